@@ -30,14 +30,14 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// caches are the objects of the cluster that the updater reads.
+// caches holds the informers of the updater.
 type caches struct {
 	config            *Config
 	clients           *client.Clients
 	controllers, pods informers.SharedInformerFactory
-	surroundings      informers.SharedInformerFactory // nodes, quotas and what else guards pods
-	retry             time.Duration                   // of what may not be read; 0: client.RetryForbidden at first
-	nodes             corelisters.NodeLister          // nil: not all namespaces are seen, so nodes cannot be judged
+	surroundings      informers.SharedInformerFactory // nodes, quotas, budgets, autoscalers
+	retry             time.Duration                   // after a forbidden list; 0: client.RetryForbidden
+	nodes             corelisters.NodeLister          // nil if only one namespace is watched
 	nodeInformer      cache.SharedIndexInformer       // set with nodes
 	static            labels.Selector                 // nodes with the static CPU manager policy
 	vpas              externalversions.SharedInformerFactory
@@ -45,9 +45,9 @@ type caches struct {
 	policies          *sizing.Policies
 	hpas              *sizing.HorizontalPodAutoscalers
 	records           *records.Store
-	recordsKnown      cache.InformerSynced // they are, or cannot be read
+	recordsKnown      cache.InformerSynced // true once synced, or if forbidden
 	generations       target.Generations
-	forget            func() // looks kinds up again
+	forget            func() // discovers scalable kinds again
 	freshness         *client.Freshness
 	refreshing        sync.WaitGroup
 }
@@ -69,7 +69,7 @@ func newCaches(config *Config, clients *client.Clients, sizes *cachesize.Sizes, 
 
 		surroundings: client.Factory(clients.Kube, namespace, client.ControllerResync, "", tracked, measured),
 	}
-	c.static, _ = plan.ParseStaticCPUNodes(config.Static) // has been validated
+	c.static, _ = plan.ParseStaticCPUNodes(config.Static) // checked by Validate
 	scale := target.Scale(scales.Scale)
 	if replaced.scale != nil {
 		scale = replaced.scale
@@ -97,7 +97,6 @@ func (c *caches) start(ctx context.Context) error {
 	return client.Sync(ctx, synced)
 }
 
-// watchPolicies builds the informers of SizingPolicies, SizingRecords and namespaces.
 func (c *caches) watchPolicies() (err error) {
 	c.policies, err = sizing.Watch(c.vpas, c.controllers, c.targets, fleet.Options{OwnNamespace: lease.Namespace(""), Foreign: c.config.Policies.Foreign})
 	if err != nil {
@@ -115,8 +114,8 @@ func (c *caches) watchPolicies() (err error) {
 	return err
 }
 
-// watchSurroundings builds the informers of nodes, quotas, budgets and autoscalers. The updater works without
-// permission to list them.
+// watchConstraints builds the informers of nodes, quotas, budgets and autoscalers. The updater
+// works without permission to list them.
 func (c *caches) watchSurroundings() error {
 	quotas := c.surroundings.Core().V1().ResourceQuotas().Informer()
 	if err := client.Optional(quotas, c.retry, "ResourceQuotas cannot be read, so it is not asked whether they have room for a change"); err != nil {
@@ -201,7 +200,8 @@ func (c *caches) policyStatus(config *Config) policies.Status {
 	return policies.Status{Client: c.clients.VPA}
 }
 
-// sharingConditions returns the conditions of sharing. In a dry run it writes nothing and ignores other updaters.
+// sharingConditions returns the conditions of sharing. In a dry run it writes nothing and ignores
+// other updaters.
 func (c *caches) sharingConditions(config *Config) *shares.Conditions {
 	conditions := &shares.Conditions{Status: c.policyStatus(config), Policies: c.policies, Confined: c.nodes == nil,
 		Nodes: c.nodeInformer, Kube: c.clients.Kube}

@@ -18,7 +18,7 @@ import (
 	"loadline.dev/loadline/updater/shares"
 )
 
-// Config is everything that can be set on the command line.
+// Config holds the settings of the updater's command line.
 type Config struct {
 	Kube     flags.Kube
 	Logging  flags.Logging
@@ -26,46 +26,46 @@ type Config struct {
 	Serving  flags.Serving
 	Gates    flags.Gates
 
-	Interval   time.Duration // between two passes, and the deadline of one
+	Interval   time.Duration // between iterations, and the timeout of one
 	Disruption Disruption
 	Heartbeat  Heartbeat
-	BoostSyncs int // workers that take startup boosts back
+	BoostSyncs int // parallel workers that remove startup boosts
 
 	Pace       disruption.RateLimits
-	EventAfter time.Duration // how long pods are left alone for a reason before an event says so
-	Room       string        // which room an eviction needs: roomAuto, roomFree, roomSize or roomOff
-	Static     string        // selector of the nodes with the static CPU manager policy
-	DryRun     bool          // print what would be done, write nothing
+	EventAfter time.Duration // time that a skip lasts before its event
+	Room       string        // one of roomAuto, roomFree, roomSize, roomOff
+	Static     string        // selector of nodes with the static CPU manager policy
+	DryRun     bool          // print changes, write nothing
 	Explain    bool          // serve explanations
 	Evidence   rollouts.EvidenceConfig
 	NodeLoad   nodeload.Config
 	Policies   flags.Policies
-	// SharingMinAge is how long a workload must have existed for its pods to share their nodes.
+	// SharingMinAge is the minimum age of a workload with sharing pods.
 	SharingMinAge time.Duration
-	// SharingInterval is the time between two rounds of sharing.
+	// SharingInterval is the time between two sharing rounds.
 	SharingInterval time.Duration
 }
 
 // Values of --eviction-room.
 const (
-	roomAuto = "auto" // as without asking where nodes seem to be added, else free
-	roomFree = "free" // free on a node now
-	roomSize = "size" // a node that is large enough, for clusters that add nodes
-	roomOff  = "off"  // not asked, for resizes neither
+	roomAuto = "auto" // no node check if nodes seem to be added, else roomFree
+	roomFree = "free" // free capacity on a current node
+	roomSize = "size" // a node with enough allocatable, for growing clusters
+	roomOff  = "off"  // no capacity check, for resizes neither
 )
 
-// Disruption says which pods are changed and how fast.
+// Disruption configures which pods may be changed, and how fast.
 type Disruption struct {
 	disruption.Config
-	Rate  float64 // evictions a second, and resizes a second; 0 or below: no limit
+	Rate  float64 // evictions/s, and separately resizes/s; <= 0: no limit
 	Burst int
 }
 
-// Heartbeat says whether and where the admission controller shows that it works.
+// Heartbeat configures the check that the admission controller is alive.
 type Heartbeat struct {
 	Required  bool
 	Name      string // of the Lease
-	Namespace string // of the Lease; empty: that of the pod
+	Namespace string // of the Lease; empty: namespace of this pod
 	Timeout   time.Duration
 }
 
@@ -147,7 +147,7 @@ func (c *Config) addOwnFlags(fs *pflag.FlagSet) {
 	c.Policies.AddFlags(fs)
 }
 
-// Complete reads what flags refer to.
+// Complete reads the files that flags refer to.
 func (c *Config) Complete() error { return c.Evidence.Complete() }
 
 // Validate returns all problems joined.

@@ -20,7 +20,8 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// explainer explains pods by the caches and the last iteration. It changes nothing, and runs beside the loop.
+// explainer explains pods from the caches and the last iteration. It changes nothing and runs
+// concurrently with the loop.
 type explainer struct {
 	reader   *snapshot.Reader
 	policies *policies.Resolver
@@ -31,7 +32,7 @@ type explainer struct {
 	clock    actuate.Clock // nil: time.Now
 }
 
-// Explain explains a pod, as *explanation.Pod.
+// Explain returns the *explanation.Pod of a pod. It turns panics into errors.
 func (e *explainer) Explain(ctx context.Context, namespace, name string) (answer any, err error) {
 	err = serving.Guard(func() error { answer, err = e.explain(ctx, namespace, name); return err })
 	return answer, err
@@ -77,7 +78,8 @@ func (e *explainer) explain(ctx context.Context, namespace, name string) (*expla
 }
 
 func (e *explainer) vpa(ctx context.Context, pod *corev1.Pod) (snapshot.VPA, bool, error) {
-	// Owners of custom kinds are requested from the API server, so not for pods that no VPA can control.
+	// Owners of custom kinds are read from the API server. Skip that for pods that no VPA can
+	// control.
 	all, err := e.reader.VPAs.VerticalPodAutoscalers(pod.Namespace).List(labels.Everything())
 	if err != nil || len(all) == 0 {
 		return snapshot.VPA{}, false, err

@@ -1,8 +1,8 @@
-// Package updater applies the recommendations of VerticalPodAutoscalers to running pods: it resizes them in
-// place, or evicts them so that they are created again with the new resources.
+// Package updater applies the recommendations of VerticalPodAutoscalers to running pods. It resizes
+// them in place, or evicts them so that their controller creates them with the new resources.
 //
-// program.go builds every part. Loop.RunOnce makes one iteration: it reads the caches, plans, runs the plan and
-// publishes skips, events and metrics.
+// newProgram builds every part. Loop.RunOnce makes one iteration: it reads the caches, plans, runs
+// the plan and publishes skips, events and metrics.
 package updater
 
 import (
@@ -25,7 +25,7 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// Loop makes loop iterations. newProgram builds it.
+// Loop runs the iterations of the updater.
 type Loop struct {
 	reader   *snapshot.Reader
 	policies *policies.Resolver
@@ -36,12 +36,12 @@ type Loop struct {
 	metrics  *metrics
 	// alive reports whether the admission controller is alive. Nil: not checked.
 	alive    func(ctx context.Context, now time.Time) (bool, error)
-	stale    func() error // an error while the caches are too old for a disruption; nil: not checked
+	stale    func() error // error if caches are too old to disrupt; nil: unchecked
 	wasStale bool
 	rises    *memoryRises
 
 	state       disruption.State // input of the next plan
-	interrupted bool             // the last iteration left late writes for pods that were killed
+	interrupted bool             // the last iteration left late writes for OOM kills
 
 	announcer *report.Announcer
 	skips     report.Skips
@@ -61,7 +61,7 @@ type iteration struct {
 	scores   scores
 }
 
-// RunOnce makes one loop iteration. It ends early when ctx does.
+// RunOnce runs one iteration. It ends early when ctx does.
 func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 	watch := l.metrics.Stopwatch()
 	defer watch.Total()
@@ -75,12 +75,12 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 		l.skips.Wait("the updater cannot read its caches: " + err.Error())
 		return
 	}
-	l.rounds.Run(ctx, it.input(), now) // 5. a round of sharing every five minutes
+	l.rounds.Run(ctx, it.input(), now) // 5. a sharing round, at most every Config.SharingInterval
 	l.decide(ctx, it, now)
 	watch.Step("AdmissionInit")                // upstream's label for planning
 	done := l.run(ctx, it, &it.shares, l, now) // 9. resize, evict, write marks
 	l.interrupted = done.Interrupted
-	it.holds.Save(ctx, it.plan.Actions) // 10. records of workloads without a change, and events of their rounds
+	it.holds.Save(ctx, it.plan.Actions) // 10. records of unchanged workloads, round events
 	watch.Step("EvictPods")
 	l.publish(ctx, it, done.Skipped, now) // 11. skips, events, metrics
 }
@@ -90,10 +90,11 @@ func (l *Loop) read(ctx context.Context, now time.Time, done func(step string)) 
 	if it.vpas, err = l.reader.ReadVPAs(ctx); err != nil { // 1. rules, recommendations, targets
 		return nil, err
 	}
-	// 2. the effective policy of each VPA. It raises recommendations to floors, drops resources of HPAs, and limits rules.
+	// 2. the effective policy of each VPA. It raises recommendations to floors, drops resources
+	// that an HPA scales on, and limits rules.
 	it.policies = l.policies.Resolve(ctx, it.vpas, now)
 	done("ListVPAs")
-	done("ListPods")                                                                                         // takes no time of its own
+	done("ListPods")                                                                                         // upstream step, takes no time here
 	if it.pods, err = l.reader.ReadPods(ctx, it.vpas, l.policies.Scopes(it.vpas, it.policies)); err != nil { // 3. pods by VPA
 		return nil, err
 	}
@@ -128,7 +129,7 @@ func (it *iteration) input() shares.Input {
 	return shares.Input{VPAs: it.vpas, Policies: it.policies, Pods: &it.pods}
 }
 
-// vpa returns the current version of a VPA; nil: it is gone.
+// vpa returns the current version of a VPA, or nil if it was deleted.
 func (l *Loop) vpa(name cache.ObjectName) *vpav1.VerticalPodAutoscaler {
 	vpa, err := l.reader.VPAs.VerticalPodAutoscalers(name.Namespace).Get(name.Name)
 	if err != nil {
@@ -137,7 +138,7 @@ func (l *Loop) vpa(name cache.ObjectName) *vpav1.VerticalPodAutoscaler {
 	return vpa
 }
 
-// reportStale logs when disruptions begin to wait for a cache, and when they continue.
+// reportStale logs when disruptions start to wait for a cache, and when they continue.
 func (l *Loop) reportStale(ctx context.Context) {
 	if l.stale == nil {
 		return
@@ -172,8 +173,8 @@ func (l *Loop) webhookAlive(ctx context.Context, now time.Time) bool {
 	return err == nil && alive
 }
 
-// findNodeAutoscaler searches for signs of a node autoscaler, and reports changes: evictions wait for free capacity
-// without one.
+// findNodeAutoscaler looks for signs of a node autoscaler and reports changes. Without one,
+// evictions wait for free capacity.
 func (l *Loop) findNodeAutoscaler(ctx context.Context, now time.Time) {
 	if growth := l.planner.Capacity.NodeAutoscaler; growth != nil && growth.Look(ctx, now) {
 		l.skips.Room = growth.Explain()

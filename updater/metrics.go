@@ -22,10 +22,12 @@ import (
 	"loadline.dev/loadline/updater/shares"
 )
 
-// sizes is the number of values of the label vpa_size_log2: 0 to 19. Larger VPAs count with the last.
+// sizeClasses is the number of values of the label vpa_size_log2: 0 to 19. Larger VPAs count with
+// the last.
 const sizes = 20
 
-// metrics are what a pass reports. The names, labels and buckets of vpa_updater_ are those of the reference VPA.
+// metrics are the metrics of the updater. Names, labels and buckets of vpa_updater_ match the
+// reference VPA.
 type metrics struct {
 	controlled, evictable, withEvictable, withEvicted *prometheus.GaugeVec
 	updatable, withUpdatable, withUpdated             *prometheus.GaugeVec
@@ -39,16 +41,16 @@ type metrics struct {
 
 	reverts      *prometheus.CounterVec
 	deferred     *prometheus.CounterVec
-	observed     *prometheus.GaugeVec // without labels: shown from the first rollout on
+	observed     *prometheus.GaugeVec // without labels: shown after the first rollout
 	fuses        *prometheus.GaugeVec // by SizingPolicy
 	recordErrors *prometheus.CounterVec
 	revertErrors *prometheus.CounterVec
 	missing      *prometheus.CounterVec
 
-	// By mode, On or DryRun: shown from the first round of sharing on.
+	// By mode, On or DryRun. Shown after the first sharing round.
 	sharedHeadroom, sharedCores, sharedBytes, sharedPods *prometheus.GaugeVec
 	sharedEvictions                                      *prometheus.CounterVec
-	// Nodes, without labels: shown from the first round of --node-load-taint on.
+	// Nodes, without labels. Shown after the first round of --node-load-taint.
 	overloaded, tainted, capped, unknownLoad *prometheus.GaugeVec
 	loadErrors                               *prometheus.CounterVec
 
@@ -56,11 +58,11 @@ type metrics struct {
 	sizes     *cachesize.Sizes
 	writes    *client.WriteLimiter
 
-	seen   sync.Map // cache.ObjectName of a VPA -> seen, in the last pass
-	queued sync.Map // cache.ObjectName of VPAs for which queues counted something since the last TakeQueued
+	seen   sync.Map // cache.ObjectName -> vpaState, in the last iteration
+	queued sync.Map // cache.ObjectName of VPAs counted since the last DrainQueued
 }
 
-// seen is what the last pass knew of a VPA.
+// vpaState is the state of a VPA in the last iteration.
 type seen struct {
 	pods int
 	mode vpav1.UpdateMode
@@ -137,41 +139,37 @@ type stopwatch struct {
 	begin, last time.Time
 }
 
-// Stopwatch starts to measure a pass.
 func (m *metrics) Stopwatch() *stopwatch {
 	now := time.Now()
 	return &stopwatch{m.latency, now, now}
 }
 
-// Step ends a step.
 func (s *stopwatch) Step(name string) {
 	now := time.Now()
 	s.latency.WithLabelValues(name).Observe(now.Sub(s.last).Seconds())
 	s.last = now
 }
 
-// Total ends the pass.
 func (s *stopwatch) Total() {
 	s.latency.WithLabelValues("total").Observe(time.Since(s.begin).Seconds())
 }
 
-// score is what one pass does for one VPA.
+// score counts the actions of one iteration for one VPA.
 type score struct {
 	Name               cache.ObjectName
 	Mode               vpav1.UpdateMode
 	Pods               int
 	Evictable, Evicted int
 	Updatable, Resized int
-	Refused            bool // an eviction was
-	Waiting            int  // pods that may be evicted once another one of their owner is back
+	Refused            bool // an eviction was refused
+	Waiting            int  // pods waiting until another pod of their owner is back
 }
 
-// size is the value of the label vpa_size_log2.
 func (s *score) size() string { return strconv.Itoa(sizeOf(s.Pods)) }
 
 func sizeOf(pods int) int { return min(max(bits.Len(uint(max(pods, 0)))-1, 0), sizes-1) }
 
-// Begin makes the counters of a VPA visible before anything happens.
+// InitCounters makes the counters of a VPA visible before its first change.
 func (m *metrics) Begin(s *score) {
 	now := seen{s.Pods, s.Mode}
 	if was, known := m.seen.Load(s.Name); known && was == now {
@@ -182,53 +180,46 @@ func (m *metrics) Begin(s *score) {
 	m.updated.Add(s.Name, s.Pods, s.Mode, 0)
 }
 
-// Evicted counts an eviction.
 func (m *metrics) Evicted(s *score) {
 	s.Evicted++
 	m.evicted.Add(s.Name, s.Pods, s.Mode, 1)
 }
 
-// Resized counts a resize.
 func (m *metrics) Resized(s *score) {
 	s.Resized++
 	m.updated.Add(s.Name, s.Pods, s.Mode, 1)
 }
 
-// Infeasible counts a pod whose node is known to refuse.
+// Infeasible counts a pod skipped because its node refused the resize before.
 func (m *metrics) Infeasible(s *score) {
 	m.infeasible.WithLabelValues(s.size(), s.Name.Name, s.Name.Namespace).Inc()
 }
 
-// NoHeartbeat counts a pass that was skipped.
 func (m *metrics) NoHeartbeat(reason string) { m.heartbeat.WithLabelValues(reason).Inc() }
 
-// Reverted counts a change that was taken back.
 func (m *metrics) Reverted(vpa cache.ObjectName, harm rollout.Harm) {
 	m.reverts.WithLabelValues(string(harm), vpa.Name, vpa.Namespace).Inc()
-	m.queued.Store(vpa, nil) // after it was counted: TakeQueued may run in between
+	m.queued.Store(vpa, nil) // after the count: DrainQueued may run in between
 }
 
-// RevertDeferred counts a change that was to be taken back, which the node did not carry out in time.
+// RevertDeferred counts a revert that the node did not carry out in time.
 func (m *metrics) RevertDeferred(vpa cache.ObjectName, harm rollout.Harm) {
 	m.deferred.WithLabelValues(string(harm), vpa.Name, vpa.Namespace).Inc()
-	m.queued.Store(vpa, nil) // after it was counted: TakeQueued may run in between
+	m.queued.Store(vpa, nil) // after the count: DrainQueued may run in between
 }
 
-// RecordFailed counts a SizingRecord that could not be written.
 func (m *metrics) RecordFailed() { m.recordErrors.WithLabelValues().Inc() }
 
-// RevertFailed counts a change that could not be taken back, which is tried again.
+// RevertFailed counts a failed revert, which is retried.
 func (m *metrics) RevertFailed() { m.revertErrors.WithLabelValues().Inc() }
 
-// EvidenceMissing counts pods of which Prometheus did not say what it was asked.
+// EvidenceMissing counts pods without a complete answer from Prometheus.
 func (m *metrics) EvidenceMissing(pods int) {
 	m.missing.WithLabelValues("prometheus").Add(float64(pods))
 }
 
-// Observed sets how many pods are under observation.
 func (m *metrics) Observed(pods int) { m.observed.WithLabelValues().Set(float64(pods)) }
 
-// Fuses sets which policies have a fuse that has tripped.
 func (m *metrics) Fuses(policies map[string]*policies.Limits) {
 	m.fuses.Reset()
 	for name, limits := range policies {
@@ -240,7 +231,6 @@ func (m *metrics) Fuses(policies map[string]*policies.Limits) {
 	}
 }
 
-// sharingMode is the mode of what is shown of pods that share, or would.
 func sharingMode(acts bool) string {
 	if acts {
 		return "On"
@@ -248,8 +238,8 @@ func sharingMode(acts bool) string {
 	return "DryRun"
 }
 
-// Shared publishes what a round of sharing found, and counts pods that would leave their nodes and
-// would not before. A mode of which there are no pods is shown only if the other is not.
+// Shared publishes the result of a sharing round, and counts pods that newly would leave their
+// nodes. Mode On is shown only with pods, mode DryRun with pods or without mode On.
 func (m *metrics) Shared(found *shares.Round, leave int) {
 	m.SharingEnded()
 	dry := true
@@ -278,17 +268,15 @@ func (m *metrics) Shared(found *shares.Round, leave int) {
 	m.sharedEvictions.WithLabelValues(sharingMode(false)).Add(float64(leave))
 }
 
-// SharingEvicted counts a pod that was evicted because those that share its node need more than there is.
+// SharingEvicted counts a pod evicted because the sharing pods of its node need more than it has.
 func (m *metrics) SharingEvicted() { m.sharedEvictions.WithLabelValues(sharingMode(true)).Inc() }
 
-// SharingEnded takes the gauges away: no policy wants sharing any more.
 func (m *metrics) SharingEnded() {
 	for _, g := range []*prometheus.GaugeVec{m.sharedHeadroom, m.sharedCores, m.sharedBytes, m.sharedPods} {
 		g.Reset()
 	}
 }
 
-// NodeLoad sets how many nodes are overloaded, and what comes of it.
 func (m *metrics) NodeLoad(c nodeload.Counts) {
 	m.overloaded.WithLabelValues().Set(float64(c.Overloaded))
 	m.tainted.WithLabelValues().Set(float64(c.Tainted))
@@ -296,11 +284,11 @@ func (m *metrics) NodeLoad(c nodeload.Counts) {
 	m.unknownLoad.WithLabelValues().Set(float64(c.Unknown))
 }
 
-// NodeLoadFailed counts a round in which Prometheus or the API server did not answer as asked.
 func (m *metrics) NodeLoadFailed(source string) { m.loadErrors.WithLabelValues(source).Inc() }
 
-// countWaiting counts the pods of VPAs whose evictions were all refused as failed attempts. The
-// reference updater tries each of them in the same pass, and a budget that refuses one refuses all.
+// countWaiting counts the waiting pods of a VPA as failed attempts if all its evictions were
+// refused. The reference updater tries each of them in the same iteration, and a budget that
+// refuses one refuses all.
 func (m *metrics) countWaiting(scores []*score) {
 	for _, s := range scores {
 		for range s.Waiting {
@@ -311,23 +299,22 @@ func (m *metrics) countWaiting(scores []*score) {
 	}
 }
 
-// Reasons of failed evictions, with the names that the reference updater uses.
+// Reasons of failed evictions, named as in the reference updater.
 const (
 	evictionError       = "EvictionError"
 	evictionRateLimited = "EvictionRateLimiterWaitFailed"
 )
 
-// FailedEviction counts an eviction that did not come about.
 func (m *metrics) FailedEviction(s *score, reason string) {
 	m.failedEvictions.WithLabelValues(s.size(), string(s.Mode), reason, s.Name.Name, s.Name.Namespace).Inc()
 }
 
-// FailedResize counts a resize that did not come about.
 func (m *metrics) FailedResize(s *score, reason string) {
 	m.failedResizes.WithLabelValues(s.size(), reason, s.Name.Name, s.Name.Namespace).Inc()
 }
 
-// Unboosted counts a startup boost that was taken back, or not. Passes know how large the VPA is.
+// BoostRemoved counts an attempt to remove a startup boost. The size of the VPA is from the last
+// iteration.
 func (m *metrics) Unboosted(vpa cache.ObjectName, err error) {
 	if vpa.Name != "" {
 		defer m.queued.Store(vpa, nil)
@@ -343,7 +330,7 @@ func (m *metrics) Unboosted(vpa cache.ObjectName, err error) {
 	m.updated.Add(s.Name, s.Pods, s.Mode, 1)
 }
 
-// TakeQueued adds the VPAs for which queues counted something to a set. They may have been deleted since.
+// DrainQueued adds the VPAs with counts from queues to a set. They may have been deleted since.
 func (m *metrics) TakeQueued(to map[cache.ObjectName]bool) {
 	m.queued.Range(func(vpa, _ any) bool {
 		to[vpa.(cache.ObjectName)] = true
@@ -352,7 +339,6 @@ func (m *metrics) TakeQueued(to map[cache.ObjectName]bool) {
 	})
 }
 
-// Forget drops the counters of a VPA that was deleted.
 func (m *metrics) Forget(vpa cache.ObjectName) {
 	m.seen.Delete(vpa)
 	m.evicted.Forget(vpa)
@@ -363,8 +349,8 @@ func (m *metrics) Forget(vpa cache.ObjectName) {
 	}
 }
 
-// Publish sets the gauges to what the pass found and did. The gauges by size
-// alone show all sizes, those by mode only pairs that occur.
+// Publish sets the gauges of an iteration. Gauges by size alone show all sizes, gauges by mode only
+// pairs that occur.
 func (m *metrics) Publish(scores []*score, skipped map[reason.Reason]int) {
 	m.countWaiting(scores)
 	for _, g := range []*prometheus.GaugeVec{m.controlled, m.evictable, m.withEvictable, m.withEvicted} {
@@ -407,7 +393,8 @@ func (m *metrics) Publish(scores []*score, skipped map[reason.Reason]int) {
 	}
 }
 
-// cacheAges collects the age of each cache on every scrape, so that the gauge rises while an iteration hangs.
+// cacheAges collects the age of each cache on every scrape, so that the gauge rises while an
+// iteration hangs.
 type cacheAges struct {
 	ages atomic.Pointer[func() map[string]time.Duration] // by resource; nil: this replica does not lead
 }
@@ -416,13 +403,10 @@ var cacheAge = prometheus.NewDesc("loadline_updater_cache_age_seconds",
 	"Time since the watch of a resource last received anything, bookmarks included. Above 180 the updater evicts and restarts no pods.",
 	[]string{"resource"}, nil)
 
-// Show sets the source of the ages.
 func (c *cacheAges) Show(ages func() map[string]time.Duration) { c.ages.Store(&ages) }
 
-// Describe sends the description of the gauge.
 func (c *cacheAges) Describe(to chan<- *prometheus.Desc) { to <- cacheAge }
 
-// Collect sends the age of each cache.
 func (c *cacheAges) Collect(to chan<- prometheus.Metric) {
 	ages := c.ages.Load()
 	if ages == nil {

@@ -10,14 +10,14 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 )
 
-// vpaCounter counts for each VPA, and shows VPAs of which there is nothing to count yet. A series of the library is 800
-// bytes, and there is one for each VPA of the cluster: this one keeps a tenth of that. It is safe for concurrent use.
+// vpaCounter is a counter with series for each VPA, also before the first count. It uses a tenth of
+// the 800 bytes of a prometheus.Counter. It is safe for concurrent use.
 type vpaCounter struct {
 	desc  *prometheus.Desc
-	modes bool // there is a label update_mode
+	modes bool // with label update_mode
 
 	mu     sync.Mutex
-	counts map[cache.ObjectName][]vpaCount // one for each size and mode that the VPA had
+	counts map[cache.ObjectName][]vpaCount // by size and mode that the VPA had
 }
 
 type vpaCount struct {
@@ -38,7 +38,7 @@ func newVPACounter(name, help string, modes bool) *vpaCounter {
 	}
 }
 
-// Add adds to the count of a VPA; 0 shows it.
+// Add adds n to the counter of a VPA. 0 makes it visible.
 func (c *vpaCounter) Add(vpa cache.ObjectName, pods int, mode vpav1.UpdateMode, n uint32) {
 	if !c.modes {
 		mode = ""
@@ -56,17 +56,14 @@ func (c *vpaCounter) Add(vpa cache.ObjectName, pods int, mode vpav1.UpdateMode, 
 	c.counts[vpa] = append(counts, vpaCount{mode, size, n})
 }
 
-// Forget drops what was counted for a VPA.
 func (c *vpaCounter) Forget(vpa cache.ObjectName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.counts, vpa)
 }
 
-// Describe is for the registry.
 func (c *vpaCounter) Describe(to chan<- *prometheus.Desc) { to <- c.desc }
 
-// Collect is for the registry.
 func (c *vpaCounter) Collect(to chan<- prometheus.Metric) {
 	c.mu.Lock()
 	var all []prometheus.Metric

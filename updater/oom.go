@@ -23,9 +23,10 @@ import (
 	"loadline.dev/loadline/updater/shares"
 )
 
-// memoryRises collects the VPAs that recommend more memory than before for any container, and those that
-// recommend more for a container that was just killed than its pod requests: replicas are killed one after
-// the other, and the first kill alone may raise the recommendation. It is safe for concurrent use.
+// memoryIncreases collects VPAs that recommend more memory than before for any container, and VPAs
+// that recommend more for a container that was just killed than its pod requests. Replicas are
+// killed one after the other, and the first kill alone may raise the recommendation. It is safe for
+// concurrent use.
 type memoryRises struct {
 	wake chan struct{}
 
@@ -59,8 +60,8 @@ func watchRises(vpas vpainformers.VerticalPodAutoscalerInformer, targets *target
 	return r, nil
 }
 
-// addKilled adds the VPAs with the workload of a pod as target that recommend more memory for one of the
-// killed containers than the pod requests. Which of them controls the pod is found out later.
+// addKilled adds the VPAs that target the workload of a pod and recommend more memory for a killed
+// container than the pod requests. The iteration decides which of them controls the pod.
 func (r *memoryRises) addKilled(vpas cache.Indexer, targets *target.Resolver, pod *corev1.Pod, killed []string) {
 	owner, owned := target.Controller(pod.Namespace, pod.OwnerReferences)
 	if !owned || len(killed) == 0 {
@@ -81,7 +82,8 @@ func (r *memoryRises) addKilled(vpas cache.Indexer, targets *target.Resolver, po
 	}
 }
 
-// newlyKilled returns the containers whose last termination is an out-of-memory kill that the pod did not have before.
+// newlyKilled returns the containers whose last termination is an out-of-memory kill that was not
+// in the old status.
 func newlyKilled(was, is *corev1.Pod) (names []string) {
 	lastKill := func(pod *corev1.Pod, name string) (at metav1.Time) {
 		for i := range pod.Status.ContainerStatuses {
@@ -101,8 +103,8 @@ func newlyKilled(was, is *corev1.Pod) (names []string) {
 	return names
 }
 
-// recommendsMore reports whether a VPA recommends more memory for one of the containers than the pod
-// requests, or where limits do not follow requests a larger limit than it has.
+// recommendsMore reports whether a VPA recommends more memory for one of the containers than the
+// pod requests. If limits do not follow requests, a larger limit counts too.
 func recommendsMore(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, names []string) bool {
 	if vpa.Status.Recommendation == nil {
 		return false
@@ -119,17 +121,16 @@ func recommendsMore(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, names []s
 	})
 }
 
-// Wake returns a channel that receives when there are some. It says so once as long as nobody takes it.
+// Wake returns a channel that receives when VPAs are pending. It buffers one signal.
 func (r *memoryRises) Wake() <-chan struct{} { return r.wake }
 
-// Pending returns the VPAs that Take would return.
 func (r *memoryRises) Pending() []cache.ObjectName {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.sorted()
 }
 
-// Take returns those since the last time, by namespace and name.
+// Drain returns the VPAs collected since the last call, by namespace and name.
 func (r *memoryRises) Take() []cache.ObjectName {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -150,11 +151,12 @@ func (r *memoryRises) add(name cache.ObjectName) {
 	r.mu.Unlock()
 	select {
 	case r.wake <- struct{}{}:
-	default: // it has been said
+	default: // already signaled
 	}
 }
 
-// Early makes an early iteration for out-of-memory kills, and repeats an iteration that was interrupted for it.
+// RunEarly makes an early iteration for out-of-memory kills, and repeats an iteration that was
+// interrupted for it.
 func (l *Loop) Early(ctx context.Context, now time.Time, more []cache.ObjectName) {
 	l.RunOOM(ctx, now, more)
 	if l.interrupted {
@@ -162,10 +164,10 @@ func (l *Loop) Early(ctx context.Context, now time.Time, more []cache.ObjectName
 	}
 }
 
-// RunOOM resizes pods that ran out of memory to their new targets, whether they are ready again or not. serving.RunEvery
-// calls it a second after memoryRises.Wake, at most every five seconds, with the VPAs that memoryRises collected. It makes
-// only these resizes and writes back-offs, and needs no admission controller because the pods stay. Without such pods it
-// ends after a search for them.
+// RunOOM resizes pods that ran out of memory to their new targets, whether they are ready again or
+// not. serving.RunEvery calls it a second after memoryIncreases.Wake, at most every five seconds.
+// It makes only these resizes and writes backoffs. It needs no admission controller because the
+// pods stay. It returns early if no pod was killed.
 func (l *Loop) RunOOM(ctx context.Context, now time.Time, more []cache.ObjectName) {
 	if !l.HasOOMKilled(ctx, more, now) {
 		return
@@ -176,21 +178,22 @@ func (l *Loop) RunOOM(ctx context.Context, now time.Time, more []cache.ObjectNam
 		return
 	}
 	l.decide(ctx, it, now)
-	it.plan = it.plan.OnlyOOM() // resizes without budget, back-off and pace: see disruption.Pod.IsOOMResize
+	it.plan = it.plan.OnlyOOM() // resizes without budget, backoff and pace: see disruption.Pod.IsOOMResize
 	l.run(ctx, it, &shares.Division{Moves: it.shares.Moves}, nil, now)
 }
 
-// Waiting reports whether an early iteration has a pod to resize.
+// HasPendingOOM reports whether an early iteration has a pod to resize.
 func (l *Loop) Waiting(ctx context.Context) bool {
 	return l.HasOOMKilled(ctx, l.rises.Pending(), time.Now())
 }
 
-// recentKill is for how long after an out-of-memory kill a container that is ready again counts as
-// killed for HasOOMKilled. The next regular iteration resizes pods that were killed earlier.
+// recentOOMWindow is the time that a container that is ready again still counts as killed for
+// HasOOMKilled. The next regular iteration resizes pods that were killed earlier.
 const recentKill = 10 * time.Minute
 
-// HasOOMKilled reports whether any pod that one of the VPAs may resize has a container whose last
-// termination was an out-of-memory kill, and that is not ready or was killed a short time before now.
+// HasOOMKilled reports whether a pod that one of the VPAs may resize has a container whose last
+// termination was an out-of-memory kill, and that is not ready or was killed within
+// recentOOMWindow.
 func (l *Loop) HasOOMKilled(ctx context.Context, vpas []cache.ObjectName, now time.Time) bool {
 	resizing := map[string]map[string]bool{} // names of VPAs by namespace
 	for _, name := range vpas {

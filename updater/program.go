@@ -39,8 +39,8 @@ import (
 	"loadline.dev/loadline/updater/shares"
 )
 
-// clients reach the API server. Each client has its own rate limit, so that iterations, reverts and the
-// requests below do not delay each other.
+// clients reach the API server. Each client has its own rate limit, so that iterations, reverts and
+// the requests below do not delay each other.
 type clients struct {
 	*client.Clients                      // of iterations
 	events          kubernetes.Interface // writes events
@@ -60,9 +60,9 @@ type dependencies struct {
 // overrides replaces parts of a program in tests.
 type overrides struct {
 	clock  actuate.Clock        // of changes
-	events record.EventRecorder // in place of one that writes to the API server
+	events record.EventRecorder // replaces the recorder of the API server
 	scale  target.Scale
-	retry  time.Duration // pause after a refused list of optional objects
+	retry  time.Duration // after a forbidden list of optional objects
 }
 
 type program struct {
@@ -129,7 +129,7 @@ func (p *program) run(ctx context.Context, health *serving.Health) {
 	queues.Go(func() { p.observer.Run(ctx) })
 	queues.Go(func() { p.nodeLoad(ctx) })
 	health.Activate()
-	// An iteration, or an early one for OOM kills, may take one interval.
+	// An iteration, early or not, may take one interval.
 	within := func(do func(ctx context.Context, now time.Time)) func(now time.Time) {
 		return func(now time.Time) {
 			ctx, cancel := context.WithTimeout(ctx, p.config.Interval)
@@ -143,13 +143,14 @@ func (p *program) run(ctx context.Context, health *serving.Health) {
 	}), within(func(ctx context.Context, now time.Time) { p.loop.Early(ctx, now, p.rises.Take()) }))
 }
 
-// shutdown waits until events are written and informers have ended. The context of start must be done.
+// shutdown waits until events are written and informers have ended. The context of start must be
+// done.
 func (p *program) shutdown() {
 	p.stopEvents()
 	p.caches.shutdown()
 }
 
-// heartbeat returns the check of the admission controller's Lease, nil without one.
+// heartbeat returns the check of the admission controller's Lease, or nil if it is not required.
 func heartbeat(h Heartbeat, kube kubernetes.Interface) func(ctx context.Context, now time.Time) (bool, error) {
 	if !h.Required {
 		return nil
@@ -158,8 +159,8 @@ func heartbeat(h Heartbeat, kube kubernetes.Interface) func(ctx context.Context,
 	return (&lease.Pulse{Beat: beat, Timeout: h.Timeout}).Alive
 }
 
-// newRecorder returns a recorder of events and the function that ends it. Nil replacement: events are written to
-// the API server.
+// newRecorder returns an event recorder and its shutdown function. Nil replacement: events are
+// written to the API server.
 func newRecorder(ctx context.Context, kube kubernetes.Interface, replacement record.EventRecorder) (record.EventRecorder, func(), error) {
 	if replacement != nil {
 		return replacement, func() {}, nil
@@ -174,7 +175,6 @@ func newRecorder(ctx context.Context, kube kubernetes.Interface, replacement rec
 	return events.NewRecorder(scheme, corev1.EventSource{Component: "vpa-updater"}), events.Shutdown, nil
 }
 
-// executorParts are the parts of a program that executors use.
 type executorParts struct {
 	recorder record.EventRecorder
 	caches   *caches
@@ -183,7 +183,8 @@ type executorParts struct {
 	clock    actuate.Clock // nil: time.Now
 }
 
-// newExecutors returns the executors of the loop and of the observer. In a dry run they print changes.
+// newExecutors returns the executors of the loop and of the observer. In a dry run they print
+// changes.
 func newExecutors(config *Config, d dependencies, p executorParts) (actuate.Executor, rollouts.Reverter) {
 	checker := &actuate.Checker{Kube: d.clients.checks, Targets: p.caches.targets, Config: new(config.planning()), Clock: p.clock}
 	if config.DryRun {
@@ -201,8 +202,8 @@ func newExecutors(config *Config, d dependencies, p executorParts) (actuate.Exec
 	}, &actuate.Cluster{Kube: d.clients.judge, Events: p.recorder, Clock: p.clock, Reverts: p.changes}
 }
 
-// newObserver returns the queue that judges changes and reverts harmful ones. It has its own executor, so that
-// iterations do not delay it.
+// newObserver returns the queue that judges changes and reverts harmful ones. Its executor is
+// separate, so that iterations do not delay it.
 func newObserver(config *Config, d dependencies, c *caches, judge rollouts.Reverter) (*rollouts.Queue, error) {
 	settings := rollouts.QueueConfig{Reader: c.reader(config), Policies: c.resolver(config), Workloads: c.workloads(), Pods: c.pods.Core().V1().Pods().Lister(), Records: c.records, Executor: judge, Metrics: d.metrics}
 	if !config.DryRun {
@@ -217,8 +218,8 @@ func newObserver(config *Config, d dependencies, c *caches, judge rollouts.Rever
 	return rollouts.NewQueue(settings), nil
 }
 
-// newNodeLoad returns the work that keeps new pods off overloaded nodes until its context ends. Mode off removes
-// the taints of earlier processes. A dry run writes no nodes.
+// newNodeLoad returns a function that keeps new pods off overloaded nodes until its context ends.
+// Mode off removes the taints of earlier processes. A dry run writes no nodes.
 func newNodeLoad(config *Config, d dependencies, nodes coreinformers.NodeInformer) (func(context.Context), error) {
 	settings := config.NodeLoad
 	switch {
@@ -269,7 +270,7 @@ type explanations struct {
 	skips *report.Handler
 }
 
-// connect connects to the API server and works while this process leads.
+// connect connects to the API server and runs the program while this process leads.
 func connect(ctx context.Context, config *Config, d dependencies, health *serving.Health, explain *explanations) (err error) {
 	if d.clients, err = dial(config.Kube, d); err != nil {
 		return err
@@ -300,8 +301,8 @@ func dial(kube flags.Kube, d dependencies) (c clients, err error) {
 	return clients{Clients: all[0], events: all[1].Kube, judge: all[2].Kube, nodes: all[3].Kube, checks: all[4].Kube, removals: all[5].Kube}, nil
 }
 
-// work builds the program and runs it until ctx ends. Everything that it starts ends before it returns, since
-// the Lease is released after it.
+// runLeader builds the program and runs it until ctx ends. Everything that it starts ends before it
+// returns, since the Lease is released after it.
 func work(ctx context.Context, config *Config, d dependencies, health *serving.Health, explain *explanations) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

@@ -39,7 +39,8 @@ func (s *scores) of(pod disruption.Subject) *score {
 	return one
 }
 
-// newScores counts planned changes and skips. It shows the counters of VPAs before the first change.
+// newScores counts planned changes and skips. It makes the counters of VPAs visible before the
+// first change.
 func (l *Loop) newScores(it *iteration) scores {
 	it.skips = it.skipped()
 	vpas := it.view.VPAs
@@ -79,7 +80,6 @@ func (l *Loop) newScores(it *iteration) scores {
 	return s
 }
 
-// skipped returns the pods that the iteration skips before its plan runs.
 func (it *iteration) skipped() []disruption.Skip {
 	all := append(append(it.plan.Skipped, it.pods.Skipped...), it.view.Skipped...)
 	for i := range it.plan.Actions {
@@ -209,8 +209,8 @@ func (l *Loop) reportSkips(ctx context.Context, it *iteration, now time.Time) {
 	}
 }
 
-// announceSkip writes an event on the VPA of a pod that is skipped for another reason than in the last iteration, if a check
-// before a change under a policy forbids it, or if policies exclude the workload. It reports whether it did.
+// announceSkip writes an event on the VPA of a pod with a new skip reason, if a check before a
+// change under a policy forbids it or if policies exclude the workload. It reports whether it did.
 func (l *Loop) announceSkip(it *iteration, s *disruption.Skip, now time.Time) bool {
 	name := snapshot.VPAOf(s.Subject)
 	switch s.Reason {
@@ -219,7 +219,7 @@ func (l *Loop) announceSkip(it *iteration, s *disruption.Skip, now time.Time) bo
 	case reason.NodePressure, reason.NodeUnknown, reason.NodeFull, reason.TooLargeForNode, reason.QuotaFull,
 		reason.OutsideLimitRange, reason.ClassWouldChange, reason.StaticCPU:
 		policy := it.policyName(name)
-		if policy == "" || it.shares.Has(s.UID) { // shares move often, and a full node is not unusual for them
+		if policy == "" || it.shares.Has(s.UID) { // shares move often, and a full node is common for them
 			return false
 		}
 		return l.announcer.Announce(report.Event{VPA: name, Reason: report.EventResizeSkipped, About: s.Reason.String()},
@@ -243,16 +243,17 @@ func (l *Loop) reportTally(it *iteration, now time.Time) {
 	}
 }
 
-// tallyInterval is the minimum time between two events of one reason on one object, and the maximum time
-// that one event covers. The event client drops the events of objects that emit more.
+// tallyInterval is the minimum time between two events of one reason on one object, and the maximum
+// time that one event covers. The event client drops the events of objects that emit more.
 const tallyInterval = 5 * time.Minute
 
-// quietIterations is the number of iterations without a change after which a round has ended. A round pauses
-// for an iteration while a resized pod becomes ready.
+// quietIterations is the number of iterations without a change after which a round has ended. A
+// round pauses for an iteration while a resized pod becomes ready.
 const quietIterations = 2
 
-// tally counts changes of pods until an event reports them on their VPA, and on the SizingPolicy that governs it.
-// Budgets spread a round over several iterations, so the event is emitted after quietIterations without a change.
+// tally counts changes of pods until an event reports them on their VPA, and on the SizingPolicy
+// that governs it. Budgets spread a round over several iterations, so the event is emitted after
+// quietIterations without a change.
 type tally struct {
 	mu       sync.Mutex
 	verdicts []verdict // since the last iteration
@@ -267,7 +268,7 @@ type tallyKey struct {
 	reason string
 }
 
-// count is the number of changes since the last event.
+// count holds the changes since the last event.
 type count struct {
 	pods      int
 	previous  int            // pods at the last call of due
@@ -320,8 +321,8 @@ func (t *tally) add(key tallyKey, vpa cache.ObjectName, cause string) {
 	c.workloads[vpa] = true
 }
 
-// due returns the events to emit now, in a fixed order, and resets their counts. policyOf returns the name of
-// the SizingPolicy that governs a VPA, or "".
+// due returns the events to emit now, in a fixed order, and resets their counts. policyOf returns
+// the name of the SizingPolicy that governs a VPA, or "".
 func (t *tally) due(now time.Time, policyOf func(cache.ObjectName) string) (events []tallyEvent) {
 	t.mu.Lock()
 	verdicts := t.verdicts
@@ -352,8 +353,8 @@ func (t *tally) due(now time.Time, policyOf func(cache.ObjectName) string) (even
 	return events
 }
 
-// updateQuiet counts the calls without added pods, and reports whether the round may continue. It returns false
-// once the event would cover more than tallyInterval.
+// updateQuiet counts the calls without added pods, and reports whether the round may continue. It
+// returns false once the event would cover more than tallyInterval.
 func (c *count) updateQuiet(now time.Time) bool {
 	if c.previous == 0 {
 		c.since = now
@@ -370,12 +371,12 @@ type tallyEvent struct {
 	message string
 }
 
-// tallyFormats are the beginnings of messages by event reason.
 var tallyFormats = map[string]string{
 	report.EventResizedPods: "Resized %s in place", report.EventEvictedPod: "Evicted %s", report.EventReverted: "Took back changes of %s",
 }
 
-// message describes the changes, such as "Resized 3 pods of 2 workloads in place: OutOfBounds 2, OutOfMemory 1".
+// message describes the changes, such as "Resized 3 pods of 2 workloads in place: OutOfBounds 2,
+// OutOfMemory 1".
 func (c *count) message(key tallyKey) string {
 	pods := plural(c.pods, "pod")
 	if key.policy != "" {

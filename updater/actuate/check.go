@@ -27,20 +27,19 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// checkTimeout bounds all requests of one check. A webhook of others that does not answer, and whose failures
-// are ignored, takes 10 seconds by default. In a turn of a namespace, checks are shorter.
+// checkTimeout bounds all requests of one check. An unresponsive admission webhook with
+// failurePolicy Ignore takes 10 seconds by default. Checks are shorter in a namespace turn.
 const checkTimeout = 15 * time.Second
 
-// Held is the error of a disruption that a last check holds back.
+// BlockedError is the error of a disruption that a check of Checker or Cluster blocks.
 type Held struct {
 	Reason reason.Reason
 	Cause  error
 }
 
-// Error describes the reason and its cause.
+// Error returns the reason and its cause.
 func (h *Held) Error() string { return fmt.Sprintf("%s: %v", h.Reason, h.Cause) }
 
-// replacement reports whether the dry run of the replacement holds the disruption back.
 func (h *Held) replacement() bool {
 	return h.Reason == reason.ReplacementRefused || h.Reason == reason.ReplacementUnchanged ||
 		h.Reason == reason.ReplacementUnknown
@@ -49,10 +48,10 @@ func (h *Held) replacement() bool {
 // Unwrap returns the cause.
 func (h *Held) Unwrap() error { return h.Cause }
 
-// Clock has the present time.
+// Clock provides the current time.
 type Clock interface{ Now() time.Time }
 
-// Now returns the time of a clock; nil: of time.Now.
+// Now returns the time of a clock. A nil clock means time.Now.
 func Now(clock Clock) time.Time {
 	if clock == nil {
 		return time.Now()
@@ -60,11 +59,12 @@ func Now(clock Clock) time.Time {
 	return clock.Now()
 }
 
-// Checker makes the last checks before an eviction, against the API server and not against caches: the owner has enough
-// other pods, and the API server accepts a replacement of the same revision. It is safe for concurrent use.
+// Checker makes the last checks before a disruption, against the API server and not against caches:
+// the owner has enough other pods, and admission accepts a replacement of the same revision. It is
+// safe for concurrent use.
 type Checker struct {
 	Kube    kubernetes.Interface
-	Targets *target.Resolver // replicas and selectors of custom workloads; nil: unknown
+	Targets *target.Resolver // replicas and selectors of custom workloads; may be nil
 	Config  *disruption.Config
 	Clock   Clock // nil: time.Now
 
@@ -75,7 +75,8 @@ type Checker struct {
 // Paused returns the result of an earlier check that must not be repeated yet, or nil.
 func (c *Checker) Paused(change Change) error { return c.pauses.active(change, Now(c.Clock)) }
 
-// Check returns nil if a pod may be evicted, a *Held if not, and an error that Gone reports if the pod has gone.
+// Check returns nil if a pod may be evicted and a *BlockedError if not. The error satisfies IsGone
+// if the pod is gone.
 func (c *Checker) Check(ctx context.Context, change Change) error {
 	if metav1.GetControllerOfNoCopy(change.Target) == nil {
 		return &Held{Reason: reason.NoOwner, Cause: errors.New("the pod has no controller")}
@@ -99,7 +100,8 @@ func (c *Checker) Check(ctx context.Context, change Change) error {
 	return err
 }
 
-// CheckRestart returns nil if a resize may restart a container of a pod, by the pods that its owner has now.
+// CheckRestart returns nil if a resize may restart a container, given the current pods of the
+// owner.
 func (c *Checker) CheckRestart(ctx context.Context, change Change) error {
 	if metav1.GetControllerOfNoCopy(change.Target) == nil {
 		return &Held{Reason: reason.NoOwner, Cause: errors.New("the pod has no controller")}
@@ -127,7 +129,7 @@ func (c *Checker) check(ctx context.Context, change Change) error {
 	return c.accepts(ctx, owner, evicted, change)
 }
 
-// live returns the owner of a pod and the pod as they are now, or an error if the owner cannot do without the pod now.
+// readLive returns the current owner and pod, or an error if its budget denies a disruption.
 func (c *Checker) live(ctx context.Context, change Change) (*controller, *corev1.Pod, error) {
 	ref := metav1.GetControllerOfNoCopy(change.Target)
 	owner, err := readController(ctx, c.Kube, c.Targets, change, *ref)
@@ -143,13 +145,12 @@ func (c *Checker) live(ctx context.Context, change Change) (*controller, *corev1
 		return nil, nil, &Held{Reason: reason.ReplacementUnknown, Cause: fmt.Errorf("list the pods of %s %s: %w", ref.Kind, ref.Name, shorten(err))}
 	case pod == nil:
 		return nil, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, change.Target.Name)
-	case !known.all: // the count of the caches holds
+	case !known.all: // the plan counted the pods in the caches
 		return owner, pod, nil
 	}
 	return owner, pod, c.spares(owner, known.pods, pod, change)
 }
 
-// spares returns an error if an owner cannot do without one of its pods now.
 func (c *Checker) spares(owner *controller, pods []corev1.Pod, one *corev1.Pod, change Change) error {
 	settings := change.Autoscaler.Core(false)
 	v := disruption.VPA{MinReplicas: settings.MinReplicas, Groups: []disruption.Group{{Replicas: owner.wanted}}}
@@ -165,13 +166,13 @@ func (c *Checker) spares(owner *controller, pods []corev1.Pod, one *corev1.Pod, 
 			v.Pods = append(v.Pods, stateOf(pod))
 		}
 	}
-	if owner.wanted == disruption.Unknown { // else each eviction would lower the number that the next one is compared with
+	if owner.wanted == disruption.Unknown { // a fixed count would shrink with each eviction
 		v.Groups[0].Replicas = len(v.Pods) + leaving
 	}
 	budget := disruption.NewBudget(&v, *c.Config)
 	why := budget.Denies(&core)
 	if why == "" && change.Cause.Shares() && core.Ready && readyOf(v.Pods) == 1 {
-		why = reason.NoBudget // others would gain less than the workload loses
+		why = reason.NoBudget // sharing must not take a workload's only ready pod
 	}
 	if why != "" {
 		return &Held{Reason: why, Cause: fmt.Errorf("%s %s has %d live pods now, %d of them ready", owner.ref.Kind, owner.ref.Name, len(v.Pods), readyOf(v.Pods))}
@@ -179,7 +180,6 @@ func (c *Checker) spares(owner *controller, pods []corev1.Pod, one *corev1.Pod, 
 	return nil
 }
 
-// stateOf returns a pod with no more than what budgets count.
 func stateOf(pod *corev1.Pod) disruption.Pod {
 	ready, _ := convert.Ready(pod)
 	return disruption.Pod{UID: string(pod.UID), Ready: ready, Pending: pod.Status.Phase == corev1.PodPending}
@@ -194,15 +194,15 @@ func readyOf(pods []disruption.Pod) (ready int) {
 	return ready
 }
 
-// accepts creates the replacement in a dry run, which passes through the whole admission. Where the
-// webhook of Loadline does not answer, the pod gets its sizes here and is created once more.
+// checkReplacement creates the replacement in a dry run, through the full admission. If the webhook
+// did not process the pod, it sets the target itself and tries again.
 func (c *Checker) accepts(ctx context.Context, owner *controller, evicted *corev1.Pod, change Change) error {
 	pod := replacement(owner, evicted)
 	created, err := c.create(ctx, pod)
 	if refusal := refusalOf(err, pod.GenerateName); refusal != nil {
 		return refusal
 	}
-	// Not sized by the webhook, or not returned because a quota counts the evicted pod as well.
+	// Not processed by the webhook, or a quota also counts the evicted pod.
 	if err != nil || created.Annotations[convert.ObservedAnnotation] == "" {
 		created, err = c.create(ctx, withSizes(pod, change.Autoscaler))
 	}
@@ -227,10 +227,9 @@ func (c *Checker) accepts(ctx context.Context, owner *controller, evicted *corev
 	return nil
 }
 
-// create creates a pod in a dry run and returns it as admission leaves it.
 func (c *Checker) create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	created, err := c.Kube.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-	if notPermitted(err) { // for any pod of the namespace
+	if notPermitted(err) { // applies to all pods of the namespace
 		c.pauses.holdNamespace(pod.Namespace, &Held{Reason: reason.ReplacementUnknown, Cause: errors.New("the updater may not create pods in dry runs: its role lacks the verb create on pods")}, Now(c.Clock))
 	}
 	return created, err
@@ -239,7 +238,7 @@ func (c *Checker) create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, err
 // Evicted records an eviction, so that later checks count the pod as terminating.
 func (c *Checker) Evicted(pod *corev1.Pod) { c.siblings.markTerminating(pod, Now(c.Clock)) }
 
-// Sized returns a pod as the webhook would size it if it were created now.
+// AdmittedPod returns the replacement of a pod with the resources that the webhook would set now.
 func (c *Checker) Sized(ctx context.Context, change Change) (*corev1.Pod, error) {
 	ref := metav1.GetControllerOfNoCopy(change.Target)
 	if ref == nil {
@@ -254,9 +253,9 @@ func (c *Checker) Sized(ctx context.Context, change Change) (*corev1.Pod, error)
 	return c.create(ctx, replacement(owner, change.Target))
 }
 
-// takesEffect reports whether a replacement differs from the evicted pod in the direction of at least
-// one planned change: of a request, or of a limit where no request is to change. It is true for an
-// eviction that changes no size, such as a move.
+// takesEffect reports whether the replacement moves at least one request in the planned direction.
+// Limits count only if no request changes. It is true for an eviction without changes, such as a
+// move.
 func takesEffect(change Change, evicted, created *corev1.Pod) bool {
 	requests := func(c policy.Container) resources.List { return c.Requests }
 	limits := func(c policy.Container) resources.List { return c.Limits }
@@ -267,8 +266,6 @@ func takesEffect(change Change, evicted, created *corev1.Pod) bool {
 	return effective || !planned
 }
 
-// compare reports whether a change plans to move amounts of a pod, and whether a replacement has at
-// least one of them moved in that direction.
 func compare(change Change, evicted, created *corev1.Pod, of func(policy.Container) resources.List) (planned, effective bool) {
 	before, after := convert.Pod(evicted).Containers, convert.Pod(created).Containers
 	for _, f := range change.Containers {
@@ -290,11 +287,11 @@ func compare(change Change, evicted, created *corev1.Pod, of func(policy.Contain
 	return planned, effective
 }
 
-// refusalOf returns nil if the answer to a dry run means that a replacement is accepted, or that a quota is
-// exceeded, which counts the evicted pod as well.
+// replacementError returns nil if the dry run accepts the replacement, or if only a quota refuses
+// it, since the quota counts the evicted pod as well.
 func refusalOf(err error, generateName string) error {
 	switch {
-	case err == nil, apierrors.IsAlreadyExists(err): // the name is generated again for each attempt
+	case err == nil, apierrors.IsAlreadyExists(err): // each attempt generates a new name
 		return nil
 	case client.IsWriteLimited(err):
 		return err
@@ -307,7 +304,6 @@ func refusalOf(err error, generateName string) error {
 	return &Held{Reason: reason.ReplacementRefused, Cause: errors.New(stableText(err, generateName))}
 }
 
-// undecided reports whether an answer leaves open if the replacement would be accepted.
 func undecided(err error) bool {
 	if deniedByAdmission(err) {
 		return false
@@ -322,21 +318,23 @@ func undecided(err error) bool {
 		notPermitted(err) || strings.Contains(err.Error(), "does not support dry run")
 }
 
-// mayNotCreate matches the answer of the authorizer from its begin: admission quotes texts of pods.
+// createForbidden matches the authorizer's message from its start, because admission quotes texts
+// of pods.
 var mayNotCreate = regexp.MustCompile(`^pods is forbidden: User "[^"]*" cannot create resource "pods"`)
 
 func notPermitted(err error) bool {
 	return apierrors.IsForbidden(err) && mayNotCreate.MatchString(err.Error())
 }
 
-// deniedByAdmission reports whether a webhook or an admission policy denied a request. It may answer with any code.
+// deniedByAdmission reports whether a webhook or an admission policy denied a request. Both may use
+// any status code.
 func deniedByAdmission(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && (strings.Contains(err.Error(), "denied the request") || strings.Contains(err.Error(), " denied request: "))
 }
 
-// stableText returns the text of an error without the generated name of the pod, so that events about
-// it are counted instead of repeated.
+// stableText returns the truncated text of an error without the generated pod name, so that events
+// are aggregated.
 func stableText(err error, generateName string) string {
 	text := err.Error()
 	var status apierrors.APIStatus
@@ -348,7 +346,8 @@ func stableText(err error, generateName string) string {
 	return cut(text)
 }
 
-// longestCause bounds the text of a refusal, in bytes. Admission may name each of thousands of containers.
+// maxCauseLength bounds the text of a refusal, in bytes. Admission may name each of thousands of
+// containers.
 const longestCause = 1000
 
 func cut(text string) string {
@@ -358,7 +357,7 @@ func cut(text string) string {
 	return strings.ToValidUTF8(text[:longestCause], "") + "..."
 }
 
-// shorten returns an error with a text of bounded length that does not hold the answer of the API server.
+// shorten bounds the text of an error to maxCauseLength. A longer error loses its chain.
 func shorten(err error) error {
 	if text := err.Error(); len(text) > longestCause {
 		return errors.New(cut(text))

@@ -1,15 +1,16 @@
-// Package actuate carries out what disruption.Plan decided.
+// Package actuate carries out the plan of disruption.Plan: it resizes and evicts pods.
 //
-// Change is one Action with the objects it concerns. Cluster resizes and evicts on the API server, each with its own
-// rate limit, marks resized pods and writes events; DryRun prints what it would do. Both give an error that says why a
-// change did not come about: ErrRateLimited ends a pass, and Refused and NoCapacity read the answer of the API server.
+// Cluster writes to the API server and emits events. DryRun prints. The caller decides whether a
+// refused resize becomes an eviction. Every write names the UID of its pod, so that it never hits a
+// new pod of the same name.
 //
-// Every write names the UID of its pod, so that a namesake that replaced the pod
-// is never hit. Whether a refused resize becomes an eviction is up to the caller.
-// Before an eviction and before a resize that restarts a container, Checker reads the owner and its pods from the
-// API server. Before an eviction it also creates the replacement in a dry run. Three more things are decided here, right before a change, because they need what the cluster has then: pods of
-// one PodDisruptionBudget restart one after the other (budgets.Budgets), no memory limit is
-// cut below what is in use (spared), and no resize replaces amounts that it was not planned for (testAmounts).
+// Checks that need the current state of the cluster run right before a change:
+//
+//   - Checker reads the owner and its pods from the API server before an eviction or a restart.
+//     Before an eviction it also creates the replacement in a dry run.
+//   - budgets.Budgets restarts the pods of one PodDisruptionBudget one after the other.
+//   - keepUsedMemory cuts no memory limit below the usage.
+//   - testAmounts lets a resize replace only the resources that it was planned for.
 package actuate
 
 import (
@@ -48,24 +49,24 @@ import (
 type Change struct {
 	disruption.Action
 	Target     *corev1.Pod
-	Autoscaler snapshot.VPA // as it was planned for
-	// Unboosted are containers whose startup boost is taken back by this change.
+	Autoscaler snapshot.VPA // the VPA as of the plan
+	// RemovedBoosts are the containers that lose their startup boost.
 	Unboosted []string
-	// Observed says that the change is noted on the pod before it is made, so that it can be judged and taken back.
+	// Observed changes are noted on the pod first, so that they can be judged and reverted.
 	Observed bool
-	// Mark is written on the pod before the resize: it says that the pod shares. Nil: it does not, or did before.
+	// Mark marks the pod as sharing before the resize. Nil: it does not share, or is marked.
 	Mark *sharing.Mark
 }
 
-// Protects reports whether the change protects the pod from harm, so that it may use the reserve of the write
-// limit: more memory after an out-of-memory kill, or the peak of a pod that shares no more.
+// Protects reports whether the change prevents harm, so that it may use the reserve of the write
+// limit: more memory after an OOM kill, or the peak of a pod that stops sharing.
 func (c Change) Protects() bool {
 	return c.OOMResize || c.Cause == disruption.ShareEnded || c.Cause == disruption.ShareReverted
 }
 
-// gets returns what the containers get: the recommendation, and the share that is part of it.
+// targets returns the new resources of the containers, with the share if there is one.
 func (c Change) gets() []policy.ContainerTarget {
-	if c.Share == nil { // which is not judged with the change
+	if c.Share == nil { // shares are not judged with the change
 		return c.Containers
 	}
 	all := slices.Clone(c.Containers)
@@ -90,34 +91,33 @@ func (c Change) gets() []policy.ContainerTarget {
 	return all
 }
 
-// Cluster carries changes out on the API server.
+// Cluster makes changes through the API server.
 type Cluster struct {
 	Kube      kubernetes.Interface
 	Events    record.EventRecorder
 	Resizes   *rate.Limiter
 	Evictions *rate.Limiter
-	// Budgets say whether a pod may be restarted, or evicted, beside others that are being restarted; nil: not asked.
+	// Budgets limits concurrent restarts and evictions per PodDisruptionBudget. Nil: not checked.
 	Budgets *budgets.Budgets
-	// Threshold is the least relative change for which a pod is resized where memory
-	// that is in use leaves only a part of the change.
+	// Threshold is the minimum relative change of a resize that memory usage reduces to a part.
 	Threshold float64
-	// Reverts counts reverted changes; nil: they are not counted.
+	// Reverts counts reverted changes. It may be nil.
 	Reverts interface {
 		Reverted(vpa cache.ObjectName, harm rollout.Harm)
 	}
-	// Clock has the time at which a change is sent; nil: time.Now.
+	// Clock provides the time of a change. Nil: time.Now.
 	Clock Clock
-	// Checker makes the last checks before an eviction; nil: none are made.
+	// Checker makes the last checks before a disruption. Nil: none are made.
 	Checker *Checker
-	// Caches return an error while they are too old for a disruption; nil: not checked.
+	// Caches returns an error while the caches are too old for a disruption. It may be nil.
 	Caches interface{ Stale() error }
-	// Usage reads the memory usage of the containers of a pod, in bytes; nil: not read.
+	// Usage reads the memory usage of containers, in bytes. It may be nil.
 	Usage interface {
 		Memory(ctx context.Context, namespace, pod string) (map[string]resources.Amount, error)
 	}
 }
 
-// Limiter returns a limiter of changes a second that lets burst through at once. A rate of 0 or below limits nothing.
+// NewLimiter returns a limiter of changes per second. A rate of 0 or below means no limit.
 func Limiter(perSecond float64, burst int) *rate.Limiter {
 	if perSecond <= 0 {
 		return rate.NewLimiter(rate.Inf, 0)
@@ -126,13 +126,13 @@ func Limiter(perSecond float64, burst int) *rate.Limiter {
 }
 
 const (
-	// writeTimeout bounds a resize, an eviction or a read. In a turn of a namespace, all requests are shorter.
+	// writeTimeout bounds a resize, an eviction or a read. In a namespace turn, all requests are
+	// shorter.
 	writeTimeout = 30 * time.Second
-	// markTimeout bounds a write of annotations.
-	markTimeout = 10 * time.Second
+	markTimeout  = 10 * time.Second
 )
 
-// Resize asks the API server for the new sizes and marks the pod.
+// Resize patches the resources and marks the pod.
 func (c *Cluster) Resize(ctx context.Context, change Change) (rollout.Change, error) {
 	_, had := change.Target.Annotations[convert.SharedAnnotation]
 	change, note, err := c.resize(ctx, change)
@@ -142,7 +142,7 @@ func (c *Cluster) Resize(ctx context.Context, change Change) (rollout.Change, er
 	if change.Cause != disruption.Shared || !had { // shares move too often for an event each time
 		c.Event(change.Target, report.EventResized, fmt.Sprintf("Resized in place as VPA %s recommends (%s): %s", change.VPA, change.Cause, direction(change)), detailsOf(change.Target, Sizes(change)))
 	}
-	if change.Cause.Shares() { // it is marked already
+	if change.Cause.Shares() { // marked already
 		return note, nil
 	}
 	if err := c.mark(client.Unlimited(ctx), change); err != nil {
@@ -151,8 +151,8 @@ func (c *Cluster) Resize(ctx context.Context, change Change) (rollout.Change, er
 	return note, nil
 }
 
-// Unboost takes startup boosts back: the sizes first, where they still differ,
-// then the annotations. After an error both are to be tried again.
+// RemoveBoost restores the resources where they still differ, then removes the annotations. After
+// an error the caller retries both.
 func (c *Cluster) Unboost(ctx context.Context, change Change) error {
 	marking := client.Cleanup(ctx)
 	if Sizes(change) != "" {
@@ -169,8 +169,8 @@ func (c *Cluster) Unboost(ctx context.Context, change Change) error {
 	return nil
 }
 
-// Boost gives a young pod the startup boost that the webhook gives to new pods. It changes nothing if
-// the webhook would not boost the pod, or does not answer. The annotations go first: they end the boost.
+// AddBoost adds the startup boost that the webhook missed to a young pod. It changes nothing if a
+// dry run returns no boost. The annotations go first, because they end the boost.
 func (c *Cluster) Boost(ctx context.Context, change Change) error {
 	if c.Checker == nil {
 		return nil
@@ -206,7 +206,7 @@ func (c *Cluster) Boost(ctx context.Context, change Change) error {
 	return nil
 }
 
-// resize asks for the new sizes and returns what it asked for: less of a cut where memory is in use.
+// resize returns the change it sent, which cuts less if memory is in use.
 func (c *Cluster) resize(ctx context.Context, change Change) (_ Change, note rollout.Change, err error) {
 	failed := func(err error) (Change, rollout.Change, error) {
 		if errors.Is(err, ErrRateLimited) {
@@ -230,8 +230,8 @@ func (c *Cluster) resize(ctx context.Context, change Change) (_ Change, note rol
 		return failed(ErrRateLimited)
 	}
 	leave := func() {}
-	// Not asked for a pod that is killed again and again anyway, and of which a
-	// PodDisruptionBudget may allow no eviction just for that.
+	// Not for an OOM resize: the pod is killed repeatedly anyway, and a PodDisruptionBudget may
+	// allow no eviction just because of that.
 	if change.Restarts && !change.OOMResize {
 		if leave, err = c.mayRestart(ctx, change); err != nil {
 			return failed(fmt.Errorf("restart a container: %w", err))
@@ -246,7 +246,7 @@ func (c *Cluster) resize(ctx context.Context, change Change) (_ Change, note rol
 			leave()
 			return failed(fmt.Errorf("note the change on the pod, so that it can be taken back: %w", err))
 		}
-		ctx = client.Unlimited(ctx) // the rest of a change that has begun
+		ctx = client.Unlimited(ctx) // the rest of a started change
 	}
 	limited, cancel := fairwork.Limit(client.Once(ctx), writeTimeout)
 	defer cancel()
@@ -267,8 +267,8 @@ func (c *Cluster) resize(ctx context.Context, change Change) (_ Change, note rol
 	return change, note, nil
 }
 
-// declare notes on a pod with which memory it was declared, before its limit and its request
-// change apart for the first time: afterwards nobody could tell.
+// noteDeclaredMemory notes the declared memory of a pod before limit and request first change
+// separately. Afterwards it cannot be reconstructed.
 func (c *Cluster) declare(ctx context.Context, change Change) error {
 	text, news := convert.DeclaredText(change.Target.Annotations, change.gets())
 	if !news {
@@ -280,8 +280,8 @@ func (c *Cluster) declare(ctx context.Context, change Change) error {
 	return nil
 }
 
-// markShared writes on a pod that it shares, before it gets its share: whatever happens to the
-// updater, the next one gives it its peak back when it is to leave.
+// markShared marks a pod before it gets its share, so that a restarted updater finds the pods that
+// need their peak back.
 func (c *Cluster) markShared(ctx context.Context, change Change) error {
 	if change.Mark == nil {
 		return nil
@@ -292,7 +292,7 @@ func (c *Cluster) markShared(ctx context.Context, change Change) error {
 	return nil
 }
 
-// MarkShare writes on a pod what it shares, where that is not there yet.
+// MarkShare writes the mark of a sharing pod if it differs.
 func (c *Cluster) MarkShare(ctx context.Context, pod *corev1.Pod, m sharing.Mark) error {
 	text := convert.SharedText(m)
 	if pod.Annotations[convert.SharedAnnotation] == text && pod.Annotations[convert.ResizedAnnotation] != "" {
@@ -301,7 +301,7 @@ func (c *Cluster) MarkShare(ctx context.Context, pod *corev1.Pod, m sharing.Mark
 	return c.annotated(ctx, pod, map[string]any{convert.SharedAnnotation: text, convert.ResizedAnnotation: "true"})
 }
 
-// RemoveShare takes the mark of sharing off a pod that has its peak again. A pod that is gone is no error.
+// RemoveShare removes the sharing mark of a pod that has its peak again. It ignores a deleted pod.
 func (c *Cluster) RemoveShare(ctx context.Context, pod *corev1.Pod) error {
 	err := c.annotated(client.Cleanup(ctx), pod, map[string]any{convert.SharedAnnotation: nil})
 	if Gone(err) {
@@ -310,9 +310,10 @@ func (c *Cluster) RemoveShare(ctx context.Context, pod *corev1.Pod) error {
 	return err
 }
 
-// mayRestart asks whether a container of the pod may be restarted now. That is a
-// disruption: what forbids an eviction forbids it, too. But a dry run takes nothing from
-// a PodDisruptionBudget, so others must wait until the pod is seen not ready.
+// reserveRestart returns an error if a container must not restart now. A restart is a disruption,
+// so anything that forbids an eviction forbids it too. A dry run takes nothing from a
+// PodDisruptionBudget, so a reservation blocks other restarts until the pod is seen not ready.
+// release cancels it.
 func (c *Cluster) mayRestart(ctx context.Context, change Change) (leave func(), err error) {
 	leave = func() {}
 	if err := c.fresh(); err != nil {
@@ -326,7 +327,7 @@ func (c *Cluster) mayRestart(ctx context.Context, change Change) (leave func(), 
 			return nil, fmt.Errorf("%w: %w", ErrRestarting, err)
 		}
 	}
-	if c.Checker != nil && len(change.Unboosted) == 0 { // a boost ends whatever the others do
+	if c.Checker != nil && len(change.Unboosted) == 0 { // a boost ends regardless of other pods
 		err = c.Checker.CheckRestart(ctx, change)
 	}
 	if err == nil {
@@ -339,7 +340,8 @@ func (c *Cluster) mayRestart(ctx context.Context, change Change) (leave func(), 
 	return leave, nil
 }
 
-// refused reports whether a request was certainly not carried out. One that ran out of time may have been.
+// isNotApplied reports whether a request certainly had no effect. A timed out request may have had
+// one.
 func refused(err error) bool {
 	var status apierrors.APIStatus
 	return errors.Is(err, client.ErrThrottled) || errors.As(err, &status) && !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err) && !apierrors.IsInternalError(err)
@@ -358,12 +360,13 @@ func (c *Cluster) mark(ctx context.Context, change Change) error {
 	return c.annotate(ctx, change.Target, mark)
 }
 
-// RecordBackoff writes on a pod that changes of its workload had no effect, so that it is known after a restart.
+// RecordBackoff writes the backoff of a workload on a pod, so that it survives a restart of the
+// updater.
 func (c *Cluster) RecordBackoff(ctx context.Context, pod *corev1.Pod, p disruption.Backoff) error {
 	return c.annotated(ctx, pod, map[string]any{convert.PauseAnnotation: convert.PauseText(p)})
 }
 
-// annotate finishes what was begun, even if the pass has no time left.
+// patchAnnotations ignores the end of ctx, because it completes a change.
 func (c *Cluster) annotate(ctx context.Context, pod *corev1.Pod, patch []byte) error {
 	ctx, cancel := fairwork.Limit(context.WithoutCancel(ctx), markTimeout)
 	defer cancel()
@@ -371,7 +374,7 @@ func (c *Cluster) annotate(ctx context.Context, pod *corev1.Pod, patch []byte) e
 	return err
 }
 
-// Evict asks the API server to evict the pod, which respects PodDisruptionBudgets.
+// Evict evicts a pod through the eviction API, which respects PodDisruptionBudgets.
 func (c *Cluster) Evict(ctx context.Context, change Change) error {
 	if err := c.mayEvict(ctx, change); errors.Is(err, ErrRateLimited) {
 		return err
@@ -394,7 +397,6 @@ func (c *Cluster) Evict(ctx context.Context, change Change) error {
 	return nil
 }
 
-// mayEvict makes the checks right before an eviction, those without a request first.
 func (c *Cluster) mayEvict(ctx context.Context, change Change) error {
 	if err := c.fresh(); err != nil {
 		return err
@@ -418,7 +420,7 @@ func (c *Cluster) mayEvict(ctx context.Context, change Change) error {
 	if c.Checker == nil {
 		return nil
 	}
-	// A PodDisruptionBudget that allows no eviction spares the API server the checks.
+	// A PodDisruptionBudget that allows no eviction avoids the more expensive checks.
 	if err := c.evict(ctx, change, metav1.DryRunAll); apierrors.IsTooManyRequests(err) || errors.Is(err, ErrRateLimited) || errors.Is(err, ErrTurnEnded) || Gone(err) {
 		return err
 	}
@@ -429,8 +431,8 @@ func (c *Cluster) mayEvict(ctx context.Context, change Change) error {
 	return err
 }
 
-// oversizedBudget returns an error if a budget of the namespace has a selector that is not evaluated. It may select the
-// pod and allow no disruption.
+// checkOversizedBudgets returns an error if a selector of a budget in the namespace is too large to
+// evaluate. The budget may allow no disruption of the pod.
 func (c *Cluster) oversizedBudget(pod *corev1.Pod) error {
 	if c.Budgets == nil {
 		return nil
@@ -441,7 +443,6 @@ func (c *Cluster) oversizedBudget(pod *corev1.Pod) error {
 	return nil
 }
 
-// fresh returns an error while the caches are too old for a disruption.
 func (c *Cluster) fresh() error {
 	if c.Caches == nil {
 		return nil

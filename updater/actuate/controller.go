@@ -28,24 +28,22 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// controller is the owner of a pod as the API server has it now.
 type controller struct {
 	ref      metav1.OwnerReference
 	selector labels.Selector
-	wanted   int // replicas; disruption.Unknown: not stated
+	wanted   int // disruption.Unknown: not stated
 
 	template *corev1.PodTemplateSpec // nil: not readable, as for custom workloads
 	claims   []string                // volumes that come from claim templates
-	daemon   bool                    // its pods are bound to nodes by their affinity
-	// Of a StatefulSet: pods with lower ordinals than the partition that do not have the update
-	// revision are created from an older template.
+	daemon   bool                    // node affinity binds its pods to nodes
+	// Of a StatefulSet: pods with lower ordinals than the partition and without the update revision
+	// get an older template.
 	partition int
 	revision  string
 
-	unversioned bool // the template can change, and pods have no revision label
+	unversioned bool // the template can change, pods have no revision label
 }
 
-// errNoOwner is the error for an owner that is gone or about to be deleted.
 var errNoOwner = errors.New("the owner does not exist or is being deleted")
 
 // readController lists the owner by name, because the updater may list workloads but not get them.
@@ -84,7 +82,6 @@ func readController(ctx context.Context, kube kubernetes.Interface, targets *tar
 	return customController(ctx, targets, change, ref)
 }
 
-// wantedByJob returns how many pods a Job runs at a time from now on.
 func wantedByJob(o *batchv1.Job) int32 {
 	switch {
 	case o.Spec.Parallelism == nil:
@@ -95,7 +92,7 @@ func wantedByJob(o *batchv1.Job) int32 {
 	return min(*o.Spec.Parallelism, max(*o.Spec.Completions-o.Status.Succeeded, 0))
 }
 
-// owning reads the object of a list that is the one of a reference and stays.
+// findOwner reads the referenced object in a list, unless it is being deleted.
 func owning[T any, O interface {
 	*T
 	metav1.Object
@@ -127,8 +124,8 @@ func selecting(ref metav1.OwnerReference, selector *metav1.LabelSelector, replic
 	return found, nil
 }
 
-// unversioned reads a ReplicaSet or ReplicationController. The template of a ReplicaSet that a Deployment
-// owns never changes.
+// unversioned reads a ReplicaSet or ReplicationController. The template of a ReplicaSet that a
+// Deployment owns never changes.
 func unversioned(o metav1.Object, ref metav1.OwnerReference, selector *metav1.LabelSelector, template *corev1.PodTemplateSpec, replicas *int32) (*controller, error) {
 	found, err := selecting(ref, selector, replicas, template)
 	if found != nil {
@@ -155,8 +152,8 @@ func statefulSet(ref metav1.OwnerReference, o *appsv1.StatefulSet) (*controller,
 	return found, nil
 }
 
-// customController takes the selector of the VPA's target and the replicas of the scale subresource.
-// Where the target cannot be read, the labels of the pod select.
+// customController uses the selector of the VPA's target and the replicas of the scale subresource.
+// If the target cannot be read, it selects by the labels of the pod.
 func customController(ctx context.Context, targets *target.Resolver, change Change, ref metav1.OwnerReference) (*controller, error) {
 	found := &controller{ref: ref, wanted: disruption.Unknown, selector: labels.SelectorFromSet(change.Target.Labels)}
 	if targets == nil || change.Autoscaler.Object == nil {
@@ -174,8 +171,8 @@ func customController(ctx context.Context, targets *target.Resolver, change Chan
 	return found, nil
 }
 
-// usesOlderTemplate reports whether the controller creates the replacement of a pod from an older template
-// than the one in its spec.
+// usesOlderTemplate reports whether the replacement of a pod gets an older template than the one in
+// the spec.
 func (c *controller) usesOlderTemplate(pod *corev1.Pod) bool {
 	revision := pod.Labels[appsv1.ControllerRevisionHashLabelKey]
 	if c.partition == 0 || revision == "" || revision == c.revision {
@@ -185,9 +182,9 @@ func (c *controller) usesOlderTemplate(pod *corev1.Pod) bool {
 	return err == nil && ordinal < c.partition
 }
 
-// changedPart returns a part of the template of an unversioned controller that has changed since a pod was
-// created, or an empty string. The replacement has passed admission, so a part that admission adds to every
-// pod is not a change. Nil: no dry run has returned it.
+// changedPart returns a changed part of the template of an unversioned controller, or "". The
+// replacement has passed admission in a dry run, so a part that admission adds to every pod is not
+// a change. It may be nil.
 func (c *controller) changedPart(evicted, replacement *corev1.Pod) string {
 	if !c.unversioned {
 		return ""
@@ -228,8 +225,9 @@ func (c *controller) changedPart(evicted, replacement *corev1.Pod) string {
 	return ""
 }
 
-// changedContainer returns the first container of a template that differs between a pod and its replacement in a field
-// other than resources, or the first container that only the pod has. Containers that only admission adds may differ.
+// changedContainer returns the first template container that differs between a pod and its
+// replacement in a field other than resources, or the first container that only the pod has.
+// Containers that only admission adds may differ.
 func changedContainer(template, current, next []corev1.Container) string {
 	find := func(all []corev1.Container, name string) int {
 		return slices.IndexFunc(all, func(c corev1.Container) bool { return c.Name == name })
@@ -255,8 +253,8 @@ func changedContainer(template, current, next []corev1.Container) string {
 	return ""
 }
 
-// templated returns a pod with the fields that a template sets now. It stands for a replacement that no dry
-// run has returned, so fields that admission sets stay as they are.
+// withTemplate sets the fields of the current template on a pod. It stands for a missing dry run,
+// so fields that admission sets stay.
 func templated(pod *corev1.Pod, template *corev1.PodTemplateSpec) *corev1.Pod {
 	pod = pod.DeepCopy()
 	pod.Spec.InitContainers = templatedContainers(pod.Spec.InitContainers, template.Spec.InitContainers)
@@ -295,7 +293,8 @@ func templatedContainers(pod, template []corev1.Container) []corev1.Container {
 	return pod
 }
 
-// withoutResources returns a container without the parts that a resize changes or that the API server adds to each pod.
+// withoutResources removes the fields that a resize changes or that the API server adds to each
+// pod.
 func withoutResources(c corev1.Container) corev1.Container {
 	c.Resources, c.ResizePolicy = corev1.ResourceRequirements{}, nil
 	c.VolumeMounts = slices.DeleteFunc(slices.Clone(c.VolumeMounts), func(m corev1.VolumeMount) bool {
@@ -304,18 +303,17 @@ func withoutResources(c corev1.Container) corev1.Container {
 	return c
 }
 
-// perPodLabels are the labels that controllers add to the ones of their template.
 var perPodLabels = []string{
 	appsv1.StatefulSetPodNameLabel, appsv1.PodIndexLabel, appsv1.ControllerRevisionHashLabelKey, "pod-template-generation",
 	batchv1.JobCompletionIndexAnnotation,
 }
 
-// replacement returns the pod that a controller creates in place of an evicted one. It is built from
-// the pod template, or from the evicted pod where the template is not readable or another revision.
+// replacement returns the pod that a controller creates for an evicted one: from the template, or
+// from the evicted pod if the template is not readable or has another revision.
 //
-// The name is always generated: a StatefulSet reuses the name of the evicted pod, which still exists.
-// The owner reference does not block the deletion of the owner, because the updater lacks the
-// permission on finalizers that some clusters require for that.
+// The name is always generated, because a StatefulSet reuses the name of the evicted pod, which
+// still exists. The owner reference does not block the deletion of the owner, because some clusters
+// require a permission on finalizers for that, which the updater lacks.
 func replacement(c *controller, evicted *corev1.Pod) *corev1.Pod {
 	var pod *corev1.Pod
 	if c.template == nil || c.usesOlderTemplate(evicted) {
@@ -344,7 +342,6 @@ func generateName(owner string) string {
 	return owner[:maxGenerateName]
 }
 
-// writtenByUs reports whether the webhook or the updater writes an annotation of a pod.
 func writtenByUs(annotation string) bool {
 	switch annotation {
 	case convert.UpdatesAnnotation, convert.ObservedAnnotation, convert.ResizedAnnotation, convert.RestartAnnotation, convert.PauseAnnotation:
@@ -353,7 +350,7 @@ func writtenByUs(annotation string) bool {
 	return strings.HasPrefix(annotation, convert.BoostAnnotationPrefix) || slices.Contains(convert.ForeignAnnotations, annotation)
 }
 
-// fromTemplate returns a pod of a template, with the parts that its controller adds for each pod.
+// fromTemplate returns a pod of the template with the parts that the controller adds for each pod.
 func fromTemplate(c *controller, evicted *corev1.Pod) *corev1.Pod {
 	template := c.template.DeepCopy()
 	pod := &corev1.Pod{
@@ -386,13 +383,13 @@ func fromTemplate(c *controller, evicted *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
-// recreated returns a pod as it was created, without the fields that the API server, the scheduler
-// and the kubelet have set since and that a new pod must not have.
+// recreated removes the fields that the API server, the scheduler and the kubelet set and that a
+// new pod must not have.
 func recreated(evicted *corev1.Pod) *corev1.Pod {
 	live := evicted.DeepCopy()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: live.Labels, Annotations: live.Annotations}, Spec: live.Spec}
 	pod.Spec.NodeName, pod.Spec.EphemeralContainers, pod.Spec.SchedulingGates = "", nil, nil
-	// Admission derives these again and refuses values that it does not derive.
+	// Admission derives these again and refuses other values.
 	pod.Spec.Priority, pod.Spec.PreemptionPolicy = nil, nil
 	if pod.Spec.RuntimeClassName != nil {
 		pod.Spec.Overhead = nil
@@ -400,7 +397,7 @@ func recreated(evicted *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
-// withSizes returns a pod with the resources that the webhook would set.
+// withTargets sets the resources that the webhook would set.
 func withSizes(pod *corev1.Pod, vpa snapshot.VPA) *corev1.Pod {
 	if vpa.Object == nil || convert.SizedAsWhole(pod) {
 		return pod

@@ -21,10 +21,10 @@ import (
 	"loadline.dev/loadline/updater/report"
 )
 
-// DryRun prints a line for each change, and changes nothing. Every change ends with ErrDryRun.
+// DryRun prints a line for each change and changes nothing. Every change returns ErrDryRun.
 type DryRun struct {
 	Out     io.Writer
-	Checker *Checker // makes the checks before an eviction; nil: none are made
+	Checker *Checker // checks before an eviction; nil: none
 }
 
 // Resize prints the change.
@@ -45,50 +45,50 @@ func (r *DryRun) Evict(ctx context.Context, c Change) error {
 	return r.print("evict", c)
 }
 
-// Unboost prints the change.
+// RemoveBoost prints the change.
 func (r *DryRun) Unboost(_ context.Context, c Change) error {
 	return r.print("take back the startup boost of", c)
 }
 
-// Boost prints that the pod has no startup boost.
+// AddBoost prints that the pod has no startup boost.
 func (r *DryRun) Boost(_ context.Context, c Change) error {
 	fmt.Fprintf(r.Out, "would give pod %s the startup boost of VPA %s that it was created without\n", klog.KObj(c.Target), c.VPA)
 	return ErrDryRun
 }
 
-// RecordBackoff prints nothing: the pods are among those left alone.
+// RecordBackoff does nothing. Skipped prints the pods.
 func (r *DryRun) RecordBackoff(context.Context, *corev1.Pod, disruption.Backoff) error { return nil }
 
-// MarkShare prints what would be noted on the pod.
+// MarkShare prints the mark.
 func (r *DryRun) MarkShare(_ context.Context, pod *corev1.Pod, m sharing.Mark) error {
 	fmt.Fprintf(r.Out, "would note on pod %s what it shares: %s\n", klog.KObj(pod), convert.SharedText(m))
 	return nil
 }
 
-// RemoveShare prints that the pod shares no more.
+// RemoveShare prints the end of sharing.
 func (r *DryRun) RemoveShare(_ context.Context, pod *corev1.Pod) error {
 	fmt.Fprintf(r.Out, "would end sharing of pod %s: it has its peak\n", klog.KObj(pod))
 	return nil
 }
 
-// NotResizable prints nothing: the pod is among those left alone.
+// NotResizable does nothing. Skipped prints the pod.
 func (r *DryRun) NotResizable(context.Context, *corev1.Pod) {}
 
 // Skipped prints a line for each pod.
 func (r *DryRun) Skipped(skipped []disruption.Skip) {
 	for _, s := range skipped {
 		of := " (VPA " + s.VPA + ")"
-		if s.VPA == "" { // it is not known
+		if s.VPA == "" { // unknown
 			of = ""
 		}
 		fmt.Fprintf(r.Out, "would leave pod %s alone%s: %s\n", klog.KRef(s.Namespace, s.Pod), of, s.Reason)
 	}
 }
 
-// Room prints whether evictions wait for room on nodes, and why.
+// ReportCapacity prints whether evictions wait for free capacity, and why.
 func (r *DryRun) Room(explained string) { fmt.Fprintln(r.Out, explained) }
 
-// Event prints how far a rollout is; of pods that are left alone nothing, they are known.
+// Event prints the progress of rollouts. Skipped prints skips.
 func (r *DryRun) Event(vpa report.Object, reason, message string, _ report.Details) {
 	switch reason {
 	case report.EventCanaryPromoted, report.EventCanaryHeld, report.EventCooldownActive, report.EventScheduleSkipped, report.EventHPAConflict, report.EventPolicyConflict:
@@ -96,7 +96,7 @@ func (r *DryRun) Event(vpa report.Object, reason, message string, _ report.Detai
 	}
 }
 
-// Note does nothing: nothing is changed that could be judged.
+// Note does nothing, since no change is judged.
 func (r *DryRun) Note(context.Context, *corev1.Pod, rollout.Change) error { return nil }
 
 // RemoveNote does nothing.
@@ -105,7 +105,7 @@ func (r *DryRun) RemoveNote(context.Context, *corev1.Pod) error { return nil }
 // Revert does nothing. Judged prints the revert.
 func (r *DryRun) Revert(context.Context, *corev1.Pod, []policy.ContainerTarget) error { return nil }
 
-// Judged prints what would be taken back.
+// Judged prints the verdict and the resources of a revert.
 func (r *DryRun) Judged(_ *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v rollout.Verdict, gets []policy.ContainerTarget) {
 	reason, message, sizes := judged(pod, v, gets)
 	if sizes != "" {
@@ -123,8 +123,7 @@ func (r *DryRun) print(verb string, c Change) error {
 	return ErrDryRun
 }
 
-// Sizes describes for people what a change gives: for each container that
-// changes, each kind from what it has to what it gets.
+// DescribeChange returns the old and new resources of each changed container as text.
 func Sizes(c Change) string {
 	printer := convert.NewPrinter(c.Autoscaler.Object, *c.Autoscaler.Ranges)
 	return sizes(convert.Pod(c.Target).Containers, c.gets(), func(i int, f policy.ContainerTarget) corev1.ResourceRequirements {
@@ -132,7 +131,8 @@ func Sizes(c Change) string {
 	})
 }
 
-// sizes is Sizes of containers that have something and get something, as it is printed for the container at a position.
+// describeResources is DescribeChange for any containers. printed formats the new resources of
+// container i.
 func sizes(has []policy.Container, gets []policy.ContainerTarget, printed func(i int, f policy.ContainerTarget) corev1.ResourceRequirements) string {
 	var parts []string
 	for i, has := range has {
@@ -190,8 +190,7 @@ func (c *Cluster) Event(about report.Object, reason, message string, details rep
 	c.Events.AnnotatedEventf(about, details, kind, reason, "%s", message)
 }
 
-// direction describes a change by the kinds whose requests rise or fall, such as "cpu up, memory down".
-// The set of these texts is small, whatever the amounts are.
+// directions describes the requests that rise or fall, such as "cpu up, memory down".
 func direction(c Change) string {
 	has, gets := convert.Pod(c.Target).Containers, c.gets()
 	var texts []string
@@ -220,8 +219,8 @@ func direction(c Change) string {
 	return strings.Join(texts, ", ")
 }
 
-// replacementOf returns what the replacement of a pod gets: for a pod that leaves because of what it
-// shares the published target, because no amounts were planned for the pod itself.
+// withReplacementTarget adds the published target to an eviction for sharing, which has no planned
+// resources.
 func replacementOf(c Change) Change {
 	if len(c.gets()) > 0 || c.Cause != disruption.NodeCrowded && c.Cause != disruption.MemoryRefused {
 		return c
@@ -235,7 +234,6 @@ func replacementOf(c Change) Change {
 	return c
 }
 
-// sameForAll returns the text of an error without the name of the pod that it is about.
 func sameForAll(err error, pod string) string {
 	const boundary = `([^a-z0-9.-]|^|$)`
 	name := regexp.MustCompile(boundary + regexp.QuoteMeta(pod) + boundary)
@@ -250,5 +248,5 @@ func (c *Cluster) NotResizable(_ context.Context, pod *corev1.Pod) {
 // Skipped does nothing. Skipped pods are logged.
 func (c *Cluster) Skipped([]disruption.Skip) {}
 
-// Room does nothing. Changes of the room check are logged.
+// ReportCapacity does nothing. The loop logs changes of the capacity check.
 func (c *Cluster) Room(string) {}

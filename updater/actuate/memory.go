@@ -25,17 +25,18 @@ import (
 )
 
 const (
-	// answerTime is how long an answer of the metrics API is awaited. It is a precaution, and must not hold up changes.
+	// metricsTimeout bounds a request to the metrics API, which is a precaution and must not delay
+	// changes.
 	answerTime = 2 * time.Second
-	// silence is the pause after the metrics API timed out for a pod. It holds for the namespace of
-	// the pod, and for all namespaces once silentNamespaces of them are paused.
+	// metricsPause is the pause after the metrics API timed out for a pod of a namespace. It
+	// applies to all namespaces once maxPausedNamespaces of them are paused.
 	silence          = time.Minute
 	silentNamespaces = 2
 )
 
 var errSilent = errors.New("the metrics API gave no answer in time a moment ago")
 
-// NewMeter returns a Meter that uses the client of any group of the API server.
+// NewMeter returns a Meter. client may be the client of any API group.
 func NewMeter(client rest.Interface) *Meter {
 	return &Meter{client: client, until: map[string]time.Time{}}
 }
@@ -45,7 +46,7 @@ type Meter struct {
 	client rest.Interface
 
 	mu    sync.Mutex
-	until map[string]time.Time // by namespace: the API is not asked before
+	until map[string]time.Time // by namespace: no request before
 }
 
 func (m *Meter) silent(namespace string, now time.Time) bool {
@@ -62,8 +63,9 @@ func (m *Meter) unanswered(namespace string, now time.Time) {
 	m.until[namespace] = now.Add(silence)
 }
 
-// Memory returns the memory usage of the containers of a pod, in bytes. A pod without metrics is an error. It returns
-// within 2 s. After a timeout it requests nothing for a minute, for that namespace or for all.
+// Memory returns the memory usage of the containers of a pod, in bytes. A pod without metrics is an
+// error. The timeout is 2 s. After a timeout it sends no request for a minute, for that namespace
+// or for all.
 func (m *Meter) Memory(ctx context.Context, namespace, pod string) (map[string]resources.Amount, error) {
 	if m.silent(namespace, time.Now()) {
 		return nil, fmt.Errorf("read the metrics of pod %s/%s: %w", namespace, pod, errSilent)
@@ -95,14 +97,14 @@ func decodeMemory(body []byte) (map[string]resources.Amount, error) {
 	return used, nil
 }
 
-// Of a new memory limit so much must be left above what is used: usage is some
-// seconds old, and a container that meets its limit is killed.
+// usageMargin is the minimum part of a new memory limit above the usage. Usage is some seconds old,
+// and a container at its limit is killed.
 const spare = 0.1
 
-// spared returns a change that cuts no memory limit to less than what is used and a spare: such a container goes down
-// by a part, or keeps its memory. Under a SizingPolicy its limit alone is lifted, to what is used and a margin. It is
-// an error if nothing is left that is worth a resize. A usage that is not known is no reason to wait: the node looks,
-// too.
+// keepUsedMemory limits cuts of memory limits to the usage plus usageMargin. A container gets a
+// partial cut, or keeps its memory. Under a SizingPolicy only the limit is raised, to the usage
+// plus rollout.MemoryMarginPercent. The error is ErrInUse if the rest is not worth a resize.
+// Unknown usage does not block the change, because the kubelet checks too.
 func (c *Cluster) spared(ctx context.Context, change Change) (Change, error) {
 	if c.Usage == nil {
 		return change, nil
@@ -145,8 +147,8 @@ func (c *Cluster) spared(ctx context.Context, change Change) (Change, error) {
 	return change, nil
 }
 
-// lowered goes as far from what a container has to what it would get as its memory limit
-// may fall, with the request in proportion; nowhere if the limit is that low already.
+// limitMemoryCut keeps the memory limit at minLimit or above, with the request in proportion. It
+// drops the memory target if the limit is that low already.
 func lowered(has policy.Container, gets policy.ContainerTarget, least resources.Amount) policy.ContainerTarget {
 	before, limit := has.Limits.Value(resources.Memory), gets.Limits.Value(resources.Memory)
 	if least >= before {
@@ -157,7 +159,6 @@ func lowered(has policy.Container, gets policy.ContainerTarget, least resources.
 	return policy.Partial(resources.Memory, part, has, gets)
 }
 
-// worthwhile reports whether any amount of a container changes by the threshold.
 func (c *Cluster) worthwhile(containers []policy.Container, gets []policy.ContainerTarget) bool {
 	return slices.ContainsFunc(containers, func(has policy.Container) bool {
 		at := slices.IndexFunc(gets, func(f policy.ContainerTarget) bool { return f.Name == has.Name })

@@ -25,8 +25,8 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// NoteOf returns what is to be noted on a pod before a change at now: what each container has, what it gets, and how it
-// did so far. Where an earlier change is observed, what would be given back stays that of before.
+// NewNote returns the old and new resources, the restarts and the readiness before a change. If an
+// earlier change is under observation, it keeps the original resources of its note.
 func NoteOf(c Change, now time.Time) rollout.Change {
 	note := rollout.Change{At: now.UTC().Truncate(time.Second), Generation: c.Target.Generation}
 	note.Ready, _ = convert.Ready(c.Target)
@@ -62,11 +62,10 @@ func restartsOf(pod *corev1.Pod, container string) int {
 	return 0
 }
 
-// noteAttempts is how often a note is written when the pod changes at the same moment.
 const noteAttempts = 3
 
-// noteChange writes the note of a change on its pod before the change is made. It replaces the note that
-// the change was planned with, and no newer one.
+// noteChange writes the note of a change on its pod first. It replaces the note that the change was
+// planned with, and no newer one.
 func (c *Cluster) noteChange(ctx context.Context, change Change) (note rollout.Change, err error) {
 	cached := change.Target
 	other := func(key string) bool { return change.Target.Annotations[key] != cached.Annotations[key] }
@@ -78,7 +77,7 @@ func (c *Cluster) noteChange(ctx context.Context, change Change) (note rollout.C
 			return rollout.Change{}, snapshot.ErrStale
 		}
 		note = NoteOf(change, Now(c.Clock))
-		patch, _ := json.Marshal(map[string]any{"metadata": map[string]any{ // texts never fail
+		patch, _ := json.Marshal(map[string]any{"metadata": map[string]any{ // strings never fail
 			"uid": change.Target.UID, "resourceVersion": change.Target.ResourceVersion, "annotations": convert.ChangeNotes(note),
 		}})
 		if err = c.annotate(ctx, change.Target, patch); !apierrors.IsConflict(err) {
@@ -88,12 +87,12 @@ func (c *Cluster) noteChange(ctx context.Context, change Change) (note rollout.C
 	return note, err
 }
 
-// ErrNotRecordable is the error of a change that does not fit into the annotation from which it would be
-// judged and taken back.
+// ErrNotRecordable is the error of a change that exceeds its annotation, so it could not be judged
+// and reverted.
 var ErrNotRecordable = errors.New("the change has more containers than its annotation has room for")
 
-// recordable returns a change of as many containers as can be noted on the pod. The others follow when it
-// has been judged. Memory after an out-of-memory kill does not wait for that: it is not judged then.
+// recordable returns a change of as many containers as the note can hold. The others follow after
+// the verdict. If nothing fits, an OOM resize is made without observation.
 func recordable(c Change, now time.Time) (Change, error) {
 	all := c.Containers
 	for len(c.Containers) > 0 && !convert.Recordable(NoteOf(c, now)) {
@@ -118,7 +117,7 @@ func (c *Cluster) Note(ctx context.Context, pod *corev1.Pod, note rollout.Change
 	return c.annotated(ctx, pod, annotations)
 }
 
-// RemoveNote takes the note of a change off its pod. A pod that is gone is no error.
+// RemoveNote removes the note of a change from its pod. It ignores a deleted pod.
 func (c *Cluster) RemoveNote(ctx context.Context, pod *corev1.Pod) error {
 	err := c.annotated(ctx, pod, map[string]any{convert.ResizedAtAnnotation: nil, convert.OriginalAnnotation: nil})
 	if Gone(err) {
@@ -135,7 +134,7 @@ func (c *Cluster) annotated(ctx context.Context, pod *corev1.Pod, annotations ma
 	return c.annotate(ctx, pod, patch)
 }
 
-// withdraw takes back the note of a change that was refused: what was noted before, if anything, still holds.
+// restoreNote replaces the note of a refused change with the previous note, if any.
 func (c *Cluster) withdraw(ctx context.Context, change Change) {
 	before := map[string]any{convert.ResizedAtAnnotation: nil, convert.OriginalAnnotation: nil}
 	for key := range before {
@@ -148,10 +147,11 @@ func (c *Cluster) withdraw(ctx context.Context, change Change) {
 	}
 }
 
-// reverts is how often a resize that gives back is tried at once when somebody else changes the pod at the same moment.
+// revertAttempts bounds the attempts of a revert that conflicts with other writes of the pod.
 const reverts = 3
 
-// Revert resizes a pod to the sizes that its containers had before. It uses no rate limit and no budget. A pod that is gone is no error.
+// Revert resizes a pod to its previous resources, without rate limit and budget. It ignores a
+// deleted pod.
 func (c *Cluster) Revert(ctx context.Context, pod *corev1.Pod, gets []policy.ContainerTarget) error {
 	patch, err := givingBack(pod, gets)
 	if err != nil {
@@ -163,7 +163,7 @@ func (c *Cluster) Revert(ctx context.Context, pod *corev1.Pod, gets []policy.Con
 			break
 		}
 	}
-	// A later iteration finds out by itself that the pod has its sizes again.
+	// If the result is unknown, a later iteration reads it from the pod.
 	if err = c.settle(ctx, pod, err, func(*corev1.Pod) bool { return false }); err != nil && !Gone(err) {
 		return fmt.Errorf("give back to pod %s: %w", klog.KObj(pod), err)
 	}
@@ -184,12 +184,11 @@ func givingBack(pod *corev1.Pod, gets []policy.ContainerTarget) ([]byte, error) 
 	return json.Marshal(steps)
 }
 
-// printed are the amounts of a container as people write them.
 func printed(f policy.ContainerTarget) corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{Requests: convert.Format{}.List(f.Requests), Limits: convert.Format{}.List(f.Limits)}
 }
 
-// Judged puts an event on pod and VPA when a change did harm, or came to nothing.
+// Judged emits an event on the pod and the VPA about a harmful or failed change.
 func (c *Cluster) Judged(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v rollout.Verdict, gets []policy.ContainerTarget) {
 	reason, message, sizes := judged(pod, v, gets)
 	if reason == report.EventReverted && c.Reverts != nil {
@@ -200,7 +199,7 @@ func (c *Cluster) Judged(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v ro
 	c.Event(vpa, reason, "A pod: "+message, details)
 }
 
-// RevertFailed writes events on pod and VPA about a harmful change that is not reverted yet.
+// RevertFailed emits events on the pod and the VPA about a harmful change that is not reverted yet.
 func (c *Cluster) RevertFailed(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v rollout.Verdict, err error) {
 	message := fmt.Sprintf("Change did harm, %s, and could not be taken back yet; that is tried again: %s", harms[v.Harm], sameForAll(err, pod.Name))
 	details := withError(detailsOf(pod, ""), err)
@@ -209,7 +208,7 @@ func (c *Cluster) RevertFailed(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod
 }
 
 func judged(pod *corev1.Pod, v rollout.Verdict, gets []policy.ContainerTarget) (reason, message, back string) {
-	// What its spec asks for may not have been carried out.
+	// Not the spec: the node may not have made the change.
 	back = sizes(convert.NewPod(pod).Containers, gets, func(_ int, f policy.ContainerTarget) corev1.ResourceRequirements { return printed(f) })
 	switch {
 	case v.Outcome == rollout.Reverted:

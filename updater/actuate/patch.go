@@ -17,10 +17,10 @@ import (
 
 var errNothing = errors.New("no container of the pod would get other resources")
 
-// ResizePatch returns the JSON patch for the resize subresource. It demands the
-// UID of the pod, the names of the containers, which it must address by
-// their position, and the amounts that it replaces: a plan made from an old cache must not undo a
-// newer resize. It does not depend on the status of the pod. A change that gives nothing to any container is an error.
+// ResizePatch returns the JSON patch for the resize subresource. It tests the UID of the pod, the
+// names of the containers that it addresses by position, and the resources that it replaces, so
+// that a plan from an old cache does not undo a newer resize. It does not depend on the status of
+// the pod. A change without effect is an error.
 func ResizePatch(c Change) ([]byte, error) {
 	steps := []client.PatchOperation{client.PatchTest("/metadata/uid", string(c.Target.UID))}
 	first := len(steps)
@@ -37,8 +37,9 @@ func ResizePatch(c Change) ([]byte, error) {
 	return json.Marshal(steps)
 }
 
-// writes returns the resources that a resize writes into each container, by position: the amounts of the plan, in the
-// number format of the recommendation or of the limits that decided. A request is at most a limit that stays.
+// newResources returns the resources that a resize writes, by container position, in the number
+// format of the recommendation or of the limits that decided. A request is at most an unchanged
+// limit.
 func (c *Change) writes() []corev1.ResourceRequirements {
 	printer, gets := convert.NewPrinter(c.Autoscaler.Object, *c.Autoscaler.Ranges), c.gets()
 	all := make([]corev1.ResourceRequirements, len(c.Target.Spec.Containers))
@@ -51,7 +52,7 @@ func (c *Change) writes() []corev1.ResourceRequirements {
 	return all
 }
 
-// madeOn reports whether the spec of a pod has the resources that a resize writes.
+// appliedTo reports whether the spec of a pod has the resources that a resize writes.
 func (c *Change) madeOn(pod *corev1.Pod) bool {
 	has := func(list, written corev1.ResourceList) bool {
 		for name, amount := range written {
@@ -69,8 +70,8 @@ func (c *Change) madeOn(pod *corev1.Pod) bool {
 	return true
 }
 
-// testAmounts returns the steps that test that a container has the amounts that sizes replaces, or none
-// where it has none.
+// testAmounts returns patch steps that test the old value of every quantity in sizes. Old values
+// may be missing.
 func testAmounts(i int, container *corev1.Container, sizes corev1.ResourceRequirements) (steps []client.PatchOperation) {
 	for _, list := range []struct {
 		path        string
@@ -95,10 +96,9 @@ func testAmounts(i int, container *corev1.Container, sizes corev1.ResourceRequir
 	return steps
 }
 
-// MarkPatch returns the merge patch that marks a pod as resized, and as restarted by that if it is, and no longer as
-// boosted where the boost of a container was taken back, nor as one that came without its sizes: it has them now. It
-// never replaces annotations that the cache has not seen yet, and the API server refuses it for another pod of that
-// name, because a UID cannot change.
+// MarkPatch returns the merge patch that marks a pod as resized, and as restarted if restart is
+// set. It removes the given boosts and a cached backoff, and touches no other annotations. The API
+// server refuses it for another pod of that name, because a UID cannot change.
 func MarkPatch(pod *corev1.Pod, restart disruption.Restart, unboosted ...string) ([]byte, error) {
 	annotations := map[string]any{convert.ResizedAnnotation: "true"}
 	if !restart.At.IsZero() {
@@ -113,7 +113,6 @@ func MarkPatch(pod *corev1.Pod, restart disruption.Restart, unboosted ...string)
 	return annotate(pod, annotations)
 }
 
-// annotate returns the merge patch that sets annotations of this very pod.
 func annotate(pod *corev1.Pod, annotations map[string]any) ([]byte, error) {
 	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, "annotations": annotations}})
 }

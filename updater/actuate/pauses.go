@@ -12,8 +12,8 @@ import (
 	"loadline.dev/loadline/pkg/core/reason"
 )
 
-// A check for the pods of an owner, or for a pod of an older revision, is repeated after a pause. The pause
-// doubles each time.
+// A check for the pods of an owner, or for a pod of an older revision, is repeated after a pause.
+// The pause doubles each time.
 const (
 	firstRefusalPause = 5 * time.Minute
 	maxRefusalPause   = time.Hour
@@ -23,16 +23,18 @@ const (
 	forbiddenPause    = time.Minute // pause of all checks in a namespace
 )
 
-// pauses holds the results of checks until the checks may be repeated. It is safe for concurrent use.
+// pauses holds the results of checks until the checks may be repeated. It is safe for concurrent
+// use.
 type pauses struct {
 	mu    sync.Mutex
 	byKey map[pauseKey]pause
-	// forbidden applies to every eviction in a namespace, because the updater lacks the permission to create pods.
+	// forbidden applies to every eviction in a namespace, because the updater lacks the permission
+	// to create pods.
 	forbidden map[string]pause
 }
 
-// pauseKey identifies a VPA and an owner of pods, or a VPA and one pod. A new pod template of a Deployment
-// creates a new owner.
+// pauseKey identifies a VPA and an owner of pods, or a VPA and one pod. A new pod template of a
+// Deployment creates a new owner.
 type pauseKey struct {
 	object types.UID
 	name   string // kind, namespace and name
@@ -82,7 +84,8 @@ func (p *pauses) active(change Change, now time.Time) error {
 	return nil
 }
 
-// record replaces the pauses of a change. A new pause starts if the result of the check changes only with the cluster.
+// record replaces the pauses of a change. A new pause starts if the result of the check changes
+// only with the cluster.
 func (p *pauses) record(change Change, held *Held, now time.Time) {
 	owner, pod := pauseKeys(change)
 	p.mu.Lock()

@@ -26,7 +26,6 @@ type quotaExcess struct {
 
 var exceeded = regexp.MustCompile(`exceeded quota: ([^,]+), requested: (\S+), used: (\S+), limited: (\S+)`)
 
-// exceededQuota parses the refusal of a ResourceQuota. It returns false for any other error.
 func exceededQuota(err error) (quotaExcess, bool) {
 	if !apierrors.IsForbidden(err) || deniedByAdmission(err) {
 		return quotaExcess{}, false
@@ -60,7 +59,8 @@ func parseAmounts(text string) (corev1.ResourceList, bool) {
 	return list, true
 }
 
-// fitsWithout reports whether the quota has room once a pod is gone; nil: the quota does not count the pod.
+// fitsWithout reports whether the quota has room once a pod is gone. Nil: the quota does not count
+// the pod.
 func (q quotaExcess) fitsWithout(pod *corev1.Pod) bool {
 	for name, requested := range q.requested {
 		limit, bounded := q.limited[name]
@@ -82,9 +82,9 @@ func (q quotaExcess) fitsWithout(pod *corev1.Pod) bool {
 	return true
 }
 
-// checkQuotas returns an error if a quota has no room for a replacement once the evicted pod is gone. The
-// API server names only the first quota that a dry run exceeds. The pod has the containers of the evicted
-// one, with those that admission added, and its new sizes.
+// checkQuotas returns an error if a quota has no room for a replacement once the evicted pod is
+// gone. The API server names only the first quota that a dry run exceeds. The pod has the
+// containers of the evicted pod, including ones that admission added, and its new resources.
 func (c *Checker) checkQuotas(ctx context.Context, excess quotaExcess, pod, evicted *corev1.Pod) error {
 	quotas, err := c.Kube.CoreV1().ResourceQuotas(evicted.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -123,7 +123,6 @@ func counts(q *corev1.ResourceQuota, pod *corev1.Pod) bool {
 	return disruption.ScopesCover(convert.Quota(q).Scopes, traits)
 }
 
-// charged returns the amount of a resource that a quota counts for a pod.
 func charged(pod *corev1.Pod, name corev1.ResourceName) resource.Quantity {
 	if name == corev1.ResourcePods || name == "count/pods" {
 		return *resource.NewQuantity(1, resource.DecimalSI)

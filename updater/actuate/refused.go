@@ -17,39 +17,40 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// ErrRateLimited is the error of a change that a rate limit, ours or that of the
-// client, does not allow before the pass ends.
+// ErrRateLimited is the error of a change that the updater's or the client's rate limit does not
+// allow before the iteration ends.
 var ErrRateLimited = errors.New("the rate limit allows no change before the pass ends")
 
-// ErrTurnEnded is the error of an eviction that was not tried, because the turn of its namespace ended before the
-// checks did.
+// ErrTurnEnded is the error of an eviction that was not tried, because the turn of its namespace
+// ended before the checks did.
 var ErrTurnEnded = errors.New("the turn of the namespace ended before the checks of an eviction")
 
 // ErrDryRun is the error of a change that was only printed.
 var ErrDryRun = errors.New("a dry run changes nothing")
 
-// ErrInUse is the error of a resize that would cut the memory limit of a pod to less than it needs.
+// ErrInUse is the error of a resize that would cut the memory limit of a pod below its usage plus
+// usageMargin.
 var ErrInUse = errors.New("the pod uses too much memory for its new limit")
 
-// ErrProtected is the error of a resize that would restart a container although
-// the API server would refuse to evict the pod, as for a PodDisruptionBudget.
+// ErrProtected is the error of a resize that would restart a container although the API server
+// would refuse to evict the pod, for example because of a PodDisruptionBudget.
 var ErrProtected = errors.New("the pod may not be disrupted now")
 
-// ErrRestarting is the error of a change that would disrupt a pod while another one of
-// its owner, or of one of its PodDisruptionBudgets, is being restarted by a resize.
+// ErrRestarting is the error of a disruption while a resize restarts another pod of the same owner
+// or PodDisruptionBudget.
 var ErrRestarting = errors.New("another pod is being restarted")
 
 // Refused reports whether this pod can never get a resize that a new pod may get: the resize is
 // invalid for a running pod, its node is too small or of the wrong kind, or the API server does not
-// resize pods. Other errors may pass, or a new pod would meet them as well: an admission policy or
-// webhook, a quota, a LimitRange, a missing permission. So would a conflict with a newer change.
+// resize pods. Other errors may be temporary or would also affect a new pod: an admission policy or
+// webhook, a quota, a LimitRange, a missing permission, or a conflict with a newer change.
 func Refused(err error) bool {
 	return invalidResize(err) || NoCapacity(err) ||
 		apierrors.HasStatusCause(err, unsupportedPlatform) ||
 		apierrors.IsNotFound(err) && !deniedByAdmission(err) || apierrors.IsMethodNotSupported(err)
 }
 
-// ErrUncertain is the error of a change that the API server may have carried out all the same.
+// ErrUncertain is the error of a failed change that the API server may have made all the same.
 var ErrUncertain = errors.New("the API server may have made the change")
 
 func uncertain(err error) error {
@@ -59,14 +60,14 @@ func uncertain(err error) error {
 	return fmt.Errorf("%w: %w", ErrUncertain, err)
 }
 
-// Rejected reports whether a resize was refused for its content, by the API server itself or by its
-// admission, so that another resize may be accepted.
+// Rejected reports whether the API server or its admission refused the content of a resize, so that
+// another resize may be accepted.
 func Rejected(err error) bool {
 	return Refused(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 }
 
-// invalidResize reports whether the validation of pods refused a resize. Admission policies, and tests
-// in a patch that fail, answer with the same code and reason.
+// invalidResize reports whether the validation of pods refused a resize. Admission policies and
+// failed tests of a patch have the same code and reason.
 func invalidResize(err error) bool {
 	var status apierrors.APIStatus
 	if !apierrors.IsInvalid(err) || deniedByAdmission(err) || !errors.As(err, &status) {
@@ -76,8 +77,8 @@ func invalidResize(err error) bool {
 	return details != nil && details.Kind == "Pod"
 }
 
-// Causes that the API server gives when it forbids a resize because of the
-// node: it can never give so much, or cannot resize at all.
+// Causes of the API server for a resize that the node can never grant, or for a node that cannot
+// resize at all.
 const (
 	nodeCapacity        metav1.CauseType = "NodeCapacity"
 	unsupportedPlatform metav1.CauseType = "UnsupportedPlatform"
@@ -88,11 +89,12 @@ func NoCapacity(err error) bool {
 	return apierrors.IsForbidden(err) && apierrors.HasStatusCause(err, nodeCapacity)
 }
 
-// Gone reports whether the pod of a change does not exist any more.
+// IsGone reports whether the pod of a change does not exist any more.
 func Gone(err error) bool { return apierrors.IsNotFound(err) }
 
-// live reads a pod from the API server, with the permission to list pods. The error is snapshot.ErrStale if the pod is gone,
-// or if its spec has other sizes than in the cache; then the pod is returned as well.
+// readLive reads a pod from the API server, with only the permission to list pods. The error is
+// snapshot.ErrStale if the pod is gone or its spec has other resources than the cached pod. In the
+// second case it also returns the pod.
 func (c *Cluster) live(ctx context.Context, cached *corev1.Pod) (*corev1.Pod, error) {
 	ctx, cancel := fairwork.Limit(client.Once(ctx), writeTimeout)
 	defer cancel()
@@ -114,9 +116,9 @@ func (c *Cluster) live(ctx context.Context, cached *corev1.Pod) (*corev1.Pod, er
 	return is, nil
 }
 
-// settle returns the final error of a resize. If the result is unknown, it reads the pod again. The error is nil if made
-// reports that the pod has the new sizes, and snapshot.ErrStale if the pod changed in another way. The answer to a failed
-// test of a patch looks like the one to an invalid pod.
+// resolveResult returns the final error of a resize. If the result is unknown, it reads the pod
+// again. The error is nil if applied returns true for the pod, and snapshot.ErrStale if the pod
+// changed in another way. A failed test of a patch has the same error as an invalid pod.
 func (c *Cluster) settle(ctx context.Context, cached *corev1.Pod, err error, made func(pod *corev1.Pod) bool) error {
 	uncertain := !refused(err)
 	if err == nil || ctx.Err() != nil || !uncertain && !apierrors.IsInvalid(err) {

@@ -29,38 +29,33 @@ import (
 
 // Executor changes pods: Cluster, or DryRun.
 type Executor interface {
-	// Resize patches the resize subresource of a pod. If that restarts a container, it requests an eviction in a dry
-	// run first, but not for an OOM resize. It notes an observed change on the pod before, removes the note if the
-	// resize is refused, and returns it otherwise.
+	// Resize patches the resize subresource of a pod. If that restarts a container, it requests an
+	// eviction in a dry run first, except for an OOM resize. It notes an observed change on the pod
+	// before. It removes the note if the resize is refused, and returns it otherwise.
 	Resize(ctx context.Context, c Change) (rollout.Change, error)
 	Evict(ctx context.Context, c Change) error
-	// Boost gives a young pod the startup boost that the webhook did not give it.
 	Boost(ctx context.Context, c Change) error
-	// Unboost resizes a pod to its target without startup boost.
 	Unboost(ctx context.Context, c Change) error
-	// RecordBackoff writes the back-off of a workload on a pod.
 	RecordBackoff(ctx context.Context, pod *corev1.Pod, p disruption.Backoff) error
-	// NotResizable reports on a pod that its node cannot grant the target.
 	NotResizable(ctx context.Context, pod *corev1.Pod)
 	MarkShare(ctx context.Context, pod *corev1.Pod, m sharing.Mark) error
 	RemoveShare(ctx context.Context, pod *corev1.Pod) error
-	// Skipped reports the pods that an iteration skips.
 	Skipped(skipped []disruption.Skip)
-	// Room reports whether evictions wait for free capacity, and why.
+	// ReportCapacity reports whether evictions wait for free capacity, and why.
 	Room(explained string)
 
 	report.Recorder
 	rollouts.Reverter
 }
 
-// Runner runs the plans of iterations. It spreads the write time over namespaces and continues after the VPA where the
-// last run ended.
+// Runner runs the plans of iterations. It spreads the write time over namespaces and continues
+// after the VPA where the last run ended.
 type Runner struct {
 	Executor Executor
 	Policies *policies.Resolver
 	Sharing  *shares.Sharing
 	Pods     corelisters.PodLister
-	Limiter  *disruption.RateLimiter // nil: no pace
+	Limiter  *disruption.RateLimiter // nil: no rate limit
 
 	// cursor is the VPA of the last change of a run that ended early. The next run begins after it.
 	cursor   cache.ObjectName
@@ -79,7 +74,7 @@ type Plan struct {
 	OOMKills OOMKills
 }
 
-// OOMKills reports whether pods wait for more memory after an out-of-memory kill.
+// OOMKills reports whether pods wait for more memory after an OOM kill.
 type OOMKills interface {
 	Waiting(ctx context.Context) bool
 }
@@ -98,17 +93,17 @@ type Attempt struct {
 	Outcome Outcome
 }
 
-// Outcome is the outcome of an attempt.
+// Outcome is the result of an attempt.
 type Outcome uint8
 
-// The outcomes of attempts.
+// Outcomes of attempts.
 const (
 	OutcomeChanged   Outcome = iota // the pod was resized or evicted
 	OutcomeLimited                  // by the rate limit of the API server's client
 	OutcomeRefused                  // by the API server
 	OutcomeTooLarge                 // the node can never grant the resize
-	OutcomeProtected                // a resize with a restart, because the pod must not be evicted
-	OutcomePrevented                // for reasons of the moment, before it was sent
+	OutcomeProtected                // a resize with restart of a pod that must not be evicted
+	OutcomePrevented                // for a temporary reason, before it was sent
 )
 
 type run struct {
@@ -117,15 +112,16 @@ type run struct {
 
 	now     time.Time
 	done    Done
-	resized map[string]bool // by UID of a pod: changed in this run, so its share does not move again
+	resized map[string]bool // by pod UID: changed in this run, its share stays
 	marks   map[string]*sharing.Mark
 	turns   writeTurns
 
 	maybeMade bool // the change in progress was made, or may have been
 }
 
-// Run runs a plan until the rate limit or ctx ends it: first reverted shares and recommendations joined with them, then recommendations, then all other
-// shares. Namespaces with slow writes come last, see writeTurns.
+// Run runs a plan until the rate limit or ctx ends it. The order is: reverted shares and
+// recommendations joined with them, other recommendations, other shares. Namespaces with slow
+// writes come last, see writeTurns.
 func (r *Runner) Run(ctx context.Context, plan *Plan, now time.Time) Done {
 	if r.slow == nil {
 		r.slow, r.unserved = map[string]time.Time{}, map[string]bool{}
@@ -139,8 +135,8 @@ func (r *Runner) Run(ctx context.Context, plan *Plan, now time.Time) Done {
 	w.recordBackoffs(ctx)
 	others = plan.Holds.OrderStarts(r.fromCursor(others))
 	if made := w.changeAll(ctx, others); made < len(others) {
-		// The next run begins after the last change, or after the first action if that alone used up the run: it must
-		// not do so in each.
+		// The next run begins after the last change, or after the first action if that alone used
+		// up the run. Otherwise it would use up every run.
 		r.cursor = snapshot.VPAOf(others[max(made-1, 0)].Subject)
 	}
 	w.moveShares(ctx, shares)
@@ -160,7 +156,6 @@ func (r *Runner) fromCursor(actions []disruption.Action) []disruption.Action {
 	return slices.Concat(actions[next:], actions[:next])
 }
 
-// vpa returns the VPA of a pod as it was planned for.
 func (w *run) vpa(of disruption.Subject) (v snapshot.VPA) {
 	if i := snapshot.Find(w.VPAs, snapshot.VPAOf(of)); i >= 0 {
 		v = w.VPAs[i]
@@ -168,7 +163,8 @@ func (w *run) vpa(of disruption.Subject) (v snapshot.VPA) {
 	return v
 }
 
-// changeAll makes changes until the rate limit ends the run. It returns the number of changes before the end.
+// changeAll makes changes until the rate limit ends the run. It returns the number of changes
+// before the end.
 func (w *run) changeAll(ctx context.Context, actions []disruption.Action) int {
 	for i, a := range actions {
 		target := snapshot.CurrentPod(w.Pods, a.Subject)
@@ -215,8 +211,8 @@ func (w *run) attempted(c Change, outcome Outcome) {
 	w.done.Attempts = append(w.done.Attempts, Attempt{Action: c.Action, Outcome: outcome})
 }
 
-// guarded makes a change and returns why it was not made, or "". It recovers from a panic, and gives back the start of a
-// workload without a change.
+// tryChange makes a change and returns a reason if it was not made, or "". It recovers from a
+// panic. A change that was not made returns the rollout start of its workload.
 func (w *run) guarded(ctx context.Context, c Change) reason.Reason {
 	if err := lease.Check(ctx); err != nil {
 		klog.FromContext(ctx).Error(err, "Ending iteration")
@@ -260,7 +256,8 @@ func (w *run) change(ctx context.Context, c Change) reason.Reason {
 	return w.resize(ctx, c)
 }
 
-// paced makes a disruptive change if the rate limit admits it. A change that was not made is not counted.
+// changeAtRate makes a disruptive change if the rate limiter admits it. It returns the token of a
+// change that was not made.
 func (w *run) paced(c Change, do func() reason.Reason) reason.Reason {
 	if w.Limiter == nil || !c.Disrupts {
 		return do()
@@ -276,7 +273,6 @@ func (w *run) paced(c Change, do func() reason.Reason) reason.Reason {
 	return why
 }
 
-// sent records a change that was made, or may have been.
 func (w *run) sent(of disruption.Subject, err error) {
 	if err == nil || errors.Is(err, ErrDryRun) || errors.Is(err, ErrUncertain) {
 		w.maybeMade = true
@@ -316,7 +312,7 @@ func (w *run) resize(ctx context.Context, c Change) reason.Reason {
 	case client.IsWriteLimited(err):
 		return w.Holds.LimitWrites(c.Namespace)
 	}
-	if c.Share != nil && Rejected(err) { // perhaps for the share alone, which evicts no pod
+	if c.Share != nil && Rejected(err) { // perhaps only for the share, which evicts no pod
 		c.Share, c.Mark = nil, nil
 		return w.resize(ctx, c)
 	}
@@ -338,7 +334,7 @@ func (w *run) resize(ctx context.Context, c Change) reason.Reason {
 		c.Evict, c.Cause = true, disruption.ResizeStuck
 		evict := func() reason.Reason { return w.evict(ctx, c) }
 		var why reason.Reason
-		if c.Restarts { // it is counted already
+		if c.Restarts { // counted already
 			why = evict()
 		} else {
 			why = w.paced(c, evict)
@@ -350,8 +346,8 @@ func (w *run) resize(ctx context.Context, c Change) reason.Reason {
 	return reason.ResizeRefused
 }
 
-// failed records a resize that the API server refused, and writes an event about it. A resize that was not sent, or may have
-// been made, is not recorded.
+// recordFailure records a refused resize and writes an event about it. It ignores a resize that was
+// not sent, or may have been made.
 func (w *run) failed(ctx context.Context, c Change, note rollout.Change, err error) {
 	if note.At.IsZero() || !Refused(err) {
 		return
@@ -395,9 +391,9 @@ func (w *run) evict(ctx context.Context, c Change) reason.Reason {
 	return reason.EvictionRefused
 }
 
-// byStage splits actions by the time when they run: recommendations joined with a reverted share, reverted shares,
-// all other recommendations, all other shares. A share that is part of a recommendation is also listed by itself, in
-// case the recommendation is not carried out.
+// byStage splits actions by the time when they run: recommendations joined with a reverted share,
+// reverted shares, all other recommendations, all other shares. A share that is part of a
+// recommendation is also listed by itself, in case the recommendation is not carried out.
 func byStage(actions []disruption.Action) (joined, reverts, others, shares []disruption.Action) {
 	for _, a := range actions {
 		share := a.Share
@@ -435,14 +431,14 @@ func (w *run) moveShares(ctx context.Context, actions []disruption.Action) {
 	}
 }
 
-// moveShare resizes a pod to its share, and reports whether the run continues.
+// moveShare resizes a pod to its share and reports whether the run continues.
 func (w *run) moveShare(ctx context.Context, a disruption.Action) bool {
 	if w.resized[a.UID] {
-		return true // it was written with another change
+		return true // written with another change
 	}
 	c := Change{Action: a, Autoscaler: w.vpa(a.Subject), Mark: w.marks[a.UID]}
 	if c.Target = snapshot.CurrentPod(w.Pods, a.Subject); c.Target == nil {
-		return true // it is gone
+		return true // gone
 	}
 	why := w.guarded(ctx, c)
 	if why != "" {

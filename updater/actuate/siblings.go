@@ -14,15 +14,14 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// The pods of a workload are listed in pages, because pods of other owners may match its selector and each
-// pod may exceed a megabyte. Consecutive evictions share the list.
+// The pods of a workload are listed in pages, because pods of other owners may match its selector
+// and each pod may exceed a megabyte. Consecutive evictions share the list.
 const (
 	podsPage   = 50
 	maxPods    = 500
 	siblingAge = 5 * time.Second
 )
 
-// siblings is the state of the pods of an owner, as the API server returned it.
 type siblings struct {
 	at   time.Time
 	pods []corev1.Pod // UID, deletion, phase and conditions
@@ -41,8 +40,8 @@ type ownerKey struct {
 	name string // kind, namespace and name
 }
 
-// get returns the pods of an owner, at most siblingAge old, and the current state of one of them, or nil if
-// that pod is gone.
+// get returns the pods of an owner, at most siblingAge old, and the current state of one of them,
+// or nil if that pod is gone.
 func (s *siblingCache) get(ctx context.Context, kube kubernetes.Interface, owner *controller, cached *corev1.Pod, now time.Time) (siblings, *corev1.Pod, error) {
 	key := ownerKey{uid: owner.ref.UID, name: owner.ref.Kind + " " + cached.Namespace + "/" + owner.ref.Name}
 	s.mu.Lock()
@@ -107,7 +106,6 @@ func (s *siblingCache) markTerminating(pod *corev1.Pod, now time.Time) {
 	}
 }
 
-// owns reports whether a pod belongs to the controller. References of cached pods have no UID.
 func (c *controller) owns(pod *corev1.Pod) bool {
 	ref := metav1.GetControllerOfNoCopy(pod)
 	return ref != nil && ref.Kind == c.ref.Kind && ref.Name == c.ref.Name && (c.ref.UID == "" || ref.UID == c.ref.UID)

@@ -15,25 +15,25 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// slowMemory is how long the writes of a namespace come last after a write that took longer than
-// fairwork.NamespaceTime. A faster write ends it. It spans many runs, because a namespace with slow writes may have none in
-// most of them.
+// slowNamespaceTTL is how long the writes of a namespace come last after a write that
+// took longer than fairwork.NamespaceTime. A faster write ends it. It spans many runs, because a
+// namespace with slow writes may have none in most of them.
 const slowMemory = time.Hour
 
-// writeTurns are the writes of a run that wait until those of all other namespaces are made.
+// writeTurns are the writes of a run that wait for the writes of all other namespaces.
 type writeTurns struct {
 	used      map[string]time.Duration // by namespace
 	late      []lateWrite
 	lateBegun bool // late writes are being made
 }
 
-// turnEnded is the result of a change whose checks needed more than the turn. It was not tried, and is repeated as a late
-// write of the same run.
+// turnEnded is the result of a change whose checks needed more than the turn. It was not tried, and
+// is repeated as a late write of the same run.
 const turnEnded reason.Reason = "TurnEnded"
 
 const (
-	// maxTurnTime bounds all requests of a write while other namespaces wait. An admission webhook of another program
-	// that does not answer, and whose failures are ignored, may take longer. Then the namespace comes last.
+	// maxTurnTime bounds all requests of a write while other namespaces wait. An unresponsive
+	// admission webhook with failurePolicy Ignore may take longer. Then the namespace comes last.
 	maxTurnTime = 6 * time.Second
 	// maxLateTurnTime bounds all requests of a late write.
 	maxLateTurnTime = time.Minute
@@ -46,8 +46,8 @@ type lateWrite struct {
 	do       func(ctx context.Context) bool // reports whether the run continues
 }
 
-// writeNowOrLater makes a write at once in a turn of its namespace, or later if the namespace has used its time. It
-// reports whether the run continues.
+// writeNowOrLater makes a write at once in a turn of its namespace, or later if the namespace has
+// used its time. It reports whether the run continues.
 func (w *run) writeNowOrLater(ctx context.Context, about disruption.Subject, disrupts bool, do func(ctx context.Context) bool) bool {
 	namespace := about.Namespace
 	if since, slow := w.slow[namespace]; slow && w.now.Sub(since) >= slowMemory {
@@ -60,18 +60,18 @@ func (w *run) writeNowOrLater(ctx context.Context, about disruption.Subject, dis
 	goesOn := do(turn)
 	took := fairwork.Used(turn)
 	w.turns.used[namespace] += took
-	if took > fairwork.NamespaceTime && goesOn { // the time of a run that ends is short for all namespaces
+	if took > fairwork.NamespaceTime && goesOn { // a run that ends is short of time for all namespaces
 		w.slow[namespace] = w.now
 	}
 	return goesOn
 }
 
-// lateTime is how long late writes may delay an early iteration.
+// maxLateDelay is the maximum delay of an early iteration by late writes.
 const lateTime = 3 * time.Second
 
-// runLate makes the late writes in turns of namespaces. Namespaces without a turn in the last run come first, and
-// disruptions come last in each namespace. Every lateTime it ends for pods that wait for memory after a kill. The
-// iteration is then repeated, because users can cause kills at any time.
+// runLate makes the late writes in namespace turns. Namespaces without a turn in the last run come
+// first, and disruptions come last in each namespace. Every maxLateDelay it ends if pods wait for
+// memory after a kill. The iteration is then repeated, because users can cause kills at any time.
 func (w *run) runLate(ctx context.Context) {
 	all, served, ended, checked := w.turns.late, map[string]bool{}, false, time.Now()
 	w.turns.late, w.turns.lateBegun = nil, true
@@ -112,8 +112,8 @@ func (w *run) runLate(ctx context.Context) {
 	}
 }
 
-// recordBackoffs writes back-offs on pods, which survive a restart. Without time left it continues only as long as the API
-// server accepts them: the lease waits.
+// recordBackoffs writes backoffs on pods, which survive a restart. Without time left it continues
+// only as long as the API server accepts them, because the lease waits.
 func (w *run) recordBackoffs(ctx context.Context) {
 	for _, one := range w.Backoffs {
 		pod := snapshot.CurrentPod(w.Pods, one.Subject)
@@ -134,12 +134,11 @@ func (w *run) recordBackoffs(ctx context.Context) {
 	}
 }
 
-// markShares writes marks that do not wait for a change of their pods.
 func (w *run) markShares(ctx context.Context) {
 	for _, m := range w.Shares.Marks {
 		pod := snapshot.CurrentPod(w.Pods, m.Of)
 		if pod == nil {
-			continue // it is gone
+			continue // gone
 		}
 		goesOn := w.writeNowOrLater(ctx, m.Of, false, func(ctx context.Context) bool {
 			if ctx.Err() != nil {

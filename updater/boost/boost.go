@@ -1,4 +1,5 @@
-// Package boost removes startup boosts: the extra CPU that the webhook gives to containers while they start.
+// Package boost removes startup boosts: the extra CPU that the webhook gives to containers while
+// they start.
 package boost
 
 import (
@@ -33,14 +34,14 @@ import (
 
 const (
 	maxPause   = 1000 * time.Second // between failures
-	stalePause = time.Second        // after a resize of a pod that the cache does not show as it is
-	// searches is the number of attempts to find the VPA of a pod, with the pauses of failures.
+	stalePause = time.Second        // after a resize with an outdated cached pod
+	// maxSearches is the number of attempts to find the VPA of a pod, with the pauses of failures.
 	searches = 5
 
 	budgetPause   = 30 * time.Second // while the budget allows no restart
 	outdatedPause = 30 * time.Second // while the recommendation is for another target
 	staticPause   = 10 * time.Minute // while the node refuses to lower CPU
-	restartTime   = time.Minute      // during which a restarting container may look ready in caches
+	restartTime   = time.Minute      // a restarting container may look ready in caches so long
 
 	missedPause = time.Second      // before a new pod counts as missed by the webhook
 	missedAge   = 30 * time.Second // maximum age of pods that get a missed boost
@@ -62,18 +63,19 @@ type Config struct {
 	Workers   int               // per namespace
 	StaticCPU *plan.StaticCPUNodes
 	Metrics   interface {
-		// Unboosted counts an attempt for a pod of a VPA. Without VPA only its namespace is set.
+		// BoostRemoved counts an attempt for a pod of a VPA. Without VPA only its namespace is set.
 		Unboosted(vpa cache.ObjectName, err error)
 	}
 }
 
-// Queue removes startup boosts. Make it with New.
+// Queue removes startup boosts. New creates it.
 //
-// It watches ready pods with a boost annotation. When policy.JudgeBoost ends a boost, the queue resizes the pod and
-// removes the annotation, with or without feature gate. Containers of pods without VPA get their original resources.
+// It watches ready pods with a boost annotation. When policy.EvaluateBoost ends a boost, the queue
+// resizes the pod and removes the annotation, with or without feature gate. Containers of pods
+// without VPA get their original resources.
 //
-// It also adds the boost to new pods that the webhook missed, because another replica of the webhook had just admitted
-// their VPA.
+// It also adds the boost to new pods that the webhook missed, because another replica of the
+// webhook had just admitted their VPA.
 type Queue struct {
 	Config
 	queue podqueue.Queue
@@ -84,7 +86,7 @@ type Queue struct {
 	given   map[types.UID]time.Time  // time of the decision about a missed boost
 }
 
-// unboosted is a recent change of a pod, which caches may not show yet.
+// recentRemoval is a recent change of a pod, which caches may not show yet.
 type unboosted struct {
 	at       time.Time
 	over     []string
@@ -123,7 +125,8 @@ func (q *Queue) Run(ctx context.Context) {
 	podqueue.Serve(ctx, q.queue, q.Workers, q.sync, "Failed to give or take back a startup boost, trying again")
 }
 
-// sync does for one pod what is due at now and returns when to look again; 0 if an event of the pod will come.
+// sync adds or removes the boost of one pod. It returns the time until the next call, or 0 to wait
+// for an event of the pod.
 func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time) (again time.Duration, err error) {
 	pod, err := q.Pods.Pods(name.Namespace).Get(name.Name)
 	if apierrors.IsNotFound(err) || err == nil && (pod.DeletionTimestamp != nil || !q.Reader.Namespaces.Serves(name.Namespace)) {
@@ -137,7 +140,7 @@ func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time) 
 		return 0, q.giveMissed(ctx, pod, now)
 	}
 	vpa, found, err := q.Reader.Controlling(ctx, pod, false)
-	if err != nil { // whoever does not know the owner knows nothing of its VPA
+	if err != nil { // without the owner, the VPA is unknown
 		return 0, fmt.Errorf("find the VPA of the pod: %w", err)
 	}
 	if found {
@@ -150,13 +153,13 @@ func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time) 
 		return outdatedPause, nil
 	}
 	if !found {
-		// Nobody else would ever take the boost back.
+		// No VPA: no other component would remove the boost.
 		vpa = snapshot.NewVPA(&vpav1.VerticalPodAutoscaler{}, vpa.Ranges)
 		vpa.Object.Namespace, vpa.Object.Spec.UpdatePolicy = name.Namespace, &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeOff)}
 	}
 	if vpas := []snapshot.VPA{vpa}; found {
 		if e := q.Policies.Resolve(ctx, vpas, now)[0]; e.Skip != "" || e.Decision.Reason != "" {
-			vpas[0].Recommendation = nil // no pod changes: it gets the sizes of its template
+			vpas[0].Recommendation = nil // no pod changes: it gets its original resources
 		}
 		vpa = vpas[0]
 	}
@@ -165,17 +168,17 @@ func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time) 
 		return verdict.Wait, nil
 	}
 	if left := q.justDone(pod.UID, verdict, now); left > 0 {
-		return left, nil // the cache is behind; if it is not, it is time to do it again
+		return left, nil // the cache may be behind; if it is not, try again then
 	}
 	core := vpa.Pod(pod)
 	if core.Pending || core.Resize != disruption.NotResizing {
-		return 0, nil // the end of it is an event
+		return 0, nil // its end is an event
 	}
 	if q.pinned(core, verdict) {
 		return staticPause, nil
 	}
 	if kept := keepingMemory(verdict); restarts(core, verdict) && !restarts(core, kept) {
-		verdict = kept // a pod that has just started is not restarted for what a pass may do later
+		verdict = kept // restarting a just started pod for memory can wait
 	}
 	if restarts(core, verdict) {
 		refused, err := q.refused(ctx, vpa, pod)
@@ -193,8 +196,8 @@ func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time) 
 	return verdict.Wait, err
 }
 
-// Judge returns the verdict about the startup boosts of a pod at now. An annotation of an unknown container, or an
-// unreadable one, is over.
+// Judge returns the verdict about the startup boosts of a pod at now. An unreadable annotation, or
+// one of an unknown container, counts as an ended boost.
 func Judge(vpa snapshot.VPA, pod *corev1.Pod, now time.Time) policy.BoostVerdict {
 	original, _ := convert.Boosted(pod) // unreadable ones are empty
 	p := policy.BoostedPod{Containers: make([]policy.BoostedContainer, len(pod.Spec.Containers))}
@@ -221,7 +224,7 @@ func Judge(vpa snapshot.VPA, pod *corev1.Pod, now time.Time) policy.BoostVerdict
 	return verdict
 }
 
-// unseen reports whether the webhook left a young pod as it was.
+// isMissedByWebhook reports whether a young pod has no annotation of the webhook.
 func unseen(pod *corev1.Pod, now time.Time) bool {
 	if now.Sub(pod.CreationTimestamp.Time) > missedAge || pod.Status.Phase != corev1.PodPending && pod.Status.Phase != corev1.PodRunning {
 		return false
@@ -230,10 +233,9 @@ func unseen(pod *corev1.Pod, now time.Time) bool {
 	return !seen && !convert.HasBoosted(pod)
 }
 
-// giveMissed gives a young pod the startup boost of a VPA that is older than the pod.
 func (q *Queue) giveMissed(ctx context.Context, pod *corev1.Pod, now time.Time) error {
 	if pod.Spec.NodeName == "" || q.wasGiven(pod.UID, now) {
-		return nil // the end of that is an event
+		return nil // the node assignment is an event
 	}
 	vpa, found, err := q.Reader.Controlling(ctx, pod, false)
 	if err != nil || !found || !convert.HasBoost(vpa.Object) || pod.CreationTimestamp.Before(&vpa.Object.CreationTimestamp) {
@@ -252,7 +254,8 @@ func (q *Queue) giveMissed(ctx context.Context, pod *corev1.Pod, now time.Time) 
 	return nil
 }
 
-// wasGiven reports whether a pod has been served. It forgets pods that are no longer young.
+// isDecided reports whether the missed boost of a pod was decided. It forgets pods that are no
+// longer young.
 func (q *Queue) wasGiven(uid types.UID, now time.Time) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -261,8 +264,8 @@ func (q *Queue) wasGiven(uid types.UID, now time.Time) bool {
 	return given
 }
 
-// search returns when the VPA of a pod is to be looked for again after it was not
-// found: a cache may be behind. 0: often enough, there is none.
+// nextSearch returns the pause before the next search for the VPA of a pod, since a cache may be
+// behind. It returns 0 after maxSearches attempts: there is none.
 func (q *Queue) search(name cache.ObjectName) time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -289,12 +292,12 @@ func (q *Queue) unboost(ctx context.Context, vpa snapshot.VPA, pod *corev1.Pod, 
 		Restarts:   restarts(vpa.Pod(pod), verdict),
 	}}
 	err := q.Executor.Unboost(ctx, change)
-	if errors.Is(err, actuate.ErrInUse) { // which may last; the CPU must not wait for it
+	if errors.Is(err, actuate.ErrInUse) { // may last; the CPU does not wait for it
 		change.Containers = keepingMemory(verdict).Give
 		err = q.Executor.Unboost(ctx, change)
 	}
 	if errors.Is(err, actuate.ErrRestarting) || errors.Is(err, snapshot.ErrStale) {
-		return err // it is tried again later
+		return err // the caller tries again later
 	}
 	if errors.Is(err, actuate.ErrDryRun) || err != nil && actuate.Gone(err) {
 		return nil
@@ -308,8 +311,8 @@ func (q *Queue) unboost(ctx context.Context, vpa snapshot.VPA, pod *corev1.Pod, 
 	return err
 }
 
-// justDone returns for how long yet a verdict counts as carried out, because that
-// was done a moment ago. It forgets what is older.
+// remainingDelay returns how long a verdict still counts as carried out, because caches
+// may not show the change yet. It forgets older changes.
 func (q *Queue) justDone(uid types.UID, verdict policy.BoostVerdict, now time.Time) time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -320,8 +323,8 @@ func (q *Queue) justDone(uid types.UID, verdict policy.BoostVerdict, now time.Ti
 	return 0
 }
 
-// pinned reports whether the node would refuse to take the boost back. A pod that was
-// refused would be evicted, boosted anew, and refused again.
+// isNodeRefusing reports whether the node would refuse to remove the boost. A refused pod would be
+// evicted, boosted again, and refused again.
 func (q *Queue) pinned(p disruption.Pod, verdict policy.BoostVerdict) bool {
 	p.Static, p.Containers = q.StaticCPU.Static(p.Node), slices.Clone(p.Containers)
 	for i := range p.Containers {
@@ -334,7 +337,6 @@ func (q *Queue) pinned(p disruption.Pod, verdict policy.BoostVerdict) bool {
 	return p.CPURefused()
 }
 
-// keepingMemory is a verdict that leaves the memory of all containers as it is.
 func keepingMemory(v policy.BoostVerdict) policy.BoostVerdict {
 	v.Give = slices.Clone(v.Give)
 	for i := range v.Give {
@@ -344,7 +346,6 @@ func keepingMemory(v policy.BoostVerdict) policy.BoostVerdict {
 	return v
 }
 
-// restarts reports whether what the pod would get restarts one of its containers.
 func restarts(p disruption.Pod, verdict policy.BoostVerdict) bool {
 	for _, f := range verdict.Give {
 		for i := range p.Containers {
@@ -356,8 +357,8 @@ func restarts(p disruption.Pod, verdict policy.BoostVerdict) bool {
 	return false
 }
 
-// refused says why no container of the pod may be restarted now. Pods whose
-// containers were restarted a moment ago count as away.
+// restartBlocker returns the reason that forbids to restart a container of the pod now, or "". Pods
+// with recently restarted containers count as unavailable.
 func (q *Queue) refused(ctx context.Context, vpa snapshot.VPA, pod *corev1.Pod) (reason.Reason, error) {
 	v, err := q.Reader.Siblings(ctx, &vpa, pod)
 	if err != nil {

@@ -1,4 +1,5 @@
-// Package budgets restarts the pods of a PodDisruptionBudget one after the other.
+// Package budgets ensures that resizes restart the pods of a PodDisruptionBudget one after the
+// other.
 package budgets
 
 import (
@@ -30,19 +31,21 @@ import (
 	"loadline.dev/loadline/pkg/serving"
 )
 
-// UnknownBudgets is the budget of all pods of a namespace while its PodDisruptionBudgets are unknown. No
-// PodDisruptionBudget can have this name.
+// UnknownBudgets is the budget of all pods of a namespace while its PodDisruptionBudgets are
+// unknown. No PodDisruptionBudget can have this name.
 const UnknownBudgets = "*"
 
-// cacheDelay is the time for which caches may not show a restart yet.
+// cacheDelay is the maximum time until caches show a restart.
 const cacheDelay = 30 * time.Second
 
-// Budgets lists the PodDisruptionBudgets that select a pod, and restarts the pods of one budget or owner one
-// after the other. It is safe for concurrent use. Whether a budget allows a disruption is up to the API server.
+// Budgets lists the PodDisruptionBudgets that select a pod, and restarts the pods of one budget or
+// owner one after the other. It is safe for concurrent use. The API server decides whether a budget
+// allows a disruption.
 //
-// Mark adds the budgets of pods to a view, and pods without VPA that may be restarting. Reserve is called right before a
-// restart or an eviction, minutes after a plan or without one. It checks the pods of the namespace as they are now, and
-// the last changes that no cache has yet. Planned passes on the plan's state of restarts.
+// Mark adds the budgets of pods to a view, and pods without VPA that may be restarting. Reserve is
+// called right before a restart or an eviction, minutes after a plan or without one. It checks the
+// current pods of the namespace, and the last changes that no cache has yet. RecordPlan stores the
+// restarts of the plan's state.
 type Budgets struct {
 	pods    corelisters.PodLister
 	budgets policylisters.PodDisruptionBudgetLister
@@ -51,7 +54,7 @@ type Budgets struct {
 	mu     sync.Mutex
 	parsed map[string]*namespaceBudgets // by namespace
 	recent map[string]hold              // by shared budget or owner
-	state  disruption.PodStates         // restarts of the last plan, and of later checks
+	state  disruption.PodStates         // restarts of the last plan and later checks
 	known  map[string]time.Time         // time of that state by pod UID
 }
 
@@ -88,8 +91,8 @@ func (b *Budgets) of(namespace string, now time.Time) *namespaceBudgets {
 	return parsed
 }
 
-// Oversized returns an error if the namespace of a pod has a budget with a selector that is not
-// evaluated: it may select the pod, and allow no disruption of it.
+// Oversized returns an error if the namespace of a pod has a budget with a selector that is too
+// large to evaluate. It may select the pod and allow no disruption of it.
 func (b *Budgets) Oversized(pod *corev1.Pod, now time.Time) error {
 	budgets := b.of(pod.Namespace, now)
 	if budgets == nil {
@@ -103,8 +106,8 @@ func (b *Budgets) Oversized(pod *corev1.Pod, now time.Time) error {
 	return nil
 }
 
-// Mark adds the budgets of pods to a view, in the namespaces of planned disruptions, and other pods there that may be
-// restarting.
+// Mark adds the budgets of pods to a view, in the namespaces of planned disruptions, and other pods
+// there that may be restarting.
 func (b *Budgets) Mark(v *disruption.View, plan []disruption.Action, now time.Time) {
 	namespaces := map[string]bool{}
 	for i := range plan {
@@ -144,7 +147,7 @@ func (b *Budgets) Mark(v *disruption.View, plan []disruption.Action, now time.Ti
 	}
 }
 
-// Planned stores the restarts of a plan.
+// RecordPlan stores the restarts of a plan.
 func (b *Budgets) Planned(s disruption.State, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -166,8 +169,9 @@ func (b *Budgets) forget(now time.Time) {
 	maps.DeleteFunc(b.parsed, func(_ string, p *namespaceBudgets) bool { return now.Sub(p.used) >= disruption.RestartGrace })
 }
 
-// Reserve returns an error if a pod with the same budget is being restarted, and for a restart also if a pod of the
-// same owner is. Otherwise a restart is reserved until the caches show it. The caller calls release if it fails.
+// Reserve returns an error if a pod with the same budget is being restarted, and for a restart also
+// if a pod of the same owner is. Otherwise a restart is reserved until the caches show it. The
+// caller calls release if it fails.
 func (b *Budgets) Reserve(pod *corev1.Pod, restarts bool, now time.Time) (release func(), err error) {
 	budgets := b.of(pod.Namespace, now)
 	keys := keysOf(budgets, pod, restarts)
@@ -208,7 +212,6 @@ func keysOf(budgets *namespaceBudgets, pod *corev1.Pod, owner bool) (keys []stri
 	return keys
 }
 
-// restarting returns an error if another pod with one of the keys is being restarted.
 func (b *Budgets) restarting(pod *corev1.Pod, keys []string, budgets *namespaceBudgets, now time.Time) error {
 	all, err := b.pods.Pods(pod.Namespace).List(labels.Everything())
 	if err != nil {
@@ -240,7 +243,8 @@ func (b *Budgets) restarting(pod *corev1.Pod, keys []string, budgets *namespaceB
 	return nil
 }
 
-// restartable converts a pod that a resize can restart, or has restarted. It returns false for other pods.
+// restartable converts a pod that a resize can restart, or has restarted. It returns false for
+// other pods.
 func restartable(pod *corev1.Pod) (core disruption.Pod, is bool) {
 	_, marked := pod.Annotations[convert.RestartAnnotation]
 	is = pod.DeletionTimestamp == nil && (marked || slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool {
@@ -265,13 +269,13 @@ func Trim(object any) (any, error) {
 // Limits of the work for the budgets of a namespace. Beyond maxBudgetRequirements or
 // maxNamespaceRequirements, the pods of the namespace share one budget.
 const (
-	// maxBudgetRequirements bounds the requirements of the budgets with the same labelPair, and of those
-	// without one, which every pod is matched against.
+	// maxBudgetRequirements bounds the requirements of the budgets with the same labelPair, and of
+	// budgets without one, which are matched against every pod.
 	maxBudgetRequirements = 2000
 	// maxNamespaceRequirements allows budgets for 5,000 workloads with two labels each.
 	maxNamespaceRequirements = 20000
-	// maxPodBudgets is the maximum number of budgets of a pod, the first ones by name. The API server evicts
-	// no pod with more than one.
+	// maxPodBudgets is the maximum number of budgets of a pod, the first ones by name. The API
+	// server evicts no pod with more than one.
 	maxPodBudgets = 100
 )
 
@@ -283,7 +287,7 @@ type budget struct {
 	selector     labels.Selector
 	pairs        []labelPair
 	requirements int
-	oversized    bool // the selector is not evaluated and counts as one that selects every pod
+	oversized    bool // selector not evaluated, selects every pod
 }
 
 func parseBudget(o *policyv1.PodDisruptionBudget) budget {
@@ -304,8 +308,8 @@ func parseBudget(o *policyv1.PodDisruptionBudget) budget {
 	return b
 }
 
-// namespaceBudgets are the budgets of a namespace, parsed once for each object. Each budget is in one
-// group, so that a pod is only matched against the groups of its labels and the group of the zero pair.
+// namespaceBudgets are the parsed budgets of a namespace. Each budget is in one group, so that a
+// pod is only matched against the groups of its labels and the group of the zero pair.
 type namespaceBudgets struct {
 	objects []*policyv1.PodDisruptionBudget // sorted by name
 	budgets []budget                        // of objects
@@ -364,7 +368,7 @@ func parseBudgets(namespace string, objects []*policyv1.PodDisruptionBudget, bef
 	return parsed
 }
 
-// selecting returns the names of the budgets that select a pod, in order. A pod with labels that the
+// namesFor returns the names of the budgets that select a pod, in order. A pod with labels that the
 // cache has dropped counts as selected by all of them.
 func (n *namespaceBudgets) selecting(pod *corev1.Pod) (names []string) {
 	if n == nil || n.tooMany {

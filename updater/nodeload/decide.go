@@ -1,12 +1,9 @@
-// Package nodeload keeps new pods off overloaded nodes: it puts a taint on them while more tasks
-// run or wait there than the node has CPUs, and takes it off again.
+// Package nodeload keeps new pods off overloaded nodes. It taints a node while its load per CPU
+// exceeds a threshold.
 //
-// Config has the flags, Source asks Prometheus for the load of each node, Decide says which nodes are to have the
-// taint, and Watcher asks, decides and writes at every interval. A node of which the load is not known is freed; if it
-// is known of no node, only after three minutes. The taints themselves are the only lasting state, so any process can
-// go on with them; Clear takes them off where nobody wants them any more.
-//
-// It evicts nothing: pods that run on a tainted node stay there.
+// A node with unknown load loses the taint. If the load of all nodes is unknown, this takes three
+// minutes. The taints are the only persistent state, so any process can continue with them. It
+// evicts no pods.
 package nodeload
 
 import (
@@ -33,17 +30,17 @@ import (
 	"loadline.dev/loadline/pkg/serving"
 )
 
-// Node is what Decide looks at.
+// Node is the input of Decide about one node.
 type Node struct {
 	Name     string
-	Load     float64 // tasks that run or wait, the fewest of two minutes; NaN: not known
-	Cores    float64 // capacity in CPUs; 0: not known
+	Load     float64 // running or waiting tasks, minimum of 2 minutes; NaN: unknown
+	Cores    float64 // capacity in CPUs; 0: unknown
 	Tainted  bool    // has the taint
-	Closed   bool    // takes no new ordinary pods anyway: it is not ready, cordoned, or has such a taint of others
+	Closed   bool    // takes no ordinary pods: not ready, cordoned or otherwise tainted
 	Reserved bool    // for the control plane
 }
 
-// relative returns the load for each CPU, NaN if it is not known.
+// loadPerCPU returns NaN if the load or the capacity is unknown.
 func (n *Node) relative() float64 {
 	if n.Cores <= 0 {
 		return math.NaN()
@@ -51,52 +48,53 @@ func (n *Node) relative() float64 {
 	return n.Load / n.Cores
 }
 
-// Limits say when a node is overloaded, and how many nodes may have the taint.
+// Limits define overload and bound the number of tainted nodes.
 type Limits struct {
-	Threshold float64 // load for each CPU above which a node is overloaded, more than 0
-	Most      float64 // largest share of the open nodes that has the taint, more than 0 and less than 1
+	Threshold float64 // load per CPU above which a node is overloaded, > 0
+	Most      float64 // maximum share of open nodes with the taint, > 0 and < 1
 }
 
-// Reason says why a node loses its taint.
+// Reason is the reason why a node loses its taint.
 type Reason string
 
 // The reasons.
 const (
 	NotOverloaded Reason = "NotOverloaded"
-	LoadUnknown   Reason = "LoadUnknown"  // also where its capacity is not known
-	TooMany       Reason = "TooMany"      // others are more overloaded, and Limits.Most allows no more
-	ControlPlane  Reason = "ControlPlane" // it is reserved for that by now
+	LoadUnknown   Reason = "LoadUnknown"  // or its capacity is unknown
+	TooMany       Reason = "TooMany"      // others are more overloaded, and Limits.MaxShare is reached
+	ControlPlane  Reason = "ControlPlane" // it is now reserved for it
 )
 
-// Change is a node whose taint changes.
+// Change is a taint change of one node.
 type Change struct {
 	Node   string
-	Load   float64 // for each CPU; NaN: not known
-	Reason Reason  // empty for one that gets the taint
+	Load   float64 // per CPU; NaN: unknown
+	Reason Reason  // empty: the node gets the taint
 }
 
-// Decision says which nodes are to have the taint. A node is open if it is neither closed nor
-// reserved for the control plane.
+// Decision lists the nodes that get, keep and lose the taint. A node is open if it is neither
+// closed nor reserved for the control plane.
 type Decision struct {
-	Keep   []string // have it and keep it, by name
-	Taint  []Change // get it, the most overloaded first
-	Free   []Change // lose it, by name
-	Capped []string // are overloaded and do not have it because of Limits.Most, the most overloaded first
+	Keep   []string // nodes that keep the taint, by name
+	Taint  []Change // nodes that get it, most overloaded first
+	Free   []Change // nodes that lose it, by name
+	Capped []string // overloaded without it due to MaxShare, most overloaded first
 
 	Overloaded int // nodes above the threshold
-	Unknown    int // nodes of which the load is not known
-	Open       int // nodes
-	Most       int // nodes that may have the taint at once, a share of the open ones
-	Held       int // closed nodes that keep it; they take the places of open ones
-	Spare      int // of Most are left
+	Unknown    int // nodes with unknown load
+	Open       int // open nodes
+	Most       int // maximum number of tainted nodes, from MaxShare
+	Held       int // closed nodes that keep it and count against MaxTainted
+	Spare      int // MaxTainted minus tainted nodes
 }
 
-// Decide says which of the nodes, in any order, are to have the taint.
+// Decide returns the decision about nodes, which may be in any order.
 //
-// Reserved nodes are left out of everything. Closed ones take no new pods, so they neither get the taint nor count as
-// open; one that has it keeps it while it is overloaded, in order not to be open without it for a round, and takes a
-// place, as it may be open at any moment. Where more nodes are overloaded than may have the taint, those that have it
-// come first, so that it does not wander; then the more overloaded, then the smaller name.
+// Reserved nodes lose the taint and do not count otherwise. Closed nodes take no new pods, so they
+// never get the taint and do not count as open. An overloaded closed node keeps its taint and
+// counts against MaxTainted, because it may open at any moment. If more nodes are overloaded than
+// may be tainted, nodes with the taint come first for stability, then more overloaded nodes, then
+// smaller names.
 func Decide(nodes []Node, l Limits) Decision {
 	var d Decision
 	all := make([]*Node, len(nodes))
@@ -155,7 +153,7 @@ func Decide(nodes []Node, l Limits) Decision {
 	return d
 }
 
-// spare keeps the taint on the nodes that would lose it only because their load is not known.
+// keepUnknown keeps the taint on nodes that would lose it only because of an unknown load.
 func (d *Decision) spare() {
 	d.Free = slices.DeleteFunc(d.Free, func(c Change) bool {
 		if c.Reason == LoadUnknown {
@@ -166,7 +164,6 @@ func (d *Decision) spare() {
 	slices.Sort(d.Keep)
 }
 
-// first orders nodes by who has the taint sooner.
 func first(a, b *Node) int {
 	switch {
 	case a.Tainted && !b.Tainted:
@@ -181,15 +178,15 @@ func moreOverloaded(a, b *Node) int {
 	return cmp.Or(cmp.Compare(b.relative(), a.relative()), strings.Compare(a.Name, b.Name))
 }
 
-// share returns a part of so many nodes, rounded down. A product such as 0.29 × 100 is a little
-// less than 29 as a float.
+// roundDown returns a part of a number of nodes, rounded down. It corrects for floats, since 0.29
+// × 100 is a little less than 29.
 func share(part float64, nodes int) int {
 	const exact = 1e-9
 	return int(math.Floor(part*float64(nodes) + exact))
 }
 
-// Clear takes the taint off all nodes, for the mode Off. It looks once, and again every minute
-// until a look finds none or ctx ends. Where nodes may not be listed it does nothing.
+// Clear removes the taint from all nodes, for the mode Off. It retries every minute until no node
+// has the taint or ctx ends. It does nothing without permission to list nodes.
 func Clear(ctx context.Context, kube kubernetes.Interface) {
 	ctx, done := context.WithCancel(ctx)
 	defer done()
@@ -227,7 +224,7 @@ func tainted(ctx context.Context, kube kubernetes.Interface) (found []*corev1.No
 		}
 		for i := range page.Items {
 			if Tainted(&page.Items[i]) {
-				found = append(found, page.Items[i].DeepCopy()) // not to keep the whole page
+				found = append(found, page.Items[i].DeepCopy()) // does not retain the whole page
 			}
 		}
 		if o.Continue = page.Continue; o.Continue == "" {
@@ -238,26 +235,26 @@ func tainted(ctx context.Context, kube kubernetes.Interface) (found []*corev1.No
 
 // Values of --node-load-taint.
 const (
-	Off    = "off"     // taints of before are taken off
-	DryRun = "dry-run" // what On would do is logged and counted
+	Off    = "off"     // remove existing taints
+	DryRun = "dry-run" // log and count the actions of On
 	On     = "on"
 )
 
-// Bounds of Config.Interval: Prometheus is not to be busy with it, and no node is to have the taint
-// for long without reason.
+// Bounds of Config.Interval. Shorter intervals burden Prometheus, longer ones keep wrong taints too
+// long.
 const (
 	shortest = time.Second
 	longest  = 10 * time.Minute
 )
 
-// Config says whether overloaded nodes get a taint, and which nodes are overloaded.
+// Config configures the taint of overloaded nodes.
 type Config struct {
 	Limits
 
 	Mode     string        // Off, DryRun or On
 	Metric   string        // name or PromQL expression of load1 by node
-	Label    string        // of its series: names the node
-	Interval time.Duration // between two rounds, and the longest that one may take
+	Label    string        // label of its series with the node name or address
+	Interval time.Duration // between two rounds, and the timeout of one
 }
 
 // DefaultConfig returns the metric of node_exporter with the label that every scrape sets.
@@ -275,7 +272,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.Float64Var(&c.Most, "node-load-most", c.Most, "Largest share of the nodes that are ready and not cordoned that has the taint at once, rounded down to whole nodes. More than 0, less than 1.")
 }
 
-// Validate returns all problems joined. Prometheus is the address of the one that is asked; empty: there is none.
+// Validate returns all problems joined. prometheus is the address of Prometheus, or empty.
 func (c *Config) Validate(prometheus string) error {
 	return errors.Join(
 		flags.Check(slices.Contains([]string{Off, DryRun, On}, c.Mode), "node-load-taint", c.Mode, "must be off, dry-run or on"),
@@ -289,34 +286,34 @@ func (c *Config) Validate(prometheus string) error {
 }
 
 // TaintKey is the key of the taint of overloaded nodes. With the effect NoSchedule it belongs to
-// the updater, whatever its value.
+// the updater, with any value.
 const TaintKey = "loadline.dev/overloaded"
 
 var taint = corev1.Taint{Key: TaintKey, Value: "true", Effect: corev1.TaintEffectNoSchedule}
 
 func own(t corev1.Taint) bool { return t.Key == taint.Key && t.Effect == taint.Effect }
 
-// Tainted reports whether a node has the taint, so that no new pod comes without a toleration.
+// Tainted reports whether a node has the taint.
 func Tainted(node *corev1.Node) bool { return slices.ContainsFunc(node.Spec.Taints, own) }
 
-// reserved reports whether a taint keeps ordinary pods off a node of the control plane. What
-// only has the label of one takes ordinary pods, as in small clusters.
+// isReserved reports whether a taint keeps ordinary pods off a node of the control plane. A node
+// with only the label of the control plane takes ordinary pods, as in small clusters.
 func reserved(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
 		return (t.Key == "node-role.kubernetes.io/control-plane" || t.Key == "node-role.kubernetes.io/master") && t.Effect != corev1.TaintEffectPreferNoSchedule
 	})
 }
 
-// dedicated reports whether a taint of others keeps ordinary pods off a node: it is for some
-// workloads, or has a problem that the control plane found.
+// isDedicated reports whether another taint keeps ordinary pods off a node: it is reserved for some
+// workloads, or the control plane found a problem.
 func dedicated(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
 		return !own(t) && (t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute)
 	})
 }
 
-// patch returns the merge patch that puts the taint on a node, or takes it off. A merge patch
-// replaces the whole list, so the API server refuses it if the node is not as it was read.
+// taintPatch returns the merge patch that adds or removes the taint. It replaces the whole list, so
+// the resourceVersion makes the API server refuse it if the node has changed.
 func patch(node *corev1.Node, on bool) ([]byte, error) {
 	taints := slices.DeleteFunc(slices.Clone(node.Spec.Taints), own)
 	if on {
@@ -328,7 +325,8 @@ func patch(node *corev1.Node, on bool) ([]byte, error) {
 	})
 }
 
-// Trim is a cache.TransformFunc that keeps of nodes what a Watcher reads, too, besides what another one keeps.
+// Trim returns a cache.TransformFunc that keeps the fields that a Watcher reads and the fields that
+// other keeps.
 func Trim(other cache.TransformFunc) cache.TransformFunc {
 	return func(object any) (any, error) {
 		trimmed, err := other(object)

@@ -16,39 +16,39 @@ import (
 	"loadline.dev/loadline/pkg/source/prometheus"
 )
 
-// The times for which the load of a node is asked: nine, over the two minutes before a round.
+// The query returns nine samples over the two minutes before a round.
 const (
 	window  = 2 * time.Minute
 	step    = 15 * time.Second
 	samples = int(window/step) + 1
 )
 
-// limits bounds an answer, of which a node takes about 300 bytes. One series may be as long as all
-// of them: a long label of somebody else is no reason to know nothing of the nodes.
+// limits bounds a response. A node takes about 300 bytes. One series may take all of them, so that
+// one long label does not hide the load of all nodes.
 var limits = prometheus.Limits{Bytes: 16 << 20, SeriesBytes: 16 << 20, Series: 50_000}
 
-// Source asks a Prometheus for the load of nodes.
+// Source reads the load of nodes from Prometheus.
 type Source struct {
 	client        *prometheus.Client
 	metric, label string
 	query         string
 }
 
-// NewSource returns a source that asks the Prometheus of the settings, which must be valid, for series with some
-// matchers. A query takes half of the time between two rounds at most, so that nodes can be freed in time.
+// NewSource returns a source for valid settings. matchers restrict the series. A query takes at
+// most half of the interval, so that taints are removed in time.
 func NewSource(env process.Environment, c Config, settings prometheus.Config, matchers string) (*Source, error) {
 	settings.Limits, settings.Timeout = limits, min(settings.Timeout, c.Interval/2)
 	client, err := prometheus.New(env, settings)
 	if err != nil {
 		return nil, err
 	}
-	// Of labels only the one that names the node travels: the others may be long, and many.
+	// The query returns only the node label, because other labels may be long and many.
 	return &Source{client: client, metric: c.Metric, label: c.Label, query: fmt.Sprintf("min by (%s) (%s)", c.Label, prometheus.AddMatchers(c.Metric, matchers))}, nil
 }
 
-// Loads returns the smallest load that each of the nodes had over the two minutes before at, by
-// name; one of which too little is known is absent. Of several series of a node the smallest
-// value counts, but for values below 0, which are none. Where the error says that the answer may lack something, what is there is right.
+// Loads returns the minimum load of each node over the two minutes before at, by name. It omits
+// nodes with too few samples. If a node has several series, the minimum counts. Values below 0 are
+// ignored. After an error about an incomplete response, the returned loads are still valid.
 func (s *Source) Loads(ctx context.Context, nodes []*corev1.Node, at time.Time) (map[string]float64, error) {
 	named := newDirectory(nodes)
 	found := map[string]*history{}
@@ -79,7 +79,7 @@ func (s *Source) Loads(ctx context.Context, nodes []*corev1.Node, at time.Time) 
 	return loads, s.complaint(answer, len(found))
 }
 
-// complaint says what an answer lacks that was about so many nodes.
+// answerError returns an error if a response is incomplete. nodes is the number of nodes with data.
 func (s *Source) complaint(answer prometheus.Answer, nodes int) error {
 	switch {
 	case answer.Series == 0 && answer.Broken == 0:
@@ -94,7 +94,7 @@ func (s *Source) complaint(answer prometheus.Answer, nodes int) error {
 	return nil
 }
 
-// history has the load of a node at each of the times that are asked for; infinite: not known.
+// history has the load of a node at each query time. Infinity means unknown.
 type history [samples]float64
 
 func newHistory() *history {
@@ -105,9 +105,9 @@ func newHistory() *history {
 	return &h
 }
 
-// smallest returns the smallest value, NaN if there is none in one of the two minutes: a node
-// that has just come, or whose load is not scraped any more, is not known to be overloaded. One
-// scrape that failed is no gap as long as another one is in its minute.
+// minLoad returns the minimum, or NaN if one of the two minutes has no value. A new node, or a node
+// that is no longer scraped, does not count as overloaded. A failed scrape is no gap if its minute
+// has another one.
 func (h *history) smallest() float64 {
 	before, now := slices.Min(h[:samples/2]), slices.Min(h[samples/2:])
 	if math.IsInf(before, 1) || math.IsInf(now, 1) {
@@ -116,10 +116,10 @@ func (h *history) smallest() float64 {
 	return min(before, now)
 }
 
-// directory finds a node by its name or an address.
+// directory maps names and addresses to node names.
 type directory map[string]string
 
-// newDirectory leaves out addresses that several nodes have, as behind one gateway.
+// newDirectory omits addresses that several nodes have, such as the address of a shared gateway.
 func newDirectory(nodes []*corev1.Node) directory {
 	d := directory{}
 	shared := map[string]bool{}
@@ -140,7 +140,7 @@ func newDirectory(nodes []*corev1.Node) directory {
 	return d
 }
 
-// find returns the node that a label means, with or without a port.
+// find returns the node of a label value, with or without a port.
 func (d directory) find(value string) (node string, known bool) {
 	if node, known = d[value]; known {
 		return node, true

@@ -25,19 +25,19 @@ import (
 )
 
 const (
-	// syncTimeout is how long the first round waits for nodes: without permission they never come.
+	// syncTimeout bounds the wait for nodes before the first round. Without permission they never
+	// arrive.
 	syncTimeout = 30 * time.Second
-	// patience is how long nodes keep the taint where the load of none is known: a Prometheus that
-	// is started again, or one bad answer, is no reason to open all of them at once.
+	// unknownLoadTimeout is how long nodes keep the taint if the load of all nodes is unknown. A
+	// restarted Prometheus or one bad response must not open all nodes at once.
 	patience = 3 * time.Minute
-	// shown is how many nodes a line of the log names.
-	shown = 10
+	shown    = 10
 )
 
-// Where a round may fail, for Metrics.
+// Values of the label source, for Metrics.
 const (
-	FromPrometheus = "prometheus" // what it was asked is not known, or not of all nodes
-	FromAPIServer  = "apiserver"  // nodes cannot be read, or one was not written
+	FromPrometheus = "prometheus" // the load of some or all nodes is unknown
+	FromAPIServer  = "apiserver"  // a read or a write of nodes failed
 )
 
 var (
@@ -45,7 +45,7 @@ var (
 	errChanged = errors.New("others have changed the node since it was read, so it is written in the next round")
 )
 
-// Metrics are told what comes of a round.
+// Metrics receives the results of rounds.
 type Metrics interface {
 	NodeLoad(c Counts)
 	NodeLoadFailed(source string)
@@ -54,12 +54,12 @@ type Metrics interface {
 // Counts are numbers of nodes after a round.
 type Counts struct {
 	Overloaded int // above the threshold
-	Tainted    int // that are to have the taint, in a dry run that would
-	Capped     int // overloaded, but without it because of Limits.Most
-	Unknown    int // of which the load is not known
+	Tainted    int // have the taint, or would in a dry run
+	Capped     int // overloaded without the taint, due to Limits.MaxShare
+	Unknown    int // with unknown load
 }
 
-// Watcher makes the rounds of the modes DryRun and On. All exported fields must be set.
+// Watcher runs the rounds of the modes DryRun and On. All exported fields must be set.
 type Watcher struct {
 	Config   Config
 	Source   *Source
@@ -68,16 +68,17 @@ type Watcher struct {
 	Informer interface{ HasSynced() bool } // of nodes
 	Metrics  Metrics
 
-	// imagined are the nodes that would have the taint after the last dry run; nil: there was none.
+	// dryRunTainted are the nodes that would have the taint after the last dry run. Nil: no dry run
+	// yet.
 	imagined map[string]bool
-	// blind is the time of the first round since which the load of no node is known; zero: it is known of some.
+	// unknownSince is the time of the first round without any load. Zero: some loads are available.
 	blind time.Time
 
 	reading, asking, writing, capping serving.Reminder
 }
 
-// Run makes a round at once and then at every interval, until ctx ends. The taints stay as they are
-// then, for the process that goes on.
+// Run runs a round at once and then at every interval, until ctx ends. It leaves the taints to the
+// next process.
 func (w *Watcher) Run(ctx context.Context) {
 	await, cancel := context.WithTimeout(ctx, syncTimeout)
 	cache.WaitForCacheSync(await.Done(), w.Informer.HasSynced)
@@ -85,7 +86,6 @@ func (w *Watcher) Run(ctx context.Context) {
 	every(ctx, w.Config.Interval, w.RunOnce)
 }
 
-// every makes a round at once and then one at every interval, until ctx ends. None takes longer.
 func every(ctx context.Context, interval time.Duration, round func(ctx context.Context, now time.Time)) {
 	bounded := func(now time.Time) {
 		ctx, cancel := context.WithTimeout(ctx, interval)
@@ -98,7 +98,7 @@ func every(ctx context.Context, interval time.Duration, round func(ctx context.C
 	serving.RunEvery(ctx, interval, nil, bounded, nil)
 }
 
-// RunOnce makes one round. It ends early when ctx does.
+// RunOnce runs one round. It ends early when ctx does.
 func (w *Watcher) RunOnce(ctx context.Context, now time.Time) {
 	nodes, err := w.read()
 	w.failed(ctx, now, &w.reading, FromAPIServer, err, "Nodes cannot be read, so overloaded ones get no taint, and none is taken off", "Nodes can be read again")
@@ -107,7 +107,7 @@ func (w *Watcher) RunOnce(ctx context.Context, now time.Time) {
 	}
 	loads, err := w.Source.Loads(ctx, nodes, now)
 	if ctx.Err() != nil {
-		return // this process ends: that nobody answers any more says nothing
+		return // shutdown: missing loads mean nothing
 	}
 	w.failed(ctx, now, &w.asking, FromPrometheus, err, "The load of some nodes, or all, is not known: these take new pods, if it is all after "+patience.String(), "Prometheus answers for nodes again")
 	d := Decide(w.views(nodes, loads), w.Config.Limits)
@@ -124,7 +124,7 @@ func (w *Watcher) RunOnce(ctx context.Context, now time.Time) {
 	w.rehearse(ctx, &d)
 }
 
-// patient reports whether a round that knows the load of so many nodes knows that of none, and not for long.
+// isWithinTimeout reports whether all loads are unknown, for less than unknownLoadTimeout.
 func (w *Watcher) patient(known int, now time.Time) bool {
 	switch {
 	case known > 0:
@@ -164,9 +164,9 @@ func (w *Watcher) views(nodes []*corev1.Node, loads map[string]float64) []Node {
 	return views
 }
 
-// carryOut writes first the nodes that lose the taint. One that has it all the same takes the
-// place of another, so that there are never more than may have it. What failed is tried again in
-// the next round; the error says so, but for nodes that others have changed meanwhile.
+// apply removes taints first. A node with a failed removal counts as tainted, so that MaxTainted
+// holds. The next round retries failures. The error omits nodes that other clients changed since
+// they were read.
 func (w *Watcher) carryOut(ctx context.Context, nodes []*corev1.Node, d *Decision) error {
 	byName := make(map[string]*corev1.Node, len(nodes))
 	for _, n := range nodes {
@@ -204,7 +204,6 @@ func (w *Watcher) carryOut(ctx context.Context, nodes []*corev1.Node, d *Decisio
 	return errors.Join(errs...)
 }
 
-// rehearse says what carryOut would do.
 func (w *Watcher) rehearse(ctx context.Context, d *Decision) {
 	for _, c := range d.Free {
 		klog.FromContext(ctx).Info("Dry run: node would take new pods again", "node", c.Node, "reason", c.Reason, "load", text(c.Load))
@@ -226,7 +225,6 @@ func text(load float64) string {
 	return fmt.Sprintf("%.2f", load)
 }
 
-// capped logs which overloaded nodes do not have the taint because others have it.
 func (w *Watcher) capped(ctx context.Context, d *Decision, now time.Time) {
 	problem := ""
 	if len(d.Capped) > 0 {
@@ -247,8 +245,8 @@ func some(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// failed counts a problem, and logs it with a sentence when it begins, changes, and every ten
-// minutes, and with another one that it is over.
+// reportError counts an error. It logs message when an error begins, changes, and every ten
+// minutes, and recovered when it ends.
 func (w *Watcher) failed(ctx context.Context, now time.Time, reminder *serving.Reminder, source string, err error, sentence, over string) {
 	if err != nil {
 		w.Metrics.NodeLoadFailed(source)
@@ -270,7 +268,7 @@ func remind(ctx context.Context, reminder *serving.Reminder, now time.Time, err 
 	}
 }
 
-// write puts the taint on a node, or takes it off. A node that is gone needs neither.
+// writeTaint adds or removes the taint of a node. It ignores a deleted node.
 func write(ctx context.Context, kube kubernetes.Interface, node *corev1.Node, on bool) error {
 	body, err := patch(node, on)
 	if err == nil {

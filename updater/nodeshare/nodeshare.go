@@ -1,10 +1,11 @@
-// Package nodeshare turns a node, its pods and their recommendations into the input of sharing.Shares.
+// Package nodeshare turns a node, its pods and their recommendations into the input of
+// sharing.Shares.
 //
-// VPAOf reads a VPA with its SizingPolicy and its workload. VPA.Read reads one of its pods: the resources that it takes
-// of its node, and the base and the peak of each container, or the reason why it does not share. Node.Gather turns the
-// pods of a node into the input of sharing.Shares.
+// NewVPA reads a VPA with its SizingPolicy and its workload. VPA.Read reads one of its pods: its
+// requests, the base and the peak of each container, or the reason why it does not share.
+// Node.Gather combines the pods of a node into the input of sharing.Shares.
 //
-// It calls no API, and does not find out which VPA controls a pod.
+// The package calls no API. The caller finds the VPA that controls a pod.
 package nodeshare
 
 import (
@@ -23,14 +24,15 @@ import (
 	"loadline.dev/loadline/pkg/core/sharing"
 )
 
-// Node is the part of a node that sharing reads. Kubelets write the rest every few minutes.
+// Node holds the fields of a node that sharing reads. Kubelets write other fields every few
+// minutes.
 type Node struct {
 	Allocatable    resources.List
 	GPUs, Cordoned bool
 	Problem        reason.Reason // why no pod there can be resized; empty: all can
 }
 
-// NodeOf converts a node.
+// NewNode converts a node.
 func NodeOf(node *corev1.Node) Node {
 	n := Node{Allocatable: convert.Resources(node.Status.Allocatable), GPUs: hasGPUs(node), Cordoned: node.Spec.Unschedulable}
 	switch {
@@ -53,9 +55,9 @@ func hasGPUs(node *corev1.Node) bool {
 	return false
 }
 
-// Gather returns the input of sharing.Shares, the rule, and the pods that share in their order, without pods that are
-// Beside. It excludes pods that are too large until each of the others fits alone: the requests of an excluded pod
-// reduce the available resources.
+// Gather returns the input of sharing.Shares, the rule, and the sharing pods in the same order,
+// without pods of another group. It excludes pods that are too large until each remaining pod fits
+// alone: the requests of an excluded pod reduce the available resources.
 func (n *Node) Gather(pods []*Pod) (*sharing.Node, sharing.Rule, []*Pod) {
 	for _, p := range pods {
 		p.Large = p.Large && p.Beside
@@ -75,10 +77,11 @@ func (n *Node) Gather(pods []*Pod) (*sharing.Node, sharing.Rule, []*Pod) {
 	}
 }
 
-// sharing returns the pods that share if no further pod is too large. If their recipes differ, the more conservative
-// rule applies. A kind that a pod does not share counts in full. Pods that the kubelet will refuse do not count. A
-// waiting resize reduces the available resources if it fits beside the bases of the pods that share. Otherwise the
-// kubelet never grants it, and the pods would give up resources for nothing.
+// sharingInput returns the sharing pods if no further pod is too large. If their recipes differ,
+// the more conservative rule applies. A kind that a pod does not share counts in full. Pods that
+// the kubelet will refuse do not count. A waiting resize reduces the available resources if it fits
+// along with the bases of the sharing pods. Otherwise the kubelet never grants it, and the pods
+// would give up resources for nothing.
 func (n *Node) sharing(pods []*Pod) (*sharing.Node, sharing.Rule, []*Pod) {
 	input, rule := &sharing.Node{Available: n.amounts(), Pods: make([]sharing.Pod, 0, len(pods))}, sharing.Rule{Stay: true}
 	members := make([]*Pod, 0, len(pods))
@@ -124,8 +127,8 @@ func (n *Node) amounts() (has sharing.Amounts) {
 	return has
 }
 
-// refuse marks new pods that the kubelet will refuse, because they do not fit beside the granted resources of other
-// pods. Any client with the permission can bind such a pod to a node.
+// markRefused marks new pods that the kubelet will refuse, because they do not fit along with the
+// granted resources of other pods. Any client with the permission can bind such a pod to a node.
 func (n *Node) refuse(pods []*Pod) {
 	left := n.amounts()
 	var arrivals []convert.Arrival
@@ -154,7 +157,7 @@ func (p *Pod) takes(left *sharing.Amounts) {
 	}
 }
 
-// limits returns amounts of the kinds with a known allocatable amount.
+// limited returns the amounts of kinds with a known allocatable amount.
 func (n *Node) limits(of sharing.Amounts) (most resources.List) {
 	for k := range resources.Kind(resources.Kinds) {
 		if n.Allocatable.Value(k) > 0 {
@@ -164,14 +167,14 @@ func (n *Node) limits(of sharing.Amounts) (most resources.List) {
 	return most
 }
 
-// Pod is the part of a pod that sharing reads.
+// Pod holds the fields of a pod that sharing reads.
 type Pod struct {
 	UID     types.UID
 	Of      *VPA           // nil: none with a policy that enables sharing
 	Takes   resources.List // of its node
-	Waiting resources.List // of Takes, as convert.Waiting
+	Waiting resources.List // of Takes, as convert.UngrantedResources
 	Created time.Time
-	Apart   reason.Reason // why it does not share on any node; empty: it does. NotWanted without a VPA
+	Apart   reason.Reason // why it never shares; empty: it does
 	New     bool          // its kubelet has not accepted it yet
 	Large   bool          // too large to share, set by Gather
 	refused bool          // new, and the kubelet will refuse it, set by Gather
@@ -179,11 +182,12 @@ type Pod struct {
 	Sharing sharing.Pod   // set if it shares; the caller sets the rank
 	// Requests are the requests of the ordinary containers, which come first in Sharing.
 	Requests []sharing.Amounts
-	// Accepted reports that pods that share make room for the waiting resize of the pod. Gather sets it.
+	// Accepted reports that sharing pods make room for the waiting resize of the pod. Gather sets
+	// it.
 	Accepted bool
 }
 
-// Why returns why a pod does not share; empty: it does.
+// ExclusionReason returns why a pod does not share, or "".
 func (p *Pod) Why() reason.Reason {
 	if p.Apart == "" && p.Large {
 		return reason.TooLarge
@@ -191,7 +195,7 @@ func (p *Pod) Why() reason.Reason {
 	return p.Apart
 }
 
-// Observed is the part of a pod that depends on its object alone. It must not be modified.
+// Observed holds the fields of a pod that depend only on its object. It must not be modified.
 type Observed struct {
 	*requested
 
@@ -207,8 +211,8 @@ type requested struct {
 	running, starting resources.List // see convert.Footprints
 }
 
-// Observe reads the object of a pod. It shares equal resources with another pod of the VPA, which may be nil: most pods of a
-// workload have equal ones.
+// ObservePod reads the object of a pod. It reuses equal resources of other, a pod of the same VPA
+// or nil: most pods of a workload have equal ones.
 func Observe(pod *corev1.Pod, other *Observed) *Observed {
 	o := &Observed{
 		name: pod.Namespace + "/" + pod.Name, requested: &requested{asked: convert.NewPod(pod), runs: convert.Pod(pod)},
@@ -245,20 +249,20 @@ func equalPods(a, b *policy.Pod) bool {
 	return slices.Equal(a.Containers, b.Containers) && a.Unsized == b.Unsized && a.Rounded == b.Rounded
 }
 
-// Sizes are the bases and peaks of the containers of a pod. Equal pods of a VPA have equal sizes.
+// Demand is the bases and peaks of the containers of a pod. Equal pods of a VPA have equal demand.
 type Sizes struct {
-	Of         *Observed // nil: there was no pod
+	Of         *Observed // nil: no pod yet
 	containers []sharing.Container
 	requests   []sharing.Amounts
 }
 
-// Unwanted returns a pod without a VPA, or with one without sharing.
+// NewUnsharedPod returns a pod without a VPA, or with a VPA without sharing.
 func Unwanted(pod *corev1.Pod) Pod {
 	return Pod{UID: pod.UID, Created: pod.CreationTimestamp.Time, Takes: convert.Footprint(pod), Waiting: convert.Waiting(pod), New: convert.Unaccepted(pod), Apart: reason.NotWanted}
 }
 
-// Read returns a pod of v on a node, given the result of Observe. It reuses the last sizes of pods of v, which may be zero,
-// for an equal pod and replaces them for another one.
+// Read returns a pod of v on a node, given the result of ObservePod. It reuses last, the demand of
+// a previous pod of v, for an equal pod and replaces it for another one. last may be zero.
 func (v *VPA) Read(pod *corev1.Pod, o *Observed, last *Sizes, on *Node, now time.Time) Pod {
 	p := Pod{UID: pod.UID, Of: v, Created: pod.CreationTimestamp.Time, Takes: o.takes, Waiting: o.waiting, New: o.new}
 	if p.Apart = sharing.Eligible(v.facts(o, on.GPUs, now)); p.Apart != "" && p.Apart != reason.Reverted {
@@ -279,11 +283,12 @@ func (v *VPA) Read(pod *corev1.Pod, o *Observed, last *Sizes, on *Node, now time
 	return p
 }
 
-// LeastMove is the minimum change of a request that justifies a resize, as a fraction of the request.
+// MinMove is the minimum change of a request that justifies a resize, as a fraction of the request.
 const LeastMove = 0.05
 
-// awaitPeak treats the missing resources of a pod with a harmful share as a waiting resize to its peak, so that pods that
-// share make room. Differences below LeastMove do not count, because they are never resized.
+// awaitPeak treats the missing resources of a pod with a harmful share as a waiting resize to its
+// peak, so that sharing pods make room. Differences below MinMove do not count, because they are
+// never resized.
 func (p *Pod) awaitPeak(s *Sizes) {
 	for k, shared := range p.Of.Settings.Kinds {
 		if !shared {
@@ -303,7 +308,6 @@ func (p *Pod) awaitPeak(s *Sizes) {
 	}
 }
 
-// unanswered reports whether the requested and the actual resources of the pod differ.
 func (o *Observed) unanswered() bool {
 	return !slices.EqualFunc(o.asked.Containers, o.runs.Containers, func(asked, runs policy.Container) bool {
 		return asked.Requests == runs.Requests && asked.Limits == runs.Limits
@@ -326,17 +330,18 @@ func (v *VPA) facts(o *Observed, gpus bool, now time.Time) sharing.Facts {
 	return f
 }
 
-// resizing reports whether a resize of a pod is in progress, waits or was refused.
 func resizing(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Status == corev1.ConditionTrue && (c.Type == corev1.PodResizePending || c.Type == corev1.PodResizeInProgress)
 	})
 }
 
-// size computes the base of each container, which is its lower bound or the floor after a revert, and its peak, which
-// is its target, within the limits of the VPA, the namespace and the container. Other parts of the pod, such as sidecars among the init containers, count as a further container that always uses
-// its requests. So do kinds that are not shared. Increases by minAllowed or a LimitRange count only up to the current
-// request, so that no other pod makes room for them.
+// demand computes the base of each container, which is its lower bound or the floor after a revert,
+// and its peak, which is its target, within the limits of the VPA, the namespace and the container.
+//
+// Other parts of the pod, such as sidecars among the init containers, count as a further container
+// that always uses its requests. So do kinds that are not shared. Increases by minAllowed or a
+// LimitRange count only up to the current request, so that no other pod makes room for them.
 func (v *VPA) size(o *Observed) Sizes {
 	asked := o.asked.Containers
 	base := map[string]resources.Bounds{} // without a size: a small map stays on the stack
@@ -351,7 +356,7 @@ func (v *VPA) size(o *Observed) Sizes {
 	for i := range asked {
 		c := &all[i]
 		c.Name = asked[i].Name
-		own := owns(c.Name) // before minAllowed or a floor of the recipe raised them
+		own := owns(c.Name) // before minAllowed or a recipe floor raised them
 		for k := range resources.Kind(resources.Kinds) {
 			has := asked[i].Requests.Value(k)
 			requests[i][k] = float64(has)

@@ -21,7 +21,7 @@ import (
 type VPA struct {
 	Decision fleet.Decision // with a policy
 	Mode     fleet.SharingMode
-	Why      reason.Reason // why Mode is less than that of the policy; empty: it is equal
+	Why      reason.Reason // why Mode is below the policy's mode; empty: equal
 	Settings fleet.Sharing
 	Rule     sharing.Rule
 	Kind     string    // of the workload
@@ -30,16 +30,17 @@ type VPA struct {
 	Short bool // the policy requires more usage history
 	Stays bool // it never evicts, even if its policy does
 
-	// The caller of VPAOf sets these.
+	// The caller of NewVPA sets these.
 	Looked   sizing.LookedAt // resources that HorizontalPodAutoscalers scale on
 	MinAge   time.Duration   // minimum age of the workload; 0: sharing.MinAge
-	Outdated bool            // the recommendation may be for another target, or cannot be read
+	Outdated bool            // the recommendation is unreadable or for another target
 	Sizing   Sizing
 
-	KeepsCPULimit bool // a ResourceQuota counts CPU limits, so running and new pods keep them
+	KeepsCPULimit bool // a ResourceQuota counts CPU limits, so pods keep them
 
 	status *vpav1.RecommendedPodResources
-	// raisedRecipe is the recipe of the annotation if its floors for a pod exceed the floors of the policy.
+	// raisedRecipe is the recipe of the annotation if its floors for a pod exceed the floors of the
+	// policy.
 	raisedRecipe *recipe.Recipe
 }
 
@@ -51,8 +52,8 @@ type Sizing struct {
 	Ranges         *policy.Ranges // of the namespace, shared by its VPAs
 }
 
-// VPAOf reads a VPA under a policy that enables sharing. The state is the stored rollout in mode Canary. The book has the
-// recipes.
+// NewVPA reads a VPA under a policy that enables sharing. state is the stored rollout in mode
+// Canary. book has the recipes.
 func VPAOf(vpa *vpav1.VerticalPodAutoscaler, d *fleet.Decision, w *target.Workload, state *rollout.State, book *recipe.Book) VPA {
 	v := VPA{status: vpa.Status.Recommendation, Decision: *d, Settings: d.Policy.Sharing, Kind: w.Key.Kind, Created: w.Created}
 	if v.Created.IsZero() { // unknown
@@ -78,8 +79,8 @@ func hasHigherFloor(a, b *recipe.Recipe) bool {
 	return floors.Value(resources.CPU) > others.Value(resources.CPU) || floors.Value(resources.Memory) > others.Value(resources.Memory)
 }
 
-// recipeFloors returns the floors of the annotation for each recommended container. Recommendations slightly above a
-// floor count as floors, because the recommender rounds up.
+// recipeFloors returns the floors of the annotation for each recommended container. Recommendations
+// slightly above a floor count as floors, because the recommender rounds up.
 func (v *VPA) recipeFloors() (floors resources.List) {
 	if v.raisedRecipe == nil {
 		return floors
@@ -91,11 +92,11 @@ func (v *VPA) recipeFloors() (floors resources.List) {
 	return floors
 }
 
-// floorMargin is the divisor of a floor that gives the maximum excess by rounding.
+// floorMargin divides a floor to get its maximum excess by rounding.
 const floorMargin = 20
 
-// Rank returns the eviction rank of the pods of the workload, given their number. It is sharing.Never for pods that must
-// not be evicted.
+// Rank returns the eviction rank of the pods of the workload, given their number. It is
+// sharing.Never for pods that must not be evicted.
 func (v *VPA) Rank(replicas int) sharing.Rank {
 	if !v.Settings.Evict || v.Stays {
 		return sharing.Never
@@ -103,7 +104,8 @@ func (v *VPA) Rank(replicas int) sharing.Rank {
 	return v.Decision.Rank(v.Kind, replicas)
 }
 
-// recommendBase adds a recommendation with the base as its target, at least the floors after reverts.
+// recommendBase adds a recommendation with the base as its target, at least the floors after
+// reverts.
 func (v *VPA) recommendBase(to map[string]resources.Bounds) {
 	for name, b := range v.Sizing.Recommendation {
 		floors := v.Sizing.Floors[name]
@@ -116,8 +118,9 @@ func (v *VPA) recommendBase(to map[string]resources.Bounds) {
 	}
 }
 
-// own are the base and the peak of a container before minAllowed or a recipe floor of the VPA raises them, as far as they
-// can be derived. Otherwise a VPA author could reserve resources that the pod never uses.
+// unraised is the base and the peak of a container before minAllowed or a recipe floor of the VPA
+// raises them, as far as they can be derived. Otherwise a VPA author could reserve resources that
+// the pod never uses.
 type own struct{ base, peak resources.List }
 
 func (v *VPA) owns() func(container string) own {
@@ -155,7 +158,8 @@ func (v *VPA) owns() func(container string) own {
 	}
 }
 
-// policyMax returns the maxAllowed of the policy for each container, if it holds for user VPAs.
+// policyMaxAllowed returns the maxAllowed of the policy for each container, if it applies to user
+// VPAs.
 func (v *VPA) policyMax() func(container string) resources.List {
 	if v.Settings.Max == nil {
 		return func(string) resources.List { return resources.List{} }
@@ -164,7 +168,6 @@ func (v *VPA) policyMax() func(container string) resources.List {
 	return func(container string) resources.List { return rule(container).Max }
 }
 
-// fewContainers is the maximum number of containers for a linear search.
 const fewContainers = 8
 
 // uncapped returns the target of each container before the limits of the VPA.
@@ -175,7 +178,7 @@ func (v *VPA) uncapped() func(container string) resources.List {
 	}
 	if len(all) > fewContainers {
 		named := make(map[string]resources.List, len(all))
-		for i := range slices.Backward(all) { // the first of a name counts
+		for i := range slices.Backward(all) { // the first entry of a name counts
 			named[all[i].ContainerName] = convert.Resources(all[i].UncappedTarget)
 		}
 		return func(container string) resources.List { return named[container] }

@@ -1,4 +1,5 @@
-// Package plan computes the targets of pods and builds the view that disruption.Plan decides about.
+// Package plan computes the targets of pods and builds the view that is the input of
+// disruption.Plan.
 package plan
 
 import (
@@ -29,8 +30,9 @@ type Planner struct {
 	Budgets  *budgets.Budgets
 }
 
-// Plan plans the changes of a view. Shares always need the free capacity. Recommendations are planned without it first: if
-// there is anything to change, they are planned again with capacity and budgets.
+// Plan plans the changes of a view. Shares always need the free capacity. Recommendations are
+// planned without it first. If there is anything to change, they are planned again with capacity
+// and budgets.
 func (p *Planner) Plan(ctx context.Context, view *disruption.View, before disruption.State, sharesMove bool, now time.Time) disruption.Result {
 	if err := p.Nodes.Mark(view, func(s disruption.Subject) *corev1.Pod { return snapshot.CurrentPod(p.Pods, s) }, now); err != nil {
 		klog.FromContext(ctx).Error(err, "Failed to list nodes, counting only refused resizes as signs of the static CPU manager policy")
@@ -59,7 +61,8 @@ func (p *Planner) readCapacity(ctx context.Context, view *disruption.View) {
 	}
 }
 
-// plan returns a plan. After a panic outside of the part for one VPA, which the planner recovers from, it has no changes.
+// plan recovers from a panic that disruption.Plan does not attribute to one VPA. The plan then has
+// no changes.
 func plan(ctx context.Context, v disruption.View, before disruption.State, c disruption.Config, now time.Time) disruption.Result {
 	result := disruption.Result{State: before}
 	if err := serving.Guard(func() error { result = disruption.Plan(v, before, c, now); return nil }); err != nil {
@@ -142,8 +145,8 @@ func (b *builder) add(to *snapshot.View, index int, v *snapshot.VPA, e *policies
 		b.pods, states = append(b.pods, pod), append(states, m.State)
 	}
 	core.Pods, core.Groups = b.pods[firstPod:len(b.pods):len(b.pods)], b.groups[firstGroup:len(b.groups):len(b.groups)]
-	// The scale of a custom workload is cached for minutes. With more pods meanwhile, the old number
-	// would allow too many disruptions.
+	// The scale of a custom workload is cached for minutes. If it has more pods meanwhile, the old
+	// number would allow too many disruptions.
 	for i, owner := range owners {
 		if g := &core.Groups[i]; owner.Key.Group != "" && g.Replicas > 0 {
 			live := 0
@@ -158,7 +161,8 @@ func (b *builder) add(to *snapshot.View, index int, v *snapshot.VPA, e *policies
 	to.VPAs, to.Index, to.States = append(to.VPAs, core), append(to.Index, index), append(to.States, states)
 }
 
-// targets computes the targets of the pods of one VPA. It reuses them for the next pod if that has equal sizes.
+// targets computes the targets of the pods of one VPA. It reuses them for the next pod if that has
+// equal resources.
 type targets struct {
 	vpa        *snapshot.VPA
 	last       *snapshot.State

@@ -21,21 +21,22 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// StaticCPUNodes are the nodes with the static CPU manager policy: nodes that Selector selects, and nodes that refused a
-// resize for that reason in the last 24 hours. One goroutine calls Mark. Await and Static are safe for concurrent use.
+// StaticCPUNodes are the nodes with the static CPU manager policy: nodes that Selector selects, and
+// nodes that refused a resize for that reason in the last 24 hours. One goroutine calls Mark. Await
+// and Static are safe for concurrent use.
 type StaticCPUNodes struct {
 	Selector labels.Selector        // nil: selects none
-	Lister   corelisters.NodeLister // nil: nodes cannot be seen
+	Lister   corelisters.NodeLister // nil: nodes cannot be listed
 	Informer snapshot.Informer      // set with Lister
 
-	refused map[string]refusal // by the name of the node
+	refused map[string]refusal // by node name
 	marked  atomic.Pointer[map[string]bool]
 }
 
-// awaitTimeout is the timeout of Await: without permission the cache never completes.
+// awaitTimeout is the timeout of Await: without permission the cache never syncs.
 const awaitTimeout = 30 * time.Second
 
-// Await waits until the cache of nodes is complete, at most awaitTimeout.
+// Await waits until the cache of nodes has synced, at most awaitTimeout.
 func (n *StaticCPUNodes) Await(ctx context.Context) {
 	if n.Informer == nil {
 		return
@@ -45,7 +46,8 @@ func (n *StaticCPUNodes) Await(ctx context.Context) {
 	cache.WaitForCacheSync(ctx.Done(), n.Informer.HasSynced)
 }
 
-// Static reports whether a node had the static policy at the last Mark, or whether Selector selects it now.
+// Static reports whether a node had the static policy at the last Mark, or whether Selector selects
+// it now.
 func (n *StaticCPUNodes) Static(node string) bool {
 	if marked := n.marked.Load(); marked != nil && (*marked)[node] {
 		return true
@@ -66,17 +68,16 @@ func ParseStaticCPUNodes(text string) (labels.Selector, error) {
 	return selector, nil
 }
 
-// refusal is the last resize that a node refused because of its CPU manager.
 type refusal struct {
 	at   time.Time
-	node types.UID // of the node, since another one may get its name; empty: nodes cannot be seen
+	node types.UID // detects a new node of that name; empty: unknown
 }
 
-// refusalLifetime is how long a refusal counts: the policy of a kubelet may change.
+// refusalLifetime is how long a refusal counts, since the policy of a kubelet may change.
 const refusalLifetime = 24 * time.Hour
 
-// Mark records the refusals of nodes from the pods of a view, and marks pods on nodes with the static policy. object
-// returns a pod, or nil if it is gone. After an error only refusals count.
+// Mark records the refusals of nodes from the pods of a view, and marks pods on nodes with the
+// static policy. object returns a pod, or nil if it is gone. After an error only refusals count.
 func (n *StaticCPUNodes) Mark(v *disruption.View, object func(disruption.Subject) *corev1.Pod, now time.Time) error {
 	static, err := n.selected()
 	each(v, func(p *disruption.Pod) {
@@ -104,8 +105,9 @@ func (n *StaticCPUNodes) Mark(v *disruption.View, object func(disruption.Subject
 	if len(static) > 0 {
 		each(v, func(p *disruption.Pod) {
 			p.Static = static[p.Node]
-			// A refusal is kept while a boosted pod is skipped for it. Otherwise each day the updater would
-			// remove the boost, the node would refuse, and the pod would be evicted and boosted again.
+			// A refusal is renewed while a boosted pod is skipped because of it. Otherwise the
+			// updater would remove the boost each day, the node would refuse, and the pod would be
+			// evicted and boosted again.
 			if r, known := n.refused[p.Node]; known && p.Boosted && p.CPURefused() {
 				n.refused[p.Node] = refusal{now, r.node}
 			}
@@ -143,7 +145,7 @@ func (n *StaticCPUNodes) selected() (map[string]bool, error) {
 
 func (n *StaticCPUNodes) sees() bool { return n.Lister != nil && n.Informer.HasSynced() }
 
-// known returns the UID of a node, and whether it may exist.
+// lookup returns the UID of a node, and whether it may exist.
 func (n *StaticCPUNodes) known(name string) (uid types.UID, there bool) {
 	if !n.sees() {
 		return "", true
@@ -155,9 +157,9 @@ func (n *StaticCPUNodes) known(name string) (uid types.UID, there bool) {
 	return node.UID, true
 }
 
-// refuses reports whether the node of a pod refuses a resize because of its static CPU manager policy. The message
-// differs between versions: `alongside CPU Manager static policy` in 1.33, `alongside CPU Manager policy "static"`
-// since.
+// isStaticCPURefusal reports whether the node of a pod refuses a resize because of its static CPU
+// manager policy. The message differs between versions: `alongside CPU Manager static policy` in
+// 1.33, `alongside CPU Manager policy "static"` since.
 func refuses(pod *corev1.Pod) bool {
 	return pod != nil && slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		message := strings.ToLower(c.Message)
@@ -166,7 +168,7 @@ func refuses(pod *corev1.Pod) bool {
 	})
 }
 
-// TrimNode is client.Trim, and keeps the labels of nodes that a selector uses.
+// TrimNode returns client.Trim that also keeps the labels of nodes that a selector uses.
 func TrimNode(selector labels.Selector) cache.TransformFunc {
 	requirements, _ := selector.Requirements()
 	return func(object any) (any, error) {

@@ -1,4 +1,5 @@
-// Package podqueue serves pods by name. Namespaces take turns, so that no namespace delays the others.
+// Package podqueue processes pods by name and lets namespaces take turns, so that no namespace
+// delays the others.
 package podqueue
 
 import (
@@ -30,8 +31,8 @@ func New(maxPause time.Duration) Queue {
 	return workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{DelayingQueue: delayed})
 }
 
-// namespaceQueue stores the pods of a Queue. Each namespace has its own order of arrival, so that annotations on many
-// pods of one namespace delay no other namespace.
+// namespaceQueue stores the pods of a Queue. Each namespace has its own order of arrival, so that
+// annotations on many pods of one namespace delay no other namespace.
 type namespaceQueue struct {
 	waiting map[string][]cache.ObjectName // pods by namespace, never empty
 	next    []string                      // keys of waiting in the order of their turns
@@ -42,13 +43,10 @@ func newNamespaceQueue() *namespaceQueue {
 	return &namespaceQueue{waiting: map[string][]cache.ObjectName{}}
 }
 
-// Touch does nothing. The pod waits already.
 func (t *namespaceQueue) Touch(cache.ObjectName) {}
 
-// Len returns the number of waiting pods.
 func (t *namespaceQueue) Len() int { return t.pods }
 
-// Push adds a pod.
 func (t *namespaceQueue) Push(pod cache.ObjectName) {
 	if len(t.waiting[pod.Namespace]) == 0 {
 		t.next = append(t.next, pod.Namespace)
@@ -74,13 +72,13 @@ func (t *namespaceQueue) Pop() cache.ObjectName {
 // leasePause is the pause of a pod while the leader Lease is not renewed in time.
 const leasePause = time.Second
 
-// Sync reconciles one pod at now. It returns the time until the next call, or 0 to wait for an event of the pod.
-// After an error it is called again with a growing pause.
+// Sync reconciles one pod at now. It returns the time until the next call, or 0 to wait for an
+// event of the pod. After an error it is called again with a growing pause.
 type Sync func(ctx context.Context, pod cache.ObjectName, now time.Time) (retryAfter time.Duration, err error)
 
-// Serve serves a queue until ctx ends, then shuts it down. Each namespace gets up to perNamespace workers at the same
-// time. One more serves the others, because requests for a namespace may be slow. Errors and panics of reconcile are logged
-// with failed, a message about the pending work.
+// Serve processes a queue until ctx ends, then shuts it down. Each namespace gets up to
+// perNamespace concurrent workers. One more worker serves the other namespaces, because requests
+// for a namespace may be slow. Errors and panics of reconcile are logged with failureMessage.
 func Serve(ctx context.Context, queue Queue, perNamespace int, reconcile Sync, failed string) {
 	limit := &namespaceLimit{
 		workers: perNamespace, busy: map[string]int{}, waiting: map[string][]cache.ObjectName{}, parked: sets.Set[cache.ObjectName]{},
@@ -97,8 +95,7 @@ func Serve(ctx context.Context, queue Queue, perNamespace int, reconcile Sync, f
 	workers.Wait()
 }
 
-// serveNext serves one pod of the queue. The pod waits while another replica may lead. It returns false after the
-// shutdown of the queue.
+// serveNext serves one pod of the queue. It returns false after the shutdown of the queue.
 func serveNext(ctx context.Context, queue Queue, limit *namespaceLimit, reconcile Sync, failed string) bool {
 	name, ended := queue.Get()
 	if ended {
@@ -134,8 +131,8 @@ func serveNext(ctx context.Context, queue Queue, limit *namespaceLimit, reconcil
 	return true
 }
 
-// namespaceLimit bounds the pods of a namespace that are served at the same time. Further pods wait outside of the
-// queue.
+// namespaceLimit bounds the concurrently served pods of a namespace. Further pods wait outside of
+// the queue.
 type namespaceLimit struct {
 	workers int
 
@@ -145,7 +142,8 @@ type namespaceLimit struct {
 	parked  sets.Set[cache.ObjectName]    // all waiting pods, each once
 }
 
-// enter reports whether a pod may be served now. Otherwise the pod waits until a worker leaves its namespace.
+// enter reports whether a pod may be served now. Otherwise the pod waits until a worker leaves its
+// namespace.
 func (l *namespaceLimit) enter(pod cache.ObjectName) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -160,7 +158,6 @@ func (l *namespaceLimit) enter(pod cache.ObjectName) bool {
 	return true
 }
 
-// leave ends the work on a pod and adds the next waiting pod of its namespace.
 func (l *namespaceLimit) leave(namespace string, add func(cache.ObjectName)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

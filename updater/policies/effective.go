@@ -1,5 +1,5 @@
-// Package policies resolves the effective policy of each VPA: the changes of running pods that the VPA and a
-// SizingPolicy allow together.
+// Package policies resolves the effective policy of each VPA: the changes of running pods that the
+// VPA and a SizingPolicy allow together.
 package policies
 
 import (
@@ -35,7 +35,7 @@ import (
 
 // Effective is the effective policy of a VPA.
 type Effective struct {
-	Policy   *sizing.Policy  // governs the rollout; nil: the VPA alone decides about running pods
+	Policy   *sizing.Policy  // governs the rollout; nil: only the VPA applies
 	Rival    string          // another policy of the same priority, or empty
 	Decision fleet.Decision  // of all SizingPolicies about the target
 	Workload target.Workload // the target
@@ -43,13 +43,13 @@ type Effective struct {
 	Shares   bool            // the policy enables sharing
 
 	Update  disruption.Mode // the more conservative of VPA and policy
-	Ungated bool            // mode InPlace comes from the policy and needs no feature gate
+	Ungated bool            // policy sets mode InPlace, which needs no feature gate
 	Skip    reason.Reason   // why all pods are skipped; empty: they are not
 
 	*Rollout // set with Policy
 }
 
-// Rollout is how a policy lets the pods of a workload change.
+// Rollout holds the rollout settings of a workload.
 type Rollout struct {
 	Mode         fleet.Mode
 	Settings     rollout.Settings
@@ -57,8 +57,8 @@ type Rollout struct {
 	Observed     bool                      // changes are noted on their pods and reverted after harm
 	Target       []policy.Container        // recommendation by container, without floors
 	ShortHistory bool                      // the policy requires more usage history
-	HPA          bool                      // an HPA scales on a resource of the pods, or HPAs cannot be read
-	Scaled       sizing.LookedAt           // resources that an HPA scales on, and that keep their requests
+	HPA          bool                      // an HPA scales on a resource, or HPAs cannot be read
+	Scaled       sizing.LookedAt           // resources an HPA scales on, requests stay
 	Floors       map[string]resources.List // minimum by container, after reverts
 	Max          *policy.Rules             // maxAllowed of the policy for a user VPA; nil: none
 }
@@ -66,7 +66,7 @@ type Rollout struct {
 // PolicyName returns the name of the policy that governs the rollout.
 func (e *Effective) PolicyName() string { return e.Policy.Object.Name }
 
-// LeftOut returns why a pod that has its target may still differ from the recommendation; empty: it does not.
+// ExcludedPart returns why a pod with its target may still differ from the recommendation, or "".
 func (r *Rollout) LeftOut() reason.Reason {
 	switch {
 	case len(r.Floors) > 0:
@@ -77,7 +77,7 @@ func (r *Rollout) LeftOut() reason.Reason {
 	return ""
 }
 
-// Acts reports whether a mode changes running pods.
+// ChangesPods reports whether a mode changes running pods.
 func Acts(m disruption.Mode) bool { return m != disruption.Off && m != disruption.Initial }
 
 // Resolver resolves effective policies from caches.
@@ -89,8 +89,8 @@ type Resolver struct {
 	Measures bool                             // CPU throttling and pressure are measured
 }
 
-// Resolve returns the effective policies of VPAs. It applies floors, HPAs and maxAllowed of a policy to their
-// recommendations and rules.
+// Resolve returns the effective policies of VPAs. It applies floors, HPAs and maxAllowed of a
+// policy to the recommendations and rules of vpas.
 func (r *Resolver) Resolve(ctx context.Context, vpas []snapshot.VPA, now time.Time) []Effective {
 	all := make([]Effective, len(vpas))
 	for i := range vpas {
@@ -113,7 +113,7 @@ func (r *Resolver) resolve(v *snapshot.VPA, now time.Time) Effective {
 		e.Target = append(e.Target, policy.Container{Name: name, Requests: v.Recommendation[name].Target})
 	}
 	state, err := r.Records.State(e.Workload)
-	if err != nil { // it is unknown which targets did harm
+	if err != nil { // the targets that did harm are unknown
 		return Effective{Decision: e.Decision, Workload: e.Workload, Known: e.Known, Shares: e.Shares, Update: e.Update, Skip: reason.NoRecord}
 	}
 	e.Floors = state.Floors(e.Target, e.Settings.Hash, now)
@@ -162,7 +162,7 @@ func (r *Resolver) Permitted(vpa *vpav1.VerticalPodAutoscaler) Effective {
 	settings, safety := r.measured(governing)
 	switch {
 	case d.Mode == fleet.Inherit && !safety.Revert && settings.Schedule == nil && settings.Recreate:
-		return e // the VPA alone decides
+		return e // only the VPA applies
 	case !e.Known: // it could own no record
 		e.Skip = reason.NoRecord
 		return e
@@ -193,8 +193,8 @@ func (r *Resolver) Permitted(vpa *vpav1.VerticalPodAutoscaler) Effective {
 	return e
 }
 
-// measured returns the settings and the safety of a policy. Without Prometheus, throttling and pressure are not
-// measured.
+// measured returns the settings and the safety of a policy. Without Prometheus, throttling and
+// pressure are not measured.
 func (r *Resolver) measured(p *sizing.Policy) (rollout.Settings, rollout.Safety) {
 	settings, safety := p.Settings, p.Safety
 	if !r.Measures {
@@ -209,7 +209,7 @@ func (r *Resolver) PolicyGone(e *Effective) bool {
 	return e.Skip == reason.PolicyUnknown && e.Decision.Policy == nil && e.Decision.Reason == e.Skip && r.Policies != nil && r.Policies.Readable()
 }
 
-// Scopes returns how much of the pods of VPAs an iteration needs.
+// Scopes returns the scope of pod data that an iteration needs, by VPA.
 func (r *Resolver) Scopes(vpas []snapshot.VPA, all []Effective) []snapshot.Scope {
 	scopes := make([]snapshot.Scope, len(vpas))
 	for i := range vpas {
@@ -227,9 +227,9 @@ func (r *Resolver) Scopes(vpas []snapshot.VPA, all []Effective) []snapshot.Scope
 	return scopes
 }
 
-// Current returns why a planned change of a VPA's pod must stop: the VPA was deleted, has another mode or target,
-// or a policy holds its pods or does not change them any more. Empty: the change may be made. Shares do not depend on
-// the mode.
+// StopReason returns why a planned change of a VPA's pod must stop: the VPA was deleted, has
+// another mode or target, or a policy holds its pods or does not change them any more. Empty: the
+// change may be made. Shares do not depend on the mode.
 func (r *Resolver) Current(planned *vpav1.VerticalPodAutoscaler, share bool) reason.Reason {
 	if planned == nil {
 		return ""
@@ -252,10 +252,10 @@ func (r *Resolver) Current(planned *vpav1.VerticalPodAutoscaler, share bool) rea
 	return ""
 }
 
-// Limits limit the rollouts of all workloads of one policy in an iteration.
+// Limits bounds the rollouts of all workloads of one policy in an iteration.
 type Limits struct {
 	Policy *loadlinev1alpha1.SizingPolicy
-	Trip   rollout.Trip // of the fuse; its At is zero if the fuse has not tripped
+	Trip   rollout.Trip // of the fuse; At is zero if it has not tripped
 	Starts int          // further workloads that may start
 	// StartsBy are the starts so far, by namespace.
 	StartsBy map[string]rollout.StartCount
@@ -264,8 +264,8 @@ type Limits struct {
 	workloads map[records.Name]target.Workload // under the policy; several VPAs may have one
 }
 
-// Limits returns the limits of each policy that governs one of the VPAs, by name. They count the records of all
-// workloads, also of those without pods or with held pods.
+// Limits returns the limits of each policy that governs one of the VPAs, by name. They count the
+// records of all workloads, including workloads without pods or with held pods.
 func (r *Resolver) Limits(all []Effective, now time.Time) map[string]*Limits {
 	limits, policies := map[string]*Limits{}, r.Policies.Now()
 	for i := range all {
@@ -312,10 +312,11 @@ func (r *Resolver) rounds(l *Limits) *rollout.PolicyRounds {
 
 // Status writes conditions of SizingPolicies.
 type Status struct {
-	Client versioned.Interface // nil: nothing is written
+	Client versioned.Interface // nil: no writes
 }
 
-// Write replaces the list of conditions of a policy, unless another client has written the policy meanwhile.
+// Write replaces the list of conditions of a policy, unless another client has written the policy
+// meanwhile.
 func (s Status) Write(ctx context.Context, p *loadlinev1alpha1.SizingPolicy, conditions []metav1.Condition) error {
 	if s.Client == nil {
 		return nil

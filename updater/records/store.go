@@ -1,12 +1,12 @@
-// Package records keeps what the updater remembers of workloads under a SizingPolicy, in
-// SizingRecords: State reads, Update changes and writes.
+// Package records stores the rollout states of workloads under a SizingPolicy in SizingRecords.
 //
-// The updater is their only writer. Two processes may both believe to be it for a moment, so each write names the
-// version that it changes; after a conflict the record is read again and the change made anew on what is there. What
-// was written is known here at once, whatever the informer has heard of it.
+// The updater is the only writer, but two processes may both consider themselves the leader for a
+// moment. Each write therefore includes the resource version. After a conflict, the record is read
+// again and the change is reapplied. A written record is visible in this process at once, before
+// the informer receives it.
 //
-// No lock is held during a request: a write that is not answered delays neither State nor the write
-// of another workload, and ends after WriteTimeout.
+// No lock is held during a request. An unanswered write delays neither State nor the write of
+// another workload, and ends after WriteTimeout.
 package records
 
 import (
@@ -44,11 +44,12 @@ const (
 	// WriteTimeout bounds all requests of one Update.
 	WriteTimeout = 5 * time.Second
 	// turnWait is how long an Update waits for another one of the same workload before it writes
-	// beside it. Waiting saves conflicts, and the resource version keeps both correct.
+	// concurrently. Waiting reduces conflicts, and the resource version keeps both correct.
 	turnWait = time.Second
 )
 
-// Store knows the records of all workloads. Make it with Watch. All methods are safe for concurrent use.
+// Store reads and writes the records of all workloads. Use Watch to create one. All methods are
+// safe for concurrent use.
 type Store struct {
 	client    versioned.Interface
 	workloads *target.Resolver
@@ -62,13 +63,14 @@ type Store struct {
 	written map[cache.ObjectName]*entry
 }
 
-// entry is the record of a workload as this process wrote it last.
+// entry is the last record of a workload that this process wrote.
 type entry struct {
-	turn   chan struct{} // holds a value while an Update is under way
+	turn   chan struct{} // holds a value while an Update is in progress
 	record *stored
 }
 
-// Watch returns a store that reads from an informer, before that starts. In a dry run it writes and remembers nothing.
+// Watch returns a store that reads from an informer. Call it before the informer starts. In a dry
+// run nothing is written or stored.
 func Watch(client versioned.Interface, informer informers.SizingRecordInformer, workloads *target.Resolver, dryRun bool) (*Store, error) {
 	shared := informer.Informer()
 	if err := shared.SetTransform(keep); err != nil {
@@ -87,18 +89,18 @@ func Watch(client versioned.Interface, informer informers.SizingRecordInformer, 
 	return s, nil
 }
 
-// Changes is how often a record has changed so far. What State said before it was asked holds as
-// long as it stays the same: for callers that would ask about many workloads again and again.
+// Changes returns the number of record changes so far. Results of State remain valid while it is
+// constant, so callers can cache them for many workloads.
 func (s *Store) Changes() uint64 { return s.changes.Load() }
 
-// Reverts is how many rounds this process has recorded as reverted so far.
+// Reverts returns how many rounds this process has recorded as reverted.
 func (s *Store) Reverts() uint64 { return s.reverts.Load() }
 
-// Name is the name of the record of a workload, made once for those that are asked for often.
+// Name is the name of a workload's record, cached for frequent lookups.
 type Name struct {
 	cache.ObjectName
 
-	key string // of the cache
+	key string // cache key
 }
 
 // NameOf returns the name of the record of a workload.
@@ -107,12 +109,12 @@ func NameOf(workload target.Key) Name {
 	return Name{ObjectName: name, key: name.String()}
 }
 
-// State returns what is remembered of a workload. It is sizing.ErrUnknown if records cannot be read.
+// State returns the rollout state of a workload, or sizing.ErrUnknown if records cannot be read.
 func (s *Store) State(of target.Workload) (rollout.State, error) {
 	return s.StateAs(NameOf(of.Key), of)
 }
 
-// StateAs is State, for callers that have the name of the record.
+// StateAs is State for callers that have the name of the record.
 func (s *Store) StateAs(name Name, of target.Workload) (rollout.State, error) {
 	if !s.synced() {
 		return rollout.State{}, sizing.ErrUnknown
@@ -124,9 +126,9 @@ func (s *Store) StateAs(name Name, of target.Workload) (rollout.State, error) {
 	return r.of(of)
 }
 
-// Update changes what is remembered of a workload and returns what that is then. Nothing is
-// written if change returns what it got. It may be called several times, each time with what
-// another writer has stored meanwhile. It returns within WriteTimeout.
+// Update changes the state of a workload and returns the new state. Nothing is written if change
+// returns an equal state. After a conflict, change is called again with the state of the other
+// writer. Update returns within WriteTimeout.
 func (s *Store) Update(ctx context.Context, of target.Workload, change func(rollout.State) rollout.State) (rollout.State, error) {
 	if !s.synced() {
 		return rollout.State{}, sizing.ErrUnknown
@@ -167,7 +169,7 @@ func (s *Store) Update(ctx context.Context, of target.Workload, change func(roll
 	return rollout.State{}, fmt.Errorf("write SizingRecord %s: %w", name, err)
 }
 
-// Reread returns what the API server has of a workload, where the cache may be behind.
+// Reread returns the state of a workload from the API server, for a cache that may be stale.
 func (s *Store) Reread(ctx context.Context, of target.Workload) (rollout.State, error) {
 	ctx, cancel := fairwork.Limit(ctx, WriteTimeout)
 	defer cancel()
@@ -191,7 +193,7 @@ func (s *Store) entry(name cache.ObjectName) *entry {
 	return s.written[name]
 }
 
-// enter waits for the turn of an Update, at most turnWait, and returns the function that ends it.
+// enter waits at most turnWait for the turn of an Update, and returns the function that ends it.
 func (e *entry) enter(ctx context.Context) (leave func()) {
 	select {
 	case e.turn <- struct{}{}:
@@ -202,8 +204,8 @@ func (e *entry) enter(ctx context.Context) (leave func()) {
 	return func() {}
 }
 
-// remember keeps a record that was written, unless a newer one is known. An entry that gone has
-// dropped is not read again.
+// remember stores a written record, unless a newer one is stored. A concurrent deletion may have
+// dropped the entry, which is then not read again.
 func (s *Store) remember(e *entry, written *stored) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -213,7 +215,7 @@ func (s *Store) remember(e *entry, written *stored) {
 	s.changes.Add(1)
 }
 
-// newest returns the record as the cache has it or as it was written last, whichever is newer; nil: there is none.
+// newest returns the newer one of the cached and the last written record, or nil if there is none.
 func (s *Store) newest(name Name) (*stored, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,7 +223,7 @@ func (s *Store) newest(name Name) (*stored, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read SizingRecord %s: %w", name, err)
 	}
-	e := s.written[name.ObjectName] // no entry is added for a workload that is only read
+	e := s.written[name.ObjectName] // reads add no entry
 	var written *stored
 	if e != nil {
 		written = e.record
@@ -243,13 +245,13 @@ func (s *Store) newest(name Name) (*stored, error) {
 	return cached, nil
 }
 
-// caughtUp reports whether a cache has a record as it was written, or a newer one.
+// caughtUp reports whether the cached record is at least as new as the written one.
 func caughtUp(cached, written *stored) bool {
 	order, err := resourceversion.CompareResourceVersion(written.ResourceVersion, cached.ResourceVersion)
 	return err == nil && order <= 0
 }
 
-// gone notes that a record was deleted. Whoever does that makes the updater begin anew.
+// deleted drops the state of a deleted record. The rollout then starts without history.
 func (s *Store) gone(object any) {
 	defer s.changes.Add(1)
 	if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
@@ -264,7 +266,7 @@ func (s *Store) gone(object any) {
 	delete(s.written, cache.MetaObjectToName(r))
 }
 
-// read asks the API server, which a cache may not have heard yet; nil: there is none.
+// read returns the record from the API server, or nil if there is none.
 func (s *Store) read(ctx context.Context, of target.Workload) (*stored, error) {
 	name := sizing.RecordName(of.Key)
 	all, err := s.client.LoadlineV1alpha1().SizingRecords(name.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name.Name})
@@ -305,12 +307,13 @@ func (s *Store) write(ctx context.Context, of target.Workload, before *stored, s
 	return compact(written), nil
 }
 
-// owners returns owner references of which that of a workload is one. It blocks nothing.
+// withOwner returns the owner references with the workload added. The reference does not block its
+// deletion.
 func owners(before []metav1.OwnerReference, of target.Workload) []metav1.OwnerReference {
 	owner := metav1.OwnerReference{APIVersion: of.APIVersion, Kind: of.Key.Kind, Name: of.Key.Name, UID: of.UID, Controller: new(false), BlockOwnerDeletion: new(false)}
 	kept := []metav1.OwnerReference{owner}
 	for _, o := range before {
-		// A workload of that name that was there before is gone.
+		// Drop references to a deleted workload of the same name.
 		if o.UID != of.UID && (o.Kind != owner.Kind || o.Name != owner.Name) {
 			kept = append(kept, o)
 		}
@@ -318,21 +321,21 @@ func owners(before []metav1.OwnerReference, of target.Workload) []metav1.OwnerRe
 	return kept
 }
 
-// stored is what is kept of a SizingRecord: all that a write must not lose. As the API has it,
-// with maps of amounts, one of twenty rounds of two containers takes 117 KiB, and a pass over
-// 10,000 of them reads as many maps. It does not change.
+// stored is the part of a SizingRecord that a write must preserve. The API type with its resource
+// maps takes 117 KiB for twenty rounds of two containers, and an iteration over 10,000 records
+// would read as many maps. A stored record is immutable.
 type stored struct {
 	metav1.ObjectMeta
 
 	state rollout.State
 }
 
-// keep is a cache.TransformFunc that leaves that of a SizingRecord.
+// transform is a cache.TransformFunc that compacts SizingRecords.
 func keep(object any) (any, error) {
 	if r, ok := object.(*loadlinev1alpha1.SizingRecord); ok {
 		return compact(r), nil
 	}
-	return object, nil // one that was kept before, or a tombstone
+	return object, nil // already compact, or a tombstone
 }
 
 func compact(r *loadlinev1alpha1.SizingRecord) *stored {
@@ -347,7 +350,7 @@ func compact(r *loadlinev1alpha1.SizingRecord) *stored {
 		round.Outcome, round.SoFar, round.Reason = word(round.Outcome), word(round.SoFar), word(round.Reason)
 		shareNames(round.From)
 		shareNames(round.To)
-		if i > 0 && slices.Equal(s.Rounds[i-1].From, round.To) { // as nearly always
+		if i > 0 && slices.Equal(s.Rounds[i-1].From, round.To) { // nearly always
 			s.Rounds[i-1].From = round.To
 		}
 	}
@@ -360,16 +363,16 @@ func shareNames(containers []policy.Container) {
 	}
 }
 
-// word returns a word that many records have without room of its own.
+// intern returns a canonical copy of a string that many records have.
 func word[W ~string](w W) W { return unique.Make(w).Value() }
 
-// GetObjectKind returns a kind that cannot be set: informers need none.
+// GetObjectKind returns an empty kind, which is sufficient for informers.
 func (r *stored) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
-// DeepCopyObject returns the record itself, which nobody changes.
+// DeepCopyObject returns the record itself because it is immutable.
 func (r *stored) DeepCopyObject() runtime.Object { return r }
 
-// of returns what the record says of a workload, as sizing.Remembered does.
+// stateOf returns the state of a workload in the record, like sizing.Remembered.
 func (r *stored) of(workload target.Workload) (rollout.State, error) {
 	if r == nil {
 		return rollout.State{}, nil
@@ -380,7 +383,7 @@ func (r *stored) of(workload target.Workload) (rollout.State, error) {
 	return r.state, nil
 }
 
-// owned reports whether the record is that of a workload. Nil is of none.
+// owned reports whether the record belongs to a workload. Nil belongs to none.
 func (r *stored) owned(by target.Workload) bool {
 	return r != nil && sizing.Owns(by, &r.ObjectMeta)
 }

@@ -1,4 +1,4 @@
-// Package report logs skipped pods and limits how often an event repeats.
+// Package report logs skipped pods and limits repeated events.
 package report
 
 import (
@@ -23,7 +23,8 @@ import (
 	vpalisters "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
 )
 
-// MaxEvents is the maximum number of events of one kind in an iteration. The others follow in later iterations.
+// MaxEvents is the maximum number of events of one kind in an iteration. The rest follows in later
+// iterations.
 const MaxEvents = 20
 
 // SkipEvent is a due event on a VPA.
@@ -38,22 +39,22 @@ type Skips struct {
 	After time.Duration // minimum duration of a reason before its event
 	Room  string        // why evictions wait for room on nodes, or empty
 
-	mu        sync.Mutex // of the fields down to ids, which requests read
+	mu        sync.Mutex // guards the fields down to ids, which requests read
 	last      Iteration
 	iteration uint32
-	pods      map[string]skipped // by UID, small values since there are as many as pods
+	pods      map[string]skipped // by UID, with small values because there is one for each pod
 	ids       map[reason.Reason]uint32
 	cases     map[subject]*continuation // of acute reasons
 }
 
 // Iteration is the last loop iteration.
 type Iteration struct {
-	At      time.Time // zero: none has ended
-	Waiting string    // why later iterations change no pods; empty: there was none
+	At      time.Time // zero: no iteration has ended
+	Waiting string    // why later iterations change no pods, or empty
 }
 
 type skipped struct {
-	reason    uint32 // number in Skips.ids
+	reason    uint32 // index in Skips.ids
 	iteration uint32
 }
 
@@ -62,17 +63,17 @@ type subject struct {
 	reason reason.Reason
 }
 
-// continuation is a reason that skips pods of a VPA in consecutive iterations.
+// continuation is a skip reason of a VPA in consecutive iterations.
 type continuation struct {
 	since     time.Time
 	iteration uint32
 	pods      int
 	example   string
-	sent      bool // its event
+	sent      bool
 }
 
-// Report logs the changes since the last iteration. It returns the pods that are skipped for another reason than in
-// the last iteration, and the due events by VPA and reason.
+// Report logs the changes since the last iteration. It returns the pods with a new skip reason, and
+// the due events by VPA and reason.
 func (t *Skips) Report(ctx context.Context, all []disruption.Skip, now time.Time) (changed []disruption.Skip, events []SkipEvent) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -95,7 +96,7 @@ func (t *Skips) Report(ctx context.Context, all []disruption.Skip, now time.Time
 			log.Info("Pod left alone", "pod", klog.KRef(s.Namespace, s.Pod), "vpa", s.VPA, "reason", s.Reason)
 		}
 		t.pods[s.UID] = skipped{id, t.iteration}
-		if s.VPA != "" && s.Reason.Explain().Acute { // an event is written on the VPA
+		if s.VPA != "" && s.Reason.Explain().Acute { // the event is on the VPA
 			t.count(s, now)
 		}
 	}
@@ -110,7 +111,7 @@ func (t *Skips) Wait(why string) {
 	t.last.Waiting = why
 }
 
-// Of returns the reason for which the last iteration skipped a pod, or "".
+// ReasonOf returns why the last iteration skipped a pod, or empty.
 func (t *Skips) Of(uid string) (reason.Reason, Iteration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -165,14 +166,14 @@ func (t *Skips) due(now time.Time) (events []SkipEvent) {
 // repeat is the minimum time between two equal events.
 const repeat = time.Hour
 
-// Event identifies an event. Messages that change in each iteration do not count.
+// Event identifies an event. Messages that change in each iteration are not part of it.
 type Event struct {
 	VPA           cache.ObjectName
 	Reason, About string
 	Next          int64 // Unix time
 }
 
-// Announcer writes events on VPAs, equal ones at most once an hour.
+// Announcer emits events on VPAs, equal ones at most once an hour.
 type Announcer struct {
 	Recorder Recorder
 	VPAs     vpalisters.VerticalPodAutoscalerLister
@@ -180,7 +181,8 @@ type Announcer struct {
 	sent map[Event]time.Time
 }
 
-// Announce writes an event, unless it was written less than an hour ago or its VPA is gone. It reports whether it did.
+// Announce emits an event and reports whether it did. It does not if an equal event was emitted
+// less than an hour ago or the VPA is gone.
 func (a *Announcer) Announce(e Event, message string, now time.Time) bool {
 	if last, sent := a.sent[e]; sent && now.Sub(last) < repeat || !a.Write(e.VPA, e.Reason, message) {
 		return false
@@ -192,7 +194,7 @@ func (a *Announcer) Announce(e Event, message string, now time.Time) bool {
 	return true
 }
 
-// Write writes an event on a VPA, and reports whether the VPA exists.
+// Write emits an event on a VPA, and reports whether the VPA exists.
 func (a *Announcer) Write(on cache.ObjectName, reason, message string) bool {
 	vpa, err := a.VPAs.VerticalPodAutoscalers(on.Namespace).Get(on.Name)
 	if err != nil {
@@ -202,10 +204,10 @@ func (a *Announcer) Write(on cache.ObjectName, reason, message string) bool {
 	return true
 }
 
-// Sent reports whether an event was written less than an hour ago.
+// Sent reports whether an event was emitted less than an hour ago.
 func (a *Announcer) Sent(e Event) bool { _, sent := a.sent[e]; return sent }
 
-// Forget drops the events that may be written again.
+// Forget drops the events that may be emitted again.
 func (a *Announcer) Forget(now time.Time) {
 	maps.DeleteFunc(a.sent, func(_ Event, at time.Time) bool { return now.Sub(at) >= repeat })
 }
@@ -218,8 +220,8 @@ const (
 	EventNotResizable = "InPlaceResizeSkipped" // on the pod
 	EventResizedPods  = "Resized"              // on the VPA and on the SizingPolicy, with counts
 
-	// Of rollouts under a SizingPolicy; the first three on pod and VPA, the others on the VPA.
-	EventReverted        = "Reverted" // on the SizingPolicy, too, with counts
+	// Of rollouts under a SizingPolicy. The first three are on pod and VPA, the others on the VPA.
+	EventReverted        = "Reverted" // also on the SizingPolicy, with counts
 	EventRevertDeferred  = "RevertDeferred"
 	EventResizeFailed    = "ResizeFailed"
 	EventResizeWithdrawn = "ResizeWithdrawn"
@@ -241,29 +243,30 @@ type Object interface {
 	metav1.Object
 }
 
-// Details are annotations of an event. They hold what differs between pods, so that the events of a workload have the
-// same text: the event client counts equal events and drops others.
+// Details are annotations of an event. They hold the values that differ between pods, so that all
+// events of a workload have the same text. The event client counts equal events and drops others.
 type Details map[string]string
 
-// Recorder writes events. A dry run prints those about rollouts.
+// Recorder emits events. A dry run prints the events about rollouts.
 type Recorder interface {
 	Event(about Object, reason, message string, details Details)
 }
 
-// Handler serves the UIDs of skipped pods by reason, as {"reasons": {"TooYoung": ["UID", ...]}}: of the pods of
-// ?uid=..., or of all. Make it with NewHandler.
+// Handler serves the UIDs of skipped pods by reason, as {"reasons": {"TooYoung": ["UID", ...]}}.
+// The query ?uid=... restricts it to some pods. Use NewHandler to create one.
 type Handler struct {
 	skips atomic.Pointer[Skips]
 	turns explanation.Turns
 }
 
-// NewHandler returns a Handler that answers with status 503 until Serve is called, as in a replica that does not lead.
+// NewHandler returns a Handler that responds with status 503 until Serve is called, as in a replica
+// that does not lead.
 func NewHandler() *Handler { return &Handler{turns: explanation.NewTurns()} }
 
 // Serve serves the pods of s from now on.
 func (h *Handler) Serve(s *Skips) { h.skips.Store(s) }
 
-// ServeHTTP answers a request.
+// ServeHTTP serves one request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.turns.Answer(w, r, func(context.Context) (any, error) {
 		from := h.skips.Load()
@@ -274,7 +277,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// reasons returns the UIDs of skipped pods by reason. Without uids it returns all of them.
+// reasons returns the UIDs of skipped pods by reason, for all pods if uids is empty.
 func (t *Skips) reasons(uids []string) (*explanation.Skips, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -18,8 +18,8 @@ import (
 	"loadline.dev/loadline/pkg/source/prometheus"
 )
 
-// The counters of a container that kubelets have, all at /metrics/cadvisor: periods only of one with a limit of CPU,
-// time waited from Kubernetes 1.34 on, on nodes with cgroup v2 and a kernel that has pressure stall information.
+// Kubelet counters of a container, all at /metrics/cadvisor. Periods require a CPU limit. Waiting
+// time requires Kubernetes 1.34, cgroup v2 and a kernel with pressure stall information.
 const (
 	periodsMetric   = prometheus.PeriodsMetric
 	throttledMetric = prometheus.ThrottledMetric
@@ -29,28 +29,28 @@ const (
 )
 
 const (
-	// window is the time over which shares are taken.
 	window = 5 * time.Minute
-	// podsPerQuery bounds the text of a query, which has their names.
+	// podsPerQuery bounds the length of a query, which lists pod names.
 	podsPerQuery = 100
-	// counterLabel says in an answer of which counter a series is.
+	// counterLabel marks the counter of a series in a combined query.
 	counterLabel = "loadline_counter"
 )
 
-// answerLimits bound an answer: a hundred pods with dozens of containers each, labels of a few
-// KB, and some series too many.
+// responseLimits cover a hundred pods with dozens of containers each, labels of a few KB, and some
+// surplus series.
 var answerLimits = prometheus.Limits{Bytes: 32 << 20, SeriesBytes: 1 << 20, Series: 20_000}
 
-// ContainerKey names a container.
+// ContainerKey identifies a container in a namespace.
 type ContainerKey struct{ Pod, Container string }
 
-// Share is what is known of a container over five minutes, each from 0 to 1; NaN: not known.
+// CPUPressure is the CPU shortage of a container over five minutes. Each fraction is from 0 to 1,
+// or NaN if unknown.
 type Share struct {
-	Throttled float64 // of the periods of its CPU limit
-	Waiting   float64 // of the time, for CPU
+	Throttled float64 // fraction of CPU limit periods
+	Waiting   float64 // fraction of time waiting for CPU
 }
 
-// ShareOf returns the share of a container among those of Shares: nothing is known of one that is not there.
+// PressureOf returns the pressure of a container, or NaN values if it is missing.
 func ShareOf(shares map[ContainerKey]Share, pod, container string) Share {
 	if s, found := shares[ContainerKey{pod, container}]; found {
 		return s
@@ -58,15 +58,15 @@ func ShareOf(shares map[ContainerKey]Share, pod, container string) Share {
 	return Share{math.NaN(), math.NaN()}
 }
 
-// EvidenceSource asks Prometheus what the CPU that a changed pod got did to its containers: in which share of the
-// periods they were throttled, and for which share of the time their work waited. It is safe for concurrent use.
+// EvidenceSource queries Prometheus for the CPU pressure of changed pods: the fraction of throttled
+// periods, and the fraction of time waiting for CPU. It is safe for concurrent use.
 //
-// What is not known is NaN: nothing was scraped, the server is away, or what it says cannot be true
-// of one container. A failure is never more than that, so errors are for the log alone.
+// Values are NaN if nothing was scraped, the server is unavailable, or the series are implausible
+// for one container. Errors are for logging only.
 type EvidenceSource struct {
 	client  *prometheus.Client
 	usage   prometheus.Usage // labels and job
-	timeout time.Duration    // of all queries for Shares together
+	timeout time.Duration    // total for all queries of one CPUPressure call
 }
 
 // NewEvidenceSource returns a source. The settings must be valid and have an address.
@@ -81,10 +81,10 @@ func NewEvidenceSource(env process.Environment, c EvidenceConfig) (*EvidenceSour
 	return &EvidenceSource{client, usage, settings.Timeout}, nil
 }
 
-// Shares returns the shares over the five minutes before at of the containers of some pods of
-// a namespace. Read them with ShareOf. The error says why some may not be known; the others are
-// right. It takes no longer than the time-out of a query, however many are sent: pods come by
-// name, and who asks again for those that are not judged yet gets to the last.
+// CPUPressure returns the pressure over the five minutes before at for the containers of some pods
+// of a namespace. Read it with PressureOf. The error explains missing containers, and all returned
+// values are valid. All queries together respect the query timeout. Pods are queried in name order,
+// so callers that repeat the call for the remaining pods reach the last one.
 func (s *EvidenceSource) Shares(ctx context.Context, namespace string, pods []string, at time.Time) (map[ContainerKey]Share, error) {
 	shares := map[ContainerKey]Share{}
 	if wrong := validation.IsDNS1123Label(namespace); len(wrong) > 0 {
@@ -100,13 +100,12 @@ func (s *EvidenceSource) Shares(ctx context.Context, namespace string, pods []st
 		}
 		errs = append(errs, fmt.Errorf("shares of %d pods of namespace %s from %s on: %w", len(batch), namespace, batch[0], err))
 		if !prometheus.Heavy(err) || errors.Is(err, prometheus.ErrTimeout) {
-			break // else it was too much, and the next may be less
+			break // otherwise the batch was too large, the next may be smaller
 		}
 	}
 	return shares, errors.Join(errs...)
 }
 
-// validNames returns the names that a pod can have, sorted, and what is wrong with the others.
 func validNames(pods []string) (names []string, errs []error) {
 	for _, pod := range pods {
 		if wrong := validation.IsDNS1123Subdomain(pod); len(wrong) > 0 {
@@ -119,8 +118,8 @@ func validNames(pods []string) (names []string, errs []error) {
 	return slices.Compact(names), errs
 }
 
-// query returns what is asked of some pods: the rates of all counters, and of the time
-// waited once more where the series was there when the window began.
+// query returns a query for the rates of all counters, and for the waiting time of series that
+// existed at the start of the window.
 func (s *EvidenceSource) query(namespace string, pods []string) string {
 	u := s.usage
 	u.Namespace, u.Matchers = namespace, prometheus.JoinMatchers(u.Matchers, fmt.Sprintf("%s=~%q", u.PodLabel, prometheus.OneOf(pods)))
@@ -136,7 +135,7 @@ func (s *EvidenceSource) query(namespace string, pods []string) string {
 	}, " or ")
 }
 
-// ask adds the shares of the containers of some pods, as far as a whole answer has them.
+// queryBatch adds the pressure of the containers of some pods. Incomplete responses add nothing.
 func (s *EvidenceSource) ask(ctx context.Context, namespace string, pods []string, at time.Time, shares map[ContainerKey]Share) error {
 	found := map[ContainerKey]*rates{}
 	answer, err := s.client.Instant(ctx, s.query(namespace, pods), at, func(labels map[string]string, points []prometheus.Point) {
@@ -167,27 +166,27 @@ func (s *EvidenceSource) ask(ctx context.Context, namespace string, pods []strin
 	return nil
 }
 
-// EvidenceConfig says which Prometheus is asked, and how it labels the series of containers.
+// EvidenceConfig selects the Prometheus server and the labels of container series.
 type EvidenceConfig struct {
 	prometheus.Access
 
-	Address string // empty: no Prometheus is asked
-	Job     string // value of the label job of the series; empty: any
+	Address string // empty: Prometheus is not queried
+	Job     string // value of the job label of the series; empty: any
 
 	NamespaceLabel, PodLabel, ContainerLabel string
 }
 
-// longestTimeout bounds the time-out of a query: a change that hurts waits for the answer.
+// maxQueryTimeout bounds the query timeout because a harmful change stays until the response.
 const longestTimeout = time.Minute
 
-// DefaultEvidenceConfig returns the labels that a kubelet of today has.
+// DefaultEvidenceConfig returns the labels of current kubelets.
 func DefaultEvidenceConfig() EvidenceConfig {
 	c := EvidenceConfig{Access: prometheus.DefaultAccess(), NamespaceLabel: "namespace", PodLabel: "pod", ContainerLabel: "container"}
 	c.QueryTimeout = "10s"
 	return c
 }
 
-// AddFlags binds the group to fs. What the recommender has too has the same name.
+// AddFlags binds the group to fs. Flags shared with the recommender have the same names.
 func (c *EvidenceConfig) AddFlags(fs *pflag.FlagSet) {
 	c.Access.AddFlags(fs)
 	text := func(field *string, name, usage string) { fs.StringVar(field, name, *field, usage) }
@@ -198,8 +197,8 @@ func (c *EvidenceConfig) AddFlags(fs *pflag.FlagSet) {
 	text(&c.ContainerLabel, "container-name-label", "Label with the name of the container in the metrics of containers.")
 }
 
-// Validate checks that one way of authentication is chosen and, if Prometheus is asked at
-// all, that the other settings make sense.
+// Validate checks that at most one authentication method is set and, if Prometheus is used, the
+// other settings.
 func (c *EvidenceConfig) Validate() error {
 	asked := c.Address != ""
 	problems := []error{c.Access.Validate(asked)}

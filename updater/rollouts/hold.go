@@ -25,7 +25,8 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// Rollouts decides which pods of workloads under a SizingPolicy may change, and stores the states of their rollouts.
+// Rollouts decides which pods under a SizingPolicy may change, and stores the states of their
+// rollouts.
 type Rollouts struct {
 	Reader    *Reader
 	Policies  *policies.Resolver
@@ -36,9 +37,9 @@ type Rollouts struct {
 	Announcer *report.Announcer
 	Metrics   Metrics
 
-	passed     map[string]time.Time // by UID of a pod: when it was last free and not changed
-	tripped    map[string]string    // by SizingPolicy: the last reported message about its fuse
-	lastStored string               // namespace of the last record that was written without a change of a pod
+	passed     map[string]time.Time // by pod UID: when it was last free and not changed
+	tripped    map[string]string    // by SizingPolicy: last reported message about its fuse
+	lastStored string               // namespace of the last record written without a pod change
 
 	progress atomic.Pointer[map[cache.ObjectName]Progress] // of the last iteration, by VPA
 }
@@ -47,11 +48,11 @@ type Rollouts struct {
 type Progress struct {
 	Phase  rollout.Phase
 	Canary rollout.Obstacle // why a canary is not promoted
-	Next   time.Time        // earliest next change, if it is known
+	Next   time.Time        // earliest next change, if known
 }
 
-// Progress returns the progress of the workload of a VPA in the last iteration, or nothing without a policy. It may run
-// beside the other methods.
+// Progress returns the rollout progress of a VPA's workload in the last iteration, or the zero
+// value without a policy. It may run concurrently with the other methods.
 func (r *Rollouts) Progress(vpa cache.ObjectName) Progress {
 	if all := r.progress.Load(); all != nil {
 		return (*all)[vpa]
@@ -65,10 +66,10 @@ type Metrics interface {
 	Observed(pods int)
 	Fuses(limits map[string]*policies.Limits)
 	Reverted(vpa cache.ObjectName, harm rollout.Harm)
-	// RevertDeferred counts a revert that the node did not carry out in time.
+	// RevertDeferred counts a revert that the node did not complete in time.
 	RevertDeferred(vpa cache.ObjectName, harm rollout.Harm)
 	RevertFailed()
-	// EvidenceMissing counts pods of which Prometheus does not say what it should.
+	// EvidenceMissing counts pods without metrics in Prometheus.
 	EvidenceMissing(pods int)
 }
 
@@ -82,27 +83,26 @@ type Holds struct {
 	limits  map[string]*policies.Limits // by policy
 	reverts uint64                      // recorded reverts that limits include
 	now     time.Time
-	hanging map[string]bool // namespaces in which a write of a record timed out
-	limited map[string]bool // namespaces that used their write limit
+	hanging map[string]bool // namespaces with a timeout of a record write
+	limited map[string]bool // namespaces with an exhausted write limit
 }
 
-// Hold is the rollout of a workload under a SizingPolicy in an iteration.
+// Hold is the rollout of one workload in an iteration.
 type Hold struct {
 	*policies.Effective
 	rollout.HoldResult
 
-	limits         *policies.Limits // of its policy
+	limits         *policies.Limits
 	input          rollout.Workload
-	before         rollout.State // as it is stored
-	stored         bool          // State is stored
-	countedAsStart bool          // it has taken a start of its policy in this iteration
-	sent           bool          // a pod was changed in this iteration, or may have been
+	before         rollout.State // the stored state
+	stored         bool
+	countedAsStart bool // counted against the start rate in this iteration
+	sent           bool // a pod was or may have been changed in this iteration
 	byUID          map[string]int
 }
 
-// index returns the index of a pod in the input; -1: it is not in it.
 func (h *Hold) index(uid string) int {
-	if h.byUID == nil { // most workloads need no index
+	if h.byUID == nil { // built lazily, most workloads need none
 		h.byUID = make(map[string]int, len(h.input.Pods))
 		for i := range h.input.Pods {
 			h.byUID[h.input.Pods[i].UID] = i
@@ -114,8 +114,9 @@ func (h *Hold) index(uid string) int {
 	return -1
 }
 
-// Hold holds the pods in a view that their rollouts do not let change now, so that the plan spends no budget and no
-// capacity on them. The states are stored later: before the first change of a pod of the workload, or by Save.
+// Hold marks the pods that their rollouts do not allow to change now, so that the plan spends no
+// budget and no capacity on them. The states are stored later: before the first pod change of the
+// workload, or by Save.
 func (r *Rollouts) Hold(ctx context.Context, view *snapshot.View, all []policies.Effective, now time.Time) *Holds {
 	h := &Holds{Rollouts: r, view: view, all: all, reverts: r.recordedReverts(), now: now,
 		holds: map[cache.ObjectName]*Hold{}, hanging: map[string]bool{}, limited: map[string]bool{}}
@@ -141,7 +142,8 @@ func (h *Holds) publish() {
 	h.progress.Store(&all)
 }
 
-// policy returns the effective policy of a VPA of the view; nil: the VPA alone decides.
+// policy returns the effective policy of a VPA of the view, or nil if the VPA is not under a
+// policy.
 func (h *Holds) policy(i int) *policies.Effective {
 	if e := &h.all[h.view.Index[i]]; e.Policy != nil {
 		return e
@@ -149,10 +151,12 @@ func (h *Holds) policy(i int) *policies.Effective {
 	return nil
 }
 
-// Of returns the rollout of the workload of a pod. It is nil without a policy, and with an unknown state.
+// HoldOf returns the rollout of a pod's workload. It is nil without a policy or with an unknown
+// state.
 func (h *Holds) Of(s disruption.Subject) *Hold { return h.holds[snapshot.VPAOf(s)] }
 
-// hold holds the pods of one VPA. It returns nil if the state of the rollout is unknown; then no pod may change.
+// hold holds the pods of one VPA. If the state of the rollout is unknown, it returns nil and no pod
+// may change.
 func (h *Holds) hold(ctx context.Context, v *disruption.VPA, states []*snapshot.State, e *policies.Effective) *Hold {
 	if v.Outdated {
 		return nil
@@ -167,8 +171,8 @@ func (h *Holds) hold(ctx context.Context, v *disruption.VPA, states []*snapshot.
 	return hold
 }
 
-// holdLeaving forbids evictions of pods for their shares outside of the schedule, and while the pods are observed:
-// such evictions are part of no rollout.
+// holdShareEvictions forbids share evictions outside of the schedule and during observation. These
+// evictions are not part of a rollout.
 func holdLeaving(v *disruption.VPA, e *policies.Effective, h *Hold, now time.Time) {
 	for i := range v.Pods {
 		pod := &v.Pods[i]
@@ -182,7 +186,7 @@ func holdLeaving(v *disruption.VPA, e *policies.Effective, h *Hold, now time.Tim
 	}
 }
 
-// holdPods sets Pod.Held of the pods that wait. disruption.Plan changes none of these.
+// holdPods sets Pod.Held for the pods that wait. The plan does not change them.
 func (h *Holds) holdPods(v *disruption.VPA, states []*snapshot.State, hold *Hold) error {
 	state, err := h.Records.State(hold.Workload)
 	if err != nil {
@@ -220,8 +224,8 @@ func (h *Holds) holdPods(v *disruption.VPA, states []*snapshot.State, hold *Hold
 	return nil
 }
 
-// harmed reports whether the change of a pod did harm that Queue has not judged yet. The revert comes first, even before
-// more memory: a renewed note replaces the sizes to revert to.
+// harmed reports whether the change of a pod did harm that Queue has not judged yet. The revert has
+// priority even over more memory, because a renewed note would replace the resources to revert to.
 func (h *Holds) harmed(pod *disruption.Pod, hold *Hold, i int) bool {
 	if hold.input.Pods[i].Observed.IsZero() {
 		return false
@@ -234,7 +238,6 @@ func (h *Holds) harmed(pod *disruption.Pod, hold *Hold, i int) bool {
 	return err == nil && (change.Harm != "" || rollout.Judge(change, h.Reader.Evidence(object, pod, hold.Workload.Key), hold.Safety, h.now).Early != "")
 }
 
-// update decides from a state which pods may change, and returns the next state.
 func (h *Hold) update(state rollout.State, now time.Time) rollout.State {
 	h.HoldResult = rollout.Hold(state, h.input, h.Settings, now.UTC().Truncate(time.Second))
 	return h.State
@@ -246,8 +249,8 @@ func holdAll(v *disruption.VPA, why reason.Reason) {
 	}
 }
 
-// Observes reports whether a change of a pod is noted on it and judged. More memory for a held pod after a kill is part of
-// no round, and only renews an existing note.
+// Observes reports whether a change of a pod is noted on it and judged. Additional memory for a
+// held pod after an out-of-memory kill is not part of a round, and only renews an existing note.
 func (h *Holds) Observes(of disruption.Subject) bool {
 	hold := h.Of(of)
 	if hold == nil || !hold.Observed {
@@ -257,22 +260,23 @@ func (h *Holds) Observes(of disruption.Subject) bool {
 	return i >= 0 && (hold.Pods[i].Free || !hold.input.Pods[i].Observed.IsZero())
 }
 
-// Admit stores the state of the rollout of a pod before the first change, and returns why the pod must not change after
-// all, or "": another process may have written the record since the plan.
+// Admit stores the rollout state of a pod's workload before the first change. It returns why the
+// pod must not change after all, or empty, because another process may have written the record
+// since the plan.
 func (h *Holds) Admit(ctx context.Context, of disruption.Subject) reason.Reason {
 	hold, governed := h.holds[snapshot.VPAOf(of)]
 	switch {
 	case !governed:
 		return ""
-	case hold == nil: // the state of its rollout is unknown
+	case hold == nil: // unknown rollout state
 		return reason.UnderObservation
 	}
 	i := hold.index(of.UID)
-	if i < 0 { // the rollout did not decide about this pod
+	if i < 0 { // the pod is not part of the rollout input
 		return reason.UnderObservation
 	}
 	if !hold.Pods[i].Free && hold.Pods[i].MemoryOnly {
-		return "" // part of no round
+		return "" // not part of a round
 	}
 	switch {
 	case !hold.Pods[i].Free:
@@ -291,20 +295,20 @@ func (h *Holds) Admit(ctx context.Context, of disruption.Subject) reason.Reason 
 	}
 	if hold.Pods[i].Free {
 		if s, err := h.Records.State(hold.Workload); hold.Observed && (err != nil || s.Reverts() > hold.State.Reverts()) {
-			return reason.CoolingDown // a change of this iteration was reverted already
+			return reason.CoolingDown // a change of this iteration was already reverted
 		}
 		return ""
 	}
 	return cmp.Or(hold.Pods[i].Reason, reason.UnderObservation)
 }
 
-// LimitWrites skips further changes of a namespace that used its write limit.
+// LimitWrites skips further changes in a namespace that exhausted its write limit.
 func (h *Holds) LimitWrites(namespace string) reason.Reason {
 	h.limited[namespace] = true
 	return reason.WriteLimit
 }
 
-// Limited reports whether a namespace used its write limit in this iteration.
+// Limited reports whether a namespace exhausted its write limit in this iteration.
 func (h *Holds) Limited(namespace string) bool { return h.limited[namespace] }
 
 func (h *Holds) store(ctx context.Context, hold *Hold) error {
@@ -313,14 +317,15 @@ func (h *Holds) store(ctx context.Context, hold *Hold) error {
 	return err
 }
 
-// maxHangingNamespaces is the maximum number of namespaces with timeouts before an iteration writes no more records.
+// maxHangingNamespaces is the number of namespaces with timeouts at which an iteration stops
+// writing records.
 const maxHangingNamespaces = 3
 
 var errHangs = errors.New("a write of a SizingRecord timed out a moment ago")
 
-// write changes the record of a workload. After a timeout that its turn has not shortened, the iteration writes
-// no other record of the namespace: an admission webhook that does not answer must not use up the iteration. A
-// namespace that used its write limit is no failure.
+// write updates the record of a workload. After a timeout that fair scheduling did not shorten, the
+// iteration writes no further record of the namespace, so that an unresponsive admission webhook
+// does not consume the iteration. An exhausted write limit is not a failure.
 func (h *Holds) write(ctx context.Context, hold *Hold, change func(rollout.State) rollout.State) error {
 	namespace, err := hold.Workload.Key.Namespace, errHangs
 	shortened := fairwork.Shortens(ctx, records.WriteTimeout)
@@ -342,28 +347,28 @@ func (h *Holds) write(ctx context.Context, hold *Hold, change func(rollout.State
 	return err
 }
 
-// update changes the record of the workload of a pod. Failures are logged, and the next iteration reads the missing part
-// from the pod.
+// update changes the record of a pod's workload. Failures are logged, and the next iteration
+// restores the missing part from the pod.
 func (h *Holds) update(ctx context.Context, of disruption.Subject, change func(rollout.State, *Hold) rollout.State) {
 	if hold := h.Of(of); hold != nil && hold.Observed {
 		_ = h.write(client.Unlimited(ctx), hold, func(s rollout.State) rollout.State { return change(s, hold) })
 	}
 }
 
-// Changed records a resize. A zero note is not recorded.
+// Changed records a resize. A zero note is ignored.
 func (h *Holds) Changed(ctx context.Context, of disruption.Subject, note rollout.Change) {
 	if note.At.IsZero() {
 		return
 	}
 	h.update(ctx, of, func(s rollout.State, hold *Hold) rollout.State {
-		if s.Reverts() > hold.State.Reverts() { // since it was admitted
+		if s.Reverts() > hold.State.Reverts() { // reverted since it was admitted
 			return s.Began(note.At)
 		}
 		return s.Changed(note)
 	})
 }
 
-// Ended records the end of a change without observation: a refused resize, or an eviction.
+// Ended records a change that ends without observation: a refused resize, or an eviction.
 func (h *Holds) Ended(ctx context.Context, of disruption.Subject, note rollout.Change, outcome rollout.Outcome) {
 	h.update(ctx, of, func(s rollout.State, hold *Hold) rollout.State {
 		return s.End(rollout.Ending{UID: of.UID, Change: note, Outcome: outcome}, hold.Settings, note.At)

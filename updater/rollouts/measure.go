@@ -18,11 +18,11 @@ import (
 	"loadline.dev/loadline/pkg/serving"
 )
 
-// gathering is how long pods whose shares are needed are waited for, so that one query serves many.
+// batchDelay is how long the measurer collects pods for one query.
 const gathering = time.Second
 
-// measurer asks Prometheus for the shares of pods, apart from the workers of the queue: evidence
-// that is there already must not wait for it.
+// measurer queries the CPU pressure of pods outside of the queue workers, so that queries do not
+// delay the judgment of other evidence.
 type measurer struct {
 	source *EvidenceSource
 	woken  chan struct{}
@@ -34,7 +34,7 @@ type measurer struct {
 
 type changeOf struct {
 	uid types.UID
-	at  time.Time // when it was sent
+	at  time.Time // when the change was sent
 }
 
 type measured struct {
@@ -46,7 +46,7 @@ func newMeasurer(source *EvidenceSource) *measurer {
 	return &measurer{source: source, woken: make(chan struct{}, 1), wanted: map[cache.ObjectName]changeOf{}, known: map[types.UID]measured{}}
 }
 
-// want returns what was measured of a changed pod, or asks for it and returns false.
+// request returns the measurement of a changed pod, or requests it and returns false.
 func (m *measurer) want(pod cache.ObjectName, of changeOf) (measured, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -67,7 +67,7 @@ func (m *measurer) forget(uid types.UID) {
 	delete(m.known, uid)
 }
 
-// run asks until ctx ends, and calls ready for each pod whose shares are known.
+// run measures requested pods until ctx ends, and calls ready for each finished pod.
 func (m *measurer) run(ctx context.Context, ready func(cache.ObjectName), missing func(pods int)) {
 	for {
 		select {
@@ -90,7 +90,7 @@ func (m *measurer) run(ctx context.Context, ready func(cache.ObjectName), missin
 func (m *measurer) ask(ctx context.Context, now time.Time, ready func(cache.ObjectName), missing func(pods int)) {
 	m.mu.Lock()
 	wanted := m.wanted
-	maps.DeleteFunc(m.known, func(_ types.UID, known measured) bool { return now.Sub(known.of.at) > 2*longest }) // of pods that are gone
+	maps.DeleteFunc(m.known, func(_ types.UID, known measured) bool { return now.Sub(known.of.at) > 2*longest }) // deleted pods
 	m.wanted = map[cache.ObjectName]changeOf{}
 	m.mu.Unlock()
 	byNamespace := map[string][]cache.ObjectName{}
@@ -100,7 +100,7 @@ func (m *measurer) ask(ctx context.Context, now time.Time, ready func(cache.Obje
 	for _, namespace := range slices.Sorted(maps.Keys(byNamespace)) {
 		pods := byNamespace[namespace]
 		shares, err := m.source.Shares(ctx, namespace, names(pods), now)
-		// Those of one minute are asked for together, of the time before it.
+		// Pods changed in the same minute share a query for the time before.
 		minute := func(pod cache.ObjectName) time.Time { return wanted[pod].at.Truncate(time.Minute) }
 		before := map[time.Time]map[ContainerKey]Share{}
 		for _, pod := range pods {
@@ -132,7 +132,6 @@ func (m *measurer) ask(ctx context.Context, now time.Time, ready func(cache.Obje
 	}
 }
 
-// without returns of how many pods nothing is known.
 func without(shares map[ContainerKey]Share, pods []cache.ObjectName) int {
 	known := map[string]bool{}
 	for key := range shares {
@@ -155,7 +154,8 @@ func names(pods []cache.ObjectName) []string {
 	return all
 }
 
-// add completes the evidence of a changed pod. A container that had no CPU limit before was not throttled.
+// add adds the measurement to the evidence of a changed pod. A container without a previous CPU
+// limit was not throttled.
 func (m measured) add(e *rollout.Evidence, pod string, change rollout.Change) {
 	e.Measured = true
 	for i := range e.Containers {
@@ -170,15 +170,15 @@ func (m measured) add(e *rollout.Evidence, pod string, change rollout.Change) {
 	}
 }
 
-// runLabels differ between the runs of a container, before and after a restart. What else differs shows that several
-// scrapes have it, or that it is another container of that name, as in a second cluster.
+// runLabels differ between runs of a container, before and after a restart. A difference in any
+// other label means several scrape jobs, or a container with the same name in another cluster.
 var runLabels = []string{"id", "name", "image", counterLabel}
 
-// rates are the rates of the counters of a container. Each run has series of its own.
+// rates are the counter rates of a container. Each run has its own series.
 type rates struct {
-	scrape    map[string]string // the labels that are no runLabels
-	ambiguous bool              // they are not the same in all series
-	counters  map[string]rate   // wholeWaiting: of the runs that were there when the window began
+	scrape    map[string]string // labels except runLabels
+	ambiguous bool              // scrape differs between series
+	counters  map[string]rate   // fullWindowWaiting covers runs that existed at the start of the window
 }
 
 type rate struct {
@@ -197,9 +197,9 @@ func (r *rates) add(labels map[string]string, value float64) {
 	r.counters[labels[counterLabel]] = rate{c.sum + value, c.runs + 1}
 }
 
-// share returns what is known of the container. Throttling is a ratio, and right for several
-// runs together. The time that two runs waited may be the same time, and a part of the window
-// has a part of it, so it is known of a single run that was there all the time.
+// pressure returns the known values. Throttling is a ratio, so several runs can be combined. The
+// waiting times of two runs may overlap, and a run that covers a part of the window has only a part
+// of the time. Waiting is therefore known only for a single run that covers the window.
 func (r *rates) share() Share {
 	s := Share{math.NaN(), math.NaN()}
 	if r.ambiguous {
@@ -214,8 +214,8 @@ func (r *rates) share() Share {
 	return s
 }
 
-// part returns a share, NaN for what is none. Rates are extrapolated, so that a share may come
-// out a little larger than 1.
+// ratio returns a value of 0 to 1, or NaN if it is invalid. Extrapolated rates may slightly exceed
+// 1.
 func part(value float64) float64 {
 	const most = 1.25
 	if value < 0 || value > most {

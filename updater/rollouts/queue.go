@@ -1,14 +1,14 @@
-// Package rollouts holds pods whose rollout forbids a change, stores the state of rollouts, and judges and reverts
-// changes under a SizingPolicy.
+// Package rollouts holds pods that must not change during a rollout, stores rollout states, and
+// judges and reverts changes under a SizingPolicy.
 //
-// Queue watches the pods with a noted change. An event of such a pod wakes it, so that a revert follows a kill
-// within the time of the kubelet and the API server. Otherwise it judges a change when its observation period ends.
-// It needs no loop iterations, no heartbeat of the admission controller and no disruption budget, because a revert
-// only grows a pod.
+// Queue watches the pods with a noted change. A pod event triggers it, so that a revert follows a
+// kill within the latency of the kubelet and the API server. Otherwise it judges a change at the
+// end of its observation period. It depends on no loop iteration, no heartbeat of the admission
+// controller and no disruption budget, because a revert only grows a pod.
 //
-// rollout.Judge decides from the state of the pod and from the CPU metrics of Prometheus (EvidenceSource). The
-// process may end at any moment: the harm is noted on the pod first, then the pod is resized, then the SizingRecord
-// is written, and the note is removed last.
+// rollout.Judge decides from the state of the pod and the CPU metrics of Prometheus
+// (EvidenceSource). The order of writes survives a crash at any moment: the harm is noted on the
+// pod, the pod is resized, the SizingRecord is written, and the note is removed.
 package rollouts
 
 import (
@@ -39,59 +39,59 @@ import (
 )
 
 const (
-	maxPause   = time.Minute      // between failures
-	stalePause = time.Second      // until a pod is looked at again that a cache did not show as it is
-	again      = 30 * time.Second // until what nobody tells of is looked at again
-	// workersPerNamespace judge pods of the same namespace at the same time.
+	maxPause   = time.Minute      // maximum retry delay after failures
+	stalePause = time.Second      // retry delay after a stale cache read
+	again      = 30 * time.Second // interval for conditions without events
+	// workersPerNamespace limits concurrent judgments in a namespace.
 	workersPerNamespace = 3
-	// harmNoteTimeout bounds the patch that records the reason of a revert on its pod. Webhooks of other
-	// programs may delay the patch, and the revert must not wait for them.
+	// harmNoteTimeout bounds the patch that records the reason of a revert on its pod. Webhooks of
+	// other components may delay the patch, and the revert must not wait for it.
 	harmNoteTimeout = 2 * time.Second
-	// underWay is how long after a change was noted its pod may not show it yet.
+	// resizeGracePeriod is how long a pod may not show a noted change yet.
 	underWay = 30 * time.Second
-	// forgotten is how old a note must be to be taken off while nobody knows what the policy
-	// says: nothing would come of it any more.
+	// maxNoteAge is the age at which a note is removed while the policy is unknown. An older note
+	// has no effect any more.
 	forgotten = 24 * time.Hour
 )
 
-// Reverter changes pods: actuate.Cluster, or actuate.DryRun.
+// Reverter changes pods. Implementations are actuate.Cluster and actuate.DryRun.
 type Reverter interface {
-	// Note writes a change on its pod.
+	// Note stores a change on its pod.
 	Note(ctx context.Context, pod *corev1.Pod, note rollout.Change) error
 	RemoveNote(ctx context.Context, pod *corev1.Pod) error
-	// Revert resizes a pod to the sizes that its containers had before.
+	// Revert resizes a pod to the previous resources of its containers.
 	Revert(ctx context.Context, pod *corev1.Pod, gets []policy.ContainerTarget) error
-	// Judged says that a change did harm, or came to nothing, and what the pod got then.
+	// Judged reports a change that did harm or failed, and the resources that the pod got instead.
 	Judged(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v rollout.Verdict, gets []policy.ContainerTarget)
 	// RevertFailed reports a harmful change that is not reverted yet.
 	RevertFailed(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v rollout.Verdict, err error)
 }
 
-// Queue judges changes and takes back those that did harm. Make it with NewQueue.
+// Queue judges changes and reverts harmful ones. Use NewQueue to create one.
 type Queue struct {
 	QueueConfig
 	queue    podqueue.Queue
 	removals *removals
 
-	measurer *measurer // nil: there is no Prometheus
+	measurer *measurer
 
 	mu      sync.Mutex
-	ended   map[types.UID]time.Time // of the change of a pod that has ended: when it was sent
+	ended   map[types.UID]time.Time // by UID of a pod with a finished change: time of the change
 	reverts map[types.UID]revertState
 }
 
-// revertState is a revert in progress. It outlives the evidence of the harm, which may disappear.
+// revertState is a revert in progress. It is kept even if the evidence of the harm disappears.
 type revertState struct {
-	changeAt time.Time // when the change was made
+	changeAt time.Time
 	verdict  rollout.Verdict
-	since    time.Time // when the wait for the kubelet began
-	reduced  bool      // limited to the resources that the harm is about, because the node is full
+	since    time.Time // start of the wait for the kubelet
+	reduced  bool      // the node is full, so only resources related to the harm are restored
 
-	reported        bool // the event about the completed revert is sent
-	failureReported bool // the event about a failed request is sent
+	reported        bool // the event about the completed revert was sent
+	failureReported bool // the event about a failed request was sent
 }
 
-// QueueConfig configures a Queue. All fields but Prometheus must be set.
+// QueueConfig configures a Queue. Only Prometheus and Remover are optional.
 type QueueConfig struct {
 	Reader    *snapshot.Reader
 	Policies  *policies.Resolver
@@ -100,11 +100,12 @@ type QueueConfig struct {
 	Records   *records.Store
 	Executor  Reverter
 	Metrics   Metrics
-	// Remover removes invalid notes from pods. Its requests have their own rate. Nil: Executor.
+	// Remover removes invalid notes from pods. Its requests have a separate rate limit. Nil:
+	// Executor.
 	Remover interface {
 		RemoveNote(ctx context.Context, pod *corev1.Pod) error
 	}
-	// Prometheus knows whether containers are throttled or wait for CPU; nil: nobody does.
+	// Prometheus is the source of CPU pressure. Nil: CPU pressure is not evaluated.
 	Prometheus *EvidenceSource
 }
 
@@ -120,7 +121,7 @@ func NewQueue(c QueueConfig) *Queue {
 	return q
 }
 
-// Watch makes the queue learn of observed pods from an informer.
+// Watch adds observed pods from an informer to the queue.
 func (q *Queue) Watch(pods cache.SharedIndexInformer) error {
 	add := func(object any) {
 		if pod, ok := client.PodOf(object); ok && convert.HasNotedChange(pod) {
@@ -149,27 +150,26 @@ func (q *Queue) Run(ctx context.Context) {
 	measuring.Wait()
 }
 
-// Sync does for one pod what is due at now, and returns when to look again; 0: when an event of
-// the pod comes. An invalid note is removed at once.
+// Sync processes one pod at now and returns when to check it again, or 0 to wait for a pod event.
+// It removes an invalid note at once.
 func (q *Queue) Sync(ctx context.Context, name cache.ObjectName, now time.Time) (wait time.Duration, err error) {
 	return q.sync(ctx, name, now, everything)
 }
 
-// duty is the part of Sync that a worker does. It leaves the other part to the other worker.
+// duty is the part of Sync for one type of worker. The rest is handed to the other worker.
 type duty int
 
 const (
 	everything duty = iota
-	judging         // changes of pods
-	removing        // notes that nothing follows from
+	judging
+	removing
 )
 
-// sync does the part of Sync that is the duty of the caller.
 func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time, d duty) (wait time.Duration, err error) {
 	now = now.UTC().Truncate(time.Second)
 	pod, err := q.Pods.Pods(name.Namespace).Get(name.Name)
 	if apierrors.IsNotFound(err) || err == nil && (!convert.HasNotedChange(pod) || !q.Reader.Namespaces.Serves(name.Namespace)) {
-		return 0, nil // of a pod that is gone the next pass takes notice
+		return 0, nil // the next iteration handles a deleted pod
 	}
 	if err != nil {
 		return 0, err
@@ -182,7 +182,7 @@ func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time, 
 		return q.drop(ctx, pod, change.At, fmt.Errorf("%s is no time of a change of this pod", change.At), d)
 	}
 	if q.done(pod.UID, change.At) {
-		if now.Sub(change.At) > longest { // no cache is behind for so long: the note came back
+		if now.Sub(change.At) > longest { // no cache is stale for so long, so the note was written again
 			if d == judging {
 				q.removals.queue.Add(name)
 				return 0, nil
@@ -192,7 +192,7 @@ func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time, 
 		return again, nil
 	}
 	vpa, found, err := q.Reader.Controlling(ctx, pod, true)
-	if err != nil { // without the owner, the policy is unknown
+	if err != nil { // the policy depends on the owner
 		return 0, fmt.Errorf("find the policy of the pod: %w", err)
 	}
 	var of policies.Effective
@@ -203,19 +203,20 @@ func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time, 
 	case of.Policy != nil && of.Observed:
 	case mayLift[of.Skip] && now.Sub(change.At) < forgotten:
 		return again, nil
-	default: // nobody is to change the pod any more
+	default: // no policy allows changes of the pod any more
 		return q.drop(ctx, pod, change.At, errUngoverned, d)
 	}
 	return q.judge(ctx, &observed{pod: pod, change: change, vpa: vpa, Effective: &of}, now, d)
 }
 
-// longest is by how much clocks, and caches, may be behind.
+// maxClockSkew bounds the skew of clocks and the staleness of caches.
 const longest = time.Hour
 
-// errUnknown is why a note is dropped that is not of the updater: before it changes a pod, it stores that it does.
+// errUnrecorded is why a note without a recorded change is dropped. The updater records each change
+// before it changes a pod.
 var errUnknown = errors.New("the SizingRecord of the workload knows of no change at that time")
 
-// errUngoverned is why the note of a pod is dropped that no policy lets be changed any more.
+// errNoPolicy is why a note is dropped that no policy covers.
 var errUngoverned = errors.New("no policy lets the pod be changed and taken back any more")
 
 // drop removes an invalid note from its pod. A note that reappears is not removed again at once.
@@ -235,8 +236,8 @@ func (q *Queue) drop(ctx context.Context, pod *corev1.Pod, at time.Time, why err
 	return 0, nil
 }
 
-// mayLift are the reasons for which a policy holds its pods that may end soon: until then nothing is
-// changed, and nothing forgotten.
+// temporarySkips are the skip reasons of policies that may end soon. Until then the pod and its
+// note stay unchanged.
 var mayLift = map[reason.Reason]bool{reason.PolicyPaused: true, reason.PolicyUnknown: true, reason.NoRecord: true}
 
 type observed struct {
@@ -253,14 +254,14 @@ func (q *Queue) judge(ctx context.Context, o *observed, now time.Time, d duty) (
 	}
 	if age := now.Sub(o.change.At); !state.HadRoundAt(o.change.At) {
 		name := cache.MetaObjectToName(o.pod)
-		if age >= 0 && age < underWay { // it was noted, and is stored in a moment
+		if age >= 0 && age < underWay { // noted, but not recorded yet
 			return min(q.removals.recheckAfter(name), underWay-age), nil
 		}
-		if d == judging { // nothing is requested for notes that may be forged
+		if d == judging { // notes may be forged, so they cause no API request here
 			q.removals.queue.Add(name)
 			return q.removals.recheckAfter(name), nil
 		}
-		// The cache of records may be behind that of pods, as after a change of the leader.
+		// The record cache may be behind the pod cache, for example after a leader change.
 		if state, err = q.Records.Reread(ctx, o.Workload); err != nil {
 			return 0, err
 		}
@@ -268,7 +269,7 @@ func (q *Queue) judge(ctx context.Context, o *observed, now time.Time, d duty) (
 			return q.drop(ctx, o.pod, o.change.At, errUnknown, d)
 		}
 	}
-	if d == removing { // no pod is judged by two workers at once
+	if d == removing { // only the judging worker judges
 		q.queue.Add(cache.MetaObjectToName(o.pod))
 		return 0, nil
 	}
@@ -280,9 +281,9 @@ func (q *Queue) judge(ctx context.Context, o *observed, now time.Time, d duty) (
 				return 0, err
 			}
 		}
-		return 0, q.Executor.Note(ctx, o.pod, noted) // the event of it comes back here
+		return 0, q.Executor.Note(ctx, o.pod, noted) // the resulting pod event triggers the next sync
 	}
-	// Kills, restarts, readiness and the resize, from the pod and its node. Prometheus is asked below.
+	// Evidence from the pod and its node. Prometheus follows below.
 	seen := q.Workloads.Evidence(o.pod, &core, o.Workload.Key)
 	verdict := rollout.Judge(o.change, seen, o.Safety, now)
 	if verdict.Ask && q.measurer != nil {
@@ -297,7 +298,7 @@ func (q *Queue) judge(ctx context.Context, o *observed, now time.Time, d duty) (
 		verdict = q.keepRevert(o, verdict)
 	}
 	if age := now.Sub(o.change.At); verdict.Outcome == rollout.Superseded && age >= 0 && age < underWay {
-		return underWay - age, nil // it was noted, and the resize is on its way
+		return underWay - age, nil // noted, but not resized yet
 	}
 	var withdrawn []policy.ContainerTarget
 	switch {
@@ -331,8 +332,8 @@ func (q *Queue) store(ctx context.Context, o *observed, verdict rollout.Verdict,
 	return nil
 }
 
-// end stores how the observation of a change ended, and takes its note off the pod. withdrawn is
-// what the node was asked for no more, of a resize that it could not do.
+// end stores the outcome of a change and removes its note. The parameter withdrawn lists the
+// resources restored after an infeasible resize.
 func (q *Queue) end(ctx context.Context, o *observed, verdict rollout.Verdict, withdrawn []policy.ContainerTarget, now time.Time) error {
 	klog.FromContext(ctx).V(2).Info("Change of a pod judged", "pod", klog.KObj(o.pod), "vpa", o.vpa.Object.Name, "outcome", verdict.Outcome, "reason", verdict.Harm, "age", now.Sub(o.change.At))
 	if err := q.store(ctx, o, verdict, now); err != nil {
@@ -348,8 +349,8 @@ func (q *Queue) end(ctx context.Context, o *observed, verdict rollout.Verdict, w
 	return nil
 }
 
-// begun returns what is to be noted when a node that had no room has none still, or has acted:
-// then the observation begins.
+// updatedNote returns the note after a change of the resize state. A deferred resize becomes
+// pending. When the node acts on a pending resize, its observation begins.
 func (o *observed) begun(core *disruption.Pod, now time.Time) (noted rollout.Change, changed bool) {
 	deferred := core.Resize == disruption.ResizeDeferred
 	acted := core.Resize == disruption.NotResizing && !core.Unanswered()
@@ -365,7 +366,7 @@ func (o *observed) begun(core *disruption.Pod, now time.Time) (noted rollout.Cha
 	return noted, true
 }
 
-// next is when to look again: at the end of the period, when the shares of CPU are known, and then again and again.
+// nextCheck returns the time until the end of the next observation period, then a fixed interval.
 func (o *observed) next(now time.Time) time.Duration {
 	for _, ends := range []time.Duration{o.Safety.Period, o.change.Observed(o.Safety)} {
 		if left := o.change.At.Add(ends).Sub(now); left > 0 && !o.change.Pending {
@@ -375,7 +376,7 @@ func (o *observed) next(now time.Time) time.Duration {
 	return again
 }
 
-// done reports whether a change has ended, though a cache still shows its note.
+// isFinished reports whether a change has ended while a cache may still show its note.
 func (q *Queue) done(uid types.UID, at time.Time) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -383,7 +384,6 @@ func (q *Queue) done(uid types.UID, at time.Time) bool {
 	return known && ended.Equal(at)
 }
 
-// finish remembers that a change has ended, and forgets what was measured of its pod.
 func (q *Queue) finish(uid types.UID, at time.Time) {
 	if q.measurer != nil {
 		q.measurer.forget(uid)
@@ -397,5 +397,5 @@ func (q *Queue) finish(uid types.UID, at time.Time) {
 	q.ended[uid] = at
 }
 
-// maxEnded is how many ended changes are remembered. Caches lag behind only for moments.
+// maxEnded bounds the number of finished changes in memory. Caches are stale only for moments.
 const maxEnded = 1000

@@ -21,9 +21,10 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// revert restores the previous sizes of a pod. It returns how long to wait for the kubelet to carry that out; 0:
-// the kubelet has, or the verdict became RevertDeferred. A node grants a resize as a whole, so on a full node only
-// the resources that the harm is about are restored, such as memory after an out-of-memory kill.
+// revert restores the previous resources of a pod. It returns how long to wait for the kubelet, or
+// 0 if the revert is complete or the verdict became RevertDeferred. A node grants a resize as a
+// whole, so on a full node only the resources related to the harm are restored, such as memory
+// after an out-of-memory kill.
 func (q *Queue) revert(
 	ctx context.Context, o *observed, core *disruption.Pod, v *rollout.Verdict, now time.Time,
 ) (wait time.Duration, err error) {
@@ -50,13 +51,13 @@ func (q *Queue) revert(
 			q.reportRevert(o, *v, sizes)
 			return 0, nil
 		}
-		return again, nil // the confirmation of the kubelet is an event of the pod
+		return again, nil // the confirmation of the kubelet is a pod event
 	}
 	return q.awaitRevert(ctx, o, core, v, state, now), nil
 }
 
-// awaitRevert returns how long to wait for the kubelet to carry out a requested revert; 0: it has, or the time is
-// up and the verdict becomes RevertDeferred.
+// awaitRevert returns how long to wait for the kubelet to complete a requested revert. It returns 0
+// if the revert is complete, or timed out and the verdict became RevertDeferred.
 func (q *Queue) awaitRevert(
 	ctx context.Context, o *observed, core *disruption.Pod, v *rollout.Verdict, state revertState, now time.Time,
 ) (wait time.Duration) {
@@ -84,8 +85,8 @@ func (q *Queue) awaitRevert(
 	return 0
 }
 
-// requestRevert records the harm on the pod and resizes the pod to its previous sizes. The record comes first,
-// because the evidence may be gone when the pod is synced again. A record that fails does not hold up the revert.
+// requestRevert records the harm on the pod and then requests the resize, because the evidence may
+// be gone at the next sync. A failed record does not block the revert.
 func (q *Queue) requestRevert(ctx context.Context, o *observed, v rollout.Verdict, sizes []policy.ContainerTarget) error {
 	log := klog.FromContext(ctx).WithValues("pod", klog.KObj(o.pod), "vpa", o.vpa.Object.Name, "reason", v.Harm)
 	if noted := o.change; noted.Harm != v.Harm {
@@ -110,8 +111,8 @@ func (q *Queue) requestRevert(ctx context.Context, o *observed, v rollout.Verdic
 	return nil
 }
 
-// reportRevert emits the event of a revert and counts it. If sizes is nil, the revert was requested in an earlier
-// sync, and the spec of the pod has the restored sizes.
+// reportRevert emits the event of a revert and counts it. Nil sizes mean that the revert was
+// requested in an earlier sync, and the spec has the restored resources.
 func (q *Queue) reportRevert(o *observed, v rollout.Verdict, sizes []policy.ContainerTarget) {
 	pod := o.pod
 	if sizes == nil {
@@ -125,7 +126,7 @@ func (q *Queue) reportRevert(o *observed, v rollout.Verdict, sizes []policy.Cont
 	q.Metrics.Reverted(cache.MetaObjectToName(o.vpa.Object), v.Harm)
 }
 
-// changed returns the pod with the sizes of the observed change, as before the revert.
+// changed returns the pod with the resources of the observed change, as before the revert.
 func (o *observed) changed() *corev1.Pod {
 	pod := o.pod.DeepCopy()
 	for i := range pod.Spec.Containers {
@@ -148,7 +149,7 @@ func with(list corev1.ResourceList, amounts resources.List) corev1.ResourceList 
 	return all
 }
 
-// differences lists the containers of a pod whose sizes differ from an earlier spec.
+// differences returns the containers with resources that differ from an earlier spec.
 func differences(pod, before *corev1.Pod) (sizes []policy.ContainerTarget) {
 	previous := convert.NewPod(before).Containers
 	for i, c := range convert.NewPod(pod).Containers {
@@ -167,7 +168,7 @@ func sizesOf(pod *corev1.Pod, core *disruption.Pod) []rollout.Running {
 	return all
 }
 
-// unrelated returns the allocated amounts that differ from the spec, for the resources that a harm is not about.
+// unrelated returns the allocated resources that differ from the spec and are unrelated to a harm.
 func unrelated(core *disruption.Pod, harm rollout.Harm) (rest []policy.ContainerTarget) {
 	for i := range core.Containers {
 		current, spec := &core.Containers[i].Actual, &core.Containers[i].Spec
@@ -190,7 +191,7 @@ func unrelated(core *disruption.Pod, harm rollout.Harm) (rest []policy.Container
 	return rest
 }
 
-// reportsResources reports whether the kubelet publishes the resources of running containers in the status of a pod.
+// reportsResources reports whether the kubelet publishes container resources in the pod status.
 func reportsResources(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Resources != nil })
 }
@@ -202,7 +203,7 @@ func (q *Queue) reverting(o *observed) bool {
 	return o.change.Harm != "" || found && r.changeAt.Equal(o.change.At)
 }
 
-// waitingRevert returns the state of a revert. The time that it waits for the kubelet starts with the first call.
+// waitingRevert returns the state of a revert. The first call starts the wait for the kubelet.
 func (q *Queue) waitingRevert(o *observed, now time.Time) (state revertState) {
 	q.updateRevert(o, func(r *revertState) {
 		if r.since.IsZero() {
@@ -222,8 +223,8 @@ func (q *Queue) updateRevert(o *observed, update func(*revertState)) {
 	q.reverts[o.pod.UID] = r
 }
 
-// keepRevert returns v, or the earlier verdict if that began a revert of the same change. The evidence may have
-// disappeared since, but a revert that began must be finished.
+// keepRevert returns v, or the earlier verdict if it began a revert of the same change. The
+// evidence may have disappeared since, but the revert must be finished.
 func (q *Queue) keepRevert(o *observed, v rollout.Verdict) rollout.Verdict {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -240,7 +241,6 @@ func (q *Queue) keepRevert(o *observed, v rollout.Verdict) rollout.Verdict {
 	return v
 }
 
-// firstFailure reports whether a failed revert has not been reported yet, and marks it as reported.
 func (q *Queue) firstFailure(o *observed) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -253,7 +253,7 @@ func (q *Queue) firstFailure(o *observed) bool {
 	return true
 }
 
-// running returns the containers of a pod with the sizes of its spec.
+// running returns the containers of a pod with the resources of its spec.
 func running(core *disruption.Pod) (all []rollout.Running) {
 	for i := range core.Containers {
 		all = append(all, rollout.Running{Container: core.Containers[i].Spec, Restarts: core.Containers[i].Restarts})
@@ -264,7 +264,7 @@ func running(core *disruption.Pod) (all []rollout.Running) {
 	return all
 }
 
-// allocated returns the allocated sizes of the containers whose spec requests other sizes.
+// allocated returns the allocated resources of containers with a different spec.
 func allocated(core *disruption.Pod) (sizes []policy.ContainerTarget) {
 	for i := range core.Containers {
 		c := &core.Containers[i]

@@ -19,8 +19,9 @@ import (
 	"loadline.dev/loadline/updater/report"
 )
 
-// Save stores the states of rollouts without a change of a pod, such as the end of a round or a promotion, and announces
-// them. It remembers the free pods that the plan does not change, so that others are first in the next iteration.
+// Save stores state transitions without a pod change, such as the end of a round or a promotion,
+// and announces them. It records the free pods that the plan did not change, so that the next
+// iteration prefers others.
 func (h *Holds) Save(ctx context.Context, planned []disruption.Action) {
 	passed, changes := map[string]time.Time{}, map[string]bool{}
 	for i := range planned {
@@ -30,7 +31,7 @@ func (h *Holds) Save(ctx context.Context, planned []disruption.Action) {
 	}
 	observed, conflicts := 0, 0
 	var turned []*Hold
-	for v := range h.view.VPAs { // in order
+	for v := range h.view.VPAs {
 		name := h.name(v)
 		if e := h.policy(v); e != nil && e.Rival != "" && conflicts < report.MaxEvents && h.announcePolicyConflict(name, e) {
 			conflicts++
@@ -73,18 +74,18 @@ func (h *Holds) name(v int) cache.ObjectName {
 	return cache.NewObjectName(h.view.VPAs[v].Namespace, h.view.VPAs[v].Name)
 }
 
-// turned reports whether the state of the rollout differs from the stored one. A round without changes yet, and a
-// workload without a record, do not count.
+// hasTransition reports whether the rollout state has a transition to store. Rounds without changes
+// and workloads without a record do not count.
 func (h *Hold) turned() bool {
 	return len(h.before.Rounds) > 0 && h.State.Turned(h.before)
 }
 
-// maxDeferredWrites is the maximum number of records that an iteration writes without a change of a pod. The others
-// follow in the next iteration.
+// maxDeferredWrites is the maximum number of records per iteration written without a pod change.
+// The rest follows in the next iteration.
 const maxDeferredWrites = 100
 
-// storeDeferred writes records without a change of a pod. Namespaces take turns, starting after the namespace served
-// last, so that none delays the others for more than an iteration.
+// storeDeferred writes records without a pod change. Namespaces take turns, starting after the last
+// served one, so that none delays others by more than an iteration.
 func (h *Holds) storeDeferred(ctx context.Context, all []*Hold) {
 	namespace := func(one *Hold) string { return one.Workload.Key.Namespace }
 	if next := slices.IndexFunc(all, func(one *Hold) bool { return namespace(one) > h.lastStored }); next > 0 {
@@ -95,31 +96,32 @@ func (h *Holds) storeDeferred(ctx context.Context, all []*Hold) {
 		func(*Hold) bool { return written < maxDeferredWrites && ctx.Err() == nil },
 		func(_ int, one *Hold) {
 			if h.limited[namespace(one)] {
-				return // the next iteration tries again
+				return // the next iteration retries
 			}
 			written++
 			h.lastStored = namespace(one)
-			_ = h.store(ctx, one) // a failure is logged, and the next iteration tries again
+			_ = h.store(ctx, one) // failures are logged, and the next iteration retries
 		})
 }
 
 const (
-	removalRate  = 5 // notes in a second
+	removalRate  = 5 // notes per second
 	removalBurst = 5
-	// removalPause is how long removals wait while pods wait to be judged.
+	// removalPause is how long removals wait for pending judgments.
 	removalPause = time.Second
-	// podPause is the minimum time between two removals from a pod: each one rewrites the whole pod.
+	// podPause is the minimum time between two removals from a pod. Each rewrites the whole pod.
 	podPause = time.Minute
 )
 
-// removals removes invalid notes from pods. Users with write access to pods can write any number of
-// them, so removals have their own rate, namespaces take turns, and waiting judgments go first.
+// removals removes invalid notes from pods. Users with write access to pods can create any number
+// of them. Removals therefore have a separate rate, namespaces take turns, and pending judgments
+// have priority.
 type removals struct {
 	queue podqueue.Queue
 	rate  *limit.Limiter
 
 	mu        sync.Mutex
-	rechecked map[cache.ObjectName]bool      // pods whose change no cached record has
+	rechecked map[cache.ObjectName]bool      // pods with a change that is in no cached record
 	last      map[cache.ObjectName]time.Time // last removal from each pod
 }
 
@@ -127,8 +129,8 @@ func newRemovals() *removals {
 	return &removals{queue: podqueue.New(maxPause), rate: limit.NewLimiter(removalRate, removalBurst), rechecked: map[cache.ObjectName]bool{}, last: map[cache.ObjectName]time.Time{}}
 }
 
-// recheckAfter returns when to check a pod again whose change is in no cached record. The record
-// cache may be behind the pod cache, and a revert must not wait behind removals.
+// recheckAfter returns when to check a pod with an unrecorded change again. The record cache may be
+// behind the pod cache, and a revert must not wait for removals.
 func (r *removals) recheckAfter(pod cache.ObjectName) (wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -142,7 +144,8 @@ func (r *removals) recheckAfter(pod cache.ObjectName) (wait time.Duration) {
 	return stalePause
 }
 
-// due returns how long a pod must wait for its next removal. Without a wait, the removal counts.
+// due returns how long a pod must wait for its next removal. Without a wait, the removal is
+// counted.
 func (r *removals) due(pod cache.ObjectName, now time.Time) (wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -172,14 +175,15 @@ func (q *Queue) remove(ctx context.Context, pod cache.ObjectName, now time.Time)
 	return q.sync(ctx, pod, now, removing)
 }
 
-// announcePolicyConflict writes an event about two policies of the same priority, and reports whether it was due.
+// announcePolicyConflict emits an event about two policies of the same priority, and reports
+// whether it was due.
 func (h *Holds) announcePolicyConflict(name cache.ObjectName, e *policies.Effective) bool {
 	policy := e.PolicyName()
 	return h.Announcer.Announce(report.Event{VPA: name, Reason: report.EventPolicyConflict, About: policy + " " + e.Rival},
 		"SizingPolicies "+policy+" and "+e.Rival+" select the workload and have the same priority: "+policy+" is responsible alone, since its name is smaller; give them different values of spec.priority, or let only one of them select it", h.now)
 }
 
-// announce writes events about the rollout of a VPA, each at most once an hour.
+// announce emits events about the rollout of a VPA, each at most once an hour.
 func (h *Holds) announce(name cache.ObjectName, hold *Hold) {
 	announce := func(event, about, message string) {
 		h.Announcer.Announce(report.Event{VPA: name, Reason: event, About: about}, message, h.now)
@@ -214,8 +218,8 @@ var obstacles = map[rollout.Obstacle]string{
 	rollout.AutoPromoteOff:      "The canary did well and waits to be promoted: set spec.rollout.canary.autoPromote",
 }
 
-// takeStart reports whether the start rate allows a change of the workload, and counts its first change as a start.
-// Starts are counted here and not when changes are planned, so that a workload that cannot be changed uses none.
+// takeStart reports whether the start rate allows a change of the workload, and counts its first
+// change. Planned changes do not count, so that a workload that cannot change consumes no start.
 func (h *Hold) takeStart() bool {
 	if h.countedAsStart || !h.State.Started.IsZero() {
 		return true
@@ -228,7 +232,7 @@ func (h *Hold) takeStart() bool {
 	return true
 }
 
-// ReturnStart gives back the start of a workload without a changed pod.
+// ReturnStart undoes the start of a workload without a changed pod.
 func (h *Holds) ReturnStart(of disruption.Subject) {
 	if hold := h.Of(of); hold != nil && hold.countedAsStart && !hold.sent {
 		hold.limits.Starts++
@@ -236,15 +240,16 @@ func (h *Holds) ReturnStart(of disruption.Subject) {
 	}
 }
 
-// Sent records that a pod of a workload was changed, or may have been.
+// Sent records that a pod of a workload was or may have been changed.
 func (h *Holds) Sent(of disruption.Subject) {
 	if hold := h.Of(of); hold != nil && hold.countedAsStart {
 		hold.sent = true
 	}
 }
 
-// OrderStarts orders the changes of workloads that have not started. Namespaces take turns, those with the fewest starts
-// first, so that no namespace prevents the starts of others. Other changes stay in place.
+// OrderStarts reorders the changes of workloads that have not started. Namespaces take turns, the
+// one with the fewest starts first, so that no namespace starves others. Other changes keep their
+// position.
 func (h *Holds) OrderStarts(actions []disruption.Action) []disruption.Action {
 	type queue struct{ policy, namespace string }
 	waiting := map[queue]int{}
@@ -258,7 +263,7 @@ func (h *Holds) OrderStarts(actions []disruption.Action) []disruption.Action {
 			continue
 		}
 		if at := hold.index(a.UID); at < 0 || !hold.Pods[at].Free {
-			continue // part of no round
+			continue // not part of a round
 		}
 		if _, known := ranks[hold]; !known {
 			q := queue{hold.PolicyName(), a.Namespace}

@@ -26,14 +26,15 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// Reader reads from caches.
+// Reader builds the input of package rollout from informer caches.
 type Reader struct {
 	Targets      *target.Resolver
 	Nodes        corelisters.NodeLister // nil: unknown
 	NodeInformer snapshot.Informer      // set with Nodes
 }
 
-// Workload returns the pods of a VPA as package rollout needs them, in their order. The states are those of the pods.
+// Workload returns the rollout input for the pods of a VPA, in their order. The states belong to
+// the pods by index.
 func (r *Reader) Workload(v *disruption.VPA, states []*snapshot.State, of *policies.Effective, c disruption.Config, now time.Time) rollout.Workload {
 	w := rollout.Workload{
 		Mode: of.Mode, ShortHistory: of.ShortHistory, Ordinals: of.Workload.Key.Kind == "StatefulSet",
@@ -47,7 +48,7 @@ func (r *Reader) Workload(v *disruption.VPA, states []*snapshot.State, of *polic
 			Resizing:   p.Resize != disruption.NotResizing && p.Resize != disruption.ResizeDeferred && p.Resize != disruption.ResizeInfeasible || p.Unanswered(),
 			Deferred:   p.Resize == disruption.ResizeDeferred,
 			Infeasible: p.Resize == disruption.ResizeInfeasible,
-			Due:        !p.Leaves() && disruption.Assess(v, p, c, now).Reason == "", // a pod that leaves its node is part of no rollout
+			Due:        !p.Leaves() && disruption.Assess(v, p, c, now).Reason == "", // a pod that leaves its node is not part of a rollout
 			Wants:      p.Need().Wants,
 			Node:       r.node(p.Node),
 			Observed:   states[i].ChangedAt(),
@@ -84,7 +85,7 @@ func (r *Reader) node(name string) (n rollout.Node) {
 	return n
 }
 
-// Evidence returns the evidence about a changed pod of a workload that is in caches.
+// Evidence returns the cached evidence about a changed pod.
 func (r *Reader) Evidence(pod *corev1.Pod, core *disruption.Pod, workload target.Key) rollout.Evidence {
 	e := rollout.Evidence{
 		Infeasible: core.Resize == disruption.ResizeInfeasible,
@@ -127,12 +128,12 @@ func (r *Reader) nodeReady(name string) bool {
 	return err == nil && convert.NodeReady(object)
 }
 
-// errNoLimits is the error of a workload with unknown limits. They must not count as unlimited.
+// errNoLimits is the error for unknown limits, which must not count as unlimited.
 var errNoLimits = errors.New("the limits of its SizingPolicy are unknown")
 
 const fuseTimeout = 5 * time.Second
 
-// readLimits reads the limits of each policy. After a panic there are none, and no rollout continues.
+// readLimits reads the limits of each policy. After a panic there are none, and all rollouts stop.
 func (h *Holds) readLimits(ctx context.Context) {
 	err := serving.Guard(func() error { h.limits = h.Policies.Limits(h.all, h.now.UTC().Truncate(time.Second)); return nil })
 	if err != nil {
@@ -140,7 +141,6 @@ func (h *Holds) readLimits(ctx context.Context) {
 	}
 }
 
-// recordedReverts returns the number of reverts that this process has recorded.
 func (r *Rollouts) recordedReverts() uint64 {
 	if r.Records == nil { // no policies
 		return 0
@@ -148,8 +148,8 @@ func (r *Rollouts) recordedReverts() uint64 {
 	return r.Records.Reverts()
 }
 
-// fuseTripped reports whether the fuse of its policy holds a workload, also if it tripped in this iteration: Queue
-// judges changes meanwhile.
+// fuseTripped reports whether the policy's fuse holds a workload. It includes trips during this
+// iteration, since Queue judges changes concurrently.
 func (h *Holds) fuseTripped(hold *Hold) bool {
 	if reverts := h.recordedReverts(); reverts != h.reverts {
 		h.reverts = reverts
@@ -158,7 +158,7 @@ func (h *Holds) fuseTripped(hold *Hold) bool {
 	return hold.limits.Trip.Holds(hold.Workload.Key.Namespace)
 }
 
-// reportFuses reports the tripped fuses: in a metric, and once in a condition, an event and a line of the log.
+// reportFuses reports tripped fuses: in a metric, and once in a condition, an event and the log.
 func (h *Holds) reportFuses(ctx context.Context) {
 	h.Metrics.Fuses(h.limits)
 	for _, name := range slices.Sorted(maps.Keys(h.limits)) {
@@ -172,7 +172,7 @@ func (h *Holds) reportFuses(ctx context.Context) {
 	maps.DeleteFunc(h.tripped, func(name, _ string) bool { return h.limits[name] == nil })
 }
 
-// reportFuse updates condition FuseTripped of a policy whose fuse has or had tripped.
+// reportFuse updates condition FuseTripped of a policy with a current or former trip.
 func (h *Holds) reportFuse(ctx context.Context, name string, limits *policies.Limits) {
 	conditions := limits.Policy.Status.Conditions
 	wanted := convert.FuseCondition(limits.Policy, limits.Trip, h.now.UTC().Truncate(time.Second))
@@ -197,8 +197,8 @@ func (h *Holds) reportFuse(ctx context.Context, name string, limits *policies.Li
 	}
 }
 
-// withCondition returns conditions with another one of a type. Unlike meta.SetStatusCondition it
-// also moves the time of a transition, which acknowledges the trip.
+// withCondition replaces the condition of the same type. Unlike meta.SetStatusCondition it also
+// updates the transition time, which acknowledges the trip.
 func withCondition(conditions []metav1.Condition, wanted metav1.Condition) []metav1.Condition {
 	all := slices.DeleteFunc(slices.Clone(conditions), func(c metav1.Condition) bool { return c.Type == wanted.Type })
 	return append(all, wanted)

@@ -22,26 +22,26 @@ import (
 // facts are the input of decide.
 type facts struct {
 	standing Standing
-	kinds    [resources.Kinds]bool // that the pod shares, or shared by its mark
+	kinds    [resources.Kinds]bool // kinds that the pod shares, or shared according to its mark
 	ends     [resources.Kinds]bool // kinds that it stops sharing
 	mark     sharing.Mark          // zero: none
 	harmed   bool                  // its share did harm that is not marked yet
-	killed   bool                  // it ran out of memory a moment ago, or is not ready since
-	restarts int                   // of its containers, in all
+	killed   bool                  // it ran out of memory a moment ago, or has not been ready since
+	restarts int                   // restart count of all containers
 	now      time.Time
 }
 
 // decision is the next change of the share of a pod.
 type decision struct {
 	cause disruption.Cause      // empty: the pod keeps its requests
-	peak  [resources.Kinds]bool // kinds that grow to the peak, never below the request. All others get the share
+	peak  [resources.Kinds]bool // kinds that grow to the peak and never shrink; all others get the share
 	mark  sharing.Mark          // written before the resize, without kinds at their peak
-	early bool                  // the mark is written even if the resize does not fit
+	early bool                  // write the mark even if the resize does not fit
 }
 
-// decide uses the first matching row of this table. Kinds outside of the third column get their share.
+// decide applies the first matching row of this table. All other kinds get their share.
 //
-//	standing         event                           gets its peak   cause          mark
+//	state            event                           gets its peak   cause          mark
 //	Ending           -                               all             ShareEnded     removed at the peak
 //	Active, Pending  new harm                        all             ShareReverted  reverted, early
 //	Active, Pending  harm in the last 24 hours       all             ShareReverted  -
@@ -68,26 +68,26 @@ func (f *facts) decide() decision {
 	return d
 }
 
-// marked returns a mark with the time and the restarts of now.
 func (f *facts) marked(m sharing.Mark, reverted bool) sharing.Mark {
 	m.At, m.Restarts, m.Reverted = f.now.UTC().Truncate(time.Second), f.restarts, reverted
 	return m
 }
 
-// Standing is the state of pods under a policy that enables sharing, or did.
+// SharingState is the state of pods under a policy with sharing enabled now or earlier.
 type Standing uint8
 
-// The standings.
+// The states.
 const (
-	Pending Standing = iota // sharing is undecided: they keep their requests
-	Ending                  // they stop sharing: pods with a mark get their peak
-	Active                  // they get their shares
+	Pending Standing = iota // undecided: pods keep their requests
+	Ending                  // pods with a mark get their peak
+	Active                  // pods get their shares
 )
 
-// Standings are the standings of policies in mode On, by spec.sharing.nodeAutoscaler. The zero value is Pending.
+// SharingStates are the states of policies in mode On, by spec.sharing.nodeAutoscaler. The zero
+// value is Pending.
 type Standings struct{ Usual, BesideNodeAutoscaler Standing }
 
-// standingOf returns the standing of a VPA whose policy enables sharing.
+// stateOf returns the state of a VPA with a sharing policy.
 func standingOf(v *nodeshare.VPA, may Standings) Standing {
 	switch {
 	case v.Mode == fleet.SharingOn && v.Settings.BesideNodeAutoscaler:
@@ -100,14 +100,15 @@ func standingOf(v *nodeshare.VPA, may Standings) Standing {
 	return Ending
 }
 
-// standing returns the standing of a pod as of the last round, unless its policy has changed since.
+// state returns the state of a pod as of the last round. It is Pending if the policy has changed
+// since.
 func (d *division) standing(p *member, e *policies.Effective) Standing {
 	switch {
-	case d.Nodes == nil || !d.NodeInformer.HasSynced(): // it is unknown which changes fit
+	case d.Nodes == nil || !d.NodeInformer.HasSynced(): // unknown whether changes fit
 		return Pending
 	case !d.wanted:
 		return Ending
-	case d.last.Load() == nil || p == nil: // the last round failed, or did not see the pod
+	case d.last.Load() == nil || p == nil: // no successful last round, or a new pod
 		return Pending
 	case p.by == nil && e.Shares, p.by != nil && !stillWanted(&p.by.VPA, e):
 		return Pending // until the next round
@@ -123,20 +124,20 @@ func (d *division) standing(p *member, e *policies.Effective) Standing {
 	return Active
 }
 
-// stillWanted reports whether the policy of a VPA is as it was in the last round.
+// policyUnchanged reports whether the policy of a VPA is the same as in the last round.
 func stillWanted(v *nodeshare.VPA, e *policies.Effective) bool {
 	d := &e.Decision
 	return e.Shares && d.Policy.Name == v.Decision.Policy.Name && d.Policy.Sharing == v.Settings && d.Mode == v.Decision.Mode && d.OutOfSharing == v.Decision.OutOfSharing && d.Reason == v.Decision.Reason
 }
 
-// killedContainer identifies a killed container.
 type killedContainer struct {
 	pod  types.UID
 	name string
 }
 
-// killed reports whether a pod gets its memory peak: a container ran out of memory less than sharing.OOMPause ago, or
-// the pod has not been ready since. evict reports whether it may be evicted if its node refuses the peak.
+// killed reports whether a pod gets its memory peak: a container ran out of memory less than
+// sharing.OOMPause ago, or the pod has not been ready since. The result evict reports whether the
+// pod may be evicted if its node refuses the peak.
 func (d *division) killed(v *disruption.VPA, a *aim, p *disruption.Pod) (memory, evict bool) {
 	for i := range a.whole {
 		c := &a.whole[i]
@@ -159,7 +160,6 @@ func (d *division) killed(v *disruption.VPA, a *aim, p *disruption.Pod) (memory,
 	return memory, evict
 }
 
-// kill returns the input of sharing.AfterOOM for the last kill of a container.
 func (d *division) kill(v *disruption.VPA, a *aim, p *disruption.Pod, c *disruption.Container) sharing.OOMKill {
 	object, err := d.Pods.Pods(p.Namespace).Get(p.Name)
 	kill := sharing.OOMKill{
@@ -173,7 +173,7 @@ func (d *division) kill(v *disruption.VPA, a *aim, p *disruption.Pod, c *disrupt
 	return kill
 }
 
-// record records a kill until the pod is deleted or the process ends.
+// record stores a kill until the pod is deleted or the process ends.
 func (d *division) record(of killedContainer, at time.Time) {
 	if d.kills == nil {
 		d.kills = map[killedContainer]time.Time{}
@@ -181,7 +181,6 @@ func (d *division) record(of killedContainer, at time.Time) {
 	d.kills[of] = at
 }
 
-// forgetKills forgets the kills of pods that are gone.
 func (s *Sharing) forgetKills(view *snapshot.View) {
 	if len(s.kills) == 0 {
 		return
@@ -195,18 +194,15 @@ func (s *Sharing) forgetKills(view *snapshot.View) {
 	maps.DeleteFunc(s.kills, func(of killedContainer, _ time.Time) bool { return !present[of.pod] })
 }
 
-// sharePart is the target of the shared kinds of a pod.
 type sharePart struct {
 	fitted         []policy.ContainerTarget
 	shrinks, grows [resources.Kinds]bool
 }
 
-// moves reports whether the target differs from the requests of the pod.
 func (p *sharePart) moves() bool {
 	return p.shrinks != [resources.Kinds]bool{} || p.grows != [resources.Kinds]bool{}
 }
 
-// growsAny reports whether any of the kinds grows.
 func (p *sharePart) growsAny(kinds [resources.Kinds]bool) bool {
 	for k, grows := range p.grows {
 		if grows && kinds[k] {
@@ -216,7 +212,6 @@ func (p *sharePart) growsAny(kinds [resources.Kinds]bool) bool {
 	return false
 }
 
-// only returns the part for some kinds.
 func (p *sharePart) only(kinds [resources.Kinds]bool) *sharePart {
 	some := &sharePart{fitted: slices.Clone(p.fitted), shrinks: p.shrinks, grows: p.grows}
 	for k := range resources.Kind(resources.Kinds) {
@@ -231,7 +226,7 @@ func (p *sharePart) only(kinds [resources.Kinds]bool) *sharePart {
 	return some
 }
 
-// growth returns the part without targets below the requests of a container.
+// growthOnly returns the part without targets below the requests of a container.
 func (p *sharePart) growth(whole []disruption.Container) *sharePart {
 	some := &sharePart{fitted: slices.Clone(p.fitted), grows: p.grows}
 	for i := range some.fitted {
@@ -244,7 +239,6 @@ func (p *sharePart) growth(whole []disruption.Container) *sharePart {
 	return some
 }
 
-// others returns kinds except some.
 func others(kinds, but [resources.Kinds]bool) [resources.Kinds]bool {
 	for k := range kinds {
 		kinds[k] = kinds[k] && !but[k]
@@ -252,7 +246,7 @@ func others(kinds, but [resources.Kinds]bool) [resources.Kinds]bool {
 	return kinds
 }
 
-// part returns the targets of the kinds that a pod shares.
+// sharePart returns the targets of the shared kinds.
 func (a *aim) part() *sharePart {
 	part := &sharePart{fitted: a.fit()}
 	for i := range part.fitted {
@@ -276,7 +270,7 @@ func (a *aim) part() *sharePart {
 			if wanted, some := f.Requests.Get(k); some {
 				has := float64(asked.Requests.Value(k))
 				less, more := worthMoving(int(k), has, float64(wanted))
-				more = more || a.peak[k] && float64(wanted) > has*(1+nodeshare.LeastMove) || // leastMoved does not apply to peaks
+				more = more || a.peak[k] && float64(wanted) > has*(1+nodeshare.LeastMove) || // minMove does not apply to peaks
 					a.peak[k] && !a.ends[k] && f.Limits.Value(k) > asked.Limits.Value(k) // the old limit may have caused the harm
 				part.shrinks[k], part.grows[k] = part.shrinks[k] || less, part.grows[k] || more
 			}
@@ -286,8 +280,8 @@ func (a *aim) part() *sharePart {
 	return part
 }
 
-// keeps reports whether a container keeps its request of a kind: it has its peak, or its node is overcommitted and the
-// request would grow.
+// keepsRequest reports whether a container keeps its request of a kind because it has its peak, or
+// because the request would grow on an overcommitted node.
 func (a *aim) keeps(k resources.Kind, f *policy.ContainerTarget, asked *policy.Container) bool {
 	wanted, some := f.Requests.Get(k)
 	if !some {
@@ -301,7 +295,7 @@ func (a *aim) keeps(k resources.Kind, f *policy.ContainerTarget, asked *policy.C
 	return a.standing == Active && wanted > has && a.shared.node.results[0].Overcommitted[k]
 }
 
-// noLess raises the amount of a kind, if there is one, to the present amount.
+// atLeastCurrent raises the amount of a kind, if present, to the current amount.
 func noLess(k resources.Kind, of, has resources.List) resources.List {
 	if a, some := of.Get(k); some {
 		return of.With(k, max(a, has.Value(k)))
@@ -309,7 +303,7 @@ func noLess(k resources.Kind, of, has resources.List) resources.List {
 	return of
 }
 
-// fit returns the targets of the containers with their shares, or their peaks, as the recommendation.
+// fit returns the container targets with shares or peaks in place of the recommendation.
 func (a *aim) fit() []policy.ContainerTarget {
 	whole := a.whole
 	pod := policy.Pod{Containers: make([]policy.Container, len(whole))}
@@ -342,11 +336,10 @@ func (a *aim) fit() []policy.ContainerTarget {
 	return policy.Fit(pod, given, rules, a.vpa.Ranges.Ranges).Containers
 }
 
-// amountOf rounds a share down to whole millicores or bytes, so that the sum of all shares fits. It tolerates
-// rounding errors of sums.
+// amountOf rounds a share down to whole millicores or bytes, so that the sum of all shares fits. It
+// tolerates rounding errors of sums.
 func amountOf(share float64) resources.Amount { return resources.Amount(math.Floor(share + 1e-6)) }
 
-// without removes a kind from the target of a container.
 func without(f policy.ContainerTarget, k resources.Kind) policy.ContainerTarget {
 	f.Requests, f.Limits = f.Requests.Without(k), f.Limits.Without(k)
 	f.Bounds = resources.Bounds{Lower: f.Bounds.Lower.Without(k), Target: f.Bounds.Target.Without(k), Upper: f.Bounds.Upper.Without(k)}

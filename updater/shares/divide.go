@@ -21,11 +21,11 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// Division holds the marks of pods. Their shares are in the view.
+// Division holds the share marks to write. The shares are in the view.
 type Division struct {
-	Moves map[string]*sharing.Mark // the marks to write before the pods change, by UID
-	Ended []disruption.Subject     // pods that have their peak again: their mark is removed
-	Marks []Marking                // marks to write whether their pods change or not
+	Moves map[string]*sharing.Mark // by UID: marks to write before the pods change
+	Ended []disruption.Subject     // pods that reached their peak: their mark is removed
+	Marks []Marking                // marks to write even if their pods do not change
 
 	shared map[string]bool // pods with a share, by UID
 }
@@ -33,20 +33,21 @@ type Division struct {
 // Has reports whether a pod has a share.
 func (d *Division) Has(uid string) bool { return d.shared[uid] }
 
-// Marking is a mark to be written on a pod.
+// MarkWrite is a mark to write to a pod.
 type Marking struct {
 	Of   disruption.Subject
 	Mark sharing.Mark
 }
 
-// shrinkInterval is the minimum time between two shrinks of pods on a node, unless another pod needs the room:
-// usage varies within the hour, and following it down at once doubles or triples the resizes without saving nodes.
-// With a node autoscaler it always applies, so that scale-down timers can expire.
+// shrinkInterval is the minimum time between two shrinks of pods on a node, unless another pod
+// needs the room. Usage varies within the hour, and following it down at once doubles or triples
+// the resizes without saving nodes. With a node autoscaler the interval always applies, so that
+// scale-down timers can expire.
 const shrinkInterval = time.Hour
 
-// Divide moves the targets of shared resources, as of the last round, from the containers of the pods of a view to
-// their shares. With seldom, pods of a node shrink once an hour at most. Otherwise they also shrink when another pod
-// needs the room. A pod that cannot be divided keeps its share.
+// Divide moves the targets of shared resources from the containers of a view to their shares, as of
+// the last round. With limitShrinks, pods of a node shrink at most once an hour. Otherwise they
+// also shrink when another pod needs the room. A pod that causes a panic keeps its share.
 func (s *Sharing) Divide(ctx context.Context, in Input, view *snapshot.View, seldom bool, now time.Time) Division {
 	if s.begun.IsZero() {
 		s.begun = now
@@ -59,7 +60,7 @@ func (s *Sharing) Divide(ctx context.Context, in Input, view *snapshot.View, sel
 	return d.result
 }
 
-// division is a Division under way.
+// division is a Division in progress.
 type division struct {
 	*Sharing
 	in     Input
@@ -71,7 +72,7 @@ type division struct {
 	shrank map[string]time.Time // see lastShrinks; nil: not computed yet
 }
 
-// Shrank records that a pod of a node was made smaller.
+// Shrank records that a pod of a node shrank.
 func (s *Sharing) Shrank(node string, now time.Time) {
 	maps.DeleteFunc(s.shrunk, func(_ string, at time.Time) bool { return now.Sub(at) >= shrinkInterval })
 	if s.shrunk == nil {
@@ -80,8 +81,8 @@ func (s *Sharing) Shrank(node string, now time.Time) {
 	s.shrunk[node] = now
 }
 
-// recentlyShrunk reports whether pods of a node shrank a short while ago, by an earlier round than the last one: the
-// shrinks of one round may take several iterations.
+// recentlyShrunk reports whether pods of a node shrank within shrinkInterval, but before the last
+// round. The shrinks of one round may take several iterations.
 func (d *division) recentlyShrunk(name string, on *node) bool {
 	if d.shrank == nil {
 		d.shrank = d.lastShrinks()
@@ -93,8 +94,8 @@ func (d *division) recentlyShrunk(name string, on *node) bool {
 	return d.seldom || !on.results[0].Wanted
 }
 
-// lastShrinks returns when pods of each node shrank. Shrinks before the start of the process are in the marks of pods.
-// They count only for an interval and where the pods share, since users may write marks, too.
+// lastShrinks returns the time of the last shrink by node. Shrinks before process start are read
+// from pod marks. As users may write marks, these count only for one interval and where pods share.
 func (d *division) lastShrinks() map[string]time.Time {
 	last := map[string]time.Time{}
 	maps.Copy(last, d.shrunk)
@@ -120,7 +121,6 @@ func (d *division) lastShrinks() map[string]time.Time {
 	return last
 }
 
-// divide divides the pods of a VPA.
 func (d *division) divide(ctx context.Context, v *disruption.VPA, index int, states []*snapshot.State) {
 	for i := range v.Pods {
 		p := &v.Pods[i]
@@ -130,7 +130,6 @@ func (d *division) divide(ctx context.Context, v *disruption.VPA, index int, sta
 	}
 }
 
-// pod divides a pod with its mark.
 func (d *division) pod(v *disruption.VPA, index int, p *disruption.Pod, mark *sharing.Mark) {
 	shared := d.member(p.UID)
 	if shared == nil && mark == nil {
@@ -166,7 +165,7 @@ func (d *division) pod(v *disruption.VPA, index int, p *disruption.Pod, mark *sh
 	d.move(v, &a, p)
 }
 
-// member returns a pod as of the last round; nil: there was none, or it did not see the pod.
+// member returns a pod of the last round, or nil if there is none.
 func (d *division) member(uid string) *member {
 	last := d.last.Load()
 	if last == nil {
@@ -175,22 +174,22 @@ func (d *division) member(uid string) *member {
 	return last.pods[types.UID(uid)]
 }
 
-// aim is the target of a pod that shares.
+// shareTarget is the target of a pod that shares.
 type aim struct {
 	facts
 	vpa    *snapshot.VPA
 	policy *policies.Effective
 	shared *member
-	whole  []disruption.Container // with all that is recommended
+	whole  []disruption.Container // with the complete recommendation
 	peak   [resources.Kinds]bool  // see decision.peak
 }
 
-// move sets the target of the share of a pod, unless the pod has it.
+// move sets the target of a pod's share, unless the pod has it.
 func (d *division) move(v *disruption.VPA, a *aim, p *disruption.Pod) {
 	var evict bool
 	a.killed, evict = d.killed(v, a, p)
 	if v.Outdated || len(a.vpa.Recommendation) == 0 {
-		return // its peak is unknown
+		return // unknown peak
 	}
 	a.restarts, a.now = int(p.Restarts), d.now
 	a.harmed = d.harmed(a)
@@ -221,7 +220,8 @@ func (d *division) move(v *disruption.VPA, a *aim, p *disruption.Pod) {
 	d.result.Moves[p.UID] = &decided.mark
 }
 
-// first returns the part of a target to resize first, and why the pod keeps its share for now, or "".
+// firstStep returns the part of a target to resize first, and why the pod keeps its share for now,
+// or empty.
 func (d *division) first(part *sharePart, a *aim, cause disruption.Cause, node string) (*sharePart, reason.Reason) {
 	why := d.waits(part, a, node)
 	switch {
@@ -243,7 +243,7 @@ func (d *division) first(part *sharePart, a *aim, cause disruption.Cause, node s
 	return part, why
 }
 
-// endsShare removes kinds from the mark of a pod that has reached its peak of them.
+// endsShare removes kinds at their peak from the mark of a pod.
 func (d *division) endsShare(a *aim, of disruption.Subject, left sharing.Mark) {
 	if a.ends == [resources.Kinds]bool{} {
 		return
@@ -260,7 +260,6 @@ func subject(v *disruption.VPA, p *disruption.Pod) disruption.Subject {
 	return disruption.Subject{Namespace: p.Namespace, VPA: v.Name, Pod: p.Name, UID: p.UID}
 }
 
-// harmed reports whether the share of a pod did harm that is not marked yet.
 func (d *division) harmed(a *aim) bool {
 	safety := rollout.Safety{Revert: true, Restarts: rollout.DefaultRestarts}
 	if a.policy.Policy != nil {
@@ -269,7 +268,6 @@ func (d *division) harmed(a *aim) bool {
 	return safety.Revert && a.mark.Harmed(a.restarts, safety.Restarts, d.now)
 }
 
-// waits returns why a pod keeps its share for now, or "".
 func (d *division) waits(part *sharePart, a *aim, node string) reason.Reason {
 	if a.standing != Active || a.peak == a.kinds {
 		return ""
@@ -295,10 +293,10 @@ func (d *division) waits(part *sharePart, a *aim, node string) reason.Reason {
 	return ""
 }
 
-// nearSeen is the maximum difference of a request to its value in the last round, in millicores and bytes.
+// maxRequestDrift is the maximum difference of a request from its value in the last round, in
+// millicores and bytes.
 var nearSeen = [resources.Kinds]float64{resources.CPU: 1, resources.Memory: 16e6}
 
-// withoutKinds returns containers without targets of some kinds.
 func withoutKinds(whole []disruption.Container, kinds [resources.Kinds]bool) []disruption.Container {
 	containers := slices.Clone(whole)
 	for i := range containers {

@@ -12,8 +12,8 @@ import (
 	"loadline.dev/loadline/pkg/explanation"
 )
 
-// Explain explains the share of a pod in the last round; nil: its policy does not enable sharing, or there is no round
-// with the pod. It may run beside the other methods.
+// Explain explains the share of a pod in the last round. It returns nil if the pod's policy does
+// not enable sharing or the round has no such pod. It may run concurrently with the other methods.
 func (s *Sharing) Explain(uid types.UID) *explanation.Share {
 	r := s.last.Load()
 	if r == nil {
@@ -32,7 +32,7 @@ func (s *Sharing) Explain(uid types.UID) *explanation.Share {
 		Pods: result.Pods, Leaves: slices.ContainsFunc(result.Leaves, func(l PodName) bool { return l.UID == uid }),
 	}
 	switch why := p.Why(); {
-	case result.Name == "": // its shares could not be computed
+	case result.Name == "": // the shares could not be computed
 		e.Excluded = explanation.NewSkip(reason.InternalError)
 	case why != "" && p.Of.Mode == fleet.SharingOff: // the reason of the workload is more specific
 		e.Excluded = explanation.NewSkip(cmp.Or(p.Of.Why, why))
@@ -47,7 +47,7 @@ func (s *Sharing) Explain(uid types.UID) *explanation.Share {
 	return e
 }
 
-// amounts returns the amounts of one kind; nil: the pod does not share it.
+// amounts returns the amounts of one kind, or nil if the pod does not share it.
 func (p *member) amounts(of *Node, k resources.Kind) *explanation.ShareAmounts {
 	if !of.Kinds[k] || !p.Of.Settings.Kinds[k] {
 		return nil

@@ -28,58 +28,58 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// Round is the result of a round: the shares of the pods of each node.
+// Round is the result of a round: the shares of the pods by node.
 type Round struct {
-	Nodes []*Node // by name, without nodes without shares
-	// Apart counts pods of all nodes that do not share although their policy enables it, by reason.
+	Nodes []*Node // sorted by name, only nodes with shares
+	// Apart counts the pods without a share under a policy with sharing, by reason.
 	Apart    map[reason.Reason]int
 	Policies map[string]*Policy // with sharing, by name
 }
 
 // Policy counts the workloads of a SizingPolicy with sharing.
 type Policy struct {
-	Pods  int                   // that share, in a dry run too
-	Apart map[reason.Reason]int // VPAs without sharing, or in a dry run, by reason
-	// Active counts VPAs whose pods get their shares, Sharing counts their pods, and Overcommitted is the first node
-	// whose bases alone exceed its size.
+	Pods  int                   // that share, including dry run
+	Apart map[reason.Reason]int // VPAs without sharing or in dry run, by reason
+	// Active counts VPAs with shares in effect, Sharing their pods. Overcommitted is the first node
+	// with bases that exceed its capacity.
 	Active, Sharing int
 	Overcommitted   string
-	// Held counts pods on nodes with a problem, and HeldOn is the first such node. Free reports that a pod of the
-	// policy is on a node without a problem.
+	// Held counts pods on nodes with a problem, and HeldOn is the first such node. Free reports
+	// that a pod of the policy is on a node without a problem.
 	Held   map[reason.Reason]int
 	HeldOn string
 	Free   bool
 }
 
-// Node is a node on which pods share.
+// Node is a node with pods that share.
 type Node struct {
 	Name     string
-	Active   bool          // the pods get their shares; otherwise it is a dry run. A node can have both
+	Active   bool          // shares are in effect, otherwise dry run; a node can have both
 	Problem  reason.Reason // see nodeshare.Node
-	Cordoned bool          // it takes no new pods, so nothing is saved
+	Cordoned bool          // accepts no new pods, so nothing is saved
 	Kinds    [resources.Kinds]bool
 	Pods     int
-	// Available is the room of all pods that share, Bases their steady-state demand, Headroom the rest, and
-	// Requested their present requests.
+	// Available is the capacity for all pods that share, Bases their steady-state demand, Headroom
+	// the rest, and Requested their current requests.
 	Available, Bases, Headroom, Requested sharing.Amounts
 	// Saved is the sum of peaks minus the sum of shares, without pods that leave.
 	Saved         sharing.Amounts
 	Overcommitted [resources.Kinds]bool
 	Shrink, Grow  int // pods with a share below, or above, a request, see worthMoving
-	// Wanted reports that the room of shrinking pods is needed: by a deferred resize or a peak after harm. It also
-	// reports a first shrink.
+	// Wanted reports that another pod needs the room of shrinking pods: for a deferred resize or a
+	// peak after harm. It is also set for a first shrink.
 	Wanted bool
-	// Leaves are pods that leave, in order. A pod that did not leave since the last round counts, and gets its share.
+	// Leaves are the pods that leave, in order. A pod still present since the last round is
+	// included, and gets its share.
 	Leaves []PodName
 }
 
 // PodName identifies a pod.
 type PodName struct {
 	UID  types.UID
-	Name string // with the namespace
+	Name string // with namespace
 }
 
-// count counts the shares of a node.
 func (r *Node) count(input *sharing.Node, members []*member, shares sharing.Result) {
 	r.Headroom, r.Overcommitted = shares.Headroom, shares.Overcommitted
 	for _, i := range shares.Leaves {
@@ -97,7 +97,7 @@ func (r *Node) count(input *sharing.Node, members []*member, shares sharing.Resu
 				continue
 			}
 			var base, peak, share float64
-			for c, of := range input.Pods[i].Containers { // cut to the size of the node
+			for c, of := range input.Pods[i].Containers { // capped to the node
 				base += of.Base[k]
 				peak += of.Peak[k]
 				share += shares.Shares[i][c][k]
@@ -110,7 +110,7 @@ func (r *Node) count(input *sharing.Node, members []*member, shares sharing.Resu
 	}
 }
 
-// moves returns 1 for each direction in which a pod would be resized in place.
+// moves returns 1 for each direction that requires a resize in place.
 func moves(p *nodeshare.Pod, input *sharing.Node, shares []sharing.Amounts) (shrinks, grows int) {
 	if shares == nil {
 		return 0, 0
@@ -131,18 +131,19 @@ func moves(p *nodeshare.Pod, input *sharing.Node, shares []sharing.Amounts) (shr
 
 // Metrics publish rounds.
 type Metrics interface {
-	// Shared publishes a round, and counts the pods that would leave their nodes since it.
+	// Shared publishes a round, and counts the pods that would newly leave their nodes.
 	Shared(found *Round, leave int)
 	// SharingEnded removes the metrics of the last round.
 	SharingEnded()
 }
 
-// left returns the number of pods that would leave their nodes, without those of the last round.
+// newlyLeaving returns the number of pods that would leave their nodes in a dry run, without the
+// pods of the last round.
 func (r *Rounds) left(found *Round) (more int) {
 	leaving := map[types.UID]bool{}
 	for _, n := range found.Nodes {
 		if n.Active {
-			continue // they are counted when they have left
+			continue // counted when they are evicted
 		}
 		for _, p := range n.Leaves {
 			if leaving[p.UID] = true; !r.leaving[p.UID] {
@@ -154,10 +155,10 @@ func (r *Rounds) left(found *Round) (more int) {
 	return more
 }
 
-// mostLeaving is the maximum number of leaving pods in a line of the log.
+// maxLoggedLeaving is the maximum number of leaving pods in a log line.
 const mostLeaving = 10
 
-// log logs the shares of the nodes whose line differs from the last round, and the pods and workloads that do not share.
+// log logs the nodes with a changed log line, and the pods and workloads without sharing.
 func (r *Rounds) log(ctx context.Context, found *Round) {
 	log := klog.FromContext(ctx)
 	logged := make(map[string]string, len(found.Nodes))
@@ -187,10 +188,9 @@ func (r *Rounds) log(ctx context.Context, found *Round) {
 	}
 }
 
-// logPrefix is the message for pods that share, and for pods that would.
+// logPrefix is the message by whether shares are in effect.
 var logPrefix = map[bool]string{true: "Sharing", false: "Sharing, dry run"}
 
-// describeNode returns the keys and values of the log line of a node.
 func describeNode(n *Node) []any {
 	line := []any{"node", n.Name, "pods", n.Pods, "shrink", n.Shrink, "grow", n.Grow}
 	for k := range resources.Kind(resources.Kinds) {
@@ -219,7 +219,6 @@ func describeNode(n *Node) []any {
 	return line
 }
 
-// amount prints cores or MiB.
 func amount(k resources.Kind, of sharing.Amounts) string {
 	if k == resources.CPU {
 		return fmt.Sprintf("%.3f cores", of[k]/1000)
@@ -227,7 +226,6 @@ func amount(k resources.Kind, of sharing.Amounts) string {
 	return fmt.Sprintf("%.0f MiB", of[k]/(1<<20))
 }
 
-// counted prints counts by reason.
 func counted[R ~string](reasons map[R]int) string {
 	words := make([]string, 0, len(reasons))
 	for _, r := range slices.Sorted(maps.Keys(reasons)) {
@@ -236,39 +234,40 @@ func counted[R ~string](reasons map[R]int) string {
 	return strings.Join(words, " ")
 }
 
-// Reasons of condition Sharing of a SizingPolicy, the first one that applies.
+// Reasons of condition Sharing of a SizingPolicy. The first applicable one is used.
 const (
 	reasonNodesUnknown   = "NodesUnknown"
 	reasonAnotherUpdater = "AnotherUpdater"
 	reasonNodeAutoscaler = "NodeAutoscaler"
 
-	// Of policies whose pods share.
+	// Of policies with shares in effect.
 	reasonShares            = "Shares"
-	reasonNodeOvercommitted = "NodeOvercommitted" // bases alone are more than a node has
+	reasonNodeOvercommitted = "NodeOvercommitted" // bases exceed the capacity of a node
 )
 
-// Conditions decides whether pods share, and writes condition Sharing of SizingPolicies.
+// Conditions decides whether shares are in effect, and writes condition Sharing of SizingPolicies.
 type Conditions struct {
 	Status   policies.Status
 	Policies *sizing.Policies
-	// Confined: this updater reads one namespace alone, so the conditions of an updater that reads all take precedence.
+	// Confined is set if this updater reads a single namespace. The conditions of an updater that
+	// reads all namespaces take precedence.
 	Confined       bool
-	Nodes          snapshot.Informer        // nil: nodes cannot be read
+	Nodes          snapshot.Informer        // nil: nodes are not readable
 	NodeAutoscaler *snapshot.NodeAutoscaler // set with Nodes
-	// Election of updaters, with Kube. Nil: this process leads.
+	// Election is the leader election of updaters, used with Kube. Nil: this process leads.
 	Election *flags.Election
 	Kube     kubernetes.Interface
 }
 
-// clusterSharing is the part of the conditions that is the same for all policies in mode On.
+// clusterSharing is the part of the conditions shared by all policies in mode On.
 type clusterSharing struct {
 	standings Standings
-	obstacle  metav1.Condition // its reason is empty if there is none
+	obstacle  metav1.Condition // empty reason: none
 	seldom    bool             // a node autoscaler seems to add and remove nodes
 }
 
-// cluster returns the common part of the conditions. Nil conditions, and those without a policy in mode On, are its zero
-// value: no pod shares.
+// cluster returns the common part of the conditions. For nil conditions, and without a policy in
+// mode On, it is the zero value and no pod shares.
 func (c *Conditions) cluster(ctx context.Context, now time.Time) (all clusterSharing) {
 	if c == nil || !c.enabled() {
 		return all
@@ -290,7 +289,7 @@ func (c *Conditions) cluster(ctx context.Context, now time.Time) (all clusterSha
 	c.NodeAutoscaler.Look(ctx, now)
 	all.standings = Standings{Usual: Active, BesideNodeAutoscaler: Active}
 	switch {
-	case !c.NodeAutoscaler.Known(): // it may be in a moment, so nobody leaves for that
+	case !c.NodeAutoscaler.Known(): // the state may become known soon, so no pod leaves yet
 		all.standings.Usual, all.seldom = Pending, true
 		all.obstacle = notSharing(reasonNodeAutoscaler, "acts as DryRun: it cannot be read whether nodes are added and removed; with spec.sharing.nodeAutoscaler: Accept that does not matter")
 	case c.NodeAutoscaler.Seen():
@@ -301,7 +300,6 @@ func (c *Conditions) cluster(ctx context.Context, now time.Time) (all clusterSha
 	return all
 }
 
-// enabled reports whether a policy is in mode On.
 func (c *Conditions) enabled() bool {
 	policies := c.Policies.Now()
 	return policies != nil && slices.ContainsFunc(policies.Objects(), func(p *loadlinev1alpha1.SizingPolicy) bool {
@@ -309,7 +307,7 @@ func (c *Conditions) enabled() bool {
 	})
 }
 
-// write updates the conditions after a round. No pod shares in a nil round.
+// write updates the conditions after a round. In a nil round no pod shares.
 func (c *Conditions) write(ctx context.Context, cluster clusterSharing, found *Round, now time.Time) {
 	policies := c.Policies.Now()
 	if policies == nil || c.Status.Client == nil {
@@ -331,7 +329,6 @@ func (c *Conditions) write(ctx context.Context, cluster clusterSharing, found *R
 	}
 }
 
-// of returns the condition of a policy.
 func (c clusterSharing) of(p *fleet.Policy, found *Round) metav1.Condition {
 	if c.obstacle.Reason != "" && (c.obstacle.Reason != reasonNodeAutoscaler || !p.Sharing.BesideNodeAutoscaler) {
 		return c.obstacle
@@ -370,7 +367,6 @@ func (c clusterSharing) of(p *fleet.Policy, found *Round) metav1.Condition {
 	return condition
 }
 
-// recipesThatShare are recipes to name in a message.
 const recipesThatShare = `"loadline:cpu=shared,memory=following" or "cruisekube"`
 
 func notSharing(reason, message string) metav1.Condition {

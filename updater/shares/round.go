@@ -1,5 +1,7 @@
-// Package shares lets pods share node headroom: rounds compute the share of each pod (Sharing.Share), and
-// iterations bring pods to their shares or back to their peaks (Sharing.Divide).
+// Package shares lets pods share node headroom.
+//
+// Rounds compute the share of each pod (Sharing.Share), and iterations move pods to their shares or
+// back to their peaks (Sharing.Divide).
 package shares
 
 import (
@@ -36,22 +38,22 @@ import (
 // DefaultInterval is the default time between two rounds.
 const DefaultInterval = 5 * time.Minute
 
-// Rounds makes rounds at the start of each interval, and divides views by the last round.
+// Rounds runs a round at the start of each interval, and divides views by the last round.
 type Rounds struct {
 	Sharing    *Sharing
 	Interval   time.Duration
-	Conditions *Conditions // nil: no pod shares, as in a dry run
+	Conditions *Conditions // nil: dry run, no pod shares
 	Metrics    Metrics
 
-	seldom  bool               // pods of a node shrink once an hour at most
+	seldom  bool               // pods of a node shrink at most once an hour
 	window  time.Time          // start of the interval of the last round
 	failed  time.Time          // start of the interval of the last failed round
 	leaving map[types.UID]bool // pods that would have left their nodes
 	logged  map[string]string  // by node
 }
 
-// Run makes a round if one is due. The intervals follow the clock, so that restarts do not move them. The next iteration
-// repeats a round that failed or did not end in time.
+// Run runs a round if one is due. Intervals are aligned to the clock, so that restarts do not shift
+// them. The next iteration repeats a round that failed or was cut off.
 func (r *Rounds) Run(ctx context.Context, in Input, now time.Time) {
 	if err := serving.Guard(func() error { r.run(ctx, in, now); return nil }); err != nil {
 		klog.FromContext(ctx).Error(err, "Failed to compute shares: recovered from panic")
@@ -64,7 +66,7 @@ func (r *Rounds) run(ctx context.Context, in Input, now time.Time) {
 	if window.Equal(r.window) || ctx.Err() != nil {
 		return
 	}
-	cluster := r.Conditions.cluster(ctx, now) // whether pods of each policy may share, and why not
+	cluster := r.Conditions.cluster(ctx, now) // per policy: whether pods may share, and why not
 	r.seldom = cluster.seldom
 	found, err := r.Sharing.Share(ctx, in, now, cluster.standings)
 	if ctx.Err() != nil {
@@ -89,7 +91,7 @@ func (r *Rounds) run(ctx context.Context, in Input, now time.Time) {
 	r.log(ctx, found)
 }
 
-// end forgets the last round.
+// end drops the results of the last round.
 func (r *Rounds) end() {
 	r.leaving, r.logged = nil, nil
 	r.Metrics.SharingEnded()
@@ -100,17 +102,18 @@ func (r *Rounds) DivideView(ctx context.Context, in Input, view *snapshot.View, 
 	return r.Sharing.Divide(ctx, in, view, r.seldom, now)
 }
 
-// Sharing computes shares. Make it with New. Its methods but Explain are called by one goroutine.
+// Sharing computes shares. Use New to create one. All methods except Explain must be called from
+// one goroutine.
 type Sharing struct {
 	Config
 
 	book   *recipe.Book
-	last   atomic.Pointer[round]         // nil: there was none, or it failed. Explain reads it
+	last   atomic.Pointer[round]         // nil: none or failed; also read by Explain
 	begun  time.Time                     // first call of Divide
-	shrunk map[string]time.Time          // by node: the last shrink of a pod for its share
-	kills  map[killedContainer]time.Time // the last recorded kills of containers of pods that share
+	shrunk map[string]time.Time          // by node: the last shrink for a share
+	kills  map[killedContainer]time.Time // the last recorded kills of containers that share
 
-	observed snapshot.VersionCache[*nodeshare.Observed] // of the pods of the last round
+	observed snapshot.VersionCache[*nodeshare.Observed] // by pod of the last round
 }
 
 // Config are the caches and settings of a Sharing.
@@ -118,10 +121,10 @@ type Config struct {
 	Pods         corelisters.PodLister
 	Nodes        corelisters.NodeLister          // nil: unknown
 	NodeInformer snapshot.Informer               // set with Nodes
-	Quotas       corelisters.ResourceQuotaLister // nil: there are none
+	Quotas       corelisters.ResourceQuotaLister // nil: none
 	HPAs         *sizing.HorizontalPodAutoscalers
 	Records      *records.Store
-	MinAge       time.Duration // of a workload whose pods share; 0: sharing.MinAge
+	MinAge       time.Duration // minimum age of a workload for sharing; 0: sharing.MinAge
 }
 
 // New returns a Sharing before its first round.
@@ -130,30 +133,30 @@ func New(c Config) *Sharing {
 	return &Sharing{Config: c, book: book}
 }
 
-// Input is the part of an iteration that sharing works on.
+// Input is the input of an iteration.
 type Input struct {
 	VPAs     []snapshot.VPA
 	Policies []policies.Effective
 	Pods     *snapshot.Pods
 }
 
-// leastMoved is the minimum difference of a share and a request, in millicores and bytes, besides
-// nodeshare.LeastMove. Otherwise small containers would be resized in each round.
+// minMove is the minimum difference of a share and a request, in millicores and bytes, in addition
+// to nodeshare.LeastMove. It prevents a resize of small containers in each round.
 var leastMoved = [resources.Kinds]float64{resources.CPU: 10, resources.Memory: 16e6}
 
-// worthMoving reports whether a share differs enough from the current request to justify a resize, and in
-// which direction.
+// worthMoving reports whether a share differs enough from the current request to justify a resize,
+// and in which direction.
 func worthMoving(k int, has, wanted float64) (less, more bool) {
 	by := max(has*nodeshare.LeastMove, leastMoved[k])
 	return wanted < has-by, wanted > has+by
 }
 
-// ErrNodesUnknown is the error of a round without nodes.
+// ErrNodesUnknown is the error of a round without readable nodes.
 var ErrNodesUnknown = errors.New("nodes cannot be seen: the updater must see all namespaces (no --vpa-object-namespace), and may need the permission to list nodes")
 
-// Share makes a round at now. It returns nil if no policy enables sharing. The standings decide whose pods get their
-// shares. A VPA that cannot be converted does not share, such a pod is set apart, and such a node is left out. After
-// a panic elsewhere, which is an error, the next round starts anew.
+// Share runs a round at now. It returns nil if no policy enables sharing. The states decide which
+// pods get their shares. VPAs, pods and nodes that cause a panic are excluded. After any other
+// panic it returns an error, and the next round starts without state.
 func (s *Sharing) Share(ctx context.Context, in Input, now time.Time, may Standings) (found *Round, err error) {
 	var r *round
 	err = serving.Guard(func() error {
@@ -169,7 +172,7 @@ func (s *Sharing) Share(ctx context.Context, in Input, now time.Time, may Standi
 	return r.found, nil
 }
 
-// round computes all shares; nil: no policy enables sharing.
+// round computes all shares, or returns nil if no policy enables sharing.
 func (s *Sharing) round(ctx context.Context, in Input, now time.Time, may Standings) (*round, error) {
 	if !in.wanted() {
 		return nil, nil //nolint:nilnil // sharing is off
@@ -215,16 +218,16 @@ func (s *Sharing) round(ctx context.Context, in Input, now time.Time, may Standi
 			r.count(p)
 		}
 	}
-	r.Input = Input{} // the next iterations read them anew
+	r.Input = Input{} // not kept between rounds
 	return r, err
 }
 
-// wanted reports whether a policy enables sharing.
+// sharingEnabled reports whether a policy enables sharing.
 func (in *Input) wanted() bool {
 	return slices.ContainsFunc(in.Policies, func(e policies.Effective) bool { return e.Shares })
 }
 
-// round is a round under way, and then the last one.
+// round is the round in progress, or the last one.
 type round struct {
 	*Sharing
 	Input
@@ -236,20 +239,18 @@ type round struct {
 	found     *Round
 }
 
-// node is a node with its pods.
 type node struct {
 	nodeshare.Node
 
 	pods    []*member
-	results [2]Node // of pods that get their shares, and of pods in a dry run
+	results [2]Node // index 0: shares in effect, 1: dry run
 }
 
-// acts reports whether a pod that shares gets its share.
+// applies reports whether the share of a pod takes effect.
 func (n *node) acts(p *member) bool {
 	return p.by != nil && p.by.standing == Active && n.Problem == ""
 }
 
-// fail drops all results.
 func (n *node) fail() {
 	n.results = [2]Node{}
 	for _, p := range n.pods {
@@ -257,11 +258,11 @@ func (n *node) fail() {
 	}
 }
 
-// read adds a pod. A pod that cannot be converted is set apart.
+// addPod adds a pod. A pod that cannot be converted is excluded from sharing.
 func (r *round) read(ctx context.Context, pod *corev1.Pod) {
 	node := r.nodes[pod.Spec.NodeName]
 	if node == nil {
-		return // it is gone, or not known yet
+		return // deleted, or not cached yet
 	}
 	var p *member
 	err := serving.Guard(func() error { p = r.member(ctx, pod, node); return nil })
@@ -276,7 +277,7 @@ func (r *round) read(ctx context.Context, pod *corev1.Pod) {
 	node.pods = append(node.pods, p)
 }
 
-// count counts a pod with sharing, or that cannot be converted.
+// count counts a pod under a sharing policy, or one that cannot be converted.
 func (r *round) count(p *member) {
 	if p.by != nil && p.by.standing == Active && p.Of != nil && p.node.Problem == "" {
 		r.found.Policies[p.Of.Decision.Policy.Name].Free = true
@@ -304,8 +305,9 @@ func (r *round) count(p *member) {
 	}
 }
 
-// compute computes the shares of a node. Pods that get their shares and pods in a dry run share apart: each group
-// counts the full requests of the other. Before are the pods that were to leave in the last round.
+// compute computes the shares of a node. Pods with shares in effect and pods in dry run are
+// computed separately: each group counts the full requests of the other. The parameter before lists
+// the pods that were to leave in the last round.
 func (n *node) compute(name string, before []PodName) {
 	slices.SortFunc(n.pods, func(a, b *member) int { return cmp.Compare(a.Sharing.Name, b.Sharing.Name) })
 	all := make([]*nodeshare.Pod, len(n.pods))
@@ -343,15 +345,14 @@ func (n *node) compute(name string, before []PodName) {
 	}
 }
 
-// stay reports whether a pod that was to leave its node in the last round is still there. It may be unable to
-// leave, so the others share the remaining room.
+// stillPresent reports whether a pod that was to leave its node in the last round is still there.
+// It may be unable to leave, so the others share the remaining room.
 func stay(before []PodName, members []*member, leaves []int) bool {
 	return slices.ContainsFunc(leaves, func(i int) bool {
 		return slices.ContainsFunc(before, func(p PodName) bool { return p.UID == members[i].UID })
 	})
 }
 
-// workload is a VPA with sharing.
 type workload struct {
 	nodeshare.VPA
 
@@ -359,7 +360,6 @@ type workload struct {
 	sizes    nodeshare.Sizes // of the last pod
 }
 
-// readVPAs reads the VPAs whose policies enable sharing.
 func (r *round) readVPAs(ctx context.Context) {
 	for i := range r.VPAs {
 		if !r.Policies[i].Shares || !r.Pods.Claims(i) {
@@ -372,7 +372,7 @@ func (r *round) readVPAs(ctx context.Context) {
 	}
 }
 
-// workload converts a VPA and counts it for its policy.
+// newWorkload converts a VPA and counts it for its policy.
 func (r *round) workload(vpa *snapshot.VPA, e *policies.Effective) *workload {
 	var state rollout.State
 	if e.Decision.Mode == fleet.Canary && e.Known {
@@ -401,7 +401,8 @@ func (r *round) workload(vpa *snapshot.VPA, e *policies.Effective) *workload {
 	return w
 }
 
-// quotaCountsCPULimits reports whether a ResourceQuota of a namespace counts CPU limits, or cannot be read.
+// quotaCountsCPULimits reports whether a ResourceQuota of a namespace counts CPU limits, or cannot
+// be read.
 func (s *Sharing) quotaCountsCPULimits(namespace string) bool {
 	if s.Quotas == nil {
 		return false
@@ -419,14 +420,14 @@ type member struct {
 	by   *workload // nil: its VPA does not share
 	node *node
 
-	// shares are the shares of the containers, also in a dry run. Nil: the pod leaves at once. The last element stands
-	// for the rest of the pod. leaves reports that the pod leaves its node.
+	// shares are the shares of the containers, also in dry run, followed by one element for the
+	// rest of the pod. Nil: the pod leaves at once. The field leaves reports that the pod leaves
+	// its node.
 	shares []sharing.Amounts
 	leaves bool
 	marked bool // it had a share before
 }
 
-// member reads a pod.
 func (r *round) member(ctx context.Context, pod *corev1.Pod, on *node) *member {
 	p := &member{node: on}
 	owner, vpa := r.Pods.Controlling(ctx, pod)
@@ -441,7 +442,7 @@ func (r *round) member(ctx context.Context, pod *corev1.Pod, on *node) *member {
 	p.Pod = p.by.Read(pod, observed, &p.by.sizes, &on.Node, r.at)
 	_, p.marked = pod.Annotations[convert.SharedAnnotation]
 	replicas := 0
-	if p.by.Settings.Evict { // otherwise the rank does not depend on them
+	if p.by.Settings.Evict { // the rank depends on replicas only here
 		replicas = r.Pods.Replicas(ctx, owner)
 	}
 	p.Sharing.Rank = p.by.Rank(replicas)

@@ -20,7 +20,7 @@ import (
 	"loadline.dev/loadline/updater/nodeload"
 )
 
-// CapacityReader reads the free capacity of nodes and quotas. Nothing limits the zero value.
+// CapacityReader reads the free capacity of nodes and quotas. The zero value imposes no limits.
 type CapacityReader struct {
 	Pods           corelisters.PodLister
 	Nodes          corelisters.NodeLister          // nil: unknown
@@ -30,8 +30,9 @@ type CapacityReader struct {
 	NodeAutoscaler *NodeAutoscaler                 // nil: nodes are not added
 }
 
-// Room returns the free capacity of nodes and quotas; nil: both are unknown. It counts all pods, with and without a
-// VPA. Every node has room while nodes are unknown. The capacity is Growing with a node autoscaler.
+// Room returns the free capacity of nodes and quotas, or nil if both are unknown. It counts all
+// pods, with and without a VPA. While nodes are unknown, every node has room. With a detected node
+// autoscaler, nodes are added on demand.
 func (r CapacityReader) Room() (*disruption.Capacity, error) {
 	if r.Nodes == nil && r.Quotas == nil {
 		return nil, nil //nolint:nilnil // unknown capacity is no error
@@ -104,7 +105,6 @@ func free(objects []*corev1.Node, pods corelisters.PodLister) ([]disruption.Node
 	return sorted, err
 }
 
-// take subtracts the requests of a pod from the free resources of a node.
 func take(node *disruption.Node, taken resources.List) {
 	for k := range resources.Kind(resources.Kinds) {
 		if left, counted := node.Free.Get(k); counted {
@@ -113,13 +113,13 @@ func take(node *disruption.Node, taken resources.List) {
 	}
 }
 
-// lookAgain is the minimum time between two searches for signs of a node autoscaler.
+// refreshInterval is the minimum time between two searches for signs of a node autoscaler.
 const lookAgain = 5 * time.Minute
 
 // NodeAutoscaler caches whether a node autoscaler seems to add nodes.
 type NodeAutoscaler struct {
 	Kube     kubernetes.Interface
-	Nodes    corelisters.NodeLister // nil: nodes cannot be seen
+	Nodes    corelisters.NodeLister // nil: nodes are not readable
 	Informer Informer               // set with Nodes
 
 	looked time.Time
@@ -127,7 +127,7 @@ type NodeAutoscaler struct {
 	sign   string
 }
 
-// Look searches for signs again after lookAgain, and reports whether the result changed.
+// Refresh searches for signs again after refreshInterval, and reports whether the result changed.
 func (g *NodeAutoscaler) Look(ctx context.Context, now time.Time) (news bool) {
 	if !g.looked.IsZero() && now.Sub(g.looked) < lookAgain {
 		return false
@@ -138,13 +138,13 @@ func (g *NodeAutoscaler) Look(ctx context.Context, now time.Time) (news bool) {
 		klog.FromContext(ctx).V(1).Info("Failed to search for signs of a node autoscaler", "reason", err)
 		return false
 	}
-	// The first sign that is found may differ each time.
+	// Successive searches may find different signs first.
 	news = !g.known || (sign == "") != (g.sign == "")
 	g.known, g.sign = true, sign
 	return news
 }
 
-// Seen reports whether nodes seem to be added.
+// Detected reports whether a node autoscaler seems to add nodes.
 func (g *NodeAutoscaler) Seen() bool { return g.sign != "" }
 
 // Known reports whether a search has succeeded.
@@ -156,7 +156,6 @@ func (g *NodeAutoscaler) Sign() string { return g.sign }
 // Explain returns a sentence for users about the effect on evictions.
 func (g *NodeAutoscaler) Explain() string { return client.ExplainEvictionRoom(g.sign) }
 
-// labels returns the labels of all nodes; none while nodes are unknown.
 func (g *NodeAutoscaler) labels(context.Context) ([]map[string]string, error) {
 	if g.Nodes == nil || !g.Informer.HasSynced() {
 		return nil, nil

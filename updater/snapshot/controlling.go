@@ -17,8 +17,9 @@ import (
 	"loadline.dev/loadline/pkg/serving"
 )
 
-// Controlling returns the VPA that controls a pod, by the rule of the webhook, and false if none does. It is an
-// error when that is not known now. VPAs that change no pods count only with idle.
+// Controlling returns the VPA that controls a pod, by the same rule as the webhook, and false if
+// there is none. It returns an error if this is currently unknown. VPAs that change no pods count
+// only with idle.
 func (r *Reader) Controlling(ctx context.Context, pod *corev1.Pod, idle bool) (VPA, bool, error) {
 	owner, ok := target.Controller(pod.Namespace, pod.OwnerReferences)
 	if !ok {
@@ -62,7 +63,7 @@ func (r *Reader) strongest(top target.Key, idle bool) (strongest target.Claim, f
 
 // selects reports whether the strongest VPA of a target controls a pod.
 func (r *Reader) selects(ctx context.Context, c target.Claim, top target.Key, pod *corev1.Pod) (bool, error) {
-	if client.LabelsTooLarge(pod.Labels) { // no VPA controls the pod, so its target need not be read
+	if client.LabelsTooLarge(pod.Labels) { // no VPA controls the pod, so its target is not read
 		return false, nil
 	}
 	selector, err := r.Targets.Selector(ctx, c.Namespace, c.VPA.Spec.TargetRef)
@@ -76,8 +77,8 @@ func (r *Reader) selects(ctx context.Context, c target.Claim, top target.Key, po
 	return found, nil
 }
 
-// ControlsAny reports whether one of the named VPAs of a namespace controls a pod that matches. It lists the
-// pods of the namespace once.
+// ControlsAny reports whether one of the named VPAs controls a pod of the namespace that matches.
+// It lists the pods once.
 func (r *Reader) ControlsAny(ctx context.Context, namespace string, vpas map[string]bool, matches func(*corev1.Pod) bool) bool {
 	pods, _ := r.Pods.Pods(namespace).List(labels.Everything()) // fails only without an index
 	strongest := map[target.Key]target.Claim{}
@@ -108,7 +109,7 @@ func (r *Reader) ControlsAny(ctx context.Context, namespace string, vpas map[str
 	})
 }
 
-// Siblings returns a VPA as package disruption needs it, with its pods that have the owner of the given one.
+// Siblings returns the plan input for a VPA and its pods with the same owner as the given pod.
 func (r *Reader) Siblings(ctx context.Context, vpa *VPA, pod *corev1.Pod) (disruption.VPA, error) {
 	owner, _ := target.Controller(pod.Namespace, pod.OwnerReferences)
 	pods, err := r.Pods.Pods(pod.Namespace).List(labels.Everything())
@@ -129,12 +130,12 @@ func (r *Reader) Siblings(ctx context.Context, vpa *VPA, pod *corev1.Pod) (disru
 type Owner struct {
 	Key      target.Key
 	Name     string // for disruption.Group
-	Replicas int    // wanted pods, disruption.Unknown, or 0: none or not found
+	Replicas int    // desired pods, disruption.Unknown, or 0: none or not found
 	Rolling  bool
 
 	top        target.Key                               // the topmost controller
 	unreadable bool                                     // top is unknown
-	vpa        int                                      // that targets top; -1: none
+	vpa        int                                      // index of the VPA with target top; -1: none
 	selector   interface{ Matches(labels.Labels) bool } // set with vpa
 	looked     bool                                     // Replicas and Rolling are set
 }
@@ -143,15 +144,15 @@ type Owner struct {
 type owners struct {
 	reader     *Reader
 	vpas       []VPA
-	active     map[string]bool // namespaces with a VPA whose scope is not None
+	active     map[string]bool // namespaces with a VPA in any scope except None
 	claims     target.Claims
-	unreadable map[target.Key]string // targets that cannot be read, and a VPA of each
+	unreadable map[target.Key]string // unreadable targets with the name of one of their VPAs
 	byKey      map[target.Key]*Owner
-	dropped    map[target.Key]bool // owners whose pods have too many labels
+	dropped    map[target.Key]bool // owners with too many labels on their pods
 }
 
-// newOwners indexes the VPAs by target. VPAs with scope None count only where they compete for the target
-// of another VPA.
+// newOwners indexes the VPAs by target. VPAs with scope None count only if they compete for the
+// target of another VPA.
 func (r *Reader) newOwners(ctx context.Context, vpas []VPA, scopes []Scope) *owners {
 	o := &owners{
 		reader: r, vpas: vpas, active: map[string]bool{}, unreadable: map[target.Key]string{},
@@ -162,7 +163,7 @@ func (r *Reader) newOwners(ctx context.Context, vpas []VPA, scopes []Scope) *own
 			o.active[vpas[i].Object.Namespace] = true
 		}
 	}
-	idle := map[target.Key]bool{} // targets of VPAs with scope None: whether another one has that target
+	idle := map[target.Key]bool{} // by target of VPAs with scope None: another VPA has the same target
 	for i := range vpas {
 		if scopes[i] == None && o.active[vpas[i].Object.Namespace] {
 			idle[vpas[i].Target] = false
@@ -188,7 +189,6 @@ func (r *Reader) newOwners(ctx context.Context, vpas []VPA, scopes []Scope) *own
 	return o
 }
 
-// claim adds a VPA to the index.
 func (o *owners) claim(ctx context.Context, i int) (err error) {
 	defer serving.Recover(&err)
 	v := &o.vpas[i]
@@ -210,8 +210,8 @@ func (o *owners) empty() bool {
 	return o == nil || len(o.active) == 0 || o.claims.Len()+len(o.unreadable) == 0
 }
 
-// controlling returns the direct controller of a pod and the index of its VPA, or -1 and the reason with the
-// name of the VPA that causes it.
+// controlling returns the direct controller of a pod and the index of its VPA. The index is -1
+// without a VPA, with the reason and the name of the responsible VPA.
 func (o *owners) controlling(ctx context.Context, pod *corev1.Pod) (owner *Owner, vpa int, why reason.Reason, name string) {
 	if owner = o.ownerOf(ctx, pod); owner == nil {
 		return nil, -1, reason.NoVPA, ""
@@ -231,7 +231,8 @@ func (o *owners) controlling(ctx context.Context, pod *corev1.Pod) (owner *Owner
 	return owner, -1, reason.NoVPA, ""
 }
 
-// ownerOf returns the direct controller of a pod; nil: it has none, or its namespace is not active.
+// ownerOf returns the direct controller of a pod. It is nil if there is none, or the namespace is
+// not active.
 func (o *owners) ownerOf(ctx context.Context, pod *corev1.Pod) *Owner {
 	if o == nil || len(pod.OwnerReferences) == 0 || !o.active[pod.Namespace] {
 		return nil
@@ -256,15 +257,14 @@ func (o *owners) ownerOf(ctx context.Context, pod *corev1.Pod) *Owner {
 	return owner
 }
 
-// lookUp sets Replicas and Rolling.
 func (o *owners) lookUp(ctx context.Context, owner *Owner) {
 	if !owner.looked {
 		owner.looked, owner.Replicas, owner.Rolling = true, o.reader.group(ctx, owner.Key).Replicas, o.reader.Targets.Rolling(owner.top)
 	}
 }
 
-// logDropped logs that the labels of the pods of an owner are too many to be cached, unless it was logged in the last
-// iteration.
+// logDropped logs that the pods of an owner have too many labels to be cached, unless it was logged
+// in the last iteration.
 func (o *owners) logDropped(ctx context.Context, owner *Owner, pod *corev1.Pod) {
 	if o.dropped[owner.Key] {
 		return
@@ -277,8 +277,8 @@ func (o *owners) logDropped(ctx context.Context, owner *Owner, pod *corev1.Pod) 
 		"namespace", pod.Namespace, "workload", owner.top, "pod", pod.Name)
 }
 
-// group reads how many pods an owner wants. Owners that do not state it, such as a Job or a custom workload
-// without scale, count by their live pods.
+// group reads the desired replicas of an owner. Owners without that field, such as a Job or a
+// custom workload without scale, are counted by their live pods.
 func (r *Reader) group(ctx context.Context, owner target.Key) disruption.Group {
 	g := disruption.Group{Replicas: disruption.Unknown}
 	replicas, known := r.Targets.Replicas(ctx, owner)
@@ -286,12 +286,12 @@ func (r *Reader) group(ctx context.Context, owner target.Key) disruption.Group {
 	case known:
 		g.Replicas = int(replicas)
 	case statesReplicas(owner.Kind):
-		g.Replicas = 0 // it is gone
+		g.Replicas = 0 // deleted
 	}
 	return g
 }
 
-// statesReplicas reports whether owners of a kind state how many pods they want.
+// hasReplicas reports whether owners of a kind specify their number of pods.
 func statesReplicas(kind string) bool {
 	switch kind {
 	case "ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController":

@@ -26,7 +26,7 @@ import (
 	"loadline.dev/loadline/pkg/serving"
 )
 
-// Scope is how much an iteration needs of the pods of a VPA.
+// Scope is the data that an iteration needs about the pods of a VPA.
 type Scope uint8
 
 // The scopes.
@@ -34,14 +34,14 @@ const (
 	None   Scope = iota // nothing
 	Count               // their number
 	Names               // their names
-	Shared              // their names, and the state of those with a share mark
+	Shared              // names, and the state of pods with a share mark
 	States              // everything
 )
 
 // Pods are the pods of the VPAs of one iteration.
 type Pods struct {
-	ByVPA   [][]Pod           // by index of the VPA and name
-	Skipped []disruption.Skip // pods whose VPA or state is unknown, and pods of unreadable targets
+	ByVPA   [][]Pod           // by VPA index, sorted by name
+	Skipped []disruption.Skip // pods with an unknown VPA or state, and pods of unreadable targets
 	NoVPA   int               // pods without a VPA that changes running pods
 
 	owners *owners
@@ -53,14 +53,14 @@ type Pod struct {
 	UID             types.UID
 	State           *State // nil: not in scope
 	Owner           *Owner
-	Protected       reason.Reason // why it must not be evicted, by itself or by its workload; empty: nothing protects it
+	Protected       reason.Reason // why it or its workload forbids an eviction; empty: not protected
 
 	vpa     int
 	version string
 	labels  map[string]string
 }
 
-// State follows from the object of a pod alone. It is cached and must not be modified.
+// State is derived only from the pod object. It is cached and must not be modified.
 type State struct {
 	disruption.Pod // without group and targets
 
@@ -68,15 +68,16 @@ type State struct {
 	notes  *notes      // nil: none
 }
 
-// notes are values of annotations that few pods have.
+// notes are values of rare annotations.
 type notes struct {
 	changedAt time.Time
-	unsent    bool // the change was noted, and not made
+	unsent    bool // the change was noted, but not made
 	mark      *sharing.Mark
 	declared  string
 }
 
-// ChangedAt returns when the change was made that is noted on the pod, in milliseconds; zero: none is noted.
+// ChangedAt returns the time of the change noted on the pod, in milliseconds, or zero without a
+// note.
 func (s *State) ChangedAt() time.Time {
 	if s.notes == nil {
 		return time.Time{}
@@ -84,10 +85,10 @@ func (s *State) ChangedAt() time.Time {
 	return s.notes.changedAt
 }
 
-// Unsent reports whether the change that is noted on the pod was not made.
+// Unsent reports whether the change noted on the pod was not made.
 func (s *State) Unsent() bool { return s.notes != nil && s.notes.unsent }
 
-// Mark returns the share mark of the pod; nil: it has none.
+// Mark returns the share mark of the pod, or nil.
 func (s *State) Mark() *sharing.Mark {
 	if s.notes == nil {
 		return nil
@@ -102,7 +103,7 @@ func (s *State) declared() string {
 	return s.notes.declared
 }
 
-// EqualSizes reports whether two pods of a VPA have equal targets.
+// EqualResources reports whether two pods of a VPA have equal targets.
 func (s *State) EqualSizes(o *State) bool {
 	return slices.EqualFunc(s.Containers, o.Containers, equalContainers) && equalSizing(s.Sizing, o.Sizing)
 }
@@ -111,10 +112,10 @@ func equalSizing(a, b *policy.Pod) bool {
 	return a.StaysBurstable == b.StaysBurstable && a.Unsized == b.Unsized && a.Rounded == b.Rounded
 }
 
-// errGone is the error of a pod that was deleted while it was read.
+// errGone is the error for a pod that was deleted while it was read.
 var errGone = errors.New("the pod is gone")
 
-// ReadPods returns the pods of VPAs, as far as their scopes need them.
+// ReadPods returns the pods of VPAs to the extent of their scopes.
 func (r *Reader) ReadPods(ctx context.Context, vpas []VPA, scopes []Scope) (Pods, error) {
 	p := Pods{ByVPA: make([][]Pod, len(vpas)), owners: r.newOwners(ctx, vpas, scopes)}
 	defer func() { r.states.Swap(); r.logged = p.owners.dropped }()
@@ -168,19 +169,19 @@ func (p *Pods) skip(s disruption.Subject, why reason.Reason) {
 	p.Skipped = append(p.Skipped, disruption.Skip{Subject: s, Reason: why})
 }
 
-// Controlling returns the direct controller of a pod and the index of its VPA; -1: it has none.
+// Controlling returns the direct controller of a pod and the index of its VPA, or -1 without a VPA.
 func (p *Pods) Controlling(ctx context.Context, pod *corev1.Pod) (*Owner, int) {
 	owner, vpa, _, _ := p.owners.controlling(ctx, pod)
 	return owner, vpa
 }
 
-// Replicas returns how many pods an owner wants, as Owner.Replicas.
+// Replicas returns the desired replicas of an owner, see Owner.Replicas.
 func (p *Pods) Replicas(ctx context.Context, owner *Owner) int {
 	p.owners.lookUp(ctx, owner)
 	return owner.Replicas
 }
 
-// convertPods sets the state of the pods of one VPA. It leaves out pods without a state that need one.
+// convertPods sets the state of the pods of one VPA. It drops pods without a required state.
 func (r *Reader) convertPods(ctx context.Context, p *Pods, pods []Pod, scope Scope) []Pod {
 	if scope == Names {
 		return pods
@@ -216,7 +217,6 @@ func (r *Reader) convertPods(ctx context.Context, p *Pods, pods []Pod, scope Sco
 	return kept
 }
 
-// marked reports whether a pod has a share mark.
 func (r *Reader) marked(pod *Pod) bool {
 	object, err := r.Pods.Pods(pod.Namespace).Get(pod.Name)
 	if err != nil || object.UID != pod.UID {
@@ -226,8 +226,8 @@ func (r *Reader) marked(pod *Pod) bool {
 	return marked
 }
 
-// convert returns the state of a pod. It shares equal values with the last pod of the VPA: most pods of a
-// workload have equal containers.
+// convert returns the state of a pod. It shares equal values with the previous pod of the VPA,
+// because most pods of a workload have equal containers.
 func (r *Reader) convert(of *Pod, previous, last *State) (*State, error) {
 	pod, err := r.Pods.Pods(of.Namespace).Get(of.Name)
 	if err != nil || pod.UID != of.UID {
@@ -266,7 +266,7 @@ func equalContainers(a, b disruption.Container) bool {
 	return a.Observed == b.Observed && a.Actual == b.Actual && a.Spec == b.Spec && a.Restarts == b.Restarts && a.OOM == b.OOM
 }
 
-// withDeclared returns a pod with that annotation about its declared memory. The pod itself belongs to a cache.
+// withDeclared returns a copy of a cached pod with the given annotation of its declared memory.
 func withDeclared(pod *corev1.Pod, declared string) *corev1.Pod {
 	if pod.Annotations[convert.DeclaredAnnotation] == declared {
 		return pod
@@ -280,8 +280,8 @@ func withDeclared(pod *corev1.Pod, declared string) *corev1.Pod {
 	return &changed
 }
 
-// changedAt returns when the change was made that is noted on a pod; zero: none is, or it cannot be read. It is unsent as
-// long as the spec has the generation from before.
+// changedAt returns the time of the change noted on a pod, or zero without a readable note. The
+// change is unsent while the spec still has the generation from before.
 func changedAt(pod *corev1.Pod) (at time.Time, unsent bool) {
 	if !convert.HasNotedChange(pod) {
 		return time.Time{}, false
@@ -293,8 +293,8 @@ func changedAt(pod *corev1.Pod) (at time.Time, unsent bool) {
 	return time.UnixMilli(noted.At.UnixMilli()).UTC(), noted.Generation != 0 && noted.Generation == pod.Generation
 }
 
-// protection returns why a pod must not be evicted: a protection of the pod itself, or a replacement of an
-// older revision. Empty: the pod may be evicted.
+// protection returns why a pod must not be evicted, or empty: a protection of the pod itself, or a
+// replacement of an older revision.
 func (r *Reader) protection(pod *Pod) reason.Reason {
 	why := pod.State.Protected
 	if why == reason.CountsAsFailure && r.Targets.IgnoresDisruption(pod.Owner.Key) {
@@ -306,7 +306,7 @@ func (r *Reader) protection(pod *Pod) reason.Reason {
 	return why
 }
 
-// revision returns the revision of a pod whose owner is of a custom kind, or nothing.
+// revision returns the revision of a pod with an owner of a custom kind, or empty.
 func (p *Pod) revision() string {
 	if p.State == nil || !p.Owner.Key.Custom() {
 		return ""
@@ -314,8 +314,8 @@ func (p *Pod) revision() string {
 	return cmp.Or(p.labels[appsv1.ControllerRevisionHashLabelKey], p.labels[appsv1.DefaultDeploymentUniqueLabelKey])
 }
 
-// protectOlder protects the pods of custom workloads whose revision differs from the one of the newest pod: the
-// revision of new pods is not published for custom kinds.
+// protectOlder protects the pods of custom workloads with a revision other than the newest pod.
+// Custom kinds do not publish the revision of new pods.
 func protectOlder(pods []Pod) {
 	var newest map[*Owner]*Pod
 	for i := range pods {
@@ -343,11 +343,11 @@ func (p *Pods) Claims(vpa int) bool {
 	return p.owners.vpas[vpa].err == nil && p.owners.claims.Has(p.owners.vpas[vpa].Key())
 }
 
-// ErrStale is the error of a change of a pod that was resized, or whose noted change has changed, since the caches
-// were read. Nothing was changed, and the next plan sees the pod as it is now.
+// ErrStale is the error for a pod that was resized, or got another noted change, since the caches
+// were read. Nothing was changed, and the next plan reads the current pod.
 var ErrStale = errors.New("the pod was changed since it was read")
 
-// CurrentPod returns the current version of a pod; nil: it is gone.
+// CurrentPod returns the current version of a pod, or nil if it is gone.
 func CurrentPod(pods corelisters.PodLister, of disruption.Subject) *corev1.Pod {
 	pod, err := pods.Pods(of.Namespace).Get(of.Pod)
 	if err != nil || string(pod.UID) != of.UID {

@@ -1,6 +1,6 @@
 // Package snapshot converts informer caches to plain values.
 //
-// A loop iteration reads the VPAs first (ReadVPAs), then their pods (ReadPods). Queues read one VPA and
+// A loop iteration reads the VPAs (ReadVPAs), then their pods (ReadPods). Queues read one VPA and
 // its pods at a time (Controlling, Siblings). Objects that cause a panic are skipped.
 package snapshot
 
@@ -31,20 +31,20 @@ import (
 // Informer reports whether a cache is complete.
 type Informer interface{ HasSynced() bool }
 
-// Reader reads VPAs and pods from caches, except for the scale of custom workloads, which the target
-// resolver requests. ReadVPAs and ReadPods are called by one goroutine.
+// Reader reads VPAs and pods from informer caches. Only the scale of custom workloads is requested,
+// by the target resolver. ReadVPAs and ReadPods must be called from one goroutine.
 type Reader struct {
 	VPAs         vpalisters.VerticalPodAutoscalerLister
 	VPAIndex     cache.Indexer // of VPAs, with target.Indexers
 	Pods         corelisters.PodLister
 	LimitRanges  corelisters.LimitRangeLister
 	Targets      *target.Resolver
-	Namespaces   flags.Namespaces    // to work on
+	Namespaces   flags.Namespaces    // to serve
 	PerVPAConfig bool                // feature gate
-	Generations  *target.Generations // whether a recommendation is for the current target
+	Generations  *target.Generations // detects recommendations for an earlier target
 
 	states VersionCache[*State]
-	logged map[target.Key]bool // owners of the last iteration whose pods have too many labels
+	logged map[target.Key]bool // owners with too many pod labels in the last iteration
 }
 
 // VPA is one VPA, in any mode.
@@ -54,7 +54,7 @@ type VPA struct {
 	Mode           disruption.Mode
 	Generated      bool   // by the recommender, for a SizingPolicy
 	Unreadable     string // why the object cannot be decoded, or empty
-	Outdated       bool   // the recommendation may be for another target
+	Outdated       bool   // the recommendation may belong to an earlier target
 	Rules          policy.Rules
 	Recommendation map[string]resources.Bounds
 	Floors         map[string]resources.List // minimum by container, included in Recommendation
@@ -66,7 +66,7 @@ type VPA struct {
 // Key returns namespace and name.
 func (v *VPA) Key() cache.ObjectName { return cache.MetaObjectToName(v.Object) }
 
-// Find returns the index of a VPA among those of ReadVPAs; -1: it is not there.
+// Find returns the index of a VPA in the result of ReadVPAs, or -1.
 func Find(vpas []VPA, name cache.ObjectName) int {
 	i, found := slices.BinarySearchFunc(vpas, name, func(v VPA, name cache.ObjectName) int {
 		return cmp.Or(cmp.Compare(v.Object.Namespace, name.Namespace), cmp.Compare(v.Object.Name, name.Name))
@@ -77,7 +77,7 @@ func Find(vpas []VPA, name cache.ObjectName) int {
 	return i
 }
 
-// NewVPA converts a VPA. Nil ranges: its namespace has no LimitRanges.
+// NewVPA converts a VPA. Nil ranges mean that its namespace has no LimitRanges.
 func NewVPA(vpa *vpav1.VerticalPodAutoscaler, ranges *convert.LimitRanges) VPA {
 	if ranges == nil {
 		ranges = &convert.LimitRanges{}
@@ -90,7 +90,7 @@ func NewVPA(vpa *vpav1.VerticalPodAutoscaler, ranges *convert.LimitRanges) VPA {
 	}
 }
 
-// TargetOf returns the target of a VPA; zero: it has none.
+// TargetOf returns the target of a VPA, or zero without one.
 func TargetOf(vpa *vpav1.VerticalPodAutoscaler) target.Key {
 	if vpa.Spec.TargetRef == nil {
 		return target.Key{}
@@ -113,8 +113,8 @@ func ModeOf(vpa *vpav1.VerticalPodAutoscaler) disruption.Mode {
 	return disruption.Off
 }
 
-// Core returns the VPA as package disruption needs it, without pods. Its own time of a quick
-// out-of-memory kill needs the feature gate PerVPAConfig.
+// Core returns the plan input for the VPA, without pods. EvictAfterOOMSeconds requires the feature
+// gate PerVPAConfig.
 func (v *VPA) Core(perVPAConfig bool) disruption.VPA {
 	core := disruption.VPA{Namespace: v.Object.Namespace, Name: v.Object.Name, Mode: v.Mode, Outdated: v.Outdated, Requirements: convert.Requirements(v.Object)}
 	p := v.Object.Spec.UpdatePolicy
@@ -154,7 +154,7 @@ func (r *Reader) ReadVPAs(ctx context.Context) ([]VPA, error) {
 	return vpas, nil
 }
 
-// readVPA converts a VPA. It keeps the LimitRanges by namespace.
+// readVPA converts a VPA. It caches the LimitRanges by namespace.
 func (r *Reader) readVPA(vpa *vpav1.VerticalPodAutoscaler, ranges map[string]*convert.LimitRanges) (v VPA, err error) {
 	defer serving.Recover(&err)
 	if ranges[vpa.Namespace] == nil {
@@ -179,12 +179,12 @@ func (r *Reader) rangesOf(namespace string) (*convert.LimitRanges, error) {
 	return new(convert.Ranges(objects)), nil
 }
 
-// View is the input of disruption.Plan: the VPAs whose pods may change. VPAs whose policy is gone are in it with the pods
-// that have a share mark, and are held.
+// View is the input of disruption.Plan: the VPAs with pods that may change. A VPA without its
+// policy is included and held, with the pods that have a share mark.
 type View struct {
 	disruption.View
 
-	// By VPA of the view: its index among all VPAs, and the states of its pods in their order.
+	// By VPA of the view: its index among all VPAs, and the states of its pods in order.
 	Index  []int
 	States [][]*State
 
