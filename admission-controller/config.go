@@ -25,7 +25,7 @@ import (
 	"loadline.dev/loadline/pkg/process"
 )
 
-// Config is the command line of the admission controller.
+// Config holds the command-line settings of the admission controller.
 type Config struct {
 	Kube    flags.Kube
 	Logging flags.Logging
@@ -53,16 +53,15 @@ type Config struct {
 
 	MaxBoost flags.Quantity
 
-	// Ours, not of the reference VPA.
+	// The fields below have no counterpart in the reference VPA.
 	Policies flags.Policies
-	// SharingMinAge is how long a workload must have existed for its new pods to share their nodes.
+	// SharingMinAge is the minimum age of a workload whose new pods share their nodes.
 	SharingMinAge time.Duration
 
-	Secret string        // where a self-issued certificate is kept
-	Drain  time.Duration // how long the webhook still answers after SIGTERM
-	// Who may ask the webhook.
-	ClientCA    string // file; empty: anybody
-	ClientNames string // common names separated by commas; empty: any
+	Secret      string        // holds a self-issued certificate
+	Drain       time.Duration // time between SIGTERM and the end of serving
+	ClientCA    string        // file, empty: any client
+	ClientNames string        // common names separated by commas, empty: any
 }
 
 // Default returns the defaults of all flags.
@@ -116,7 +115,6 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	c.addOwnFlags(fs)
 }
 
-// addOwnFlags binds the flags that the reference VPA does not have.
 func (c *Config) addOwnFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Secret, "tls-secret", c.Secret, "Secret, in the namespace of the program, that holds a self-issued certificate.")
 	fs.DurationVar(&c.Drain, "drain-delay", c.Drain, "How long the webhook still answers after SIGTERM, so that the Service can forget it first.")
@@ -126,10 +124,10 @@ func (c *Config) addOwnFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.ClientNames, "webhook-client-names", c.ClientNames, "Common names that the client certificate may have, separated by commas. Empty: any.")
 }
 
-// Complete reads nothing: all files may change while the program runs.
+// Complete does nothing: all files may change while the program runs.
 func (c *Config) Complete() error { return nil }
 
-// longestTimeout is the API server's limit for a webhook.
+// maxTimeout is the API server's limit for a webhook in seconds.
 const longestTimeout = 30
 
 // Validate returns all problems joined.
@@ -187,8 +185,6 @@ func (c *Config) Warnings() []string {
 	return lines
 }
 
-// What the parts of the program are built from.
-
 func (c *Config) callers() server.Callers {
 	callers := server.Callers{CAFile: c.ClientCA}
 	for name := range strings.SplitSeq(c.ClientNames, ",") {
@@ -199,7 +195,7 @@ func (c *Config) callers() server.Callers {
 	return callers
 }
 
-// cipherSuites returns the suites that Go knows as secure and the other names.
+// cipherSuites returns the secure suites of crypto/tls by name and the unknown names.
 func (c *Config) cipherSuites() (ids []uint16, unknown []string) {
 	known := map[string]uint16{}
 	for _, suite := range tls.CipherSuites() {
@@ -215,11 +211,10 @@ func (c *Config) cipherSuites() (ids []uint16, unknown []string) {
 	return ids, unknown
 }
 
-// cheapCurves are the key exchanges of handshakes. P-384 and P-521 take much more processor time, and any client
-// can request them. All API servers support one of these.
+// cheapCurves are the key exchanges of handshakes. P-384 and P-521 take much more CPU time, and any
+// client can request them. All API servers support one of these.
 var cheapCurves = []tls.CurveID{tls.X25519MLKEM768, tls.X25519, tls.CurveP256}
 
-// tls is the configuration of connections without their certificate.
 func (c *Config) tls() *tls.Config {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, CurvePreferences: cheapCurves}
 	if c.MinTLS == "tls1_3" {
@@ -229,10 +224,8 @@ func (c *Config) tls() *tls.Config {
 	return config
 }
 
-// namespace is where the program, its Service and its Secret live.
 func (c *Config) namespace() string { return lease.Namespace("") }
 
-// url is what the API server calls with ByURL.
 func (c *Config) url() string {
 	if c.WebhookPort == "" {
 		return c.WebhookAddress
@@ -253,7 +246,7 @@ func (c *Config) host() string {
 func (c *Config) registration() certs.Config {
 	labels, err := certs.ParseLabels(c.WebhookLabels)
 	if err != nil {
-		labels = nil // Warnings says so
+		labels = nil // reported by Warnings
 	}
 	config := certs.Config{
 		Labels:            labels,
@@ -282,7 +275,7 @@ func (c *Config) validation() validate.Config {
 	return validate.Config{InPlace: c.Gates.InPlace, PerVPAConfig: c.Gates.PerVPAConfig, Boost: c.Gates.CPUStartupBoost}
 }
 
-// heartbeat is the Lease that the updater looks at.
+// heartbeat returns the Lease that the updater reads.
 func (c *Config) heartbeat(env process.Environment, client coordinationclient.LeasesGetter) *lease.Beat {
 	holder, err := env.Hostname()
 	if err != nil {
@@ -291,7 +284,7 @@ func (c *Config) heartbeat(env process.Environment, client coordinationclient.Le
 	return &lease.Beat{Client: client, Namespace: lease.Namespace(c.LeaseNamespace), Name: c.LeaseName, Holder: holder, Interval: c.LeaseInterval}
 }
 
-// way is how the API server reaches the webhook.
+// serviceProbe returns the prober for the API server's route to the webhook.
 func (c *Config) way(env process.Environment) server.ServiceProbe {
 	w := server.ServiceProbe{Foreign: !c.Register, Service: c.Service, Host: c.host(), Environment: env}
 	if c.ByURL {

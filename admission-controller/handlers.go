@@ -31,19 +31,18 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// finder finds the VPA of a pod; target.Finder does it.
 type finder interface {
-	// Serves reports whether a namespace has a VPA that may change its pods. With made those
-	// count that were made for a policy: it lets them act.
+	// Serves reports whether a namespace has a VPA that may change its pods. Generated VPAs count
+	// only if made is true: a policy lets them act.
 	Serves(namespace string, made bool) bool
 	Find(ctx context.Context, namespace string, pod *corev1.Pod) (*vpav1.VerticalPodAutoscaler, error)
 }
 
-// nodes are those of the cluster; validate.Cluster reads them.
 type nodes interface {
-	// Nodes returns those that new pods can go to. Nil: they are not known, or larger ones may be added.
+	// Nodes returns the nodes available to new pods, nil if they are unknown or larger nodes may be
+	// added.
 	Nodes() *nodefit.Nodes
-	// Exceeded notes that a pod was larger than any.
+	// Exceeded records that a pod was larger than every node.
 	Exceeded()
 }
 
@@ -51,16 +50,18 @@ type podHandler struct {
 	serves      func(namespace string) bool
 	finder      finder
 	limitRanges corelisters.LimitRangeLister
-	quotas      func(namespace string) []*corev1.ResourceQuota // nil: none are known
-	nodes       nodes                                          // nil: none are known
+	quotas      func(namespace string) []*corev1.ResourceQuota // nil: unknown
+	nodes       nodes                                          // nil: unknown
 	mutation    mutate.Config
-	// outdated reports whether what a VPA recommends may be for another target than it has now; nil: never.
+	// outdated reports whether the recommendation may belong to a former target of the VPA. Nil
+	// means never.
 	outdated func(*vpav1.VerticalPodAutoscaler) bool
-	policies *sizing.Policies                 // nil: there are none
-	records  *sizing.Records                  // of workloads under a policy; nil: they cannot be read
-	hpas     *sizing.HorizontalPodAutoscalers // nil: they cannot be read
-	recipes  *recipe.Book                     // says of a recipe whether pods share by it
-	// sharingMinAge is how long a workload must have existed for its pods to share; 0: sharing.MinAge.
+	policies *sizing.Policies                 // nil: none
+	records  *sizing.Records                  // of workloads under a policy, nil: unreadable
+	hpas     *sizing.HorizontalPodAutoscalers // nil: unreadable
+	recipes  *recipe.Book                     // decides whether the pods of a recipe share
+	// sharingMinAge is the minimum age of a workload whose pods share their node. 0 means
+	// sharing.MinAge.
 	sharingMinAge time.Duration
 }
 
@@ -73,7 +74,7 @@ func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRe
 		return server.Answer{Cause: server.CauseResource, Err: fmt.Errorf("only pods of version v1 are known, not version %q, subresource %q", request.Resource.Version, request.SubResource)}
 	}
 	if !h.serves(request.Namespace) || request.Operation != "" && request.Operation != admissionv1.Create {
-		return server.Answer{} // whoever resizes a running pod answers for that
+		return server.Answer{} // an in-place resize is not admitted here
 	}
 	answer := h.sizes(ctx, request)
 	if notes := server.FindAnnotations(request.Object.Raw, convert.ForeignAnnotations); len(notes) > 0 {
@@ -82,9 +83,10 @@ func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRe
 	return answer
 }
 
-// withoutNotes adds to an answer about a new pod that it has no notes of a change: nothing of
-// it was changed yet, and the updater would give it what the notes say that it had, or was
-// declared with. They go first, as the answer may note what is right. A dry run shows that, too.
+// removeForeignAnnotations adds patch operations that remove the updater's annotations from a new
+// pod. A new pod was never resized, and the updater would restore the resources in those
+// annotations. The removals come first, because the answer may add the same annotations with
+// correct values. A dry run shows them too.
 func withoutNotes(ctx context.Context, request *admissionv1.AdmissionRequest, answer server.Answer, notes []string) server.Answer {
 	patch := make([]client.PatchOperation, 0, len(notes)+len(answer.Patch))
 	for _, name := range notes {
@@ -105,7 +107,6 @@ func withoutNotes(ctx context.Context, request *admissionv1.AdmissionRequest, an
 	return answer
 }
 
-// sizes answers what a new pod gets from its VPA.
 func (h podHandler) sizes(ctx context.Context, request *admissionv1.AdmissionRequest) server.Answer {
 	if !h.finder.Serves(request.Namespace, h.policies.Acts(request.Namespace)) {
 		return server.Answer{}
@@ -119,9 +120,9 @@ func (h podHandler) sizes(ctx context.Context, request *admissionv1.AdmissionReq
 	}
 	pod.Namespace = request.Namespace
 	if pod.Name == "" {
-		pod.Name = pod.GenerateName + "%" // the API server has not chosen it yet
+		pod.Name = pod.GenerateName + "%" // the API server chooses the suffix later
 	}
-	request.Name = pod.Name // for the log of whatever goes wrong from here on
+	request.Name = pod.Name // for the log of later problems
 	vpa, err := h.finder.Find(ctx, request.Namespace, pod)
 	if err != nil {
 		return server.Answer{Cause: server.CauseOwner, Err: err}
@@ -164,16 +165,16 @@ func (h podHandler) sizes(ctx context.Context, request *admissionv1.AdmissionReq
 	}}
 }
 
-// unchanged is the answer about a pod that stays as it is written. As a part of answer the
-// function that logs would cost every review an allocation.
+// skipPod returns the answer for a pod that stays unchanged. Inlined in its caller, the logging
+// closure would cost every review an allocation.
 func unchanged(ctx context.Context, request *admissionv1.AdmissionRequest, pod, vpa klog.ObjectRef, why reason.Reason) server.Answer {
 	return server.Answer{After: func() {
 		klog.FromContext(ctx).V(4).Info("New pod stays as it is written", "pod", pod, "vpa", vpa, "uid", request.UID, "reason", why)
 	}}
 }
 
-// report logs what happens to a pod, with the warnings: the controllers of Kubernetes
-// drop those. A dry run changes no pod.
+// logMutation logs a mutation with its warnings, because the Kubernetes controllers drop the
+// warnings. A dry run changes no pod.
 func report(ctx context.Context, request *admissionv1.AdmissionRequest, m mutate.Mutation, pod, vpa klog.ObjectRef) {
 	log := klog.FromContext(ctx)
 	if len(m.Warnings) > 0 {
@@ -189,10 +190,11 @@ func report(ctx context.Context, request *admissionv1.AdmissionRequest, m mutate
 	}
 }
 
-// advisor returns warnings about a VPA that is accepted; old is nil or what it was. validate.Cluster has one.
+// advisor returns warnings about an accepted VPA. The old VPA is nil on create. Implemented by
+// validate.Cluster.
 type advisor func(ctx context.Context, vpa, old *vpav1.VerticalPodAutoscaler) []string
 
-// vpaHandler answers about VPA objects, and gives those that are about to be created to admitted.
+// vpaHandler validates VPA objects. It passes VPAs that are about to be created to admitted.
 func vpaHandler(config validate.Config, advise advisor, admitted func(*vpav1.VerticalPodAutoscaler)) server.Handler {
 	return server.Handler{
 		Resource: metav1.GroupResource{Group: vpav1.SchemeGroupVersion.Group, Resource: "verticalpodautoscalers"},
@@ -239,9 +241,8 @@ func policyHandler(config validate.Config) server.Handler {
 	}
 }
 
-// sharing returns how a new pod will share what its node has left, under the policy that is
-// responsible; nil: it will not, and is sized as any other. It does so only where the updater
-// says that pods of the policy share, so that both do the same.
+// sharing returns how a new pod shares the free resources of its node, or nil for ordinary sizing.
+// Like the updater, it requires that the policy status allows sharing.
 func (h podHandler) sharing(d *fleet.Decision, vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, remembered rollout.State, now time.Time) *policy.Sharing {
 	if d.Policy == nil || !h.policies.Now().Shares(d.Policy.Name) {
 		return nil
@@ -261,8 +262,8 @@ func (h podHandler) sharing(d *fleet.Decision, vpa *vpav1.VerticalPodAutoscaler,
 	}
 }
 
-// sharingFacts returns what decides whether a new pod shares. Its node is not known: one that asks for a GPU will be
-// where there are some. Where it is not known when its workload was created, its VPA was.
+// sharingFacts returns the inputs of sharing.Eligible for a new pod. The node is not known yet, so
+// a GPU request stands for a GPU node. A workload of unknown age gets the age of its VPA.
 func (h podHandler) sharingFacts(d *fleet.Decision, vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, now time.Time) sharing.Facts {
 	workload, _ := h.policies.Target(vpa)
 	created := workload.Created
@@ -289,7 +290,7 @@ func (h podHandler) sharingFacts(d *fleet.Decision, vpa *vpav1.VerticalPodAutosc
 func asksForGPUs(pod *corev1.Pod) bool {
 	for _, containers := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 		for i := range containers {
-			for name, q := range containers[i].Resources.Limits { // extended resources have a limit
+			for name, q := range containers[i].Resources.Limits { // extended resources always have a limit
 				if convert.IsGPU(name) && !q.IsZero() {
 					return true
 				}

@@ -11,11 +11,10 @@ import (
 	"loadline.dev/loadline/pkg/kube/cachesize"
 )
 
-// labelPod is the value of the label "resource" for pods.
 const labelPod = "Pod"
 
-// metrics are the collectors of this program. Names, labels and buckets of the
-// prefix vpa_ are those of the reference VPA; those of loadline_ are ours.
+// metrics holds the collectors of this program. Names, labels and buckets with the prefix vpa_
+// match the reference VPA.
 type metrics struct {
 	sizes     *cachesize.Sizes
 	pods      *prometheus.CounterVec
@@ -62,7 +61,7 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 		daysLeft: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "loadline_admission_controller_certificate_days_left",
 			Help: "Days until the serving certificate expires; negative when it has.",
-		}, nil), // there from the first certificate on, so that who waits for its caches has none
+		}, nil), // absent until the first certificate is served
 	}
 }
 
@@ -75,15 +74,15 @@ func (m *metrics) Request(status, resource string, took time.Duration) {
 	}
 }
 
-// Step records a step of a request.
+// Step records the duration of a step of a request.
 func (m *metrics) Step(step string, took time.Duration) {
 	m.execution.WithLabelValues(step).Observe(took.Seconds())
 }
 
-// Problem counts a request that could not be handled.
+// Problem counts a failed request.
 func (m *metrics) Problem(cause server.Cause) { m.problems.WithLabelValues(string(cause)).Inc() }
 
-// Certificate records when the served certificate ends.
+// Certificate records when the served certificate expires.
 func (m *metrics) Certificate(end, now time.Time) {
 	m.notAfter.WithLabelValues().Set(float64(end.Unix()))
 	m.daysLeft.WithLabelValues().Set(end.Sub(now).Hours() / 24)

@@ -18,17 +18,16 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// permitted is what a SizingPolicy lets a VPA do with a new pod.
+// policyResult is the effect of a SizingPolicy on a VPA and a new pod.
 type permitted struct {
-	vpa      *vpav1.VerticalPodAutoscaler // as it is to act
-	sharing  *policy.Sharing              // how the pod shares its node; nil: it does not
-	outer    *policy.Rules                // whose maxAllowed bounds the VPA; nil: none
+	vpa      *vpav1.VerticalPodAutoscaler // as applied to the pod
+	sharing  *policy.Sharing              // node sharing, nil: none
+	outer    *policy.Rules                // its maxAllowed bounds a user VPA, nil: none
 	warnings []string
-	why      reason.Reason // why the pod stays as it is written; then the other fields are nil. Empty: it does not
+	why      reason.Reason // why the pod is skipped, then all else is nil
 }
 
-// underPolicy returns what the SizingPolicy that is responsible, if one is, lets a VPA do with a
-// new pod. It reads caches only.
+// applyPolicy returns the effect of the responsible SizingPolicy, if any. It only reads caches.
 func (h podHandler) underPolicy(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod) permitted {
 	d := h.policies.ForPod(vpa, pod)
 	if d.Policy == nil && d.Reason == "" {
@@ -36,7 +35,7 @@ func (h podHandler) underPolicy(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Po
 	}
 	made, now := convert.MadeForPolicy(vpa), time.Now()
 	by := sizing.Author(vpa, made).Author
-	if why := d.NewPods(by, true); why != "" { // whatever its record has
+	if why := d.NewPods(by, true); why != "" { // independent of the record
 		return permitted{why: why}
 	}
 	var remembered rollout.State
@@ -44,7 +43,7 @@ func (h podHandler) underPolicy(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Po
 	if workload, known := h.policies.Target(vpa); known {
 		remembered, err = h.records.State(workload)
 	}
-	if (made || !h.records.Synced()) && err != nil { // nobody knows, or not yet, what did harm before
+	if (made || !h.records.Synced()) && err != nil { // past harm is unknown or not loaded yet
 		return permitted{why: reason.NoRecord}
 	}
 	if why := sizing.NewPods(d, by, remembered); why != "" {
@@ -69,8 +68,8 @@ func (h podHandler) underPolicy(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Po
 	return permitted{vpa: acting, sharing: shares, outer: outer, warnings: warnings}
 }
 
-// withHistory returns a VPA with the recommendations only that rest on a span of usage; nil: there
-// are recommendations, and none does.
+// withHistory returns a VPA with only the recommendations that rest on enough history, or nil if
+// none does.
 func withHistory(vpa *vpav1.VerticalPodAutoscaler, least time.Duration) *vpav1.VerticalPodAutoscaler {
 	if !convert.AnyHasShortHistory(vpa, least) {
 		return vpa
@@ -87,8 +86,8 @@ func withHistory(vpa *vpav1.VerticalPodAutoscaler, least time.Duration) *vpav1.V
 	return &acting
 }
 
-// sizingNewPods returns a made VPA in a mode in which it sizes new pods: its own is Off. It
-// boosts them only if the resourcePolicy says so.
+// asInitial returns a generated VPA with update mode Initial instead of Off and without a startup
+// boost. A boost in its resourcePolicy still applies.
 func sizingNewPods(vpa *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
 	acting := *vpa
 	acting.Spec.UpdatePolicy = &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeInitial)}
@@ -96,8 +95,8 @@ func sizingNewPods(vpa *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscale
 	return &acting
 }
 
-// without returns a VPA that recommends nothing of what HorizontalPodAutoscalers look at: as the
-// updater leaves that alone, new pods must not have something else.
+// withoutScaled returns a VPA without recommendations for resources that HorizontalPodAutoscalers
+// scale on. The updater skips these resources, so new pods must get the same values.
 func without(vpa *vpav1.VerticalPodAutoscaler, looked sizing.LookedAt) *vpav1.VerticalPodAutoscaler {
 	if len(looked) == 0 || vpa.Status.Recommendation == nil {
 		return vpa
@@ -117,8 +116,8 @@ func without(vpa *vpav1.VerticalPodAutoscaler, looked sizing.LookedAt) *vpav1.Ve
 	return &acting
 }
 
-// keeping returns a VPA that recommends no less than what containers keep after less did harm,
-// with a warning for each of these sizes. A policy with another hash begins anew.
+// withFloors returns a VPA that recommends no less than the resources that were restored by a
+// revert, with a warning for each raised value. A changed policy hash drops the floors.
 func keeping(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, remembered rollout.State, hash string, now time.Time) (*vpav1.VerticalPodAutoscaler, []string) {
 	if len(remembered.Reverted) == 0 || vpa.Status.Recommendation == nil {
 		return vpa, nil
@@ -145,7 +144,7 @@ func keeping(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, remembered rollo
 	return &acting, warnings
 }
 
-// keptOrWritten completes the sizes that did well with those that a pod is written with.
+// completeKept fills gaps in the kept resources with the requests that the pod declares.
 func keptOrWritten(kept []policy.Container, pod *corev1.Pod) []policy.Container {
 	kept = slices.Clone(kept)
 	for _, written := range convert.NewPod(pod).Containers {

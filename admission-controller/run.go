@@ -1,8 +1,8 @@
-// Package admission sets the resources of new pods by the recommendation of their VPA, and validates VPAs and
-// SizingPolicies. It refuses no pod: after a failure, a pod starts with the resources of its template.
+// Package admission implements the admission webhook that applies VPA recommendations to new pods
+// and validates VPAs and SizingPolicies.
 //
-// Run builds every part. handlers.go begins with a new pod. Package server serves HTTPS, mutate and validate
-// decide, and certs manages the certificate that the API server trusts.
+// The webhook never rejects a pod. After a failure, a pod starts with the resources of its
+// template.
 package admission
 
 import (
@@ -71,8 +71,8 @@ func Run(ctx context.Context, config *Config, env process.Environment) error {
 	})
 }
 
-// portFree reports early whether the webhook's port can be opened; it is opened
-// for good when there is something to answer with.
+// portFree reports early whether the webhook port can be opened. The port opens for good once the
+// certificate exists.
 func portFree(env process.Environment, port int) error {
 	s := server.New(server.Config{Environment: env, Port: port})
 	if err := s.Listen(); err != nil {
@@ -81,10 +81,9 @@ func portFree(env process.Environment, port int) error {
 	return s.Close()
 }
 
-// secretEvery is how often the Secret of a certificate is read that nobody replaces.
+// secretInterval is how often the Secret is read while no certificate rotation is due.
 const secretEvery = 2 * time.Minute
 
-// newKeeper chooses where the certificate comes from.
 func newKeeper(ctx context.Context, config *Config, clients *client.Clients, m *metrics) (*certs.Keeper, error) {
 	k := &certs.Keeper{Holder: &certs.Holder{}, Recorder: m}
 	files := config.Files
@@ -115,14 +114,12 @@ func newKeeper(ctx context.Context, config *Config, clients *client.Clients, m *
 	return k, nil
 }
 
-// webhook are the parts that exist before the caches are filled.
 type webhook struct {
 	metrics *metrics
 	health  *server.Health
 	keeper  *certs.Keeper
 }
 
-// serve fills the caches and then answers admission requests until ctx ends.
 func serve(ctx context.Context, config *Config, env process.Environment, clients *client.Clients, w webhook) error {
 	if err := clients.WaitForServer(ctx, startTimeout); err != nil {
 		return err
@@ -161,25 +158,27 @@ func serve(ctx context.Context, config *Config, env process.Environment, clients
 }
 
 type caches struct {
-	handlers []server.Handler // that read them
+	handlers []server.Handler // read from the caches
 	served   served
-	// follow keeps the answers about other kinds of controllers, and about what surrounds pods, fresh.
+	// refresh keeps other controller kinds, owners, nodes and quotas up to date until ctx ends.
 	follow func(context.Context) error
 }
 
-// served are the namespaces with a VPA that may change their pods, or that a policy lets do so.
+// servedNamespaces lists the namespaces with a VPA that may change pods on its own or under a
+// policy.
 type served struct {
 	finder   *target.Finder
 	policies *sizing.Policies
 }
 
-// Namespaces returns their names, sorted.
+// Namespaces returns the names of the namespaces, sorted.
 func (s served) Namespaces() []string {
 	return slices.DeleteFunc(s.finder.Namespaces(), func(namespace string) bool { return !s.finder.Serves(namespace, s.policies.Acts(namespace)) })
 }
 
-// onlyUnderPolicies are the factories of what nobody asks about as long as there is no policy: namespaces, records and
-// HorizontalPodAutoscalers. Without one nothing of it is watched: each watch wakes a program at rest once a minute.
+// policyCaches holds the informers that only policies need: namespaces, SizingRecords and
+// HorizontalPodAutoscalers. They start with the first policy, because each watch wakes an idle
+// program once a minute.
 type onlyUnderPolicies struct {
 	core   informers.SharedInformerFactory
 	vpas   externalversions.SharedInformerFactory
@@ -196,8 +195,8 @@ func (o *onlyUnderPolicies) fill(ctx context.Context, policies *sizing.Policies)
 	}
 }
 
-// follow fills the caches once there is a policy. Until they are, pods under a policy that
-// changes them stay as they are written, of VPAs that people wrote, too.
+// follow starts the informers once a policy exists. Until they have synced, pods under a policy
+// that changes pods stay unchanged, including pods of user VPAs.
 func (o *onlyUnderPolicies) follow(ctx context.Context, policies *sizing.Policies) {
 	select {
 	case <-policies.Some():
@@ -206,13 +205,12 @@ func (o *onlyUnderPolicies) follow(ctx context.Context, policies *sizing.Policie
 	}
 }
 
-// start may be called again.
+// start may be called more than once.
 func (o *onlyUnderPolicies) start(ctx context.Context) {
 	o.core.Start(ctx.Done())
 	o.vpas.Start(ctx.Done())
 }
 
-// fillCaches starts the informers and waits until they are filled.
 func fillCaches(ctx context.Context, config *Config, clients *client.Clients, options ...client.Option) (caches, error) {
 	core := client.Factory(clients.Kube, config.Kube.Namespace, client.ControllerResync, "", options...)
 	vpas := client.VPAFactory(clients.VPA, config.Kube.Namespace, options...)
@@ -284,8 +282,8 @@ func fillCaches(ctx context.Context, config *Config, clients *client.Clients, op
 	}, nil
 }
 
-// findOwners returns what finds the VPA of a pod without waiting for the API server, the resolver
-// that it asks, and what reads owners that the resolver does not know, once it runs.
+// findOwners returns a finder that never waits for the API server, its resolver, and the prefetcher
+// that reads unresolved owners while it runs.
 func findOwners(ctx context.Context, resolver *target.Resolver) (finder *target.Finder, remembering *target.Resolver, scout *target.Prefetcher, err error) {
 	scout = target.NewPrefetcher(func(ctx context.Context, key target.Key) {
 		if _, _, err := resolver.Topmost(ctx, key); err != nil && ctx.Err() == nil {

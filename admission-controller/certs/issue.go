@@ -15,14 +15,13 @@ import (
 	"time"
 )
 
-// backdate makes a fresh certificate valid for servers whose clock is behind.
+// backdate makes a new certificate valid for API servers with a slow clock.
 const backdate = 5 * time.Minute
 
-// issued is a serving certificate with the CA that signed it, in PEM.
 type issued struct{ ca, cert, key []byte }
 
-// issue makes a CA, signs one serving certificate for the hosts (DNS names or
-// IP addresses) with it and forgets the CA's key.
+// issue creates a CA, signs one serving certificate for the hosts (DNS names or IP addresses) and
+// discards the CA key.
 func issue(hosts []string, now time.Time, life time.Duration) (issued, error) {
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -84,7 +83,7 @@ func encode(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-// parse returns all certificates in PEM data and skips what is none.
+// parse returns all certificates in PEM data and skips other blocks.
 func parse(data []byte) []*x509.Certificate {
 	var all []*x509.Certificate
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
@@ -95,7 +94,7 @@ func parse(data []byte) []*x509.Certificate {
 	return all
 }
 
-// unexpired returns the CAs of a bundle that have not expired, each once.
+// unexpired returns the distinct CAs of a bundle that have not expired.
 func unexpired(bundle []byte, now time.Time) []byte {
 	var kept []byte
 	seen := map[string]bool{}
@@ -108,34 +107,35 @@ func unexpired(bundle []byte, now time.Time) []byte {
 	return kept
 }
 
-// Schedule says how long certificates live and how long two CAs are trusted before the newer certificate is served.
+// Schedule holds the lifetime of certificates and how long two CAs are trusted before the newer
+// certificate is served.
 type Schedule struct {
 	Life    time.Duration
 	Overlap time.Duration
 }
 
-// DefaultSchedule is a year, and an hour: far more than it takes the API servers to learn of a new CA.
+// DefaultSchedule returns one year and one hour. API servers learn of a new CA much faster.
 func DefaultSchedule() Schedule { return Schedule{Life: 365 * 24 * time.Hour, Overlap: time.Hour} }
 
-// renewAt is the time after which a certificate is replaced: two thirds of its life.
+// renewAt returns the time of renewal, at two thirds of the certificate's lifetime.
 func renewAt(c *x509.Certificate) time.Time {
-	return c.NotBefore.Add(c.NotAfter.Sub(c.NotBefore) / 3 * 2) // in this order: the reference makes certificates for 273 years
+	return c.NotBefore.Add(c.NotAfter.Sub(c.NotBefore) / 3 * 2) // divide first: 273 years, the reference's lifetime, times 2 overflows
 }
 
-// Keys of the Secret. The first three are those of the reference VPA.
+// Keys of the Secret. The first three match the reference VPA.
 const (
-	bundleKey   = "caCert.pem" // every CA to be trusted
+	bundleKey   = "caCert.pem" // all CAs to trust
 	certKey     = "serverCert.pem"
 	keyKey      = "serverKey.pem"
-	nextCertKey = "nextServerCert.pem" // what is served after the overlap
+	nextCertKey = "nextServerCert.pem" // served after the overlap
 	nextKeyKey  = "nextServerKey.pem"
 )
 
-// rotate returns the data of the Secret as they should be at now, and whether that differs from the given ones. Trusted
-// are the CAs that the API server trusts: the next certificate is not served before its own is among them.
+// rotate returns the data of the Secret at now, and whether they changed. Trusted are the CAs that
+// the API server trusts: the next certificate is not served before its own CA is among them.
 func rotate(data map[string][]byte, hosts []string, s Schedule, now time.Time, trusted []byte) (map[string][]byte, bool, error) {
 	serving, err := check(data[certKey], data[keyKey], data[bundleKey], hosts, now)
-	intact := err == nil // neither missing, damaged, expired, nor for other hosts
+	intact := err == nil // present, undamaged, unexpired and for these hosts
 	if intact && now.Before(renewAt(serving)) {
 		return data, false, nil
 	}
@@ -153,7 +153,7 @@ func rotate(data map[string][]byte, hosts []string, s Schedule, now time.Time, t
 		return nil, false, err
 	}
 	rotated := map[string][]byte{bundleKey: append(fresh.ca, unexpired(data[bundleKey], now)...)}
-	if !intact { // nothing to overlap with
+	if !intact { // no overlap needed
 		rotated[certKey], rotated[keyKey] = fresh.cert, fresh.key
 		return rotated, true, nil
 	}
@@ -162,16 +162,16 @@ func rotate(data map[string][]byte, hosts []string, s Schedule, now time.Time, t
 	return rotated, true, nil
 }
 
-// due reports whether the next certificate was announced long enough ago: for the
-// time of the overlap, or for half of what the served one then had left.
+// isDue reports whether the next certificate was announced long enough ago: for the overlap, or for
+// half of the served one's remaining lifetime at the announcement.
 func (s Schedule) due(serving, next *x509.Certificate, now time.Time) bool {
 	announced := next.NotBefore.Add(backdate)
 	overlap := min(s.Overlap, max(serving.NotAfter.Sub(announced), 0)/2)
 	return !now.Before(announced.Add(overlap))
 }
 
-// verify says why a bundle of CAs (PEM) is not enough to trust the first certificate of
-// a chain at now; for a host, unless that is empty.
+// verify returns an error unless a bundle of CAs (PEM) suffices to trust the first certificate of a
+// chain at now. An empty host skips the check of the name.
 func verify(chain []*x509.Certificate, bundle []byte, host string, now time.Time) error {
 	roots, between := x509.NewCertPool(), x509.NewCertPool()
 	roots.AppendCertsFromPEM(bundle)
@@ -182,8 +182,8 @@ func verify(chain []*x509.Certificate, bundle []byte, host string, now time.Time
 	return err
 }
 
-// check returns the serving certificate if it fits its key, is trusted by the
-// bundle and is valid for every host at now.
+// check returns the serving certificate if it matches its key, is trusted by the bundle and is
+// valid for every host at now.
 func check(cert, key, bundle []byte, hosts []string, now time.Time) (*x509.Certificate, error) {
 	if len(cert) == 0 || len(key) == 0 {
 		return nil, errors.New("there is no certificate")

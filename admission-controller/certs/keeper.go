@@ -1,17 +1,17 @@
-// Package certs holds the serving certificate of the webhook and the CAs that the API server must trust.
+// Package certs manages the serving certificate of the webhook and the CAs that the API server must
+// trust.
 //
-// There are two sources. Store keeps them in a Secret: whichever replica comes first creates it, and before a
-// certificate expires the next one is issued, published, and only then used. Files reads mounted files, which somebody
-// else renews. Both give a Serving, which is handed to connections through a Holder. Keeper repeats that, has the CAs
-// published whenever they changed, and serves a certificate only when the API server has had some time to learn of its
-// CA.
+// A Source provides the certificate. Store keeps it in a Secret: the first replica creates it, and
+// before a certificate expires the next one is issued, published, and only then served. Files reads
+// mounted files that another program renews. Keeper loads the source periodically, publishes
+// changed CAs through a Registrar, and serves a certificate through a Holder once the API server
+// had time to learn of its CA.
 //
 //	issued            2/3 of its life        + overlap               end
 //	|-- serve A, trust A --|-- serve A, trust A+B --|-- serve B, trust A+B --|-- B --
 //
-// Each certificate has a CA of its own whose key is thrown away at once, so no key that could sign anything is ever
-// stored. Issuing and rotating are pure functions of the time; Store does the I/O. Registrar publishes the CAs: it
-// writes the MutatingWebhookConfiguration, or the bundles of one that somebody else manages.
+// Each certificate has its own CA. The key of the CA is discarded at once, so no signing key is
+// ever stored. Issuing and rotating are pure functions of time.
 package certs
 
 import (
@@ -31,48 +31,49 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Source is where the certificate comes from: a Store, Files, or a Serving that is never replaced.
+// Source provides the certificate: a Store, Files, or a Serving that is never replaced.
 type Source interface {
-	// Load returns what should be served at now. Trusted are the CAs that the API server trusts.
+	// Load returns the certificate to serve at now. Trusted are the CAs that the API server trusts.
 	Load(ctx context.Context, now time.Time, trusted []byte) (*Serving, error)
 }
 
 const (
-	// republish is how often the registration is looked at although nothing changed, in case somebody damaged it: while
-	// it is gone, evicted pods come back unchanged and are evicted again.
+	// republishInterval is how often an unchanged registration is checked for damage: while it is
+	// missing, evicted pods come back unchanged and are evicted again.
 	republish = time.Minute
-	// announceTime is how long a CA is published before a certificate of it is served:
-	// all API servers must have heard of it.
+	// announceDelay is how long a CA is published before its certificate is served, so that all API
+	// servers have learned of it.
 	announceTime = 15 * time.Second
-	// reportEvery is how often the days left are logged, and soon is when that
-	// needs a human: certificates of ours are renewed long before.
+	// expiryLogInterval is how often the remaining days are logged. Below minDaysLeft an operator
+	// must act: self-issued certificates are renewed long before.
 	reportEvery = 24 * time.Hour
 	soon        = 14
 )
 
-// Keeper keeps the serving certificate and the registration of the webhook up to
-// date. It is used by one goroutine, except for Registered.
+// Keeper keeps the serving certificate and the registration of the webhook up to date. It is used
+// by one goroutine, except for Registered.
 type Keeper struct {
 	Source    Source
-	Registrar *Registrar // nil: somebody else registers the webhook
-	// Interval is how often Source is asked while nothing is about to change; 0: in
-	// each run. A certificate that ends within an hour is looked at in each run, too.
+	Registrar *Registrar // nil: another program registers the webhook
+	// Interval is how often Source is loaded while no change is pending, 0 for each run. A
+	// certificate that expires within an hour is loaded in each run too.
 	Interval time.Duration
 	Holder   *Holder
-	Recorder interface{ Certificate(end, now time.Time) } // takes the end of the served certificate in each run
+	Recorder interface{ Certificate(end, now time.Time) } // called with the expiry in each run
 
 	wanted      []byte // CAs that were published last
-	trusted     []byte // what Registrar returned for them
+	trusted     []byte // result of Registrar for published
 	publishedAt time.Time
-	since       map[string]time.Time // when a CA in trusted was first seen there, by its bytes
+	since       map[string]time.Time // when a trusted CA was first seen, by its bytes
 	waiting     bool                 // a newer certificate is not served yet
 	reportedAt  time.Time
-	loadedAt    time.Time // when Source last answered
+	loadedAt    time.Time // when Source last succeeded
 
-	failed atomic.Pointer[error] // why the last registration failed, if it did
+	failed atomic.Pointer[error] // error of the last registration, if any
 }
 
-// Registered returns why the last attempt to register the webhook failed. It may be called at any time.
+// Registered returns why the last attempt to register the webhook failed. It may be called at any
+// time.
 func (k *Keeper) Registered() error {
 	if failed := k.failed.Load(); failed != nil {
 		return *failed
@@ -80,8 +81,9 @@ func (k *Keeper) Registered() error {
 	return nil
 }
 
-// RunOnce loads the certificate and registers the webhook where that is due. A certificate that the API server does not
-// trust yet has to wait until it does, as long as there is another one. An error leaves what was there in use.
+// RunOnce loads the certificate and registers the webhook if due. A certificate that the API server
+// does not trust yet waits while another one can be served. An error keeps the current certificate
+// in use.
 func (k *Keeper) RunOnce(ctx context.Context, now time.Time) error {
 	if k.rests(now) {
 		return errors.Join(k.publish(ctx, k.wanted, now), k.report(ctx, now))
@@ -93,19 +95,19 @@ func (k *Keeper) RunOnce(ctx context.Context, now time.Time) error {
 	}
 	k.loadedAt = now
 	if err = k.publish(ctx, serving.CAs, now); err != nil {
-		k.loadedAt = time.Time{} // those CAs are still to be published
+		k.loadedAt = time.Time{} // still to be published
 	}
 	return errors.Join(err, k.choose(ctx, serving, now), k.report(ctx, now))
 }
 
-// rests reports whether Source need not be asked.
+// isFresh reports whether Source need not be loaded.
 func (k *Keeper) rests(now time.Time) bool {
 	serving := k.Holder.Current()
 	return serving != nil && !k.waiting && now.Before(k.loadedAt.Add(k.Interval)) && serving.NotAfter.After(now.Add(time.Hour))
 }
 
-// publish registers the webhook if the CAs or something else is new, the last time
-// is long ago, or a certificate waits for its CA.
+// publish registers the webhook if the CAs or the registration changed, the last time is long ago,
+// or a certificate waits for its CA.
 func (k *Keeper) publish(ctx context.Context, cas []byte, now time.Time) error {
 	if k.Registrar == nil {
 		return nil
@@ -127,7 +129,7 @@ func (k *Keeper) publish(ctx context.Context, cas []byte, now time.Time) error {
 		log.Info("Successfully patched webhook with new client CA")
 	}
 	if !changed && !bytes.Equal(trusted, k.trusted) {
-		k.loadedAt = time.Time{} // another replica wants other CAs: it may have replaced the certificate
+		k.loadedAt = time.Time{} // another replica may have replaced the certificate
 	}
 	k.wanted, k.trusted, k.publishedAt = cas, trusted, now
 	k.Holder.trust(trusted)
@@ -142,7 +144,8 @@ func (k *Keeper) publish(ctx context.Context, cas []byte, now time.Time) error {
 	return nil
 }
 
-// choose serves the certificate now, or later if that is better. The error says that its own CAs do not stand for it.
+// serve serves the certificate now, or later if the current one is safer. It fails if the
+// certificate's own CAs do not sign it.
 func (k *Keeper) choose(ctx context.Context, next *Serving, now time.Time) error {
 	log, before := klog.FromContext(ctx), k.Holder.Current()
 	fresh := before == nil || !before.Certificate.Leaf.Equal(next.Certificate.Leaf)
@@ -163,7 +166,8 @@ func (k *Keeper) choose(ctx context.Context, next *Serving, now time.Time) error
 	return nil
 }
 
-// better reports whether the API server trusts the served certificate, but not yet for sure the next.
+// shouldWait reports whether the API server trusts the served certificate but may not trust the
+// next one yet.
 func (k *Keeper) better(served, next *Serving, now time.Time) bool {
 	var known []byte // CAs that were published long enough ago
 	for ca, since := range k.since {
@@ -174,7 +178,8 @@ func (k *Keeper) better(served, next *Serving, now time.Time) bool {
 	return served.trustedBy(k.trusted, now.Add(announceTime)) && !next.trustedBy(known, now)
 }
 
-// report says how long the served certificate still lives. The error says that it expired.
+// reportExpiry records and logs the expiry of the served certificate. It fails if the certificate
+// has expired.
 func (k *Keeper) report(ctx context.Context, now time.Time) error {
 	serving := k.Holder.Current()
 	if serving == nil {
@@ -200,10 +205,10 @@ func (k *Keeper) report(ctx context.Context, now time.Time) error {
 
 const keepInterval = 10 * time.Second
 
-// Run calls RunOnce until ctx ends and logs what fails. With once set it only repeats until there is a certificate to
-// serve. That need not be registered: what an earlier process registered may be what the API server needs.
+// Run calls RunOnce until ctx ends and logs errors. With once set, it returns as soon as there is a
+// certificate to serve. That certificate need not be registered: the registration of an earlier
+// process may still work.
 func (k *Keeper) Run(ctx context.Context, once bool) {
-	// It ends with ctx or as asked.
 	_ = wait.PollUntilContextCancel(ctx, keepInterval, true, func(ctx context.Context) (bool, error) {
 		err := k.RunOnce(ctx, time.Now())
 		if err != nil && ctx.Err() == nil {
@@ -213,7 +218,7 @@ func (k *Keeper) Run(ctx context.Context, once bool) {
 	})
 }
 
-// Serving is what one replica serves and wants the API server to trust.
+// Serving is the certificate of one replica with the CAs that the API server must trust.
 type Serving struct {
 	Certificate tls.Certificate
 	CAs         []byte // PEM
@@ -231,7 +236,7 @@ func newServing(cert, key, cas []byte) (*Serving, error) {
 // Load returns s.
 func (s *Serving) Load(context.Context, time.Time, []byte) (*Serving, error) { return s, nil }
 
-// trustedBy reports whether a bundle of CAs (PEM) is enough to trust what is served.
+// trustedBy reports whether a bundle of CAs (PEM) suffices to trust the certificate.
 func (s *Serving) trustedBy(bundle []byte, now time.Time) bool {
 	chain := []*x509.Certificate{s.Certificate.Leaf}
 	for _, der := range s.Certificate.Certificate[1:] {
@@ -242,8 +247,8 @@ func (s *Serving) trustedBy(bundle []byte, now time.Time) bool {
 	return verify(chain, bundle, "", now) == nil
 }
 
-// Holder gives the certificate to new connections. It is safe for
-// concurrent use; the zero value has no certificate yet.
+// Holder gives the certificate to new connections. It is safe for concurrent use. The zero value
+// has no certificate yet.
 type Holder struct {
 	now     atomic.Pointer[Serving]
 	trusted atomic.Pointer[[]byte]
@@ -254,7 +259,8 @@ func (h *Holder) Set(s *Serving) { h.now.Store(s) }
 
 func (h *Holder) trust(cas []byte) { h.trusted.Store(&cas) }
 
-// Trusted returns the CAs (PEM) that were published to the API server, nil if somebody else publishes them.
+// Trusted returns the CAs (PEM) that were published to the API server, nil if another program
+// publishes them.
 func (h *Holder) Trusted() []byte {
 	if cas := h.trusted.Load(); cas != nil {
 		return *cas
@@ -262,7 +268,7 @@ func (h *Holder) Trusted() []byte {
 	return nil
 }
 
-// Current returns what is served, nil before the first Set.
+// Current returns the served certificate, nil before the first Set.
 func (h *Holder) Current() *Serving { return h.now.Load() }
 
 var errNoCertificate = errors.New("no serving certificate yet")
@@ -276,22 +282,23 @@ func (h *Holder) ForConnection(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return &s.Certificate, nil
 }
 
-// TrustAnnotation on the configuration remembers until when each CA in it is to be trusted. Replicas whose certificates
-// come from files see new files at different times; what one of them adds the others must not take away.
+// TrustAnnotation is the annotation of the configuration with the time until which each CA is
+// trusted. Replicas with mounted certificates see new files at different times, and must not remove
+// a CA that another replica has added.
 const TrustAnnotation = "loadline.dev/trusted-until"
 
-// grace is how long a CA stays trusted after the last replica wanted it. A CA
-// that is wanted is noted again when half of that has passed.
+// trustGrace is how long a CA stays trusted after the last replica required it. A required CA is
+// renewed after half of that time.
 const grace = 2 * time.Hour
 
-// trust is what the API server trusts: the bundle, and by fingerprint until when.
+// trust holds the CA bundle of the API server and the expiry of trust by fingerprint.
 type trust struct {
 	bundle []byte
 	until  map[string]time.Time
 }
 
-// with returns the trust of a replica that wants the given CAs (PEM) at now:
-// those first, exactly as they are given, then the others that are not too old.
+// with returns the trust of a replica that requires the given CAs (PEM) at now: these first and
+// unchanged, then the other CAs that are still trusted.
 func (t trust) with(cas []byte, now time.Time) trust {
 	next := trust{bundle: bytes.Clone(cas), until: map[string]time.Time{}}
 	for _, ca := range parse(cas) {
@@ -307,7 +314,7 @@ func (t trust) with(cas []byte, now time.Time) trust {
 			continue
 		}
 		until, noted := t.until[id]
-		if !noted { // of another program, or of the time before this annotation
+		if !noted { // added by another program or an older version
 			until = now.Add(grace)
 		}
 		if now.After(until) {
@@ -336,7 +343,7 @@ func (t trust) note() (string, error) {
 	return string(raw), err
 }
 
-// noted reads the value of TrustAnnotation; what cannot be read says nothing.
+// parseTrust reads the value of TrustAnnotation. An unreadable value counts as empty.
 func noted(value string) map[string]time.Time {
 	var until map[string]time.Time
 	if json.Unmarshal([]byte(value), &until) != nil {

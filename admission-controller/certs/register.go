@@ -21,52 +21,54 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 )
 
-// Names that users of the reference VPA know.
+// Names of the reference VPA.
 const (
 	ConfigurationName = "vpa-webhook-config"
 	WebhookName       = "vpa.k8s.io"
-	// OwnWebhookName is the one that never refuses, where others fail: for the
-	// namespace of the program, for kube-system, and for namespaces without VPAs.
+	// OwnWebhookName is the webhook with failure policy Ignore, registered next to one with Fail.
+	// It covers the namespace of the program, kube-system, and namespaces without VPAs.
 	OwnWebhookName = "own.vpa.k8s.io"
 
 	fieldManager = "vpa-admission-controller"
 )
 
-// Config describes the webhook.
+// Config describes the webhook registration.
 type Config struct {
 	Labels         map[string]string // of the configuration object
-	URL            string            // where the webhook answers; empty: through the Service
+	URL            string            // of the webhook, empty: through the Service
 	Service        string            // used without URL, on port 443
 	Namespace      string            // of the Service
 	TimeoutSeconds int32
-	// Fail refuses pods while the webhook does not answer, but only those that it might change, and not those of the
-	// program's own namespace and of kube-system: neither it nor the cluster could ever start again.
+	// Fail rejects pods while the webhook does not answer. It covers only pods that the webhook may
+	// change, and excludes the program's own namespace and kube-system: otherwise neither the
+	// program nor the cluster could start again.
 	Fail bool
 
-	// Only pods and VPAs of OnlyNamespace, or not those of IgnoredNamespaces,
-	// are sent. At most one of the two is set. Policies are always sent.
+	// OnlyNamespace and IgnoredNamespaces restrict the namespaces of pods and VPAs. At most one of
+	// the two is set. Policies are always included.
 	OnlyNamespace     string
 	IgnoredNamespaces []string
 }
 
-// Registrar writes the configuration. It is used by one goroutine.
+// Registrar writes the MutatingWebhookConfiguration. It is used by one goroutine.
 type Registrar struct {
 	Client client.MutatingWebhookConfigurationsGetter
 	Config Config
-	Served interface{ Namespaces() []string } // those whose pods the webhook may change, sorted
+	Served interface{ Namespaces() []string } // with pods that the webhook may change, sorted
 
-	registered []string // what Served returned when the configuration was last written
-	bundle     []byte   // CAs in it, then
-	version    string   // of the configuration, then; empty: not known
+	registered []string // Served namespaces at the last write
+	bundle     []byte   // CAs at the last write
+	version    string   // resource version at the last write, empty: unknown
 }
 
-// Stale reports whether other namespaces are served than those that were registered, where that matters.
+// Stale reports whether the served namespaces differ from the registered ones. Only Fail depends on
+// them.
 func (r *Registrar) Stale() bool {
 	return r.Config.Fail && !slices.Equal(r.Served.Namespaces(), r.registered)
 }
 
-// Apply makes the configuration what Config says, and creates it if it is missing. It returns the CAs (PEM) that the
-// API server trusts from then on: the given ones, and those that other replicas wanted not long before now.
+// Apply writes or creates the configuration. It returns the CAs (PEM) that the API server trusts
+// from then on: the given ones, and recent CAs of other replicas.
 func (r *Registrar) Apply(ctx context.Context, cas []byte, now time.Time) (trusted []byte, err error) {
 	if err := retry.RetryOnConflict(retry.DefaultRetry, func() (err error) {
 		trusted, err = r.apply(ctx, cas, now)
@@ -91,11 +93,11 @@ func (r *Registrar) apply(ctx context.Context, cas []byte, now time.Time) ([]byt
 	serving := r.Served.Namespaces()
 	if !missing && r.version != "" && r.version == current.ResourceVersion && note == current.Annotations[TrustAnnotation] &&
 		bytes.Equal(wanted.bundle, r.bundle) && slices.Equal(serving, r.registered) {
-		return wanted.bundle, nil // it stands as it was written, and nothing else is wanted
+		return wanted.bundle, nil // already up to date
 	}
 	configuration := r.Config.build(wanted.bundle, serving).WithAnnotations(map[string]string{TrustAnnotation: note})
 	if !missing {
-		// What another replica added meanwhile must not be lost.
+		// Detect concurrent changes of other replicas.
 		configuration.WithResourceVersion(current.ResourceVersion)
 	}
 	options := metav1.ApplyOptions{FieldManager: fieldManager, Force: true}
@@ -107,7 +109,6 @@ func (r *Registrar) apply(ctx context.Context, cas []byte, now time.Time) ([]byt
 	return wanted.bundle, nil
 }
 
-// trustIn reads what a configuration, or none, trusts for our webhook.
 func trustIn(configuration *admissionv1.MutatingWebhookConfiguration) trust {
 	if configuration == nil {
 		return trust{}
@@ -126,7 +127,8 @@ func (c Config) build(cas []byte, serving []string) *apply.MutatingWebhookConfig
 	if !c.Fail {
 		return configuration.WithWebhooks(c.lenient(WebhookName, c.namespaces(), cas))
 	}
-	// Networks and storage have namespaces of their own, and the webhook cannot start before their pods do.
+	// Network and storage plugins have their own namespaces, and the webhook cannot start before
+	// their pods.
 	refused := slices.DeleteFunc(slices.Clone(serving), func(name string) bool { return slices.Contains(c.vital(), name) })
 	if len(refused) == 0 {
 		return configuration.WithWebhooks(c.lenient(WebhookName, c.namespaces(), cas))
@@ -137,8 +139,7 @@ func (c Config) build(cas []byte, serving []string) *apply.MutatingWebhookConfig
 	)
 }
 
-// vital are the namespaces whose pods must start whatever happens: without those
-// of the second the cluster itself does not work.
+// requiredNamespaces returns the namespaces whose pods must always start.
 func (c Config) vital() []string {
 	if c.Namespace == metav1.NamespaceSystem {
 		return []string{c.Namespace}
@@ -146,9 +147,9 @@ func (c Config) vital() []string {
 	return []string{c.Namespace, metav1.NamespaceSystem}
 }
 
-// lenient is the webhook that never refuses. It is the only one that is asked about policies: they have no namespace,
-// so that the API server would ask both, and while the program is away somebody must be able to pause a policy. A
-// cluster that does not know policies ignores the rule.
+// lenientWebhook returns a webhook with failure policy Ignore. Only this one handles policies: they
+// have no namespace, so the API server would call both webhooks, and users must be able to pause a
+// policy while the program is down. A cluster without the policy resource ignores the rule.
 func (c Config) lenient(name string, namespaces *metaapply.LabelSelectorApplyConfiguration, cas []byte) *apply.MutatingWebhookApplyConfiguration {
 	policies := rule(loadlinev1alpha1.GroupName, loadlinev1alpha1.SchemeGroupVersion.Version, "sizingpolicies", admissionv1.Create, admissionv1.Update)
 	return c.webhook(name, admissionv1.Ignore, namespaces, cas).WithRules(policies)
@@ -167,7 +168,7 @@ func (c Config) webhook(name string, policy admissionv1.FailurePolicyType, names
 		WithTimeoutSeconds(c.TimeoutSeconds).
 		WithClientConfig(c.clientConfig(cas))
 	if !c.Fail && len(namespaces.MatchExpressions) == 0 {
-		return hook // what somebody else selects stays, as does an objectSelector
+		return hook // keeps a namespaceSelector or objectSelector set by others
 	}
 	return hook.WithNamespaceSelector(namespaces)
 }
@@ -188,7 +189,8 @@ func (c Config) clientConfig(cas []byte) *apply.WebhookClientConfigApplyConfigur
 	return config.WithService(apply.ServiceReference().WithNamespace(c.Namespace).WithName(c.Service))
 }
 
-// namespaces selects by the label that every namespace carries. Without a restriction it is empty.
+// namespaces selects by the label that every namespace carries. Without a restriction the selector
+// is empty.
 func (c Config) namespaces() *metaapply.LabelSelectorApplyConfiguration {
 	selector := metaapply.LabelSelector()
 	switch {
@@ -204,7 +206,7 @@ func namespace(operator metav1.LabelSelectorOperator, names ...string) *metaappl
 	return metaapply.LabelSelectorRequirement().WithKey(corev1.LabelMetadataName).WithOperator(operator).WithValues(names...)
 }
 
-// ParseLabels reads "key:value,key2:value2".
+// ParseLabels parses "key:value,key2:value2".
 func ParseLabels(text string) (map[string]string, error) {
 	if text == "" {
 		return nil, nil

@@ -22,13 +22,13 @@ type Store struct {
 	Secrets   corev1client.SecretsGetter
 	Namespace string
 	Name      string
-	Hosts     []string // DNS names and IP addresses of the webhook; at least one
+	Hosts     []string // DNS names and IP addresses of the webhook, at least one
 	Schedule  Schedule
 }
 
-// Load returns what the Secret says should be served at now. It creates the Secret if it is missing and rotates the
-// certificate when it is time; of several replicas one writes and the others take what it wrote. Trusted are the CAs
-// that the API server trusts, nil for none. A Secret of somebody else who renews it, such as cert-manager, is only
+// Load returns the certificate to serve at now. It creates a missing Secret and rotates the
+// certificate when due. One replica writes and the others use the result. Trusted are the CAs that
+// the API server trusts, nil for none. Secrets of another issuer, such as cert-manager, are only
 // read.
 func (s *Store) Load(ctx context.Context, now time.Time, trusted []byte) (*Serving, error) {
 	raced := func(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
@@ -77,8 +77,8 @@ func (s *Store) load(ctx context.Context, now time.Time, trusted []byte) (*Servi
 	return newServing(data[certKey], data[keyKey], data[bundleKey])
 }
 
-// foreign reports whether somebody else issues the certificate: the keys are those
-// of the type kubernetes.io/tls, which we never write.
+// isForeign reports whether another program issues the certificate. It uses the keys of the type
+// kubernetes.io/tls, which Store never writes.
 func foreign(data map[string][]byte) bool {
 	return len(data[certKey]) == 0 && len(data[corev1.TLSCertKey]) > 0
 }
@@ -94,11 +94,10 @@ func readForeign(data map[string][]byte) (*Serving, error) {
 	return serving, nil
 }
 
-// foreignCAKey is where cert-manager puts the CA.
 const foreignCAKey = "ca.crt"
 
-// merged keeps entries of the Secret that are not ours, except the CA key that
-// the reference VPA's script leaves there: nobody needs it any more.
+// mergeData keeps other entries of the Secret, except the obsolete CA key of the reference VPA's
+// script.
 func merged(old, ours map[string][]byte) map[string][]byte {
 	all := maps.Clone(old)
 	if all == nil {
@@ -111,15 +110,15 @@ func merged(old, ours map[string][]byte) map[string][]byte {
 	return all
 }
 
-// Files are mounted PEM files that somebody else renews.
+// Files are mounted PEM files that another program renews.
 type Files struct {
-	CA   string // published to the API server; not read if empty
+	CA   string // published to the API server, not read if empty
 	Cert string
 	Key  string
 }
 
-// Present reports whether a certificate or a key is mounted. One without the other
-// is present, so that Load says what is missing.
+// Present reports whether a certificate or a key is mounted. One of the two is enough, so that Load
+// reports the missing file.
 func (f Files) Present() bool {
 	return slices.ContainsFunc([]string{f.Cert, f.Key}, func(name string) bool {
 		_, err := os.Stat(name)
@@ -127,7 +126,8 @@ func (f Files) Present() bool {
 	})
 }
 
-// Load reads the files. On an error the caller goes on with what it has: files are replaced one after the other.
+// Load reads the files. On an error the caller keeps its certificate: files are replaced one after
+// the other.
 func (f Files) Load(context.Context, time.Time, []byte) (*Serving, error) {
 	var contents [3][]byte
 	var problems []error

@@ -1,13 +1,13 @@
-// Package mutate computes what the webhook changes in a new pod.
+// Package mutate computes the patch of the webhook for a new pod: resources, startup boosts, and
+// annotations.
 //
-// Config.Patch takes a pod, the VPA that controls it and what its namespace demands, and returns a JSON patch: the
-// resources that policy.Fit gives, the startup boost, both cut to what the quotas have left (Room), and annotations:
-// vpaUpdates, vpaObservedContainers, one for each boost, and one with the memory that was declared. It is pure: equal
-// input gives an equal patch, byte for byte. ExampleConfig_Patch shows a whole one.
+// The resources come from policy.Fit and the boost, cut to the remaining quota (Room) and to the
+// largest node. Config.Patch is pure: equal input gives an equal patch, byte for byte.
+// ExampleConfig_Patch shows a complete patch.
 //
-// Only ordinary containers are changed; init containers and native sidecars are left as they are. So are containers
-// without a recommendation, but for a startup boost, and where a LimitRange of the pod would refuse it else. It neither
-// looks for the VPA (package target) nor speaks HTTP (package server).
+// Only ordinary containers change, never init containers or native sidecars. Containers without a
+// recommendation change only for a startup boost, or if a LimitRange would reject the pod
+// otherwise.
 package mutate
 
 import (
@@ -27,38 +27,40 @@ import (
 	"loadline.dev/loadline/pkg/kube/nodefit"
 )
 
-// Config is what the command line decides about mutations.
+// Config holds the settings of mutations.
 type Config struct {
-	Boost    bool             // startup boosts are applied
-	MaxBoost resources.Amount // most CPU of a boosted container in millicores; 0: no maximum
+	Boost    bool             // apply startup boosts
+	MaxBoost resources.Amount // max boosted CPU in millicores, 0: no maximum
 }
 
-// Mutation is what is done to one pod.
+// Mutation is the result for one pod.
 type Mutation struct {
-	Patch    []client.PatchOperation // never empty: the observed containers are always noted
-	Resized  bool                    // the patch writes the resources of a container, be they equal to those that it has
-	Exceeds  bool                    // the pod was larger than any node that it can go to
-	Warnings []string                // for the person who creates the pod
+	Patch    []client.PatchOperation // never empty: it always sets an annotation
+	Resized  bool                    // it sets resources, even if equal to the old ones
+	Exceeds  bool                    // the pod exceeded every node available to it
+	Warnings []string                // for the creator of the pod
 }
 
-// Namespace is what a namespace demands of one of its pods, and how that shares its node. The
-// zero value demands nothing.
+// Constraints holds the bounds of a namespace and its nodes for one pod, and the pod's node
+// sharing. The zero value has no bounds.
 type Namespace struct {
 	Ranges convert.LimitRanges
 	Room   Room // for this pod
-	// Nodes bound what this pod gets; nil: they do not. Written is the pod as JSON, which says where it can go.
+	// Nodes bounds the pod, nil means no bound. Written is the pod as JSON, from which its
+	// placement is decoded.
 	Nodes   *nodefit.Nodes
 	Written []byte
-	Sharing *policy.Sharing // by its SizingPolicy; nil: it does not share
-	Outer   *policy.Rules   // of its SizingPolicy, whose maxAllowed bounds the VPA; nil: none
+	Sharing *policy.Sharing // by its SizingPolicy, nil: no sharing
+	Outer   *policy.Rules   // its maxAllowed bounds a user VPA, nil: none
 }
 
-// Patch returns what the pod gets from its VPA. Before it changes a container it tests the container's name. It fails,
-// and nothing must be changed, only when a boost cannot be computed.
+// Patch returns the changes that the VPA makes to the pod. The patch tests the name of a container
+// before it changes the container. Patch fails only if a boost cannot be computed. The pod must
+// then stay unchanged.
 func (c Config) Patch(pod *corev1.Pod, vpa *vpav1.VerticalPodAutoscaler, namespace Namespace) (Mutation, error) {
 	m := mutation{config: c, pod: pod, vpa: vpa, ranges: namespace.Ranges}
 	m.steps = make([]client.PatchOperation, 0, fewSteps+stepsEach*len(pod.Spec.Containers))
-	if pod.Annotations == nil { // server.DecodePod reads an empty map where all are of others
+	if pod.Annotations == nil { // server.DecodePod returns an empty map otherwise
 		m.add("/metadata/annotations", client.EmptyObject)
 	}
 	if convert.SizedAsWhole(pod) {
@@ -72,10 +74,11 @@ func (c Config) Patch(pod *corev1.Pod, vpa *vpav1.VerticalPodAutoscaler, namespa
 		fitted := make([]policy.ContainerTarget, len(sizes))
 		for i, s := range sizes {
 			fitted[i] = s.ContainerTarget
-			// The amounts in the number format of the values that decided. A request is at most a limit that stays.
+			// The resources in the number format of the deciding values. A request never exceeds a
+			// limit that stays.
 			m.container(i, s, printer.Sizes(s.ContainerTarget, pod.Spec.Containers[i].Resources))
 		}
-		// What a new pod says of itself counts for nothing: it may come from another one.
+		// Annotations of a new pod are ignored: they may be copied from another pod.
 		if text, some := convert.DeclaredText(nil, fitted); some {
 			m.annotate(convert.DeclaredAnnotation, text)
 		}
@@ -87,25 +90,24 @@ func (c Config) Patch(pod *corev1.Pod, vpa *vpav1.VerticalPodAutoscaler, namespa
 	return Mutation{Patch: m.steps, Resized: m.resized(), Exceeds: m.exceeds, Warnings: m.warnings}, nil
 }
 
-// How many steps a patch has: for the annotations, and for each container that has its resources already.
+// Patch operations for the annotations, and for each container that declares its resources.
 const (
 	fewSteps  = 4
 	stepsEach = 1 + 2*resources.Kinds
 )
 
-// mutation is a patch under construction.
 type mutation struct {
 	config Config
 	pod    *corev1.Pod
 	vpa    *vpav1.VerticalPodAutoscaler
 	ranges convert.LimitRanges
-	given  map[string]resources.Bounds      // what is recommended, by container
+	given  map[string]resources.Bounds      // recommendation by container
 	capped map[string][resources.Kinds]bool // to the largest node, by container
 
 	steps    []client.PatchOperation
-	updates  strings.Builder // the value of vpaUpdates; empty: nothing was changed
+	updates  strings.Builder // value of vpaUpdates, empty: no change
 	exceeds  bool
-	noted    bool // the container that is added has a note in updates
+	noted    bool // the current container has a note in updates
 	warnings []string
 }
 
@@ -119,13 +121,13 @@ func (m *mutation) annotate(key, value string) {
 	m.add(client.PatchPath("metadata", "annotations", key), value)
 }
 
-// size is what a container gets.
 type size struct {
 	policy.ContainerTarget
 	boosted bool
 }
 
-// sizes returns what each container gets: from the recommendation, with its boost, and as far as the quotas have room.
+// fitContainers returns the resources of each container: recommendation and boost, cut to quotas
+// and nodes.
 func (m *mutation) sizes(namespace Namespace, shares *policy.Sharing) ([]size, error) {
 	current, rules := convert.NewPod(m.pod), convert.Rules(m.vpa)
 	rules.Sharing, rules.Outer, m.given = shares, namespace.Outer, m.recommendation()
@@ -146,7 +148,7 @@ func (m *mutation) sizes(namespace Namespace, shares *policy.Sharing) ([]size, e
 	}
 	fitted = m.ranges.Admit(current, unboosted, fitted)
 	kept := func() []policy.ContainerTarget { // the pod without any change
-		rules.Sharing = nil // would change limits
+		rules.Sharing = nil // sharing would change limits
 		kept := policy.Fit(current, unsized(current, m.given), rules, m.ranges.Ranges).Containers
 		for i := range kept {
 			if sizes[i].boosted && !kept[i].Requests.Has(resources.CPU) {
@@ -168,13 +170,13 @@ func (m *mutation) sizes(namespace Namespace, shares *policy.Sharing) ([]size, e
 			m.nodeCuts(changes)
 		}
 	}
-	for i, f := range m.ranges.Admit(current, make([]policy.ContainerTarget, len(fitted)), fitted) { // a cut moves containers one by one
+	for i, f := range m.ranges.Admit(current, make([]policy.ContainerTarget, len(fitted)), fitted) { // a cut moves containers separately
 		sizes[i].ContainerTarget = f
 	}
 	return sizes, nil
 }
 
-// takes returns the requests of a pod with some sizes, as a node counts them.
+// podRequests returns the effective requests of a pod with the fitted resources.
 func takes(pod *corev1.Pod, current policy.Pod, fitted []policy.ContainerTarget) (sum resources.List) {
 	for i, c := range current.Containers {
 		for k := range resources.Kind(resources.Kinds) {
@@ -194,7 +196,8 @@ func takes(pod *corev1.Pod, current policy.Pod, fitted []policy.ContainerTarget)
 	return sum
 }
 
-// sharing returns how the pod shares its node. A CPU limit stays where a quota refuses pods without one.
+// sharing returns how the pod shares its node. A CPU limit stays if a quota rejects pods without
+// one.
 func (m *mutation) sharing(namespace Namespace) *policy.Sharing {
 	s := namespace.Sharing
 	if s == nil || s.CPULimit != sharing.RemoveLimit || !namespace.Room.Limits.Has(resources.CPU) {
@@ -213,8 +216,8 @@ func (m *mutation) recommendation() map[string]resources.Bounds {
 	return convert.Recommendation(m.vpa.Status.Recommendation)
 }
 
-// unsized is the recommendation that leaves the pod as it is: its own requests, also as what a
-// limit protects, or, where it has none, the lower bound.
+// unsized returns a recommendation that leaves the pod unchanged: its own requests as target and
+// upper bound, or the lower bound if it has none.
 func unsized(current policy.Pod, recommendation map[string]resources.Bounds) map[string]resources.Bounds {
 	kept := make(map[string]resources.Bounds, len(recommendation))
 	for _, c := range current.Containers {
@@ -234,7 +237,6 @@ func unsized(current policy.Pod, recommendation map[string]resources.Bounds) map
 	return kept
 }
 
-// cuts warns of what the quotas of the namespace did to the pod.
 func (m *mutation) cuts(changes []Change) {
 	for _, c := range changes {
 		from, to := convert.Quantity(c.Kind, c.From), convert.Quantity(c.Kind, c.To)
@@ -246,7 +248,6 @@ func (m *mutation) cuts(changes []Change) {
 	}
 }
 
-// nodeCuts warns of what the largest node did to the pod.
 func (m *mutation) nodeCuts(changes []Change) {
 	for _, c := range changes {
 		from, to := convert.Quantity(c.Kind, c.From), convert.Quantity(c.Kind, c.To)
@@ -268,7 +269,7 @@ func (m *mutation) warn(format string, args ...any) {
 	m.warnings = append(m.warnings, "VerticalPodAutoscaler "+m.vpa.Name+": "+fmt.Sprintf(format, args...))
 }
 
-// container adds the steps for one container; sizes is what it gets in numbers as people write them.
+// patchContainer adds the operations for one container. The sizes have the number format of users.
 func (m *mutation) container(i int, fitted size, sizes corev1.ResourceRequirements) {
 	container := &m.pod.Spec.Containers[i]
 	if len(sizes.Requests)+len(sizes.Limits) == 0 && fitted.WithoutLimit == [resources.Kinds]bool{} {
@@ -309,12 +310,11 @@ func (m *mutation) listed(sizes corev1.ResourceList, what string) {
 	}
 }
 
-// begin starts what vpaUpdates says about a container.
 func (m *mutation) begin(i int) {
 	if m.resized() {
 		m.updates.WriteString("; ")
 	} else {
-		m.updates.Grow(256) // enough for some containers
+		m.updates.Grow(256) // enough for a few containers
 		m.updates.WriteString("Pod resources updated by ")
 		m.updates.WriteString(m.vpa.Name)
 		m.updates.WriteString(": ")
@@ -333,8 +333,8 @@ func (m *mutation) note(words ...string) {
 	m.noted = true
 }
 
-// notes writes the notes of the reference VPA and makes those about a refusal, and
-// about less than was recommended, warnings.
+// addNotes writes the notes of the reference VPA. Notes about a rejection or a cut recommendation
+// become warnings.
 func (m *mutation) notes(fitted policy.ContainerTarget) {
 	for _, about := range [2]bool{false, true} {
 		for _, n := range fitted.Notes {
@@ -343,7 +343,7 @@ func (m *mutation) notes(fitted policy.ContainerTarget) {
 			}
 		}
 	}
-	var cut [resources.Kinds]policy.Reason // the last of a kind is the one that decided
+	var cut [resources.Kinds]policy.Reason // the last reason of a kind decides
 	for _, n := range fitted.Notes {
 		switch {
 		case n.Refused():
@@ -363,7 +363,7 @@ func (m *mutation) notes(fitted policy.ContainerTarget) {
 	}
 }
 
-// moves warns about sizes that a container gets although nothing is recommended for it.
+// warnMoves warns about changed resources of a container without a recommendation.
 func (m *mutation) moves(container *corev1.Container, fitted policy.ContainerTarget) {
 	for _, n := range fitted.Notes {
 		if n.Reason != policy.MovedWithOthers {

@@ -14,14 +14,14 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// Room is what is left for the containers of one pod; a kind that is absent is
-// not bounded. The zero value bounds nothing.
+// Room is the remaining quota for the containers of one pod. An absent kind is unbounded. The zero
+// value bounds nothing.
 type Room struct {
 	Requests, Limits resources.List
 }
 
-// RoomFor returns what the quotas of a namespace leave for the ordinary containers of
-// a pod: sidecars and overhead are taken off.
+// RoomFor returns the remaining quota of a namespace for the ordinary containers of a pod, after
+// its sidecars and overhead.
 func RoomFor(pod *corev1.Pod, quotas []*corev1.ResourceQuota) Room {
 	var room Room
 	traits := convert.Traits(pod)
@@ -41,7 +41,7 @@ func (r Room) ordinary(pod *corev1.Pod) Room {
 	return r
 }
 
-// beside calls count with what a pod takes beside its ordinary containers: for sidecars and overhead.
+// forEachExtra calls count for each sidecar and for the pod overhead.
 func beside(pod *corev1.Pod, count func(requests, limits corev1.ResourceList)) {
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
@@ -52,7 +52,7 @@ func beside(pod *corev1.Pod, count func(requests, limits corev1.ResourceList)) {
 	count(pod.Spec.Overhead, pod.Spec.Overhead)
 }
 
-// tighter takes what a quota leaves where that is less than known.
+// tighter returns the smaller of two bounds for each kind. Negative quota counts as 0.
 func tighter(known, left resources.List) resources.List {
 	for k := range resources.Kind(resources.Kinds) {
 		a, bounded := left.Get(k)
@@ -76,16 +76,17 @@ func (r Room) without(requests, limits corev1.ResourceList) Room {
 	return Room{take(r.Requests, requests), take(r.Limits, limits)}
 }
 
-// Change is what became of one kind of one container.
+// Change is a cut of one kind in one container.
 type Change struct {
 	Container string
 	Kind      resources.Kind
-	From, To  resources.Amount // request; equal if no cut makes the pod fit
+	From, To  resources.Amount // request, equal if no cut makes the pod fit
 }
 
-// Cut returns what the containers of a pod get: what is wanted if it fits, else as much of it as fits, but not less
-// than what is least. Where not even that fits, they get what is least, for it is nearest. Wanted and least have an
-// entry for each container of the pod, in its order. Limits go as far as the requests.
+// Cut returns the resources of the containers within the room: the desired ones if they fit, else
+// the largest fraction of the way from minimum to desired that fits. If not even the minimum fits,
+// they get the minimum as the nearest value. Desired and minimum have an entry for each container
+// of the pod, in its order. Limits move with the requests.
 func (r Room) Cut(pod policy.Pod, least, wanted []policy.ContainerTarget) ([]policy.ContainerTarget, []Change) {
 	if r == (Room{}) {
 		return wanted, nil
@@ -114,8 +115,8 @@ func (r Room) Cut(pod policy.Pod, least, wanted []policy.ContainerTarget) ([]pol
 	return cut, changes
 }
 
-// share returns the largest part of the way from least to wanted that fits, and
-// -1 if not even least does.
+// maxFraction returns the largest fraction of the way from minimum to desired that fits, or -1 if
+// not even the minimum does.
 func (r Room) share(pod policy.Pod, least, wanted []policy.ContainerTarget, k resources.Kind) resources.Amount {
 	fits := func(share resources.Amount) bool {
 		var requests, limits resources.Amount
@@ -138,7 +139,7 @@ func (r Room) share(pod policy.Pod, least, wanted []policy.ContainerTarget, k re
 	if !fits(0) {
 		return -1
 	}
-	low, high := resources.Amount(0), policy.Whole // fits, and does not
+	low, high := resources.Amount(0), policy.Whole // low fits, high does not
 	for high-low > 1 {
 		if middle := (low + high) / 2; fits(middle) {
 			low = middle
@@ -149,12 +150,12 @@ func (r Room) share(pod policy.Pod, least, wanted []policy.ContainerTarget, k re
 	return low
 }
 
-// mostPlaced is how long a pod may be, in bytes, whose placement is read. A toleration of three bytes takes
-// 72 in memory, and is compared with all nodes.
+// maxPlacementBytes is the largest pod in bytes whose placement is decoded. A toleration of three
+// bytes takes 72 in memory, and is compared with all nodes.
 const mostPlaced = 128 << 10
 
-// largestNode returns the room of the largest node that a pod can go to, if its requests are more than any can
-// hold. Where the pod can go is read only if some node is too small for it.
+// largestNode returns the room of the largest node available to a pod, if the requests exceed every
+// such node. The placement of the pod is decoded only if some node is too small.
 func largestNode(pod *corev1.Pod, in Namespace, requests resources.List) (room resources.List, tooLarge bool) {
 	if in.Nodes.HoldAnywhere(requests) {
 		return room, false
@@ -163,7 +164,7 @@ func largestNode(pod *corev1.Pod, in Namespace, requests resources.List) (room r
 		Spec nodefit.Placement `json:"spec"`
 	}
 	if len(in.Written) > mostPlaced || json.Unmarshal(in.Written, &placed) != nil {
-		return room, false // it is not known where it can go
+		return room, false // unknown placement
 	}
 	owner, _ := target.Controller(pod.Namespace, pod.OwnerReferences)
 	return in.Nodes.Largest(requests, &placed.Spec, func(namespace, name string) bool {
@@ -176,8 +177,9 @@ func within(sum resources.Amount, room resources.List, k resources.Kind) bool {
 	return !bounded || sum <= most
 }
 
-// toward returns what a container gets that goes a share of the way from least to wanted. One for which no more is
-// wanted than the least does not move; of one whose limit alone grows that goes the way.
+// interpolate returns the resources of a container after a fraction of the way from minimum to
+// desired. Desired resources that do not exceed the minimum are returned unchanged. If only the
+// limit exceeds it, only the limit is interpolated.
 func toward(least, wanted policy.ContainerTarget, k resources.Kind, share resources.Amount) policy.ContainerTarget {
 	low, ok := least.Requests.Get(k)
 	if !ok {

@@ -22,34 +22,36 @@ import (
 	"loadline.dev/loadline/pkg/process"
 )
 
-// Beater writes the heartbeat Lease, but only while the webhook answers probes: over its own port, and on the way that
-// the API server takes. Where that way is known it is probed, and the own port, which decides about the health of the
-// program, each two minutes. An answer is good for two heartbeats. The updater evicts pods as long as the heartbeat is
-// fresh.
+// Beater renews the heartbeat Lease while the webhook answers probes. The updater evicts pods while
+// the heartbeat is fresh. If the API server's route to the webhook is known, each probe uses it,
+// and the own port is probed every two minutes for the health of the program. Otherwise each probe
+// uses the own port. An answered probe is valid for two heartbeats.
 type Beater struct {
 	Lease   *lease.Beat
-	Server  *Server      // of the own port
-	Service ServiceProbe // for the way of the API server
-	Health  *Health      // by the answers of the own port
-	// Keeper tells why the API server may not call the webhook. An error stops the heartbeat, and no more: another process
-	// could not register either, and what was registered before may still serve.
+	Server  *Server      // for probes of the own port
+	Service ServiceProbe // finds the API server's route
+	Health  *Health      // updated by probes of the own port
+	// Keeper reports why the API server may not call the webhook. An error only stops the
+	// heartbeat: another process could not register either, and an earlier registration may still
+	// work.
 	Keeper *certs.Keeper
 
-	blind    bool      // it was said that no way is known
+	blind    bool      // the missing route was logged
 	own      Prober    // of the own port
-	service  Prober    // of the API server
-	answered time.Time // when the own port last did
-	good     bool      // the answer before the last heartbeat is good for the next, too
+	service  Prober    // of the API server's route
+	answered time.Time // last successful probe of the own port
+	good     bool      // the last probe is valid for one more heartbeat
 }
 
-// selfProbeEvery is how often the own port is probed where the way of the API server is probed each time: one that
-// fails is followed by the next with each heartbeat, and the program is healthy for five minutes after an answer.
+// selfProbeInterval is how often the own port is probed if the API server's route is probed with
+// each heartbeat. After a failure it is probed with each heartbeat, and an answer keeps the program
+// healthy for five minutes.
 const selfProbeEvery = 2 * time.Minute
 
-// expireTime is how long the end of the program may be held up by the Lease.
 const expireTime = 3 * time.Second
 
-// Run beats until ctx ends; then it makes the Lease stale, so that nothing is evicted in the minute that follows.
+// Run renews the Lease until ctx ends, and then makes it stale, so that no pod is evicted in the
+// following minute.
 func (b *Beater) Run(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	start, wrote := time.Now(), false
@@ -58,14 +60,14 @@ func (b *Beater) Run(ctx context.Context) error {
 		case err == nil:
 			wrote = true
 		case ctx.Err() != nil:
-		case !wrote && time.Since(start) < StartGrace: // the Service sends nothing before the kubelet found it ready
+		case !wrote && time.Since(start) < StartGrace: // the Service sends nothing before readiness
 			log.V(1).Info("No heartbeat yet", "reason", err)
 		default:
 			log.Error(err, "No heartbeat: the updater will not evict pods")
 		}
 	}
-	// As the keeper of the certificate waits, which begins at the same time and has the same
-	// interval: what wakes a program at rest costs more than what it does then.
+	// The certificate keeper starts at the same time with the same interval: waking an idle program
+	// costs more than the work itself.
 	_ = wait.PollUntilContextCancel(ctx, b.Lease.Interval, true, func(ctx context.Context) (bool, error) {
 		report(b.once(ctx))
 		return false, nil
@@ -119,36 +121,36 @@ func (b *Beater) probe(ctx context.Context) error {
 	return nil
 }
 
-// ProbeTarget is a way to a webhook.
+// ProbeTarget is a route to a webhook.
 type ProbeTarget struct {
 	Address string // to connect to, host:port
 	Host    string // name in the certificate
-	CAs     []byte // PEM; empty, because somebody else publishes them: any certificate will do
+	CAs     []byte // PEM, empty if managed elsewhere: accept any certificate
 }
 
-// SelfProbe returns the way to this server over the loopback device.
+// SelfProbe returns the route to this server over the loopback device.
 func (s *Server) SelfProbe(host string, cas []byte) (ProbeTarget, error) {
 	_, port, err := net.SplitHostPort(s.listener.Addr().String())
 	return ProbeTarget{Address: net.JoinHostPort("127.0.0.1", port), Host: host, CAs: cas}, err
 }
 
-// reconnect is how long probes use a connection, which says nothing about new ones: the API
-// server needs one for the pods of an eviction where it has not called for 90 s.
+// reconnectInterval is how long probes reuse a connection. A reused connection does not prove that
+// new ones work, and the API server opens a new one if it made no call for 90 s.
 const reconnect = 5 * time.Minute
 
-// Prober asks webhooks whether they answer. A new connection costs ten times what a request does, so it keeps the one
-// that it has, as the API server does. It is used by one goroutine.
+// Prober sends probes to webhooks. A new connection costs ten times as much as a request, so it
+// reuses its connection, as the API server does. It is used by one goroutine.
 type Prober struct {
 	Environment process.Environment
 
-	transport *http.Transport // nil: there is no connection
+	transport *http.Transport // nil: no connection
 	route     ProbeTarget     // of transport
 	since     time.Time
 }
 
-// Probe asks whether the webhook at the end of a route answers. A new connection is
-// made as the API server would make it: for the given name, trusting only the CAs;
-// it is made when the route or the CAs have changed, too, and after a failure.
+// Probe returns an error unless the webhook at the end of a route answers. Connections are made as
+// by the API server: for the given name, trusting only the CAs. A changed route, changed CAs, a
+// failure or reconnectInterval end the old connection.
 func (p *Prober) Probe(ctx context.Context, to ProbeTarget, now time.Time) error {
 	same := p.route.Address == to.Address && p.route.Host == to.Host && bytes.Equal(p.route.CAs, to.CAs)
 	if !same || !now.Before(p.since.Add(reconnect)) {
@@ -192,7 +194,7 @@ func (r ProbeTarget) ask(ctx context.Context, transport *http.Transport) error {
 	if err != nil {
 		return fmt.Errorf("the webhook does not answer a probe of its own at %s: %w", r.Address, err)
 	}
-	// What is left of the body decides only whether the connection can be kept.
+	// Drain the body, so that the connection can be reused.
 	_, _ = io.CopyN(io.Discard, response.Body, longestProbe)
 	_ = response.Body.Close()
 	if response.StatusCode != http.StatusOK {
@@ -201,21 +203,21 @@ func (r ProbeTarget) ask(ctx context.Context, transport *http.Transport) error {
 	return nil
 }
 
-// longestProbe is more than the answer to a probe has, in bytes.
+// maxProbeResponse exceeds the length of a valid probe response in bytes.
 const longestProbe = 1 << 10
 
-// ServiceProbe finds how the API server reaches the webhook.
+// ServiceProbe finds the API server's route to the webhook.
 type ServiceProbe struct {
-	Foreign     bool   // somebody else registers the webhook
-	URL         string // under which it is registered; empty: through the Service
+	Foreign     bool   // another program registers the webhook
+	URL         string // registered URL, empty: through the Service
 	Service     string // its name, in the namespace of the program
-	Host        string // name in the certificate; with a Service the name that DNS knows
+	Host        string // name in the certificate, the DNS name of a Service
 	Environment process.Environment
 }
 
-// Target returns the way through the Service, or by URL. It is false where somebody else registers the webhook, and
-// where the Service cannot be found from here: pods of the host's network may have no cluster DNS, and the API server
-// does not need it. Trusted are the CAs (PEM) that the API server trusts.
+// Target returns the route through the Service or by URL, trusting the given CAs (PEM). It is false
+// if another program registers the webhook, and if the Service cannot be resolved here: pods on the
+// host network may have no cluster DNS, and the API server does not need it.
 func (w ServiceProbe) Target(ctx context.Context, trusted []byte) (ProbeTarget, bool) {
 	route := ProbeTarget{Host: w.Host, CAs: trusted}
 	if w.Foreign {
@@ -239,5 +241,4 @@ func (w ServiceProbe) Target(ctx context.Context, trusted []byte) (ProbeTarget, 
 	return route, address != ""
 }
 
-// servicePort is where the API server looks for webhooks.
 const servicePort = "443"

@@ -10,10 +10,11 @@ import (
 	"time"
 )
 
-// longestQuote is how much of a header a message quotes, in bytes.
+// maxQuote is how much of a header a message quotes, in bytes.
 const longestQuote = 100
 
-// read returns the body, or the HTTP code of an empty answer. The body is nil if there is no memory for it.
+// read returns the body, or the HTTP code of an empty answer. The body is nil if there is no memory
+// for it.
 func (x *exchange) read(ctx context.Context, w http.ResponseWriter, request *http.Request) (body []byte, code int) {
 	if !x.callers.permits(request) {
 		x.problem(CauseClient, errNoClientCertificate)
@@ -36,22 +37,23 @@ func (x *exchange) read(ctx context.Context, w http.ResponseWriter, request *htt
 	return body, 0
 }
 
-// receive reads a body, whose length is -1 if the client does not say it. Memory is
-// taken for what comes, not for what a client says will come, and what a large body
-// takes must be filled soon, or somebody could take all of it and send no more.
+// receive reads a body of the given length, -1 if unknown. Memory is reserved for received bytes,
+// not for the announced length. A large body must fill its memory soon, or a client could reserve
+// all of it and send nothing more.
 //
-// Without memory for it, the beginning of the body says what it is about, the rest is dropped, and the body is nil.
+// Without memory, receive decodes the review's head from the beginning of the body, drops the rest
+// and returns a nil body.
 func (x *exchange) receive(ctx context.Context, control *http.ResponseController, from io.Reader, length int64) ([]byte, error) {
 	x.buffer = buffers.Get().(*[]byte)
 	body := (*x.buffer)[:0]
-	size := cap(body) - 1 // one more, so that the end is seen
+	size := cap(body) - 1 // room for one more byte, to detect the end
 	end := x.started.Add(bodyTime)
 	for {
 		n, err := fill(body[len(body):cap(body)], from)
 		body = body[:len(body)+n]
 		if errors.Is(err, io.EOF) {
 			*x.buffer = body
-			return body, limit(control, time.Time{}) // the work on it has limits of its own
+			return body, limit(control, time.Time{}) // handling has its own time limits
 		}
 		if err != nil {
 			return nil, err
@@ -66,7 +68,8 @@ func (x *exchange) receive(ctx context.Context, control *http.ResponseController
 				if err := limit(control, end); err != nil {
 					return nil, err
 				}
-				// A client that still writes might not read the answer, which is the same whatever else it writes.
+				// A client that is still writing might not read the answer, and the answer does not
+				// depend on the rest.
 				_, _ = io.Copy(io.Discard, from)
 				return nil, nil
 			}
@@ -82,18 +85,17 @@ func (x *exchange) receive(ctx context.Context, control *http.ResponseController
 	}
 }
 
-// buffers are those of bodies that were not large, to be used again: they are most of what a
-// review would leave to the garbage collector.
+// buffers reuses the buffers of small bodies, most of the garbage of a review.
 var buffers = sync.Pool{New: func() any { return new(make([]byte, 0, firstBody+1)) }}
 
-// reuse gives the buffer of the body back, which nobody must use any more.
+// reuse returns the buffer of the body to the pool. The body must not be used afterwards.
 func (x *exchange) reuse() {
 	if x.buffer != nil && cap(*x.buffer) <= usualBody+1 {
 		buffers.Put(x.buffer)
 	}
 }
 
-// larger is the size that follows one that is full: not more than the whole body has.
+// larger returns the size after a full buffer, at most the length of the body.
 func larger(size int, length int64) int {
 	next := min(max(2*size, firstBody), MaxBody)
 	if int64(size) < length && length < int64(next) {
@@ -102,7 +104,6 @@ func larger(size int, length int64) int {
 	return next
 }
 
-// fill reads until the room is full, the end has come, or reading fails.
 func fill(room []byte, from io.Reader) (n int, err error) {
 	for n < len(room) && err == nil {
 		var more int
@@ -112,7 +113,6 @@ func fill(room []byte, from io.Reader) (n int, err error) {
 	return n, err
 }
 
-// reserve waits until a large body that begins so may have size bytes.
 func (x *exchange) reserve(ctx context.Context, beginning []byte, size int) bool {
 	ctx, cancel := halfOf(ctx, x.started)
 	defer cancel()
@@ -128,25 +128,25 @@ func (x *exchange) release() {
 	}
 }
 
-// limit sets until when a body may be read; the zero time is for ever.
+// limit sets the read deadline of a body. The zero time removes it.
 func limit(control *http.ResponseController, until time.Time) error {
 	if err := control.SetReadDeadline(until); !errors.Is(err, http.ErrNotSupported) {
 		return err
 	}
-	return nil // what is not read from a network cannot stall
+	return nil // a body without a network connection cannot stall
 }
 
-// slots bounds the reviews that are answered at the same time: of all namespaces, of one namespace, and large
-// reviews of one namespace. A namespace that sends many reviews waits for its own.
+// slots limits concurrent reviews: overall, per namespace, and large reviews per namespace. A
+// namespace that sends many reviews waits for its own.
 type slots struct {
 	all chan struct{} // a value for each review in progress
 
 	mu         sync.Mutex
-	namespaces map[string]*namespaceSlots // of reviews that are in progress or wait
+	namespaces map[string]*namespaceSlots // with reviews in progress or waiting
 }
 
 type namespaceSlots struct {
-	users      int // reviews that are in progress or wait, guarded by slots.mu
+	users      int // reviews in progress or waiting, guarded by slots.mu
 	all, large chan struct{}
 }
 
@@ -154,8 +154,8 @@ func newSlots(number int) *slots {
 	return &slots{all: make(chan struct{}, number), namespaces: map[string]*namespaceSlots{}}
 }
 
-// begin waits for the slots of a review. It returns a function that releases them, or nil once half of the
-// remaining time of ctx has passed.
+// begin waits for the slots of a review. It returns a function that releases them, or nil once half
+// of the remaining time of ctx has passed.
 func (s *slots) begin(ctx context.Context, namespace string, large bool) (end func()) {
 	n := s.enter(namespace)
 	needed := []chan struct{}{n.large, n.all, s.all}
@@ -195,8 +195,8 @@ func (s *slots) leave(namespace string, n *namespaceSlots, held []chan struct{})
 	}
 }
 
-// takeSlot waits for one slot until half of the time since start has passed. Usually one is free and no timer
-// is needed.
+// takeSlot waits for one slot until half of the time since start has passed. A free slot needs no
+// timer.
 func takeSlot(ctx context.Context, start time.Time, slot chan struct{}) bool {
 	select {
 	case slot <- struct{}{}:

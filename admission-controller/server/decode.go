@@ -17,27 +17,27 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 )
 
-// Bounds of one JSON document, far above the limits of Kubernetes objects. They keep the memory and the time
-// of a hostile review in proportion to its bytes.
+// Bounds of one JSON document, far above the limits of Kubernetes objects. They keep the memory and
+// the time of a hostile review proportional to its bytes.
 const (
-	maxParts      = 20_000  // members and elements, without those of skipped values
+	maxParts      = 20_000  // members and elements, without skipped values
 	maxQuantities = 4_000   // a VPA for 300 containers with all bounds of both resources has 3,600
 	maxDepth      = 100     // managedFields have some ten levels
 	maxText       = 512     // bytes of a name, label or number, as written
 	maxUnescaped  = 1 << 18 // bytes of names and labels with escapes or non-ASCII characters, which no valid one has
 	maxExcerpt    = 20      // bytes of the document in an error
 
-	// MaxContainers is the number of containers of a pod, init containers included.
+	// MaxContainers limits the containers of a pod, init containers included.
 	MaxContainers = 300
-	// MaxVPABytes is the size of a VPA: the default limit of etcd.
+	// MaxVPABytes limits the size of a VPA to the default limit of etcd.
 	MaxVPABytes = 3 << 19
-	// MaxPolicyBytes is the size of a SizingPolicy: twice the limit of annotations.
+	// MaxPolicyBytes limits the size of a SizingPolicy to twice the limit of annotations.
 	MaxPolicyBytes = 512 << 10
 
 	unlimited = math.MaxInt
 )
 
-// ErrTooComplex is the error of a document that exceeds a bound.
+// ErrTooComplex means that a document exceeds a bound.
 var ErrTooComplex = errors.New("more than is looked at")
 
 // CheckVPA returns ErrTooComplex for a VPA that must not be decoded: it exceeds a bound or holds a quantity
@@ -144,7 +144,8 @@ func (d *decoder) end() error {
 	return d.err
 }
 
-// fail records an error of the library. Its JSON pointer is dropped, which may be as long as the document.
+// fail records an error of the library without its JSON pointer, which may be as long as the
+// document.
 func (d *decoder) fail(err error) {
 	var syntax *jsontext.SyntacticError
 	switch {
@@ -158,7 +159,6 @@ func (d *decoder) fail(err error) {
 	}
 }
 
-// reject records that the value behind an offset has the wrong type.
 func (d *decoder) reject(offset int64, wanted string) {
 	if found := d.from(offset, int64(len(d.in))); d.err == nil {
 		d.err = fmt.Errorf("byte %d must be %s, not %q", len(d.in)-len(found), wanted, found[:min(len(found), maxExcerpt)])
@@ -210,13 +210,13 @@ func (d *decoder) null() bool {
 	return d.err == nil && d.PeekKind() == jsontext.KindNull && d.token() == jsontext.KindNull
 }
 
-// members returns the names of the members of an object, none for null. Names keep their escapes. The body of
-// the loop may read the value of the member and must not break.
+// members yields the names of the members of an object, none for null. Names keep their escapes.
+// The loop body may read the value of the member and must not break.
 func (d *decoder) members() iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) { d.each(jsontext.KindBeginObject, "'{'", yield) }
 }
 
-// elements repeats a loop for each element of a list, like members.
+// elements yields once for each element of a list, like members.
 func (d *decoder) elements() iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) { d.each(jsontext.KindBeginArray, "'['", yield) }
 }
@@ -263,7 +263,6 @@ func (d *decoder) more() bool {
 	return d.err == nil
 }
 
-// text reads a string, "" for null.
 func (d *decoder) text() string {
 	start := d.InputOffset()
 	raw := d.raw()
@@ -277,7 +276,6 @@ func (d *decoder) text() string {
 	return d.unescape(raw[1 : len(raw)-1])
 }
 
-// unescape returns the text of a name or string without its quotes.
 func (d *decoder) unescape(text []byte) string {
 	if !d.isShort(text) {
 		return ""
@@ -301,7 +299,6 @@ func (d *decoder) isShort(text []byte) bool {
 	return d.err == nil
 }
 
-// boolean reads true or false, nil for null.
 func (d *decoder) boolean() *bool {
 	start := d.InputOffset()
 	switch d.token() {
@@ -329,8 +326,8 @@ func (d *decoder) unmarshal(raw []byte, into any) {
 	}
 }
 
-// checkQuantity applies the bounds that the other programs have for VPAs. Parsing many digits takes
-// microseconds, so the number of quantities is bounded, too.
+// checkQuantity applies the VPA quantity bounds of the other programs. Parsing many digits takes
+// microseconds, so the number of quantities is bounded too.
 func (d *decoder) checkQuantity(raw []byte) bool {
 	if d.quantities++; d.quantities > maxQuantities {
 		d.exceed("more than %d quantities", maxQuantities)
@@ -347,7 +344,8 @@ var (
 	quantityFields = []string{"oomBumpUpRatio", "oomMinBumpUp", "quantity"}
 )
 
-// checkValue counts the parts of a value. The value is the member name, or an element of it.
+// checkValue counts the parts of a value that belongs to the member name, directly or as a list
+// element.
 func (d *decoder) checkValue(name []byte, inQuantityList bool) {
 	if d.err != nil {
 		return

@@ -78,7 +78,6 @@ func (d *decoder) metadata() (meta metav1.ObjectMeta) {
 	return meta
 }
 
-// texts reads the strings of an object whose names are wanted.
 func (d *decoder) texts(wanted func(name []byte) bool) map[string]string {
 	if d.null() {
 		return nil

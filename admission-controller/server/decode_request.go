@@ -61,7 +61,6 @@ func namespaceOf(beginning []byte) string {
 	return ""
 }
 
-// review reads an AdmissionReview and returns its request, nil if it has none.
 func (d *decoder) review() (request *admissionv1.AdmissionRequest) {
 	for name := range d.members() {
 		if string(name) != "request" {

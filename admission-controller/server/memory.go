@@ -7,38 +7,39 @@ import (
 	"sync"
 )
 
-// memory shares the bytes that large bodies may take. A body takes them while it
-// grows, so one that announces much and sends little holds little.
+// memory limits the bytes of large bodies. A body reserves bytes as it grows, so a client that
+// announces much and sends little holds little.
 //
-// Bodies that each hold a part and wait for the rest would wait for each other. So as much as one whole body is a
-// reserve: it belongs to one body at a time, which can always be read to its end and then gives everything back. Among
-// those that wait, one of the namespace that holds the least is served first, then the one that came first. So a
-// namespace with many large bodies delays others by one of them at most.
+// Bodies that each hold a part and wait for the rest would deadlock. Therefore the size of one
+// whole body is set aside as a reserve. It belongs to one body at a time, which can always be read
+// to its end and then releases everything. Waiting bodies are served by namespace, the namespace
+// with the fewest bytes first, then by arrival. A namespace with many large bodies therefore delays
+// others by at most one of them.
 type memory struct {
 	mu      sync.Mutex
 	left    int
 	reserve int
-	owner   *share         // of the reserve; nil: nobody
-	heldBy  map[string]int // bytes by namespace, without those that hold none
-	waiting []*share       // by number
-	number  uint64         // of the latest share
+	owner   *share         // of the reserve, nil: none
+	heldBy  map[string]int // bytes by namespace, without zeros
+	waiting []*share       // sorted by number
+	number  uint64         // of the latest reservation
 }
 
-// share is what one body holds of a memory. It is used by one goroutine.
+// reservation is the part of a memory held by one body. It is used by one goroutine.
 type share struct {
 	*memory
 	namespace string
-	number    uint64 // in the order of arrival
+	number    uint64 // order of arrival
 	held      int
-	more      int           // what it waits for
-	granted   chan struct{} // closed when it has that
+	more      int           // requested bytes
+	granted   chan struct{} // closed when requested bytes are granted
 }
 
 func newMemory(whole, reserve int) *memory {
 	return &memory{left: whole, reserve: reserve, heldBy: map[string]int{}}
 }
 
-// open returns a share of a namespace that holds nothing. It must be closed.
+// open returns an empty reservation of a namespace. It must be closed.
 func (m *memory) open(namespace string) *share {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -46,7 +47,8 @@ func (m *memory) open(namespace string) *share {
 	return &share{memory: m, namespace: namespace, number: m.number}
 }
 
-// grow waits until the share holds size, which is at most the reserve, or ctx ends. It reports whether the share does.
+// grow waits until the reservation holds size bytes, at most the reserve, or ctx ends. It reports
+// whether it succeeded.
 func (s *share) grow(ctx context.Context, size int) bool {
 	if ctx.Err() != nil {
 		return false
@@ -70,7 +72,7 @@ func (s *share) grow(ctx context.Context, size int) bool {
 	defer s.mu.Unlock()
 	if at := slices.Index(s.waiting, s); at >= 0 {
 		s.waiting = slices.Delete(s.waiting, at, at+1)
-		s.serve() // those behind may want less
+		s.serve() // later ones may need less
 		return false
 	}
 	return true // granted at the same moment
@@ -90,7 +92,8 @@ func (s *share) close() {
 	s.serve()
 }
 
-// serve grants waiting shares their bytes until the next one has to wait. The caller holds the mutex.
+// grantWaiting grants waiting reservations until the next one has to wait. The caller holds the
+// mutex.
 func (m *memory) serve() {
 	for len(m.waiting) > 0 {
 		next := slices.MinFunc(m.waiting, func(a, b *share) int { return cmp.Compare(m.heldBy[a.namespace], m.heldBy[b.namespace]) })
@@ -102,8 +105,8 @@ func (m *memory) serve() {
 	}
 }
 
-// grant gives a share what it waits for, if the reserve is its own, or can be, or if
-// that leaves what the owner may still need. The caller holds the mutex.
+// grant gives a reservation its requested bytes if it owns or can take the reserve, or if enough
+// remains for the reserve owner. The caller holds the mutex.
 func (m *memory) grant(s *share) bool {
 	kept := m.reserve
 	if m.owner != nil {

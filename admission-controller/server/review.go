@@ -19,18 +19,17 @@ import (
 	"loadline.dev/loadline/pkg/serving"
 )
 
-// Answer is what a Handler decides about one object. The zero value allows it unchanged.
+// Answer is the decision of a Handler about one object. The zero value allows it unchanged.
 type Answer struct {
 	Refusal  *metav1.Status // nil: allowed
 	Patch    []client.PatchOperation
 	Warnings []string
-	// Err is why the object is allowed without having been looked at; what Patch says is done all the same. Cause is
-	// the label that this, or what is odd about an object that was looked at, is counted under.
+	// Err is why the object is allowed unchecked. The Patch still applies. Cause is the metric
+	// label of Err or of an oddity.
 	Err   error
 	Cause Cause
-	// After runs once the answer has left, so that what only reports it, such as
-	// logging, does not hold the object up; nil: nothing. It does not run when the
-	// answer could not leave. The next request of the same connection waits for it.
+	// After runs once the answer was sent successfully, for reports that must not delay the object.
+	// The next request of the same connection waits for it.
 	After func()
 }
 
@@ -38,8 +37,8 @@ type Answer struct {
 type Handler struct {
 	Resource metav1.GroupResource
 	Label    string // value of the metric label "resource"
-	// Guards says that an object must not get past the handler: when the server is too busy to look at it, it is
-	// refused, and the client asked to try again. Others are let through unchanged.
+	// Guards means that no object may bypass the handler. A server too busy to check it rejects it
+	// with a request to retry. Other objects are allowed unchanged.
 	Guards bool
 	Answer func(ctx context.Context, request *admissionv1.AdmissionRequest) Answer
 }
@@ -47,23 +46,23 @@ type Handler struct {
 // Cause is why a request could not be handled. The set is closed.
 type Cause string
 
-// The causes.
+// Causes of problems.
 const (
 	CauseContentType Cause = "content_type" // the body is not JSON
 	CauseTooLarge    Cause = "too_large"    // the body exceeds MaxBody
 	CauseBody        Cause = "body"         // the body is no AdmissionReview
 	CauseResource    Cause = "resource"     // no handler for the resource or version
 	CauseObject      Cause = "object"       // the object cannot be read
-	CauseTooComplex  Cause = "too_complex"  // the object has more parts than are looked at
-	CauseBusy        Cause = "busy"         // too many or too large reviews at the same time
+	CauseTooComplex  Cause = "too_complex"  // the object exceeds a decoding bound
+	CauseBusy        Cause = "busy"         // too many or too large concurrent reviews
 	CauseOwner       Cause = "owner"        // the owners of a pod cannot be read
 	CauseBoost       Cause = "boost"        // a startup boost cannot be computed
 	CauseLimitRange  Cause = "limit_range"  // LimitRanges cannot be listed
-	CausePanic       Cause = "panic"        // a defect of ours
+	CausePanic       Cause = "panic"        // a bug in this program
 	CauseResponse    Cause = "response"     // the answer cannot be written
 	CauseClient      Cause = "client"       // the client is not the API server
-	CauseConnection  Cause = "connection"   // closed, because too many were open; what it asked for is not known
-	CauseNote        Cause = "note"         // a new pod came with notes that only the updater writes
+	CauseConnection  Cause = "connection"   // closed, because too many were open
+	CauseNote        Cause = "note"         // a new pod has annotations reserved for the updater
 )
 
 // Values of the metric labels.
@@ -81,54 +80,52 @@ const (
 	StepTotal = "total"
 )
 
-// Recorder counts what happens.
+// Recorder counts requests, steps and problems.
 type Recorder interface {
 	Request(status, resource string, took time.Duration)
 	Step(step string, took time.Duration)
 	Problem(cause Cause)
 }
 
-// Bounds of what reviews take of the memory. Whoever may create pods can send large ones, and many at a time.
+// Memory limits of reviews. Any tenant that may create pods can send large ones, and many at a
+// time.
 const (
 	// MaxBody is the largest request body in bytes.
 	MaxBody = 5 << 20
-	// usualBody is the size of nearly all bodies in bytes.
+	// maxSmallBody is the size that nearly all bodies stay below, in bytes.
 	usualBody = 64 << 10
-	// firstBody is what a body takes before anything of it was read, in bytes. It
-	// takes twice as much each time when that is full.
+	// initialBody is the first buffer of a body in bytes. A full buffer doubles.
 	firstBody = 4 << 10
-	// largeBodies are the bytes of all bodies above usualBody that are in memory at the same time.
+	// maxLargeBytes limits the bytes of all bodies above maxSmallBody in memory.
 	largeBodies = 40 << 20
-	// answeredAtOnce is how many reviews are decoded and answered at the same time.
+	// maxConcurrentReviews limits how many reviews are decoded and answered at the same time.
 	answeredAtOnce = 100
-	// namespaceShare limits one namespace to this part of answeredAtOnce.
+	// namespaceShare is the divisor of maxConcurrentReviews for one namespace.
 	namespaceShare = 4
-	// largeAtOnce is how many reviews above usualBody one namespace has answered at the same time.
+	// maxLargePerNamespace limits concurrent reviews above maxSmallBody in one namespace.
 	largeAtOnce = 2
 )
 
-// reviewer is the handler of all paths.
 type reviewer struct {
 	handlers      []Handler
 	recorder      Recorder
 	callers       Callers
 	log           klog.Logger
 	decodeRequest func(body []byte) (*admissionv1.AdmissionRequest, error)
-	memory        *memory // of bodies above usualBody
+	memory        *memory // of bodies above maxSmallBody
 	answers       *slots
 	throttle      serving.Throttle
 }
 
-// exchange is one request on its way.
 type exchange struct {
 	*reviewer
 	started, step time.Time
 	status, label string
-	about         *admissionv1.AdmissionRequest // nil until it was read
+	about         *admissionv1.AdmissionRequest // nil until decoded
 	after         func()                        // nil: nothing
-	share         *share                        // of reviewer.memory; nil: nothing
-	connection    *serving.Connection           // nil: not known
-	buffer        *[]byte                       // of the body; nil: none yet
+	share         *share                        // of reviewer.memory, nil: none
+	connection    *serving.Connection           // nil: unknown
+	buffer        *[]byte                       // of the body, nil: none yet
 }
 
 func (x *exchange) took(step string) {
@@ -168,14 +165,14 @@ func (r *reviewer) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		err = deliver(w, answer)
 	}
 	x.took(StepWrite)
-	if err != nil { // whatever was decided, nobody heard of it
+	if err != nil { // the answer was lost
 		x.status, x.after = statusError, nil
 		x.problem(CauseResponse, err)
 	}
 }
 
-// finish runs what only reports an answer. It must not panic: that would cut the connection, and the client, which has
-// its answer, may have written the next request into it already.
+// finish runs After. It must not panic: the connection would be cut, and the client may already
+// have written its next request.
 func (x *exchange) finish() {
 	defer func() {
 		if fault := recover(); fault != nil {
@@ -187,7 +184,7 @@ func (x *exchange) finish() {
 	}
 }
 
-// deliver writes the whole body and does not wait for the end of the handler to let it leave.
+// writeResponse writes and flushes the whole body before the handler ends.
 func deliver(w http.ResponseWriter, body []byte) error {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
@@ -197,10 +194,10 @@ func deliver(w http.ResponseWriter, body []byte) error {
 	return http.NewResponseController(w).Flush()
 }
 
-// longestTimeout is how long the API server waits for an answer at most.
+// maxTimeout is the longest time that the API server waits for an answer.
 const longestTimeout = 30 * time.Second
 
-// timeout is how long there is for an answer: a little less than what the API server says that it waits.
+// timeout returns the time for an answer, nine tenths of the timeout in the API server's request.
 func timeout(request *http.Request) time.Duration {
 	waits, err := time.ParseDuration(request.URL.Query().Get("timeout"))
 	if err != nil || waits <= 0 || waits > longestTimeout {
@@ -209,11 +206,10 @@ func timeout(request *http.Request) time.Duration {
 	return waits * 9 / 10
 }
 
-// errBusy is why a review is answered without having been looked at.
 var errBusy = errors.New("too many or too large reviews at the same time: this one was not looked at")
 
-// halfOf is a context for what a review has to wait for. It ends after half of the time
-// that there is from a moment on, so that there is some for the answer.
+// withHalfTimeout ends after half of the time between from and the deadline of ctx. The rest
+// remains for the answer.
 func halfOf(ctx context.Context, from time.Time) (context.Context, context.CancelFunc) {
 	end, ok := ctx.Deadline()
 	if !ok {
@@ -222,7 +218,8 @@ func halfOf(ctx context.Context, from time.Time) (context.Context, context.Cance
 	return context.WithDeadline(ctx, from.Add(end.Sub(from)/2))
 }
 
-// answer returns the response to the review in a body, nil if there was no memory for it.
+// answer returns the response to the review in a body. A nil body means that there was no memory
+// for it.
 func (x *exchange) answer(ctx context.Context, body []byte) *admissionv1.AdmissionResponse {
 	if body == nil {
 		return x.busy()
@@ -236,7 +233,6 @@ func (x *exchange) answer(ctx context.Context, body []byte) *admissionv1.Admissi
 	return x.admit(ctx, body)
 }
 
-// busy returns the response to a review that was not looked at.
 func (x *exchange) busy() *admissionv1.AdmissionResponse {
 	x.problem(CauseBusy, errBusy)
 	response := &admissionv1.AdmissionResponse{Allowed: true, Warnings: []string{warning(unchanged + errBusy.Error())}}
@@ -250,14 +246,13 @@ func (x *exchange) busy() *admissionv1.AdmissionResponse {
 	}
 	x.label = handler.Label
 	if handler.Guards {
-		// An HTTP error would let it through where the registration ignores failures.
+		// An HTTP error would allow the object if the webhook configuration ignores failures.
 		response.Allowed, response.Warnings = false, nil
 		response.Result = new(apierrors.NewTooManyRequests(errBusy.Error()+"; try again", 1).Status()) // after a second
 	}
 	return response
 }
 
-// unchanged begins the warning about an object that was let through.
 const unchanged = "VPA admission controller: left unchanged: "
 
 func (x *exchange) admit(ctx context.Context, body []byte) *admissionv1.AdmissionResponse {
@@ -288,7 +283,7 @@ func (x *exchange) admit(ctx context.Context, body []byte) *admissionv1.Admissio
 	return response
 }
 
-// request reads the request of a review. Reading is our code, too: a panic in it counts as one.
+// request decodes the request of a review. A panic counts as CausePanic.
 func (x *exchange) request(body []byte) (request *admissionv1.AdmissionRequest, err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
@@ -310,8 +305,8 @@ func (x *exchange) find(request *admissionv1.AdmissionRequest) (Handler, bool) {
 	return Handler{}, false
 }
 
-// call runs the handler and makes an answer of a panic. What the handler found
-// out about the name of the object is used when it fails.
+// callHandler runs the handler and turns a panic into an answer. The log has the object name set by
+// the handler.
 func (x *exchange) call(ctx context.Context, h Handler, request *admissionv1.AdmissionRequest) (answer Answer) {
 	defer func() {
 		cause := recover()
@@ -329,10 +324,9 @@ func (x *exchange) call(ctx context.Context, h Handler, request *admissionv1.Adm
 	return h.Answer(klog.NewContext(ctx, x.log), request)
 }
 
-// longestWarning is what clients are sure to show.
+// maxWarning is the length in bytes that clients are sure to show.
 const longestWarning = 256
 
-// warning shortens a text to one line that clients show.
 func warning(text string) string {
 	if len(text) <= longestWarning {
 		return text
@@ -367,12 +361,11 @@ func (x *exchange) named() klog.Logger {
 	return x.log.WithValues("resource", x.about.Resource.Resource, "namespace", x.about.Namespace, "name", x.about.Name, "uid", x.about.UID)
 }
 
-// notAnswered is logged with what keeps a request from its answer.
 const notAnswered = "Request not answered as it should be"
 
 func (x *exchange) problem(cause Cause, err error) { x.report(cause, err, notAnswered, nil) }
 
-// report counts a problem and logs it, unless there are many of its cause. The stack is that of a panic, else nil.
+// report counts a problem and logs it, throttled by cause. The stack is nil except after a panic.
 func (x *exchange) report(cause Cause, err error, message string, stack []byte) {
 	x.recorder.Problem(cause)
 	notLogged, ok := x.throttle.Admits(string(cause), time.Now())

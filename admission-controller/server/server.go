@@ -1,14 +1,11 @@
-// Package server is the HTTPS side of the webhook: it reads AdmissionReviews,
-// calls the Handler of their resource and writes the answers.
+// Package server serves the admission webhook over HTTPS: it reads AdmissionReviews, calls the
+// Handler of their resource and writes the answers.
 //
-// It never stands in the way: what it cannot read or does not know is allowed unchanged, and so is a request whose
-// handler panics. Every answer is counted by resource and status, and every problem by its cause, through a Recorder.
+// It fails open: an unreadable or unknown review is allowed unchanged, and so is one whose handler
+// panics. A Recorder counts answers and problems.
 //
-// Of a review it decodes only what the handlers ask for, with bounds. Beater keeps the
-// heartbeat Lease of the webhook as long as it can reach itself.
-//
-// It has its own mux, so nothing another package registered is reachable, and it bounds the size and the duration of a
-// request. It reads no more of pods and VPAs than the handlers need; these decide, and are in ../handlers.go.
+// The server decodes only the required members of a review, and bounds the size and the duration of
+// each request. It has its own mux, so handlers that other packages register are unreachable.
 package server
 
 import (
@@ -33,16 +30,16 @@ import (
 	"loadline.dev/loadline/pkg/serving"
 )
 
-// Config is what a Server is built from.
+// Config holds the settings of a Server.
 type Config struct {
 	Environment process.Environment
-	Port        int // of all addresses
+	Port        int // on all addresses
 	TLS         *tls.Config
 	Handlers    []Handler
 	Recorder    Recorder
 	Callers     Callers
-	// Drain is how long the server still answers after its context ended, so
-	// that the cluster can take this replica out of the Service first.
+	// Drain is how long the server answers after its context ended, so that the cluster can remove
+	// this replica from the Service first.
 	Drain time.Duration
 }
 
@@ -55,21 +52,24 @@ type Server struct {
 // ProbePath is answered without an admission request.
 const ProbePath = "/probe"
 
-// Bounds of the connections. API servers have as many as they have reviews in progress, mostly below ten. Timeouts of
-// the probe connection are multiples of the 10 s heartbeat, so that the runtime wakes up less often.
+// Limits of connections. API servers open one for each review in progress, mostly below ten. The
+// timeouts of the probe connection are multiples of the 10 s heartbeat, so that the runtime wakes
+// up less often.
 const (
-	// firstTime is for the first byte of a request. API servers open connections ahead and keep
-	// unused ones for 90 s: if the webhook closed one first, it might lose a request.
+	// firstByteTimeout limits the wait for the first byte of a request. API servers open
+	// connections ahead and keep unused ones for 90 s. If the webhook closed one earlier, it might
+	// lose a request.
 	firstTime  = 100 * time.Second
 	bodyTime   = 20 * time.Second
-	chunkTime  = 2 * time.Second  // for each doubling of a large body; less than a review waits for memory
+	chunkTime  = 2 * time.Second  // per doubling of a large body, below a memory wait
 	answerTime = 40 * time.Second // the API server waits 30 s at most
 	idleTime   = 3 * time.Minute
-	// probeIdleTime is for connections without a review: more than the two minutes between two probes of the own port.
+	// probeIdleTimeout applies to connections without a review. It exceeds the two minutes between
+	// two self-probes.
 	probeIdleTime = 150 * time.Second
-	endTime       = 10 * time.Second // for open requests at the end
-	restTime      = 10 * time.Second // without a request, before the end closes a connection
-	// maxConnections and connectionShares leave a part of the memory limit to the metrics port.
+	endTime       = 10 * time.Second // for open requests at shutdown
+	restTime      = 10 * time.Second // idle time before shutdown closes a connection
+	// maxConnections and connectionShares leave part of the memory limit to the metrics port.
 	maxConnections   = 1000
 	connectionShares = 7
 )
@@ -77,7 +77,7 @@ const (
 // New returns a server that does not listen yet.
 func New(config Config) *Server { return &Server{config: config} }
 
-// Listen opens the port, so that a port in use is known before anything else starts.
+// Listen opens the port, so that a port conflict is detected before anything else starts.
 func (s *Server) Listen() error {
 	listener, err := s.config.Environment.Listen("tcp", ":"+strconv.Itoa(s.config.Port))
 	if err != nil {
@@ -87,14 +87,13 @@ func (s *Server) Listen() error {
 	return nil
 }
 
-// Close gives the port back if Run was never called.
+// Close closes the port unless Run was called.
 func (s *Server) Close() error { return s.listener.Close() }
 
-// Handler returns what the server answers with.
+// Handler returns the HTTP handler of all paths.
 func (s *Server) Handler(log klog.Logger) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+ProbePath, func(w http.ResponseWriter, _ *http.Request) {
-		// A client that went away needs no answer.
 		_, _ = io.WriteString(w, "OK")
 	})
 	mux.Handle("/", &reviewer{
@@ -104,7 +103,6 @@ func (s *Server) Handler(log klog.Logger) http.Handler {
 	return mux
 }
 
-// evicted counts connections that are closed in favor of others.
 type evicted struct{ Recorder }
 
 func (e evicted) Inc() { e.Problem(CauseConnection) }
@@ -113,7 +111,8 @@ type encrypted struct{ *tls.Config }
 
 func (e encrypted) Server(c net.Conn) *tls.Conn { return tls.Server(c, e.Config) }
 
-// Run serves until ctx ends, goes on for the drain time, and lets open requests end. Listen must have been called.
+// Run serves until ctx ends, continues for the drain time, and lets open requests finish. Listen
+// must have been called.
 func (s *Server) Run(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	config := s.config.TLS.Clone()
@@ -139,12 +138,13 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// StartGrace is how long a program that is not ready yet says so. The liveness probe asks the same path, in our
-// manifest and in that of the reference, and gives up with the third failure, 25 seconds after the start at the
-// earliest. Any longer, or just as long, could restart a program that waits for a slow API server.
+// StartGrace is how long a starting program reports that it is not ready. The liveness probe uses
+// the same path in the manifests of this project and of the reference VPA, and gives up at the
+// third failure, at the earliest 25 seconds after the start. A longer or equal time could restart a
+// program that waits for a slow API server.
 const StartGrace = 20 * time.Second
 
-// silence is the longest time without an answered probe that counts as healthy.
+// maxProbeAge is the longest time without an answered probe that counts as healthy.
 const silence = 5 * time.Minute
 
 // Health is the state behind /health-check.
@@ -169,7 +169,8 @@ func (h *Health) Alive() {
 
 var errStarting = errors.New("the webhook does not answer yet")
 
-// Check fails while the webhook starts, for at most StartGrace, and when it has not answered its own probe for long.
+// Check fails while the webhook starts, for at most StartGrace, and after maxProbeAge without an
+// answered self-probe.
 func (h *Health) Check() error {
 	if !h.ready.Load() {
 		if time.Since(h.started) < StartGrace {
@@ -180,10 +181,10 @@ func (h *Health) Check() error {
 	return h.probes.Check()
 }
 
-// Callers says who may ask for reviews. The zero value lets anybody.
+// Callers restricts the clients that may send reviews. The zero value allows any client.
 type Callers struct {
-	CAFile string   // CAs (PEM) of client certificates; empty: no certificate is asked for
-	Names  []string // common names of them; empty: any
+	CAFile string   // CAs (PEM) of client certificates, empty: not required
+	Names  []string // allowed common names, empty: any
 }
 
 // Load reads the CAs.
@@ -199,8 +200,9 @@ func (c Callers) Load() (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// demand makes connections ask for a certificate. One that has none can still ask for ProbePath, as the kubelet does;
-// one with a wrong one is refused. The file is read for each connection, so that it may change at any time.
+// requireCertificate makes connections request a client certificate. A client without one can still
+// use ProbePath, as the kubelet does. A wrong certificate is rejected. The CA file is read for each
+// connection, so it may change.
 func (c Callers) demand(config *tls.Config) {
 	config.ClientAuth = tls.RequestClientCert
 	config.VerifyConnection = func(state tls.ConnectionState) error {
@@ -232,7 +234,7 @@ func (c Callers) verify(chain []*x509.Certificate, roots *x509.CertPool) error {
 
 var errNoClientCertificate = errors.New("the client has no certificate, which --webhook-client-ca-file demands: give the API server one in its admission configuration")
 
-// permits reports whether a request came over a connection that may ask for reviews.
+// permits reports whether the connection of a request may send reviews.
 func (c Callers) permits(request *http.Request) bool {
 	return c.CAFile == "" || request.TLS != nil && len(request.TLS.PeerCertificates) > 0
 }

@@ -32,51 +32,51 @@ import (
 	"loadline.dev/loadline/pkg/serving"
 )
 
-// Cluster reads what surrounds pods and VPAs. It is safe for concurrent use.
+// Cluster reads the cluster state around pods and VPAs. It is safe for concurrent use.
 type Cluster struct {
 	Kube      kubernetes.Interface
-	Namespace string           // the only one that is looked at; empty: all
+	Namespace string           // to read, empty: all
 	VPAs      cache.Indexer    // with target.Indexers
-	Targets   *target.Resolver // one that is Remembering: an answer that came too late must not be kept as an error
-	Retry     time.Duration    // after something could not be read; 0: client.RetryForbidden
+	Targets   *target.Resolver // Remembering, so that a late answer is not kept as an error
+	Retry     time.Duration    // after a read error, 0: client.RetryForbidden
 
 	quotas  atomic.Pointer[quotas]
 	largest atomic.Pointer[resources.List]
-	nodes   atomic.Pointer[nodefit.Nodes] // nil: not known, or larger ones may be added
-	advised atomic.Int32                  // VPAs that are asked about now
-	asked   atomic.Bool                   // the nodes were needed since they were read
-	exceed  atomic.Bool                   // a pod was larger than any node since then
-	slots   chan struct{}                 // of lists; see lists
+	nodes   atomic.Pointer[nodefit.Nodes] // nil: unknown, or larger nodes may be added
+	advised atomic.Int32                  // number of VPAs being advised
+	asked   atomic.Bool                   // nodes were needed since the last read
+	exceed  atomic.Bool                   // a pod exceeded every node since the last read
+	slots   chan struct{}                 // concurrent HPA lists, see listSlots
 	once    sync.Once
 }
 
-// quotas are those of all namespaces.
+// quotas is the cache of all ResourceQuotas.
 type quotas struct {
 	corelisters.ResourceQuotaLister
 
-	known cache.InformerSynced // no more, once they may not be read
+	known cache.InformerSynced // false once reading is forbidden
 }
 
 const (
-	mostHPAs  = 250                    // of a namespace that are looked at for one VPA
-	mostBytes = 2 << 20                // of a list of them; most take 4 KiB each
-	mostLists = 4                      // that are read at the same time
-	mostAsked = 16                     // VPAs that are asked about at the same time
-	askTime   = 200 * time.Millisecond // for what is asked about one VPA
+	mostHPAs  = 250                    // per namespace and VPA
+	mostBytes = 2 << 20                // of a list, most take 4 KiB each
+	mostLists = 4                      // concurrent lists
+	mostAsked = 16                     // concurrent VPAs
+	askTime   = 200 * time.Millisecond // for all reads about one VPA
 )
 
-// Quotas returns the ResourceQuotas of a namespace as far as they are known.
+// Quotas returns the known ResourceQuotas of a namespace.
 func (c *Cluster) Quotas(namespace string) []*corev1.ResourceQuota {
 	q := c.quotas.Load()
 	if q == nil || !q.known() {
 		return nil
 	}
-	// A lister fails only if its index is missing, which is our own.
+	// A lister fails only without its index, which always exists.
 	list, _ := q.ResourceQuotas(namespace).List(labels.Everything())
 	return list
 }
 
-// Run reads what it may until ctx ends.
+// Run reads quotas and nodes until ctx ends, as far as permissions allow.
 func (c *Cluster) Run(ctx context.Context) {
 	var reading sync.WaitGroup
 	reading.Go(func() { c.followQuotas(ctx) })
@@ -84,12 +84,11 @@ func (c *Cluster) Run(ctx context.Context) {
 	reading.Wait()
 }
 
-// followQuotas keeps quotas known as far as they may be read.
 func (c *Cluster) followQuotas(ctx context.Context) {
 	factory := client.Factory(c.Kube, c.Namespace, 0, "")
 	informer := factory.Core().V1().ResourceQuotas()
 	if err := client.Optional(informer.Informer(), c.Retry, "ResourceQuotas cannot be read, so new pods are not cut to what they leave"); err != nil {
-		klog.FromContext(ctx).Error(err, "Watch resource quotas") // only of one that runs already
+		klog.FromContext(ctx).Error(err, "Watch resource quotas") // only if the informer already runs
 	}
 	factory.Start(ctx.Done())
 	c.quotas.Store(&quotas{informer.Lister(), informer.Informer().HasSynced})
@@ -97,9 +96,9 @@ func (c *Cluster) followQuotas(ctx context.Context) {
 	factory.Shutdown()
 }
 
-// Advise returns warnings about a VPA that is created or changed; old is nil or
-// what it was. One whose spec stays as it is gets none, nor one that comes while many are
-// asked about: each holds one of the answers that the server gives at once.
+// Advise returns warnings about a VPA that is created or changed. The old VPA is nil on create. It
+// returns none if the spec is unchanged, or while maxAdvised VPAs are being advised: each one holds
+// a review slot of the server.
 func (c *Cluster) Advise(ctx context.Context, vpa, old *vpav1.VerticalPodAutoscaler) []string {
 	if vpa.Spec.TargetRef == nil || old != nil && reflect.DeepEqual(vpa.Spec, old.Spec) {
 		return nil
@@ -129,9 +128,9 @@ func (c *Cluster) Advise(ctx context.Context, vpa, old *vpav1.VerticalPodAutosca
 	return Advise(vpa, view)
 }
 
-// target returns why the target of a VPA has no pods, and its pod template, as far as they are known. It never
-// waits for the caches. A target that is missing there, or whose template is needed, is read once from
-// the API server: users create a VPA and its target at the same time.
+// target returns why the target of a VPA has no pods, and its pod template, as far as they are
+// known. It never waits for the caches. If the target is not cached or its template is needed, it
+// is read once from the API server: users create a VPA and its target at the same time.
 func (c *Cluster) target(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) (podless string, template *corev1.PodSpec) {
 	key := target.RefKey(vpa.Namespace, vpa.Spec.TargetRef)
 	_, err := c.Targets.Selector(ctx, vpa.Namespace, vpa.Spec.TargetRef)
@@ -147,7 +146,7 @@ func (c *Cluster) target(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) 
 		case found != nil:
 			template = found
 			if err != nil && !c.Targets.Has(key) {
-				return "", template // the caches have not seen it yet
+				return "", template // not in the caches yet
 			}
 		case known && err == nil: // deleted a moment ago
 			return fmt.Sprintf("%s does not exist in namespace %s", key, key.Namespace), nil
@@ -162,7 +161,6 @@ func (c *Cluster) target(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) 
 	return "", template
 }
 
-// namesContainers reports whether a VPA has a policy for a single container.
 func namesContainers(vpa *vpav1.VerticalPodAutoscaler) bool {
 	p := vpa.Spec.ResourcePolicy
 	return p != nil && slices.ContainsFunc(p.ContainerPolicies, func(c vpav1.ContainerResourcePolicy) bool {
@@ -173,7 +171,7 @@ func namesContainers(vpa *vpav1.VerticalPodAutoscaler) bool {
 func (c *Cluster) others(vpa *vpav1.VerticalPodAutoscaler) (others []*vpav1.VerticalPodAutoscaler) {
 	all, err := target.VPAsOf(c.VPAs, target.RefKey(vpa.Namespace, vpa.Spec.TargetRef))
 	if err != nil {
-		return nil // without the index nothing is known
+		return nil // no index, no result
 	}
 	for _, other := range all {
 		if other.Name != vpa.Name {
@@ -184,7 +182,6 @@ func (c *Cluster) others(vpa *vpav1.VerticalPodAutoscaler) (others []*vpav1.Vert
 	return others
 }
 
-// scaled lists the HorizontalPodAutoscalers on the target of a VPA.
 func (c *Cluster) scaled(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) (found []Scaled, err error) {
 	if vpa.Namespace == "" {
 		return nil, errors.New("the review names no namespace, and those of all are not for one VPA")
@@ -204,8 +201,8 @@ func (c *Cluster) scaled(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) 
 	return found, nil
 }
 
-// autoscalers reads those of a namespace. Who may create some there decides how large
-// the list is, so neither long ones nor many at once are read.
+// autoscalers lists the HorizontalPodAutoscalers of a namespace. Tenants decide how long the list
+// is, so the length and the number of concurrent lists are bounded.
 func (c *Cluster) autoscalers(ctx context.Context, namespace string) (list autoscalingv2.HorizontalPodAutoscalerList, err error) {
 	select {
 	case c.lists() <- struct{}{}:
@@ -219,7 +216,7 @@ func (c *Cluster) autoscalers(ctx context.Context, namespace string) (list autos
 	if err != nil {
 		return list, err
 	}
-	defer func() { _ = body.Close() }() // whatever it says, what was read counts
+	defer func() { _ = body.Close() }() // the data is complete already
 	raw, err := io.ReadAll(io.LimitReader(body, mostBytes+1))
 	switch {
 	case err != nil:
@@ -233,7 +230,6 @@ func (c *Cluster) autoscalers(ctx context.Context, namespace string) (list autos
 	return list, nil
 }
 
-// lists returns what holds as many values as lists are read.
 func (c *Cluster) lists() chan struct{} {
 	c.once.Do(func() { c.slots = make(chan struct{}, mostLists) })
 	return c.slots

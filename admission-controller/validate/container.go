@@ -11,7 +11,6 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 )
 
-// containerPolicies checks the policies until there are enough errors.
 func (ch *checker) containerPolicies(all []vpav1.ContainerResourcePolicy, at *field.Path) {
 	if len(all) > mostPolicies {
 		ch.refuse(field.TooMany(at, len(all), mostPolicies))
@@ -94,7 +93,6 @@ func (ch *checker) controlled(name corev1.ResourceName, at *field.Path) {
 	}
 }
 
-// memorySettings checks the fields of the gate PerVPAConfig.
 func (ch *checker) memorySettings(p *vpav1.ContainerResourcePolicy, at *field.Path) {
 	ratio, bump := at.Child("oomBumpUpRatio"), at.Child("oomMinBumpUp")
 	if q := p.OOMBumpUpRatio; q != nil {

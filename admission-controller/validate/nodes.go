@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	nodesEvery = 10 * time.Minute // how old nodes may be, as long as they are needed
-	nodesSoon  = 30 * time.Second // how old they may be after a pod was larger than any
+	nodesEvery = 10 * time.Minute // max age while nodes are needed
+	nodesSoon  = 30 * time.Second // max age after a pod exceeded all nodes
 	nodesPage  = 250
 	nodesTime  = 30 * time.Second // for reading all of them
 
-	daemonsPage       = 20 // tenants decide how large a DaemonSet is, and a pod
+	daemonsPage       = 20 // tenants decide the size of DaemonSets and pods
 	podsPage          = 50
 	maxDaemons        = 1000
 	maxPlacementTerms = 100
@@ -42,7 +42,6 @@ func placementTerms(spec *corev1.PodSpec) (n int) {
 	return n
 }
 
-// requiredAffinity returns the part of an affinity that decides where a pod can go.
 func requiredAffinity(a *corev1.Affinity) *corev1.Affinity {
 	if a == nil || a.NodeAffinity == nil {
 		return nil
@@ -50,21 +49,21 @@ func requiredAffinity(a *corev1.Affinity) *corev1.Affinity {
 	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution}}
 }
 
-// Nodes returns the nodes that new pods can go to. Nil: they are not known, or larger ones may be added.
-// They are read again while they are needed, not watched: a watch would wake a program at rest.
+// Nodes returns the nodes available to new pods, nil if they are unknown or larger ones may be
+// added. They are polled while needed, not watched: a watch would wake an idle program.
 func (c *Cluster) Nodes() *nodefit.Nodes {
 	c.asked.Store(true)
 	return c.nodes.Load()
 }
 
-// Exceeded notes that a pod was larger than any node, which may be news of a larger one.
+// Exceeded records that a pod exceeded every node, because a larger node may exist by now.
 func (c *Cluster) Exceeded() { c.exceed.Store(true) }
 
 // followNodes reads nodes, as long as they are needed, until ctx ends.
 func (c *Cluster) followNodes(ctx context.Context) {
 	c.asked.Store(true)
 	var read time.Time
-	soon := nodesSoon // twice as long after each early read that found no larger node
+	soon := nodesSoon // doubles after each early read without a larger node
 	for {
 		age, early := time.Since(read), c.exceed.Load()
 		if c.asked.Load() && age >= nodesEvery || early && age >= soon {
@@ -88,7 +87,8 @@ func (c *Cluster) followNodes(ctx context.Context) {
 	}
 }
 
-// readNodes reads the nodes, the DaemonSets that take room on them, and whether larger nodes may be added.
+// readNodes reads the nodes, the DaemonSets that take room on them, and whether larger nodes may be
+// added.
 func (c *Cluster) readNodes(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, nodesTime)
 	defer cancel()
@@ -117,7 +117,7 @@ func (c *Cluster) readNodes(ctx context.Context) error {
 		c.nodes.Store(nil)
 		return fmt.Errorf("list nodes: %w", err)
 	}
-	if growing > 1 || 2*growing > len(all) { // one node that labels itself does not count
+	if growing > 1 || 2*growing > len(all) { // ignore a single node that labels itself
 		most = resources.List{}
 	}
 	c.largest.Store(&most)
@@ -126,7 +126,7 @@ func (c *Cluster) readNodes(ctx context.Context) error {
 	return err
 }
 
-// summarize returns the nodes by which new pods are capped; nil: larger ones may be added.
+// summarize returns the nodes that cap new pods, nil if larger ones may be added.
 func (c *Cluster) summarize(ctx context.Context, all []corev1.Node) (*nodefit.Nodes, error) {
 	read := func(context.Context) ([]map[string]string, error) {
 		labels := make([]map[string]string, len(all))
@@ -138,7 +138,7 @@ func (c *Cluster) summarize(ctx context.Context, all []corev1.Node) (*nodefit.No
 	if sign, err := (client.NodeAutoscaler{Kube: c.Kube, Cautious: true}).Find(ctx, time.Now(), read); err != nil || sign != "" {
 		return nil, err
 	}
-	if err := c.reserveForStaticPods(ctx, all); err != nil { // without the permission they do not count
+	if err := c.reserveForStaticPods(ctx, all); err != nil { // missing permission: continue without them
 		klog.FromContext(ctx).V(4).Info("Failed to read static pods, capping new pods without them", "reason", err)
 	}
 	var daemons []nodefit.Daemon
@@ -151,7 +151,7 @@ func (c *Cluster) summarize(ctx context.Context, all []corev1.Node) (*nodefit.No
 		for i := range page.Items {
 			d := &page.Items[i]
 			if d.Status.NumberReady == 0 || placementTerms(&d.Spec.Template.Spec) > maxPlacementTerms || len(daemons) == maxDaemons {
-				continue // it takes nothing, or a tenant made it to cost memory
+				continue // unused, or built by a tenant to waste memory
 			}
 			spec := &d.Spec.Template.Spec
 			daemons = append(daemons, nodefit.Daemon{Namespace: d.Namespace, Name: d.Name, Takes: convert.Footprint(&corev1.Pod{Spec: *spec}),

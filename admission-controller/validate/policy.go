@@ -15,15 +15,15 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 )
 
-// PolicyVerdict is the answer about one SizingPolicy.
+// PolicyVerdict is the result for one SizingPolicy.
 type PolicyVerdict struct {
-	Errors   field.ErrorList // at most mostFindings; empty: the object is fine
-	Warnings []string        // at most mostFindings
+	Errors   field.ErrorList // at most maxFindings, empty: valid
+	Warnings []string        // at most maxFindings
 }
 
-// CheckPolicy judges a SizingPolicy. Old is the raw stored object of an update, else nil.
-// What is wrong with a spec that is stored already and does not change is a warning: it
-// must not stop a new label, or the last update of an object that is being deleted.
+// CheckPolicy validates a SizingPolicy. Old is the raw stored object of an update, else nil. If the
+// spec is unchanged, its errors become warnings: they must not block a new label, or the last
+// update of an object that is being deleted.
 func (c Config) CheckPolicy(raw, old []byte) PolicyVerdict {
 	verdict := c.checkPolicy(raw, old)
 	if len(verdict.Errors) == 0 || !server.HaveSameSpec(raw, old) {
@@ -42,7 +42,6 @@ func (c Config) checkPolicy(raw, old []byte) PolicyVerdict {
 	ch := checker{config: c}
 	var object, stored loadlinev1alpha1.SizingPolicy
 	if err := loadlinev1alpha1.Decode(raw, &object); err != nil {
-		// Of what a person writes by mistake, this says which field it is in.
 		repaired, problems := scalars(raw)
 		if len(problems) == 0 || loadlinev1alpha1.Decode(repaired, &object) != nil {
 			return PolicyVerdict{Errors: append(problems, decodeError(raw, err))}
@@ -65,8 +64,8 @@ func (c Config) checkPolicy(raw, old []byte) PolicyVerdict {
 	return PolicyVerdict{Errors: ch.errors, Warnings: ch.warnings}
 }
 
-// scalars looks for durations and shares that cannot be read, of which encoding/json does
-// not say where they are. It returns the object without them, and what is wrong with them.
+// repairScalars finds invalid durations and fractions, for which encoding/json reports no field. It
+// returns the object without them, and an error for each.
 func scalars(raw []byte) ([]byte, field.ErrorList) {
 	var problems field.ErrorList
 	decoder := json.NewDecoder(bytes.NewReader(raw))
@@ -100,7 +99,7 @@ func scalars(raw []byte) ([]byte, field.ErrorList) {
 	}
 	var repaired bytes.Buffer
 	encoder := json.NewEncoder(&repaired)
-	encoder.SetEscapeHTML(false) // would make "<" six times as large
+	encoder.SetEscapeHTML(false) // escaping would make "<" six times as large
 	if encoder.Encode(object) != nil {
 		return nil, nil
 	}
@@ -122,10 +121,11 @@ func isDuration(text string) bool {
 	return err == nil
 }
 
-// isText is fine with any text: which one is right is checked elsewhere.
+// isText accepts any text. The value is checked elsewhere.
 func isText(string) bool { return true }
 
-// Status returns the answer for an object with errors: 422 with one cause for each error, nil without errors.
+// Status returns the answer for an object with errors: 422 with one cause for each error, nil
+// without errors.
 func (v PolicyVerdict) Status(name string) *metav1.Status {
 	return invalid(schema.GroupKind{Group: loadlinev1alpha1.GroupName, Kind: "SizingPolicy"}, name, v.Errors)
 }

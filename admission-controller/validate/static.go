@@ -17,14 +17,12 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// maxNodeKinds is for how many kinds of nodes static pods are read.
 const maxNodeKinds = 50
 
-// rolePrefix begins the labels of nodes for a special purpose, such as the control plane.
 const rolePrefix = "node-role.kubernetes.io/"
 
-// reserveForStaticPods takes the requests of static pods off the allocatable resources of nodes. It reads the
-// pods of one node of each kind: the others of that kind have the same.
+// reserveForStaticPods subtracts the requests of static pods from the allocatable resources of
+// nodes. It reads the pods of one node of each kind and assumes the same for the others.
 func (c *Cluster) reserveForStaticPods(ctx context.Context, nodes []corev1.Node) error {
 	reserved := map[string]corev1.ResourceList{}
 	for i := range nodes {
@@ -49,7 +47,8 @@ func (c *Cluster) reserveForStaticPods(ctx context.Context, nodes []corev1.Node)
 	return nil
 }
 
-// kindOf returns what nodes of one kind have in common: size, instance type, roles and taints.
+// kindOf returns the common properties of nodes of one kind: resources, instance type, roles and
+// taints.
 func kindOf(node *corev1.Node) string {
 	parts := []string{node.Labels[corev1.LabelInstanceTypeStable], node.Status.Allocatable.Cpu().String(), node.Status.Allocatable.Memory().String()}
 	var special []string
@@ -93,31 +92,30 @@ func (c *Cluster) staticPods(ctx context.Context, node string) (corev1.ResourceL
 	return taken, nil
 }
 
-// Surroundings is what is known around one VPA. What is not known is left out.
+// ClusterView holds the known cluster state around one VPA. Unknown parts are empty.
 type Surroundings struct {
-	Target string // why the target has no pods; empty: it has some
-	// Template is the pod template of the target; nil: not known.
+	Target string // why the target has no pods, empty: it has some
+	// Template is the pod template of the target, nil if unknown.
 	Template *corev1.PodSpec
 	Others   []*vpav1.VerticalPodAutoscaler
 	Scaled   []Scaled
-	// Largest is the most that any node has of each kind; absent: not known.
+	// Largest holds the maximum of each kind over all nodes. Unknown kinds are absent.
 	Largest resources.List
 }
 
-// Scaled is a HorizontalPodAutoscaler on the target of the VPA.
+// ScalingHPA is a HorizontalPodAutoscaler on the target of the VPA.
 type Scaled struct {
 	Name   string
-	Looked sizing.LookedAt // the resources whose requests change what it does
+	Looked sizing.LookedAt // with requests that influence its scaling
 }
 
 // Bounds of advice: an API server shows 4 KiB of warnings.
 const (
-	mostNamed  = 5  // objects of a kind that stand in the way
-	mostAdvice = 20 // warnings, from which on no more policies are looked at
+	mostNamed  = 5  // conflicting objects of each kind
+	mostAdvice = 20 // warnings that end the check of policies
 )
 
-// Advise returns a warning for each thing about a VPA that is probably not meant.
-// Where there are many of a kind, the first of them suffice.
+// Advise returns a warning for each probable mistake in a VPA. The number of warnings is bounded.
 func Advise(vpa *vpav1.VerticalPodAutoscaler, v Surroundings) (warnings []string) {
 	warn := func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
 	key := target.RefKey(vpa.Namespace, vpa.Spec.TargetRef)

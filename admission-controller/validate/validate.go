@@ -1,18 +1,12 @@
-// Package validate checks VerticalPodAutoscaler and SizingPolicy objects before they
-// are stored, and fills in the defaults of the former.
+// Package validate checks VerticalPodAutoscaler and SizingPolicy objects before they are stored,
+// and sets the defaults of VPAs.
 //
-// Config.Check takes the raw object, and on an update the old one, and returns a Verdict: all errors with the field
-// each is about, warnings for what is accepted but deprecated, and the JSON patch of the defaults. Nothing is stricter
-// than the reference VPA: other controllers write these objects.
+// It is never stricter about VPAs than the reference VPA, because other controllers write them.
+// SizingPolicy objects have no defaults, and most of their checks are in package convert, because
+// the recommender applies the same checks to policies that were never validated.
 //
-// Config.CheckPolicy does the same for SizingPolicy objects, which have no defaults. What it finds besides the resource
-// policy is found by package convert, because the recommender looks for it, too, in policies that nobody checked.
-//
-// Advise looks around: at HorizontalPodAutoscalers, nodes and other VPAs of the same target,
-// of which a person should be warned.
-//
-// What the schema of the custom resource refuses already (unknown update modes of older clients, for example) is
-// checked again here, because the message can say what would be right.
+// Some values that the schema of the custom resource already rejects, such as unknown update modes
+// of older clients, are checked again, because the message can name the valid values.
 package validate
 
 import (
@@ -35,35 +29,36 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// Config says which alpha features are switched on. A field of a feature that
-// is off is refused, unless the old object has a field of that feature already.
+// Config holds the enabled alpha features. A field of a disabled feature is rejected, unless the
+// old object has a field of that feature already.
 type Config struct {
 	InPlace      bool // update mode InPlace
-	PerVPAConfig bool // memory aggregation and OOM settings of single VPAs
+	PerVPAConfig bool // memory aggregation and OOM settings per VPA
 	Boost        bool // CPU startup boosts
 }
 
-// Verdict is the answer about one object.
+// Verdict is the result for one object.
 type Verdict struct {
-	Errors   field.ErrorList         // in the order of the fields, at most mostFindings; empty: the object is fine
-	Warnings []string                // at most mostFindings
-	Patch    []client.PatchOperation // defaults; empty if there are errors
-	// Object is what was checked, nil if it could not or need not be read; Old is
-	// what it was, nil if there was nothing that can be read.
+	Errors   field.ErrorList         // in field order, at most maxFindings, empty: valid
+	Warnings []string                // at most maxFindings
+	Patch    []client.PatchOperation // defaults, empty with errors
+	// Object is the checked object, nil if it cannot or need not be decoded. Old is the stored
+	// object, nil if there is none or it cannot be decoded.
 	Object, Old *vpav1.VerticalPodAutoscaler
 }
 
-// Bounds of what is said about one object. The message of the answer, the log line and each cause repeat the errors.
+// Bounds of the findings about one object. The message of the answer, the log line and each cause
+// repeat the errors.
 const (
 	mostFindings = 20
-	mostPolicies = 300  // containerPolicies of an object that is checked
-	mostQuoted   = 100  // bytes of a value that a message quotes
-	mostDetail   = 1000 // bytes of what encoding/json says
+	mostPolicies = 300  // containerPolicies of a checked object
+	mostQuoted   = 100  // bytes of a quoted value
+	mostDetail   = 1000 // bytes of an encoding/json error
 )
 
-// Check judges an object. Old is the raw stored object of an update, else nil; one that cannot be read counts as none,
-// so that it can be repaired. An object that is being deleted is let through with the spec that it has: its last update
-// takes a finalizer away.
+// Check validates an object. Old is the raw stored object of an update, else nil. An unreadable old
+// object counts as none, so that it can be repaired. An object that is being deleted is allowed if
+// its spec is unchanged: its last update removes a finalizer.
 func (c Config) Check(raw, old []byte) Verdict {
 	if server.IsDeleted(raw) && server.HaveSameSpec(raw, old) {
 		return Verdict{}
@@ -99,7 +94,7 @@ func shorten(text string, most int) string {
 	return strings.ToValidUTF8(text[:most], "") + "..."
 }
 
-// features are the fields of an object that need a gate or are no longer accepted for new objects.
+// features holds the fields of an object that need a feature gate or are rejected in new objects.
 type features struct {
 	inPlace, perVPA, boost bool
 	controlled             map[string]bool // resources in any controlledResources
@@ -152,8 +147,8 @@ func (ch *checker) warn(format string, args ...any) {
 	}
 }
 
-// recipe refuses a recipe that cannot be used: another would serve the VPA at once. One
-// that is stored already does not stop other changes.
+// recipe rejects an invalid recipe, which the recommender would replace at once. An already stored
+// one does not block other changes.
 func (ch *checker) recipe(text, stored string) {
 	problem := recipe.Problem(text)
 	at := field.NewPath("metadata", "annotations").Key(recipe.Annotation)
@@ -166,7 +161,7 @@ func (ch *checker) recipe(text, stored string) {
 	}
 }
 
-// target refuses a target that cannot exist. A stored one does not stop other changes.
+// target rejects an impossible target. An already stored one does not block other changes.
 func (ch *checker) target(ref, stored *autoscalingv1.CrossVersionObjectReference) {
 	if ref == nil {
 		return
@@ -181,7 +176,8 @@ func (ch *checker) target(ref, stored *autoscalingv1.CrossVersionObjectReference
 	}
 }
 
-// size refuses a spec that no program caches. A stored one does not stop other changes.
+// size rejects a spec that the programs refuse to cache because of its size. An already stored one
+// does not block other changes.
 func (ch *checker) size(spec, stored *vpav1.VerticalPodAutoscalerSpec) {
 	problem := client.SpecTooLarge(spec)
 	switch {
@@ -232,7 +228,6 @@ func gateOff(gate string) string {
 	return "needs the alpha feature " + gate + ": start the VPA components with --feature-gates=" + gate + "=true"
 }
 
-// perVPA checks a number that needs the gate PerVPAConfig.
 func (ch *checker) perVPA(at *field.Path, value int64) {
 	switch {
 	case !ch.allowsPerVPA():
@@ -276,7 +271,8 @@ func (ch *checker) startupBoost(b *vpav1.StartupBoost, at *field.Path) {
 	}
 }
 
-// Status returns the answer for an object with errors: 422 with one cause for each error, nil without errors.
+// Status returns the answer for an object with errors: 422 with one cause for each error, nil
+// without errors.
 func (v Verdict) Status(name string) *metav1.Status {
 	return invalid(schema.GroupKind{Group: vpav1.SchemeGroupVersion.Group, Kind: "VerticalPodAutoscaler"}, name, v.Errors)
 }
@@ -288,7 +284,7 @@ func invalid(kind schema.GroupKind, name string, errs field.ErrorList) *metav1.S
 	return new(apierrors.NewInvalid(kind, name, errs).Status())
 }
 
-// decodeError returns why an object cannot be decoded: with the field whose value has the wrong type, if it is that.
+// decodeError converts a decoding error, and names the field if its value has the wrong type.
 func decodeError(raw []byte, err error) *field.Error {
 	internal := field.InternalError(field.NewPath("."), errors.New(shorten(err.Error(), mostDetail)))
 	var wrong *json.UnmarshalTypeError
@@ -304,8 +300,8 @@ func decodeError(raw []byte, err error) *field.Error {
 	return field.TypeInvalid(at, shown(value), wanted(wrong.Type, names[len(names)-1], value))
 }
 
-// locate finds the first value at or below a path whose type is not the wanted one. Elements of lists are
-// not part of the names.
+// locate finds the first value at or below a path that does not decode into the expected type. List
+// indexes are not part of the names.
 func locate(within any, names []string, at *field.Path, want reflect.Type) (path *field.Path, value any, found bool) {
 	if list, ok := within.([]any); ok && (len(names) > 0 || want.Kind() != reflect.Slice) {
 		for i, element := range list {
@@ -345,7 +341,8 @@ func shown(value any) any {
 	return "a value of another type"
 }
 
-// wanted returns what would be right for a field. YAML reads some words without quotation marks as true and false.
+// expectedType describes the valid values of a field. YAML reads some words without quotation marks
+// as true and false.
 func wanted(want reflect.Type, name string, value any) string {
 	switch want.Kind() {
 	case reflect.String:
