@@ -1,7 +1,6 @@
-// Command kubectl-loadline is the plugin for people: kubectl loadline COMMAND.
+// Command kubectl-loadline is the kubectl plugin of Loadline: kubectl loadline COMMAND.
 //
-// It calls the same core as the programs in the cluster. The command backtest,
-// in the package of that name, needs no cluster at all.
+// It uses the same packages as the programs in the cluster. The command backtest needs no cluster.
 package main
 
 import (
@@ -27,7 +26,6 @@ func main() {
 	os.Exit(cli.Run(ctx, commands(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// commands returns the commands of the plugin.
 func commands() []*cobra.Command {
 	version := &cobra.Command{
 		Use: "version", Short: "print the version", Args: cli.Args(cobra.NoArgs),

@@ -22,7 +22,7 @@ import (
 	"loadline.dev/loadline/pkg/flags"
 )
 
-// Config are the flags of the command.
+// Config holds the flags of the command.
 type Config struct {
 	Recipes   []string
 	Baselines bool
@@ -35,7 +35,7 @@ type Config struct {
 	Carry                 bool
 	AfterOOM              string
 	WarmUp                time.Duration
-	Setup                 replay.Setup // what flags set directly
+	Setup                 replay.Setup // fields that flags set directly
 	FirstCPU, FirstMemory flags.Quantity
 	MostCPU, MostMemory   flags.Quantity
 	LeastMemory           flags.Quantity
@@ -51,10 +51,9 @@ type Config struct {
 	Quiet   bool
 }
 
-// mostCharts keeps a page small enough to be opened.
+// maxCharts keeps the HTML page small enough to open.
 const mostCharts = 100
 
-// outputs are the forms of the result.
 var outputs = []string{"table", "json", "csv", "html", "events"}
 
 // Default returns the default configuration.
@@ -65,7 +64,7 @@ func Default() *Config {
 		WarmUp: backtest.WarmUp, Setup: replay.DefaultSetup(), Servers: DefaultServers(), Nodes: DefaultNodes(), Output: "table", Charts: 6, Workers: runtime.GOMAXPROCS(0),
 	}
 	if err := c.LeastMemory.Set("1Mi"); err != nil {
-		panic(err) // it is a constant
+		panic(err) // a constant
 	}
 	return c
 }
@@ -107,16 +106,15 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	c.Nodes.AddFlags(fs)
 }
 
-// plan is a valid configuration in the form in which it is used.
 type plan struct {
 	options    backtest.Options
 	candidates []backtest.Candidate
 	sources    Sources
 	setup      [resources.Kinds]replay.Setup
-	nodes      *nodePlan // nil = nothing is placed on nodes
+	nodes      *nodePlan // nil: no nodes
 }
 
-// plan returns all problems of the configuration joined.
+// plan returns the parsed configuration, or all its problems joined.
 func (c *Config) plan() (plan, error) {
 	var p plan
 	var problems []error
@@ -208,7 +206,8 @@ func (c *Config) first(s *replay.Setup) error {
 	return errors.Join(c.FirstCPU.Check("first-cpu"), c.FirstMemory.Check("first-memory"), c.MostCPU.Check("max-cpu"), c.MostMemory.Check("max-memory"))
 }
 
-// candidates returns the baselines and the recipes, and whether one of them wants to know how long work waited for CPU.
+// candidates returns the baselines and the recipes, and whether a recipe requires the time spent
+// waiting for CPU.
 func (c *Config) candidates() (all []backtest.Candidate, pressure bool, err error) {
 	store := usage.DefaultConfig()
 	var problems []error
@@ -231,10 +230,10 @@ func (c *Config) candidates() (all []backtest.Candidate, pressure bool, err erro
 	return all, pressure, errors.Join(problems...)
 }
 
-// Nodes are the flags of the comparison on nodes.
+// Nodes holds the flags of the comparison on nodes.
 type Nodes struct {
 	On          bool
-	CPU, Memory flags.Quantity // of a node
+	CPU, Memory flags.Quantity // allocatable of a node
 	Copies      int
 	Apart       bool
 	Time, Step  time.Duration
@@ -251,14 +250,14 @@ type Nodes struct {
 	Draws       int
 }
 
-// Bounds of the flags: of what takes time and memory, and of factors.
+// Maxima of flags that cost time and memory, and of factors.
 const (
 	mostCopies = 1000
 	mostDraws  = 1000
 	mostFactor = 1000
 )
 
-// DefaultNodes returns the defaults: nodes of 16 cores and 64 GiB, and the recordings as they are.
+// DefaultNodes returns the defaults: nodes of 16 cores and 64 GiB, and unscaled recordings.
 func DefaultNodes() Nodes {
 	n := Nodes{
 		Copies: 1, Time: 7 * 24 * time.Hour, Step: 5 * time.Minute, ScaleCPU: 1, ScaleMemory: 1, Placing: 24 * time.Hour, Consolidate: time.Hour,
@@ -268,7 +267,7 @@ func DefaultNodes() Nodes {
 		n.Upstream = append(n.Upstream, fmt.Sprintf("vpa:target-cpu=%g", share))
 	}
 	if err := errors.Join(n.CPU.Set("16"), n.Memory.Set("64Gi")); err != nil {
-		panic(err) // they are constants
+		panic(err) // constants
 	}
 	return n
 }
@@ -295,21 +294,21 @@ func (n *Nodes) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&n.Draws, "node-draws", n.Draws, "Fleets of drawn containers for the intervals; 0: there are none.")
 }
 
-// nodePlan is the valid comparison on nodes.
 type nodePlan struct {
 	playing nodes.Playing
 	options nodes.Options
 	copies  nodes.Copies
 	rows    nodes.Comparison
-	texts   []string // of the recipes to replay; the first is empty, and means first requests
-	of      []int    // by row, the number of its recipe
-	asked   int      // rows that are shown: all but those of upstream that are no recipes
+	texts   []string // recipes to replay, first empty: first requests
+	of      []int    // recipe index by row
+	asked   int      // rows to show, without pure upstream settings
 	factors []float64
 	draws   int
-	equal   bool // kills
+	equal   bool // compare at equal kills
 }
 
-// plan returns the comparison on nodes, with all problems of its flags joined. Kinds are those that count.
+// plan returns the comparison on nodes, or all problems of its flags joined. It counts the kinds of
+// p.
 func (n *Nodes) plan(c *Config, p *plan) (*nodePlan, error) {
 	o := &nodePlan{factors: slices.Sorted(slices.Values(n.Factors)), draws: n.Draws, equal: n.EqualKills}
 	o.options = nodes.Options{Placing: n.Placing, Consolidate: n.Consolidate, Settle: n.Settle, Stay: n.Stay}
@@ -333,7 +332,6 @@ func (n *Nodes) plan(c *Config, p *plan) (*nodePlan, error) {
 	return o, errors.Join(append(problems, o.choose(c.Recipes, n.Upstream))...)
 }
 
-// check returns the problems of the flags that are numbers.
 func (n *Nodes) check() error {
 	factor := fmt.Sprintf("must be more than 0 and at most %d", mostFactor)
 	problems := []error{
@@ -357,8 +355,8 @@ func (n *Nodes) check() error {
 
 func isFactor(f float64) bool { return f > 0 && f <= mostFactor && !math.IsNaN(f) }
 
-// choose makes the rows: first requests, each recipe, once more if it shares, and the settings
-// of upstream. What cannot be parsed in recipes is told elsewhere.
+// choose creates the rows: first requests, each recipe, a second row for a recipe that shares, and
+// the upstream settings. Recipes that do not parse are reported elsewhere.
 func (o *nodePlan) choose(recipes, upstream []string) error {
 	o.texts, o.of = []string{""}, []int{0}
 	o.rows = nodes.Comparison{Rows: []nodes.Row{{Name: "first request"}}, Base: 1}
@@ -389,19 +387,18 @@ func (o *nodePlan) choose(recipes, upstream []string) error {
 	return errors.Join(problems...)
 }
 
-// row adds a row of the recipe that was added last.
 func (o *nodePlan) row(r nodes.Row) {
 	o.rows.Rows, o.of = append(o.rows.Rows, r), append(o.of, len(o.texts)-1)
 }
 
-// methods returns the recipes to replay, which belong to the caller alone: they remember powers
-// of two, and processors that share a memory wait for each other.
+// methods returns new copies of the recipes for one worker: recipes cache powers of two, and CPUs
+// that share this cache wait for each other.
 func (o *nodePlan) methods() []nodes.Method {
 	all := []nodes.Method{{Name: o.rows.Rows[0].Name}}
 	for _, text := range o.texts[1:] {
 		made, err := recipe.Parse(text)
 		if err != nil {
-			panic(err) // it was parsed before
+			panic(err) // parsed before
 		}
 		all = append(all, nodes.Method{Name: text, Recipe: &made})
 	}

@@ -14,14 +14,14 @@ import (
 	"loadline.dev/loadline/pkg/printable"
 )
 
-// What can happen in a replay.
+// Types of events in a replay.
 const (
 	Recommended = "recommendation"
 	Changed     = "change"
 	Killed      = "kill"
 )
 
-// Event is one thing that happened to a container in a replay. Quantities are written as in the status of a VPA.
+// Event is one event of a container in a replay. Quantities have the format of the VPA status.
 type Event struct {
 	Dataset     string    `json:"dataset"`
 	Workload    string    `json:"workload"`
@@ -31,31 +31,31 @@ type Event struct {
 	At          time.Time `json:"at"`
 	Event       string    `json:"event"`
 
-	// Of a recommendation.
+	// Fields of a recommendation.
 	Lower  string `json:"lower,omitempty"`
 	Target string `json:"target,omitempty"`
 	Upper  string `json:"upper,omitempty"`
-	// Of a change: the request before and after, and why.
+	// Fields of a change: the request before and after, and the cause.
 	From    string `json:"from,omitempty"`
 	To      string `json:"to,omitempty"`
 	Cause   string `json:"cause,omitempty"`
 	Evicted bool   `json:"evicted,omitempty"`
-	// Of a kill: what was used, and the limit that was hit.
+	// Fields of a kill: the usage and the limit.
 	Use   string `json:"use,omitempty"`
 	Limit string `json:"limit,omitempty"`
 }
 
-// reporter is a replay.Witness that writes down what happens.
+// eventWriter is a replay.Witness that writes events.
 type reporter struct {
-	common Event // what all events of the replay share
+	common Event // fields common to all events
 	kind   resources.Kind
-	every  time.Duration // least time between two recommendations; 0 = only the last one counts
+	every  time.Duration // minimum interval, 0: only the last
 	write  func(Event)
 
 	last    replay.Advice    // latest recommendation
-	written int64            // when one was written last
-	end     int64            // of the latest sample
-	request resources.Amount // in force at that
+	written int64            // time of the last written one
+	end     int64            // end of the latest sample
+	request resources.Amount // in force at end
 }
 
 // Sample implements replay.Witness.
@@ -92,8 +92,8 @@ func (r *reporter) Killed(k replay.Kill) {
 	r.write(e)
 }
 
-// finish writes the recommendation at the end. Where the last sample came soon after
-// the one before, nobody has asked for it yet.
+// finish writes the recommendation at the end. It computes one if the replay did not after the last
+// sample.
 func (r *reporter) finish(a replay.Advisor, rule policy.Rule) {
 	if r.end > r.last.At {
 		current := resources.List{}.With(r.kind, r.request)
@@ -102,7 +102,6 @@ func (r *reporter) finish(a replay.Advisor, rule policy.Rule) {
 	r.recommend()
 }
 
-// recommend writes the latest recommendation, if there is one that was not written.
 func (r *reporter) recommend() {
 	b := r.last.Bounds
 	target, some := b.Target.Get(r.kind)
@@ -126,9 +125,10 @@ func (r *reporter) text(a resources.Amount) string {
 	return q.String()
 }
 
-// Events replays a container under all candidates and writes what happens, in the order of resources and candidates,
-// and then of time. The last recommendation of each replay is that at its end, and may be followed by the change that
-// it led to; others come every so often, or not at all if that is 0.
+// Events replays a container under all candidates and writes the events, ordered by resource,
+// candidate and time. The last recommendation of each replay is the one at its end, and may be
+// followed by the change that it caused. Earlier ones are at least every apart, or omitted if that
+// is 0.
 func Events(r *replay.Recording, o backtest.Options, every time.Duration, candidates []backtest.Candidate, write func(Event)) {
 	for _, k := range o.Kinds {
 		if !r.Has(k) {
@@ -146,9 +146,8 @@ func Events(r *replay.Recording, o backtest.Options, every time.Duration, candid
 	}
 }
 
-// events replays the containers one after the other and writes what happens, as a
-// line of JSON each: in the order of sources, containers, resources and recipes, and
-// then of time. The last recommendation of each replay is that at its end.
+// events writes the events of all containers as lines of JSON, ordered by source, container,
+// resource, recipe and time.
 func (c *Config) events(ctx context.Context, p plan, from []Source, out, errOut io.Writer) error {
 	lines := json.NewEncoder(printable.JSON(out))
 	o := &outcome{}

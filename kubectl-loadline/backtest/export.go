@@ -18,8 +18,8 @@ type column[T any] struct {
 	value func(*T) any // string, float64, int or bool
 }
 
-// columns are those of a container under one candidate, in the scored phase. Amounts are
-// cores or bytes, hours those of cores or GiB.
+// columns describe a container under one candidate in the scored phase. Resources are in cores or
+// bytes, and hours in core-hours or GiB-hours.
 var columns = []column[backtest.Result]{
 	{"dataset", func(r *backtest.Result) any { return r.Dataset }},
 	{"workload", func(r *backtest.Result) any { return r.Workload }},
@@ -55,8 +55,8 @@ var columns = []column[backtest.Result]{
 	{"clipped", func(r *backtest.Result) any { return r.Clipped }},
 }
 
-// starvedShare returns the share of time in which a resource was used above its request;
-// 0 if the result is of the other one.
+// starvedShare returns the fraction of time with usage above the request, or 0 for the other
+// resource.
 func starvedShare(r *backtest.Result, k resources.Kind) float64 {
 	if r.Kind != k {
 		return 0
@@ -64,8 +64,7 @@ func starvedShare(r *backtest.Result, k resources.Kind) float64 {
 	return r.Scored.StarvedShare()
 }
 
-// exact is how many digits numbers have: enough to tell any two apart, and few
-// enough that the last bit of a sum does not show.
+// significantDigits distinguishes any two results but hides the last bit of a sum.
 const exact = 10
 
 func text(v any) string {
@@ -75,7 +74,7 @@ func text(v any) string {
 	return fmt.Sprint(v)
 }
 
-// CSV writes a line for each result, or for each run on nodes where there are any.
+// CSV writes a line for each result, or for each run on nodes if there are any.
 func (d *Report) CSV(out io.Writer) error {
 	if d.Nodes != nil {
 		return writeCSV(out, nodeColumns, d.Nodes.lines())
@@ -94,7 +93,7 @@ func writeCSV[T any](out io.Writer, columns []column[T], results []T) error {
 	return printable.CSV(out, rows)
 }
 
-// fields returns a result for JSON, which writes it in the order of names.
+// fields returns a result for JSON, which sorts the names.
 func fields[T any](columns []column[T], result *T) map[string]any {
 	all := make(map[string]any, len(columns))
 	for _, c := range columns {
@@ -106,7 +105,7 @@ func fields[T any](columns []column[T], result *T) map[string]any {
 	return all
 }
 
-// number is a float64 that JSON can hold: infinity, where something never came, is null.
+// number is a float64 for JSON. Infinity, which stands for an event that never came, becomes null.
 type number float64
 
 // MarshalJSON implements json.Marshaler.
@@ -175,7 +174,7 @@ type pair struct {
 	Differences []figure `json:"differences"`
 }
 
-// JSON writes all of the report.
+// JSON writes the whole report.
 func (d *Report) JSON(out io.Writer) error {
 	var file struct {
 		Settings  []Setting        `json:"settings"`

@@ -18,7 +18,6 @@ import (
 //go:embed page.html
 var pageText string
 
-// page is what page.html draws.
 type page struct {
 	Settings []Setting `json:"settings"`
 	Planes   []plane   `json:"planes"`
@@ -68,7 +67,7 @@ type event struct {
 	Text    string  `json:"text"`
 }
 
-// HTML writes a page that needs nothing but itself.
+// HTML writes a self-contained page.
 func (d *Report) HTML(out io.Writer, charts []Chart) error {
 	p := page{Settings: d.Settings, Planes: []plane{}, Charts: []chart{}}
 	for k := range resources.Kind(resources.Kinds) {
@@ -87,13 +86,12 @@ func (d *Report) HTML(out io.Writer, charts []Chart) error {
 		return err
 	}
 	// A template package would keep every exported method of every type in the program. Marshal
-	// escapes what could end the script.
+	// escapes all characters that could end the script.
 	before, after, _ := strings.Cut(pageText, "{{.}}")
 	_, err = io.WriteString(out, before+string(content)+after)
 	return err
 }
 
-// spots are the points of a kind, with the figures of the table.
 func (d *Report) spots(k resources.Kind) plane {
 	p := plane{Resource: k.String(), Risk: "work above the request", Columns: titles(shown[k])}
 	if k == resources.Memory {
@@ -114,7 +112,7 @@ func (d *Report) spots(k resources.Kind) plane {
 	return p
 }
 
-// chartOf puts a timeline in the units of people: millicores and MiB.
+// chartOf converts a timeline to millicores and MiB.
 func chartOf(c Chart) chart {
 	f, unit, name := c.Timeline, 1.0, "m"
 	if f.Kind == resources.Memory {
@@ -156,7 +154,6 @@ func chartOf(c Chart) chart {
 	return out
 }
 
-// frames is how many points a chart has.
 const frames = 480
 
 // Chart is one container under one candidate over time.
@@ -165,8 +162,8 @@ type Chart struct {
 	Timeline *replay.Timeline
 }
 
-// charts replays the containers that are drawn once more, under all recipes, in the
-// order in which the document has them. Baselines are not drawn.
+// charts replays the charted containers again under all recipes, in the order of the page.
+// Baselines have no charts.
 func (c *Config) charts(ctx context.Context, p plan, from []Source, d *Report) ([]Chart, error) {
 	if c.Output != "html" || c.Charts == 0 || len(p.candidates) == 0 {
 		return nil, nil
@@ -198,7 +195,7 @@ func chartsOf(ctx context.Context, from Source, p plan, keys []Key, recipes []ba
 	}
 	for r, problem := range from.Read(ctx, drawn) {
 		if r == nil || problem != nil && !problem.Warning {
-			continue // it was reported when the containers were scored
+			continue // reported during scoring
 		}
 		for k := range resources.Kind(resources.Kinds) {
 			at := slices.Index(keys, Key{Dataset: r.Dataset, Workload: r.Workload, Container: r.Container, Kind: k})
@@ -213,14 +210,14 @@ func chartsOf(ctx context.Context, from Source, p plan, keys []Key, recipes []ba
 	}
 }
 
-// Key names a container and a kind.
+// Key identifies a container and a kind.
 type Key struct {
 	Dataset, Workload, Container string
 	Kind                         resources.Kind
 }
 
-// Worst returns the containers that cost most under a candidate, at most so many
-// of each kind, the most expensive first.
+// Worst returns at most the given number of containers of each kind with the highest cost under a
+// candidate, most expensive first.
 func (d *Report) Worst(candidate string, most int) []Key {
 	var all []Key
 	for k := range resources.Kind(resources.Kinds) {
@@ -238,7 +235,8 @@ func (d *Report) Worst(candidate string, most int) []Key {
 	return all
 }
 
-// price is the cost of a result per container-day, so that long recordings do not come first for being long.
+// price returns the cost of a result per container-day, so that the length of a recording does not
+// matter.
 func price(r *backtest.Result) float64 {
 	t := &r.Scored
 	sum := float64(t.Evictions)*backtest.EvictionPrice + float64(t.Kills)*backtest.KillPrice + starvedHours(r)*backtest.StarvedCoreHour

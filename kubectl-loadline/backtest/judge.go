@@ -15,21 +15,21 @@ import (
 	"loadline.dev/loadline/pkg/core/sharing"
 )
 
-// Judgement is what recipes need on nodes.
+// NodeReport compares the node needs of recipes.
 type Judgement struct {
-	Containers int // recorded ones that are long enough
-	Short      int // others
+	Containers int // long enough to compare
+	Short      int // too short to compare
 	Pods       int
-	Time, Step time.Duration // for which nodes ran, and its steps
+	Time, Step time.Duration // run time of the nodes, and its steps
 	Draws      int
 	Base       string            // recipe that others are compared with
 	Rows       []nodes.Summary   // first requests, then the recipes
-	Upstream   []nodes.Summary   // settings of upstream that are no recipes themselves
-	Best       []backtest.Figure // of upstream with hindsight, at each level; empty = there is none
+	Upstream   []nodes.Summary   // upstream settings that are not recipes
+	Best       []backtest.Figure // best upstream with hindsight by level, empty: none
 }
 
-// Judge places the containers of files, directories and servers on nodes as a configuration says, and compares what its
-// recipes need there. The first recipe is the base. It fails if anything had to be left out.
+// CompareNodes places the containers of files, directories and servers on nodes and compares the
+// node needs of recipes. The first recipe is the base. It fails if anything was skipped.
 func Judge(ctx context.Context, c *Config, args ...string) (*Judgement, error) {
 	own := *c
 	own.Nodes.On = true
@@ -41,7 +41,7 @@ func Judge(ctx context.Context, c *Config, args ...string) (*Judgement, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.options.Kinds = nil // nothing but nodes
+	p.options.Kinds = nil // only the nodes
 	o, err := replayAll(ctx, p, &own, from, func(int, int, int) {})
 	if err != nil {
 		return nil, err
@@ -52,14 +52,13 @@ func Judge(ctx context.Context, c *Config, args ...string) (*Judgement, error) {
 
 var errTooShort = errors.New("no recording is long enough for nodes: want at least one step after the warm-up")
 
-// fleet is the containers of one draw, and what came out for each row.
+// fleet holds the containers of one draw, and the outcome of each row.
 type fleet struct {
 	pods     *nodes.Fleet
-	base     func() nodes.Score // of the row that others are compared with, as it is
+	base     func() nodes.Score // of the base row, unscaled
 	outcomes []nodes.Outcome
 }
 
-// judge runs the courses of recordings, by recording and recipe, under each row.
 func judge(ctx context.Context, p *nodePlan, workers int, recorded [][]*nodes.Course) (*Judgement, error) {
 	long := slices.DeleteFunc(slices.Clone(recorded), func(c []*nodes.Course) bool { return c == nil })
 	if len(long) == 0 {
@@ -97,7 +96,7 @@ func judge(ctx context.Context, p *nodePlan, workers int, recorded [][]*nodes.Co
 	return j, nil
 }
 
-// draws returns the numbers of all containers, and then of those of each draw.
+// draws returns the indexes of all containers, and then the indexes of each draw.
 func draws(n, number int) [][]int {
 	dice := backtest.Dice(backtest.Seed)
 	all := make([][]int, 1+number)
@@ -112,7 +111,6 @@ func draws(n, number int) [][]int {
 	return all
 }
 
-// runAll runs every fleet under every row.
 func runAll(ctx context.Context, p *nodePlan, workers int, courses [][]*nodes.Course, fleets []fleet) error {
 	rules := make([]*sharing.Rule, len(p.of))
 	for row := range rules {
@@ -128,7 +126,7 @@ func runAll(ctx context.Context, p *nodePlan, workers int, courses [][]*nodes.Co
 		f, row := &fleets[task/len(p.of)], task%len(p.of)
 		sizes := nodes.Sizes{Factors: p.factors, Base: f.base(), EqualKills: p.equal}
 		if row == p.rows.First {
-			sizes.Factors = nil // nothing is compared with it
+			sizes.Factors = nil // no comparison with this row
 		}
 		f.outcomes[row] = nodes.Sweep(f.pods, courses[p.of[row]], p.options, nodes.Variant{Rule: rules[row]}, sizes)
 	})

@@ -1,9 +1,5 @@
-// Package backtest is kubectl loadline backtest: it replays recordings under recipes and
-// prints what each of them costs and risks.
-//
-// Config are the flags, and Run reads the recordings: Sources finds files, directories, catalogues and Prometheus
-// servers. Package core/backtest replays and scores. A Report holds the scores and writes them as a table, JSON, CSV or
-// a page of HTML with charts; Events says what happens to one container, in the words of a cluster.
+// Package backtest implements kubectl loadline backtest, which replays recorded usage under recipes
+// and reports the cost and risk of each. Package core/backtest replays and scores.
 package backtest
 
 import (
@@ -26,11 +22,10 @@ import (
 	"loadline.dev/loadline/pkg/source/trace"
 )
 
-// name is that of the command in messages.
 const name = "kubectl loadline backtest"
 
-// Run runs the command with the recordings in args and returns the exit code: 1 if a container or
-// a file had to be left out, although the others are in the result.
+// Run runs the command with the recordings in args and returns the exit code. It is 1 if a
+// container or a file was skipped, although the result has the others.
 func Run(ctx context.Context, config *Config, args []string, out, errOut io.Writer) int {
 	plan, err := config.plan()
 	if len(args) == 0 {
@@ -86,7 +81,6 @@ func run(ctx context.Context, c *Config, p plan, args []string, out, errOut io.W
 	return o.complete()
 }
 
-// report prints problems of recordings.
 func (c *Config) report(errOut io.Writer, problems []*trace.Problem) {
 	for _, problem := range problems {
 		if !problem.Warning || !c.Quiet {
@@ -95,7 +89,8 @@ func (c *Config) report(errOut io.Writer, problems []*trace.Problem) {
 	}
 }
 
-// base is what others are compared with: the first recipe that is named, or the first baseline.
+// base returns the candidate that others are compared with: the first named recipe, or the first
+// baseline.
 func (c *Config) base(p plan) string {
 	if len(c.Recipes) > 0 {
 		return c.Recipes[0]
@@ -103,7 +98,6 @@ func (c *Config) base(p plan) string {
 	return p.candidates[0].Name
 }
 
-// into lets a result be written to the file that was asked for, or else to out.
 func (c *Config) into(out io.Writer, write func(io.Writer) error) (err error) {
 	if c.File == "" {
 		return write(out)
@@ -116,7 +110,6 @@ func (c *Config) into(out io.Writer, write func(io.Writer) error) (err error) {
 	return write(file)
 }
 
-// write puts the report out in the form that was asked for.
 func (c *Config) write(out io.Writer, d *Report, charts []Chart) error {
 	switch c.Output {
 	case "json":
@@ -129,7 +122,7 @@ func (c *Config) write(out io.Writer, d *Report, charts []Chart) error {
 	return d.Table(out, c.Classes)
 }
 
-// describe lists what a result depends on besides the recordings.
+// describe lists the settings that influence the result besides the recordings.
 func (c *Config) describe(p plan) []Setting {
 	s := p.setup[resources.CPU]
 	first := func(q flags.Quantity) string {
@@ -158,9 +151,8 @@ func (c *Config) describe(p plan) []Setting {
 	return all
 }
 
-// bar is the progress on a terminal.
 type bar struct {
-	out   io.Writer // nil = nobody looks
+	out   io.Writer // nil: no terminal
 	shown time.Time
 }
 
@@ -186,15 +178,14 @@ func (b *bar) clear() {
 	}
 }
 
-// outcome is what a run found.
 type outcome struct {
 	results    []backtest.Result
 	problems   []*trace.Problem
 	containers int
-	courses    [][]*nodes.Course // by container and recipe, for the nodes; nil of one that is too short
+	courses    [][]*nodes.Course // by container and recipe, nil: too short
 }
 
-// failed returns the problems that left something out.
+// failed returns the problems that skipped a recording or container.
 func (o *outcome) failed() (problems []error) {
 	for _, p := range o.problems {
 		if !p.Warning {
@@ -206,7 +197,7 @@ func (o *outcome) failed() (problems []error) {
 
 var errNothing = errors.New("nothing could be replayed")
 
-// complete returns an error if anything was left out.
+// complete returns an error if anything was skipped.
 func (o *outcome) complete() error {
 	if o.containers == 0 {
 		return errNothing
@@ -217,8 +208,8 @@ func (o *outcome) complete() error {
 	return nil
 }
 
-// Replay replays the containers of files, directories and servers as a configuration
-// says. It fails if anything had to be left out.
+// Replay replays the containers of files, directories and servers. It fails if anything was
+// skipped.
 func Replay(ctx context.Context, c *Config, args ...string) ([]backtest.Result, error) {
 	p, err := c.plan()
 	if err != nil {
@@ -235,21 +226,19 @@ func Replay(ctx context.Context, c *Config, args ...string) ([]backtest.Result, 
 	return o.results, errors.Join(o.failed()...)
 }
 
-// job is one recording, and where its results go.
 type job struct {
 	source    int // counted from 1
 	recording *replay.Recording
 	found     *found
 }
 
-// found is what came out for one recording.
 type found struct {
 	results []backtest.Result
 	courses []*nodes.Course
 }
 
-// replayAll replays all containers of some sources. Results come in the order of the
-// sources, whoever was done first. It reports how far it is: sources begun, of all, and containers done.
+// replayAll replays all containers of the sources. Results have the order of the sources. It
+// reports the progress as sources begun, all sources, and containers done.
 func replayAll(ctx context.Context, p plan, c *Config, from []Source, report func(source, sources, containers int)) (*outcome, error) {
 	o := &outcome{}
 	jobs := make(chan job)
@@ -258,11 +247,11 @@ func replayAll(ctx context.Context, p plan, c *Config, from []Source, report fun
 	done := 0
 	for range c.Workers {
 		workers.Go(func() {
-			// Candidates of one's own: they remember powers of two, and processors that
-			// share a memory wait for each other.
+			// Each worker has its own candidates: recipes cache powers of two, and CPUs that share
+			// this cache wait for each other.
 			own, _, err := c.candidates()
 			if err != nil {
-				own = p.candidates // it cannot be: those were made of the same
+				own = p.candidates // unreachable: parsed before
 			}
 			var methods []nodes.Method
 			if p.nodes != nil {
@@ -307,8 +296,8 @@ func replayAll(ctx context.Context, p plan, c *Config, from []Source, report fun
 	return o, err
 }
 
-// read hands the containers of one source out. One that cannot be used is a problem
-// like others; an error is only the end of the context, or that of take.
+// read passes the containers of one source to take. An unusable source is recorded as a problem.
+// The error is the end of the context or an error of take.
 func (o *outcome) read(ctx context.Context, part string, from Source, take func(*replay.Recording) error) error {
 	for r, problem := range from.Read(ctx, nil) {
 		if problem != nil {
@@ -325,7 +314,8 @@ func (o *outcome) read(ctx context.Context, part string, from Source, take func(
 	return ctx.Err()
 }
 
-// belongs reports whether a container belongs to a part. Recipes are tuned on one half and reported on the other.
+// inPart reports whether a container belongs to a part. Recipes are tuned on one half and reported
+// on the other.
 func belongs(part string, r *replay.Recording) bool {
 	if part == "all" {
 		return true

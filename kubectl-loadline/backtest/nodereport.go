@@ -13,7 +13,7 @@ import (
 	"loadline.dev/loadline/pkg/printable"
 )
 
-// describe lists what nodes depend on besides the recordings.
+// describe lists the settings that influence the nodes besides the recordings.
 func (n *Nodes) describe() []Setting {
 	placing, moves, emptied := "at the start", "moves", "none is emptied"
 	if n.Placing > 0 {
@@ -41,14 +41,14 @@ func (n *Nodes) describe() []Setting {
 	}
 }
 
-// asIs are the columns of recipes as they recommend.
+// unscaledColumns are the columns of recipes as they recommend.
 var asIs = []figureColumn{
 	{nodes.FigureNodes, "NODES", 1}, {nodes.FigureNodeHours, "NODE-HOURS", 1}, {nodes.FigureOfFirst, "OF FIRST %", 100}, {nodes.FigureNotServed, "NOT SERVED %", 100},
 	{nodes.FigureWorst, "WORST POD %", 100}, {nodes.FigureKills, "OOM/DAY", 1}, {nodes.FigurePressure, "PRESSURE/DAY", 1},
 	{nodes.FigureEvictions, "EVICTIONS/DAY", 1}, {nodes.FigureChanges, "CHANGES/DAY", 1}, {nodes.FigureResizes, "RESIZES/HOUR", 1},
 }
 
-// atEqual returns the columns of recipes where they leave the same work undone.
+// equalColumns returns the columns of recipes at equal unserved work.
 func atEqual() (columns []figureColumn) {
 	for _, level := range nodes.Levels() {
 		columns = append(columns, figureColumn{nodes.FigureAt(level), fmt.Sprintf("NODES AT %g %%", level*100), 1},
@@ -57,7 +57,6 @@ func atEqual() (columns []figureColumn) {
 	return append(columns, figureColumn{nodes.FigureAtBase(), "THAN BASE %", 100}, figureColumn{nodes.FigureMemoryFactor, "MEMORY X", 1})
 }
 
-// label names a row.
 func (j *Judgement) label(s *nodes.Summary) string {
 	if s.Shared {
 		return s.Name + ", shared"
@@ -65,7 +64,7 @@ func (j *Judgement) label(s *nodes.Summary) string {
 	return s.Name
 }
 
-// cell writes a figure, with its interval where there are draws.
+// cell formats a figure, with its interval if there are draws.
 func (j *Judgement) cell(f backtest.Figure, factor float64) string {
 	switch {
 	case math.IsNaN(f.Value):
@@ -85,12 +84,10 @@ func (j *Judgement) cells(s *nodes.Summary, columns []figureColumn) (all []strin
 	return all
 }
 
-// bestRow is the best of upstream as a row.
 func (j *Judgement) bestRow() *nodes.Summary {
 	return &nodes.Summary{Row: nodes.Row{Name: "best upstream with hindsight"}, Figures: j.Best}
 }
 
-// title says what ran on nodes.
 func (j *Judgement) title() string {
 	text := fmt.Sprintf("%d pods of %d containers, %s in steps of %v", j.Pods, j.Containers, duration(j.Time.Seconds()), j.Step)
 	if j.Short > 0 {
@@ -102,12 +99,11 @@ func (j *Judgement) title() string {
 	return text
 }
 
-// equalTitle says where methods are compared.
+// equalTitle describes the comparison at equal unserved work.
 func (j *Judgement) equalTitle() string {
 	return fmt.Sprintf("nodes where the same part of the work is not served; BEST is upstream's with hindsight, BASE what %s needs as it is and leaves undone then", j.Base)
 }
 
-// table writes both tables for people.
 func (j *Judgement) table(w io.Writer) {
 	head := func(t io.Writer, columns []figureColumn) {
 		printable.Row(t, slices.Concat([]string{""}, titles(columns), []string{""})...)
@@ -135,16 +131,15 @@ func (j *Judgement) table(w io.Writer) {
 	_ = t.Flush()
 }
 
-// nodeLine is one run on nodes.
 type nodeLine struct {
 	summary *nodes.Summary
 	factor  float64 // of CPU requests
 	memory  float64
 	score   *nodes.Score
-	asIs    bool // nothing was scaled, whatever the factors
+	asIs    bool // unscaled, regardless of the factors
 }
 
-// lines returns all runs: of each row as it is, and with each factor.
+// lines returns all runs: of each row unscaled, and with each factor.
 func (j *Judgement) lines() (all []nodeLine) {
 	for _, rows := range [][]nodes.Summary{j.Rows, j.Upstream} {
 		for i := range rows {
@@ -158,7 +153,7 @@ func (j *Judgement) lines() (all []nodeLine) {
 	return all
 }
 
-// nodeColumns are the columns of a run. Counts are of the whole run.
+// nodeColumns are the columns of a run. Counts are totals of the run.
 var nodeColumns = []column[nodeLine]{
 	{"recommender", func(l *nodeLine) any { return l.summary.Name }},
 	{"shared", func(l *nodeLine) any { return l.summary.Shared }},
@@ -180,7 +175,6 @@ var nodeColumns = []column[nodeLine]{
 	{"resizes", func(l *nodeLine) any { return l.score.Resizes }},
 }
 
-// judgement is the comparison in JSON.
 type judgement struct {
 	Containers int              `json:"containers"`
 	Short      int              `json:"shortContainers"`
@@ -217,7 +211,7 @@ func (j *Judgement) json() *judgement {
 	return out
 }
 
-// nodePage is the plane of nodes and work not served in a page.
+// nodePage is the chart of nodes and unserved work in a page.
 type nodePage struct {
 	Title   string     `json:"title"`
 	Equal   string     `json:"equal"`
@@ -228,8 +222,8 @@ type nodePage struct {
 
 type nodeSpot struct {
 	Name   string      `json:"name"`
-	AsIs   *[2]number  `json:"asIs"`   // nodes, and the part of the work not served
-	Points [][3]number `json:"points"` // and the factor of CPU requests
+	AsIs   *[2]number  `json:"asIs"`   // nodes and fraction of unserved work
+	Points [][3]number `json:"points"` // with the factor of CPU requests
 	Cells  []string    `json:"cells"`
 	Equal  []string    `json:"equal"`
 }

@@ -16,7 +16,7 @@ import (
 	"loadline.dev/loadline/pkg/printable"
 )
 
-// Setting is one thing that the result depends on.
+// Setting is a setting that influences the result.
 type Setting struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
@@ -31,13 +31,13 @@ type Report struct {
 	Fronts   [resources.Kinds][]backtest.Point
 	Pairs    []backtest.Pair // every other candidate against the base
 	Costs    []backtest.Cost
-	Nodes    *Judgement // nil = nothing was placed on nodes
+	Nodes    *Judgement // nil: no nodes
 }
 
-// NewReport makes a report of results, in which the others are compared with one candidate, the base.
+// NewReport creates a report of results in which other candidates are compared with base.
 func NewReport(results []backtest.Result, settings []Setting, base string) *Report {
 	d := &Report{Settings: settings, Results: results}
-	var apart sync.WaitGroup // all read the results, and each writes its own
+	var apart sync.WaitGroup // all read the results, each writes its own field
 	apart.Go(func() { d.Cold = backtest.Summarise(results, true) })
 	apart.Go(func() { d.Scored = backtest.Summarise(results, false) })
 	apart.Go(func() { d.Pairs = pairs(results, base) })
@@ -51,7 +51,6 @@ func NewReport(results []backtest.Result, settings []Setting, base string) *Repo
 	return d
 }
 
-// pairs compares every other candidate with the base.
 func pairs(results []backtest.Result, base string) []backtest.Pair {
 	var all []backtest.Pair
 	for k := range resources.Kind(resources.Kinds) {
@@ -67,7 +66,6 @@ func pairs(results []backtest.Result, base string) []backtest.Pair {
 	return all
 }
 
-// candidates lists their names in the order in which the results have them.
 func candidates(results []backtest.Result) []string {
 	var names []string
 	for i := range results {
@@ -78,7 +76,7 @@ func candidates(results []backtest.Result) []string {
 	return names
 }
 
-// scale is what an amount is divided by where it is written: millicores become cores.
+// scale returns the divisor for display: millicores become cores.
 func scale(k resources.Kind) float64 {
 	if k == resources.CPU {
 		return 1000
@@ -89,7 +87,7 @@ func scale(k resources.Kind) float64 {
 // hours returns core-hours or GiB-hours.
 func hours(r *backtest.Result, sum float64) float64 { return sum / 3600 / backtest.Unit(r.Kind) }
 
-// starvedHours returns the core-hours of work above the request. There are none of memory.
+// starvedHours returns the core-hours of work above the request, 0 for memory.
 func starvedHours(r *backtest.Result) float64 {
 	if r.Kind == resources.Memory {
 		return 0
@@ -97,7 +95,7 @@ func starvedHours(r *backtest.Result) float64 {
 	return hours(r, r.Scored.StarvedWork)
 }
 
-// duration rounds seconds to what people read.
+// duration formats seconds, rounded to minutes, or hours above 48 h.
 func duration(seconds float64) string {
 	d := time.Duration(seconds * float64(time.Second))
 	if d > 48*time.Hour {
@@ -106,13 +104,13 @@ func duration(seconds float64) string {
 	return d.Round(time.Minute).String()
 }
 
-// figureColumn is a figure as tables have it; a percentage has the factor 100.
+// figureColumn is a figure in a table. A percentage has the factor 100.
 type figureColumn struct {
 	figure, title string
 	factor        float64
 }
 
-// shown are the figures of the table, per kind.
+// tableColumns are the figures of the table by kind.
 var shown = [resources.Kinds][]figureColumn{
 	resources.CPU: {
 		{"slack", "SLACK FLEET %", 100}, {"slack_mean", "MEAN %", 100}, {"slack_peak_mean", "PEAK %", 100},
@@ -133,7 +131,6 @@ func titles(columns []figureColumn) (all []string) {
 	return all
 }
 
-// cells writes the figures of a kind, which figure returns by their names.
 func cells(k resources.Kind, figure func(string) (backtest.Figure, bool)) (all []string) {
 	for _, c := range shown[k] {
 		f, _ := figure(c.figure)
@@ -142,8 +139,8 @@ func cells(k resources.Kind, figure func(string) (backtest.Figure, bool)) (all [
 	return all
 }
 
-// Table writes the result for people: what it depends on, and for each kind a
-// line for each candidate, with classes one for each of them, too.
+// Table writes text tables: the settings, and for each kind a line for each candidate, with classes
+// also one for each class.
 func (d *Report) Table(out io.Writer, classes bool) error {
 	w := bufio.NewWriter(out) // it keeps the first error
 	for _, s := range d.Settings {
@@ -169,7 +166,6 @@ func (d *Report) Table(out io.Writer, classes bool) error {
 	return w.Flush()
 }
 
-// plane writes the table of one kind.
 func (d *Report) plane(w io.Writer, k resources.Kind, classes bool) {
 	first := true
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -197,7 +193,7 @@ func (d *Report) plane(w io.Writer, k resources.Kind, classes bool) {
 	_ = t.Flush()
 }
 
-// pairs writes how the others differ from the base. Differences of percentages are in points.
+// pairs writes the differences from the base. Differences of percentages are in points.
 func (d *Report) pairs(w io.Writer, k resources.Kind) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	first := true
@@ -229,12 +225,11 @@ func (d *Report) label(s *backtest.Summary) string {
 	return s.Candidate
 }
 
-// interval writes a figure and its interval.
 func interval(f backtest.Figure, factor float64) string {
 	return fmt.Sprintf("%s [%s, %s]", figureText(f.Value*factor), figureText(f.Low*factor), figureText(f.High*factor))
 }
 
-// figureText writes a number with three digits that matter.
+// figureText formats a number with three significant digits.
 func figureText(v float64) string {
 	switch size := math.Abs(v); {
 	case size >= 99.95 || v == 0:
@@ -247,8 +242,8 @@ func figureText(v float64) string {
 	return fmt.Sprintf("%.3f", v)
 }
 
-// steps returns the shortest and the longest step of the results of a kind: what is shorter than a step cannot be seen,
-// so results of different steps are not to be compared.
+// steps returns the shortest and the longest step of the results of a kind. Events shorter than a
+// step are invisible, so results with different steps are not comparable.
 func (d *Report) steps(k resources.Kind) string {
 	least, most := math.Inf(1), 0.0
 	for i := range d.Results {

@@ -21,7 +21,7 @@ import (
 	"loadline.dev/loadline/pkg/source/trace"
 )
 
-// Source is a file or a server that has recordings.
+// Source is a file or a server with recordings.
 type Source struct {
 	Name    string // in arguments
 	Dataset string // in results
@@ -30,21 +30,20 @@ type Source struct {
 
 // Reader reads recordings.
 type Reader interface {
-	// Read yields recordings and problems until the context ends, at least those of the containers that want returns
-	// true for. Nil: of all.
+	// Read yields recordings and problems until the context ends, at least of the containers
+	// accepted by want. A nil want accepts all.
 	Read(ctx context.Context, want func(workload, container string) bool) iter.Seq2[*replay.Recording, *trace.Problem]
 }
 
-// Sources says how recordings are read.
+// Sources holds the options for reading recordings.
 type Sources struct {
 	Files   trace.Options
 	Servers Servers
 	Query   prometheus.ArchiveQuery // of servers
 }
 
-// Find returns the files and servers that arguments name: an address stands for
-// a server, a file for itself, or for the addresses in it if it is a list of them,
-// and a directory for the recordings and lists in it. They are in order of names.
+// Find returns the files and servers named by arguments, sorted by name. An address is a server, a
+// list file stands for the servers in it, and a directory for the recordings and lists in it.
 func (s *Sources) Find(args []string) ([]Source, error) {
 	names, err := spread(args)
 	if err != nil {
@@ -62,13 +61,13 @@ func (s *Sources) Find(args []string) ([]Source, error) {
 			return nil, fmt.Errorf("read recordings: %w", err)
 		}
 		if !slices.ContainsFunc(all, func(other Source) bool { return other.Dataset == one.Dataset && isAddress(other.Name) }) {
-			all = append(all, one) // else it is the same server in another spelling
+			all = append(all, one) // skip another spelling of the same server
 		}
 	}
 	return all, nil
 }
 
-// spread returns the files and addresses that arguments stand for.
+// expand returns the files and addresses that arguments stand for.
 func spread(args []string) ([]string, error) {
 	var names []string
 	for _, arg := range args {
@@ -101,7 +100,7 @@ func spread(args []string) ([]string, error) {
 	return names, nil
 }
 
-// within returns the recordings of a directory, and the lists of servers.
+// recordingsIn returns the recordings of a directory, and the lists of servers.
 func within(directory string) ([]string, error) {
 	entries, err := os.ReadDir(directory)
 	if err != nil {
@@ -120,10 +119,10 @@ func within(directory string) ([]string, error) {
 	return files, nil
 }
 
-// list is how the name of a file ends that has addresses of servers, one a line.
+// listSuffix is the suffix of files with one server address on each line.
 const list = ".servers"
 
-// addresses reads a list of servers. Empty lines and those after # say nothing.
+// addresses reads a list of servers. Empty lines and text after # are ignored.
 func addresses(name string) ([]string, error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -145,7 +144,6 @@ func addresses(name string) ([]string, error) {
 	return found, nil
 }
 
-// file reads a file with recordings.
 type file struct {
 	name    string
 	options trace.Options
@@ -171,23 +169,24 @@ func (f file) Read(ctx context.Context, _ func(workload, container string) bool)
 	}
 }
 
-// catalogue lists the recordings of a directory, and is none itself.
+// catalogue is the index of the recordings in a directory, not a recording.
 const catalogue = "series.csv"
 
-// Servers says how recordings are read from Prometheus. Its addresses are arguments.
+// Servers holds the options for reading from Prometheus. The addresses are arguments.
 type Servers struct {
 	prometheus.Access
 	prometheus.Usage
 	CAFile string
 
-	Length, Resolution string // of history, as Prometheus writes durations
-	Since, Until       string // RFC 3339; empty = by Length, and now
+	Length, Resolution string // of history, as Prometheus durations
+	Since, Until       string // RFC 3339, empty: by Length, and now
 
 	Selector, WaitingMetric, StateMatchers string
 }
 
-// DefaultServers returns the names that a kubelet of today and the usual exporters have, and five minutes: no shorter
-// than four scrapes of a minute, and no longer than the pace at which memory kills.
+// DefaultServers returns the metric names of current kubelets and common exporters, and a step of
+// five minutes: no shorter than four scrapes of a minute, and no longer than the pace at which
+// memory kills.
 func DefaultServers() Servers {
 	s := Servers{
 		Access: prometheus.DefaultAccess(), Length: "8d", Resolution: "5m", WaitingMetric: prometheus.WaitingMetric,
@@ -197,7 +196,7 @@ func DefaultServers() Servers {
 	return s
 }
 
-// AddFlags binds the group to fs. What the recommender has too has the same name.
+// AddFlags binds the group to fs. Flags that the recommender has too have the same names.
 func (s *Servers) AddFlags(fs *pflag.FlagSet) {
 	text := func(field *string, name, usage string) { fs.StringVar(field, name, *field, usage) }
 	s.Access.AddFlags(fs)
@@ -218,8 +217,8 @@ func (s *Servers) AddFlags(fs *pflag.FlagSet) {
 	text(&s.ContainerLabel, "container-name-label", "Label with the name of the container in usage metrics.")
 }
 
-// Query returns what is asked of each server, or all problems of the group; now is the end if none is set. The metric
-// of waiting is in it; who has no recipe for that leaves it out.
+// Query returns the query for each server, or all problems of the group. The query ends at now by
+// default. It includes the metric of waiting, which callers without a recipe for it remove.
 func (s *Servers) Query(now time.Time) (prometheus.ArchiveQuery, error) {
 	q := prometheus.ArchiveQuery{Usage: s.Usage, Waiting: s.WaitingMetric, StateMatchers: s.StateMatchers}
 	q.Usage.Matchers = s.Access.Matchers
@@ -238,7 +237,7 @@ func (s *Servers) Query(now time.Time) (prometheus.ArchiveQuery, error) {
 	return q, errors.Join(problems...)
 }
 
-// times sets the times of a query: whole steps since 1970, so that two runs ask for the same ones.
+// times sets the times of a query to whole steps since 1970, so that two runs query the same times.
 func (s *Servers) times(q *prometheus.ArchiveQuery, now time.Time) error {
 	length, err1 := prometheus.ParseDuration(s.Length)
 	step, err2 := prometheus.ParseDuration(s.Resolution)
@@ -269,12 +268,10 @@ func (s *Servers) times(q *prometheus.ArchiveQuery, now time.Time) error {
 		flags.Check(!q.Until.After(now), "until", s.Until, "must not be in the future"))
 }
 
-// isAddress reports whether an argument names a server and no file.
 func isAddress(arg string) bool {
 	return strings.HasPrefix(arg, "http://") || strings.HasPrefix(arg, "https://")
 }
 
-// server returns the source that is a server.
 func (s *Sources) server(address string) (Source, error) {
 	config := s.Servers.Client(address)
 	config.CAFile = s.Servers.CAFile
@@ -285,7 +282,6 @@ func (s *Sources) server(address string) (Source, error) {
 	return Source{Name: address, Dataset: client.Server(), Reader: archive{client, s.Query}}, nil
 }
 
-// archive reads recordings from a server.
 type archive struct {
 	client *prometheus.Client
 	query  prometheus.ArchiveQuery

@@ -12,7 +12,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-// kubectlFlag marks the flags that kubectl has, too.
+// kubectlFlag marks the flags that kubectl has too.
 const kubectlFlag = "loadline.dev/kubectl"
 
 // Cluster is the cluster of the current kubectl configuration.
@@ -26,7 +26,7 @@ type Cluster struct {
 // ClusterFlags are the flags that select a cluster, as in kubectl.
 type ClusterFlags struct{ *genericclioptions.ConfigFlags }
 
-// AddClusterFlags adds them to a command.
+// AddClusterFlags adds the flags to a command.
 func AddClusterFlags(cmd *cobra.Command) ClusterFlags {
 	f := ClusterFlags{genericclioptions.NewConfigFlags(true)}
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -67,7 +67,7 @@ type ScopeFlags struct {
 	Labels labels.Selector // parsed Selector, set by Validate
 }
 
-// AddFlags adds them to a command. The help text names the objects.
+// AddFlags adds the flags to a command. The help text names the objects.
 func (s *ScopeFlags) AddFlags(cmd *cobra.Command, objects string) {
 	cmd.Flags().BoolVarP(&s.All, "all-namespaces", "A", false, "Those of all namespaces.")
 	cmd.Flags().StringVarP(&s.Selector, "selector", "l", "", "Only "+objects+" with labels that this selects.")

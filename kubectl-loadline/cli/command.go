@@ -1,4 +1,4 @@
-// Package cli has the frame of the commands: flags of the cluster, output, and errors.
+// Package cli provides the common parts of the plugin's commands: cluster flags, output and errors.
 package cli
 
 import (
@@ -115,7 +115,6 @@ func commandNames(parent *cobra.Command) (all []string) {
 	return all
 }
 
-// help prints the usage and the flags of a command.
 func help(cmd *cobra.Command, _ []string) {
 	out := cmd.OutOrStdout()
 	if cmd.HasAvailableSubCommands() {
@@ -142,7 +141,6 @@ func help(cmd *cobra.Command, _ []string) {
 	}
 }
 
-// overview lists the subcommands of a command.
 func overview(cmd *cobra.Command, out io.Writer) {
 	printable.Fprintf(out, "%s: %s\n\nUsage:\n", cmd.CommandPath(), cmd.Short)
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)

@@ -41,7 +41,7 @@ var Formats = []string{"table", "wide", "json", "yaml", "csv", "md"}
 // OutputFlag is the flag --output.
 type OutputFlag struct{ Format string }
 
-// AddOutputFlag adds it to a command.
+// AddOutputFlag adds the flag to a command.
 func AddOutputFlag(cmd *cobra.Command) *OutputFlag {
 	o := &OutputFlag{}
 	cmd.Flags().StringVarP(&o.Format, "output", "o", Formats[0], "Form of the answer: "+strings.Join(Formats, ", ")+".")
@@ -97,7 +97,6 @@ func MarshalYAML(value any) ([]byte, error) {
 	return block, err
 }
 
-// tables writes all tables and notes.
 func (o *OutputFlag) tables(out io.Writer, a Report) error {
 	markdown := o.Format == "md"
 	for i, t := range a.Tables() {

@@ -1,4 +1,4 @@
-// Package doctor checks installations: doctor and migrate.
+// Package doctor checks installations for the commands doctor and migrate.
 package doctor
 
 import (
@@ -32,10 +32,8 @@ import (
 const doctorHelp = `Looks for what keeps the programs from working, and VPAs from having an effect.
 Each finding says what to do. An error stops something; a warning may.`
 
-// severity is the severity of a finding.
 type severity string
 
-// Severities of findings.
 const (
 	severityError   severity = "error"
 	severityWarning severity = "warning"
@@ -45,7 +43,6 @@ const (
 // severityOrder sorts severities, worst first.
 var severityOrder = []severity{severityError, severityWarning, severityNote}
 
-// finding is a problem or a note.
 type finding struct {
 	Severity severity `json:"severity"`
 	Check    string   `json:"check"`
@@ -60,7 +57,6 @@ type check struct {
 	run  func(context.Context, *examination) error // an error means that the check is not possible
 }
 
-// doctorChecks are the checks of doctor, in order.
 var doctorChecks = []check{
 	{"definitions", checkDefinitions},
 	{"metrics API", checkMetricsAPI},
@@ -90,7 +86,7 @@ type examination struct {
 	own       versioned.Interface
 	now       time.Time
 	programs  string // namespace of the programs
-	migrating bool   // another installation is checked before its migration. Missing parts of Loadline are no faults
+	migrating bool   // before a migration: missing parts are no faults
 	namespace string // of the VPAs. Empty: all
 
 	owners      *target.Live
@@ -114,14 +110,12 @@ func (e *examination) add(s severity, object, problem, fix string) {
 	}
 }
 
-// doctorReport lists findings.
 type doctorReport struct {
 	Findings  []finding `json:"findings"`
 	Checked   []string  `json:"checks"`              // completed checks
 	Unchecked []string  `json:"unchecked,omitempty"` // impossible checks, and why
 }
 
-// read reads the objects of several checks.
 func (e *examination) read(ctx context.Context) {
 	e.unread, e.yieldsToHPA, e.pods = map[string]error{}, map[string]bool{}, map[string][]corev1.Pod{}
 	e.owners = target.NewLive(e.kube, client.NewScales(e.kube).Scale)
@@ -160,7 +154,6 @@ func (e *examination) require(resources ...string) error {
 	return nil
 }
 
-// examine runs checks.
 func (e *examination) examine(ctx context.Context, checks []check) *doctorReport {
 	e.read(ctx)
 	a := &doctorReport{}
@@ -220,7 +213,6 @@ func (a *doctorReport) has(s severity) bool {
 	return slices.ContainsFunc(a.Findings, func(f finding) bool { return slices.Index(severityOrder, f.Severity) <= slices.Index(severityOrder, s) })
 }
 
-// failOn are the values of --fail-on.
 var failOn = []string{"never", string(severityError), string(severityWarning)}
 
 // examineCommand completes a command that runs checks.

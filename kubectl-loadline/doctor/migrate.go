@@ -24,7 +24,6 @@ const migrateHelp = `Compares an installation of the reference VPA, or of anothe
 what Loadline supports, and says what would change with its images. It changes
 nothing. docs/migrate.md says how to move over, and back.`
 
-// migrateChecks are the checks before a migration.
 var migrateChecks = []check{
 	{"installation", checkInstallation},
 	{"definitions", checkDefinitions},

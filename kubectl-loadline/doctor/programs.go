@@ -155,7 +155,6 @@ func (e *examination) checkLeader(ctx context.Context, p *programs.Installation,
 	return nil
 }
 
-// permission is a permission of a program.
 type permission struct {
 	group, resource, verb string
 }
@@ -213,7 +212,6 @@ func checkPermissions(ctx context.Context, e *examination) error {
 	return nil
 }
 
-// webhookConfiguration is the name of the admission controller's configuration.
 const webhookConfiguration = "vpa-webhook-config"
 
 func checkWebhook(ctx context.Context, e *examination) error {
@@ -294,7 +292,6 @@ func (e *examination) certificate(ctx context.Context) (*x509.Certificate, bool)
 	return nil, false
 }
 
-// certificates parses PEM certificates.
 func certificates(text []byte) (all []*x509.Certificate, err error) {
 	for {
 		var block *pem.Block

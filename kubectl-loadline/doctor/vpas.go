@@ -25,7 +25,6 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// evicts reports whether the updater may evict pods in a mode.
 func evicts(m vpav1.UpdateMode) bool {
 	return m == vpav1.UpdateModeAuto || m == vpav1.UpdateModeRecreate || m == vpav1.UpdateModeInPlaceOrRecreate
 }
@@ -305,7 +304,6 @@ func blocksEvictions(b *policyv1.PodDisruptionBudget) bool {
 	return b.Status.ExpectedPods > 0 && b.Status.DesiredHealthy >= b.Status.ExpectedPods
 }
 
-// allowedRange is minAllowed and maxAllowed of a container.
 type allowedRange struct {
 	container string
 	min, max  resources.List

@@ -1,4 +1,5 @@
-// Package explain shows the state of VPAs and pods: status, explain and history.
+// Package explain shows the state of VPAs and pods in the commands status, explain, history and
+// why.
 package explain
 
 import (
@@ -27,7 +28,6 @@ import (
 	"loadline.dev/loadline/pkg/printable"
 )
 
-// explainConfig are the flags of explain.
 type explainConfig struct {
 	cluster    cli.ClusterFlags
 	output     *cli.OutputFlag
@@ -112,7 +112,6 @@ func (c *explainConfig) run(ctx context.Context, args []string, out, errOut io.W
 	return nil
 }
 
-// explainVPA explains a VPA by the source that the flags select.
 func (c *explainConfig) explainVPA(ctx context.Context, cluster *cli.Cluster, parsed inventory.ParsedEstimate, q inventory.Request) (*vpaReport, error) {
 	switch {
 	case c.estimate.Address != "":
@@ -131,7 +130,6 @@ func (c *explainConfig) explainVPA(ctx context.Context, cluster *cli.Cluster, pa
 	return explainServed(ctx, cluster.VPA, q)
 }
 
-// printVPA prints the report about a VPA.
 func (c *explainConfig) printVPA(ctx context.Context, cluster *cli.Cluster, parsed inventory.ParsedEstimate, q inventory.Request, out, errOut io.Writer) error {
 	a, err := c.explainVPA(ctx, cluster, parsed, q)
 	if err != nil {
@@ -147,7 +145,6 @@ func (c *explainConfig) printVPA(ctx context.Context, cluster *cli.Cluster, pars
 	return a.Print(out)
 }
 
-// printPod prints the report about a pod.
 func printPod(ctx context.Context, own versioned.Interface, q inventory.Request, out io.Writer) error {
 	a, err := explainPod(ctx, own, q)
 	if err != nil {
@@ -204,7 +201,6 @@ func (a *vpaReport) Print(out io.Writer) error {
 	return nil
 }
 
-// printState writes conditions, problems and, without steps, events.
 func (a *vpaReport) printState(out io.Writer) {
 	for _, c := range a.VPA.Status.Conditions {
 		switch {
@@ -247,7 +243,6 @@ func (a *vpaReport) printState(out io.Writer) {
 	}
 }
 
-// printContainer writes the steps and the published recommendation of a container.
 func (a *vpaReport) printContainer(out io.Writer, c *explanation.Container) error {
 	printable.Fprintf(out, "\ncontainer %s", c.Name)
 	switch {
@@ -282,7 +277,6 @@ func (a *vpaReport) printContainer(out io.Writer, c *explanation.Container) erro
 	return w.Flush()
 }
 
-// bound is one bound of a resource.
 type bound struct {
 	name  string
 	steps []explanation.Step
@@ -334,7 +328,7 @@ func printLimit(w io.Writer, c *explanation.Container) {
 	printable.Fprintf(w, "  memory limit\t%g x that, as declared\t%s\n", ratio, cli.FormatAmount(resources.Memory, ratio*steps[len(steps)-1].Amount))
 }
 
-// Commands returns status, explain and history.
+// Commands returns status, explain, history and why.
 func Commands() []*cobra.Command {
 	return []*cobra.Command{explainCommand(), historyCommand(), statusCommand(), whyCommand()}
 }

@@ -49,7 +49,6 @@ func historyCommand() *cobra.Command {
 	return cmd
 }
 
-// historyEntry is one change, observation or event.
 type historyEntry struct {
 	Time      time.Time `json:"time"`
 	Namespace string    `json:"namespace"`
@@ -59,7 +58,6 @@ type historyEntry struct {
 	Reason    string    `json:"reason,omitempty"`
 }
 
-// historyReport lists the history of workloads.
 type historyReport struct {
 	Entries  []historyEntry `json:"history"` // newest first
 	Problems []string       `json:"problems,omitempty"`
@@ -110,7 +108,6 @@ func historyOf(ctx context.Context, own versioned.Interface, q inventory.Request
 	return a, nil
 }
 
-// eventText returns the message of an event of the updater, with its sizes.
 func eventText(e *corev1.Event) string {
 	if sizes := e.Annotations[convert.EventSizesAnnotation]; sizes != "" {
 		return e.Message + ": " + sizes
@@ -118,7 +115,6 @@ func eventText(e *corev1.Event) string {
 	return e.Message
 }
 
-// rounds adds the rounds of a record.
 func (a *historyReport) rounds(r *loadlinev1alpha1.SizingRecord) {
 	object := "SizingRecord " + r.Name
 	for _, o := range r.OwnerReferences {
@@ -131,7 +127,6 @@ func (a *historyReport) rounds(r *loadlinev1alpha1.SizingRecord) {
 	}
 }
 
-// roundText describes the changes of a round.
 func roundText(r *loadlinev1alpha1.Round) string {
 	parts := []string{fmt.Sprintf("pods changed: %d", r.Pods)}
 	for _, to := range r.To {
@@ -153,7 +148,6 @@ func roundText(r *loadlinev1alpha1.Round) string {
 	return strings.Join(parts, ", ")
 }
 
-// deferredRevert describes the outcome Deferred of a round.
 const deferredRevert = "the node did not apply the revert in time"
 
 func (a *historyReport) Tables() []cli.Table {

@@ -36,13 +36,13 @@ import (
 type podReport struct {
 	Now        time.Time
 	Pod        *corev1.Pod
-	VPA        *vpav1.VerticalPodAutoscaler // nil: none, or unknown
+	VPA        *vpav1.VerticalPodAutoscaler // nil: none or unknown
 	Rollout    inventory.Rollout
 	Explained  explanation.Pod
 	Unanswered string         // why the updater did not explain the pod
 	Events     []corev1.Event // of the updater, newest first
 	Problems   []string
-	unknownVPA string // why the VPA cannot be read; empty: it can
+	unknownVPA string // why the VPA cannot be read, empty: readable
 }
 
 // explainPod reads a pod and its VPA, and queries the updater.
@@ -67,7 +67,6 @@ func explainPod(ctx context.Context, own versioned.Interface, q inventory.Reques
 	return a, nil
 }
 
-// query replaces the explanation by the answer of the updater.
 func (a *podReport) query(ctx context.Context, q inventory.Request) {
 	if a.Pod.Spec.NodeName == "" {
 		a.Unanswered = "the pod is on no node yet, so the updater does not change it"
@@ -170,7 +169,7 @@ func (a *podReport) assess(running *disruption.Pod) reason.Reason {
 	return ""
 }
 
-// skip returns why the pod is skipped; nil: it is not. Users can change the policy of a generated VPA.
+// skip returns why the pod is skipped, or nil. Users can change the policy of a generated VPA.
 func (a *podReport) skip() *explanation.Skip {
 	s := a.Explained.Skip
 	if s == nil || s.Reason != reason.ModeOff || a.VPA == nil || !convert.MadeForPolicy(a.VPA) || a.Rollout.Policy == nil || a.Rollout.Mode != fleet.Inherit {
@@ -182,7 +181,6 @@ func (a *podReport) skip() *explanation.Skip {
 	}
 }
 
-// maxEvents is the number of events of a pod in a report.
 const maxEvents = 5
 
 // updaterEvents returns the updater's events about an object, newest first.
@@ -222,7 +220,6 @@ func (a *podReport) Print(out io.Writer) error {
 	return printRows(out, a.sizes(), a.rollout(), a.resize(), a.reasons(), a.share())
 }
 
-// sizes describes resources and recommendation of each container.
 func (a *podReport) sizes() (rows []row) {
 	for i := range a.Explained.Containers {
 		c := &a.Explained.Containers[i]
@@ -250,7 +247,6 @@ func recommended(c *explanation.PodContainer, k resources.Kind) string {
 	return text
 }
 
-// rollout describes the rollout of the workload.
 func (a *podReport) rollout() (rows []row) {
 	r := a.Explained.Rollout
 	if r == nil {
@@ -355,7 +351,6 @@ func (a *podReport) share() (rows []row) {
 	return rows
 }
 
-// shareRows describes the share of one kind.
 func shareRows(s *explanation.ShareAmounts, k resources.Kind) []row {
 	amount := func(a float64) string { return cli.FormatAmount(k, a) }
 	node := fmt.Sprintf("allocatable %s, available to the pods that share %s, bases %s, headroom %s", amount(s.Allocatable), amount(s.Available), amount(s.Bases), amount(s.Headroom))
@@ -368,7 +363,6 @@ func shareRows(s *explanation.ShareAmounts, k resources.Kind) []row {
 	}
 }
 
-// describeMark describes the share mark of a pod.
 func describeMark(m sharing.Mark) string {
 	var kinds []string
 	for k := range resources.Kind(resources.Kinds) {

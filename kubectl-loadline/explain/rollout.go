@@ -24,17 +24,16 @@ import (
 	"loadline.dev/loadline/pkg/printable"
 )
 
-// rolloutReport prints the rollout of a workload.
 type rolloutReport struct {
 	inventory.Rollout
 
-	updater *explanation.Rollout // as the updater computed it; nil: only the stored rollout can be read
+	updater *explanation.Rollout // computed by the updater, nil: only stored state
 }
 
 // maxQueries is the maximum number of pods of a workload that the updater explains for its rollout.
 const maxQueries = 3
 
-// query queries the updater about the rollout of a VPA, by pods of its workload.
+// query reads the rollout of a VPA from the updater, by the pods of its workload.
 func (r *rolloutReport) query(ctx context.Context, q inventory.Request) error {
 	if r.Policy == nil || r.Mode <= fleet.Recommend {
 		return nil
@@ -66,7 +65,6 @@ func (r *rolloutReport) current() explanation.Rollout {
 	return explanation.Rollout{Phase: r.State.Phase}
 }
 
-// print writes the policy of a workload, its rollout and the obstacles.
 func (r *rolloutReport) print(out io.Writer) error {
 	if r.Policy == nil && r.Reason == "" {
 		return nil
@@ -92,7 +90,6 @@ func (r *rolloutReport) print(out io.Writer) error {
 	return printRows(out, r.phase(), r.lastRound(), r.limits(), r.next(), r.conditions(), r.floors(), r.newPods(), r.observed())
 }
 
-// row is one row of a report.
 type row struct{ name, text string }
 
 func printRows(out io.Writer, parts ...[]row) error {
@@ -103,7 +100,6 @@ func printRows(out io.Writer, parts ...[]row) error {
 	return w.Flush()
 }
 
-// phase describes the phase, and why a canary is not promoted.
 func (r *rolloutReport) phase() (rows []row) {
 	if r.Unread != nil {
 		return nil
@@ -137,7 +133,6 @@ func (r *rolloutReport) phase() (rows []row) {
 	return rows
 }
 
-// obstacles describe why a canary is not promoted.
 var obstacles = map[rollout.Obstacle]string{
 	rollout.RoundOpen:           "its members are still changed or observed",
 	rollout.NotObserved:         "no change of a member ended in Success yet",
@@ -147,7 +142,6 @@ var obstacles = map[rollout.Obstacle]string{
 	rollout.AutoPromoteOff:      "a person decides: spec.rollout.canary.autoPromote is not true",
 }
 
-// members describes the outcomes of the members of a canary.
 func (r *rolloutReport) members() string {
 	s, well, other := &r.State, 0, 0
 	if len(s.Members) == 0 || s.Phase != rollout.PhaseCanary || s.Hash != r.Settings.Hash {
@@ -242,7 +236,6 @@ func (r *rolloutReport) conditions() (rows []row) {
 	return rows
 }
 
-// floors describes the floors of containers after reverts.
 func (r *rolloutReport) floors() (rows []row) {
 	for _, c := range r.Target {
 		floor := r.State.Floor(c.Name, c.Requests, r.Settings.Hash, r.Now)
@@ -255,7 +248,6 @@ func (r *rolloutReport) floors() (rows []row) {
 	return rows
 }
 
-// newPods describes the resources of new pods.
 func (r *rolloutReport) newPods() []row {
 	why := sizing.NewPods(r.Decision, r.Author, r.State)
 	switch {
@@ -271,7 +263,6 @@ func (r *rolloutReport) newPods() []row {
 	return []row{{"new pods", "get what is recommended"}}
 }
 
-// observed lists pods under observation.
 func (r *rolloutReport) observed() (rows []row) {
 	for i := range r.Pods {
 		p := &r.Pods[i]

@@ -26,7 +26,6 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// statusConfig are the flags of status.
 type statusConfig struct {
 	cluster  cli.ClusterFlags
 	output   *cli.OutputFlag
@@ -53,7 +52,7 @@ func statusCommand() *cobra.Command {
 	return cmd
 }
 
-// statusArgs refuses arguments, and names the command for a pod.
+// statusArgs rejects arguments, and names the command for a pod.
 func statusArgs(_ *cobra.Command, args []string) error {
 	if len(args) > 0 && strings.HasPrefix(args[0], "pod/") {
 		return cli.Invalid(fmt.Errorf("%q: want no argument; for a pod use: kubectl loadline why %s", args[0], args[0]))
@@ -80,7 +79,6 @@ func (c *statusConfig) run(cmd *cobra.Command, _ []string) error {
 	return c.output.Print(cmd.OutOrStdout(), cmd.ErrOrStderr(), a)
 }
 
-// skippedPods counts pods that are skipped for one reason.
 type skippedPods struct {
 	Reason reason.Reason `json:"reason"`
 	Pods   int           `json:"pods"`
@@ -168,7 +166,6 @@ func statusOf(ctx context.Context, own versioned.Interface, q inventory.Request,
 	return a, nil
 }
 
-// rowOf returns the state of a VPA without its pods.
 func rowOf(v *vpav1.VerticalPodAutoscaler, r *inventory.Rollout) *workloadStatus {
 	w := &workloadStatus{Namespace: v.Namespace, VPA: v.Name, Mode: string(convert.Mode(v))}
 	if ref := v.Spec.TargetRef; ref != nil {
@@ -189,7 +186,6 @@ func rowOf(v *vpav1.VerticalPodAutoscaler, r *inventory.Rollout) *workloadStatus
 	return w
 }
 
-// count adds a pod to the row of its VPA.
 func (a *statusReport) count(p *podReport, skips map[types.UID]reason.Reason, rows map[cache.ObjectName]*workloadStatus) {
 	a.Problems = append(a.Problems, p.Problems...)
 	if p.unknownVPA != "" {

@@ -35,11 +35,11 @@ type vpaReport struct {
 	VPA        *vpav1.VerticalPodAutoscaler
 	Explained  explanation.VPA
 	Unanswered string         // why the recommender did not explain the recommendation
-	Computed   *recipe.Choice // the recipe that the plugin ran on saved usage. Nil: it ran none
+	Computed   *recipe.Choice // recipe run by the plugin on saved usage, nil: none
 	Rollout    rolloutReport  // policy and rollout
 	Events     []corev1.Event // of the updater, newest first
 	Problems   []string       // problems of checkpoints
-	Room       string         // whether evictions wait for node capacity, and why. Empty: unknown
+	Room       string         // whether evictions wait for nodes, empty: unknown
 }
 
 // historyLoader loads the history of the containers of a VPA, by name.
@@ -120,7 +120,8 @@ func historyFromCheckpoints(ctx context.Context, client versioned.Interface, q i
 	return history[owner], nil
 }
 
-// govern finds the policy and the rollout of the VPA. It returns the recipe, by the policy if that is valid.
+// resolvePolicy finds the policy and the rollout of the VPA. It returns the effective recipe, with a
+// valid policy taken into account.
 func (a *vpaReport) govern(ctx context.Context, client versioned.Interface, q inventory.Request) *recipe.Choice {
 	annotated := a.VPA.Annotations[recipe.Annotation]
 	choice := q.Book.For(annotated)
@@ -153,14 +154,12 @@ func (a *vpaReport) govern(ctx context.Context, client versioned.Interface, q in
 	}
 }
 
-// queryRollout queries the updater about the rollout.
 func (a *vpaReport) queryRollout(ctx context.Context, q inventory.Request) {
 	if err := a.Rollout.query(ctx, q); err != nil {
 		a.Problems = append(a.Problems, fmt.Sprintf("the rollout is as the updater stored it last: %v", err))
 	}
 }
 
-// explain runs the recipe on the history of the containers, by name.
 func (a *vpaReport) explain(history map[string]checkpoint.Past, now time.Time) {
 	a.Explained.Recipe = explanation.RecipeOf(a.Computed)
 	rules := convert.Rules(a.VPA)
@@ -191,7 +190,6 @@ func (a *vpaReport) explain(history map[string]checkpoint.Past, now time.Time) {
 	}
 }
 
-// nodesPage is the page size of node lists.
 const nodesPage = 500
 
 // evictionRoom describes whether evictions wait for node capacity, and why. It returns "" without

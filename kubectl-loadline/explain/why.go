@@ -18,7 +18,6 @@ import (
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 )
 
-// whyConfig are the flags of why.
 type whyConfig struct {
 	cluster  cli.ClusterFlags
 	output   *cli.OutputFlag
@@ -63,7 +62,7 @@ func (c *whyConfig) run(cmd *cobra.Command, args []string) error {
 	return c.output.Print(cmd.OutOrStdout(), cmd.ErrOrStderr(), a)
 }
 
-// newRequest connects to the cluster and returns the request for the objects of the namespace of the flags.
+// newRequest connects to the cluster and returns a request for the namespace of the flags.
 func newRequest(clusterFlags *cli.ClusterFlags, programs string, policies flags.Policies) (*cli.Cluster, inventory.Request, error) {
 	cluster, err := clusterFlags.Connect()
 	if err != nil {
@@ -75,7 +74,6 @@ func newRequest(clusterFlags *cli.ClusterFlags, programs string, policies flags.
 	}, err
 }
 
-// podEvent is an event of the updater about a pod.
 type podEvent struct {
 	Time    time.Time `json:"time"`
 	Reason  string    `json:"reason"`
@@ -88,7 +86,7 @@ type whyReport struct {
 	Pod       string          `json:"pod"`
 	Node      string          `json:"node,omitempty"`
 	Workload  *workloadStatus `json:"workload,omitempty"` // of its VPA, if any
-	Reason    reason.Reason   `json:"reason,omitempty"`   // why it is skipped. Absent: no visible obstacle
+	Reason    reason.Reason   `json:"reason,omitempty"`   // why it is skipped, absent: no visible obstacle
 	Means     string          `json:"means,omitempty"`
 	Advice    string          `json:"advice,omitempty"`
 	By        string          `json:"by"` // source of the reason
@@ -102,7 +100,8 @@ const (
 	fromStatus  = "what can be seen from outside"
 )
 
-// whyPod reads a pod and why it is skipped, by the updater or, without its answer, by the objects that the user can read.
+// whyPod reads a pod and why it is skipped, from the updater or from the objects that the user can
+// read.
 func whyPod(ctx context.Context, own versioned.Interface, q inventory.Request) (*whyReport, error) {
 	a, err := explainPod(ctx, own, q)
 	if err != nil {

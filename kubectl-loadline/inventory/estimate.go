@@ -120,7 +120,6 @@ func (e *Estimator) addNodes(nodes []corev1.Node) {
 	}
 }
 
-// podNodes are the nodes of pods.
 type podNodes struct {
 	*Estimator
 	names map[types.NamespacedName]string
@@ -135,7 +134,6 @@ func (n podNodes) Ceiling(c usage.ContainerKey, k resources.Kind) resources.Amou
 	return usage.MaxOn(k, capacity)
 }
 
-// read reads the history of a namespace from Prometheus.
 func (e *Estimator) read(ctx context.Context, f *EstimateFlags, p ParsedEstimate, namespace string, now time.Time) error {
 	server, err := prometheus.New(process.OS{}, f.Access.Client(f.Address))
 	if err != nil {

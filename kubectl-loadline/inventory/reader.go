@@ -1,4 +1,4 @@
-// Package inventory reads VPAs, policies, owners and usage with the rights of the user.
+// Package inventory reads VPAs, policies, owners and usage with the permissions of the user.
 package inventory
 
 import (
@@ -51,7 +51,6 @@ type Reader struct {
 	resolved   map[cache.ObjectName]*VPA
 }
 
-// namespaceVPAs are the VPAs and LimitRanges of a namespace.
 type namespaceVPAs struct {
 	claims target.Claims
 	ranges policy.Ranges
@@ -125,7 +124,6 @@ func (s *Reader) Resolve(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) 
 	return c, nil
 }
 
-// recommendation returns the recommendation of a VPA, at least the floors after reverts.
 func (s *Reader) recommendation(c *VPA) map[string]resources.Bounds {
 	all := convert.Recommendation(c.Object.Status.Recommendation)
 	if c.Rollout.Object == nil {
@@ -137,7 +135,6 @@ func (s *Reader) recommendation(c *VPA) map[string]resources.Bounds {
 	return all
 }
 
-// namespace reads the VPAs and LimitRanges of a namespace.
 func (s *Reader) namespace(ctx context.Context, name string) *namespaceVPAs {
 	if known := s.namespaces[name]; known != nil {
 		return known
@@ -165,7 +162,7 @@ func (s *Reader) namespace(ctx context.Context, name string) *namespaceVPAs {
 	return n
 }
 
-// targetSelector is the selector of a target, which is read when a pod of the target is compared.
+// targetSelector is the selector of a target. It reads the target only to match a pod.
 type targetSelector struct {
 	ctx    context.Context
 	owners *target.Live

@@ -52,10 +52,8 @@ func (s *Selection) selects(key target.Key, named map[string]bool) bool {
 	return wanted
 }
 
-// podKind is the kind in the key of a pod without a controller.
 const podKind = "Pod"
 
-// skippedPod describes a pod without a controller.
 func skippedPod(pod *corev1.Pod) string {
 	why := "no controller owns it"
 	if len(pod.OwnerReferences) > 0 && pod.OwnerReferences[0].Kind == "Node" {

@@ -1,4 +1,5 @@
-// Package plugintest has fixtures for tests of the plugin: a small cluster, and checks of output.
+// Package plugintest provides fixtures for tests of the plugin: a small cluster, and checks of
+// output.
 package plugintest
 
 import (
@@ -253,7 +254,7 @@ func TemplateWith(containers ...string) (t corev1.PodTemplateSpec) {
 	return t
 }
 
-// Forbid refuses lists of a resource.
+// Forbid rejects lists of a resource.
 func Forbid(fake *clienttesting.Fake, resource string) {
 	fake.PrependReactor("list", resource, func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", nil)

@@ -1,4 +1,4 @@
-// Package policies has the commands about SizingPolicies.
+// Package policies implements the commands about SizingPolicies.
 package policies
 
 import (
@@ -80,7 +80,6 @@ type detachOptions struct {
 	DryRun bool // write nothing
 }
 
-// detachment detaches a policy.
 type detachment struct {
 	detachOptions
 
@@ -131,7 +130,6 @@ func detach(ctx context.Context, clients *client.Clients, o detachOptions, out i
 	return errors.Join(d.failed...)
 }
 
-// report prints the change of an object, or the change that a dry run omits.
 func (d *detachment) report(object, done, would string) {
 	if d.DryRun {
 		done = would
@@ -143,7 +141,6 @@ func (d *detachment) fail(object string, err error) {
 	d.failed = append(d.failed, fmt.Errorf("%s: %w", object, err))
 }
 
-// pause pauses the policy, and reports whether it exists.
 func (d *detachment) pause(ctx context.Context) (exists bool, err error) {
 	policies, object := d.clients.VPA.LoadlineV1alpha1().SizingPolicies(), "SizingPolicy "+d.Policy
 	p, err := policies.Get(ctx, d.Policy, metav1.GetOptions{})
@@ -165,7 +162,8 @@ func (d *detachment) pause(ctx context.Context) (exists bool, err error) {
 	return true, nil
 }
 
-// pod removes the noted change from a pod of the policy, and counts the pod if it has a share.
+// removeAnnotations removes the annotations of an observed change from a pod of the policy, and
+// counts the pod if it has a share.
 func (d *detachment) pod(ctx context.Context, p *corev1.Pod) {
 	_, noted := p.Annotations[convert.OriginalAnnotation]
 	noted = noted || convert.HasNotedChange(p)
@@ -205,7 +203,6 @@ func (d *detachment) selects(ctx context.Context, p *corev1.Pod) (bool, error) {
 	return d.belongs(ctx, workload)
 }
 
-// workload returns the workload of a pod, and whether it has one.
 func (d *detachment) workload(ctx context.Context, p *corev1.Pod) (target.Key, bool, error) {
 	key, controlled := target.Controller(p.Namespace, p.OwnerReferences)
 	if !controlled || key.Kind != "ReplicaSet" || key.Group != "" {
@@ -226,7 +223,8 @@ func (d *detachment) workload(ctx context.Context, p *corev1.Pod) (target.Key, b
 	return above, true, nil
 }
 
-// belongs reports whether the policy selects a workload, or did if no policy does now.
+// isSelected reports whether the policy selects a workload, or has a generated VPA for it if no
+// policy does now.
 func (d *detachment) belongs(ctx context.Context, workload target.Key) (bool, error) {
 	if mine, known := d.mine[workload]; known {
 		return mine, nil
@@ -243,7 +241,6 @@ func (d *detachment) belongs(ctx context.Context, workload target.Key) (bool, er
 	return mine, nil
 }
 
-// records deletes SizingRecords.
 func (d *detachment) records(ctx context.Context) error {
 	list, err := d.clients.VPA.LoadlineV1alpha1().SizingRecords("").List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) { // the definition is not installed
@@ -270,7 +267,7 @@ func (d *detachment) record(ctx context.Context, r *loadlinev1alpha1.SizingRecor
 		err = d.clients.VPA.LoadlineV1alpha1().SizingRecords(r.Namespace).Delete(ctx, r.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(r.UID))})
 	}
 	switch {
-	case apierrors.IsNotFound(err): // it is gone meanwhile
+	case apierrors.IsNotFound(err): // deleted meanwhile
 	case err != nil:
 		d.fail(object, err)
 	case mine:
@@ -289,7 +286,6 @@ func (d *detachment) workloadOf(r *loadlinev1alpha1.SizingRecord) (target.Key, b
 	return target.Key{}, false
 }
 
-// reportRemaining prints what is left.
 func (d *detachment) reportRemaining() {
 	if d.removed == 0 && len(d.failed) == 0 {
 		printable.Fprintln(d.out, "nothing is left to remove")

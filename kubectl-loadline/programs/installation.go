@@ -43,10 +43,8 @@ type Installation struct {
 	NoCheckpoints bool // the recommender stores no checkpoints
 }
 
-// leaseNames are the default names of the Leases.
 var leaseNames = map[string]string{"recommender": "vpa-recommender-lease", "updater": "vpa-updater", "admission-controller": "vpa-admission-controller"}
 
-// ports are the default metrics ports.
 var ports = map[string]string{"recommender": "8942", "updater": updaterPort, "admission-controller": "8944"}
 
 // Defaults for the certificate of the admission controller. Other issuers use tls.crt.
@@ -87,7 +85,6 @@ func certainty(d *appsv1.Deployment, program string) (n int) {
 	return n
 }
 
-// read parses the Deployment.
 func (p *Installation) read() {
 	d := p.Deployment
 	p.ServiceAccount = cmp.Or(d.Spec.Template.Spec.ServiceAccountName, "default")
@@ -153,7 +150,6 @@ func (p *Installation) readCertificateMount(c *corev1.Container, file string) {
 	}
 }
 
-// container returns the container of the program.
 func (p *Installation) container() *corev1.Container {
 	all := p.Deployment.Spec.Template.Spec.Containers
 	i := slices.IndexFunc(all, func(c corev1.Container) bool { return OfContainer(p.Deployment, &c) == p.Program })
@@ -221,7 +217,6 @@ func (p *Installation) Starting(now time.Time) bool {
 	return false
 }
 
-// rolledOut is the reason of a completed Deployment rollout.
 const rolledOut = "NewReplicaSetAvailable"
 
 // ListDeployments lists the Deployments of the namespace of the programs.
@@ -236,13 +231,11 @@ func ListDeployments(ctx context.Context, kube kubernetes.Interface, namespace s
 //go:embed known-flags.txt
 var knownFlags string
 
-// knownFlag describes a flag of a program.
 type knownFlag struct {
 	bool      bool // no value is required
-	reference bool // the reference VPA has it, too
+	reference bool // the reference VPA has it too
 }
 
-// knownFlagsOf returns the flags of a program by name.
 func knownFlagsOf(program string) map[string]knownFlag {
 	known := map[string]knownFlag{"help": {bool: true, reference: true}, "version": {bool: true}}
 	for lines := bufio.NewScanner(strings.NewReader(knownFlags)); lines.Scan(); {

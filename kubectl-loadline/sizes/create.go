@@ -82,7 +82,6 @@ type createOptions struct {
 // everywhere reports whether the policy selects all namespaces, future ones included.
 func (w *createOptions) everywhere() bool { return w.All && !w.Named && !w.Labelled }
 
-// manifests are objects for workloads.
 type manifests struct {
 	vpas     []*vpav1.VerticalPodAutoscaler
 	policy   *loadlinev1alpha1.SizingPolicy // nil: VPAs
@@ -167,8 +166,8 @@ func (c *manifests) withoutSystem(workloads []*inventory.Workload, programs stri
 	return others
 }
 
-// limitSize returns an error if the API server would refuse the size of the policy. It drops workloads
-// that are not selected by name.
+// limitSize returns an error if the API server would reject the policy for its size. It drops
+// workloads that are not selected by name.
 func (c *manifests) limitSize(want *createOptions) error {
 	spec := &c.policy.Spec
 	if n := len(spec.Namespaces.Names); n > convert.MostNamespaces {
@@ -188,7 +187,6 @@ func (c *manifests) limitSize(want *createOptions) error {
 	return nil
 }
 
-// manifest is an object without its status.
 type manifest struct {
 	APIVersion string         `json:"apiVersion"`
 	Kind       string         `json:"kind"`
@@ -196,7 +194,6 @@ type manifest struct {
 	Spec       any            `json:"spec"`
 }
 
-// documents returns the objects without their status.
 func (c *manifests) documents() (all []any) {
 	if p := c.policy; p != nil {
 		return []any{manifest{loadlinev1alpha1.SchemeGroupVersion.String(), "SizingPolicy", map[string]any{"name": p.Name}, p.Spec}}
@@ -207,10 +204,8 @@ func (c *manifests) documents() (all []any) {
 	return all
 }
 
-// nothingUnsized is printed without objects to create.
 const nothingUnsized = "no workload without a VPA was found"
 
-// print writes the objects for kubectl apply.
 func (c *manifests) print(out, errOut io.Writer) error {
 	for _, problem := range c.problems {
 		printable.Fprintln(errOut, "!", problem)
@@ -222,7 +217,6 @@ func (c *manifests) print(out, errOut io.Writer) error {
 	return printYAML(out, documents)
 }
 
-// printYAML writes YAML documents.
 func printYAML(out io.Writer, documents []any) error {
 	for i, d := range documents {
 		text, err := cli.MarshalYAML(d)

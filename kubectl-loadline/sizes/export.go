@@ -17,7 +17,6 @@ import (
 	"loadline.dev/loadline/pkg/printable"
 )
 
-// exportForms are the values of --output.
 var exportForms = []string{"patch", "kustomize", "helm"}
 
 const exportHelp = `Writes what is recommended as YAML for those who keep their manifests in Git: patches
@@ -53,7 +52,6 @@ func exportCommand() *cobra.Command {
 	return cmd
 }
 
-// patchSet holds patches of workloads, and problems.
 type patchSet struct {
 	patches  []manifest
 	values   []map[string]any // Helm values by the index of the patch
@@ -93,12 +91,10 @@ func patchesOf(all sizeList) (e patchSet) {
 	return e
 }
 
-// skip records why a workload or a container is not exported.
 func (e *patchSet) skip(object string, key target.Key, why string) {
 	e.problems = append(e.problems, fmt.Sprintf("%s in namespace %s is left out: %s", object, key.Namespace, why))
 }
 
-// containersOf returns the containers of a workload that are exported.
 func (e *patchSet) containersOf(w *inventory.Workload, rows sizeList) (all []patchedContainer) {
 	for i := range rows {
 		c := &rows[i]
@@ -115,7 +111,6 @@ func (e *patchSet) containersOf(w *inventory.Workload, rows sizeList) (all []pat
 	return all
 }
 
-// writeSizes writes sizes in an output format, and returns problems.
 func writeSizes(out io.Writer, form string, all sizeList) (problems []string, err error) {
 	e := patchesOf(all)
 	if len(e.patches) == 0 {
@@ -161,7 +156,6 @@ func (e *patchSet) helmValues() map[string]any {
 	return values
 }
 
-// patchedContainer is a container of a patch.
 type patchedContainer struct {
 	Name      string                      `json:"name"`
 	Resources corev1.ResourceRequirements `json:"resources"`

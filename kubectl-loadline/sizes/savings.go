@@ -28,7 +28,6 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// savingsConfig are the flags of savings.
 type savingsConfig struct {
 	cluster   cli.ClusterFlags
 	output    *cli.OutputFlag
@@ -152,7 +151,6 @@ type sizedVPA struct {
 	savings rollout.Savings
 }
 
-// answer computes the savings of the workloads with a VPA.
 func (c *savingsConfig) answer(ctx context.Context, own versioned.Interface, q inventory.Request, scope savingsScope) (*savingsReport, error) {
 	names, err := scope.policyNames(ctx, own)
 	if err != nil {

@@ -1,4 +1,5 @@
-// Package sizes shows and writes recommended sizes: recommend, diff, savings, export and create.
+// Package sizes implements the commands about recommended resources: recommend, diff, savings,
+// export and create.
 package sizes
 
 import (
@@ -44,7 +45,6 @@ type containerSize struct {
 	workload *inventory.Workload
 }
 
-// sizeList are the containers of many workloads, sorted.
 type sizeList []containerSize
 
 // sizesOf returns the recommendations for workloads, from their VPA or an estimate.
@@ -85,7 +85,6 @@ func requestsOf(w *inventory.Workload, pod *corev1.Pod, c *corev1.Container) res
 	return convert.UnboostedRequests(pod, c, vpa)
 }
 
-// addSize adds a container of a pod to the row with its name.
 func addSize(rows map[string]*containerSize, w *inventory.Workload, pod *corev1.Pod, c *disruption.Container, requests resources.List, from string) {
 	name := c.Spec.Name
 	row := rows[name]
@@ -123,7 +122,6 @@ func (c *containerSize) change(k resources.Kind) (request, target resources.Amou
 	return request, target, hasTarget && (!hasRequest || request != target)
 }
 
-// sizesFlags are the flags of the commands about sizes.
 type sizesFlags struct {
 	cluster  cli.ClusterFlags
 	scope    cli.ScopeFlags
@@ -138,7 +136,6 @@ func (c *sizesFlags) addFlags(cmd *cobra.Command) {
 	c.policies.AddFlags(cmd.Flags())
 }
 
-// workloadSizes are the workloads of a command, and their sizes.
 type workloadSizes struct {
 	workloads []*inventory.Workload
 	sizes     sizeList
@@ -146,7 +143,6 @@ type workloadSizes struct {
 	missing   error // names without a workload, or nil
 }
 
-// read reads the sizes of the selected workloads.
 func (c *sizesFlags) read(ctx context.Context, scope inventory.Selection) (*workloadSizes, error) {
 	parsed, problem := c.estimate.Parse()
 	if err := cli.Invalid(problem, c.scope.Validate()); err != nil {
@@ -227,7 +223,6 @@ func reportCommand(cmd *cobra.Command, answer func(sizes sizeList, problems []st
 	return cmd
 }
 
-// recommendReport lists recommendations.
 type recommendReport struct {
 	Containers sizeList `json:"containers"`
 	Problems   []string `json:"problems,omitempty"`
@@ -266,7 +261,6 @@ func diffCommand() *cobra.Command {
 	return reportCommand(cmd, func(sizes sizeList, problems []string) cli.Report { return diffOf(sizes, problems) })
 }
 
-// sizeChange is the change of a container to its target.
 type sizeChange struct {
 	Namespace string              `json:"namespace"`
 	Workload  string              `json:"workload"`
@@ -280,7 +274,6 @@ type sizeChange struct {
 	From      string              `json:"from"`
 }
 
-// diffReport lists changes.
 type diffReport struct {
 	Changes  []sizeChange `json:"changes"`
 	Problems []string     `json:"problems,omitempty"`
