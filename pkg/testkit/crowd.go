@@ -17,29 +17,29 @@ import (
 	"loadline.dev/loadline/pkg/core/fleet"
 )
 
-// Crowd says how many objects a large cluster has. It needs no room: CrowdServer makes its
-// objects while they are sent. Each Deployment has one VPA.
+// Crowd describes the size of a large simulated cluster. CrowdServer generates its objects on
+// demand, so it takes no memory. Each Deployment has one VPA.
 //
-// The objects look like those of a real cluster: pods of two containers and an init container with probes, volumes,
-// environment and managed fields, several of each Deployment, and old ReplicaSets of earlier revisions. Equal numbers
-// give equal objects.
+// The objects resemble a real cluster: pods with two containers and an init container, probes,
+// volumes, environment and managed fields, several pods for each Deployment, and old ReplicaSets of
+// earlier revisions. Objects are a function of their number.
 type Crowd struct {
 	Pods        int
 	Deployments int
-	Revisions   int // ReplicaSets of a Deployment; the pods are of the last one
+	Revisions   int // ReplicaSets per Deployment; the last one has the pods
 	Nodes       int
-	// UnderAPolicy says that one SizingPolicy selects all Deployments: their VPAs were made for it,
-	// and the updater remembers twenty rounds of each.
+	// UnderAPolicy adds a SizingPolicy that selects all Deployments. Their VPAs are generated, and
+	// each has a SizingRecord with twenty rounds.
 	UnderAPolicy bool
 }
 
-// perNamespace is how many Deployments a namespace has.
+// perNamespace is the number of Deployments in a namespace.
 const perNamespace = 20
 
-// born is when everything was created.
+// born is the creation time of all objects except pods.
 var born = metav1.NewTime(time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC))
 
-// crowdWorkload is what the objects of one Deployment have in common.
+// crowdWorkload identifies one Deployment.
 type crowdWorkload struct {
 	number          int
 	name, namespace string
@@ -51,7 +51,7 @@ func (c Crowd) workload(i int) crowdWorkload {
 	return crowdWorkload{i, fmt.Sprintf("%s-%s-%d", words[i%len(words)], parts[i/3%len(parts)], i), fmt.Sprintf("team-%d", i/perNamespace)}
 }
 
-// hash is the name of a revision.
+// hash returns the pod-template-hash of a revision.
 func (w crowdWorkload) hash(revision int) string {
 	return fmt.Sprintf("%x", 0x5f3759df^uint32(w.number*2654435761+revision*40503))
 }
@@ -75,7 +75,7 @@ func (w crowdWorkload) podLabels(revision int) map[string]string {
 	return l
 }
 
-// managed are the managed fields of an object that so many writers share.
+// managed returns managed fields of the given number of writers.
 func managed(writers int) (fields []metav1.ManagedFieldsEntry) {
 	text := `{"f:metadata":{"f:labels":{".":{},"f:app":{},"f:pod-template-hash":{}}},"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{".":{},"f:env":{".":{}` +
 		`,"k:{\"name\":\"DATABASE_URL\"}":{".":{},"f:name":{},"f:value":{}},"k:{\"name\":\"LOG_LEVEL\"}":{".":{},"f:name":{},"f:value":{}}},"f:image":{},"f:imagePullPolicy":{},"f:livenessProbe":{".":{},` +
@@ -96,8 +96,8 @@ func amounts(cpu, memory int64) corev1.ResourceList {
 	}
 }
 
-// sizes are the resources of a container: of the first one as a VPA gives them,
-// different for each workload; a sidecar has the same everywhere.
+// sizes returns the resources of a container. The first container has the target of its VPA, which
+// differs between workloads. Sidecars are equal everywhere.
 func (w crowdWorkload) sizes(container int) corev1.ResourceRequirements {
 	if container > 0 {
 		return corev1.ResourceRequirements{Requests: amounts(100, 128<<20), Limits: amounts(2000, 1<<30)}
@@ -150,8 +150,8 @@ func (w crowdWorkload) spec() corev1.PodSpec {
 	return spec
 }
 
-// Pod returns a pod. The Deployments have equally many, give or take one; pods of
-// a Deployment follow each other, as in a list of the API server.
+// Pod returns a pod. Pods are distributed evenly over the Deployments. The pods of a Deployment are
+// consecutive, as in a list of the API server.
 func (c Crowd) Pod(i int) *corev1.Pod {
 	w := c.workload(i * c.Deployments / c.Pods)
 	revision, controller := c.Revisions-1, true
@@ -175,7 +175,8 @@ func (c Crowd) Pod(i int) *corev1.Pod {
 	return pod
 }
 
-// status makes a pod run. Of ten pods one was restarted once, and of a hundred one was killed for want of memory.
+// status sets the status of a running pod. One pod in ten was restarted once, and one in a hundred
+// was OOM killed.
 func (w crowdWorkload) status(pod *corev1.Pod, i int) {
 	started := metav1.NewTime(pod.CreationTimestamp.Add(4 * time.Second))
 	pod.Status = corev1.PodStatus{
@@ -240,7 +241,8 @@ func (c Crowd) Deployment(i int) *appsv1.Deployment {
 	}
 }
 
-// ReplicaSet returns a ReplicaSet: all revisions of a Deployment follow each other, and only the last has pods.
+// ReplicaSet returns a ReplicaSet. The revisions of a Deployment are consecutive, and only the last
+// one has pods.
 func (c Crowd) ReplicaSet(i int) *appsv1.ReplicaSet {
 	w, revision, controller := c.workload(i/c.Revisions), i%c.Revisions, true
 	replicas := int32(0)
@@ -257,8 +259,9 @@ func (c Crowd) ReplicaSet(i int) *appsv1.ReplicaSet {
 	}
 }
 
-// VPA returns the VPA of a Deployment, in mode InPlaceOrRecreate, with a recommendation that its pods have. One VPA in
-// four has containers at the smallest sizes that are ever recommended.
+// VPA returns the VPA of a Deployment, in mode InPlaceOrRecreate. Its recommendation equals the
+// resources of the pods, except for one VPA in four, which recommends the minimum for all
+// containers.
 func (c Crowd) VPA(i int) *vpav1.VerticalPodAutoscaler {
 	w, mode := c.workload(i), vpav1.UpdateModeInPlaceOrRecreate
 	vpa := &vpav1.VerticalPodAutoscaler{
@@ -292,7 +295,7 @@ func (c Crowd) VPA(i int) *vpav1.VerticalPodAutoscaler {
 	return vpa
 }
 
-// Namespaces returns how many there are.
+// Namespaces returns the number of namespaces.
 func (c Crowd) Namespaces() int { return (c.Deployments + perNamespace - 1) / perNamespace }
 
 // Namespace returns a namespace.
@@ -302,7 +305,7 @@ func (c Crowd) Namespace(i int) *corev1.Namespace {
 		Labels: map[string]string{corev1.LabelMetadataName: name, "team": name}, ManagedFields: managed(1)}}
 }
 
-// Policy returns the one SizingPolicy.
+// Policy returns the SizingPolicy.
 func (c Crowd) Policy() *loadlinev1alpha1.SizingPolicy {
 	return &loadlinev1alpha1.SizingPolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: loadlinev1alpha1.SchemeGroupVersion.String(), Kind: "SizingPolicy"},
@@ -317,7 +320,7 @@ func (c Crowd) Policy() *loadlinev1alpha1.SizingPolicy {
 
 const policyName = "everything"
 
-// underPolicy makes a VPA one that was made for the policy.
+// underPolicy turns a VPA into a generated VPA of the policy.
 func (c Crowd) underPolicy(vpa *vpav1.VerticalPodAutoscaler, w crowdWorkload) {
 	vpa.Name, vpa.Annotations = fleet.MadeName("Deployment", "apps", w.name), nil
 	vpa.Labels = map[string]string{fleet.PolicyLabel: policyName}
@@ -342,7 +345,7 @@ func (c Crowd) Record(i int) *loadlinev1alpha1.SizingRecord {
 	return r
 }
 
-// changed are the sizes of a workload so many rounds ago.
+// changed returns the resources of a workload the given number of rounds ago.
 func (w crowdWorkload) changed(rounds int) (sizes []loadlinev1alpha1.ContainerSizes) {
 	for i, name := range containers {
 		now := w.sizes(i)

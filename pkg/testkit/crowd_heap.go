@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// crowds are the clusters that programs are measured with: a small one, and the two
-// whose heaps docs/scale.md gives, each without a SizingPolicy and under one.
+// crowds returns the measured clusters, each without and with a SizingPolicy: a small one, and the
+// two clusters in docs/scale.md.
 func crowds() (all []Crowd) {
 	for _, c := range []Crowd{
 		{Pods: 5_000, Deployments: 1_000, Revisions: 11, Nodes: 200},
@@ -33,8 +33,9 @@ func (c Crowd) String() string {
 	return fmt.Sprintf("%d_pods", c.Pods)
 }
 
-// MeasureHeap measures what fill leaves on the heap of a program that watches each cluster of crowds through an API
-// server at url. What fill returns is kept until that was measured, and then closed.
+// MeasureHeap measures the heap of a program that watches each cluster of crowds through an API
+// server at url, after fill has filled its caches. The function returned by fill is called after
+// the measurement.
 func MeasureHeap(b *testing.B, fill func(b *testing.B, url string, c Crowd) (closing func())) {
 	for _, c := range crowds() {
 		b.Run(c.String(), func(b *testing.B) {
@@ -55,11 +56,11 @@ func MeasureHeap(b *testing.B, fill func(b *testing.B, url string, c Crowd) (clo
 	}
 }
 
-// LiveHeap returns the bytes on the heap that are still needed, once collections free no more.
+// LiveHeap returns the bytes of reachable heap objects, after garbage collection frees no more.
 func LiveHeap() (live int64) {
 	for stable, collections := 0, 0; stable < 3 && collections < 50; collections++ {
 		runtime.GC()
-		time.Sleep(20 * time.Millisecond) // cleanups of a collection release objects for the next
+		time.Sleep(20 * time.Millisecond) // cleanups of a collection release objects for the next one
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		if before := live; int64(m.HeapAlloc) < before-before/1000 || before == 0 {
@@ -72,7 +73,8 @@ func LiveHeap() (live int64) {
 	return live
 }
 
-// CPUTime is what the process has used of the processors, which other programs on the machine do not lengthen.
+// CPUTime returns the CPU time of the process. Unlike wall-clock time, it does not depend on the
+// load of other processes.
 func CPUTime(tb testing.TB) time.Duration {
 	tb.Helper()
 	var usage syscall.Rusage
@@ -82,8 +84,8 @@ func CPUTime(tb testing.TB) time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// peakHeap watches the heap until the function that it returns is called, which
-// returns the most bytes that a collection left. The server's own are among them.
+// peakHeap samples the live heap until stop is called, which returns the peak in bytes. It includes
+// the heap of the server.
 func peakHeap() (stop func() int64) {
 	var done sync.WaitGroup
 	end, highest := make(chan struct{}), int64(0)

@@ -21,32 +21,31 @@ import (
 	vpascheme "loadline.dev/loadline/pkg/generated/clientset/versioned/scheme"
 )
 
-// CrowdServer is an API server that has nothing but a Crowd, for clients that list and watch in all namespaces.
-// Watches bring what there is, and then a bookmark every minute.
+// CrowdServer is an API server with the objects of a Crowd, for clients that list and watch all
+// namespaces. A watch returns the existing objects and then a bookmark every minute.
 type CrowdServer struct {
 	Crowd Crowd
-	// Old servers have no watches that begin with a list, and the client must list.
+	// Old servers do not support watches that begin with a list.
 	Old bool
 
 	largest atomic.Int64
 }
 
-// Largest returns how many objects the largest list had that was sent; 0 if there was none.
+// Largest returns the number of objects in the largest list sent so far.
 func (s *CrowdServer) Largest() int { return int(s.largest.Load()) }
 
-// crowdKind is one of the kinds of objects.
 type crowdKind struct {
 	schema.GroupVersionKind
 	count  int
 	object func(i int) runtime.Object
 }
 
-// custom reports whether the kind is not one of Kubernetes.
+// custom reports whether the kind is a custom resource.
 func (k crowdKind) custom() bool {
 	return k.Group == vpav1.SchemeGroupVersion.Group || k.Group == loadlinev1alpha1.GroupName
 }
 
-// absentKinds are the kinds of which a Crowd has nothing, by resource.
+// absentKinds are the kinds without objects, by resource.
 var absentKinds = map[string]schema.GroupVersionKind{
 	"statefulsets":                     {Group: "apps", Version: "v1", Kind: "StatefulSet"},
 	"daemonsets":                       {Group: "apps", Version: "v1", Kind: "DaemonSet"},
@@ -85,10 +84,10 @@ func (s *CrowdServer) kind(resource string) (crowdKind, bool) {
 	return crowdKind{GroupVersionKind: k}, known
 }
 
-// revision is the resource version of everything.
+// revision is the resource version of all responses.
 const revision = "1000000000"
 
-// ServeHTTP answers lists and watches.
+// ServeHTTP handles list and watch requests.
 func (s *CrowdServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := strings.Split(r.URL.Path, "/")
 	k, known := s.kind(path[len(path)-1])
@@ -108,7 +107,7 @@ func (s *CrowdServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// media returns how objects of a kind are written: custom ones as JSON.
+// media returns the encoding of a kind: JSON for custom resources, otherwise protobuf.
 func media(k crowdKind) runtime.SerializerInfo {
 	wanted := runtime.ContentTypeProtobuf
 	if k.custom() {
@@ -118,7 +117,7 @@ func media(k crowdKind) runtime.SerializerInfo {
 	return info
 }
 
-// encode writes an object as the API server does.
+// encode encodes an object as the API server does.
 func encode(k crowdKind, object runtime.Object) []byte {
 	if k.custom() {
 		data, err := json.Marshal(object)
@@ -159,7 +158,7 @@ func (s *CrowdServer) watch(w http.ResponseWriter, r *http.Request, k crowdKind,
 		select {
 		case <-r.Context().Done():
 			return
-		case <-minute: // clients list again after a silence
+		case <-minute: // clients list again without bookmarks
 		}
 		if !send("BOOKMARK", encode(k, bookmark(k))) {
 			return
@@ -167,14 +166,14 @@ func (s *CrowdServer) watch(w http.ResponseWriter, r *http.Request, k crowdKind,
 	}
 }
 
-// lastOf is the object of the event that ends a list.
+// lastOf returns the bookmark that ends an initial list.
 func lastOf(k crowdKind) runtime.Object {
 	object := bookmark(k)
 	object.(metav1.Object).SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
 	return object
 }
 
-// bookmark is an object with nothing but a resource version.
+// bookmark returns an object with only a resource version.
 func bookmark(k crowdKind) runtime.Object {
 	object, err := scheme.Scheme.New(k.GroupVersionKind)
 	if k.custom() {
@@ -188,12 +187,12 @@ func bookmark(k crowdKind) runtime.Object {
 	return object
 }
 
-// list answers with a page, as JSON, which every client understands.
+// list sends a page as JSON, which every client can decode.
 func (s *CrowdServer) list(w http.ResponseWriter, r *http.Request, k crowdKind) {
 	from, _ := strconv.Atoi(r.FormValue("continue"))
 	limit, _ := strconv.Atoi(r.FormValue("limit"))
 	to := k.count
-	if limit > 0 && r.FormValue("resourceVersion") != "0" { // lists from the server's cache are whole
+	if limit > 0 && r.FormValue("resourceVersion") != "0" { // lists from the server's cache are not paged
 		to = min(to, from+limit)
 	}
 	for before := s.largest.Load(); int64(to-from) > before && !s.largest.CompareAndSwap(before, int64(to-from)); before = s.largest.Load() {

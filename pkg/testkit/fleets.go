@@ -15,40 +15,40 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Fleets are the objects of a custom kind: Fleet of example.com/v1, which has a scale
-// subresource. There is a kind Crate that has none, too. The zero value has no objects.
+// Fleets simulates a custom resource with a scale subresource: Fleet of example.com/v1. The group
+// also has the kind Crate without one. The zero value has no objects.
 type Fleets struct {
 	mu     sync.Mutex
 	scales map[string]autoscalingv1.Scale // by path
-	broken int                            // status of each answer about an object; 0: they are right
+	broken int                            // status of all object responses; 0: normal
 	asked  int
 
 	uninstalled bool
 	learned     int
 }
 
-// Install lets the server have the kind, as it does from the beginning, or not.
+// Install sets whether the server serves the group. Initially it does.
 func (f *Fleets) Install(installed bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.uninstalled = !installed
 }
 
-// Learned returns how often somebody asked which groups there are.
+// Learned returns the number of discovery requests for the list of groups.
 func (f *Fleets) Learned() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.learned
 }
 
-// Asked returns how often somebody asked for an object.
+// Asked returns the number of requests for objects.
 func (f *Fleets) Asked() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.asked
 }
 
-// Put adds a Fleet, or replaces the one of that name.
+// Put adds or replaces a Fleet.
 func (f *Fleets) Put(namespace, name, uid string, replicas int32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -69,7 +69,7 @@ func (f *Fleets) Delete(namespace, name string) {
 	delete(f.scales, scalePath(namespace, name))
 }
 
-// Break lets the server answer about objects with a status, such as 403; 0: no longer.
+// Break makes all requests for objects fail with a status, such as 403. 0 ends that.
 func (f *Fleets) Break(status int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -80,7 +80,7 @@ func scalePath(namespace, name string) string {
 	return "/apis/example.com/v1/namespaces/" + namespace + "/fleets/" + name + "/scale"
 }
 
-// In returns a cluster that has the Fleets, too.
+// In returns a cluster that also serves the Fleets.
 func (f *Fleets) In(kube kubernetes.Interface) kubernetes.Interface {
 	asks := &http.Client{Transport: roundTrip(func(r *http.Request) *http.Response {
 		recorder := httptest.NewRecorder()
@@ -91,14 +91,14 @@ func (f *Fleets) In(kube kubernetes.Interface) kubernetes.Interface {
 	})}
 	known, err := discovery.NewDiscoveryClientForConfigAndClient(&rest.Config{Host: "http://cluster.local", QPS: -1}, asks)
 	if err != nil {
-		panic(err) // the address is a constant
+		panic(err) // the config is constant
 	}
 	return fleetCluster{kube, known}
 }
 
 type roundTrip func(*http.Request) *http.Response
 
-// RoundTrip answers a request.
+// RoundTrip handles a request.
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r), nil }
 
 type fleetCluster struct {
@@ -107,10 +107,10 @@ type fleetCluster struct {
 	known *discovery.DiscoveryClient
 }
 
-// Discovery returns the client that learns what the server has.
+// Discovery returns the discovery client of the group.
 func (c fleetCluster) Discovery() discovery.DiscoveryInterfaces { return c.known }
 
-// IsWatchListSemanticsUnSupported tells informers that the cluster is a fake, which sends no lists as streams.
+// IsWatchListSemanticsUnSupported returns true, because a fake cluster does not stream lists.
 func (c fleetCluster) IsWatchListSemanticsUnSupported() bool { return true }
 
 var fleetDiscovery = map[string]string{

@@ -10,8 +10,8 @@ import (
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
-// FrozenLeases is a client whose updates of Leases are not answered while Frozen is true, until Thaw is
-// closed: its process seems to be stopped to an elector, while all other work goes on.
+// FrozenLeases is a client that blocks updates of Leases while Frozen is true, until Thaw is
+// closed. To a leader elector its process appears to be stopped, while all other work continues.
 type FrozenLeases struct {
 	kubernetes.Interface
 	Frozen *atomic.Bool

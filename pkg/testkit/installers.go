@@ -9,8 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Installers calls accepts with what installers of the reference VPA pass to the program of the test: each file in
-// testdata/installers holds the arguments of one. It must return no error.
+// Installers calls accepts with the arguments that installers of the reference VPA pass to the
+// program under test. Each file in testdata/installers has the arguments of one installer. Accepts
+// must return no error.
 func Installers(t *testing.T, accepts func(args []string) error) {
 	files, err := filepath.Glob("testdata/installers/*.args")
 	require.NoError(t, err)

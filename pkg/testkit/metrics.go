@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// DescribeMetrics lists what a registry gathers, a metric a line, sorted by name: name, type, labels,
-// the bounds of its buckets, and its help, with tabs between. A vector without series is not gathered.
+// DescribeMetrics lists the metrics of a registry, sorted by name, one a line: name, type, labels,
+// bucket bounds and help, separated by tabs. A vector without series is missing.
 func DescribeMetrics(registry prometheus.Gatherer) (lines []string, err error) {
 	families, err := registry.Gather()
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// StrictPrometheus rejects the requests that Prometheus rejects: with the answer that Prometheus
-// gives, and with an error of the test. It passes the others on to handle.
+// StrictPrometheus fails the test for requests that Prometheus rejects, and sends the response of
+// Prometheus. It passes valid requests to handle.
 func StrictPrometheus(t *testing.T, handle http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		err := PrometheusProblem(r)
@@ -30,11 +30,11 @@ func StrictPrometheus(t *testing.T, handle http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// maxPrometheusPoints is the number of points of a series that Prometheus refuses to exceed.
+// maxPrometheusPoints is the maximum number of points per series in Prometheus.
 const maxPrometheusPoints = 11_000
 
-// PrometheusProblem returns the reason why Prometheus rejects a request to its query API. Requests
-// to other paths are not checked. It leaves the body readable with FormValue.
+// PrometheusProblem returns the reason why Prometheus rejects a request to its query API. It
+// ignores requests to other paths. The body stays readable with FormValue.
 func PrometheusProblem(r *http.Request) error {
 	if err := r.ParseForm(); err != nil {
 		return err
@@ -117,7 +117,7 @@ var (
 	promMatcher  = regexp.MustCompile(`^(=~|!~|!=|=)`)
 )
 
-// promReader reads an expression of PromQL roughly: its form, not its types.
+// promReader checks the syntax of a PromQL expression approximately, without types.
 type promReader struct {
 	text string
 	rest string
@@ -188,7 +188,7 @@ func (p *promReader) expression() error {
 	}
 }
 
-// clauses reads each word with the names of labels behind it, if it comes next.
+// clauses reads each of the words that comes next, with the label names in parentheses after it.
 func (p *promReader) clauses(words ...string) error {
 	for _, word := range words {
 		before := p.rest
@@ -258,7 +258,7 @@ func (p *promReader) arguments() error {
 	return nil
 }
 
-// matchers reads the matchers behind an opening brace, and returns how many there are.
+// matchers reads the matchers after an opening brace and returns their number.
 func (p *promReader) matchers() (n int, err error) {
 	for ; !p.next("}"); n++ {
 		if p.take(promName) == "" {

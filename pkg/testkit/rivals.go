@@ -12,12 +12,13 @@ import (
 type Rivals struct {
 	Name string
 	VPAs []*vpav1.VerticalPodAutoscaler
-	// Webhook is the VPA that new pods get, Updater the one that changes running pods; empty: none does.
+	// Webhook is the VPA applied to new pods, Updater the VPA applied to running pods. Empty means
+	// none.
 	Webhook, Updater string
 }
 
-// AllRivals are the cases on which all programs must agree: the webhook and the updater name the same VPA, and who
-// finds that its mode gives him nothing to do leaves the pods alone.
+// AllRivals returns the cases on which all programs must agree. Webhook and updater choose the same
+// VPA, and change no pods if its mode does not allow it.
 func AllRivals() []Rivals {
 	const initial, recreate, off = vpav1.UpdateModeInitial, vpav1.UpdateModeRecreate, vpav1.UpdateModeOff
 	noon := time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)

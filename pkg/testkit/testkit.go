@@ -1,10 +1,9 @@
-// Package testkit builds objects for tests. A test states only the fields it
-// cares about; the builders fill in the rest.
+// Package testkit builds objects for tests, so that a test sets only the relevant fields.
 //
-// Pod, VPA and LimitRange build API objects from short texts such as "cpu=100m memory=200Mi". A text that cannot be
-// read panics: it is a mistake in the test. AllRivals are cases that several programs must decide alike. CrowdServer is
-// the API server of a large cluster, for measuring what programs keep of it. Production code must not import the
-// package.
+// Pod, VPA and LimitRange build API objects from short texts such as "cpu=100m memory=200Mi". They
+// panic on an invalid text. AllRivals returns cases that several programs must decide alike.
+// CrowdServer is the API server of a large cluster, for measuring the memory of programs.
+// Production code must not import the package.
 package testkit
 
 import (
@@ -19,10 +18,10 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 )
 
-// Namespace is where all built objects are.
+// Namespace is the namespace of all built objects.
 const Namespace = "default"
 
-// List reads "cpu=100m memory=200Mi"; an empty text gives nil.
+// List parses "cpu=100m memory=200Mi". An empty text returns nil.
 func List(text string) corev1.ResourceList {
 	if text == "" {
 		return nil
@@ -43,7 +42,7 @@ func Container(name, requests, limits string) corev1.Container {
 	return corev1.Container{Name: name, Resources: corev1.ResourceRequirements{Requests: List(requests), Limits: List(limits)}}
 }
 
-// Pod builds a pod that the ReplicaSet "web-1" owns.
+// Pod builds a pod owned by the ReplicaSet "web-1".
 func Pod(name string, containers ...corev1.Container) *corev1.Pod {
 	controller := true
 	return &corev1.Pod{
@@ -57,7 +56,7 @@ func Pod(name string, containers ...corev1.Container) *corev1.Pod {
 	}
 }
 
-// VPA builds a VPA of the Deployment "web" and changes it as the test says.
+// VPA builds a VPA of the Deployment "web" and applies changes.
 func VPA(name string, changes ...func(*vpav1.VerticalPodAutoscaler)) *vpav1.VerticalPodAutoscaler {
 	vpa := &vpav1.VerticalPodAutoscaler{
 		TypeMeta:   metav1.TypeMeta{APIVersion: vpav1.SchemeGroupVersion.String(), Kind: "VerticalPodAutoscaler"},

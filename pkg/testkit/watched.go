@@ -6,8 +6,8 @@ import (
 	"k8s.io/client-go/testing"
 )
 
-// Watched reports whether informers watch all of these resources of a fake cluster. Call it before a test changes an
-// object: a fake loses changes between the list of an informer and its watch.
+// Watched reports whether informers watch all of the resources of a fake cluster. Call it before a
+// test changes an object: a fake loses changes between the list and the watch of an informer.
 func Watched(cluster interface{ Actions() []testing.Action }, resources ...string) bool {
 	actions := cluster.Actions()
 	return !slices.ContainsFunc(resources, func(r string) bool {

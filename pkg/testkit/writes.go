@@ -9,9 +9,9 @@ import (
 	ktesting "k8s.io/client-go/testing"
 )
 
-// Writes says what was asked of fake API servers besides reading, sorted and each once: verb,
-// resource with subresource, and of a patch the fields. Of an annotation or label that is its
-// key, of a status nothing more; what a patch only tests is left out.
+// Writes returns the writes in the actions of fake API servers, sorted and without duplicates:
+// verb, resource with subresource, and the fields of a patch. Annotations and labels are listed by
+// key, a status as a whole. Test operations of a patch are ignored.
 func Writes(actions ...ktesting.Action) []string {
 	all := map[string]bool{}
 	for _, a := range actions {
@@ -38,7 +38,7 @@ func Writes(actions ...ktesting.Action) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// Patched returns the fields that a JSON patch or a merge patch writes, as Writes says them.
+// Patched returns the fields that a JSON patch or a merge patch writes, in the format of Writes.
 func Patched(patch []byte) (fields []string) {
 	var steps []struct{ Op, Path string }
 	if json.Unmarshal(patch, &steps) == nil {
@@ -68,12 +68,12 @@ func Patched(patch []byte) (fields []string) {
 	return slices.DeleteFunc(fields, meansObject)
 }
 
-// meansObject reports whether a field is not written but says which object is meant.
+// meansObject reports whether a field only identifies the object.
 func meansObject(field string) bool {
 	return field == "metadata.uid" || field == "metadata.resourceVersion"
 }
 
-// fieldDepth is how many words name a field.
+// fieldDepth is the number of path segments in a field name.
 const fieldDepth = 3
 
 func field(path []string) string {

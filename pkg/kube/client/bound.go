@@ -24,8 +24,8 @@ import (
 	"loadline.dev/loadline/pkg/kube/lease"
 )
 
-// Bounds of the fields of cached objects. The API server accepts 1.5 MiB of most of them, from any
-// user with write access to a namespace.
+// Bounds of cached objects. For most fields the API server accepts up to 1.5 MiB, from any user
+// with write access to a namespace.
 const (
 	maxRequirements = 100      // of a label selector
 	maxSelector     = 8 << 10  // bytes
@@ -33,26 +33,26 @@ const (
 	maxLabelBytes   = 8 << 10  // of an object, keys included
 	maxAnnotations  = 64 << 10 // bytes of an object, keys included
 	maxAnnotation   = 1 << 10  // bytes of one value without a limit of its own
-	maxContainers   = 300      // of a pod, the init containers apart
+	maxContainers   = 300      // of a pod, excluding init containers
 	maxResources    = 16       // in a resource list
-	maxPodResources = 1 << 10  // in the requests and limits of all containers of a pod together
-	maxResourceName = 32       // bytes, on average of a list
+	maxPodResources = 1 << 10  // in all requests and limits of a pod together
+	maxResourceName = 32       // bytes, averaged over a list
 	maxOwners       = 8
 	maxEntries      = 20      // of a list that the API server bounds by its validation
 	maxReference    = 512     // bytes of each field of a reference: names of objects have at most 253
-	maxMessage      = 1 << 10 // bytes of the condition of a pod
+	maxMessage      = 1 << 10 // bytes of a pod condition
 
 	// valueOverhead is the memory of a value in a selector besides its bytes.
 	valueOverhead = 16
 )
 
-// MaxLabels describes the labels of an object that caches keep.
+// MaxLabels describes the limit of cached labels.
 var MaxLabels = fmt.Sprintf("%d labels or %d KiB", maxLabels, maxLabelBytes>>10)
 
-// ErrSelectorTooLarge is the error of a label selector that is not evaluated. It matches nothing.
+// ErrSelectorTooLarge is returned for an oversized label selector, which matches nothing.
 var ErrSelectorTooLarge = fmt.Errorf("selector exceeds %d requirements or %d KiB", maxRequirements, maxSelector>>10)
 
-// droppedKey marks labels, annotations and selectors that the cache does not hold. No API server accepts an empty key.
+// droppedKey marks oversized labels, annotations and selectors. No API server accepts an empty key.
 const droppedKey = ""
 
 var (
@@ -60,14 +60,14 @@ var (
 	droppedSelector = &metav1.LabelSelector{MatchLabels: droppedLabels}
 )
 
-// Dropped reports whether labels or annotations of a cached object are incomplete, because they were too large.
+// Dropped reports whether a cache dropped labels or annotations of an object because of their size.
 func Dropped(labels map[string]string) bool {
 	_, dropped := labels[droppedKey]
 	return dropped
 }
 
-// Selector parses a label selector. The error is ErrSelectorTooLarge for one that is too large,
-// also where a cache has dropped it.
+// Selector parses a label selector. It returns ErrSelectorTooLarge for an oversized or dropped
+// selector.
 func Selector(s *metav1.LabelSelector) (labels.Selector, error) {
 	if s != nil && (Dropped(s.MatchLabels) || tooLarge(s)) {
 		return nil, ErrSelectorTooLarge
@@ -78,14 +78,14 @@ func Selector(s *metav1.LabelSelector) (labels.Selector, error) {
 	return metav1.LabelSelectorAsSelector(s)
 }
 
-// ParseSelector parses the text of a label selector, with the bounds of Selector.
+// ParseSelector is Selector for a text.
 func ParseSelector(text string) (labels.Selector, error) {
 	if len(text) > maxSelector {
 		return nil, ErrSelectorTooLarge
 	}
 	selector, err := labels.Parse(text)
 	if err != nil {
-		return nil, errors.New(truncate(err.Error(), maxReference)) // it quotes the selector
+		return nil, errors.New(truncate(err.Error(), maxReference)) // the error quotes the selector
 	}
 	if requirements, _ := selector.Requirements(); len(requirements) > maxRequirements {
 		return nil, ErrSelectorTooLarge
@@ -93,10 +93,11 @@ func ParseSelector(text string) (labels.Selector, error) {
 	return selector, nil
 }
 
-// BoundSelectorText returns the text of a selector for a cache. A large one stays too large.
+// BoundSelectorText truncates a selector for a cache. ParseSelector still rejects an oversized one.
 func BoundSelectorText(text string) string { return truncate(text, maxSelector+1) }
 
-// BoundSelector returns a label selector for a cache. Selector returns ErrSelectorTooLarge for one that is not kept.
+// BoundSelector returns a label selector for a cache. An oversized one is replaced, and Selector
+// rejects the replacement.
 func BoundSelector(s *metav1.LabelSelector) *metav1.LabelSelector {
 	if s != nil && tooLarge(s) {
 		return droppedSelector
@@ -112,13 +113,12 @@ func tooLarge(s *metav1.LabelSelector) bool {
 	return len(s.MatchLabels)+len(s.MatchExpressions) > maxRequirements || s.Size()+valueOverhead*values > maxSelector
 }
 
-// LabelsTooLarge reports whether the labels of an object are too large for a cache, or whether a
-// cache has dropped them. Such an object may have any label.
+// LabelsTooLarge reports whether labels are oversized or dropped. Such an object may have any
+// label.
 func LabelsTooLarge(labels map[string]string) bool {
 	return len(labels) > maxLabels || Dropped(labels) || mapSize(labels) > maxLabelBytes
 }
 
-// boundLabels returns the labels, or droppedLabels if they are too large.
 func boundLabels(labels map[string]string) map[string]string {
 	if LabelsTooLarge(labels) {
 		return droppedLabels
@@ -126,7 +126,7 @@ func boundLabels(labels map[string]string) map[string]string {
 	return labels
 }
 
-// shareWords returns a copy of labels in which well-known words take no memory of their own.
+// internLabels copies labels and shares the memory of well-known strings.
 func shareWords(labels map[string]string) map[string]string {
 	if labels == nil {
 		return nil
@@ -145,7 +145,7 @@ func mapSize(m map[string]string) (n int) {
 	return n
 }
 
-// firstN returns at most n elements of a slice, without keeping the rest in memory.
+// firstN does not retain the other elements in memory.
 func firstN[T any](all []T, n int) []T {
 	if len(all) <= n {
 		return all
@@ -153,7 +153,7 @@ func firstN[T any](all []T, n int) []T {
 	return slices.Clone(all[:n])
 }
 
-// truncate returns the first bytes of a text, without keeping the rest in memory.
+// truncate does not retain the rest of the text in memory.
 func truncate[T ~string](text T, limit int) T {
 	if len(text) <= limit {
 		return text
@@ -161,7 +161,6 @@ func truncate[T ~string](text T, limit int) T {
 	return T(strings.Clone(string(text[:limit])))
 }
 
-// word returns a short text of an object, such as a name, a kind or a reason.
 func word[T ~string](text T) T { return truncate(constant(text), maxReference) }
 
 func optionalWord[T ~string](text *T) *T {
@@ -179,9 +178,9 @@ func words[T ~string](all []T, n int) []T {
 	return kept
 }
 
-// ours keeps the annotations that the programs read, and those whose key starts with "vpa" or with
-// our prefix, each within its limit. An object with other annotations only keeps an empty map:
-// whether a patch must add the map first depends on it.
+// knownAnnotations keeps annotations that the programs read, or with the prefix "vpa" or
+// "loadline.dev/", each within its limit. The result is nil only for nil input, because a patch
+// must then create the map.
 func ours(annotations map[string]string) map[string]string {
 	if annotations == nil {
 		return nil
@@ -196,7 +195,7 @@ func ours(annotations map[string]string) map[string]string {
 	if size <= maxAnnotations {
 		return kept
 	}
-	// Drop unknown keys first. All known ones together fit.
+	// Drop unknown keys first. All known keys fit.
 	for _, key := range slices.Sorted(maps.Keys(kept)) {
 		if size > maxAnnotations && convert.AnnotationLimit(key) == 0 {
 			size -= len(key) + len(kept[key])
@@ -206,13 +205,13 @@ func ours(annotations map[string]string) map[string]string {
 	return kept
 }
 
-// boundAnnotation returns the value of an annotation. One above its limit stays above it, so that
-// its reader refuses it.
+// boundAnnotation truncates the value of an annotation. Its reader still rejects an oversized
+// value.
 func boundAnnotation(key, value string) string {
 	return truncate(value, cmp.Or(convert.AnnotationLimit(key), maxAnnotation)+1)
 }
 
-// forPolicies keeps the annotations with which users take a workload out of a policy.
+// policyAnnotations keeps the annotations that exclude a workload from a policy.
 func forPolicies(annotations map[string]string) (kept map[string]string) {
 	for _, key := range fleet.Annotations() {
 		if value, has := annotations[key]; has {
@@ -225,8 +224,8 @@ func forPolicies(annotations map[string]string) (kept map[string]string) {
 	return kept
 }
 
-// BoundOwners keeps the names of owners for a cache, and which of them controls. Of too many only
-// the controller is kept.
+// BoundOwners keeps API version, kind and name of owners for a cache. It keeps only the controller
+// if there are more than maxOwners.
 func BoundOwners(owners []metav1.OwnerReference) []metav1.OwnerReference {
 	if len(owners) == 0 {
 		return nil
@@ -245,8 +244,8 @@ func BoundOwners(owners []metav1.OwnerReference) []metav1.OwnerReference {
 	return trimmed
 }
 
-// fullOwners keeps whole owner references, because patches write them back: of too many the first
-// ones, and none that is too long for any object.
+// fullOwners keeps complete owner references, because patches write them back. It keeps the first
+// maxOwners, except references that are too long for any object.
 func fullOwners(owners []metav1.OwnerReference) []metav1.OwnerReference {
 	long := func(o metav1.OwnerReference) bool {
 		return len(o.APIVersion)+len(o.Kind)+len(o.Name)+len(o.UID) > 2*maxReference
@@ -257,11 +256,11 @@ func fullOwners(owners []metav1.OwnerReference) []metav1.OwnerReference {
 	return owners
 }
 
-// controls is the Controller of all cached owners. It must not be changed.
+// isController must not be changed, because all cached owners refer to it.
 var controls = true
 
 // boundContainers returns at most maxContainers containers. The last one then has no name and the
-// CPU and memory of all that are missing, so that the sum of the pod stays.
+// total CPU and memory of all dropped ones, so that the sum of the pod is unchanged.
 func boundContainers(containers []corev1.Container) []corev1.Container {
 	if len(containers) <= maxContainers {
 		return containers
@@ -274,7 +273,6 @@ func boundContainers(containers []corev1.Container) []corev1.Container {
 	return append(slices.Clone(containers[:maxContainers-1]), rest)
 }
 
-// mainNames are the resources that the programs size.
 var mainNames = [...]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
 
 func addResources(sum *corev1.ResourceList, list corev1.ResourceList) {
@@ -292,7 +290,7 @@ func addResources(sum *corev1.ResourceList, list corev1.ResourceList) {
 	}
 }
 
-// boundList returns the resources of a list: of too many, or with long names, only CPU and memory.
+// boundList keeps only CPU and memory if a list has too many or too long names.
 func boundList(list corev1.ResourceList) corev1.ResourceList { return boundListTo(list, maxResources) }
 
 func boundListTo(list corev1.ResourceList, limit int) corev1.ResourceList {
@@ -306,7 +304,6 @@ func boundListTo(list corev1.ResourceList, limit int) corev1.ResourceList {
 	return mainResources(list)
 }
 
-// mainResources returns the CPU and the memory of a list.
 func mainResources(list corev1.ResourceList) corev1.ResourceList {
 	kept := corev1.ResourceList{}
 	for _, name := range mainNames {
@@ -320,7 +317,7 @@ func mainResources(list corev1.ResourceList) corev1.ResourceList {
 	return kept
 }
 
-// resourcesEach returns the number of resources that each list of n containers keeps.
+// resourcesEach returns the maximum length of each resource list in a pod with n containers.
 func resourcesEach(n int) int { return min(maxPodResources/(2*max(n, 1)), maxResources) }
 
 func boundResources(r corev1.ResourceRequirements, limit int) corev1.ResourceRequirements {
@@ -331,7 +328,7 @@ func boundResources(r corev1.ResourceRequirements, limit int) corev1.ResourceReq
 	return kept
 }
 
-// someClaim stands for the claims of a container. Only whether it has any is read.
+// placeholderClaims shows that a container has resource claims.
 var someClaim = []corev1.ResourceClaim{{}}
 
 func boundPodResources(r *corev1.ResourceRequirements, limit int) *corev1.ResourceRequirements {
@@ -342,7 +339,7 @@ func boundPodResources(r *corev1.ResourceRequirements, limit int) *corev1.Resour
 	return &bounded
 }
 
-// boundResizePolicy keeps the entries for CPU and memory of a list that is larger than these.
+// boundResizePolicy keeps only CPU and memory of an oversized list.
 func boundResizePolicy(all []corev1.ContainerResizePolicy) (kept []corev1.ContainerResizePolicy) {
 	long := func(p corev1.ContainerResizePolicy) bool {
 		return len(p.ResourceName)+len(p.RestartPolicy) > maxReference
@@ -358,11 +355,11 @@ func boundResizePolicy(all []corev1.ContainerResizePolicy) (kept []corev1.Contai
 	return kept
 }
 
-// crossNamespace is the affinity of cached pods whose affinity refers to other namespaces. It must not be changed.
+// crossNamespace replaces any affinity that refers to other namespaces. It must not be changed.
 var crossNamespace = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{
 	RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{NamespaceSelector: &metav1.LabelSelector{}}}}}
 
-// disruptionRules keeps the rules of a Job that decide whether an evicted pod counts as failed.
+// disruptionRules keeps the rules that decide whether an evicted pod of a Job counts as failed.
 func disruptionRules(p *batchv1.PodFailurePolicy) *batchv1.PodFailurePolicy {
 	if p == nil {
 		return nil
@@ -386,10 +383,10 @@ func disruptionRules(p *batchv1.PodFailurePolicy) *batchv1.PodFailurePolicy {
 	return kept
 }
 
-// maxExitCodes is the number of exit codes that the API server accepts for a rule.
+// maxExitCodes is the maximum of the API server for one rule.
 const maxExitCodes = 255
 
-// withTemplateGeneration keeps the annotation of a DaemonSet that shows which pods have its newest template.
+// withTemplateGeneration keeps the annotation with the newest template generation of a DaemonSet.
 func withTemplateGeneration(kept metav1.ObjectMeta, annotations map[string]string) metav1.ObjectMeta {
 	if generation, has := annotations[appsv1.DeprecatedTemplateGeneration]; has {
 		kept.Annotations = maps.Clone(kept.Annotations)
@@ -399,24 +396,26 @@ func withTemplateGeneration(kept metav1.ObjectMeta, annotations map[string]strin
 }
 
 const (
-	// writeTimeout bounds a request that changes something, where its caller sets no earlier deadline.
+	// writeTimeout applies unless the caller sets an earlier deadline.
 	writeTimeout = 30 * time.Second
-	// readTimeout bounds a request that reads. The longest one reads all objects of a kind at the start.
+	// readTimeout is long enough to list all objects of a kind at start.
 	readTimeout = 2 * time.Minute
 )
 
-// bounded gives every request but a watch a deadline, and sends no write of a leader that may have a successor.
+// deadlineTransport adds a deadline to every request except watches, and rejects writes of a leader
+// that may have a successor.
 type bounded struct{ http.RoundTripper }
 
-// Bounded returns a copy of a configuration for clients that New does not build. Every request but a
-// watch has a deadline, and no write is sent with the context of a leader that may have a successor.
+// Bounded returns a copy of a configuration for clients that New does not build. Every request
+// except a watch has a deadline, and writes fail in the context of a leader that may have a
+// successor.
 func Bounded(config *rest.Config) *rest.Config {
 	own := rest.CopyConfig(config)
 	own.Wrap(func(sends http.RoundTripper) http.RoundTripper { return bounded{sends} })
 	return own
 }
 
-// RoundTrip sends a request.
+// RoundTrip sends a request with a deadline.
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	limit := writeTimeout
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
@@ -440,7 +439,7 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 // WrappedRoundTripper returns the next round tripper, for the client library.
 func (b bounded) WrappedRoundTripper() http.RoundTripper { return b.RoundTripper }
 
-// boundedBody ends the deadline of its request when it is closed.
+// boundedBody releases the deadline of its request when it is closed.
 type boundedBody struct {
 	io.ReadCloser
 	cancel context.CancelFunc

@@ -1,14 +1,11 @@
-// Package client connects a program to the API server and decides what its caches hold.
+// Package client connects a program to the API server and bounds its caches.
 //
-// New makes Clients, and Clients.WaitForServer checks that the API server answers. Factory and VPAFactory build
-// informer factories whose transforms store trimmed objects: a cluster has many pods, and the programs read few of
-// their fields. Trim documents which.
+// New builds Clients, and Clients.WaitForServer checks that the API server responds. Factory and
+// VPAFactory build informer factories that store trimmed objects: a cluster has many pods, and the
+// programs read few of their fields, see Trim. NodeAutoscaler detects whether nodes are added on
+// demand.
 //
-// PatchAdd and PatchTest are the operations of a JSON patch. NodeAutoscaler looks for what
-// shows that nodes are added to the cluster.
-//
-// It holds no other knowledge of what the objects mean, and no retry policy besides
-// the one at the start: client-go's reflectors retry by themselves.
+// The package retries only at start, because client-go's reflectors retry by themselves.
 package client
 
 import (
@@ -33,7 +30,7 @@ import (
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 )
 
-// Clients talk to the API server, each with its own rate limit.
+// Clients are clients of the API server, each with its own rate limit.
 type Clients struct {
 	Kube kubernetes.Interface
 	VPA  versioned.Interface
@@ -41,8 +38,8 @@ type Clients struct {
 	host string
 }
 
-// New builds the clients. Core objects travel as protobuf, which costs the server and us a fraction of JSON. Every
-// request but a watch has a deadline, and no write is sent with the context of a leader that may have a successor.
+// New builds the clients. Core objects are encoded as protobuf, which costs a fraction of JSON on
+// both sides. Deadlines and leadership checks are described at Bounded.
 func New(config *rest.Config) (*Clients, error) {
 	config = Bounded(config)
 	core := rest.CopyConfig(config)
@@ -64,10 +61,10 @@ const (
 	pingPause   = 2 * time.Second
 )
 
-// WaitForServer returns when the API server answers. It says so once when it does not, retries, and after that time
-// returns an error with server and cause, so that a restart policy sees what happens instead of a silent wait.
+// WaitForServer waits for the API server and logs its first failure. After atMost it returns an
+// error with server and cause, so that a restart policy sees the failure.
 func (c *Clients) WaitForServer(ctx context.Context, atMost time.Duration) error {
-	var silent error // nil: it has not been asked yet
+	var silent error // error of the last ping, nil before the first failure
 	ended := wait.PollUntilContextTimeout(ctx, pingPause, atMost, true, func(context.Context) (bool, error) {
 		err := c.ping(ctx)
 		if err != nil && silent == nil && ctx.Err() == nil {
@@ -88,8 +85,8 @@ func (c *Clients) ping(ctx context.Context) error {
 	return c.Kube.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Error()
 }
 
-// Raw returns a client of version v1beta1 of an API group, with a rate limit of
-// its own. It decodes errors only: answers are JSON that the caller reads itself.
+// Raw returns a client of version v1beta1 of an API group, with its own rate limit. It decodes only
+// errors, and the caller parses JSON responses.
 func Raw(config *rest.Config, group string) (*rest.RESTClient, error) {
 	own := Bounded(config)
 	own.APIPath = "/apis"
@@ -103,11 +100,11 @@ func Raw(config *rest.Config, group string) (*rest.RESTClient, error) {
 	return client, nil
 }
 
-// maxCause is how many bytes of the body of a failed request an error quotes.
+// maxCause is the maximum length of a quoted response body in an error, in bytes.
 const maxCause = 500
 
-// Body returns the body of an answer. The error of a failed request has the reason that the server gives:
-// the client library drops it from raw answers.
+// Body returns the body of a response. The error of a failed request includes the server's reason,
+// which the client library drops from raw responses.
 func Body(answer rest.Result) ([]byte, error) {
 	body, err := answer.Raw()
 	var failed apierrors.APIStatus
@@ -130,7 +127,7 @@ func Body(answer rest.Result) ([]byte, error) {
 	return nil, err
 }
 
-// plain returns the beginning of a body as one line of text.
+// plain returns the beginning of a body as one printable line.
 func plain(body []byte) string {
 	text := strings.ToValidUTF8(string(body[:min(len(body), maxCause)]), "")
 	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")

@@ -19,18 +19,18 @@ import (
 	"loadline.dev/loadline/pkg/kube/cachesize"
 )
 
-// MaxCacheAge is the age from which a cache is too old to disrupt pods on its word. API servers send a
-// bookmark to each watch once a minute, so a watch that is silent for so long is broken.
+// MaxCacheAge is the age above which a cache is too old to disrupt pods. API servers send bookmarks
+// once a minute, so a watch that is silent for this long is broken.
 const MaxCacheAge = 3 * time.Minute
 
-// Freshness records when each informer of the factories that it tracks last received anything: a list,
-// an event or a bookmark. The zero value is ready for use. It is safe for concurrent use.
+// Freshness records when each informer last received a list, an event or a bookmark. The zero value
+// is ready to use. It is safe for concurrent use.
 type Freshness struct {
 	mu       sync.Mutex
 	received map[string]time.Time // by resource
 }
 
-// Option changes the informers of a factory.
+// Option configures the informers of a factory.
 type Option func(*options)
 
 type options struct {
@@ -38,10 +38,11 @@ type options struct {
 	sizes     *cachesize.Sizes
 }
 
-// Measured adds the stores of a factory to sizes, which may be nil.
+// WithSizes adds the stores of a factory to sizes, which may be nil.
 func Measured(s *cachesize.Sizes) Option { return func(o *options) { o.sizes = s } }
 
-// Tracked records in f what the informers of a factory receive. After MaxCacheAge of silence an informer lists again.
+// WithFreshness records in f when informers receive data. They list again after MaxCacheAge of
+// silence.
 func Tracked(f *Freshness) Option { return func(o *options) { o.freshness = f } }
 
 func apply(all []Option) (o options) {
@@ -51,7 +52,7 @@ func apply(all []Option) (o options) {
 	return o
 }
 
-// Ages returns the age of each cache that has been filled, by resource.
+// Ages returns the age of each filled cache by resource.
 func (f *Freshness) Ages() map[string]time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -88,14 +89,13 @@ func (f *Freshness) note(resource string, at time.Time) {
 	}
 }
 
-// forget drops a resource that may not be read any more: its informer reports so itself.
+// forget drops a resource that can no longer be read, because its informer reports that itself.
 func (f *Freshness) forget(resource string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	maps.DeleteFunc(f.received, func(name string, _ time.Time) bool { return name == resource })
 }
 
-// track wraps the requests of an informer. Those of an optional resource may be forbidden.
 func (f *Freshness) track(object runtime.Object, optional bool, asks *cache.ListWatch) *cache.ListWatch {
 	if f == nil {
 		return asks
@@ -128,13 +128,13 @@ func (f *Freshness) track(object runtime.Object, optional bool, asks *cache.List
 	}
 }
 
-// expired is the event after which an informer lists again instead of watching from where it was.
+// expired makes an informer list again instead of resuming its watch.
 var expired = watch.Event{Type: watch.Error, Object: &metav1.Status{
 	Status: metav1.StatusFailure, Code: http.StatusGone, Reason: metav1.StatusReasonExpired, Message: "the watch was silent for " + MaxCacheAge.String(),
 }}
 
-// follow passes the events of a watch on. After MaxCacheAge of silence the informer lists again: some API
-// servers send no bookmarks for a resource that nobody has changed since their start.
+// follow forwards events. It forces a new list after MaxCacheAge of silence: some API servers send
+// no bookmarks for a resource that has not changed since their start.
 func (f *Freshness) follow(w watch.Interface, resource string) watch.Interface {
 	events := make(chan watch.Event)
 	followed := watch.NewProxyWatcher(events)
@@ -172,7 +172,6 @@ func (f *Freshness) follow(w watch.Interface, resource string) watch.Interface {
 	return followed
 }
 
-// resourceOf returns the resource of a kind, such as "sizingpolicies".
 func resourceOf(object runtime.Object) string {
 	kind := reflect.TypeOf(object).Elem().Name()
 	resource, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Kind: kind})

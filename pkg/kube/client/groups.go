@@ -19,9 +19,9 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// groups is a kubernetes.Interface that has only the API groups which some program of ours uses. The full clientset has
-// about fifty, and the linker cannot know that they are not needed; without them the binaries stay under their budget.
-// A group that is missing here is a nil interface, and calling it panics at the first use: add it to this file.
+// groups is a kubernetes.Interface with only the API groups in use. The full clientset has about
+// fifty, which the linker cannot remove and which exceed the size budget of the binaries. A missing
+// group is a nil interface that panics at its first use: add it to this file.
 type groups struct {
 	kubernetes.Interface
 
@@ -35,11 +35,11 @@ type groups struct {
 	discovery             *discovery.DiscoveryClient
 }
 
-// ErrThrottled is the error of a request that was not sent, because the rate of
-// --kube-api-qps leaves no time for it before its context ends.
+// ErrThrottled is returned for an unsent request: the rate limit of --kube-api-qps leaves no time
+// for it.
 var ErrThrottled = errors.New("no time left under --kube-api-qps")
 
-// limiter marks its own errors, which are none of a server.
+// limiter distinguishes its own errors from errors of a server.
 type limiter struct{ flowcontrol.RateLimiter }
 
 // Wait waits for a token, or returns ErrThrottled.
@@ -50,7 +50,7 @@ func (l limiter) Wait(ctx context.Context) error {
 	return nil
 }
 
-// newGroups builds the clients of all groups with one connection pool and one rate limit.
+// newGroups uses one connection pool and one rate limit for all groups.
 func newGroups(config *rest.Config) (*groups, error) {
 	shared := rest.CopyConfig(config)
 	if shared.QPS > 0 {
@@ -94,22 +94,22 @@ func (g *groups) BatchV1() batchv1.BatchV1Interface { return g.batch }
 // CoordinationV1 returns the client of Leases.
 func (g *groups) CoordinationV1() coordinationv1.CoordinationV1Interface { return g.coordination }
 
-// CoreV1 returns the client of pods, their evictions, events, secrets and the like.
+// CoreV1 returns the client of pods, evictions, events, secrets and other core objects.
 func (g *groups) CoreV1() corev1.CoreV1Interface { return g.core }
 
 // PolicyV1 returns the client of PodDisruptionBudgets.
 func (g *groups) PolicyV1() policyv1.PolicyV1Interface { return g.policy }
 
-// Discovery returns the client that learns what the server has.
+// Discovery returns the discovery client.
 func (g *groups) Discovery() discovery.DiscoveryInterfaces { return g.discovery }
 
 type onceKey struct{}
 
-// Once returns a context whose requests are sent one time only. Without it the client library sends a request up to ten
-// times more where the answer names a time after which that makes sense, and the caller waits all along.
+// WithoutRetries returns a context whose requests are sent once. Otherwise the client library
+// blocks and retries up to ten times after a response with a Retry-After header.
 func Once(ctx context.Context) context.Context { return context.WithValue(ctx, onceKey{}, true) }
 
-// once takes the time out of the answers to requests of such a context.
+// noRetryTransport removes the Retry-After header from responses for a context of WithoutRetries.
 type once struct{ http.RoundTripper }
 
 // RoundTrip sends a request.
@@ -121,5 +121,5 @@ func (o once) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// WrappedRoundTripper returns what sends the requests, for the client library.
+// WrappedRoundTripper returns the next round tripper, for the client library.
 func (o once) WrappedRoundTripper() http.RoundTripper { return o.RoundTripper }

@@ -40,7 +40,7 @@ import (
 	"loadline.dev/loadline/pkg/generated/informers/externalversions/loadline"
 )
 
-// How often informers hand out all their objects again.
+// Resync intervals of informers.
 const (
 	ControllerResync = 10 * time.Minute
 	ObjectResync     = time.Hour // pods, VPAs and checkpoints
@@ -52,11 +52,11 @@ const (
 	Running    = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed" // updater
 )
 
-// Factory returns a factory of informers for core objects of one namespace, or of all when it is empty, that stores
-// objects as a Trimmer leaves them. A field selector, if given, holds for every informer of the factory.
+// Factory returns a factory of informers for core objects that a Trimmer trims. An empty namespace
+// means all namespaces. The field selector applies to every informer.
 //
-// Servers stream the first list since Kubernetes 1.34, and each object is trimmed on arrival.
-// A list of an older server is in memory as a whole before it is trimmed.
+// Servers stream the first list since Kubernetes 1.34, and each object is trimmed on arrival. A
+// list of an older server is completely in memory before it is trimmed.
 func Factory(kube kubernetes.Interface, namespace string, resync time.Duration, fieldSelector string, options ...Option) informers.SharedInformerFactory {
 	f := &factory{kube: kube, fieldSelector: fieldSelector, builder: builder{namespace, trusted, apply(options)}}
 	f.SharedInformerFactory = informers.NewSharedInformerFactoryWithOptions(kube, resync,
@@ -64,7 +64,6 @@ func Factory(kube kubernetes.Interface, namespace string, resync time.Duration, 
 	return f
 }
 
-// factory builds informers of core objects with the options of this package.
 type factory struct {
 	informers.SharedInformerFactory
 	builder
@@ -92,7 +91,8 @@ func (f *factory) Batch() batch.Interface { return batch.New(f, f.namespace, f.t
 // Policy returns the informers of the group policy.
 func (f *factory) Policy() policy.Interface { return policy.New(f, f.namespace, f.tweak) }
 
-// InformerFor returns the informer of a kind. For kinds without requests the given function builds it.
+// InformerFor returns the informer of a kind. It uses create for kinds that requests does not
+// support.
 func (f *factory) InformerFor(object runtime.Object, create internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
 	if requests, optional := f.requests(object); requests != nil {
 		create = func(kube kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
@@ -104,7 +104,8 @@ func (f *factory) InformerFor(object runtime.Object, create internalinterfaces.N
 	return informer
 }
 
-// requests returns the requests for the objects of a kind, or nil, and whether the kind is guarded.
+// requests returns the list and watch calls of a kind, nil if unsupported, and whether it is
+// optional.
 func (f *factory) requests(object runtime.Object) (w *cache.ListWatch, optional bool) {
 	switch object.(type) {
 	case *corev1.Pod:
@@ -139,15 +140,14 @@ func (f *factory) requests(object runtime.Object) (w *cache.ListWatch, optional 
 	return nil, false
 }
 
-// VPAFactory returns a factory of informers for VPAs, checkpoints and SizingRecords of one
-// namespace, or of all when it is empty, and for SizingPolicies, which have none.
+// VPAFactory returns a factory of informers for VPAs, checkpoints, SizingRecords and the
+// cluster-scoped SizingPolicies. An empty namespace means all namespaces.
 func VPAFactory(vpa versioned.Interface, namespace string, options ...Option) externalversions.SharedInformerFactory {
 	all := externalversions.NewSharedInformerFactoryWithOptions(vpa, ObjectResync,
 		externalversions.WithNamespace(namespace), externalversions.WithTransform(new(Trimmer).Trim))
 	return &vpaFactory{all, builder{namespace, trusted, apply(options)}, vpa}
 }
 
-// vpaFactory builds informers of custom resources with the options of this package.
 type vpaFactory struct {
 	externalversions.SharedInformerFactory
 	builder
@@ -163,7 +163,8 @@ func (f *vpaFactory) Autoscaling() autoscalingk8sio.Interface {
 // Loadline returns the informers of the group loadline.dev.
 func (f *vpaFactory) Loadline() loadline.Interface { return loadline.New(f, f.namespace, nil) }
 
-// InformerFor returns the informer of a kind. For kinds without requests the given function builds it.
+// InformerFor returns the informer of a kind. It uses create for kinds that requests does not
+// support.
 func (f *vpaFactory) InformerFor(object runtime.Object, create vpainterfaces.NewInformerFunc) cache.SharedIndexInformer {
 	if requests, optional := f.requests(object); requests != nil {
 		create = func(vpa versioned.Interface, resync time.Duration) cache.SharedIndexInformer {
@@ -175,7 +176,8 @@ func (f *vpaFactory) InformerFor(object runtime.Object, create vpainterfaces.New
 	return informer
 }
 
-// requests returns the requests for the objects of a kind, or nil, and whether the kind is guarded.
+// requests returns the list and watch calls of a kind, nil if unsupported, and whether it is
+// optional.
 func (f *vpaFactory) requests(object runtime.Object) (w *cache.ListWatch, optional bool) {
 	all := func(*metav1.ListOptions) {}
 	switch object.(type) {
@@ -189,10 +191,11 @@ func (f *vpaFactory) requests(object runtime.Object) (w *cache.ListWatch, option
 	return nil, false
 }
 
-// builder builds informers that are tracked, and guarded if their kind is optional; see Optional.
+// builder builds informers with the options of this package, and an optionalInformer for optional
+// kinds.
 type builder struct {
 	namespace string
-	trust     time.Duration // see trusted
+	trust     time.Duration // see forbiddenGracePeriod
 	options
 }
 
@@ -203,7 +206,7 @@ func (b *builder) build(client any, object runtime.Object, resync time.Duration,
 	}
 	requests = b.freshness.track(object, optional, requests)
 	indexers := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
-	if _, many := object.(*appsv1.ReplicaSet); many { // no program lists those of a namespace
+	if _, many := object.(*appsv1.ReplicaSet); many { // no program lists them by namespace
 		indexers = cache.Indexers{}
 	}
 	informer := cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(requests, client), object, resync, indexers)
@@ -214,13 +217,12 @@ func (b *builder) build(client any, object runtime.Object, resync time.Duration,
 	return g
 }
 
-// typedClient lists and watches objects of one kind.
 type typedClient[L runtime.Object] interface {
 	List(context.Context, metav1.ListOptions) (L, error)
 	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
 }
 
-// requests returns the requests of an informer, with the options that tweak sets.
+// requests returns the list and watch calls of a client.
 func requests[L runtime.Object](client typedClient[L], tweak func(*metav1.ListOptions)) *cache.ListWatch {
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -234,11 +236,11 @@ func requests[L runtime.Object](client typedClient[L], tweak func(*metav1.ListOp
 	}
 }
 
-// syncNotice is how often a start that waits for its caches says so.
+// syncNotice is the interval of log messages while Sync waits.
 const syncNotice = 30 * time.Second
 
-// Sync waits until the named caches have seen all objects once. While it waits it says every half minute for which
-// ones; it returns an error only when ctx ends.
+// Sync waits for the named caches and logs the missing ones every half minute. It returns an error
+// only when ctx ends.
 func Sync(ctx context.Context, caches map[string]cache.InformerSynced) error {
 	var waiting []string
 	said := time.Now()
@@ -257,36 +259,40 @@ func Sync(ctx context.Context, caches map[string]cache.InformerSynced) error {
 }
 
 const (
-	// RetryForbidden is when it is tried again to read what was forbidden; each time in a
-	// row after twice as long, at most mostForbidden.
+	// RetryForbidden is the pause before reading a forbidden resource again. It doubles with each
+	// refusal, up to maxRetryForbidden.
 	RetryForbidden = 10 * time.Second
 	mostForbidden  = 5 * time.Minute
-	// trusted is for how long objects are still known that may not be read any more. While
-	// an API server starts, or somebody replaces a role, it refuses what it soon allows.
+	// forbiddenGracePeriod is the time for which cached objects stay valid after a refusal. An API
+	// server refuses requests for a moment while it starts or a role is being replaced.
 	trusted = 5 * time.Minute
 )
 
-// Optional makes a program do without the objects of an informer as long as it may not read them, as with the
-// permissions of the reference VPA, or as their definition is not installed. Then HasSynced of the informer is false;
-// where it was true before, some minutes later. The log says once what follows from it, the given sentence, and not at
-// each attempt what the client library says. A permission that comes later is found after retry, 0: RetryForbidden, or
-// a multiple of it. It must be called before the informer starts, which must be one of Factory or VPAFactory and of a
-// kind that it guards: nodes, namespaces, ResourceQuotas, PodDisruptionBudgets, HorizontalPodAutoscalers,
-// SizingPolicies, SizingRecords.
+// Optional lets a program run without the objects of an informer while reading them is forbidden,
+// as with the permissions of the reference VPA, or while their definition is not installed.
+// HasSynced of the informer is then false, some minutes later if it was true before.
+//
+// The sentence describes the consequence. It is logged once, instead of an error of the client
+// library for each attempt. The informer retries after the given pause or a multiple of it, where 0
+// means RetryForbidden.
+//
+// Call it before the informer starts. It supports informers of Factory and VPAFactory for nodes,
+// namespaces, ResourceQuotas, PodDisruptionBudgets, HorizontalPodAutoscalers, SizingPolicies and
+// SizingRecords.
 func Optional(informer cache.SharedInformer, retry time.Duration, sentence string) error {
 	return optional(informer, retry, sentence, nil, func() {})
 }
 
-// OptionalSync is Optional for objects that a program waits for when it starts. What it
-// returns reports whether it is known if they can be read: they have been listed, or that was
-// refused, and not only while an API server that starts does not know its roles yet.
+// OptionalSync is Optional for objects that a program waits for at start. The returned function
+// reports whether the objects were listed or refused. Early refusals, while a starting API server
+// loads its roles, do not count.
 func OptionalSync(informer cache.SharedInformer, sentence string) (cache.InformerSynced, error) {
 	var was atomic.Bool
 	err := optional(informer, 0, sentence, []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}, func() { was.Store(true) })
 	return func() bool { return informer.HasSynced() || was.Load() }, err
 }
 
-// optional also tries again after the early pauses, before it takes a missing permission for the truth and calls note.
+// optional retries after the early pauses before it accepts a refusal and calls note.
 func optional(informer cache.SharedInformer, retry time.Duration, sentence string, early []time.Duration, note func()) error {
 	return informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
 		if !refused(err) {
@@ -314,24 +320,24 @@ func optional(informer cache.SharedInformer, retry time.Duration, sentence strin
 	})
 }
 
-// refused reports whether objects cannot be read until somebody gives a permission, or installs a definition.
+// refused reports whether a permission or a resource definition is missing.
 func refused(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) }
 
-// guarded is an informer that knows its objects only as long as they may be read: what
-// it still holds after a permission was revoked may be wrong.
+// optionalInformer is not synced while reading is forbidden, because the cached objects may be
+// outdated.
 type guarded struct {
 	cache.SharedIndexInformer
 
-	trust     time.Duration // see trusted
-	forbidden atomic.Int64  // since when, in nanoseconds since 1970, without a list since; 0: it is not
-	attempts  atomic.Int32  // that were forbidden since then
+	trust     time.Duration // see forbiddenGracePeriod
+	forbidden atomic.Int64  // start, in ns since 1970; 0: not forbidden
+	attempts  atomic.Int32  // refused since the last list
 }
 
-// attemptsKey is where an error handler finds how often reading was forbidden since
-// the last list. The informer that a program has may be a wrapper of the one that counts.
+// attemptsKey is the context key of the number of refusals since the last list. It is passed by
+// context, because a program may hold a wrapper of the informer that counts.
 type attemptsKey struct{}
 
-// SetWatchErrorHandlerWithContext lets the handler know how often reading was forbidden.
+// SetWatchErrorHandlerWithContext passes the number of refusals to the handler.
 func (g *guarded) SetWatchErrorHandlerWithContext(handle cache.WatchErrorHandlerWithContext) error {
 	return g.SharedIndexInformer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
 		if refused(err) {
@@ -341,26 +347,23 @@ func (g *guarded) SetWatchErrorHandlerWithContext(handle cache.WatchErrorHandler
 	})
 }
 
-// HasSynced reports whether the objects are known.
+// HasSynced reports whether the cached objects are valid.
 func (g *guarded) HasSynced() bool {
 	since := g.forbidden.Load()
 	return g.SharedIndexInformer.HasSynced() && (since == 0 || time.Since(time.Unix(0, since)) < g.trust)
 }
 
-// note takes the outcome of a request.
 func (g *guarded) note(err error) {
 	if refused(err) {
 		g.forbidden.CompareAndSwap(0, time.Now().UnixNano())
 	}
 }
 
-// listed says that the informer has got a whole list.
 func (g *guarded) listed() {
 	g.attempts.Store(0)
 	g.forbidden.Store(0)
 }
 
-// guard wraps the requests of the informer.
 func (g *guarded) guard(asks *cache.ListWatch) *cache.ListWatch {
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -375,7 +378,7 @@ func (g *guarded) guard(asks *cache.ListWatch) *cache.ListWatch {
 			case err != nil:
 				return nil, err
 			case o.SendInitialEvents == nil || !*o.SendInitialEvents:
-				g.listed() // an informer watches what it has listed
+				g.listed() // an informer watches after a list
 				return w, nil
 			case g.forbidden.Load() == 0:
 				return w, nil
@@ -383,7 +386,7 @@ func (g *guarded) guard(asks *cache.ListWatch) *cache.ListWatch {
 			return watch.Filter(w, func(event watch.Event) (watch.Event, bool) {
 				if event.Type == watch.Bookmark {
 					if mark, ok := event.Object.(metav1.Object); ok && mark.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
-						g.listed() // the end of a list that comes as a stream
+						g.listed() // the end of a streamed list
 					}
 				}
 				return event, true

@@ -13,47 +13,48 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// The ConfigMap in which cluster-autoscaler says every few seconds what it does, and the
-// annotation that says when it did so last.
+// The status ConfigMap of cluster-autoscaler, which it updates every few seconds, and the
+// annotation with the time of the last update.
 const (
 	autoscalerNamespace = "kube-system"
 	autoscalerStatus    = "cluster-autoscaler-status"
 	autoscalerUpdated   = "cluster-autoscaler.kubernetes.io/last-updated"
 )
 
-// freshStatus is how old a status may be at most. The clocks of two programs may differ.
+// maxStatusAge allows for clock differences between programs.
 const freshStatus = time.Hour
 
-// Labels of nodes. Those of Karpenter say that a node was added for pods.
+// Node labels of Karpenter are only on nodes that were added for pods.
 var (
 	karpenterLabels = []string{"karpenter.sh/nodepool", "karpenter.sh/provisioner-name"}
-	// Those of managed pools are on all nodes of such a cluster, also where none is ever added. Its autoscaler writes
-	// the ConfigMap, so they count only where that may not be read.
+	// managedLabels are on all nodes of a managed pool, even if no node is ever added. The
+	// autoscaler of such a cluster writes the ConfigMap, so the labels count only if reading it is
+	// forbidden.
 	managedLabels = []string{"cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup", "kubernetes.azure.com/agentpool"}
 )
 
-// NodeAutoscalerLabels returns the labels of nodes that Find looks at.
+// NodeAutoscalerLabels returns the node labels that Find reads.
 func NodeAutoscalerLabels() []string { return slices.Concat(karpenterLabels, managedLabels) }
 
-// Group and resource by which the API server shows that Karpenter is installed.
+// API group and resource of Karpenter.
 const (
 	karpenterGroup = "karpenter.sh"
 	nodePools      = "nodepools"
 )
 
-// NodeAutoscaler detects an autoscaler that adds nodes for pending pods: by the status of cluster-autoscaler, by the
-// kind NodePool of Karpenter or its labels on most nodes or, without permission to read that status, by labels of
-// managed pools on most nodes. Labels of a few nodes do not count, because a kubelet can label its own node. It cannot
-// predict whether a node would be added for a certain pod.
+// NodeAutoscaler detects an autoscaler that adds nodes for pending pods. The signs are the status
+// of cluster-autoscaler, the kind NodePool of Karpenter and its labels on most nodes. Without
+// permission to read the status, labels of managed pools on most nodes count. Labels of a few nodes
+// do not count, because a kubelet can label its own node. It cannot predict whether a node would be
+// added for a certain pod.
 type NodeAutoscaler struct {
 	Kube kubernetes.Interface
-	// Cautious counts what only leaves open whether nodes are added: a status that may not be read, and
-	// nodes of managed pools.
+	// Cautious accepts weak signs too: an unreadable status, and nodes of managed pools.
 	Cautious bool
 }
 
-// Find returns what shows at now that nodes are added; empty if nothing does. It reads the labels of each node with
-// labels, if it needs them. An error says that it is not known.
+// Find returns a sign that nodes are added, or an empty string. It calls labels for the labels of
+// all nodes if necessary. After an error the answer is unknown.
 func (c NodeAutoscaler) Find(ctx context.Context, now time.Time, labels func(context.Context) ([]map[string]string, error)) (sign string, err error) {
 	status, err := c.Kube.CoreV1().ConfigMaps(autoscalerNamespace).Get(ctx, autoscalerStatus, metav1.GetOptions{})
 	hidden := apierrors.IsForbidden(err)
@@ -79,14 +80,14 @@ func (c NodeAutoscaler) Find(ctx context.Context, now time.Time, labels func(con
 	return sign, nil
 }
 
-// isFreshStatus reports whether a status was written of late. One that does not say when counts.
+// isFreshStatus also accepts a status without a valid time.
 func isFreshStatus(status *corev1.ConfigMap, now time.Time) bool {
 	text, _, _ := strings.Cut(status.Annotations[autoscalerUpdated], " m=")
 	at, err := time.Parse("2006-01-02 15:04:05.999999999 -0700 MST", text)
 	return err != nil || now.Sub(at) < freshStatus
 }
 
-// labelOfMost names the first of the labels that a node has; empty unless most nodes have one.
+// majorityLabel returns the first of the labels on any node, if most nodes have one of the labels.
 func labelOfMost(nodes []map[string]string, labels []string) string {
 	labelled, first := 0, len(labels)
 	for _, node := range nodes {
@@ -101,7 +102,7 @@ func labelOfMost(nodes []map[string]string, labels []string) string {
 	return fmt.Sprintf("label %s of most nodes", labels[first])
 }
 
-// served looks whether the API server has NodePools of Karpenter.
+// findNodePools returns a sign if the API server lists the NodePools of Karpenter.
 func (c NodeAutoscaler) served() (string, error) {
 	groups, err := c.Kube.Discovery().ServerGroups()
 	if err != nil {
@@ -122,7 +123,7 @@ func (c NodeAutoscaler) served() (string, error) {
 	return "", nil
 }
 
-// ExplainEvictionRoom says for people what follows from a sign for evictions.
+// ExplainEvictionRoom explains the effect of a sign on evictions.
 func ExplainEvictionRoom(sign string) string {
 	if sign == "" {
 		return "evictions wait for a node with free room, because nothing shows that nodes are added"

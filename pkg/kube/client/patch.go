@@ -10,14 +10,14 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// PatchOperation is one step of a JSON patch. One that removes has a value, too: null, which means nothing.
+// PatchOperation is one step of a JSON patch. The value of a remove operation is null and ignored.
 type PatchOperation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
 	Value any    `json:"value"`
 }
 
-// EmptyObject is the value of steps that add an object; nobody writes to it.
+// EmptyObject is the value of steps that add an object. It must not be changed.
 var EmptyObject = map[string]string{}
 
 // PatchAdd sets the value at path.
@@ -25,21 +25,21 @@ func PatchAdd(path string, value any) PatchOperation {
 	return PatchOperation{Op: "add", Path: path, Value: value}
 }
 
-// PatchRemove removes what is at path, which must be there.
+// PatchRemove removes the value at path, which must exist.
 func PatchRemove(path string) PatchOperation { return PatchOperation{Op: "remove", Path: path} }
 
-// PatchTest demands that the value at path is as given; otherwise the API server refuses the whole patch.
+// PatchTest makes the API server reject the whole patch unless path has the given value.
 func PatchTest(path string, value any) PatchOperation {
 	return PatchOperation{Op: "test", Path: path, Value: value}
 }
 
-// PatchName demands the name of the container at position i of a pod.
+// PatchTestName tests the name of container i of a pod.
 func PatchName(i int, container *corev1.Container) PatchOperation {
 	return PatchTest("/spec/containers/"+strconv.Itoa(i)+"/name", container.Name)
 }
 
-// AppendSizes appends the steps that give the container at position i of a pod its
-// sizes, after the objects that it has not and that hold them.
+// AppendResources appends steps that set the requests and limits of container i of a pod, and
+// create missing parent objects.
 func AppendSizes(steps []PatchOperation, i int, container *corev1.Container, sizes corev1.ResourceRequirements) []PatchOperation {
 	path := "/spec/containers/" + strconv.Itoa(i) + "/resources"
 	if !convert.HasResources(container) {
@@ -64,7 +64,7 @@ func AppendSizes(steps []PatchOperation, i int, container *corev1.Container, siz
 // PatchPath joins segments to a JSON pointer and escapes "~" and "/" in them.
 func PatchPath(segments ...string) string {
 	var path strings.Builder
-	path.Grow(64) // for most
+	path.Grow(64) // long enough for most
 	for _, s := range segments {
 		path.WriteByte('/')
 		path.WriteString(escapes.Replace(s))

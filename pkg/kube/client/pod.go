@@ -21,45 +21,45 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Pod is what caches hold of a pod. A corev1.Pod takes 1.2 KiB before anything is in it.
-// Object returns what Trim keeps, and so do the listers of Factory.
+// Pod is the cached form of a pod, because an empty corev1.Pod takes 1.2 KiB. Object and the
+// listers of Factory return the fields that Trim keeps.
 type Pod struct {
 	name, version    string
 	uid              types.UID
 	generation       int64
-	observed         int64 // generation that the status is about
-	created, started int64 // nanoseconds since 1970, 0: not said
+	observed         int64 // generation observed by the status
+	created, started int64 // nanoseconds since 1970, 0: unknown
 	kin              *part[kin]
-	labels           *part[map[string]string] // apart, because they may name the pod
+	labels           *part[map[string]string] // apart, because they may contain the pod name
 	shape            *part[shape]
 	states           *part[states]
 	node             unique.Handle[string]
-	readySince       int64  // nanoseconds since 1970, 0: not said
-	rare             *rare  // nil: there is nothing of it
-	began            uint32 // when its containers began to run, seconds since 1970; 0: not said, or at different times
+	readySince       int64  // nanoseconds since 1970, 0: unknown
+	rare             *rare  // nil: no such fields
+	began            uint32 // seconds since 1970, 0: unknown or different times
 	ready            uint8  // index into readiness
 }
 
-// readiness are the values of the condition Ready. The first is none.
+// readiness lists the statuses of the condition Ready. The first means no condition.
 var readiness = [...]corev1.ConditionStatus{"", corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown}
 
-// rare is what few pods have.
+// rareFields are the fields of few pods.
 type rare struct {
 	deletion   *metav1.Time
 	resources  *corev1.ResourceRequirements
-	granted    *corev1.ResourceRequirements // of the whole pod, and allocated
+	granted    *corev1.ResourceRequirements // of the whole pod, like allocated
 	allocated  corev1.ResourceList
 	overhead   corev1.ResourceList
 	deadline   *int64
 	affinity   *corev1.Affinity
-	conditions []corev1.PodCondition // but Ready
-	began      []uint32              // when each container did, in the order of the statuses
-	reason     string                // why the pod failed
+	conditions []corev1.PodCondition // without Ready
+	began      []uint32              // of each container, in the order of the statuses
+	reason     string                // of the failure
 	resized    resized
 }
 
-// StartOf returns when a container of a pod of a lister began to run, to some seconds; the
-// zero time if it does not run, or nobody said since when.
+// StartOf returns when a container of a pod started, accurate to sameStartWindow seconds, and the
+// zero time if it does not run or its start is unknown.
 func StartOf(pods corelisters.PodLister, namespace, pod, container string) time.Time {
 	switch p := listed(pods, namespace, pod).(type) {
 	case *corev1.Pod:
@@ -73,7 +73,7 @@ func StartOf(pods corelisters.PodLister, namespace, pod, container string) time.
 	return time.Time{}
 }
 
-// NodeOf returns the name of the node of a pod of a lister; empty if there is no such pod, or it has no node.
+// NodeOf returns the node name of a pod, empty if it has no node or does not exist.
 func NodeOf(pods corelisters.PodLister, namespace, pod string) string {
 	switch p := listed(pods, namespace, pod).(type) {
 	case *corev1.Pod:
@@ -84,10 +84,11 @@ func NodeOf(pods corelisters.PodLister, namespace, pod string) string {
 	return ""
 }
 
-// listed returns a pod of a lister: a *Pod of those of Factory, or a *corev1.Pod.
+// lookupPod returns a *Pod for listers of Factory and a *corev1.Pod for others, nil if it does not
+// exist.
 func listed(pods corelisters.PodLister, namespace, name string) any {
 	if cached, ok := pods.(podLister); ok {
-		object, _, _ := cached.GetByKey(namespace + "/" + name) // it is in memory: there are no errors
+		object, _, _ := cached.GetByKey(namespace + "/" + name) // an index in memory returns no errors
 		return object
 	}
 	pod, err := pods.Pods(namespace).Get(name)
@@ -97,7 +98,6 @@ func listed(pods corelisters.PodLister, namespace, name string) any {
 	return pod
 }
 
-// startOf returns the start of a container, of those of all; 0: it is not said.
 func startOf(statuses []corev1.ContainerStatus, starts []uint32, container string) uint32 {
 	at := slices.IndexFunc(statuses, func(s corev1.ContainerStatus) bool { return s.Name == container })
 	if at < 0 {
@@ -106,7 +106,7 @@ func startOf(statuses []corev1.ContainerStatus, starts []uint32, container strin
 	return starts[at]
 }
 
-// startsOf returns when each container began to run, in seconds since 1970; 0: it does not run, or it is not said.
+// startsOf returns container starts in seconds since 1970, 0 if not running or unknown.
 func startsOf(statuses []corev1.ContainerStatus) []uint32 {
 	starts := make([]uint32, len(statuses))
 	for i := range statuses {
@@ -117,11 +117,11 @@ func startsOf(statuses []corev1.ContainerStatus) []uint32 {
 	return starts
 }
 
-// together is how many seconds apart containers of a pod begin at most that began
-// together: of them only the last start is kept.
+// sameStartWindow is the maximum distance of simultaneous container starts in seconds. Only the
+// last one is stored.
 const together = 30
 
-// begin notes when the containers of a pod that was not trimmed yet began to run. All of most pods did so together.
+// recordStarts stores the container starts of an untrimmed pod, which are usually simultaneous.
 func (p *Pod) begin(statuses []corev1.ContainerStatus) {
 	starts := startsOf(statuses)
 	first, last := uint32(math.MaxUint32), uint32(0)
@@ -137,7 +137,7 @@ func (p *Pod) begin(statuses []corev1.ContainerStatus) {
 	p.few().began = starts
 }
 
-// few returns what few pods have, to be changed before the pod is in a cache.
+// ensureRare returns the rare fields of a pod that is not in a cache yet.
 func (p *Pod) few() *rare {
 	if p.rare == nil {
 		p.rare = &rare{}
@@ -145,13 +145,14 @@ func (p *Pod) few() *rare {
 	return p.rare
 }
 
-// resized says when a pod was last resized in place.
+// resizeTime is the time of the last in-place resize.
 type resized struct {
 	known bool
 	at    time.Time // zero: never
 }
 
-// resizedAt reads the entries of the subresource by which pods are resized. Without any entry nothing is known.
+// resizedAt reads the managed fields of the subresource resize. Without managed fields the time is
+// unknown.
 func resizedAt(managed []metav1.ManagedFieldsEntry) resized {
 	r := resized{known: len(managed) > 0}
 	for _, m := range managed {
@@ -166,8 +167,8 @@ func resizedAt(managed []metav1.ManagedFieldsEntry) resized {
 	return r
 }
 
-// ResizedAt returns when a pod that an informer hands out was last resized in place, the zero time if
-// it never was, and whether that is known. Caches keep it of pods that show an out-of-memory kill.
+// ResizedAt returns when a pod of an informer was last resized in place, zero if never, and whether
+// that is known. Caches store it for pods with an out-of-memory kill.
 func ResizedAt(object any) (at time.Time, known bool) {
 	var r resized
 	switch o := object.(type) {
@@ -188,7 +189,7 @@ func secondsTime(seconds uint32) time.Time {
 	return time.Unix(int64(seconds), 0)
 }
 
-// PodOf returns the pod that an informer of Factory, or any other, hands out.
+// PodOf returns the pod for an object of any pod informer.
 func PodOf(object any) (*corev1.Pod, bool) {
 	switch o := object.(type) {
 	case *Pod:
@@ -199,7 +200,7 @@ func PodOf(object any) (*corev1.Pod, bool) {
 	return nil, false
 }
 
-// AnnotationsOf returns the namespace and the annotations of a pod that an informer hands out, without making that.
+// AnnotationsOf returns namespace and annotations of a pod of an informer without building the pod.
 func AnnotationsOf(object any) (namespace string, annotations map[string]string) {
 	switch o := object.(type) {
 	case *Pod:
@@ -210,15 +211,15 @@ func AnnotationsOf(object any) (namespace string, annotations map[string]string)
 	return "", nil
 }
 
-// Object returns the pod as Trim left it. It is made anew each time; what it refers to
-// is that of the cache, and nobody may change it.
+// Object builds a pod with the fields that Trim keeps. It refers to cached memory, which must not
+// be changed.
 func (p *Pod) Object() *corev1.Pod {
 	var made made
 	p.make(&made)
 	return &made.Pod
 }
 
-// made is a pod with what only that pod has, in one piece of memory.
+// builtPod combines the unshared parts of a pod in one allocation.
 type made struct {
 	corev1.Pod
 
@@ -226,8 +227,8 @@ type made struct {
 	ready   [1]corev1.PodCondition
 }
 
-// make writes the pod over an empty one, or over one that it has written. That leaves out what no
-// pod of a cache has: a whole corev1.Pod is over a kilobyte.
+// build overwrites a zero pod or a pod that it has written before. It skips fields that cached pods
+// lack, because a whole corev1.Pod is over a kilobyte.
 func (p *Pod) make(m *made) {
 	o, kin, shape, states := &m.Pod, &p.kin.value, &p.shape.value, &p.states.value
 	p.writeMeta(&o.ObjectMeta)
@@ -254,8 +255,8 @@ func (p *Pod) make(m *made) {
 	}
 }
 
-// EachPod calls a function with each pod of a lister, in no order. The pod is good until
-// the function returns: for the listers of Factory it is always the same one.
+// EachPod calls do for each pod of a lister, in no order. The pod is valid until do returns,
+// because the listers of Factory reuse it.
 func EachPod(pods corelisters.PodLister, do func(*corev1.Pod)) error {
 	cached, ok := pods.(podLister)
 	if !ok {
@@ -275,7 +276,6 @@ func EachPod(pods corelisters.PodLister, do func(*corev1.Pod)) error {
 	return nil
 }
 
-// writeMeta writes the metadata as make does.
 func (p *Pod) writeMeta(m *metav1.ObjectMeta) {
 	k := &p.kin.value
 	m.Name, m.Namespace, m.UID, m.ResourceVersion, m.Generation = p.name, k.namespace, p.uid, p.version, p.generation
@@ -286,7 +286,7 @@ func (p *Pod) writeMeta(m *metav1.ObjectMeta) {
 	}
 }
 
-// nanoseconds returns a time for an int64. Pods are younger than 1970.
+// nanoseconds returns 0 for the zero time.
 func nanoseconds(t metav1.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -308,19 +308,19 @@ func (p *Pod) GetObjectMeta() metav1.Object {
 	return &m
 }
 
-// GetNamespace returns the namespace without a copy of the metadata.
+// GetNamespace returns the namespace.
 func (p *Pod) GetNamespace() string { return p.kin.value.namespace }
 
-// GetObjectKind returns a kind that cannot be set: informers need none.
+// GetObjectKind returns an empty kind, because informers need none.
 func (p *Pod) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
-// DeepCopyObject returns a copy; what it shares with other pods nobody may change.
+// DeepCopyObject returns a copy that shares immutable memory with other pods.
 func (p *Pod) DeepCopyObject() kruntime.Object {
 	other := *p
 	return &other
 }
 
-// sharePod makes a pod for caches of one that has just been trimmed, with the parts that others have, too.
+// sharePod returns the cached form of a trimmed pod.
 func (t *Trimmer) sharePod(o *corev1.Pod) *Pod {
 	p := &Pod{
 		name: o.Name, version: o.ResourceVersion, uid: o.UID, generation: o.Generation, observed: o.Status.ObservedGeneration,
@@ -348,7 +348,7 @@ func (t *Trimmer) sharePod(o *corev1.Pod) *Pod {
 	return p
 }
 
-// holdings are the parts that one pod uses.
+// podParts are the shared parts of one pod.
 type holdings struct {
 	of     *Trimmer
 	kin    *part[kin]
@@ -357,7 +357,6 @@ type holdings struct {
 	states *part[states]
 }
 
-// release takes a pod that is gone from its parts.
 func (h holdings) release() {
 	t := h.of
 	t.mu.Lock()
@@ -379,7 +378,7 @@ func (h holdings) release() {
 	}
 }
 
-// coreGroup gives the informers of pods a lister that makes pods of what is cached.
+// coreGroup replaces the pod lister by one that builds pods from their cached form.
 type coreGroup struct{ core.Interface }
 
 // V1 returns the informers of version v1.
@@ -392,18 +391,17 @@ func (v coreV1) Pods() coreinformers.TypedPodInformer { return podInformer{v.Int
 
 type podInformer struct{ coreinformers.TypedPodInformer }
 
-// Lister returns what lists the pods of the informer.
+// Lister returns the lister of the informer's pods.
 func (i podInformer) Lister() corelisters.PodLister { return podLister{i.Informer().GetIndexer()} }
 
-// podLister lists what a cache holds of pods.
 type podLister struct{ cache.Indexer }
 
-// List returns the pods of all namespaces that a selector selects.
+// List returns the pods of all namespaces that match a selector.
 func (l podLister) List(selector labels.Selector) ([]*corev1.Pod, error) {
 	return podsOf(l.Indexer.List(), selector), nil
 }
 
-// Pods returns what lists the pods of one namespace.
+// Pods returns the lister of one namespace.
 func (l podLister) Pods(namespace string) corelisters.PodNamespaceLister {
 	return namespacedPods{l.Indexer, namespace}
 }
@@ -414,7 +412,7 @@ type namespacedPods struct {
 	namespace string
 }
 
-// List returns the pods of the namespace that a selector selects.
+// List returns the pods of the namespace that match a selector.
 func (l namespacedPods) List(selector labels.Selector) ([]*corev1.Pod, error) {
 	objects, err := l.ByIndex(cache.NamespaceIndex, l.namespace)
 	if err != nil {

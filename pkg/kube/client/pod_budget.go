@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// maxLargePods is the memory of the large parts of the cached pods of a namespace, in bytes.
+	// maxLargePods limits the large parts of cached pods in a namespace, in bytes.
 	maxLargePods = 32 << 20
-	// largePart is the size of a part of a pod above which it is charged, in bytes.
+	// largePart is the size in bytes above which a part of a pod is charged.
 	largePart = 8 << 10
-	// listOverhead and resourceOverhead are the memory of a resource list and of each of its entries.
+	// listOverhead and resourceOverhead are the memory of a resource list and of each entry.
 	listOverhead, resourceOverhead = 300, 200
 )
 
-// podBudget bounds the memory of large pods for each namespace. Pods that share a part share its
-// charge, and ordinary pods have none. The owner has the lock.
+// podBudget bounds the memory of large pods in each namespace. Pods that share a part share its
+// charge, and ordinary pods are not charged. The owner holds the lock.
 type podBudget struct {
 	namespaces map[string]*largePods
 	charges    map[any]podCharge // by part
@@ -39,7 +39,7 @@ type podCharge struct {
 	bytes     int64
 }
 
-// admit charges the large parts of a pod to its namespace, unless they do not fit.
+// admit charges the large parts of a pod, or returns false if they exceed the limit.
 func (b *podBudget) admit(p *Pod) bool {
 	kin, shape, states := &p.kin.value, &p.shape.value, &p.states.value
 	parts := [...]struct {
@@ -86,7 +86,6 @@ func (b *podBudget) admit(p *Pod) bool {
 	return true
 }
 
-// release returns the charge of a part that no pod has any more.
 func (b *podBudget) release(part any) {
 	charge, charged := b.charges[part]
 	if !charged {
@@ -141,8 +140,8 @@ func sizeOfResources(r *corev1.ResourceRequirements) (n int64) {
 	return n
 }
 
-// refusePod replaces the containers of a trimmed pod by one without a name that has their resources,
-// because the pod still takes room on its node. No VPA selects it.
+// refusePod replaces the containers of a trimmed pod by a nameless one with their resources,
+// because the pod still occupies its node. It drops the labels, so that no VPA selects the pod.
 func refusePod(p *corev1.Pod) *corev1.Pod {
 	var all, sidecars, first corev1.ResourceRequirements
 	add := func(sum, r *corev1.ResourceRequirements) {
@@ -175,7 +174,7 @@ func refusePod(p *corev1.Pod) *corev1.Pod {
 	return p
 }
 
-// raiseResources raises the CPU and the memory of a list to those of another.
+// raiseResources raises CPU and memory to at least the values of another list.
 func raiseResources(most *corev1.ResourceList, list corev1.ResourceList) {
 	for _, name := range mainNames {
 		q, has := list[name]
@@ -190,28 +189,27 @@ func raiseResources(most *corev1.ResourceList, list corev1.ResourceList) {
 }
 
 const (
-	// maxNamespaceVPAs is the memory of the cached VPAs of a namespace, in bytes.
+	// maxNamespaceVPAs limits the memory of cached VPAs in a namespace, in bytes.
 	maxNamespaceVPAs = 64 << 20
-	// vpaStep is the unit of the charges, in bytes. A cached VPA may grow within its charge.
+	// vpaStep is the granularity of charges, in bytes. A cached VPA may grow within its charge.
 	vpaStep = 4 << 10
-	// readmitted is the memory below which a VPA that did not fit is cached again. It leaves room for the
-	// recommendations that follow.
+	// readmitLimit leaves room for recommendations when a refused VPA is cached again.
 	readmitted = maxNamespaceVPAs / 4 * 3
-	// vpaOverhead is the memory of a cached VPA besides the object: its keys and its charge.
+	// vpaOverhead is the memory for keys and charge of a cached VPA.
 	vpaOverhead = 400
-	// amountOverhead is the memory of a list of amounts that is ready to be shared, besides the list.
+	// listShareOverhead is the memory of sharing one resource list.
 	amountOverhead = 96
 )
 
-// NamespaceFull is why the spec of a VPA is not cached.
+// NamespaceFull is the reason why the spec of a VPA is not cached.
 var NamespaceFull = fmt.Sprintf("the VPAs of the namespace take more than %d MiB of memory: delete some, or use fewer container policies", maxNamespaceVPAs>>20)
 
-// vpaBudget bounds the memory of cached VPAs for each namespace. The owner has the lock.
+// vpaBudget bounds the memory of cached VPAs in each namespace. The owner holds the lock.
 type vpaBudget map[string]*namespaceVPAs
 
 type namespaceVPAs struct {
 	bytes int64
-	vpas  map[string]*vpaCharge // by name: of the newest version
+	vpas  map[string]*vpaCharge // by name, of the newest version
 }
 
 type vpaCharge struct {
@@ -219,13 +217,13 @@ type vpaCharge struct {
 	refused bool
 }
 
-// VPARefused reports whether a cached VPA lacks its spec and its recommendation because the VPAs of
-// its namespace take too much memory. The stored recommendation is unknown then.
+// VPARefused reports whether a cached VPA lacks spec and recommendation because of the memory limit
+// of its namespace. Its stored recommendation is unknown then.
 func VPARefused(v *vpav1.VerticalPodAutoscaler) bool {
 	return v.Annotations[vpav1.UnreadableAnnotation] == NamespaceFull
 }
 
-// admit charges a trimmed VPA to its namespace. One that does not fit loses its spec and its recommendation.
+// admit charges a trimmed VPA. A VPA that exceeds the limit loses its spec and its recommendation.
 func (b vpaBudget) admit(v *vpav1.VerticalPodAutoscaler) *vpaCharge {
 	n := b[v.Namespace]
 	if n == nil {
@@ -251,8 +249,8 @@ func (b vpaBudget) admit(v *vpav1.VerticalPodAutoscaler) *vpaCharge {
 	return charge
 }
 
-// refuseVPA keeps of a trimmed VPA its target, the condition that reports the limit, and the fields by
-// which its policy recognizes it.
+// refuseVPA keeps the target, the condition that reports the limit, and the fields that identify a
+// generated VPA.
 func refuseVPA(v *vpav1.VerticalPodAutoscaler) {
 	refuseSpec(v, NamespaceFull)
 	annotations := map[string]string{droppedKey: "", vpav1.UnreadableAnnotation: NamespaceFull}
@@ -271,7 +269,6 @@ func refuseVPA(v *vpav1.VerticalPodAutoscaler) {
 	}
 }
 
-// chargeOfVPA returns the size of a VPA in whole steps.
 func chargeOfVPA(v *vpav1.VerticalPodAutoscaler) int64 {
 	return (sizeOfVPA(v) + vpaStep - 1) / vpaStep * vpaStep
 }
@@ -287,7 +284,7 @@ func sizeOfVPA(v *vpav1.VerticalPodAutoscaler) int64 {
 	return cachesize.Of(v) + vpaOverhead + int64(lists)*amountOverhead
 }
 
-// release returns the charge of an object that is gone, unless a newer version has replaced it.
+// release returns the charge of a deleted object, unless a newer version has replaced it.
 func (b vpaBudget) release(namespace, name string, charge *vpaCharge) {
 	n := b[namespace]
 	if n == nil || n.vpas[name] != charge {
@@ -299,7 +296,6 @@ func (b vpaBudget) release(namespace, name string, charge *vpaCharge) {
 	}
 }
 
-// chargedVPA identifies a charge for the cleanup of its object.
 type chargedVPA struct {
 	of              *Trimmer
 	namespace, name string
@@ -307,7 +303,7 @@ type chargedVPA struct {
 	uses            amounts
 }
 
-// keepVPA charges a trimmed VPA to its namespace, and gives it amounts that others have, too.
+// admitVPA charges a trimmed VPA and shares its resource lists.
 func (t *Trimmer) keepVPA(v *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
 	t.mu.Lock()
 	defer t.mu.Unlock()

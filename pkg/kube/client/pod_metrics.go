@@ -16,13 +16,13 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
-// PodMetrics reads the metrics API (metrics.k8s.io): the usage of the pods of one namespace, or of all, at once.
+// PodMetrics reads the usage of pods from the metrics API (metrics.k8s.io).
 type PodMetrics struct {
 	client    *rest.RESTClient
 	namespace string
 }
 
-// NewPodMetrics returns a source that asks the server of config. An empty namespace means all.
+// NewPodMetrics returns a source for the server of config. An empty namespace means all.
 func NewPodMetrics(config *rest.Config, namespace string) (*PodMetrics, error) {
 	client, err := Raw(config, "metrics.k8s.io")
 	if err != nil {
@@ -31,8 +31,7 @@ func NewPodMetrics(config *rest.Config, namespace string) (*PodMetrics, error) {
 	return &PodMetrics{client: client, namespace: namespace}, nil
 }
 
-// Samples asks once and calls yield for each sample of the answer. An error in
-// the middle of the answer comes after the samples before it.
+// Samples sends one request and calls yield for each sample, even before an error in the response.
 func (s *PodMetrics) Samples(ctx context.Context, yield func(usage.Sample)) error {
 	body, err := s.client.Get().NamespaceIfScoped(s.namespace, s.namespace != "").Resource("pods").Stream(ctx)
 	if err != nil {
@@ -48,8 +47,8 @@ func (s *PodMetrics) Samples(ctx context.Context, yield func(usage.Sample)) erro
 	return nil
 }
 
-// podMetrics holds the fields that are read of one item. Decoding into PodMetrics of k8s.io/metrics takes
-// five times the allocations; see docs/dependencies.md.
+// podMetrics decodes one item. PodMetrics of k8s.io/metrics takes five times the allocations, see
+// docs/dependencies.md.
 type podMetrics struct {
 	Metadata struct {
 		Name      string `json:"name"`
@@ -65,9 +64,9 @@ type podMetrics struct {
 	} `json:"containers"`
 }
 
-// decodePodMetrics reads a PodMetricsList and calls yield for each sample in it. Amounts are rounded up; a negative one
-// is passed on as -1, so that the store rejects it, and one that is no quantity is left out. A pod that cannot be read
-// is an error, after the samples of the others. Anything else that is no such list is an error at once.
+// decodePodMetrics calls yield for each sample of a PodMetricsList. Amounts are rounded up. A
+// negative amount becomes -1, which the store rejects, and an invalid quantity is skipped. Invalid
+// pods result in an error after all other samples. Other input fails at once.
 func decodePodMetrics(r io.Reader, yield func(usage.Sample)) error {
 	d := json.NewDecoder(r)
 	if err := expectToken(d, json.Delim('{')); err != nil {
@@ -97,7 +96,7 @@ func decodePodMetrics(r io.Reader, yield func(usage.Sample)) error {
 	return expectToken(d, json.Delim('}'))
 }
 
-// podItems reads the list of pods; null is an empty one.
+// podItems accepts null as an empty list.
 func podItems(d *json.Decoder, yield func(usage.Sample)) error {
 	start, err := d.Token()
 	if err != nil || start == nil {
@@ -127,7 +126,7 @@ func podItems(d *json.Decoder, yield func(usage.Sample)) error {
 	return fmt.Errorf("%d pods of the answer cannot be read, such as %w", unusable, last)
 }
 
-// wrongValue reports whether only a value is wrong. The decoder has read it whole then, and can go on.
+// isValueError reports whether only a value is invalid. The decoder can continue after it.
 func wrongValue(err error) bool {
 	var kind *json.UnmarshalTypeError
 	var instant *time.ParseError

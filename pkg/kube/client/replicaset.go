@@ -8,12 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ReplicaSet is what caches hold of a ReplicaSet: its name and its controlling owner, and what it is asked for as the
-// owner of pods. A cluster has ten old ones, without pods, for each that has some, and an appsv1.ReplicaSet takes 1.2
-// KiB before anything is in it.
-//
-// Informers ask a cached object for its name, namespace and resource version.
-// The other methods of metav1.Object are those of a nil interface and panic.
+// ReplicaSet is the cached form of a ReplicaSet. For each one with pods a cluster has ten old ones,
+// and an empty appsv1.ReplicaSet takes 1.2 KiB. Other methods of metav1.Object than the ones below
+// panic, because informers do not call them and the embedded interface is nil.
 type ReplicaSet struct {
 	metav1.Object
 
@@ -21,9 +18,9 @@ type ReplicaSet struct {
 	namespace unique.Handle[string]
 	version   string
 	owner     *[1]metav1.OwnerReference // without UID, shared by revisions; nil: no controller
-	selector  *metav1.LabelSelector     // nil: that of a Deployment is not needed
+	selector  *metav1.LabelSelector     // nil for a ReplicaSet of a Deployment
 	replicas  int32
-	counted   bool // replicas are said
+	counted   bool // replicas are set
 }
 
 func trimReplicaSet(o *appsv1.ReplicaSet) *ReplicaSet {
@@ -38,7 +35,7 @@ func trimReplicaSet(o *appsv1.ReplicaSet) *ReplicaSet {
 	if owner == nil {
 		return r
 	}
-	// The name of a revision begins with that of its owner.
+	// The name of a revision begins with the name of its owner.
 	name := word(owner.Name)
 	if strings.HasPrefix(r.name, name) {
 		name = r.name[:len(name)]
@@ -47,8 +44,8 @@ func trimReplicaSet(o *appsv1.ReplicaSet) *ReplicaSet {
 	return r
 }
 
-// keepReplicaSet gives a ReplicaSet the owner reference of the previous one if they are equal. API servers
-// list by name, so the revisions of a Deployment follow each other.
+// shareOwner reuses the owner reference of the previous ReplicaSet if they are equal. API servers
+// list by name, so the revisions of a Deployment are adjacent.
 func (t *Trimmer) keepReplicaSet(r *ReplicaSet) *ReplicaSet {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -59,7 +56,7 @@ func (t *Trimmer) keepReplicaSet(r *ReplicaSet) *ReplicaSet {
 	return r
 }
 
-// customGroup reports whether an owner is a custom resource, whatever its kind is called.
+// customGroup reports whether the API group has a dot, as the group of every custom resource.
 func customGroup(owner *metav1.OwnerReference) bool { return strings.Contains(owner.APIVersion, ".") }
 
 // GetName returns the name.
@@ -68,10 +65,10 @@ func (r *ReplicaSet) GetName() string { return r.name }
 // GetNamespace returns the namespace.
 func (r *ReplicaSet) GetNamespace() string { return r.namespace.Value() }
 
-// GetResourceVersion returns the version of the object.
+// GetResourceVersion returns the resource version.
 func (r *ReplicaSet) GetResourceVersion() string { return r.version }
 
-// GetOwnerReferences returns the controlling owner, without its UID; nil if there is none.
+// GetOwnerReferences returns the controller without its UID, nil if there is none.
 func (r *ReplicaSet) GetOwnerReferences() []metav1.OwnerReference {
 	if r.owner == nil {
 		return nil
@@ -79,10 +76,11 @@ func (r *ReplicaSet) GetOwnerReferences() []metav1.OwnerReference {
 	return r.owner[:]
 }
 
-// Selector returns what selects the pods; nil for a ReplicaSet of a Deployment, which cannot be the target of a VPA.
+// Selector returns the pod selector, nil for a ReplicaSet of a Deployment, which cannot be a VPA
+// target.
 func (r *ReplicaSet) Selector() *metav1.LabelSelector { return r.selector }
 
-// Replicas returns how many pods are wanted; nil if that is not said.
+// Replicas returns the desired number of pods, nil if unset.
 func (r *ReplicaSet) Replicas() *int32 {
 	if !r.counted {
 		return nil

@@ -21,37 +21,36 @@ import (
 	"k8s.io/client-go/restmapper"
 )
 
-// ErrNoScale is the error for a kind without a scale subresource. The server was not asked for the object.
+// ErrNoScale is returned for a kind without a scale subresource, before any request for the object.
 var ErrNoScale = errors.New("the kind has no scale subresource")
 
-// Scales reads the scale subresource of any object. The server sends it in the
-// same form for all kinds, so plain GETs suffice.
+// Scales reads scale subresources of any kind. They have one format, so plain GET requests suffice.
 type Scales struct {
 	kube   kubernetes.Interface
 	known  discovery.CachedDiscoveryInterface
 	mapper *restmapper.DeferredDiscoveryRESTMapper
 
 	mu        sync.Mutex
-	relearned time.Time // when discovery was last read anew for a kind that it did not have
+	relearned time.Time // last refresh of discovery for an unknown kind
 }
 
-// relearnEvery bounds how often discovery is read anew because a kind is not in it: anybody can
-// write kinds that do not exist into the owners of a pod.
+// refreshInterval limits discovery requests for unknown kinds: any user can write owner references
+// with nonexistent kinds.
 const relearnEvery = 30 * time.Second
 
-// NewScales returns a reader that learns from the server's discovery under which path a kind is found.
+// NewScales returns a reader that finds paths through discovery.
 func NewScales(kube kubernetes.Interface) *Scales {
 	known := memory.NewMemCacheClient(kube.Discovery())
 	return &Scales{kube: kube, known: known, mapper: restmapper.NewDeferredDiscoveryRESTMapper(known)}
 }
 
-// Reset forgets which kinds exist; the next Scale asks the server again.
+// Reset clears the discovery cache.
 func (s *Scales) Reset() { s.mapper.Reset() }
 
-// Scale reads the scale subresource; its apiVersion and kind are those of the object. Namespace and name must be
-// segments of a path: they come from references that anybody may have written, and one such as "../../secrets/x" would
-// lead to another object. Of several versions that serve the kind the first that answers counts. The error is that of
-// the last version asked, or that of Check.
+// Scale reads the scale subresource. The result has the apiVersion and kind of the object. The
+// caller must check that namespace and name are path segments: users write references, and
+// "../../secrets/x" would address another object. If several versions serve the kind, the first
+// success or the last error is returned, or the error of Check.
 func (s *Scales) Scale(ctx context.Context, namespace string, kind schema.GroupKind, name string) (*autoscalingv1.Scale, error) {
 	mappings, err := s.mappings(kind)
 	for _, mapping := range mappings {
@@ -63,8 +62,8 @@ func (s *Scales) Scale(ctx context.Context, namespace string, kind schema.GroupK
 	return nil, err
 }
 
-// Check returns why no object of a kind can be scaled; nil: the kind has a scale subresource. The
-// error is ErrNoScale if discovery knows of no version that has one.
+// Check returns nil if a kind has a scale subresource, and ErrNoScale if discovery has no such
+// version.
 func (s *Scales) Check(kind schema.GroupKind) error {
 	mappings, err := s.mappings(kind)
 	if len(mappings) > 0 {
@@ -73,11 +72,10 @@ func (s *Scales) Check(kind schema.GroupKind) error {
 	return err
 }
 
-// mappings returns the versions of a kind that have a scale subresource. The error says why
-// others, or all, are missing.
+// mappings returns the scalable versions of a kind. The error explains missing versions.
 func (s *Scales) mappings(kind schema.GroupKind) (scalable []*meta.RESTMapping, err error) {
 	all, err := s.mapper.RESTMappings(kind)
-	if meta.IsNoMatchError(err) && s.relearn() { // it may be younger than what is known
+	if meta.IsNoMatchError(err) && s.relearn() { // the kind may be newer than the cache
 		all, err = s.mapper.RESTMappings(kind)
 	}
 	if err != nil {
@@ -98,7 +96,7 @@ func (s *Scales) mappings(kind schema.GroupKind) (scalable []*meta.RESTMapping, 
 	return scalable, err
 }
 
-// relearn forgets which kinds exist, if that is due, and reports whether it did.
+// refresh resets discovery at most once per refreshInterval, and reports whether it did.
 func (s *Scales) relearn() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,7 +129,6 @@ func (s *Scales) read(ctx context.Context, namespace string, of *meta.RESTMappin
 	return &scale, nil
 }
 
-// scalable reports whether the server lists the scale subresource of a resource.
 func (s *Scales) scalable(resource schema.GroupVersionResource) (bool, error) {
 	list, err := s.known.ServerResourcesForGroupVersion(resource.GroupVersion().String())
 	if err != nil {

@@ -11,24 +11,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// digest names a value by its content: equal values have equal digests, and no
-// others, since labels and names are what anybody writes.
+// digest identifies a value by its content. It is cryptographic, because users could construct
+// collisions.
 type digest [sha256.Size / 2]byte
 
-// pool keeps one copy of each value that cached objects have in common, as long as
-// one of them uses it. Its owner has the lock.
+// pool keeps one copy of each shared value while it is referenced. The owner holds the lock.
 type pool[T any] struct {
 	held map[digest]*part[T]
 }
 
-// part is a value of a pool. Nobody may change it.
+// part is a value of a pool. It must not be changed.
 type part[T any] struct {
 	value  T
 	digest digest
 	users  int32
 }
 
-// find returns the part of a digest with one user more, nil if there is none.
+// find returns the part with a digest and adds a reference, or returns nil.
 func (p *pool[T]) find(d digest) *part[T] {
 	found := p.held[d]
 	if found != nil {
@@ -37,7 +36,7 @@ func (p *pool[T]) find(d digest) *part[T] {
 	return found
 }
 
-// add puts a value that find has not found into the pool. It has one user.
+// add adds a value with one reference. The pool must not contain it.
 func (p *pool[T]) add(d digest, value T) *part[T] {
 	if p.held == nil {
 		p.held = map[digest]*part[T]{}
@@ -47,7 +46,7 @@ func (p *pool[T]) add(d digest, value T) *part[T] {
 	return added
 }
 
-// share returns the part of a value whose digest is d, with one user more.
+// share returns or adds the part of a value and adds a reference.
 func (p *pool[T]) share(d digest, value T) *part[T] {
 	if found := p.find(d); found != nil {
 		return found
@@ -55,7 +54,7 @@ func (p *pool[T]) share(d digest, value T) *part[T] {
 	return p.add(d, value)
 }
 
-// leave takes a user from a part, and reports whether that was the last one.
+// release removes a reference and reports whether it was the last one.
 func (p *pool[T]) leave(x *part[T]) (last bool) {
 	if x.users--; x.users > 0 {
 		return false
@@ -64,8 +63,8 @@ func (p *pool[T]) leave(x *part[T]) (last bool) {
 	return true
 }
 
-// text is what a digest is made of. Each word has its length before it, so that
-// different values cannot give the same text.
+// digestInput is the encoded input of a digest. Strings are length-prefixed, so that encodings are
+// unique.
 type text []byte
 
 func (t *text) digest() digest {
@@ -88,7 +87,7 @@ func (t *text) yes(b bool) {
 	t.number(n)
 }
 
-// words writes a map; nil is another value than an empty one.
+// stringMap distinguishes nil from an empty map.
 func (t *text) words(m map[string]string) {
 	if m == nil {
 		t.number(-1)
@@ -101,7 +100,7 @@ func (t *text) words(m map[string]string) {
 	}
 }
 
-// list writes resources with their number formats: two lists that give the same text are printed alike.
+// list also encodes number formats, so lists with equal encodings print alike.
 func (t *text) list(list corev1.ResourceList) {
 	if list == nil {
 		t.number(-1)
@@ -109,7 +108,7 @@ func (t *text) list(list corev1.ResourceList) {
 	}
 	t.number(int64(len(list)))
 	known := 0
-	for _, name := range [...]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} { // nearly always there is no other
+	for _, name := range [...]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} { // usually the only names
 		if q, found := list[name]; found {
 			t.word(string(name))
 			t.quantity(q)
@@ -127,7 +126,7 @@ func (t *text) list(list corev1.ResourceList) {
 
 func (t *text) quantity(q resource.Quantity) {
 	t.word(string(q.Format))
-	if n, whole := q.AsInt64(); whole { // of bytes nearly always, and of cores often
+	if n, whole := q.AsInt64(); whole { // most bytes and many cores are whole
 		t.yes(true)
 		t.number(n)
 		return

@@ -16,9 +16,8 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 )
 
-// Trim is a cache.TransformFunc that keeps only the fields that the programs read, each within the
-// bounds of bound.go. A trimmed object must never be written back with an update. The programs only
-// send patches. A Trimmer keeps equal parts of many objects once.
+// Trim is a cache.TransformFunc that keeps only fields that the programs read, within the limits in
+// bound.go. Trimmed objects must only be patched, never updated. A Trimmer also shares equal parts.
 func Trim(object any) (any, error) {
 	switch o := object.(type) {
 	case *corev1.Pod:
@@ -36,7 +35,7 @@ func Trim(object any) (any, error) {
 			}}, nil
 	case *appsv1.ReplicaSet:
 		return trimReplicaSet(o), nil
-	case *ReplicaSet: // has been trimmed
+	case *ReplicaSet: // already trimmed
 		return o, nil
 	case *appsv1.StatefulSet:
 		return &appsv1.StatefulSet{ObjectMeta: selectable(o.ObjectMeta),
@@ -104,7 +103,7 @@ func Trim(object any) (any, error) {
 		accessor.SetLabels(boundLabels(accessor.GetLabels()))
 		accessor.SetAnnotations(ours(accessor.GetAnnotations()))
 	}
-	// Anything else, such as a tombstone of a deleted object, passes unchanged.
+	// Other objects, such as tombstones, pass unchanged.
 	return object, nil
 }
 
@@ -124,7 +123,6 @@ func trimNode(o *corev1.Node) *corev1.Node {
 	}
 }
 
-// growing adds the labels of a node that show whether a node autoscaler adds nodes.
 func growing(labels, kept map[string]string) map[string]string {
 	for _, key := range NodeAutoscalerLabels() {
 		if value, has := labels[key]; has {
@@ -137,7 +135,7 @@ func growing(labels, kept map[string]string) map[string]string {
 	return kept
 }
 
-// health keeps one condition of each type that shows whether a node works.
+// healthConditions keeps one health condition of each type.
 func health(conditions []corev1.NodeCondition) (kept []corev1.NodeCondition) {
 	for _, c := range conditions {
 		switch c.Type {
@@ -150,7 +148,7 @@ func health(conditions []corev1.NodeCondition) (kept []corev1.NodeCondition) {
 	return kept
 }
 
-// boundAllocatable returns the resources of a node: of too many CPU, memory and one kind of GPU.
+// boundAllocatable keeps CPU, memory and one kind of GPU if a list is too long.
 func boundAllocatable(list corev1.ResourceList) corev1.ResourceList {
 	kept := boundListTo(list, maxNodeResources)
 	if len(kept) == len(list) {
@@ -165,7 +163,6 @@ func boundAllocatable(list corev1.ResourceList) corev1.ResourceList {
 	return kept
 }
 
-// maxNodeResources is the number of resources of a node that are kept.
 const maxNodeResources = 64
 
 func statefulStrategy(s appsv1.StatefulSetUpdateStrategy) appsv1.StatefulSetUpdateStrategy {
@@ -176,8 +173,8 @@ func statefulStrategy(s appsv1.StatefulSetUpdateStrategy) appsv1.StatefulSetUpda
 	return kept
 }
 
-// trimLimitRange keeps the bounds of CPU and memory of pods and containers. The API server accepts
-// one item of each type.
+// trimLimitRange keeps CPU and memory of pods and containers. The API server accepts one item of
+// each type.
 func trimLimitRange(o *corev1.LimitRange) *corev1.LimitRange {
 	trimmed := &corev1.LimitRange{ObjectMeta: identity(o.ObjectMeta)}
 	for _, of := range [...]corev1.LimitType{corev1.LimitTypePod, corev1.LimitTypeContainer} {
@@ -191,8 +188,8 @@ func trimLimitRange(o *corev1.LimitRange) *corev1.LimitRange {
 	return trimmed
 }
 
-// trimQuota keeps the limits and usage of CPU and memory, and the scopes. Scopes that exceed the
-// bounds are dropped, so that the quota counts more pods.
+// trimQuota keeps limits and usage of CPU and memory, and the scopes. Without an oversized scope
+// selector the quota counts more pods.
 func trimQuota(o *corev1.ResourceQuota) *corev1.ResourceQuota {
 	trimmed := &corev1.ResourceQuota{ObjectMeta: identity(o.ObjectMeta)}
 	trimmed.Status.Hard, trimmed.Status.Used = convert.QuotaResources(o.Status.Hard), convert.QuotaResources(o.Status.Used)
@@ -203,9 +200,9 @@ func trimQuota(o *corev1.ResourceQuota) *corev1.ResourceQuota {
 	return trimmed
 }
 
-// ofResources keeps the metrics of a HorizontalPodAutoscaler that are about resources of pods, with
-// the type of their target. The result is not nil where other metrics were left out: without any
-// metric the API server uses CPU. Too many count as metrics of CPU and memory of all containers.
+// resourceMetrics keeps resource metrics and their target types. The result is not nil if metrics
+// were dropped, because the API server defaults to CPU without any metric. More than maxMetrics
+// metrics become CPU and memory metrics of all containers.
 func ofResources(metrics []autoscalingv2.MetricSpec) (kept []autoscalingv2.MetricSpec) {
 	if len(metrics) > 0 {
 		kept = []autoscalingv2.MetricSpec{}
@@ -231,10 +228,8 @@ func ofResources(metrics []autoscalingv2.MetricSpec) (kept []autoscalingv2.Metri
 	return kept
 }
 
-// maxMetrics is the number of metrics of a HorizontalPodAutoscaler that are kept.
 const maxMetrics = 50
 
-// progress keeps the condition that shows whether a rollout still moves.
 func progress(conditions []appsv1.DeploymentCondition) []appsv1.DeploymentCondition {
 	for _, c := range conditions {
 		if c.Type == appsv1.DeploymentProgressing {
@@ -244,7 +239,7 @@ func progress(conditions []appsv1.DeploymentCondition) []appsv1.DeploymentCondit
 	return nil
 }
 
-// identity keeps what identifies an object, and its owners.
+// identityMeta keeps the identity and the owners.
 func identity(m metav1.ObjectMeta) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Name:              m.Name,
@@ -258,14 +253,13 @@ func identity(m metav1.ObjectMeta) metav1.ObjectMeta {
 	}
 }
 
-// selectable keeps also the metadata by which a policy selects a workload.
+// selectableMeta also keeps the metadata by which a policy selects a workload.
 func selectable(m metav1.ObjectMeta) metav1.ObjectMeta {
 	kept := identity(m)
 	kept.Labels, kept.Annotations = shareWords(boundLabels(m.Labels)), forPolicies(m.Annotations)
 	return kept
 }
 
-// annotated keeps the annotations of a pod template that take a workload out of a policy.
 func annotated(template *corev1.PodTemplateSpec) corev1.PodTemplateSpec {
 	return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Annotations: forPolicies(template.Annotations)}}
 }
@@ -301,7 +295,7 @@ func trimPod(p *corev1.Pod) *corev1.Pod {
 	if Unselectable(p) != "" {
 		trimmed.Labels = droppedLabels
 	}
-	if p.Spec.Resources != nil { // else the containers have the same
+	if p.Spec.Resources != nil { // otherwise the containers have the same
 		trimmed.Status.Resources = boundPodResources(p.Status.Resources, maxResources)
 		trimmed.Status.AllocatedResources = boundList(p.Status.AllocatedResources)
 	}
@@ -311,7 +305,8 @@ func trimPod(p *corev1.Pod) *corev1.Pod {
 	return trimmed
 }
 
-// Unselectable returns why no VPA selects a pod, or nothing: it is too large, and the caches keep none of its labels.
+// Unselectable returns the reason why no VPA can select a pod, empty if one can. Caches drop the
+// labels of such an oversized pod.
 func Unselectable(p *corev1.Pod) string {
 	switch {
 	case LabelsTooLarge(p.Labels):
@@ -322,7 +317,6 @@ func Unselectable(p *corev1.Pod) string {
 	return ""
 }
 
-// wasOOMKilled reports whether the status of a container shows an out-of-memory kill.
 func wasOOMKilled(s corev1.ContainerStatus) bool {
 	killed := func(end *corev1.ContainerStateTerminated) bool { return end != nil && end.Reason == convert.OOMKilled }
 	return killed(s.State.Terminated) || killed(s.LastTerminationState.Terminated)
@@ -347,9 +341,9 @@ func trimContainers(containers []corev1.Container) []corev1.Container {
 	return trimmed
 }
 
-// trimConditions keeps one condition of each type that shows whether a pod is ready, or the state of a resize.
+// trimConditions keeps one condition for each of readiness, pending resize and resize in progress.
 func trimConditions(conditions []corev1.PodCondition) []corev1.PodCondition {
-	trimmed := make([]corev1.PodCondition, 0, 1) // nearly always
+	trimmed := make([]corev1.PodCondition, 0, 1) // enough for most pods
 	for i := range conditions {
 		c := &conditions[i]
 		kept := corev1.PodCondition{Type: c.Type, Status: word(c.Status), LastTransitionTime: c.LastTransitionTime}
@@ -391,8 +385,8 @@ func trimStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
 	return trimmed
 }
 
-// trimState keeps the state and its reason, and the times and the ID of a container that was killed
-// for lack of memory. Without times and messages most containers have equal states.
+// trimState keeps state and reason, and times and ID only after an OOM kill. Without times and
+// messages most states are equal.
 func trimState(s corev1.ContainerState) corev1.ContainerState {
 	if s.Waiting != nil {
 		s.Waiting = &corev1.ContainerStateWaiting{Reason: word(s.Waiting.Reason)}
@@ -409,10 +403,9 @@ func trimState(s corev1.ContainerState) corev1.ContainerState {
 	return s
 }
 
-// running is the state of all running containers. It must not be changed.
+// running is shared and must not be changed.
 var running corev1.ContainerStateRunning
 
-// constant returns the shared copy of a word that many objects have.
 func constant[T ~string](word T) T {
 	if known, found := constants[string(word)]; found {
 		return T(known)

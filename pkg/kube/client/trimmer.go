@@ -18,14 +18,15 @@ import (
 	"loadline.dev/loadline/pkg/core/fleet"
 )
 
-// Trimmer trims the objects of informers, and lets those that have the same labels, containers or amounts have them
-// once: pods of a ReplicaSet differ in little more than their names, and a map of two quantities takes 700 bytes. Parts
-// that no object has any more are forgotten. Its zero value is ready, and it is safe for concurrent use.
+// Trimmer trims the objects of informers and shares equal labels, containers and resource lists.
+// Pods of a ReplicaSet differ in little more than their names, and a map of two quantities takes
+// 700 bytes. Unused parts are released. The zero value is ready to use. It is safe for concurrent
+// use.
 //
-// What it returns shares memory with other objects in the cache: changing it in place would change them, too.
+// Returned objects share memory with other cached objects and must not be changed in place.
 type Trimmer struct {
 	mu       sync.Mutex
-	text     text // of the digest that is being made
+	text     text // buffer for the current digest
 	lists    pool[corev1.ResourceList]
 	words    pool[map[string]string]
 	kins     pool[kin]
@@ -37,10 +38,9 @@ type Trimmer struct {
 	revision *ReplicaSet // the previous one
 }
 
-// amounts are lists that one object uses.
 type amounts []*part[corev1.ResourceList]
 
-// kin is what the pods of one owner have in common.
+// ownerFields are the common fields of the pods of one owner.
 type kin struct {
 	namespace   string
 	annotations map[string]string
@@ -50,22 +50,23 @@ type kin struct {
 	restart     corev1.RestartPolicy
 }
 
-// shape is what pods of one revision have in common, as long as they have the same sizes.
+// shape holds the common fields of pods of one revision with equal resources.
 type shape struct {
 	containers, init []corev1.Container
 	amounts          amounts
 	policies         []*part[[]corev1.ContainerResizePolicy]
 }
 
-// states is what the statuses of pods that run well have in common.
+// statusFields are the common status fields of healthy pods.
 type states struct {
 	phase            corev1.PodPhase
 	containers, init []corev1.ContainerStatus
-	amounts          amounts // but those of a shape
+	amounts          amounts // without lists of the shape
 }
 
-// Trim is a cache.TransformFunc. It keeps of an object what Trim keeps; a pod becomes one of ours. One that it has
-// trimmed before is returned as it is: informers ask twice when they fill their caches.
+// Trim is a cache.TransformFunc that keeps the fields of the function Trim and converts pods to
+// *Pod. A trimmed object is unchanged, because informers call it twice while they fill their
+// caches.
 func (t *Trimmer) Trim(object any) (any, error) {
 	switch o := object.(type) {
 	case *corev1.Pod:
@@ -80,7 +81,7 @@ func (t *Trimmer) Trim(object any) (any, error) {
 			p.few().resized = resizedAt(o.ManagedFields)
 		}
 		return p, nil
-	case *Pod: // has been trimmed
+	case *Pod: // already trimmed
 		return o, nil
 	case *appsv1.ReplicaSet:
 		return t.keepReplicaSet(trimReplicaSet(o)), nil
@@ -96,7 +97,7 @@ func (t *Trimmer) leave(amounts amounts) {
 	}
 }
 
-// shared returns the part that a value is, written as its digest needs it.
+// sharePart returns the part of a value, which write encodes for its digest.
 func shared[T any](t *Trimmer, of *pool[T], value T, write func(*text, T)) *part[T] {
 	t.text = t.text[:0]
 	write(&t.text, value)
@@ -124,7 +125,7 @@ func (t *Trimmer) shareKin(p *corev1.Pod) *part[kin] {
 	return t.kins.share(t.text.digest(), kin{p.Namespace, p.Annotations, p.OwnerReferences, p.Spec.PriorityClassName, p.Status.QOSClass, p.Spec.RestartPolicy})
 }
 
-// share replaces lists, and notes that they are used.
+// shareLists replaces lists by shared copies and appends these to uses.
 func (t *Trimmer) share(uses amounts, lists ...*corev1.ResourceList) amounts {
 	for _, list := range lists {
 		if *list == nil {
@@ -136,7 +137,7 @@ func (t *Trimmer) share(uses amounts, lists ...*corev1.ResourceList) amounts {
 	return uses
 }
 
-// shapeOf returns the digest of the containers of a pod, trimmed or not.
+// shapeOf returns the digest of the containers of a trimmed or untrimmed pod.
 func (t *Trimmer) shapeOf(p *corev1.Pod) digest {
 	t.text = t.text[:0]
 	for _, containers := range [...][]corev1.Container{p.Spec.Containers, p.Spec.InitContainers} {
@@ -176,8 +177,7 @@ func (t *Trimmer) shareShape(p *corev1.Pod) *part[shape] {
 	return t.shapes.add(d, added)
 }
 
-// shareStates takes the resources of statuses from the containers of a pod where
-// they are what those ask for, as nearly always.
+// shareStatuses reuses the resource lists of the containers, which are usually equal.
 func (t *Trimmer) shareStates(p *corev1.Pod, of *shape) *part[states] {
 	t.text = t.text[:0]
 	t.text.word(string(p.Status.Phase))
@@ -211,7 +211,7 @@ func (t *Trimmer) shareStates(p *corev1.Pod, of *shape) *part[states] {
 	return t.states.add(d, added)
 }
 
-// asked returns what the container of a status asks for, if that is what it has.
+// specResources returns the resources in the spec if they equal the actual ones, otherwise nil.
 func (t *Trimmer) asked(s *corev1.ContainerStatus, containers []corev1.Container) *corev1.ResourceRequirements {
 	at := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == s.Name })
 	if at < 0 {
@@ -227,7 +227,6 @@ func (t *Trimmer) asked(s *corev1.ContainerStatus, containers []corev1.Container
 	return &containers[at].Resources
 }
 
-// status writes what trimStatuses keeps of a container's status.
 func (t *text) status(s *corev1.ContainerStatus) {
 	t.word(s.Name)
 	t.yes(s.Ready)
@@ -255,7 +254,7 @@ func (t *text) state(s *corev1.ContainerState) {
 	}
 }
 
-// shareVPA gives a VPA that has just been trimmed amounts that others have, too, and returns these.
+// shareVPA replaces the resource lists by shared copies and returns these.
 func (t *Trimmer) shareVPA(v *vpav1.VerticalPodAutoscaler) (uses amounts) {
 	if policy := v.Spec.ResourcePolicy; policy != nil {
 		for i := range policy.ContainerPolicies {
@@ -271,16 +270,16 @@ func (t *Trimmer) shareVPA(v *vpav1.VerticalPodAutoscaler) (uses amounts) {
 	return slices.Clone(uses)
 }
 
-// Bounds of a VPA in a cache.
+// Bounds of a cached VPA.
 const (
 	maxVPAContainers  = 300      // with a policy, or with a recommendation
 	maxVPASpec        = 64 << 10 // bytes of the names in the spec
 	maxVPAConditions  = 32
-	maxVPAAnnotations = 8 << 10 // bytes that are not ours
+	maxVPAAnnotations = 8 << 10 // bytes; above, only known annotations are kept
 )
 
-// trimVPA lets equal lists of a recommendation be one: where nothing was capped,
-// the uncapped target is the target. These maps are most of the memory of a VPA.
+// trimVPA also shares equal lists of a recommendation, which are most of the memory of a VPA. The
+// uncapped target equals the target if nothing was capped.
 func trimVPA(v *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
 	trimmed := &vpav1.VerticalPodAutoscaler{TypeMeta: v.TypeMeta, ObjectMeta: v.ObjectMeta, Spec: v.Spec, Status: v.Status}
 	trimmed.ManagedFields, trimmed.Labels, trimmed.Annotations, trimmed.Finalizers = nil, nil, vpaAnnotations(v.Annotations), nil
@@ -316,7 +315,7 @@ func trimVPA(v *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
 	return trimmed
 }
 
-// vpaAnnotations keeps the annotations of a VPA other than those of kubectl: of too many only ours.
+// vpaAnnotations drops kubectl's annotation, and above maxVPAAnnotations all except the known ones.
 func vpaAnnotations(annotations map[string]string) map[string]string {
 	var kept map[string]string
 	foreign := 0
@@ -338,7 +337,7 @@ func vpaAnnotations(annotations map[string]string) map[string]string {
 	return kept
 }
 
-// refuseSpec takes the spec of a VPA that is not cached from a trimmed one.
+// refuseSpec removes the spec and records the problem in an annotation.
 func refuseSpec(trimmed *vpav1.VerticalPodAutoscaler, problem string) {
 	trimmed.Spec = unusableSpec(&trimmed.Spec)
 	if _, known := trimmed.Annotations[vpav1.UnreadableAnnotation]; !known {
@@ -346,8 +345,8 @@ func refuseSpec(trimmed *vpav1.VerticalPodAutoscaler, problem string) {
 	}
 }
 
-// BoundPolicy returns a resource policy for a cache, without resources other than CPU and memory in
-// minAllowed and maxAllowed.
+// BoundPolicy returns a resource policy for a cache, with only CPU and memory in minAllowed and
+// maxAllowed.
 func BoundPolicy(p *vpav1.PodResourcePolicy) *vpav1.PodResourcePolicy {
 	if p == nil {
 		return nil
@@ -370,8 +369,8 @@ func boundConditions(all []vpav1.VerticalPodAutoscalerCondition) []vpav1.Vertica
 	return kept
 }
 
-// SpecTooLarge returns why the spec of a VPA is not cached, or nothing. Resources other than CPU
-// and memory in minAllowed and maxAllowed do not count, because no cache keeps them.
+// SpecTooLarge returns the reason why the spec of a VPA is not cached, empty if it is. Resources
+// that BoundPolicy drops do not count.
 func SpecTooLarge(s *vpav1.VerticalPodAutoscalerSpec) string {
 	size := boostSize(s.StartupBoost)
 	for _, r := range s.Recommenders {
@@ -426,7 +425,7 @@ func boostSize(b *vpav1.StartupBoost) int {
 	return len(b.CPU.Type)
 }
 
-// unusableSpec keeps the target and an unambiguous recommender. The VPA changes nothing.
+// unusableSpec keeps the target and an unambiguous recommender. Its update mode is Off.
 func unusableSpec(s *vpav1.VerticalPodAutoscalerSpec) vpav1.VerticalPodAutoscalerSpec {
 	off := vpav1.UpdateModeOff
 	kept := vpav1.VerticalPodAutoscalerSpec{TargetRef: s.TargetRef, UpdatePolicy: &vpav1.PodUpdatePolicy{UpdateMode: &off}}
@@ -439,7 +438,8 @@ func unusableSpec(s *vpav1.VerticalPodAutoscalerSpec) vpav1.VerticalPodAutoscale
 	return kept
 }
 
-// boundTarget returns the target of a VPA. One that is too long for any object still names none.
+// boundTarget truncates a reference that is too long to match an object. The result matches none
+// either.
 func boundTarget(ref *autoscalingv1.CrossVersionObjectReference) *autoscalingv1.CrossVersionObjectReference {
 	if ref == nil || len(ref.APIVersion)+len(ref.Kind)+len(ref.Name) <= maxReference {
 		return ref
@@ -447,7 +447,6 @@ func boundTarget(ref *autoscalingv1.CrossVersionObjectReference) *autoscalingv1.
 	return &autoscalingv1.CrossVersionObjectReference{APIVersion: word(ref.APIVersion), Kind: word(ref.Kind), Name: word(ref.Name)}
 }
 
-// boundHPATarget is boundTarget for a HorizontalPodAutoscaler.
 func boundHPATarget(ref autoscalingv2.CrossVersionObjectReference) autoscalingv2.CrossVersionObjectReference {
 	return autoscalingv2.CrossVersionObjectReference(*boundTarget((*autoscalingv1.CrossVersionObjectReference)(&ref)))
 }

@@ -21,38 +21,37 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// WriteLimit bounds the bytes that the API server stores for the writes of a program to one namespace. etcd keeps each
-// revision of an object until it is compacted, so many small changes of large objects fill it.
+// WriteLimit limits the bytes that a program writes to one namespace. etcd stores each revision of
+// an object until compaction, so many small changes of large objects fill it.
 type WriteLimit struct {
 	Burst  int           // bytes
 	Refill int           // bytes in each Window
 	Window time.Duration // more than 0
-	// PerPod is the number of bytes in each Window for each running pod. If it exceeds Refill for
-	// all of them, it replaces Refill, and Burst grows by the same factor.
+	// PerPod is the number of bytes in each Window for each running pod. If their sum exceeds
+	// Refill, it replaces Refill, and Burst grows by the same factor.
 	PerPod int
 }
 
-// The limits of the programs allow less than 64 MiB in ten minutes together for a namespace with
-// few pods. The admission controller writes no object of a user.
+// Limits of the programs. Together they allow less than 64 MiB in ten minutes for a namespace with
+// few pods. The admission controller does not write objects of users.
 var (
 	RecommenderWrites = WriteLimit{Burst: 16 << 20, Refill: 24 << 20, Window: 10 * time.Minute, PerPod: 32 << 10}
 	UpdaterWrites     = WriteLimit{Burst: 8 << 20, Refill: 12 << 20, Window: 10 * time.Minute, PerPod: 48 << 10}
 )
 
 const (
-	// reservedPart is the divisor of Burst for the part that only urgent writes use.
+	// reservedPart is the divisor of Burst for the part reserved for urgent writes.
 	reservedPart = 4
-	// firstWrite is the assumed size in bytes of the first write for a namespace.
+	// firstWrite is the assumed size of the first write to a namespace, in bytes.
 	firstWrite = 16 << 10
-	// shrinkPart is the divisor of the assumed size for its decrease after a smaller write.
+	// shrinkPart is the divisor for the decrease of the assumed size after a smaller write.
 	shrinkPart = 8
-	// maxFrequentBytes is the size of a VPA above which it is written once in each Window.
+	// maxFrequentBytes is the size above which a VPA is written only once per Window.
 	maxFrequentBytes = 256 << 10
-	// idleCheck is the number of namespaces from which idle ones are dropped.
+	// idleCheck is the number of namespaces above which idle ones are dropped.
 	idleCheck = 1000
 )
 
-// priority is the importance of a write.
 type priority int
 
 const (
@@ -69,8 +68,8 @@ func priorityOf(ctx context.Context) priority {
 	return p
 }
 
-// Cleanup returns a context for writes that only remove annotations. Users can write these again and again on all of their
-// pods, so the limit of such writes does not grow with the number of pods.
+// Cleanup returns a context for writes that only remove annotations. Their limit does not grow with
+// the number of pods, because users can add such annotations to all of their pods again and again.
 func Cleanup(ctx context.Context) context.Context {
 	if priorityOf(ctx) != ordinary {
 		return ctx
@@ -84,8 +83,8 @@ func Urgent(ctx context.Context) context.Context {
 	return context.WithValue(ctx, priorityKey{}, max(urgent, priorityOf(ctx)))
 }
 
-// Unlimited returns a context for writes that are always sent: reverts, and the rest of a change
-// that has begun. They count all the same.
+// Unlimited returns a context for writes that are always sent, but still count: reverts, and the
+// rest of a change that has begun.
 func Unlimited(ctx context.Context) context.Context {
 	return context.WithValue(ctx, priorityKey{}, unlimited)
 }
@@ -101,17 +100,16 @@ type WriteLimiter struct {
 	running    map[string]int // pods by namespace
 }
 
-// namespaceWrites are the writes to a namespace.
 type namespaceWrites struct {
-	left     float64 // bytes, at most the burst; less than 0 after large writes
-	cleanup  float64 // the same for Cleanup alone, at most Burst
+	left     float64 // bytes, up to the burst; negative after large writes
+	cleanup  float64 // bytes left for Cleanup writes, up to Burst
 	at       time.Time
-	expected int                  // bytes of the next write, reserved while it is under way
+	expected int                  // bytes of the next write, reserved until it is done
 	large    map[string]time.Time // last write of each VPA above maxFrequentBytes
 	logged   time.Time
 }
 
-// NewWriteLimiter returns a limiter whose counter is registered.
+// NewWriteLimiter returns a limiter and registers its counter.
 func NewWriteLimiter(limit WriteLimit, registry prometheus.Registerer) *WriteLimiter {
 	l := &WriteLimiter{
 		limit: limit, now: time.Now, namespaces: map[string]*namespaceWrites{}, running: map[string]int{},
@@ -121,13 +119,13 @@ func NewWriteLimiter(limit WriteLimit, registry prometheus.Registerer) *WriteLim
 		}, []string{"resource"}),
 	}
 	registry.MustRegister(l.refused)
-	for resource := range limitedResources { // increase does not see the first event of a new series
+	for resource := range limitedResources { // increase() misses the first event of a new series
 		l.refused.WithLabelValues(resource)
 	}
 	return l
 }
 
-// WatchPods counts the running pods of each namespace with an informer from now on.
+// WatchPods counts the running pods of each namespace with an informer.
 func (l *WriteLimiter) WatchPods(pods cache.SharedInformer) error {
 	_, err := pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(pod any) { l.countPod(nil, pod) },
@@ -169,7 +167,6 @@ func (l *WriteLimiter) countPod(before, after any) {
 	}
 }
 
-// runningIn returns the namespace of a pod that an informer hands out, and whether the pod runs.
 func runningIn(object any) (namespace string, running bool) {
 	switch o := object.(type) {
 	case *Pod:
@@ -180,7 +177,7 @@ func runningIn(object any) (namespace string, running bool) {
 	return "", false
 }
 
-// factor returns by how much the limit of a namespace exceeds that of one with few pods.
+// factor returns the growth of a namespace's limit because of its pods.
 func (l *WriteLimiter) factor(namespace string) float64 {
 	return max(1, float64(l.running[namespace])*float64(l.limit.PerPod)/float64(l.limit.Refill))
 }
@@ -215,7 +212,7 @@ func (l *WriteLimiter) reserve(w write, p priority) (reserved int, refusal strin
 	return 0, refusal
 }
 
-// refill returns the writes to a namespace after adding the bytes that the limit allows by now.
+// refill credits the bytes since the last call.
 func (l *WriteLimiter) refill(namespace string) *namespaceWrites {
 	now := l.now()
 	update := func(name string, n *namespaceWrites) (idle bool) {
@@ -239,7 +236,6 @@ func (l *WriteLimiter) refill(namespace string) *namespaceWrites {
 	return n
 }
 
-// take subtracts bytes.
 func (n *namespaceWrites) take(p priority, bytes float64) {
 	if n.left -= bytes; p == cleanup {
 		n.cleanup -= bytes
@@ -262,33 +258,31 @@ func (l *WriteLimiter) settle(w write, p priority, reserved, size int) {
 	}
 }
 
-// vpas is the resource of VPAs.
 const vpas = "verticalpodautoscalers"
 
-// limitedResources are the resources whose writes count. Others, such as Leases, are few.
+// limitedResources excludes resources with few writes, such as Leases.
 var limitedResources = map[string]bool{
 	"events": true, "pods": true, vpas: true, "verticalpodautoscalercheckpoints": true, "sizingrecords": true,
 }
 
-// writeLimitCause is the cause in the status of a write that a WriteLimiter refuses.
 const writeLimitCause metav1.CauseType = "LoadlineWriteLimit"
 
-// IsWriteLimited reports whether a write was not sent because of the write limit of its namespace.
+// IsWriteLimited reports whether a write was not sent because of the limit of its namespace.
 func IsWriteLimited(err error) bool { return apierrors.HasStatusCause(err, writeLimitCause) }
 
-// Limit makes the clients of a configuration answer a write with status 429, without sending it, while its namespace
-// has used its limit. IsWriteLimited reports such errors. Call it before building clients.
+// Limit makes clients of a configuration fail writes with status 429 while the namespace is over
+// its limit. See IsWriteLimited. Call it before building clients.
 func (l *WriteLimiter) Limit(config *rest.Config) {
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return limitedWrites{next, l} })
 }
 
-// limitedWrites counts the writes of clients. The answer to a write is the object as it is stored.
+// limitedWrites limits and counts writes. The response to a write is the stored object.
 type limitedWrites struct {
 	http.RoundTripper
 	limiter *WriteLimiter
 }
 
-// RoundTrip sends a request, unless the namespace has used its limit.
+// RoundTrip sends a request, unless the namespace is over its limit.
 func (t limitedWrites) RoundTrip(r *http.Request) (*http.Response, error) {
 	w, counts := writeOf(r)
 	if !counts {
@@ -314,14 +308,14 @@ func (t limitedWrites) RoundTrip(r *http.Request) (*http.Response, error) {
 // WrappedRoundTripper returns the next round tripper, for the client library.
 func (t limitedWrites) WrappedRoundTripper() http.RoundTripper { return t.RoundTripper }
 
-// write is a request that makes the API server store an object.
+// write is a request that stores an object.
 type write struct {
 	namespace, resource, name string
-	copies                    int // of the answer that are stored
+	copies                    int // number of times the response is stored
 }
 
-// writeOf returns the write of a request, if it counts. An eviction stores its pod twice, and its answer does not
-// contain the pod. The dry run of the replacement, which comes before, counts for that.
+// writeOf returns the write of a request, if it counts. An eviction stores its pod twice, but its
+// response does not contain the pod, so the preceding dry run of the replacement counts instead.
 func writeOf(r *http.Request) (w write, counts bool) {
 	if r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodDelete {
 		return write{}, false
@@ -342,7 +336,8 @@ func writeOf(r *http.Request) (w write, counts bool) {
 	return w, true
 }
 
-// refuse answers a write that is not sent. The event recorder would retry after an error.
+// refuse returns a response instead of an error, because the event recorder would retry after an
+// error.
 func refuse(r *http.Request, message string) (*http.Response, error) {
 	status := metav1.Status{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
@@ -360,7 +355,7 @@ func refuse(r *http.Request, message string) (*http.Response, error) {
 	}, nil
 }
 
-// countedBody reports how much was read of a body when it is closed.
+// countedBody passes the number of bytes read to closed when it is closed.
 type countedBody struct {
 	io.ReadCloser
 	size   int

@@ -17,27 +17,26 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-// Claim is what the choice needs to know of one VerticalPodAutoscaler.
+// Claim describes a VPA in the choice of the VPA that controls a pod.
 type Claim struct {
-	VPA                    *vpav1.VerticalPodAutoscaler // as it was read
+	VPA                    *vpav1.VerticalPodAutoscaler // as read
 	Namespace, Name        string
 	TargetKind, TargetName string
 	TargetVersion          string // API group and version of the target
 	Created                time.Time
-	Made                   bool // for a policy: any that a person wrote comes first
-	Idle                   bool // mode Off without a startup boost: it changes no pod, unless it is Made and its policy does
-	// Selector is the selector of the target, such as a labels.Selector. Nil matches nothing. VPAs with the same target
-	// have the same selector.
+	Made                   bool // for a policy; user VPAs take precedence
+	Idle                   bool // mode Off without startup boost: changes no pod, except by its policy
+	// Selector is the selector of the target, equal for all VPAs of a target. Nil matches nothing.
 	Selector interface{ Matches(labels.Labels) bool }
 }
 
-// ClaimOf reads what decides which of several VPAs controls a pod. Selector is left
-// nil; a VPA without target claims the workload without kind and name.
+// ClaimOf returns the claim of a VPA without Selector. Without targetRef, kind and name of the
+// target are empty.
 func ClaimOf(vpa *vpav1.VerticalPodAutoscaler) Claim {
 	claim := Claim{
 		VPA: vpa, Namespace: vpa.Namespace, Name: vpa.Name, Created: vpa.CreationTimestamp.Time,
 		Made: convert.MadeForPolicy(vpa),
-		// What cannot be read may be a boost.
+		// An unreadable spec may contain a boost.
 		Idle: convert.Mode(vpa) == vpav1.UpdateModeOff && !convert.HasBoost(vpa) && convert.Unreadable(vpa) == "",
 	}
 	if ref := vpa.Spec.TargetRef; ref != nil {
@@ -46,22 +45,22 @@ func ClaimOf(vpa *vpav1.VerticalPodAutoscaler) Claim {
 	return claim
 }
 
-// Claims finds VPAs by their target. The zero value is empty and ready to use. Targets are compared by namespace, API
-// group, kind and name, as the API server does. All versions of a group are the same object.
+// Claims finds VPAs by namespace, API group, kind and name of their target. Versions of a group are
+// the same object, as in the API server. The zero value is ready to use.
 type Claims struct {
 	byTarget map[Key]*claims
 	targets  map[cache.ObjectName]Key
 }
 
-// claims are the VPAs of one target.
 type claims struct {
 	all []*Claim // strongest first
-	// strongest can control a pod: all VPAs of a target select the same pods. Users can create any
-	// number of VPAs with one target, and only this one is evaluated for each pod. Nil: none can.
+	// strongest is the only VPA that can control a pod, because all VPAs of a target select the
+	// same pods. Users can create any number of them, and only this one is evaluated for each pod.
+	// Nil if none has a selector.
 	strongest *Claim
 }
 
-// single has room for the first VPA of a target, which is the only one of most targets, in one allocation.
+// single is one allocation for a target with one VPA, as most have.
 type single struct {
 	claims
 
@@ -76,7 +75,7 @@ func (c *claims) choose() {
 	}
 }
 
-// Put adds a VPA or replaces the one with its namespace and name.
+// Put adds or replaces a VPA.
 func (x *Claims) Put(v Claim) {
 	if x.targets == nil {
 		x.byTarget, x.targets = map[Key]*claims{}, map[cache.ObjectName]Key{}
@@ -84,7 +83,7 @@ func (x *Claims) Put(v Claim) {
 	x.Remove(v.Namespace, v.Name)
 	key := NewKey(v.Namespace, v.TargetVersion, v.TargetKind, v.TargetName)
 	if key.static() {
-		v.Selector = nil // the kubelet reads these pods from files of the node
+		v.Selector = nil // the kubelet reads static pods from files of the node
 	}
 	c := x.byTarget[key]
 	var added *Claim
@@ -102,7 +101,7 @@ func (x *Claims) Put(v Claim) {
 	x.targets[cache.NewObjectName(v.Namespace, v.Name)] = key
 }
 
-// Remove takes a VPA out of the index and returns it; false: it is not there.
+// Remove removes and returns a VPA, or returns false if the index lacks it.
 func (x *Claims) Remove(namespace, name string) (Claim, bool) {
 	key, known := x.targets[cache.NewObjectName(namespace, name)]
 	if !known {
@@ -120,7 +119,7 @@ func (x *Claims) Remove(namespace, name string) (Claim, bool) {
 	return removed, true
 }
 
-// Has reports whether a VPA is among the claims.
+// Has reports whether a VPA is in the index.
 func (x *Claims) Has(name cache.ObjectName) bool {
 	_, found := x.targets[name]
 	return found
@@ -129,8 +128,8 @@ func (x *Claims) Has(name cache.ObjectName) bool {
 // Len returns the number of VPAs in the index.
 func (x *Claims) Len() int { return len(x.targets) }
 
-// Controlling returns the VPA that controls a pod with some labels below a topmost
-// controller, and false if none does. A pod without one is controlled by no VPA.
+// Controlling returns the VPA that controls a pod with the given topmost controller and labels, or
+// false.
 func (x *Claims) Controlling(top Key, of map[string]string) (Claim, bool) {
 	if strongest, found := x.Targeting(top); found && !client.LabelsTooLarge(of) && strongest.Selector.Matches(labels.Set(of)) {
 		return strongest, true
@@ -138,8 +137,8 @@ func (x *Claims) Controlling(top Key, of map[string]string) (Claim, bool) {
 	return Claim{}, false
 }
 
-// Targeting returns the strongest VPA of a target, the only one that may control its pods. With Selects it is
-// Controlling in two steps, for callers that must not hold their lock while a selector is read.
+// Targeting returns the only VPA of a target that may control its pods. Unlike Controlling, it
+// evaluates no selector while the caller holds its lock.
 func (x *Claims) Targeting(controller Key) (Claim, bool) {
 	if c := x.byTarget[controller]; c != nil && c.strongest != nil {
 		return *c.strongest, true
@@ -147,13 +146,12 @@ func (x *Claims) Targeting(controller Key) (Claim, bool) {
 	return Claim{}, false
 }
 
-// CompareClaims orders VPAs by who controls the pods that both select: those that people wrote before those made for a
-// policy, then those that may change pods before idle ones, then the earlier created, then the smaller name.
+// CompareClaims orders VPAs by precedence for the same pods: user VPAs before generated VPAs, then
+// VPAs that may change pods before idle ones, then by creation time, then by name.
 func CompareClaims(a, b Claim) int {
 	return cmp.Or(lastIf(a.Made, b.Made), lastIf(a.Idle, b.Idle), a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
 }
 
-// lastIf orders what something does not hold for before what it holds for.
 func lastIf(a, b bool) int {
 	switch {
 	case a == b:
@@ -164,23 +162,23 @@ func lastIf(a, b bool) int {
 	return 1
 }
 
-// byTarget is the index of VPAs by target.
+// byTarget is the name of an index.
 const byTarget = "target"
 
-// Indexers returns the index of an informer of VPAs that VPAsOf reads.
+// Indexers returns the index of VPAs for VPAsOf.
 func Indexers() cache.Indexers {
 	return cache.Indexers{byTarget: func(object any) ([]string, error) {
 		vpa, ok := object.(*vpav1.VerticalPodAutoscaler)
 		if ok && vpa.Spec.TargetRef != nil && CheckRef(vpa.Spec.TargetRef) == nil {
 			return []string{RefKey(vpa.Namespace, vpa.Spec.TargetRef).indexed()}, nil
 		}
-		return nil, nil // not indexed: a path such as ../other would be a key of another namespace
+		return nil, nil // a path such as ../other would be a key of another namespace
 	}}
 }
 
 func (k Key) indexed() string { return path.Join(k.Namespace, k.Group, k.Kind, k.Name) }
 
-// VPAsOf returns the VPAs with a target, in no order. The error is a missing index.
+// VPAsOf returns the VPAs with a target, in no order, or an error if the index is missing.
 func VPAsOf(vpas cache.Indexer, target Key) ([]*vpav1.VerticalPodAutoscaler, error) {
 	objects, err := vpas.ByIndex(byTarget, target.indexed())
 	found := make([]*vpav1.VerticalPodAutoscaler, 0, len(objects))
@@ -192,22 +190,22 @@ func VPAsOf(vpas cache.Indexer, target Key) ([]*vpav1.VerticalPodAutoscaler, err
 	return found, err
 }
 
-// Generations remembers from which generation on each VPA has had the target that it has now. The zero value knows of
-// no VPA, and so does nil. It is safe for concurrent use.
+// Generations records since which generation each VPA has had its current target. The zero value
+// and nil are empty. It is safe for concurrent use.
 type Generations struct {
 	mu    sync.Mutex
 	known map[cache.ObjectName]sighting
 }
 
-// sighting is what was seen of one VPA.
+// observation is the observed state of one VPA.
 type sighting struct {
 	uid    types.UID
 	target Key
-	since  int64 // it has had the target from this generation on
-	last   int64 // the newest generation that was seen
+	since  int64 // generation of the first observation with target
+	last   int64 // newest observed generation
 }
 
-// Watch learns from an informer of VPAs. Of a VPA that is there already only the present generation is known.
+// Watch observes the VPAs of an informer. Earlier generations of existing VPAs are unknown.
 func (g *Generations) Watch(vpas cache.SharedInformer) error {
 	_, err := vpas.AddEventHandler(vpaHandler(func(vpa *vpav1.VerticalPodAutoscaler) { g.see(vpa, true) }, g.forget))
 	if err != nil {
@@ -216,8 +214,8 @@ func (g *Generations) Watch(vpas cache.SharedInformer) error {
 	return nil
 }
 
-// Outdated reports whether the recommendation in the status of a VPA may be for another target than the VPA has now. A
-// cache may show a VPA a moment before Watch hears of it: what it shows counts.
+// Outdated reports whether the recommendation in a VPA's status may be for an earlier target. It
+// also observes the VPA, because a cache may return it before Watch is notified.
 func (g *Generations) Outdated(vpa *vpav1.VerticalPodAutoscaler) bool {
 	if g == nil {
 		return convert.Outdated(vpa, vpa.Generation)
@@ -225,8 +223,8 @@ func (g *Generations) Outdated(vpa *vpav1.VerticalPodAutoscaler) bool {
 	return convert.Outdated(vpa, g.see(vpa, false))
 }
 
-// see takes note of a VPA and returns from which generation on it has had its target.
-// One that is not known is only added if it is there for certain.
+// observe returns the generation since which a VPA has had its target. It adds an unknown VPA only
+// if exists is true.
 func (g *Generations) see(vpa *vpav1.VerticalPodAutoscaler, there bool) (since int64) {
 	name, at := cache.MetaObjectToName(vpa), vpa.Generation
 	var target Key
@@ -243,7 +241,7 @@ func (g *Generations) see(vpa *vpav1.VerticalPodAutoscaler, there bool) (since i
 		s = sighting{uid: vpa.UID, target: target, since: at, last: at}
 	case at >= s.last && s.target != target:
 		s.target, s.since, s.last = target, at, at
-	case at < s.last && s.target != target: // the news of it comes late
+	case at < s.last && s.target != target: // a late notification
 		s.since = max(s.since, at+1)
 	default:
 		s.last = max(s.last, at)

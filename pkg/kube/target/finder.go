@@ -22,37 +22,37 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-// TopmostResolver reads controllers; target.Resolver does it from informer caches, and
-// one that is Remembering never from anywhere else.
+// TopmostResolver resolves controllers and selectors. Resolver implements it with API calls, and
+// Resolver.CacheOnly without.
 type TopmostResolver interface {
 	// Topmost returns the topmost controller above (or equal to) a workload.
 	Topmost(ctx context.Context, start Key) (top Key, found bool, err error)
-	// Select returns the label selector of a VPA's target: what it returned before, if that is still right.
+	// Select returns the label selector of a VPA's target, and before if that is still valid.
 	Select(ctx context.Context, namespace string, ref *autoscalingv1.CrossVersionObjectReference, before *Selection) (*Selection, error)
 }
 
 // Finder finds the VPA of a pod. It is safe for concurrent use.
 type Finder struct {
 	resolver TopmostResolver
-	ctx      context.Context // of selectors that are read, and of logs
+	ctx      context.Context // of selector reads and logs
 
 	mu         sync.RWMutex
 	index      Claims
 	namespaces map[string]numbers
-	admitted   map[string]map[string]time.Time // when VPAs were admitted that the informer has not shown, by namespace and name
+	admitted   map[string]map[string]time.Time // admission times of VPAs not yet in the informer, by namespace and name
 
 	pausing sync.Mutex
-	waiting map[string]int // number of pods of each that wait for their owners
+	waiting map[string]int // number of waiting pods by namespace
 }
 
-// numbers are how many VPAs of a namespace may change pods.
+// vpaCounts counts the VPAs of a namespace that may change pods.
 type numbers struct {
 	acting int // not idle
-	made   int // idle, but made for a policy, which may act
+	made   int // idle, but generated: the policy may change pods
 }
 
-// Serves reports whether a namespace has a VPA that may change its pods. With made those
-// count that were made for a policy: it lets them act.
+// Serves reports whether a namespace has a VPA that may change its pods. Idle generated VPAs count
+// only with includeGenerated.
 func (f *Finder) Serves(namespace string, made bool) bool {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -60,14 +60,14 @@ func (f *Finder) Serves(namespace string, made bool) bool {
 	return n.acting > 0 || made && n.made > 0 || len(f.admitted[namespace]) > 0
 }
 
-// Bounds of the VPAs that pods wait for. An API server may refuse a VPA after the webhook has admitted it.
+// Bounds of admitted VPAs. An API server may reject a VPA after the webhook has admitted it.
 const (
 	admittedFor  = 2 * time.Second
-	mostAdmitted = 20 // in a namespace
+	mostAdmitted = 20 // per namespace
 )
 
-// Admitted notes that a VPA may be created at now: pods of its namespace that arrive before the
-// informer shows it wait for it, as Find describes.
+// RecordAdmission records the admission of a VPA at time now. Pods of its namespace wait until the
+// informer returns it, see Find.
 func (f *Finder) Admitted(vpa *vpav1.VerticalPodAutoscaler, now time.Time) {
 	if vpa.Name == "" || vpa.Spec.TargetRef == nil || ClaimOf(vpa).bystands() {
 		return
@@ -75,7 +75,7 @@ func (f *Finder) Admitted(vpa *vpav1.VerticalPodAutoscaler, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.index.Has(cache.MetaObjectToName(vpa)) {
-		return // the API server will refuse a second one
+		return // the API server rejects a second one
 	}
 	for namespace := range f.admitted {
 		f.expire(namespace, now)
@@ -90,7 +90,6 @@ func (f *Finder) Admitted(vpa *vpav1.VerticalPodAutoscaler, now time.Time) {
 	}
 }
 
-// expire drops the VPAs of a namespace that did not come.
 func (f *Finder) expire(namespace string, now time.Time) {
 	names := f.admitted[namespace]
 	maps.DeleteFunc(names, func(_ string, at time.Time) bool { return now.Sub(at) >= admittedFor })
@@ -99,7 +98,7 @@ func (f *Finder) expire(namespace string, now time.Time) {
 	}
 }
 
-// expects reports whether a VPA of a namespace was admitted, and the informer has not shown it.
+// hasPendingVPA reports whether a namespace has an admitted VPA that is not in the informer yet.
 func (f *Finder) expects(namespace string) bool {
 	f.mu.RLock()
 	expected := len(f.admitted[namespace]) > 0
@@ -113,14 +112,15 @@ func (f *Finder) expects(namespace string) bool {
 	return len(f.admitted[namespace]) > 0
 }
 
-// Namespaces returns the namespaces that Serves knows, with those of made VPAs, sorted.
+// Namespaces returns the sorted namespaces with VPAs that may change pods, idle generated ones
+// included.
 func (f *Finder) Namespaces() []string {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return slices.Sorted(maps.Keys(f.namespaces))
 }
 
-// NewFinder returns a Finder without VPAs. The context ends its logs.
+// NewFinder returns an empty Finder. The context is for logs and selector reads.
 func NewFinder(ctx context.Context, resolver TopmostResolver) *Finder {
 	return &Finder{
 		resolver:   resolver,
@@ -131,8 +131,8 @@ func NewFinder(ctx context.Context, resolver TopmostResolver) *Finder {
 	}
 }
 
-// Handler feeds the Finder from an informer of VPAs, and gives the targets of those that
-// may change pods to wanted if no informer holds them.
+// Handler updates the Finder from an informer of VPAs. It calls prefetch for targets without
+// informer, if their VPA may change pods.
 func (f *Finder) Handler(wanted func(Key)) cache.ResourceEventHandler {
 	return vpaHandler(func(vpa *vpav1.VerticalPodAutoscaler) {
 		f.Put(vpa)
@@ -145,7 +145,6 @@ func (f *Finder) Handler(wanted func(Key)) cache.ResourceEventHandler {
 	}, f.Remove)
 }
 
-// vpaHandler gives VPAs that an informer shows to put, and the names of those that are gone to remove.
 func vpaHandler(put func(*vpav1.VerticalPodAutoscaler), remove func(cache.ObjectName)) cache.ResourceEventHandler {
 	see := func(object any) {
 		if vpa, ok := object.(*vpav1.VerticalPodAutoscaler); ok {
@@ -163,11 +162,11 @@ func vpaHandler(put func(*vpav1.VerticalPodAutoscaler), remove func(cache.Object
 	}
 }
 
-// bystands reports whether a VPA changes no pod, whatever any policy says. It still keeps one
-// that was made for its target from doing so.
+// isInactive reports whether a VPA changes no pod under any policy. It still takes precedence over
+// a generated VPA.
 func (v Claim) bystands() bool { return v.Idle && !v.Made }
 
-// Put adds a VPA or replaces it. One without a target is left out.
+// Put adds or replaces a VPA. It removes a VPA without target.
 func (f *Finder) Put(vpa *vpav1.VerticalPodAutoscaler) {
 	name := cache.MetaObjectToName(vpa)
 	if vpa.Spec.TargetRef == nil {
@@ -179,10 +178,10 @@ func (f *Finder) Put(vpa *vpav1.VerticalPodAutoscaler) {
 	f.change(name, &claim)
 }
 
-// Remove forgets a VPA; an unknown one is no error.
+// Remove removes a VPA if the Finder has it.
 func (f *Finder) Remove(name cache.ObjectName) { f.change(name, nil) }
 
-// change replaces a VPA in the index; nil: by none.
+// replace removes a VPA if claim is nil.
 func (f *Finder) change(name cache.ObjectName, by *Claim) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -213,14 +212,14 @@ func (n *numbers) count(c *Claim, by int) {
 	}
 }
 
-// targetSelector is the selector of the target of a VPA. It keeps the parsed selector until the target changes.
+// targetSelector caches the parsed selector of a VPA's target until the target changes.
 type targetSelector struct {
 	finder *Finder
 	vpa    *vpav1.VerticalPodAutoscaler
 	last   atomic.Pointer[Selection]
 }
 
-// Matches reports whether the target selects a pod with these labels.
+// Matches reports whether the target selects a pod with the given labels.
 func (s *targetSelector) Matches(of labels.Labels) bool {
 	ctx := s.finder.ctx
 	selection, err := s.finder.resolver.Select(ctx, s.vpa.Namespace, s.vpa.Spec.TargetRef, s.last.Load())
@@ -232,12 +231,15 @@ func (s *targetSelector) Matches(of labels.Labels) bool {
 	return selection.Selector.Matches(of)
 }
 
-// Find returns the VPA that controls a pod about to be created in a namespace: of those whose
-// target is the topmost controller above the pod and whose selector matches its labels, the
-// first by CompareClaims. It is nil if there is none, or if that one changes no pod, and for a pod that is
-// too large for the caches of the other programs. Of a made VPA the policy decides. It fails when an owner cannot be read. With a resolver that is Remembering it
-// makes no API call, and waits at most 200 ms in total for news of owners and of VPAs that were just
-// admitted. It does not wait while mostWaitingPods of the namespace do.
+// Find returns the VPA that controls a pod about to be created. Its target is the topmost
+// controller above the pod, its selector matches the pod's labels, and it is the first by
+// CompareClaims. The result is nil if there is none, if that VPA changes no pod, or if the pod is
+// too large for the caches of the other programs. For a generated VPA the policy makes the
+// decision. Find fails if an owner cannot be read.
+//
+// With a resolver of CacheOnly it makes no API call, and waits at most 200 ms in total for owners
+// and for VPAs that were just admitted. It does not wait while maxWaitingPods pods of the namespace
+// wait.
 func (f *Finder) Find(ctx context.Context, namespace string, pod *corev1.Pod) (*vpav1.VerticalPodAutoscaler, error) {
 	owner, ok := Controller(namespace, pod.OwnerReferences)
 	if !ok || !f.Serves(namespace, true) {
@@ -259,12 +261,12 @@ func (f *Finder) Find(ctx context.Context, namespace string, pod *corev1.Pod) (*
 	return chosen.VPA, nil
 }
 
-// pauses are the waits before a pod is looked up again: it can arrive some milliseconds before the
-// news that its new owner or its new VPA exists, or before a Prefetcher has read that owner.
+// pauses are the waits before another lookup. A pod can arrive some milliseconds before the watch
+// event of its new owner or VPA, or before a Prefetcher has read the owner.
 var pauses = [...]time.Duration{20 * time.Millisecond, 60 * time.Millisecond, 120 * time.Millisecond}
 
-// mostWaitingPods is how many pods of a namespace wait for their owners at the same time. Each holds one of the answers
-// that the server gives at once, and anybody can write an owner into a pod that never exists.
+// maxWaitingPods is the maximum number of waiting pods in a namespace. Each occupies one of the
+// server's concurrent requests, and any user can give a pod a nonexistent owner.
 const mostWaitingPods = 20
 
 func (f *Finder) topmost(ctx context.Context, owner Key) (top Key, found bool, err error) {
@@ -295,7 +297,7 @@ func (f *Finder) topmost(ctx context.Context, owner Key) (top Key, found bool, e
 	return top, found, err
 }
 
-// wait reports whether a pod of a namespace may wait; then waited must follow.
+// startWait returns false if too many pods of a namespace wait. Otherwise endWait must follow.
 func (f *Finder) wait(namespace string) bool {
 	f.pausing.Lock()
 	defer f.pausing.Unlock()
@@ -314,8 +316,8 @@ func (f *Finder) waited(namespace string) {
 	}
 }
 
-// answered reports whether there is an answer: none is an error, or one is what the API
-// server said about an owner. It is remembered for longer than a pod can wait.
+// isConclusive reports whether a lookup succeeded or the API server returned an error about an
+// owner. Such an error is cached for longer than a pod can wait.
 func answered(err error) bool {
 	var status apierrors.APIStatus
 	return err == nil || errors.As(err, &status) || meta.IsNoMatchError(err)

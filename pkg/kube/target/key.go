@@ -25,15 +25,15 @@ import (
 	"loadline.dev/loadline/pkg/printable"
 )
 
-// Key names a workload.
+// Key identifies a workload.
 type Key struct {
 	Namespace string
-	Group     string // empty for the well-known kinds
+	Group     string // empty for well-known kinds
 	Kind      string
 	Name      string
 }
 
-// String is the form for messages, as one printable line: Kind name, or Kind.group name.
+// String returns one printable line: Kind name, or Kind.group name.
 func (k Key) String() string {
 	if k.Group == "" {
 		return printable.Line(k.Kind + " " + k.Name)
@@ -46,18 +46,18 @@ func CompareKeys(a, b Key) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Group, b.Group))
 }
 
-// CheckRef returns an error for a target that cannot exist. A VPA with such a target gets no pods.
+// CheckRef returns an error for an invalid target. A VPA with such a target has no pods.
 func CheckRef(ref *autoscalingv1.CrossVersionObjectReference) error {
 	return RefKey(metav1.NamespaceDefault, ref).check()
 }
 
-// check returns an error if a part of k cannot be a segment of a request's path, or has characters that no name and no
-// kind has. What such a reference names would be another object than the one that is read. Nothing that exists is
-// longer than what is allowed here, and keys are kept: references may be as large as their object.
+// check returns an error if a part of k is not a valid path segment or has invalid characters,
+// because a request could read a different object. It also bounds the length, because keys are
+// stored. No existing object is longer.
 func (k Key) check() error {
 	group := k.Group
 	if group == "" {
-		group = "core" // no part of a path
+		group = "core" // not part of the path
 	}
 	for _, part := range [...]struct {
 		field, value string
@@ -79,15 +79,14 @@ func (k Key) check() error {
 	return nil
 }
 
-// unnameable reports whether a character is a space, not printable or invalid UTF-8.
 func unnameable(r rune) bool { return r == ' ' || r == utf8.RuneError || !strconv.IsPrint(r) }
 
-// node is the kind of the owner of static pods, which is no workload.
+// nodeKind is the kind of the owner of static pods.
 const node = "Node"
 
-// NewKey returns the key of a workload as a reference spells it. The version is left out: all versions show the same
-// object. For the well-known kinds the group is left out too, so that "apps/v1", the long gone "extensions/v1beta1" and
-// no apiVersion at all mean the same.
+// NewKey returns the key of a referenced workload. It drops the version, because all versions are
+// the same object, and the group of well-known kinds. So "apps/v1", the removed
+// "extensions/v1beta1" and a missing apiVersion are equal.
 func NewKey(namespace, apiVersion, kind, name string) Key {
 	group := ""
 	if before, _, found := strings.Cut(apiVersion, "/"); found {
@@ -99,13 +98,13 @@ func NewKey(namespace, apiVersion, kind, name string) Key {
 	return Key{Namespace: namespace, Group: group, Kind: kind, Name: name}
 }
 
-// RefKey returns the key of a VPA's target; the reference must not be nil.
+// RefKey returns the key of a VPA's target. The reference must not be nil.
 func RefKey(namespace string, ref *autoscalingv1.CrossVersionObjectReference) Key {
 	return NewKey(namespace, ref.APIVersion, ref.Kind, ref.Name)
 }
 
-// Controller returns the key of the controlling owner among references of an
-// object in namespace; of several the last counts. A Node is no owner.
+// Controller returns the controller among the owners of an object, the last one if there are
+// several. A Node is not a controller.
 func Controller(namespace string, owners []metav1.OwnerReference) (Key, bool) {
 	for _, owner := range slices.Backward(owners) {
 		if owner.Controller == nil || !*owner.Controller {
@@ -117,7 +116,7 @@ func Controller(namespace string, owners []metav1.OwnerReference) (Key, bool) {
 	return Key{}, false
 }
 
-// static reports whether k is a node, which owns static pods.
+// static reports whether k owns static pods.
 func (k Key) static() bool { return k.Kind == node && fleet.BuiltIn(k.Group) }
 
 // Custom reports whether k is read through its scale subresource.
@@ -126,7 +125,7 @@ func (k Key) Custom() bool { return !k.wellKnown() && !k.static() }
 // wellKnown reports whether k is read from an informer cache.
 func (k Key) wellKnown() bool { return k.Group == "" && fleet.BuiltInKind(k.Kind) }
 
-// GroupKind is what discovery is asked for.
+// GroupKind returns the group and kind for discovery.
 func (k Key) GroupKind() schema.GroupKind {
 	group := k.Group
 	if k.wellKnown() {
@@ -141,12 +140,12 @@ func (k Key) GroupKind() schema.GroupKind {
 	return schema.GroupKind{Group: group, Kind: k.Kind}
 }
 
-// ErrNoWorkload says that there is no workload that a policy can select: it does not exist, its
-// kind has no scale subresource, or another controller owns it.
+// ErrNoWorkload is returned for a workload that a policy cannot select: it does not exist, its kind
+// has no scale subresource, or another controller owns it.
 var ErrNoWorkload = errors.New("nothing that a policy can select")
 
-// Read returns a workload of a kind that is not listed, from its scale subresource, which it asks for if nobody did
-// before. It is ErrNoWorkload if there is none; any other error says that it is not known.
+// Read returns a workload of an unlisted kind from its scale subresource, cached or requested.
+// After errors other than ErrNoWorkload the state is unknown.
 func (r *Resolver) Read(ctx context.Context, key Key) (Workload, error) {
 	if err := key.check(); err != nil {
 		return Workload{}, fmt.Errorf("%w: %w", ErrNoWorkload, err)
@@ -165,8 +164,8 @@ func (r *Resolver) Read(ctx context.Context, key Key) (Workload, error) {
 	return w, nil
 }
 
-// ReadScale is Read for callers without caches; it does not look who owns the workload. It returns
-// the selector of its pods, too.
+// ReadScale is Read for callers without caches. It does not check the owners, and also returns the
+// pod selector.
 func ReadScale(ctx context.Context, read Scale, key Key) (w Workload, selector string, err error) {
 	if err := key.check(); err != nil {
 		return Workload{}, "", fmt.Errorf("%w: %w", ErrNoWorkload, err)
@@ -180,8 +179,8 @@ func ReadScale(ctx context.Context, read Scale, key Key) (w Workload, selector s
 	return w, a.selector, err
 }
 
-// Known is Read from what is known, and ErrNotRead if nothing is: then Run reads it, as far as its
-// namespace has some left.
+// ReadCached is Read without requests. It returns ErrNotRead for an uncached workload, which Run
+// reads within the limit of its namespace.
 func (r *Resolver) Known(key Key) (Workload, error) {
 	if err := key.check(); err != nil {
 		return Workload{}, fmt.Errorf("%w: %w", ErrNoWorkload, err)
@@ -193,8 +192,9 @@ func (r *Resolver) Known(key Key) (Workload, error) {
 	return workloadOf(key, a, err)
 }
 
-// Confirm returns an error if a workload is not there any more, or if another has its name: what names it as its owner
-// would be removed at once. Of those that are listed an informer says so; that of others is read again.
+// Confirm returns an error if a workload was deleted or replaced by another of the same name,
+// because an object owned by it would be garbage-collected at once. It reads unlisted kinds again.
+// It does not check listed kinds, because an informer reports their deletion.
 func (r *Resolver) Confirm(ctx context.Context, w Workload) error {
 	if fleet.Listed(w.Key.Group, w.Key.Kind) {
 		return nil
@@ -210,7 +210,7 @@ func (r *Resolver) Confirm(ctx context.Context, w Workload) error {
 	return nil
 }
 
-// workloadOf returns a workload from what was said, or not, about its scale subresource.
+// workloadOf returns a workload from its scale subresource, or from the error of reading it.
 func workloadOf(key Key, a answer, err error) (Workload, error) {
 	switch {
 	case apierrors.IsNotFound(err):
@@ -225,10 +225,9 @@ func workloadOf(key Key, a answer, err error) (Workload, error) {
 	return Workload{Key: key, APIVersion: a.apiVersion, UID: a.uid}, nil
 }
 
-// Keys knows which label keys the selectors of the controllers of a namespace mention that stay when their pods go:
-// Deployments, StatefulSets, DaemonSets, ReplicationControllers, and ReplicaSets that nobody owns. The selector of any
-// other ReplicaSet, and that of a Job, mentions what one generation of pods has and the next has not. It is safe for
-// concurrent use.
+// SelectorKeys counts the label keys in selectors of controllers that outlive their pods:
+// Deployments, StatefulSets, DaemonSets, ReplicationControllers, and ReplicaSets without owner.
+// Other selectors contain labels of one generation of pods. It is safe for concurrent use.
 type Keys struct {
 	mu    sync.RWMutex
 	users map[string]map[string]int // number of controllers by namespace and key
@@ -236,13 +235,12 @@ type Keys struct {
 	heard []cache.InformerSynced
 }
 
-// Synced reports whether the controllers that the informers know are all counted.
+// Synced reports whether all controllers in the informers are counted.
 func (k *Keys) Synced() bool {
 	return !slices.ContainsFunc(k.heard, func(synced cache.InformerSynced) bool { return !synced() })
 }
 
-// Keys returns what knows the keys of the controllers that the resolver reads. It must
-// be called before the informers start.
+// SelectorKeys returns the selector keys of all controllers. Call it before the informers start.
 func (r *Resolver) Keys() (*Keys, error) {
 	k := &Keys{users: map[string]map[string]int{}}
 	heard, err := r.workloads.watch("selectors", func(_ string, before, after any) {
@@ -253,14 +251,13 @@ func (r *Resolver) Keys() (*Keys, error) {
 	return k, err
 }
 
-// Mention reports whether the selector of a controller in a namespace mentions a key.
+// Contains reports whether any controller selector in a namespace has a key.
 func (k *Keys) Mention(namespace, key string) bool {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	return k.users[namespace][key] > 0
 }
 
-// count counts a controller that comes or goes.
 func (k *Keys) count(object any, more int) {
 	switch o := object.(type) {
 	case *batchv1.Job, *batchv1.CronJob:

@@ -23,22 +23,21 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-// Live is a Resolver for commands that people run: it asks the API server for what it needs, and
-// for each controller once. It is used by one goroutine.
+// Live is a Resolver without informers: it reads each controller once from the API server. It is
+// not safe for concurrent use.
 type Live struct {
 	kube  kubernetes.Interface
 	scale Scale
 	read  map[Key]liveAnswer
 }
 
-// liveAnswer is what was read of a controller.
 type liveAnswer struct {
 	workload
 
-	template *corev1.PodTemplateSpec // nil: of a kind that is read through its scale subresource
+	template *corev1.PodTemplateSpec // nil for kinds without informer
 
-	scaled string // selector of one that is read through its scale subresource
-	counts bool   // it can be the topmost
+	scaled string // selector in the scale subresource
+	counts bool   // can be the topmost controller
 	err    error
 }
 
@@ -47,7 +46,7 @@ func NewLive(kube kubernetes.Interface, scale Scale) *Live {
 	return &Live{kube: kube, scale: scale, read: map[Key]liveAnswer{}}
 }
 
-// Topmost is that of a Resolver.
+// Topmost is like Resolver.Topmost.
 func (l *Live) Topmost(ctx context.Context, start Key) (top Key, found bool, err error) {
 	return topmost(ctx, start, func(ctx context.Context, key Key) ([]metav1.OwnerReference, bool, error) {
 		a := l.get(ctx, key)
@@ -55,14 +54,14 @@ func (l *Live) Topmost(ctx context.Context, start Key) (top Key, found bool, err
 	})
 }
 
-// From is that of a Resolver, up to the first controller that cannot be read.
+// OwnerChain is like Resolver.OwnerChain. It ends at the first controller that cannot be read.
 func (l *Live) From(ctx context.Context) func(Key) iter.Seq[Key] {
 	return func(key Key) iter.Seq[Key] {
 		return upward(key, func(key Key) []metav1.OwnerReference { return l.get(ctx, key).owners })
 	}
 }
 
-// Replicas is that of a Resolver.
+// Replicas is like Resolver.Replicas.
 func (l *Live) Replicas(ctx context.Context, key Key) (int32, bool) {
 	if a := l.get(ctx, key); a.err == nil && a.replicas != nil {
 		return *a.replicas, true
@@ -70,8 +69,8 @@ func (l *Live) Replicas(ctx context.Context, key Key) (int32, bool) {
 	return 0, false
 }
 
-// Selects reports whether the selector of a workload matches the labels of a pod. One that cannot be
-// read selects nothing.
+// Selects reports whether the selector of a workload matches the labels of a pod. An unreadable
+// workload selects nothing.
 func (l *Live) Selects(ctx context.Context, key Key, podLabels map[string]string) bool {
 	a := l.get(ctx, key)
 	selector, err := client.Selector(a.selector)
@@ -82,14 +81,13 @@ func (l *Live) Selects(ctx context.Context, key Key, podLabels map[string]string
 }
 
 // Template returns the pod template of a workload, nil if its kind is not well known, and the
-// controller that owns the workload, if one does. The template must not be modified.
+// controller that owns the workload, if any. The template must not be modified.
 func (l *Live) Template(ctx context.Context, key Key) (template *corev1.PodTemplateSpec, owner Key, owned bool, err error) {
 	a := l.get(ctx, key)
 	owner, owned = Controller(key.Namespace, a.owners)
 	return a.template, owner, owned, a.err
 }
 
-// get returns a controller that was read, or reads it.
 func (l *Live) get(ctx context.Context, key Key) liveAnswer {
 	a, known := l.read[key]
 	if !known {
@@ -126,7 +124,6 @@ func (l *Live) ask(ctx context.Context, key Key) (a liveAnswer) {
 	return a
 }
 
-// templateOf returns the pod template of an object that Live reads.
 func templateOf(object any) *corev1.PodTemplateSpec {
 	switch o := object.(type) {
 	case *appsv1.Deployment:
@@ -168,25 +165,26 @@ func Get(ctx context.Context, kube kubernetes.Interface, key Key) (any, error) {
 	}
 }
 
-// replacement describes the pod that replaces an evicted pod of a workload. The zero value: it has the
-// revision of the evicted one, and the eviction counts as a failure if the pod runs to completion.
+// replacement describes the pod that replaces an evicted pod of a workload. The zero value means
+// the same revision, and an eviction that counts as a failure if the pod runs to completion.
 type replacement struct {
 	ignoresDisruption bool // a Job does not count evicted pods as failed
 
-	label    string // of pods, that names their revision; empty: all have the same
-	revision string // of a pod that is created now; empty: not known
-	// held is the revision of pods whose ordinal is below a number: those below the partition of a StatefulSet.
+	label    string // pod label with the revision; empty: all are equal
+	revision string // of a pod that is created now; empty: unknown
+	// oldRevision is the revision of pods below the partition of a StatefulSet.
 	held  string
 	below int
 }
 
-// IgnoresDisruption reports whether a workload is a Job that does not count an evicted pod as a failed one.
+// IgnoresDisruption reports whether a workload is a Job that does not count an evicted pod as
+// failed.
 func (r *Resolver) IgnoresDisruption(key Key) bool {
 	return r.cached(key).replaces.ignoresDisruption
 }
 
-// KeepsRevision reports whether a pod that replaces an evicted one of this name, with these labels, has
-// the same revision. Of custom workloads it is not known, and false is not returned.
+// KeepsRevision reports whether the replacement of an evicted pod has the same revision. For custom
+// workloads the revision is unknown and the result true.
 func (r *Resolver) KeepsRevision(key Key, pod string, labels map[string]string) bool {
 	replaces := r.cached(key).replaces
 	if replaces.label == "" {
@@ -199,7 +197,7 @@ func (r *Resolver) KeepsRevision(key Key, pod string, labels map[string]string) 
 	return next != "" && next == labels[replaces.label]
 }
 
-// ordinal returns the number at the end of the name of a pod of a StatefulSet.
+// ordinal returns the number at the end of a pod name.
 func ordinal(pod string) int {
 	n, err := strconv.Atoi(pod[strings.LastIndexByte(pod, '-')+1:])
 	if err != nil {
@@ -208,8 +206,9 @@ func ordinal(pod string) int {
 	return n
 }
 
-// ofStatefulSet returns which revision a StatefulSet gives new pods: with OnDelete the newest, else below the partition
-// the current one. One whose controller has not seen its newest spec may have another.
+// statefulSetReplacement returns the newest revision for new pods, or the current one below the
+// partition of a rolling update. The revision is unknown while the controller has not observed the
+// newest spec.
 func ofStatefulSet(s *appsv1.StatefulSet) (r replacement) {
 	if s.Status.UpdateRevision == "" { // before its controller has created any pod
 		return r
@@ -228,7 +227,7 @@ func ofStatefulSet(s *appsv1.StatefulSet) (r replacement) {
 	return r
 }
 
-// ofDaemonSet returns which revision a DaemonSet gives new pods: always the newest.
+// daemonSetReplacement returns the newest revision, which all new pods get.
 func ofDaemonSet(d *appsv1.DaemonSet) (r replacement) {
 	if d.Status.ObservedGeneration >= d.Generation && d.Status.UpdatedNumberScheduled >= d.Status.CurrentNumberScheduled {
 		return r
@@ -236,18 +235,17 @@ func ofDaemonSet(d *appsv1.DaemonSet) (r replacement) {
 	return replacement{label: templateGeneration, revision: d.Annotations[appsv1.DeprecatedTemplateGeneration]}
 }
 
-// templateGeneration is a label of the pods of a DaemonSet.
 const templateGeneration = "pod-template-generation"
 
-// Exit codes of a container that is terminated by SIGTERM and SIGKILL.
+// Exit codes after SIGTERM and SIGKILL.
 const (
 	exitedBySIGTERM = 143
 	exitedBySIGKILL = 137
 )
 
-// ignoresDisruption reports whether the first rule of a policy that an evicted pod matches ignores its
-// failure. Such a pod has the condition DisruptionTarget, and its containers exit as signals let
-// them: with other exit codes alone no rule is taken to ignore it.
+// ignoresDisruption reports whether the first policy rule that matches an evicted pod ignores its
+// failure. The pod has the condition DisruptionTarget, but its exit codes depend on the handling of
+// signals. A rule with exit codes alone is therefore never assumed to ignore the failure.
 func ignoresDisruption(p *batchv1.PodFailurePolicy) bool {
 	if p == nil {
 		return false
@@ -269,7 +267,7 @@ func ignoresDisruption(p *batchv1.PodFailurePolicy) bool {
 	return false
 }
 
-// matchesSignals reports whether a rule matches a container that a signal terminates.
+// matchesSignals reports whether a rule may match a container terminated by a signal.
 func matchesSignals(r *batchv1.PodFailurePolicyOnExitCodesRequirement) bool {
 	if r == nil {
 		return false
@@ -280,9 +278,9 @@ func matchesSignals(r *batchv1.PodFailurePolicyOnExitCodesRequirement) bool {
 	return r.Operator == batchv1.PodFailurePolicyOnExitCodesOpIn && in || r.Operator == batchv1.PodFailurePolicyOnExitCodesOpNotIn && !all
 }
 
-// Template reads the pod template of a workload from the API server. Nil and known: the workload does not
-// exist, or has none. Templates of custom resources are not known. It lists by name, because the programs
-// may list these kinds but not get them.
+// Template reads the pod template of a workload from the API server. It returns nil and known if
+// the workload or its template does not exist. Templates of custom resources are unknown. It lists
+// by name, because the programs may list these kinds but not get them.
 func Template(ctx context.Context, kube kubernetes.Interface, key Key) (template *corev1.PodSpec, known bool, err error) {
 	if err := key.check(); err != nil || !key.wellKnown() {
 		return nil, false, nil //nolint:nilerr // a workload of that name cannot exist
@@ -302,7 +300,6 @@ func Template(ctx context.Context, kube kubernetes.Interface, key Key) (template
 	return template, err == nil, err
 }
 
-// listNamed lists the object of a well-known kind that has the name of a key.
 func listNamed(ctx context.Context, kube kubernetes.Interface, key Key) (runtime.Object, error) {
 	only := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", key.Name).String()}
 	switch key.Kind {
@@ -323,7 +320,7 @@ func listNamed(ctx context.Context, kube kubernetes.Interface, key Key) (runtime
 	}
 }
 
-// Has reports whether a cache has an object of a well-known kind.
+// Has reports whether a cache contains an object of a well-known kind.
 func (r *Resolver) Has(key Key) bool {
 	if !key.wellKnown() {
 		return false

@@ -9,33 +9,33 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 )
 
-// Prefetcher reads ahead what Find will need of kinds that no informer holds, so that Find itself never waits for the
-// API server. Anybody can write any owner into a pod, so there is a bound, and each namespace has the same share of it
-// and of the reads. It is safe for concurrent use.
+// Prefetcher reads workloads of kinds without informer ahead of Find, which therefore never waits
+// for the API server. Any user can give a pod any owner, so the queue is bounded, and namespaces
+// share the queue and the reads equally. It is safe for concurrent use.
 type Prefetcher struct {
 	read  func(ctx context.Context, key Key)
-	ready chan struct{} // has one value while something may wait
+	ready chan struct{} // has one value while a workload may be queued
 
 	mu      sync.Mutex
-	waiting map[string][]Key // by namespace, in order; none is empty
-	order   []string         // of namespaces; the first is read next
-	known   map[Key]bool     // those that wait
+	waiting map[string][]Key // by namespace, oldest first; none is empty
+	order   []string         // namespaces, next one first
+	known   map[Key]bool     // all queued workloads
 }
 
 const (
-	// readers is how many answers are awaited at the same time.
+	// readers is the number of concurrent requests.
 	readers = 4
-	// mostWaiting is how many workloads wait to be read, of all namespaces together.
+	// maxQueued bounds the queue of all namespaces together.
 	mostWaiting = 10_000
 )
 
-// NewPrefetcher returns one that reads workloads, and what owns them, with read.
+// NewPrefetcher returns a Prefetcher that reads workloads and their owners with read.
 func NewPrefetcher(read func(ctx context.Context, key Key)) *Prefetcher {
 	return &Prefetcher{read: read, ready: make(chan struct{}, 1), waiting: map[string][]Key{}, known: map[Key]bool{}}
 }
 
-// Want has a workload read soon. It does not wait; a workload that waits already is read once. When too many wait, the
-// newest of the namespace that has most of them is dropped: the next pod asks for it again.
+// Enqueue queues a workload unless it is queued already. It does not block. A full queue drops the
+// newest workload of the namespace with the most, and the next pod enqueues it again.
 func (s *Prefetcher) Want(key Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,7 +57,7 @@ func (s *Prefetcher) Want(key Key) {
 	s.wake()
 }
 
-// fullest is the namespace of which most workloads wait; of equals the first in the order.
+// fullest returns the namespace with the most queued workloads, the first in order of equals.
 func (s *Prefetcher) fullest() (fullest string) {
 	for _, namespace := range s.order {
 		if len(s.waiting[namespace]) > len(s.waiting[fullest]) {
@@ -67,7 +67,6 @@ func (s *Prefetcher) fullest() (fullest string) {
 	return fullest
 }
 
-// dropNewest forgets a workload of a namespace of which more than one waits.
 func (s *Prefetcher) dropNewest(namespace string) {
 	keys := s.waiting[namespace]
 	last := len(keys) - 1
@@ -82,7 +81,7 @@ func (s *Prefetcher) wake() {
 	}
 }
 
-// Run reads until ctx ends.
+// Run reads queued workloads until ctx ends.
 func (s *Prefetcher) Run(ctx context.Context) {
 	var done sync.WaitGroup
 	for range readers {
@@ -102,7 +101,7 @@ func (s *Prefetcher) Run(ctx context.Context) {
 	done.Wait()
 }
 
-// next takes the first workload of the namespace that is next, and wakes another reader for the rest.
+// next removes the oldest workload of the next namespace, and wakes another reader for the rest.
 func (s *Prefetcher) next() (key Key, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,9 +123,9 @@ func (s *Prefetcher) next() (key Key, ok bool) {
 	return key, true
 }
 
-// Recheck lets Run read the scale subresource of a target soon, and not only when its answer is due:
-// a selector that matches no pods may have changed. It does not wait, and does nothing for a target whose
-// selector is in a cache, or has not been read yet.
+// Recheck makes Run read the scale subresource of a target early, because a selector without
+// matching pods may be outdated. It does not block. It ignores targets in informer caches and
+// targets that were never read.
 func (r *Resolver) Recheck(namespace string, ref *autoscalingv1.CrossVersionObjectReference) {
 	if ref == nil {
 		return
@@ -136,7 +135,6 @@ func (r *Resolver) Recheck(namespace string, ref *autoscalingv1.CrossVersionObje
 	}
 }
 
-// expire makes a good answer due.
 func (c *scaleCache) expire(key Key, now time.Time) {
 	c.mu.Lock()
 	e := c.entries[key]

@@ -1,14 +1,13 @@
-// Package target answers three questions about workloads: which pods does a VPA's targetRef mean, which controller
-// stands at the top above a pod, and which VPA controls a pod.
+// Package target maps between workloads, pods and VPAs: it finds the pods of a VPA's targetRef, the
+// topmost controller above a pod, and the VPA that controls a pod.
 //
-// Resolver reads the seven well-known kinds (Deployment, ReplicaSet, StatefulSet, DaemonSet, ReplicationController,
-// Job, CronJob) from informer caches and every other kind through its scale subresource, whose answers it keeps.
-// Selector gives the label selector of a target, Topmost walks up the owners, and Resolve does both as the recommender
-// needs it. Key names a workload; two spellings of the same one give equal keys. Claims is the index of what VPAs
-// target: CompareClaims puts those of one workload in order. Finder asks both for a pod that is about to be created,
-// and a Prefetcher reads ahead what it will need.
+// Resolver reads the seven well-known kinds (Deployment, ReplicaSet, StatefulSet, DaemonSet,
+// ReplicationController, Job, CronJob) from informer caches and every other kind through its scale
+// subresource, which it caches. Key identifies a workload independently of the spelling of a
+// reference. Claims indexes VPAs by target. Finder finds the VPA of a pod that is about to be
+// created, and a Prefetcher reads the required workloads ahead.
 //
-// Errors are sentences for users: they end up in the condition ConfigUnsupported.
+// Errors are sentences for users, because they appear in the condition ConfigUnsupported.
 package target
 
 import (
@@ -30,29 +29,31 @@ import (
 type Resolver struct {
 	workloads *workloads
 	scales    *scaleCache
-	scale     func(ctx context.Context, key Key) (answer, error) // of scales
+	scale     func(ctx context.Context, key Key) (answer, error) // scale subresources from scales
 }
 
-// New returns a resolver that registers its informers with the factory, which the caller then starts, and reads scale
-// subresources through scale. The factory's transform must keep what client.Trim keeps.
+// New registers informers with the factory, which the caller starts, and reads scale subresources
+// through scale. The factory's transform must keep the fields of client.Trim.
 func New(factory informers.SharedInformerFactory, scale Scale) *Resolver {
 	r := &Resolver{workloads: newWorkloads(factory), scales: newScaleCache(scale)}
 	r.scale = r.scales.get
 	return r
 }
 
-// ErrNotRead is the error for what nobody has read yet: of Remembering, and where a namespace has more workloads that
-// are new than can be read within mostFirst, or all together within mostFirstOfAll. Run reads these.
+// ErrNotRead is returned for a workload that has not been read yet: by resolvers of CacheOnly, and
+// after new workloads have used up maxFirstWait or maxTotalFirstWait. Run reads such workloads
+// later.
 var ErrNotRead = errors.New("the API server has not been asked yet, and will be within minutes")
 
-// ErrHangs is ErrNotRead where a request for something of this kind timed out a moment ago.
+// ErrHangs is ErrNotRead after a request for the same kind timed out.
 var ErrHangs = fmt.Errorf("requests for this kind time out, see whether its conversion webhook and its API server answer: %w", ErrNotRead)
 
-// Remembering returns a resolver for callers that must not wait: it shares all answers with r and never asks the API
-// server itself. A workload whose scale subresource would have to be read is given to wanted, which must not block, and
-// the answer is ErrNotRead. Whoever asks for what nobody has can so have no more than mostUnread workloads of a
-// namespace wait to be read. Of answers that are errors Run then leaves mostFailedOfReviews for a namespace, and who
-// asks r itself may take its time, as a Prefetcher lets namespaces take turns. It is for reviews, and is made before r
+// CacheOnly returns a resolver for admission reviews, which must not block. It shares the cache of
+// r and never sends a request. For an uncached scale subresource it returns ErrNotRead and calls
+// prefetch, which must not block either, for at most maxUnread unread workloads of a namespace.
+//
+// It changes r too: first reads may wait without limit, because a Prefetcher already shares reads
+// between namespaces, and a namespace has at most maxReviewErrors cached errors. Call it before r
 // is used.
 func (r *Resolver) Remembering(wanted func(Key)) *Resolver {
 	r.scales.mostFailed, r.scales.mostFirst, r.scales.mostFirstOfAll = mostFailedOfReviews, math.MaxInt64, math.MaxInt64
@@ -69,12 +70,12 @@ func (r *Resolver) Remembering(wanted func(Key)) *Resolver {
 	return &Resolver{workloads: r.workloads, scales: r.scales, scale: recall}
 }
 
-// Run keeps the answers about scale subresources fresh until ctx ends. It calls forget every five minutes, so that
-// kinds are looked up again; forget may be nil. Without Run every answer stays as it was first given.
+// Run refreshes cached scale subresources until ctx ends. It calls forget every five minutes, so
+// that kinds are discovered again. forget may be nil. Without Run nothing is refreshed.
 func (r *Resolver) Run(ctx context.Context, forget func()) { r.scales.run(ctx, forget) }
 
-// Resolve returns the label selector of a VPA's target if the target is one that
-// a VPA may have: it exists, has a selector, and no other controller above it.
+// Resolve returns the label selector of a VPA's target, or an error unless the target exists, has a
+// selector and has no controller above it.
 func (r *Resolver) Resolve(ctx context.Context, namespace string, ref *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error) {
 	selector, unusable := r.Selector(ctx, namespace, ref)
 	if unusable != nil && !errors.Is(unusable, errOwned) {
@@ -93,10 +94,11 @@ func (r *Resolver) Resolve(ctx context.Context, namespace string, ref *autoscali
 	return selector, unusable
 }
 
-// errOwned is the error of a workload that is cached without selector, because a Deployment owns it.
+// errOwned is the error of a workload that is cached without selector, because a Deployment owns
+// it.
 var errOwned = errors.New("another controller owns it")
 
-// Selector returns the label selector of a VPA's target, whoever owns it.
+// Selector returns the label selector of a VPA's target without checking its owners.
 func (r *Resolver) Selector(ctx context.Context, namespace string, ref *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error) {
 	selected, err := r.Select(ctx, namespace, ref, nil)
 	if err != nil {
@@ -105,15 +107,15 @@ func (r *Resolver) Selector(ctx context.Context, namespace string, ref *autoscal
 	return selected.Selector, nil
 }
 
-// Selection is a label selector and what it was made from.
+// Selection is a parsed label selector and its source.
 type Selection struct {
 	Selector labels.Selector
-	from     *metav1.LabelSelector // of a well-known kind
-	text     string                // of a scale subresource
+	from     *metav1.LabelSelector // for well-known kinds
+	text     string                // from a scale subresource
 }
 
-// Select is Selector for callers that ask again and again: as long as the target
-// says the same, it returns the Selection that they had before, which may be nil.
+// Select is Selector for repeated calls: it returns before, which may be nil, if the selector is
+// unchanged.
 func (r *Resolver) Select(ctx context.Context, namespace string, ref *autoscalingv1.CrossVersionObjectReference, before *Selection) (*Selection, error) {
 	if ref == nil || ref.Kind == "" || ref.Name == "" {
 		return nil, errors.New("spec.targetRef names no target: give apiVersion, kind and name of the controller of the pods")
@@ -173,17 +175,16 @@ func (r *Resolver) selection(ctx context.Context, key Key, before *Selection) (*
 	return &Selection{Selector: selector, text: scale.selector}, nil
 }
 
-// longestWalk bounds the walk up the owners; real chains have two or three links, and a cycle is an error, not a hang.
+// maxOwnerDepth turns an owner cycle into an error. Real chains have two or three links.
 const longestWalk = 20
 
-// Topmost walks from a workload up its controlling owners and returns the last that is well known or has a scale
-// subresource. The answer is false when there is none. It is an error when an owner cannot be read, since the answer
-// could then be wrong.
+// Topmost returns the last of a workload and its controlling owners that is well known or has a
+// scale subresource, or false. An unreadable owner is an error, because the result could be wrong.
 func (r *Resolver) Topmost(ctx context.Context, start Key) (top Key, found bool, err error) {
 	return topmost(ctx, start, r.owners)
 }
 
-// topmost is Topmost with what returns who owns a workload, and whether that counts as the topmost.
+// topmost calls owners for the owners of a workload, and whether it can be the topmost.
 func topmost(ctx context.Context, start Key, owners func(context.Context, Key) ([]metav1.OwnerReference, bool, error)) (top Key, found bool, err error) {
 	var path [4]Key
 	var before Key
@@ -217,8 +218,8 @@ func topmost(ctx context.Context, start Key, owners func(context.Context, Key) (
 	}
 }
 
-// owners returns who owns a workload, and false if it cannot be the topmost: its kind
-// has no scale subresource, or it is gone.
+// owners returns the owners of a workload, and false if it cannot be the topmost, because it does
+// not exist or its kind has no scale subresource.
 func (r *Resolver) owners(ctx context.Context, key Key) (owners []metav1.OwnerReference, counts bool, err error) {
 	if key.static() {
 		return nil, false, nil
@@ -237,8 +238,9 @@ func (r *Resolver) owners(ctx context.Context, key Key) (owners []metav1.OwnerRe
 	return scale.owners, true, nil
 }
 
-// Top returns the topmost controller at or above the controller of a pod, as the caches know it: that
-// controller where none of them counts. False: it is not known yet. Then Run reads what is missing.
+// Top returns the topmost controller at or above a pod's controller from the caches, or the pod's
+// controller if none can be the topmost. It returns false if the result is not cached yet. Run then
+// reads it.
 func (r *Resolver) Top(controller Key) (top Key, known bool) {
 	cached := Resolver{workloads: r.workloads, scales: r.scales, scale: func(_ context.Context, key Key) (answer, error) { return r.scales.cached(key) }}
 	top, found, err := cached.Topmost(context.Background(), controller)
@@ -251,8 +253,8 @@ func (r *Resolver) Top(controller Key) (top Key, known bool) {
 	return top, true
 }
 
-// Replicas returns how many pods a workload wants, and false if that is not known: it does not exist, says nothing, or
-// cannot be read now. For a Job and a CronJob it is never known.
+// Replicas returns the desired number of pods, and false if the workload does not exist, has no
+// such field, or cannot be read. It is always false for Jobs and CronJobs.
 func (r *Resolver) Replicas(ctx context.Context, key Key) (int32, bool) {
 	if key.wellKnown() {
 		if w := r.cached(key); w.replicas != nil {

@@ -21,54 +21,55 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-// Scale reads the scale subresource of an object; client.Scales does it. Its apiVersion is that
-// of the object. For a kind without one its error wraps client.ErrNoScale.
+// Scale reads a scale subresource, as client.Scales does. The result has the apiVersion of the
+// object. For a kind without scale subresource the error wraps client.ErrNoScale.
 type Scale func(ctx context.Context, namespace string, kind schema.GroupKind, name string) (*autoscalingv1.Scale, error)
 
 const (
-	scaleRefresh  = 10 * time.Minute // an answer is asked for again after this, times 1 to 2
-	scaleForget   = time.Hour        // since it was last read
-	scaleLoop     = 7 * time.Second  // how often due answers are looked for
+	scaleRefresh  = 10 * time.Minute // refresh interval, times 1 to 2
+	scaleForget   = time.Hour        // since the last use
+	scaleLoop     = 7 * time.Second  // interval of the search for due entries
 	scaleTimeout  = 10 * time.Second // of one request
-	firstTimeout  = 3 * time.Second  // of one that a caller waits for
-	retryFirst    = 15 * time.Second // after a failure, doubled each time, at most scaleRefresh
-	missingMost   = time.Hour        // at most, after failures that say that the object is not there
-	hangPause     = time.Minute      // since a request timed out, in which nothing else of its kind is asked for in that namespace, or in any, see hangs
+	firstTimeout  = 3 * time.Second  // of a request that a caller waits for
+	retryFirst    = 15 * time.Second // after a failure, doubles up to scaleRefresh
+	missingMost   = time.Hour        // maximum retry interval after NotFound
+	hangPause     = time.Minute      // pause of a kind after a timeout, see isHanging
 	discoveryLife = 5 * time.Minute
 
-	// mostFailed is how many answers that are errors are kept for one namespace. An updater or a
-	// recommender asks in each pass for the targets of all its VPAs and the owners of all its pods: with
-	// fewer than are missing each pass would forget some, and ask the API server for them anew.
+	// maxErrors bounds the cached errors of a namespace. Updater and recommender look up all
+	// targets and owners in each iteration. A limit below the number of missing workloads would
+	// cause requests in every iteration.
 	mostFailed = 20_000
-	// mostFailedOfReviews is mostFailed where reviews ask: the pod of a review need not be created, and anybody can
-	// write any owner into it. What exists is bounded by the cluster, what does not exist by nothing else.
+	// maxReviewErrors replaces maxErrors for admission reviews: the pod of a review may never be
+	// created, and any user can give it any owner. Nothing else bounds nonexistent owners.
 	mostFailedOfReviews = 1000
-	// mostFirst is for how long callers of get wait within firstsLife for workloads of one namespace
-	// that nobody has read. Others are read by run: a namespace in which targets are renamed all the
-	// time must not use up the passes in which the workloads of all others have their turn.
+	// maxFirstWait bounds the time of callers of get within firstWaitWindow for unread workloads of
+	// one namespace, and run reads the rest. A namespace that renames targets all the time must not
+	// use up the iterations of all.
 	mostFirst  = 4 * time.Second
 	firstsLife = time.Minute
-	// mostFirstOfAll is mostFirst for all namespaces together: several of them must not use up the passes either. A
-	// request that has begun may exceed it by firstTimeout, so callers wait 10 s at most.
+	// maxTotalFirstWait is maxFirstWait for all namespaces. A pending request may exceed it by
+	// firstTimeout, so callers wait 10 s at most.
 	mostFirstOfAll = 7 * time.Second
-	// mostOfRound is how many answers are asked for, and longestRound for how long, before others
-	// that are due meanwhile are.
+	// maxRoundRequests and maxRoundTime bound one round of requests, after which due entries are
+	// selected again.
 	mostOfRound  = 500
 	longestRound = 15 * time.Second
-	// mostUnread is how many workloads of a namespace wait to be read because somebody asked a Remembering resolver for
-	// them: what is known to be there must not have to wait behind all that anybody makes up.
+	// maxUnread bounds the waiting workloads of a namespace from CacheOnly resolvers. Existing
+	// workloads must not wait behind nonexistent ones of users.
 	mostUnread = 16
-	// unreadLife is after how long one that was not read makes room for others: whoever reads may have dropped it.
+	// unreadLifetime is the time after which a waiting workload makes room, because the reader may
+	// have dropped it.
 	unreadLife = time.Minute
 )
 
-// answer is what a scale subresource said.
+// scaleInfo holds the used fields of a scale subresource.
 type answer struct {
 	selector string
 	replicas int32
 	owners   []metav1.OwnerReference
 
-	apiVersion string // of the object; empty: not said
+	apiVersion string // of the object; empty: unknown
 	uid        types.UID
 }
 
@@ -76,26 +77,25 @@ func answerOf(s *autoscalingv1.Scale) answer {
 	return answer{selector: client.BoundSelectorText(s.Status.Selector), replicas: s.Spec.Replicas, owners: client.BoundOwners(s.OwnerReferences), apiVersion: s.APIVersion, uid: s.UID}
 }
 
-// entry is an answer and its life. Concurrent first readers wait for one request. The mutex is
-// never held during a request.
+// entry is a cached result. Concurrent first readers share one request. The mutex is never held
+// during a request.
 type entry struct {
 	mu    sync.RWMutex
-	read  atomic.Int64  // last use, in Unix nanoseconds
-	first chan struct{} // closed when the request for the first answer ends; nil: none is under way
+	read  atomic.Int64  // last use, in ns since 1970
+	first chan struct{} // closed when the first request ends; nil: no such request
 	state
 }
 
-// state is what is known of an answer.
 type state struct {
 	known    bool
 	answer   answer
 	err      error
 	failures int
-	due      time.Time // when to ask again
+	due      time.Time // time of the next request
 }
 
-// scaleCache remembers scale subresources, failures included. Readers never wait for a refresh, only for the first
-// answer. Of a kind without scale subresource it remembers just that, and nothing for each object.
+// scaleCache caches scale subresources and errors. Readers wait only for the first result, never
+// for a refresh. A kind without scale subresource takes one entry for all objects.
 type scaleCache struct {
 	scale                     Scale
 	mostFailed                int
@@ -105,17 +105,16 @@ type scaleCache struct {
 	entries   map[Key]*entry
 	scaleless map[schema.GroupKind]scaleless
 	hanging   map[schema.GroupKind]hang
-	unread    map[string]map[Key]time.Time // workloads that wait to be read, by namespace, and since when
-	firsts    map[string]time.Duration     // for how long callers of get waited since counting, by namespace
-	firstsAll time.Duration                // the sum of firsts
+	unread    map[string]map[Key]time.Time // start of the wait of unread workloads, by namespace
+	firsts    map[string]time.Duration     // time of waits in get since windowStart, by namespace
+	firstsAll time.Duration                // the sum of firstWaits
 	counting  time.Time
 
-	asked string // the namespace that run asked for last; the one after it comes first in the next round
+	asked string // last namespace of a round; the next round starts after it
 }
 
-// scaleless is a kind without scale subresource.
 type scaleless struct {
-	example Key // an object that was asked for
+	example Key // an object that was requested
 	err     error
 }
 
@@ -123,8 +122,7 @@ func newScaleCache(scale Scale) *scaleCache {
 	return &scaleCache{scale: scale, mostFailed: mostFailed, mostFirst: mostFirst, mostFirstOfAll: mostFirstOfAll, entries: map[Key]*entry{}, scaleless: map[schema.GroupKind]scaleless{}, hanging: map[schema.GroupKind]hang{}, unread: map[string]map[Key]time.Time{}, firsts: map[string]time.Duration{}}
 }
 
-// find returns the entry of an object, or the error of its kind. Without one, the
-// entry is nil, or a new one if there is to be one.
+// find returns the entry of an object, or the error of its kind. A missing entry is added or nil.
 func (c *scaleCache) find(key Key, add bool) (*entry, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -142,11 +140,10 @@ func (c *scaleCache) find(key Key, add bool) (*entry, error) {
 	return e, nil
 }
 
-// get returns the remembered answer, and asks if there is none.
 func (c *scaleCache) get(ctx context.Context, key Key) (answer, error) {
 	e, err := c.find(key, false)
 	if e == nil && err == nil {
-		if c.hangs(key) { // nothing is noted of it, so that Run need not read it either
+		if c.hangs(key) { // add no entry, so that Run does not read it either
 			return answer{}, ErrHangs
 		}
 		e, err = c.find(key, true)
@@ -171,7 +168,7 @@ func (c *scaleCache) get(ctx context.Context, key Key) (answer, error) {
 	}
 }
 
-// recall returns the remembered answer without waiting for one. With soon one that is missing is read by run.
+// lookup does not wait for a result. With add, run reads a missing one.
 func (c *scaleCache) recall(key Key, soon bool) (a answer, known bool, err error) {
 	e, err := c.find(key, soon)
 	if err != nil {
@@ -186,8 +183,8 @@ func (c *scaleCache) recall(key Key, soon bool) (a answer, known bool, err error
 	return e.answer, e.known, e.err
 }
 
-// cached returns the remembered answer. It is ErrNotRead if there is none: then run reads it, as far as its
-// namespace has some left.
+// cached returns ErrNotRead for a missing result, which run reads within the limit of its
+// namespace.
 func (c *scaleCache) cached(key Key) (answer, error) {
 	a, known, err := c.recall(key, false)
 	if !known && c.want(key) {
@@ -199,15 +196,15 @@ func (c *scaleCache) cached(key Key) (answer, error) {
 	return a, err
 }
 
-// want reports whether a workload is one to read, as far as its namespace has some left.
+// addUnread reports whether the caller is to read a workload, within the limit of its namespace.
 func (c *scaleCache) want(key Key) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.entries[key] != nil {
-		return false // an answer is on its way
+		return false // a request is pending
 	}
 	if _, waits := c.unread[key.Namespace][key]; waits {
-		return true // but it may have been dropped
+		return true // but the reader may have dropped it
 	}
 	if len(c.unread[key.Namespace]) >= mostUnread {
 		c.dropUnread(key.Namespace, expired)
@@ -226,7 +223,7 @@ func (c *scaleCache) want(key Key) bool {
 
 func expired(_ Key, since time.Time) bool { return time.Since(since) >= unreadLife }
 
-// dropUnread takes out workloads of a namespace that do not wait any more. The caller holds the lock.
+// dropUnread requires the lock.
 func (c *scaleCache) dropUnread(namespace string, gone func(Key, time.Time) bool) {
 	maps.DeleteFunc(c.unread[namespace], gone)
 	if len(c.unread[namespace]) == 0 {
@@ -234,9 +231,10 @@ func (c *scaleCache) dropUnread(namespace string, gone func(Key, time.Time) bool
 	}
 }
 
-// ask fills a copy of the state of an entry. A refresh that fails for a passing reason keeps the last good answer: a
-// server that is away is no news about the workload. That the caller had no time is none either, also where nothing is
-// known. The error is that of the request.
+// fetch requests the scale subresource and updates a copy of an entry's state. A temporary failure
+// keeps the last good result, because it contains no news about the workload. If the context of the
+// caller ended or the client's rate limit left no time, only the time of the next request is
+// updated, even without a result. The returned error is from the request.
 func (c *scaleCache) ask(ctx context.Context, key Key, e *state, limit time.Duration) error {
 	within, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -258,7 +256,7 @@ func (c *scaleCache) ask(ctx context.Context, key Key, e *state, limit time.Dura
 		c.without(key, err)
 	}
 	if e.known && e.err == nil && lasting(err) {
-		e.failures = 0 // what failed so far was the server
+		e.failures = 0 // earlier failures were temporary
 	}
 	most := scaleRefresh
 	if apierrors.IsNotFound(err) {
@@ -273,12 +271,12 @@ func (c *scaleCache) ask(ctx context.Context, key Key, e *state, limit time.Dura
 	return err
 }
 
-// lasting reports whether an error is about the object or our rights, so that it would come again.
+// isPermanent reports whether an error concerns the object or permissions, so that a retry would
+// fail too.
 func lasting(err error) bool {
 	return errors.Is(err, client.ErrNoScale) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) || meta.IsNoMatchError(err)
 }
 
-// run refreshes due answers one by one and drops those nobody reads.
 func (c *scaleCache) run(ctx context.Context, forget func()) {
 	loop := time.NewTicker(scaleLoop)
 	defer loop.Stop()
@@ -316,14 +314,15 @@ func (c *scaleCache) refresh(ctx context.Context) {
 		if c.hangs(key) {
 			continue
 		}
-		_, _ = c.renew(ctx, key, entries[key], scaleTimeout) // a failure is remembered
+		_, _ = c.renew(ctx, key, entries[key], scaleTimeout) // a failure is recorded in the entry
 		c.asked = key.Namespace
 	}
 }
 
-// due drops what nobody has read for long, and returns what is to be asked for again, at most mostOfRound. Namespaces
-// take turns, beginning with the one after that of the last round, as a server that hangs answers only a few in each;
-// and of each what is due for longest comes first. What was never asked for is due since it was wanted.
+// dueKeys drops entries that are unused for scaleForget, and returns at most maxRoundRequests
+// entries to request. Namespaces take turns, starting after the last one of the previous round,
+// because a hanging server completes few requests in each round. Within a namespace the longest
+// overdue come first. An entry without any request is due since its creation.
 func (c *scaleCache) due(entries map[Key]*entry, now time.Time) (next []Key) {
 	type due struct {
 		key  Key
@@ -335,7 +334,7 @@ func (c *scaleCache) due(entries map[Key]*entry, now time.Time) (next []Key) {
 		unused, when, asked := now.UnixNano()-e.read.Load() >= int64(scaleForget), e.due, e.first != nil
 		e.mu.RUnlock()
 		switch {
-		case asked: // the first answer is under way
+		case asked: // the first request is pending
 		case unused:
 			c.drop(key)
 		case !now.Before(when) && !c.hangs(key):
@@ -365,8 +364,8 @@ func (c *scaleCache) due(entries map[Key]*entry, now time.Time) (next []Key) {
 	return next
 }
 
-// renew asks without holding the entry, so that readers get the old answer
-// meanwhile. It returns the error of this request, also where the old answer still holds.
+// refreshEntry does not lock the entry during the request, so readers get the old result. It
+// returns the error of the request, even if the old result stays valid.
 func (c *scaleCache) renew(ctx context.Context, key Key, e *entry, limit time.Duration) (answer, error) {
 	e.mu.RLock()
 	fresh := e.state
@@ -374,7 +373,7 @@ func (c *scaleCache) renew(ctx context.Context, key Key, e *entry, limit time.Du
 	failed := c.ask(ctx, key, &fresh, limit)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if failed != nil && !lasting(failed) && e.known && e.err == nil { // somebody else was answered meanwhile
+	if failed != nil && !lasting(failed) && e.known && e.err == nil { // a concurrent request succeeded
 		e.due, e.failures = fresh.due, fresh.failures
 		return e.answer, failed
 	}
@@ -382,7 +381,7 @@ func (c *scaleCache) renew(ctx context.Context, key Key, e *entry, limit time.Du
 	return fresh.answer, failed
 }
 
-// again returns an answer of now.
+// refetch bypasses the cache.
 func (c *scaleCache) again(ctx context.Context, key Key) (answer, error) {
 	if c.hangs(key) {
 		return answer{}, ErrHangs
@@ -395,7 +394,6 @@ func (c *scaleCache) again(ctx context.Context, key Key) (answer, error) {
 	return c.renew(ctx, key, e, firstTimeout)
 }
 
-// without remembers that the kind of an object has no scale subresource.
 func (c *scaleCache) without(key Key, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -403,8 +401,8 @@ func (c *scaleCache) without(key Key, err error) {
 	delete(c.entries, key)
 }
 
-// reconsider asks again about the kinds without scale subresource, one object of
-// each; until another answer is there the old one holds.
+// recheckScaleless requests one object of each kind without scale subresource. A failed request
+// changes nothing.
 func (c *scaleCache) reconsider(ctx context.Context) {
 	c.mu.Lock()
 	kinds := maps.Clone(c.scaleless)
@@ -428,7 +426,7 @@ func (c *scaleCache) drop(key Key) {
 	delete(c.entries, key)
 }
 
-// shed drops errors of namespaces that have more than may be kept, those first that nobody has read for longest.
+// dropErrors drops the least recently used errors above maxErrors in each namespace.
 func (c *scaleCache) shed(entries map[Key]*entry) {
 	type failed struct {
 		key  Key
@@ -437,7 +435,7 @@ func (c *scaleCache) shed(entries map[Key]*entry) {
 	all := map[string][]failed{}
 	for key, e := range entries {
 		e.mu.RLock()
-		if e.first == nil && (!e.known || e.err != nil) { // what was never read may not be there either
+		if e.first == nil && (!e.known || e.err != nil) { // an unread object may not exist either
 			all[key.Namespace] = append(all[key.Namespace], failed{key, e.read.Load()})
 		}
 		e.mu.RUnlock()

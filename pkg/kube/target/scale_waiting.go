@@ -8,16 +8,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// hang is a kind of which a request timed out.
+// hang records the timeout of a request for a kind.
 type hang struct {
 	namespace string // of the object
-	all       bool   // one of another namespace timed out, too
+	all       bool   // a request in another namespace timed out too
 	until     time.Time
 }
 
-// hangs reports whether a request for something of a kind timed out within hangPause, in this namespace or in two: a
-// conversion webhook or an API server of that kind that does not answer must not hold up what is asked
-// of other kinds, and one namespace whose objects take long not those of others.
+// isHanging reports whether requests for a kind timed out within hangPause, in this namespace or in
+// two different ones. An unresponsive conversion webhook or API server must not delay other kinds,
+// and slow objects of one namespace must not delay other namespaces.
 func (c *scaleCache) hangs(key Key) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -25,7 +25,7 @@ func (c *scaleCache) hangs(key Key) bool {
 	return time.Now().Before(h.until) && (h.all || h.namespace == key.Namespace)
 }
 
-// timedOut notes that a request for a workload did. What came of requests that were under way already makes no pause longer.
+// recordTimeout does not extend a pause because of requests that were already pending.
 func (c *scaleCache) timedOut(key Key) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -43,15 +43,14 @@ func (c *scaleCache) timedOut(key Key) {
 	c.hanging[key.GroupKind()] = h
 }
 
-// forgetHangs drops those that are over.
 func (c *scaleCache) forgetHangs() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	maps.DeleteFunc(c.hanging, func(_ schema.GroupKind, h hang) bool { return !time.Now().Before(h.until) })
 }
 
-// join returns the state of an entry. Without an answer, the caller either sends the request for
-// the first one, if it is mine, or waits until first is closed.
+// join returns the state of an entry. Without a result, the caller must send the first request if
+// mine is true, otherwise wait until first is closed.
 func (e *entry) join() (known state, first <-chan struct{}, mine bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -61,7 +60,6 @@ func (e *entry) join() (known state, first <-chan struct{}, mine bool) {
 	return e.state, e.first, mine
 }
 
-// leave ends the request for the first answer.
 func (e *entry) leave() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -69,7 +67,7 @@ func (e *entry) leave() {
 	e.first = nil
 }
 
-// askFirst requests the first answer of an entry that the caller has joined.
+// fetchFirst sends the first request of a joined entry.
 func (c *scaleCache) askFirst(ctx context.Context, key Key, e *entry) (answer, error) {
 	defer e.leave()
 	if err := ctx.Err(); err != nil {
@@ -86,7 +84,6 @@ func (c *scaleCache) askFirst(ctx context.Context, key Key, e *entry) (answer, e
 	return c.renew(ctx, key, e, firstTimeout)
 }
 
-// mayWait reports whether a caller of get may wait for one more workload of a namespace.
 func (c *scaleCache) mayWait(namespace string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,7 +94,6 @@ func (c *scaleCache) mayWait(namespace string) bool {
 	return c.firsts[namespace] < c.mostFirst && c.firstsAll < c.mostFirstOfAll
 }
 
-// waited notes for how long a caller of get did.
 func (c *scaleCache) waited(namespace string, d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -20,13 +20,12 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-// workloads reads objects of the well-known kinds from informer caches.
 type workloads struct {
 	informers map[string]cache.SharedIndexInformer // by kind
 
 	mu      sync.RWMutex
-	changes uint64           // of any object so far
-	known   map[Key]workload // what was read, until it changes; nil: every object is read again
+	changes uint64           // number of changes of any object
+	known   map[Key]workload // results until their object changes; nil: not cached
 }
 
 func newWorkloads(f informers.SharedInformerFactory) *workloads {
@@ -38,7 +37,7 @@ func newWorkloads(f informers.SharedInformerFactory) *workloads {
 	}}
 }
 
-// Synced returns, by resource name, what reports whether a cache is filled.
+// Synced returns the sync functions of the caches by resource name.
 func (r *Resolver) Synced() map[string]cache.InformerSynced {
 	synced := map[string]cache.InformerSynced{}
 	for kind, informer := range r.workloads.informers {
@@ -47,8 +46,9 @@ func (r *Resolver) Synced() map[string]cache.InformerSynced {
 	return synced
 }
 
-// watch calls changed for each object of the well-known kinds that comes, changes or goes, or is shown again: with nil
-// for what was not there before, or is gone. It returns what reports whether changed knows what the informers know.
+// watch calls changed when an object of a well-known kind is added, updated, deleted or resynced. A
+// missing object is nil. The returned functions report whether changed has received all objects of
+// the informers.
 func (w *workloads) watch(what string, changed func(kind string, before, after any)) (heard []cache.InformerSynced, err error) {
 	for kind, informer := range w.informers {
 		handler, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -69,8 +69,8 @@ func (w *workloads) watch(what string, changed func(kind string, before, after a
 	return heard, nil
 }
 
-// Owners calls seen with the controlling owner of each object of the well-known kinds if that owner is of another kind,
-// when the object appears and with each resync of the informers. It must be called before they start.
+// Owners calls seen with the controller of each object of the well-known kinds, if it has another
+// kind, after each change and resync. Call it before the informers start.
 func (r *Resolver) Owners(seen func(Key)) error {
 	_, err := r.workloads.watch("owners", func(_ string, _, after any) {
 		if o, ok := after.(metav1.Object); ok {
@@ -82,9 +82,8 @@ func (r *Resolver) Owners(seen func(Key)) error {
 	return err
 }
 
-// Remember makes the resolver remember what it read of well-known objects until their informers tell of a change, so
-// that reading it again costs nothing. It is for programs that ask for everything again and again, and is called before
-// the informers start.
+// MemoizeWorkloads caches the parsed form of well-known objects until an informer reports a change.
+// It is for programs with repeated reads. Call it before the informers start.
 func (r *Resolver) Remember() error {
 	w := r.workloads
 	w.known = map[Key]workload{}
@@ -102,18 +101,17 @@ func (r *Resolver) Remember() error {
 	return err
 }
 
-// workload is what the package needs of an object of a well-known kind.
+// workload holds the used fields of an object of a well-known kind.
 type workload struct {
 	selector *metav1.LabelSelector
 	owners   []metav1.OwnerReference
-	replicas *int32 // nil: not said
-	rolling  bool   // a rollout is under way
+	replicas *int32 // nil: unset or not applicable
+	rolling  bool   // a rollout is in progress
 	settling bool   // see Resolver.Settling
-	seen     bool   // its controller has seen its newest spec
+	seen     bool   // its controller has observed its newest spec
 	replaces replacement
 }
 
-// lookup reads an object of a well-known kind from its cache.
 func (w *workloads) lookup(key Key) (workload, error) {
 	w.mu.RLock()
 	found, known := w.known[key]
@@ -133,30 +131,30 @@ func (w *workloads) lookup(key Key) (workload, error) {
 	if w.known != nil {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if w.changes == changes { // else what was read may be old already
+		if w.changes == changes { // otherwise the result may be outdated
 			w.known[key] = found
 		}
 	}
 	return found, nil
 }
 
-// cached returns an object of a well-known kind. The zero value: it is of another kind, or cannot be read.
+// cached returns the zero value for an unreadable object or another kind.
 func (r *Resolver) cached(key Key) workload {
 	if !key.wellKnown() {
 		return workload{}
 	}
-	w, _ := r.workloads.lookup(key) // nothing after an error
+	w, _ := r.workloads.lookup(key) // zero after an error
 	return w
 }
 
-// describe returns what is needed of an object, and false if it is of no well-known kind.
+// describe returns the used fields of an object, and false if its kind is not well known.
 func describe(object any) (workload, bool) {
 	switch o := object.(type) {
 	case *appsv1.Deployment:
 		return workload{o.Spec.Selector, o.OwnerReferences, o.Spec.Replicas, deploymentRolls(o), deploymentSettles(o), o.Status.ObservedGeneration >= o.Generation, replacement{}}, true
 	case *client.ReplicaSet:
 		return workload{o.Selector(), o.GetOwnerReferences(), o.Replicas(), false, false, false, replacement{}}, true
-	case *appsv1.ReplicaSet: // that no cache of client.Factory has
+	case *appsv1.ReplicaSet: // not in caches of client.Factory
 		return workload{o.Spec.Selector, o.OwnerReferences, o.Spec.Replicas, false, false, false, replacement{}}, true
 	case *appsv1.StatefulSet:
 		return workload{o.Spec.Selector, o.OwnerReferences, o.Spec.Replicas, setRolls(o), setSettles(o), o.Status.ObservedGeneration >= o.Generation, ofStatefulSet(o)}, true
@@ -172,20 +170,19 @@ func describe(object any) (workload, bool) {
 	return workload{}, false
 }
 
-// Workload is an object that a policy can select. Of one that is not of the listed kinds (fleet.Listed) only its scale
-// subresource can be read, so it has neither labels nor annotations here.
+// Workload is an object that a policy can select. Kinds that are not listed (fleet.Listed) have no
+// labels and annotations here, because only their scale subresource can be read.
 type Workload struct {
 	Key        Key
 	APIVersion string
 	UID        types.UID
-	// Labels and annotations of the object, and annotations of its pod template: those that
-	// client.Trim keeps. They are not to be changed.
+	// As kept by client.Trim, TemplateAnnotations from the pod template. They must not be changed.
 	Labels, Annotations, TemplateAnnotations map[string]string
-	Created                                  time.Time // zero: not known
+	Created                                  time.Time // zero: unknown
 }
 
-// Each calls seen with each Deployment, StatefulSet, DaemonSet and CronJob that is not about
-// to be deleted, in no order.
+// Each calls seen with each Deployment, StatefulSet, DaemonSet and CronJob that is not being
+// deleted.
 func (r *Resolver) Each(seen func(Workload)) {
 	for _, kind := range fleet.ListedKinds() {
 		for _, object := range r.workloads.informers[kind].GetStore().List() {
@@ -199,9 +196,10 @@ func (r *Resolver) Each(seen func(Workload)) {
 	}
 }
 
-// Workload returns what Each shows of a workload, also of one that is about to be deleted: until that is gone, it holds
-// for its pods. One that is not listed is what its scale subresource said last; if nobody has read that yet, Run does
-// so soon. False: it is not there, not known, or its kind has no scale subresource. It asks nobody.
+// Workload returns a workload from the caches, even while it is being deleted, because it still
+// applies to its pods. An unlisted kind is returned from its last scale subresource, which Run
+// reads soon if it is missing. The result is false if the workload does not exist, is unknown, or
+// its kind has no scale subresource.
 func (r *Resolver) Workload(key Key) (Workload, bool) {
 	if !fleet.Listed(key.Group, key.Kind) {
 		w, err := r.Known(key)
@@ -214,7 +212,7 @@ func (r *Resolver) Workload(key Key) (Workload, bool) {
 	return WorkloadOf(object)
 }
 
-// Above yields the controller of a pod, and those above it, as far as caches know them.
+// PodOwnerChain yields the cached controllers above a pod, bottom up.
 func (r *Resolver) Above(pod *corev1.Pod) iter.Seq[Key] {
 	return func(yield func(Key) bool) {
 		if key, owned := Controller(pod.Namespace, pod.OwnerReferences); owned {
@@ -223,13 +221,12 @@ func (r *Resolver) Above(pod *corev1.Pod) iter.Seq[Key] {
 	}
 }
 
-// From yields a workload and the controllers above it, as far as caches know them. The owners of a custom
-// resource are those in its scale subresource.
+// OwnerChain yields a workload and the cached controllers above it. The owners of a custom resource
+// are in its scale subresource.
 func (r *Resolver) From(key Key) iter.Seq[Key] {
 	return upward(key, r.cachedOwners)
 }
 
-// upward yields a workload and the controllers above it, from their owners.
 func upward(key Key, owners func(Key) []metav1.OwnerReference) iter.Seq[Key] {
 	return func(yield func(Key) bool) {
 		owned := true
@@ -247,7 +244,7 @@ func (r *Resolver) cachedOwners(key Key) []metav1.OwnerReference {
 	return r.cached(key).owners
 }
 
-// WorkloadOf returns what Workload shows of an object; false: it cannot be selected by its labels.
+// WorkloadOf returns the workload of an object, and false if its kind cannot be selected by labels.
 func WorkloadOf(object any) (w Workload, ok bool) {
 	var meta metav1.ObjectMeta
 	switch o := object.(type) {
@@ -268,22 +265,22 @@ func WorkloadOf(object any) (w Workload, ok bool) {
 	return w, true
 }
 
-// Rolling reports whether a rollout of a workload is under way. One that is paused,
-// that has missed its deadline, or that waits for people to delete pods is not.
-// Of other workloads than Deployments, StatefulSets and DaemonSets it is not known.
+// Rolling reports whether a rollout is in progress. It is false if the rollout is paused, has
+// missed its deadline, or waits for users to delete pods, and for kinds other than Deployments,
+// StatefulSets and DaemonSets.
 func (r *Resolver) Rolling(key Key) bool {
 	return r.cached(key).rolling
 }
 
-// Replacing reports whether pods of a workload are being replaced by those of a newer template.
-// Other than Rolling it is not true of one that is only scaled.
+// Replacing reports whether pods are being replaced because of a newer template. Unlike Rolling, it
+// is false for a workload that is only scaled.
 func (r *Resolver) Replacing(key Key) bool {
 	w := r.cached(key)
 	return w.rolling && w.seen
 }
 
-// Settling reports whether fewer pods of a workload than it wants have its newest template, or are available. Of other
-// workloads than Deployments, StatefulSets and DaemonSets it is not known.
+// Settling reports whether too few pods have the newest template or are available. It is false for
+// kinds other than Deployments, StatefulSets and DaemonSets.
 func (r *Resolver) Settling(key Key) bool {
 	return r.cached(key).settling
 }
@@ -302,10 +299,10 @@ func setSettles(s *appsv1.StatefulSet) bool {
 		wanted = int(*s.Spec.Replicas)
 	}
 	if u := s.Spec.UpdateStrategy.RollingUpdate; u != nil && u.Partition != nil {
-		updated += int(*u.Partition) // these stay as they are
+		updated += int(*u.Partition) // pods below the partition are not updated
 	}
 	if s.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType || s.Status.CurrentRevision == s.Status.UpdateRevision {
-		updated = wanted // the others wait for people, or there are none
+		updated = wanted // no rollout, or it waits for users to delete pods
 	}
 	return s.Status.ObservedGeneration < s.Generation || rollout.RollingOut(wanted, updated, int(s.Status.AvailableReplicas))
 }

@@ -1,8 +1,8 @@
-// Package drawn draws random pods, VerticalPodAutoscalers and LimitRanges for property tests.
+// Package drawn generates random pods, VerticalPodAutoscalers and LimitRanges for property tests.
 //
-// Unusual but valid values are as frequent as ordinary ones: requests and limits that are missing, zero,
-// equal or fractional, limits without requests, huge pages, devices, init containers, sidecars and
-// resources of the whole pod. Production code must not import the package.
+// Unusual but valid values are as frequent as ordinary ones: requests and limits that are missing,
+// zero, equal or fractional, limits without requests, huge pages, devices, init containers,
+// sidecars and pod-level resources. Production code must not import the package.
 package drawn
 
 import (
@@ -33,7 +33,7 @@ func quantity(t *rapid.T, name corev1.ResourceName, label string) resource.Quant
 	return resource.MustParse(rapid.SampledFrom(values).Draw(t, label+" "+string(name)))
 }
 
-// List draws amounts of CPU and memory. Each of them may be missing.
+// List draws quantities of CPU and memory. Each of them may be missing.
 func List(t *rapid.T, label string) corev1.ResourceList {
 	list := corev1.ResourceList{}
 	for _, name := range sized {
@@ -44,7 +44,8 @@ func List(t *rapid.T, label string) corev1.ResourceList {
 	return list
 }
 
-// Pod draws a pod that is valid in a namespace without LimitRanges. Its containers are a, b and c.
+// Pod draws a pod that is valid in a namespace without LimitRanges. Its containers are named a, b
+// and c.
 func Pod(t *rapid.T) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "drawn"}}
 	for i := range rapid.IntRange(1, 3).Draw(t, "containers") {
@@ -91,8 +92,8 @@ func container(t *rapid.T, name string) corev1.Container {
 	return c
 }
 
-// Default rounds amounts up to thousandths, sets missing requests to the limits and empty lists to nil, as the
-// API server does before admission.
+// Default applies the defaults of the API server before admission: it rounds quantities up to
+// thousandths, sets missing requests to the limits and empty lists to nil.
 func Default(pod *corev1.Pod) {
 	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range containers {
@@ -165,7 +166,8 @@ func boost(t *rapid.T, label string) *vpav1.StartupBoost {
 	return nil
 }
 
-// ascending changes lists so that no amount of one is above that of a later one.
+// ascending reorders the quantities of the lists, so that each is at most the quantity in a later
+// list.
 func ascending(lists ...corev1.ResourceList) {
 	for _, name := range sized {
 		var with []corev1.ResourceList
@@ -208,7 +210,7 @@ func Ranges(t *rapid.T) (objects []*corev1.LimitRange) {
 	return objects
 }
 
-// bounds draws amounts that ordinary pods can meet.
+// bounds draws quantities that ordinary pods can satisfy.
 func bounds(t *rapid.T, label string) corev1.ResourceList {
 	list := corev1.ResourceList{}
 	for _, name := range sized {
