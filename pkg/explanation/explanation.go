@@ -1,7 +1,8 @@
-// Package explanation holds the JSON API by which the programs explain recommendations and pods on their
-// metrics ports, and the plugin reads them.
+// Package explanation holds the JSON API through which the programs explain recommendations and
+// pods to the plugin.
 //
-// Explain evaluates a recipe for one container and keeps each step. Handler serves explanations of single objects.
+// Explain evaluates a recipe for one container and keeps each step. Handler serves explanations of
+// single objects on the metrics port.
 package explanation
 
 import (
@@ -48,7 +49,7 @@ type Recipe struct {
 	Problem string        `json:"problem,omitempty"`
 }
 
-// RecipeOf describes a choice.
+// NewRecipe describes a choice.
 func RecipeOf(c *recipe.Choice) Recipe {
 	r := Recipe{Name: c.Name, Source: c.Source, Problem: c.Problem}
 	if r.Problem == "" { // an invalid text has no maximum length
@@ -63,14 +64,15 @@ type Container struct {
 	LastSample time.Time `json:"lastSample,omitzero"`
 	CPU        Resource  `json:"cpu"`
 	Memory     Resource  `json:"memory"`
-	// Incomplete: the recipe needs data that is not known besides the histograms.
+	// Incomplete is set if the recipe needs data that is missing, apart from histograms.
 	Incomplete   bool   `json:"incomplete,omitempty"`
 	MemoryGrowth string `json:"memoryGrowth,omitempty"`
-	// MinimumCPU is the least usage in millicores that counts under a CPU limit, because the limit was too low for
-	// bursts.
+	// MinimumCPU is the minimum usage in millicores that counts under a CPU limit, because the
+	// limit was too low for bursts.
 	MinimumCPU float64 `json:"minimumCPU,omitempty"`
-	// MemoryLimitRatio is the declared memory limit divided by the declared request, 0 if there is none. It is set if
-	// limits do not follow requests: then the upper bound of memory is what a limit protects.
+	// MemoryLimitRatio is the declared memory limit divided by the declared request, 0 if there is
+	// none. It is set if limits do not follow requests. The upper bound of memory is then the
+	// amount that a limit protects.
 	MemoryLimitRatio *float64                             `json:"memoryLimitRatio,omitempty"`
 	Published        *vpav1.RecommendedContainerResources `json:"published,omitempty"`
 }
@@ -80,10 +82,11 @@ type Resource struct {
 	Target     []Step  `json:"target"`
 	LowerBound []Step  `json:"lowerBound"`
 	UpperBound []Step  `json:"upperBound"`
-	Points     *Points `json:"points,omitempty"` // of recipes that need a number of them
+	Points     *Points `json:"points,omitempty"` // of recipes that need a minimum number
 }
 
-// Points are numbers of points of five minutes: those that exist, and those that a recommendation needs.
+// Points are numbers of five-minute points: existing ones, and the number that a recommendation
+// needs.
 type Points struct {
 	Have int `json:"have"`
 	Want int `json:"want"`
@@ -103,7 +106,7 @@ func (c *Container) Resource(k resources.Kind) *Resource {
 	return &c.Memory
 }
 
-// Explain explains the recommendation that a recipe makes from an input. It also returns the recommendation.
+// Explain explains the recommendation of a recipe for an input. It also returns the recommendation.
 func Explain(name string, r *recipe.Recipe, in recipe.Input) (Container, recipe.Result) {
 	c, result, steps := Container{Name: name}, r.Recommend(in), r.Explain(in)
 	if in.Profile != nil {
@@ -167,18 +170,20 @@ type Skips struct {
 }
 
 const (
-	// answerTime is the maximum time of an answer.
+	// answerTimeout is the timeout of an answer.
 	answerTime = 5 * time.Second
-	// workShare is the divisor of the time in which answers are computed: any pod can request them, and they hold up
-	// the loop.
+	// workDivisor is the divisor of the time in which answers are computed, because any pod can
+	// request them and they delay the loop.
 	workShare = 10
-	// maxPause is the maximum pause after an answer. The time of one includes the wait for the loop.
+	// maxPause is the maximum pause after an answer. The time of an answer includes the wait for
+	// the loop.
 	maxPause = 10 * time.Second
-	// maxQuery is the maximum length of a query, twice that of the longest names.
+	// maxQuery is the maximum length of a query, twice the length with the longest names.
 	maxQuery = 1024
 )
 
-// Explainer explains objects. It returns an error that wraps ErrUnknown for objects that the program does not serve.
+// Explainer explains objects. It returns an error that wraps ErrUnknown for objects that the
+// program does not serve.
 type Explainer interface {
 	Explain(ctx context.Context, namespace, name string) (any, error)
 }
@@ -186,14 +191,14 @@ type Explainer interface {
 // ErrUnknown is the cause of status 404.
 var ErrUnknown = errors.New("not served by this program")
 
-// Turns lets one request at a time be answered, in a tenth of the time. Make them with NewTurns.
+// Turns answers one request at a time, in at most a tenth of the time. NewTurns creates it.
 type Turns chan struct{}
 
 // NewTurns returns Turns.
 func NewTurns() Turns { return make(Turns, 1) }
 
-// Answer answers a request with what compute returns, as JSON: with status 404 for ErrUnknown, and 503 for ErrNotReady and
-// where there was no turn within five seconds.
+// Answer writes the result of compute as JSON. The status is 404 for ErrUnknown, and 503 for
+// ErrNotReady or without a turn within five seconds.
 func (t Turns) Answer(w http.ResponseWriter, r *http.Request, compute func(context.Context) (any, error)) {
 	ctx, cancel := context.WithTimeout(r.Context(), answerTime)
 	defer cancel()
@@ -214,7 +219,6 @@ func (t Turns) Answer(w http.ResponseWriter, r *http.Request, compute func(conte
 	}
 }
 
-// compute waits for a turn and computes a JSON text.
 func (t Turns) compute(ctx context.Context, compute func(context.Context) (any, error)) ([]byte, error) {
 	select {
 	case t <- struct{}{}:
@@ -230,7 +234,8 @@ func (t Turns) compute(ctx context.Context, compute func(context.Context) (any, 
 	return json.Marshal(answer)
 }
 
-// Handler answers GET requests with ?namespace=NAMESPACE&name=NAME. It computes one explanation at a time.
+// Handler answers GET requests with ?namespace=NAMESPACE&name=NAME. It computes one explanation at
+// a time.
 type Handler struct {
 	explainer atomic.Pointer[Explainer]
 	turns     Turns

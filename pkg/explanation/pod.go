@@ -24,7 +24,7 @@ type Pod struct {
 	Waiting    string         `json:"waiting,omitempty"` // why later iterations change no pods
 	DryRun     bool           `json:"dryRun,omitempty"`  // the updater changes nothing
 	Problem    string         `json:"problem,omitempty"` // why the VPA is unknown
-	VPA        string         `json:"vpa,omitempty"`     // that controls the pod
+	VPA        string         `json:"vpa,omitempty"`     // the controlling VPA
 	Mode       string         `json:"mode,omitempty"`    // of the VPA
 	Containers []PodContainer `json:"containers"`        // ordinary ones, in the order of the pod
 	Rollout    *Rollout       `json:"rollout,omitempty"`
@@ -38,7 +38,7 @@ type PodContainer struct {
 	Name   string                      `json:"name"`
 	Spec   corev1.ResourceRequirements `json:"spec"`
 	Actual corev1.ResourceRequirements `json:"actual"` // differs from Spec during a resize
-	Target corev1.ResourceRequirements `json:"target"` // Spec after the next change, without resources that the pod shares
+	Target corev1.ResourceRequirements `json:"target"` // Spec after the next change, without shared resources
 	// Recommended is within the limits of VPA, policy and namespace.
 	Recommended *vpav1.RecommendedContainerResources `json:"recommended,omitempty"`
 	Notes       []string                             `json:"notes,omitempty"` // why Target differs from the recommendation
@@ -50,17 +50,17 @@ type Rollout struct {
 	Mode   string           `json:"mode"`
 	Phase  rollout.Phase    `json:"phase,omitempty"`
 	Canary rollout.Obstacle `json:"canary,omitempty"` // why it is not promoted
-	Next   time.Time        `json:"next,omitzero"`    // earliest next change, if it is known
+	Next   time.Time        `json:"next,omitzero"`    // earliest next change, if determined
 }
 
-// Skip is the reason for which the last iteration skipped a pod.
+// Skip is the reason why the last iteration skipped a pod.
 type Skip struct {
 	Reason reason.Reason `json:"reason"`
 	Means  string        `json:"means"`
 	Advice string        `json:"advice,omitempty"`
 }
 
-// NewSkip explains a reason; empty: nil.
+// NewSkip explains a reason. It returns nil for an empty one.
 func NewSkip(r reason.Reason) *Skip {
 	if r == "" {
 		return nil
@@ -77,9 +77,9 @@ type Share struct {
 	DryRun   *Skip         `json:"dryRun,omitempty"`   // why it is a dry run despite the policy
 	Leaves   bool          `json:"leaves,omitempty"`   // the pod leaves the node
 	Node     string        `json:"node"`
-	Problem  reason.Reason `json:"problem,omitempty"`  // why nothing can be changed on the node
+	Problem  reason.Reason `json:"problem,omitempty"`  // why no pod of the node can be changed
 	Cordoned bool          `json:"cordoned,omitempty"` // the node takes no new pods
-	Pods     int           `json:"pods"`               // that share on the node
+	Pods     int           `json:"pods"`               // sharing pods on the node
 	CPU      *ShareAmounts `json:"cpu,omitempty"`      // nil: not shared
 	Memory   *ShareAmounts `json:"memory,omitempty"`
 }
@@ -90,15 +90,16 @@ type ShareAmounts struct {
 	Base  float64 `json:"base"`
 	Peak  float64 `json:"peak"`
 	Share float64 `json:"share"` // 0: the pod leaves the node
-	// Of all pods of the node that share.
+	// Of all sharing pods of the node.
 	Allocatable   float64 `json:"allocatable"`
 	Available     float64 `json:"available"`
 	Bases         float64 `json:"bases"`
 	Headroom      float64 `json:"headroom"`
-	Overcommitted bool    `json:"overcommitted,omitempty"` // the bases alone are more than Available
+	Overcommitted bool    `json:"overcommitted,omitempty"` // the bases exceed Available
 }
 
-// WithoutShared removes the resources that a pod shares, or shared by its mark, from the targets of its containers.
+// WithoutShared removes the resources that a pod shares, or shared by its mark, from the targets of
+// its containers.
 func (p *Pod) WithoutShared(mark sharing.Mark) {
 	for k := range resources.Kind(resources.Kinds) {
 		if !mark.Kinds[k] && (p.Share == nil || !p.Share.Active || p.Share.Amounts(k) == nil) {
@@ -111,7 +112,7 @@ func (p *Pod) WithoutShared(mark sharing.Mark) {
 	}
 }
 
-// Amounts returns the amounts of a kind; nil: it is not shared.
+// Amounts returns the amounts of a kind, or nil if it is not shared.
 func (s *Share) Amounts(k resources.Kind) *ShareAmounts {
 	if k == resources.CPU {
 		return s.CPU

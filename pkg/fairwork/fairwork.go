@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// NamespaceTime is the time of workers that a namespace may use before all others had a turn.
+// NamespaceTime is the worker time that a namespace may use before all others had a turn.
 const NamespaceTime = 2 * time.Second
 
 // Run processes items in order, each as soon as a worker is free. The items of a namespace that has
-// used NamespaceTime wait until those of all other namespaces are done. Then each namespace gets
-// its time again. After may has returned false for an item, nothing is started. do gets the number of the worker, from 0.
-// Run returns the items that were not started.
+// used NamespaceTime wait until all other namespaces are done. Then each namespace gets its time
+// again. Once allowed returns false, Run starts no more items. do gets the number of the worker,
+// from 0. Run returns the items that were not started.
 func Run[T any](items []T, workers int, namespace func(T) string, may func(T) bool, do func(worker int, item T)) (left []T) {
 	q := queue[T]{namespace: namespace, may: may, items: items, began: time.Now(), namespaces: map[string]*usage{}}
 	var all sync.WaitGroup
@@ -45,7 +45,7 @@ func RoundRobin[T any](items []T, namespace func(T) string) []T {
 	return slices.Concat(rounds...)
 }
 
-// queue is the items that Run has not started.
+// queue holds the items that Run has not started.
 type queue[T any] struct {
 	namespace func(T) string
 	may       func(T) bool
@@ -58,13 +58,13 @@ type queue[T any] struct {
 	ended      bool
 }
 
-// usage is the use of workers by a namespace. Times count from the start of Run.
+// usage is the worker time of a namespace. Times count from the start of Run.
 type usage struct {
-	used    time.Duration // by finished items in this round, less the start times of running ones
+	used    time.Duration // finished items of this round minus start times of running ones
 	running int
 }
 
-// take returns the next item of a namespace that has not used its time.
+// next returns the next item of a namespace that has not used its time.
 func (q *queue[T]) take() (item T, u *usage, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -109,7 +109,8 @@ func (q *queue[T]) done(u *usage) {
 	u.used += time.Since(q.began)
 }
 
-// minRequestTime is the minimum time limit of a request in a turn, so that a change that has begun can be finished.
+// minRequestTime is the minimum time limit of a request in a turn, so that a change that has begun
+// can be finished.
 const minRequestTime = 3 * time.Second
 
 type turnKey struct{}
@@ -121,13 +122,14 @@ type turn struct {
 	excluded time.Duration
 }
 
-// Turn returns a context that starts a turn of one namespace. All its requests with a context from Limit together take
-// at most limit, but each one gets at least minRequestTime. Goroutines must not share a turn.
+// Turn returns a context that starts a turn of one namespace. All its requests with a context from
+// Limit together take at most limit, but each one gets at least minRequestTime. Goroutines must not
+// share a turn.
 func Turn(ctx context.Context, limit time.Duration) context.Context {
 	return context.WithValue(ctx, turnKey{}, &turn{began: time.Now(), limit: limit})
 }
 
-// Limit returns a context for a request with a timeout of usual, or less if the turn ends earlier.
+// Limit returns a context for a request with the default timeout, or less if the turn ends earlier.
 func Limit(ctx context.Context, usual time.Duration) (context.Context, context.CancelFunc) {
 	if t, ok := ctx.Value(turnKey{}).(*turn); ok {
 		usual = min(usual, max(t.limit-t.used(), minRequestTime))
@@ -135,13 +137,14 @@ func Limit(ctx context.Context, usual time.Duration) (context.Context, context.C
 	return context.WithTimeout(ctx, usual)
 }
 
-// Shortens reports whether Limit would give a request less than its default limit.
+// Shortens reports whether Limit would give a request less than the default timeout.
 func Shortens(ctx context.Context, usual time.Duration) bool {
 	t, ok := ctx.Value(turnKey{}).(*turn)
 	return ok && t.limit-t.used() < usual && minRequestTime < usual
 }
 
-// Exclude calls wait and does not count its time as part of the turn: rate limits are common to all namespaces.
+// Exclude calls wait and does not count its time as part of the turn, since all namespaces share
+// rate limits.
 func Exclude(ctx context.Context, wait func(context.Context) error) error {
 	if t, ok := ctx.Value(turnKey{}).(*turn); ok {
 		began := time.Now()
@@ -150,7 +153,7 @@ func Exclude(ctx context.Context, wait func(context.Context) error) error {
 	return wait(ctx)
 }
 
-// Used returns the time that the turn of a context has used; 0: there is no turn.
+// Used returns the time that the turn of a context has used, or 0 without a turn.
 func Used(ctx context.Context) time.Duration {
 	if t, ok := ctx.Value(turnKey{}).(*turn); ok {
 		return t.used()

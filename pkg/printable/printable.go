@@ -1,8 +1,8 @@
-// Package printable writes texts of cluster objects to terminals, spreadsheets and logs.
+// Package printable writes texts of cluster objects safely to terminals, spreadsheets and logs.
 //
-// Names, labels and annotations, messages of conditions and errors of other servers may contain
-// anything. Here, each character that is not printable is replaced by its Go escape sequence, such
-// as \x1b or \u202e: control characters, bidirectional overrides, line breaks, invalid UTF-8.
+// Names, labels, annotations, messages of conditions and errors of other servers may contain
+// anything. Each character that is not printable is replaced by its Go escape sequence, such as
+// \x1b or \u202e: control characters, bidirectional overrides, line breaks, invalid UTF-8.
 package printable
 
 import (
@@ -18,13 +18,13 @@ import (
 // Line returns the text as a single line of printable characters.
 func Line(text string) string { return escape(text, "") }
 
-// Lines is Line for a text of several lines, whose line breaks and tabs stay.
+// Lines is Line for a text of several lines. It keeps line breaks and tabs.
 func Lines(text string) string { return escape(text, "\n\t") }
 
-// escape replaces all characters that are neither printable nor in keep.
+// escape replaces all characters that are neither printable nor in allowed.
 func escape(text, keep string) string {
 	var b strings.Builder
-	copied := 0 // how much of the text is in b
+	copied := 0 // length of the text already in b
 	for at := 0; at < len(text); {
 		r, size := utf8.DecodeRuneInString(text[at:])
 		valid := r != utf8.RuneError || size > 1
@@ -55,8 +55,8 @@ func (o operand) Format(state fmt.State, verb rune) {
 	_, _ = io.WriteString(state, Line(fmt.Sprintf(fmt.FormatString(state, verb), o.v)))
 }
 
-// Fprintf is fmt.Fprintf with operands that cannot end a line or a column. The format is written as
-// it is. The error is that of the writer, as with package fmt.
+// Fprintf is fmt.Fprintf with operands that cannot end a line or a column. The format is not
+// escaped. It ignores errors of the writer.
 func Fprintf(w io.Writer, format string, operands ...any) {
 	values := make([]any, len(operands))
 	for i, v := range operands {
@@ -65,7 +65,8 @@ func Fprintf(w io.Writer, format string, operands ...any) {
 	_, _ = fmt.Fprintf(w, format, values...)
 }
 
-// Fprintln writes the operands as one line, with spaces between them.
+// Fprintln writes the operands as one line, with spaces between them. It ignores errors of the
+// writer.
 func Fprintln(w io.Writer, operands ...any) {
 	_, _ = io.WriteString(w, Line(strings.TrimSuffix(fmt.Sprintln(operands...), "\n"))+"\n")
 }
@@ -79,7 +80,7 @@ func Row(w io.Writer, cells ...string) {
 	_, _ = io.WriteString(w, strings.Join(lines, "\t")+"\n")
 }
 
-// CSV writes rows for a spreadsheet. A single quote before a cell keeps it from being a formula.
+// CSV writes rows for a spreadsheet. It puts a single quote before a cell that would be a formula.
 func CSV(w io.Writer, rows [][]string) error {
 	out := csv.NewWriter(w)
 	for _, row := range rows {
@@ -98,7 +99,8 @@ func CSV(w io.Writer, rows [][]string) error {
 	return out.Error()
 }
 
-// number matches a decimal number or infinity, which cannot be evaluated to anything else.
+// number matches a decimal number or infinity, which a spreadsheet cannot evaluate to anything
+// else.
 var number = regexp.MustCompile(`^[+-]?(Inf|\d+(\.\d*)?([eE][+-]?\d+)?)$`)
 
 // isFormula reports whether a spreadsheet may evaluate a cell other than a number or a dash.
@@ -110,12 +112,12 @@ func isFormula(cell string) bool {
 	return cell != "-" && !number.MatchString(cell)
 }
 
-// JSON returns a writer of JSON in which \u sequences replace the characters that encoding/json
-// leaves as they are although they are not printable. The value of the text does not change. A call
-// of Write must not end within a character, as none of json.Encoder does.
+// JSON returns a writer of JSON that replaces unprintable characters that encoding/json keeps by \u
+// sequences. The value of the text does not change. A call of Write must not end within a
+// character, which json.Encoder guarantees.
 func JSON(w io.Writer) io.Writer { return jsonWriter{w, false} }
 
-// FlowYAML is JSON for readers of YAML, which has no surrogates.
+// FlowYAML is JSON for YAML readers, which support no surrogates.
 func FlowYAML(w io.Writer) io.Writer { return jsonWriter{w, true} }
 
 type jsonWriter struct {
@@ -128,7 +130,7 @@ func (w jsonWriter) Write(text []byte) (int, error) {
 	var b strings.Builder
 	for _, r := range string(text) {
 		switch {
-		case r < ' ' || strconv.IsPrint(r): // line breaks between values are the only ones
+		case r < ' ' || strconv.IsPrint(r): // the only line breaks are between values
 			b.WriteRune(r)
 		case r > 0xffff && w.yaml:
 			fmt.Fprintf(&b, `\U%08x`, r)

@@ -19,7 +19,8 @@ import (
 
 // Environment is the machine that a program runs on. Tests replace parts of OS.
 type Environment interface {
-	// RESTConfig returns how to reach the API server. The user agent begins with agent, for audit logs.
+	// RESTConfig returns the configuration of the API server. The user agent begins with agent, for
+	// audit logs.
 	RESTConfig(kube flags.Kube, agent string) (*rest.Config, error)
 	Listen(network, address string) (net.Listener, error)
 	Dial(ctx context.Context, network, address string) (net.Conn, error)
@@ -76,7 +77,7 @@ func (OS) LookupHost(ctx context.Context, host string) ([]string, error) {
 	return net.DefaultResolver.LookupHost(ctx, host)
 }
 
-// Hostname returns the name of the machine, in a cluster that of the pod.
+// Hostname returns the name of the machine, or of the pod in a cluster.
 func (OS) Hostname() (string, error) { return os.Hostname() }
 
 // Stdout returns the standard output.

@@ -32,19 +32,18 @@ type Connection struct {
 	lines        int       // complete lines of the header that is arriving
 	length       int       // bytes of its last line, without the end of the line
 	ended        bool      // its empty last line arrived
-	early        bool      // the first byte of the next request arrived during a response
+	early        bool      // the next request started to arrive during a response
 }
 
 // phase is the state of a connection between two requests.
 type phase int
 
 const (
-	sending phase = iota // waits for the first request, or for the rest of a request
+	sending phase = iota // waits for the first request or the rest of one
 	working              // the whole request arrived, the response is not complete
 	idle                 // between two requests
 )
 
-// connectionKey is the context key of the Connection of a request.
 type connectionKey struct{}
 
 // ConnectionOf returns the connection of a request, nil without a Port.
@@ -75,13 +74,13 @@ func (c *Connection) Trust() {
 	}
 }
 
-// trusted reports whether the connection belongs to a client that the program serves first. The caller holds the mutex.
+// trusted reports whether the client has priority. The caller holds the mutex.
 func (c *Connection) trusted() bool { return c.verified || c.trustedSince > 0 }
 
 var errFields = errors.New("too many header fields")
 
-// Read reads from the client. It starts the deadline of a header with its first byte, and fails if
-// the header has too many fields: they take much more memory than their bytes.
+// Read reads from the client. Its first byte starts the deadline of a header. It fails if the
+// header has too many fields, because they take much more memory than their bytes.
 func (c *Connection) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n == 0 {
@@ -97,7 +96,7 @@ func (c *Connection) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// count returns the number of lines of the header so far. The caller holds the mutex.
+// countLines returns the number of lines of the header so far. The caller holds the mutex.
 func (c *Connection) count(read []byte) int {
 	for _, b := range read {
 		switch {
@@ -113,7 +112,7 @@ func (c *Connection) count(read []byte) int {
 	return c.lines
 }
 
-// begin starts the deadline of a header. The caller holds the mutex.
+// startHeader starts the deadline of a header. The caller holds the mutex.
 func (c *Connection) begin() {
 	if !c.silent && c.phase != idle {
 		return
@@ -125,7 +124,7 @@ func (c *Connection) begin() {
 	_ = c.limitRead() // a closed connection fails the next read
 }
 
-// received ends the deadline of the header and starts the one of the body.
+// headerReceived ends the deadline of the header and starts the deadline of the body.
 func (c *Connection) received(body bool) {
 	if c == nil {
 		return
@@ -150,7 +149,6 @@ func (c *Connection) SetReadDeadline(t time.Time) error {
 	return c.limitRead()
 }
 
-// limitRead applies the read deadline. The caller holds the mutex.
 func (c *Connection) limitRead() error {
 	by := c.requested
 	switch {
@@ -164,7 +162,6 @@ func (c *Connection) limitRead() error {
 	return c.Conn.SetReadDeadline(by)
 }
 
-// earlier returns the earlier of two deadlines. The zero time is no deadline.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || b.Before(a) {
 		return b
@@ -180,7 +177,8 @@ func (c *Connection) CloseWrite() error {
 	return nil
 }
 
-// cut closes the connection at once and drops unsent data. Ending TLS first would wait for a client that does not read.
+// cut closes the connection at once and drops unsent data. A TLS shutdown would wait for a client
+// that does not read.
 func (c *Connection) cut() {
 	if tcp, ok := c.raw.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0) // fails if the client closed first
@@ -188,14 +186,13 @@ func (c *Connection) cut() {
 	_ = c.raw.Close() // fails if the client closed first
 }
 
-// tlsConnection is a Connection with TLS.
 type tlsConnection struct {
 	*Connection
 	tls *tls.Conn
 }
 
-// ConnectionState completes the handshake. The HTTP server calls it before it reads. After a
-// failed handshake reads return its error.
+// ConnectionState completes the handshake. The HTTP server calls it before it reads. After a failed
+// handshake reads return its error.
 func (s *tlsConnection) ConnectionState() tls.ConnectionState {
 	_ = s.tls.SetDeadline(time.Now().Add(handshakeTime)) // a closed connection fails the handshake
 	err := s.tls.Handshake()
@@ -213,14 +210,13 @@ func (s *tlsConnection) ConnectionState() tls.ConnectionState {
 	return state
 }
 
-// quota bounds how many bytes TLS reads for a handshake or a header. A handshake message that
-// is not complete stays in memory.
+// quota bounds the bytes that TLS reads for a handshake or a header. An incomplete handshake
+// message stays in memory.
 type quota struct {
 	net.Conn
 	left atomic.Int64
 }
 
-// unlimited is the quota while a body arrives.
 const unlimited = math.MaxInt64 / 2
 
 func (q *quota) set(bytes int64) {

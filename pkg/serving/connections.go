@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// connections bounds how many connections are open. Beyond the bound a new connection is not
-// refused, because it may belong to an API server or to the kubelet. Another one is closed
-// instead, first an untrusted one of the client address with the most.
+// connections bounds the number of open connections. Beyond the bound a new connection is not
+// refused, because it may belong to an API server or to the kubelet. It replaces another one,
+// preferably an untrusted connection of the client address with the most untrusted ones.
 type connections struct {
 	maxOpen, maxPerSource int
 	bounds                Bounds
@@ -31,7 +31,7 @@ type source struct {
 	untrusted int // untrusted connections, valid during a search for a victim
 }
 
-// stallTime is how long a healthy client takes at most to send a request.
+// stallTime is the maximum time in which a healthy client sends a request.
 const stallTime = 2 * time.Second
 
 // Socket buffers count as memory of the container, and the kernel doubles them.
@@ -44,7 +44,6 @@ func newConnections(maxOpen int, bounds Bounds, report *log.Logger, evicted func
 	}
 }
 
-// bounded is a listener with bounds for its connections.
 type bounded struct {
 	net.Listener
 	table *connections
@@ -103,7 +102,6 @@ func (cs *connections) add(c *Connection) {
 	}
 }
 
-// hostOf returns an address without its port.
 func hostOf(address string) string {
 	if host, _, err := net.SplitHostPort(address); err == nil {
 		return host
@@ -117,7 +115,8 @@ func (cs *connections) enter(c *Connection, next phase) {
 	c.phase, c.order, c.since = next, cs.steps, time.Now()
 }
 
-// remove forgets a connection and returns it, or nil if it is nil or not open. The caller holds the mutex.
+// remove unregisters a connection and returns it, or nil if it is nil or not open. The caller holds
+// the mutex.
 func (cs *connections) remove(c *Connection) *Connection {
 	if c == nil {
 		return nil
@@ -132,7 +131,7 @@ func (cs *connections) remove(c *Connection) *Connection {
 	return c
 }
 
-// drop closes a connection whose client reads slowly while others wait.
+// drop closes a connection with a slow reader while others wait.
 func (cs *connections) drop(c *Connection) {
 	cs.mu.Lock()
 	open := cs.remove(c) != nil
@@ -143,7 +142,7 @@ func (cs *connections) drop(c *Connection) {
 	}
 }
 
-// rank orders connections by how much their clients lose: the lowest is closed first.
+// rank orders connections by the loss of their clients. The lowest is closed first.
 type rank int
 
 const (
@@ -177,8 +176,8 @@ func (c *Connection) rank(now time.Time) rank {
 }
 
 // before reports whether a connection is closed before another one: by rank, then the longest in
-// its phase. Among working connections the newest is closed first, among trusted ones the one
-// trusted last, so that a later client never displaces the API server.
+// its phase. Among working connections the newest is closed first. Among trusted ones the last
+// trusted is closed first, so that a later client never displaces the API server.
 func (c *Connection) before(other *Connection, now time.Time) bool {
 	a, b := c.rank(now), other.rank(now)
 	switch {
@@ -192,8 +191,8 @@ func (c *Connection) before(other *Connection, now time.Time) bool {
 	return c.order < other.order
 }
 
-// victimOfAddress returns the connection of the same address that a new one replaces, nil if that
-// would interrupt a response. The caller holds the mutex.
+// victimOfAddress returns the connection of the same address that a new one replaces, or nil if
+// that would interrupt a response. The caller holds the mutex.
 func (cs *connections) victimOfAddress(opened *Connection) *Connection {
 	var found *Connection
 	for c := range cs.open {
@@ -207,8 +206,9 @@ func (cs *connections) victimOfAddress(opened *Connection) *Connection {
 	return found
 }
 
-// victim returns the connection to close if there are too many in all: an untrusted one of the address with the most of
-// them, or without any, one of the address with the most connections. The caller holds the mutex.
+// victim returns the connection to close if too many are open: an untrusted one of the address with
+// the most untrusted ones. If there is none, it is a connection of the address with the most
+// connections. The caller holds the mutex.
 func (cs *connections) victim(opened *Connection) *Connection {
 	now := opened.since
 	for c := range cs.open {
@@ -246,7 +246,6 @@ func (c *Connection) yields(other *Connection, now time.Time, number func(*sourc
 	return c.before(other, now)
 }
 
-// changed follows the states of the HTTP server.
 func (cs *connections) changed(of net.Conn, state http.ConnState) {
 	c := connectionIn(of)
 	cs.mu.Lock()
@@ -263,7 +262,6 @@ func (cs *connections) changed(of net.Conn, state http.ConnState) {
 	}
 }
 
-// connectionIn returns the Connection that the listener returned.
 func connectionIn(of net.Conn) *Connection {
 	if s, ok := of.(*tlsConnection); ok {
 		return s.Connection
@@ -272,11 +270,11 @@ func connectionIn(of net.Conn) *Connection {
 	return c
 }
 
-// restEvery is how often await checks the connections.
 const restEvery = 100 * time.Millisecond
 
-// await waits until the connections that may get a review are closed or rest, at most for the rest time. A client that
-// used one recently is likely to use it soon, and what it writes while the connection is closed is lost.
+// await waits until connections that may get a review are closed or idle for the rest time, at most
+// for the rest time. A client with a recently used connection will likely use it soon, and a
+// request during its closure is lost.
 func (cs *connections) await() {
 	for end := time.Now().Add(cs.bounds.Rest); cs.busy(time.Now()) && time.Now().Before(end); {
 		time.Sleep(restEvery)

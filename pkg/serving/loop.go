@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	earlyDelay = time.Second     // OOM kills often come several at once
-	earlyGap   = 5 * time.Second // least time between two early passes
+	earlyDelay = time.Second     // OOM kills often come in groups
+	earlyGap   = 5 * time.Second // minimum time between two early iterations
 )
 
-// RunEvery calls pass after each interval until ctx ends, and early soon after wake
-// receives: what cannot wait for the next pass. A slow pass makes ticks drop; no two
-// calls overlap. Under a leader Lease that was not renewed in time it calls neither.
+// RunEvery calls runOnce after each interval until ctx ends, and runEarly shortly after wake
+// receives. A slow iteration drops ticks. Calls never overlap. It calls neither while the leader
+// Lease is not renewed in time.
 func RunEvery(ctx context.Context, interval time.Duration, wake <-chan struct{}, pass, early func(now time.Time)) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -33,7 +33,7 @@ func RunEvery(ctx context.Context, interval time.Duration, wake <-chan struct{},
 				klog.FromContext(ctx).Error(err, "Skipping iteration")
 				continue
 			}
-			pass(time.Now()) // the tick may be from long before, if the last pass was slow
+			pass(time.Now()) // not the tick, which is old after a slow iteration
 		case <-wake:
 			if soon == nil {
 				soon = time.After(max(earlyDelay, earlyGap-time.Since(last)))
@@ -49,29 +49,29 @@ func RunEvery(ctx context.Context, interval time.Duration, wake <-chan struct{},
 	}
 }
 
-// Health watches a loop: once active, it reports an error when the last pass
-// ended too long ago. It is safe for concurrent use.
+// Health watches a loop. Once active, it reports an error if the last iteration ended too long ago.
+// It is safe for concurrent use.
 type Health struct {
 	timeout time.Duration
 
 	mu     sync.Mutex
 	active bool
-	last   time.Time // end of the last pass
+	last   time.Time // end of the last iteration
 }
 
-// NewHealth returns a Health that is not active yet. The timeout is the longest time between two passes that counts as
-// healthy; the programs use five times their interval.
+// NewHealth returns an inactive Health. timeout is the maximum healthy time between two iterations.
+// The programs use five times their interval.
 func NewHealth(timeout time.Duration) *Health { return &Health{timeout: timeout} }
 
-// Activate starts watching; until then Check always succeeds. So a standby
-// replica, or one that still loads its history, is healthy.
+// Activate starts watching. Before, Check always succeeds, so that a standby replica, or one that
+// loads its history, is healthy.
 func (h *Health) Activate() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.active, h.last = true, time.Now()
 }
 
-// Tick records that a pass has ended, or that a step of a long one has. A nil Health records nothing.
+// Tick records the end of an iteration, or of a step of a long one. A nil Health records nothing.
 func (h *Health) Tick() {
 	if h == nil {
 		return
@@ -81,7 +81,7 @@ func (h *Health) Tick() {
 	h.last = time.Now()
 }
 
-// Check returns an error that says for how long no pass has ended.
+// Check returns an error if no iteration has ended within the timeout.
 func (h *Health) Check() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -122,18 +122,18 @@ func Recover(err *error) {
 	}
 }
 
-// reminderInterval is how often a problem that lasts is logged.
+// reminderInterval is the interval at which a lasting problem is logged.
 const reminderInterval = 10 * time.Minute
 
-// Reminder says when a problem is worth a line in the log: when it begins, when it is
-// another one, and every ten minutes. The zero Reminder knows of no problem.
+// Reminder decides when to log a problem: when it begins, when it changes, and every ten minutes.
+// The zero Reminder has no problem.
 type Reminder struct {
 	problem       string
 	began, logged time.Time
 }
 
-// Due takes the problem that there is now, empty if there is none. It reports whether that is
-// to be logged, an end included, and how long there has been any.
+// Due reports whether to log the current problem, or its end, and how long any problem has lasted.
+// An empty problem means none.
 func (r *Reminder) Due(problem string, now time.Time) (due bool, lasted time.Duration) {
 	if r.problem != "" {
 		lasted = now.Sub(r.began)
@@ -148,14 +148,13 @@ func (r *Reminder) Due(problem string, now time.Time) (due bool, lasted time.Dur
 	return due, lasted
 }
 
-// Throttle limits how often a problem is logged that clients can cause at will: for each cause the
-// first one, then one per second. The zero value is ready for use.
+// Throttle limits the log rate of problems that clients can cause at will: the first one of each
+// cause, then one per second. The zero value is ready for use.
 type Throttle struct {
 	mu     sync.Mutex
 	causes map[string]tally
 }
 
-// tally counts the problems of one cause.
 type tally struct {
 	next      time.Time // when the next one is logged
 	notLogged int       // since the last one that was logged
@@ -181,7 +180,6 @@ func (t *Throttle) Admits(cause string, now time.Time) (notLogged int, ok bool) 
 	return last.notLogged, true
 }
 
-// errorLog logs the messages of the HTTP server, such as failed handshakes.
 type errorLog struct {
 	log      klog.Logger
 	throttle *Throttle

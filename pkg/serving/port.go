@@ -20,20 +20,19 @@ import (
 
 // Bounds of every connection of every port.
 const (
-	// maxHeader is the largest request line and header in bytes.
+	// maxHeader is the maximum size of the request line and header in bytes.
 	maxHeader = 8 << 10
-	// maxFields is how many fields a header has at most.
 	maxFields = 100
-	// maxHandshake bounds the bytes of a TLS handshake, and those of a header with its TLS records.
+	// maxHandshake bounds the bytes of a TLS handshake. maxRecords bounds the bytes of a header
+	// with its TLS records.
 	maxHandshake, maxRecords = 32 << 10, 32 << 10
-	// handshakeTime bounds a TLS handshake.
-	handshakeTime = 10 * time.Second
+	handshakeTime            = 10 * time.Second
 	// headerTime bounds a header once its first byte arrived.
 	headerTime = 10 * time.Second
-	// headerCost is the memory that a byte of an unfinished header takes at most: its fields become
-	// entries of a map, and the garbage collector needs room.
+	// headerCost is the maximum memory per byte of an unfinished header. Its fields become entries
+	// of a map, and the garbage collector needs room.
 	headerCost = 20
-	// memoryParts is the number of equal parts of the connections that fit the memory limit.
+	// memoryParts is the number of equal parts of the memory for connections.
 	memoryParts = 8
 	// minConnections are open even if the memory limit is very low.
 	minConnections = 16
@@ -41,44 +40,48 @@ const (
 	headerSlack = 4 << 10
 )
 
-// Bounds limit the connections of one Port.
+// Bounds limits the connections of one Port.
 type Bounds struct {
-	// Connections is how many are open at most, a quarter of them for one client address.
+	// Connections is the maximum number of open connections. One client address may have a quarter
+	// of them.
 	Connections int
-	// MemoryPart is the part of the memory for connections, half of GOMEMLIMIT, that this port may
-	// use, in eighths. It can lower Connections.
+	// MemoryPart is the part, in eighths, of the memory for connections that this port may use.
+	// That memory is half of GOMEMLIMIT. It can lower Connections.
 	MemoryPart int
-	// FirstByte is how long a client may wait before it sends its first request.
+	// FirstByte is the timeout until the first byte of the first request.
 	FirstByte time.Duration
-	// Body is how long a body may take. Zero refuses requests with a body.
+	// Body is the timeout of a request body. Zero refuses requests with a body.
 	Body time.Duration
-	// Answer is how long a response may take once the header arrived.
+	// Answer is the timeout of a response, from the end of the header.
 	Answer time.Duration
-	// Idle and ProbeIdle are how long trusted and other connections may be idle.
+	// Idle and ProbeIdle are the idle timeouts of trusted and other connections.
 	Idle, ProbeIdle time.Duration
 
-	// Drain is how long the port still answers after its context ended, with "Connection: close".
+	// Drain is how long the port still answers after its context ended, with "Connection:
+	// close".
 	Drain time.Duration
-	// Rest is how long a connection must be unused before the end closes it. The port waits for that as long at most.
+	// Rest is the time that a connection must be unused before the shutdown closes it. The port
+	// waits at most as long.
 	Rest time.Duration
-	// End is how long open requests may take at the end.
+	// End is the timeout of open requests at shutdown.
 	End time.Duration
 }
 
-// Port serves HTTP/1.1 on one listener with bounds for everything that a client controls. HTTP/2 is not offered: it
-// multiplexes requests, and neither API servers, the kubelet nor Prometheus need it.
+// Port serves HTTP/1.1 on one listener and bounds everything that a client controls. It does not
+// offer HTTP/2, which multiplexes requests, because API servers, the kubelet and Prometheus do not
+// need it.
 type Port struct {
 	Listener net.Listener
-	// TLS begins TLS on a connection, for HTTP/1.1 alone. When nil, the port serves plain HTTP.
-	// Only a program with an implementation links the server side of TLS (0.2 MB).
+	// TLS starts TLS on a connection, only for HTTP/1.1. Nil means plain HTTP. The interface lets
+	// only programs with an implementation link the server side of TLS (0.2 MB).
 	TLS     interface{ Server(net.Conn) *tls.Conn }
 	Handler http.Handler
 	Bounds  Bounds
-	// Evicted counts the connections that were closed in favor of others, if not nil.
+	// Evicted counts connections that were closed in favor of others. It may be nil.
 	Evicted interface{ Inc() }
 }
 
-// connections returns how many connections fit the memory limit in bytes.
+// connections returns the number of connections that fit the memory limit in bytes.
 func (b Bounds) connections(memoryLimit int64) int {
 	if memoryLimit == math.MaxInt64 {
 		return b.Connections
@@ -87,7 +90,8 @@ func (b Bounds) connections(memoryLimit int64) int {
 	return int(min(int64(b.Connections), max(fit, minConnections)))
 }
 
-// Run serves until ctx ends, drains, and lets open requests end. It returns an error if the listener fails.
+// Run serves until ctx ends, drains, and lets open requests end. It returns an error if the
+// listener fails.
 func (p *Port) Run(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	report := stdlog.New(errorLog{log, &Throttle{}}, "", 0)
@@ -130,16 +134,15 @@ func (p *Port) Run(ctx context.Context) error {
 	return nil
 }
 
-// onlyHTTP1 leaves HTTP/2 out.
 func onlyHTTP1() *http.Protocols {
 	protocols := &http.Protocols{}
 	protocols.SetHTTP1(true)
 	return protocols
 }
 
-// guard bounds the body of each request. While the port drains, each response ends its
-// connection: the client opens another one, which reaches another replica. Otherwise the client
-// might write a request into a connection at the moment in which it is closed.
+// guard bounds the body of each request. While the port drains, each response closes its
+// connection, so that the client reconnects to another replica. Otherwise the client might send a
+// request while the connection is being closed.
 func (p *Port) guard(draining *atomic.Bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		body := request.ContentLength != 0
@@ -156,7 +159,6 @@ func (p *Port) guard(draining *atomic.Bool) http.Handler {
 	})
 }
 
-// reportClosed counts and logs connections that are closed in favor of others.
 func (p *Port) reportClosed(log klog.Logger) func(c *Connection, reason string) {
 	var throttle Throttle
 	return func(c *Connection, reason string) {
@@ -170,18 +172,19 @@ func (p *Port) reportClosed(log klog.Logger) func(c *Connection, reason string) 
 }
 
 const (
-	// maxConcurrent is how many requests for one large page are answered at the same time: a page
-	// takes megabytes in a large cluster, and any pod may reach the port.
+	// maxConcurrent is the maximum number of concurrent responses for one large page. A page takes
+	// megabytes in a large cluster, and any pod may reach the port.
 	maxConcurrent = 4
-	// holdTime is how long a request keeps its place while others wait. A healthy client reads a page in less.
+	// holdTime is the time after which a request may lose its place to a waiting one. A healthy
+	// client reads a page in less.
 	holdTime = 4 * time.Second
-	// waitTime is how long a request waits for a place, less than the timeout of a scrape.
+	// waitTime is the maximum wait for a place, less than the timeout of a scrape.
 	waitTime = 9 * time.Second
 )
 
 // pageLimiter answers a few requests for a page at once. The next place goes to the client address
-// that has the fewest places and waiting requests, so that one client does not delay the others. A
-// client that reads slowly loses its place, and its connection, to a waiting one.
+// with the fewest places and waiting requests, so that one client does not delay the others. A slow
+// reader loses its place, and its connection, to a waiting request.
 type pageLimiter struct {
 	handler http.Handler
 
@@ -190,7 +193,6 @@ type pageLimiter struct {
 	waiting    []*pageRequest
 }
 
-// pageRequest is one request for a page.
 type pageRequest struct {
 	address  string
 	client   *Connection
@@ -219,7 +221,7 @@ func (l *pageLimiter) enter(r *pageRequest, request *http.Request) bool {
 	l.admit()
 	l.mu.Unlock()
 	select {
-	case <-r.admitted: // as nearly always, and without a timer
+	case <-r.admitted: // the common case, without a timer
 		return true
 	default:
 	}
@@ -284,7 +286,8 @@ func (l *pageLimiter) admit() {
 	}
 }
 
-// dropSlow closes the connections of requests that keep a place for long, and returns when the next one does.
+// dropSlow closes the connections of requests that hold a place longer than holdTime, and returns
+// the time until the next one does.
 func (l *pageLimiter) dropSlow(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

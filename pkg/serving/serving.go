@@ -1,12 +1,9 @@
 // Package serving serves HTTP on bounded ports and runs loops.
 //
-// RunEvery makes passes at an interval, and early ones when it is woken. Health reports whether the
-// passes of a loop keep ending. Version describes the build.
-//
-// Port serves HTTP on one listener and bounds connections, headers, bodies and times. All ports of
-// all programs use it, the webhook included. Server is a Port with /metrics, /health-check, pages
-// of the program and, with profiling, /debug/pprof/. It has its own mux, so that handlers that
-// another package registers on the default one, such as those of net/http/pprof, are not reachable.
+// All ports of all programs, including the webhook, are a Port. Server is a Port with /metrics,
+// /health-check, pages of the program and, with profiling, /debug/pprof/. It has its own mux, so
+// that handlers that another package registers on the default mux, such as net/http/pprof, are not
+// reachable.
 package serving
 
 import (
@@ -27,7 +24,7 @@ import (
 	"loadline.dev/loadline/pkg/process"
 )
 
-// NewRegistry returns a registry that holds the metrics of the process and of the Go runtime.
+// NewRegistry returns a registry with the metrics of the process and of the Go runtime.
 func NewRegistry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
@@ -47,7 +44,7 @@ func NewClosedConnections(registry prometheus.Registerer) prometheus.Counter {
 	return closed
 }
 
-// Server answers /metrics, /health-check and pages of the program on one address.
+// Server serves /metrics, /health-check and pages of the program on one address.
 type Server struct {
 	address  string
 	env      process.Environment
@@ -56,8 +53,9 @@ type Server struct {
 	closed   prometheus.Counter // connections closed in favor of others
 }
 
-// New returns a server for the address host:port that shows the registry and answers /health-check with "OK", or with
-// status 500 and the error that health returns. With profiling it also serves /debug/pprof/.
+// New returns a server for the address host:port that shows the registry and answers /health-check
+// with "OK", or with status 500 and the error of health. With profiling it also serves
+// /debug/pprof/.
 func New(env process.Environment, address string, profiling bool, registry *prometheus.Registry, health func() error) *Server {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", limitPage(promhttp.InstrumentMetricHandler(registry, promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))))
@@ -79,12 +77,13 @@ func New(env process.Environment, address string, profiling bool, registry *prom
 	return &Server{address: address, env: env, handler: mux, closed: NewClosedConnections(registry)}
 }
 
-// Handle adds a page to those that the server answers, before it runs. Few are answered at once.
+// Handle adds a page before Run. At most maxConcurrent requests for it are answered at once.
 func (s *Server) Handle(path string, handler http.Handler) {
 	s.handler.Handle(path, limitPage(handler))
 }
 
-// Listen opens the port, so that a port in use is known before anything else starts. Run calls it if nobody did.
+// Listen opens the port, so that a port in use is detected before anything else starts. Run calls
+// it if necessary.
 func (s *Server) Listen() error {
 	listener, err := s.env.Listen("tcp", s.address)
 	if err != nil {
@@ -94,8 +93,8 @@ func (s *Server) Listen() error {
 	return nil
 }
 
-// statusBounds are those of /metrics, /health-check and the pages of a program. Prometheus, the
-// kubelet and the API server, as a proxy of users, have few connections and send at once.
+// statusBounds are the bounds of a Server. Prometheus, the kubelet and the API server, as a proxy
+// of users, have few connections and send at once.
 var statusBounds = Bounds{
 	Connections: 64, MemoryPart: 1,
 	FirstByte: 10 * time.Second,
@@ -104,8 +103,8 @@ var statusBounds = Bounds{
 	End: 2 * time.Second,
 }
 
-// Run serves until ctx ends; then it lets open requests end and returns nil. It
-// returns an error when the port cannot be opened or fails later.
+// Run serves until ctx ends, lets open requests end and returns nil. It returns an error if the
+// port cannot be opened or fails later.
 func (s *Server) Run(ctx context.Context) error {
 	if s.listener == nil {
 		if err := s.Listen(); err != nil {
@@ -120,8 +119,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// RunWith serves while work goes on. When one of the two fails, or ctx ends, both are made to
-// end; the first error is returned.
+// RunWith serves while work runs. If either fails or ctx ends, it ends both and returns the first
+// error.
 func (s *Server) RunWith(ctx context.Context, work func(context.Context) error) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -134,8 +133,8 @@ func (s *Server) RunWith(ctx context.Context, work func(context.Context) error) 
 // release is the version of a release. The linker writes it: hack/images/build.
 var release string
 
-// Version describes the running build: the version of its release, or that of the module
-// where the build had one, else "development", then the commit and the Go version if known.
+// Version describes the running build: the version of its release or its module, else
+// "development", then the commit and the Go version if known.
 func Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
