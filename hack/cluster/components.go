@@ -27,8 +27,8 @@ import (
 	"loadline.dev/loadline/hack/cluster/realnode"
 )
 
-// components maps the first argument of the program to the server it then
-// becomes. Each returns its exit code.
+// components maps the first program argument to the server to run. Each function returns the exit
+// code.
 var components = map[string]func(args []string) int{
 	"etcd": func(args []string) int {
 		etcdmain.Main(args)
@@ -52,8 +52,7 @@ func runCommand(cmd *cobra.Command, args []string) int {
 	return cli.Run(cmd)
 }
 
-// runKubectl is kubectl. Its own first argument may be --dir, the folder of the
-// instance to talk to.
+// runKubectl accepts --dir with the folder of the instance as first argument.
 func runKubectl(args []string) int {
 	args, err := instance.KubectlTarget(args)
 	if err != nil {
@@ -67,7 +66,7 @@ func runKubectl(args []string) int {
 	return 0
 }
 
-// runKwok does what kwok's own main does before it starts its command.
+// runKwok includes the initialization of kwok's own main function.
 func runKwok(args []string) int {
 	os.Args = args
 	fs := pflag.NewFlagSet("global", pflag.ContinueOnError)
@@ -81,8 +80,8 @@ func runKwok(args []string) int {
 		return 1
 	}
 	cmd := kwok.NewCommand(ctx)
-	// cobra would define a boolean --version beside the string-valued one
-	// that component-base puts on the global flag set of this program.
+	// Prevent a boolean --version flag: component-base defines one with a string value on the
+	// global flag set.
 	cmd.Version = ""
 	cmd.PersistentFlags().AddFlagSet(fs)
 	if err := cmd.ExecuteContext(ctx); err != nil {

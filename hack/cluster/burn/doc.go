@@ -1,12 +1,9 @@
-// Burn is the program in the image of the real node: it uses as much cpu and
-// memory as a schedule says, and so gives pods a usage that is known beforehand.
+// Burn is the program in the image of the real node. It uses CPU and memory according to a
+// schedule, so that the usage of a pod is known in advance.
 //
-// A schedule is a list of steps, each an amount and how long it holds; the last
-// one holds for good. Cpu is spent by threads that watch their own cpu clock, so
-// a busy machine delays the work and does not lose it; memory is mapped, written
-// to and given back page by page.
+// A schedule is a list of steps with an amount and a duration. The last step lasts forever. Threads
+// measure their own CPU time, so a busy machine delays the work without losing it.
 //
-// Without a schedule it only waits for SIGTERM, which makes it the pause
-// container of the pods too. It uses nothing but the standard library: the image
-// holds this one file.
+// Without a schedule it only waits for SIGTERM, so it is also the pause container of the pods. It
+// uses only the standard library, because the image contains this single file.
 package main

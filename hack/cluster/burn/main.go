@@ -12,7 +12,6 @@ func main() {
 	os.Exit(burn(os.Args[0], os.Args[1:]))
 }
 
-// burn is the program; it returns the exit code.
 func burn(name string, args []string) int {
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)
 	cpu := flags.String("cpu", "", "cores to use: AMOUNT:DURATION,AMOUNT:DURATION,...,AMOUNT such as 50m:30s,400m")

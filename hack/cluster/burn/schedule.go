@@ -8,17 +8,15 @@ import (
 	"time"
 )
 
-// step is an amount, in cores or bytes, and how long it holds. Zero is for good.
+// step is an amount in cores or bytes, and its duration. Zero lasts forever.
 type step struct {
 	amount float64
 	holds  time.Duration
 }
 
-// schedule is what is to be used, from the start of the program on. An empty
-// one is nothing.
 type schedule []step
 
-// at returns the amount after some time. After the last step it stays what it was.
+// at returns the amount after the elapsed time.
 func (s schedule) at(elapsed time.Duration) float64 {
 	amount := 0.0
 	for _, step := range s {
@@ -31,7 +29,6 @@ func (s schedule) at(elapsed time.Duration) float64 {
 	return amount
 }
 
-// peak returns the largest amount of all.
 func (s schedule) peak() float64 {
 	largest := 0.0
 	for _, step := range s {
@@ -40,8 +37,7 @@ func (s schedule) peak() float64 {
 	return largest
 }
 
-// parseSchedule reads steps such as 100m:30s,400m: amounts with what they are
-// called in Kubernetes, and durations. Only the last step may do without.
+// parseSchedule parses steps such as 100m:30s,400m. Only the last step may omit the duration.
 func parseSchedule(text string) (schedule, error) {
 	if text == "" {
 		return nil, nil
@@ -68,7 +64,7 @@ func parseSchedule(text string) (schedule, error) {
 	return s, nil
 }
 
-// units are the suffixes of amounts, longer ones first.
+// units are the suffixes of amounts. The empty one must be last.
 var units = []struct {
 	suffix string
 	factor float64
@@ -89,15 +85,13 @@ func parseAmount(text string) (float64, error) {
 	return 0, fmt.Errorf("want an amount such as 250m, 2 or 100Mi, got %q", text)
 }
 
-// plan is what one run of the program is to use.
 type plan struct {
 	cpu, memory schedule // cores, bytes
 }
 
-// mostCores keeps a slip of the pen from starting a thread for each of a million cores.
+// maxCores prevents a typing error from starting a million threads.
 const mostCores = 64
 
-// newPlan reads both schedules.
 func newPlan(cpu, memory string) (plan, error) {
 	var p plan
 	var errCPU, errMemory error

@@ -10,22 +10,19 @@ import (
 )
 
 const (
-	// period is how often a thread looks at the schedule.
 	period = 20 * time.Millisecond
-	// mostDebt is how much work that a busy machine or a cpu limit kept a thread
-	// from doing is made up for later. More would hide that there is a limit.
+	// maxDebt bounds the missed work that a thread makes up for. A larger bound would hide a CPU
+	// limit.
 	mostDebt = 200 * time.Millisecond
 )
 
-// meter decides how long one thread works in the next period.
 type meter struct {
-	owed time.Duration // cpu time that is due and not yet spent
-	at   time.Duration // since the start of the program
-	used time.Duration // cpu time of the thread
+	owed time.Duration // due, unused CPU time
+	at   time.Duration // since program start
+	used time.Duration // CPU time of the thread
 }
 
-// due returns the cpu time to spend now. cores is the thread's share, 0 to 1,
-// since the last call; elapsed and used are the clocks of the program and the thread.
+// due returns the CPU time to use now. cores is the thread's average since the last call, 0 to 1.
 func (m *meter) due(cores float64, elapsed, used time.Duration) time.Duration {
 	m.owed += time.Duration(cores*float64(elapsed-m.at)) - (used - m.used)
 	m.owed = min(m.owed, mostDebt)
@@ -33,22 +30,21 @@ func (m *meter) due(cores float64, elapsed, used time.Duration) time.Duration {
 	return max(0, m.owed)
 }
 
-// share is the part of all cores that one thread uses: the first ones are fully
-// busy, the last takes the rest.
+// share returns the cores of one thread. The first threads are fully busy, and the last takes the
+// rest.
 func share(cores float64, thread int) float64 {
 	return math.Min(1, math.Max(0, cores-float64(thread)))
 }
 
-// spend burns cpu as one of the plan's threads, until done is closed.
 func spend(cpu schedule, thread int, began time.Time, done <-chan struct{}) {
-	runtime.LockOSThread() // the cpu clock is the thread's
+	runtime.LockOSThread() // threadTime measures the current thread
 	m := meter{used: threadTime()}
 	for {
 		elapsed := time.Since(began)
 		used := threadTime()
 		target := used + m.due(share(cpu.at(elapsed), thread), elapsed, used)
 		for threadTime() < target {
-			// The question itself is the work.
+			// The loop itself is the work.
 		}
 		select {
 		case <-done:
@@ -58,24 +54,23 @@ func spend(cpu schedule, thread int, began time.Time, done <-chan struct{}) {
 	}
 }
 
-// threadTime is the cpu time of the calling thread so far.
+// threadTime returns the CPU time of the calling thread.
 func threadTime() time.Duration {
 	const thread = 1 // RUSAGE_THREAD
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(thread, &usage); err != nil {
-		panic(err) // the kernel knows the question and the address is good
+		panic(err) // impossible with these arguments
 	}
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// chunk is what memory grows and shrinks by, in bytes.
+// chunk is the granularity of memory changes, in bytes.
 const chunk = 1 << 20
 
-// held is the memory the program has taken.
 type held [][]byte
 
-// adjust takes or gives back memory until it holds bytes, rounded up to whole
-// chunks. What is taken is written to: the kernel gives a page when it is used.
+// adjust maps or unmaps memory until it holds bytes, rounded up to chunks. It writes to each page,
+// because the kernel allocates a page at its first use.
 func (h *held) adjust(bytes float64) error {
 	want := int(math.Ceil(bytes / chunk))
 	for len(*h) < want {
@@ -98,7 +93,6 @@ func (h *held) adjust(bytes float64) error {
 	return nil
 }
 
-// run follows the plan until a value arrives at stop.
 func (p plan) run(stop <-chan os.Signal) error {
 	began := time.Now()
 	done := make(chan struct{})

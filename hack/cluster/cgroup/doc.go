@@ -1,7 +1,6 @@
-// Package cgroup makes and removes the control groups that hold the pods of a
-// real node.
+// Package cgroup creates and removes the control groups for the pods of a real node.
 //
-// A Group is named after the process that made it, the supervisor of an
-// instance. So the groups that a killed one leaves, empty as the kernel ended its
-// processes, can be told from those of the living, and RemoveStale removes them.
+// A Group is named after the supervisor of its instance, so that RemoveStale can identify the
+// groups of killed supervisors. Such groups are empty, because the kernel has ended their
+// processes.
 package cgroup

@@ -13,25 +13,21 @@ import (
 	"loadline.dev/loadline/hack/cluster/instance"
 )
 
-// cgroups is where the kernel shows control groups.
 const cgroups = "/sys/fs/cgroup"
 
-// groupPrefix begins the name of every group of ours; the process number and the
-// start time of the supervisor follow.
+// groupPrefix precedes the process ID and start time of the supervisor.
 const groupPrefix = "loadline-node-"
 
-// controllers are those that a kubelet needs, as version 2 calls them.
+// controllers are required by a kubelet. The names are from version 2.
 var controllers = []string{"cpu", "cpuset", "memory", "pids"}
 
-// Group is the control group that holds a real node's pods, one folder of the
-// same name in each hierarchy.
+// Group is the control group for the pods of a real node, with a folder in each hierarchy.
 type Group struct {
-	root string // of the hierarchies
+	root string // parent of the hierarchies
 	name string
 }
 
-// New creates the group of the instance that this process supervises. Those
-// that killed instances left are removed first.
+// New removes stale groups and creates the group of this process, a supervisor.
 func New() (Group, error) {
 	if err := RemoveStale(); err != nil {
 		return Group{}, err
@@ -57,11 +53,11 @@ func create(root string, supervisor instance.Process) (Group, error) {
 	return g, nil
 }
 
-// Path is the group's path as kubelets write it.
+// Path returns the path for kubelet flags.
 func (g Group) Path() string { return "/" + g.name }
 
-// hierarchies lists the folders that hold control groups: the root itself in
-// version 2, one folder for one or several controllers in version 1.
+// hierarchies returns the root in version 2, and a folder for one or several controllers in version
+// 1.
 func hierarchies(root string) ([]string, error) {
 	if offered, err := os.ReadFile(filepath.Join(root, "cgroup.subtree_control")); err == nil {
 		for _, name := range controllers {
@@ -79,7 +75,7 @@ func hierarchies(root string) ([]string, error) {
 	have := map[string]bool{}
 	for _, entry := range entries {
 		folder := filepath.Join(root, entry.Name())
-		// Links such as cpuacct lead to folders such as cpu,cpuacct.
+		// Links such as cpuacct point to folders such as cpu,cpuacct.
 		_, err := os.Stat(filepath.Join(folder, "cgroup.procs"))
 		if err != nil {
 			continue
@@ -99,7 +95,7 @@ func hierarchies(root string) ([]string, error) {
 	return found, nil
 }
 
-// Remove removes the group with all below it, once their processes are gone.
+// Remove removes the group and its descendants after their processes have ended.
 func (g Group) Remove() error {
 	paths, err := filepath.Glob(filepath.Join(g.root, "*", g.name))
 	if err != nil {
@@ -112,8 +108,8 @@ func (g Group) Remove() error {
 	return errors.Join(problems...)
 }
 
-// removeTree removes a control group and those below. Their files go with them
-// and cannot be removed.
+// removeTree removes a group and its descendants. Its files disappear with it and cannot be
+// removed.
 func removeTree(path string) error {
 	entries, err := os.ReadDir(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -129,7 +125,7 @@ func removeTree(path string) error {
 			}
 		}
 	}
-	// Processes that were killed leave their group a moment later.
+	// Killed processes leave their group a moment later.
 	const patience = 5 * time.Second
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		err := os.Remove(path)
@@ -142,8 +138,7 @@ func removeTree(path string) error {
 	}
 }
 
-// RemoveStale removes the groups of instances whose supervisor is gone, which
-// only one that was killed leaves. Without root there are none.
+// RemoveStale removes the groups of killed supervisors.
 func RemoveStale() error {
 	return removeStale(cgroups)
 }

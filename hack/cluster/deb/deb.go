@@ -13,24 +13,22 @@ import (
 	"time"
 )
 
-// What a real node needs.
+// Packages for a real node.
 var (
-	// Runtime is a container runtime.
+	// Runtime is the container runtime.
 	Runtime = []string{"containerd", "runc"}
-	// Network are the plugins that connect pods, and nft, which writes rules of
-	// the kernel's packet filter, with its libraries.
+	// Network contains the plugins that connect pods, and nft with its libraries for packet filter
+	// rules.
 	Network = []string{"containernetworking-plugins", "nftables", "libnftables1", "libnftnl11", "libmnl0", "libjansson4", "libgmp10", "libedit2", "libxtables12", "libbsd0", "libmd0"}
 )
 
-// downloadTime is how long one call of apt-get or dpkg may take.
 const downloadTime = 3 * time.Minute
 
-// Unpacked holds the folders of the unpacked packages.
+// Unpacked lists the folders of unpacked packages.
 type Unpacked []string
 
-// Fetch returns packages of the distribution, unpacked in the user's cache
-// directory in folders named after their versions. What is there is not fetched
-// again.
+// Fetch downloads packages of the distribution and unpacks them in the user's cache directory. The
+// names of the folders contain the version, so that existing packages are reused.
 func Fetch(ctx context.Context, packages ...string) (Unpacked, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -39,7 +37,7 @@ func Fetch(ctx context.Context, packages ...string) (Unpacked, error) {
 	parent := filepath.Join(cache, "loadline")
 	newest, err := newestFiles(ctx, packages)
 	if err != nil {
-		// Without the package lists, what was unpacked before will do.
+		// Without the package lists, use packages that were unpacked before.
 		if known := unpacked(parent, packages); known != nil {
 			return known, nil
 		}
@@ -56,7 +54,7 @@ func Fetch(ctx context.Context, packages ...string) (Unpacked, error) {
 	return all, nil
 }
 
-// unpacked returns what was unpacked earlier, nil if some package was not.
+// unpacked returns nil if any package is missing.
 func unpacked(parent string, packages []string) Unpacked {
 	var all Unpacked
 	for _, name := range packages {
@@ -69,7 +67,7 @@ func unpacked(parent string, packages []string) Unpacked {
 	return all
 }
 
-// Program returns the path of a program of the packages.
+// Program returns the path of a program in the packages.
 func (r Unpacked) Program(name string) (string, error) {
 	for _, folder := range r {
 		for _, place := range []string{"usr/bin", "usr/sbin", "usr/lib/cni"} {
@@ -82,7 +80,7 @@ func (r Unpacked) Program(name string) (string, error) {
 	return "", fmt.Errorf("program %s is in none of %s", name, strings.Join(r, ", "))
 }
 
-// Libraries are the folders of the packages that hold shared libraries.
+// Libraries returns the folders with shared libraries.
 func (r Unpacked) Libraries() (folders []string) {
 	for _, folder := range r {
 		for _, place := range []string{"usr/lib", "lib"} {
@@ -93,7 +91,6 @@ func (r Unpacked) Libraries() (folders []string) {
 	return folders
 }
 
-// fetch unpacks one package, whose file name is known, if that was not done before.
 func fetch(ctx context.Context, parent, name, file string) (string, error) {
 	folder := filepath.Join(parent, strings.TrimSuffix(file, ".deb"))
 	if _, err := os.Stat(folder); err == nil {
@@ -123,8 +120,8 @@ func fetch(ctx context.Context, parent, name, file string) (string, error) {
 	return folder, nil
 }
 
-// newestFiles returns the file names of the newest versions of packages, in
-// their order. A machine that never fetched the package lists fetches them.
+// newestFiles returns the file names of the newest versions, in the order of packages. It updates
+// the package lists if they are missing.
 func newestFiles(ctx context.Context, packages []string) ([]string, error) {
 	ask := func() (string, error) {
 		return output(ctx, "", "apt-get", append([]string{"download", "--print-uris"}, packages...)...)
@@ -142,7 +139,7 @@ func newestFiles(ctx context.Context, packages []string) ([]string, error) {
 	return filesOf(lines, packages)
 }
 
-// filesOf reads the names out of what apt-get prints, a line for each package:
+// filesOf parses the file names in the output of apt-get, which has a line for each package:
 //
 //	'http://…/runc_1.1.5%2bds1-1_amd64.deb' runc_1.1.5+ds1-1_amd64.deb 2709960 SHA256:…
 func filesOf(lines string, packages []string) ([]string, error) {

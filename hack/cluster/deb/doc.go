@@ -1,4 +1,4 @@
-// Package deb gets the programs of a container runtime, and those of a pod network,
-// from the distribution: Fetch downloads the packages and unpacks them into the user's cache. Nothing is
-// installed, so no configuration, service or dependency comes with them.
+// Package deb provides a container runtime and a pod network from the distribution. Fetch unpacks
+// packages into the user's cache. It installs nothing, so there are no configuration files,
+// services or dependencies.
 package deb

@@ -11,35 +11,33 @@ import (
 	"loadline.dev/loadline/hack/cluster/pki"
 )
 
-// The first address of the service range is the API server's own.
+// ServiceIP is the first address of the service range, which belongs to the API server.
 const (
 	ServiceRange = "10.96.0.0/16"
 	ServiceIP    = "10.96.0.1"
 )
 
-// The real node, the user that its kubelet is, and the taint that its pods must
-// tolerate.
+// The real node, the user of its kubelet, and the taint that its pods must tolerate.
 const (
 	RealNode      = "real-1"
 	RealNodeUser  = "system:node:" + RealNode
 	RealNodeTaint = "sim.loadline.dev/real"
 )
 
-// ProxyUser is the user that kube-proxy is.
+// ProxyUser is the user of kube-proxy.
 const ProxyUser = "system:kube-proxy"
 
-// FrontProxy is the name by which the API server is known to aggregated ones.
+// FrontProxy is the user of the API server at aggregated API servers.
 const FrontProxy = "front-proxy-client"
 
 const (
-	// admin is the user of the kubeconfig that is for people and programs.
 	admin = "kubernetes-admin"
-	// masters is the group that may do everything.
+	// masters is the group with all permissions.
 	masters = "system:masters"
 )
 
-// users are the clients of the API server and their groups. The controllers, the
-// scheduler, kube-proxy and the real node have just the roles that every cluster gives them.
+// users returns the clients of the API server and their groups. The controllers, the scheduler,
+// kube-proxy and the real node have only their default roles.
 func users() map[string][]string {
 	return map[string][]string{
 		admin:                            {masters},
@@ -53,7 +51,7 @@ func users() map[string][]string {
 	}
 }
 
-// KubeconfigOf returns the path of a component's kubeconfig.
+// KubeconfigOf returns the path of a user's kubeconfig.
 func (f Folder) KubeconfigOf(user string) string {
 	if user == admin {
 		return f.Kubeconfig()
@@ -61,7 +59,7 @@ func (f Folder) KubeconfigOf(user string) string {
 	return f.Path("kubeconfigs", user)
 }
 
-// WriteKubeconfigs writes one self-contained kubeconfig per user.
+// WriteKubeconfigs writes a self-contained kubeconfig for each user.
 func (f Folder) WriteKubeconfigs(authority *pki.Authority, name string, port int, now time.Time) error {
 	if err := os.MkdirAll(f.Path("kubeconfigs"), 0o700); err != nil {
 		return fmt.Errorf("write kubeconfigs: %w", err)
@@ -86,13 +84,12 @@ func (f Folder) WriteKubeconfigs(authority *pki.Authority, name string, port int
 	return nil
 }
 
-// servingNames are all names under which a server of the instance is called:
-// the API server from outside and inside, and metrics-server by the API server.
+// servingNames returns the names of the API server inside and outside, and of metrics-server.
 func servingNames() []string {
 	return []string{"localhost", Loopback, "kubernetes", "kubernetes.default", "kubernetes.default.svc", ServiceIP, "*.kube-system.svc"}
 }
 
-// WritePKI issues everything the components need and writes it to pki/.
+// WritePKI writes certificates and keys of all components.
 func (f Folder) WritePKI(authority *pki.Authority, now time.Time) error {
 	server, err := authority.Server(now, servingNames()...)
 	if err != nil {

@@ -18,22 +18,22 @@ type Folder string
 const (
 	stateFile = "cluster.json"
 	lockFile  = "lock"
-	// LogsDir holds a log file per component.
+	// LogsDir contains a log file for each component.
 	LogsDir = "logs"
-	// pidsDir holds a file per component with its process number and start time.
+	// pidsDir contains process ID and start time of each component.
 	pidsDir = "pids"
 )
 
-// ErrRunning says that the folder is locked by a supervisor or another command.
+// ErrRunning is returned if a supervisor or another command has locked the folder.
 var ErrRunning = errors.New("in use")
 
-// State is what the folder says about its instance.
+// State is the stored state of an instance.
 type State struct {
 	Options Options        `json:"options"`
-	Program string         `json:"program"`           // the program that started it
+	Program string         `json:"program"`           // path of loadline-cluster
 	Ports   map[string]int `json:"ports,omitempty"`   // by component, on 127.0.0.1
-	Ready   bool           `json:"ready"`             // everything is up
-	Stopped string         `json:"stopped,omitempty"` // why it stopped by itself
+	Ready   bool           `json:"ready"`             // all components are up
+	Stopped string         `json:"stopped,omitempty"` // reason of an unexpected stop
 }
 
 // Path returns a path inside the folder.
@@ -47,9 +47,8 @@ func (f Folder) Kubeconfig() string { return f.Path("kubeconfig") }
 // Log returns the path of a component's log file.
 func (f Folder) Log(component string) string { return f.Path(LogsDir, component+".log") }
 
-// Claim makes the folder if need be and checks that it can hold an instance:
-// it must be empty or an earlier instance's. A home directory given by mistake
-// is not touched.
+// Claim creates the folder and checks that it is empty or belongs to an earlier instance. Other
+// folders, such as a home directory given by mistake, are unchanged.
 func (f Folder) Claim() error {
 	if err := os.MkdirAll(string(f), 0o755); err != nil {
 		return fmt.Errorf("make folder: %w; choose another one with --dir", err)
@@ -68,8 +67,8 @@ func (f Folder) Claim() error {
 	return nil
 }
 
-// Lock takes the folder for this process and those it hands the file to. It
-// fails with ErrRunning when somebody else has it.
+// Lock locks the folder for this process and processes that inherit the file, or returns
+// ErrRunning.
 func (f Folder) Lock() (*os.File, error) {
 	file, err := os.OpenFile(f.Path(lockFile), os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
@@ -85,7 +84,7 @@ func (f Folder) Lock() (*os.File, error) {
 	return file, nil
 }
 
-// Await locks the folder as soon as its owner lets go of it.
+// Await waits for the lock.
 func (f Folder) Await(patience time.Duration) (*os.File, error) {
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		lock, err := f.Lock()
@@ -95,7 +94,7 @@ func (f Folder) Await(patience time.Duration) (*os.File, error) {
 	}
 }
 
-// State reads cluster.json.
+// State reads the state file.
 func (f Folder) State() (State, error) {
 	var state State
 	data, err := os.ReadFile(f.Path(stateFile))
@@ -108,7 +107,7 @@ func (f Folder) State() (State, error) {
 	return state, nil
 }
 
-// Save replaces cluster.json in one step, so that no reader sees half of it.
+// Save replaces the state file atomically.
 func (f Folder) Save(state State) error {
 	data, err := json.MarshalIndent(state, "", "  ")
 	if err != nil {
@@ -124,7 +123,7 @@ func (f Folder) Save(state State) error {
 	return nil
 }
 
-// Clear removes everything but the lock, the state and, if asked, the logs.
+// Clear removes everything except the lock, the state and, with keepLogs, the logs.
 func (f Folder) Clear(keepLogs bool) error {
 	entries, err := os.ReadDir(string(f))
 	if err != nil {
@@ -141,7 +140,7 @@ func (f Folder) Clear(keepLogs bool) error {
 	return errors.Join(problems...)
 }
 
-// Remove removes the whole folder; its lock must be held.
+// Remove removes the whole folder. Its lock must be held.
 func (f Folder) Remove() error {
 	if err := f.Clear(false); err != nil {
 		return err

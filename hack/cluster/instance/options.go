@@ -16,31 +16,31 @@ import (
 	"loadline.dev/loadline/hack/cluster/trace"
 )
 
-// Options are the wishes for one instance.
+// Options configure one instance.
 type Options struct {
 	Name       string        `json:"name"` // of cluster and context in the kubeconfig
 	Nodes      int           `json:"nodes"`
 	NodeCPU    string        `json:"nodeCPU"`    // a quantity
 	NodeMemory string        `json:"nodeMemory"` // a quantity
 	NodePods   int           `json:"nodePods"`
-	Traces     string        `json:"traces,omitempty"` // folder; none if empty
+	Traces     string        `json:"traces,omitempty"` // folder, optional
 	Speed      float64       `json:"speed"`            // seconds of a trace per second
-	Scrape     time.Duration `json:"scrape"`           // of metrics-server
+	Scrape     time.Duration `json:"scrape"`           // interval of metrics-server
 	Audit      bool          `json:"audit,omitempty"`  // log every request
 	RealNode   bool          `json:"realNode,omitempty"`
-	PodNetwork bool          `json:"podNetwork,omitempty"` // of the real node
+	PodNetwork bool          `json:"podNetwork,omitempty"` // for the real node
 
-	AuditObjectsOf string `json:"auditObjectsOf,omitempty"` // group of users whose written objects are logged, too; none if empty
+	AuditObjectsOf string `json:"auditObjectsOf,omitempty"` // user group whose written objects are logged
 
-	Stages       string `json:"stages,omitempty"`       // folder of more stages; none if empty
-	ResizeCPU    string `json:"resizeCPU,omitempty"`    // to how much cpu a pod can grow in place, a quantity; without end if empty
+	Stages       string `json:"stages,omitempty"`       // folder of more stages, optional
+	ResizeCPU    string `json:"resizeCPU,omitempty"`    // maximum CPU of in-place resizes; empty: no limit
 	ResizeMemory string `json:"resizeMemory,omitempty"` // the same for memory
 }
 
-// leastScrape is the shortest interval that metrics-server accepts.
+// minScrape is the minimum of metrics-server.
 const leastScrape = 10 * time.Second
 
-// AddFlags binds the options, with their defaults, to fs.
+// AddFlags binds the options to fs.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Name, "name", "loadline", "name of the cluster and the context in the kubeconfig")
 	fs.IntVar(&o.Nodes, "nodes", 3, "number of simulated nodes; with --real-node it may be 0, and the real node takes all pods")
@@ -59,7 +59,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.AuditObjectsOf, "audit-objects-of", "", "group of users for whom --audit also logs the objects that they write, such as system:serviceaccounts:kube-system")
 }
 
-// Complete makes paths absolute, as the supervisor may run elsewhere.
+// Complete makes paths absolute, because the supervisor has a different working directory.
 func (o *Options) Complete() error {
 	for flag, folder := range map[string]*string{"traces": &o.Traces, "stages": &o.Stages} {
 		if *folder == "" {
@@ -74,7 +74,7 @@ func (o *Options) Complete() error {
 	return nil
 }
 
-// Validate returns everything that is wrong, joined. It reads all traces and stages.
+// Validate returns all problems. It reads all traces and stages.
 func (o *Options) Validate() error {
 	var problems []error
 	wrong := func(flag, want string, got any) {
@@ -135,7 +135,6 @@ func (o *Options) Validate() error {
 	return errors.Join(problems...)
 }
 
-// leastNodes is how many simulated nodes there must be.
 func (o *Options) leastNodes() int {
 	if o.RealNode {
 		return 0

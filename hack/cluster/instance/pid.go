@@ -11,24 +11,23 @@ import (
 	"syscall"
 )
 
-// Process names one process for good. A number alone may belong to somebody
-// else by the time it is used; the start time tells.
+// Process identifies a process by ID and start time, because IDs are reused.
 type Process struct {
 	PID   int
-	Start uint64 // in clock ticks since the machine started
+	Start uint64 // clock ticks since boot
 }
 
-// statStart is the position of the start time in /proc/PID/stat, counted from
-// the state, the first field after the name in parentheses.
+// statStart is the position of the start time in /proc/PID/stat, counted from the first field after
+// the name in parentheses.
 const statStart = 19
 
-// ProcessOf looks a running process up.
+// ProcessOf returns a running process by its ID.
 func ProcessOf(pid int) (Process, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return Process{}, fmt.Errorf("process %d: %w", pid, err)
 	}
-	// The name may hold spaces and parentheses itself; the last one counts.
+	// The name may contain spaces and parentheses.
 	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
 	if len(fields) <= statStart {
 		return Process{}, fmt.Errorf("process %d: want %d fields in its stat file, got %q", pid, statStart+1, data)
@@ -40,7 +39,7 @@ func ProcessOf(pid int) (Process, error) {
 	return Process{PID: pid, Start: start}, nil
 }
 
-// Alive reports whether it still runs; a zombie that nobody collected does not.
+// Alive reports whether the process still runs. A zombie does not.
 func (p Process) Alive() bool {
 	now, err := ProcessOf(p.PID)
 	if err != nil || now != p {
@@ -54,7 +53,7 @@ func (p Process) Alive() bool {
 	return len(state) > 0 && state[0] != 'Z'
 }
 
-// Signal sends a signal if the process still is the one it was.
+// Signal sends a signal if the process still runs.
 func (p Process) Signal(signal syscall.Signal) error {
 	if !p.Alive() {
 		return nil
@@ -65,7 +64,7 @@ func (p Process) Signal(signal syscall.Signal) error {
 	return nil
 }
 
-// Memory returns the resident set in bytes, 0 when the process is gone.
+// Memory returns the resident set size in bytes, 0 if the process has ended.
 func (p Process) Memory() int64 {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.PID))
 	if err != nil {
@@ -82,7 +81,7 @@ func (p Process) Memory() int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// SavePID writes the pid file of a component: number and start time.
+// SavePID writes the pid file of a component.
 func (f Folder) SavePID(name string, pid int) error {
 	process, err := ProcessOf(pid)
 	if err != nil {
@@ -112,9 +111,8 @@ func (f Folder) Process(name string) (Process, error) {
 	return process, nil
 }
 
-// KillLeftovers kills what the pid files name and still is what they name. With
-// a supervisor that was killed there should be nothing, since the kernel does
-// it; this is the second net.
+// KillLeftovers kills all processes with a pid file. Normally the kernel kills them with their
+// supervisor.
 func (f Folder) KillLeftovers() error {
 	names, err := f.Components()
 	if err != nil {
@@ -131,7 +129,7 @@ func (f Folder) KillLeftovers() error {
 	return errors.Join(problems...)
 }
 
-// Components lists those that have a pid file, sorted.
+// Components returns the sorted names of components with a pid file.
 func (f Folder) Components() ([]string, error) {
 	paths, err := filepath.Glob(f.Path(pidsDir, "*.pid"))
 	if err != nil {

@@ -5,12 +5,11 @@ import (
 	"net"
 )
 
-// Loopback is the only address anything listens on.
+// Loopback is the address of all listeners.
 const Loopback = "127.0.0.1"
 
-// FreePorts asks the kernel for one free port per name. They are all held until
-// the last is known, so they differ; somebody else may still take one before
-// its component listens, and then the start is tried again with others.
+// FreePorts returns a free port for each name. It holds all ports until the last is known, so they
+// differ. If another program takes one before its component listens, the start is retried.
 func FreePorts(names []string) (map[string]int, error) {
 	ports := make(map[string]int, len(names))
 	for _, name := range names {

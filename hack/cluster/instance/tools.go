@@ -7,14 +7,13 @@ import (
 	"strings"
 )
 
-// DirVariable names the environment variable that says which instance kubectl
-// talks to.
+// DirVariable is the environment variable with the instance folder for kubectl.
 const DirVariable = "LOADLINE_CLUSTER_DIR"
 
-// AuditPolicyFile is the audit policy of the API server in the folder.
+// AuditPolicyFile is the audit policy of the API server.
 const AuditPolicyFile = "audit-policy.yaml"
 
-// auditPolicy logs each request once, with its objects only if a member of AuditObjectsOf wrote them.
+// auditPolicy logs each request once, with objects only if a member of AuditObjectsOf wrote them.
 func (o *Options) auditPolicy() string {
 	policy := "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n"
 	if o.AuditObjectsOf != "" {
@@ -23,8 +22,7 @@ func (o *Options) auditPolicy() string {
 	return policy + "- {level: Metadata}\n"
 }
 
-// WriteTools writes what makes an instance easy to use from a shell: `env`, to
-// be sourced, and bin/kubectl; and the API server's audit policy.
+// WriteTools writes `env` and bin/kubectl for shells, and the audit policy of the API server.
 func (f Folder) WriteTools(state State) error {
 	if err := os.MkdirAll(f.Path("bin"), 0o755); err != nil {
 		return fmt.Errorf("write tools: %w", err)
@@ -44,14 +42,13 @@ func (f Folder) WriteTools(state State) error {
 	return nil
 }
 
-// Quote makes one shell word of any text.
+// Quote quotes a text for a shell.
 func Quote(text string) string {
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
-// KubectlTarget reads --dir, when it is the first argument after kubectl's
-// name, or else the environment, and points kubectl at that instance. It
-// returns the arguments without --dir. With neither, kubectl works as always.
+// KubectlTarget points kubectl at the instance in --dir, if that is its first argument, or in the
+// environment. It returns the arguments without --dir. With neither, kubectl works as usual.
 func KubectlTarget(args []string) ([]string, error) {
 	dir := os.Getenv(DirVariable)
 	if len(args) > 1 {
@@ -71,8 +68,7 @@ func KubectlTarget(args []string) ([]string, error) {
 	if _, err := os.Stat(folder.Kubeconfig()); err != nil {
 		return nil, fmt.Errorf("no cluster in %s; start one with: loadline-cluster up --dir %s", dir, dir)
 	}
-	// Ports come back with other instances, so what kubectl remembers about an
-	// address must go with the instance.
+	// Other instances reuse ports, so each has its own kubectl cache.
 	for name, value := range map[string]string{"KUBECONFIG": folder.Kubeconfig(), "KUBECACHEDIR": folder.Path("kubectl-cache")} {
 		if err := os.Setenv(name, value); err != nil {
 			return nil, fmt.Errorf("set %s: %w", name, err)
@@ -81,7 +77,7 @@ func KubectlTarget(args []string) ([]string, error) {
 	return args, nil
 }
 
-// Absolute returns the folder at a path, wherever the caller goes later.
+// Absolute returns the folder at a path, independent of the working directory.
 func Absolute(dir string) (Folder, error) {
 	path, err := filepath.Abs(dir)
 	if err != nil {

@@ -1,5 +1,4 @@
-// Kubelet is the kubelet of the real node, a program of its own as only
-// the real node needs it.
+// Kubelet is the kubelet of the real node, a separate program because only the real node needs it.
 package main
 
 import (

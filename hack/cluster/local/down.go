@@ -13,14 +13,13 @@ import (
 )
 
 const (
-	// politeStop is how long the supervisor may take to stop everything.
+	// politeStop is the time for the supervisor to stop all components.
 	politeStop = 20 * time.Second
-	// forcedStop is how long the kernel may take to clear up after it.
+	// forcedStop is the time for the kernel to clean up after a killed supervisor.
 	forcedStop = 5 * time.Second
 )
 
-// down stops an instance and removes its folder. Where nothing runs it only
-// clears up, and where nothing is it says so.
+// down stops an instance and removes its folder. If nothing runs, it only cleans up.
 func down(c command) (int, error) {
 	if _, err := os.Stat(string(c.folder)); errors.Is(err, fs.ErrNotExist) {
 		fmt.Printf("nothing to stop: there is no %s\n", c.folder)
@@ -53,12 +52,11 @@ func down(c command) (int, error) {
 	return 0, nil
 }
 
-// stopSupervisor asks the supervisor to stop, insists if need be, and returns
-// the lock that it held.
+// stopSupervisor kills the supervisor after a timeout, and returns its lock.
 func stopSupervisor(f instance.Folder) (*os.File, error) {
 	supervisor, err := f.Process("supervisor")
 	for deadline := time.Now().Add(forcedStop); err != nil && time.Now().Before(deadline); {
-		// It may have been started this very moment.
+		// A starting supervisor may not have written its pid file yet.
 		time.Sleep(50 * time.Millisecond)
 		supervisor, err = f.Process("supervisor")
 	}
@@ -81,7 +79,6 @@ func stopSupervisor(f instance.Folder) (*os.File, error) {
 	return lock, nil
 }
 
-// status prints what runs.
 func status(c command) (int, error) {
 	state, err := c.folder.State()
 	if err != nil {

@@ -13,7 +13,6 @@ import (
 	"loadline.dev/loadline/hack/cluster/supervise"
 )
 
-// load gives the real node the images of archives.
 func load(c command) (int, error) {
 	if len(c.rest) == 0 {
 		return 2, errors.New("want archives of images, such as `make images` writes")
@@ -36,8 +35,7 @@ func load(c command) (int, error) {
 	return 0, nil
 }
 
-// fetch downloads the packages of a real node with a pod network and prints where
-// they are.
+// fetch downloads the packages of a real node and prints their folders.
 func fetch(command) (int, error) {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()

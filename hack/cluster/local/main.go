@@ -25,8 +25,8 @@ const usage = `loadline-cluster: a Kubernetes control plane with simulated nodes
 Flags of up and run:
 `
 
-// Main is the command line of everything that is not a component. args has no
-// program name. It returns the exit code.
+// Main runs all commands that are not components and returns the exit code. args has no program
+// name.
 func Main(args []string) int {
 	if len(args) == 0 {
 		args = []string{"help"}
@@ -38,7 +38,6 @@ func Main(args []string) int {
 	return code
 }
 
-// command is a parsed command line.
 type command struct {
 	folder   instance.Folder
 	options  instance.Options

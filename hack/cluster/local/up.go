@@ -15,7 +15,6 @@ import (
 	"loadline.dev/loadline/hack/cluster/supervise"
 )
 
-// up starts an instance and leaves it running.
 func up(c command) (int, error) {
 	s, err := c.launch()
 	if err != nil || s == nil {
@@ -28,7 +27,6 @@ func up(c command) (int, error) {
 	return 0, nil
 }
 
-// runWith starts an instance for the time of one command.
 func runWith(c command) (int, error) {
 	if len(c.rest) == 0 {
 		return 2, errors.New("want a command after --")
@@ -40,9 +38,8 @@ func runWith(c command) (int, error) {
 	if s == nil {
 		return 1, fmt.Errorf("the cluster in %s runs already; run would stop it at the end, so it wants a folder of its own", c.folder)
 	}
-	// Should this process be killed, the supervisor sees the end of the lease and
-	// stops. The lease must stay reachable until then: the garbage collector
-	// closes files that nobody can reach any more.
+	// If this process is killed, the supervisor sees the end of the lease and stops. Keep the lease
+	// reachable, because the garbage collector closes unreachable files.
 	defer func() { _ = s.lease.Close() }()
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -55,7 +52,7 @@ func runWith(c command) (int, error) {
 	if runErr == nil {
 		go func() {
 			for received := range signals {
-				// A terminal sends its interrupt to the command as well.
+				// A terminal also sends its interrupt to the command.
 				if received == syscall.SIGTERM {
 					_ = cmd.Process.Signal(received)
 				}
@@ -79,13 +76,11 @@ func exitCode(err error) int {
 	return 0
 }
 
-// session is a supervisor that was started and is ready.
 type session struct {
 	cmd   *exec.Cmd
 	lease *os.File
 }
 
-// release lets the supervisor live on without this process.
 func (s *session) release() error {
 	if _, err := s.lease.Write([]byte{supervise.ReleaseByte}); err != nil {
 		return fmt.Errorf("the cluster stopped just after its start: %w", err)
@@ -93,9 +88,8 @@ func (s *session) release() error {
 	return s.lease.Close()
 }
 
-// launch starts the supervisor and shows its progress until the instance is
-// ready. It returns no session if the instance runs already. A failed start
-// leaves the logs, an interrupted one nothing.
+// launch prints the supervisor's progress until the instance is ready. It returns no session if the
+// instance runs already. A failed start leaves the logs, an interrupted one nothing.
 func (c command) launch() (*session, error) {
 	if err := errors.Join(c.options.Complete(), c.options.Validate()); err != nil {
 		return nil, err
@@ -121,7 +115,7 @@ func (c command) launch() (*session, error) {
 		return nil, err
 	}
 	defer func() { _ = progress.Close() }()
-	// On an interrupt the supervisor sees the end of its lease and stops.
+	// After an interrupt the supervisor sees the end of its lease and stops.
 	forget := context.AfterFunc(ctx, func() { _ = s.lease.Close() })
 	ready := false
 	for lines := bufio.NewScanner(progress); !ready && lines.Scan(); {
@@ -132,7 +126,7 @@ func (c command) launch() (*session, error) {
 	if forget() && ready {
 		return s, nil
 	}
-	_ = lock.Close() // or the supervisor's end would not release it
+	_ = lock.Close() // otherwise the supervisor's end would not release it
 	waitErr := s.cmd.Wait()
 	if ctx.Err() != nil {
 		_, err := down(c)
@@ -141,7 +135,7 @@ func (c command) launch() (*session, error) {
 	return nil, fmt.Errorf("the cluster did not start (see %s): %w", c.folder.Path(instance.LogsDir), waitErr)
 }
 
-// running answers for a folder that is locked.
+// reportRunning reports the state of a locked folder.
 func (c command) running() error {
 	state, err := c.folder.State()
 	if err != nil || !state.Ready {
@@ -157,7 +151,7 @@ func (c command) announce() {
 		c.folder.Kubeconfig(), instance.Quote(c.folder.Path("env")), instance.Quote(string(c.folder)))
 }
 
-// prepare clears what an earlier instance left and writes the new one's options.
+// prepare removes an earlier instance and writes the options of the new one.
 func (c command) prepare() error {
 	if before, err := c.folder.State(); err == nil {
 		reason := before.Stopped
@@ -182,8 +176,8 @@ func (c command) prepare() error {
 	return c.folder.Save(instance.State{Options: c.options, Program: program})
 }
 
-// startSupervisor starts it in its own session, so that the terminal's
-// interrupts do not reach it.
+// startSupervisor uses a new session, so that interrupts of the terminal do not reach the
+// supervisor.
 func (c command) startSupervisor(lock *os.File) (*session, *os.File, error) {
 	log, err := os.Create(c.folder.Log("supervisor"))
 	if err != nil {

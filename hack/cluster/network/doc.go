@@ -1,8 +1,7 @@
-// Package network makes the network of a real node whose pods have one: a device
-// with the node's address, and the default route through it. All of it lies in
-// the network namespace of the calling process, which must be one of its own, so
-// that the machine's devices, routes and rules stay as they are.
+// Package network creates the network of a real node with a pod network: a device with the node's
+// address, and the default route through it. The process must have its own network namespace, so
+// that the devices, routes and rules of the machine are unchanged.
 //
-// Pods are connected by a plugin of the distribution, and Services served by
-// kube-proxy; see packages realnode and supervise.
+// A plugin of the distribution connects the pods, see package realnode, and kube-proxy serves
+// Services.
 package network

@@ -12,17 +12,16 @@ import (
 )
 
 const (
-	// Address is the node's own, reserved for documentation: nothing outside has it.
+	// Address is reserved for documentation, so no other machine has it.
 	Address = "192.0.2.1"
-	// Pods is where addresses of the node's pods are from. Simulated pods have others.
+	// Pods is the address range of the node's pods, other than the range of simulated pods.
 	Pods = "10.245.0.0/24"
-	// device holds the address. It is a bridge without ports, as every kernel that
-	// runs containers has bridges.
+	// device is a bridge without ports, because every kernel that runs containers supports bridges.
 	device = "loadline0"
 )
 
-// CheckNamespace returns an error if the network of this process may be the
-// machine's, which a device that is on tells: a new namespace has none.
+// CheckNamespace returns an error if the network namespace may be the machine's. A new one has no
+// device that is up.
 func CheckNamespace() error {
 	devices, err := net.Interfaces()
 	if err != nil {
@@ -33,7 +32,7 @@ func CheckNamespace() error {
 
 func own(devices []net.Interface) error {
 	if slices.ContainsFunc(devices, func(d net.Interface) bool { return d.Name == device }) {
-		return nil // made earlier, and there may be pods
+		return nil // created earlier, so there may be devices of pods
 	}
 	for _, d := range devices {
 		if d.Flags&net.FlagUp != 0 && d.Flags&net.FlagLoopback == 0 {
@@ -43,7 +42,7 @@ func own(devices []net.Interface) error {
 	return nil
 }
 
-// Prepare makes the network, where it is not there yet.
+// Prepare creates the network if it does not exist.
 func Prepare() error {
 	if err := CheckNamespace(); err != nil {
 		return err
@@ -70,7 +69,7 @@ func Prepare() error {
 	if err := netlink.LinkSetUp(link); err != nil {
 		return fmt.Errorf("switch %s on: %w", device, err)
 	}
-	// What goes to the address of a Service needs a route before it is redirected.
+	// Packets to a Service require a route before they are redirected.
 	_, everything, err := net.ParseCIDR("0.0.0.0/0")
 	if err != nil {
 		return fmt.Errorf("default route: %w", err)
@@ -78,7 +77,7 @@ func Prepare() error {
 	if err := netlink.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: everything, Scope: netlink.SCOPE_LINK}); err != nil {
 		return fmt.Errorf("add the default route: %w", err)
 	}
-	// Pods are behind devices of their own.
+	// Forward packets of pods, which have devices of their own.
 	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1\n"), 0o644); err != nil {
 		return fmt.Errorf("switch forwarding on: %w", err)
 	}

@@ -13,25 +13,23 @@ import (
 	"time"
 )
 
-// Authority is the one certificate authority of an instance: it signs what the
-// servers show and what the clients are known by.
+// Authority is the certificate authority of an instance.
 type Authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 	PEM  []byte // its certificate
 }
 
-// Pair is a certificate with its key, both PEM.
+// Pair is a certificate with its key, in PEM format.
 type Pair struct{ Cert, Key []byte }
 
-// Certificates are valid from an hour before, for clocks that differ, until a
-// year after they were made.
+// Validity of certificates. Backdating allows for clock differences.
 const (
 	backdated = time.Hour
 	validFor  = 365 * 24 * time.Hour
 )
 
-// NewAuthority makes an authority with a new key.
+// NewAuthority creates an authority with a new key.
 func NewAuthority(now time.Time) (*Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -51,7 +49,7 @@ func NewAuthority(now time.Time) (*Authority, error) {
 	return &Authority{cert: cert, key: key, PEM: block("CERTIFICATE", der)}, nil
 }
 
-// Client issues a certificate for a user; groups become organisations.
+// Client issues a certificate for a user. Groups become organisations.
 func (a *Authority) Client(user string, now time.Time, groups ...string) (Pair, error) {
 	template := certificate(pkix.Name{CommonName: user, Organization: groups}, now)
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
@@ -84,7 +82,7 @@ func (a *Authority) issue(template *x509.Certificate) (Pair, error) {
 	return Pair{Cert: block("CERTIFICATE", der), Key: keyPEM}, nil
 }
 
-// NewKey returns a key and its PEM form.
+// NewKey returns a key and its PEM encoding.
 func NewKey() (crypto.Signer, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -97,8 +95,7 @@ func NewKey() (crypto.Signer, []byte, error) {
 	return key, block("EC PRIVATE KEY", der), nil
 }
 
-// certificate is what all certificates have in common. Without a serial number
-// x509 chooses a random one.
+// certificate returns a template. x509 chooses a random serial number.
 func certificate(subject pkix.Name, now time.Time) *x509.Certificate {
 	return &x509.Certificate{
 		Subject:   subject,

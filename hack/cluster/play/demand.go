@@ -12,62 +12,56 @@ import (
 	"loadline.dev/loadline/hack/cluster/trace"
 )
 
-// Prefix starts every annotation that steers the simulation. The ones below
-// may be set on a pod or, for a whole workload, on its pod template. Where "of
-// one container" is said, a dot and the container's name may be appended, which
-// then wins over the plain form.
+// Prefix is the prefix of the annotations that control the simulation, on a pod or its pod
+// template. Annotations marked "per container" are overridden for a container by an annotation with
+// a dot and the container name appended.
 const (
 	Prefix = "sim.loadline.dev/"
 
-	// CPUAnnotation is a fixed cpu usage, such as 250m; of one container.
+	// CPUAnnotation is a fixed CPU usage, such as 250m, per container.
 	CPUAnnotation = Prefix + "cpu"
-	// MemoryAnnotation is a fixed memory usage, such as 100Mi; of one container.
+	// MemoryAnnotation is a fixed memory usage, such as 100Mi, per container.
 	MemoryAnnotation = Prefix + "memory"
-	// TraceAnnotation names the trace to play, as NAME or
-	// NAME:CPUCOLUMN,MEMORYCOLUMN; of one container. It wins over fixed amounts.
+	// TraceAnnotation is the trace to play, as NAME or NAME:CPUCOLUMN,MEMORYCOLUMN, per container.
+	// It overrides fixed amounts.
 	TraceAnnotation = Prefix + "trace"
-	// SpeedAnnotation says how many seconds of a trace pass in one second; of
-	// one container.
+	// SpeedAnnotation is the number of seconds of a trace that pass in one second, per container.
 	SpeedAnnotation = Prefix + "speed"
-	// OffsetAnnotation says where in the trace a pod starts, such as 5m; of one
+	// OffsetAnnotation is the position in the trace at which a pod starts, such as 5m, per
 	// container.
 	OffsetAnnotation = Prefix + "offset"
-	// RampAnnotation says how long a restarted container takes to get back to
-	// the memory it had, such as 45s; of one container.
+	// RampAnnotation is the time in which a restarted container regains its former memory usage,
+	// such as 45s, per container.
 	RampAnnotation = Prefix + "restart-ramp"
-	// OOMAnnotation names a container to kill once for lack of memory. The
-	// player removes it when that is done.
+	// OOMAnnotation names a container to OOM kill once. The player then removes the annotation.
 	OOMAnnotation = Prefix + "oom"
 )
 
-// Defaults of a container that says nothing, and the most it may say.
 const (
 	defaultCPU    = 0.001   // cores
 	defaultMemory = 1 << 20 // bytes
 	defaultRamp   = 30 * time.Second
-	maxSpeed      = 10_000 // keeps the stretch of a trace that passes in one step small
+	maxSpeed      = 10_000 // bounds the part of a trace in one step
 )
 
-// Demand is what one container would use if nothing limited it.
+// Demand is the unlimited usage of one container.
 type Demand struct {
-	Trace  *trace.Trace  // nil: the fixed amounts
+	Trace  *trace.Trace  // nil: fixed amounts
 	CPU    float64       // cores
 	Memory float64       // bytes
 	Speed  float64       // seconds of the trace per second
 	Offset float64       // seconds into the trace
-	Ramp   time.Duration // to full memory after a restart
+	Ramp   time.Duration // time to full memory after a restart
 }
 
-// reading collects what is wrong with the annotations of one container.
 type reading struct {
 	pod       *corev1.Pod
 	container string
 	err       error
 }
 
-// ReadDemand reads the annotations that concern one container of a pod. speed
-// is used where no annotation says otherwise. Only the first mistake is
-// returned, with the annotation's name and what it should look like.
+// ReadDemand reads the annotations for one container of a pod. speed is the default. The error is
+// the first problem, with the name of the annotation and the expected format.
 func ReadDemand(pod *corev1.Pod, container string, speed float64, library *trace.Library) (Demand, error) {
 	r := reading{pod: pod, container: container}
 	demand := Demand{
@@ -89,8 +83,8 @@ func ReadDemand(pod *corev1.Pod, container string, speed float64, library *trace
 	return demand, r.err
 }
 
-// traced reports whether the container plays a trace. Its own fixed amount is
-// more particular than a trace for the whole pod.
+// traced reports whether the container plays a trace. Its own fixed amount overrides a trace of the
+// pod.
 func (r *reading) traced() bool {
 	annotations := r.pod.Annotations
 	if _, own := annotations[TraceAnnotation+"."+r.container]; own {
@@ -166,7 +160,7 @@ func traceName(text string) (string, trace.Columns, error) {
 	return name, trace.Columns{CPU: cpu, Memory: memory}, nil
 }
 
-// simulation returns the annotations that steer usage, to notice a change.
+// simulationAnnotations returns the annotations that control usage.
 func simulation(pod *corev1.Pod) map[string]string {
 	ours := map[string]string{}
 	for key, value := range pod.Annotations {

@@ -6,45 +6,43 @@ import (
 )
 
 const (
-	// startupCPU is what starting any process costs, in core seconds. Real
-	// counters are never 0 either, and metrics-server drops a pod whose is.
+	// startupCPU is the usage of a process start in core-seconds. metrics-server drops a pod with a
+	// counter of 0.
 	startupCPU = 0.02
-	// smallest memory a process can have: one page, in bytes.
+	// minMemory is one page, the memory of the smallest process, in bytes.
 	smallestMemory = 4096
-	// A container lives at least this long before it is killed for memory, so
-	// that a hopeless limit does not make a restart every second.
+	// minLifetime prevents a restart every second because of a very low limit.
 	shortestLife = 5 * time.Second
-	// A restarted container begins with this share of the memory it had.
+	// restartShare is the part of its former memory with which a restarted container begins.
 	restartShare = 0.1
 )
 
-// Limits of a container; 0 means none.
+// Limits of a container. 0 means none.
 type Limits struct {
 	CPU    float64 // cores
 	Memory float64 // bytes
 }
 
-// Meter measures one container, as the kernel does: cpu seconds used since the
-// container started, and the memory it has now.
+// Meter measures the CPU seconds since container start, and the current memory.
 type Meter struct {
-	Started    time.Time // of the container, not of the pod
-	At         time.Time // of the last step
+	Started    time.Time // container start, not pod start
+	At         time.Time // time of the last step
 	CPUSeconds float64
 	Memory     float64 // bytes
 }
 
-// Life is what the meter must know about the container at the end of a step.
+// Life is the state of a container at the end of a step.
 type Life struct {
 	PodStarted time.Time // second 0 of the trace
-	Started    time.Time // of the container; later than the pod's after a restart
+	Started    time.Time // container start; later than PodStarted after a restart
 	Restarted  bool
 	Limits     Limits
 }
 
-// Step moves the meter to now and reports whether memory went over its limit
-// in the meantime. Cpu never exceeds its limit. A restart sets the counter back
-// while the trace goes on, and memory grows from a tenth to what the trace says
-// in the demand's ramp: so a limit that is too low is hit again and again.
+// Step advances the meter to now and reports whether memory exceeded its limit meanwhile. CPU is
+// capped at its limit. A restart resets the counter, but the trace continues. Memory then grows
+// from a tenth to the amount of the trace during the demand's ramp, so a limit that is too low is
+// hit again and again.
 func (m *Meter) Step(now time.Time, demand Demand, life Life) (overLimit bool) {
 	if !life.Started.Equal(m.Started) || m.At.Before(life.Started) {
 		*m = Meter{Started: life.Started, At: life.Started, CPUSeconds: startupCPU}

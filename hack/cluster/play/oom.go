@@ -13,9 +13,8 @@ import (
 	"k8s.io/client-go/util/retry"
 )
 
-// KillForMemory returns the pod's status after the kernel killed one container
-// for lack of memory and the kubelet restarted it at once. It is false when the
-// pod has no such running container.
+// KillForMemory returns the pod's status after an OOM kill and restart of one container. It returns
+// false if the container does not run.
 func KillForMemory(pod *corev1.Pod, container string, now time.Time) (corev1.PodStatus, bool) {
 	status := *pod.Status.DeepCopy()
 	for _, list := range [][]corev1.ContainerStatus{status.ContainerStatuses, status.InitContainerStatuses} {
@@ -26,7 +25,7 @@ func KillForMemory(pod *corev1.Pod, container string, now time.Time) (corev1.Pod
 			}
 			c.RestartCount++
 			c.LastTerminationState = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
-				ExitCode:    137, // of a process that got SIGKILL
+				ExitCode:    137, // of a process killed by SIGKILL
 				Reason:      "OOMKilled",
 				ContainerID: c.ContainerID,
 				StartedAt:   c.State.Running.StartedAt,
@@ -40,8 +39,7 @@ func KillForMemory(pod *corev1.Pod, container string, now time.Time) (corev1.Pod
 	return status, false
 }
 
-// kill writes the killed container to the API server. A conflict is an error
-// like any other: the caller comes back with a newer pod.
+// kill writes the status after an OOM kill. After a conflict the caller retries with a newer pod.
 func kill(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, container string, now time.Time) error {
 	status, ok := KillForMemory(pod, container, now)
 	if !ok {
@@ -56,8 +54,8 @@ func kill(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, con
 	return nil
 }
 
-// killOnRequest carries out OOMAnnotation. The annotation goes first: if only
-// one of the two writes succeeds, there is no second kill.
+// killOnRequest executes OOMAnnotation. It removes the annotation first, to avoid a second kill if
+// one of the writes fails.
 func killOnRequest(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, now time.Time) error {
 	container := pod.Annotations[OOMAnnotation]
 	patch := fmt.Sprintf(`{"metadata":{"resourceVersion":%q,"annotations":{%q:null}}}`, pod.ResourceVersion, OOMAnnotation)

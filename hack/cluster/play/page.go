@@ -5,28 +5,25 @@ import (
 	"fmt"
 )
 
-// sample is one container's line of a node's page.
 type sample struct {
 	namespace, pod, container string
 	meter                     Meter
-	used                      float64 // core seconds in the last step
+	used                      float64 // core-seconds in the last step
 }
 
-// series is one of the metrics a kubelet serves per container.
 type series struct {
 	name, kind, help string
 	value            func(Meter) float64
 }
 
-// What a node uses besides its pods: cores, and bytes.
+// Usage of a node without its pods, in cores and bytes.
 const (
 	nodeCPU    = 0.02
 	nodeMemory = 200 << 20
 )
 
-// page renders what a kubelet serves at /metrics/resource, as far as
-// metrics-server reads it. Counters carry the time of the step that made them,
-// so rates computed from two scrapes are exact. cpuSeconds is the node's own
+// page renders the part of a kubelet's /metrics/resource that metrics-server reads. Counters have
+// the timestamp of their step, so rates between two scrapes are exact. cpuSeconds is the node's own
 // counter.
 func page(samples []sample, cpuSeconds float64, millis int64) []byte {
 	all := []series{

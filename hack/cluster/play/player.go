@@ -28,17 +28,15 @@ import (
 	"loadline.dev/loadline/hack/cluster/trace"
 )
 
-// stepEvery is how often the meters move. A trace is integrated in between, so
-// this decides only how late a container is killed.
+// stepInterval only affects the delay of OOM kills, because a trace is integrated over each step.
 const stepEvery = time.Second
 
-// config are the player's flags.
 type config struct {
 	kubeconfig, address, cert, key, traces, leaveAlone string
 	speed                                              float64
 }
 
-// Main is the player's command line; args[0] is its name. It returns the exit code.
+// Main runs the player. args[0] is its name. It returns the exit code.
 func Main(args []string) int {
 	var c config
 	fs := pflag.NewFlagSet(args[0], pflag.ContinueOnError)
@@ -77,7 +75,7 @@ func (c config) run(ctx context.Context) error {
 	}))
 	pods := factory.Core().V1().Pods()
 	pods.Informer()
-	defer factory.Shutdown() // waits for the informers, so it comes after
+	defer factory.Shutdown() // waits for the informers, so run it after cancel
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	factory.Start(ctx.Done())
@@ -121,7 +119,6 @@ func handler(stage *Stage) http.Handler {
 	return mux
 }
 
-// player connects a Stage with an API server.
 type player struct {
 	client kubernetes.Interface
 	pods   corelisters.PodLister
@@ -129,7 +126,6 @@ type player struct {
 	events record.EventRecorder
 }
 
-// tick moves the stage to now and carries out what follows from that.
 func (p player) tick(ctx context.Context, now time.Time) {
 	pods, err := p.pods.List(labels.Everything())
 	if err != nil {
@@ -151,8 +147,7 @@ func (p player) tick(ctx context.Context, now time.Time) {
 	}
 }
 
-// done reports a kill. A conflict means that the pod changed under the
-// player's feet: the next tick sees it as it is then.
+// reportKill reports a kill. After a conflict the next tick retries with the changed pod.
 func (p player) done(pod *corev1.Pod, container string, retry func(), err error) {
 	switch {
 	case err == nil:

@@ -13,21 +13,20 @@ import (
 	"loadline.dev/loadline/hack/cluster/trace"
 )
 
-// Kill asks for the death of one container that went over its memory limit.
+// Kill requests the kill of one container that exceeded its memory limit.
 type Kill struct {
 	Pod       *corev1.Pod
 	Container string
 }
 
-// Fault is an annotation of a pod that cannot be followed. Such a pod reports
-// no usage at all, which is easier to notice than a made-up one.
+// Fault is an invalid annotation. Its pod reports no usage, which is easier to notice than a
+// default.
 type Fault struct {
 	Pod *corev1.Pod
 	Err error
 }
 
-// Stage holds the meters of all running pods. Step and Page may be called from
-// different goroutines.
+// Stage holds the meters of all running pods. Step and Page may be called concurrently.
 type Stage struct {
 	library *trace.Library
 	speed   float64
@@ -37,29 +36,28 @@ type Stage struct {
 	nodes map[string]*node
 }
 
-// actor is one running pod.
+// podState is the state of one running pod.
 type actor struct {
 	annotations map[string]string
 	demands     map[string]Demand
 	faulty      bool
 	meters      map[string]*Meter
-	killed      map[string]int32 // restart count at the last kill that was asked for
+	killed      map[string]int32 // restart count at the last requested kill
 }
 
-// node is the state of one node's page.
 type node struct {
 	samples    []sample
 	cpuSeconds float64
 	at         time.Time
 }
 
-// NewStage returns an empty stage. speed applies to pods that name none.
+// NewStage returns an empty stage. speed is the default for pods without annotation.
 func NewStage(library *trace.Library, speed float64) *Stage {
 	return &Stage{library: library, speed: speed, pods: map[types.UID]*actor{}, nodes: map[string]*node{}}
 }
 
-// Step moves every running pod to now and forgets the others. It returns the
-// containers to kill and the annotations that are newly found to be wrong.
+// Step advances all running pods to now and drops the others. It returns containers to kill and new
+// faults.
 func (s *Stage) Step(now time.Time, pods []*corev1.Pod) (kills []Kill, faults []Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +91,7 @@ func (s *Stage) Step(now time.Time, pods []*corev1.Pod) (kills []Kill, faults []
 	return kills, faults
 }
 
-// actor returns the pod's actor, with its annotations read again if they changed.
+// podState reads the annotations of a pod again if they changed.
 func (s *Stage) actor(pod *corev1.Pod) (*actor, error) {
 	a, ok := s.pods[pod.UID]
 	if !ok {
@@ -124,8 +122,7 @@ func (s *Stage) node(name string) *node {
 	return n
 }
 
-// Page returns what the kubelet of one node serves at now. A node without pods
-// has a page too.
+// Page returns the metrics page of a node, which need not have pods.
 func (s *Stage) Page(name string, now time.Time) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,8 +133,8 @@ func (s *Stage) Page(name string, now time.Time) []byte {
 	return page(n.samples, n.cpuSeconds, n.at.UnixMilli())
 }
 
-// advance adds to the node's counter what its containers used in this step and
-// a little of its own, and puts the page in order.
+// advance adds the usage of containers and node in this step to the node's counter, and sorts the
+// samples.
 func (n *node) advance(now time.Time) {
 	if n.at.IsZero() {
 		n.cpuSeconds = startupCPU
@@ -153,7 +150,6 @@ func (n *node) advance(now time.Time) {
 	})
 }
 
-// step moves the meters of the pod's running containers.
 func (a *actor) step(now time.Time, pod *corev1.Pod) (samples []sample, over []string) {
 	running := map[string]bool{}
 	for _, c := range containers(pod) {
@@ -175,7 +171,7 @@ func (a *actor) step(now time.Time, pod *corev1.Pod) (samples []sample, over []s
 			Limits:     limits(c, status),
 		})
 		samples = append(samples, sample{pod.Namespace, pod.Name, c.Name, *meter, max(0, meter.CPUSeconds-before)})
-		// Until the kill shows in the status, it is not asked for again.
+		// Do not request the kill again until the status shows it.
 		if restarts, asked := a.killed[c.Name]; overLimit && (!asked || restarts != status.RestartCount) {
 			a.killed[c.Name] = status.RestartCount
 			over = append(over, c.Name)
@@ -185,7 +181,7 @@ func (a *actor) step(now time.Time, pod *corev1.Pod) (samples []sample, over []s
 	return samples, over
 }
 
-// Retry lets a kill that could not be written be asked for again.
+// Retry allows a failed kill to be requested again.
 func (s *Stage) Retry(k Kill) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,8 +190,7 @@ func (s *Stage) Retry(k Kill) {
 	}
 }
 
-// containers are those that run as long as the pod does: the ordinary ones and
-// sidecars.
+// containers returns ordinary containers and sidecars.
 func containers(pod *corev1.Pod) []corev1.Container {
 	all := slices.Clone(pod.Spec.Containers)
 	for _, c := range pod.Spec.InitContainers {
@@ -217,7 +212,7 @@ func runningStatus(pod *corev1.Pod, name string) (corev1.ContainerStatus, bool) 
 	return corev1.ContainerStatus{}, false
 }
 
-// limits are the ones in force: a resize counts from when the node has done it.
+// limits returns the actual limits, which change after a resize is completed.
 func limits(c corev1.Container, status corev1.ContainerStatus) Limits {
 	list := c.Resources.Limits
 	if status.Resources != nil {

@@ -14,16 +14,15 @@ import (
 	"loadline.dev/loadline/hack/cluster/network"
 )
 
-// config are the flags of the node's process.
 type config struct {
 	folder  instance.Folder // of the instance
 	kubelet string          // program
 	burn    string          // program for the image
 	runtime deb.Unpacked
-	group   string // control group for the pods, as kubelets write it
+	group   string // control group for the pods, in kubelet format
 	port    int    // of the kubelet
 
-	podNetwork bool // as the options of the instance say
+	podNetwork bool // from the options of the instance
 }
 
 func (c *config) addFlags(fs *pflag.FlagSet) {
@@ -35,13 +34,13 @@ func (c *config) addFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&c.port, "port", 0, "port of the kubelet")
 }
 
-// Names of the programs that build.sh --real-node makes beside the instance's own.
+// Programs that build.sh --real-node builds next to loadline-cluster.
 const (
 	kubeletProgram = "loadline-kubelet"
 	burnProgram    = "loadline-burn"
 )
 
-// CheckPrograms returns an error if they are not in the folder.
+// CheckPrograms returns an error if a program is missing in the folder.
 func CheckPrograms(folder string) error {
 	for _, name := range []string{kubeletProgram, burnProgram} {
 		if _, err := os.Stat(filepath.Join(folder, name)); err != nil {
@@ -51,8 +50,7 @@ func CheckPrograms(folder string) error {
 	return nil
 }
 
-// Flags are the command line of the node's process: the folder of the programs,
-// the packages, the group for its pods, and the kubelet's port.
+// Flags returns the command line of the node's process.
 func Flags(folder instance.Folder, programs string, runtime deb.Unpacked, group string, port int) []string {
 	flags := []string{
 		"--dir=" + string(folder), "--kubelet=" + filepath.Join(programs, kubeletProgram), "--burn=" + filepath.Join(programs, burnProgram),
@@ -64,16 +62,15 @@ func Flags(folder instance.Folder, programs string, runtime deb.Unpacked, group 
 	return flags
 }
 
-// path is a path in the node's own part of the instance's folder.
 func (c config) path(elements ...string) string {
 	return c.folder.Path(append([]string{"real-node"}, elements...)...)
 }
 
-// socket is where containerd listens, in the node's own /run.
+// socket is the address of containerd in the node's own /run.
 const socket = "/run/containerd.sock"
 
-// The plugin of pods without a network is asked under two names: its own, and the
-// one that containerd uses for the loopback device.
+// The plugin of pods without a network is called under two names: its own, and the name that
+// containerd uses for the loopback device.
 //
 //go:embed files/network
 var networkPlugin []byte
@@ -82,11 +79,11 @@ const (
 	serviceDNS   = "192.0.2.1" // reserved for documentation
 	networkName  = "none"
 	loopbackName = "loopback"
-	// plugin connects each pod to the node by a pair of devices, and gives it an address.
+	// plugin connects each pod to the node with a pair of devices, and assigns an address.
 	plugin = "ptp"
 )
 
-// networkConfig tells containerd which plugins to ask for a pod's network.
+// networkConfig configures the CNI plugins.
 func (c config) networkConfig() []byte {
 	if !c.podNetwork {
 		return []byte(`{"cniVersion": "0.3.1", "name": "none", "plugins": [{"type": "none"}]}` + "\n")
@@ -96,7 +93,6 @@ func (c config) networkConfig() []byte {
 `, plugin, network.Pods)
 }
 
-// networkPlugins is the folder of the plugins: ours, or the distribution's.
 func (c config) networkPlugins() (string, error) {
 	if !c.podNetwork {
 		return c.path("network", "bin"), nil
@@ -105,8 +101,7 @@ func (c config) networkPlugins() (string, error) {
 	return filepath.Dir(path), err
 }
 
-// containerdConfig is containerd's own configuration. All of its state is in the
-// instance's folder or in the node's own /run.
+// containerdConfig keeps all state in the instance's folder or in the node's own /run.
 func (c config) containerdConfig(runc, plugins string) string {
 	return fmt.Sprintf(`version = 2
 root = %[1]q
@@ -137,8 +132,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
 `, c.path("containerd"), socket, c.path("opt"), Image, plugins, c.path("network", "conf"), runc)
 }
 
-// kubeletConfig is the kubelet's configuration. It serves on the loopback
-// address only.
+// kubeletConfig listens only on the loopback address.
 func (c config) kubeletConfig() ([]byte, error) {
 	data, err := yaml.Marshal(map[string]any{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
@@ -154,8 +148,8 @@ func (c config) kubeletConfig() ([]byte, error) {
 		"podLogsDir":               c.path("pod-logs"), "volumePluginDir": c.path("volume-plugins"),
 		"cgroupDriver": "cgroupfs", "cgroupRoot": c.group, "failCgroupV1": false, "enforceNodeAllocatable": []string{"pods"},
 		"failSwapOn": false, "makeIPTablesUtilChains": false, "localStorageCapacityIsolation": false, "resolvConf": "",
-		"clusterDNS": []string{serviceDNS}, // nobody answers there, but pods may be told so
-		// The machine's disk is not the node's business.
+		"clusterDNS": []string{serviceDNS}, // no server, but a valid address for pods
+		// Ignore the disk of the machine.
 		"evictionHard":                map[string]string{"memory.available": "100Mi"},
 		"imageGCHighThresholdPercent": 100,
 	})
@@ -165,9 +159,8 @@ func (c config) kubeletConfig() ([]byte, error) {
 	return data, nil
 }
 
-// kubeletFlags are what the configuration file cannot say. The node object, with
-// the loopback address, is there before the kubelet starts; it keeps that address
-// only if somebody else is responsible for addresses, a cloud for instance.
+// kubeletFlags returns flags without a field in the configuration file. The existing node object
+// keeps its loopback address only with an external cloud provider.
 func (c config) kubeletFlags() []string {
 	return []string{
 		"--config=" + c.path("kubelet.yaml"), "--kubeconfig=" + c.folder.KubeconfigOf(instance.RealNodeUser),
@@ -176,7 +169,6 @@ func (c config) kubeletFlags() []string {
 	}
 }
 
-// write writes all of it to the node's folder.
 func (c config) write(runc string) error {
 	kubelet, err := c.kubeletConfig()
 	if err != nil {

@@ -10,16 +10,13 @@ import (
 	"runtime"
 )
 
-// Image is the name of the only image on the node. Pods use it with
-// imagePullPolicy Never.
+// Image is the built-in image of the node. Pods use it with imagePullPolicy Never.
 const Image = "loadline.dev/burn:local"
 
-// imageProgram is where the program is in the image.
 const imageProgram = "burn"
 
-// imageArchive packs a static program into an image archive, as `docker save`
-// writes it: one layer with one file, the image's configuration, and a manifest
-// that names both. Equal programs make equal archives.
+// imageArchive packs a static program into a reproducible image archive in the format of `docker
+// save`.
 func imageArchive(program []byte) ([]byte, error) {
 	layer, err := archive(file{imageProgram, 0o755, program})
 	if err != nil {

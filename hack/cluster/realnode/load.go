@@ -11,8 +11,7 @@ import (
 	"loadline.dev/loadline/hack/cluster/instance"
 )
 
-// Load gives a running node the images of an archive, as `docker save` and
-// `make images` write it.
+// Load imports an archive of `docker save` or `make images` into a running node.
 func Load(node instance.Process, runtime deb.Unpacked, archive string) error {
 	ctr, err := runtime.Program("ctr")
 	if err != nil {
@@ -21,7 +20,7 @@ func Load(node instance.Process, runtime deb.Unpacked, archive string) error {
 	if !node.Alive() {
 		return errors.New("the real node does not run")
 	}
-	// The node's own /run is reached through its first process.
+	// The node's /run is reachable through its first process.
 	inside := filepath.Join("/proc", fmt.Sprint(node.PID), "root", socket)
 	if err := importing(ctr, inside, archive).Run(); err != nil {
 		return fmt.Errorf("load the images of %s: %w", archive, err)
@@ -29,7 +28,6 @@ func Load(node instance.Process, runtime deb.Unpacked, archive string) error {
 	return nil
 }
 
-// importing is the command that gives images to the containerd at a socket.
 func importing(ctr, at, archive string) *exec.Cmd {
 	cmd := exec.Command(ctr, "--address="+at, "--namespace=k8s.io", "images", "import", "--snapshotter=native", archive)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr

@@ -15,11 +15,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// startTime is how long containerd may take to answer.
 const startTime = time.Minute
 
-// Main is the node's process; args[0] is its name. It returns the exit code. The
-// kernel kills all that it started when it ends, so there is nothing to stop.
+// Main is the node's process and returns the exit code. args[0] is its name. When it ends, the
+// kernel kills its child processes.
 func Main(args []string) int {
 	var c config
 	fs := pflag.NewFlagSet(args[0], pflag.ContinueOnError)
@@ -29,7 +28,7 @@ func Main(args []string) int {
 		return 2
 	}
 	if os.Getpid() != 1 {
-		// The mounts below would be the machine's.
+		// The mounts below would change the machine.
 		fmt.Fprintln(os.Stderr, args[0]+": want to be the first process of a namespace; use loadline-cluster up --real-node")
 		return 2
 	}
@@ -42,7 +41,7 @@ func Main(args []string) int {
 	return 0
 }
 
-// run keeps the node alive until ctx ends or one of its two servers does.
+// run keeps the node alive until ctx or one of its two servers ends.
 func (c config) run(ctx context.Context) error {
 	state, err := c.folder.State()
 	if err != nil {
@@ -89,8 +88,7 @@ func (c config) run(ctx context.Context) error {
 	}
 }
 
-// start starts a server with a log file of its own. tools is one more folder to
-// find programs in.
+// start starts a server with its own log file and an additional folder in its PATH.
 func (c config) start(r *reaper, name, tools, program string, args ...string) (<-chan syscall.WaitStatus, error) {
 	log, err := os.Create(c.folder.Log(name))
 	if err != nil {
@@ -103,7 +101,6 @@ func (c config) start(r *reaper, name, tools, program string, args ...string) (<
 	return r.start(cmd)
 }
 
-// awaitSocket waits until containerd listens.
 func (c config) awaitSocket(ctx context.Context, ended <-chan syscall.WaitStatus) error {
 	deadline := time.After(startTime)
 	for {
@@ -123,7 +120,6 @@ func (c config) awaitSocket(ctx context.Context, ended <-chan syscall.WaitStatus
 	}
 }
 
-// failure describes the end of a server that should have gone on.
 func (c config) failure(name string, status syscall.WaitStatus) error {
 	const lines = 10
 	return fmt.Errorf("%s died: %s; the end of %s:\n%s", name, describe(status), c.folder.Log(name), c.folder.Tail(name, lines))

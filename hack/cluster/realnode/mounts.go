@@ -9,18 +9,17 @@ import (
 	"syscall"
 )
 
-// covered are the folders of the machine that kubelet and containerd write to
-// whatever they are told. The node has empty ones of its own in their place.
+// coveredFolders are folders that kubelet and containerd write to regardless of their
+// configuration. The node has empty ones in their place.
 var covered = []string{"/run", "/var/lib", "/var/log"}
 
-// isolate makes the mounts of the node. It must run in a mount namespace of its
-// own. The folders in keep stay reachable, wherever they are.
+// isolate must run in a new mount namespace. The folders in keep stay reachable.
 func isolate(keep []string) error {
-	// From here on nothing goes out to the machine.
+	// From now on mounts do not propagate to the machine.
 	if err := mount("none", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return err
 	}
-	// Folders below those that are covered are reached through open files.
+	// Open folders below the covered ones, to mount them again.
 	type kept struct {
 		path string
 		file *os.File
@@ -50,7 +49,7 @@ func isolate(keep []string) error {
 			return err
 		}
 	}
-	// The processes of this namespace, and kernel parameters that only can be read.
+	// Mount /proc for this process namespace, with read-only kernel parameters.
 	if err := mount("proc", "/proc", "proc", 0, ""); err != nil {
 		return err
 	}
@@ -63,15 +62,13 @@ func isolate(keep []string) error {
 	return pretend()
 }
 
-// wanted are kernel parameters that a kubelet sets where they are different. It
-// ends when it cannot.
+// expectedSysctls are kernel parameters that a kubelet sets, or else exits.
 var wanted = map[string]string{
 	"vm/overcommit_memory": "1", "vm/panic_on_oom": "0", "kernel/panic": "10", "kernel/panic_on_oops": "1",
 	"kernel/keys/root_maxkeys": "1000000", "kernel/keys/root_maxbytes": "25000000",
 }
 
-// pretend shows the kubelet parameters as it wants them, by files in their
-// places, while the machine keeps its own.
+// overlaySysctls mounts files over kernel parameters, so that the machine is unchanged.
 func pretend() error {
 	for name, value := range wanted {
 		path := filepath.Join("/run", strings.ReplaceAll(name, "/", "."))
@@ -85,7 +82,7 @@ func pretend() error {
 	return nil
 }
 
-// share lets mounts below a folder be seen by containers that ask for them.
+// share propagates mounts below a folder to containers that request it.
 func share(folder string) error {
 	if err := mount(folder, folder, "", syscall.MS_BIND|syscall.MS_REC, ""); err != nil {
 		return err

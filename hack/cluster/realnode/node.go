@@ -14,13 +14,11 @@ import (
 	"loadline.dev/loadline/hack/cluster/instance"
 )
 
-// Announce makes the object of the node, so that it has the address that its
-// kubelet listens on. The kubelet fills in the rest. A node that is the only one
-// takes all pods.
+// Announce creates the Node object with the address of its kubelet. An only node has no taint.
 func Announce(ctx context.Context, client kubernetes.Interface, only bool) error {
 	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: instance.RealNode}}
 	if !only {
-		// Pods that are meant for simulated nodes name no image that it has.
+		// Pods for simulated nodes have images that the real node lacks.
 		object.Spec.Taints = []corev1.Taint{{Key: instance.RealNodeTaint, Effect: corev1.TaintEffectNoSchedule}}
 	}
 	node, err := client.CoreV1().Nodes().Create(ctx, object, metav1.CreateOptions{})
@@ -36,12 +34,10 @@ func Announce(ctx context.Context, client kubernetes.Interface, only bool) error
 	return nil
 }
 
-// trialTime is how long the first pod of the node may take.
 const trialTime = time.Minute
 
-// Try runs a pod on the node and removes it. A kubelet is ready without knowing
-// whether the machine lets it run containers. The error holds what the kubelet
-// said.
+// Try runs a pod on the node and removes it, because a kubelet is ready even if it cannot start
+// containers on this machine. The error contains the last warning event.
 func Try(ctx context.Context, client kubernetes.Interface) error {
 	pods := client.CoreV1().Pods(metav1.NamespaceDefault)
 	now := int64(0)
@@ -72,7 +68,6 @@ func Try(ctx context.Context, client kubernetes.Interface) error {
 	return nil
 }
 
-// warning is the last warning about a pod, nil if there is none.
 func warning(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) error {
 	events, err := client.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "type=Warning,involvedObject.name=" + pod.Name})
 	if err != nil || len(events.Items) == 0 {

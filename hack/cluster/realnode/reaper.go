@@ -9,16 +9,14 @@ import (
 	"syscall"
 )
 
-// reaper starts processes and collects the ends of all, also of those that
-// containerd left behind: they become children of the first process of the
-// namespace, which is this one.
+// reaper starts and waits for processes. Orphans of containerd become children of this process, the
+// first of its namespace.
 type reaper struct {
 	mu      sync.Mutex
 	waiting map[int]chan syscall.WaitStatus
 }
 
-// newReaper returns a reaper at work. There can be only one in a process, and
-// nothing else may wait for children.
+// newReaper starts the only reaper of a process. Nothing else may wait for children.
 func newReaper() *reaper {
 	r := &reaper{waiting: map[int]chan syscall.WaitStatus{}}
 	ends := make(chan os.Signal, 16)
@@ -47,9 +45,8 @@ func (r *reaper) collect() {
 	}
 }
 
-// start starts a command. Its end comes through the channel.
 func (r *reaper) start(cmd *exec.Cmd) (<-chan syscall.WaitStatus, error) {
-	r.mu.Lock() // or a short-lived process might be collected before it is known
+	r.mu.Lock() // do not collect a short-lived process before it is added
 	defer r.mu.Unlock()
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
@@ -59,7 +56,6 @@ func (r *reaper) start(cmd *exec.Cmd) (<-chan syscall.WaitStatus, error) {
 	return ended, nil
 }
 
-// run starts a command and waits for its success.
 func (r *reaper) run(cmd *exec.Cmd) error {
 	ended, err := r.start(cmd)
 	if err != nil {

@@ -1,4 +1,3 @@
-// Package stage reads stages: each says when and how kwok changes a simulated node
-// or pod. Some are built in, others come from a user's folder; what kwok would not
-// understand is refused before anything starts.
+// Package stage reads and validates stages, which define when and how kwok changes a simulated node
+// or pod. It reports stages that kwok would reject before anything starts.
 package stage

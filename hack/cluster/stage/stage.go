@@ -16,12 +16,12 @@ import (
 // Stage is a document that kwok reads from the API server.
 type Stage struct {
 	Name string
-	File string // which it is from
+	File string // source file
 	YAML []byte
 }
 
-// Read returns the stages of all files *.yaml of a folder, those below it not
-// included, by file and place. It returns everything that is wrong, joined.
+// Read returns the stages of all files *.yaml in a folder, ordered by file and position, and all
+// problems.
 func Read(folder fs.FS) ([]Stage, error) {
 	files, err := fs.Glob(folder, "*.yaml")
 	if err != nil {
@@ -55,7 +55,7 @@ func Read(folder fs.FS) ([]Stage, error) {
 	return stages, errors.Join(problems...)
 }
 
-// parse reads one document. An empty one is a stage without name.
+// parse returns a stage without name for an empty document.
 func parse(document []byte) (Stage, error) {
 	var content map[string]any
 	if err := yaml.Unmarshal(document, &content); err != nil {
@@ -95,8 +95,7 @@ func parse(document []byte) (Stage, error) {
 	return Stage{Name: s.Name, YAML: document}, errors.Join(problems...)
 }
 
-// queries returns all expressions of a stage that are written for jq: in the field jq,
-// and in the fields that had them in earlier versions of kwok, which it still reads.
+// queries returns all jq expressions, including fields that are deprecated in kwok.
 func queries(s *v1alpha1.StageSpec) []string {
 	var all []string
 	if s.Selector != nil {
@@ -123,8 +122,7 @@ func queries(s *v1alpha1.StageSpec) []string {
 	return slices.DeleteFunc(all, func(query string) bool { return query == "" })
 }
 
-// Merge returns the stages of base and those of extra behind them. One of extra
-// with the name of one of base takes its place.
+// Merge returns base and extra. A stage of extra replaces the stage of base with its name.
 func Merge(base, extra []Stage) []Stage {
 	kept := slices.DeleteFunc(slices.Clone(base), func(s Stage) bool {
 		return slices.ContainsFunc(extra, func(other Stage) bool { return other.Name == s.Name })

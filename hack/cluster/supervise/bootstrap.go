@@ -26,11 +26,10 @@ import (
 	"loadline.dev/loadline/hack/cluster/instance"
 )
 
-// bootTime is how long the whole start may take before something is wrong; a
-// machine that compiles on all cores at the same time needs tens of seconds.
+// bootTime allows for a machine that compiles on all cores, where a start takes tens of seconds.
 const bootTime = 4 * time.Minute
 
-// bootstrap fills a fresh API server.
+// bootstrap creates the initial objects of a new API server.
 type bootstrap struct {
 	client  kubernetes.Interface
 	dynamic dynamic.Interface
@@ -55,7 +54,7 @@ func newBootstrap(folder instance.Folder, metricsPort int, ca []byte) (*bootstra
 	return &bootstrap{client: client, dynamic: dyn, metrics: metricsPort, ca: ca}, nil
 }
 
-// await asks until the answer is yes. The last error is what a timeout reports.
+// await polls until ask returns true. After a timeout it also returns the last error.
 func await(ctx context.Context, ask func(context.Context) (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, bootTime)
 	defer cancel()
@@ -79,7 +78,6 @@ func (b *bootstrap) awaitServer(ctx context.Context) error {
 	})
 }
 
-// apply creates or replaces one object given as YAML, by server-side apply.
 func (b *bootstrap) apply(ctx context.Context, resource schema.GroupVersionResource, namespace string, document []byte) error {
 	object := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal(document, &object.Object); err != nil {
@@ -93,8 +91,7 @@ func (b *bootstrap) apply(ctx context.Context, resource schema.GroupVersionResou
 	return nil
 }
 
-// applyStages declares kwok's Stage type and applies those of an instance. kwok
-// reads them when it starts.
+// applyStages creates kwok's Stage type and the stages, which kwok reads at start.
 func (b *bootstrap) applyStages(ctx context.Context, o instance.Options) error {
 	all, err := simulation(o)
 	if err != nil {
@@ -105,7 +102,7 @@ func (b *bootstrap) applyStages(ctx context.Context, o instance.Options) error {
 		return err
 	}
 	for _, s := range all {
-		// Right after its declaration a type is unknown for a moment.
+		// A new type is not served immediately.
 		err = await(ctx, func(ctx context.Context) (bool, error) {
 			err := b.apply(ctx, stageResource(), "", s.YAML)
 			return err == nil, err
@@ -121,8 +118,8 @@ func stageResource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "kwok.x-k8s.io", Version: "v1alpha1", Resource: "stages"}
 }
 
-// touchStages changes an annotation of each stage. kwok does nothing until a stage changes
-// if it received the first ones before it listened for changes.
+// touchStages changes an annotation of each stage. kwok is inactive until a stage changes if it
+// received the first stages before it listened for changes.
 func (b *bootstrap) touchStages(ctx context.Context, now time.Time) error {
 	all, err := b.dynamic.Resource(stageResource()).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -137,10 +134,9 @@ func (b *bootstrap) touchStages(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// simulated is the annotation of the nodes that kwok takes care of.
+// simulated is the annotation of the nodes that kwok manages.
 const simulated = "kwok.x-k8s.io/node"
 
-// createNodes makes the nodes, some at a time.
 func (b *bootstrap) createNodes(ctx context.Context, o instance.Options) error {
 	const atOnce = 16
 	names := make(chan string)
@@ -166,7 +162,7 @@ func (b *bootstrap) createNodes(ctx context.Context, o instance.Options) error {
 	return errors.Join(problems...)
 }
 
-// simulatedNode is a machine that kwok keeps alive and whose page the player serves.
+// simulatedNode has a metrics path on the player.
 func simulatedNode(name string, o instance.Options) *corev1.Node {
 	size := corev1.ResourceList{
 		corev1.ResourceCPU:    resource.MustParse(o.NodeCPU),
@@ -191,8 +187,8 @@ func simulatedNode(name string, o instance.Options) *corev1.Node {
 	}
 }
 
-// registerMetrics tells the API server where metrics-server is. A service with
-// an external name needs no endpoints and no pod network.
+// registerMetrics registers metrics-server with a service with external name, which requires no
+// endpoints and no pod network.
 func (b *bootstrap) registerMetrics(ctx context.Context) error {
 	service := fmt.Sprintf(`{apiVersion: v1, kind: Service, metadata: {name: metrics-server},
   spec: {type: ExternalName, externalName: localhost, ports: [{port: %d}]}}`, b.metrics)
@@ -210,7 +206,7 @@ func apiServices() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
 }
 
-// touchEvery is how long nodes may take to become ready before the stages are touched again.
+// touchInterval is the time for nodes to become ready before the stages are touched again.
 const touchEvery = 20 * time.Second
 
 func (b *bootstrap) awaitNodes(ctx context.Context, count int) error {
@@ -223,7 +219,8 @@ func (b *bootstrap) awaitNodes(ctx context.Context, count int) error {
 		ready := 0
 		for _, n := range nodes.Items {
 			for _, c := range n.Status.Conditions {
-				// The taint goes a moment after the condition; before, no pod is placed.
+				// Pods are placed only after the taint is removed, a moment after the condition
+				// changes.
 				notReady := func(taint corev1.Taint) bool { return taint.Key == corev1.TaintNodeNotReady }
 				if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue && !slices.ContainsFunc(n.Spec.Taints, notReady) {
 					ready++

@@ -13,11 +13,10 @@ import (
 	"loadline.dev/loadline/hack/cluster/network"
 )
 
-// podRange is where simulated pods have their addresses from.
 const podRange = "10.244.0.0/16"
 
-// component is one server: the program's first argument, its flags, the
-// namespaces that are made for it, and variables beside those that all have.
+// component is one server: first program argument, flags, new namespaces and additional environment
+// variables.
 type component struct {
 	name        string
 	flags       []string
@@ -25,13 +24,12 @@ type component struct {
 	environment []string
 }
 
-// portNames are the ports an instance needs. The controllers and the scheduler
-// serve nothing.
+// portNames excludes the controllers and the scheduler, which do not listen.
 func portNames() []string {
 	return []string{"etcd", "etcd-peer", "kube-apiserver", "kwok", "player", "metrics-server", RealNode}
 }
 
-// plan knows the flags of every component of one instance.
+// plan returns the components of one instance.
 type plan struct {
 	folder  instance.Folder
 	options instance.Options
@@ -54,7 +52,7 @@ func (p plan) etcd() component {
 		"--data-dir=" + p.folder.Path("etcd"),
 		"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
 		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=default=" + peer,
-		// The data is thrown away with the instance, so it need not survive a power cut.
+		// The data is deleted with the instance, so it need not survive a power failure.
 		"--unsafe-no-fsync", "--quota-backend-bytes=4294967296", "--log-level=warn",
 	}}
 }
@@ -65,7 +63,7 @@ func (p plan) apiServer() component {
 		flags = append(flags, "--audit-policy-file="+p.folder.Path(instance.AuditPolicyFile), "--audit-log-path="+p.folder.Path(instance.LogsDir, "audit.log"))
 	}
 	if p.options.PodNetwork {
-		// Pods reach it at the node's address, through its Service.
+		// Pods connect to the node's address through its Service.
 		flags = append(flags, "--bind-address=0.0.0.0")
 	} else {
 		flags = append(flags, "--bind-address="+instance.Loopback, "--endpoint-reconciler-type=none")
@@ -73,7 +71,7 @@ func (p plan) apiServer() component {
 	return component{name: "kube-apiserver", flags: append(flags,
 		"--etcd-servers=http://"+p.address("etcd"),
 		"--secure-port="+p.port("kube-apiserver"),
-		"--advertise-address="+network.Address, // it wants one that is not instance.Loopback, even if nobody uses it
+		"--advertise-address="+network.Address, // must not be instance.Loopback, even if it is unused
 		"--client-ca-file="+p.pki("ca.crt"),
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file="+p.pki("service-accounts.key"),
@@ -111,8 +109,8 @@ func (p plan) scheduler() component {
 	}}
 }
 
-// kubeProxy serves the Services of a pod network, by rules that nft writes. Counters of
-// connections stay as the machine has them.
+// kubeProxy serves the Services of a pod network with nft rules. Connection tracking settings are
+// unchanged.
 func (p plan) kubeProxy(nft string, packages deb.Unpacked) component {
 	return component{
 		name: "kube-proxy",
@@ -128,8 +126,8 @@ func (p plan) kubeProxy(nft string, packages deb.Unpacked) component {
 	}
 }
 
-// kwok simulates nodes and the life of pods. Nodes announce the player's port,
-// so metrics-server asks the player for usage.
+// kwok simulates nodes and pods. Nodes announce the player's port, so that metrics-server scrapes
+// the player.
 func (p plan) kwok() component {
 	return component{name: "kwok", flags: append(p.serving(),
 		"--kubeconfig="+p.folder.KubeconfigOf("kwok"),
@@ -146,8 +144,8 @@ func (p plan) player() component {
 	)}
 }
 
-// metricsServer scrapes as often as it is told. A scrape may take half of that,
-// as metrics-server wants the request timeout to be shorter.
+// metricsServer sets the request timeout to half of the scrape interval, because it must be
+// shorter.
 func (p plan) metricsServer() component {
 	config := p.folder.KubeconfigOf("metrics-server")
 	return component{name: "metrics-server", flags: append(p.serving(),

@@ -1,14 +1,10 @@
-// Package supervise runs one instance of the local control plane. Main is a
-// process of its own: it picks free ports, issues certificates, starts the
-// components as its children, fills the API server (bootstrap) and then
-// watches. When one component ends, all end.
+// Package supervise runs one instance of the local control plane. Main is a separate process: it
+// selects free ports, issues certificates, starts the components as its children, creates the
+// initial objects and monitors the components. When one component ends, all end.
 //
-// The kernel kills the children when the supervisor dies, whatever the reason,
-// so nothing can be left behind. While it is being started, and for as long as
-// `run` wants it, the supervisor also ends with the command that started it.
+// The kernel kills the children when the supervisor ends for any reason, so no process is left
+// behind. During the start, and during the whole `run` command, the supervisor ends with the
+// command that started it.
 //
-// Components are started by name from the supervisor's own program file; none
-// is imported here. The real node, if there is one, is such a component too: see
-// package realnode. The stages of the simulation are in stages/; a user's folder can
-// add others or replace them.
+// Components are started by name from the supervisor's own program file, and none is imported here.
 package supervise

@@ -14,10 +14,10 @@ import (
 	"loadline.dev/loadline/hack/cluster/realnode"
 )
 
-// RealNode is the component, and the name of its port, which is the kubelet's.
+// RealNode is the name of the component, and of the port of its kubelet.
 const RealNode = "real-node"
 
-// realNode starts the real node. It is not ready at once: see awaitNodes.
+// realNode returns the steps that start the real node, which becomes ready later, see awaitNodes.
 func (s *supervisor) realNode(p plan, cluster *bootstrap) []step {
 	var runtime, connecting deb.Unpacked
 	programs := filepath.Dir(s.state.Program)
@@ -56,9 +56,9 @@ func (s *supervisor) realNode(p plan, cluster *bootstrap) []step {
 	return steps
 }
 
-// awaitService waits until the API server answers at the address of its Service.
+// awaitService waits for the API server at the address of its Service.
 func awaitService(ctx context.Context) error {
-	const limit = time.Second // a connection that no rule redirects yet goes nowhere
+	const limit = time.Second // connections hang until a rule redirects them
 	return await(ctx, func(context.Context) (bool, error) {
 		connection, err := net.DialTimeout("tcp", net.JoinHostPort(instance.ServiceIP, "443"), limit)
 		if err != nil {
@@ -68,8 +68,8 @@ func awaitService(ctx context.Context) error {
 	})
 }
 
-// realNode is the first process of its own process namespace, so that the
-// kernel ends all containers with it, and has its own mounts.
+// realNode uses a new process namespace, so that the kernel ends all containers with it, and new
+// mounts.
 func (p plan) realNode(programs string, runtime deb.Unpacked, group cgroup.Group) component {
 	return component{
 		name:       RealNode,
@@ -78,7 +78,6 @@ func (p plan) realNode(programs string, runtime deb.Unpacked, group cgroup.Group
 	}
 }
 
-// clear stops all components and removes what outlives them.
 func (s *supervisor) clear() {
 	stop(s.children)
 	if s.group == nil {

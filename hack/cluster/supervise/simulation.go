@@ -16,9 +16,8 @@ import (
 //go:embed stages/*.yaml
 var stages embed.FS
 
-// simulation returns the stages of an instance: ours, and those of the user's
-// folder, which replace ours of the same name. In all of them ROOM_CPU and
-// ROOM_MEMORY stand for the cores and bytes to which a pod can grow in place.
+// simulation returns the built-in stages and the ones in the user's folder, which take precedence.
+// It replaces ROOM_CPU and ROOM_MEMORY by the maximum cores and bytes of an in-place resize.
 func simulation(o instance.Options) ([]stage.Stage, error) {
 	below, err := fs.Sub(stages, "stages")
 	if err != nil {
@@ -42,11 +41,11 @@ func simulation(o instance.Options) ([]stage.Stage, error) {
 	return all, nil
 }
 
-// most returns a quantity as a number that jq reads, infinite where there is none.
+// jqNumber returns infinite for an empty quantity.
 func most(quantity string) string {
 	if quantity == "" {
 		return "infinite"
 	}
-	q := resource.MustParse(quantity) // the options are valid
+	q := resource.MustParse(quantity) // the options are validated
 	return fmt.Sprint(q.AsApproximateFloat64())
 }

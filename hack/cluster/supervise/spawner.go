@@ -14,23 +14,21 @@ import (
 	"loadline.dev/loadline/hack/cluster/instance"
 )
 
-// errPortTaken says that somebody took a port before its component listened.
+// errPortTaken is returned if another program took a port before its component listened.
 var errPortTaken = errors.New("a port was taken by another program")
 
-// patience is how long a component may take to end after SIGTERM. There is
-// nothing to save: the data goes with the instance.
+// stopTimeout is the time for a component to end after SIGTERM. It need not save data.
 const patience = 2 * time.Second
 
-// child is a running component.
 type child struct {
 	name  string
 	cmd   *exec.Cmd
-	ended chan struct{} // closed when it ended; err is set then
+	ended chan struct{} // closed at the end, after err is set
 	err   error
 }
 
-// spawner starts children that die with this process. The kernel ties that to
-// the thread that started them, so all are started on one thread that stays.
+// spawner starts children that die with this process. The kernel binds them to the thread that
+// started them, so all are started on one permanent thread.
 type spawner struct {
 	folder  instance.Folder
 	program string
@@ -39,7 +37,7 @@ type spawner struct {
 }
 
 func newSpawner(ctx context.Context, folder instance.Folder) *spawner {
-	// The file may be replaced by a newer build while the instance runs.
+	// The program file may be replaced while the instance runs.
 	s := &spawner{folder: folder, program: "/proc/self/exe", work: make(chan func()), ended: make(chan *child, 16)}
 	go func() {
 		runtime.LockOSThread()
@@ -55,7 +53,6 @@ func newSpawner(ctx context.Context, folder instance.Folder) *spawner {
 	return s
 }
 
-// start runs a component with its output in its log file.
 func (s *spawner) start(c component) (*child, error) {
 	log, err := os.Create(s.folder.Log(c.name))
 	if err != nil {
@@ -65,7 +62,7 @@ func (s *spawner) start(c component) (*child, error) {
 	cmd := exec.Command(s.program, append([]string{c.name}, c.flags...)...)
 	cmd.Args[0] = "loadline-cluster"
 	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, string(s.folder)
-	// Nothing of the user's own configuration may leak in.
+	// Do not inherit the user's environment.
 	cmd.Env = append([]string{"HOME=" + string(s.folder), "PATH=" + os.Getenv("PATH"), "TZ=UTC"}, c.environment...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: c.namespaces}
 	started := make(chan error)
@@ -82,7 +79,6 @@ func (s *spawner) start(c component) (*child, error) {
 	return ch, s.folder.SavePID(c.name, cmd.Process.Pid)
 }
 
-// failure describes the unexpected end of a child by the end of its log.
 func (s *spawner) failure(ch *child) error {
 	end := "it ended by itself"
 	if ch.err != nil {
@@ -97,11 +93,10 @@ func (s *spawner) failure(ch *child) error {
 	return err
 }
 
-// stop ends children in reverse order of their start.
 func stop(children []*child) {
 	for i := len(children) - 1; i >= 0; i-- {
 		ch := children[i]
-		// An error means that it ended just now; the wait below sees that.
+		// After an error the child has ended, and the wait below returns.
 		_ = ch.cmd.Process.Signal(syscall.SIGTERM)
 		select {
 		case <-ch.ended:

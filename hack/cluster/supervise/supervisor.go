@@ -18,23 +18,21 @@ import (
 	"loadline.dev/loadline/hack/cluster/realnode"
 )
 
-// File descriptors that `up` hands to the supervisor besides its output.
+// File descriptors that the supervisor inherits from `up`.
 const (
-	ProgressFD = 3 // the supervisor writes what it does, line by line
-	LeaseFD    = 4 // `up` writes ReleaseByte to let go; end of file means it died
+	ProgressFD = 3 // the supervisor writes progress lines
+	LeaseFD    = 4 // `up` writes ReleaseByte; end of file means it died
 	LockFD     = 5 // the lock on the folder
 )
 
 const (
-	// ReleaseByte is what `up` writes to the lease.
+	// ReleaseByte is the byte that `up` writes to the lease.
 	ReleaseByte = 'r'
-	// ReadyLine is the last line of progress when all is well.
-	ReadyLine = "READY"
-	// startAttempts is how often a start is tried with other ports.
+	// ReadyLine is the last line of progress after a successful start.
+	ReadyLine     = "READY"
 	startAttempts = 3
 )
 
-// supervisor runs one instance.
 type supervisor struct {
 	folder   instance.Folder
 	state    instance.State
@@ -42,14 +40,13 @@ type supervisor struct {
 	began    time.Time
 	children []*child
 	spawner  *spawner
-	group    *cgroup.Group // of the real node's pods
+	group    *cgroup.Group // for the pods of the real node
 }
 
-// Main is the supervisor's main: it starts everything, watches, stops. It
-// returns the exit code.
+// Main runs the supervisor and returns the exit code.
 func Main(folder instance.Folder) int {
 	for _, fd := range []int{ProgressFD, LeaseFD, LockFD} {
-		// No child may hold these open: the lock must end with this process.
+		// Children must not inherit these: the lock must end with this process.
 		syscall.CloseOnExec(fd)
 	}
 	signal.Ignore(syscall.SIGPIPE, syscall.SIGHUP)
@@ -73,15 +70,14 @@ func Main(folder instance.Folder) int {
 	return 1
 }
 
-// watchLease stops the instance when the command that started it dies before
-// it let go.
+// watchLease stops the instance if the command that started it ends without releasing it.
 func watchLease(lease io.Reader, abandon context.CancelCauseFunc) {
 	if n, _ := lease.Read(make([]byte, 1)); n == 0 {
 		abandon(errors.New("the command that started it is gone"))
 	}
 }
 
-// untilGone forgets about the command at the other end of the pipe when it is gone.
+// optionalWriter discards output after the reader of the pipe has ended.
 type untilGone struct{ out io.Writer }
 
 func (u *untilGone) Write(p []byte) (int, error) {
@@ -95,7 +91,7 @@ func (s *supervisor) say(format string, args ...any) {
 	fmt.Fprintf(s.progress, "%5.1fs  %s\n", time.Since(s.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// run returns nil when it was asked to stop, and otherwise why it stopped.
+// run returns nil after a requested stop, and otherwise the reason.
 func (s *supervisor) run(ctx context.Context, ready func()) error {
 	var err error
 	if s.state, err = s.folder.State(); err != nil {
@@ -110,7 +106,7 @@ func (s *supervisor) run(ctx context.Context, ready func()) error {
 	}
 }
 
-// attempt starts everything once and, if that works, stays until the end.
+// attempt starts all components once. After success it returns when the instance stops.
 func (s *supervisor) attempt(ctx context.Context, ready func()) error {
 	all, cancel := context.WithCancelCause(ctx)
 	// The thread that started the children must outlive them.
@@ -152,7 +148,6 @@ func (s *supervisor) attempt(ctx context.Context, ready func()) error {
 	}
 }
 
-// prepare clears the folder and writes everything the components read.
 func (s *supervisor) prepare(now time.Time) (*pki.Authority, error) {
 	if err := s.folder.Clear(true); err != nil {
 		return nil, err
@@ -184,13 +179,12 @@ func (s *supervisor) prepare(now time.Time) (*pki.Authority, error) {
 	)
 }
 
-// step is a part of the start, named after what is true when it is done.
+// step is a part of the start, named after its result.
 type step struct {
 	done string
 	do   func(context.Context) error
 }
 
-// bringUp goes from nothing to a cluster with ready nodes and metrics.
 func (s *supervisor) bringUp(ctx context.Context) error {
 	authority, err := s.prepare(time.Now())
 	if err != nil {
@@ -207,7 +201,7 @@ func (s *supervisor) bringUp(ctx context.Context) error {
 	steps := []step{{"API server ready", cluster.awaitServer}}
 	nodes := s.state.Options.Nodes
 	if s.state.Options.RealNode {
-		// It takes longest, so it begins first.
+		// It takes longest, so it starts first.
 		steps = append(steps, s.realNode(p, cluster)...)
 		nodes++
 	}

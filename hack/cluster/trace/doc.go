@@ -1,6 +1,3 @@
-// Package trace reads recorded usage: a Library of CSV files, and Trace.Visit,
-// which walks through an endlessly repeated recording at any speed. The form of
-// the files is said at Parse.
-//
-// It knows nothing of pods and limits; see package play.
+// Package trace reads recorded usage: a Library of CSV files, and Trace.Visit, which plays an
+// endlessly repeated recording at any speed. Parse documents the file format.
 package trace

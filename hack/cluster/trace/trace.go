@@ -14,16 +14,15 @@ import (
 	"strings"
 )
 
-// Names of the columns a trace file has at least.
+// Required columns of a trace file.
 const (
 	timeColumn   = "time"
 	cpuColumn    = "cpu_cores"
 	memoryColumn = "memory_bytes"
 )
 
-// Trace is the recorded usage of one process: what it used from each sample
-// until the next one. It starts at its first sample and is at least one second
-// long; players repeat it.
+// Trace is the recorded usage of one process. Each sample lasts until the next one, and traces are
+// repeated.
 type Trace struct {
 	at     []float64 // seconds since the first sample, rising
 	cpu    []float64 // cores
@@ -31,24 +30,21 @@ type Trace struct {
 	length float64   // seconds until it repeats
 }
 
-// Columns name the columns to play. The zero value means cpu_cores and
-// memory_bytes.
+// Columns are the columns to play. The zero value means cpu_cores and memory_bytes.
 type Columns struct{ CPU, Memory string }
 
-// Library loads the traces of one folder when they are first asked for.
-// It is not safe for concurrent use.
+// Library loads the traces of one folder on demand. It is not safe for concurrent use.
 type Library struct {
 	dir    string
 	traces map[string]*Trace
 }
 
-// NewLibrary returns the traces below dir; an empty dir holds none.
+// NewLibrary returns the traces below dir, none if dir is empty.
 func NewLibrary(dir string) *Library {
 	return &Library{dir: dir, traces: map[string]*Trace{}}
 }
 
-// Names lists what the folder holds, sorted, as an annotation names it: the
-// file's path below the folder without .csv or .csv.gz.
+// Names returns the sorted names of the traces: their path in the folder without .csv or .csv.gz.
 func (l *Library) Names() ([]string, error) {
 	if l.dir == "" {
 		return nil, nil
@@ -71,7 +67,7 @@ func (l *Library) Names() ([]string, error) {
 	return names, nil
 }
 
-// Check reads every trace and returns what is wrong with them, joined.
+// Check returns the problems of all traces.
 func (l *Library) Check() error {
 	names, err := l.Names()
 	if err != nil {
@@ -85,8 +81,8 @@ func (l *Library) Check() error {
 	return errors.Join(problems...)
 }
 
-// Trace returns one trace. An unknown name is answered with the known ones. A
-// failure is not remembered, so a file added later is found.
+// Trace returns one trace. The error for an unknown name lists the known ones. Failures are not
+// cached, so a file added later is found.
 func (l *Library) Trace(name string, columns Columns) (*Trace, error) {
 	key := name + ":" + columns.CPU + "," + columns.Memory
 	if trace, ok := l.traces[key]; ok {
@@ -135,10 +131,9 @@ func readFile(path string, columns Columns) (*Trace, error) {
 	return trace, nil
 }
 
-// Parse reads a trace: comma separated, a header line, times in seconds that
-// rise from line to line, no empty fields in the columns that are played.
-// Other columns are ignored. The first mistake is returned with its line and
-// what was expected there.
+// Parse parses comma-separated values with a header line, rising times in seconds, and no empty
+// fields in the played columns. Other columns are ignored. The error is the first problem, with its
+// line and the expected content.
 func Parse(in io.Reader, columns Columns) (*Trace, error) {
 	if columns.CPU == "" {
 		columns.CPU = cpuColumn
@@ -202,8 +197,7 @@ func number(text string) (float64, error) {
 	return value, nil
 }
 
-// finish moves the first sample to second 0 and lets the last one hold as long
-// as the samples are apart on average.
+// finish shifts the first sample to second 0. The last sample lasts for the average interval.
 func (t *Trace) finish() (*Trace, error) {
 	n := len(t.at)
 	if n == 0 {
@@ -221,12 +215,12 @@ func (t *Trace) finish() (*Trace, error) {
 	return t, nil
 }
 
-// Length returns how many seconds the trace lasts before it repeats.
+// Length returns the number of seconds until the trace repeats.
 func (t *Trace) Length() float64 { return t.length }
 
-// Visit calls see for every stretch of constant usage between the seconds from
-// and to of the endlessly repeated trace, in order, with the stretch's length
-// in seconds. When from equals to it calls see once, with length 0.
+// Visit calls see for every interval of constant usage between two seconds of the endlessly
+// repeated trace, in order, with its length in seconds. If from equals to, it calls see once with
+// length 0.
 func (t *Trace) Visit(from, to float64, see func(cpu, memory, seconds float64)) {
 	at := math.Mod(from, t.length)
 	i := sort.SearchFloat64s(t.at, at)
@@ -241,7 +235,7 @@ func (t *Trace) Visit(from, to float64, see func(cpu, memory, seconds float64)) 
 		seconds := math.Min(left, end-at)
 		see(t.cpu[i], t.memory[i], seconds)
 		left -= seconds
-		// A remainder this small is a rounding error, not a stretch.
+		// A remainder this small is a rounding error.
 		if left <= 1e-9 {
 			return
 		}
