@@ -1,5 +1,5 @@
-// Command bench measures the programs on a local control plane: each of its
-// subcommands one of them. `make load`, `make rest`, `make scale` and `make scale-updater` run it.
+// Command bench measures the programs on a local control plane, with one subcommand for each. `make
+// load`, `make rest`, `make scale` and `make scale-updater` run it.
 package main
 
 import (

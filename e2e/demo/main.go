@@ -1,15 +1,13 @@
-// Command demo shows the main job of Loadline on a local control plane: pods
-// that ask for too much or too little are put right while they run.
+// Command demo demonstrates Loadline on a local control plane: pods that request too much or too
+// little are resized while they run.
 //
-// Three workloads play recorded usage: one asks for far more than it needs, one
-// for too little memory, so that it is OOM-killed, one has a spiky CPU. In a
-// second act a SizingPolicy tries changes on a canary of each of two workloads:
-// one is promoted, the other is hurt by its change and gets it back. The
-// demo shows what the programs do, as a live table on a terminal and as plain
-// lines elsewhere, and ends with what was gained. It checks its own claims and
-// fails when a pod was replaced or restarted that could have been resized,
-// when a request ends outside the bounds of its recommendation, or when memory
-// that was needed was not given back in seconds.
+// Three workloads play recorded usage: one requests far more than it needs, one requests too little
+// memory and is OOM-killed, and one has spiky CPU usage. In a second act a SizingPolicy applies
+// changes to a canary of each of two workloads: one is promoted, and the other is harmed by its
+// change, which is reverted. The demo shows the actions of the programs as a live table on a
+// terminal and as plain lines elsewhere, and ends with a summary. It verifies its own claims. It
+// fails if a pod is replaced or restarted that could have been resized, if a request ends outside
+// the bounds of its recommendation, or if needed memory is not restored within seconds.
 package main
 
 import (
@@ -49,10 +47,9 @@ func run(ctx context.Context, cluster *harness.Cluster, keep bool, timeout time.
 	return nil
 }
 
-// startPrograms runs the three programs. The flags only make time pass faster:
-// short passes, and no wait of 12 hours before a pod inside its bounds is
-// improved. Without that wait the threshold is what keeps the updater from acting while
-// the estimates of the first minutes move.
+// startPrograms runs the three programs. The flags only speed up time: short iterations, and no
+// wait of 12 hours before a pod within its bounds is improved. Without that wait, the threshold
+// keeps the updater from acting while the first estimates move.
 func startPrograms(ctx context.Context, cluster *harness.Cluster) error {
 	admission, err := cluster.AdmissionController(ctx)
 	if err != nil {
@@ -76,8 +73,7 @@ func startPrograms(ctx context.Context, cluster *harness.Cluster) error {
 	return nil
 }
 
-// show creates the workloads, shows what happens to them until they are put
-// right, and checks the claims.
+// show creates the workloads, shows their changes until they are settled, and checks the claims.
 func show(ctx context.Context, cluster *harness.Cluster, timeout time.Duration) error {
 	if err := createWorkloads(ctx, cluster); err != nil {
 		return err

@@ -19,24 +19,23 @@ import (
 // policyNamespace is the namespace of the second act, and the name of its SizingPolicy.
 const policyNamespace = "demo-policy"
 
-// The workloads of the second act: the change does one no harm, and hurts the other.
+// The workloads of the second act: the change does not harm the first, but harms the second.
 const (
 	sound = "front"
 	hurt  = "report"
 )
 
-// peak is the memory that containers of hurt come to need: less than they asked for, and more
-// than anybody has measured.
+// peak is the later memory need of the harmed workload: less than its request, and more than any
+// measured usage.
 const peak = "900Mi"
 
-// seen is how long a member of the canary has its new size before the peak comes. A kill in the
-// second of the change proves nothing.
+// peakDelay is the time from the resize of a canary member to the peak. A kill within a second of
+// the change is no evidence.
 const seen = 2 * time.Second
 
-// soonest is how soon memory must be given back after a kill.
+// maxRestoreTime is the time within which memory must be restored after a kill.
 const soonest = 10 * time.Second
 
-// underPolicy lists the workloads of the second act.
 func underPolicy() []workload {
 	return []workload{
 		{
@@ -58,11 +57,12 @@ func underPolicy() []workload {
 	}
 }
 
-// most is what the policy allows: after the kill more is recommended than hurt asked for.
+// maxAllowed is the maximum of the policy: after the kill, the recommendation exceeds the original
+// request.
 const most = "1Gi"
 
-// sizingPolicy tries changes on a quarter of the pods for the shortest time that there is, and
-// then changes the others by itself.
+// sizingPolicy applies changes to a quarter of the pods for the shortest possible period, and then
+// promotes automatically.
 func sizingPolicy() *loadlinev1alpha1.SizingPolicy {
 	return &loadlinev1alpha1.SizingPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: policyNamespace},
@@ -84,7 +84,7 @@ func sizingPolicy() *loadlinev1alpha1.SizingPolicy {
 }
 
 // createUnderPolicy creates the workloads of the second act. Their usage is measured during the
-// first one; nothing is changed before the policy is there.
+// first act. Nothing changes before the policy exists.
 func createUnderPolicy(ctx context.Context, cluster *harness.Cluster) error {
 	if err := cluster.CreateNamespace(ctx, policyNamespace); err != nil {
 		return err
@@ -100,17 +100,17 @@ func createUnderPolicy(ctx context.Context, cluster *harness.Cluster) error {
 	return nil
 }
 
-// secondAct is what the demo does itself in the second act: it creates the policy when the
-// first act has come to its end, and lets hurt need its memory when the canary has less.
+// secondAct holds the demo's own steps in the second act: it creates the policy after the first
+// act, and raises the memory need of the harmed workload once the canary has less memory.
 type secondAct struct {
 	cluster    *harness.Cluster
-	began      time.Time     // when the policy was created
-	smallSince time.Time     // when a pod of hurt was first seen with less memory
-	peaked     time.Time     // when hurt came to need more
-	back       time.Duration // from the kill to the memory that was given back, at most; 0: not yet
+	began      time.Time     // creation of the policy
+	smallSince time.Time     // first seen pod with less memory
+	peaked     time.Time     // increase of the memory need
+	back       time.Duration // longest time from kill to restored memory, 0: none yet
 }
 
-// step does what is due, and returns what was done and measured.
+// step performs the due steps, and returns its actions and measurements.
 func (a *secondAct) step(ctx context.Context, now snapshot, started time.Time) (happened []string, err error) {
 	d := diary{seconds: now.at.Sub(started).Seconds()}
 	switch {
@@ -146,7 +146,7 @@ func (a *secondAct) step(ctx context.Context, now snapshot, started time.Time) (
 	return d.lines, nil
 }
 
-// smallLongEnough reports whether the node of a member has lowered its memory a while ago.
+// isSmallLongEnough reports whether a node lowered the memory of a member at least peakDelay ago.
 func (a *secondAct) smallLongEnough(now snapshot) bool {
 	r := now.rollout(hurt)
 	for _, p := range r.pods {
@@ -172,7 +172,7 @@ func (a *secondAct) raiseNeed(ctx context.Context, r rollout) error {
 	return changed
 }
 
-// open names the first thing of the second act that is still to come, or returns "".
+// pendingStep describes the first pending step of the second act, or returns "".
 func (a *secondAct) open(s snapshot) string {
 	if a.began.IsZero() {
 		return "the SizingPolicy is not created"
@@ -201,7 +201,7 @@ func (a *secondAct) open(s snapshot) string {
 	return ""
 }
 
-// check fails when a claim of the second act is not true.
+// check returns an error if a claim of the second act is false.
 func (a *secondAct) check(before, after snapshot) error {
 	var broken []error
 	if a.back > soonest {
@@ -232,7 +232,7 @@ func (a *secondAct) check(before, after snapshot) error {
 	return errors.Join(broken...)
 }
 
-// upward is a duration in seconds, rounded up.
+// upward formats a duration in seconds, rounded up.
 func upward(d time.Duration) string {
 	return fmt.Sprintf("%ds", (d+time.Second-1)/time.Second)
 }

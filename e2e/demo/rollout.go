@@ -19,17 +19,16 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// rollout is a workload under the policy at one moment.
 type rollout struct {
 	workload              string
 	written, writtenLimit amounts // in its template
 	pods                  []podState
-	mode                  vpav1.UpdateMode // of the VPA that the recommender made; empty: there is none yet
-	target                *amounts         // nil until there is a recommendation
+	mode                  vpav1.UpdateMode // of the generated VPA, empty: none yet
+	target                *amounts         // nil: no recommendation yet
 	record                loadlinev1alpha1.SizingRecordStatus
 }
 
-// sized is how many pods have less than their template says.
+// sized returns the number of pods with smaller requests than their template.
 func (r rollout) sized() (n int) {
 	for _, p := range r.pods {
 		if p.request.cpu < r.written.cpu || p.request.memory < r.written.memory {
@@ -39,14 +38,14 @@ func (r rollout) sized() (n int) {
 	return n
 }
 
-// reverted reports whether a round was taken back because of a kill.
+// reverted reports whether a round was reverted because of a kill.
 func (r rollout) reverted() bool {
 	return slices.ContainsFunc(r.record.Rounds, func(round loadlinev1alpha1.Round) bool {
 		return round.Outcome == loadlinev1alpha1.RoundReverted && round.Reason == "OOMKilled"
 	})
 }
 
-// lastRound is the outcome of the newest round, and why.
+// lastRound returns the outcome of the newest round, with the reason.
 func (r rollout) lastRound() string {
 	if len(r.record.Rounds) == 0 {
 		return "-"
@@ -61,7 +60,6 @@ func (r rollout) lastRound() string {
 	return string(round.Outcome) + ", " + round.Reason
 }
 
-// rollout returns the state of one workload of the second act.
 func (s snapshot) rollout(workload string) rollout {
 	for _, r := range s.rollouts {
 		if r.workload == workload {
@@ -71,13 +69,12 @@ func (s snapshot) rollout(workload string) rollout {
 	return rollout{}
 }
 
-// event is what the programs said of a pod or a VPA.
+// event is an event of the updater about a pod or a VPA.
 type event struct {
 	uid                     types.UID
 	reason, object, message string
 }
 
-// lookAtRollouts asks the API server for the present state of the second act.
 func lookAtRollouts(ctx context.Context, cluster *harness.Cluster) (all []rollout, events []event, err error) {
 	for _, w := range underPolicy() {
 		r, err := lookAtRollout(ctx, cluster, w)
@@ -101,7 +98,7 @@ func lookAtRollout(ctx context.Context, cluster *harness.Cluster, w workload) (r
 		r.pods = append(r.pods, stateOf(w.Name, &pod, nil))
 	}
 	slices.SortFunc(r.pods, func(a, b podState) int { return cmp.Compare(a.name, b.name) })
-	name := "deployment-" + w.Name // of both
+	name := "deployment-" + w.Name // of VPA and record
 	vpa, err := cluster.VPA.AutoscalingV1().VerticalPodAutoscalers(policyNamespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -124,7 +121,7 @@ func lookAtRollout(ctx context.Context, cluster *harness.Cluster, w workload) (r
 	return r, nil
 }
 
-// written reads quantities of a template; an empty one is none.
+// written returns quantities of a template. An empty text means none.
 func written(cpu, memory string) amounts {
 	list := corev1.ResourceList{}
 	for name, text := range map[corev1.ResourceName]string{corev1.ResourceCPU: cpu, corev1.ResourceMemory: memory} {
@@ -135,7 +132,7 @@ func written(cpu, memory string) amounts {
 	return amountsOf(list)
 }
 
-// lookAtEvents lists what the updater said of its rollouts, the oldest first.
+// readEvents lists the rollout events of the updater, oldest first.
 func lookAtEvents(ctx context.Context, cluster *harness.Cluster) (events []event, err error) {
 	list, err := cluster.Kube.CoreV1().Events(policyNamespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -143,7 +140,7 @@ func lookAtEvents(ctx context.Context, cluster *harness.Cluster) (events []event
 	}
 	slices.SortStableFunc(list.Items, func(a, b corev1.Event) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
 	for _, e := range list.Items {
-		// A revert is said of the VPA, too.
+		// A revert has an event on the VPA too.
 		if e.Reason == "Reverted" && e.InvolvedObject.Kind == "Pod" || strings.HasPrefix(e.Reason, "Canary") {
 			events = append(events, event{e.UID, e.Reason, e.InvolvedObject.Name, e.Message})
 		}
@@ -151,7 +148,6 @@ func lookAtEvents(ctx context.Context, cluster *harness.Cluster) (events []event
 	return events, nil
 }
 
-// rolloutChanges says in words what happened in the second act between two snapshots.
 func rolloutChanges(before, after snapshot, started time.Time) []string {
 	d := diary{seconds: after.at.Sub(started).Seconds()}
 	for _, now := range after.rollouts {
@@ -176,7 +172,6 @@ func rolloutChanges(before, after snapshot, started time.Time) []string {
 	return d.lines
 }
 
-// rolloutRows is the table of the second act.
 func rolloutRows(s snapshot) []string {
 	const form = "%-24s %15s %15s %15s %12s  %s"
 	rows := []string{fmt.Sprintf(form, "WORKLOAD", "WRITTEN", "TARGET", "WITH NEW SIZE", "PHASE", "LAST ROUND")}

@@ -26,28 +26,27 @@ type podState struct {
 	uid            types.UID
 	phase          corev1.PodPhase
 	request, limit amounts
-	usage          *amounts // nil until the metrics API knows it
+	usage          *amounts // nil: not in the metrics API yet
 	restarts       int32
-	granted        amounts   // limits, as its node has them in force
+	granted        amounts   // limits in force on its node
 	oomKilled      bool      // the last restart was an OOM kill
-	killed         time.Time // when that was
+	killed         time.Time // time of the kill
 	resized        bool      // in place, by the updater
 }
 
 // bounds are a VPA's recommendation for the container.
 type bounds struct{ lower, target, upper amounts }
 
-// snapshot is what the demo looks at once a second.
+// snapshot is the state of the demo, read once a second.
 type snapshot struct {
 	at   time.Time
 	pods []podState
-	vpas map[string]bounds // by workload; missing until there is a recommendation
+	vpas map[string]bounds // by workload, without missing recommendations
 
-	rollouts []rollout // the second act
-	events   []event   // and what was said of it
+	rollouts []rollout // of the second act
+	events   []event   // of the second act
 }
 
-// running is how many pods of both acts run.
 func (s snapshot) running() (n int) {
 	pods := slices.Clone(s.pods)
 	for _, r := range s.rollouts {
@@ -61,7 +60,6 @@ func (s snapshot) running() (n int) {
 	return n
 }
 
-// look asks the API server for the present state.
 func look(ctx context.Context, cluster *harness.Cluster) (snapshot, error) {
 	s := snapshot{at: time.Now(), vpas: map[string]bounds{}}
 	usage := currentUsage(ctx, cluster)
@@ -89,7 +87,7 @@ func look(ctx context.Context, cluster *harness.Cluster) (snapshot, error) {
 	return s, err
 }
 
-// boundsOf reads what a VPA recommends for its container; false: nothing yet.
+// boundsOf returns the recommendation of a VPA for its container, or false without one.
 func boundsOf(vpa *vpav1.VerticalPodAutoscaler) (bounds, bool) {
 	r := vpa.Status.Recommendation
 	if r == nil || len(r.ContainerRecommendations) != 1 {
@@ -125,7 +123,7 @@ func amountsOf(list corev1.ResourceList) amounts {
 	return amounts{cpu: list.Cpu().MilliValue(), memory: list.Memory().Value()}
 }
 
-// currentUsage asks the metrics API, which may have nothing to say yet.
+// currentUsage reads the metrics API, which may be empty at first.
 func currentUsage(ctx context.Context, cluster *harness.Cluster) map[string]amounts {
 	usage := map[string]amounts{}
 	client, err := metricsclient.NewForConfig(cluster.Config)
@@ -144,7 +142,7 @@ func currentUsage(ctx context.Context, cluster *harness.Cluster) map[string]amou
 	return usage
 }
 
-// cpuText and memoryText print an amount; there is none of 0.
+// cpuText and memoryText format an amount, or return "-" for 0.
 func cpuText(milli int64) string {
 	if milli == 0 {
 		return "-"

@@ -10,15 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// view shows snapshots to people.
 type view interface {
 	update(s snapshot, happened []string)
 }
 
-// table redraws itself in place, with the last things that happened below.
+// table redraws itself in place, followed by the latest changes.
 type table struct {
 	out    io.Writer
-	drawn  int // lines of the last drawing
+	drawn  int // number of lines of the last drawing
 	recent []string
 }
 
@@ -28,7 +27,7 @@ func (t *table) update(s snapshot, happened []string) {
 	t.recent = append(t.recent, happened...)
 	t.recent = t.recent[max(0, len(t.recent)-remembered):]
 	rows := slices.Concat(tableRows(s), []string{""}, rolloutRows(s), []string{""}, t.recent)
-	// Without line wrapping a row is one line on a narrow terminal, too.
+	// Without line wrapping, each row is one line on a narrow terminal too.
 	fmt.Fprint(t.out, "\x1b[?7l")
 	if t.drawn > 0 {
 		fmt.Fprintf(t.out, "\x1b[%dA", t.drawn)
@@ -71,7 +70,7 @@ func done(p podState) string {
 	return strings.Join(words, ", ")
 }
 
-// lines prints what happened and nothing else, for logs.
+// lines prints only the changes, for logs.
 type lines struct{ out io.Writer }
 
 func (l *lines) update(s snapshot, happened []string) {
@@ -80,9 +79,9 @@ func (l *lines) update(s snapshot, happened []string) {
 	}
 }
 
-// diary collects what happened at one moment.
+// diary collects the changes of one moment.
 type diary struct {
-	seconds float64 // since the beginning
+	seconds float64 // since the start
 	lines   []string
 }
 
@@ -90,7 +89,6 @@ func (d *diary) say(format string, args ...any) {
 	d.lines = append(d.lines, fmt.Sprintf("%4.0fs  ", d.seconds)+fmt.Sprintf(format, args...))
 }
 
-// changes says in words what happened in the first act between two snapshots.
 func changes(before, after snapshot, started time.Time) []string {
 	d := diary{seconds: after.at.Sub(started).Seconds()}
 	for _, w := range workloads() {
@@ -104,7 +102,6 @@ func changes(before, after snapshot, started time.Time) []string {
 	return d.lines
 }
 
-// pods says what happened to pods.
 func (d *diary) pods(before, after []podState) {
 	old := map[types.UID]podState{}
 	for _, p := range before {

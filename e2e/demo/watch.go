@@ -12,12 +12,12 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// quietTime is how long nothing may happen before the workloads count as put right.
+// quietTime is the time without changes after which the workloads count as settled.
 const quietTime = 30 * time.Second
 
-// watch looks once a second until every workload is put right and the second act is at its
-// end, and returns the last snapshot. The second act begins when each workload of the first
-// one has been put right, while it is seen whether they stay so.
+// watch takes a snapshot once a second until every workload is settled and the second act is over,
+// and returns the last snapshot. The second act begins after the first resize of each workload of
+// the first act, while the demo checks that they stay unchanged.
 func watch(ctx context.Context, cluster *harness.Cluster, v view, second *secondAct, timeout time.Duration) (snapshot, error) {
 	started := time.Now()
 	last, err := look(ctx, cluster)
@@ -55,7 +55,6 @@ func watch(ctx context.Context, cluster *harness.Cluster, v view, second *second
 	}
 }
 
-// unfinished names the first thing that is not put right yet, or returns "".
 func unfinished(s snapshot) string {
 	for _, p := range s.pods {
 		b, ok := s.vpas[p.workload]
@@ -78,7 +77,7 @@ func within(request amounts, b bounds) bool {
 		request.memory >= b.lower.memory && request.memory <= b.upper.memory
 }
 
-// check fails when a claim of the demo is not true.
+// check returns an error if a claim of the demo is false.
 func check(before, after snapshot) error {
 	var broken []error
 	originals := map[string]bool{}
@@ -99,7 +98,6 @@ func check(before, after snapshot) error {
 	return errors.Join(broken...)
 }
 
-// summarise prints what was gained.
 func summarise(out io.Writer, before, after snapshot) {
 	fmt.Fprintf(out, "\n%-8s %24s %24s %22s %9s %10s\n", "", "CPU requested (cores)", "memory requested (GiB)", "memory limit (GiB)", "OOM kills", "pods moved")
 	for _, w := range workloads() {
@@ -113,7 +111,7 @@ func summarise(out io.Writer, before, after snapshot) {
 	fmt.Fprintf(out, "%-8s %24s %24s\n", "all", change(cores(old.request.cpu), cores(now.request.cpu)), change(gib(old.request.memory), gib(now.request.memory)))
 }
 
-// total sums the pods of one workload, or of all with an empty name.
+// total returns the sum over the pods of one workload, or of all with an empty name.
 func total(s snapshot, workload string) (sum podState) {
 	for _, p := range s.pods {
 		if workload == "" || p.workload == workload {

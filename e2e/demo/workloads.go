@@ -12,13 +12,11 @@ import (
 
 const namespace = "demo"
 
-// workload is one of the demo and why it is there.
 type workload struct {
 	harness.Workload
 	story string
 }
 
-// workloads lists what the demo runs, in the order of the table.
 func workloads() []workload {
 	return []workload{
 		{
@@ -66,8 +64,7 @@ func createWorkloads(ctx context.Context, cluster *harness.Cluster) error {
 	return nil
 }
 
-// awaitPods waits until all pods run, and returns what they are before
-// anything was changed.
+// awaitPods waits until all pods run, and returns their state before any change.
 func awaitPods(ctx context.Context, cluster *harness.Cluster) (snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()

@@ -15,19 +15,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Request is a line of the audit log: what one of the programs asked the API
-// server for.
+// Request is a line of the audit log: a request of one of the programs to the API server.
 type Request struct {
-	Account         string // name of its service account
+	Account         string // name of the service account
 	Verb            string
-	Group, Resource string // with the subresource; empty for paths such as /version
+	Group, Resource string // with subresource, empty for paths such as /version
 	URI             string
 	At              time.Time
-	Complete        bool // false: the start of a watch, which has another line when it ends
+	Complete        bool // false: start of a watch, logged again when it ends
 	Forbidden       bool
 }
 
-// auditEvent is what is read of a line of the audit log.
+// auditEvent holds the decoded fields of a line of the audit log.
 type auditEvent struct {
 	Stage, Verb string
 	User        struct{ Username string }
@@ -42,16 +41,16 @@ type auditEvent struct {
 	ResponseStatus *struct{ Code int }
 }
 
-// Accounts are the service accounts of a namespace whose names begin alike.
+// Accounts are the service accounts of a namespace whose names share a prefix.
 type Accounts struct{ Namespace, Prefix string }
 
-// programs are the accounts that deploy/ gives to the programs.
+// programs are the service accounts of the programs in deploy/.
 var programs = Accounts{SystemNamespace, "vpa-"}
 
-// Requests calls take for all that the programs of deploy/ asked for up to now.
+// Requests calls take for all requests of the programs of deploy/ so far.
 func (c *Cluster) Requests(take func(Request)) error { return c.RequestsOf(programs, take) }
 
-// RequestsOf calls take for all that some accounts asked for up to now.
+// RequestsOf calls take for all requests of the accounts so far.
 func (c *Cluster) RequestsOf(accounts Accounts, take func(Request)) error {
 	users := "system:serviceaccount:" + accounts.Namespace + ":"
 	return c.eachEvent(users+accounts.Prefix, func(e *auditEvent) {
@@ -61,9 +60,9 @@ func (c *Cluster) RequestsOf(accounts Accounts, take func(Request)) error {
 	})
 }
 
-// Written calls take for each version of an object that the programs of deploy/ wrote up to now, with its size as it is
-// stored: pods as protocol buffers, all others as JSON, which is more for some. The cluster must run with
-// --audit-objects-of for their group.
+// Written calls take for each object version written by the programs of deploy/ so far, with its
+// stored size: pods as protocol buffers, all others as JSON, which overstates the size of some. The
+// cluster must run with --audit-objects-of for their group.
 func (c *Cluster) Written(take func(account, resource string, bytes int)) error {
 	var broken error
 	users := "system:serviceaccount:" + programs.Namespace + ":"
@@ -84,14 +83,14 @@ func (c *Cluster) Written(take func(account, resource string, bytes int)) error 
 	return errors.Join(err, broken)
 }
 
-// PodCreation is one creation of a pod as the API server saw it.
+// PodCreation is one creation of a pod as seen by the API server.
 type PodCreation struct {
 	At      time.Time
 	Total   time.Duration // from the request to the response
 	Webhook time.Duration // in mutating webhooks, 0 if Total is below 0.5 s
 }
 
-// PodCreations calls take for each creation of a pod in a namespace up to now.
+// PodCreations calls take for each creation of a pod in a namespace so far.
 func (c *Cluster) PodCreations(namespace string, take func(PodCreation)) error {
 	return c.eachEvent(`"namespace":"`+namespace+`"`, func(e *auditEvent) {
 		if e.Verb != "create" || e.ObjectRef == nil || e.ObjectRef.Resource != "pods" || e.ObjectRef.Subresource != "" || e.ObjectRef.Namespace != namespace {
@@ -102,9 +101,9 @@ func (c *Cluster) PodCreations(namespace string, take func(PodCreation)) error {
 	})
 }
 
-// eachEvent calls take for the events of the audit log whose line contains a text.
+// eachEvent calls take for each event of the audit log whose line contains the text.
 func (c *Cluster) eachEvent(text string, take func(*auditEvent)) error {
-	// A full log is renamed to audit-<time>.log, and a new one begun.
+	// A full log is renamed to audit-<time>.log, and a new one begins.
 	files, err := filepath.Glob(filepath.Join(c.Dir, "logs", "audit*.log"))
 	if err != nil {
 		return err
@@ -129,7 +128,7 @@ func readAudit(file, text string, take func(*auditEvent)) error {
 	for lines := bufio.NewReader(log); ; {
 		line, err := lines.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			return nil // what is left is a line that is being written
+			return nil // the rest is an incomplete line
 		}
 		if err != nil {
 			return err

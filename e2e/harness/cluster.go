@@ -20,21 +20,21 @@ import (
 	vpaclient "loadline.dev/loadline/pkg/generated/clientset/versioned"
 )
 
-// SystemNamespace is where deploy/ puts the programs.
+// SystemNamespace is the namespace of the programs in deploy/.
 const SystemNamespace = "kube-system"
 
-// Options say how to start a Cluster.
+// Options configure a Cluster.
 type Options struct {
-	Binary string    // the program of hack/cluster; see its build.sh
-	Root   string    // the checkout: deploy/ and bin/ lie there
-	Dir    string    // state and logs; created, and removed by Down
+	Binary string    // program of hack/cluster, see its build.sh
+	Root   string    // checkout with deploy/ and bin/
+	Dir    string    // state and logs, created by Start, removed by Down
 	Nodes  int       // simulated nodes
 	Args   []string  // more arguments of the program
-	Empty  bool      // nothing of deploy/ is applied
-	Out    io.Writer // progress for people
+	Empty  bool      // do not apply deploy/
+	Out    io.Writer // progress output
 }
 
-// Cluster is a running local control plane with Loadline's objects applied.
+// Cluster is a running local control plane with the objects of deploy/.
 type Cluster struct {
 	Options
 	Config *rest.Config // of an administrator
@@ -44,16 +44,16 @@ type Cluster struct {
 
 	lifeline *exec.Cmd     // holds the control plane
 	release  io.Closer     // ends lifeline
-	copied   chan struct{} // closed when all that lifeline prints is shown
+	copied   chan struct{} // closed when all output of lifeline is copied
 	down     sync.Once
 	downErr  error
-	mu       sync.Mutex // daemons: tests that run side by side add theirs
+	mu       sync.Mutex // guards daemons, which parallel tests add
 	daemons  []*Daemon
 }
 
-// Start brings a control plane up and, unless it shall be empty, applies deploy/ to it with strict field
-// validation. The Deployments in there are then scaled to nothing: their pods
-// would only be simulated, and the programs run as processes instead.
+// Start starts a control plane and, unless Empty is set, applies deploy/ with strict field
+// validation. It then scales the Deployments to zero: their pods would only be simulated, and the
+// programs run as processes instead.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
 	c := &Cluster{Options: o, copied: make(chan struct{})}
 	if err := c.launch(ctx); err != nil {
@@ -76,17 +76,17 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	return c, nil
 }
 
-// readyLine is what the command printed that the control plane runs for us.
+// readyLine is printed by the command that the control plane runs when it is ready.
 const readyLine = "the control plane is ready"
 
-// launch starts the control plane for as long as this process lives: it runs a
-// command that waits for the end of its input, which is ours to close and which
-// the kernel closes when we are killed.
+// launch starts the control plane for the lifetime of this process. The control plane runs a
+// command that waits for the end of its input. Down closes the input, and the kernel closes it if
+// this process is killed.
 func (c *Cluster) launch(ctx context.Context) error {
 	args := append([]string{"run", "--dir", c.Dir, "--nodes", fmt.Sprint(c.Nodes), "--audit",
 		"--traces", filepath.Join(c.Root, "testdata", "traces")}, c.Args...)
 	c.lifeline = exec.Command(c.Binary, append(args, "--", "sh", "-c", "echo "+readyLine+"; exec cat")...)
-	// ctrl-C reaches only us; we stop things in order.
+	// Ctrl-C reaches only this process, which stops everything in order.
 	c.lifeline.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.lifeline.Stderr = c.Out
 	input, err := c.lifeline.StdinPipe()
@@ -140,8 +140,7 @@ func (c *Cluster) Kubectl(ctx context.Context, args ...string) error {
 	return c.command(ctx, append([]string{"kubectl", "--kubeconfig", c.Kubeconfig()}, args...)...)
 }
 
-// KubectlOutput runs a kubectl command as the administrator and returns what
-// it prints.
+// KubectlOutput runs a kubectl command as the administrator and returns its output.
 func (c *Cluster) KubectlOutput(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, c.Binary, append([]string{"kubectl", "--kubeconfig", c.Kubeconfig()}, args...)...)
 	out, err := cmd.CombinedOutput()
@@ -157,8 +156,8 @@ func (c *Cluster) command(ctx context.Context, args ...string) error {
 	return cmd.Run()
 }
 
-// Down stops the programs and the control plane and removes their state. It
-// works after the context of Start has ended, too; a second call does nothing.
+// Down stops the programs and the control plane and removes their state. It also works after the
+// context of Start has ended. A second call does nothing.
 func (c *Cluster) Down() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -167,7 +166,7 @@ func (c *Cluster) Down() error {
 	}
 	c.down.Do(func() {
 		_ = c.release.Close()
-		<-c.copied // Wait would cut the last lines off
+		<-c.copied // Wait would lose the last lines
 		if err := c.lifeline.Wait(); err != nil {
 			c.downErr = fmt.Errorf("stop the local control plane in %s: %w", c.Dir, err)
 		}

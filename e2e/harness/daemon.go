@@ -1,12 +1,10 @@
-// Package harness puts Loadline on a local control plane, for the promises in
-// e2e and for the demo.
+// Package harness runs Loadline on a local control plane for end-to-end tests and the demo.
 //
-// Start brings a Cluster up and applies deploy/ to it as a user would. The
-// programs then run as processes of this machine, each with the token of the
-// service account that deploy/ gives it, so that a missing permission shows as
-// it would in a pod. A Daemon can be stopped, killed and started again.
+// Start starts a Cluster and applies deploy/ as a user would. The programs then run as processes of
+// this machine, each with a token of its service account from deploy/, so that missing permissions
+// show as in a pod. A Daemon can be stopped, killed and restarted.
 //
-// The harness asserts nothing; tests and the demo do.
+// The harness asserts nothing. Tests and the demo do.
 package harness
 
 import (
@@ -30,16 +28,15 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Daemon is one program of Loadline, run as a process under its own service
-// account.
+// Daemon is a program that runs as a process under its own service account.
 type Daemon struct {
 	Name    string
 	Address string // of metrics and health, host:port
-	Log     string // the file that holds what it prints; grows over restarts
+	Log     string // file with its output, appended over restarts
 
 	MemoryLimit int64 // bytes, of a shipped program
 
-	group  string // file of the control group that takes processes; empty: none
+	group  string // cgroup file that takes processes, empty: none
 	env    []string
 	binary string
 	args   []string
@@ -47,9 +44,9 @@ type Daemon struct {
 	exited chan struct{}
 }
 
-// Daemon prepares the program bin/<name> with further arguments. It gets a
-// token of the service account vpa-<name> and free loopback ports. Several
-// daemons of one program need different labels, which name their files.
+// Daemon prepares the program bin/<name> with further arguments. It gets a token of the service
+// account vpa-<name> and free loopback ports. Several daemons of one program need different labels,
+// which name their files.
 func (c *Cluster) Daemon(ctx context.Context, name, label string, args ...string) (*Daemon, error) {
 	kubeconfig, err := c.Credentials(ctx, name, label)
 	if err != nil {
@@ -58,9 +55,8 @@ func (c *Cluster) Daemon(ctx context.Context, name, label string, args ...string
 	return c.daemon(filepath.Join(c.Root, "bin", name), label, append([]string{"--kubeconfig=" + kubeconfig}, args...))
 }
 
-// Foreign prepares a program that is not Loadline's, for comparison. It gets a
-// service account of its own, vpa-<label>, that may do anything, so that it
-// lacks no permission.
+// Foreign prepares a program that is not part of Loadline, for comparison. It gets its own service
+// account, vpa-<label>, with all permissions.
 func (c *Cluster) Foreign(ctx context.Context, binary, label string, args ...string) (*Daemon, error) {
 	account := metav1.ObjectMeta{Namespace: SystemNamespace, Name: "vpa-" + label}
 	if _, err := c.Kube.CoreV1().ServiceAccounts(SystemNamespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: account}, metav1.CreateOptions{}); err != nil {
@@ -98,7 +94,8 @@ func (c *Cluster) daemon(binary, label string, args []string) (*Daemon, error) {
 	return d, nil
 }
 
-// Credentials writes a kubeconfig with a token of the account of a program, and returns its path.
+// Credentials writes a kubeconfig with a token of the service account of a program, and returns its
+// path.
 func (c *Cluster) Credentials(ctx context.Context, name, label string) (string, error) {
 	hours := int64(4 * 3600)
 	account := "vpa-" + name
@@ -126,17 +123,17 @@ func writeKubeconfig(path string, user clientcmdapi.AuthInfo, server clientcmdap
 	return clientcmd.WriteToFile(*config, path)
 }
 
-// The ports that FreeAddress gives. Systems take those of outgoing connections from above: such
-// a port is free when it is asked for, and may be taken when a program starts or is restarted.
+// Port range of FreeAddress. Systems use higher ports for outgoing connections, so that a free one
+// may be taken when a program starts or restarts.
 const (
 	firstPort = 20000
 	lastPort  = 32000
 )
 
-// given are the ports that FreeAddress has given. They are never given again.
+// usedPorts are the ports that FreeAddress has returned. It never returns them again.
 var given sync.Map
 
-// FreeAddress returns a loopback address with a port that nobody listens on.
+// FreeAddress returns a loopback address with an unused port.
 func FreeAddress() (string, error) {
 	var err error
 	for range 100 {
@@ -152,7 +149,7 @@ func FreeAddress() (string, error) {
 	return "", fmt.Errorf("find a free port: %w", err)
 }
 
-// Start runs the program and waits until it reports that it is healthy.
+// Start runs the program and waits until it reports healthy.
 func (d *Daemon) Start(ctx context.Context) error {
 	log, err := os.OpenFile(d.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -160,12 +157,12 @@ func (d *Daemon) Start(ctx context.Context) error {
 	}
 	defer log.Close()
 	d.cmd = exec.Command(d.binary, d.args...)
-	if d.group != "" { // all memory counts, that of the start too
+	if d.group != "" { // include the memory of the start
 		d.cmd = exec.Command("sh", append([]string{"-c", `echo $$ >"$0" && exec "$@"`, d.group, d.binary}, d.args...)...)
 	}
 	d.cmd.Stdout, d.cmd.Stderr = log, log
 	d.cmd.Env = append(append(os.Environ(), "NAMESPACE="+SystemNamespace), d.env...)
-	// A test that is killed takes its programs with it, and ctrl-C reaches only the test.
+	// The kernel kills the programs of a killed test, and ctrl-C reaches only the test.
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := d.cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", d.binary, err)
@@ -198,10 +195,10 @@ func (d *Daemon) awaitHealth(ctx context.Context) error {
 	}
 }
 
-// PID is the number of the process that Start started last.
+// PID is the process ID of the last Start.
 func (d *Daemon) PID() int { return d.cmd.Process.Pid }
 
-// Running reports whether the process is there.
+// Running reports whether the process is running.
 func (d *Daemon) Running() bool {
 	if d.exited == nil {
 		return false
@@ -214,10 +211,10 @@ func (d *Daemon) Running() bool {
 	}
 }
 
-// Stop asks the program to end and waits for it; after 20 seconds it is killed.
+// Stop ends the program with SIGTERM, or with SIGKILL after 20 seconds, and waits for it.
 func (d *Daemon) Stop() { d.end(syscall.SIGTERM) }
 
-// Kill ends the program as kill -9 does.
+// Kill ends the program with SIGKILL.
 func (d *Daemon) Kill() { d.end(syscall.SIGKILL) }
 
 func (d *Daemon) end(signal syscall.Signal) {

@@ -5,11 +5,9 @@ import (
 	"sync"
 )
 
-// creators is how many objects are created at once.
 const creators = 8
 
-// Each calls do for every number below n, some at a time, and returns the first
-// error.
+// Each calls do for every number below n, with some calls at a time, and returns the first error.
 func Each(ctx context.Context, n int, do func(context.Context, int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -16,10 +16,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Gate stands between a program and the API server. It can hold what the program asks for, or
-// the answer, so that the program can be ended at just that point.
+// Gate is a proxy between a program and the API server. It can hold a request or its response, so
+// that the program can be ended at exactly that point.
 type Gate struct {
-	Kubeconfig string // of the program: leads here, where its permissions are added
+	Kubeconfig string // of the program, leads to the gate
 
 	server *http.Server
 	proxy  *httputil.ReverseProxy
@@ -28,15 +28,14 @@ type Gate struct {
 	grants func(*http.Request)
 }
 
-// hold says what is held.
 type hold struct {
 	match  func(*http.Request) bool
-	answer bool // it goes to the API server, and the answer is held
+	answer bool // hold the response of the API server instead
 	once   sync.Once
-	held   chan struct{} // closed once something is
+	held   chan struct{} // closed once a request is held
 }
 
-// Gate opens a gate for a program, which must get the flag --kubeconfig with that of the gate.
+// Gate opens a gate for a program, which must use the gate's kubeconfig for the flag --kubeconfig.
 func (c *Cluster) Gate(ctx context.Context, name, label string) (*Gate, error) {
 	credentials, err := c.Credentials(ctx, name, label+"-gate")
 	if err != nil {
@@ -71,7 +70,7 @@ func (c *Cluster) Gate(ctx context.Context, name, label string) (*Gate, error) {
 			}
 			return nil
 		},
-		FlushInterval: -1, // of watches
+		FlushInterval: -1, // for watches
 		ErrorHandler:  func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
 	}
 	g.server = &http.Server{Handler: http.HandlerFunc(g.serve)}
@@ -82,20 +81,20 @@ func (c *Cluster) Gate(ctx context.Context, name, label string) (*Gate, error) {
 // Close ends all connections.
 func (g *Gate) Close() error { return g.server.Close() }
 
-// HoldRequest keeps requests from the API server until the program is ended. The channel is
-// closed when there is one.
+// HoldRequest keeps matching requests from the API server until the program is ended. The channel
+// is closed at the first one.
 func (g *Gate) HoldRequest(match func(*http.Request) bool) <-chan struct{} {
 	return g.set(&hold{match: match, held: make(chan struct{})})
 }
 
-// HoldAnswer lets requests reach the API server and keeps its answers until the program is
-// ended. The channel is closed when there is one.
+// HoldAnswer forwards matching requests to the API server and keeps the responses until the program
+// is ended. The channel is closed at the first one.
 func (g *Gate) HoldAnswer(match func(*http.Request) bool) <-chan struct{} {
 	return g.set(&hold{match: match, answer: true, held: make(chan struct{})})
 }
 
-// After matches requests as then does, once the API server has granted one from now on that first
-// matches. The last call counts.
+// After returns a match function. It matches like then, once the API server has granted a later
+// request that matches first. Only the last call of After has an effect.
 func (g *Gate) After(first, then func(*http.Request) bool) func(*http.Request) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -104,7 +103,7 @@ func (g *Gate) After(first, then func(*http.Request) bool) func(*http.Request) b
 	return func(r *http.Request) bool { return granted && then(r) }
 }
 
-// Open lets everything pass that comes from now on.
+// Open lets all later requests pass.
 func (g *Gate) Open() { g.set(nil) }
 
 func (g *Gate) set(h *hold) <-chan struct{} {
@@ -116,7 +115,6 @@ func (g *Gate) set(h *hold) <-chan struct{} {
 	return h.held
 }
 
-// holds returns how a request is held; nil: it is not.
 func (g *Gate) holds(r *http.Request) *hold {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -135,14 +133,14 @@ func (g *Gate) serve(w http.ResponseWriter, r *http.Request) {
 	if h.answer {
 		g.proxy.ServeHTTP(httptest.NewRecorder(), untilAnswered(r))
 	} else {
-		_, _ = io.Copy(io.Discard, r.Body) // only then the end of the connection is noticed
+		_, _ = io.Copy(io.Discard, r.Body) // required to detect the end of the connection
 	}
 	h.once.Do(func() { close(h.held) })
 	<-r.Context().Done()
 }
 
-// untilAnswered keeps a write from ending with its client, which may not wait for the answer: After must know
-// what the API server granted.
+// untilAnswered keeps a write from ending with its client, which may not wait for the response:
+// After needs the result of the API server.
 func untilAnswered(r *http.Request) *http.Request {
 	if r.Method == http.MethodGet {
 		return r

@@ -9,8 +9,7 @@ import (
 	"strings"
 )
 
-// Metrics reads what the program serves on /metrics: values by name and labels,
-// as they are written there.
+// Metrics returns the values of /metrics by name with labels, as in the text format.
 func (d *Daemon) Metrics(ctx context.Context) (map[string]float64, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.Address+"/metrics", nil)
 	if err != nil {

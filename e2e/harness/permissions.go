@@ -10,12 +10,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// PermissionUse compares what the programs asked for with what deploy/ grants.
+// PermissionUse compares the requests of the programs with the permissions in deploy/.
 type PermissionUse struct {
 	Requests  int      // by the programs, in the audit log
 	Granted   int      // permissions: account, verb, resource
-	Forbidden []string // requests that the API server refused for want of a permission
-	Unused    []string // permissions that no request needed
+	Forbidden []string // requests rejected for a missing permission
+	Unused    []string // permissions without a request
 }
 
 // permission is one verb on one resource for one service account.
@@ -29,10 +29,10 @@ func (p permission) String() string {
 	return fmt.Sprintf("%s: %s %s", p.account, p.verb, resource)
 }
 
-// Permissions reads the audit log of the cluster up to now, for the programs of deploy/.
+// Permissions reads the audit log of the cluster so far, for the programs of deploy/.
 func (c *Cluster) Permissions() (PermissionUse, error) { return c.PermissionsOf(programs) }
 
-// PermissionsOf reads the audit log of the cluster up to now, for some accounts.
+// PermissionsOf reads the audit log of the cluster so far, for the accounts.
 func (c *Cluster) PermissionsOf(accounts Accounts) (PermissionUse, error) {
 	granted, err := c.granted(context.Background(), accounts)
 	if err != nil {
@@ -60,9 +60,9 @@ func (c *Cluster) PermissionsOf(accounts Accounts) (PermissionUse, error) {
 	return use, nil
 }
 
-// covered reports whether some request needed the permission, which may hold
-// wildcards. Informers get their first list through a watch where the API server
-// can stream it, and fall back to list where it cannot: a watch needs both.
+// covered reports whether a request needed the permission, which may contain wildcards. A watch
+// counts for list as well: informers stream their first list through a watch if the API server
+// supports it, and otherwise fall back to list.
 func covered(p permission, used map[permission]bool) bool {
 	for u := range used {
 		verb := u.verb == p.verb || u.verb == "watch" && p.verb == "list"
@@ -82,7 +82,7 @@ func matchesResource(granted, asked string) bool {
 	return matches(granted, asked)
 }
 
-// granted lists what bindings give to accounts, in the cluster and in their namespace.
+// granted returns the permissions of accounts from bindings in the cluster and in their namespace.
 func (c *Cluster) granted(ctx context.Context, accounts Accounts) (map[permission]bool, error) {
 	all := map[permission]bool{}
 	add := func(subjects []rbacv1.Subject, rules []rbacv1.PolicyRule) {

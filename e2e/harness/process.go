@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// tick is the unit of processor time in /proc.
+// tick is the unit of CPU time in /proc.
 const tick = time.Second / 100
 
-// ProcessorTime reads what a process has used, in user and kernel mode.
+// ProcessorTime returns the CPU time of a process in user and kernel mode.
 func ProcessorTime(pid int) (time.Duration, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
 	}
-	// The second field is a name in brackets that may hold blanks; counted from
-	// there, user and kernel mode are 12th and 13th.
+	// The second field is a name in parentheses that may contain spaces. Counted after it, user and
+	// kernel mode are fields 12 and 13.
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 	sum := time.Duration(0)
 	for _, field := range fields[11:13] {
@@ -31,7 +31,7 @@ func ProcessorTime(pid int) (time.Duration, error) {
 	return sum, nil
 }
 
-// Memory reads the resident size of a process, now and at most, in bytes.
+// Memory returns the current and the peak resident size of a process in bytes.
 func Memory(pid int) (now, most int64, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// Main is the main function of a program that needs a local control plane: it runs until
-// the program ends, ctrl-C ends the context, and an error ends the process with code 1.
+// Main is the main function of a program that needs a local control plane. Ctrl-C ends the context
+// of run, and an error ends the process with code 1.
 func Main(name string, run func(ctx context.Context) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -22,9 +22,9 @@ func Main(name string, run func(ctx context.Context) error) {
 	}
 }
 
-// Run starts a control plane as o says, in a directory of its own that is gone afterwards,
-// and hands it to use. An error of use says where the logs are. Target is that of make,
-// which sets LOADLINE_CLUSTER; Binary, Root, Dir and Out of o are set here.
+// Run starts a control plane in a temporary directory and passes it to use. An error of use
+// includes the location of the logs. Target is the make target that sets LOADLINE_CLUSTER. Run sets
+// Binary, Root, Dir and Out of o.
 func Run(ctx context.Context, target string, o Options, use func(ctx context.Context, cluster *Cluster) error) (err error) {
 	if o.Binary = os.Getenv("LOADLINE_CLUSTER"); o.Binary == "" {
 		return fmt.Errorf("the variable LOADLINE_CLUSTER must name the program of the local control plane; `make %s` builds it and sets it", target)
@@ -46,11 +46,11 @@ func Run(ctx context.Context, target string, o Options, use func(ctx context.Con
 	return nil
 }
 
-// Test runs tests on the cluster and takes it down after them, also at ctrl-C, which ends
-// ctx. It returns the exit code, and says where the logs are if that is not 0.
+// Test runs tests on the cluster and stops it afterwards, or when ctrl-C ends ctx. It returns the
+// exit code, and prints the location of the logs unless the code is 0.
 func (c *Cluster) Test(ctx context.Context, run func() int) (code int) {
 	interrupted := context.AfterFunc(ctx, func() {
-		_ = c.Down() // ctrl-C in the middle of a test leaves nothing running
+		_ = c.Down() // leave nothing running
 		os.Exit(130)
 	})
 	defer interrupted()

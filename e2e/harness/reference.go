@@ -12,22 +12,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// referencePath is the module of the reference.
 const referencePath = "k8s.io/autoscaler/vertical-pod-autoscaler"
 
-// ReferenceModule is built for the comparison. It cannot be a package of this
-// module: with our versions of its libraries it does not compile.
+// ReferenceModule is built for the comparison. It cannot be a package of this module, because it
+// does not compile with the library versions of this module.
 const ReferenceModule = referencePath + "@v1.8.1"
 
-// BuildReference compiles a program of the reference in its own folder of the
-// module cache, with the versions of its libraries that it was released with.
+// BuildReference compiles a program of the reference in its directory of the module cache, with the
+// library versions of its release.
 func BuildReference(ctx context.Context, program, binary string) error {
 	folder, err := referenceFolder(ctx)
 	if err != nil {
 		return err
 	}
 	build := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", binary, program)
-	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-trimpath") // as the Makefile builds the programs
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-trimpath") // as in the Makefile
 	build.Dir = folder
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s", err, out)
@@ -35,7 +34,6 @@ func BuildReference(ctx context.Context, program, binary string) error {
 	return nil
 }
 
-// referenceFolder returns where the module of the reference lies in the module cache, after downloading it.
 func referenceFolder(ctx context.Context) (string, error) {
 	if out, err := exec.CommandContext(ctx, "go", "mod", "download", ReferenceModule).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("download: %w: %s", err, out)
@@ -47,21 +45,21 @@ func referenceFolder(ctx context.Context) (string, error) {
 	return filepath.Join(strings.TrimSpace(string(cache)), filepath.FromSlash(ReferenceModule)), nil
 }
 
-// ReferenceManifests returns the folder with the manifests of the reference: definitions, roles, Deployments and a Service, as
-// its users apply them.
+// ReferenceManifests returns the directory with the released manifests of the reference:
+// definitions, roles, Deployments and a Service.
 func ReferenceManifests(ctx context.Context) (string, error) {
 	folder, err := referenceFolder(ctx)
 	return filepath.Join(folder, "deploy"), err
 }
 
-// ReferenceChart returns the folder of the chart of the reference.
+// ReferenceChart returns the directory of the chart of the reference.
 func ReferenceChart(ctx context.Context) (string, error) {
 	folder, err := referenceFolder(ctx)
 	return filepath.Join(folder, "charts", "vertical-pod-autoscaler"), err
 }
 
-// ReferenceProgram prepares a program of the reference, compiled as binary, with the account and so the permissions
-// that its manifests give it.
+// ReferenceProgram prepares a program of the reference, compiled as binary, with the service
+// account and permissions of its manifests.
 func (c *Cluster) ReferenceProgram(ctx context.Context, binary, name, label string, args ...string) (*Daemon, error) {
 	kubeconfig, err := c.Credentials(ctx, name, label)
 	if err != nil {
@@ -70,21 +68,21 @@ func (c *Cluster) ReferenceProgram(ctx context.Context, binary, name, label stri
 	return c.daemon(binary, label, append([]string{"--kubeconfig=" + kubeconfig}, args...))
 }
 
-// BuildReferenceUpdater compiles the updater of the reference, of the version in go.mod, with our
-// versions of its libraries, which takes seconds: they are compiled already. Unlike others of
-// its programs it can be. A binary that is there already, and right, stays.
+// BuildReferenceUpdater compiles the updater of the reference in the version of go.mod, with the
+// library versions of this module. This takes seconds, because these are compiled already. It is
+// the only program of the reference for which this works. An up-to-date binary is kept.
 func BuildReferenceUpdater(ctx context.Context, binary string) error {
 	build := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", binary, referencePath+"/pkg/updater")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-trimpath") // as the Makefile builds the programs
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-trimpath") // as in the Makefile
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the updater of %s: %w: %s", referencePath, err, out)
 	}
 	return nil
 }
 
-// ReferenceAdmissionController prepares that of the reference, compiled as binary, as
-// AdmissionController does with ours, and with the certificate that ours keeps in its Secret:
-// it makes none.
+// ReferenceAdmissionController prepares the admission controller of the reference, compiled as
+// binary. It is reached by URL, as with AdmissionController, and uses the certificate in the Secret
+// of Loadline, because it issues none.
 func (c *Cluster) ReferenceAdmissionController(ctx context.Context, binary, label string, args ...string) (*Daemon, error) {
 	reached, err := ByURL()
 	if err != nil {
@@ -97,8 +95,8 @@ func (c *Cluster) ReferenceAdmissionController(ctx context.Context, binary, labe
 	return c.Foreign(ctx, binary, label, slices.Concat(reached, files, args)...)
 }
 
-// CertificateFiles writes the certificate that lies in the Secret vpa-tls-certs into files, as pods have it mounted, and returns
-// the flags that name them. The label names the files.
+// CertificateFiles writes the certificate of the Secret vpa-tls-certs to files, as mounted in pods,
+// and returns the flags for them. The label is part of the file names.
 func (c *Cluster) CertificateFiles(ctx context.Context, label string) (flags []string, err error) {
 	secret, err := c.Kube.CoreV1().Secrets(SystemNamespace).Get(ctx, "vpa-tls-certs", metav1.GetOptions{})
 	if err != nil {

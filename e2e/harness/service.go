@@ -8,9 +8,8 @@ import (
 	"sync/atomic"
 )
 
-// Service stands for a Service of the cluster, whose network the local control
-// plane does not have: it takes connections at one address and hands each to the
-// next of its backends.
+// Service simulates a Service of the cluster, because the local control plane has no network. It
+// accepts connections at one address and forwards each to the next backend.
 type Service struct {
 	listener net.Listener
 	next     atomic.Uint64
@@ -19,8 +18,8 @@ type Service struct {
 	backends []string
 }
 
-// NewService returns a Service without backends on a loopback port. It refuses
-// connections until it has one, and works until Close.
+// NewService returns a Service without backends on a loopback port. It rejects connections until it
+// has a backend, and works until Close.
 func NewService() (*Service, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -31,21 +30,21 @@ func NewService() (*Service, error) {
 	return s, nil
 }
 
-// Address is where it listens, host:port.
+// Address is the listen address, host:port.
 func (s *Service) Address() string { return s.listener.Addr().String() }
 
-// Close ends it; open connections stay.
+// Close stops accepting connections. Open connections stay.
 func (s *Service) Close() error { return s.listener.Close() }
 
-// Add hands new connections to a backend, too.
+// Add adds a backend for new connections.
 func (s *Service) Add(address string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.backends = append(s.backends, address)
 }
 
-// Remove hands no new connections to a backend. Those that are open stay, as with
-// a pod that is taken out of a Service.
+// Remove removes a backend for new connections. Open connections stay, as with a pod that is
+// removed from a Service.
 func (s *Service) Remove(address string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,8 +81,8 @@ func (s *Service) connect(client *net.TCPConn) {
 	both.Wait()
 }
 
-// pipe copies until from ends and then ends to in that direction.
+// pipe copies until from ends and then closes to in that direction.
 func pipe(to, from *net.TCPConn) {
-	_, _ = io.Copy(to, from) // the end of a connection is all that it may tell
+	_, _ = io.Copy(to, from) // an error only means the end of the connection
 	_ = to.CloseWrite()
 }

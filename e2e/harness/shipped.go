@@ -36,7 +36,7 @@ func (c *Cluster) Shipped(program string) (*corev1.Container, error) {
 	}
 }
 
-// ShippedDaemon prepares a program with the arguments, the environment and the memory limit of
+// ShippedDaemon prepares a program with the arguments, environment and memory limit of
 // deploy/loadline.yaml, and further arguments.
 func (c *Cluster) ShippedDaemon(ctx context.Context, program, label string, args ...string) (*Daemon, error) {
 	container, err := c.Shipped(program)
@@ -56,9 +56,8 @@ func (c *Cluster) ShippedDaemon(ctx context.Context, program, label string, args
 	return d, nil
 }
 
-// Confine makes the kernel enforce the memory limit of a program from its next start on, and
-// returns a function that removes the control group. The error is not nil where this user cannot
-// create control groups.
+// Confine makes the kernel enforce the memory limit of a program from its next start, and returns a
+// function that removes the cgroup. It fails if this user cannot create cgroups.
 func (d *Daemon) Confine() (release func(), err error) {
 	parent, limit := "/sys/fs/cgroup/memory", "memory.limit_in_bytes"
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
@@ -68,7 +67,7 @@ func (d *Daemon) Confine() (release func(), err error) {
 	if err := os.Mkdir(group, 0o755); err != nil {
 		return nil, err
 	}
-	release = func() { _ = os.Remove(group) } // works when the process has ended
+	release = func() { _ = os.Remove(group) } // works after the process has ended
 	if err := os.WriteFile(filepath.Join(group, limit), []byte(strconv.FormatInt(d.MemoryLimit, 10)), 0o644); err != nil {
 		release()
 		return nil, err
@@ -77,9 +76,9 @@ func (d *Daemon) Confine() (release func(), err error) {
 	return release, nil
 }
 
-// Favor gives the API server, etcd and some programs the processors before all other processes, as if controllers,
-// nodes and clients ran elsewhere. It returns a function that removes the control group. The error is not nil where
-// this user cannot create control groups.
+// Favor gives the API server, etcd and some programs priority for CPU time over all other
+// processes, as if controllers, nodes and clients ran elsewhere. It returns a function that removes
+// the cgroup. It fails if this user cannot create cgroups.
 func (c *Cluster) Favor(programs ...*Daemon) (release func(), err error) {
 	group := filepath.Join("/sys/fs/cgroup/cpu", fmt.Sprintf("loadline-%d-favored", os.Getpid()))
 	if err := os.Mkdir(group, 0o755); err != nil {
@@ -101,10 +100,11 @@ func (c *Cluster) Favor(programs ...*Daemon) (release func(), err error) {
 		return err
 	}
 	release = func() {
-		_ = move(filepath.Dir(group)) // fails for those that have ended
+		_ = move(filepath.Dir(group)) // fails for ended processes
 		_ = os.Remove(group)
 	}
-	// Thirty times the shares of a thread outside of the group: the test reads all writes of the programs, and must keep up.
+	// 30 times the shares of a thread outside of the cgroup: the test reads all writes of the
+	// programs, and must keep up.
 	err = errors.Join(err, os.WriteFile(filepath.Join(group, "cpu.shares"), []byte("30720"), 0o644), move(group))
 	if err != nil {
 		release()

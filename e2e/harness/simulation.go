@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// ResizeAnnotation tells the simulated node what to answer to a resize of the
-// pod: "defer", "infeasible" or "error". Without it a resize succeeds.
+// ResizeAnnotation sets the response of the simulated node to a resize of the pod: "defer",
+// "infeasible" or "error". Without it a resize succeeds.
 const ResizeAnnotation = "sim.loadline.dev/resize"
 
 // Uses makes a container use constant CPU and memory, as quantities.
@@ -21,8 +21,8 @@ func Uses(container, cpu, memory string) map[string]string {
 	}
 }
 
-// Plays makes a container use what testdata/traces/<trace>.csv.gz recorded,
-// played the given number of times faster, from its beginning.
+// Plays makes a container use the recorded usage of testdata/traces/<trace>.csv.gz, played from its
+// beginning at speed times the recorded pace.
 func Plays(container, trace string, speed int) map[string]string {
 	return map[string]string{
 		"sim.loadline.dev/trace." + container: trace,
@@ -30,12 +30,12 @@ func Plays(container, trace string, speed int) map[string]string {
 	}
 }
 
-// With returns annotations and one more.
+// With returns annotations plus one more.
 func With(annotations map[string]string, key, value string) map[string]string {
 	return Merge(annotations, map[string]string{key: value})
 }
 
-// Merge returns all the annotations together.
+// Merge returns the union of annotations.
 func Merge(parts ...map[string]string) map[string]string {
 	all := map[string]string{}
 	for _, part := range parts {
@@ -44,9 +44,9 @@ func Merge(parts ...map[string]string) map[string]string {
 	return all
 }
 
-// AdmissionController prepares the admission controller with a webhook that the
-// API server reaches by URL: the local control plane has no pod network, so a
-// Service could not lead to a process of this machine.
+// AdmissionController prepares the admission controller with a webhook that the API server reaches
+// by URL: the local control plane has no pod network, so a Service could not lead to a process of
+// this machine.
 func (c *Cluster) AdmissionController(ctx context.Context, args ...string) (*Daemon, error) {
 	reached, err := ByURL()
 	if err != nil {
@@ -55,7 +55,8 @@ func (c *Cluster) AdmissionController(ctx context.Context, args ...string) (*Dae
 	return c.Daemon(ctx, "admission-controller", "admission-controller", append(reached, args...)...)
 }
 
-// ByURL returns flags of an admission controller, ours or the reference's, that is reached by URL, at a free port.
+// ByURL returns the flags of an admission controller, of Loadline or the reference, that is reached
+// by URL at a free port.
 func ByURL() ([]string, error) {
 	webhook, err := FreeAddress()
 	if err != nil {
@@ -64,14 +65,14 @@ func ByURL() ([]string, error) {
 	return Register(webhook), nil
 }
 
-// Register returns flags of an admission controller with a URL of an address, host:port.
+// Register returns the flags of an admission controller with the URL of an address, host:port.
 func Register(webhook string) []string {
 	host, port, _ := strings.Cut(webhook, ":")
 	return []string{"--port=" + port, "--register-by-url", "--webhook-address=https://" + host, "--webhook-port=" + port, "--webhook-timeout-seconds=5"}
 }
 
-// KeepLogs moves the logs out of the state folder, which Down removes, and
-// returns where they are.
+// KeepLogs copies the logs out of the state directory, which Down removes, and returns their
+// location.
 func (c *Cluster) KeepLogs() string {
 	kept, err := os.MkdirTemp("", "loadline-logs-")
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 )
 
-// Container is one container of a Workload; empty quantities are left out.
+// Container is one container of a Workload. Empty quantities are omitted.
 type Container struct {
 	Name                  string
 	CPU, Memory           string // requests
@@ -29,13 +29,13 @@ type Workload struct {
 	Namespace, Name string
 	Replicas        int32
 	Containers      []Container
-	Annotations     map[string]string // of the pods: what the simulated node plays
-	Node            string            // where the pods must run; empty: anywhere
-	Tolerate        string            // the taint of that node
-	Scheduler       string            // that places the pods; empty: the usual one
+	Annotations     map[string]string // of the pods: usage that the simulated node plays
+	Node            string            // node of the pods, empty: any
+	Tolerate        string            // taint of that node
+	Scheduler       string            // scheduler of the pods, empty: the default
 }
 
-// CreateNamespace creates a namespace that lives as long as the cluster.
+// CreateNamespace creates a namespace, unless it exists.
 func (c *Cluster) CreateNamespace(ctx context.Context, name string) error {
 	_, err := c.Kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
@@ -61,7 +61,7 @@ func (c *Cluster) CreateWorkload(ctx context.Context, w Workload) error {
 	return nil
 }
 
-// Template is what the pods of the workload are made from.
+// Template returns the pod template of the workload.
 func (w Workload) Template() corev1.PodTemplateSpec {
 	template := corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": w.Name}, Annotations: w.Annotations},
@@ -97,8 +97,7 @@ func resources(cpu, memory string) corev1.ResourceList {
 	return list
 }
 
-// CreateVPA creates a VPA for the workload with the same name. The caller may
-// change it first.
+// CreateVPA creates a VPA with the name of the workload. The change functions modify it first.
 func (c *Cluster) CreateVPA(ctx context.Context, w Workload, mode vpav1.UpdateMode, change ...func(*vpav1.VerticalPodAutoscaler)) error {
 	vpa := &vpav1.VerticalPodAutoscaler{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name},
@@ -116,7 +115,7 @@ func (c *Cluster) CreateVPA(ctx context.Context, w Workload, mode vpav1.UpdateMo
 	return nil
 }
 
-// Pods lists the pods of a workload that are not being deleted, by name.
+// Pods lists the non-terminating pods of a workload, sorted by name.
 func (c *Cluster) Pods(ctx context.Context, w Workload) ([]corev1.Pod, error) {
 	list, err := c.Kube.CoreV1().Pods(w.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + w.Name})
 	if err != nil {

@@ -1,6 +1,5 @@
-// Package prometheus holds tests against a real Prometheus: what the recommender
-// loads from it must be what it would have learned live.
+// Package prometheus tests against a real Prometheus that the recommender loads the same history
+// from it as it would have learned live.
 //
-// Package server beside it gets and runs one. Where that is not possible the tests
-// are skipped and say why.
+// Package server downloads and runs one. Otherwise the tests are skipped with the reason.
 package prometheus

@@ -1,13 +1,12 @@
-// Package replay lets a recording be lived through twice: by the recommender, as a
-// process on the local control plane, and by the backtester.
+// Package replay plays recordings to a recommender process on the local control plane and to the
+// backtester, so that tests can compare both.
 //
-// Recording is what a container used, placed at some time. API stands before the API
-// server and plays recordings as the metrics API, one recorded minute for each pass
-// of the recommender, however fast these follow each other. Past is a Prometheus
-// that has recordings as history. Backtest runs `kubectl loadline backtest` on the
-// same recordings, and Story holds what it says happened.
+// Recording is the recorded usage of a container, placed in time. API is a proxy of the API server
+// and plays recordings as the metrics API: one recorded minute for each iteration of the
+// recommender, at any pace. Past is a Prometheus with recordings as history. Backtest runs `kubectl
+// loadline backtest` on the same recordings, and Story holds its events.
 //
-// It starts no recommender and compares nothing; the tests do.
+// The package starts no recommender and compares nothing. The tests do.
 package replay
 
 import (
@@ -33,15 +32,15 @@ import (
 	"k8s.io/metrics/pkg/apis/metrics/v1beta1"
 )
 
-// API is an API server for one recommender: it hands all requests on to the real one
-// but those for usage, which it answers itself. Each answer is a recorded minute
-// later than the one before.
+// API is an API server for one recommender. It forwards all requests to the real one, except
+// requests for usage, which it answers itself. Each answer is one recorded minute later than the
+// previous one.
 type API struct {
 	server *httptest.Server
 
 	mu    sync.Mutex
 	clock time.Time // of the next answer
-	until time.Time // from here on answers are empty
+	until time.Time // answers are empty from here on
 	empty int       // empty answers since the last Advance or AwaitPass
 	pods  []*Pod
 }
@@ -55,14 +54,14 @@ type Pod struct {
 
 type span struct{ from, to time.Time }
 
-// NewAPI returns a server before that of a configuration, whose clock begins at an
-// instant. It works until Close.
+// NewAPI returns a proxy of the API server of a configuration, with a clock that starts at the
+// given time. It works until Close.
 func NewAPI(config *rest.Config, start time.Time) (*API, error) {
 	target, err := url.Parse(config.Host)
 	if err != nil {
 		return nil, err
 	}
-	transport, err := rest.TransportFor(rest.AnonymousClientConfig(config)) // who asks says so itself
+	transport, err := rest.TransportFor(rest.AnonymousClientConfig(config)) // requests carry their own credentials
 	if err != nil {
 		return nil, err
 	}
@@ -70,8 +69,8 @@ func NewAPI(config *rest.Config, start time.Time) (*API, error) {
 	pass := &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		Transport:     transport,
-		FlushInterval: -1,                         // watches
-		ErrorLog:      log.New(io.Discard, "", 0), // a program that is killed breaks its requests off
+		FlushInterval: -1,                         // for watches
+		ErrorLog:      log.New(io.Discard, "", 0), // a killed program aborts its requests
 	}
 	a.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/apis/metrics.k8s.io/") && strings.HasSuffix(r.URL.Path, "/pods") {
@@ -87,13 +86,13 @@ func NewAPI(config *rest.Config, start time.Time) (*API, error) {
 	return a, nil
 }
 
-// Close ends it.
+// Close stops the server.
 func (a *API) Close() {
 	a.server.CloseClientConnections()
 	a.server.Close()
 }
 
-// Redirect makes a kubeconfig file point to it.
+// Redirect makes a kubeconfig file point to the server.
 func (a *API) Redirect(path string) error {
 	config, err := clientcmd.LoadFromFile(path)
 	if err != nil {
@@ -106,21 +105,21 @@ func (a *API) Redirect(path string) error {
 	return clientcmd.WriteToFile(*config, path)
 }
 
-// Play lets a pod use what was recorded.
+// Play adds a pod that plays its recording.
 func (a *API) Play(p *Pod) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.pods = append(a.pods, p)
 }
 
-// Down makes a pod show no usage from an instant on until another.
+// Down makes a pod show no usage from one time until another.
 func (a *API) Down(p *Pod, from, to time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	p.down = append(p.down, span{from, to})
 }
 
-// answer returns the usage of the next minute, of no pod if there is to be none yet.
+// answer returns the usage of the next minute, or an empty list from until on.
 func (a *API) answer() v1beta1.PodMetricsList {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -141,7 +140,6 @@ func (a *API) answer() v1beta1.PodMetricsList {
 	return list
 }
 
-// metrics returns what the metrics API shows of a pod at an instant.
 func (p *Pod) metrics(at time.Time) (m v1beta1.PodMetrics, some bool) {
 	s, some := p.Recording.At(at)
 	for _, d := range p.down {
@@ -163,9 +161,9 @@ func (p *Pod) metrics(at time.Time) (m v1beta1.PodMetrics, some bool) {
 	return m, true
 }
 
-// Advance lets the recommender see the minutes before an instant, one in each pass,
-// and waits until it has dealt with the last one: that is when it asks for more. It
-// returns the last minute that was seen.
+// Advance shows the recommender the minutes before a time, one in each iteration, and waits until
+// it has processed the last one, which is when it requests more. It returns the last minute that
+// was shown.
 func (a *API) Advance(ctx context.Context, until time.Time) (last time.Time, err error) {
 	a.mu.Lock()
 	a.until, a.empty = until, 0
@@ -178,12 +176,12 @@ func (a *API) Advance(ctx context.Context, until time.Time) (last time.Time, err
 	return a.clock.Add(-Minute), nil
 }
 
-// AwaitPass waits until a pass without usage is over that began after the call.
+// AwaitPass waits until an iteration without usage has ended that began after the call.
 func (a *API) AwaitPass(ctx context.Context) error {
 	a.mu.Lock()
 	a.empty = 0
 	a.mu.Unlock()
-	return a.await(ctx, 3) // the first may be asked for in a pass that had begun
+	return a.await(ctx, 3) // the first may belong to an earlier iteration
 }
 
 func (a *API) await(ctx context.Context, empty int) error {

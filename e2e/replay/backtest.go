@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Event is a line of what the backtester prints.
+// Event is a line of the backtester's output.
 type Event struct {
 	Workload, Recommender string
 	Resource              corev1.ResourceName
@@ -28,21 +28,20 @@ type Event struct {
 	Use, Limit            string
 }
 
-// recommendation is the Event of a line that is one.
 const recommendation = "recommendation"
 
-// Key is one replay of the backtester.
+// Key identifies one replay of the backtester.
 type Key struct {
 	Workload, Recipe string
 	Resource         corev1.ResourceName
 }
 
-// Story is what happened in replays of the backtester, in order of time.
+// Story holds the events of backtester replays in order of time.
 type Story map[Key][]Event
 
-// Backtest replays recordings with the program of the plugin, under some recipes and
-// with a memory limit as its flag has it, and returns every recommendation, change
-// and kill. With startup each recording begins when its container starts.
+// Backtest replays recordings with the plugin under the recipes and returns every recommendation,
+// change and kill. The memory limit has the format of the flag. With startup, each recording begins
+// at its container start.
 func Backtest(ctx context.Context, plugin, dir, memoryLimit string, startup bool, recipes []string, recordings ...*Recording) (Story, error) {
 	file := filepath.Join(dir, "recordings-"+memoryLimit+".csv")
 	if err := write(file, recordings); err != nil {
@@ -70,7 +69,7 @@ func Backtest(ctx context.Context, plugin, dir, memoryLimit string, startup bool
 	return story, nil
 }
 
-// write makes a file of recordings as the backtester reads them.
+// write writes recordings in the backtester's file format.
 func write(path string, recordings []*Recording) error {
 	var text strings.Builder
 	text.WriteString("workload,container,timestamp,cpu_cores,memory_bytes,cpu_request_cores,memory_request_bytes\n")
@@ -91,7 +90,7 @@ func write(path string, recordings []*Recording) error {
 	return os.WriteFile(path, []byte(text.String()), 0o600)
 }
 
-// decimal prints cores; nothing where they are not known.
+// decimal formats cores, or returns "" if they are unknown.
 func decimal(nanocores int64) string {
 	if nanocores < 0 {
 		return ""
@@ -106,8 +105,8 @@ func unless(bytes int64) string {
 	return strconv.FormatInt(bytes, 10)
 }
 
-// Recommendation returns what was recommended when all was seen that somebody sees
-// who looks each minute, last at an instant.
+// Recommendation returns the recommendation of an observer that samples once a minute, with its
+// last sample at the given time.
 func (s Story) Recommendation(k Key, last time.Time) (Event, error) {
 	for _, e := range s[k] {
 		if e.Event == recommendation && e.At.After(last) {
@@ -120,11 +119,10 @@ func (s Story) Recommendation(k Key, last time.Time) (Event, error) {
 	return Event{}, fmt.Errorf("the backtester recommends nothing for %v after %s", k, last.UTC())
 }
 
-// Final returns the recommendation at the end, or false if there is none for such a
-// resource.
+// Final returns the last recommendation of a replay, or false if there is none.
 func (s Story) Final(k Key) (Event, bool) {
 	for _, e := range slices.Backward(s[k]) {
-		if e.Event == recommendation { // a change that it led to comes after it
+		if e.Event == recommendation { // a resulting change may follow it
 			return e, true
 		}
 	}

@@ -13,12 +13,11 @@ import (
 	"loadline.dev/loadline/pkg/source/prometheus"
 )
 
-// Past is a Prometheus that knows the usage of pods, for one program that asks it for
-// history. The recordings are placed when it asks first, so that they end together
-// at the end of what it wants to know.
+// Past simulates a Prometheus with the usage of pods, for one program that queries it for history.
+// The first query places the recordings, so that they end together at the end of the queried range.
 //
-// It speaks what the recommender needs of the API, and gives the samples as they
-// are: a real one knows counters, of which no rate has exactly the recorded values.
+// It supports the API calls of the recommender, and returns the recorded samples exactly. A real
+// Prometheus stores counters, and no rate over them has exactly the recorded values.
 type Past struct {
 	server *httptest.Server
 	length time.Duration
@@ -28,7 +27,7 @@ type Past struct {
 	pods   []*Pod
 }
 
-// NewPast returns one with recordings of some length at most. It works until Close.
+// NewPast returns a Past with the recordings of the pods. It works until Close.
 func NewPast(pods []*Pod) *Past {
 	p := &Past{pods: pods}
 	for _, pod := range pods {
@@ -38,16 +37,16 @@ func NewPast(pods []*Pod) *Past {
 	return p
 }
 
-// Close ends it.
+// Close stops the server.
 func (p *Past) Close() { p.server.Close() }
 
-// Address is its URL.
+// Address is the URL of the server.
 func (p *Past) Address() string { return p.server.URL }
 
-// Length is how much it knows, as a flag has it.
+// Length is the length of the history in the format of a flag.
 func (p *Past) Length() string { return fmt.Sprintf("%dm", p.length/Minute) }
 
-// Placed reports whether somebody asked, so that the recordings have their places.
+// Placed reports whether a query has placed the recordings.
 func (p *Past) Placed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -59,7 +58,7 @@ type series struct {
 	Values [][2]any          `json:"values"`
 }
 
-// ServeHTTP answers range queries with usage, and others with nothing: how long work waited was
+// ServeHTTP answers range queries with usage, and others with an empty result: waiting for CPU was
 // not recorded.
 func (p *Past) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	kind, result := "vector", []series{}
@@ -82,7 +81,6 @@ func (p *Past) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": map[string]any{"resultType": kind, "result": result}})
 }
 
-// usage returns the use of CPU, or of memory, of all pods at some times.
 func (p *Past) usage(cpu bool, start, end, step int64) []series {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,10 +106,9 @@ func (p *Past) usage(cpu bool, start, end, step int64) []series {
 	return result
 }
 
-// text prints a use as Prometheus does, in cores or bytes. The metrics API rounds
-// millicores up, and whoever reads from Prometheus drops fractions; the
-// backtester does as the metrics API. So they are rounded up here, and half of one on
-// top keeps them off the edge.
+// text formats usage as Prometheus does, in cores or bytes. The metrics API and the backtester
+// round millicores up, and readers of Prometheus drop fractions. Therefore text rounds millicores
+// up, and adds half a millicore to keep them off the edge.
 func (s Sample) text(cpu bool) (text string, known bool) {
 	if !cpu {
 		return strconv.FormatInt(s.Bytes, 10), s.Bytes >= 0

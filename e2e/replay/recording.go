@@ -11,25 +11,25 @@ import (
 	"loadline.dev/loadline/pkg/source/trace"
 )
 
-// Minute is how often the backtester, and a recommender by default, looks.
+// Minute is the sampling interval of the backtester, and by default of a recommender.
 const Minute = time.Minute
 
-// Sample is what was used from an instant on until the next sample.
+// Sample is the usage from a time until the next sample.
 type Sample struct {
 	After     time.Duration // since the first sample
-	Nanocores int64         // -1 = not recorded
-	Bytes     int64         // -1 = not recorded
+	Nanocores int64         // -1: not recorded
+	Bytes     int64         // -1: not recorded
 }
 
-// Recording is what one container used.
+// Recording is the recorded usage of one container.
 type Recording struct {
-	Name    string // of the workload; the container is "app"
+	Name    string // of the workload, the container is "app"
 	Samples []Sample
-	Start   time.Time // of the first sample: whole seconds
+	Start   time.Time // of the first sample, whole seconds
 
-	CPURequest, MemoryRequest string // quantities; recorded or chosen, and those that a replay begins with
+	CPURequest, MemoryRequest string // quantities, recorded or chosen, at the start of a replay
 
-	step time.Duration // see Step; 0 = not looked for yet
+	step time.Duration // see Step, 0: not computed yet
 }
 
 // Container is the name of every recorded container.
@@ -49,22 +49,20 @@ func (r *Recording) Step() time.Duration {
 	return r.step
 }
 
-// Length is the time from the first sample to the end of the last one, which stands
-// for one step.
+// Length is the time from the first sample to the end of the last one, which lasts one step.
 func (r *Recording) Length() time.Duration {
 	return r.Samples[len(r.Samples)-1].After + r.Step()
 }
 
-// EndAt places the recording so that it ends at an instant, or up to a minute before
-// it, and begins some whole minutes before it: who looks each minute sees the first
-// sample when it is made, as the backtester does.
+// EndAt places the recording so that it ends at most a minute before end and begins whole minutes
+// before it. An observer that samples each minute then sees the first sample when it is made, as
+// the backtester does.
 func (r *Recording) EndAt(end time.Time) { r.Start = end.Add(-minutes(r.Length())) }
 
-// minutes rounds up.
 func minutes(d time.Duration) time.Duration { return (d + Minute - 1).Truncate(Minute) }
 
-// At returns the sample that somebody sees who looks at an instant, or false if none
-// stands for it: a sample does until the next one, but for three steps at most.
+// At returns the sample visible at a time, or false if there is none. A sample is visible until the
+// next one, but for at most three steps.
 func (r *Recording) At(at time.Time) (Sample, bool) {
 	after := at.Sub(r.Start)
 	i, exact := slices.BinarySearchFunc(r.Samples, after, func(s Sample, d time.Duration) int { return int(s.After - d) })
@@ -82,14 +80,14 @@ func (r *Recording) At(at time.Time) (Sample, bool) {
 	return r.Samples[i], after < r.Samples[i].After+hold
 }
 
-// Cut leaves of a recording its first samples, if it has more.
+// Cut shortens a recording to its first samples.
 func (r *Recording) Cut(samples int) *Recording {
 	r.Samples = r.Samples[:min(samples, len(r.Samples))]
 	return r
 }
 
-// Seconds reads recordings of a process with a sample a second, one after the other,
-// and takes each sample for that of a minute: what took 24 minutes lasts a day.
+// Seconds reads recordings of a process with a sample per second, concatenates them, and treats
+// each second as a minute: 24 minutes become a day.
 func Seconds(paths ...string) (*Recording, error) {
 	r := &Recording{}
 	for _, path := range paths {
@@ -104,8 +102,8 @@ func Seconds(paths ...string) (*Recording, error) {
 	return r, nil
 }
 
-// Containers reads up to a number of containers from a file of the shared recordings.
-// Their names are those of the file and a number.
+// Containers reads containers from a file of the shared recordings, up to a maximum number. Their
+// names are the given name and a number.
 func Containers(path, name string, most int) ([]*Recording, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -132,7 +130,7 @@ func Containers(path, name string, most int) ([]*Recording, error) {
 	return all, nil
 }
 
-// nanocores is exact: a float of 0.001 cores is not one millicore.
+// nanocores rounds, because a float of 0.001 cores is not exactly one millicore.
 func nanocores(millicores float64) int64 {
 	if math.IsNaN(millicores) {
 		return -1

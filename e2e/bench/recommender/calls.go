@@ -6,17 +6,15 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// calls are requests to the API server.
 type calls struct {
 	status, checkpoint, usage int
 	other                     map[string]int // by verb and resource
 }
 
-// countCalls counts what an account asked for between two moments.
 func countCalls(cluster *harness.Cluster, account string, from, to time.Time) (calls, error) {
 	c := calls{other: map[string]int{}}
 	err := cluster.Requests(func(r harness.Request) {
-		// A watch is logged when it starts, too.
+		// The start of a watch is logged too.
 		if r.Account != account || !r.Complete || r.At.Before(from) || r.At.After(to) {
 			return
 		}

@@ -11,21 +11,20 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// load is what the cluster runs.
+// load is the size of the workload.
 type load struct {
 	vpas, pods, namespaces int
 }
 
-// filled says how long it took to fill the cluster.
+// filled holds the times of filling the cluster.
 type filled struct {
 	created, running, metered time.Duration // from the start: Deployments, pods, pods with usage
 }
 
 func (l load) namespace(i int) string { return fmt.Sprintf("scale-%d", i%l.namespaces) }
 
-// workload returns Deployment number i. Pods of one Deployment play one
-// recording from the same place, those of the next another one: real usage, with
-// its noise, and no two alike.
+// workload returns Deployment number i. Pods of one Deployment play one recording from the same
+// offset, and the next Deployment plays another one: real, noisy usage without duplicates.
 func (l load) workload(i int) harness.Workload {
 	replicas := l.pods / l.vpas
 	if i < l.pods%l.vpas {
@@ -38,14 +37,12 @@ func (l load) workload(i int) harness.Workload {
 	}
 }
 
-// speed is how many times faster than recorded the recordings are played.
+// speed is the playback speed of the recordings.
 const speed = 2
 
-// offset is where in its recording Deployment number i begins.
+// offset is the start of Deployment number i in its recording.
 func offset(i int) time.Duration { return time.Duration(i*7%600) * time.Second }
 
-// fill creates the Deployments and waits until all their pods run and show
-// usage.
 func (l load) fill(ctx context.Context, cluster *harness.Cluster) (f filled, err error) {
 	start := time.Now()
 	fmt.Printf("create %d Deployments with %d pods in %d namespaces\n", l.vpas, l.pods, l.namespaces)
@@ -83,8 +80,7 @@ func (l load) fill(ctx context.Context, cluster *harness.Cluster) (f filled, err
 	return f, err
 }
 
-// serve replaces all VPAs by new ones, and all checkpoints by those of the history
-// that each recommender shall begin with.
+// serve replaces all VPAs by new ones, and all checkpoints by checkpoints of the initial history.
 func (l load) serve(ctx context.Context, cluster *harness.Cluster, o options) error {
 	api := cluster.VPA.AutoscalingV1()
 	for i := range l.namespaces {
@@ -103,7 +99,6 @@ func (l load) serve(ctx context.Context, cluster *harness.Cluster, o options) er
 	return l.remember(ctx, cluster, o)
 }
 
-// recommended counts the VPAs that have a recommendation.
 func recommended(ctx context.Context, cluster *harness.Cluster) (int, error) {
 	list, err := cluster.VPA.AutoscalingV1().VerticalPodAutoscalers("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
@@ -118,10 +113,9 @@ func recommended(ctx context.Context, cluster *harness.Cluster) (int, error) {
 	return n, nil
 }
 
-// longestWait is how long one thing may take to become true.
 const longestWait = 30 * time.Minute
 
-// await asks every few seconds until count reaches n.
+// await polls count every few seconds until it reaches n.
 func await(ctx context.Context, what string, n int, count func() (int, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, longestWait)
 	defer cancel()

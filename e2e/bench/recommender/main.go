@@ -1,11 +1,10 @@
-// Package recommender measures a pass of the recommender on a local control plane
-// with many pods, and that of the reference recommender beside it.
+// Package recommender measures an iteration of the recommender on a local control plane with many
+// pods, compared with the reference recommender.
 //
-// It fills a cluster with Deployments that play recorded usage, lets a
-// recommender serve them from nothing until every VPA has a recommendation, and
-// then looks at some passes: how long each step took, what was asked of the API
-// server, processor time and memory. `make scale` runs it and puts the table
-// into lab/docs/scale.md. It fails when a pass of ours takes longer than -limit.
+// It fills a cluster with Deployments that play recorded usage, runs a recommender with new VPAs
+// until every VPA has a recommendation, and then measures some iterations: the duration of each
+// step, requests to the API server, CPU time and memory. `make scale` runs it and writes the table
+// to lab/docs/scale.md. It fails if an iteration of Loadline takes longer than -limit.
 package recommender
 
 import (
@@ -18,20 +17,19 @@ import (
 	"loadline.dev/loadline/hack/document"
 )
 
-// options are what the command line sets.
 type options struct {
 	load
-	interval time.Duration // between two passes
-	passes   int           // that are measured
-	warmUp   time.Duration // before those
+	interval time.Duration // between two iterations
+	passes   int           // measured iterations
+	warmUp   time.Duration // before the measured iterations
 	history  time.Duration // of each VPA at the start
 	scrape   time.Duration // of metrics-server
-	limit    time.Duration // a pass of ours may take
-	only     string        // one of the subjects; empty: both
-	document string        // gets the table; empty: none
+	limit    time.Duration // for an iteration of Loadline
+	only     string        // one of the subjects, empty: both
+	document string        // file for the table, empty: none
 }
 
-// Main measures as the arguments say, and ends the program when that fails.
+// Main measures with the given arguments, and exits with an error on failure.
 func Main(args []string) {
 	fs := flag.NewFlagSet("bench recommender", flag.ExitOnError)
 	var o options
@@ -46,7 +44,7 @@ func Main(args []string) {
 	fs.DurationVar(&o.limit, "limit", 5*time.Second, "what the slowest measured pass of ours may take")
 	fs.StringVar(&o.only, "only", "", `"`+ours+`" or "`+reference+`": leave the other out`)
 	fs.StringVar(&o.document, "document", "", "Markdown file whose figures are replaced by those of this run")
-	_ = fs.Parse(args) // it exits
+	_ = fs.Parse(args) // exits on errors
 	harness.Main("bench recommender", func(ctx context.Context) error {
 		nodes := harness.Options{
 			Nodes: o.pods/slotsPerNode + 1,
@@ -56,7 +54,7 @@ func Main(args []string) {
 	})
 }
 
-// slotsPerNode is how many pods fit on a simulated node.
+// slotsPerNode is the number of pods that fit on a simulated node.
 const slotsPerNode = 110
 
 func run(ctx context.Context, cluster *harness.Cluster, o options) error {

@@ -8,23 +8,22 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// steps of a pass, in their order, as both recommenders name them.
+// steps are the steps of an iteration in order, with the names in both recommenders.
 var steps = []string{"LoadVPAs", "LoadPods", "LoadMetrics", "DeleteRemovedPods", "UpdateVPAs", "MaintainCheckpoints", "GarbageCollect", total}
 
 const total = "total"
 
-// result is what was seen of one recommender.
 type result struct {
 	subject     subject
 	recommended time.Duration            // from its start until every VPA has a recommendation
 	mean, worst map[string]time.Duration // of each step
-	calls       calls                    // of all measured passes
-	cpu         time.Duration            // of all measured passes
-	rss, peak   int64                    // bytes, at the end and the most ever
-	load        float64                  // of the machine, mean of the ends of the passes
+	calls       calls                    // of all measured iterations
+	cpu         time.Duration            // of all measured iterations
+	rss, peak   int64                    // bytes, at the end and at the peak
+	load        float64                  // of the machine, mean at the ends of the iterations
 }
 
-// measure runs a recommender with new VPAs until the passes that count are over.
+// measure runs a recommender with new VPAs until the measured iterations are over.
 func measure(ctx context.Context, cluster *harness.Cluster, o options, s subject) (result, error) {
 	r := result{subject: s, mean: map[string]time.Duration{}, worst: map[string]time.Duration{}}
 	fmt.Printf("measure %s: new VPAs with a history of %s\n", s.name, o.history)
@@ -74,7 +73,7 @@ func measure(ctx context.Context, cluster *harness.Cluster, o options, s subject
 	return r, err
 }
 
-// next waits for the end of the pass after the one that was observed last.
+// next waits for the end of the iteration after the last observed one.
 func next(ctx context.Context, d *harness.Daemon, last observation) (observation, error) {
 	ctx, cancel := context.WithTimeout(ctx, longestWait)
 	defer cancel()

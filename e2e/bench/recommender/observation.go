@@ -9,23 +9,21 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// observation is the state of a recommender at one moment.
 type observation struct {
 	metrics   map[string]float64 // by name with labels
-	cpu       time.Duration      // processor time since its start
+	cpu       time.Duration      // CPU time since its start
 	rss, peak int64              // bytes
 	at        time.Time
-	load      float64 // processes of the machine that run or want to, over the last minute
+	load      float64 // load average of the machine over the last minute
 }
 
 const latency = "vpa_recommender_execution_latency_seconds"
 
-// passes says how many have ended since the start.
+// passes returns the number of ended iterations since the start.
 func (o observation) passes() int {
 	return int(o.metrics[latency+`_count{step="`+total+`"}`])
 }
 
-// spent says how long all passes were in a step.
 func (o observation) spent(step string) time.Duration {
 	return time.Duration(o.metrics[latency+`_sum{step="`+step+`"}`] * float64(time.Second))
 }
@@ -45,7 +43,6 @@ func observe(ctx context.Context, d *harness.Daemon) (o observation, err error) 
 	return o, err
 }
 
-// machineLoad reads the load average of the last minute.
 func machineLoad() (load float64, err error) {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

@@ -15,17 +15,16 @@ import (
 	"loadline.dev/loadline/pkg/source/trace"
 )
 
-// recordings are what the workloads play in turn.
+// recordings are played by the workloads in turn.
 var recordings = []string{"steady", "spiky", "growing"}
 
 // recording is the usage of each second of a trace.
 type recording struct {
-	cpu, memory []float64 // cores, mean of the time between two scrapes that ends here; bytes
+	cpu, memory []float64 // cores, mean of the scrape interval that ends here, and bytes
 }
 
-// remember writes the checkpoints that a recommender would have left which saw the
-// same recordings once a minute for the span of the history. Both recommenders
-// read them.
+// writeCheckpoints writes the checkpoints of a recommender that sampled the same recordings once a
+// minute for the span of the history. Both recommenders read them.
 func (l load) remember(ctx context.Context, cluster *harness.Cluster, o options) error {
 	past := make([]recording, len(recordings))
 	for i, name := range recordings {
@@ -47,8 +46,8 @@ func (l load) remember(ctx context.Context, cluster *harness.Cluster, o options)
 	})
 }
 
-// replay returns what is known of a container after some pods have played the
-// recording from an offset on, for a span of time that ends at now.
+// replay returns the usage history of a container after some pods have played the recording from an
+// offset, for a span of time that ends at now.
 func (r recording) replay(pods int, offset, span time.Duration, now time.Time) usage.ProfileImage {
 	config := usage.DefaultConfig()
 	store := usage.NewStore(config)
@@ -61,8 +60,8 @@ func (r recording) replay(pods int, offset, span time.Duration, now time.Time) u
 	}
 	for minute := range int(span / time.Minute) {
 		at := begin.Add(time.Duration(minute) * time.Minute)
-		// Scrapes and passes are not in step, so a pass sees another second of the
-		// minute each time.
+		// Scrapes and iterations are not synchronized, so each iteration sees another second of the
+		// minute.
 		second := (int(offset/time.Second) + speed*(minute*60+minute%15)) % len(r.cpu)
 		for _, key := range keys {
 			store.Observe(usage.Sample{Container: key, Kind: resources.CPU, At: at, Amount: resources.FromFloat(r.cpu[second] * 1000)})
@@ -75,9 +74,8 @@ func (r recording) replay(pods int, offset, span time.Duration, now time.Time) u
 	return known.Image()
 }
 
-// readRecording reads a trace with a line for each second, in the form that the
-// simulated nodes play. CPU is averaged over the time between two scrapes, as
-// metrics-server does.
+// readRecording reads a trace with a line for each second, in the format of the simulated nodes.
+// CPU is averaged over the scrape interval, as in metrics-server.
 func readRecording(path string, scrape time.Duration) (r recording, err error) {
 	samples, err := trace.ReadProcess(path)
 	if err != nil {

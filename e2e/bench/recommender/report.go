@@ -9,14 +9,13 @@ import (
 	"time"
 )
 
-// report is what a run has found.
 type report struct {
 	options
 	filled  filled
 	results []result
 }
 
-// markdown returns the figures as a table with a column for each recommender.
+// markdown returns a table with a column for each recommender.
 func (r report) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d VPAs, %d Deployments, %d pods in %d namespaces; checkpoints go back %s; a pass each %s, %d passes measured after %s to warm up; metrics-server scrapes each %s; %d processors.\n",
@@ -79,7 +78,6 @@ func seconds(d time.Duration) string {
 
 func mebibytes(n int64) string { return fmt.Sprintf("%d MiB", n>>20) }
 
-// judge returns an error if a pass of ours took longer than it may.
 func (r report) judge() error {
 	for _, x := range r.results {
 		if slowest := x.worst[total]; x.subject.name == ours && slowest > r.limit {

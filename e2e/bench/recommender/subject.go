@@ -8,19 +8,18 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// Names of what is measured, as -only takes them and the table shows them.
+// Names of the recommenders in the flag -only and in the table.
 const (
 	ours      = "loadline"
 	reference = "reference"
 )
 
-// subject is a recommender that is measured.
 type subject struct {
 	name   string
-	binary string // empty: ours, from bin/
+	binary string // empty: Loadline's, from bin/
 }
 
-// chosen returns what to measure; dir is for a program that must be built first.
+// selectSubjects returns the recommenders to measure. It builds the reference in dir.
 func chosen(ctx context.Context, only, dir string) ([]subject, error) {
 	var all []subject
 	if only != reference {
@@ -37,8 +36,8 @@ func chosen(ctx context.Context, only, dir string) ([]subject, error) {
 	return all, nil
 }
 
-// prepare makes a process of the subject, with its defaults but for the
-// interval. It returns the service account it uses, too.
+// prepare prepares a process of the subject with its defaults, except for the interval. It also
+// returns the service account.
 func (s subject) prepare(ctx context.Context, cluster *harness.Cluster, o options) (*harness.Daemon, string, error) {
 	interval := fmt.Sprint("--recommender-interval=", o.interval)
 	if s.binary == "" {

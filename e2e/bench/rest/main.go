@@ -1,8 +1,8 @@
-// Package rest measures what the webhook of the admission controller costs while nobody creates
-// pods, beside that of the reference.
+// Package rest measures the cost of the idle webhook of the admission controller, compared with the
+// reference VPA.
 //
-// Both programs run on one local control plane, at the same time, so that a busy machine is busy
-// for both. Only ours is registered: the reference's never gets a review either.
+// Both programs run on one local control plane at the same time, so that a busy machine affects
+// both. Only the webhook of Loadline is registered, but neither receives a review.
 package rest
 
 import (
@@ -19,14 +19,13 @@ import (
 	"loadline.dev/loadline/hack/document"
 )
 
-// options are what the command line sets.
 type options struct {
 	rounds           int
 	duration, settle time.Duration
-	document         string // gets the table; empty: none
+	document         string // file for the table, empty: none
 }
 
-// Main measures as the arguments say, and ends the program when that fails.
+// Main measures with the given arguments, and exits with an error on failure.
 func Main(args []string) {
 	fs := flag.NewFlagSet("bench rest", flag.ExitOnError)
 	var o options
@@ -34,7 +33,7 @@ func Main(args []string) {
 	fs.DurationVar(&o.duration, "duration", 3*time.Minute, "how long a round is")
 	fs.DurationVar(&o.settle, "settle", 3*time.Minute, "how long the programs run before the first")
 	fs.StringVar(&o.document, "document", "", "Markdown file whose figures are replaced by those of this run")
-	_ = fs.Parse(args) // it exits
+	_ = fs.Parse(args) // exits on errors
 	harness.Main("bench rest", func(ctx context.Context) error {
 		return harness.Run(ctx, "rest", harness.Options{Nodes: 1}, func(ctx context.Context, cluster *harness.Cluster) error { return run(ctx, cluster, o) })
 	})
@@ -79,20 +78,20 @@ func run(ctx context.Context, cluster *harness.Cluster, o options) error {
 	return document.Fill(o.document, "webhook at rest", table)
 }
 
-// cost is what a process took. How often it was woken says the same as its time, and depends less on
-// what else the machine does.
+// cost is the cost of a process. The number of wakeups measures the same as the CPU time, but
+// depends less on other load of the machine.
 type cost struct {
-	time  time.Duration // on processors
-	woken int           // how often one of its threads ran after it had waited
+	time  time.Duration // CPU time
+	woken int           // wakeups of its threads
 }
 
-// row is what both programs took, and by how much ours did more.
+// row formats the cost of both programs, and the ratio of Loadline to the reference.
 func row(round string, of [2]cost) string {
 	return fmt.Sprintf("| %s | %d ms | %d ms | %.2f | %d | %d | %.2f |\n", round, of[0].time.Milliseconds(), of[1].time.Milliseconds(),
 		of[0].time.Seconds()/of[1].time.Seconds(), of[0].woken, of[1].woken, float64(of[0].woken)/float64(of[1].woken))
 }
 
-// start starts our program and that of the reference, which uses our certificate.
+// start starts the programs of Loadline and the reference, which uses Loadline's certificate.
 func start(ctx context.Context, cluster *harness.Cluster) (programs [2]*harness.Daemon, err error) {
 	binary := filepath.Join(cluster.Dir, "reference-admission-controller")
 	fmt.Println("build the admission controller of", harness.ReferenceModule)
@@ -105,7 +104,7 @@ func start(ctx context.Context, cluster *harness.Cluster) (programs [2]*harness.
 	if err := programs[0].Start(ctx); err != nil {
 		return programs, err
 	}
-	// With the Lease of ours each would find the other's heartbeat and read it again.
+	// With a common Lease, each program would find the other's heartbeat and read it again.
 	if programs[1], err = cluster.ReferenceAdmissionController(ctx, binary, "reference-admission-controller",
 		"--register-webhook=false", "--status-lease-name=reference-admission-controller"); err != nil {
 		return programs, err
@@ -113,8 +112,8 @@ func start(ctx context.Context, cluster *harness.Cluster) (programs [2]*harness.
 	return programs, programs[1].Start(ctx)
 }
 
-// costOf reads what a process took so far from its threads: their time is counted in nanoseconds, and
-// that of the process itself only in hundredths of a second.
+// costOf sums the cost of a process over its threads: their time is in nanoseconds, and the time of
+// the process only in hundredths of a second.
 func costOf(pid int) (c cost, err error) {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
 	if err != nil {
@@ -134,7 +133,7 @@ func costOf(pid int) (c cost, err error) {
 	return c, nil
 }
 
-// number reads the number that follows something in a file.
+// number returns the number that follows a text in a file.
 func number(file, after string) (int, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -152,7 +151,6 @@ func number(file, after string) (int, error) {
 	return n, nil
 }
 
-// wait waits, or ends with the context.
 func wait(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

@@ -13,7 +13,6 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// podsPerVPA is how many pods each VPA has.
 const podsPerVPA = 2
 
 // crowd is a number of VPAs for one updater.
@@ -32,7 +31,7 @@ func (c crowd) workload(i int) harness.Workload {
 		Annotations: harness.Uses("app", "50m", "50Mi")}
 }
 
-// wanted is what is recommended for every pod.
+// recommended is the recommendation for every pod.
 func wanted() corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("300m"), corev1.ResourceMemory: resource.MustParse("200Mi")}
 }
@@ -51,7 +50,7 @@ func (c crowd) fill(ctx context.Context) error {
 	return harness.Each(ctx, c.vpas, c.recommend)
 }
 
-// recommend creates one VPA. Its recommender is nobody.
+// recommend creates one VPA with a nonexistent recommender.
 func (c crowd) recommend(ctx context.Context, i int) error {
 	w := c.workload(i)
 	if err := c.cluster.CreateVPA(ctx, w, vpav1.UpdateModeInPlaceOrRecreate, func(v *vpav1.VerticalPodAutoscaler) {
@@ -73,7 +72,6 @@ func (c crowd) recommend(ctx context.Context, i int) error {
 	return nil
 }
 
-// ready counts the pods that are.
 func (c crowd) ready(ctx context.Context) (n int, err error) {
 	list, err := c.cluster.Kube.AppsV1().Deployments(c.namespace()).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
@@ -85,7 +83,7 @@ func (c crowd) ready(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
-// check requires that every pod asks for what is recommended.
+// check requires that every pod requests the recommended resources.
 func (c crowd) check(ctx context.Context) error {
 	list, err := c.cluster.Kube.CoreV1().Pods(c.namespace()).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -104,8 +102,7 @@ func (c crowd) check(ctx context.Context) error {
 	return nil
 }
 
-// remove takes everything away and waits until it is gone, so that the next crowd
-// is alone.
+// remove deletes all objects and waits for their removal, so that the next crowd is alone.
 func (c crowd) remove(ctx context.Context) error {
 	if _, err := c.cluster.KubectlOutput(ctx, "delete", "namespace", c.namespace(), "--wait=false"); err != nil {
 		return err
@@ -119,10 +116,8 @@ func (c crowd) remove(ctx context.Context) error {
 	})
 }
 
-// longestWait is how long one thing may take to become true.
 const longestWait = 30 * time.Minute
 
-// await asks again and again until count reaches n.
 func (c crowd) await(ctx context.Context, what string, n int, count func(context.Context) (int, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, longestWait)
 	defer cancel()

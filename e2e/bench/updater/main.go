@@ -1,11 +1,10 @@
-// Package updater measures how long the updater takes when every pod of many VPAs
-// needs a resize in place at once, and the updater of the reference beside it.
+// Package updater measures how long the updater takes if every pod of many VPAs needs an in-place
+// resize at once, compared with the reference updater.
 //
-// For each size it makes Deployments of two pods and VPAs with recommendations that
-// are written by hand, runs an updater from its start until all pods are resized, and
-// removes everything again. `make scale-updater` runs it and puts the table into
-// lab/docs/scale.md. It fails when a pod is evicted, or has not what is recommended in
-// the end.
+// For each number of VPAs it creates Deployments of two pods and VPAs with fixed recommendations,
+// runs an updater until all pods are resized, and deletes all objects. `make scale-updater` runs it
+// and writes the table to lab/docs/scale.md. It fails if a pod is evicted or does not have its
+// recommended resources at the end.
 package updater
 
 import (
@@ -22,21 +21,20 @@ import (
 	"loadline.dev/loadline/hack/document"
 )
 
-// Names of what is measured, as -only takes them and the table shows them.
+// Names of the updaters in the flag -only and in the table.
 const (
 	ours      = "loadline"
 	reference = "reference"
 )
 
-// options are what the command line sets.
 type options struct {
 	sizes    []int         // numbers of VPAs
-	interval time.Duration // between two passes
-	only     string        // one of the updaters; empty: both
-	document string        // gets the table; empty: none
+	interval time.Duration // between two iterations
+	only     string        // one of the updaters, empty: both
+	document string        // file for the table, empty: none
 }
 
-// Main measures as the arguments say, and ends the program when that fails.
+// Main measures with the given arguments, and exits with an error on failure.
 func Main(args []string) {
 	fs := flag.NewFlagSet("bench updater", flag.ExitOnError)
 	var o options
@@ -44,7 +42,7 @@ func Main(args []string) {
 	fs.DurationVar(&o.interval, "interval", time.Minute, "time between two passes")
 	fs.StringVar(&o.only, "only", "", `"`+ours+`" or "`+reference+`": leave the other out`)
 	fs.StringVar(&o.document, "document", "", "Markdown file whose figures are replaced by those of this run")
-	_ = fs.Parse(args) // it exits
+	_ = fs.Parse(args) // exits on errors
 	harness.Main("bench updater", func(ctx context.Context) (err error) {
 		if o.sizes, err = parse(*sizes); err != nil {
 			return err
@@ -68,7 +66,7 @@ func parse(text string) (sizes []int, err error) {
 	return sizes, nil
 }
 
-// slotsPerNode is how many pods fit on a simulated node.
+// slotsPerNode is the number of pods that fit on a simulated node.
 const slotsPerNode = 110
 
 func run(ctx context.Context, cluster *harness.Cluster, o options) error {
@@ -94,13 +92,12 @@ func run(ctx context.Context, cluster *harness.Cluster, o options) error {
 	return document.Fill(o.document, "updater figures", figures)
 }
 
-// subject is an updater that is measured.
 type subject struct {
 	name   string
-	binary string // empty: ours, from bin/
+	binary string // empty: Loadline's, from bin/
 }
 
-// chosen returns what to measure; dir is for a program that must be built first.
+// selectSubjects returns the updaters to measure. It builds the reference in dir.
 func chosen(ctx context.Context, o options, dir string) (all []subject, err error) {
 	if o.only != reference {
 		all = append(all, subject{name: ours})

@@ -11,15 +11,14 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// result is what was seen of one updater.
 type result struct {
 	crowd
-	passes   int           // that had something to do
-	loop     time.Duration // those took in all
-	changes  time.Duration // from the first pod that was resized until the last, as far as seen
-	cpu      time.Duration // from its start on
+	passes   int           // iterations with changes
+	loop     time.Duration // their total duration
+	changes  time.Duration // from the first to the last observed resize
+	cpu      time.Duration // since its start
 	peak     int64         // bytes of resident memory
-	requests int           // to the API server, from its start on
+	requests int           // to the API server since its start
 }
 
 // measure runs an updater on a crowd until all pods are resized.
@@ -58,9 +57,9 @@ func (c crowd) measure(ctx context.Context, o options) (r result, err error) {
 	return r, errors.Join(c.check(ctx), c.remove(ctx))
 }
 
-// prepare makes a process of the subject, with its defaults but for what would
-// make it wait: the budget of each workload, and the heartbeat of an admission
-// controller. It returns the service account it uses, too.
+// prepare prepares a process of the subject with its defaults, but without the settings that would
+// make it wait: the budget of each workload, and the heartbeat of an admission controller. It also
+// returns the service account.
 func (c crowd) prepare(ctx context.Context, o options) (*harness.Daemon, string, error) {
 	label := fmt.Sprintf("updater-%s-%d", c.subject.name, c.vpas)
 	args := []string{fmt.Sprint("--updater-interval=", o.interval), "--in-place-skip-disruption-budget=true", "--use-admission-controller-status=false"}
@@ -79,17 +78,16 @@ const (
 	evicted = "vpa_updater_evicted_pods_total"
 )
 
-// lastPassTime is how long after the last resize its pass ends at the latest.
+// lastPassTime is the maximum time from the last resize to the end of its iteration.
 const lastPassTime = 3 * time.Second
 
-// watch follows the metrics of an updater until the pass has ended in which it
-// resized the last pod.
+// watch follows the metrics of an updater until the end of the iteration that resized the last pod.
 func (c crowd) watch(ctx context.Context, d *harness.Daemon) (result, error) {
 	r := result{crowd: c}
 	ctx, cancel := context.WithTimeout(ctx, longestWait)
 	defer cancel()
 	var first, last time.Time
-	idle, before := 0, time.Duration(0) // passes without a change, and what they took
+	idle, before := 0, time.Duration(0) // iterations without a change, and their duration
 	for {
 		metrics, err := d.Metrics(ctx)
 		if err != nil {
@@ -108,7 +106,7 @@ func (c crowd) watch(ctx context.Context, d *harness.Daemon) (result, error) {
 		if done >= c.pods() && last.IsZero() {
 			last = time.Now()
 		}
-		// The last change is counted before its pass is.
+		// The last change is counted before its iteration.
 		if !last.IsZero() && time.Since(last) > lastPassTime {
 			r.passes, r.loop, r.changes = passes-idle, spent-before, last.Sub(first)
 			return r, nil
@@ -121,7 +119,6 @@ func (c crowd) watch(ctx context.Context, d *harness.Daemon) (result, error) {
 	}
 }
 
-// summed adds a metric up over its labels.
 func summed(metrics map[string]float64, name string) (sum float64) {
 	for series, value := range metrics {
 		if strings.HasPrefix(series, name+"{") {
@@ -131,7 +128,6 @@ func summed(metrics map[string]float64, name string) (sum float64) {
 	return sum
 }
 
-// table writes results as a table in Markdown.
 func table(o options, results []result) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "A pass each %s; %d processors.\n\n", o.interval, runtime.NumCPU())

@@ -26,8 +26,8 @@ func (o options) workload(i int) harness.Workload {
 	}
 }
 
-// fill creates Deployments without pods and a VPA with a recommendation for each.
-// It returns the ReplicaSets, which the controllers make, by their Deployment.
+// fill creates Deployments without pods and a VPA with a recommendation for each. It returns the
+// generated ReplicaSets by their Deployment.
 func fill(ctx context.Context, cluster *harness.Cluster, o options) (map[string]string, error) {
 	fmt.Printf("create %d Deployments and VPAs\n", o.vpas)
 	start := time.Now()
@@ -75,7 +75,6 @@ func fill(ctx context.Context, cluster *harness.Cluster, o options) (map[string]
 	}
 }
 
-// recommend creates a Deployment and its VPA with a recommendation.
 func (o options) recommend(ctx context.Context, cluster *harness.Cluster, w harness.Workload) error {
 	if err := cluster.CreateWorkload(ctx, w); err != nil {
 		return err
@@ -98,8 +97,8 @@ func (o options) recommend(ctx context.Context, cluster *harness.Cluster, w harn
 	return err
 }
 
-// size creates the VPA of a workload: as a person writes it, or else as it is made for a
-// policy, with a record of changes. It returns the name of the VPA.
+// size creates the VPA of a workload: a user VPA, or under a policy a generated VPA with a record
+// of changes. It returns the name of the VPA.
 func (o options) size(ctx context.Context, cluster *harness.Cluster, w harness.Workload) (string, error) {
 	if !o.policy {
 		return w.Name, cluster.CreateVPA(ctx, w, vpav1.UpdateModeInitial)
@@ -124,10 +123,9 @@ func (o options) size(ctx context.Context, cluster *harness.Cluster, w harness.W
 	return made.Name, err
 }
 
-// policyName is that of the policy over all workloads.
 const policyName = "all"
 
-// governAll creates a policy that lets made VPAs size all new pods of Deployments.
+// createPolicy creates a policy that lets generated VPAs size all new pods of Deployments.
 func governAll(ctx context.Context, cluster *harness.Cluster) error {
 	_, err := cluster.VPA.LoadlineV1alpha1().SizingPolicies().Create(ctx, &loadlinev1alpha1.SizingPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: policyName},

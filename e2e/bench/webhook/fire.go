@@ -29,28 +29,27 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// gun sends reviews of new pods. It speaks HTTP/1.1 as the API server does to
-// webhooks, but with little work of its own.
+// sender sends reviews of new pods over HTTP/1.1, as the API server does, but with little work of
+// its own.
 type gun struct {
 	address string
 	trust   *tls.Config
-	reviews [][]byte // requests with their header, one for each VPA
+	reviews [][]byte // requests with headers, one for each VPA
 
 	mu   sync.Mutex
 	idle []*line
 }
 
-// longestAnswer is more than any answer has, in bytes.
+// maxAnswer exceeds the length of any answer, in bytes.
 const longestAnswer = 64 << 10
 
-// line is a connection that waits for a request.
 type line struct {
 	*tls.Conn
 	buffer []byte
 }
 
-// aim asks the API server where the webhook is and whom to trust, and makes one
-// review for each VPA from a pod that the API server filled in.
+// newSender reads the address and CA of the webhook from the API server, and creates one review for
+// each VPA from a pod with the API server's defaults.
 func aim(ctx context.Context, cluster *harness.Cluster, owners map[string]string) (*gun, error) {
 	var registration *admissionregistrationv1.MutatingWebhookConfiguration
 	err := wait.PollUntilContextTimeout(ctx, time.Second, time.Minute, true, func(ctx context.Context) (registered bool, err error) {
@@ -71,9 +70,9 @@ func aim(ctx context.Context, cluster *harness.Cluster, owners map[string]string
 	for app, set := range owners {
 		var number int
 		if _, err := fmt.Sscanf(app, "app-%d", &number); err != nil {
-			continue // of somebody else
+			continue // not from this benchmark
 		}
-		g.reviews = append(g.reviews, []byte(app+" "+set)) // sorted first, so that runs are alike
+		g.reviews = append(g.reviews, []byte(app+" "+set)) // sorted first, for comparable runs
 	}
 	slices.SortFunc(g.reviews, bytes.Compare)
 	sets, err := cluster.Kube.AppsV1().ReplicaSets("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
@@ -106,8 +105,8 @@ func aim(ctx context.Context, cluster *harness.Cluster, owners map[string]string
 	return g, nil
 }
 
-// asStored returns a pod with what the API server adds. It is asked as if it were
-// created in a namespace without VPAs, so that it has the resources it came with.
+// asStored returns a pod with the additions of the API server. It uses a dry run in a namespace
+// without VPAs, so that the resources stay unchanged.
 func asStored(ctx context.Context, cluster *harness.Cluster, pod *corev1.Pod) (*corev1.Pod, error) {
 	pod = pod.DeepCopy()
 	pod.Namespace = metav1.NamespaceDefault
@@ -130,7 +129,6 @@ func encode(pod *corev1.Pod) ([]byte, error) {
 	return json.Marshal(r)
 }
 
-// size is the mean length of a review in bytes.
 func (g *gun) size() int {
 	sum := 0
 	for _, body := range g.reviews {
@@ -139,10 +137,10 @@ func (g *gun) size() int {
 	return sum / len(g.reviews)
 }
 
-// fire sends requests at a steady rate, whether or not the ones before are
-// answered, and returns how long each took, in order of length.
+// fire sends requests at a steady rate, independent of earlier answers, and returns their
+// durations, sorted.
 func (g *gun) fire(ctx context.Context, rate int, duration time.Duration, shoot func(ctx context.Context, i int) (time.Duration, error)) ([]time.Duration, error) {
-	// Collecting garbage here would hold the requests up.
+	// Garbage collection in this process would delay the requests.
 	runtime.GC()
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	n := int(duration.Seconds() * float64(rate))
@@ -150,7 +148,7 @@ func (g *gun) fire(ctx context.Context, rate int, duration time.Duration, shoot 
 	errs := make([]error, n)
 	var open sync.WaitGroup
 	for i, start := 0, time.Now(); i < n; i++ {
-		// Sleeping until a moment is inexact; what was late is sent at once.
+		// Sleep is inexact. Late requests are sent at once.
 		if wait := time.Until(start.Add(time.Duration(i) * time.Second / time.Duration(rate))); wait > 0 {
 			time.Sleep(wait)
 		}
@@ -169,19 +167,18 @@ func (g *gun) fire(ctx context.Context, rate int, duration time.Duration, shoot 
 	return took, nil
 }
 
-// review sends a review, which must be answered with a patch. VPAs come in a wild
-// order.
+// review sends a review, which must be answered with a patch. VPAs come in a scattered order.
 func (g *gun) review(ctx context.Context, i int) (time.Duration, error) {
 	return g.ask(ctx, g.reviews[i*7919%len(g.reviews)], `"patch":`)
 }
 
-// probe sends a request about which the webhook has nothing to think.
+// probe sends a request that requires no work of the webhook.
 func (g *gun) probe(ctx context.Context, _ int) (time.Duration, error) {
 	return g.ask(ctx, fmt.Appendf(nil, "GET /probe HTTP/1.1\r\nHost: %s\r\n\r\n", g.address), "OK")
 }
 
-// ask sends a request over a connection that is idle, or over a new one. As the API
-// server does, it asks again where the webhook closed the connection while it was idle.
+// ask sends a request over an idle connection, or over a new one. Like the API server, it retries
+// if the webhook closed the connection while it was idle.
 func (g *gun) ask(ctx context.Context, request []byte, expected string) (time.Duration, error) {
 	start := time.Now()
 	for l := g.kept(); l != nil; l = g.kept() {
@@ -199,14 +196,13 @@ func (g *gun) ask(ctx context.Context, request []byte, expected string) (time.Du
 	return g.check(l, answer, err, expected, time.Since(start))
 }
 
-// closedIdle reports whether an exchange failed because the other side had closed the
-// connection before it read the request.
+// closedIdle reports whether an exchange failed because the other side had closed the connection
+// before it read the request.
 func closedIdle(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }
 
-// check returns how long an exchange took if its answer is the expected one, and keeps
-// the connection.
+// check returns the duration of an exchange with the expected answer, and keeps the connection.
 func (g *gun) check(l *line, answer []byte, err error, expected string, took time.Duration) (time.Duration, error) {
 	if err != nil {
 		return 0, err
@@ -220,8 +216,8 @@ func (g *gun) check(l *line, answer []byte, err error, expected string, took tim
 	return took, nil
 }
 
-// exchange sends a request and reads its answer. An error of [io.EOF] says that the
-// other side closed the connection before it answered anything.
+// exchange sends a request and reads its answer. The error [io.EOF] means that the other side
+// closed the connection before it answered.
 func (l *line) exchange(request []byte) ([]byte, error) {
 	if _, err := l.Write(request); err != nil {
 		return nil, err
@@ -229,8 +225,8 @@ func (l *line) exchange(request []byte) ([]byte, error) {
 	return l.answer()
 }
 
-// answer reads one answer with its header, and no more than is needed to find its end:
-// the time of reading counts.
+// answer reads one answer with its header. It parses only as much as required to find the end,
+// because its time counts.
 func (l *line) answer() ([]byte, error) {
 	for read := 0; ; {
 		if read == len(l.buffer) {
@@ -260,7 +256,6 @@ func (l *line) answer() ([]byte, error) {
 	}
 }
 
-// dial opens a connection.
 func (g *gun) dial(ctx context.Context) (*line, error) {
 	connection, err := (&tls.Dialer{Config: g.trust}).DialContext(ctx, "tcp", g.address)
 	if err != nil {
@@ -269,8 +264,7 @@ func (g *gun) dial(ctx context.Context) (*line, error) {
 	return &line{Conn: connection.(*tls.Conn), buffer: make([]byte, longestAnswer)}, nil
 }
 
-// kept takes the connection that was used last out of those that are idle, nil if
-// there is none.
+// takeIdle takes the most recently used idle connection, or nil if there is none.
 func (g *gun) kept() *line {
 	g.mu.Lock()
 	defer g.mu.Unlock()

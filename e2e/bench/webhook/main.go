@@ -1,14 +1,12 @@
-// Package webhook measures the webhook of the admission controller under many VPAs.
+// Package webhook measures the webhook of the admission controller with many VPAs.
 //
-// It fills a local control plane with Deployments and VPAs, runs the program on
-// one processor, with all else on the others, and sends it reviews of new pods at
-// a steady rate: each of a pod as the API server has it, over HTTP/1.1 as the API
-// server does. `make load` runs it and puts the table into lab/docs/scale.md. It
-// fails when reviews take longer than they may.
+// It fills a local control plane with Deployments and VPAs, runs the program on one CPU and
+// everything else on the others, and sends reviews of new pods at a steady rate over HTTP/1.1, as
+// the API server does. `make load` runs it and writes the table to lab/docs/scale.md. It fails if
+// reviews exceed the time limits.
 //
-// The reviews do not go through the API server, which could not create so many
-// pods on a small machine: what is measured is the webhook, with TLS, and the
-// loopback network. Requests that do nothing show what of that is not the webhook.
+// The reviews bypass the API server, which could not create so many pods on a small machine. The
+// result includes TLS and the loopback network. Requests that do nothing show their share.
 package webhook
 
 import (
@@ -22,20 +20,19 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// options are what the command line sets.
 type options struct {
 	vpas, namespaces int
 	rate             int // reviews a second
 	duration         time.Duration
 	warmUp           time.Duration
-	median, slow     time.Duration // what half of the reviews, and 99 of 100, may take
-	awake            bool          // processors are kept from sleeping
-	document         string        // gets the table; empty: none
-	policy           bool          // one SizingPolicy is over all, and VPAs are made for it
-	profile          string        // gets a CPU profile of the program; empty: none
+	median, slow     time.Duration // time limits of the median and the 99th percentile
+	awake            bool          // keep CPUs from sleeping
+	document         string        // file for the table, empty: none
+	policy           bool          // use generated VPAs under one SizingPolicy
+	profile          string        // file for a CPU profile of the program, empty: none
 }
 
-// Main measures as the arguments say, and ends the program when that fails.
+// Main measures with the given arguments, and exits with an error on failure.
 func Main(args []string) {
 	fs := flag.NewFlagSet("bench webhook", flag.ExitOnError)
 	var o options
@@ -50,7 +47,7 @@ func Main(args []string) {
 	fs.BoolVar(&o.awake, "awake", true, "keep processors from sleeping: to wake up takes a virtual machine a tenth of a millisecond")
 	fs.BoolVar(&o.policy, "policy", false, "one SizingPolicy in mode Auto over all Deployments, VPAs as they are made for it, and a SizingRecord for each")
 	fs.StringVar(&o.profile, "profile", "", "file for a CPU profile of the program, which makes it a little slower")
-	_ = fs.Parse(args) // it exits
+	_ = fs.Parse(args) // exits on errors
 	harness.Main("bench webhook", func(ctx context.Context) error {
 		return harness.Run(ctx, "load", harness.Options{Nodes: 1}, func(ctx context.Context, cluster *harness.Cluster) error { return run(ctx, cluster, o) })
 	})
@@ -116,11 +113,10 @@ func measure(ctx context.Context, daemon *harness.Daemon, gun *gun, o options) (
 	return r, errors.Join(err, <-profiled)
 }
 
-// startAlone starts the program on a processor that nothing else of us uses, if
-// there are several.
+// startAlone starts the program on a CPU of its own, if there are several.
 func startAlone(ctx context.Context, cluster *harness.Cluster, o options) (*harness.Daemon, error) {
-	// GOMAXPROCS and the processors of the process are one, so that nothing of it
-	// runs beside the reviews. The memory limit is that of deploy.
+	// GOMAXPROCS matches the single CPU of the process, so that none of its work runs in parallel
+	// to the reviews. The memory limit is from deploy.
 	for name, value := range map[string]string{"GOMAXPROCS": "1", "GOMEMLIMIT": "450MiB"} {
 		if err := os.Setenv(name, value); err != nil {
 			return nil, err

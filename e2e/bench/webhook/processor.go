@@ -19,7 +19,6 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// keepOn keeps a process, with all its threads, on some processors.
 func keepOn(processors string, pid int) error {
 	out, err := exec.Command("taskset", "-acp", processors, strconv.Itoa(pid)).CombinedOutput()
 	if err != nil {
@@ -28,8 +27,8 @@ func keepOn(processors string, pid int) error {
 	return nil
 }
 
-// othersAside keeps a process and all that it has started, which are this command
-// and the control plane, off the first processor. With only one it does nothing.
+// pinOthers moves a process and its descendants, which are this command and the control plane, off
+// the first CPU. With a single CPU it does nothing.
 func othersAside(root int) error {
 	if runtime.NumCPU() == 1 {
 		fmt.Println("there is one processor: the program shares it with the control plane and with what measures")
@@ -53,7 +52,6 @@ func othersAside(root int) error {
 	return nil
 }
 
-// parents returns the parent of each process of this machine.
 func parents() (map[int]int, error) {
 	files, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
@@ -65,7 +63,7 @@ func parents() (map[int]int, error) {
 		if err != nil {
 			continue // ended meanwhile
 		}
-		// The name before the last parenthesis may hold anything.
+		// The name before the last parenthesis may contain any text.
 		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
 		if err != nil || len(fields) < 2 {
@@ -78,21 +76,21 @@ func parents() (map[int]int, error) {
 	return all, nil
 }
 
-// keepAwake keeps all processors busy with work that gives way to any other, until
-// it is ended. A processor that sleeps between two requests needs longer to wake up
-// in a virtual machine than the webhook needs for a review.
+// keepAwake keeps all CPUs busy with work of the lowest priority until end is called. In a virtual
+// machine, a CPU that sleeps between two requests needs longer to wake up than the webhook needs
+// for a review.
 func keepAwake() (end func(), err error) {
 	var spinning []*exec.Cmd
 	end = func() {
 		for _, cmd := range spinning {
 			_ = cmd.Process.Kill() // it may have ended
-			_ = cmd.Wait()         // with the error that it was killed
+			_ = cmd.Wait()         // returns the kill as an error
 		}
 	}
 	for processor := range runtime.NumCPU() {
 		cmd := exec.Command("taskset", "-c", strconv.Itoa(processor), "chrt", "--idle", "0", "sh", "-c", "while :; do :; done")
-		// In a session of its own: in ours, Linux would count its time as ours and let
-		// other sessions go first.
+		// In a session of its own: in this session, Linux would count its time as ours and prefer
+		// other sessions.
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 		if err := cmd.Start(); err != nil {
 			end()
@@ -107,15 +105,14 @@ func keepAwake() (end func(), err error) {
 	return end, nil
 }
 
-// first and last are the priorities that go before and after all others.
+// highestPriority and lowestPriority are nice values.
 const (
 	first = -20
 	last  = 19
 )
 
-// goFirst lets this command run before the control plane, with which it shares a
-// processor: to wait for its turn would count as time of the webhook. Without the
-// permission it stays where it is.
+// raisePriority lets this command run before the control plane, which shares its CPU: waiting would
+// count as time of the webhook. Without the permission it changes nothing.
 func goFirst() error {
 	threads, err := filepath.Glob("/proc/self/task/[0-9]*")
 	if err != nil {
@@ -137,7 +134,7 @@ func goFirst() error {
 	return rank("self", first)
 }
 
-// rank sets the priority of the session of a process, where sessions have one.
+// rank sets the priority of the session of a process, if sessions have one.
 func rank(pid string, priority int) error {
 	err := os.WriteFile("/proc/"+pid+"/autogroup", []byte(strconv.Itoa(priority)), 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -146,8 +143,8 @@ func rank(pid string, priority int) error {
 	return err
 }
 
-// profile writes what the program spends its processor time on, while reviews are
-// sent, and two seconds longer, because the end of it holds the program up.
+// profile writes a CPU profile of the program while reviews are sent, and for two more seconds,
+// because the end of a profile delays the program.
 func profile(ctx context.Context, daemon *harness.Daemon, o options) error {
 	if o.profile == "" {
 		return nil

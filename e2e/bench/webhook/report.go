@@ -14,14 +14,13 @@ import (
 	"loadline.dev/loadline/hack/document"
 )
 
-// usage is what a program did since its start.
+// usage is the resource usage of a program since its start.
 type usage struct {
 	processor time.Duration
-	resident  int64              // bytes, now
-	buckets   map[float64]uint64 // reviews of pods up to so many seconds, as the program counts
+	resident  int64              // bytes, current
+	buckets   map[float64]uint64 // cumulative pod reviews by upper bound in seconds, from the program
 }
 
-// spent reads what the program used.
 func spent(ctx context.Context, d *harness.Daemon) (u usage, err error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.PID()))
 	if err != nil {
@@ -32,7 +31,7 @@ func spent(ctx context.Context, d *harness.Daemon) (u usage, err error) {
 	if _, err := fmt.Sscan(fields[11]+" "+fields[12]+" "+fields[21], &user, &system, &pages); err != nil {
 		return u, fmt.Errorf("read /proc: %w", err)
 	}
-	const ticks = 100 // a second, on all Linux
+	const ticks = 100 // per second, on all Linux systems
 	u.processor, u.resident = time.Duration(user+system)*time.Second/ticks, pages*int64(syscall.Getpagesize())
 	metrics, err := d.Metrics(ctx)
 	if err != nil {
@@ -45,7 +44,7 @@ func spent(ctx context.Context, d *harness.Daemon) (u usage, err error) {
 	return u, nil
 }
 
-// bounds are the buckets of the program that are shown, in seconds.
+// bounds are the shown buckets of the program, in seconds.
 var bounds = []float64{.00005, .0001, .0002, .0005, .002}
 
 func (u usage) since(before usage) usage {
@@ -56,16 +55,15 @@ func (u usage) since(before usage) usage {
 	return less
 }
 
-// report is what was measured.
 type report struct {
 	options
-	took    []time.Duration // by reviews, as the client sees it, sorted
-	nothing []time.Duration // by requests that do nothing, as well
+	took    []time.Duration // of reviews, measured by the client, sorted
+	nothing []time.Duration // of requests that do nothing, sorted
 	used    usage
 	size    int // bytes of a review
 }
 
-// at returns what a part of the requests, from 0 to 1, took at most.
+// at returns a quantile of sorted durations, with part from 0 to 1.
 func at(took []time.Duration, part float64) time.Duration {
 	return took[int(part*float64(len(took)-1))]
 }
@@ -91,7 +89,6 @@ func (r report) markdown() string {
 	return b.String()
 }
 
-// into puts the table into a page.
 func (r report) into(page string) error {
 	what := "webhook figures"
 	if r.policy {
@@ -100,7 +97,7 @@ func (r report) into(page string) error {
 	return document.Fill(page, what, r.markdown())
 }
 
-// judge fails if reviews took longer than they may.
+// judge fails if reviews exceeded the time limits.
 func (r report) judge() error {
 	var problems []error
 	if is := at(r.took, .5); is >= r.median {

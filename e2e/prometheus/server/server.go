@@ -1,7 +1,7 @@
 // Package server runs a real Prometheus for tests.
 //
-// It comes from the package manager: Find downloads the Debian package into the user's cache
-// directory and unpacks it there; nothing is installed. The package asserts nothing; tests do.
+// Find downloads the Debian package into the user's cache directory and unpacks it there, without
+// installing it. The package asserts nothing. Tests do.
 package server
 
 import (
@@ -20,11 +20,10 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// Programs are the paths of a Prometheus and of its tool.
+// Programs are the paths of a Prometheus server and its tool.
 type Programs struct{ server, tool string }
 
-// Find returns the programs that are installed, else those of the Debian package. The error says
-// why there are none.
+// Find returns the installed programs, or else the programs of the Debian package.
 func Find(ctx context.Context) (Programs, error) {
 	server, err1 := exec.LookPath("prometheus")
 	tool, err2 := exec.LookPath("promtool")
@@ -38,8 +37,8 @@ func Find(ctx context.Context) (Programs, error) {
 	return Programs{filepath.Join(folder, "usr/bin/prometheus"), filepath.Join(folder, "usr/bin/promtool")}, nil
 }
 
-// unpacked returns the folder of the unpacked package, in the user's cache
-// directory and named after its version.
+// unpacked returns the directory of the unpacked package, in the user's cache directory and named
+// after its version.
 func unpacked(ctx context.Context) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -51,7 +50,7 @@ func unpacked(ctx context.Context) (string, error) {
 	}
 	file, err := packageFile(ctx)
 	if err != nil {
-		// Without the package lists, what was unpacked before will do.
+		// Without the package lists, a previously unpacked version is used.
 		if known, _ := filepath.Glob(filepath.Join(parent, "prometheus_*", "usr/bin/promtool")); len(known) > 0 {
 			return strings.TrimSuffix(known[len(known)-1], "/usr/bin/promtool"), nil
 		}
@@ -82,8 +81,8 @@ func unpacked(ctx context.Context) (string, error) {
 	return folder, nil
 }
 
-// packageFile returns the name of the newest package, prometheus_VERSION_ARCH.deb.
-// A machine that never fetched the package lists fetches them.
+// packageFile returns the name of the newest package, prometheus_VERSION_ARCH.deb. It fetches the
+// package lists if the machine has none.
 func packageFile(ctx context.Context) (string, error) {
 	line, err := output(ctx, "", "apt-get", "download", "--print-uris", "prometheus")
 	if err != nil {
@@ -124,10 +123,10 @@ type Server struct {
 	ended   chan error
 }
 
-// data is where a server keeps its samples.
+// data is the directory of the samples.
 func data(dir string) string { return filepath.Join(dir, "data") }
 
-// Fill writes the samples of an OpenMetrics text for a server that is started in dir afterwards.
+// Fill writes the samples of an OpenMetrics text for a server that is later started in dir.
 func (p Programs) Fill(ctx context.Context, dir, text string) error {
 	file := filepath.Join(dir, "past.txt")
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
@@ -137,14 +136,14 @@ func (p Programs) Fill(ctx context.Context, dir, text string) error {
 	return err
 }
 
-// TestRules runs the tests of alert rules in a file. The error has what failed.
+// TestRules runs the tests of alert rules in a file. The error contains the failures.
 func (p Programs) TestRules(ctx context.Context, file string) error {
 	_, err := output(ctx, filepath.Dir(file), p.tool, "test", "rules", filepath.Base(file))
 	return err
 }
 
-// Start starts a server with a configuration and waits until it is ready. All its files are in
-// dir. It ends with Stop, or when this process is killed.
+// Start starts a server with a configuration and waits until it is ready. All its files are in dir.
+// The server ends with Stop, or when this process is killed.
 func (p Programs) Start(ctx context.Context, dir, config string) (*Server, error) {
 	file := filepath.Join(dir, "prometheus.yml")
 	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
@@ -175,7 +174,7 @@ func (p Programs) Start(ctx context.Context, dir, config string) (*Server, error
 	return s, nil
 }
 
-// startTime is how long a server may take until it is ready.
+// startTimeout limits the time until the server is ready.
 const startTime = 30 * time.Second
 
 func (s *Server) awaitReady(ctx context.Context) error {
