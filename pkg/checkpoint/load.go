@@ -1,11 +1,9 @@
-// Package checkpoint knows VerticalPodAutoscalerCheckpoint objects, in which history survives a restart.
+// Package checkpoint stores usage histories in VerticalPodAutoscalerCheckpoint objects, so that
+// they survive a restart.
 //
-// Image and Status translate between an object and a profile, Record is what is written, and Loader reads all objects
-// at the start. Whose history it is, memory windows that are open when a checkpoint is written, and what a recipe knows
-// besides the histograms are kept in an annotation beside the status, which stays as the reference recommender writes
-// it.
-//
-// When what is written, the recommender decides.
+// The status of an object stays as the reference recommender writes it. An annotation holds the
+// target of the history, the open memory windows and the sketches of a recipe. The recommender
+// decides when to write checkpoints.
 package checkpoint
 
 import (
@@ -26,28 +24,28 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// Owner names a VPA.
+// Owner identifies a VPA.
 type Owner struct{ Namespace, VPA string }
 
-// History is what was kept, by VPA and container.
+// History is the loaded history, by VPA and container.
 type History map[Owner]map[string]Past
 
-// Past is what the checkpoint of a container held.
+// ContainerHistory is the content of the checkpoint of a container.
 type Past struct {
 	Profile *usage.Profile
-	// Windows are the memory windows, by pod, that were open when the checkpoint
-	// was written, and whose peaks Profile lacks; nil if that is not known.
+	// Windows are the memory windows, by pod, that were open at the time of the checkpoint. Profile
+	// lacks their peaks. Nil means unknown.
 	Windows map[string]usage.Window
-	Sketch  []byte // image of what a recipe knew besides; empty = nothing
-	// Target is whose history it was when this program wrote it; zero: it is not
-	// known, as where the reference recommender wrote it.
+	Sketch  []byte // encoded recipe state, may be empty
+	// Target is the workload of the history. It is zero if unknown, as in checkpoints of the
+	// reference recommender.
 	Target target.Key
-	// Rewritten reports whether another recommender wrote Profile since, of which
-	// nobody knows whose history it is then.
+	// Rewritten reports whether another recommender has written Profile since. Its workload is then
+	// unknown.
 	Rewritten bool
 }
 
-// Foreign is a container whose history is that of another target than its VPA has.
+// ForeignContainer is a container with the history of another target than its VPA has.
 type Foreign struct {
 	Container string
 	Target    target.Key
@@ -55,8 +53,8 @@ type Foreign struct {
 
 func (f Foreign) String() string { return f.Container + " of " + f.Target.String() }
 
-// Disown takes out of the history of a VPA what is that of another target than its own, and returns the containers of
-// which nothing is left, sorted by name. What names no target stays.
+// RemoveForeign removes the history of other targets from the history of a VPA. It returns the
+// containers without any remaining history, sorted by name. History without a target stays.
 func (h History) Disown(o Owner, own target.Key) (foreign []Foreign) {
 	for _, container := range slices.Sorted(maps.Keys(h[o])) {
 		past := h[o][container]
@@ -76,7 +74,7 @@ func (h History) Disown(o Owner, own target.Key) (foreign []Foreign) {
 	return foreign
 }
 
-// Sketches returns the images of sketches of a VPA by container.
+// Sketches returns the encoded sketches of a VPA by container.
 func (h History) Sketches(o Owner) map[string][]byte {
 	images := map[string][]byte{}
 	for container, past := range h[o] {
@@ -87,7 +85,7 @@ func (h History) Sketches(o Owner) map[string][]byte {
 	return images
 }
 
-// Profiles returns the histories of a VPA by container, nil if there are none.
+// Profiles returns the profiles of a VPA by container, nil if there are none.
 func (h History) Profiles(o Owner) map[string]*usage.Profile {
 	if h[o] == nil {
 		return nil
@@ -102,22 +100,23 @@ func (h History) Profiles(o Owner) map[string]*usage.Profile {
 // Loader reads checkpoints.
 type Loader struct {
 	Client    versioned.Interface
-	Namespace string             // empty: all
-	Shape     usage.ProfileShape // of the profiles
+	Namespace string // empty: all
+	Shape     usage.ProfileShape
 	Ahead     Ahead
 }
 
-// Problem is a checkpoint that cannot be used, or only in part: then the error is an ErrWindows or an ErrFuture.
+// Problem is an unusable checkpoint. If only a part is unusable, the error is ErrWindows or
+// ErrFuture.
 type Problem struct {
 	Object string // namespace/name
 	Err    error
 }
 
-// pageSize bounds what one answer holds: a checkpoint is some kilobytes.
+// pageSize bounds a response: a checkpoint has some kilobytes.
 const pageSize = 500
 
-// Load reads the checkpoints of the VPAs that want returns true for, in pages. Should two hold the same container,
-// the one written last counts. An error means that the history is not complete.
+// Load reads the checkpoints of all included VPAs in pages. If two checkpoints hold the same
+// container, the newer one counts. After an error the history is incomplete.
 func (l *Loader) Load(ctx context.Context, want func(Owner) bool, now time.Time) (History, []Problem, error) {
 	var pages Pages
 	for {
@@ -127,16 +126,16 @@ func (l *Loader) Load(ctx context.Context, want func(Owner) bool, now time.Time)
 	}
 }
 
-// Pages holds the history of the pages that were read so far. The zero value is ready to use.
+// Pages holds the history of the pages read so far. The zero value is ready to use.
 type Pages struct {
 	History       History
 	Problems      []Problem
-	written       map[*usage.Profile]time.Time // time of the newest checkpoint of a profile
-	continueToken string                       // of the next page
+	written       map[*usage.Profile]time.Time // write time of the newest checkpoint
+	continueToken string
 }
 
-// Next reads the next page and reports whether it was the last one. It can be called again after an error. If
-// the continue token has expired, the next call starts with the first page.
+// Next reads the next page and reports whether it was the last one. It can be called again after an
+// error. If the continue token has expired, the next call starts with the first page.
 func (l *Loader) Next(ctx context.Context, p *Pages, want func(Owner) bool, now time.Time) (done bool, err error) {
 	if p.History == nil {
 		*p = Pages{History: History{}, written: map[*usage.Profile]time.Time{}}
@@ -158,10 +157,9 @@ func (l *Loader) Next(ctx context.Context, p *Pages, want func(Owner) bool, now 
 	return p.continueToken == "", nil
 }
 
-// retryPause is the time between two attempts to load.
 const retryPause = 10 * time.Second
 
-// LoadInTheEnd is Load, repeated until it succeeds or ctx ends.
+// LoadWithRetry repeats Load until it succeeds or ctx ends.
 func (l *Loader) LoadInTheEnd(ctx context.Context, want func(Owner) bool, now func() time.Time) (History, []Problem, error) {
 	log := klog.FromContext(ctx)
 	for {
@@ -202,8 +200,8 @@ func (l *Loader) add(p *Pages, c *vpav1.VerticalPodAutoscalerCheckpoint, now tim
 	p.written[past.Profile] = c.Status.LastUpdateTime.Time
 }
 
-// read returns what a checkpoint holds; there is no profile if it cannot be
-// used. The error may also be about a part that was mended or left out.
+// read returns no profile if the checkpoint is unusable. The error may also report a part that was
+// repaired or dropped.
 func (l *Loader) read(c *vpav1.VerticalPodAutoscalerCheckpoint, now time.Time) (past Past, err error) {
 	image, err := Image(&c.Status)
 	if err != nil {

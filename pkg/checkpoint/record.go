@@ -16,24 +16,24 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// Content is what is kept of a container.
+// Content is the history of a container to store.
 type Content struct {
-	Target  target.Key // whose history it is; zero: not known
+	Target  target.Key // workload of the history, zero if unknown
 	Image   usage.ProfileImage
-	Windows map[string]usage.Window // open ones by pod, whose peaks Image lacks
-	Sketch  []byte                  // image of what a recipe knows besides; empty = nothing
+	Windows map[string]usage.Window // by pod, Image lacks their peaks
+	Sketch  []byte                  // encoded recipe state, may be empty
 }
 
-// Record is a Content as it is written to an object.
+// Record is a Content in the form of its object.
 type Record struct {
 	Namespace, Name string
-	Sum             uint64 // of everything but the time of writing
-	Size            int    // that the object takes in etcd, about
-	Lacks           error  // what had no room, so that the record is without it; nil: nothing
+	Sum             uint64 // of everything except the write time
+	Size            int    // approximate size of the object in etcd
+	Lacks           error  // ErrSketch if the sketch was too large, else nil
 
 	spec    vpav1.VerticalPodAutoscalerCheckpointSpec
 	status  vpav1.VerticalPodAutoscalerCheckpointStatus
-	windows string // the annotation
+	windows string
 }
 
 // MetadataSize is the approximate size of a checkpoint in etcd without its content.
@@ -71,7 +71,7 @@ func NewRecord(o Owner, container string, c Content, now time.Time) (Record, err
 	_, _ = h.Write(windows)
 	_, _ = h.Write(c.Sketch)
 	r.Sum = h.Sum64()
-	r.status.LastUpdateTime = metav1.NewTime(now.Truncate(time.Second)) // as it is stored
+	r.status.LastUpdateTime = metav1.NewTime(now.Truncate(time.Second)) // truncated like the stored time
 	r.windows = annotation(of, windows, c.Sketch, now)
 	r.Size = len(raw) + len(r.windows) + MetadataSize
 	return r, nil
@@ -86,8 +86,9 @@ func (r Record) Object() *vpav1.VerticalPodAutoscalerCheckpoint {
 	}
 }
 
-// Patch returns the JSON patch of an object that has annotations, or has none. Where that is not so the API server
-// refuses it, as it does if the object is the checkpoint of another container: no foreign annotation is wiped.
+// Patch returns the JSON patch of an object with or without annotations. The API server refuses the
+// patch if that assumption is wrong, or if the object is the checkpoint of another container, so
+// that no foreign annotation is lost.
 func (r Record) Patch(annotated bool) ([]byte, error) {
 	steps := []client.PatchOperation{
 		client.PatchTest("/spec/vpaObjectName", r.spec.VPAObjectName),
@@ -104,10 +105,11 @@ func (r Record) Patch(annotated bool) ([]byte, error) {
 	return json.Marshal(steps)
 }
 
-// Version is the format that is written, and the only one that is read.
+// Version is the only format that is written and read.
 const Version = "v3"
 
-// Image returns what a checkpoint holds. Weights and times are not checked here; loading the image into a profile does.
+// Image converts the status of a checkpoint. Loading the image into a profile checks weights and
+// times.
 func Image(s *vpav1.VerticalPodAutoscalerCheckpointStatus) (usage.ProfileImage, error) {
 	if s.Version != Version {
 		return usage.ProfileImage{}, fmt.Errorf("status.version is %q, only %q can be read", s.Version, Version)
@@ -128,7 +130,8 @@ func Image(s *vpav1.VerticalPodAutoscalerCheckpointStatus) (usage.ProfileImage, 
 	}, nil
 }
 
-// maxTotal is more than any sum of weights: within a hundred half-lives the weight of a sample grows to 1e30.
+// maxTotalWeight is above any sum of weights: within a hundred half-lives the weight of a sample
+// grows to 1e30.
 const maxTotal = 1e60
 
 func readable(field string, h vpav1.HistogramCheckpoint) error {
@@ -166,11 +169,12 @@ func histogramStatus(i histogram.Image) vpav1.HistogramCheckpoint {
 	}
 }
 
-// someAnnotation stands for annotations in the cache: Saver must know only whether there are any.
+// placeholderAnnotation replaces annotations in the cache, because Saver only needs to know whether
+// there are any.
 var someAnnotation = map[string]string{OpenWindows: ""}
 
-// Trim is a cache.TransformFunc that drops the histograms and annotations of checkpoints, because only Load needs them.
-// That there are annotations stays visible.
+// Trim is a cache.TransformFunc that drops the histograms and annotations of checkpoints, because
+// only Load needs them. A placeholder remains if there are annotations.
 func Trim(object any) (any, error) {
 	c, ok := object.(*vpav1.VerticalPodAutoscalerCheckpoint)
 	if !ok {
@@ -192,18 +196,19 @@ func Trim(object any) (any, error) {
 	return trimmed, nil
 }
 
-// ErrFuture says that a checkpoint has times that cannot be yet: it was written while a clock was wrong. They were
-// moved to the present. As they are, nothing new would weigh anything next to them, and they would never expire.
+// ErrFuture means that a checkpoint had times in the future, because of a wrong clock. They are
+// replaced by the current time, because new samples would have no weight otherwise, and the history
+// would never expire.
 var ErrFuture = errors.New("has times in the future, which count as now: was it written while a clock was wrong?")
 
-// Ahead is how far the times of a checkpoint may be ahead of our clock. The zero value allows everything.
+// MaxSkew limits how far the times of a checkpoint may be ahead of the local clock. Zero fields
+// have no limit.
 type Ahead struct {
 	Sample      time.Duration // first and last sample
-	CPU, Memory time.Duration // references of the decay
+	CPU, Memory time.Duration // reference times of the decay
 	Window      time.Duration // ends of open windows
 }
 
-// mend moves times that are too far ahead to now, and names them.
 func (a Ahead) mend(i *usage.ProfileImage, now time.Time) (err error) {
 	for _, t := range []struct {
 		field string
@@ -223,16 +228,16 @@ func (a Ahead) mend(i *usage.ProfileImage, now time.Time) (err error) {
 	return err
 }
 
-// close lets windows end now that would end too far ahead.
+// closeWindows ends windows now if they would end too far ahead.
 func (a Ahead) close(windows map[string]usage.Window, now time.Time) (err error) {
 	for pod, w := range windows {
 		if a.Window > 0 && w.End.Sub(now) > a.Window {
 			w.End, err = now, fmt.Errorf("a window in the annotation %s ends at %s: %w", OpenWindows, stamp(w.End), ErrFuture)
 		}
 		if a.Sample > 0 && w.Kill.Sub(now) > a.Sample {
-			w.Kill = time.Time{} // or it would outrank all that follow
+			w.Kill = time.Time{} // else it would outrank all later kills
 			if len(w.Kills) > 0 {
-				w.Kill = now // what follows has other IDs
+				w.Kill = now // later kills have other IDs
 			}
 		}
 		windows[pod] = w

@@ -15,41 +15,41 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// OpenWindows is the annotation of a checkpoint that holds the memory windows which were open when it was written. The
-// status lacks their peaks, as with the reference recommender; without the annotation a restart would forget them. It
-// also says whose history it is, and holds what a recipe of ours knows besides the histograms of the status.
+// OpenWindows is the annotation of a checkpoint with its open memory windows, the target of the
+// history and the sketch of a recipe. The status lacks the peaks of these windows, as with the
+// reference recommender, so a restart would lose them.
 const OpenWindows = "loadline.dev/open-windows"
 
-// ErrWindows says that this annotation cannot be used. The status can be.
+// ErrWindows means that the annotation is unusable. The status is still usable.
 var ErrWindows = errors.New("the annotation " + OpenWindows + " cannot be used")
 
-// What an annotation may hold. The API server allows 256 KiB for all annotations of an object.
+// Limits for an annotation. The API server allows 256 KiB for all annotations of an object.
 const (
 	maxWindows     = 1000
 	maxWindowBytes = 128 << 10
-	maxBytes       = 240 << 10 // of it all; the rest is for others
-	namedWindows   = 10        // of those that are wrong
+	maxBytes       = 240 << 10 // in total, the rest is for other annotations
+	namedWindows   = 10        // invalid windows in an error
 )
 
-// open is the annotation. Its windows count only beside the status they were written with: another recommender rewrites
-// the status and leaves the annotation alone.
+// storedAnnotation is the content of the annotation. Its windows count only together with the
+// status they were written with: another recommender rewrites the status and keeps the annotation.
 type open struct {
 	Written string            `json:"written"` // status.lastUpdateTime
 	Target  targetRef         `json:"target,omitzero"`
 	Windows map[string]window `json:"windows"` // by pod
-	// Sketch counts beside any status: it says itself of which time it is.
+	// Sketch counts with any status, because it holds its own time.
 	Sketch []byte `json:"trail,omitempty"`
 }
 
-// targetRef names the workload whose history it is. The version of its API is left out, and the group of the well-known
-// kinds, because either may be spelled in many ways; the namespace is that of the checkpoint.
+// targetRef names the workload of a history in the namespace of the checkpoint. It omits the API
+// version, and the group of the well-known kinds, because both have several spellings.
 type targetRef struct {
 	Group string `json:"group,omitempty"`
 	Kind  string `json:"kind"`
 	Name  string `json:"name"`
 }
 
-// window is a usage.Window; what there is not is left out.
+// window is the stored form of a usage.Window.
 type window struct {
 	End   time.Time         `json:"end,omitzero"`
 	Usage *resources.Amount `json:"usage,omitempty"` // bytes
@@ -58,10 +58,10 @@ type window struct {
 	Kills []uint64          `json:"kills,omitempty"` // hashes of IDs
 }
 
-// stamp prints a time as the API server stores it.
+// formatTime uses the format of the API server.
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// encode prints windows. When there are too many, those with the highest peaks stay.
+// encodeWindows keeps the windows with the highest peaks if there are too many.
 func encode(windows map[string]usage.Window) ([]byte, error) {
 	pods := slices.SortedFunc(maps.Keys(windows), func(a, b string) int {
 		return cmp.Or(cmp.Compare(windows[b].Peak(), windows[a].Peak()), cmp.Compare(a, b))
@@ -78,16 +78,14 @@ func encode(windows map[string]usage.Window) ([]byte, error) {
 	return json.Marshal(list)
 }
 
-// ErrSketch says that there is no room for a sketch. All else is saved.
+// ErrSketch means that a sketch is too large for the annotation. Everything else is saved.
 var ErrSketch = errors.New("what the recipe knows of the past is too large for the annotation " + OpenWindows + " and was left out, so a restart begins it anew: choose larger buckets or fewer days in the annotation loadline.dev/recipe")
 
-// fits reports whether a sketch has room beside an encoded target and windows.
 func fits(target, windows, sketch []byte) bool {
 	return len(target)+len(windows)+base64.StdEncoding.EncodedLen(len(sketch)) < maxBytes
 }
 
-// annotation puts an encoded target and windows and a sketch beside the status that
-// is written at a time. No target means that none is known.
+// encodeAnnotation accepts an empty target and sketch.
 func annotation(target, windows, sketch []byte, written time.Time) string {
 	text := `{"written":"` + stamp(written) + `"`
 	if len(target) > 0 {
@@ -100,7 +98,6 @@ func annotation(target, windows, sketch []byte, written time.Time) string {
 	return text + `}`
 }
 
-// encodeTarget returns nothing for the zero key.
 func encodeTarget(k target.Key) ([]byte, error) {
 	if k.Name == "" {
 		return nil, nil
@@ -108,7 +105,6 @@ func encodeTarget(k target.Key) ([]byte, error) {
 	return json.Marshal(targetRef{Group: k.Group, Kind: k.Kind, Name: k.Name})
 }
 
-// key returns the key of a target in a namespace, the zero key if there is none.
 func (r targetRef) key(namespace string) target.Key {
 	if r.Name == "" {
 		return target.Key{}
@@ -123,8 +119,8 @@ func known(a resources.Amount) *resources.Amount {
 	return &a
 }
 
-// decode adds to past what the annotation of a checkpoint in a namespace holds. The windows stay nil if it belongs to
-// another status than the one that was written at a time.
+// decode reads the annotation of a checkpoint. The windows stay nil if the status was not written
+// at the time in the annotation.
 func (past *Past) decode(text, namespace string, written time.Time) error {
 	var o open
 	if err := json.Unmarshal([]byte(text), &o); err != nil {

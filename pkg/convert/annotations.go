@@ -23,21 +23,22 @@ import (
 
 // Annotations of a pod that the VPA components exchange.
 const (
-	// UpdatesAnnotation says to people what the webhook changed.
+	// UpdatesAnnotation lists the changes of the webhook for users.
 	UpdatesAnnotation = "vpaUpdates"
-	// ObservedAnnotation lists the containers that the webhook saw; containers
-	// that another webhook added later are missing in it.
+	// ObservedAnnotation lists the containers that the webhook saw. It lacks containers that
+	// another webhook added later.
 	ObservedAnnotation = "vpaObservedContainers"
 	// ResizedAnnotation marks a pod that was resized in place.
 	ResizedAnnotation = "vpaInPlaceUpdated"
-	// BoostAnnotationPrefix, followed by a container name, marks a boosted container and holds its original resources.
+	// BoostAnnotationPrefix plus a container name marks a boosted container and holds its original
+	// resources.
 	BoostAnnotationPrefix = "vpaCpuStartupBoost/"
 )
 
 const observedSeparator = ", "
 
-// AnnotationLimit returns the maximum size in bytes of the value of an annotation that the programs
-// read; 0: they do not read it. Every user with write access to the object can set it.
+// AnnotationLimit returns the maximum size of an annotation value in bytes, because every user with
+// write access can set it. It is 0 for annotations that the programs do not read.
 func AnnotationLimit(key string) int {
 	if fleet.Counts(key) || ProtectsFromEviction(key) {
 		return 63 // all valid values are shorter
@@ -57,7 +58,7 @@ func AnnotationLimit(key string) int {
 	return 0
 }
 
-// Observation prints the value of ObservedAnnotation for a pod.
+// FormatObserved returns the value of ObservedAnnotation for a pod.
 func Observation(pod *corev1.Pod) string {
 	names := make([]string, len(pod.Spec.Containers))
 	for i, c := range pod.Spec.Containers {
@@ -66,8 +67,9 @@ func Observation(pod *corev1.Pod) string {
 	return strings.Join(names, observedSeparator)
 }
 
-// Observed returns the containers that the webhook saw when the pod was created. It is false when the annotation is
-// missing or not a list of container names; an empty value is an empty list.
+// ParseObserved returns the containers that the webhook saw when the pod was created. It returns
+// false if the annotation is missing or not a list of container names. An empty value is an empty
+// list.
 func Observed(pod *corev1.Pod) (containers []string, ok bool) {
 	value, ok := pod.Annotations[ObservedAnnotation]
 	if !ok || value == "" {
@@ -80,16 +82,16 @@ func Observed(pod *corev1.Pod) (containers []string, ok bool) {
 	return containers, true
 }
 
-// original is the value of a boost annotation. Both lists are always there.
+// storedContainer always has both lists.
 type original struct {
 	Requests noted `json:"requests"`
 	Limits   noted `json:"limits"`
 }
 
-// noted are resources that stand in an annotation, which anybody may have written.
+// storedResources are untrusted, like every annotation.
 type noted corev1.ResourceList
 
-// UnmarshalJSON reads quantities after it has checked that they can be read at all.
+// UnmarshalJSON checks each quantity before it parses it.
 func (n *noted) UnmarshalJSON(raw []byte) error {
 	var texts map[corev1.ResourceName]json.RawMessage
 	if err := json.Unmarshal(raw, &texts); err != nil {
@@ -112,13 +114,14 @@ func (n *noted) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// BoostAnnotation prints the annotation that marks a boosted container and keeps its original CPU and memory.
+// BoostAnnotation returns the annotation that marks a boosted container and stores its original CPU
+// and memory.
 func BoostAnnotation(c corev1.Container) (key, value string) {
 	text, _ := json.Marshal(original{sized(c.Resources.Requests), sized(c.Resources.Limits)}) // quantities never fail
 	return BoostAnnotationPrefix + c.Name, string(text)
 }
 
-// sized returns the CPU and memory of a list; it is never nil.
+// storeResources returns the CPU and memory of a list, never nil.
 func sized(list corev1.ResourceList) noted {
 	kept := noted{}
 	for k := range resources.Kind(resources.Kinds) {
@@ -129,8 +132,9 @@ func sized(list corev1.ResourceList) noted {
 	return kept
 }
 
-// Boosted returns the containers of a pod that carry a boost annotation with their original resources. An annotation
-// that cannot be read gives an error and empty resources, so that the container still counts as boosted.
+// BoostedContainers returns the original resources of the containers that carry a boost annotation.
+// An unreadable annotation causes an error and empty resources, so that the container still counts
+// as boosted.
 func Boosted(pod *corev1.Pod) (map[string]corev1.ResourceRequirements, error) {
 	var boosted map[string]corev1.ResourceRequirements
 	var broken error
@@ -152,7 +156,7 @@ func Boosted(pod *corev1.Pod) (map[string]corev1.ResourceRequirements, error) {
 	return boosted, broken
 }
 
-// HasBoosted reports whether a container of the pod carries a boost annotation.
+// IsBoosted reports whether a container of the pod carries a boost annotation.
 func HasBoosted(pod *corev1.Pod) bool {
 	for key := range pod.Annotations {
 		if strings.HasPrefix(key, BoostAnnotationPrefix) {
@@ -162,19 +166,19 @@ func HasBoosted(pod *corev1.Pod) bool {
 	return false
 }
 
-// RestartAnnotation is on a pod that was resized so that a container restarts. Its value says when, and how often the
-// containers had been restarted before: "2026-01-02T12:00:00Z after 3". The next pod of the workload waits until this
-// one is ready again, also if another process goes on.
+// RestartAnnotation marks a pod with a resize that restarts a container. Its value holds the time
+// and the earlier restart count of the containers: "2026-01-02T12:00:00Z after 3". The next pod of
+// the workload waits until this one is ready again, even after a failover of the updater.
 const RestartAnnotation = "loadline.dev/restart"
 
 const restartSeparator = " after "
 
-// RestartText prints the value of RestartAnnotation.
+// FormatRestart returns the value of RestartAnnotation.
 func RestartText(r disruption.Restart) string {
 	return r.At.UTC().Format(time.RFC3339) + restartSeparator + strconv.Itoa(r.Count)
 }
 
-// Restart reads RestartAnnotation. What cannot be understood counts as absent.
+// ParseRestart reads RestartAnnotation. An invalid value counts as absent.
 func Restart(pod *corev1.Pod) disruption.Restart {
 	at, count, _ := strings.Cut(pod.Annotations[RestartAnnotation], restartSeparator)
 	when, err := time.Parse(time.RFC3339, at)
@@ -185,7 +189,7 @@ func Restart(pod *corev1.Pod) disruption.Restart {
 	return disruption.Restart{At: when, Count: n}
 }
 
-// Restarts is how often the ordinary containers of a pod were restarted, in all.
+// RestartCount sums the restarts of all regular containers of a pod.
 func Restarts(pod *corev1.Pod) (n int) {
 	for i := range pod.Status.ContainerStatuses {
 		n += int(pod.Status.ContainerStatuses[i].RestartCount)
@@ -193,25 +197,26 @@ func Restarts(pod *corev1.Pod) (n int) {
 	return n
 }
 
-// Annotations of events. They hold the details of one pod, so that all pods of a workload share one message.
+// Event annotations hold details of one pod, so that all pods of a workload share one message.
 const (
-	EventPodAnnotation   = "loadline.dev/pod"   // name of the pod
-	EventSizesAnnotation = "loadline.dev/sizes" // previous and new sizes of each container
-	EventErrorAnnotation = "loadline.dev/error" // the whole text of an error
+	EventPodAnnotation   = "loadline.dev/pod"
+	EventSizesAnnotation = "loadline.dev/sizes" // previous and new resources of each container
+	EventErrorAnnotation = "loadline.dev/error"
 )
 
-// PauseAnnotation is on a pod that came back without the change for which the one before was evicted. Its value says
-// how often in a row that happened, and until when no pod of that owner is disrupted: "2 until 2026-01-02T12:00:00Z".
+// BackoffAnnotation marks a pod that still lacks the change for which its predecessor was evicted.
+// Its value holds the number of consecutive fruitless evictions, and the time until which no pod of
+// the owner is disrupted: "2 until 2026-01-02T12:00:00Z".
 const PauseAnnotation = "loadline.dev/without-effect"
 
 const pauseSeparator = " until "
 
-// PauseText prints the value of PauseAnnotation.
+// FormatBackoff returns the value of BackoffAnnotation.
 func PauseText(p disruption.Backoff) string {
 	return strconv.Itoa(p.Fruitless) + pauseSeparator + p.Until.UTC().Format(time.RFC3339)
 }
 
-// Pause reads PauseAnnotation. What cannot be understood counts as absent.
+// ParseBackoff reads BackoffAnnotation. An invalid value counts as absent.
 func Pause(pod *corev1.Pod) disruption.Backoff {
 	times, until, _ := strings.Cut(pod.Annotations[PauseAnnotation], pauseSeparator)
 	n, err := strconv.Atoi(times)
@@ -222,9 +227,10 @@ func Pause(pod *corev1.Pod) disruption.Backoff {
 	return disruption.Backoff{Fruitless: n, Until: at}
 }
 
-// UnboostedRequests returns the requests in force in a container of a running pod without a startup boost. The CPU of a
-// boosted container is the target of the VPA if the VPA sizes pods, else the CPU before the boost. It is absent if
-// unknown, and never above the current request. The VPA may be nil.
+// UnboostedRequests returns the requests in force in a container of a running pod without a startup
+// boost. The CPU of a boosted container is the VPA target if the VPA is not off or is generated,
+// else the CPU before the boost. It is absent if unknown, and never above the current request. The
+// VPA may be nil.
 func UnboostedRequests(pod *corev1.Pod, container *corev1.Container, vpa *vpav1.VerticalPodAutoscaler) resources.List {
 	requests := Resources(Current(pod, *container).Requests)
 	annotation, boosted := pod.Annotations[BoostAnnotationPrefix+container.Name]
@@ -237,7 +243,6 @@ func UnboostedRequests(pod *corev1.Pod, container *corev1.Container, vpa *vpav1.
 	return requests
 }
 
-// unboostedCPU returns the CPU request, in millicores, of a boosted container after its boost.
 func unboostedCPU(annotation, container string, vpa *vpav1.VerticalPodAutoscaler) (cpu resources.Amount, known bool) {
 	if vpa != nil && (Mode(vpa) != vpav1.UpdateModeOff || MadeForPolicy(vpa)) {
 		if cpu, known = Recommendation(vpa.Status.Recommendation)[container].Target.Get(resources.CPU); known {
@@ -251,7 +256,7 @@ func unboostedCPU(annotation, container string, vpa *vpav1.VerticalPodAutoscaler
 	return Resources(corev1.ResourceList(o.Requests)).Get(resources.CPU)
 }
 
-// ReasonEvicted is the reason of a pod's failure, and of its event, after the kubelet has evicted it.
+// ReasonEvicted is the reason of a pod failure, and of the event, after an eviction by the kubelet.
 const ReasonEvicted = "Evicted"
 
 // EvictedByKubelet reports whether the kubelet evicted a pod.
@@ -259,11 +264,12 @@ func EvictedByKubelet(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed && pod.Status.Reason == ReasonEvicted
 }
 
-// SeparateMemoryLimit is the condition of a VPA that says that the memory limits of its pods do not follow their
-// requests: the target is what is requested, the upper bound is what the limit protects.
+// SeparateMemoryLimit is the condition of a VPA with memory limits that do not follow the requests.
+// The target is the request, and the upper bound determines the limit.
 const SeparateMemoryLimit vpav1.VerticalPodAutoscalerConditionType = "SeparateMemoryLimit"
 
-// HasSeparateMemoryLimit reports whether that condition is true in the status of a VPA.
+// HasSeparateMemoryLimit reports whether condition SeparateMemoryLimit is true in the status of a
+// VPA.
 func HasSeparateMemoryLimit(status *vpav1.VerticalPodAutoscalerStatus) bool {
 	for i := range status.Conditions {
 		if c := &status.Conditions[i]; c.Type == SeparateMemoryLimit {
@@ -273,15 +279,15 @@ func HasSeparateMemoryLimit(status *vpav1.VerticalPodAutoscalerStatus) bool {
 	return false
 }
 
-// DeclaredAnnotation is on a pod whose memory limits do not follow its requests. It says with
-// which memory its containers were written, because the proportion of what they have now is
-// another one: {"app":{"requests":{"memory":"100Mi"},"limits":{"memory":"150Mi"}}}.
+// DeclaredAnnotation marks a pod with memory limits that do not follow its requests. It holds the
+// memory in the pod template, because the ratio of the current memory differs:
+// {"app":{"requests":{"memory":"100Mi"},"limits":{"memory":"150Mi"}}}.
 const DeclaredAnnotation = "loadline.dev/declared-memory"
 
-// maxDeclared is the maximum size of DeclaredAnnotation in bytes: every user with write access to the pod can set it.
+// in bytes
 const maxDeclared = 16 << 10
 
-// Declared reads DeclaredAnnotation, by container. What cannot be understood counts as absent.
+// ParseDeclared reads DeclaredAnnotation, by container. An invalid value counts as absent.
 func Declared(annotations map[string]string) map[string]policy.Proportion {
 	text := annotations[DeclaredAnnotation]
 	var containers map[string]original
@@ -299,8 +305,9 @@ func memory(n noted) resources.Amount {
 	return Resources(corev1.ResourceList(n)).Value(resources.Memory)
 }
 
-// TighterDeclared returns which of two values of DeclaredAnnotation on one pod is believed: what it has now, unless a
-// limit could be larger by that than by what it had before, or nothing is left of that.
+// StricterDeclared returns the trusted one of two values of DeclaredAnnotation on one pod. That is
+// the current value, unless it allows a larger limit than the previous value or drops a container
+// of it.
 func TighterDeclared(before, now string) string {
 	if before == "" || before == now {
 		return now
@@ -314,8 +321,8 @@ func TighterDeclared(before, now string) string {
 	return now
 }
 
-// DeclaredText returns the value of DeclaredAnnotation for a pod with these annotations that gets
-// something, and false if it need not be written: it says that, or no limit is separate.
+// MergeDeclared adds the declared memory of the targets to the value of DeclaredAnnotation. It
+// returns false if the value need not change.
 func DeclaredText(annotations map[string]string, gets []policy.ContainerTarget) (text string, news bool) {
 	known := Declared(annotations)
 	for _, f := range gets {
@@ -330,7 +337,7 @@ func DeclaredText(annotations map[string]string, gets []policy.ContainerTarget) 
 	if !news {
 		return "", false
 	}
-	if text = declaredText(known); len(text) > maxDeclared { // more than it could have of its own
+	if text = declaredText(known); len(text) > maxDeclared { // drop containers that have no target
 		maps.DeleteFunc(known, func(name string, _ policy.Proportion) bool {
 			return !slices.ContainsFunc(gets, func(f policy.ContainerTarget) bool { return f.Name == name })
 		})

@@ -16,38 +16,37 @@ import (
 	"loadline.dev/loadline/pkg/core/sharing"
 )
 
-// Annotations of a pod whose change is observed. They are written before it is resized, so
-// that whatever happens to the updater, the next one can judge the change and take it back.
+// They are written before the resize, so that a restarted updater can judge and revert the change.
 const (
-	// ResizedAtAnnotation says since when: "2026-01-02T12:00:00Z", or with " deferred" as long as
-	// the node has not begun.
+	// ResizedAtAnnotation holds the time of the change: "2026-01-02T12:00:00Z". The suffix "
+	// deferred" is present until the node begins the resize.
 	ResizedAtAnnotation = "loadline.dev/resized-at"
-	// OriginalAnnotation has for each changed container what it had and what it gets.
+	// OriginalAnnotation holds the previous and the new resources of each changed container.
 	OriginalAnnotation = "loadline.dev/original"
 )
 
-// NoteAnnotations are all annotations that note a change.
+// ChangeAnnotations are all annotations that record a change.
 var NoteAnnotations = []string{ResizedAtAnnotation, OriginalAnnotation}
 
-// ForeignAnnotations are those that no new pod can have of its own: they say what became of another one.
+// RunningPodAnnotations record the history of a running pod. A new pod with one of them copied it
+// from another pod.
 var ForeignAnnotations = []string{ResizedAtAnnotation, OriginalAnnotation, DeclaredAnnotation, SharedAnnotation}
 
 const deferredSuffix = " deferred"
 
-// MaxOriginal is the maximum size of OriginalAnnotation in bytes. It bounds what the updater parses, because every
-// user with write access to the pod can set the annotation.
+// MaxOriginal is the maximum size of OriginalAnnotation in bytes, because every user with write
+// access to the pod can set it.
 const MaxOriginal = 16 << 10
 
-// originalSizing is one container in OriginalAnnotation.
+// storedChange is one container in OriginalAnnotation.
 type originalSizing struct {
-	Requests noted      `json:"requests"`
-	Limits   noted      `json:"limits"`
-	Target   targetSize `json:"target"`
-	Restarts int        `json:"restarts"`
-	Ready    bool       `json:"ready"` // the pod
-	// Generation of the pod's spec before the change.
-	Generation int64 `json:"generation,omitempty"`
-	// Harm that is being taken back.
+	Requests   noted      `json:"requests"`
+	Limits     noted      `json:"limits"`
+	Target     targetSize `json:"target"`
+	Restarts   int        `json:"restarts"`
+	Ready      bool       `json:"ready"` // whether the pod was ready
+	Generation int64      `json:"generation,omitempty"`
+	// Harm that caused a revert in progress.
 	Harm rollout.Harm `json:"harm,omitempty"`
 }
 
@@ -56,7 +55,7 @@ type targetSize struct {
 	Limits   noted `json:"limits"`
 }
 
-// ChangeNotes returns the annotations that note a change on its pod.
+// FormatChange returns the annotations that record a change on its pod.
 func ChangeNotes(c rollout.Change) map[string]string {
 	at, containers := c.At.UTC().Format(time.RFC3339), make(map[string]originalSizing, len(c.Containers))
 	if c.Pending {
@@ -73,9 +72,10 @@ func ChangeNotes(c rollout.Change) map[string]string {
 	return map[string]string{ResizedAtAnnotation: at, OriginalAnnotation: string(text)}
 }
 
-// Recordable reports whether the annotations of a change, with its harm added, stay within MaxOriginal.
+// FitsAnnotation reports whether the annotations of a change, including its harm, stay within
+// MaxOriginal.
 func Recordable(c rollout.Change) bool {
-	c.Harm = rollout.OOMKill // the longest one that is noted on pods
+	c.Harm = rollout.OOMKill // the longest harm that pods record
 	return len(ChangeNotes(c)[OriginalAnnotation]) <= MaxOriginal
 }
 
@@ -87,14 +87,14 @@ func notedOf(l resources.List) noted {
 	return list
 }
 
-// HasNotedChange reports whether a change is noted on a pod, readable or not.
+// HasRecordedChange reports whether a pod records a change, readable or not.
 func HasNotedChange(pod *corev1.Pod) bool {
 	_, there := pod.Annotations[ResizedAtAnnotation]
 	return there
 }
 
-// NotedChange returns the change that is noted on a pod. It is an error if the annotations
-// cannot be read, or name a container that the pod does not have.
+// ParseChange returns the change that a pod records. It returns an error if the annotations are
+// invalid, or name a container that the pod does not have.
 func NotedChange(pod *corev1.Pod) (c rollout.Change, err error) {
 	at, waits := strings.CutSuffix(pod.Annotations[ResizedAtAnnotation], deferredSuffix)
 	if len(at) > len(time.RFC3339) {
@@ -135,20 +135,21 @@ func NotedChange(pod *corev1.Pod) (c rollout.Change, err error) {
 	return c, nil
 }
 
-// SharedAnnotation is on a pod that was given its share of what its node has left. Its value says which kinds it
-// shares, when it was made smaller, and how often its containers had been restarted by then: "cpu at
-// 2026-01-02T12:00:00Z after 3"; "cpu" alone: it never was. With " reverted" it got its peak back then, because its
-// share did harm. It is written before the pod is resized, and goes when the pod has its peak again.
+// SharedAnnotation marks a pod that got its share of the node headroom. Its value holds the shared
+// resources, the time of the shrink and the restart count at that time: "cpu at
+// 2026-01-02T12:00:00Z after 3". A pod that never shrank has "cpu" alone. The suffix " reverted"
+// means that the pod got its peak back, because its share caused harm. The annotation is written
+// before the resize, and removed when the pod has its peak again.
 const SharedAnnotation = "loadline.dev/shared"
 
 const (
 	sharedAt       = " at "
 	sharedReverted = " reverted"
-	// longestShared is how many bytes of the value are read: anybody who may change the pod may write it.
+	// in bytes
 	longestShared = 100
 )
 
-// SharedText prints the value of SharedAnnotation.
+// FormatShared returns the value of SharedAnnotation.
 func SharedText(m sharing.Mark) string {
 	var kinds []string
 	for k := range resources.Kind(resources.Kinds) {
@@ -166,8 +167,9 @@ func SharedText(m sharing.Mark) string {
 	return text
 }
 
-// Shared reads SharedAnnotation; false: the pod has none. One that cannot be understood says that
-// the pod shares everything, and nothing else: the pod then gets its peak before the mark goes.
+// ParseShared reads SharedAnnotation. It returns false if the pod has none. An invalid value means
+// that the pod shares all resources, so that the pod gets its peak before the annotation is
+// removed.
 func Shared(pod *corev1.Pod) (m sharing.Mark, marked bool) {
 	text, marked := pod.Annotations[SharedAnnotation]
 	if !marked {

@@ -15,9 +15,9 @@ import (
 	"loadline.dev/loadline/pkg/core/sharing"
 )
 
-// Policy returns a SizingPolicy as a value. One that CheckPolicy refuses cannot be used, but
-// still holds the workloads that it selects: a selector that cannot be read selects all, so
-// that nothing is changed that the policy may be meant to keep as it is.
+// Policy converts a SizingPolicy. A policy that CheckPolicy refuses is unusable, but still holds
+// the workloads that it selects. An invalid selector selects everything, so that no pod is changed
+// that the policy may protect.
 func Policy(p *loadlinev1alpha1.SizingPolicy) fleet.Policy {
 	spec := &p.Spec
 	policy := fleet.Policy{
@@ -88,7 +88,6 @@ var (
 	}
 )
 
-// sharingOf returns what a policy says about sharing. Fields that are absent have their defaults.
 func sharingOf(s *loadlinev1alpha1.Sharing) fleet.Sharing {
 	var shared fleet.Sharing
 	if s.Mode != nil {
@@ -112,14 +111,15 @@ func sharingOf(s *loadlinev1alpha1.Sharing) fleet.Sharing {
 	return shared
 }
 
-// MadeForPolicy reports whether a VPA was made for a policy: it has the label, and the name that those have which are
-// made for its target. One that a person wrote after the pattern of a made one has another name.
+// IsGenerated reports whether a VPA is generated: it has the policy label and the name of the
+// generated VPA for its target. A user VPA that was copied from a generated VPA has another name.
 func MadeForPolicy(vpa *vpav1.VerticalPodAutoscaler) bool {
 	_, labelled := vpa.Labels[fleet.PolicyLabel]
 	return labelled && vpa.Name == MadeName(vpa)
 }
 
-// MadeName returns the name of the VPA that is made for the target of a VPA; empty: it has no target.
+// GeneratedName returns the name of the generated VPA for the target of a VPA. It is empty without
+// a target.
 func MadeName(vpa *vpav1.VerticalPodAutoscaler) string {
 	ref := vpa.Spec.TargetRef
 	if ref == nil {
@@ -128,7 +128,6 @@ func MadeName(vpa *vpav1.VerticalPodAutoscaler) string {
 	return fleet.MadeName(ref.Kind, groupOf(ref.APIVersion), ref.Name)
 }
 
-// groupOf returns the group of an API version; "v1" has none.
 func groupOf(apiVersion string) string {
 	group, _, found := strings.Cut(apiVersion, "/")
 	if !found {
@@ -137,10 +136,10 @@ func groupOf(apiVersion string) string {
 	return group
 }
 
-// DefaultRecommender is the name of the recommender that serves what names none.
+// DefaultRecommender is the recommender of VPAs and policies that name none.
 const DefaultRecommender = "default"
 
-// Recommender returns the name of the recommender that serves a policy.
+// Recommender returns the name of the recommender of a policy.
 func Recommender(p *loadlinev1alpha1.SizingPolicy) string {
 	if p.Spec.Recommender == nil {
 		return DefaultRecommender
@@ -148,7 +147,7 @@ func Recommender(p *loadlinev1alpha1.SizingPolicy) string {
 	return *p.Spec.Recommender
 }
 
-// labelSelector is a selector of Kubernetes as the core wants it.
+// labelSelector adapts a Kubernetes selector to fleet.Selector.
 type labelSelector struct{ labels.Selector }
 
 func (s labelSelector) Matches(set map[string]string) bool {

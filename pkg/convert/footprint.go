@@ -6,16 +6,17 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Footprint returns what a pod takes of its node: what its containers request, or still have while a resize is under
-// way, whichever is more, but what they have where the kubelet said that the resize can never be done; the largest of
-// its init containers if that is more; and what the pod costs as such. Requests of the whole pod go first.
+// Footprint returns the node resources that a pod reserves. Each container counts with the larger
+// of its requests and its granted resources while a resize is in progress, or with the granted
+// resources if the resize is infeasible. Init containers count if one of them needs more. Pod
+// overhead is added. Pod-level requests override the sum of the containers.
 func Footprint(pod *corev1.Pod) resources.List {
 	running, starting := Footprints(pod)
 	return running.Larger(starting)
 }
 
-// Footprints returns what a pod takes of its node for the containers that run beside each other, and what it takes at
-// least for its init containers, which run before. The larger one counts, of each kind.
+// Footprints returns the node resources for the containers that run at the same time, and the
+// minimum for the init containers that run before them. The larger one counts, for each resource.
 func Footprints(pod *corev1.Pod) (running, starting resources.List) {
 	if ResizeInfeasible(pod) { // as the scheduler counts it
 		return footprints(pod, granted, wholeGranted(pod))
@@ -23,8 +24,6 @@ func Footprints(pod *corev1.Pod) (running, starting resources.List) {
 	return footprints(pod, requested, wholeRequests(pod).Larger(wholeGranted(pod)))
 }
 
-// footprints computes Footprints from the requests that counts returns for a container, and from the pod-level
-// requests in whole.
 func footprints(
 	pod *corev1.Pod, counts func([]corev1.ContainerStatus, *corev1.Container) resources.List, whole resources.List,
 ) (running, starting resources.List) {
@@ -52,7 +51,6 @@ func footprints(
 	return running.Plus(overhead), starting.Plus(overhead)
 }
 
-// wholeRequests returns the pod-level requests in the spec.
 func wholeRequests(pod *corev1.Pod) resources.List {
 	if pod.Spec.Resources == nil {
 		return resources.List{}
@@ -60,8 +58,8 @@ func wholeRequests(pod *corev1.Pod) resources.List {
 	return Resources(pod.Spec.Resources.Requests)
 }
 
-// wholeGranted returns the pod-level requests that the node reserves, or those of the spec as long as the kubelet
-// has not reported any.
+// podLevelGranted returns the pod-level requests that the node reserves, or the ones in the spec
+// until the kubelet reports them.
 func wholeGranted(pod *corev1.Pod) resources.List {
 	if pod.Status.Resources == nil {
 		return wholeRequests(pod)
@@ -69,12 +67,11 @@ func wholeGranted(pod *corev1.Pod) resources.List {
 	return Resources(pod.Status.Resources.Requests).Larger(Resources(pod.Status.AllocatedResources))
 }
 
-// requested is what a container asks for or still has.
 func requested(statuses []corev1.ContainerStatus, c *corev1.Container) resources.List {
 	return Resources(c.Resources.Requests).Larger(granted(statuses, c))
 }
 
-// granted is what a container has, or asks for where that is not known.
+// granted returns the requests in force, or the ones in the spec if the status has none.
 func granted(statuses []corev1.ContainerStatus, c *corev1.Container) resources.List {
 	return Resources(inForce(statuses, c).Requests)
 }

@@ -14,25 +14,25 @@ import (
 	"loadline.dev/loadline/pkg/core/rollout"
 )
 
-// AcknowledgeAnnotation of a SizingPolicy is the time (RFC 3339) up to which a user acknowledges
-// its changes of pods. Their reverts no longer trip its fuse.
+// AcknowledgeAnnotation of a SizingPolicy holds the time (RFC 3339) up to which a user acknowledges
+// its pod changes. Their reverts no longer trip its fuse.
 const AcknowledgeAnnotation = "loadline.dev/acknowledge"
 
-// ConditionFuseTripped of a SizingPolicy reports whether its fuse has tripped. The updater writes
-// it when that happens first.
+// ConditionFuseTripped of a SizingPolicy reports whether its fuse has tripped. The updater adds it
+// on the first trip.
 const ConditionFuseTripped = "FuseTripped"
 
-// The reasons of condition FuseTripped.
 const (
 	fuseTooManyReverts = "TooManyReverts"
 	fuseNamespacesHeld = "TooManyRevertsInNamespaces"
 	fuseAcknowledged   = "Acknowledged"
 )
 
-// FuseTrip returns when and why the fuse of a policy tripped. It merges the trip in the condition, unless acknowledged,
-// with that computed from rounds. The condition outlives deleted records, and the records outlive a deleted policy.
+// FuseTrip returns when and why the fuse of a policy tripped. It merges the trip in the condition,
+// unless acknowledged, with the trip computed from rounds. The condition outlives deleted records,
+// and the records outlive a deleted policy.
 func FuseTrip(p *loadlinev1alpha1.SizingPolicy, rounds *rollout.PolicyRounds, now time.Time) rollout.Trip {
-	written, _ := time.Parse(time.RFC3339, p.Annotations[AcknowledgeAnnotation]) // another text acknowledges nothing
+	written, _ := time.Parse(time.RFC3339, p.Annotations[AcknowledgeAnnotation]) // any other text acknowledges nothing
 	trip := rounds.Trip(written, now)
 	c := meta.FindStatusCondition(p.Status.Conditions, ConditionFuseTripped)
 	if c == nil || c.Status != metav1.ConditionTrue {
@@ -53,8 +53,8 @@ func FuseTrip(p *loadlinev1alpha1.SizingPolicy, rounds *rollout.PolicyRounds, no
 	return trip
 }
 
-// FuseCondition returns condition FuseTripped of a policy whose fuse has tripped, or was acknowledged. The message
-// stays as it was written first, except that it also reports an invalid acknowledgement.
+// FuseCondition returns condition FuseTripped of a policy with a tripped or acknowledged fuse. The
+// message of a trip does not change later, except that it also reports an invalid acknowledgement.
 func FuseCondition(p *loadlinev1alpha1.SizingPolicy, trip rollout.Trip, now time.Time) metav1.Condition {
 	c := metav1.Condition{Type: ConditionFuseTripped, ObservedGeneration: p.Generation}
 	if trip.At.IsZero() {
@@ -90,7 +90,8 @@ const (
 	heldSuffix = ": "
 )
 
-// heldNamespaces returns the namespaces that a condition reports as held. Nil: the policy is.
+// heldNamespaces returns the namespaces that a condition reports as held, or nil if it holds the
+// whole policy.
 func heldNamespaces(c *metav1.Condition) []string {
 	names, held := strings.CutPrefix(c.Message, heldPrefix)
 	if !held || c.Reason != fuseNamespacesHeld {
@@ -103,7 +104,7 @@ func heldNamespaces(c *metav1.Condition) []string {
 var acknowledgePath = field.NewPath("metadata", "annotations").Key(AcknowledgeAnnotation)
 
 // acknowledgeProblem returns why the annotation of a policy does not acknowledge a trip of its
-// fuse. Nil: it does, or there is none. A zero trip is unknown.
+// fuse. It returns nil if the acknowledgement is valid or absent. A zero trip is unknown.
 func acknowledgeProblem(p *loadlinev1alpha1.SizingPolicy, tripped, now time.Time) *field.Error {
 	text, is := p.Annotations[AcknowledgeAnnotation]
 	if !is || text == "" && !tripped.IsZero() {
@@ -123,7 +124,7 @@ func acknowledgeProblem(p *loadlinev1alpha1.SizingPolicy, tripped, now time.Time
 	return field.Invalid(acknowledgePath, short(text), why+", must be "+must)
 }
 
-// notAcknowledging returns why a time does not acknowledge a trip. Empty: it does.
+// acknowledgeFailure returns why a time does not acknowledge a trip, or an empty string if it does.
 func notAcknowledging(written, tripped, now time.Time) string {
 	switch {
 	case written.Before(tripped):
@@ -134,7 +135,7 @@ func notAcknowledging(written, tripped, now time.Time) string {
 	return ""
 }
 
-// Acknowledge returns the command that acknowledges a fuse that tripped.
+// Acknowledge returns the command that acknowledges a tripped fuse.
 func Acknowledge(policy string, tripped time.Time) string {
 	return fmt.Sprintf("kubectl annotate --overwrite sizingpolicy %s %s=%s",
 		policy, AcknowledgeAnnotation, tripped.UTC().Format(time.RFC3339))

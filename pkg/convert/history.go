@@ -8,11 +8,12 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 )
 
-// SufficientHistory is the condition of a VPA that reports how much usage its recommendation is based on.
+// SufficientHistory is the VPA condition that reports how much usage the recommendation is based
+// on.
 const SufficientHistory vpav1.VerticalPodAutoscalerConditionType = "SufficientHistory"
 
-// HistorySteps are the spans of history that conditions and metrics distinguish. They are few, because the
-// status of a VPA is written at each step.
+// HistorySteps are the spans of history in conditions and metrics. They are few, because each step
+// is a status write.
 var HistorySteps = [...]struct {
 	Name string
 	From time.Duration
@@ -32,7 +33,7 @@ func HistoryStep(span time.Duration) int {
 	return step
 }
 
-// AtLeast describes a history step, such as "at least 6 hours".
+// StepText describes a history step, such as "at least 6 hours".
 func AtLeast(step int) string {
 	if step == 0 {
 		return HistorySteps[0].Name
@@ -52,8 +53,8 @@ const (
 	allOthers   = "all others"
 )
 
-// HistoryMessage returns the message of SufficientHistory for containers sorted by name. It lists the steps of
-// single containers if they differ. History parses the message.
+// HistoryMessage returns the message of SufficientHistory for containers sorted by name. It lists
+// single containers if their steps differ. History parses the message.
 func HistoryMessage(containers []ContainerHistory) string {
 	shortest, longest := len(HistorySteps)-1, 0
 	for _, c := range containers {
@@ -75,8 +76,9 @@ func HistoryMessage(containers []ContainerHistory) string {
 	return message + byContainer + strings.Join(append(parts, allOthers+" "+AtLeast(longest)), ", ")
 }
 
-// History returns the span of usage that the recommendation for a container is based on, rounded down to a step.
-// It returns false if the condition SufficientHistory does not report the span, as with another recommender.
+// History returns the span of usage behind the recommendation for a container, rounded down to a
+// step. It returns false if condition SufficientHistory does not report it, as with another
+// recommender.
 func History(vpa *vpav1.VerticalPodAutoscaler, container string) (span time.Duration, known bool) {
 	at := slices.IndexFunc(vpa.Status.Conditions, func(c vpav1.VerticalPodAutoscalerCondition) bool {
 		return c.Type == SufficientHistory
@@ -102,7 +104,7 @@ func History(vpa *vpav1.VerticalPodAutoscaler, container string) (span time.Dura
 	return 0, false
 }
 
-// stepNamed is the inverse of AtLeast; -1: text is no step.
+// parseStep returns -1 if text is no step.
 func stepNamed(text string) int {
 	for step := range HistorySteps {
 		if text == AtLeast(step) {
@@ -112,8 +114,8 @@ func stepNamed(text string) int {
 	return -1
 }
 
-// HasShortHistory reports whether the recommendation for a container is based on less usage than required, which
-// is capped to the longest step.
+// HasShortHistory reports whether the recommendation for a container is based on less usage than
+// required. The required span is capped at the longest step.
 func HasShortHistory(vpa *vpav1.VerticalPodAutoscaler, container string, required time.Duration) bool {
 	if required <= 0 {
 		return false

@@ -10,12 +10,11 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 )
 
-// maxListed is the maximum number of containers that a message names.
 const maxListed = 5
 
-// UnknownContainer returns a message if a container policy of a VPA names no container of the pods of a workload.
-// Empty: it names one, or the containers of the pods are not known. A container with a recommendation exists even
-// if no pod template has it, such as one that a webhook adds.
+// UnknownContainer returns a message if a container policy of a VPA names no container of a
+// workload, else an empty string. It returns no message if the containers are unknown. A container
+// with a recommendation exists even if no pod template has it, such as one that a webhook adds.
 func UnknownContainer(vpa *vpav1.VerticalPodAutoscaler, container, workload string, pods ...*corev1.PodSpec) string {
 	pods = slices.DeleteFunc(pods, func(p *corev1.PodSpec) bool { return p == nil })
 	if container == "" || container == vpav1.DefaultContainerResourcePolicy || len(pods) == 0 {

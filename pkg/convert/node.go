@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// Labels and taints of nodes whose size follows their pods: virtual nodes, behind which a provider runs each pod
-// separately, and nodes that are created for a single pod.
+// Labels and taints of virtual nodes: providers run each pod separately, or create a node for a
+// single pod.
 const (
 	nodeTypeLabel         = "type"
 	virtualKubeletType    = "virtual-kubelet"
@@ -24,14 +24,13 @@ const (
 	singlePodScheduler    = "fargate-scheduler"
 )
 
-// FollowsPods reports whether the size of a node follows its pods, so that a new pod of any size gets
-// room on the node or a node of its own.
+// IsVirtualNode reports whether the capacity of a node follows its pods, so that a new pod of any
+// size gets room on the node or a node of its own.
 func FollowsPods(node *corev1.Node) bool {
 	return IsSinglePod(node) || node.Labels[nodeTypeLabel] == virtualKubeletType || node.Labels[instanceTypeNodeLabel] == ekletInstanceType ||
 		slices.ContainsFunc(node.Spec.Taints, IsFollowsPodsTaint)
 }
 
-// minKubelet is the first version of a kubelet that resizes pods in place.
 var minKubelet = version.MajorMinor(1, 33)
 
 // ResizesPods reports whether the kubelet of a node resizes pods in place.
@@ -40,7 +39,7 @@ func ResizesPods(node *corev1.Node) bool {
 	return err == nil && !kubelet.LessThan(minKubelet)
 }
 
-// IsSinglePod reports whether a node was created for one pod and accepts no other.
+// IsSinglePod reports whether a node was created for one pod and accepts no other pod.
 func IsSinglePod(node *corev1.Node) bool {
 	return node.Labels[computeTypeKey] == fargateComputeType ||
 		slices.ContainsFunc(node.Spec.Taints, isSinglePodTaint)
@@ -53,12 +52,12 @@ func isSinglePodTaint(t corev1.Taint) bool {
 	return t.Key == computeTypeKey && t.Value == fargateComputeType
 }
 
-// IsFollowsPodsTaint reports whether a taint marks a node whose size follows its pods.
+// IsVirtualNodeTaint reports whether a taint marks a node with a capacity that follows its pods.
 func IsFollowsPodsTaint(t corev1.Taint) bool {
 	return t.Key == virtualNodeTaintKey || t.Key == ekletTaintKey || isSinglePodTaint(t)
 }
 
-// FollowsPodsMarks returns the labels and taints that FollowsPods and IsSinglePod read.
+// VirtualNodeMarks returns the labels and taints that IsVirtualNode and IsSinglePod read.
 func FollowsPodsMarks(node *corev1.Node) (labels map[string]string, taints []corev1.Taint) {
 	for key, value := range map[string]string{
 		nodeTypeLabel: virtualKubeletType, computeTypeKey: fargateComputeType, instanceTypeNodeLabel: ekletInstanceType,
@@ -78,13 +77,13 @@ func FollowsPodsMarks(node *corev1.Node) (labels map[string]string, taints []cor
 	return labels, taints
 }
 
-// AlwaysThere reports whether a pod belongs to its node: a node of the same kind has one as well. It is a pod of
-// a DaemonSet or a static pod.
+// IsPerNode reports whether a pod belongs to its node: it is a DaemonSet pod or a static pod, so
+// that another node of the same kind runs one as well.
 func AlwaysThere(pod *corev1.Pod) bool {
 	return IsStatic(pod) || controlledBy(pod, appsv1.SchemeGroupVersion.WithKind("DaemonSet"))
 }
 
-// IsStatic reports whether a pod stands for a static one: its node owns it.
+// IsStatic reports whether a pod is the mirror of a static pod: its node owns it.
 func IsStatic(pod *corev1.Pod) bool {
 	return controlledBy(pod, corev1.SchemeGroupVersion.WithKind("Node"))
 }

@@ -1,13 +1,6 @@
-// Package convert makes core values of API objects, and API values of core ones, wherever more than one
-// program needs that.
+// Package convert converts between API objects and core values for all programs.
 //
-// Inwards: Amount and Resources read quantities, Pod and NewPod a pod's present resources, Recommendation the status of
-// a VPA, Rules its policies, Ranges the LimitRanges of a namespace, Boosted and Observed the annotations of a pod.
-//
-// Outwards: Quantity prints an amount, Format prints a recommendation with the rounding a recommender is configured
-// for, Written and Sizes give back the number format in which people wrote a value.
-//
-// It takes no decision and reads nothing but its arguments.
+// Its functions decide nothing and read only their arguments.
 package convert
 
 import (
@@ -25,8 +18,8 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Pod reads the containers of a running pod with their present resources: what the status says is in force, else what
-// the spec asks for; and with what is noted of the memory that they were declared with.
+// Pod converts the containers of a running pod with the resources in force: the ones in the status,
+// else the ones in the spec. It adds the declared memory from the annotation.
 func Pod(pod *corev1.Pod) policy.Pod {
 	current, declared := currentFinder(pod), Declared(pod.Annotations)
 	p := corePod(pod, func(i int) corev1.ResourceRequirements { return current(&pod.Spec.Containers[i]) })
@@ -36,13 +29,13 @@ func Pod(pod *corev1.Pod) policy.Pod {
 	return p
 }
 
-// NewPod reads the containers of a pod that is just being created, so that only its spec counts.
+// NewPod converts the containers of a pod at creation, from its spec alone.
 func NewPod(pod *corev1.Pod) policy.Pod {
 	return corePod(pod, func(i int) corev1.ResourceRequirements { return pod.Spec.Containers[i].Resources })
 }
 
-// StaysBurstable reports whether only the ordinary containers make a pod Burstable, so that new sizes of them
-// could make it Guaranteed.
+// StaysBurstable reports whether only the regular containers make a pod Burstable, so that new
+// resources of them could make it Guaranteed.
 func StaysBurstable(pod *corev1.Pod) bool {
 	init := fixed(pod)
 	if len(init) > 0 && policy.ClassOf(init) != policy.Guaranteed {
@@ -51,7 +44,7 @@ func StaysBurstable(pod *corev1.Pod) bool {
 	return Class(pod) == policy.Burstable
 }
 
-// Class returns the QoS class of a pod that is just being created.
+// Class returns the QoS class of a pod at creation.
 func Class(pod *corev1.Pod) policy.Class {
 	return policy.ClassOf(append(fixed(pod), NewPod(pod).Containers...))
 }
@@ -65,7 +58,8 @@ func corePod(pod *corev1.Pod, sizes func(int) corev1.ResourceRequirements) polic
 	return policy.Pod{Containers: containers, Unsized: unsized(pod), Rounded: rounded(pod)}
 }
 
-// rounded counts the memory requests or limits, whichever are more, with a fraction of a byte.
+// fractionalMemory counts the memory requests or limits, whichever are more, with a fraction of a
+// byte.
 func rounded(pod *corev1.Pod) (r resources.List) {
 	var requests, limits resources.Amount
 	fraction := func(list corev1.ResourceList) resources.Amount {
@@ -86,7 +80,7 @@ func rounded(pod *corev1.Pod) (r resources.List) {
 	return r
 }
 
-// unsized returns the sizes of the init containers, summed as LimitRanges of pods sum them.
+// initContainerResources sums the resources of the init containers like a LimitRange of type Pod.
 func unsized(pod *corev1.Pod) (u policy.Unsized) {
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
@@ -100,8 +94,8 @@ func unsized(pod *corev1.Pod) (u policy.Unsized) {
 	return u
 }
 
-// Current returns the resources of a container that are in force: those of
-// its status when it has them, even if empty, else those of its spec.
+// Current returns the resources in force of a container: its status if present, even if empty, else
+// its spec.
 func Current(pod *corev1.Pod, container corev1.Container) corev1.ResourceRequirements {
 	return inForce(pod.Status.ContainerStatuses, &container)
 }
@@ -115,7 +109,6 @@ func inForce(statuses []corev1.ContainerStatus, c *corev1.Container) corev1.Reso
 	return c.Resources
 }
 
-// currentFinder returns Current of one pod, for many containers.
 func currentFinder(pod *corev1.Pod) func(*corev1.Container) corev1.ResourceRequirements {
 	status := byName(pod.Status.ContainerStatuses, func(s *corev1.ContainerStatus) string { return s.Name })
 	return func(container *corev1.Container) corev1.ResourceRequirements {
@@ -126,42 +119,41 @@ func currentFinder(pod *corev1.Pod) func(*corev1.Container) corev1.ResourceRequi
 	}
 }
 
-// HasResources reports whether the container has a resources object. A patch that
-// adds one must not replace it: it may hold nothing but claims on devices.
+// HasResources reports whether the container has a resources object. A patch must extend such an
+// object instead of replacing it, because it may hold only device claims.
 func HasResources(c *corev1.Container) bool {
 	return c.Resources.Requests != nil || c.Resources.Limits != nil || c.Resources.Claims != nil
 }
 
-// SizedAsWhole reports whether a pod has CPU or memory of its own besides that of its containers. The API server
-// refuses containers that sum up to more, so their sizes must not be changed alone.
+// HasPodLevelResources reports whether a pod has pod-level CPU or memory. Its containers must not
+// be changed alone, because the API server refuses a sum above the pod-level resources.
 func SizedAsWhole(pod *corev1.Pod) bool {
 	r := pod.Spec.Resources
 	return r != nil && (!Resources(r.Requests).Empty() || !Resources(r.Limits).Empty())
 }
 
-// HasSized reports whether a VPA has given the pod sizes, when it was created or since,
-// so that its template may ask for others.
+// IsSizedByVPA reports whether a VPA has set the resources of the pod, at creation or later, so
+// that its template may have others.
 func HasSized(pod *corev1.Pod) bool {
 	return pod.Annotations[UpdatesAnnotation] != "" || pod.Annotations[ResizedAnnotation] != ""
 }
 
-// NodeReady reports whether a node says that it is ready.
+// NodeReady reports whether condition Ready of a node is true.
 func NodeReady(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
 }
 
-// RunningPod returns a running pod without its owner and with its targets, given the recommendation
-// and the rules of its VPA and the LimitRanges of its namespace.
+// RunningPod converts a running pod with its targets, but without its owner.
 func RunningPod(pod *corev1.Pod, recommendation map[string]resources.Bounds, rules policy.Rules, ranges policy.Ranges) disruption.Pod {
 	p, sizing := PodState(pod)
 	p.Containers = WithTargets(p.Containers, sizing, recommendation, rules, ranges)
 	return p
 }
 
-// PodState returns a running pod without its owner and without targets, and the input of policy.Fit
-// without its containers.
+// PodState converts a running pod without its owner and targets. The second result is the input of
+// policy.Fit without containers.
 func PodState(pod *corev1.Pod) (disruption.Pod, policy.Pod) {
 	p := disruption.Pod{
 		Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID),
@@ -201,7 +193,8 @@ func PodState(pod *corev1.Pod) (disruption.Pod, policy.Pod) {
 	return p, current
 }
 
-// WithTargets returns copies of the containers of a pod with their targets. Sizing is the second result of PodState.
+// WithTargets returns copies of the containers of a pod with their targets. Sizing is the second
+// result of PodState.
 func WithTargets(containers []disruption.Container, sizing policy.Pod, recommendation map[string]resources.Bounds, rules policy.Rules, ranges policy.Ranges) []disruption.Container {
 	containers = slices.Clone(containers)
 	sizing.Containers = make([]policy.Container, len(containers))
@@ -217,7 +210,7 @@ func WithTargets(containers []disruption.Container, sizing policy.Pod, recommend
 	return containers
 }
 
-// Requirements returns what must change so that a VPA lets its pods be changed.
+// Requirements returns the eviction requirements of a VPA.
 func Requirements(vpa *vpav1.VerticalPodAutoscaler) (all []disruption.Requirement) {
 	if vpa.Spec.UpdatePolicy == nil {
 		return nil
@@ -235,7 +228,6 @@ func Requirements(vpa *vpav1.VerticalPodAutoscaler) (all []disruption.Requiremen
 	return all
 }
 
-// fixed are the containers that are never sized.
 func fixed(pod *corev1.Pod) (containers []policy.Container) {
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
@@ -244,8 +236,8 @@ func fixed(pod *corev1.Pod) (containers []policy.Container) {
 	return containers
 }
 
-// conditions reads whether a pod is ready, and the state of its resize. A
-// pending resize counts more than one in progress, because it is the newer.
+// conditions returns whether a pod is ready, and the state of its resize. A pending resize
+// overrides one in progress, because it is newer.
 func conditions(pod *corev1.Pod) (ready bool, state disruption.ResizeState, since time.Time) {
 	for _, c := range pod.Status.Conditions {
 		if c.Status != corev1.ConditionTrue {
@@ -285,7 +277,7 @@ func inProgress(c corev1.PodCondition) disruption.ResizeState {
 	return disruption.ResizeUnclear
 }
 
-// restarts returns the kinds for which the resize policy of a container restarts it.
+// restarts returns the resources that restart the container when they are resized.
 func restarts(c *corev1.Container) (kinds [resources.Kinds]bool) {
 	for _, p := range c.ResizePolicy {
 		for k := range resources.Kind(resources.Kinds) {
@@ -297,7 +289,7 @@ func restarts(c *corev1.Container) (kinds [resources.Kinds]bool) {
 	return kinds
 }
 
-// OOMKilled is the reason that the kubelet gives for the termination of a container that ran out of memory.
+// OOMKilled is the termination reason that the kubelet sets for a container that ran out of memory.
 const OOMKilled = "OOMKilled"
 
 func outOfMemory(pod *corev1.Pod, container string) disruption.OOM {
@@ -320,14 +312,15 @@ func Ready(pod *corev1.Pod) (ready bool, since time.Time) {
 	return false, time.Time{}
 }
 
-// Unaccepted reports whether the kubelet of a pod's node has not said yet that it takes the pod. Who
-// binds a pod decides its node, whether that has room or not.
+// IsUnadmitted reports whether the kubelet has not admitted a pod yet. Such a pod may not fit,
+// because every user with permission to bind a pod chooses its node.
 func Unaccepted(pod *corev1.Pod) bool {
 	return pod.Status.StartTime == nil && pod.Status.Phase == corev1.PodPending
 }
 
-// Waiting returns what of the Footprint of a pod its kubelet has not granted, because a resize waits
-// for room. Who may resize a pod decides how much it asks for.
+// UngrantedResources returns the part of the Footprint of a pod that waits for room, because the
+// kubelet has not granted its resize. The amount is untrusted: every user with permission to resize
+// a pod chooses it.
 func Waiting(pod *corev1.Pod) (more resources.List) {
 	if resizePending(pod) == nil {
 		return more
@@ -342,13 +335,13 @@ func Waiting(pod *corev1.Pod) (more resources.List) {
 	return more
 }
 
-// ResizeInfeasible reports whether the kubelet of a pod said that what the pod asks for can never be granted on its node.
+// ResizeInfeasible reports whether the kubelet has marked the resize of a pod as infeasible on its
+// node.
 func ResizeInfeasible(pod *corev1.Pod) bool {
 	c := resizePending(pod)
 	return c != nil && c.Reason == corev1.PodReasonInfeasible
 }
 
-// resizePending returns the condition by which the kubelet of a pod says that a resize is not granted; nil: it does not.
 func resizePending(pod *corev1.Pod) *corev1.PodCondition {
 	for i := range pod.Status.Conditions {
 		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodResizePending && c.Status == corev1.ConditionTrue {
@@ -358,16 +351,16 @@ func resizePending(pod *corev1.Pod) *corev1.PodCondition {
 	return nil
 }
 
-// Arrival is what a node does not hold yet: a pod that its kubelet has not accepted, or what a resize waits for.
+// Arrival is a pod that the kubelet has not admitted yet, or the ungranted part of a resize.
 type Arrival struct {
 	UID     types.UID // of the pod
-	Created time.Time // the pod
+	Created time.Time
 	Takes   resources.List
 }
 
-// Accepted returns those of the arrivals at a node that its kubelet will accept, which has so much left beside all
-// else: it refuses, or puts off, what does not fit. Kinds that are not in left are not limited. As kubelets do, it
-// takes the oldest pods first. It sorts arrivals; the result is in that order, too.
+// Admitted returns the arrivals that a kubelet with the given free resources admits, the oldest
+// pods first. It refuses or defers arrivals that do not fit. Resources absent in left are
+// unlimited. Arrivals are sorted in place, and the result keeps that order.
 func Accepted(left resources.List, arrivals []Arrival) []Arrival {
 	slices.SortFunc(arrivals, func(a, b Arrival) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID)) })
 	return slices.DeleteFunc(arrivals, func(a Arrival) bool {

@@ -11,19 +11,18 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Amounts are printed here: recommendations by Format, sizes of pods by Printer.
-
-// Format is how a recommender prints amounts before it caps them.
+// Format is the number format of a recommender.
 type Format struct {
-	// CPUStep in millicores and MemoryStep in bytes: amounts are rounded up to a
-	// multiple. 1 and below leave them as they are.
+	// CPUStep in millicores and MemoryStep in bytes: amounts are rounded up to a multiple. Steps of
+	// 1 and below do not round.
 	CPUStep, MemoryStep int64
-	// HumanizeMemory prints memory with two decimals in the largest binary unit that is not above the value. The
-	// decimals are parsed again, so that the quantity can hold fractions of a byte, as with the reference recommender.
+	// HumanizeMemory prints memory with two decimals in the largest binary unit that is not above
+	// the value. The decimals are parsed again, so that the quantity can hold fractions of a byte,
+	// as with the reference recommender.
 	HumanizeMemory bool
 }
 
-// List prints Resources; nil if there are none.
+// List prints resources, nil if there are none.
 func (f Format) List(r resources.List) corev1.ResourceList {
 	if r.Empty() {
 		return nil
@@ -61,20 +60,20 @@ func humanized(a resources.Amount) resource.Quantity {
 		return Quantity(resources.Memory, a)
 	}
 	q, err := resource.ParseQuantity(fmt.Sprintf("%.2f%s", float64(a)/float64(size), suffix))
-	if err != nil { // cannot happen: the text is a decimal number with a known unit
+	if err != nil { // impossible, the text is valid
 		return Quantity(resources.Memory, a)
 	}
 	return q
 }
 
-// Printer prints the sizes of many containers of one VPA and namespace.
+// Printer prints the resources of many containers of one VPA and namespace.
 type Printer struct {
 	recommended names[vpav1.RecommendedContainerResources]
 	policies    policies
 	ranges      LimitRanges
 }
 
-// NewPrinter returns a Printer, which keeps the VPA.
+// NewPrinter returns a Printer. It retains the VPA.
 func NewPrinter(vpa *vpav1.VerticalPodAutoscaler, ranges LimitRanges) Printer {
 	var recommended []vpav1.RecommendedContainerResources
 	if r := vpa.Status.Recommendation; r != nil {
@@ -83,11 +82,12 @@ func NewPrinter(vpa *vpav1.VerticalPodAutoscaler, ranges LimitRanges) Printer {
 	return Printer{byName(recommended, func(r *vpav1.RecommendedContainerResources) string { return r.ContainerName }), readPolicies(vpa), ranges}
 }
 
-// Sizes prints what Fit (or a boost) returned for one container, in the number format in which the deciding value was
-// written: that of the recommendation, minAllowed, maxAllowed, a bound of the namespace or the container's own limit,
-// the first that is equal. A limit that equals its request is printed as the request is. Lists without a value are nil.
-// Current is what the container has now. A request never exceeds a current limit that stays: Fit rounds that limit up
-// to whole millicores or bytes, so the exact limit may be smaller.
+// Sizes prints the result of policy.Fit or of a boost for one container, in the number format of
+// the deciding value. That is the first equal one of the recommendation, minAllowed, maxAllowed, a
+// bound of the namespace, and the limit of the container. A limit that equals its request is
+// printed like the request. Lists without a value are nil. Current holds the present resources of
+// the container. A request never exceeds a current limit that stays: Fit rounds that limit up to
+// whole millicores or bytes, so the exact limit may be smaller.
 func (p *Printer) Sizes(f policy.ContainerTarget, current corev1.ResourceRequirements) (sizes corev1.ResourceRequirements) {
 	like := make([]corev1.ResourceList, 0, 6)
 	if r := p.recommended.find(f.Name); r != nil {
@@ -112,7 +112,8 @@ func (p *Printer) Sizes(f policy.ContainerTarget, current corev1.ResourceRequire
 	return sizes
 }
 
-// round rounds memory up to whole bytes in a namespace with LimitRanges, because their plugin compares fractions.
+// roundMemory rounds memory up to whole bytes in a namespace with LimitRanges, because the
+// LimitRanger plugin compares fractions.
 func (p *Printer) round(list corev1.ResourceList) {
 	if p.ranges.Ranges == (policy.Ranges{}) {
 		return
@@ -123,8 +124,8 @@ func (p *Printer) round(list corev1.ResourceList) {
 	}
 }
 
-// limits prints limits exactly as the request where they equal it, so that a pod whose requests equal its limits stays
-// of the Guaranteed class, else in the format of the limit they come from.
+// limits prints limits that equal their request exactly like the request, so that a Guaranteed pod
+// keeps its QoS class. Other limits keep the format of the limit that they are derived from.
 func limits(f policy.ContainerTarget, requests corev1.ResourceList, from ...corev1.ResourceList) corev1.ResourceList {
 	if f.Limits.Empty() {
 		return nil
@@ -138,9 +139,9 @@ func limits(f policy.ContainerTarget, requests corev1.ResourceList, from ...core
 	return list
 }
 
-// Written prints Resources in the form in which the values were written: for each kind it returns the first quantity of
-// that kind in the lists that has the same value, else a new one in the number format of the first list that has the
-// kind. It is nil if there are no resources.
+// FormatLike prints resources in existing number formats. For each resource it returns the first
+// quantity in the lists with the same value, else a new one in the format of the first non-zero
+// quantity. It returns nil if there are no resources.
 func Written(r resources.List, like ...corev1.ResourceList) corev1.ResourceList {
 	if r.Empty() {
 		return nil

@@ -26,10 +26,10 @@ func ProtectsFromEviction(key string) bool {
 	return false
 }
 
-// Protected returns the reason why a pod must not be evicted, as far as the pod shows it. Empty: it may be evicted.
-// An annotation with an unreadable value protects. Pods that run to completion lose their work, and their
-// controllers count an eviction as a failure. Jobs whose podFailurePolicy ignores evictions are an exception
-// that only the Job shows.
+// Protected returns the reason why a pod must not be evicted, as far as the pod shows it, or an
+// empty string. An annotation with an unreadable value protects. Pods that run to completion lose
+// their work, and their controllers count an eviction as a failure. Jobs with a podFailurePolicy
+// that ignores evictions are an exception, but only the Job shows it.
 func Protected(pod *corev1.Pod) reason.Reason {
 	if value, has := pod.Annotations[safeToEvict]; has && isFalse(value) {
 		return reason.ProtectedFromEviction

@@ -10,13 +10,14 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// quotaNames are the resources of a quota that mean the same.
+// quotaNames are the synonymous resource names of quotas.
 var quotaNames = [resources.Kinds]struct{ requests, limits []corev1.ResourceName }{
 	resources.CPU:    {[]corev1.ResourceName{corev1.ResourceRequestsCPU, corev1.ResourceCPU}, []corev1.ResourceName{corev1.ResourceLimitsCPU}},
 	resources.Memory: {[]corev1.ResourceName{corev1.ResourceRequestsMemory, corev1.ResourceMemory}, []corev1.ResourceName{corev1.ResourceLimitsMemory}},
 }
 
-// Quota reads what a quota leaves, by its status; that is below 0 where it is exceeded.
+// Quota returns the remaining resources of a quota by its status. They are negative if the quota is
+// exceeded.
 func Quota(q *corev1.ResourceQuota) disruption.Quota {
 	left := disruption.Quota{Scopes: scopes(q)}
 	for k := range resources.Kind(resources.Kinds) {
@@ -46,7 +47,6 @@ func QuotaResources(list corev1.ResourceList) corev1.ResourceList {
 	return kept
 }
 
-// tighter takes what a quota leaves of a resource if that is less than known.
 func tighter(r resources.List, k resources.Kind, name corev1.ResourceName, q *corev1.ResourceQuota) resources.List {
 	hard, ok := q.Status.Hard[name]
 	if !ok {
@@ -59,7 +59,7 @@ func tighter(r resources.List, k resources.Kind, name corev1.ResourceName, q *co
 	return r.With(k, left)
 }
 
-// whole reads a bound, rounded down.
+// roundDown rounds a bound down to whole units.
 func whole(k resources.Kind, q resource.Quantity) resources.Amount {
 	a := Amount(k, q)
 	if exact := Quantity(k, a); exact.Cmp(q) > 0 {
@@ -81,7 +81,7 @@ func scopes(q *corev1.ResourceQuota) (rules []disruption.ScopeRule) {
 	return rules
 }
 
-// Traits reads the properties of a pod with requests that the scopes of quotas depend on.
+// Traits returns the properties of a pod with requests that quota scopes depend on.
 func Traits(pod *corev1.Pod) disruption.PodTraits {
 	return disruption.PodTraits{
 		Terminating:    pod.Spec.ActiveDeadlineSeconds != nil,
@@ -90,7 +90,7 @@ func Traits(pod *corev1.Pod) disruption.PodTraits {
 	}
 }
 
-// looksAbroad reports whether an affinity to pods names other namespaces, or may.
+// crossesNamespaces reports whether a pod affinity names other namespaces or may select them.
 func looksAbroad(a *corev1.Affinity) bool {
 	if a == nil {
 		return false

@@ -22,8 +22,7 @@ import (
 	"loadline.dev/loadline/pkg/core/rollout"
 )
 
-// Rollout returns how the running pods of a policy's workloads may be changed. Fields that are
-// absent have their defaults.
+// Rollout returns the rollout settings of a policy. Absent fields have their defaults.
 func Rollout(p *loadlinev1alpha1.SizingPolicy) rollout.Settings {
 	r := p.Spec.Rollout
 	if r == nil {
@@ -31,7 +30,7 @@ func Rollout(p *loadlinev1alpha1.SizingPolicy) rollout.Settings {
 	}
 	inherits := r.Mode == nil || *r.Mode == loadlinev1alpha1.RolloutModeInherit
 	s := rollout.Settings{Hash: rolloutHash(p), MaxConcurrent: rollout.DefaultMaxConcurrent, Schedule: schedule(r.Schedule)}
-	s.Recreate = inherits // then the VPA decides
+	s.Recreate = inherits // the VPA decides in this case
 	if !inherits {
 		s.Cooldown, s.StartRate = rollout.DefaultCooldown, rollout.DefaultStartRate
 	}
@@ -58,7 +57,7 @@ func Rollout(p *loadlinev1alpha1.SizingPolicy) rollout.Settings {
 	return s
 }
 
-// Safety returns when a change of a pod counts as harmful. Fields that are absent have their defaults.
+// Safety returns the criteria for a harmful pod change. Absent fields have their defaults.
 func Safety(p *loadlinev1alpha1.SizingPolicy) rollout.Safety {
 	own, canary := observationPeriods(p)
 	acts := false
@@ -84,7 +83,6 @@ func Safety(p *loadlinev1alpha1.SizingPolicy) rollout.Safety {
 	return s
 }
 
-// share reads a share of the whole; one that is absent or cannot be read is def.
 func share(text *string, def float64) float64 {
 	if text == nil || !fraction.MatchString(*text) {
 		return def
@@ -96,7 +94,6 @@ func share(text *string, def float64) float64 {
 	return f
 }
 
-// observationPeriods are those of safety and of the canary; 0: absent.
 func observationPeriods(p *loadlinev1alpha1.SizingPolicy) (safety, canary time.Duration) {
 	if s := p.Spec.Safety; s != nil && s.ObservationPeriod != nil {
 		safety = s.ObservationPeriod.Duration
@@ -107,7 +104,7 @@ func observationPeriods(p *loadlinev1alpha1.SizingPolicy) (safety, canary time.D
 	return safety, canary
 }
 
-// rolloutHash stands for the fields with which a rollout begins anew.
+// rolloutHash identifies the fields that start a new rollout when they change.
 func rolloutHash(p *loadlinev1alpha1.SizingPolicy) string {
 	fields := struct {
 		Recipe         *string
@@ -119,17 +116,17 @@ func rolloutHash(p *loadlinev1alpha1.SizingPolicy) string {
 	}{p.Spec.Recipe, p.Spec.ResourcePolicy, p.Spec.Containers, nil, nil, nil}
 	if r := p.Spec.Rollout; r != nil {
 		fields.Mode, fields.Method = r.Mode, r.Method
-		if r.Canary != nil { // a person promotes a canary with autoPromote: that begins nothing anew
+		if r.Canary != nil { // autoPromote only promotes a canary and starts no new rollout
 			fields.Canary = &loadlinev1alpha1.Canary{Percentage: r.Canary.Percentage, ObservationPeriod: r.Canary.ObservationPeriod}
 		}
 	}
-	text, _ := json.Marshal(fields) // all of it was read from JSON
+	text, _ := json.Marshal(fields) // all fields were parsed from JSON
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:8])
 }
 
-// schedule returns a schedule; nil: always. One with a zone that is not known, or with a time
-// or a day that cannot be read, is never open.
+// schedule returns nil if changes are always allowed. A schedule with an unknown zone or an invalid
+// time or day is never open.
 func schedule(s *loadlinev1alpha1.Schedule) *rollout.Schedule {
 	if s == nil {
 		return nil
@@ -155,12 +152,12 @@ func schedule(s *loadlinev1alpha1.Schedule) *rollout.Schedule {
 		if at < 0 {
 			return &rollout.Schedule{}
 		}
-		all.Days = append(all.Days, time.Weekday((at+1)%len(days))) // ours begin with Monday
+		all.Days = append(all.Days, time.Weekday((at+1)%len(days))) // days begins with Monday
 	}
 	return all
 }
 
-// RolloutState returns what a record remembers of its workload. What cannot be understood is left out.
+// RolloutState converts the status of a record. Invalid values are dropped.
 func RolloutState(r *loadlinev1alpha1.SizingRecordStatus) rollout.State {
 	s := rollout.State{
 		Phase: rollout.Phase(r.Phase), Hash: r.PolicyHash, Started: timeOf(r.StartedAt), CanarySince: timeOf(r.CanarySince), HaltedTarget: containersOf(r.HaltedTarget),
@@ -173,7 +170,7 @@ func RolloutState(r *loadlinev1alpha1.SizingRecordStatus) rollout.State {
 	for i := range r.Reverted {
 		s.Reverted = append(s.Reverted, rollout.RevertedSizes{Container: containerOf(&r.Reverted[i].ContainerSizes), At: r.Reverted[i].Time.Time})
 	}
-	s.Rounds = slices.Grow(s.Rounds, len(r.Rounds)) // caches keep them for long
+	s.Rounds = slices.Grow(s.Rounds, len(r.Rounds)) // caches hold them for a long time
 	for i := range r.Rounds {
 		one := &r.Rounds[i]
 		s.Rounds = append(s.Rounds, rollout.Round{
@@ -192,8 +189,8 @@ func RolloutState(r *loadlinev1alpha1.SizingRecordStatus) rollout.State {
 	return s
 }
 
-// firstChange returns when the oldest round changed a pod first. Records of earlier versions have
-// no other time of the start.
+// firstChange returns when the oldest round with pods began. Records of earlier versions have no
+// other start time.
 func firstChange(rounds []rollout.Round) time.Time {
 	for _, r := range slices.Backward(rounds) {
 		if r.Pods > 0 {
@@ -203,7 +200,7 @@ func firstChange(rounds []rollout.Round) time.Time {
 	return time.Time{}
 }
 
-// The conditions of a SizingRecord.
+// Condition types of a SizingRecord.
 const (
 	ConditionDegraded        = "Degraded"
 	ConditionResizeBlocked   = "ResizeBlocked"
@@ -228,7 +225,6 @@ func condition(s *rollout.State, kind string) *rollout.Condition {
 	return nil
 }
 
-// conditionMeans says to people what a condition means, by its reason.
 var conditionMeans = map[string]string{
 	"HighRevertRate":             "At least three of the last five rounds of changes were taken back.",
 	"PodsDeferred":               "The nodes of all pods that are to be changed have no room for it now.",
@@ -239,8 +235,9 @@ var conditionMeans = map[string]string{
 	rollout.PolicyChanged:        "The policy has changed since the last round, and no pod was changed since.",
 }
 
-// RecordStatus returns the status of the record that remembers a state. Times are of whole seconds: those of the state
-// must be. Sizes that do not fit into the record are left out, those of the oldest rounds first.
+// RecordStatus converts a rollout state to the status of its record. Times must be in whole
+// seconds. Resources that do not fit into the record are dropped, the ones of the oldest rounds
+// first.
 func RecordStatus(s rollout.State) loadlinev1alpha1.SizingRecordStatus {
 	r := loadlinev1alpha1.SizingRecordStatus{
 		Mode: loadlinev1alpha1.RolloutMode(s.Mode.String()), Phase: loadlinev1alpha1.RolloutPhase(s.Phase), PolicyHash: s.Hash,
@@ -259,7 +256,7 @@ func RecordStatus(s rollout.State) loadlinev1alpha1.SizingRecordStatus {
 	}
 	r.Kept = space.fit(s.Kept)
 	r.HaltedTarget = space.fit(s.HaltedTarget)
-	for _, one := range s.Rounds { // the newest round is the first one
+	for _, one := range s.Rounds { // newest round first
 		if !space.take(roundBytes(one)) {
 			one.From, one.To = nil, nil
 		}
@@ -284,16 +281,15 @@ const (
 	memberBytes = 180
 )
 
-// recordSpace is the space that is left in a record, in bytes.
+// recordSpace is the remaining space in a record, in bytes.
 type recordSpace int
 
-// take reserves bytes and reports whether they fit. After the first failure nothing fits.
+// reserve reports whether the bytes fit. After the first failure nothing fits.
 func (r *recordSpace) take(bytes int) bool {
 	*r -= recordSpace(bytes)
 	return *r >= 0
 }
 
-// fit returns the first containers that fit.
 func (r *recordSpace) fit(containers []policy.Container) (all []loadlinev1alpha1.ContainerSizes) {
 	for _, c := range containers {
 		if !r.take(mapBytes(c)) {
@@ -304,10 +300,9 @@ func (r *recordSpace) fit(containers []policy.Container) (all []loadlinev1alpha1
 	return all
 }
 
-// mapBytes estimates the size of a container in a list whose managed fields name each container.
+// mapBytes estimates the size of a container in a list with managed fields for each container.
 func mapBytes(c policy.Container) int { return containerBytes(c) + len(c.Name) + 230 }
 
-// containerBytes estimates the size of a container, as JSON.
 func containerBytes(c policy.Container) int {
 	const frame, amount = 48, 28 // per container, and per amount
 	bytes := frame + len(c.Name)
@@ -321,7 +316,6 @@ func containerBytes(c policy.Container) int {
 	return bytes
 }
 
-// roundBytes estimates the size of the containers of a round, as JSON.
 func roundBytes(r rollout.Round) (bytes int) {
 	for _, containers := range [][]policy.Container{r.From, r.To} {
 		for _, c := range containers {

@@ -14,7 +14,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Mode returns the update mode of a VPA: Recreate where it says nothing.
+// Mode returns the update mode of a VPA. The default is Recreate.
 func Mode(vpa *vpav1.VerticalPodAutoscaler) vpav1.UpdateMode {
 	p := vpa.Spec.UpdatePolicy
 	if p == nil || p.UpdateMode == nil || *p.UpdateMode == "" {
@@ -31,7 +31,8 @@ func HasBoost(vpa *vpav1.VerticalPodAutoscaler) bool {
 	return slices.ContainsFunc(containerPolicies(vpa), func(c vpav1.ContainerResourcePolicy) bool { return hasBoost(c.StartupBoost) })
 }
 
-// BoostDuration returns for how long the startup boost of a container lasts once its pod is ready, 0 if it has none.
+// BoostDuration returns how long the startup boost of a container lasts after its pod is ready, 0
+// without a boost.
 func BoostDuration(vpa *vpav1.VerticalPodAutoscaler, container string) time.Duration {
 	b := vpa.Spec.StartupBoost
 	if own := ContainerPolicy(vpa, container); own != nil && hasBoost(own.StartupBoost) {
@@ -49,8 +50,8 @@ func containerPolicies(vpa *vpav1.VerticalPodAutoscaler) []vpav1.ContainerResour
 	return vpa.Spec.ResourcePolicy.ContainerPolicies
 }
 
-// ContainerPolicy returns the policy of a container as its VPA has it, nil if
-// there is none: the first entry with its name, else the last wildcard.
+// ContainerPolicy returns the policy of a container: the first entry with its name, else the last
+// wildcard, else nil.
 func ContainerPolicy(vpa *vpav1.VerticalPodAutoscaler, container string) *vpav1.ContainerResourcePolicy {
 	var found *vpav1.ContainerResourcePolicy
 	policies := containerPolicies(vpa)
@@ -65,7 +66,7 @@ func ContainerPolicy(vpa *vpav1.VerticalPodAutoscaler, container string) *vpav1.
 	return found
 }
 
-// policies are the container policies of a VPA, for many containers.
+// policyIndex finds container policies of a VPA for many containers.
 type policies struct {
 	named    names[vpav1.ContainerResourcePolicy]
 	wildcard *vpav1.ContainerResourcePolicy
@@ -82,7 +83,6 @@ func readPolicies(vpa *vpav1.VerticalPodAutoscaler) policies {
 	return p
 }
 
-// of is ContainerPolicy.
 func (p *policies) of(container string) *vpav1.ContainerResourcePolicy {
 	if found := p.named.find(container); found != nil {
 		return found
@@ -90,8 +90,9 @@ func (p *policies) of(container string) *vpav1.ContainerResourcePolicy {
 	return p.wildcard
 }
 
-// Rules reads the policies of a VPA. Controlled resources that are absent mean CPU and memory; an empty list means
-// none. A startupBoost without cpu is treated as absent. Whether memory limits follow requests is in its status.
+// Rules converts the policies of a VPA. Absent controlled resources mean CPU and memory, and an
+// empty list means none. A startupBoost without cpu is ignored. The status reports whether memory
+// limits follow requests.
 func Rules(vpa *vpav1.VerticalPodAutoscaler) policy.Rules {
 	policies := containerPolicies(vpa)
 	rules := policy.Rules{Boost: boost(vpa.Spec.StartupBoost), Entries: make([]policy.Entry, 0, len(policies)), SeparateMemoryLimit: HasSeparateMemoryLimit(&vpa.Status), KeepsClass: keepsClass(vpa)}
@@ -105,8 +106,8 @@ func Rules(vpa *vpav1.VerticalPodAutoscaler) policy.Rules {
 	return rules
 }
 
-// keepsClass reports whether running pods of a VPA are resized in place, because of its mode or because the VPA
-// is generated for a SizingPolicy.
+// keepsClass reports whether running pods of a VPA are resized in place, because of its mode or
+// because the VPA is generated.
 func keepsClass(vpa *vpav1.VerticalPodAutoscaler) bool {
 	switch Mode(vpa) {
 	case vpav1.UpdateModeInPlaceOrRecreate, vpav1.UpdateModeInPlace:
@@ -129,7 +130,8 @@ func rule(c vpav1.ContainerResourcePolicy) policy.Rule {
 	return r
 }
 
-// boost reads a startup boost. Without a type it is a factor, as in the reference VPA; with an unknown one it is none.
+// boost converts a startup boost. The default type is a factor, as in the reference VPA. An unknown
+// type means no boost.
 func boost(b *vpav1.StartupBoost) policy.Boost {
 	if !hasBoost(b) {
 		return policy.Boost{}
@@ -153,15 +155,15 @@ func boost(b *vpav1.StartupBoost) policy.Boost {
 	return read
 }
 
-// few is how many items are searched faster one by one.
+// maxLinearSearch is the number of items up to which a linear search is faster than a map.
 const few = 8
 
-// names finds items by their name; of several with one the first counts. The items are
-// searched once, not for each question.
+// nameIndex finds items by name, the first of several items with one name. It builds its map only
+// once.
 type names[T any] struct {
 	items []T
 	name  func(*T) string
-	found map[string]*T // of many items
+	found map[string]*T // only with more than maxLinearSearch items
 }
 
 func byName[T any](items []T, name func(*T) string) names[T] {
@@ -178,7 +180,6 @@ func byName[T any](items []T, name func(*T) string) names[T] {
 	return n
 }
 
-// find returns nil if there is no such item.
 func (n *names[T]) find(wanted string) *T {
 	if n.found != nil {
 		return n.found[wanted]
@@ -191,16 +192,16 @@ func (n *names[T]) find(wanted string) *T {
 	return nil
 }
 
-// LimitRanges are the combined LimitRange objects of one namespace: as core
-// values, and as they were written. The zero value demands nothing.
+// LimitRanges are the combined LimitRange objects of one namespace, as core values and in their
+// original format. The zero value imposes no limits.
 type LimitRanges struct {
 	policy.Ranges
-	// Minima, maxima and defaults for containers as they were written.
+	// Bounds and defaults of containers in their original format.
 	least, most, standard corev1.ResourceList
 }
 
-// Ranges combines LimitRange objects: highest minimum, lowest maximum, lowest
-// default and ratio. Items for other things than pods and containers are ignored.
+// Ranges combines LimitRange objects: highest minimum, lowest maximum, lowest default and ratio.
+// Only items for pods and containers count.
 func Ranges(objects []*corev1.LimitRange) LimitRanges {
 	var all LimitRanges
 	for _, object := range objects {
@@ -222,8 +223,8 @@ func Ranges(objects []*corev1.LimitRange) LimitRanges {
 	return all
 }
 
-// deciding returns quantities as they were written whose values are those that decide:
-// what was found before, where it still does, else what an item has.
+// effectiveQuantities returns the original quantities behind the combined values. It keeps an
+// earlier quantity that still equals the value, and takes the quantity of the item otherwise.
 func deciding(before, item corev1.ResourceList, values resources.List) corev1.ResourceList {
 	for k := range resources.Kind(resources.Kinds) {
 		name := ResourceName(k)
@@ -241,7 +242,7 @@ func deciding(before, item corev1.ResourceList, values resources.List) corev1.Re
 	return before
 }
 
-// maxima converts maximums, rounded down to whole amounts.
+// maximums converts maximums, rounded down to whole amounts.
 func maxima(list corev1.ResourceList) resources.List {
 	r := Resources(list)
 	if q, ok := list[corev1.ResourceMemory]; ok && q.Sign() > 0 {
@@ -252,7 +253,7 @@ func maxima(list corev1.ResourceList) resources.List {
 	return r
 }
 
-// ratios reads plain numbers in thousandths, rounded down.
+// ratios converts plain numbers to thousandths, rounded down.
 func ratios(list corev1.ResourceList) (r resources.List) {
 	for k := range resources.Kind(resources.Kinds) {
 		if q, ok := list[ResourceName(k)]; ok {
@@ -262,8 +263,8 @@ func ratios(list corev1.ResourceList) (r resources.List) {
 	return r
 }
 
-// Recommendation reads the recommendation in a VPA's status by container name.
-// A name that occurs twice keeps its first entry. Nil gives an empty map.
+// Recommendation converts the recommendation in the status of a VPA, by container name. A duplicate
+// name keeps its first entry. Nil gives an empty map.
 func Recommendation(r *vpav1.RecommendedPodResources) map[string]resources.Bounds {
 	if r == nil {
 		return nil
@@ -277,7 +278,7 @@ func Recommendation(r *vpav1.RecommendedPodResources) map[string]resources.Bound
 	return bounds
 }
 
-// Bounds reads one container's recommendation.
+// Bounds converts the recommendation for one container.
 func Bounds(c vpav1.RecommendedContainerResources) resources.Bounds {
 	return resources.Bounds{
 		Lower:  Resources(c.LowerBound),
@@ -287,7 +288,7 @@ func Bounds(c vpav1.RecommendedContainerResources) resources.Bounds {
 }
 
 // RaisesMemory reports whether a status recommends more memory for a container than an earlier one:
-// a larger request, or where limits do not follow requests a larger limit.
+// a larger request, or a larger limit if limits do not follow requests.
 func RaisesMemory(earlier, status *vpav1.VerticalPodAutoscalerStatus) bool {
 	if status.Recommendation == nil {
 		return false
@@ -303,7 +304,7 @@ func RaisesMemory(earlier, status *vpav1.VerticalPodAutoscalerStatus) bool {
 	return false
 }
 
-// ResourceName returns the name of a kind in the Kubernetes API.
+// ResourceName returns the Kubernetes name of a resource.
 func ResourceName(k resources.Kind) corev1.ResourceName {
 	if k == resources.CPU {
 		return corev1.ResourceCPU
@@ -311,14 +312,14 @@ func ResourceName(k resources.Kind) corev1.ResourceName {
 	return corev1.ResourceMemory
 }
 
-// IsGPU reports whether a resource is a GPU or a part of one: an extended resource that is called
-// so, or any of NVIDIA's.
+// IsGPU reports whether a resource is a GPU or a part of one: an extended resource with "gpu" in
+// its name, or any NVIDIA resource.
 func IsGPU(name corev1.ResourceName) bool {
 	return strings.Contains(string(name), "gpu") || strings.HasPrefix(string(name), "nvidia.com/")
 }
 
-// Amount reads a quantity as millicores or bytes, rounded up. What is negative
-// becomes 0 and what is too large the largest int64.
+// Amount converts a quantity to millicores or bytes, rounded up. Negative quantities become 0, and
+// too large ones the largest int64.
 func Amount(k resources.Kind, q resource.Quantity) resources.Amount {
 	scale, units := resource.Scale(0), q.AsApproximateFloat64()
 	if k == resources.CPU {
@@ -333,7 +334,7 @@ func Amount(k resources.Kind, q resource.Quantity) resources.Amount {
 	return resources.Amount(q.ScaledValue(scale))
 }
 
-// Resources reads the CPU and memory of a list; other resources are ignored.
+// Resources converts the CPU and memory of a list and ignores other resources.
 func Resources(list corev1.ResourceList) resources.List {
 	var r resources.List
 	for k := range resources.Kind(resources.Kinds) {
@@ -344,7 +345,7 @@ func Resources(list corev1.ResourceList) resources.List {
 	return r
 }
 
-// Quantity prints an amount: CPU as decimal millicores, memory in binary units.
+// Quantity converts an amount: CPU to decimal millicores, memory to binary units.
 func Quantity(k resources.Kind, a resources.Amount) resource.Quantity {
 	if k == resources.CPU {
 		return *resource.NewMilliQuantity(int64(a), resource.DecimalSI)
@@ -352,7 +353,8 @@ func Quantity(k resources.Kind, a resources.Amount) resource.Quantity {
 	return *resource.NewQuantity(int64(a), resource.BinarySI)
 }
 
-// Measured reads an amount of a metrics API, rounded up. A negative one is -1, so that the store rejects and counts it.
+// MeasuredAmount converts an amount of a metrics API, rounded up. A negative amount becomes -1, so
+// that the store rejects and counts it.
 func Measured(k resources.Kind, q resource.Quantity) resources.Amount {
 	if q.Sign() < 0 {
 		return -1

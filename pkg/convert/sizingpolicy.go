@@ -24,40 +24,39 @@ import (
 	"loadline.dev/loadline/pkg/core/sharing"
 )
 
-// ownPrefix begins the keys of labels and annotations that are the programs' own.
+// ownPrefix begins the keys of all labels and annotations of Loadline.
 const ownPrefix = loadlinev1alpha1.GroupName + "/"
 
-// Bounds of what the API server takes of a policy.
+// Limits of the API server for a policy.
 const (
 	MostWorkloads  = 32  // entries of spec.workloads
-	MostNamespaces = 256 // names of namespaces
+	MostNamespaces = 256 // namespace names
 )
 
-// Further bounds of what a policy may have and of what is said about it.
 const (
 	mostExcluded = 100
 	mostWindows  = 32
-	mostValues   = 256 // of one expression of a selector
+	mostValues   = 256 // of one selector expression
 	mostMetadata = 32
 	longestZone  = 64 // bytes
-	// mostMetadataBytes is what the API server lets annotations of an object have, less
-	// what the recommender adds to them.
+	// maxMetadataBytes is the API server limit for the annotations of an object, less the space for
+	// the annotations of the recommender.
 	mostMetadataBytes = 200 << 10
 	mostPriority      = 1000
 	leastObservation  = time.Minute
 
-	// longestName is that of a label's key in bytes, and no name is longer. Patterns are not
-	// matched with more: they take 50 ns for each byte.
+	// maxNameBytes is the maximum length of a label key, the longest kind of name. Longer texts are
+	// not matched with patterns, which takes 50 ns for each byte.
 	longestName = validation.DNS1123SubdomainMaxLength + len("/") + validation.LabelValueMaxLength
 
 	mostProblems = 20
-	mostQuoted   = 100 // bytes of a value that a problem quotes
+	mostQuoted   = 100 // bytes of a value in a problem
 )
 
-// CheckPolicy returns everything that is wrong with a SizingPolicy, in the order of its fields, and warnings about what
-// is accepted but may not be meant: at most 20 of each. An empty list means that the policy can be used. It repeats
-// what the schema of the definition refuses, because it can say what would be right. Of resourcePolicy it checks
-// nothing: that is checked like the one of a VPA. The zone of a schedule is known only to a program that has a time
+// CheckPolicy returns all problems of a SizingPolicy in field order, and warnings about valid
+// fields with a probably unintended effect, at most 20 of each. A policy without problems is
+// usable. CheckPolicy repeats the CRD schema, because its messages name the valid values. It does
+// not check resourcePolicy, which is checked like the one of a VPA. Schedule zones require a time
 // zone database.
 func CheckPolicy(p *loadlinev1alpha1.SizingPolicy) (problems field.ErrorList, warnings []string) {
 	ch := &policyCheck{}
@@ -104,13 +103,11 @@ func CheckPolicy(p *loadlinev1alpha1.SizingPolicy) (problems field.ErrorList, wa
 	return ch.problems, ch.warnings
 }
 
-// policyCheck collects what is found in one policy.
 type policyCheck struct {
 	problems field.ErrorList
 	warnings []string
 }
 
-// refuse adds a problem, unless there are many already.
 func (ch *policyCheck) refuse(e *field.Error) {
 	if ch.full() {
 		return
@@ -121,10 +118,9 @@ func (ch *policyCheck) refuse(e *field.Error) {
 	ch.problems = append(ch.problems, e)
 }
 
-// full reports whether more problems would help nobody.
 func (ch *policyCheck) full() bool { return len(ch.problems) >= mostProblems }
 
-// long refuses a text that is longer than any name.
+// refuseLong refuses a text that is longer than any name, and reports whether it did.
 func (ch *policyCheck) long(text string, at *field.Path) bool {
 	if len(text) <= longestName {
 		return false
@@ -157,7 +153,6 @@ func (ch *policyCheck) namespaces(n *loadlinev1alpha1.NamespaceSelection, at *fi
 	}
 }
 
-// names checks a list of names of namespaces or containers.
 func (ch *policyCheck) names(names []string, at *field.Path, most int, want string) {
 	if len(names) > most {
 		ch.refuse(field.TooMany(at, len(names), most))
@@ -173,7 +168,8 @@ func (ch *policyCheck) names(names []string, at *field.Path, most int, want stri
 	}
 }
 
-// selector checks a label selector until there are enough problems. Anybody may send one with thousands of parts.
+// selector checks a label selector until the list of problems is full, because every client can
+// send a selector with thousands of parts.
 func (ch *policyCheck) selector(selector *metav1.LabelSelector, at *field.Path) {
 	if selector == nil {
 		return
@@ -248,7 +244,6 @@ func (ch *policyCheck) workload(w *loadlinev1alpha1.WorkloadSelection, at *field
 	}
 }
 
-// short cuts a text that a problem quotes.
 func short(text string) string {
 	if len(text) > mostQuoted {
 		return strings.ToValidUTF8(text[:mostQuoted], "") + "..."
@@ -256,7 +251,7 @@ func short(text string) string {
 	return text
 }
 
-// metadata checks labels or annotations; value returns what is wrong with a value.
+// metadata checks labels or annotations. The function value returns the problems of a value.
 func (ch *policyCheck) metadata(words map[string]string, at *field.Path, value func(string) []string) {
 	if len(words) > mostMetadata {
 		ch.refuse(field.TooMany(at, len(words), mostMetadata))
@@ -363,8 +358,8 @@ func (ch *policyCheck) window(w loadlinev1alpha1.Window, at *field.Path) {
 
 var days = []loadlinev1alpha1.DayOfWeek{"Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"}
 
-// knownZone reports whether a zone exists. That of the machine is none: it differs
-// between the nodes on which the programs run.
+// knownZone reports whether a zone exists. The local zone is rejected, because it differs between
+// the nodes on which the programs run.
 func knownZone(name string) bool {
 	if name == "" || len(name) > longestZone || name == time.Local.String() {
 		return false
@@ -409,7 +404,6 @@ func (ch *policyCheck) sharing(spec *loadlinev1alpha1.SizingPolicySpec, at *fiel
 	oneOf(ch, at.Child("maxEvictionRanking"), (*string)(s.MaxEvictionRanking), sharing.RankNames()...)
 }
 
-// sharingRecipe warns where pods will not share because of their recipe.
 func (ch *policyCheck) sharingRecipe(text *string, at *field.Path) {
 	if text == nil || *text == "" {
 		ch.warn("%s: only pods share whose recipe is made for it, and spec.recipe names none: it counts for VPAs with the annotation %s", at, recipe.Annotation)
@@ -420,7 +414,6 @@ func (ch *policyCheck) sharingRecipe(text *string, at *field.Path) {
 	}
 }
 
-// oneOf refuses a value that is not among the known ones; nil is absent.
 func oneOf[T ~string](ch *policyCheck, at *field.Path, value *T, known ...T) {
 	if value != nil && !slices.Contains(known, *value) {
 		ch.refuse(field.NotSupported(at, short(string(*value)), known))

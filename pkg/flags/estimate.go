@@ -11,7 +11,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Estimate holds the settings of the recipes that turn usage into a recommendation.
+// Estimate holds the settings of the recipes that compute recommendations from usage.
 type Estimate struct{ recipe.Config }
 
 // DefaultEstimate returns the defaults of the reference recommender.
@@ -51,7 +51,8 @@ func (e *Estimate) Validate() error {
 	return errors.Join(problems...)
 }
 
-// floor is a number that knows whether it was set: what somebody asks for holds where the default does not.
+// optionalFloat records whether its flag was set: an explicit value also applies where the default
+// does not.
 type floor struct {
 	value *float64
 	set   *bool
@@ -65,7 +66,6 @@ func (f *floor) Set(text string) (err error) {
 
 func (f *floor) String() string { return strconv.FormatFloat(*f.value, 'g', -1, 64) }
 
-// Type names the type of a plain number.
 func (f *floor) Type() string { return "float64" }
 
 func kindNames() [resources.Kinds]string {

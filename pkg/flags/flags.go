@@ -1,11 +1,12 @@
-// Package flags holds what the command lines of the programs have in common: the flag groups Kube, Logging, Election,
-// Serving and Gates, which a binary embeds in its Config, and Program, which parses, validates and runs.
+// Package flags holds the flag groups and the main loop that all programs share.
 //
-// Each group has AddFlags, which binds to a given flag set with the group's present values as the defaults, and
-// Validate, which returns all problems joined. A problem names the flag, the value and what would be right.
+// Each group has AddFlags, which binds to a given flag set with the current values as defaults, and
+// Validate, which returns all problems joined. A problem names the flag, the value and the
+// requirement.
 //
-// The package keeps no state and touches no global flag set, so tests can parse in parallel; only Logging.Apply changes
-// the process, by configuring klog. It reads no file and exits nowhere: main does.
+// The package keeps no state and touches no global flag set, so tests can parse in parallel. Only
+// Logging.Apply changes the process, by configuring klog. The package reads no file and never exits
+// the process.
 package flags
 
 import (
@@ -24,8 +25,8 @@ import (
 	"loadline.dev/loadline/pkg/printable"
 )
 
-// New returns an empty flag set for the named program. It takes "_" for "-" in
-// flag names and reports mistakes as errors instead of ending the process.
+// New returns an empty flag set for the named program. It accepts "_" for "-" in flag names and
+// returns errors instead of exiting.
 func New(name string) *pflag.FlagSet {
 	fs := pflag.NewFlagSet(name, pflag.ContinueOnError)
 	fs.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
@@ -35,12 +36,13 @@ func New(name string) *pflag.FlagSet {
 	return fs
 }
 
-// Problem describes a flag whose value is wrong; want completes the sentence "must be ..." or says what to do.
+// Problem describes a flag with a wrong value. The requirement begins with "must be", or is an
+// instruction.
 func Problem(flag string, value any, want string) error {
 	return fmt.Errorf("--%s=%v: %s", flag, value, want)
 }
 
-// Check returns Problem(flag, value, want) unless ok.
+// Check returns a Problem unless ok.
 func Check(ok bool, flag string, value any, want string) error {
 	if ok {
 		return nil
@@ -48,8 +50,8 @@ func Check(ok bool, flag string, value any, want string) error {
 	return Problem(flag, value, want)
 }
 
-// List splits a comma list and drops the empty items. Blanks are kept: they are
-// part of the item, as in the reference programs.
+// List splits a comma-separated list and drops empty items. Blanks are kept as part of the item, as
+// in the reference programs.
 func List(s string) []string {
 	var items []string
 	for item := range strings.SplitSeq(s, ",") {
@@ -60,8 +62,8 @@ func List(s string) []string {
 	return items
 }
 
-// Describe describes every flag of fs in two lines: how it is written, and what it
-// means. It reads the same on a terminal of any width and in the documentation.
+// Describe describes every flag of fs in two lines: its syntax, and its meaning. The text is the
+// same for every terminal width, and in the documentation.
 func Describe(fs *pflag.FlagSet) string {
 	var text strings.Builder
 	fs.VisitAll(func(f *pflag.Flag) {
@@ -82,19 +84,18 @@ func Describe(fs *pflag.FlagSet) string {
 	return text.String()
 }
 
-// zero reports whether a default is not worth naming.
 func zero(value string) bool {
 	return value == "" || value == "false" || value == "0" || value == "[]"
 }
 
-// Quantity is a flag that holds an optional quantity of the Kubernetes API. Bind
-// it with pflag.FlagSet.Var. The zero value is unset.
+// Quantity is a flag with an optional Kubernetes quantity. Bind it with pflag.FlagSet.Var. The zero
+// value is unset.
 type Quantity struct {
 	Value resource.Quantity
 	Given bool
 }
 
-// String returns the canonical form, or nothing while unset.
+// String returns the canonical form, or an empty string while unset.
 func (q *Quantity) String() string {
 	if !q.Given {
 		return ""
@@ -102,10 +103,10 @@ func (q *Quantity) String() string {
 	return q.Value.String()
 }
 
-// Type names the type in help texts.
+// Type returns the type name for help texts.
 func (q *Quantity) Type() string { return "quantity" }
 
-// Set parses a quantity; an empty text unsets the flag.
+// Set parses a quantity. An empty text unsets the flag.
 func (q *Quantity) Set(s string) error {
 	if s == "" {
 		*q = Quantity{}
@@ -124,8 +125,8 @@ func (q *Quantity) Check(flag string) error {
 	return Check(q.Value.Sign() >= 0, flag, q, "must not be negative")
 }
 
-// logFilter escapes log lines. klog quotes a value of one line, and writes one of several lines as
-// it is, with control characters that a name, a message or an error of another server may contain.
+// logFilter escapes log lines: klog writes multi-line values unquoted, including control characters
+// from names, messages and errors of other servers.
 type logFilter struct{}
 
 // Filter implements klog.LogFilter.
@@ -139,7 +140,7 @@ func (logFilter) FilterF(format string, args []any) (string, []any) {
 }
 
 // FilterS implements klog.LogFilter. Values of other types become JSON, which escapes line breaks
-// and other control characters of ASCII.
+// and other ASCII control characters.
 func (logFilter) FilterS(msg string, keysAndValues []any) (string, []any) {
 	escaped := slices.Clone(keysAndValues)
 	for i, value := range escaped {
@@ -159,7 +160,6 @@ func (logFilter) FilterS(msg string, keysAndValues []any) (string, []any) {
 	return msg, escaped
 }
 
-// escapeMultiline escapes a text that klog does not quote.
 func escapeMultiline(text string) string {
 	if strings.Contains(text, "\n") {
 		return printable.Lines(text)
@@ -167,12 +167,12 @@ func escapeMultiline(text string) string {
 	return text
 }
 
-// escapedError returns the error itself unless its text changes.
+// escapedError returns the same error unless its text changes.
 func escapedError(err error) (escaped error) {
 	if err == nil {
 		return nil
 	}
-	defer func() { // a nil pointer may be an error without a text, which klog reports
+	defer func() { // a nil pointer may be an error without text, which klog reports
 		if recover() != nil {
 			escaped = err
 		}
@@ -183,14 +183,16 @@ func escapedError(err error) (escaped error) {
 	return err
 }
 
-// withEscapes returns a context whose logger escapes errors as well, which no filter of klog gets.
+// withEscapes returns a context with a logger that also escapes errors, because klog does not pass
+// them to filters.
 func withEscapes(ctx context.Context) context.Context {
 	return klog.NewContext(ctx, klog.New(&errorEscapes{klog.FromContext(ctx).GetSink()}))
 }
 
 type errorEscapes struct{ klog.LogSink }
 
-// Init leaves out the frame of Error, which is the only method that adds one.
+// Init drops the call depth that logr adds, because only Error adds a frame, and it adjusts the
+// depth itself.
 func (s *errorEscapes) Init(klog.RuntimeInfo) {}
 
 // Error implements klog.LogSink.
@@ -212,12 +214,11 @@ func (s *errorEscapes) WithName(name string) klog.LogSink {
 	return &errorEscapes{s.LogSink.WithName(name)}
 }
 
-// callDepth is a sink that can leave frames of its caller out.
 type callDepth interface {
 	WithCallDepth(depth int) klog.LogSink
 }
 
-// WithCallDepth is for loggers whose frames are left out.
+// WithCallDepth supports loggers that skip frames.
 func (s *errorEscapes) WithCallDepth(depth int) klog.LogSink {
 	if deep, ok := s.LogSink.(callDepth); ok {
 		return &errorEscapes{deep.WithCallDepth(depth)}
@@ -225,17 +226,18 @@ func (s *errorEscapes) WithCallDepth(depth int) klog.LogSink {
 	return s
 }
 
-// Gates are the feature gates of the API level, as plain booleans. All are alpha and off by default.
+// Gates are the feature gates of the API level, as plain booleans. All are alpha and off by
+// default.
 //
-// They are parsed here and not by k8s.io/component-base/featuregate, which would
-// add a quarter of a megabyte to each binary for three booleans.
+// k8s.io/component-base/featuregate would add a quarter of a megabyte to each binary for three
+// booleans.
 type Gates struct {
-	PerVPAConfig    bool // OOM and memory aggregation settings of a VPA are used
-	CPUStartupBoost bool // startup boosts of a VPA are used
-	InPlace         bool // update mode InPlace is accepted
+	PerVPAConfig    bool // use OOM and memory aggregation settings of a VPA
+	CPUStartupBoost bool // use startup boosts of a VPA
+	InPlace         bool // accept update mode InPlace
 }
 
-// AddFlags binds --feature-gates to fs; the booleans are set while it is parsed.
+// AddFlags binds --feature-gates to fs. Parsing sets the booleans.
 func (g *Gates) AddFlags(fs *pflag.FlagSet) {
 	fs.Var(&gateValue{gates: g, switches: map[string]bool{}}, "feature-gates", "Switches name=true|false, separated by commas, of alpha features: "+knownGates+".")
 }
@@ -246,26 +248,25 @@ const (
 	allBeta    = "AllBeta"
 )
 
-// named returns the gates by name.
 func (g *Gates) named() map[string]*bool {
 	return map[string]*bool{"PerVPAConfig": &g.PerVPAConfig, "CPUStartupBoost": &g.CPUStartupBoost, "InPlace": &g.InPlace}
 }
 
-// gateValue is the flag. Given several times, it adds up.
+// gateValue accumulates repeated flags.
 type gateValue struct {
 	gates    *Gates
 	given    []string // items as written
 	switches map[string]bool
 }
 
-// String returns what was given.
+// String returns the items as written.
 func (v *gateValue) String() string { return strings.Join(v.given, ",") }
 
-// Type names the type in help texts.
+// Type returns the type name for help texts.
 func (v *gateValue) Type() string { return "mapStringBool" }
 
-// Set switches the gates that s names. AllAlpha switches those that are not
-// named anywhere; AllBeta is accepted, there are no beta gates.
+// Set switches the named gates. AllAlpha switches all gates that are not named explicitly. AllBeta
+// is accepted, but there are no beta gates.
 func (v *gateValue) Set(s string) error {
 	switches, gates := map[string]bool{}, v.gates.named()
 	for _, item := range List(s) {

@@ -8,22 +8,23 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Kube says how to reach the API server and which namespaces to work on.
+// Kube configures the connection to the API server and selects the namespaces.
 type Kube struct {
-	Kubeconfig string  // path of a kubeconfig; empty means the service account of the pod
-	QPS        float64 // requests a second; negative means no limit
-	Burst      float64 // requests at once; fractions are dropped
+	Kubeconfig string  // path, empty for the service account of the pod
+	QPS        float64 // requests per second, negative for no limit
+	Burst      float64 // burst of requests above the rate, fractions are dropped
 
 	Namespaces
 }
 
-// Namespaces selects the namespaces to work on. The zero value selects all.
+// Namespaces selects namespaces. The zero value selects all.
 type Namespaces struct {
-	Namespace         string // work on this namespace only; empty means all
-	IgnoredNamespaces string // comma list of namespaces left alone
+	Namespace         string // the only namespace, empty for all
+	IgnoredNamespaces string // comma-separated namespaces to ignore
 }
 
-// DefaultKube returns the defaults: in-cluster, 50 requests a second with a burst of 100, all namespaces.
+// DefaultKube returns the defaults: in-cluster, 50 requests per second with a burst of 100, all
+// namespaces.
 func DefaultKube() Kube { return Kube{QPS: 50, Burst: 100} }
 
 // AddFlags binds the group to fs.
@@ -46,10 +47,10 @@ func (k *Kube) Validate() error {
 	)
 }
 
-// Ignored returns the namespaces that are left alone.
+// Ignored returns the ignored namespaces.
 func (n Namespaces) Ignored() []string { return List(n.IgnoredNamespaces) }
 
-// Serves reports whether objects of a namespace are worked on.
+// Includes reports whether a namespace is selected.
 func (n Namespaces) Serves(namespace string) bool {
 	if n.Namespace != "" && n.Namespace != namespace {
 		return false
@@ -62,7 +63,7 @@ func (n Namespaces) Serves(namespace string) bool {
 	return true
 }
 
-// Warnings returns a line for each setting that is accepted but probably not what was meant.
+// Warnings returns a line for each valid setting with a probably unintended effect.
 func (k *Kube) Warnings() []string {
 	var lines []string
 	for _, item := range k.Ignored() {

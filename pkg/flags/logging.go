@@ -11,16 +11,14 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Logging holds the flags of klog, with the verbosity raised to 4. They are kept as texts until Apply gives them to
-// klog, so that parsing changes nothing in the process.
+// Logging holds the flags of klog, with a default verbosity of 4. Values are stored as text until
+// Apply passes them to klog, so that parsing does not change the process.
 type Logging struct {
 	values []*logValue
 }
 
-// verbosity is the one flag whose default is not klog's.
 const verbosity = "v"
 
-// logValue is one flag of klog.
 type logValue struct {
 	name, kind, text string
 	check            func(string) error
@@ -83,13 +81,13 @@ func (l *Logging) Apply() error {
 	return errors.Join(problems...)
 }
 
-// String returns the text.
+// String returns the text of the value.
 func (v *logValue) String() string { return v.text }
 
-// Type names the type in help texts.
+// Type returns the type name for help texts.
 func (v *logValue) Type() string { return v.kind }
 
-// Set takes a text that klog will understand.
+// Set stores a text that klog accepts.
 func (v *logValue) Set(s string) error {
 	if err := v.check(s); err != nil {
 		return err

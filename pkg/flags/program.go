@@ -27,24 +27,25 @@ type Config interface {
 	Validate() error            // returns all problems joined
 }
 
-// Program is what a main function needs to name.
+// Program describes a binary for its main function.
 type Program struct {
-	Name    string // of the binary
+	Name    string
 	Version string // printed by --version
 	Config  Config
 	Logging *Logging                        // part of Config, applied before Run
-	Run     func(ctx context.Context) error // works until ctx ends
+	Run     func(ctx context.Context) error // returns when ctx ends
 }
 
 // Exit codes of a program.
 const (
-	OK     = 0 // ended as asked
-	Failed = 1 // the work failed
-	Usage  = 2 // the command line is wrong
+	OK     = 0 // normal end
+	Failed = 1 // runtime error
+	Usage  = 2 // invalid command line
 )
 
-// Main parses the arguments (without the program name), validates and runs. It returns the exit code. SIGINT and
-// SIGTERM end the context of Run; a second one ends the process at once.
+// Main parses the arguments without the program name, validates them and runs the program. It
+// returns the exit code. SIGINT and SIGTERM cancel the context of Run. A second signal ends the
+// process immediately.
 func (p Program) Main(args []string, out, errOut io.Writer) int {
 	fs := New(p.Name)
 	p.Config.AddFlags(fs)
@@ -69,7 +70,6 @@ func (p Program) Main(args []string, out, errOut io.Writer) int {
 	return p.run(fs, errOut)
 }
 
-// run works until Run returns and reports its error in one line.
 func (p Program) run(fs *pflag.FlagSet, errOut io.Writer) int {
 	defer klog.Flush()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -95,18 +95,17 @@ func (p Program) run(fs *pflag.FlagSet, errOut io.Writer) int {
 	return OK
 }
 
-// secret reports whether the value of a flag must not be logged.
 func secret(flag string) bool {
 	return strings.Contains(flag, "password") || strings.HasSuffix(flag, "token")
 }
 
-// Serving says where a program shows its metrics and health.
+// Serving configures the address of metrics and health checks.
 type Serving struct {
-	Address   string // host:port; an empty host means all
+	Address   string // host:port, an empty host means all
 	Profiling bool   // also serve /debug/pprof/
 }
 
-// AddFlags binds the group to fs; the address present in s is the default.
+// AddFlags binds the group to fs. The current address is the default.
 func (s *Serving) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&s.Address, "address", s.Address, "Address of /metrics and /health-check.")
 	fs.BoolVar(&s.Profiling, "profiling", s.Profiling, "Also serve /debug/pprof/ on that address.")
@@ -121,18 +120,19 @@ func (s *Serving) Validate() error {
 	return Check(err == nil, "address", s.Address, `must be host:port or :port, for example ":8942"`)
 }
 
-// Election says whether and how a program takes a Lease before it works, so that of several replicas only one does.
+// Election configures leader election with a Lease, so that only one of several replicas is active.
 type Election struct {
 	Enabled       bool
-	LeaseDuration time.Duration // wait of a candidate after the last renewal it saw
-	RenewDeadline time.Duration // a leader gives up after this long without a renewal
+	LeaseDuration time.Duration // wait of a candidate after the last renewal
+	RenewDeadline time.Duration // a leader stops after this time without renewal
 	RetryPeriod   time.Duration // wait between two attempts
-	Lock          string        // kind of lock; only "leases" exists
+	Lock          string        // kind of lock, only "leases" exists
 	Name          string        // of the Lease
 	Namespace     string        // of the Lease
 }
 
-// DefaultElection returns the defaults with the given Lease name: off, 15 s, 10 s and 2 s, in kube-system.
+// DefaultElection returns the defaults with the given Lease name: off, 15 s, 10 s and 2 s, in
+// kube-system.
 func DefaultElection(name string) Election {
 	return Election{
 		LeaseDuration: 15 * time.Second,
@@ -155,10 +155,10 @@ func (e *Election) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&e.Namespace, "leader-elect-resource-namespace", e.Namespace, "Namespace of the Lease.")
 }
 
-// jitter is client-go's: a retry comes up to this factor later, and still has to fit into the renew deadline.
+// jitter is the maximum factor of a retry delay in client-go.
 const jitter = 1.2
 
-// Validate returns all problems of the group; a group that is switched off has none.
+// Validate returns all problems of the group. A disabled group has none.
 func (e *Election) Validate() error {
 	if !e.Enabled {
 		return nil
@@ -176,9 +176,9 @@ func (e *Election) Validate() error {
 	)
 }
 
-// Policies says what counts for SizingPolicies. The programs must agree.
+// Policies configures the evaluation of SizingPolicies. All programs must use the same value.
 type Policies struct {
-	Foreign bool // annotations of other projects take workloads out, too
+	Foreign bool // annotations of other projects exclude workloads
 }
 
 // AddFlags binds the group to fs.
@@ -189,12 +189,12 @@ func (p *Policies) AddFlags(fs *pflag.FlagSet) {
 
 const sharingMinAge = "sharing-min-age"
 
-// AddSharingMinAge binds the flag that updater and admission controller have in common.
+// AddSharingMinAge binds the shared flag of the updater and the admission controller.
 func AddSharingMinAge(fs *pflag.FlagSet, age *time.Duration) {
 	fs.DurationVar(age, sharingMinAge, *age, "Shortest age of a workload whose pods share the headroom of their nodes (spec.sharing of a SizingPolicy): younger ones have too little history of their peaks. The same for updater and admission controller.")
 }
 
-// CheckSharingMinAge returns what is wrong with the value of the flag.
+// CheckSharingMinAge validates the value of the flag.
 func CheckSharingMinAge(age time.Duration) error {
 	return Check(age > 0, sharingMinAge, age, "must be longer than 0")
 }

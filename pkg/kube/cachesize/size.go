@@ -1,7 +1,7 @@
 // Package cachesize measures the memory of informer caches, by resource and by namespace.
 //
 // Sizes collects the stores of informers, publishes a gauge for each resource and serves the
-// largest namespaces. Of estimates the memory of one object.
+// largest namespaces. EstimateSize estimates the memory of one object.
 package cachesize
 
 import (
@@ -21,10 +21,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Of returns an estimate of the memory of an object in bytes, with everything that it refers to.
+// EstimateSize estimates the memory of an object in bytes, including all referenced memory.
 func Of(object any) int64 { return walk{}.of(object) }
 
-// walk estimates the memory of several objects. What they share counts once.
+// sizeWalk estimates the memory of several objects. Shared memory counts once.
 type walk map[unsafe.Pointer]struct{}
 
 func (w walk) of(object any) int64 {
@@ -38,7 +38,6 @@ func (w walk) of(object any) int64 {
 	return w.referenced(v)
 }
 
-// first reports whether memory was not met before.
 func (w walk) first(at unsafe.Pointer) bool {
 	if _, met := w[at]; met {
 		return false
@@ -47,7 +46,7 @@ func (w walk) first(at unsafe.Pointer) bool {
 	return true
 }
 
-// referenced returns the memory that a value refers to, without that of the value itself.
+// referencedSize does not count the value itself.
 func (w walk) referenced(v reflect.Value) (n int64) {
 	switch v.Kind() {
 	case reflect.String:
@@ -76,7 +75,6 @@ func (w walk) referenced(v reflect.Value) (n int64) {
 	return n
 }
 
-// elements returns the memory that the elements of a slice or an array refer to.
 func (w walk) elements(v reflect.Value) (n int64) {
 	if len(pointers(v.Type().Elem())) > 0 {
 		for i := range v.Len() {
@@ -86,7 +84,8 @@ func (w walk) elements(v reflect.Value) (n int64) {
 	return n
 }
 
-// table returns the memory of a map: a header, and slots for a power of two of entries, at least 8.
+// mapSize returns the memory of a map: a header, and slots for a power of two of entries, at least
+// 8.
 func (w walk) table(v reflect.Value) int64 {
 	const header, group = 48, 8
 	if v.IsNil() || !w.first(v.UnsafePointer()) {
@@ -105,8 +104,8 @@ var location = reflect.TypeFor[*time.Location]()
 
 var pointerFields sync.Map // reflect.Type -> []int
 
-// pointers returns the fields of a struct that refer to other memory. For other types it returns
-// one element if values refer to other memory.
+// findPointerFields returns the fields of a struct that reference other memory. For other types it
+// returns one element if values do.
 func pointers(t reflect.Type) []int {
 	if known, found := pointerFields.Load(t); found {
 		return known.([]int)
@@ -128,23 +127,23 @@ func pointers(t reflect.Type) []int {
 	return fields
 }
 
-// Path is the page that Sizes serves.
+// Path is the URL path of the page that Sizes serves.
 const Path = "/debug/caches"
 
 const (
-	// measureInterval is the time between measurements: each one reads all cached objects.
+	// measureInterval is the time between measurements, which read all cached objects.
 	measureInterval = 2 * time.Minute
-	// firstInterval is the time until a new store is measured.
-	firstInterval = 10 * time.Second
-	// shownNamespaces is the number of namespaces on the page.
+	// firstInterval is the maximum time until the first measurement of a new store.
+	firstInterval   = 10 * time.Second
 	shownNamespaces = 10
 )
 
-// Sizes measures the caches of a program in Run. It is safe for concurrent use. A nil Sizes measures nothing.
+// Sizes measures the caches of a program. It is safe for concurrent use. A nil Sizes measures
+// nothing.
 type Sizes struct {
 	mu     sync.Mutex
 	stores map[string][]cache.Store // by resource
-	added  bool                     // a store since the last measurement
+	added  bool                     // since the last measurement
 	report Report
 }
 
@@ -152,7 +151,7 @@ type Sizes struct {
 type Report struct {
 	Bytes   map[string]int64 `json:"bytes"`   // by resource
 	Objects map[string]int   `json:"objects"` // by resource
-	// Namespaces are the largest namespaces, the largest one first.
+	// Namespaces are the largest namespaces, in descending order.
 	Namespaces []Namespace `json:"largestNamespaces"`
 }
 
@@ -163,14 +162,14 @@ type Namespace struct {
 	Objects int    `json:"objects"`
 }
 
-// New returns a Sizes whose gauge is registered.
+// New returns a Sizes and registers its gauge.
 func New(registry prometheus.Registerer) *Sizes {
 	s := &Sizes{stores: map[string][]cache.Store{}, report: measure(nil)}
 	registry.MustRegister(s)
 	return s
 }
 
-// Add adds the store of an informer. It may be added again.
+// Add adds the store of an informer. Adding it again has no effect.
 func (s *Sizes) Add(resource string, store cache.Store) {
 	if s == nil {
 		return
@@ -182,7 +181,7 @@ func (s *Sizes) Add(resource string, store cache.Store) {
 	}
 }
 
-// Run measures all caches every two minutes until ctx ends, and earlier after a new one was added.
+// Run measures all caches every two minutes until ctx ends, and earlier after Add.
 func (s *Sizes) Run(ctx context.Context) {
 	ticker := time.NewTicker(firstInterval)
 	defer ticker.Stop()
@@ -269,6 +268,6 @@ func (s *Sizes) Collect(to chan<- prometheus.Metric) {
 // ServeHTTP answers with the memory of all caches as JSON.
 func (s *Sizes) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
-	// A client that went away needs no answer.
+	// the client may be gone
 	_ = json.NewEncoder(w).Encode(s.Report())
 }

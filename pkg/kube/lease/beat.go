@@ -15,22 +15,23 @@ import (
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
-// Beat is the heartbeat of the admission controller: a Lease that it renews.
+// Heartbeat is a Lease that the admission controller renews.
 type Beat struct {
 	Client    coordinationclient.LeasesGetter
 	Namespace string
 	Name      string
-	Holder    string        // host name of the writer; not needed for reading
-	Interval  time.Duration // between two writes; not needed for reading
+	Holder    string        // host name of the writer, only for writing
+	Interval  time.Duration // between two writes, only for writing
 
-	last *coordinationv1.Lease // as it was last written or read by Write; nil: not known
+	last *coordinationv1.Lease // as last written or read by Write, nil if unknown
 }
 
-// Namespace returns where the heartbeat lives: the flag, else the NAMESPACE variable of the pod, else kube-system.
+// Namespace returns the namespace of the heartbeat: the flag, else the NAMESPACE variable of the
+// pod, else kube-system.
 func Namespace(flag string) string { return cmp.Or(flag, os.Getenv("NAMESPACE"), "kube-system") }
 
-// Write renews the Lease at now, and creates it if it is missing. That another
-// replica was faster is success. It takes at most one interval.
+// Write renews the Lease at now, and creates it if it is missing. A faster replica counts as
+// success. It takes at most one interval.
 func (b *Beat) Write(ctx context.Context, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, b.Interval)
 	defer cancel()
@@ -41,8 +42,7 @@ func (b *Beat) Write(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// write renews the Lease as it was last time, which is one request as long as no
-// other replica renews it, and reads it again if that fails.
+// write first renews the cached Lease, which needs one request while no other replica renews it.
 func (b *Beat) write(ctx context.Context, now time.Time) error {
 	if b.last != nil {
 		err := b.renew(ctx, b.last, now)
@@ -65,7 +65,7 @@ func (b *Beat) write(ctx context.Context, now time.Time) error {
 	}
 	if renewed := lease.Spec.RenewTime; b.last != nil && renewed != nil && now.Sub(renewed.Time).Abs() < b.Interval {
 		b.last = lease
-		return nil // another replica was faster
+		return nil
 	}
 	return b.renew(ctx, lease, now)
 }
@@ -81,9 +81,8 @@ func (b *Beat) renew(ctx context.Context, lease *coordinationv1.Lease, now time.
 	return err
 }
 
-// Expire makes the Lease look stale at once if this process was the last to renew it, so that readers need not wait for
-// it to age. Another replica's next beat revives it. It does nothing to a Lease younger than what readers accept by age
-// alone.
+// Expire makes the Lease stale if this process was the last to renew it, so that readers need not
+// wait for its age. The next heartbeat of another replica makes it fresh again.
 func (b *Beat) Expire(ctx context.Context) error {
 	leases := b.Client.Leases(b.Namespace)
 	lease, err := leases.Get(ctx, b.Name, metav1.GetOptions{})
@@ -103,7 +102,6 @@ func (b *Beat) Expire(ctx context.Context) error {
 	return nil
 }
 
-// read returns the Lease.
 func (b *Beat) read(ctx context.Context) (lease *coordinationv1.Lease, err error) {
 	if again := retry(ctx, func() error {
 		lease, err = b.Client.Leases(b.Namespace).Get(ctx, b.Name, metav1.GetOptions{})
@@ -114,10 +112,9 @@ func (b *Beat) read(ctx context.Context) (lease *coordinationv1.Lease, err error
 	return lease, nil
 }
 
-// pauses are those between three attempts.
 var pauses = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 3, Steps: 3}
 
-// retry calls do up to three times, while it fails for a passing reason.
+// retry makes at most three attempts.
 func retry(ctx context.Context, do func() error) (err error) {
 	ended := wait.ExponentialBackoffWithContext(ctx, pauses, func(context.Context) (bool, error) {
 		err = do()
@@ -126,7 +123,6 @@ func retry(ctx context.Context, do func() error) (err error) {
 	return cmp.Or(err, ended)
 }
 
-// passing reports whether an error of an API call may be gone a moment later.
 func passing(err error) bool {
 	if err == nil {
 		return false

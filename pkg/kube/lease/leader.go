@@ -1,11 +1,13 @@
-// Package lease is about the two kinds of Lease objects that the programs use.
+// Package lease handles leader election and the heartbeat of the admission controller with Lease
+// objects.
 //
-// Lead runs work only while this process holds a leader Lease, so that of several replicas one works. Beat writes, and
-// Pulse reads, the heartbeat of the admission controller: the updater evicts no pod while nobody would give the new one
-// its resources.
+// Lead runs work only while this process holds the leader Lease, so that only one of several
+// replicas is active. The admission controller writes a Heartbeat, and the updater checks it with a
+// Monitor. The updater evicts no pod while the admission controller is down, because the new pod
+// would not get its resources.
 //
-// The heartbeat says that a process is alive, not more; whether a webhook is
-// reachable is for the admission controller to find out before it beats.
+// The heartbeat only proves that a process is alive. The admission controller checks that its
+// webhook is reachable before it renews the Lease.
 package lease
 
 import (
@@ -29,21 +31,22 @@ import (
 	"loadline.dev/loadline/pkg/process"
 )
 
-// ErrStopRequested is the cause of the end of work's context where it ended because that of Lead did, while the Lease
-// was held: only then the last words of work cannot contradict another replica.
+// ErrStopRequested is the cancellation cause of the context of work if the context of Lead ended
+// while the Lease was held. Only in this case can final writes of work not conflict with another
+// replica.
 var ErrStopRequested = errors.New("stop requested")
 
-// until returns a context that also ends with ctx, and then has the cause ErrStopRequested.
 func until(ctx, leading context.Context) (context.Context, func()) {
 	working, stop := context.WithCancelCause(leading)
 	unbind := context.AfterFunc(ctx, func() { stop(ErrStopRequested) })
 	return working, func() { unbind(); stop(nil) }
 }
 
-// Lead runs work while this process holds the Lease that e describes, or simply runs it when election is off. The
-// context of work ends when ctx ends, with the cause ErrStopRequested, or when the Lease is lost; a lost Lease is an
-// error, because the process should end then. When ctx ends the Lease is released, but only after work has returned, so
-// that two replicas never work at once. Check with the context of work reports whether it may still act.
+// Lead runs work while this process holds the Lease of e, or immediately if election is off. The
+// context of work ends when ctx ends, with the cause ErrStopRequested, or when the Lease is lost. A
+// lost Lease is an error, because the process must then exit. When ctx ends, the Lease is released
+// after work has returned, so that two replicas never work at once. Check with the context of work
+// reports whether it may still act.
 func Lead(ctx context.Context, env process.Environment, kube kubernetes.Interface, e flags.Election, work func(context.Context) error) error {
 	if !e.Enabled {
 		working, stop := until(ctx, context.WithoutCancel(ctx))
@@ -56,10 +59,10 @@ func Lead(ctx context.Context, env process.Environment, kube kubernetes.Interfac
 	}
 	identity := host + "_" + string(uuid.NewUUID())
 
-	// The elector outlives ctx: it must hold the Lease until work has ended.
+	// The elector outlives ctx, because it must hold the Lease until work has ended.
 	holding, release := context.WithCancel(context.WithoutCancel(ctx))
 	defer release()
-	var begun atomic.Bool // work has, or must not any more
+	var begun atomic.Bool // work has begun, or must not begin any more
 	ended := make(chan error, 1)
 	own := &term{limit: e.RenewDeadline, Interface: &resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: e.Namespace, Name: e.Name},
@@ -97,7 +100,7 @@ func Lead(ctx context.Context, env process.Environment, kube kubernetes.Interfac
 		elector.Run(holding)
 	}()
 	select {
-	case <-electorEnded: // not by us, so the Lease is lost
+	case <-electorEnded: // not by this function, so the Lease is lost
 		return fmt.Errorf("lost the lease %s/%s: another replica may work now, so this one ends", e.Namespace, e.Name)
 	case err = <-ended:
 	case <-ctx.Done():
@@ -110,8 +113,9 @@ func Lead(ctx context.Context, env process.Environment, kube kubernetes.Interfac
 	return err
 }
 
-// Holder returns who holds the Lease of an election at now, for a process that takes no part in it; empty: nobody does.
-// Who has not renewed it for its duration, by the clock of the holder, does not hold it any more.
+// Holder returns the holder of the Lease of an election at now, for a process that does not take
+// part in it. It is empty without a holder. A holder that has not renewed the Lease for its
+// duration, by the clock of the holder, does not count.
 func Holder(ctx context.Context, kube kubernetes.Interface, e flags.Election, now time.Time) (string, error) {
 	lease, err := kube.CoordinationV1().Leases(e.Namespace).Get(ctx, e.Name, metav1.GetOptions{})
 	switch {
@@ -132,27 +136,26 @@ func Holder(ctx context.Context, kube kubernetes.Interface, e flags.Election, no
 	return *lease.Spec.HolderIdentity, nil
 }
 
-// Pulse judges a heartbeat by its beats: it is alive while the Lease changes. Only the clock of the reader counts, so
-// that a writer whose clock is wrong neither seems dead nor lives on after its end. It is not safe for concurrent use.
+// Monitor considers a heartbeat alive while its Lease changes. Only the clock of the reader counts,
+// so that a wrong clock of the writer has no effect. It is not safe for concurrent use.
 type Pulse struct {
 	Beat    *Beat
-	Timeout time.Duration // the longest time between two beats
+	Timeout time.Duration // maximum time between two heartbeats
 
 	last   renewal
-	since  time.Time // when last was first seen
-	looked time.Time // when it was read last; zero: never
+	since  time.Time
+	looked time.Time // zero if never
 }
 
-// renewal is what changes with each renewal.
 type renewal struct {
 	uid     string
 	renewed metav1.MicroTime
 }
 
-// Alive reads the Lease at now and reports whether it beats: a change of it was first seen less than Timeout ago. What
-// is seen at the first look, or after more than twice Timeout without one, counts if the Lease itself says that it is
-// younger than Timeout. A Lease that its writer made stale never counts. A Lease that is missing or cannot be read is
-// an error.
+// Alive reads the Lease at now and reports whether a change of it was first seen less than Timeout
+// ago. On the first read, or after a gap of more than twice Timeout, the Lease counts if its own
+// times are younger than Timeout. A Lease that its writer expired never counts. A missing or
+// unreadable Lease is an error.
 func (p *Pulse) Alive(ctx context.Context, now time.Time) (bool, error) {
 	lease, err := p.Beat.read(ctx)
 	if err != nil {
@@ -175,12 +178,11 @@ func (p *Pulse) Alive(ctx context.Context, now time.Time) (bool, error) {
 
 func same(a, b renewal) bool { return a.uid == b.uid && a.renewed.Equal(&b.renewed) }
 
-// expired reports whether the writer made its Lease stale; see Expire.
 func expired(lease *coordinationv1.Lease) bool {
 	return lease.Spec.RenewTime != nil && lease.Spec.RenewTime.Unix() <= 0
 }
 
-// fresh reports whether a Lease was created or renewed less than timeout before now, by the clocks of those who did it.
+// fresh uses the clocks of the API server and the writer.
 func fresh(lease *coordinationv1.Lease, timeout time.Duration, now time.Time) bool {
 	if lease.CreationTimestamp.Add(timeout).After(now) {
 		return true
@@ -189,26 +191,28 @@ func fresh(lease *coordinationv1.Lease, timeout time.Duration, now time.Time) bo
 	return renewed != nil && renewed.Add(timeout).After(now)
 }
 
-// ErrNotRenewed is the error of an action that is left undone because the leader Lease was not renewed
-// in time: another replica may lead by now.
+// ErrNotRenewed is the error of a skipped action: the leader Lease was not renewed in time, so
+// another replica may lead.
 var ErrNotRenewed = errors.New("the leader lease was not renewed in time, so another replica may lead")
 
-// term is how long this process may act after it has renewed its Lease. It is safe for concurrent use.
+// term limits how long this process may act after it renewed its Lease. It is safe for concurrent
+// use.
 type term struct {
 	resourcelock.Interface
 
 	limit time.Duration // shorter than the duration of the Lease
 
 	mu      sync.Mutex
-	renewed time.Time // when the last request that renewed the Lease was begun; zero: never
+	renewed time.Time // start of the last successful renewal, zero if never
 }
 
 type termKey struct{}
 
-// Check returns ErrNotRenewed if the work that Lead has begun with ctx must not act now. A process that was frozen, as
-// by SIGSTOP or a paused virtual machine, learns from it that it may have a successor, before its elector notices.
-// Loops call it before each iteration and each queue item, and package client before each write. It is nil for a
-// context that does not come from Lead, or while election is off.
+// Check returns ErrNotRenewed if the work that Lead started with ctx must not act now. A process
+// that was frozen, as by SIGSTOP or a pause of the virtual machine, detects a possible successor
+// with it before its elector does. Loops call it before each iteration and each queue item, and
+// package client before each write. It returns nil for a context that does not come from Lead, and
+// while election is off.
 func Check(ctx context.Context) error {
 	t, leads := ctx.Value(termKey{}).(*term)
 	if !leads {
@@ -221,24 +225,23 @@ func Check(ctx context.Context) error {
 }
 
 // age returns the time since the last renewal. The monotonic clock may stand still while a virtual
-// machine is paused, and the wall clock may be set, so the larger age of the two counts.
+// machine is paused, and the wall clock may be adjusted, so the larger age counts.
 func (t *term) age(now time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return max(now.Sub(t.renewed), now.Round(0).Sub(t.renewed.Round(0)))
 }
 
-// Create takes the Lease.
+// Create acquires the Lease.
 func (t *term) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
 	return t.renew(r, func() error { return t.Interface.Create(ctx, r) })
 }
 
-// Update takes, renews or releases the Lease.
+// Update acquires, renews or releases the Lease.
 func (t *term) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
 	return t.renew(r, func() error { return t.Interface.Update(ctx, r) })
 }
 
-// renew notes when a request that renews the Lease was begun, if it succeeds.
 func (t *term) renew(r resourcelock.LeaderElectionRecord, write func() error) error {
 	began := time.Now()
 	if err := write(); err != nil {

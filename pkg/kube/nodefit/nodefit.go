@@ -1,8 +1,9 @@
-// Package nodefit finds the largest node that a new pod can go to.
+// Package nodefit finds the largest node that a new pod can run on.
 //
-// Summarize keeps what decides that of all nodes: Nodes. Nodes.Largest takes the requests of a pod and its Placement,
-// and returns the room of the node that can hold most of them. It is no scheduler: it does not look at the pods on the
-// nodes, at affinity to pods or at volumes, so it can say that no node is large enough, but not that a pod finds room.
+// Summarize reduces all nodes to Nodes. Nodes.Largest takes the requests of a pod and its
+// Placement, and returns the room of the node that fits the largest part of them. It is not a
+// scheduler: it ignores pods on the nodes, pod affinity and volumes. It can therefore prove that no
+// node is large enough, but not that a pod fits.
 package nodefit
 
 import (
@@ -17,7 +18,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Placement is what a pod says about the nodes it can go to.
+// Placement is the part of a pod spec that restricts its nodes.
 type Placement struct {
 	NodeName     string              `json:"nodeName"`
 	Scheduler    string              `json:"schedulerName"`
@@ -26,44 +27,44 @@ type Placement struct {
 	Tolerations  []corev1.Toleration `json:"tolerations"`
 }
 
-// Daemon is a DaemonSet as far as it takes room on nodes.
+// DaemonSet is a DaemonSet with the node resources that its pods reserve.
 type Daemon struct {
 	Namespace, Name string
 	Takes           resources.List
 	Placement       Placement
 }
 
-// Nodes are the nodes of a cluster. The zero value knows none.
+// Nodes are the nodes of a cluster. The zero value has none.
 type Nodes struct {
 	nodes   []node
 	daemons []Daemon
-	room    resources.List // every node has at least this for a pod
+	room    resources.List // minimum of all nodes
 }
 
-// node is one node.
 type node struct {
 	name   string
 	size   resources.List
-	taken  resources.List // by pods of DaemonSets, and static ones
-	grows  bool           // by its labels or taints its size follows its pods, see Largest
+	taken  resources.List // by DaemonSet pods and static pods
+	grows  bool           // capacity follows the pods, see Largest
 	labels map[string]string
 	taints []corev1.Taint
 }
 
-// maxNodes is how many nodes are kept. With more, none counts: no node is left out, and a pod costs little.
+// maxNodes is the limit for considered nodes. Larger clusters are not checked, to bound the cost
+// per pod.
 const maxNodes = 1000
 
-// mostTaken is the part of a node that DaemonSets and static pods take at most.
+// maxReserved caps the fraction of a node that DaemonSet pods and static pods reserve.
 const mostTaken = 0.5
 
-// Summarize returns what counts of some nodes, at most maxNodes.
+// Summarize returns the relevant properties of at most maxNodes nodes.
 func Summarize(all []corev1.Node, daemons []Daemon) *Nodes {
 	n := &Nodes{daemons: daemons}
 	if len(all) > maxNodes {
 		return n
 	}
 	for i := range all {
-		if !convert.IsSinglePod(&all[i]) { // such a node takes no other pod
+		if !convert.IsSinglePod(&all[i]) {
 			n.nodes = append(n.nodes, summarize(&all[i], daemons))
 		}
 	}
@@ -96,25 +97,25 @@ func summarize(o *corev1.Node, daemons []Daemon) node {
 	return n
 }
 
-// keepsOff reports whether a taint keeps pods off a node for as long as it exists. The taints by which
-// Kubernetes and the updater mark trouble pass.
+// blocksPods ignores temporary taints of Kubernetes and the updater.
 func keepsOff(t *corev1.Taint) bool {
 	passing := strings.HasPrefix(t.Key, "node.kubernetes.io/") || strings.HasPrefix(t.Key, "node.cloudprovider.kubernetes.io/") ||
 		strings.HasPrefix(t.Key, "loadline.dev/")
 	return !passing && (t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute)
 }
 
-// HoldAnywhere reports whether every node is large enough for some requests. Then Largest need not be asked.
+// FitsEverywhere reports whether every node is large enough for the requests, so that a call of
+// Largest is unnecessary.
 func (n *Nodes) HoldAnywhere(requests resources.List) bool {
 	return n == nil || len(n.nodes) == 0 || requests.Fits(n.room)
 }
 
-// Largest returns the room of the node that can hold the largest part of some requests, of those
-// that a pod can go to. False: one is large enough, or it is not known which there are. Own reports
-// whether a DaemonSet is the controller of the pod.
+// Largest returns the room of the candidate node that fits the largest part of the requests. It
+// returns false if a node is large enough, or if the nodes are unknown. The function isOwner
+// reports whether a DaemonSet is the controller of the pod.
 //
-// A kubelet may label its own node. So a node whose size follows its pods counts as unlimited only if a toleration of
-// the pod names the taint of such nodes, or if most candidate nodes are such nodes.
+// A kubelet can label its own node. So a virtual node counts as unlimited only if a toleration of
+// the pod names its taint, or if most candidate nodes are virtual.
 func (n *Nodes) Largest(requests resources.List, p *Placement, own func(namespace, name string) bool) (room resources.List, tooLarge bool) {
 	if n.HoldAnywhere(requests) || convert.GetsOwnNode(p.Scheduler) {
 		return room, false
@@ -149,14 +150,13 @@ func (n *Nodes) Largest(requests resources.List, p *Placement, own func(namespac
 	return room, best > 0
 }
 
-// namedBy reports whether a pod names the taint of nodes whose size follows their pods.
 func (n *node) namedBy(p *Placement) bool {
 	return slices.ContainsFunc(n.taints, func(taint corev1.Taint) bool {
 		return convert.IsFollowsPodsTaint(taint) && slices.ContainsFunc(p.Tolerations, func(t corev1.Toleration) bool { return t.Key == taint.Key })
 	})
 }
 
-// room returns what a pod can have, with the part that pods of its own DaemonSet take.
+// room returns the resources for a pod, including the part that pods of its own DaemonSet reserve.
 func (n *node) room(own *resources.List) resources.List {
 	room := n.size
 	for k := range resources.Kind(resources.Kinds) {
@@ -171,7 +171,6 @@ func (n *node) room(own *resources.List) resources.List {
 	return room
 }
 
-// part returns which part of some requests a room holds.
 func part(requests, room resources.List) float64 {
 	least := 1.0
 	for k := range resources.Kind(resources.Kinds) {
@@ -182,7 +181,6 @@ func part(requests, room resources.List) float64 {
 	return least
 }
 
-// takes reports whether a pod can go to a node.
 func (n *node) takes(p *Placement) bool {
 	if p.NodeName != "" {
 		return p.NodeName == n.name
@@ -210,10 +208,10 @@ func tolerates(t *corev1.Toleration, taint *corev1.Taint) bool {
 	case t.Operator == "" || t.Operator == corev1.TolerationOpEqual:
 		return t.Value == taint.Value
 	}
-	return true // also an operator that is not known: rather one node too many than one too few
+	return true // includes unknown operators: one node too many is better than one too few
 }
 
-// matches reports whether a term of the affinity matches a node. An empty one matches none.
+// matches reports whether an affinity term matches a node. An empty term matches none.
 func (n *node) matches(term corev1.NodeSelectorTerm) bool {
 	if len(term.MatchExpressions)+len(term.MatchFields) == 0 {
 		return false
@@ -250,5 +248,5 @@ func satisfies(e *corev1.NodeSelectorRequirement, value string, found bool) bool
 		bound, err := strconv.ParseInt(e.Values[0], 10, 64)
 		return err == nil && (e.Operator == corev1.NodeSelectorOpGt && has > bound || e.Operator == corev1.NodeSelectorOpLt && has < bound)
 	}
-	return true // an operator that is not known: rather one node too many than one too few
+	return true // unknown operator: one node too many is better than one too few
 }

@@ -23,12 +23,12 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// Owners yields a workload and the controllers above it. Resolver.From and Live.From do it.
+// Owners yields a workload and the controllers above it. Resolver.From and Live.From implement it.
 type Owners func(target.Key) iter.Seq[target.Key]
 
-// Scales reports whether a HorizontalPodAutoscaler scales pods of a workload: it names the workload,
-// or something that the workload controls. A reference is compared without its version. A group that
-// cannot be that of its kind, such as none for a custom resource, matches any group.
+// Scales reports whether a HorizontalPodAutoscaler scales pods of a workload: its scale target is
+// the workload or is controlled by it. API versions are ignored. A group that is invalid for its
+// kind, such as an empty group for a custom resource, matches any group.
 func Scales(h *autoscalingv2.HorizontalPodAutoscaler, workload target.Key, owners Owners) bool {
 	if h.Namespace != workload.Namespace {
 		return false
@@ -41,29 +41,27 @@ func Scales(h *autoscalingv2.HorizontalPodAutoscaler, workload target.Key, owner
 	return false
 }
 
-// scaled returns the workload that a HorizontalPodAutoscaler names.
 func scaled(h *autoscalingv2.HorizontalPodAutoscaler) target.Key {
 	ref := &h.Spec.ScaleTargetRef
 	key := target.NewKey(h.Namespace, ref.APIVersion, ref.Kind, ref.Name)
-	if !strings.Contains(key.Group, ".") { // that of a custom resource has a dot
+	if !strings.Contains(key.Group, ".") { // groups of custom resources have a dot
 		return anyGroup(key)
 	}
 	return key
 }
 
-// anyGroup returns a reference to a workload without its API group.
 func anyGroup(key target.Key) target.Key {
 	key.Group = ""
 	return key
 }
 
-// anyContainer stands for all containers of a pod.
 const anyContainer = ""
 
-// LookedAt are the resources, by container, whose requests change what HorizontalPodAutoscalers do. Nil: none.
+// HPAResources are the resources, by container, with requests that affect HorizontalPodAutoscalers.
+// Nil means none.
 type LookedAt map[string][resources.Kinds]bool
 
-// Of returns the resources of one container.
+// For returns the resources of one container.
 func (l LookedAt) Of(container string) (kinds [resources.Kinds]bool) {
 	all, one := l[anyContainer], l[container]
 	for k := range kinds {
@@ -72,8 +70,8 @@ func (l LookedAt) Of(container string) (kinds [resources.Kinds]bool) {
 	return kinds
 }
 
-// Against returns the resources that a VPA with these rules changes although HorizontalPodAutoscalers
-// depend on the requests.
+// Conflicts returns the resources that a VPA with these rules changes although
+// HorizontalPodAutoscalers depend on the requests.
 func (l LookedAt) Against(rules policy.Rules) (kinds [resources.Kinds]bool) {
 	for container, looked := range l {
 		for k := range resources.Kind(resources.Kinds) {
@@ -85,16 +83,16 @@ func (l LookedAt) Against(rules policy.Rules) (kinds [resources.Kinds]bool) {
 	return kinds
 }
 
-// controls reports whether rules let a resource of a container change, or of any container.
+// controls accepts anyContainer.
 func controls(rules policy.Rules, container string, k resources.Kind) bool {
 	does := func(r policy.Rule) bool { return !r.Off && r.Controlled[k] }
 	return container == anyContainer && slices.ContainsFunc(rules.Entries, func(e policy.Entry) bool { return does(e.Rule) }) ||
 		does(rules.For(container))
 }
 
-// Looks returns the resources whose requests change what a HorizontalPodAutoscaler does. That are those
-// it compares as a part of the request. Amounts, and metrics that are no resources of pods, do not
-// depend on requests. Without any metric the API server uses CPU.
+// UtilizationResources returns the resources with requests that affect a HorizontalPodAutoscaler:
+// it compares their usage as a percentage of the request. Absolute values and metrics other than
+// pod resources do not depend on requests. Without metrics the API server uses CPU.
 func Looks(h *autoscalingv2.HorizontalPodAutoscaler) LookedAt {
 	var looked LookedAt
 	note := func(container string, name corev1.ResourceName, of autoscalingv2.MetricTargetType) {
@@ -131,7 +129,6 @@ func (l LookedAt) with(container string, k resources.Kind) LookedAt {
 	return l
 }
 
-// merge adds what others look at.
 func (l LookedAt) merge(o LookedAt) LookedAt {
 	for container, kinds := range o {
 		for k, is := range kinds {
@@ -143,11 +140,12 @@ func (l LookedAt) merge(o LookedAt) LookedAt {
 	return l
 }
 
-// ownersLife is how long the owners of scaled workloads are taken from memory, and the least time between
-// two reads of a namespace because HorizontalPodAutoscalers changed.
+// ownersTTL is how long owners are cached, and the minimum time between two reads of a namespace
+// after changes.
 const ownersLife = 10 * time.Second
 
-// HorizontalPodAutoscalers knows which requests matter to them. Make it with WatchHPAs. It is safe for concurrent use.
+// HorizontalPodAutoscalers finds the requests that affect HorizontalPodAutoscalers. Create it with
+// WatchHPAs. It is safe for concurrent use.
 type HorizontalPodAutoscalers struct {
 	informer cache.SharedIndexInformer
 	lister   autoscalinglisters.HorizontalPodAutoscalerLister
@@ -158,17 +156,17 @@ type HorizontalPodAutoscalers struct {
 	namespaces map[string]*scaledPods
 }
 
-// scaledPods is what HorizontalPodAutoscalers of a namespace look at, by workload: the one that each
-// names, and those above it. It is read once, without the lock of other namespaces.
+// namespaceHPAs are the resources that affect HorizontalPodAutoscalers of a namespace, for each
+// scale target and its owners. They are read once, without the lock of other namespaces.
 type scaledPods struct {
 	since  time.Time
-	forced time.Time // of the latest read because of a change
+	forced time.Time // time of the latest read after a change
 	read   sync.Once
 	looked map[target.Key]LookedAt
 }
 
-// WatchHPAs returns what the informer of a factory knows. It must be called before that starts.
-// The sentence says what follows if they cannot be read.
+// WatchHPAs reads HorizontalPodAutoscalers with an informer of a factory. Call it before the
+// factory starts. The consequence is logged if they cannot be read.
 func WatchHPAs(core informers.SharedInformerFactory, owners Owners, sentence string) (*HorizontalPodAutoscalers, error) {
 	all := core.Autoscaling().V2().HorizontalPodAutoscalers()
 	h := &HorizontalPodAutoscalers{informer: all.Informer(), lister: all.Lister(), owners: owners, namespaces: map[string]*scaledPods{}}
@@ -191,16 +189,14 @@ func WatchHPAs(core informers.SharedInformerFactory, owners Owners, sentence str
 	return h, nil
 }
 
-// sameSpec reports whether an update leaves the spec of a HorizontalPodAutoscaler alone, as those of its status do.
 func sameSpec(before, after any) bool {
 	b, known := before.(*autoscalingv2.HorizontalPodAutoscaler)
 	a, is := after.(*autoscalingv2.HorizontalPodAutoscaler)
 	return known && is && apiequality.Semantic.DeepEqual(b.Spec, a.Spec)
 }
 
-// forget has a namespace read again after one of its HorizontalPodAutoscalers changed. Further changes
-// within ownersLife take effect with the next regular read, so that a namespace that changes them all the
-// time is not read for each pod.
+// invalidate causes a new read of a namespace. Further changes within ownersTTL wait for the next
+// regular read, so that frequent changes do not cause a read for each pod.
 func (h *HorizontalPodAutoscalers) forget(object any) {
 	name, err := cache.DeletionHandlingObjectToName(object)
 	if err != nil {
@@ -214,11 +210,12 @@ func (h *HorizontalPodAutoscalers) forget(object any) {
 	}
 }
 
-// Synced reports whether it is known what there is, or that it cannot be read.
+// Synced reports whether the cache is synced, or HorizontalPodAutoscalers cannot be read.
 func (h *HorizontalPodAutoscalers) Synced() bool { return h.known() }
 
-// LooksAt returns the resources of a workload's pods whose requests matter; nil: none does. As long as
-// HorizontalPodAutoscalers cannot be read, all may. So it is for a nil receiver. The caller must not change the result.
+// Resources returns the resources of a workload with requests that affect HorizontalPodAutoscalers,
+// nil if there are none. It returns all resources if the receiver is nil or
+// HorizontalPodAutoscalers cannot be read. The result must not be modified.
 func (h *HorizontalPodAutoscalers) LooksAt(workload target.Key) LookedAt {
 	if h == nil || !h.informer.HasSynced() {
 		return LookedAt{anyContainer: {true, true}}
@@ -235,7 +232,6 @@ func (h *HorizontalPodAutoscalers) LooksAt(workload target.Key) LookedAt {
 	return LookedAt(nil).merge(named).merge(other)
 }
 
-// scaled returns what is known of a namespace, or is to be read.
 func (h *HorizontalPodAutoscalers) scaled(namespace string) *scaledPods {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -252,10 +248,9 @@ func (h *HorizontalPodAutoscalers) scaled(namespace string) *scaledPods {
 	return pods
 }
 
-// look reads what the HorizontalPodAutoscalers of a namespace look at.
 func (h *HorizontalPodAutoscalers) look(namespace string) map[target.Key]LookedAt {
 	all, err := h.lister.HorizontalPodAutoscalers(namespace).List(labels.Everything())
-	if err != nil { // without the index of the informer, which is our own
+	if err != nil { // impossible: the informer has the namespace index
 		return nil
 	}
 	looked := map[target.Key]LookedAt{}

@@ -23,17 +23,17 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// Reader answers with requests in place of caches, for commands that people run. It is used by one goroutine.
+// Reader uses API requests instead of caches, for CLI commands. It is not safe for concurrent use.
 type Reader struct {
 	kube       kubernetes.Interface
 	own        versioned.Interface
 	scales     *client.Scales
 	policies   []loadlinev1alpha1.SizingPolicy
 	set        *fleet.Set
-	namespaces map[string]*corev1.Namespace // that were read
+	namespaces map[string]*corev1.Namespace
 }
 
-// NewReader reads all policies. Where their definition is not installed there are none.
+// NewReader reads all policies. There are none if the CRD is not installed.
 func NewReader(ctx context.Context, kube kubernetes.Interface, own versioned.Interface, o fleet.Options) (*Reader, error) {
 	r := WithoutPolicies(kube, own)
 	list, err := own.LoadlineV1alpha1().SizingPolicies().List(ctx, metav1.ListOptions{})
@@ -51,25 +51,28 @@ func NewReader(ctx context.Context, kube kubernetes.Interface, own versioned.Int
 	return r, nil
 }
 
-// WithoutPolicies returns a Reader that knows of none, for people who may not read them.
+// NewReaderWithoutPolicies returns a Reader without policies, for users without permission to read
+// them.
 func WithoutPolicies(kube kubernetes.Interface, own versioned.Interface) *Reader {
 	return &Reader{kube: kube, own: own, scales: client.NewScales(kube), set: fleet.NewSet(nil, fleet.Options{}), namespaces: map[string]*corev1.Namespace{}}
 }
 
-// Standing is where the workload of a VPA stands. The zero value says that no policy has a say.
+// WorkloadStatus is the policy decision and the rollout state of the workload of a VPA. The zero
+// value means that no policy applies.
 type Standing struct {
 	fleet.Decision
 
 	Author   fleet.Author                   // of the VPA
-	Object   *loadlinev1alpha1.SizingPolicy // that is responsible; nil: none is
+	Object   *loadlinev1alpha1.SizingPolicy // the responsible policy, nil if there is none
 	Workload target.Workload
-	Selector labels.Selector // of its pods; nil: not known
-	Recorded bool            // there is a SizingRecord of it
-	State    rollout.State   // what that says
-	Unread   error           // why nobody knows what was done before; nil: it is known
+	Selector labels.Selector // of its pods, nil if unknown
+	Recorded bool
+	State    rollout.State
+	Unread   error // why State is unknown, or nil
 }
 
-// Standing returns which policy is responsible for the target of a VPA, and what is remembered of that.
+// WorkloadStatus returns the policy that is responsible for the target of a VPA, and the recorded
+// rollout state.
 func (r *Reader) Standing(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) (s Standing, err error) {
 	made := convert.MadeForPolicy(vpa)
 	if vpa.Spec.TargetRef == nil || r.set.Len() == 0 && !made {
@@ -97,8 +100,9 @@ func (r *Reader) Standing(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler)
 	return s, nil
 }
 
-// LooksAt returns the resources of a workload's pods whose requests matter to some
-// HorizontalPodAutoscalers, and the first to which one does; nil: to none.
+// FindHPAResources returns the resources of a workload with requests that affect
+// HorizontalPodAutoscalers, and the first affected HorizontalPodAutoscaler. Both are nil if there
+// is none.
 func LooksAt(all []autoscalingv2.HorizontalPodAutoscaler, workload target.Key, owners Owners) (looked LookedAt, first *autoscalingv2.HorizontalPodAutoscaler) {
 	for i := range all {
 		h := &all[i]
@@ -114,7 +118,7 @@ func LooksAt(all []autoscalingv2.HorizontalPodAutoscaler, workload target.Key, o
 	return looked, first
 }
 
-// Responsible returns the policy that is responsible for a workload; nil: none is.
+// PolicyFor returns the policy that is responsible for a workload, nil if there is none.
 func (r *Reader) Responsible(ctx context.Context, key target.Key) (*fleet.Policy, error) {
 	_, _, d, err := r.decide(ctx, key, fleet.VPA{})
 	return d.Policy, err
@@ -136,7 +140,7 @@ func (r *Reader) decide(ctx context.Context, key target.Key, vpa fleet.VPA) (w t
 	return w, pods, r.set.For(described), nil
 }
 
-// workload reads a workload, and the selector of its pods. One that is not there has only a name.
+// workload reads a workload and the selector of its pods. A missing workload has only a name.
 func (r *Reader) workload(ctx context.Context, key target.Key) (target.Workload, labels.Selector, error) {
 	if !fleet.Listed(key.Group, key.Kind) {
 		return r.scaled(ctx, key)
@@ -151,7 +155,6 @@ func (r *Reader) workload(ctx context.Context, key target.Key) (target.Workload,
 	return target.Workload{Key: key}, nil, nil
 }
 
-// scaled reads a workload of a kind that is not listed.
 func (r *Reader) scaled(ctx context.Context, key target.Key) (target.Workload, labels.Selector, error) {
 	w, selector, err := target.ReadScale(ctx, r.scales.Scale, key)
 	if errors.Is(err, target.ErrNoWorkload) {
@@ -164,7 +167,7 @@ func (r *Reader) scaled(ctx context.Context, key target.Key) (target.Workload, l
 	return w, pods, nil
 }
 
-// podsOf returns the selector of the pods of a workload; nil: it has none that can be read.
+// podSelector returns the pod selector of a workload, nil if it has no valid one.
 func podsOf(object any) labels.Selector {
 	var written *metav1.LabelSelector
 	switch o := object.(type) {

@@ -21,7 +21,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// ErrUnknown says that SizingRecords cannot be read, so nobody knows what was done before.
+// ErrUnknown means that SizingRecords cannot be read, so earlier changes are unknown.
 var ErrUnknown = errors.New("SizingRecords cannot be read")
 
 // RecordName returns the name of the SizingRecord of a workload.
@@ -29,15 +29,17 @@ func RecordName(of target.Key) cache.ObjectName {
 	return cache.NewObjectName(of.Namespace, fleet.MadeName(of.Kind, of.Group, of.Name))
 }
 
-// Owns reports whether a record is that of the workload, and not of one that had its name before.
+// IsOwner reports whether the workload owns a record, rather than an earlier workload with the same
+// name.
 func Owns(of target.Workload, record *metav1.ObjectMeta) bool {
 	return slices.ContainsFunc(record.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == of.UID })
 }
 
-// Remembered returns what a record says of a workload: nothing, if there is none, or if it is of a workload that had
-// the name before. One without owner, as after a restore of a backup, is taken for that of the workload. It is
-// ErrUnknown if the record cannot be read, or if it is another's and nobody knows which of the two is gone: of kinds
-// that are not listed one hears late that a workload was replaced.
+// ReadState returns the rollout state of a workload in its record. The state is empty if there is
+// no record, or if it belongs to an earlier workload with the same name. A record without owner, as
+// after a restore of a backup, counts for the workload. The error is ErrUnknown if the record
+// cannot be read, or if it belongs to another workload of an unlisted kind. The cached workload of
+// such a kind may be outdated, so it is unknown which of the two is gone.
 func Remembered(record *loadlinev1alpha1.SizingRecord, of target.Workload) (rollout.State, error) {
 	if record == nil {
 		return rollout.State{}, nil
@@ -48,7 +50,7 @@ func Remembered(record *loadlinev1alpha1.SizingRecord, of target.Workload) (roll
 	return convert.RolloutState(&record.Status), nil
 }
 
-// About reports, as Remembered does, whether a record says something of a workload.
+// AppliesTo reports whether a record counts for a workload, with the rules of ReadState.
 func About(of target.Workload, record *metav1.ObjectMeta) (bool, error) {
 	switch {
 	case Owns(of, record) || !ownedByNamesake(record, of):
@@ -69,10 +71,11 @@ func ownedByNamesake(record *metav1.ObjectMeta, of target.Workload) bool {
 	})
 }
 
-// NewPods says why new pods of a workload stay as they are written, from what a policy says and what is remembered of
-// its rollout; empty: they do not, as far as the mode of a person's VPA goes.
+// SkipNewPods returns why new pods of a workload keep the resources of their template, from the
+// policy decision and the rollout state. It is empty if they do not, as far as the mode of a user
+// VPA allows.
 func NewPods(d fleet.Decision, by fleet.Author, s rollout.State) reason.Reason {
-	current := d.Policy != nil && d.Policy.RolloutHash == s.Hash // else the rollout begins anew
+	current := d.Policy != nil && d.Policy.RolloutHash == s.Hash // else a new rollout begins
 	why := d.NewPods(by, current && s.Phase == rollout.PhaseFullRollout)
 	if why == "" && by == fleet.Loadline && d.Mode == fleet.Canary && current && s.Phase == rollout.PhaseHalted {
 		return reason.Halted
@@ -80,15 +83,15 @@ func NewPods(d fleet.Decision, by fleet.Author, s rollout.State) reason.Reason {
 	return why
 }
 
-// Records are the SizingRecords of the cluster, for programs that only read what is to be known
-// about new pods. All methods are safe for concurrent use. Those of a nil Records cannot be read.
+// Records are the SizingRecords of the cluster, reduced to the fields for new pods, for programs
+// that only read them. All methods are safe for concurrent use. A nil Records is unreadable.
 type Records struct {
 	lister listers.SizingRecordLister
 	synced cache.InformerSynced
-	known  cache.InformerSynced // whether they can be read
+	known  cache.InformerSynced // the cache is synced, or records cannot be read
 }
 
-// WatchRecords returns the records. It must be called before the factory starts.
+// WatchRecords must be called before the factory starts.
 func WatchRecords(vpas externalversions.SharedInformerFactory) (*Records, error) {
 	records := vpas.Loadline().V1alpha1().SizingRecords()
 	informer := records.Informer()
@@ -99,10 +102,12 @@ func WatchRecords(vpas externalversions.SharedInformerFactory) (*Records, error)
 	return &Records{lister: records.Lister(), synced: informer.HasSynced, known: known}, nil
 }
 
-// Synced reports whether it is known what there is, or that it cannot be read, as of nil Records.
+// Synced reports whether the cache is synced, or records cannot be read. It is true for nil
+// Records.
 func (r *Records) Synced() bool { return r == nil || r.known() }
 
-// State returns what is remembered of a workload, as far as new pods go. It is ErrUnknown if records cannot be read.
+// State returns the rollout state of a workload, as far as it affects new pods. The error is
+// ErrUnknown if records cannot be read.
 func (r *Records) State(of target.Workload) (rollout.State, error) {
 	if r == nil || !r.synced() {
 		return rollout.State{}, ErrUnknown
@@ -118,8 +123,8 @@ func (r *Records) State(of target.Workload) (rollout.State, error) {
 	return Remembered(record, of)
 }
 
-// forNewPods is a cache.TransformFunc that keeps of a record what decides about new pods:
-// neither rounds nor members, and the sizes that did well only where others did harm.
+// trimRecord is a cache.TransformFunc that keeps the fields for new pods. It drops rounds and
+// canary members, and keeps the proven resources only if other resources were reverted.
 func forNewPods(object any) (any, error) {
 	r, ok := object.(*loadlinev1alpha1.SizingRecord)
 	if !ok {

@@ -1,9 +1,10 @@
-// Package sizing reads SizingPolicies and SizingRecords, and answers which policy is responsible for a workload and
-// what is remembered of its rollout: Policies and Records from caches alone, Reader with requests.
+// Package sizing finds the SizingPolicy that is responsible for a workload and the recorded state
+// of its rollout.
 //
-// The answers are those of packages fleet and rollout; here the policies, the labels of namespaces and the workloads
-// come from informers. What cannot be read changes nothing: without their definition, or without permission, there are
-// no policies; those that were seen before hold what they select.
+// Policies and Records use only informer caches, and Reader uses API requests. The rules are in
+// packages fleet and rollout. Unreadable objects cause no changes: without the CRD or without
+// permission there are no policies, and policies that were seen before hold the workloads that they
+// select.
 package sizing
 
 import (
@@ -34,7 +35,8 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// Policies are the SizingPolicies of the cluster. All methods are safe for concurrent use. A nil Policies has none.
+// Policies are the SizingPolicies of the cluster. All methods are safe for concurrent use. A nil
+// Policies has none.
 type Policies struct {
 	workloads  *target.Resolver
 	options    fleet.Options
@@ -42,20 +44,20 @@ type Policies struct {
 	namespaces cache.SharedIndexInformer
 	lister     listers.SizingPolicyLister
 	byName     corelisters.NamespaceLister
-	heard      cache.InformerSynced      // of policies
-	pods       cache.SharedIndexInformer // nil: none are seen
-	annotated  annotated                 // of these
+	heard      cache.InformerSynced      // the event handler has seen all policies
+	pods       cache.SharedIndexInformer // nil without WatchPods
+	annotated  annotated
 	synced     map[string]cache.InformerSynced
 
-	some    chan struct{} // closed once there is a policy
-	first   sync.Once     // of them closes it
-	changes atomic.Uint64 // of policies so far
-	specs   atomic.Uint64 // of these, those that were not of a status alone
-	mu      sync.Mutex    // one reads them anew at a time
+	some    chan struct{} // closed when the first policy exists
+	first   sync.Once     // guards the close of nonEmpty
+	changes atomic.Uint64 // number of policy changes so far
+	specs   atomic.Uint64 // the ones that changed more than a status
+	mu      sync.Mutex    // serializes reads of the policies
 	last    atomic.Pointer[Snapshot]
 }
 
-// Snapshot is what the policies were after so many changes. It does not change. A nil Snapshot has none.
+// Snapshot holds the policies after a number of changes. It is immutable. A nil Snapshot has none.
 type Snapshot struct {
 	changes  uint64
 	specs    uint64
@@ -68,12 +70,12 @@ type Snapshot struct {
 type Policy struct {
 	Object   *loadlinev1alpha1.SizingPolicy
 	Settings rollout.Settings
-	Safety   rollout.Safety // reverts harm by default in the modes that change pods
+	Safety   rollout.Safety // reverts harm by default in modes that change pods
 }
 
-// Watch returns the policies, from the first factory, with the namespaces from the second. It must
-// be called before they start. As long as there is no policy the second need not; from the first
-// policy on, namespaces that are not known hold their workloads as they are.
+// Watch reads policies with the first factory, and namespaces with the second. Call it before they
+// start. The second factory need not start until the first policy exists. After that, unknown
+// namespaces hold their workloads.
 func Watch(vpas externalversions.SharedInformerFactory, core informers.SharedInformerFactory, workloads *target.Resolver, o fleet.Options) (*Policies, error) {
 	policies, namespaces := vpas.Loadline().V1alpha1().SizingPolicies(), core.Core().V1().Namespaces()
 	p := &Policies{
@@ -111,16 +113,18 @@ func Watch(vpas externalversions.SharedInformerFactory, core informers.SharedInf
 	return p, errors.Join(err, err2)
 }
 
-// Some is closed once there is a policy, and then stays so.
+// NonEmpty returns a channel that is closed when the first policy exists, and stays closed.
 func (p *Policies) Some() <-chan struct{} { return p.some }
 
-// Synced returns, by resource name, what reports whether it is known what there is, or that it cannot be read.
+// Synced returns functions by resource name. Each reports whether the cache is synced, or the
+// resource cannot be read.
 func (p *Policies) Synced() map[string]cache.InformerSynced { return p.synced }
 
-// Readable reports whether all policies are known. As long as they are not, nobody knows that none selects a workload.
+// Readable reports whether all policies are known. Until then an unknown policy may select any
+// workload.
 func (p *Policies) Readable() bool { return p.policies.HasSynced() && p.heard() }
 
-// Now returns the policies as of the last change.
+// Snapshot returns the policies as of the last change.
 func (p *Policies) Now() *Snapshot {
 	if p == nil {
 		return nil
@@ -142,12 +146,12 @@ func (p *Policies) current(s *Snapshot) bool {
 	return s != nil && s.changes == p.changes.Load() && s.readable == p.Readable()
 }
 
-// Holds reports whether policies still want what they wanted when a snapshot was taken.
+// SpecsUnchanged reports whether specs and annotations of all policies are the same as in a
+// snapshot.
 func (p *Policies) Holds(s *Snapshot) bool {
 	return s.specs == p.specs.Load() && s.readable == p.Readable()
 }
 
-// read returns the current policies. It takes those with the same object from the last snapshot.
 func (p *Policies) read(last *Snapshot) *Snapshot {
 	k := &Snapshot{changes: p.changes.Load(), specs: p.specs.Load(), readable: p.Readable(), policies: map[string]*Policy{}}
 	objects, err := p.lister.List(labels.Everything())
@@ -170,7 +174,7 @@ func (p *Policies) read(last *Snapshot) *Snapshot {
 	return k
 }
 
-// Objects returns the policies, sorted by name. They must not be changed.
+// Objects returns the policies, sorted by name. They must not be modified.
 func (s *Snapshot) Objects() []*loadlinev1alpha1.SizingPolicy {
 	objects := make([]*loadlinev1alpha1.SizingPolicy, 0, len(s.policies))
 	for _, name := range slices.Sorted(maps.Keys(s.policies)) {
@@ -195,12 +199,11 @@ func (s *Snapshot) Object(name string) *loadlinev1alpha1.SizingPolicy {
 	return nil
 }
 
-// ConditionSharing of a SizingPolicy says whether its pods share what their nodes have left. The
-// updater writes it where spec.sharing.mode is On.
+// ConditionSharing of a SizingPolicy reports whether its pods share the node headroom. The updater
+// writes it if spec.sharing.mode is On.
 const ConditionSharing = "Sharing"
 
-// Shares reports whether the updater says that pods of a policy share, as the policy is now: what
-// it said before somebody changed the policy does not count.
+// IsSharing reports whether condition Sharing is true for the current generation of a policy.
 func (s *Snapshot) Shares(policy string) bool {
 	o := s.Object(policy)
 	if o == nil {
@@ -210,7 +213,7 @@ func (s *Snapshot) Shares(policy string) bool {
 	return c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == o.Generation
 }
 
-// Set returns all policies, to ask for many workloads.
+// Set returns all policies, for decisions about many workloads.
 func (s *Snapshot) Set() *fleet.Set {
 	if s == nil {
 		return nil
@@ -218,28 +221,29 @@ func (s *Snapshot) Set() *fleet.Set {
 	return s.set
 }
 
-// For decides about the target of a VPA.
+// For returns the decision for the target of a VPA.
 func (p *Policies) For(vpa *vpav1.VerticalPodAutoscaler) fleet.Decision {
 	a, _ := p.decide(p.Now().Set(), vpa, convert.MadeForPolicy(vpa), nil)
 	return a.Decision
 }
 
-// ForPod decides about a pod that is about to be created, as For does about the target of the VPA that controls it.
+// ForPod returns the decision for a pod at creation, like For for the target of its VPA.
 func (p *Policies) ForPod(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod) fleet.Decision {
 	a, _ := p.decide(p.Now().Set(), vpa, convert.MadeForPolicy(vpa), pod)
 	return a.Decision
 }
 
-// Answer is the decision about the target of a VPA.
+// TargetDecision is the decision for the target of a VPA.
 type Answer struct {
 	fleet.Decision
 
-	Workload target.Workload // the target
-	Known    bool            // false: there is no policy, or the target is one that Target does not return
-	Rival    string          // another policy that would be responsible but for its name, see fleet.Set.Rival; empty: none
+	Workload target.Workload
+	Known    bool   // false without policies, or if Target does not return the target
+	Rival    string // policy that loses only by name, see fleet.Set.Rival
 }
 
-// Answer decides about the target of a VPA as For does. generated is convert.MadeForPolicy.
+// ForTarget returns the decision of For with more details. The value generated is
+// convert.IsGenerated.
 func (p *Policies) Answer(vpa *vpav1.VerticalPodAutoscaler, generated bool) Answer {
 	set := p.Now().Set()
 	a, w := p.decide(set, vpa, generated, nil)
@@ -250,8 +254,7 @@ func (p *Policies) Answer(vpa *vpav1.VerticalPodAutoscaler, generated bool) Answ
 	return a
 }
 
-// decide returns the decision of policies about the target of a VPA, without its rival, and the workload that they
-// decided about. The pod of the workload may be nil.
+// decide returns no rival. The pod of the workload may be nil.
 func (p *Policies) decide(set *fleet.Set, vpa *vpav1.VerticalPodAutoscaler, generated bool, pod *corev1.Pod) (a Answer, w fleet.Workload) {
 	if set.Len() == 0 || vpa.Spec.TargetRef == nil { // as in most clusters
 		if generated {
@@ -272,13 +275,14 @@ func (p *Policies) decide(set *fleet.Set, vpa *vpav1.VerticalPodAutoscaler, gene
 	return a, w
 }
 
-// Acts reports whether a policy may let made VPAs change pods of a namespace.
+// MayChangePods reports whether a policy may let generated VPAs change pods of a namespace.
 func (p *Policies) Acts(namespace string) bool {
 	set := p.Now().Set()
 	return set.Len() > 0 && set.Acts(namespace, labelsOf(p.namespace(namespace)))
 }
 
-// Target returns the workload that a VPA is for; false: it is none that a policy can select, not there, or not known.
+// Target returns the target of a VPA. It returns false if the workload is missing, unknown, or of a
+// kind that policies cannot select.
 func (p *Policies) Target(vpa *vpav1.VerticalPodAutoscaler) (target.Workload, bool) {
 	if vpa.Spec.TargetRef == nil {
 		return target.Workload{}, false
@@ -286,7 +290,7 @@ func (p *Policies) Target(vpa *vpav1.VerticalPodAutoscaler) (target.Workload, bo
 	return p.workloads.Workload(target.RefKey(vpa.Namespace, vpa.Spec.TargetRef))
 }
 
-// Describe returns a workload without its VPA as package fleet wants it.
+// FleetWorkload converts a workload for package fleet, without its VPA.
 func (p *Policies) Describe(w target.Workload) fleet.Workload {
 	described := describe(w, p.namespace(w.Key.Namespace))
 	if !fleet.Listed(w.Key.Group, w.Key.Kind) {
@@ -295,7 +299,6 @@ func (p *Policies) Describe(w target.Workload) fleet.Workload {
 	return described
 }
 
-// namespace returns a namespace; nil: it is not known.
 func (p *Policies) namespace(name string) *corev1.Namespace {
 	namespace, err := p.byName.Get(name)
 	if err != nil || !p.namespaces.HasSynced() {
@@ -304,7 +307,7 @@ func (p *Policies) namespace(name string) *corev1.Namespace {
 	return namespace
 }
 
-// describe does so; a namespace that is nil is not known.
+// fleetWorkload treats a nil namespace as unknown.
 func describe(w target.Workload, namespace *corev1.Namespace) fleet.Workload {
 	return fleet.Workload{
 		Group: w.Key.Group, Kind: w.Key.Kind, Namespace: w.Key.Namespace, Name: w.Key.Name,
@@ -313,18 +316,18 @@ func describe(w target.Workload, namespace *corev1.Namespace) fleet.Workload {
 	}
 }
 
-// labelsOf returns the labels of a namespace; nil: they are not known.
+// namespaceLabels returns nil if the labels are unknown.
 func labelsOf(namespace *corev1.Namespace) map[string]string {
 	switch {
 	case namespace == nil, client.LabelsTooLarge(namespace.Labels):
 		return nil
 	case namespace.Labels == nil:
-		return map[string]string{} // it has none, which is known
+		return map[string]string{} // known to have none
 	}
 	return namespace.Labels
 }
 
-// Author returns a VPA as package fleet wants it; made is convert.MadeForPolicy.
+// FleetVPA converts a VPA for package fleet. The value generated is convert.IsGenerated.
 func Author(vpa *vpav1.VerticalPodAutoscaler, made bool) fleet.VPA {
 	if made {
 		return fleet.VPA{Author: fleet.Loadline, Annotations: vpa.Annotations}

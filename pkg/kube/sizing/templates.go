@@ -14,12 +14,12 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// byAnnotated is the index of an informer of pods by the namespace of those with annotations
-// that count for policies. They are few.
+// annotatedIndex indexes pods with policy annotations by namespace. They are few.
 const byAnnotated = "annotated for policies"
 
-// See makes the policies look at the pods of an informer, before that starts: the pod template of
-// a workload that is not listed cannot be read, but what is annotated there is on its pods.
+// WatchPods makes the policies read annotations from the pods of an informer. Call it before the
+// informer starts. The pod template of a workload of an unlisted kind cannot be read, but its pods
+// have the same annotations.
 func (p *Policies) See(pods cache.SharedIndexInformer) error {
 	err := pods.AddIndexers(cache.Indexers{byAnnotated: func(object any) ([]string, error) {
 		if namespace, annotations := client.AnnotationsOf(object); fleet.Annotated(annotations) {
@@ -43,31 +43,31 @@ func (p *Policies) See(pods cache.SharedIndexInformer) error {
 	return nil
 }
 
-// annotated remembers what is annotated on the pods of workloads. A namespace may have thousands of
-// such pods and of VPAs, and whoever changes pods makes it change.
+// annotatedPods caches pod annotations, because a namespace may have thousands of such pods and
+// VPAs. Every changed pod invalidates the cache.
 type annotated struct {
-	heard      atomic.Uint64 // events of such pods
+	heard      atomic.Uint64 // events of annotated pods
 	mu         sync.Mutex
 	namespaces map[string]*onPods
 }
 
-// onPods is what is annotated on the pods of a namespace, by the workloads above them.
+// namespaceAnnotations are the annotated pods of a namespace, by owner.
 type onPods struct {
-	of    map[target.Key]*corev1.Pod // the newest that has some
-	heard uint64                     // events before it was looked at
-	fresh time.Time                  // until then it is not looked at again
-	stale time.Time                  // from then on it is, also if nothing was heard: owners may be known later than pods
+	of    map[target.Key]*corev1.Pod
+	heard uint64    // events before the read
+	fresh time.Time // no new read before this time
+	stale time.Time // time of a read without events, as owners may arrive later
 }
 
 const (
-	// restOf bounds the part of the time that goes into looking at the annotations of pods.
+	// pauseFactor limits the load of annotation reads: the pause after a read is at least this
+	// multiple of its duration.
 	restOf = 100
-	// ownersKnown is when all owners of pods are known.
+	// ownerDelay is the maximum delay of pod owners.
 	ownersKnown = 10 * time.Second
 )
 
-// onPods returns the annotations of the newest pod of a workload that has some which count; of
-// several as old the smaller name.
+// templateAnnotations returns the annotations of the newest annotated pod of a workload.
 func (p *Policies) onPods(of target.Key) map[string]string {
 	if p.pods == nil || !p.Now().Set().Names(of.Group, of.Kind, of.Name) {
 		return nil
@@ -89,7 +89,6 @@ func (p *Policies) onPods(of target.Key) map[string]string {
 	return nil
 }
 
-// newestOf returns of each workload of a namespace the newest pod with annotations that count.
 func (p *Policies) newestOf(namespace string) map[target.Key]*corev1.Pod {
 	newest := map[target.Key]*corev1.Pod{}
 	found, err := p.pods.GetIndexer().ByIndex(byAnnotated, namespace)
@@ -110,7 +109,7 @@ func (p *Policies) newestOf(namespace string) map[target.Key]*corev1.Pod {
 	return newest
 }
 
-// newer reports whether a pod is newer than another one, or as old with a smaller name.
+// newer prefers the smaller name among pods of the same age.
 func newer(pod, than *corev1.Pod) bool {
 	if pod.CreationTimestamp.Equal(&than.CreationTimestamp) {
 		return pod.Name < than.Name

@@ -18,16 +18,16 @@ import (
 	"loadline.dev/loadline/pkg/flags"
 )
 
-// Access says who asks Prometheus, and how long an answer may take.
+// Access configures authentication, headers and timeouts for Prometheus.
 type Access struct {
-	QueryTimeout string // of one query, its answer included
+	QueryTimeout string // of one query, including its response
 	Insecure     bool   // do not verify the TLS certificate
 
 	Username, Password, BearerToken, BearerTokenFile string
 
 	Headers     []string // "Name: value" of each request, such as the tenant
-	HeadersFile string   // with more of them, one a line
-	Matchers    string   // that all series must match, as PromQL has them between braces
+	HeadersFile string   // more headers, one per line
+	Matchers    string   // PromQL matchers for all series, without braces
 }
 
 // DefaultAccess returns the defaults of the reference recommender.
@@ -47,7 +47,8 @@ func (a *Access) AddFlags(fs *pflag.FlagSet) {
 	text(&a.BearerTokenFile, "prometheus-bearer-token-file", "File with that token. It is read for each query, so it may rotate.")
 }
 
-// Complete reads what flags leave to the environment, and looks whether the file with the token can be read.
+// Complete reads credentials from the environment, and checks that the configured files are
+// readable.
 func (a *Access) Complete() error {
 	if a.BearerToken+a.BearerTokenFile == "" && (a.Username == "" || a.Password == "") {
 		if user, password := os.Getenv("PROMETHEUS_USERNAME"), os.Getenv("PROMETHEUS_PASSWORD"); user != "" && password != "" {
@@ -72,8 +73,8 @@ func (a *Access) Complete() error {
 	return nil
 }
 
-// Validate checks that one way of authentication is chosen and, if Prometheus is
-// asked at all, that the time-out makes sense.
+// Validate checks that at most one authentication method is set, and that the timeout is valid if
+// Prometheus is enabled.
 func (a *Access) Validate(asked bool) error {
 	timeout, err := ParseDuration(a.QueryTimeout)
 	_, wrong := readHeaders(a.Headers, "")
@@ -95,7 +96,7 @@ func (a *Access) Warnings() []string {
 	return []string{flags.Problem("username", cmp.Or(a.Username, `""`), "has no effect without --password, and the other way round").Error()}
 }
 
-// Client returns the settings of a client of a server at an address.
+// Client returns the client configuration for a server address.
 func (a *Access) Client(address string) Config {
 	c := Config{Address: address, Insecure: a.Insecure, Token: a.BearerToken, TokenFile: a.BearerTokenFile, Headers: a.Headers, HeadersFile: a.HeadersFile}
 	if a.Username != "" && a.Password != "" {
@@ -105,14 +106,13 @@ func (a *Access) Client(address string) Config {
 	return c
 }
 
-// Ambiguities holds the containers that the readers of one program leave out, and why. The zero
-// value has none. All methods are safe for concurrent use, and do nothing on nil.
+// AmbiguousContainers holds skipped containers with the reason. The zero value is empty. All
+// methods are safe for concurrent use, and do nothing on nil.
 type Ambiguities struct {
 	mu         sync.Mutex
 	live, past map[usage.ContainerKey]error
 }
 
-// setLive replaces the containers without live usage.
 func (a *Ambiguities) setLive(found map[usage.ContainerKey]error) {
 	if a == nil {
 		return
@@ -122,7 +122,7 @@ func (a *Ambiguities) setLive(found map[usage.ContainerKey]error) {
 	a.live = found
 }
 
-// AddPast adds the containers without history.
+// AddHistory adds the containers without history.
 func (a *Ambiguities) AddPast(d *Distinct) {
 	if a == nil || len(d.ambiguous) == 0 {
 		return
@@ -135,7 +135,7 @@ func (a *Ambiguities) AddPast(d *Distinct) {
 	maps.Copy(a.past, d.ambiguous)
 }
 
-// Each visits all containers by name.
+// Each visits all containers in the order of their names.
 func (a *Ambiguities) Each(visit func(c usage.ContainerKey, why error)) {
 	if a == nil {
 		return
@@ -153,12 +153,12 @@ func (a *Ambiguities) Each(visit func(c usage.ContainerKey, why error)) {
 	}
 }
 
-// clusterLabel matches the usual names of labels that identify the cluster of a series. Other labels,
-// such as those of zones and nodes, may differ between the pods of one cluster.
+// clusterLabel matches the usual names of labels that identify the cluster of a series. Other
+// labels, such as zones and nodes, may differ between the pods of one cluster.
 var clusterLabel = regexp.MustCompile(`(?i)^((k8s|kube|kubernetes)_?)?cluster(_?(name|id|uid))?$`)
 
-// Cluster returns the labels of a series that identify its cluster, as matchers of PromQL, sorted by name.
-// Empty: it has none.
+// Cluster returns the cluster labels of a series as PromQL matchers, sorted by name. It is empty
+// without such labels.
 func Cluster(labels map[string]string) string {
 	var names []string
 	for name, value := range labels {
@@ -173,19 +173,19 @@ func Cluster(labels map[string]string) string {
 	return strings.Join(names, ", ")
 }
 
-// severalClusters describes series of several clusters, and which flag selects one.
 func severalClusters(clusters map[string]bool) error {
 	names := slices.Sorted(maps.Keys(clusters))
 	return fmt.Errorf("series of several clusters, with %s and with %s: select one, for example with --prometheus-matchers='%s'", names[0], names[1], names[1])
 }
 
-// Clusters finds out which of the clusters in a server is the one of some pods. The zero value has seen no series.
+// ClusterDetector finds the cluster of some pods on a server with several clusters. The zero value
+// has seen no series.
 type Clusters struct {
 	all  map[string]bool
-	pods map[string]map[string]bool // clusters by pod
+	pods map[string]map[string]bool
 }
 
-// Add takes the labels of a series. The pod is empty for a series of another pod.
+// Add records the labels of a series. The pod is empty for a series of another pod.
 func (c *Clusters) Add(pod string, labels map[string]string) {
 	if c.all == nil {
 		c.all, c.pods = map[string]bool{}, map[string]map[string]bool{}
@@ -201,8 +201,8 @@ func (c *Clusters) Add(pod string, labels map[string]string) {
 	c.pods[pod][cluster] = true
 }
 
-// Own returns the cluster of the pods, and false if no series of theirs shows one alone. A pod whose name
-// several clusters have decides nothing. An error means that series of several clusters cannot be told apart.
+// Resolve returns the cluster of the pods. It returns false if no pod is in exactly one cluster. It
+// returns an error if series of several clusters cannot be distinguished.
 func (c *Clusters) Own() (cluster string, known bool, err error) {
 	own := map[string]bool{}
 	for _, clusters := range c.pods {
@@ -210,7 +210,7 @@ func (c *Clusters) Own() (cluster string, known bool, err error) {
 			maps.Copy(own, clusters)
 		}
 	}
-	if len(own) > 1 { // some exporters do not name it
+	if len(own) > 1 { // some exporters lack the label
 		delete(own, "")
 	}
 	for cluster = range own {
@@ -230,23 +230,22 @@ func (c *Clusters) Own() (cluster string, known bool, err error) {
 const (
 	lower  = "abcdefghijklmnopqrstuvwxyz"
 	digits = "0123456789"
-	random = "bcdfghjklmnpqrstvwxz2456789" // what generated names end in
+	random = "bcdfghjklmnpqrstvwxz2456789" // characters of generated name suffixes
 )
 
-// consists reports whether text is least to most characters of set.
 func consists(text, set string, least, most int) bool {
 	return least <= len(text) && len(text) <= most && strings.Trim(text, set) == ""
 }
 
-// CommonPodNames returns what the name of a pod has in common with the other pods of its workload, the narrowest first:
-// for web-7d9f8b6c5d-x2k4p that is "web-7d9f8b6c5d-" (the same ReplicaSet) and "web". A name without a generated or
-// numbered end has nothing in common with others.
+// CommonPodNames returns the common name prefixes of a pod and the other pods of its workload, the
+// longest first. For web-7d9f8b6c5d-x2k4p these are "web-7d9f8b6c5d-" for the same ReplicaSet, and
+// "web". A name without a generated or numeric suffix has none.
 func CommonPodNames(name string) []string {
 	front, end, found := cutLast(name)
 	switch {
 	case found && consists(end, random, 5, 5):
 		names := []string{front + "-"}
-		// Below are the hash of a ReplicaSet or the number of a run of a CronJob.
+		// The middle part is the hash of a ReplicaSet or the number of a CronJob run.
 		if owner, middle, more := cutLast(front); more && (consists(middle, random, 6, 10) || consists(middle, digits, 8, 12)) {
 			front = owner
 		}
@@ -265,8 +264,8 @@ func cutLast(name string) (front, end string, found bool) {
 	return name[:i], name[i+1:], true
 }
 
-// FoldLabelName returns what remains of a label name in every exporter: letters in lower
-// case, digits, and underscores for all else and between words.
+// FoldLabelName returns the part of a label name that is the same in all exporters: lower-case
+// letters, digits, and underscores for all other characters and between words.
 func FoldLabelName(name string) string {
 	var folded strings.Builder
 	for i, c := range []byte(name) {

@@ -18,25 +18,25 @@ import (
 	"loadline.dev/loadline/pkg/source/trace"
 )
 
-// ArchiveQuery says what is read.
+// ArchiveQuery selects the usage to read.
 type ArchiveQuery struct {
 	Usage   Usage
-	Waiting string          // counter of the seconds that work waited for CPU; empty = not asked for
-	Pods    labels.Selector // by the labels of pods; nil = all
-	// StateMatchers is what series of kube-state-metrics must match, too, as PromQL has it
-	// between braces; empty = nothing more.
+	Waiting string          // counter of seconds of CPU waiting, empty for none
+	Pods    labels.Selector // selector for pod labels, nil for all
+	// StateMatchers are additional PromQL matchers for series of kube-state-metrics, without
+	// braces.
 	StateMatchers string
 
-	Since, Until time.Time     // the first and the last sample; those between are whole steps after Since
-	Step         time.Duration // between two samples; that of CPU is a mean over it, that of memory its maximum
+	Since, Until time.Time     // first and last sample, the others at whole steps after Since
+	Step         time.Duration // CPU samples are means over it, memory samples maximums
 
-	// LeastMemory raises lower samples of memory to it, in bytes.
+	// MinMemory raises lower memory samples to this value, in bytes.
 	LeastMemory float64
 }
 
-// ReadArchive yields the containers that a server knows and want accepts (nil = all), and problems. With a warning
-// about a container comes the container; otherwise one of the two is nil. It stops early at the end of the
-// context, which is no problem.
+// ReadArchive yields recordings of all containers on a server that include accepts, and problems.
+// Nil accepts all. A warning about a container comes with its recording, otherwise one of the two
+// is nil. It stops early without a problem when the context ends.
 func ReadArchive(ctx context.Context, client *Client, q ArchiveQuery, want func(workload, container string) bool) iter.Seq2[*replay.Recording, *trace.Problem] {
 	return readArchive(ctx, client, q, want, firstPause)
 }
@@ -56,19 +56,18 @@ func readArchive(ctx context.Context, client *Client, q ArchiveQuery, want func(
 type archiveReader struct {
 	client  *Client
 	query   ArchiveQuery
-	want    func(workload, container string) bool // nil = all
+	want    func(workload, container string) bool // nil for all
 	yield   func(*replay.Recording, *trace.Problem) bool
-	stopped bool // nobody wants more
+	stopped bool
 
-	asked   []column // what is asked of each container
-	times   Times    // of all samples
+	asked   []column
+	times   Times
 	retries Retries
 	short   int           // containers with less than two samples
-	got     [columns]bool // something was answered
-	warned  bool          // the server's own warning was reported
+	got     [columns]bool // columns with at least one response
+	warned  bool
 }
 
-// report hands out a problem of the server.
 func (r *archiveReader) report(p *trace.Problem) {
 	p.File = r.client.Server()
 	if !r.stopped {
@@ -76,7 +75,7 @@ func (r *archiveReader) report(p *trace.Problem) {
 	}
 }
 
-// read reads everything. An error ends it: nothing more can be had.
+// read returns an error if nothing more can be read.
 func (r *archiveReader) read(ctx context.Context) error {
 	subjects, err := r.subjects(ctx)
 	if err != nil {
@@ -103,22 +102,23 @@ func (r *archiveReader) read(ctx context.Context) error {
 	return nil
 }
 
-// MostArchiveSamples is how many samples of a container can be read: each is in memory as a whole.
+// MaxArchiveSamples is the maximum number of samples of a container, because a whole container is
+// held in memory.
 const MostArchiveSamples = batchValues
 
-// How much is asked for at once. A batch has at most so many values of each kind, a
-// query so many, and so many pods, whose names are in its text.
+// Limits per batch and query: values of each kind in a batch, values of a query, and pods of a
+// query, because their names are in its text.
 const (
 	batchValues = 1 << 20
 	queryValues = 1 << 18
 	queryPods   = 100
 )
 
-// mostFailures is how many queries in a row may fail before the server is taken to be
-// away: one container of a hundred is found with less.
+// maxFailures is the number of consecutive failed queries after which the server counts as
+// unavailable. It is enough to find one bad container of a hundred.
 const mostFailures = 16
 
-// together returns how many of the first subjects, of one namespace, make a batch.
+// batchSize returns how many of the first subjects form a batch of one namespace.
 func (r *archiveReader) together(subjects []subject) int {
 	most := min(max(batchValues/r.times.Count, 1), queryPods, len(subjects))
 	for n := range most {
@@ -129,25 +129,24 @@ func (r *archiveReader) together(subjects []subject) int {
 	return most
 }
 
-// column is a kind of data of containers: usage, which becomes samples, or declared resources.
+// column is a kind of container data: usage samples or declared resources.
 type column int
 
 const (
 	cpuUse column = iota
 	memoryUse
 	cpuWaiting
-	columns // of usage
+	columns // number of usage columns
 	requests
 	limits
 )
 
-// String returns the name that files have for usage, and the metric of the rest.
+// String returns the column name in files for usage, and the metric name for resources.
 func (c column) String() string {
 	return [...]string{cpuUse: "cpu_cores", memoryUse: "memory_bytes", cpuWaiting: "cpu_waiting_share",
 		requests: "kube_pod_container_resource_requests", limits: "kube_pod_container_resource_limits"}[c]
 }
 
-// text returns the query for a column, of one namespace and some pods.
 func (r *archiveReader) text(c column, u Usage) string {
 	switch c {
 	case cpuUse:
@@ -158,15 +157,13 @@ func (r *archiveReader) text(c column, u Usage) string {
 	return u.Each(u.Rate(r.query.Waiting, r.query.Step))
 }
 
-// member is a container while it is read.
 type member struct {
 	subject
-	values           [columns][]float64 // at the times of the grid; NaN = unknown, nil = not asked for
+	values           [columns][]float64 // one per time, NaN if unknown, nil if not queried
 	requests, limits resources.List
-	wrong            *trace.Problem // why it is left out; nil = it is not
+	wrong            *trace.Problem // why the container is skipped, or nil
 }
 
-// archiveBatch are containers of one namespace that are read together.
 type archiveBatch []*member
 
 func (r *archiveReader) newBatch(subjects []subject) archiveBatch {
@@ -194,7 +191,6 @@ func (b archiveBatch) index() map[usage.ContainerKey]*member {
 	return index
 }
 
-// pods returns the matcher for the pods of a batch, for a name of their label.
 func (b archiveBatch) pods(label string) string {
 	var names []string
 	for _, m := range b {
@@ -204,7 +200,7 @@ func (b archiveBatch) pods(label string) string {
 	return fmt.Sprintf("%s=~%q", label, OneOf(slices.Compact(names)))
 }
 
-// OneOf returns a regular expression for some texts.
+// OneOf returns a regular expression that matches any of the texts literally.
 func OneOf(texts []string) string {
 	quoted := make([]string, len(texts))
 	for i, text := range texts {
@@ -213,15 +209,14 @@ func OneOf(texts []string) string {
 	return strings.Join(quoted, "|")
 }
 
-// part is the data of one query: a column of some containers at some times.
+// part is the scope of one query: a column of some containers at some times.
 type part struct {
 	batch  archiveBatch
 	column column
 	times  Times
 }
 
-// fill queries all columns of a batch. A container whose declared resources cannot be read is left out, and does
-// not end the run.
+// fill queries all columns of a batch. Containers with unreadable declared resources are skipped.
 func (r *archiveReader) fill(ctx context.Context, b archiveBatch) error {
 	for _, c := range r.asked {
 		var parts []part
@@ -238,13 +233,14 @@ func (r *archiveReader) fill(ctx context.Context, b archiveBatch) error {
 			return ctx.Err()
 		}
 		if err != nil {
-			_ = r.lost(part{b, c, r.times}, err) // is never an error
+			_ = r.lost(part{b, c, r.times}, err) // never returns an error
 		}
 	}
 	return nil
 }
 
-// leastPart is the smallest number of times of a query. A container that is too large even so is left out.
+// minPartTimes is the minimum number of times of a query. A container that is too large even for
+// such a query is skipped.
 const leastPart = MostTimes / 8
 
 // Split halves the containers, and then the times if a part may succeed.
@@ -260,7 +256,6 @@ func (p part) Split(err error) (parts []part) {
 	return parts
 }
 
-// lost notes that containers are left out.
 func (r *archiveReader) lost(p part, err error) error {
 	for _, m := range p.batch {
 		if p.column < columns {
@@ -274,7 +269,6 @@ func (r *archiveReader) lost(p part, err error) error {
 
 func instant(at time.Time) string { return at.UTC().Format(time.RFC3339) }
 
-// ask sends one query and stores its points in the members.
 func (r *archiveReader) ask(ctx context.Context, p part) (err error) {
 	if len(p.batch) == 1 && p.batch[0].wrong != nil {
 		return nil //nolint:nilerr // it is reported when the batch is handed out, and the others go on
@@ -296,7 +290,7 @@ func (r *archiveReader) askUsage(ctx context.Context, p part) (Answer, error) {
 	members := p.batch.index()
 	find := func(labels map[string]string) *member {
 		key, _ := u.Container(labels)
-		return members[key] // nil: it is of another container of the pods
+		return members[key] // nil for another container of the pods
 	}
 	distinct := NewDistinct(u, r.query.Step)
 	rejected := func(labels map[string]string, at time.Time, what string) {
@@ -319,13 +313,13 @@ func (r *archiveReader) askUsage(ctx context.Context, p part) (Answer, error) {
 		case distinct.Add(m.key, labels, points):
 			r.take(m, c, points)
 		default:
-			r.got = [columns]bool{cpuUse: true, memoryUse: true, cpuWaiting: true} // there is usage
+			r.got = [columns]bool{cpuUse: true, memoryUse: true, cpuWaiting: true} // usage exists
 			m.fail(c, distinct.Ambiguous(m.key).Error())
 		}
 	}, rejected)
 }
 
-// warn reports each warning of the server once. Thanos, for example, leaves out a store that is unreachable.
+// warn reports one warning. Thanos, for example, warns if it omits an unreachable store.
 func (r *archiveReader) warn(answer Answer) {
 	if len(answer.Warnings) > 0 && !r.warned {
 		r.warned = true
@@ -333,7 +327,6 @@ func (r *archiveReader) warn(answer Answer) {
 	}
 }
 
-// take puts points of a member to their times.
 func (r *archiveReader) take(m *member, c column, points []Point) {
 	r.got[c] = true
 	for _, p := range points {
@@ -349,7 +342,7 @@ func (r *archiveReader) take(m *member, c column, points []Point) {
 			case cpuUse:
 				value *= 1000
 			case cpuWaiting:
-				value = min(value, 1) // a rate may be a little more
+				value = min(value, 1) // a rate can be slightly higher
 			}
 			if before := m.values[c][step]; math.IsNaN(before) || value > before {
 				m.values[c][step] = value
@@ -358,11 +351,10 @@ func (r *archiveReader) take(m *member, c column, points []Point) {
 	}
 }
 
-// declaredSteps is into how many stretches the time is cut in which the first
-// request is looked for: the highest of the first that has any counts.
+// declaredSteps is the number of windows of the time range in which the first declared request is
+// searched. The maximum of the first window with any request counts.
 const declaredSteps = 100
 
-// askDeclared queries requests or limits of containers.
 func (r *archiveReader) askDeclared(ctx context.Context, p part) (Answer, error) {
 	window := max(r.query.Step, (r.query.Until.Sub(r.query.Since) / declaredSteps).Truncate(time.Second))
 	var queries []string
@@ -395,7 +387,6 @@ func (r *archiveReader) askDeclared(ctx context.Context, p part) (Answer, error)
 		}, nil)
 }
 
-// emit hands the members of a batch out.
 func (r *archiveReader) emit(b archiveBatch) {
 	for _, m := range b {
 		if r.stopped {
@@ -418,7 +409,7 @@ func (r *archiveReader) emit(b archiveBatch) {
 	}
 }
 
-// recording returns the known values of a member. Times without any are left out.
+// recording omits times without values.
 func (r *archiveReader) recording(m *member) *replay.Recording {
 	known := &replay.Recording{Dataset: r.client.Server(), Workload: m.workload, Container: m.container, Requests: m.requests, Limits: m.limits}
 	for step := range r.times.Count {

@@ -16,7 +16,7 @@ import (
 	"loadline.dev/loadline/pkg/source/trace"
 )
 
-// subject is a container to read, with its name in results.
+// subject is a container to read, with its name in recordings.
 type subject struct {
 	key                 usage.ContainerKey
 	workload, container string
@@ -28,11 +28,10 @@ func (s subject) compare(o subject) int {
 
 func (s subject) name() string { return s.workload + "/" + s.container }
 
-// subjects queries the existing containers.
 func (r *archiveReader) subjects(ctx context.Context) ([]subject, error) {
 	u := r.query.Usage
-	found := map[usage.ContainerKey]string{} // with one of its clusters
-	var unnamed map[string]string            // labels of one of them
+	found := map[usage.ContainerKey]string{}
+	var unnamed map[string]string
 	r.asked = []column{cpuUse, memoryUse}
 	metrics := []string{u.Selector(u.CPUMetric), u.Selector(u.MemoryMetric)}
 	if r.query.Waiting != "" {
@@ -75,8 +74,8 @@ func (r *archiveReader) subjects(ctx context.Context) ([]subject, error) {
 	return r.ofOneCluster(subjects, found), nil
 }
 
-// ofOneCluster leaves out workloads whose pods are in several clusters. Pods of one name in several clusters
-// are for Distinct.
+// dropMultiCluster drops workloads with pods in several clusters. AmbiguityDetector handles pods
+// with the same name in several clusters.
 func (r *archiveReader) ofOneCluster(subjects []subject, cluster map[usage.ContainerKey]string) []subject {
 	clusters := map[string]map[string]bool{}
 	for _, s := range subjects {
@@ -97,8 +96,7 @@ func (r *archiveReader) ofOneCluster(subjects []subject, cluster map[usage.Conta
 	return slices.DeleteFunc(subjects, func(s subject) bool { return len(clusters[s.workload]) > 1 })
 }
 
-// labels queries the labels of series in the time of the archive, in parts if needed. It may visit a series more
-// than once.
+// labels queries the labels of series in parts if needed. It may visit a series more than once.
 func (r *archiveReader) labels(ctx context.Context, selectors []string, visit func(labels map[string]string)) error {
 	broken := 0
 	ask := func(ctx context.Context, q question) error {
@@ -116,17 +114,15 @@ func (r *archiveReader) labels(ctx context.Context, selectors []string, visit fu
 	return err
 }
 
-// question is a query for the series within a time.
 type question struct {
 	selectors    []string
 	since, until time.Time
 }
 
-// leastSpan is the shortest time that is halved.
 const leastSpan = time.Hour
 
-// Split returns one question per selector, and then two halves of the time. It returns none if the question is
-// small already, or if no part of it may succeed.
+// Split returns one query per selector, and then two halves of the time range. It returns none if
+// the time range is too short, or if no part may succeed.
 func (q question) Split(err error) (parts []question) {
 	length := q.until.Sub(q.since)
 	switch middle := q.since.Add(length / 2); {
@@ -141,11 +137,10 @@ func (q question) Split(err error) (parts []question) {
 	return parts
 }
 
-// podName names a pod.
 type podName struct{ namespace, pod string }
 
-// state returns the selectors of a metric of kube-state-metrics in a namespace; empty = all. There are
-// two of them, as the labels of the namespace may have the prefix exported_.
+// stateSelectors returns the selectors of a kube-state-metrics metric in a namespace, or in all if
+// it is empty. A namespace needs two selectors, because its label may have the prefix exported_.
 func (r *archiveReader) state(metric, namespace string, matchers ...string) []string {
 	matchers = append(matchers, r.query.Usage.Matchers, r.query.StateMatchers)
 	if namespace == "" {
@@ -156,7 +151,7 @@ func (r *archiveReader) state(metric, namespace string, matchers ...string) []st
 	return []string{metric + "{" + own + "}", metric + "{" + prefixed + "}"}
 }
 
-// selected returns the pods that the selector selects, nil for all.
+// selected returns nil for all pods.
 func (r *archiveReader) selected(ctx context.Context) (map[podName]bool, error) {
 	if r.query.Pods == nil || r.query.Pods.Empty() {
 		return nil, nil
@@ -174,7 +169,7 @@ func (r *archiveReader) selected(ctx context.Context) (map[podName]bool, error) 
 	return pods, nil
 }
 
-// matchers returns a selector of pods as kube-state-metrics names labels.
+// matchers converts a pod selector to PromQL matchers with the label names of kube-state-metrics.
 func matchers(pods labels.Selector) []string {
 	requirements, _ := pods.Requirements()
 	var all []string
@@ -196,10 +191,8 @@ func matchers(pods labels.Selector) []string {
 	return all
 }
 
-// owner is the owner of a pod, a ReplicaSet or a Job.
 type owner struct{ kind, name string }
 
-// before reports whether o is the one of two owners of the same thing that counts.
 func (o owner) before(other owner) bool {
 	if (o.kind == none) != (other.kind == none) {
 		return other.kind == none
@@ -207,10 +200,9 @@ func (o owner) before(other owner) bool {
 	return cmp.Or(strings.Compare(o.name, other.name), strings.Compare(o.kind, other.kind)) < 0
 }
 
-// owned is an object that may have an owner.
 type owned struct{ kind, namespace, name string }
 
-// owners queries the owners of objects. Where none is known, names are used.
+// owners queries the owners of objects. Without owners the workload is derived from the pod name.
 func (r *archiveReader) owners(ctx context.Context) owners {
 	o := owners{}
 	for _, ask := range []struct{ metric, label, kind string }{
@@ -221,7 +213,7 @@ func (r *archiveReader) owners(ctx context.Context) owners {
 			if labels["owner_is_controller"] == "false" {
 				return
 			}
-			// An orphan that was adopted has several; the order of answers must not matter.
+			// An adopted orphan has several owners, and the result must not depend on their order.
 			if before, known := o[key]; !known || one.before(before) {
 				o[key] = one
 			}
@@ -234,14 +226,13 @@ func (r *archiveReader) owners(ctx context.Context) owners {
 	return o
 }
 
-// owners maps objects to their owners.
 type owners map[owned]owner
 
-// none is the value of kube-state-metrics for no owner.
+// noOwner is the label value of kube-state-metrics.
 const none = "<none>"
 
-// workload returns the name of the workload of a pod: its topmost owner or, if that is unknown, the common part of
-// the names of its pods.
+// workload returns the name of the workload of a pod: its topmost owner or, if unknown, the common
+// prefix of the pod names.
 func (o owners) workload(pod podName) string {
 	direct, known := o[owned{"Pod", pod.namespace, pod.pod}]
 	top, further := o[owned{direct.kind, pod.namespace, direct.name}]

@@ -1,12 +1,12 @@
-// Package prometheus asks Prometheus, or what speaks its query API.
+// Package prometheus reads usage from Prometheus or a server with a compatible query API.
 //
-// Client sends instant and range queries; Access has the flags that say as whom. Decode reads an answer while it
-// arrives and hands it on series by series, so that a large answer never sits in memory; it bounds how long an answer
-// may be. Values that are no number, or infinite, are left out and counted. Usage knows the names of usage metrics and
-// their labels: it writes the queries and which container a series is of.
+// Responses are decoded as a stream and handed over series by series, so that a large response is
+// never held in memory. The size of a response is bounded. NaN and infinite values are dropped and
+// counted.
 //
-// Live takes the usage of right now, ReadArchive makes recordings for the backtester. ReadParts reads what is too much
-// for one query, for recordings and for the history that package backfill of the recommender loads.
+// LiveReader reads current usage, and ReadArchive makes recordings for the backtester. ReadParts
+// splits reads that are too large for one query, for recordings and for the history that the
+// recommender backfills.
 package prometheus
 
 import (
@@ -31,24 +31,24 @@ import (
 	"loadline.dev/loadline/pkg/process"
 )
 
-// Config says where Prometheus is and who asks. At most one way of
-// authentication is set: user and password, the token, or the file with it.
+// Config configures the connection to Prometheus. At most one authentication method is set: user
+// and password, the token, or the token file.
 type Config struct {
-	Address  string // URL; its path, if any, comes before /api/v1
+	Address  string // URL, with an optional path before /api/v1
 	Insecure bool   // do not verify the TLS certificate
-	CAFile   string // PEM file with the only certificates that are trusted; empty = those of the system
+	CAFile   string // PEM file with trusted certificates, empty for the system's
 
 	Username, Password string
-	Token, TokenFile   string // the file is read for each request: tokens rotate
+	Token, TokenFile   string // the file is read for each request, as tokens rotate
 
 	Headers     []string // "Name: value", of each request
-	HeadersFile string   // with more of them, one a line; it is read for each request
+	HeadersFile string   // more headers, one per line, read for each request
 
-	Timeout time.Duration // of one query, its answer included
+	Timeout time.Duration
 	Limits  Limits
 
-	// Observe is called for each request, for metrics: the HTTP status code, or
-	// "error" if there was no answer, and the method in lower case. nil = nobody.
+	// Observe is called for each request, for metrics. The code is the HTTP status, or "error"
+	// without a response. The method is in lower case. Nil disables it.
 	Observe func(code, method string, took time.Duration)
 }
 
@@ -57,11 +57,12 @@ type Client struct {
 	config  Config
 	base    *url.URL
 	http    *http.Client
-	useGet  atomic.Bool // the server, or a proxy before it, does not take POST
+	useGet  atomic.Bool // the server or a proxy does not accept POST
 	maxTime string
 }
 
-// New returns a client. It is an error if the address is no URL, or the file with certificates has none.
+// New returns a client. It returns an error if the address is invalid, or the certificate file has
+// no certificates.
 func New(env process.Environment, c Config) (*Client, error) {
 	base, err := ParseAddress(c.Address)
 	if err != nil {
@@ -73,7 +74,7 @@ func New(env process.Environment, c Config) (*Client, error) {
 		if err != nil {
 			return nil, err
 		}
-		transport.TLSClientConfig = &tls.Config{RootCAs: trusted, InsecureSkipVerify: c.Insecure} // what --prometheus-insecure asks for
+		transport.TLSClientConfig = &tls.Config{RootCAs: trusted, InsecureSkipVerify: c.Insecure} // requested by --prometheus-insecure
 	}
 	if c.Limits == (Limits{}) {
 		c.Limits = DefaultLimits()
@@ -84,7 +85,7 @@ func New(env process.Environment, c Config) (*Client, error) {
 	}, nil
 }
 
-// roots returns the certificates of a PEM file, nil for those of the system.
+// loadRootCAs returns nil for the certificates of the system.
 func roots(file string) (*x509.CertPool, error) {
 	if file == "" {
 		return nil, nil
@@ -101,13 +102,13 @@ func roots(file string) (*x509.CertPool, error) {
 }
 
 var (
-	// ErrTimeout says that a query took longer than Config.Timeout.
+	// ErrTimeout means that a query took longer than Config.Timeout.
 	ErrTimeout = errors.New("no whole answer")
-	// ErrCut says that the connection ended in the middle of an answer.
+	// ErrCut means that the connection was closed in the middle of a response.
 	ErrCut = errors.New("the connection ended before the answer")
 )
 
-// ParseAddress reads the URL of a server.
+// ParseAddress parses the URL of a server.
 func ParseAddress(address string) (*url.URL, error) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -119,13 +120,13 @@ func ParseAddress(address string) (*url.URL, error) {
 	return u, nil
 }
 
-// Range is a query for the values of an expression at some times.
+// Range is a query for the values of an expression at several times.
 type Range struct {
 	Query string
 	Times
 }
 
-// Range sends a range query and visits the series of its answer, as Decode does.
+// Range sends a range query and visits the series of its response like Decode.
 func (c *Client) Range(ctx context.Context, r Range, visit Visit, rejected Rejected) (Answer, error) {
 	answer, err := c.query(ctx, "query_range", url.Values{
 		"query": {r.Query}, "start": {seconds(r.Start)}, "end": {seconds(r.Last())},
@@ -137,11 +138,12 @@ func (c *Client) Range(ctx context.Context, r Range, visit Visit, rejected Rejec
 	return answer, err
 }
 
-// Server names the server by the host and the path of its address, without a user and a password.
+// Server returns the host and the path of the server address, without credentials.
 func (c *Client) Server() string { return c.base.Host + strings.TrimSuffix(c.base.Path, "/") }
 
-// Instant sends a query for one time, or for now as the server's clock has it, and visits the series of its answer,
-// which may be a vector or, where the query ends in a range such as [8d], a matrix.
+// Instant sends a query for one time and visits the series of its response. A zero time means the
+// current time of the server. The response is a vector, or a matrix if the query ends with a range
+// such as [8d].
 func (c *Client) Instant(ctx context.Context, query string, at time.Time, visit Visit) (Answer, error) {
 	form := url.Values{"query": {query}}
 	if !at.IsZero() {
@@ -154,8 +156,8 @@ func (c *Client) Instant(ctx context.Context, query string, at time.Time, visit 
 	return answer, err
 }
 
-// Labels asks which series match one of some selectors and have a point at some time
-// from start to end, and hands their labels on.
+// Labels visits the labels of the series that match one of the selectors and have a point from
+// start to end.
 func (c *Client) Labels(ctx context.Context, selectors []string, start, end time.Time, visit func(labels map[string]string)) (Answer, error) {
 	return c.query(ctx, "series", url.Values{"match[]": selectors, "start": {seconds(start)}, "end": {seconds(end)}},
 		func(body io.Reader) (Answer, error) { return DecodeLabels(body, c.config.Limits, visit) })
@@ -165,7 +167,6 @@ func seconds(at time.Time) string {
 	return strconv.FormatFloat(float64(at.UnixMilli())/1000, 'f', -1, 64)
 }
 
-// read reads the body of an answer.
 type read func(body io.Reader) (Answer, error)
 
 func (c *Client) query(ctx context.Context, path string, form url.Values, body read) (Answer, error) {
@@ -241,13 +242,13 @@ func (c *Client) request(ctx context.Context, method, path string, form url.Valu
 	}
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {
-		err = wrapped.Err // without the URL, which may hold a password
+		err = wrapped.Err // without the URL, which may contain a password
 	}
 	return response, err
 }
 
-// authorize says who asks. The header is set on the request and not by the
-// transport, so that the HTTP client drops it when another host redirects.
+// authorize sets the Authorization header. It sets it on the request instead of the transport, so
+// that the HTTP client drops it on a redirect to another host.
 func (c *Client) authorize(request *http.Request) error {
 	token := c.config.Token
 	if file := c.config.TokenFile; file != "" {
@@ -266,7 +267,7 @@ func (c *Client) authorize(request *http.Request) error {
 	return nil
 }
 
-// readHeaders returns headers from lines and from those of a file, without blank ones and comments.
+// readHeaders parses header lines and the lines of a file. It skips blank lines and comments.
 func readHeaders(lines []string, file string) (http.Header, error) {
 	if file != "" {
 		text, err := os.ReadFile(file)
@@ -289,7 +290,6 @@ func readHeaders(lines []string, file string) (http.Header, error) {
 	return headers, nil
 }
 
-// refusal reads the body of an answer that is an error.
 func refusal(response *http.Response) error {
 	const enough = 64 << 10
 	text, _ := io.ReadAll(io.LimitReader(response.Body, enough))
@@ -310,7 +310,6 @@ func refusal(response *http.Response) error {
 	return e
 }
 
-// retryAfter reads the header Retry-After: seconds, or a time.
 func retryAfter(text string, now time.Time) time.Duration {
 	if seconds, err := strconv.ParseUint(text, 10, 16); err == nil {
 		return time.Duration(seconds) * time.Second

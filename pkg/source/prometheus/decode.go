@@ -9,36 +9,37 @@ import (
 	"time"
 )
 
-// Point is a value at a time. It is finite.
+// Point is a finite value at a time.
 type Point struct {
 	At    time.Time
 	Value float64
 }
 
-// Visit takes one series: its labels, and its points in the order of the answer. The points are valid until it returns.
+// Visit receives one series with its labels and its points in response order. The points are valid
+// until it returns.
 type Visit func(labels map[string]string, points []Point)
 
-// Rejected is called for a series with unusable points, with the first point that is no number or infinite and
-// their count. Without a time the whole series is unreadable. Labels may be incomplete.
+// Rejected is called for a series with unusable points, with the time of the first NaN or infinite
+// point and a description. Without a time the whole series is unreadable. Labels may be incomplete.
 type Rejected func(labels map[string]string, at time.Time, what string)
 
-// Answer is an answer without its points.
+// Response is the metadata of a response.
 type Answer struct {
-	Type     string   // of the result: matrix, vector, scalar or string
-	Series   int      // number of visited series
-	Points   int      // number of points passed to Visit
-	Unusable int      // points that are no number, or infinite
-	Broken   int      // series that cannot be read
+	Type     string // of the result: matrix, vector, scalar or string
+	Series   int
+	Points   int      // passed to Visit
+	Unusable int      // NaN and infinite points
+	Broken   int      // unreadable series
 	Last     error    // of the last broken series
-	Warnings []string // of the server
+	Warnings []string // from the server
 }
 
 // Error is the error that Prometheus returns for a query.
 type Error struct {
-	Code    int    // of HTTP; 0 = unknown
+	Code    int    // HTTP status, 0 if unknown
 	Type    string // such as bad_data, execution or timeout
 	Message string
-	Later   time.Duration // pause until the next attempt, as the server requests; 0 = not given
+	Later   time.Duration // delay until the next attempt, 0 if not requested
 }
 
 func (e Error) Error() string {
@@ -52,19 +53,20 @@ func (e Error) Error() string {
 	return "Prometheus refuses the query (" + what + ")" + e.Message
 }
 
-// Limits bound the size of an answer.
+// Limits bounds the size of a response.
 type Limits struct {
-	Bytes       int64 // of the whole answer
+	Bytes       int64 // of the whole response
 	SeriesBytes int64 // of one series
 	Series      int
 }
 
-// DefaultLimits is enough for a day of 500,000 containers at one point an hour, with labels of 2 KB each.
+// DefaultLimits is enough for a day of 500,000 containers with one point per hour and 2 KB of
+// labels each.
 func DefaultLimits() Limits {
 	return Limits{Bytes: 2 << 30, SeriesBytes: 16 << 20, Series: 2_000_000}
 }
 
-// TooLarge is the error of an answer that exceeds a limit.
+// TooLargeError means that a response exceeds a limit.
 type TooLarge struct {
 	What  string // unit of the limit, such as series
 	Limit int64
@@ -74,8 +76,8 @@ func (e *TooLarge) Error() string {
 	return fmt.Sprintf("the answer has more than %d %s: ask for less, such as one namespace or a coarser resolution", e.Limit, e.What)
 }
 
-// Heavy reports whether a query failed because it exceeds a limit of the server or of this client, so that a
-// smaller one may succeed.
+// IsTooExpensive reports whether a query failed because it exceeds a limit of the server or of this
+// client, so that a smaller one may succeed.
 func Heavy(err error) bool {
 	var large *TooLarge
 	var refused *Error
@@ -83,15 +85,16 @@ func Heavy(err error) bool {
 		errors.As(err, &refused) && (refused.Code == http.StatusUnprocessableEntity || refused.Code == http.StatusServiceUnavailable || refused.Code == http.StatusGatewayTimeout)
 }
 
-// Divisible reports whether a part of a failed query may succeed: it is Heavy, or its answer ended early, as at
-// a proxy with a limit.
+// IsDivisible reports whether a part of a failed query may succeed: the query is too expensive, or
+// its response ended early, as at a proxy with a limit.
 func Divisible(err error) bool {
 	return Heavy(err) || errors.Is(err, ErrCut) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// Decode reads the answer to a query and visits each series with points in it. A series that cannot be read is counted
-// and left out. A failure that Prometheus reports is an *Error. After any other error the answer is invalid, incomplete
-// or too large, and the series before it were visited. Unusable points are passed to rejected unless it is nil.
+// Decode decodes a response and visits each series with points. Unreadable series are counted and
+// skipped. A failure that Prometheus reports is an *Error. After any other error the response is
+// invalid, incomplete or too large, and the series before the error were visited. Unusable points
+// are passed to rejected unless it is nil.
 func Decode(r io.Reader, limits Limits, visit Visit, rejected Rejected) (Answer, error) {
 	d := newDecoder(r, limits)
 	d.visit, d.rejected = visit, rejected
@@ -99,8 +102,8 @@ func Decode(r io.Reader, limits Limits, visit Visit, rejected Rejected) (Answer,
 	return d.Answer, err
 }
 
-// DecodeLabels reads the answer to a query for the labels of series and visits each label set. Unreadable labels
-// count as broken.
+// DecodeLabels decodes a response with label sets and visits each of them. Unreadable labels count
+// as broken.
 func DecodeLabels(r io.Reader, limits Limits, visit func(labels map[string]string)) (Answer, error) {
 	d := newDecoder(r, limits)
 	err := d.answer(func() error { return d.list(func() error { return d.names(visit) }) })
@@ -117,13 +120,12 @@ type decoder struct {
 	Answer
 	meter    *meter
 	visit    Visit
-	rejected Rejected // nil = ignored
+	rejected Rejected
 
 	points points
 	labels map[string]string
 }
 
-// answer reads the outermost object, and its result with data.
 func (d *decoder) answer(data func() error) error {
 	err := d.envelope(data)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -165,7 +167,6 @@ func (d *decoder) envelope(data func() error) error {
 	return nil
 }
 
-// data reads the object with the result; null stands for an empty one.
 func (d *decoder) data() error {
 	return d.object(func(key string) error {
 		switch key {
@@ -178,7 +179,6 @@ func (d *decoder) data() error {
 	})
 }
 
-// list reads a list of series, each with one.
 func (d *decoder) list(one func() error) error {
 	start, err := d.Token()
 	if err != nil || start == nil {
@@ -196,7 +196,6 @@ func (d *decoder) list(one func() error) error {
 	return d.expect(json.Delim(']'))
 }
 
-// names reads the labels of one series.
 func (d *decoder) names(visit func(labels map[string]string)) error {
 	labels := map[string]string{}
 	err := d.Decode(&labels)
@@ -216,7 +215,7 @@ func (d *decoder) names(visit func(labels map[string]string)) error {
 	return nil
 }
 
-// one reads one series. A series of which only the values are wrong is counted, and reading continues after it.
+// readSeries counts a series with invalid values, and reading continues after it.
 func (d *decoder) one() error {
 	d.labels, d.points.list, d.points.unusable = map[string]string{}, d.points.list[:0], 0
 	series := struct {
@@ -251,7 +250,7 @@ func (d *decoder) one() error {
 	return nil
 }
 
-// object calls field for each key of the object that comes next; null is an empty one.
+// readObject treats null as an empty object.
 func (d *decoder) object(field func(key string) error) error {
 	d.meter.series = d.meter.limits.SeriesBytes
 	start, err := d.Token()
@@ -286,7 +285,7 @@ func (d *decoder) expect(want json.Delim) error {
 	return err
 }
 
-// meter limits the bytes of the whole answer and of the current series.
+// meter limits the bytes of the whole response and of the current series.
 type meter struct {
 	reader        io.Reader
 	limits        Limits

@@ -9,11 +9,11 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
-// runLabels differ between the runs of one container, which may be on several nodes in turn.
+// runLabels differ between the runs of one container, even on different nodes.
 var runLabels = []string{"id", "name", "image", "instance", "node"}
 
-// Distinct finds containers with series that are not those of its runs, because several clusters
-// or several replicas of a server write them. Series that follow each other are runs.
+// AmbiguityDetector finds containers with concurrent series from several clusters or several
+// replicas of a server. Series that follow each other are runs of one container.
 type Distinct struct {
 	usage     Usage
 	tolerance time.Duration
@@ -21,22 +21,23 @@ type Distinct struct {
 	ambiguous map[usage.ContainerKey]error
 }
 
-// writer is the series of a container with the same labels, those of runs aside.
+// seriesGroup are the series of a container with the same labels, apart from run labels.
 type writer struct {
 	labels     map[string]string
 	from, till time.Time
 }
 
-// lookback is the time for which a server repeats the last value of a series that has ended.
+// lookback is how long a server repeats the last value of an ended series.
 const lookback = 5 * time.Minute
 
-// NewDistinct returns a Distinct for series with the labels of a usage, and with values that cover
+// NewAmbiguityDetector returns a detector for series with the labels of u, and with values over a
 // window. The values of two runs overlap for that long.
 func NewDistinct(u Usage, window time.Duration) *Distinct {
 	return &Distinct{u, max(window, lookback), map[usage.ContainerKey][]writer{}, map[usage.ContainerKey]error{}}
 }
 
-// Add takes the labels and the points of a series, and reports whether the container is still unambiguous.
+// Add records the labels and the points of a series, and reports whether the container is still
+// unambiguous.
 func (d *Distinct) Add(c usage.ContainerKey, labels map[string]string, points []Point) bool {
 	if d.ambiguous[c] != nil || len(points) == 0 {
 		return d.ambiguous[c] == nil
@@ -64,14 +65,13 @@ func (d *Distinct) Add(c usage.ContainerKey, labels map[string]string, points []
 	return true
 }
 
-// Refuse makes a container ambiguous.
+// MarkAmbiguous makes a container ambiguous.
 func (d *Distinct) Refuse(c usage.ContainerKey, why error) {
 	if d.ambiguous[c] == nil {
 		d.ambiguous[c] = fmt.Errorf("container %s of pod %s/%s has %w", c.Container, c.Namespace, c.Pod, why)
 	}
 }
 
-// beside reports whether two writers were there at the same time, and not one after the other.
 func (w writer) beside(o writer, tolerance time.Duration) bool {
 	return w.from.Equal(o.from) && w.till.Equal(o.till) || earlier(w.till, o.till).Sub(later(w.from, o.from)) > tolerance
 }
@@ -90,7 +90,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// difference returns the first label by name in which two series differ that are not those of runs of one container.
+// difference returns the first differing label by name that is not a run label.
 func (d *Distinct) difference(first, other map[string]string) (name string, differs bool) {
 	names := slices.AppendSeq(slices.Collect(maps.Keys(first)), maps.Keys(other))
 	slices.Sort(names)
@@ -105,7 +105,7 @@ func (d *Distinct) difference(first, other map[string]string) (name string, diff
 // Ambiguous returns why a container is ambiguous, nil if it is not.
 func (d *Distinct) Ambiguous(c usage.ContainerKey) error { return d.ambiguous[c] }
 
-// Err returns the problem of the first ambiguous container by name, and how many there are.
+// Err returns the problem of the first ambiguous container by name, and the number of further ones.
 func (d *Distinct) Err() error {
 	var first error
 	for _, err := range d.ambiguous {

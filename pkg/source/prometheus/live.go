@@ -11,28 +11,29 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
-// Live takes the usage of right now.
+// LiveReader reads current usage.
 type Live struct {
 	Client *Client
 	Usage  Usage
-	Window time.Duration // over which the use of CPU is a mean; several scrapes
+	Window time.Duration // for the mean CPU usage, covers several scrapes
 
-	Waiting    string // counter of the seconds in which work waited for CPU; empty = not requested
-	Throttling bool   // request for how long CPU limits were reached
+	Waiting    string // counter of seconds of CPU waiting, empty for none
+	Throttling bool   // also query CPU throttling
 
-	Ambiguities *Ambiguities // gets the containers that are left out; nil = not needed
+	Ambiguities *Ambiguities // receives skipped containers, may be nil
 
-	// WaitingUnknown is set by Samples if Prometheus knows Waiting of no container.
+	// WaitingUnknown is set by Samples if Prometheus has the Waiting metric for no container.
 	WaitingUnknown bool
 }
 
-// Samples asks for CPU and memory and calls yield for each sample. Of several series of a container, such as before and
-// after a restart, the highest counts. Those that differ in other labels are an error, after all samples, and none of
-// them counts. One kind that fails does not stop the other; the error names it. Series without namespace, pod or
-// container are an error too, after all samples.
+// Samples queries CPU and memory and calls yield for each sample. The highest of several series of
+// a container counts, such as series before and after a restart. Containers with series that differ
+// in other labels are skipped. Skipped containers, and series without namespace, pod or container,
+// cause an error after all samples. If the query for one resource fails, the other continues, and
+// the error names the resource.
 //
-// If requested, samples of CPU include how long work waited for it, where a node knows, and for
-// how long the limit was reached.
+// If requested, CPU samples include the share of time that tasks waited for CPU, if the node
+// reports it, and the share of time that the container was throttled.
 func (l *Live) Samples(ctx context.Context, yield func(usage.Sample)) error {
 	known, err := l.shares(ctx)
 	ambiguous := map[usage.ContainerKey]error{}
@@ -46,13 +47,14 @@ func (l *Live) Samples(ctx context.Context, yield func(usage.Sample)) error {
 	return errors.Join(errs...)
 }
 
-// shares are what is known of containers besides usage, each above 0 and at most 1.
+// shares are optional data of containers, each above 0 and at most 1.
 type shares struct {
 	waiting, throttled map[usage.ContainerKey]float64
 }
 
-// shares sends the optional requests. That there is none is no error: few nodes know how long work
-// waited, and few containers may have a limit. The error joins what failed; the rest is right.
+// shares sends the optional queries. An empty response is not an error, because few nodes report
+// CPU waiting, and few containers may have a limit. The error joins all failures, and the rest of
+// the result is valid.
 func (l *Live) shares(ctx context.Context) (shares, error) {
 	var known shares
 	var waiting, throttled error
@@ -72,12 +74,12 @@ func (l *Live) shares(ctx context.Context) (shares, error) {
 	return known, errors.Join(waiting, throttled)
 }
 
-// share returns the answer to a query for a share of the time of each container, and of how
-// many containers it is, those with a share of 0 among them.
+// share returns the positive time shares in the response to a query, and the number of all
+// containers in it.
 func (l *Live) share(ctx context.Context, query string) (of map[usage.ContainerKey]float64, containers int, err error) {
 	of = map[usage.ContainerKey]float64{}
 	answer, err := l.Client.Instant(ctx, query, time.Time{}, func(labels map[string]string, points []Point) {
-		if share := points[len(points)-1].Value; share > 0 { // and not NaN
+		if share := points[len(points)-1].Value; share > 0 { // also excludes NaN
 			if container, ok := l.Usage.Container(labels); ok {
 				of[container] = min(share, 1)
 			}

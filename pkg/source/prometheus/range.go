@@ -15,30 +15,31 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// Times are the times of a range query: Count of them from Start on, Step apart.
+// Times are the times of a range query: Count times from Start, Step apart.
 type Times struct {
 	Start time.Time
 	Step  time.Duration
 	Count int
 }
 
-// MostTimes is the largest number of times of a query. Prometheus refuses more than 11,000 points per series.
+// MaxTimes is the maximum number of times of a query. Prometheus refuses more than 11,000 points
+// per series.
 const MostTimes = 10_000
 
-// At returns the time with an index.
+// At returns the time at an index.
 func (t Times) At(index int) time.Time { return t.Start.Add(time.Duration(index) * t.Step) }
 
 // Last returns the last time.
 func (t Times) Last() time.Time { return t.At(t.Count - 1) }
 
-// Index returns the index of the time that a point is of, and false if it is of none.
-// Some servers shift the times by less than a step.
+// Index returns the index of the time of a point. It returns false if there is none. Some servers
+// shift the times by less than a step.
 func (t Times) Index(at time.Time) (index int, found bool) {
 	index = int((at.Sub(t.Start) + t.Step/2) / t.Step)
 	return index, 0 <= index && index < t.Count && !at.Before(t.Start.Add(-t.Step))
 }
 
-// Cut returns t in parts of at most so many times, the earliest first.
+// Cut splits t into parts of at most maxCount times, the earliest first.
 func (t Times) Cut(most int) (parts []Times) {
 	for from := 0; from < t.Count; from += most {
 		parts = append(parts, Times{t.At(from), t.Step, min(most, t.Count-from)})
@@ -46,30 +47,30 @@ func (t Times) Cut(most int) (parts []Times) {
 	return parts
 }
 
-// Halves returns t in two parts, the earlier first.
+// Halves splits t into two parts, the earlier first.
 func (t Times) Halves() []Times {
 	half := t.Count / 2
 	return []Times{{t.Start, t.Step, half}, {t.At(half), t.Step, t.Count - half}}
 }
 
-// Retries limits the attempts of a query that fails.
+// Retries limits the attempts of a failing query.
 type Retries struct {
-	Pause        time.Duration // before a query is sent again, at first; 0 = it is sent once
-	MostFailures int           // queries in a row after which the server is taken to be away
-	// GoOn splits no part, and continues with the next part after a final error, because the server may refuse
-	// single parts, for example by metric.
+	Pause        time.Duration // initial delay of retries, 0 for no retries
+	MostFailures int           // consecutive failures until the server counts as unavailable
+	// ContinueOnError splits no part, and continues with the next part after a final error, because
+	// the server may refuse single parts, for example by metric.
 	GoOn     bool
 	failures int
 }
 
 // Part is a part of data that may be too large for one query.
 type Part[P any] interface {
-	Split(err error) []P // returns the parts that replace a failed one; none: it is lost
+	Split(err error) []P // returns smaller parts of a failed one, or none if it is lost
 }
 
-// ReadParts sends a query for one part after the other by ask, which also takes the answer. It repeats a failed
-// query after a pause if that may help, and then splits its part. It passes a part that is lost to lost, whose
-// error ends reading. After a final error it returns the parts that are left.
+// ReadParts calls query for one part after the other. It retries a failed query after a pause if
+// that may help, and then splits its part. It passes lost parts to skip, and an error of skip ends
+// the read. After a final error it returns the remaining parts.
 func ReadParts[P Part[P]](ctx context.Context, r *Retries, parts []P, ask func(context.Context, P) error, lost func(P, error) error) (rest []P, err error) {
 	for rest = parts; len(rest) > 0; {
 		err := r.send(ctx, func() error { return ask(ctx, rest[0]) })
@@ -100,8 +101,8 @@ func ReadParts[P Part[P]](ctx context.Context, r *Retries, parts []P, ask func(c
 	return nil, nil
 }
 
-// Attempts of a query, for a busy server and for others. A pause is at most slack times the first one, or as long
-// as the server requests, up to longestPause.
+// Number of attempts, for busy servers and others. A pause is at most maxPauseFactor times the
+// first one, or as long as the server requests, up to maxPause.
 const (
 	tries        = 3
 	busyTries    = 8
@@ -110,7 +111,7 @@ const (
 	longestPause = 5 * time.Minute
 )
 
-// send calls ask until it succeeds or fails with an error that a further attempt does not change.
+// send repeats ask until it succeeds, or fails with an error that a retry does not change.
 func (r *Retries) send(ctx context.Context, ask func() error) error {
 	const growth = 4
 	pauses := wait.Backoff{Duration: r.Pause, Factor: growth, Steps: busyTries, Cap: slack * r.Pause}
@@ -127,10 +128,10 @@ func (r *Retries) send(ctx context.Context, ask func() error) error {
 	}
 }
 
-// noAnswer is the code of an error that does not come from the server.
+// noAnswer is the code of errors that do not come from the server.
 const noAnswer = -1
 
-// said returns the error that the server returned for a query.
+// serverError has the code noAnswer if the error is not from the server.
 func said(err error) Error {
 	var e *Error
 	if errors.As(err, &e) {
@@ -150,13 +151,14 @@ func attempts(err error) int {
 	return tries
 }
 
-// hopeless reports whether every similar query fails alike: the server refuses the credentials, or is no Prometheus.
+// isPermanent reports whether every similar query fails in the same way: the server refuses the
+// credentials, or is not Prometheus.
 func hopeless(code int) bool {
 	return slices.Contains([]int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound}, code)
 }
 
-// final reports whether further queries are useless: the server is unreachable, overloaded for long, or would
-// refuse a part as well.
+// isFinal reports whether further queries are useless: the server is unreachable, overloaded for
+// long, or would refuse parts as well.
 func final(err error) bool {
 	code := said(err).Code
 	if code == noAnswer {
@@ -166,12 +168,13 @@ func final(err error) bool {
 }
 
 // FormatDuration returns d in the format of Prometheus, which has no fractions: 7.5 s is 7s500ms.
-// It rounds to milliseconds. Prometheus accepts no duration of 0, so the result is at least 1ms.
+// It rounds to milliseconds. The result is at least 1ms, because Prometheus does not accept 0.
 func FormatDuration(d time.Duration) string {
 	return model.Duration(max(d.Round(time.Millisecond), time.Millisecond)).String()
 }
 
-// ParseDuration reads a duration in the format of Prometheus, such as 8d or 1h30m, or of Go, such as 7.5s.
+// ParseDuration parses a duration in the format of Prometheus, such as 8d or 1h30m, or of Go, such
+// as 7.5s.
 func ParseDuration(text string) (time.Duration, error) {
 	d, err := model.ParseDuration(text)
 	if err == nil {
@@ -183,20 +186,19 @@ func ParseDuration(text string) (time.Duration, error) {
 	return 0, err
 }
 
-// points reads `[[1435781430.781,"1"], …]` or a single `[1435781430.781,"1"]`. The general decoder would need some
-// microseconds a point, and a day of a large cluster has millions.
+// points parses `[[1435781430.781,"1"], …]` or a single `[1435781430.781,"1"]`. The generic
+// decoder would need some microseconds per point, and a day of a large cluster has millions.
 type points struct {
 	list     []Point
-	unusable int   // NaN, which also marks the end of a series, and infinities
-	odd      Point // the first of them
+	unusable int // NaN, which also marks the end of a series, and infinities
+	odd      Point
 }
 
-// pointError says what is wrong with a list of points.
 type pointError struct{ text string }
 
 func (e *pointError) Error() string { return e.text }
 
-// UnmarshalJSON takes one JSON value.
+// UnmarshalJSON implements json.Unmarshaler.
 func (p *points) UnmarshalJSON(text []byte) error {
 	if bytes.Equal(text, []byte("null")) {
 		return nil
@@ -221,7 +223,7 @@ func (p *points) UnmarshalJSON(text []byte) error {
 	}
 }
 
-// one reads a single point and returns what follows it.
+// parsePoint returns the rest of the text after the point.
 func (p *points) one(text []byte) ([]byte, error) {
 	rest, ok := follow(text, '[')
 	comma := bytes.IndexByte(rest, ',')
@@ -256,10 +258,11 @@ func (p *points) one(text []byte) ([]byte, error) {
 	return rest, nil
 }
 
-// latest is the largest time, in seconds, that is taken: beyond the year 5000.
+// maxSeconds is the maximum time in seconds since 1970, after the year 5000.
 const latest = 1e11
 
-// follow reports whether text starts with c, blanks aside, and returns what comes after it. Otherwise it returns text.
+// skipByte reports whether text starts with c after blanks, and returns the text after c. Otherwise
+// it returns text.
 func follow(text []byte, c byte) ([]byte, bool) {
 	trimmed := bytes.TrimLeft(text, " \t\r\n")
 	if len(trimmed) == 0 || trimmed[0] != c {

@@ -12,24 +12,24 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
-// WaitingMetric is the usual counter of the seconds in which work waited for CPU. Kubelets
-// have it from Kubernetes 1.34 on, on nodes with cgroup v2.
+// WaitingMetric is the usual counter of seconds in which tasks waited for CPU. Kubelets expose it
+// since Kubernetes 1.34, on nodes with cgroup v2.
 const WaitingMetric = "container_pressure_cpu_waiting_seconds_total"
 
-// The counters of the periods of a CPU limit, and of those in which it was reached. A
-// container without limit has none; while nothing runs, periods are not counted.
+// Counters of CPU limit periods, and of the throttled ones. A container without limit has none.
+// Periods are not counted while nothing runs.
 const (
 	PeriodsMetric   = "container_cpu_cfs_periods_total"
 	ThrottledMetric = "container_cpu_cfs_throttled_periods_total"
 )
 
-// Usage names the metrics of the usage of containers, and their labels.
+// Usage names the metrics of container usage and their labels.
 type Usage struct {
 	CPUMetric    string // counter of seconds
 	MemoryMetric string // gauge of bytes
-	Job          string // value of the label job; empty = any
-	Namespace    string // the only one that matters; empty = all
-	Matchers     string // further ones, as PromQL has them between braces; empty = none
+	Job          string // value of label job, empty for any
+	Namespace    string // only this namespace, empty for all
+	Matchers     string // additional PromQL matchers without braces
 
 	NamespaceLabel, PodLabel, ContainerLabel string
 }
@@ -42,50 +42,51 @@ func DefaultUsage() Usage {
 	}
 }
 
-// CPU returns the query for the use of CPU in cores, as a mean over window.
+// CPU returns the query for the mean CPU usage over window, in cores.
 func (u Usage) CPU(window time.Duration) string {
 	return u.Rate(u.CPUMetric, window)
 }
 
-// Rate returns the query for the increase of a counter of the same containers each second, as a mean over window.
+// Rate returns the query for the mean increase per second of a container counter over window.
 func (u Usage) Rate(metric string, window time.Duration) string {
 	return "rate(" + u.Selector(metric) + "[" + FormatDuration(window) + "])"
 }
 
-// periodsPerSecond are those of a limit with a period of 100 ms, which is usual.
+// for the usual period of 100 ms
 const periodsPerSecond = 10
 
-// Throttled returns the query for the share of the time in which containers reached their CPU limit, as a mean over
-// window. Where a kubelet has shorter periods it is the share of the periods, which is more for what seldom runs.
+// Throttled returns the query for the share of time in which containers were throttled, as a mean
+// over window. If a kubelet has shorter periods, it is the share of throttled periods, which is
+// higher for containers that seldom run.
 func (u Usage) Throttled(window time.Duration) string {
 	return u.Each(u.Rate(ThrottledMetric, window)) + " / clamp_min(" + u.Each(u.Rate(PeriodsMetric, window)) + ", " + strconv.Itoa(periodsPerSecond) + ")"
 }
 
-// Memory returns the query for the use of memory in bytes.
+// Memory returns the query for memory usage in bytes.
 func (u Usage) Memory() string { return u.Selector(u.MemoryMetric) }
 
-// Peak returns the query for the highest use of memory in bytes within window.
+// Peak returns the query for the maximum memory usage within window, in bytes.
 func (u Usage) Peak(window time.Duration) string {
 	return "max_over_time(" + u.Memory() + "[" + FormatDuration(window) + "])"
 }
 
-// Each returns the query for one value a container, the highest where it has several runs, such as before and after a
-// restart. Series that differ in other labels stay apart, for Distinct.
+// PerContainer returns the query for one value per container, the maximum of its runs, such as
+// before and after a restart. Series that differ in other labels stay separate for
+// AmbiguityDetector.
 func (u Usage) Each(query string) string {
 	return "max without (" + strings.Join(u.runLabels(), ", ") + ") (" + query + ")"
 }
 
-// runLabels returns the labels that differ between the runs of a container.
 func (u Usage) runLabels() []string {
 	return slices.DeleteFunc(slices.Clone(runLabels), func(name string) bool {
 		return name == u.NamespaceLabel || name == u.PodLabel || name == u.ContainerLabel
 	})
 }
 
-// Selector returns what selects the series of a metric.
+// Selector returns the selector for the series of a metric.
 func (u Usage) Selector(metric string) string { return metric + "{" + u.selector() + "}" }
 
-// Query returns the query for one kind.
+// Query returns the query for one resource.
 func (u Usage) Query(k resources.Kind, window time.Duration) string {
 	if k == resources.CPU {
 		return u.CPU(window)
@@ -93,7 +94,7 @@ func (u Usage) Query(k resources.Kind, window time.Duration) string {
 	return u.Memory()
 }
 
-// selector leaves out what is no container: the sums of pods, and the sandbox.
+// selector excludes series that are not containers: the sums of pods, and the sandbox.
 func (u Usage) selector() string {
 	var parts []string
 	if u.Job != "" {
@@ -109,17 +110,16 @@ func (u Usage) selector() string {
 	return strings.Join(parts, ", ")
 }
 
-// JoinMatchers returns all matchers of some lists, which may be empty.
+// JoinMatchers joins non-empty matcher lists.
 func JoinMatchers(lists ...string) string {
 	lists = slices.DeleteFunc(lists, func(list string) bool { return strings.TrimSpace(list) == "" })
 	return strings.Join(lists, ", ")
 }
 
-// plainSelector is an expression that selects series, and does nothing else with them.
 var plainSelector = regexp.MustCompile(`^\s*([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(?:\{((?:[^{}"]|"(?:[^"\\]|\\.)*")*)\})?\s*(\[[^][]*\])?\s*$`)
 
-// AddMatchers adds matchers to an expression that is a metric or a selector. Any other expression
-// must have them itself.
+// AddMatchers adds matchers to an expression that is a metric or a selector. It does not change
+// other expressions, which must contain the matchers themselves.
 func AddMatchers(expression, matchers string) string {
 	parts := plainSelector.FindStringSubmatch(expression)
 	if parts == nil || strings.TrimSpace(matchers) == "" {
@@ -128,22 +128,22 @@ func AddMatchers(expression, matchers string) string {
 	return parts[1] + "{" + JoinMatchers(strings.TrimRight(parts[2], ", "), matchers) + "}" + parts[3]
 }
 
-// StateLabel returns a label of a series of kube-state-metrics. A server that does not honor labels
-// gives it the prefix exported_, and the name alone to kube-state-metrics itself.
+// StateLabel returns a label of a kube-state-metrics series. A server without honor_labels adds the
+// prefix exported_, because the plain name describes kube-state-metrics itself.
 func StateLabel(labels map[string]string, name string) string {
 	return cmp.Or(labels[exported+name], labels[name])
 }
 
 const exported = "exported_"
 
-// Container returns the container a series is of, or false if a label is missing.
+// Container returns the container of a series, or false if a label is missing.
 func (u Usage) Container(labels map[string]string) (c usage.ContainerKey, ok bool) {
 	c = usage.ContainerKey{Namespace: labels[u.NamespaceLabel], Pod: labels[u.PodLabel], Container: labels[u.ContainerLabel]}
 	return c, c.Namespace != "" && c.Pod != "" && c.Container != ""
 }
 
-// Amount converts a value of a series, cores or bytes, dropping the fraction. A
-// negative one becomes -1, so that the store rejects and counts it.
+// Amount converts a series value in cores or bytes and drops the fraction. A negative value becomes
+// -1, so that the store rejects and counts it.
 func Amount(k resources.Kind, value float64) resources.Amount {
 	if k == resources.CPU {
 		value *= 1000

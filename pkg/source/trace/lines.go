@@ -14,22 +14,21 @@ import (
 	"strings"
 )
 
-// longest is how long a line may be.
 const longest = 64 << 10
 
-// lines reads comma-separated values, plain or compressed by gzip, line by line.
+// lines reads comma-separated values line by line, plain or gzip-compressed.
 type lines struct {
 	file    string
-	columns []string // names of all that there may be
+	columns []string
 	content *bufio.Reader
-	at      []int // at which position of a line each column is; -1 = it is missing
-	width   int   // fields of a line
-	line    int   // of the present line, counted from 1
+	at      []int // position of each column, -1 if missing
+	width   int   // fields per line
+	line    int   // from 1
 	fields  [][]byte
 }
 
-// newLines reads the first line of a file, which has the names of columns in any order,
-// those first of them that are needed among them.
+// newLines reads the header of a file with column names in any order. The first columns, as many as
+// needed, are required.
 func newLines(content io.Reader, file string, columns []string, needed int) (*lines, *Problem) {
 	l := &lines{file: file, columns: columns, content: bufio.NewReaderSize(content, longest), at: slices.Repeat([]int{-1}, len(columns))}
 	if magic, err := l.content.Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
@@ -73,8 +72,8 @@ func (l *lines) problem(column, text string, values ...any) *Problem {
 	return &Problem{File: l.file, Line: l.line, Column: column, Text: fmt.Sprintf(text, values...)}
 }
 
-// next reads a line, and reports whether there is one. A problem without one ends the
-// file; others are of the line alone.
+// next reads a line and reports whether there is one. A problem without a line ends the file. Other
+// problems affect only the line.
 func (l *lines) next() (more bool, problem *Problem) {
 	line, problem := l.read()
 	if line == nil {
@@ -86,7 +85,7 @@ func (l *lines) next() (more bool, problem *Problem) {
 	return true, problem
 }
 
-// read returns the next line, which is only good until the one after it; nil if there is none.
+// read returns the next line, nil at the end. The line is only valid until the next call.
 func (l *lines) read() ([]byte, *Problem) {
 	line, err := l.content.ReadSlice('\n')
 	if errors.Is(err, io.EOF) && len(line) == 0 {
@@ -102,7 +101,6 @@ func (l *lines) read() ([]byte, *Problem) {
 	return bytes.TrimRight(line, "\r\n"), nil
 }
 
-// split cuts a line into its fields.
 func (l *lines) split(line []byte) *Problem {
 	l.fields = l.fields[:0]
 	if bytes.IndexByte(line, '"') < 0 {
@@ -123,7 +121,7 @@ func (l *lines) split(line []byte) *Problem {
 	return nil
 }
 
-// text returns the field of a column; nothing if it is missing.
+// text returns nil if the column is missing.
 func (l *lines) text(column int) []byte {
 	if at := l.at[column]; at >= 0 {
 		return l.fields[at]
@@ -131,7 +129,7 @@ func (l *lines) text(column int) []byte {
 	return nil
 }
 
-// value returns the number of a column, which is not negative; NaN if it is empty or none.
+// value returns the non-negative number of a column, NaN if it is empty or missing.
 func (l *lines) value(column int) (float64, *Problem) {
 	field := l.text(column)
 	if len(field) == 0 {
@@ -150,11 +148,11 @@ func (l *lines) value(column int) (float64, *Problem) {
 	return value, nil
 }
 
-// powers of ten that a float64 has exactly, as far as decimal needs them.
 var powers = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15}
 
-// decimal reads what most numbers are: up to fifteen digits, with a point or without. Both they and the power of ten
-// are exact then, so that their quotient is rounded once, as it must be. It is false for all else.
+// decimal parses the most common numbers: up to fifteen digits with or without a point. The digits
+// and the power of ten are exact, so their quotient is rounded only once. It returns false for all
+// other numbers.
 func decimal(field []byte) (value float64, ok bool) {
 	const most = 15
 	digits, after, point := int64(0), 0, false
@@ -177,14 +175,14 @@ func decimal(field []byte) (value float64, ok bool) {
 	return float64(digits) / powers[after], true
 }
 
-// Problem is something wrong in a recording.
+// Problem is an error in a recording.
 type Problem struct {
 	File    string // or address of a server
-	Line    int    // counted from 1; 0 = the file as a whole
-	Column  string // name; empty = the line as a whole
-	Series  string // workload/container, empty = none was known
-	Text    string // what is wrong, and what was expected
-	Warning bool   // no failure: the container, if it is about one, is used nevertheless
+	Line    int    // from 1, 0 for the whole file
+	Column  string // name, empty for the whole line
+	Series  string // workload/container, empty if unknown
+	Text    string // the error, and the expected content
+	Warning bool   // not a failure: a container with a warning is still used
 }
 
 // Error returns the problem in one line.

@@ -6,10 +6,10 @@ import (
 	"os"
 )
 
-// ProcessSample is what processes used from a time on until the next sample.
+// ProcessSample is the usage of processes from its time until the next sample.
 type ProcessSample struct {
 	At, CPU, Memory float64 // seconds since the start, cores, bytes
-	Throttled       float64 // share of the time in which a limit kept them from running; NaN = not recorded
+	Throttled       float64 // share of time throttled by a limit, NaN if not recorded
 }
 
 // ReadProcess reads a recording of the command lab/record.
@@ -35,7 +35,7 @@ func ReadProcess(file string) (samples []ProcessSample, err error) {
 				return nil, l.problem(names[column], "is empty: expected a number")
 			}
 		}
-		if n := len(samples); n > 0 && s.At < samples[n-1].At { // times are rounded, so two may be the same
+		if n := len(samples); n > 0 && s.At < samples[n-1].At { // times are rounded, so two may be equal
 			return nil, l.problem(names[0], "is %v: expected %v, as in the line before, or later", s.At, samples[n-1].At)
 		}
 		samples = append(samples, s)

@@ -1,11 +1,9 @@
 // Package trace reads recorded usage from files, for the backtester.
 //
-// A file is a CSV, plain or compressed by gzip, with the columns below, the samples of one container one after the
-// other and in order of time. Read yields one replay.Recording after the other and keeps no more than one. What is
-// wrong is a Problem with file, line and column; a container with a problem is left out, or kept if it is only a
-// warning, and the others go on.
-//
-// It does not know what the samples are for.
+// A file is a CSV, plain or gzip-compressed. The samples of each container are consecutive and in
+// order of time. Read yields one replay.Recording after the other and holds only one in memory. An
+// error in a file is a Problem with file, line and column. A container with a problem is skipped,
+// or kept if the problem is only a warning, and reading continues.
 package trace
 
 import (
@@ -20,7 +18,8 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// The columns of a file. Requests, limits and waiting may be missing, and one of the two uses; the order is free.
+// Columns of a file, in any order. Requests, limits and waiting are optional, and one of the two
+// usage columns.
 const (
 	workload = iota
 	container
@@ -41,15 +40,15 @@ var names = [columns]string{
 	"cpu_waiting_share",
 }
 
-// Options say how a file is read.
+// Options configure Read.
 type Options struct {
-	// LeastMemory raises lower samples of memory to it, in bytes: a container that
-	// runs uses some, whatever a hypervisor reports of its guest.
+	// MinMemory raises lower memory samples to this value, in bytes. A running container uses some
+	// memory even if a hypervisor reports none for its guest.
 	LeastMemory float64
 }
 
-// Read yields the containers of a file with a name, and its problems. With a
-// warning comes the container that it is about; otherwise one of the two is nil.
+// Read yields the recordings and the problems of a file. A warning about a container comes with its
+// recording, otherwise one of the two is nil.
 func Read(content io.Reader, file string, o Options) iter.Seq2[*replay.Recording, *Problem] {
 	return func(yield func(*replay.Recording, *Problem) bool) {
 		r := &reader{options: o, yield: yield, seen: map[string]bool{}}
@@ -65,15 +64,15 @@ type reader struct {
 	yield   func(*replay.Recording, *Problem) bool
 	stopped bool
 
-	room int             // samples of the container before: the present one may have as many
-	seen map[string]bool // containers that came already
+	room int // samples of the previous container, a guess for this one
+	seen map[string]bool
 
-	name   string // of the present container
+	name   string
 	now    *replay.Recording
-	broken bool // the present container has a problem, and is skipped
+	broken bool // the current container has a problem and is skipped
 	gap    gap
 	empty  empty
-	fixed  [columns]string // request and limit columns, as first seen
+	fixed  [columns]string // request and limit columns of the first line
 }
 
 // gap is the longest time between two samples.
@@ -82,13 +81,13 @@ type gap struct {
 	length int64
 }
 
-// empty are lines without any use: each is a gap.
+// empty are lines without usage, which count as gaps.
 type empty struct {
-	rows, line int   // how many, and the first of them
-	last       int64 // the latest of them, nanoseconds since 1970
+	rows, line int   // count, and the first line
+	last       int64 // time of the last one, nanoseconds since 1970
 }
 
-// read reads all of the file. It returns what ends it early.
+// read returns the problem that ends the file early, or nil.
 func (r *reader) read(content io.Reader, file string) (problem *Problem) {
 	if r.lines, problem = newLines(content, file, names[:], timestamp+1); problem != nil {
 		return problem
@@ -101,13 +100,13 @@ func (r *reader) read(content io.Reader, file string) (problem *Problem) {
 		switch {
 		case !more && problem != nil:
 			problem.Series = r.name
-			return problem // what is known of the container is not all of it
+			return problem // the container is incomplete
 		case !more && len(r.seen) == 0:
 			return r.problem("", "has no samples: expected at least one line after the first")
 		case !more:
 			r.emit()
 			return nil
-		case problem != nil: // whose line it is cannot be told
+		case problem != nil: // the container of the line is unknown
 			r.fail(problem)
 			continue
 		}
@@ -121,7 +120,6 @@ func (r *reader) read(content io.Reader, file string) (problem *Problem) {
 	return nil
 }
 
-// begin ends the container before and begins that of the line.
 func (r *reader) begin() {
 	r.emit()
 	r.room = 0
@@ -154,7 +152,7 @@ func (r *reader) declared(k resources.Kind, request, limit int, scale float64) {
 	}
 }
 
-// number returns the number of a column, or false if it is empty or none.
+// number returns false if the column is empty or missing.
 func (r *reader) number(column int) (value float64, known bool) {
 	value, problem := r.value(column)
 	if problem != nil {
@@ -163,7 +161,6 @@ func (r *reader) number(column int) (value float64, known bool) {
 	return value, !math.IsNaN(value)
 }
 
-// sample takes the sample of the line.
 func (r *reader) sample() {
 	const latest = 5e9 // seconds since 1970, in the year 2128
 	at, ok := r.number(timestamp)
@@ -215,7 +212,7 @@ func (r *reader) sample() {
 	r.now.Use[resources.Memory] = append(r.now.Use[resources.Memory], math.Max(memory, r.options.LeastMemory)) // NaN stays
 }
 
-// before returns the time of the line before, and whether there is one.
+// previousTime returns the time of the previous line of the container, or false if there is none.
 func (r *reader) before() (at int64, known bool) {
 	if n := len(r.now.At); n > 0 {
 		at = r.now.At[n-1]
@@ -223,7 +220,6 @@ func (r *reader) before() (at int64, known bool) {
 	return max(at, r.empty.last), len(r.now.At) > 0 || r.empty.rows > 0
 }
 
-// skip leaves the line of an instant out, as if there were none.
 func (r *reader) skip(instant int64) {
 	if r.empty.rows == 0 {
 		r.empty.line = r.line
@@ -231,7 +227,7 @@ func (r *reader) skip(instant int64) {
 	r.empty.rows, r.empty.last = r.empty.rows+1, instant
 }
 
-// fail reports a problem of the present container, once.
+// fail reports the first problem of the current container.
 func (r *reader) fail(p *Problem) {
 	if p.Series = r.name; !r.broken && !r.stopped {
 		r.stopped = !r.yield(nil, p)
@@ -239,7 +235,6 @@ func (r *reader) fail(p *Problem) {
 	r.broken = true
 }
 
-// emit hands the present container out.
 func (r *reader) emit() {
 	if r.now == nil || r.broken || r.stopped {
 		return
@@ -256,14 +251,14 @@ func (r *reader) emit() {
 	r.stopped = !r.yield(r.now, r.warning())
 }
 
-// Shares of steps that may differ from the usual one by half before they are
-// reported, and how much longer than that a gap is.
+// maxOddSteps is the share of steps that may differ from the usual one by half without a warning. A
+// gap is more than gapSteps usual steps long.
 const (
 	oddSteps = 0.05
 	gapSteps = 3
 )
 
-// warning reports lines without a value, gaps and mixed steps, nil if there are none.
+// warning reports lines without values, gaps and mixed steps, nil if there are none.
 func (r *reader) warning() *Problem {
 	text := Unsteady(r.now)
 	p := &Problem{File: r.file, Line: r.gap.line, Column: names[timestamp], Series: r.name, Text: text}
@@ -280,13 +275,12 @@ func (r *reader) warning() *Problem {
 	return p
 }
 
-// hollow is the problem that some lines have no value.
 func (r *reader) hollow(expected string) *Problem {
 	return &Problem{File: r.file, Line: r.empty.line, Column: names[cpuUse], Series: r.name,
 		Text: fmt.Sprintf("is empty, and %s too, in %d of %d lines: expected %s", names[memoryUse], r.empty.rows, r.empty.rows+len(r.now.At), expected)}
 }
 
-// Unsteady describes gaps and mixed steps in a recording, nothing if there are none.
+// DescribeGaps describes gaps and mixed steps in a recording. It is empty if there are none.
 func Unsteady(r *replay.Recording) string {
 	step := int64(r.Step())
 	odd, gaps, longest := 0, 0, int64(0)
