@@ -1,4 +1,5 @@
-// Command api writes docs/api.md, every field of the objects, from the definitions in deploy/crds.
+// Command api generates docs/api.md, the reference of all object fields, from the CRDs in
+// deploy/crds.
 package main
 
 import (
@@ -14,7 +15,7 @@ import (
 
 const page = "docs/api.md"
 
-// definitions are those of the objects, in the order of the page: what people write comes first.
+// definitions are the CRD files in page order, user-written objects first.
 var definitions = []string{
 	"deploy/crds/autoscaling.k8s.io_verticalpodautoscalers.yaml",
 	"deploy/crds/loadline.dev_sizingpolicies.yaml",
@@ -52,7 +53,6 @@ func run() error {
 	return os.WriteFile(page, out.Bytes(), 0o644)
 }
 
-// definition is what the page needs of a CustomResourceDefinition.
 type definition struct {
 	Spec struct {
 		Group string
@@ -72,7 +72,6 @@ type definition struct {
 	}
 }
 
-// schema is what the page needs of a JSON schema.
 type schema struct {
 	Type                 string
 	Description          string
@@ -107,7 +106,6 @@ func (d *definition) write(out *bytes.Buffer) error {
 	return fmt.Errorf("%s has no version that is stored", names.Kind)
 }
 
-// fields writes a row for each field of an object, those of one beside each other.
 func (s *schema) fields(out *bytes.Buffer, path string) {
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
 		field := s.Properties[name]
@@ -130,7 +128,7 @@ func (s *schema) fields(out *bytes.Buffer, path string) {
 	}
 }
 
-// known returns the type of Kubernetes that an object is, whose fields everybody knows; empty: it is none.
+// kubernetesType returns the well-known Kubernetes type of an object, or an empty string.
 func known(s *schema) string {
 	has := func(name string) bool { _, there := s.Properties[name]; return there }
 	switch {
@@ -142,7 +140,7 @@ func known(s *schema) string {
 	return ""
 }
 
-// kind returns what a value is, with the values that it may have.
+// kind returns the type of a value, or its allowed values.
 func (s *schema) kind() string {
 	switch {
 	case s.Quantity:
@@ -163,7 +161,6 @@ func (s *schema) kind() string {
 	return s.Type
 }
 
-// sentence makes a description fit into a table.
 func sentence(description string) string {
 	return strings.ReplaceAll(strings.Join(strings.Fields(description), " "), "|", "\\|")
 }

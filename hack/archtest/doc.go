@@ -1,6 +1,6 @@
-// Package archtest holds the architecture of Loadline as tests: which package may import which, what the pure core must
-// not touch, what a daemon must not link, and that no code of the core serves tools alone. It also follows the links of
-// the pages for people. A red test names the package or page and the broken rule.
+// Package archtest enforces the architecture of Loadline with tests: allowed imports, dependencies
+// of the pure core, packages that daemons must not link, and core code that only tools use. It also
+// checks the links in user docs. A failing test names the package or page and the violated rule.
 //
-// It has no code besides its tests.
+// It contains only tests.
 package archtest

@@ -51,8 +51,8 @@ type patchedPod struct {
 	Containers  []sizedContainer  `json:"containers,omitempty"`
 }
 
-// podMutation compares up to the order of resources in one group and of notes
-// in one container, which the vectors leave open.
+// podMutation ignores the order of resources in one group and of notes in one container, which the
+// vectors leave open.
 func podMutation(c vectors.Case) error {
 	var in mutationInput
 	if err := json.Unmarshal(c.Input, &in); err != nil {
@@ -101,7 +101,6 @@ func mutation(in mutationInput) (out mutationOutput, err error) {
 	return out, err
 }
 
-// patched applies a patch with a library that is not ours.
 func patched(pod, patch []byte) ([]byte, error) {
 	decoded, err := jsonpatch.DecodePatch(patch)
 	if err != nil {
@@ -114,7 +113,7 @@ func patched(pod, patch []byte) ([]byte, error) {
 	return after, nil
 }
 
-// resultOf returns what counts of a patched pod.
+// resultOf returns the compared fields of a patched pod.
 func resultOf(text []byte) (r patchedPod, err error) {
 	var pod corev1.Pod
 	err = json.Unmarshal(text, &pod)
@@ -125,12 +124,12 @@ func resultOf(text []byte) (r patchedPod, err error) {
 	return r, err
 }
 
-// withoutTests leaves out the tests of a patch, which change nothing: the reference sends none.
+// withoutTests drops the test operations of a patch. They change nothing, and the reference sends
+// none.
 func withoutTests(patch []client.PatchOperation) []client.PatchOperation {
 	return slices.DeleteFunc(patch, func(p client.PatchOperation) bool { return p.Op == "test" })
 }
 
-// reorder sorts what may come in any order.
 func (o *mutationOutput) reorder() {
 	o.Patch = withoutTests(slices.Clone(o.Patch))
 	for start := 0; start < len(o.Patch); {
@@ -151,7 +150,7 @@ func (o *mutationOutput) reorder() {
 	}
 }
 
-// group is the list of resources that a path adds to, or the path itself.
+// group returns the resource list that a path adds to, or the path itself.
 func group(path string) string {
 	for _, list := range []string{"/resources/requests/", "/resources/limits/"} {
 		if before, _, ok := strings.Cut(path, list); ok {
@@ -161,7 +160,7 @@ func group(path string) string {
 	return path
 }
 
-// sortedNotes sorts the notes of each container in the text of vpaUpdates.
+// sortedNotes sorts the notes of each container in the value of vpaUpdates.
 func sortedNotes(text string) string {
 	containers := strings.Split(text, "; ")
 	for i, c := range containers {
@@ -248,9 +247,9 @@ func vpaMatching(in matchingInput) (matchingOutput, error) {
 	finder := target.NewFinder(context.Background(), targets)
 	for _, v := range in.VPAs {
 		vpa := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: v.Namespace, Name: v.Name, CreationTimestamp: metav1.NewTime(v.CreationTimestamp)}}
-		id := "apps/" + v.Name + "." + v.Namespace // a version of its own, so that its selector may differ
+		id := "apps/" + v.Name + "." + v.Namespace // a separate version, so that its selector may differ
 		if v.SelectorError {
-			id = v.Name + "." + v.Namespace + "/v1" // VPAs of one target share its selector, so this one is of another API group
+			id = v.Name + "." + v.Namespace + "/v1" // VPAs of one target share its selector, so this one has another API group
 		}
 		vpa.Spec.TargetRef = &autoscalingv1.CrossVersionObjectReference{APIVersion: id, Kind: v.Target.Kind, Name: v.Target.Name}
 		vpa.Spec.UpdatePolicy = &vpav1.PodUpdatePolicy{UpdateMode: v.UpdateMode}
@@ -273,8 +272,8 @@ func vpaMatching(in matchingInput) (matchingOutput, error) {
 	return matchingOutput{&vpa.Name}, nil
 }
 
-// givenTargets is a target.TopmostResolver with the answers of a case. It keeps the VPAs of one target apart by the
-// apiVersion of their reference, which the choice of the VPA ignores.
+// givenTargets is a target.TopmostResolver with the data of a case. It distinguishes the VPAs of
+// one target by the apiVersion of their reference, which the choice of the VPA ignores.
 type givenTargets struct {
 	top       *target.Key
 	selectors map[string]labels.Selector

@@ -19,7 +19,7 @@ import (
 
 func quote(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
 
-// sample is a time and a number, or the name of what is none.
+// sample is a time and a number. The number may be text such as NaN.
 type sample struct {
 	at  time.Time
 	use float64
@@ -109,8 +109,8 @@ func profile(in profileInput) (out profileOutput, err error) {
 	return out, nil
 }
 
-// habitsOf returns the habits that samples at some seconds since 1970 show. What is no
-// number is dropped, as sources do, but its time counts where it comes first.
+// newHabits computes habits from samples at seconds since 1970. NaN and infinite values are
+// dropped, as sources do, but the time of the first sample always counts.
 func habitsOf(at []int64, uses []float64) sketch.Habits {
 	var h sketch.Habits
 	var all sketch.Ordered
@@ -146,7 +146,7 @@ type habits struct {
 	Overall                    quantiles
 }
 
-// of returns the habits in the unit of a kind.
+// forKind returns the habits in the unit of a resource.
 func (h habits) of(k resources.Kind) (*sketch.Habits, error) {
 	scale := [resources.Kinds]float64{1000, 1}[k]
 	out := &sketch.Habits{Overall: h.Overall.scaled(scale), Confidence: h.Confidence}
@@ -172,7 +172,7 @@ type attuneInput struct {
 	Resource                                      string
 }
 
-// written is an amount as the vectors print it.
+// printedAmount is an amount in the format of the vectors.
 type written struct {
 	Millicores *resources.Amount `json:"millicores,omitempty"`
 	Bytes      *resources.Amount `json:"bytes,omitempty"`
@@ -199,8 +199,8 @@ func amounts(k resources.Kind, texts ...string) ([]resources.Amount, error) {
 	return all, nil
 }
 
-// doubt is the formula of confidence with its published constants, minChange the published
-// change in percent below which a request stays.
+// doubt is the formula of confidence with its published constants. minChange is the published
+// minimum change in percent.
 var doubt = recipe.Doubt{Multiplier: 1, Exponent: 2}
 
 const minChange = 10
@@ -342,7 +342,7 @@ type fromCPUOutput struct {
 	DecreaseBlocked bool    `json:"decreaseBlocked"`
 }
 
-// memoryFromCPU runs the chain as the recipe has it: only with a ratio.
+// memoryFromCPU runs the chain only with a ratio, like the recipe.
 func memoryFromCPU(in fromCPUInput) (out fromCPUOutput, err error) {
 	cpu, err := amounts(resources.CPU, in.CPURecommended)
 	if err != nil {
@@ -366,7 +366,7 @@ func memoryFromCPU(in fromCPUInput) (out fromCPUOutput, err error) {
 	return out, nil
 }
 
-// steps returns the amount after each step of a chain for a container with a request.
+// steps returns the amount after each estimator of a chain for a container with a request.
 func steps(c recipe.Chain, k resources.Kind, current resources.Amount) (amounts []resources.Amount) {
 	var values []recipe.Value
 	c.Run(recipe.Subject{Current: resources.List{}.With(k, current)}, &values)

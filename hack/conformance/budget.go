@@ -61,12 +61,12 @@ type budgetOutput struct {
 	Evicted int            `json:"evictedCount"`
 }
 
-// evaluated is when the cases are evaluated; their times are relative to it.
+// evaluationTime is the reference of all relative times in the cases.
 func evaluated() time.Time { return time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC) }
 
 func ago(s float64) time.Time { return evaluated().Add(-vectors.Seconds(s)) }
 
-const sized = "c" // the container of the cases about budgets
+const sized = "c"
 
 func (p budgetPod) object() *corev1.Pod {
 	pod := &corev1.Pod{
@@ -116,7 +116,7 @@ func (in *budgetInput) vpa() *vpav1.VerticalPodAutoscaler {
 	}
 }
 
-// replicas is what the view reads from the owner.
+// replicas returns the replicas that the view reads from the owner.
 func (in *budgetInput) replicas() int {
 	switch in.OwnerKind {
 	case "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet":
@@ -179,7 +179,6 @@ func disruptionBudget(in budgetInput) (out budgetOutput, err error) {
 	return out, nil
 }
 
-// decisionName is the name of a decision in the vectors.
 func decisionName(d disruption.Decision) string {
 	switch d {
 	case disruption.Go:

@@ -18,7 +18,7 @@ import (
 	"loadline.dev/loadline/pkg/core/rollout"
 )
 
-// sizing are amounts of a case; those that are empty are absent.
+// sizing omits empty amounts.
 type sizing struct {
 	CPU, Memory string
 }
@@ -51,7 +51,6 @@ func lists(all ...sizing) (lists []corev1.ResourceList, err error) {
 	return lists, nil
 }
 
-// recommended is a VPA that recommends an amount for the container app.
 func recommended(target corev1.ResourceList) *vpav1.VerticalPodAutoscaler {
 	return &vpav1.VerticalPodAutoscaler{Status: vpav1.VerticalPodAutoscalerStatus{Recommendation: &vpav1.RecommendedPodResources{
 		ContainerRecommendations: []vpav1.RecommendedContainerResources{{ContainerName: app, Target: target}}}}}
@@ -73,7 +72,7 @@ type nodeOutput struct {
 	Skip   bool   `json:"skip"`
 }
 
-// nodePrecheck asks first the planner whether there is anything to change, then Hold.
+// nodePrecheck first runs the planner to find a change, and then Hold.
 func nodePrecheck(in nodeInput) (out nodeOutput, err error) {
 	l, err := lists(in.CompletedInit, in.Container, in.NativeSidecar, in.NodeAllocatable, in.Target)
 	if err != nil {
@@ -125,8 +124,9 @@ type quotaOutput struct {
 	BlockedBy string `json:"blockedBy"`
 }
 
-// limitRangeQuota asks what the pod would get, and what its namespace has left. The system of the cases sizes requests
-// alone; the API server makes a maximum the default limit, so the container has that.
+// limitRangeQuota checks the planned resources against the LimitRange and the remaining quota of
+// the namespace. The system of the cases sizes only requests. The container has the maximum as its
+// limit, because the API server makes it the default limit.
 func limitRangeQuota(in quotaInput) (out quotaOutput, err error) {
 	r := in.LimitRange
 	l, err := lists(in.Current, sizing{r.MinCPU, r.MinMemory}, sizing{r.MaxCPU, r.MaxMemory}, in.QuotaHeadroom, in.Target)
@@ -160,7 +160,7 @@ type qosOutput struct {
 	Allowed bool `json:"allowed"`
 }
 
-// qos asks whether a change would give a pod that has twice as much another class.
+// qos checks whether a change of a pod with twice the target requests changes its QoS class.
 func qos(in qosInput) (out qosOutput, err error) {
 	l, err := lists(in.TargetRequests, in.TargetLimits)
 	if err != nil {
@@ -187,7 +187,7 @@ type limitOutput struct {
 	Milli resources.Amount `json:"milli"`
 }
 
-// scaleLimits asks for the limit that belongs to a request, of memory where that is written so.
+// scaleLimits returns the limit for a new request, of memory if the limit has a binary unit.
 func scaleLimits(in limitInput) (out limitOutput, err error) {
 	k := resources.CPU
 	if strings.HasSuffix(in.CurrentLimit, "i") {
@@ -256,7 +256,7 @@ type savingsOutput struct {
 	Costs           string `json:"estimatedMonthlyCostIncrease,omitempty"`
 }
 
-// savings are those of one pod; what the cases call reclaimed is the same amount again.
+// savings computes the savings of one pod. The reclaimed values of the cases are the same amounts.
 func savings(in savingsInput) (out savingsOutput, err error) {
 	l, err := lists(sizing{in.CurrentCPU, in.CurrentMemory}, sizing{in.RecommendedCPU, in.RecommendedMemory})
 	if err != nil {

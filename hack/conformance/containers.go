@@ -34,7 +34,6 @@ type event struct {
 	Amount resources.Amount
 }
 
-// feed lets a store observe an event of a container.
 func (e event) feed(store *usage.Store, c usage.ContainerKey) (usage.Reason, error) {
 	switch e.Type {
 	case "cpu":

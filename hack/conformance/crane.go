@@ -12,13 +12,12 @@ import (
 
 var now = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 
-// counted is a number of equal samples.
 type counted struct {
 	Value float64
 	Count int
 }
 
-// week is a sketch that has seen the samples of both kinds, in cores and bytes.
+// newWeekSketch returns a sketch with the samples of both resources, in cores and bytes.
 func ofWeek(size, most [resources.Kinds]float64, least float64, samples [resources.Kinds][]counted) *sketch.Sketch {
 	t := sketch.New(sketch.Needs{Kills: true, Weighted: sketch.NewWeightedShape(size, most, least, [resources.Kinds]time.Duration{craneAge, craneAge})})
 	observe(t, samples)
@@ -45,7 +44,8 @@ type percentileOutput struct {
 	Estimate float64 `json:"estimate"`
 }
 
-// cranePercentile takes the samples as bytes, which are not scaled: the cases do not say what they are of.
+// cranePercentile treats the samples as bytes, which are not scaled, because the cases do not name
+// the resource.
 func cranePercentile(in percentileInput) (percentileOutput, error) {
 	t := ofWeek([resources.Kinds]float64{1, in.BucketSize}, [resources.Kinds]float64{1, in.MaxValue}, in.MinSampleWeight, [resources.Kinds][]counted{nil, in.Samples})
 	return percentileOutput{t.Weighted[resources.Memory].Quantile(in.Percentile)}, nil
@@ -57,7 +57,6 @@ type chainInput struct {
 	TargetUtilization                                float64
 }
 
-// run evaluates the steps of the recipe for one kind and keeps the values.
 func (in chainInput) run(k resources.Kind) []recipe.Value {
 	var samples [resources.Kinds][]counted
 	samples[k] = in.Samples
@@ -96,8 +95,8 @@ type oomRecord struct {
 	AgeHours                  float64
 }
 
-// kills gives a sketch the records of one container; which pods belong to the
-// workload is known from their owners, here from their names.
+// addKills adds the records of one container to a sketch. It matches pods to the workload by name,
+// while production code uses their owners.
 func kills(t *sketch.Sketch, records []oomRecord, namespace, workload, container string) {
 	for _, r := range records {
 		if r.Namespace == namespace && r.Container == container && strings.HasPrefix(r.Pod, workload+"-") {
@@ -174,7 +173,7 @@ type fullOutput struct {
 	MemoryBytes        resources.Amount `json:"memoryBytes"`
 }
 
-// full runs the recipe as a whole, without a least recommendation.
+// full runs the whole recipe without a minimum recommendation.
 func full(in fullInput) (out fullOutput, err error) {
 	shapes := "off"
 	if in.Specification {

@@ -25,7 +25,8 @@ func peak(in peakInput) (peakOutput, error) {
 	}, nil
 }
 
-// hours is what a container that used the maxima of some hours is known by. A point stands for the hour in which it is.
+// observeHours returns the hourly maximums of the selected points. A point stands for its whole
+// hour.
 func hours(in peakInput, of func(time.Time) bool) *sketch.Hours {
 	h := &sketch.Hours{}
 	for _, p := range in.Points {
@@ -37,7 +38,8 @@ func hours(in peakInput, of func(time.Time) bool) *sketch.Hours {
 	return h
 }
 
-// stands returns the use of a point that a use which is kept to a thousandth stands for, 0 if it is of none.
+// pointValue returns the original value of a stored usage, which is rounded to a thousandth. It
+// returns 0 if there is none.
 func (in peakInput) stands(kept float64) float64 {
 	use := 0.0
 	for _, p := range in.Points {

@@ -19,14 +19,14 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-// decimal prints an amount as the cases do.
 func decimal(k resources.Kind, a resources.Amount) string {
 	q := convert.Quantity(k, a)
 	q.Format = resource.DecimalSI
 	return q.String()
 }
 
-// amountOf reads cores or megabytes. Fractions of a millicore are cut, as in every recommendation.
+// amountOf converts cores or megabytes. Fractions of a millicore are dropped, as in every
+// recommendation.
 func amountOf(k resources.Kind, a float64) resources.Amount {
 	return resources.FromFloat(a * [resources.Kinds]float64{resources.CPU: perCore, resources.Memory: perMegabyte}[k])
 }
@@ -43,7 +43,8 @@ type applyOutput struct {
 	MemorySkipped bool              `json:"memorySkipped"`
 }
 
-// applyShare gives a share to the container of a running pod. What the cases send in two calls is one resize.
+// applyShare gives a share to the container of a running pod. The two calls of the cases are one
+// resize.
 func applyShare(in applyInput) (out applyOutput, err error) {
 	l, err := lists(in.CurrentRequests, in.CurrentLimits)
 	if err != nil {
@@ -91,7 +92,7 @@ type newPodOutput struct {
 	Patches []client.PatchOperation `json:"patches"`
 }
 
-// newPod lets the webhook size a pod of a workload whose policy shares.
+// newPod lets the webhook size a pod of a workload with a sharing policy.
 func newPod(in newPodInput) (out newPodOutput, err error) {
 	out.Patches = []client.PatchOperation{}
 	if in.skipped() {
@@ -118,7 +119,7 @@ func newPod(in newPodInput) (out newPodOutput, err error) {
 	return out, nil
 }
 
-// skipped asks the policy of a workload that is taken out of it.
+// skipped reports whether an annotation excludes the workload from its policy.
 func (in newPodInput) skipped() bool {
 	w := fleet.Workload{Kind: in.WorkloadKind, Namespace: "default", VPA: fleet.VPA{Author: fleet.Loadline}}
 	if in.OverrideDisabled {
@@ -139,8 +140,8 @@ func (in newPodInput) facts(shared [resources.Kinds]bool) sharing.Facts {
 	return f
 }
 
-// recommended is what the recommender publishes, with what the recipe folds into the target, and
-// of which kinds. The webhook leaves out that at which an HPA looks.
+// recommended returns the published recommendation, with the values that the recipe merges into the
+// target, and its resources. The webhook omits resources that an HPA depends on.
 func (in newPodInput) recommended() (r vpav1.RecommendedContainerResources, kinds [resources.Kinds]bool) {
 	kinds = [resources.Kinds]bool{resources.CPU: true, resources.Memory: !in.MemoryApplicationDisabled}
 	target := resources.List{}.With(resources.CPU, amountOf(resources.CPU, cmp.Or(in.CPUPeak, in.CPUMax10m)))
@@ -156,8 +157,8 @@ func (in newPodInput) recommended() (r vpav1.RecommendedContainerResources, kind
 	return vpav1.RecommendedContainerResources{ContainerName: app, LowerBound: format.List(target), Target: format.List(target), UpperBound: format.List(upper)}, kinds
 }
 
-// asPrinted returns the steps of a patch that are about sizes, in the order and the words of the
-// cases: those replace what is there, which is the same as to add it.
+// asPrinted returns the resource operations of a patch in the order and format of the cases. They
+// replace existing values, which is equivalent to add.
 func (in newPodInput) asPrinted(patch []client.PatchOperation) (steps []client.PatchOperation) {
 	const own = "/spec/containers/0/resources/"
 	for _, s := range patch {
@@ -186,7 +187,7 @@ func (in newPodInput) asPrinted(patch []client.PatchOperation) (steps []client.P
 	rank := func(s client.PatchOperation) int {
 		switch {
 		case s.Value != nil && !isText(s.Value):
-			return 0 // an object that holds what follows
+			return 0 // an object that holds the later values
 		case s.Op == "remove":
 			return 1
 		}

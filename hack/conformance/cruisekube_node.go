@@ -14,10 +14,10 @@ const (
 	perMegabyte = 1e6  // bytes
 )
 
-// storedRanks are the ranks by the numbers that the cases have for them.
+// storedRanks are the ranks by their numbers in the cases.
 var storedRanks = map[int]sharing.Rank{1: sharing.Never, 2: sharing.High, 3: sharing.Medium, 4: sharing.Low}
 
-// someReplicas are so many that their number decides nothing.
+// manyReplicas is high enough that the number of replicas has no influence.
 const someReplicas = 2
 
 type nodeContainer struct {
@@ -60,7 +60,7 @@ func amountsOf(cores, megabytes float64) sharing.Amounts {
 	return sharing.Amounts{resources.CPU: cores * perCore, resources.Memory: megabytes * perMegabyte}
 }
 
-// shareNode shares a node. What pods request that do not share is not there to be shared.
+// shareNode shares a node. Requests of pods that do not share reduce the available resources.
 func shareNode(in sharedNode) (out dividedNode, err error) {
 	n := &sharing.Node{Kinds: bothKinds, Available: amountsOf(in.AvailableCPU, in.AvailableMemory)}
 	for i := range in.Pods {
@@ -107,7 +107,7 @@ func (p *nodePod) sharing() (pod sharing.Pod, err error) {
 		return pod, fmt.Errorf("input: %s", problem)
 	}
 	for _, c := range p.Containers {
-		// The recipe raises base and peak to the memory at a kill.
+		// The recipe raises base and peak to the memory of an out-of-memory kill.
 		pod.Containers = append(pod.Containers, sharing.Container{
 			Name: c.Name,
 			Base: amountsOf(vectors.Or(c.CPUP75PSIAdjusted, c.CPUP75), max(c.MemoryP75, c.OOMMemory)),
@@ -119,7 +119,6 @@ func (p *nodePod) sharing() (pod sharing.Pod, err error) {
 
 var bothKinds = [resources.Kinds]bool{true, true}
 
-// sharingFacts are those of a pod that shares CPU and memory.
 func sharingFacts() sharing.Facts {
 	return sharing.Facts{Shared: bothKinds, Recommended: true, Age: sharing.MinAge}
 }

@@ -12,7 +12,7 @@ import (
 
 const (
 	perMebibyte = 1 << 20
-	// usedAtKill is what a container uses before it is killed, of which the cases say nothing.
+	// usedAtKill is the usage before a kill, which the cases do not specify.
 	usedAtKill resources.Amount = 300 * perMebibyte
 	oomAge                      = 7 * 24 * time.Hour
 )
@@ -29,12 +29,14 @@ type sharedOOMOutput struct {
 	Recorded          bool `json:"recorded"`
 	StatisticsUpdated bool `json:"statisticsUpdated"`
 	Evicted           bool `json:"evicted"`
-	// ResizedInPlace is ours: what is done first, so that nothing is evicted in these cases.
+	// ResizedInPlace is specific to Loadline: the resize comes first, so that no pod is evicted in
+	// these cases.
 	ResizedInPlace  bool     `json:"resizedInPlace,omitempty"`
 	StoredOOMMemory *float64 `json:"storedOOMMemory,omitempty"` // in MiB, as in the cases
 }
 
-// sharedOOM asks what is done about a kill on a node that grants more memory, of a pod that may be evicted.
+// sharedOOM returns the reaction to an out-of-memory kill of an evictable pod, on a node with room
+// for more memory.
 func sharedOOM(in sharedOOMInput) (out sharedOOMOutput, err error) {
 	k := sharing.OOMKill{
 		At: now, Recommended: !in.StatisticsMissing, Shared: !in.MemoryApplicationDisabled, Gone: in.PodMissing,
@@ -54,7 +56,8 @@ func sharedOOM(in sharedOOMInput) (out sharedOOMOutput, err error) {
 	return out, nil
 }
 
-// memoryAtKill returns what the recipe takes from a kill of a container with a limit; 0: without one.
+// memoryAtKill returns the memory that the recipe derives from a kill of a container with a limit,
+// 0 without a limit.
 func memoryAtKill(limit resources.Amount) resources.Amount {
 	s := sketch.New(sketch.Needs{Hours: [resources.Kinds]bool{resources.Memory: true}, Kills: true})
 	s.Observe(now.Add(-time.Minute), resources.Memory, usedAtKill, limit)

@@ -15,7 +15,8 @@ type conflictOutput struct {
 	SelfYields bool `json:"selfYields"`
 }
 
-// policyConflict asks who is responsible for a workload that two policies select. A weight is a priority.
+// policyConflict resolves the responsible policy of a workload that two policies select. A weight
+// is a priority.
 func policyConflict(in conflictInput) (out conflictOutput, err error) {
 	selects := func(name string, priority int) fleet.Policy {
 		return fleet.Policy{Name: name, Priority: priority, Namespaces: fleet.Namespaces{Names: []string{"*"}},

@@ -60,7 +60,7 @@ func bucketing(in bucketingInput) (out bucketingOutput, err error) {
 	return out, nil
 }
 
-// histogramState is a histogram as checkpoints write it; null is the zero time.
+// histogramState is a histogram in the format of checkpoints. Null is the zero time.
 type histogramState struct {
 	ReferenceTimestamp *time.Time     `json:"referenceTimestamp"`
 	TotalWeight        float64        `json:"totalWeight"`

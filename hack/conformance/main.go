@@ -1,11 +1,12 @@
-// Command conformance runs every vector file of a directory through production code and says which cases pass.
+// Command conformance runs every vector file of a directory through production code and reports the
+// result of each case.
 //
-// Each kind of case has a handler, which only translates: the input into calls of production code, its results into the
-// form of the expected output. A kind without handler is reported as not yet supported, unless it is absent by design.
-// Cases in which Loadline is better than the reference on purpose are in by_design.json, each with a JSON merge patch
-// that turns the reference's output into ours.
+// Each kind of case has a handler, which only translates between the case and calls of production
+// code. A kind without handler is reported as not yet supported, unless it is absent by design.
+// Cases with an intended improvement over the reference are in by_design.json, each with a JSON
+// merge patch from the output of the reference to the output of Loadline.
 //
-// The exit code is 0 if no case failed, else 1; 2 means wrong usage. It computes nothing that production code computes.
+// The exit code is 0 if no case failed, 1 if one did, and 2 for a wrong command line.
 package main
 
 import (

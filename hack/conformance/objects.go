@@ -74,7 +74,7 @@ type writtenCheckpoint struct {
 	Name string                                    `json:"name"`
 	Spec vpav1.VerticalPodAutoscalerCheckpointSpec `json:"spec"`
 	vpav1.VerticalPodAutoscalerCheckpointStatus
-	LastUpdateTime *struct{} `json:"lastUpdateTime,omitempty"` // hides that of the status, which no case expects
+	LastUpdateTime *struct{} `json:"lastUpdateTime,omitempty"` // hides the field of the status, which no case expects
 }
 
 type checkpointOutput struct {
@@ -89,7 +89,7 @@ func checkpointWrite(in checkpointInput) (out checkpointOutput, err error) {
 	config := in.Aggregation.config()
 	store := usage.NewStore(config)
 	cluster := model.NewModel(model.Config{Store: store, PerVPA: true})
-	var now time.Time // the clock that writes is earlier than all windows
+	var now time.Time // the write time is before all windows
 	vpa := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v"}}
 	cluster.SyncVPAs([]model.Observed{{Object: vpa, Selector: labels.SelectorFromSet(in.Selector)}}, now)
 	v := cluster.VPAs()[0]

@@ -40,7 +40,7 @@ type priorityOutput struct {
 	Order []string   `json:"updateOrder"`
 }
 
-// updatePriority takes the order from a plan in which every pod may be evicted.
+// updatePriority takes the order from a plan that may evict every pod.
 func updatePriority(in priorityInput) (out priorityOutput, err error) {
 	config := disruption.Config{
 		Tolerance: 1,
@@ -67,14 +67,13 @@ func updatePriority(in priorityInput) (out priorityOutput, err error) {
 	return out, nil
 }
 
-// gates are the feature gates of a case; what is missing is off.
+// gates are the feature gates of a case. Missing gates are off.
 type gates map[string]bool
 
 func reading(vpa *vpav1.VerticalPodAutoscaler, limitRanges [][]corev1.LimitRangeItem) *snapshot.VPA {
 	return new(snapshot.NewVPA(vpa, new(ranges(limitRanges))))
 }
 
-// ranges reads the items of each LimitRange of a namespace.
 func ranges(limitRanges [][]corev1.LimitRangeItem) convert.LimitRanges {
 	var objects []*corev1.LimitRange
 	for _, items := range limitRanges {

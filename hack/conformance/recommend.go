@@ -61,7 +61,6 @@ type sampleSeries struct {
 	Cycle       []float64
 }
 
-// each calls f with every sample in the order of time.
 func (s sampleSeries) each(f func(value float64, at time.Time)) {
 	for i := range s.Count {
 		f(s.Cycle[i%len(s.Cycle)], s.Start.Add(time.Duration(i)*vectors.Seconds(s.StepSeconds)))
@@ -173,7 +172,6 @@ func postProcess(in postprocessInput) (out postprocessOutput, err error) {
 	return out, nil
 }
 
-// keep drops the kinds that a rule does not control.
 func keep(rule policy.Rule, b resources.Bounds) resources.Bounds {
 	for k := range resources.Kind(resources.Kinds) {
 		if !rule.Controlled[k] {

@@ -73,8 +73,8 @@ func resizePatch(in resizeInput) (out resizeOutput, err error) {
 	return out, err
 }
 
-// asSteps writes the merge patch that marks a pod as the reference does, which
-// sends a JSON patch of the same effect: first what is added, then what goes.
+// asSteps converts the merge patch that marks a pod to the equivalent JSON patch of the reference:
+// first additions, then removals.
 func asSteps(mark []byte, present map[string]string) (steps []client.PatchOperation, err error) {
 	var pod struct {
 		Metadata struct {

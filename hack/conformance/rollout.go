@@ -28,7 +28,7 @@ type scheduleOutput struct {
 	Open bool `json:"open"`
 }
 
-// schedule asks whether pods may be changed. Without start the window is the whole day.
+// schedule reports whether pods may be changed. Without a start the window is the whole day.
 func schedule(in scheduleInput) (out scheduleOutput, err error) {
 	s := rollout.Schedule{}
 	if zone, err := time.LoadLocation(in.Timezone); err == nil {
@@ -58,7 +58,7 @@ func schedule(in scheduleInput) (out scheduleOutput, err error) {
 	return scheduleOutput{s.Open(in.Now)}, nil
 }
 
-// deployment has pods p0, p1, ... that are to be changed.
+// deployment returns a workload with due pods p0, p1, ...
 func deployment(mode fleet.Mode, pods int) rollout.Workload {
 	w := rollout.Workload{Mode: mode}
 	for i := range pods {
@@ -68,16 +68,15 @@ func deployment(mode fleet.Mode, pods int) rollout.Workload {
 	return w
 }
 
-// results are the letters that the cases have for what came of a change.
+// outcomes maps the letters of the cases to outcomes of changes.
 var results = map[rune]rollout.Outcome{'S': rollout.Success, 'R': rollout.Reverted, 'F': rollout.Failed, 'E': rollout.Evicted}
 
-// ended makes a change of the pod p0 that ends at once, with an outcome.
+// applyChange adds a change of the pod p0 that ends immediately with an outcome.
 func ended(s rollout.State, o rollout.Outcome, set rollout.Settings, at time.Time) rollout.State {
 	change := rollout.Change{At: at}
 	return s.Changed(change).End(rollout.Ending{UID: "p0", Change: change, Outcome: o}, set, at)
 }
 
-// round makes a round of one such change.
 func round(s rollout.State, o rollout.Outcome, set rollout.Settings, at time.Time) rollout.State {
 	return rollout.Hold(ended(s, o, set, at), rollout.Workload{Mode: fleet.Auto}, set, at).State
 }
@@ -226,7 +225,8 @@ type phaseOutput struct {
 	PhaseAfter    string `json:"phaseAfter"`
 }
 
-// canaryPhase looks at ten pods of which one is the canary. A mode is Auto if others may be changed.
+// canaryPhase has ten pods with one canary. The effective mode is Auto if other pods may be
+// changed.
 func canaryPhase(in phaseInput) (out phaseOutput, err error) {
 	set := rollout.Settings{Hash: "now", Percentage: 10, AutoPromote: true, CanaryPeriod: rollout.DefaultPeriod}
 	start, w := evaluated(), deployment(fleet.Canary, 10)
@@ -289,12 +289,11 @@ type safetyOutput struct {
 	ThrottleDeferred    bool   `json:"throttleDeferred"`
 }
 
-// harms are the words of the cases.
 var harms = map[rollout.Harm]string{
 	rollout.OOMKill: "oomkill", rollout.Restart: "restart", rollout.Throttle: "throttle", rollout.NotReady: "notready",
 }
 
-// safety judges a change that lowered everything, at the end of its period.
+// safety judges a change that lowered all resources, at the end of its observation period.
 func safety(in safetyInput) (safetyOutput, error) {
 	minutes := func(n float64) time.Duration { return vectors.Seconds(60 * n) }
 	change := rollout.Change{At: evaluated(), Ready: true, Containers: []rollout.Sizing{{

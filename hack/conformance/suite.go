@@ -7,7 +7,8 @@ import (
 	"loadline.dev/loadline/hack/conformance/vectors"
 )
 
-// handlers run the kinds of cases. Those of crane.json, attune.json and cruisekube.json are named after the file, too.
+// handlers run the kinds of cases. The kinds of crane.json, attune.json and cruisekube.json have
+// the file name as a prefix.
 var handlers = map[string]vectors.Handler{
 	"crane/percentile":             vectors.Typed(cranePercentile),
 	"crane/chain_cpu":              vectors.Typed(chainCPU),
@@ -67,7 +68,8 @@ var handlers = map[string]vectors.Handler{
 	"vpa_matching":   vectors.Typed(vpaMatching),
 }
 
-// within lets numbers with a fraction differ by a relative tolerance, as the notes of a file say.
+// withTolerance allows numbers with a fraction to differ by a relative tolerance, as described in
+// the notes of a file.
 func within(tolerance float64, h vectors.Handler) vectors.Handler {
 	return func(c vectors.Case) error {
 		c.Tolerance = tolerance
@@ -75,13 +77,12 @@ func within(tolerance float64, h vectors.Handler) vectors.Handler {
 	}
 }
 
-// byDesign are the cases in which production code differs from the reference by design,
-// by their key. docs/compatibility.md names them, too.
+// byDesign lists the cases in which production code intentionally differs from the reference, by
+// their key. docs/compatibility.md lists them as well.
 //
 //go:embed by_design.json
 var byDesign []byte
 
-// suite returns the handlers and those cases.
 func suite() (vectors.Suite, error) {
 	s := vectors.Suite{Handlers: handlers, ByDesign: map[string]vectors.Deviation{}, Absent: map[string]string{
 		"attune/hpa_retune": "the targets of HorizontalPodAutoscalers are never changed",

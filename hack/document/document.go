@@ -1,5 +1,5 @@
-// Package document puts figures into pages that people write: what a program measured goes
-// between two lines that are comments, and all else stays as it is.
+// Package document inserts measured figures into hand-written pages, between two comment lines, and
+// preserves the rest.
 package document
 
 import (
@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// Fill replaces what is between the lines "<!-- what -->" and "<!-- end of what -->" of the page at path. The figures
-// end with a newline. It fails without changing the page if one of the two lines is missing.
+// Fill replaces the text between the lines "<!-- name -->" and "<!-- end of name -->" of the page
+// at path. The figures end with a newline. It returns an error without changing the page if one of
+// the lines is missing.
 func Fill(path, what, figures string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {

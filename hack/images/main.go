@@ -1,18 +1,17 @@
-// Command images builds the container images of the three programs without a container engine:
-// each holds one static binary, the certificates of public authorities and a passwd file, and
-// nothing else. Two runs on the same commit with the same Go give the same bytes.
+// Command images builds the container images of the three programs without a container engine. Each
+// image contains only a static binary, the certificates of public authorities and a passwd file.
+// The output is reproducible: the same commit and the same Go version give the same bytes.
 //
 //	images -out dist/images -tag v1.0.0
 //
-// It is started in the root folder of the project. Below -out it writes
+// Run it in the root folder of the project. It replaces the content of -out with
 //
 //	loadline-PROGRAM/                     an OCI image layout with all platforms
 //	loadline-PROGRAM-OS-ARCH.tar          an archive for `docker load` and `ctr images import`
-//	loadline-PROGRAM-OS-ARCH.spdx.json    what the binary is made of
+//	loadline-PROGRAM-OS-ARCH.spdx.json    the SBOM of the binary
 //	SHA256SUMS                            the sums of all files above
 //
-// and removes what was there before. With -push it copies the images to a registry, too, and writes
-// a kustomization that has them:
+// With -push it also copies the images to a registry, and writes a kustomization that uses them:
 //
 //	images -out dist/images -tag v1.0.0 -push registry.example/team -kustomization dist/deploy
 package main
@@ -68,7 +67,7 @@ func run(out, tag, platforms, registry, folder string, log io.Writer) error {
 	if err := os.RemoveAll(out); err != nil {
 		return err
 	}
-	if to != nil { // what names the images of another run must not be applied if this one fails
+	if to != nil { // a failed run must not leave the images of an earlier one
 		if err := os.RemoveAll(filepath.Join(folder, "kustomization.yaml")); err != nil {
 			return err
 		}
@@ -88,8 +87,8 @@ func run(out, tag, platforms, registry, folder string, log io.Writer) error {
 	return push(out, folder, to, log)
 }
 
-// imagesAreFree returns an error where a kustomization renames the images: those of the one that is made around
-// it would not be found any more, and it would apply other images without a word.
+// checkImageOverrides returns an error if a kustomization renames images. The generated
+// kustomization around it would no longer match them, and silently apply other images.
 func imagesAreFree(file string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -103,7 +102,6 @@ func imagesAreFree(file string) error {
 	return nil
 }
 
-// push copies images to a registry and writes a kustomization that has them.
 func push(out, folder string, to map[string]name.Tag, log io.Writer) error {
 	pushed, err := build.Push(context.Background(), out, to)
 	if err != nil {

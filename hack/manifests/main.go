@@ -1,6 +1,5 @@
-// Command manifests writes what follows from the manifests below deploy/: the one file for
-// `kubectl apply -f`, and the parts of the chart that the manifests say already, so that each
-// permission and each definition is written once.
+// Command manifests generates files from the manifests below deploy/: the file for `kubectl apply
+// -f`, and parts of the chart. Each permission and each definition is thus written once.
 //
 //	manifests -root .
 //
@@ -8,9 +7,9 @@
 //
 //	deploy/loadline.yaml                 deploy/overlays/full in one file
 //	charts/loadline/files/crds/          the definitions of deploy/crds
-//	charts/loadline/files/roles.yaml     the rules of deploy/base, and which program has them
+//	charts/loadline/files/roles.yaml     the rules of deploy/base with their programs
 //
-// The tests beside it render every overlay, and the chart, and check what comes out.
+// The tests render and check every overlay and the chart.
 package main
 
 import (
@@ -93,7 +92,7 @@ func generate(root string) (map[string][]byte, error) {
 	return files, nil
 }
 
-// build returns what `kubectl kustomize` makes of a folder.
+// kustomize returns the output of `kubectl kustomize` for a folder.
 func build(folder string) ([]byte, error) {
 	objects, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), folder)
 	if err != nil {
@@ -102,7 +101,7 @@ func build(folder string) ([]byte, error) {
 	return objects.AsYaml()
 }
 
-// write replaces a file unless it is equal, so that a second run leaves every date as it is.
+// writeIfChanged replaces a file unless it is equal, to preserve its modification time.
 func write(path string, content []byte) error {
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, content) {
 		return nil

@@ -8,48 +8,48 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// alert is a rule, and what somebody who is woken by it needs to know.
 type alert struct {
-	name, expr, after string // after: how long it must be so
-	severity          string // critical: wakes somebody; warning: is looked at by day; info: is good to know
-	summary           string // of one alert, with its labels
+	name, expr, after string // forDuration: the "for" of the rule
+	severity          string // critical: page, warning: handle by day, info: good to know
+	summary           string
 	means             string
 	do                []string
-	// firing are series at which it fires an hour after their first value, and quiet at which it does not.
+	// The alert fires an hour after the first value of firing, and does not fire for quiet.
 	firing, quiet []string
-	also          []situation // more that it must tell apart
+	also          []situation
 }
 
-// situation is a course of series, when somebody looks at it, and whether an alert fires then.
+// situation is a test with series, an evaluation time and the expected result.
 type situation struct {
 	name, at string
 	fires    bool
 	series   []string
 }
 
-// What each program always shows once it works.
+// Series that each running program always exposes.
 const (
 	ofRecommender = `vpa_recommender_execution_latency_seconds_count{step="total"}`
 	ofUpdater     = `vpa_updater_execution_latency_seconds_count{step="total"}`
 	ofWebhook     = `loadline_admission_controller_certificate_days_left`
 )
 
-// In situations, programs have worked for hours.
+// In situations, the programs have run for hours.
 const (
 	recommenderRuns = ofRecommender + ` 500+1x300`
 	updaterRuns     = ofUpdater + ` 500+1x300`
 	webhookRuns     = ofWebhook + ` 200x300`
 )
 
-// grown is a sum of how much a counter grew within a time. Counters with labels begin with their first event, which
-// increase does not see: where Prometheus knew the program before that time (by what it always shows) and not the
-// counter, its value is what it grew by. The values of a new Prometheus, or of one that stood, may be of any age.
+// increaseExpr sums the increase of a counter within a time range. Counters with labels begin with
+// their first event, which increase() misses. A new counter counts with its value if Prometheus
+// scraped the program before the range, as the always series shows. Otherwise the value may be of
+// any age, as with a new Prometheus or after an outage.
 func grown(sum, counter, within, always string) string {
 	return fmt.Sprintf(`%s((max_over_time(%[2]s[%[3]s]) unless present_over_time(%[2]s[%[3]s] offset %[3]s) and on () present_over_time(%[4]s[%[3]s] offset %[3]s)) or increase(%[2]s[%[3]s]))`,
 		sum, counter, within, always)
 }
 
-// each returns n series: line has one verb, for their number.
+// repeatSeries returns n series from a line with one verb for their number.
 func each(n int, line string) []string {
 	var series []string
 	for i := range n {
@@ -64,7 +64,7 @@ const (
 	info     = "info"
 )
 
-// alerts are ordered by program, and by severity.
+// alerts are ordered by program and severity.
 var alerts = []alert{
 	{
 		name: "LoadlineRecommenderStalled", severity: critical, after: "10m",
@@ -396,10 +396,9 @@ var alerts = []alert{
 	},
 }
 
-// runbook is where an alert is explained.
 func (a alert) runbook() string { return "docs/monitoring.md#" + strings.ToLower(a.name) }
 
-// rules are for rule_files of Prometheus.
+// rules is for rule_files of Prometheus.
 func rules() any {
 	var list []any
 	for _, a := range alerts {
@@ -412,7 +411,7 @@ func rules() any {
 	return map[string]any{"groups": []any{map[string]any{"name": "loadline", "rules": list}}}
 }
 
-// prometheusRule is the same for the Prometheus operator.
+// prometheusRule is for the Prometheus operator.
 func prometheusRule() any {
 	return map[string]any{
 		"apiVersion": "monitoring.coreos.com/v1", "kind": "PrometheusRule",
@@ -420,10 +419,10 @@ func prometheusRule() any {
 	}
 }
 
-// settled is how long after the time that a rule waits rulesTest looks.
+// settleTime is how long after the "for" duration of a rule rulesTest evaluates it.
 const settled = 40 * time.Minute
 
-// rulesTest is for promtool test rules: each alert fires at its series, and does not at the others.
+// rulesTest is for promtool test rules.
 func rulesTest() (any, error) {
 	var tests []any
 	for _, a := range alerts {

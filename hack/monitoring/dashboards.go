@@ -2,24 +2,21 @@ package main
 
 import "fmt"
 
-// dashboard is a page of Grafana.
 type dashboard struct {
 	file, title string
 	variables   []variable
 	panels      []panel
 }
 
-// variable is a label by which a page can be narrowed down.
+// variable is a label that filters a dashboard.
 type variable struct{ label, metric string }
 
-// panel is one graph.
 type panel struct {
 	title, unit, about string
-	wide               bool // takes a whole row
+	wide               bool // spans a whole row
 	queries            []query
 }
 
-// query is a set of lines of a graph.
 type query struct{ expr, legend string }
 
 const (
@@ -31,7 +28,7 @@ const (
 	perSec  = "ops"
 )
 
-// where narrows metrics of workloads down to the variables of a page.
+// workloadFilter limits workload metrics to the variables of a dashboard.
 const where = `namespace=~"$namespace",vpa=~"$vpa"`
 
 func latency(title, metric string) panel {
@@ -116,7 +113,7 @@ var dashboards = []dashboard{
 	},
 }
 
-// grafana returns a page as Grafana imports it.
+// grafana returns the import format of Grafana.
 func (d dashboard) grafana() any {
 	const width, height = 24, 8
 	source := map[string]any{"type": "prometheus", "uid": "${datasource}"}

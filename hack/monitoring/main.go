@@ -1,9 +1,9 @@
-// Command monitoring writes deploy/monitoring and docs/monitoring.md: alert rules with a test of each
-// for promtool, Grafana dashboards, configuration of kube-state-metrics, health checks of Argo CD, and
-// the page that explains metrics and alerts.
+// Command monitoring generates deploy/monitoring and docs/monitoring.md: alert rules with promtool
+// tests, Grafana dashboards, configuration of kube-state-metrics, health checks of Argo CD, and the
+// page that explains metrics and alerts.
 //
-// What programs serve is read from their lists of metrics, which tests of the programs hold against
-// the code. An expression that names a metric or label that is not there is an error.
+// The exposed metrics are read from the lists of the programs, which their tests compare with the
+// code. An expression with an unknown metric or label is an error.
 package main
 
 import (
@@ -24,7 +24,6 @@ func main() {
 	}
 }
 
-// run writes everything below the root of the project.
 func run(root string) error {
 	served, err := readMetrics(root)
 	if err != nil {
@@ -49,7 +48,6 @@ func run(root string) error {
 	return nil
 }
 
-// render returns all files, by their paths.
 func render(served metrics) (map[string][]byte, error) {
 	var problems []error
 	for _, a := range alerts {

@@ -10,21 +10,17 @@ import (
 	"strings"
 )
 
-// metric is what one of the programs serves.
 type metric struct {
 	program, name, kind string
 	labels              []string
 	help                string
 }
 
-// metrics are by name.
 type metrics map[string]metric
 
-// programs serve metrics.
 var programs = []string{"recommender", "updater", "admission-controller"}
 
-// others are served by other programs that Prometheus scrapes: kube-state-metrics, and Prometheus
-// itself of whatever it scrapes.
+// externalMetrics are exposed by kube-state-metrics.
 var others = metrics{
 	"kube_pod_container_resource_requests": {labels: []string{"namespace", "pod", "container", "resource"}},
 	"kube_verticalpodautoscaler_status_recommendation_containerrecommendations_target": {
@@ -33,7 +29,8 @@ var others = metrics{
 		labels: []string{"namespace", "verticalpodautoscaler", "container", "resource", "unit"}},
 }
 
-// readMetrics reads the lists of metrics that the tests of the programs keep, as testkit.DescribeMetrics writes them.
+// readMetrics reads the metric lists in the test data of the programs, in the format of
+// testkit.DescribeMetrics.
 func readMetrics(root string) (metrics, error) {
 	served := metrics{}
 	for _, program := range programs {
@@ -57,15 +54,14 @@ func readMetrics(root string) (metrics, error) {
 	return served, nil
 }
 
-// selector is a metric in an expression, and what is asked of its labels.
 var (
 	selector = regexp.MustCompile(`\b((?:vpa|loadline|kube)_[a-z_]+)(?:\{([^}]*)\})?`)
 	matcher  = regexp.MustCompile(`([a-z_]+)\s*(?:=~|!~|!=|=)`)
 	grouping = regexp.MustCompile(`\b(?:by|on|ignoring)\s*\(([^)]*)\)`)
 )
 
-// check reports metrics of an expression that nobody serves, and labels that they do not have.
-// Expressions name metrics with the prefixes that the programs and kube-state-metrics use.
+// check reports unknown metrics and labels in an expression. It recognizes metrics by the prefixes
+// of the programs and kube-state-metrics.
 func (s metrics) check(of, expr string) error {
 	var problems []error
 	all := map[string]bool{"le": true, "node": true}
@@ -98,7 +94,7 @@ func (s metrics) check(of, expr string) error {
 	return errors.Join(problems...)
 }
 
-// find returns the metric of a series: a histogram has three.
+// find returns the metric of a series. A histogram has three series.
 func (s metrics) find(series string) (metric, bool) {
 	for _, suffix := range []string{"", "_bucket", "_count", "_sum"} {
 		name, cut := strings.CutSuffix(series, suffix)

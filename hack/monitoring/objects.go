@@ -6,11 +6,11 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 )
 
-// stateMetrics is a configuration with which kube-state-metrics serves VPAs under the names that
-// dashboards know: those with the label resource, and those that end in the resource. policies is how
-// names spell the policies of containers, which differs with the prefix.
+// stateMetrics returns a kube-state-metrics configuration that exposes VPAs under the names in
+// common dashboards, both with a resource label and with a resource suffix. The spelling of
+// container policies in names depends on the prefix.
 //
-// kube-state-metrics takes one configuration of a kind, so the two prefixes are two files.
+// kube-state-metrics accepts one configuration per kind, so the two prefixes are two files.
 func stateMetrics(prefix, policies string) any {
 	var list []any
 	amounts := func(name, help string, each []any, from string) {
@@ -63,7 +63,6 @@ func stateMetrics(prefix, policies string) any {
 	}
 }
 
-// modes are all that a VPA may have.
 func modes() []any {
 	return []any{
 		string(vpav1.UpdateModeAuto), string(vpav1.UpdateModeInPlace), string(vpav1.UpdateModeInPlaceOrRecreate),
@@ -71,7 +70,7 @@ func modes() []any {
 	}
 }
 
-// Health of a VPA: it can be used, and there is a recommendation.
+// A healthy VPA is usable and has a recommendation.
 const vpaHealth = `local health = {status = "Progressing", message = "There is no recommendation yet"}
 if obj.status == nil or obj.status.conditions == nil then
   return health
@@ -87,7 +86,7 @@ end
 return health
 `
 
-// Health of a SizingPolicy: it is served and its fuse has not tripped.
+// A healthy SizingPolicy is ready and its fuse has not tripped.
 const policyHealth = `local health = {status = "Progressing", message = "The recommender has not read this policy yet"}
 if obj.status == nil or obj.status.conditions == nil then
   return health
@@ -105,7 +104,6 @@ end
 return health
 `
 
-// argoCD is what belongs into the ConfigMap of Argo CD.
 func argoCD() any {
 	return map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap",

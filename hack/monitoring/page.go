@@ -29,7 +29,6 @@ gap, may be old.
 
 `
 
-// page is docs/monitoring.md.
 func page(served metrics) string {
 	var b strings.Builder
 	b.WriteString(intro)
@@ -63,7 +62,6 @@ func page(served metrics) string {
 	return b.String()
 }
 
-// tried is how old is what the page says.
 const tried = `
 How the commands of this page were tried: ` + "`TestAlertsFireWhenTheyShould`" + ` and ` + "`TestDashboardsAskWhatPrometheusUnderstands`" + ` run rules and queries in a Prometheus. kube-state-metrics 2.18.0 served both files of VPAs, 37 series of 26
 families for two VPAs each, on 26 November 2026, when the commands within sentences were run on the local control plane, too. No Grafana was at hand to import the dashboards.

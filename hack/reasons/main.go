@@ -1,4 +1,4 @@
-// Command reasons writes the tables of docs/reasons.md.
+// Command reasons generates the tables of docs/reasons.md.
 package main
 
 import (

@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// Compare returns nil if got, written as JSON, has the value of expected, else all differences with their paths. A null
-// equals a missing field. Numbers may differ by the relative tolerance if one of them has a fraction; all else must be
-// equal.
+// Compare returns nil if got, written as JSON, has the value of expected, else all differences with
+// their paths. A null equals a missing field. Numbers may differ by the relative tolerance if one
+// of them has a fraction. All other values must be equal.
 func Compare(expected json.RawMessage, got any, tolerance float64) error {
 	raw, err := json.Marshal(got)
 	if err != nil {

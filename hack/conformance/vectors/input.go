@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Typed makes a Handler of a function from the input of a kind to its output, which is compared with the expected one.
-// An input field that the function does not know fails the case.
+// Typed converts a function from input to output into a Handler that compares the output with the
+// expected one. An unknown input field fails the case.
 func Typed[In, Out any](f func(In) (Out, error)) Handler {
 	return func(c Case) error {
 		var in In
@@ -25,7 +25,7 @@ func Typed[In, Out any](f func(In) (Out, error)) Handler {
 	}
 }
 
-// Or returns the value of an optional input field, or its default.
+// ValueOr returns the value of an optional input field, or its default.
 func Or[T any](v *T, otherwise T) T {
 	if v == nil {
 		return otherwise
@@ -41,5 +41,5 @@ func SecondsOr(v *float64, otherwise time.Duration) time.Duration {
 	return Seconds(*v)
 }
 
-// Seconds returns a number of seconds as a duration.
+// Seconds converts seconds to a duration.
 func Seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -13,16 +13,18 @@ import (
 // Case is one vector.
 type Case struct {
 	ID          string
-	Kind        string // of a file about another system: "<system>/<kind>"
+	Kind        string // "<system>/<kind>" in a file about another system
 	Description string
 	Input       json.RawMessage
 	Expected    json.RawMessage
 	Tolerance   float64 // relative, for numbers with a fraction
-	// DeviationAllowed is the defect of the reference because of which a safer result is acceptable; mostly empty.
+	// DeviationAllowed is the defect of the reference that makes a safer result acceptable, mostly
+	// empty.
 	DeviationAllowed string
 }
 
-// Key names a case among those of all files: its id, and "<system>/<id>" in a file about another system.
+// Key identifies a case across all files: its ID, or "<system>/<id>" in a file about another
+// system.
 func (c Case) Key() string {
 	if system, _, other := strings.Cut(c.Kind, "/"); other {
 		return system + "/" + c.ID
@@ -34,11 +36,11 @@ func (c Case) Key() string {
 type File struct {
 	Name  string // without the directory
 	Cases []Case
-	Err   error // the file cannot be used; it then has no cases
+	Err   error // why the file has no usable cases
 }
 
-// Load reads every .json file of a directory in the order of names. A file that cannot be used carries its error; the
-// error returned says that the directory cannot be read or has no such file.
+// Load reads every .json file of a directory in the order of names. An unusable file carries its
+// error. Load returns an error if the directory cannot be read or has no such file.
 func Load(dir string) ([]File, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -59,8 +61,8 @@ func Load(dir string) ([]File, error) {
 	return files, nil
 }
 
-// document is a file of either schema: the one of the reference VPA has a
-// version, the one of other systems names the system and explains itself.
+// document is a file of either schema. Files of the reference VPA have a version. Files of other
+// systems have the name of the system and notes.
 type document struct {
 	SchemaVersion     *int            `json:"schemaVersion"`
 	System            string          `json:"system"`
@@ -114,7 +116,7 @@ func read(dir fs.FS, name string) ([]Case, error) {
 	return cases, nil
 }
 
-// check reports whether the file has one of the schemas that read understands.
+// check returns an error unless the file has a known schema.
 func (d document) check() error {
 	switch {
 	case d.SchemaVersion != nil && *d.SchemaVersion != 1:

@@ -1,14 +1,11 @@
 // Package vectors runs files of conformance vectors against handlers.
 //
-// A vector is a case: an input, and the output that some reference gave for it. Load reads a directory of vector files,
-// Suite says which handler runs which kind of case, Suite.Run makes a Report of it. Typed makes a handler of a
-// function; Compare finds the differences of two JSON values, with a tolerance for fractions.
+// A vector is a case: an input, and the output of a reference for it. Suite.Run runs the handler of
+// each case and returns a Report. A case with an intended difference is listed in Suite.ByDesign,
+// and passes only if it differs in the listed way.
 //
-// A case that production code answers differently on purpose is listed in
-// Suite.ByDesign: it passes only if it differs in the listed way.
-//
-// The package knows the formats of the files, not the meaning of any kind; the
-// handlers live with the programs whose code they call.
+// The package only handles the file formats. The meaning of the kinds is in the handlers, next to
+// the programs that they call.
 package vectors
 
 import (
@@ -22,31 +19,33 @@ import (
 	jsonpatch "github.com/evanphx/json-patch/v5"
 )
 
-// Handler runs production code on the input of a case. It returns nil if the
-// output is as expected, else what is different.
+// Handler runs production code on the input of a case. It returns nil if the output is as expected,
+// else the differences.
 type Handler func(c Case) error
 
-// ErrUnsupported is what a handler returns for a case that needs a feature which is not there yet. The case is skipped.
+// ErrUnsupported is the error of a handler for a case that needs a missing feature. The case is
+// skipped.
 var ErrUnsupported = errors.New("not yet supported")
 
 // Deviation is a documented difference from the reference.
 type Deviation struct {
-	Reason string // which defect is fixed, for people
-	// Expected is a JSON merge patch (RFC 7396) that turns the reference's output into ours.
+	Reason string // the fixed defect, for users
+	// Expected is a JSON merge patch (RFC 7396) from the output of the reference to the output of
+	// Loadline.
 	Expected string
 }
 
-// Suite is what vectors are run with.
+// Suite configures a run of vectors.
 type Suite struct {
-	Handlers map[string]Handler   // by kind; a kind without handler is skipped
+	Handlers map[string]Handler   // by kind, a kind without handler is skipped
 	ByDesign map[string]Deviation // by Case.Key
-	Absent   map[string]string    // reasons by kind of feature that is absent by design
+	Absent   map[string]string    // reasons by kind of features that are absent by design
 }
 
-// Outcome says how a case ended.
+// Outcome is the result of a case.
 type Outcome int
 
-// The outcomes. ByDesign counts as passed.
+// Outcomes of a case. ByDesign counts as passed.
 const (
 	Passed Outcome = iota
 	ByDesign
@@ -59,13 +58,13 @@ const (
 type Result struct {
 	Case    Case
 	Outcome Outcome
-	Detail  string // of a failure: what is different; of a deviation: the reason
+	Detail  string // differences of a failure, or reason of a deviation
 }
 
 // FileReport holds the results of one file.
 type FileReport struct {
 	Name    string
-	Err     error // the file could not be used, which counts as one failure
+	Err     error // why the file is unusable, counts as one failure
 	Results []Result
 }
 
@@ -74,7 +73,7 @@ type Report struct {
 	Files []FileReport
 }
 
-// Run runs all vectors of a directory. The error says that there is none.
+// Run runs all vectors of a directory. It returns an error if there are none.
 func (s Suite) Run(dir string) (Report, error) {
 	files, err := Load(dir)
 	if err != nil {
@@ -123,7 +122,7 @@ func (s Suite) run(c Case) Result {
 	return Result{c, ByDesign, deviation.Reason}
 }
 
-// guarded turns a panic of the code under test into a failure of its case.
+// runHandler turns a panic of the tested code into a failure of the case.
 func guarded(h Handler, c Case) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -133,8 +132,8 @@ func guarded(h Handler, c Case) (err error) {
 	return h(c)
 }
 
-// Counts returns how many cases passed (by design or not), failed and were
-// skipped. A file that cannot be used counts as one failure.
+// Counts returns the numbers of passed (including by design), failed and skipped cases. An unusable
+// file counts as one failure.
 func (r Report) Counts() (passed, failed, skipped int) {
 	for _, f := range r.Files {
 		p, x, s := f.counts()
@@ -160,10 +159,10 @@ func (f FileReport) counts() (passed, failed, skipped int) {
 	return passed, failed, skipped
 }
 
-// Print writes the report for people: every file with its numbers, failures, deviations and kinds that are not yet
-// supported, and last a line "N passed, M failed, K skipped".
+// Print writes a readable report: every file with its counts, failures, deviations and unsupported
+// kinds, and a last line "N passed, M failed, K skipped".
 func (r Report) Print(w io.Writer) error {
-	out := bufio.NewWriter(w) // it keeps the first error
+	out := bufio.NewWriter(w) // keeps the first error
 	for _, f := range r.Files {
 		f.print(out)
 	}

@@ -17,7 +17,8 @@ type File struct {
 	Content []byte
 }
 
-// Archive packs files, sorted by path, and compresses them; everything is of the given time.
+// Archive returns a gzipped tar archive of files, sorted by path and with the given modification
+// time.
 func Archive(files []File, at time.Time) ([]byte, error) {
 	sorted := slices.SortedFunc(slices.Values(files), func(a, b File) int { return cmp.Compare(a.Path, b.Path) })
 	packed, err := pack(sorted, at)
@@ -35,7 +36,6 @@ func Archive(files []File, at time.Time) ([]byte, error) {
 	return compressed.Bytes(), nil
 }
 
-// pack packs files in the given order; everything is of the given time.
 func pack(files []File, at time.Time) ([]byte, error) {
 	var packed bytes.Buffer
 	w := tar.NewWriter(&packed)

@@ -1,8 +1,8 @@
-// Package build makes what is published of a commit: binaries of the programs, archives, container
-// images, lists of what is linked in, and sums. The same commit with the same Go gives the same bytes,
-// wherever and whenever it is built.
+// Package build builds the release artifacts of a commit: binaries, archives, container images,
+// SBOMs and checksums. The output is reproducible: the same commit and the same Go version give the
+// same bytes.
 //
-// Everything is built in the working folder, which is the root folder of the project.
+// Builds run in the working directory, which must be the root of the project.
 package build
 
 import (
@@ -19,18 +19,18 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// Daemons are the programs that get an image.
+// Daemons are the programs with an image.
 var Daemons = []string{"recommender", "updater", "admission-controller"}
 
-// Source is the commit from which something is built.
+// Source is the built commit.
 type Source struct {
-	Revision string    // of the commit, and -dirty where files were changed since
-	Changes  string    // of files since the commit, as git status --porcelain says them
-	Time     time.Time // of everything that is built
+	Revision string    // commit, with suffix -dirty if files changed since
+	Changes  string    // changed files, as in git status --porcelain
+	Time     time.Time // modification time of all artifacts
 }
 
-// Commit returns the commit of the working tree. SOURCE_DATE_EPOCH replaces its time, as for other
-// builds that can be repeated.
+// Commit returns the commit of the working tree. SOURCE_DATE_EPOCH overrides its time, as in other
+// reproducible builds.
 func Commit() (Source, error) {
 	text, err := exec.Command("git", "log", "-1", "--format=%H %ct").Output()
 	if err != nil {
@@ -54,7 +54,7 @@ func Commit() (Source, error) {
 	return Source{Revision: revision, Changes: strings.TrimRight(string(changes), "\n"), Time: time.Unix(at, 0).UTC()}, nil
 }
 
-// Platforms reads platforms that are separated by commas.
+// ParsePlatforms parses platforms separated by commas.
 func Platforms(text string) (all []*v1.Platform, err error) {
 	for one := range strings.SplitSeq(text, ",") {
 		platform, err := v1.ParsePlatform(one)
@@ -69,15 +69,15 @@ func Platforms(text string) (all []*v1.Platform, err error) {
 // Builder builds the programs of a commit.
 type Builder struct {
 	Source  Source
-	Version string    // of the release, which programs say; if empty, they say what Go knows of the commit
-	Work    string    // an empty folder that keeps binaries
+	Version string    // release in the programs, empty = version from the Go build info
+	Work    string    // an empty folder, caches binaries
 	Log     io.Writer // gets a line for each image
 }
 
-// releaseVariable is where programs keep the version of their release.
+// releaseVariable is the linker symbol of the release version.
 const releaseVariable = "loadline.dev/loadline/pkg/serving.release"
 
-// Binary builds a program for a platform as `make build` does, unless that is done already.
+// Binary builds a program for a platform like `make build`, unless it is cached.
 func (b *Builder) Binary(program string, platform *v1.Platform) (path string, err error) {
 	path = filepath.Join(b.Work, program+"-"+Suffix(platform))
 	if _, err := os.Stat(path); err == nil {
@@ -99,5 +99,5 @@ func (b *Builder) Binary(program string, platform *v1.Platform) (path string, er
 	return path, nil
 }
 
-// Suffix ends the names of files that are for a platform.
+// PlatformSuffix is the end of file names for a platform.
 func Suffix(platform *v1.Platform) string { return platform.OS + "-" + platform.Architecture }

@@ -21,14 +21,13 @@ import (
 )
 
 const (
-	// user is whom the programs run as, as the manifests say.
 	user = "65534:65534"
-	// mostBytes is how large an image may be, unpacked.
+	// maxImageBytes is the maximum unpacked size of an image.
 	mostBytes = 40_000_000
 )
 
-// Images writes the images of all daemons into a folder: for each an image layout with all platforms,
-// and for each platform an archive and a list of what is linked in.
+// Images writes the images of all daemons into a folder: for each daemon an image layout with all
+// platforms, and for each platform an archive and an SBOM.
 func (b *Builder) Images(out, tag string, platforms []*v1.Platform) error {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
@@ -45,7 +44,6 @@ func (b *Builder) Images(out, tag string, platforms []*v1.Platform) error {
 	return nil
 }
 
-// index writes the images of a program.
 func (b *Builder) index(out, program string, ref name.Tag, platforms []*v1.Platform) error {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, platform := range platforms {
@@ -67,7 +65,7 @@ func writeLayout(out, program string, ref name.Tag, index v1.ImageIndex) error {
 	return err
 }
 
-// image builds the image for one platform, and writes its archive and its list of parts.
+// image builds the image for one platform, and writes its archive and its SBOM.
 func (b *Builder) image(out, program string, ref name.Tag, platform *v1.Platform) (v1.Image, error) {
 	binary, err := b.Binary(program, platform)
 	if err != nil {
@@ -107,7 +105,6 @@ func (b *Builder) image(out, program string, ref name.Tag, platform *v1.Platform
 	return image, nil
 }
 
-// size returns how many bytes an image has unpacked.
 func size(image v1.Image) (bytes int64, err error) {
 	layers, err := image.Layers()
 	if err != nil {
@@ -130,7 +127,7 @@ func size(image v1.Image) (bytes int64, err error) {
 	return bytes, nil
 }
 
-// files returns what an image holds. Programs are found under the paths of the reference's images.
+// files returns the files of an image. Programs have the same paths as in upstream images.
 func files(program string, binary []byte) []File {
 	return []File{
 		{program, 0o755, binary},
@@ -140,9 +137,8 @@ func files(program string, binary []byte) []File {
 	}
 }
 
-// authorities returns the certificates of public authorities, with which servers of metrics are
-// checked that are outside of the cluster. Those that are trusted under conditions are left out,
-// because a file of certificates cannot say conditions.
+// caCertificates returns the certificates of public authorities, for metrics servers outside the
+// cluster. It skips authorities with constraints, because a certificate file cannot express them.
 func authorities() []byte {
 	var all bytes.Buffer
 	for root := range bundle.Roots() {
@@ -153,7 +149,6 @@ func authorities() []byte {
 	return all.Bytes()
 }
 
-// newImage returns the image of a program.
 func newImage(program string, binary []byte, platform *v1.Platform, of Source) (v1.Image, error) {
 	packed, err := pack(files(program, binary), of.Time)
 	if err != nil {

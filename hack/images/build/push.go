@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// Destinations returns where the images of all daemons go in a registry, by daemon: below a path such as
+// Destinations returns the image references by daemon, below a path in a registry such as
 // registry.example/team.
 func Destinations(registry, tag string) (map[string]name.Tag, error) {
 	const wanted = "a registry and the path of images in it are wanted, such as registry.example/team"
@@ -31,8 +31,9 @@ func Destinations(registry, tag string) (map[string]name.Tag, error) {
 	return all, nil
 }
 
-// Push copies the images that Images wrote into a folder, with all their platforms. It signs in with what
-// `docker login` and its like have left in the home directory. It returns the digests by daemon.
+// Push copies the images that Images wrote into a folder, with all platforms, and returns the
+// digests by daemon. It uses the credentials of `docker login` and similar tools from the home
+// directory.
 func Push(ctx context.Context, folder string, to map[string]name.Tag) (map[string]v1.Hash, error) {
 	pushed := map[string]v1.Hash{}
 	for _, program := range Daemons {
@@ -56,8 +57,8 @@ func Push(ctx context.Context, folder string, to map[string]name.Tag) (map[strin
 	return pushed, nil
 }
 
-// Kustomization returns a kustomization that applies the one in a folder with pushed images. They are named
-// by their digests, so that nodes run just these.
+// Kustomization returns a kustomization of a folder with pushed images. It pins the images by
+// digest.
 func Kustomization(folder string, to map[string]name.Tag, pushed map[string]v1.Hash) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `# kubectl apply -k

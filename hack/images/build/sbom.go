@@ -16,10 +16,9 @@ import (
 	"github.com/spdx/tools-golang/spdx/v2/v2_3"
 )
 
-// authoritiesModule is where the certificates of an image come from.
 const authoritiesModule = "golang.org/x/crypto/x509roots/fallback"
 
-// authoritiesSource returns the version of that module that is linked into this program.
+// caModule returns the certificate module that is linked into this program.
 func authoritiesSource() (*debug.Module, error) {
 	self, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -33,8 +32,8 @@ func authoritiesSource() (*debug.Module, error) {
 	return nil, fmt.Errorf("module %s, where the certificates come from, is not among those of this program", authoritiesModule)
 }
 
-// WriteSBOM writes what a binary is made of, in SPDX 2.3: the Go modules that are linked into it, as
-// it says itself, and Go; and the modules from which comes what is beside it.
+// WriteSBOM writes the SBOM of a binary in SPDX 2.3: the Go modules in its build info, the Go
+// standard library, and bundled modules with other files of the image.
 func (b *Builder) WriteSBOM(path, name, binary string, beside ...*debug.Module) error {
 	linked, err := buildinfo.ReadFile(binary)
 	if err != nil {
@@ -54,7 +53,7 @@ func (b *Builder) WriteSBOM(path, name, binary string, beside ...*debug.Module) 
 	return os.WriteFile(path, text.Bytes(), 0o644)
 }
 
-// describe returns the document about a binary with the given SHA-256 sum.
+// describe returns the SPDX document of a binary with the given SHA-256 sum.
 func describe(name string, linked *debug.BuildInfo, beside []*debug.Module, sum string, of Source) *v2_3.Document {
 	document := &v2_3.Document{
 		SPDXVersion: spdx.Version, DataLicense: spdx.DataLicense, SPDXIdentifier: "DOCUMENT", DocumentName: name,
@@ -93,7 +92,7 @@ func describe(name string, linked *debug.BuildInfo, beside []*debug.Module, sum 
 	return document
 }
 
-// modulePackage describes a module of Go; path std is Go itself.
+// modulePackage describes a Go module. The path std is the standard library.
 func modulePackage(path, version string) *v2_3.Package {
 	return &v2_3.Package{
 		PackageName: path, PackageVersion: version, PackageSPDXIdentifier: identifier(path),
@@ -104,7 +103,7 @@ func modulePackage(path, version string) *v2_3.Package {
 	}
 }
 
-// identifier returns the identifier of a module; SPDX allows letters, digits, dots and dashes.
+// identifier returns the SPDX identifier of a module. SPDX allows letters, digits, dots and dashes.
 func identifier(path string) common.ElementID {
 	return common.ElementID("Package-" + strings.Map(func(r rune) rune {
 		if r == '.' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {

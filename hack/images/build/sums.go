@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// WriteSums writes SHA256SUMS, which `sha256sum -c` reads: the sums of all files below a folder.
+// WriteSums writes SHA256SUMS for `sha256sum -c`, with the sums of all files below a folder.
 func WriteSums(folder string) error {
 	var files []string
 	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {

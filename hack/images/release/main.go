@@ -1,20 +1,20 @@
-// Command release builds everything that is published of a version. Two runs on the same commit
-// with the same Go give the same bytes.
+// Command release builds all artifacts of a version. The output is reproducible: the same commit
+// and the same Go version give the same bytes.
 //
 //	release -version v0.1.0
 //
-// It is started in the root folder of the project. Below -out it writes
+// Run it in the root folder of the project. It replaces the content of -out with
 //
 //	PROGRAM-VERSION-OS-ARCH.tar.gz       a program, with LICENSE and README.md
-//	PROGRAM-VERSION-OS-ARCH.spdx.json    what the program is made of
-//	images/                              what `make images` writes, tagged with the version
-//	loadline-VERSION.tgz                 the chart; Helm wants its version without the v
+//	PROGRAM-VERSION-OS-ARCH.spdx.json    the SBOM of the program
+//	images/                              the output of `make images`, tagged with the version
+//	loadline-VERSION.tgz                 the chart, for Helm the version has no v
 //	loadline-VERSION.yaml                deploy/loadline.yaml, with the images of the version
 //	loadline-deploy-VERSION.tar.gz       the folder deploy, with the images of the version
 //	SHA256SUMS                           the sums of all files above
 //
-// and removes what was there before. The three daemons are called loadline-recommender and so on there,
-// and the plugin kubectl-loadline. docs/release.md is the page about it.
+// PROGRAM is loadline-recommender, loadline-updater, loadline-admission-controller, or the plugin
+// kubectl-loadline. See docs/release.md.
 package main
 
 import (
@@ -37,7 +37,6 @@ import (
 
 const plugin = "kubectl-loadline"
 
-// settings are what a release is built with.
 type settings struct {
 	version         string
 	out             string
@@ -112,9 +111,9 @@ func run(s settings, log io.Writer) error {
 	return build.WriteSums(s.out)
 }
 
-// checked returns which version programs say, or why nothing may be released.
+// checkVersion returns the version for the programs, or an error if a release is not allowed.
 func checked(s settings, of build.Source) (said string, err error) {
-	// Tags of images have no place for what may follow a plus.
+	// Image tags cannot contain the plus of build metadata.
 	if semver.Canonical(s.version) != s.version || s.version == "" {
 		return "", fmt.Errorf("VERSION=%q is no semantic version such as v0.1.0 or v0.2.0-rc.1", s.version)
 	}
@@ -127,14 +126,13 @@ func checked(s settings, of build.Source) (said string, err error) {
 	return s.version + "+dirty", nil
 }
 
-// release is a version that is being built.
 type release struct {
 	build.Builder
 	version string
 	out     string
 }
 
-// program writes the archives of a program and what it is made of, under the given name.
+// writeProgram writes the archives and the SBOMs of a program under the given name.
 func (r *release) program(program, name string, platforms []*v1.Platform) error {
 	for _, platform := range platforms {
 		binary, err := r.Binary(program, platform)
@@ -167,7 +165,7 @@ func (r *release) program(program, name string, platforms []*v1.Platform) error 
 
 const chartFolder = "charts/loadline"
 
-// chart packs the chart as Helm does, with the version.
+// writeChart packs the chart like Helm, with the version.
 func (r *release) chart() error {
 	files, err := committed(".", chartFolder)
 	if err != nil {
@@ -187,13 +185,11 @@ func (r *release) chart() error {
 	return r.pack("loadline-"+bare+".tgz", append(files, license...))
 }
 
-// Of Chart.yaml.
 var (
 	chartVersion = regexp.MustCompile(`(?m)^version: .*$`)
 	appVersion   = regexp.MustCompile(`(?m)^appVersion: .*$`)
 )
 
-// versioned returns Chart.yaml with other versions.
 func versioned(chart []byte, version, app string) []byte {
 	chart = chartVersion.ReplaceAllLiteral(chart, []byte("version: "+version))
 	return appVersion.ReplaceAllLiteral(chart, []byte("appVersion: "+app))
@@ -201,7 +197,7 @@ func versioned(chart []byte, version, app string) []byte {
 
 const staticManifest = "deploy/loadline.yaml"
 
-// manifests writes the one file and packs the folder from which it is generated.
+// writeManifests writes the single manifest and packs the folder from which it is generated.
 func (r *release) manifests() error {
 	full := "loadline-deploy-" + r.version
 	files, err := committed(full, "deploy")
@@ -224,7 +220,6 @@ func (r *release) manifests() error {
 	return r.pack(full+".tar.gz", append(files, more...))
 }
 
-// tagged returns a manifest with the images of the version.
 func (r *release) tagged(manifest []byte) []byte {
 	for _, program := range build.Daemons {
 		image := "loadline-" + program + ":"
@@ -233,7 +228,6 @@ func (r *release) tagged(manifest []byte) []byte {
 	return manifest
 }
 
-// pack writes an archive and says how large it is.
 func (r *release) pack(name string, files []build.File) error {
 	packed, err := build.Archive(files, r.Source.Time)
 	if err != nil {
@@ -242,13 +236,13 @@ func (r *release) pack(name string, files []build.File) error {
 	return r.write(name, packed)
 }
 
-// write writes a file of the release and says how large it is.
 func (r *release) write(name string, content []byte) error {
 	fmt.Fprintf(r.Log, "release: %s: %d bytes\n", name, len(content))
 	return os.WriteFile(filepath.Join(r.out, name), content, 0o644)
 }
 
-// committed returns the files below a folder that git knows, for a folder of an archive.
+// readTracked reads the files below a folder that are tracked by git, for an archive with the given
+// path prefix.
 func committed(into, folder string) ([]build.File, error) {
 	names, err := exec.Command("git", "ls-files", "-z", "--", folder).Output()
 	if err != nil {
@@ -257,7 +251,7 @@ func committed(into, folder string) ([]build.File, error) {
 	return read(into, strings.Split(strings.TrimSuffix(string(names), "\x00"), "\x00")...)
 }
 
-// read returns files for a folder of an archive.
+// readFiles reads files for an archive with the given path prefix.
 func read(into string, names ...string) (files []build.File, err error) {
 	for _, name := range names {
 		content, err := os.ReadFile(name)
