@@ -10,11 +10,11 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// price is what things cost in core-hours or GiB-hours that are reserved and not used.
+// price is the cost of events in unused core-hours or GiB-hours.
 type price struct {
-	missing      float64 // a core-hour or GiB-hour above the request
+	missing      float64 // per core-hour or GiB-hour above the request
 	change, kill float64
-	own          bool // change and kill are in hours of the container's own mean use
+	own          bool // change and kill are in hours of the container's mean usage
 }
 
 func (p price) String() string {
@@ -28,33 +28,33 @@ func (p price) String() string {
 	return fmt.Sprintf("starved %g, change %g %s", p.missing, p.change, of)
 }
 
-// tally is what a stretch of time came to, in core-hours or GiB-hours, and in numbers.
+// tally sums unused and starved core-hours or GiB-hours, and counts changes and kills.
 type tally struct{ over, missing, changes, kills float64 }
 
 func (t *tally) add(o tally) {
 	t.over, t.missing, t.changes, t.kills = t.over+o.over, t.missing+o.missing, t.changes+o.changes, t.kills+o.kills
 }
 
-// container is a recording, and what each preset does with it.
+// container is a recording with its replays under all presets.
 type container struct {
 	tunes, short bool
 	kind         resources.Kind
-	begin        int64 // of the first hour; the scored phase begins with an hour, too
-	warm         int   // hours that are not scored
+	begin        int64 // of hour 0, so that the scored phase begins on an hour
+	warm         int   // hours before the scored phase
 	start        int64
-	first        float64 // request
-	own          float64 // mean use, cores or GiB
+	first        float64
+	own          float64 // cores or GiB
 	used, ran    float64
 	samples      []replay.Sample
 	presets      []*preset
 }
 
-// preset is a replay of a container.
+// preset is the replay of a container under one preset.
 type preset struct {
 	of     *container
 	hours  []tally
-	advice []resources.Bounds // after each sample
-	keeps  bool               // the samples of the container
+	advice []resources.Bounds // recommendation after each sample
+	keeps  bool               // whether to record the samples of the container
 }
 
 func newContainer(r *replay.Recording, p *plane) *container {
@@ -72,7 +72,7 @@ func newContainer(r *replay.Recording, p *plane) *container {
 	return c
 }
 
-// tunes reports whether a recording is of the tuning half: as --part of the backtester.
+// isTuningHalf selects the same half of the recordings as --part of the backtester.
 func tunes(r *replay.Recording) bool {
 	h := fnv.New32a()
 	fmt.Fprintf(h, "%s/%s", r.Dataset, r.Workload)
@@ -81,7 +81,6 @@ func tunes(r *replay.Recording) bool {
 
 func (c *container) hour(at int64) int { return int((at - c.begin) / hour) }
 
-// replay fills the presets by those who recommend as they do.
 func (c *container) replay(r *replay.Recording, p *plane, made []backtest.Candidate) {
 	setup := replay.DefaultSetup(p.kind)
 	setup.Limits = [resources.Kinds]replay.Limit{}
@@ -93,13 +92,13 @@ func (c *container) replay(r *replay.Recording, p *plane, made []backtest.Candid
 	c.own = c.used / c.ran
 }
 
-// taken is what a sample comes to under a request.
+// tallySample returns the unused and starved hours of a sample under a request.
 func (c *container) taken(s replay.Sample, request float64) tally {
 	hours := float64(s.Hold-s.Down) / float64(hour) / backtest.Unit(c.kind)
 	return tally{over: max(request-s.Use, 0) * hours, missing: max(s.Use-request, 0) * hours}
 }
 
-// Sample implements replay.Witness.
+// Sample implements replay.Observer.
 func (p *preset) Sample(s replay.Sample) {
 	c := p.of
 	if s.Kind != c.kind {
@@ -118,24 +117,23 @@ func (p *preset) Sample(s replay.Sample) {
 	}
 }
 
-// Advised implements replay.Witness.
+// Advised implements replay.Observer.
 func (p *preset) Advised(a replay.Advice) {
 	if n := len(p.advice); n > 0 {
 		p.advice[n-1] = a.Bounds
 	}
 }
 
-// Changed implements replay.Witness.
+// Changed implements replay.Observer.
 func (p *preset) Changed(c replay.Change) {
 	if c.Kind == p.of.kind {
 		p.hours[p.of.hour(c.At)].changes++
 	}
 }
 
-// Killed implements replay.Witness.
+// Killed implements replay.Observer.
 func (p *preset) Killed(k replay.Kill) { p.hours[p.of.hour(k.At)].kills++ }
 
-// cost is what something came to, by a price.
 func (c *container) cost(t tally, p price) float64 {
 	unit := 1.0
 	if p.own {
@@ -144,7 +142,7 @@ func (c *container) cost(t tally, p price) float64 {
 	return t.over + p.missing*t.missing + unit*(p.change*t.changes+p.kill*t.kills)
 }
 
-// alone returns what a preset costs in the scored phase.
+// presetCost returns the cost of one preset in the scored phase.
 func (c *container) alone(preset int, p price) float64 {
 	var sum tally
 	for _, t := range c.presets[preset].hours[c.warm:] {
@@ -153,13 +151,13 @@ func (c *container) alone(preset int, p price) float64 {
 	return c.cost(sum, p)
 }
 
-// The updater's rule, as in replay.DefaultSetup.
+// The updater's thresholds, as in replay.DefaultSetup.
 const (
 	lifetime  = int64(12 * time.Hour)
 	threshold = 0.1
 )
 
-// follows returns the request after a recommendation, and whether that is a change.
+// applyRecommendation returns the request after a recommendation, and whether it changed.
 func follows(kind resources.Kind, request float64, b resources.Bounds, age int64) (float64, bool) {
 	target, known := b.Target.Get(kind)
 	to := float64(target)
@@ -173,11 +171,10 @@ func follows(kind resources.Kind, request float64, b resources.Bounds, age int64
 	return to, true
 }
 
-// chosen returns what the presets that are chosen for each hour come to in the scored
-// phase. CPU is followed as an updater would: after a switch the request is what it was
-// until it is outside of the new bounds, or old enough. Memory goes over at once and at no
-// cost, so what is said of it is too good: kills under a request that is in between would
-// have to be replayed.
+// tallyChoices returns the tally of the scored phase if the preset changes every hour as in
+// choices. CPU requests change as an updater would change them: after a switch the request stays
+// until it is outside the new bounds or older than lifetime. Memory switches at once and free of
+// cost, so its result is too good: kills under the intermediate requests are not replayed.
 func (c *container) chosen(choices []int) tally {
 	var sum tally
 	if c.kind == resources.Memory {

@@ -1,12 +1,12 @@
-// Command chooser is the study of a recipe that does not exist: one that picks, for each
-// container, the preset that would have cost least on its past.
+// Command chooser studies a hypothetical recipe that picks, for each container, the preset with the
+// lowest cost on its past.
 //
 //	go run -C lab ./chooser RECORDINGS
 //
-// It replays recordings under all presets of CPU and of memory, chooses the constants of
-// the chooser on the tuning half, and prints what the chooser saves on the report half
-// against the best single preset, which is chosen on the tuning half, too, and against
-// the best in hindsight. Why there is no such recipe is in docs/recipe-design.md.
+// It replays recordings under all presets of CPU and of memory and tunes the constants of the
+// chooser on the tuning half. On the report half it prints the savings against the best single
+// preset of the tuning half, and against the best preset in hindsight. docs/recipe-design.md
+// explains why there is no such recipe.
 package main
 
 import (
@@ -36,15 +36,15 @@ func main() {
 	}
 }
 
-// Floors would hide the presets: a small container costs the same with all.
+// floors are low because higher ones hide the differences between presets on small containers.
 const floors = "pod-min-cpu=10,pod-min-memory=8"
 
-// plane is a kind of resource, with the presets among which is chosen. The first is vpa.
+// experiment is a resource with the presets to choose from. The first preset is vpa.
 type plane struct {
 	kind     resources.Kind
 	limit    replay.Limit
 	presets  []string
-	families [][]int // presets that a chooser has among its candidates, beside vpa, within its state
+	families [][]int // candidates of a chooser in addition to vpa, within its state
 	prices   []price
 }
 
@@ -55,7 +55,6 @@ func (p *plane) recipe(preset int) string {
 	return fmt.Sprintf("loadline:%s=%s,%s", p.kind, p.presets[preset], floors)
 }
 
-// candidates returns the presets as those who recommend.
 func (p *plane) candidates() ([]backtest.Candidate, error) {
 	var all []backtest.Candidate
 	for preset, name := range p.presets {
@@ -71,7 +70,7 @@ func (p *plane) candidates() ([]backtest.Candidate, error) {
 func planes() []plane {
 	cpu := plane{
 		kind: resources.CPU, presets: []string{"vpa", "calm-lean", "calm", "calm-safe", "mixed", "tracking-lean", "tracking", "tracking-safe"},
-		// The calm ones share their histograms; each of the tracking ones has its own.
+		// The calm presets share their histograms. Each tracking preset has its own.
 		families: [][]int{{1, 2, 3, 5}, {1, 2, 3, 6}, {1, 2, 3, 7}},
 	}
 	for _, change := range []price{{}, {change: 1, own: true}, {change: 1}} {
@@ -110,7 +109,6 @@ func run(args []string, out io.Writer) error {
 	return nil
 }
 
-// replayed replays all recordings of a kind under all presets.
 func replayed(args []string, p *plane) ([]*container, error) {
 	sources := command.Sources{Files: trace.Options{LeastMemory: 1 << 20}}
 	from, err := sources.Find(args)
@@ -128,7 +126,7 @@ func replayed(args []string, p *plane) ([]*container, error) {
 			if r == nil || !r.Has(p.kind) {
 				continue
 			}
-			made, err := p.candidates() // of its own: they remember powers of two
+			made, err := p.candidates() // not shared: their decay caches powers of two
 			if err != nil {
 				return nil, err
 			}
@@ -145,8 +143,8 @@ func replayed(args []string, p *plane) ([]*container, error) {
 	return all, nil
 }
 
-// report prints a table about the long recordings, or about those that are too short for
-// a day of warm-up.
+// report prints a table about the long recordings, or about the recordings that are too short for a
+// day of warm-up.
 func (p *plane) report(all []*container, short bool, out io.Writer) {
 	var tuned, reported []*container
 	for _, c := range all {
@@ -180,8 +178,7 @@ func (p *plane) report(all []*container, short bool, out io.Writer) {
 	}
 }
 
-// hour is how long a chooser stays with its choice.
+// hour is the interval between two choices.
 const hour = int64(time.Hour)
 
-// cells joins the cells of a row.
 func cells(of ...string) string { return "| " + strings.Join(of, " | ") + " |" }

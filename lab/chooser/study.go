@@ -7,17 +7,16 @@ import (
 	"loadline.dev/loadline/pkg/core/backtest"
 )
 
-// chooser picks one preset after the other.
+// chooser picks a preset for each hour.
 type chooser struct {
 	candidates []int
-	least      int     // hours of vpa, until enough is known
-	halfLife   float64 // hours, of what presets cost
-	margin     float64 // a fraction by which another must have been cheaper
+	least      int     // hours with preset vpa at the beginning
+	halfLife   float64 // hours, of the preset costs
+	margin     float64 // minimum relative saving that justifies a switch
 }
 
-// choose returns the preset of each hour, by what each preset would have cost in it: the
-// one whose decayed costs are lowest, but another one than before only if it was cheaper
-// by the margin.
+// choose returns the preset of each hour from the costs by preset and hour. It switches to the
+// candidate with the lowest decayed cost if that is lower by the margin.
 func (c *chooser) choose(costs [][]float64) []int {
 	sums, keep := make([]float64, len(costs)), math.Exp2(-1/c.halfLife)
 	choices, now := make([]int, len(costs[0])), 0
@@ -41,7 +40,7 @@ func (c *chooser) choose(costs [][]float64) []int {
 	return choices
 }
 
-// study is one price, and one way to weigh containers: all alike, or by what they cost.
+// study compares presets under one price, weighted by container or by cost.
 type study struct {
 	plane           *plane
 	price           price
@@ -50,7 +49,7 @@ type study struct {
 	halfLives       []float64
 }
 
-// costs returns what the presets of a container cost in each hour.
+// costs returns the costs of a container by preset and hour.
 func (s *study) costs(c *container) [][]float64 {
 	var all [][]float64
 	for _, p := range c.presets {
@@ -63,7 +62,8 @@ func (s *study) costs(c *container) [][]float64 {
 	return all
 }
 
-// of returns what a chooser costs for each of some containers. It is vpa in the warm-up.
+// chooserCosts returns the cost of a chooser for each container. The chooser stays with vpa during
+// the warm-up.
 func (s *study) of(set []*container, ch chooser) []float64 {
 	var all []float64
 	for _, c := range set {
@@ -73,7 +73,6 @@ func (s *study) of(set []*container, ch chooser) []float64 {
 	return all
 }
 
-// alone returns what a preset costs for each of some containers.
 func (s *study) alone(set []*container, preset int) []float64 {
 	var all []float64
 	for _, c := range set {
@@ -82,7 +81,8 @@ func (s *study) alone(set []*container, preset int) []float64 {
 	return all
 }
 
-// weigh joins costs of containers: the lower the better.
+// aggregate returns the sum of the costs, or of their logarithms if containers weigh the same.
+// Lower is better.
 func (s *study) weigh(costs []float64) float64 {
 	sum := 0.0
 	for _, cost := range costs {
@@ -94,10 +94,9 @@ func (s *study) weigh(costs []float64) float64 {
 	return sum
 }
 
-// leastCost stands for none at all, which has no logarithm.
+// minCost replaces zero, which has no logarithm.
 const leastCost = 1e-9
 
-// best returns the one preset that costs some containers least.
 func (s *study) best(set []*container) int {
 	best, lowest := 0, math.Inf(1)
 	for preset := range s.plane.presets {
@@ -108,7 +107,7 @@ func (s *study) best(set []*container) int {
 	return best
 }
 
-// tune returns the chooser that costs the tuning half least.
+// tuneChooser returns the chooser with the lowest aggregate cost on the tuning half.
 func (s *study) tune() chooser {
 	var best chooser
 	lowest := math.Inf(1)
@@ -125,8 +124,9 @@ func (s *study) tune() chooser {
 	return best
 }
 
-// less returns how much less one costs than another, over some containers: the geometric
-// mean of the containers' own ratios, or the ratio of the sums.
+// relativeSaving returns the relative saving of own against other over the containers with the
+// given indexes: from the geometric mean of the ratios per container, or from the ratio of the
+// sums.
 func (s *study) less(own, other []float64, of []int) float64 {
 	a, b := 0.0, 0.0
 	for _, i := range of {
@@ -142,7 +142,6 @@ func (s *study) less(own, other []float64, of []int) float64 {
 	return 1 - a/b
 }
 
-// row returns what the chooser saves on the report half.
 func (s *study) row() string {
 	fixed := s.best(s.tuned)
 	ch := s.tune()

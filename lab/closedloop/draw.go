@@ -9,13 +9,13 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// The drawing: its size and the edges of the plot, in pixels.
+// The size of the drawing and the edges of the plot, in pixels.
 const (
 	width, height            = 760, 300
 	left, right, top, bottom = 64, 732, 40, 268
 )
 
-// style gives the drawing a ground of its own, so that it can be read on any page.
+// style sets a background, so that the drawing is readable on any page.
 const style = `<style>
 text{font:12px sans-serif;fill:#24292f}path{fill:none;stroke-width:2}.ground{fill:#fff}.grid{stroke:#d8dee4;stroke-width:1}.use,.mean{fill:#d5dae0;stroke:none}.mean{fill:#a3acb6}
 .expert{stroke:#1a7f37;stroke-dasharray:7 4}.vpa{stroke:#bc4c00}.loadline{stroke:#0969da}.kill{stroke:#24292f}
@@ -24,13 +24,11 @@ text{font:12px sans-serif;fill:#24292f}path{fill:none;stroke-width:2}.ground{fil
 </style>
 `
 
-// axis places amounts on a logarithmic scale.
 type axis struct{ least, most float64 }
 
-// leastSpan is the least ratio of the ends of an axis.
+// minSpan is the minimum ratio between the ends of an axis.
 const leastSpan = 6
 
-// newAxis returns one on which all that happened has its place.
 func newAxis(s *Scenario, outcomes []*Outcome) axis {
 	a := axis{float64(s.Expert), float64(s.Expert)}
 	for _, o := range outcomes {
@@ -43,14 +41,13 @@ func newAxis(s *Scenario, outcomes []*Outcome) axis {
 	return axis{min(a.least/1.5, a.most/leastSpan), a.most * 1.3}
 }
 
-// y returns the height of an amount, cut to the plot.
+// y returns the vertical position of an amount, clamped to the plot.
 func (a axis) y(amount float64) int {
 	part := math.Log(max(amount, a.least)/a.least) / math.Log(a.most/a.least)
 	return bottom - int(math.Round(part*(bottom-top)))
 }
 
-// ticks returns the amounts that are named: 1, 2 and 5 of each power of ten, or powers
-// of two.
+// ticks returns the labelled amounts: 1, 2 and 5 of each power of ten, or powers of two for memory.
 func (a axis) ticks(k resources.Kind) (ticks []float64) {
 	tick, factors := 1.0, []float64{2, 2.5, 2}
 	if k == resources.Memory {
@@ -65,10 +62,8 @@ func (a axis) ticks(k resources.Kind) (ticks []float64) {
 	return ticks
 }
 
-// x returns the place of a frame.
 func x(frame int) int { return left + frame*(right-left)/frames }
 
-// draw returns the drawing of a scenario: request and use of a pod over time.
 func draw(s *Scenario, names []string, outcomes []*Outcome) string {
 	var b strings.Builder
 	a := newAxis(s, outcomes)
@@ -95,7 +90,7 @@ func draw(s *Scenario, names []string, outcomes []*Outcome) string {
 	return b.String()
 }
 
-// days returns those that are named: no more than eight.
+// days returns at most nine evenly spaced days to label.
 func days(length time.Duration) (named []time.Duration) {
 	all := length / day
 	for d := time.Duration(0); d <= all; d += (all + 7) / 8 {
@@ -104,8 +99,8 @@ func days(length time.Duration) (named []time.Duration) {
 	return named
 }
 
-// uses returns the highest use and the mean use of a pod by frame: of all outcomes the
-// higher ones, as a container that was killed uses less.
+// usageByFrame returns the highest and the mean usage of a pod by frame. It takes the maximum over
+// all outcomes, because a killed container uses less.
 func uses(outcomes []*Outcome) (highest, mean [frames]float64) {
 	for _, o := range outcomes {
 		for i := range o.Frames {
@@ -116,7 +111,6 @@ func uses(outcomes []*Outcome) (highest, mean [frames]float64) {
 	return highest, mean
 }
 
-// area encloses what lies under a use.
 func area(a axis, use [frames]float64) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "M%d %d", left, bottom)
@@ -131,7 +125,7 @@ func area(a axis, use [frames]float64) string {
 	return b.String()
 }
 
-// requestPath is the mean request of the pods, with gaps where there was none.
+// requestPath returns the line of the mean request, with gaps while no pod runs.
 func requestPath(a axis, o *Outcome) string {
 	var b strings.Builder
 	last, goes := 0, false
@@ -155,10 +149,10 @@ func requestPath(a axis, o *Outcome) string {
 	return b.String()
 }
 
-// cross is the mark of a kill, from its upper left corner on.
+// killMark draws a cross from its upper left corner.
 const cross = "l8 8m0 -8l-8 8"
 
-// killPath marks the kills at a height, as many as have a place.
+// killPath returns the marks of kills at height y, without marks that would overlap.
 func killPath(o *Outcome, y int) string {
 	var b strings.Builder
 	free := 0

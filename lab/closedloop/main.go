@@ -1,10 +1,10 @@
-// Command closedloop simulates workloads with a known right size under several recipes,
-// and writes docs/closed-loop.md and its drawings. Run it in the folder lab.
+// Command closedloop simulates workloads with a known right size under several recipes, and writes
+// docs/closed-loop.md and its drawings. Run it in the folder lab.
 //
-// A Scenario creates the pods. Each pod is replayed like a recording of pkg/core/replay,
-// with its planner and the kills of its kubelet. All pods share one recommender, and new
-// pods start with its recommendation. The loop is closed: sizes change which pods are
-// killed, and the observed usage then changes the sizes.
+// A Scenario creates the pods. Each pod is replayed like a recording of pkg/core/replay, with its
+// planner and its OOM kills. All pods share one recommender, and new pods start with its
+// recommendation. The loop is closed: resizes change which pods are killed, and the observed usage
+// then changes the recommendation.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// The sections stand between these lines of the page.
+// The generated sections of the page are between these lines.
 const (
 	beginning = "<!-- made by go run ./closedloop -->\n"
 	end       = "<!-- end -->\n"
@@ -28,7 +28,6 @@ func main() {
 	}
 }
 
-// update writes what is stale in a directory of docs.
 func update(docs string) error {
 	sections, drawings := document()
 	page := filepath.Join(docs, "closed-loop.md")
@@ -56,7 +55,6 @@ func update(docs string) error {
 	return nil
 }
 
-// replace writes a file unless it has the content already.
 func replace(name, content string) error {
 	if old, err := os.ReadFile(name); err == nil && bytes.Equal(old, []byte(content)) {
 		return nil
@@ -64,7 +62,6 @@ func replace(name, content string) error {
 	return os.WriteFile(name, []byte(content), 0o644)
 }
 
-// document returns the sections of the page, and the drawings by scenario.
 func document() (sections string, drawings map[string]string) {
 	drawings = map[string]string{}
 	for _, s := range scenarios() {

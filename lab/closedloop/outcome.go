@@ -8,36 +8,35 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// frames is how many stretches of time a drawing shows.
+// frames is the number of time intervals in a drawing.
 const frames = 240
 
-// Frame is what happened to all pods in a stretch of time.
+// Frame sums the state of all pods in one time interval.
 type Frame struct {
-	Highest float64 // use of any pod
-	request float64 // times nanoseconds
-	used    float64 // times nanoseconds
+	Highest float64 // usage of any pod
+	request float64 // amount times nanoseconds
+	used    float64 // amount times nanoseconds
 	held    float64 // nanoseconds of all pods
 }
 
-// Request returns the mean request of a pod, and false if there was no pod.
+// Request returns the mean request of a pod, and false without pods.
 func (f *Frame) Request() (float64, bool) { return f.request / f.held, f.held > 0 }
 
-// Outcome is what happened under a candidate. It is the witness of all pods. Totals are
-// those since the scenario is settled.
+// Outcome is the result of a scenario under a candidate. It observes the replays of all pods.
+// Totals exclude the time before Scenario.Settle.
 type Outcome struct {
 	scenario *Scenario
 	Frames   [frames]Frame
-	Kills    []int64 // nanoseconds since 1970, the ones before included
+	Kills    []int64 // nanoseconds since 1970, including kills before Settle
 
 	reserved, used, starved float64 // amount times nanoseconds
 	held                    float64 // nanoseconds of all pods
-	lowest, highest         float64 // request
+	lowest, highest         float64
 	changes                 int
 }
 
 func newOutcome(s *Scenario) *Outcome { return &Outcome{scenario: s, lowest: math.Inf(1)} }
 
-// counts reports whether an instant is in what counts.
 func (o *Outcome) counts(at int64) bool { return at >= begin.Add(o.scenario.Settle).UnixNano() }
 
 func (o *Outcome) frame(at int64) *Frame {
@@ -45,7 +44,7 @@ func (o *Outcome) frame(at int64) *Frame {
 	return &o.Frames[min(max(i, 0), frames-1)]
 }
 
-// Sample implements replay.Witness.
+// Sample implements replay.Observer.
 func (o *Outcome) Sample(s replay.Sample) {
 	if s.Kind != o.scenario.Kind {
 		return
@@ -54,7 +53,7 @@ func (o *Outcome) Sample(s replay.Sample) {
 	f.held, f.request = f.held+hold, f.request+request*hold
 	use := s.Use
 	if math.IsNaN(s.Seen) {
-		use = 0 // it is down
+		use = 0 // container is down
 	}
 	f.Highest, f.used = max(f.Highest, use), f.used+use*hold
 	if !o.counts(s.At) {
@@ -64,29 +63,28 @@ func (o *Outcome) Sample(s replay.Sample) {
 	o.lowest, o.highest = min(o.lowest, request), max(o.highest, request)
 }
 
-// Advised implements replay.Witness.
+// Advised implements replay.Observer.
 func (o *Outcome) Advised(replay.Advice) {}
 
-// Changed implements replay.Witness.
+// Changed implements replay.Observer.
 func (o *Outcome) Changed(c replay.Change) {
 	if c.Kind == o.scenario.Kind && o.counts(c.At) {
 		o.changes++
 	}
 }
 
-// Killed implements replay.Witness.
+// Killed implements replay.Observer.
 func (o *Outcome) Killed(k replay.Kill) { o.Kills = append(o.Kills, k.At) }
 
 // Mean returns the mean request of a pod.
 func (o *Outcome) Mean() float64 { return o.reserved / o.held }
 
-// Reserved returns what is requested as a multiple of what the expert would.
+// Reserved returns the mean request as a multiple of the expert's request.
 func (o *Outcome) Reserved() float64 { return o.Mean() / float64(o.scenario.Expert) }
 
-// Starved returns the share of the CPU work that was above the request.
+// Starved returns the share of the CPU work above the request.
 func (o *Outcome) Starved() float64 { return o.starved / o.used }
 
-// Killed returns how many containers were killed for want of memory.
 func (o *Outcome) kills() (sum int) {
 	for _, at := range o.Kills {
 		if o.counts(at) {
@@ -96,11 +94,11 @@ func (o *Outcome) kills() (sum int) {
 	return sum
 }
 
-// Changes returns how often the request of a pod was changed in place, a day.
+// ChangesPerDay returns the number of request changes per pod and day.
 func (o *Outcome) Changes() float64 { return float64(o.changes) / (o.held / float64(day)) }
 
-// After returns the lowest and the highest mean request of a pod from a time since the
-// begin up to another.
+// RequestRange returns the lowest and the highest mean request of a pod between two times since
+// begin.
 func (o *Outcome) After(from, to time.Duration) (lowest, highest float64) {
 	lowest = math.Inf(1)
 	for i := range o.Frames {
@@ -112,7 +110,6 @@ func (o *Outcome) After(from, to time.Duration) (lowest, highest float64) {
 	return lowest, highest
 }
 
-// candidates are who is compared, in the order of tables.
 func candidates(s *Scenario) []named {
 	return []named{
 		{"expert", expert{replay.Fixed{Size: resources.List{}.With(s.Kind, s.Expert)}}},

@@ -8,7 +8,6 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// amount writes an amount for people: millicores or cores, MiB or GiB.
 func amount(k resources.Kind, v float64) string {
 	switch {
 	case k == resources.CPU && v < 999.5:
@@ -21,7 +20,6 @@ func amount(k resources.Kind, v float64) string {
 	return fmt.Sprintf("%.3g GiB", v/mib/1024)
 }
 
-// section returns what the page says about a scenario.
 func section(s *Scenario, names []string, outcomes []*Outcome) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "## %s\n\n%s\n\n![%s](images/closed-loop/%s.svg)\n\n", s.Title, s.Happens, s.Title, s.Name)
@@ -42,7 +40,7 @@ func section(s *Scenario, names []string, outcomes []*Outcome) string {
 	return b.String()
 }
 
-// times writes a ratio with two digits, or as a whole number.
+// times formats a ratio with two digits, or as a whole number.
 func times(ratio float64) string {
 	if ratio >= 9.95 {
 		return fmt.Sprint(math.Round(ratio))

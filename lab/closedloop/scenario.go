@@ -14,30 +14,30 @@ const (
 	mib = 1 << 20
 )
 
-// begin is when all scenarios do, a Monday at midnight.
+// begin is the start of all scenarios, a Monday at midnight.
 var begin = time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
 
-// Scenario is a workload whose right size a person can tell.
+// Scenario is a workload with a known right size.
 type Scenario struct {
-	Name    string // of the drawing
+	Name    string // file name of the drawing
 	Title   string
-	Happens string // what the workload does
-	Why     string // the size of the expert is right
-	Verdict string // what to learn from the outcome
+	Happens string
+	Why     string // completes "The expert sets X:"
+	Verdict string // lesson from the outcome
 
-	Kind     resources.Kind   // that is sized
-	Declared resources.Amount // request that the workload is written with
+	Kind     resources.Kind   // sized resource
+	Declared resources.Amount // request in the manifest
 	Expert   resources.Amount // request that an expert would set
-	Limit    float64          // of memory, as a multiple of the request; 0 = none
+	Limit    float64          // of memory, as a multiple of the request, 0 = none
 	Length   time.Duration
-	Settle   time.Duration // after it the outcome counts
+	Settle   time.Duration // time before the scored phase
 	Step     time.Duration // between two measurements
-	ByAge    bool          // memory goes by the age of the container: one that was killed begins afresh; else by the clock
+	ByAge    bool          // memory follows the container's age, else the clock
 
 	shape func(*load) // adds the pods
 }
 
-// setup is that of each pod: changed in place, and if killed begun anew.
+// setup returns the replay setup of each pod: resized in place, and restarted after a kill.
 func (s *Scenario) setup() replay.Setup {
 	setup := replay.DefaultSetup(s.Kind)
 	setup.Scrape, setup.Startup, setup.Afresh = s.Step, true, s.ByAge
@@ -49,31 +49,30 @@ func (s *Scenario) setup() replay.Setup {
 	return setup
 }
 
-// Pod is one pod: what it used, or would have if nobody had killed it.
+// Pod is the usage of one pod without kills.
 type Pod struct{ replay.Recording }
 
 func (p *Pod) start() int64 { return p.At[0] }
 
-// pods returns the pods of the scenario, the same ones each time.
+// pods returns the pods of the scenario, the same on each call.
 func (s *Scenario) pods() []Pod {
 	l := &load{scenario: s, noise: rand.New(rand.NewPCG(17, uint64(len(s.Name))))}
 	s.shape(l)
 	return l.pods
 }
 
-// load makes the pods of a scenario.
 type load struct {
 	scenario *Scenario
 	noise    *rand.Rand
 	pods     []Pod
 }
 
-// idleCPU is what a container whose memory is of interest uses, in millicores.
+// idleCPU is the CPU usage of a container in a memory scenario, in millicores.
 const idleCPU = 50
 
-// pod adds a pod that lives from one time to another, both since the begin of the
-// scenario. use says what it uses, in millicores or bytes, at a time since then and at an
-// age of its own; a tenth of noise is added.
+// addPod adds a pod that lives from one time to another, both since begin. usageAt returns the
+// usage in millicores or bytes at a time since begin and at an age of the pod. The samples vary by
+// ±5% around it.
 func (l *load) pod(from, to time.Duration, use func(now, age time.Duration) float64) {
 	var p Pod
 	for now := from; now < min(to, l.scenario.Length); now += l.scenario.Step {
@@ -91,7 +90,7 @@ func (l *load) pod(from, to time.Duration, use func(now, age time.Duration) floa
 	}
 }
 
-// within reports whether a time is within a length after a time of each period.
+// isWithin reports whether a time is in an interval that starts at after and recurs every period.
 func within(now, period, after, length time.Duration) bool {
 	since := (now - after) % period
 	return now >= after && since < length

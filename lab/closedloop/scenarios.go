@@ -7,7 +7,6 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// scenarios returns all of them, in the order of the page.
 func scenarios() []*Scenario {
 	return []*Scenario{
 		startBurst(), dailyBurst(), hourlyBurst(), rollouts(), scaleUp(), shortJobs(), shortestJobs(), hotCPU(),
@@ -15,7 +14,6 @@ func scenarios() []*Scenario {
 	}
 }
 
-// starting is a load of CPU that is high for a time after the start of a container.
 func starting(usual, high float64, length time.Duration) func(now, age time.Duration) float64 {
 	return func(_, age time.Duration) float64 {
 		if age < length {
@@ -174,7 +172,6 @@ func hotMemory() *Scenario {
 	}
 }
 
-// ten adds ten pods, the first of which is hot.
 func (l *load) ten(from, to time.Duration, hot, usual float64) {
 	l.pod(from, to, starting(hot, hot, 0))
 	for range 9 {

@@ -15,23 +15,23 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
-// candidate sizes the pods of a workload, all of them by what it saw of any.
+// candidate sizes the pods of a workload from the usage of all of them.
 type candidate interface {
-	// advisor returns who sees a pod that starts with a container, and sizes it.
+	// newAdvisor returns the advisor of a pod that starts with the declared container.
 	advisor(pod string, declared policy.Container, at time.Time) replay.Advisor
 }
 
-// expert has one size for ever.
+// expert recommends a constant size.
 type expert struct{ replay.Fixed }
 
 func (e expert) advisor(string, policy.Container, time.Time) replay.Advisor { return e.Fixed }
 
-// recommender is that of a cluster that has one workload.
+// recommender recommends for a cluster with a single workload.
 type recommender struct {
 	recipe  *recipe.Recipe
 	store   *usage.Store
 	scratch usage.Profile
-	sketch  *sketch.Sketch // nil = the recipe needs none
+	sketch  *sketch.Sketch // nil = not needed by the recipe
 	series  usage.Series
 	pods    int
 	kills   int
@@ -62,14 +62,14 @@ func (r *recommender) advisor(pod string, declared policy.Container, at time.Tim
 	return &ofPod{recommender: r, key: key}
 }
 
-// ofPod is the recommender as one pod meets it.
+// podAdvisor is the advisor of one pod, backed by the shared recommender.
 type ofPod struct {
 	*recommender
 	key     usage.ContainerKey
 	started time.Time
 }
 
-// Started implements replay.Starter.
+// Started implements replay.StartObserver.
 func (p *ofPod) Started(at time.Time) { p.started = at }
 
 // Observe implements replay.Advisor.
@@ -108,7 +108,7 @@ func (p *ofPod) Advise(_ time.Time, current resources.List) resources.Bounds {
 	return b
 }
 
-// turns is an advisor that lets all other pods come to an instant first.
+// orderedAdvisor lets all other pods catch up before each call.
 type turns struct {
 	replay.Advisor
 	until func(at int64) bool
@@ -126,8 +126,8 @@ func (t turns) Killed(at time.Time, request, limit resources.Amount) {
 	t.Advisor.Killed(at, request, limit)
 }
 
-// Started implements replay.Starter. It is told of what is yet to come, so that nobody has to
-// wait for it.
+// Started implements replay.StartObserver. It does not wait, because the replay reports a start
+// ahead of time.
 func (t turns) Started(at time.Time) {
 	if s, listens := t.Advisor.(replay.Starter); listens {
 		s.Started(at)
@@ -140,8 +140,8 @@ func (t turns) Advise(at time.Time, current resources.List) resources.Bounds {
 	return t.Advisor.Advise(at, current)
 }
 
-// run plays a scenario. Each pod is a replay of its own, with its updater and its kubelet;
-// they share the candidate, and take turns so that it sees all of them in the order of time.
+// run plays a scenario. Each pod is a separate replay with its own updater and kubelet. All pods
+// share the candidate and advance in turns, so that it observes them in the order of time.
 func run(s *Scenario, c candidate) *Outcome {
 	o := newOutcome(s)
 	waiting := s.pods()
@@ -169,13 +169,13 @@ func run(s *Scenario, c candidate) *Outcome {
 	return o
 }
 
-// turn is a pod, and the instant up to which the others must come before it goes on.
+// runningPod is a replay that is suspended until all other pods reach an instant.
 type turn struct {
 	next func() (int64, bool)
 	at   int64
 }
 
-// life is one pod from its start, with what the webhook gives it, to its end.
+// replayPod replays one pod from its admission by the webhook to its end.
 func life(s *Scenario, c candidate, o *Outcome, p *Pod, name string) iter.Seq[int64] {
 	return func(yield func(int64) bool) {
 		at, setup := time.Unix(0, p.start()).UTC(), s.setup()

@@ -1,11 +1,10 @@
-// Command coarsen converts recordings of the command record to the columns that
-// `kubectl loadline backtest` reads. Each recording becomes a container, with samples
-// at a chosen step. CPU is the mean of each step, like a counter that is read once per
-// step. Memory is the last value of the step, like one scrape, or the maximum.
+// Command coarsen converts recordings of the command record to the columns that `kubectl loadline
+// backtest` reads. Each recording becomes a container with samples at a chosen step. CPU is the
+// mean of each step, like a counter read once per step. Memory is the last value of the step, like
+// one scrape, or the maximum.
 //
-// A recording can be slowed down and repeated, because an hour is too short for a
-// recommender that learns in days. The result has the recorded shape, but not a
-// recorded length.
+// A recording can be slowed down and repeated, because an hour is too short for a recommender that
+// learns in days. The result keeps the recorded shape, but not the recorded length.
 package main
 
 import (
@@ -30,7 +29,6 @@ func main() {
 	}
 }
 
-// config is a checked command line.
 type config struct {
 	step, every, apart time.Duration
 	memory             string
@@ -98,19 +96,19 @@ func run(args []string, out io.Writer) error {
 	return nil
 }
 
-// bin is what one step of the result has seen.
+// bin accumulates one step of the result.
 type bin struct {
 	cpu, throttled float64 // times seconds
 	memory         float64
 	seen           bool
 }
 
-// gap is the time between two samples, in seconds, from which on the process did not
-// run between them; the first of the two lasts for usual.
+// runGap is the time between two samples, in seconds, that separates two runs of a process. The
+// last sample of a run lasts for lastDuration.
 const gap, usual = 3, 1
 
-// bins returns the steps of a recording. A process that ran for a part of one has the
-// mean of the whole, as a counter that is read once in a step shows it.
+// bins returns the steps of a recording. Usage is averaged over the whole step even if the process
+// ran for a part of it, like a counter read once per step.
 func (c config) bins(samples []trace.ProcessSample) []bin {
 	step := c.step.Seconds()
 	var bins []bin
@@ -135,8 +133,8 @@ func (c config) bins(samples []trace.ProcessSample) []bin {
 	return bins
 }
 
-// spread moves runs so that one begins some seconds after another; a run that takes
-// longer puts the others off.
+// spaceRuns moves the starts of runs to multiples of apart seconds. A long run delays the next
+// ones.
 func spread(samples []trace.ProcessSample, apart float64) {
 	begun, moved, before := samples[0].At, samples[0].At, samples[0].At
 	for i := range samples {
@@ -151,10 +149,9 @@ func spread(samples []trace.ProcessSample, apart float64) {
 	}
 }
 
-// tiny is less than any time that is recorded.
+// epsilon is smaller than any recorded time, in seconds.
 const tiny = 1e-6
 
-// write repeats a recording as often as wanted.
 func (c config) write(out io.Writer, name string, samples []trace.ProcessSample) error {
 	bins, step := c.bins(samples), int64(c.step.Seconds())
 	every := max(int64(c.every.Seconds()), int64(len(bins))*step)

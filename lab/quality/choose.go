@@ -8,27 +8,26 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// view says by which columns a recipe is chosen.
+// view selects the cost and risk columns for choosing a recipe.
 type view struct {
 	name       string
 	cost, risk int
 }
 
-// views are by container, where small ones count the same, and in the sum.
+// views compares by container, where small containers weigh the same, and by fleet totals.
 var views = []view{{"by container", costMean, riskMean}, {"fleet", costFleet, riskFleet}}
 
-// axes returns the two figures of a view.
 func (v view) axes(k resources.Kind) axes {
 	return axes{k, columns[k][v.cost].measure, columns[k][v.risk].measure}
 }
 
-// mostChanges is how many times the changes of the reference's default a recipe may make
-// for workloads that restart for each.
+// maxChangesRatio is the maximum ratio of a recipe's changes to the changes of the reference's
+// default if each change restarts the pod.
 const mostChanges = 2
 
-// choose returns the preset of least cost with no more risk than the reference's default
-// and, if pods restart for a new size, no more than twice its changes. That default is a
-// candidate, too, and stays unless another costs less.
+// choosePreset returns the preset with the lowest cost and no more risk than the reference's
+// default. With restarts, the changes are limited by maxChangesRatio. The default stays unless
+// another preset costs less.
 func (f *fleet) choose(k resources.Kind, v view, restarts bool) string {
 	cost, risk, moves := columns[k][v.cost], columns[k][v.risk], columns[k][changes(k)]
 	mostRisk, most := f.at(risk, standard, k), mostChanges*f.at(moves, standard, k)
@@ -44,8 +43,8 @@ func (f *fleet) choose(k resources.Kind, v view, restarts bool) string {
 	return chosen
 }
 
-// choices writes for each plane which preset the tune half chooses, and what that comes to
-// on the report half.
+// choices returns a table of the preset chosen on the tune half for each experiment, with its
+// figures on the report half.
 func (e *evidence) choices() string {
 	var b strings.Builder
 	for i, p := range planes {
@@ -73,7 +72,6 @@ func (e *evidence) choices() string {
 	return b.String()
 }
 
-// outcome writes what a chosen preset comes to.
 func (f *fleet) outcome(k resources.Kind, v view, chosen string) string {
 	if chosen == standard {
 		return " `vpa` | | | | |"
@@ -95,7 +93,6 @@ func (f *fleet) outcome(k resources.Kind, v view, chosen string) string {
 	return fmt.Sprintf(" `%s` | %s | %s | %s | %s |", short(chosen), cost.against(figures[0]), risk.against(figures[1]), columns[k][changes(k)].cell(figures[2]), verdict)
 }
 
-// against writes how a figure differs from that under the reference's default.
 func (c column) against(f backtest.Figure) string {
 	if c.times {
 		return "x " + c.cell(f)

@@ -9,33 +9,32 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// axes are two figures of a kind of which one can be had for the other.
+// axes are two figures of a resource that trade off against each other.
 type axes struct {
 	kind       resources.Kind
-	cost, risk string // names of figures; cost may also be reserved or reservedFleet
+	cost, risk string // names of figures, cost may also be reserved or reservedFleet
 }
 
-// curve is what a candidate came to, container by container.
+// curve is the cost and the risk of a candidate by container.
 type curve struct{ cost, risk series }
 
-// atEqualRisk returns how much less a candidate costs than the best of some others
-// with the same risk, as a fraction of theirs; less than 0 is more. The best is taken
-// with hindsight: the lowest curve through the others in the plane, between two of them
-// straight in the logarithm of the risk. It is false if the candidate's risk is beyond
-// theirs: less than their least, or more than their greatest.
+// atEqualRisk returns the relative saving of a candidate against the best candidates at the same
+// risk. A negative value is a higher cost. The best is chosen with hindsight: the Pareto front of
+// cost and risk, interpolated linearly between points in the logarithm of the risk. It returns
+// false if the front does not cover the candidate's risk.
 func atEqualRisk(results []backtest.Result, other string, best []string, p axes) (backtest.Figure, bool) {
 	all := eachAtEqualRisk(results, []string{other}, best, p)
 	return all[0], !math.IsNaN(all[0].Value)
 }
 
-// eachAtEqualRisk is atEqualRisk of several candidates, on the containers that all of them
-// have. The value of one for which it is false is not a number.
+// eachAtEqualRisk is atEqualRisk for several candidates, on the containers that all of them have.
+// The value is NaN where atEqualRisk returns false.
 func eachAtEqualRisk(results []backtest.Result, others, best []string, p axes) []backtest.Figure {
 	curves, n := curvesOf(results, slices.Concat(others, best), p)
 	if n == 0 {
 		return slices.Repeat([]backtest.Figure{{Value: math.NaN()}}, len(others))
 	}
-	var front [][2]float64 // of one draw, for all candidates; the first formula makes it
+	var front [][2]float64 // of one draw for all candidates, computed by the first formula
 	formulas := []backtest.Formula{{Value: func(of []int) float64 {
 		front = lowest(curves[len(others):], of)
 		return 0
@@ -49,10 +48,9 @@ func eachAtEqualRisk(results []backtest.Result, others, best []string, p axes) [
 	return backtest.Intervals(n, formulas)[1:]
 }
 
-// atEqualCost returns how much less risk the best of some candidates has than a base
-// with the same cost, as a fraction of the base's. Candidates are settings of one
-// recipe, and the curve through them is as in atEqualRisk. It is false if the base
-// costs less, or more, than all of them.
+// atEqualCost returns the relative reduction of risk of the best candidate against base at the same
+// cost. Candidates are settings of one recipe, interpolated as in atEqualRisk. It returns false if
+// the candidates do not cover the cost of base.
 func atEqualCost(results []backtest.Result, base string, candidates []string, p axes) (backtest.Figure, bool) {
 	return saved(results, append([]string{base}, candidates...), p, p.risk+" at equal "+p.cost, func(curves []curve, of []int) float64 {
 		own := curves[0].point(of)
@@ -60,16 +58,15 @@ func atEqualCost(results []backtest.Result, base string, candidates []string, p 
 	})
 }
 
-// less returns how much less of a figure a candidate has than another, as a fraction
-// of the other's.
+// relativeSaving returns how much lower a figure of a candidate is, as a fraction of the base's.
 func less(results []backtest.Result, other, base string, k resources.Kind, figure string) (backtest.Figure, bool) {
 	return saved(results, []string{other, base}, axes{k, figure, figure}, figure, func(curves []curve, of []int) float64 {
 		return 1 - curves[0].cost.value(of)/curves[1].cost.value(of)
 	})
 }
 
-// saved computes a figure from the curves of some candidates, on the containers that all
-// of them have. It is false if there is nothing to compare with.
+// savingFigure computes a figure from curves on the containers that all candidates have. It returns
+// false if there is nothing to compare with.
 func saved(results []backtest.Result, candidates []string, p axes, name string, value func(curves []curve, of []int) float64) (backtest.Figure, bool) {
 	curves, n := curvesOf(results, candidates, p)
 	if n == 0 {
@@ -79,17 +76,16 @@ func saved(results []backtest.Result, candidates []string, p axes, name string, 
 	return f, !math.IsNaN(f.Value)
 }
 
-// leastRisk stands for none at all, which has no logarithm.
+// minRisk replaces zero, which has no logarithm.
 const leastRisk = 1e-9
 
-// point returns where a candidate is in the plane of two axes: the logarithm of its risk,
-// and its cost.
+// point returns the logarithm of the risk, and the cost.
 func (c *curve) point(of []int) [2]float64 {
 	return [2]float64{math.Log(max(c.risk.value(of), leastRisk)), c.cost.value(of)}
 }
 
-// lowest returns those of some candidates that no other is better than, from little
-// risk and high cost to the contrary.
+// curveFront returns the Pareto front of the candidates, in the order of increasing risk and
+// decreasing cost.
 func lowest(curves []curve, of []int) [][2]float64 {
 	var points [][2]float64
 	for i := range curves {
@@ -101,7 +97,7 @@ func lowest(curves []curve, of []int) [][2]float64 {
 func lower(points [][2]float64) [][2]float64 {
 	slices.SortFunc(points, func(a, b [2]float64) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) })
 	var front [][2]float64
-	for _, p := range points { // the more risk, the lower the cost
+	for _, p := range points { // by increasing risk, so the cost must decrease
 		if len(front) == 0 || p[1] < front[len(front)-1][1] {
 			front = append(front, p)
 		}
@@ -109,21 +105,20 @@ func lower(points [][2]float64) [][2]float64 {
 	return front
 }
 
-// costAt returns the cost at a risk on the straight lines through a front; NaN where
-// there is none.
+// costAt interpolates the cost at a risk, NaN outside the front.
 func costAt(front [][2]float64, risk float64) float64 {
 	at := slices.IndexFunc(front, func(p [2]float64) bool { return p[0] >= risk })
 	return between(front, at, 0, 1, risk)
 }
 
-// riskAt returns the risk at a cost, in the same way.
+// riskAt interpolates the risk at a cost, NaN outside the front.
 func riskAt(front [][2]float64, cost float64) float64 {
 	at := slices.IndexFunc(front, func(p [2]float64) bool { return p[1] <= cost })
 	return between(front, at, 1, 0, cost)
 }
 
-// between returns the coordinate to on the line that ends in a point, which is the
-// first where the coordinate from is not before a value.
+// interpolate returns coordinate to at a value of coordinate from. at is the index of the first
+// point at or beyond the value.
 func between(front [][2]float64, at, from, to int, value float64) float64 {
 	switch {
 	case at >= 0 && front[at][from] == value:
@@ -135,8 +130,8 @@ func between(front [][2]float64, at, from, to int, value float64) float64 {
 	return a[to] + (b[to]-a[to])*(value-a[from])/(b[from]-a[from])
 }
 
-// curvesOf returns the numbers of the scored phases of some candidates, in their
-// order, on the containers that all of them have.
+// curvesOf returns the scored phases of the candidates, in their order, on the containers that all
+// of them have, and the number of containers.
 func curvesOf(results []backtest.Result, candidates []string, p axes) ([]curve, int) {
 	f := newFleet(where(results, func(r *backtest.Result) bool { return r.Kind == p.kind && slices.Contains(candidates, r.Candidate) }))
 	curves := make([]curve, len(candidates))

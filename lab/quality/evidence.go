@@ -10,15 +10,13 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// plane is a way in which a resource is replayed: recordings are scored in it by what is
-// reserved and by what was missing.
+// experiment is a resource and a limit policy under which recordings are replayed.
 type plane struct {
 	name  string
 	kind  resources.Kind
-	limit string // as the backtester takes it
+	limit string // flag value of the backtester
 }
 
-// Which plane is which.
 const (
 	cpuUnlimited = iota
 	cpuLimited
@@ -35,20 +33,18 @@ var planes = [...]plane{
 	memoryWide:    {"memory, limit 5 x request", resources.Memory, "5"},
 }
 
-// origin is what a recording is of, told by what is recorded.
+// origin classifies recordings by the recorded resources, length and step.
 type origin string
 
 const (
-	machines origin = "machines"           // CPU and memory for a day or longer, in steps of more than a minute
+	machines origin = "machines"           // CPU and memory, a day or longer, steps over a minute
 	byMinute origin = "pods by the minute" // the same in steps of a minute or less
-	brief    origin = "short pods"         // CPU and memory for less than a day
+	brief    origin = "short pods"         // CPU and memory, less than a day
 	cpuAlone origin = "CPU alone"          // no memory
 )
 
-// origins lists all origins in the order of tables.
 var origins = []origin{machines, byMinute, brief, cpuAlone}
 
-// told says by what an origin is told.
 var told = map[origin]string{
 	machines: "CPU and memory, a day or longer, steps of more than a minute",
 	byMinute: "CPU and memory, a day or longer, steps of a minute or less",
@@ -56,10 +52,9 @@ var told = map[origin]string{
 	cpuAlone: "no memory",
 }
 
-// isPods reports whether recordings of an origin are of pods.
 func (o origin) isPods() bool { return o == byMinute || o == brief }
 
-// originOf tells the origin of a recording by a result of it.
+// originOf returns the origin of the recording that a result is from.
 func originOf(r *backtest.Result, hasMemory bool) origin {
 	switch {
 	case !hasMemory:
@@ -72,7 +67,7 @@ func originOf(r *backtest.Result, hasMemory bool) origin {
 	return machines
 }
 
-// container names a recording of one container.
+// container identifies a recording of one container.
 type container struct{ dataset, workload, name string }
 
 func containerOf(r *backtest.Result) container { return container{r.Dataset, r.Workload, r.Container} }
@@ -86,14 +81,13 @@ const (
 
 var partNames = [parts]string{tune: "tune", report: "report"}
 
-// evidence is what recordings led to in all planes.
 type evidence struct {
 	results [len(planes)][parts][]backtest.Result
 	origins map[container]origin
 }
 
-// collect replays recordings in all planes under all presets. If a page is wanted, it
-// replays the half that is reported under all settings of a study.
+// collect replays recordings in all experiments under all presets. For a page, it replays the
+// report half under all settings of pageRecipes.
 func collect(recordings []string, page bool) (*evidence, error) {
 	e := &evidence{}
 	for i, p := range planes {
@@ -111,7 +105,6 @@ func collect(recordings []string, page bool) (*evidence, error) {
 	return e, nil
 }
 
-// replay adds what a half of some recordings comes to in a plane under some recipes.
 func (e *evidence) replay(plane, half int, recipes, recordings []string) error {
 	p := planes[plane]
 	c := command.Default()
@@ -122,7 +115,6 @@ func (e *evidence) replay(plane, half int, recipes, recordings []string) error {
 	return err
 }
 
-// trace finds the origin of each recording.
 func (e *evidence) trace() {
 	e.origins = map[container]origin{}
 	hasMemory := map[container]bool{}
@@ -137,8 +129,7 @@ func (e *evidence) trace() {
 	}
 }
 
-// all returns the results of both halves in a plane, under presets only: both were replayed
-// under them.
+// all returns the results of both halves under presets. Only the report half has other recipes.
 func (e *evidence) all(plane int) []backtest.Result {
 	names := compared(planes[plane].kind)
 	return where(slices.Concat(e.results[plane][tune], e.results[plane][report]), func(r *backtest.Result) bool {
@@ -146,23 +137,20 @@ func (e *evidence) all(plane int) []backtest.Result {
 	})
 }
 
-// of returns those of some results that have an origin.
 func (e *evidence) of(results []backtest.Result, o origin) []backtest.Result {
 	return where(results, func(r *backtest.Result) bool { return e.origins[containerOf(r)] == o })
 }
 
-// lasting returns the results of long recordings, or of those that are too short for
-// a day of warm-up.
+// byLength returns the results of long recordings, or of the recordings that are too short for a
+// day of warm-up.
 func lasting(results []backtest.Result, long bool) []backtest.Result {
 	return where(results, func(r *backtest.Result) bool { return r.Short != long })
 }
 
-// under returns the results of one candidate.
 func under(results []backtest.Result, candidate string) []backtest.Result {
 	return where(results, func(r *backtest.Result) bool { return r.Candidate == candidate })
 }
 
-// where returns some of the results.
 func where(results []backtest.Result, keep func(*backtest.Result) bool) (some []backtest.Result) {
 	for i := range results {
 		if keep(&results[i]) {

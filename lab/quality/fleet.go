@@ -10,8 +10,8 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// String returns the name of the container, with that of its workload where the name does
-// not tell.
+// String returns the name of the container, with the name of its workload unless it has that
+// prefix.
 func (c container) String() string {
 	if strings.HasPrefix(c.name, c.workload) {
 		return c.name
@@ -19,14 +19,14 @@ func (c container) String() string {
 	return c.workload + "/" + c.name
 }
 
-// fleet is some containers, and what each candidate led to for them.
+// fleet is a set of containers with the tallies of each candidate.
 type fleet struct {
 	of      []container
 	tallies map[string][]*backtest.Tally // scored phases by candidate, in the order of the containers
 }
 
-// newFleet returns the containers of results of one resource, in their order, without those
-// that a candidate lacks.
+// newFleet returns the containers of results of one resource, in their order, without containers
+// that lack a candidate.
 func newFleet(results []backtest.Result) *fleet {
 	f := &fleet{tallies: map[string][]*backtest.Tally{}}
 	by := map[container]map[string]*backtest.Tally{}
@@ -49,12 +49,10 @@ func newFleet(results []backtest.Result) *fleet {
 	return f
 }
 
-// presets returns the presets of a kind that the containers were replayed under.
 func (f *fleet) presets(k resources.Kind) []string {
 	return slices.DeleteFunc(compared(k), func(name string) bool { return f.tallies[name] == nil })
 }
 
-// everyone returns the numbers from 0 to n-1.
 func everyone(n int) []int {
 	of := make([]int, n)
 	for i := range of {
@@ -63,21 +61,20 @@ func everyone(n int) []int {
 	return of
 }
 
-// Figures that no summary of the backtester has.
+// Figures in addition to the summary of the backtester.
 const (
 	reserved      = "reserved"       // geometric mean over containers of their mean request
 	reservedFleet = "reserved_fleet" // mean request of all together
 	oomDaysMean   = "oom_days_mean"  // mean over containers of the share of their days with a kill
 )
 
-// series is a figure of some containers, as the ratio of two sums, or what e is to be
-// raised to by that.
+// series is a figure of some containers: the ratio of two sums, or its exponential.
 type series struct {
 	parts, wholes []float64
 	geometric     bool
 }
 
-// value returns the figure over the containers with the given numbers.
+// value returns the figure over the containers with the given indexes.
 func (s series) value(of []int) float64 {
 	v := backtest.Ratio(s.parts, s.wholes, of)
 	if s.geometric {
@@ -86,7 +83,6 @@ func (s series) value(of []int) float64 {
 	return v
 }
 
-// measure returns a figure of some containers by its name.
 func measure(name string, k resources.Kind, of []*backtest.Tally) series {
 	s := series{geometric: name == reserved}
 	for _, t := range of {
@@ -96,7 +92,7 @@ func measure(name string, k resources.Kind, of []*backtest.Tally) series {
 	return s
 }
 
-// partOf returns the parts of a figure by its name.
+// figureParts returns the numerator and the denominator of a figure.
 func partOf(name string, k resources.Kind, t *backtest.Tally) (part, whole float64) {
 	switch {
 	case name == reservedFleet:
@@ -114,16 +110,16 @@ func partOf(name string, k resources.Kind, t *backtest.Tally) (part, whole float
 	return backtest.Measures[at].Of(t)
 }
 
-// column is a figure as tables have it.
+// column is a figure in tables.
 type column struct {
 	head    string
 	measure string
 	percent bool
-	times   bool // as a multiple of that under the reference's default
+	times   bool // as a multiple of the reference's default
 }
 
-// The first columns of each resource are its cost and its risk, in both views; the last
-// one is the changes.
+// The first columns of each resource are its cost and its risk in both views. The last column is
+// the number of changes.
 const (
 	costMean = iota
 	costFleet
@@ -151,10 +147,8 @@ var columns = [resources.Kinds][]column{
 	},
 }
 
-// changes is the column of changes.
 func changes(k resources.Kind) int { return len(columns[k]) - 1 }
 
-// formula returns the column under a candidate.
 func (f *fleet) formula(c column, candidate string, k resources.Kind) backtest.Formula {
 	own := measure(c.measure, k, f.tallies[candidate])
 	if !c.times {
@@ -164,8 +158,8 @@ func (f *fleet) formula(c column, candidate string, k resources.Kind) backtest.F
 	return backtest.Formula{Name: c.head, Value: func(of []int) float64 { return own.value(of) / base.value(of) }}
 }
 
-// beyond returns how the column under a candidate differs from that under the reference's
-// default, on the same draws of containers: a multiple, or a difference.
+// relativeToDefault returns the difference of a column from the reference's default on the same
+// draws of containers, or the multiple of it.
 func (f *fleet) beyond(c column, candidate string, k resources.Kind) backtest.Formula {
 	if c.times {
 		return f.formula(c, candidate, k)
@@ -174,17 +168,14 @@ func (f *fleet) beyond(c column, candidate string, k resources.Kind) backtest.Fo
 	return backtest.Formula{Name: c.head, Value: func(of []int) float64 { return own.value(of) - base.value(of) }}
 }
 
-// at returns a column of all containers under a candidate.
 func (f *fleet) at(c column, candidate string, k resources.Kind) float64 {
 	return f.formula(c, candidate, k).Value(everyone(len(f.of)))
 }
 
-// intervals computes formulas over the containers.
 func (f *fleet) intervals(all []backtest.Formula) []backtest.Figure {
 	return backtest.Intervals(len(f.of), all)
 }
 
-// value writes a figure, in percent where the column is.
 func (c column) value(v float64) string {
 	if c.percent {
 		v *= 100
@@ -192,8 +183,7 @@ func (c column) value(v float64) string {
 	return number(v)
 }
 
-// cell writes a figure with its interval, in percent where the column is. One that all draws
-// agree on has none.
+// cell formats a figure with its interval, or without it if all draws agree.
 func (c column) cell(f backtest.Figure) string {
 	switch {
 	case f.Low == f.Value && f.High == f.Value:
@@ -204,7 +194,7 @@ func (c column) cell(f backtest.Figure) string {
 	return fmt.Sprintf("%s [%s, %s]", c.value(f.Value), c.value(f.Low), c.value(f.High))
 }
 
-// number writes three digits, or all before the point.
+// number formats three digits, or all before the decimal point.
 func number(v float64) string {
 	if math.Abs(v) >= 999.5 {
 		return fmt.Sprintf("%.0f", v)

@@ -10,8 +10,8 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// frontiers writes the frontier wherever our recipe surely costs more than the best of the
-// reference at equal risk: the whole interval of what it saves is below nothing.
+// frontiers returns a frontier wherever our recipe costs significantly more than the best of the
+// reference at equal risk: the whole interval of the saving is below zero.
 func (e *evidence) frontiers() string {
 	var b strings.Builder
 	for i, p := range planes {
@@ -19,7 +19,7 @@ func (e *evidence) frontiers() string {
 			results := e.of(e.results[i][report], o)
 			for _, v := range views {
 				figure, known := atEqualRisk(results, ours, sweep(p.kind), v.axes(p.kind))
-				if !known || !(figure.High < 0) { // not known is not below
+				if !known || !(figure.High < 0) { // also true for NaN
 					continue
 				}
 				figure.Value, figure.Low, figure.High = -figure.Value, -figure.High, -figure.Low
@@ -31,8 +31,8 @@ func (e *evidence) frontiers() string {
 	return b.String()
 }
 
-// frontier writes where our presets and the best settings of the reference are in a plane,
-// so that it is seen what a greater risk or cost bought.
+// frontierTable writes cost and risk of our presets, and of the best settings of the reference up
+// to our highest cost.
 func (f *fleet) frontier(b *strings.Builder, k resources.Kind, v view) {
 	type point struct {
 		name       string
@@ -57,7 +57,7 @@ func (f *fleet) frontier(b *strings.Builder, k resources.Kind, v view) {
 	slices.SortStableFunc(own, order)
 	slices.SortStableFunc(theirs, order)
 	most, least := own[len(own)-1].cost, math.Inf(1)
-	for _, p := range theirs { // the more it costs, the less the risk; beyond ours nothing is to be seen
+	for _, p := range theirs { // by increasing cost, so the risk must decrease
 		if p.risk < least && p.cost <= most {
 			own, least = append(own, p), p.risk
 		}

@@ -16,15 +16,15 @@ import (
 // gauge is a figure that must not grow.
 type gauge struct {
 	name  string
-	value func(k resources.Kind, of []*backtest.Tally) (v float64, worst int) // worst: the container that it is of, -1 = all
+	value func(k resources.Kind, of []*backtest.Tally) (v float64, worst int) // worst: index of the container with the figure, -1 = all
 
-	// noise names the gauge of the same recipe that counts the events this one is made of:
-	// where few happened, chance moves it. Empty = there is none.
+	// noise names the gauge with the number of events behind this figure, which sets the tolerance
+	// for chance. Empty = fixed tolerance.
 	noise string
 }
 
-// gauges are what is gated of each resource: cost and risk, of all together, in the mean
-// over containers, and of the worst one.
+// gauges are the gated figures of each resource: cost and risk in total, in the mean over
+// containers, and of the worst container.
 var gauges = [resources.Kinds][]gauge{
 	resources.CPU: {
 		{name: "unused core-hours", value: total(unusedHours)},
@@ -66,7 +66,7 @@ func unusedMean(k resources.Kind, t *backtest.Tally) float64 {
 
 func starvedShare(_ resources.Kind, t *backtest.Tally) float64 { return t.StarvedWorkShare() }
 
-// oomDayShare is the share of a container's days with a kill for want of memory.
+// oomDayShare is the share of a container's days with an OOM kill.
 func oomDayShare(_ resources.Kind, t *backtest.Tally) float64 {
 	if t.Dates == 0 {
 		return 0
@@ -76,7 +76,6 @@ func oomDayShare(_ resources.Kind, t *backtest.Tally) float64 {
 
 type perContainer = func(resources.Kind, *backtest.Tally) float64
 
-// total is the sum over containers.
 func total(f perContainer) func(resources.Kind, []*backtest.Tally) (float64, int) {
 	return func(k resources.Kind, of []*backtest.Tally) (sum float64, _ int) {
 		for _, t := range of {
@@ -86,14 +85,13 @@ func total(f perContainer) func(resources.Kind, []*backtest.Tally) (float64, int
 	}
 }
 
-// measured is a figure of the backtester.
 func measured(name string) func(resources.Kind, []*backtest.Tally) (float64, int) {
 	return func(k resources.Kind, of []*backtest.Tally) (float64, int) {
 		return measure(name, k, of).value(everyone(len(of))), -1
 	}
 }
 
-// most is that of the container with the most, the first of them.
+// worstContainer returns the maximum and the index of the first container that has it.
 func most(f perContainer) func(resources.Kind, []*backtest.Tally) (float64, int) {
 	return func(k resources.Kind, of []*backtest.Tally) (v float64, worst int) {
 		for i, t := range of {
@@ -105,18 +103,16 @@ func most(f perContainer) func(resources.Kind, []*backtest.Tally) (float64, int)
 	}
 }
 
-// row is what a recipe came to on the recordings of an origin.
+// row is the figures of a recipe on the recordings of an origin.
 type row struct {
 	Recipe     string
 	Containers int
 	Figures    map[string]float64
-	Worst      map[string]string // the containers that the worst figures are of; absent where the figure is 0
+	Worst      map[string]string // containers with the worst figures, absent if 0
 }
 
-// table has the rows of each plane and origin.
 type table map[string]map[origin][]row
 
-// table returns the rows of all presets, on both halves.
 func (e *evidence) table() table {
 	found := table{}
 	for i, p := range planes {
@@ -134,7 +130,6 @@ func (e *evidence) table() table {
 	return found
 }
 
-// print writes a line for each row.
 func (t table) print(set string, out io.Writer) {
 	for _, p := range planes {
 		for _, o := range origins {
@@ -161,7 +156,7 @@ func (f *fleet) row(recipe string, k resources.Kind) row {
 	return r
 }
 
-// compare compares the rows of a set of recordings with the committed ones, or writes them.
+// compareTable compares a table with the committed one, or replaces that on update.
 func compare(set string, found table, results string, update bool) ([]string, error) {
 	file := filepath.Join(results, set+".json")
 	if update {
@@ -196,8 +191,8 @@ func compare(set string, found table, results string, update bool) ([]string, er
 
 type reason struct{ recipe, text string }
 
-// against compares the rows of a plane and origin. It fails if they are of other recipes
-// or containers.
+// compareRows compares the rows of an experiment and origin. It fails if recipes or the number of
+// containers differ.
 func against(committed, found []row, k resources.Kind) (worse []reason, err error) {
 	for _, was := range committed {
 		if !slices.ContainsFunc(found, func(r row) bool { return r.Recipe == was.Recipe }) {
@@ -219,11 +214,11 @@ func against(committed, found []row, k resources.Kind) (worse []reason, err erro
 	return worse, nil
 }
 
-// grownMost is the growth of a figure that is let pass.
+// maxGrowth is the tolerated growth of a figure.
 const grownMost = 0.02
 
-// worsened returns why a row is worse than it was, nothing if it is not: a figure grew by
-// more than 2 %, or by more than chance explains where it counts kills.
+// regressions returns the reasons why a row is worse than before: a figure grew by more than 2 %,
+// or by more than chance explains if it counts kills.
 func worsened(was, is row, k resources.Kind) (reasons []string) {
 	for _, g := range gauges[k] {
 		before, now := was.Figures[g.name], is.Figures[g.name]

@@ -34,12 +34,11 @@ import (
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// options are the flags.
 type options struct {
 	sample, traces, results string
 	update                  bool
-	page, overview          string // that get the tables; empty: none
-	nodes                   string // page that gets the tables of nodes; empty: none
+	page, overview          string // Markdown files for the tables, empty = none
+	nodes                   string // Markdown file for the tables of nodes, empty = none
 }
 
 func run(args []string, stdout, stderr io.Writer) int {
@@ -78,7 +77,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// gate replays the recordings, writes the pages, and returns what got worse.
+// gate replays the recordings, writes the pages, and returns the regressions.
 func (o *options) gate(out io.Writer) ([]string, error) {
 	slow, err := os.MkdirTemp("", "quality")
 	if err != nil {
@@ -119,8 +118,8 @@ func (o *options) gate(out io.Writer) ([]string, error) {
 	return append(worse, more...), err
 }
 
-// judge prints the figures of a set of recordings and returns what is worse than it was
-// committed, or than it may ever be.
+// compareSet prints the figures of a set of recordings, and returns regressions against the
+// committed results and violations of fixed requirements.
 func (o *options) judge(set string, e *evidence, out io.Writer) ([]string, error) {
 	found := e.table()
 	found.print(set, out)
@@ -128,9 +127,8 @@ func (o *options) judge(set string, e *evidence, out io.Writer) ([]string, error
 	return append(worse, e.podsWorse(set)...), err
 }
 
-// containers lists the recordings of a directory without those that are totals of
-// whole pools: hundreds of cores would hide all containers, and their memory is
-// more than the histogram of the reference can hold.
+// containers lists the recordings of a directory without totals of whole pools: hundreds of cores
+// would hide all containers, and their memory exceeds the histogram of the reference.
 func containers(directory string) ([]string, error) {
 	files, err := filepath.Glob(filepath.Join(directory, "*.csv.gz"))
 	files = slices.DeleteFunc(files, func(name string) bool { return strings.HasPrefix(filepath.Base(name), "cluster-pools") })
@@ -140,11 +138,11 @@ func containers(directory string) ([]string, error) {
 	return files, nil
 }
 
-// slowness is how many seconds one second of a recording becomes.
+// slowdown is the number of seconds per recorded second.
 const slowness = 60
 
-// stretch writes the recordings of a directory in the layout of the backtester, as one of
-// as many containers.
+// writeSlowed writes all recordings of a directory into one recording in the layout of the
+// backtester, with one container for each.
 func stretch(from, to string) error {
 	files, err := filepath.Glob(filepath.Join(from, "*.csv.gz"))
 	if err != nil || len(files) == 0 {
@@ -169,7 +167,7 @@ func stretchFile(from string, to io.Writer) error {
 	if err != nil {
 		return err
 	}
-	const begin = 1767225600 // the first of January 2026, in seconds since 1970
+	const begin = 1767225600 // 1 January 2026, in seconds since 1970
 	name := strings.TrimSuffix(filepath.Base(from), ".csv.gz")
 	for _, s := range samples {
 		fmt.Fprintf(to, "%s,%s,%.0f,%v,%v\n", name, name, begin+s.At*slowness, s.CPU, s.Memory)

@@ -18,10 +18,10 @@ import (
 	"loadline.dev/loadline/pkg/core/nodes"
 )
 
-// cluster is pods made of recordings, and the nodes that they run on.
+// cluster is a simulated cluster with pods from recordings.
 type cluster struct {
 	name, about string
-	files       []string // of the directory of recordings; absent ones are left out
+	files       []string // of the directory of recordings, missing ones are skipped
 	kinds       []string // resources that count
 	copies      int
 	scale       float64 // of CPU and memory
@@ -29,10 +29,9 @@ type cluster struct {
 	placing     time.Duration
 	length      time.Duration
 	part        string
-	asIs        bool // recipes are not compared at equal risk
+	asIs        bool // do not compare recipes at equal risk
 }
 
-// clusters are what the page has tables of.
 var clusters = []cluster{
 	{
 		name: "Machines, CPU and memory", about: "each machine a quarter of its size, 21 copies of all that begin on other days, so that what peaked together does; report half",
@@ -51,7 +50,7 @@ var clusters = []cluster{
 	},
 }
 
-// placed are the recipes that nodes are compared under. The first is the base.
+// nodeRecipes returns the compared recipes. The first is the base.
 func placed(kinds []string) (names []string) {
 	for _, name := range []string{
 		"vpa", "autopilot", "crane", "loadline", "loadline:memory=following", "loadline:cpu=mixed,memory=following",
@@ -69,7 +68,7 @@ func placed(kinds []string) (names []string) {
 	return names
 }
 
-// upstream are the settings of the reference of which the best is taken with hindsight.
+// upstreamRecipes returns the settings of the reference for the best with hindsight.
 func upstream(kinds []string) (names []string) {
 	for _, memory := range []string{"", "target-memory=0.8,"} {
 		if memory != "" && len(kinds) == 1 {
@@ -82,10 +81,10 @@ func upstream(kinds []string) (names []string) {
 	return names
 }
 
-// draws of containers for the intervals of nodes: each takes as long as all containers.
+// nodeDraws is the number of container draws for intervals. Each takes as long as a full
+// simulation.
 const nodeDraws = 10
 
-// judgement runs a cluster.
 func (c *cluster) judgement(recordings string, draws int) (*command.Judgement, error) {
 	var files []string
 	for _, name := range c.files {
@@ -112,7 +111,6 @@ func exists(file string) bool {
 	return err == nil
 }
 
-// nodeColumns are the figures of a table of nodes.
 var nodeColumns = []column{
 	{head: "nodes", measure: nodes.FigureNodes},
 	{head: "work not served, %", measure: nodes.FigureNotServed, percent: true},
@@ -126,7 +124,6 @@ var nodeColumns = []column{
 	{head: "at 0.01 %, %", measure: nodes.FigureThanBest(1e-4), percent: true},
 }
 
-// writeNodes puts the tables of nodes into a page.
 func writeNodes(page, recordings string, draws int) error {
 	var b strings.Builder
 	for i := range clusters {
@@ -140,7 +137,6 @@ func writeNodes(page, recordings string, draws int) error {
 	return document.Fill(page, "nodes", strings.TrimLeft(b.String(), "\n"))
 }
 
-// table writes a row for each recipe, and for each that shares a second one.
 func (c *cluster) table(b *strings.Builder, j *command.Judgement) {
 	fmt.Fprintf(b, "\n### %s\n\n%s: %d pods of %d containers for %s, in steps of %s; %d draws.\n\n", c.name, strings.ToUpper(c.about[:1])+c.about[1:], j.Pods, j.Containers, span(j.Time), span(j.Step), j.Draws)
 	heads := []string{"recipe"}
@@ -162,8 +158,8 @@ func (c *cluster) table(b *strings.Builder, j *command.Judgement) {
 	}
 }
 
-// hours writes the node-hours of all recipes where they leave the same work undone, with no more killed,
-// and those of the best of the reference.
+// nodeHoursTable writes the node-hours of all recipes and of the best of the reference at equal
+// work not served, with no more kills than the base.
 func hours(b *strings.Builder, j *command.Judgement) {
 	fmt.Fprintf(b, "\nNode-hours in these %s at equal work not served, with no more OOM kills and evictions for want of memory than under `vpa`:\n\n", span(j.Time))
 	b.WriteString("| recipe | as it is | what `vpa` leaves undone as it is | 0.1 % not served | 0.01 % |\n|---|---|---|---|---|\n")
@@ -184,7 +180,6 @@ func hours(b *strings.Builder, j *command.Judgement) {
 	}
 }
 
-// rowNames are what tables call the rows.
 func rowNames(j *command.Judgement) (names []string) {
 	for i := range j.Rows {
 		switch name := "`" + short(j.Rows[i].Name) + "`"; {
@@ -199,7 +194,7 @@ func rowNames(j *command.Judgement) (names []string) {
 	return names
 }
 
-// span writes a time as days, hours or minutes, whichever it is a whole number of.
+// formatSpan formats a duration as whole days, hours or minutes.
 func span(d time.Duration) string {
 	for _, unit := range []struct {
 		of   time.Duration
@@ -212,24 +207,25 @@ func span(d time.Duration) string {
 	return strings.TrimSuffix(d.String(), "0s")
 }
 
-// sampleCluster is what is gated with the recordings that are always there.
+// sampleCluster is the gated cluster. Its recordings are always available.
 var sampleCluster = cluster{
 	name: "sample", files: []string{"sample.csv.gz"}, kinds: []string{"cpu", "memory"},
 	copies: 60, scale: 1, step: time.Minute, placing: 4 * time.Hour, length: 24 * time.Hour, part: "all", asIs: true,
 }
 
-// nodeGauges are the figures of nodes that must not grow. Kills and evictions are told
-// apart elsewhere: there are hardly any in the sample.
+// nodeGauges are the node figures that must not grow. The sample has hardly any kills and
+// evictions.
 var nodeGauges = []string{nodes.FigureNodes, nodes.FigureNotServed, nodes.FigureKills, nodes.FigurePressure, nodes.FigureEvictions, nodes.FigureResizes}
 
-// nodeRow is what a recipe came to on the nodes of the sample.
+// nodeRow is the figures of a recipe on the nodes of the sample.
 type nodeRow struct {
 	Recipe  string
 	Shared  bool
 	Figures map[string]float64
 }
 
-// gateNodes runs the sample on nodes, and compares with the committed rows or writes them.
+// gateNodes runs the sample on nodes, and compares the rows with the committed ones or replaces
+// them.
 func gateNodes(recordings, results string, update bool, out io.Writer) ([]string, error) {
 	found, err := nodeRows(recordings)
 	if err != nil {
@@ -245,13 +241,12 @@ func gateNodes(recordings, results string, update bool, out io.Writer) ([]string
 	return compareNodes(found, filepath.Join(results, "nodes.json"), update)
 }
 
-// nodeRows runs the sample on nodes.
 func nodeRows(recordings string) (found []nodeRow, err error) {
 	j, err := sampleCluster.judgement(recordings, 0)
 	if err != nil {
 		return nil, err
 	}
-	for i := range j.Rows[1:] { // the first is of first requests
+	for i := range j.Rows[1:] { // the first row is the initial requests
 		r := &j.Rows[i+1]
 		row := nodeRow{r.Name, r.Shared, map[string]float64{}}
 		for _, name := range nodeGauges {
@@ -262,7 +257,6 @@ func nodeRows(recordings string) (found []nodeRow, err error) {
 	return found, nil
 }
 
-// compareNodes compares rows with the committed ones, or writes them.
 func compareNodes(found []nodeRow, file string, update bool) (worse []string, err error) {
 	if update {
 		content, err := json.MarshalIndent(found, "", " ")

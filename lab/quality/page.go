@@ -11,7 +11,6 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// write puts the figures into the page about quality, and those of the overview into its.
 func (e *evidence) write(page, overview string) error {
 	for _, block := range []struct{ page, what, figures string }{
 		{page, "recordings", e.recordings()},
@@ -29,7 +28,6 @@ func (e *evidence) write(page, overview string) error {
 	return nil
 }
 
-// recordings writes what was recorded.
 func (e *evidence) recordings() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| recordings | told by | containers, tune half | report half | container-days, report half |\n|---|---|---|---|---|\n")
@@ -48,7 +46,6 @@ func (e *evidence) recordings() string {
 	return b.String()
 }
 
-// tables writes a table of all presets for each plane and origin, on the report half.
 func (e *evidence) tables() string {
 	var b strings.Builder
 	for i, p := range planes {
@@ -63,13 +60,11 @@ func (e *evidence) tables() string {
 	return b.String()
 }
 
-// heads of the columns that every table ends with.
 var lastHeads = [resources.Kinds]string{
 	resources.CPU:    "less slack than the best, mean % | fleet % | most unused, cores | most starved, %",
 	resources.Memory: "reserves less than the best, mean % | fleet % | most unused, GiB | most OOM days, %",
 }
 
-// table writes a row for each preset, and the reference's best.
 func (f *fleet) table(b *strings.Builder, k resources.Kind, results []backtest.Result) {
 	heads := []string{"recipe"}
 	for _, c := range columns[k] {
@@ -85,7 +80,7 @@ func (f *fleet) table(b *strings.Builder, k resources.Kind, results []backtest.R
 		}
 	}
 	rows = slices.Insert(rows, 1, best...)
-	var saved [2][]backtest.Figure // in each view
+	var saved [2][]backtest.Figure // by view
 	for i, v := range views {
 		saved[i] = eachAtEqualRisk(results, rows, sweep(k), v.axes(k))
 	}
@@ -100,7 +95,6 @@ func (f *fleet) table(b *strings.Builder, k resources.Kind, results []backtest.R
 	}
 }
 
-// cells writes the columns of a candidate.
 func (f *fleet) cells(k resources.Kind, name string) []string {
 	cells := []string{"`" + short(name) + "`"}
 	var all []backtest.Formula
@@ -113,8 +107,6 @@ func (f *fleet) cells(k resources.Kind, name string) []string {
 	return cells
 }
 
-// saving writes how much less a candidate costs than the best of the reference at equal
-// risk.
 func saving(figure backtest.Figure) string {
 	if math.IsNaN(figure.Value) {
 		return "–"
@@ -122,7 +114,7 @@ func saving(figure backtest.Figure) string {
 	return column{percent: true}.cell(figure)
 }
 
-// worst writes the container with the most of a figure, and how much it is.
+// worstCell formats the maximum of a figure, multiplied by factor, with its container.
 func (f *fleet) worst(k resources.Kind, name string, figure perContainer, by float64) string {
 	v, at := most(figure)(k, f.tallies[name])
 	if at < 0 || v == 0 {
@@ -131,8 +123,8 @@ func (f *fleet) worst(k resources.Kind, name string, figure perContainer, by flo
 	return fmt.Sprintf("%s (%s)", number(by*v), f.of[at])
 }
 
-// hindsight returns the setting of the reference that costs least with no more risk than its
-// default, chosen on the containers that it is reported on; empty if none costs less.
+// bestUpstream returns the setting of the reference with the lowest cost and no more risk than its
+// default, chosen on the reported containers. It is empty if none costs less.
 func (f *fleet) hindsight(k resources.Kind, v view) string {
 	best, least := "", f.at(columns[k][v.cost], standard, k)
 	for _, name := range sweep(k) {
@@ -146,7 +138,7 @@ func (f *fleet) hindsight(k resources.Kind, v view) string {
 	return best
 }
 
-// overview writes the figures that the overview of the project claims.
+// overview returns the figures in the overview of the project.
 func (e *evidence) overview() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| recordings | recipe | CPU: slack, mean %% | CPU: starved, mean %% | memory: reserved x | memory: OOM days, mean %% |\n|---|---|---|---|---|---|\n")

@@ -8,11 +8,10 @@ import (
 	"loadline.dev/loadline/pkg/core/backtest"
 )
 
-// starvedMost is how many times the starved core-hours of the reference's default ours may
-// have on all recordings of pods together.
+// maxStarvedRatio is the maximum ratio of our starved core-hours to the reference's on all pods.
 const starvedMost = 1.2
 
-// podResults returns the results of pods whose CPU has no limit, and their recordings.
+// podResults returns the results of pods without CPU limit, and their datasets.
 func (e *evidence) podResults() (results []backtest.Result, datasets []string) {
 	results = where(e.all(cpuUnlimited), func(r *backtest.Result) bool { return e.origins[containerOf(r)].isPods() })
 	for i := range results {
@@ -24,14 +23,12 @@ func (e *evidence) podResults() (results []backtest.Result, datasets []string) {
 	return results, datasets
 }
 
-// inDataset returns the results of one recording.
 func inDataset(results []backtest.Result, dataset string) []backtest.Result {
 	return where(results, func(r *backtest.Result) bool { return r.Dataset == dataset })
 }
 
-// podsWorse returns what is against our recipe on pods, whatever it was before: it leaves no
-// more CPU unused than the reference's default on each recording, and starves no more than
-// 1.2 times the work on all of them.
+// podViolations checks fixed requirements on pods: no more unused CPU than the reference's default
+// in each dataset, and at most maxStarvedRatio times its starved work in total.
 func (e *evidence) podsWorse(set string) (worse []string) {
 	results, datasets := e.podResults()
 	for _, d := range datasets {
@@ -47,7 +44,6 @@ func (e *evidence) podsWorse(set string) (worse []string) {
 	return worse
 }
 
-// pods writes the core-hours of all pods of both halves, by recording and in the sum.
 func (e *evidence) pods() string {
 	results, datasets := e.podResults()
 	var b strings.Builder

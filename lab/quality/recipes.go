@@ -8,7 +8,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Floors would hide the recipes: a small container costs the same with all.
+// floors are low because higher ones hide the differences between recipes on small containers.
 const floors = "pod-min-cpu=10,pod-min-memory=8"
 
 func withFloors(name string) string {
@@ -18,20 +18,19 @@ func withFloors(name string) string {
 	return name + ":" + floors
 }
 
-// short returns a recipe without the floors that all have, as pages name it.
+// shortName returns a recipe without the common floors.
 func short(recipe string) string {
 	return strings.TrimRight(strings.TrimSuffix(recipe, floors), ",:")
 }
 
-// Recipes that pages and targets name.
 var (
-	standard = withFloors("vpa") // the reference with its own settings
+	standard = withFloors("vpa") // the reference with default settings
 	ours     = withFloors("loadline")
 	tracking = withFloors("loadline:cpu=tracking")
 	safe     = withFloors("loadline:memory=safe")
 )
 
-// kinds are the resources for which a preset differs from others.
+// resourceSet is the set of resources for which a preset differs from others.
 type kinds [resources.Kinds]bool
 
 var (
@@ -40,13 +39,12 @@ var (
 	forBoth   = kinds{resources.CPU: true, resources.Memory: true}
 )
 
-// preset is a recipe that is compared with others.
 type preset struct {
 	recipe string
 	of     kinds
 }
 
-// presets are the recipes that are compared, gated and chosen among, in the order of tables.
+// presets are the compared and gated recipes, in the order of tables.
 var presets = []preset{
 	{recipe: "vpa", of: forBoth},
 	{recipe: "loadline", of: forBoth},
@@ -61,7 +59,7 @@ var presets = []preset{
 	{recipe: "loadline:memory=equal", of: forMemory},
 	{recipe: "loadline:memory=safe", of: forMemory},
 	{recipe: "loadline:memory=following", of: forMemory},
-	{recipe: "loadline:margin=0.1", of: forMemory}, // whatever the limit
+	{recipe: "loadline:margin=0.1", of: forMemory}, // for every limit
 	{recipe: "autopilot", of: forBoth},
 	{recipe: "autopilot:models=ensemble", of: forBoth},
 	{recipe: "attune", of: forBoth},
@@ -70,7 +68,7 @@ var presets = []preset{
 	{recipe: "cruisekube", of: forBoth},
 }
 
-// compared returns the presets of a kind with floors, in the order of tables.
+// presetRecipes returns the presets of a resource with floors, in the order of tables.
 func compared(k resources.Kind) (names []string) {
 	for _, p := range presets {
 		if p.of[k] {
@@ -80,8 +78,8 @@ func compared(k resources.Kind) (names []string) {
 	return names
 }
 
-// The settings of the reference that are swept: the best of them is chosen with
-// hindsight, which is more than anybody who sets flags can do.
+// The settings of upstreamSweep. The best of them is chosen with hindsight, which is better than
+// any choice of flags in advance.
 var (
 	cpuShares     = []float64{0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.93, 0.95, 0.97, 0.98, 0.99, 1}
 	cpuMargins    = []float64{0, 0.15, 0.30}
@@ -89,7 +87,7 @@ var (
 	memoryMargins = []float64{0, 0.05, 0.10, 0.15, 0.20, 0.30, 0.50, 0.75, 1, 2}
 )
 
-// sweep returns the recipe of the reference with all settings that are compared.
+// upstreamSweep returns the reference recipe with all compared settings.
 func sweep(k resources.Kind) (all []string) {
 	shares, margins := cpuShares, cpuMargins
 	if k == resources.Memory {
@@ -103,8 +101,8 @@ func sweep(k resources.Kind) (all []string) {
 	return all
 }
 
-// The presets of our recipe, as curves of risk. The settings at both ends are no presets:
-// with them the default of the reference has neighbours in every draw of containers.
+// loadlineCurves are the presets of our recipe by increasing risk. The settings at both ends are
+// not presets: they give the reference's default neighbours in every draw of containers.
 var ourCurves = [resources.Kinds][]string{
 	resources.CPU: {withFloors("loadline:share=0.5,fast-share=0.35"), withFloors("loadline:cpu=calm-lean"), ours,
 		withFloors("loadline:cpu=calm-safe"), withFloors("loadline:share=0.93,fast-share=0.8")},
@@ -112,8 +110,6 @@ var ourCurves = [resources.Kinds][]string{
 		withFloors("loadline:memory=equal"), ours, safe},
 }
 
-// studied returns all that a page needs of the half that it reports on: the presets, the
-// settings of the reference, and our curves.
 func studied(k resources.Kind) []string {
 	all := slices.Concat(compared(k), sweep(k))
 	for _, name := range ourCurves[k] {

@@ -11,14 +11,12 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// target is something that our recipe shall reach.
 type target struct {
 	name           string
 	expected, gate string
-	least          float64 // the gate, as a number; the figure must be no less
+	least          float64 // numeric gate, the minimum of the figure
 }
 
-// row writes a target and whether it was reached.
 func (t target) row(found backtest.Figure, known bool) string {
 	here, verdict := "nothing to compare with", missed
 	if known {
@@ -30,7 +28,7 @@ func (t target) row(found backtest.Figure, known bool) string {
 	return fmt.Sprintf("| %s | %s | %s | %s | %s |", t.name, t.expected, t.gate, here, verdict)
 }
 
-// targets writes a table of all targets, and one of the risk of each class of load.
+// targets returns a table of all targets, and one of the risk by class of load.
 func (e *evidence) targets() string {
 	out := &strings.Builder{}
 	fmt.Fprintf(out, "| target | expected | gate | here | |\n|---|---|---|---|---|\n")
@@ -55,7 +53,6 @@ func (e *evidence) targets() string {
 	return out.String()
 }
 
-// missed marks what does not reach its gate.
 const missed = "**missed**"
 
 func (e *evidence) cpu() []string {
@@ -95,12 +92,11 @@ func (e *evidence) memory() []string {
 	}
 }
 
-// rest returns what a share leaves of the whole.
 func rest(f backtest.Figure) backtest.Figure {
 	return backtest.Figure{Value: 1 - f.Value, Low: 1 - f.High, High: 1 - f.Low}
 }
 
-// cold returns results whose scored phase is the warm-up.
+// warmUpResults returns results with the warm-up as their scored phase.
 func cold(results []backtest.Result) []backtest.Result {
 	first := slices.Clone(results)
 	for i := range first {
@@ -109,7 +105,6 @@ func cold(results []backtest.Result) []backtest.Result {
 	return first
 }
 
-// figure returns a figure of all containers under one candidate.
 func figure(results []backtest.Result, candidate string, k resources.Kind, name string) (backtest.Figure, bool) {
 	for _, s := range backtest.Summarise(under(results, candidate), false) {
 		if s.Class == "" && s.Kind == k {
@@ -119,11 +114,11 @@ func figure(results []backtest.Result, candidate string, k resources.Kind, name 
 	return backtest.Figure{}, false
 }
 
-// worse is how much more risk a class of load may have.
+// maxRiskIncrease is the tolerated relative increase of risk for a class of load.
 const worse = 0.05
 
-// risks returns the risk of a class of load under the reference and under ours, as
-// cells of a table, and how many containers it has.
+// riskCells returns table cells with the risk of a class of load under the reference and under our
+// recipe, and the number of containers.
 func risks(results []backtest.Result, class replay.Class, k resources.Kind, name string) (cells string, n int) {
 	some := where(results, func(r *backtest.Result) bool { return r.Class == class })
 	theirs, known := figure(some, standard, k, name)
@@ -138,7 +133,6 @@ func risks(results []backtest.Result, class replay.Class, k resources.Kind, name
 	return fmt.Sprintf("%s | %s | %s", percent(theirs), percent(own), verdict), len(under(some, standard))
 }
 
-// percent writes a figure with its interval.
 func percent(f backtest.Figure) string {
 	if math.IsNaN(f.Low) || math.IsNaN(f.High) {
 		return fmt.Sprintf("%.3g %% [not known]", 100*f.Value)

@@ -1,22 +1,21 @@
-// Command record writes down what running processes use, once a second, in the
-// form that the local control plane plays back for simulated pods: a CSV file,
-// compressed if its name ends in .gz, with the columns
+// Command record records the usage of running processes once a second, for playback by simulated
+// pods in the local control plane. It writes a CSV file, compressed if its name ends in .gz, with
+// the columns
 //
 //	time          seconds since the start of the recording
 //	cpu_cores     cores used from this time until the next line's
-//	memory_bytes  resident memory at the end of that stretch
+//	memory_bytes  resident memory at the end of that interval
 //
-// Processes are chosen by number or by a regular expression on their command
-// line; several are added up, and those that appear later join in. A recording
-// ends after a given time, on an interrupt, or when no process is left; with -gaps
-// it goes on then, without lines for that time, as for the runs of a job.
+// Processes are chosen by number or by a regular expression on their command line. The usage of
+// several processes is added, and later processes join. A recording ends after a given time, on an
+// interrupt, or when no process is left. With -gaps it continues without lines until the next
+// process, for example between the runs of a job.
 //
-// With -cgroup one more column, throttled_share, says for which share of a stretch a
-// control group was kept from running by its limit.
+// With -cgroup, the column throttled_share is the share of an interval in which the CPU limit
+// throttled a cgroup.
 //
-// It reads /proc and so runs on Linux only. Cpu time comes in steps of a clock
-// tick, 10 ms on all common machines. It does not see what a process used
-// between the last reading and its end.
+// It reads /proc and runs on Linux only. The resolution of CPU time is a clock tick, 10 ms on all
+// common machines. Usage between the last reading and the end of a process is lost.
 package main
 
 import (
@@ -43,12 +42,11 @@ func main() {
 	}
 }
 
-// config is a checked command line.
 type config struct {
 	out                   string
 	every, duration, wait time.Duration
 	gaps                  bool
-	group                 string // of control of the processes' cpu; empty = not asked for
+	group                 string // CPU cgroup of the processes, empty = not recorded
 	choice                choice
 }
 
@@ -114,7 +112,6 @@ func run(args []string) error {
 	return err
 }
 
-// record writes samples until the end and returns how many.
 func (c config) record(ctx context.Context, out io.Writer) (lines int, err error) {
 	header := "time,cpu_cores,memory_bytes"
 	if c.group != "" {
@@ -130,11 +127,11 @@ func (c config) record(ctx context.Context, out io.Writer) (lines int, err error
 	ticker := time.NewTicker(c.every)
 	defer ticker.Stop()
 	started, before := time.Now(), reading(nil)
-	var began time.Time // of the stretch that ends at the next tick
+	var began time.Time // start of the interval that ends at the next tick
 	var held time.Duration
 	for {
 		now := time.Now()
-		if before != nil && now.Sub(began) < c.every/2 { // a tick that was late, and the next in time
+		if before != nil && now.Sub(began) < c.every/2 { // a late tick, shortly before the next one
 			<-ticker.C
 			continue
 		}
@@ -178,8 +175,7 @@ func (c config) record(ctx context.Context, out io.Writer) (lines int, err error
 	}
 }
 
-// throttled returns how long the control group was kept from running so far; 0 if
-// none is asked for.
+// throttledTime returns the time that the cgroup was throttled so far, 0 without a cgroup.
 func (c config) throttled() (time.Duration, error) {
 	if c.group == "" {
 		return 0, nil

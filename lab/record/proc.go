@@ -12,26 +12,24 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// choice says which processes to record: one by number, or those whose command
-// line matches, without this one and its ancestors, whose command lines hold
-// the pattern too.
+// processFilter selects a process by number, or all processes with a matching command line. The
+// latter excludes this process and its ancestors, because their command lines contain the pattern.
 type choice struct {
 	pid     int
 	pattern *regexp.Regexp
 	not     int
 }
 
-// process names a process for good, as numbers are used again.
+// process identifies a process uniquely, because process numbers are reused.
 type process struct {
 	pid   int
 	start uint64
 }
 
-// reading is the usage of all chosen processes at one time.
 type reading map[process]procfs.ProcStat
 
-// since returns the cpu seconds used after an earlier reading. A process that
-// was not there then counts from its start.
+// cpuSince returns the CPU seconds used since an earlier reading. A new process counts from its
+// start.
 func (r reading) since(before reading) (seconds float64) {
 	for p, s := range r {
 		earlier := before[p]
@@ -47,7 +45,7 @@ func (r reading) memory() (bytes int) {
 	return bytes
 }
 
-// read looks the chosen processes up. A process that ends meanwhile is left out.
+// readProcesses reads the chosen processes. It skips a process that ends meanwhile.
 func read(proc procfs.FS, c choice) (reading, error) {
 	found := reading{}
 	all, err := proc.AllProcs()
@@ -71,7 +69,6 @@ func read(proc procfs.FS, c choice) (reading, error) {
 	return found, nil
 }
 
-// ancestors returns a process and everything it was started by.
 func ancestors(proc procfs.FS, pid int) map[int]bool {
 	all := map[int]bool{}
 	for pid > 0 && !all[pid] {
@@ -83,9 +80,8 @@ func ancestors(proc procfs.FS, pid int) map[int]bool {
 	return all
 }
 
-// throttled returns how long a control group was kept from running by its limit so
-// far, added up over processors. Version 1 of control groups has it in nanoseconds,
-// version 2 in microseconds.
+// readThrottled returns the time that a cgroup was throttled by its limit so far, summed over CPUs.
+// cgroup v1 reports nanoseconds, v2 microseconds.
 func throttled(group fs.FS) (time.Duration, error) {
 	data, err := fs.ReadFile(group, "cpu.stat")
 	if err != nil {

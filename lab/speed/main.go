@@ -1,8 +1,8 @@
-// Command speed measures how fast recordings are replayed, and in how much memory.
+// Command speed measures the time and memory of replaying recordings.
 //
-// It runs a program, built by `make plugin`, on each recording of a directory alone,
-// one after the other, and prints a table: rows, time, rows a minute of real time and
-// of processor time, and the most memory that was resident.
+// It runs a program, built by `make plugin`, on each recording of a directory, one after the other,
+// and prints a table: rows, time, rows per minute of wall-clock time and of CPU time, and the peak
+// resident memory.
 //
 //	go run -C lab ./speed [-plugin FILE] [-recipe NAME] [-runs N] DIRECTORY
 package main
@@ -40,7 +40,6 @@ func main() {
 	}
 }
 
-// run is what one run took.
 type run struct {
 	real, processor time.Duration
 	resident        int64 // bytes
@@ -78,7 +77,7 @@ func row(out io.Writer, name string, rows int, r run) {
 	fmt.Fprintf(out, "| %s | %d | %.2f | %.1f | %.1f | %.0f |\n", name, rows, r.real.Seconds(), a(r.real), a(r.processor), float64(r.resident)/(1<<20))
 }
 
-// count returns the rows of a recording, without its first line.
+// count returns the number of rows without the header.
 func count(name string) (rows int, err error) {
 	file, err := os.Open(name)
 	if err != nil {
@@ -95,7 +94,6 @@ func count(name string) (rows int, err error) {
 	return rows, lines.Err()
 }
 
-// fastest returns the fastest of some runs on recordings.
 func fastest(runs int, plugin, recipe string, files ...string) (run, error) {
 	var all []run
 	for range runs {
