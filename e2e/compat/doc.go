@@ -1,18 +1,16 @@
-// Package compat compares Loadline with the upstream Vertical Pod Autoscaler
-// module, release 1.8.1, which it imports or reads for that purpose only.
+// Package compat compares Loadline with release 1.8.1 of the upstream Vertical Pod Autoscaler,
+// which it imports or reads for that purpose only.
 //
-// The custom resource definitions must be equal but for their descriptions and
-// the short names that Loadline adds; random objects must pass through the Go
-// types of both sides without losing or changing anything; and the rules of
-// our definitions are tried with good and bad objects, one bad object for each
-// rule.
+// The custom resource definitions must be equal, except for their descriptions and the short names
+// that Loadline adds. Random objects must pass through the Go types of both sides without loss or
+// change. Each rule of our definitions is tested with valid objects and an invalid one.
 //
-// The recommenders of both sides live through the same random histories and must
-// recommend the same and write the same checkpoints (TestRandomHistories); where
-// they differ on purpose the histories avoid it and a scene shows both ways. The
-// metrics of our programs must be upstream's and some with our prefix. Benchmarks
-// give both sides the same input; `make bench-compat` ends with their ratios.
+// The recommenders of both sides replay the same random histories and must produce the same
+// recommendations and checkpoints (TestRandomHistories). The histories avoid deliberate
+// differences, which separate tests demonstrate. Our programs must expose the metrics of upstream,
+// and others only with our prefix. Benchmarks give both sides the same input. Their ratios are
+// printed by `make bench-compat`.
 //
-// It has tests only, needs no cluster, and runs with `make compat`, or with
-// `cd e2e && go test ./compat/...` for fewer histories.
+// It has tests only and needs no cluster. Run it with `make compat`, or with fewer histories with
+// `cd e2e && go test ./compat/...`.
 package compat

@@ -1,5 +1,5 @@
-// Package older reads and writes our objects with upstream's Go types of release 1.5.1, with which
-// other controllers are built. It is a module of its own, because a module has one release of another;
-// it has tests only, and runs with `make compat`. For the same reason it cannot import package compat, with
-// which it has some helpers in common.
+// Package older reads and writes our objects with the Go types of upstream release 1.5.1, which
+// other controllers use. It is a separate module because a module can depend on one release only.
+// For the same reason it cannot import package compat and duplicates some of its helpers. It has
+// tests only, and runs with `make compat`.
 package older

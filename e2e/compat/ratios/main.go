@@ -1,8 +1,8 @@
-// Ratios reads the output of the benchmarks of package compat, passes it on and
-// ends with a table: what upstream and Loadline need for the same, and whether
-// that reaches what is required. A benchmark measures both in turns; the ratio is
-// the median of those of the pairs, each other figure the median of its rounds. It
-// exits with 1 if something does not reach it, or was not measured.
+// Command ratios checks the benchmarks of package compat against requirements. It copies their
+// output and appends a table with the cost of upstream and Loadline and the result. Each benchmark
+// measures both in alternating rounds. The ratio is the median of the ratios of the rounds, and
+// each other figure the median of its rounds. It exits with 1 if a requirement is missed or was not
+// measured.
 //
 //	go test -run '^$' -bench . ./compat -rounds=9 | go run ./compat/ratios
 package main
@@ -16,8 +16,7 @@ import (
 	"text/tabwriter"
 )
 
-// requirements are those of the issue that asked for the benchmarks, and below
-// them our own: what is not to get lost again.
+// requirements come from the issue about the benchmarks, followed by our own against regressions.
 var requirements = []requirement{
 	{what: "one histogram sample", subject: "HistogramAdd/loadline", reference: "HistogramAdd/upstream", unit: "ns/op", faster: 4},
 	{what: "  its allocations", subject: "HistogramAdd/loadline", reference: "HistogramAdd/upstream", unit: "allocs/op", most: new(0.0)},
@@ -59,7 +58,7 @@ func report(w io.Writer, r results) bool {
 	return table.Flush() == nil && met
 }
 
-// read takes benchmark lines: a name, a number of rounds, then pairs of value and
+// readBenchmarks parses benchmark lines: a name, a number of iterations, then pairs of value and
 // unit.
 func read(from io.Reader) (results, error) {
 	found := results{}

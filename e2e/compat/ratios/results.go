@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// results are all values measured, by benchmark and unit, in the order of rounds.
+// results are all measured values by benchmark and unit, in the order of rounds.
 type results map[[2]string][]float64
 
-// add notes the values of a line. The name ends with the number of its round, if
-// it is not the first, and of processors.
+// add records the values of a line. It strips the suffixes of the name for the number of processors
+// and, after the first round, for the round.
 func (r results) add(name string, pairs []string) {
 	name = strings.TrimPrefix(name, "Benchmark")
 	if at := strings.LastIndexByte(name, '-'); at > 0 {
@@ -27,8 +27,7 @@ func (r results) add(name string, pairs []string) {
 	}
 }
 
-// median returns the value in the middle, the mean of two if their number is even.
-// There must be one.
+// median returns the median of at least one value.
 func median(values []float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	middle := len(sorted) / 2
@@ -38,19 +37,18 @@ func median(values []float64) float64 {
 	return (sorted[middle-1] + sorted[middle]) / 2
 }
 
-// requirement says how two benchmarks must compare.
+// requirement is a required ratio or maximum of two benchmarks.
 type requirement struct {
 	what               string
 	subject, reference string // benchmarks
 	unit               string
-	faster             float64  // the reference divided by the subject must be at least this; 0: not asked
-	most               *float64 // the subject must be at most this; nil: not asked
-	own                bool     // set by us, not by the issue
+	faster             float64  // minimum of reference / subject, 0 = no requirement
+	most               *float64 // maximum of the subject, nil = no requirement
+	own                bool     // not from the issue
 }
 
-// line returns a row of the table, and whether the requirement is met. Every round
-// of the reference is divided by the round of the subject that was measured with
-// it, as only those two met the same processor.
+// row returns a row of the table, and whether the requirement is met. Each round of the reference
+// is divided by the paired round of the subject, because both ran under the same conditions.
 func (q requirement) line(r results) (string, bool) {
 	reference, subject := r[[2]string{q.reference, q.unit}], r[[2]string{q.subject, q.unit}]
 	if len(subject) == 0 || len(reference) != len(subject) {
@@ -72,8 +70,7 @@ func (q requirement) line(r results) (string, bool) {
 	return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s", q.what, number(median(reference)), number(median(subject)), q.unit, shown, q.required(), verdict), met
 }
 
-// quotient returns how often the subject goes into the reference; what costs
-// nothing does so without end.
+// quotient returns reference / subject, infinite if subject is 0.
 func quotient(reference, subject float64) float64 {
 	if subject == 0 {
 		return math.Inf(1)
