@@ -25,7 +25,6 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// slowClient is a client of an API server that delays each request of a review.
 type slowClient struct {
 	kubernetes.Interface
 	discovery discovery.DiscoveryInterfaces
@@ -62,7 +61,6 @@ func newVPAHandler(t testing.TB, latency time.Duration) (*slowClient, server.Han
 	return d, filled.handlers[1]
 }
 
-// creationFor returns the admission request for the creation of a VPA for a Deployment.
 func creationFor(t testing.TB, deployment string) *admissionv1.AdmissionRequest {
 	raw, err := json.Marshal(testkit.VPA("v", func(v *vpav1.VerticalPodAutoscaler) { v.Spec.TargetRef.Name = deployment }))
 	require.NoError(t, err)
@@ -71,8 +69,7 @@ func creationFor(t testing.TB, deployment string) *admissionv1.AdmissionRequest 
 	return request
 }
 
-// The handler lists the target and the HorizontalPodAutoscalers in parallel and does not wait for the caches, so an
-// absent target does not delay the admission of a VPA.
+// The handler lists target and HPAs in parallel and does not wait for the caches.
 func TestVPAHandler_AdmitsAbsentTargetsWithoutDelay(t *testing.T) {
 	const latency = 60 * time.Millisecond
 	d, handler := newVPAHandler(t, latency)

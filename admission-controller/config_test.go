@@ -28,8 +28,8 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// The names, types and defaults of the reference VPA are frozen; own flags are
-// listed apart.
+// The flags of the upstream VPA keep their names, types and defaults. Loadline's own flags are in a
+// separate file.
 func TestFlagsAreFrozen(t *testing.T) {
 	config := Default()
 	own, all := flags.New("own"), flags.New("admission-controller")
@@ -48,7 +48,7 @@ func TestFlagsAreFrozen(t *testing.T) {
 	golden(t, "flags-own.golden", ours)
 }
 
-// Names, types, labels and buckets of the reference VPA are frozen.
+// The metrics of the upstream VPA keep their names, types, labels and buckets.
 func TestMetricsAreFrozen(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	m := newMetrics(registry)
@@ -57,7 +57,7 @@ func TestMetricsAreFrozen(t *testing.T) {
 	m.Problem(server.CausePanic)
 	m.Certificate(time.Now(), time.Now())
 	m.sizes.Add("pods", cache.NewStore(cache.MetaNamespaceKeyFunc))
-	synctest.Test(t, func(t *testing.T) { // until the cache is measured
+	synctest.Test(t, func(t *testing.T) { // until the cache sizes are recorded
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 		defer stop()
 		m.sizes.Run(ctx)
@@ -108,7 +108,7 @@ func start(args ...string) (code int, stderr string) {
 	return code, errOut.String()
 }
 
-// runProgram does what the main function does.
+// runProgram runs the program like main.
 func runProgram(args []string, out, errOut io.Writer) (code int) {
 	config := Default()
 	program := flags.Program{Name: "admission-controller", Config: config, Logging: &config.Logging,
@@ -116,7 +116,7 @@ func runProgram(args []string, out, errOut io.Writer) (code int) {
 	return program.Main(args, out, errOut)
 }
 
-// freePort is a port that nobody used a moment ago.
+// freePort returns a port that is free at the time of the call.
 func freePort(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", ":0")
@@ -208,7 +208,8 @@ func TestTLSIsWhatTheFlagsSay(t *testing.T) {
 	require.Nil(t, config.tls().CipherSuites, "without a known one it is Go's choice, too")
 }
 
-// A handshake on P-521 takes the webhook some 2 ms of a processor, on X25519 and P-256 a tenth of that or less.
+// A handshake on P-521 costs the webhook about 2 ms of CPU time, one on X25519 or P-256 at most a
+// tenth of that.
 func TestConfigTLS_RefusesExpensiveCurves(t *testing.T) {
 	certificate, key := servingCertificate(t)
 	pair, err := tls.X509KeyPair(certificate, key)
@@ -217,7 +218,7 @@ func TestConfigTLS_RefusesExpensiveCurves(t *testing.T) {
 	roots.AppendCertsFromPEM(certificate)
 	for _, tc := range []struct {
 		name   string
-		curves []tls.CurveID // of the client, nil: its defaults
+		curves []tls.CurveID // client curves, nil for the defaults
 		fails  bool
 	}{
 		{name: "defaults"},

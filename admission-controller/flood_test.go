@@ -27,7 +27,8 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// asProgram makes the test binary run the program instead of its tests.
+// asProgram is the environment variable that makes the test binary run the program instead of its
+// tests.
 const asProgram = "LOADLINE_TEST_RUNS_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -37,7 +38,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// program is the running admission controller, with the memory limit of its manifest.
 type program struct {
 	pid             int
 	webhook, status string // addresses
@@ -92,7 +92,6 @@ func startProgram(t *testing.T) program {
 	return p
 }
 
-// servingCertificate returns a certificate for 127.0.0.1 and its key in PEM form.
 func servingCertificate(t *testing.T) (certificate, key []byte) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
@@ -105,7 +104,8 @@ func servingCertificate(t *testing.T) (certificate, key []byte) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})
 }
 
-// memory returns a figure of the process in MiB: VmRSS now, or VmHWM at most since its start.
+// memory returns a memory figure of the process in MiB: VmRSS is the current, VmHWM the peak
+// resident set.
 func (p program) memory(t *testing.T, name string) int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
@@ -120,7 +120,7 @@ func (p program) memory(t *testing.T, name string) int {
 	return 0
 }
 
-// unfinished returns a header without its end.
+// unfinished returns the start of a request header that never ends.
 func unfinished(size int) []byte {
 	header := bytes.NewBufferString("GET /probe HTTP/1.1\r\nHost: a\r\n")
 	for i := 0; header.Len() < size; i++ {
@@ -129,20 +129,21 @@ func unfinished(size int) []byte {
 	return header.Bytes()[:size]
 }
 
-// hold opens connections from some addresses that send a header without its end, until the test ends.
+// hold opens connections from several addresses and sends an unfinished header on each. They stay
+// open until the test ends.
 func hold(t *testing.T, address string, number, addresses int, config *tls.Config, header []byte) {
 	open := func(i int) {
 		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(i%addresses))}, Timeout: 10 * time.Second}
 		connection, err := dialer.Dial("tcp", address)
 		if err != nil {
-			return // the program may have closed it for another
+			return // the program may close it in favor of another
 		}
-		t.Cleanup(func() { _ = connection.Close() }) // the program may be faster
+		t.Cleanup(func() { _ = connection.Close() }) // the program may have closed it already
 		_ = connection.SetDeadline(time.Now().Add(10 * time.Second))
 		if config != nil {
 			connection = tls.Client(connection, config)
 		}
-		_, _ = connection.Write(header) // refused ones fail
+		_, _ = connection.Write(header) // fails on a refused connection
 	}
 	var done sync.WaitGroup
 	const workers = 50
@@ -159,7 +160,6 @@ func hold(t *testing.T, address string, number, addresses int, config *tls.Confi
 const createReview = `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u1","resource":{"group":"","version":"v1","resource":"pods"},` +
 	`"namespace":"ns","operation":"CREATE","object":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"ns"},"spec":{"containers":[{"name":"c"}]}}}}`
 
-// review sends a review over the connection of a client.
 func (p program) review(t *testing.T, client *http.Client) {
 	t.Helper()
 	response, err := client.Post("https://"+p.webhook+"/", "application/json", strings.NewReader(createReview))
@@ -170,10 +170,10 @@ func (p program) review(t *testing.T, client *http.Client) {
 	require.Contains(t, string(answer), `"allowed":true`)
 }
 
-// Clients without any right cannot exhaust the memory of the program or keep out the API server, the
+// Unauthenticated clients cannot exhaust the memory of the program or lock out the API server, the
 // kubelet and Prometheus.
 func TestProgram_SurvivesUnfinishedHeaders(t *testing.T) {
-	const allowed = 500 * 6 / 10 // MiB, of the limit in the manifest
+	const allowed = 500 * 6 / 10 // MiB, 60% of the limit in the manifest
 	for _, tc := range []struct {
 		name              string
 		status            bool
@@ -208,7 +208,7 @@ func TestProgram_SurvivesUnfinishedHeaders(t *testing.T) {
 				require.Equal(t, http.StatusOK, response.StatusCode, path)
 			}
 			t.Logf("resident: %d MiB before, %d MiB at most", before, p.memory(t, "VmHWM"))
-			if !raced { // the race detector needs memory, too
+			if !raced { // the race detector needs memory as well
 				require.Less(t, p.memory(t, "VmHWM"), allowed)
 			}
 		})

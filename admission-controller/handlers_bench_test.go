@@ -25,16 +25,15 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// usualPod is a pod as the API server sends it: with all defaults, and with
-// managed fields.
+// typicalPod returns a pod as the API server sends it, with all defaults and managed fields.
 func usualPod(b testing.TB) []byte {
 	raw, err := os.ReadFile("server/testdata/pod.json")
 	require.NoError(b, err)
 	return raw
 }
 
-// BenchmarkReview is a whole review without the network: from the body of the
-// request to that of the answer. The VPA and the policy come from informers.
+// BenchmarkReview measures a review without the network, from request body to response body. The
+// VPA and the policy come from informers.
 func BenchmarkReview(b *testing.B) {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)

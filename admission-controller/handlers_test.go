@@ -26,7 +26,6 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// found is a finder with one answer.
 type found struct {
 	vpa *vpav1.VerticalPodAutoscaler
 	err error
@@ -71,7 +70,7 @@ func TestPodsGetTheResourcesOfTheirVPAInsideTheLimitRangesOfTheirNamespace(t *te
 	require.Contains(t, answer.Patch, client.PatchAdd("/spec/containers/0/resources/requests/cpu", "500m"))
 }
 
-// What a VPA recommended for another target is not for this pod. Its other rules are.
+// A recommendation for another target does not apply to this pod. The spec of the VPA still does.
 func TestPodsDoNotGetWhatWasRecommendedForAnotherTarget(t *testing.T) {
 	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=2"))
 	vpa.Spec.StartupBoost = &vpav1.StartupBoost{CPU: &vpav1.GenericStartupBoost{Type: vpav1.StartupBoostTypeFactor, Factor: new(int32(3))}}
@@ -89,7 +88,7 @@ func TestPodsDoNotGetWhatWasRecommendedForAnotherTarget(t *testing.T) {
 	require.NotNil(t, vpa.Status.Recommendation, "the cache is not changed")
 }
 
-// Its boost would be one without the bounds that could not be read.
+// Without its unreadable bounds, the startup boost could be too large.
 func TestPodsGetNothingFromAVPAThatCannotBeRead(t *testing.T) {
 	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=2"))
 	vpa.Spec.StartupBoost = &vpav1.StartupBoost{CPU: &vpav1.GenericStartupBoost{Type: vpav1.StartupBoostTypeFactor, Factor: new(int32(3))}}
@@ -205,7 +204,7 @@ func TestADryRunIsAnsweredLikeAnyOther(t *testing.T) {
 	require.NotEmpty(t, want)
 }
 
-// Nearly all pods come without a name. What goes wrong is told with what they have.
+// Most pods have no name at admission, so problems are logged with the generateName.
 func TestProblemsNamePodsThatHaveNoNameYet(t *testing.T) {
 	pod := testkit.Pod("", testkit.Container("c", "cpu=100m", ""))
 	pod.GenerateName = "web-1-"
@@ -215,7 +214,7 @@ func TestProblemsNamePodsThatHaveNoNameYet(t *testing.T) {
 	require.Equal(t, "web-1-%", request.Name, "what the server logs")
 }
 
-// The controllers of Kubernetes show no warnings to anybody, so the log has them.
+// Kubernetes controllers do not show admission warnings to users, so the log has them.
 func TestTheLogTellsWhatAPodDidNotGet(t *testing.T) {
 	var text bytes.Buffer
 	log := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&text), textlogger.Verbosity(2)))
@@ -240,8 +239,6 @@ func TestPodsAreCutToTheQuotasOfTheirNamespace(t *testing.T) {
 	require.Len(t, answer.Warnings, 1)
 }
 
-// Whatever a pod has, its patch can be applied with a library that is not ours, and
-// only its containers change.
 func TestUnusualPods(t *testing.T) {
 	many := testkit.Pod("p")
 	for i := range 50 {

@@ -13,7 +13,6 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// What the webhook keeps of a cluster when its caches are filled.
 func BenchmarkHeap(b *testing.B) {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)

@@ -24,11 +24,11 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// shape is a review that repeats something: %d in it is a number that counts up.
+// shape is a review with a repeated part. A counter replaces %d in it.
 type shape struct {
-	before, item, between, back, after string // back is repeated as often as item, behind between
-	times                              int    // 0: until the review has server.MaxBody bytes
-	twice                              bool   // the old object is like the new one
+	before, item, between, back, after string // back repeats as often as item and follows between
+	times                              int    // 0 fills the review up to server.MaxBody bytes
+	twice                              bool   // the old object equals the new one
 }
 
 func (s shape) body() string {
@@ -62,16 +62,15 @@ const (
 	policies  = vpaReview + `{"spec":{"resourcePolicy":{"containerPolicies":[`
 	endPolicy = `]}}}}}`
 
-	// amount is a quantity that takes long to read.
+	// amount is a quantity that is slow to parse.
 	amount = `999999999999999999999999999999.999999999999999999999999999999`
 
 	sizingReview = `{"request":{"uid":"u","resource":{"group":"loadline.dev","version":"v1alpha1","resource":"sizingpolicies"},"operation":"CREATE","object":{"spec":{`
 )
 
-// escaped is most of the longest name of a label, which must be decoded.
 var escaped = strings.Repeat(`\u00e9`, 40)
 
-// hostile are reviews of server.MaxBody bytes and smaller ones, by what is odd about them.
+// hostile has expensive reviews of up to server.MaxBody bytes.
 var hostile = map[string]shape{
 	"containers":             {before: podReview + `{"spec":{"containers":[`, item: `{},`, after: `{}]}}}}`},
 	"named containers":       {before: podReview + `{"spec":{"containers":[`, item: `{"name":"c%d","resources":{"requests":{"cpu":"1m"},"limits":{"cpu":"2m"}}},`, after: `{}]}}}}`},
@@ -157,8 +156,8 @@ var hostile = map[string]shape{
 	"old object":             {before: vpaReview + `{"spec":{}},"oldObject":{"spec":{"recommenders":[`, item: `{},`, after: `{}]}}}}`, times: 15000},
 }
 
-// webhookForTests answers reviews of pods, VPAs and policies. Each pod has a VPA that
-// recommends more for every container than LimitRanges and a quota leave.
+// webhookForTests reviews pods, VPAs and policies. Each pod has a VPA that recommends more than
+// LimitRanges and a quota allow.
 func webhookForTests(t testing.TB) http.Handler {
 	klog.SetOutput(io.Discard)
 	klog.LogToStderr(false)
@@ -183,8 +182,7 @@ func review(h http.Handler, body string) *httptest.ResponseRecorder {
 	return w
 }
 
-// processorTime is what the process used of the processors, in user mode: other
-// programs change it little.
+// processorTime returns the user CPU time of the process, which other processes hardly affect.
 func processorTime(t testing.TB) time.Duration {
 	var used syscall.Rusage
 	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &used))
@@ -192,42 +190,41 @@ func processorTime(t testing.TB) time.Duration {
 }
 
 const (
-	// mostHeap is what one review may take of the heap in bytes, garbage included.
+	// maxHeap is the maximum number of bytes that one review may allocate, garbage included.
 	mostHeap = 64 << 20
-	// mostTime is what one review may take of the processors, in times of the yardstick, which
-	// takes 20 ms where 150 ms are the bound of docs/admission.md.
+	// maxTime is the maximum CPU time of one review in multiples of the yardstick, which takes 20
+	// ms where the bound of 150 ms in docs/admission.md applies.
 	mostTime = 7.5
-	// attempts is how often a review may take longer: what else the machine does makes the
-	// same work take up to twice the processor time.
+	// attempts is the number of measurements of a review. Load on the machine can double the CPU
+	// time of the same work.
 	attempts = 12
 )
 
-// raced says that the race detector slows everything down, so that times say nothing: `make unit`
-// runs these tests without it, too.
+// raced is set under the race detector, which makes times meaningless. `make unit` runs these tests
+// without it as well.
 var raced bool
 
-// slowdown is how much slower code is that counts which lines were run, as while fuzzing.
+// slowdown is the factor by which coverage instrumentation slows the code down during fuzzing.
 var slowdown = 1.
 
-// document is as long as a review may be.
 var document = []byte("[" + strings.Repeat("{},", (server.MaxBody-4)/3) + "{}]")
 
-// yardstick is how long the standard library takes to check that a document of as many
-// bytes as a review may have is JSON: what is slow on this machine now is slow for it, too.
+// yardstick returns the CPU time in which the standard library validates a JSON document of the
+// maximum length of a review. It calibrates the bounds to the speed of the machine.
 func yardstick(t testing.TB) time.Duration {
 	start := processorTime(t)
 	require.True(t, json.Valid(document))
 	return processorTime(t) - start
 }
 
-// bounded fails if a review takes too much. Of the time the shortest of some attempts
-// counts, of the review as of the yardstick.
+// bounded fails if a review exceeds maxHeap or maxTime. The shortest of several attempts counts,
+// for the review and for the yardstick.
 func bounded(t testing.TB, h http.Handler, body string) {
 	t.Helper()
 	unit, least := time.Hour, time.Hour
 	for range attempts {
 		unit = min(unit, yardstick(t))
-		runtime.GC() // what earlier reviews left is not of this one
+		runtime.GC() // collect the garbage of earlier reviews
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		start := processorTime(t)
@@ -245,8 +242,6 @@ func bounded(t testing.TB, h http.Handler, body string) {
 	t.Fatalf("a review of %d bytes took %s of the processors, %s to check JSON of %d bytes, must be at most %.1f times that", len(body), least, unit, len(document), mostTime*slowdown)
 }
 
-// What is nested deeper than any object does not get past the validation of VPAs, and
-// keeps no pod from starting.
 func TestADeepPodIsLetThroughAndADeepVPAIsRefused(t *testing.T) {
 	h := webhookForTests(t)
 	deep := shape{item: `{"x":`, between: `1`, back: `}`, times: 101}.body()
@@ -258,7 +253,7 @@ func TestADeepPodIsLetThroughAndADeepVPAIsRefused(t *testing.T) {
 	require.Contains(t, answer, "more than 100 levels")
 }
 
-// The UID and the resource precede the object, so the review has an answer.
+// The UID and the resource precede the object, so the webhook can answer the review.
 func TestReview_InvalidObjectAdmitsPodsAndRefusesVPAs(t *testing.T) {
 	h := webhookForTests(t)
 	for name, object := range map[string]string{
@@ -291,13 +286,12 @@ func TestNoReviewTakesMuchOfTheHeapOrOfTheProcessors(t *testing.T) {
 	}
 }
 
-// FuzzReviewIsBounded repeats parts of reviews as often as a body has room.
 func FuzzReviewIsBounded(f *testing.F) {
 	if fuzzing := flag.Lookup("test.fuzz"); fuzzing.Value.String() != "" {
-		slowdown = 8 // what counts the lines that were run; go test has the bound itself for what is found
+		slowdown = 8 // coverage instrumentation is slow, go test checks findings without it
 	}
 	for _, s := range hostile {
-		if s.times > 0 && len(s.before) < mostOfShape { // the test has the others
+		if s.times > 0 && len(s.before) < mostOfShape { // TestReview_BoundsHeapAndCPUTime covers the others
 			f.Add(s.before, s.item, s.between, s.back, s.after, s.times, s.twice)
 		}
 	}
@@ -308,17 +302,17 @@ func FuzzReviewIsBounded(f *testing.F) {
 			return
 		}
 		body := shape{before, item, between, back, after, times, twice}.body()
-		if len(body) <= server.MaxBody { // others are not read
+		if len(body) <= server.MaxBody { // larger bodies are not read
 			bounded(t, h, body)
 		}
 	})
 }
 
-// mostOfShape is how long the parts of a shape may be in a fuzz run in bytes.
+// maxShape is the maximum length of the parts of a shape in bytes during fuzzing.
 const mostOfShape = 1 << 16
 
 func TestAHundredLargeReviewsAtOnceEndNoProgram(t *testing.T) {
-	const most = 300 << 20 // of the heap at any time in bytes; the limit of our manifest is 500 MiB
+	const most = 300 << 20 // bytes of heap at any time, the limit in the manifest is 500 MiB
 	h := webhookForTests(t)
 	bodies := []string{hostile["owners"].body(), hostile["resources"].body(), hostile["containers"].body(), hostile["labels"].body()}
 	var sending sync.WaitGroup

@@ -33,7 +33,6 @@ func container(t *testing.T) corev1.Container {
 	return deployment.Spec.Template.Spec.Containers[0]
 }
 
-// objectIn reads the object of a kind from a file of deploy.
 func objectIn(t *testing.T, file, kind string, into any) {
 	t.Helper()
 	manifest, err := os.ReadFile("../deploy/" + file)
@@ -49,7 +48,7 @@ func objectIn(t *testing.T, file, kind string, into any) {
 	t.Fatalf("no %s in %s", kind, file)
 }
 
-// Who may create any webhook may read and change everything in the cluster.
+// A subject that can create any webhook can read and change every object in the cluster.
 func TestTheWebhookMayWriteItsOwnRegistrationOnly(t *testing.T) {
 	var role rbacv1.ClusterRole
 	objectIn(t, "base/admission-controller/rbac.yaml", "ClusterRole", &role)
@@ -94,7 +93,7 @@ func portOf(c corev1.Container, port intstr.IntOrString) int {
 	return port.IntValue()
 }
 
-// /health-check answers before the webhook does; traffic must not be sent then.
+// /health-check succeeds before the webhook serves, so it cannot signal readiness.
 func TestReadinessIsThatOfTheWebhook(t *testing.T) {
 	c := container(t)
 	ready := c.ReadinessProbe.HTTPGet
@@ -103,8 +102,7 @@ func TestReadinessIsThatOfTheWebhook(t *testing.T) {
 	require.Equal(t, Default().Port, portOf(c, ready.Port))
 }
 
-// A webhook that hangs must not hold the pods of a cluster up for long, and one that
-// is away must not refuse them.
+// A hanging webhook must not delay pods for long, and an unavailable one must not refuse them.
 func TestOurManifestKeepsNoPodWaiting(t *testing.T) {
 	config, fs := Default(), flags.New("admission-controller")
 	config.AddFlags(fs)

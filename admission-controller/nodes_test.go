@@ -15,7 +15,7 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// cluster has some nodes, and counts the pods that were larger than any.
+// cluster has a fixed set of nodes and counts the pods larger than every node.
 type cluster struct {
 	nodes    *nodefit.Nodes
 	exceeded int

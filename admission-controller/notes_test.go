@@ -23,14 +23,15 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// noted returns a pod that comes with the notes of a change, and with an annotation of its own.
+// podWithReservedAnnotations returns a pod that is created with Loadline's annotations and one of
+// its own.
 func noted() *corev1.Pod {
 	pod := testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))
 	pod.Annotations = map[string]string{"team": "shop", convert.DeclaredAnnotation: `{"c":{"requests":{"memory":"64Mi"},"limits":{"memory":"64Mi"}}}`, convert.ResizedAtAnnotation: "2026-01-02T12:00:00Z", convert.OriginalAnnotation: `{"c":{"requests":{"cpu":"64"}}}`, convert.SharedAnnotation: "cpu at 2026-01-02T12:00:00Z after 0"}
 	return pod
 }
 
-// Whoever may create a pod must not tell the updater what to give back to it.
+// Users with permission to create pods must not control the resources that the updater restores.
 func TestNewPodsLoseNotesThatTheyComeWith(t *testing.T) {
 	advised := found{vpa: testkit.VPA("v", testkit.Recommend("c", "cpu=2"))}
 	for name, c := range map[string]struct {
@@ -75,7 +76,7 @@ func TestNewPodsLoseNotesThatTheyComeWith(t *testing.T) {
 	}
 }
 
-// crowded gives a pod more containers than are read of one.
+// crowded adds more containers to a pod than the webhook reads.
 func crowded(r *admissionv1.AdmissionRequest) {
 	many := strings.Repeat(`{},`, server.MaxContainers) + "{}"
 	r.Object.Raw = []byte(strings.Replace(string(r.Object.Raw), `"containers":[`, `"containers":[`+many+`,`, 1))
@@ -91,8 +92,7 @@ func TestPodsWithoutNotesAreNotChangedForThem(t *testing.T) {
 	require.Equal(t, server.Answer{}, answer)
 }
 
-// As the API server sees it: the patch is applied whatever else is wrong with the pod, and
-// such pods are counted.
+// The removal applies despite other problems of the pod, and such pods are counted.
 func TestNotesThatAreTakenOffAreCounted(t *testing.T) {
 	for finder, causes := range map[finder]map[server.Cause]float64{
 		found{}: {server.CauseNote: 1},
@@ -118,7 +118,6 @@ func TestNotesThatAreTakenOffAreCounted(t *testing.T) {
 	}
 }
 
-// What the webhook itself notes stays, whatever the pod comes with.
 func TestWhatANewPodIsDeclaredWithIsNotedAnew(t *testing.T) {
 	vpa := testkit.VPA("v", testkit.Recommend("c", "memory=60Mi"))
 	vpa.Status.Recommendation.ContainerRecommendations[0].UpperBound = testkit.List("memory=120Mi")

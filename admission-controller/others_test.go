@@ -17,10 +17,11 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// A policy names the Fleet "web", whose ReplicaSet makes the pods and whose canary is over.
+// The policy selects the Fleet web by name. A ReplicaSet of the Fleet creates the pods, and the
+// canary is complete.
 func TestNewPodsOfACustomKindUnderAPolicy(t *testing.T) {
 	for name, c := range map[string]struct {
-		recorded    types.UID // whose record it is
+		recorded    types.UID // UID in the record
 		annotations map[string]string
 		want        string
 	}{
@@ -55,7 +56,6 @@ func TestNewPodsOfACustomKindUnderAPolicy(t *testing.T) {
 	}
 }
 
-// Without the flag nobody looks at what other projects define.
 func TestForeignAnnotationsKeepNewPodsAsWritten(t *testing.T) {
 	for _, key := range fleet.ForeignAnnotations() {
 		for want, foreign := range map[string]bool{"2": false, "": true} {

@@ -36,7 +36,6 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// sizingPolicy returns a policy that selects the Deployments of the test's namespace.
 func sizingPolicy(mode loadlinev1alpha1.RolloutMode, changes ...func(*loadlinev1alpha1.SizingPolicySpec)) *loadlinev1alpha1.SizingPolicy {
 	p := &loadlinev1alpha1.SizingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}, Spec: loadlinev1alpha1.SizingPolicySpec{
 		Namespaces: loadlinev1alpha1.NamespaceSelection{Names: []string{testkit.Namespace}},
@@ -59,8 +58,8 @@ func initially(sizing loadlinev1alpha1.InitialSizing) func(*loadlinev1alpha1.Siz
 	return func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.InitialSizing = &sizing }
 }
 
-// madeVPA is the VPA that is made for the Deployment "web", after somebody has given it a mode
-// and a boost, which count for nothing.
+// generatedVPA returns the generated VPA of the Deployment web, with edits of a user that have no
+// effect.
 func madeVPA(mode vpav1.UpdateMode) *vpav1.VerticalPodAutoscaler {
 	return testkit.VPA(fleet.MadeName("Deployment", "apps", "web"), testkit.Mode(mode), testkit.Recommend("c", "cpu=2"), func(vpa *vpav1.VerticalPodAutoscaler) {
 		vpa.Labels = map[string]string{fleet.PolicyLabel: "fleet"}
@@ -68,8 +67,8 @@ func madeVPA(mode vpav1.UpdateMode) *vpav1.VerticalPodAutoscaler {
 	})
 }
 
-// webhookOf fills the caches of a cluster with the Deployment "web" and one ReplicaSet of it,
-// and returns what answers about its pods.
+// webhookOf fills the caches from a cluster with the Deployment web and one of its ReplicaSets and
+// returns the pod handler.
 func webhookOf(t testing.TB, kube *fake.Clientset, vpas *vpafake.Clientset, changes ...func(*Config)) server.Handler {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -84,7 +83,7 @@ func webhookOf(t testing.TB, kube *fake.Clientset, vpas *vpafake.Clientset, chan
 	return filled.handlers[0]
 }
 
-// followingWebhookOf is webhookOf that also follows what surrounds pods, as the program does.
+// followingWebhookOf is webhookOf with the background loops of the program.
 func followingWebhookOf(t testing.TB, kube *fake.Clientset, vpas *vpafake.Clientset) server.Handler {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -111,7 +110,7 @@ func clusterWithWeb(annotations map[string]string) *fake.Clientset {
 	return fake.NewClientset(web, set, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: testkit.Namespace}})
 }
 
-// created answers about a new pod of the Deployment "web", and returns what is logged of it.
+// created reviews a new pod of the Deployment web and returns the answer and the log.
 func created(t *testing.T, pods server.Handler) (server.Answer, string) {
 	t.Helper()
 	var text bytes.Buffer
@@ -131,8 +130,8 @@ func TestNewPodsUnderAPolicy(t *testing.T) {
 	for name, c := range map[string]struct {
 		policy     *loadlinev1alpha1.SizingPolicy
 		annotation string
-		made       string // why pods of a made VPA stay as they are written
-		persons    string // why those of a person's do; empty: they get what it recommends
+		made       string // reason why pods of a generated VPA are not sized
+		persons    string // the same for a user VPA, empty if its pods are sized
 	}{
 		"no policy":            {nil, "", "PolicyUnknown", ""},
 		"another's":            {sizingPolicy(recommend, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Namespaces.Names[0] = "pay" }), "", "PolicyUnknown", ""},
@@ -183,7 +182,7 @@ func TestNewPodsUnderAPolicy(t *testing.T) {
 	}
 }
 
-// restricted is a policy that shares, with a maximum of 1 CPU.
+// restricted enables sharing with a maximum of 1 CPU.
 func restricted(of loadlinev1alpha1.SharingUserVPAs) func(*loadlinev1alpha1.SizingPolicySpec) {
 	return func(s *loadlinev1alpha1.SizingPolicySpec) {
 		s.Sharing = &loadlinev1alpha1.Sharing{Mode: new(loadlinev1alpha1.SharingOn), UserVPAs: new(of)}
@@ -209,7 +208,7 @@ func TestNewPods_MaxAllowedOfThePolicyBoundsUserVPAs(t *testing.T) {
 	}
 }
 
-// Mode Initial is for new pods alone, so what stops all changes stops it, too.
+// Mode Initial applies only to new pods, so a paused policy stops it as well.
 func TestAPausedPolicyHoldsNewPodsOfModeInitial(t *testing.T) {
 	for policy, patched := range map[*loadlinev1alpha1.SizingPolicy]bool{
 		sizingPolicy(loadlinev1alpha1.RolloutModeRecommend):               true,
@@ -235,7 +234,7 @@ func TestAPolicyCountsForTheNextPod(t *testing.T) {
 		_, err := policies.Create(t.Context(), sizingPolicy(loadlinev1alpha1.RolloutModeRecommend, pausedPolicy), metav1.CreateOptions{})
 		require.NoError(t, err)
 		require.False(t, patched())
-		time.Sleep(time.Second) // the first one is followed by what only a policy asks about
+		time.Sleep(time.Second) // the first policy starts the informers that only policies need
 		_, err = policies.Update(t.Context(), sizingPolicy(loadlinev1alpha1.RolloutModeRecommend), metav1.UpdateOptions{})
 		require.NoError(t, err)
 		require.True(t, patched())
@@ -247,7 +246,7 @@ func TestAPolicyCountsForTheNextPod(t *testing.T) {
 	})
 }
 
-// The webhook must not wait for definitions that nobody has installed.
+// The webhook must not wait for CRDs that are not installed.
 func TestWithoutTheDefinitionOfPoliciesPodsGetTheirSizes(t *testing.T) {
 	vpas := vpafake.NewSimpleClientset(testkit.VPA("v", testkit.Recommend("c", "cpu=2")))
 	vpas.PrependReactor("list", "sizingpolicies", func(ktesting.Action) (bool, runtime.Object, error) {
@@ -268,7 +267,6 @@ func TestWithoutTheDefinitionOfPoliciesPodsGetTheirSizes(t *testing.T) {
 	require.Empty(t, answer.Patch)
 }
 
-// No request to the API server is part of an answer.
 func TestAPolicyIsReadFromCaches(t *testing.T) {
 	kube, vpas := clusterWithWeb(nil), vpafake.NewSimpleClientset(testkit.VPA("v", testkit.Recommend("c", "cpu=2")), sizingPolicy(loadlinev1alpha1.RolloutModeRecommend))
 	pods := webhookOf(t, kube, vpas)
@@ -328,11 +326,11 @@ func TestWhatOnlyAPolicyAsksAboutIsNotWatchedWithoutOne(t *testing.T) {
 	})
 }
 
-// What did harm before is in the records: as long as they are being read, nobody knows that the
-// size which a person's VPA would give did none.
+// Past harm is in the records. Until they are read, the recommendation of a user VPA may be one
+// that did harm.
 func TestPodsStayAsWrittenWhileRecordsAreRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const refused = 5 * time.Second // as by an API server that does not know its roles yet
+		const refused = 5 * time.Second // as from an API server that has not loaded its roles yet
 		vpas := vpafake.NewSimpleClientset(testkit.VPA("by-hand", testkit.Mode(vpav1.UpdateModeRecreate), testkit.Recommend("c", "cpu=2")))
 		begun := time.Now()
 		vpas.PrependReactor("list", "sizingrecords", func(ktesting.Action) (bool, runtime.Object, error) {

@@ -32,7 +32,6 @@ const (
 	full   = loadlinev1alpha1.RolloutPhaseFullRollout
 )
 
-// recordOf is what the updater remembers of the Deployment "web" under a policy.
 func recordOf(policy *loadlinev1alpha1.SizingPolicy, changes ...func(*loadlinev1alpha1.SizingRecord)) *loadlinev1alpha1.SizingRecord {
 	r := &loadlinev1alpha1.SizingRecord{
 		ObjectMeta: metav1.ObjectMeta{Namespace: testkit.Namespace, Name: "deployment-web", OwnerReferences: []metav1.OwnerReference{{Kind: "Deployment", Name: "web", UID: "web-uid"}}},
@@ -48,8 +47,8 @@ func inPhase(phase loadlinev1alpha1.RolloutPhase) func(*loadlinev1alpha1.SizingR
 	return func(r *loadlinev1alpha1.SizingRecord) { r.Status.Phase = phase }
 }
 
-// reverted says that a CPU request of the container did harm an hour ago, and which one did
-// well; empty: none is known.
+// reverted records that a CPU request of the container did harm an hour ago, and optionally a
+// proven one.
 func reverted(bad, well string) func(*loadlinev1alpha1.SizingRecord) {
 	return func(r *loadlinev1alpha1.SizingRecord) {
 		r.Status.Reverted = []loadlinev1alpha1.RevertedSizes{{
@@ -62,7 +61,7 @@ func reverted(bad, well string) func(*loadlinev1alpha1.SizingRecord) {
 	}
 }
 
-// idleMade is the VPA that is made for the Deployment "web", as the recommender makes it.
+// generatedByRecommender returns the generated VPA as the recommender creates it.
 func idleMade(changes ...func(*vpav1.VerticalPodAutoscaler)) *vpav1.VerticalPodAutoscaler {
 	vpa := madeVPA(vpav1.UpdateModeOff)
 	vpa.Spec.StartupBoost = nil
@@ -72,8 +71,7 @@ func idleMade(changes ...func(*vpav1.VerticalPodAutoscaler)) *vpav1.VerticalPodA
 	return vpa
 }
 
-// cpuOf returns the CPU request that a new pod of the Deployment "web" gets; empty: it stays as
-// it is written.
+// cpuOf returns the CPU request in the patch of a new pod, or "" if the pod is unchanged.
 func cpuOf(answer server.Answer) string {
 	for _, step := range answer.Patch {
 		if step.Path == "/spec/containers/0/resources/requests/cpu" {
@@ -90,7 +88,7 @@ func TestAMadeVPASizesNewPodsOnceAllRunningPodsMayBeChanged(t *testing.T) {
 	for name, c := range map[string]struct {
 		policy *loadlinev1alpha1.SizingPolicy
 		record *loadlinev1alpha1.SizingRecord
-		want   string // CPU of a new pod
+		want   string // CPU request of a new pod
 	}{
 		"canary":                          {policy, recordOf(policy, inPhase(loadlinev1alpha1.RolloutPhaseCanary)), ""},
 		"full rollout":                    {policy, recordOf(policy, inPhase(full)), "2"},
@@ -110,7 +108,7 @@ func TestAMadeVPASizesNewPodsOnceAllRunningPodsMayBeChanged(t *testing.T) {
 	require.Empty(t, cpuOf(answer), "an annotation reduces the mode")
 }
 
-// Whoever writes a VPA decides, also who says that nothing is to be done.
+// A user VPA takes precedence even if its mode is Off.
 func TestAPersonsVPAKeepsAMadeOneFromSizing(t *testing.T) {
 	for mode, want := range map[vpav1.UpdateMode]string{vpav1.UpdateModeOff: "", vpav1.UpdateModeInitial: "3", vpav1.UpdateModeRecreate: "3"} {
 		person := testkit.VPA("a", testkit.Mode(mode), testkit.Recommend("c", "cpu=3"))
@@ -120,7 +118,7 @@ func TestAPersonsVPAKeepsAMadeOneFromSizing(t *testing.T) {
 	}
 }
 
-// Nobody knows what did harm before, and in Canary whether all pods may be changed.
+// Without records, past harm and the phase of a canary are unknown.
 func TestWithoutRecordsNewPodsOfMadeVPAsStayAsWritten(t *testing.T) {
 	resource := schema.GroupResource{Group: loadlinev1alpha1.GroupName, Resource: "sizingrecords"}
 	unreadable := func(r *loadlinev1alpha1.SizingRecord) {
@@ -169,7 +167,7 @@ func TestNewPodsGetNoLessThanWhatIsKeptAfterARevert(t *testing.T) {
 	for name, c := range map[string]struct {
 		recommended string
 		record      *loadlinev1alpha1.SizingRecord
-		want        string // CPU of a pod that is written with 100m
+		want        string // CPU request of a pod created with 100m
 		warned      bool
 	}{
 		"kept":                    {"50m", recordOf(policy, reverted("50m", "300m")), "300m", true},
@@ -198,7 +196,7 @@ func TestNewPodsGetNoLessThanWhatIsKeptAfterARevert(t *testing.T) {
 	}
 }
 
-// maxAllowed is what a person or the policy sets, and the updater obeys it, too.
+// maxAllowed comes from the user or the policy, and the updater obeys it as well.
 func TestWhatIsKeptStaysBelowMaxAllowed(t *testing.T) {
 	policy := sizingPolicy(auto)
 	vpa := idleMade(testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "*", MaxAllowed: testkit.List("cpu=200m")}))
@@ -218,8 +216,8 @@ func TestAMadeVPABoostsOnlyIfItsResourcePolicySaysSo(t *testing.T) {
 	}
 }
 
-// Where no policy acts nobody looks at the pods of made VPAs; with --webhook-failure-policy-fail
-// nobody refuses them, either.
+// Without an active policy, pods of generated VPAs are not read, and --webhook-failure-policy-fail
+// does not refuse them.
 func TestANamespaceOfMadeVPAsIsServedWhileAPolicyActs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		vpas := vpafake.NewSimpleClientset(idleMade(), testkit.VPA("off", testkit.Mode(vpav1.UpdateModeOff), func(v *vpav1.VerticalPodAutoscaler) { v.Namespace = "other" }))
@@ -227,7 +225,7 @@ func TestANamespaceOfMadeVPAsIsServedWhileAPolicyActs(t *testing.T) {
 		defer func() { stop(); synctest.Wait() }()
 		filled, err := fillCaches(ctx, Default(), &client.Clients{Kube: clusterWithWeb(nil), VPA: vpas})
 		require.NoError(t, err)
-		noPod := func() bool { // a namespace that is not served needs no pod that can be read
+		noPod := func() bool { // a namespace that is not served accepts an invalid pod
 			synctest.Wait()
 			request := ask(t, 7)
 			request.Operation = admissionv1.Create
@@ -250,7 +248,7 @@ func TestANamespaceOfMadeVPAsIsServedWhileAPolicyActs(t *testing.T) {
 	})
 }
 
-// What the updater leaves alone in running pods new ones must not have either.
+// New pods keep resources that an HPA scales on, as running pods do.
 func TestNewPodsKeepWhatAHorizontalPodAutoscalerLooksAt(t *testing.T) {
 	proceed := loadlinev1alpha1.HPAProceed
 	for want, policy := range map[string]*loadlinev1alpha1.SizingPolicy{

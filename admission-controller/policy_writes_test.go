@@ -14,7 +14,6 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// The VPA of a person counts for the next pod, and that made for a policy again when it is gone.
 func TestAPersonsVPACountsForTheNextPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		vpas := vpafake.NewSimpleClientset(idleMade(), sizingPolicy(auto))
@@ -40,8 +39,8 @@ func TestAPersonsVPACountsForTheNextPod(t *testing.T) {
 	})
 }
 
-// A pod has its sizes before it is stored: nothing that a repository keeps is written for it, and
-// of the pod no more than its sizes and annotations of the VPA.
+// A pod has its resources before it is stored. The webhook writes no other object and patches only
+// resources and annotations.
 func TestNothingIsWrittenForAPodUnderAPolicy(t *testing.T) {
 	policy := sizingPolicy(auto)
 	for name, vpa := range map[string]*vpav1.VerticalPodAutoscaler{"made": idleMade(), "a person's": testkit.VPA("v", testkit.Recommend("c", "cpu=2"))} {

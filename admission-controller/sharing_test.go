@@ -22,14 +22,14 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// sharingCase is a new pod of the Deployment "web", under a policy whose pods share.
+// sharingCase is a new pod of the Deployment web under a policy with sharing.
 type sharingCase struct {
 	policy *loadlinev1alpha1.SizingPolicy
 	vpa    *vpav1.VerticalPodAutoscaler
 	web    *appsv1.Deployment
 	pod    *corev1.Pod
-	hpa    *autoscalingv2.HorizontalPodAutoscaler // nil: none
-	minAge time.Duration                          // --sharing-min-age; 0: its default
+	hpa    *autoscalingv2.HorizontalPodAutoscaler // nil for none
+	minAge time.Duration                          // --sharing-min-age, 0 for the default
 }
 
 func newSharingCase(changes ...func(*sharingCase)) sharingCase {
@@ -57,7 +57,6 @@ func newSharingCase(changes ...func(*sharingCase)) sharingCase {
 	return c
 }
 
-// webOf returns the Deployment of a cluster, created at some time.
 func webOf(kube *fake.Clientset, created metav1.Time) *appsv1.Deployment {
 	object, err := kube.Tracker().Get(appsv1.SchemeGroupVersion.WithResource("deployments"), testkit.Namespace, "web")
 	if err != nil {
@@ -89,7 +88,6 @@ func (c sharingCase) answer(t *testing.T) server.Answer {
 	return answer
 }
 
-// How the pod of a sharingCase is sized.
 var (
 	asShared = []client.PatchOperation{
 		client.PatchAdd("/spec/containers/0/resources/requests/cpu", "1250m"),
@@ -182,7 +180,6 @@ func TestNewPodsUnderAPolicyThatShares(t *testing.T) {
 	}
 }
 
-// The pods of a DaemonSet keep what they request.
 func TestNewDaemonPodsThatShare(t *testing.T) {
 	c := newSharingCase()
 	d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: testkit.Namespace, Name: "agent", UID: "agent-uid", CreationTimestamp: c.web.CreationTimestamp},

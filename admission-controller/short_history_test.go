@@ -20,7 +20,6 @@ func covering(containers ...convert.ContainerHistory) func(*vpav1.VerticalPodAut
 	}
 }
 
-// A new pod gets the recommendations that rest on as much usage as the policy requires.
 func TestUnderPolicy_RequiresHistory(t *testing.T) {
 	least := func(d time.Duration) func(*loadlinev1alpha1.SizingPolicySpec) {
 		return func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.MinHistory = &metav1.Duration{Duration: d} }
@@ -36,7 +35,7 @@ func TestUnderPolicy_RequiresHistory(t *testing.T) {
 		name   string
 		policy *loadlinev1alpha1.SizingPolicy
 		vpa    *vpav1.VerticalPodAutoscaler
-		want   string // CPU of a new pod; empty: as written
+		want   string // CPU request of a new pod, empty if unchanged
 	}{
 		{"first sample", sizingPolicy(auto), idleMade(c(minute)), ""},
 		{"default reached", sizingPolicy(auto), idleMade(c(hour)), "2"},

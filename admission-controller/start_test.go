@@ -24,8 +24,8 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// The webhook's port, which is what readiness asks, stays shut until the caches
-// are filled: here the API server answers, but gives no list.
+// Readiness probes the port of the webhook, so it stays closed until the caches are filled. The API
+// server in this test answers but never returns a list.
 func TestNothingIsServedBeforeTheCachesAreFilled(t *testing.T) {
 	asked := make(chan struct{}, 1)
 	apiServer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -60,8 +60,7 @@ func TestNothingIsServedBeforeTheCachesAreFilled(t *testing.T) {
 	t.Logf("told to end: %v", <-ended)
 }
 
-// What was read of custom controllers is not kept for ever: the program looks again
-// which kinds there are, and what their objects say.
+// Cached API resources and objects of custom controllers expire, so that changes are noticed.
 func TestWhatIsKnownOfCustomControllersIsReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kube := fake.NewClientset()

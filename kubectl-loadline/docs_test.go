@@ -13,11 +13,11 @@ import (
 	"loadline.dev/loadline/kubectl-loadline/cli"
 )
 
-// commandOf finds the commands of the plugin in a page: lines of blocks, and what stands between backquotes.
+// commandOf matches commands of the plugin in a page, in code blocks and between backquotes.
 var commandOf = regexp.MustCompile("(?m)(?:^(?:\\$ )?|`)(?:bin/)?kubectl[ -]loadline ([a-z][^`\n]*)")
 
-// words returns the arguments of a command as a shell without variables would give them; what comes
-// after it, a remark or another command, is left out.
+// words splits a command into arguments as a shell without variables does, up to a comment or
+// another command.
 func words(command string) (all []string) {
 	for _, word := range strings.Fields(command) {
 		word, last := strings.CutSuffix(word, ";")
@@ -32,7 +32,6 @@ func words(command string) (all []string) {
 	return all
 }
 
-// Every command of the plugin that a page shows exists, and takes the flags that it is shown with.
 func TestDocs_CommandsExist(t *testing.T) {
 	pages, err := filepath.Glob("../docs/*.md")
 	require.NoError(t, err)
@@ -62,14 +61,14 @@ func TestDocs_CommandsExist(t *testing.T) {
 	}
 }
 
-// offline are the pages with commands that need no cluster, and what these print that the pages quote.
+// offline maps pages whose commands need no cluster to output that they quote.
 var offline = map[string][]string{
 	"../docs/backtest.md":  {"recommender"},
 	"../lab/docs/finer.md": {"loadline:pod-min-cpu=10,pod-min-memory=8"},
 }
 
-// The commands of pages that need no cluster run as they stand there, one after the other in a folder of
-// their own that has recordings; but for those that ask a Prometheus, or name recordings that are not ours.
+// The commands of these pages run in order in a directory with recordings. Commands with a
+// Prometheus address or with external recordings are skipped.
 func TestDocs_CommandsWithoutClusterRun(t *testing.T) {
 	programs := t.TempDir()
 	for name, source := range map[string][]string{"kubectl-loadline": {".", "."}, "coarsen": {"../lab", "./coarsen"}} {
@@ -106,8 +105,7 @@ func TestDocs_CommandsWithoutClusterRun(t *testing.T) {
 	}
 }
 
-// documented returns the commands of the blocks of a page: what a person would type, with the lines that
-// it goes on in.
+// documented returns the commands in the code blocks of a page, with continuation lines.
 func documented(text string) (commands []string) {
 	begins := regexp.MustCompile(`^(?:[A-Z]=|go run |kubectl |bin/kubectl-loadline )`)
 	fenced := false

@@ -71,8 +71,8 @@ func TestCommands_ReadTheNamespacesOfTheirFlags(t *testing.T) {
 	for _, tc := range []struct {
 		name, kind string
 		args       []string
-		all        bool   // namespaces
-		namespace  string // else this one
+		all        bool   // all namespaces
+		namespace  string // used if all is false
 	}{
 		{"savings", vpas, []string{"savings"}, true, ""},
 		{"savings of one", vpas, []string{"savings", "-n", "a"}, false, "a"},

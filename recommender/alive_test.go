@@ -16,14 +16,14 @@ import (
 )
 
 func TestAHungPassIsNotHealthyASlowOneIs(t *testing.T) {
-	const healthTimeout = time.Second // longer than a busy machine lets a goroutine wait
+	const healthTimeout = time.Second // longer than a goroutine waits on a busy machine
 	for name, hangs := range map[string]bool{"hung": true, "slow": false} {
 		w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour))
 		p := w.parts()
 		p.health = serving.NewHealth(healthTimeout)
 		p.origin.sampleSource = samplesFunc(func(_ context.Context, yield func(usage.Sample)) error {
 			for end := time.Now().Add(3 * healthTimeout); time.Now().Before(end); time.Sleep(healthTimeout / 40) {
-				for range 1000 { // of others
+				for range 1000 { // samples of unknown containers
 					if !hangs {
 						yield(usage.Sample{})
 					}

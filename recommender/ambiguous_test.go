@@ -20,12 +20,11 @@ import (
 	"loadline.dev/loadline/recommender/status"
 )
 
-// The condition is set on a VPA whose containers have series of two clusters, in live usage or in history, and removed
-// after one of the series ends. Other VPAs do not have it.
+// Covers live usage and history. The condition disappears after one of the series ends.
 func TestRunOnce_SetsUsageAmbiguousForSeriesOfTwoClusters(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
-		source  string // of live usage
+		source  string // live usage
 		storage string
 	}{
 		{name: "live usage", source: UsageFromPrometheus, storage: "checkpoint"},
@@ -61,7 +60,7 @@ func TestRunOnce_SetsUsageAmbiguousForSeriesOfTwoClusters(t *testing.T) {
 			require.Empty(t, state)
 
 			single.Store(true)
-			if tc.storage == "prometheus" { // history is read at the start
+			if tc.storage == "prometheus" { // history is read at start
 				w.from, err = newUsageSource(process.OS{}, &rest.Config{Host: "http://127.0.0.1:1"}, w.config.origin(newMetrics(prometheus.NewRegistry())))
 				require.NoError(t, err)
 				begin()
@@ -73,7 +72,8 @@ func TestRunOnce_SetsUsageAmbiguousForSeriesOfTwoClusters(t *testing.T) {
 	}
 }
 
-// twoClusters serves the usage of container a of two pods. Pod p1 has series of two clusters unless single returns true.
+// twoClusters serves the usage of two pods. Pod p1 has series of two clusters unless single returns
+// true.
 func twoClusters(t *testing.T, single func() bool) string {
 	server := httptest.NewServer(testkit.StrictPrometheus(t, func(w http.ResponseWriter, r *http.Request) {
 		value := "0.1"

@@ -22,9 +22,9 @@ import (
 	"loadline.dev/loadline/recommender/status"
 )
 
-// lateSource is a Prometheus that can be away. Container a of pod p1 used 1 core and
-// 500 MiB, twice as much in each fourth hour. It closes each connection: one that
-// waits would stop the clock of a synctest bubble.
+// lateSource serves a Prometheus with outages. Usage is 1 core and 500 MiB, and twice as much in
+// each fourth hour. It closes every connection, because an idle one stops the clock of a synctest
+// bubble.
 func lateSource(t *testing.T, away *atomic.Int32) string {
 	server := httptest.NewServer(testkit.StrictPrometheus(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close")
@@ -58,23 +58,21 @@ func lateSource(t *testing.T, away *atomic.Int32) string {
 	return server.URL
 }
 
-// What a lateSource does not answer.
+// Outages of a lateSource.
 const (
 	nothing = iota
 	onlyMemory
 	all
 )
 
-// past is what a program knows in the end.
 type past struct {
 	recommendation []vpav1.RecommendedContainerResources
 	samples        int64
 	first, last    time.Time
-	weight         float64 // of all memory peaks
+	weight         float64 // total weight of memory peaks
 }
 
-// runWith makes 20 passes with live usage, whose source of history cannot answer
-// all queries before the 11th.
+// runWith runs 20 iterations with live usage. The history source fails until after the 10th.
 func runWith(t *testing.T, missing int32) (got past) {
 	away := &atomic.Int32{}
 	away.Store(missing)
@@ -83,7 +81,7 @@ func runWith(t *testing.T, missing int32) (got past) {
 		published := aVPA("v", "x", time.Hour)
 		published.Status = *publishedStatus("a", "4", "4Gi")
 		w := withPrometheus(t, newWorld(t, deployment("x"), aPod("p1", "x", "a"), published), address).begin()
-		w.loop.Publisher.Tolerance = 0 // or bounds would be those of some pass before
+		w.loop.Publisher.Tolerance = 0 // compare the latest bounds
 		w.uses("p1", "a", 300, 400)
 		held := func() string { _, message := w.condition("v", status.TargetHeld); return message }
 		w.passes(10)
@@ -93,7 +91,7 @@ func runWith(t *testing.T, missing int32) (got past) {
 			require.Equal(t, "4Gi", w.recommendations("v")[0].Target.Memory().String())
 			require.Contains(t, held(), "cpu and memory of container a")
 			away.Store(nothing)
-			time.Sleep(time.Minute) // it tries again
+			time.Sleep(time.Minute) // retry interval
 			synctest.Wait()
 		}
 		require.Equal(t, backfill.Complete, w.loop.Backfill.Progress().State)
@@ -118,8 +116,6 @@ func runWith(t *testing.T, missing int32) (got past) {
 	return got
 }
 
-// History that comes late, in whole or in part, while there is live usage, makes
-// what it would have made from the beginning.
 func TestHistoryThatComesLateIsAsIfItHadComeInTime(t *testing.T) {
 	inTime := runWith(t, nothing)
 	require.EqualValues(t, 193+20, inTime.samples)

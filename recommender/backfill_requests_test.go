@@ -13,7 +13,6 @@ import (
 	"loadline.dev/loadline/recommender/backfill"
 )
 
-// The load at the start serves the recipe that a SizingPolicy names, whatever it needs.
 func TestBackfill_ServesRecipesOfPolicies(t *testing.T) {
 	for _, name := range recipe.Names() {
 		t.Run(name, func(t *testing.T) {
@@ -29,7 +28,6 @@ func TestBackfill_ServesRecipesOfPolicies(t *testing.T) {
 	}
 }
 
-// loaded makes passes until no VPA waits for history.
 func (w *world) loaded() {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool {
@@ -43,8 +41,6 @@ func (w *world) loaded() {
 	}, time.Minute, time.Millisecond)
 }
 
-// A VPA that is created after the start, or gets another recipe, is served as if it had been there
-// from the start. No sample counts twice.
 func TestLate_LoadsHistoryOfNewVPAsAndRecipes(t *testing.T) {
 	for _, saver := range []bool{false, true} {
 		for _, name := range recipe.Names() {
@@ -110,7 +106,6 @@ func TestLate_LoadsHistoryOfNewVPAsAndRecipes(t *testing.T) {
 	}
 }
 
-// Where Prometheus has nothing at all, history is not complete, and no target falls.
 func TestBackfill_EmptyPrometheusIsNotComplete(t *testing.T) {
 	published := aVPA("v", "x", time.Hour)
 	published.Status = *publishedStatus("a", "4", "4Gi")

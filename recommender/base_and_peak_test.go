@@ -13,10 +13,9 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// The status has base, peak and the highest of a week, of the pod that uses most in each minute:
-// pods of one workload have the same.
+// Pods of one workload share the values, taken from the highest usage in each minute.
 func TestTheStatusHasBasePeakAndHighest(t *testing.T) {
-	for text, base := range map[string]resources.Amount{"cruisekube": 300, "loadline:cpu=shared,memory=following": 302} { // 302 is on a grid
+	for text, base := range map[string]resources.Amount{"cruisekube": 300, "loadline:cpu=shared,memory=following": 302} { // 302 is a grid value
 		w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aPod("web-2", "web", "a"), asking(text)).begin()
 		w.uses("web-1", "a", 100, 400)
 		w.uses("web-2", "a", 300, 300)
@@ -39,7 +38,6 @@ func TestTheStatusHasBasePeakAndHighest(t *testing.T) {
 	}
 }
 
-// What a VPA allows holds for base and peak, and leaves their order.
 func TestCapsLeaveBaseBelowPeak(t *testing.T) {
 	for _, c := range []struct {
 		least, most       string
@@ -66,8 +64,8 @@ func TestCapsLeaveBaseBelowPeak(t *testing.T) {
 	}
 }
 
-// A base that moves by less than a tenth waits for the slot of the VPA. One that rises by more is
-// written in the same iteration, though the history is short.
+// A base that moves by less than a tenth waits for the slot of the VPA. A larger rise is written in
+// the same iteration, even with a short history.
 func TestABaseIsWrittenWhenItRises(t *testing.T) {
 	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), asking("cruisekube")).begin()
 	w.uses("web-1", "a", 600, 300)

@@ -18,7 +18,6 @@ func colored(name, color string) *corev1.Pod {
 	return p
 }
 
-// promote lets the target select the pods of a color.
 func (w *world) promote(color string) {
 	w.t.Helper()
 	d := deployment("web")
@@ -41,8 +40,6 @@ func blueGreen(t *testing.T, name string) *world {
 	return w
 }
 
-// The history of a target survives a release that changes its selector, whatever the recipe, whether the
-// old pods stay or go, and over a restart.
 func TestSelectorChange_KeepsTheHistoryOfTheTarget(t *testing.T) {
 	for _, name := range recipe.Names() {
 		for _, tc := range []struct {
@@ -78,7 +75,6 @@ func TestSelectorChange_KeepsTheHistoryOfTheTarget(t *testing.T) {
 	}
 }
 
-// However often the colors change, each sample counts once.
 func TestSelectorChange_CountsEachSampleOnce(t *testing.T) {
 	w := blueGreen(t, "vpa")
 	w.create(colored("green-1", "green"))

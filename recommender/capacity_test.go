@@ -32,8 +32,7 @@ func onNode(pod *corev1.Pod, node string) *corev1.Pod {
 	return pod
 }
 
-// A sample above the capacity of the pod's node is dropped and counted, whatever the recipe and the
-// time, and nothing that is recommended later shows that it came.
+// A dropped sample does not affect later targets.
 func TestIngester_DropsSamplesAboveTheCapacityOfTheNode(t *testing.T) {
 	small, large := aNode("small", "8", "32Gi"), aNode("large", "64", "256Gi")
 	for _, tc := range []struct {
@@ -68,7 +67,7 @@ func TestIngester_DropsSamplesAboveTheCapacityOfTheNode(t *testing.T) {
 					}
 					list := w.recommendations("web")
 					for i := range list {
-						list[i].LowerBound, list[i].UpperBound = nil, nil // one sample less is behind them
+						list[i].LowerBound, list[i].UpperBound = nil, nil // one sample less changes the bounds
 					}
 					return list
 				}
@@ -78,7 +77,7 @@ func TestIngester_DropsSamplesAboveTheCapacityOfTheNode(t *testing.T) {
 	}
 }
 
-// What the node can give is taken, also a rate that appears a little higher than that.
+// A rate may appear slightly above the capacity.
 func TestIngester_TakesSamplesUpToTheCapacityOfTheNode(t *testing.T) {
 	w := newWorld(t, aNode("n", "8", "32Gi"), deployment("web"), onNode(aPod("web-1", "web", "a"), "n"), aVPA("web", "web", time.Hour)).begin()
 	w.uses("web-1", "a", 8_400, 32<<10)
@@ -87,7 +86,6 @@ func TestIngester_TakesSamplesUpToTheCapacityOfTheNode(t *testing.T) {
 	require.Zero(t, testutil.ToFloat64(w.metrics.samples.WithLabelValues("above_capacity")))
 }
 
-// Nodes come and grow while the program runs.
 func TestIngester_FollowsNodes(t *testing.T) {
 	w := newWorld(t, aNode("n", "1", "1Gi"), deployment("web"), onNode(aPod("web-1", "web", "a"), "n"), aVPA("web", "web", time.Hour)).begin()
 	w.uses("web-1", "a", 100, 2048)
@@ -100,8 +98,8 @@ func TestIngester_FollowsNodes(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 }
 
-// The node of a past sample may have been larger than all nodes of today, as where a node pool is scaled down
-// at night. No machine has 16 TiB.
+// Past nodes may have been larger, for example with a node pool that is scaled down at night. No
+// machine has 16 TiB.
 func TestBackfill_DropsSamplesThatNoNodeCanHave(t *testing.T) {
 	good := pastOf(t, "p1", nil)
 	with := func(memory string) string {
@@ -137,7 +135,6 @@ func TestBackfill_DropsSamplesThatNoNodeCanHave(t *testing.T) {
 	}
 }
 
-// An eviction event counts with no more than the memory of the node.
 func TestEvictionEvent_IsBoundedByTheNode(t *testing.T) {
 	for _, tc := range []struct {
 		name   string

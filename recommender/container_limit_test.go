@@ -17,7 +17,6 @@ import (
 	"loadline.dev/loadline/recommender/status"
 )
 
-// runPod starts a pod of app web with containers that use CPU and memory, and waits until its change is known.
 func (w *world) runPod(name string, containers ...string) {
 	w.t.Helper()
 	w.create(aPod(name, "web", containers...))
@@ -27,7 +26,6 @@ func (w *world) runPod(name string, containers ...string) {
 	w.requirePodCached(name, true)
 }
 
-// deletePod removes a pod and its usage, and waits until its change is known.
 func (w *world) deletePod(name string, containers ...string) {
 	w.t.Helper()
 	require.NoError(w.t, w.kube.CoreV1().Pods("ns").Delete(w.t.Context(), name, metav1.DeleteOptions{}))
@@ -37,7 +35,7 @@ func (w *world) deletePod(name string, containers ...string) {
 	w.requirePodCached(name, false)
 }
 
-// requirePodCached runs small iterations until the model knows, or no longer knows, a pod.
+// requirePodCached processes pod changes until the model has, or no longer has, a pod.
 func (w *world) requirePodCached(name string, cached bool) {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool {
@@ -73,7 +71,7 @@ func (w *world) checkpointCount() int {
 
 func TestContainerLimit_BoundsStatusAndHeap(t *testing.T) {
 	w := newWorld(t, deployment("web"), aVPA("v", "web", time.Hour)).begin()
-	w.loop.Checkpoints.Off = true // the watch of the fake API server has room for 100 events
+	w.loop.Checkpoints.Off = true // the fake watch buffers only 100 events
 	w.passes(1)
 	var all []string
 	for p := range 20 {
@@ -105,7 +103,7 @@ func TestContainerLimit_BoundsStatusAndHeap(t *testing.T) {
 	for i := range decoded {
 		var v vpav1.VerticalPodAutoscaler
 		require.NoError(t, json.Unmarshal(text, &v))
-		trimmed, err := client.Trim(&v) // as in the cache of a program
+		trimmed, err := client.Trim(&v) // as in an informer cache
 		require.NoError(t, err)
 		decoded[i] = trimmed.(*vpav1.VerticalPodAutoscaler)
 	}
@@ -125,7 +123,6 @@ func TestContainerLimit_BoundsStatusAndHeap(t *testing.T) {
 	require.Empty(t, state)
 }
 
-// Names that come and go accumulate neither in the status nor in checkpoints.
 func TestContainerLimit_DropsContainersThatNoPodRuns(t *testing.T) {
 	w := newWorld(t, deployment("web"), aVPA("v", "web", time.Hour)).begin()
 	w.passes(1)
@@ -154,7 +151,7 @@ func TestContainerLimit_DropsContainersThatNoPodRuns(t *testing.T) {
 	require.Equal(t, []string{"a"}, w.recommendedNames("v"))
 }
 
-// All VPAs over the same pods multiply what the pods make the recommender store.
+// Each VPA adds to the stored data of its pods, so only the first ten get recommendations.
 func TestVPALimit_FirstOfAPodGetRecommendations(t *testing.T) {
 	off := vpav1.UpdateModeOff
 	for _, tc := range []struct {

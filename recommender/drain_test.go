@@ -9,11 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Pods that changed are drained from the cache once. A defect in the work on one of them
-// must not lose the others.
+// Changed pods are drained from the queue once, so a panic on one pod must not lose the others.
 func TestADefectInTheWorkOnOnePodLosesNoOther(t *testing.T) {
 	w := newWorld(t, deployment("web"), aVPA("web", "web", time.Hour), aPod("web-1", "web"), aPod("web-2", "web", "a"), aPod("web-3", "web")).begin()
-	// It takes no container of any pod.
+	// Recording the containers of any pod panics.
 	w.metrics.resources = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x"}, []string{"one", "too", "many"})
 	w.passes(1)
 	require.Equal(t, 1.0, testutil.ToFloat64(w.metrics.panics.WithLabelValues(stepPods)))

@@ -14,7 +14,7 @@ import (
 	"loadline.dev/loadline/pkg/core/recipe"
 )
 
-// killedPod returns web-1 with a small request and a limit, restarted after some kills.
+// killedPod returns web-1 with one restart per kill.
 func killedPod(kills ...time.Time) *corev1.Pod {
 	p := aPod("web-1", "web", "a")
 	p.ResourceVersion = fmt.Sprint(1 + len(kills))
@@ -30,14 +30,13 @@ func killedPod(kills ...time.Time) *corev1.Pod {
 	return p
 }
 
-// oomsPending waits until kills wait in the queue.
 func (w *world) oomsPending() {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool { return len(w.loop.Ingester.OOMs.Wake()) > 0 }, time.Minute, time.Millisecond)
 }
 
-// killedBetweenIterations returns the recommendation of a container that used 100 MiB, then 1800 MiB at
-// the time of the last sample, and was killed. With early set the kill is handled before the sample arrives.
+// killedBetweenIterations kills a container that used 100 MiB, and 1800 MiB in the last sample.
+// With early, the kill is handled before the sample arrives.
 func killedBetweenIterations(t *testing.T, name string, sampled, killed time.Duration, early, deleted bool) *world {
 	w := newWorld(t, deployment("web"), killedPod(), asking(name)).begin()
 	w.config.Output.Tolerance = 0
@@ -67,8 +66,7 @@ func killedBetweenIterations(t *testing.T, name string, sampled, killed time.Dur
 	return w
 }
 
-// A kill that is handled between two iterations leads to the recommendation that it has where the next
-// iteration handles it, whatever the recipe, and wherever the last sample lies.
+// The recommendation equals that of a kill handled in the next iteration.
 func TestHandleOOMs_KeepsSamplesFromBeforeTheKill(t *testing.T) {
 	for _, name := range recipe.Names() {
 		for _, order := range []struct {

@@ -25,7 +25,6 @@ import (
 	"loadline.dev/loadline/pkg/process"
 )
 
-// explain returns the explanation of the VPA web.
 func (w *world) explain() *explanation.VPA {
 	w.t.Helper()
 	answer, err := w.loop.Explain(w.t.Context(), "ns", "web")
@@ -61,7 +60,7 @@ func TestExplain_StepsEndInThePublishedBounds(t *testing.T) {
 	}
 }
 
-// The container has an environment, arguments and labels, and its namespace a second VPA: no answer has them.
+// Environment, arguments, labels and other VPAs must not appear in the explanation.
 func TestExplain_Golden(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
@@ -112,7 +111,7 @@ func TestExplain_Golden(t *testing.T) {
 	}
 }
 
-// The race detector finds what an explanation changes, and what the loop changes without the lock.
+// For the race detector.
 func TestExplain_RunsBesideTheLoop(t *testing.T) {
 	for _, name := range []string{"vpa", "loadline", "attune", "autopilot"} {
 		t.Run(name, func(t *testing.T) {

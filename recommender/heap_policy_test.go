@@ -12,8 +12,7 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// The recommender uses at most 100 MiB for 100,000 containers under a policy, in addition to the caches that it has
-// without a policy. Each workload has a SizingRecord of twenty rounds.
+// Each workload has a SizingRecord with twenty rounds.
 func TestHeapUnderAPolicy(t *testing.T) {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)

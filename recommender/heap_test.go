@@ -18,8 +18,7 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// What the recommender keeps of a cluster with a day of usage: its caches, its model of the
-// cluster and its histories. The second figure is what it keeps beside its caches.
+// BenchmarkHeap reports the live heap after a day of usage. The second figure excludes the caches.
 func BenchmarkHeap(b *testing.B) {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
@@ -32,7 +31,6 @@ func BenchmarkHeap(b *testing.B) {
 	})
 }
 
-// filled is a recommender with full caches.
 type filled struct {
 	*assembly
 	loop    *Loop
@@ -66,7 +64,6 @@ func fill(tb testing.TB, url string, c testkit.Crowd) *filled {
 	return &filled{a, loop, c, now}
 }
 
-// aDay is a day of usage.
 func (f *filled) aDay(tb testing.TB) {
 	f.loop.started = *f.now
 	f.loop.loadVPAs(tb.Context(), *f.now, minRestoreTime)

@@ -71,7 +71,6 @@ func TestKillsAreTakenEvenWithoutMetrics(t *testing.T) {
 	require.Greater(t, peak, resources.Amount(1<<30))
 }
 
-// brokenLog fails with each line.
 type brokenLog struct{}
 
 func (brokenLog) Init(klog.RuntimeInfo)            {}
@@ -100,8 +99,7 @@ func TestSourceThatHangsIsGivenUp(t *testing.T) {
 	require.Equal(t, 1.0, testutil.ToFloat64(i.Responses.WithLabelValues("true", sourceName)))
 }
 
-// Only what counts as usage, and of containers that a VPA controls, is told to
-// whoever wants the metrics of each workload.
+// Only accepted samples of containers with a VPA count.
 func TestWorkloadsAreToldOfSamplesAndKills(t *testing.T) {
 	i := newIngester(func(_ context.Context, yield func(usage.Sample)) error {
 		for _, used := range []resources.Amount{300, 900} { // the second is not newer
@@ -128,8 +126,7 @@ loadline_workload_peak_ratio{container="a",namespace="ns",resource="cpu",vpa="v"
 `), "loadline_workload_ooms_since_change", "loadline_workload_peak_ratio"))
 }
 
-// A node whose clock is ahead would otherwise make all that was seen before, and
-// all that comes until then, weigh nothing.
+// Otherwise, a node with a clock ahead of time devalues all other samples.
 func TestWhatComesFromTheFutureDoesNotCount(t *testing.T) {
 	ahead := now().Add(365 * 24 * time.Hour)
 	i := newIngester(func(_ context.Context, yield func(usage.Sample)) error {

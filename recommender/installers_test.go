@@ -8,7 +8,6 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// What installers of the reference VPA pass must work here.
 func TestArgumentListsOfInstallers(t *testing.T) {
 	testkit.Installers(t, func(args []string) error {
 		config, fs := Default(), flags.New("recommender")

@@ -10,9 +10,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// A job is known by its runs for as long as histories are kept, eight days: what is
-// recommended before a run of a weekly one is what the runs before needed, with nothing
-// running in between, and over a restart. One that runs less often begins anew.
+// Histories are kept for eight days, which covers weekly jobs, also over a restart.
 func TestAJobIsKnownUntilItsNextRun(t *testing.T) {
 	for apart, known := range map[time.Duration]bool{24 * time.Hour: true, 7 * 24 * time.Hour: true, 9 * 24 * time.Hour: false} {
 		t.Run(apart.String(), func(t *testing.T) {

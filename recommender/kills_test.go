@@ -11,8 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// restarted lets the container of web-1 run again after a kill, with a request of
-// so many MiB.
 func (w *world) restarted(version, id, request string, at time.Time) {
 	w.t.Helper()
 	p := aPod("web-1", "web", "a")
@@ -25,8 +23,7 @@ func (w *world) restarted(version, id, request string, at time.Time) {
 	require.NoError(w.t, err)
 }
 
-// A kill counts though the clock of its node says that it was before the last
-// one, and each counts once, however often and in which order ever they are seen.
+// An earlier time than that of the last kill must not hide a kill.
 func TestKillsOfANodeWhoseClockWasSetBack(t *testing.T) {
 	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
 	w.uses("web-1", "a", 300, 200)
@@ -48,7 +45,7 @@ func TestKillsOfANodeWhoseClockWasSetBack(t *testing.T) {
 	twice := w.memory("web")
 	require.Greater(t, twice, once)
 
-	w.restarted("4", "c1", "1Gi", first) // an older state again, from an API server that is behind
+	w.restarted("4", "c1", "1Gi", first) // a stale state from a lagging API server
 	require.Eventually(t, seen(3), time.Minute, time.Millisecond)
 	w.restarted("5", "c2", "2Gi", second)
 	require.Eventually(t, seen(4), time.Minute, time.Millisecond)

@@ -26,14 +26,13 @@ import (
 	"loadline.dev/loadline/recommender/model"
 )
 
-// archive is a Prometheus in which containers used 1 core and 1000 MiB until the start.
+// archive serves a Prometheus in which containers used 1 core and 1000 MiB until the start.
 type archive struct {
 	series  []usage.ContainerKey
-	queries atomic.Int32 // for ranges of usage
-	named   atomic.Value // the last of these
+	queries atomic.Int32 // range queries
+	named   atomic.Value // the last range query
 }
 
-// archiveOf returns an archive and its address.
 func archiveOf(t *testing.T, series ...usage.ContainerKey) (*archive, string) {
 	a := &archive{series: series}
 	server := httptest.NewServer(testkit.StrictPrometheus(t, a.ServeHTTP))
@@ -69,7 +68,6 @@ func (a *archive) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"status":"success","data":{"resultType":"matrix","result":[%s]}}`, strings.Join(results, ","))
 }
 
-// add creates objects and runs iterations until the model has them.
 func (w *world) add(objects ...runtime.Object) {
 	w.t.Helper()
 	for _, o := range objects {
@@ -79,7 +77,6 @@ func (w *world) add(objects ...runtime.Object) {
 	w.await(objects...)
 }
 
-// await makes passes until the model has VPAs, and the store has the first container of pods.
 func (w *world) await(objects ...runtime.Object) {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool {
@@ -101,7 +98,6 @@ func (w *world) await(objects ...runtime.Object) {
 	}, time.Minute, 5*time.Millisecond)
 }
 
-// webIn returns a Deployment with its VPA and pod in a namespace.
 func webIn(namespace string) []runtime.Object {
 	return []runtime.Object{
 		inNamespace(namespace, deployment("web")), inNamespace(namespace, aVPA("web", "web", 0)), inNamespace(namespace, aPod("web-0", "web", "a")),
@@ -113,7 +109,6 @@ func inNamespace[T metav1.Object](namespace string, o T) T {
 	return o
 }
 
-// setSelector changes the selector of the Deployment web.
 func (w *world) setSelector(app string) {
 	w.t.Helper()
 	d := deployment("web")
@@ -127,7 +122,6 @@ func (w *world) setSelector(app string) {
 	}, time.Minute, 5*time.Millisecond)
 }
 
-// samplesOf returns the number of CPU samples that a VPA has of a container.
 func (w *world) samplesOf(v *model.VPA, container string) (samples int64) {
 	for _, series := range v.Series(container) {
 		_, _, n := w.loop.Store.Span(series)
@@ -136,7 +130,6 @@ func (w *world) samplesOf(v *model.VPA, container string) (samples int64) {
 	return samples
 }
 
-// A container that appears after the first load gets the same history as a container that exists at the start.
 func TestLate_LoadsHistoryOfNewContainers(t *testing.T) {
 	hashed := func(name string) *corev1.Pod {
 		p := aPod(name, "web", "a")
@@ -145,10 +138,10 @@ func TestLate_LoadsHistoryOfNewContainers(t *testing.T) {
 	}
 	cases := []struct {
 		name    string
-		objects func() []runtime.Object // at the start, except the VPA
+		objects func() []runtime.Object // at start, except the VPA
 		history usage.ContainerKey
 		later   func(w *world, v *vpav1.VerticalPodAutoscaler)
-		vpa     func(*vpav1.VerticalPodAutoscaler) // nil: the VPA exists at the start
+		vpa     func(*vpav1.VerticalPodAutoscaler) // nil: the VPA exists at start
 	}{
 		{
 			name:    "recreated under its name",
@@ -192,7 +185,7 @@ func TestLate_LoadsHistoryOfNewContainers(t *testing.T) {
 				w.create(hashed("web-6f5d8-bb7vw"))
 				w.passes(10)
 				w.add(v)
-				w.await(hashed("web-6f5d8-bb7vw")) // the caches may have it late
+				w.await(hashed("web-6f5d8-bb7vw")) // the caches may lag
 			},
 			vpa: func(*vpav1.VerticalPodAutoscaler) {},
 		},
@@ -254,7 +247,6 @@ func TestLate_LoadsHistoryOfNewContainers(t *testing.T) {
 	}
 }
 
-// Crashing releases, rollouts and workloads without history do not repeat the queries.
 func TestLate_DoesNotRepeatQueries(t *testing.T) {
 	v := aVPA("web", "web", time.Hour)
 	v.Annotations = map[string]string{recipe.Annotation: "crane"}
@@ -279,7 +271,6 @@ func TestLate_DoesNotRepeatQueries(t *testing.T) {
 	require.Equal(t, once, a.queries.Load())
 }
 
-// A namespace that keeps creating VPAs and containers gets few loads and does not block another namespace.
 func TestLate_IsFairBetweenNamespaces(t *testing.T) {
 	w := newWorld(t, deployment("web"))
 	a, address := archiveOf(t, containerKey("web-0", "a"), usage.ContainerKey{Namespace: "other", Pod: "web-0", Container: "a"})
@@ -307,7 +298,6 @@ func TestLate_IsFairBetweenNamespaces(t *testing.T) {
 	w.loaded()
 }
 
-// If one namespace is too large for Prometheus, the other namespaces of its load still get their history.
 func TestLate_SplitsLoadsThatAreTooLarge(t *testing.T) {
 	for _, saver := range []bool{false, true} {
 		t.Run(fmt.Sprintf("saver=%v", saver), func(t *testing.T) {
@@ -340,7 +330,7 @@ func TestLate_SplitsLoadsThatAreTooLarge(t *testing.T) {
 	}
 }
 
-// A namespace whose queries end in an error that does not depend on their size does not block the others.
+// The errors of the failing namespace do not depend on the query size.
 func TestLate_SplitsLoadsThatKeepFailing(t *testing.T) {
 	a := &archive{series: []usage.ContainerKey{{Namespace: "broken", Pod: "web-0", Container: "a"}, {Namespace: "sound", Pod: "web-0", Container: "a"}}}
 	server := httptest.NewServer(testkit.StrictPrometheus(t, func(rw http.ResponseWriter, r *http.Request) {
@@ -358,7 +348,7 @@ func TestLate_SplitsLoadsThatKeepFailing(t *testing.T) {
 		for _, o := range append(webIn("broken"), webIn("sound")...) {
 			w.create(o)
 		}
-		synctest.Wait() // until the caches have both, so that one load is for both
+		synctest.Wait() // one load covers both namespaces
 		require.Eventually(t, func() bool {
 			w.passes(1)
 			v := w.loop.Model.Find("sound", "web")
@@ -370,8 +360,8 @@ func TestLate_SplitsLoadsThatKeepFailing(t *testing.T) {
 	})
 }
 
-// requireHistoryOnce requires that each hour of eight days counts once. The history ends at the start, so a load
-// that begins hours later has as many hours less.
+// requireHistoryOnce requires that each hour of eight days counts once. A later load covers fewer
+// hours.
 func (w *world) requireHistoryOnce(samples int64) {
 	w.t.Helper()
 	later := int64(w.now.Sub(start()) / time.Hour)
@@ -379,7 +369,6 @@ func (w *world) requireHistoryOnce(samples int64) {
 	require.GreaterOrEqual(w.t, samples, 191-later)
 }
 
-// sampleCount returns the number of samples of container a of the VPA web.
 func (w *world) sampleCount() (samples int64) {
 	if v := w.loop.Model.Find("ns", "web"); v != nil {
 		samples = w.samplesOf(v, "a")
@@ -387,8 +376,6 @@ func (w *world) sampleCount() (samples int64) {
 	return samples
 }
 
-// An object that is away while history is loaded delays the history. Until it is loaded, the published target
-// does not fall.
 func TestLate_HoldsTargetsUntilHistoryIsLoaded(t *testing.T) {
 	cases := []struct {
 		name       string
@@ -453,7 +440,7 @@ func TestLate_HoldsTargetsUntilHistoryIsLoaded(t *testing.T) {
 					return w.sampleCount() > 193
 				}, 20*time.Second, 5*time.Millisecond)
 				w.passes(5)
-				passes := int64(w.now.Sub(start()) / time.Minute) // each with a live sample
+				passes := int64(w.now.Sub(start()) / time.Minute) // one live sample each
 				require.LessOrEqual(t, w.sampleCount(), 195+passes, "no sample counts twice")
 				require.False(t, w.loop.Model.Find("ns", "web").Backfill.Pending())
 				require.GreaterOrEqual(t, w.recommendations("web")[0].Target.Cpu().MilliValue(), int64(1100))
@@ -462,11 +449,10 @@ func TestLate_HoldsTargetsUntilHistoryIsLoaded(t *testing.T) {
 	}
 }
 
-// A published target stays while nobody knows the history of its container, in whatever order objects appear.
 func TestLate_HoldsTargetsUntilPodsAppear(t *testing.T) {
 	cases := []struct {
 		name   string
-		atOnce []runtime.Object // at the start
+		atOnce []runtime.Object // at start
 		later  func(w *world)   // before the pod
 	}{
 		{name: "VPA before its pod", later: func(w *world) { w.add(publishedWeb()) }},
@@ -503,7 +489,7 @@ func TestLate_HoldsTargetsUntilPodsAppear(t *testing.T) {
 						a.ServeHTTP(rw, r)
 					}))
 					t.Cleanup(server.Close)
-					t.Cleanup(release) // also after a failure, so that the server can close
+					t.Cleanup(release) // lets the server close after a failure
 					w := newWorld(t, append(objects(tc.atOnce), deployment("web"))...)
 					w.config.MemorySaver, w.config.Recipe = saver, name
 					w = withPrometheus(t, w, server.URL).begin()
@@ -529,7 +515,6 @@ func TestLate_HoldsTargetsUntilPodsAppear(t *testing.T) {
 	}
 }
 
-// objects returns copies, as parallel tests share no objects.
 func objects(list []runtime.Object) (copies []runtime.Object) {
 	for _, o := range list {
 		copies = append(copies, o.DeepCopyObject())
@@ -537,7 +522,6 @@ func objects(list []runtime.Object) (copies []runtime.Object) {
 	return copies
 }
 
-// requireHeld requires that the target of the VPA web rests on what publishedWeb publishes, or on history.
 func (w *world) requireHeld() {
 	w.t.Helper()
 	for _, c := range w.recommendations("web") {
@@ -556,7 +540,6 @@ func publishedWeb() *vpav1.VerticalPodAutoscaler {
 	return v
 }
 
-// A VPA that is created again after a part of its history was loaded has each sample once.
 func TestLate_LoadsHistoryOnceAfterFailuresAndRecreation(t *testing.T) {
 	a := &archive{series: []usage.ContainerKey{containerKey("web-0", "a")}}
 	var fail atomic.Int32
@@ -580,7 +563,7 @@ func TestLate_LoadsHistoryOnceAfterFailuresAndRecreation(t *testing.T) {
 		w.passes(1)
 		require.NoError(t, w.vpas.AutoscalingV1().VerticalPodAutoscalers("ns").Delete(t.Context(), "web", metav1.DeleteOptions{}))
 		require.Eventually(t, func() bool { w.passes(1); return w.loop.Model.Find("ns", "web") == nil }, 20*time.Second, 10*time.Millisecond)
-		time.Sleep(2 * time.Minute) // it tries again
+		time.Sleep(2 * time.Minute) // retry interval
 		w.passes(2)
 		again := aVPA("web", "web", time.Hour)
 		again.UID = "again"

@@ -63,7 +63,7 @@ func TestUnchangedStatusIsNotWritten(t *testing.T) {
 func TestRestartKeepsTheRecommendation(t *testing.T) {
 	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
 	w.uses("web-1", "a", 700, 600)
-	w.passes(60 * 26) // the first memory window has ended, so its peak is in the checkpoint
+	w.passes(60 * 26) // the peak of the first memory window is saved
 	before := w.recommendations("web")
 	require.Len(t, before, 1)
 
@@ -256,7 +256,7 @@ func TestAKillIsPublishedAndSavedBeforeTheNextPass(t *testing.T) {
 	w.uses("other-1", "a", 300, 200)
 	w.passes(2)
 	before := w.memory("web")
-	w.passes(1) // the objects that were written have come back
+	w.passes(1) // the caches contain the written objects
 
 	killed := aPod("web-1", "web", "a")
 	killed.ResourceVersion = "2"
@@ -280,7 +280,7 @@ func TestAKillIsPublishedAndSavedBeforeTheNextPass(t *testing.T) {
 	require.Equal(t, after, w.memory("web"))
 }
 
-// A container is killed before the first iteration that reads its VPA.
+// The kill happens before the first iteration that reads the VPA.
 func TestHandleOOMs_ServesVPAsCreatedSinceTheLastIteration(t *testing.T) {
 	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a")).begin()
 	w.passes(1)
@@ -303,7 +303,7 @@ func TestHandleOOMs_ServesVPAsCreatedSinceTheLastIteration(t *testing.T) {
 	require.Positive(t, w.memory("web"))
 }
 
-// The first iteration comes an interval after the start. A kill must not wait for it.
+// The first iteration starts one interval after program start.
 func TestHandleOOMs_BeforeTheFirstIteration(t *testing.T) {
 	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
 	killed := aPod("web-1", "web", "a")
@@ -321,7 +321,6 @@ func TestHandleOOMs_BeforeTheFirstIteration(t *testing.T) {
 	require.Positive(t, w.memory("web"))
 }
 
-// defective panics on a VPA named bad.
 type defective struct{ *recommend.Advisor }
 
 func (d defective) Contents(v *model.VPA, now time.Time) map[string]checkpoint.Content {

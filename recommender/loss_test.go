@@ -21,7 +21,7 @@ import (
 	"loadline.dev/loadline/recommender/status"
 )
 
-// web is a world with one VPA over one pod that has used much for a while.
+// webWorld returns a world with 30 minutes of high usage.
 func web(t *testing.T) *world {
 	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
 	w.uses("web-1", "a", 900, 900)
@@ -100,7 +100,7 @@ func TestNothingFallsWhileHistoryIsLoadedApart(t *testing.T) {
 	w.metrics.history.Begin(8)
 	w.loop.Model.SyncVPAs(nil, w.now)
 	w.uses("web-1", "a", 1, 100)
-	w.loop.Restored = nil // nothing was in checkpoints
+	w.loop.Restored = nil // no checkpoint was restored
 	w.passes(20)
 	require.Equal(t, before, w.memory("web"))
 	w.metrics.history.Done()
@@ -167,7 +167,7 @@ func TestOnlyAReplicaThatStillLeadsSavesOnceMore(t *testing.T) {
 		w.vpas.PrependReactor("patch", "verticalpodautoscalercheckpoints", func(clienttesting.Action) (bool, runtime.Object, error) {
 			attempts <- struct{}{}
 			<-goOn
-			return true, nil, errors.New("not now") // so that there is always something to save
+			return true, nil, errors.New("not now") // keeps a checkpoint unsaved
 		})
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
@@ -177,7 +177,7 @@ func TestOnlyAReplicaThatStillLeadsSavesOnceMore(t *testing.T) {
 			away.Store(true)
 			require.ErrorContains(t, <-ended, "lost the lease")
 		}
-		stop() // the program ends in both cases, while the pass still goes on
+		stop() // shutdown starts during the iteration
 		close(goOn)
 		if lost {
 			time.Sleep(300 * time.Millisecond)
@@ -190,7 +190,7 @@ func TestOnlyAReplicaThatStillLeadsSavesOnceMore(t *testing.T) {
 
 func TestMetricsAPIDownForAnHour(t *testing.T) {
 	w := web(t)
-	w.loop.Publisher.Tolerance = 0 // or bounds that were put off before would be written within the hour
+	w.loop.Publisher.Tolerance = 0 // no deferred bounds within the hour
 	w.passes(1)
 	before := w.recommendations("web")
 	w.fails = errors.New("503")
@@ -205,7 +205,6 @@ func TestMetricsAPIDownForAnHour(t *testing.T) {
 	require.Equal(t, 36, w.checkpoint("web-a").Status.TotalSamplesCount)
 }
 
-// writes returns the verbs of what was written to the VPA API.
 func (w *world) writes() (verbs []string) {
 	for _, a := range w.vpas.Actions() {
 		if v := a.GetVerb(); v == "patch" || v == "create" || v == "delete" {
@@ -225,7 +224,7 @@ func TestOurClockMayJumpADayEitherWay(t *testing.T) {
 			tick := func(n int, off time.Duration) {
 				for range n {
 					actual = actual.Add(time.Minute)
-					w.now = actual // the time of samples comes from elsewhere
+					w.now = actual // sample times do not jump
 					w.loop.RunOnce(t.Context(), actual.Add(off))
 					w.syncCaches()
 				}
@@ -255,7 +254,7 @@ func TestHistoryThatRestsOutlivesAJumpOfOurClock(t *testing.T) {
 	w.uses("night-1", "a", 900, 900)
 	w.passes(30)
 	before := w.recommendations("night")
-	require.NoError(t, w.kube.CoreV1().Pods("ns").Delete(t.Context(), "night-1", metav1.DeleteOptions{})) // until tomorrow
+	require.NoError(t, w.kube.CoreV1().Pods("ns").Delete(t.Context(), "night-1", metav1.DeleteOptions{})) // scaled down overnight
 	w.loop.Close(t.Context(), w.now)
 	w.begin()
 	w.passes(2)

@@ -25,7 +25,7 @@ import (
 	"loadline.dev/loadline/recommender/recommend"
 )
 
-// touch gives every vector one series, because only those are gathered.
+// touchMetrics creates one series of every vector, because empty vectors are not gathered.
 func touch(m *metrics) {
 	countVPAs(m.objects, nil)
 	for _, v := range []*prometheus.CounterVec{m.resources, m.samples, m.past, m.ooms, m.statuses, m.checkpoints, m.panics} {
@@ -50,8 +50,7 @@ func touch(m *metrics) {
 	for _, v := range []*prometheus.GaugeVec{m.policies.Degraded, m.policies.Cores, m.policies.Bytes} {
 		v.WithLabelValues("")
 	}
-	// A container with a recommendation, above and below its usage, and one
-	// without.
+	// Containers with a recommendation above and below usage, and one without.
 	v := &model.VPA{Object: &vpav1.VerticalPodAutoscaler{}, Published: model.Published{Uncapped: map[string]resources.List{"a": resources.Of(5, 5)}}}
 	for k := range resources.Kind(resources.Kinds) {
 		for _, used := range []resources.Amount{1, 9} {
@@ -61,7 +60,6 @@ func touch(m *metrics) {
 	}
 }
 
-// touchWorkloads does so with the metrics of each workload.
 func touchWorkloads(w *recommend.WorkloadQuality) {
 	store := usage.NewStore(usage.DefaultConfig())
 	cluster := model.NewModel(model.Config{Store: store})

@@ -12,8 +12,8 @@ import (
 	"loadline.dev/loadline/pkg/core/recipe"
 )
 
-// A kill from before a restart shows in the pod for as long as the container runs. It counts with the
-// size that the container had then, or without one, however often the program starts.
+// The pod status shows a kill for as long as the container runs. The kill counts with the memory
+// request at that time or without one.
 func TestRestart_DoesNotCountOldKillsWithLaterSizes(t *testing.T) {
 	resize := func(at time.Time) metav1.ManagedFieldsEntry {
 		return metav1.ManagedFieldsEntry{Manager: "updater", Subresource: "resize", Time: new(metav1.NewTime(at))}
@@ -22,7 +22,7 @@ func TestRestart_DoesNotCountOldKillsWithLaterSizes(t *testing.T) {
 		for _, tc := range []struct {
 			name    string
 			managed func(killed time.Time) []metav1.ManagedFieldsEntry
-			size    string // of the container after the kill
+			size    string // memory request after the kill
 			stays   bool
 		}{
 			{name: "resized after the kill", size: "512Mi", managed: func(killed time.Time) []metav1.ManagedFieldsEntry {

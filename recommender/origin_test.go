@@ -27,8 +27,7 @@ import (
 	"loadline.dev/loadline/recommender/backfill"
 )
 
-// pastOf is a Prometheus in which container a of a pod has always used 1 core and
-// 1000 MiB.
+// prometheusWithHistory serves a constant usage of 1 core and 1000 MiB for container a of a pod.
 func pastOf(t *testing.T, pod string, fails func() bool) string {
 	server := httptest.NewServer(testkit.StrictPrometheus(t, func(w http.ResponseWriter, r *http.Request) {
 		if fails != nil && fails() {
@@ -59,7 +58,6 @@ func pastOf(t *testing.T, pod string, fails func() bool) string {
 	return server.URL
 }
 
-// withPrometheus lets a world have its history there.
 func withPrometheus(t *testing.T, w *world, address string) *world {
 	w.config.Checkpoints.Storage = "prometheus"
 	w.config.Prometheus.Address = address
@@ -171,8 +169,6 @@ func TestExternalMetricsOfThePodsOfVPAs(t *testing.T) {
 	require.NotContains(t, got[0].Target, "memory", "a metric that is not configured is no zero")
 }
 
-// Where live usage comes from Prometheus, the recipe that wants to know how long work
-// waited for CPU is told, from the query to the recommendation.
 func TestWaitingForCPUCountsLive(t *testing.T) {
 	at := start()
 	server := httptest.NewServer(testkit.StrictPrometheus(t, func(w http.ResponseWriter, r *http.Request) {
@@ -198,7 +194,7 @@ func TestWaitingForCPUCountsLive(t *testing.T) {
 	require.EqualValues(t, 600, w.recommendations("web")[0].Target.Cpu().MilliValue())
 }
 
-// The waiting time in history counts without rounding errors: 100m × 1.2 is 120m, not 121m.
+// Guards against rounding errors: 100m × 1.2 is 120m, not 121m.
 func TestBackfill_WaitingForCPUCountsExactly(t *testing.T) {
 	for _, tc := range []struct {
 		usage, waiting string
@@ -236,13 +232,11 @@ func TestBackfill_WaitingForCPUCountsExactly(t *testing.T) {
 	}
 }
 
-// Where nobody knows how long work waited for CPU, a recipe that wants to know takes CPU use as it
-// is, and the log says so once, and why.
 func TestUnknownWaitingIsSaidOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		recipe, source, metric string
-		waited                 string // the result of the query for that
-		reason                 string // empty: nothing is said
+		waited                 string // result of the waiting time query
+		reason                 string // empty: nothing is logged
 	}{
 		"no series":            {"cruisekube", "prometheus", "waited_total", "", "Prometheus has no series of waited_total"},
 		"nothing waited":       {"cruisekube", "prometheus", "waited_total", `{"metric":{"namespace":"ns","pod_name":"web-1","name":"a"},"value":[1772438400,"0"]}`, ""},

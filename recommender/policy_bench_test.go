@@ -12,9 +12,9 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// BenchmarkPassUnderAPolicy is a pass over 10,000 VPAs with 100,000 containers that one policy
-// selects, beside one over the same cluster without: in turns, so that both have the same machine.
-// Nothing is written. Run it with GOMAXPROCS=1: other processors collect garbage at any time.
+// BenchmarkPassUnderAPolicy compares iterations over 100,000 containers with and without a
+// policy. The variants alternate to share machine conditions. Run it with GOMAXPROCS=1, because
+// other processors collect garbage at any time.
 func BenchmarkPassUnderAPolicy(b *testing.B) {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
@@ -25,7 +25,7 @@ func BenchmarkPassUnderAPolicy(b *testing.B) {
 	both := []*passes{&without, &under}
 	for _, p := range both {
 		p.aDay(b)
-		p.pass(b) // the first one remembers
+		p.pass(b) // warm-up
 		p.cpu = nil
 	}
 	for b.Loop() {
@@ -42,13 +42,12 @@ func BenchmarkPassUnderAPolicy(b *testing.B) {
 	}
 }
 
-// passes are those of a recommender, and what each cost.
 type passes struct {
 	*filled
 	cpu []time.Duration
 }
 
-// pass is one of a minute later, but for what is written.
+// iterate runs an iteration without writes.
 func (p *passes) pass(b *testing.B) {
 	begin := testkit.CPUTime(b)
 	*p.now = p.now.Add(time.Minute)

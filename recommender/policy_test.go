@@ -17,7 +17,6 @@ import (
 	"loadline.dev/loadline/recommender/status"
 )
 
-// aPolicy returns a policy for all Deployments of namespace ns.
 func aPolicy(mode loadlinev1alpha1.RolloutMode) *loadlinev1alpha1.SizingPolicy {
 	return &loadlinev1alpha1.SizingPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "all"},
@@ -30,14 +29,13 @@ func aPolicy(mode loadlinev1alpha1.RolloutMode) *loadlinev1alpha1.SizingPolicy {
 	}
 }
 
-// made returns the VPA that is made for a Deployment.
 func made(name string) *vpav1.VerticalPodAutoscaler {
 	v, off := aVPA("deployment-"+name, name, time.Hour), vpav1.UpdateModeOff
 	v.Labels, v.Spec.UpdatePolicy = map[string]string{fleet.PolicyLabel: "all"}, &vpav1.PodUpdatePolicy{UpdateMode: &off}
 	return v
 }
 
-// setMode gives the policy another mode; empty: takes it away.
+// setMode changes the rollout mode. An empty mode deletes the policy.
 func (w *world) setMode(mode loadlinev1alpha1.RolloutMode) {
 	w.t.Helper()
 	policies := w.vpas.LoadlineV1alpha1().SizingPolicies()
@@ -57,8 +55,7 @@ func (w *world) setMode(mode loadlinev1alpha1.RolloutMode) {
 	}, time.Minute, time.Millisecond)
 }
 
-// A policy in mode Observe hides the recommendation of a generated VPA, not that of a user VPA,
-// and follows each change of the mode at once, also while estimates are steady.
+// Mode changes apply in the next iteration, also with steady estimates.
 func TestFollow_ModeObserveHidesRecommendationsOfEveryRecipe(t *testing.T) {
 	for _, name := range recipe.Names() {
 		t.Run(name, func(t *testing.T) { observeAndRecommend(t, name) })
@@ -72,7 +69,7 @@ func observeAndRecommend(t *testing.T, name string) {
 		aPod("web-1", "web", "a"), aPod("own-1", "own", "a"), made("web"), aVPA("mine", "own", time.Hour)).begin()
 	w.uses("web-1", "a", 300, 300)
 	w.uses("own-1", "a", 300, 300)
-	w.passes(310) // attune has no recommendation before 48 points of five minutes
+	w.passes(310) // attune needs 48 points of five minutes
 	for range 2 {
 		provided, message := w.condition("deployment-web", vpav1.RecommendationProvided)
 		require.Equal(t, corev1.ConditionFalse, provided)
@@ -91,8 +88,7 @@ func observeAndRecommend(t *testing.T, name string) {
 	}
 }
 
-// The recipe of a policy serves VPAs without the annotation, whoever made them, and those of
-// a policy that is gone stay as they were until they go.
+// A generated VPA keeps the recipe after the policy is deleted.
 func TestTheRecipeOfAPolicyServesVPAsWithoutTheAnnotation(t *testing.T) {
 	asks := aVPA("asks", "third", time.Hour)
 	asks.Annotations = map[string]string{recipe.Annotation: "crane"}
@@ -112,7 +108,6 @@ func TestTheRecipeOfAPolicyServesVPAsWithoutTheAnnotation(t *testing.T) {
 	require.Equal(t, "vpa from flag", serves("mine"))
 }
 
-// The status of a policy says what the running pods request and what the updater remembers.
 func TestTheStatusOfAPolicyKnowsPodsAndRecords(t *testing.T) {
 	vpa, pod := aVPA("mine", "web", time.Hour), aPod("web-1", "web", "a")
 	vpa.Status = vpav1.VerticalPodAutoscalerStatus{
@@ -137,14 +132,13 @@ func TestTheStatusOfAPolicyKnowsPodsAndRecords(t *testing.T) {
 	require.True(t, status.Workloads[0].Degraded)
 }
 
-// A person who writes a VPA for a workload gets what is known of it, and does not begin anew.
 func TestTheHistoryOfAMadeVPAPassesToTheOneThatAPersonWrites(t *testing.T) {
 	w := newWorld(t, aPolicy(loadlinev1alpha1.RolloutModeRecommend), deployment("web"), aPod("web-1", "web", "a"), made("web")).begin()
 	w.uses("web-1", "a", 300, 300)
 	w.passes(120)
 	before := w.recommendations("deployment-web")
 	require.Len(t, before, 1)
-	w.begin() // what it knows is what it saved
+	w.begin() // only saved history is left
 	w.fails = errors.New("no metrics")
 	w.passes(1)
 	w.create(aVPA("mine", "web", 0))
@@ -157,13 +151,12 @@ func TestTheHistoryOfAMadeVPAPassesToTheOneThatAPersonWrites(t *testing.T) {
 	require.Len(t, w.loop.Model.Find("ns", "mine").Sketches, 1)
 }
 
-// A user sees why the recipe of a VPA does not apply, and by which policy.
 func TestRestrictedRecipe_IsACondition(t *testing.T) {
 	policy := aPolicy(loadlinev1alpha1.RolloutModeAuto)
 	policy.Spec.Recipe = new("cruisekube")
 	policy.Spec.Sharing = &loadlinev1alpha1.Sharing{Mode: new(loadlinev1alpha1.SharingOn), UserVPAs: new(loadlinev1alpha1.SharingUserVPAsRestrict)}
 	asks := aVPA("web", "web", time.Hour)
-	asks.Annotations = map[string]string{recipe.Annotation: "cruisekube"} // even where both are the same
+	asks.Annotations = map[string]string{recipe.Annotation: "cruisekube"} // also with the recipe of the policy
 	w := newWorld(t, policy, deployment("web"), deployment("own"), asks, aVPA("mine", "own", time.Hour)).begin()
 	w.passes(1)
 	wrong, message := w.condition("web", status.InvalidRecipe)

@@ -15,8 +15,7 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// Of what people keep in a repository a recommender writes the statuses alone; the VPAs that it
-// makes and its checkpoints are its own.
+// Users keep these objects in a repository, so GitOps tools must see no drift.
 func TestARecommenderWritesNothingThatARepositoryKeeps(t *testing.T) {
 	policy := aPolicy(loadlinev1alpha1.RolloutModeAuto)
 	policy.Annotations = map[string]string{"kubectl.kubernetes.io/last-applied-configuration": "{}"}

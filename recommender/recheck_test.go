@@ -11,7 +11,6 @@ import (
 	"loadline.dev/loadline/recommender/model"
 )
 
-// recheckedTargets reports rechecks instead of making them.
 type recheckedTargets struct {
 	model.Targets
 	recheck func(namespace string, ref *autoscalingv1.CrossVersionObjectReference)
@@ -21,7 +20,6 @@ func (r recheckedTargets) Recheck(namespace string, ref *autoscalingv1.CrossVers
 	r.recheck(namespace, ref)
 }
 
-// The target of a VPA without pods is read again at once, and then less and less often.
 func TestRecheckTargets_PausesDouble(t *testing.T) {
 	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
 	var minutes []int

@@ -19,8 +19,7 @@ import (
 	"loadline.dev/loadline/recommender/status"
 )
 
-// Before it has seen a sample, a recipe takes away nothing: not from a workload that
-// is scaled to zero, nor from all of them while there are no metrics after a restart.
+// Samples are missing if a workload is scaled to zero, or after a restart without metrics.
 func TestARecipeWithoutAnySampleKeepsWhatIsPublished(t *testing.T) {
 	for name, begin := range map[string]func(*world){
 		"asked for by the annotation": func(w *world) { w.ask("loadline") },
@@ -42,8 +41,7 @@ func TestARecipeWithoutAnySampleKeepsWhatIsPublished(t *testing.T) {
 	}
 }
 
-// A wrong annotation concerns one VPA: it says so, and is served by the
-// recipe of the flag.
+// An invalid annotation must not affect other VPAs.
 func TestAWrongAnnotationStopsNobody(t *testing.T) {
 	w := newWorld(t, deployment("web"), deployment("other"), limited("750m"), aPod("other-1", "other", "a"), asking("loadline:cpu=frantic"), aVPA("other", "other", time.Hour)).begin()
 	w.uses("other-1", "a", 300, 300)
@@ -67,7 +65,6 @@ func TestAWrongAnnotationStopsNobody(t *testing.T) {
 	require.Len(t, w.loop.Model.Find("ns", "web").Sketches, 1, "a slip does not cost what is known")
 }
 
-// Nor does a slip that is mended after a restart only.
 func TestASlipBeforeARestartDoesNotCostWhatIsKnown(t *testing.T) {
 	w := begun(t, "loadline")
 	w.life(600, 660)
@@ -88,8 +85,7 @@ func TestASlipBeforeARestartDoesNotCostWhatIsKnown(t *testing.T) {
 	require.Empty(t, v.SavedSketches)
 }
 
-// What a saved sketch holds may be broken: the histogram is used all the same, and
-// nothing is lowered.
+// The histogram is used without the sketch, and no target is lowered.
 func TestABrokenSketchIsReported(t *testing.T) {
 	w := begun(t, "loadline")
 	w.life(600, 700)
@@ -111,8 +107,8 @@ func TestABrokenSketchIsReported(t *testing.T) {
 	require.Equal(t, before, w.memory("web"))
 }
 
-// Another recommender that took over for a while went on with the histograms, not with
-// the sketch: what it saw and published is not taken away by what was known before.
+// Another recommender continues the histograms but not the sketch. The older sketch must not lower
+// the target that it published.
 func TestWhatAnotherRecommenderSawIsNotTakenAway(t *testing.T) {
 	w := begun(t, "loadline")
 	w.uses("web-1", "a", 100, 300)
@@ -143,7 +139,6 @@ func TestWhatAnotherRecommenderSawIsNotTakenAway(t *testing.T) {
 	require.Less(t, w.recommendations("web")[0].Target.Cpu().MilliValue(), int64(2000), "a day is enough")
 }
 
-// The recipe of the flag serves all that do not ask for another.
 func TestTheRecipeOfTheFlag(t *testing.T) {
 	w := newWorld(t, deployment("web"), limited("750m"), asking(""))
 	w.config.Recipe = "loadline"
@@ -155,9 +150,7 @@ func TestTheRecipeOfTheFlag(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// What points of five minutes are made of says nothing while there are few: a new workload
-// gets no recommendation, and its VPA says how many there are. One that has a
-// recommendation keeps it.
+// The VPA reports the number of points, and an existing recommendation stays.
 func TestARecipeOfPointsWaitsForThem(t *testing.T) {
 	for name, before := range map[string]string{"new": "attune", "served by another recipe": ""} {
 		t.Run(name, func(t *testing.T) {
@@ -187,8 +180,7 @@ func TestARecipeOfPointsWaitsForThem(t *testing.T) {
 	}
 }
 
-// A recipe that changes a request by a share at a time waits an hour after each change,
-// however often the recommender is started in between, with a checkpoint or without.
+// attune changes a request by a fraction and waits an hour after each change.
 func TestARestartDoesNotShortenTheCooldown(t *testing.T) {
 	for name, lose := range map[string]func(*world){
 		"saved":  func(w *world) { w.loop.Close(t.Context(), w.now) },

@@ -24,7 +24,6 @@ import (
 	"loadline.dev/loadline/recommender/status"
 )
 
-// asking returns a VPA that asks for a recipe.
 func asking(text string) *vpav1.VerticalPodAutoscaler {
 	v := aVPA("web", "web", time.Hour)
 	if text != "" {
@@ -33,7 +32,6 @@ func asking(text string) *vpav1.VerticalPodAutoscaler {
 	return v
 }
 
-// ask changes the annotation.
 func (w *world) ask(text string) {
 	w.t.Helper()
 	var value *string
@@ -50,7 +48,6 @@ func (w *world) ask(text string) {
 	}, time.Minute, time.Millisecond)
 }
 
-// life lets the container live for some minutes as a function of the minute says.
 func (w *world) life(from, to int) {
 	w.t.Helper()
 	for m := from; m < to; m++ {
@@ -60,7 +57,7 @@ func (w *world) life(from, to int) {
 	}
 }
 
-// usageAt is restless: bursts of CPU, memory with a rhythm and one spike.
+// usageAt returns bursty CPU, and periodic memory with one spike.
 func usageAt(m int) (cpu, mib resources.Amount) {
 	cpu = 200 + resources.Amount(m*7919%300)
 	if m%97 < 5 {
@@ -75,11 +72,10 @@ func usageAt(m int) (cpu, mib resources.Amount) {
 
 func begun(t *testing.T, text string) *world {
 	w := newWorld(t, deployment("web"), limited("750m"), asking(text))
-	w.config.Output.Tolerance = 0 // so that bounds can be compared in each pass
+	w.config.Output.Tolerance = 0 // compare bounds in each iteration
 	return w.begin()
 }
 
-// limited returns the pod with a CPU limit.
 func limited(cpu string) *corev1.Pod {
 	p := aPod("web-1", "web", "a")
 	p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
@@ -87,8 +83,7 @@ func limited(cpu string) *corev1.Pod {
 	return p
 }
 
-// The point of the project: what a replay scores is what the cluster gets. Both
-// see the same samples; every recommendation is the same, to the last digit.
+// Backtests predict the cluster only if the recommendations are identical for the same samples.
 func TestTheBacktesterRecommendsWhatTheRecommenderDoes(t *testing.T) {
 	for _, name := range append(recipe.Names(), "loadline:cpu=shared") {
 		t.Run(name, func(t *testing.T) {
@@ -119,13 +114,13 @@ func TestTheBacktesterRecommendsWhatTheRecommenderDoes(t *testing.T) {
 	}
 }
 
-// The margin of memory follows the limit in both, and is another under another one. The
-// request that is in force does not matter: an updater changes it with its limit.
+// The memory margin depends on the ratio of limit to request, not on the current request, because
+// the updater scales the limit with it.
 func TestTheBacktesterRecommendsTheSameUnderEveryMemoryLimit(t *testing.T) {
 	only, sizes := vpav1.ContainerControlledValuesRequestsOnly, map[string]int64{}
 	for _, c := range []struct {
 		name, request, limit string
-		declared             [2]resources.Amount // to the backtester: request and limit, 0 = none
+		declared             [2]resources.Amount // request and limit for the backtester, 0 = none
 		controlled           *vpav1.ContainerControlledValues
 	}{
 		{name: "none", request: "256Mi", declared: [2]resources.Amount{256 << 20, 0}},
@@ -167,8 +162,6 @@ func TestTheBacktesterRecommendsTheSameUnderEveryMemoryLimit(t *testing.T) {
 	require.Equal(t, sizes["none"], sizes["stands still"])
 }
 
-// A new container is not cut below what it was declared with before it was watched for an
-// hour, also over a restart; both know that, from the first pass on.
 func TestANewContainerKeepsItsRequestForAnHour(t *testing.T) {
 	w := begun(t, "loadline")
 	made, err := recipe.Parse("loadline:pod-min-memory=0")
@@ -192,8 +185,7 @@ func TestANewContainerKeepsItsRequestForAnHour(t *testing.T) {
 	}
 }
 
-// What the limit was outlives the pods and the program: a workload that is scaled to
-// zero, or a job between two runs, is not taken for one of which nothing is known.
+// A workload may be scaled to zero, and a job has no pods between runs.
 func TestTheLimitIsKnownAfterARestartWithoutPods(t *testing.T) {
 	pod := limited("750m")
 	pod.Spec.Containers[0].Resources.Limits[corev1.ResourceMemory] = resource.MustParse("256Mi")
@@ -214,8 +206,8 @@ func TestTheLimitIsKnownAfterARestartWithoutPods(t *testing.T) {
 	require.Equal(t, sketch.LimitRatio(100), w.loop.Model.Find("ns", "web").Sketches["a"].LimitRatio)
 }
 
-// A rollout to another limit changes the margin once: at its begin to a tighter one, at
-// its end to a wider one.
+// During a rollout the margin changes once: at the start for a tighter limit, at the end for a
+// wider one.
 func TestPodsThatDisagreeGetTheMarginOfTheTightest(t *testing.T) {
 	w := begun(t, "loadline")
 	w.uses("web-1", "a", 300, 600)
@@ -244,7 +236,6 @@ func TestPodsThatDisagreeGetTheMarginOfTheTightest(t *testing.T) {
 	require.Less(t, float64(w.memory("web")), 0.98*float64(tight))
 }
 
-// With a kill, too: both take the same need from it.
 func TestTheBacktesterRecommendsTheSameAfterAKill(t *testing.T) {
 	for _, name := range []string{"vpa", "loadline", "crane", "cruisekube"} {
 		w := begun(t, name)
@@ -264,15 +255,13 @@ func TestTheBacktesterRecommendsTheSameAfterAKill(t *testing.T) {
 		at := w.now
 		w.restarted("2", "c1", "1Gi", at)
 		both(1)
-		replayed.Killed(at, 256<<20, 0) // which it had until then
+		replayed.Killed(at, 256<<20, 0) // the request at the kill
 		got := convert.Bounds(w.recommendations("web")[0])
 		require.Equal(t, replayed.Advise(w.now, resources.Of(0, 256<<20)).Target.Value(resources.Memory), got.Target.Value(resources.Memory), name)
 		require.GreaterOrEqual(t, got.Target.Value(resources.Memory), resources.Amount(256<<20), name)
 	}
 }
 
-// A restart in the middle, without notice, changes no recommendation that comes
-// after it.
 func TestARestartLosesNothingOfWhatARecipeKnows(t *testing.T) {
 	for _, name := range append(recipe.Names()[1:], "loadline:cpu=shared") {
 		t.Run(name, func(t *testing.T) {
@@ -292,7 +281,6 @@ func TestARestartLosesNothingOfWhatARecipeKnows(t *testing.T) {
 	}
 }
 
-// kill -9 between two saves: a published target is not lowered by what is lost.
 func TestAKillBetweenSavesLowersNoTarget(t *testing.T) {
 	w := begun(t, "loadline")
 	w.life(600, 700)
@@ -306,7 +294,6 @@ func TestAKillBetweenSavesLowersNoTarget(t *testing.T) {
 	require.InEpsilon(t, before.UncappedTarget.Cpu().MilliValue(), after.UncappedTarget.Cpu().MilliValue(), 0.08)
 }
 
-// Rollouts replace pods and their labels, not what is known of the workload.
 func TestRolloutsAddNoSketches(t *testing.T) {
 	w := begun(t, "loadline")
 	w.life(600, 660)
@@ -363,7 +350,6 @@ func TestTheAnnotationBackAndForth(t *testing.T) {
 	require.Nil(t, w.loop.Model.Find("ns", "web").Sketches)
 }
 
-// A recipe that has just begun to look does not take away what is published.
 func TestANewRecipeLowersNothingBeforeItHasSeenADay(t *testing.T) {
 	w := begun(t, "")
 	w.uses("web-1", "a", 300, 2000)

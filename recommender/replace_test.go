@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// deleteVPA deletes a VPA and waits until the program can know.
 func (w *world) deleteVPA(name string) {
 	w.t.Helper()
 	require.NoError(w.t, w.vpas.AutoscalingV1().VerticalPodAutoscalers("ns").Delete(w.t.Context(), name, metav1.DeleteOptions{}))
@@ -20,7 +19,6 @@ func (w *world) deleteVPA(name string) {
 	}, time.Minute, time.Millisecond)
 }
 
-// createVPA creates the VPA web again, with a UID of its own.
 func (w *world) createVPA(uid types.UID) {
 	w.t.Helper()
 	v := aVPA("web", "web", time.Hour)
@@ -55,7 +53,7 @@ func TestAVPAThatIsCreatedAgainHasItsHistory(t *testing.T) {
 	}
 }
 
-// A clean-up may come at any moment, also between deletion and creation.
+// Checkpoint collection may run between deletion and creation.
 func TestTheCheckpointOfAVPAThatHasJustGoneStays(t *testing.T) {
 	w := web(t)
 	before := w.memory("web")
@@ -64,7 +62,7 @@ func TestTheCheckpointOfAVPAThatHasJustGoneStays(t *testing.T) {
 	w.uses("web-1", "a", 100, 100)
 	w.passes(2)
 	w.deleteVPA("web")
-	w.passes(2) // one of them cleans up
+	w.passes(2) // one of them collects
 	w.createVPA("second")
 	w.kill()
 	w.passes(1)
@@ -83,7 +81,7 @@ func TestTheCheckpointOfAVPAThatGoesDuringAPassStays(t *testing.T) {
 	w.passes(3)
 	require.Len(t, w.checkpoints(), 1)
 	w.deleteVPA("web")
-	w.loop.maintainCheckpoints(t.Context(), w.now.Add(time.Minute)) // the end of a pass that began before
+	w.loop.maintainCheckpoints(t.Context(), w.now.Add(time.Minute)) // end of an iteration that began before the deletion
 	require.Len(t, w.checkpoints(), 1)
 	w.passes(6)
 	require.Empty(t, w.checkpoints(), "it was not created again")

@@ -13,19 +13,19 @@ import (
 	"loadline.dev/loadline/pkg/checkpoint"
 )
 
-// memory returns the memory target of the first container, before capping.
+// memory returns the uncapped memory target of the first container.
 func (w *world) memory(name string) int64 {
 	w.t.Helper()
 	return w.recommendations(name)[0].UncappedTarget.Memory().Value()
 }
 
-// kill ends the program as kill -9 does, between two passes, and starts it again.
+// restart restarts the program without a shutdown, as after kill -9.
 func (w *world) kill() { w.begin() }
 
 func TestRestartInAWindowKeepsItsPeakEvenIfLessIsUsedThen(t *testing.T) {
 	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
 	w.uses("web-1", "a", 300, 300)
-	w.passes(60 * 26) // a window that has ended, so that the checkpoint has some memory
+	w.passes(60 * 26) // an ended window, so that the checkpoint has memory
 	w.uses("web-1", "a", 300, 900)
 	w.passes(1)
 	before := w.memory("web")
@@ -36,7 +36,7 @@ func TestRestartInAWindowKeepsItsPeakEvenIfLessIsUsedThen(t *testing.T) {
 	w.passes(5)
 	require.Equal(t, before, w.memory("web"))
 
-	w.passes(60 * 23) // the window goes on where it was, and ends once
+	w.passes(60 * 23) // the window continues and ends once
 	undisturbed := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
 	undisturbed.uses("web-1", "a", 300, 300)
 	undisturbed.passes(60 * 26)
@@ -73,7 +73,7 @@ func TestPeakOfAPodThatIsGoneAfterTheRestartCountsOnce(t *testing.T) {
 	before := w.memory("web")
 	require.NoError(t, w.kube.CoreV1().Pods("ns").Delete(t.Context(), "web-1", metav1.DeleteOptions{}))
 	w.loop = nil
-	for range 3 { // killed again and again, before anything is written
+	for range 3 { // repeated crashes before anything is saved
 		w.kill()
 		w.uses("web-2", "a", 300, 100)
 	}
@@ -84,7 +84,6 @@ func TestPeakOfAPodThatIsGoneAfterTheRestartCountsOnce(t *testing.T) {
 		"one peak of each pod, and the next window of web-2 still runs")
 }
 
-// peakWeight is what a peak weighs that ended a day after the start.
 func (w *world) peakWeight() float64 {
 	reference := w.checkpoint("web-a").Status.MemoryHistogram.ReferenceTimestamp.Time
 	return math.Exp2(start().Add(time.Minute+24*time.Hour).Sub(reference).Hours() / 24)
@@ -139,8 +138,7 @@ func TestAPeakOfTheFirstPassIsSavedInIt(t *testing.T) {
 	require.Equal(t, before, w.memory("web"))
 }
 
-// A kill between the two writes must not lose what a target rests on: the
-// checkpoint comes first.
+// A crash between the two writes must not lose the history behind a target.
 func TestWhatATargetRestsOnIsSavedBeforeItIsPublished(t *testing.T) {
 	w := web(t)
 	w.passes(60 * 2)
@@ -156,8 +154,6 @@ func TestWhatATargetRestsOnIsSavedBeforeItIsPublished(t *testing.T) {
 	require.Equal(t, []string{"verticalpodautoscalercheckpoints", "verticalpodautoscalers"}, kinds)
 }
 
-// Names have all characters that they may have, and are as long as they may be:
-// the recommendation, its checkpoint and what a restart resumes are theirs.
 func TestNamesWithEveryLegalCharacter(t *testing.T) {
 	const legal = "abcdefghijklmnopqrstuvwxyz.0123456789-"
 	long := strings.Repeat("x", 63-len("0-a-9"))

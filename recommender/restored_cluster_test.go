@@ -14,13 +14,12 @@ import (
 	"loadline.dev/loadline/pkg/core/recipe"
 )
 
-// A cluster that is restored has the checkpoints before the VPAs. They are loaded when the VPA comes, and
-// nothing replaces them before.
+// A restored backup may have checkpoints before their VPAs.
 func TestRestoredCluster_LoadsCheckpointsOfLaterVPAs(t *testing.T) {
 	for _, name := range recipe.Names() {
 		for _, tc := range []struct {
 			name  string
-			fails int // iterations in which the checkpoints cannot be read
+			fails int // iterations with unreadable checkpoints
 		}{{name: "readable"}, {name: "readable later", fails: 3}} {
 			t.Run(name+"/"+tc.name, func(t *testing.T) {
 				t.Parallel()
@@ -70,8 +69,7 @@ func TestRestoredCluster_LoadsCheckpointsOfLaterVPAs(t *testing.T) {
 	}
 }
 
-// A namespace with endless checkpoints delays neither the iteration nor the VPAs of another namespace. The next
-// iteration resumes after the last page.
+// Endless checkpoint pages of one namespace must not delay the iteration.
 func TestRestoredCluster_ReadsNamespacesInTurn(t *testing.T) {
 	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
 	w.uses("web-1", "a", 700, 1800)

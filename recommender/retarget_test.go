@@ -13,7 +13,6 @@ import (
 	listers "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
 )
 
-// aims gives the VPA web another target, as somebody who edits it.
 func (w *world) aims(target string) {
 	w.t.Helper()
 	vpa := w.vpa("web").DeepCopy()
@@ -35,8 +34,7 @@ func targeted(t *testing.T) *world {
 	return w
 }
 
-// The status says for which generation it is. What was recommended for another target
-// must not be there then, whether or not the new target can be read.
+// The recommendation is removed even if the new target cannot be read.
 func TestANewTargetDoesNotInheritARecommendation(t *testing.T) {
 	w := targeted(t)
 	w.aims("not-there-yet")
@@ -58,9 +56,8 @@ func TestANewTargetDoesNotInheritARecommendation(t *testing.T) {
 	require.Len(t, w.recommendations("web"), 1, "what is published is for this target")
 }
 
-// After a start without checkpoints nobody knows whether the target changed meanwhile. As
-// long as the target cannot be read either, what is published stays as it is, with its
-// generation: whoever knows more can tell.
+// Without checkpoints, a target change during downtime goes unnoticed, so the recommendation keeps
+// its generation.
 func TestARecommendationOfAnEarlierSpecIsNotPassedOffAsOneOfThis(t *testing.T) {
 	w := targeted(t)
 	before := w.recommendations("web")
@@ -79,11 +76,10 @@ func TestARecommendationOfAnEarlierSpecIsNotPassedOffAsOneOfThis(t *testing.T) {
 	require.EqualValues(t, 8, w.vpa("web").Status.ObservedGeneration)
 }
 
-// unreadable lists one VPA as one whose rules cannot be read.
 type unreadable struct {
 	listers.VerticalPodAutoscalerLister
 
-	name, problem string // no problem: as it is
+	name, problem string // no problem: readable
 }
 
 func (u *unreadable) List(selector labels.Selector) ([]*vpav1.VerticalPodAutoscaler, error) {
@@ -97,8 +93,6 @@ func (u *unreadable) List(selector labels.Selector) ([]*vpav1.VerticalPodAutosca
 	return all, err
 }
 
-// A VPA whose rules cannot be read for a while keeps its target, so its history and what
-// was published for it stay, and no other recommender takes it.
 func TestAVPAThatCannotBeReadKeepsItsHistory(t *testing.T) {
 	w := targeted(t)
 	before, samples := w.recommendations("web"), w.checkpoint("web-a").Status.TotalSamplesCount

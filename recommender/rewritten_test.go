@@ -10,9 +10,8 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 )
 
-// A controller that keeps VPAs, such as Goldilocks, replaces labels and spec again and again. The recipe
-// is in an annotation, and the history belongs to the target: what is recommended is the same as without
-// such a controller, and nothing that is written back undoes what it wrote.
+// A controller such as Goldilocks keeps replacing labels and spec. The recommender must not undo
+// these writes.
 func TestAControllerThatReplacesTheSpecChangesNoSettingOfOurs(t *testing.T) {
 	alone, w := begun(t, "loadline"), begun(t, "loadline")
 	alone.life(600, 705)

@@ -13,7 +13,6 @@ import (
 	"loadline.dev/loadline/recommender/status"
 )
 
-// hours makes a pass in each of some hours, in which the container uses so many MiB.
 func (w *world) hours(n int, mib func(hour int) resources.Amount) {
 	w.t.Helper()
 	for h := range n {
@@ -23,8 +22,7 @@ func (w *world) hours(n int, mib func(hour int) resources.Amount) {
 	}
 }
 
-// A leak is told while it lasts, also after a restart, and with the limit that ends it. It
-// changes nothing that is recommended.
+// The message has the growth rate and the limit, also after a restart.
 func TestMemoryThatGrowsDayByDayIsTold(t *testing.T) {
 	leak := func(hour int) resources.Amount { return 100 + resources.Amount(hour)*31/24 }
 	for _, c := range []struct{ recipe, limit, says string }{
@@ -77,7 +75,7 @@ func TestMemoryThatGrowsDayByDayIsTold(t *testing.T) {
 	}
 }
 
-// A message is another one at most with each window of six hours, and so is the status.
+// The message changes at most once in each six-hour window.
 func TestGrowthWritesNoStatusWithEachPass(t *testing.T) {
 	w := newWorld(t, deployment("web"), limited("750m"), asking("loadline")).begin()
 	messages := map[string]bool{}

@@ -36,8 +36,7 @@ const (
 	containersPerPod = 2
 )
 
-// manyVPAs are VPAs with pods that use about as much as ever, and an API server
-// that takes every write and counts it.
+// simulatedFleet has VPAs with steady usage and counts writes.
 type manyVPAs struct {
 	now       time.Time
 	store     *usage.Store
@@ -51,7 +50,7 @@ type manyVPAs struct {
 	keys     []usage.ContainerKey
 
 	mu     sync.Mutex
-	fresh  map[string]*vpav1.VerticalPodAutoscaler // written since the last pass
+	fresh  map[string]*vpav1.VerticalPodAutoscaler // written since the last iteration
 	writes int
 }
 
@@ -98,7 +97,6 @@ func (f *manyVPAs) add(i int) {
 	}})
 }
 
-// take is the API server.
 func (f *manyVPAs) take(a clienttesting.Action) (bool, runtime.Object, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -119,8 +117,6 @@ func (f *manyVPAs) take(a clienttesting.Action) (bool, runtime.Object, error) {
 	return true, object, nil
 }
 
-// use adds one sample of each kind to each container: noise around what is usual
-// for it.
 func (f *manyVPAs) use(step time.Duration) {
 	f.now = f.now.Add(step)
 	for i, key := range f.keys {
@@ -131,7 +127,7 @@ func (f *manyVPAs) use(step time.Duration) {
 	}
 }
 
-// pass publishes and saves, and returns how many writes that took.
+// iterate returns the number of writes.
 func (f *manyVPAs) pass(tb testing.TB) int {
 	for i, o := range f.observed {
 		if object := f.fresh[o.Object.Name]; object != nil {
@@ -152,8 +148,6 @@ func sizes(b *testing.B, run func(b *testing.B, containers int)) {
 	}
 }
 
-// BenchmarkRecommendations is one pass over all VPAs without writes: with new
-// samples of every container, and with none.
 func BenchmarkRecommendations(b *testing.B) {
 	sizes(b, func(b *testing.B, n int) {
 		f := newFleet(b, n)
@@ -183,7 +177,6 @@ func BenchmarkRecommendations(b *testing.B) {
 	})
 }
 
-// BenchmarkCheckpointsUnchanged is a checkpoint pass in which nothing changed.
 func BenchmarkCheckpointsUnchanged(b *testing.B) {
 	for _, n := range []int{1_000, 10_000} {
 		b.Run(fmt.Sprint("vpas=", n), func(b *testing.B) {
@@ -202,9 +195,8 @@ func BenchmarkCheckpointsUnchanged(b *testing.B) {
 	}
 }
 
-// BenchmarkWritesPerPass counts the writes of a pass in steady state, one and a
-// half days after the start, next to what the reference recommender would write:
-// every checkpoint, and every status that differs.
+// BenchmarkWritesPerPass compares with the reference recommender, which would write every
+// checkpoint and every changed status.
 func BenchmarkWritesPerPass(b *testing.B) {
 	for _, n := range []int{1_000, 10_000} {
 		b.Run(fmt.Sprint("vpas=", n), func(b *testing.B) {
@@ -212,7 +204,7 @@ func BenchmarkWritesPerPass(b *testing.B) {
 			for range 36 * 60 {
 				f.use(time.Minute)
 			}
-			for range 45 { // all are published and saved, and have found their moment, and none is young
+			for range 45 { // all published and saved, none young
 				f.use(time.Minute)
 				f.pass(b)
 			}
@@ -255,7 +247,7 @@ func TestSteadyStateCostsATenthOfTheWrites(t *testing.T) {
 		f.use(time.Minute)
 		writes += f.pass(t)
 	}
-	reference := vpas * (containersPerPod + 1) * passes // nearly every status differs in its bounds
+	reference := vpas * (containersPerPod + 1) * passes // nearly every status has new bounds
 	require.LessOrEqual(t, writes*10, reference)
 	idle := f.writes
 	for range 5 {

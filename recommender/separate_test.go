@@ -11,7 +11,6 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 )
 
-// withMemory returns the pod with a memory request and limit.
 func withMemory(request, limit string) *corev1.Pod {
 	p := aPod("web-1", "web", "a")
 	r := &p.Spec.Containers[0].Resources
@@ -20,7 +19,7 @@ func withMemory(request, limit string) *corev1.Pod {
 	return p
 }
 
-// day lets the container use 600 MiB for 32 hours, after an hour of 2000.
+// quietDay runs one hour with a memory usage of 2000 MiB and 32 hours with 600 MiB.
 func (w *world) quietDay() {
 	w.uses("web-1", "a", 100, 2000)
 	w.passes(60)
@@ -34,8 +33,7 @@ func (w *world) memories() (request, protected float64) {
 	return float64(c.Target.Memory().Value()) / (1 << 20), float64(c.UpperBound.Memory().Value()) / (1 << 20)
 }
 
-// The request follows to the last day, the limit protects the worst one. A restart changes
-// neither, and with another preset limits follow again, in the same write.
+// The request follows the last day, the limit covers the worst day, also after a restart.
 func TestAMemoryRequestThatFollowsUse(t *testing.T) {
 	w := newWorld(t, deployment("web"), withMemory("1Gi", "1536Mi"), asking("loadline:memory=following")).begin()
 	w.quietDay()
@@ -61,7 +59,6 @@ func TestAMemoryRequestThatFollowsUse(t *testing.T) {
 	require.InEpsilon(t, 1.3*usual, bound, 0.01)
 }
 
-// Where limit and request are equal they stay equal, and the condition says so.
 func TestAnEqualRequestDoesNotFollow(t *testing.T) {
 	w := newWorld(t, deployment("web"), withMemory("1Gi", "1Gi"), asking("loadline:memory=following")).begin()
 	w.quietDay()
@@ -72,8 +69,8 @@ func TestAnEqualRequestDoesNotFollow(t *testing.T) {
 	require.Contains(t, message, "; the request stays with the limit, which equals it, of: a")
 }
 
-// When the checkpoint is lost, neither falls: less is known of the worst day. The request
-// rises with use all the same.
+// Without the checkpoint the worst day is unknown, so neither value falls. The request still rises
+// with usage.
 func TestWhatIsProtectedIsHeldWithoutHistory(t *testing.T) {
 	w := newWorld(t, deployment("web"), withMemory("1Gi", "1536Mi"), asking("loadline:memory=following")).begin()
 	w.quietDay()

@@ -49,7 +49,7 @@ func TestValuesThatCannotBeReadAreErrors(t *testing.T) {
 	}
 }
 
-// externalSource asks a fake adapter about pods p0 to pn-1 of VPA app=x.
+// externalSource has pods p0 to pn-1 of a VPA with selector app=x.
 func externalSource(t *testing.T, pods int, metrics [resources.Kinds]string, handle http.HandlerFunc) *externalMetrics {
 	server := httptest.NewServer(handle)
 	t.Cleanup(server.Close)
@@ -132,8 +132,7 @@ func FuzzDecodeExternal(f *testing.F) {
 	})
 }
 
-// What takes samples may have a defect that its caller stops: that must not be on a
-// goroutine of ours.
+// The caller recovers from panics, which works only on its own goroutine.
 func TestAPanicOfWhatTakesSamplesReachesTheCaller(t *testing.T) {
 	s := externalSource(t, 20, [resources.Kinds]string{"cpu_use", ""}, func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, externalList(externalItem("c", "5", 0)))

@@ -13,8 +13,8 @@ import (
 	"loadline.dev/loadline/pkg/core/recipe"
 )
 
-// large is a world in which the VPA web points to a Deployment that uses much. There
-// is a small one, too, whose pod has a container of the same name.
+// worldWithLargeTarget has a VPA on a Deployment with high usage. Another Deployment has a
+// container with the same name.
 func large(t *testing.T, recipeText string) *world {
 	v := aVPA("web", "web", time.Hour)
 	v.Annotations = map[string]string{recipe.Annotation: recipeText}
@@ -28,7 +28,6 @@ func large(t *testing.T, recipeText string) *world {
 	return w
 }
 
-// retarget lets the VPA web point to another Deployment.
 func (w *world) retarget(deployment string) {
 	w.t.Helper()
 	v := w.vpa("web")
@@ -58,7 +57,7 @@ func TestATargetThatChangedWhileDownHasNotTheHistoryOfTheOther(t *testing.T) {
 			w.requireSmall()
 
 			w.passes(12)
-			w.kill() // what is saved now is of the small one
+			w.kill() // the checkpoints are of the new target
 			w.passes(1)
 			w.requireSmall()
 			require.GreaterOrEqual(t, w.checkpoint("web-a").Status.TotalSamplesCount, 10, "its own history is restored")
@@ -69,8 +68,7 @@ func TestATargetThatChangedWhileDownHasNotTheHistoryOfTheOther(t *testing.T) {
 	}
 }
 
-// The program ends after the target has changed and before anything of the new
-// one was saved.
+// The restart happens before the history of the new target is saved.
 func TestATargetThatChangesWhileUpHasNotTheHistoryOfTheOther(t *testing.T) {
 	for name, passes := range map[string]int{"killed at once": 1, "killed later": 20} {
 		t.Run(name, func(t *testing.T) {
@@ -91,8 +89,7 @@ func TestATargetThatChangesWhileUpHasNotTheHistoryOfTheOther(t *testing.T) {
 	}
 }
 
-// A target that has no pods yet saves nothing: the checkpoint of the former one is
-// all that there is.
+// A target without pods saves nothing, so only the checkpoint of the former target exists.
 func TestATargetWithoutPodsHasNotTheHistoryOfTheOther(t *testing.T) {
 	w := large(t, "vpa")
 	w.create(deployment("later"))
@@ -106,7 +103,6 @@ func TestATargetWithoutPodsHasNotTheHistoryOfTheOther(t *testing.T) {
 	w.requireSmall()
 }
 
-// Other VPAs over the same pods keep what they saved themselves.
 func TestAnotherVPAOfTheFormerTargetKeepsItsHistory(t *testing.T) {
 	w := newWorld(t, deployment("web"), deployment("small"), aPod("web-1", "web", "a"), aPod("small-1", "small", "a"),
 		aVPA("web", "web", time.Hour), aVPA("other", "web", time.Minute)).begin()
@@ -124,7 +120,7 @@ func TestAnotherVPAOfTheFormerTargetKeepsItsHistory(t *testing.T) {
 	require.Less(t, w.memory("web"), before)
 }
 
-// Neither the reference nor older releases say whose history it is.
+// The reference recommender and older releases do not store the target.
 func TestACheckpointThatNamesNoTargetIsUsed(t *testing.T) {
 	for name, change := range map[string]func(*vpav1.VerticalPodAutoscalerCheckpoint){
 		"no annotation": func(c *vpav1.VerticalPodAutoscalerCheckpoint) { c.Annotations = nil },

@@ -18,9 +18,8 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// A container that reaches its CPU limit for a part of the time needs a higher one, though its
-// mean is far below. It gets that by its request, which the limit follows: where it does not,
-// nothing changes, and with the recipe of the reference never.
+// A throttled container needs a higher limit, although its mean usage is low. Raising the request
+// helps only if the limit follows it.
 func TestAThrottledContainerGetsMoreWhereItsLimitFollows(t *testing.T) {
 	for name, c := range map[string]struct {
 		recipe    string
@@ -58,7 +57,7 @@ func TestAThrottledContainerGetsMoreWhereItsLimitFollows(t *testing.T) {
 	}
 }
 
-// Prometheus is asked about throttling once in a pass, and only where a recipe counts it.
+// One query per iteration.
 func TestThrottlingIsAskedForWhereARecipeCountsIt(t *testing.T) {
 	for text, counts := range map[string]bool{"loadline": true, "loadline:throttling=no": false, "vpa": false, "cruisekube": false} {
 		asked := 0

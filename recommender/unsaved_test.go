@@ -15,7 +15,7 @@ import (
 	"loadline.dev/loadline/recommender/status"
 )
 
-// A quota, or a webhook, refuses to write checkpoints.
+// refuseCheckpoints rejects checkpoint writes while refused is true, as a quota or webhook does.
 func (w *world) refuse(refused *bool) {
 	w.vpas.PrependReactor("*", "verticalpodautoscalercheckpoints", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		verb := a.GetVerb()
@@ -39,7 +39,7 @@ func TestATargetThatCannotBeSavedIsPublishedAndDoesNotFallAfterACrash(t *testing
 			require.Equal(t, corev1.ConditionTrue, mark, "in the same write")
 			require.Contains(t, message, "cannot be written")
 
-			for range 3 { // killed at that moment, and again before anything else is known
+			for range 3 { // crashes at once, and again before new usage
 				w.kill()
 				w.uses("web-1", "a", 100, 100)
 				w.passes(2)
@@ -47,7 +47,7 @@ func TestATargetThatCannotBeSavedIsPublishedAndDoesNotFallAfterACrash(t *testing
 				require.Equal(t, raised.Cpu().MilliValue(), w.recommendations("web")[0].UncappedTarget.Cpu().MilliValue())
 				held, _ := w.condition("web", status.TargetHeld)
 				require.Equal(t, corev1.ConditionTrue, held)
-				refused = false // from now on what there is can be saved, but that is less
+				refused = false // from now on saves succeed, with lower usage
 			}
 			mark, _ = w.condition("web", status.TargetUnsaved)
 			require.Empty(t, mark)
@@ -84,8 +84,8 @@ func TestTheMarkOfWhatIsUnsavedGoesWithItsReason(t *testing.T) {
 	require.Empty(t, held, "nothing is in doubt")
 }
 
-// crashedUnsaved is a world that published a target which it could not save, and
-// was killed then. Now checkpoints can be written, and so much memory is used.
+// crashedUnsaved returns a world that crashed after it published an unsaved target. Checkpoints can
+// be written again.
 func crashedUnsaved(t *testing.T, mib resources.Amount) (w *world, raised int64) {
 	w = web(t)
 	refused := true
@@ -138,7 +138,7 @@ func TestATargetThatIsReachedAgainIsSavedFirst(t *testing.T) {
 		require.Equal(t, raised, w.memory("web"))
 		stays(w, raised)
 	})
-	for held := 27; held < 33; held++ { // at any moment of the interval of its checkpoint
+	for held := 27; held < 33; held++ { // at any point of the checkpoint interval
 		t.Run(fmt.Sprintf("held for %d minutes", held), func(t *testing.T) {
 			w, raised := crashedUnsaved(t, 100)
 			w.passes(held)

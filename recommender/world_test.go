@@ -34,11 +34,10 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// start is the time of the first pass in these tests.
+// start returns the time before the first iteration.
 func start() time.Time { return time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC) }
 
-// world is a recommender with fake API servers and a fake metrics API, whose
-// passes the test makes.
+// world runs a recommender on fake API servers.
 type world struct {
 	t       *testing.T
 	kube    *kubefake.Clientset
@@ -49,10 +48,10 @@ type world struct {
 	now     time.Time
 
 	use       map[usage.ContainerKey][resources.Kinds]resources.Amount
-	throttled map[usage.ContainerKey]float64 // share of the time; nil: not known
+	throttled map[usage.ContainerKey]float64 // throttled share of time, nil: unknown
 	fails     error
-	from      usageSource      // but w.samples are its samples
-	clock     func() time.Time // of the program outside of passes; nil: that of the passes
+	from      usageSource      // samples come from w.samples
+	clock     func() time.Time // clock outside iterations, nil: now
 	stop      func()
 }
 
@@ -68,7 +67,7 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 		}
 	}
 	w.kube, w.vpas = kubefake.NewClientset(kube...), vpafake.NewSimpleClientset(vpas...)
-	// Patches that do not apply are refused as the API server refuses them.
+	// As in the API server, an invalid patch returns 422.
 	patch := clienttesting.ObjectReaction(w.vpas.Tracker())
 	w.vpas.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		_, object, err := patch(a)
@@ -80,7 +79,7 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	return w
 }
 
-// begin starts the program, as after a restart: only the API objects remain.
+// start starts or restarts the program. Only API objects survive.
 func (w *world) begin() *world {
 	w.t.Helper()
 	if w.stop != nil {
@@ -98,7 +97,6 @@ func (w *world) begin() *world {
 	return w
 }
 
-// parts returns what the program is given.
 func (w *world) parts() parts {
 	w.metrics = newMetrics(prometheus.NewRegistry())
 	from := w.from
@@ -114,7 +112,6 @@ func (w *world) parts() parts {
 		}}
 }
 
-// samplesFunc is a source of samples.
 type samplesFunc func(context.Context, func(usage.Sample)) error
 
 func (f samplesFunc) Samples(ctx context.Context, yield func(usage.Sample)) error {
@@ -141,12 +138,11 @@ func (w *world) samples(_ context.Context, yield func(usage.Sample)) error {
 	return nil
 }
 
-// uses sets what a container uses from now on, in millicores and MiB.
+// setUsage sets the usage of a container in millicores and MiB.
 func (w *world) uses(pod, container string, cpu, mib resources.Amount) {
 	w.use[containerKey(pod, container)] = [resources.Kinds]resources.Amount{cpu, mib << 20}
 }
 
-// passes makes n passes, a minute apart.
 func (w *world) passes(n int) {
 	w.t.Helper()
 	for range n {
@@ -156,7 +152,6 @@ func (w *world) passes(n int) {
 	}
 }
 
-// syncCaches waits until the caches have what was written.
 func (w *world) syncCaches() {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool {
@@ -192,8 +187,7 @@ func (w *world) recommendations(name string) []vpav1.RecommendedContainerResourc
 	return r.ContainerRecommendations
 }
 
-// condition returns the status and message of a condition. It fails the test unless conditions are
-// sorted by type before and after RecommendationProvided.
+// condition requires that conditions are sorted by type before and after RecommendationProvided.
 func (w *world) condition(name string, t vpav1.VerticalPodAutoscalerConditionType) (corev1.ConditionStatus, string) {
 	w.t.Helper()
 	conditions := w.vpa(name).Status.Conditions
@@ -248,8 +242,7 @@ func aPod(name, app string, containers ...string) *corev1.Pod {
 	return p
 }
 
-// aVPA returns a VPA on a Deployment; age is how long before the start it was
-// created.
+// aVPA returns a VPA created the given time before the start.
 func aVPA(name, target string, age time.Duration) *vpav1.VerticalPodAutoscaler {
 	return &vpav1.VerticalPodAutoscaler{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Generation: 7, CreationTimestamp: metav1.NewTime(start().Add(-age))},

@@ -32,16 +32,15 @@ import (
 	"loadline.dev/loadline/updater/actuate"
 )
 
-// quiet is a cluster in which every pod has what is recommended.
+// steadyCluster is a cluster in which every pod has its target.
 type quiet struct {
-	vpas, pods  int                              // pods of each VPA
-	inNamespace int                              // workloads that share one; 0: 20
-	policies    []*loadlinev1alpha1.SizingPolicy // for which all VPAs are made
-	rounds      int                              // of each SizingRecord; 0: there is none
-	nodes       int                              // that pods are spread over; 0: one
+	vpas, pods  int                              // pods per VPA
+	inNamespace int                              // workloads per namespace, 0: 20
+	policies    []*loadlinev1alpha1.SizingPolicy // that own all VPAs
+	rounds      int                              // per SizingRecord, 0: no records
+	nodes       int                              // to spread pods over, 0: one
 }
 
-// node returns the node of a pod.
 func (q quiet) node(workload, pod int) string {
 	return fmt.Sprintf("n%d", 1+(workload*q.pods+pod)%max(q.nodes, 1))
 }
@@ -50,14 +49,14 @@ func (q quiet) namespaceOf(workload int) string {
 	return fmt.Sprintf("ns-%d", workload/cmp.Or(q.inNamespace, 20))
 }
 
-// loop returns a loop over the cluster, and a function that resets its caches of earlier iterations. The
-// informers are filled directly: the fake API server would take minutes.
+// loop returns a loop over the cluster and a function that resets its caches of earlier iterations.
+// The informers are filled directly, because the fake API server would take minutes.
 func (q quiet) loop(tb testing.TB) (loop *Loop, reset func()) {
 	loop, reset, _ = q.filled(tb)
 	return loop, reset
 }
 
-// filled is loop, with the caches.
+// filled returns the results of loop and the caches.
 func (q quiet) filled(tb testing.TB) (loop *Loop, reset func(), c *caches) {
 	config := Default()
 	p := q.program(tb, config)
@@ -103,7 +102,6 @@ func (q quiet) filled(tb testing.TB) (loop *Loop, reset func(), c *caches) {
 	return p.loop, func() { p.loop.reader, p.loop.rounds.Sharing = c.reader(config), c.sharing(config) }, c
 }
 
-// vpa is that of one Deployment.
 func (q quiet) vpa(namespace, name string) *vpav1.VerticalPodAutoscaler {
 	vpa := autoscaler(vpav1.UpdateModeInPlaceOrRecreate)
 	vpa.Namespace, vpa.Name, vpa.Spec.TargetRef.Name = namespace, name, name
@@ -114,7 +112,7 @@ func (q quiet) vpa(namespace, name string) *vpav1.VerticalPodAutoscaler {
 	return vpa
 }
 
-// program returns a program of which only the informers with few objects run.
+// program returns a program that runs only the informers with few objects.
 func (q quiet) program(tb testing.TB, config *Config) *program {
 	config.Heartbeat.Required = false
 	var own []runtime.Object
@@ -154,7 +152,7 @@ func (q quiet) program(tb testing.TB, config *Config) *program {
 	return p
 }
 
-// record is what rounds of changes that all did well left of a workload.
+// record returns the SizingRecord of a workload with successful rounds.
 func (q quiet) record(workload int) *loadlinev1alpha1.SizingRecord {
 	settings := convert.Rollout(q.policies[0])
 	s := rollout.State{Mode: fleet.Auto, Hash: settings.Hash}
@@ -178,8 +176,8 @@ func (q quiet) record(workload int) *loadlinev1alpha1.SizingRecord {
 	}
 }
 
-// BenchmarkPass is an iteration over a cluster with nothing to change. Budget for 50,000 pods: one second of one
-// core, 90 MB and 250,000 allocations.
+// BenchmarkPass measures an iteration over a cluster with nothing to change. Budget for 50,000
+// pods: one second of one core, 90 MB and 250,000 allocations.
 func BenchmarkPass(b *testing.B) {
 	klog.LogToStderr(false)
 	klog.SetOutput(discard{})
@@ -210,7 +208,7 @@ type discard struct{}
 
 func (discard) Write(text []byte) (int, error) { return len(text), nil }
 
-// TestAPassWithoutChangesAllocatesLittle guards the benchmark's promise.
+// The limit is the allocation budget of BenchmarkPass.
 func TestAPassWithoutChangesAllocatesLittle(t *testing.T) {
 	const vpas, each = 1_000, 5
 	loop, _ := quiet{vpas: vpas, pods: each}.loop(t)

@@ -29,14 +29,13 @@ import (
 	"loadline.dev/loadline/updater/actuate"
 )
 
-// boostedPod has 400m of CPU, of which 300m are a boost, and is ready for an hour.
+// boostedPod gives a pod 400m of CPU, 300m of them as a boost, and an hour of readiness.
 func boostedPod(p *corev1.Pod) {
 	p.Annotations = map[string]string{"vpaCpuStartupBoost/app": `{"requests":{"cpu":"100m","memory":"100Mi"},"limits":{"memory":"200Mi"}}`, "vpaObservedContainers": "app"}
 	p.Spec.Containers[0].Resources.Requests = list("400m", "100Mi")
 	p.Status.Conditions[0].LastTransitionTime = metav1.NewTime(time.Now().Add(-time.Hour))
 }
 
-// boosting runs the queue of startup boosts.
 func (w *world) boosting() {
 	ctx, stop := context.WithCancel(w.t.Context())
 	ended := make(chan struct{})
@@ -66,7 +65,8 @@ func TestABoostIsTakenBackWithoutBudget(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 }
 
-// A policy holds running pods, and keeps what did well: the end of a boost changes nothing about that.
+// The end of a boost must not override a policy that holds running pods or keeps resources after
+// harm.
 func TestBoost_EndsAsThePolicyAllows(t *testing.T) {
 	policy := sizingPolicy(loadlinev1alpha1.RolloutModeAuto)
 	harmed := &loadlinev1alpha1.SizingRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "deployment-web",
@@ -95,7 +95,7 @@ func TestBoost_EndsAsThePolicyAllows(t *testing.T) {
 	}
 }
 
-// A user may create a VPA of another name for each boost, and delete it before the next iteration.
+// Users may create a VPA with a new name for each boost and delete it before the next iteration.
 func TestBoost_CountersOfDeletedVPAsAreForgotten(t *testing.T) {
 	w := newWorld(t, Default(), append(deployment(1, boostedPod), autoscaler(vpav1.UpdateModeInitial))...)
 	count := func(vpa string) float64 {
@@ -115,12 +115,12 @@ func TestBoost_CountersOfDeletedVPAsAreForgotten(t *testing.T) {
 	require.Zero(t, count("deleted-vpa"))
 }
 
-// Another replica of the webhook may have admitted the VPA a moment before the pod.
+// Another replica of the webhook may have admitted the VPA just before the pod.
 func TestBoost_MissedByTheWebhookIsGivenInPlace(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		change func(*corev1.Pod, *vpav1.VerticalPodAutoscaler)
-		admit  func(*corev1.Pod) error // nil: boosts
+		admit  func(*corev1.Pod) error // nil: adds the boost
 		want   string
 	}{
 		{name: "new pod", want: "300m"},
@@ -186,8 +186,8 @@ func TestABoostWithoutVPAIsTakenBack(t *testing.T) {
 	require.Equal(t, "100m", w.cpu("web-1-0"), "what was written")
 }
 
-// Five looks take 3.1 s. Whoever does not know the owner of a pod does not know that it
-// has no VPA: the pod would be resized to what it was written with.
+// Five searches take 3.1 s. The pod may still have a VPA, so its original resources must not be
+// restored.
 func TestABoostStaysWhileTheOwnerIsNotKnown(t *testing.T) {
 	config := Default()
 	objects := append(deployment(1, boostedPod), autoscaler(vpav1.UpdateModeInitial))
@@ -221,7 +221,6 @@ func TestABoostThatLastsIsWaitedFor(t *testing.T) {
 	w.awaitUnboosted("web-1-0")
 }
 
-// behind is a cache that still has the pod as it was.
 type behind struct {
 	corelisters.PodLister
 	corelisters.PodNamespaceLister
@@ -232,7 +231,6 @@ func (b behind) List(labels.Selector) ([]*corev1.Pod, error) { return []*corev1.
 func (b behind) Pods(string) corelisters.PodNamespaceLister  { return b }
 func (b behind) Get(string) (*corev1.Pod, error)             { return b.pod, nil }
 
-// A cache that is behind must not make the queue do everything twice.
 func TestABoostIsTakenBackOnce(t *testing.T) {
 	config := Default()
 	w := newWorld(t, config, append(deployment(1, boostedPod), autoscaler(vpav1.UpdateModeInitial))...)
@@ -243,7 +241,6 @@ func TestABoostIsTakenBackOnce(t *testing.T) {
 	require.Equal(t, []string{"patch pods resize", "patch pods "}, w.writes())
 }
 
-// A boosted pod is left alone until its boost is over, and not for ever.
 func TestBoostedPodsAreUpdatedLater(t *testing.T) {
 	config := Default()
 	w := newWorld(t, config, append(deployment(2, func(p *corev1.Pod) {
@@ -266,8 +263,6 @@ func TestAFailureIsTriedAgain(t *testing.T) {
 	require.Eventually(t, func() bool { return failed() >= 2 }, time.Minute, time.Millisecond)
 }
 
-// Containers that restart when their CPU changes go one after the other, and
-// only if no PodDisruptionBudget forbids it.
 func TestABoostWhoseEndRestartsNeedsABudget(t *testing.T) {
 	config := Default()
 	w := newWorld(t, config, append(deployment(4, func(p *corev1.Pod) {
@@ -304,8 +299,8 @@ func TestABoostWhoseEndRestartsNeedsABudget(t *testing.T) {
 	})
 }
 
-// What is recommended may move by a little while a pod starts. That must keep no boost
-// in place, and restart nothing: memory waits for a pass.
+// The recommendation may move while a pod starts. A memory change must neither block the end of the
+// boost nor restart the pod, so it waits for an iteration.
 func TestABoostIsTakenBackWithoutItsMemory(t *testing.T) {
 	config := Default()
 	large := func(p *corev1.Pod) {
@@ -359,8 +354,8 @@ func (l *lines) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// A node with the static CPU manager policy takes no CPU back from a pod of class
-// Guaranteed. Such a pod would be refused, evicted and boosted anew, for ever.
+// The static CPU manager policy takes no CPU back from Guaranteed pods. Such a pod would be
+// refused, evicted and boosted again forever.
 func TestABoostIsNotTakenBackWhereTheCPUPolicyIsStatic(t *testing.T) {
 	config := Default()
 	static := node("n1", "8")

@@ -10,8 +10,7 @@ import (
 	"loadline.dev/loadline/pkg/flags"
 )
 
-// What is wrong with the flags for Prometheus is said at the start; the file with the token
-// is looked at, too.
+// Validation also reads the token file.
 func TestBadFlagsForPrometheus(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "token")
 	for want, args := range map[string][]string{

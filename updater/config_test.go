@@ -30,8 +30,8 @@ import (
 	"loadline.dev/loadline/updater/shares"
 )
 
-// The names, types and defaults of the reference VPA are frozen; own flags are
-// listed apart.
+// Flags of the reference VPA keep their names, types and defaults. Loadline's own flags have a
+// separate file.
 func TestFlagsAreFrozen(t *testing.T) {
 	own := flags.New("own")
 	Default().addOwnFlags(own)
@@ -96,7 +96,6 @@ func golden(t *testing.T, name string, lines []string) {
 	require.Equal(t, string(want), text)
 }
 
-// capture is the operating system with the output of a test.
 type capture struct {
 	process.OS
 

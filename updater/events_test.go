@@ -20,8 +20,6 @@ import (
 	"loadline.dev/loadline/pkg/process"
 )
 
-// Changes that have used up what --kube-api-qps allows are told all the same, so what is
-// told takes nothing from the next change.
 func TestEventsHaveARateOfTheirOwn(t *testing.T) {
 	told := make(chan struct{}, 10)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -19,7 +19,6 @@ import (
 	"loadline.dev/loadline/pkg/explanation"
 )
 
-// explain returns the explanation of a pod of the Deployment "web".
 func (w *world) explain(name string) *explanation.Pod {
 	w.t.Helper()
 	answer, err := w.explainer.Explain(w.t.Context(), "shop", name)
@@ -28,7 +27,7 @@ func (w *world) explain(name string) *explanation.Pod {
 	return answer.(*explanation.Pod)
 }
 
-// The container has an environment, arguments and labels: no answer has them.
+// The environment, arguments and labels of the container must not appear in an answer.
 func TestExplainPod_Golden(t *testing.T) {
 	secret := func(p *corev1.Pod) {
 		p.Labels["secret"] = "hidden"
@@ -111,11 +110,11 @@ func TestExplainPod_UnknownPod(t *testing.T) {
 	}
 }
 
-// The race detector finds what an explanation changes.
+// The race detector finds writes to shared state.
 func TestExplainPod_RunsBesideTheLoop(t *testing.T) {
 	w := newSharing(t, 4, on())
 	w.pass(noon)
-	w.explainer.clock = nil // that of the test is not for goroutines
+	w.explainer.clock = nil // the test clock is not safe for goroutines
 	stop, ended := make(chan struct{}), make(chan error, 1)
 	var explaining sync.WaitGroup
 	explaining.Go(func() {
@@ -174,7 +173,6 @@ func TestExplainPod_NewAndTerminatingPods(t *testing.T) {
 	require.Contains(t, w.explain(pod.Name).Waiting, "newer than the last iteration")
 }
 
-// A policy that shares CPU has pods beside those of one that shares memory.
 func TestExplainPod_SharesOnlyItsResources(t *testing.T) {
 	second := on(func(s *loadlinev1alpha1.SizingPolicySpec) {
 		s.Namespaces.Names, s.Sharing.Resources = []string{"pay"}, []corev1.ResourceName{"cpu", "memory"}

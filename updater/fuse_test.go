@@ -27,12 +27,13 @@ import (
 	"loadline.dev/loadline/pkg/core/fleet"
 )
 
-// spreading is a cluster of many Deployments of one pod each, under one policy whose recipe lowers all.
+// fuseCluster is a cluster of many Deployments of one pod each, under one policy with a recipe that
+// lowers all resources.
 type spreading struct {
 	*rolling
-	touched  map[string]bool // pods that were changed
-	minute   int             // of the last pass
-	harmless bool            // no workload is hurt
+	touched  map[string]bool // changed pods
+	minute   int             // of the last iteration
+	harmless bool            // no workload is harmed
 }
 
 func newSpreading(t *testing.T, workloads int, policy *loadlinev1alpha1.SizingPolicy) *spreading {
@@ -48,7 +49,7 @@ func newSpreading(t *testing.T, workloads int, policy *loadlinev1alpha1.SizingPo
 	return s
 }
 
-// copies returns the objects of deployment and madeVPA, for a Deployment of another name.
+// renamedDeployment returns the objects of deployment and generatedVPA under another name.
 func copies(name string) (objects []runtime.Object) {
 	rename := func(m *metav1.ObjectMeta) {
 		m.Name, m.UID = strings.Replace(m.Name, "web", name, 1), types.UID(name+"-"+string(m.UID))
@@ -78,8 +79,8 @@ func copies(name string) (objects []runtime.Object) {
 	return objects
 }
 
-// until makes a pass each minute. The containers of one in three workloads restart again and again while
-// they have less memory than they had before the recipe lowered it.
+// runUntil runs an iteration each minute. Containers of one in three workloads keep restarting
+// while they have less memory than before the recipe lowered it.
 func (s *spreading) until(minute int) {
 	s.t.Helper()
 	for s.minute < minute {
@@ -93,7 +94,6 @@ func (s *spreading) until(minute int) {
 	}
 }
 
-// suffer restarts the containers of pods that need more than they have.
 func (s *spreading) suffer() {
 	s.t.Helper()
 	for name := range s.touched {
@@ -112,14 +112,13 @@ func (s *spreading) suffer() {
 	}
 }
 
-// condition returns condition FuseTripped of the policy; nil: there is none.
 func (s *spreading) condition() *metav1.Condition {
 	p, err := s.vpa.LoadlineV1alpha1().SizingPolicies().Get(s.t.Context(), "fleet", metav1.GetOptions{})
 	require.NoError(s.t, err)
 	return meta.FindStatusCondition(p.Status.Conditions, convert.ConditionFuseTripped)
 }
 
-// update changes the policy, or its status, and waits until the caches know.
+// update changes the policy or its status and waits for the informer cache.
 func (s *spreading) update(change func(*loadlinev1alpha1.SizingPolicy)) {
 	s.t.Helper()
 	policies := s.vpa.LoadlineV1alpha1().SizingPolicies()
@@ -134,7 +133,6 @@ func (s *spreading) update(change func(*loadlinev1alpha1.SizingPolicy)) {
 	s.known(p.Labels["step"])
 }
 
-// known waits until the caches have the policy with a label.
 func (s *spreading) known(step string) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {
@@ -149,7 +147,6 @@ func (s *spreading) acknowledge(value string) {
 	})
 }
 
-// tripped returns a cluster whose fuse has tripped.
 func tripped(t *testing.T, workloads int, changes ...func(*loadlinev1alpha1.SizingPolicySpec)) *spreading {
 	t.Helper()
 	s := newSpreading(t, workloads, sizingPolicy(loadlinev1alpha1.RolloutModeAuto, changes...))
@@ -225,7 +222,7 @@ func TestFuse_Acknowledge(t *testing.T) {
 	require.Zero(t, s.value("loadline_policy_fuse_tripped", "policy", "fleet"))
 	require.Greater(t, len(s.touched), touched)
 
-	s.until(s.minute + 20) // the recipe is the same
+	s.until(s.minute + 20) // the recipe is unchanged
 	again := s.condition()
 	require.Equal(t, metav1.ConditionTrue, again.Status, "an old acknowledgement does not cover a later trip")
 	require.True(t, again.LastTransitionTime.After(since))
@@ -277,7 +274,7 @@ func TestFuse_LastsOverRestartAndLostState(t *testing.T) {
 	}
 }
 
-// The recommender writes other conditions of the same policy. Neither program overwrites those of the other.
+// The recommender writes other conditions of the same policy concurrently.
 func TestFuse_KeepsConditionsOfTheRecommender(t *testing.T) {
 	s := newSpreading(t, 12, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	resource, conflicts := loadlinev1alpha1.SchemeGroupVersion.WithResource("sizingpolicies"), 0
@@ -287,7 +284,7 @@ func TestFuse_KeepsConditionsOfTheRecommender(t *testing.T) {
 		object, err := s.vpa.Tracker().Get(resource, "", "fleet")
 		require.NoError(t, err)
 		stored := object.(*loadlinev1alpha1.SizingPolicy).DeepCopy()
-		if stored.ResourceVersion == "" { // the recommender is faster
+		if stored.ResourceVersion == "" { // the recommender writes first
 			stored.ResourceVersion = "2"
 			stored.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Served"}}
 			require.NoError(t, s.vpa.Tracker().Update(resource, stored, ""))
@@ -312,8 +309,7 @@ func TestFuse_KeepsConditionsOfTheRecommender(t *testing.T) {
 	require.True(t, meta.IsStatusConditionTrue(p.Status.Conditions, "Ready"))
 }
 
-// Another policy that becomes responsible for the workloads continues neither where the first one stopped, nor
-// without an acknowledgement of its own.
+// A new policy for the same workloads needs an acknowledgement of its own.
 func TestFuse_PolicyWithHigherPriority(t *testing.T) {
 	s := tripped(t, 20)
 	touched := len(s.touched)
@@ -331,7 +327,7 @@ func TestFuse_PolicyWithHigherPriority(t *testing.T) {
 	require.True(t, meta.IsStatusConditionTrue(p.Status.Conditions, convert.ConditionFuseTripped))
 }
 
-// Without a start rate, a pass may change all workloads. It ends for a policy whose fuse trips meanwhile.
+// Without a start rate, one iteration may change all workloads.
 func TestFuse_TripsDuringAPass(t *testing.T) {
 	s := newSpreading(t, 20, sizingPolicy(loadlinev1alpha1.RolloutModeAuto, func(p *loadlinev1alpha1.SizingPolicySpec) { p.Rollout.StartRate = new(int32(0)) }))
 	s.loop.runner.Executor = &hooked{s.loop.runner.Executor, func(pod string) {
@@ -359,12 +355,11 @@ func TestFuse_TripsDuringAPass(t *testing.T) {
 	require.Equal(t, metav1.ConditionTrue, s.condition().Status, "in the same pass")
 }
 
-// A start that is counted by one leader is counted by the next.
 func TestStartRate_LastsOverRestart(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		change  func(*loadlinev1alpha1.SizingPolicySpec)
-		started int // pods that were changed after two hours and a change
+		started int // pods changed after two hours
 	}{
 		{name: "another leader", started: 40},
 		{name: "the schedule changes", change: func(p *loadlinev1alpha1.SizingPolicySpec) { p.Rollout.Schedule = &loadlinev1alpha1.Schedule{} }, started: 40},
@@ -391,7 +386,6 @@ func TestStartRate_LastsOverRestart(t *testing.T) {
 	}
 }
 
-// A workload that cannot be changed does not keep others from starting.
 func TestStartRate_BlockedWorkloadsTakeNoStart(t *testing.T) {
 	s := newSpreading(t, 30, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	s.harmless = true
@@ -402,7 +396,6 @@ func TestStartRate_BlockedWorkloadsTakeNoStart(t *testing.T) {
 	require.Len(t, s.touched, 10)
 }
 
-// An OOM kill is answered whatever the fuse says, and its policy still reverts.
 func TestFuse_DoesNotStopMemoryAfterKills(t *testing.T) {
 	s := tripped(t, 40)
 	name := "app-0039-1-0"

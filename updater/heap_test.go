@@ -19,8 +19,8 @@ import (
 	"loadline.dev/loadline/updater/actuate"
 )
 
-// What the updater keeps of a cluster after a pass, all its caches and what it
-// remembers of pods included.
+// BenchmarkHeap measures the memory that the updater keeps after an iteration, including caches and
+// pod states.
 func BenchmarkHeap(b *testing.B) {
 	klog.LogToStderr(false)
 	klog.SetOutput(discard{})
@@ -47,13 +47,13 @@ func BenchmarkHeap(b *testing.B) {
 	})
 }
 
-// resting does nothing, and remembers as little as what changes pods.
+// silentDryRun keeps no skipped pods, like the executor that changes pods.
 type resting struct{ *actuate.DryRun }
 
 func (resting) LeftAlone([]disruption.Skip) {}
 
-// Cached pods have their labels, containers and amounts in common, so a change of
-// one in place would change others.
+// Cached pods share labels, containers and quantities, so changing one in place would change
+// others.
 func TestNothingChangesCachedObjects(t *testing.T) {
 	config, boosted := Default(), 0
 	w := newWorld(t, config, append(deployment(4, func(p *corev1.Pod) {

@@ -202,7 +202,7 @@ func TestDryRunWritesNothing(t *testing.T) {
 	require.Zero(t, w.value("vpa_updater_in_place_updated_pods_total", "vpa_name", "web-vpa"))
 }
 
-// The pods of a VPA for which no plan can be made are counted, and the log has the stack.
+// The skipped pods are counted, and the log has the stack trace.
 func TestPanicOfOnePlanIsReported(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 2)...)
 	it, err := w.loop.read(t.Context(), noon, func(string) {})
@@ -231,7 +231,6 @@ func TestPodThatIsGoneIsNoFailure(t *testing.T) {
 	require.Empty(t, w.told())
 }
 
-// cursed panics when it evicts the first pod.
 type cursed struct{ actuate.Executor }
 
 func (c cursed) Evict(ctx context.Context, change actuate.Change) error {
@@ -264,7 +263,6 @@ func TestCountersOfDeletedVPAsGo(t *testing.T) {
 	require.Zero(t, w.value("vpa_updater_controlled_pods_total", "update_mode", "Recreate"))
 }
 
-// stopping switches the VPA off when the first pod is evicted.
 type stopping struct {
 	actuate.Executor
 	stop func()
@@ -275,8 +273,7 @@ func (s stopping) Evict(ctx context.Context, c actuate.Change) error {
 	return s.Executor.Evict(ctx, c)
 }
 
-// A pass may last as long as the rate limit makes it. Who stops a VPA meanwhile must not
-// have to watch.
+// The rate limit may stretch an iteration.
 func TestAStoppedVPAEndsItsPartOfThePass(t *testing.T) {
 	update := func(w *world, vpa *vpav1.VerticalPodAutoscaler) error {
 		_, err := w.vpa.AutoscalingV1().VerticalPodAutoscalers("shop").Update(t.Context(), vpa, metav1.UpdateOptions{})
@@ -315,14 +312,13 @@ func TestAStoppedVPAEndsItsPartOfThePass(t *testing.T) {
 	}
 }
 
-// unreadable is a VPA with a rule that cannot be read.
 func unreadable(mode vpav1.UpdateMode) *vpav1.VerticalPodAutoscaler {
 	vpa := autoscaler(mode)
 	vpa.Annotations = map[string]string{vpav1.UnreadableAnnotation: "spec.resourcePolicy: quantity"}
 	return vpa
 }
 
-// Its pods stay its own: a younger VPA does not take them.
+// A younger VPA must not take over the pods.
 func TestNothingIsDoneForAVPAThatCannotBeRead(t *testing.T) {
 	younger := autoscaler(vpav1.UpdateModeRecreate)
 	younger.Name, younger.CreationTimestamp = "younger", metav1.NewTime(noon)
@@ -334,7 +330,7 @@ func TestNothingIsDoneForAVPAThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// An event on a VPA says that its target cannot be read; pods of no VPA are in the metric.
+// An event on the VPA reports the unreadable target. Pods without a VPA appear only in the metric.
 func TestPodsOutsideOfPlansHaveAReason(t *testing.T) {
 	objects := web(vpav1.UpdateModeRecreate, 3)
 	for _, o := range objects {
@@ -366,8 +362,7 @@ func TestPatchNamesThePodItMeans(t *testing.T) {
 	require.Contains(t, patch, `{"op":"test","path":"/spec/containers/0/name","value":"app"}`)
 }
 
-// A client without time for a request has asked nothing: no pod failed, and the
-// rest waits for the next pass.
+// A throttled client has sent no request, so no pod failed.
 func TestAClientWithoutTimeEndsThePass(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeInPlaceOrRecreate, 4)...)
 	w.refuse("patch", "pods", fmt.Errorf("client rate limiter Wait returned an error: %w", client.ErrThrottled))
@@ -388,7 +383,7 @@ func TestRefused(t *testing.T) {
 		invalid("p"):                     true,
 		forbidden("NodeCapacity"):        true,
 		forbidden("UnsupportedPlatform"): true,
-		// A missing permission, a quota or a LimitRange would meet a new pod as well.
+		// A missing permission, a quota or a LimitRange would also refuse a new pod.
 		apierrors.NewForbidden(pods, "p", nil):   false,
 		apierrors.NewNotFound(pods, "p"):         true,
 		apierrors.NewBadRequest("no"):            false,
@@ -402,7 +397,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// The late writes of a iteration that was interrupted for an early one are made after it, not a minute later.
+// Late writes of an interrupted iteration are made after the early one, not a minute later.
 func TestEarly_RepeatsAnInterruptedIteration(t *testing.T) {
 	w := newWorld(t, Default(), append(deployment(2, nil), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
 	w.loop.Early(t.Context(), noon, rose)
@@ -412,13 +407,13 @@ func TestEarly_RepeatsAnInterruptedIteration(t *testing.T) {
 	require.NotEmpty(t, w.writes())
 }
 
-// A slow API server makes a resize although the updater no longer waits for the answer.
+// A slow API server may apply a resize after the request has timed out.
 func TestResize_CountsWithoutAnAnswer(t *testing.T) {
 	noAnswer := fmt.Errorf("no answer: %w", context.DeadlineExceeded)
 	for _, tc := range []struct {
 		name  string
 		err   error
-		makes string // CPU of the pod after the request; "": unchanged
+		makes string // pod CPU after the request, empty: unchanged
 		count float64
 	}{
 		{name: "made, no answer", err: noAnswer, makes: "200m", count: 1},

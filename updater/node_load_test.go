@@ -22,7 +22,7 @@ import (
 	"loadline.dev/loadline/updater/nodeload"
 )
 
-// busy answers like a Prometheus that knows one node, at its address, with a load of 9.
+// busyPrometheus answers for one node, at its address, with a load of 9.
 func busy(w http.ResponseWriter, r *http.Request) {
 	end, _ := strconv.ParseFloat(r.FormValue("end"), 64)
 	var values []string
@@ -32,7 +32,6 @@ func busy(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"status":"success","data":{"resultType":"matrix","result":[{"metric":{"instance":"10.0.0.1:9100"},"values":[%s]}]}}`, strings.Join(values, ","))
 }
 
-// The flags decide what becomes of an overloaded node, and of one that has the taint of before.
 func TestWhatTheFlagsDoToNodes(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(busy))
 	defer server.Close()
@@ -40,7 +39,7 @@ func TestWhatTheFlagsDoToNodes(t *testing.T) {
 		mode      string
 		dryRun    bool
 		namespace string
-		tainted   []string // of n1, which is overloaded, and n2, which has the taint of before
+		tainted   []string // of n1 (overloaded) and n2 (tainted before)
 		counted   float64
 	}{
 		"off":                      {mode: nodeload.Off},
@@ -74,7 +73,7 @@ func TestWhatTheFlagsDoToNodes(t *testing.T) {
 			ended := make(chan struct{})
 			go func() { defer close(ended); p.nodeLoad(ctx) }()
 			if c.mode == nodeload.Off {
-				<-ended // it has nothing more to do
+				<-ended // nothing more to do
 			}
 			world := &world{t: t, registry: registry}
 			require.Eventually(t, func() bool { return world.value("loadline_node_tainted_nodes") == c.counted }, time.Minute, time.Millisecond)

@@ -18,7 +18,7 @@ import (
 
 var ofFleet = []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Fleet", Name: "web", UID: "uid-fleet", Controller: new(true)}}
 
-// newFleet is newRolling with a Fleet in place of the Deployment. The policy names it.
+// newFleet is newRolling with a Fleet instead of the Deployment, selected by the policy.
 func newFleet(t *testing.T, policy *loadlinev1alpha1.SizingPolicy, change func(*corev1.Pod), objects ...runtime.Object) *rolling {
 	t.Helper()
 	policy.Spec.Workloads = []loadlinev1alpha1.WorkloadSelection{{APIVersion: "example.com/v1", Kind: "Fleet", Name: "web"}}
@@ -37,7 +37,6 @@ func newFleet(t *testing.T, policy *loadlinev1alpha1.SizingPolicy, change func(*
 	return r
 }
 
-// madeForFleet is the VPA that the recommender makes for the Fleet "web".
 func madeForFleet() *vpav1.VerticalPodAutoscaler {
 	v := lowering(madeVPA())
 	v.Name, v.Spec.TargetRef.APIVersion, v.Spec.TargetRef.Kind = fleet.MadeName("Fleet", "example.com", "web"), "example.com/v1", "Fleet"
@@ -53,7 +52,7 @@ func (r *rolling) recordOfFleet() *loadlinev1alpha1.SizingRecord {
 
 func TestAWorkloadOfACustomKindIsRolledOut(t *testing.T) {
 	r := newFleet(t, sizingPolicy(loadlinev1alpha1.RolloutModeAuto), nil, madeForFleet())
-	r.at(0) // its scale is read
+	r.at(0) // reads its scale
 	require.Equal(t, []string{"web-1-0"}, r.at(time.Minute))
 	require.Equal(t, "50m 100m 100m", r.sizes())
 	record := r.recordOfFleet()
@@ -81,7 +80,7 @@ func TestAPersonsVPAOfACustomKindUnderAPolicy(t *testing.T) {
 	require.Equal(t, "example.com/v1", r.recordOfFleet().OwnerReferences[0].APIVersion)
 }
 
-// A record that names a former owner would be removed, and with it what is remembered.
+// A record with a former owner would be garbage collected together with its state.
 func TestARecordIsOwnedByTheWorkloadOfACustomKindThatIsThere(t *testing.T) {
 	r := newFleet(t, sizingPolicy(loadlinev1alpha1.RolloutModeAuto), nil, madeForFleet())
 	r.at(0)
@@ -124,7 +123,7 @@ func TestWhatHoldsAWorkloadOfACustomKind(t *testing.T) {
 	require.Equal(t, "100m 100m 100m", r.sizes())
 }
 
-// Without the flag nobody looks at what other projects define.
+// Annotations of other projects count only with the flag.
 func TestForeignAnnotationsTakeAWorkloadOut(t *testing.T) {
 	for _, key := range fleet.ForeignAnnotations() {
 		for _, foreign := range []bool{false, true} {

@@ -12,13 +12,12 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 )
 
-// aimed gives a VPA a target, a generation, and the one that its recommender has seen.
+// withTarget sets the target, generation and observed generation of a VPA.
 func aimed(vpa *vpav1.VerticalPodAutoscaler, target string, generation, seen int64) *vpav1.VerticalPodAutoscaler {
 	vpa.Spec.TargetRef.Name, vpa.Generation, vpa.Status.ObservedGeneration = target, generation, seen
 	return vpa
 }
 
-// observe updates the VPA and waits until the caches have it.
 func (w *world) observe(vpa *vpav1.VerticalPodAutoscaler) {
 	w.t.Helper()
 	lister := w.caches.vpas.Autoscaling().V1().VerticalPodAutoscalers().Lister()
@@ -32,7 +31,7 @@ func (w *world) observe(vpa *vpav1.VerticalPodAutoscaler) {
 	}, time.Minute, time.Millisecond)
 }
 
-// Else its pods would get the sizes of another workload.
+// Otherwise its pods would get the recommendation of another workload.
 func TestPodsWaitUntilTheRecommenderHasSeenTheirTarget(t *testing.T) {
 	const mode = vpav1.UpdateModeInPlaceOrRecreate
 	w := newWorld(t, Default(), append(deployment(2, nil), aimed(autoscaler(mode), "other", 1, 1))...)
@@ -62,7 +61,7 @@ func TestOtherChangesOfAVPAHoldForItsPodsAtOnce(t *testing.T) {
 	require.Empty(t, w.writes())
 }
 
-// Whoever starts does not know what the target was before.
+// A new process does not know the previous target.
 func TestAfterAStartOnlyARecommendationForThePresentSpecCounts(t *testing.T) {
 	for name, c := range map[string]struct {
 		generation, seen int64
@@ -78,8 +77,8 @@ func TestAfterAStartOnlyARecommendationForThePresentSpecCounts(t *testing.T) {
 	}
 }
 
-// A pod that is evicted while nobody knows what its successor should get must not count as
-// one that came back without it.
+// A pod evicted while its replacement has no recommendation must not count as a change without
+// effect.
 func TestPodsThatComeWhileNothingIsRecommendedAreNoVainChange(t *testing.T) {
 	const mode = vpav1.UpdateModeRecreate
 	w := newWorld(t, Default(), append(deployment(2, nil), aimed(autoscaler(mode), "web", 1, 1))...)

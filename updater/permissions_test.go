@@ -18,7 +18,7 @@ import (
 	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 )
 
-// The reference VPA may not read ResourceQuotas, and need not read nodes.
+// The role of the reference VPA grants no access to ResourceQuotas, and nodes are optional.
 func TestQuotasAndNodesAreReadAsSoonAsTheyMayBe(t *testing.T) {
 	kube := fake.NewClientset(&corev1.ResourceQuota{}, node("n1", "4"))
 	var allowed atomic.Bool

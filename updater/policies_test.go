@@ -46,14 +46,12 @@ func sizingPolicy(mode loadlinev1alpha1.RolloutMode, changes ...func(*loadlinev1
 func pausedPolicy(s *loadlinev1alpha1.SizingPolicySpec)   { s.Paused = new(true) }
 func unusablePolicy(s *loadlinev1alpha1.SizingPolicySpec) { s.Recipe = new("no such recipe") }
 
-// madeVPA returns the VPA that the recommender makes for the Deployment "web".
 func madeVPA() *vpav1.VerticalPodAutoscaler {
 	vpa := autoscaler(vpav1.UpdateModeOff)
 	vpa.Name, vpa.Labels = fleet.MadeName("Deployment", "apps", "web"), map[string]string{fleet.PolicyLabel: "fleet"}
 	return vpa
 }
 
-// annotated gives the Deployment among some objects an annotation.
 func annotated(objects []runtime.Object, key, value string) []runtime.Object {
 	for _, o := range objects {
 		if d, ok := o.(*appsv1.Deployment); ok {
@@ -63,13 +61,12 @@ func annotated(objects []runtime.Object, key, value string) []runtime.Object {
 	return objects
 }
 
-// decided waits until the caches say why running pods of a VPA are left alone.
+// awaitSkipReason waits until the informer caches give running pods of a VPA the skip reason.
 func (w *world) decided(vpa *vpav1.VerticalPodAutoscaler, why reason.Reason) {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool { return w.caches.policies.For(vpa).Reason == why }, time.Minute, time.Millisecond, string(why))
 }
 
-// rehearsed makes a pass and returns what it says it would do.
 func (w *world) rehearsed() string {
 	var out strings.Builder
 	w.loop.setExecutor(&actuate.DryRun{Out: &out})
@@ -104,8 +101,8 @@ func TestPodsThatAPolicyHolds(t *testing.T) {
 	for name, c := range map[string]struct {
 		policy     *loadlinev1alpha1.SizingPolicy
 		annotation [2]string
-		made       string // why pods of a made VPA are left alone; empty: as those of any that is Off
-		persons    string // why those of a person's are; empty: they are changed
+		made       string // skip reason with a generated VPA, empty: as with mode Off
+		persons    string // skip reason with a user VPA, empty: the pods are changed
 	}{
 		"no policy":     {nil, [2]string{}, "PolicyUnknown", ""},
 		"another's":     {sizingPolicy(recommend, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Namespaces.Names[0] = "pay" }), [2]string{}, "PolicyUnknown", ""},
@@ -146,7 +143,7 @@ func TestPodsThatAPolicyHolds(t *testing.T) {
 	}
 }
 
-// The pods of a CronJob are gone before anybody could judge a change: a policy sizes the next ones.
+// The pods of a CronJob end before a change can be judged. A policy sizes the next ones.
 func TestPodsOfACronJobAreLeftAloneByAPolicy(t *testing.T) {
 	labels := map[string]string{"app": "web"}
 	cronJob := &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "uid-web"}}
@@ -171,7 +168,7 @@ func TestPodsOfACronJobAreLeftAloneByAPolicy(t *testing.T) {
 	require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", "JobNotResized"))
 }
 
-// The VPA itself does not change, so what was made of it is remembered.
+// The VPA itself does not change, so its cached state is reused.
 func TestAPolicyCountsFromThePassAfterItsChange(t *testing.T) {
 	vpa := autoscaler(vpav1.UpdateModeRecreate)
 	w := newWorld(t, Default(), append(deployment(8, nil), vpa)...)
@@ -203,7 +200,6 @@ func TestAPolicyCountsFromThePassAfterItsChange(t *testing.T) {
 	require.Zero(t, why("PolicyPaused"))
 }
 
-// Who pauses a policy or takes a workload out must not have to wait for the end of a pass.
 func TestAPolicyThatHoldsPodsEndsTheirPartOfThePass(t *testing.T) {
 	inherit := loadlinev1alpha1.RolloutModeInherit
 	for why, hold := range map[reason.Reason]func(w *world) error{
@@ -233,7 +229,7 @@ func TestAPolicyThatHoldsPodsEndsTheirPartOfThePass(t *testing.T) {
 	}
 }
 
-// An OOM kill needs no pass, and no admission controller.
+// An OOM kill is handled outside iterations and without the admission controller.
 func TestPodsThatAPolicyHoldsGetNoMemoryAfterAKill(t *testing.T) {
 	vpa := autoscaler(vpav1.UpdateModeInPlaceOrRecreate)
 	w := newWorld(t, Default(), append(deployment(1, killed), vpa, sizingPolicy(loadlinev1alpha1.RolloutModeRecommend))...)
@@ -241,7 +237,7 @@ func TestPodsThatAPolicyHoldsGetNoMemoryAfterAKill(t *testing.T) {
 	w.loop.RunOOM(t.Context(), noon, rose)
 	require.Empty(t, w.writes())
 
-	// One that is not held makes the updater look at all.
+	// A VPA that is not held triggers the update.
 	free := autoscaler(vpav1.UpdateModeInPlaceOrRecreate)
 	free.Name, free.Namespace = "free", "pay"
 	elsewhere := deployment(1, killed)
@@ -257,9 +253,9 @@ func TestPodsThatAPolicyHoldsGetNoMemoryAfterAKill(t *testing.T) {
 	require.Equal(t, "100Mi", w.pod("web-1-0").Spec.Containers[0].Resources.Requests.Memory().String())
 }
 
-// As in a cluster that knows nothing of policies, or where the updater may not read them.
+// The SizingPolicy CRD may be missing, or the updater may lack permission to read it.
 func TestWithoutTheDefinitionOfPoliciesPeoplesVPAsAct(t *testing.T) {
-	t.Parallel() // a start waits some seconds for what cannot be read
+	t.Parallel() // a start waits some seconds for unreadable objects
 	for _, tc := range []struct {
 		name string
 		vpa  *vpav1.VerticalPodAutoscaler
@@ -284,7 +280,7 @@ func TestWithoutTheDefinitionOfPoliciesPeoplesVPAsAct(t *testing.T) {
 	}
 }
 
-// A made VPA stays where a person has written one until the recommender removes it.
+// A generated VPA stays until the recommender removes it.
 func TestTheVPAOfAPersonGoesBeforeAMadeOne(t *testing.T) {
 	for mode, want := range map[vpav1.UpdateMode]string{
 		vpav1.UpdateModeRecreate: "would evict pod shop/web-1-0 (VPA web-vpa",
@@ -307,7 +303,7 @@ func TestTheVPAOfAPersonGoesBeforeAMadeOne(t *testing.T) {
 	}
 }
 
-// Made VPAs are Off. What somebody else makes of one is no permission to act.
+// Generated VPAs have mode Off. Editing one must not grant permission to act.
 func TestAMadeVPAThatSomebodyChangesDoesNotAct(t *testing.T) {
 	for _, c := range []struct {
 		policy *loadlinev1alpha1.SizingPolicy
@@ -325,7 +321,7 @@ func TestAMadeVPAThatSomebodyChangesDoesNotAct(t *testing.T) {
 	}
 }
 
-// A person must look why a policy cannot be used. The others are what somebody asked for.
+// Only an unusable policy needs attention. The other reasons are configured.
 func TestEventsOfPolicies(t *testing.T) {
 	for want, policy := range map[string]*loadlinev1alpha1.SizingPolicy{
 		"Normal PolicyUnknown Pods left alone: 2, such as web-1-0": sizingPolicy(loadlinev1alpha1.RolloutModeRecommend, unusablePolicy),
@@ -345,7 +341,7 @@ func TestEventsOfPolicies(t *testing.T) {
 	}
 }
 
-// Its own mode says already why nothing happens, so nobody need look at the policy.
+// The mode of the VPA already explains the skip.
 func TestPodsOfAPersonsVPAThatIsOffAreNotSaidToBeHeld(t *testing.T) {
 	for _, mode := range []vpav1.UpdateMode{vpav1.UpdateModeOff, vpav1.UpdateModeInitial} {
 		for _, change := range []func(*loadlinev1alpha1.SizingPolicySpec){pausedPolicy, unusablePolicy} {
@@ -355,7 +351,6 @@ func TestPodsOfAPersonsVPAThatIsOffAreNotSaidToBeHeld(t *testing.T) {
 	}
 }
 
-// Who takes the rollout out of a policy amid an iteration stops what is left of it.
 func TestPolicy_WithoutRolloutAmidAnIterationStopsIt(t *testing.T) {
 	for _, tc := range []struct {
 		name string

@@ -16,12 +16,12 @@ import (
 	"loadline.dev/loadline/updater/policies"
 )
 
-// everywhere is a policy in mode Auto for all Deployments.
+// clusterPolicy returns a policy in mode Auto for all Deployments.
 func everywhere(changes ...func(*loadlinev1alpha1.SizingPolicySpec)) *loadlinev1alpha1.SizingPolicy {
 	return auto(append(changes, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Namespaces.Names = []string{"*"} })...)
 }
 
-// closed is a policy whose schedule is not open at noon.
+// outsideWindow closes the schedule of a policy at noon.
 func closed(s *loadlinev1alpha1.SizingPolicySpec) {
 	s.Rollout.Schedule = &loadlinev1alpha1.Schedule{Windows: []loadlinev1alpha1.Window{{Start: "22:00", End: "06:00"}}}
 }
@@ -30,7 +30,6 @@ func recommendOnly(s *loadlinev1alpha1.SizingPolicySpec) {
 	s.Rollout.Mode = new(loadlinev1alpha1.RolloutModeRecommend)
 }
 
-// due makes all VPAs of a quiet cluster recommend something else than the pods have.
 func due(tb testing.TB, loop *Loop) {
 	all, err := loop.reader.VPAs.List(labels.Everything())
 	require.NoError(tb, err)
@@ -40,10 +39,10 @@ func due(tb testing.TB, loop *Loop) {
 	}
 }
 
-// BenchmarkPassUnderAPolicy alternates iterations over a cluster under a policy with iterations over the same cluster
-// without a policy. Each loop is measured twice, since the first one built is some hundredths faster. "alike" has no
-// policy on either side and shows the error of the measurement. The budget for 50,000 pods is one second of processor
-// time. Run it with GOMAXPROCS=1: other processors collect garbage at any time.
+// BenchmarkPassUnderAPolicy alternates iterations over a cluster with and without a policy. Each
+// loop is measured twice, since the first one built is some hundredths faster. "alike" has no
+// policy on either side and shows the measurement error. The budget for 50,000 pods is one second
+// of CPU time. Run it with GOMAXPROCS=1, because other processors collect garbage at any time.
 func BenchmarkPassUnderAPolicy(b *testing.B) {
 	klog.LogToStderr(false)
 	klog.SetOutput(discard{})
@@ -57,7 +56,7 @@ func BenchmarkPassUnderAPolicy(b *testing.B) {
 		policies []*loadlinev1alpha1.SizingPolicy
 		rounds   int
 		due      bool
-		budget   time.Duration // of processor time; 0: none
+		budget   time.Duration // of CPU time, 0: none
 	}{
 		{"alike", large, nil, 0, false, 0},
 		{"at_rest", large, one(), 0, false, time.Second},
@@ -79,10 +78,10 @@ func BenchmarkPassUnderAPolicy(b *testing.B) {
 				if c.due && (m == under || m == under2) {
 					due(b, m.loop)
 				}
-				m.loop.RunOnce(b.Context(), noon) // the first one remembers
+				m.loop.RunOnce(b.Context(), noon) // the first one fills the caches
 				m.loop.RunOnce(b.Context(), noon)
 			}
-			var ratios []float64 // of passes that follow each other, so that a busy machine is busy for both
+			var ratios []float64 // of consecutive iterations, so that load on the machine affects both
 			for b.Loop() {
 				for _, pair := range [][2]*measuredLoop{{without, under}, {without2, under2}} {
 					first, second := pair[0], pair[1]
@@ -107,7 +106,6 @@ func BenchmarkPassUnderAPolicy(b *testing.B) {
 	}
 }
 
-// measured is a loop whose passes are measured.
 func measured(tb testing.TB, of quiet) *measuredLoop {
 	loop, _ := of.loop(tb)
 	return &measuredLoop{loop: loop}
@@ -129,7 +127,6 @@ func (m *measuredLoop) pass(tb testing.TB) {
 	m.bytes, m.allocs = m.bytes+after.TotalAlloc-before.TotalAlloc, m.allocs+after.Mallocs-before.Mallocs
 }
 
-// and returns the passes of both.
 func (m *measuredLoop) and(o *measuredLoop) *measuredLoop {
 	return &measuredLoop{cpu: slices.Concat(m.cpu, o.cpu), bytes: m.bytes + o.bytes, allocs: m.allocs + o.allocs}
 }
@@ -148,7 +145,7 @@ func (m *measuredLoop) report(b *testing.B, prefix string) {
 	b.ReportMetric(float64(m.allocs)/passes, prefix+"allocs")
 }
 
-// manyPolicies are so many, each for a namespace of its own, and one for all the others.
+// manyPolicies returns n policies: one per namespace, and one for all other namespaces.
 func manyPolicies(n int) (all []*loadlinev1alpha1.SizingPolicy) {
 	for i := range n - 1 {
 		p := auto(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Namespaces.Names = []string{fmt.Sprintf("ns-%d", i)} })
@@ -158,7 +155,6 @@ func manyPolicies(n int) (all []*loadlinev1alpha1.SizingPolicy) {
 	return append(all, everywhere())
 }
 
-// Where all pods of a policy are held, all of them are.
 func TestAPassUnderAPolicyHoldsAll(t *testing.T) {
 	const vpas, each = 20, 5
 	loop, _ := quiet{vpas: vpas, pods: each, policies: []*loadlinev1alpha1.SizingPolicy{everywhere(closed)}}.loop(t)
@@ -173,7 +169,6 @@ func TestAPassUnderAPolicyHoldsAll(t *testing.T) {
 	}
 }
 
-// Where there is no policy, none of what serves policies allocates anything in a pass.
 func TestWithoutAPolicyNothingMoreIsAllocated(t *testing.T) {
 	allocations := func(pods int, change func(*policies.Resolver)) float64 {
 		loop, _ := quiet{vpas: 40, pods: pods}.loop(t)
@@ -187,7 +182,7 @@ func TestWithoutAPolicyNothingMoreIsAllocated(t *testing.T) {
 	}
 }
 
-// An iteration at rest allocates little for the workloads of a policy, however many rounds are recorded.
+// The limit holds for any number of recorded rounds.
 func TestPolicy_AllocatesPerWorkloadAtRest(t *testing.T) {
 	const vpas = 200
 	allocations := func(rounds int, policies ...*loadlinev1alpha1.SizingPolicy) float64 {

@@ -14,7 +14,7 @@ import (
 	"loadline.dev/loadline/pkg/core/reason"
 )
 
-// ownedBy gives a workload of another kind the VPA and the pods of the Deployment web.
+// ownedBy returns a workload of another kind with the VPA and the pods of the Deployment web.
 func ownedBy(mode vpav1.UpdateMode, workload runtime.Object, apiVersion, kind string, change func(*corev1.Pod)) []runtime.Object {
 	vpa := autoscaler(mode)
 	vpa.Spec.TargetRef.APIVersion, vpa.Spec.TargetRef.Kind = apiVersion, kind
@@ -48,8 +48,8 @@ func onDelete(current, update string) *appsv1.StatefulSet {
 		Status: appsv1.StatefulSetStatus{ObservedGeneration: 1, Replicas: 3, AvailableReplicas: 3, CurrentRevision: current, UpdateRevision: update}}
 }
 
-// An eviction must lose nothing but the time of a restart. Where it would, the pod is resized in place or
-// keeps its size.
+// An eviction may cost only the time of a restart. Otherwise the pod is resized in place or stays
+// unchanged.
 func TestUpdater_EvictsOnlyWhatComesBackAsItWas(t *testing.T) {
 	ignored := &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{Action: batchv1.PodFailurePolicyActionIgnore,
 		OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}}}}

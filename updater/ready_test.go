@@ -27,14 +27,12 @@ import (
 	"loadline.dev/loadline/updater/actuate"
 )
 
-// randomOwner is a kind of workload, with pods that an eviction may lose.
 type randomOwner struct {
 	name    string
 	objects func(replicas int, mode vpav1.UpdateMode) []runtime.Object
-	never   bool // no pod of it may be evicted: it does not come back, or comes back as another one
+	never   bool // its pods must not be evicted: they do not come back, or not unchanged
 }
 
-// ownedPods returns the pods of a workload and the VPA that targets it.
 func ownedPods(replicas int, mode vpav1.UpdateMode, target, owner metav1.OwnerReference, change func(*corev1.Pod)) []runtime.Object {
 	vpa := autoscaler(mode)
 	vpa.Spec.TargetRef.APIVersion, vpa.Spec.TargetRef.Kind = target.APIVersion, target.Kind
@@ -120,21 +118,21 @@ func randomOwners() []randomOwner {
 	}
 }
 
-// randomWorkload is a workload with random pods, PodDisruptionBudgets, a quota and an admission policy. The
-// fields below mu are the truth, which caches may lag behind.
+// randomWorkload is a workload with random pods, PodDisruptionBudgets, a quota and an admission
+// policy. The fields below mu are the actual state, which caches may lag behind.
 type randomWorkload struct {
 	*world
 	random   *rand.Rand
 	owner    randomOwner
 	replicas int
 	budgets  []*policyv1.PodDisruptionBudget
-	memory   resource.Quantity // of pods together, by a quota; zero: unbounded
+	memory   resource.Quantity // of all pods by a quota, zero: unbounded
 	standby  *program          // another replica of the updater
 
 	mu         sync.Mutex
-	refused    int32 // status of the answer of the admission policy to large pods; 0: it admits them
+	refused    int32 // status with which admission refuses large pods, 0: none
 	protected  map[string]bool
-	unready    map[string]bool // pods that are not ready, which the caches do not show
+	unready    map[string]bool // not ready, unknown to the caches
 	leaving    map[string]bool // evicted pods
 	away       []*corev1.Pod   // evicted and not replaced yet
 	stale      error
@@ -192,7 +190,6 @@ func (r *randomWorkload) randomBudget(i int) *policyv1.PodDisruptionBudget {
 	return b
 }
 
-// needs returns how many ready pods a budget demands.
 func (r *randomWorkload) needs(b *policyv1.PodDisruptionBudget) int {
 	part := func(v *intstr.IntOrString) int {
 		n, err := intstr.GetScaledValueFromIntOrPercent(v, r.replicas, true)
@@ -205,7 +202,7 @@ func (r *randomWorkload) needs(b *policyv1.PodDisruptionBudget) int {
 	return r.replicas - part(b.Spec.MaxUnavailable)
 }
 
-// react makes the API server act by the truth.
+// react makes the API server follow the actual state.
 func (r *randomWorkload) react() {
 	r.kube.PrependReactor("list", "pods", func(ktesting.Action) (bool, runtime.Object, error) {
 		r.mu.Lock()
@@ -241,7 +238,6 @@ func (r *randomWorkload) react() {
 	}
 }
 
-// truth returns the pods as the API server has them.
 func (r *randomWorkload) truth() (pods []corev1.Pod) {
 	list, err := r.kube.Tracker().List(corev1.SchemeGroupVersion.WithResource("pods"), corev1.SchemeGroupVersion.WithKind("Pod"), "shop")
 	require.NoError(r.t, err)
@@ -267,11 +263,11 @@ func (r *randomWorkload) ready() (n int) {
 	return n
 }
 
-// loses notes a disruption of a ready pod that leaves too few.
+// loses records a violation if the disruption of a ready pod leaves too few.
 func (r *randomWorkload) loses(how, name string) {
 	left := r.ready() - 1
 	if how == "eviction" {
-		left = r.ready() // it is marked already
+		left = r.ready() // it is already marked
 	}
 	if least := r.replicas - r.replicas/2; left < least {
 		r.violations = append(r.violations, fmt.Sprintf("%s of %s leaves %d ready pods of %d, fewer than %d", how, name, left, r.replicas, least))
@@ -286,7 +282,6 @@ func (r *randomWorkload) loses(how, name string) {
 	}
 }
 
-// evict answers an eviction as the API server does.
 func (r *randomWorkload) evict(e *policyv1.Eviction) error {
 	if len(r.budgets) > 1 {
 		return apierrors.NewInternalError(errors.New("this pod has more than one PodDisruptionBudget, which the eviction subresource does not support"))
@@ -325,7 +320,6 @@ func (r *randomWorkload) evict(e *policyv1.Eviction) error {
 	return nil
 }
 
-// admits answers the creation of a pod as an admission policy and a quota do.
 func (r *randomWorkload) admits(pod *corev1.Pod) error {
 	wants := pod.Spec.Containers[0].Resources.Requests.Memory()
 	if r.refused != 0 && wants.Cmp(resource.MustParse("150Mi")) > 0 {
@@ -347,12 +341,11 @@ func (r *randomWorkload) admits(pod *corev1.Pod) error {
 	return nil
 }
 
-// disturb changes what the updater runs on, at random.
 func (r *randomWorkload) disturb() {
 	switch r.random.IntN(6) {
-	case 0: // it is killed and starts anew
+	case 0: // restart of the process
 		r.start(Default())
-	case 1: // another replica, with caches of its own, becomes leader
+	case 1: // another replica with its own caches becomes leader
 		current := r.program
 		if r.standby == nil {
 			r.start(Default())
@@ -380,7 +373,7 @@ func (r *randomWorkload) disturb() {
 	r.loop.stale, r.loop.runner.Executor.(*actuate.Cluster).Caches = stale, staleWhen(stale)
 }
 
-// iterate makes one loop iteration, and lets the evicted pods go and some of their replacements come.
+// iterate runs one iteration, deletes the evicted pods and creates some replacements.
 func (r *randomWorkload) iterate(now time.Time) {
 	r.disturb()
 	r.pass(now)
@@ -420,7 +413,8 @@ func (r *randomWorkload) iterate(now time.Time) {
 	})
 }
 
-// replaceable notes that the API server refuses the replacement of a pod that was evicted just now.
+// replaceable records a violation if the API server refuses the replacement of a pod that was just
+// evicted.
 func (r *randomWorkload) replaceable(pod *corev1.Pod) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -439,7 +433,6 @@ func (r *randomWorkload) replaceable(pod *corev1.Pod) {
 	r.memory = others
 }
 
-// awaitAll waits until the caches of all replicas of the updater show something.
 func (r *randomWorkload) awaitAll(shown func(*caches) bool) {
 	r.t.Helper()
 	all := []*caches{r.caches}
@@ -449,9 +442,8 @@ func (r *randomWorkload) awaitAll(shown func(*caches) bool) {
 	require.Eventually(r.t, func() bool { return !slices.ContainsFunc(all, func(c *caches) bool { return !shown(c) }) }, time.Minute, time.Millisecond)
 }
 
-// Whatever owners, budgets, quotas, admission policies, restarts and old caches there are, no workload has
-// fewer ready pods than the smaller of its tolerance and its PodDisruptionBudgets allow, no pod is evicted
-// that does not come back as it was, and each replacement is admitted.
+// No workload has fewer ready pods than its tolerance and its PodDisruptionBudgets allow. Every
+// evicted pod comes back unchanged, and its replacement is admitted.
 func TestUpdater_KeepsWorkloadsReady(t *testing.T) {
 	for number, owner := range randomOwners() {
 		t.Run(owner.name, func(t *testing.T) {

@@ -25,7 +25,7 @@ import (
 
 var podResource = schema.GroupResource{Resource: "pods"}
 
-// denial is the answer of the API server to a request that its admission denies.
+// denial returns the error of the API server for a request denied by admission.
 func denial(code int32, reason metav1.StatusReason, message string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message, Details: &metav1.StatusDetails{Name: "web-1-x7k2p", Kind: "pods"},
@@ -37,7 +37,6 @@ func deniedByPolicy(string) error {
 		`pods "web-1-x7k2p" is forbidden: ValidatingAdmissionPolicy 'house' with binding 'house' denied request: memory is reserved in full`)
 }
 
-// onlyTemplates admits only pods that have the resources of their template.
 func onlyTemplates(deny func(string) error) func(*corev1.Pod) error {
 	return func(pod *corev1.Pod) error {
 		if pod.Spec.Containers[0].Resources.Requests.Memory().String() == "100Mi" {
@@ -92,7 +91,7 @@ func TestEvict_NoEvictionIfTheReplacementIsRefused(t *testing.T) {
 	}
 }
 
-// A webhook or policy of others may set the resources of each new pod after the webhook of Loadline.
+// Another webhook or policy may set the resources of each new pod after Loadline's webhook.
 func TestEvict_NoEvictionIfAdmissionUndoesTheSizes(t *testing.T) {
 	for _, tc := range []struct {
 		name        string
@@ -153,7 +152,7 @@ func TestEvict_NoEvictionWhileTheReplacementCannotBeChecked(t *testing.T) {
 	}
 }
 
-// A dry run counts the evicted pod beside its replacement.
+// A dry run counts both the evicted pod and its replacement.
 func TestEvict_QuotaCountsTheReplacementAlone(t *testing.T) {
 	for _, tc := range []struct {
 		name, excess string
@@ -230,7 +229,6 @@ func TestEvict_CountsThePodsOfTheAPIServer(t *testing.T) {
 	require.NotZero(t, w.value("loadline_updater_skipped_pods", "reason", "NoBudget"))
 }
 
-// The caches show four ready pods, the API server two.
 func TestResize_NoRestartByThePodsOfTheAPIServer(t *testing.T) {
 	w := newWorld(t, Default(), append(deployment(4, restarting), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
 	now := &corev1.PodList{}
@@ -249,7 +247,7 @@ func TestResize_NoRestartByThePodsOfTheAPIServer(t *testing.T) {
 	require.NotZero(t, w.value("loadline_updater_skipped_pods", "reason", "NoBudget"))
 }
 
-// A quota that counts the evicted pod as well answers before the webhook has shown the sizes.
+// A quota that also counts the evicted pod may answer before the webhook has set the resources.
 func TestEvict_QuotaHidesNoRefusalOfTheSizes(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
 	w.admit = func(pod *corev1.Pod) error {
@@ -273,8 +271,8 @@ func TestEvict_NoEvictionIfTheOwnerIsGone(t *testing.T) {
 	require.NotZero(t, w.value("loadline_updater_skipped_pods", "reason", "NoOwner"))
 }
 
-// The replacement would meet the same admission. The API server accepts it here, to show that no
-// eviction is even attempted.
+// The replacement would be refused as well. The API server accepts it here, to show that no
+// eviction is attempted.
 func TestResize_ARefusalByAdmissionEvictsNothing(t *testing.T) {
 	for _, tc := range []struct {
 		name string

@@ -29,9 +29,8 @@ func restarting(p *corev1.Pod) {
 	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", Resources: &has}}
 }
 
-// protect lets a PodDisruptionBudget allow that so many pods are not ready. As the API
-// server does, it takes what an eviction needs from the budget, and nothing for a dry
-// run. The pods are evicted by nobody.
+// allowUnready lets a PodDisruptionBudget allow a number of pods that are not ready. As in the API
+// server, a dry run takes nothing from the budget. The test fails if a pod is evicted.
 func (w *world) protect(unready int) {
 	w.kube.PrependReactor("create", "pods/eviction", func(a ktesting.Action) (bool, runtime.Object, error) {
 		eviction := a.(ktesting.CreateAction).GetObject().(*policyv1.Eviction)
@@ -54,7 +53,7 @@ func (w *world) protect(unready int) {
 
 func isReady(p *corev1.Pod) bool { return p.Status.Conditions[0].Status == corev1.ConditionTrue }
 
-// node changes the status of a pod, and waits until the caches have it.
+// updateStatus changes the status of a pod and waits for the informer cache.
 func (w *world) node(name string, change func(*corev1.Pod)) {
 	w.t.Helper()
 	pod := w.pod(name)
@@ -79,8 +78,8 @@ func (w *world) resizes() (names []string) {
 	return names
 }
 
-// A resize that restarts a container asks first whether the pod could be evicted. That
-// takes nothing from the budget: five pods would get the same yes where one was allowed.
+// The check by a dry-run eviction takes nothing from the budget, so five pods would be allowed
+// where the budget is for one.
 func TestARestartRespectsDisruptionBudgets(t *testing.T) {
 	config := Default()
 	config.Disruption.Tolerance = 1
@@ -131,7 +130,6 @@ func TestARestartRespectsDisruptionBudgets(t *testing.T) {
 	})
 }
 
-// budget adds a PodDisruptionBudget of all pods, and waits until the cache has it.
 func (w *world) budget(name string) {
 	w.t.Helper()
 	require.NoError(w.t, w.kube.Tracker().Add(&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
@@ -142,8 +140,8 @@ func (w *world) budget(name string) {
 	}, time.Minute, time.Millisecond)
 }
 
-// Two programs of one process restart pods: passes, and the end of startup boosts. One
-// asks right before the other's restart is in any cache.
+// Iterations and the end of startup boosts restart pods concurrently, before the caches show each
+// other's restarts.
 func TestAnEvictionWaitsForARestartOfTheSameBudget(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
 	w.now = noon
@@ -158,8 +156,8 @@ func TestAnEvictionWaitsForARestartOfTheSameBudget(t *testing.T) {
 	require.Len(t, w.evictions(), 2)
 }
 
-// A resize of a pod without VPA that its node never carries out holds the others of its
-// budget for an hour, and not for ever: what plans know of it counts for the last look, too.
+// A resize that the node never applies holds the budget for an hour. Both the plan and the last
+// check release it.
 func TestARestartOfAPodWithoutVPAHoldsNobodyForEver(t *testing.T) {
 	silent := deployment(1, restarting)[2].(*corev1.Pod)
 	silent.Name, silent.UID, silent.OwnerReferences = "silent", "silent", nil
@@ -176,8 +174,7 @@ func TestARestartOfAPodWithoutVPAHoldsNobodyForEver(t *testing.T) {
 	require.Contains(t, w.writes(), "patch pods resize")
 }
 
-// A restart that the API server refuses keeps nobody else from being restarted; of one
-// whose answer is missing nobody knows.
+// A refused restart holds no budget. An unanswered one does, because it may have happened.
 func TestARefusedRestartHoldsNobody(t *testing.T) {
 	for _, c := range []struct {
 		err  error
@@ -192,8 +189,7 @@ func TestARefusedRestartHoldsNobody(t *testing.T) {
 	}
 }
 
-// Of two pods that share a budget one always uses all of its memory, or fails in an
-// unforeseen way. It must not keep the other from its turn.
+// One pod always uses all of its memory or panics.
 func TestAPodThatCannotBeChangedHoldsNobody(t *testing.T) {
 	for name, c := range map[string]struct {
 		restarts bool

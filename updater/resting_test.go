@@ -14,14 +14,13 @@ import (
 	"loadline.dev/loadline/pkg/core/rollout"
 )
 
-// sized makes a pod have what the VPA of newRolling recommends.
+// withTargetResources gives a pod the resources that the VPA of newRolling recommends.
 func sized(p *corev1.Pod) {
 	p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list("50m", "50Mi"), Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("100Mi")}}
 	p.Annotations = map[string]string{"vpaObservedContainers": "app"}
 	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", Ready: true, Resources: &p.Spec.Containers[0].Resources}}
 }
 
-// The gauge of observed pods goes down when the last workload comes to rest.
 func TestAFleetAtRestHasNoObservedPods(t *testing.T) {
 	note := convert.ChangeNotes(rollout.Change{At: noon.Add(-time.Minute), Containers: []rollout.Sizing{{
 		From: policy.Container{Name: "app"}, To: policy.Container{Name: "app"},

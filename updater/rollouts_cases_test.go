@@ -18,7 +18,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 )
 
-// canaryOf changes a share of the pods at once.
+// canaryOf returns a policy that changes a percentage of the pods at once.
 func canaryOf(percentage int32, autoPromote bool) *loadlinev1alpha1.SizingPolicy {
 	return sizingPolicy(loadlinev1alpha1.RolloutModeCanary, func(s *loadlinev1alpha1.SizingPolicySpec) {
 		s.Rollout.Canary = &loadlinev1alpha1.Canary{Percentage: new(percentage), AutoPromote: new(autoPromote)}
@@ -30,7 +30,7 @@ func auto(changes ...func(*loadlinev1alpha1.SizingPolicySpec)) *loadlinev1alpha1
 	return sizingPolicy(loadlinev1alpha1.RolloutModeAuto, changes...)
 }
 
-// promoted is a world of four pods in FullRollout, two of them still to be changed.
+// newPromoted returns four pods in phase FullRollout, two of them unchanged.
 func promoted(t *testing.T) *rolling {
 	t.Helper()
 	r := newRolling(t, 4, sizingPolicy(loadlinev1alpha1.RolloutModeCanary, func(s *loadlinev1alpha1.SizingPolicySpec) {
@@ -45,7 +45,7 @@ func promoted(t *testing.T) *rolling {
 	return r
 }
 
-// A round may begin changes for an hour. Each has one end, and one cooldown of an hour.
+// One target is one round with one cooldown, however long its changes take.
 func TestAHundredPodsOneAtATime(t *testing.T) {
 	oneByOne := canaryOf(10, false)
 	oneByOne.Spec.Rollout.MaxConcurrent = nil // 1
@@ -93,7 +93,7 @@ func TestABadTargetOnFiveMembersIsOneRevertedRound(t *testing.T) {
 	require.Equal(t, loadlinev1alpha1.RolloutPhaseCanary, s.Phase)
 }
 
-// A recommender knows nothing of a revert and asks for the same again, or for less.
+// The recommender does not know of the revert and recommends the same or less again.
 func TestWhatWasTakenBackIsNotTriedAgain(t *testing.T) {
 	r := newRolling(t, 2, auto())
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
@@ -128,7 +128,6 @@ func TestMemoryThatWasRaisedStaysWhenTheCutOfCPUIsTakenBack(t *testing.T) {
 	require.NotContains(t, s.Reverted[0].Requests, corev1.ResourceMemory)
 }
 
-// killedAt makes a container have been killed for want of memory.
 func killedAt(name string, at time.Time, times int32) corev1.ContainerStatus {
 	return corev1.ContainerStatus{Name: name, RestartCount: times, LastTerminationState: corev1.ContainerState{
 		Terminated: &corev1.ContainerStateTerminated{Reason: "OOMKilled", StartedAt: metav1.NewTime(at.Add(-time.Hour)), FinishedAt: metav1.NewTime(at)}}}
@@ -166,7 +165,7 @@ func TestAKillForWantOfMemoryTakesBackAtOnce(t *testing.T) {
 	require.Equal(t, "OOMKilled", r.record().Rounds[0].Reason)
 }
 
-// Pods of a node that is gone are not ready for another reason.
+// Pods on a lost node are unready for another reason.
 func TestALostZoneTakesNothingBack(t *testing.T) {
 	for _, c := range []struct {
 		node corev1.ConditionStatus
@@ -193,7 +192,6 @@ func TestALostZoneTakesNothingBack(t *testing.T) {
 	}
 }
 
-// What somebody edits for other reasons does not begin a canary anew.
 func TestAFullRolloutDoesNotFallBackToACanary(t *testing.T) {
 	never := &loadlinev1alpha1.Schedule{Windows: []loadlinev1alpha1.Window{{Start: "03:00", End: "04:00"}}}
 	for name, c := range map[string]struct {
@@ -219,8 +217,8 @@ func TestAFullRolloutDoesNotFallBackToACanary(t *testing.T) {
 	require.Equal(t, loadlinev1alpha1.RolloutPhaseCanary, r.record().Phase, "what is recommended rests on it")
 }
 
-// pending makes the node of a pod have not acted on its last resize: the container runs with
-// what it had before.
+// pending simulates a node that has not applied the last resize. The container keeps its previous
+// resources.
 func (r *rolling) pending(name, reason string) {
 	r.t.Helper()
 	r.change(name, func(p *corev1.Pod) {
@@ -237,7 +235,7 @@ func (r *rolling) pending(name, reason string) {
 	})
 }
 
-// acted makes the node of a pod have acted.
+// acted simulates a node that has applied the resize.
 func (r *rolling) acted(name string, restarts int32) {
 	r.t.Helper()
 	r.change(name, func(p *corev1.Pod) {
@@ -296,7 +294,8 @@ func TestARecordSaysThatThereIsNoPrometheus(t *testing.T) {
 	require.False(t, missing(off), "nobody wants to know")
 }
 
-// A period that is shorter than what throttling is taken over ends when that is known.
+// An observation period shorter than the CPU pressure window is extended until the window is
+// complete.
 func TestSharesAreLookedAtWhenTheyAreKnown(t *testing.T) {
 	config := Default()
 	config.Evidence.Address = "http://127.0.0.1:1"
@@ -329,7 +328,6 @@ func TestAnInfeasibleResizeIsWithdrawn(t *testing.T) {
 	require.Empty(t, s.Kept)
 }
 
-// A node that tries a resize again and again has an hour.
 func TestAResizeThatDoesNotEndFails(t *testing.T) {
 	r := newRolling(t, 2, auto())
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
@@ -343,7 +341,7 @@ func TestAResizeThatDoesNotEndFails(t *testing.T) {
 	require.Equal(t, loadlinev1alpha1.RoundOutcome("Failed"), r.record().Rounds[0].SoFar)
 }
 
-// remove deletes a pod and waits until the updater sees that.
+// remove deletes a pod and waits for the informer cache.
 func (r *rolling) remove(name string) {
 	r.t.Helper()
 	require.NoError(r.t, r.kube.CoreV1().Pods("shop").Delete(r.t.Context(), name, metav1.DeleteOptions{}))
@@ -376,7 +374,6 @@ func TestAMemberThatIsDeletedIsReplaced(t *testing.T) {
 	require.Equal(t, loadlinev1alpha1.RoundSuccess, r.record().Rounds[0].Outcome)
 }
 
-// New pods make no canary grow: not while it is changed, and not after its round.
 func TestAWorkloadThatIsScaledUpAmidACanary(t *testing.T) {
 	r := newRolling(t, 4, canaryOf(50, false))
 	require.Equal(t, []string{"web-1-0", "web-1-1"}, r.at(0))
@@ -409,8 +406,7 @@ func TestAWorkloadThatIsScaledDownAmidACanary(t *testing.T) {
 	require.Equal(t, s, r.record(), "to none: nothing is begun, and nothing forgotten")
 }
 
-// The recommendation rises with the kill, and the pass that answers it may come first. Then the
-// kill must still count as harm.
+// The iteration that applies the higher recommendation may run before the observer.
 func TestMemoryAfterAKillDoesNotHideWhatTheChangeDid(t *testing.T) {
 	r := newRolling(t, 2, auto())
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
@@ -430,7 +426,7 @@ func TestMemoryAfterAKillDoesNotHideWhatTheChangeDid(t *testing.T) {
 	require.Equal(t, "100m 200Mi", r.requests("web-1-0"), "and it gets what it needs")
 }
 
-// Memory that a change did not lower is no harm of it: then nothing waits.
+// A kill without a memory cut is not harm, so memory is raised at once.
 func TestMemoryAfterAKillThatAChangeDidNotCause(t *testing.T) {
 	vpa := lowering(madeVPA())
 	one := &vpa.Status.Recommendation.ContainerRecommendations[0]
@@ -452,7 +448,7 @@ func TestMemoryAfterAKillThatAChangeDidNotCause(t *testing.T) {
 	require.Zero(t, r.reverts())
 }
 
-// In mode Inherit the VPA says when a pod is changed, but not before its last change is judged.
+// In mode Inherit the VPA decides about changes, but only after the last one is judged.
 func TestAPersonsVPADoesNotHideWhatAChangeDid(t *testing.T) {
 	policy := sizingPolicy(loadlinev1alpha1.RolloutModeInherit, func(s *loadlinev1alpha1.SizingPolicySpec) {
 		s.Safety = &loadlinev1alpha1.Safety{AutoRevert: new(true)}

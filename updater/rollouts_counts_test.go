@@ -9,7 +9,6 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 )
 
-// written are how many records were written since the last time.
 func (r *rolling) written() (count int) {
 	for _, a := range r.vpa.Actions() {
 		if a.GetResource().Resource == "sizingrecords" && (a.GetVerb() == "create" || a.GetVerb() == "update") {
@@ -20,8 +19,8 @@ func (r *rolling) written() (count int) {
 	return count
 }
 
-// A round begins, a pod is changed, its change is judged, the round ends: each is one write, and
-// between them there is none.
+// The start of a round, the change of a pod, its verdict and the end of the round each take one
+// write.
 func TestARecordIsWrittenOnceForEachTransition(t *testing.T) {
 	r := newRolling(t, 2, auto())
 	for _, step := range []struct {
@@ -46,8 +45,6 @@ func TestARecordIsWrittenOnceForEachTransition(t *testing.T) {
 	require.Equal(t, "50m 50m", r.sizes())
 }
 
-// However many pods of a workload are at rest, a pass allocates the same: without a policy, and
-// under one.
 func TestAPassAllocatesNothingForAPodAtRest(t *testing.T) {
 	const vpas, few, many = 400, 2, 12
 	allocations := func(pods int, policies ...*loadlinev1alpha1.SizingPolicy) float64 {

@@ -16,12 +16,12 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 )
 
-// breakable lets calls fail, without an answer of the API server, as long as it is set.
+// fakeClient is a fake clientset with injectable failures.
 type breakable interface {
 	PrependReactor(verb, resource string, reaction ktesting.ReactionFunc)
 }
 
-// cut makes calls fail while the returned flag is true: nobody answers.
+// failCalls makes calls fail without an answer while the returned flag is true.
 func cut(client breakable, verb, resource, subresource string) *bool {
 	broken := true
 	client.PrependReactor(verb, resource, func(a ktesting.Action) (bool, runtime.Object, error) {
@@ -33,12 +33,10 @@ func cut(client breakable, verb, resource, subresource string) *bool {
 	return &broken
 }
 
-// reverts are how many changes this process has taken back.
 func (r *rolling) reverts() int {
 	return int(r.value("loadline_updater_reverts_total", "vpa_name", "deployment-web"))
 }
 
-// resizes are how many resizes were sent.
 func (r *rolling) resizes() (count int) {
 	for _, call := range r.writes() {
 		if call == "patch pods resize" {
@@ -70,7 +68,6 @@ func TestAnUpdaterThatEndsBetweenNoteAndResize(t *testing.T) {
 	require.Len(t, r.record().Rounds, 1)
 }
 
-// What was never made did no harm, whatever the pod does meanwhile.
 func TestHarmBesideAChangeThatWasNeverMade(t *testing.T) {
 	pods := deployment(3, func(p *corev1.Pod) { p.Generation = 4 })
 	r := roll(t, Default(), append(pods, lowering(madeVPA()), auto(), healthy("n1"))...)
@@ -109,7 +106,7 @@ func TestAnUpdaterThatEndsBetweenResizeAndRecord(t *testing.T) {
 	require.EqualValues(t, 2, r.record().Rounds[0].Pods)
 }
 
-// The record comes after the resize that gives back, and the note goes last.
+// A revert resizes the pod, then writes the record and removes the note last.
 func TestAnUpdaterThatEndsBetweenRevertAndRecord(t *testing.T) {
 	r := newRolling(t, 3, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
@@ -135,12 +132,12 @@ func TestAnUpdaterThatEndsBetweenRevertAndRecord(t *testing.T) {
 	require.Equal(t, loadlinev1alpha1.RoundReverted, s.Rounds[0].Outcome)
 	require.Equal(t, noon.Add(122*time.Minute), s.CooldownUntil.UTC())
 
-	r.anew() // also where only the note was left
+	r.anew() // even if only the note was left
 	r.judge(3 * time.Minute)
 	require.Equal(t, s, r.record())
 }
 
-// A pod that is given back what it had may be ready again before the record can say why it was.
+// A reverted pod may be ready again before the record is written.
 func TestARevertThatHelpedBeforeItWasStored(t *testing.T) {
 	for who, ends := range map[string]bool{"the same updater": false, "the next one": true} {
 		r := newRolling(t, 3, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
@@ -167,7 +164,6 @@ func TestARevertThatHelpedBeforeItWasStored(t *testing.T) {
 	}
 }
 
-// Between the word that a change did harm and the resize that gives back, too.
 func TestAnUpdaterThatEndsBetweenHarmAndRevert(t *testing.T) {
 	r := newRolling(t, 3, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
@@ -234,7 +230,7 @@ func TestAnUpdaterThatWasAwayForTwoDaysTakesNothingBack(t *testing.T) {
 	require.Empty(t, s.Kept, "nobody knows whether that is enough")
 }
 
-// Two processes believe to be the updater: each sees what the other wrote before it writes.
+// Each leader must see the other's writes before it writes.
 func TestAnOldUpdaterThatStillWrites(t *testing.T) {
 	r := newRolling(t, 3, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
@@ -245,7 +241,7 @@ func TestAnOldUpdaterThatStillWrites(t *testing.T) {
 			return false, nil, nil
 		}
 		conflicts++
-		// The other one ends its round, and notes something only it knows.
+		// The other one ends its round and adds state of its own.
 		theirs := a.(ktesting.UpdateAction).GetObject().DeepCopyObject().(*loadlinev1alpha1.SizingRecord)
 		theirs.Status = loadlinev1alpha1.SizingRecordStatus{Mode: "Auto", PolicyHash: theirs.Status.PolicyHash,
 			Rounds: []loadlinev1alpha1.Round{{Time: metav1.NewTime(noon.Add(-time.Minute)), Pods: 7}},
@@ -263,7 +259,6 @@ func TestAnOldUpdaterThatStillWrites(t *testing.T) {
 	require.Empty(t, r.noted())
 }
 
-// The API server is gone when a change is to be taken back.
 func TestARevertThatFailsIsTriedAgain(t *testing.T) {
 	r := newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
@@ -295,7 +290,7 @@ func TestARevertThatFailsIsTriedAgain(t *testing.T) {
 	require.Equal(t, s, r.record())
 }
 
-// The clock of the updater may be set: an hour is no reason to take back, or to hurry.
+// A clock change of one hour must neither cause a revert nor shorten the observation.
 func TestAClockThatIsSetByAnHour(t *testing.T) {
 	r := newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	require.Equal(t, []string{"web-1-0"}, r.at(0))

@@ -19,7 +19,7 @@ import (
 	"loadline.dev/loadline/updater/report"
 )
 
-// count returns how many events of a reason there are since it was asked last, with those that contain a text.
+// count returns the number of events of a reason since the last call, which must contain the text.
 func (r *rolling) count(reason, text string) (n int) {
 	for _, line := range r.told() {
 		if strings.Contains(line, " "+reason+" ") {
@@ -30,7 +30,7 @@ func (r *rolling) count(reason, text string) (n int) {
 	return n
 }
 
-// Of two policies of one priority the names decide, which somebody may not have meant.
+// The names decide between policies with equal priority, which may be unintended.
 func TestTwoPoliciesOfOnePriorityAreSaid(t *testing.T) {
 	rival := func(priority int32) *loadlinev1alpha1.SizingPolicy {
 		p := sizingPolicy(loadlinev1alpha1.RolloutModeRecommend, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Priority = &priority })
@@ -62,7 +62,6 @@ func TestAWorkloadThatIsLeftOutIsSaid(t *testing.T) {
 	require.Zero(t, r.count("WorkloadOptOut", ""), "it is no news")
 }
 
-// What a check before a change forbids is said at once, and only once.
 func TestAResizeThatACheckForbidsIsSaid(t *testing.T) {
 	pressure := healthy("n1")
 	pressure.Status.Conditions = append(pressure.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeDiskPressure, Status: corev1.ConditionTrue})
@@ -84,8 +83,8 @@ func TestAResizeThatACheckForbidsIsSaid(t *testing.T) {
 	require.NotContains(t, strings.Join(w.told(), "\n"), "ResizeSkipped", "without a policy it is as before")
 }
 
-// After a start all is news. The events of one pass are bounded, so that none of a change that was taken
-// back is lost among them; conflicts go on in the next pass.
+// Everything is new after a start. No Reverted event must be lost among others, and conflicts
+// continue in the next iteration.
 func TestFewEventsOfAPassAreOfTheSame(t *testing.T) {
 	const vpas = report.MaxEvents + 5
 	said := func(reason string, annotations map[string]string, passes int) (n int) {

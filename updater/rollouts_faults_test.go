@@ -13,8 +13,8 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 )
 
-// Two of three zones go: their nodes are not ready, later they are gone, and so are their pods,
-// which come back elsewhere. None of that is what the change did.
+// Two of three zones fail: their nodes become unready and disappear with their pods. The change did
+// not cause this.
 func TestZonesThatAreLostTakeNothingBack(t *testing.T) {
 	objects := append(deployment(6, nil), lowering(madeVPA()), auto(everyRound), healthy("a"), healthy("b"), healthy("c"))
 	for i, o := range objects[2:8] {
@@ -53,8 +53,8 @@ func TestZonesThatAreLostTakeNothingBack(t *testing.T) {
 	require.Empty(t, s.Reverted)
 }
 
-// The clock is set during a cooldown: back, it lasts no longer than one that begins now; forward,
-// one round more may begin, and is looked after until the clock is right again.
+// If the clock is set back during a cooldown, the cooldown lasts no longer than a new one. If it is
+// set forward, one more round may start, which is observed until the clock is right again.
 func TestAClockThatIsSetByAnHourInACooldown(t *testing.T) {
 	begun := func() *rolling {
 		r := roll(t, freely(), append(deployment(1, nil), lowering(madeVPA()), auto(), healthy("n1"))...)
@@ -76,7 +76,7 @@ func TestAClockThatIsSetByAnHourInACooldown(t *testing.T) {
 
 	r = begun()
 	require.Len(t, r.at(67*time.Minute), 1)
-	for minute := 8; minute < 60; minute += 10 { // set right
+	for minute := 8; minute < 60; minute += 10 { // clock corrected
 		r.judge(time.Duration(minute) * time.Minute)
 		require.Empty(t, r.at(time.Duration(minute)*time.Minute))
 	}
@@ -89,7 +89,6 @@ func TestAClockThatIsSetByAnHourInACooldown(t *testing.T) {
 	require.Equal(t, loadlinev1alpha1.RoundSuccess, s.Rounds[0].Outcome)
 }
 
-// Whatever a change comes to, it does so once: also where a cache shows its note for longer.
 func TestEachChangeEndsOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		happens func(r *rolling)
@@ -116,7 +115,7 @@ func TestEachChangeEndsOnce(t *testing.T) {
 		require.Len(t, r.told(), c.told, name)
 		s, resizes, reverts := r.record(), r.resizes(), r.reverts()
 		require.Contains(t, []loadlinev1alpha1.RoundOutcome{s.Rounds[0].Outcome, s.Rounds[0].SoFar}, c.outcome, name)
-		r.change("web-1-0", func(p *corev1.Pod) { // as a cache may show it
+		r.change("web-1-0", func(p *corev1.Pod) { // as a stale cache may show it
 			for _, key := range []string{convert.ResizedAtAnnotation, convert.OriginalAnnotation} {
 				p.Annotations[key] = note[key]
 			}

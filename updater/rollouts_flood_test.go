@@ -19,7 +19,6 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 )
 
-// forgedNotes returns pods with notes that a user has written.
 func forgedNotes(namespace string, pods int) (objects []runtime.Object) {
 	for i := range pods {
 		name := fmt.Sprintf("forged-%d", i)
@@ -31,14 +30,13 @@ func forgedNotes(namespace string, pods int) (objects []runtime.Object) {
 	return objects
 }
 
-// A change that did harm is reverted within seconds, however many notes are forged meanwhile. The observer is
-// that of a process that did not make the change.
+// The revert comes within seconds. The observer runs in a process that did not make the change.
 func TestReverts_GoOnBesideForgedNotes(t *testing.T) {
 	const forged = 300
 	for _, tc := range []struct {
 		name      string
 		namespace string // of the flood
-		behind    bool   // the cache of records has the change later than that of pods
+		behind    bool   // the cache of records lags behind that of pods
 	}{
 		{name: "in another namespace", namespace: "attacker"},
 		{name: "in the same namespace, with a cache that is behind", namespace: "shop", behind: true},

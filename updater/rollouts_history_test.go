@@ -13,7 +13,6 @@ import (
 	"loadline.dev/loadline/pkg/core/reason"
 )
 
-// A policy changes running pods as soon as their recommendation rests on enough usage.
 func TestRollout_RequiresHistory(t *testing.T) {
 	for _, tc := range []struct {
 		name       string
@@ -41,7 +40,7 @@ func TestRollout_RequiresHistory(t *testing.T) {
 	}
 }
 
-// covers makes the VPA report how much usage is behind its recommendation.
+// setHistorySpan sets the span of usage behind the recommendation.
 func (r *rolling) covers(span time.Duration) {
 	r.t.Helper()
 	vpas := r.vpa.AutoscalingV1().VerticalPodAutoscalers("shop")

@@ -25,7 +25,7 @@ func (r *rolling) ready(name string, status corev1.ConditionStatus, since time.D
 	})
 }
 
-// The API server takes no resize for a quarter of an hour after a kill loop was seen.
+// The API server refuses resizes for a quarter of an hour after a crash loop was seen.
 func TestWhatWasSeenInTimeIsTakenBackLater(t *testing.T) {
 	r := newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
@@ -38,7 +38,6 @@ func TestWhatWasSeenInTimeIsTakenBackLater(t *testing.T) {
 	require.Equal(t, "100m 100m", r.sizes(), "what was seen in time is taken back")
 }
 
-// Whoever may annotate a pod makes the updater resize it, and size all new ones.
 func TestANoteOfSomebodyElseIsDropped(t *testing.T) {
 	r := newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	r.restarted("web-1-1", 5)
@@ -55,8 +54,8 @@ func TestANoteOfSomebodyElseIsDropped(t *testing.T) {
 	require.Zero(t, r.records(), "nothing is remembered of it")
 }
 
-// A note that says that the node has not begun yet names no time that must be known, and one that
-// says what harm was done needs no evidence.
+// A forged note may claim a pending resize, which names no known time, or harm, which needs no
+// evidence.
 func TestADeferredNoteOfSomebodyElseIsDropped(t *testing.T) {
 	r := newRolling(t, 2, auto())
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
@@ -79,7 +78,7 @@ func TestADeferredNoteOfSomebodyElseIsDropped(t *testing.T) {
 	require.Zero(t, r.reverts())
 }
 
-// The cache is behind: somebody gave the pod more meanwhile.
+// The cache is stale: another client raised the pod's resources meanwhile.
 func TestARevertLowersNothingThatACacheHasNotSeen(t *testing.T) {
 	r := newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
@@ -92,7 +91,7 @@ func TestARevertLowersNothingThatACacheHasNotSeen(t *testing.T) {
 	require.Equal(t, "400m 400Mi", r.requests("web-1-0"), "a revert lowers nothing")
 }
 
-// The note of a change that has ended comes back, as Cluster.withdraw may write it.
+// Cluster.restoreNote may write back the note of a change that has ended.
 func TestANoteThatComesBackIsTakenOffAgain(t *testing.T) {
 	r := newRolling(t, 3, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
@@ -110,7 +109,6 @@ func TestANoteThatComesBackIsTakenOffAgain(t *testing.T) {
 	require.Empty(t, r.noted())
 }
 
-// hooked calls something before each resize.
 type hooked struct {
 	actuate.Executor
 	before func(pod string)
@@ -121,7 +119,6 @@ func (h *hooked) Resize(ctx context.Context, c actuate.Change) (rollout.Change, 
 	return h.Executor.Resize(ctx, c)
 }
 
-// The first pod is taken back while the pass goes on with the others.
 func TestAPassEndsForAWorkloadWithARevert(t *testing.T) {
 	r := newRolling(t, 8, sizingPolicy(loadlinev1alpha1.RolloutModeAuto, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.MaxConcurrent = new(int32(0)) }))
 	r.loop.runner.Executor = &hooked{r.loop.runner.Executor, func(pod string) {
@@ -145,7 +142,7 @@ func TestAPassEndsForAWorkloadWithARevert(t *testing.T) {
 	require.Equal(t, strings.TrimSpace(strings.Repeat("100m ", 8)), r.sizes())
 }
 
-// The cooldown of a policy is made shorter.
+// The cooldown of the policy is shortened.
 func TestACooldownIsToldOnceAnHour(t *testing.T) {
 	r := newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	r.at(0)

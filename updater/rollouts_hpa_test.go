@@ -14,7 +14,7 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 )
 
-// scale makes the Deployment have more pods, of the size that its template has.
+// scale adds pods with the resources of the template to the Deployment.
 func (r *rolling) scale(pods int) {
 	r.t.Helper()
 	has := len(r.pods())
@@ -34,11 +34,10 @@ func (r *rolling) scale(pods int) {
 	}, time.Minute, time.Millisecond)
 }
 
-// A HorizontalPodAutoscaler that wants 70 % of the requested CPU in use, and a VPA that recommends
-// what a pod uses and a seventh: each answers the other, and there are more and smaller pods each
-// time. Left out, nothing of that happens; with Proceed it does, and is said each time.
+// An HPA with a target of 70% CPU utilization and a VPA that recommends 8/7 of the usage amplify
+// each other into more and smaller pods. With Proceed this happens, with an event each round.
 func TestAHorizontalPodAutoscalerBesideARollout(t *testing.T) {
-	const load, utilisation = 210, 0.7 // millicores of all pods together
+	const load, utilisation = 210, 0.7 // millicores of all pods
 	proceed := loadlinev1alpha1.HPAProceed
 	for name, c := range map[string]struct {
 		policy *loadlinev1alpha1.SizingPolicy
@@ -60,7 +59,7 @@ func TestAHorizontalPodAutoscalerBesideARollout(t *testing.T) {
 			for _, p := range r.pods() {
 				requested += float64(p.Spec.Containers[0].Resources.Requests.Cpu().MilliValue())
 			}
-			if average := load / requested; average > 1.1*utilisation { // it tolerates a tenth
+			if average := load / requested; average > 1.1*utilisation { // HPA tolerance of 10%
 				r.scale(int(float64(len(r.pods()))*average/utilisation + 0.999))
 			}
 		}
@@ -72,14 +71,13 @@ func TestAHorizontalPodAutoscalerBesideARollout(t *testing.T) {
 	}
 }
 
-// freely lets resizes take nothing of the budget of a workload.
+// freeResizes returns a config in which resizes take nothing of the budget.
 func freely() *Config {
 	config := Default()
 	config.Disruption.FreeResizes, config.Disruption.MinReplicas = true, 1
 	return config
 }
 
-// everyRound makes all pods be changed at once, in each round.
 func everyRound(s *loadlinev1alpha1.SizingPolicySpec) {
 	s.Rollout.MaxConcurrent, s.Rollout.Cooldown = new(int32(0)), &metav1.Duration{}
 }

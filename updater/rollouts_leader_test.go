@@ -17,8 +17,8 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 )
 
-// ledger is what an API server does with the records of workloads: who writes must have read the
-// last version. It checks that no write takes back what another one noted.
+// ledger checks resource versions of record writes like an API server, and that no write loses
+// state of another one.
 type ledger struct {
 	sync.Mutex
 	version   int
@@ -57,7 +57,6 @@ func keepLedger(r *rolling) *ledger {
 	return l
 }
 
-// compare notes what is less than before.
 func (l *ledger) compare(before, after *loadlinev1alpha1.SizingRecordStatus) {
 	if len(after.Rounds) < len(before.Rounds) || len(after.Kept) < len(before.Kept) || len(after.Reverted) < len(before.Reverted) {
 		l.lost = append(l.lost, "a round, or sizes")
@@ -71,7 +70,7 @@ func (l *ledger) compare(before, after *loadlinev1alpha1.SizingRecordStatus) {
 	}
 }
 
-// beside starts another updater on the same cluster: two believe to lead.
+// secondLeader starts another updater on the same cluster that also acts as leader.
 func (r *rolling) beside() *rolling {
 	r.t.Helper()
 	other := &rolling{world: &world{t: r.t, kube: r.kube, vpa: r.vpa, now: r.now}, config: r.config}
@@ -79,8 +78,8 @@ func (r *rolling) beside() *rolling {
 	return other
 }
 
-// asleep starts another one that hears of nothing more than what there is now, as one that the
-// machine does not let run, and that goes on when its lease has ended.
+// staleLeader starts another leader that receives no more events, like a suspended process that
+// resumes after its lease has expired.
 func (r *rolling) asleep() *rolling {
 	r.t.Helper()
 	var mu sync.Mutex
@@ -99,7 +98,7 @@ func (r *rolling) asleep() *rolling {
 	return other
 }
 
-// The old leader begins a round that the new one has begun, and ended, long ago.
+// The old leader begins a round that the new one has already begun and ended.
 func TestAnOldLeaderThatWakesUpBeginsNothingAnew(t *testing.T) {
 	r := newRolling(t, 3, auto())
 	l := keepLedger(r)
@@ -119,8 +118,7 @@ func TestAnOldLeaderThatWakesUpBeginsNothingAnew(t *testing.T) {
 	require.Empty(t, l.lost)
 }
 
-// The old leader still sees the note of a change that the new one took back, and finds nothing wrong
-// with it; and the other way round.
+// The new leader has reverted a change in which the old one finds no harm, and vice versa.
 func TestOfTwoThatJudgeAChangeTheRevertCounts(t *testing.T) {
 	r := newRolling(t, 3, auto())
 	l := keepLedger(r)
@@ -152,7 +150,6 @@ func TestOfTwoThatJudgeAChangeTheRevertCounts(t *testing.T) {
 	require.Empty(t, l.lost)
 }
 
-// Both make passes and judge at the same moments, each with caches that are behind at times.
 func TestTwoLeadersAtTheSameTime(t *testing.T) {
 	r := newRolling(t, 6, auto(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.MaxConcurrent = new(int32(2)) }))
 	l := keepLedger(r)

@@ -23,7 +23,7 @@ func inPlaceOrRecreate(s *loadlinev1alpha1.SizingPolicySpec) {
 	s.Rollout.Method = new(loadlinev1alpha1.RolloutMethodInPlaceOrRecreate)
 }
 
-// persons is a VPA that a person wrote and that lowers the pods.
+// loweringVPA returns a user VPA that lowers the pods.
 func persons(mode vpav1.UpdateMode) *vpav1.VerticalPodAutoscaler {
 	return lowering(autoscaler(mode))
 }
@@ -41,7 +41,7 @@ func TestAPolicyThatOnlyRecommendsRemembersNothing(t *testing.T) {
 	require.Equal(t, 1, r.records())
 }
 
-// Memory after a kill is part of no round, and nothing that could be judged.
+// Memory after an OOM kill belongs to no round and is not judged.
 func TestAKilledPodThatIsHeldGetsMemoryOnly(t *testing.T) {
 	grow := func() *vpav1.VerticalPodAutoscaler {
 		vpa := madeVPA()
@@ -95,7 +95,7 @@ func TestWhatAPersonsVPAMayDoUnderAPolicy(t *testing.T) {
 	for _, c := range []struct {
 		own    vpav1.UpdateMode
 		policy *loadlinev1alpha1.SizingPolicy
-		acts   string // what happens to the first pod
+		acts   string // action on the first pod
 		reason string
 	}{
 		{vpav1.UpdateModeRecreate, auto(), "", "EvictionNotAllowed"},
@@ -129,7 +129,6 @@ func TestWhatAPersonsVPAMayDoUnderAPolicy(t *testing.T) {
 	}
 }
 
-// A resize that its API server refuses may become an eviction, but not to try something out.
 func TestWhereARefusedResizeEvicts(t *testing.T) {
 	for _, c := range []struct {
 		policy *loadlinev1alpha1.SizingPolicy
@@ -163,7 +162,7 @@ func TestARefusedResizeLeavesNoNote(t *testing.T) {
 	require.Equal(t, loadlinev1alpha1.RoundOutcome("Failed"), s.Rounds[0].SoFar)
 	require.Zero(t, s.ConsecutiveReverts)
 
-	// One that somebody forbids, such as a quota, is no failure of the pod.
+	// A refusal by a quota or permission is no failure of the pod.
 	r = newRolling(t, 3, auto())
 	r.refuse("patch", "pods", apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "web-1-0", nil))
 	r.at(0)
@@ -172,7 +171,7 @@ func TestARefusedResizeLeavesNoNote(t *testing.T) {
 	require.Empty(t, r.record().Rounds[0].SoFar)
 }
 
-// Without the records nobody knows what did harm before.
+// Without the record, earlier harm is unknown.
 func TestWithoutItsRecordNoPodIsChanged(t *testing.T) {
 	for name, policy := range map[string]*loadlinev1alpha1.SizingPolicy{"Auto": auto(), "Canary": canaryOf(50, true), "OneShot": sizingPolicy(loadlinev1alpha1.RolloutModeOneShot)} {
 		record := &loadlinev1alpha1.SizingRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "deployment-web",
@@ -191,7 +190,7 @@ func TestWithoutItsRecordNoPodIsChanged(t *testing.T) {
 
 func TestRecordsThatMayNotBeRead(t *testing.T) {
 	r := newRolling(t, 3, auto())
-	// Its informer never has them, as where the updater may not list them.
+	// The informer never syncs, as without permission to list records.
 	unread := externalversions.NewSharedInformerFactory(r.vpa, 0).Loadline().V1alpha1().SizingRecords()
 	store, err := records.Watch(r.vpa, unread, r.caches.targets, false)
 	require.NoError(t, err)
@@ -199,13 +198,13 @@ func TestRecordsThatMayNotBeRead(t *testing.T) {
 	require.Empty(t, r.at(0))
 	require.Equal(t, 3, r.skipped("NoRecord"))
 	require.Empty(t, r.writes())
-	// Whoever needs no record goes on.
+	// Mode Inherit needs no record.
 	r.edit(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.Mode = new(loadlinev1alpha1.RolloutModeInherit) })
 	r.at(time.Minute)
 	require.Zero(t, r.skipped("NoRecord"))
 }
 
-// Their definition is removed while the updater runs, and all records with it.
+// The CRD is removed while the updater runs, and with it all records.
 func TestWithoutTheDefinitionOfRecordsNoPodIsChanged(t *testing.T) {
 	r := newRolling(t, 3, auto())
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
@@ -217,7 +216,7 @@ func TestWithoutTheDefinitionOfRecordsNoPodIsChanged(t *testing.T) {
 	}
 	require.NoError(t, r.vpa.Tracker().Delete(loadlinev1alpha1.SchemeGroupVersion.WithResource("sizingrecords"), "shop", "deployment-web"))
 	web, _ := r.loop.policies.Policies.Target(madeVPA())
-	require.Eventually(t, func() bool { // what was written last is known for longer than what the cache has
+	require.Eventually(t, func() bool { // the last write takes precedence over the cache for a while
 		s, err := r.loop.rollouts.Records.State(web)
 		return err == nil && len(s.Rounds) == 0
 	}, time.Minute, time.Millisecond)
@@ -229,7 +228,6 @@ func TestWithoutTheDefinitionOfRecordsNoPodIsChanged(t *testing.T) {
 	require.Empty(t, r.noted())
 }
 
-// A record that cannot be written holds the change, too.
 func TestAChangeWaitsUntilItsRoundIsRemembered(t *testing.T) {
 	r := newRolling(t, 3, auto())
 	broken := cut(r.vpa, "create", "sizingrecords", "")
@@ -259,7 +257,7 @@ func TestADryRunOfARolloutWritesNothing(t *testing.T) {
 	require.Empty(t, r.writes())
 }
 
-// A dry run beside a real updater says what that would take back, and takes nothing back.
+// A dry run next to a real updater prints reverts without making them.
 func TestADryRunOfARevertWritesNothing(t *testing.T) {
 	r := newRolling(t, 2, auto())
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
@@ -322,7 +320,7 @@ func TestAPausedPolicyTakesNothingBackUntilItGoesOn(t *testing.T) {
 	require.Equal(t, 1, r.reverts())
 }
 
-// The note of a workload that was paused for longer than a day is gone, and with it the verdict.
+// The note of a workload paused for over a day is removed without a verdict.
 func TestACanaryThatNobodyObservedSaysSo(t *testing.T) {
 	r := newRolling(t, 4, canaryOf(25, true))
 	held := "Normal CanaryHeld The canary is not promoted: no change of it was observed to its end"
@@ -337,7 +335,6 @@ func TestACanaryThatNobodyObservedSaysSo(t *testing.T) {
 	require.Equal(t, loadlinev1alpha1.RolloutPhaseCanary, r.record().Phase)
 }
 
-// Some switch the giving back off: then it is said what happened.
 func TestWithoutAutoRevertHarmIsSaidOnly(t *testing.T) {
 	r := newRolling(t, 2, auto(func(s *loadlinev1alpha1.SizingPolicySpec) {
 		s.Safety = &loadlinev1alpha1.Safety{AutoRevert: new(false)}

@@ -11,7 +11,6 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 )
 
-// write makes a person write a VPA.
 func (r *rolling) write(vpa *vpav1.VerticalPodAutoscaler) {
 	r.t.Helper()
 	_, err := r.vpa.AutoscalingV1().VerticalPodAutoscalers("shop").Create(r.t.Context(), vpa, metav1.CreateOptions{})
@@ -19,7 +18,6 @@ func (r *rolling) write(vpa *vpav1.VerticalPodAutoscaler) {
 	r.awaitVPA(vpa.Name, true)
 }
 
-// awaitVPA waits until the caches have heard that a VPA is there, or not.
 func (r *rolling) awaitVPA(name string, there bool) {
 	r.t.Helper()
 	require.Eventually(r.t, func() bool {
@@ -28,8 +26,7 @@ func (r *rolling) awaitVPA(name string, there bool) {
 	}, time.Minute, time.Millisecond)
 }
 
-// A person writes a VPA while a pod is observed that was changed as a made one says: that VPA counts
-// from now on, the pod is observed on, and there is one record, of one round.
+// The generated VPA has changed a pod that is still observed. There is one record with one round.
 func TestAPersonsVPATakesOverInTheMiddleOfARound(t *testing.T) {
 	r := newRolling(t, 3, auto())
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
@@ -59,8 +56,7 @@ func TestAPersonsVPATakesOverInTheMiddleOfARound(t *testing.T) {
 	require.EqualValues(t, 4, s.Rounds[0].Pods)
 }
 
-// What a change did is taken back, whichever VPA counts by then: unless that keeps hands off
-// running pods.
+// A mode that allows no changes of running pods prevents the revert.
 func TestHarmIsTakenBackAfterAPersonWroteAVPA(t *testing.T) {
 	for _, c := range []struct {
 		mode vpav1.UpdateMode

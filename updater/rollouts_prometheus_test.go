@@ -16,12 +16,12 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// A Prometheus that fails, that does not answer, or that answers with far too much takes nothing
-// back, and nobody says that the change did well. What the API server knows counts all the same.
+// A Prometheus that fails, hangs or returns too much must cause neither a revert nor a Success
+// outcome. Evidence from the API server still counts.
 func TestAPrometheusThatIsOfNoUseTakesNothingBack(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer  http.HandlerFunc
-		missing bool // it shows in the metric at once
+		missing bool // the metric shows it at once
 	}{
 		"fails": {func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "out of order", http.StatusServiceUnavailable)
@@ -39,7 +39,7 @@ func TestAPrometheusThatIsOfNoUseTakesNothingBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			asked := make(chan struct{}, 1)
 			server := httptest.NewServer(testkit.StrictPrometheus(t, func(w http.ResponseWriter, r *http.Request) {
-				_, _ = io.Copy(io.Discard, r.Body) // else it does not hear that nobody waits any more
+				_, _ = io.Copy(io.Discard, r.Body) // otherwise it does not notice that the client is gone
 				select {
 				case asked <- struct{}{}:
 				default:
@@ -50,7 +50,7 @@ func TestAPrometheusThatIsOfNoUseTakesNothingBack(t *testing.T) {
 			config := Default()
 			config.Evidence.Address = server.URL
 			r := roll(t, config, append(deployment(3, nil), lowering(madeVPA()), auto(everyRound), healthy("n1"))...)
-			begun := time.Since(noon).Truncate(time.Second) // the observer has the clock of the machine
+			begun := time.Since(noon).Truncate(time.Second) // the observer uses the system clock
 			r.at(begun)
 			require.Contains(t, r.noted(), "web-1-0")
 			ctx, stop := context.WithCancel(t.Context())

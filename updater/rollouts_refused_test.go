@@ -18,7 +18,6 @@ import (
 	"loadline.dev/loadline/pkg/fairwork"
 )
 
-// refuseRecords makes all writes of records fail and counts them.
 func (r *rolling) refuseRecords(err error) (writes *int) {
 	writes = new(int)
 	for _, verb := range []string{"create", "update"} {
@@ -30,7 +29,7 @@ func (r *rolling) refuseRecords(err error) (writes *int) {
 	return writes
 }
 
-// A short time limit of its turn does not show that the API server does not answer a namespace.
+// A timeout caused by a short turn is no evidence of an unresponsive API server.
 func TestChanged_OnlyFullTimeoutsStopRecords(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -59,7 +58,7 @@ func TestChanged_OnlyFullTimeoutsStopRecords(t *testing.T) {
 	}
 }
 
-// The write limit is no fault of the API server, so no alert about records follows from it.
+// The write limit is no API server error and must not trigger the alert for record errors.
 func TestWrite_WriteLimitCountsAsNoRecordError(t *testing.T) {
 	r := newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	refusal := apierrors.NewTooManyRequestsError("not sent")

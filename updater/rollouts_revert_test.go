@@ -17,7 +17,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 )
 
-// kubelet carries out what the spec of a pod asks for, or says why it does not.
+// kubelet applies the resources in the pod spec, or sets the reason for not applying them.
 func (r *rolling) kubelet(name string, reason string) {
 	r.t.Helper()
 	r.change(name, func(p *corev1.Pod) {
@@ -34,7 +34,6 @@ func (r *rolling) deferredReverts() int {
 	return int(r.value("loadline_updater_deferred_reverts_total", "vpa_name", "deployment-web"))
 }
 
-// killedWhileChanged is a world in which a change has led to an out-of-memory kill.
 func killedWhileChanged(t *testing.T) *rolling {
 	t.Helper()
 	r := newRolling(t, 2, auto())
@@ -102,7 +101,6 @@ func TestRevert_EndsAsDeferredWhereTheNodeHasNoRoom(t *testing.T) {
 	}
 }
 
-// A new leader may hear of the records later than of the pods.
 func TestNote_IsKeptWhileTheCacheOfRecordsIsBehind(t *testing.T) {
 	r := newRolling(t, 3, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	var mu sync.Mutex
@@ -127,7 +125,7 @@ func TestNote_IsKeptWhileTheCacheOfRecordsIsBehind(t *testing.T) {
 	require.Equal(t, loadlinev1alpha1.RoundReverted, r.record().Rounds[0].Outcome)
 }
 
-// The resize itself restarts the container, as its resize policy says.
+// The resize policy makes the resize itself restart the container.
 func TestJudge_RestartByResizePolicyIsNoHarm(t *testing.T) {
 	for _, tc := range []struct {
 		name              string
@@ -158,7 +156,7 @@ func restartsFor(name corev1.ResourceName) []corev1.ContainerResizePolicy {
 	return []corev1.ContainerResizePolicy{{ResourceName: name, RestartPolicy: corev1.RestartContainer}}
 }
 
-// What is noted on a pod must be readable, whatever it has.
+// The note must stay within the readable size.
 func TestResize_ChangesNoMoreContainersThanCanBeNoted(t *testing.T) {
 	pods := deployment(2, func(p *corev1.Pod) {
 		for i := range 299 {

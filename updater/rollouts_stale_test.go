@@ -17,8 +17,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 )
 
-// killed makes the kubelet have carried out the last resize of a pod, and its container have been killed
-// for want of memory with it.
+// killed simulates a kubelet that has applied the last resize and an OOM kill of the container.
 func (r *rolling) killed(name string, after time.Duration) {
 	r.t.Helper()
 	r.change(name, func(p *corev1.Pod) {
@@ -29,8 +28,8 @@ func (r *rolling) killed(name string, after time.Duration) {
 	})
 }
 
-// A revert is on its way when the recommender has heard of the kill as well, and recommends less than the
-// pod had before.
+// The recommender sees the kill while the revert is pending, and recommends less than the pod had
+// before.
 func TestOOMResize_DoesNotOverwriteARevert(t *testing.T) {
 	r := newRolling(t, 2, auto())
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
@@ -45,8 +44,8 @@ func TestOOMResize_DoesNotOverwriteARevert(t *testing.T) {
 	require.Equal(t, "200Mi", r.pod("web-1-0").Spec.Containers[0].Resources.Limits.Memory().String())
 }
 
-// raisedMeanwhile makes another writer raise the memory of a pod right before the resize of the updater
-// reaches the API server. It answers to a failed test of a patch as the API server does.
+// raisedMeanwhile simulates another client that raises the memory of a pod just before the
+// updater's resize. It answers a failed patch test like the API server.
 func (r *rolling) raisedMeanwhile(name string) {
 	raised := false
 	r.kube.PrependReactor("patch", "pods", func(a ktesting.Action) (bool, runtime.Object, error) {

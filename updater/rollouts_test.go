@@ -19,8 +19,8 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 )
 
-// rolling is a world in which a policy lowers the pods of the Deployment "web", from 100m and
-// 100Mi to 50m and 50Mi.
+// rolling is a world in which a policy lowers the pods of the Deployment "web" from 100m and 100Mi
+// to 50m and 50Mi.
 type rolling struct {
 	*world
 	config *Config
@@ -38,12 +38,11 @@ func roll(t *testing.T, config *Config, objects ...runtime.Object) *rolling {
 	return r
 }
 
-// anew ends the process of the updater, as kill -9 does, and begins another one.
+// restart replaces the updater process, as after kill -9.
 func (r *rolling) anew() {
 	r.start(r.config)
 }
 
-// edit changes the policy.
 func (r *rolling) edit(change func(*loadlinev1alpha1.SizingPolicySpec)) {
 	r.t.Helper()
 	policies := r.vpa.LoadlineV1alpha1().SizingPolicies()
@@ -59,7 +58,7 @@ func (r *rolling) edit(change func(*loadlinev1alpha1.SizingPolicySpec)) {
 	}, time.Minute, time.Millisecond)
 }
 
-// recommend changes what the VPA recommends.
+// recommend changes the recommendation and waits for the informer cache.
 func (r *rolling) recommend(cpu, memory string) {
 	r.t.Helper()
 	vpas := r.vpa.AutoscalingV1().VerticalPodAutoscalers("shop")
@@ -76,14 +75,13 @@ func (r *rolling) recommend(cpu, memory string) {
 	}, time.Minute, time.Millisecond)
 }
 
-// records are how many there are.
 func (r *rolling) records() int {
 	all, err := r.vpa.LoadlineV1alpha1().SizingRecords("shop").List(r.t.Context(), metav1.ListOptions{})
 	require.NoError(r.t, err)
 	return len(all.Items)
 }
 
-// noted are the pods that are under observation.
+// noted returns the pods under observation.
 func (r *rolling) noted() (names []string) {
 	for _, p := range r.pods() {
 		if convert.HasNotedChange(&p) {
@@ -98,7 +96,6 @@ func (r *rolling) requests(name string) string {
 	return requests.Cpu().String() + " " + requests.Memory().String()
 }
 
-// lowering makes a VPA recommend less than the pods have.
 func lowering(vpa *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
 	one := &vpa.Status.Recommendation.ContainerRecommendations[0]
 	one.LowerBound, one.Target, one.UpperBound = list("40m", "40Mi"), list("50m", "50Mi"), list("60m", "60Mi")
@@ -110,7 +107,7 @@ func healthy(name string) *corev1.Node {
 		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}
 }
 
-// at makes a pass some time after noon and returns the pods that it changed.
+// at runs an iteration at a time after noon and returns the changed pods.
 func (r *rolling) at(after time.Duration) (changed []string) {
 	r.t.Helper()
 	before := map[string]string{}
@@ -133,7 +130,7 @@ func (r *rolling) pods() []corev1.Pod {
 	return all.Items
 }
 
-// judge lets the observer look at all pods some time after noon.
+// judge runs the observer for all noted pods at a time after noon.
 func (r *rolling) judge(after time.Duration) {
 	r.t.Helper()
 	for _, name := range r.noted() {
@@ -143,13 +140,12 @@ func (r *rolling) judge(after time.Duration) {
 	}
 }
 
-// sync lets the observer look at one pod some time after noon.
 func (r *rolling) sync(name string, after time.Duration) (time.Duration, error) {
 	r.now = noon.Add(after)
 	return r.observer.Sync(r.t.Context(), cache.NewObjectName("shop", name), r.now)
 }
 
-// settled waits until the caches have a pod as it is.
+// settled waits until the informer cache has the current pod.
 func (r *rolling) settled(name string) {
 	r.t.Helper()
 	is := r.pod(name)
@@ -161,7 +157,7 @@ func (r *rolling) settled(name string) {
 	}, name)
 }
 
-// sizes are the CPU requests of all pods, by name.
+// sizes returns the CPU requests of all pods, by name.
 func (r *rolling) sizes() string {
 	var all []string
 	for _, p := range r.pods() {
@@ -178,7 +174,6 @@ func (r *rolling) record() loadlinev1alpha1.SizingRecordStatus {
 	return record.Status
 }
 
-// restarted makes the container of a pod have been restarted so often.
 func (r *rolling) restarted(name string, times int32) {
 	r.t.Helper()
 	r.change(name, func(p *corev1.Pod) {
@@ -282,7 +277,7 @@ func TestACanaryIsPromoted(t *testing.T) {
 	require.Contains(t, r.told(), "Normal CanaryPromoted The canary did well: all pods may be changed")
 }
 
-// A change is noted before it is made: the event of the note must not end it.
+// The note is written before the change, and its event must not end the change.
 func TestAChangeOnItsWayIsWaitedFor(t *testing.T) {
 	r := newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
@@ -297,7 +292,6 @@ func TestAChangeOnItsWayIsWaitedFor(t *testing.T) {
 	require.NotContains(t, r.pod("web-1-0").Annotations, convert.ResizedAtAnnotation, "it was never made")
 }
 
-// hpa looks at the utilisation of CPU of the Deployment "web".
 func hpa() *autoscalingv2.HorizontalPodAutoscaler {
 	return &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
 		ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"},

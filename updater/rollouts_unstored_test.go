@@ -19,7 +19,8 @@ func atOnce(pods int32) func(*loadlinev1alpha1.SizingPolicySpec) {
 	return func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.MaxConcurrent = &pods }
 }
 
-// The change of a pod is stored after it was made. Where that fails, the note on the pod is what is left of it.
+// A change is stored in the record after it is made. If that fails, only the note on the pod is
+// left.
 func TestRevert_OfChangesThatCouldNotBeStored(t *testing.T) {
 	for _, tc := range []struct {
 		name            string
@@ -102,7 +103,7 @@ func TestRevert_OfTheFirstChangeOfARoundThatCouldNotBeStored(t *testing.T) {
 	require.Equal(t, "50m 50m 50m 50m", r.sizes())
 }
 
-// With mode Inherit the VPA decides, and changes that do harm are reverted if the policy says so.
+// In mode Inherit the VPA decides about changes, and harm is reverted if the policy enables it.
 func TestRevert_OfChangesOfModeInheritThatCouldNotBeStored(t *testing.T) {
 	for _, tc := range []struct {
 		name   string

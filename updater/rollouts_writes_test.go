@@ -18,13 +18,12 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// actions are all requests so far.
 func (r *rolling) actions() []ktesting.Action {
 	return append(r.kube.Actions(), r.vpa.Actions()...)
 }
 
-// wrote returns what the updater writes while it does something. The test itself must write
-// nothing then, but for events, which come when they like.
+// wrote returns the writes of the updater during the call. The test itself must write nothing
+// meanwhile. Events may arrive at any time.
 func (r *rolling) wrote(does func()) []string {
 	r.t.Helper()
 	r.kube.ClearActions()
@@ -33,7 +32,8 @@ func (r *rolling) wrote(does func()) []string {
 	return testkit.Writes(r.actions()...)
 }
 
-// kept is what people may keep in a repository: all but pods, records and events.
+// managed returns the objects that users may keep in a repository: all except pods, records and
+// events.
 func (r *rolling) kept() (objects []runtime.Object) {
 	r.t.Helper()
 	add := func(object runtime.Object, err error) {
@@ -50,9 +50,8 @@ func (r *rolling) kept() (objects []runtime.Object) {
 	return objects
 }
 
-// Whatever a rollout comes to, a tool that applies a repository finds nothing to set right: of
-// what is there the updater writes no more than annotations of its own and the sizes of running
-// pods, its records, and events.
+// A GitOps tool must find nothing to correct. The updater writes only its own annotations, the
+// resources of running pods, its records, and events.
 func TestARolloutChangesNothingThatARepositoryKeeps(t *testing.T) {
 	allowed := []string{
 		"create events", "create pods (dry run)", "create pods/eviction", "create sizingrecords", "patch events count", "patch events lastTimestamp",

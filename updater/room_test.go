@@ -15,8 +15,8 @@ import (
 	"loadline.dev/loadline/updater/actuate"
 )
 
-// Where nodes are added a pod finds room that is not there yet, as with the reference
-// VPA; elsewhere it would stay away.
+// With node autoscaling an evicted pod gets a new node, as with the reference VPA. Otherwise it
+// might stay pending.
 func TestEvictionsWaitForRoomUnlessNodesAreAdded(t *testing.T) {
 	status := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cluster-autoscaler-status"}}
 	added, fixed := node("n1", "150m"), node("n1", "150m")
@@ -71,7 +71,7 @@ func TestAnAutoscalerThatComesLaterIsSeen(t *testing.T) {
 	require.Equal(t, []string{"web-1-0"}, w.evictions())
 }
 
-// A sign that nodes are added says nothing of the room on those that are there.
+// Node autoscaling adds no room on existing nodes.
 func TestResizesKeepToTheirNodeWhereNodesAreAdded(t *testing.T) {
 	status := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cluster-autoscaler-status"}}
 	plan := func(config *Config, change func(*corev1.Pod)) string {

@@ -17,7 +17,6 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// Whoever can refresh scales must also be started.
 func TestTheUpdaterAsksForScalesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var replicas atomic.Int32

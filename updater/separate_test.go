@@ -16,7 +16,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 )
 
-// separately makes a VPA recommend memory to request, and memory for the limit to protect.
+// withSeparateLimit makes a VPA recommend a memory request and the memory that the limit protects.
 func separately(vpa *vpav1.VerticalPodAutoscaler, target, protected string) *vpav1.VerticalPodAutoscaler {
 	vpa.Status.Conditions = []vpav1.VerticalPodAutoscalerCondition{{Type: convert.SeparateMemoryLimit, Status: corev1.ConditionTrue}}
 	vpa.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{{ContainerName: "app",
@@ -41,8 +41,6 @@ func inPlace() *Config {
 	return config
 }
 
-// A limit keeps the proportion that its pod was declared with, however often the two are
-// changed, also by a process that has not seen the pod before, and after the rule is gone.
 func TestASeparateLimitKeepsTheDeclaredProportion(t *testing.T) {
 	vpa := separately(autoscaler(vpav1.UpdateModeInPlaceOrRecreate), "60Mi", "120Mi")
 	w := newWorld(t, inPlace(), append(deployment(1, nil), vpa)...)
@@ -73,7 +71,6 @@ func TestASeparateLimitKeepsTheDeclaredProportion(t *testing.T) {
 	has("90Mi", "180Mi")
 }
 
-// Pods that are alike but were declared with other memory are not taken for the same.
 func TestPodsOfOtherDeclarationsAreNotAlike(t *testing.T) {
 	vpa := separately(autoscaler(vpav1.UpdateModeInPlaceOrRecreate), "60Mi", "130Mi")
 	declared := map[string]string{
@@ -91,7 +88,7 @@ func TestPodsOfOtherDeclarationsAreNotAlike(t *testing.T) {
 	}
 }
 
-// One that cannot be noted is not changed: nobody could tell the proportion afterwards.
+// Without the note the declared proportion would be lost.
 func TestNothingIsResizedThatCannotBeNoted(t *testing.T) {
 	vpa := separately(autoscaler(vpav1.UpdateModeInPlaceOrRecreate), "60Mi", "120Mi")
 	w := newWorld(t, inPlace(), append(deployment(1, nil), vpa)...)
@@ -103,7 +100,7 @@ func TestNothingIsResizedThatCannotBeNoted(t *testing.T) {
 	require.Equal(t, "200Mi", w.pod("web-1-0").Spec.Containers[0].Resources.Limits.Memory().String())
 }
 
-// After a kill more may be protected though the request stays: that wakes the updater.
+// After an OOM kill the protected memory may rise without the request.
 func TestMoreToProtectIsMoreMemory(t *testing.T) {
 	was := separately(autoscaler(vpav1.UpdateModeInPlaceOrRecreate), "60Mi", "120Mi")
 	require.True(t, convert.RaisesMemory(&was.Status, &separately(was.DeepCopy(), "60Mi", "130Mi").Status))
@@ -114,8 +111,6 @@ func TestMoreToProtectIsMoreMemory(t *testing.T) {
 	require.False(t, convert.RaisesMemory(&was.Status, &usual.Status), "it is only a bound")
 }
 
-// Whoever may annotate a pod must not make its limit grow with each change, be it by taking off
-// what it was declared with, or by the proportion that it has by then.
 func TestALimitDoesNotRunAwayWithoutItsNote(t *testing.T) {
 	for _, forged := range []string{"", `{"app":{"requests":{"memory":"60Mi"},"limits":{"memory":"240Mi"}}}`, "{}"} {
 		vpa := separately(autoscaler(vpav1.UpdateModeInPlaceOrRecreate), "60Mi", "120Mi")

@@ -21,15 +21,15 @@ import (
 	"loadline.dev/loadline/updater/shares"
 )
 
-// sharedEverywhere is a policy in DryRun for all Deployments.
+// sharedEverywhere returns a DryRun policy for all Deployments.
 func sharedEverywhere() []*loadlinev1alpha1.SizingPolicy {
 	p := shared(loadlinev1alpha1.SharingDryRun, evicting)
 	p.Spec.Namespaces.Names = []string{"*"}
 	return []*loadlinev1alpha1.SizingPolicy{p}
 }
 
-// BenchmarkShare is a round of sharing after a pass, 500 nodes with 50,000 pods: with nothing
-// changed, with one pod on each of 50 nodes changed, and the first one.
+// BenchmarkShare measures a sharing round over 500 nodes with 50,000 pods: unchanged, with one pod
+// changed on each of 50 nodes, and the first round of a process.
 func BenchmarkShare(b *testing.B) {
 	klog.LogToStderr(false)
 	klog.SetOutput(discard{})
@@ -49,7 +49,7 @@ func BenchmarkShare(b *testing.B) {
 		"50_moved": func(tb testing.TB, n int) { touch(tb, pods, 50, n) },
 		"first": func(tb testing.TB, _ int) {
 			reset()
-			runtime.GC() // a program has no reader before its first one, which would be garbage by now
+			runtime.GC() // a new process has no previous reader to collect
 		},
 	} {
 		b.Run(name, func(b *testing.B) {
@@ -71,8 +71,8 @@ func BenchmarkShare(b *testing.B) {
 	}
 }
 
-// BenchmarkDivide is what a pass adds for pods that share in fact, 500 nodes with 50,000 pods: with all of
-// them at their shares, and with all to be moved.
+// BenchmarkDivide measures the cost of shares in an iteration over 500 nodes with 50,000 sharing
+// pods: all at their shares, and all to be moved.
 func BenchmarkDivide(b *testing.B) {
 	klog.LogToStderr(false)
 	klog.SetOutput(discard{})
@@ -115,7 +115,6 @@ func BenchmarkDivide(b *testing.B) {
 	}
 }
 
-// touch changes some pods, one on each of as many nodes.
 func touch(tb testing.TB, store cache.Store, pods, n int) {
 	var trimmer client.Trimmer
 	for i := range pods {
@@ -131,7 +130,6 @@ func touch(tb testing.TB, store cache.Store, pods, n int) {
 	}
 }
 
-// A round that follows others has the same result as the first round of a process.
 func TestShare_FollowingRoundMatchesFirst(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		loop, reset, c := quiet{vpas: 4, pods: 3, nodes: 3, policies: sharedEverywhere()}.filled(t)
@@ -164,7 +162,6 @@ func TestShare_FollowingRoundMatchesFirst(t *testing.T) {
 	})
 }
 
-// one returns one of the objects of a store.
 func one[T any](rt *rapid.T, store cache.Store) (T, bool) {
 	keys := store.ListKeys()
 	slices.Sort(keys)
@@ -192,7 +189,7 @@ func changePod(rt *rapid.T, t *testing.T, store cache.Store, step int) {
 		pod.Status.ContainerStatuses[0].Resources = &pod.Spec.Containers[0].Resources
 	case 1:
 		pod.Status.QOSClass = corev1.PodQOSGuaranteed
-	case 2: // another one of that name, elsewhere
+	case 2: // another pod with the same name on another node
 		pod.UID, pod.Spec.NodeName = types.UID(pod.ResourceVersion), fmt.Sprintf("n%d", rapid.IntRange(1, 4).Draw(rt, "node"))
 	case 3:
 		pod.OwnerReferences = nil
@@ -224,7 +221,7 @@ func changeVPA(rt *rapid.T, t *testing.T, store cache.Store) {
 	require.NoError(t, store.Update(vpa))
 }
 
-// rival writes a VPA of a person beside one that was made, or takes a VPA away.
+// changeRivalVPA adds a user VPA to a workload with a generated one, or deletes a VPA.
 func rival(rt *rapid.T, t *testing.T, store cache.Store) {
 	known, ok := one[*vpav1.VerticalPodAutoscaler](rt, store)
 	if !ok {
@@ -260,7 +257,7 @@ func changeNode(rt *rapid.T, t *testing.T, store cache.Store) {
 	require.NoError(t, store.Update(n))
 }
 
-// A round reads only changed pods again, and computes everything else anew.
+// A round rereads only changed pods and recomputes everything else.
 func TestShare_AllocatesPerPod(t *testing.T) {
 	loop, _ := quiet{vpas: 400, pods: 5, nodes: 100, policies: sharedEverywhere()}.loop(t)
 	it, err := loop.read(t.Context(), noon, func(string) {})

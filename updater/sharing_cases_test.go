@@ -14,7 +14,6 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 )
 
-// A policy that wants pods to share of which there are none says so, and nothing is written of others.
 func TestNoPodThatShares(t *testing.T) {
 	alone := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "alone", UID: "alone"}, Spec: corev1.PodSpec{NodeName: "n1",
 		Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: list("1", "1Gi")}}}}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
@@ -37,8 +36,8 @@ func TestNoPodThatShares(t *testing.T) {
 	}
 }
 
-// What a node will not grant takes nothing from those that share there: a resize for which there is no
-// room beside their bases, and a pod that its kubelet is about to refuse.
+// A resize that does not fit with the bases, or a pod that the kubelet will refuse, takes nothing from
+// the sharing pods.
 func TestWhatANodeNeverGrantsTakesNothing(t *testing.T) {
 	stray := func(change func(*corev1.Pod)) *corev1.Pod {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "mine", Name: "stray", UID: "stray"}, Spec: corev1.PodSpec{NodeName: "n1",
@@ -72,15 +71,13 @@ func TestWhatANodeNeverGrantsTakesNothing(t *testing.T) {
 
 func withGPU(n *corev1.Node) { n.Status.Allocatable["nvidia.com/gpu"] = list("1", "1")["cpu"] }
 
-// unadvised is a VPA for which nothing is recommended yet.
 func unadvised() runtime.Object {
 	vpa := peaking()
 	vpa.Status.Recommendation = nil
 	return vpa
 }
 
-// Whatever is written about a pod says which one is meant, so that the API server refuses it of another
-// pod of that name, which has come since the snapshot.
+// A UID precondition makes the API server refuse a write for a new pod with the same name.
 func TestWhatIsWrittenOfAShareIsForOnePodAlone(t *testing.T) {
 	r := newSharing(t, 3, on())
 	writes := func() (bodies []string) {
@@ -102,7 +99,6 @@ func TestWhatIsWrittenOfAShareIsForOnePodAlone(t *testing.T) {
 	require.Len(t, writes(), 6, "a resize, and the mark goes")
 }
 
-// Where a node cannot resize pods, or does not say what it has, the log says so.
 func TestANodeOnWhichNothingCanBeSharedIsNamedInTheLog(t *testing.T) {
 	for problem, change := range map[string]func(*corev1.Node){
 		"KubeletTooOld":      func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.32.9" },

@@ -18,7 +18,6 @@ import (
 	"loadline.dev/loadline/pkg/core/reason"
 )
 
-// A share under which a container restarts again and again is taken back to the peak, for a day.
 func TestAShareThatDidHarmIsTakenBackToThePeak(t *testing.T) {
 	r := newSharing(t, 3, on())
 	require.Equal(t, "800m 800m 800m", r.turn(0))
@@ -35,8 +34,7 @@ func TestAShareThatDidHarmIsTakenBackToThePeak(t *testing.T) {
 	require.Equal(t, "800m 800m 800m", r.turn(24*time.Hour+5*time.Minute))
 }
 
-// Harm is remembered from the pass on that sees it, also where the peak does not fit for a while; and
-// the pod that it was done to grows before others do.
+// Harm is recorded at once, even if the peak does not fit yet. The harmed pod grows first.
 func TestHarmIsRememberedUntilThePeakFits(t *testing.T) {
 	r := newSharing(t, 3, on(), kubelet("n1", "2400m"))
 	require.Equal(t, "800m 800m 800m", r.turn(0))
@@ -50,8 +48,7 @@ func TestHarmIsRememberedUntilThePeakFits(t *testing.T) {
 	require.Equal(t, "1 1400m", r.turn(30*time.Minute), "there is room for it, and the rest is the other's")
 }
 
-// A pod that restarts is not made still smaller while it is watched, so that harm that comes slowly is
-// seen, too.
+// Slow harm must be detected as well.
 func TestAPodThatRestartedIsNotMadeSmaller(t *testing.T) {
 	for name, again := range map[string]bool{"it restarts again": true, "it works": false} {
 		r := newSharing(t, 3, on())
@@ -74,7 +71,7 @@ func TestAPodThatRestartedIsNotMadeSmaller(t *testing.T) {
 	}
 }
 
-// Memory after a kill waits for nothing that speaks against a smaller share of CPU.
+// Conditions that block a smaller CPU share must not delay memory.
 func TestMemoryAfterAKillDoesNotWaitForASmallerShareOfCPU(t *testing.T) {
 	for name, hinder := range map[string]func(r *rolling){
 		"nothing in the way": func(*rolling) {},
@@ -109,7 +106,6 @@ func TestMemoryAfterAKillDoesNotWaitForASmallerShareOfCPU(t *testing.T) {
 	}
 }
 
-// resized are the pods that were resized, in order.
 func (r *rolling) resized() (names []string) {
 	for _, a := range r.kube.Actions() {
 		if patch, is := a.(ktesting.PatchAction); is && a.GetSubresource() == "resize" {
@@ -119,7 +115,6 @@ func (r *rolling) resized() (names []string) {
 	return names
 }
 
-// What did harm is given back before anything else is moved.
 func TestGivingBackGoesFirst(t *testing.T) {
 	r := newSharing(t, 3, on())
 	require.Equal(t, "800m 800m 800m", r.turn(0))
@@ -130,7 +125,6 @@ func TestGivingBackGoesFirst(t *testing.T) {
 	require.Equal(t, []string{"web-1-2", "web-1-3", "web-1-0", "web-1-1"}, r.resized())
 }
 
-// So is memory after a kill.
 func TestALittleMemoryAfterAKill(t *testing.T) {
 	vpa := peaking()
 	c := &vpa.Status.Recommendation.ContainerRecommendations[0]
@@ -144,7 +138,6 @@ func TestALittleMemoryAfterAKill(t *testing.T) {
 	require.Equal(t, "30Mi", r.memory())
 }
 
-// A change of memory, which follows its usual way, and a share of CPU are one resize.
 func TestMemoryAndAShareOfCPUAreOneResize(t *testing.T) {
 	r := shareWith(t, Default(), append(peakingPods(2, func(p *corev1.Pod) {
 		unlimited(p)
@@ -157,7 +150,6 @@ func TestMemoryAndAShareOfCPUAreOneResize(t *testing.T) {
 	require.NotContains(t, r.pod("web-1-0").Annotations[convert.OriginalAnnotation], `"cpu":"950m"`, "the share is not judged with it")
 }
 
-// A pod that ran out of memory that it shares gets its peak at once, in place.
 func TestAPodThatRanOutOfSharedMemoryGetsItsPeak(t *testing.T) {
 	r := newSharing(t, 3, on(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Sharing.Resources = []corev1.ResourceName{"memory"} }))
 	memory := func() (all []string) {
@@ -192,7 +184,6 @@ func TestAPodThatRanOutOfSharedMemoryGetsItsPeak(t *testing.T) {
 	require.Empty(t, r.evictions())
 }
 
-// No container is restarted for a share.
 func TestAPodThatAResizeRestartsKeepsItsPeak(t *testing.T) {
 	r := shareWith(t, Default(), append(peakingPods(3, func(p *corev1.Pod) {
 		unlimited(p)
@@ -202,8 +193,8 @@ func TestAPodThatAResizeRestartsKeepsItsPeak(t *testing.T) {
 	require.Equal(t, map[reason.Reason]int{reason.RestartsOnResize: 3}, r.shares(noon).Apart)
 }
 
-// What pods do not share any more, while they share something else, grows to its peak: no round knows
-// a share of it.
+// A resource that is no longer shared, while another one still is, grows back to its peak without a
+// share.
 func TestAKindThatIsNotSharedAnyMoreGetsItsPeak(t *testing.T) {
 	r := newSharing(t, 3, on(both))
 	r.turn(0)
@@ -225,7 +216,7 @@ func TestAKindThatIsNotSharedAnyMoreGetsItsPeak(t *testing.T) {
 	require.Equal(t, "200Mi 200Mi 200Mi", r.memory())
 }
 
-// A mark that cannot be read is one of all kinds, of which the policy shares but one.
+// An unreadable mark counts for all resources, but the policy shares only one.
 func TestAMarkThatCannotBeReadMakesNoMemorySmaller(t *testing.T) {
 	for _, has := range []string{"200Mi", "50Mi"} {
 		r := shareWith(t, Default(), append(peakingPods(3, func(p *corev1.Pod) {

@@ -22,10 +22,8 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// off ends sharing.
 func off(s *loadlinev1alpha1.SizingPolicySpec) { s.Sharing = nil }
 
-// Pods whose policy ends sharing grow to their peak where it fits, and nobody is evicted for it.
 func TestOffOnAFullNodeEvictsNobody(t *testing.T) {
 	r := newSharing(t, 3, on(evicting), kubelet("n1", "3"))
 	r.change("web-1-2", func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = list("200m", "200Mi") })
@@ -93,7 +91,8 @@ func TestWhoLeavesSharingGetsItsPeak(t *testing.T) {
 	}
 }
 
-// deploymentSays puts an annotation on the Deployment; empty: takes it off.
+// annotateDeployment sets an annotation on the Deployment, or removes it if the value is empty, and
+// waits until known returns true.
 func (r *rolling) deploymentSays(key, value string, known func() bool) {
 	r.t.Helper()
 	d, err := r.kube.AppsV1().Deployments("shop").Get(r.t.Context(), "web", metav1.GetOptions{})
@@ -108,8 +107,8 @@ func (r *rolling) deploymentSays(key, value string, known func() bool) {
 	require.Eventually(r.t, known, time.Minute, time.Millisecond)
 }
 
-// Who forbids to change pods gets just that: they keep their shares until sharing is switched off, and
-// pods may be changed.
+// Pods that must not be changed keep their shares. They return to the peak once sharing is off and
+// changes are allowed again.
 func TestWhoForbidsChangesKeepsShares(t *testing.T) {
 	mode := func(m loadlinev1alpha1.RolloutMode) func(*rolling) {
 		return func(r *rolling) { r.edit(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.Mode = &m }) }
@@ -146,7 +145,6 @@ func TestWhoForbidsChangesKeepsShares(t *testing.T) {
 	}
 }
 
-// Pods leave a crowded node through the eviction API, and never the last one that is ready.
 func TestPodsLeaveANodeOnWhichTheirBasesDoNotFit(t *testing.T) {
 	config := Default()
 	config.Disruption.MinReplicas = 1
@@ -198,7 +196,6 @@ func TestPodsLeaveANodeOnWhichTheirBasesDoNotFit(t *testing.T) {
 	require.NotContains(t, r.evictions(), "web-1-0", "the last one that is ready")
 }
 
-// Beside a node autoscaler that is accepted the pods of a node are made smaller once an hour.
 func TestBesideANodeAutoscalerPodsShrinkHourly(t *testing.T) {
 	r := newSharing(t, 3, on(accepting), growing())
 	require.Equal(t, "800m 800m 800m", r.turn(0))
@@ -210,13 +207,11 @@ func TestBesideANodeAutoscalerPodsShrinkHourly(t *testing.T) {
 	require.Equal(t, "725m 725m 725m 725m", r.turn(time.Hour))
 }
 
-// needs makes a container use nearly always that much CPU, of a peak of 1.4 cores.
 func (r *rolling) needs(base string) {
 	r.t.Helper()
 	r.spans(base, "1400m")
 }
 
-// spans makes a container use nearly always that much CPU, and at times so much.
 func (r *rolling) spans(base, peak string) {
 	r.t.Helper()
 	vpa := peaking()
@@ -230,8 +225,8 @@ func (r *rolling) spans(base, peak string) {
 	}, time.Minute, time.Millisecond)
 }
 
-// Use goes up and down, so pods of a node are made smaller once an hour, if none came that has its peak
-// yet. What grows does not wait.
+// Usage fluctuates, so pods shrink at most once an hour unless a new pod still has its peak. Growth
+// is not delayed.
 func TestPodsShrinkHourlyWhereNobodyWaits(t *testing.T) {
 	r := newSharing(t, 3, on())
 	require.Equal(t, "800m 800m 800m", r.turn(0))
@@ -251,8 +246,8 @@ func TestPodsShrinkHourlyWhereNobodyWaits(t *testing.T) {
 	require.Equal(t, "575m 575m 575m 575m", r.turn(70*time.Minute), "it has its share since")
 }
 
-// What is given back after harm does not wait for the hour either: the others make room for it, down to their bases,
-// and none of them takes that room meanwhile.
+// The revert does not wait for the hour between shrinks. None of the other pods takes the room that
+// they free for it.
 func TestPodsShrinkForOneThatGetsItsPeakBack(t *testing.T) {
 	r := newSharing(t, 3, on(), kubelet("n1", "2900m"))
 	require.Equal(t, "800m 800m 800m", r.turn(0))
@@ -262,7 +257,7 @@ func TestPodsShrinkForOneThatGetsItsPeakBack(t *testing.T) {
 	require.Equal(t, "750m 1400m 750m", r.turn(11*time.Minute))
 }
 
-// A pod that got its peak back and would get a little more of it is not moved for that, so nobody makes room for it.
+// A small increase of the peak causes no resize, so other pods make no room for it.
 func TestPodsDoNotShrinkForLittleOfAPeak(t *testing.T) {
 	r := newSharing(t, 5, on())
 	require.Equal(t, "680m 680m 680m 680m 680m", r.turn(0))
@@ -274,14 +269,15 @@ func TestPodsDoNotShrinkForLittleOfAPeak(t *testing.T) {
 	require.EqualValues(t, 4, r.skipped("RecentlyShrunk"))
 }
 
-// Nor does a resize of a pod that does not share, which its kubelet has put off.
+// The hour between shrinks does not delay the resize of a pod that does not share.
 func TestPodsShrinkForAResizeThatWaits(t *testing.T) {
 	for reason, want := range map[string]string{corev1.PodReasonDeferred: "733m 733m 733m", corev1.PodReasonInfeasible: "800m 800m 800m"} {
 		t.Run(reason, func(t *testing.T) { shrinkForAResize(t, reason, want) })
 	}
 }
 
-// shrinkForAResize requires what pods request when the kubelet gives a reason for not granting a resize of another one.
+// shrinkForAResize requires the sizes of sharing pods when the resize of another pod is pending for
+// a reason.
 func shrinkForAResize(t *testing.T, reason, want string) {
 	t.Helper()
 	other := peakingPods(1, unlimited)[2].(*corev1.Pod)
@@ -300,7 +296,7 @@ func shrinkForAResize(t *testing.T, reason, want string) {
 	require.Equal(t, want, shares(r.turn(10*time.Minute)))
 }
 
-// What a pod asks for that its node can never give takes nothing from the others, though another pod that is like it waits for room.
+// An infeasible resize takes nothing from other pods, even if a similar pod waits for room.
 func TestAResizeThatCanNeverBeDoneTakesNoRoom(t *testing.T) {
 	r := newSharing(t, 3, on(), kubelet("n1", "2900m"))
 	require.Equal(t, "800m 800m 800m", r.turn(0))
@@ -314,7 +310,6 @@ func TestAResizeThatCanNeverBeDoneTakesNoRoom(t *testing.T) {
 	require.Equal(t, "1400m 1400m 700m", r.turn(5*time.Minute), "800m of the second")
 }
 
-// Of a pod whose containers are to get less and more, those that are to get more do not wait for the others.
 func TestContainersThatGrowDoNotWaitForThoseThatShrink(t *testing.T) {
 	two := func(p *corev1.Pod) {
 		unlimited(p)
@@ -352,7 +347,7 @@ func TestContainersThatGrowDoNotWaitForThoseThatShrink(t *testing.T) {
 	require.Equal(t, []string{"471m", "1228m"}, requests())
 }
 
-// accepting is a policy that accepts a node autoscaler, and growing the sign of one.
+// acceptNodeAutoscaler accepts a node autoscaler, and autoscalerStatus shows that there is one.
 func accepting(s *loadlinev1alpha1.SizingPolicySpec) {
 	s.Sharing.NodeAutoscaler = new(loadlinev1alpha1.SharingNodeAutoscalerAccept)
 }
@@ -361,8 +356,8 @@ func growing() *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cluster-autoscaler-status"}}
 }
 
-// A mark says when pods were made smaller for an hour after a start only: later the updater knows, and
-// who writes marks by hand stops nothing.
+// Marks limit shrinking only during the first hour after a start. Later the updater uses its own
+// state.
 func TestAMarkWrittenByHandDoesNotStopANode(t *testing.T) {
 	r := newSharing(t, 3, on(accepting), growing())
 	require.Equal(t, "800m 800m 800m", r.turn(0))
@@ -381,7 +376,6 @@ func TestAMarkWrittenByHandDoesNotStopANode(t *testing.T) {
 	require.Equal(t, "725m 725m 725m 725m", r.turn(3*time.Hour))
 }
 
-// Nor does who may write marks on pods that no policy wants to share.
 func TestAMarkOfAPodWithoutAPolicyDoesNotStopANode(t *testing.T) {
 	for _, person := range []bool{false, true} {
 		objects := append(peakingPods(1, func(p *corev1.Pod) {
@@ -402,7 +396,6 @@ func TestAMarkOfAPodWithoutAPolicyDoesNotStopANode(t *testing.T) {
 	}
 }
 
-// A pod moves only by what is worth a write, however small it is.
 func TestASmallPodIsNotMovedByMillicores(t *testing.T) {
 	for has, want := range map[string]string{"20m": "20m", "30m": "13m"} {
 		vpa := peaking()
@@ -421,7 +414,6 @@ func TestASmallPodIsNotMovedByMillicores(t *testing.T) {
 	}
 }
 
-// Growth does not count as made smaller.
 func TestGrowthDoesNotStopANode(t *testing.T) {
 	r := shareWith(t, Default(), append(peakingPods(3, func(p *corev1.Pod) {
 		unlimited(p)
@@ -433,7 +425,8 @@ func TestGrowthDoesNotStopANode(t *testing.T) {
 	require.Equal(t, "725m 725m 725m 725m", r.turn(5*time.Minute))
 }
 
-// Where the two are refused together, what is not shared is given alone: nobody is evicted for a share.
+// If the combined resize is refused, the unshared resources are resized alone. A share causes no
+// eviction.
 func TestAShareThatIsRefusedEvictsNobody(t *testing.T) {
 	r := shareWith(t, Default(), append(peakingPods(2, func(p *corev1.Pod) {
 		unlimited(p)
@@ -451,7 +444,7 @@ func TestAShareThatIsRefusedEvictsNobody(t *testing.T) {
 	require.Empty(t, r.evictions())
 }
 
-// What is evicted for something else comes back at its peak, so that is what must fit.
+// A pod evicted for another reason comes back at its peak, so the peak must fit.
 func TestAnEvictionAsksForRoomForThePeak(t *testing.T) {
 	r := newSharing(t, 3, on())
 	require.Equal(t, "800m 800m 800m", r.turn(0))

@@ -27,21 +27,19 @@ import (
 	"loadline.dev/loadline/pkg/flags"
 )
 
-// on is a policy whose pods share.
 func on(changes ...func(*loadlinev1alpha1.SizingPolicySpec)) *loadlinev1alpha1.SizingPolicy {
 	return shared(loadlinev1alpha1.SharingOn, append([]func(*loadlinev1alpha1.SizingPolicySpec){automatic}, changes...)...)
 }
 
-// newSharing is a world in which pods of the Deployment "web" share node n1.
+// newSharing returns a world in which pods of the Deployment "web" share node n1.
 func newSharing(t *testing.T, pods int, policy *loadlinev1alpha1.SizingPolicy, objects ...runtime.Object) *rolling {
 	t.Helper()
 	return shareWith(t, Default(), append(append(peakingPods(pods, unlimited), peaking(), policy), objects...)...)
 }
 
-// unlimited is a pod without a memory limit.
 func unlimited(p *corev1.Pod) { p.Spec.Containers[0].Resources.Limits = nil }
 
-// shareWith is newWorld with pods that are never refused, as rolling.
+// shareWith returns a rolling world, with node n1 unless the objects contain a node.
 func shareWith(t *testing.T, config *Config, objects ...runtime.Object) *rolling {
 	t.Helper()
 	if !slices.ContainsFunc(objects, func(o runtime.Object) bool { _, is := o.(*corev1.Node); return is }) {
@@ -50,7 +48,8 @@ func shareWith(t *testing.T, config *Config, objects ...runtime.Object) *rolling
 	return roll(t, config, objects...)
 }
 
-// turn makes a pass some time after noon, and waits until the caches have what it did.
+// runAt runs an iteration at a time after noon, waits for the informer cache and returns the CPU
+// requests.
 func (r *rolling) turn(after time.Duration) string {
 	r.t.Helper()
 	r.pass(noon.Add(after))
@@ -58,7 +57,7 @@ func (r *rolling) turn(after time.Duration) string {
 	return r.sizes()
 }
 
-// caught waits until the caches have all pods as they are.
+// awaitCache waits until the informer cache has all current pods.
 func (r *rolling) caught() {
 	r.t.Helper()
 	for _, p := range r.pods() {
@@ -68,7 +67,6 @@ func (r *rolling) caught() {
 	}
 }
 
-// marks are the marks of all pods, by name.
 func (r *rolling) marks() (all []string) {
 	for _, p := range r.pods() {
 		all = append(all, p.Annotations[convert.SharedAnnotation])
@@ -76,7 +74,6 @@ func (r *rolling) marks() (all []string) {
 	return all
 }
 
-// condition returns the condition Sharing of the policy.
 func (r *rolling) condition() string {
 	r.t.Helper()
 	policy, err := r.vpa.LoadlineV1alpha1().SizingPolicies().Get(r.t.Context(), "fleet", metav1.GetOptions{})
@@ -88,7 +85,7 @@ func (r *rolling) condition() string {
 	return string(c.Status) + " " + c.Reason + ": " + c.Message
 }
 
-// arrive makes a pod come to node n1, at its peak.
+// arrive adds a pod at its peak to node n1.
 func (r *rolling) arrive(name string) {
 	r.t.Helper()
 	pod := peakingPods(1, unlimited)[2].(*corev1.Pod)
@@ -98,7 +95,8 @@ func (r *rolling) arrive(name string) {
 	r.await("the pod", func(*corev1.Pod) bool { return true }, name)
 }
 
-// Three equal pods of 0.5 / 1.4 cores end at 0.8 each, and a fourth makes all smaller.
+// Three equal pods with 0.5 cores base and 1.4 cores peak get 0.8 cores each. A fourth pod shrinks
+// them all.
 func TestPodsOfANodeShareWhatItHasLeft(t *testing.T) {
 	r := newSharing(t, 3, on())
 	require.Equal(t, "800m 800m 800m", r.turn(0))
@@ -120,7 +118,7 @@ func TestPodsOfANodeShareWhatItHasLeft(t *testing.T) {
 	require.Equal(t, "725m 725m 725m 725m", r.turn(15*time.Minute))
 }
 
-// A pod is marked before it is resized, in that order, and a restart computes the same.
+// A restarted process computes the same shares.
 func TestAPodIsMarkedBeforeItGetsItsShare(t *testing.T) {
 	r := newSharing(t, 2, on())
 	require.Equal(t, "950m 950m", r.turn(0))
@@ -132,7 +130,6 @@ func TestAPodIsMarkedBeforeItGetsItsShare(t *testing.T) {
 	require.Empty(t, r.writes())
 }
 
-// What a process that was killed between the mark and the resize leaves is finished by the next.
 func TestAProcessThatIsKilledBetweenMarkAndResize(t *testing.T) {
 	for mode, want := range map[loadlinev1alpha1.SharingMode]string{loadlinev1alpha1.SharingOn: "800m 800m 800m", loadlinev1alpha1.SharingOff: "1400m 1400m 1400m"} {
 		r := newSharing(t, 3, on(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Sharing.Mode = &mode }))
@@ -144,8 +141,7 @@ func TestAProcessThatIsKilledBetweenMarkAndResize(t *testing.T) {
 	}
 }
 
-// Growth waits for the pass after the shrinks that make room for it, and no sum is ever more than
-// the node has.
+// The sum of requests never exceeds the node.
 func TestGrowthWaitsForWhatShrinksFree(t *testing.T) {
 	objects := peakingPods(4, unlimited)
 	for i, cpu := range []string{"1400m", "1400m", "200m", "200m"} {
@@ -158,7 +154,6 @@ func TestGrowthWaitsForWhatShrinksFree(t *testing.T) {
 	require.Empty(t, r.evictions())
 }
 
-// While nobody knows whether pods may share, those that do keep their shares.
 func TestWhatIsNotKnownMovesNobody(t *testing.T) {
 	for name, obscure := range map[string]func(r *rolling){
 		"nodes are not known": func(r *rolling) { r.loop.rounds.Sharing.NodeInformer = syncedWhen(func() bool { return false }) },
@@ -190,7 +185,6 @@ func TestWhatIsNotKnownMovesNobody(t *testing.T) {
 	}
 }
 
-// While nobody knows whether nodes are added and removed, nobody shares anew, and who does keeps its share.
 func TestGrowthThatCannotBeReadMovesNobody(t *testing.T) {
 	r := newSharing(t, 3, on())
 	r.kube.PrependReactor("get", "configmaps", func(ktesting.Action) (bool, runtime.Object, error) {
@@ -200,7 +194,6 @@ func TestGrowthThatCannotBeReadMovesNobody(t *testing.T) {
 	require.Contains(t, r.condition(), "False NodeAutoscaler: acts as DryRun: it cannot be read whether nodes are added and removed")
 }
 
-// A write that meets another one of the same pod is made again in the next pass, of what is there then.
 func TestAConflictOfAShareIsTriedAgain(t *testing.T) {
 	for _, subresource := range []string{"", "resize"} {
 		r := newSharing(t, 3, on())
@@ -214,7 +207,6 @@ func TestAConflictOfAShareIsTriedAgain(t *testing.T) {
 	}
 }
 
-// Pods of an old kubelet hold up nobody else, and the condition says where they are.
 func TestPodsOfAnOldKubeletAreNamed(t *testing.T) {
 	objects := append(peakingPods(3, unlimited), peaking(), on(), kubelet("n1", "8"), kubelet("n2", "8", func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.32.9" }))
 	for _, o := range objects {
@@ -227,7 +219,7 @@ func TestPodsOfAnOldKubeletAreNamed(t *testing.T) {
 	require.Equal(t, "True Shares: pods that share: 2; pods of nodes on which nothing can be changed: KubeletTooOld=1; such a node is n2", r.condition())
 }
 
-// paying are two pods of a workload of namespace and policy "pay", with its VPA.
+// payWorkload returns two pods of a workload in namespace "pay" under policy "pay", with its VPA.
 func paying() []runtime.Object {
 	vpa := peaking()
 	vpa.Labels["loadline.dev/policy"] = "pay"
@@ -240,7 +232,6 @@ func paying() []runtime.Object {
 	return objects
 }
 
-// Two policies that share in fact, with different recipes, share on one node by the more careful rule.
 func TestTwoPoliciesShareOneNode(t *testing.T) {
 	second := on(func(s *loadlinev1alpha1.SizingPolicySpec) {
 		s.Namespaces.Names, s.Recipe = []string{"pay"}, new("loadline:cpu=shared")
@@ -264,7 +255,7 @@ func TestWhereNothingIsMoved(t *testing.T) {
 		config  func(*Config)
 		objects []runtime.Object
 		change  func(r *rolling)
-		want    string // the reason of the condition
+		want    string // prefix of the condition
 	}{
 		"an old kubelet":      {objects: []runtime.Object{kubelet("n1", "8", older)}, want: "False KubeletTooOld: acts as DryRun: pods of nodes on which nothing can be changed: KubeletTooOld=3; such a node is n1"},
 		"a cordoned node":     {objects: []runtime.Object{kubelet("n1", "8", func(n *corev1.Node) { n.Spec.Unschedulable = true })}, want: "True Shares: pods that share: 3"},
@@ -284,7 +275,6 @@ func TestWhereNothingIsMoved(t *testing.T) {
 	}
 }
 
-// What somebody changed since the round, and another pod of that name, wait for the next one.
 func TestAPodThatChangedSinceTheRoundWaits(t *testing.T) {
 	r := newSharing(t, 2, on(), kubelet("n1", "8"))
 	r.refuse("patch", "pods", fmt.Errorf("not now"))
@@ -302,7 +292,6 @@ func TestAPodThatChangedSinceTheRoundWaits(t *testing.T) {
 	require.Equal(t, "950m 950m", r.turn(5*time.Minute))
 }
 
-// A node that goes away in the middle, with its pods, leaves nothing behind.
 func TestANodeThatGoesInTheMiddle(t *testing.T) {
 	r := newSharing(t, 3, on())
 	require.Equal(t, "800m 800m 800m", r.turn(0))
@@ -314,7 +303,7 @@ func TestANodeThatGoesInTheMiddle(t *testing.T) {
 	require.Equal(t, "True Shares: pods that share: 0", r.condition())
 }
 
-// A least above the share is what the pods get, and what counts in the sums of the node.
+// minAllowed counts in the sums of the node.
 func TestMinAllowedAboveTheShare(t *testing.T) {
 	vpa := peaking()
 	vpa.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "*", MinAllowed: list("1", "0")}}}
@@ -322,8 +311,7 @@ func TestMinAllowedAboveTheShare(t *testing.T) {
 	require.Equal(t, "1133m 1133m 1133m", r.turn(0), "a headroom of 0.4 for three")
 }
 
-// On one node pods of a policy that is On, and of one in DryRun, share apart: the latter take what they
-// request.
+// The DryRun pods count with their requests.
 func TestADryRunBesidePodsThatShare(t *testing.T) {
 	dry := shared(loadlinev1alpha1.SharingDryRun, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Namespaces.Names = []string{"pay"} })
 	dry.Name = "pay"
@@ -339,7 +327,6 @@ func TestADryRunBesidePodsThatShare(t *testing.T) {
 	}
 }
 
-// A rehearsal says what sharing would do, and writes nothing.
 func TestDryRunOfSharing(t *testing.T) {
 	config := Default()
 	config.DryRun = true
@@ -354,7 +341,6 @@ func newSharingWith(t *testing.T, config *Config) *rolling {
 	return shareWith(t, config, append(peakingPods(3, unlimited), peaking(), on())...)
 }
 
-// A workload shares from the age on that the flag says.
 func TestTheLeastAgeOfWorkloadsThatShare(t *testing.T) {
 	config := Default()
 	config.SharingMinAge = 10 * time.Minute
@@ -365,8 +351,7 @@ func TestTheLeastAgeOfWorkloadsThatShare(t *testing.T) {
 	require.Equal(t, "800m 800m 800m", r.turn(10*time.Minute))
 }
 
-// A mark that somebody wrote by hand says that the pod shared, and no more: it grows to what is
-// recommended, if that fits, and the mark goes.
+// A forged mark only shows that the pod shared.
 func TestAMarkWrittenByHand(t *testing.T) {
 	forged := func(text, cpu string, objects ...runtime.Object) *rolling {
 		return shareWith(t, Default(), append(peakingPods(2, func(p *corev1.Pod) {
@@ -431,7 +416,7 @@ func TestSharing_KeepsCPULimitsThatAQuotaCounts(t *testing.T) {
 	}
 }
 
-// An iteration allocates little for each pod that has its share, beside one in a dry run.
+// The limit is the difference to the same cluster in DryRun.
 func TestDivide_AllocatesPerPodWithItsShare(t *testing.T) {
 	const vpas, each = 200, 5
 	allocations := func(policy *loadlinev1alpha1.SizingPolicy) float64 {
@@ -441,7 +426,7 @@ func TestDivide_AllocatesPerPodWithItsShare(t *testing.T) {
 		loop.rounds.Conditions.Status.Client = nil
 		all, err := loop.reader.VPAs.List(labels.Everything())
 		require.NoError(t, err)
-		for _, vpa := range all { // each has what it uses always
+		for _, vpa := range all { // base equals target
 			one := &vpa.Status.Recommendation.ContainerRecommendations[0]
 			one.LowerBound = one.Target
 		}
@@ -460,17 +445,14 @@ func TestDivide_AllocatesPerPodWithItsShare(t *testing.T) {
 	require.LessOrEqual(t, allocations(on())-dry, 20.0*vpas*each)
 }
 
-// both is a policy of which pods share CPU and memory.
 func both(s *loadlinev1alpha1.SizingPolicySpec) {
 	s.Sharing.Resources = []corev1.ResourceName{"cpu", "memory"}
 }
 
-// onlyCPU is a policy of which pods share CPU.
 func onlyCPU(s *loadlinev1alpha1.SizingPolicySpec) {
 	s.Sharing.Resources = []corev1.ResourceName{"cpu"}
 }
 
-// memory are the memory requests of all pods.
 func (r *rolling) memory() string {
 	var all []string
 	for _, p := range r.pods() {

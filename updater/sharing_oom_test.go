@@ -18,13 +18,12 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 )
 
-// of700Mi is node n1 with 700 MiB of memory.
 func of700Mi() *corev1.Node {
 	return kubelet("n1", "8", func(n *corev1.Node) { n.Status.Allocatable[corev1.ResourceMemory] = resource.MustParse("700Mi") })
 }
 
-// newKilled is a world in which three pods share the memory of node n1, which has 700 MiB, in a policy that
-// evicts; node n2 has room for all.
+// newMemorySharing returns three pods that share the memory of node n1, which has 700 MiB. Node n2
+// has room for all.
 func newKilled(t *testing.T, change func(*Config), policy *loadlinev1alpha1.SizingPolicy) *rolling {
 	t.Helper()
 	config := Default()
@@ -37,10 +36,8 @@ func newKilled(t *testing.T, change func(*Config), policy *loadlinev1alpha1.Sizi
 	return r
 }
 
-// filled is a node of which nothing of its memory is left.
 func filled(r *rolling) { r.fill("300Mi") }
 
-// fill puts another pod on node n1.
 func (r *rolling) fill(memory string) {
 	r.t.Helper()
 	pod := peakingPods(1, unlimited)[2].(*corev1.Pod)
@@ -51,7 +48,6 @@ func (r *rolling) fill(memory string) {
 	r.await("the pod", func(*corev1.Pod) bool { return true }, "other")
 }
 
-// peaks changes the peak of memory that the VPA recommends.
 func (r *rolling) peaks(memory string) {
 	r.t.Helper()
 	vpas := r.vpa.AutoscalingV1().VerticalPodAutoscalers("shop")
@@ -68,7 +64,7 @@ func (r *rolling) peaks(memory string) {
 	}, time.Minute, time.Millisecond)
 }
 
-// kill kills a container of a pod for want of memory some time after noon. It works again at once.
+// oomKill simulates an OOM kill of a container that recovers at once.
 func (r *rolling) kill(name string, after time.Duration) {
 	r.t.Helper()
 	r.change(name, func(p *corev1.Pod) {
@@ -76,16 +72,15 @@ func (r *rolling) kill(name string, after time.Duration) {
 	})
 }
 
-// Of a pod that ran out of memory that it shares the memory grows in place, and only where its node refuses
-// that it is evicted, if its policy evicts.
+// The policy must allow evictions, too.
 func TestAPodThatRanOutOfSharedMemoryIsEvictedWhereItsNodeIsFull(t *testing.T) {
 	for name, c := range map[string]struct {
 		config func(*Config)
 		policy *loadlinev1alpha1.SizingPolicy
 		change func(r *rolling)
-		wants  string // of memory
+		wants  string // memory
 		evicts []string
-		why    string // the pod is left alone
+		why    string // skip reason
 	}{
 		"there is room":         {policy: on(both, evicting), change: func(*rolling) {}, wants: "200Mi"},
 		"its node is full":      {policy: on(both, evicting), change: filled, evicts: []string{"web-1-1"}},
@@ -125,7 +120,7 @@ func TestAPodThatRanOutOfSharedMemoryIsEvictedWhereItsNodeIsFull(t *testing.T) {
 	}
 }
 
-// Where memory is not shared a kill goes its usual way, and the node is no reason to evict for sharing.
+// A full node is no reason for a share eviction unless memory is shared.
 func TestAKillOfAPodThatSharesOnlyCPU(t *testing.T) {
 	r := shareWith(t, Default(), append(peakingPods(3, unlimited), peaking(), on(evicting), of700Mi(), kubelet("n2", "8"))...)
 	require.Equal(t, "800m 800m 800m", r.turn(0))
@@ -135,7 +130,6 @@ func TestAKillOfAPodThatSharesOnlyCPU(t *testing.T) {
 	require.NotContains(t, strings.Join(r.told(), "\n"), "MemoryRefused")
 }
 
-// The annotation no-eviction keeps a pod, also after a kill.
 func TestAPodThatIsNeverEvictedIsNotAfterAKill(t *testing.T) {
 	for rank, evicts := range map[string][]string{"no-eviction": nil, "high": {"web-1-1"}} {
 		r := newKilled(t, nil, on(both, evicting))
@@ -151,7 +145,6 @@ func TestAPodThatIsNeverEvictedIsNotAfterAKill(t *testing.T) {
 	}
 }
 
-// The last pod of its owner that is ready stays, also after a kill.
 func TestTheLastPodThatIsReadyIsNotEvictedAfterAKill(t *testing.T) {
 	for ready, evicts := range map[corev1.ConditionStatus][]string{corev1.ConditionFalse: nil, corev1.ConditionTrue: {"web-1-1"}} {
 		r := newKilled(t, func(c *Config) { c.Disruption.MinReplicas, c.Disruption.Tolerance = 1, 1 }, on(both, evicting))
@@ -165,7 +158,7 @@ func TestTheLastPodThatIsReadyIsNotEvictedAfterAKill(t *testing.T) {
 	}
 }
 
-// A further kill of the same container within five minutes evicts nobody; what the one before began goes on.
+// The reaction to the first kill continues.
 func TestKillsOfAContainerWithinFiveMinutesCountOnce(t *testing.T) {
 	r := newKilled(t, nil, on(both, evicting))
 	r.kill("web-1-1", time.Minute)
@@ -185,7 +178,7 @@ func TestKillsOfAContainerWithinFiveMinutesCountOnce(t *testing.T) {
 	require.Equal(t, []string{"web-1-1"}, r.evictions())
 }
 
-// Where restarts after a kill did harm, too, memory waits for no CPU, and nobody is evicted for want of that.
+// Restarts after an OOM kill may count as harm as well. Missing CPU must cause no eviction.
 func TestMemoryAfterAKillWaitsForNoCPU(t *testing.T) {
 	r := shareWith(t, Default(), append(peakingPods(3, unlimited), peaking(), on(both, evicting), kubelet("n1", "2400m"), kubelet("n2", "8"))...)
 	require.Equal(t, "800m 800m 800m", r.turn(0))
@@ -202,7 +195,6 @@ func TestMemoryAfterAKillWaitsForNoCPU(t *testing.T) {
 	require.Equal(t, "800m 1400m", r.turn(3*time.Minute))
 }
 
-// A kubelet, or the API server, that refuses the memory again and again.
 func TestAPodThatIsRefusedMemoryAfterAKillIsEvicted(t *testing.T) {
 	r := newKilled(t, nil, on(both, evicting))
 	r.kube.PrependReactor("patch", "pods", func(a ktesting.Action) (bool, runtime.Object, error) {
@@ -219,8 +211,7 @@ func TestAPodThatIsRefusedMemoryAfterAKillIsEvicted(t *testing.T) {
 	require.Equal(t, []string{"web-1-1"}, r.evictions())
 }
 
-// A resize at once, after a kill, evicts nobody: the next pass does, which knows whether new pods get their
-// sizes.
+// An early iteration does not check the admission controller, the next one does.
 func TestAnEarlyPassAfterAKillEvictsNobody(t *testing.T) {
 	r := newKilled(t, nil, on(both, evicting))
 	r.fill("300Mi")

@@ -15,8 +15,8 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 )
 
-// besideShop returns the Deployment "web" of namespace "pay": two pods of 100m on node n1 whose VPA recommends
-// 500m.
+// otherWorkload returns the Deployment "web" of namespace "pay": two pods of 100m on node n1 with a
+// recommendation of 500m.
 func besideShop() (objects []runtime.Object) {
 	for _, o := range append(deployment(2, func(p *corev1.Pod) {
 		unlimited(p)
@@ -34,7 +34,6 @@ func besideShop() (objects []runtime.Object) {
 	return objects
 }
 
-// What other changes of a pass take from a node is not there for those that share.
 func TestSharesComeAfterAllElse(t *testing.T) {
 	r := shareWith(t, Default(), append(append(peakingPods(1, func(p *corev1.Pod) {
 		unlimited(p)
@@ -44,7 +43,7 @@ func TestSharesComeAfterAllElse(t *testing.T) {
 	require.EqualValues(t, 1, r.skipped("NodeFull"))
 }
 
-// harmedShare is a pod whose share did harm: it restarted twice since it was made smaller.
+// harmedShare is a pod with harm from its share: it restarted twice since it shrank.
 func harmedShare(p *corev1.Pod) {
 	unlimited(p)
 	p.Annotations = map[string]string{convert.SharedAnnotation: "cpu at 2026-01-02T11:59:00Z after 0"}
@@ -52,7 +51,6 @@ func harmedShare(p *corev1.Pod) {
 	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", RestartCount: 2}}
 }
 
-// What did harm is taken back before all other changes of a pass: it is sent first, and finds the room.
 func TestGivingBackGoesBeforeAllElse(t *testing.T) {
 	r := shareWith(t, Default(), append(append(peakingPods(1, harmedShare), peaking(), on(), kubelet("n1", "1800m")), besideShop()...)...)
 	require.Equal(t, "1400m", r.turn(0), "there are 800m left, of which it takes 600m, and the others would take 400m each")
@@ -65,8 +63,6 @@ func TestGivingBackGoesBeforeAllElse(t *testing.T) {
 	require.Equal(t, "shop", namespaces[0])
 }
 
-// Where what did harm is taken back and something else of the pod changes, both are one resize, and the
-// first.
 func TestGivingBackAndAnotherChangeAreOneResize(t *testing.T) {
 	r := shareWith(t, Default(), append(append(peakingPods(2, func(p *corev1.Pod) {
 		harmedShare(p)

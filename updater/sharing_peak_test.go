@@ -8,8 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// What gets its peak back gets less of nothing: where its limit grows its request stays, and where its request
-// grows its limit does.
+// If the limit must grow, a higher request stays, and vice versa.
 func TestWhatGetsItsPeakBackLosesNothing(t *testing.T) {
 	for name, c := range map[string]struct{ request, limit, wantRequest, wantLimit string }{
 		"its limit must grow":       {"250Mi", "300Mi", "250Mi", "400Mi"},

@@ -10,14 +10,13 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 )
 
-// What was to leave its node and may not gets its base, and its part of what is left, as all others: the
-// headroom is no more than the bases leave.
+// The pod gets its base and a part of the remaining headroom.
 func TestAPodThatMayNotLeaveGetsItsShare(t *testing.T) {
 	for name, c := range map[string]struct {
 		cpu  string // of the node
 		want string
-		left int    // pods that are to leave
-		why  string // they do not
+		left int    // pods that should leave
+		why  string // skip reason
 		more func(*loadlinev1alpha1.SizingPolicySpec)
 	}{
 		"no other node has room":       {"2000m", "666m 666m 666m", 1, "NodeFull", func(*loadlinev1alpha1.SizingPolicySpec) {}},
@@ -45,7 +44,7 @@ func TestAPodThatMayNotLeaveGetsItsShare(t *testing.T) {
 	}
 }
 
-// When it leaves after all, the others grow, and nothing more is sent to it.
+// The evicted pod is not resized any more.
 func TestAPodLeavesThatGotItsShareMeanwhile(t *testing.T) {
 	r := shareWith(t, Default(), append(peakingPods(3, unlimited), peaking(), on(evicting, func(s *loadlinev1alpha1.SizingPolicySpec) {
 		s.Rollout.Schedule = &loadlinev1alpha1.Schedule{Windows: []loadlinev1alpha1.Window{{Start: "12:10", End: "13:00"}}}
@@ -61,12 +60,11 @@ func TestAPodLeavesThatGotItsShareMeanwhile(t *testing.T) {
 	require.Equal(t, "950m 950m", r.turn(15*time.Minute))
 }
 
-// That is so where nothing else happens on its node, too.
 func TestAPodThatStaysOnAQuietNodeGetsItsShare(t *testing.T) {
 	n := 0
 	r := shareWith(t, Default(), append(peakingPods(3, func(p *corev1.Pod) {
 		unlimited(p)
-		p.ResourceVersion = "1" // or it counts as changed in each round
+		p.ResourceVersion = "1" // otherwise it counts as changed in each round
 		if n++; n > 1 {
 			p.Spec.Containers[0].Resources.Requests = list("950m", "200Mi")
 		}

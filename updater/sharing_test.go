@@ -31,7 +31,8 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// shared is a policy that only recommends, with a recipe that shares and spec.sharing of a mode.
+// sharingPolicy returns a policy in mode Recommend with a sharing recipe and spec.sharing in a
+// mode.
 func shared(mode loadlinev1alpha1.SharingMode, changes ...func(*loadlinev1alpha1.SizingPolicySpec)) *loadlinev1alpha1.SizingPolicy {
 	return sizingPolicy(loadlinev1alpha1.RolloutModeRecommend, append([]func(*loadlinev1alpha1.SizingPolicySpec){func(s *loadlinev1alpha1.SizingPolicySpec) {
 		s.Recipe, s.Sharing = new("cruisekube"), &loadlinev1alpha1.Sharing{Mode: &mode}
@@ -46,7 +47,7 @@ func automatic(s *loadlinev1alpha1.SizingPolicySpec) {
 	s.Rollout.Mode = new(loadlinev1alpha1.RolloutModeAuto)
 }
 
-// peaking returns a made VPA of containers that nearly always use 0.5 cores and at times 1.4.
+// peakingVPA returns a generated VPA with a base of 0.5 cores and a peak of 1.4 cores.
 func peaking() *vpav1.VerticalPodAutoscaler {
 	vpa := madeVPA()
 	c := &vpa.Status.Recommendation.ContainerRecommendations[0]
@@ -64,7 +65,7 @@ func kubelet(name, cpu string, changes ...func(*corev1.Node)) *corev1.Node {
 	return n
 }
 
-// pods returns the Deployment with pods that request 1.4 cores.
+// peakingPods returns the Deployment with pods that request 1.4 cores.
 func peakingPods(pods int, change func(*corev1.Pod)) []runtime.Object {
 	return deployment(pods, func(p *corev1.Pod) {
 		p.Spec.Containers[0].Resources.Requests = list("1400m", "200Mi")
@@ -74,7 +75,6 @@ func peakingPods(pods int, change func(*corev1.Pod)) []runtime.Object {
 	})
 }
 
-// shares makes a round and returns what it finds.
 func (w *world) shares(now time.Time) *shares.Round {
 	w.t.Helper()
 	it, err := w.loop.read(w.t.Context(), now, func(string) {})
@@ -84,7 +84,6 @@ func (w *world) shares(now time.Time) *shares.Round {
 	return found
 }
 
-// share makes a round if one is due.
 func (w *world) share(ctx context.Context, now time.Time) {
 	w.t.Helper()
 	it, err := w.loop.read(w.t.Context(), now, func(string) {})
@@ -92,13 +91,15 @@ func (w *world) share(ctx context.Context, now time.Time) {
 	w.loop.rounds.Run(ctx, it.input(), now)
 }
 
-// gauges are what the metrics of sharing say: pods, cores of headroom and saved, evictions.
+// sharingMetrics formats the sharing metrics: pods, headroom and saved cores, saved bytes,
+// evictions.
 func (w *world) gauges() string {
 	value := func(name string) float64 { return w.value("loadline_sharing_"+name, "mode", "DryRun") }
 	return fmt.Sprintf("%g pods, headroom %.3f, saved %.3f, %g bytes, %g evictions", value("pods"), value("headroom_cores"), value("saved_cores"), value("saved_bytes"), value("evictions_total"))
 }
 
-// Three equal pods (0.5 / 1.4 cores) would have 0.8 each in place of 1.4.
+// Three equal pods with a base of 0.5 and a peak of 1.4 cores would get 0.8 cores each instead of
+// 1.4.
 func TestADryRunOfSharingShowsWhatItWouldDoAndWritesNothing(t *testing.T) {
 	for name, mode := range map[string]func(*loadlinev1alpha1.SizingPolicySpec){"that only recommends": func(*loadlinev1alpha1.SizingPolicySpec) {}, "that changes pods": automatic} {
 		t.Run("under a policy "+name, func(t *testing.T) {
@@ -129,7 +130,6 @@ func TestEachRoundOfSharingSaysWhatItFoundOnEachNode(t *testing.T) {
 	require.Contains(t, w.logged(noon.Add(10 * time.Minute))[0], "available 9.000 cores")
 }
 
-// logged returns what a pass logs about sharing.
 func (w *world) logged(now time.Time) (lines []string) {
 	logger := logtesting.NewLogger(w.t, logtesting.NewConfig(logtesting.BufferLogs(true)))
 	underlier, _ := logger.GetSink().(logtesting.Underlier)
@@ -142,7 +142,6 @@ func (w *world) logged(now time.Time) (lines []string) {
 	return lines
 }
 
-// A round that could not be made is made up for by the next pass.
 func TestARoundThatFailsIsMadeByTheNextPass(t *testing.T) {
 	w := newWorld(t, Default(), append(peakingPods(3, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"))...)
 	known := false
@@ -247,7 +246,6 @@ func TestWhoDoesNotShare(t *testing.T) {
 	}
 }
 
-// What differs from the other pods of a workload is looked at in each of them.
 func TestAPodThatIsNotLikeItsSiblings(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*corev1.Pod)
@@ -273,7 +271,7 @@ func TestAPodThatIsNotLikeItsSiblings(t *testing.T) {
 	}
 }
 
-// An hour after its workload was made a pod shares, though nothing of it has changed.
+// The pod itself does not change.
 func TestAWorkloadGrowsOldEnoughToShare(t *testing.T) {
 	objects := append(peakingPods(2, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"))
 	objects[0].(*appsv1.Deployment).CreationTimestamp = metav1.NewTime(noon)
@@ -302,13 +300,13 @@ func TestWhatANodeHasForThoseThatShare(t *testing.T) {
 	require.InDelta(t, 900, n.Saved[resources.CPU], 1e-6)
 }
 
-// What limits of a VPA or of the namespace raise or cut counts so in all sums, as far as it is requested.
+// minAllowed, maxAllowed and LimitRanges count in all sums, up to the current requests.
 func TestLimitsCountInTheSumsOfSharing(t *testing.T) {
 	vpa := peaking()
 	vpa.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "*", MinAllowed: list("1", "0"), MaxAllowed: list("1200m", "1Gi")}}}
 	least := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "least"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
 		Type: corev1.LimitTypeContainer, Min: corev1.ResourceList{"cpu": resource.MustParse("1")}}}}}
-	above := peaking() // what is always used is more than the pods may have
+	above := peaking() // minAllowed exceeds the peak
 	above.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "*", MinAllowed: list("2", "0")}}}
 	for name, c := range map[string]struct {
 		limit                  []runtime.Object
@@ -316,7 +314,7 @@ func TestLimitsCountInTheSumsOfSharing(t *testing.T) {
 	}{
 		"of the VPA":             {[]runtime.Object{vpa}, 3000, 200, 400},
 		"of the namespace":       {[]runtime.Object{peaking(), least}, 3000, 400, 800},
-		"a least above the peak": {[]runtime.Object{above}, 4200, 0, 0}, // what they request
+		"a least above the peak": {[]runtime.Object{above}, 4200, 0, 0}, // their requests
 	} {
 		w := newWorld(t, Default(), append(append(peakingPods(3, nil), c.limit...), shared(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"))...)
 		n := w.shares(noon).Nodes[0]
@@ -350,8 +348,7 @@ func TestNodesOnWhichNothingCouldBeShared(t *testing.T) {
 	}
 }
 
-// Two policies with different recipes and resources on one node: the more careful rule counts, and
-// what one does not share it takes in full.
+// The more conservative rule applies, and a resource that a pod does not share counts in full.
 func TestTwoPoliciesOnOneNode(t *testing.T) {
 	other := func(o metav1.Object) {
 		o.SetNamespace("pay")
@@ -378,7 +375,6 @@ func TestTwoPoliciesOnOneNode(t *testing.T) {
 	require.InDelta(t, 100*1.4142135623730951*(1<<20), n.Headroom[resources.Memory], 1)
 }
 
-// What is named to leave is counted once for as long as it is to.
 func TestPodsThatWouldLeaveAFullNodeAreCountedOnce(t *testing.T) {
 	w := newWorld(t, Default(), append(peakingPods(4, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun, evicting), kubelet("n1", "2"))...)
 	w.pass(noon)
@@ -395,7 +391,7 @@ func TestPodsThatWouldLeaveAFullNodeAreCountedOnce(t *testing.T) {
 	require.True(t, w.shares(noon).Nodes[0].Overcommitted[resources.CPU])
 }
 
-// A pod is to move only where its share is another by more than a twentieth of what it requests.
+// The minimum difference is a twentieth of the request.
 func TestPodsThatWouldMove(t *testing.T) {
 	for cpu, want := range map[string][2]int{"1400m": {3, 0}, "843m": {3, 0}, "841m": {0, 0}, "800m": {0, 0}, "763m": {0, 0}, "761m": {0, 3}, "100m": {0, 3}} {
 		w := newWorld(t, Default(), append(peakingPods(3, func(p *corev1.Pod) {
@@ -428,7 +424,6 @@ func TestANodeThatIsGoneIsForgotten(t *testing.T) {
 	require.Equal(t, 3, w.shares(noon).Nodes[0].Pods, "its pods come back with it")
 }
 
-// The gauges go when no policy wants sharing any more.
 func TestSharingEndsWithItsPolicy(t *testing.T) {
 	w := newWorld(t, Default(), append(peakingPods(3, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"))...)
 	w.pass(noon)
@@ -439,7 +434,8 @@ func TestSharingEndsWithItsPolicy(t *testing.T) {
 	require.NotContains(t, strings.Join(describe(w.registry, t), "\n"), "loadline_sharing_pods")
 }
 
-// said returns the condition Sharing of the policy after a pass: its reason and its message.
+// sharingCondition runs an iteration and returns the reason and message of the policy's Sharing
+// condition.
 func (w *world) said(after time.Duration) string {
 	w.t.Helper()
 	w.pass(noon.Add(after))
@@ -490,7 +486,6 @@ func TestAPolicyThatSharesSaysWhatIsInTheWay(t *testing.T) {
 	}
 }
 
-// The updater that holds the Lease itself does not stand in its own way.
 func TestTheLeaderMayShare(t *testing.T) {
 	config := Default()
 	config.Election.Enabled = true
@@ -500,7 +495,7 @@ func TestTheLeaderMayShare(t *testing.T) {
 	require.Contains(t, w.said(0), "Shares")
 }
 
-// An updater of one namespace does not know what nodes have.
+// An updater limited to one namespace does not know the free capacity of nodes.
 func TestSharingNeedsAllNamespaces(t *testing.T) {
 	config := Default()
 	config.Kube.Namespace = "shop"
@@ -509,7 +504,7 @@ func TestSharingNeedsAllNamespaces(t *testing.T) {
 	require.NotContains(t, strings.Join(describe(w.registry, t), "\n"), "loadline_sharing_pods")
 }
 
-// Beside an updater that sees all namespaces, one of a single namespace leaves the word to it.
+// The condition is left to the updater that watches all namespaces.
 func TestAnUpdaterOfOneNamespaceLeavesTheWordToOneThatSeesAll(t *testing.T) {
 	config := Default()
 	config.Kube.Namespace = "shop"
@@ -521,7 +516,6 @@ func TestAnUpdaterOfOneNamespaceLeavesTheWordToOneThatSeesAll(t *testing.T) {
 	}
 }
 
-// The condition is written once, beside those of the recommender, and goes with mode On.
 func TestTheConditionOfSharingIsWrittenOnceAndGoes(t *testing.T) {
 	policy := shared(loadlinev1alpha1.SharingOn)
 	policy.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Served"}}
@@ -563,7 +557,6 @@ func TestTheConditionOfSharingIsWrittenOnceAndGoes(t *testing.T) {
 	require.Equal(t, 2, patches())
 }
 
-// In --dry-run no condition is written either.
 func TestDryRunWritesNoConditionOfSharing(t *testing.T) {
 	config := Default()
 	config.DryRun = true
@@ -572,13 +565,12 @@ func TestDryRunWritesNoConditionOfSharing(t *testing.T) {
 	require.Contains(t, w.gauges(), "3 pods")
 }
 
-// badNodes are nodes whose list has a bug.
 type badNodes struct{ corelisters.NodeLister }
 
 func (badNodes) List(labels.Selector) ([]*corev1.Node, error) { panic("a bug") }
 
-// What cannot be understood is set apart, counts with what it requests, and is read anew in the
-// next round.
+// After a panic the pods are excluded, count with their requests, and are read again in the next
+// round.
 func TestABugDoesNotStopTheUpdaterFromSharing(t *testing.T) {
 	w := newWorld(t, Default(), append(peakingPods(3, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun, evicting), kubelet("n1", "8"))...)
 	round := func(spoil func(s *shares.Sharing, in *shares.Input)) (*shares.Round, error) {
@@ -615,7 +607,6 @@ func TestABugDoesNotStopTheUpdaterFromSharing(t *testing.T) {
 	require.NotContains(t, strings.Join(describe(w.registry, t), "\n"), "loadline_sharing_pods")
 }
 
-// What somebody wants for a pod is bounded by its node.
 func TestNoPodTakesMoreThanItsNode(t *testing.T) {
 	objects := func(change func(*vpav1.VerticalPodAutoscaler)) []runtime.Object {
 		vpa := peaking()
@@ -638,7 +629,6 @@ func TestNoPodTakesMoreThanItsNode(t *testing.T) {
 	require.LessOrEqual(t, n.Saved[resources.CPU], 8000.0)
 }
 
-// syncedWhen is the informer of a cache that is complete when it returns true.
 type syncedWhen func() bool
 
 func (f syncedWhen) HasSynced() bool { return f() }

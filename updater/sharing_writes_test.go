@@ -10,9 +10,9 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// What a share costs the API server: a pod that shrinks is marked and resized, one that grows is
-// resized, and there is an event of the first share of a pod alone. Else nothing is written, so the
-// writes of a cluster are these, as often as shares move (lab/docs/scale.md).
+// Shrinking a pod takes a mark and a resize, growing one takes a resize, and only the first share
+// of a pod emits an event. Nothing else is written, so write load follows the number of moved
+// shares (lab/docs/scale.md).
 func TestWritesOfAShare(t *testing.T) {
 	r := newSharing(t, 4, on())
 	moved := func(want string, after time.Duration) (writes []string, events int) {

@@ -78,12 +78,12 @@ func node(name, cpu string) *corev1.Node {
 }
 
 func TestRoomIsLookedForBeforeActing(t *testing.T) {
-	// Two pods of 100m are on n1, and something else takes 600m.
+	// Two pods on n1 request 100m each, and another pod requests 600m.
 	other := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "x", UID: "x"},
 		Spec: corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: list("600m", "1Gi")}}}}}
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "q"}, Status: corev1.ResourceQuotaStatus{
 		Hard: corev1.ResourceList{"requests.cpu": resource.MustParse("250m")}, Used: corev1.ResourceList{"requests.cpu": resource.MustParse("200m")}}}
-	left150 := quota.DeepCopy() // enough for 100m more, not for a pod of 200m beside the one of 100m
+	left150 := quota.DeepCopy() // room for 100m more, but not for a new pod of 200m next to the old one
 	left150.Status.Hard = corev1.ResourceList{"requests.cpu": resource.MustParse("350m")}
 	scoped := func(s corev1.ResourceQuotaScope) *corev1.ResourceQuota {
 		q := quota.DeepCopy()
@@ -138,7 +138,7 @@ func TestAStaticCPUPolicyIsNotRunInto(t *testing.T) {
 	for name, c := range map[string]struct {
 		mode   vpav1.UpdateMode
 		node   *corev1.Node
-		first  func(*corev1.Pod) // the pod web-1-0
+		first  func(*corev1.Pod) // changes pod web-1-0
 		writes []string
 		alone  float64
 	}{
@@ -172,8 +172,6 @@ func TestReasonsThatLastAreToldOnTheVPA(t *testing.T) {
 	require.Equal(t, []string{"Normal BelowMinReplicas Pods left alone: 1, such as web-1-0: fewer live pods than the minimum"}, w.told())
 }
 
-// A webhook that does not change pods must not make the updater evict them again
-// and again.
 func TestEvictionsWithoutEffectEnd(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 2)...)
 	require.Equal(t, 4, w.hour(func(*corev1.Pod) {}), "after 0, 6, 17 and 38 minutes; 60 without back-off")
@@ -181,8 +179,7 @@ func TestEvictionsWithoutEffectEnd(t *testing.T) {
 	require.Contains(t, strings.Join(w.heard, "\n"), "BackingOff")
 }
 
-// Nor must one that cuts them to what a quota leaves, which is another part of
-// what is recommended each time.
+// The webhook cuts pods to the remaining quota, a different amount each time.
 func TestEvictionsWithLittleEffectEnd(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 2)...)
 	left := []string{"110m", "140m"}
@@ -193,8 +190,7 @@ func TestEvictionsWithLittleEffectEnd(t *testing.T) {
 	require.NotZero(t, w.value("loadline_updater_skipped_pods", "reason", "BackingOff"))
 }
 
-// What is known of such workloads is on their pods, so that a restart or another
-// leader does not begin from nothing.
+// The backoff is stored on the pods, so that it survives a restart or a leader change.
 func TestARestartDoesNotForgetThatEvictionsHadNoEffect(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 2)...)
 	lister := w.caches.pods.Core().V1().Pods().Lister()
@@ -218,8 +214,8 @@ func pauses(pods []*corev1.Pod) (all []string) {
 	return all
 }
 
-// hour makes a pass each minute, in which evicted pods come back as made, and
-// counts the evictions.
+// runForAnHour runs an iteration each minute, recreates evicted pods with made, and returns the
+// number of evictions.
 func (w *world) hour(made func(*corev1.Pod)) (evictions int) {
 	w.t.Helper()
 	lister := w.caches.pods.Core().V1().Pods().Lister().Pods("shop")
@@ -260,7 +256,7 @@ func killed(p *corev1.Pod) {
 		Terminated: &corev1.ContainerStateTerminated{Reason: "OOMKilled", StartedAt: metav1.NewTime(noon.Add(-time.Hour)), FinishedAt: metav1.NewTime(noon)}}}}
 }
 
-// rose are the VPAs that recommend more than before: that of the world.
+// raisedVPAs are the VPAs with a raised recommendation.
 var rose = []cache.ObjectName{cache.NewObjectName("shop", "web-vpa")}
 
 func TestCureNeedsNoBudgetAndNoAdmissionController(t *testing.T) {
@@ -280,8 +276,8 @@ func TestCureNeedsNoBudgetAndNoAdmissionController(t *testing.T) {
 	require.Empty(t, w.writes(), "a cure evicts nobody")
 }
 
-// Both replicas of a workload are killed at about the same time. The one that is ready again first
-// must not make the other wait, nor wait for it, and no PodDisruptionBudget is consulted.
+// Both replicas are killed at about the same time. The first one to be ready again must neither
+// delay the other nor wait for it.
 func TestOOMResize_NeedsNoBudgetForReadyPods(t *testing.T) {
 	again := func(p *corev1.Pod) {
 		killed(p)
@@ -304,7 +300,6 @@ func TestOOMResize_NeedsNoBudgetForReadyPods(t *testing.T) {
 	}
 }
 
-// It disturbs the pod once, however that comes about.
 func TestARestartThatBecomesAnEvictionCountsOnce(t *testing.T) {
 	w := newWorld(t, Default(), append(deployment(2, func(p *corev1.Pod) {
 		p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
@@ -339,7 +334,7 @@ func TestWhatTheAPIServerRefusesIsNotAskedInEachPass(t *testing.T) {
 	require.InDelta(t, 14, len(w.writes()), 4, "two pods, each after 0, 1, 2, 4, 8, 16 and 30 minutes; 60 without a pause")
 }
 
-// Nobody has looked whether the admission controller works.
+// The early run has not checked the admission controller.
 func TestACureThatIsRefusedEvictsNobody(t *testing.T) {
 	w := newWorld(t, Default(), append(deployment(2, killed), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
 	w.refuse("patch", "pods", apierrors.NewBadRequest("not this one"))
@@ -348,7 +343,8 @@ func TestACureThatIsRefusedEvictsNobody(t *testing.T) {
 	require.Empty(t, w.evictions())
 }
 
-// A cure looks at all pods of the cluster, so it must be worth it.
+// The resize after an OOM kill reads all pods of the cluster, so unrelated kills must not trigger
+// it.
 func TestOnlyKilledPodsOfVPAsThatRoseCauseACure(t *testing.T) {
 	other := autoscaler(vpav1.UpdateModeInPlaceOrRecreate)
 	other.Name, other.Spec.TargetRef.Name = "other", "other"
@@ -393,8 +389,7 @@ func TestOnlyKilledPodsOfVPAsThatRoseCauseACure(t *testing.T) {
 	require.False(t, w.loop.HasOOMKilled(t.Context(), rose, noon))
 }
 
-// A container that is killed again and again is not disrupted by a restart, and a
-// PodDisruptionBudget that such pods have used up must not keep them from their cure.
+// A restart does not disrupt a container that keeps being killed.
 func TestACureThatRestartsNeedsNoDisruptionBudget(t *testing.T) {
 	w := newWorld(t, Default(), append(deployment(2, func(p *corev1.Pod) {
 		killed(p)
@@ -430,7 +425,7 @@ func TestMoreMemoryCausesACure(t *testing.T) {
 	require.Empty(t, rises.Take())
 }
 
-// The recommendation rises with the kill of the first replica. That of the second wakes the updater all the same.
+// The recommendation rises with the kill of the first replica only.
 func TestMemoryRises_LaterKillWakesWithoutRise(t *testing.T) {
 	for _, tc := range []struct {
 		name, requests string
@@ -487,10 +482,10 @@ func TestAMemoryLimitIsNotCutBelowWhatIsUsed(t *testing.T) {
 			p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list(cpu, request), Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(limit)}}
 		}
 	}
-	for name, c := range map[string]struct { // 200m and 200Mi are recommended, which is a limit of 400Mi
+	for name, c := range map[string]struct { // recommended: 200m and 200Mi, with a limit of 400Mi
 		pod           func(*corev1.Pod)
 		used          resources.Amount
-		request, want int64 // memory in MiB, rounded; 0: left alone
+		request, want int64 // memory in MiB, rounded, 0: skipped
 	}{
 		"enough is left":                         {pod("200m", "1Gi", "2Gi"), 350 << 20, 200, 400},
 		"a smaller cut in place of none":         {pod("200m", "1Gi", "2Gi"), 720 << 20, 400, 800},

@@ -23,7 +23,6 @@ import (
 	"loadline.dev/loadline/pkg/core/rollout"
 )
 
-// inNamespace moves the objects of copies to another namespace.
 func inNamespace(namespace string, objects []runtime.Object) []runtime.Object {
 	for _, o := range objects {
 		if m, err := meta.Accessor(o); err == nil {
@@ -33,7 +32,7 @@ func inNamespace(namespace string, objects []runtime.Object) []runtime.Object {
 	return objects
 }
 
-// changedIn returns how many pods of a namespace are lowered.
+// changedIn returns the number of lowered pods in a namespace.
 func (s *spreading) changedIn(namespace string) (count int) {
 	all, err := s.kube.CoreV1().Pods(namespace).List(s.t.Context(), metav1.ListOptions{})
 	require.NoError(s.t, err)
@@ -64,7 +63,6 @@ func spreadOver(t *testing.T, policy *loadlinev1alpha1.SizingPolicy, workloads m
 	return s
 }
 
-// A workload whose change cannot be recorded, or is refused, gives its start back.
 func TestStartRate_ChangesThatFailTakeNoStart(t *testing.T) {
 	failing := func(name string) bool {
 		var i int
@@ -113,7 +111,7 @@ func TestStartRate_ChangesThatFailTakeNoStart(t *testing.T) {
 	}
 }
 
-// A resize that was not answered may have been carried out. It keeps its start.
+// A resize without an answer may have been applied.
 func TestStartRate_UncertainChangesKeepTheirStart(t *testing.T) {
 	s := newSpreading(t, 30, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	s.kube.PrependReactor("patch", "pods", func(a ktesting.Action) (bool, runtime.Object, error) {
@@ -133,7 +131,8 @@ func TestStartRate_NamespacesTakeTurns(t *testing.T) {
 	require.Equal(t, 5, s.changedIn("attacker"))
 	require.Equal(t, 5, s.changedIn("shop"))
 
-	// The attacker deletes its workloads and creates others. Their starts do not come before those of others.
+	// The attacker deletes and recreates its workloads. Their starts must not precede those of
+	// others.
 	records := s.vpa.LoadlineV1alpha1().SizingRecords("attacker")
 	all, err := records.List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
@@ -144,7 +143,7 @@ func TestStartRate_NamespacesTakeTurns(t *testing.T) {
 	require.GreaterOrEqual(t, s.changedIn("shop"), 9)
 }
 
-// reverted returns the record of a Deployment of copies whose last round was reverted.
+// revertedRecord returns the record of a renamedDeployment with a reverted last round.
 func reverted(namespace, name, hash string, ago time.Duration) *loadlinev1alpha1.SizingRecord {
 	at := noon.Add(-ago)
 	r := &loadlinev1alpha1.SizingRecord{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fleet.MadeName("Deployment", "apps", name),
@@ -154,13 +153,12 @@ func reverted(namespace, name, hash string, ago time.Duration) *loadlinev1alpha1
 	return r
 }
 
-// A tenant whose workloads fail after each change stops the changes of its own namespace only.
 func TestFuse_HoldsTheNamespaceOfAllReverts(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		reverts map[string]int
-		changed []string // namespaces whose pods are changed
-		reason  string   // of the condition; empty: there is none
+		changed []string // namespaces with changed pods
+		reason  string   // of the condition, empty: none
 	}{
 		{"in one namespace", map[string]int{"attacker": 6}, []string{"shop"}, "TooManyRevertsInNamespaces"},
 		{"in two namespaces", map[string]int{"attacker": 3, "shop": 3}, nil, "TooManyReverts"},
@@ -208,7 +206,6 @@ func TestFuse_HoldsTheNamespaceOfAllReverts(t *testing.T) {
 	}
 }
 
-// Records of a version without startedAt are of workloads that have started.
 func TestStartRate_RecordsOfAnEarlierVersion(t *testing.T) {
 	var records []runtime.Object
 	for i := range 20 {
@@ -222,7 +219,6 @@ func TestStartRate_RecordsOfAnEarlierVersion(t *testing.T) {
 	require.Equal(t, 30, s.changedIn("shop"), "20 go on and 10 start")
 }
 
-// A namespace with many rollouts to record does not delay the records of others.
 func TestRemember_NamespacesTakeTurns(t *testing.T) {
 	workloads := map[string]int{"attacker": 105, "shop": 3, "web": 1}
 	var records []runtime.Object

@@ -60,7 +60,8 @@ func TestTally_ReportsEachReasonOnceInFiveMinutes(t *testing.T) {
 	require.Equal(t, "Took back changes of 1 pod of 1 workload: "+string(rollout.OOMKill)+" 1", events[0].message)
 }
 
-// A round of one pod per iteration emits one event. A round without end emits one event every five minutes.
+// A round of one pod per iteration emits one event. A round without end emits one every five
+// minutes.
 func TestTally_CountsARoundOfSeveralIterations(t *testing.T) {
 	web := cache.NewObjectName("shop", "web")
 	for _, tc := range []struct {
@@ -93,7 +94,6 @@ func TestTally_CountsARoundOfSeveralIterations(t *testing.T) {
 	}
 }
 
-// Events of a SizingPolicy report the changes of its workloads.
 func TestRunOnce_ReportsChangesOnThePolicy(t *testing.T) {
 	r := newRolling(t, 4, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	resized := 0

@@ -41,8 +41,8 @@ import (
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
-// world is a cluster with one Deployment "web" in namespace "shop", as the
-// updater sees it through real informers.
+// world is a cluster with a Deployment "web" in namespace "shop", which the updater watches through
+// real informers.
 type world struct {
 	t        *testing.T
 	kube     *fake.Clientset
@@ -52,22 +52,22 @@ type world struct {
 	events   *record.FakeRecorder
 	*program
 	out   strings.Builder  // output of dry runs
-	now   time.Time        // of the last pass
-	heard []string         // events of hour
-	after func(minute int) // is called after each pass of hour; nil: nothing
+	now   time.Time        // of the last iteration
+	heard []string         // events of runForAnHour
+	after func(minute int) // called after each iteration of runForAnHour, may be nil
 
-	writesEvents bool // to the API server, in place of events
+	writesEvents bool // to the API server, instead of the recorder
 
 	steps int // changes of pods, see change
 
 	mu       sync.Mutex
 	evicted  []policyv1.Eviction
 	replaced []*corev1.Pod           // created in dry runs
-	admit    func(*corev1.Pod) error // admission of pods that are created; nil: accepts all
+	admit    func(*corev1.Pod) error // admission of new pods, nil: accepts all
 }
 
-// newWorld starts caches on the objects. The pods of the Deployment request 100m
-// and 100Mi; the VPA recommends 200m and 200Mi.
+// newWorld starts caches on the objects. The pods of the Deployment request 100m and 100Mi, and the
+// VPA recommends 200m and 200Mi.
 func newWorld(t *testing.T, config *Config, objects ...runtime.Object) *world {
 	t.Helper()
 	w := &world{t: t}
@@ -108,7 +108,7 @@ func newWorld(t *testing.T, config *Config, objects ...runtime.Object) *world {
 	return w
 }
 
-// start starts a process of the updater. It has no state of earlier ones.
+// start starts an updater process without earlier state.
 func (w *world) start(config *Config) {
 	w.t.Helper()
 	w.registry, w.events = prometheus.NewPedanticRegistry(), record.NewFakeRecorder(100)
@@ -131,27 +131,22 @@ func (w *world) start(config *Config) {
 	}
 }
 
-// setExecutor replaces the executor.
 func (l *Loop) setExecutor(e actuate.Executor) { l.runner.Executor, l.announcer.Recorder = e, e }
 
-// worldClock has the time of the last pass.
 type worldClock struct{ *world }
 
 func (c worldClock) Now() time.Time { return c.now }
 
-// usageOf is the memory usage that a function returns.
 type usageOf func(ctx context.Context, namespace, pod string) (map[string]resources.Amount, error)
 
 func (f usageOf) Memory(ctx context.Context, namespace, pod string) (map[string]resources.Amount, error) {
 	return f(ctx, namespace, pod)
 }
 
-// staleWhen are caches that return the error of a function.
 type staleWhen func() error
 
 func (f staleWhen) Stale() error { return f() }
 
-// startProgram starts a program that ends with the test.
 func startProgram(t *testing.T, config *Config, d dependencies, replaced overrides) *program {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -168,7 +163,6 @@ func sameClients(kube kubernetes.Interface, vpas versioned.Interface) clients {
 	return clients{Clients: &client.Clients{Kube: kube, VPA: vpas}, events: kube, judge: kube, nodes: kube, checks: kube, removals: kube}
 }
 
-// printing is an environment with its own standard output.
 type printing struct {
 	process.OS
 	out io.Writer
@@ -203,7 +197,7 @@ func (w *world) evictions() (names []string) {
 	return names
 }
 
-// writes lists the requests to the API server that change something, and dry runs of evictions.
+// writes lists all write requests, including dry runs of evictions but not of pod creations.
 func (w *world) writes() (calls []string) {
 	for _, a := range w.kube.Actions() {
 		if create, is := a.(ktesting.CreateActionImpl); is && a.GetSubresource() == "" && len(create.CreateOptions.DryRun) > 0 {
@@ -222,7 +216,7 @@ func (w *world) pod(name string) *corev1.Pod {
 	return pod
 }
 
-// change changes a pod and waits until the caches know.
+// change changes a pod and waits for the informer cache.
 func (w *world) change(name string, change func(*corev1.Pod)) {
 	w.t.Helper()
 	pod := w.pod(name)
@@ -246,7 +240,7 @@ func (w *world) told() (lines []string) {
 	}
 }
 
-// value is a metric; labels are pairs.
+// value returns a metric. Labels are pairs.
 func (w *world) value(name string, labels ...string) float64 {
 	families, err := w.registry.Gather()
 	require.NoError(w.t, err)
@@ -324,7 +318,7 @@ func web(mode vpav1.UpdateMode, pods int) []runtime.Object {
 	return append(deployment(pods, nil), autoscaler(mode))
 }
 
-// await waits until the caches have what the API server has.
+// await waits until the cached pod meets a condition.
 func (w *world) await(what string, holds func(*corev1.Pod) bool, name string) {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool {

@@ -21,8 +21,8 @@ import (
 	"loadline.dev/loadline/updater/actuate"
 )
 
-// limitWrites makes changes go through a write limit to an API server that accepts them all. It counts resizes.
-// Pods have 12 KiB.
+// limitWrites sends changes through a write limit to an API server that accepts them all, and
+// counts resizes. Pods have 12 KiB.
 func (w *world) limitWrites(limit client.WriteLimit) (resizes *atomic.Int32) {
 	w.t.Helper()
 	resizes = &atomic.Int32{}
@@ -44,8 +44,7 @@ func (w *world) limitWrites(limit client.WriteLimit) (resizes *atomic.Int32) {
 	return resizes
 }
 
-// A namespace that has used its write limit keeps its other pods as they are, with a reason of its own. Nobody
-// is evicted instead, and pods that were killed for want of memory do not wait.
+// Other pods stay unchanged, without evictions. Memory after an OOM kill is exempt.
 func TestPass_LeavesChangesToTheWriteLimit(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeInPlaceOrRecreate, 30)...)
 	resizes := w.limitWrites(client.UpdaterWrites)
@@ -70,7 +69,6 @@ func TestPass_LeavesChangesToTheWriteLimit(t *testing.T) {
 	require.EqualValues(t, planned, resizes.Load(), "nothing was counted as a failed attempt")
 }
 
-// An eviction that the write limit does not let through is no refusal: the next pass tries it again.
 func TestPass_LeavesEvictionsToTheWriteLimit(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
 	refusal := apierrors.NewTooManyRequestsError("not sent")

@@ -36,7 +36,6 @@ func trusted(t *testing.T, s *Serving, host string, at time.Time) {
 	require.NoError(t, err)
 }
 
-// equal reports whether both serve and trust the same.
 func equal(a, b *Serving) bool {
 	return bytes.Equal(a.CAs, b.CAs) && a.Certificate.Leaf.Equal(b.Certificate.Leaf)
 }
@@ -60,7 +59,7 @@ func TestIssuedCertificateIsTrustedForItsHostsOnly(t *testing.T) {
 	require.False(t, parse(fresh.cert)[0].IsCA)
 }
 
-// staged is access to secrets with a step in between.
+// staged runs hooks between reads and writes of Secrets.
 type staged struct {
 	corev1client.SecretInterface
 	get    func()
@@ -88,7 +87,7 @@ func (s staged) Update(ctx context.Context, secret *corev1.Secret, options metav
 
 func TestTwoReplicasThatRaceShareOneCertificate(t *testing.T) {
 	client := fake.NewClientset()
-	var bothLooked sync.WaitGroup // neither writes before both have seen nothing
+	var bothLooked sync.WaitGroup // both read before either writes
 	bothLooked.Add(2)
 	var got [2]*Serving
 	var done sync.WaitGroup

@@ -18,25 +18,23 @@ import (
 	"k8s.io/klog/v2/textlogger"
 )
 
-// apiServer knows of a registration some time after it was written.
+// apiServer applies changes of a registration after a delay.
 type apiServer struct {
 	client *fake.Clientset
 	lag    time.Duration
-	seen   atomic.Pointer[[]byte] // the bundle as it was lag ago
+	seen   atomic.Pointer[[]byte] // the bundle as of lag ago
 }
 
-// replica returns a keeper that registers itself there.
 func (a *apiServer) replica(source Source) *Keeper {
 	r := Registrar{Client: a.client.AdmissionregistrationV1(), Config: Config{Service: "vpa-webhook", Namespace: "kube-system", TimeoutSeconds: 5}, Served: namespaces{}}
 	return &Keeper{Source: source, Registrar: &r, Holder: &Holder{}, Recorder: &ends{}}
 }
 
-// ends records for how long served certificates live.
+// ends records the remaining lifetimes of served certificates.
 type ends []time.Duration
 
 func (e *ends) Certificate(end, now time.Time) { *e = append(*e, end.Sub(now)) }
 
-// registrations returns how often replicas looked at the registration.
 func (a *apiServer) registrations() (times int) {
 	for _, action := range a.client.Actions() {
 		if action.Matches("get", "mutatingwebhookconfigurations") {
@@ -52,7 +50,6 @@ func (a *apiServer) bundle(t *testing.T) []byte {
 	return got.Webhooks[0].ClientConfig.CABundle
 }
 
-// watch follows the registration until the test ends.
 func (a *apiServer) watch(ctx context.Context, t *testing.T) {
 	for {
 		now := a.bundle(t)
@@ -65,7 +62,6 @@ func (a *apiServer) watch(ctx context.Context, t *testing.T) {
 	}
 }
 
-// check requires that a call of each replica would succeed.
 func (a *apiServer) check(t *testing.T, replicas []*Keeper) {
 	t.Helper()
 	roots := x509.NewCertPool()
@@ -76,9 +72,8 @@ func (a *apiServer) check(t *testing.T, replicas []*Keeper) {
 	}
 }
 
-// handover runs two replicas, changes something after a minute, and looks at
-// every second of the four minutes that follow whether each replica could be
-// called. In the end both must serve another certificate.
+// handover runs two replicas, applies a change after a minute and checks trust every second for
+// four minutes. In the end, both replicas must serve the same new certificate.
 func handover(t *testing.T, sources [2]Source, change func(second int)) {
 	ctx, stop := context.WithCancel(t.Context())
 	a := &apiServer{client: fake.NewClientset(), lag: 5 * time.Second}
@@ -113,8 +108,8 @@ func write(t *testing.T, f Files, fresh issued) {
 	}
 }
 
-// Mounted files of a new CA reach the two replicas a minute and a half apart. At
-// each moment the API server trusts what each of them serves.
+// The mounted files of a new CA reach the replicas 90 seconds apart, as the kubelet syncs volumes
+// at different times.
 func TestFilesOfANewCANeverBreakTheTrust(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, err := issue(hosts, time.Now(), 100*time.Hour)
@@ -133,8 +128,8 @@ func TestFilesOfANewCANeverBreakTheTrust(t *testing.T) {
 	})
 }
 
-// Somebody deletes the Secret: the replicas issue a new CA, but serve the old
-// certificate until the API server trusts it.
+// After the Secret is deleted, the replicas issue a new CA but serve the old certificate until the
+// API server trusts the new one.
 func TestADeletedSecretNeverBreaksTheTrust(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
@@ -147,8 +142,7 @@ func TestADeletedSecretNeverBreaksTheTrust(t *testing.T) {
 	})
 }
 
-// A certificate of which little is left is replaced in time, however short that
-// is: here within two minutes.
+// The certificate expires within four minutes.
 func TestACertificateThatEndsSoonIsReplacedInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
@@ -210,8 +204,7 @@ func TestASecretOfCertManagerIsReadAndNeverWritten(t *testing.T) {
 	require.ErrorContains(t, err, "secret kube-system/vpa-tls-certs: it has the key tls.crt but no certificate of the CA under ca.crt")
 }
 
-// Programs look for the first lines: they are those of the reference. The last ones
-// are for people.
+// The first lines are those of the upstream VPA, which log tooling may match.
 func TestTheLogTellsOfNewCertificatesAndOfTheDaysLeft(t *testing.T) {
 	var text bytes.Buffer
 	ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&text), textlogger.Verbosity(1))))

@@ -15,8 +15,6 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// Over two rotations, with two replicas that poll at different times, every
-// replica always serves a certificate that the API server trusts.
 func TestRotationNeverBreaksTheTrust(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
@@ -89,7 +87,7 @@ func TestAFailureLeavesWhatIsThere(t *testing.T) {
 	require.Equal(t, 3, a.registrations())
 }
 
-// A certificate lives for a year.
+// A certificate is valid for a year, so frequent reads are useless.
 func TestASecretIsNotReadAllTheTime(t *testing.T) {
 	client, a := fake.NewClientset(), apiServer{client: fake.NewClientset()}
 	s := store(client)
@@ -111,7 +109,7 @@ func TestASecretIsNotReadAllTheTime(t *testing.T) {
 	require.NotEmpty(t, client.Actions(), "it ends soon")
 }
 
-// Another replica found the certificate damaged and has published the CA of a new one.
+// The other replica found the certificate damaged and published the CA of a new one.
 func TestASecretIsReadWhenAnotherReplicaWantsOtherCAs(t *testing.T) {
 	client, a := fake.NewClientset(), apiServer{client: fake.NewClientset()}
 	k := a.replica(store(client))
@@ -131,7 +129,7 @@ func TestASecretIsReadWhenAnotherReplicaWantsOtherCAs(t *testing.T) {
 	require.Zero(t, reads(3*republish))
 }
 
-// The updater must not evict while new pods do not come to the webhook.
+// The updater must not evict pods while new pods do not reach the webhook.
 func TestAWebhookThatIsNotRegisteredSaysSo(t *testing.T) {
 	client := fake.NewClientset()
 	forbidden := errors.New("forbidden")

@@ -20,7 +20,6 @@ func config() Config {
 	return Config{Service: "vpa-webhook", Namespace: "kube-system", TimeoutSeconds: 30}
 }
 
-// namespaces are those that have VPAs.
 type namespaces []string
 
 func (n namespaces) Namespaces() []string { return n }
@@ -62,8 +61,8 @@ func TestRegistrationIsWhatTheReferenceCreatesAndPolicies(t *testing.T) {
 	}, hook.Rules)
 }
 
-// A policy has no namespace, so that no selector keeps it from a webhook. Who pauses one
-// while the program is away must not be refused.
+// A policy is cluster-scoped, so no namespace selector excludes it. Users must be able to pause a
+// policy while the webhook is down.
 func TestPoliciesAreAskedAboutOnceAndNeverRefusedForWantOfAnAnswer(t *testing.T) {
 	for _, fail := range []bool{false, true} {
 		c := config()
@@ -103,7 +102,6 @@ func TestRegistrationIsRepeatableAndDeletesNothing(t *testing.T) {
 	}
 }
 
-// All day long it is looked at, and written only where something else is wanted than stands there.
 func TestARegistrationThatStandsIsNotWrittenAgain(t *testing.T) {
 	client, configurations, writes := fake.NewClientset(), admissionv1.SchemeGroupVersion.WithResource("mutatingwebhookconfigurations"), 0
 	client.PrependReactor("patch", configurations.Resource, func(action ktesting.Action) (bool, runtime.Object, error) {
@@ -146,8 +144,7 @@ func TestARegistrationThatStandsIsNotWrittenAgain(t *testing.T) {
 	require.Len(t, registered(t, client).Webhooks, 2)
 }
 
-// Who installs the program may select the pods that it is asked about, in the object that it
-// registers itself in.
+// Operators may restrict the webhook with selectors in the registered object.
 func TestSelectorsOfOthersStayUnlessOursAreWanted(t *testing.T) {
 	theirs := metav1.LabelSelector{MatchLabels: map[string]string{"size": "auto"}}
 	client := fake.NewClientset(&admissionv1.MutatingWebhookConfiguration{
@@ -204,8 +201,8 @@ func TestAFailingWebhookDoesNotKeepItsOwnPodsFromStarting(t *testing.T) {
 	require.Equal(t, map[string][]admissionv1.FailurePolicyType{"kube-system": {admissionv1.Ignore}, "shop": {admissionv1.Ignore}}, policies(), "once each")
 }
 
-// A network or storage driver has a namespace of its own. If its pods were refused
-// while the webhook is away, the webhook could never come back.
+// Network and storage drivers run in namespaces of their own. If their pods were refused while the
+// webhook is down, it could never start again.
 func TestPodsThatNoVPAMayChangeAreNeverRefused(t *testing.T) {
 	c, client := config(), fake.NewClientset()
 	c.Fail = true

@@ -22,7 +22,6 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// authority is a CA that lives a year.
 func authority(t *testing.T, serial int64) []byte {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
@@ -39,8 +38,8 @@ func serials(bundle []byte) (all []int64) {
 	return all
 }
 
-// Two replicas whose files change at different times register again and again:
-// no CA that one of them needs is ever missing, and an old one goes in the end.
+// Two replicas with different files register alternately. CAs in use stay in the bundle, and an
+// unused CA is removed in the end.
 func TestReplicasWithDifferentFilesKeepEachOthersTrust(t *testing.T) {
 	client := fake.NewClientset()
 	r := Registrar{Client: client.AdmissionregistrationV1(), Config: config(), Served: served}

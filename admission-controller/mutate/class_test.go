@@ -12,8 +12,8 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// A new pod that reaches all of its limits is Burstable as its template, so the updater can resize it in
-// place when less is recommended, and resizes running pods to the same size.
+// A pod that reaches all its limits must stay Burstable like its template, because the updater
+// cannot change the QoS class in place.
 func TestPatch_KeepsPodsBurstableWhereTheyAreResized(t *testing.T) {
 	only := vpav1.ContainerControlledValuesRequestsOnly
 	for _, tc := range []struct {

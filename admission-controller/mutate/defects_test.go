@@ -12,7 +12,7 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// podRange is a namespace with a LimitRange for pods.
+// podRange returns a namespace with a LimitRange of type Pod.
 func podRange(least, most string) Namespace {
 	return inNamespace([]*corev1.LimitRange{testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypePod, Min: testkit.List(least), Max: testkit.List(most)})})
 }
@@ -52,8 +52,8 @@ func TestContainersWithoutRecommendationStayAsTheyAre(t *testing.T) {
 	require.Equal(t, pod.Spec.Containers[1:], got.Spec.Containers[1:])
 }
 
-// The one container cannot make up for the other: without a change of both the API
-// server refuses the pod for ever.
+// Shrinking one container is not enough to meet the pod maximum, and the API server would refuse
+// the pod forever.
 func TestContainersWithoutRecommendationMoveWhereThePodWouldBeRefused(t *testing.T) {
 	pod := testkit.Pod("p", testkit.Container("a", "cpu=100m", "cpu=100m"), testkit.Container("plain", "cpu=400m memory=1Mi", "cpu=800m"))
 	m, err := Config{}.Patch(pod, testkit.VPA("v", testkit.Recommend("a", "cpu=200m")), podRange("", "cpu=500m"))

@@ -11,8 +11,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 )
 
-// A container that asks for half of its limits, and goes on doing so; of memory it gets no
-// more than its VPA allows.
+// The container keeps limits of twice its requests. Its memory is capped to maxAllowed.
 func ExampleConfig_Patch() {
 	list := func(cpu, memory string) corev1.ResourceList {
 		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}

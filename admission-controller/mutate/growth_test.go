@@ -11,8 +11,8 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// crowd is a pod of n containers, each with a recommendation and a policy of its own,
-// in a namespace whose LimitRange for pods scales them all.
+// crowd returns a pod with n containers, each with its own recommendation and policy, in a
+// namespace where a LimitRange scales all of them.
 func crowd(n int) (*corev1.Pod, *vpav1.VerticalPodAutoscaler, Namespace) {
 	pod, vpa := testkit.Pod("p"), testkit.VPA("v")
 	for i := range n {

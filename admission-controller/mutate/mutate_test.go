@@ -30,12 +30,11 @@ func TestThePatchTestsTheContainerBeforeItChangesIt(t *testing.T) {
 	}, m.Patch)
 }
 
-// inNamespace is a namespace with LimitRanges.
 func inNamespace(objects []*corev1.LimitRange) Namespace {
 	return Namespace{Ranges: convert.Ranges(objects)}
 }
 
-// applied puts a patch on a pod with an independent library.
+// applied applies a patch to a pod with an independent library.
 func applied(pod *corev1.Pod, operations []client.PatchOperation) (*corev1.Pod, error) {
 	raw, err := json.Marshal(operations)
 	if err != nil {
@@ -132,7 +131,6 @@ func TestPatch_WarnsOfAPodThatIsRefusedEitherWay(t *testing.T) {
 	require.Equal(t, []string{"VerticalPodAutoscaler v: container c: cpu does not fit the container LimitRange; the pod will probably be refused"}, m.Warnings)
 }
 
-// What bounds a target, it is cut and not left to be refused, and the answer says so.
 func TestATargetThatCannotBeIsCutWithAWarning(t *testing.T) {
 	only := vpav1.ContainerControlledValuesRequestsOnly
 	limits := func(kind corev1.LimitType) Namespace {
@@ -271,7 +269,6 @@ func TestAPodIsCutToWhatAQuotaLeaves(t *testing.T) {
 	require.Greater(t, total, int64(1900))
 }
 
-// quotas is a namespace that has this much left for a pod.
 func quotas(pod *corev1.Pod, hard string) Namespace {
 	return Namespace{Room: RoomFor(pod, []*corev1.ResourceQuota{{Status: corev1.ResourceQuotaStatus{Hard: testkit.List(hard)}}})}
 }
@@ -294,7 +291,7 @@ func TestAContainerWithoutRequestIsCutToItsLowerBoundAtMost(t *testing.T) {
 
 func TestABoostIsCutToTheOwnRequestAtMost(t *testing.T) {
 	pod := testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))
-	vpa := testkit.VPA("v") // which recommends nothing yet
+	vpa := testkit.VPA("v") // no recommendation yet
 	vpa.Spec.StartupBoost = &vpav1.StartupBoost{CPU: &vpav1.GenericStartupBoost{Type: vpav1.StartupBoostTypeFactor, Factor: new(int32(10))}}
 	for hard, want := range map[string]string{"cpu=2": "1", "cpu=400m": "400m", "cpu=50m": "100m"} {
 		m, err := Config{Boost: true}.Patch(pod, vpa, quotas(pod, hard))

@@ -12,7 +12,7 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// separate makes a VPA recommend memory to request, and memory for the limit to protect.
+// separate makes a VPA recommend a memory request and a separate memory limit.
 func separate(target, protected string) func(*vpav1.VerticalPodAutoscaler) {
 	return func(vpa *vpav1.VerticalPodAutoscaler) {
 		testkit.Recommend("c", "memory="+target)(vpa)
@@ -21,8 +21,8 @@ func separate(target, protected string) func(*vpav1.VerticalPodAutoscaler) {
 	}
 }
 
-// What a new pod was declared with is noted on it, because the proportion is another one
-// then. What it says of itself is not believed.
+// The declared memory is recorded because the patch changes the ratio of limit to request. An
+// existing annotation of the pod is not trusted.
 func TestASeparateLimitIsNotedOnTheNewPod(t *testing.T) {
 	for name, c := range map[string]struct{ requests, limits, wantRequest, wantLimit, declared string }{
 		"follows":     {"memory=100Mi", "memory=150Mi", "60Mi", "180Mi", `{"c":{"requests":{"memory":"100Mi"},"limits":{"memory":"150Mi"}}}`},
@@ -49,7 +49,6 @@ func TestASeparateLimitIsNotedOnTheNewPod(t *testing.T) {
 	}
 }
 
-// A quota cuts the limit that protects, though the request shrinks.
 func TestAQuotaCutsASeparateLimit(t *testing.T) {
 	pod := testkit.Pod("p", testkit.Container("c", "memory=100Mi", "memory=150Mi"))
 	for left, want := range map[string]string{"170Mi": "170Mi", "200Mi": "180Mi", "140Mi": "150Mi"} {

@@ -15,12 +15,12 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// shares is how a pod shares both kinds; CPU limits go.
+// shares enables sharing of CPU and memory without CPU limits.
 func shares() *policy.Sharing {
 	return &policy.Sharing{Kinds: [resources.Kinds]bool{true, true}, CPULimit: sharing.RemoveLimit, New: true}
 }
 
-// peaks recommends a peak and an upper bound of memory.
+// peaks recommends a peak as target and an upper bound of memory.
 func peaks(target, upper string) func(*vpav1.VerticalPodAutoscaler) {
 	return func(vpa *vpav1.VerticalPodAutoscaler) {
 		testkit.Recommend("c", target)(vpa)
@@ -38,7 +38,7 @@ func TestANewPodThatShares(t *testing.T) {
 		room                     Room
 		ranges                   []*corev1.LimitRange
 		policy                   *vpav1.ContainerResourcePolicy
-		daemon, keeps            bool // keeps: CPU limits are to stay
+		daemon, keeps            bool // keeps: CPU limits are kept
 		wantRequests, wantLimits string
 		updates                  string
 		warns                    []string
@@ -96,7 +96,6 @@ func TestANewPodThatShares(t *testing.T) {
 	}
 }
 
-// A boost comes on top of the peak, and brings no limit back.
 func TestABoostOfANewPodThatShares(t *testing.T) {
 	pod := testkit.Pod("p", testkit.Container("c", "cpu=2", "cpu=4"))
 	vpa := testkit.VPA("v", peaks("cpu=1250m", "cpu=2"), func(vpa *vpav1.VerticalPodAutoscaler) {

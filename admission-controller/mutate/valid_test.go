@@ -15,8 +15,8 @@ import (
 	"loadline.dev/loadline/pkg/testkit/drawn"
 )
 
-// invalid returns why the API server refuses the resources of a pod, "" if it does not: requests and
-// limits that are negative or contradict each other. The rules are those of its validation.
+// invalid returns the reason why the API server refuses the resources of a pod, or "". The rules
+// are those of its validation: requests and limits must not be negative or contradict each other.
 func invalid(pod *corev1.Pod) string {
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		for name, limit := range c.Resources.Limits {
@@ -46,12 +46,12 @@ func invalid(pod *corev1.Pod) string {
 	return ""
 }
 
-// overcommits reports whether the limit of a resource may be above its request.
 func overcommits(name corev1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") && !strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }
 
-// refusedBy returns why a LimitRange refuses a pod, "" if it does not. The rules are those of its admission plugin.
+// refusedBy returns the reason why a LimitRange refuses a pod, or "". The rules are those of its
+// admission plugin.
 func refusedBy(objects []*corev1.LimitRange, pod *corev1.Pod) string {
 	for _, object := range objects {
 		for _, item := range object.Spec.Limits {
@@ -93,7 +93,7 @@ func outside(item *corev1.LimitRangeItem, of string, has corev1.ResourceRequirem
 	return ""
 }
 
-// total returns the sizes of a pod as the LimitRange of pods counts them.
+// total returns the resources of a pod as a LimitRange of type Pod counts them.
 func total(pod *corev1.Pod) corev1.ResourceRequirements {
 	sum := func(list func(*corev1.Container) corev1.ResourceList) corev1.ResourceList {
 		all, sidecars, starting := corev1.ResourceList{}, corev1.ResourceList{}, corev1.ResourceList{}
@@ -138,7 +138,6 @@ func add(to, more corev1.ResourceList) {
 	}
 }
 
-// defaulted fills in the defaults of LimitRanges.
 func defaulted(objects []*corev1.LimitRange, pod *corev1.Pod) {
 	fill := func(list *corev1.ResourceList, defaults corev1.ResourceList) {
 		for name, q := range defaults {
@@ -162,7 +161,6 @@ func defaulted(objects []*corev1.LimitRange, pod *corev1.Pod) {
 	}
 }
 
-// A pod that the API server accepts is accepted with the sizes that the webhook gives it, too.
 func TestPatch_ValidPodStaysValid(t *testing.T) {
 	valid := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -177,7 +175,7 @@ func TestPatch_ValidPodStaysValid(t *testing.T) {
 		require.NoError(t, err)
 		after, err := applied(pod, m.Patch)
 		require.NoError(t, err)
-		drawn.Default(after) // so does the API server after a webhook
+		drawn.Default(after) // as the API server does after a webhook
 		if why := invalid(after) + refusedBy(ranges, after); why != "" {
 			t.Fatalf("%s\nbefore: %v\nafter: %v", why, resourcesOf(pod), resourcesOf(after))
 		}

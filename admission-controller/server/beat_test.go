@@ -25,7 +25,7 @@ import (
 	"loadline.dev/loadline/pkg/process"
 )
 
-// beater returns one that writes a Lease. It does not know the way of the API server.
+// beater returns a Beater that writes a Lease and does not probe the Service.
 func beater(client *fake.Clientset, own net.Listener) *Beater {
 	return &Beater{
 		Lease:   &lease.Beat{Client: client.CoordinationV1(), Namespace: "kube-system", Name: "hb", Holder: "me", Interval: 10 * time.Second},
@@ -36,7 +36,6 @@ func beater(client *fake.Clientset, own net.Listener) *Beater {
 	}
 }
 
-// port counts the probes of a port, and refuses them while it is stuck.
 type port struct {
 	*httptest.Server
 
@@ -55,7 +54,7 @@ func newPort(t *testing.T) *port {
 	return p
 }
 
-// wire connects to a server in virtual time, unless it is cut.
+// wire connects to a server in virtual time unless it is cut.
 type wire struct {
 	process.OS
 
@@ -63,7 +62,7 @@ type wire struct {
 
 	mu        sync.Mutex
 	isCut     bool
-	connected net.Conn // nil: none yet
+	connected net.Conn // nil before the first connection
 }
 
 func (w *wire) Dial(context.Context, string, string) (net.Conn, error) {
@@ -84,7 +83,6 @@ func (w *wire) cut(cut bool) {
 	}
 }
 
-// bystander lets a Keeper work.
 type bystander struct{}
 
 func (bystander) Namespaces() []string       { return nil }
@@ -132,8 +130,8 @@ func TestTheHeartbeatFollowsTheProbe(t *testing.T) {
 	})
 }
 
-// The webhook answers over its own port, but not on the way of the API server:
-// it is alive, and the updater must not evict.
+// The webhook answers on its own port but not through its Service. It is alive, but the updater
+// must not evict.
 func TestNoHeartbeatWithoutTheService(t *testing.T) {
 	client := fake.NewClientset()
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
@@ -150,8 +148,9 @@ func TestNoHeartbeatWithoutTheService(t *testing.T) {
 	require.NotEmpty(t, client.Actions())
 }
 
-// A registration that cannot be written, as where a policy of the cluster guards such objects, stops the heartbeat. The program answers on:
-// what it registered before may still be there, and no new process could write more.
+// A registration that cannot be written, for example because of an admission policy, stops the
+// heartbeat. The program keeps serving: an earlier registration may exist, and a new process could
+// not write one either.
 func TestAWebhookThatCannotRegisterLives(t *testing.T) {
 	client, refused := fake.NewClientset(), errors.New("refused")
 	kube := fake.NewClientset()
@@ -194,7 +193,7 @@ func TestAnAnswerIsGoodForTwoHeartbeats(t *testing.T) {
 	require.EqualValues(t, 7, own.probes.Load())
 }
 
-// Each probe costs as much as a request to the API server.
+// Each probe costs as much as a request of the API server.
 func TestTheOwnPortIsProbedLessOftenWhereTheServiceIsProbed(t *testing.T) {
 	own, service := newPort(t), newPort(t)
 	b := beater(fake.NewClientset(), own.Listener)

@@ -22,7 +22,6 @@ import (
 	"loadline.dev/loadline/pkg/process"
 )
 
-// clientCertificate is a client certificate of a new CA, and that CA.
 func clientCertificate(t *testing.T, name string) (tls.Certificate, []byte) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)

@@ -15,8 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// silent opens connections that never send a byte, and returns how many of them the
-// server has closed.
+// silent opens connections that never send a byte and counts how many the server closes.
 func silent(dial func(string) net.Conn, number int, source func(i int) string) *atomic.Int32 {
 	var closed atomic.Int32
 	for i := range number {
@@ -30,9 +29,6 @@ func silent(dial func(string) net.Conn, number int, source func(i int) string) *
 	return &closed
 }
 
-// A client that opens as many connections as it can keeps out neither the API server nor the
-// kubelet, from one address, from more addresses than there are connections, or from the address
-// that the API server seems to have.
 func TestServer_AnswersWhileClientsOpenConnections(t *testing.T) {
 	const maxOfAddress = maxConnections / 4
 	for _, tc := range []struct {
@@ -71,8 +67,8 @@ func TestServer_AnswersWhileClientsOpenConnections(t *testing.T) {
 	}
 }
 
-// Who only probes has less time than the API server, but more than there is between
-// two probes of the program's own.
+// A client that only probes has a shorter idle time than the API server, but longer than the
+// interval of the program's own probes.
 func TestAConnectionThatOnlyProbesIsClosedSooner(t *testing.T) {
 	within(t, func(t *testing.T, connection net.Conn) {
 		reader := bufio.NewReader(connection)
@@ -92,7 +88,7 @@ func TestAConnectionThatOnlyProbesIsClosedSooner(t *testing.T) {
 	})
 }
 
-// A connection that announces a body has little before that comes.
+// A client that announces a body must not cause a large allocation before it sends the body.
 func TestABodyBeginsSmall(t *testing.T) {
 	for _, c := range []struct {
 		size   int

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// decodeAny reads a value with every method that a value of its type allows.
+// decodeAny decodes a value with each method that its type allows.
 func decodeAny(d *decoder) any {
 	switch d.PeekKind() {
 	case jsontext.KindBeginObject:
@@ -124,12 +124,11 @@ func TestDecoder_RejectsInvalidJSON(t *testing.T) {
 	}
 }
 
-// deep is a value of some levels around 1.
 func deep(open string, levels int, end string) string {
 	return strings.Repeat(open, levels) + "1" + strings.Repeat(end, levels)
 }
 
-// maxLibraryDepth is the depth at which the library, like API servers, refuses any JSON.
+// maxLibraryDepth is the depth at which the JSON library, like API servers, refuses a document.
 const maxLibraryDepth = 10_000
 
 func TestDecoder_BoundsDepth(t *testing.T) {
@@ -152,7 +151,6 @@ func TestDecoder_BoundsDepth(t *testing.T) {
 	}
 }
 
-// FuzzDecoder compares with encoding/json.
 func FuzzDecoder(f *testing.F) {
 	f.Add(`{"a":1,"x":[{"a":2}],"b":{"c":"\"}","d":[{"e":1,"f":2},null]}}`)
 	f.Add(` { "b" : { "d" : "\\\"\u00e9é" } , "t" : [ true , false ] } `)

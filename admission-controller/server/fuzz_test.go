@@ -10,7 +10,7 @@ import (
 	"loadline.dev/loadline/pkg/process"
 )
 
-// FuzzReview sends anything: the answer must allow and the server must live.
+// FuzzReview sends arbitrary bodies. Each answer must allow the object.
 func FuzzReview(f *testing.F) {
 	f.Add(review)
 	f.Add(`{"request":{"resource":{"resource":"pods"},"object":{"spec":null}}}`)

@@ -25,7 +25,7 @@ import (
 	"loadline.dev/loadline/pkg/process"
 )
 
-// pipes is a listener in memory, so that time limits pass in virtual time.
+// pipes is an in-memory listener for tests in virtual time.
 type pipes struct {
 	connections chan net.Conn
 	closed      chan struct{}
@@ -47,22 +47,21 @@ func (p *pipes) Close() error {
 
 func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-// from is a connection that comes from some address.
 type from struct {
 	net.Conn
 	source string
-	port   int // another for each connection
+	port   int // unique to the connection
 }
 
 func (f from) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(f.source), Port: f.port} }
 
-// virtually runs a server in virtual time. Dial opens a TLS connection to it, whose
-// handshake is made with the first use.
+// virtually runs a server in virtual time. dial opens a TLS connection to it, with the handshake on
+// first use.
 func virtually(t *testing.T, config Config, use func(t *testing.T, dial func(source string) net.Conn)) {
 	stoppable(t, config, func(t *testing.T, dial func(string) net.Conn, _ context.CancelFunc) { use(t, dial) })
 }
 
-// stoppable is like virtually; stop begins the end of the server.
+// stoppable is virtually with a function that shuts the server down.
 func stoppable(t *testing.T, config Config, use func(t *testing.T, dial func(source string) net.Conn, stop context.CancelFunc)) {
 	synctest.Test(t, func(t *testing.T) {
 		cert, cas := selfSigned(t)
@@ -92,7 +91,6 @@ func stoppable(t *testing.T, config Config, use func(t *testing.T, dial func(sou
 	})
 }
 
-// within runs a server in virtual time and gives a TLS connection to it.
 func within(t *testing.T, use func(t *testing.T, connection net.Conn)) {
 	config := Config{Recorder: &recorder{}, Handlers: []Handler{pods(func() Answer { return Answer{} })}}
 	virtually(t, config, func(t *testing.T, dial func(string) net.Conn) { use(t, dial("192.0.2.1")) })
@@ -100,8 +98,7 @@ func within(t *testing.T, use func(t *testing.T, connection net.Conn)) {
 
 const head = "POST / HTTP/1.1\r\nHost: webhook\r\nContent-Type: application/json\r\n"
 
-// ended tells after how long the other side closes a connection to which nothing
-// more is sent.
+// ended returns the time until the peer closes an idle connection.
 func ended(t *testing.T, connection net.Conn) time.Duration {
 	start := time.Now()
 	_, err := io.Copy(io.Discard, connection)
@@ -149,7 +146,7 @@ func TestAnIdleConnectionIsKeptLongerThanTheAPIServerKeepsItAndThenClosed(t *tes
 	})
 }
 
-// API servers open connections ahead, and use some of them much later.
+// API servers open connections ahead of time and use some of them much later.
 func TestAConnectionThatWasNotUsedYetIsKeptLongerThanTheAPIServerKeepsIt(t *testing.T) {
 	within(t, func(t *testing.T, connection net.Conn) {
 		require.NoError(t, connection.(*tls.Conn).HandshakeContext(t.Context()))
@@ -159,11 +156,11 @@ func TestAConnectionThatWasNotUsedYetIsKeptLongerThanTheAPIServerKeepsIt(t *test
 	})
 }
 
-// An API server that used a connection a moment ago may do so again while the replica ends.
+// An API server may reuse a recently used connection while the replica shuts down.
 func TestAReplicaEndsWhenItsConnectionsAreAtRest(t *testing.T) {
 	for name, c := range map[string]struct {
-		used, again time.Duration // before the end, and after it; 0: never
-		want        time.Duration // from the beginning of the end to that of the connection
+		used, again time.Duration // relative to the shutdown, 0 for never
+		want        time.Duration // from the start of the shutdown to the close of the connection
 	}{
 		"used a moment ago":   {used: time.Second, want: restTime - time.Second},
 		"used again":          {used: time.Second, again: 7 * time.Second, want: 7 * time.Second},
@@ -194,7 +191,6 @@ func TestAReplicaEndsWhenItsConnectionsAreAtRest(t *testing.T) {
 	}
 }
 
-// A client that only probes does not hold up the end of a replica.
 func TestOnlyConnectionsForReviewsHoldUpTheEnd(t *testing.T) {
 	draining := Config{Recorder: &recorder{}, Handlers: []Handler{pods(func() Answer { return Answer{} })}, Drain: 3 * time.Second}
 	stoppable(t, draining, func(t *testing.T, dial func(string) net.Conn, stop context.CancelFunc) {
@@ -209,7 +205,7 @@ func TestOnlyConnectionsForReviewsHoldUpTheEnd(t *testing.T) {
 	})
 }
 
-// A client that announces much and sends nothing takes no memory.
+// A client that announces a large body and sends nothing must not cause an allocation.
 func TestMemoryIsTakenForWhatComes(t *testing.T) {
 	within(t, func(t *testing.T, connection net.Conn) {
 		_, err := fmt.Fprintf(connection, "%sContent-Length: %d\r\n\r\n", head, int64(1)<<40)
@@ -221,7 +217,6 @@ func TestMemoryIsTakenForWhatComes(t *testing.T) {
 	})
 }
 
-// exchanged sends a review over a connection and returns the answer.
 func exchanged(t *testing.T, connection net.Conn, target, body string) string {
 	_, err := fmt.Fprintf(connection, "%sContent-Length: %d\r\n\r\n%s", strings.Replace(head, "POST /", "POST "+target, 1), len(body), body)
 	require.NoError(t, err)
@@ -232,8 +227,8 @@ func exchanged(t *testing.T, connection net.Conn, target, body string) string {
 	return string(answer)
 }
 
-// Somebody who never ends his bodies keeps nobody from being looked at, within the
-// time-out of our manifest.
+// Clients that never finish their bodies must not block others for longer than the timeout in the
+// manifest.
 func TestStalledBodiesDoNotKeepTheMemory(t *testing.T) {
 	for name, sent := range map[string]int{"announced only": usualBody + 1, "nearly whole": MaxBody - 1} {
 		t.Run(name, func(t *testing.T) {
@@ -256,7 +251,6 @@ func TestStalledBodiesDoNotKeepTheMemory(t *testing.T) {
 	}
 }
 
-// A body that comes a little at a time ends long before it is whole.
 func TestALargeBodyMustKeepComing(t *testing.T) {
 	r := &recorder{}
 	virtually(t, Config{Recorder: r, Handlers: []Handler{pods(func() Answer { return Answer{} })}}, func(t *testing.T, dial func(string) net.Conn) {
@@ -279,7 +273,6 @@ func TestALargeBodyMustKeepComing(t *testing.T) {
 	})
 }
 
-// A time limit of a body must not end the work on it.
 func TestALargeReviewMayBeWorkedOnForLong(t *testing.T) {
 	var cut atomic.Bool
 	h := pods(nil)
@@ -299,8 +292,8 @@ func TestALargeReviewMayBeWorkedOnForLong(t *testing.T) {
 	})
 }
 
-// Whoever makes the webhook busy must not get a VPA past the validation; the
-// registration may say that calls which fail are ignored.
+// Overloading the webhook must not bypass the validation of VPAs. The failure policy may ignore
+// failed calls, so the webhook refuses explicitly.
 func TestWhatMustBeCheckedIsRefusedWhenTheWebhookIsBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{}
@@ -325,13 +318,11 @@ func TestWhatMustBeCheckedIsRefusedWhenTheWebhookIsBusy(t *testing.T) {
 	})
 }
 
-// padded is a review of some bytes.
 func padded(size int) string {
 	const member = `"x":""`
 	return strings.Replace(review, `"object":{`, `"object":{"x":"`+strings.Repeat("x", size-len(review)-len(member))+`"`, 1)
 }
 
-// asked sends a review to a handler and returns the answer.
 func asked(h http.Handler, target, body string) string {
 	request := httptest.NewRequest(http.MethodPost, target, strings.NewReader(body))
 	request.Header.Set("Content-Type", "application/json")
@@ -340,8 +331,7 @@ func asked(h http.Handler, target, body string) string {
 	return w.Body.String()
 }
 
-// Whoever sends many large reviews must not fill the memory, and those of usual
-// size are answered all the same.
+// Many large reviews must not exhaust memory, and reviews of the usual size are answered meanwhile.
 func TestLargeReviewsWaitForMemoryAndAreThenAllowedUnseen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{}
@@ -412,7 +402,7 @@ func TestReviewsThatWaitTooLongAreAllowedUnseen(t *testing.T) {
 	})
 }
 
-// A handler that waits for something must end before the API server gives up.
+// A handler that waits must end before the API server times out.
 func TestHandlersHaveTheTimeOfTheAPIServer(t *testing.T) {
 	for target, want := range map[string]time.Duration{"/?timeout=10s": 9 * time.Second, "/?timeout=500ms": 450 * time.Millisecond, "/": 27 * time.Second, "/?timeout=1h": 27 * time.Second, "/?timeout=-1s": 27 * time.Second, "/?timeout=x": 27 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -428,7 +418,6 @@ func TestHandlersHaveTheTimeOfTheAPIServer(t *testing.T) {
 	}
 }
 
-// A body without its length takes no more than one with it.
 func TestABodyOfUnknownLengthIsRead(t *testing.T) {
 	r := &recorder{}
 	var seen atomic.Int32
@@ -447,7 +436,6 @@ func TestABodyOfUnknownLengthIsRead(t *testing.T) {
 	require.Empty(t, r.causes)
 }
 
-// timed is a recorder that keeps how long steps took.
 type timed struct {
 	recorder
 	took map[string]time.Duration
@@ -455,7 +443,6 @@ type timed struct {
 
 func (r *timed) Step(step string, took time.Duration) { r.took[step] = took }
 
-// late is a body that comes after a while.
 type late struct {
 	io.Reader
 	after time.Duration

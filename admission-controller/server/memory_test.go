@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Bodies that all hold a part must not wait for each other until their time is over.
 func TestBodiesThatGrowTogetherAllComeToTheirEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(40, 8)
@@ -27,7 +26,7 @@ func TestBodiesThatGrowTogetherAllComeToTheirEnd(t *testing.T) {
 					if !s.grow(ctx, size) {
 						return
 					}
-					time.Sleep(10 * time.Millisecond) // for the others to take their part
+					time.Sleep(10 * time.Millisecond) // lets the others take their part
 				}
 				whole.Add(1)
 			})
@@ -78,7 +77,7 @@ func TestMemoryIsNeverOverdrawnAndServesInOrder(t *testing.T) {
 	})
 }
 
-// A namespace with many bodies that wait delays others by one of them at most.
+// A namespace with many waiting bodies delays others by at most one of them.
 func TestMemory_ServesTheNamespaceThatHoldsTheLeast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(20, 5)

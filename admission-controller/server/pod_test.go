@@ -16,15 +16,14 @@ import (
 	"loadline.dev/loadline/pkg/core/fleet"
 )
 
-// usualPod is a pod as the API server sends it: with all defaults, and with
-// managed fields.
+// typicalPod returns a pod as the API server sends it, with all defaults and managed fields.
 func usualPod(t testing.TB) []byte {
 	raw, err := os.ReadFile("testdata/pod.json")
 	require.NoError(t, err)
 	return raw
 }
 
-// lean is what is needed of a pod, and nothing else.
+// lean returns a pod with only the fields that the webhook reads.
 func lean(pod *corev1.Pod) *corev1.Pod {
 	kept := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, GenerateName: pod.GenerateName, Labels: pod.Labels}}
 	if pod.Annotations != nil {
@@ -103,7 +102,6 @@ func TestAPodWithMoreThanAnyPodHasIsNotRead(t *testing.T) {
 	}
 }
 
-// escapedLabels is a pod with values of labels that are as long as may be, with an escape.
 func escapedLabels(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -125,8 +123,8 @@ func TestOfMembersWithTheSameNameTheLastCounts(t *testing.T) {
 	require.JSONEq(t, `{"a":2}`, string(request.Object.Raw))
 }
 
-// FuzzDecodePod compares the short way to read a pod with the long one. The API
-// server writes what it has decoded itself, so only such JSON counts.
+// FuzzDecodePod compares DecodePod with encoding/json. Only JSON that API servers can send counts,
+// so the input is encoded again.
 func FuzzDecodePod(f *testing.F) {
 	f.Add(usualPod(f))
 	f.Add([]byte(`{"metadata":{"annotations":{"a\"":"}"}},"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"1"}}}],"overhead":{"cpu":"1m"}}}`))
@@ -159,7 +157,6 @@ func FuzzDecodePod(f *testing.F) {
 	})
 }
 
-// bothEmpty reports whether two pods differ only in lists that are empty or absent.
 func bothEmpty(a, b *corev1.Pod) bool {
 	one, err := json.Marshal(a)
 	if err != nil {
@@ -185,11 +182,11 @@ func TestAnnotationsAreFoundByTheirNames(t *testing.T) {
 	}
 }
 
-// Nearly all pods have annotations, and none of those.
+// Nearly all pods have annotations but none of the given ones.
 func TestToFindNoAnnotationTakesNoMemory(t *testing.T) {
 	names, pod := []string{"x/a", "x/b"}, []byte(`{"kind":"Pod","metadata":{"name":"p","annotations":{"y":"z","yy":"zz"}},"spec":{"containers":[{"name":"c"}]}}`)
 	least := 1.0
-	for range 100 { // the race detector makes pools forget
+	for range 100 { // the race detector empties pools at random
 		least = min(least, testing.AllocsPerRun(1, func() { FindAnnotations(pod, names) }))
 	}
 	require.Zero(t, least)

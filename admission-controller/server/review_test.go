@@ -23,7 +23,7 @@ import (
 	"loadline.dev/loadline/pkg/process"
 )
 
-// told is what is needed of a request.
+// leanRequest returns a request with only the fields that the webhook reads.
 func told(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionRequest {
 	kept := &admissionv1.AdmissionRequest{UID: r.UID, Resource: r.Resource, SubResource: r.SubResource, Name: r.Name, Namespace: r.Namespace, Operation: r.Operation, DryRun: r.DryRun}
 	kept.Object.Raw, kept.OldObject.Raw = r.Object.Raw, r.OldObject.Raw
@@ -60,7 +60,7 @@ func TestWhatIsNoReviewIsTold(t *testing.T) {
 	}
 }
 
-// The rest of a large review may have to wait, and the answer needs the UID.
+// The rest of a large review may have to wait for memory, and a timeout still needs the UID.
 func TestTheBeginningOfAReviewSaysWhatItIsAbout(t *testing.T) {
 	whole := `{"kind":"AdmissionReview","request":{"uid":"u","resource":{"group":"","version":"v1","resource":"pods"},"namespace":"ns","operation":"CREATE","object":{"metadata":{"name":"x"}}}}`
 	require.Nil(t, decodeHead(nil))
@@ -72,7 +72,7 @@ func TestTheBeginningOfAReviewSaysWhatItIsAbout(t *testing.T) {
 	require.Nil(t, head.Object.Raw)
 }
 
-// FuzzRequest compares with encoding/json, as FuzzDecodePod does.
+// FuzzRequest compares DecodeRequest with encoding/json, as FuzzDecodePod does.
 func FuzzRequest(f *testing.F) {
 	f.Add([]byte(`{"kind":"AdmissionReview","request":{"uid":"u","resource":{"group":"","version":"v1","resource":"pods"},"namespace":"ns","operation":"CREATE","object":{"spec":{}},"oldObject":null,"dryRun":false}}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -100,14 +100,13 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// What is reported of a review after its answer may still read the body, whatever else is
-// received meanwhile.
+// Answer.After may still read the body, so its buffer must not be reused for another review.
 func TestTheBodyOfAReviewIsItsOwnUntilItIsReported(t *testing.T) {
 	handler := Handler{Resource: metav1.GroupResource{Resource: "pods"}, Answer: func(_ context.Context, request *admissionv1.AdmissionRequest) Answer {
 		return Answer{After: func() {
 			time.Sleep(time.Millisecond)
 			if strings.ReplaceAll(string(request.Object.Raw), " ", "") != fmt.Sprintf(`{"a":%q}`, request.UID) {
-				panic("the body is that of another review") // which is counted
+				panic("the body is that of another review") // counted as a problem
 			}
 		}}
 	}}
@@ -118,7 +117,7 @@ func TestTheBodyOfAReviewIsItsOwnUntilItIsReported(t *testing.T) {
 		senders.Go(func() {
 			for i := range 20 {
 				uid := fmt.Sprintf("%d-%d", sender, i)
-				filler := strings.Repeat(" ", i*usualBody/15) // some are large
+				filler := strings.Repeat(" ", i*usualBody/15) // some bodies are large
 				body := fmt.Sprintf(`{"request":{"uid":%q,"resource":{"resource":"pods"},"object":{"a":%s%q}}}`, uid, filler, uid)
 				request := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
 				request.Header.Set("Content-Type", "application/json")
@@ -132,7 +131,6 @@ func TestTheBodyOfAReviewIsItsOwnUntilItIsReported(t *testing.T) {
 	require.Zero(t, r.problems.Load())
 }
 
-// failing counts problems only.
 type failing struct{ problems atomic.Int64 }
 
 func (*failing) Request(string, string, time.Duration) {}

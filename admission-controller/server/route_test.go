@@ -10,7 +10,6 @@ import (
 	"loadline.dev/loadline/pkg/process"
 )
 
-// directory resolves host names from a map.
 type directory struct {
 	process.OS
 

@@ -35,7 +35,6 @@ import (
 	"loadline.dev/loadline/pkg/process"
 )
 
-// recorder remembers what was counted.
 type recorder struct {
 	mu       sync.Mutex
 	requests []string
@@ -76,7 +75,7 @@ func TestAnswers(t *testing.T) {
 		contentType, body string
 		answer            func() Answer
 		code              int
-		want              string // "" for an empty body
+		want              string // empty for an empty body
 		request           string
 		causes            []Cause
 	}{
@@ -133,7 +132,6 @@ func TestNothingButTheWebhookIsServed(t *testing.T) {
 	require.Equal(t, "OK", w.Body.String())
 }
 
-// selfSigned is a certificate for 127.0.0.1 that is its own CA.
 func selfSigned(t *testing.T) (tls.Certificate, []byte) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
@@ -192,7 +190,7 @@ func TestServesTLSProbesItselfAndDrains(t *testing.T) {
 	require.Error(t, probe(context.Background(), "127.0.0.1", cas))
 }
 
-// A probe before each heartbeat must not cost a handshake each time.
+// Frequent probes must not cost a handshake each.
 func TestAProberKeepsItsConnectionAsLongAsTheRouteIsTheSame(t *testing.T) {
 	cert, cas := selfSigned(t)
 	var handshakes atomic.Int32
@@ -224,7 +222,6 @@ func TestAProberKeepsItsConnectionAsLongAsTheRouteIsTheSame(t *testing.T) {
 	require.EqualValues(t, 4, handshakes.Load())
 }
 
-// served starts a server and returns a client of it and its URL.
 func served(t *testing.T, config Config) (*http.Client, string, context.CancelFunc) {
 	config.Environment = process.OS{}
 	cert, cas := selfSigned(t)
@@ -291,7 +288,6 @@ func TestLongWarningsAreShortened(t *testing.T) {
 	require.Len(t, warning(strings.Repeat("x", 1000)), longestWarning)
 }
 
-// one sends a review with a body and returns what was counted and answered.
 func one(body string, answer func() Answer) (*recorder, string) {
 	r := &recorder{}
 	request := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
@@ -320,13 +316,11 @@ func TestAPanicWhileAReviewIsReadLetsItThrough(t *testing.T) {
 	require.Equal(t, []string{"error unknown"}, r.requests)
 }
 
-// logged is a log and what was written to it.
 func logged() (klog.Logger, *bytes.Buffer) {
 	var text bytes.Buffer
 	return textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&text), textlogger.Verbosity(9))), &text
 }
 
-// named is a review that tells the name of its object.
 var named = strings.Replace(review, `"namespace"`, `"name":"web-1","namespace"`, 1)
 
 func TestProblemsAreCountedByCauseAndTold(t *testing.T) {
@@ -337,7 +331,6 @@ func TestProblemsAreCountedByCauseAndTold(t *testing.T) {
 	require.Contains(t, answer, `"allowed":true`)
 }
 
-// Whatever goes wrong, the log says with which object.
 func TestProblemsAreLoggedWithTheirObject(t *testing.T) {
 	for name, c := range map[string]struct {
 		body   string
@@ -364,8 +357,7 @@ func TestProblemsAreLoggedWithTheirObject(t *testing.T) {
 	}
 }
 
-// Whoever reaches the port can cause problems as often as he likes. The counters stay
-// exact.
+// Any client that reaches the port can cause problems at a high rate. The counters stay exact.
 func TestProblemsDoNotFillTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, text := logged()
@@ -401,10 +393,9 @@ func TestProblemsDoNotFillTheLog(t *testing.T) {
 	})
 }
 
-// lost is the way to a client that is gone: what is written stays in a buffer.
+// lost is a response writer whose client is gone, so that flushes fail.
 type lost struct{ *httptest.ResponseRecorder }
 
-// FlushError is what http.ResponseController calls.
 func (lost) FlushError() error { return errors.New("the client is gone") }
 
 func TestAnAnswerThatDoesNotLeaveIsAnErrorAndNobodyTellsOfIt(t *testing.T) {
@@ -418,8 +409,7 @@ func TestAnAnswerThatDoesNotLeaveIsAnErrorAndNobodyTellsOfIt(t *testing.T) {
 	require.False(t, told, "the log must not say that a pod got something")
 }
 
-// The client has its answer and keeps the connection: a panic behind it must not
-// cut that.
+// The client has its response and reuses the connection, so a panic in After must not close it.
 func TestAPanicAfterTheAnswerLeavesTheConnection(t *testing.T) {
 	r := &recorder{}
 	client, url, _ := served(t, Config{Recorder: r, Handlers: []Handler{pods(func() Answer { return Answer{After: func() { panic("boom") }} })}})
@@ -430,7 +420,7 @@ func TestAPanicAfterTheAnswerLeavesTheConnection(t *testing.T) {
 				reused++
 			}
 		}})
-		request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, struct{ io.Reader }{strings.NewReader(review)}) // cannot be sent twice
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, struct{ io.Reader }{strings.NewReader(review)}) // the request cannot be retried
 		require.NoError(t, err)
 		request.Header.Set("Content-Type", "application/json")
 		response, err := client.Do(request)
@@ -438,7 +428,7 @@ func TestAPanicAfterTheAnswerLeavesTheConnection(t *testing.T) {
 		_, err = io.Copy(io.Discard, response.Body)
 		require.NoError(t, errors.Join(err, response.Body.Close()))
 		require.Equal(t, http.StatusOK, response.StatusCode)
-		time.Sleep(50 * time.Millisecond) // until a cut would be seen
+		time.Sleep(50 * time.Millisecond) // time for the client to notice a closed connection
 	}
 	require.Equal(t, 2, reused)
 	require.Eventually(t, func() bool {
@@ -448,8 +438,7 @@ func TestAPanicAfterTheAnswerLeavesTheConnection(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 }
 
-// The bytes of an answer say where it ends, so that a client that has read it need
-// not wait for the end of the handler; without a body, too.
+// With a length, a client that has read the response does not wait for the end of the handler.
 func TestAnswersSayHowLongTheyAre(t *testing.T) {
 	client, url, _ := served(t, Config{Handlers: []Handler{pods(func() Answer { return Answer{} })}})
 	for method, kind := range map[string]string{http.MethodPost: "application/json", http.MethodHead: "application/json", http.MethodGet: "text/plain", http.MethodPut: "text/plain"} {

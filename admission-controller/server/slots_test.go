@@ -16,19 +16,18 @@ import (
 	"loadline.dev/loadline/pkg/process"
 )
 
-// inNamespace moves a review to another namespace.
 func inNamespace(body, namespace string) string {
 	return strings.Replace(body, `"namespace":"ns"`, `"namespace":"`+namespace+`"`, 1)
 }
 
-// Slow or large reviews of one namespace do not delay those of another one.
+// Slow or large reviews of one namespace do not delay other namespaces.
 func TestReviews_NamespaceHasAShare(t *testing.T) {
 	large := padded(usualBody + 1000)
 	for _, tc := range []struct {
 		name       string
 		body       string
 		inProgress int
-		next       string // of the same namespace, answered at once
+		next       string // of the same namespace, answered without waiting
 	}{
 		{name: "reviews of usual size", body: review, inProgress: answeredAtOnce / namespaceShare},
 		{name: "large reviews", body: large, inProgress: largeAtOnce, next: review},
@@ -87,7 +86,8 @@ func TestNamespaceOf_ReadsTheBeginning(t *testing.T) {
 	}
 }
 
-// Large bodies of one namespace fill the memory, and those of another one get the first part that is free.
+// Large bodies of one namespace fill the memory. Another namespace gets the first part that is
+// released.
 func TestReviews_LargeBodiesDoNotDelayOtherNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const answerTakes = 50 * time.Millisecond

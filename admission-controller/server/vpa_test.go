@@ -36,7 +36,7 @@ func TestAVPAThatMustNotBeDecoded(t *testing.T) {
 		deep(`{"x":`, maxDepth, `}`), `{"x":` + deep(`[`, maxDepth-1, `]`) + `,"y":[[]]}`,
 		`{"status":{"recommendation":{"containerRecommendations":[{"target":{` + strings.Repeat(`"cpu":1,`, maxQuantities-1) + `"cpu":1}}]}}}`,
 		`{"metadata":{"labels":{"commit":"12e4567"},"annotations":{"a":"` + strings.Repeat("x", MaxVPABytes/2) + `"}}}`,
-		``, `7`, `{"spec":`, `{"spec":{"resourcePolicy":{"containerPolicies":[{"minAllowed":7}]}}}`, // encoding/json says what is wrong
+		``, `7`, `{"spec":`, `{"spec":{"resourcePolicy":{"containerPolicies":[{"minAllowed":7}]}}}`, // encoding/json reports the error
 	} {
 		require.NoError(t, CheckVPA([]byte(in)), in)
 	}
@@ -60,7 +60,7 @@ func TestSameSpec(t *testing.T) {
 		{`{"spec":{"a":1}}`, `{"metadata":{"spec":{"a":1}}}`, false},
 		{`{"spec":{"a":1}}`, `{}`, false},
 		{`{}`, `{"metadata":{}}`, true},
-		{`{"spec":{"a":1},"spec":{"a":2}}`, `{"spec":{"a":2}}`, true}, // of two the last counts
+		{`{"spec":{"a":1},"spec":{"a":2}}`, `{"spec":{"a":2}}`, true}, // the last duplicate wins
 		{`{"spec":` + deep(`[`, maxLibraryDepth-2, `]`) + `}`, `{"spec":` + deep(`[`, maxLibraryDepth-2, `]`) + `}`, true},
 		{`{"spec":{"a":1}`, `{"spec":{"a":1}`, false},
 		{``, ``, false},

@@ -78,8 +78,7 @@ func TestDurationsThatCannotBeReadAreNamed(t *testing.T) {
 	require.Contains(t, errors[0], "spec.priority")
 }
 
-// Another label must not be refused for what is stored already, and whoever deletes a
-// policy must get rid of it, whatever is in it.
+// A stored invalid spec must not block a change of a label or the deletion of a policy.
 func TestAWrongSpecThatIsStoredDoesNotStopOtherChanges(t *testing.T) {
 	wrong := policyWith(`"rollout":{"mode":"Auto","schedule":{"timezone":"Europe/Atlantis"}}`)
 	labelled := []byte(strings.Replace(string(wrong), `"name":"p"`, `"name":"p","labels":{"a":"b"}`, 1))

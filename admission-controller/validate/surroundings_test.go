@@ -67,7 +67,6 @@ func TestAdvice(t *testing.T) {
 		Advise(testkit.VPA("v", deployment("web")), Surroundings{Target: "Deployment web wants 0 pods"}))
 }
 
-// An answer about one VPA must not grow with what is around it.
 func TestAdviceIsShort(t *testing.T) {
 	view := Surroundings{Largest: resources.Of(4000, 16<<30)}
 	for range 1000 {
@@ -82,7 +81,6 @@ func TestAdviceIsShort(t *testing.T) {
 	require.Len(t, Advise(testkit.VPA("v", deployment("web")), view), 3*mostNamed)
 }
 
-// described is a client with a discovery client of its own.
 type described struct {
 	kubernetes.Interface
 	discovery discovery.DiscoveryInterfaces
@@ -90,11 +88,10 @@ type described struct {
 
 func (d described) Discovery() discovery.DiscoveryInterfaces { return d.discovery }
 
-// clusterOf is a Cluster with some objects and one HorizontalPodAutoscaler on
-// the CPU of the Deployment web.
+// clusterOf returns a Cluster with some objects and an HPA on the CPU of the Deployment web.
 func clusterOf(t *testing.T, vpas []*vpav1.VerticalPodAutoscaler, objects ...runtime.Object) *Cluster {
 	return clusterWith(t, vpas, func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/api" || r.URL.Path == "/apis" { // for signs that nodes are added
+		if r.URL.Path == "/api" || r.URL.Path == "/apis" { // detection of node autoscalers
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = w.Write([]byte(`{"kind":"APIGroupList","apiVersion":"v1"}`))
 			return
@@ -108,7 +105,6 @@ func clusterOf(t *testing.T, vpas []*vpav1.VerticalPodAutoscaler, objects ...run
 	}, objects...)
 }
 
-// clusterWith is a Cluster with some objects, in which a handler answers for the rest.
 func clusterWith(t *testing.T, vpas []*vpav1.VerticalPodAutoscaler, answer http.HandlerFunc, objects ...runtime.Object) *Cluster {
 	server := httptest.NewServer(answer)
 	t.Cleanup(server.Close)
@@ -159,10 +155,7 @@ func TestTheClusterIsAskedForAdvice(t *testing.T) {
 	require.Contains(t, c.Advise(t.Context(), testkit.VPA("x", deployment("web")), nil)[0], "spec.targetRef: Deployment web wants 0 pods")
 }
 
-// Whoever reaches the port can send a review. Its namespace must not become another
-// path, nor mean all namespaces.
-// Each waits for a target that is not there. Who sends many must not hold all answers of
-// the server.
+// Reviews that wait for a missing target must not use up all answers of the server.
 func TestFewVPAsAreAskedAboutAtOnce(t *testing.T) {
 	c := clusterWith(t, nil, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{}`)) })
 	missing := testkit.VPA("v", deployment("missing"))
@@ -183,7 +176,7 @@ func TestAReviewCannotLeadToAnotherPath(t *testing.T) {
 	}
 }
 
-// Who may create autoscalers decides how long the list of them is.
+// The length of the list is up to users who create HPAs.
 func TestALongListOfAutoscalersIsNotReadToItsEnd(t *testing.T) {
 	const most = 64 << 20
 	sent := make(chan int, 1)
@@ -230,7 +223,7 @@ func TestFewListsOfAutoscalersAreReadAtOnce(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
-// Users create a target and its VPA at once. The caches have not seen the first when the second is reviewed.
+// Users often create a target together with its VPA, before the caches have seen the target.
 func TestAdvise_TargetThatWasJustCreated(t *testing.T) {
 	c := clusterOf(t, nil)
 	c.Kube = described{fake.NewClientset(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "new"},
@@ -246,7 +239,7 @@ func TestAdvise_TargetThatWasJustCreated(t *testing.T) {
 	require.Less(t, time.Since(began), 10*askTime/2, "no review waits for news")
 }
 
-// Where the target cannot be read, it is not known that it is missing.
+// A target that cannot be read may exist.
 func TestAdvise_TargetThatMayNotBeRead(t *testing.T) {
 	c := clusterOf(t, nil)
 	kube := fake.NewClientset()
@@ -264,8 +257,8 @@ func containers(names ...string) (template corev1.PodTemplateSpec) {
 	return template
 }
 
-// With the permissions of the reference VPA quotas cannot be read: everything
-// else works, and a permission that comes later is found.
+// The RBAC rules of the upstream VPA do not include quotas. Everything else works, and a permission
+// granted later is noticed.
 func TestQuotasAreOptional(t *testing.T) {
 	kube := fake.NewClientset(&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "q"}})
 	var allowed atomic.Bool
@@ -290,7 +283,6 @@ func TestQuotasAreOptional(t *testing.T) {
 	<-ended
 }
 
-// What bounds are compared with is read without anybody having to ask first.
 func TestTheLargestNodeIsReadAtTheStart(t *testing.T) {
 	c := &Cluster{Kube: fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{Allocatable: testkit.List("cpu=4 memory=8Gi")}}), Retry: time.Minute}
 	ctx, stop := context.WithCancel(t.Context())
@@ -302,7 +294,7 @@ func TestTheLargestNodeIsReadAtTheStart(t *testing.T) {
 	<-ended
 }
 
-// A pod that is capped must find room on an empty node of the same kind.
+// A capped pod must fit on an empty node of the same kind.
 func TestNodes_StaticPodsLeaveLess(t *testing.T) {
 	node := func(name string, taints ...corev1.Taint) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{Taints: taints},
@@ -342,7 +334,8 @@ func TestNodes_StaticPodsLeaveLess(t *testing.T) {
 	}
 }
 
-// A kubelet may label its own node, so one label of a virtual node says nothing about the others.
+// A kubelet may label its own node, so a single label of a virtual node does not make the nodes
+// growable.
 func TestReadNodes_OneNodeDoesNotSayThatNodesGrow(t *testing.T) {
 	node := func(name string, labels map[string]string) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Status: corev1.NodeStatus{Allocatable: testkit.List("cpu=8 memory=32Gi")}}
@@ -366,7 +359,7 @@ func TestReadNodes_OneNodeDoesNotSayThatNodesGrow(t *testing.T) {
 	}
 }
 
-// A tenant must not make nodes look small to the pods of others.
+// A tenant must not shrink the nodes for the pods of others.
 func TestNodes_DaemonSetsOfTenantsTakeLittle(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{Allocatable: testkit.List("cpu=8 memory=32Gi")}}
 	daemon := func(memory string, ready int32, change func(*corev1.PodSpec)) *appsv1.DaemonSet {

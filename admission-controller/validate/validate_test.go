@@ -145,7 +145,7 @@ func TestAutoIsDeprecated(t *testing.T) {
 	require.Contains(t, warnings[0], "InPlaceOrRecreate")
 }
 
-// Another recipe would serve the VPA at once, with other targets.
+// An invalid recipe would fall back to the default of the recommender, with other targets.
 func TestAMistypedRecipeIsRefusedUnlessItIsThereAlready(t *testing.T) {
 	vpa := func(text string) []byte {
 		raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{"loadline.dev/recipe": text}}})
@@ -179,7 +179,7 @@ func TestAllProblemsAtOnce(t *testing.T) {
 	require.Len(t, errors, 4)
 }
 
-// Each error is in the message, in a cause and in the log line.
+// Each error is repeated in the message, a cause and the log.
 func TestTwentyErrorsAreEnough(t *testing.T) {
 	long := strings.Repeat("é", 10000)
 	for name, policy := range map[string]string{
@@ -203,7 +203,7 @@ func TestTwentyErrorsAreEnough(t *testing.T) {
 	require.Less(t, len(verdict.Warnings[0]), 300)
 }
 
-// Caches keep no spec with such names.
+// The informer caches drop a spec with such names.
 func TestCheck_RefusesLongNames(t *testing.T) {
 	long := strings.Repeat("x", 70_000)
 	for name, spec := range map[string]string{
@@ -275,8 +275,7 @@ func FuzzCheck(f *testing.F) {
 	})
 }
 
-// Who deletes an object must get rid of it, whatever is in it: the last step of a
-// deletion takes a finalizer away, which is an update.
+// Users must be able to delete any object. The removal of the last finalizer is an update.
 func TestAnObjectOnItsWayOutIsNotChecked(t *testing.T) {
 	bad := []byte(`{"metadata":{"name":"v","deletionTimestamp":"2026-01-02T12:00:00Z"},"spec":{"updatePolicy":{"updateMode":"Bogus"}}}`)
 	v := Config{}.Check(bad, bad)
@@ -329,7 +328,7 @@ func TestCheck_RefusesTargetsThatCannotExist(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name, kind, target string
-		problem            string // empty: accepted
+		problem            string // empty if accepted
 	}{
 		{name: "workload", kind: "Deployment", target: "web"},
 		{name: "subdomain", kind: "Rollout", target: "web.v2-canary"},

@@ -23,7 +23,6 @@ import (
 
 const head = "workload,container,timestamp,cpu_cores,memory_bytes,cpu_request_cores,memory_request_bytes,cpu_limit_cores,memory_limit_bytes\n"
 
-// series is a container with a sample every five minutes for two days.
 func series(workload, container string, seed int) string {
 	var b strings.Builder
 	for i := range 2*288 + 10 {
@@ -33,7 +32,6 @@ func series(workload, container string, seed int) string {
 	return b.String()
 }
 
-// recordings is a directory with six containers in two files.
 func recordings(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -48,7 +46,6 @@ func recordings(t *testing.T) string {
 	return dir
 }
 
-// runArgs runs the command with flags among its arguments.
 func runArgs(ctx context.Context, args []string, out, errOut io.Writer) int {
 	c, fs := Default(), flags.New(name)
 	c.AddFlags(fs)
@@ -65,7 +62,6 @@ func command(args ...string) (code int, out, errs string) {
 	return code, stdout.String(), stderr.String()
 }
 
-// Whoever is done first, the output is the same.
 func TestOutputIsTheSameWithAnyNumberOfWorkers(t *testing.T) {
 	dir := recordings(t)
 	for _, form := range []string{"table", "json", "csv"} {
@@ -169,8 +165,6 @@ func TestCancelling(t *testing.T) {
 	require.Empty(t, out.String())
 }
 
-// The page has everything in it: the planes, the charts, and how each number came
-// about. It asks for nothing else.
 func TestPage(t *testing.T) {
 	dir := recordings(t)
 	code, page, errs := command("-o", "html", "--charts=2", "--baselines=false", "--recipe=vpa", "--recipe=loadline", dir)
@@ -205,8 +199,7 @@ func TestPage(t *testing.T) {
 	require.Equal(t, page, again)
 }
 
-// grown is a container whose memory doubles after some hours, more than a limit
-// leaves room for.
+// grown returns a container whose memory doubles after some hours and exceeds its limit.
 func grown(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
@@ -232,8 +225,8 @@ func told(t *testing.T, args ...string) []Event {
 	return all
 }
 
-// Without a limit nothing kills, and what is told last is the recommendation at the
-// end: by hand, the top of the bucket of the use and a margin of 15 %.
+// Without a limit there are no OOM kills, and the last event is the final recommendation: the upper
+// end of the usage bucket plus a margin of 15%.
 func TestEventsEndWithTheRecommendation(t *testing.T) {
 	all := told(t, "--memory-limit=none", "--kinds=cpu", grown(t))
 	require.Len(t, all, 2)
@@ -250,7 +243,7 @@ func TestEventsEndWithTheRecommendation(t *testing.T) {
 	require.Equal(t, last.Target, all[0].To)
 }
 
-// A job that needs more at the end of each run: what it gets with the next pod.
+// The job needs the most at the end of each run.
 func TestRunsOfAJobAreNewPods(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("workload,container,timestamp,memory_bytes\n")
@@ -272,7 +265,8 @@ func TestRunsOfAJobAreNewPods(t *testing.T) {
 	require.Contains(t, told("--after-oom=afresh", "--max-memory=80Mi"), `"use":"90Mi","limit":"80Mi"`)
 }
 
-// What a container uses in its first minutes matters where it is known that they are.
+// Usage of the first minutes counts as startup only if the recording is known to begin with a
+// start.
 func TestARecordingMayBeginWithAStart(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("workload,container,timestamp,cpu_cores\n")

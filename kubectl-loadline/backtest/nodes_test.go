@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// minutely writes the recorded loads of testdata/traces as recordings of one dataset, each
-// second as a minute.
+// minutely writes the loads of testdata/traces as recordings of one dataset, with each second
+// stretched to a minute.
 func minutely(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
@@ -27,7 +27,7 @@ func minutely(t *testing.T) string {
 		content, err := gzip.NewReader(file)
 		require.NoError(t, err)
 		lines := bufio.NewScanner(content)
-		lines.Scan() // the names of columns
+		lines.Scan() // skip the header
 		for lines.Scan() {
 			second, rest, _ := strings.Cut(lines.Text(), ",")
 			var at float64
@@ -43,7 +43,6 @@ func minutely(t *testing.T) string {
 	return to
 }
 
-// onNodes are flags for a small fleet.
 func onNodes(more ...string) []string {
 	return append([]string{
 		"-q", "--nodes", "--baselines=false", "--recipe=vpa:pod-min-cpu=10", "--recipe=cruisekube", "--node-upstream=vpa:target-cpu=0.5", "--node-upstream=vpa:target-cpu=1",
@@ -58,7 +57,7 @@ func TestNodesInAllForms(t *testing.T) {
 	for _, text := range []string{
 		"nodes: 4 cores, 8Gi; at most one is emptied every 1h0m0s\n", "pods: 8 for each container, ", "shared: cpu, every 5 minutes\n", "nodes: 24 pods of 3 containers, ", "3 draws of containers", "NOT SERVED %", "EVICTIONS/DAY",
 		"first request", "cruisekube, shared", "best upstream with hindsight", "NODES AT 0.1 %", "BASE what vpa:pod-min-cpu=10 needs",
-		"cpu: 3 containers", // what is scored without nodes is there, too
+		"cpu: 3 containers", // the scores without nodes are included
 	} {
 		require.Contains(t, table, text)
 	}
@@ -125,7 +124,6 @@ func TestNodesInAllForms(t *testing.T) {
 	require.Len(t, p.Nodes.Rows[1].Cells, len(p.Nodes.Columns))
 }
 
-// Whoever is done first, the output is the same.
 func TestNodesAreTheSameWithAnyNumberOfWorkers(t *testing.T) {
 	file := minutely(t)
 	for _, form := range []string{"table", "json"} {

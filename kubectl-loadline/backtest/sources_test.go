@@ -20,7 +20,6 @@ func names(t *testing.T, args ...string) []string {
 	return names
 }
 
-// A directory may have recordings, lists of servers, or both.
 func TestArgumentsAreFilesDirectoriesServersAndListsOfThem(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {

@@ -15,7 +15,7 @@ import (
 	"loadline.dev/loadline/kubectl-loadline/plugintest"
 )
 
-// text is an answer with one text in every place.
+// text is output with the same text in every place.
 type text string
 
 func (a text) Tables() []cli.Table {
@@ -37,15 +37,15 @@ NAME                                                =1+1\x1b[2J\x9b\u009b\n! for
 `, plugintest.Printed(t, text(plugintest.Hostile), "table"))
 }
 
-// FuzzOutput prints an answer in each form: no control character is printed, the number of lines and columns
-// does not depend on a text, no cell of CSV is a formula, and JSON and YAML keep their values.
+// FuzzOutput checks that no text breaks the format: control characters, additional lines or
+// columns, and CSV formulas.
 func FuzzOutput(f *testing.F) {
 	for _, seed := range []string{"web", plugintest.Hostile, "-1", "@SUM(A1)", "a: b\n- c", "\u2028", "'", "a\u202eb", "a\U000e0041b", "\x7f", "\xff\xfe"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, seed string) {
 		if seed == "" {
-			return // an answer without a title has no line for it
+			return // output without a title has one line less
 		}
 		for format, lines := range map[string]int{"table": 4, "wide": 4, "md": 7} {
 			out := plugintest.Printed(t, text(seed), format)

@@ -41,7 +41,6 @@ import (
 	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 )
 
-// authority issues certificates.
 type authority struct {
 	key  *ecdsa.PrivateKey
 	cert *x509.Certificate
@@ -60,7 +59,7 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// issue returns a certificate in PEM: the first one is its own.
+// issue returns a certificate in PEM. The first one is the self-signed CA.
 func (a *authority) issue(t *testing.T, until time.Time) []byte {
 	t.Helper()
 	template := &x509.Certificate{SerialNumber: big.NewInt(until.Unix()), Subject: pkix.Name{CommonName: "vpa"}, NotBefore: plugintest.Now().Add(-365 * 24 * time.Hour), NotAfter: until,
@@ -79,7 +78,6 @@ func (a *authority) issue(t *testing.T, until time.Time) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw})
 }
 
-// testCluster is a cluster without findings, with one VPA.
 type testCluster struct {
 	checks    []check
 	authority *authority
@@ -91,12 +89,12 @@ type testCluster struct {
 	node      *corev1.Node
 	vpa       *vpav1.VerticalPodAutoscaler
 	more, own []runtime.Object
-	forbidden []string // resources that the programs may not touch, in all groups or with the name of one
-	moves     bool     // it is another installation that may move over
-	accounts  []string // that may do all else; none: all may
+	forbidden []string // resources that the programs may not access, as RESOURCE or RESOURCE.GROUP
+	moves     bool     // checks migrate an existing installation
+	accounts  []string // service accounts with all other permissions, nil for all accounts
 
 	deployments []*appsv1.Deployment // of recommender, updater and admission controller
-	hidden      bool                 // nobody may list Deployments
+	hidden      bool                 // Deployments cannot be listed
 	discovery   error
 }
 
@@ -139,14 +137,14 @@ func newTestCluster(t *testing.T) *testCluster {
 	return w
 }
 
-// hpa is an autoscaler of the Deployment web that looks at CPU.
 func hpa(labels map[string]string) *autoscalingv2.HorizontalPodAutoscaler {
 	return &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Labels: labels}, Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
 		ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"},
 		Metrics:        []autoscalingv2.MetricSpec{{Resource: &autoscalingv2.ResourceMetricSource{Name: "cpu"}}}}}
 }
 
-// byAmount is one whose target is an amount of CPU, which does not depend on the request.
+// byAmount returns an HPA with an absolute amount of CPU as target, which does not depend on
+// requests.
 func byAmount() *autoscalingv2.HorizontalPodAutoscaler {
 	h := hpa(nil)
 	h.Spec.Metrics[0].Resource.Target.Type = autoscalingv2.AverageValueMetricType
@@ -201,7 +199,6 @@ func TestDoctor_ContainerPolicyThatNamesNoContainer(t *testing.T) {
 	}
 }
 
-// examine lets the doctor look at the ward.
 func (w *testCluster) examine(t *testing.T) *doctorReport {
 	t.Helper()
 	var objects []runtime.Object
@@ -239,7 +236,7 @@ func TestDoctor_HealthyCluster(t *testing.T) {
 	require.Len(t, a.Checked, len(doctorChecks))
 }
 
-// A policy leaves alone what a HorizontalPodAutoscaler looks at, unless it says otherwise.
+// By default, a policy does not change resources that an HPA scales on.
 func TestDoctor_PolicyYieldsToHPA(t *testing.T) {
 	under := func(says *loadlinev1alpha1.HPAHandling, policies ...string) *doctorReport {
 		w := newTestCluster(t)
@@ -336,7 +333,7 @@ func TestDoctor_Findings(t *testing.T) {
 	require.GreaterOrEqual(t, len(faults), 12)
 	for name, c := range faults {
 		w := newTestCluster(t)
-		own := w.hook.Webhooks[0] // with --webhook-failure-policy-fail there are two
+		own := w.hook.Webhooks[0] // with --webhook-failure-policy-fail there are two webhooks
 		own.Name = "own.vpa.k8s.io"
 		if c.check == "webhook" && strings.HasPrefix(c.problem, "no pod") {
 			w.hook.Webhooks = append(w.hook.Webhooks, own)
@@ -377,10 +374,9 @@ func TestDoctor_OutputMatchesDocs(t *testing.T) {
 	require.Len(t, a.Tables()[0].Rows, 2)
 }
 
-// Every permission that the doctor asks for is one that deploy/base gives.
 func TestDoctor_PermissionsMatchManifests(t *testing.T) {
 	given := map[string][]string{} // rules by role
-	bound := map[string][]string{} // roles by account
+	bound := map[string][]string{} // roles by service account
 	for _, file := range []string{"shared", "recommender", "updater", "admission-controller"} {
 		text, err := os.ReadFile("../../deploy/base/" + file + "/rbac.yaml")
 		require.NoError(t, err)

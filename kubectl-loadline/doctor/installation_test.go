@@ -27,7 +27,6 @@ import (
 	"loadline.dev/loadline/pkg/core/reason"
 )
 
-// byChart makes the ward one in which the chart installed the programs.
 func (w *testCluster) byChart(t *testing.T) {
 	t.Helper()
 	w.deployments = plugintest.DeploymentsIn(t, "testdata/chart.yaml")
@@ -39,7 +38,7 @@ func (w *testCluster) byChart(t *testing.T) {
 	w.more[0].(*corev1.Service).Spec.Selector = w.deployments[2].Spec.Selector.MatchLabels
 }
 
-// byFlags makes the ward one in which the programs have Leases of other names.
+// byFlags sets other names of Leases with flags.
 func (w *testCluster) byFlags() {
 	for i, line := range [][]string{
 		{"--leader-elect", "--leader-elect_resource-name=old", "--leader-elect-resource-name", "mine", "--leader-elect-resource-namespace=leases"},
@@ -53,7 +52,6 @@ func (w *testCluster) byFlags() {
 	w.leases[0].Name, w.leases[0].Namespace, w.leases[1].Name, w.leases[2].Name = "mine", "leases", "changes", "beat"
 }
 
-// installations are ways in which the programs get into a cluster.
 var installations = map[string]func(*testCluster, *testing.T){
 	"manifests":     func(*testCluster, *testing.T) {},
 	"chart":         (*testCluster).byChart,
@@ -130,7 +128,7 @@ func TestDoctor_ReportsMissingDeploymentsOnce(t *testing.T) {
 	require.Regexp(t, "^programs: list Deployments of namespace kube-system: .* is forbidden.*; the service accounts, labels and Leases of deploy/base are taken for theirs$", a.Unchecked[0])
 }
 
-// Who installed the recommender alone lacks nothing of the others.
+// An installation of the recommender alone is complete.
 func TestDoctor_SkipsMissingPrograms(t *testing.T) {
 	lone := func(installation string, kept ...int) *doctorReport {
 		w := newTestCluster(t)
@@ -163,7 +161,6 @@ func TestDoctor_SkipsMissingPrograms(t *testing.T) {
 	require.Contains(t, fmt.Sprint(found(lone("manifests"))), "no updater holds it", "no program is known to be left out")
 }
 
-// Usage comes from where the recommender takes it, and history is kept where it keeps it.
 func TestDoctor_UsageSources(t *testing.T) {
 	usage := []string{"metrics API", "permissions"}
 	for line, want := range map[string][]string{
@@ -225,7 +222,6 @@ func TestDoctor_StartingAdmissionController(t *testing.T) {
 	}
 }
 
-// The updater is asked where it runs, by its Lease or by its pods.
 func TestSkipReasons_AllInstallations(t *testing.T) {
 	for name, install := range installations {
 		for _, led := range []bool{true, false} {
@@ -251,7 +247,6 @@ func TestSkipReasons_AllInstallations(t *testing.T) {
 	}
 }
 
-// asked returns what the updater says whose pod is called updater-7.
 func asked(t *testing.T, kube *kubefake.Clientset) map[types.UID]reason.Reason {
 	t.Helper()
 	kube.AddProxyReactor("pods", func(a clienttesting.Action) (bool, rest.ResponseWrapper, error) {
@@ -263,7 +258,7 @@ func asked(t *testing.T, kube *kubefake.Clientset) map[types.UID]reason.Reason {
 	return said
 }
 
-// A Lease that another updater left behind does not say who leads.
+// A Lease left by another updater does not identify the leader.
 func TestSkipReasons_WithoutLease(t *testing.T) {
 	w := newTestCluster(t)
 	w.deployments[1].Spec.Template.Spec.Containers[0].Args = []string{"--leader-elect=false"}
@@ -271,7 +266,7 @@ func TestSkipReasons_WithoutLease(t *testing.T) {
 	require.Equal(t, reason.NodeFull, asked(t, kubefake.NewClientset(w.deployments[1], w.leases[1], pod))["x"])
 }
 
-// Who may read the Lease but no Deployment still asks the updater of the manifests.
+// Without permission to list Deployments, the Lease of the manifests is used.
 func TestSkipReasons_WithoutPermissionForDeployments(t *testing.T) {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vpa-updater"},
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: new("updater-7_0a"), RenewTime: new(metav1.NewMicroTime(plugintest.Now())), LeaseDurationSeconds: new(int32(15))}}
@@ -311,7 +306,7 @@ func TestDoctor_ReadsServedCertificate(t *testing.T) {
 	for name, c := range map[string]struct {
 		install     func(*testCluster)
 		secret, key string
-		mounted     bool // so that the program issues none
+		mounted     bool // the Secret is mounted, so the program issues no certificate
 	}{
 		"as by default": {func(*testCluster) {}, "vpa-tls-certs", "serverCert.pem", false},
 		"another Secret": {func(w *testCluster) {

@@ -17,7 +17,6 @@ import (
 	"loadline.dev/loadline/kubectl-loadline/plugintest"
 )
 
-// programmed is a Deployment of one of the programs.
 func programmed(program, image string, line ...string) *appsv1.Deployment {
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vpa-" + program}}
 	d.Spec.Template.Spec.ServiceAccountName = "vpa-" + program
@@ -25,17 +24,16 @@ func programmed(program, image string, line ...string) *appsv1.Deployment {
 	return d
 }
 
-// Where the Deployment of the updater is in the ward.
 const oldUpdaterIndex = 4
 
-// newOldCluster returns a cluster with the reference VPA, installed from its manifests.
+// newOldCluster returns a cluster with the upstream VPA, installed from its manifests.
 func newOldCluster(t *testing.T) *testCluster {
 	t.Helper()
 	w := newTestCluster(t)
 	w.checks, w.moves, w.deployments, w.accounts = migrateChecks, true, nil, nil
 	w.own[0].(*vpav1.VerticalPodAutoscalerCheckpoint).Status.Version = "v3"
 	w.resources = w.resources[:3]
-	w.forbidden = []string{"poddisruptionbudgets"} // nothing else is missing in its roles
+	w.forbidden = []string{"poddisruptionbudgets"} // the only permission that its roles lack
 	const images = "registry.k8s.io/autoscaling/vpa-"
 	w.more = append(w.more, programmed("recommender", images+"recommender:1.8.1"), programmed("updater", images+"updater:1.8.1"),
 		programmed("admission-controller", images+"admission-controller:1.8.1", "--v=4", "--stderrthreshold=info", "--reload-cert"))
@@ -111,7 +109,7 @@ func TestMigrate_Findings(t *testing.T) {
 	}
 }
 
-// released makes an updater of one release of Helm, and a webhook of one.
+// released returns a change that installs the updater by one Helm release and a webhook by another.
 func released(program, hook string) func(*testCluster) {
 	of := func(release string) map[string]string {
 		return map[string]string{releaseAnnotation: release, releaseNamespace: "kube-system"}

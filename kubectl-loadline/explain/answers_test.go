@@ -18,22 +18,19 @@ import (
 	"loadline.dev/loadline/pkg/explanation"
 )
 
-// squeezed returns a table with one space between columns.
 func squeezed(text string) string { return regexp.MustCompile(` +`).ReplaceAllString(text, " ") }
 
-// answerSkips lets the leading updater answer with skip reasons.
 func answerSkips(t *testing.T, kube *kubefake.Clientset, reasons map[reason.Reason][]string) {
 	t.Helper()
 	answer(t, kube, explanation.SkipsPath, explanation.Skips{Reasons: reasons})
 }
 
-// answerPod lets the leading updater explain each pod as p.
 func answerPod(t *testing.T, kube *kubefake.Clientset, p *explanation.Pod) {
 	t.Helper()
 	answer(t, kube, explanation.PodPath, p)
 }
 
-// answer lets the leading updater answer requests of a path.
+// answer makes the leading updater return an object for requests of a path.
 func answer(t *testing.T, kube *kubefake.Clientset, path string, with any) {
 	t.Helper()
 	text, err := json.Marshal(with)

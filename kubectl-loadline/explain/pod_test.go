@@ -25,7 +25,6 @@ import (
 	"loadline.dev/loadline/pkg/explanation"
 )
 
-// says returns the output of explain for a pod.
 func says(t *testing.T, s *plugintest.Shop, pod string) string {
 	t.Helper()
 	kube, own := s.Clients()
@@ -34,7 +33,6 @@ func says(t *testing.T, s *plugintest.Shop, pod string) string {
 	return out.String()
 }
 
-// request returns a request for a pod of the shop.
 func request(t *testing.T, s *plugintest.Shop, kube kubernetes.Interface, pod string) inventory.Request {
 	t.Helper()
 	book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
@@ -42,7 +40,7 @@ func request(t *testing.T, s *plugintest.Shop, kube kubernetes.Interface, pod st
 	return inventory.Request{Namespace: "shop", Name: pod, Book: book, Now: plugintest.Now(), Kube: kube, Programs: "kube-system"}
 }
 
-// updaterAnswer returns an answer of the updater, which TestExplainPod_Golden of package updater compares with.
+// updaterAnswer reads a golden file of TestExplainPod_Golden in package updater.
 func updaterAnswer(t *testing.T, name string) *explanation.Pod {
 	t.Helper()
 	text, err := os.ReadFile("../../updater/testdata/explain/" + name + ".json")
@@ -53,7 +51,7 @@ func updaterAnswer(t *testing.T, name string) *explanation.Pod {
 	return answer
 }
 
-// answered returns the output of explain for a pod that the updater explains.
+// explainTextWith returns the output of explain for a pod with an explanation from the updater.
 func answered(t *testing.T, s *plugintest.Shop, answer *explanation.Pod) string {
 	t.Helper()
 	kube, own := s.Clients()
@@ -115,14 +113,14 @@ func TestExplainPod_StateOfTheUpdater(t *testing.T) {
 	require.Contains(t, answered(t, plugintest.NewShop(), answer), "! find the VPA of the pod: forbidden\n")
 }
 
-// The updater knows only pods on nodes.
+// The updater caches only pods with a node.
 func TestExplainPod_OnNoNode(t *testing.T) {
 	s := plugintest.NewShop()
 	s.Pods["web-1-b"].Spec.NodeName, s.Pods["web-1-b"].Status.Phase = "", corev1.PodPending
 	require.True(t, strings.HasPrefix(answered(t, s, updaterAnswer(t, "resized")), "! the pod is on no node yet, so the updater does not change it: only what you can read yourself\npod shop/web-1-b\n"))
 }
 
-// The updater may have a former pod of the name in its cache.
+// The updater may have an earlier pod with this name in its cache.
 func TestExplainPod_AnswerAboutAFormerPod(t *testing.T) {
 	answer := updaterAnswer(t, "too-young")
 	answer.UID = "former"
@@ -235,7 +233,7 @@ func TestExplainPod_Marks(t *testing.T) {
 	}
 }
 
-// What was kept because less did harm is part of the recommendation.
+// Resources kept after a revert raise the recommendation.
 func TestExplainPod_FloorsAfterRevert(t *testing.T) {
 	s := plugintest.NewShop()
 	state := rollout.State{Mode: fleet.Auto, Hash: convert.Rollout(&s.Policy).Hash, Kept: []policy.Container{cpu("a", 1600)},

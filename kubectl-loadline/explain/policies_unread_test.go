@@ -14,7 +14,7 @@ import (
 	"loadline.dev/loadline/pkg/explanation"
 )
 
-// Users of one namespace cannot list SizingPolicies, which are cluster-scoped.
+// Users with permissions in one namespace cannot list the cluster-scoped SizingPolicies.
 func TestStatus_WithoutTheRightToListPolicies(t *testing.T) {
 	s := plugintest.NewShop()
 	s.Pods["web-1-a"].Spec.Containers[0].Resources.Requests = plugintest.Resources("2", "200Mi")
@@ -41,7 +41,6 @@ func TestStatus_WithoutTheRightToListPolicies(t *testing.T) {
 	require.Contains(t, squeezed(out.String()), " skipped NodeFull: ")
 }
 
-// With any other error the effect of policies is unknown.
 func TestStatus_FailsWithoutPolicies(t *testing.T) {
 	s := plugintest.NewShop()
 	kube, own := s.Clients()

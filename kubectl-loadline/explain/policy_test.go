@@ -21,8 +21,6 @@ import (
 	"loadline.dev/loadline/pkg/core/fleet"
 )
 
-// The answer names the policy that is responsible, uses its recipe, and says why running pods
-// are left alone.
 func TestExplainVPA_UsesRecipeOfPolicy(t *testing.T) {
 	client, _, _, book := saved(t, "", true)
 	vpas := client.AutoscalingV1().VerticalPodAutoscalers("ns")

@@ -34,25 +34,23 @@ func cpu(name string, a resources.Amount) policy.Container {
 	return policy.Container{Name: name, Requests: resources.List{}.With(resources.CPU, a)}
 }
 
-// lowered is a change of the container "a" that began some minutes ago.
 func lowered(minutes int) rollout.Change {
 	return rollout.Change{At: plugintest.Before(minutes), Ready: true, Containers: []rollout.Sizing{{From: cpu("a", 800), To: cpu("a", 400)}}}
 }
 
-// shown is a workload under a policy as explain shows it.
 type shown struct {
 	rollout loadlinev1alpha1.Rollout
-	state   rollout.State     // remembered under the policy, if it has a mode
+	state   rollout.State     // recorded state, ignored without a mode
 	Notes   map[string]string // annotations of the first of two pods
-	going   bool              // that one is being deleted
-	written bool              // a person wrote the VPA
+	going   bool              // the first pod is being deleted
+	written bool              // the VPA is a user VPA
 	edit    func(*loadlinev1alpha1.SizingPolicy, *loadlinev1alpha1.SizingRecord)
-	list    error               // of pods
-	updater explanation.Rollout // computed by the updater; without a phase that of state
-	silent  bool                // the updater does not answer
+	list    error               // error of listing pods
+	updater explanation.Rollout // computed by the updater, phase defaults to that of state
+	silent  bool                // the updater does not respond
 }
 
-// lines returns what explain says between the line about the VPA and the first container.
+// lines returns the output of explain without its first line.
 func (c shown) lines(t *testing.T) string {
 	t.Helper()
 	client, _, _, book := saved(t, "", true)

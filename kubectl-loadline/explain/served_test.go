@@ -32,7 +32,6 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-// webVPA returns a VPA with a recommendation.
 func webVPA() *vpav1.VerticalPodAutoscaler {
 	v := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "v"}}
 	v.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{{
@@ -43,7 +42,7 @@ func webVPA() *vpav1.VerticalPodAutoscaler {
 	return v
 }
 
-// webExplained returns the answer of a recommender that has watched the VPA for a day.
+// webExplained returns the explanation by a recommender with a day of usage.
 func webExplained(t *testing.T) *explanation.VPA {
 	t.Helper()
 	book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
@@ -58,7 +57,6 @@ func webExplained(t *testing.T) *explanation.VPA {
 	return &explanation.VPA{Namespace: "shop", Name: "web", Recipe: explanation.RecipeOf(book.For("")), Containers: []explanation.Container{c}}
 }
 
-// answering returns a cluster whose leading recommender gives an answer, or an error.
 func answering(t *testing.T, answer any, failure error) *kubefake.Clientset {
 	t.Helper()
 	text, err := json.Marshal(answer)
@@ -75,7 +73,6 @@ func answering(t *testing.T, answer any, failure error) *kubefake.Clientset {
 	return kube
 }
 
-// explained returns the output of explain for the VPA web.
 func explained(t *testing.T, kube *kubefake.Clientset, v *vpav1.VerticalPodAutoscaler) string {
 	t.Helper()
 	a, err := explainServed(t.Context(), fake.NewSimpleClientset(v), servedRequest(t, kube))
@@ -92,7 +89,7 @@ func servedRequest(t *testing.T, kube *kubefake.Clientset) inventory.Request {
 	return inventory.Request{Namespace: "shop", Name: "web", Book: book, Now: plugintest.Now(), Kube: kube, Programs: "kube-system"}
 }
 
-// noProxy is the answer of the API server to users without the permission.
+// noProxy is the error of the API server for users without permission for pods/proxy.
 func noProxy() error {
 	return apierrors.NewForbidden(schema.GroupResource{Resource: "pods/proxy"}, "vpa-recommender-7", nil)
 }
@@ -187,7 +184,7 @@ func TestExplainVPA_EscapesTheAnswer(t *testing.T) {
 	plugintest.RequirePrintable(t, explained(t, answering(t, answer, nil), webVPA()))
 }
 
-// The recommender has its own recipe: a flag of the plugin must not seem to change it.
+// The recommender has its own recipe, so a recipe flag of the plugin has no effect.
 func TestExplainVPA_NamesIgnoredFlags(t *testing.T) {
 	c := explainConfig{output: &cli.OutputFlag{Format: "table"}, programs: "kube-system", ignored: []string{"--recipe"}}
 	q := servedRequest(t, answering(t, webExplained(t), nil))

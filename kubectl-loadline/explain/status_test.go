@@ -59,7 +59,7 @@ func TestStatusOfPod_WithoutVPA(t *testing.T) {
 	require.NotEmpty(t, a.Advice)
 }
 
-// shopStatus is the status of the shop of which the updater has said why one pod is left alone.
+// shopStatus returns the status of the shop, where the updater skips one pod.
 func shopStatus(t *testing.T) *statusReport {
 	t.Helper()
 	s := plugintest.NewShop()
@@ -81,8 +81,8 @@ func TestStatus_OutputMatchesDocs(t *testing.T) {
 	plugintest.InTheDocs(t, "why -n shop pod/web-1-b", plugintest.Printed(t, a, "table"))
 }
 
-// A made VPA is Off, so under a policy without a mode nobody ever changes its pods. The updater says nothing of them:
-// it only counts them.
+// A generated VPA has mode Off, so without a mode of the policy its pods never change. The updater
+// only counts such pods.
 func TestStatus_PolicyWithoutMode(t *testing.T) {
 	const means, advice = "its VPA was generated for a SizingPolicy without `spec.rollout.mode`, which changes no running pods",
 		"nothing, or set `spec.rollout.mode` of the SizingPolicy; the recommender reverts edits of the VPA"
@@ -114,7 +114,7 @@ func TestStatus_PolicyWithoutMode(t *testing.T) {
 	}
 }
 
-// What to do about one reason is said of each kind of VPA.
+// The advice depends on the kind of VPA.
 func TestStatus_ModeOff(t *testing.T) {
 	s := plugintest.NewShop()
 	s.Policy.Spec.Rollout = nil

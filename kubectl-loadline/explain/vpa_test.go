@@ -31,8 +31,8 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// saved is a VPA that asks for a recipe, with what a recommender would have saved of
-// a container of five hours; without image as the reference would.
+// saved returns a VPA with a recipe annotation and a checkpoint of five hours. Without the sketch,
+// it is like one of the upstream VPA.
 func saved(t *testing.T, annotation string, withSketch bool) (client *fake.Clientset, p usage.Profile, known *sketch.Sketch, book *recipe.Book) {
 	t.Helper()
 	book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
@@ -58,7 +58,6 @@ func saved(t *testing.T, annotation string, withSketch bool) (client *fake.Clien
 	return fake.NewSimpleClientset([]runtime.Object{v, r.Object()}...), p, known, book
 }
 
-// explainVPA explains a VPA by its checkpoints.
 func explainVPA(ctx context.Context, client versioned.Interface, q inventory.Request) (*vpaReport, error) {
 	return explainFrom(ctx, client, q, func(ctx context.Context, a *vpaReport) (map[string]checkpoint.Past, error) {
 		return historyFromCheckpoints(ctx, client, q, a)
@@ -83,7 +82,7 @@ func TestExplainVPA_StepsMatchRecommender(t *testing.T) {
 	}
 }
 
-// The limit of the pods is saved with what the recipe knows, so it is said here, too.
+// The checkpoint stores the limit ratio of the pods.
 func TestExplainVPA_LimitMargin(t *testing.T) {
 	client, _, _, book := saved(t, "loadline", true)
 	a, err := explainVPA(t.Context(), client, inventory.Request{Namespace: "ns", Name: "web", Book: book, Now: plugintest.Now()})
@@ -94,7 +93,6 @@ func TestExplainVPA_LimitMargin(t *testing.T) {
 	require.Contains(t, out.String(), "or highest of the last day + 0.2")
 }
 
-// Request and limit are explained apart where they come from different uses.
 func TestExplainVPA_SeparateLimit(t *testing.T) {
 	client, _, known, book := saved(t, "loadline:memory=following", true)
 	a, err := explainVPA(t.Context(), client, inventory.Request{Namespace: "ns", Name: "web", Book: book, Now: plugintest.Now()})
@@ -124,7 +122,6 @@ func TestExplainVPA_SeparateLimit(t *testing.T) {
 	require.NotContains(t, out.String(), "memory upper bound")
 }
 
-// A recipe that needs points says how many there are.
 func TestExplainVPA_MissingPoints(t *testing.T) {
 	for withSketch, said := range map[bool]bool{true: false, false: true} {
 		client, _, _, book := saved(t, "attune", withSketch)
@@ -285,7 +282,6 @@ func TestExplain_CommandLine(t *testing.T) {
 	}
 }
 
-// The recommender uses nothing of a former target, so nothing of it is explained.
 func TestExplainVPA_FormerTarget(t *testing.T) {
 	client, _, _, book := saved(t, "", false)
 	checkpoints, vpas := client.AutoscalingV1().VerticalPodAutoscalerCheckpoints("ns"), client.AutoscalingV1().VerticalPodAutoscalers("ns")

@@ -22,7 +22,7 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// A metrics source that reports nonsense once must not decide an estimate.
+// An absurd value of a metrics source must not determine the estimate.
 func TestEstimate_IgnoresSamplesAboveTheCapacityOfTheNode(t *testing.T) {
 	pod := testkit.Pod("web-1-a", testkit.Container("a", "cpu=100m memory=100Mi", ""))
 	pod.Spec.NodeName = "n"
@@ -45,7 +45,6 @@ func TestEstimate_IgnoresSamplesAboveTheCapacityOfTheNode(t *testing.T) {
 	}
 }
 
-// The history of two clusters is neither summed nor mixed, and other containers have theirs.
 func TestNewEstimator_RefusesSeriesOfTwoClusters(t *testing.T) {
 	now := plugintest.Now()
 	server := httptest.NewServer(testkit.StrictPrometheus(t, func(w http.ResponseWriter, r *http.Request) {

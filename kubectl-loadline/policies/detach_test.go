@@ -32,10 +32,10 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-// fleetOf is a cluster with the policies "shop" and "pay", each for the namespace of that name.
-// In both there are the Deployment "web" with a made VPA and the StatefulSet "db" with one of a
-// person; a pod of each is under observation, and each has a record. The Deployment "old" of
-// "shop" is gone, and its record is left.
+// fleetOf returns a cluster with the policies shop and pay, each for the namespace of the same
+// name. Each namespace has a Deployment web with a generated VPA and a StatefulSet db with a user
+// VPA, with one pod under observation and one record each. Namespace shop also has the record of a
+// deleted Deployment.
 func fleetOf(t *testing.T) (*client.Clients, *kubefake.Clientset, *vpafake.Clientset) {
 	t.Helper()
 	kube, own := kubefake.NewClientset(), vpafake.NewSimpleClientset()
@@ -70,7 +70,7 @@ func fleetOf(t *testing.T) (*client.Clients, *kubefake.Clientset, *vpafake.Clien
 				UpdatePolicy: &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeOff)}}}
 		}
 		made := vpa("deployment-web", "Deployment", "web")
-		copied := vpa("copy", "Deployment", "elsewhere") // by a person, with the label
+		copied := vpa("copy", "Deployment", "elsewhere") // created by a user, with the label
 		made.Labels, copied.Labels = map[string]string{fleet.PolicyLabel: ns}, map[string]string{fleet.PolicyLabel: ns}
 		for _, object := range []runtime.Object{
 			&loadlinev1alpha1.SizingPolicy{ObjectMeta: metav1.ObjectMeta{Name: ns}, Spec: loadlinev1alpha1.SizingPolicySpec{
@@ -88,7 +88,6 @@ func fleetOf(t *testing.T) (*client.Clients, *kubefake.Clientset, *vpafake.Clien
 	return &client.Clients{Kube: kube, VPA: own}, kube, own
 }
 
-// observed returns the pods that are still under observation.
 func observed(t *testing.T, clients *client.Clients) (names []string) {
 	t.Helper()
 	list, err := clients.Kube.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{})
@@ -151,7 +150,7 @@ VPAs that were made for it stay, 1 of them: of mode Off they change no pod
 `, said)
 }
 
-// Nobody gives back what pods of a paused policy have given to their neighbours.
+// No program takes back the shares of pods of a paused policy.
 func TestDetach_ReportsShares(t *testing.T) {
 	clients, kube, _ := fleetOf(t)
 	for _, pod := range []string{"shop/web-1-a", "shop/db-0", "shop/alone", "pay/web-1-a"} {
@@ -166,7 +165,7 @@ func TestDetach_ReportsShares(t *testing.T) {
 	}
 }
 
-// A pod or a record of the same name that came meanwhile is another one.
+// A newer pod or record with the same name must not be changed.
 func TestDetach_TestsUIDs(t *testing.T) {
 	clients, kube, own := fleetOf(t)
 	_, err := runDetach(t, clients, detachOptions{Policy: "shop"})
@@ -188,7 +187,7 @@ func TestDetach_TestsUIDs(t *testing.T) {
 	require.Len(t, records, 2)
 }
 
-// Half a note is one, too. What stands above the pods of a workload is read once.
+// A single annotation counts as well. The owner of several pods is read only once.
 func TestDetach_RemovesAllNotes(t *testing.T) {
 	clients, kube, _ := fleetOf(t)
 	for _, key := range []string{convert.ResizedAtAnnotation, convert.OriginalAnnotation} {
@@ -239,7 +238,8 @@ VPAs that were made for it stay, 1 of them: of mode Off they change no pod
 	}
 }
 
-// The policy comes first: an updater that goes on would note and remember anew.
+// The policy is paused first, because an active updater would annotate pods and write records
+// again.
 func TestDetach_StopsIfPauseFails(t *testing.T) {
 	clients, _, own := fleetOf(t)
 	own.PrependReactor("patch", "sizingpolicies", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("refused") })
@@ -272,7 +272,7 @@ func TestDetach_ContinuesAfterErrors(t *testing.T) {
 	require.NotContains(t, said, "nothing is left")
 }
 
-// Who has deleted the policy first still finds what its made VPAs tell.
+// If the policy is already deleted, the generated VPAs identify its workloads.
 func TestDetach_DeletedPolicy(t *testing.T) {
 	clients, _, own := fleetOf(t)
 	require.NoError(t, own.LoadlineV1alpha1().SizingPolicies().Delete(t.Context(), "shop", metav1.DeleteOptions{}))
@@ -287,7 +287,7 @@ VPAs that were made for it stay, 1 of them: of mode Off they change no pod
 	require.EqualError(t, err, "SizingPolicy other does not exist, and no VPA was made for it")
 }
 
-// A stronger policy may have taken a workload over, whose VPA has not got its label yet.
+// A policy with a higher priority may have taken over a workload before the VPA has its label.
 func TestDetach_KeepsWorkloadsOfOtherPolicies(t *testing.T) {
 	clients, _, own := fleetOf(t)
 	stronger := &loadlinev1alpha1.SizingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "all"}, Spec: loadlinev1alpha1.SizingPolicySpec{
@@ -327,7 +327,6 @@ func TestDetach_ReportsActiveVPAs(t *testing.T) {
 	require.Contains(t, said, "! VPA shop/deployment-web was made for it and is of mode Recreate: other programs may change pods because of it. Set its mode to Off, or remove it\n")
 }
 
-// Where the definition of records is not installed none is left.
 func TestDetach_WithoutRecordDefinition(t *testing.T) {
 	clients, kube, own := fleetOf(t)
 	own.PrependReactor("list", "sizingrecords", func(clienttesting.Action) (bool, runtime.Object, error) {

@@ -27,7 +27,7 @@ func TestExplainPod_QueriesAllReplicas(t *testing.T) {
 		name  string
 		first plugintest.Response
 		last  plugintest.Response
-		want  string // error; empty: none
+		want  string // expected error, empty for none
 	}{
 		{name: "the leader is last", first: standby, last: plugintest.Response{Text: `{"uid": "u"}`}},
 		{name: "unknown to the leader", first: refused(http.StatusNotFound, "shop/web: not served by this program"), last: standby,

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What other operators pass must parse.
+// Flags of installations by other operators must parse.
 func TestUnsupportedFlags(t *testing.T) {
 	for _, c := range []struct {
 		program      string

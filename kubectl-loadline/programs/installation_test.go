@@ -52,7 +52,7 @@ func TestFindInstallation(t *testing.T) {
 	require.Equal(t, "kube-system/x", p.Lease.String(), "not the sidecar's")
 }
 
-// Without flags the Leases are in kube-system, but that of the heartbeat is where NAMESPACE says.
+// Without flags, Leases are in kube-system, but the heartbeat is in the namespace of NAMESPACE.
 func TestInstallation_LeasesInOtherNamespaces(t *testing.T) {
 	all := plugintest.ManifestDeployments(t)
 	all[1].Spec.Template.Spec.Containers[0].Args = nil

@@ -18,7 +18,6 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// objects returns objects that can be made.
 func objects(t *testing.T, workloads []*inventory.Workload, want createOptions) *manifests {
 	t.Helper()
 	c, err := objectsFor(workloads, want)
@@ -26,7 +25,7 @@ func objects(t *testing.T, workloads []*inventory.Workload, want createOptions) 
 	return c
 }
 
-// A policy that is to go on to Canary must not change the DNS of the cluster, nor the programs.
+// A policy that may reach mode Canary must not change the cluster DNS or Loadline itself.
 func TestCreate_PolicySkipsSystemNamespaces(t *testing.T) {
 	var (
 		dns   = target.Key{Namespace: "kube-system", Kind: "Deployment", Name: "coredns"}
@@ -57,7 +56,7 @@ func TestCreate_PolicySkipsSystemNamespaces(t *testing.T) {
 			require.Equal(t, "namespace "+namespace+" is left out, as it is one of the system or of the programs: -n selects it", made.problems[i], name)
 		}
 
-		// What the programs make of it when it changes pods.
+		// evaluate the policy as the programs do in mode Canary
 		made.policy.Spec.Rollout.Mode = new(loadlinev1alpha1.RolloutModeCanary)
 		set := fleet.NewSet([]fleet.Policy{convert.Policy(made.policy)}, fleet.Options{OwnNamespace: "loadline"})
 		for _, w := range all {
@@ -92,7 +91,6 @@ func TestCreate_PolicyOfAllNamespaces(t *testing.T) {
 	require.Equal(t, []loadlinev1alpha1.WorkloadSelection{{APIVersion: "apps/v1", Kind: "Deployment"}}, c.policy.Spec.Workloads)
 }
 
-// keys returns workloads of a kind, each with a name and a namespace of its own.
 func keys(kind string, n int, namespace string) (all []target.Key) {
 	for i := range n {
 		of := fmt.Sprintf("%s-%d", namespace, i)

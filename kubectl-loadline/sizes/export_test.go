@@ -33,8 +33,8 @@ import (
 type market struct {
 	plugintest.Shop
 
-	exported map[string]runtime.Object // workloads whose templates can be changed, by "namespace/kind/name"
-	left     []string                  // objects that have to be named as left out
+	exported map[string]runtime.Object // exported workloads by "namespace/kind/name"
+	left     []string                  // objects that must be reported as left out
 	use      *inventory.Estimator
 }
 
@@ -48,7 +48,6 @@ func (m *market) podOf(namespace, name string, owners []metav1.OwnerReference, c
 	}
 }
 
-// unusedPodOf adds a running pod without usage.
 func (m *market) unusedPodOf(namespace, name string, owners []metav1.OwnerReference, containers ...string) {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(namespace + name), OwnerReferences: owners}}
 	p.Status.Phase = corev1.PodRunning
@@ -62,7 +61,7 @@ func owner(version, kind, name string) []metav1.OwnerReference {
 	return []metav1.OwnerReference{{APIVersion: version, Kind: kind, Name: name, Controller: new(true)}}
 }
 
-// marketForms add a workload of one form each, and its pods.
+// marketForms add a workload of one form with its pods.
 var marketForms = map[string]func(m *market, meta metav1.ObjectMeta, containers []string){
 	"Deployment": func(m *market, meta metav1.ObjectMeta, containers []string) {
 		m.workload("apps/v1", "Deployment", &appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Template: plugintest.TemplateWith(containers...)}})
@@ -131,7 +130,6 @@ var marketForms = map[string]func(m *market, meta metav1.ObjectMeta, containers 
 	},
 }
 
-// workload adds a workload that is exported.
 func (m *market) workload(version, kind string, object runtime.Object) {
 	meta := object.(metav1.Object)
 	object.GetObjectKind().SetGroupVersionKind(target.NewKey(meta.GetNamespace(), version, kind, meta.GetName()).GroupKind().WithVersion("v1"))
@@ -166,7 +164,6 @@ func newMarket(t *testing.T, random *rand.Rand) *market {
 	return m
 }
 
-// Every workload is in the output once or named with a reason, and every patch applies to its workload.
 func TestExport_RandomWorkloadsAreWrittenOnceOrNamed(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 7))
 	for range 150 {
@@ -204,7 +201,6 @@ func TestExport_RandomWorkloadsAreWrittenOnceOrNamed(t *testing.T) {
 	}
 }
 
-// patchesIn returns the patches of an output by "namespace/kind/name".
 func patchesIn(t *testing.T, form string, out []byte) map[string][]byte {
 	t.Helper()
 	texts := bytes.Split(out, []byte("---\n"))
@@ -237,7 +233,6 @@ func patchesIn(t *testing.T, form string, out []byte) map[string][]byte {
 	return patches
 }
 
-// requireApplies requires that a patch only changes the resources of containers that a workload has.
 func requireApplies(t *testing.T, object runtime.Object, patch []byte) {
 	t.Helper()
 	before, err := json.Marshal(object)
@@ -262,7 +257,6 @@ func requireApplies(t *testing.T, object runtime.Object, patch []byte) {
 	require.Equal(t, was, is)
 }
 
-// requireValues requires that Helm values have each container of each workload once.
 func requireValues(t *testing.T, m *market, out []byte) {
 	t.Helper()
 	var values map[string]map[string]any

@@ -13,7 +13,7 @@ import (
 	"loadline.dev/loadline/kubectl-loadline/plugintest"
 )
 
-// Users of one namespace cannot list SizingPolicies, which are cluster-scoped.
+// Users with permissions in one namespace cannot list the cluster-scoped SizingPolicies.
 func TestReadWorkloads_WithoutTheRightToListPolicies(t *testing.T) {
 	s := plugintest.NewShop()
 	s.Pods["web-1-a"].Spec.Containers[0].Resources.Requests = plugintest.Resources("2", "200Mi")
@@ -27,7 +27,6 @@ func TestReadWorkloads_WithoutTheRightToListPolicies(t *testing.T) {
 	require.Contains(t, all.problems[0], plugintest.PoliciesForbidden)
 }
 
-// With any other error the effect of policies is unknown.
 func TestReadWorkloads_FailsWithoutPolicies(t *testing.T) {
 	s := plugintest.NewShop()
 	kube, own := s.Clients()

@@ -21,12 +21,10 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// emptyEstimator has no usage yet.
 func emptyEstimator(book *recipe.Book) *inventory.Estimator {
 	return &inventory.Estimator{Name: inventory.FromMetricsAPI, Book: book}
 }
 
-// shopSizes are the sizes of the shop and of a DaemonSet without a VPA.
 func shopSizes(t *testing.T, scope inventory.Selection, flag string) *workloadSizes {
 	t.Helper()
 	s := plugintest.NewShop()
@@ -50,7 +48,6 @@ func shopSizes(t *testing.T, scope inventory.Selection, flag string) *workloadSi
 	return all
 }
 
-// An estimate is what the recommender would say that has seen the same.
 func TestEstimate_MatchesRecommender(t *testing.T) {
 	for _, text := range []string{"vpa", "loadline"} {
 		r, err := recipe.ParseWith(recipe.DefaultConfig(), text)
@@ -75,7 +72,6 @@ func TestRecommend_OutputMatchesDocs(t *testing.T) {
 	plugintest.InTheDocs(t, "diff -A", plugintest.Printed(t, diffOf(all.sizes, nil), "table"))
 }
 
-// The requests that a recommendation is compared with have no startup boost.
 func TestSizes_IgnoreStartupBoosts(t *testing.T) {
 	pod := testkit.Pod("web-1-a", testkit.Container("a", "cpu=3 memory=100Mi", ""))
 	pod.Annotations = map[string]string{convert.BoostAnnotationPrefix + "a": `{"requests":{"cpu":"1","memory":"100Mi"},"limits":{}}`}
@@ -93,7 +89,6 @@ func attuneChoice(t *testing.T) *recipe.Choice {
 	return book.For("")
 }
 
-// estimatorWith returns an estimator with one sample of the container a of a pod.
 func estimatorWith(pod *corev1.Pod) *inventory.Estimator {
 	e := emptyEstimator(nil)
 	e.Add(usage.Sample{Container: usage.ContainerKey{Namespace: pod.Namespace, Pod: pod.Name, Container: "a"}, At: plugintest.Before(5), Amount: 100})

@@ -27,7 +27,6 @@ import (
 	"loadline.dev/loadline/pkg/flags"
 )
 
-// savingsIn computes the savings of a shop.
 func savingsIn(t *testing.T, s *plugintest.Shop, namespace string, workloads bool, scope savingsScope) (*savingsReport, error) {
 	t.Helper()
 	kube, own := s.Clients()
@@ -40,7 +39,6 @@ func savingsIn(t *testing.T, s *plugintest.Shop, namespace string, workloads boo
 	return c.answer(t.Context(), own, q, scope)
 }
 
-// tableLines are those of the table, with one space between cells.
 func tableLines(out string) (rows []string) {
 	for line := range strings.Lines(out) {
 		rows = append(rows, strings.Join(strings.Fields(line), " "))
@@ -48,7 +46,8 @@ func tableLines(out string) (rows []string) {
 	return rows
 }
 
-// overRequesting is a shop in which a pod of web requests 600m more than recommended and one of front 100Mi less.
+// overRequesting returns a shop where a pod of web requests 600m more than recommended and one of
+// front 100Mi less.
 func overRequesting(policy bool) *plugintest.Shop {
 	s := plugintest.NewShop()
 	s.Pods["web-1-a"].Spec.Containers[0].Resources.Requests = plugintest.Resources("2", "200Mi")
@@ -110,7 +109,6 @@ func TestSavings_ShowEveryWorkloadWithAVPA(t *testing.T) {
 	}
 }
 
-// A startup boost is not a request that a recommendation saves.
 func TestSavings_IgnoreStartupBoosts(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -146,7 +144,6 @@ func TestSavings_NameWhatIsMissing(t *testing.T) {
 	require.EqualError(t, err, "SizingPolicy nothing does not exist")
 }
 
-// Each VPA has a row, or the answer says why not.
 func TestSavings_RandomVPAsAreShownOrNamed(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 50 {
@@ -220,7 +217,6 @@ func TestSavings_CommandLine(t *testing.T) {
 	}
 }
 
-// request returns a request for a pod of the shop.
 func request(t *testing.T, s *plugintest.Shop, kube kubernetes.Interface, pod string) inventory.Request {
 	t.Helper()
 	book, err := recipe.NewBook("vpa", recipe.DefaultConfig())

@@ -23,7 +23,6 @@ func now() time.Time { return time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC) }
 
 func shape() usage.ProfileShape { return usage.NewProfileShape(24*time.Hour, 24*time.Hour) }
 
-// image is that of n CPU samples a minute apart, and a memory peak.
 func image(n int) usage.ProfileImage {
 	p := usage.NewProfile(shape())
 	for i := range n {
@@ -41,7 +40,6 @@ func object(vpa, container string, samples int) *vpav1.VerticalPodAutoscalerChec
 	}
 }
 
-// bench is a fake server.
 type bench struct{ client *fake.Clientset }
 
 func newBench(objects ...*vpav1.VerticalPodAutoscalerCheckpoint) bench {
@@ -64,7 +62,6 @@ func TestImageSurvivesTheObject(t *testing.T) {
 	require.Equal(t, want.CPU.Weights, p.Image().CPU.Weights)
 }
 
-// all wants the checkpoints of all VPAs.
 func all(Owner) bool { return true }
 
 func TestLoadTakesTheGoodAndReportsTheBad(t *testing.T) {
@@ -87,7 +84,7 @@ func TestLoadTakesTheGoodAndReportsTheBad(t *testing.T) {
 	require.ElementsMatch(t, []string{"ns/web-version", "ns/web-negative", "ns/web-bucket", "ns/web-total"}, bad)
 }
 
-// Memory peaks may come in before the first CPU sample does.
+// Memory peaks may arrive before the first CPU sample.
 func TestACheckpointWithoutCPUSamplesIsLoaded(t *testing.T) {
 	history, problems, err := (&Loader{Client: newBench(object("web", "a", 0)).client, Shape: shape()}).Load(t.Context(), all, now())
 	require.NoError(t, err)
@@ -143,7 +140,7 @@ func TestTrimKeepsWhatDecidesWithoutTheHistograms(t *testing.T) {
 	}
 }
 
-// What has the same sum is not written again.
+// A checkpoint with an unchanged hash is not written again.
 func TestTheSumTellsEveryChangeButTheTime(t *testing.T) {
 	contents := map[string]Content{
 		"nothing": {Image: image(3)},
@@ -165,14 +162,14 @@ func TestTheSumTellsEveryChangeButTheTime(t *testing.T) {
 	}
 }
 
-// The API server tests a patch before it carries anything of it out.
+// The API server evaluates the tests of a patch before its other operations.
 func TestAPatchWipesNothingOfOthers(t *testing.T) {
 	r, err := NewRecord(Owner{"ns", "web"}, "a", Content{Image: image(9)}, now())
 	require.NoError(t, err)
 	for name, c := range map[string]struct {
 		stored  *vpav1.VerticalPodAutoscalerCheckpoint
 		foreign map[string]string
-		expects bool // that the object has annotations
+		expects bool // assumes that the object has annotations
 		fails   bool
 	}{
 		"of an object with annotations":        {object("web", "a", 1), map[string]string{"x": "stays"}, true, false},
@@ -201,7 +198,7 @@ func TestAPatchWipesNothingOfOthers(t *testing.T) {
 	}
 }
 
-// clash is an object of the name web-a that is the checkpoint of something else.
+// clash returns an object named web-a that is the checkpoint of another VPA or container.
 func clash(vpa, container string) *vpav1.VerticalPodAutoscalerCheckpoint {
 	c := object(vpa, container, 1)
 	c.Name = "web-a"

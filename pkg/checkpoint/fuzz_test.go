@@ -13,9 +13,8 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 )
 
-// FuzzImage feeds objects as the API server may return them: whatever is in one,
-// it is used as a sound profile or refused with a reason, and what is used can be
-// written and read again.
+// FuzzImage reads arbitrary checkpoints. Each yields a valid profile or an error, and a valid
+// profile survives a round trip.
 func FuzzImage(f *testing.F) {
 	good, err := json.Marshal(object("web", "a", 50))
 	require.NoError(f, err)

@@ -124,8 +124,8 @@ func TestTheHighestPeaksStayWithinTheLimit(t *testing.T) {
 	}
 }
 
-// The API server refuses an object with more than 256 KiB of annotations: then not
-// even the histograms would be saved.
+// The API server refuses an object with more than 256 KiB of annotations, so the histograms would
+// be lost as well.
 func TestASketchWithoutRoomIsLeftOut(t *testing.T) {
 	windows := map[string]usage.Window{}
 	for i := range 1000 {
@@ -169,7 +169,7 @@ func TestTimesFarAheadAreMendedAndTold(t *testing.T) {
 	wrong.Status.MemoryHistogram.ReferenceTimestamp = year
 	wrong.Annotations = map[string]string{OpenWindows: fmt.Sprintf(`{"written":%q,"windows":{"p":{"end":%q,"usage":5,"kill":%q},"q":{"kill":%q,"kills":[7]}}}`,
 		stamp(wrong.Status.LastUpdateTime.Time), stamp(year.Time), stamp(year.Time), stamp(year.Time))}
-	right := object("web", "b", 5) // as far ahead as may be
+	right := object("web", "b", 5) // within the allowed skew
 	right.Status.LastSampleStart = metav1.NewTime(now().Add(time.Hour))
 	right.Status.CPUHistogram.ReferenceTimestamp = metav1.NewTime(now().Add(25 * time.Hour))
 	right.Status.MemoryHistogram.ReferenceTimestamp = metav1.NewTime(now().Add(49 * time.Hour))
@@ -199,7 +199,7 @@ func TestTimesFarAheadAreMendedAndTold(t *testing.T) {
 	require.True(t, past.Windows["p"].End.Equal(now().Add(25*time.Hour)))
 	require.True(t, past.Windows["p"].Kill.Equal(now().Add(time.Hour)))
 	past = history[Owner{"ns", "web"}]["a"]
-	// What is new counts again.
+	// New samples count again.
 	for i := range 60 * 24 * 3 {
 		past.Profile.AddCPU(9, now().Add(time.Duration(i)*time.Minute))
 	}

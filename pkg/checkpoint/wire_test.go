@@ -16,8 +16,8 @@ import (
 	"loadline.dev/loadline/pkg/generated/informers/externalversions"
 )
 
-// wire serves checkpoints as an API server would that holds weights of another
-// form in one of them, and follows with nothing.
+// wire serves checkpoints like an API server, one of them with malformed weights. Its watches send
+// no events.
 func wire(t *testing.T) versioned.Interface {
 	var items []json.RawMessage
 	for _, c := range []*vpav1.VerticalPodAutoscalerCheckpoint{object("web", "a", 50), object("web", "b", 50), object("web", "c", 50)} {
@@ -37,13 +37,13 @@ func wire(t *testing.T) versioned.Interface {
 	require.NoError(t, err)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch query := r.URL.Query(); {
-		case query.Get("sendInitialEvents") == "true": // as a server that does not know it
+		case query.Get("sendInitialEvents") == "true": // like a server without watch lists
 			http.Error(w, `{"kind":"Status","status":"Failure","reason":"Invalid","code":422}`, http.StatusUnprocessableEntity)
 		case query.Get("watch") != "":
 			<-r.Context().Done()
 		default:
 			w.Header().Set("Content-Type", "application/json")
-			_, _ = w.Write(list) // the client sees it if it fails
+			_, _ = w.Write(list) // a failure shows in the client
 		}
 	}))
 	t.Cleanup(server.Close)

@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Whoever may create a pod may write its annotations. Without a check the library of
-// Kubernetes takes minutes and gigabytes for this one.
+// Users who create pods control their annotations. Parsing this quantity takes the Kubernetes
+// library minutes and gigabytes unless it is checked first.
 func TestABoostThatCannotBeComputedWithIsAnError(t *testing.T) {
 	for _, quantity := range []string{`"1e-2147483647"`, `1e-2147483647`, `"1\u0065-2147483647"`} {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", Annotations: map[string]string{

@@ -102,8 +102,7 @@ func TestSizesFollowWhatDecided(t *testing.T) {
 	require.Nil(t, l)
 }
 
-// Of several LimitRanges the quantities that decide give the form, not those of the
-// first.
+// Among several LimitRanges, the effective quantity determines the format.
 func TestSizesFollowTheLimitRangeThatDecides(t *testing.T) {
 	item := func(least, most, standard string) *corev1.LimitRange {
 		return testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Min: testkit.List(least), Max: testkit.List(most), Default: testkit.List(standard)})

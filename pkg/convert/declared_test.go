@@ -38,8 +38,8 @@ func TestWhatAPodWasDeclaredWithIsReadAsItWasWritten(t *testing.T) {
 	require.False(t, news, "no limit is separate")
 }
 
-// Whoever may change a pod must not keep it from being noted, and so from being resized: the API
-// server takes 256 KiB of annotations, and what has more than maxDeclared is not read again.
+// Users who can change a pod must not prevent the annotation, and so the resize. The API server
+// accepts 256 KiB of annotations, but the parser reads at most maxDeclared bytes.
 func TestWhatIsNotedStaysReadable(t *testing.T) {
 	app := policy.ContainerTarget{Name: "app", Declared: policy.Proportion{Request: 100 << 20, Limit: 150 << 20}}
 	for _, entry := range []string{`"%x":{}`, `"%x":{"requests":{"memory":"1E"},"limits":{"memory":"1E"}}`} {
@@ -57,7 +57,7 @@ func TestWhatIsNotedStaysReadable(t *testing.T) {
 	}
 }
 
-// Whoever may create a pod may write its annotations.
+// Users who create pods control their annotations.
 func TestADeclarationThatCannotBeReadIsNone(t *testing.T) {
 	for _, text := range []string{"", "x", "[]", `{"a":{"requests":{"memory":"1e-2147483647"}}}`, `{"a":` + string(make([]byte, maxDeclared)) + `}`} {
 		require.Empty(t, Declared(map[string]string{DeclaredAnnotation: text}))

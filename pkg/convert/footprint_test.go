@@ -10,7 +10,6 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// resizes makes a pod whose kubelet has not granted what container a asks for.
 func resizes(p *corev1.Pod, has corev1.ResourceList, reason string) {
 	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "a", Resources: &corev1.ResourceRequirements{Requests: has}}}
 	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: reason}}

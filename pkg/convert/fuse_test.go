@@ -15,7 +15,8 @@ import (
 
 var fuseNoon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 
-// revertedRounds returns a policy of two namespaces, with reverts in some of them at a time.
+// revertedRounds returns the rounds of a policy with two namespaces, with reverts in the given
+// ones.
 func revertedRounds(at time.Time, namespaces ...string) *rollout.PolicyRounds {
 	p := &rollout.PolicyRounds{}
 	p.Add("a", "", rollout.State{}, "")
@@ -29,14 +30,13 @@ func revertedRounds(at time.Time, namespaces ...string) *rollout.PolicyRounds {
 	return p
 }
 
-// The condition holds what it names until it is acknowledged, whatever the records show.
 func TestFuseTrip_LastsAsTheConditionReports(t *testing.T) {
 	later := fuseNoon.Add(30 * time.Minute)
 	for _, tc := range []struct {
 		name         string
 		first, then  *rollout.PolicyRounds
 		acknowledged time.Time
-		held         []string // "" for the policy
+		held         []string // "" for the whole policy
 		since        time.Time
 	}{
 		{name: "one namespace", first: revertedRounds(fuseNoon, "a"), then: revertedRounds(fuseNoon, "a"), held: []string{"a"}, since: fuseNoon},
@@ -77,7 +77,7 @@ func TestFuseTrip_LastsAsTheConditionReports(t *testing.T) {
 	}
 }
 
-// One run of the command in the condition releases the fuse, while rounds of that time still end.
+// The command in the condition releases the fuse although rounds of that time are still ending.
 func TestFuseTrip_CommandCoversRoundsInProgress(t *testing.T) {
 	p := &loadlinev1alpha1.SizingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}}
 	c := FuseCondition(p, FuseTrip(p, revertedRounds(fuseNoon, "a", "b"), fuseNoon), fuseNoon)
@@ -92,7 +92,7 @@ func TestFuseTrip_CommandCoversRoundsInProgress(t *testing.T) {
 	require.Zero(t, FuseTrip(p, rounds, fuseNoon.Add(20*time.Minute)).At)
 }
 
-// A policy that is created again has neither its condition nor its acknowledgement. Old reverts do not stop it.
+// A recreated policy has neither its condition nor its acknowledgement. Old reverts do not stop it.
 func TestFuseTrip_IgnoresOldRevertsWithoutCondition(t *testing.T) {
 	p := &loadlinev1alpha1.SizingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}}
 	rounds := revertedRounds(fuseNoon, "a", "b")

@@ -22,9 +22,9 @@ func TestARecommendationForAnEarlierTargetIsOutdated(t *testing.T) {
 	}{
 		{3, 0, 4, true},
 		{4, 0, 4, false},
-		{3, 0, 3, false}, // other parts of the spec have changed since
+		{3, 0, 3, false}, // only other parts of the spec changed
 		{5, 0, 5, false},
-		{0, 0, 5, false}, // a recommender that does not tell
+		{0, 0, 5, false}, // the recommender sets no generation
 		{0, 3, 4, true},
 		{3, 4, 4, false},
 		{4, 3, 4, false},

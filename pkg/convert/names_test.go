@@ -9,7 +9,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 )
 
-// Many items are found as few are: the first of a name.
+// The lookups for few and for many items agree: both return the first item of a name.
 func TestTheFirstItemOfANameIsFound(t *testing.T) {
 	type item struct{ name, text string }
 	rapid.Check(t, func(t *rapid.T) {

@@ -16,7 +16,7 @@ import (
 	"loadline.dev/loadline/pkg/core/rollout"
 )
 
-// A record stays below 256 KiB, with the managed fields that the API server adds.
+// With managed fields, a record stays below 256 KiB.
 func TestRecordStatus_IsBoundedByBytes(t *testing.T) {
 	var containers []policy.Container
 	for i := range 300 {
@@ -52,7 +52,6 @@ func TestRecordStatus_IsBoundedByBytes(t *testing.T) {
 	require.True(t, apiequality.Semantic.DeepEqual(r, RecordStatus(RolloutState(&r))), "a record survives a round trip")
 }
 
-// managedBytes returns the size of the managed fields of the lists of a record.
 func managedBytes(r loadlinev1alpha1.SizingRecordStatus) (bytes int) {
 	const fields = `"k:{\"name\":\"\"}":{".":{},"f:limits":{".":{},"f:cpu":{},"f:memory":{}},"f:name":{},"f:requests":{".":{},"f:cpu":{},"f:memory":{}},"f:time":{}},`
 	for _, c := range r.Reverted {

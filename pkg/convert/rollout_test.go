@@ -20,7 +20,6 @@ import (
 	"loadline.dev/loadline/pkg/core/rollout"
 )
 
-// drawn draws values that a rollout can have.
 type drawn struct{ *rapid.T }
 
 func (d drawn) time() time.Time {
@@ -89,7 +88,6 @@ func (d drawn) state() rollout.State {
 	return s
 }
 
-// What is remembered comes back from the API server as it was written.
 func TestARecordRemembersAllOfARollout(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawn{t}.state()
@@ -102,7 +100,7 @@ func TestARecordRemembersAllOfARollout(t *testing.T) {
 	})
 }
 
-// utc returns a state with times in UTC: JSON is read in the zone of the machine.
+// utc returns a state with times in UTC, because JSON decodes them in the local zone.
 func utc(s rollout.State) rollout.State {
 	at := func(t *time.Time) { *t = t.UTC() }
 	at(&s.CanarySince)
@@ -139,7 +137,7 @@ func TestANoteRemembersAllOfAChange(t *testing.T) {
 	})
 }
 
-// Whoever may change a pod may write what they like on it.
+// Users who can change a pod control its annotations.
 func TestNotesThatCannotBeRead(t *testing.T) {
 	const at, good = "2026-01-02T12:00:00Z", `{"app":{"requests":{"cpu":"1"},"limits":{},"target":{"requests":{"cpu":"500m"},"limits":{}},"restarts":0,"ready":true}}`
 	pod := func(at, original string) *corev1.Pod {
@@ -197,7 +195,7 @@ func FuzzNotedChange(f *testing.F) {
 	})
 }
 
-// With another hash a rollout begins anew, so only what it rests on may count.
+// Another hash restarts the rollout, so only fields that affect its results may count.
 func TestWhatBeginsARolloutAnew(t *testing.T) {
 	canary := func(more string) string {
 		return `"rollout":{"mode":"Canary","canary":{"percentage":10,"observationPeriod":"5m"` + more + `},"method":"InPlaceOnly","maxConcurrent":1}`

@@ -32,7 +32,6 @@ func TestTheMarkOfAPodThatSharesIsReadAsItWasWritten(t *testing.T) {
 	require.False(t, marked)
 }
 
-// Who writes a mark by hand says no more than that the pod shared.
 func TestAMarkThatCannotBeReadIsOneOfAll(t *testing.T) {
 	for _, text := range []string{"", "true", "gpu", "cpu,", "cpu at noon after 3", "cpu at 2026-01-02T12:00:00Z", "cpu at 2026-01-02T12:00:00Z after -1", "gpu at 2026-01-02T12:00:00Z after 1",
 		"cpu at 2026-01-02T12:00:00Z after 1 " + strings.Repeat(" ", 100)} {

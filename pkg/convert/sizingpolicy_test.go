@@ -14,8 +14,7 @@ import (
 	"loadline.dev/loadline/pkg/core/sharing"
 )
 
-// sizing reads a policy with fields of its spec, and with a namespace and a kind where
-// they have none.
+// sizing decodes a policy from fields of its spec, with defaults for namespaces and workloads.
 func sizing(t *testing.T, fields string) *loadlinev1alpha1.SizingPolicy {
 	t.Helper()
 	spec := map[string]json.RawMessage{
@@ -31,7 +30,7 @@ func sizing(t *testing.T, fields string) *loadlinev1alpha1.SizingPolicy {
 }
 
 func TestProblemsOfAPolicySayWhatIsWrongAndWhatWouldBeRight(t *testing.T) {
-	tooLong := strings.Repeat("x", 318) // with fewer bytes the message says more
+	tooLong := strings.Repeat("x", 318) // long enough to be truncated
 	const label = "a lowercase RFC 1123 label must consist of"
 	for fields, want := range map[string]string{
 		`"priority":0`:                    `spec.priority: Invalid value: 0: must be from 1 to 1000`,
@@ -167,7 +166,7 @@ func TestAllProblemsOfAPolicyAtOnceButNotMoreThanHelp(t *testing.T) {
 	}
 }
 
-// Labels come from a map. Two replicas of the webhook must say the same.
+// Labels come from a map, but the replicas of the webhook must report the same errors.
 func TestProblemsComeInTheSameOrder(t *testing.T) {
 	var labels []string
 	for i := range 10 {
@@ -190,7 +189,7 @@ func TestAPolicyThatCouldNotBeReadIsAProblem(t *testing.T) {
 	require.Contains(t, problems[0].Error(), "spec.resourcePolicy")
 }
 
-// VPAs have the name as a label, and keep no annotation that kubectl writes.
+// The name of the policy becomes a label of its VPAs. They must not have annotations of kubectl.
 func TestWhatMadeVPAsCannotHaveIsRefused(t *testing.T) {
 	p := sizing(t, `"vpaMetadata":{"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{}"}}`)
 	p.Name = strings.Repeat("a", 64)

@@ -12,7 +12,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// What a pod asks for beyond what it has been granted waits, unless it can never be granted.
+// The request of a pod beyond its grant is pending, unless the resize is infeasible.
 func TestWhatAResizeWaitsFor(t *testing.T) {
 	list := func(cpu, memory string) corev1.ResourceList {
 		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// explainer answers after a time, or with an error.
+// explainer answers after a delay or with an error.
 type explainer struct {
 	takes time.Duration
 	err   error
@@ -29,7 +29,6 @@ func (e explainer) Explain(ctx context.Context, namespace, name string) (any, er
 	return map[string]string{"is": namespace + "/" + name}, e.err
 }
 
-// ask returns the answer to a request.
 func ask(h *Handler, method, query string) *httptest.ResponseRecorder {
 	answer := httptest.NewRecorder()
 	h.ServeHTTP(answer, httptest.NewRequest(method, VPAPath+query, nil))
@@ -84,11 +83,11 @@ func TestHandler_IsBusyAfterFiveSeconds(t *testing.T) {
 	})
 }
 
-// Explanations use a tenth of the time, so that requests do not hold up the loop.
+// Explanations use at most a tenth of the time, so that requests do not delay the loop.
 func TestHandler_PausesAfterEachExplanation(t *testing.T) {
 	for _, tc := range []struct {
 		name        string
-		takes, want time.Duration // of four of them
+		takes, want time.Duration // want is the time of four explanations
 	}{
 		{name: "short", takes: 10 * time.Millisecond, want: 310 * time.Millisecond},
 		{name: "long", takes: 400 * time.Millisecond, want: 12400 * time.Millisecond},

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// runTwo runs items of one namespace with two workers.
 func runTwo(items []int, may func(int) bool, do func(worker, item int)) []int {
 	return Run(items, 2, func(int) string { return "" }, may, do)
 }
@@ -65,7 +64,7 @@ func TestRun_NoNamespaceDelaysOthers(t *testing.T) {
 		name    string
 		workers int
 		items   []item
-		within  map[string]time.Duration // of the last item of a namespace
+		within  map[string]time.Duration // end of the last item of a namespace
 	}{
 		{"many short items", 1, append(many(100, item{"hog", 100 * time.Millisecond}), many(3, item{"b", 100 * time.Millisecond})...),
 			map[string]time.Duration{"b": 2300 * time.Millisecond, "hog": 10300 * time.Millisecond}},

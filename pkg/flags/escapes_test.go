@@ -52,14 +52,14 @@ func TestLogs_EscapeControlCharacters(t *testing.T) {
 			for _, r := range printed {
 				require.True(t, r == '\n' || r == '\t' || unicode.IsPrint(r), "%q has %U", printed, r)
 			}
-			if !regexp.MustCompile(`^(un)?formatted$`).MatchString(name) { // only libraries write such lines
+			if !regexp.MustCompile(`^(un)?formatted$`).MatchString(name) { // only libraries log such lines
 				require.False(t, strings.Contains(printed, "\nI1127 forged"), printed)
 			}
 		})
 	}
 }
 
-// nothing is an error whose text cannot be read if it is nil.
+// nothing is an error type with a method that panics on nil.
 type nothing struct{ text string }
 
 func (n *nothing) Error() string { return n.text }

@@ -12,7 +12,6 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// config is a small program's configuration.
 type config struct {
 	Kube     Kube
 	Logging  Logging
@@ -57,8 +56,7 @@ func TestUnderscoreIsDash(t *testing.T) {
 	require.Equal(t, "x", c.Election.Name)
 }
 
-// A floor that somebody sets holds for recipes that the default does not hold for, also if
-// it is the same.
+// An explicit floor applies to recipes without a default floor, even if it equals the default.
 func TestFloorsKnowWhetherTheyWereSet(t *testing.T) {
 	c, err := parse()
 	require.NoError(t, err)
@@ -176,7 +174,6 @@ func TestQuantity(t *testing.T) {
 	require.ErrorContains(t, err, "want a quantity")
 }
 
-// main runs a program and returns exit code, output and error output.
 func main(run func(context.Context) error, args ...string) (int, string, string) {
 	c := newConfig()
 	var out, errOut bytes.Buffer

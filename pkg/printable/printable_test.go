@@ -70,8 +70,8 @@ func TestCSV_WritesNoFormulas(t *testing.T) {
 	}
 }
 
-// FuzzPrintable checks each way out: no control character is written, columns and lines stay those of the
-// caller, no cell of CSV begins a formula, and JSON keeps its value.
+// FuzzPrintable checks that no text breaks the format: control characters, additional lines or
+// columns, and CSV formulas.
 func FuzzPrintable(f *testing.F) {
 	for _, text := range []string{"web", "\x1b[2J", "=1+1", "-1", "-0x1p-2", "+Inf", "\u009b", "a\u202eb", "\xff", "a\tb\nc", "' =1", "\U000e0041"} {
 		f.Add(text)

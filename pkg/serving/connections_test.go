@@ -15,7 +15,6 @@ import (
 	"k8s.io/klog/v2/textlogger"
 )
 
-// titled is a connection with a name and a client address.
 type titled struct {
 	net.Conn
 	address, name string
@@ -26,7 +25,7 @@ func (titled) SetReadDeadline(time.Time) error { return nil }
 func (titled) Read(p []byte) (int, error)      { return 1, nil }
 func (titled) Close() error                    { return nil }
 
-// crowd opens connections by name and records which are closed for others.
+// crowd opens connections by name and records the ones closed in favor of others.
 type crowd struct {
 	table *connections
 	open  map[string]*Connection
@@ -59,7 +58,6 @@ func (cr *crowd) serve(address, name string, trust bool) *Connection {
 	return c
 }
 
-// The connection that is needed least is closed.
 func TestConnections_ClosesTheLeastNeeded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cr := newCrowd(4)
@@ -96,7 +94,6 @@ func TestConnections_ClosesTheLeastNeeded(t *testing.T) {
 	})
 }
 
-// Whatever else clients do, the connection of the API server stays open.
 func TestConnections_KeepsTheAPIServer(t *testing.T) {
 	const most = 100
 	for _, tc := range []struct {
@@ -136,7 +133,7 @@ func TestConnections_KeepsTheAPIServer(t *testing.T) {
 	}
 }
 
-// The connections of both ports of a program fit half of its memory limit together.
+// The connections of both ports of a program together fit into half of its memory limit.
 func TestBounds_FitMemoryLimit(t *testing.T) {
 	webhook := Bounds{Connections: 1000, MemoryPart: 7}
 	for _, tc := range []struct {

@@ -14,7 +14,6 @@ import (
 	"k8s.io/klog/v2/textlogger"
 )
 
-// visit sends one request from an address to a page and returns the channel of its status code.
 func visit(page http.Handler, address string) <-chan int {
 	answer := make(chan int, 1)
 	go func() {
@@ -47,7 +46,6 @@ func TestPageLimiter_AnswersFewAtOnce(t *testing.T) {
 	})
 }
 
-// The log names the reason for which the connection of a slow reader is closed.
 func TestPageLimiter_LogsSlowReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text bytes.Buffer
@@ -67,7 +65,6 @@ func TestPageLimiter_LogsSlowReaders(t *testing.T) {
 	})
 }
 
-// A client with many requests does not delay the request of another client.
 func TestPageLimiter_ServesEachAddressInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var served atomic.Int32

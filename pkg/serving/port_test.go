@@ -39,7 +39,6 @@ func (p *pipes) Close() error { close(p.closed); return nil }
 
 func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-// remote is a connection with a client address.
 type remote struct {
 	net.Conn
 	address string
@@ -47,7 +46,7 @@ type remote struct {
 
 func (r remote) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(r.address), Port: 1} }
 
-// virtually runs the port of metrics with one page in virtual time.
+// virtually runs the metrics port with one page in virtual time.
 func virtually(t *testing.T, page []byte, use func(t *testing.T, dial func(address string) net.Conn)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(process.OS{}, "", false, NewRegistry(), func() error { return nil })
@@ -72,7 +71,6 @@ func virtually(t *testing.T, page []byte, use func(t *testing.T, dial func(addre
 	})
 }
 
-// fetch sends a request for a path and returns the status code and the body.
 func fetch(t *testing.T, connection net.Conn, path string) (int, string) {
 	t.Helper()
 	_, err := fmt.Fprintf(connection, "GET %s HTTP/1.1\r\nHost: a\r\n\r\n", path)
@@ -122,7 +120,7 @@ func TestPort_EndsConnectionsOfSlowClients(t *testing.T) {
 	}
 }
 
-// A header that trickles has the same time as one that stops.
+// A header that arrives byte by byte has the same deadline as one that stops.
 func TestPort_EndsTricklingHeaders(t *testing.T) {
 	virtually(t, nil, func(t *testing.T, dial func(string) net.Conn) {
 		connection := dial("192.0.2.1")
@@ -164,7 +162,7 @@ func TestPort_RefusesLargeHeadersAndBodies(t *testing.T) {
 	}
 }
 
-// The kubelet and Prometheus are served while clients of one or of many addresses read no responses.
+// The kubelet and Prometheus are served while clients with one or many addresses read no responses.
 func TestPort_ServesProbesAndScrapesDuringAFlood(t *testing.T) {
 	for _, tc := range []struct {
 		name      string
@@ -182,7 +180,7 @@ func TestPort_ServesProbesAndScrapesDuringAFlood(t *testing.T) {
 			virtually(t, page, func(t *testing.T, dial func(string) net.Conn) {
 				for i := range 200 {
 					connection := dial(fmt.Sprintf("192.0.2.%d", i%tc.addresses))
-					_, _ = io.WriteString(connection, tc.sent) // fails if the port closed it for another
+					_, _ = io.WriteString(connection, tc.sent) // fails if the port closed it in favor of another
 				}
 				synctest.Wait()
 				code, body := fetch(t, dial("198.51.100.1"), "/health-check")
@@ -200,7 +198,6 @@ func TestPort_ServesProbesAndScrapesDuringAFlood(t *testing.T) {
 	}
 }
 
-// FuzzPort sends any bytes: the port lives, frees its memory and answers the next request.
 func FuzzPort(f *testing.F) {
 	for _, seed := range []string{"", request, request + "\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "\x16\x03\x01\x02\x00", request + "Content-Length: 9999999999\r\n\r\n",
 		request + "Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n", request + "Expect: 100-continue\r\nContent-Length: 5\r\n\r\n", strings.Repeat("a:\r\n", 4000)} {
@@ -215,7 +212,7 @@ func FuzzPort(f *testing.F) {
 		stop()
 		require.NoError(f, <-ended)
 	})
-	const growth = 192 << 20 // the fuzzing engine has a buffer of 100 MiB, and connections take less than the rest
+	const growth = 192 << 20 // the fuzzing engine has a buffer of 100 MiB, connections need less than the rest
 	allocated := func() uint64 {
 		var memory runtime.MemStats
 		runtime.ReadMemStats(&memory)
@@ -226,7 +223,7 @@ func FuzzPort(f *testing.F) {
 		limit := before() + growth
 		connection, err := net.Dial("tcp", s.Address().String())
 		require.NoError(t, err)
-		_, _ = connection.Write(sent) // the port may refuse the rest
+		_, _ = connection.Write(sent) // the port may reject the rest
 		require.NoError(t, connection.Close())
 		code, _ := get(t, s, "/health-check")
 		require.Equal(t, http.StatusOK, code)
@@ -237,7 +234,8 @@ func FuzzPort(f *testing.F) {
 	})
 }
 
-// The memory of connections with unfinished headers fits the budget that their number is chosen by.
+// The memory of connections with unfinished headers fits the budget that determines their maximum
+// number.
 func TestPort_UnfinishedHeadersFitTheBudget(t *testing.T) {
 	var header strings.Builder
 	header.WriteString(request)

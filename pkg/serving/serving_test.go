@@ -16,7 +16,7 @@ import (
 	"loadline.dev/loadline/pkg/process"
 )
 
-// Address returns where the server listens.
+// Address returns the listen address of the server.
 func (s *Server) Address() net.Addr { return s.listener.Addr() }
 
 func get(t *testing.T, s *Server, path string) (int, string) {
@@ -28,7 +28,7 @@ func get(t *testing.T, s *Server, path string) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-// serve runs a server until the test ends, and checks that it ends well.
+// serve runs a server until the test ends and requires a clean shutdown.
 func serve(t *testing.T, profiling bool, health func() error) *Server {
 	s := New(process.OS{}, "127.0.0.1:0", profiling, NewRegistry(), health)
 	require.NoError(t, s.Listen())
@@ -128,7 +128,7 @@ func TestServerAndWorkEndTogether(t *testing.T) {
 	require.NoError(t, run(t.Context(), func(context.Context, *Server) error { return nil }), "work is done")
 	require.ErrorIs(t, run(t.Context(), func(context.Context, *Server) error { return broken }), broken)
 	require.ErrorContains(t, run(t.Context(), func(ctx context.Context, s *Server) error {
-		_ = s.listener.Close() // the server fails
+		_ = s.listener.Close() // makes the server fail
 		<-ctx.Done()
 		return ctx.Err()
 	}), "serve metrics and health", "what failed first is returned")
@@ -136,7 +136,7 @@ func TestServerAndWorkEndTogether(t *testing.T) {
 	require.NoError(t, run(ctx, func(ctx context.Context, _ *Server) error { stop(); <-ctx.Done(); return nil }))
 }
 
-// An operator sees that clients of the port of metrics lose connections to others.
+// The metric shows operators that clients of the metrics port lose connections to others.
 func TestServer_CountsConnectionsThatItCloses(t *testing.T) {
 	s := serve(t, false, func() error { return nil })
 	for range statusBounds.Connections/4 + 2 {

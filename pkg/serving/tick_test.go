@@ -16,13 +16,13 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// passes is when a pass or an early one was made, since the start.
+// iterationTimes has the times of regular and early iterations since the start.
 type passes struct {
 	start         time.Time
 	passes, early []time.Duration
 }
 
-// run follows Run for a while in virtual time; a pass takes some time itself.
+// runIterations runs RunEvery in virtual time with iterations of the given duration.
 func run(t *testing.T, length, pass time.Duration, wakes ...time.Duration) *passes {
 	r := &passes{}
 	now := func(at time.Time) {
@@ -82,7 +82,7 @@ func TestSlowPassesDropTicks(t *testing.T) {
 	require.Equal(t, []time.Duration{60 * s, 160 * s, 260 * s, 360 * s}, r.passes)
 }
 
-// The leader Lease is not renewed any more, and the elector has not noticed: no iteration begins.
+// The leader Lease is no longer renewed, but the elector has not noticed. No iteration may begin.
 func TestRunEvery_SkipsIterationsWhileLeaseIsNotRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kube := testkit.FrozenLeases{Interface: fake.NewClientset(), Frozen: new(atomic.Bool), Thaw: make(chan struct{})}

@@ -33,17 +33,16 @@ import (
 
 func now() time.Time { return time.Date(2026, 3, 10, 8, 0, 0, 0, time.UTC) }
 
-// fake is a Prometheus with the series of a test. It answers queries for CPU,
-// memory and labels.
+// fakePrometheus serves the series of a test.
 type fake struct {
 	t      *testing.T
 	series map[string][]fakeSeries // by metric: cpu_total, waited_total, mem
-	labels string                  // the data of the answer to the query for labels
+	labels string                  // response data of the label query
 	fails  func(query string, start time.Time) (code int, body string)
-	// tooLong is the time from which on a range query is refused; 0 = none is.
+	// tooLong is the length from which range queries fail. Zero accepts all.
 	tooLong time.Duration
-	cuts    bool     // the answer to a query that is too long ends early instead
-	asked   []string // kind and start of each range query
+	cuts    bool     // truncate long responses instead
+	asked   []string // metric and start of each range query
 
 	config Config
 	ctx    context.Context // of Run
@@ -80,7 +79,6 @@ func newFake(t *testing.T, pods ...*corev1.Pod) *fake {
 	return f
 }
 
-// counts returns the samples by what became of them.
 func (f *fake) counts() map[string]int {
 	registry := clientprom.NewRegistry()
 	registry.MustRegister(f.config.Results)
@@ -95,7 +93,7 @@ func (f *fake) counts() map[string]int {
 	return counts
 }
 
-// rosterOf returns a roster of VPAs whose targets all have the selector of the first.
+// rosterOf returns a roster of VPAs. All targets resolve to the selector of the last VPA.
 func rosterOf(t *testing.T, vpas ...model.Observed) *model.Roster {
 	objects := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	r := &model.Roster{Name: model.DefaultRecommender, VPAs: vpalisters.NewVerticalPodAutoscalerLister(objects)}
@@ -106,7 +104,6 @@ func rosterOf(t *testing.T, vpas ...model.Observed) *model.Roster {
 	return r
 }
 
-// oneTarget resolves each target to the same selector.
 type oneTarget struct{ labels.Selector }
 
 func (o oneTarget) Resolve(context.Context, string, *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error) {
@@ -146,7 +143,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `{"status":"success","data":%s}`, f.labels)
 		return
 	}
-	if query == f.config.Usage.Memory() && strings.HasSuffix(r.URL.Path, "/query") { // which clusters there are
+	if query == f.config.Usage.Memory() && strings.HasSuffix(r.URL.Path, "/query") { // query for the clusters
 		f.serve(w, "mem", now(), now(), time.Hour, "vector")
 		return
 	}
@@ -162,7 +159,6 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.serve(w, kind, start, instant(f.t, r.FormValue("end")), time.Duration(step)*time.Second, "matrix")
 }
 
-// serve answers with the series of a metric, as a matrix or as a vector.
 func (f *fake) serve(w http.ResponseWriter, kind string, start, end time.Time, step time.Duration, form string) {
 	type series struct {
 		Metric map[string]string `json:"metric"`
@@ -199,7 +195,6 @@ func instant(t *testing.T, text string) time.Time {
 	return time.Unix(seconds, 0).UTC()
 }
 
-// load makes one attempt and returns what it gave.
 func (f *fake) load() (*Loader, Past) {
 	l := New(f.config, now())
 	l.end(l.attempt(f.t.Context(), now()))
@@ -209,7 +204,7 @@ func (f *fake) load() (*Loader, Past) {
 	return l, list[0]
 }
 
-// set returns the history of a container with the labels of pods.
+// set returns the history of a container by pod labels.
 func (p Past) set(t *testing.T, container, labels string) usage.ProfileImage {
 	t.Helper()
 	series, found := p.Store.Find(usage.SeriesKey{Namespace: "ns", Container: container, Labels: labels})
@@ -234,7 +229,6 @@ func aPod(name string, set labels.Set, containers ...string) *corev1.Pod {
 	return p
 }
 
-// wave is some use that differs from hour to hour.
 func wave(at time.Time) int64 { return 100 + at.Unix()/3600*37%400 }
 
 func TestHistoryIsWhatLiveSamplesWouldHaveGiven(t *testing.T) {
@@ -249,7 +243,7 @@ func TestHistoryIsWhatLiveSamplesWouldHaveGiven(t *testing.T) {
 		}
 		return fmt.Sprintf("%d.7", wave(at)<<20), !gap(at)
 	})
-	// What was before a restart overlaps; the higher value counts.
+	// Series overlap after a restart. The higher value counts.
 	f.add("mem", "ns", "p", "c", func(at time.Time) (string, bool) { return "5000", at.Day() == 8 })
 	l, past := f.load()
 
@@ -291,7 +285,7 @@ func TestHistoryIsWhatLiveSamplesWouldHaveGiven(t *testing.T) {
 		"cpu_total 09T08:00", "mem 09T08:00", "cpu_total 10T08:00", "mem 10T08:00"}, f.asked)
 }
 
-// History of two clusters is neither summed nor mixed, and the other containers have theirs.
+// Usage of two clusters is neither summed nor mixed. Other containers keep their history.
 func TestRun_RefusesSeriesOfTwoClusters(t *testing.T) {
 	f := newFake(t, aPod("p", labels.Set{"app": "x"}, "c"), aPod("q", labels.Set{"app": "x"}, "c"))
 	f.config.VPAs = rosterOf(t, model.Observed{Object: &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "x"}}, Selector: labels.SelectorFromSet(labels.Set{"app": "x"})})
@@ -307,7 +301,7 @@ func TestRun_RefusesSeriesOfTwoClusters(t *testing.T) {
 	require.Equal(t, map[string]int{taken: 2 * 73, ambiguous: 2 * 73}, f.counts())
 }
 
-// Pods of Deployments have other names in each cluster. Those that run show which cluster is this one.
+// Pod names of Deployments differ between clusters. The running pods identify the own cluster.
 func TestRun_LeavesOutOtherClusters(t *testing.T) {
 	f := newFake(t, aPod("p", labels.Set{"app": "x"}, "c"))
 	f.config.VPAs = rosterOf(t, model.Observed{Object: &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "x"}}, Selector: labels.SelectorFromSet(labels.Set{"app": "x"})})
@@ -325,7 +319,6 @@ func TestRun_LeavesOutOtherClusters(t *testing.T) {
 	require.Equal(t, map[string]int{taken: 2 * 2 * 73, otherCluster: 2 * 73}, f.counts())
 }
 
-// Without a pod that runs it is not known which of two clusters is this one.
 func TestRun_RefusesClustersWithoutPodsThatRun(t *testing.T) {
 	f := newFake(t)
 	for _, metric := range []string{"cpu_total", "mem"} {
@@ -386,7 +379,7 @@ func TestWhatIsTooMuchIsAskedForInHalves(t *testing.T) {
 	require.Equal(t, []chunk{hours(0, 1)}, hours(0, 1).Split(heavy))
 }
 
-// A server that answers no whole day ends an attempt, and each attempt begins where the last one ended.
+// An attempt ends at a day that cannot be loaded, and the next attempt resumes there.
 func TestLoader_HalvesChunksUntilTheyAreAnswered(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -407,7 +400,6 @@ func TestLoader_HalvesChunksUntilTheyAreAnswered(t *testing.T) {
 	}
 }
 
-// One metric that is refused, and a day that no query can have, cost only themselves.
 func TestWhatFailsKeepsNothingElseFromBeingLoaded(t *testing.T) {
 	for code, refused := range map[int]func(query string, day int) bool{
 		http.StatusBadRequest:         func(query string, _ int) bool { return strings.Contains(query, "cpu_total") },

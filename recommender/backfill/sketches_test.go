@@ -24,8 +24,6 @@ import (
 	"loadline.dev/loadline/recommender/recommend"
 )
 
-// What a recipe remembers is filled from the past, too, with the CPU limit that a pod
-// has now, and becomes part of what was seen since.
 func TestHistoryFillsSketches(t *testing.T) {
 	pod := aPod("p", labels.Set{"app": "x"}, "c")
 	pod.Status.Phase = corev1.PodRunning
@@ -44,16 +42,15 @@ func TestHistoryFillsSketches(t *testing.T) {
 	require.NotContains(t, strings.Join(f.asked, " "), "waited_total", "nobody wants to know")
 }
 
-// Where a recipe wants to know how long work waited for CPU, the past says so, too. Where it does
-// not, or Prometheus refuses to say, CPU use counts as it is, and the log says so once.
+// Without the waiting time plain CPU usage counts, and the reason is logged once.
 func TestWaitingIsPartOfHistory(t *testing.T) {
 	always02 := always("0.2")
 	for name, c := range map[string]struct {
 		metric  string
-		waited  func(time.Time) (string, bool) // nil = there are no series
+		waited  func(time.Time) (string, bool) // nil: no series
 		refused bool
-		peak    float64 // 0: only use is known
-		says    string  // empty: nothing
+		peak    float64 // 0: only usage is known
+		says    string  // empty: nothing is logged
 	}{
 		"it waited":      {"waited_total", always02, false, 600, ""},
 		"for part of it": {"waited_total", func(at time.Time) (string, bool) { return "0.4", at.Day() == 9 && at.Hour() == 8 }, false, 700, ""},
@@ -91,7 +88,7 @@ func TestWaitingIsPartOfHistory(t *testing.T) {
 	}
 }
 
-// sketch loads the past for a VPA with a recipe, and returns the sketch of its container c.
+// sketch loads history with a recipe and returns the sketch of container c.
 func (f *fake) sketch(text string, pod *corev1.Pod) *sketch.Sketch {
 	t := f.t
 	vpas := []model.Observed{{Selector: labels.Everything(), Object: &vpav1.VerticalPodAutoscaler{

@@ -54,7 +54,6 @@ type bench struct {
 	contents kept
 }
 
-// kept are contents of checkpoints by VPA and container.
 type kept map[string]map[string]checkpoint.Content
 
 func (k kept) Contents(v *model.VPA, _ time.Time) map[string]checkpoint.Content {
@@ -161,8 +160,7 @@ func TestPoorHistoryDoesNotReplaceAGoodOne(t *testing.T) {
 	require.NoError(t, save(b, now()).Err, "what was loaded is part of what is saved")
 }
 
-// A time-out that leaves a busy machine time to begin, and an answer that comes after
-// it.
+// The timeout leaves a busy machine enough time to start, and responses arrive after it.
 const short, beyond = 200 * time.Millisecond, 250 * time.Millisecond
 
 func TestSaveStopsAtItsDeadlineAndGoesOnWhereItStopped(t *testing.T) {
@@ -213,7 +211,7 @@ func TestCollectDeletesWhatItIsToldAndGoesOnAfterAFailure(t *testing.T) {
 	require.Equal(t, 1, b.stored(t, "c-x").Status.TotalSamplesCount)
 }
 
-// A server that hangs must not hold up a pass for as long as there are orphans.
+// A hanging API server must not delay an iteration for each orphan.
 func TestCollectEndsInTimeAndGoesOnTheNextTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(object("a", "x", 1), object("b", "x", 1), object("c", "x", 1))
@@ -320,7 +318,7 @@ func TestAVPAThatKnowsLessThanItDidReplacesNothing(t *testing.T) {
 	require.NoError(t, b.save(t, now(), b.holds("web", rich)).Err)
 	require.NoError(t, b.cache.Update(b.stored(t, "web-a")))
 
-	delete(b.vpas, "web") // served by another recommender for a while, or created anew
+	delete(b.vpas, "web") // recreated, or served elsewhere for a while
 	require.ErrorIs(t, b.save(t, now().Add(time.Hour), b.holds("web", poor)).Err, ErrPoorer)
 	require.Equal(t, 500, b.stored(t, "web-a").Status.TotalSamplesCount)
 
@@ -346,7 +344,6 @@ func TestKillsThatAlwaysWaitDoNotKeepOthersFromBeingSaved(t *testing.T) {
 	require.Equal(t, 50, b.save(t, now(), vpas...).Written)
 }
 
-// slow takes a second for each VPA.
 type slow struct{}
 
 func (slow) Contents(*model.VPA, time.Time) map[string]checkpoint.Content {
@@ -354,8 +351,7 @@ func (slow) Contents(*model.VPA, time.Time) map[string]checkpoint.Content {
 	return map[string]checkpoint.Content{"x": content(1)}
 }
 
-// What can be put off ends a few seconds after something more urgent came, and goes on
-// for as long as there is time where nothing does.
+// Deferrable saves end a few seconds after a kill arrives. Without kills they use all the time.
 func TestWhatWaitsEndsWhatCanBePutOff(t *testing.T) {
 	for name, c := range map[string]struct {
 		ooms    *model.OOMs
@@ -383,7 +379,6 @@ func TestWhatWaitsEndsWhatCanBePutOff(t *testing.T) {
 	}
 }
 
-// A namespace with many checkpoints does not delay those of another namespace, urgent or not.
 func TestSave_NamespacesTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench()
@@ -409,7 +404,6 @@ func TestSave_NamespacesTakeTurns(t *testing.T) {
 	})
 }
 
-// A VPA with many containers does not delay the pass, nor does any of its checkpoints wait for ever.
 func TestSave_ContinuesAVPAWithManyContainersInTheNextPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench()

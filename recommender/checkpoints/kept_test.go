@@ -37,7 +37,7 @@ import (
 	"loadline.dev/loadline/recommender/model"
 )
 
-// While a target cannot be read, less may be seen of it than there is.
+// Usage may be incomplete while the target cannot be read.
 func TestNothingIsWrittenWhileTheTargetCannotBeRead(t *testing.T) {
 	b := newBench()
 	v := b.holds("web", map[string]checkpoint.Content{"a": content(3)})
@@ -54,8 +54,7 @@ func TestNothingIsWrittenWhileTheTargetCannotBeRead(t *testing.T) {
 	require.Equal(t, 1, b.save(t, now(), v).Written)
 }
 
-// What a VPA has written itself it may replace by less: histories expire, and
-// containers go.
+// Histories expire and containers disappear, so a VPA may overwrite its own checkpoint with less.
 func TestAVPAReplacesItsOwnCheckpointByAPoorerOne(t *testing.T) {
 	b := newBench()
 	require.NoError(t, b.save(t, now(), b.holds("web", map[string]checkpoint.Content{"a": content(500)})).Err)
@@ -66,8 +65,8 @@ func TestAVPAReplacesItsOwnCheckpointByAPoorerOne(t *testing.T) {
 	require.Equal(t, 3, b.stored(t, "web-a").Status.TotalSamplesCount)
 }
 
-// keeping is a program with the VPAs web and other, of which it serves web, and a
-// pod of that with a container "a".
+// maintainerFixture serves the VPA web with one pod and container a. The VPA other belongs to
+// another recommender.
 type keeping struct {
 	bench
 	upkeep *Maintainer
@@ -75,7 +74,7 @@ type keeping struct {
 	seen   model.Observed
 }
 
-const age = 8 * 24 * time.Hour // of histories that expire
+const age = 8 * 24 * time.Hour // expiry of histories
 
 func newKeeping(objects ...*vpav1.VerticalPodAutoscalerCheckpoint) *keeping {
 	k := &keeping{bench: newBench(objects...), vpas: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})}
@@ -102,10 +101,9 @@ func newKeeping(objects ...*vpav1.VerticalPodAutoscalerCheckpoint) *keeping {
 	return k
 }
 
-// sync lets the model see the VPA web.
 func (k *keeping) sync(at time.Time) { k.upkeep.Model.SyncVPAs([]model.Observed{k.seen}, at) }
 
-// clean cleans up and returns whether a checkpoint is left.
+// clean runs Clean and reports whether the checkpoint still exists.
 func (k *keeping) clean(t *testing.T, at time.Time, name string) bool {
 	t.Helper()
 	k.upkeep.Clean(t.Context(), at)
@@ -172,7 +170,7 @@ func TestNamespacesThatAreIgnoredAreNotCleaned(t *testing.T) {
 	require.Zero(t, testutil.ToFloat64(k.upkeep.Results.WithLabelValues("deleted")))
 }
 
-// A VPA may be created again a moment later.
+// A VPA may be recreated shortly after its deletion.
 func TestTheCheckpointOfAVPAThatIsRememberedStaysForAWhile(t *testing.T) {
 	k := newKeeping(object("web", "a", 5))
 	require.NoError(t, k.vpas.Delete(k.seen.Object))
@@ -212,7 +210,6 @@ func TestPoorerIsLessThanHalf(t *testing.T) {
 	}
 }
 
-// What could not be deleted is still there, and what is known of it counts.
 func TestWhatIsKnownOfCheckpointsStaysWhereTheyCouldNotBeDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		orphans := func(*vpav1.VerticalPodAutoscalerCheckpoint) Disposition { return Orphan }
@@ -270,8 +267,7 @@ func TestAProblemThatStaysIsSaidNowAndThen(t *testing.T) {
 	}
 }
 
-// The API server is asked by as many workers as there shall be, however much there is
-// to write; where there is no time at all, each of them still writes one VPA.
+// Workers bound concurrent requests. Without any time left, each worker still writes one VPA.
 func TestAsManyWorkersWriteAsThereShallBe(t *testing.T) {
 	b := newBench()
 	var mu sync.Mutex
@@ -351,7 +347,7 @@ func TestOnlyWhatWouldFallIsSecured(t *testing.T) {
 	require.True(t, secured())
 }
 
-// While a history is short, a quarter of it at most is lost with the process.
+// A crash loses at most a quarter of a short history.
 func TestAYoungHistoryIsSavedMoreOften(t *testing.T) {
 	b := newBench()
 	b.Interval = time.Hour
@@ -391,7 +387,7 @@ func TestAMemoryTargetOfARecipeWithMarginsWavers(t *testing.T) {
 	require.True(t, secured(1022))
 }
 
-// A target that was kept does not come from the history, so saving it does not secure it.
+// A held target does not come from the history, so saving the history does not secure it.
 func TestATargetThatWasKeptRisesWhenTheHistoryReachesIt(t *testing.T) {
 	b := newBench()
 	v := b.holds("web", map[string]checkpoint.Content{"x": content(1)})
@@ -442,7 +438,7 @@ func TestWhatIsUnchangedIsCounted(t *testing.T) {
 	require.Equal(t, 2.0, count("written"))
 }
 
-// What a memory limit protects must not fall in a crash either, also while the request stays.
+// A crash must not lower a protected memory limit, even while the request stays.
 func TestWhatALimitProtectsIsSecured(t *testing.T) {
 	b := newBench()
 	v := b.holds("web", map[string]checkpoint.Content{"x": content(1)})
@@ -459,7 +455,6 @@ func TestWhatALimitProtectsIsSecured(t *testing.T) {
 	require.False(t, secured(), "what was protected is requested")
 }
 
-// What the status says was protected counts as saved when its checkpoints are found.
 func TestWhatWasProtectedBeforeTheStartIsSaved(t *testing.T) {
 	b := newBench()
 	v := b.holds("web", map[string]checkpoint.Content{"x": content(1)})

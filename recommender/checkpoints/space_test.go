@@ -21,7 +21,7 @@ import (
 	"loadline.dev/loadline/recommender/model"
 )
 
-// fill writes so many bytes of checkpoints of other VPAs of the namespace.
+// fillNamespace sets the stored bytes with checkpoints of other VPAs.
 func (b bench) fill(t *testing.T, bytes int) {
 	t.Helper()
 	require.True(t, b.reserve(name{"ns", "others"}, bytes-b.Saver.stored.totals["ns"], false))
@@ -49,7 +49,6 @@ func TestSave_LimitsTheCheckpointsOfANamespace(t *testing.T) {
 	require.NoError(t, b.save(t, now().Add(time.Hour), []*model.VPA{full}...).Full, "the others are gone")
 }
 
-// informer keeps the handler that is added.
 type informer struct {
 	cache.SharedInformer
 	handler cache.ResourceEventHandler
@@ -60,7 +59,6 @@ func (i *informer) AddEventHandler(h cache.ResourceEventHandler) (cache.Resource
 	return nil, nil
 }
 
-// A namespace with many running pods has room for their checkpoints.
 func TestSave_LimitGrowsWithRunningPods(t *testing.T) {
 	b := newBench()
 	b.Writes = client.NewWriteLimiter(client.RecommenderWrites, prometheus.NewRegistry())
@@ -76,7 +74,7 @@ func TestSave_LimitGrowsWithRunningPods(t *testing.T) {
 	require.Equal(t, 10, b.stored(t, "web-a").Status.TotalSamplesCount)
 }
 
-// The alert about failed checkpoints must not fire for ever because of one namespace.
+// One full namespace must not keep the alert on failed checkpoints firing.
 func TestMaintainer_CountsFullNamespacesApart(t *testing.T) {
 	b := newBench()
 	b.fill(t, maxNamespaceBytes)
@@ -89,7 +87,7 @@ func TestMaintainer_CountsFullNamespacesApart(t *testing.T) {
 	require.Zero(t, testutil.ToFloat64(results.WithLabelValues("error")))
 }
 
-// A namespace that has used its write limit loses nothing: its VPAs are among the first of the next save.
+// VPAs of a write-limited namespace stay unmarked and come early in the next save.
 func TestSave_LeavesANamespaceWhoseWritesAreLimited(t *testing.T) {
 	b := newBench()
 	b.Workers = 1

@@ -39,7 +39,7 @@ func TestWhatFailsIsNotUrgentAnyMore(t *testing.T) {
 	}
 }
 
-// What has no room is said, each time, and all else is saved.
+// The checkpoint is saved without the sketch.
 func TestASketchWithoutRoomIsReported(t *testing.T) {
 	b := newBench()
 	large := content(1)
@@ -55,8 +55,7 @@ func TestASketchWithoutRoomIsReported(t *testing.T) {
 	require.Len(t, list.Items, 1)
 }
 
-// Only who refuses a write is a reason to put it off and to mark the target: where
-// the time of a pass is over, the VPA is as urgent as before.
+// Only a refused write defers a VPA and marks its target. After a timeout the VPA stays urgent.
 func TestAnEndOfTimeIsNoRefusal(t *testing.T) {
 	for _, over := range []bool{false, true} {
 		b := newBench()
@@ -92,15 +91,14 @@ func TestWhatASaveLeftIsSavedBeforeTheNextPass(t *testing.T) {
 	}
 	u.Model.SyncVPAs(seen, now())
 	b.Interval = 0
-	u.Save(t.Context(), Due, now(), 0) // no time at all: one for each worker
+	u.Save(t.Context(), Due, now(), 0) // no time: one VPA per worker
 	require.Equal(t, Due, u.Rest())
 	u.Save(t.Context(), u.Rest(), now(), time.Minute)
 	require.Equal(t, 5.0, testutil.ToFloat64(u.Results.WithLabelValues("written")))
 	require.Equal(t, Urgent, u.Rest())
 }
 
-// Passes are short while there is time: what can well wait takes a small part of
-// the idle time, until it has waited for two intervals.
+// The share grows after two intervals.
 func TestWhatCanWaitTakesLittleOfAPass(t *testing.T) {
 	s := NewSaver(Config{Interval: 10 * time.Minute})
 	for _, c := range []struct {
@@ -117,8 +115,6 @@ func TestWhatCanWaitTakesLittleOfAPass(t *testing.T) {
 	}
 }
 
-// A checkpoint of a VPA that had another target is of no use, until it is written
-// for this one.
 func TestACheckpointOfAFormerTargetIsForeignUntilItIsWritten(t *testing.T) {
 	b := newBench(object("web", "a", 500))
 	owner := checkpoint.Owner{Namespace: "ns", VPA: "web"}
@@ -140,8 +136,7 @@ func TestACheckpointOfAFormerTargetIsForeignUntilItIsWritten(t *testing.T) {
 	require.False(t, b.Foreign(vpa, stored))
 }
 
-// What was restored is written again soon after a start, by all VPAs in turn, and
-// then once per interval.
+// Writes are spread over the VPAs.
 func TestRestoredHistoryIsWrittenWithinFourMinutesOfTheStart(t *testing.T) {
 	for interval, within := range map[time.Duration]int{10 * time.Minute: 4, time.Hour: 4, 3 * time.Minute: 3} {
 		const vpas = 80

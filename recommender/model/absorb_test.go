@@ -14,7 +14,7 @@ import (
 func TestAbsorbedHistoryIsAsIfItHadBeenSeen(t *testing.T) {
 	for _, saver := range []bool{false, true} {
 		past10 := func(feedTo ...*Model) {
-			for i := range 10 { // an old generation, gone
+			for i := range 10 { // an old generation, deleted
 				for _, m := range feedTo {
 					m.PutPod(aPod("old", hashed("1"), "a"), now())
 					use(t, m.config.Store, "old", "a", now().Add(time.Duration(i)*time.Hour), resources.Amount(100*i+1), resources.Amount(1e8+3e7*float64(i)))

@@ -22,7 +22,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-// cluster is made of Deployments under VPAs, with 5 pods of 2 containers each.
+// cluster has Deployments with VPAs and 5 pods of 2 containers each.
 type cluster struct {
 	vpas, namespaces int
 	model            *Model
@@ -44,7 +44,7 @@ func app(i int) labels.Set {
 	return labels.Set{"app.kubernetes.io/name": fmt.Sprint("service-", i), "app.kubernetes.io/instance": fmt.Sprint("service-", i), "app.kubernetes.io/part-of": "shop"}
 }
 
-// observed returns VPAs as an informer has them, each with its own strings.
+// observed returns VPAs as from an informer, each with its own strings.
 func (c *cluster) observed() (list []Observed) {
 	mode := vpav1.UpdateModeRecreate
 	quantity := func(i int, unit string) resource.Quantity { return resource.MustParse(fmt.Sprint(100+i, unit)) }
@@ -75,7 +75,6 @@ func (c *cluster) observed() (list []Observed) {
 	return list
 }
 
-// pods yields all pods as the informer's cache has them.
 func (c *cluster) pods(f func(*corev1.Pod)) {
 	for i := range c.vpas {
 		for j := range 5 {
@@ -103,8 +102,7 @@ func (c *cluster) fill() {
 	})
 }
 
-// tick observes CPU and memory of all containers: log-normal noise, and a slow
-// swing over the day.
+// tick adds CPU and memory samples of all containers, with log-normal noise and a daily cycle.
 func (c *cluster) tick(step time.Duration) {
 	c.at = c.at.Add(step)
 	day := 1 + 0.5*math.Sin(float64(c.at.Unix())/86400*2*math.Pi)
@@ -124,7 +122,7 @@ func sizes(b *testing.B, run func(b *testing.B, containers int)) {
 	}
 }
 
-// One pass: a CPU and a memory sample of each container, after a day of them.
+// BenchmarkIngest adds one CPU and one memory sample per container, after a day of samples.
 func BenchmarkIngest(b *testing.B) {
 	sizes(b, func(b *testing.B, n int) {
 		c := newCluster(n, 100)
@@ -146,7 +144,7 @@ func BenchmarkIngest(b *testing.B) {
 	})
 }
 
-// All pods come, VPAs being there.
+// BenchmarkAddPods adds all pods to existing VPAs.
 func BenchmarkAddPods(b *testing.B) {
 	for _, namespaces := range []int{1, 100} {
 		b.Run(fmt.Sprint("namespaces=", namespaces), func(b *testing.B) {
@@ -155,7 +153,7 @@ func BenchmarkAddPods(b *testing.B) {
 	}
 }
 
-// All VPAs come, pods being there.
+// BenchmarkAddVPAs adds all VPAs to existing pods.
 func BenchmarkAddVPAs(b *testing.B) {
 	for _, namespaces := range []int{1, 100} {
 		b.Run(fmt.Sprint("namespaces=", namespaces), func(b *testing.B) {
@@ -193,7 +191,6 @@ func benchmarkAddPods(b *testing.B, n, namespaces int, podsLast bool) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(pods)), "ns/pod")
 }
 
-// What a pass does with VPAs that are as they were.
 func BenchmarkSyncUnchanged(b *testing.B) {
 	sizes(b, func(b *testing.B, n int) {
 		c := newCluster(n, 100)
@@ -211,8 +208,7 @@ func BenchmarkSyncUnchanged(b *testing.B) {
 	})
 }
 
-// Store and model, with all that they hold on to, after a day of samples, one a
-// minute.
+// BenchmarkHeap reports the heap of store and model after a day of one sample a minute.
 func BenchmarkHeap(b *testing.B) {
 	sizes(b, func(b *testing.B, n int) {
 		for range b.N {

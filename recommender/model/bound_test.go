@@ -14,7 +14,6 @@ import (
 	"k8s.io/klog/v2/textlogger"
 )
 
-// once lets a pod run for a moment.
 func once(t testing.TB, m *Model, name string, set labels.Set, at time.Time, containers ...string) {
 	m.PutPod(aPod(name, set, containers...), at)
 	for _, container := range containers {
@@ -23,7 +22,6 @@ func once(t testing.TB, m *Model, name string, set labels.Set, at time.Time, con
 	m.RemovePod("ns", name)
 }
 
-// logged collects what is logged until the test ends.
 func logged(t testing.TB) *bytes.Buffer {
 	log := &bytes.Buffer{}
 	t.Cleanup(klog.CaptureState().Restore)
@@ -31,8 +29,8 @@ func logged(t testing.TB) *bytes.Buffer {
 	return log
 }
 
-// Anybody who may create pods can give each of them labels of its own, and a VPA whose
-// target is missing, or that selects such a label, keeps them from being folded.
+// Any user who may create pods can give each pod unique labels. A VPA with a missing target, or one
+// that selects such a label, prevents folding.
 func TestHistoriesOfPodsThatAreGoneAreBounded(t *testing.T) {
 	log := logged(t)
 	m, store := newModel(Config{})
@@ -91,7 +89,7 @@ func TestHistoriesOfAMissingTargetStayLongerThanStrays(t *testing.T) {
 
 func hashedAs(app, hash string) labels.Set { return labels.Set{"app": app, "pod-template-hash": hash} }
 
-// The labels may be of a pod that runs, and as long as the API server takes them.
+// Labels may belong to a running pod, and may be as long as the API server accepts.
 func TestContainersThatAreGoneAreBoundedAlsoBesidePodsThatRun(t *testing.T) {
 	m, store := newModel(Config{})
 	set := labels.Set{"app": "x"}
@@ -120,7 +118,7 @@ func TestContainersThatAreGoneAreBoundedAlsoBesidePodsThatRun(t *testing.T) {
 	}
 }
 
-// What rollouts leave is as much as the pods that run, however many these are.
+// The limit scales with the running pods, so rollouts of any size keep their history.
 func TestALargeNamespaceKeepsTheHistoriesOfItsRollouts(t *testing.T) {
 	m, store := newModel(Config{})
 	const deployments = mostEnded * 6 / 10
@@ -135,7 +133,6 @@ func TestALargeNamespaceKeepsTheHistoriesOfItsRollouts(t *testing.T) {
 	require.Equal(t, 2*2*deployments, store.Len())
 }
 
-// Loaded histories count like others.
 func TestAbsorbedHistoriesAreBounded(t *testing.T) {
 	live, store := newModel(Config{})
 	history, _ := newModel(Config{})

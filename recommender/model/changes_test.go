@@ -37,7 +37,7 @@ func TestChangesKeepTheLatestStateOfAPod(t *testing.T) {
 	older.ResourceVersion, newer.ResourceVersion = "1", "2"
 	c.OnAdd(older, true)
 	c.OnUpdate(older, newer)
-	c.OnUpdate(newer, newer) // a resync
+	c.OnUpdate(newer, newer) // resync
 	c.OnAdd(aQueuedPod("p0"), false)
 	c.OnDelete(aQueuedPod("p2"))
 	changes := c.Drain()
@@ -52,7 +52,7 @@ func TestKillsWake(t *testing.T) {
 	var q OOMs
 	q.Add()
 	require.Empty(t, q.Wake())
-	q.Add(usage.OOM{Memory: 1}) // nobody listened yet
+	q.Add(usage.OOM{Memory: 1}) // before anyone listens
 	q.Add(usage.OOM{Memory: 2})
 	require.Len(t, q.Wake(), 1, "one signal for all that wait")
 	q.Drain()
@@ -75,7 +75,7 @@ func TestKillsOfNewPodsComeWithThem(t *testing.T) {
 	require.Len(t, ooms.Wake(), 1)
 	early, _ := ooms.Drain()
 	require.Empty(t, early, "nobody knows the pod yet")
-	c.OnUpdate(killed("p1", "1"), killed("p1", "2")) // a namesake
+	c.OnUpdate(killed("p1", "1"), killed("p1", "2")) // same name, other UID
 	require.Len(t, c.Drain(), 1)
 	got, _ := ooms.Drain()
 	require.Len(t, got, 2)
@@ -97,7 +97,7 @@ func TestNoKillIsDroppedAfterAStart(t *testing.T) {
 		c.OnAdd(pod, true)
 	}
 	c.Drain()
-	ooms.Add(usage.OOM{}) // those that come while passes run are bounded
+	ooms.Add(usage.OOM{}) // later kills are bounded
 	got, dropped := ooms.Drain()
 	require.Len(t, got, pods)
 	require.Equal(t, 1, dropped)

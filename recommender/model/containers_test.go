@@ -21,7 +21,6 @@ func names(seq iter.Seq2[string, []usage.Series]) (list []string) {
 	return list
 }
 
-// publish makes the recommended containers the published ones.
 func publish(v *VPA, at time.Time) {
 	v.ChooseContainers(at)
 	v.Published.Uncapped = map[string]resources.List{}
@@ -101,7 +100,7 @@ func TestChooseContainers_OfFinishedPods(t *testing.T) {
 	require.Equal(t, []string{"b"}, names(v.Recommended()))
 }
 
-// Few histories of pods that are gone are kept while many VPAs are linked with them.
+// The limit on histories of deleted pods shrinks with the number of linked VPAs.
 func TestVPALimit_LinksCountAsMemory(t *testing.T) {
 	m, _ := newModel(Config{})
 	var all []Observed

@@ -38,7 +38,7 @@ func TestReplayedEventsCountOnce(t *testing.T) {
 				return true, nil, errors.New("forbidden for a moment")
 			}
 			w := watch.NewFakeWithChanSize(3, false)
-			w.Add(evicted("one")) // each watch begins with what the server still has
+			w.Add(evicted("one")) // each watch replays the stored events
 			if opened > 2 {
 				w.Add(evicted("two"))
 			}
@@ -75,7 +75,7 @@ func TestOtherEventTypesAreIgnored(t *testing.T) {
 	require.Empty(t, got)
 }
 
-// Anybody who may write events can write many.
+// Any user with permission to create events can create many.
 func TestManyEventsTakeABoundedMemory(t *testing.T) {
 	ooms := &OOMs{}
 	ooms.confirm(evictedPod("p", ""))
@@ -88,7 +88,7 @@ func TestManyEventsTakeABoundedMemory(t *testing.T) {
 	}
 	require.LessOrEqual(t, len(e.seen.young)+len(e.seen.old), 2*rememberedEvents)
 	ooms.Drain()
-	for i := range rememberedEvents { // the latest are known, though others come between them
+	for i := range rememberedEvents { // the latest are remembered
 		e.take(evicted(strconv.Itoa(5*rememberedEvents - 1 - i)))
 	}
 	again, dropped := ooms.Drain()
@@ -105,8 +105,8 @@ func evictedPod(name string, uid types.UID) *corev1.Pod {
 	return p
 }
 
-// Who may write events may write any: one counts only where the pod itself says that the kubelet
-// evicted it, in whichever order the two are seen.
+// Any user may be able to create such events. An event counts only if the pod was evicted by the
+// kubelet.
 func TestEvictions_CountsEventsOfEvictedPodsOnly(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -147,8 +147,8 @@ func TestEvictions_CountsEventsOfEvictedPodsOnly(t *testing.T) {
 				for _, step := range steps {
 					step()
 				}
-				events.take(event)             // again, from a new watch
-				changes.OnUpdate(running, pod) // again, from a new list
+				events.take(event)             // replayed by a new watch
+				changes.OnUpdate(running, pod) // replayed by a new list
 				changes.OnDelete(pod)          // the controller replaces it
 				changes.OnAdd(running, false)  // under the same name
 				got, dropped := ooms.Drain()
@@ -159,7 +159,7 @@ func TestEvictions_CountsEventsOfEvictedPodsOnly(t *testing.T) {
 	}
 }
 
-// The same eviction may be reported by several events.
+// Several events may report the same eviction.
 func TestEvictionOOMs_NamesAnEvictionByItsPod(t *testing.T) {
 	id := func(uid, pod, used string) string {
 		e := evicted(uid)

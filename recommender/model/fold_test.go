@@ -23,7 +23,7 @@ func use(t testing.TB, s *usage.Store, pod, container string, at time.Time, cpu,
 	require.Equal(t, usage.Accepted, s.Observe(usage.Sample{Container: key, Kind: resources.Memory, At: at, Amount: memory}))
 }
 
-// elapse lets time pass, as samples of others tell it, and histories expire.
+// elapse advances the sample clock in another namespace and expires histories.
 func elapse(t testing.TB, m *Model, since time.Duration) {
 	at := now().Add(since)
 	clock := aPod("clock", nil, "a")
@@ -34,7 +34,6 @@ func elapse(t testing.TB, m *Model, since time.Duration) {
 	m.Expire(at)
 }
 
-// past is all that is known of a container of a VPA.
 func past(m *Model, vpa, container string) *usage.Profile {
 	p := usage.NewProfile(usage.DefaultConfig().Shape)
 	m.config.Store.Profile(&p, m.Find("ns", vpa).Series(container)...)
@@ -87,7 +86,7 @@ func TestRolloutsAndARollbackLeaveOneHistory(t *testing.T) {
 	}
 }
 
-// The window of a pod that goes is over: its peak stays, once.
+// The memory window of a deleted pod is closed, and its peak counts once.
 func TestPeaksOfFoldedPodsAreFinal(t *testing.T) {
 	m, store := newModel(Config{})
 	m.SyncVPAs([]Observed{seen("v", "x", 1)}, now())
@@ -133,7 +132,7 @@ func heap() float64 {
 	return float64(m.HeapAlloc)
 }
 
-// world has deployments of 5 pods with 2 containers, each under a VPA.
+// world has Deployments of 5 pods with 2 containers, each with a VPA.
 type world struct {
 	model       *Model
 	store       *usage.Store
@@ -153,7 +152,6 @@ func newWorld(deployments int) *world {
 	return w
 }
 
-// roll replaces all pods, one by one, and samples them.
 func (w *world) roll(t testing.TB) {
 	w.generation++
 	w.at = w.at.Add(37 * time.Minute)
@@ -173,7 +171,6 @@ func (w *world) roll(t testing.TB) {
 	}
 }
 
-// jobs lets Jobs run, all at once, and go.
 func (w *world) jobs(t testing.TB, from, to int) {
 	for i := from; i < to; i++ {
 		pod := fmt.Sprint("job-", i)
@@ -188,7 +185,7 @@ func (w *world) jobs(t testing.TB, from, to int) {
 
 func growth(t testing.TB, deployments, rollouts, jobs, atOnce int) (before, rolled, worked float64) {
 	w := newWorld(deployments)
-	for range 20 { // until the histograms are as wide as they get
+	for range 20 { // until the histograms reach their full width
 		w.roll(t)
 	}
 	before = heap()
@@ -223,8 +220,7 @@ func BenchmarkGrowth(b *testing.B) {
 	})
 }
 
-// batchLabels are the labels of the pods of a run, as programs give them that are not on
-// the list of volatile labels.
+// batchLabels returns pod labels of batch systems that are not known as volatile.
 var batchLabels = map[string]func(run, task int) labels.Set{
 	"argo": func(run, task int) labels.Set {
 		return labels.Set{"team": "data", "workflows.argoproj.io/workflow": fmt.Sprint("nightly-", run), "workflows.argoproj.io/completed": "true"}
@@ -251,7 +247,6 @@ var batchLabels = map[string]func(run, task int) labels.Set{
 	},
 }
 
-// runs lets runs of four tasks happen, some at once, and go.
 func (w *world) runs(t testing.TB, of func(run, task int) labels.Set, n int) {
 	const tasks, atOnce = 4, 25
 	for from := 0; from < n; from += atOnce {
@@ -285,8 +280,8 @@ func TestFinishedBatchRunsLeaveNothing(t *testing.T) {
 	}
 }
 
-// What a VPA selects is one history, before it is folded and after, and no VPA gets
-// one that is not its own.
+// The history of a VPA is the same before and after folding, and contains only pods that it
+// selects.
 func TestFoldedRunsAreTheHistoryOfTheSameVPAs(t *testing.T) {
 	selecting := func(name, selector string) Observed {
 		o := seen(name, name, 1)
@@ -325,7 +320,7 @@ func TestFoldedRunsAreTheHistoryOfTheSameVPAs(t *testing.T) {
 	require.Equal(t, runs, store.Len(), "a VPA selects single runs")
 
 	m.SyncVPAs(slices.DeleteFunc(list, func(o Observed) bool { return o.Object.Name == "run" }), now())
-	for i := range 2 * runs { // of another kind of the same work
+	for i := range 2 * runs { // same work, other run names
 		set := labels.Set{"team": "data", "task": fmt.Sprint("task-", i%3), "run": fmt.Sprint("again-", i), "uid": fmt.Sprint("u", i), "host": fmt.Sprint("h", i)}
 		at, pod := now().Add(time.Duration(runs+i)*time.Minute), fmt.Sprint("q", i)
 		m.PutPod(aPod(pod, set, "a"), at)
@@ -338,8 +333,6 @@ func TestFoldedRunsAreTheHistoryOfTheSameVPAs(t *testing.T) {
 	require.LessOrEqual(t, store.Len(), 3+manySets)
 }
 
-// Workloads that are many are not runs while they are there, though others of their
-// kind have ended.
 func TestWhatWorkloadsUsedBeforeARolloutIsTheirs(t *testing.T) {
 	m, store := newModel(Config{})
 	const workloads = 4 * manySets
@@ -370,7 +363,7 @@ type mentionsApp struct{}
 
 func (mentionsApp) Mention(namespace, key string) bool { return namespace == "ns" && key == "app" }
 
-// Deployments without pods look like runs that have ended, but their pods come back.
+// Deployments without pods look like finished runs, but their pods come back.
 func TestWorkloadsWithoutPodsAreNoRuns(t *testing.T) {
 	m, store := newModel(Config{Keys: mentionsApp{}})
 	const workloads = 4 * manySets
@@ -386,7 +379,7 @@ func TestWorkloadsWithoutPodsAreNoRuns(t *testing.T) {
 	require.Equal(t, workloads, store.Len())
 }
 
-// A VPA may select a single run, and its target cannot be read for a while.
+// A VPA with an unreadable target may select a single run.
 func TestNothingIsFoldedWhileASelectorIsNotKnown(t *testing.T) {
 	m, store := newModel(Config{})
 	v := seen("v", "x", 1)
@@ -405,7 +398,7 @@ func TestNothingIsFoldedWhileASelectorIsNotKnown(t *testing.T) {
 	require.EqualValues(t, 1, past(m, "v", "a").Samples())
 }
 
-// A VPA may come after the pods that it would have selected, but not for all of many.
+// A VPA may be created after the pods that it selects, so unused label sets stay for an hour.
 func TestManyLabelSetsThatNobodyHasOrSelectsGoAfterAnHour(t *testing.T) {
 	m, store := newModel(Config{})
 	troubled := seen("troubled", "t", 1)
@@ -429,7 +422,7 @@ func TestManyLabelSetsThatNobodyHasOrSelectsGoAfterAnHour(t *testing.T) {
 		return n
 	}
 	run := func(from, to int) {
-		for i := from; i < to; i++ { // their keys differ: no labels can be left out
+		for i := from; i < to; i++ { // distinct keys prevent folding
 			for _, namespace := range []string{"ns", "broken"} {
 				put(namespace, "once", labels.Set{fmt.Sprint("once-", i): ""})
 				m.RemovePod(namespace, "once")

@@ -12,15 +12,13 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
-// samplesOf returns how many CPU samples a VPA has of container a.
 func samplesOf(store *usage.Store, v *VPA) int64 {
 	p := usage.NewProfile(usage.DefaultConfig().Shape)
 	store.Profile(&p, v.Series("a")...)
 	return p.Samples()
 }
 
-// With each change of the selector a target keeps what it selected before, and nothing that another
-// workload still has.
+// History that another workload owns is not kept.
 func TestSyncVPAs_KeepsHistoryOfFormerSelector(t *testing.T) {
 	color := func(of string) labels.Selector { return labels.SelectorFromSet(labels.Set{"color": of}) }
 	selecting := func(name, app string, s labels.Selector) Observed {
@@ -89,7 +87,7 @@ func TestSyncVPAs_KeepsHistoryOfFormerSelector(t *testing.T) {
 			}
 			check()
 			m.SyncVPAs(nil, now().Add(2*time.Minute))
-			m.SyncVPAs(tc.then, now().Add(2*Grace)) // created again, after it was forgotten
+			m.SyncVPAs(tc.then, now().Add(2*Grace)) // recreated after it was forgotten
 			check()
 			m.RemovePod("ns", "blue")
 			m.Expire(now().Add(2 * Grace))

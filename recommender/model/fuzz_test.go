@@ -11,9 +11,7 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
-// FuzzEvictionOOMs feeds the annotations of eviction events, which anybody who may
-// create events can write: there is at most one kill for each entry, none has a
-// negative amount, and the store can take or refuse each.
+// Any user may be able to create events, so annotations are arbitrary.
 func FuzzEvictionOOMs(f *testing.F) {
 	f.Add("a,b", "1Gi,2Gi", "memory,ephemeral-storage")
 	f.Add("a", "1e99", "memory")

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// countedSelector counts its evaluations and the labels that they compare.
 type countedSelector struct {
 	labels.Selector
 	evaluations, comparisons *int
@@ -22,7 +21,6 @@ func (s countedSelector) Matches(set labels.Labels) bool {
 	return s.Selector.Matches(countedLabels{set.(*cursor), s.comparisons})
 }
 
-// countedLabels counts the steps of the cursor. It does not expect the cursor to start over.
 type countedLabels struct {
 	*cursor
 	comparisons *int
@@ -43,7 +41,7 @@ func (l countedLabels) Lookup(key string) (string, bool) {
 	return value, found
 }
 
-// largeSelector requires app and that many other labels are absent.
+// largeSelector requires the absence of the given number of labels.
 func largeSelector(t testing.TB, app string, requirements int) labels.Selector {
 	s := &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
 	for i := range requirements {
@@ -97,7 +95,6 @@ func TestIndex_ComparesLabelsOncePerTarget(t *testing.T) {
 	require.Equal(t, pods, m.Find("ns", "v0").Pods())
 }
 
-// The index finds the same VPAs as an evaluation of every selector.
 func TestIndex_EqualsEvaluationOfEachSelector(t *testing.T) {
 	random := rand.New(rand.NewSource(1))
 	keys := []string{"a", "app", "b", "c", "z"}

@@ -13,7 +13,7 @@ import (
 	"loadline.dev/loadline/pkg/core/sketch"
 )
 
-// sized is a pod of x whose container a has a memory request and limit; empty = none.
+// podWithMemory returns a pod with resources of container a. An empty string sets none.
 func sized(name, request, limit string) *corev1.Pod {
 	p := aPod(name, labels.Set{"app": "x"}, "a", "b")
 	r := &p.Spec.Containers[0].Resources
@@ -70,7 +70,6 @@ func TestLimitRatioIsThatOfTheTightestPod(t *testing.T) {
 	is(sketch.Free, "the limit stands still")
 }
 
-// Pods of one template share what they have in common, whatever their sizes are now.
 func TestPodsOfATemplateShareTheirForm(t *testing.T) {
 	m, _ := newModel(Config{})
 	m.PutPod(sized("p1", "100Mi", "120Mi"), now())

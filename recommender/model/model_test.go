@@ -29,7 +29,7 @@ func aPod(name string, set labels.Set, containers ...string) *corev1.Pod {
 	return p
 }
 
-// seen is a VPA on Deployment x, age minutes old, that selects app=x.
+// newObserved returns a VPA that selects the label app, created age minutes ago.
 func seen(name, app string, age int) Observed {
 	return Observed{
 		Object: &vpav1.VerticalPodAutoscaler{
@@ -123,7 +123,7 @@ func TestTroubleKeepsPodsForAWhileAndHistoryLonger(t *testing.T) {
 	require.NotNil(t, m.Find("ns", "v").Restored)
 }
 
-// That nobody has read a target yet says nothing of it: only what is read afterwards is its trouble.
+// The grace period of a failing target starts with its first read.
 func TestTroubleBeginsWhenTheTargetWasRead(t *testing.T) {
 	m, _ := newModel(Config{})
 	m.PutPod(aPod("p1", labels.Set{"app": "x"}, "a"), now())
@@ -213,7 +213,7 @@ func TestExpiredHistoryIsNotServed(t *testing.T) {
 	elapse(t, m, 8*24*time.Hour)
 	require.Empty(t, m.Find("ns", "v").Series("a"))
 	require.Empty(t, m.Find("ns", "v").Containers())
-	// The handle may serve another series now.
+	// The store may reuse the handle for another series.
 	m.PutPod(aPod("p2", labels.Set{"app": "other"}, "z"), now())
 	require.Empty(t, m.Find("ns", "v").Containers())
 }

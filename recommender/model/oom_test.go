@@ -15,7 +15,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-// expected is an OOM as the conformance vectors write it.
+// vectorOOM is an OOM kill in the format of the conformance vectors.
 type expected struct {
 	Namespace, Pod, Container string
 	MemoryBytes               int64
@@ -30,7 +30,6 @@ func simplify(ooms []usage.OOM) []expected {
 	return list
 }
 
-// vectors decodes input and expected values of the vectors of a kind.
 func vectors(t *testing.T, kind string, use func(input, expected json.RawMessage)) {
 	raw, err := os.ReadFile("../../testdata/vectors/recommender.json")
 	require.NoError(t, err)
@@ -102,7 +101,7 @@ func TestEvictionEventsThatCannotBeReadGiveNothing(t *testing.T) {
 	}
 }
 
-// stages are what the status of a container says in the course of two kills.
+// podStages returns the container statuses during two kills.
 func stages() map[string]*corev1.Pod {
 	pod := func(state, last corev1.ContainerState, restarts int32, request, limit string) *corev1.Pod {
 		p := aPod("p", nil, "a")

@@ -16,7 +16,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// owners are workloads by the controllers below them. A controller that is missing is not known yet.
+// fakeOwners maps controllers to topmost owners. Missing controllers are unknown.
 type owners map[target.Key]target.Key
 
 func (o owners) Top(controller target.Key) (target.Key, bool) {
@@ -86,7 +86,6 @@ func TestModel_PodsBelongToTheTargetThatOwnsThem(t *testing.T) {
 	}
 }
 
-// The owner of a pod may become known later than the pod.
 func TestModel_OwnerThatBecomesKnown(t *testing.T) {
 	web, canary, set := workload("Deployment", "web"), workload("Deployment", "web-canary"), workload("ReplicaSet", "web-canary-1")
 	all := owners{}
@@ -106,7 +105,6 @@ func TestModel_OwnerThatBecomesKnown(t *testing.T) {
 	require.Empty(t, m.unsettled)
 }
 
-// The history of a Job that is gone must not become that of a Deployment with the same labels.
 func TestModel_HistoriesOfDifferentOwnersStayApart(t *testing.T) {
 	web, webSet := workload("Deployment", "web"), workload("ReplicaSet", "web-1")
 	all := owners{webSet: web}
@@ -127,7 +125,7 @@ func TestModel_HistoriesOfDifferentOwnersStayApart(t *testing.T) {
 	require.Len(t, m.Find("shop", "v").Series("app"), 1)
 }
 
-// A blue/green release may change the selector in steps: first both colors, then the new one.
+// A blue/green release may first select both colors and then the new one.
 func TestSyncVPAs_KeepsOwnedHistoryWhereTheSelectorIsNarrowed(t *testing.T) {
 	rollout, blue, green := workload("Rollout", "web"), workload("ReplicaSet", "web-blue"), workload("ReplicaSet", "web-green")
 	stranger := workload("Deployment", "other")

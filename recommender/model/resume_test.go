@@ -9,8 +9,7 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
-// Two VPAs that select a pod write at different times; which is read first says
-// nothing.
+// Two VPAs that select the same pod save at different times, and either may be read first.
 func TestTheKillsThatWereWrittenLaterCountInAnyOrder(t *testing.T) {
 	now := time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct{ later, earlier []uint64 }{

@@ -120,7 +120,7 @@ func TestAVPAThatComesBackHasWhatItHad(t *testing.T) {
 	}
 }
 
-// As with kubectl replace --force, seen as one change.
+// Models kubectl replace --force, observed as one change.
 func TestAReplacedVPAHasWhatItHadForTheSameTarget(t *testing.T) {
 	m, _ := newModel(Config{})
 	m.SyncVPAs([]Observed{withUID(seen("v", "x", 1), "u1")}, now())
@@ -198,7 +198,7 @@ func TestSelectorsOfAllSortsFindTheirPods(t *testing.T) {
 		m.PutPod(aPod(string(rune('x'+i)), set, "c"), now())
 	}
 	check()
-	for range 2 { // round the selectors about, and back when that is done as often as there are some
+	for range 2 { // rotate the selectors
 		for i := range list {
 			list[i].Selector = list[(i+1)%len(list)].Selector
 		}

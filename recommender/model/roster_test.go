@@ -18,7 +18,6 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// fakeTargets resolves targets without a cluster.
 type fakeTargets func(namespace string, ref *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error)
 
 func (f fakeTargets) Resolve(_ context.Context, namespace string, ref *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error) {
@@ -27,8 +26,7 @@ func (f fakeTargets) Resolve(_ context.Context, namespace string, ref *autoscali
 
 func (fakeTargets) Recheck(string, *autoscalingv1.CrossVersionObjectReference) {}
 
-// History is loaded once. Of many targets of custom kinds some have not been read when it begins, and
-// without their selectors nobody would know whose history it is.
+// Backfill runs once and needs all selectors. The wait is bounded.
 func TestWhatIsDoneOnceWaitsUntilTargetsWereRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -73,7 +71,7 @@ func TestWhatIsDoneOnceWaitsUntilTargetsWereRead(t *testing.T) {
 	})
 }
 
-// A tenant that renames targets all the time does not delay the history of the other namespaces.
+// Targets of a tenant may change all the time.
 func TestObserveRead_OneNamespaceDelaysOthersByTenSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()

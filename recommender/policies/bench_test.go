@@ -15,7 +15,7 @@ import (
 	"loadline.dev/loadline/recommender/model"
 )
 
-// What a record of twenty rounds costs in the cache, its keys not included.
+// BenchmarkCachedRecord measures records with twenty rounds, without their keys.
 func BenchmarkCachedRecord(b *testing.B) {
 	const count = 10_000
 	for range b.N {
@@ -37,7 +37,6 @@ func BenchmarkCachedRecord(b *testing.B) {
 	}
 }
 
-// Where there is no policy, a VPA makes no pass allocate anything.
 func TestWithoutAPolicyNothingIsAllocatedForAVPA(t *testing.T) {
 	allocations := func(vpas int) (pass, follow float64) {
 		m := model.NewModel(model.Config{Store: usage.NewStore(usage.DefaultConfig())})

@@ -27,7 +27,6 @@ import (
 	"loadline.dev/loadline/recommender/recommend"
 )
 
-// deployments returns so many of a namespace.
 func deployments(namespace string, n int) (all []runtime.Object) {
 	for i := range n {
 		all = append(all, deployment(fmt.Sprintf("web%03d", i), func(d *appsv1.Deployment) { d.Namespace = namespace }))
@@ -35,7 +34,7 @@ func deployments(namespace string, n int) (all []runtime.Object) {
 	return all
 }
 
-// on answers requests of a verb about VPAs with an error, unless that is nil, and counts them.
+// reactToVPAs counts VPA requests of a verb and fails them with the result of answer.
 func (c *cluster) on(verb string, answer func(a clienttesting.Action) error) *int {
 	n := new(int)
 	c.vpas.PrependReactor(verb, "verticalpodautoscalers", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -50,14 +49,12 @@ func refusedBy(policy string) error {
 	return apierrors.NewForbidden(schema.GroupResource{Resource: "verticalpodautoscalers"}, "", errors.New(policy))
 }
 
-// passes makes passes for a while.
 func (c *cluster) passes(span time.Duration) {
 	for range span / interval {
 		c.pass(interval)
 	}
 }
 
-// Whoever pauses or deletes a policy while thousands of VPAs are written means those, too.
 func TestAPolicyThatChangesEndsThePass(t *testing.T) {
 	for name, change := range map[string]func(c *cluster){
 		"paused": func(c *cluster) {
@@ -74,7 +71,7 @@ func TestAPolicyThatChangesEndsThePass(t *testing.T) {
 			inCluster(t, func(c *cluster) {
 				made := 0
 				go func() {
-					time.Sleep(500 * time.Millisecond) // the first twenty are made at once
+					time.Sleep(500 * time.Millisecond) // the first twenty are created at once
 					made = len(c.made())
 					change(c)
 				}()
@@ -86,8 +83,6 @@ func TestAPolicyThatChangesEndsThePass(t *testing.T) {
 	}
 }
 
-// An admission policy that refuses what is written in one namespace does not use up the time
-// of the others.
 func TestChangesThatAreRefusedInOneNamespaceDoNotStopTheOthers(t *testing.T) {
 	policy := shop(func(p *loadlinev1alpha1.SizingPolicy) { p.Spec.Namespaces.Names = []string{"aaa", "shop"} })
 	inCluster(t, func(c *cluster) {
@@ -111,8 +106,6 @@ func TestChangesThatAreRefusedInOneNamespaceDoNotStopTheOthers(t *testing.T) {
 	}, append(deployments("aaa", 250), policy)...)
 }
 
-// However much a policy selects, and however much of it is refused, its status stays short, and
-// nothing but VPAs is written.
 func TestALargePolicyHasAShortStatus(t *testing.T) {
 	const namespaces, kinds = 1000, 32
 	policy := shop(func(p *loadlinev1alpha1.SizingPolicy) {
@@ -147,7 +140,7 @@ func TestALargePolicyHasAShortStatus(t *testing.T) {
 	}, objects...)
 }
 
-// VPAs with a finalizer that is never taken off are deleted once.
+// A VPA with a stuck finalizer is not deleted again.
 func TestVPAsThatAreAboutToGoAreLeftAlone(t *testing.T) {
 	objects := append(deployments("aaa", 250), shop(), deployment("web"))
 	gone := metav1.NewTime(time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC))
@@ -165,7 +158,6 @@ func TestVPAsThatAreAboutToGoAreLeftAlone(t *testing.T) {
 	}, objects...)
 }
 
-// One VPA that is always refused does not keep the others of its namespace from being made.
 func TestOneVPAThatIsRefusedDoesNotStopItsNamespace(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		c.on("create", func(a clienttesting.Action) error {
@@ -180,7 +172,7 @@ func TestOneVPAThatIsRefusedDoesNotStopItsNamespace(t *testing.T) {
 	}, shop(), deployment("aaa"), deployment("web"))
 }
 
-// That the API server cannot be reached is no refusal by a namespace.
+// An unreachable API server must not count as a refusal by the namespace.
 func TestAfterAnOutageVPAsAreMadeAtOnce(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		away := errors.New("connection refused")
@@ -194,7 +186,6 @@ func TestAfterAnOutageVPAsAreMadeAtOnce(t *testing.T) {
 	}, shop(), deployment("web"), deployment("api"))
 }
 
-// Nothing that a policy may say is written for ever.
 func TestWhatWasWrittenIsNotWrittenAgain(t *testing.T) {
 	off := vpav1.ContainerScalingModeOff
 	policy := shop(func(p *loadlinev1alpha1.SizingPolicy) {
@@ -211,7 +202,6 @@ func TestWhatWasWrittenIsNotWrittenAgain(t *testing.T) {
 	}, policy, deployment("web"))
 }
 
-// A paused policy removes nothing, whoever writes a VPA meanwhile.
 func TestAPausedPolicyKeepsAMadeVPABesideThatOfAPerson(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		c.pass(0)
@@ -224,7 +214,7 @@ func TestAPausedPolicyKeepsAMadeVPABesideThatOfAPerson(t *testing.T) {
 	}, shop(), deployment("web"))
 }
 
-// A person who takes the label off a VPA to keep it is faster than a cache that lags.
+// A user may remove the policy label to keep the VPA before the cache sees it.
 func TestOnlyAVPAThatIsAsItWasReadIsRemoved(t *testing.T) {
 	v := written("deployment-web", "web")
 	v.Labels, v.Annotations = map[string]string{fleet.PolicyLabel: "shop"}, map[string]string{fleet.UnselectedAnnotation: "1999-01-01T00:00:00Z"}
@@ -243,8 +233,7 @@ func TestOnlyAVPAThatIsAsItWasReadIsRemoved(t *testing.T) {
 	}, v, deployment("web"))
 }
 
-// A recipe that cannot be used is looked at once, also that of a policy whose workload
-// somebody took out.
+// An invalid recipe must not change the revision, even if the workload opted out.
 func TestARecipeThatCannotBeUsedIsLookedAtOnce(t *testing.T) {
 	policy := shop(func(p *loadlinev1alpha1.SizingPolicy) { p.Spec.Recipe = new("nonsense") })
 	out := deployment("web", func(d *appsv1.Deployment) { d.Annotations = map[string]string{fleet.SkipAnnotation: "true"} })

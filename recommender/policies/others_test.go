@@ -20,7 +20,7 @@ import (
 	"loadline.dev/loadline/pkg/core/fleet"
 )
 
-// naming returns a policy that names a Fleet, or whatever else, in all namespaces.
+// policyForWorkloads selects the Fleet web by default.
 func naming(entries ...loadlinev1alpha1.WorkloadSelection) *loadlinev1alpha1.SizingPolicy {
 	if len(entries) == 0 {
 		entries = []loadlinev1alpha1.WorkloadSelection{{APIVersion: "example.com/v1", Kind: "Fleet", Name: "web"}}
@@ -30,7 +30,6 @@ func naming(entries ...loadlinev1alpha1.WorkloadSelection) *loadlinev1alpha1.Siz
 	})
 }
 
-// owned returns a running pod with a controller; without one of apps/v1 if it is a ReplicaSet.
 func owned(name, apiVersion, kind, owner string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), Labels: map[string]string{"app": "web"},
@@ -42,7 +41,6 @@ func owned(name, apiVersion, kind, owner string) *corev1.Pod {
 
 const madeForFleet = "fleet-web-d310aed9b0"
 
-// withFleet runs a test in a cluster that has the Fleet "web".
 func withFleet(t *testing.T, test func(c *cluster), objects ...runtime.Object) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, objects...)
@@ -77,8 +75,7 @@ func TestAVPAIsMadeForAWorkloadOfACustomKind(t *testing.T) {
 	}
 }
 
-// A workload that is scaled to zero, as overnight, keeps its VPA and its history. A new one gets
-// its VPA with its first pod.
+// A workload without pods gets its VPA with the first pod.
 func TestAWorkloadOfACustomKindWithoutPodsKeepsItsVPA(t *testing.T) {
 	withFleet(t, func(c *cluster) {
 		c.pass(0)
@@ -91,7 +88,7 @@ func TestAWorkloadOfACustomKindWithoutPodsKeepsItsVPA(t *testing.T) {
 			require.NotContains(t, c.made()[madeForFleet].Annotations, fleet.UnselectedAnnotation)
 			require.EqualValues(t, 1, c.policy("shop").Status.Counts.Selected)
 		}
-		// Nobody selects it any more.
+		// The policy no longer selects it.
 		c.change("shop", func(s *loadlinev1alpha1.SizingPolicySpec) { s.Workloads[0].Name = "other" })
 		c.pass(time.Minute)
 		require.Contains(t, c.made()[madeForFleet].Annotations, fleet.UnselectedAnnotation)
@@ -105,8 +102,7 @@ func TestAWorkloadOfACustomKindWithoutPodsKeepsItsVPA(t *testing.T) {
 	}, naming())
 }
 
-// A VPA of a workload that is gone is removed a day later, as those of other kinds. As long as
-// nobody knows whether it is there, the VPA stays as it is.
+// While the workload cannot be read, the VPA stays unchanged.
 func TestTheVPAOfACustomKindThatIsGone(t *testing.T) {
 	withFleet(t, func(c *cluster) {
 		c.pass(0)
@@ -125,7 +121,7 @@ func TestTheVPAOfACustomKindThatIsGone(t *testing.T) {
 	}, naming(), owned("web-a", "example.com/v1", "Fleet", "web"))
 }
 
-// Anybody can write VPAs that look made, for workloads that are not there.
+// Any user may create VPAs that look generated, for workloads that do not exist.
 func TestAPassDoesNotWaitForWhatNoPolicyNames(t *testing.T) {
 	objects := []runtime.Object{shop(), deployment("web")}
 	for i := range 100 {
@@ -147,12 +143,11 @@ func TestAPassDoesNotWaitForWhatNoPolicyNames(t *testing.T) {
 	}, objects...)
 }
 
-// What names an owner that is gone is removed by the garbage collector at once. One hears late
-// that a custom object was replaced.
+// The garbage collector deletes a VPA with a stale owner. Replaced custom objects are noticed late.
 func TestAReplacedWorkloadOfACustomKindOwnsItsVPA(t *testing.T) {
 	withFleet(t, func(c *cluster) {
 		c.pass(0)
-		require.NoError(t, c.vpas.AutoscalingV1().VerticalPodAutoscalers("shop").Delete(t.Context(), madeForFleet, metav1.DeleteOptions{})) // as it does
+		require.NoError(t, c.vpas.AutoscalingV1().VerticalPodAutoscalers("shop").Delete(t.Context(), madeForFleet, metav1.DeleteOptions{})) // as the garbage collector does
 		c.fleets.Put("shop", "web", "uid-again", 1)
 		c.pass(time.Second)
 		require.Empty(t, c.made(), "it would have the former owner")
@@ -201,7 +196,7 @@ func TestAPersonsVPAOfACustomKindCounts(t *testing.T) {
 	}, naming(), person)
 }
 
-// The pod template of a custom kind cannot be read; its annotations are on the pods.
+// The pod template of a custom kind is unknown, so annotations are read from its pods.
 func TestAnnotationsOfThePodsOfACustomKindCount(t *testing.T) {
 	out := owned("web-b", "example.com/v1", "Fleet", "web")
 	out.Annotations = map[string]string{fleet.SkipAnnotation: "true"}

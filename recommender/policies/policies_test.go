@@ -35,7 +35,7 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// cluster is a keeper before fake API servers, on the clock of a bubble.
+// cluster runs a keeper on fake API servers in a synctest bubble.
 type cluster struct {
 	t      *testing.T
 	kube   *kubefake.Clientset
@@ -44,7 +44,6 @@ type cluster struct {
 	keeper *Keeper
 }
 
-// inCluster runs a test with a keeper that has seen the objects.
 func inCluster(t *testing.T, test func(c *cluster), objects ...runtime.Object) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, objects...)
@@ -94,7 +93,6 @@ func (c *cluster) start() {
 	}
 }
 
-// pass lets a while go by and makes a pass.
 func (c *cluster) pass(after time.Duration) {
 	time.Sleep(after)
 	synctest.Wait()
@@ -102,7 +100,7 @@ func (c *cluster) pass(after time.Duration) {
 	synctest.Wait()
 }
 
-// refreshed keeps what is known of custom kinds fresh for a while, with a pass at its end.
+// runWithRefresh runs iterations while custom kinds are refreshed in the background.
 func (c *cluster) refreshed(after time.Duration) {
 	ctx, stop := context.WithCancel(c.t.Context())
 	ended := make(chan struct{})
@@ -110,14 +108,14 @@ func (c *cluster) refreshed(after time.Duration) {
 		defer close(ended)
 		c.keeper.Workloads.Run(ctx, nil)
 	}()
-	for range 4 { // as long as somebody asks
+	for range 4 { // requests keep entries active
 		c.pass(after / 4)
 	}
 	stop()
 	<-ended
 }
 
-// made returns the VPAs by name, those outside of namespace shop with that of theirs.
+// vpasByName prefixes names outside of namespace shop with the namespace.
 func (c *cluster) made() map[string]*vpav1.VerticalPodAutoscaler {
 	list, err := c.vpas.AutoscalingV1().VerticalPodAutoscalers("").List(c.t.Context(), metav1.ListOptions{})
 	require.NoError(c.t, err)
@@ -135,7 +133,6 @@ func (c *cluster) policy(name string) *loadlinev1alpha1.SizingPolicy {
 	return p
 }
 
-// change changes a policy.
 func (c *cluster) change(name string, change func(*loadlinev1alpha1.SizingPolicySpec)) {
 	p := c.policy(name)
 	change(&p.Spec)
@@ -151,7 +148,7 @@ func (c *cluster) ready(name string) metav1.Condition {
 	return conditions[at]
 }
 
-// shop returns a policy for all Deployments of namespace shop.
+// shopPolicy returns a policy for all Deployments of namespace shop.
 func shop(changes ...func(*loadlinev1alpha1.SizingPolicy)) *loadlinev1alpha1.SizingPolicy {
 	p := &loadlinev1alpha1.SizingPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "shop", Generation: 1},
@@ -175,7 +172,6 @@ func deployment(name string, changes ...func(*appsv1.Deployment)) *appsv1.Deploy
 	return d
 }
 
-// written returns a VPA that a person wrote.
 func written(name, of string) *vpav1.VerticalPodAutoscaler {
 	return &vpav1.VerticalPodAutoscaler{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
@@ -213,7 +209,7 @@ func TestAVPAIsMadeForEachSelectedWorkload(t *testing.T) {
 			require.Equal(t, map[string]string{"loadline.dev/policy": "shop", "owner": "platform"}, v.Labels, "nothing is copied from the workload")
 			require.Equal(t, map[string]string{"why": "fleet"}, v.Annotations)
 			require.Equal(t, vpav1.UpdateModeOff, *v.Spec.UpdatePolicy.UpdateMode)
-			both := &[]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} // Headlamp fails where an entry does not name them
+			both := &[]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} // Headlamp fails without them
 			require.Equal(t, []vpav1.ContainerResourcePolicy{{ContainerName: "*", Mode: &auto, ControlledResources: both}, {ContainerName: "proxy", Mode: &off, ControlledResources: both}}, v.Spec.ResourcePolicy.ContainerPolicies)
 			require.Empty(t, v.Spec.Recommenders)
 		}
@@ -230,7 +226,6 @@ func TestAVPAIsMadeForEachSelectedWorkload(t *testing.T) {
 	}, policy, other, deployment("web"), &appsv1.StatefulSet{ObjectMeta: meta("db")}, &appsv1.DaemonSet{ObjectMeta: meta("log")}, &batchv1.CronJob{ObjectMeta: meta("report")})
 }
 
-// writes returns the requests that changed VPAs.
 func writes(c *cluster) (verbs []string) {
 	for _, a := range c.vpas.Actions() {
 		if a.GetResource().Resource == "verticalpodautoscalers" && a.GetVerb() != "list" && a.GetVerb() != "watch" {
@@ -348,7 +343,7 @@ func TestKeeper_OneNamespaceDoesNotDelayOthers(t *testing.T) {
 		name    string
 		answer  error
 		failing []string
-		asked   int // requests for failing namespaces in a pass
+		asked   int // requests for failing namespaces per iteration
 		made    int
 	}{
 		{name: "write limit of a namespace", answer: limited, failing: all[:1], asked: 1, made: 8},

@@ -33,12 +33,10 @@ import (
 	"loadline.dev/loadline/pkg/core/fleet"
 )
 
-// mode makes a policy one of another mode.
 func mode(m loadlinev1alpha1.RolloutMode) func(*loadlinev1alpha1.SizingPolicy) {
 	return func(p *loadlinev1alpha1.SizingPolicy) { p.Spec.Rollout.Mode = &m }
 }
 
-// record returns what the updater remembers of a Deployment.
 func record(name string, change func(*loadlinev1alpha1.SizingRecordStatus)) *loadlinev1alpha1.SizingRecord {
 	r := &loadlinev1alpha1.SizingRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "deployment-" + name,
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: name, UID: types.UID("uid-" + name)}}}}
@@ -46,7 +44,7 @@ func record(name string, change func(*loadlinev1alpha1.SizingRecordStatus)) *loa
 	return r
 }
 
-// round is one that began so many minutes after the start.
+// round returns a round whose last change is the given minutes after the start.
 func round(minutes int, pods int32, o loadlinev1alpha1.RoundOutcome) loadlinev1alpha1.Round {
 	sizes := []loadlinev1alpha1.ContainerSizes{{Name: "app", Requests: loadlinev1alpha1.Sizes(amounts("1", "1Gi"))}}
 	r := loadlinev1alpha1.Round{Time: at(minutes - 1), Pods: pods, Outcome: o, From: sizes, To: sizes}
@@ -56,7 +54,7 @@ func round(minutes int, pods int32, o loadlinev1alpha1.RoundOutcome) loadlinev1a
 	return r
 }
 
-// at is a time so many minutes after the start of a bubble.
+// at returns the time the given minutes after the start of a bubble.
 func at(minutes int) metav1.Time {
 	return metav1.NewTime(time.Date(2000, 1, 1, 0, minutes, 0, 0, time.UTC))
 }
@@ -69,8 +67,6 @@ func amounts(cpu, memory string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
 }
 
-// pod returns one of a ReplicaSet, with the same name, of a Deployment. Its container app
-// requests something.
 func pod(name, of, cpu, memory string, changes ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, OwnerReferences: controlledBy("apps/v1", "ReplicaSet", of)},
@@ -87,20 +83,18 @@ func controlledBy(version, kind, name string) []metav1.OwnerReference {
 	return []metav1.OwnerReference{{APIVersion: version, Kind: kind, Name: name, Controller: new(true)}}
 }
 
-// running returns a Deployment with its ReplicaSet.
 func running(name string) []runtime.Object {
 	return []runtime.Object{deployment(name), &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, OwnerReferences: controlledBy("apps/v1", "Deployment", name)}}}
 }
 
-// says gives a pod a condition about its resize.
 func says(kind corev1.PodConditionType, status corev1.ConditionStatus, reason string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: kind, Status: status, Reason: reason})
 	}
 }
 
-// recommend puts what is recommended for container app into the status of a VPA, which may say
-// that it is not provided any more.
+// recommend sets the recommendation of container app. With provided false the condition
+// RecommendationProvided is missing.
 func (c *cluster) recommend(vpa, cpu, memory string, provided ...bool) {
 	v, found := c.made()[vpa]
 	require.True(c.t, found, vpa)
@@ -120,7 +114,6 @@ func recommended(cpu, memory string) vpav1.VerticalPodAutoscalerStatus {
 	}
 }
 
-// statuses returns those of the workloads of a policy by name.
 func (c *cluster) statuses(policy string) map[string]loadlinev1alpha1.WorkloadStatus {
 	all := map[string]loadlinev1alpha1.WorkloadStatus{}
 	for _, w := range c.policy(policy).Status.Workloads {
@@ -129,13 +122,12 @@ func (c *cluster) statuses(policy string) map[string]loadlinev1alpha1.WorkloadSt
 	return all
 }
 
-// text is how amounts are printed.
 func text(s loadlinev1alpha1.Sizes) string {
 	cpu, memory := s[corev1.ResourceCPU], s[corev1.ResourceMemory]
 	return cpu.String() + " " + memory.String()
 }
 
-// Labels that no cache holds may be those with which a workload is excluded from the policy.
+// Labels that are not cached may exclude the workload from the policy.
 func TestStatus_NamesWorkloadsWithUnknownLabels(t *testing.T) {
 	many := func(d *appsv1.Deployment) {
 		d.Labels = map[string]string{"sizing": "off"}
@@ -196,7 +188,7 @@ func percentage(p *loadlinev1alpha1.SizingPolicy) {
 	p.Spec.Rollout.Canary = &loadlinev1alpha1.Canary{Percentage: new(int32(10))}
 }
 
-// A record without owner, as after a restore of a backup, is that of the workload.
+// A restored backup has records without owners.
 func TestARecordWithoutOwnerIsThatOfItsWorkload(t *testing.T) {
 	web := record("web", degraded)
 	web.OwnerReferences = nil
@@ -216,7 +208,7 @@ func TestTheCountsSayHowFarTheRecommendationsAre(t *testing.T) {
 		pod("infeasible-1", "infeasible", "2", "1Gi", says(corev1.PodResizePending, "True", "Infeasible")),
 		pod("blocked-1", "blocked", "2", "1Gi"),
 		pod("unsized-1", "unsized", "1", "1Gi", func(p *corev1.Pod) { delete(p.Spec.Containers[0].Resources.Requests, corev1.ResourceCPU) }),
-		// What the spec asks for is not there yet.
+		// The resize in the spec is not actuated yet.
 		pod("asked-1", "asked", "1", "1Gi", func(p *corev1.Pod) {
 			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", Resources: &corev1.ResourceRequirements{Requests: amounts("2", "1Gi")}}}
 		}),
@@ -258,7 +250,7 @@ func TestTheCountsSayHowFarTheRecommendationsAre(t *testing.T) {
 	}, objects...)
 }
 
-// The pods of Jobs are never changed, and what they request can be saved all the same.
+// Pods of Jobs are never resized, but their requests count as possible savings.
 func TestPodsOfACronJobAreNeverPending(t *testing.T) {
 	policy := shop(mode("Auto"), func(p *loadlinev1alpha1.SizingPolicy) {
 		p.Spec.Workloads = []loadlinev1alpha1.WorkloadSelection{{APIVersion: "batch/v1", Kind: "CronJob"}}
@@ -318,7 +310,6 @@ func TestTheStatusSaysWhatWouldBeSaved(t *testing.T) {
 	}, objects...)
 }
 
-// A person's VPA counts before a made one that is still there.
 func TestWhatAPersonsVPARecommendsCounts(t *testing.T) {
 	mine := written("mine", "web")
 	mine.Status = recommended("500m", "1Gi")
@@ -330,7 +321,6 @@ func TestWhatAPersonsVPARecommendsCounts(t *testing.T) {
 	}, append(running("web"), shop(), mine, made, pod("web-1", "web", "1", "1Gi"))...)
 }
 
-// Of a large fleet those are listed first of which most would change.
 func TestTheLargestChangesAreListed(t *testing.T) {
 	objects := []runtime.Object{shop()}
 	for i := range 120 {
@@ -349,7 +339,6 @@ func TestTheLargestChangesAreListed(t *testing.T) {
 	}, objects...)
 }
 
-// Who reads that a policy is served also reads what is not looked at.
 func TestAPolicySaysThatThereIsNoPrometheus(t *testing.T) {
 	blind := func(s *loadlinev1alpha1.SizingRecordStatus) {
 		s.Conditions = []metav1.Condition{{Type: "EvidenceMissing", Status: metav1.ConditionTrue, Reason: "NoPrometheus", LastTransitionTime: at(0)}}
@@ -399,7 +388,6 @@ func TestAPolicyIsDegradedWhileWorkloadsAre(t *testing.T) {
 	}, objects...)
 }
 
-// Without the definition of records, or the permission, policies work all the same.
 func TestRecordsThatCannotBeReadAreSaidToBeUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, shop(mode("Auto")), deployment("web"), record("web", degraded))
@@ -420,7 +408,7 @@ func TestRecordsThatCannotBeReadAreSaidToBeUnknown(t *testing.T) {
 	})
 }
 
-// A fleet has thousands of records, each with twenty rounds of sizes.
+// A fleet has thousands of records, each with twenty rounds.
 func TestOfRecordsLittleIsKept(t *testing.T) {
 	full := record("web", func(s *loadlinev1alpha1.SizingRecordStatus) {
 		degraded(s)
@@ -445,7 +433,6 @@ func TestOfRecordsLittleIsKept(t *testing.T) {
 	}, full)
 }
 
-// Statuses are made once a minute, but who creates or edits a policy does not wait for that.
 func TestANewPolicyHasItsStatusAtOnce(t *testing.T) {
 	selected := func(c *cluster, name string) int32 { return c.policy(name).Status.Counts.Selected }
 	inCluster(t, func(c *cluster) {
@@ -486,7 +473,7 @@ func TestANewPolicyHasItsStatusAtOnce(t *testing.T) {
 	}, deployment("web"))
 }
 
-// As in most clusters. Before there were records and pods to look at, it was 16.
+// Most clusters have no policies.
 func TestWithoutPoliciesAPassAllocatesLittle(t *testing.T) {
 	objects := running("web")
 	for i := range 200 {
@@ -502,15 +489,14 @@ func TestWithoutPoliciesAPassAllocatesLittle(t *testing.T) {
 	}, objects...)
 }
 
-// What another program has written since the caches saw the policy is not undone: the write is
-// refused, which is no alarm, and the next status has both.
+// A conflicting status write is not an error. The next status keeps the concurrent change.
 func TestAStatusUndoesNothingThatWasWrittenMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, shop(func(p *loadlinev1alpha1.SizingPolicy) {
 			p.ResourceVersion = "7"
 			p.Status.Conditions = []metav1.Condition{{Type: "Sharing", Status: metav1.ConditionTrue, Reason: "Shares"}}
 		}), deployment("web"))
-		stored := "8" // the updater has written it, and the news is not here yet
+		stored := "8" // updater write not yet cached
 		refused := 0
 		c.vpas.PrependReactor("patch", "sizingpolicies", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			var steps []struct {
@@ -549,7 +535,6 @@ func TestAStatusUndoesNothingThatWasWrittenMeanwhile(t *testing.T) {
 	})
 }
 
-// A rollout boosts all pods for a moment: neither does that CPU count as saved, nor the target as not applied.
 func TestStatus_IgnoresStartupBoosts(t *testing.T) {
 	boosted := pod("web-1", "web", "3", "1Gi", func(p *corev1.Pod) {
 		p.Annotations = map[string]string{convert.BoostAnnotationPrefix + p.Spec.Containers[0].Name: `{"requests":{"cpu":"500m","memory":"1Gi"},"limits":{}}`}

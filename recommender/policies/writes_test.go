@@ -17,7 +17,7 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// kept is what people may keep in a repository, without the statuses.
+// userObjects returns objects without statuses.
 func (c *cluster) kept() (objects []runtime.Object) {
 	workloads, err := c.kube.AppsV1().Deployments("").List(c.t.Context(), metav1.ListOptions{})
 	require.NoError(c.t, err)
@@ -34,8 +34,7 @@ func (c *cluster) kept() (objects []runtime.Object) {
 	return append(objects, workloads.DeepCopy())
 }
 
-// wrote makes passes, and returns what they write. They must leave alone what is kept, and VPAs
-// that were not made.
+// runAndRecordWrites requires that user objects stay unchanged.
 func (c *cluster) wrote(passes int, every time.Duration) []string {
 	c.t.Helper()
 	before := c.kept()
@@ -54,8 +53,7 @@ func (c *cluster) wrote(passes int, every time.Duration) []string {
 	return testkit.Writes(actions...)
 }
 
-// A tool that applies a repository finds nothing to set right: neither the policy nor a workload nor
-// a VPA that a person wrote is written, whatever becomes of made VPAs.
+// GitOps tools must see no drift in policies, workloads and user VPAs.
 func TestNothingThatARepositoryKeepsIsWrittenForAPolicy(t *testing.T) {
 	const applied = "kubectl.kubernetes.io/last-applied-configuration"
 	policy := shop(func(p *loadlinev1alpha1.SizingPolicy) {
@@ -80,8 +78,7 @@ func TestNothingThatARepositoryKeepsIsWrittenForAPolicy(t *testing.T) {
 	}, policy, deployment("web"))
 }
 
-// Somebody else writes labels and annotations of a made VPA, as a tool does that marks what it looks
-// after. They stay; what the policy asked for before and asks no more is theirs, too.
+// Metadata that the policy no longer sets also stays.
 func TestASecondWriterOfAMadeVPAMeetsNoResistance(t *testing.T) {
 	policy := shop(func(p *loadlinev1alpha1.SizingPolicy) {
 		p.Spec.VPAMetadata = &loadlinev1alpha1.VPAMetadata{Labels: map[string]string{"owner": "platform", "tier": "all"}, Annotations: map[string]string{"why": "fleet"}}
@@ -110,7 +107,6 @@ func TestASecondWriterOfAMadeVPAMeetsNoResistance(t *testing.T) {
 	}, policy, deployment("web"))
 }
 
-// The API server is asked once for each VPA, however many a policy has and however long it takes.
 func TestEachVPAOfALargePolicyIsMadeOnce(t *testing.T) {
 	var workloads []runtime.Object
 	for i := range 500 {
@@ -133,7 +129,6 @@ func TestEachVPAOfALargePolicyIsMadeOnce(t *testing.T) {
 	}, append(workloads, shop())...)
 }
 
-// vpasWritten returns how VPAs are written in so many passes.
 func (c *cluster) vpasWritten(passes int) []string {
 	c.vpas.ClearActions()
 	for range passes {
@@ -142,7 +137,7 @@ func (c *cluster) vpasWritten(passes int) []string {
 	return writes(c)
 }
 
-// The cached spec of a VPA whose namespace is full differs from the stored one, which the policy must not overwrite in each pass.
+// The cached spec of a VPA in a full namespace differs from the stored spec.
 func TestKeeper_DoesNotRewriteRefusedVPAs(t *testing.T) {
 	policy := shop(func(p *loadlinev1alpha1.SizingPolicy) {
 		p.Spec.VPAMetadata = &loadlinev1alpha1.VPAMetadata{Annotations: map[string]string{"why": "fleet"}, Labels: map[string]string{"owner": "platform"}}

@@ -23,7 +23,7 @@ import (
 
 func now() time.Time { return time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC) }
 
-// desk is an advisor with one VPA over a pod with containers a, b and c.
+// advisorFixture has one VPA and one pod with containers a, b and c.
 type desk struct {
 	*Advisor
 	vpa   *model.VPA
@@ -180,9 +180,8 @@ func TestAContainerThatControlsNothingStillHasATarget(t *testing.T) {
 	require.JSONEq(t, `[{"containerName":"a","target":{}}]`, string(raw), "the API server refuses a null")
 }
 
-// Where history comes from Prometheus no checkpoint says when a target was changed last:
-// the published one counts as changed now, so that no restart shortens the time between
-// two changes.
+// With history from Prometheus the time of the last change is unknown. The published target counts
+// as changed at start, so a restart does not shorten the cooldown.
 func TestATargetOfUnknownAgeStaysForAnHour(t *testing.T) {
 	d := newDesk(t)
 	book, err := recipe.NewBook("vpa", recipe.DefaultConfig())

@@ -17,8 +17,7 @@ import (
 	"loadline.dev/loadline/recommender/status"
 )
 
-// Memory is proven by an interval of samples of the VPA's own, CPU by one of the
-// store's: what a VPA says of memory windows does not change how CPU is forgotten.
+// Memory is released after the aggregation interval of the VPA, CPU after that of the store.
 func TestWhatIsHeldIsReleasedAfterTheIntervalOfTheVPA(t *testing.T) {
 	hours := func(n int32) *int32 { return new(n * 3600) }
 	for name, c := range map[string]struct {
@@ -57,7 +56,6 @@ func TestWhatIsHeldIsReleasedAfterTheIntervalOfTheVPA(t *testing.T) {
 	}
 }
 
-// perVPA makes the desk anew with the feature gate PerVPAConfig on or off.
 func (d *desk) perVPA(on bool) {
 	object, pod := d.vpa.Object, d.pod
 	d.Store = usage.NewStore(usage.DefaultConfig())
@@ -67,7 +65,6 @@ func (d *desk) perVPA(on bool) {
 	d.vpa = d.model.Find("ns", "v")
 }
 
-// publishes puts a target into the status of the VPA.
 func (d *desk) publishes(container, cpu, memory string) {
 	target := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
 	d.vpa.Object.Status.Conditions = []vpav1.VerticalPodAutoscalerCondition{{Type: vpav1.RecommendationProvided, Status: corev1.ConditionTrue}}
@@ -75,7 +72,7 @@ func (d *desk) publishes(container, cpu, memory string) {
 		ContainerName: container, Target: target, UncappedTarget: target}}}
 }
 
-// What was seen before the start counts only where nothing was lost since.
+// Observation before the restart counts only if no history was lost.
 func TestTheTimeThatWasWatchedBeforeTheStartCounts(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*model.VPA, map[string]checkpoint.Past)

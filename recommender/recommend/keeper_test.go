@@ -24,7 +24,7 @@ type cpuLimits func(usage.ContainerKey) resources.Amount
 
 func (f cpuLimits) Limit(c usage.ContainerKey) resources.Amount { return f(c) }
 
-// keeper has one pod with containers a and b, and a VPA that asks for a recipe.
+// newSketchKeeper returns a keeper with one VPA and one pod with containers a and b.
 func keeper(t testing.TB, text string) *SketchKeeper {
 	book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
 	require.NoError(t, err)
@@ -39,7 +39,6 @@ func keeper(t testing.TB, text string) *SketchKeeper {
 	return k
 }
 
-// see makes the model know the VPA as it is now.
 func (k *SketchKeeper) see(text, target string) *model.VPA {
 	k.Model.SyncVPAs([]model.Observed{{Selector: labels.Everything(), Object: &vpav1.VerticalPodAutoscaler{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v", Annotations: map[string]string{recipe.Annotation: text}},
@@ -53,7 +52,6 @@ func sample(k resources.Kind, minute int, a resources.Amount) usage.Sample {
 	return usage.Sample{Container: usage.ContainerKey{Namespace: "ns", Pod: "p", Container: "a"}, Kind: k, At: now().Add(time.Duration(minute) * time.Minute), Amount: a}
 }
 
-// The recipe of the reference keeps nothing and does nothing.
 func TestTheRecipeOfTheReferenceCostsNothing(t *testing.T) {
 	k := keeper(t, "")
 	k.Limits = cpuLimits(func(usage.ContainerKey) resources.Amount { t.Error("nobody wants to know"); return 0 })
@@ -77,11 +75,10 @@ func TestUseAtTheLimitOfThePodIsCensored(t *testing.T) {
 	require.InEpsilon(t, 2000, a.Load[resources.CPU].Level(0, a.Now), 0.05)
 }
 
-// One sample of history that stands for five minutes is a burst, one that stands for an
-// hour is none. Live samples of a few minutes are one, too.
+// A burst is a sample of history that covers five minutes, or a few minutes of live samples.
 func TestASingleBurstOfHistoryDoesNotCount(t *testing.T) {
 	for _, c := range []struct {
-		minutes, weight int // of a step, and what a sample counts for
+		minutes, weight int // step length and sample weight
 		counts          bool
 	}{{60, 15, true}, {5, 5, false}, {1, 1, false}} {
 		k := keeper(t, "loadline")
@@ -98,8 +95,6 @@ func TestASingleBurstOfHistoryDoesNotCount(t *testing.T) {
 	}
 }
 
-// Where a source knows how long work waited for CPU, the recipe that wants to know takes
-// it as use.
 func TestWaitingOfLiveSamplesCounts(t *testing.T) {
 	for text, want := range map[string]float64{"cruisekube": 600, "loadline": 0} {
 		k := keeper(t, text)
@@ -115,8 +110,6 @@ func TestWaitingOfLiveSamplesCounts(t *testing.T) {
 	}
 }
 
-// History that was loaded into another model, before or after the live samples, and
-// under another recipe, becomes part of the sketch.
 func TestAbsorb(t *testing.T) {
 	live := keeper(t, "loadline")
 	past := live.For(keeper(t, "loadline:memory=safe").Model, live.Limits)
@@ -130,7 +123,7 @@ func TestAbsorb(t *testing.T) {
 	covered, _ := tr.Covers(resources.Memory)
 	require.Equal(t, 3*24*time.Hour, covered)
 
-	// A VPA that points elsewhere by now has another past.
+	// A retargeted VPA does not take the history.
 	elsewhere := keeper(t, "loadline")
 	elsewhere.see("loadline", "other")
 	elsewhere.Absorb(past.Model)
@@ -140,7 +133,6 @@ func TestAbsorb(t *testing.T) {
 	require.Nil(t, none.Model.Find("ns", "v").Sketches)
 }
 
-// Only a recipe that asks for the limit of memory is told, once.
 func TestMeasure(t *testing.T) {
 	k := keeper(t, "loadline")
 	k.Observe(sample(resources.Memory, 0, 100<<20), 1)
@@ -184,8 +176,7 @@ func TestSketchesOfContainersThatAreGoneGo(t *testing.T) {
 	require.NotContains(t, v.Sketches, "gone")
 }
 
-// While a target cannot be read its pods are not seen; they are not gone. What a
-// recipe remembers of them for two weeks must not go with an outage of an hour.
+// Pods of an unreadable target are unknown, not deleted.
 func TestSketchesOutliveTheTroubleOfATarget(t *testing.T) {
 	k := keeper(t, "loadline")
 	k.Observe(sample(resources.CPU, 0, 100), 1)
@@ -200,7 +191,7 @@ func TestSketchesOutliveTheTroubleOfATarget(t *testing.T) {
 	require.Empty(t, v.Sketches, "it is as old as histories become")
 }
 
-// A pod whose VPA has another recipe costs a lookup; this is what it costs.
+// BenchmarkObserve includes the lookup for VPAs with a recipe without sketches.
 func BenchmarkObserve(b *testing.B) {
 	for name, text := range map[string]string{"vpa": "vpa", "loadline": "loadline", "autopilot": "autopilot:models=ensemble"} {
 		b.Run(name, func(b *testing.B) {
@@ -213,20 +204,19 @@ func BenchmarkObserve(b *testing.B) {
 	}
 }
 
-// startedAt makes the pod p run its container a since an instant.
 func (k *SketchKeeper) startedAt(at time.Time) {
 	k.Pods = podWith("100m", "200Mi")
 	pod, _ := k.Pods.Pods("ns").Get("p")
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "a", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(at)}}}}
 }
 
-// What a container uses in the minutes after its start is not what it needs.
+// CPU usage in the minutes after a container start is not steady demand.
 func TestUseOfCPUWhileAContainerStartsDoesNotCount(t *testing.T) {
 	boost := &vpav1.StartupBoost{CPU: &vpav1.GenericStartupBoost{Factor: new(int32(2)), DurationSeconds: new(int32(300))}}
 	for _, c := range []struct {
 		recipe string
 		boost  *vpav1.StartupBoost
-		spared int // minutes of each start
+		spared int // ignored minutes of each start
 	}{
 		{"loadline", nil, 3}, {"loadline:cpu=tracking", nil, 3}, {"loadline:start-minutes=0", nil, 0}, {"loadline:start-minutes=5", nil, 5},
 		{"loadline", boost, 8}, {"autopilot", boost, 0}, {"crane", nil, 0}, {"loadline:cpu=shared", nil, 3},
@@ -257,12 +247,11 @@ func TestUseOfCPUWhileAContainerStartsDoesNotCount(t *testing.T) {
 	}
 }
 
-// Of a pod that nobody knows any more a sample counts.
 func TestAPodThatIsGoneDoesNotStart(t *testing.T) {
 	k := keeper(t, "loadline")
 	k.startedAt(now())
 	gone := sample(resources.CPU, 1, 2000)
-	gone.Container.Pod = "gone" // the model knows it, the cache does not
+	gone.Container.Pod = "gone" // in the model, but not in the cache
 	k.Model.PutPod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gone"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a"}}}}, now())
 	k.Observe(sample(resources.CPU, 5, 100), 1)
 	before := k.Model.Find("ns", "v").Sketches["a"].Image()
@@ -272,8 +261,8 @@ func TestAPodThatIsGoneDoesNotStart(t *testing.T) {
 	require.NotEqual(t, before, k.Model.Find("ns", "v").Sketches["a"].Image())
 }
 
-// A container that gets too little CPU to start is restarted before its start is over, and again
-// and again. Nothing else is seen of it, so its starts must count, or it never gets more.
+// A container with too little CPU may restart before its start is over. Its starts are the only
+// usage, so they must count.
 func TestAStartThatFailsForWantOfCPUCounts(t *testing.T) {
 	for name, c := range map[string]struct {
 		restarts  int32

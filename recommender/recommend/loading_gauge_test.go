@@ -21,7 +21,7 @@ func TestProgressIsToldUntilItIsDone(t *testing.T) {
 	is(0, 0)
 	l.Loaded(3)
 	is(0.75, 0)
-	l.Loaded(5) // there were more than was thought
+	l.Loaded(5) // more than expected
 	is(1, 0)
 	l.Done()
 	is(1, 1)

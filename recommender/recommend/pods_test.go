@@ -22,8 +22,8 @@ import (
 	"loadline.dev/loadline/recommender/model"
 )
 
-// One pod does not decide what is in force, be it the first by name; one that ended or
-// has no request says nothing. Without pods it is what they will get.
+// Finished pods and pods without a request are ignored. Without pods the recommended amount
+// applies.
 func TestWhatIsInForceIsTheMedianOfThePods(t *testing.T) {
 	k := keeper(t, "attune")
 	k.Observe(sample(resources.CPU, 0, 100), 1)
@@ -52,7 +52,6 @@ func TestWhatIsInForceIsTheMedianOfThePods(t *testing.T) {
 	require.EqualValues(t, 1100, current(v, "a").Value(resources.CPU))
 }
 
-// podWith returns a cache with the pod p that runs the container a with requests.
 func podWith(cpu, memory string) *Pods {
 	index := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	_ = index.Add(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}, Status: corev1.PodStatus{Phase: corev1.PodRunning},
@@ -61,8 +60,8 @@ func podWith(cpu, memory string) *Pods {
 	return &Pods{listers.NewPodLister(index)}
 }
 
-// boostedPod is a pod of which the container a has a startup boost to a request. The annotation
-// says with which CPU it was written; empty: it has no boost.
+// boostedPod returns a pod with a startup boost. The annotation holds the CPU request without
+// boost, empty for none.
 func boostedPod(name, written, request string) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Status: corev1.PodStatus{Phase: corev1.PodRunning},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Resources: corev1.ResourceRequirements{
@@ -90,7 +89,7 @@ func TestInForce_IgnoresStartupBoosts(t *testing.T) {
 		published string // target
 		labels    map[string]string
 		pods      []*corev1.Pod
-		want      resources.Amount // 0 = not known
+		want      resources.Amount // 0: unknown
 	}{
 		{name: "no target published", pods: []*corev1.Pod{boostedPod("p", "450m", "1350m")}, want: 450},
 		{name: "pod sized by the VPA", published: "450m", pods: []*corev1.Pod{boostedPod("p", "100m", "1350m")}, want: 450},
@@ -135,7 +134,7 @@ func TestInForce_IgnoresStartupBoosts(t *testing.T) {
 	}
 }
 
-// Each rollout boosts the target threefold, and a pass runs before the boosts are over.
+// Each rollout boosts the target threefold, and an iteration runs before the boosts end.
 func TestAdvise_BoostsOfRolloutsDoNotAddUp(t *testing.T) {
 	for _, text := range []string{
 		"attune", "attune:cpu-decrease=no", "attune:cpu-decrease=no,cpu-most=64000", "attune:min-change=0,cpu-max-change=100",

@@ -28,7 +28,7 @@ func TestVectors(t *testing.T) {
 			Expected struct{ Recommendations []json.RawMessage }
 		}
 	}
-	// Other kinds have other fields of the same name; only ours is read.
+	// Vectors of other kinds have fields of the same name with other types.
 	var kinds struct{ Vectors []json.RawMessage }
 	require.NoError(t, json.Unmarshal(raw, &kinds))
 	tested := 0

@@ -20,7 +20,7 @@ import (
 	"loadline.dev/loadline/recommender/status"
 )
 
-// limitedBy connects a press to an API server through a write limit. VPAs have 12 KiB.
+// limitWrites adds an API server with a write limit and VPAs of 12 KiB.
 func limitedBy(t *testing.T, p *press, limit client.WriteLimit) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var steps []struct {
@@ -45,7 +45,6 @@ func limitedBy(t *testing.T, p *press, limit client.WriteLimit) {
 	p.Writer = status.Writer{Client: limited}
 }
 
-// While a namespace has used its write limit, a status waits, unless it raises memory.
 func TestPublish_WaitsForTheWriteLimitUnlessItRaisesMemory(t *testing.T) {
 	p, at := newPress(), now()
 	p.vpa.Object.APIVersion, p.vpa.Object.Kind = "autoscaling.k8s.io/v1", "VerticalPodAutoscaler"

@@ -23,12 +23,11 @@ import (
 	"loadline.dev/loadline/recommender/model"
 )
 
-// office is a desk whose advice is published.
 type office struct {
 	desk
 	*Publisher
 	client *fake.Clientset
-	built  int // recommendations: nothing is left of a mark in the last one
+	built  int // detected by a missing mark
 }
 
 func newOffice(t *testing.T, tolerance float64) *office {
@@ -38,7 +37,7 @@ func newOffice(t *testing.T, tolerance float64) *office {
 	return o
 }
 
-// pass publishes and returns how many writes it took, which the model then sees.
+// iterate returns the number of writes.
 func (o *office) pass(t *testing.T, at time.Time) int {
 	o.client.ClearActions()
 	o.Publish(t.Context(), o.model.VPAs(), at, time.Minute)
@@ -66,7 +65,7 @@ func (o *office) use(t *testing.T, at time.Time, cpu, memory float64) {
 	}
 }
 
-// near demands that a bound would rise or fall by no more than these fractions.
+// requireNear requires that a bound rises or falls by at most these fractions.
 func near(t *testing.T, want, got corev1.ResourceList, rise, fall float64) {
 	w, g := convert.Resources(want), convert.Resources(got)
 	for k := range resources.Kind(resources.Kinds) {
@@ -77,9 +76,8 @@ func near(t *testing.T, want, got corev1.ResourceList, rise, fall float64) {
 	}
 }
 
-// What is skipped must not be seen: in every pass the status is what it would be
-// if all were built, but for bounds within the
-// tolerance, or a little further from the target while the history is short.
+// In every iteration the published status equals the full evaluation, except bounds within the
+// tolerance.
 func TestWhatIsSkippedIsNotMissed(t *testing.T) {
 	for _, tolerance := range []float64{0, 0.01, 0.1} {
 		o, random := newOffice(t, tolerance), rand.New(rand.NewPCG(1, 2))
@@ -90,7 +88,7 @@ func TestWhatIsSkippedIsNotMissed(t *testing.T) {
 				at = at.Add(time.Minute)
 				noise := math.Exp(random.NormFloat64() / 4)
 				o.use(t, at, 300*noise, 4e8*noise)
-				if minute == 700 { // a policy, of the same history
+				if minute == 700 { // policy change with the same history
 					object := o.vpa.Object.DeepCopy()
 					limit := corev1.ResourceList{corev1.ResourceMemory: *resource.NewQuantity(int64(5+day)*1e8, resource.DecimalSI)}
 					object.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "*", MaxAllowed: limit}}}
@@ -102,7 +100,7 @@ func TestWhatIsSkippedIsNotMissed(t *testing.T) {
 				passes++
 				estimates := o.Estimates(o.vpa, &scratch, nil)
 				want := o.desk.Advise(o.vpa, estimates).Recommendation
-				nearer := tolerance // to the target, as a short history gets longer
+				nearer := tolerance // towards the target, for short histories
 				if tolerance > 0 {
 					nearer = max(tolerance, 0.375/(1+estimates[0].History.Hours()/24))
 				}
@@ -159,7 +157,7 @@ func TestHoldingComesAndGoesWithoutAChangeOfUsage(t *testing.T) {
 	}
 	pass := func() int { o.vpa.Invalidate(); return o.pass(t, now().Add(time.Hour)) }
 	require.Equal(t, 1, pass())
-	object := o.vpa.Object.DeepCopy() // somebody knew of more
+	object := o.vpa.Object.DeepCopy() // another program published more
 	for _, list := range []corev1.ResourceList{object.Status.Recommendation.ContainerRecommendations[0].Target, object.Status.Recommendation.ContainerRecommendations[0].UncappedTarget} {
 		list[corev1.ResourceCPU] = resource.MustParse("3")
 	}

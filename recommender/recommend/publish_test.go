@@ -35,7 +35,6 @@ import (
 
 const day = 24 * time.Hour
 
-// newPublisher returns a publisher that saves nothing.
 func newPublisher(a *Advisor, client versioned.Interface, tolerance float64) *Publisher {
 	return &Publisher{
 		Advisor: a, Checkpoints: &checkpoints.Maintainer{Off: true}, Writer: status.Writer{Client: client},
@@ -45,7 +44,7 @@ func newPublisher(a *Advisor, client versioned.Interface, tolerance float64) *Pu
 	}
 }
 
-// press is a publisher for VPAs with a container "a", whose recipe says what the test says.
+// scriptedPublisher evaluates a scripted recipe for container a.
 type press struct {
 	*Publisher
 	client *fake.Clientset
@@ -53,9 +52,9 @@ type press struct {
 	vpa    *model.VPA // "web"
 
 	bounds resources.Bounds
-	asked  atomic.Int64 // how often the recipe was
-	raised string       // a VPA whose CPU target is higher
-	broken string       // a VPA whose recipe has a defect
+	asked  atomic.Int64 // recipe evaluations
+	raised string       // VPA with a higher CPU target
+	broken string       // VPA with a panicking recipe
 }
 
 func newPress() *press {
@@ -69,7 +68,7 @@ func newPress() *press {
 	return p
 }
 
-// takes returns a VPA without status that was observed for ten days.
+// newVPA returns a VPA without status and with ten days of history.
 func (p *press) takes(name string) *model.VPA {
 	object := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
 	bound := func(of func(resources.Bounds) resources.List) (chains [resources.Kinds]recipe.Chain) {
@@ -97,7 +96,6 @@ func (p *press) takes(name string) *model.VPA {
 	return v
 }
 
-// some returns VPAs that have no status.
 func (p *press) some(n int) (vpas []*model.VPA) {
 	for i := range n {
 		vpas = append(vpas, p.takes(fmt.Sprintf("vpa-%02d", i)))
@@ -105,7 +103,6 @@ func (p *press) some(n int) (vpas []*model.VPA) {
 	return vpas
 }
 
-// observed makes a VPA have a history of a length.
 func observed(v *model.VPA, length time.Duration) {
 	shape := usage.DefaultConfig().Shape
 	seen, longer := usage.NewProfile(shape), usage.NewProfile(shape)
@@ -120,7 +117,7 @@ func observed(v *model.VPA, length time.Duration) {
 	v.Invalidate()
 }
 
-// publish makes one pass and returns how many writes it took.
+// publish runs one iteration and returns the number of writes.
 func (p *press) publish(t *testing.T, at time.Time) int {
 	p.client.ClearActions()
 	p.Publish(t.Context(), []*model.VPA{p.vpa}, at, time.Minute)
@@ -128,7 +125,7 @@ func (p *press) publish(t *testing.T, at time.Time) int {
 	if writes > 0 {
 		object, err := p.client.AutoscalingV1().VerticalPodAutoscalers("ns").Get(t.Context(), p.vpa.Object.Name, metav1.GetOptions{})
 		require.NoError(t, err)
-		p.vpa.Object = object // as the informer brings it
+		p.vpa.Object = object // as from the informer
 	}
 	return writes
 }
@@ -142,7 +139,6 @@ func (p *press) count(r result) float64 {
 	return testutil.ToFloat64(p.Results.WithLabelValues(string(r)))
 }
 
-// upToDate publishes until nothing more is to be done.
 func (p *press) upToDate(t *testing.T) *press {
 	require.Equal(t, 1, p.publish(t, now()))
 	require.Zero(t, p.publish(t, now()))
@@ -150,8 +146,7 @@ func (p *press) upToDate(t *testing.T) *press {
 	return p
 }
 
-// isBuilt reports whether a recommendation was built for the VPA since it was last asked,
-// by a mark in what is kept of the last one.
+// isBuilt reports whether a recommendation was built since the last call.
 func (p *press) isBuilt() bool {
 	_, marked := p.vpa.Published.Uncapped["mark"]
 	p.vpa.Published.Uncapped["mark"] = resources.List{}
@@ -186,7 +181,7 @@ func TestBoundsWaitTargetsDoNot(t *testing.T) {
 	p.upper(2200000000)
 	require.Zero(t, p.publish(t, now().Add(3*time.Minute)))
 	writes := 0
-	for minute := range 70 { // nothing new comes
+	for minute := range 70 { // no further change
 		writes += p.publish(t, now().Add(time.Duration(4+minute)*time.Minute))
 	}
 	require.Equal(t, 1, writes, "within the hour it is written")
@@ -218,8 +213,7 @@ func TestSmallChangesOfBoundsAddUp(t *testing.T) {
 	require.Equal(t, 1, creep())
 }
 
-// The bounds of a new workload move in each pass. That alone is written when its
-// history is a good part longer, and for each VPA at another moment.
+// Bounds of a new workload move in each iteration. VPAs write them at different times.
 func TestBoundsOfYoungHistoriesAreWrittenAsTheyGrow(t *testing.T) {
 	passes := map[int]bool{}
 	for i := range 20 {
@@ -280,9 +274,8 @@ func TestAllButBoundsIsWorthWriting(t *testing.T) {
 	require.True(t, p.worthWriting(p.vpa, nil, []model.Estimate{was}))
 }
 
-// A base that rises by more than a tenth is written at once, also where no bound has time and
-// while the history is short; one that falls when that is a fifth. The upper bound waits as
-// others do.
+// A base that rises by more than a tenth or falls by more than a fifth is written at once, even
+// with a short history.
 func TestABaseWaitsWhileItMovesALittle(t *testing.T) {
 	p := newPress()
 	served := *p.vpa.Recipe.Recipe
@@ -314,7 +307,7 @@ func TestBoundsThatAreRoundedAreBuilt(t *testing.T) {
 	p := newPress()
 	p.Advisor.Format.MemoryStep = 1 << 20
 	p.upToDate(t)
-	p.upper(2147483649) // a little more may be a whole step more when it is printed
+	p.upper(2147483649) // may print as a whole step more
 	require.Zero(t, p.publish(t, now()))
 	require.True(t, p.isBuilt())
 }
@@ -344,7 +337,7 @@ func TestFailedWritesAreRepeated(t *testing.T) {
 	require.Len(t, p.vpa.Object.Status.Recommendation.ContainerRecommendations, 1)
 }
 
-// After a start many targets may not have been read yet. That is no news about any of them.
+// Right after start many targets are unread, which must not change their status.
 func TestNothingIsWrittenOfATargetThatWasNotReadYet(t *testing.T) {
 	p := newPress()
 	unread := fmt.Errorf("cannot read the target: %w", kubetarget.ErrNotRead)
@@ -370,7 +363,7 @@ func TestWhatFailedWaitsForThePass(t *testing.T) {
 		return true, nil, errors.New("the API server is away")
 	})
 	p.Publish(t.Context(), []*model.VPA{p.vpa}, now(), time.Minute)
-	for range 3 { // one kill after the other, elsewhere
+	for range 3 { // kills of other VPAs
 		p.PublishChanged(t.Context(), []*model.VPA{p.vpa}, now(), time.Minute)
 	}
 	require.Len(t, p.client.Actions(), 1)
@@ -381,7 +374,7 @@ func TestWhatFailedWaitsForThePass(t *testing.T) {
 	require.Len(t, p.client.Actions(), 3)
 }
 
-// A status that would fill etcd and the caches of all programs is not written. The published recommendation stays.
+// Large statuses would fill etcd and all caches.
 func TestPublish_KeepsThePublishedRecommendationIfTheStatusIsTooLarge(t *testing.T) {
 	p := newPress()
 	p.Publish(t.Context(), []*model.VPA{p.vpa}, now(), time.Minute)
@@ -416,7 +409,7 @@ func TestPublish_KeepsThePublishedRecommendationIfTheStatusIsTooLarge(t *testing
 	}
 }
 
-// The cache lacks the recommendation of a VPA whose namespace is full. The stored one must survive, because new pods get it.
+// The cache lacks the recommendation of a VPA in a full namespace. New pods need the stored one.
 func TestPublish_KeepsTheStoredRecommendationOfARefusedVPA(t *testing.T) {
 	p := newPress()
 	require.Equal(t, 1, p.publish(t, now()))
@@ -457,7 +450,7 @@ func TestPublish_KeepsTheStoredRecommendationOfARefusedVPA(t *testing.T) {
 	}
 }
 
-// A busy API server is a problem that an alert must show, and the write limit of a namespace is none.
+// An alert must cover a busy API server, but not the write limit of a namespace.
 func TestPublish_CountsBusyServersAsErrors(t *testing.T) {
 	busy, limited := apierrors.NewTooManyRequests("too many requests", 1), apierrors.NewTooManyRequests("not sent", 1)
 	limited.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: "LoadlineWriteLimit"}}

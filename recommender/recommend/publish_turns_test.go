@@ -24,8 +24,7 @@ import (
 	"loadline.dev/loadline/recommender/model"
 )
 
-// answers makes each write take a time and end as the test says, and notes those that do
-// not fail.
+// delayWrites fails writes with the result of fail and returns successful writes.
 func (p *press) answers(takes time.Duration, fail func(vpa string) error) *[]string {
 	p.Workers = 1
 	written := &[]string{}
@@ -43,8 +42,7 @@ func (p *press) answers(takes time.Duration, fail func(vpa string) error) *[]str
 
 func well(string) error { return nil }
 
-// Statuses of a large cluster may take longer than there is until the next
-// pass: usage must be read then, or its samples are lost.
+// Publishing in a large cluster may exceed the interval, but usage must be read in time.
 func TestThoseThatHadNoTurnComeFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPress()
@@ -72,7 +70,6 @@ func TestThoseThatHadNoTurnComeFirst(t *testing.T) {
 	})
 }
 
-// answer is an API server, by the path of what is asked for.
 type answer func(*http.Request) error
 
 func (f answer) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -82,12 +79,12 @@ func (f answer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader("{}"))}, nil
 }
 
-// hangs makes the writes for a VPA hang until their time is up, and notes the others.
+// hangWrites blocks the writes of one VPA until their timeout and returns other writes.
 func (p *press) hangs(t *testing.T, name string) *[]string {
 	p.Workers = 1
 	written := &[]string{}
 	client, err := versioned.NewForConfig(&rest.Config{Host: "http://server", QPS: -1, Transport: answer(func(r *http.Request) error {
-		vpa := path.Base(path.Dir(r.URL.Path)) // before /status
+		vpa := path.Base(path.Dir(r.URL.Path)) // parent of status
 		if vpa == name {
 			<-r.Context().Done()
 			return r.Context().Err()
@@ -140,7 +137,7 @@ func TestWritesThatFailDoNotDelayAFirstRecommendation(t *testing.T) {
 	})
 }
 
-// A defect of one VPA must not look like a lack of time for ever.
+// A panicking VPA must not look like a lack of time.
 func TestAPanicIsATurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPress()
@@ -160,7 +157,7 @@ func TestHistoriesAreCountedOnlyOfWhatWasLookedAt(t *testing.T) {
 		p.answers(6*time.Second, well)
 		vpas := p.some(3)
 		for _, v := range vpas {
-			v.Published.Recommended = true // as their status says
+			v.Published.Recommended = true // as in their status
 		}
 		observed(vpas[0], 0)
 		require.Equal(t, 2, p.Publish(t.Context(), vpas, time.Now(), leastSpan))
@@ -174,8 +171,7 @@ func TestHistoriesAreCountedOnlyOfWhatWasLookedAt(t *testing.T) {
 	})
 }
 
-// crowd is a press for many VPAs whose statuses come back as they are written, in a
-// second each.
+// manyVPAPublisher takes one second per write.
 type crowd struct {
 	*press
 	vpas    []*model.VPA
@@ -201,14 +197,14 @@ func newCrowd(n int) *crowd {
 			return true, nil, err
 		}
 		v := c.vpas[at]
-		v.Object = v.Object.DeepCopy() // as the informer brings it
+		v.Object = v.Object.DeepCopy() // as from the informer
 		v.Object.Status = steps[0].Value
 		return true, v.Object, nil
 	})
 	return c
 }
 
-// pass moves all upper bounds and returns what is written then.
+// iterate moves all upper bounds and returns the written VPAs.
 func (c *crowd) pass(t *testing.T) []string {
 	c.memory += c.memory / 10
 	c.upper(c.memory)
@@ -218,7 +214,6 @@ func (c *crowd) pass(t *testing.T) []string {
 	return c.rest(t)
 }
 
-// rest is a pass without news.
 func (c *crowd) rest(t *testing.T) []string {
 	c.written = nil
 	require.Zero(t, c.Publish(t.Context(), c.vpas, time.Now(), time.Minute))
@@ -226,8 +221,7 @@ func (c *crowd) rest(t *testing.T) []string {
 	return c.written
 }
 
-// Where many bounds move at once each pass writes a few, in turn. Targets do not wait
-// for them, however long bounds have waited.
+// Each iteration writes a few deferred bounds in turn. Targets never wait for bounds.
 func TestBoundsOfManyTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(12)
@@ -268,7 +262,6 @@ type brokenError struct{}
 
 func (brokenError) Error() string { panic("a defect") }
 
-// A defect in what is asked about one VPA before it is queued stops no other.
 func TestADefectBeforeTheQueueStopsOneVPAOnly(t *testing.T) {
 	p := newPress()
 	bad := p.takes("bad")
@@ -278,8 +271,7 @@ func TestADefectBeforeTheQueueStopsOneVPAOnly(t *testing.T) {
 	require.Len(t, p.client.Actions(), 1, "the other is published")
 }
 
-// A namespace with many VPAs whose statuses take long does not delay those of another namespace, even if the
-// VPAs of the first one wait for longer.
+// The VPAs of the other namespace have waited longer.
 func TestPublish_NamespacesTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPress()
@@ -293,7 +285,7 @@ func TestPublish_NamespacesTakeTurns(t *testing.T) {
 		for _, v := range vpas {
 			v.Published.Tried = time.Now()
 		}
-		quiet.Published.Tried = time.Now().Add(time.Second) // all others come first
+		quiet.Published.Tried = time.Now().Add(time.Second) // all others have waited longer
 		p.Publish(t.Context(), vpas, time.Now().Add(time.Minute), 20*time.Second)
 		require.Contains(t, (*written)[:3], quiet.Object.Name)
 		require.GreaterOrEqual(t, len(*written), 20, "the time that others leave is used")

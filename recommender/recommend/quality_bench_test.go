@@ -17,13 +17,12 @@ import (
 	"loadline.dev/loadline/recommender/model"
 )
 
-// A cluster of 100,000 containers: VPAs with pods of two containers.
+// 100,000 containers in pods of two containers.
 const (
 	vpas       = 10_000
 	podsPerVPA = 5
 )
 
-// manyWorkloads is a cluster with a target for everything, and a pass that saw it.
 func manyWorkloads(tb testing.TB) *scene {
 	s := newScene(tb)
 	for i := range vpas {
@@ -45,7 +44,6 @@ func manyWorkloads(tb testing.TB) *scene {
 	return s
 }
 
-// samples are those of a pass: one for each container and resource.
 func (s *scene) samples() {
 	for _, v := range s.model.VPAs() {
 		for range podsPerVPA {
@@ -64,9 +62,8 @@ func TestSamplesAllocateNothing(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() { s.uses("app", resources.CPU, 5) }))
 }
 
-// BenchmarkQualityPass is what a pass costs: the targets, and 200,000 samples. "read" is
-// with somebody who reads the metrics all the time; longest-ms is the longest that
-// a single sample was held up then.
+// BenchmarkQualityIteration adds 200,000 samples. The case read has a concurrent reader, and
+// longest-ms is the longest delay of one sample.
 func BenchmarkQualityPass(b *testing.B) {
 	for _, read := range []bool{false, true} {
 		b.Run(map[bool]string{false: "alone", true: "read"}[read], func(b *testing.B) {
@@ -79,7 +76,7 @@ func BenchmarkQualityPass(b *testing.B) {
 					case <-stop:
 						return
 					default:
-						_, _ = s.registry.Gather() // the tests see to errors
+						_, _ = s.registry.Gather() // tests check errors
 					}
 				}
 			}()
@@ -104,7 +101,6 @@ func BenchmarkQualityPass(b *testing.B) {
 	}
 }
 
-// BenchmarkQualityFollow is the part of a pass that does not depend on samples.
 func BenchmarkQualityFollow(b *testing.B) {
 	s := manyWorkloads(b)
 	b.ReportAllocs()
@@ -113,7 +109,6 @@ func BenchmarkQualityFollow(b *testing.B) {
 	}
 }
 
-// BenchmarkQualityCollect is what one reading costs before it is printed.
 func BenchmarkQualityCollect(b *testing.B) {
 	s := manyWorkloads(b)
 	b.ReportMetric(float64(testutil.CollectAndCount(s.WorkloadQuality)), "series")

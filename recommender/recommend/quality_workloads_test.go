@@ -26,7 +26,6 @@ import (
 	"loadline.dev/loadline/recommender/model"
 )
 
-// scene is a recommender of which only this package is real.
 type scene struct {
 	*WorkloadQuality
 	t        testing.TB
@@ -54,7 +53,6 @@ func target(container, cpu, memory string) vpav1.RecommendedContainerResources {
 	return vpav1.RecommendedContainerResources{ContainerName: container, Target: list, UncappedTarget: corev1.ResourceList{"cpu": resource.MustParse("99")}}
 }
 
-// publish gives VPA web this status, and makes the pass see it.
 func (s *scene) publish(targets ...vpav1.RecommendedContainerResources) {
 	object := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
 	if targets != nil {
@@ -64,7 +62,6 @@ func (s *scene) publish(targets ...vpav1.RecommendedContainerResources) {
 	s.pass(0)
 }
 
-// pass is the begin of one, a while after the last.
 func (s *scene) pass(later time.Duration) {
 	s.now = s.now.Add(later)
 	s.model.SyncVPAs(s.objects, s.now)
@@ -77,7 +74,7 @@ func (s *scene) uses(container string, k resources.Kind, samples ...resources.Am
 	}
 }
 
-// is compares the series of a metric, each as "container/resource=value".
+// requireSeries compares the series of a metric, each as "container/resource=value".
 func (s *scene) is(name string, want ...string) {
 	s.t.Helper()
 	families, err := s.registry.Gather()
@@ -194,8 +191,7 @@ func TestAVPAWithAnotherTargetBeginsAnew(t *testing.T) {
 	s.is("recommendation_age_seconds", "app/cpu=0")
 }
 
-// The status is open to everyone: the same container twice must not make all
-// metrics unreadable.
+// Any user may be able to edit a status. Duplicate series would make all metrics unreadable.
 func TestAContainerThatIsListedTwiceCountsOnce(t *testing.T) {
 	s := newScene(t)
 	s.publish(target("app", "1", ""), target("app", "2", ""))
@@ -266,7 +262,6 @@ loadline_workload_recommendation{container="a\"\\\nb",namespace="shop",resource=
 `), "loadline_workload_recommendation"))
 }
 
-// The example of the page for users is what is served for its story.
 func TestThePageShowsWhatIsServed(t *testing.T) {
 	page, err := os.ReadFile("../../docs/quality-metrics.md")
 	require.NoError(t, err)

@@ -24,7 +24,6 @@ func memoryOf(c status.Recommended) []string {
 	return []string{c.Target.Memory().String(), c.UpperBound.Memory().String(), c.UncappedTarget.Memory().String()}
 }
 
-// What limits protected is protected on, whichever way a recipe changes.
 func TestWhatWasPublishedInTheMeaningOfNow(t *testing.T) {
 	before := mebibytes("60Mi", "120Mi")
 	require.Equal(t, []string{"60Mi", "60Mi", "60Mi"}, memoryOf(asSeparate(before, false, true)), "a limit followed the target, whatever the bound was")
@@ -54,7 +53,6 @@ func TestWhatALimitProtectsIsHeldByItself(t *testing.T) {
 	require.Equal(t, []string{"60Mi", "120Mi", "60Mi"}, memoryOf(heldApart(mebibytes("60Mi", "120Mi"), mebibytes("70Mi", "130Mi"), false)))
 }
 
-// A bound may wait for an hour; what a limit protects must not.
 func TestWhatALimitProtectsDoesNotWait(t *testing.T) {
 	estimate := func(protected resources.Amount) []model.Estimate {
 		r := resources.Of(1000, 1<<30)

@@ -13,9 +13,9 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 )
 
-// Clients read conditions by position and take the first for RecommendationProvided. So only the
-// conditions of the reference come before it, conditions of Loadline after it, each group sorted by
-// type. There is no condition Ready, which other tools wait for.
+// Clients read conditions by position and expect RecommendationProvided first. Only reference
+// conditions may come before it. Each group is sorted by type. There is no condition Ready, because
+// other tools wait for it.
 func TestCompose_SortsOwnConditionsAfterRecommendationProvided(t *testing.T) {
 	earlier := []vpav1.VerticalPodAutoscalerConditionType{vpav1.ConfigDeprecated, vpav1.ConfigUnsupported, vpav1.FetchingHistory, vpav1.LowConfidence, vpav1.NoPodsMatched}
 	ours := []vpav1.VerticalPodAutoscalerConditionType{TargetConflict, TargetHeld, TargetUnsaved, InvalidRecipe, WriteLimited, MemoryGrowth, SufficientHistory, convert.SeparateMemoryLimit}
@@ -69,7 +69,7 @@ func TestCompose_SortsOwnConditionsAfterRecommendationProvided(t *testing.T) {
 	require.Empty(t, seen, "every condition is one of the reference or one of those that are listed here")
 }
 
-// Conditions that an earlier version stored under other names must not stay beside the new ones.
+// Conditions stored under former names must not remain next to the new ones.
 func TestCompose_RenamesStoredConditions(t *testing.T) {
 	at := now().Add(-time.Hour)
 	stored := func(types ...vpav1.VerticalPodAutoscalerConditionType) *vpav1.VerticalPodAutoscaler {

@@ -11,7 +11,7 @@ import (
 	"loadline.dev/loadline/pkg/core/disruption"
 )
 
-// deaf is an API server that takes no annotations; ask is called before each.
+// backoffExecutor calls onCall for each backoff and returns err.
 type deaf struct {
 	Executor
 
@@ -26,11 +26,11 @@ func (d *deaf) RecordBackoff(context.Context, *corev1.Pod, disruption.Backoff) e
 	return d.err
 }
 
-// The lease is held as long as a pass lasts, and each request may take seconds.
+// The lease is held during an iteration, and each request may take seconds.
 func TestPausesThatCannotBeWrittenDoNotHoldThePass(t *testing.T) {
 	for _, c := range []struct {
 		err   error
-		ends  bool // the pass, with the first request
+		ends  bool // cancels the iteration in the first request
 		asked int
 	}{
 		{errors.New("no answer"), true, 1},

@@ -30,14 +30,14 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// checked is a Deployment of one ready pod, on an API server with settings for tests.
+// checkerFixture is a Checker for a Deployment with one ready pod.
 type checked struct {
 	*Checker
 	kube    *fake.Clientset
 	pod     *corev1.Pod
 	vpa     *vpav1.VerticalPodAutoscaler
 	now     time.Time
-	created []*corev1.Pod // in dry runs
+	created []*corev1.Pod // by dry runs
 	refusal error
 }
 
@@ -62,7 +62,6 @@ func newChecked(t *testing.T, others ...runtime.Object) *checked {
 	return c
 }
 
-// replicas scales the workload.
 func (c *checked) replicas(t *testing.T, n int32) {
 	t.Helper()
 	owner, err := c.kube.AppsV1().ReplicaSets("shop").Get(t.Context(), "web", metav1.GetOptions{})
@@ -86,7 +85,7 @@ func (c *checked) held(t *testing.T, err error) *Held {
 	return held
 }
 
-// Admission may name each of thousands of containers in a refusal, which events and logs repeat.
+// Admission may name thousands of containers in a refusal, and events and logs repeat the text.
 func TestCheck_RefusalsAreCut(t *testing.T) {
 	for _, refusal := range []error{
 		apierrors.NewForbidden(corev1.Resource("pods"), "web-", errors.New(strings.Repeat("container ", 1e5))),
@@ -116,7 +115,7 @@ func TestPaused_ChangedVPAEndsAPauseAfterAMinute(t *testing.T) {
 	require.Len(t, c.pauses.byKey, 1, "the generations of a VPA have one pause")
 }
 
-// The turn of a namespace is shorter while others wait. A slow API server must not pause its evictions.
+// A turn is shorter while other namespaces wait.
 func TestPaused_EndOfATurnStartsNoPause(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -158,7 +157,7 @@ func TestCheck_ReadsTheProtectionOfThePodAsItIsNow(t *testing.T) {
 	require.Equal(t, reason.ProtectedFromEviction, c.held(t, c.Check(t.Context(), c.change())).Reason)
 }
 
-// One answer is enough to know that the role of the updater is too old. Admission quotes texts of users.
+// Admission errors may quote user text with the same words.
 func TestPaused_MissingPermissionPausesChecksOfTheNamespace(t *testing.T) {
 	pods := corev1.Resource("pods")
 	for _, tc := range []struct {
@@ -193,12 +192,12 @@ func TestPaused_MissingPermissionPausesChecksOfTheNamespace(t *testing.T) {
 	}
 }
 
-// Pods of any owner may match the selector of a workload.
+// A workload selector may match pods of other owners.
 func TestCheck_ReadsPodsInPages(t *testing.T) {
 	for _, tc := range []struct {
 		name          string
 		pages         int
-		ready, checks bool // another ready pod of the owner on the last page
+		ready, checks bool // last page has another ready pod of the owner
 		lists         int
 	}{
 		{name: "few", pages: 2, ready: true, checks: true, lists: 3},
@@ -239,7 +238,7 @@ func TestCheck_ReadsPodsInPages(t *testing.T) {
 	}
 }
 
-// Evictions in a row share the list of pods. A pod that was evicted no longer counts.
+// Evicted pods are subtracted from the shared list.
 func TestCheck_EvictionsInARowReadPodsOnce(t *testing.T) {
 	var others []runtime.Object
 	for i := range 3 {
@@ -274,7 +273,7 @@ func TestCheck_EvictionsInARowReadPodsOnce(t *testing.T) {
 	require.Equal(t, 2, lists)
 }
 
-// A replacement that the webhook boosts has more CPU than the evicted pod, and less once the boost is over.
+// A boosted replacement has more CPU than the evicted pod, and less once the boost is over.
 func TestCheck_BoostedReplacementHasEffect(t *testing.T) {
 	for _, boosted := range []bool{true, false} {
 		c := newChecked(t)
@@ -300,7 +299,7 @@ func TestCheck_BoostedReplacementHasEffect(t *testing.T) {
 	}
 }
 
-// A cached pod has owner references without UID, those of the API server are complete.
+// Owner references of cached pods have no UID.
 func TestCheck_CachedPodWithoutOwnerUID(t *testing.T) {
 	c := newChecked(t)
 	cached := c.pod.DeepCopy()
@@ -312,7 +311,6 @@ func TestCheck_CachedPodWithoutOwnerUID(t *testing.T) {
 	require.Equal(t, "owner", string(c.created[0].OwnerReferences[0].UID))
 }
 
-// clockOf is a clock with the time that a function returns.
 type clockOf func() time.Time
 
 func (f clockOf) Now() time.Time { return f() }

@@ -26,7 +26,8 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// Users can add share marks and boost marks to many pods. Removing these leaves room for changes of the pods.
+// Users can add share and boost annotations to many pods. Removing them must leave budget for other
+// writes.
 func TestMarks_RemovalHasItsOwnWriteLimit(t *testing.T) {
 	const pods = 100
 	kube := fake.NewClientset()

@@ -43,7 +43,6 @@ func TestMemoryOfOnePod(t *testing.T) {
 	require.Error(t, err)
 }
 
-// hangs is an API server that never answers.
 type hangs struct{ asked atomic.Int32 }
 
 func (h *hangs) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -52,7 +51,7 @@ func (h *hangs) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, r.Context().Err()
 }
 
-// Whoever waits for an API that hangs changes no pod.
+// Waiting for an unresponsive metrics API would hold up all changes.
 func TestAMetricsAPIThatHangsIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := new(hangs)

@@ -76,8 +76,7 @@ func TestResizePatchKeepsDeviceClaims(t *testing.T) {
 	require.NotContains(t, string(patch), `"path":"/spec/containers/1/resources","value":{}`)
 }
 
-// The cache may not have seen the annotations that another program set a moment
-// ago.
+// The informer cache may lag behind annotations of other controllers.
 func TestMarkPatchKeepsAnnotationsThatTheCacheHasNotSeen(t *testing.T) {
 	cached := twoContainers()
 	patch, err := MarkPatch(cached, disruption.Restart{})
@@ -94,8 +93,7 @@ func TestMarkPatchKeepsAnnotationsThatTheCacheHasNotSeen(t *testing.T) {
 	require.Equal(t, map[string]string{"cni.example.com/ip": "10.0.0.1", "vpaInPlaceUpdated": "true"}, after.Annotations)
 }
 
-// What is written on a pod that came back without its change is taken off with the
-// mark that it has it.
+// The pause annotation records an earlier change without effect.
 func TestMarkPatchTakesThePauseOff(t *testing.T) {
 	pod := twoContainers()
 	pod.Annotations = map[string]string{convert.PauseAnnotation: "2 until 2026-01-02T12:00:00Z"}
@@ -128,7 +126,7 @@ func TestLimiter(t *testing.T) {
 	require.False(t, limited.AllowN(now, 1))
 }
 
-// A plan made from an old cache must not undo what was written since, whatever else happens to the pod.
+// A plan from a stale cache must not overwrite newer resources.
 func TestResizePatch_AppliesOnlyToThePlannedSizes(t *testing.T) {
 	planned := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "p", UID: "u", ResourceVersion: "5"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{
 		Name: "app", Resources: corev1.ResourceRequirements{

@@ -17,7 +17,7 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// livePod is a pod as the API server has it: named, placed, resized and marked.
+// livePod returns a running pod with fields that the API server, the scheduler and the updater set.
 func livePod(kind, apiVersion string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{

@@ -23,8 +23,8 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// A budget that allows no eviction says when to come again. That is the next pass: ten
-// times ten seconds here would hold all others.
+// PodDisruptionBudgets reject evictions with a Retry-After header. Ten waits of ten seconds would
+// delay all other changes.
 func TestNoChangeWaitsForTheTimeThatTheAPIServerNames(t *testing.T) {
 	var asked atomic.Int32
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

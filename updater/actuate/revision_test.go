@@ -83,8 +83,7 @@ func standalone(t *testing.T, kind string, edit func(template *corev1.PodTemplat
 	return c
 }
 
-// The pods of a ReplicaSet or ReplicationController without a Deployment have no revision label, and the
-// controller does not replace them when the template changes.
+// Pods of these controllers have no revision label and are kept when the template changes.
 func TestCheck_HoldsPodsOfChangedStandaloneTemplates(t *testing.T) {
 	cases := []struct {
 		name  string
@@ -138,7 +137,7 @@ func TestCheck_HoldsPodsOfChangedStandaloneTemplates(t *testing.T) {
 	}
 }
 
-// The dry run returns no pod if a quota counts both pods.
+// The dry run returns no pod to compare if the quota counts both pods.
 func TestCheck_HoldsPodsOfChangedStandaloneTemplatesUnderAQuota(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -171,7 +170,7 @@ func TestCheck_HoldsPodsOfChangedStandaloneTemplatesUnderAQuota(t *testing.T) {
 	}
 }
 
-// A quota of pods with requests does not count an evicted pod that has none.
+// A quota for pods with requests does not count an evicted pod without requests.
 func TestCheck_SubtractsOnlyPodsThatTheQuotaCounts(t *testing.T) {
 	ten := corev1.ResourceList{corev1.ResourcePods: resource.MustParse("10")}
 	for scope, want := range map[corev1.ResourceQuotaScope]reason.Reason{
@@ -196,7 +195,7 @@ func TestCheck_SubtractsOnlyPodsThatTheQuotaCounts(t *testing.T) {
 	}
 }
 
-// The other pods of the owner may have its new template.
+// Other pods of the owner may have the new template.
 func TestPaused_OlderRevisionPausesOnePod(t *testing.T) {
 	c := standalone(t, "ReplicaSet", func(p *corev1.PodTemplateSpec) { p.Spec.Containers[0].Image = "app:2" }, func(*corev1.Pod) {})
 	require.Error(t, c.Check(t.Context(), c.change()))

@@ -24,7 +24,6 @@ import (
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
-// newRunner returns a runner on a cache of pods, without policies.
 func newRunner(pods ...*corev1.Pod) *Runner {
 	known := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	for _, pod := range pods {
@@ -35,13 +34,11 @@ func newRunner(pods ...*corev1.Pod) *Runner {
 	return &Runner{Executor: &DryRun{Out: io.Discard}, Policies: &policies.Resolver{}, Sharing: shares.New(shares.Config{}), Pods: corelisters.NewPodLister(known)}
 }
 
-// run runs actions and back-offs.
 func (r *Runner) run(ctx context.Context, result disruption.Result, kills OOMKills, now time.Time) Done {
 	holds := (&rollouts.Rollouts{Policies: r.Policies}).Hold(ctx, &snapshot.View{}, nil, now)
 	return r.Run(ctx, &Plan{Result: result, Holds: holds, Shares: &shares.Division{}, OOMKills: kills}, now)
 }
 
-// failing is an executor whose evictions fail.
 type failing struct {
 	Executor
 
@@ -54,7 +51,7 @@ func (f *failing) Evict(context.Context, Change) error {
 	return f.err
 }
 
-// A pod whose eviction was not answered may be gone.
+// An eviction without an answer may have been made.
 func TestRun_PaceCountsEvictionsThatMayHaveBeenMade(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
@@ -79,12 +76,10 @@ func TestRun_PaceCountsEvictionsThatMayHaveBeenMade(t *testing.T) {
 	}
 }
 
-// always are kills that never end.
 type always struct{}
 
 func (always) Waiting(context.Context) bool { return true }
 
-// named are pods with nothing but names.
 func named(names ...string) (pods []*corev1.Pod) {
 	for _, name := range names {
 		pods = append(pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name)}})
@@ -92,13 +87,13 @@ func named(names ...string) (pods []*corev1.Pod) {
 	return pods
 }
 
-// hanging is an executor that evicts the pods of some VPAs only when the pass is over.
+// hangingExecutor blocks evictions of some VPAs until the iteration ends.
 type hanging struct {
 	Executor
 
 	hangs  map[string]bool // by VPA
 	asked  []string
-	served int // VPAs for which a pass has time
+	served int // evictions that succeed per iteration
 }
 
 func (h *hanging) Evict(ctx context.Context, c Change) error {
@@ -110,7 +105,8 @@ func (h *hanging) Evict(ctx context.Context, c Change) error {
 	return nil
 }
 
-// What uses up a whole pass, such as an API that hangs, must not do so in each.
+// A VPA that uses up an iteration, such as with an unresponsive API, must not do so in the next
+// one.
 func TestThePassAfterBeginsBehindWhatUsedItUp(t *testing.T) {
 	for name, c := range map[string]struct {
 		hangs  map[string]bool
@@ -141,7 +137,6 @@ func TestThePassAfterBeginsBehindWhatUsedItUp(t *testing.T) {
 	}
 }
 
-// A VPA that always has something to do must not use up the rate for ever.
 func TestEachVPAGetsItsTurnUnderARateLimit(t *testing.T) {
 	r := newRunner(named("a", "b", "c", "d")...)
 	turns := map[string]int{}
@@ -156,7 +151,7 @@ func TestEachVPAGetsItsTurnUnderARateLimit(t *testing.T) {
 	require.Equal(t, map[string]int{"a": 3, "b": 3, "c": 3, "d": 3}, turns)
 }
 
-// limited allows a number of evictions and counts them by VPA.
+// cappedExecutor allows a number of evictions and counts them by VPA.
 type limited struct {
 	Executor
 	left  int

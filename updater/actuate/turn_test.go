@@ -24,8 +24,8 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// While changes of other namespaces wait, an API server that does not answer delays them by the limit of
-// the turn and the last request, whatever the change is. Waits for a rate limit do not count.
+// An unresponsive API server delays other namespaces by at most the limit of the turn and its last
+// request. Waits for a rate limit do not count.
 func TestCluster_TurnBoundsAllRequestsOfAChange(t *testing.T) {
 	const limit = 4 * time.Second
 	pod := &corev1.Pod{

@@ -19,13 +19,13 @@ import (
 	"loadline.dev/loadline/pkg/fairwork"
 )
 
-// slowNamespace is an executor that needs time for each write in namespace greedy.
+// slowNamespace is an executor that delays each write in namespace greedy.
 type slowNamespace struct {
 	Executor
 
 	took  time.Duration
 	began time.Time
-	shop  []time.Duration // when the pods of namespace shop were changed
+	shop  []time.Duration // start times of writes in namespace shop
 	all   int
 	order strings.Builder // E: eviction, R: resize
 }
@@ -47,7 +47,7 @@ func (s *slowNamespace) Resize(ctx context.Context, c Change) (rollout.Change, e
 	return rollout.Change{}, nil
 }
 
-// inBriefTurn reports whether requests with a context are short because other namespaces wait.
+// inBriefTurn reports whether the context limits requests because other namespaces wait.
 func inBriefTurn(ctx context.Context) bool {
 	limited, cancel := fairwork.Limit(ctx, time.Hour)
 	defer cancel()
@@ -66,14 +66,13 @@ func (s *slowNamespace) RecordBackoff(_ context.Context, pod *corev1.Pod, _ disr
 	return nil
 }
 
-// A namespace whose writes are many or slow delays those of other namespaces by at most 10 s, and all are
-// made.
+// The delay is at most 10 s, and all writes are made.
 func TestRun_OneNamespaceDelaysOthersByTenSeconds(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		took   time.Duration
 		writes int
-		passes []time.Duration // longest delay of the others in each
+		passes []time.Duration // maximum delay of others, by iteration
 	}{
 		{name: "many writes", took: 100 * time.Millisecond, writes: 200, passes: []time.Duration{2 * time.Second, 2 * time.Second}},
 		{name: "slow writes", took: 6 * time.Second, writes: 5, passes: []time.Duration{6 * time.Second, 0}},
@@ -106,7 +105,7 @@ func TestRun_OneNamespaceDelaysOthersByTenSeconds(t *testing.T) {
 	}
 }
 
-// After a kill the pods of another namespace get their memory in an early pass, which late writes delay by 3 s at most.
+// An early iteration restores memory after an OOM kill. Late writes delay it by at most 3 s.
 func TestRun_LateWritesGiveWayToAnEarlyPass(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "greedy", Name: "a", UID: "greedy"}}
 	r := newRunner(pod)
@@ -124,7 +123,6 @@ func TestRun_LateWritesGiveWayToAnEarlyPass(t *testing.T) {
 	})
 }
 
-// A namespace whose evictions are slow does not wait with its resizes for them.
 func TestRun_LateEvictionsComeAfterResizes(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "greedy", Name: "a", UID: "greedy"}}
 	r := newRunner(pod)
@@ -142,8 +140,8 @@ func TestRun_LateEvictionsComeAfterResizes(t *testing.T) {
 	})
 }
 
-// Early passes that are always due, because a user causes them, do not keep late writes of others from being
-// made: what one pass leaves comes first in the next.
+// Writes that one iteration leaves come first in the next, even if users cause early iterations all
+// the time.
 func TestRun_LateNamespacesTakeTurnsOverPasses(t *testing.T) {
 	var pods []*corev1.Pod
 	var plan disruption.Result
@@ -167,7 +165,6 @@ func TestRun_LateNamespacesTakeTurnsOverPasses(t *testing.T) {
 	})
 }
 
-// slowPods is an executor that needs 2.5 s for each resize.
 type slowPods struct {
 	Executor
 
@@ -180,7 +177,6 @@ func (s *slowPods) Resize(_ context.Context, c Change) (rollout.Change, error) {
 	return rollout.Change{}, nil
 }
 
-// limitedRate is an executor that waits for a rate limit before each write.
 type limitedRate struct {
 	Executor
 
@@ -192,7 +188,7 @@ func (l *limitedRate) Resize(ctx context.Context, c Change) (rollout.Change, err
 	return rollout.Change{}, fairwork.Exclude(ctx, func(context.Context) error { time.Sleep(5 * time.Second); return nil })
 }
 
-// slowServer is an executor for an API server that needs more for the checks of an eviction than a brief turn has.
+// slowServer is an executor whose eviction checks need more time than a brief turn has.
 type slowServer struct {
 	Executor
 
@@ -214,7 +210,7 @@ func (s *slowServer) Evict(ctx context.Context, c Change) error {
 	return nil
 }
 
-// A slow API server delays an eviction until the other changes of the pass are made, not by a pass.
+// The retry comes at the end of the same iteration.
 func TestRun_RepeatsAnEvictionWhoseTurnEnded(t *testing.T) {
 	pods := []*corev1.Pod{
 		{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "a", UID: "shop"}},
@@ -244,7 +240,7 @@ func TestRun_RepeatsAnEvictionWhoseTurnEnded(t *testing.T) {
 	}
 }
 
-// A rate limit is common to all namespaces, so that no namespace comes last because of it.
+// All namespaces share the rate limit, so waiting for it does not make a namespace slow.
 func TestRun_RateLimitIsNoTimeOfTheNamespace(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "greedy", Name: "a", UID: "greedy"}}
 	r := newRunner(pod)

@@ -27,7 +27,7 @@ func TestASearchEndsAndLeavesNothingBehind(t *testing.T) {
 	require.Empty(t, q.without)
 }
 
-// A user may write boost annotations on any number of pods.
+// Users may write boost annotations on any number of pods.
 func TestQueue_ServesNamespacesInTurn(t *testing.T) {
 	q := New(Config{})
 	for i := range 100 {

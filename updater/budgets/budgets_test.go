@@ -72,7 +72,6 @@ func TestPodsAreMarkedWithTheirBudgets(t *testing.T) {
 	require.Equal(t, [][]string{{UnknownBudgets}, {UnknownBudgets}, nil, nil}, mark(reader(t, false, all...), disruption.Action{Restarts: true}))
 }
 
-// large returns a selector with n requirements.
 func large(n int) *metav1.LabelSelector {
 	s := &metav1.LabelSelector{}
 	for i := range n {
@@ -81,7 +80,7 @@ func large(n int) *metav1.LabelSelector {
 	return s
 }
 
-// A budget whose selector is not evaluated may select any pod of its namespace.
+// A budget with a selector that is not evaluated may select any pod of its namespace.
 func TestBudgets_HoldsDisruptionsForOversizedSelectors(t *testing.T) {
 	for _, tc := range []struct {
 		name         string
@@ -201,7 +200,6 @@ func TestOneRestartAtATime(t *testing.T) {
 	}
 }
 
-// What the caches show of pods counts whether or not a VPA controls them.
 func TestARestartThatTheCachesShow(t *testing.T) {
 	all := budgetOf("all", &metav1.LabelSelector{})
 	asked := metav1.NewTime(noon.Add(-time.Minute)).Time
@@ -241,8 +239,8 @@ func TestARestartThatTheCachesShow(t *testing.T) {
 	}
 }
 
-// A resize that a node never carries out holds nobody for ever, and two of them not each
-// other.
+// A resize that the node never applies must not block others forever, and two of them must not
+// block each other.
 func TestARestartThatNeverComesHoldsNobodyForEver(t *testing.T) {
 	cpu := func(text string) corev1.ResourceRequirements {
 		return corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(text)}}
@@ -266,7 +264,7 @@ func TestARestartThatNeverComesHoldsNobodyForEver(t *testing.T) {
 		}
 		return err
 	}
-	r := reader(t, true, all, waiting("silent", time.Time{})) // which no VPA controls
+	r := reader(t, true, all, waiting("silent", time.Time{})) // without a VPA
 	plan := func() {
 		v := disruption.View{}
 		r.Mark(&v, []disruption.Action{{Subject: disruption.Subject{Namespace: "shop"}, Restarts: true}}, now)
@@ -294,8 +292,7 @@ func TestARestartThatNeverComesHoldsNobodyForEver(t *testing.T) {
 	require.NoError(t, enters(reader(t, true, all, waiting("late", noon.Add(-time.Hour))), a))
 }
 
-// A restart that its node grants late still holds others, though no plan has looked at the
-// pod meanwhile: its VPA is gone, or passes are skipped.
+// No plan has covered the pod meanwhile, because its VPA is gone or iterations were skipped.
 func TestARestartThatIsGrantedLateHoldsOthers(t *testing.T) {
 	cpu := func(text string) corev1.ResourceRequirements {
 		return corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(text)}}

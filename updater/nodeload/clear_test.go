@@ -20,7 +20,7 @@ import (
 	"k8s.io/klog/v2/textlogger"
 )
 
-// cleared runs Clear for at most some time on three nodes, of which two have the taint.
+// cleared runs Clear with a timeout on three nodes, two of them tainted.
 func cleared(t *testing.T, atMost time.Duration, change func(kube *fake.Clientset)) (left []string, took time.Duration, logged string) {
 	synctest.Test(t, func(t *testing.T) {
 		kube := fake.NewClientset()
@@ -56,7 +56,6 @@ func TestOffTakesAllOwnTaintsOff(t *testing.T) {
 	require.NotContains(t, logged, `node="b"`)
 }
 
-// The API server gives lists in pages.
 func TestOffLooksAtAllPages(t *testing.T) {
 	var asked []metav1.ListOptions
 	left, took, _ := cleared(t, time.Hour, func(kube *fake.Clientset) {

@@ -12,7 +12,7 @@ import (
 
 var unknown = math.NaN()
 
-// nodes returns so many open nodes of 4 CPUs without load: n00, n01 and so on.
+// idle returns open nodes with 4 CPUs and no load, named n00, n01 and so on.
 func idle(count int) (nodes []Node) {
 	for i := range count {
 		nodes = append(nodes, Node{Name: fmt.Sprintf("n%02d", i), Cores: 4})
@@ -20,7 +20,7 @@ func idle(count int) (nodes []Node) {
 	return nodes
 }
 
-// with changes some of ten idle nodes.
+// with returns ten idle nodes after change.
 func with(change func(n []Node)) []Node {
 	nodes := idle(10)
 	change(nodes)
@@ -39,7 +39,7 @@ func TestDecide(t *testing.T) {
 		nodes                     []Node
 		keep, taint, free, capped []string
 		overloaded                int
-		why                       Reason // of the first that is freed
+		why                       Reason // of the first node in free
 	}{
 		"as much as the threshold is not above": {nodes: with(func(n []Node) { n[0].Load, n[1].Load = 4, 4.001 }), taint: []string{"n01"}, overloaded: 1},
 		"counted by capacity":                   {nodes: with(func(n []Node) { n[0].Load, n[0].Cores, n[1].Load, n[1].Cores = 9, 16, 1.5, 1 }), taint: []string{"n01"}, overloaded: 1},
@@ -119,7 +119,6 @@ func TestWhatADecisionCounts(t *testing.T) {
 	require.Equal(t, 29, Decide(idle(100), Limits{Threshold: 1, Most: 0.29}).Most, "not 28, as the product of floats says")
 }
 
-// drawn is any cluster.
 func drawn(t *rapid.T) []Node {
 	return rapid.SliceOfNDistinct(rapid.Custom(func(t *rapid.T) Node {
 		return Node{
@@ -174,7 +173,7 @@ func TestAnyDecision(t *testing.T) {
 		if places := max(d.Most-held, 0); tainted+d.Spare > places {
 			t.Fatalf("%d open and %d closed nodes have it, %d may, and %d are left", tainted, held, d.Most, d.Spare)
 		}
-		for i := range nodes { // another order
+		for i := range nodes { // shuffle
 			j := rapid.IntRange(0, i).Draw(t, "place")
 			nodes[i], nodes[j] = nodes[j], nodes[i]
 		}

@@ -21,7 +21,7 @@ import (
 
 var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 
-// serve returns a source that asks a server, which answers with handle.
+// serve returns a source that queries a server with handle.
 func serve(t *testing.T, handle http.HandlerFunc) *Source {
 	t.Helper()
 	server := httptest.NewServer(testkit.StrictPrometheus(t, handle))
@@ -61,8 +61,8 @@ func TestNewSource_AddsMatchers(t *testing.T) {
 	}
 }
 
-// series is one series as an answer has it: a value for each quarter of a minute of the two
-// before noon, - where there is none.
+// series is one series of an answer, with a value every 15 s for the two minutes before noon, and -
+// for a missing value.
 func series(instance, values string) string { return seriesBefore(noon, instance, values) }
 
 func seriesBefore(end time.Time, instance, values string) string {
@@ -80,7 +80,6 @@ func matrix(series ...string) string {
 	return `{"status":"success","data":{"resultType":"matrix","result":[` + strings.Join(series, ",") + `]}}`
 }
 
-// object is a ready node of 4 CPUs.
 func object(name string, change ...func(*corev1.Node)) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "uid-" + "x", ResourceVersion: "1"}, Status: corev1.NodeStatus{
 		Capacity:   cpus("4"),
@@ -132,7 +131,7 @@ func TestTwoMinutesAreAskedFor(t *testing.T) {
 func TestTheSmallestLoadOfTwoMinutesCounts(t *testing.T) {
 	for name, c := range map[string]struct {
 		series []string
-		load   float64 // -1: not known
+		load   float64 // -1: unknown
 	}{
 		"steady":                          {[]string{series("a", "5 5 5 5 5 5 5 5 5")}, 5},
 		"one moment of rest":              {[]string{series("a", "5 9 9 9 9 9 2 9 9")}, 2},
@@ -171,7 +170,7 @@ func TestTheSmallestLoadOfTwoMinutesCounts(t *testing.T) {
 	}
 }
 
-// What is there is right; the log says what is not, and which flag to look at.
+// A partial answer is used, and the error names the problem and the flag to check.
 func TestWhatAnAnswerLacksIsSaid(t *testing.T) {
 	all := series("a", "9 9 9 9 9 9 9 9 9")
 	for name, c := range map[string]struct {
@@ -215,7 +214,6 @@ func TestAnExpressionWithALabelOfItsOwn(t *testing.T) {
 	require.Equal(t, map[string]float64{"a": 3}, loads)
 }
 
-// What others write into the metric does not hide the load of nodes.
 func TestSeriesOfOthersHideNoNode(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, matrix(series(strings.Repeat("x", 2<<20), "1 1 1 1 1 1 1 1 1"), series("a", "9 9 9 9 9 9 9 9 9")))
@@ -225,7 +223,6 @@ func TestSeriesOfOthersHideNoNode(t *testing.T) {
 	require.Equal(t, map[string]float64{"a": 9}, loads)
 }
 
-// An answer without end is not read to its end.
 func TestAnAnswerIsBounded(t *testing.T) {
 	others := make([]string, 17)
 	for i := range others {

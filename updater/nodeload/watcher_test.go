@@ -37,13 +37,13 @@ func cpus(text string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(text)}
 }
 
-// cluster has nodes, and a Prometheus that knows their load.
+// cluster has nodes, and a Prometheus with their load.
 type cluster struct {
 	*testing.T
 	kube   *fake.Clientset
-	store  cache.Indexer // what the watcher has seen of them
+	store  cache.Indexer // nodes in the informer cache
 	loads  map[string]string
-	away   bool // Prometheus
+	away   bool // Prometheus is unavailable
 	now    time.Time
 	log    *bytes.Buffer
 	counts Counts
@@ -56,8 +56,8 @@ type cluster struct {
 func (c *cluster) NodeLoad(counts Counts)       { c.counts = counts }
 func (c *cluster) NodeLoadFailed(source string) { c.failed = append(c.failed, source) }
 
-// newCluster has ten ready nodes of 4 CPUs without load, n0 to n9, and a watcher in a mode. Of
-// ten nodes three may have the taint.
+// newCluster has ten ready nodes of 4 CPUs without load, n0 to n9, and a watcher in a mode. Three
+// of ten nodes may have the taint.
 func newCluster(t *testing.T, mode string, change ...func(n *corev1.Node)) *cluster {
 	t.Helper()
 	c := &cluster{T: t, kube: fake.NewClientset(), loads: map[string]string{}, synced: true, now: noon, log: &bytes.Buffer{}}
@@ -75,14 +75,12 @@ func newCluster(t *testing.T, mode string, change ...func(n *corev1.Node)) *clus
 	return c
 }
 
-// begin starts a process: what another one knew is forgotten.
 func (c *cluster) begin(config Config, address string) {
 	c.store = cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	c.watcher = &Watcher{Config: config, Source: asking(c.T, address, config), Kube: c.kube,
 		Nodes: corelisters.NewNodeLister(c.store), Informer: syncedWhen(func() bool { return c.synced }), Metrics: c}
 }
 
-// answer is that of Prometheus: the loads of c.loads, in instance or else by c.watcher's label.
 func (c *cluster) answer(w http.ResponseWriter, _ *http.Request) {
 	if c.away {
 		w.WriteHeader(http.StatusServiceUnavailable)
@@ -96,8 +94,8 @@ func (c *cluster) answer(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprint(w, matrix(all...))
 }
 
-// patched is what the API server does with a merge patch: it refuses one for another version of
-// the node.
+// patched applies a merge patch like the API server, which refuses one for another version of the
+// node.
 func (c *cluster) patched(a ktesting.Action) (bool, runtime.Object, error) {
 	patch := a.(ktesting.PatchAction)
 	var asked struct {
@@ -120,7 +118,6 @@ func (c *cluster) patched(a ktesting.Action) (bool, runtime.Object, error) {
 	return true, n, nil
 }
 
-// put writes a node as its next version.
 func (c *cluster) put(n *corev1.Node) {
 	version, _ := strconv.Atoi(n.ResourceVersion)
 	n.ResourceVersion = strconv.Itoa(version + 1)
@@ -133,14 +130,12 @@ func (c *cluster) node(name string) *corev1.Node {
 	return n.DeepCopy()
 }
 
-// change changes a node as somebody else does.
 func (c *cluster) change(name string, change func(*corev1.Node)) {
 	n := c.node(name)
 	change(n)
 	c.put(n)
 }
 
-// see lets the watcher see all nodes as they are.
 func (c *cluster) see() {
 	list, err := c.kube.CoreV1().Nodes().List(c.Context(), metav1.ListOptions{})
 	require.NoError(c, err)
@@ -155,8 +150,7 @@ func (c *cluster) see() {
 	require.NoError(c, c.store.Replace(seen, ""))
 }
 
-// round makes one, a minute after the last; what it logs is in c.log, and which sources failed in
-// c.failed.
+// round runs one round with current nodes. c.log has its log and c.failed its failed sources.
 func (c *cluster) round() {
 	c.see()
 	c.act()
@@ -168,7 +162,6 @@ func (c *cluster) act() {
 	c.watcher.RunOnce(klog.NewContext(c.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(c.log)))), c.now)
 }
 
-// tainted are the nodes with the taint.
 func (c *cluster) tainted() (names []string) {
 	list, err := c.kube.CoreV1().Nodes().List(c.Context(), metav1.ListOptions{})
 	require.NoError(c, err)
@@ -229,7 +222,6 @@ func TestNoMoreNodesAreTaintedThanMayBe(t *testing.T) {
 	require.Equal(t, []string{"n1", "n5"}, c.tainted(), "of nine nodes two may, and the most overloaded of those that have it stay")
 }
 
-// A node that keeps the taint because it cannot be written takes the place of another.
 func TestANodeThatCannotBeFreedTakesAPlace(t *testing.T) {
 	c := newCluster(t, On)
 	for _, name := range []string{"n1", "n2", "n3"} {
@@ -262,11 +254,11 @@ func TestANodeThatCannotBeFreedTakesAPlace(t *testing.T) {
 	require.Equal(t, []string{"n1", "n5", "n6"}, c.tainted(), "a place that is left is taken all the same")
 }
 
-// Whatever others write on a node stays, also what they write after it was read.
+// This includes taints written after the node was read.
 func TestTaintsOfOthersSurvive(t *testing.T) {
 	gpu := corev1.Taint{Key: "gpu", Value: "a", Effect: corev1.TaintEffectPreferNoSchedule}
 	drain := corev1.Taint{Key: "maintenance", Effect: corev1.TaintEffectPreferNoSchedule, TimeAdded: &metav1.Time{Time: noon}}
-	evicts := corev1.Taint{Key: TaintKey, Value: "true", Effect: corev1.TaintEffectPreferNoSchedule} // not what the updater writes
+	evicts := corev1.Taint{Key: TaintKey, Value: "true", Effect: corev1.TaintEffectPreferNoSchedule} // not written by the updater
 	c := newCluster(t, On, func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{gpu, evicts} })
 	c.loads["n3"] = "8"
 	c.see()
@@ -320,7 +312,8 @@ func TestMissingDataFreesNodes(t *testing.T) {
 	}
 }
 
-// All nodes are not opened at once because of one bad answer, nor for ever closed without any.
+// A single bad answer must not free all nodes, and missing answers must not keep them tainted
+// forever.
 func TestWithoutAnyLoadNodesAreFreedAfterThreeMinutes(t *testing.T) {
 	for name, c := range map[string]struct {
 		happens func(c *cluster)
@@ -355,7 +348,6 @@ func TestWithoutAnyLoadNodesAreFreedAfterThreeMinutes(t *testing.T) {
 	}
 }
 
-// Answers between two failures begin the three minutes anew.
 func TestAnAnswerEndsThePatience(t *testing.T) {
 	c := newCluster(t, On)
 	c.loads["n3"] = "8"
@@ -382,7 +374,6 @@ func TestWhatIsSaidOfPrometheus(t *testing.T) {
 	require.Contains(t, c.log.String(), "Prometheus answers for nodes again")
 }
 
-// Whoever goes on, as another leader, knows the taints from the nodes.
 func TestASuccessorGoesOn(t *testing.T) {
 	c := newCluster(t, On)
 	for _, name := range []string{"n1", "n2", "n3"} {
@@ -424,7 +415,7 @@ func TestNodesThatAreLeftOut(t *testing.T) {
 	require.Equal(t, []string{"n1"}, c.tainted(), "it stays while the node is not ready")
 }
 
-// A node that only some pods may use is no place for ordinary ones, with the own taint or without.
+// Dedicated nodes are no place for ordinary pods, with or without the updater's taint.
 func TestNodesForSomePodsAreClosed(t *testing.T) {
 	for _, effect := range []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute} {
 		c := newCluster(t, On)
@@ -509,7 +500,7 @@ func TestANodeThatIsGoneIsNoProblem(t *testing.T) {
 	require.Empty(t, c.failed)
 }
 
-// A process that ends leaves the taints to the next one, whatever answers it does not get any more.
+// A process that ends leaves the taints to the next one, even though its queries fail.
 func TestTheEndOfAProcessFreesNothing(t *testing.T) {
 	c := newCluster(t, On)
 	c.loads["n3"] = "8"
@@ -555,7 +546,6 @@ func TestTrimKeepsWhatIsReadOfNodes(t *testing.T) {
 	require.Equal(t, tombstone, got)
 }
 
-// syncedWhen is the informer of a cache that is complete when it returns true.
 type syncedWhen func() bool
 
 func (f syncedWhen) HasSynced() bool { return f() }

@@ -27,7 +27,7 @@ func list(cpu, memory string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
 }
 
-// vpa recommends a base of 100m and a peak of 300m to a workload of two hours.
+// vpa recommends a base of 100m and a peak of 300m to a workload created two hours ago.
 func vpa(t *testing.T, text string, changes ...func(*fleet.Policy, *rollout.State)) *VPA {
 	t.Helper()
 	object := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{recipe.Annotation: text}}}
@@ -51,7 +51,6 @@ func newBook(t *testing.T) *recipe.Book {
 	return book
 }
 
-// pod has a container that is recommended for, and requests so much.
 func pod(name, cpu string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name},
 		Spec:   corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Resources: corev1.ResourceRequirements{Requests: list(cpu, "150Mi")}}}},
@@ -123,7 +122,8 @@ func TestWhatPodsOfANodeShare(t *testing.T) {
 	require.Len(t, members, 2, "nobody knows what is too large")
 }
 
-// What minAllowed raises counts only as far as it is requested, so that nobody can take a node by it.
+// minAllowed counts only up to the current request, so that a user cannot claim a whole node with
+// it.
 func TestWhatMinAllowedRaisesCountsAsFarAsItIsRequested(t *testing.T) {
 	n := Node{Allocatable: resources.Of(4000, 1<<40)}
 	for name, test := range map[string]struct {
@@ -167,7 +167,6 @@ func TestWhatMinAllowedRaisesCountsAsFarAsItIsRequested(t *testing.T) {
 	require.Equal(t, [2]float64{100, 300}, [2]float64{c.Base[resources.CPU], c.Peak[resources.CPU]}, "neither does a LimitRange")
 }
 
-// Pods that somebody wants to be large, and that never leave, leave their neighbours what they have.
 func TestNobodyTakesANodeByMinAllowed(t *testing.T) {
 	n := Node{Allocatable: resources.Of(4000, 1<<40)}
 	leave := func(p *fleet.Policy, _ *rollout.State) { p.Mode, p.Sharing.Evict = fleet.Auto, true }
@@ -242,7 +241,6 @@ func TestShares_OfUserVPAsKeepToThePolicy(t *testing.T) {
 	require.InDelta(t, 300, c.Peak[resources.CPU], 0)
 }
 
-// A pod that somebody bound to a node that is too small for it takes nothing from those that run there.
 func TestWhatAKubeletWillRefuseTakesNothing(t *testing.T) {
 	n := Node{Allocatable: resources.Of(1000, 1<<40)}
 	v := vpa(t, "cruisekube")
@@ -260,7 +258,7 @@ func TestWhatAKubeletWillRefuseTakesNothing(t *testing.T) {
 		bound := pod("bound", test.cpu)
 		bound.Status.Phase = corev1.PodPending
 		test.change(bound)
-		if name != "it runs" { // else it would share
+		if name != "it runs" { // otherwise it would share
 			input, _, _ := n.Gather([]*Pod{v.read(pod("one", "100m"), &n), v.read(bound, &n)})
 			require.InDelta(t, test.left, input.Available[resources.CPU], 0, name)
 		}

@@ -18,7 +18,6 @@ import (
 	vpalisters "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
 )
 
-// countingPods counts lists.
 type countingPods struct {
 	corelisters.PodLister
 	lists *int
@@ -38,7 +37,6 @@ func (c countingNamespacePods) List(selector labels.Selector) ([]*corev1.Pod, er
 	return c.PodNamespaceLister.List(selector)
 }
 
-// countingVPAs counts lists of all VPAs of a namespace.
 type countingVPAs struct {
 	vpalisters.VerticalPodAutoscalerLister
 	lists *int
@@ -58,7 +56,7 @@ func (c countingNamespaceVPAs) List(selector labels.Selector) ([]*vpav1.Vertical
 	return c.VerticalPodAutoscalerNamespaceLister.List(selector)
 }
 
-// A user may create many VPAs and pods, and every event of a pod finds its VPA.
+// Users may create many VPAs and pods, and each pod event looks up its VPA.
 func TestReader_ReadsOnlyVPAsOfAWorkload(t *testing.T) {
 	var objects []runtime.Object
 	for i := range 20 {

@@ -20,8 +20,8 @@ func TestReasonsOfPoliciesAreExplained(t *testing.T) {
 	}
 }
 
-// The webhook gives no boost because of a made VPA, so what is taken back is that of another
-// one: its pods go back to what they were written with.
+// The webhook adds no boost for a generated VPA. A boost of another VPA is removed by restoring the
+// pod's original resources.
 func TestAMadeVPAHasNoSayInBoosts(t *testing.T) {
 	made := targeting(fleet.MadeName("StatefulSet", "apps", "web"), "a", "apps/v1", "StatefulSet", "web")
 	made.Labels = map[string]string{fleet.PolicyLabel: "p"}
@@ -32,7 +32,7 @@ func TestAMadeVPAHasNoSayInBoosts(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, found)
 
-	// A Reader without policies knows of none, so nobody may act.
+	// A Reader without policies cannot resolve any, so nothing may act.
 	s := read(t, r)
 	require.Empty(t, s.VPAs)
 	require.Equal(t, []disruption.Skip{{Subject: disruption.Subject{Namespace: "a", VPA: made.Name, Pod: "web-0", UID: "aweb-0"}, Reason: reason.PolicyUnknown}}, s.Skipped)

@@ -78,7 +78,7 @@ func TestPodDuringResize(t *testing.T) {
 	require.Equal(t, policy.ContainerTarget{Name: "side"}, side.Target)
 }
 
-// What quotas and their cuts ask of a pod comes through the caches.
+// Pod traits for quotas must survive the trimming of cached pods.
 func TestWhatQuotasAskOfAPod(t *testing.T) {
 	read := func(change func(*corev1.Pod)) disruption.Pod {
 		p := pod("app")
@@ -142,7 +142,6 @@ func TestAPodWithItsOwnSize(t *testing.T) {
 		"a resize would be refused, and so would the pod that comes after an eviction")
 }
 
-// A threshold of 0 and a VPA without recommendation.
 func TestNoRecommendationAndNoThreshold(t *testing.T) {
 	v := vpa()
 	v.Status.Recommendation = nil
@@ -151,7 +150,6 @@ func TestNoRecommendationAndNoThreshold(t *testing.T) {
 	require.Equal(t, reason.NoRecommendation, disruption.Assess(&core, &p, disruption.Config{}, noon.Time).Reason)
 }
 
-// What was read of objects that did not change is used again, and nothing else.
 func TestTheReaderFollowsChanges(t *testing.T) {
 	r := newReader(t, targeting("v", "a", "apps/v1", "StatefulSet", "web"), controlled("a", "web-0", "apps/v1", "StatefulSet", "web"),
 		&appsv1.StatefulSet{ObjectMeta: meta("a", "web"), Spec: appsv1.StatefulSetSpec{Selector: selector(), Replicas: new(int32(2))}})

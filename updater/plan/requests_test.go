@@ -21,8 +21,8 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// apiServer counts requests. It has the kinds Room, with a scale subresource, and
-// VirtualMachine, without.
+// apiServer counts requests. It serves the kinds Room, with a scale subresource, and
+// VirtualMachine, without one.
 type apiServer struct{ discovery, objects atomic.Int32 }
 
 func (s *apiServer) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -46,7 +46,6 @@ func (s *apiServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: code, Request: r, Body: io.NopCloser(strings.NewReader(text)), Header: http.Header{"Content-Type": {"application/json"}}}, nil
 }
 
-// podList lists pods.
 type podList []*corev1.Pod
 
 func (l podList) List(labels.Selector) ([]*corev1.Pod, error) { return l, nil }
@@ -57,7 +56,7 @@ func (l podList) Get(name string) (*corev1.Pod, error) {
 	return l[slices.IndexFunc(l, func(p *corev1.Pod) bool { return p.Name == name })], nil
 }
 
-// Most pods of a cluster with many custom workloads have nothing to do with VPAs.
+// Most pods in a cluster with many custom workloads have no VPA.
 func TestOwnersOfCustomKindsAreNotAskedForInVain(t *testing.T) {
 	const many = 10_000
 	server := &apiServer{}

@@ -11,7 +11,7 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// The table is that of the webhook: the two must not follow different VPAs.
+// The webhook test uses the same table, because both must select the same VPA.
 func TestOfSeveralVPAsTheOneThatControlsChangesPods(t *testing.T) {
 	controller := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", Controller: new(true)}
 	set := &appsv1.ReplicaSet{ObjectMeta: meta(testkit.Namespace, "web-1"), Spec: appsv1.ReplicaSetSpec{Selector: selector(), Replicas: new(int32(1))}}
@@ -40,7 +40,6 @@ func TestOfSeveralVPAsTheOneThatControlsChangesPods(t *testing.T) {
 	}
 }
 
-// A VPA that ceases to act, or to be there, no longer keeps pods from the next one.
 func TestPodsGoToTheNextVPAWhenTheFirstIsGone(t *testing.T) {
 	rivals := testkit.AllRivals()[0]
 	set := &appsv1.StatefulSet{ObjectMeta: meta(testkit.Namespace, "web"), Spec: appsv1.StatefulSetSpec{Selector: selector(), Replicas: new(int32(1))}}
@@ -56,7 +55,6 @@ func TestPodsGoToTheNextVPAWhenTheFirstIsGone(t *testing.T) {
 	require.Equal(t, "young", read(t, r).VPAs[0].Name)
 }
 
-// Pods of a node are static; they have no VPA, whatever one says of its target.
 func TestStaticPodsAreNotChanged(t *testing.T) {
 	r := newReader(t, targeting("v", "a", "v1", "Node", "n"), controlled("a", "kube-proxy", "v1", "Node", "n"),
 		targeting("w", "a", "example.com/v1", "Room", "blue"))

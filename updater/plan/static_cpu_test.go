@@ -65,8 +65,7 @@ func TestOnlyTheLabelsThatAreAskedForAreKept(t *testing.T) {
 	require.Equal(t, tombstone, got)
 }
 
-// cluster has one pod on each of some nodes. A pod whose message is not empty was
-// refused a resize.
+// cluster has one pod on each of its nodes. refuse sets the message of a refused resize.
 type cluster struct {
 	nodes cache.Indexer
 	view  disruption.View
@@ -75,7 +74,7 @@ type cluster struct {
 
 func newCluster(nodes ...string) *cluster {
 	c := &cluster{nodes: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}), pods: map[string]*corev1.Pod{}}
-	c.view.VPAs = make([]disruption.VPA, len(nodes)) // one for each pod
+	c.view.VPAs = make([]disruption.VPA, len(nodes)) // one per pod
 	for i, name := range nodes {
 		c.view.VPAs[i].Pods = []disruption.Pod{{UID: "pod-on-" + name, Node: name}}
 	}
@@ -98,11 +97,10 @@ func (c *cluster) say(node, message string) {
 	}
 }
 
-// static lists the nodes whose pods are marked.
 func (c *cluster) static(t *testing.T, n *StaticCPUNodes, now time.Time) (names []string) {
 	t.Helper()
 	for i := range c.view.VPAs {
-		c.view.VPAs[i].Pods[0].Static = false // a view is made anew for each pass
+		c.view.VPAs[i].Pods[0].Static = false // views are rebuilt in each iteration
 	}
 	require.NoError(t, n.Mark(&c.view, func(s disruption.Subject) *corev1.Pod { return c.pods[s.UID] }, now))
 	for i := range c.view.VPAs {
@@ -193,8 +191,7 @@ func TestANewNodeIsKnownBeforeTheNextPass(t *testing.T) {
 	require.False(t, n.Static("gone"))
 }
 
-// Boosts that are left because of a refusal would be taken back once that is
-// forgotten, and be refused again.
+// A boost kept because of a refusal would be removed once the refusal expires, and refused again.
 func TestARefusalLastsWhileBoostedPodsAreThere(t *testing.T) {
 	c := newCluster("a")
 	n := &StaticCPUNodes{}
@@ -223,7 +220,6 @@ func TestNodesAreWaitedForButNotForLong(t *testing.T) {
 	})
 }
 
-// syncedWhen is the informer of a cache that is complete when it returns true.
 type syncedWhen func() bool
 
 func (f syncedWhen) HasSynced() bool { return f() }

@@ -40,7 +40,7 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// ranges lists LimitRanges; the one of namespace "cursed" has a bug.
+// panickingRanges lists LimitRanges and panics for namespace "cursed".
 type ranges struct{ corelisters.LimitRangeLister }
 
 func (r ranges) LimitRanges(namespace string) corelisters.LimitRangeNamespaceLister {
@@ -50,7 +50,6 @@ func (r ranges) LimitRanges(namespace string) corelisters.LimitRangeNamespaceLis
 	return r.LimitRangeLister.LimitRanges(namespace)
 }
 
-// vpaStore lists VPAs that a test changes.
 type vpaStore struct {
 	vpalisters.VerticalPodAutoscalerLister
 	store cache.Indexer
@@ -59,8 +58,7 @@ type vpaStore struct {
 func (s vpaStore) put(v *vpav1.VerticalPodAutoscaler) error    { return s.store.Update(v) }
 func (s vpaStore) remove(v *vpav1.VerticalPodAutoscaler) error { return s.store.Delete(v) }
 
-// newReader fills caches with the objects. There is one custom workload,
-// "Room/blue" with four replicas.
+// newReader fills caches with the objects. The custom workload "Room/blue" has four replicas.
 func newReader(t *testing.T, objects ...runtime.Object) *snapshot.Reader {
 	t.Helper()
 	vpas := cache.NewIndexer(cache.MetaNamespaceKeyFunc, target.Indexers())
@@ -95,7 +93,7 @@ func controlled(namespace, name, apiVersion, kind, owner string) *corev1.Pod {
 	p := pod("app")
 	p.Namespace, p.Name, p.UID, p.Labels = namespace, name, types.UID(namespace+name), map[string]string{"app": "web"}
 	p.OwnerReferences = []metav1.OwnerReference{
-		{APIVersion: "v1", Kind: "ConfigMap", Name: "not-a-controller"}, // No controller field
+		{APIVersion: "v1", Kind: "ConfigMap", Name: "not-a-controller"}, // no controller field
 		{APIVersion: apiVersion, Kind: kind, Name: owner, Controller: new(true)},
 	}
 	return p
@@ -116,7 +114,6 @@ func selector() *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
 }
 
-// result is what the stages up to the view return.
 type result struct {
 	snapshot.View
 
@@ -124,7 +121,6 @@ type result struct {
 	pods snapshot.Pods
 }
 
-// views runs the stages up to the view, without SizingPolicies.
 func views(ctx context.Context, r *snapshot.Reader) (s result, err error) {
 	if s.vpas, err = r.ReadVPAs(ctx); err != nil {
 		return s, err
@@ -146,7 +142,6 @@ func read(t *testing.T, r *snapshot.Reader) result {
 	return s
 }
 
-// Pods that look alike must be read as what they are, and take the room of one.
 func TestPodsThatLookAlikeAreReadOnce(t *testing.T) {
 	objects := []runtime.Object{
 		&appsv1.ReplicaSet{ObjectMeta: meta("a", "web"), Spec: appsv1.ReplicaSetSpec{Selector: selector()}},
@@ -205,7 +200,7 @@ func TestReplicasOfOwners(t *testing.T) {
 	}, got)
 }
 
-// The scale of a custom workload is cached: it said 4 when there were 4 pods.
+// The scale of a custom workload is cached from a time with 4 pods.
 func TestAnOldScaleDoesNotEnlargeTheBudget(t *testing.T) {
 	objects := []runtime.Object{targeting("v", "d", "example.com/v1", "Room", "blue")}
 	for i := range 10 {
@@ -216,7 +211,7 @@ func TestAnOldScaleDoesNotEnlargeTheBudget(t *testing.T) {
 
 func TestWhatIsLeftOut(t *testing.T) {
 	off := targeting("off", "a", "apps/v1", "StatefulSet", "web")
-	off.CreationTimestamp = metav1.NewTime(noon.Add(-time.Hour)) // older, but it changes nothing
+	off.CreationTimestamp = metav1.NewTime(noon.Add(-time.Hour)) // older, but without effect
 	off.Spec.UpdatePolicy = &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeOff)}
 	going := controlled("a", "going", "apps/v1", "StatefulSet", "web")
 	going.DeletionTimestamp, going.Finalizers = &noon, []string{"example.com/f"}
@@ -243,9 +238,9 @@ func TestWhatIsLeftOut(t *testing.T) {
 	require.True(t, slices.ContainsFunc(s.vpas, func(v snapshot.VPA) bool { return v.Object.Name == "off" }))
 }
 
-// Pods that no plan is made for have a reason, too; those that no VPA changes are only counted.
+// Pods outside all plans have a skip reason. Pods that no VPA changes are only counted.
 func TestWhyPodsAreNotInTheView(t *testing.T) {
-	unknown := targeting("unknown", "a", "apps/v1", "StatefulSet", "unknown") // without a selector
+	unknown := targeting("unknown", "a", "apps/v1", "StatefulSet", "unknown")
 	torn := targeting("torn", "b", "apps/v1", "StatefulSet", "torn")
 	torn.Annotations = map[string]string{vpav1.UnreadableAnnotation: "spec.resourcePolicy: quantity"}
 	off := targeting("off", "b", "apps/v1", "StatefulSet", "off")
@@ -282,7 +277,7 @@ func TestWhyPodsAreNotInTheView(t *testing.T) {
 	require.Equal(t, 5, s.pods.NoVPA, "no VPA is left in this namespace that changes pods")
 }
 
-// The pods may have any label, so a selector of what is absent does not match them either.
+// Pods may have any label, so even a selector for an absent label does not match them.
 func TestRead_LogsWorkloadsOfPodsWithTooManyLabels(t *testing.T) {
 	large := controlled("a", "web-0", "apps/v1", "StatefulSet", "web")
 	for i := range 100 {

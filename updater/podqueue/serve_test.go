@@ -12,7 +12,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// A namespace whose requests take 30 s each delays no revert and no boost of another one.
 func TestServe_SlowNamespaceDelaysNoOther(t *testing.T) {
 	for _, tc := range []struct {
 		name    string

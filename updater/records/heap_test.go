@@ -22,8 +22,8 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// rolledOut is the record of a workload after twenty rounds of changes of two containers, as
-// the API server sends it.
+// rolledOut returns the record of a workload after twenty rounds of changes of two containers, as
+// sent by the API server.
 func rolledOut(tb testing.TB, name string) *loadlinev1alpha1.SizingRecord {
 	tb.Helper()
 	sizes := func(n int) (all []policy.Container) {
@@ -48,8 +48,7 @@ func rolledOut(tb testing.TB, name string) *loadlinev1alpha1.SizingRecord {
 	return &sent
 }
 
-// cached is how many bytes a record of twenty rounds takes in the cache of the updater, its keys
-// included.
+// cached returns the cache size in bytes of a record with twenty rounds, including its keys.
 func cached(tb testing.TB, count int) (bytes int64) {
 	tb.Helper()
 	objects := make([]runtime.Object, count)
@@ -75,12 +74,12 @@ func BenchmarkCachedRecord(b *testing.B) {
 	}
 }
 
-// Each workload of a large cluster has one: as the API has them, 10,000 would take 1.1 GiB.
+// Each workload of a large cluster has a record. Without compaction, 10,000 would take 1.1 GiB.
 func TestARecordTakesLittle(t *testing.T) {
 	require.Less(t, cached(t, 500), int64(12<<10))
 }
 
-// A write is an update of the whole object.
+// A write updates the whole object.
 func TestAWriteLosesNothing(t *testing.T) {
 	before := rolledOut(t, "web")
 	before.ManagedFields = nil
@@ -91,6 +90,6 @@ func TestAWriteLosesNothing(t *testing.T) {
 	before.Status.Rounds[0].Pods++
 	before.Status.StartedAt = &before.Status.Rounds[len(before.Status.Rounds)-1].Time // records of older versions have none
 	after := live(t, client)
-	after.OwnerReferences = before.OwnerReferences // see TestWhoseRecordItIs
+	after.OwnerReferences = before.OwnerReferences // see TestStoreUpdate_AdoptsRecordOfWorkload
 	require.True(t, apiequality.Semantic.DeepEqual(before, after), "%v, was %v", after, before)
 }

@@ -50,7 +50,6 @@ func record(version string, pods int32, owner string) *loadlinev1alpha1.SizingRe
 	return r
 }
 
-// watch returns a store with its cluster.
 func watch(t *testing.T, dryRun bool, objects ...runtime.Object) (*Store, *fake.Clientset) {
 	t.Helper()
 	client := fake.NewSimpleClientset(objects...)
@@ -70,7 +69,6 @@ func watch(t *testing.T, dryRun bool, objects ...runtime.Object) (*Store, *fake.
 	return s, client
 }
 
-// frozen is a cache that hears of nothing more.
 func frozen(t *testing.T, objects ...*loadlinev1alpha1.SizingRecord) cache.Store {
 	t.Helper()
 	store := cache.NewStore(cache.MetaNamespaceKeyFunc)
@@ -80,7 +78,7 @@ func frozen(t *testing.T, objects ...*loadlinev1alpha1.SizingRecord) cache.Store
 	return store
 }
 
-// one counts a pod in the round that goes on.
+// addPod counts a pod in the current round.
 func one(s rollout.State) rollout.State {
 	rounds := append([]rollout.Round{}, s.Rounds...)
 	if len(rounds) == 0 {
@@ -98,8 +96,7 @@ func live(t *testing.T, client *fake.Clientset) *loadlinev1alpha1.SizingRecord {
 	return r
 }
 
-// checked makes a clientset refuse an update of another version than the one that is there,
-// as an API server does.
+// rejectStaleUpdates makes a clientset refuse updates of old versions, like an API server.
 func checked(t *testing.T, client *fake.Clientset) (conflicts *int) {
 	conflicts = new(int)
 	client.PrependReactor("update", "sizingrecords", func(a ktesting.Action) (bool, runtime.Object, error) {
@@ -116,7 +113,7 @@ func checked(t *testing.T, client *fake.Clientset) (conflicts *int) {
 	return conflicts
 }
 
-// The old leader wrote what the cache has not heard of: its counts stay.
+// The cache has not seen the last write of the previous leader, whose counts must survive.
 func TestAConflictIsReadAgainAndNeverOverwritten(t *testing.T) {
 	s, client := watch(t, false, record("5", 1, "uid-web"))
 	conflicts := checked(t, client)
@@ -138,7 +135,7 @@ func TestAConflictIsReadAgainAndNeverOverwritten(t *testing.T) {
 	require.EqualValues(t, 41, live(t, client).Status.Rounds[0].Pods)
 	require.Equal(t, "theirs", live(t, client).Status.PolicyHash)
 
-	// What was written is known, whatever the cache says.
+	// The store returns its own writes before the cache has them.
 	state, err := s.State(web)
 	require.NoError(t, err)
 	require.Equal(t, 41, state.Rounds[0].Pods)
@@ -148,7 +145,6 @@ func TestAConflictIsReadAgainAndNeverOverwritten(t *testing.T) {
 	require.EqualValues(t, 42, live(t, client).Status.Rounds[0].Pods)
 }
 
-// A process that has heard of no record does not write over one.
 func TestARecordThatTheCacheHasNotHeardOf(t *testing.T) {
 	s, client := watch(t, false, record("5", 3, "uid-web"))
 	checked(t, client)
@@ -159,7 +155,6 @@ func TestARecordThatTheCacheHasNotHeardOf(t *testing.T) {
 	require.EqualValues(t, 4, live(t, client).Status.Rounds[0].Pods)
 }
 
-// A record that somebody deleted is made anew.
 func TestARecordThatIsDeletedIsMadeAnew(t *testing.T) {
 	s, client := watch(t, false, record("5", 3, "uid-web"))
 	s.cached = frozen(t, record("5", 3, "uid-web"))
@@ -227,7 +222,7 @@ func TestWhoMeetsConflictsAllTheTimeGivesUp(t *testing.T) {
 	require.EqualValues(t, 3, live(t, client).Status.Rounds[0].Pods)
 }
 
-// Workloads come and go; most never have a record.
+// Most workloads never have a record.
 func TestNothingIsKeptOfWorkloadsThatAreOnlyLookedAt(t *testing.T) {
 	s, client := watch(t, false)
 	for i := range 100 {
@@ -246,7 +241,6 @@ func TestNothingIsKeptOfWorkloadsThatAreOnlyLookedAt(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 }
 
-// Who has read a record before reads it again after each change, whoever made it.
 func TestChangesOfRecordsAreCounted(t *testing.T) {
 	s, client := watch(t, false, record("5", 3, "uid-web"))
 	require.Eventually(t, func() bool { return s.Changes() == 1 }, time.Minute, time.Millisecond, "the one that was there")
@@ -271,8 +265,7 @@ func TestChangesOfRecordsAreCounted(t *testing.T) {
 	require.Eventually(t, func() bool { return s.Changes() == written+3 }, time.Minute, time.Millisecond, "when it is gone")
 }
 
-// An admission webhook or an API server may not answer a write: readers, and writers of the same and of
-// other workloads, go on.
+// An admission webhook or API server may not answer a write.
 func TestStore_HangingWriteDelaysNobody(t *testing.T) {
 	s, client := watch(t, false, record("5", 3, "uid-web"))
 	checked(t, client)
@@ -314,7 +307,6 @@ func TestStore_HangingWriteDelaysNobody(t *testing.T) {
 	})
 }
 
-// hangingOnce is a client whose updates of records wait first.
 type hangingOnce struct {
 	versioned.Interface
 	wait func(context.Context) error
@@ -345,7 +337,6 @@ func (h hangingRecords) Update(ctx context.Context, r *loadlinev1alpha1.SizingRe
 	return h.SizingRecordInterface.Update(ctx, r, o)
 }
 
-// Many writers of one workload lose no change, and none fails.
 func TestStoreUpdate_ConcurrentWritersLoseNothing(t *testing.T) {
 	s, client := watch(t, false, record("5", 0, "uid-web"))
 	var mu sync.Mutex
@@ -365,7 +356,7 @@ func TestStoreUpdate_ConcurrentWritersLoseNothing(t *testing.T) {
 	var writing sync.WaitGroup
 	for range 10 {
 		writing.Go(func() {
-			for range 9 { // in all less than the fake watch holds
+			for range 9 { // fewer than the fake watch buffers
 				_, err := s.Update(t.Context(), web, one)
 				require.NoError(t, err)
 			}

@@ -40,7 +40,7 @@ func TestWhyPodsAreLeftAloneIsAnswered(t *testing.T) {
 	require.JSONEq(t, `{"reasons":{}}`, text, "none is left alone any more")
 }
 
-// Any pod of the cluster may request all of them, without end.
+// Any pod of the cluster may request all skipped pods repeatedly.
 func TestHandler_AnswersOneRequestAtATime(t *testing.T) {
 	h := NewHandler()
 	h.Serve(&Skips{pods: map[string]skipped{}})

@@ -43,7 +43,7 @@ func TestAReasonThatLastsIsToldOnce(t *testing.T) {
 	require.Len(t, tell(72, small...), 1)
 }
 
-// Whether evictions wait for room depends on the cluster, so the event says why.
+// Whether evictions wait for room depends on the cluster, so the event explains it.
 func TestAFullNodeIsToldWithWhatItMeans(t *testing.T) {
 	r := Skips{After: 10 * time.Minute, Room: "evictions wait"}
 	skips := []disruption.Skip{skip("a", "p1", reason.NodeFull), skip("b", "p2", reason.TooLargeForNode), skip("c", "p3", reason.QuotaFull)}

@@ -24,7 +24,6 @@ import (
 
 var changed = time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
 
-// serveSource returns a source that asks a server, which answers with handle.
 func serveSource(t *testing.T, handle http.HandlerFunc) *EvidenceSource {
 	t.Helper()
 	server := httptest.NewServer(testkit.StrictPrometheus(t, handle))
@@ -44,8 +43,8 @@ func sourceOf(t *testing.T, env process.Environment, address string) *EvidenceSo
 	return s
 }
 
-// one returns a series of a container as an answer has it: its labels as name=value, its
-// counter first, and its value as JSON.
+// containerSeries returns a series of a container as in a response. Labels are name=value, and the value is
+// JSON.
 func one(counter, pod, container, value string, labels ...string) string {
 	all := map[string]string{"loadline_counter": counter, "namespace": "shop", "pod": pod, "container": container, "id": "/kubepods/1", "job": "cadvisor"}
 	for _, l := range labels {
@@ -68,7 +67,7 @@ func waiting(value string, labels ...string) string {
 	return waitingFrom("web-0", "app", value, labels...)
 }
 
-// waitingFrom returns the two series of a container that was there all the time.
+// waitingFrom returns the two series of a container that existed for the whole window.
 func waitingFrom(pod, container, value string, labels ...string) string {
 	return one(waitingMetric, pod, container, value, labels...) + "," + one(wholeWaiting, pod, container, value, labels...)
 }
@@ -77,7 +76,7 @@ func vector(series ...string) string {
 	return `{"status":"success","data":{"resultType":"vector","result":[` + strings.Join(series, ",") + `]}}`
 }
 
-// requireShare compares with NaN for what is not known.
+// requireShare compares shares, with NaN for unknown values.
 func requireShare(t *testing.T, throttled, waiting float64, got Share) {
 	t.Helper()
 	for _, c := range []struct {
@@ -167,7 +166,6 @@ func TestWhatIsNotCertainIsNotKnown(t *testing.T) {
 	}
 }
 
-// Whatever a server says that is no whole answer, it says nothing of a container.
 func TestAFailureIsAnErrorAndNoShare(t *testing.T) {
 	series := throttled(`"0.9"`) + "," + periods(`"1"`)
 	for want, answer := range map[string]string{
@@ -194,7 +192,6 @@ func TestAFailureIsAnErrorAndNoShare(t *testing.T) {
 	requireShare(t, unknown, unknown, ShareOf(shares, "web-0", "app"))
 }
 
-// hundreds returns so many names of pods, in order.
 func hundreds(n int) (pods []string) {
 	for i := range n {
 		pods = append(pods, fmt.Sprintf("web-%03d", i))
@@ -202,7 +199,6 @@ func hundreds(n int) (pods []string) {
 	return pods
 }
 
-// asked returns the pods that a query is for.
 func asked(r *http.Request) []string {
 	_, list, _ := strings.Cut(r.FormValue("query"), `namespace="shop", pod=~"`)
 	list, _, _ = strings.Cut(list, `"`)
@@ -247,7 +243,6 @@ func TestAServerThatRefusesIsNotAskedForTheRest(t *testing.T) {
 	}
 }
 
-// A million series are neither read nor kept, nor is one that never ends.
 func TestTooLargeAnswersAreCut(t *testing.T) {
 	million := func(w io.Writer) (sent int) {
 		for i := range 1_000_000 {
@@ -287,7 +282,7 @@ func TestTooLargeAnswersAreCut(t *testing.T) {
 	}
 }
 
-// pipes is a network in memory, for tests in virtual time.
+// pipes is an in-memory network for tests in virtual time.
 type pipes chan net.Conn
 
 func (p pipes) Accept() (net.Conn, error) {
@@ -300,7 +295,6 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { return nil }
 func (p pipes) Addr() net.Addr { return &net.IPAddr{} }
 
-// memory is an environment whose connections are in memory.
 type memory struct {
 	process.OS
 
@@ -313,7 +307,7 @@ func (m memory) Dial(context.Context, string, string) (net.Conn, error) {
 	return ours, nil
 }
 
-// inVirtualTime runs a test with a source whose server is in memory and answers with handle.
+// inVirtualTime runs a test with a source and an in-memory server that answers with handle.
 func inVirtualTime(t *testing.T, handle http.HandlerFunc, test func(*testing.T, *EvidenceSource)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -353,7 +347,7 @@ func TestAServerThatHangsTakesTenSecondsForAllPodsTogether(t *testing.T) {
 	}
 }
 
-// A server that is slow but answers keeps nobody longer, and what it said counts.
+// Answers received before the deadline count.
 func TestAllQueriesTogetherTakeTenSeconds(t *testing.T) {
 	inVirtualTime(t, func(w http.ResponseWriter, r *http.Request) {
 		pods := asked(r)

@@ -14,8 +14,8 @@ import (
 	"loadline.dev/loadline/pkg/process"
 )
 
-// Of pods whose containers Prometheus does not have, as where a kubelet cannot name them, nothing is
-// known: that shows in the metric, and their changes are judged by what else is known.
+// Prometheus may have no series for some pods, for example because a kubelet cannot name their
+// containers. The metric counts them, and their changes are judged by other evidence.
 func TestPodsThatPrometheusDoesNotHaveAreCountedAsMissing(t *testing.T) {
 	const series = `{"metric":{"loadline_counter":%q,"namespace":"shop","pod":"web-0","container":"app"},"value":[1,"%d"]}`
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

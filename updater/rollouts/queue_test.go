@@ -22,8 +22,8 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// writing needs as long for each write as the client at 50 requests a second, and remembers when
-// it came to each pod.
+// slowReverter takes 20 ms per write, like a client with 50 requests per second, and records when it
+// served each pod.
 type writing struct {
 	Reverter
 
@@ -39,7 +39,7 @@ func (w *writing) RemoveNote(_ context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// Whoever may annotate pods in one namespace writes 5,000 notes there.
+// A user who may annotate pods writes 5,000 notes in one namespace.
 func TestNotesOfOneNamespaceKeepNoOtherWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pods := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
@@ -70,7 +70,7 @@ func TestNotesOfOneNamespaceKeepNoOtherWaiting(t *testing.T) {
 	})
 }
 
-// Forged notes must not use up the requests with which changes are taken back.
+// Removing forged notes must not use up the requests for reverts.
 func TestRemovals_HaveTheirOwnRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pods := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
@@ -105,7 +105,6 @@ func TestRemovals_HaveTheirOwnRate(t *testing.T) {
 	})
 }
 
-// A note that is forged again and again costs one write of its pod in a minute.
 func TestRemovals_RemoveFromAPodOnceInAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pods := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
@@ -117,7 +116,7 @@ func TestRemovals_RemoveFromAPodOnceInAMinute(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { q.Run(ctx) })
-		for i := range 600 { // one forgery in a second
+		for i := range 600 { // one forgery per second
 			at := time.Now().UTC().Add(-time.Duration(i+1) * time.Second).Format(time.RFC3339)
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "attacker", Name: "web", UID: types.UID(fmt.Sprint(i)), Annotations: map[string]string{convert.ResizedAtAnnotation: at}}}
 			require.NoError(t, pods.Update(pod))
@@ -131,7 +130,6 @@ func TestRemovals_RemoveFromAPodOnceInAMinute(t *testing.T) {
 	})
 }
 
-// countedRemovals counts removals of notes.
 type countedRemovals struct{ removed *int }
 
 func (c countedRemovals) RemoveNote(context.Context, *corev1.Pod) error {
@@ -139,7 +137,7 @@ func (c countedRemovals) RemoveNote(context.Context, *corev1.Pod) error {
 	return nil
 }
 
-// A user can write a note of requests that the container does not have.
+// Users can write a note with requests that the container does not have.
 func TestChanged_AddsMissingResources(t *testing.T) {
 	o := &observed{
 		pod: &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}}}},

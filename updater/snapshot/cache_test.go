@@ -7,8 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Objects of a version are converted once. The cache holds the objects of the last iteration alone, since users can
-// create and delete any number of them.
+// Users can create and delete any number of objects.
 func TestVersionCache_HoldsTheObjectsOfTheLastIteration(t *testing.T) {
 	var c VersionCache[string]
 	converted := 0

@@ -84,7 +84,6 @@ func TestWhatIsNotKnownFits(t *testing.T) {
 	require.Equal(t, disruption.RoomFits, unknown.Place(disruption.Need{Node: "a", Wants: resources.Of(1, 1)}, false))
 }
 
-// syncedWhen is the informer of a cache that is complete when it returns true.
 type syncedWhen func() bool
 
 func (f syncedWhen) HasSynced() bool { return f() }

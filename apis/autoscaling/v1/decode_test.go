@@ -22,9 +22,8 @@ func TestWeightsThatCannotBeReadSpoilNothingElse(t *testing.T) {
 	}
 }
 
-// FuzzBucketWeights feeds weights as the API server may hold them: any object
-// passes the schema. A list with them can be read, and what was read is written
-// and read again as the same.
+// FuzzBucketWeights decodes arbitrary weights, because any object passes the schema. The decoded
+// weights must survive a round trip.
 func FuzzBucketWeights(f *testing.F) {
 	f.Add([]byte(`{"0":1,"175":10000}`))
 	f.Fuzz(func(t *testing.T, weights []byte) {

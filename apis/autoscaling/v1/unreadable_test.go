@@ -10,8 +10,8 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 )
 
-// The schema lets them pass, and the library of Kubernetes takes minutes for the first
-// of them: without a guard this test does not end.
+// Such quantities pass the schema, and parsing the first of them takes the Kubernetes library
+// minutes. Without a guard, this test does not end.
 func TestAQuantityThatCannotBeReadSpoilsNoOtherVPA(t *testing.T) {
 	const spec = `"targetRef":{"kind":"Deployment","name":"web"},"updatePolicy":{"updateMode":"InPlace"},"recommenders":[{"name":"mine"}]`
 	for quantity, wrong := range map[string]string{
@@ -48,7 +48,7 @@ func TestAQuantityThatCannotBeReadSpoilsNoOtherVPA(t *testing.T) {
 	}
 }
 
-// Only we say so, and shortly.
+// The annotation is set only by the decoder, with a bounded length.
 func TestNobodyElseCanCallAVPAUnreadable(t *testing.T) {
 	var v VerticalPodAutoscaler
 	require.NoError(t, json.Unmarshal([]byte(`{"metadata":{"annotations":{"loadline.dev/unreadable":"x"}},"spec":{}}`), &v))
@@ -60,7 +60,7 @@ func TestNobodyElseCanCallAVPAUnreadable(t *testing.T) {
 	require.Less(t, len(v.Annotations[UnreadableAnnotation]), 600)
 }
 
-// The recommender writes it anew.
+// The recommender replaces the status.
 func TestAStatusThatCannotBeReadCountsAsNone(t *testing.T) {
 	for _, status := range []string{
 		`{"recommendation":{"containerRecommendations":[{"containerName":"a","target":{"cpu":"1e-2147483647"}}]}}`,
@@ -73,7 +73,7 @@ func TestAStatusThatCannotBeReadCountsAsNone(t *testing.T) {
 	}
 }
 
-// What must not be guessed gets the value with which nothing is done.
+// Invalid fields get the value that disables the VPA.
 func TestWhatDecidesOverPodsIsNotGuessed(t *testing.T) {
 	var v VerticalPodAutoscaler
 	require.NoError(t, json.Unmarshal([]byte(`{"metadata":{"name":"v"},"spec":{"targetRef":7,"updatePolicy":8,"recommenders":9}}`), &v))

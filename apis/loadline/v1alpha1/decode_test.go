@@ -48,7 +48,7 @@ const fullRecord = `{
   "outcome":"Reverted","endedAt":"2026-01-02T12:40:00Z","reason":"OOMKilled"}],
  "conditions":[{"type":"Degraded","status":"False","lastTransitionTime":"2026-01-02T12:00:00Z","reason":"r","message":"m"}]}}`
 
-// full fails where a field of our own types has no value.
+// full fails if a field of the API types of this package has no value.
 func full(t *testing.T, path string, v reflect.Value) {
 	t.Helper()
 	require.False(t, v.IsZero(), "%s is missing in the example", path)
@@ -94,8 +94,7 @@ func TestEveryFieldSurvivesARoundTrip(t *testing.T) {
 	require.JSONEq(t, fullRecord, string(written))
 }
 
-// Without this, one policy with such a quantity would stop every program that lists
-// policies.
+// Otherwise one policy with such a quantity would break every program that lists policies.
 func TestAPolicyThatCannotBeReadDoesNotSpoilTheList(t *testing.T) {
 	for bad, problem := range map[string]string{
 		`"resourcePolicy":{"containerPolicies":[{"containerName":"c","minAllowed":{"cpu":"1e.5"}}]}`:          "spec.resourcePolicy",
@@ -140,7 +139,7 @@ func TestARecordThatCannotBeReadRemembersNothing(t *testing.T) {
 	}
 }
 
-// The note is that of the program which read the object, never that of a person.
+// Only the decoder sets the annotation.
 func TestANoteInTheClusterIsNotBelieved(t *testing.T) {
 	const text = `{"metadata":{"annotations":{"loadline.dev/unreadable":"mine"}}}`
 	var policy, decoded SizingPolicy

@@ -25,8 +25,7 @@ func equalLimit(k resources.Kind) func(*replay.Setup) {
 	return func(s *replay.Setup) { s.Limits[k] = replay.Limit{Policy: replay.Proportional, Factor: 1} }
 }
 
-// An advisor must not see more than a node would have shown: neither what is
-// above a limit nor what killed the container.
+// A real node reports neither usage above the limit nor the usage that killed the container.
 func TestAdvisorSeesNothingAboveTheLimit(t *testing.T) {
 	cpu := &listener{}
 	scored(t, recording(time.Hour, resources.CPU, always(3000)), resources.CPU, 1000, cpu, equalLimit(resources.CPU))
@@ -56,7 +55,6 @@ func (l *listener) Observe(at time.Time, _ resources.Kind, use, _ resources.Amou
 
 func (l *listener) Killed(_ time.Time, _, limit resources.Amount) { l.killed = append(l.killed, limit) }
 
-// A recommender looks once a minute, however seldom a sample was recorded.
 func TestSamplesAreSeenAtEachTick(t *testing.T) {
 	r := recording(time.Hour, resources.CPU, always(100))
 	for i := range r.At {
@@ -70,7 +68,6 @@ func TestSamplesAreSeenAtEachTick(t *testing.T) {
 	}
 }
 
-// And not more often either.
 func TestSamplesBetweenTicksAreNotSeen(t *testing.T) {
 	r := recording(10*time.Hour, resources.CPU, func(second int) float64 { return float64(second) })
 	for i := range r.At {
@@ -82,7 +79,7 @@ func TestSamplesBetweenTicksAreNotSeen(t *testing.T) {
 }
 
 func TestThrottledWork(t *testing.T) {
-	// Ten minutes of two cores, then none, under a limit of one.
+	// Usage is two cores for ten minutes, then zero, under a limit of one core.
 	burst := func(m int) float64 { return 2000 * float64(1-min(m/10, 1)) }
 	r := recording(time.Hour, resources.CPU, burst)
 	s := fixed(t, r, resources.CPU, 1000, equalLimit(resources.CPU)).Scored
@@ -99,7 +96,7 @@ func TestThrottledWork(t *testing.T) {
 	require.Equal(t, 20, busy, "and done in the next ten minutes")
 }
 
-// A kill raises the request before the container runs again, else it loops.
+// Otherwise the container would crash-loop.
 func TestKillRaisesBeforeTheRestart(t *testing.T) {
 	config := recipe.DefaultConfig()
 	config.PodMinCPU, config.PodMinMemory = 0, 0
@@ -121,9 +118,7 @@ func TestKillRaisesBeforeTheRestart(t *testing.T) {
 	require.Positive(t, evicted.Scored.Evictions)
 }
 
-// The first sample of this container kills it, so the first that is known of it is
-// the kill. The recommender of a cluster recommends memory then; one that waited for
-// CPU would never see any, and the container would be killed for ever.
+// Memory must be recommended before any CPU sample exists, or the container is killed forever.
 func TestAKillBeforeTheFirstSampleIsEnough(t *testing.T) {
 	config := recipe.DefaultConfig()
 	config.PodMinCPU, config.PodMinMemory = 0, 0
@@ -137,7 +132,6 @@ func TestAKillBeforeTheFirstSampleIsEnough(t *testing.T) {
 	require.Equal(t, 1, s.Cold.Kills+s.Scored.Kills)
 }
 
-// learner doubles its target with each kill, and has wide bounds.
 type learner struct {
 	replay.Fixed
 	target resources.Amount
@@ -159,8 +153,6 @@ func TestWithoutAnAnswerToKillsItWaitsForThePlanner(t *testing.T) {
 	require.Equal(t, 2, kills(func(s *replay.Setup) { s.Update.AfterKill = false }), "the second was soon after a start")
 }
 
-// An update within bounds waits for the age of the pod, and for a change that is
-// worth it.
 func TestUpdatePolicy(t *testing.T) {
 	wide := func(target resources.Amount) replay.Advisor {
 		return bounded{resources.Bounds{
@@ -187,7 +179,6 @@ func (bounded) Observe(time.Time, resources.Kind, resources.Amount, resources.Am
 func (bounded) Killed(time.Time, resources.Amount, resources.Amount)                  {}
 func (b bounded) Advise(time.Time, resources.List) resources.Bounds                   { return b.Bounds }
 
-// A memory cut must leave the limit above what is used at the moment.
 func TestCutsBelowTheUseAreRefused(t *testing.T) {
 	use := func(m int) float64 { return gib * (1.25 - float64(m/60)*0.1) }
 	r := recording(2*time.Hour, resources.Memory, use)
@@ -217,7 +208,7 @@ func TestWarmUpIsApart(t *testing.T) {
 }
 
 func TestConvergenceAndReactions(t *testing.T) {
-	// Two cores from the second day on; the request follows six hours later, and
+	// Usage rises to two cores on the second day. The request follows six hours later and
 	// overshoots.
 	rises := func(m int) float64 { return 1000 + 1000*float64(min(m/1440, 1)) }
 	script := scripted{{0, 1000}, {30 * time.Hour, 3000}, {40 * time.Hour, 2000}}
@@ -253,7 +244,6 @@ func (s scripted) Advise(now time.Time, _ resources.List) resources.Bounds {
 	return b
 }
 
-// The best daily requests leave nothing to regret.
 func TestRegret(t *testing.T) {
 	r := recording(4*oneDay, resources.Memory, func(m int) float64 { return gib * float64(1+m/1440) })
 	s := fixed(t, r, resources.Memory, 8*gib, nil).Scored

@@ -10,8 +10,8 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
-// BenchmarkRun replays both kinds of a container with a sample every five
-// minutes. A row holds a sample of each kind.
+// BenchmarkRun replays CPU and memory of a container with a sample every five minutes. A row holds
+// one sample of each resource.
 func BenchmarkRun(b *testing.B) {
 	r := recording(30*24*time.Hour/5, resources.CPU, func(m int) float64 {
 		return 500 + 400*math.Sin(float64(m)/300) + float64(m*7919%200)

@@ -24,7 +24,6 @@ func value(t *testing.T, s Summary, name string) float64 {
 	return f.Value
 }
 
-// A large container decides the fleet's slack, and counts as one in the mean.
 func TestFleetAndContainersAreAveragedApart(t *testing.T) {
 	results := []Result{
 		result("a", resources.CPU, replay.Steady, Tally{Days: 2, Dates: 2, Seconds: 10, Reserved: 900, Over: 90, Used: 810, Changes: 4}),
@@ -48,7 +47,7 @@ func TestFleetAndContainersAreAveragedApart(t *testing.T) {
 	require.False(t, ok)
 }
 
-// The interval of a mean of 200 containers that are 0 or 1 is that of a coin.
+// The mean of 200 containers with values 0 or 1 has the confidence interval of a coin flip.
 func TestIntervalsAreOfTheRightWidth(t *testing.T) {
 	var results []Result
 	for i := range 200 {
@@ -68,8 +67,8 @@ func TestWaitCountsThoseThatNeverGotThere(t *testing.T) {
 		return Outcome{Seconds: seconds, Reached: reached}
 	}
 	require.Equal(t, Wait{Median: 20, Cases: 3}, wait([]Outcome{o(30, true), o(10, true), o(20, true)}))
-	// After 10: 3/4. The one that was watched until 15 says nothing more; then
-	// half of the rest at 20: 3/8.
+	// Kaplan-Meier: 3/4 remain after 10. The case at 15 is censored. After 20, half of the rest
+	// remain: 3/8.
 	require.Equal(t, Wait{Median: 20, Censored: 0.5, Cases: 4}, wait([]Outcome{o(10, true), o(15, false), o(20, true), o(99, false)}))
 	never := wait([]Outcome{o(10, false), o(20, false)})
 	require.True(t, math.IsInf(never.Median, 1))
@@ -100,7 +99,7 @@ func TestCostOfACandidate(t *testing.T) {
 	require.Equal(t, Cost{Candidate: "a", CoreHours: 10, GiBHours: 8, Kills: 4, Evictions: 3, StarvedCoreHours: 2, Total: 10 + 1 + 80 + 3 + 8}, CostOf(results, "a"))
 }
 
-// Of two containers one needs half with the other candidate, and one a quarter.
+// With the other candidate, one container needs half of the request and one needs a quarter.
 func TestPairs(t *testing.T) {
 	one := func(candidate, container string, reserved, over float64) Result {
 		r := result(candidate, resources.CPU, replay.Other, Tally{Seconds: 1, Dates: 1, Days: 1, Reserved: reserved, Over: over, Used: reserved - over})
@@ -123,7 +122,6 @@ func TestPairs(t *testing.T) {
 	require.Zero(t, Compare(results, "a", "c", resources.CPU).Containers)
 }
 
-// Quantiles of draws are those of the ratios of the drawn containers.
 func TestQuantilesOfDraws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 20).Draw(t, "containers")
@@ -144,8 +142,6 @@ func TestQuantilesOfDraws(t *testing.T) {
 	})
 }
 
-// Where a draw of containers has nothing to be compared with, the interval is that of
-// the others, unless too many are like that.
 func TestDrawsWithoutAValue(t *testing.T) {
 	interval := func(value func([]int) float64) Figure { return Intervals(3, []Formula{{"x", value}})[0] }
 	n := 0
@@ -159,7 +155,7 @@ func TestDrawsWithoutAValue(t *testing.T) {
 	}
 	f := interval(some(100))
 	require.Equal(t, []float64{5, 5}, []float64{f.Low, f.High})
-	few, m := 0, 0 // ten of a thousand lie outside: of the others, fifteen less are cut at each end
+	few, m := 0, 0 // 10 of 1,000 draws have no value, and 15 fewer are cut at each end
 	f = interval(func([]int) float64 {
 		if few++; few > 1 && few <= 11 {
 			return math.NaN()
@@ -172,7 +168,6 @@ func TestDrawsWithoutAValue(t *testing.T) {
 	require.True(t, math.IsNaN(f.Low) && math.IsNaN(f.High))
 }
 
-// A change of a limit alone is a change, and goes in no direction.
 func TestAChangeOfALimitAloneHasNoDirection(t *testing.T) {
 	tally := Tally{}
 	s := stability{tally: &tally}

@@ -11,11 +11,10 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// The cases of the specification that can be checked by hand.
+// These tests are the cases of the specification that can be verified by hand.
 
 var start = time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
 
-// defaultOptions replays both kinds as replay.DefaultSetup says.
 func defaultOptions() Options {
 	return Options{
 		Setup:  func(k resources.Kind) replay.Setup { return replay.DefaultSetup(k) },
@@ -24,8 +23,7 @@ func defaultOptions() Options {
 	}
 }
 
-// recording has one sample a minute for a time; use tells it from the minute.
-// What a kind lacks is not recorded.
+// recording has one sample a minute of one resource.
 func recording(length time.Duration, k resources.Kind, use func(minute int) float64) *replay.Recording {
 	r := &replay.Recording{Dataset: "made", Workload: "w", Container: "c"}
 	for m := range int(length / time.Minute) {
@@ -41,7 +39,6 @@ func recording(length time.Duration, k resources.Kind, use func(minute int) floa
 
 func always(use float64) func(int) float64 { return func(int) float64 { return use } }
 
-// fixed scores a request that never changes, without warm-up.
 func fixed(t *testing.T, r *replay.Recording, k resources.Kind, request resources.Amount, change func(*replay.Setup)) Result {
 	t.Helper()
 	return scored(t, r, k, request, replay.Fixed{}, change)
@@ -115,7 +112,7 @@ func TestStuckLoopIsBoundedByTheBackoff(t *testing.T) {
 	r := fixed(t, recording(24*time.Hour, resources.Memory, always(2*gib)), resources.Memory, gib, func(s *replay.Setup) {
 		s.Limits[resources.Memory] = replay.Limit{Policy: replay.Proportional, Factor: 1}
 	})
-	// 60 s and 10, 20, 40, 80, 160 s of back-off, and then 300 s each time.
+	// Runs last 60 s. The backoff is 10, 20, 40, 80 and 160 s, then 300 s each time.
 	most := 5 + int((86400-70-80-100-140-220)/360) + 1
 	require.Equal(t, most, r.Scored.Kills)
 	require.InDelta(t, 1, ratio(float64(r.Scored.SevereDays), float64(r.Scored.Dates)), 1e-12)
@@ -134,7 +131,7 @@ func TestGapIsLeftOut(t *testing.T) {
 	require.LessOrEqual(t, s.Seconds, 7200+180.0)
 }
 
-// flapper asks for one core and for two in turn, one hour each.
+// flapper alternates hourly between one and two cores.
 type flapper struct{ replay.Fixed }
 
 func (flapper) Advise(now time.Time, _ resources.List) resources.Bounds {

@@ -22,9 +22,7 @@ func under(t *testing.T, text string, r *replay.Recording, k resources.Kind, fir
 	return scored(t, r, k, first, advisor, change)
 }
 
-// Held down by a limit that equals its request, a container looks as if it needed
-// no more than it has. The reference leaves in the end because its margin is
-// larger than the least change; ours because it knows.
+// The reference VPA escapes the limit only because its margin exceeds the minimum change.
 func TestDemandBehindALimitIsFound(t *testing.T) {
 	r := recording(20*oneDay, resources.CPU, func(m int) float64 { return 500 + 3500*float64(min(m/(2*1440), 1)) })
 	ours := under(t, "loadline:pod-min-cpu=10", r, resources.CPU, 1000, equalLimit(resources.CPU)).Scored
@@ -35,8 +33,6 @@ func TestDemandBehindALimitIsFound(t *testing.T) {
 	t.Logf("work not served: ours %.4f with %d changes, reference %.4f with %d", ours.UnservedShare(), ours.Changes, reference.UnservedShare(), reference.Changes)
 }
 
-// A burst of six minutes does not raise the request of a container that uses little, as
-// it would if a level counted however short it was.
 func TestASingleBurstIsReplayed(t *testing.T) {
 	for text, held := range map[string]bool{"loadline:": false, "loadline:cpu=mixed,": false, "loadline:sustained-minutes=0,": true} {
 		r := recording(4*oneDay, resources.CPU, func(m int) float64 {
@@ -51,8 +47,6 @@ func TestASingleBurstIsReplayed(t *testing.T) {
 	}
 }
 
-// The replay knows its limits as a cluster does: by default the margin of memory follows
-// them, and a preset stays what it is.
 func TestTheMarginFollowsTheLimitOfTheReplay(t *testing.T) {
 	const mib = 1 << 20
 	for _, c := range []struct {
@@ -60,7 +54,7 @@ func TestTheMarginFollowsTheLimitOfTheReplay(t *testing.T) {
 		want  float64 // multiple of the daily peak
 	}{
 		{replay.Limit{Policy: replay.Proportional, Factor: 1}, 1.20},
-		{replay.Limit{Policy: replay.KeepRatio}, 1.20}, // nothing is recorded, so they are equal
+		{replay.Limit{Policy: replay.KeepRatio}, 1.20}, // no recorded ratio counts as equal
 		{replay.Limit{Policy: replay.Proportional, Factor: 1.1}, 1.15},
 		{replay.Limit{Policy: replay.Proportional, Factor: 1.2}, 1.10},
 		{replay.Limit{Policy: replay.Proportional, Factor: 3}, 1.10},
@@ -77,7 +71,6 @@ func TestTheMarginFollowsTheLimitOfTheReplay(t *testing.T) {
 	}
 }
 
-// witness keeps the last recommendation.
 type witness struct{ last resources.Bounds }
 
 func (w *witness) Sample(replay.Sample)    {}
@@ -85,7 +78,6 @@ func (w *witness) Advised(a replay.Advice) { w.last = a.Bounds }
 func (w *witness) Changed(replay.Change)   {}
 func (w *witness) Killed(replay.Kill)      {}
 
-// A change within the tight bounds waits; one outside does not.
 func TestTightBoundsDecideWhatIsUrgent(t *testing.T) {
 	for _, c := range []struct {
 		target  resources.Amount
@@ -98,8 +90,6 @@ func TestTightBoundsDecideWhatIsUrgent(t *testing.T) {
 	}
 }
 
-// Where it was recorded that work waited for CPU, the recipe that wants to know asks
-// for more, and the others for the same.
 func TestWaitingIsReplayed(t *testing.T) {
 	for text, want := range map[string]float64{"cruisekube:": 600, "loadline:cpu=shared,peak=hours,": 600, "loadline:": 0, "vpa:": 0} {
 		r := recording(2*oneDay, resources.CPU, always(500))
@@ -119,7 +109,6 @@ func TestWaitingIsReplayed(t *testing.T) {
 	}
 }
 
-// What a cluster does with every recipe over a few days of ordinary life.
 func TestEveryRecipeLivesThroughARecording(t *testing.T) {
 	r := recording(2*oneDay, resources.CPU, func(m int) float64 { return 300 + float64(m*7919%400) })
 	for i := range r.Use[resources.Memory] {
@@ -133,7 +122,7 @@ func TestEveryRecipeLivesThroughARecording(t *testing.T) {
 			s := under(t, name, r, k, 8*gib, nil).Scored
 			require.Less(t, s.Kills, 20, name)
 			if strings.HasPrefix(name, "attune-published") {
-				continue // it asks for the fourfold even when it is sure
+				continue // requests four times the usage even at full confidence
 			}
 			require.Less(t, s.MeanRequest(), 4.0*gib, "%s %s: it came down", name, k)
 			require.Positive(t, s.Changes, "%s %s", name, k)

@@ -14,7 +14,7 @@ import (
 )
 
 func TestAFilmShowsWhatHappened(t *testing.T) {
-	// Six hours of a quarter, then of one GiB, under a limit that is too small for that.
+	// Usage is 0.25 GiB for six hours, then 1 GiB under a limit that is too low for it.
 	r := recording(12*time.Hour, resources.Memory, func(m int) float64 { return gib * (0.25 + 0.75*float64(m/360)) })
 	for i := range r.Use[resources.CPU] {
 		r.Use[resources.CPU][i] = 100

@@ -11,7 +11,6 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// taken is how many of so many disruptions are let through at one moment.
 func taken(l *RateLimiter, namespace string, wanted int, now time.Time) (n int) {
 	for range wanted {
 		if l.Take(namespace, now) {
@@ -53,7 +52,6 @@ func TestWhatDidNotHappenIsReturned(t *testing.T) {
 	require.False(t, l.Take("a", noon))
 }
 
-// A namespace that always comes first leaves the next disruption to one that waits.
 func TestRateLimiter_NamespacesTakeTurns(t *testing.T) {
 	l := NewRateLimiter(RateLimits{Cluster: 10, Namespace: 10}, noon)
 	require.Equal(t, 10, taken(l, "greedy", 100, noon))
@@ -75,7 +73,6 @@ func TestTheLedgerForgetsNamespaces(t *testing.T) {
 	require.LessOrEqual(t, len(l.namespaces), 62)
 }
 
-// seen is a pod that has some sizes and would get others.
 func seen(has, gets Sizes) Change { return Change{has, gets} }
 
 func sizes(cpu, memory resources.Amount) Sizes { return Sizes{"app": resources.Of(cpu, memory)} }
@@ -111,8 +108,7 @@ func TestBackOffWhenNothingCameOfIt(t *testing.T) {
 	require.True(t, r.Expired(now.Add(24*time.Hour+1)))
 }
 
-// A quota may leave less than what is recommended: the webhook cuts the new pod,
-// and the next eviction would bring no more.
+// A quota may leave less than the recommendation, so that the webhook cuts the new pod.
 func TestBackOffWhenOnlyAPartCameOfIt(t *testing.T) {
 	after := func(last Change, has, gets Sizes) int {
 		return ChangeRecord{}.Changed(last, noon, noon).See(noon.Add(time.Second), seen(has, gets), noon).Fruitless
@@ -146,8 +142,6 @@ func TestAPauseOutlivesTheRecord(t *testing.T) {
 	require.Equal(t, ChangeRecord{}, ChangeRecord{}.Resumed(Backoff{}, noon))
 }
 
-// Only at first a pod shows what was cut on its way; what is recommended later has
-// nothing to do with that.
 func TestALaterRecommendationMakesNoPodShort(t *testing.T) {
 	created := noon.Add(time.Second)
 	r := ChangeRecord{}.Changed(change(100, 200), noon, noon).See(created, seen(sizes(190, 100), sizes(190, 100)), noon)
@@ -170,7 +164,6 @@ func TestTwoRecommendationsDoNotMakeAPodFlap(t *testing.T) {
 	const hold = 10 * time.Minute
 	var r ChangeRecord
 	now, made := noon, 0
-	// Every minute the other of two sizes is recommended.
 	small := true
 	for minute := range 24 * 60 {
 		now = noon.Add(time.Duration(minute) * time.Minute)

@@ -10,7 +10,6 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// remembered is a deployment whose owner is remembered.
 func remembered(mode Mode, n int, change func(i int, p *Pod)) *VPA {
 	v := deployment(mode, n, pods(n, func(i int, p *Pod) {
 		p.Created = noon.Add(-24 * time.Hour)
@@ -30,8 +29,8 @@ func did(m *State, a Action, now time.Time) {
 	m.Record(Action{Evict: true, Owner: a.Owner, Change: a.Change, Newest: a.Newest}, Done, now)
 }
 
-// evictions plays passes, one a minute, in which each evicted pod comes back at
-// once as it was or with what comes gives it, and counts them.
+// evictions runs one iteration a minute. Each evicted pod returns at once, unchanged or modified by
+// comes.
 func evictions(v *VPA, passes int, comes ...func(*Pod)) (n int) {
 	memory := State{}
 	for pass := range passes {
@@ -62,7 +61,7 @@ func TestPodsThatComeBackUnchangedAreNotEvictedForEver(t *testing.T) {
 	require.Equal(t, 24*60, evictions(forgotten, 24*60))
 
 	left := resources.Amount(0)
-	cut := func(p *Pod) { // to what a quota leaves, which depends on how large the old pod was
+	cut := func(p *Pod) { // cut to the quota, which depends on the old pod
 		left = 400 - left
 		p.Containers[0].Spec.Requests = resources.Of(left+90, (left+90)<<20)
 		p.Containers[0].Actual = p.Containers[0].Spec
@@ -177,7 +176,7 @@ func TestTheSameResizeIsNotAskedForInEveryPass(t *testing.T) {
 	require.Contains(t, told(planned(v, memory, defaults(), noon.Add(2*time.Hour))), "resize or evict p0: OutOfBounds", "another target")
 }
 
-// Owners come and go: what is remembered must not grow with all that there ever were.
+// The state must not grow with the number of owners that ever existed.
 func TestWhatIsRememberedOfAnOwnerEndsADayAfterItsLastChange(t *testing.T) {
 	v, memory := remembered(Off, 1, nil), State{}
 	did(&memory, Action{Owner: "shop/ReplicaSet/gone", Newest: noon}, noon)
@@ -221,7 +220,7 @@ func TestTheLastReadyPodStays(t *testing.T) {
 	require.Equal(t, []string{"evict p0: OutOfBounds"}, told(plans(t, v, defaults())), "the VPA allows it")
 }
 
-// rooms has node n1 of the pods and a larger one; both in cores and GiB.
+// twoNodes sizes are cores and GiB.
 func rooms(free1, free2 resources.Amount, quotas ...Quota) *Capacity {
 	of := func(name string, size, free resources.Amount) Node {
 		return Node{Name: name, Open: true, Size: resources.Of(size*1000, size<<30), Free: resources.Of(free*1000, free<<30)}
@@ -272,7 +271,6 @@ func TestWhatDoesNotFitIsNotTried(t *testing.T) {
 	})
 }
 
-// askedFor is the memory of a plan by which all pods were asked for what they would get.
 func askedFor(v *VPA) (m State) {
 	for i := range v.Pods {
 		m.Recommended.tried(v.Pods[i].UID, v.Pods[i].Targets(), noon.Add(-time.Hour))
@@ -280,8 +278,7 @@ func askedFor(v *VPA) (m State) {
 	return m
 }
 
-// A node grants a resize the moment there is room, if it knows of it. So it is asked for
-// once although it does not fit; evictions wait.
+// The kubelet retries a deferred resize when room becomes free.
 func TestAResizeIsSentToAFullNodeOnce(t *testing.T) {
 	plan := func(v *VPA, r *Capacity, m State) Result {
 		return Plan(View{VPAs: []VPA{*v}, Room: r}, m, defaults(), noon)
@@ -319,9 +316,7 @@ func TestAResizeIsSentToAFullNodeOnce(t *testing.T) {
 	require.Contains(t, told(r), "resize p1: OutOfBounds", "what it does not get yet it takes from nobody")
 }
 
-// A pod that only shrinks makes room in its quota. But if a VPA had made it larger than
-// its template, and the quota has no room for it beside the old one, the webhook would
-// cut it to the template.
+// If the quota cannot hold both pods, the webhook would cut the new pod to its template.
 func TestAShrinkingPodIsNotCutToItsTemplate(t *testing.T) {
 	shrinking := func(mode Mode, sized bool) View {
 		v := deployment(mode, 2, pods(2, func(_ int, p *Pod) {
@@ -353,8 +348,7 @@ func TestTheClassOfAPodIsKnownBeforeAsking(t *testing.T) {
 	require.Equal(t, []string{"skip p0: ClassWouldChange", "skip p1: ClassWouldChange"}, told(plans(t, deployment(InPlace, 2, pods(2, unsized)...), defaults())))
 }
 
-// Kubelets with the static policy of the CPU manager refuse other CPU to pods of class
-// Guaranteed, whether they have whole CPUs or a share.
+// Kubelets with the static CPU manager policy refuse CPU changes of Guaranteed pods.
 func TestAStaticCPUPolicyIsKnownBeforeAsking(t *testing.T) {
 	sized := func(cpu, wantCPU resources.Amount, static bool) func(int, *Pod) {
 		return func(_ int, p *Pod) {
@@ -370,7 +364,7 @@ func TestAStaticCPUPolicyIsKnownBeforeAsking(t *testing.T) {
 		c.Spec.Limits = resources.Of(9000, 9<<30)
 		c.Actual.Limits, c.Target.Limits = c.Spec.Limits, c.Spec.Limits
 	}
-	oneOf := func(i int, p *Pod) { // a pod is of one class: all of its containers count
+	oneOf := func(i int, p *Pod) { // the QoS class depends on all containers
 		sized(2000, 4000, true)(i, p)
 		p.Fixed = []policy.Container{{Requests: resources.Of(1, 1)}}
 	}
@@ -446,9 +440,7 @@ func TestActionsTellWhoIsDisturbed(t *testing.T) {
 	require.False(t, plans(t, v, defaults()).Actions[0].Disrupts)
 }
 
-// A pod that its node gives no other CPU gets memory in place after it was killed for want
-// of it: whether or not it works meanwhile, has a boost that cannot be taken back, or was
-// refused other CPU before.
+// The memory must arrive whether or not the pod is ready, boosted, or had a CPU change refused.
 func TestAPinnedPodGetsMemoryAfterAKill(t *testing.T) {
 	for _, mode := range []Mode{InPlaceOrRecreate, InPlace} {
 		for i := range 8 {
@@ -458,14 +450,14 @@ func TestAPinnedPodGetsMemoryAfterAKill(t *testing.T) {
 				Bounds: resources.Bounds{Target: resources.Of(500, 2000), Lower: resources.Of(400, 1900), Upper: resources.Of(600, 2100)}}
 			p := Pod{Namespace: "n", Name: "p", UID: "p", Node: "s", Static: true, Created: noon.Add(-48 * time.Hour), Started: noon.Add(-48 * time.Hour),
 				Ready: i&1 != 0, Boosted: i&2 != 0, Containers: []Container{c}}
-			if i&4 != 0 && mode == InPlace && !p.Boosted { // else it would have been evicted, or not been asked
+			if i&4 != 0 && mode == InPlace && !p.Boosted { // otherwise evicted or not resized
 				p.Containers[0].Spec = policy.Container{Name: "c", Requests: resources.Of(500, 1000), Limits: resources.Of(500, 1000)}
 				p.Resize, p.ResizeSince = ResizeInfeasible, noon.Add(-time.Hour)
 			}
 			v := VPA{Namespace: "n", Name: "v", Mode: mode, Groups: []Group{{Replicas: 1, Key: "k"}}, Pods: []Pod{p}}
 			config := Config{MinReplicas: 1, Tolerance: 0.5, Threshold: 0.1, Lifetime: time.Hour, QuickOOM: 10 * time.Minute, InPlaceMode: true, FreeResizes: true}
 			before := State{}
-			if i&4 != 0 && mode == InPlace { // whatever became of the refusal since
+			if i&4 != 0 && mode == InPlace { // even if the refusal is no longer visible
 				put(&before.Recommended.Refused, p.UID, requests(p.Targets()))
 				p.Resize = NotResizing
 				v.Pods[0] = p

@@ -109,7 +109,7 @@ func TestQuotasOfOtherPodsDoNotCount(t *testing.T) {
 	require.Equal(t, RoomFits, r.Resize(job), "and all of the other")
 }
 
-// The new pod is there before the old one has left the quota.
+// The new pod is created before the old one has left the quota.
 func TestAQuotaMustHoldTheSuccessorBesideThePod(t *testing.T) {
 	r := func() *Capacity {
 		return NewCapacity(nil, map[string][]Quota{"shop": {{Requests: resources.Of(250, 1000), Limits: resources.Of(250, 1000)}}})
@@ -156,13 +156,13 @@ func TestRoomIsPromisedOnce(t *testing.T) {
 	r.Keep(bound, true)
 }
 
-// A pod on a node whose size follows its pods grows by getting another such node.
+// On a node that is sized for its pods, a pod grows by moving to another such node.
 func TestPlan_NodesThatFollowTheirPodsAreNeverTooSmall(t *testing.T) {
 	quota := Quota{Requests: resources.Of(10, 10<<20)}
 	for _, tc := range []struct {
 		name   string
 		mode   Mode
-		free   resources.Amount // CPU that the node has left
+		free   resources.Amount // free CPU of the node
 		quotas map[string][]Quota
 		want   string
 	}{

@@ -10,7 +10,6 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// A resize that does not come about is waited for up to its time, that moment included.
 func TestAResizeIsWaitedForUpToItsTime(t *testing.T) {
 	gives := func(p *Pod) {
 		p.Containers[0].Actual.Limits, p.Containers[0].Spec.Limits = resources.Of(500, 400<<20), resources.Of(500, 200<<20)
@@ -47,8 +46,6 @@ func TestAResizeIsWaitedForUpToItsTime(t *testing.T) {
 	}
 }
 
-// In mode Recreate a pod that somebody else resizes, or that is pending, follows the
-// same budget as any other.
 func TestEvictableFollowsTheBudget(t *testing.T) {
 	v := deployment(Recreate, 2, pods(2, nil)...)
 	s := Situation{Mode: v.Mode, Budget: NewBudget(v, defaults()), Config: defaults(), Now: noon}
@@ -86,12 +83,12 @@ func TestWhatABudgetCounts(t *testing.T) {
 	}
 }
 
-// Several pods may be about to restart, because other programs resize pods, too.
+// Other clients resize pods, too, so several restarts can be pending.
 func TestSeveralPodsThatRestartHoldEachOther(t *testing.T) {
 	v := restarting(4, func(i int, p *Pod) {
 		if i < 2 {
 			asked(p)
-			p.Containers[0].Target.Requests = resources.Of(3000, 3000<<20) // by now
+			p.Containers[0].Target.Requests = resources.Of(3000, 3000<<20) // the current target
 		}
 	})
 	v.Mode = InPlace
@@ -117,8 +114,6 @@ func TestARoomyNodeCutsNothing(t *testing.T) {
 	require.False(t, r.Actions[0].MayEvict, "an eviction would not be cut")
 }
 
-// A pod that ran out of memory is changed whatever its age, but not for limits alone: the
-// requests are what the kill was about.
 func TestAKillIsNoReasonToChangeLimitsAlone(t *testing.T) {
 	for memory, want := range map[resources.Amount]reason.Reason{1000: reason.SmallChange, 900: ""} {
 		p := small("p0")

@@ -11,7 +11,6 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// wasKilled makes the first container of a pod have been out of memory.
 func wasKilled(p *Pod) {
 	p.Containers[0].OOM = OOM{Started: noon.Add(-5 * time.Hour), Ended: noon.Add(-time.Hour)}
 }
@@ -30,8 +29,7 @@ func TestHeldPodsKeepTheirReasonAndTakeNoBudget(t *testing.T) {
 	}
 }
 
-// What is wrong with a pod itself is said rather than that it is held, but not that it has all it
-// would get: where a part is left out, that is why.
+// A problem of the pod itself precedes the hold reason, except Unchanged.
 func TestWhichReasonAHeldPodHas(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Pod)
@@ -96,7 +94,6 @@ func TestAHeldPodGetsMemoryAfterAKillAndNothingElse(t *testing.T) {
 	}
 }
 
-// A mode of a policy needs no feature gate.
 func TestModeInPlaceOfAPolicyNeedsNoGate(t *testing.T) {
 	c := defaults()
 	c.InPlaceMode = false

@@ -9,8 +9,8 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// A node that refuses to take memory that is in use tries again by itself. An
-// eviction would cost a pod that works, and bring it back with too little.
+// The kubelet retries a memory decrease by itself. An eviction would disrupt a working pod and give
+// it too little memory.
 func TestPodIsNotEvictedBecauseItsMemoryIsInUse(t *testing.T) {
 	refused := func(since time.Duration, from, to resources.Amount) *VPA {
 		p := small("p0")

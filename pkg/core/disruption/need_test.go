@@ -9,7 +9,6 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// The largest init container and the ordinary ones share what the pod takes of its node.
 func TestAnInitContainerIsNotCountedBesideTheOthers(t *testing.T) {
 	pod := func(has, wants, starting resources.Amount) *Pod {
 		c := policy.Container{Name: "c", Requests: resources.Of(has, has)}

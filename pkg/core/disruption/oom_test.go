@@ -10,8 +10,6 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// An in-place resize after an out-of-memory kill needs no disruption budget, unless it restarts a container
-// of a ready pod.
 func TestPlan_OOMResizeNeedsNoBudget(t *testing.T) {
 	for _, tc := range []struct {
 		name     string

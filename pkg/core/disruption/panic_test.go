@@ -9,14 +9,13 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// A VPA whose pods make the plan panic is skipped as a whole, with what was planned for
-// it before, and all others are planned for. Maps that are missing cause the panics.
+// All pods of the VPA are skipped, including those already planned. Nil maps cause the panics.
 func TestPanicOfOneVPAStopsNoOther(t *testing.T) {
-	restartsOnFullNode := func(p *Pod) { // so it is remembered since when
+	restartsOnFullNode := func(p *Pod) { // so the planner records since when
 		p.Node, p.Containers[0].Restarts[resources.CPU] = "full", true
 	}
 	for name, c := range map[string]struct {
-		last    func(*Pod) // makes the last pod the one at fault
+		last    func(*Pod) // makes the last pod cause the panic
 		breaks  func(*PodStates)
 		earlier PodStates
 	}{
@@ -35,7 +34,7 @@ func TestPanicOfOneVPAStopsNoOther(t *testing.T) {
 		full := Node{Name: "full", Size: resources.Of(1e6, 1<<50), Free: resources.Of(0, 0), Open: true}
 		wide := Node{Name: "wide", Size: full.Size, Free: full.Size, Open: true}
 		config := defaults()
-		config.Tolerance = 1 // all may go, so that the last is looked at, too
+		config.Tolerance = 1 // no budget limit, so that the last pod is reached
 		p := plan{config: config, now: noon, before: c.earlier, room: NewCapacity([]Node{full, wide}, nil)}
 		p.result.State = State{}.Next(noon)
 		c.breaks(&p.result.State.Recommended)

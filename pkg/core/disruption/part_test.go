@@ -16,7 +16,7 @@ func capping() Config {
 }
 
 func TestAResizeIsCutToTheRoom(t *testing.T) {
-	half := Quota{Requests: resources.Of(450, 900<<20)} // of a pod that wants 900m and 900Mi more
+	half := Quota{Requests: resources.Of(450, 900<<20)} // of 900m and 900Mi more
 	for name, test := range map[string]struct {
 		room *Capacity
 		want resources.List
@@ -41,8 +41,6 @@ func TestAResizeIsCutToTheRoom(t *testing.T) {
 	}
 }
 
-// What is left of a change is not asked for again and again, and a pod that got a
-// part is not taken to have what it needs.
 func TestAPodThatGotAPartWaitsForMoreRoom(t *testing.T) {
 	v := housed(InPlaceOrRecreate, 2)
 	v.Pods = v.Pods[:1]

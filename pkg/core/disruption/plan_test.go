@@ -18,8 +18,8 @@ func defaults() Config {
 	return Config{MinReplicas: 2, Tolerance: 0.5, Threshold: 0.1, Lifetime: 12 * time.Hour, QuickOOM: 10 * time.Minute, InPlaceMode: true}
 }
 
-// container runs with one size and would get another; both in millicores and
-// MiB. Requests below half and above twice the target are out of bounds.
+// container has current and target requests in millicores and MiB. Requests below half or above
+// twice the target are out of bounds.
 func container(cpu, memory, wantCPU, wantMemory resources.Amount) Container {
 	target := resources.Of(wantCPU, wantMemory<<20)
 	has := policy.Container{Name: "app", Requests: resources.Of(cpu, memory<<20)}
@@ -27,7 +27,6 @@ func container(cpu, memory, wantCPU, wantMemory resources.Amount) Container {
 		Bounds: resources.Bounds{Lower: resources.Of(wantCPU/2, wantMemory<<19), Target: target, Upper: resources.Of(2*wantCPU, wantMemory<<21)}}}
 }
 
-// small is a ready pod, old enough, far below what it would get.
 func small(name string) Pod {
 	return Pod{Namespace: "shop", Name: name, UID: "uid-" + name, Ready: true, Started: noon.Add(-24 * time.Hour),
 		Containers: []Container{container(100, 100, 1000, 1000)}}
@@ -53,7 +52,6 @@ func plans(t *testing.T, v *VPA, c Config) Result {
 	return Plan(View{VPAs: []VPA{*v}}, State{}, c, noon)
 }
 
-// told writes a plan in short: actions in order, then skips.
 func told(r Result) (lines []string) {
 	for _, a := range r.Actions {
 		verb := "resize"
@@ -101,13 +99,12 @@ func TestFreeResizesNeedNoBudgetButTheirFallbackDoes(t *testing.T) {
 	})
 }
 
-// The number of pods of a custom controller is not 0.
+// The replica count of a custom controller is unknown, not 0.
 func TestUnknownReplicasCountTheLivePods(t *testing.T) {
 	r := plans(t, deployment(Recreate, Unknown, pods(4, nil)...), defaults())
 	require.Len(t, r.Actions, 2)
 }
 
-// Mode InPlace respects what was decided.
 func TestInPlaceWaits(t *testing.T) {
 	asked := func(p *Pod) { p.Containers[0].Spec.Requests = p.Containers[0].Target.Requests }
 	v := deployment(InPlace, 8,
@@ -117,7 +114,7 @@ func TestInPlaceWaits(t *testing.T) {
 				p.Resize = ResizeDeferred
 				asked(p)
 			case 1:
-				p.Resize = ResizeDeferred // asked for something else
+				p.Resize = ResizeDeferred // another target was requested
 			case 2:
 				p.Pending, p.Ready = true, false
 			case 3:
@@ -147,8 +144,7 @@ func TestInPlaceWaits(t *testing.T) {
 	require.Equal(t, []string{"skip p0: ModeNotEnabled"}, told(plans(t, deployment(InPlace, 1, small("p0")), c)))
 }
 
-// Pods that are not ready do not enlarge the budget for those that are,
-// and do not lock their owner either.
+// Unready pods neither enlarge the budget of the ready ones nor block their owner.
 func TestReadyPodsAreKept(t *testing.T) {
 	v := deployment(Recreate, 6, pods(6, func(i int, p *Pod) { p.Ready = i < 2 })...)
 	r := plans(t, v, defaults())
@@ -160,7 +156,6 @@ func TestReadyPodsAreKept(t *testing.T) {
 	require.Len(t, plans(t, v, defaults()).Actions, 1, "crash-looping pods must be curable")
 }
 
-// The time of a resize is kept by UID and forgotten when it is over.
 func TestResizeTimesDoNotOutliveTheResize(t *testing.T) {
 	v := deployment(InPlaceOrRecreate, 3, pods(3, nil)...)
 	v.Pods[0].Resize = ResizeDeferred
@@ -182,7 +177,6 @@ func TestResizeTimesDoNotOutliveTheResize(t *testing.T) {
 		"the pod's own condition survives a restart of the updater")
 }
 
-// The pod that waits for its eviction is not starved by its siblings.
 func TestStuckPodTakesItsTurnByUrgency(t *testing.T) {
 	v := deployment(InPlaceOrRecreate, 2, pods(2, nil)...)
 	v.Pods[1].Resize = ResizeInfeasible
@@ -263,8 +257,6 @@ func TestRefusedByTheNode(t *testing.T) {
 	require.Empty(t, Plan(View{VPAs: []VPA{*v}}, again.State, defaults(), noon).State.Recommended.Refused, "it was granted after all")
 }
 
-// A node has refused what the spec asks for. Another target is not refused before it was
-// asked for, which may be in a later pass.
 func TestATargetThatWasNotAskedForIsNotRefused(t *testing.T) {
 	v := deployment(InPlace, 2, pods(2, func(_ int, p *Pod) {
 		p.Resize, p.Containers[0].Spec.Requests = ResizeInfeasible, resources.Of(9000, 9<<30)
@@ -275,7 +267,6 @@ func TestATargetThatWasNotAskedForIsNotRefused(t *testing.T) {
 	require.Equal(t, []string{"resize p1: Retry", "skip p0: Unchanged"}, told(Plan(View{VPAs: []VPA{*v}}, first.State, defaults(), noon)))
 }
 
-// granted is what the container of a pod runs with when it has what it would get.
 func granted(p Pod) policy.Container {
 	f := p.Containers[0].Target
 	return policy.Container{Name: f.Name, Requests: f.Requests, Limits: f.Limits}
@@ -320,7 +311,7 @@ func TestReasonsAreDistinct(t *testing.T) {
 	require.Len(t, seen, len(reason.Skips()))
 }
 
-// Nothing is to be done, as most of the time.
+// All pods are at their targets, the common case.
 func BenchmarkPlan(b *testing.B) {
 	for _, n := range []int{1_000, 10_000, 100_000} {
 		b.Run(fmt.Sprintf("%d pods", n), func(b *testing.B) {
@@ -340,8 +331,6 @@ func BenchmarkPlan(b *testing.B) {
 	}
 }
 
-// What is recommended for another target is no reason to do anything, not even to learn
-// that new pods came without it.
 func TestAVPAWhoseRecommendationIsOutdatedDoesNothing(t *testing.T) {
 	v := remembered(Recreate, 2, nil)
 	var memory State

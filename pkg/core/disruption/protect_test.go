@@ -11,7 +11,6 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// A resize of a protected pod is allowed unless it restarts a container.
 func TestPlan_ResizesProtectedPodsWithoutEviction(t *testing.T) {
 	lower := []Requirement{{Kinds: [resources.Kinds]bool{true, true}}}
 	restarts := func(p *Pod) { p.Containers[0].Restarts[resources.CPU] = true }
@@ -81,7 +80,6 @@ func TestPlan_ResizesProtectedPodsWithoutEviction(t *testing.T) {
 	}
 }
 
-// A missing request of one resource does not meet a requirement on another.
 func TestVPA_AdmitsByNamedResourcesOnly(t *testing.T) {
 	cpu, memory, both := [resources.Kinds]bool{true, false}, [resources.Kinds]bool{false, true}, [resources.Kinds]bool{true, true}
 	none := resources.List{}

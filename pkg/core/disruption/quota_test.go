@@ -9,8 +9,8 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// A quota that has no room for another pod has room for the successor of one that does not
-// work, as soon as that is gone. It would be killed for want of memory for ever.
+// The quota has room for the replacement once the failing pod is gone. Otherwise the pod would be
+// OOM killed forever.
 func TestAFullQuotaKeepsNoPodFromItsMemory(t *testing.T) {
 	full := func(kind resources.Kind) *Capacity {
 		return NewCapacity(nil, map[string][]Quota{"shop": {{Requests: resources.List{}.With(kind, 0)}}})

@@ -18,13 +18,12 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// dice draw the random clusters: from a seed, or from the bytes of a fuzzer.
+// dice draws random clusters, from a seed or from the bytes of a fuzzer.
 type dice struct {
 	random *rand.Rand
 	bytes  []byte
 }
 
-// roll returns a number from 0 to n-1.
 func (d *dice) roll(n int) int {
 	if d.random != nil {
 		return d.random.IntN(n)
@@ -100,7 +99,7 @@ func (d *dice) pod(n, i int) Pod {
 	return p
 }
 
-// share takes some kinds out of what a pod would get, and draws what sharing decides about them.
+// share moves some resources from the recommendation to a random share.
 func (d *dice) share(p *Pod) *Share {
 	s := &Share{Kinds: [resources.Kinds]bool{d.yes(), d.yes()}, Cause: [...]Cause{ShareReverted, ShareEnded, Shared}[d.roll(3)],
 		Shrinks: d.yes(), MayEvict: d.roll(4) == 0, Leaves: d.roll(8) == 0}
@@ -168,8 +167,8 @@ func (d *dice) config() Config {
 		FreeResizes: d.yes(), InPlaceMode: d.yes(), StabilizationWindow: 10 * time.Minute, Autoscaled: d.roll(4) == 0, CapToRoom: d.roll(3) == 0}
 }
 
-// life makes three plans for one random cluster. Between them pods get what was
-// planned, or come back without it.
+// runCluster plans one cluster three times. In between, pods get their planned resources, or are
+// recreated without them.
 func life(t testing.TB, d *dice) (plans int) {
 	view, c := d.view(), d.config()
 	memory := State{}
@@ -202,7 +201,6 @@ func life(t testing.TB, d *dice) (plans int) {
 	return plans
 }
 
-// carry lets an action happen, with or without effect.
 func carry(view *View, a Action, now time.Time, effect bool) {
 	for i := range view.VPAs {
 		for j := range view.VPAs[i].Pods {
@@ -234,8 +232,7 @@ func carry(view *View, a Action, now time.Time, effect bool) {
 	}
 }
 
-// TestRandomClusters makes 3,000 plans, or as many as LOADLINE_PLANS says;
-// `make property` makes a million.
+// TestRandomClusters runs 3,000 plans, or LOADLINE_PLANS of them. `make property` runs a million.
 func TestRandomClusters(t *testing.T) {
 	wanted := 3_000
 	if text := os.Getenv("LOADLINE_PLANS"); text != "" {
@@ -358,8 +355,6 @@ func checkActions(t testing.TB, v *VPA, actions map[string]Action) {
 	}
 }
 
-// takesCPU reports whether an action asks a node with the static CPU manager policy for
-// other CPU for a pod of class Guaranteed.
 func takesCPU(p *Pod, a Action) bool {
 	other := false
 	for i := range p.Containers {
@@ -380,8 +375,8 @@ func takesCPU(p *Pod, a Action) bool {
 	return p.Static && other
 }
 
-// onTheWay reports whether an action gives a pod what it would get or, if that is cut
-// to the room there is, something between that and what it has.
+// towardsTarget reports whether an action gives a pod its target, or part of it if it is capped to
+// the free room.
 func onTheWay(p *Pod, a Action) bool {
 	full := p.Targets()
 	asked := map[string]resources.List{}
@@ -399,11 +394,10 @@ func onTheWay(p *Pod, a Action) bool {
 	return len(full) == len(a.Containers)
 }
 
-// checkShares looks that shares get what there is, in order, and nothing else.
 func checkShares(t testing.TB, view View, r Result) {
 	t.Helper()
 	room, kept := view.Room.Clone(), false
-	keepOthers := func() { // what is recommended comes after what is reverted
+	keepOthers := func() { // recommendations come after reverts
 		for i := range view.VPAs {
 			for j := range view.VPAs[i].Pods {
 				pod := &view.VPAs[i].Pods[j]
@@ -463,7 +457,6 @@ func podOf(view View, uid string) *Pod {
 	return nil
 }
 
-// checkRecommended looks that shares, but for those that are reverted, change nothing of what is recommended.
 func checkRecommended(t testing.TB, view View, c Config, r Result) {
 	t.Helper()
 	view.VPAs = slices.Clone(view.VPAs)
@@ -494,8 +487,6 @@ func checkRecommended(t testing.TB, view View, c Config, r Result) {
 	}
 }
 
-// checkPauses looks that the first plan of a process keeps the pauses that an
-// earlier one has left.
 func checkPauses(t testing.TB, view View, r Result) {
 	t.Helper()
 	paused := map[string]bool{}
@@ -514,7 +505,6 @@ func checkPauses(t testing.TB, view View, r Result) {
 	}
 }
 
-// away counts what the actions do to one owner, from scratch.
 type away struct {
 	live, running, ready int
 	gone, goneReady      int

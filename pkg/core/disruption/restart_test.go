@@ -15,7 +15,6 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// restarting is a deployment of which every resize restarts the container.
 func restarting(n int, change func(int, *Pod)) *VPA {
 	v := deployment(InPlaceOrRecreate, n, pods(n, func(i int, p *Pod) {
 		p.Containers[0].Restarts[resources.Memory] = true
@@ -27,15 +26,12 @@ func restarting(n int, change func(int, *Pod)) *VPA {
 	return v
 }
 
-// ask records that a pod was asked to restart.
 func ask(m *State, uid string, r Restart) {
 	m.Record(Action{Subject: Subject{UID: uid}, Restart: r}, Done, r.At)
 }
 
-// asked lets the API server accept a resize of a pod.
 func asked(p *Pod) { p.Containers[0].Spec = p.Containers[0].After() }
 
-// restarted lets the node carry it out.
 func restarted(p *Pod) {
 	p.Containers[0].Actual = p.Containers[0].Spec
 	p.Resize = NotResizing
@@ -65,7 +61,7 @@ func TestOnePodIsRestartedAfterTheOther(t *testing.T) {
 		fresh := planned(v, State{}, c, noon.Add(after))
 		require.Len(t, fresh.Actions, acts, "%s, for another process: %v", what, told(fresh))
 	}
-	p.Noted = &Noted{Restart: r.Actions[0].Restart} // as the actuator writes it on the pod
+	p.Noted = &Noted{Restart: r.Actions[0].Restart} // as the actuator annotates the pod
 	next("the cache does not show the resize", time.Minute, 0)
 	asked(p)
 	p.Resize = ResizeInProgress
@@ -140,8 +136,8 @@ func TestADisruptionBudgetMayCoverSeveralOwners(t *testing.T) {
 	require.Equal(t, []string{"bp0", "ap0"}, acts(of("a", "x"), other), "budgets are of one namespace")
 }
 
-// The pods of an owner that are about to be restarted are still ready. The budget of
-// the owner must not count them as there.
+// Pods about to restart are still ready, but the budget of the owner must count them as
+// unavailable.
 func TestAPodThatIsAboutToRestartCountsAsAway(t *testing.T) {
 	v := restarting(4, func(i int, p *Pod) { p.Containers[0].Restarts[resources.Memory] = i == 0 })
 	asked(&v.Pods[0])
@@ -169,7 +165,7 @@ func TestACureIsNotHeldByARestart(t *testing.T) {
 	require.Zero(t, r.Actions[0].Restart, "it was not ready, so nobody has to wait until it is again")
 }
 
-// A pod that the API server lets nobody disrupt must not keep all others from it.
+// A pod whose disruption the API server refuses must not block the others.
 func TestARefusedRestartYields(t *testing.T) {
 	v := restarting(4, nil)
 	memory, order := State{}, []string{}
@@ -189,7 +185,7 @@ func TestARefusedRestartYields(t *testing.T) {
 	require.Empty(t, planned(v, memory, defaults(), noon.Add(time.Hour)).State.Recommended.Protected, "there is nothing left to refuse")
 }
 
-// What the others have left of the budget must do for a pod that was refused before.
+// A pod that was refused before needs budget left over by the others.
 func TestAPodThatYieldsGetsNoBudgetOfItsOwn(t *testing.T) {
 	v, memory := deployment(InPlaceOrRecreate, 3, pods(3, nil)...), State{}
 	put(&memory.Recommended.Protected, "uid-p0", noon.Add(-time.Minute))
@@ -199,8 +195,7 @@ func TestAPodThatYieldsGetsNoBudgetOfItsOwn(t *testing.T) {
 	require.Equal(t, "resize or evict p0: OutOfBounds", told(planned(v, memory, defaults(), noon))[0])
 }
 
-// site is a cluster with real nodes: it carries resizes out after a while, restarts
-// pods and lets them become ready again. What the planner sees of it may be a step old.
+// simulatedCluster applies resizes with a delay. The view of the planner may be one step old.
 type site struct {
 	random *rand.Rand
 	vpas   []VPA
@@ -238,7 +233,6 @@ func (s *site) each(do func(v *VPA, p *Pod)) {
 	}
 }
 
-// seen is a copy.
 func (s *site) seen() View {
 	var v View
 	for _, vpa := range s.vpas {
@@ -251,7 +245,6 @@ func (s *site) seen() View {
 	return v
 }
 
-// step lets time pass on the nodes.
 func (s *site) step() {
 	s.each(func(_ *VPA, p *Pod) {
 		if s.random.IntN(2) == 0 {
@@ -262,7 +255,7 @@ func (s *site) step() {
 			p.Resize = ResizeInProgress
 			if s.random.IntN(2) == 0 {
 				restarted(p)
-				p.Ready = s.random.IntN(3) == 0 // so quick that nobody sees it away
+				p.Ready = s.random.IntN(3) == 0 // so fast that no iteration sees it unready
 				s.phase[p.UID] = down
 			}
 		case down:
@@ -275,7 +268,6 @@ func (s *site) step() {
 	})
 }
 
-// check looks that of the pods that share an owner or a budget one is away at most.
 func (s *site) check(t *testing.T) {
 	t.Helper()
 	busy := map[string]string{}
@@ -301,7 +293,7 @@ func TestNeverTwoRestartsAtOnce(t *testing.T) {
 		for ; pass < 400; pass++ {
 			now := noon.Add(time.Duration(pass) * time.Minute)
 			switch behind++; {
-			case random.IntN(6) == 0 && behind < 4: // the cache is behind
+			case random.IntN(6) == 0 && behind < 4: // the cache is stale
 			case random.IntN(6) == 0: // the process was replaced
 				memory = State{}
 				fallthrough
@@ -341,14 +333,13 @@ func TestNeverTwoRestartsAtOnce(t *testing.T) {
 	}
 }
 
-// stuck lets the API server accept a resize of a pod for which its node has no room.
 func stuck(p *Pod, since time.Time) {
 	asked(p)
 	p.Resize, p.ResizeSince = ResizeDeferred, since
 }
 
-// A node that never carries a restart out must not hold the others for ever; if it does
-// after all, they wait until the pod is ready again.
+// A restart that never happens must not block the other pods forever. If it happens after all, they
+// wait until the pod is ready again.
 func TestARestartThatNeverComesHoldsNobodyForEver(t *testing.T) {
 	for name, since := range map[string]time.Time{"the node tells since when": noon, "it does not": {}} {
 		v := restarting(4, nil)
@@ -367,7 +358,7 @@ func TestARestartThatNeverComesHoldsNobodyForEver(t *testing.T) {
 				for _, a := range r.Actions {
 					acts = append(acts, a.Pod)
 				}
-				if minute == 30 { // a new target is asked for; that does not begin the wait anew
+				if minute == 30 { // a new target does not restart the timeout
 					ask(&memory, v.Pods[0].UID, Restart{At: noon.Add(30 * time.Minute)})
 				}
 			}
@@ -388,7 +379,6 @@ func TestARestartThatNeverComesHoldsNobodyForEver(t *testing.T) {
 	}
 }
 
-// A node that is at it may need its time; that one says again and again that it has no room is no news.
 func TestOnlyANodeThatIsAtItPutsOffWhenAPodIsStuck(t *testing.T) {
 	r := RestartState{Restart: Restart{At: noon}, Pending: noon}
 	for resize, is := range map[ResizeState]bool{ResizeDeferred: true, ResizeInfeasible: true, ResizeInProgress: false} {
@@ -398,7 +388,6 @@ func TestOnlyANodeThatIsAtItPutsOffWhenAPodIsStuck(t *testing.T) {
 	}
 }
 
-// A container restarts for what its resizePolicy says, and not for what it asked for already.
 func TestWhatRestartsAContainer(t *testing.T) {
 	c := container(100, 1000, 200, 2000)
 	memory := policy.ContainerTarget{Requests: resources.List{}.With(resources.Memory, 2000)}
@@ -411,7 +400,6 @@ func TestWhatRestartsAContainer(t *testing.T) {
 	require.True(t, c.RestartsFor(policy.ContainerTarget{Limits: resources.List{}.With(resources.Memory, 4000)}))
 }
 
-// Pods of no VPA take from a budget, too.
 func TestARestartOfAPodWithoutVPAHoldsThoseOfItsBudget(t *testing.T) {
 	v := restarting(2, func(_ int, p *Pod) { p.Budgets = []string{"b"} })
 	v.MinReplicas = 1
@@ -431,7 +419,6 @@ func TestARestartOfAPodWithoutVPAHoldsThoseOfItsBudget(t *testing.T) {
 	require.Len(t, Plan(view, State{}, defaults(), noon).Actions, 1)
 }
 
-// Two pods that wait for room must not each forbid the eviction of the other.
 func TestPodsThatWaitForRoomAreEvictedOneAfterTheOther(t *testing.T) {
 	v := restarting(2, func(_ int, p *Pod) { p.Budgets = []string{"b"} })
 	stuck(&v.Pods[0], noon.Add(-20*time.Minute))

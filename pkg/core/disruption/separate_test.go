@@ -10,8 +10,8 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// separate is a young pod whose request and limit of memory change apart, in MiB. Its
-// limit is due outside of 0.95 to 1.3 times what it should be.
+// separateLimitPod is a young pod. Its limit in MiB is out of bounds outside of 0.95 to 1.3 times
+// its target.
 func separate(request, limit, wantRequest, wantLimit resources.Amount) Pod {
 	p := small("p0")
 	p.Started = noon.Add(-time.Hour)
@@ -24,8 +24,6 @@ func separate(request, limit, wantRequest, wantLimit resources.Amount) Pod {
 	return p
 }
 
-// A limit that does not follow its request is changed at once where it is too far from
-// what it should be, like a request, and later for the usual threshold.
 func TestALimitThatDoesNotFollowIsDueByItself(t *testing.T) {
 	const old = 24 * time.Hour
 	for name, c := range map[string]struct {
@@ -48,7 +46,6 @@ func TestALimitThatDoesNotFollowIsDueByItself(t *testing.T) {
 	}
 }
 
-// A pod whose limit grows goes before one that shrinks.
 func TestALargerLimitIsGrowth(t *testing.T) {
 	for limit, grows := range map[resources.Amount]bool{240: true, 200: false, 160: false} {
 		p := separate(100, 200, 100, limit)
@@ -58,8 +55,6 @@ func TestALargerLimitIsGrowth(t *testing.T) {
 	require.True(t, p.Distance().Grows, "by its request alone")
 }
 
-// What a change is about: containers that the webhook saw, and of their limits those that do
-// not follow the request.
 func TestAChangeHasLimitsThatDoNotFollow(t *testing.T) {
 	p := separate(100, 150, 90, 200)
 	added := p.Containers[0]
@@ -73,8 +68,6 @@ func TestAChangeHasLimitsThatDoNotFollow(t *testing.T) {
 	require.Len(t, p.Change().After, 1)
 }
 
-// Requests say whether a change takes the last one back: a limit that protects less follows
-// what is used, and moves for itself.
 func TestALimitAloneReversesNothing(t *testing.T) {
 	up, down := separate(100, 150, 100, 200), separate(100, 200, 100, 150)
 	r := ChangeRecord{}.Changed(up.Change(), noon, noon).Changed(down.Change(), noon, noon.Add(time.Minute))
@@ -90,7 +83,6 @@ func TestALimitAloneReversesNothing(t *testing.T) {
 	require.Zero(t, r.Changed(up.Change(), noon, noon.Add(2*time.Minute)).Reversals, "another change")
 }
 
-// After a kill a larger limit is more memory, though the request stays.
 func TestALargerLimitHelpsAfterAKill(t *testing.T) {
 	killed := func(p Pod) Pod {
 		p.Ready = false
@@ -117,8 +109,8 @@ func TestALargerLimitHelpsAfterAKill(t *testing.T) {
 	require.False(t, follows.IsOOMResize(), "a limit that follows does not grow alone")
 }
 
-// Who else sizes new pods, such as a webhook that knows of no separate limits, may give them
-// the request and not the limit. That is no effect: the pods are not evicted again and again.
+// A webhook without support for separate limits applies the request but not the limit. The pods
+// must not be evicted repeatedly.
 func TestALimitThatDoesNotArriveIsNoEffect(t *testing.T) {
 	const minute = time.Minute
 	for name, c := range map[string]struct {
@@ -143,7 +135,6 @@ func TestALimitThatDoesNotArriveIsNoEffect(t *testing.T) {
 	}
 }
 
-// A larger limit was not asked for before, though the request was: it does not wait.
 func TestALargerLimitIsAskedForAnew(t *testing.T) {
 	var m PodStates
 	first, more := separate(100, 150, 100, 200), separate(100, 150, 100, 300)

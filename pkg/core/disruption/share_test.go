@@ -13,7 +13,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// moved is a pod on node n1 with all that is recommended, whose share of CPU moves.
+// withShare is a pod on node n1 at its recommendation, whose CPU share changes.
 func moved(cause Cause, has, gets resources.Amount, changes ...func(*Pod)) func(*Pod) {
 	return func(p *Pod) {
 		p.Containers[0] = container(has, 1000, 0, 1000)
@@ -29,14 +29,12 @@ func moved(cause Cause, has, gets resources.Amount, changes ...func(*Pod)) func(
 	}
 }
 
-// moreMemory makes more memory be recommended for a pod.
 func moreMemory(p *Pod) {
 	f := &p.Containers[0].Target
 	f.Requests = resources.List{}.With(resources.Memory, 4000<<20)
 	f.Bounds = resources.Bounds{Lower: f.Requests, Target: f.Requests, Upper: f.Requests}
 }
 
-// steps writes a plan in short, with the stage of each action and both of its parts, and the skips sorted.
 func steps(r Result) (lines []string) {
 	for _, a := range r.Actions {
 		line := fmt.Sprintf("%d %s: %s", a.Stage, a.Pod, a.Cause)
@@ -62,14 +60,13 @@ func sharing(config Config, room *Capacity, changes ...func(*Pod)) Result {
 	return Plan(View{VPAs: []VPA{*v}, Room: room}, State{}, config, noon)
 }
 
-// Reverted shares take room before recommendations, and all other shares after them. What shrinks goes first, and what
-// it frees counts in the next plan.
+// Shrinking shares go first. The room they free counts in the next plan.
 func TestPlan_SharesTakeRoomInSteps(t *testing.T) {
 	grows := func(p *Pod) { // by 900m
 		onNode(p)
 		p.Containers[0] = container(100, 1000, 1000, 1000)
 	}
-	restarts := func(p *Pod) { grows(p); p.Containers[0].Restarts[resources.CPU] = true } // so that it is not asked for without room
+	restarts := func(p *Pod) { grows(p); p.Containers[0].Restarts[resources.CPU] = true } // so that it is not requested without room
 	all := []func(*Pod){
 		moved(Shared, 500, 900), moved(Shared, 900, 500), moved(ShareEnded, 500, 900), restarts, moved(ShareReverted, 500, 900),
 	}
@@ -93,7 +90,7 @@ func TestPlan_SharesTakeRoomInSteps(t *testing.T) {
 	}
 }
 
-// A full node is asked for what is recommended, which a share must not take away.
+// A resize deferred on a full node precedes shares, which must not take its room.
 func TestPlan_SharesLeaveRoomForDeferredResizes(t *testing.T) {
 	more := func(p *Pod) { onNode(p); p.Containers[0] = container(100, 1000, 1000, 1000) }
 	require.Equal(t, []string{"0 p0: OutOfBounds", "skip p1: NodeFull"}, steps(sharing(defaults(), crowding(500), more, moved(Shared, 500, 900))))
@@ -103,7 +100,6 @@ func TestPlan_SharesLeaveRoomForDeferredResizes(t *testing.T) {
 	require.Equal(t, []string{"0 p0: OutOfBounds", "3 p1: Shared"}, steps(sharing(config, crowding(1300), more, moved(Shared, 500, 900))))
 }
 
-// With IgnoreCapacity what is recommended needs no room, and shares do.
 func TestPlan_IgnoreCapacity(t *testing.T) {
 	config := defaults()
 	more := func(p *Pod) {
@@ -155,10 +151,9 @@ func TestPlan_BothPartsOfAPodAreOneAction(t *testing.T) {
 	require.Equal(t, resources.List{}.With(resources.CPU, 900), r.Actions[0].Share.Containers[0].Requests)
 }
 
-// An early iteration gives nothing but memory, and evicts nothing.
 func TestResult_OnlyOOM(t *testing.T) {
 	killed := func(p *Pod) { p.Containers[0].OOM = OOM{noon.Add(-time.Hour), noon.Add(-time.Minute)} }
-	memory := func(p *Pod) { // of which it gets its peak
+	memory := func(p *Pod) { // gets its memory peak
 		p.Share.Kinds = [resources.Kinds]bool{resources.Memory: true}
 		p.Share.Target[0].Requests = resources.List{}.With(resources.Memory, 3000<<20)
 		p.Share.Target[0].Bounds.Target = p.Share.Target[0].Requests
@@ -184,7 +179,6 @@ func TestResult_OnlyOOM(t *testing.T) {
 	}
 }
 
-// What a pod that ran out of memory does not get in place evicts it, whatever is recommended.
 func TestPlan_RefusedMemoryEvicts(t *testing.T) {
 	evicts := func(p *Pod) { p.Share.MayEvict = true }
 	stays := func(p *Pod) { onNode(p); p.Containers[0] = container(1000, 1000, 1000, 1000) }
@@ -198,7 +192,7 @@ func TestPlan_RefusedMemoryEvicts(t *testing.T) {
 		"its share moves in place at any time")
 }
 
-// A VPA whose policy is gone still ends shares, but gives pods nothing that it recommends.
+// A VPA whose policy is gone still ends shares, but applies no recommendation.
 func TestPlan_HeldVPAEndsShares(t *testing.T) {
 	v := deployment(Off, 2, pods(2, func(i int, p *Pod) {
 		moved(ShareEnded, 500, 900, moreMemory)(p)
@@ -223,7 +217,6 @@ func TestPlan_SharesOfUnknownTargetsOrRoomStay(t *testing.T) {
 	require.Empty(t, r.State.Shared)
 }
 
-// A share that its node refused is not asked for again, unless it is another one, or is reverted.
 func TestPlan_ANewShareStartsFresh(t *testing.T) {
 	plan := func(s State, cause Cause, gets resources.Amount) Result {
 		v := deployment(InPlaceOrRecreate, 1, pods(1, func(_ int, p *Pod) { moved(cause, 500, gets)(p) })...)

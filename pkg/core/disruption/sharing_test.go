@@ -13,7 +13,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// crowding is a node with some millicores left, and one with room for anything.
+// crowdedNode returns node n1 with the given free millicores, and n2 with room for any pod.
 func crowding(cpu resources.Amount) *Capacity {
 	large := resources.Of(100_000, 1<<40)
 	return NewCapacity([]Node{{Name: "n1", Size: large, Free: resources.Of(cpu, 1<<40), Open: true}, {Name: "n2", Size: large, Free: large, Open: true}}, nil)
@@ -23,8 +23,8 @@ func onNode(p *Pod) {
 	p.Node, p.Footprint = "n1", p.Containers[0].Actual.Requests
 }
 
-// What finds no room is asked for once, so that its node grants it as soon as there is some; with
-// onlyFitting never.
+// A resize that does not fit is sent once, so that the node can grant it later. With onlyFitting it
+// is not sent.
 func TestWhatDoesNotFitIsNotAskedFor(t *testing.T) {
 	v := deployment(InPlace, 2, pods(2, func(_ int, p *Pod) { onNode(p) })...)
 	plan := func(c Config) []string {
@@ -37,8 +37,6 @@ func TestWhatDoesNotFitIsNotAskedFor(t *testing.T) {
 	require.Equal(t, []string{"resize p0: OutOfBounds", "skip p1: NodeFull"}, plan(c), "the first one takes all there is")
 }
 
-// A pod that is to leave its node is evicted also where its VPA would rather resize it, or where it has what
-// it would get, as far as its owner can spare it.
 func TestPodsThatAreToLeaveTheirNode(t *testing.T) {
 	leaving := func(ready int, changes ...func(i int, p *Pod)) *VPA {
 		return deployment(InPlaceOrRecreate, 4, pods(4, func(i int, p *Pod) {
@@ -73,7 +71,6 @@ func TestPodsThatAreToLeaveTheirNode(t *testing.T) {
 		"it has nothing to do with a cooldown")
 }
 
-// What would come back to its node does not leave it: there it would be too much again.
 func TestAPodLeavesOnlyForAnotherNode(t *testing.T) {
 	large := resources.Of(100_000, 1<<40)
 	crowded := Node{Name: "n1", Size: large, Free: resources.Of(5000, 1<<40), Open: true}
@@ -118,7 +115,6 @@ func sortedTold(r Result) []string {
 	return all
 }
 
-// Two that leave are not promised the same room, and none that of their own node.
 func TestWhatLeavesTakesRoomElsewhere(t *testing.T) {
 	room := NewCapacity([]Node{{Name: "n1", Size: resources.Of(9000, 9000), Free: resources.Of(5000, 5000), Open: true}, {Name: "n2", Size: resources.Of(9000, 9000), Free: resources.Of(1500, 5000), Open: true}}, nil)
 	need := Need{Node: "n1", Leaves: true, Has: resources.Of(500, 1000), Wants: resources.Of(1000, 1000)}
@@ -127,7 +123,6 @@ func TestWhatLeavesTakesRoomElsewhere(t *testing.T) {
 	require.Equal(t, RoomFull, room.Place(need, false))
 }
 
-// Of an owner one pod leaves in an hour, whatever comes back.
 func TestOneLeaverAnHour(t *testing.T) {
 	state, at := State{}, noon
 	for minute := range 121 {
@@ -145,7 +140,7 @@ func TestOneLeaverAnHour(t *testing.T) {
 			continue
 		}
 		require.Len(t, r.Actions, 1, at)
-		if minute == 0 { // one that is refused is tried again
+		if minute == 0 { // a refused eviction is retried
 			state.Record(r.Actions[0], Prevented, at)
 			r = Plan(View{VPAs: []VPA{*v}, Room: crowding(0)}, state, defaults(), at)
 			require.Len(t, r.Actions, 1)
@@ -156,7 +151,6 @@ func TestOneLeaverAnHour(t *testing.T) {
 	require.Empty(t, state.Next(at.Add(time.Hour)).Left, "then it is forgotten")
 }
 
-// sharer is a pod on a node that has its share of CPU, 300 of 1000 millicores, and is to get other memory.
 func sharer(p *Pod) {
 	whole := container(300, 1000, 1000, 2000)
 	p.Share, p.Containers[0] = &Share{Kinds: [resources.Kinds]bool{resources.CPU: true}, Peak: []policy.ContainerTarget{whole.Target}}, whole
@@ -165,7 +159,6 @@ func sharer(p *Pod) {
 	onNode(p)
 }
 
-// A pod that shares comes back at its peak, so that is what must fit when it is evicted for something else.
 func TestAPodThatSharesComesBackAtItsPeak(t *testing.T) {
 	size := resources.Of(100_000, 1<<40)
 	room := func(own, other resources.Amount) *Capacity {
@@ -205,7 +198,6 @@ func withoutEvict(lines []string) []string {
 	return lines
 }
 
-// A share that its node does not grant is no reason to evict a pod, also where something else of it is due.
 func TestAShareThatIsNotGrantedEvictsNobody(t *testing.T) {
 	for name, test := range map[string]struct {
 		resize ResizeState
@@ -237,8 +229,7 @@ func TestAShareThatIsNotGrantedEvictsNobody(t *testing.T) {
 	}
 }
 
-// A pod that ran out of memory that it shares is evicted where its node refuses it more, before anything
-// else of its owner, and as far as its owner can spare it; whatever was evicted for its share lately.
+// Recent evictions for shares do not matter.
 func TestPodsThatAreRefusedMemoryAfterAKill(t *testing.T) {
 	starving := func(why reason.Reason, changes ...func(i int, p *Pod)) *VPA {
 		return deployment(InPlaceOrRecreate, 4, pods(4, func(i int, p *Pod) {

@@ -74,7 +74,6 @@ func drawOptions(t *rapid.T) Options {
 	return Options{OwnNamespace: "loadline", Foreign: rapid.Bool().Draw(t, "foreign")}
 }
 
-// requireSame compares two answers; the policies are those of two sets.
 func requireSame(t require.TestingT, want, got Decision) {
 	require.Equal(t, want.Policy == nil, got.Policy == nil)
 	if want.Policy != nil {
@@ -105,8 +104,7 @@ func TestAWeakerPolicyNeverChangesTheAnswer(t *testing.T) {
 	})
 }
 
-// given are the modes that a policy of some mode may lead to. With Inherit a VPA that a
-// person wrote and that is not Off gives everything, and may be reduced to any other.
+// With Inherit, a user VPA that is not Off can be restricted to any mode.
 var given = map[Mode][]Mode{
 	Inherit:   {Inherit, Observe, Recommend},
 	Observe:   {Observe},

@@ -22,7 +22,6 @@ func TestModesAreSpelledLikeInTheAPI(t *testing.T) {
 	require.Equal(t, "OneShot", OneShot.String())
 }
 
-// places are the three places of an annotation.
 var places = map[string]func(*Workload, map[string]string){
 	"workload":     func(w *Workload, a map[string]string) { w.Annotations = a },
 	"pod template": func(w *Workload, a map[string]string) { w.TemplateAnnotations = a },
@@ -32,7 +31,7 @@ var places = map[string]func(*Workload, map[string]string){
 func TestOptOut(t *testing.T) {
 	for name, c := range map[string]struct {
 		key, value   string
-		out, foreign bool // out with the annotations of other projects, and without
+		out, foreign bool // opted out without and with the annotations of other projects
 		problem      string
 	}{
 		"true":              {SkipAnnotation, "true", true, true, ""},

@@ -31,13 +31,12 @@ func TestNamesOfMadeVPAs(t *testing.T) {
 	}
 }
 
-// What is one workload has one name, even if it is too long to show it.
 func TestTheGroupOfABuiltInKindDoesNotMatter(t *testing.T) {
 	long := strings.Repeat("a", 240)
 	require.Equal(t, MadeName("Deployment", "apps", long), MadeName("Deployment", "extensions", long))
 }
 
-// A name that changes between versions of the program would make every VPA anew.
+// A name that changes between versions would recreate every generated VPA.
 func TestTheHashStaysTheSame(t *testing.T) {
 	require.Equal(t, "rollout-web-5b4c3540af", MadeName("Rollout", "argoproj.io", "web"))
 }

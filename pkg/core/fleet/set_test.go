@@ -10,19 +10,17 @@ import (
 	"loadline.dev/loadline/pkg/core/reason"
 )
 
-// has is a selector of one label.
 type has struct{ key, value string }
 
 func (h has) Matches(labels map[string]string) bool { return labels[h.key] == h.value }
 
-// lacks is a selector of what does not have a label.
 type lacks string
 
 func (l lacks) Matches(labels map[string]string) bool { _, there := labels[string(l)]; return !there }
 
 var deployments = []Match{{Group: "apps", Kind: "Deployment"}}
 
-// policy is one for all Deployments that gives everything, changed by edit.
+// policy selects all Deployments in mode Auto, changed by edit.
 func policy(name string, edit ...func(*Policy)) Policy {
 	p := Policy{Name: name, Namespaces: Namespaces{Names: []string{"*"}}, Workloads: deployments, MakeVPAs: true, Mode: Auto}
 	for _, e := range edit {
@@ -31,7 +29,6 @@ func policy(name string, edit ...func(*Policy)) Policy {
 	return p
 }
 
-// web is a Deployment without a VPA, changed by edit.
 func web(edit ...func(*Workload)) Workload {
 	w := Workload{Group: "apps", Kind: "Deployment", Namespace: "shop", Name: "web", NamespaceLabels: map[string]string{"team": "shop"}}
 	for _, e := range edit {
@@ -137,7 +134,6 @@ func TestNamespacesOfAPolicy(t *testing.T) {
 	}
 }
 
-// Nobody knows whether such a policy is responsible.
 func TestAPolicyHoldsWhatItMaySelect(t *testing.T) {
 	team := has{"team", "shop"}
 	for name, c := range map[string]struct {
@@ -198,7 +194,6 @@ func TestWithoutAPolicyOnlyMadeVPAsAreHeld(t *testing.T) {
 	}
 }
 
-// outcome is a Decision without its policy.
 type outcome struct {
 	mode         Mode
 	reason       reason.Reason
@@ -253,7 +248,7 @@ func TestModeOfThePolicy(t *testing.T) {
 	}
 }
 
-// fleetOf50 is 49 policies that do not select web, and a weak one that does.
+// fleetOf50 is 49 policies that do not select web, and a low-priority one that does.
 func fleetOf50() []Policy {
 	all := []Policy{policy("weakest", priority(1))}
 	for i := range 49 {
@@ -321,7 +316,7 @@ func TestWhereAPolicyActs(t *testing.T) {
 	require.False(t, none.Acts("shop", nil))
 }
 
-// References to kinds of Kubernetes itself are often written with an old group or with none.
+// References to built-in kinds often have an old group or none.
 func TestNamesOfWorkloadsThatAreNotListed(t *testing.T) {
 	s := NewSet([]Policy{{Name: "p", Workloads: []Match{
 		{Group: "apps", Kind: "ReplicaSet", Name: "web"}, {Group: "example.com", Kind: "Fleet", Name: "web"}, {Group: "apps", Kind: "Deployment", Name: "web"},
@@ -336,7 +331,7 @@ func TestNamesOfWorkloadsThatAreNotListed(t *testing.T) {
 	require.False(t, (*Set)(nil).Names("", "ReplicaSet", "web"))
 }
 
-// Of two policies of one priority the names decide; of others nobody needs to be told.
+// For equal priorities the name decides. For different priorities there is no conflict to report.
 func TestRival(t *testing.T) {
 	byLabel := into(Namespaces{Selector: has{"team", "shop"}})
 	labelled := web()
@@ -363,6 +358,6 @@ func TestRival(t *testing.T) {
 			}
 		}
 		responsible.Priority = 100
-		require.Equal(t, c.want, NewSet(c.policies, Options{}).Rival(&responsible, c.of), name) // as of another Set, too
+		require.Equal(t, c.want, NewSet(c.policies, Options{}).Rival(&responsible, c.of), name) // also for a policy from another Set
 	}
 }

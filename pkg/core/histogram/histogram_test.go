@@ -37,8 +37,8 @@ func TestFind(t *testing.T) {
 	require.Equal(t, 1021.1094089048601, cpu.Start(175))
 }
 
-// The short cut through the leading bits must not be visible, least of all next
-// to the start of a bucket, where the logarithm itself is off by one.
+// Find takes a shortcut through the leading bits, also next to a bucket start, where the logarithm
+// is off by one.
 func TestFindEqualsTheLogarithm(t *testing.T) {
 	for _, s := range []*Scheme{CPUScheme(), MemoryScheme(), Exponential(1, 1.01, 100, 0.1), Exponential(1, 1.002, 9, 0.1), Exponential(1, 1.04, 1e5, 0.1), Exponential(3, 2.5, 1e6, 0.1)} {
 		model := newDense(s, 0)
@@ -156,7 +156,6 @@ func TestSubtractUndoesAdd(t *testing.T) {
 	require.True(t, h.Empty())
 }
 
-// Workers share a decay; what one remembers must be what another would compute.
 func TestDecayRemembersForAll(t *testing.T) {
 	decay := NewDecay(day)
 	var workers sync.WaitGroup
@@ -174,8 +173,7 @@ func TestDecayRemembersForAll(t *testing.T) {
 	require.Equal(t, 1.0, decay.power(0))
 }
 
-// Where the reference has to move first, or the difference of two instants does
-// not fit into an age, what is remembered of that age is not the factor.
+// The cache must not be used if the reference moves first or the age overflows.
 func TestDecayRemembersAgesOnly(t *testing.T) {
 	const false777 = 777
 	first := Nanoseconds(instant(t, "2024-05-20T00:00:00Z"))
@@ -259,7 +257,7 @@ func TestTimesBeyondNanosecondsAreKeptInOrder(t *testing.T) {
 	}
 }
 
-// A histogram of a container must be a fraction of the 1408 bytes of a dense one.
+// A dense histogram takes 1,408 bytes.
 func TestWindowIsSmall(t *testing.T) {
 	r := rand.New(rand.NewSource(1))
 	h := New(CPUScheme(), NewDecay(day))
@@ -326,8 +324,6 @@ func BenchmarkMergeAndThreeQuantiles(b *testing.B) {
 	}
 }
 
-// Buckets that have become too light by the time of the other histogram count in the
-// total only, at both ends.
 func TestWhatIsTooLightWhenItIsMergedIsNotSeen(t *testing.T) {
 	at := instant(t, "2026-03-02T08:00:00Z")
 	old, young := New(MemoryScheme(), NewDecay(day)), New(MemoryScheme(), NewDecay(day))

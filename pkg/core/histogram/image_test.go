@@ -18,7 +18,7 @@ func TestLoadAddSave(t *testing.T) {
 	require.InEpsilon(t, 37.81568542494924, h.Image().Total, 1e-12)
 }
 
-// What is idle is in the first bucket.
+// Idle containers use only the first bucket.
 func TestTheFirstAndTheLastBucketCanBeLoaded(t *testing.T) {
 	for bucket, quantile := range map[int]float64{0: CPUScheme().Start(1), 175: CPUScheme().Start(175)} {
 		h := New(CPUScheme(), NewDecay(day))
@@ -79,7 +79,6 @@ func TestLoadRefusesWithAllReasonsAndChangesNothing(t *testing.T) {
 	}
 }
 
-// FuzzLoad reads an image from bytes: pairs of bucket and weight.
 func FuzzLoad(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seconds int64, total float64, pairs []byte) {
 		image := Image{Reference: time.Unix(seconds, 0).UTC(), Total: total, Weights: map[int]uint32{}}

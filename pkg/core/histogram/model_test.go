@@ -8,9 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// dense is the histogram as the contract describes it: one weight for every
-// bucket, time.Time throughout, logarithms and powers wherever it says so. It
-// is slow and obvious, and Histogram has to agree with it bit for bit.
+// dense is the reference model of Histogram, which must agree with it bit for bit.
 type dense struct {
 	scheme    *Scheme
 	halfLife  time.Duration
@@ -89,7 +87,7 @@ func (d *dense) subtract(v, w float64, at time.Time) {
 	d.trim()
 }
 
-// mergeInto re-bases d itself if that is the older one, as the reference does.
+// mergeInto shifts d itself if d is older, as the reference VPA does.
 func (d *dense) mergeInto(dst *dense) {
 	if dst.reference.Before(d.reference) {
 		dst.shift(d.reference)
@@ -139,7 +137,7 @@ func (d *dense) image() Image {
 	return i
 }
 
-// load is for valid images only.
+// load accepts valid images only.
 func (d *dense) load(i Image) {
 	*d = *newDense(d.scheme, d.halfLife)
 	if d.halfLife != 0 {
@@ -160,7 +158,6 @@ func (d *dense) load(i Image) {
 	d.trim()
 }
 
-// requireSame compares every bit of a histogram with its model.
 func requireSame(t require.TestingT, want *dense, got *Histogram) {
 	for b, w := range want.weights {
 		if math.Float64bits(w) != math.Float64bits(got.weight(int32(b))) {
@@ -177,15 +174,13 @@ func requireSame(t require.TestingT, want *dense, got *Histogram) {
 	require.LessOrEqual(t, cap(got.weights), want.scheme.Buckets()+4, "the window has no more than the dense array")
 }
 
-// twin is a histogram beside its model.
 type twin struct {
 	model *dense
 	h     Histogram
 }
 
-// play carries out operations encoded as four bytes each on two twins, which
-// it compares after every one. Weights and times include those that fall below
-// epsilon, move the reference, and lie before it.
+// play decodes operations of four bytes each, applies them to two histograms and their models, and
+// compares them.
 func play(t require.TestingT, scheme *Scheme, halfLife time.Duration, script []byte) {
 	origin := time.Date(2024, 5, 1, 3, 7, 0, 0, time.UTC)
 	unit := halfLife / 8
@@ -218,7 +213,7 @@ func play(t require.TestingT, scheme *Scheme, halfLife time.Duration, script []b
 			before := this.model.clone()
 			this.model.clone().mergeInto(other.model)
 			this.h.MergeInto(&other.h)
-			requireSame(t, before, &this.h) // the source is as it was
+			requireSame(t, before, &this.h) // the source is unchanged
 		case 6:
 			image := this.h.Image()
 			this.model.load(image)

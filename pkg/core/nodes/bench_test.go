@@ -9,8 +9,8 @@ import (
 	"loadline.dev/loadline/pkg/core/sharing"
 )
 
-// week is 54 courses of a week whose use rises and falls by day and by hour, and a fleet of 21
-// copies of each.
+// week returns 54 traces of a week with daily and hourly rhythms, and a fleet with 21 copies of
+// each.
 func week() (*Fleet, []*Course) {
 	const steps = 7 * 288
 	var courses []*Course
@@ -32,7 +32,6 @@ func week() (*Fleet, []*Course) {
 	return NewFleet(courses, of, Copies{Step: 5 * time.Minute, Most: 7 * day, Number: 21, Seed: 1}), courses
 }
 
-// A week of 1,134 pods in steps of five minutes.
 func BenchmarkRun(b *testing.B) {
 	f, courses := week()
 	o := options(16000, 64)

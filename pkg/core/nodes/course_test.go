@@ -16,7 +16,7 @@ import (
 
 const minute = int64(time.Minute)
 
-// recording has a sample a minute of CPU from 1 on, and of memory the same in MiB.
+// recording has one sample a minute. CPU rises by 1 millicore from 1, memory by 1 MiB.
 func recording(dataset string, start int64, minutes int) *replay.Recording {
 	r := &replay.Recording{Dataset: dataset, Workload: "w", Container: "c"}
 	for i := range minutes {
@@ -57,8 +57,8 @@ func TestACourseIsTheScoredPhaseInSteps(t *testing.T) {
 	require.Nil(t, Play(&replay.Recording{}, playing(), []Method{{}}))
 }
 
-// A sample lasts into the next steps, for three usual ones at most; what a gap hides counts
-// as no use, and keeps its request.
+// A sample covers at most three usual intervals. Beyond that, a gap counts as zero usage and keeps
+// the request.
 func TestGapsInACourse(t *testing.T) {
 	r := recording("d", 0, 60)
 	for i := range r.At {
@@ -78,7 +78,6 @@ func TestGapsInACourse(t *testing.T) {
 	}
 }
 
-// A limit that was hit is that of the step, though it was raised before the sample was seen.
 func TestAKillIsInTheCourse(t *testing.T) {
 	r := recording("d", 0, 60)
 	for i := range r.At {
@@ -97,7 +96,6 @@ func TestAKillIsInTheCourse(t *testing.T) {
 	require.Greater(t, limits[4], float32(60<<20), "raised")
 }
 
-// sharingRecipe is a recipe that shares.
 func sharingRecipe(t *testing.T) *recipe.Recipe {
 	t.Helper()
 	r, err := recipe.Parse("cruisekube")
@@ -106,7 +104,6 @@ func sharingRecipe(t *testing.T) *recipe.Recipe {
 	return &r
 }
 
-// A step has the recommendation from before it, and none that knows its use.
 func TestBoundsAreFromBeforeTheStep(t *testing.T) {
 	r := recording("d", 0, 120)
 	for i := range r.At {
@@ -126,8 +123,8 @@ func TestBoundsAreFromBeforeTheStep(t *testing.T) {
 	}
 }
 
-// Of datasets of days copies begin on other days, at the same hour, and all of a dataset on
-// the same one; of a short test bed at any time.
+// Copies of long datasets begin at the same hour and all traces of a dataset on the same day, so
+// that correlated peaks stay correlated.
 func TestCopiesKeepWhatPeaksTogether(t *testing.T) {
 	o := playing()
 	o.WarmUp = 24 * time.Hour
@@ -170,7 +167,6 @@ func TestCopiesKeepWhatPeaksTogether(t *testing.T) {
 	require.Equal(t, []Place{{3, 0, 96}, {3, 0, 96}}, short.Pods)
 }
 
-// starts returns by course when its copies begin, in rising order.
 func starts(courses []*Course, f *Fleet) [][]int64 {
 	all := make([][]int64, len(courses))
 	for _, p := range f.Pods {

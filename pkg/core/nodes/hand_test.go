@@ -13,14 +13,13 @@ import (
 
 const gib = 1 << 30
 
-// size is what a pod uses and has from a step on. Amounts are millicores and GiB.
+// size is the usage, request and limit of a pod from a step on. Amounts are millicores and GiB.
 type size struct {
 	from                int
 	use, request, limit [resources.Kinds]float32
-	base, peak          float32 // of CPU; a peak of 0: it does not share
+	base, peak          float32 // of CPU; a peak of 0: no sharing
 }
 
-// course makes a course of sizes, which come in the order of their steps.
 func course(steps int, sizes ...size) *Course {
 	c := &Course{Dataset: "d", Workload: "w", Container: "c"}
 	at := -1
@@ -41,7 +40,6 @@ func course(steps int, sizes ...size) *Course {
 	return c
 }
 
-// one is a fleet that has each course once, from its start.
 func one(courses ...*Course) *Fleet {
 	f := &Fleet{Step: 5 * time.Minute, Steps: courses[0].Steps()}
 	for i, c := range courses {
@@ -57,7 +55,6 @@ func options(cpu, memory float64) Options {
 	}
 }
 
-// started returns a simulation after a number of steps.
 func started(t *testing.T, steps int, o Options, rule *sharing.Rule, courses ...*Course) *simulation {
 	t.Helper()
 	s := newSimulation(one(courses...), courses, o, Variant{Rule: rule, Factor: AsIs()})
@@ -68,7 +65,6 @@ func started(t *testing.T, steps int, o Options, rule *sharing.Rule, courses ...
 	return s
 }
 
-// requests returns the CPU requests of all pods.
 func (s *simulation) requests() (all []float64) {
 	for i := range s.pods {
 		all = append(all, math.Round(s.pods[i].request[resources.CPU]*1000)/1000)
@@ -76,7 +72,6 @@ func (s *simulation) requests() (all []float64) {
 	return all
 }
 
-// on returns the nodes of all pods.
 func (s *simulation) on() (all []int) {
 	for i := range s.pods {
 		all = append(all, s.pods[i].node)
@@ -84,8 +79,8 @@ func (s *simulation) on() (all []int) {
 	return all
 }
 
-// A core for two pods that want 0.8 each: by their requests of 0.2 and 0.6 they get a quarter
-// and three quarters of it.
+// Two pods need 0.8 cores each on a node with one core. Requests of 0.2 and 0.6 cores get 0.25 and
+// 0.75 cores.
 func TestCPUGoesByRequest(t *testing.T) {
 	small, large := size{use: [2]float32{800, 1}, request: [2]float32{200, 1}}, size{use: [2]float32{800, 1}, request: [2]float32{600, 1}}
 	courses := []*Course{course(12, small), course(12, large)}
@@ -123,7 +118,8 @@ func TestDividing(t *testing.T) {
 	}
 }
 
-// Of 10 GiB 11.5 are used: B is furthest above its request and goes, though C uses the most.
+// 11.5 of 10 GiB are used. The second pod is furthest above its request and is evicted, although
+// the third uses the most.
 func TestTheKubeletEvictsThePodFurthestAboveItsRequest(t *testing.T) {
 	memory := func(use, request float32) *Course {
 		return course(3, size{use: [2]float32{0, use}, request: [2]float32{100, request}})
@@ -136,7 +132,6 @@ func TestTheKubeletEvictsThePodFurthestAboveItsRequest(t *testing.T) {
 	require.Zero(t, s.score.Moves)
 }
 
-// A kill is counted where use rises above the limit, and not again while it stays there.
 func TestOOMKills(t *testing.T) {
 	limited := size{use: [2]float32{0, 1}, request: [2]float32{100, 1}, limit: [2]float32{0, 1.5}}
 	high, again := limited, limited
@@ -156,8 +151,8 @@ func TestOOMKills(t *testing.T) {
 	require.Equal(t, out.AsIs, out.Points[0].Score)
 }
 
-// Memory requests may be no smaller than kubelets bear: three pods that use 3 GiB of what they
-// request 4 for stay on two nodes of 8 GiB.
+// EqualKills also bounds evictions by the kubelet. Three pods that use 3 GiB of 4 GiB requested
+// stay on two nodes of 8 GiB.
 func TestEqualKillsCountKubelets(t *testing.T) {
 	pod := size{use: [2]float32{0, 3}, request: [2]float32{100, 4}}
 	courses := []*Course{course(6, pod), course(6, pod), course(6, pod)}
@@ -171,8 +166,8 @@ func TestEqualKillsCountKubelets(t *testing.T) {
 	require.Empty(t, out.Points, "more than a node, whatever is requested")
 }
 
-// Three equal pods of 0.5 to 1.4 cores have 0.8 each. A fourth comes with all of its peak, and
-// then all shrink; a fifth finds no room for its peak, though its share would fit.
+// Three equal pods with base 0.5 and peak 1.4 cores get 0.8 cores each. A fourth starts at its
+// peak, then all shrink. The peak of a fifth does not fit, although its share would.
 func TestANewcomerComesWithItsPeak(t *testing.T) {
 	equal := size{use: [2]float32{500, 1}, request: [2]float32{1400, 1}, base: 500, peak: 1400}
 	rule := &sharing.Rule{Pooling: sharing.Largest}
@@ -193,8 +188,8 @@ func TestANewcomerComesWithItsPeak(t *testing.T) {
 	require.Equal(t, []int{0, 0, 1}, s.on(), "without sharing each keeps its peak")
 }
 
-// When the base of one rises, its neighbours shrink first. What moves by less than the grid
-// stays as it is.
+// When the base of one pod rises, the other pods shrink first. A share does not move by less than
+// the minimum change.
 func TestSharesFollowInPlace(t *testing.T) {
 	rule := &sharing.Rule{Pooling: sharing.Largest, LeaveAt: 0.85}
 	equal := size{use: [2]float32{500, 1}, request: [2]float32{1400, 1}, base: 500, peak: 1400}
@@ -205,7 +200,8 @@ func TestSharesFollowInPlace(t *testing.T) {
 	require.Equal(t, []float64{800, 800, 800}, s.requests())
 	s.step(1)
 	consistent(t, s)
-	// bases 2100, headrooms 900 + 900 + 300, the largest is 900: 500 + 900 x 900/2100, and 1100 + 900 x 300/2100
+	// bases 2100, headrooms 900 + 900 + 300, the largest is 900: 500 + 900 x 900/2100, and 1100 +
+	// 900 x 300/2100
 	require.InDeltaSlice(t, []float64{885.714, 885.714, 1228.571}, s.requests(), 0.001)
 	require.Equal(t, 3, s.score.Resizes)
 	s = started(t, 2, options(4000, 64), rule, course(12, equal), course(12, equal), course(12, equal, little))
@@ -213,7 +209,6 @@ func TestSharesFollowInPlace(t *testing.T) {
 	require.Zero(t, s.score.Resizes)
 }
 
-// Shares of a node shrink once an hour, and at once where a pod came.
 func TestSharesShrinkHourlyOrWhereOneCame(t *testing.T) {
 	rule := &sharing.Rule{Pooling: sharing.Largest}
 	equal := size{use: [2]float32{100, 1}, request: [2]float32{1400, 1}, base: 500, peak: 1400}
@@ -231,7 +226,7 @@ func TestSharesShrinkHourlyOrWhereOneCame(t *testing.T) {
 	require.InDeltaSlice(t, first, at(3, 4000, lowest), 0.001)
 	require.InDeltaSlice(t, first, at(13, 4000, lowest), 0.001)
 	require.InDeltaSlice(t, []float64{533.333, 533.333, 533.333}, at(14, 4000, lowest), 0.001)
-	// 1300 above the bases, of 1300 + 1300 + 300; to grow takes 1151 more than the 2200 that were requested
+	// 1300 above the bases, of 1300 + 1300 + 300; growth takes 1151 more than the requested 2200
 	require.InDeltaSlice(t, []float64{733.333, 733.333, 1884.483}, at(3, 4000, higher), 0.001, "there is room")
 	require.InDeltaSlice(t, first, at(3, 3300, higher), 0.001, "there is not")
 
@@ -248,8 +243,8 @@ func TestSharesShrinkHourlyOrWhereOneCame(t *testing.T) {
 	require.Equal(t, 3, s.score.Resizes)
 }
 
-// Where bases and headroom are more than the node has, the published rule lets a pod leave;
-// with the node idle ours keeps it, and growth waits for room.
+// If bases and headroom exceed the node, the published rule evicts a pod. With EvictAbove, an idle
+// node keeps its pods, and growth waits for room.
 func TestWhoMustLeave(t *testing.T) {
 	equal := size{use: [2]float32{300, 1}, request: [2]float32{1000, 1}, base: 500, peak: 1000}
 	higher := equal
@@ -262,7 +257,8 @@ func TestWhoMustLeave(t *testing.T) {
 
 	s = started(t, 2, options(2500, 64), &sharing.Rule{Pooling: sharing.Largest, LeaveAt: 0.85}, courses...)
 	require.Equal(t, []int{0, 0, 0}, s.on())
-	// 900 above the bases of 1600, of 2400: the others would have 687.5, which is within the grid
+	// 900 above the bases of 1600, of 2400: the other pods would get 687.5, which is within the
+	// minimum change
 	require.InDeltaSlice(t, []float64{666.667, 666.667, 1125}, s.requests(), 0.001)
 	require.Zero(t, s.score.Leaves)
 	o := options(2500, 64)
@@ -271,8 +267,6 @@ func TestWhoMustLeave(t *testing.T) {
 	require.Equal(t, []int{0, 0, 0}, s.on())
 }
 
-// A node that is busier than the rule has it loses one pod a round. What was in use counts,
-// not what is.
 func TestAPodLeavesABusyNode(t *testing.T) {
 	idle := size{use: [2]float32{300, 1}, request: [2]float32{1000, 1}, base: 300, peak: 1000}
 	busy := idle
@@ -283,8 +277,8 @@ func TestAPodLeavesABusyNode(t *testing.T) {
 	require.Equal(t, 1, started(t, 3, options(3000, 64), rule, courses...).score.Leaves)
 }
 
-// Three that leave in the same round come to a new node with their whole peaks, for which it has
-// no room, unless it shares anew when a pod comes.
+// Three pods that leave in the same round arrive with their peaks. Their new node has room for all
+// of them only if it shares on arrival.
 func TestNewcomersOfOneRound(t *testing.T) {
 	low := size{use: [2]float32{300, 1}, request: [2]float32{1000, 1}, base: 300, peak: 1000}
 	high := low
@@ -302,7 +296,7 @@ func TestNewcomersOfOneRound(t *testing.T) {
 	require.Equal(t, 1166.667, s.requests()[0])
 }
 
-// A request that no longer fits moves the pod that grew most, or waits where nothing moves.
+// A request that no longer fits moves the pod that grew most. With NoMoves the growth waits.
 func TestAPodThatOutgrowsItsNode(t *testing.T) {
 	start := size{use: [2]float32{100, 1}, request: [2]float32{300, 1}}
 	more, most := start, start
@@ -326,7 +320,6 @@ func TestAPodThatOutgrowsItsNode(t *testing.T) {
 	require.Zero(t, s.score.Moves)
 }
 
-// What shrank is packed anew once a day, and without a consolidator not before.
 func TestConsolidation(t *testing.T) {
 	wide := size{use: [2]float32{100, 1}, request: [2]float32{600, 1}}
 	narrow := wide
@@ -348,8 +341,8 @@ func TestConsolidation(t *testing.T) {
 	require.Equal(t, []int{0, 1}, started(t, 40, o, nil, courses...).on())
 }
 
-// A consolidator simulates with the shares in force, but pods come back with their peaks: it
-// buys the node back that it saved.
+// A consolidator simulates with current shares, but pods restart at their peaks. It adds the node
+// again that it saved.
 func TestConsolidationBuysANodeBack(t *testing.T) {
 	before := size{use: [2]float32{50, 1}, request: [2]float32{500, 1}, base: 200, peak: 500}
 	after := before
@@ -369,8 +362,7 @@ func TestConsolidationBuysANodeBack(t *testing.T) {
 	require.Equal(t, 400.0, s.requests()[1], "alone on a new node, with its peak")
 }
 
-// Two pods that use 0.5 cores, on nodes of one: what is requested decides how many there are on
-// one, and what is too little for all is not tried further.
+// Pods use 0.5 cores on nodes with one core. Factors that lose too much work are excluded.
 func TestSweep(t *testing.T) {
 	pod := size{use: [2]float32{500, 1}, request: [2]float32{600, 1}}
 	courses := []*Course{course(6, pod), course(6, pod), course(6, pod)}

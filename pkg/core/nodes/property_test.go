@@ -12,8 +12,6 @@ import (
 	"loadline.dev/loadline/pkg/core/sharing"
 )
 
-// consistent checks what holds after each step: every pod is on one node, nodes know what is
-// requested on them, and none has more than it can give.
 func consistent(t require.TestingT, s *simulation) {
 	seen := make([]int, len(s.pods))
 	for n := range s.nodes {
@@ -35,7 +33,6 @@ func consistent(t require.TestingT, s *simulation) {
 	}
 }
 
-// anyCourse draws a course whose sizes change now and then.
 func anyCourse(t *rapid.T, steps int) *Course {
 	amount := func(most int) float32 { return float32(rapid.IntRange(1, most).Draw(t, "amount")) }
 	var sizes []size
@@ -77,8 +74,8 @@ func TestNoPodIsLostAndNoNodeIsOverfull(t *testing.T) {
 	})
 }
 
-// Nobody gets more than it wants, nothing is left while somebody wants more, and who gets less
-// than it wants gets no less for its weight than any other.
+// No pod gets more than its demand, nothing remains while demand is unmet, and a pod with unmet
+// demand gets at least its weighted share.
 func TestDividingIsFair(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 8).Draw(t, "pods")

@@ -8,7 +8,6 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// A pod that the LimitRanges admit is admitted with its new sizes as well.
 func TestFit_StaysWithinLimitRanges(t *testing.T) {
 	unsized := func(sidecars, starting resources.Amount) Unsized {
 		return Unsized{

@@ -11,7 +11,7 @@ import (
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
-// boosted has 400m of which 200m are the boost.
+// boosted runs with 400m, 200m of which are the boost.
 func boosted(name string) BoostedContainer {
 	return BoostedContainer{Boosted: true, Observed: true,
 		Current:  Container{Name: name, Requests: resources.Of(400, 100*mi), Limits: resources.Of(800, 200*mi)},
@@ -52,7 +52,6 @@ func TestABoostEndsAfterItsTime(t *testing.T) {
 	require.Equal(t, []string{"a"}, JudgeBoost(pod(boosted("a")), BoostAdvice{}, noon).Over, "without duration it ends when the pod is ready")
 }
 
-// CPU that nobody recommends goes back to what was written.
 func TestMemoryAloneDoesNotKeepTheBoost(t *testing.T) {
 	a := BoostAdvice{Sizes: true, Recommendation: targetOnly(resources.List{}.With(resources.Memory, 120*mi))}
 	v := JudgeBoost(pod(boosted("a")), a, noon)

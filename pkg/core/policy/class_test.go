@@ -28,8 +28,8 @@ func TestClassOf(t *testing.T) {
 	}
 }
 
-// A Burstable pod whose targets reach all limits stays just below one of them. Otherwise the resize would be
-// refused, and the pod could not shrink in place later.
+// The API server refuses a resize that changes the QoS class, and the pod could not shrink in place
+// later.
 func TestFit_KeepsBurstable(t *testing.T) {
 	const mebibyte = 1 << 20
 	list := func(cpu, memory resources.Amount) resources.List { return resources.Of(cpu, memory*mebibyte) }
@@ -44,7 +44,7 @@ func TestFit_KeepsBurstable(t *testing.T) {
 		ranges     Ranges
 		requests   []resources.List
 		limits     []resources.List
-		class      Class // expected; zero: Burstable
+		class      Class // zero: Burstable
 	}{
 		{name: "both limits reached", containers: []Container{container("a", list(100, 100), list(500, 512))}, targets: []resources.List{list(900, 900)},
 			rule: Rule{RequestsOnly: true}, requests: []resources.List{list(499, 512)}},
@@ -87,7 +87,6 @@ func TestFit_KeepsBurstable(t *testing.T) {
 	}
 }
 
-// Limits that follow their requests keep the class of a pod, in both directions.
 func TestFit_KeepsClassWhereLimitsFollowRequests(t *testing.T) {
 	for seed := range uint64(20_000) {
 		random := rand.New(rand.NewPCG(seed, 0))

@@ -88,7 +88,7 @@ func TestALimitThatStaysCountsAsItIs(t *testing.T) {
 	require.Equal(t, some(180, 0), got[1].Requests, "300m and 180m fit")
 }
 
-// The first result would be 1m: then the limit is 1m, and allows 2m.
+// A single pass yields 1m with a limit of 1m, which would allow 2m the next time.
 func TestWhatIsGivenIsWhatWouldBeGivenAgain(t *testing.T) {
 	got := fitOne(pair("c", 2, 3, 0, 0), target(2, 0), Default(), Ranges{Container: Range{Max: some(2, 0)}})
 	require.Equal(t, some(2, 0), got.Requests)
@@ -114,8 +114,7 @@ func TestTheRatioOfLimitToRequest(t *testing.T) {
 	require.NotContains(t, notes(fitOne(pair("c", 200, 0, 0, 0), same(100, 0), Default(), ratio)), "cpu does not fit the container LimitRange", "no limit, no ratio")
 }
 
-// Limits round down before they are summed and again afterwards, so shares of their sum
-// may leave them above what was to be met. The API server would refuse the pod.
+// Limits round before and after they are summed, so proportional shares can exceed the maximum.
 func TestTheSumOfRoundedLimitsMeetsThePodMaximumToTheUnit(t *testing.T) {
 	var pod Pod
 	recommendation := map[string]resources.Bounds{}
@@ -127,7 +126,7 @@ func TestTheSumOfRoundedLimitsMeetsThePodMaximumToTheUnit(t *testing.T) {
 	var sum resources.Amount
 	for i, f := range got.Containers {
 		want := resources.Amount(50)
-		if i == len(got.Containers)-1 { // of equal ones the last by name
+		if i == len(got.Containers)-1 { // the last of equal containers by name
 			want = 49
 		}
 		require.Equal(t, want, f.Requests.Value(resources.CPU), f.Name)
@@ -136,7 +135,6 @@ func TestTheSumOfRoundedLimitsMeetsThePodMaximumToTheUnit(t *testing.T) {
 	require.Equal(t, resources.Amount(748), sum)
 }
 
-// The unit that rounding left over goes to the largest remainder that may have it.
 func TestTheLastUnitDoesNotExceedAMaximum(t *testing.T) {
 	pod := Pod{Containers: []Container{pair("a", 0, 0, 200, 0), pair("b", 0, 0, 100, 0)}}
 	rules := Rules{Entries: []Entry{{Container: "a", Rule: bounded(some(0, 0), some(0, 266))}}}
@@ -145,8 +143,7 @@ func TestTheLastUnitDoesNotExceedAMaximum(t *testing.T) {
 	require.Equal(t, some(0, 134), got.Containers[1].Requests)
 }
 
-// The bounds say whether a pod is out of range: they must not differ between a new pod
-// and the same pod once it has its target.
+// The bounds decide whether a pod is out of range.
 func TestBoundsAreTheSameForAPodThatHasItsTarget(t *testing.T) {
 	b := resources.Bounds{Lower: some(5, 0), Target: some(6, 0), Upper: some(19, 0)}
 	ranges := Ranges{Container: Range{Max: some(17, 0)}}
@@ -165,14 +162,13 @@ func TestAContainerWithoutRequestAddsNothingToTheSum(t *testing.T) {
 	require.Empty(t, notes(got.Containers[0]), "it is all that the range allows, and no more")
 }
 
-// Such a container gets a limit of its request, which is what counts.
 func TestALimitWithoutRequestFitsAPodMaximum(t *testing.T) {
 	got := fitOne(pair("c", 0, 500, 0, 0), same(250, 0), Default(), Ranges{Pod: Range{Max: some(300, 0)}})
 	require.Equal(t, some(250, 0), got.Requests)
 	require.Equal(t, some(250, 0), got.Limits)
 }
 
-// As in the reference VPA, which can exceed the minimum by a unit for each container.
+// The reference VPA rounds up as well and can exceed the minimum by a unit per container.
 func TestCPUThatIsRaisedToAPodMinimumRoundsUp(t *testing.T) {
 	pod := Pod{Containers: []Container{pair("a", 3, 0, 0, 0), pair("b", 4, 0, 0, 0)}}
 	got := Fit(pod, map[string]resources.Bounds{"a": same(3, 0), "b": same(4, 0)}, Rules{}, Ranges{Pod: Range{Min: some(12, 0)}})

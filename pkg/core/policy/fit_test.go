@@ -13,12 +13,11 @@ import (
 
 const mi = resources.Amount(1 << 20)
 
-// pair is a container with requests and limits; 0 means absent.
+// pair is a container. An amount of 0 means absent.
 func pair(name string, cpu, cpuLimit, memory, memoryLimit resources.Amount) Container {
 	return Container{Name: name, Requests: some(cpu, memory), Limits: some(cpuLimit, memoryLimit)}
 }
 
-// some is Resources in which 0 means absent.
 func some(cpu, memory resources.Amount) resources.List {
 	var r resources.List
 	if cpu != 0 {
@@ -233,13 +232,13 @@ func TestImpossiblePodRangeIsToldAndChangesNothing(t *testing.T) {
 	require.Equal(t, ContainerTarget{Name: "fixed"}, got.Containers[1], "a container without request has nothing that could be scaled")
 }
 
-// joining is one pod whose container "rest" has no recommendation.
+// unrecommendedCase is a pod whose container "rest" has no recommendation.
 type joining struct {
 	pod    Pod
 	give   resources.Bounds // for the container "a"
-	rule   Rule             // of all containers but "a"
+	rule   Rule             // of all containers except "a"
 	ranges Ranges
-	a      [2]resources.List // requests and limits that are expected
+	a      [2]resources.List // expected requests and limits
 	rest   [2]resources.List
 }
 
@@ -298,7 +297,6 @@ func TestContainersThatAreOffMoveLast(t *testing.T) {
 	require.Equal(t, []resources.List{some(100, 0), some(200, 0), {}}, fit(700), "CPU that is not controlled is as if it were off")
 }
 
-// world is a random pod with everything that bears on it.
 type world struct {
 	pod            Pod
 	recommendation map[string]resources.Bounds
@@ -357,7 +355,6 @@ func drawWorld(t *rapid.T) world {
 
 func (w world) fit() Result { return Fit(w.pod, w.recommendation, w.rules, w.ranges) }
 
-// after is the pod that has the result.
 func (w world) after(r Result) Pod {
 	p := newProblem(Pod{Containers: slices.Clone(w.pod.Containers)}, nil, Rules{}, Ranges{})
 	p.adopt(r)
@@ -374,8 +371,6 @@ func TestFitKeepsItsPromises(t *testing.T) { rapid.Check(t, checkWorld) }
 
 func FuzzFit(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkWorld)) }
 
-// With containers that all have a limit and a recommendation and with nothing
-// else in the way, every pod range that can be met is met.
 func TestPodRangeIsMetWhenItCanBe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var pod Pod

@@ -9,7 +9,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// drawn makes numbers of bytes, for as long as there are some, and then zeros.
+// byteSource decodes values from fuzzer bytes, and returns zeros after the last byte.
 type drawn struct{ bytes []byte }
 
 func (d *drawn) next() byte {
@@ -33,7 +33,6 @@ func (d *drawn) amount() resources.Amount {
 
 func (d *drawn) resources() resources.List { return some(d.amount(), d.amount()) }
 
-// world is a pod whose requests do not exceed its limits, and what bears on it.
 func (d *drawn) world() world {
 	w := world{recommendation: map[string]resources.Bounds{}}
 	shape := d.next()
@@ -85,9 +84,8 @@ func FuzzFitInvariants(f *testing.F) {
 	f.Fuzz(func(t *testing.T, bytes []byte) { (&drawn{bytes}).world().promises(t) })
 }
 
-// promises requires of a world what Fit promises: the same result whatever the order,
-// the same again for a pod that may have it (none has one that is refused), requests within limits, limits in their
-// proportion, and no refusal by a LimitRange that is not told.
+// checkInvariants verifies the contract of Fit: order independence, idempotence, requests within
+// limits, proportional limits, and a note for each LimitRange refusal.
 func (w world) promises(t require.TestingT) {
 	result := w.fit()
 	require.Equal(t, result, w.fit(), "deterministic")
@@ -120,8 +118,8 @@ func (w world) promises(t require.TestingT) {
 	}
 }
 
-// withoutMoved is a result without what was given to containers that have no
-// recommendation: a pod that has it needs no such thing any more.
+// withoutMoved removes the amounts given to containers without a recommendation. A pod at these
+// amounts needs no move.
 func withoutMoved(r Result) Result {
 	r.Containers = slices.Clone(r.Containers)
 	for i := range r.Containers {
@@ -135,13 +133,10 @@ func withoutMoved(r Result) Result {
 	return r
 }
 
-// refused reports whether a LimitRange will refuse a pod with the result, so that nobody
-// makes it one.
 func refused(r Result) bool {
 	return slices.ContainsFunc(r.Containers, func(f ContainerTarget) bool { return slices.ContainsFunc(f.Notes, Note.Refused) })
 }
 
-// invariants are those of one kind of one container.
 func (w world) invariants(t require.TestingT, c Container, f ContainerTarget, k resources.Kind) {
 	rule := w.rules.For(f.Name)
 	_, recommended := w.recommendation[f.Name]
@@ -170,7 +165,7 @@ func (w world) invariants(t require.TestingT, c Container, f ContainerTarget, k 
 		require.GreaterOrEqual(t, f.Bounds.Upper.Value(k), request)
 	}
 	if slices.Contains(f.Notes, Note{k, HeldByRange}) {
-		return // on the way from what the pod has
+		return // an intermediate result on the way to the target
 	}
 	if most := rule.Max.Value(k); most > 0 {
 		require.LessOrEqual(t, request, most)
@@ -181,8 +176,8 @@ func (w world) invariants(t require.TestingT, c Container, f ContainerTarget, k 
 	w.proportion(t, c, f, k)
 }
 
-// proportion requires that a limit is to its request what it was, to the unit,
-// where no LimitRange made Fit look at its own rounded result.
+// checkProportion verifies that a limit keeps its ratio to the request to the unit. With LimitRanges,
+// Fit starts from its own rounded result, so they are excluded.
 func (w world) proportion(t require.TestingT, c Container, f ContainerTarget, k resources.Kind) {
 	before, limit := c.Limits.Value(k), f.Limits.Value(k)
 	if !f.Limits.Has(k) || w.ranges != (Ranges{}) {
@@ -192,7 +187,6 @@ func (w world) proportion(t require.TestingT, c Container, f ContainerTarget, k 
 	require.Equal(t, want, limit, "%s: the limit keeps its proportion to the request", k)
 }
 
-// refusals requires that a pod which the LimitRanges will refuse says so.
 func (w world) refusals(t require.TestingT, result Result) {
 	for k := range resources.Kind(resources.Kinds) {
 		for i, f := range result.Containers {

@@ -11,8 +11,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// naiveScaling is scaling as it is easiest to understand: each sum is made anew
-// whenever it is needed.
+// naiveScaling recomputes each sum whenever it is needed.
 type naiveScaling struct {
 	kind       resources.Kind
 	total      resources.Amount
@@ -26,9 +25,9 @@ func (s naiveScaling) of(m member) resources.Amount {
 	return m.requestNow()
 }
 
-// naiveScale multiplies the members that can move by one factor, so that the sum
-// becomes total. A member that meets its own bound stays there and the others
-// share the rest. Where the others cannot make up for it nothing is changed.
+// naiveScale multiplies the movable members by one factor, so that their sum becomes total. A
+// member that reaches its own bound stays there and the others share the remainder. If they cannot
+// reach the total, nothing changes.
 func naiveScale(members []member, s naiveScaling) {
 	before := make([]resources.Amount, len(members))
 	active := make([]int, 0, len(members))
@@ -57,9 +56,6 @@ func naiveScale(members []member, s naiveScaling) {
 	}
 }
 
-// share gives the active members their part of the total. If some of them meet
-// a bound it moves only those and returns them. It fails when the members that
-// are not active leave nothing to share.
 func (s naiveScaling) share(members []member, active []int) (met []int, ok bool) {
 	var all, part resources.Amount
 	for _, m := range members {
@@ -94,10 +90,8 @@ func (s naiveScaling) share(members []member, active []int) (met []int, ok bool)
 	return met, true
 }
 
-// finish corrects what rounding left over, one unit for each member, the
-// largest remainder first, so that a minimum is met to the unit. (The
-// reference VPA can end some bytes below it, and the API server refuses the
-// pod.)
+// finish corrects the rounding remainder by one unit per member, largest remainder first. The
+// reference VPA can end some bytes below a minimum, and the API server refuses the pod.
 func (s naiveScaling) finish(members []member, active []int) {
 	slices.SortFunc(active, func(a, b int) int {
 		return cmp.Or(cmp.Compare(members[b].rest, members[a].rest), cmp.Compare(members[a].name, members[b].name))
@@ -105,7 +99,7 @@ func (s naiveScaling) finish(members []member, active []int) {
 	if !s.up {
 		slices.Reverse(active)
 	}
-	for range 2 { // rounding of requests and rounding of limits
+	for range 2 { // rounding of requests and of limits
 		for _, i := range active {
 			var sum resources.Amount
 			for _, m := range members {
@@ -153,12 +147,11 @@ func TestRunningSumsGiveWhatFreshOnesDo(t *testing.T) {
 	})
 }
 
-// counted is how often a balance of n containers looks at one of them.
 func counted(n int, hard bool) (looks int) {
 	members := make([]member, n)
 	for i := range members {
 		members[i] = member{name: "c", value: 100, most: 1 << 40, limit: 100, request: 100, free: true}
-		if hard { // in each round one more meets its bound
+		if hard { // one more member reaches its bound in each round
 			members[i].most = 1000 - resources.Amount(n-i)
 		}
 	}

@@ -14,7 +14,7 @@ func cpu(a resources.Amount) resources.List { return resources.List{}.With(resou
 func TestPartOfTheWay(t *testing.T) {
 	for name, c := range map[string]struct {
 		has                  Container
-		wantRequest, wantMax resources.List // what it would get
+		wantRequest, wantMax resources.List // the full target
 		millionths           resources.Amount
 		request, limit       resources.List
 	}{
@@ -53,7 +53,7 @@ func TestALimitStaysAtOrAboveItsRequest(t *testing.T) {
 	})
 }
 
-// A LimitRange may say how many times its request a limit may be at most.
+// A LimitRange may bound the ratio of limit to request.
 func TestTheRatioOfLimitAndRequestStays(t *testing.T) {
 	for part := range Whole / 100 {
 		got := Partial(resources.CPU, part*100, Container{Requests: cpu(100), Limits: cpu(200)}, ContainerTarget{Requests: cpu(413), Limits: cpu(826)})

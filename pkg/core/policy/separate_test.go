@@ -9,7 +9,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// follows recommends to request an amount of memory and to protect another one.
+// follows recommends one amount of memory to request and another one to protect with the limit.
 func follows(request, protected resources.Amount) resources.Bounds {
 	return resources.Bounds{
 		Lower:  some(0, request.Scale(0.95)),
@@ -70,7 +70,6 @@ func TestTheLimitProtectsWhatIsNotRequested(t *testing.T) {
 	}
 }
 
-// One that is left alone, or of which no memory is recommended, keeps what it has.
 func TestOnlyWhatIsRecommendedIsAsDeclared(t *testing.T) {
 	c := Container{Name: "c", Requests: some(100, 60*mi), Limits: some(200, 180*mi), Declared: Proportion{100 * mi, 150 * mi}}
 	off := Default()
@@ -84,7 +83,6 @@ func TestOnlyWhatIsRecommendedIsAsDeclared(t *testing.T) {
 	}
 }
 
-// Where limits follow their requests again, the proportion is that of before.
 func TestTheDeclaredProportionOutlivesTheRule(t *testing.T) {
 	c := Container{Name: "c", Requests: some(0, 60*mi), Limits: some(0, 180*mi), Declared: Proportion{100 * mi, 150 * mi}}
 	got := fitOne(c, target(0, 80*mi), Default(), Ranges{})
@@ -94,9 +92,7 @@ func TestTheDeclaredProportionOutlivesTheRule(t *testing.T) {
 	require.Zero(t, got.Declared)
 }
 
-// A limit is never lower because the request follows: it is the one that there would be if
-// what is protected were requested. And a pod that has the result gets it again, however
-// often it is changed, if what it was declared with is noted.
+// Fitting the result again gives the same result, as long as the declared proportion is recorded.
 func TestFollowingNeverLowersALimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		amount := func(name string) resources.Amount {
@@ -135,7 +131,6 @@ func TestFollowingNeverLowersALimit(t *testing.T) {
 	})
 }
 
-// The limit of a container without a recommendation counts in the sums of its pod.
 func TestOthersOfThePodStayAsTheyAre(t *testing.T) {
 	pod := Pod{Containers: []Container{pair("c", 0, 0, 100*mi, 150*mi), pair("other", 0, 0, 30*mi, 40*mi)}}
 	got := Fit(pod, map[string]resources.Bounds{"c": follows(60*mi, 120*mi)}, separately(Default()), Ranges{Pod: Range{Min: some(0, 90*mi), Max: some(0, 200*mi)}})
@@ -153,13 +148,12 @@ func TestAProportionIsLooserWhereTheLimitIsALargerMultiple(t *testing.T) {
 		{Proportion{100, 200}, Proportion{100, 300}, false},
 		{Proportion{50, 150}, Proportion{1000, 2000}, true},
 		{Proportion{1000, 2000}, Proportion{50, 150}, false},
-		{Proportion{100, 200}, Proportion{300, 600}, false}, // the same
+		{Proportion{100, 200}, Proportion{300, 600}, false}, // equal
 	} {
 		require.Equal(t, c.want, c.one.Looser(c.other), "%v than %v", c.one, c.other)
 	}
 }
 
-// A limit may be just what the pod range allows.
 func TestRequestsFollowUpToTheBoundOfAPod(t *testing.T) {
 	pod := Pod{Containers: []Container{pair("c", 0, 0, 100*mi, 150*mi)}}
 	for least, want := range map[resources.Amount]resources.Amount{60 * mi: 60 * mi, 60*mi + 1: 120 * mi} {

@@ -30,24 +30,21 @@ func ofDaemon(s *Sharing)   { s.Daemon = true }
 func withoutMB(s *Sharing)  { s.Kinds[resources.Memory] = false }
 func withoutCPU(s *Sharing) { s.Kinds[resources.CPU] = false }
 
-// onNode raises CPU limits to those of a node.
 func onNode(cpu resources.Amount) func(*Sharing) {
 	return func(s *Sharing) { s.CPULimit, s.NodeCPU = sharing.NodeLimit, cpu }
 }
 
-// shared is what a container gets that shares CPU and memory.
+// shared returns the target of a container that shares CPU and memory.
 func shared(s *Sharing, c Container, b resources.Bounds, rule Rule, ranges Ranges) ContainerTarget {
 	r := rules(rule)
 	r.Sharing = s
 	return Fit(Pod{Containers: []Container{c}}, map[string]resources.Bounds{c.Name: b}, r, ranges).Containers[0]
 }
 
-// peaking recommends a share of CPU and of memory, and an upper bound of memory.
 func peaking(cpu, memory, upper resources.Amount) resources.Bounds {
 	return resources.Bounds{Lower: some(cpu, memory), Target: some(cpu, memory), Upper: some(cpu, upper)}
 }
 
-// above returns a share of CPU with another base.
 func above(base resources.Amount, b resources.Bounds) resources.Bounds {
 	b.Lower = b.Lower.With(resources.CPU, base)
 	return b
@@ -114,7 +111,6 @@ func TestARunningPodGetsItsShare(t *testing.T) {
 	require.Zero(t, shared(running(), pair("c", 1000, 0, 1000*mb, 1100*mb), peaking(750, 500*mb, 900*mb), requestsOnly(), Ranges{}).MemoryLimit, "a limit that stands has no span")
 }
 
-// only returns what bounds say of one kind.
 func only(b resources.Bounds, k resources.Kind) resources.Bounds {
 	for other := range resources.Kind(resources.Kinds) {
 		if other != k {
@@ -167,7 +163,6 @@ func TestANewPodGetsItsPeak(t *testing.T) {
 	}
 }
 
-// Limits that a LimitRange would refuse are others, so that the pod is not refused.
 func TestLimitRangesHoldForPodsThatShare(t *testing.T) {
 	c, given := pair("c", 1000, 2000, 1000*mb, 1100*mb), peaking(750, 500*mb, 900*mb)
 	both := Pod{Containers: []Container{pair("a", 1000, 2000, 1000*mb, 1100*mb), pair("b", 1000, 2000, 1000*mb, 1100*mb)}}
@@ -211,7 +206,6 @@ func TestLimitRangesHoldForPodsThatShare(t *testing.T) {
 	require.Equal(t, some(0, 0), daemons.Limits, "what is refused is not given to a daemon, which keeps what it has")
 }
 
-// A pod that shares CPU alone may have a memory limit that does not follow its request.
 func TestSharedCPUBesideASeparateMemoryLimit(t *testing.T) {
 	r := separately(Default())
 	r.Sharing = running(withoutMB)
@@ -264,9 +258,6 @@ func drawShared(t *rapid.T) (world, *Sharing) {
 	return w, s
 }
 
-// Whatever bears on a pod that shares: the order of its containers does not matter, limits are
-// not below requests, nothing that runs loses memory that it may use, and a pod that has what it
-// gets keeps that.
 func TestWhatHoldsOfEachPodThatShares(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, s := drawShared(t)

@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Metrics, events and docs/reasons.md are generated from the explanations, so each reason needs one.
+// Metrics, events and docs/reasons.md are generated from the explanations, so each reason needs
+// one.
 func TestAll_ExplainsEachReason(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "reason.go", nil, parser.SkipObjectResolution)
 	require.NoError(t, err)
@@ -41,14 +42,13 @@ func TestAll_ExplainsEachReason(t *testing.T) {
 	require.Len(t, explained, declared)
 }
 
-// A reason in both scopes keeps the explanation of a skipped pod.
 func TestExplain_PrefersSkippedPods(t *testing.T) {
 	require.Equal(t, SkippedPod, ManagedByHPA.Explain().Scope)
 	require.Equal(t, NotSharing, GPUNode.Explain().Scope)
 	require.Zero(t, Reason("Other").Explain())
 }
 
-// The order of the table is the order of declaration, which is that of the docs.
+// The docs list reasons in the order of declaration.
 func TestSkips_KeepsOrder(t *testing.T) {
 	skips := Skips()
 	require.Equal(t, NoVPA, skips[0])

@@ -9,13 +9,11 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// loop is a new pod whose requests follow the recommendation at once, as an updater and a
-// webhook would have it.
 type loop struct {
 	*life
 	request resources.List
 	changed [resources.Kinds]time.Time
-	highest resources.List // request that there ever was
+	highest resources.List // highest request so far
 }
 
 func closed(t *testing.T, text string, cpu, memory resources.Amount) *loop {
@@ -24,8 +22,7 @@ func closed(t *testing.T, text string, cpu, memory resources.Amount) *loop {
 	return l
 }
 
-// run lets the pod use amounts for a time, with a pass each minute. It checks that
-// nothing is recommended too early, nor changed too often.
+// run feeds constant usage, with one recommendation a minute.
 func (l *loop) run(t *testing.T, cpu, memory resources.Amount, length time.Duration) {
 	t.Helper()
 	for end := l.at.Add(length); l.at.Before(end); l.at = l.at.Add(time.Minute) {
@@ -45,14 +42,11 @@ func (l *loop) run(t *testing.T, cpu, memory resources.Amount, length time.Durat
 	}
 }
 
-// multiple returns a request as a multiple of a use.
 func multiple(r resources.List, k resources.Kind, use resources.Amount) float64 {
 	return float64(r.Value(k)) / float64(use)
 }
 
-// What is recommended becomes the request, and the request is what the next
-// recommendation starts from: that must not run away, but come to what is used. Memory
-// does not shrink unless that is allowed, so it keeps the margin of the first hours.
+// Each recommendation becomes the request that the next one starts from, which must converge.
 func TestAttuneOfANewPodComesNearItsUse(t *testing.T) {
 	const week = 7*24*time.Hour + time.Hour
 	for _, c := range []struct {
@@ -97,9 +91,8 @@ func TestAttune_DecreasesOnlyWhereAllowed(t *testing.T) {
 	}
 }
 
-// The published formula asks for the fourfold even when it is sure, and for a hundred
-// times as much when it is not. It gets there by half of the request an hour, up to what
-// is most.
+// The published formula recommends four times the usage at full confidence, and a hundred times at
+// none.
 func TestAttuneAsPublishedTakesHoursToRise(t *testing.T) {
 	l := closed(t, "attune-published:pod-min-cpu=0", 100, 128*mib)
 	l.run(t, 200, 300*mib, 5*time.Hour)
@@ -113,7 +106,6 @@ func TestAttuneAsPublishedTakesHoursToRise(t *testing.T) {
 	require.Equal(t, l.highest.Value(resources.Memory), l.request.Value(resources.Memory), "it does not shrink")
 }
 
-// Memory that is made of CPU waits for the points of CPU.
 func TestMemoryFromCPUWaitsForPointsOfCPU(t *testing.T) {
 	l := live(t, "attune:memory-from-cpu-ratio=4")
 	l.use(resources.Memory, 100*mib, 5*time.Hour)
@@ -126,7 +118,7 @@ func TestMemoryFromCPUWaitsForPointsOfCPU(t *testing.T) {
 	require.Equal(t, Points{35, 48}, points(), "the last one is not complete")
 }
 
-// Attune knows four percentiles; another one would count as 95.
+// Any other percentile would fall back to 95.
 func TestOtherPercentilesAreRefused(t *testing.T) {
 	for _, text := range []string{"attune:cpu-percentile=93", "attune-published:memory-percentile=100", "attune:cpu-percentile=0.95"} {
 		_, err := Parse(text)
@@ -135,7 +127,6 @@ func TestOtherPercentilesAreRefused(t *testing.T) {
 	require.Equal(t, "cpu percentile 90 of the week or an hour", parsed(t, "attune:cpu-percentile=90").Target[resources.CPU][0].Name)
 }
 
-// The pod that uses most is what counts, not the mean of the pods.
 func TestAttuneTakesThePodThatUsesMost(t *testing.T) {
 	for text, want := range map[string]float64{"attune": 900, "attune:pods=max": 900, "attune:pods=mean": 300} {
 		l := live(t, text)
@@ -148,7 +139,6 @@ func TestAttuneTakesThePodThatUsesMost(t *testing.T) {
 	}
 }
 
-// A request far above the largest amount ends there, also where it must not shrink. Below, it stays.
 func TestAttune_NoDecreaseEndsAtTheLargestAmount(t *testing.T) {
 	for _, tc := range []struct {
 		name         string

@@ -11,13 +11,12 @@ import (
 	"loadline.dev/loadline/pkg/core/sketch"
 )
 
-// Of a container that uses 60 millicores, and 5 cores in bursts, the target is for the one
-// or the other: 1.05 times the ends of the buckets, 0.0611 and 5.2201 cores. Where both are
-// known neighbouring buckets are one, and the lower one ends at 0.0661.
+// A container that uses 60 millicores, and 5 cores in bursts, gets a target for one of the two
+// levels: 1.05 times the ends of the buckets, 0.0611 and 5.2201 cores. Once both levels are seen,
+// neighboring buckets merge, and the lower one ends at 0.0661.
 const low, lowBesideHigh, high resources.Amount = 64, 69, 5481
 
-// targets returns the target after each minute of some days, of a workload of some pods
-// that burst together. Each has a sample a minute, as the recommender takes them.
+// targets returns the target after each minute for pods that burst together.
 func targets(t testing.TB, text string, pods, days int, bursts func(minute int) bool) (all []resources.Amount) {
 	r := parsed(t, text)
 	s := sketch.New(r.Needs)
@@ -34,8 +33,7 @@ func targets(t testing.TB, text string, pods, days int, bursts func(minute int) 
 	return all
 }
 
-// A level counts only if use was above it for 15 minutes in all, so a single burst does
-// not. Each case can be checked by hand.
+// A level counts only if usage exceeded it for 15 minutes in total.
 func TestASingleBurstDoesNotCount(t *testing.T) {
 	const h, days = 60, 7
 	const end = days * 24 * h
@@ -73,8 +71,6 @@ func TestASingleBurstDoesNotCount(t *testing.T) {
 	}
 }
 
-// Pods that start with a minute of hard work each, one after the other, are as one that
-// does: it does not count.
 func TestAMinuteAtEachStartDoesNotCount(t *testing.T) {
 	r := parsed(t, "loadline")
 	s := sketch.New(r.Needs)
@@ -91,8 +87,7 @@ func TestAMinuteAtEachStartDoesNotCount(t *testing.T) {
 	}
 }
 
-// In the first hour a quarter of the time that is known does: a load that is there from
-// the start counts at once, and one that is gone soon does not stay for long.
+// During the first hour, a quarter of the known time is enough.
 func TestWhatIsThereFromTheStartCountsAtOnce(t *testing.T) {
 	always := targets(t, "loadline", 1, 1, func(int) bool { return true })
 	require.Equal(t, high, always[0])
@@ -121,7 +116,7 @@ func TestSustainedMinutes(t *testing.T) {
 	require.ErrorContains(t, err, `sustained-minutes is "-1": must be a number from 0 to 1000`)
 }
 
-// Large containers are tracked from 4 cores of calm on, until that is below 3.2.
+// A container is large from a calm target of 4 cores until it falls below 3.2 cores.
 func TestMixedTracksLargeContainers(t *testing.T) {
 	mixed, calm, tracking := live(t, "loadline:cpu=mixed"), live(t, "loadline"), live(t, "loadline:cpu=tracking")
 	use := func(a resources.Amount, length time.Duration) {
@@ -146,7 +141,6 @@ func TestMixedTracksLargeContainers(t *testing.T) {
 	require.Equal(t, "tracking, as calm was above 4 cores and not below 3.2 since: the highest of 0.6 of the time, half-life 12h, 0.9 of the time, half-life 1h, and the last hour", says())
 }
 
-// Between the two sizes a container stays what it was, and does so over a restart.
 func TestMixedDoesNotSwing(t *testing.T) {
 	const between = 3500 // millicores, a target of 3.7 cores
 	for before, large := range map[resources.Amount]bool{6000: true, 2000: false} {

@@ -56,8 +56,7 @@ func TestABookStaysThin(t *testing.T) {
 	require.Equal(t, FromFlag, b.For("").Source)
 }
 
-// Whoever may write a VPA cannot fill the memory of the recommender, nor the status
-// of the VPA, with what is wrong in an annotation.
+// A VPA author must not be able to fill the memory of the recommender or the status of the VPA.
 func TestLongTextsAreRefusedAndNotRemembered(t *testing.T) {
 	b, err := NewBook("vpa", DefaultConfig())
 	require.NoError(t, err)
@@ -78,7 +77,7 @@ func TestLongTextsAreRefusedAndNotRemembered(t *testing.T) {
 	require.Contains(t, wrong.Problem, `and so on; until that is right the recipe is "vpa"`)
 }
 
-// Each VPA may have settings of its own, so those that are costly must be cheap, too.
+// Each VPA may have its own settings.
 func TestFineBucketsTakeNoRoom(t *testing.T) {
 	b, err := NewBook("vpa", DefaultConfig())
 	require.NoError(t, err)

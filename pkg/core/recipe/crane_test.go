@@ -9,10 +9,9 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Utilisation and length of the history differ by resource where that is asked for.
 func TestCraneTellsTheResourcesApart(t *testing.T) {
 	const day = 24 * time.Hour
-	for text, want := range map[string]resources.List{ // 0.2 cores and 300 MiB, and a margin
+	for text, want := range map[string]resources.List{ // 0.2 cores and 300 MiB, with a margin
 		"crane":                            resources.Of(229, 361758720),
 		"crane:target-utilisation=0.5":     resources.Of(459, 723517440),
 		"crane:cpu-target-utilisation=0.5": resources.Of(459, 361758720),
@@ -47,7 +46,6 @@ func TestProtectionAfterAKillCanBeShorterOrNone(t *testing.T) {
 	}
 }
 
-// A cluster has sizes of its own.
 func TestOwnShapes(t *testing.T) {
 	for text, want := range map[string]resources.List{
 		"crane:shapes=default":         resources.Of(250, 256*mib),

@@ -10,7 +10,6 @@ import (
 	"loadline.dev/loadline/pkg/core/sketch"
 )
 
-// press is use of which work waited for a share of the time.
 func (l *life) press(a resources.Amount, share float64, length time.Duration) {
 	for end := l.at.Add(length); l.at.Before(end); l.at = l.at.Add(time.Minute) {
 		l.sketch.Observe(l.at, resources.CPU, a, 0)
@@ -18,27 +17,26 @@ func (l *life) press(a resources.Amount, share float64, length time.Duration) {
 	}
 }
 
-// The published example: 0.5 cores of which work waited for 20 % of the time are 0.6
-// cores, as base and as peak. Kept to a thousandth, rounded up.
+// The published example: 0.5 cores with 20 % pressure need 0.6 cores, as base and as peak. Amounts
+// are stored to a thousandth, rounded up.
 func TestWaitingForCPUCountsAsUse(t *testing.T) {
 	l := live(t, "cruisekube:pod-min-cpu=0,cpu-minutes=10")
 	l.press(500, 0.2, time.Hour)
 	b := l.bounds()
 	require.InDelta(t, 600, float64(b.Target.Value(resources.CPU)), 1)
 	require.InDelta(t, 600, float64(b.Lower.Value(resources.CPU)), 1)
-	// Half a day later it is not pressed any more, and nobody looks at that hour.
+	// Half a day later there is no pressure, and the hour is not part of the prediction.
 	l.use(resources.CPU, 500, 12*time.Hour)
 	b = l.bounds()
 	require.InDelta(t, 500, float64(b.Target.Value(resources.CPU)), 1)
 	require.InDelta(t, 500, float64(b.Lower.Value(resources.CPU)), 1)
-	// The next day at this hour it is remembered; the base has only the last minutes.
+	// The next day the same hour counts again. The base uses only the last minutes.
 	l.use(resources.CPU, 500, 11*time.Hour+10*time.Minute)
 	b = l.bounds()
 	require.InDelta(t, 600, float64(b.Target.Value(resources.CPU)), 1)
 	require.Equal(t, resources.Amount(500), b.Lower.Value(resources.CPU), "exactly")
 }
 
-// Without pressure the step is there and changes nothing.
 func TestUnknownWaitingChangesNothing(t *testing.T) {
 	l := live(t, "cruisekube:base=0.75")
 	l.use(resources.CPU, 500, time.Hour)
@@ -54,8 +52,6 @@ func TestUnknownWaitingChangesNothing(t *testing.T) {
 	require.Nil(t, pressed.sketch.Pressed, "a recipe that does not want to know")
 }
 
-// A container that was killed needs more than its limit: the request grows to it, and the
-// limit with it. Without a limit its use is what is known. Both for seven days.
 func TestAKillAsksForTheLimitElseTheUse(t *testing.T) {
 	for name, c := range map[string]struct{ request, limit, want resources.Amount }{
 		"limit":                 {300, 600, 600},

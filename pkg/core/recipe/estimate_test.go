@@ -19,8 +19,8 @@ var (
 	shape = usage.NewProfileShape(day, day)
 )
 
-// past is a profile with one CPU sample a minute, in millicores that repeat,
-// and one memory peak a day in bytes.
+// past is a profile with one CPU sample a minute, repeating the millicores, and one memory peak a
+// day in bytes.
 func past(samples int, millicores []float64, peaks ...float64) *usage.Profile {
 	p := usage.NewProfile(shape)
 	for i := range samples {

@@ -10,8 +10,7 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
-// The floors of the reference are no part of the recipes of others. What somebody set, by
-// a flag or with the recipe, holds for all.
+// The floors of the reference VPA apply to other recipes only if they are set explicitly.
 func TestRecipesHaveTheirOwnFloors(t *testing.T) {
 	reference, asked := resources.Of(25, 250*mib), DefaultConfig()
 	asked.PodMinMemory, asked.PodMinSet[resources.Memory] = 100, true
@@ -29,7 +28,6 @@ func TestRecipesHaveTheirOwnFloors(t *testing.T) {
 	}
 }
 
-// A container that uses next to nothing gets the least that its recipe knows of.
 func TestTheLeastOfEachRecipe(t *testing.T) {
 	for text, want := range map[string]resources.List{
 		"vpa": resources.Of(25, 250*mib), "loadline": resources.Of(25, 250*mib),

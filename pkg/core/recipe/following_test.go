@@ -10,15 +10,14 @@ import (
 	"loadline.dev/loadline/pkg/core/sketch"
 )
 
-// memoryOf returns what is requested and what a limit protects, in MiB.
+// memoryOf returns the request and the amount protected by the limit, in MiB.
 func (l *life) memoryOf(t *testing.T) (request, protected float64) {
 	b := l.bounds()
 	require.InDelta(t, 0.95*float64(b.Target.Value(resources.Memory)), float64(b.Lower.Value(resources.Memory)), 1)
 	return float64(b.Target.Value(resources.Memory)) / mib, float64(b.Upper.Value(resources.Memory)) / mib
 }
 
-// 300 MiB for four days and 100 MiB for two: the limit protects 300 MiB and its margins, the
-// request follows to 110 MiB, but only where the two are apart.
+// Usage is 300 MiB for four days and 100 MiB for two.
 func TestTheRequestFollowsUse(t *testing.T) {
 	for name, c := range map[string]struct {
 		recipe  string
@@ -59,7 +58,6 @@ func TestTheRequestFollowsUse(t *testing.T) {
 	}
 }
 
-// The highest of a day is not known before a day is over.
 func TestTheRequestFollowsFromTheFirstDayOn(t *testing.T) {
 	l := live(t, "loadline:memory=following")
 	l.sketch.Limited(150)
@@ -72,7 +70,6 @@ func TestTheRequestFollowsFromTheFirstDayOn(t *testing.T) {
 	require.Greater(t, protected, 110.5, "it is still new")
 }
 
-// A kill raises both: the request for a day, what is protected for longer.
 func TestAKillRaisesRequestAndProtection(t *testing.T) {
 	l := live(t, "loadline:memory=following")
 	l.sketch.Limited(150)
@@ -83,7 +80,6 @@ func TestAKillRaisesRequestAndProtection(t *testing.T) {
 	require.GreaterOrEqual(t, protected, request)
 }
 
-// What follows needs nothing besides what the usual preset remembers.
 func TestFollowingNeedsNoMoreState(t *testing.T) {
 	following, usual := live(t, "loadline:memory=following"), live(t, "loadline")
 	for _, l := range []*life{following, usual} {

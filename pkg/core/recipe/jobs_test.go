@@ -10,8 +10,7 @@ import (
 	"loadline.dev/loadline/pkg/core/sketch"
 )
 
-// A job that begins small has the request that its runs needed, and keeps it while it begins:
-// what the time between runs takes away is another thing for each estimator.
+// Each estimator forgets the time between runs differently.
 func TestAJobKeepsWhatItsRunsNeededWhileItBegins(t *testing.T) {
 	const day = 24 * time.Hour
 	for _, c := range []struct {

@@ -11,7 +11,7 @@ import (
 	"loadline.dev/loadline/pkg/core/sketch"
 )
 
-// The cases of the study that can be checked by hand. Peaks are kept to a
+// These tests are the cases of the study that can be verified by hand. Peaks are stored to a
 // thousandth, rounded up.
 
 const (
@@ -43,7 +43,6 @@ func live(t testing.TB, text string) *life {
 	return &life{r, sketch.New(r.Needs), start}
 }
 
-// use lets the container use an amount for a time.
 func (l *life) use(k resources.Kind, a resources.Amount, length time.Duration) {
 	for end := l.at.Add(length); l.at.Before(end); l.at = l.at.Add(five) {
 		l.sketch.Observe(l.at, k, a, 0)
@@ -87,8 +86,8 @@ func TestNewContainer(t *testing.T) {
 	require.InEpsilon(t, 548.26, restless.memory(), 0.002, "mean 108.33: (0.15 + 2 x 0.8462) x 0.8909")
 }
 
-// In its first hour a container keeps the memory that it was declared with, if that is
-// more than 200 MiB and 0.10 and a margin for new ones: 246.73 MiB at its end.
+// During its first hour a container keeps its declared memory if that exceeds 200 MiB plus 0.10 and
+// the margin for new containers: 246.73 MiB at the end of the hour.
 func TestANewContainerKeepsItsRequest(t *testing.T) {
 	for _, c := range []struct {
 		recipe        string
@@ -110,8 +109,7 @@ func TestANewContainerKeepsItsRequest(t *testing.T) {
 	}
 }
 
-// The fixed margin by the limit, on 100 MiB for twelve days: no volatility, and no
-// longer new.
+// Twelve days of 100 MiB have no volatility and no margin for new containers.
 func TestTheMarginFollowsTheLimit(t *testing.T) {
 	const long = 12 * 24 * time.Hour
 	for _, c := range []struct {
@@ -148,7 +146,6 @@ func TestTheMarginFollowsTheLimit(t *testing.T) {
 	}
 }
 
-// A little more limit never asks for a much smaller request, nor for a larger one.
 func TestTheMarginHasNoJumps(t *testing.T) {
 	l, before := live(t, "loadline"), 0.0
 	l.use(resources.Memory, 100*mib, 2*24*time.Hour)
@@ -250,8 +247,6 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// Every recipe keeps its bounds in order, whatever it sees, and an explanation
-// ends where the recommendation does.
 func TestBoundsAreInOrder(t *testing.T) {
 	for _, name := range Names()[1:] {
 		l := live(t, name+":pod-min-cpu=1")

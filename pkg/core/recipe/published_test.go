@@ -9,8 +9,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// TestRecipes_PublishedExamplesAreExact runs the worked examples of the systems whose recipes these
-// are over samples, as the recommender does.
+// The worked examples of the published systems, fed as samples like in the recommender.
 func TestRecipes_PublishedExamplesAreExact(t *testing.T) {
 	const week = 7*24*time.Hour + 10*time.Minute
 	for _, tc := range []struct {

@@ -40,26 +40,24 @@ func TestWhichRecipesShare(t *testing.T) {
 	}
 }
 
-// minutes lets the container use an amount of CPU in each minute for a time.
 func (l *life) minutes(a resources.Amount, length time.Duration) {
 	for end := l.at.Add(length); l.at.Before(end); l.at = l.at.Add(time.Minute) {
 		l.sketch.Observe(l.at, resources.CPU, a, 0)
 	}
 }
 
-// cpu returns base, peak and the highest that was seen, in millicores.
 func (l *life) cpu() (base, peak, highest float64) {
 	b := l.bounds()
 	return float64(b.Lower.Value(resources.CPU)), float64(b.Target.Value(resources.CPU)), float64(b.Upper.Value(resources.CPU))
 }
 
-// A tenth of a core for days, and once 0.9 cores for two minutes: too short for calm, but the
-// hours of a week know it. 104 and 333 are the next powers of 1.05 after 100 and 325.
+// 0.9 cores for two minutes are too short for calm, but count in the weekly hours. 104 and 333 are
+// the next powers of 1.05 after 100 and 325.
 func TestBaseAndPeak(t *testing.T) {
 	l := live(t, "loadline:cpu=shared,pod-min-cpu=0")
 	l.minutes(100, 34*time.Hour)
 	l.minutes(900, 2*time.Minute)
-	l.minutes(100, 88*time.Minute) // it is 11:30
+	l.minutes(100, 88*time.Minute) // 11:30
 	base, peak, highest := l.cpu()
 	require.Equal(t, 104.0, base)
 	require.InDelta(t, 900, peak, 1.5, "of the last hour")
@@ -88,7 +86,6 @@ func TestBaseAndPeak(t *testing.T) {
 	require.InDelta(t, 400, highest, 1.5, "the 900 are forgotten")
 }
 
-// What a peak is made of can be chosen.
 func TestThePeakIsTheLargerOfTwo(t *testing.T) {
 	for _, c := range []struct {
 		text         string
@@ -113,8 +110,8 @@ func TestThePeakIsTheLargerOfTwo(t *testing.T) {
 	}
 }
 
-// Half a core of which work waited for a fifth of the time: base and peak are 0.6 cores, and
-// the base stays below the peak though its grid has 627 millicores.
+// Half a core with 20 % pressure needs 0.6 cores as base and peak. The base stays at the peak,
+// although the next step of its grid is 627 millicores.
 func TestWaitingCountsWhereCPUIsShared(t *testing.T) {
 	l := live(t, "loadline:cpu=shared,peak=hours")
 	l.press(500, 0.2, time.Hour)
@@ -129,7 +126,6 @@ func TestWaitingCountsWhereCPUIsShared(t *testing.T) {
 	require.InDelta(t, 600, highest, 2, "of seven days, and not the 500 that were used")
 }
 
-// A fraction of a millicore is one more: a base is never below what it stands for.
 func TestFractionsAreRoundedUp(t *testing.T) {
 	for _, text := range []string{"cruisekube", "loadline:cpu=shared,peak=hours,pod-min-cpu=0"} {
 		for use := 1; use < 300; use++ {
@@ -142,7 +138,6 @@ func TestFractionsAreRoundedUp(t *testing.T) {
 	}
 }
 
-// The starts of a container say nothing about what it shares.
 func TestAStartIsNoPeak(t *testing.T) {
 	l := live(t, "loadline:cpu=shared")
 	l.minutes(100, time.Hour)
@@ -178,8 +173,6 @@ func TestTheBaseIsExplained(t *testing.T) {
 	}
 }
 
-// CruiseKube sizes memory by the same rules, from 16 MB on, and CPU from a millicore to ten
-// cores.
 func TestCruiseKubeHasItsOwnRange(t *testing.T) {
 	for _, c := range []struct {
 		text               string
@@ -205,12 +198,11 @@ func TestCruiseKubeHasItsOwnRange(t *testing.T) {
 	}
 }
 
-// The bounds of memory: what it uses nearly always, at this hour and in a week.
 func TestCruiseKubeKnowsTheWeekOfMemory(t *testing.T) {
 	l := live(t, "cruisekube")
 	l.use(resources.Memory, 100*mib, 10*time.Hour)
 	l.use(resources.Memory, 300*mib, 2*time.Hour)
-	l.use(resources.Memory, 100*mib, 10*time.Hour) // it is 22:00
+	l.use(resources.Memory, 100*mib, 10*time.Hour) // 22:00
 	b := l.bounds()
 	mibs := func(of resources.List) float64 { return float64(of.Value(resources.Memory)) / mib }
 	require.InEpsilon(t, 100, mibs(b.Target), 0.002)
@@ -227,7 +219,7 @@ func TestCruiseKubeKnowsTheWeekOfMemory(t *testing.T) {
 	require.Equal(t, 400.0, mibs(b.Target), "the larger kill counts for seven days")
 }
 
-// seen is the CPU and memory that pods of a workload used, by minute.
+// minuteUsage is the usage of the pods of a workload by minute.
 type seen struct{ use, pressed []float64 }
 
 func (s seen) quantile(minutes int, q float64) float64 {
@@ -241,8 +233,6 @@ func (s seen) quantile(minutes int, q float64) float64 {
 	return last[low] + (rank-float64(low))*(last[low+1]-last[low])
 }
 
-// Whatever pods do: the base covers what it says, is below the peak, and nearly what is used;
-// the peak covers the last minutes, so a new pod needs nothing else, and the upper bound all.
 func TestBasePeakAndHighestAreInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.SampledFrom([]string{
@@ -287,7 +277,7 @@ func TestBasePeakAndHighestAreInOrder(t *testing.T) {
 			require.LessOrEqual(t, b.Target.Value(k), b.Upper.Value(k))
 		}
 		base, peak, highest := float64(b.Lower.Value(resources.CPU)), float64(b.Target.Value(resources.CPU)), float64(b.Upper.Value(resources.CPU))
-		const noise = 1e-3 // of floating point arithmetic in this test
+		const noise = 1e-3 // floating-point error in this test
 		usual := cpu.quantile(minutes, q) - noise
 		require.GreaterOrEqual(t, base, usual)
 		require.LessOrEqual(t, base, 1.052*usual+2, "a step of the grid, and what is lost by rounding")
@@ -301,7 +291,6 @@ func TestBasePeakAndHighestAreInOrder(t *testing.T) {
 	})
 }
 
-// The grid has few amounts, keeps those that it has, and never lowers.
 func TestTheGridIsOfFivePercent(t *testing.T) {
 	grid := func(in float64) float64 { return UpToGrid().Apply(Subject{}, in) }
 	for in, want := range map[float64]float64{0: 0, 0.3: 1, 1: 1, 1.01: 2, 100: 104, 104: 109, 103.03: 104, 1e9: 1_026_000_000} {
@@ -315,8 +304,8 @@ func TestTheGridIsOfFivePercent(t *testing.T) {
 	require.LessOrEqual(t, len(amounts), 96, "ln 100 / ln 1.05 = 94.4")
 }
 
-// On the grid a base changes less often than the percentile behind it. The recordings have a line
-// a second, each of which stands for a minute here: they are more restless than minutes are.
+// The recordings have one line a second. Each stands for a minute here, so usage varies more than
+// in real minutes.
 func TestTheGridSparesChanges(t *testing.T) {
 	for _, name := range []string{"steady", "growing", "spiky"} {
 		l := live(t, "loadline:cpu=shared,pod-min-cpu=0")
@@ -342,7 +331,6 @@ func TestTheGridSparesChanges(t *testing.T) {
 	}
 }
 
-// recorded returns the cores that were used, line by line.
 func recorded(t *testing.T, name string) (cores []float64) {
 	file, err := os.Open("../../../testdata/traces/" + name + ".csv.gz")
 	require.NoError(t, err)

@@ -12,13 +12,11 @@ import (
 	"loadline.dev/loadline/pkg/core/sketch"
 )
 
-// bursting is a process that wants much for a share of the time, in bursts that are far
-// shorter than what use is measured over, and else little.
+// bursting is a process with bursts far shorter than the measurement interval.
 type bursting struct{ much, little, share float64 } // millicores, millicores, 0 to 1
 
-// requests returns the request after each minute, in millicores, from a first one on, where
-// the limit is a multiple of it. It follows the target when it leaves the bounds. Use and the share of
-// throttled time, where that is known, are means of five minutes, as from Prometheus.
+// requests returns the request after each minute in millicores. The limit is a multiple of it.
+// Usage and the throttled share are five-minute means, as in Prometheus.
 func (b bursting) requests(t *testing.T, text string, first, limit float64, known bool, minutes int) (requests []float64) {
 	r, request := parsed(t, text), first
 	s := sketch.New(r.Needs)
@@ -43,9 +41,7 @@ func (b bursting) requests(t *testing.T, text string, first, limit float64, know
 	return requests
 }
 
-// A process that is throttled gets the limit that its bursts need, soon, without more than
-// twice of that, and without a request that rises and falls again and again. What means alone
-// say is far less.
+// Mean usage alone yields far lower limits.
 func TestThrottlingFindsTheLimitThatBurstsNeed(t *testing.T) {
 	const day, days = 24 * 60, 14
 	for _, text := range []string{"loadline", "loadline:cpu=calm-lean", "loadline:cpu=tracking", "loadline:cpu=mixed"} {

@@ -10,7 +10,7 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
-// The numbers in the comment of VPA.
+// The numbers are the example in the doc comment of VPA.
 func TestTheExampleOfTheReference(t *testing.T) {
 	p := usage.NewProfile(usage.DefaultConfig().Shape)
 	for minute := range 60 {

@@ -10,8 +10,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// notes is an advisor and a witness that writes down what it is told. It recommends
-// what next says, at all times.
+// recorder always recommends next.
 type notes struct {
 	seen    [resources.Kinds][]observed
 	changes []Change
@@ -41,10 +40,8 @@ func (told) Advised(Advice)     {}
 func (t told) Changed(c Change) { t.changes = append(t.changes, c) }
 func (t told) Killed(k Kill)    { t.kills = append(t.kills, k) }
 
-// begin is when recordings begin.
 const begin = int64(600e9)
 
-// seconds is a recording with a sample a second.
 func seconds(use ...float64) *Recording {
 	r := &Recording{}
 	for i, u := range use {
@@ -54,7 +51,7 @@ func seconds(use ...float64) *Recording {
 	return r
 }
 
-// run replays under a scrape every three seconds, looked at every six.
+// run replays with a scrape every three seconds and a tick every six.
 func run(r *Recording, change func(*Setup)) *notes {
 	n := &notes{}
 	s := DefaultSetup(resources.CPU)
@@ -66,7 +63,8 @@ func run(r *Recording, change func(*Setup)) *notes {
 
 func TestScrapesShowTheMeanOfCPUAndTheLastMemory(t *testing.T) {
 	n := run(seconds(0, 3, 6, 10, 20, 30, 1, 1, 1, 7, 7, 7, 0), func(*Setup) {})
-	// At 3 s nobody asks before the next scrape at 6 s, which has the mean of 10, 20 and 30.
+	// The scrape at 3 s is replaced before the tick at 6 s, whose scrape has the mean of 10, 20 and
+	// 30.
 	require.Equal(t, []observed{{6, 20}, {12, 7}}, n.seen[resources.CPU])
 	require.Equal(t, []observed{{6, 30}, {12, 7}}, n.seen[resources.Memory])
 	n = run(seconds(0, 3, 6, 10, 20, 30, 1), func(s *Setup) { s.Scrape = 0 })
@@ -81,7 +79,8 @@ func TestScrapesOfCoarseSamplesAndAfterGaps(t *testing.T) {
 		r.Use[k] = []float64{10, 20, 30, 40, 50}
 	}
 	n := run(r, func(s *Setup) { s.Scrape = 6 * time.Second })
-	// What is before the gap stands for three steps; the first scrape after it sees two seconds.
+	// The last sample before the gap covers three steps. The first scrape after it covers two
+	// seconds.
 	require.Equal(t, []observed{{6, 10}, {12, 20}, {18, 30}, {24, 30}, {30, 30}, {102, 40}, {108, 44}}, n.seen[resources.CPU])
 	require.Equal(t, []observed{{6, 10}, {12, 20}, {18, 30}, {24, 30}, {30, 30}, {102, 40}, {108, 50}}, n.seen[resources.Memory])
 }
@@ -111,7 +110,6 @@ func TestAGapIsANewPodWithWhatIsRecommendedThen(t *testing.T) {
 	require.Empty(t, n.changes, "within the bounds a pod is left alone")
 }
 
-// patient has bounds that no request is outside of.
 type patient struct{ *notes }
 
 func (p patient) Advise(time.Time, resources.List) resources.Bounds {
@@ -132,7 +130,7 @@ func TestAKilledContainerBeginsAfresh(t *testing.T) {
 		return n.kills
 	}
 	require.Equal(t, []Kill{{At: begin + 51e9, Use: 151, Limit: 150}, {At: begin + 121e9, Use: 221, Limit: 150}, {At: begin + 201e9, Use: 301, Limit: 150}}, life(false))
-	// It is down for 70 s, and 51 s later it uses as much again.
+	// It is down for 70 s and reaches the same usage 51 s later.
 	require.Equal(t, []Kill{{At: begin + 51e9, Use: 151, Limit: 150}, {At: begin + 172e9, Use: 151, Limit: 150}}, life(true))
 }
 

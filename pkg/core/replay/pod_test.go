@@ -11,7 +11,6 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// The short cut of fit must give what the policy gives.
 func TestFitIsThatOfThePolicy(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := DefaultSetup(resources.CPU, resources.Memory)
@@ -33,7 +32,6 @@ func TestFitIsThatOfThePolicy(t *testing.T) {
 	})
 }
 
-// The planner must agree whenever it is not asked.
 func TestThePlannerIsOnlyLeftOutWhereItWouldDoNothing(t *testing.T) {
 	asked, left := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -89,7 +87,6 @@ func TestLimits(t *testing.T) {
 	require.Equal(t, resources.Amount(300), First(unknown, DefaultSetup()).Value(resources.CPU), "the limit is the request then")
 }
 
-// flapping recommends one size in even minutes and another in odd ones.
 type flapping struct{ notes }
 
 func (*flapping) Advise(now time.Time, _ resources.List) resources.Bounds {
@@ -97,7 +94,6 @@ func (*flapping) Advise(now time.Time, _ resources.List) resources.Bounds {
 	return resources.Bounds{Lower: size, Target: size, Upper: size}
 }
 
-// A plan knows what the one before has changed.
 func TestPlansRememberEarlierChanges(t *testing.T) {
 	changes := func(window time.Duration) int {
 		r, f := &Recording{}, &flapping{}

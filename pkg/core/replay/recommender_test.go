@@ -12,8 +12,6 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
-// Whoever sizes one kind recommends the same for it as who sizes both, although it
-// looks at less.
 func TestOneKindIsSizedAsWithTheOther(t *testing.T) {
 	for _, text := range []string{
 		"vpa:pod-min-cpu=1,pod-min-memory=1", "loadline:pod-min-cpu=1,pod-min-memory=1", "loadline:cpu=mixed", "loadline:cpu=tracking", "loadline:cpu=shared", "loadline:memory=following", "autopilot", "crane", "cruisekube",
@@ -68,8 +66,6 @@ func oneKindAsWithTheOther(t *testing.T, chains *recipe.Recipe) {
 	}
 }
 
-// Use while the container starts does not count for our own recipe, and does for that of
-// the reference.
 func TestStartsDoNotCountForRecipesThatLeaveThemOut(t *testing.T) {
 	start := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
 	target := func(text string, tells bool) resources.Amount {

@@ -12,7 +12,6 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// made has a sample every five minutes for some days; NaN is not recorded.
 func made(days int, cpu, memory func(minute int) float64) *Recording {
 	r := &Recording{}
 	for m := 0; m < days*1440; m += 5 {
@@ -69,7 +68,7 @@ func TestClipped(t *testing.T) {
 }
 
 func TestHindsight(t *testing.T) {
-	// Two days: a spike of an hour on the first, a flat second one.
+	// The first day has a spike of an hour, the second day is flat.
 	r := made(2, func(m int) float64 { return 100 + 900*float64(1-min(m/60, 1)) }, func(m int) float64 { return 1000 + float64(m/1440)*1000 })
 	end := r.At[0] + int64(r.Span())
 	cpu := LookBack(r, resources.CPU, r.Holds(resources.CPU), 0, end, 0.1)
@@ -88,7 +87,7 @@ func TestHindsight(t *testing.T) {
 	require.Empty(t, none.Daily)
 }
 
-// The median of steps is found without sorting where most are equal.
+// The median is found without sorting if most steps are equal.
 func TestStepIsTheMedian(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		steps := rapid.SliceOfN(rapid.SampledFrom([]int64{60, 60, 60, 61, 59, 300}), 1, 30).Draw(t, "steps")

@@ -9,12 +9,12 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// apart recommends to request 60 and to protect 120 bytes, and 200 after a kill.
+// separateAdvisor recommends a request of 60 bytes and protects 120, or 200 after a kill.
 type apart struct {
 	notes
 	separate bool
 	killed   bool
-	limits   []resources.Amount // in force, one for each sample of memory
+	limits   []resources.Amount // in force, one for each memory sample
 }
 
 func (a *apart) SeparateMemoryLimit() bool                            { return a.separate }
@@ -39,12 +39,13 @@ func (s sawLimits) Sample(x Sample) {
 	}
 }
 
-// Declared 100 with a limit of 150: 120 and 200 bytes are protected by limits of 180 and 300.
-// The kill raises the limit alone, before the container runs again. Where it follows, 100 is
-// within the bounds, and goes down to 60 as the kill was soon after the start.
+// The declared request is 100 with a limit of 150, so protecting 120 and 200 bytes needs limits of
+// 180 and 300. The kill raises only the limit, before the container restarts. If the limit follows
+// the request, 100 is within the bounds and falls to 60, because the kill came soon after the
+// start.
 func TestTheReplayedLimitIsSeparate(t *testing.T) {
 	for separate, want := range map[bool][]resources.Amount{
-		true:  {150, 180, 180, 180, 300, 300}, // a sample meets the limit after a kill in it
+		true:  {150, 180, 180, 180, 300, 300}, // a sample with a kill reports the limit after it
 		false: {150, 150, 150, 150, 150, 90},
 	} {
 		a := &apart{separate: separate}

@@ -27,7 +27,6 @@ func TestEligiblePods(t *testing.T) {
 	}
 }
 
-// members names the members of the canary.
 func members(s State) (uids []string) {
 	for _, m := range s.Members {
 		uids = append(uids, m.UID)
@@ -35,7 +34,7 @@ func members(s State) (uids []string) {
 	return uids
 }
 
-// canary has pods p0, p1, ... and the state of a canary that has begun.
+// canary returns a workload with pods p0, p1, ... and the state of a canary that has begun.
 func canary(t *testing.T, pods, share int) (Workload, Settings, State) {
 	t.Helper()
 	w, set := deployment(fleet.Canary, pods), unlimited()
@@ -49,8 +48,8 @@ func TestMembersAreChosenOnce(t *testing.T) {
 	w, set, s := canary(t, 10, 30)
 	require.Equal(t, []string{"p0", "p1", "p2"}, members(s))
 	s = change(s, &w.Pods[0], noon)
-	w.Pods[1].Deferred, w.Pods[2].Due = true, false // pending, and sized
-	for i := range 90 {                             // and many new ones
+	w.Pods[1].Deferred, w.Pods[2].Due = true, false // pending, and already resized
+	for i := range 90 {                             // many new pods
 		w.Pods = append(w.Pods, Pod{UID: fmt.Sprint("new", i), Name: fmt.Sprint("a", i), Running: true, Due: true})
 	}
 	s = Hold(s, w, set, noon.Add(time.Minute)).State
@@ -59,7 +58,7 @@ func TestMembersAreChosenOnce(t *testing.T) {
 	s = Hold(s, w, set, noon.Add(time.Minute)).State
 	require.Equal(t, []string{"p0", "p2", "new0"}, members(s), "one that is gone is replaced")
 	all := w.Pods
-	w.Pods = w.Pods[:4] // p0, p2 and p3 are left
+	w.Pods = w.Pods[:4] // p0, p2 and p3 remain
 	s = Hold(s, w, set, noon.Add(time.Minute)).State
 	require.Equal(t, []string{"p0", "p2", "new0"}, members(s), "p3 would be more than its share")
 	w.Pods = slices.Concat(all[:4], all[20:30])
@@ -121,7 +120,7 @@ func TestMembersOfAWorkloadThatIsScaledToNothing(t *testing.T) {
 func TestPromotion(t *testing.T) {
 	later := noon.Add(DefaultPeriod)
 	for name, c := range map[string]struct {
-		does func(*Workload, *Settings, State) State // with two members, both observed since noon
+		does func(*Workload, *Settings, State) State // two members, both observed since noon
 		want Obstacle
 	}{
 		"both did well":   {both, ""},
@@ -209,7 +208,6 @@ func TestThePeriodOfACanaryIsThatOfAllItsRounds(t *testing.T) {
 	require.Zero(t, reverted.CanarySince, "it begins anew")
 }
 
-// What was changed under the policy as it was before says nothing of how long this canary lasts.
 func TestThePeriodOfACanaryThatBeginsAmidARoundBeginsWithIt(t *testing.T) {
 	for name, edit := range map[string]func(*Workload, *Settings){
 		"another hash": func(_ *Workload, set *Settings) { set.Hash = "other" },
@@ -221,7 +219,7 @@ func TestThePeriodOfACanaryThatBeginsAmidARoundBeginsWithIt(t *testing.T) {
 			s = Hold(State{}, w, set, noon).State
 		}
 		s = change(s, &w.Pods[0], noon)
-		for i := range 3 { // and the record does not say so
+		for i := range 3 { // the record does not have the changes yet
 			w.Pods[i].Observed = noon
 		}
 		edit(&w, &set)
@@ -238,7 +236,8 @@ func TestThePeriodOfACanaryThatBeginsAmidARoundBeginsWithIt(t *testing.T) {
 	}
 }
 
-// A process ends before it takes the note of a change off its pod; the next one sees the harm.
+// A process can end before it removes the change annotation from the pod. The next process detects
+// the harm.
 func TestAMemberThatIsTakenBackAfterAllDidNotDoWell(t *testing.T) {
 	w, _, s := canary(t, 4, 50)
 	s = change(change(s, &w.Pods[0], noon), &w.Pods[1], noon)
@@ -263,7 +262,6 @@ func TestBlockedMembersAreSaid(t *testing.T) {
 	require.Equal(t, "PodsDeferred", Hold(State{}, w, settings(), noon).State.ResizeBlocked.Reason)
 }
 
-// full is a canary that became a full rollout.
 func full(t *testing.T) (Workload, Settings, State) {
 	t.Helper()
 	w, set, s := canary(t, 4, 50)

@@ -13,7 +13,7 @@ import (
 
 const mi = 1 << 20
 
-// sizes is a container with CPU in millicores and memory in MiB; a negative amount is none.
+// sizes is a container with CPU in millicores and memory in MiB. A negative amount means absent.
 func sizes(name string, cpu, memory, cpuLimit, memoryLimit resources.Amount) policy.Container {
 	c := policy.Container{Name: name}
 	for k, a := range map[resources.Kind][2]resources.Amount{resources.CPU: {cpu, cpuLimit}, resources.Memory: {memory * mi, memoryLimit * mi}} {
@@ -60,7 +60,8 @@ func TestARevertRestartsOnlyWhatDoesNotWork(t *testing.T) {
 }
 
 func TestARevertKeepsTheClassOfThePod(t *testing.T) {
-	// Neither before nor after the change the pod was Guaranteed, but all of both would be.
+	// The pod is Burstable before and after the change. The higher request of each resource would
+	// make it Guaranteed.
 	c := Change{Containers: []Sizing{{From: sizes("app", 100, 200, 200, 200), To: sizes("app", 200, 100, 200, 200)}}}
 	got := c.RevertSizes(running(sizes("app", 200, 100, 200, 200)), OOMKill)
 	require.Equal(t, resources.List{}.With(resources.Memory, 200*mi-1), got[0].Requests)
@@ -89,7 +90,7 @@ func TestASecondChangeKeepsWhatTheFirstTook(t *testing.T) {
 		{From: requests("app", 500, 200), To: requests("app", 200, 100), Restarts: 1},
 		{From: requests("agent", 100, 100), To: requests("agent", 50, -1)},
 	}}
-	// A kill: memory alone is raised.
+	// After a kill only memory is raised.
 	second := Change{At: at("2026-03-02T12:03:00Z"), Containers: []Sizing{{From: requests("app", 200, 100), To: requests("app", -1, 400), Restarts: 2}}}
 	both := first.Renewed(second)
 	require.Equal(t, second.At, both.At)

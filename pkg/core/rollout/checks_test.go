@@ -39,7 +39,7 @@ func TestMemoryLimitsStayAboveWhatIsUsed(t *testing.T) {
 	for name, c := range map[string]struct {
 		has        policy.Container
 		to         policy.Container
-		used       resources.Amount // in MiB
+		used       resources.Amount // MiB
 		margin     int
 		limit, req resources.Amount
 	}{

@@ -13,7 +13,7 @@ import (
 	"loadline.dev/loadline/pkg/core/reason"
 )
 
-// ended returns a workload with rounds of one outcome that ended at some minutes after noon.
+// ended returns a state with rounds of one outcome that ended the given minutes after noon.
 func ended(o Outcome, minutes ...int) (s State) {
 	for _, m := range minutes {
 		at := noon.Add(time.Duration(m) * time.Minute)
@@ -81,7 +81,6 @@ func TestPolicyRoundsTrip(t *testing.T) {
 	}
 }
 
-// The fuse holds one namespace if no other one has comparable reverts.
 func TestPolicyRoundsTrip_Namespaces(t *testing.T) {
 	minute := func(m int) time.Time { return noon.Add(time.Duration(m) * time.Minute) }
 	type workload struct {

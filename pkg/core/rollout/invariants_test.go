@@ -16,7 +16,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// world is one workload with its pods, its record, and a program that dies at any time.
+// world simulates one workload with its pods, its record, and a process that can crash at any time.
 type world struct {
 	*rapid.T
 	now     time.Time
@@ -24,37 +24,35 @@ type world struct {
 	safety  Safety
 	mode    fleet.Mode
 	paused  bool
-	limited bool // the pods have limits, twice their requests
+	limited bool // limits are twice the requests
 	target  resources.List
 	pods    []*body
 	born    int
-	record  State // as it is stored
+	record  State // as stored
 
 	ended  map[string]Outcome // of changes, by pod and time
 	bad    []taken
-	until  time.Time // the end of the cooldown, as the test counts it
+	until  time.Time // end of the cooldown, computed independently
 	counts map[string]bool
 
-	// What the canary showed since it began, or began anew, as the test counts it.
+	// Progress of the canary since it began or restarted, computed independently.
 	since time.Time          // its first change; zero: there was none
 	tried map[string]Outcome // of the last change, by pod
 }
 
-// body is a pod of the world.
 type body struct {
 	uid      string
 	sizes    policy.Container
 	note     *Change
 	restarts int
 	killed   time.Time
-	unready  time.Time  // since when; zero: it is ready
+	unready  time.Time  // since when; zero: ready
 	away     bool       // its node is not ready
-	shares   [4]float64 // throttled and before, waiting and before
+	shares   [4]float64 // throttled and before, pressure and before
 	deferred bool
-	foreign  bool // somebody else changed it since its change
+	foreign  bool // another client changed it since its change
 }
 
-// taken is a change that was taken back.
 type taken struct {
 	cpu resources.Amount
 	at  time.Time
@@ -85,7 +83,6 @@ func (w *world) add(n int) {
 	}
 }
 
-// sized is the container of a pod with requests.
 func (w *world) sized(requests resources.List) policy.Container {
 	c := policy.Container{Name: "app", Requests: requests}
 	for k := range resources.Kind(resources.Kinds) {
@@ -96,12 +93,11 @@ func (w *world) sized(requests resources.List) policy.Container {
 	return c
 }
 
-// beside is what is known of a container beside it, that no change touches and nothing goes well with.
+// sidecarEvidence is the evidence of an unhealthy sidecar that no change touches.
 func (w *world) beside() Witness {
 	return Witness{Container: sizes("proxy", 100, 100, 100, 100), Restarts: 99, OOMKilled: w.now, Throttled: 1, Waiting: 1}
 }
 
-// wanted is what a pod would get.
 func (w *world) wanted() resources.List {
 	floor := w.record.Floor("app", w.target, w.set.Hash, w.now)
 	to := w.target
@@ -126,7 +122,6 @@ func (w *world) workload() Workload {
 	return view
 }
 
-// happens lets something happen that the program has no say in.
 func (w *world) happens() {
 	if len(w.pods) == 0 {
 		w.add(1)
@@ -176,14 +171,13 @@ func (w *world) happens() {
 	}
 }
 
-// measured lets Prometheus say something else of a pod.
 func (w *world) measured(b *body) {
 	for i := range b.shares {
 		b.shares[i] = rapid.SampledFrom([]float64{math.NaN(), 0.1, DefaultPressure, 0.45, 0.9}).Draw(w.T, "share")
 	}
 }
 
-// hurt lets the target do harm wherever it is tried. More is recommended then.
+// causeHarm makes every pod with the target restart and raises the recommendation.
 func (w *world) hurt() {
 	if !slices.ContainsFunc(w.pods, func(b *body) bool { return b.note != nil }) {
 		return
@@ -194,15 +188,13 @@ func (w *world) hurt() {
 	w.target = w.target.With(resources.CPU, min(w.target.Value(resources.CPU)*6/5+1, 4800))
 }
 
-// begins notes that a change of the canary began, unless it has begun before.
 func (w *world) begins(at time.Time) {
 	if w.record.Phase == PhaseCanary && w.since.IsZero() {
 		w.since = at
 	}
 }
 
-// violated is which rule the pod of a change breaks, said once more without package rollout: only
-// what was lowered counts, early what needs no period, and nothing ten minutes after its end.
+// expectedHarm reimplements the harm rules independently of package rollout.
 func (w *world) violated(b *body) Harm {
 	one, age := b.note.Containers[0], w.now.Sub(b.note.At)
 	less := func(k resources.Kind, was, is resources.List) bool { return is.Value(k) < was.Value(k) }
@@ -230,13 +222,12 @@ func (w *world) violated(b *body) Harm {
 	return ""
 }
 
-// judge ends what can be ended.
 func (w *world) judge() {
 	for _, b := range w.pods {
 		if b.note == nil {
 			continue
 		}
-		harm := b.note.Harm // it was noted, whatever is known now
+		harm := b.note.Harm // recorded harm persists, whatever the current evidence
 		if harm == "" {
 			harm = w.violated(b)
 		}
@@ -290,7 +281,6 @@ func (w *world) giveBack(b *body, v Verdict) {
 	}
 }
 
-// end stores the end of a change, and counts with it.
 func (w *world) end(b *body, v Verdict) {
 	c := *b.note
 	id, stored := fmt.Sprint(b.uid, c.At), w.record
@@ -314,7 +304,7 @@ func (w *world) end(b *body, v Verdict) {
 		return
 	}
 	if c.Containers[0].lowersRequest(resources.CPU) {
-		// Of several pods the first that is taken back counts, which is not before the change.
+		// If several pods are reverted, the first one counts. It is not earlier than the change.
 		w.bad = append(w.bad, taken{c.Containers[0].To.Requests.Value(resources.CPU), c.At})
 	}
 	of := slices.IndexFunc(w.record.Rounds, func(r Round) bool { return !c.At.Before(r.Time) })
@@ -325,7 +315,6 @@ func (w *world) end(b *body, v Verdict) {
 	}
 }
 
-// anew begins the canary anew.
 func (w *world) anew() { w.since, w.tried = time.Time{}, map[string]Outcome{} }
 
 func reverted(s State) (rounds int) {
@@ -337,7 +326,6 @@ func reverted(s State) (rounds int) {
 	return rounds
 }
 
-// inARow is how many of the last rounds were reverted since one did well.
 func inARow(rounds []Round) (reverts int) {
 	for _, r := range rounds {
 		if r.Outcome == Success {
@@ -350,7 +338,6 @@ func inARow(rounds []Round) (reverts int) {
 	return reverts
 }
 
-// count follows the rounds that ended since the last time.
 func (w *world) count() {
 	if len(w.record.Rounds) == 0 || w.record.Rounds[0].Outcome == "" {
 		return
@@ -381,7 +368,6 @@ func (w *world) count() {
 	require.Equal(w, last >= 3, newest.Degraded.Reason != "", "degraded by rounds")
 }
 
-// pass holds pods and changes some of the others.
 func (w *world) pass() {
 	view := w.workload()
 	before := w.record
@@ -391,7 +377,7 @@ func (w *world) pass() {
 	if before.Hash != w.record.Hash { // another policy may try it again
 		w.bad = nil
 		w.anew()
-		if before.Hash != "" { // amid a round, perhaps
+		if before.Hash != "" { // possibly during a round
 			w.since = w.now
 		}
 	}
@@ -430,7 +416,6 @@ func (w *world) pass() {
 	}
 }
 
-// trial checks who is in the canary, and that it ends only where it did well.
 func (w *world) trial(before State) {
 	if w.mode != fleet.Canary {
 		require.Empty(w, w.record.Phase)
@@ -462,7 +447,6 @@ func (w *world) trial(before State) {
 	}
 }
 
-// promoted checks that a canary may be over.
 func (w *world) promoted(members []string) {
 	require.True(w, w.set.AutoPromote, "nobody asked for it")
 	require.False(w, w.since.IsZero())
@@ -505,9 +489,7 @@ func (w *world) resize(b *body) {
 	}
 }
 
-// Whatever happens to a workload, and whenever the program dies: no pod outside of the canary is
-// changed, a change is taken back if and only if it did harm, that lowers nothing, each change ends
-// once, and cooldown and Degraded go by rounds.
+// The process may crash at any point.
 func TestRandomHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)

@@ -15,8 +15,8 @@ var (
 	careful = Safety{Revert: true, Period: DefaultPeriod, Restarts: DefaultRestarts, Throttle: DefaultThrottle, Pressure: DefaultPressure}
 )
 
-// lowered is a change at noon that takes CPU and memory, requests and limits, and what is
-// known of a pod that does well.
+// lowered is a change at noon that lowers requests and limits of CPU and memory, with the evidence
+// of a healthy pod.
 func lowered() (Change, Evidence) {
 	c := Change{At: noon, Ready: true, Containers: []Sizing{{From: sizes("app", 500, 200, 1000, 400), To: sizes("app", 200, 100, 400, 200), Restarts: 3}}}
 	e := Evidence{NodeReady: true, Measured: true, Containers: []Witness{{Container: c.Containers[0].To, Restarts: 3}}}
@@ -134,7 +134,7 @@ func TestWhatEndsAnObservation(t *testing.T) {
 	}
 }
 
-// keepMemory makes a change one that takes CPU alone.
+// keepMemory turns a change into one that lowers only CPU.
 func keepMemory(c *Change, e *Evidence) {
 	c.Containers[0].To = sizes("app", 200, -1, 400, -1)
 	e.Containers[0].Container = sizes("app", 200, 200, 400, 400)

@@ -13,7 +13,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// deployment has n ready pods p0, p1, ... that are due.
+// deployment has n ready pods p0, p1, ... that are due for a change.
 func deployment(mode fleet.Mode, n int) Workload {
 	w := Workload{Mode: mode, Target: []policy.Container{requests("app", 200, 100)}}
 	for i := range n {
@@ -33,7 +33,6 @@ func unlimited() Settings {
 	return s
 }
 
-// free names the pods that may be changed, in the order of the workload.
 func free(w Workload, h HoldResult) (names []string) {
 	for i, a := range h.Pods {
 		if a.Free {
@@ -43,7 +42,6 @@ func free(w Workload, h HoldResult) (names []string) {
 	return names
 }
 
-// reasons are those of all pods.
 func reasons(h HoldResult) (all []reason.Reason) {
 	for _, a := range h.Pods {
 		all = append(all, a.Reason)
@@ -51,18 +49,15 @@ func reasons(h HoldResult) (all []reason.Reason) {
 	return all
 }
 
-// cut is a change that takes CPU.
 func cut(at time.Time) Change {
 	return Change{At: at, Ready: true, Containers: []Sizing{{From: requests("app", 500, 100), To: requests("app", 200, -1)}}}
 }
 
-// change notes that a pod was changed.
 func change(s State, p *Pod, at time.Time) State {
 	p.Observed, p.Due = at, false
 	return s.Changed(cut(at))
 }
 
-// end judges the change of a pod.
 func end(s State, p *Pod, o Outcome, why Harm, changed, now time.Time) State {
 	p.Observed, p.Due = time.Time{}, o == Reverted || o == Failed
 	return s.End(Ending{UID: p.UID, Change: cut(changed), Outcome: o, Harm: why}, settings(), now)
@@ -93,7 +88,7 @@ func TestWhyPodsAreHeld(t *testing.T) {
 	night := &Schedule{Windows: []Window{window("22:00", "06:00")}, Zone: time.UTC}
 	for name, c := range map[string]struct {
 		does func(*Workload, *Settings, *State)
-		want []reason.Reason // of two pods in mode Auto with maxConcurrent 1
+		want []reason.Reason // two pods in mode Auto with maxConcurrent 1
 	}{
 		"the first goes":           {func(*Workload, *Settings, *State) {}, []reason.Reason{"", reason.UnderObservation}},
 		"observing":                {func(w *Workload, _ *Settings, _ *State) { w.Mode = fleet.Observe }, []reason.Reason{reason.Observing, reason.Observing}},
@@ -236,7 +231,8 @@ func TestARoundThatChangesNothingIsForgotten(t *testing.T) {
 	require.Zero(t, s.CooldownUntil)
 }
 
-// A process may end after it noted a change and before it made it, or before it stored it.
+// A process can end after it annotated a pod and before it sent the change, or before it stored the
+// record.
 func TestHold_CountsChangesThatWereMadeAndNotStored(t *testing.T) {
 	w, set := deployment(fleet.Auto, 3), settings()
 	stored := Hold(State{}, w, set, noon).State
@@ -351,7 +347,7 @@ func TestOneShotIsOnePodARound(t *testing.T) {
 	require.Equal(t, noon.Add(65*time.Minute), h.State.CooldownUntil)
 	h = Hold(h.State, w, set, noon.Add(65*time.Minute))
 	require.Equal(t, []string{"p2"}, free(w, h))
-	// The process ends before it can note the change.
+	// The process ends before it records the change.
 	w.Pods[2].Observed, w.Pods[2].Due, w.Pods[0].Due = noon.Add(65*time.Minute), false, true
 	require.Empty(t, free(w, Hold(h.State, w, set, noon.Add(66*time.Minute))))
 	s = end(h.State, &w.Pods[2], Success, "", noon.Add(65*time.Minute), noon.Add(70*time.Minute))
@@ -479,10 +475,10 @@ func TestTheLastSizesThatDidWellAreTheFloor(t *testing.T) {
 	s := step(State{}, 1000, 600, Success)
 	s = step(s, 600, 300, Reverted)
 	require.EqualValues(t, 600, cpu(s))
-	s = step(s, 900, 250, Reverted) // another pod, which had never been changed
+	s = step(s, 900, 250, Reverted) // another pod, never changed before
 	require.EqualValues(t, 600, cpu(s))
 	require.EqualValues(t, 300, s.Reverted[0].Requests.Value(resources.CPU), "all of both did harm")
-	s = step(s, 1000, 700, Reverted) // what did well before does not any more
+	s = step(s, 1000, 700, Reverted) // resources proven before now do harm
 	require.EqualValues(t, 1000, cpu(s))
 
 	later := Change{At: noon, Containers: []Sizing{{From: requests("app", 900, 100), To: requests("app", 250, -1)}}}
@@ -524,7 +520,7 @@ func TestAChangeOfARoundBeforeIsNoneOfTheOneThatGoesOn(t *testing.T) {
 
 func TestARefusedChangeBeginsARound(t *testing.T) {
 	w, set := deployment(fleet.Auto, 1), settings()
-	s := Hold(State{}, w, set, noon).State // and days later there is room
+	s := Hold(State{}, w, set, noon).State // room appears days later
 	friday := noon.Add(96 * time.Hour)
 	s = s.End(Ending{UID: "p0", Change: cut(friday), Outcome: Failed}, set, friday)
 	require.Zero(t, s.Rounds[0].Pods)

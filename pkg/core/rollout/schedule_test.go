@@ -9,7 +9,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-// at reads a time.
 func at(text string) time.Time {
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
@@ -71,10 +70,10 @@ func TestWhenAScheduleOpens(t *testing.T) {
 		"the first of two": {&Schedule{Windows: []Window{window("22:00", "06:00"), window("12:00", "13:00")}, Zone: time.UTC}, "2026-03-02T07:30:15Z", "2026-03-02T12:00:00Z"},
 		"next week":        {&Schedule{Windows: []Window{window("02:00", "04:00")}, Days: []time.Weekday{time.Monday}, Zone: time.UTC}, "2026-03-02T04:00:00Z", "2026-03-09T02:00:00Z"},
 		"whole days":       {&Schedule{Days: []time.Weekday{time.Sunday}, Zone: berlin}, "2026-03-02T04:00:00Z", "2026-03-07T23:00:00Z"},
-		// On 29 March 2026 the clocks of Berlin go from 02:00 to 03:00.
+		// On 29 March 2026 the clocks in Berlin go from 02:00 to 03:00.
 		"the first half is skipped": {&Schedule{Windows: []Window{window("02:30", "03:30")}, Zone: berlin}, "2026-03-28T12:00:00Z", "2026-03-29T01:00:00Z"},
 		"all of it is skipped":      {&Schedule{Windows: []Window{window("02:30", "02:45")}, Days: []time.Weekday{time.Sunday}, Zone: berlin}, "2026-03-28T12:00:00Z", "2026-04-05T00:30:00Z"},
-		// On 25 October 2026 they go from 03:00 to 02:00: 02:30 comes twice.
+		// On 25 October 2026 they go from 03:00 to 02:00, so 02:30 occurs twice.
 		"it opens twice": {&Schedule{Windows: []Window{window("02:30", "02:45")}, Zone: berlin}, "2026-10-25T00:50:00Z", "2026-10-25T01:30:00Z"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -93,7 +92,7 @@ func TestWhenAScheduleOpens(t *testing.T) {
 	}
 }
 
-// Minute by minute until the first that is open.
+// The expected opening is found minute by minute.
 func TestNextOpeningIsTheFirst(t *testing.T) {
 	zones := []*time.Location{time.UTC, zone(t, "Europe/Berlin"), zone(t, "Australia/Lord_Howe"), zone(t, "America/New_York")}
 	rapid.Check(t, func(t *rapid.T) {

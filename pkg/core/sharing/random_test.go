@@ -11,7 +11,6 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// drawAmount is nothing, or anything up to 100 cores or 64 GB.
 func drawAmount(t *rapid.T, k resources.Kind, label string) float64 {
 	most := [resources.Kinds]float64{100e3, 64e9}[k]
 	return rapid.OneOf(rapid.Just(0.0), rapid.Float64Range(0, most), rapid.Map(rapid.IntRange(0, 20), func(i int) float64 { return float64(i) * most / 20 })).Draw(t, label)
@@ -50,7 +49,6 @@ func drawNode(t *rapid.T) (*Node, Rule) {
 	}
 }
 
-// remaining is the node without those who leave.
 func (n *Node) remaining(leaves []int) *Node {
 	rest := *n
 	rest.Pods = nil
@@ -62,7 +60,7 @@ func (n *Node) remaining(leaves []int) *Node {
 	return &rest
 }
 
-const nearly = 1e-8 // of what is compared
+const nearly = 1e-8 // relative
 
 func TestWhatHoldsOnEachNode(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -86,8 +84,8 @@ func TestWhatHoldsOnEachNode(t *testing.T) {
 	})
 }
 
-// sums requires of a kind that each share is within its bounds, and all of them within what the
-// node has, unless the bases alone are more.
+// checkSums verifies that each share is within base and peak, and that the shares fit unless the
+// bases exceed the node.
 func sums(t *rapid.T, n *Node, rule Rule, got Result, k resources.Kind) {
 	shares, bases, totals, largest, squares := 0.0, 0.0, 0.0, 0.0, 0.0
 	for i, p := range n.Pods {
@@ -120,8 +118,6 @@ func sums(t *rapid.T, n *Node, rule Rule, got Result, k resources.Kind) {
 	}
 }
 
-// Where pods come in another order the same ones leave, in the same order, and all shares are
-// equal to the last bit.
 func TestTheOrderOfPodsDoesNotMatter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n, rule := drawNode(t)
@@ -147,7 +143,6 @@ func TestTheOrderOfPodsDoesNotMatter(t *testing.T) {
 	})
 }
 
-// Once those who leave have left nobody else does, unless it is for use, and no share moves.
 func TestNothingMovesWhenNothingChanged(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n, rule := drawNode(t)
@@ -161,12 +156,11 @@ func TestNothingMovesWhenNothingChanged(t *testing.T) {
 	})
 }
 
-// Nobody leaves who need not: without the last one that left the node still had too little.
 func TestTheLastOneHadToLeave(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n, rule := drawNode(t)
 		rule.LeaveAt = 0
-		n.Kinds[resources.Memory] = false // or it left for the other kind
+		n.Kinds[resources.Memory] = false // otherwise the other resource may cause the eviction
 		leaves := Shares(n, rule).Leaves
 		if len(leaves) == 0 {
 			return

@@ -10,7 +10,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// pod has one container that shares CPU: its base and its peak in millicores.
+// pod has one container that shares CPU, with base and peak in millicores.
 func pod(name string, base, peak float64, changes ...func(*Pod)) Pod {
 	p := Pod{Name: name, Containers: []Container{{Name: "c", Base: Amounts{resources.CPU: base}, Peak: Amounts{resources.CPU: peak}}}}
 	for _, change := range changes {
@@ -23,14 +23,12 @@ func ranked(r Rank) func(*Pod)        { return func(p *Pod) { p.Rank = r } }
 func daemon(p *Pod)                   { p.Daemon = true }
 func starting(cpu float64) func(*Pod) { return func(p *Pod) { p.Init[resources.CPU] = cpu } }
 
-// memory adds a base and a peak of memory in bytes.
 func memory(base, peak float64) func(*Pod) {
 	return func(p *Pod) {
 		p.Containers[0].Base[resources.Memory], p.Containers[0].Peak[resources.Memory] = base, peak
 	}
 }
 
-// beside adds a container.
 func beside(name string, base, peak float64) func(*Pod) {
 	return func(p *Pod) {
 		p.Containers = append(p.Containers, pod("", base, peak).Containers...)
@@ -38,12 +36,10 @@ func beside(name string, base, peak float64) func(*Pod) {
 	}
 }
 
-// node shares CPU, of which it has so much.
 func node(cpu float64, pods ...Pod) *Node {
 	return &Node{Kinds: [resources.Kinds]bool{resources.CPU: true}, Available: Amounts{resources.CPU: cpu}, Pods: pods}
 }
 
-// names are those of the pods that leave.
 func (n *Node) names(leaves []int) (names []string) {
 	for _, i := range leaves {
 		names = append(names, n.Pods[i].Name)
@@ -56,7 +52,7 @@ func TestSharesOfCPU(t *testing.T) {
 	for name, c := range map[string]struct {
 		node     *Node
 		rule     Rule
-		shares   [][]float64 // millicores; nil: it leaves
+		shares   [][]float64 // millicores; nil: evicted
 		leaves   []string
 		headroom float64
 		over     bool
@@ -111,7 +107,6 @@ func TestRoundingGivesNobodyMoreThanItsPeak(t *testing.T) {
 	}
 }
 
-// Of a node whose CPU was in use one pod leaves at a time, and no more once the bases fit.
 func TestOnePodLeavesForUse(t *testing.T) {
 	n := node(4000, pod("a", 400, 1400), pod("b", 200, 700), pod("c", 200, 900))
 	n.Used = 0.86
@@ -140,7 +135,6 @@ func TestMemoryGoesFirst(t *testing.T) {
 	require.Equal(t, []string{"b"}, n.names(Shares(n, Rule{}).Leaves), "the one that memory makes leave need not leave for CPU")
 }
 
-// BenchmarkShares is one pass: 500 nodes with 100 pods each, of which one in fifty does not fit.
 func BenchmarkShares(b *testing.B) {
 	nodes := make([]*Node, 500)
 	for i := range nodes {

@@ -49,8 +49,6 @@ func TestBaseForgivesOneOutlier(t *testing.T) {
 	require.Equal(t, 3.0, Base([]float64{1, 9, 3, 2}))
 }
 
-// A job that runs for five minutes a day is not known after two runs, and one whose
-// runs lie a month apart does not begin anew each time.
 func TestJobsAreKnownByTheirRuns(t *testing.T) {
 	var p DailyPeaks
 	day := func(n int) {
@@ -102,7 +100,6 @@ func TestVolatility(t *testing.T) {
 	require.InDelta(t, math.Log(4)/math.Sqrt2, p.Volatility([]float64{100, 400}), 1e-9)
 }
 
-// What a program wrote that knew no pauses is read as if there had been none.
 func TestImagesBeforePausesAreRead(t *testing.T) {
 	var p, old DailyPeaks
 	for i := range 100 {
@@ -127,7 +124,6 @@ func TestImagesBeforePausesAreRead(t *testing.T) {
 	require.Equal(t, p.Daily(), old.Daily())
 }
 
-// sundays observes a day's use every hour of some days, and more at an hour of each seventh.
 func sundays(p *DailyPeaks, from, to int, hour int) {
 	for h := from; h < to; h++ {
 		use := 100.0
@@ -138,13 +134,11 @@ func sundays(p *DailyPeaks, from, to int, hour int) {
 	}
 }
 
-// What happens once a week is there twice when the window of its next time opens, whichever
-// of the windows of a day it is.
 func TestAWeekIsRememberedTwiceWhenTheNextOneBegins(t *testing.T) {
 	for _, hour := range []int{0, 2, 5, 6, 13, 23} {
 		for _, week := range []int{2, 3, 4} {
 			p := &DailyPeaks{}
-			sundays(p, 0, (week*7+6)*24+hour, hour) // it is about to begin
+			sundays(p, 0, (week*7+6)*24+hour, hour) // the next weekly peak is about to begin
 			require.InEpsilon(t, 900<<20, Base(p.Weekly()), 0.002, "hour %d, week %d", hour, week)
 		}
 	}

@@ -9,8 +9,6 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// The request of a new container is kept for its time, over a restart, and the first one
-// counts.
 func TestDeclared(t *testing.T) {
 	const mib = 1 << 20
 	needs := Needs{Peaks: true, Declared: time.Hour}

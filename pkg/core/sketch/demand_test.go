@@ -49,7 +49,6 @@ func TestWhatAUseUnderALimitIsTakenFor(t *testing.T) {
 	}
 }
 
-// throttledFor lets a container be throttled, or not, for some minutes, and returns what its use counts for at the end.
 func throttledFor(tr *Sketch, minutes int, use, limit resources.Amount, share float64) float64 {
 	from, last := time.Unix(0, max(tr.Now, start.UnixNano())), 0.0
 	for m := range minutes {
@@ -60,8 +59,8 @@ func throttledFor(tr *Sketch, minutes int, use, limit resources.Amount, share fl
 	return last
 }
 
-// What is known of throttling is about the last minutes. If the limit was raised in these
-// because of it, twice the new one would raise it again and again.
+// If the throttled share has just raised the limit, twice the new limit would raise it again and
+// again.
 func TestThrottlingIsOfTheLowestLimitOfLate(t *testing.T) {
 	tr := New(Needs{Load: ofCPU(calm().Throttling())})
 	require.InEpsilon(t, 200, throttledFor(tr, 1, 60, 100, 0.5), 0.002)
@@ -74,8 +73,7 @@ func TestThrottlingIsOfTheLowestLimitOfLate(t *testing.T) {
 	require.LessOrEqual(t, throttledFor(New(Needs{Load: ofCPU(calm().Throttling())}), 1, 500, 1001, 1), 2002.0, "though limits are kept rounded up")
 }
 
-// Under a limit that is high enough nothing is throttled, and what was shown stays: half of
-// it for a week. It must have raised the load, so a single burst is not kept.
+// The demand has a half-life of a week, and must have raised the load.
 func TestWhatThrottlingHasShownIsForgottenByAndBy(t *testing.T) {
 	sustained := func() *Sketch { return New(Needs{Load: ofCPU(calm().Sustained(15 * time.Minute).Throttling())}) }
 	tr := sustained()

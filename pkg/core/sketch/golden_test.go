@@ -14,11 +14,9 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// ofBoth is of both kinds.
 var ofBoth = [resources.Kinds]bool{true, true}
 
-// life is a sketch of two days with all that a sketch can know: uses below and above a
-// limit, of two pods, kills, waiting for CPU, a pause, and an hour that came from elsewhere.
+// fullLife is a sketch of two days that exercises every part.
 func life(needs Needs) *Sketch {
 	t, earlier := New(needs), New(needs)
 	t.Limited(120)
@@ -48,7 +46,7 @@ func life(needs Needs) *Sketch {
 	return t
 }
 
-// The image is in checkpoints that other versions wrote and read.
+// Other versions read and write these images in checkpoints.
 func TestImageStaysAsItIs(t *testing.T) {
 	for name, needs := range map[string]Needs{
 		"everything": everything(),
@@ -61,19 +59,18 @@ func TestImageStaysAsItIs(t *testing.T) {
 		again, err := Read(needs, saved, start, 0)
 		require.NoError(t, err)
 		require.Equal(t, saved, again.Image(), name)
-		if runtime.GOARCH == "amd64" { // others round the last digit in another way
+		if runtime.GOARCH == "amd64" { // other architectures round the last digit differently
 			require.Equal(t, saved, image, name)
 		}
 	}
 }
 
-// shared is what the recipe loadline wants to know of CPU that is for sharing.
 func shared() Needs {
 	return Needs{Peaks: true, LimitRatio: true, Declared: 100 * time.Hour, Load: ofCPU(calm()), Hours: [resources.Kinds]bool{resources.CPU: true}, Pressure: true}
 }
 
-// Of a container that another preset served what both know stays, and the rest begins: its
-// hours are those of the uses from now on.
+// After a change of the preset, parts needed by both stay and the others begin. The hours start
+// with the current usage.
 func TestAnImageWithoutHoursIsRead(t *testing.T) {
 	old, err := Read(shared(), golden(t, "loadline"), start, 0)
 	require.NoError(t, err)
@@ -93,7 +90,6 @@ func TestAnImageWithoutHoursIsRead(t *testing.T) {
 	require.InEpsilon(t, 600, old.Pressed.Recent(10, 0.75), 0.002)
 }
 
-// Images of before limits were kept are read as they were.
 func TestAnImageWithoutLimitsIsRead(t *testing.T) {
 	saved := golden(t, "everything-without-limits")
 	old, err := Read(everything(), saved, start, 0)
@@ -105,8 +101,6 @@ func TestAnImageWithoutLimitsIsRead(t *testing.T) {
 	require.True(t, known)
 }
 
-// A load of before it kept when it began goes on with what the sketch says of that, and
-// keeps it from then on.
 func TestAnImageWithoutTheFirstUseIsRead(t *testing.T) {
 	needs := Needs{Peaks: true, LimitRatio: true, Declared: 100 * time.Hour, Load: ofCPU(calm().Sustained(15 * time.Minute))}
 	old, err := Read(needs, golden(t, "loadline-without-first"), start, 0)
@@ -125,7 +119,6 @@ func TestAnImageWithoutTheFirstUseIsRead(t *testing.T) {
 	require.Equal(t, old.Load[cpu].Level(0, old.Now), more.Load[cpu].Level(0, more.Now))
 }
 
-// golden returns the bytes of an image in testdata.
 func golden(t *testing.T, name string) []byte {
 	content, err := os.ReadFile("testdata/" + name + ".image")
 	require.NoError(t, err)
@@ -134,7 +127,7 @@ func golden(t *testing.T, name string) []byte {
 	return image
 }
 
-// There is a sketch for each of 100,000 containers.
+// A recommender keeps a sketch for each of 100,000 containers.
 func TestSizeOfAnEmptySketch(t *testing.T) {
 	require.LessOrEqual(t, unsafe.Sizeof(Sketch{}), uintptr(152))
 	for needs, most := range map[*Needs]float64{

@@ -10,15 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What memory of a hundred MiB does, hour by hour, and on which days growth is told.
 func TestGrowthIsToldOfWhatGrows(t *testing.T) {
 	daily := func(h int) float64 { return 30 * math.Sin(float64(h)/24*2*math.Pi) }
 	const never = 99
 	for _, c := range []struct {
 		name        string
 		use         func(hour int) float64 // MiB
-		noise       float64                // standard deviation of each hour, as a fraction
-		from, until int                    // days; told in all between, and never without noise outside of them
+		noise       float64                // standard deviation per hour, as a fraction
+		from, until int                    // days; always reported in between, never outside without noise
 	}{
 		{"steady", func(int) float64 { return 100 }, 0, never, 0},
 		{"steady, with noise", func(int) float64 { return 100 }, 0.03, never, 0},
@@ -72,7 +71,6 @@ func TestGrowthSaysHowMuchAndHowLong(t *testing.T) {
 	}
 }
 
-// A day of which a part is forgotten already is no day of a span: its peak may have been in it.
 func TestGrowthLooksAtWholeDays(t *testing.T) {
 	p := &DailyPeaks{}
 	for h := range 20 * 24 {

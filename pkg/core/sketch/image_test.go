@@ -17,15 +17,12 @@ func calm() *LoadShape {
 	return NewLoadShape(resources.CPU, [2]time.Duration{48 * time.Hour, 4 * time.Hour}, [2]float64{0.75, 0.5}, true, false)
 }
 
-// tracked counts from 4 cores on.
 func tracked() *TrackedShape {
 	return NewTrackedShape(NewLoadShape(resources.CPU, [2]time.Duration{12 * time.Hour, time.Hour}, [2]float64{0.6, 0.9}, false, true), 4000, 3200)
 }
 
-// ofCPU is a need of CPU only.
 func ofCPU(s *LoadShape) [resources.Kinds]*LoadShape { return [resources.Kinds]*LoadShape{s} }
 
-// everything is all that a sketch can know.
 func everything() Needs {
 	return Needs{
 		Tracked: tracked(), Peaks: true, Points: true, Mean: true, Hours: ofBoth, Pressure: true, Kills: true, LimitRatio: true, Declared: time.Hour, Start: 3 * time.Minute,
@@ -41,7 +38,6 @@ func everything() Needs {
 	}
 }
 
-// random fills a sketch with a life of some days.
 func random(t *rapid.T, tr *Sketch, from time.Time) {
 	now := from
 	tr.Limited(LimitRatio(rapid.Uint16().Draw(t, "limit ratio")))
@@ -68,7 +64,6 @@ func random(t *rapid.T, tr *Sketch, from time.Time) {
 	}
 }
 
-// What is read from an image goes on exactly as what was written would.
 func TestImageIsTheWholeSketch(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		needs := everything()
@@ -108,7 +103,7 @@ func TestAnImageThatIsCutShortIsRefusedOrHasWholeParts(t *testing.T) {
 	require.ErrorIs(t, err, ErrFuture)
 }
 
-// Somebody may write a checkpoint whose last use is long ago, but for some hours.
+// An edited checkpoint may have an old last usage, but hours in the future.
 func TestHoursOfTheFutureAreRefused(t *testing.T) {
 	for name, change := range map[string]func(*Hours){
 		"hour":   func(h *Hours) { h.running += 50 * 365 * 24 },
@@ -146,8 +141,6 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// The past that comes later, from elsewhere, makes the sketch that it would have
-// made in its time, as far as that does not depend on the order.
 func TestMergeIsAsIfItHadBeenOneSketch(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		needs := everything()
@@ -206,15 +199,12 @@ func TestAdaptKeepsWhatBothNeed(t *testing.T) {
 	require.Nil(t, tr.Peaks)
 }
 
-// The state of our own recipe stays within 1 KiB and the words of memory that it takes to
-// have more than one load and to know limits, and within 1.5 KiB with two or with the hours of
-// CPU, for both resources, whatever the container does. Where it is known how long work waited
-// there are the hours twice, and it is 2 KiB.
+// Two loads or the CPU hours add half a KiB, pressure adds a second set of hours.
 func TestSizeOfASketch(t *testing.T) {
 	for name, c := range map[string]struct {
 		tracked      *TrackedShape
 		shared, wait bool
-		use          int // the highest
+		use          int // the highest usage
 		most         uintptr
 	}{
 		"calm, flat": {nil, false, false, 1000, 1024 + 24}, "calm, wide": {nil, false, false, 1_000_000, 1024 + 24},
@@ -268,7 +258,7 @@ func TestRingsMerge(t *testing.T) {
 	require.Equal(t, []uint16{1, 3, 6, 7}, b)
 }
 
-// A part that is not in everything would be tested by none of the properties above.
+// A part that is missing in allParts is not covered by the properties above.
 func TestEverythingHasAllParts(t *testing.T) {
 	tr := New(everything())
 	for _, p := range parts {

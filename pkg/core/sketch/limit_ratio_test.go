@@ -18,13 +18,13 @@ func TestLimitRatioOf(t *testing.T) {
 	}{
 		{100 * mib, 100 * mib, 100, 1},
 		{100 * mib, 120 * mib, 120, 1.2},
-		{104857601, 125829119, 120, 1.2}, // as changes of both leave it, rounded down to a byte
+		{104857601, 125829119, 120, 1.2}, // as after changes of both, rounded down to a byte
 		{1000, 1004, 100, 1},
 		{1000, 1006, 101, 1.01},
-		{0, 50 * mib, 100, 1}, // the limit is what is requested
+		{0, 50 * mib, 100, 1}, // the request defaults to the limit
 		{100 * mib, 0, Free, 0},
 		{0, 0, Free, 0},
-		{100, 50, 100, 1}, // no API server takes that
+		{100, 50, 100, 1}, // rejected by the API server
 		{1, math.MaxInt64, Free - 1, 655.34},
 	} {
 		got := LimitRatioOf(c.request, c.limit)
@@ -48,7 +48,6 @@ func TestTheTighterLimitRatio(t *testing.T) {
 	}
 }
 
-// What the last pods had stays while there are none, and goes with the need.
 func TestLimitRatioIsKept(t *testing.T) {
 	tr := New(Needs{LimitRatio: true})
 	require.False(t, tr.Limited(Unseen))

@@ -9,8 +9,8 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// A model's limit is where a little more would cost as much as it saves: with an
-// overrun that costs twenty times what is unused, 20/21 of the time is covered.
+// If an overrun costs twenty times as much as unused CPU, the optimal limit covers 20/21 of the
+// time.
 func TestTheCheapestLimitIsAQuantile(t *testing.T) {
 	shape := NewModelShape(resources.CPU, [2]float64{0.001, 0.005}, []float64{0}, Costs{Overrun: 20, Learning: 0.01})
 	m := newModels(shape)
@@ -18,7 +18,7 @@ func TestTheCheapestLimitIsAQuantile(t *testing.T) {
 	for i := range 20000 {
 		use := 1000.0
 		if i%10 == 0 {
-			use = 3000 // a tenth of the time: too often to leave it out
+			use = 3000 // a tenth of the time: too often to ignore
 		}
 		m.Observe(at(time.Duration(i)*time.Minute), use)
 	}
@@ -34,8 +34,6 @@ func TestTheCheapestLimitIsAQuantile(t *testing.T) {
 	require.InEpsilon(t, 1000, m.Limit(), 0.03)
 }
 
-// After a step the fast model has missed less, so it is chosen, until the slow one is
-// as good; with steady use the smallest margin is.
 func TestTheModelThatCostsLeastIsChosen(t *testing.T) {
 	shape := NewModelShape(resources.CPU, [2]float64{0.001, 0.02}, []float64{0, 0.5}, Costs{Overrun: 20, Change: 0.01, Switch: 0.01, Learning: 0.05})
 	m, now := newModels(shape), at(0)
@@ -51,7 +49,6 @@ func TestTheModelThatCostsLeastIsChosen(t *testing.T) {
 	require.Equal(t, int8(1), m.chosen%2)
 }
 
-// A change must be worth it.
 func TestAChangeThatCostsMoreThanItSavesIsNotMade(t *testing.T) {
 	for change, moves := range map[float64]bool{0: true, 10: false} {
 		m := newModels(NewModelShape(resources.CPU, [2]float64{0.01, 0.02}, []float64{0}, Costs{Overrun: 20, Change: change, Learning: 0.05}))
@@ -66,7 +63,6 @@ func TestAChangeThatCostsMoreThanItSavesIsNotMade(t *testing.T) {
 	}
 }
 
-// Of memory only the highest use of five minutes counts.
 func TestModelsOfMemorySeePeaks(t *testing.T) {
 	m := newModels(NewModelShape(resources.Memory, [2]float64{0.0003, 0.001}, []float64{0}, Costs{Overrun: 1, Learning: 0.01}))
 	for i := range 3000 {

@@ -11,7 +11,6 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// naive is a pair without any economy.
 type naive struct {
 	at  []int64
 	use []float64
@@ -37,8 +36,8 @@ func (n naive) share(s *LoadShape, i int, now int64, share float64) float64 {
 	return 0
 }
 
-// Of uses that do not differ by more than a hundredfold the little room loses
-// nothing, of others at most the width of some buckets, upwards.
+// The compact form is exact if usage differs by at most a hundredfold. Otherwise it errs upwards by
+// some buckets.
 func TestPairAgainstAllUses(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		shape := NewLoadShape(resources.CPU, [2]time.Duration{48 * time.Hour, 4 * time.Hour},
@@ -57,11 +56,11 @@ func TestPairAgainstAllUses(t *testing.T) {
 			require.LessOrEqual(t, len(l.uses.weights), mostWeights)
 		}
 		for i := range 2 {
-			// Uses far apart may have nearly the same share, so it is the share that
-			// must be right.
+			// Distant values may have nearly equal shares, so the comparison tolerates a small
+			// difference in share.
 			got, share, room := l.Level(i, now)/1000, shape.shares[i], 0.001
 			below, above, width := 0.94, 1.06, 0.005
-			if wide { // the least uses differ by three buckets of 0.002 and more
+			if wide { // the smallest values differ by three buckets of 0.002 and more
 				room, below, above, width = 0.1, 0.8, 1.25, 0.008
 			}
 			require.GreaterOrEqual(t, got, all.share(shape, i, now, max(share-room, 0))*below-width, "level %d", i)
@@ -70,7 +69,6 @@ func TestPairAgainstAllUses(t *testing.T) {
 	})
 }
 
-// A single use of long ago makes buckets coarse only for as long as it counts.
 func TestBucketsBecomeFineAgain(t *testing.T) {
 	l, now := newLoad(calm()), at(0)
 	l.Observe(now, 900_000)

@@ -7,7 +7,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A ring holds the highest code of each of its latest numbers, and nothing of those before.
 func TestRing_HoldsTheLatestNumbers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var slots [5]uint16

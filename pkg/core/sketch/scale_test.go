@@ -80,8 +80,7 @@ func TestRead_OlderImagesKeepPointsAndHours(t *testing.T) {
 	}
 }
 
-// Peaks, loads, declared memory and what throttling showed are read from images whose codes are powers of
-// codeStep, and nothing begins anew.
+// The codes of these images are powers of codeStep.
 func TestRead_OlderImagesKeepPeaksAndLoads(t *testing.T) {
 	for name, needs := range map[string]Needs{
 		"everything-peaks-in-thousandths": everything(),

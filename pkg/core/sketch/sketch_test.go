@@ -13,8 +13,8 @@ var start = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func at(d time.Duration) int64 { return start.Add(d).UnixNano() }
 
-// lives returns how often a container is killed that needs an amount, if it gets what
-// it is taken to need and a margin of a tenth, and what it has at the end.
+// simulateKills adds a tenth to the estimated need at each kill, and returns the number of kills
+// and the final amount.
 func lives(tr *Sketch, has, needs float64, apart time.Duration) (kills int, last float64) {
 	for at := start; has < needs; at = at.Add(apart) {
 		tr.Killed(at, resources.Amount(has), 0)
@@ -40,7 +40,6 @@ func TestKillsThatComeSoonAreAnsweredFaster(t *testing.T) {
 	slow, _ := lives(New(Needs{Peaks: true}), 32*mib, 400*mib, 7*time.Hour)
 	require.Greater(t, slow, 6, "kills in different windows do not add up")
 
-	// One that is kept small needs no more for that, also after a restart of the program.
 	tr := New(Needs{Peaks: true})
 	for i := range 20 {
 		tr.Killed(start.Add(time.Duration(i)*time.Minute), 100*mib, 0)

@@ -58,7 +58,6 @@ func TestStartsCountAsLongAsNothingElseIsKnown(t *testing.T) {
 	}
 }
 
-// Hours know of starts no more than loads do.
 func TestStartsLeaveTheHours(t *testing.T) {
 	needs := sparesStarts()
 	needs.Hours, needs.Pressure = ofBoth, true

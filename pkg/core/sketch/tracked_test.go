@@ -9,7 +9,6 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// large is a sketch with a load and a tracked one that used an amount for some days.
 func large(use resources.Amount, from time.Time) *Sketch {
 	t := New(Needs{Load: ofCPU(calm()), Tracked: tracked()})
 	for i := range 5 * 24 * 60 {
@@ -18,7 +17,6 @@ func large(use resources.Amount, from time.Time) *Sketch {
 	return t
 }
 
-// Of two sketches the later says whether the container is large.
 func TestTheLaterSaysWhatIsLarge(t *testing.T) {
 	for use, want := range map[resources.Amount]bool{5000: true, 1000: false} {
 		early, late := large(6000-use, start), large(use, start.Add(6*24*time.Hour))
@@ -31,7 +29,7 @@ func TestTheLaterSaysWhatIsLarge(t *testing.T) {
 	}
 }
 
-// What is large is decided by use alone: also while history is loaded, when nobody asks.
+// The classification must also advance while history is loaded and nothing is recommended.
 func TestLargeIsDecidedEachFiveMinutes(t *testing.T) {
 	s := New(Needs{Load: ofCPU(calm()), Tracked: tracked()})
 	s.Observe(start, cpu, 5000, 0)
@@ -42,7 +40,6 @@ func TestLargeIsDecidedEachFiveMinutes(t *testing.T) {
 	require.True(t, s.Tracked.Large())
 }
 
-// A need for a second load leaves the first as it is, and its age.
 func TestASecondLoadLeavesTheFirst(t *testing.T) {
 	s := New(Needs{Load: ofCPU(calm().Sustained(15 * time.Minute))})
 	for i := range 3 * 24 * 60 {

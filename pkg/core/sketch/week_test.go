@@ -54,7 +54,7 @@ func TestWeightedForgetsAfterItsDays(t *testing.T) {
 	require.Len(t, w.days, 7)
 }
 
-// An image that somebody else made may be as large as an annotation.
+// An edited checkpoint can be as large as an annotation allows.
 func TestBucketsThatAreNotInOrderAreRefused(t *testing.T) {
 	shape := NewWeightedShape([resources.Kinds]float64{0.1, 100 << 20}, [resources.Kinds]float64{100, 104857600000}, 0.00001, [resources.Kinds]time.Duration{7 * 24 * time.Hour, 7 * 24 * time.Hour})
 	for name, buckets := range map[string][]int64{"falling": {5, 4}, "twice": {5, 5}, "rising": {4, 5}} {
@@ -90,7 +90,6 @@ func TestPointsAreMeansOfCPUAndPeaksOfMemory(t *testing.T) {
 	}
 }
 
-// A pod's use of CPU is its mean over the five minutes; the pods are compared after that.
 func TestPodsThatTakeTurnsAreNoSum(t *testing.T) {
 	for mean, want := range map[bool]float64{false: 300, true: 200} {
 		p := newPoints(resources.CPU, mean)
@@ -99,13 +98,12 @@ func TestPodsThatTakeTurnsAreNoSum(t *testing.T) {
 			p.Observe(at(time.Duration(i)*time.Minute), 1500*float64(max(0, i%5-3)), "b") // 300
 			p.Observe(at(time.Duration(i)*time.Minute), 100, "c")
 		}
-		p.Observe(at(9*time.Minute)-5*int64(time.Minute), 100, "c") // late: it counts in the open point
+		p.Observe(at(9*time.Minute)-5*int64(time.Minute), 100, "c") // late: counts in the open point
 		p.Observe(at(10*time.Minute), 0, "a")
 		require.InEpsilon(t, want, p.Habits().Overall.Max, 0.002)
 	}
 }
 
-// A checkpoint from before pods were distinguished is good for all its points.
 func TestPointsOfBeforeAreRead(t *testing.T) {
 	var image imageWriter
 	p := newPoints(resources.CPU, false)
@@ -123,7 +121,6 @@ func TestPointsOfBeforeAreRead(t *testing.T) {
 	require.InEpsilon(t, 300, again.Habits().Overall.P50, 0.002)
 }
 
-// They are kept and mended point by point, and are those that the points show all the same.
 func TestHabitsAreThoseOfThePoints(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, now := newPoints(resources.CPU, false), at(0)
@@ -144,7 +141,6 @@ func TestHabitsAreThoseOfThePoints(t *testing.T) {
 	})
 }
 
-// fromPoints puts the points in order, as a whole and hour by hour.
 func fromPoints(p *Points) (h Habits) {
 	var all Ordered
 	var hourly [24]Ordered
@@ -166,7 +162,6 @@ func fromPoints(p *Points) (h Habits) {
 	return h
 }
 
-// BenchmarkHabits is what the next point of a week costs.
 func BenchmarkHabits(b *testing.B) {
 	random := rand.New(rand.NewPCG(1, 2))
 	p, now := newPoints(resources.CPU, false), at(0)

@@ -32,7 +32,6 @@ func newLoad(containers int) *load {
 	return l
 }
 
-// tick is what one pass of the recommender observes: CPU and memory of all.
 func (l *load) tick(step time.Duration) {
 	l.now = l.now.Add(step)
 	for i, c := range l.keys {
@@ -80,7 +79,6 @@ func sizes(b *testing.B, run func(b *testing.B, l *load)) {
 	}
 }
 
-// One pass: two samples for every container.
 func BenchmarkObserve(b *testing.B) {
 	sizes(b, func(b *testing.B, l *load) {
 		for range b.N {
@@ -89,7 +87,6 @@ func BenchmarkObserve(b *testing.B) {
 	})
 }
 
-// One pass: the profile of every series, as recommendations need it.
 func BenchmarkProfile(b *testing.B) {
 	sizes(b, func(b *testing.B, l *load) {
 		scratch := NewProfile(l.store.config.Shape)
@@ -102,7 +99,6 @@ func BenchmarkProfile(b *testing.B) {
 	})
 }
 
-// One pass over pods that are known already.
 func BenchmarkTrack(b *testing.B) {
 	sizes(b, func(b *testing.B, l *load) {
 		for range b.N {
@@ -113,7 +109,7 @@ func BenchmarkTrack(b *testing.B) {
 	})
 }
 
-// Live heap of a store after two days, without the strings of the keys.
+// BenchmarkMemory reports the live heap after two days, without the strings of the keys.
 func BenchmarkMemory(b *testing.B) {
 	for _, n := range []int{1000, 10000, 100000} {
 		b.Run(fmt.Sprint("containers=", n), func(b *testing.B) {

@@ -36,7 +36,6 @@ func TestVersionGrowsWithEachChange(t *testing.T) {
 	grows("another series in the slot", true)
 }
 
-// A clock that jumps a year ahead and back must not empty the store.
 func TestOurClockMayJump(t *testing.T) {
 	s := tracking(DefaultConfig())
 	yes := func(Series) bool { return true }

@@ -47,8 +47,7 @@ func TestFold(t *testing.T) {
 	require.Equal(t, from, again, "the slot is used again")
 }
 
-// A rollout folds a younger series into that of the workload, which is not younger
-// for that. Without CPU samples its peaks must not expire early.
+// Without CPU samples, peaks must not expire early after a rollout.
 func TestAFoldedSeriesIsAsOldAsTheFirst(t *testing.T) {
 	common := SeriesKey{"ns", "app", "app=x"}
 	later := morning.Add(day)
@@ -79,10 +78,10 @@ func TestAFoldedSeriesIsAsOldAsTheFirst(t *testing.T) {
 func TestAbsorbJoinsOpenWindows(t *testing.T) {
 	for name, c := range map[string]struct {
 		ours, theirs   resources.Amount // Mi; negative = no window
-		gap            time.Duration    // from the start of theirs to that of ours
+		gap            time.Duration    // from the start of theirs to the start of ours
 		peaks          int
 		peak           resources.Amount
-		theirsPrevails bool // its window goes on
+		theirsPrevails bool // its window continues
 	}{
 		"theirs is higher":         {300, 700, time.Hour, 1, 700, true},
 		"ours is higher":           {700, 300, time.Hour, 1, 700, false},
@@ -124,8 +123,8 @@ func TestAbsorbJoinsOpenWindows(t *testing.T) {
 	}
 }
 
-// Windows are as long as each other and follow each other without a gap, so one store
-// may have the next window of a container of which the other has the last one.
+// Consecutive windows have no gap, so one store may have the window after the last window of the
+// other.
 func TestAbsorbKeepsThePeakOfTheWindowBefore(t *testing.T) {
 	ours, theirs := tracking(DefaultConfig()), tracking(DefaultConfig())
 	ours.use(resources.Memory, morning, 300*mi)
@@ -155,7 +154,7 @@ func TestAbsorbKeepsTheNeedAfterAKill(t *testing.T) {
 	}
 }
 
-// Samples that another store has seen show that our clock has not jumped.
+// Samples observed by another store show that the clock has not jumped.
 func TestAbsorbBringsTheTimeOfTheNewestSample(t *testing.T) {
 	ours, theirs := NewStore(DefaultConfig()), tracking(DefaultConfig())
 	theirs.use(resources.CPU, morning, 100)

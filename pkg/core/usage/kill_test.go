@@ -11,7 +11,6 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// killed reports a kill of the container app, with its memory and limit in Mi.
 func (s *Store) killed(id string, at time.Time, memory, limit resources.Amount) Reason {
 	return s.ObserveOOM(OOM{Container: app, At: at, Memory: memory * mi, Limit: limit * mi, ID: id})
 }
@@ -80,8 +79,7 @@ func TestTheLimitCountsWhenUseIsUnknown(t *testing.T) {
 	require.Equal(t, 1320*mi, s.peakOf(t, app), "the use is known")
 }
 
-// A container that had what it was taken to need, and was killed all the same,
-// needs more than the ratio says.
+// A container that had its estimated need and was killed again needs more than the ratio predicts.
 func TestRepeatedKillsEscalate(t *testing.T) {
 	s := tracking(DefaultConfig())
 	at, had := clock(t, "10:00"), resources.Amount(1000)
@@ -108,7 +106,7 @@ func TestKillsUnderACapDoNotEscalate(t *testing.T) {
 		require.Equal(t, Accepted, s.killed(at.String(), at, 1000, 1000))
 		require.Equal(t, 1200*mi, s.peakOf(t, app))
 	}
-	at = at.Add(day + time.Minute) // no kill for an interval: nothing of that counts
+	at = at.Add(day + time.Minute) // no kill for an interval resets the escalation
 	require.Equal(t, Accepted, s.killed("new", at, 1200, 1200))
 	require.Equal(t, 1440*mi, s.peakOf(t, app))
 }
@@ -121,8 +119,7 @@ func TestTheEndOfAContainerWithAPeakIsAChange(t *testing.T) {
 	require.Greater(t, s.Version(0), version, "its peak is final, so the checkpoint changes")
 }
 
-// The clock of a node may be set back: a kill is told from others by its ID, and
-// not by its time.
+// The clock of a node may be set back, so kills are distinguished by ID and not by time.
 func TestAKillBeforeTheLastOneCountsOnce(t *testing.T) {
 	s := tracking(DefaultConfig())
 	at := clock(t, "10:05")
@@ -131,7 +128,7 @@ func TestAKillBeforeTheLastOneCountsOnce(t *testing.T) {
 	require.Equal(t, 2880*mi, s.peakOf(t, app), "it had more than it was taken to need")
 	require.Equal(t, Accepted, s.killed("three", at.Add(-30*time.Minute), 900, 0))
 	version := s.Version(0)
-	for range 2 { // in each order, as often as they are read
+	for range 2 { // in any order, repeatedly
 		for id, seen := range map[string]time.Duration{"one": 0, "two": -time.Hour, "three": -30 * time.Minute} {
 			require.Equal(t, Duplicate, s.killed(id, at.Add(seen), 9000, 0), id)
 		}
@@ -157,7 +154,7 @@ func TestTheLastKillsAreRemembered(t *testing.T) {
 	for _, w := range s.Windows(at, 0) {
 		require.Len(t, w.Kills, RememberedKills)
 		again := tracking(DefaultConfig())
-		w.Kills = append(w.Kills, 1, 2, 3) // more than we write
+		w.Kills = append(w.Kills, 1, 2, 3) // more than the store writes
 		require.True(t, again.Resume(app, w))
 		require.Equal(t, Duplicate, again.killed(name(99), at.Add(-99*time.Second), 1000, 0))
 		require.Equal(t, Duplicate, again.killed(name(100-RememberedKills), at, 1000, 0))
@@ -165,7 +162,7 @@ func TestTheLastKillsAreRemembered(t *testing.T) {
 	}
 }
 
-// A checkpoint may have the time of the last kill alone.
+// A checkpoint may contain only the time of the last kill.
 func TestWithoutIDsAKillIsOldByItsTime(t *testing.T) {
 	s := tracking(DefaultConfig())
 	at := clock(t, "10:05")
@@ -178,7 +175,7 @@ func TestWithoutIDsAKillIsOldByItsTime(t *testing.T) {
 	require.Equal(t, Duplicate, s.killed("zero", at.Add(-time.Second), 3000, 0))
 }
 
-// IDs that were noted while time tells are not all: another restart changes nothing.
+// IDs recorded in this state are incomplete.
 func TestWithoutIDsTimeTellsOverMoreRestarts(t *testing.T) {
 	at := clock(t, "10:05")
 	w := Window{Usage: none, OOM: none, Kill: at}
@@ -199,7 +196,7 @@ func TestAContainerThatWasNeverKilledCostsAPointer(t *testing.T) {
 	require.LessOrEqual(t, unsafe.Sizeof(kill{}), uintptr(64))
 }
 
-// The clock of a container's samples is that of its samples: a kill between them makes none old.
+// A container has separate clocks for samples and kills.
 func TestObserve_TakesSamplesFromBeforeAKill(t *testing.T) {
 	for _, tc := range []struct {
 		name   string

@@ -12,7 +12,6 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// naive is a store as one would write it down first: lists of all that was seen.
 type naive struct {
 	rules      Rules
 	series     map[SeriesKey]*naiveSeries
@@ -40,7 +39,6 @@ type naiveContainer struct {
 
 func (c *naiveContainer) peak() resources.Amount { return max(c.usage, c.oom) }
 
-// finish makes the peak of a window final.
 func (n *naive) finish(c *naiveContainer) {
 	if c.peak() >= 0 {
 		s := n.series[c.feeds]
@@ -113,7 +111,6 @@ func (n *naive) oom(c *naiveContainer, o OOM) {
 	c.oom = max(c.oom, c.need)
 }
 
-// fold gives the history of a series that nothing feeds to another one.
 func (n *naive) fold(from, into SeriesKey) {
 	for _, c := range n.containers {
 		if c.feeds == from {
@@ -160,7 +157,6 @@ func (n *naive) expire(now time.Time) {
 	}
 }
 
-// restart moves all that is final to what was restored. It is the same history.
 func (n *naive) restart(now time.Time) {
 	for key, s := range n.series {
 		r := n.restored[key.Container]
@@ -186,7 +182,6 @@ func (n *naive) restart(now time.Time) {
 	}
 }
 
-// image returns all that is known of the containers of a name.
 func (n *naive) image(shape ProfileShape, container string) ProfileImage {
 	p := NewProfile(shape)
 	add := func(s *naiveSeries) {
@@ -213,13 +208,11 @@ func (n *naive) image(shape ProfileShape, container string) ProfileImage {
 	return p.Image()
 }
 
-// rig is a true store with what a recommender keeps beside it over a restart.
 type rig struct {
 	*Store
 	restored map[string]*Profile
 }
 
-// all returns the series of the containers of a name.
 func (r *rig) all(container string) (list []Series) {
 	for series, key := range r.All() {
 		if key.Container == container {
@@ -238,7 +231,6 @@ func (r *rig) profile(container string) *Profile {
 	return &p
 }
 
-// restart keeps what a checkpoint has: histories without open windows, and those.
 func (r *rig) restart(n *naive, now time.Time) {
 	next, windows := NewStore(r.config), map[ContainerKey]Window{}
 	for _, container := range names {
@@ -259,8 +251,6 @@ func (r *rig) restart(n *naive, now time.Time) {
 
 var names = []string{"a", "b"}
 
-// TestRandomHistoriesAreThoseOfANaiveModel also restarts: then nothing may be
-// lost, and nothing may count twice.
 func TestRandomHistoriesAreThoseOfANaiveModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		config := StoreConfig{Shape: NewProfileShape(0, 0), Rules: Rules{OOMRatio: 1.2, OOMMinBump: 100 * mi, Interval: time.Hour, Count: 3}}
@@ -289,7 +279,7 @@ func TestRandomHistoriesAreThoseOfANaiveModel(t *testing.T) {
 				r.Observe(Sample{Container: c, Kind: resources.Memory, At: now, Amount: used * mi})
 				if model != nil && !now.Before(model.lastPeak) {
 					n.memory(model, now)
-					if used*mi > model.peak() { // else nobody notes it, as in the reference
+					if used*mi > model.peak() { // lower usage is ignored, as in the reference VPA
 						model.usage = used * mi
 					}
 				}

@@ -95,7 +95,6 @@ func TestLoadRefusesWithAllReasons(t *testing.T) {
 	require.Equal(t, minutes(0).Image(), p.Image())
 }
 
-// Without times nothing is known about how long the container was watched.
 func TestLoadWithMissingTimesGivesNoConfidence(t *testing.T) {
 	p := minutes(0)
 	for _, i := range []ProfileImage{{Samples: 5}, {Samples: 5, Last: start}, {Samples: 5, First: start}} {

@@ -37,8 +37,6 @@ func TestPagesAreGivenBack(t *testing.T) {
 	require.Zero(t, *p.At(0), "a page that was given back is not used again")
 }
 
-// Whatever is put and removed in whichever order, an index finds what a plain map
-// finds, before and after a look into another namespace.
 func TestIndexIsAMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		index, plain := usage.NewIndex[string, int](), map[[2]string]int{}

@@ -160,7 +160,7 @@ func TestOOMMayOpenAWindow(t *testing.T) {
 	require.Equal(t, 600*mi, s.peakOf(t, app))
 }
 
-// The reference recommender loses every later peak and OOM of such a window.
+// The reference recommender loses every later peak and OOM kill of such a window.
 func TestAWindowThatBeginsWithZeroTakesLaterPeaks(t *testing.T) {
 	s := tracking(DefaultConfig())
 	s.use(resources.Memory, morning, 0)
@@ -287,7 +287,7 @@ func TestExpire(t *testing.T) {
 		s.Forget(ContainerKey{"ns", name, "app"})
 	}
 
-	s.newest = morning.Add(100 * day).UnixNano() // of others
+	s.newest = morning.Add(100 * day).UnixNano() // of other series
 	require.Empty(t, s.Expire(morning.Add(8*day-1), yes))
 	require.Equal(t, []Series{2}, s.Expire(morning, func(x Series) bool { return x != 2 }))
 	version := s.Version(3)
@@ -308,7 +308,6 @@ func TestExpire(t *testing.T) {
 	require.Equal(t, []Series{3}, s.Expire(morning.Add(20*day), yes), "by its own rules")
 }
 
-// A cluster that runs one job after the other must not make the store grow.
 func TestSlotsAreReused(t *testing.T) {
 	s := NewStore(DefaultConfig())
 	now := morning
@@ -337,7 +336,6 @@ func TestSlotsAreReused(t *testing.T) {
 	}
 }
 
-// The lists of feeders must survive any order of coming, moving and going.
 func TestEveryContainerFeedsExactlyOneSeries(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := NewStore(DefaultConfig())
@@ -373,14 +371,12 @@ func TestEveryContainerFeedsExactlyOneSeries(t *testing.T) {
 	})
 }
 
-// Whatever comes in, the memory histogram holds one entry of weight 1 for each
-// window with samples, at the end of the window and of the height of its peak.
 func TestSeriesHoldsOnePeakAWindow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		config := DefaultConfig()
 		s := tracking(config)
 		want := NewProfile(config.Shape)
-		at := morning // of the first sample, to which windows are aligned
+		at := morning // time of the first sample, which aligns the windows
 		peaks := map[int]resources.Amount{}
 		for range rapid.IntRange(1, 60).Draw(t, "samples") {
 			use := resources.Amount(rapid.IntRange(0, 4000).Draw(t, "MiB")) * mi
@@ -403,8 +399,6 @@ func TestSeriesHoldsOnePeakAWindow(t *testing.T) {
 	})
 }
 
-// A restart inside a window: what the new process resumes is what the old one
-// had, so the peak counts once, however often it restarts.
 func TestResumedWindowCountsOnce(t *testing.T) {
 	day := 24 * time.Hour
 	before := NewStore(DefaultConfig())

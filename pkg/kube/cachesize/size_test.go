@@ -26,7 +26,7 @@ func TestOf_EstimatesHeap(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			object(0) // fills what is kept once
+			object(0) // initializes package-level state
 			before, all, estimate := testkit.LiveHeap(), make([]any, c.Pods), int64(0)
 			for i := range all {
 				all[i] = object(i)

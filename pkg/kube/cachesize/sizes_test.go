@@ -61,7 +61,6 @@ func TestSizes_ReportsLargestNamespaces(t *testing.T) {
 	})
 }
 
-// blocking is a store that takes long to list.
 type blocking struct {
 	cache.Store
 	release chan struct{}

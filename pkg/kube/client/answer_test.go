@@ -13,7 +13,6 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-// The reason of the server reaches the user, whatever the form of the answer.
 func TestBody_ErrorHasTheReasonOfTheServer(t *testing.T) {
 	for _, tc := range []struct {
 		name, kind, body string

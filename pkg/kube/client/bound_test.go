@@ -25,7 +25,6 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// requirements returns a selector of the label app and n keys that must be absent.
 func requirements(n int) *metav1.LabelSelector {
 	s := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
 	for i := range n - 1 {
@@ -78,7 +77,6 @@ func TestSelector_RefusesTooLarge(t *testing.T) {
 	require.Less(t, len(err.Error()), 600, "the error ends up in a condition")
 }
 
-// many returns n words of about 60 bytes.
 func many(prefix string, n int) map[string]string {
 	words := make(map[string]string, n)
 	for i := range n {
@@ -87,7 +85,7 @@ func many(prefix string, n int) map[string]string {
 	return words
 }
 
-// hostileMeta fills all metadata that users of a namespace write.
+// hostileMeta fills all metadata that users with access to a namespace control.
 func hostileMeta(name string) metav1.ObjectMeta {
 	m := metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: many("a/", 5000), Annotations: many("vpa", 1000), Finalizers: []string{strings.Repeat("x", 10_000)}}
 	m.ManagedFields = []metav1.ManagedFieldsEntry{{FieldsV1: metav1.NewFieldsV1(strings.Repeat("x", 10_000))}}
@@ -109,7 +107,8 @@ func hostileResources() corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{Requests: list}
 }
 
-// hostileObjects returns an object of each kind with as much in it as a user of the namespace can write.
+// hostileObjects returns an object of each kind, as large as a user with access to a namespace can
+// make it.
 func hostileObjects(name string) map[string]any {
 	template := corev1.PodTemplateSpec{ObjectMeta: hostileMeta(name)}
 	abroad := &corev1.Affinity{PodAffinity: &corev1.PodAffinity{}}
@@ -157,7 +156,7 @@ func hostileObjects(name string) map[string]any {
 	}
 }
 
-// A tenant must not decide how much memory an object of the tenant's namespace takes.
+// Tenants must not control how much memory their objects take.
 func TestTrimmer_BoundsMemoryOfHostileObjects(t *testing.T) {
 	for kind, object := range hostileObjects("x") {
 		t.Run(kind, func(t *testing.T) {
@@ -166,7 +165,7 @@ func TestTrimmer_BoundsMemoryOfHostileObjects(t *testing.T) {
 			require.NoError(t, err)
 			limit := int64(100 << 10)
 			switch kind {
-			case "Pod": // 600 containers, and 64 KiB of annotations
+			case "Pod": // 600 containers and 64 KiB of annotations
 				limit = 900 << 10
 			case "VerticalPodAutoscaler": // 300 recommendations
 				limit = 400 << 10
@@ -177,7 +176,7 @@ func TestTrimmer_BoundsMemoryOfHostileObjects(t *testing.T) {
 	}
 }
 
-// 106 Deployments without pods brought the webhook to its memory limit.
+// Regression test: 106 Deployments without pods filled the webhook to its memory limit.
 func TestTrimmer_DropsLargeSelectors(t *testing.T) {
 	var trimmer Trimmer
 	before := testkit.LiveHeap()
@@ -235,7 +234,6 @@ func TestTrim_KeepsMeaningOfBoundedObjects(t *testing.T) {
 	require.True(t, Dropped(made.Annotations))
 }
 
-// Long names count in lists of few entries, too.
 func TestTrim_DropsSpecsWithLongNames(t *testing.T) {
 	for _, tc := range []struct {
 		name, container string

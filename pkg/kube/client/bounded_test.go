@@ -18,7 +18,6 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// silent never answers.
 type silent struct{}
 
 func (silent) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -63,7 +62,7 @@ func (a answering) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, nil
 }
 
-// A leader that was stopped amid an iteration goes on with the writes of that.
+// A leader that is suspended during an iteration resumes with its pending writes.
 func TestBounded_SendsNoWriteOfAFormerLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kube := testkit.FrozenLeases{Interface: fake.NewClientset(), Frozen: new(atomic.Bool), Thaw: make(chan struct{})}

@@ -57,14 +57,14 @@ func TestUnreachableServerIsNamedAfterAWhile(t *testing.T) {
 func TestRequestsWithoutTimeAreNotMistakenForAnswers(t *testing.T) {
 	clients, err := New(&rest.Config{Host: "http://127.0.0.1:1", QPS: 0.01, Burst: 1})
 	require.NoError(t, err)
-	ctx, stop := context.WithTimeout(t.Context(), 90*time.Second) // the second token comes after 100
+	ctx, stop := context.WithTimeout(t.Context(), 90*time.Second) // the second token comes after 100 s
 	defer stop()
 	pods := clients.Kube.CoreV1().Pods("ns")
 	require.NotErrorIs(t, pods.Delete(ctx, "first", metav1.DeleteOptions{}), ErrThrottled, "there is a token for it")
 	require.ErrorIs(t, pods.Delete(ctx, "second", metav1.DeleteOptions{}), ErrThrottled)
 }
 
-// server answers discovery of one custom kind and its scale subresource.
+// server serves discovery of one custom kind with a scale subresource.
 func server(t *testing.T) *Clients {
 	answers := map[string]string{
 		"/version": `{"major":"1","minor":"36"}`,
@@ -92,7 +92,7 @@ func server(t *testing.T) *Clients {
 	return clients
 }
 
-// Names come from references that anybody may write; none may become another path.
+// Names come from references that any user can write. They must not lead to another path.
 func TestScaleAsksForNothingElse(t *testing.T) {
 	scales := NewScales(server(t).Kube)
 	thing := schema.GroupKind{Group: "example.com", Kind: "Thing"}
@@ -174,7 +174,7 @@ func TestCachesHoldTrimmedObjects(t *testing.T) {
 	require.Equal(t, "long", pod.Status.ContainerStatuses[0].LastTerminationState.Terminated.Message, "the original is untouched")
 }
 
-// Which quotas count a pod must look the same after it was trimmed.
+// The scopes of quotas must match a trimmed pod as the original.
 func TestTrimKeepsWhatScopesOfQuotasAsk(t *testing.T) {
 	abroad := &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{Namespaces: []string{"other"}}}}}
 	for _, spec := range []corev1.PodSpec{

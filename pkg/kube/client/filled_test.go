@@ -12,9 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// filledObjects yields objects of the type of a pointer, with every field filled: with lists and maps of
-// 10,000 short entries, with long strings in few entries, and with strings as long as names may be. The
-// metadata that the API server writes or checks are ordinary.
+// filledObjects yields objects with all fields filled: with 10,000 short entries, with few entries
+// of long strings, and with strings of the maximum length of names. Metadata that the API server
+// validates is ordinary.
 func filledObjects(of any) iter.Seq2[string, any] {
 	shapes := []filler{
 		{name: "many entries", entries: 10_000, text: "n"},
@@ -39,11 +39,11 @@ func filledObjects(of any) iter.Seq2[string, any] {
 
 type filler struct {
 	name    string
-	entries int // of each list and map
+	entries int // number of entries of each list and map
 	text    string
 }
 
-// keptTexts are texts for which programs keep the entry of a list, or more of it.
+// keptTexts are values for which the trimmer keeps list entries or more of their fields.
 var keptTexts = map[reflect.Type][]string{
 	reflect.TypeFor[corev1.PodConditionType](): {
 		string(corev1.PodReady), string(corev1.PodResizePending), string(corev1.PodResizeInProgress), string(corev1.DisruptionTarget),
@@ -51,13 +51,13 @@ var keptTexts = map[reflect.Type][]string{
 	reflect.TypeFor[corev1.NodeConditionType]():        {string(corev1.NodeReady), string(corev1.NodeMemoryPressure)},
 	reflect.TypeFor[appsv1.DeploymentConditionType]():  {string(appsv1.DeploymentProgressing)},
 	reflect.TypeFor[corev1.LimitType]():                {string(corev1.LimitTypePod), string(corev1.LimitTypeContainer)},
-	reflect.TypeFor[corev1.ContainerStateTerminated](): {"OOMKilled"}, // its reason
+	reflect.TypeFor[corev1.ContainerStateTerminated](): {"OOMKilled"}, // value of its Reason
 }
 
-// maxFillDepth ends types that refer to themselves.
+// maxFillDepth bounds the depth of recursive types.
 const maxFillDepth = 16
 
-// fill fills a value. The entries of a list share what they refer to.
+// fill fills a value recursively. The entries of a list share pointers.
 func (f filler) fill(v reflect.Value, at int) {
 	if at > maxFillDepth {
 		return
@@ -114,7 +114,7 @@ func (f filler) fillSlice(v reflect.Value, at int) {
 	}
 }
 
-// vary gives the entry of a list a known text of its own.
+// vary sets the fields of a list entry that have a type in keptTexts.
 func (f filler) vary(entry reflect.Value, i int) {
 	if entry.Kind() != reflect.Struct {
 		return

@@ -21,13 +21,13 @@ import (
 	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 )
 
-// silentServer answers lists, and opens watches that give nothing of their own.
+// silentServer answers lists and opens watches without events.
 type silentServer struct {
 	*fake.Clientset
 
 	watches   chan *watch.RaceFreeFakeWatcher
 	opened    atomic.Int32
-	bookmarks atomic.Bool // all watches asked for bookmarks
+	bookmarks atomic.Bool // all watches requested bookmarks
 }
 
 func newSilentServer(objects ...runtime.Object) *silentServer {
@@ -116,7 +116,7 @@ func TestFreshness_AllWatchesAskForBookmarks(t *testing.T) {
 	})
 }
 
-// The programs do without optional resources, so one that may not be read any more does not count.
+// The programs work without optional resources, so a resource that becomes forbidden is not stale.
 func TestFreshness_ForbiddenResource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, freshness := newSilentServer(), &Freshness{}

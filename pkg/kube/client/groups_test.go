@@ -7,7 +7,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// A group that is missing is a nil interface, which ends the program at its first use.
+// The client of a missing group is a nil interface, which panics on first use.
 func TestEveryGroupThatAProgramUsesHasAClient(t *testing.T) {
 	clients, err := New(&rest.Config{Host: "https://127.0.0.1:1"})
 	require.NoError(t, err)

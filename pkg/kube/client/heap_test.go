@@ -14,7 +14,8 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// What one object of a kind costs in an informer's cache, its keys included.
+// BenchmarkCached measures the heap of one object of a kind in an informer cache, including its
+// keys.
 func BenchmarkCached(b *testing.B) {
 	c := testkit.Crowd{Pods: 20_000, Deployments: 4_000, Revisions: 11, Nodes: 1_000}
 	for _, kind := range []struct {
@@ -58,7 +59,6 @@ func kept(clients *Clients, kind string) cache.SharedIndexInformer {
 	panic(fmt.Sprintf("no informer of kind %q", kind))
 }
 
-// What trimming costs for each event of a pod, the first of its kind or not.
 func BenchmarkTrim(b *testing.B) {
 	c := testkit.Crowd{Pods: 5_000, Deployments: 1_000, Revisions: 11, Nodes: 100}
 	pods := make([]*corev1.Pod, c.Pods)

@@ -24,7 +24,6 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// Each field of an object has a bound in the caches, whatever a tenant or a kubelet writes to it.
 func TestTrim_BoundsEveryField(t *testing.T) {
 	for _, tc := range []struct {
 		object any
@@ -61,7 +60,6 @@ func TestTrim_BoundsEveryField(t *testing.T) {
 	}
 }
 
-// longStrings returns the paths of the strings in a value that are longer than any limit.
 func longStrings(v reflect.Value, path string, met map[any]bool) (found []string) {
 	switch v.Kind() {
 	case reflect.String:
@@ -97,7 +95,7 @@ func amountsOf(n int) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(int64(n), resource.DecimalSI), corev1.ResourceMemory: *resource.NewQuantity(int64(n), resource.BinarySI)}
 }
 
-// ordinaryVPA returns a VPA of some containers whose amounts no other VPA has.
+// ordinaryVPA returns a VPA with amounts that no other VPA has.
 func ordinaryVPA(namespace string, i, containers int) *vpav1.VerticalPodAutoscaler {
 	list := func(k int) corev1.ResourceList { return amountsOf(20*i + k) }
 	mode := vpav1.UpdateModeRecreate
@@ -121,7 +119,7 @@ func ordinaryVPA(namespace string, i, containers int) *vpav1.VerticalPodAutoscal
 	return v
 }
 
-// largeVPA returns a VPA with as many amounts as one VPA may have.
+// largeVPA returns a VPA with the maximum number of amounts.
 func largeVPA(namespace string, i int) *vpav1.VerticalPodAutoscaler {
 	v := ordinaryVPA(namespace, i, 2)
 	v.Spec.ResourcePolicy.ContainerPolicies = make([]vpav1.ContainerResourcePolicy, maxVPAContainers)
@@ -132,7 +130,7 @@ func largeVPA(namespace string, i int) *vpav1.VerticalPodAutoscaler {
 	return v
 }
 
-// keepVPAs trims VPAs of a namespace and returns how many of them are usable.
+// keepVPAs trims VPAs of a namespace and returns the number of usable ones.
 func keepVPAs(t *testing.T, trimmer *Trimmer, n int, one func(i int) *vpav1.VerticalPodAutoscaler) (kept []*vpav1.VerticalPodAutoscaler, usable int) {
 	t.Helper()
 	for i := range n {
@@ -168,7 +166,8 @@ func TestTrimmer_KeepsVPAsOfLargeNamespaces(t *testing.T) {
 	}
 }
 
-// Tenants of six namespaces must not fill the memory of the webhook, of which GOMEMLIMIT is 450 MiB.
+// Tenants of six namespaces must not fill the memory of the webhook, which has a GOMEMLIMIT of 450
+// MiB.
 func TestTrimmer_BoundsVPAsOfNamespaces(t *testing.T) {
 	before, trimmer := testkit.LiveHeap(), &Trimmer{}
 	var all [][]*vpav1.VerticalPodAutoscaler
@@ -230,7 +229,7 @@ func TestTrim_KeepsWhatVPAsUse(t *testing.T) {
 	require.Equal(t, v.Status, kept.Status)
 }
 
-// Recommendations of a full namespace still change a little.
+// Recommendations in a full namespace still change a little.
 func TestTrimmer_KeepsCachedVPAsThatGrowWithinTheirCharge(t *testing.T) {
 	trimmer := &Trimmer{}
 	kept, usable := keepVPAs(t, trimmer, 200, func(i int) *vpav1.VerticalPodAutoscaler { return largeVPA("shop", i) })
@@ -243,7 +242,7 @@ func TestTrimmer_KeepsCachedVPAsThatGrowWithinTheirCharge(t *testing.T) {
 	runtime.KeepAlive(kept)
 }
 
-// A tenant with a full namespace must not fill the caches with VPAs that have no effect.
+// A tenant with a full namespace must not fill the caches with refused VPAs.
 func TestTrimmer_BoundsRefusedVPAs(t *testing.T) {
 	trimmer := &Trimmer{}
 	kept, _ := keepVPAs(t, trimmer, 200, func(i int) *vpav1.VerticalPodAutoscaler { return largeVPA("shop", i) })

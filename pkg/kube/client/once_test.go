@@ -13,7 +13,6 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// busy answers that it is asked too often, and counts how often it was.
 func busy(t *testing.T, retryAfter string) (*Clients, *atomic.Int32) {
 	var asked atomic.Int32
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -27,7 +27,7 @@ import (
 	"k8s.io/klog/v2/textlogger"
 )
 
-// pages is a log that may be read while it is written.
+// pages is a log that can be read while it is written.
 type pages struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -74,7 +74,6 @@ func TestAMissingPermissionIsSaidOnceAndFoundLater(t *testing.T) {
 	<-ended
 }
 
-// A program must not wait for the next attempt when it ends.
 func TestAnInformerThatMayNotReadEndsAtOnce(t *testing.T) {
 	kube := fake.NewClientset()
 	asked := make(chan struct{}, 10)
@@ -91,7 +90,7 @@ func TestAnInformerThatMayNotReadEndsAtOnce(t *testing.T) {
 	f.Shutdown()
 }
 
-// What a cache holds of before a permission was revoked may be wrong by now.
+// After a permission is revoked, the cached objects may be outdated.
 func TestWhatMayNoMoreBeReadIsNotKnown(t *testing.T) {
 	kube := fake.NewClientset(&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "q"}}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
 		&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b"}})
@@ -144,7 +143,7 @@ func TestWhatMayNoMoreBeReadIsNotKnown(t *testing.T) {
 	require.Eventually(t, all(true), time.Minute, time.Millisecond)
 }
 
-// A 403 may last for seconds only, while permissions are replaced.
+// A 403 may last only for seconds while roles are replaced.
 func TestWhatWasForbiddenIsTriedAgainSoonAndThenLessOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kube := fake.NewClientset()
@@ -162,7 +161,7 @@ func TestWhatWasForbiddenIsTriedAgainSoonAndThenLessOften(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 		stop()
 		<-ended
-		const own = time.Minute // the client library adds a pause of its own
+		const own = time.Minute // the client library adds its own backoff
 		require.Less(t, asked[1]-asked[0], RetryForbidden+own)
 		require.GreaterOrEqual(t, asked[1]-asked[0], RetryForbidden)
 		require.GreaterOrEqual(t, asked[2]-asked[1], 2*RetryForbidden)
@@ -172,13 +171,11 @@ func TestWhatWasForbiddenIsTriedAgainSoonAndThenLessOften(t *testing.T) {
 	})
 }
 
-// filled is an informer that has listed its objects.
 type filled struct{ cache.SharedIndexInformer }
 
 func (filled) HasSynced() bool { return true }
 
-// An API server that starts, or somebody who replaces a role, forbids for seconds what is
-// allowed again then.
+// A starting API server or a replaced role can forbid access for some seconds.
 func TestWhatIsForbiddenForAMomentStaysKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &guarded{SharedIndexInformer: filled{}, trust: trusted}
@@ -193,7 +190,6 @@ func TestWhatIsForbiddenForAMomentStaysKnown(t *testing.T) {
 	})
 }
 
-// The end of a list that comes as a stream is a bookmark.
 func TestAStreamedListIsKnownWhenItIsComplete(t *testing.T) {
 	g := &guarded{}
 	g.note(apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", nil))

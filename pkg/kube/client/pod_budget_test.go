@@ -13,7 +13,8 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// largePod returns a pod with as many containers as a pod may have, whose names and amounts no other pod has.
+// largePod returns a pod with the maximum number of containers, with names and amounts that no
+// other pod has.
 func largePod(namespace string, i int) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprint("pod-", i), Labels: map[string]string{"app": "web"}}}
 	p.Status.Phase = corev1.PodFailed
@@ -34,7 +35,8 @@ func keptPod(t *testing.T, trimmer *Trimmer, p *corev1.Pod) (*Pod, *corev1.Pod) 
 	return object.(*Pod), object.(*Pod).Object()
 }
 
-// A tenant must not fill the caches with pods of hundreds of containers, which need not even run.
+// A tenant must not fill the caches with pods of hundreds of containers. Such pods need not even
+// run.
 func TestTrimmer_BoundsLargePodsOfNamespaces(t *testing.T) {
 	trimmer, before := &Trimmer{}, testkit.LiveHeap()
 	const pods = 200
@@ -74,7 +76,7 @@ func TestTrimmer_BoundsLargePodsOfNamespaces(t *testing.T) {
 	}, 20*time.Second, 50*time.Millisecond)
 }
 
-// Replicas have their containers once in memory, so they are charged once.
+// Replicas share their containers in memory, so they are charged once.
 func TestTrimmer_KeepsReplicasOfLargePods(t *testing.T) {
 	trimmer := &Trimmer{}
 	kept := make([]*Pod, 500)

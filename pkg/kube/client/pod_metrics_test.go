@@ -116,7 +116,7 @@ func TestOnePodThatCannotBeReadDoesNotStopTheOthers(t *testing.T) {
 	require.ErrorContains(t, err, "ns/b")
 }
 
-// What a cluster of 50,000 pods answers is fifty times this.
+// A cluster with 50,000 pods responds with fifty times this size.
 func BenchmarkDecode(b *testing.B) {
 	var text strings.Builder
 	text.WriteString(`{"kind":"PodMetricsList","apiVersion":"metrics.k8s.io/v1beta1","metadata":{},"items":[`)

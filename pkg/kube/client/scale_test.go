@@ -14,8 +14,8 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// A kind that is installed after others were asked for is found soon, and kinds that somebody makes
-// up do not have the server asked each time.
+// A newly installed kind is found soon, and unknown kinds do not cause discovery requests each
+// time.
 func TestKindsThatAreInstalledLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var fleets testkit.Fleets

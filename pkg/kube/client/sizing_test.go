@@ -22,7 +22,7 @@ import (
 	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 )
 
-// Whoever runs a program for one namespace has the policies of the cluster all the same.
+// Policies are cluster-scoped, so a program that is restricted to one namespace reads them as well.
 func TestPoliciesAreReadWhateverTheNamespaceAndRecordsOfItOnly(t *testing.T) {
 	record := func(namespace string) *loadlinev1alpha1.SizingRecord {
 		return &loadlinev1alpha1.SizingRecord{ObjectMeta: metav1.ObjectMeta{Name: "deployment-web", Namespace: namespace}}
@@ -42,8 +42,8 @@ func TestPoliciesAreReadWhateverTheNamespaceAndRecordsOfItOnly(t *testing.T) {
 	require.Equal(t, "shop", all[0].Namespace)
 }
 
-// Anybody may write annotations of 256 KiB on a workload without pods, and each program would
-// keep them.
+// Any user may write annotations of 256 KiB on a workload without pods, which each program would
+// cache.
 func TestOfLongAnnotationsForPoliciesABeginningIsKept(t *testing.T) {
 	d := &appsv1.Deployment{}
 	d.Annotations = map[string]string{fleet.ModeAnnotation: strings.Repeat("x", 120<<10), fleet.SkipAnnotation: "true", "else": "x"}
@@ -56,7 +56,7 @@ func TestOfLongAnnotationsForPoliciesABeginningIsKept(t *testing.T) {
 	require.Equal(t, want, kept.Spec.Template.Annotations)
 }
 
-// An API server that starts refuses what it soon allows.
+// A starting API server may forbid access for a short time.
 func TestAProgramDoesNotTakeAFirstRefusalForTheTruth(t *testing.T) {
 	for refusals, want := range map[int]bool{2: true, 100: false} {
 		synctest.Test(t, func(t *testing.T) {

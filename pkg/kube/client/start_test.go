@@ -14,13 +14,12 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// runs is the status of a container that runs since some seconds after 1970.
+// runs returns the status of a container that has been running since the given Unix time.
 func runs(name string, since int64) corev1.ContainerStatus {
 	return corev1.ContainerStatus{Name: name, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Unix(since, 0)}}}
 }
 
-// Pods that share their statuses differ in when they started, and nobody who asks for a pod
-// pays for that.
+// Pods that share a status can have different start times. Getting a pod does not compute them.
 func TestTheStartOfAContainerIsKnown(t *testing.T) {
 	waits := corev1.ContainerStatus{Name: "b", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}}
 	indexers := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
@@ -40,7 +39,7 @@ func TestTheStartOfAContainerIsKnown(t *testing.T) {
 	for _, pods := range []corelisters.PodLister{podLister{trimmed}, corelisters.NewPodLister(whole)} {
 		for _, want := range []struct {
 			pod, container string
-			start          int64 // 0: not known
+			start          int64 // 0 for unknown
 		}{
 			{"old", "a", 1000}, {"old", "b", 1000}, {"new", "a", 9000}, {"restarted", "a", 1000}, {"restarted", "b", 5000},
 			{"waits", "a", 1000}, {"pending", "a", 0}, {"unsaid", "a", 0}, {"gone", "a", 0},
@@ -69,7 +68,7 @@ func TestContainersThatStartTogetherHaveOneStart(t *testing.T) {
 	}
 }
 
-// EachPod writes all pods to one place: what the one before had is not left there.
+// EachPod reuses one object for all pods, so no field of the previous pod may remain.
 func TestEachPodIsAsItIsAlone(t *testing.T) {
 	cached := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	var trimmer Trimmer

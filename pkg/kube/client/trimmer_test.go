@@ -18,7 +18,6 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// few is a cluster of two Deployments with three pods each.
 var few = testkit.Crowd{Pods: 6, Deployments: 2, Revisions: 2, Nodes: 3}
 
 func trimmedPod(t *testing.T, trimmer *Trimmer, pod *corev1.Pod) *corev1.Pod {
@@ -28,7 +27,6 @@ func trimmedPod(t *testing.T, trimmer *Trimmer, pod *corev1.Pod) *corev1.Pod {
 	return got.(*Pod).Object()
 }
 
-// Sharing must not change what a pod says.
 func TestATrimmerKeepsOfAPodWhatTrimKeeps(t *testing.T) {
 	var trimmer Trimmer
 	for i := range few.Pods {
@@ -45,7 +43,6 @@ func TestATrimmerKeepsOfAPodWhatTrimKeeps(t *testing.T) {
 	}
 }
 
-// Each change of a pod must show, however much it has in common with others.
 func TestPodsThatDifferShareOnlyWhatIsEqual(t *testing.T) {
 	var trimmer Trimmer
 	base := trimmedPod(t, &trimmer, few.Pod(0))
@@ -96,13 +93,12 @@ func TestPodsThatDifferShareOnlyWhatIsEqual(t *testing.T) {
 	}
 }
 
-// shown prints number formats and empty lists, in which a comparison sees no difference.
+// shown formats number formats and empty lists, which semantic equality ignores.
 func shown(p *corev1.Pod) string {
 	r := p.Spec.Containers[0].Resources
 	return fmt.Sprintf("%v %v %v", r.Requests.Cpu(), r.Limits == nil, p.Annotations == nil)
 }
 
-// Parts live as long as one of the objects that have them, and no longer.
 func TestATrimmerForgetsPartsThatNobodyHas(t *testing.T) {
 	var trimmer Trimmer
 	held := func() [6]int {
@@ -150,7 +146,7 @@ func TestVPAsShareEqualAmounts(t *testing.T) {
 	runtime.KeepAlive(two)
 }
 
-// What a cached object may cost, its keys in the cache not included.
+// Maximum heap of a cached object, without its cache keys.
 func TestCachedObjectsAreSmall(t *testing.T) {
 	c := testkit.Crowd{Pods: 1_000, Deployments: 200, Revisions: 11, Nodes: 100}
 	for name, o := range map[string]struct {
@@ -175,7 +171,7 @@ func TestCachedObjectsAreSmall(t *testing.T) {
 	}
 }
 
-// decoded is an object as a client reads it, which shares nothing with others.
+// decoded returns an object as a client decodes it, without memory shared with other objects.
 func decoded(t *testing.T, object any) any {
 	t.Helper()
 	switch o := object.(type) {

@@ -23,17 +23,16 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// limitedServer is an API server that counts the bytes that it stores of namespace greedy.
+// limitedServer is an API server that counts the bytes stored in namespace greedy.
 type limitedServer struct {
 	*WriteLimiter
 	clients *Clients
-	other   *Clients // with the same limit
+	other   *Clients // shares the limit of clients
 	size    atomic.Int64
 	stored  atomic.Int64
 	now     time.Time
 }
 
-// newLimitedServer stores objects of the size.
 func newLimitedServer(t *testing.T, limit WriteLimit, size int64) *limitedServer {
 	t.Helper()
 	s := &limitedServer{now: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
@@ -75,7 +74,6 @@ func (s *limitedServer) patchStatus(ctx context.Context, name string) error {
 	return err
 }
 
-// run makes so many pods of the namespace run.
 func (s *limitedServer) run(pods int) {
 	for i := range pods {
 		s.countPod(nil, &corev1.Pod{
@@ -102,7 +100,7 @@ func TestWriteLimiter_BoundsWhatANamespaceStores(t *testing.T) {
 					refused++
 				}
 			}
-			for range 10 * minute { // the reserve too
+			for range 10 * minute { // use the reserve as well
 				_ = s.patchPod(Urgent(t.Context()), "greedy")
 			}
 		}
@@ -125,7 +123,7 @@ func TestWriteLimiter_BoundsWhatANamespaceStores(t *testing.T) {
 	require.LessOrEqual(t, total, int64(64<<20))
 }
 
-// Statuses of 10 VPAs with 300 containers, written each minute, cannot fill etcd while the namespace has
+// Frequent status updates of 10 VPAs with 300 containers cannot fill etcd while the namespace has
 // few pods.
 func TestWriteLimiter_BoundsStatusesOfFewPods(t *testing.T) {
 	s := newLimitedServer(t, RecommenderWrites, 120<<10)
@@ -144,7 +142,6 @@ func TestWriteLimiter_BoundsStatusesOfFewPods(t *testing.T) {
 	require.LessOrEqual(t, s.stored.Load(), int64(RecommenderWrites.Burst+RecommenderWrites.Refill))
 }
 
-// A namespace with many running pods is never limited in ordinary work.
 func TestWriteLimiter_NeverLimitsALargeNamespace(t *testing.T) {
 	const vpaCount, podCount, minutes = 5000, 10000, 20
 	for _, tc := range []struct {
@@ -160,7 +157,7 @@ func TestWriteLimiter_NeverLimitsALargeNamespace(t *testing.T) {
 		},
 		{
 			name: "updater", limit: UpdaterWrites,
-			writes: map[string]int{"pods": 3 * podCount, "sizingrecords": vpaCount, "events": podCount}, // note, resize and mark
+			writes: map[string]int{"pods": 3 * podCount, "sizingrecords": vpaCount, "events": podCount}, // annotation, resize and mark
 			sizes:  map[string]int{"pods": 10 << 10, "sizingrecords": 4 << 10, "events": 1 << 10},
 		},
 	} {
@@ -193,7 +190,7 @@ func TestWriteLimiter_NeverLimitsALargeNamespace(t *testing.T) {
 	}
 }
 
-// Writes that protect pods from harm pass while others wait.
+// Writes that protect pods from harm pass while other writes are refused.
 func TestWriteLimiter_ReservesAPartForUrgentWrites(t *testing.T) {
 	s := newLimitedServer(t, UpdaterWrites, 8<<10)
 	for s.patchPod(t.Context(), "greedy") == nil {
@@ -204,7 +201,8 @@ func TestWriteLimiter_ReservesAPartForUrgentWrites(t *testing.T) {
 	require.True(t, IsWriteLimited(s.patchPod(t.Context(), "greedy")))
 }
 
-// A user can write forged annotations on many pods again and again. Their removal must not use what the number of pods allows.
+// A user can repeatedly write forged annotations on many pods. Their removal must not use the
+// budget that grows with the number of pods.
 func TestWriteLimiter_BoundsCleanupWithoutRegardToPods(t *testing.T) {
 	s := newLimitedServer(t, UpdaterWrites, 8<<10)
 	s.run(10000)
@@ -221,7 +219,6 @@ func TestWriteLimiter_BoundsCleanupWithoutRegardToPods(t *testing.T) {
 	require.NoError(t, s.patchPod(Cleanup(Urgent(t.Context())), "greedy"))
 }
 
-// One large object must not delay small ones for long.
 func TestWriteLimiter_ForgetsALargeObject(t *testing.T) {
 	s := newLimitedServer(t, UpdaterWrites, 1<<20)
 	require.NoError(t, s.patchPod(t.Context(), "greedy"))
@@ -232,7 +229,6 @@ func TestWriteLimiter_ForgetsALargeObject(t *testing.T) {
 	require.Less(t, s.namespaces["greedy"].expected, 10<<10)
 }
 
-// A VPA whose own object is large is written once in ten minutes, unless a pod needs more memory.
 func TestWriteLimiter_WritesALargeVPASeldom(t *testing.T) {
 	s := newLimitedServer(t, RecommenderWrites, 1<<20)
 	require.NoError(t, s.patchStatus(t.Context(), "large"))

@@ -51,7 +51,7 @@ func TestOnlyOneOfTwoWorksAndTheOtherTakesOver(t *testing.T) {
 			return Lead(ctx, process.OS{}, kube, election(), func(ctx context.Context) error {
 				working.Add(1)
 				<-ctx.Done()
-				time.Sleep(3 * time.Second) // the last pass takes its time
+				time.Sleep(3 * time.Second) // the last iteration takes some time
 				require.ErrorIs(t, context.Cause(ctx), ErrStopRequested)
 				working.Add(-1)
 				return nil
@@ -89,7 +89,7 @@ func TestLostLeaseIsAnError(t *testing.T) {
 		go func() {
 			result <- Lead(outer, process.OS{}, kube, election(), func(ctx context.Context) error {
 				<-ctx.Done()
-				time.Sleep(time.Second) // meanwhile the program ends
+				time.Sleep(time.Second) // the program exits meanwhile
 				require.NotErrorIs(t, context.Cause(ctx), ErrStopRequested)
 				ended.Store(true)
 				return nil
@@ -126,7 +126,7 @@ func beat(kube *fake.Clientset) *Beat {
 	return &Beat{Client: kube.CoordinationV1(), Namespace: "ns", Name: "beat", Holder: "me", Interval: 10 * time.Second}
 }
 
-// firstLook judges by the age of the Lease alone.
+// firstLook returns a monitor that judges only by the age of the Lease.
 func firstLook(b *Beat) *Pulse { return &Pulse{Beat: b, Timeout: time.Minute} }
 
 func stored(t *testing.T, kube *fake.Clientset) *coordinationv1.Lease {
@@ -165,8 +165,8 @@ func TestHeartbeat(t *testing.T) {
 	require.False(t, alive)
 }
 
-// versioned makes a client refuse updates of what was changed meanwhile, as an API
-// server does, and counts the requests.
+// versioned makes a client reject updates with an outdated resource version, as an API server does,
+// and records the requests.
 func versioned(kube *fake.Clientset) (requests func() []string) {
 	version := 0
 	kube.PrependReactor("update", "leases", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -187,7 +187,7 @@ func versioned(kube *fake.Clientset) (requests func() []string) {
 	}
 }
 
-// The heartbeat is nearly all that the webhook does at rest.
+// An idle webhook does little but its heartbeat.
 func TestAHeartbeatIsOneRequest(t *testing.T) {
 	now := time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
 	kube := fake.NewClientset()
@@ -271,12 +271,12 @@ func TestNamespace(t *testing.T) {
 	require.Equal(t, "flag", Namespace("flag"))
 }
 
-// A process that was stopped goes on where it was, before its elector notices that it leads no more.
+// A suspended process resumes before its elector notices that the lease is lost.
 func TestCheck_FrozenLeaderDoesNotActBesideItsSuccessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kube := fake.NewClientset()
 		frozen := testkit.FrozenLeases{Interface: kube, Frozen: new(atomic.Bool), Thaw: make(chan struct{})}
-		acted := make([]atomic.Int64, 2) // the last second in which a replica acted
+		acted := make([]atomic.Int64, 2) // the last second in which each replica acted
 		began := time.Now()
 		replica := func(ctx context.Context, kube kubernetes.Interface, i int) {
 			_ = Lead(ctx, process.OS{}, kube, election(), func(ctx context.Context) error {

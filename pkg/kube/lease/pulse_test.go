@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// heart is a Lease whose writer's clock may be wrong.
+// heart is a Lease with a writer whose clock may be wrong.
 type heart struct {
 	t     *testing.T
 	kube  *fake.Clientset

@@ -50,7 +50,7 @@ func TestLargest_NodesThatFollowTheirPodsHoldAnything(t *testing.T) {
 		name  string
 		nodes []corev1.Node
 		p     Placement
-		want  resources.Amount // GiB; 0: not bounded
+		want  resources.Amount // GiB, 0 for unbounded
 	}{
 		{name: "one node of several with the label of virtual nodes", nodes: []corev1.Node{lying, plain, plain}, want: 32},
 		{name: "one node of several with label and taint, and a pod that tolerates any taint", nodes: []corev1.Node{virtual, plain, plain},
@@ -87,7 +87,7 @@ func TestLargest_NodeThatThePodCanGoTo(t *testing.T) {
 		memory resources.Amount // GiB
 		p      Placement
 		own    string
-		want   resources.Amount // GiB; 0: some node is large enough
+		want   resources.Amount // GiB, 0 if some node is large enough
 	}{
 		{name: "small enough for all", memory: 7},
 		{name: "beside the DaemonSets", memory: 8, p: Placement{NodeSelector: map[string]string{"pool": "small"}}, want: 7},
@@ -117,7 +117,7 @@ func TestLargest_NodeThatThePodCanGoTo(t *testing.T) {
 	require.False(t, tooLarge, "nothing is known of nodes")
 }
 
-// Of more nodes than are kept none may be left out: a pod would be cut to those that are.
+// If only some nodes were kept, a pod could be capped to these.
 func TestSummarize_TooManyNodesBoundNothing(t *testing.T) {
 	all := make([]corev1.Node, maxNodes+1)
 	for i := range all {

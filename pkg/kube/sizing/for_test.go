@@ -24,8 +24,6 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// watched returns the policies of a cluster that has one, or none if it is nil, some objects,
-// and the namespace "shop".
 func watched(t *testing.T, policy *loadlinev1alpha1.SizingPolicy, objects ...runtime.Object) *Policies {
 	t.Helper()
 	vpa := vpafake.NewSimpleClientset()
@@ -108,8 +106,7 @@ func TestModesThatChangePodsAreServed(t *testing.T) {
 	require.False(t, known)
 }
 
-// Else the pods of a workload that somebody deletes, and that waits for a finalizer, would be
-// let go.
+// Otherwise a workload that is being deleted but waits for a finalizer would leave its policy.
 func TestAWorkloadThatGoesAwayStaysWithItsPolicy(t *testing.T) {
 	web := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Labels: map[string]string{"tier": "front"}}}
 	for _, goes := range []bool{false, true} {
@@ -123,7 +120,7 @@ func TestAWorkloadThatGoesAwayStaysWithItsPolicy(t *testing.T) {
 	}
 }
 
-// Each pod that is created, and each VPA in a pass of the updater, asks once.
+// Each new pod and each VPA in an iteration of the updater needs one decision.
 func TestWithoutPoliciesADecisionAllocatesNothing(t *testing.T) {
 	p, vpa := watched(t, nil), autoscaler("web")
 	require.Equal(t, fleet.Decision{}, p.For(vpa))
@@ -131,7 +128,7 @@ func TestWithoutPoliciesADecisionAllocatesNothing(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() { p.Acts("shop") }))
 }
 
-// An object whose labels are not cached may have the label with which its user opts out.
+// An object with labels too large for the cache may have the opt-out label.
 func TestFor_UnknownLabelsHold(t *testing.T) {
 	many := map[string]string{"sizing": "off"}
 	for i := range 100 {

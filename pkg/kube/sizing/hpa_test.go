@@ -66,8 +66,6 @@ func TestLooks_OnlyAtPartsOfTheRequest(t *testing.T) {
 	}
 }
 
-// watchedHPAs returns what is known of HorizontalPodAutoscalers, in a cluster with the Deployments web, and owned of
-// the custom resource App.
 func watchedHPAs(ctx context.Context, t *testing.T, h *autoscalingv2.HorizontalPodAutoscaler) *HorizontalPodAutoscalers {
 	t.Helper()
 	owned := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "owned",
@@ -124,7 +122,7 @@ func TestLooksAt_ReferencesAreComparedAsTheAPIServerDoes(t *testing.T) {
 	}
 }
 
-// The status of a HorizontalPodAutoscaler changes every 15 s, and those of one namespace may be many.
+// The status of an HPA changes every 15 s, and a namespace can have many HPAs.
 func TestLooksAt_StatusesReadNothingAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
@@ -156,7 +154,7 @@ func TestLooksAt_StatusesReadNothingAgain(t *testing.T) {
 		require.NotNil(t, known.LooksAt(web))
 		require.Equal(t, 2, read)
 
-		// A namespace that takes long delays no other.
+		// A slow namespace does not delay others.
 		time.Sleep(ownersLife)
 		known.forget(updated)
 		release = make(chan struct{})
@@ -167,7 +165,6 @@ func TestLooksAt_StatusesReadNothingAgain(t *testing.T) {
 	})
 }
 
-// A namespace whose HorizontalPodAutoscalers change all the time is read every ten seconds.
 func TestLooksAt_LimitsReadsForChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())

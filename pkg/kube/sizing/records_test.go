@@ -100,11 +100,10 @@ func TestNewPodsGoByThePhaseOfThePolicyThatIsThere(t *testing.T) {
 	require.Equal(t, reason.Halted, NewPods(d, fleet.Loadline, rollout.State{Phase: rollout.PhaseHalted, Hash: "h"}))
 	require.Empty(t, NewPods(d, fleet.Loadline, rollout.State{Phase: rollout.PhaseHalted, Hash: "other"}))
 	require.Empty(t, NewPods(d, fleet.Person, rollout.State{Phase: rollout.PhaseHalted, Hash: "h"}))
-	d.Mode = fleet.OneShot // an annotation reduces it, and there are no phases then
+	d.Mode = fleet.OneShot // an annotation reduces the mode, and OneShot has no phases
 	require.Empty(t, NewPods(d, fleet.Loadline, rollout.State{Phase: rollout.PhaseHalted, Hash: "h"}))
 }
 
-// watchedRecords returns the records of a cluster that may refuse to list them.
 func watchedRecords(t *testing.T, refused error, objects ...runtime.Object) *Records {
 	own := vpafake.NewSimpleClientset(objects...)
 	own.PrependReactor("list", "sizingrecords", func(clienttesting.Action) (bool, runtime.Object, error) { return refused != nil, nil, refused })

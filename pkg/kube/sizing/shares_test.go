@@ -9,7 +9,6 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 )
 
-// What the updater said of an earlier policy is not said of this one.
 func TestPodsShareAsTheUpdaterSaysOfThePolicyAsItIs(t *testing.T) {
 	for name, c := range map[string]struct {
 		condition metav1.Condition

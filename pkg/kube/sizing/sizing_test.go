@@ -28,17 +28,17 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// cluster is a fake API server that may refuse to list what it has.
+// cluster is a fake API server on which listing can be forbidden.
 type cluster struct {
 	kube     *kubefake.Clientset
 	own      *vpafake.Clientset
 	policies *Policies
-	refuses  map[string]*atomic.Bool // resources that cannot be listed and watched
+	refuses  map[string]*atomic.Bool // resources that cannot be listed
 	watches  []*watch.FakeWatcher
 }
 
-// inCluster runs a test on the clock of a bubble, with informers that have seen a policy in
-// mode Recommend for the namespaces of a team.
+// inCluster runs a test in virtual time, with a policy in mode Recommend for namespaces with a team
+// label.
 func inCluster(t *testing.T, test func(c *cluster), missing ...string) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &cluster{refuses: map[string]*atomic.Bool{"sizingpolicies": {}, "namespaces": {}}}
@@ -100,7 +100,7 @@ func TestAPolicyIsResponsibleForTheNamespacesWithItsLabel(t *testing.T) {
 	})
 }
 
-// A label alone does not make a VPA one of ours: it may be a copy.
+// A label alone does not make a VPA a generated one, because it may be a copy.
 func TestACopyOfAMadeVPAIsAPersons(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		v := made()
@@ -124,11 +124,11 @@ func TestWithoutPermissionThereAreNoPolicies(t *testing.T) {
 	}, "sizingpolicies")
 }
 
-// Nobody knows what a policy says that was seen and cannot be read any more.
+// The current spec of a policy is unknown once it can no longer be read.
 func TestAPolicyThatCannotBeReadAnyMoreHoldsItsWorkloads(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		c.refuses["sizingpolicies"].Store(true)
-		c.watches[len(c.watches)-1].Error(&apierrors.NewResourceExpired("compacted").ErrStatus) // it must list again
+		c.watches[len(c.watches)-1].Error(&apierrors.NewResourceExpired("compacted").ErrStatus) // the informer must list again
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Equal(t, reason.RecommendOnly, c.policies.For(person("shop")).Reason, "a role may be replaced")
@@ -152,7 +152,7 @@ func TestASelectorOfNamespacesThatCannotBeReadHoldsAll(t *testing.T) {
 	}, "namespaces")
 }
 
-// One role may give both permissions, and be lost.
+// Both permissions may come from one role and be lost together.
 func TestAPolicyThatSelectsByLabelHoldsItsWorkloadsWithoutAnyPermission(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		for _, refuses := range c.refuses {
@@ -165,13 +165,12 @@ func TestAPolicyThatSelectsByLabelHoldsItsWorkloadsWithoutAnyPermission(t *testi
 	})
 }
 
-// The news of a namespace may be slower than those of its workloads.
+// The event of a namespace may arrive after events of its workloads.
 func TestANamespaceThatIsNotKnownYetIsHeld(t *testing.T) {
 	inCluster(t, func(c *cluster) { require.Equal(t, reason.PolicyUnknown, c.policies.For(person("new")).Reason) })
 }
 
-// An answer that is asked for again is that of now, whatever has changed; and the same one if
-// nothing has.
+// A cached decision is reused only while none of its inputs changes.
 func TestAnAnswerThatIsAskedForAgain(t *testing.T) {
 	optedOut := map[string]string{fleet.SkipAnnotation: "true"}
 	for name, change := range map[string]func(t *testing.T, c *cluster, vpa *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler{

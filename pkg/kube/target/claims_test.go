@@ -19,7 +19,7 @@ var (
 
 func selecting(app string) labels.Selector { return labels.SelectorFromSet(labels.Set{"app": app}) }
 
-// counting matches nothing and counts the pods.
+// counting is a selector that matches nothing and counts its calls.
 type counting func()
 
 func (c counting) Matches(labels.Labels) bool { c(); return false }
@@ -109,7 +109,7 @@ func TestTheOrderOfArrivalDoesNotMatter(t *testing.T) {
 	})
 }
 
-// Users can create any number of VPAs with one target. For each pod one of them is asked.
+// Users can create any number of VPAs with one target.
 func TestClaims_StrongestOfOneTargetIsAsked(t *testing.T) {
 	var x Claims
 	asked := map[string]int{}

@@ -28,13 +28,12 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// cluster is a resolver that knows one Deployment.
 type cluster struct {
-	failures int   // of Topmost before it answers
-	err      error // of each failure; nil: the owner is not there
+	failures int   // number of calls of Topmost that fail first
+	err      error // error of these calls, nil for a missing owner
 	calls    int
 
-	selectors int // that were made
+	selectors int // number of selectors created
 }
 
 func (c *cluster) Topmost(_ context.Context, start Key) (Key, bool, error) {
@@ -125,7 +124,7 @@ func TestTheNextVPAControlsWhenTheOneThatDidIsGone(t *testing.T) {
 	require.False(t, f.Serves(testkit.Namespace, false))
 }
 
-// Nobody asks for the pods of a VPA that changes none.
+// The pods of a VPA in mode Off need no decision.
 func TestTheTargetOfAnIdleVPAIsNotRead(t *testing.T) {
 	var wanted []Key
 	h := NewFinder(t.Context(), &cluster{}).Handler(func(key Key) { wanted = append(wanted, key) })
@@ -137,8 +136,8 @@ func TestTheTargetOfAnIdleVPAIsNotRead(t *testing.T) {
 	require.Equal(t, []Key{{Namespace: testkit.Namespace, Group: "argoproj.io", Kind: "Rollout", Name: "acting"}}, wanted)
 }
 
-// A made VPA is of mode Off: its policy says whether it acts. What a person writes comes first,
-// be it only that nothing is to be done.
+// A generated VPA has mode Off, and its policy determines its effect. A user VPA takes precedence,
+// even in mode Off.
 func TestAMadeVPAIsFoundUnlessAPersonWroteOne(t *testing.T) {
 	c := &cluster{}
 	f := NewFinder(t.Context(), c)
@@ -177,7 +176,6 @@ func TestAMadeVPAIsFoundUnlessAPersonWroteOne(t *testing.T) {
 	require.Empty(t, f.namespaces)
 }
 
-// Pods of a node are static; they have no VPA, whatever one says of its target.
 func TestStaticPodsHaveNoVPA(t *testing.T) {
 	f := NewFinder(t.Context(), &cluster{})
 	f.Put(testkit.VPA("v", func(v *vpav1.VerticalPodAutoscaler) {
@@ -224,7 +222,7 @@ func TestFind_WaitsForAVPAThatWasJustAdmitted(t *testing.T) {
 	never := time.Hour
 	for _, tc := range []struct {
 		name          string
-		shown, arrive time.Duration // when the informer shows the VPA and when the pod arrives, after the admission
+		shown, arrive time.Duration // when the informer shows the VPA and when the pod arrives, relative to the admission
 		idle, found   bool
 		waits         time.Duration
 	}{
@@ -258,7 +256,6 @@ func TestFind_WaitsForAVPAThatWasJustAdmitted(t *testing.T) {
 	}
 }
 
-// A tenant may create VPAs without end. That delays no pods of other namespaces.
 func TestAdmitted_IsBoundedInEachNamespace(t *testing.T) {
 	f := NewFinder(t.Context(), &cluster{})
 	for i := range 1000 {
@@ -272,8 +269,8 @@ func TestAdmitted_IsBoundedInEachNamespace(t *testing.T) {
 	require.False(t, f.expects("other"))
 }
 
-// Anybody can write an owner into a pod that does not exist. Who waits for such ones
-// holds an answer that pods of other namespaces need.
+// Any user can create pods with nonexistent owners. While they wait, they occupy answers that pods
+// of other namespaces need.
 func TestFewPodsOfANamespaceWaitForTheirOwners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := NewFinder(t.Context(), absent{})
@@ -308,15 +305,13 @@ func TestFewPodsOfANamespaceWaitForTheirOwners(t *testing.T) {
 	})
 }
 
-// absent is a resolver without any object.
 type absent struct{ TopmostResolver }
 
 func (absent) Topmost(context.Context, Key) (Key, bool, error) {
 	return Key{}, false, errors.New("ReplicaSet web-1 does not exist")
 }
 
-// The API server said that it will not tell, or that there is no such kind: it would
-// say so again, and the pod must not wait for that.
+// The API server would repeat such an error, so the pod must not wait for a retry.
 func TestAPodDoesNotWaitForAnAnswerThatIsKnown(t *testing.T) {
 	for name, err := range map[string]error{
 		"forbidden":    apierrors.NewForbidden(schema.GroupResource{Resource: "rollouts"}, "web", nil),
@@ -349,7 +344,7 @@ func TestAnOwnerWithoutControllerFieldIsNone(t *testing.T) {
 	require.NotNil(t, got)
 }
 
-// The caches of updater and recommender keep no labels of such pods, so no VPA controls them there. The
+// The caches of updater and recommender drop the labels of such pods, so no VPA controls them. The
 // webhook must not size them either.
 func TestFind_LeavesOutPodsThatNoOtherProgramSelects(t *testing.T) {
 	for _, tc := range []struct {

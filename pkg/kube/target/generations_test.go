@@ -17,7 +17,7 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// at is a VPA in a generation, of which the recommender has seen another.
+// at returns a VPA in a generation, with the generation that the recommender observed.
 func at(generation, seen int64, target string) *vpav1.VerticalPodAutoscaler {
 	v := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v", UID: "1", Generation: generation}}
 	v.Spec.TargetRef = &autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: target}
@@ -28,7 +28,7 @@ func at(generation, seen int64, target string) *vpav1.VerticalPodAutoscaler {
 func TestOnlyAChangeOfTheTargetMakesARecommendationOutdated(t *testing.T) {
 	for name, c := range map[string]struct {
 		seen     []*vpav1.VerticalPodAutoscaler
-		outdated bool // the last of them
+		outdated bool // expected for the last of them
 	}{
 		"nothing is known of it":           {[]*vpav1.VerticalPodAutoscaler{at(5, 4, "a")}, true},
 		"nobody says what was seen":        {[]*vpav1.VerticalPodAutoscaler{at(5, 0, "a")}, false},

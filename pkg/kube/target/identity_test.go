@@ -83,7 +83,6 @@ func TestAWorkloadThatAnotherOwnsIsNone(t *testing.T) {
 	require.EqualValues(t, "uid", w.UID)
 }
 
-// Whoever only looks at what is known has it read.
 func TestAWorkloadThatSomebodyLooksForIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var fleets testkit.Fleets

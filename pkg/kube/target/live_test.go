@@ -16,7 +16,8 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-// A resolver without caches says what one with caches says, and asks for each controller once.
+// A resolver without caches returns the same results as one with caches and reads each controller
+// once.
 func TestOwnersAreReadWithRequests(t *testing.T) {
 	meta := func(name string, owner ...metav1.OwnerReference) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: "ns", Name: name, OwnerReferences: owner}

@@ -56,8 +56,8 @@ func TestAPrefetcherReadsEachWorkloadOnceAndMoreAtATime(t *testing.T) {
 	})
 }
 
-// Anybody can write any owner into a pod. That must neither fill the memory nor
-// keep the pods of other namespaces waiting.
+// Any user can create pods with arbitrary owners. They must neither fill the memory nor delay the
+// pods of other namespaces.
 func TestAPrefetcherIsBoundedAndFairToNamespaces(t *testing.T) {
 	s := NewPrefetcher(nil)
 	for i := range 3 * mostWaiting {
@@ -88,7 +88,6 @@ func TestAPrefetcherIsBoundedAndFairToNamespaces(t *testing.T) {
 	require.Empty(t, s.order)
 }
 
-// Where each namespace has its share, nobody takes from another.
 func TestAFullPrefetcherTakesFromNobodyWithLess(t *testing.T) {
 	s := NewPrefetcher(nil)
 	for i := range mostWaiting {
@@ -103,8 +102,8 @@ func TestAFullPrefetcherTakesFromNobodyWithLess(t *testing.T) {
 	require.Len(t, s.waiting["0"], mostWaiting/4-1)
 }
 
-// A VPA whose target is of a custom kind: its first pod makes no API call, since
-// the target was read when the VPA came.
+// The target of a VPA is read when the VPA appears, so the first pod of a custom kind needs no API
+// call.
 func TestPodsOfCustomControllersNeedNoAPICall(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var calls atomic.Int32
@@ -147,7 +146,6 @@ func TestPodsOfCustomControllersNeedNoAPICall(t *testing.T) {
 	require.Equal(t, "w", got.Name)
 }
 
-// Pods name owners that nobody has; what VPAs target is read all the same, and soon.
 func TestOwnersThatOnlyPodsNameDoNotDelayTargets(t *testing.T) {
 	resolver := New(client.Factory(fake.NewClientset(), "", time.Hour, ""), func(context.Context, string, schema.GroupKind, string) (*autoscalingv1.Scale, error) {
 		return nil, apierrors.NewNotFound(schema.GroupResource{}, "")

@@ -12,7 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// A target without pods may have another selector by now, which must not take as long as a refresh does.
+// The selector of a target without pods may have changed and is read before the next regular
+// refresh.
 func TestRecheck_ReadsTheSelectorOfATargetSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var color atomic.Value
@@ -33,7 +34,7 @@ func TestRecheck_ReadsTheSelectorOfATargetSoon(t *testing.T) {
 		color.Store("color=green")
 		time.Sleep(time.Minute)
 		require.EqualValues(t, 1, calls.Load())
-		for range 100 { // one request for all of them
+		for range 100 { // all of them cause one request
 			r.Recheck("ns", ref)
 		}
 		time.Sleep(scaleLoop)

@@ -57,8 +57,8 @@ func TestARememberingResolverNeverAsks(t *testing.T) {
 	require.EqualValues(t, 1, asked.Load())
 }
 
-// Pods of one owner come many at a time. None may take the others, who read the same
-// answer, for one who is still waiting for it: it would wait, too.
+// Pods of one owner arrive together. A concurrent reader of the cached result must not be mistaken
+// for a pending request.
 func TestRememberingResolversDoNotHinderEachOther(t *testing.T) {
 	r := newResolver(t, scaled{"Rollout.argoproj.io/web": scale("app=web")}.scale)
 	rollout := Key{Namespace: "ns", Group: "argoproj.io", Kind: "Rollout", Name: "web"}

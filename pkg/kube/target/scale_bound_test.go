@@ -19,7 +19,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-// Whoever may create pods can name owners that do not exist, each of them once.
+// Users who create pods can name any number of nonexistent owners.
 func TestOwnersThatDoNotExistAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &Resolver{scales: newScaleCache(func(_ context.Context, namespace string, _ schema.GroupKind, name string) (*autoscalingv1.Scale, error) {
@@ -28,7 +28,7 @@ func TestOwnersThatDoNotExistAreForgotten(t *testing.T) {
 			}
 			return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "rollouts"}, name)
 		})}
-		r.Remembering(func(Key) {}) // reviews ask for them
+		r.Remembering(func(Key) {}) // enables lookups of the review path
 		c := r.scales
 		ask := func(namespace string, i int) { _, _ = c.get(t.Context(), rolloutOf(namespace, i)) }
 		for i := range 3 * mostFailedOfReviews {
@@ -47,9 +47,8 @@ func TestOwnersThatDoNotExistAreForgotten(t *testing.T) {
 	})
 }
 
-// Whoever may create VPAs in a namespace can give thousands of them targets that do not exist: each
-// pass of an updater asks for all of them, and the API server is asked for one at longer and longer
-// intervals.
+// Users can create thousands of VPAs with nonexistent targets, and the updater looks up all of them
+// in each iteration.
 func TestTargetsThatDoNotExistAreNotAskedForInEachPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const targets = 1500
@@ -71,7 +70,7 @@ func TestTargetsThatDoNotExistAreNotAskedForInEachPass(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 		}
-		// At once, and after 15 s, 30 s, 1 min, 2 min, 4 min, 8 min and 16 min.
+		// Immediately, and after 15 s, 30 s, 1 min, 2 min, 4 min, 8 min and 16 min.
 		require.LessOrEqual(t, requests.Load(), int64(8*targets))
 	})
 }
@@ -80,8 +79,8 @@ func rolloutOf(namespace string, i int) Key {
 	return Key{Namespace: namespace, Group: "argoproj.io", Kind: "Rollout", Name: fmt.Sprint(i)}
 }
 
-// limited is an API server, asked under a limit of 50 requests a second, on which nothing of the
-// namespace greedy exists.
+// limited is an API server behind a limit of 50 requests a second. Nothing exists in namespace
+// greedy.
 func limited(_ context.Context, namespace string, _ schema.GroupKind, name string) (*autoscalingv1.Scale, error) {
 	time.Sleep(20 * time.Millisecond)
 	if namespace == "greedy" {
@@ -90,7 +89,7 @@ func limited(_ context.Context, namespace string, _ schema.GroupKind, name strin
 	return &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: 3}}, nil
 }
 
-// Whoever may write VPAs in one namespace can give them new targets all the time.
+// Users who write VPAs in one namespace can constantly change their targets.
 func TestTargetsThatAreRenamedLeaveThePassToOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newScaleCache(limited)
@@ -114,7 +113,8 @@ func TestTargetsThatAreRenamedLeaveThePassToOthers(t *testing.T) {
 	})
 }
 
-// Nor can several namespaces use up a pass together, and what it left is read soon.
+// Several namespaces together cannot use up an iteration either. Lookups that it skips are made
+// soon.
 func TestSeveralNamespacesDoNotUseUpThePassTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newScaleCache(limited)
@@ -139,7 +139,6 @@ func TestSeveralNamespacesDoNotUseUpThePassTogether(t *testing.T) {
 	})
 }
 
-// Targets that nobody has read delay the other namespaces by at most 10 s in a minute.
 func TestScaleCache_NewTargetsDelayOtherNamespacesByTenSeconds(t *testing.T) {
 	for _, tc := range []struct {
 		name       string
@@ -172,7 +171,7 @@ func TestScaleCache_NewTargetsDelayOtherNamespacesByTenSeconds(t *testing.T) {
 	}
 }
 
-// A server that hangs answers a question or two in each round: no namespace is left out of all of them.
+// A hanging server answers only one or two requests in each round. Each namespace gets its turn.
 func TestNoNamespaceIsLeftOutWhileTheServerHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := map[string]int{}
@@ -196,7 +195,8 @@ func TestNoNamespaceIsLeftOutWhileTheServerHangs(t *testing.T) {
 	})
 }
 
-// One kind whose conversion webhook hangs holds up neither a pass nor what is read of other kinds.
+// A kind with a hanging conversion webhook delays neither an iteration nor the reads of other
+// kinds.
 func TestAKindThatHangsHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hanging := 0
@@ -240,7 +240,6 @@ func TestAKindThatHangsHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// Whoever has objects in one namespace that take long holds up nobody else's of that kind.
 func TestANamespaceThatHangsHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newScaleCache(func(ctx context.Context, namespace string, kind schema.GroupKind, name string) (*autoscalingv1.Scale, error) {
@@ -262,7 +261,8 @@ func TestANamespaceThatHangsHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// Passes that write confirm each workload: those of a kind that hangs take no more than seconds of one.
+// Iterations that write confirm each workload. Workloads of a hanging kind take only seconds of an
+// iteration.
 func TestConfirmingSpendsSecondsOnAKindThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newScaleCache(func(ctx context.Context, _ string, _ schema.GroupKind, _ string) (*autoscalingv1.Scale, error) {
@@ -283,7 +283,6 @@ func TestConfirmingSpendsSecondsOnAKindThatHangs(t *testing.T) {
 	})
 }
 
-// Nobody waits for a first answer that somebody else waits for.
 func TestWhatIsDueDoesNotWaitForAFirstAnswer(t *testing.T) {
 	begun, hangs := make(chan struct{}), make(chan struct{})
 	c := newScaleCache(func(_ context.Context, namespace string, _ schema.GroupKind, _ string) (*autoscalingv1.Scale, error) {
@@ -311,7 +310,6 @@ func TestWhatIsDueDoesNotWaitForAFirstAnswer(t *testing.T) {
 	require.True(t, known)
 }
 
-// What is new is read after what is due for longer, whatever its name.
 func TestNewWorkloadsAreReadInTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked []string
@@ -328,7 +326,6 @@ func TestNewWorkloadsAreReadInTheirTurn(t *testing.T) {
 	})
 }
 
-// While much of one namespace is due, what is due of others does not wait for it.
 func TestNamespacesTakeTurnsInWhatIsReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many = 6 * mostOfRound
@@ -344,7 +341,7 @@ func TestNamespacesTakeTurnsInWhatIsReadAgain(t *testing.T) {
 		defer running.Wait()
 		defer stop()
 		running.Go(func() { c.run(ctx, nil) })
-		time.Sleep(scaleLoop + time.Second) // amid the first round
+		time.Sleep(scaleLoop + time.Second) // during the first round
 		late := rolloutOf("shop", 1)
 		_, known, _ := c.recall(late, true)
 		require.False(t, known)
@@ -360,7 +357,7 @@ func TestNamespacesTakeTurnsInWhatIsReadAgain(t *testing.T) {
 	})
 }
 
-// A pass that has no time left learns nothing of a workload, and the next one asks again.
+// A caller that runs out of time stores no result, and the next caller makes the request again.
 func TestACallerWithoutTimeIsNoNewsAboutAWorkload(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -380,7 +377,7 @@ func TestACallerWithoutTimeIsNoNewsAboutAWorkload(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 3, a.replicas)
 
-	// What came in the last moment counts.
+	// A result that arrives in the last moment is stored.
 	ctx, stop = context.WithCancel(t.Context())
 	says = func() (*autoscalingv1.Scale, error) { stop(); return good, nil }
 	a, err = c.get(ctx, rolloutOf("shop", 2))
@@ -388,7 +385,6 @@ func TestACallerWithoutTimeIsNoNewsAboutAWorkload(t *testing.T) {
 	require.EqualValues(t, 3, a.replicas)
 }
 
-// Two may ask for one workload at once: the failure of one does not take the answer of the other.
 func TestAFailureDoesNotTakeTheAnswerOfAnother(t *testing.T) {
 	var c *scaleCache
 	first := true
@@ -411,7 +407,7 @@ func TestAFailureDoesNotTakeTheAnswerOfAnother(t *testing.T) {
 	require.EqualValues(t, 3, a.replicas)
 }
 
-// References may be as large as their object, and what was asked for is kept.
+// References can be as large as their object, and the cache keeps them.
 func TestNamesThatNothingCanHaveAreNotAskedFor(t *testing.T) {
 	r := &Resolver{scales: newScaleCache(func(context.Context, string, schema.GroupKind, string) (*autoscalingv1.Scale, error) {
 		t.Error("asked")
@@ -432,14 +428,13 @@ func TestNamesThatNothingCanHaveAreNotAskedFor(t *testing.T) {
 	require.Empty(t, r.scales.entries)
 }
 
-// Readers of the review path never wait, and readers in a pass end with their context, while the first
-// answer is under way.
+// Readers of the review path never wait, and readers of an iteration end with their context.
 func TestScaleCache_ReadersDoNotWaitForRequestOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		requests, hangs := 0, make(chan struct{})
 		c := newScaleCache(func(context.Context, string, schema.GroupKind, string) (*autoscalingv1.Scale, error) {
 			requests++
-			<-hangs // whatever the context says
+			<-hangs // ignores the context
 			return &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: 3}}, nil
 		})
 		key := rolloutOf("shop", 1)

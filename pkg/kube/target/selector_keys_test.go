@@ -56,7 +56,7 @@ func TestKeysOfTheSelectorsOfControllers(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 }
 
-// The news that an object is gone may come late, with what it was.
+// A late delete event carries the last known state.
 func TestKeysOfNobodyAreForgotten(t *testing.T) {
 	k := &Keys{users: map[string]map[string]int{}}
 	d := &appsv1.Deployment{ObjectMeta: named("d"), Spec: appsv1.DeploymentSpec{Selector: selector()}}

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// progress is whether a workload settles, and whether its pods are being replaced.
 type progress struct{ settling, replacing bool }
 
 func progressOf(t *testing.T, kind string, o runtime.Object) progress {
@@ -119,7 +118,6 @@ func TestDaemonSetsThatSettle(t *testing.T) {
 	}
 }
 
-// Nothing is known of others.
 func TestOtherWorkloadsNeitherSettleNorReplace(t *testing.T) {
 	r := newResolver(t, scaled{}.scale)
 	for _, key := range []Key{

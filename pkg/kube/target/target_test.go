@@ -30,7 +30,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-// scaled answers for custom kinds by name; what it does not know is not found.
+// scaled serves scales of custom kinds by name. Others are not found.
 type scaled map[string]*autoscalingv1.Scale
 
 func (s scaled) scale(_ context.Context, _ string, kind schema.GroupKind, name string) (*autoscalingv1.Scale, error) {
@@ -107,8 +107,8 @@ func TestKindOfAnotherGroupIsReadThroughItsScale(t *testing.T) {
 	require.EqualValues(t, 5, replicas)
 }
 
-// What was selected before holds only for a target that still says the same: one
-// that was deleted and made again may select other pods.
+// A previous selection is valid only for an unchanged target. A recreated target may select other
+// pods.
 func TestWhatWasSelectedBeforeIsNotKeptForAnotherTarget(t *testing.T) {
 	r := newResolver(t, scaled{"Thing.example.com/x": scale("app=x")}.scale,
 		&appsv1.Deployment{ObjectMeta: named("x"), Spec: appsv1.DeploymentSpec{Selector: selector()}})
@@ -210,8 +210,8 @@ func TestTopmost(t *testing.T) {
 	require.ErrorContains(t, err, "circle")
 }
 
-// What a reference says becomes part of a request's path. With the rights of the
-// program it could be read in another namespace.
+// References become part of a request path. With the permissions of the program, they could read
+// objects in another namespace.
 func TestAReferenceCannotLeadToAnotherPath(t *testing.T) {
 	asked := 0
 	r := newResolver(t, func(context.Context, string, schema.GroupKind, string) (*autoscalingv1.Scale, error) {
@@ -248,8 +248,8 @@ func TestAReferenceCannotLeadToAnotherPath(t *testing.T) {
 	require.ErrorContains(t, err, `namespace "": must not be empty`)
 }
 
-// The pods of a node are static: whatever a server says of the scale of a node, a VPA
-// has nothing to control there.
+// Pods of a Node are static. A VPA cannot control them, even if a server returns a scale of the
+// Node.
 func TestANodeIsNoTarget(t *testing.T) {
 	r := newResolver(t, scaled{"Node./n": scale("app=x")}.scale)
 	for _, version := range []string{"v1", "", "core/v1"} {
@@ -301,25 +301,25 @@ func TestScaleAnswersAreKeptAndRefreshed(t *testing.T) {
 		got, _ := read()
 		require.Equal(t, "app=y", got)
 
-		// A server that is away is no news about the workload ...
+		// An unreachable server keeps the cached result.
 		answer("app=y", errors.New("timeout"))
 		time.Sleep(25 * time.Minute)
 		got, err := read()
 		require.NoError(t, err)
 		require.Equal(t, "app=y", got)
-		// ... but that it is gone is.
+		// A missing workload replaces it.
 		answer("", apierrors.NewNotFound(schema.GroupResource{}, "x"))
 		time.Sleep(11 * time.Minute)
 		_, err = read()
 		require.Error(t, err)
-		// Failures are asked for again soon.
+		// Failures are retried soon.
 		before := answer("app=y", nil)
 		time.Sleep(11 * time.Minute)
 		_, err = read()
 		require.NoError(t, err)
 
 		time.Sleep(3 * time.Hour)
-		synctest.Wait() // a refresh may be due at this very time
+		synctest.Wait() // a refresh may be due at this time
 		require.LessOrEqual(t, answer("", nil)-before, 8, "what nobody reads is asked for no more")
 		require.Empty(t, c.entries, "and dropped")
 		require.Positive(t, forgotten.Load())
@@ -328,7 +328,7 @@ func TestScaleAnswersAreKeptAndRefreshed(t *testing.T) {
 	})
 }
 
-// While nothing is remembered nobody looks for what is due.
+// The refresh loop is idle while the cache is empty.
 func TestWhatIsAskedForAfterALongTimeIsRefreshed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32
@@ -360,7 +360,7 @@ func TestWhatIsAskedForAfterALongTimeIsRefreshed(t *testing.T) {
 	})
 }
 
-// Nothing is remembered of the objects of a kind without scale subresource but that.
+// Only the kind is cached if it has no scale subresource, not its objects.
 func TestAKindWithoutScaleIsAskedForOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32
@@ -397,7 +397,7 @@ func TestAKindWithoutScaleIsAskedForOnce(t *testing.T) {
 	})
 }
 
-// An object that is not there is asked for more and more seldom, but within an hour.
+// A missing object is requested less and less often, but at least once an hour.
 func TestMissingObjectsAreAskedForSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var at []time.Duration
@@ -424,8 +424,8 @@ func TestMissingObjectsAreAskedForSeldom(t *testing.T) {
 	})
 }
 
-// FuzzCheckRef checks that an accepted target keeps its place in the path of a request, that each target is
-// printed as one line, and that names of objects are accepted.
+// FuzzCheckRef checks that accepted targets cannot change a request path, that errors are
+// printable, and that valid names are accepted.
 func FuzzCheckRef(f *testing.F) {
 	for _, seed := range [][3]string{{"apps/v1", "Deployment", "web"}, {"example.com/v1", "Thing", "a-b.c"}, {"v1", "Thing", "system:a"},
 		{"a/b", "..", "../x"}, {"", "K\x1b", "a b"}, {"x/v1", "K", "%2e"}, {"x/v1", "K", "a\u202e"}, {"x/v1", "K", "\xff"}} {

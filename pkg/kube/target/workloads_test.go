@@ -61,7 +61,6 @@ func TestRollouts(t *testing.T) {
 	require.False(t, r.Rolling(Key{Namespace: "ns", Group: "example.com", Kind: "Room", Name: "x"}))
 }
 
-// What was read once is remembered, and forgotten when the object changes.
 func TestRememberFollowsChanges(t *testing.T) {
 	n := int32(3)
 	kube := fake.NewClientset(&appsv1.ReplicaSet{ObjectMeta: named("x"), Spec: appsv1.ReplicaSetSpec{Selector: selector(), Replicas: &n}})
@@ -95,8 +94,8 @@ func TestRememberFollowsChanges(t *testing.T) {
 	require.Eventually(t, func() bool { _, known := r.Replicas(ctx, key); return !known }, time.Minute, time.Millisecond)
 }
 
-// Nothing new is made for a workload that goes away, but what is written on it holds for
-// its pods as long as there are any.
+// A workload that is being deleted gets no new objects, but its labels and annotations apply as
+// long as it has pods.
 func TestAWorkloadThatGoesAwayIsKnownUntilItIsGone(t *testing.T) {
 	deployment := &appsv1.Deployment{ObjectMeta: named("x")}
 	deployment.Labels, deployment.Annotations = map[string]string{"tier": "web"}, map[string]string{"loadline.dev/skip": "true"}

@@ -27,7 +27,7 @@ func TestRecordingsAreWhatTheServerHas(t *testing.T) {
 	minutes := func(at time.Time) float64 { return at.Sub(start).Minutes() }
 	f.usage("shop", "web-7d9f8b6c5d-x2k4p", "app",
 		func(at time.Time) string { return strconv.FormatFloat(0.1+minutes(at)/1000, 'f', -1, 64) },
-		func(at time.Time) string { // unknown for the first quarter of an hour
+		func(at time.Time) string { // absent in the first quarter of an hour
 			if minutes(at) < 15 {
 				return ""
 			}
@@ -54,8 +54,7 @@ func TestRecordingsAreWhatTheServerHas(t *testing.T) {
 	require.Equal(t, `max without (id, name, image, instance, node) (max_over_time(memory_bytes{pod=~".+", container!="POD", container!="", namespace="shop", pod=~"web-7d9f8b6c5d-x2k4p"}[5m]))`, f.queries[1].query)
 }
 
-// How long work waited is asked for only where somebody wants to know and the server
-// does.
+// The waiting time is queried only if it is requested and the server has the metric.
 func TestWaiting(t *testing.T) {
 	f := newFake(t)
 	f.container("ns", "web-0", "app")
@@ -114,8 +113,6 @@ func TestWorkloadsAreOwnersOrWhatNamesTell(t *testing.T) {
 	require.Equal(t, seriesNames(found), seriesNames(again), "whatever order the server has")
 }
 
-// What cannot be used names the series, the column and the time, and says what was
-// expected; the others go on.
 func TestBadSeriesAreLeftOutAndTold(t *testing.T) {
 	at := func(minute int, value string) func(time.Time) string {
 		return func(now time.Time) string {
@@ -162,8 +159,6 @@ func TestBadSeriesAreLeftOutAndTold(t *testing.T) {
 	}
 }
 
-// One container that the server cannot give is found, however many there are, and the
-// others are read.
 func TestOneContainerThatFailsDoesNotEndTheRun(t *testing.T) {
 	for name, spoil := range map[string]func(w http.ResponseWriter, r *http.Request){
 		"(500, Internal Server Error)": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
@@ -212,7 +207,7 @@ func TestAServerThatHesitatesIsAskedAgain(t *testing.T) {
 	require.Len(t, found, 1)
 }
 
-// A server that has too much to do is given time, and no further queries.
+// An overloaded server gets time and no additional queries.
 func TestAServerThatAsksForTimeGetsIt(t *testing.T) {
 	f := newFake(t)
 	for i := range 4 {
@@ -245,7 +240,7 @@ func TestAServerThatAsksForTimeGetsIt(t *testing.T) {
 	require.Len(t, f.queries, 8)
 }
 
-// Proxies end connections whose answers are too long for them.
+// Proxies close connections with too long responses.
 func TestWhatIsCutOffIsAskedForInHalves(t *testing.T) {
 	f := newFake(t)
 	for i := range 4 {
@@ -259,7 +254,7 @@ func TestWhatIsCutOffIsAskedForInHalves(t *testing.T) {
 		w.(http.Flusher).Flush()
 		connection, _, err := w.(http.Hijacker).Hijack()
 		if err == nil {
-			_ = connection.(*net.TCPConn).SetLinger(0) // a reset, no end
+			_ = connection.(*net.TCPConn).SetLinger(0) // send a reset
 			_ = connection.Close()
 		}
 		return true
@@ -296,7 +291,8 @@ func TestSeriesAndDeclaredResourcesAreAskedForInHalves(t *testing.T) {
 	}
 }
 
-// A proxy with a limit of bytes cuts the list of series, and the usage of one container over a long time.
+// A proxy with a byte limit truncates the list of series, and the usage of one container over a
+// long time.
 func TestReadArchive_ReadsCutAnswersInHalves(t *testing.T) {
 	f := newFake(t)
 	f.container("ns", "web-0", "app")
@@ -315,7 +311,6 @@ func TestReadArchive_ReadsCutAnswersInHalves(t *testing.T) {
 	require.Equal(t, []string{"ns/web web-0/app"}, seriesNames(found))
 }
 
-// A body that does not end costs what is in it, not the run.
 func TestSlowBodiesAreAskedForInHalves(t *testing.T) {
 	f := newFake(t)
 	for i := range 4 {
@@ -393,7 +388,6 @@ func TestAServerThatGoesAwayLosesNothingSilently(t *testing.T) {
 	require.LessOrEqual(t, len(f.queries), (16+2)*tries)
 }
 
-// Queries stay below what a server takes, and a batch in memory is bounded.
 func TestLongTimesAndManyContainersAreReadInParts(t *testing.T) {
 	f := newFake(t)
 	q := hour()
@@ -408,7 +402,7 @@ func TestLongTimesAndManyContainersAreReadInParts(t *testing.T) {
 	values := 0
 	for _, a := range f.queries {
 		if strings.Contains(a.query, "kube_pod_container_resource") {
-			continue // it has longer steps
+			continue // uses longer steps
 		}
 		require.LessOrEqual(t, a.steps(q.Step), MostTimes, a.query)
 		require.LessOrEqual(t, a.steps(q.Step)*len(a.pods), queryValues, a.query)
@@ -467,12 +461,12 @@ func TestTheEndOfTheContextEndsReading(t *testing.T) {
 		require.NotNil(t, r)
 		require.Nil(t, p)
 		n++
-		break // whoever has enough is left alone
+		break // the iterator must stop
 	}
 	require.Equal(t, 2, n)
 }
 
-// kube-state-metrics has labels in lower case, with underscores between words.
+// kube-state-metrics converts label names to snake case.
 func TestLabelsAreNamedAsTheExporterDoes(t *testing.T) {
 	selector, err := labels.Parse("appName!=web,appTier=front,!K8sJob")
 	require.NoError(t, err)

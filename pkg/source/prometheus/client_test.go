@@ -17,8 +17,6 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// serve returns a client of a server that handles every request with handle, and
-// the metrics it was told.
 func serve(t *testing.T, c Config, handle http.HandlerFunc) (*Client, *[]string) {
 	t.Helper()
 	server := httptest.NewServer(testkit.StrictPrometheus(t, handle))
@@ -111,7 +109,7 @@ func TestCredentialsDoNotFollowARedirectToAnotherHost(t *testing.T) {
 	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = append(got, r.Header.Get("Authorization")) }))
 	defer other.Close()
 	client, _ := serve(t, Config{Token: "secret"}, func(w http.ResponseWriter, r *http.Request) {
-		// localhost is another name than 127.0.0.1.
+		// The host name localhost differs from 127.0.0.1.
 		http.Redirect(w, r, "http://localhost"+other.URL[len("http://127.0.0.1"):], http.StatusTemporaryRedirect)
 	})
 	require.Error(t, ask(t, client))

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// decode returns what an answer holds, one line a series.
 func decode(text string) (string, Answer, error) {
 	var lines []string
 	answer, err := Decode(strings.NewReader(text), DefaultLimits(), func(labels map[string]string, points []Point) {
@@ -130,7 +129,6 @@ func TestAnswersAreBounded(t *testing.T) {
 	require.Equal(t, 1000, n)
 }
 
-// TestAnswersStream shows that a series is handed on before the rest arrives.
 func TestAnswersStream(t *testing.T) {
 	body, server := io.Pipe()
 	visited := make(chan struct{})

@@ -27,7 +27,7 @@ func TestDistinct_ReportsOtherLabels(t *testing.T) {
 		name                     string
 		first, other             map[string]string
 		firstPoints, otherPoints []Point
-		want                     string // in the error; empty: none
+		want                     string // part of the error, empty for none
 	}{
 		{name: "runs on two nodes", first: map[string]string{"id": "a", "node": "n1", "instance": "10.0.0.1"}, firstPoints: always,
 			other: map[string]string{"id": "b", "node": "n2", "instance": "10.0.0.2"}, otherPoints: always},
@@ -72,7 +72,6 @@ func TestAddMatchers_ToSelectorsOnly(t *testing.T) {
 	}
 }
 
-// Live usage of two clusters is neither summed nor mixed.
 func TestLive_ReportsSeriesOfTwoClusters(t *testing.T) {
 	answer := func(labels string) string {
 		return `{"metric":{"namespace":"ns","pod":"p","container":"c","cluster":"` + labels + `"},"value":[1772438400,"0.5"]}`
@@ -113,7 +112,7 @@ func TestReadArchive_LeavesOutSeriesOfTwoClusters(t *testing.T) {
 	require.Contains(t, problems[0], `has series with cluster="east" and cluster="west"`)
 }
 
-// Pods of Deployments have other names in each cluster.
+// The pods of a Deployment have different names in each cluster.
 func TestReadArchive_LeavesOutWorkloadsOfTwoClusters(t *testing.T) {
 	f := newFake(t)
 	f.container("shop", "api-0", "app")
@@ -129,7 +128,7 @@ func TestReadArchive_LeavesOutWorkloadsOfTwoClusters(t *testing.T) {
 	require.Contains(t, problems[0], `series of several clusters, with cluster="east" and with cluster="west": select one, for example with --prometheus-matchers='cluster="west"'`)
 }
 
-// A server that does not honor labels gives those of kube-state-metrics a prefix.
+// Without honor_labels, Prometheus prefixes the labels of kube-state-metrics.
 func TestReadArchive_KnowsExportedLabels(t *testing.T) {
 	f := newFake(t)
 	f.container("shop", "web-7d9f8b6c5d-x2k4p", "app")
@@ -153,7 +152,6 @@ func TestReadArchive_KnowsExportedLabels(t *testing.T) {
 	}
 }
 
-// Headers from flags and from the file, which is read for each request, reach the server.
 func TestAccess_SendsHeaders(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "headers")
 	require.NoError(t, os.WriteFile(file, []byte("# tenant\nX-Scope-OrgID: one\n\n"), 0o600))

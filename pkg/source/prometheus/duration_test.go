@@ -41,8 +41,8 @@ func TestParseDuration_ReadsBothFormats(t *testing.T) {
 	require.Error(t, err)
 }
 
-// Every duration that a flag accepts gives requests that Prometheus accepts. The server of the
-// test rejects the others.
+// Each duration that a flag accepts yields requests that Prometheus accepts. The test server
+// rejects invalid ones.
 func TestClient_SendsDurationsThatPrometheusAccepts(t *testing.T) {
 	for _, d := range []time.Duration{7500 * time.Millisecond, 1001 * time.Millisecond, 1000400 * time.Microsecond, 90 * time.Second, 36 * time.Hour} {
 		t.Run(d.String(), func(t *testing.T) {

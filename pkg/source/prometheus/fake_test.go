@@ -20,11 +20,9 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-// start is the first sample of all tests.
 var start = time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
 
-// series is one series of the fake. value returns its value at a time, as JSON has it;
-// empty = there is none.
+// series is one series of the fake. value returns its JSON value at a time, or "" for none.
 type series struct {
 	labels map[string]string
 	value  func(at time.Time) string
@@ -32,26 +30,25 @@ type series struct {
 
 func always(value string) func(time.Time) string { return func(time.Time) string { return value } }
 
-// asked is a range query as the fake understands it.
+// rangeQuery is a parsed range query.
 type asked struct {
 	query    string
 	pods     []string
 	from, to time.Time
 }
 
-// steps is how many times are asked for.
 func (a asked) steps(step time.Duration) int { return int(a.to.Sub(a.from)/step) + 1 }
 
-// fake is a Prometheus that knows some series. It evaluates no expressions: it finds
-// the metric, the namespace and the pods in their text.
+// fake is a Prometheus server that does not evaluate expressions. It finds metric, namespace and
+// pods in their text.
 type fake struct {
 	*testing.T
 	series []series
-	// spoil answers a range query in place of the fake, if it returns true.
+	// spoil may answer a range query instead of the fake. It then returns true.
 	spoil func(w http.ResponseWriter, r *http.Request, a asked) bool
-	// tooMuch tells of a query for series that it is; nil = none is.
+	// tooMuch reports whether a query for series exceeds the limits, nil for never.
 	tooMuch func(selectors []string, span time.Duration) bool
-	cuts    bool                                  // the answer to a query for series that is too much ends early instead
+	cuts    bool                                  // truncate the response of such a query instead of rejecting it
 	want    func(workload, container string) bool // passed to readArchive
 
 	mu        sync.Mutex
@@ -59,7 +56,7 @@ type fake struct {
 	selectors []string
 }
 
-// cut writes an answer that ends early, as at a proxy with a limit of bytes.
+// cut writes a truncated response, like a proxy with a byte limit.
 func cut(w http.ResponseWriter) {
 	w.Header().Set("Content-Length", "1000000")
 	fmt.Fprint(w, `{"status":"success","data":`)
@@ -75,7 +72,7 @@ func (f *fake) add(metric string, value func(time.Time) string, labels ...string
 	f.series = append(f.series, s)
 }
 
-// container adds the usage of a container: half a core and 100 MB.
+// container adds a container that uses half a core and 100 MB.
 func (f *fake) container(namespace, pod, name string) {
 	f.usage(namespace, pod, name, always("0.5"), always("1e8"))
 }
@@ -91,7 +88,7 @@ var (
 	namespaceText = regexp.MustCompile(`namespace="([^"]*)"`)
 )
 
-// find returns the series that a selector in a text means.
+// find returns the series that match a selector in an expression, and the selected pods.
 func (f *fake) find(text string) (found []series, pods []string) {
 	metric := metricText.FindStringSubmatch(text)
 	require.NotNil(f, metric, text)
@@ -180,7 +177,7 @@ func (f *fake) matrix(w http.ResponseWriter, found []series, a asked, step time.
 	fmt.Fprintf(w, `{"status":"success","data":{"resultType":"matrix","result":[%s]}}`, strings.Join(lists, ","))
 }
 
-// hour is a query for an hour, with a sample every five minutes.
+// hour returns a query for an hour with a sample every five minutes.
 func hour() ArchiveQuery {
 	return ArchiveQuery{
 		Usage: Usage{CPUMetric: "cpu_total", MemoryMetric: "memory_bytes", NamespaceLabel: "namespace", PodLabel: "pod", ContainerLabel: "container"},
@@ -188,7 +185,6 @@ func hour() ArchiveQuery {
 	}
 }
 
-// read reads everything that the fake has.
 func (f *fake) read(q ArchiveQuery) (found []*replay.Recording, problems []string) {
 	f.Helper()
 	server := httptest.NewServer(testkit.StrictPrometheus(f.T, f.ServeHTTP))

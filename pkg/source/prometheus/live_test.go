@@ -59,8 +59,8 @@ func TestLiveUsage(t *testing.T) {
 	require.ErrorContains(t, err, "502")
 }
 
-// How long work waited for CPU is asked for only where somebody wants to know; that
-// nobody knows is no error, and what fails does not stop usage.
+// The waiting time is queried only if requested. A missing metric is no error, and a failed query
+// does not affect usage.
 func TestWaitingIsToldWithTheUseOfCPU(t *testing.T) {
 	const waiting = `max without (id, name, image, instance, node) (rate(waited{pod=~".+", c!="POD", c!=""}[5m]))`
 	series := func(value string) string {
@@ -89,7 +89,7 @@ func TestWaitingIsToldWithTheUseOfCPU(t *testing.T) {
 		answer string
 		code   int
 		wanted bool
-		want   []float64 // of CPU and memory
+		want   []float64 // for CPU and memory
 		fails  string
 	}{
 		{series("0.2"), 200, true, []float64{0.2, 0}, ""},
@@ -112,8 +112,8 @@ func TestWaitingIsToldWithTheUseOfCPU(t *testing.T) {
 	}
 }
 
-// For how long CPU limits were reached is asked once for all containers, and only where
-// somebody wants to know. What is no share of a time is none, or all of it.
+// Throttling is queried once for all containers, and only if requested. Values outside of 0 to 1
+// are clamped or dropped.
 func TestThrottlingIsToldWithTheUseOfCPU(t *testing.T) {
 	const throttled = `max without (id, name, image, instance, node) (rate(container_cpu_cfs_throttled_periods_total{pod=~".+", c!="POD", c!=""}[5m])) / ` +
 		`clamp_min(max without (id, name, image, instance, node) (rate(container_cpu_cfs_periods_total{pod=~".+", c!="POD", c!=""}[5m])), 10)`
@@ -139,7 +139,7 @@ func TestThrottlingIsToldWithTheUseOfCPU(t *testing.T) {
 		answer string
 		code   int
 		wanted bool
-		want   []float64 // of the CPU of a and b, then of their memory
+		want   []float64 // CPU of a and b, then memory of a and b
 		fails  string
 	}{
 		"one of two":        {series("b", "0.25"), 200, true, []float64{0, 0.25, 0, 0}, ""},

@@ -70,14 +70,13 @@ func TestColumnsInAnotherOrder(t *testing.T) {
 	require.Equal(t, []float64{5, 6}, found[0].Use[resources.Memory])
 }
 
-// Each problem names file, line and column, says what was expected, and does not
-// keep the other containers from being read.
+// Each problem names file, line, column and the expected value. Other containers are read.
 func TestProblems(t *testing.T) {
 	const good = "w,good,1,1,,,,,\nw,good,2,1,,,,,\n"
 	lines := func(rows ...string) string { return head + strings.Join(rows, "\n") + "\n" + good }
 	for name, c := range map[string]struct {
 		content, says string
-		none          bool // no container is left
+		none          bool // no container can be read
 	}{
 		"empty":           {"", "f.csv: is empty: expected a first line workload,container,", true},
 		"only a header":   {head, "f.csv:1: has no samples: expected at least one line", true},
@@ -153,8 +152,7 @@ func TestGapsAndMixedStepsAreWarnings(t *testing.T) {
 	require.Contains(t, problems[0], "steps are not about 40s as usual: expected equal steps")
 }
 
-// A recorder that writes a line without a value saw nothing: that is a gap of one
-// container, and no reason to do without it.
+// A line without a value is a gap of one container, so the container is still usable.
 func TestALineWithoutAValueIsAGap(t *testing.T) {
 	full, gappy, missing := head, head, head
 	for i := range 50 {
@@ -239,7 +237,6 @@ func TestWaitingIsOptionalAndAShare(t *testing.T) {
 	require.Equal(t, []string{"f.csv:2: column cpu_waiting_share: w/a: is 1.5: expected a share of time, from 0 to 1"}, problems)
 }
 
-// The quick way to read a number gives what the slow one gives, to the bit.
 func TestDecimalsAreReadExactly(t *testing.T) {
 	quick := 0
 	rapid.Check(t, func(t *rapid.T) {
