@@ -26,17 +26,17 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// sized is one pod that is created as a dry run: the API server asks the webhook,
-// applies its patch and validates the result as a pod, but stores nothing.
+// sizeCase is a pod created with a server-side dry run, which runs the webhook and the API server's
+// validation.
 type sized struct {
 	containers []harness.Container
 	policy     []vpav1.ContainerResourcePolicy
 	limits     []corev1.LimitRangeItem
 	quota      corev1.ResourceList
-	target     corev1.ResourceList // of the first container; nil: nothing is recommended
+	target     corev1.ResourceList // of the first container, nil: no recommendation
 	change     func(*corev1.Pod)
 
-	requests, requestLimits corev1.ResourceList // that the first container must get
+	requests, requestLimits corev1.ResourceList // expected of the first container
 	others                  []corev1.ResourceList
 	warning                 string
 	check                   func(*testing.T, *corev1.Pod)
@@ -149,7 +149,6 @@ var sizes = map[string]sized{
 	},
 }
 
-// Whatever bounds a pod, the webhook makes of it a pod that the API server takes.
 func TestNewPodsFitWhateverBoundsThem(t *testing.T) {
 	together(t)
 	number := 0
@@ -181,7 +180,7 @@ func (c sized) run(t *testing.T, ns string) {
 	}
 	owner, err := cluster.Kube.AppsV1().Deployments(ns).Get(t.Context(), w.Name, metav1.GetOptions{})
 	require.NoError(t, err)
-	// The webhook hears of the objects a moment after the API server has them.
+	// The informers of the webhook receive new objects with a delay.
 	eventually(t, "a pod as the VPA wants it", func() error {
 		pod := ownedPod(w, owner)
 		if c.change != nil {
@@ -195,7 +194,6 @@ func (c sized) run(t *testing.T, ns string) {
 	})
 }
 
-// judge compares a created pod with what is expected.
 func (c sized) judge(t *testing.T, pod *corev1.Pod, warnings []string) error {
 	if _, seen := pod.Annotations["vpaObservedContainers"]; !seen {
 		return fmt.Errorf("the webhook has not seen it")
@@ -241,20 +239,18 @@ func limitNamespace(t *testing.T, ns string, hard corev1.ResourceList) {
 	require.NoError(t, err)
 }
 
-// heard collects the warnings of one request.
 type heard struct {
 	mu   sync.Mutex
 	said []string
 }
 
-// HandleWarningHeader is called for each warning.
+// HandleWarningHeader records one warning.
 func (h *heard) HandleWarningHeader(_ int, _, text string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.said = append(h.said, text)
 }
 
-// dryRun creates a pod, but does not store it.
 func dryRun(t *testing.T, pod *corev1.Pod) (created *corev1.Pod, warnings []string, err error) {
 	t.Helper()
 	h := &heard{}
@@ -266,9 +262,8 @@ func dryRun(t *testing.T, pod *corev1.Pod) (created *corev1.Pod, warnings []stri
 	return created, h.said, err
 }
 
-// Each patch of the recorded cases of the reference is applied with a library
-// that is not ours, and the API server takes the result as a pod, under the same
-// LimitRanges. (One case shows a pod that it must refuse.)
+// Applies the patches of the recorded upstream cases with an independent JSON patch library, under
+// the same LimitRanges.
 func TestRecordedPatchesMakePods(t *testing.T) {
 	together(t)
 	raw, err := os.ReadFile("../testdata/vectors/admission.json")
@@ -331,8 +326,6 @@ func recordedPatch(t *testing.T, ns string, c vectors.Case) {
 	require.NoError(t, err)
 }
 
-// A VPA that is accepted but probably not meant comes with a warning about what
-// the webhook found around it.
 func TestVPAsComeWithAdvice(t *testing.T) {
 	together(t)
 	w := harness.Workload{Namespace: namespace(t, "advice"), Name: "web", Replicas: 1, Containers: []harness.Container{{Name: "app", CPU: "50m", Memory: "64Mi"}}}
@@ -357,8 +350,6 @@ func TestVPAsComeWithAdvice(t *testing.T) {
 	})
 }
 
-// scaledByCPU creates a HorizontalPodAutoscaler that looks at the CPU of a workload, and leaves it
-// its replicas.
 func scaledByCPU(t *testing.T, w harness.Workload) {
 	t.Helper()
 	_, err := cluster.Kube.AutoscalingV2().HorizontalPodAutoscalers(w.Namespace).Create(t.Context(), &autoscalingv2.HorizontalPodAutoscaler{
@@ -373,7 +364,6 @@ func scaledByCPU(t *testing.T, w harness.Workload) {
 	require.NoError(t, err)
 }
 
-// adviceFile is a manifest with two VPAs that are accepted.
 func adviceFile(t *testing.T, ns string) string {
 	file := t.TempDir() + "/vpas.yaml"
 	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `

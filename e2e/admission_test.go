@@ -10,8 +10,7 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// In mode Initial running pods stay as they are, and a new pod starts with
-// what is recommended.
+// In mode Initial, running pods keep their resources and new pods start with the target.
 func TestNewPodGetsItsResourcesFromTheWebhook(t *testing.T) {
 	together(t)
 	w := harness.Workload{
@@ -40,7 +39,6 @@ func TestNewPodGetsItsResourcesFromTheWebhook(t *testing.T) {
 	}
 }
 
-// An invalid VPA is refused with a message that names the field.
 func TestInvalidVPAIsRefused(t *testing.T) {
 	together(t)
 	w := harness.Workload{Namespace: namespace(t, "invalid"), Name: "broken"}

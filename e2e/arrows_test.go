@@ -26,7 +26,6 @@ func records(r *http.Request) bool {
 	return r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/sizingrecords/")
 }
 
-// recordsReverted is records for those that say that a round was taken back.
 func recordsReverted(r *http.Request) bool {
 	if !records(r) {
 		return false
@@ -36,7 +35,7 @@ func recordsReverted(r *http.Request) bool {
 	return err == nil && bytes.Contains(body, []byte(`"outcome":"Reverted"`))
 }
 
-// throughGate starts an updater for a namespace whose requests the gate can hold.
+// gatedUpdater starts an updater for one namespace behind a gate that can hold its requests.
 func throughGate(t *testing.T, ns string) (*harness.Daemon, *harness.Gate) {
 	t.Helper()
 	gate, err := cluster.Gate(t.Context(), "updater", "updater-"+ns)
@@ -47,7 +46,6 @@ func throughGate(t *testing.T, ns string) (*harness.Daemon, *harness.Gate) {
 	return own, gate
 }
 
-// killAt waits until the gate holds something, and kills the updater.
 func killAt(t *testing.T, own *harness.Daemon, what string, held <-chan struct{}) {
 	t.Helper()
 	select {
@@ -58,7 +56,7 @@ func killAt(t *testing.T, own *harness.Daemon, what string, held <-chan struct{}
 	}
 }
 
-// notes are the notes of changes on the pods of a workload, by name.
+// notes returns the times of the resize annotations on the pods of a workload, by pod name.
 func notes(t *testing.T, w harness.Workload) map[string]time.Time {
 	t.Helper()
 	all := map[string]time.Time{}
@@ -70,7 +68,6 @@ func notes(t *testing.T, w harness.Workload) map[string]time.Time {
 	return all
 }
 
-// requireNothingReverted requires that no event says that a change of a pod was taken back.
 func requireNothingReverted(t *testing.T, ns string) {
 	t.Helper()
 	events, err := cluster.Kube.CoreV1().Events(ns).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=Reverted"})
@@ -78,9 +75,8 @@ func requireNothingReverted(t *testing.T, ns string) {
 	require.Empty(t, events.Items)
 }
 
-// An updater that is killed anywhere between the note on a pod, its resize and the record leaves
-// what the next one needs to go on with the same pods: nothing is taken back, and what was
-// changed is observed from its change on.
+// Kills the updater between annotation, resize and record of a pod. The next updater continues with
+// the same pods and observes each change from its original time.
 func TestAnUpdaterIsKilledAtEachArrow(t *testing.T) {
 	together(t)
 	w := plain(t, "arrows", 5)
@@ -98,7 +94,7 @@ func TestAnUpdaterIsKilledAtEachArrow(t *testing.T) {
 	require.Empty(t, sizedTo(t, w, "60m"))
 	members := membersOf(awaitRecord(t, w, "the canary", func(s *loadlinev1alpha1.SizingRecordStatus) bool { return len(s.CanaryMembers) == 2 }))
 
-	// A pass may end before it writes the record. Then the next resize is held.
+	// An iteration may end before it writes the record. Then the next resize is held.
 	held = gate.HoldRequest(gate.After(resizes, func(r *http.Request) bool { return records(r) || resizes(r) }))
 	require.NoError(t, own.Start(t.Context()))
 	killAt(t, own, "resized, not recorded", held)
@@ -130,8 +126,8 @@ func TestAnUpdaterIsKilledAtEachArrow(t *testing.T) {
 	requireNothingReverted(t, w.Namespace)
 }
 
-// An updater that is killed while it takes a change back is followed by one that gives back no
-// second time, and counts what happened once.
+// Kills the updater after the reverting resize, and again after its record. The revert is neither
+// repeated nor counted twice.
 func TestAnUpdaterIsKilledWhileItTakesBack(t *testing.T) {
 	together(t)
 	w := plain(t, "taken-back", 3)

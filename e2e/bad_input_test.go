@@ -20,8 +20,8 @@ import (
 
 var programs = []string{"recommender", "updater", "admission-controller"}
 
-// A program that cannot start says why in one line that names what is wrong,
-// and ends with an exit code that is not 0.
+// Startup errors are one line that names the cause, without a stack trace, and a non-zero exit
+// code.
 func TestProgramsSayWhatIsWrong(t *testing.T) {
 	together(t)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -50,7 +50,6 @@ func TestProgramsSayWhatIsWrong(t *testing.T) {
 	}
 }
 
-// Without an API server a program says which one it cannot reach.
 func TestProgramsNameTheServerTheyCannotReach(t *testing.T) {
 	together(t)
 	address, err := harness.FreeAddress()
@@ -81,7 +80,6 @@ func oneLineSays(out string, words []string) bool {
 	return false
 }
 
-// runProgram runs a program that is expected to end by itself.
 func runProgram(t *testing.T, program string, args ...string) (output string, code int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
@@ -97,8 +95,8 @@ func runProgram(t *testing.T, program string, args ...string) (output string, co
 	return string(out), 0
 }
 
-// A VPA without a target is refused by the schema; one whose target does not
-// exist says so in a condition, and its neighbours are served.
+// The schema rejects a VPA without a target. A VPA with a nonexistent target gets a condition, and
+// other VPAs of the namespace are unaffected.
 func TestBadTargets(t *testing.T) {
 	together(t)
 	ns := namespace(t, "bad-targets")
@@ -126,7 +124,7 @@ func TestBadTargets(t *testing.T) {
 	})
 }
 
-// Of two VPAs on one target the older controls the pods; the younger says so.
+// The younger VPA gets a condition that names the older one.
 func TestTwoVPAsOnOneTarget(t *testing.T) {
 	together(t)
 	w := harness.Workload{
@@ -141,7 +139,7 @@ func TestTwoVPAsOnOneTarget(t *testing.T) {
 			{ContainerName: "*", MaxAllowed: corev1.ResourceList{corev1.ResourceCPU: *quantity("100m")}},
 		}}
 	}))
-	time.Sleep(1100 * time.Millisecond) // creation times have a resolution of one second
+	time.Sleep(1100 * time.Millisecond) // creation timestamps have a resolution of one second
 	younger := w
 	younger.Name = "aaa-younger"
 	require.NoError(t, cluster.CreateVPA(t.Context(), younger, vpav1.UpdateModeInPlaceOrRecreate, func(vpa *vpav1.VerticalPodAutoscaler) {

@@ -12,13 +12,12 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// Promises about what lasts take minutes in which nothing happens. They begin before the
-// tests that run alone, which come next in the order of files, and are looked at
-// beside all the others.
+// Starts scenarios that need minutes without events, before the tests that run alone (next in file
+// order). They are verified in parallel with all other tests.
 func TestLongPromisesBegin(t *testing.T) {
 	inTurn(t)
-	// Rounds of sharing are five minutes apart, and each of these waits for two: with the first at the
-	// start of an updater there is one left to wait for.
+	// Each needs two sharing rounds, five minutes apart. The updater starts with a round, so that
+	// only one wait remains.
 	sharedInPlace.begun(t)
 	sharedUntilFull.begun(t)
 	startUpdaterAnew(t)
@@ -29,8 +28,8 @@ func TestLongPromisesBegin(t *testing.T) {
 	}
 }
 
-// long is the beginning of a promise that takes minutes, done once: here, or by its
-// own test when that runs without the others.
+// longScenario is the setup of a scenario that takes minutes. It runs once: in
+// TestLongScenarios_Begin, or in its own test if that runs alone.
 type long struct {
 	begin func(t *testing.T) (harness.Workload, []corev1.Pod)
 
@@ -50,7 +49,6 @@ func (l *long) begun(t *testing.T) (harness.Workload, []corev1.Pod) {
 }
 
 var (
-	// deferred is a workload whose node defers each resize.
 	deferred = &long{begin: func(t *testing.T) (harness.Workload, []corev1.Pod) {
 		w := plain(t, "deferred", 2)
 		w.Annotations = harness.With(w.Annotations, harness.ResizeAnnotation, "defer")
@@ -59,17 +57,16 @@ var (
 		awaitLeftAlone(t, w.Namespace, "Deferred")
 		return w, before
 	}}
-	// fullForLong is a workload on a full node.
 	fullForLong = &long{begin: func(t *testing.T) (harness.Workload, []corev1.Pod) {
 		w, before := crowded(t, "node-full-told", vpav1.UpdateModeInPlace)
 		awaitLeftAlone(t, w.Namespace, "Deferred")
 		return w, before
 	}}
-	// sharedInPlace are pods that share a node until their policy says otherwise.
+	// sharedInPlace are pods that share node headroom until their policy turns sharing off.
 	sharedInPlace = &long{begin: func(t *testing.T) (harness.Workload, []corev1.Pod) {
 		return sharers(t, loadlinev1alpha1.SharingOn, "sharing-in-place", "280m")
 	}}
-	// sharedUntilFull are pods that share a node which is full when they share no more.
+	// sharedUntilFull are sharing pods on a node that is full when sharing is turned off.
 	sharedUntilFull = &long{begin: func(t *testing.T) (harness.Workload, []corev1.Pod) {
 		return sharers(t, loadlinev1alpha1.SharingOn, "sharing-off-full", "280m")
 	}}

@@ -17,7 +17,6 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// requireBoosts creates workloads immediately after their VPAs and requires that all pods get their startup boost.
 func requireBoosts(t *testing.T, namespace string, workloads int, labels map[string]string) {
 	t.Helper()
 	require.NoError(t, cluster.CreateNamespace(t.Context(), namespace))
@@ -48,7 +47,7 @@ func TestBoost_BoostsPodsCreatedRightAfterTheirVPA(t *testing.T) {
 	requireBoosts(t, "boosted-at-once", 40, nil)
 }
 
-// A replica of the webhook does not wait for VPAs that another replica has admitted.
+// A webhook replica does not wait for VPAs that another replica has admitted.
 func TestBoost_BoostsPodsOfVPAsThatAnotherReplicaAdmitted(t *testing.T) {
 	alone(t, processFirst) // it changes which VPAs the shared webhook admits
 	const label = "e2e.loadline.dev/replica"

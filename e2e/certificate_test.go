@@ -11,8 +11,8 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// A certificate that somebody damaged is replaced by itself, and the API server
-// trusts the new one. Others look at the webhook meanwhile: no call fails.
+// The API server trusts the replacement, and no webhook call of the tests that run in parallel
+// fails meanwhile.
 func TestDamagedCertificateIsReplaced(t *testing.T) {
 	together(t)
 	secrets := cluster.Kube.CoreV1().Secrets(harness.SystemNamespace)
@@ -31,7 +31,7 @@ func TestDamagedCertificateIsReplaced(t *testing.T) {
 		}
 		return err
 	})
-	// Only the webhook refuses this VPA, so the API server reached it.
+	// Only the webhook rejects this VPA, so a rejection proves that the API server reached it.
 	zero := int32(0)
 	eventually(t, "the webhook answers under its new certificate", func() error {
 		err := cluster.CreateVPA(t.Context(), harness.Workload{Namespace: namespace(t, "certificate"), Name: "refused"}, vpav1.UpdateModeOff,

@@ -12,7 +12,6 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// The checkpoint of a deleted VPA is removed.
 func TestOrphanCheckpointIsCollected(t *testing.T) {
 	together(t)
 	w := harness.Workload{

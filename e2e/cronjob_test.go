@@ -15,9 +15,8 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// A VPA may have a CronJob as target. Its pods end and are removed; what they
-// used is kept, in the recommendation and in the checkpoint, and the next Job
-// starts with it.
+// The usage of deleted pods of a CronJob remains in the recommendation and the checkpoint, and the
+// next Job's pod starts with the target.
 func TestCronJobTarget(t *testing.T) {
 	together(t)
 	w := harness.Workload{
@@ -29,7 +28,7 @@ func TestCronJobTarget(t *testing.T) {
 	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeInitial, func(vpa *vpav1.VerticalPodAutoscaler) {
 		vpa.Spec.TargetRef = &autoscaling.CrossVersionObjectReference{APIVersion: "batch/v1", Kind: "CronJob", Name: w.Name}
 	}))
-	// Its schedule would take too long.
+	// The schedule never triggers.
 	run := func(job string) {
 		require.NoError(t, cluster.Kubectl(t.Context(), "-n", w.Namespace, "create", "job", job, "--from=cronjob/"+w.Name))
 	}
@@ -65,7 +64,6 @@ func TestCronJobTarget(t *testing.T) {
 	atLeast(t, "500Mi", next.Spec.Containers[0].Resources.Requests[corev1.ResourceMemory], "memory request of the next Job's pod")
 }
 
-// createCronJob creates the workload as a CronJob that never runs by itself.
 func createCronJob(t *testing.T, w harness.Workload) {
 	t.Helper()
 	_, err := cluster.Kube.BatchV1().CronJobs(w.Namespace).Create(t.Context(), &batchv1.CronJob{
@@ -75,8 +73,7 @@ func createCronJob(t *testing.T, w harness.Workload) {
 	require.NoError(t, err)
 }
 
-// jobTemplate returns what Jobs of the workload are made from. A pod that fails
-// is not tried again.
+// jobTemplate returns the Job template of the workload, without retries.
 func jobTemplate(w harness.Workload) batchv1.JobTemplateSpec {
 	template := w.Template()
 	template.Spec.RestartPolicy = corev1.RestartPolicyNever

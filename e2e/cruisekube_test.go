@@ -26,12 +26,12 @@ import (
 )
 
 const (
-	cruiseKube          = "cruisekube"                          // name of the overlay, its policy, the test namespace and a node
+	cruiseKube          = "cruisekube"                          // the overlay, its policy, the test namespace and a node
 	fullNode, spareNode = "cruisekube-full", "cruisekube-spare" // nodes
 )
 
-// cpuUsage is the CPU usage of a workload in cores, now and at this hour of the previous day, and the current share of
-// time that work waits for CPU.
+// cpuUsage is CPU usage in cores, now and at this hour of the previous day, and the current share
+// of time waiting for CPU.
 type cpuUsage struct{ now, peak, waiting float64 }
 
 // cruiseKubeUsage is the CPU usage by workload. All workloads use 100 MB of memory now and used 200 MB at this hour of
@@ -44,7 +44,6 @@ var cruiseKubeUsage = map[string]cpuUsage{
 // pastUsage serves the queries of Prometheus with a week of history.
 type pastUsage struct{ start time.Time }
 
-// value returns the result of a query for a workload at a time.
 func (p *pastUsage) value(query, workload string, at time.Time) (value float64, found bool) {
 	u, age := cruiseKubeUsage[workload], p.start.Sub(at)
 	atPeak := age > 22*time.Hour && age < 26*time.Hour
@@ -135,8 +134,8 @@ func startWithOverlay(t *testing.T, program, prometheus string, extra ...string)
 	return d
 }
 
-// startCruiseKube starts the three programs. The updater starts last, when all workloads have recommendations. It
-// replaces the shared updater, because it must see all pods of a node.
+// startCruiseKube starts the three programs, the updater last and with recommendations for all
+// workloads. It replaces the shared updater, because it must see all pods of a node.
 func startCruiseKube(t *testing.T, workloads []harness.Workload) *harness.Daemon {
 	t.Helper()
 	for _, shared := range []*harness.Daemon{updater, admission} {
@@ -186,7 +185,6 @@ func startCruiseKube(t *testing.T, workloads []harness.Workload) *harness.Daemon
 		"--ignored-vpa-object-namespaces="+strings.Join(others, ","))
 }
 
-// awaitShare waits until a workload has count pods on a node that request and have these millicores and bytes.
 func awaitShare(t *testing.T, w harness.Workload, node string, count int, milliCPU, memory int64) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d pods of %s on %s have %dm and %d bytes", count, w.Name, node, milliCPU, memory), func() (err error) {
@@ -211,7 +209,6 @@ func awaitShare(t *testing.T, w harness.Workload, node string, count int, milliC
 	})
 }
 
-// memoryLimits returns the memory limits of the pods of a workload, sorted.
 func memoryLimits(t *testing.T, w harness.Workload) (bytes []int64) {
 	t.Helper()
 	for _, pod := range pods(t, w) {
@@ -221,7 +218,6 @@ func memoryLimits(t *testing.T, w harness.Workload) (bytes []int64) {
 	return bytes
 }
 
-// newPodResources returns the resources that the webhook sets in a new pod of a workload.
 func newPodResources(t *testing.T, w harness.Workload) *corev1.ResourceRequirements {
 	t.Helper()
 	owner, err := cluster.Kube.AppsV1().Deployments(w.Namespace).Get(t.Context(), w.Name, metav1.GetOptions{})
@@ -264,8 +260,9 @@ func fillNode(t *testing.T, pattern harness.Workload) (workloads []harness.Workl
 	return workloads
 }
 
-// TestCruiseKubeOverlay_FollowsThePublishedAlgorithm runs the steps of the published algorithm with the arguments and the
-// policy of the overlay. The expected amounts are computed with the published formulas.
+// TestCruiseKubeOverlay_FollowsThePublishedAlgorithm runs the steps of the published algorithm with
+// the arguments and the policy of the overlay. The expected values are computed with the published
+// formulas.
 func TestCruiseKubeOverlay_FollowsThePublishedAlgorithm(t *testing.T) {
 	alone(t, processFirst)
 	web := plain(t, cruiseKube, 3)
@@ -335,7 +332,6 @@ func TestCruiseKubeOverlay_FollowsThePublishedAlgorithm(t *testing.T) {
 	deletePolicy(t, cruiseKube)
 }
 
-// evictedWorkloads returns the workloads of the pods that the updater evicted from a crowded node, sorted.
 func evictedWorkloads(t *testing.T) (names []string) {
 	t.Helper()
 	events, err := cluster.Kube.CoreV1().Events(cruiseKube).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=EvictedByVPA"})

@@ -13,8 +13,7 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// Pods of a custom controller are sized like any others: its selector and its
-// replicas come from the scale subresource.
+// Selector and replicas of a custom controller come from the scale subresource.
 func TestCustomControllerWithScale(t *testing.T) {
 	together(t)
 	w := harness.Workload{Namespace: namespace(t, "custom"), Name: "fleet", Replicas: 2, Containers: []harness.Container{{Name: "app"}}}
@@ -38,8 +37,8 @@ func TestCustomControllerWithScale(t *testing.T) {
 	atLeast(t, "400m", added.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU], "CPU request of a new pod of the fleet")
 }
 
-// Of the pods of a custom controller half may be away at once, however it makes
-// new ones: here nobody does, until the test does.
+// At most half of the pods are evicted until replacements exist. Here the test itself creates the
+// replacements.
 func TestEvictionOfACustomController(t *testing.T) {
 	together(t)
 	w := harness.Workload{Namespace: namespace(t, "custom-evicted"), Name: "fleet", Replicas: 4, Containers: []harness.Container{{Name: "app"}}}
@@ -69,8 +68,6 @@ func TestEvictionOfACustomController(t *testing.T) {
 	awaitSized(t, w, "300m")
 }
 
-// createFleet creates the workload as a Fleet, which has a scale and no
-// controller, and returns the UID of that.
 func createFleet(t *testing.T, w harness.Workload) string {
 	t.Helper()
 	apply(t, fleetDefinition)

@@ -12,8 +12,8 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 )
 
-// resizedPods returns how many pods the Resized events of an object report that kubectl describe prints, the number of
-// these events, and all printed events.
+// resizedPods parses the Resized events of kubectl describe. It returns the sum of reported pods,
+// the number of events, and all printed events.
 func resizedPods(t *testing.T, object ...string) (pods, events int, printed string, err error) {
 	t.Helper()
 	out, err := cluster.KubectlOutput(t.Context(), append([]string{"describe"}, object...)...)
@@ -39,9 +39,8 @@ func resizedPods(t *testing.T, object ...string) (pods, events int, printed stri
 	return pods, events, printed, nil
 }
 
-// TestDescribe_ShowsResizedEventsPerRound resizes the pods of two workloads, one pod of each at a time, in two
-// rounds. kubectl describe shows each round on the policy and on each VPA: as one event, or as two where a slow
-// control plane interrupts the round.
+// Resizes the pods of two workloads one by one, in two rounds. Each round is one event on the
+// policy and on each VPA, or two if a slow control plane interrupts the round.
 func TestDescribe_ShowsResizedEventsPerRound(t *testing.T) {
 	together(t)
 	web := plain(t, "described", 3)

@@ -11,8 +11,6 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// A node that refuses the resize makes the updater evict, one pod after the
-// other, and the new pods come up with the recommended size.
 func TestEvictionWhenInPlaceIsRefused(t *testing.T) {
 	together(t)
 	w := harness.Workload{
@@ -46,7 +44,6 @@ func TestEvictionWhenInPlaceIsRefused(t *testing.T) {
 	require.NotEmpty(t, events, "no event tells of the eviction")
 }
 
-// In mode Recreate pods are evicted even where a resize would do.
 func TestRecreateEvicts(t *testing.T) {
 	together(t)
 	w := harness.Workload{

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// injector adds a container to pods with a label, as service meshes do.
+// injector adds a container to labeled pods, like a service mesh.
 const injector = `
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingAdmissionPolicy
@@ -57,7 +57,7 @@ metadata: {name: bare}
 spec: {containers: [{name: app, image: none}]}
 `
 
-// The API server accepts exported patches: containers that only the pods have, and Jobs, are named instead.
+// Injected containers and Jobs are listed as omitted instead.
 func TestExportedPatchesApply(t *testing.T) {
 	together(t)
 	at := namespace(t, "exported")

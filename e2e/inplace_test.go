@@ -13,7 +13,6 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// awaitReplaced waits until no pod is one of those before.
 func awaitReplaced(t *testing.T, limit time.Duration, w harness.Workload, before []corev1.Pod) {
 	t.Helper()
 	within(t, limit, "all pods of "+w.Namespace+" are replaced", func() error {
@@ -28,7 +27,6 @@ func awaitReplaced(t *testing.T, limit time.Duration, w harness.Workload, before
 	})
 }
 
-// sameUIDs requires for some time that no pod is replaced.
 func sameUIDs(t *testing.T, d time.Duration, w harness.Workload, before []corev1.Pod) {
 	t.Helper()
 	during(t, d, func() {
@@ -40,8 +38,8 @@ func sameUIDs(t *testing.T, d time.Duration, w harness.Workload, before []corev1
 	})
 }
 
-// A node without room defers a resize. The pod waits for five minutes, over a restart of
-// the updater, too, and is then evicted.
+// A node without room defers a resize. The pod is evicted after five minutes, even if the updater
+// restarts meanwhile.
 func TestADeferredResizeIsWaitedFor(t *testing.T) {
 	together(t)
 	w, before := deferred.begun(t)
@@ -51,7 +49,6 @@ func TestADeferredResizeIsWaitedFor(t *testing.T) {
 	}
 }
 
-// A resize that the node tried and failed is replaced by an eviction at once.
 func TestAFailedResizeIsReplacedByAnEviction(t *testing.T) {
 	together(t)
 	w := plain(t, "resize-error", 2)
@@ -61,7 +58,6 @@ func TestAFailedResizeIsReplacedByAnEviction(t *testing.T) {
 	awaitReplaced(t, longestWait, w, before)
 }
 
-// Mode InPlace never evicts, whatever the node answers.
 func TestModeInPlaceNeverEvicts(t *testing.T) {
 	together(t)
 	for answer, reason := range map[string]string{"defer": "Deferred", "infeasible": "Infeasible", "error": "ResizeFailed"} {
@@ -77,7 +73,7 @@ func TestModeInPlaceNeverEvicts(t *testing.T) {
 	}
 }
 
-// A memory limit is not cut to what the container uses: it would be killed.
+// A container with a memory limit below its usage would be OOM-killed.
 func TestAMemoryLimitIsNotCutBelowUsage(t *testing.T) {
 	together(t)
 	w := plain(t, "in-use", 2)
@@ -91,14 +87,12 @@ func TestAMemoryLimitIsNotCutBelowUsage(t *testing.T) {
 		}
 		return err
 	})
-	advise(t, w, vpav1.UpdateModeInPlaceOrRecreate, pair("100m", "300Mi")) // of 600Mi a tenth above 500Mi is no cut worth a resize
+	advise(t, w, vpav1.UpdateModeInPlaceOrRecreate, pair("100m", "300Mi")) // a tenth above 500Mi is no worthwhile reduction from 600Mi
 	awaitLeftAlone(t, w.Namespace, "MemoryInUse")
 	unchanged(t, w, before)
 	require.Zero(t, restarts(&pods(t, w)[0]))
 }
 
-// Containers get more CPU while they start, and it is taken back when the time is
-// over, without a restart.
 func TestStartupBoost(t *testing.T) {
 	together(t)
 	w := plain(t, "boost", 1)
@@ -120,9 +114,8 @@ func TestStartupBoost(t *testing.T) {
 	require.Zero(t, restarts(&pods(t, w)[0]))
 }
 
-// The updater is killed while a resize is under way. It comes back, waits for
-// the node, and the pods are resized once and never evicted. This test does not
-// run beside the others, which need the updater.
+// Kills the updater while a resize is in progress. The next updater waits for the node, resizes the
+// pods once and evicts none.
 func TestTheUpdaterIsKilledDuringAResize(t *testing.T) {
 	alone(t, processFirst)
 	w := plain(t, "killed-resize", 2)
@@ -151,8 +144,8 @@ func TestTheUpdaterIsKilledDuringAResize(t *testing.T) {
 	require.Zero(t, restarts(&pods(t, w)[0]))
 }
 
-// Without the heartbeat of the admission controller nobody is evicted. This test
-// does not run beside the others, which need it.
+// Evictions require the heartbeat of the admission controller. The test runs alone, because other
+// tests need it.
 func TestNobodyIsEvictedWithoutAdmissionController(t *testing.T) {
 	alone(t, processSecond)
 	w := plain(t, "no-heartbeat", 2)

@@ -20,13 +20,11 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// A recommender that is killed without warning every few seconds, between any
-// two writes, loses nothing that it has published: no memory target ever falls,
-// no recommendation is taken away, and each life can read the checkpoints of
-// the one before. Usage is the same all the time or falls, so a memory target
-// that falls is history that was lost.
+// Kills the recommender at random times. No published memory target may fall, no recommendation may
+// disappear, and each instance must accept the previous checkpoints. Usage never rises, so a
+// falling memory target means lost history.
 //
-// LOADLINE_KILL_LOOP is how long it goes on, LOADLINE_KILL_SEED repeats a run.
+// LOADLINE_KILL_LOOP sets the duration, LOADLINE_KILL_SEED repeats a run.
 func TestKilledAgainAndAgain(t *testing.T) {
 	together(t)
 	seed := uint64(setting(t, "LOADLINE_KILL_SEED", time.Now().UnixNano(), func(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }))
@@ -73,7 +71,6 @@ func TestKilledAgainAndAgain(t *testing.T) {
 	fmt.Printf("kill loop: %d kills, %d states of VPAs seen, nothing lost\n", kills, seen.count())
 }
 
-// setting reads a variable of the environment.
 func setting[T any](t *testing.T, name string, otherwise T, parse func(string) (T, error)) T {
 	t.Helper()
 	text := os.Getenv(name)
@@ -85,7 +82,6 @@ func setting[T any](t *testing.T, name string, otherwise T, parse func(string) (
 	return value
 }
 
-// rejected says how many checkpoints a recommender could not use.
 func rejected(t *testing.T, d *harness.Daemon) float64 {
 	t.Helper()
 	metrics, err := d.Metrics(t.Context())
@@ -93,8 +89,7 @@ func rejected(t *testing.T, d *harness.Daemon) float64 {
 	return metrics[`loadline_recommender_checkpoint_writes_total{result="rejected"}`]
 }
 
-// targetWatch follows every state of the VPAs of a namespace and remembers what
-// was lost.
+// targetWatch watches all states of the VPAs of a namespace and records losses.
 type targetWatch struct {
 	mu     sync.Mutex
 	last   map[string]corev1.ResourceList // by VPA/container
@@ -128,8 +123,8 @@ func (w *targetWatch) lose(format string, args ...any) {
 	w.lost = append(w.lost, fmt.Sprintf(format, args...))
 }
 
-// most of a CPU target may fall without being a loss: usage of CPU is measured
-// anew each time, and one class of the histogram is 5 % wide.
+// slack is the tolerated fall of a CPU target: CPU usage is measured anew each time, and a
+// histogram bucket is 5 % wide.
 const slack = 0.9
 
 func (w *targetWatch) note(event watch.Event) {

@@ -24,15 +24,13 @@ import (
 	"loadline.dev/loadline/recommender/policies"
 )
 
-// named returns a workload of another name beside one.
 func named(w harness.Workload, name string) harness.Workload {
 	w.Name = name
 	return w
 }
 
-// One policy makes a VPA for each workload of a namespace, of whatever kind; its pods are sized
-// because of it, running ones in place and those of Jobs when they are created. With the workload
-// it goes, and a day after the policy.
+// Running pods are resized in place, pods of Jobs are sized on creation. A generated VPA is deleted
+// with its workload, or a day after the policy.
 func TestAPolicyServesEveryKind(t *testing.T) {
 	together(t)
 	w := plain(t, "kinds", 2)
@@ -56,7 +54,6 @@ func TestAPolicyServesEveryKind(t *testing.T) {
 		s.Rollout.Cooldown, s.Rollout.MaxConcurrent = &metav1.Duration{}, new(int32(0))
 	})
 
-	// Made.
 	kinds := map[string]harness.Workload{"deployment-web": web, "statefulset-db": db, "daemonset-agent": agent, "cronjob-report": report,
 		policy.MadeName("Fleet", "example.com", fleet.Name): fleet}
 	for name := range kinds {
@@ -66,7 +63,6 @@ func TestAPolicyServesEveryKind(t *testing.T) {
 	}
 	awaitMade(t, w.Namespace, "deployment-gone")
 
-	// Served.
 	for name, of := range kinds {
 		before := awaitRunning(t, of)
 		target := onlyContainer(t, awaitRecommendation(t, named(of, name))).Target
@@ -96,7 +92,6 @@ func TestAPolicyServesEveryKind(t *testing.T) {
 		}
 	}
 
-	// Removed.
 	require.NoError(t, cluster.Kubectl(t.Context(), "-n", w.Namespace, "delete", "deployment", gone.Name))
 	awaitNoVPA(t, w.Namespace, "deployment-gone")
 	recommender.Stop()
@@ -104,7 +99,7 @@ func TestAPolicyServesEveryKind(t *testing.T) {
 	keeper := keeperOf(t, "kinds", w.Namespace)
 	for name := range kinds {
 		eventually(t, name+" is marked", func() error {
-			keeper.Pass(t.Context(), time.Now()) // a workload that no policy names waits for its turn to be read
+			keeper.Pass(t.Context(), time.Now()) // workloads without a policy are read in turns
 			vpa, err := keeper.VPAs.VerticalPodAutoscalers(w.Namespace).Get(name)
 			require.NoError(t, err)
 			if vpa.Annotations[policy.UnselectedAnnotation] == "" {
@@ -144,7 +139,6 @@ func createDaemonSet(t *testing.T, w harness.Workload) {
 	require.NoError(t, err)
 }
 
-// awaitNoVPA waits until there is no VPA of a name in a namespace.
 func awaitNoVPA(t *testing.T, ns, name string) {
 	t.Helper()
 	eventually(t, ns+"/"+name+" is gone", func() error {
@@ -156,8 +150,8 @@ func awaitNoVPA(t *testing.T, ns, name string) {
 	})
 }
 
-// keeperOf is the part of a recommender that makes and removes VPAs, with its permissions, for one
-// namespace. A test calls its passes, and so needs not wait for a day.
+// keeperOf returns the part of a recommender that manages generated VPAs, with its permissions, for
+// one namespace. The test calls Pass with future times instead of waiting.
 func keeperOf(t *testing.T, recommender, ns string) *policies.Keeper {
 	t.Helper()
 	credentials, err := cluster.Credentials(t.Context(), "recommender", "keeper-"+recommender)

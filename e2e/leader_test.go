@@ -14,8 +14,8 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// Of two recommenders one works. When it is killed without warning, the other
-// takes over; what was recommended stays, and a new VPA is served.
+// Kills the leader of two recommenders. The standby keeps published recommendations and serves a
+// new VPA.
 func TestStandbyTakesOver(t *testing.T) {
 	together(t)
 	ns := namespace(t, "standby")
@@ -63,13 +63,13 @@ func TestStandbyTakesOver(t *testing.T) {
 	during(t, 4*time.Second, func() { require.Zero(t, passes(t, leader), "both work at once") })
 }
 
-// electing are the flags of replicas that elect a leader in a namespace.
 func electing(ns string) []string {
 	return []string{"--leader-elect=true", "--leader-elect-resource-namespace=" + ns,
 		"--leader-elect-lease-duration=10s", "--leader-elect-renew-deadline=8s", "--leader-elect-retry-period=1s"}
 }
 
-// leaderOf waits until one of two replicas works, and returns it and the other one.
+// leaderOf waits until one of two replicas has completed an iteration, and returns it and the other
+// one.
 func leaderOf(t *testing.T, pair []*harness.Daemon) (leader, standby *harness.Daemon) {
 	t.Helper()
 	eventually(t, "one of the replicas works", func() error {
@@ -85,7 +85,6 @@ func leaderOf(t *testing.T, pair []*harness.Daemon) (leader, standby *harness.Da
 	return leader, standby
 }
 
-// passes says how many a recommender or an updater has ended.
 func passes(t *testing.T, d *harness.Daemon) int {
 	t.Helper()
 	metrics, err := d.Metrics(t.Context())
@@ -93,13 +92,12 @@ func passes(t *testing.T, d *harness.Daemon) int {
 	return int(metrics[passesOf(d)])
 }
 
-// passesOf is the metric that counts the passes of a program.
 func passesOf(d *harness.Daemon) string {
 	return "vpa_" + d.Name + `_execution_latency_seconds_count{step="total"}`
 }
 
-// allowLeases lets replicas of a program elect a leader in a namespace of the test's own;
-// deploy/ lets them do so in one place only.
+// allowLeases lets replicas of a program elect a leader in the given namespace. deploy/ grants this
+// in one namespace only.
 func allowLeases(t *testing.T, ns, account string) {
 	t.Helper()
 	name := metav1.ObjectMeta{Namespace: ns, Name: "leases"}

@@ -12,7 +12,6 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// logSize says where the log of a program ends now.
 func logSize(t *testing.T, d *harness.Daemon) int {
 	t.Helper()
 	text, err := os.ReadFile(d.Log)
@@ -20,7 +19,6 @@ func logSize(t *testing.T, d *harness.Daemon) int {
 	return len(text)
 }
 
-// logLines counts the lines after a place in a program's log that contain words.
 func logLines(t *testing.T, d *harness.Daemon, from int, words string) (n int) {
 	t.Helper()
 	text, err := os.ReadFile(d.Log)
@@ -28,7 +26,6 @@ func logLines(t *testing.T, d *harness.Daemon, from int, words string) (n int) {
 	return strings.Count(string(text[from:]), words)
 }
 
-// errorLines returns the lines of a program's log that tell of an error.
 func errorLines(t *testing.T, d *harness.Daemon) (found []string) {
 	t.Helper()
 	text, err := os.ReadFile(d.Log)
@@ -41,7 +38,6 @@ func errorLines(t *testing.T, d *harness.Daemon) (found []string) {
 	return found
 }
 
-// apply applies a manifest.
 func apply(t *testing.T, manifest string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "manifest")
@@ -49,7 +45,7 @@ func apply(t *testing.T, manifest string) {
 	require.NoError(t, cluster.Kubectl(t.Context(), "apply", "-f", file))
 }
 
-// cleaned takes out of an object, as JSON, what the API server has put in.
+// cleaned removes server-set fields from an object in JSON.
 func cleaned(t *testing.T, object string) string {
 	t.Helper()
 	var o struct {

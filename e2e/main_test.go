@@ -21,8 +21,7 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// The cluster and the programs that all promises share. They are set once,
-// before the first test runs.
+// The cluster and the programs that all tests share, set once before the first test.
 var (
 	cluster     *harness.Cluster
 	recommender *harness.Daemon
@@ -30,8 +29,8 @@ var (
 	admission   *harness.Daemon
 )
 
-// simulatedNodes have room for all pods that the tests run side by side: a daemon has
-// only its own node, and would wait for that of others.
+// simulatedNodes have room for all pods of parallel tests. A DaemonSet pod runs on one node only,
+// so it needs room there.
 const simulatedNodes = 6
 
 func TestMain(m *testing.M) {
@@ -71,19 +70,16 @@ func runAll(m *testing.M) int {
 	})
 }
 
-// alpha switches on what promises need.
 const alpha = "--feature-gates=InPlace=true,CPUStartupBoost=true,PerVPAConfig=true"
 
-// eventAfter is how long pods are left alone before an event says so: long enough to see
-// that there was none before.
+// eventAfter is the time after which a skipped pod gets an event, long enough to verify that there
+// is none before.
 const eventAfter = 4 * time.Minute
 
-// ownNamespaces are those of promises that need an updater of their own, see ownUpdater: the
-// shared one leaves them alone.
+// ownNamespaces are the namespaces of tests with their own updater, see ownUpdater. The shared
+// updater ignores them.
 var ownNamespaces = []string{"canary", "arrows", "taken-back", "shares", "node-load"}
 
-// startPrograms runs the three programs with short intervals, the alpha features
-// that promises need, and otherwise their defaults.
 func startPrograms(ctx context.Context) (err error) {
 	if recommender, err = cluster.Daemon(ctx, "recommender", "recommender",
 		"--recommender-interval=3s", "--checkpoints-gc-interval=10s", "--leader-elect=true"); err != nil {
@@ -92,8 +88,8 @@ func startPrograms(ctx context.Context) (err error) {
 	if updater, err = cluster.Daemon(ctx, "updater", "updater",
 		"--updater-interval=3s", "--leader-elect=true", "--in-recommendation-bounds-eviction-lifetime-threshold=30s", alpha,
 		"--ignored-vpa-object-namespaces="+strings.Join(ownNamespaces, ","),
-		"--sharing-min-age=1s", // all workloads of these clusters are younger than an hour
-		// All the promises together are a mass event.
+		"--sharing-min-age=1s", // workloads of these clusters are younger than an hour
+		// All tests together are a mass event.
 		"--eviction-pace=0", "--namespace-eviction-pace=0", "--left-alone-event-after="+eventAfter.String()); err != nil {
 		return err
 	}
@@ -108,18 +104,18 @@ func startPrograms(ctx context.Context) (err error) {
 	return nil
 }
 
-// Processes, each with a cluster of its own, share the promises: those for which a program is
-// stopped would take twice as long as all others together. LOADLINE_PROMISES names one of them; without
-// it one process looks at all, one after the other where it must be.
+// Tests are split between processes with a cluster each, because the tests that stop a program take
+// twice as long as all others. LOADLINE_PROMISES selects a process. Without it one process runs all
+// tests.
 const (
-	processTogether = "together" // nothing is stopped for long
-	processFirst    = "first"    // a program is stopped; these two take as long as each other
+	processTogether = "together" // no program is stopped for long
+	processFirst    = "first"    // a program is stopped; first and second take equally long
 	processSecond   = "second"
 )
 
 var process = os.Getenv("LOADLINE_PROMISES")
 
-// checkProcess returns an error where this process would look at nothing.
+// checkProcess rejects values of LOADLINE_PROMISES that would run no test.
 func checkProcess() error {
 	if known := []string{"", processTogether, processFirst, processSecond}; !slices.Contains(known, process) {
 		return fmt.Errorf("LOADLINE_PROMISES=%s: must be one of %q", process, known)
@@ -127,7 +123,7 @@ func checkProcess() error {
 	return nil
 }
 
-// in leaves a promise to the process that looks at it.
+// skipUnlessProcess skips a test that belongs to another process.
 func in(t *testing.T, other string) {
 	t.Helper()
 	if process != "" && process != other {
@@ -135,43 +131,41 @@ func in(t *testing.T, other string) {
 	}
 }
 
-// together begins a promise that is looked at beside others.
+// parallelTest starts a test that may run in parallel with others.
 func together(t *testing.T) {
 	inTurn(t)
 	t.Parallel()
 }
 
-// inTurn begins a short promise beside which no other may be looked at.
+// sequentialTest starts a short test that must not run in parallel with others.
 func inTurn(t *testing.T) {
 	t.Helper()
 	in(t, processTogether)
 }
 
-// alone begins a long promise beside which no other may be looked at, as a program is stopped.
+// exclusiveTest starts a long test that stops a program, and so must not run in parallel with
+// others.
 func alone(t *testing.T, other string) {
 	t.Helper()
 	in(t, other)
 }
 
-// longestWait is how long a promise may take: a new pod's first usage arrives
-// after two scrapes of metrics-server, and the machine may be busy.
+// longestWait is the default timeout: the first usage of a new pod arrives after two scrapes of
+// metrics-server, and the machine may be busy.
 const longestWait = 3 * time.Minute
 
-// namespace creates the test's own namespace.
 func namespace(t *testing.T, name string) string {
 	t.Helper()
 	require.NoError(t, cluster.CreateNamespace(t.Context(), name))
 	return name
 }
 
-// eventually asks condition again and again until it returns nil; the last
-// answer explains a failure.
+// eventually polls until condition returns nil. The last error explains a failure.
 func eventually(t *testing.T, what string, condition func() error) {
 	t.Helper()
 	within(t, longestWait, what, condition)
 }
 
-// within is eventually for a promise that names a time.
 func within(t *testing.T, limit time.Duration, what string, condition func() error) {
 	t.Helper()
 	deadline := time.Now().Add(limit)
@@ -205,7 +199,6 @@ func pods(t *testing.T, w harness.Workload) []corev1.Pod {
 	return list
 }
 
-// awaitRunning waits until all replicas run and are ready.
 func awaitRunning(t *testing.T, w harness.Workload) []corev1.Pod {
 	t.Helper()
 	var found []corev1.Pod
@@ -234,8 +227,6 @@ func isReady(pod *corev1.Pod) bool {
 	return false
 }
 
-// awaitRecommendation waits until the VPA recommends something for every
-// container of the workload.
 func awaitRecommendation(t *testing.T, w harness.Workload) *vpav1.VerticalPodAutoscaler {
 	t.Helper()
 	return awaitRecommendationWithin(t, longestWait, w)

@@ -11,8 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// silent are metrics that a recommender serves only where a feature is used that
-// the promises do not use.
+// absentMetrics are metrics of features that the tests do not use, with the reason.
 var silent = map[string]string{
 	"loadline_workload_burst_factor":                                  "--workload-metrics is off",
 	"loadline_workload_confidence_ratio":                              "--workload-metrics is off",
@@ -29,9 +28,7 @@ var silent = map[string]string{
 	"vpa_recommender_prometheus_client_api_requests_duration_seconds": "there is no Prometheus",
 }
 
-// Every metric that the recommender promises is on the page of a running one.
-// Some appear when the first event happens that they count; the other promises
-// see to that.
+// Some metrics appear with the first event that they count. The parallel tests cause these events.
 func TestRecommenderServesAllItsMetrics(t *testing.T) {
 	together(t)
 	golden, err := os.ReadFile("../recommender/testdata/metrics.golden")
@@ -63,7 +60,6 @@ func TestRecommenderServesAllItsMetrics(t *testing.T) {
 	})
 }
 
-// Whoever asks for the quality of each workload gets it.
 func TestRecommenderServesTheQualityOfWorkloadsOnRequest(t *testing.T) {
 	together(t)
 	own := ownRecommender(t, "quality", "--workload-metrics")
@@ -87,8 +83,8 @@ func TestRecommenderServesTheQualityOfWorkloadsOnRequest(t *testing.T) {
 	})
 }
 
-// metricName is the name of a series' metric: without labels, and without what
-// histograms append.
+// metricName returns the metric name of a series, without labels and the suffix of histogram
+// buckets.
 func metricName(series string) string {
 	name, labels, _ := strings.Cut(series, "{")
 	if strings.Contains(labels, "le=") {

@@ -16,10 +16,10 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// A release of the chart of the reference is upgraded to ours by the command of docs/migrate.md, with its own values, after a trial that
-// has applied our definitions, and to its chart again: VPAs stay the objects that they are, and all that the release had before is as it
-// was. Its pods are simulated, and its jobs that make a certificate, and write its CA, would not end here, so they are left out. Of the
-// latter the page says that it does not run after a rollback.
+// Upgrades a release of upstream's chart to Loadline as documented in docs/migrate.md, after a
+// trial, and rolls back. VPA objects stay the same. The hook jobs of the chart would not end with
+// simulated pods, so they are disabled. The page says that the job for the CA does not run after a
+// rollback.
 func TestMovingOverOfAChartAndBack(t *testing.T) {
 	if os.Getenv("LOADLINE_MIGRATION") == "" {
 		t.Skip("make e2e-migration looks at it: nothing of ours is installed afterwards")
@@ -74,16 +74,14 @@ func TestMovingOverOfAChartAndBack(t *testing.T) {
 	require.Contains(t, after, "MutatingWebhookConfiguration vpa-webhook-config")
 	require.NotContains(t, after, "MutatingWebhookConfiguration "+referenceWebhook)
 
-	move(1, "--no-hooks", "--force-conflicts") // after a trial
+	move(1, "--no-hooks", "--force-conflicts") // the trial owns fields
 	require.Equal(t, uid, getVPA(t, w).UID)
 	require.Equal(t, before, released(t))
 	helm("uninstall", "vpa", "--no-hooks")
 }
 
-// referenceWebhook is what the release registers.
 const referenceWebhook = "vpa-vertical-pod-autoscaler-webhook-config"
 
-// caOf returns the CA by which the API server knows a webhook.
 func caOf(t *testing.T, name string) []byte {
 	t.Helper()
 	config, err := cluster.Kube.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(t.Context(), name, metav1.GetOptions{})
@@ -91,8 +89,8 @@ func caOf(t *testing.T, name string) []byte {
 	return config.Webhooks[0].ClientConfig.CABundle
 }
 
-// released are what a release has made, in the order of names: programs with their images, who they are, what they
-// may do, and what is registered.
+// chartObjects returns sorted descriptions of a release's objects: Deployments with images,
+// accounts, permissions, budgets and webhook configurations.
 func released(t *testing.T) []string {
 	t.Helper()
 	found := permissionsOfPrograms(t)

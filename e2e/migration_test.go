@@ -28,13 +28,12 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// Who replaces the three programs of the reference by ours goes on with what those left, and so does who
-// goes back. Recommendations do not fall, and nothing of the history is lost. No pod is touched because
-// of the move. Afterwards new pods get what is recommended, and pods that are far from it are changed, as before.
+// Replaces upstream's programs with Loadline's and back, with the commands of docs/migrate.md.
+// Recommendations do not fall, history is kept, and no pod changes because of the migration.
+// Afterwards both act on pods as before.
 //
-// It begins with what the manifests of the reference install, the accounts and roles of its programs and a certificate as
-// its script makes it, and runs the commands of docs/migrate.md. The Deployments have simulated
-// pods; the programs are processes, with the tokens of the accounts of those pods.
+// The cluster has upstream's manifests with simulated pods and a certificate like that of its
+// script. The programs are processes with the tokens of the pods' service accounts.
 func TestMovingOverFromTheReferenceAndBack(t *testing.T) {
 	if os.Getenv("LOADLINE_MIGRATION") == "" {
 		t.Skip("make e2e-migration looks at it: to build the programs of the reference takes minutes, in which other promises would wait for the processors, and nothing of ours is installed afterwards")
@@ -46,7 +45,8 @@ func TestMovingOverFromTheReferenceAndBack(t *testing.T) {
 	t.Cleanup(theirs.stop)
 	t.Cleanup(ours.stop)
 
-	// The recommender decides about one workload, the test about two: it can move them when it likes.
+	// The recommender sets the target of one workload, the test sets the others to trigger changes
+	// at will.
 	db := plain(t, movingNamespace, 2)
 	db.Name, db.Annotations = "db", harness.Uses("app", "700m", "900Mi")
 	web, cache := plain(t, movingNamespace, 2), plain(t, movingNamespace, 2)
@@ -72,9 +72,9 @@ func TestMovingOverFromTheReferenceAndBack(t *testing.T) {
 
 	for _, move := range []struct {
 		from, to installation
-		section  string              // of the page, with the commands
-		images   string              // what those of the Deployments begin with then
-		then     corev1.ResourceList // what is advised next
+		section  string              // section of the page with the commands
+		images   string              // expected image prefix of the Deployments
+		then     corev1.ResourceList // next target
 	}{
 		{theirs, ours, "## Move over", "loadline-", pair("400m", "300Mi")},
 		{ours, theirs, "## Go back", imagesOfReference, pair("500m", "400Mi")},
@@ -112,19 +112,20 @@ func TestMovingOverFromTheReferenceAndBack(t *testing.T) {
 			adviseAgain(t, w, move.then)
 			awaitSized(t, w, move.then.Cpu().String())
 		}
-		requireSamePods(t, cache, before[cache.Name]) // in place
+		requireSamePods(t, cache, before[cache.Name]) // resized in place
 		registeredOnce(t)
 	}
 	theirs.stop()
 	require.Equal(t, permissionsOfTheirs, permissionsOfPrograms(t))
 
-	// Who changed more than the images goes back by their names.
+	// With more changes than the images, the rollback names the images.
 	runDocumented(t, "..", string(page), "## Move over", 0)
 	kubectl(t, "..", "-n", harness.SystemNamespace, "rollout", "restart", "deployment/vpa-recommender")
 	runDocumented(t, "..", string(page), "## Go back", 1)
 	haveImages(t, imagesOfReference)
 
-	// Who stays has what a new installation has, and who goes back from that what the reference installs.
+	// After the step "Stay" the permissions equal those of a new installation. A rollback from
+	// there restores upstream's.
 	kubectl(t, "..", "apply", "-k", "deploy")
 	runDocumented(t, "..", string(page), "## Stay", 0)
 	haveImages(t, "loadline-")
@@ -139,7 +140,6 @@ func TestMovingOverFromTheReferenceAndBack(t *testing.T) {
 
 const imagesOfReference = "registry.k8s.io/autoscaling/vpa-"
 
-// haveImages requires that the Deployments name images that begin so.
 func haveImages(t *testing.T, prefix string) {
 	t.Helper()
 	for _, program := range []string{"recommender", "updater", "admission-controller"} {
@@ -149,7 +149,6 @@ func haveImages(t *testing.T, prefix string) {
 	}
 }
 
-// permissionsOfPrograms returns the roles that there are for VPAs, with their rules, and to which accounts of programs they are bound.
 func permissionsOfPrograms(t *testing.T) []string {
 	t.Helper()
 	var all []string
@@ -190,7 +189,7 @@ func permissionsOfPrograms(t *testing.T) []string {
 	return all
 }
 
-// installReference removes what is installed, and installs what users of the reference do. It returns the folder of its manifests.
+// installUpstream removes Loadline and installs upstream's manifests. It returns their folder.
 func installReference(t *testing.T) (manifests string) {
 	t.Helper()
 	for _, d := range []*harness.Daemon{recommender, updater, admission} {
@@ -206,7 +205,8 @@ func installReference(t *testing.T) (manifests string) {
 	return manifests
 }
 
-// scriptCertificate is the Secret that the script of the reference makes: an authority and a certificate, with their keys.
+// scriptCertificate returns a Secret like that of upstream's script: a CA and a certificate, with
+// their keys.
 func scriptCertificate(t *testing.T) *corev1.Secret {
 	t.Helper()
 	data := map[string][]byte{}
@@ -228,12 +228,11 @@ func scriptCertificate(t *testing.T) *corev1.Secret {
 	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "vpa_webhook_ca"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
 	authority, key := issue("ca", ca, ca, nil)
 	issue("server", &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "vpa-webhook.kube-system.svc"}, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
-		DNSNames: []string{"vpa-webhook.kube-system.svc"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, // the webhook is reached by URL here
+		DNSNames: []string{"vpa-webhook.kube-system.svc"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, // the webhook is called by URL here
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}, authority, key)
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "vpa-tls-certs"}, Data: data}
 }
 
-// kubectl runs a command in a folder.
 func kubectl(t *testing.T, folder string, args ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), cluster.Binary, append([]string{"kubectl", "--kubeconfig", cluster.Kubeconfig()}, args...)...)
@@ -242,7 +241,7 @@ func kubectl(t *testing.T, folder string, args ...string) {
 	require.NoError(t, err, "%v: %s", args, out)
 }
 
-// runDocumented runs in a folder the commands of a block of a section of a page; the first is 0.
+// runDocumented runs the commands of a code block in a section of a page, counted from 0.
 func runDocumented(t *testing.T, folder, page, section string, block int) {
 	t.Helper()
 	for line := range strings.Lines(documented(t, page, section, block)) {
@@ -252,18 +251,16 @@ func runDocumented(t *testing.T, folder, page, section string, block int) {
 	}
 }
 
-// documented returns a block of a section of a page, or of what is below that; the first is 0.
 func documented(t *testing.T, page, section string, block int) string {
 	t.Helper()
 	_, rest, found := strings.Cut(page, "\n"+section+"\n")
 	require.True(t, found, section)
 	rest, _, _ = strings.Cut(rest, "\n## ")
-	parts := strings.Split(rest, "```\n") // every second one is a block
+	parts := strings.Split(rest, "```\n") // every second part is a block
 	require.Greater(t, len(parts), 2*block+1, section)
 	return parts[2*block+1]
 }
 
-// tryBeside runs our recommender beside the one of the reference, under another name, as the page says, with a second VPA for a workload.
 func tryBeside(t *testing.T, w harness.Workload) {
 	t.Helper()
 	before, recommended := awaitRunning(t, w), onlyContainer(t, getVPA(t, w)).Target
@@ -284,29 +281,27 @@ func tryBeside(t *testing.T, w harness.Workload) {
 	require.NoError(t, cluster.VPA.AutoscalingV1().VerticalPodAutoscalers(w.Namespace).Delete(t.Context(), second.Name, metav1.DeleteOptions{}))
 }
 
-// movingNamespace has workloads that nobody but the programs of an installation changes.
+// migrationNamespace has workloads that only the programs of an installation change.
 const movingNamespace = "moving"
 
-// installation is the three programs, of the reference or ours.
 type installation struct {
 	recommender, updater, admission *harness.Daemon
 
 	start func(t *testing.T, d *harness.Daemon, what string, works func() error)
 }
 
-// movingRecommender and movingUpdater are flags of both installations. A pod that lives for some seconds and is more than a tenth away from
-// the recommendation is changed: by default it could stay within wide bounds for hours.
+// Flags of both installations that change pods after a few seconds if they are a tenth off the
+// target. With the defaults they could stay within wide bounds for hours.
 var (
 	movingRecommender = []string{"--recommender-interval=2s"}
 	movingUpdater     = []string{"--updater-interval=2s", "--in-recommendation-bounds-eviction-lifetime-threshold=5s"}
 )
 
-// referenceInstallation builds the programs of the reference.
 func referenceInstallation(t *testing.T) (i installation) {
 	t.Helper()
 	dir := t.TempDir()
 	prepared := func(name string, args []string) *harness.Daemon {
-		binary := filepath.Join(dir, name) // metrics have the name of the program
+		binary := filepath.Join(dir, name) // metrics contain the program name
 		require.NoError(t, harness.BuildReference(t.Context(), "./pkg/"+name, binary))
 		d, err := cluster.ReferenceProgram(t.Context(), binary, name, "reference-"+name, args...)
 		require.NoError(t, err)
@@ -320,7 +315,8 @@ func referenceInstallation(t *testing.T) (i installation) {
 	}
 }
 
-// mounted returns flags of an admission controller that is reached by URL, and has the certificate mounted as in its pod.
+// mountedCertificateFlags returns the flags of an admission controller that is called by URL, with
+// the certificate mounted as in its pod.
 func mounted(t *testing.T, whose string) []string {
 	t.Helper()
 	reached, err := harness.ByURL()
@@ -347,7 +343,8 @@ func ourInstallation(t *testing.T) installation {
 	return i
 }
 
-// replace puts the programs in the place of those of another installation, one after the other, in the order of docs/migrate.md.
+// replace replaces the programs of another installation one by one, in the order of
+// docs/migrate.md.
 func (i installation) replace(t *testing.T, other installation) {
 	t.Helper()
 	other.recommender.Stop()
@@ -358,7 +355,6 @@ func (i installation) replace(t *testing.T, other installation) {
 	i.start(t, i.admission, "the webhook answers", func() error { return webhookAnswers(t) })
 }
 
-// begin starts the programs where there are no others.
 func (i installation) begin(t *testing.T) {
 	t.Helper()
 	i.replace(t, i)
@@ -370,8 +366,8 @@ func (i installation) stop() {
 	}
 }
 
-// webhookAnswers says whether a VPA is refused that only a webhook refuses. There may be none for some
-// time: the reference registers its own some seconds after it has started.
+// webhookAnswers checks that the webhook rejects an invalid VPA. Upstream registers its webhook
+// some seconds after its start.
 func webhookAnswers(t *testing.T) error {
 	t.Helper()
 	invalid := &vpav1.VerticalPodAutoscaler{
@@ -389,7 +385,6 @@ func webhookAnswers(t *testing.T) error {
 	return nil
 }
 
-// newPodIsSized deletes a pod of a workload, and requires that its successor begins with what is recommended.
 func newPodIsSized(t *testing.T, w harness.Workload) {
 	t.Helper()
 	before, recommended := awaitRunning(t, w), onlyContainer(t, getVPA(t, w)).Target
@@ -409,7 +404,7 @@ func newPodIsSized(t *testing.T, w harness.Workload) {
 	})
 }
 
-// registeredOnce requires that no webhook is left that nobody answers.
+// requireOneWebhook requires that no webhook configuration without a server is left.
 func registeredOnce(t *testing.T) {
 	t.Helper()
 	registered, err := cluster.Kube.AdmissionregistrationV1().MutatingWebhookConfigurations().List(t.Context(), metav1.ListOptions{})

@@ -14,11 +14,10 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// ownTaint keeps the pods of other tests off the node of one.
+// ownTaint keeps pods of other tests off a test's own node.
 const ownTaint = "sim.loadline.dev/own"
 
-// ownNode adds a simulated node of one core, on which only pods that are sent
-// there run.
+// ownNode adds a simulated node of one core for the pods of one test.
 func ownNode(t *testing.T, name string, change ...func(*corev1.Node)) {
 	t.Helper()
 	nodes := cluster.Kube.CoreV1().Nodes()
@@ -41,21 +40,20 @@ func ownNode(t *testing.T, name string, change ...func(*corev1.Node)) {
 	require.NoError(t, err)
 }
 
-// onCommonNodes keeps pods off the nodes of single tests, whatever taints these have.
 func onCommonNodes(template *corev1.PodTemplateSpec) {
 	template.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
 		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: ownTaint, Operator: corev1.NodeSelectorOpDoesNotExist}}}},
 	}}}
 }
 
-// crowded runs two pods on a node of their own, beside one that takes nearly
-// all of what they leave, and recommends more to them than is left.
+// startOnFullNode runs two pods on their own node, next to one that takes nearly all remaining
+// room, and sets a larger target than fits.
 func crowded(t *testing.T, name string, mode vpav1.UpdateMode) (w harness.Workload, before []corev1.Pod) {
 	t.Helper()
 	ownNode(t, name)
 	w = plain(t, name, 2)
 	w.Node, w.Tolerate = name, ownTaint
-	w.Annotations = harness.With(w.Annotations, harness.ResizeAnnotation, "defer") // as a kubelet says that there is no room
+	w.Annotations = harness.With(w.Annotations, harness.ResizeAnnotation, "defer") // as a kubelet reports that there is no room
 	before = running(t, w)
 	ballast := w
 	ballast.Name, ballast.Replicas = "ballast", 1
@@ -65,17 +63,15 @@ func crowded(t *testing.T, name string, mode vpav1.UpdateMode) (w harness.Worklo
 	return w, before
 }
 
-// makeRoom takes away what fills the node, which then grants what it has deferred.
+// makeRoom deletes the ballast of the node, which then applies deferred resizes.
 func makeRoom(t *testing.T, w harness.Workload) {
 	t.Helper()
 	require.NoError(t, cluster.Kubectl(t.Context(), "-n", w.Namespace, "delete", "deployment", "ballast"))
-	for _, pod := range pods(t, w) { // not all: that of the ballast may be gone any moment
+	for _, pod := range pods(t, w) { // not all pods: the ballast pod is terminating
 		require.NoError(t, cluster.Kubectl(t.Context(), "-n", w.Namespace, "annotate", "pod", pod.Name, harness.ResizeAnnotation+"-"))
 	}
 }
 
-// grownInPlace waits until the same pods have their size, from the updater and
-// from the node.
 func grownInPlace(t *testing.T, w harness.Workload, before []corev1.Pod) {
 	t.Helper()
 	awaitSized(t, w, "300m")
@@ -85,8 +81,8 @@ func grownInPlace(t *testing.T, w harness.Workload, before []corev1.Pod) {
 	}
 }
 
-// A pod whose node is full is asked for its size all the same, once, and is left alone.
-// As soon as there is room the node lets it grow in place.
+// The pods of a full node are resized once, deferred and then skipped. As soon as there is room,
+// the node applies the resizes in place.
 func TestAFullNodeIsAskedOnce(t *testing.T) {
 	together(t)
 	w, before := crowded(t, "node-full", vpav1.UpdateModeInPlaceOrRecreate)
@@ -106,7 +102,7 @@ func TestAFullNodeIsAskedOnce(t *testing.T) {
 	grownInPlace(t, w, before)
 }
 
-// A node that stays full is told once, on the VPA, after the time of --left-alone-event-after.
+// The event follows after --left-alone-event-after.
 func TestAFullNodeIsToldOnTheVPA(t *testing.T) {
 	together(t)
 	w, before := fullForLong.begun(t)

@@ -27,10 +27,9 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// overloadedTaint keeps new pods off overloaded nodes.
 const overloadedTaint = "loadline.dev/overloaded"
 
-// loads answers like a Prometheus that scrapes node_exporter: the load of nodes over one minute.
+// nodeLoads serves the one-minute load of nodes like a Prometheus that scrapes node_exporter.
 type loads struct {
 	mu sync.Mutex
 	of map[string]float64
@@ -42,7 +41,6 @@ func (l *loads) set(node string, load float64) {
 	l.of[node] = load
 }
 
-// forget makes the load of a node unknown.
 func (l *loads) forget(node string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,7 +70,6 @@ func (l *loads) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": map[string]any{"resultType": "matrix", "result": result}})
 }
 
-// overloaded are the nodes with the taint.
 func overloaded(t *testing.T) (names []string) {
 	t.Helper()
 	nodes, err := cluster.Kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
@@ -85,8 +82,8 @@ func overloaded(t *testing.T) (names []string) {
 	return names
 }
 
-// awaitOverloaded waits until just these nodes have the taint, and requires that never more than
-// one has.
+// awaitOverloaded waits until exactly these nodes have the taint, and requires that never more than
+// one has it.
 func awaitOverloaded(t *testing.T, names ...string) {
 	t.Helper()
 	awaitOverloadedWithin(t, longestWait, names...)
@@ -104,8 +101,8 @@ func awaitOverloadedWithin(t *testing.T, limit time.Duration, names ...string) {
 	})
 }
 
-// mayTaintNodes applies deploy/node-load and waits until it counts. It returns a client with the
-// rights of the updater.
+// allowTaints applies deploy/node-load and waits until the permission is effective. It returns a
+// client with the permissions of the updater.
 func mayTaintNodes(t *testing.T) *kubernetes.Clientset {
 	t.Helper()
 	require.NoError(t, cluster.Kubectl(t.Context(), "apply", "--validate=strict", "-k", filepath.Join(cluster.Root, "deploy", "node-load")))
@@ -127,7 +124,6 @@ func mayTaintNodes(t *testing.T) *kubernetes.Clientset {
 	return client
 }
 
-// tolerant is a workload of one pod on a node of a test.
 func tolerant(t *testing.T, ns, name, node string) harness.Workload {
 	t.Helper()
 	w := plain(t, ns, 1)
@@ -136,7 +132,6 @@ func tolerant(t *testing.T, ns, name, node string) harness.Workload {
 	return w
 }
 
-// listening serves what a handler answers at the address of a service, until gone is called.
 func listening(service *harness.Service, handler http.Handler) (gone func()) {
 	server := httptest.NewServer(handler)
 	address, _ := url.Parse(server.URL)
@@ -148,19 +143,19 @@ func listening(service *harness.Service, handler http.Handler) (gone func()) {
 	}
 }
 
-// New pods stay off the most overloaded node, and come again as soon as it is not overloaded, or
-// nobody knows. Of the nodes of the local control plane one may have the taint at once.
+// New pods stay off the most overloaded node until its load falls or is unknown. At most one node
+// of this cluster may have the taint.
 func TestOverloadedNodesTakeNoNewPods(t *testing.T) {
 	together(t)
 	ns := namespace(t, "node-load")
 	for _, name := range []string{"load-a", "load-b", "load-c"} {
-		ownNode(t, name, func(n *corev1.Node) { n.Spec.Taints[0].Effect = corev1.TaintEffectPreferNoSchedule }) // ordinary pods may come
+		ownNode(t, name, func(n *corev1.Node) { n.Spec.Taints[0].Effect = corev1.TaintEffectPreferNoSchedule }) // ordinary pods are allowed
 	}
 	account := mayTaintNodes(t)
 	service, err := harness.NewService()
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, service.Close()) })
-	known := &loads{of: map[string]float64{"load-a": 3, "load-b": 2, "load-c": 1}} // each has one CPU
+	known := &loads{of: map[string]float64{"load-a": 3, "load-b": 2, "load-c": 1}} // each node has one CPU
 	gone := listening(service, known)
 	args := []string{"--node-load-most=0.15", "--node-load-interval=5s", "--prometheus-address=http://" + service.Address()}
 
@@ -197,7 +192,7 @@ func TestOverloadedNodesTakeNoNewPods(t *testing.T) {
 	awaitOverloaded(t, "load-b")
 	onlyTheTaint(t, account, "load-c")
 
-	gone() // of all nodes at once that may be a Prometheus that starts anew, so they wait a while
+	gone() // Prometheus may be restarting, so the taint stays for a while
 	awaitOverloadedWithin(t, 3*time.Minute+longestWait)
 	t.Cleanup(listening(service, known))
 	awaitOverloaded(t, "load-b")
@@ -207,7 +202,6 @@ func TestOverloadedNodesTakeNoNewPods(t *testing.T) {
 	awaitOverloaded(t)
 }
 
-// awaitLoads waits until an updater counts two overloaded nodes, of which one may have the taint.
 func awaitLoads(t *testing.T, d *harness.Daemon) {
 	t.Helper()
 	eventually(t, "two overloaded nodes are counted", func() error {
@@ -224,7 +218,7 @@ func awaitLoads(t *testing.T, d *harness.Daemon) {
 	})
 }
 
-// onlyTheTaint requires that nothing else of a node can be changed with the token of the updater.
+// requireOnlyTaintAllowed requires that the updater's token can change nothing else of a node.
 func onlyTheTaint(t *testing.T, account *kubernetes.Clientset, node string) {
 	t.Helper()
 	patch := func(body string) error {
@@ -233,7 +227,7 @@ func onlyTheTaint(t *testing.T, account *kubernetes.Clientset, node string) {
 	}
 	tries := 0
 	eventually(t, "a label of a node is refused", func() error {
-		tries++ // what stays as it is is allowed
+		tries++ // patches without a change are allowed
 		if err := patch(fmt.Sprintf(`{"metadata":{"labels":{"team":"%d"}}}`, tries)); !apierrors.IsForbidden(err) {
 			return errors.Join(err, errors.New("it is not"))
 		}

@@ -21,7 +21,7 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 )
 
-// editor returns a client of somebody who may edit what is in one namespace.
+// editor returns a client of a user with the role edit in one namespace.
 func editor(t *testing.T, namespace string) *kubernetes.Clientset {
 	t.Helper()
 	_, err := cluster.Kube.RbacV1().RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
@@ -46,8 +46,8 @@ func editor(t *testing.T, namespace string) *kubernetes.Clientset {
 	return client
 }
 
-// With deploy/admission-policy nobody but the updater tells it what to give back, and the
-// updater goes on working.
+// With deploy/admission-policy only the updater may set the annotations from which it restores
+// resources, and the updater continues to work.
 func TestOnlyTheUpdaterNotesWhatPodsHad(t *testing.T) {
 	together(t)
 	w := plain(t, "notes", 2)
@@ -58,7 +58,7 @@ func TestOnlyTheUpdaterNotesWhatPodsHad(t *testing.T) {
 		return err
 	}
 
-	// The webhook takes notes off new pods.
+	// The webhook removes these annotations from new pods.
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "forged", Annotations: map[string]string{"loadline.dev/resized-at": "now", "loadline.dev/original": "{}", "loadline.dev/shared": "cpu at 2026-01-02T12:00:00Z after 0", "team": "shop"}}, Spec: w.Template().Spec}
 	created, err := tenant.CoreV1().Pods(w.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -67,14 +67,14 @@ func TestOnlyTheUpdaterNotesWhatPodsHad(t *testing.T) {
 	require.NotContains(t, created.Annotations, "loadline.dev/original")
 	require.NotContains(t, created.Annotations, "loadline.dev/shared")
 
-	boost := "vpaCpuStartupBoost/" + w.Containers[0].Name // the policy lets new pods have it, which the webhook writes
+	boost := "vpaCpuStartupBoost/" + w.Containers[0].Name // allowed on new pods, because the webhook sets it
 	boosted := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "boosted", Annotations: map[string]string{boost: `{"requests":{},"limits":{}}`}}, Spec: w.Template().Spec}
 	manifest := filepath.Join(cluster.Root, "deploy", "admission-policy")
 	require.NoError(t, cluster.Kubectl(t.Context(), "apply", "--validate=strict", "-k", manifest))
 	tries := 0
 	for _, name := range []string{"loadline.dev/resized-at", "loadline.dev/original", "loadline.dev/shared", boost} {
 		eventually(t, "a note of somebody else is refused", func() error {
-			tries++ // what stays as it is is allowed
+			tries++ // patches without a change are allowed
 			err := annotate(before[0].Name, fmt.Sprintf(`{%q:"%d"}`, name, tries))
 			if apierrors.IsForbidden(err) {
 				return nil

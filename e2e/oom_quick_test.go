@@ -13,9 +13,8 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// slightlyMore recommends a little more memory than the pods of plain have, and
-// bounds that they are within: too little for a change, were it not for an OOM
-// kill.
+// recommendSlightlyMore creates a VPA with slightly more memory than the requests of newWorkload,
+// within its bounds: too small a change, except after an OOM kill.
 func slightlyMore(t *testing.T, w harness.Workload, mode vpav1.UpdateMode, memory string, change ...func(*vpav1.VerticalPodAutoscaler)) {
 	t.Helper()
 	require.NoError(t, cluster.CreateVPA(t.Context(), w, mode, append(change, naming("nobody"))...))
@@ -31,8 +30,6 @@ func within100Mi(t *testing.T, w harness.Workload, memory string) {
 	require.NoError(t, err)
 }
 
-// killForMemory lets the containers of a workload run for some time at least,
-// kills each once for want of memory and waits until all run again.
 func killForMemory(t *testing.T, w harness.Workload, after time.Duration) {
 	t.Helper()
 	for _, pod := range pods(t, w) {
@@ -43,7 +40,6 @@ func killForMemory(t *testing.T, w harness.Workload, after time.Duration) {
 	annotate(t, w, map[string]string{"sim.loadline.dev/oom": "app"})
 }
 
-// awaitKilled waits until each pod has restarted and is ready again.
 func awaitKilled(t *testing.T, w harness.Workload) {
 	t.Helper()
 	eventually(t, "the containers of "+w.Namespace+" are killed and run again", func() error {
@@ -73,8 +69,8 @@ func awaitMemory(t *testing.T, w harness.Workload, memory string) []corev1.Pod {
 	return found
 }
 
-// A container that dies for want of memory soon after its start is helped
-// although the pod is within its bounds, young, and would hardly change.
+// An OOM kill soon after the start triggers a change although the pod is within its bounds, young,
+// and close to its target.
 func TestAQuickOOMKillIsReasonEnough(t *testing.T) {
 	together(t)
 	t.Run("Recreate", func(t *testing.T) {
@@ -103,8 +99,8 @@ func TestAQuickOOMKillIsReasonEnough(t *testing.T) {
 	})
 }
 
-// One that ran for longer than that before it died is treated like any other: a
-// small change is not worth a disruption, a large one is.
+// After an OOM kill of a container that ran longer, a small change is still skipped and a large one
+// is applied.
 func TestASlowOOMKillChangesNothing(t *testing.T) {
 	together(t)
 	for _, mode := range []vpav1.UpdateMode{vpav1.UpdateModeRecreate, vpav1.UpdateModeInPlaceOrRecreate} {
@@ -131,7 +127,6 @@ func TestASlowOOMKillChangesNothing(t *testing.T) {
 	}
 }
 
-// evictionsOf is what events tell of evictions of a workload's pods.
 func evictionsOf(t *testing.T, w harness.Workload) string {
 	t.Helper()
 	out, err := cluster.KubectlOutput(t.Context(), "-n", w.Namespace, "get", "events", "--field-selector=reason=EvictedByVPA", "-o=jsonpath={.items[*].message}")

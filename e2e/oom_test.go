@@ -17,8 +17,6 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// A container that is killed for want of memory gets more, in place, until it
-// lives.
 func TestOOMKilledPodRecovers(t *testing.T) {
 	together(t)
 	w := harness.Workload{
@@ -51,8 +49,6 @@ func TestOOMKilledPodRecovers(t *testing.T) {
 	}
 }
 
-// Each kill raises what is recommended, and it never falls, until there is
-// enough for the container to live.
 func TestRepeatedOOMKillsRaiseTheTarget(t *testing.T) {
 	together(t)
 	w := harness.Workload{
@@ -63,7 +59,7 @@ func TestRepeatedOOMKillsRaiseTheTarget(t *testing.T) {
 	require.NoError(t, cluster.CreateWorkload(t.Context(), w))
 	before := awaitRunning(t, w)
 	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeInPlaceOrRecreate))
-	var targets []resource.Quantity // each that differs from the one before
+	var targets []resource.Quantity // distinct consecutive targets
 	eventually(t, "a limit above what the container uses", func() error {
 		if r := getVPA(t, w).Status.Recommendation; r != nil && len(r.ContainerRecommendations) == 1 {
 			target := r.ContainerRecommendations[0].Target[corev1.ResourceMemory]
@@ -80,8 +76,8 @@ func TestRepeatedOOMKillsRaiseTheTarget(t *testing.T) {
 	})
 	require.True(t, slices.IsSortedFunc(targets, func(a, b resource.Quantity) int { return a.Cmp(b) }), "the target fell: %v", texts(targets))
 	require.GreaterOrEqual(t, len(targets), 2, "targets were %v", texts(targets))
-	// A kill of the moment in which the limit arrived may be counted after it, so the first ten
-	// seconds without one decide.
+	// A kill at the moment of the resize may be counted after it, so the first ten seconds without
+	// a kill decide.
 	eventually(t, "no more kills", func() error {
 		alive := pods(t, w)
 		during(t, 10*time.Second, func() {})
@@ -102,14 +98,12 @@ func texts(quantities []resource.Quantity) (all []string) {
 	return all
 }
 
-// A pod that dies of want of memory before anybody has measured it gets a
-// recommendation within seconds, from the limit that it hit.
 func TestPodThatDiesAtOnceGetsARecommendation(t *testing.T) {
 	together(t)
 	w := harness.Workload{
 		Namespace: namespace(t, "oom-at-once"), Name: "hungry", Replicas: 1,
 		Containers: []harness.Container{{Name: "app", CPU: "100m", Memory: "300Mi", MemoryLimit: "300Mi"}},
-		// A recording that does not exist: the pod never shows any usage.
+		// This trace does not exist, so the pod never has usage.
 		Annotations: map[string]string{"sim.loadline.dev/trace": "none"},
 	}
 	require.NoError(t, cluster.CreateWorkload(t.Context(), w))
@@ -120,8 +114,7 @@ func TestPodThatDiesAtOnceGetsARecommendation(t *testing.T) {
 	atLeast(t, "400Mi", got.Target[corev1.ResourceMemory], "memory target")
 }
 
-// So does a pod that is never seen alive: of a Job, whose pods are not
-// restarted.
+// Pods of a Job are not restarted, so this pod is never seen running.
 func TestJobPodThatDiesAtOnceGetsARecommendation(t *testing.T) {
 	together(t)
 	w := harness.Workload{
@@ -129,7 +122,7 @@ func TestJobPodThatDiesAtOnceGetsARecommendation(t *testing.T) {
 		Containers: []harness.Container{{Name: "app", CPU: "100m", Memory: "300Mi", MemoryLimit: "300Mi"}},
 	}
 	template := jobTemplate(w)
-	// No node takes the pod; its end is written by hand below.
+	// No scheduler takes the pod. Its end is written below.
 	template.Spec.Template.Spec.SchedulerName = "nobody"
 	_, err := cluster.Kube.BatchV1().Jobs(w.Namespace).Create(t.Context(), &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name}, Spec: template.Spec,

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An API server takes all that people may apply, but for deploy/large, which is a part of what they apply.
+// deploy/large is a component, which cannot be applied on its own.
 func TestEachOverlayIsTaken(t *testing.T) {
 	together(t)
 	overlays, err := filepath.Glob("../deploy/overlays/*")

@@ -4,15 +4,13 @@ import (
 	"fmt"
 )
 
-// unseen are permissions that the audit log cannot show, and why they are
-// needed all the same.
+// unobservable are permissions that the audit log cannot show, with the reason why they are needed.
 var unseen = map[string]string{
 	"vpa-updater: patch events": "an event that repeats is counted up by a patch; the promises make none repeat for sure",
 }
 
-// checkPermissions reads the audit log of everything the programs asked the API
-// server and returns the exit code: 1 if a request was forbidden or, where all promises were looked
-// at that run beside each other, a permission of deploy/base was never used.
+// checkPermissions evaluates the audit log. The exit code is 1 if a request was forbidden, or if
+// all parallel tests ran without using a permission of deploy/base.
 func checkPermissions() int {
 	usage, err := cluster.Permissions()
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// The commands of the plugin ask a real API server; explain of pods that share and policy detach have promises of their own.
+// Other tests cover policy detach, and explain of sharing pods.
 func TestCommandsOfThePlugin(t *testing.T) {
 	together(t)
 	w := plain(t, "plugin", 2)
@@ -42,7 +42,8 @@ func TestCommandsOfThePlugin(t *testing.T) {
 	require.Regexp(t, `(?m)^plugin +Deployment web\s+app\s+2\s+100m\s.*VPA web$`, ask("recommend"))
 	require.Regexp(t, `(?m)^plugin +Deployment web\s+app\s+memory\s.*VPA web$`, ask("diff"))
 	require.Regexp(t, `(?m)^\s+cpu target\s+cpu quantile 0\.9\s`, ask("explain", "--from-checkpoint", "web"))
-	// The recommender of these tests is not a pod, so no proxy leads to it.
+	// The recommender of these tests is not a pod, so it cannot be reached through the API server's
+	// proxy.
 	require.Regexp(t, `(?s)^! query the recommender in namespace kube-system: .*\nVPA plugin/web\n.*\n  cpu published `, ask("explain", "web"))
 	require.Contains(t, ask("explain", "pod/"+before[0].Name), "web")
 	require.Contains(t, ask("export", "deployment/web"), "kind: Deployment")
@@ -54,7 +55,6 @@ func TestCommandsOfThePlugin(t *testing.T) {
 	require.Regexp(t, `(?m)^Checks made: \d+, findings: \d+$`, ask("doctor"))
 	require.Regexp(t, `(?m)^Checks made: \d+, findings: \d+$`, ask("migrate", "check"))
 
-	// What is to be applied can be.
 	created := filepath.Join(t.TempDir(), "vpas.yaml")
 	require.NoError(t, os.WriteFile(created, []byte(ask("create")), 0o600))
 	kubectl(t, ".", "apply", "--dry-run=server", "-f", created)
@@ -81,7 +81,6 @@ func TestCommandsOfThePlugin(t *testing.T) {
 	deletePolicy(t, w.Namespace)
 }
 
-// onlyAnswer leaves out what was printed besides the answer.
 func onlyAnswer(printed string) string {
 	var kept []string
 	for line := range strings.Lines(printed) {

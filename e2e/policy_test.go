@@ -17,8 +17,7 @@ func pair(cpu, memory string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceCPU: *quantity(cpu), corev1.ResourceMemory: *quantity(memory)}
 }
 
-// minAllowed and maxAllowed hold for the target and both bounds. The uncapped
-// target shows what the containers really need.
+// minAllowed and maxAllowed apply to the target and both bounds, but not to the uncapped target.
 func TestPolicyCapsTheRecommendation(t *testing.T) {
 	together(t)
 	w := harness.Workload{
@@ -50,8 +49,6 @@ func TestPolicyCapsTheRecommendation(t *testing.T) {
 	}
 }
 
-// Mode Off of the policy for all containers leaves them out; one that has a
-// policy of its own is served.
 func TestContainerModeOff(t *testing.T) {
 	together(t)
 	w := harness.Workload{
@@ -70,13 +67,13 @@ func TestContainerModeOff(t *testing.T) {
 	got := onlyContainer(t, awaitRecommendation(t, served))
 	require.Equal(t, "app", got.ContainerName)
 	atLeast(t, "400m", got.Target[corev1.ResourceCPU], "CPU target")
-	// The least memory of a pod is not shared with containers that are off.
+	// The minimum memory of a pod is not split between containers in mode Off.
 	atLeast(t, "250M", got.Target[corev1.ResourceMemory], "memory target")
 	during(t, 5*time.Second, func() { require.Equal(t, "app", onlyContainer(t, getVPA(t, w)).ContainerName) })
 }
 
-// An empty list of controlled resources means that nothing is recommended. The
-// API server takes the status that says so, and the VPA beside it is served.
+// With an empty list of controlled resources nothing is recommended. The API server accepts the
+// empty status, and other VPAs are unaffected.
 func TestNoControlledResources(t *testing.T) {
 	together(t)
 	ns := namespace(t, "uncontrolled")

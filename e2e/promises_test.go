@@ -26,13 +26,11 @@ func quantity(text string) *resource.Quantity {
 	return &q
 }
 
-// readyWatch remembers the smallest number of ready pods that was seen.
 type readyWatch struct {
 	mu  sync.Mutex
 	min int
 }
 
-// watchReady looks at the ready pods of a workload until the test ends.
 func watchReady(t *testing.T, w harness.Workload) *readyWatch {
 	watch := &readyWatch{min: int(w.Replicas)}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -68,8 +66,8 @@ func (w *readyWatch) fewest() int {
 	return w.min
 }
 
-// ownRecommender starts a recommender that serves the VPAs that name it, so that
-// a promise may do to it what would disturb the others.
+// ownRecommender starts a recommender for the VPAs that name it, so that a test can disrupt it
+// without affecting others.
 func ownRecommender(t *testing.T, name string, args ...string) *harness.Daemon {
 	t.Helper()
 	own, err := cluster.Daemon(t.Context(), "recommender", "recommender-"+name,
@@ -80,8 +78,8 @@ func ownRecommender(t *testing.T, name string, args ...string) *harness.Daemon {
 	return own
 }
 
-// ownUpdater starts an updater for one of ownNamespaces, so that a promise may do to it what would
-// disturb the others. It works until the cluster goes down.
+// ownUpdater starts an updater for one of ownNamespaces, so that a test can disrupt it without
+// affecting others. It runs until the cluster stops.
 func ownUpdater(t *testing.T, ns, label string, args ...string) *harness.Daemon {
 	t.Helper()
 	require.Contains(t, ownNamespaces, ns, "the shared updater works there, too")
@@ -92,21 +90,18 @@ func ownUpdater(t *testing.T, ns, label string, args ...string) *harness.Daemon 
 	return own
 }
 
-// naming makes a VPA name its recommender.
 func naming(recommender string) func(*vpav1.VerticalPodAutoscaler) {
 	return func(vpa *vpav1.VerticalPodAutoscaler) {
 		vpa.Spec.Recommenders = []*vpav1.VerticalPodAutoscalerRecommenderSelector{{Name: recommender}}
 	}
 }
 
-// restricting gives a VPA policies for its containers.
 func restricting(policies ...vpav1.ContainerResourcePolicy) func(*vpav1.VerticalPodAutoscaler) {
 	return func(vpa *vpav1.VerticalPodAutoscaler) {
 		vpa.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: policies}
 	}
 }
 
-// onlyContainer returns the recommendation for the one container of a VPA.
 func onlyContainer(t *testing.T, vpa *vpav1.VerticalPodAutoscaler) vpav1.RecommendedContainerResources {
 	t.Helper()
 	require.NotNil(t, vpa.Status.Recommendation, "%s has no recommendation", vpa.Name)
@@ -114,8 +109,6 @@ func onlyContainer(t *testing.T, vpa *vpav1.VerticalPodAutoscaler) vpav1.Recomme
 	return vpa.Status.Recommendation.ContainerRecommendations[0]
 }
 
-// awaitCheckpoint waits until the checkpoint of a container holds so many
-// samples.
 func awaitCheckpoint(t *testing.T, w harness.Workload, container string, samples int) *vpav1.VerticalPodAutoscalerCheckpoint {
 	t.Helper()
 	var found *vpav1.VerticalPodAutoscalerCheckpoint
@@ -129,8 +122,6 @@ func awaitCheckpoint(t *testing.T, w harness.Workload, container string, samples
 	return found
 }
 
-// annotate changes annotations of all pods of a workload: what they use from
-// now on.
 func annotate(t *testing.T, w harness.Workload, annotations map[string]string) {
 	t.Helper()
 	var parts []string
@@ -144,8 +135,6 @@ func annotate(t *testing.T, w harness.Workload, annotations map[string]string) {
 	}
 }
 
-// awaitMemoryUsage waits until the metrics API shows that no container of the
-// workload uses more than a quantity of memory.
 func awaitMemoryUsage(t *testing.T, w harness.Workload, most string) {
 	t.Helper()
 	limit := quantity(most)
@@ -168,7 +157,7 @@ func awaitMemoryUsage(t *testing.T, w harness.Workload, most string) {
 	})
 }
 
-// during asks condition every 200 ms for some time; it must always hold.
+// during calls condition every 200 ms for the given duration.
 func during(t *testing.T, d time.Duration, condition func()) {
 	t.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); {
@@ -181,7 +170,6 @@ func during(t *testing.T, d time.Duration, condition func()) {
 	}
 }
 
-// forPasses is during for so many passes of a program that begin from now on.
 func forPasses(t *testing.T, d *harness.Daemon, count int, condition func()) {
 	t.Helper()
 	last := passes(t, d) + count + 1
@@ -194,7 +182,6 @@ func forPasses(t *testing.T, d *harness.Daemon, count int, condition func()) {
 	})
 }
 
-// notLess requires that a quantity has not fallen.
 func notLess(t *testing.T, was, is corev1.ResourceList, kind corev1.ResourceName, what string) {
 	t.Helper()
 	before, now := was[kind], is[kind]

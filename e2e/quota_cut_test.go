@@ -22,8 +22,8 @@ func cpuQuota(t *testing.T, w harness.Workload, hard string, scopes ...corev1.Re
 	require.NoError(t, err)
 }
 
-// A pod is evicted only if the quota can hold its successor beside it: the webhook
-// would cut that to what is left.
+// A pod is evicted only if the quota has room for its replacement. Otherwise the webhook would
+// reduce the replacement to the remaining quota.
 func TestAQuotaThatWouldCutTheNewPodIsNotRunInto(t *testing.T) {
 	together(t)
 	w := plain(t, "quota-cut", 2)
@@ -35,8 +35,6 @@ func TestAQuotaThatWouldCutTheNewPodIsNotRunInto(t *testing.T) {
 	require.Empty(t, evictionsOf(t, w))
 }
 
-// Scopes say which pods a quota counts. One that does not count the pods is no reason
-// to leave them alone.
 func TestAQuotaWithScopesIsKnownBeforeAsking(t *testing.T) {
 	together(t)
 	counted, free := plain(t, "quota-scoped", 2), plain(t, "quota-of-others", 2)
@@ -52,13 +50,13 @@ func TestAQuotaWithScopesIsKnownBeforeAsking(t *testing.T) {
 	awaitSized(t, free, "300m")
 }
 
-// Where it comes to a cut all the same, here because the quota is made when the pod is
-// on its way out, nobody is evicted again and again.
+// The quota is created while the pod terminates, so the webhook has to reduce the replacement. This
+// must not lead to repeated evictions.
 func TestAPodThatTheWebhookCutsIsEvictedOnce(t *testing.T) {
 	together(t)
 	w := plain(t, "quota-cut-late", 2)
 	template := w.Template()
-	template.Finalizers = []string{"sim.loadline.dev/held"} // an evicted pod stays until the test lets go of it
+	template.Finalizers = []string{"sim.loadline.dev/held"} // an evicted pod stays until the test removes the finalizer
 	_, err := cluster.Kube.AppsV1().StatefulSets(w.Namespace).Create(t.Context(), &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: w.Name}, Spec: appsv1.StatefulSetSpec{
 		Replicas: &w.Replicas, Selector: &metav1.LabelSelector{MatchLabels: template.Labels}, Template: template}}, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -86,7 +84,7 @@ func TestAPodThatTheWebhookCutsIsEvictedOnce(t *testing.T) {
 		}
 		return nil
 	})
-	during(t, 3*time.Second, func() {}) // until the webhook knows it, too
+	during(t, 3*time.Second, func() {}) // until the webhook's informer has it
 	require.NoError(t, cluster.Kubectl(t.Context(), "-n", w.Namespace, "patch", "pod", evicted, "--type=merge", "-p", `{"metadata":{"finalizers":null}}`))
 	awaitLeftAlone(t, w.Namespace, "BackingOff")
 	cut := 0

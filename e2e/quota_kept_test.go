@@ -20,8 +20,8 @@ func memoryQuota(t *testing.T, w harness.Workload, hard string) {
 	require.NoError(t, err)
 }
 
-// A pod that is to get more CPU must not lose memory on the way, because the quota
-// has no room for that beside the old pod.
+// A pod must not be evicted for more CPU if the quota has no room for the memory of its
+// replacement.
 func TestMoreCPUDoesNotCostMemory(t *testing.T) {
 	together(t)
 	w := plain(t, "quota-kept", 2)
@@ -37,7 +37,7 @@ func TestMoreCPUDoesNotCostMemory(t *testing.T) {
 		}
 		return nil
 	})
-	during(t, 3*time.Second, func() {}) // until the programs know it, too
+	during(t, 3*time.Second, func() {}) // until the informers of the programs have it
 	adviseAgain(t, w, pair("600m", "200Mi"))
 	awaitLeftAlone(t, w.Namespace, "QuotaFull")
 	unchanged(t, w, before)

@@ -10,8 +10,6 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// A VPA in mode Off gets a recommendation that follows the usage, and kubectl
-// shows it; the pods are not touched.
 func TestRecommendationAppears(t *testing.T) {
 	together(t)
 	w := harness.Workload{

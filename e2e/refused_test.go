@@ -16,8 +16,8 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 )
 
-// An admission policy of the cluster refuses VPAs in a namespace: the status of the SizingPolicy says
-// so in the words of the API server, pods stay as they are, and other namespaces are served.
+// The status of the SizingPolicy contains the API server's message, the pods stay unchanged, and
+// other namespaces are unaffected.
 func TestAnAdmissionPolicyThatRefusesMadeVPAs(t *testing.T) {
 	together(t)
 	w, other := plain(t, "refused", 2), plain(t, "refused-not", 2)

@@ -14,12 +14,11 @@ import (
 	"loadline.dev/loadline/e2e/replay"
 )
 
-// Recorded usage that the recommender loads as history from Prometheus, minute by
-// minute, leads in its first pass to what the backtester recommends at the end of the
-// same recording.
+// The first recommendation after a backfill from Prometheus must equal the backtester's at the end
+// of the recording.
 //
-// The recipe attune is not here: what it recommends depends on the requests that the
-// container has had, and those of the backtester are its own.
+// The recipe attune is left out, because it depends on previous requests, and the backtester
+// simulates its own.
 func TestReplayOfHistoryGivesTheRecommendationOfTheBacktester(t *testing.T) {
 	together(t)
 	t.Run("recordings of the repository", func(t *testing.T) {
@@ -41,7 +40,7 @@ func TestReplayOfHistoryGivesTheRecommendationOfTheBacktester(t *testing.T) {
 		var all []*replay.Recording
 		for _, file := range []struct {
 			name string
-			most int // containers
+			most int // maximum number of containers
 		}{{"nezha-train-ticket", 3}, {"alibaba2018-vasim-cpu", 1}, {"kruize-tfb", 1}} {
 			found, err := replay.Containers(filepath.Join(dir, file.name+".csv.gz"), file.name, file.most)
 			if errors.Is(err, os.ErrNotExist) {
@@ -54,15 +53,13 @@ func TestReplayOfHistoryGivesTheRecommendationOfTheBacktester(t *testing.T) {
 	})
 }
 
-// replayHistory compares the recommendations for some recordings under all of some
-// recipes.
 func replayHistory(t *testing.T, name string, recipes []string, recordings ...*replay.Recording) {
 	t.Helper()
 	ns := namespace(t, name)
 	var all []*lived
 	var played []*replay.Pod
 	for _, r := range recordings {
-		r.EndAt(time.Now().Truncate(time.Second)) // until it has its place
+		r.EndAt(time.Now().Truncate(time.Second)) // until it is placed at its final time
 		for _, text := range recipes {
 			l := deploy(t, ns, name, text, r, "")
 			all, played = append(all, l), append(played, l.Pod)

@@ -20,19 +20,18 @@ import (
 	"loadline.dev/loadline/pkg/core/recipe"
 )
 
-// lived is a workload that plays a recording: a pod that no node has, whose kubelet
-// is the test, and a VPA in mode Off with a recipe.
+// replayedWorkload plays a recording: an unscheduled pod with the test as its kubelet, and a VPA in
+// mode Off with a recipe.
 type lived struct {
 	harness.Workload
 	*replay.Pod
 	recipe    string
-	story     replay.Story          // of the backtester
-	compared  []corev1.ResourceName // what both must recommend alike
+	story     replay.Story          // from the backtester
+	compared  []corev1.ResourceName // resources to compare
 	restarted int
 }
 
-// deploy creates the workload, and its pod runs when it returns. An empty limit of
-// memory is none.
+// deploy creates the workload with a running pod. An empty memory limit means none.
 func deploy(t *testing.T, ns, recommender, text string, r *replay.Recording, memoryLimit string) *lived {
 	t.Helper()
 	name := r.Name + "-" + strings.NewReplacer(":", "-", "=", "-", ",", "-", ".", "-").Replace(text)
@@ -60,8 +59,7 @@ func deploy(t *testing.T, ns, recommender, text string, r *replay.Recording, mem
 	return l
 }
 
-// report changes the status of the pod as a kubelet does: what the containers have is
-// what their specification says.
+// report changes the status of the pod like a kubelet that has applied the spec.
 func (l *lived) report(t *testing.T, change func(*corev1.Pod, *corev1.ContainerStatus)) {
 	t.Helper()
 	client := cluster.Kube.CoreV1().Pods(l.Pod.Namespace)
@@ -86,7 +84,7 @@ func (l *lived) report(t *testing.T, change func(*corev1.Pod, *corev1.ContainerS
 
 func (l *lived) containerID() string { return fmt.Sprintf("recorded://%s/%d", l.Pod.Name, l.restarted) }
 
-// kill reports that the container was killed for want of memory and runs again.
+// kill reports that the container was OOM-killed and runs again.
 func (l *lived) kill(t *testing.T, at, again time.Time) {
 	t.Helper()
 	former := l.containerID()
@@ -100,7 +98,6 @@ func (l *lived) kill(t *testing.T, at, again time.Time) {
 	})
 }
 
-// resize gives the container another memory request. The limit keeps its ratio.
 func (l *lived) resize(t *testing.T, to string) {
 	t.Helper()
 	client := cluster.Kube.CoreV1().Pods(l.Pod.Namespace)
@@ -121,8 +118,8 @@ func (l *lived) resize(t *testing.T, to string) {
 	l.report(t, func(*corev1.Pod, *corev1.ContainerStatus) {})
 }
 
-// memoryHeadroom is the limit as a multiple of the request, as the backtester's flag
-// has it; limitOf computes it without fractions.
+// memoryHeadroom is the ratio of limit and request, for the backtester's flag. limitOf computes it
+// without fractions.
 const memoryHeadroom = "1.2"
 
 func limitOf(request resource.Quantity) *resource.Quantity {
@@ -133,8 +130,8 @@ func (l *lived) key(kind corev1.ResourceName) replay.Key {
 	return replay.Key{Workload: l.Recording.Name, Recipe: l.recipe, Resource: kind}
 }
 
-// differences compares what is published with a recommendation of the backtester for
-// each resource; the function returns false where there must be none.
+// differences compares the published recommendation with the backtester's for each resource. want
+// returns false if there must be none.
 func (l *lived) differences(t *testing.T, want func(replay.Key) (replay.Event, bool)) []string {
 	t.Helper()
 	vpa := getVPA(t, l.Workload)
@@ -171,7 +168,6 @@ func (l *lived) differences(t *testing.T, want func(replay.Key) (replay.Event, b
 	return found
 }
 
-// recordings are what the repository has; their paths.
 func recordings(names ...string) []string {
 	var paths []string
 	for _, name := range names {
@@ -180,7 +176,6 @@ func recordings(names ...string) []string {
 	return paths
 }
 
-// plugin is the backtester.
 func plugin(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join("..", "bin", "kubectl-loadline")
@@ -188,7 +183,6 @@ func plugin(t *testing.T) string {
 	return path
 }
 
-// askPlugin runs a command of the plugin for the cluster, and returns what it prints.
 func askPlugin(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), plugin(t), append(args, "--kubeconfig", cluster.Kubeconfig())...).CombinedOutput()

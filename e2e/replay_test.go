@@ -26,14 +26,12 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// Recorded usage that the recommender gets through the metrics API, a recorded minute
-// in each pass, leads to what the backtester recommends for the same samples, every
-// time they are compared: over the end of a memory window, out-of-memory kills with
-// what the backtester does about them, a hand-over to another recommender, and kill -9.
+// Replays a recording through the metrics API, one minute per iteration. Every comparison must
+// match the backtester: across a memory window, OOM kills and resizes, a handover to another
+// recommender, and kill -9.
 //
-// The recording ends now. The program's own clock is the real one, which is right for
-// what is open at the end of it, the last memory window and the last kill, and that
-// is when the program ends or is killed.
+// The recording ends now, because the recommender uses the real clock for the state that is open at
+// the end.
 func TestReplayGivesTheRecommendationOfTheBacktester(t *testing.T) {
 	together(t)
 	r := newLiveReplay(t)
@@ -48,15 +46,14 @@ func TestReplayGivesTheRecommendationOfTheBacktester(t *testing.T) {
 		len(r.lived), len(r.lived[0].Recording.Samples), r.comparisons, r.kills, r.resizes, r.deaths)
 }
 
-// liveReplay is that test at work.
 type liveReplay struct {
 	api   *replay.API
-	own   [2]*harness.Daemon // the second writes all checkpoints in each pass, so that kill -9 loses nothing
-	now   int                // which of them runs
+	own   [2]*harness.Daemon // the second writes all checkpoints in each iteration, so that kill -9 loses nothing
+	now   int                // index of the running one
 	lived []*lived
 	start time.Time
 	end   time.Time
-	last  time.Time // recorded minute that was seen last
+	last  time.Time // last recorded minute that was served
 
 	comparisons, kills, resizes, deaths int
 }
@@ -65,11 +62,11 @@ func newLiveReplay(t *testing.T) *liveReplay {
 	t.Helper()
 	const name = "replay"
 	ns, r := namespace(t, name), &liveReplay{end: time.Now().Truncate(time.Second)}
-	// A day and some hours, of which the memory window of the last hours is the second.
+	// More than a day, so that the memory window of the last hours is the second one.
 	day, err := replay.Seconds(recordings("growing", "spiky")...)
 	require.NoError(t, err)
 	day.Cut(28*60).Name, day.CPURequest, day.MemoryRequest = "day", "500m", "512Mi"
-	// A container that is too small, and learns it the hard way.
+	// A container that is too small and gets OOM-killed.
 	tight, err := replay.Seconds(recordings("spiky", "growing")...)
 	require.NoError(t, err)
 	tight.Cut(20*60).Name, tight.CPURequest, tight.MemoryRequest = "tight", "500m", "310Mi"
@@ -90,7 +87,7 @@ func newLiveReplay(t *testing.T) *liveReplay {
 	require.NoError(t, err)
 	for _, text := range limited {
 		l := deploy(t, ns, name, text, tight, limitOf(resource.MustParse(tight.MemoryRequest)).String())
-		// The backtester replays CPU apart, in a container that is not killed.
+		// The backtester replays CPU separately, in a container without kills.
 		l.story, l.compared = narrow, []corev1.ResourceName{corev1.ResourceMemory}
 		r.lived = append(r.lived, l)
 	}
@@ -108,8 +105,8 @@ func newLiveReplay(t *testing.T) *liveReplay {
 	return r
 }
 
-// replayRecommender prepares a recommender for a namespace that writes each bound as it
-// is, at once.
+// replayRecommender prepares a recommender for a namespace that publishes exact bounds without
+// delay.
 func replayRecommender(t *testing.T, name, label string, args ...string) *harness.Daemon {
 	t.Helper()
 	own, err := cluster.Daemon(t.Context(), "recommender", label, append([]string{
@@ -119,15 +116,13 @@ func replayRecommender(t *testing.T, name, label string, args ...string) *harnes
 	return own
 }
 
-// stop is a moment of the recording at which something is done.
 type stop struct {
 	at time.Time
 	do func(*testing.T)
 }
 
-// stops lists what is done, in order of time: comparisons every other hour and some in the
-// first one, all that the backtester says happened to the limited containers, and the
-// ends of the recommender in the second memory window.
+// stops returns all actions in order of time: comparisons, the kills and resizes of limited
+// containers in the backtest, and the stops of the recommender in the second memory window.
 func (r *liveReplay) stops() []stop {
 	var all []stop
 	for _, after := range []time.Duration{2 * time.Minute, 10 * time.Minute, 30 * time.Minute, time.Hour} {
@@ -140,7 +135,7 @@ func (r *liveReplay) stops() []stop {
 		again := backoff{}
 		for _, e := range l.story.Others(l.key(corev1.ResourceMemory)) {
 			if len(l.compared) == len(kinds) {
-				continue // it has no limit, so its size does not matter to who recommends
+				continue // without a limit its size does not affect the recommendation
 			}
 			if e.Event == "kill" {
 				until := again.next(e.At)
@@ -156,8 +151,8 @@ func (r *liveReplay) stops() []stop {
 	return all
 }
 
-// backoff is how long the backtester keeps a killed container down: a minute, and ten
-// seconds that double with each kill up to five minutes, until ten minutes pass without one.
+// backoff is the backtester's restart delay: a minute, plus ten seconds that double with each kill
+// up to five minutes, reset after ten minutes without a kill.
 type backoff struct {
 	up    time.Time
 	pause time.Duration
@@ -172,8 +167,6 @@ func (b *backoff) next(kill time.Time) (up time.Time) {
 	return b.up
 }
 
-// replayPatience is how long the recommender may take for the passes between two
-// stops.
 const replayPatience = 2 * time.Minute
 
 func (r *liveReplay) advance(t *testing.T, until time.Time) {
@@ -211,8 +204,8 @@ func (r *liveReplay) compare(t *testing.T) {
 	r.comparisons++
 }
 
-// kill does to a pod what the backtester did: it dies at the limit that it has there,
-// too, and shows no usage until it runs again.
+// kill repeats a kill of the backtest. The pod has the same limit as there, and no usage until it
+// runs again.
 func (r *liveReplay) kill(t *testing.T, l *lived, e replay.Event, again time.Time) {
 	t.Helper()
 	pod, err := cluster.Kube.CoreV1().Pods(l.Pod.Namespace).Get(t.Context(), l.Pod.Name, metav1.GetOptions{})
@@ -239,8 +232,6 @@ func (r *liveReplay) taken(t *testing.T) float64 {
 	return metrics[`loadline_recommender_ooms_total{result="taken"}`]
 }
 
-// hand tells the first recommender to end, and lets the second go on from what it has
-// saved, which is all.
 func (r *liveReplay) hand(t *testing.T) {
 	t.Helper()
 	r.compare(t)
@@ -254,7 +245,6 @@ func (r *liveReplay) hand(t *testing.T) {
 	r.wake(t)
 }
 
-// die is kill -9 of the recommender, and its return.
 func (r *liveReplay) die(t *testing.T) {
 	t.Helper()
 	r.compare(t)
@@ -263,7 +253,7 @@ func (r *liveReplay) die(t *testing.T) {
 	r.wake(t)
 }
 
-// wake starts the recommender, and compares what it makes of checkpoints alone.
+// restart starts the recommender, and compares its recommendations from checkpoints alone.
 func (r *liveReplay) wake(t *testing.T) {
 	t.Helper()
 	require.NoError(t, r.own[r.now].Start(t.Context()))
@@ -271,8 +261,8 @@ func (r *liveReplay) wake(t *testing.T) {
 	r.compare(t)
 }
 
-// compareCheckpoint compares what is saved of a workload with the store and the sketch
-// that the backtester's recommender is made of, filled with the same samples.
+// compareCheckpoint compares the checkpoint of a workload with a store and a sketch that are filled
+// with the same samples.
 func (r *liveReplay) compareCheckpoint(t *testing.T, l *lived) {
 	t.Helper()
 	owner := checkpoint.Owner{Namespace: l.Workload.Namespace, VPA: l.Workload.Name}
@@ -292,14 +282,13 @@ func (r *liveReplay) compareCheckpoint(t *testing.T, l *lived) {
 	require.Equal(t, want.Annotations[checkpoint.OpenWindows], got.Annotations[checkpoint.OpenWindows], "open windows of checkpoint %s", got.Name)
 }
 
-// content is what is known of the workload after all minutes up to the last one.
 func (l *lived) content(t *testing.T, last, now time.Time) checkpoint.Content {
 	t.Helper()
 	book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
 	require.NoError(t, err)
 	needs, config := book.For(l.recipe).Needs, usage.DefaultConfig()
 	store, known := usage.NewStore(config), sketch.New(needs)
-	known.Limited(sketch.Free) // those whose checkpoints are compared have no limit
+	known.Limited(sketch.Free) // workloads with compared checkpoints have no limit
 	known.Declare(convert.Amount(resources.Memory, resource.MustParse(l.Recording.MemoryRequest)))
 	key := usage.ContainerKey{Namespace: l.Pod.Namespace, Pod: l.Pod.Name, Container: replay.Container}
 	series, _ := store.Track(key, usage.SeriesKey{Namespace: key.Namespace, Container: key.Container}, l.Recording.Start)

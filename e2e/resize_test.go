@@ -11,8 +11,6 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// Running pods that ask for too little get more in place: the same pods, no
-// restart, and the node has acknowledged the new size.
 func TestResizeInPlaceWithoutRestart(t *testing.T) {
 	together(t)
 	w := harness.Workload{

@@ -13,13 +13,8 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// kinds are what is recommended.
 var kinds = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
 
-// A recommender that is killed without warning and comes back goes on from its
-// checkpoints: the recommendation is never taken away and does not fall. It is a
-// recommender of its own, with its own name, so that the others are not
-// disturbed.
 func TestRecommenderRestartKeepsTheRecommendation(t *testing.T) {
 	together(t)
 	own := ownRecommender(t, "restarted")
@@ -34,7 +29,7 @@ func TestRecommenderRestartKeepsTheRecommendation(t *testing.T) {
 	before := onlyContainer(t, awaitRecommendation(t, w))
 	awaitCheckpoint(t, w, "app", 1)
 
-	// The pods go away as well: what is recommended now comes from the checkpoint alone.
+	// Without pods the recommendation comes from the checkpoint alone.
 	require.NoError(t, cluster.Kubectl(t.Context(), "-n", w.Namespace, "scale", "deployment", w.Name, "--replicas=0"))
 	eventually(t, "pods of db are gone", func() error {
 		if n := len(pods(t, w)); n > 0 {
@@ -53,8 +48,7 @@ func TestRecommenderRestartKeepsTheRecommendation(t *testing.T) {
 	require.True(t, own.Running())
 }
 
-// The bounds say how sure the recommender is. It does not become less sure by
-// being killed: what was known is in the checkpoint.
+// The bounds depend on the confidence, which the checkpoint preserves.
 func TestBoundsDoNotWidenAfterARestart(t *testing.T) {
 	together(t)
 	own := ownRecommender(t, "bounds")
@@ -87,8 +81,8 @@ func TestBoundsDoNotWidenAfterARestart(t *testing.T) {
 	})
 }
 
-// A peak of memory counts for its whole window, also when the recommender is
-// killed in the middle of it and sees less from then on.
+// A memory peak counts for its whole window, even if the recommender is killed within the window
+// and usage falls afterwards.
 func TestMemoryPeakOutlivesARestart(t *testing.T) {
 	together(t)
 	own := ownRecommender(t, "peaks")

@@ -17,15 +17,13 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// smaller is less than the pods of plain have.
 var smaller = pair("60m", "60Mi")
 
-// observedFor makes a policy observe changes for a minute, the least.
+// withShortObservation sets the observation period to a minute, the minimum.
 func observedFor(s *loadlinev1alpha1.SizingPolicySpec) {
 	s.Safety = &loadlinev1alpha1.Safety{ObservationPeriod: &metav1.Duration{Duration: time.Minute}}
 }
 
-// scale gives the Deployment of a workload its replicas.
 func scale(t *testing.T, w harness.Workload) {
 	t.Helper()
 	patch := fmt.Sprintf(`{"spec":{"replicas":%d}}`, w.Replicas)
@@ -33,7 +31,6 @@ func scale(t *testing.T, w harness.Workload) {
 	require.NoError(t, err)
 }
 
-// sizedTo returns the pods of a workload that request some CPU, by UID, sorted.
 func sizedTo(t *testing.T, w harness.Workload, cpu string) (uids []types.UID) {
 	t.Helper()
 	for _, pod := range pods(t, w) {
@@ -45,7 +42,6 @@ func sizedTo(t *testing.T, w harness.Workload, cpu string) (uids []types.UID) {
 	return uids
 }
 
-// awaitSome waits until so many pods of a workload request some CPU.
 func awaitSome(t *testing.T, w harness.Workload, cpu string, count int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d pods of %s request %s", count, w.Namespace, cpu), func() error {
@@ -68,7 +64,6 @@ func awaitRecord(t *testing.T, w harness.Workload, what string, holds func(*load
 	return record
 }
 
-// annotatePod sets an annotation of one pod.
 func annotatePod(t *testing.T, pod *corev1.Pod, key, value string) {
 	t.Helper()
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, key, value)
@@ -76,7 +71,6 @@ func annotatePod(t *testing.T, pod *corev1.Pod, key, value string) {
 	require.NoError(t, err)
 }
 
-// membersOf returns the members of a canary, sorted.
 func membersOf(record *loadlinev1alpha1.SizingRecord) (uids []types.UID) {
 	for _, m := range record.Status.CanaryMembers {
 		uids = append(uids, m.UID)
@@ -85,8 +79,8 @@ func membersOf(record *loadlinev1alpha1.SizingRecord) (uids []types.UID) {
 	return uids
 }
 
-// A fifth of ten pods is tried. It stays the same two over thirty passes, a scale-up to fifteen
-// and a change of the leader, until the canary is promoted.
+// Two of ten pods stay the canary over thirty iterations, a scale-up to fifteen and a leader
+// change, until promotion.
 func TestACanaryStaysAsItIsUntilItIsPromoted(t *testing.T) {
 	together(t)
 	w := plain(t, "canary", 10)
@@ -101,7 +95,7 @@ func TestACanaryStaysAsItIsUntilItIsPromoted(t *testing.T) {
 	policyFor(t, w.Namespace, loadlinev1alpha1.RolloutModeCanary, observedFor, func(s *loadlinev1alpha1.SizingPolicySpec) {
 		s.Rollout.Canary = &loadlinev1alpha1.Canary{Percentage: new(int32(20))}
 		s.Rollout.Cooldown, s.Rollout.MaxConcurrent = &metav1.Duration{}, new(int32(0))
-		s.Rollout.InitialSizing = new(loadlinev1alpha1.InitialSizingOff) // else the webhook sizes new pods
+		s.Rollout.InitialSizing = new(loadlinev1alpha1.InitialSizingOff) // otherwise the webhook sizes new pods
 	})
 	advise(t, w, vpav1.UpdateModeInPlaceOrRecreate, smaller)
 	awaitSome(t, w, "60m", 2)
@@ -141,7 +135,6 @@ func TestACanaryStaysAsItIsUntilItIsPromoted(t *testing.T) {
 	}
 }
 
-// noted returns the pods of a workload whose change is under observation.
 func noted(t *testing.T, w harness.Workload) (names []string) {
 	t.Helper()
 	for _, pod := range pods(t, w) {
@@ -152,7 +145,6 @@ func noted(t *testing.T, w harness.Workload) (names []string) {
 	return names
 }
 
-// One pod is changed and observed, then comes the pause, then the next.
 func TestOneShotChangesOnePodARound(t *testing.T) {
 	together(t)
 	w := plain(t, "one-shot", 3)
@@ -173,7 +165,7 @@ func TestOneShotChangesOnePodARound(t *testing.T) {
 	awaitSome(t, w, "60m", 2)
 }
 
-// The VPA was made, so nothing but the policy lets its pods be changed.
+// The VPA is generated, so its pods may change only while the policy exists.
 func TestAPolicyThatIsDeletedLeavesPodsAlone(t *testing.T) {
 	together(t)
 	w := plain(t, "let-go", 4)
@@ -186,7 +178,7 @@ func TestAPolicyThatIsDeletedLeavesPodsAlone(t *testing.T) {
 		}
 		return nil
 	})
-	// In mode Auto new pods get what is recommended, though the VPA is of mode Off.
+	// In mode Auto new pods get the target, although the VPA is in mode Off.
 	w.Replicas = 5
 	scale(t, w)
 	eventually(t, "the new pod is sized when it is created", func() error {
@@ -200,7 +192,7 @@ func TestAPolicyThatIsDeletedLeavesPodsAlone(t *testing.T) {
 	deletePolicy(t, w.Namespace)
 	awaitLeftAlone(t, w.Namespace, "PolicyUnknown")
 	before := pods(t, w)
-	during(t, 90*time.Second, func() { // past the end of the observation
+	during(t, 90*time.Second, func() { // beyond the end of the observation
 		for i, pod := range pods(t, w) {
 			require.Equal(t, before[i].UID, pod.UID)
 			require.Equal(t, before[i].Spec.Containers[0].Resources, pod.Spec.Containers[0].Resources)

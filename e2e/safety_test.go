@@ -16,10 +16,9 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 )
 
-// mostDelay is how long after the evidence a change is taken back at the latest.
 const mostDelay = 10 * time.Second
 
-// cut is a workload one of whose pods has less than before, and its pods before.
+// startReduced returns a workload with a pod that has been reduced, and this pod.
 func cut(t *testing.T, name string) (w harness.Workload, pod *corev1.Pod) {
 	t.Helper()
 	w = plain(t, name, 3)
@@ -30,7 +29,6 @@ func cut(t *testing.T, name string) (w harness.Workload, pod *corev1.Pod) {
 	return w, awaitCut(t, w)
 }
 
-// awaitCut waits until a node has carried out the change of a pod of a workload.
 func awaitCut(t *testing.T, w harness.Workload) (changed *corev1.Pod) {
 	t.Helper()
 	eventually(t, "a pod of "+w.Namespace+"/"+w.Name+" runs with less", func() error {
@@ -45,7 +43,7 @@ func awaitCut(t *testing.T, w harness.Workload) (changed *corev1.Pod) {
 	return changed
 }
 
-// resizedAt is since when the change of a pod is observed.
+// resizedAt returns the start of the observation of a pod's change.
 func resizedAt(t *testing.T, pod *corev1.Pod) time.Time {
 	t.Helper()
 	at, err := time.Parse(time.RFC3339, pod.Annotations[convert.ResizedAtAnnotation])
@@ -53,7 +51,7 @@ func resizedAt(t *testing.T, pod *corev1.Pod) time.Time {
 	return at
 }
 
-// hurt changes what the status of a pod says, and returns the time before.
+// updatePodStatus changes the status of a pod, and returns the time before the update.
 func hurt(t *testing.T, pod *corev1.Pod, change func(*corev1.PodStatus)) (at time.Time) {
 	t.Helper()
 	eventually(t, "the status of "+pod.Name+" is written", func() error {
@@ -69,7 +67,6 @@ func hurt(t *testing.T, pod *corev1.Pod, change func(*corev1.PodStatus)) (at tim
 	return at
 }
 
-// restarted makes the only container of a pod one that has ended so many times more.
 func restarted(times int32) func(*corev1.PodStatus) {
 	return func(s *corev1.PodStatus) {
 		c, now := &s.ContainerStatuses[0], metav1.Now()
@@ -79,7 +76,6 @@ func restarted(times int32) func(*corev1.PodStatus) {
 	}
 }
 
-// ready makes a pod ready, or not.
 func ready(is corev1.ConditionStatus) func(*corev1.PodStatus) {
 	return func(s *corev1.PodStatus) {
 		for i := range s.Conditions {
@@ -90,8 +86,8 @@ func ready(is corev1.ConditionStatus) func(*corev1.PodStatus) {
 	}
 }
 
-// requireTakenBack waits until the change of a pod is taken back, and requires that this came
-// soon after the evidence, in place, and that everybody can see why.
+// requireReverted waits until the change of a pod is reverted in place, soon after the evidence,
+// with an event and a record of the reason.
 func requireTakenBack(t *testing.T, w harness.Workload, pod *corev1.Pod, reason string, evidence time.Time) {
 	t.Helper()
 	within(t, longestWait+shareWindow, "an event says that the change of "+pod.Name+" is taken back", func() error {
@@ -102,7 +98,7 @@ func requireTakenBack(t *testing.T, w harness.Workload, pod *corev1.Pod, reason 
 		if len(events.Items) == 0 {
 			return errors.New("none does")
 		}
-		at := events.Items[0].FirstTimestamp // of the second in which it was written
+		at := events.Items[0].FirstTimestamp // the timestamp has a resolution of one second
 		require.False(t, at.Time.Before(evidence.Truncate(time.Second)), "at %s, before the evidence of %s", at, evidence)
 		require.LessOrEqual(t, at.Add(time.Second).Sub(evidence), mostDelay)
 		fmt.Printf("taken back: %s, %.0f s or less after the evidence\n", reason, at.Add(time.Second).Sub(evidence).Seconds())
@@ -125,8 +121,8 @@ func requireTakenBack(t *testing.T, w harness.Workload, pod *corev1.Pod, reason 
 	})
 }
 
-// requireKept requires that what was taken back does not come back by itself, in the pods that
-// are there and in new ones.
+// requireNotRepeated requires that a reverted change is not repeated, neither for existing pods nor
+// for new ones.
 func requireKept(t *testing.T, by *harness.Daemon, w harness.Workload) {
 	t.Helper()
 	awaitLeftAloneBy(t, by, w.Namespace, "RevertBackoff")
@@ -137,12 +133,10 @@ func requireKept(t *testing.T, by *harness.Daemon, w harness.Workload) {
 	require.Len(t, sizedTo(t, w, "100m"), int(w.Replicas))
 }
 
-// A container that is killed for want of memory after a cut has its memory back within
-// seconds, and is not cut again.
 func TestAChangeThatKillsIsTakenBack(t *testing.T) {
 	together(t)
 	w, pod := cut(t, "hurt")
-	time.Sleep(2 * time.Second) // a kill in the second of the change proves nothing
+	time.Sleep(2 * time.Second) // a kill within the second of the change is no evidence
 	annotatePod(t, pod, "sim.loadline.dev/oom", "app")
 	var killed time.Time
 	eventually(t, "the container is killed", func() error {
@@ -160,7 +154,7 @@ func TestAChangeThatKillsIsTakenBack(t *testing.T) {
 	requireKept(t, updater, w)
 }
 
-// One restart of a container that got less may be anything, two are harm.
+// One restart after a reduction is tolerated, two are harm.
 func TestAChangeAfterWhichAContainerRestartsIsTakenBack(t *testing.T) {
 	together(t)
 	w, pod := cut(t, "restarting")
@@ -170,7 +164,7 @@ func TestAChangeAfterWhichAContainerRestartsIsTakenBack(t *testing.T) {
 	requireKept(t, updater, w)
 }
 
-// A pod that is not ready may become so again until the observation ends.
+// A pod that is not ready may recover until the observation ends.
 func TestAChangeAfterWhichAPodIsNotReadyIsTakenBack(t *testing.T) {
 	together(t)
 	w, pod := cut(t, "unready")

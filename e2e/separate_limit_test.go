@@ -12,7 +12,7 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// protect recommends memory to request, and memory that the limit protects.
+// recommendSeparateLimit recommends a memory request, and the memory that the limit must protect.
 func protect(t *testing.T, w harness.Workload, request, protected string) {
 	t.Helper()
 	vpa := getVPA(t, w)
@@ -26,7 +26,6 @@ func protect(t *testing.T, w harness.Workload, request, protected string) {
 	require.NoError(t, err)
 }
 
-// awaitMemoryAndLimit waits until each pod has a request and a limit of memory.
 func awaitMemoryAndLimit(t *testing.T, w harness.Workload, request, limit string) []corev1.Pod {
 	t.Helper()
 	found := awaitMemory(t, w, request)
@@ -37,8 +36,8 @@ func awaitMemoryAndLimit(t *testing.T, w harness.Workload, request, limit string
 	return found
 }
 
-// A request that follows use does not pull the memory limit down, however often both are
-// changed, and new pods get the same. Where limit and request are equal they stay so.
+// A request that follows usage must not lower the memory limit, also not of new pods. If limit and
+// request are equal, they stay equal.
 func TestAMemoryLimitProtectsMoreThanIsRequested(t *testing.T) {
 	together(t)
 	w := plain(t, "separate-limit", 2)

@@ -12,8 +12,6 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// A recommender with a name serves the VPAs that name it, and nobody else does;
-// it leaves those alone that name none.
 func TestNamedRecommender(t *testing.T) {
 	together(t)
 	ns := namespace(t, "named")
@@ -31,7 +29,6 @@ func TestNamedRecommender(t *testing.T) {
 	require.Equal(t, 1, served(t, blue), "VPAs that blue serves")
 }
 
-// A recommender can be limited to one namespace, or told to leave some alone.
 func TestNamespaces(t *testing.T) {
 	together(t)
 	for name, flag := range map[string]string{
@@ -54,7 +51,6 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
-// modest is a small workload whose usage is steady.
 func modest(ns, name string) harness.Workload {
 	return harness.Workload{
 		Namespace: ns, Name: name, Replicas: 1,
@@ -63,7 +59,6 @@ func modest(ns, name string) harness.Workload {
 	}
 }
 
-// unserved requires that no recommender has written into the status of a VPA.
 func unserved(t *testing.T, w harness.Workload) {
 	t.Helper()
 	status := getVPA(t, w).Status
@@ -71,7 +66,6 @@ func unserved(t *testing.T, w harness.Workload) {
 	require.Empty(t, status.Conditions)
 }
 
-// served says how many VPAs a recommender counts as its own.
 func served(t *testing.T, d *harness.Daemon) int {
 	t.Helper()
 	metrics, err := d.Metrics(t.Context())
@@ -85,9 +79,8 @@ func served(t *testing.T, d *harness.Daemon) int {
 	return sum
 }
 
-// While the metrics API is away the recommender says so once, goes on with the
-// rest, and takes up usage when the API is back. This test does not run beside
-// the others, which need that API.
+// During an outage the recommender logs once and continues with everything else. The test must not
+// run in parallel with others, which need the metrics API.
 func TestMetricsAPIGoneAndBack(t *testing.T) {
 	inTurn(t)
 	const service = "apiservice/v1beta1.metrics.k8s.io"
@@ -130,5 +123,4 @@ func TestMetricsAPIGoneAndBack(t *testing.T) {
 	require.Equal(t, 1, logLines(t, recommender, logged, "The metrics API answers again"))
 }
 
-// outageLine is what the log says when the metrics API is away.
 const outageLine = "The metrics API does not answer"

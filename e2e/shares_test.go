@@ -20,16 +20,14 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// shareWindow is the time over which Prometheus is asked how much a container is throttled, or
-// waits: only then it is known after a change.
+// shareWindow is the range of the queries for throttling and CPU pressure. After a change they have
+// a result only then.
 const shareWindow = 5 * time.Minute
 
-// counted answers like a Prometheus that scrapes the kubelets. The pods of two workloads are fine
-// until two minutes after its start; then those of throttled are throttled, and those of
-// waiting wait for CPU, in nine tenths of the time.
+// fakeCounters is a Prometheus that scrapes kubelets. Two minutes after its start, pods of the
+// workload throttled are throttled, and pods of waiting wait for CPU, for nine tenths of the time.
 type counted struct{ start time.Time }
 
-// askedPods finds namespace and pods in a query.
 var askedPods = regexp.MustCompile(`namespace="([^"]+)", pod=~"([^"]+)"`)
 
 func (c *counted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -68,15 +66,15 @@ func (c *counted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": map[string]any{"resultType": "vector", "result": result}})
 }
 
-// measuring is an updater that asks such a Prometheus. It and its policy are there once for three
+// sharesUpdater is an updater with such a Prometheus. It and its policy are shared by three
 // workloads.
 var measuring struct {
 	sync.Once
 	updater *harness.Daemon
 }
 
-// measuredCut is the beginning of a promise about a workload whose limits and requests of CPU
-// are cut, or requests alone.
+// reducedCPUScenario is the setup of a workload with reduced CPU requests, and reduced limits if it
+// has any.
 func measuredCut(name, cpuLimit string) *long {
 	return &long{begin: func(t *testing.T) (harness.Workload, []corev1.Pod) {
 		w := plain(t, "shares", 2)
@@ -100,8 +98,6 @@ var (
 	fineForLong      = measuredCut("fine", "200m")
 )
 
-// A container whose CPU limit was cut, and that is throttled since, has it back as soon as that is
-// known of five minutes.
 func TestAChangeThatThrottlesIsTakenBack(t *testing.T) {
 	together(t)
 	w, changed := throttledForLong.begun(t)
@@ -109,7 +105,6 @@ func TestAChangeThatThrottlesIsTakenBack(t *testing.T) {
 	requireKept(t, measuring.updater, w)
 }
 
-// So has one whose CPU request was cut, and that waits for CPU since.
 func TestAChangeAfterWhichAContainerWaitsForCPUIsTakenBack(t *testing.T) {
 	together(t)
 	w, changed := waitingForLong.begun(t)
@@ -117,7 +112,6 @@ func TestAChangeAfterWhichAContainerWaitsForCPUIsTakenBack(t *testing.T) {
 	requireKept(t, measuring.updater, w)
 }
 
-// Where Prometheus has nothing to say against it, the next pod follows.
 func TestAChangeThatDoesNoHarmStays(t *testing.T) {
 	together(t)
 	w, changed := fineForLong.begun(t)

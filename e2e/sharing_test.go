@@ -26,18 +26,17 @@ import (
 	"loadline.dev/loadline/pkg/explanation"
 )
 
-// sharing makes a policy want its pods to share, by a recipe that is made for it.
+// withSharing sets the sharing mode of a policy, and the recipe cruisekube.
 func sharing(mode loadlinev1alpha1.SharingMode) func(*loadlinev1alpha1.SizingPolicySpec) {
 	return func(s *loadlinev1alpha1.SizingPolicySpec) {
 		s.Recipe, s.Sharing = new("cruisekube"), &loadlinev1alpha1.Sharing{Mode: &mode}
 	}
 }
 
-// sharingRound is how long a round of sharing may be away.
 const sharingRound = 6 * time.Minute
 
-// A dry run of sharing looks at the pods of its policy, says what it found, and writes nothing about
-// them, though the policy may change pods and these would shrink; where a policy wants more than is given its status says why.
+// A dry run logs the pods of its policy and changes nothing, although the policy allows it. If the
+// mode of a policy prevents sharing, its status contains the reason.
 func TestADryRunOfSharingWritesNothing(t *testing.T) {
 	together(t)
 	dry, before := sharers(t, loadlinev1alpha1.SharingDryRun, "sharing-dry", "280m")
@@ -96,8 +95,8 @@ func TestADryRunOfSharingWritesNothing(t *testing.T) {
 	}))
 }
 
-// sharers runs pods of 100m nearly always and 280m at times on a node of one core of their own, under a
-// policy that shares.
+// startSharingPods runs pods with a base of 100m and a peak of 280m on their own node of one core,
+// under a policy with sharing.
 func sharers(t *testing.T, mode loadlinev1alpha1.SharingMode, name, cpu string) (w harness.Workload, before []corev1.Pod) {
 	t.Helper()
 	ownNode(t, name, func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.33.0" })
@@ -110,7 +109,7 @@ func sharers(t *testing.T, mode loadlinev1alpha1.SharingMode, name, cpu string) 
 	return w, before
 }
 
-// peaking gives a workload a VPA that recommends 100m nearly always and 280m at times.
+// createPeakVPA creates a VPA that recommends a base of 100m and a peak of 280m.
 func peaking(t *testing.T, w harness.Workload) {
 	t.Helper()
 	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeInPlaceOrRecreate, naming("nobody")))
@@ -121,14 +120,12 @@ func peaking(t *testing.T, w harness.Workload) {
 	require.NoError(t, err)
 }
 
-// switchedOff changes the policy of a workload so that nobody shares.
 func switchedOff(t *testing.T, w harness.Workload) {
 	t.Helper()
 	_, err := cluster.VPA.LoadlineV1alpha1().SizingPolicies().Patch(t.Context(), w.Namespace, types.MergePatchType, []byte(`{"spec":{"sharing":{"mode":"Off"}}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 }
 
-// conditionOfSharing returns what the policy of a workload says.
 func conditionOfSharing(t *testing.T, w harness.Workload) *metav1.Condition {
 	t.Helper()
 	p, err := cluster.VPA.LoadlineV1alpha1().SizingPolicies().Get(t.Context(), w.Namespace, metav1.GetOptions{})
@@ -136,7 +133,6 @@ func conditionOfSharing(t *testing.T, w harness.Workload) *metav1.Condition {
 	return meta.FindStatusCondition(p.Status.Conditions, "Sharing")
 }
 
-// requireSamePods requires that pods are those that were there before.
 func requireSamePods(t *testing.T, w harness.Workload, before []corev1.Pod) {
 	t.Helper()
 	for _, pod := range pods(t, w) {
@@ -145,8 +141,8 @@ func requireSamePods(t *testing.T, w harness.Workload, before []corev1.Pod) {
 	}
 }
 
-// Pods that share get their part of what their node has left in place, and their peak when they share
-// no more: three of 100m nearly always and 280m at times, on a node of one core, 100m + 180m / 3.
+// Pods get their share of the node's headroom in place, and their peak when sharing ends: three
+// pods with a base of 100m and a peak of 280m on one core get 100m + 180m / 3.
 func TestPodsGetTheirShareInPlace(t *testing.T) {
 	together(t)
 	w, before := sharedInPlace.begun(t)
@@ -161,8 +157,8 @@ func TestPodsGetTheirShareInPlace(t *testing.T) {
 	requireSamePods(t, w, before)
 }
 
-// A fourth pod arrives at its peak, and the next round makes room in all four. Pods that an HPA scales
-// by what would be shared keep what they have. An updater that starts anew makes a round at once.
+// The next round shrinks all four pods, except pods that an HPA scales on the shared resource. A
+// restarted updater runs a round at once.
 func TestAFurtherPodComesAtItsPeakAndAllShrink(t *testing.T) {
 	alone(t, processFirst)
 	w, before := sharers(t, loadlinev1alpha1.SharingOn, "sharing-arrival", "200m")
@@ -205,7 +201,6 @@ func TestAFurtherPodComesAtItsPeakAndAllShrink(t *testing.T) {
 	deletePolicy(t, w.Namespace)
 }
 
-// explained returns the answer of the updater about a pod.
 func explained(t *testing.T, namespace, pod string) (e explanation.Pod, err error) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+updater.Address+explanation.PodPath+"?namespace="+namespace+"&name="+pod, nil)
@@ -222,15 +217,14 @@ func explained(t *testing.T, namespace, pod string) (e explanation.Pod, err erro
 	return e, errors.Join(err, json.Unmarshal(text, &e))
 }
 
-// startUpdaterAnew stops the updater and starts it again.
 func startUpdaterAnew(t *testing.T) {
 	t.Helper()
 	updater.Stop()
 	require.NoError(t, updater.Start(t.Context()))
 }
 
-// Sharing is switched off on a node that was filled meanwhile: who fits grows to its peak in place, the
-// others keep their share until there is room, and nobody is evicted.
+// When sharing ends on a full node, pods that fit grow to their peak in place, and others keep
+// their share until there is room.
 func TestSharingOffOnAFullNodeEvictsNobody(t *testing.T) {
 	together(t)
 	w, before := sharedUntilFull.begun(t)
@@ -264,7 +258,7 @@ func TestSharingOffOnAFullNodeEvictsNobody(t *testing.T) {
 	requireSamePods(t, w, before)
 }
 
-// With a sign of a node autoscaler the policy says so, and nothing is written about its pods.
+// With a sign of a node autoscaler, the policy reports it and its pods are not changed.
 func TestBesideANodeAutoscalerNothingIsShared(t *testing.T) {
 	alone(t, processFirst)
 	updater.Stop()
@@ -277,7 +271,7 @@ func TestBesideANodeAutoscalerNothingIsShared(t *testing.T) {
 	_, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "cluster-autoscaler-status"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	w, before := sharers(t, loadlinev1alpha1.SharingOn, "sharing-autoscaler", "280m")
-	require.NoError(t, updater.Start(t.Context())) // and makes a round at once
+	require.NoError(t, updater.Start(t.Context())) // runs a round at once
 	eventually(t, "the policy says that nodes are added", func() error {
 		if c := conditionOfSharing(t, w); c == nil || c.Status != metav1.ConditionFalse || c.Reason != "NodeAutoscaler" {
 			return fmt.Errorf("it says %+v", c)
@@ -289,15 +283,15 @@ func TestBesideANodeAutoscalerNothingIsShared(t *testing.T) {
 		require.Equal(t, before[i].Annotations, pod.Annotations)
 	}
 
-	// Without the sign, as an updater sees it that starts anew, the same pods share.
+	// Without the sign, the same pods share after a restart of the updater.
 	require.NoError(t, maps.Delete(t.Context(), "cluster-autoscaler-status", metav1.DeleteOptions{}))
 	startUpdaterAnew(t)
 	awaitShares(t, w, "160m", true)
 	deletePolicy(t, w.Namespace)
 }
 
-// awaitShares waits until all pods of a workload have so much CPU, and whether they are marked as
-// those that share.
+// awaitShares waits until all pods of a workload have this CPU request, and are marked as sharing
+// or not.
 func awaitShares(t *testing.T, w harness.Workload, cpu string, marked bool) {
 	t.Helper()
 	within(t, sharingRound, "pods have "+cpu, func() error {

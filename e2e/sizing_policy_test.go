@@ -17,7 +17,8 @@ import (
 	policy "loadline.dev/loadline/pkg/core/fleet"
 )
 
-// policyFor creates a policy of the name of a namespace, for its workloads of four kinds.
+// createPolicy creates a policy for four workload kinds in a namespace, with the name of the
+// namespace.
 func policyFor(t *testing.T, ns string, mode loadlinev1alpha1.RolloutMode, changes ...func(*loadlinev1alpha1.SizingPolicySpec)) {
 	t.Helper()
 	p := &loadlinev1alpha1.SizingPolicy{
@@ -38,7 +39,6 @@ func policyFor(t *testing.T, ns string, mode loadlinev1alpha1.RolloutMode, chang
 	require.NoError(t, err)
 }
 
-// deletePolicy deletes the policy of a namespace, if it is there.
 func deletePolicy(t *testing.T, ns string) {
 	t.Helper()
 	if err := cluster.VPA.LoadlineV1alpha1().SizingPolicies().Delete(t.Context(), ns, metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
@@ -46,7 +46,6 @@ func deletePolicy(t *testing.T, ns string) {
 	}
 }
 
-// awaitMade waits until there is a VPA of a name in a namespace.
 func awaitMade(t *testing.T, ns, name string) (made *vpav1.VerticalPodAutoscaler) {
 	t.Helper()
 	eventually(t, "there is a VPA "+ns+"/"+name, func() (err error) {
@@ -56,8 +55,8 @@ func awaitMade(t *testing.T, ns, name string) (made *vpav1.VerticalPodAutoscaler
 	return made
 }
 
-// One policy makes and serves VPAs for the workloads of a namespace, and those that nobody
-// selects any more are marked. None of them changes a pod.
+// One policy generates VPAs for the workloads of a namespace. After its deletion they are marked as
+// unselected. No pod is changed.
 func TestAPolicyMakesAndServesVPAs(t *testing.T) {
 	together(t)
 	w := plain(t, "fleet", 2)
@@ -98,7 +97,6 @@ func TestAPolicyMakesAndServesVPAs(t *testing.T) {
 	})
 	forPasses(t, updater, 10, func() { sameSizes(t, w, before) })
 
-	// Nobody selects the workloads any more.
 	deletePolicy(t, w.Namespace)
 	awaitLeftAlone(t, w.Namespace, "PolicyUnknown")
 	eventually(t, "the VPAs are marked", func() error {
@@ -110,8 +108,6 @@ func TestAPolicyMakesAndServesVPAs(t *testing.T) {
 	unchanged(t, w, before)
 }
 
-// A policy in mode Recommend keeps the pods of a VPA that a person wrote as they are, and
-// lets them go when it is deleted.
 func TestAPolicyHoldsWhatAPersonsVPAWouldChange(t *testing.T) {
 	together(t)
 	w := plain(t, "held", 2)
@@ -138,7 +134,7 @@ func TestAPolicyHoldsWhatAPersonsVPAWouldChange(t *testing.T) {
 	require.Equal(t, before[0].UID, pods(t, w)[0].UID, "in place")
 }
 
-// What cannot be meant is refused with all that is wrong.
+// The error lists all invalid fields.
 func TestAPolicyThatCannotBeMeantIsRefused(t *testing.T) {
 	inTurn(t)
 	_, err := cluster.VPA.LoadlineV1alpha1().SizingPolicies().Create(t.Context(), &loadlinev1alpha1.SizingPolicy{

@@ -13,7 +13,6 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// pinnedTo is a workload of two pods of class Guaranteed on a node of a test.
 func pinnedTo(t *testing.T, name, node string) harness.Workload {
 	t.Helper()
 	w := plain(t, name, 2)
@@ -22,7 +21,6 @@ func pinnedTo(t *testing.T, name, node string) harness.Workload {
 	return w
 }
 
-// neverAsked requires that no resize of the workload was asked for.
 func neverAsked(t *testing.T, w harness.Workload) {
 	t.Helper()
 	out, err := cluster.KubectlOutput(t.Context(), "-n", w.Namespace, "get", "events", "--field-selector=reason=InPlaceResizedByVPA", "-o=jsonpath={.items[*].message}")
@@ -30,8 +28,8 @@ func neverAsked(t *testing.T, w harness.Workload) {
 	require.Empty(t, out, "a resize was asked for that its node refuses")
 }
 
-// A node with the label is known to give pods of class Guaranteed no other CPU: mode
-// InPlace leaves them alone, InPlaceOrRecreate evicts them at once.
+// Labeled nodes cannot change the CPU of Guaranteed pods: mode InPlace skips these pods, and
+// InPlaceOrRecreate evicts them at once.
 func TestAStaticCPUPolicyIsKnownByTheLabelOfTheNode(t *testing.T) {
 	together(t)
 	ownNode(t, "static-cpu", func(n *corev1.Node) { n.Labels["cpumanager"] = "true" })
@@ -49,7 +47,6 @@ func TestAStaticCPUPolicyIsKnownByTheLabelOfTheNode(t *testing.T) {
 	neverAsked(t, moved)
 }
 
-// What one pod was refused, the next one on that node is not asked for.
 func TestAStaticCPUPolicyIsLearnedFromARefusal(t *testing.T) {
 	together(t)
 	ownNode(t, "static-cpu-learned")
@@ -70,8 +67,8 @@ func TestAStaticCPUPolicyIsLearnedFromARefusal(t *testing.T) {
 		}
 		return fmt.Errorf("no pod was refused")
 	})
-	during(t, 4*time.Second, func() {})        // until the updater has seen it
-	adviseAgain(t, first, pair("50m", "60Mi")) // for less it would be asked for again
+	during(t, 4*time.Second, func() {})        // until the updater's informer has it
+	adviseAgain(t, first, pair("50m", "60Mi")) // a smaller target would be tried again
 	awaitLeftAlone(t, first.Namespace, "StaticCPU")
 	next := pinnedTo(t, "static-cpu-next", "static-cpu-learned")
 	before := running(t, next)

@@ -11,8 +11,6 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// Each container of a pod gets its own recommendation; one that the policy
-// turns off is left exactly as it is.
 func TestTwoContainerPod(t *testing.T) {
 	together(t)
 	w := harness.Workload{

@@ -14,7 +14,6 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// sameSizes requires that the pods of a workload are the same as before, with the same sizes.
 func sameSizes(t *testing.T, w harness.Workload, before []corev1.Pod) {
 	t.Helper()
 	after := pods(t, w)
@@ -25,10 +24,9 @@ func sameSizes(t *testing.T, w harness.Workload, before []corev1.Pod) {
 	}
 }
 
-// A policy is deleted amid a rollout, as the definitions are removed: not a pod moves because of
-// the VPA that was made for it, neither with the updater that knew the policy, nor with one that
-// starts without definitions, nor with that of the reference in place of ours. Each of them
-// does what VPAs say that people wrote.
+// Deletes a policy during a rollout and then the definitions. Neither the running updater, nor a
+// restarted one, nor upstream's may change pods of the generated VPA. All of them must still act on
+// user VPAs.
 func TestAMadeVPAMovesNobodyWithoutDefinitions(t *testing.T) {
 	alone(t, processFirst)
 	binary := filepath.Join(cluster.Root, "bin", "reference", "updater")
@@ -87,14 +85,13 @@ func TestAMadeVPAMovesNobodyWithoutDefinitions(t *testing.T) {
 	require.Greater(t, time.Since(since), 2*time.Minute, "past the end of the observation")
 }
 
-// startReference starts a program of the reference and waits for its first pass.
 func startReference(t *testing.T, d *harness.Daemon) {
 	t.Helper()
 	startReferenceUntil(t, d, "a pass of the reference", onePass(t, d))
 }
 
-// startReferenceUntil starts a program of the reference, again where it ends before it works: it
-// registers types while its watches already read with them, which the runtime of Go ends at some starts.
+// startUpstreamUntil starts an upstream program, again if it exits early: it registers types while
+// its watches already use them, which sometimes crashes it at startup.
 func startReferenceUntil(t *testing.T, d *harness.Daemon, what string, works func() error) {
 	t.Helper()
 	eventually(t, what, func() error {
@@ -107,7 +104,6 @@ func startReferenceUntil(t *testing.T, d *harness.Daemon, what string, works fun
 	})
 }
 
-// onePass says whether a recommender or an updater has made a pass.
 func onePass(t *testing.T, d *harness.Daemon) func() error {
 	return func() error {
 		metrics, err := d.Metrics(t.Context())

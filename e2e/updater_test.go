@@ -20,9 +20,7 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// The promises of this file are about what the updater does with a
-// recommendation, so they write it themselves: nobody is the recommender of
-// their VPAs.
+// createVPAWithTarget creates a VPA with a fixed recommendation that no recommender updates.
 func advise(t *testing.T, w harness.Workload, mode vpav1.UpdateMode, target corev1.ResourceList, change ...func(*vpav1.VerticalPodAutoscaler)) {
 	t.Helper()
 	require.NoError(t, cluster.CreateVPA(t.Context(), w, mode, append(change, naming("nobody"))...))
@@ -38,7 +36,6 @@ func adviseAgain(t *testing.T, w harness.Workload, target corev1.ResourceList) {
 	require.NoError(t, err)
 }
 
-// plain is a workload of one small container.
 func plain(t *testing.T, name string, replicas int32) harness.Workload {
 	t.Helper()
 	return harness.Workload{
@@ -48,7 +45,6 @@ func plain(t *testing.T, name string, replicas int32) harness.Workload {
 	}
 }
 
-// running creates the Deployment of a workload and waits for its pods.
 func running(t *testing.T, w harness.Workload) []corev1.Pod {
 	t.Helper()
 	require.NoError(t, cluster.CreateWorkload(t.Context(), w))
@@ -57,7 +53,6 @@ func running(t *testing.T, w harness.Workload) []corev1.Pod {
 
 var larger = pair("300m", "200Mi")
 
-// awaitSized waits until all pods of a workload are there and request so much CPU.
 func awaitSized(t *testing.T, w harness.Workload, cpu string) {
 	t.Helper()
 	eventually(t, "pods of "+w.Namespace+" request "+cpu, func() error {
@@ -74,14 +69,13 @@ func awaitSized(t *testing.T, w harness.Workload, cpu string) {
 	})
 }
 
-// awaitLeftAlone waits until the updater says why it leaves a pod of a namespace
-// alone.
+// awaitSkipped waits until the updater skips a pod of a namespace for this reason.
 func awaitLeftAlone(t *testing.T, namespace, reason string) {
 	t.Helper()
 	awaitLeftAloneBy(t, updater, namespace, reason)
 }
 
-// awaitLeftAloneBy is awaitLeftAlone for another updater than the shared one.
+// awaitSkippedBy is awaitSkipped for another updater than the shared one.
 func awaitLeftAloneBy(t *testing.T, by *harness.Daemon, namespace, reason string) {
 	t.Helper()
 	eventually(t, "a pod of "+namespace+" is left alone: "+reason, func() error {
@@ -98,7 +92,7 @@ func awaitLeftAloneBy(t *testing.T, by *harness.Daemon, namespace, reason string
 	})
 }
 
-// unchanged requires for some time that the pods are the same and request the same.
+// requireUnchanged requires for ten seconds that the pods were not replaced or resized.
 func unchanged(t *testing.T, w harness.Workload, before []corev1.Pod) {
 	t.Helper()
 	during(t, 10*time.Second, func() {
@@ -117,8 +111,8 @@ func pointing(apiVersion, kind string) func(*vpav1.VerticalPodAutoscaler) {
 	}
 }
 
-// Pods of every kind of workload are evicted and come back with their size. Jobs count evictions as
-// failures, so their pods stay.
+// Pods of every kind except Jobs are evicted and replaced with their target. Jobs count evictions
+// as failures, so their pods stay.
 func TestEvictionInEveryKindOfWorkload(t *testing.T) {
 	together(t)
 	create := map[string]func(t *testing.T, w harness.Workload, meta metav1.ObjectMeta, template corev1.PodTemplateSpec, selector *metav1.LabelSelector) (string, error){
@@ -238,8 +232,8 @@ func limits(t *testing.T, ns string, item corev1.LimitRangeItem) {
 	require.NoError(t, err)
 }
 
-// LimitRanges bound what a pod gets, in place and after an eviction alike. What
-// they would refuse is not tried.
+// LimitRanges bound the new resources, both in place and after an eviction. Changes that they would
+// reject are not tried.
 func TestLimitRangesBoundTheSize(t *testing.T) {
 	together(t)
 	cpu := func(text string) corev1.ResourceList { return corev1.ResourceList{corev1.ResourceCPU: *quantity(text)} }
@@ -277,7 +271,7 @@ func TestLimitRangesBoundTheSize(t *testing.T) {
 	})
 }
 
-// Requirements hold evictions, and no resize that restarts nothing.
+// Eviction requirements do not apply to resizes without a restart.
 func TestEvictionRequirements(t *testing.T) {
 	together(t)
 	higher := func(vpa *vpav1.VerticalPodAutoscaler) {
@@ -303,8 +297,6 @@ func TestEvictionRequirements(t *testing.T) {
 	})
 }
 
-// A quota that leaves too little is not run into; when it is raised, the change
-// follows.
 func TestAFullQuota(t *testing.T) {
 	together(t)
 	for _, mode := range []vpav1.UpdateMode{vpav1.UpdateModeRecreate, vpav1.UpdateModeInPlaceOrRecreate} {
@@ -343,7 +335,6 @@ func TestWhatNoNodeCanHoldIsNotTried(t *testing.T) {
 	}
 }
 
-// A container that another webhook added later is left alone.
 func TestAnInjectedSidecarIsLeftAlone(t *testing.T) {
 	together(t)
 	w := plain(t, "sidecar", 2)
@@ -367,8 +358,7 @@ func TestAnInjectedSidecarIsLeftAlone(t *testing.T) {
 	}
 }
 
-// A pod that has a node and has not started yet costs no budget: it is replaced
-// by one that has its size from the beginning.
+// Replacing a scheduled pod that has not started is not a disruption.
 func TestPendingPodsAreReplaced(t *testing.T) {
 	together(t)
 	w := plain(t, "pending", 2)

@@ -25,7 +25,6 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// limited is a namespace with LimitRanges.
 type limited struct {
 	name   string
 	ranges convert.LimitRanges
@@ -34,7 +33,7 @@ type limited struct {
 
 const (
 	limitedNamespaces = 24
-	drawnPods         = 1000 // of which about one in four is valid beside the LimitRanges
+	drawnPods         = 1000 // about one in four is valid with the LimitRanges
 )
 
 // drawnLimits creates namespaces with random LimitRanges. The first three have none.
@@ -46,7 +45,8 @@ func drawnLimits(t *testing.T) (all []limited) {
 		if i > 2 {
 			objects = rapid.Custom(drawn.Ranges).Example(i)
 		}
-		// Its default shows that admission has read the others, which are older.
+		// This is the last one created, so its default in a pod shows that admission has read all
+		// LimitRanges.
 		last := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "last"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{
 			{Type: corev1.LimitTypeContainer, Default: corev1.ResourceList{corev1.ResourceEphemeralStorage: *quantity("1Gi")}}}}}
 		for _, o := range append(objects, last) {
@@ -75,7 +75,6 @@ func dryCreate(t *testing.T, l limited, pod *corev1.Pod) (*corev1.Pod, error) {
 	return cluster.Kube.CoreV1().Pods(l.name).Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 }
 
-// patched returns a pod with the patch of the webhook.
 func patched(pod *corev1.Pod, m mutate.Mutation) (*corev1.Pod, error) {
 	steps, err := json.Marshal(m.Patch)
 	if err != nil {
@@ -96,8 +95,8 @@ func patched(pod *corev1.Pod, m mutate.Mutation) (*corev1.Pod, error) {
 	return after, json.Unmarshal(text, after)
 }
 
-// A pod that the API server accepts is accepted with the sizes of the webhook as well, and once it
-// runs, with those of the updater, whatever the LimitRanges of its namespace are.
+// A random pod that the API server accepts must stay valid with the resources of the webhook, and
+// when running, with those of the updater.
 func TestPods_StayValid(t *testing.T) {
 	together(t)
 	limits := drawnLimits(t)
@@ -124,7 +123,6 @@ func TestPods_StayValid(t *testing.T) {
 	require.Greater(t, checked, drawnPods/5)
 }
 
-// checkResize creates a pod that nothing schedules, and sends the resize of the updater in a dry run.
 func checkResize(t *testing.T, i int, l limited, vpa *vpav1.VerticalPodAutoscaler, admitted *corev1.Pod) {
 	t.Helper()
 	reading := snapshot.NewVPA(vpa, &l.ranges)
@@ -156,7 +154,6 @@ func checkResize(t *testing.T, i int, l limited, vpa *vpav1.VerticalPodAutoscale
 	assertValid(t, i, err, l, vpa, old, string(patch))
 }
 
-// assertValid fails the test with all that explains a refusal.
 func assertValid(t *testing.T, i int, err error, l limited, vpa *vpav1.VerticalPodAutoscaler, before *corev1.Pod, after any) {
 	t.Helper()
 	if err == nil {

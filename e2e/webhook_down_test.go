@@ -9,9 +9,7 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// While the admission controller is away, killed without warning, pods start
-// as they are written. This test does not run beside the others, which need
-// the webhook.
+// The test must not run in parallel with others, which need the webhook.
 func TestPodsStartWhenTheWebhookIsDown(t *testing.T) {
 	inTurn(t)
 	admission.Kill()

@@ -28,15 +28,14 @@ import (
 
 const certificates = "vpa-tls-certs"
 
-// replicas are two admission controllers behind one Service, in place of the one
-// that the other promises use.
+// replicas are two admission controllers behind one Service that replace the shared one.
 type replicas struct {
 	service *harness.Service
 	daemons [2]*harness.Daemon
 	ports   [2]string
 }
 
-// twoReplicas stops the shared admission controller for the time of the test.
+// twoReplicas stops the shared admission controller until the test ends.
 func twoReplicas(t *testing.T, args ...string) *replicas {
 	admission.Stop()
 	t.Cleanup(func() { require.NoError(t, admission.Start(context.WithoutCancel(t.Context()))) })
@@ -58,7 +57,7 @@ func twoReplicas(t *testing.T, args ...string) *replicas {
 		require.NoError(t, err)
 		t.Cleanup(r.daemons[i].Stop)
 	}
-	// Both at once: they share one certificate from the first moment.
+	// Starts both at once, so that they must agree on one certificate.
 	var started sync.WaitGroup
 	for i := range r.daemons {
 		started.Go(func() { r.start(t, i) })
@@ -75,8 +74,7 @@ func (r *replicas) start(t *testing.T, i int) {
 	r.service.Add(r.ports[i])
 }
 
-// stop ends a replica as a rollout does: it is told to, and some time later it is
-// taken out of the Service.
+// stop stops a replica as in a rollout: the Service removes it some time after SIGTERM.
 func (r *replicas) stop(i int) {
 	out := time.AfterFunc(time.Second, func() { r.service.Remove(r.ports[i]) })
 	r.daemons[i].Stop()
@@ -84,7 +82,6 @@ func (r *replicas) stop(i int) {
 	r.service.Remove(r.ports[i])
 }
 
-// creations creates pods all the time, all under one VPA.
 type creations struct {
 	created, changed atomic.Int64
 	mu               sync.Mutex
@@ -92,8 +89,7 @@ type creations struct {
 	stop             func()
 }
 
-// createPods begins to create pods, each of which waits at a scheduling gate, so
-// that nothing but the webhook has work with them.
+// createPods starts to create pods with a scheduling gate, so that only the webhook processes them.
 func createPods(t *testing.T, name string) *creations {
 	w := harness.Workload{Namespace: namespace(t, name), Name: "web", Containers: []harness.Container{{Name: "app", CPU: "50m", Memory: "64Mi"}}}
 	require.NoError(t, cluster.CreateWorkload(t.Context(), w))
@@ -134,7 +130,6 @@ func (c *creations) create(ctx context.Context, pod *corev1.Pod) {
 	_ = cluster.Kube.CoreV1().Pods(pod.Namespace).Delete(ctx, created.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
 }
 
-// end stops and requires that no creation failed.
 func (c *creations) end(t *testing.T) {
 	t.Helper()
 	c.stop()
@@ -143,7 +138,7 @@ func (c *creations) end(t *testing.T) {
 	t.Logf("%d pods created, %d of them with the resources of the VPA", c.created.Load(), c.changed.Load())
 }
 
-// ownedPod is a pod of the Deployment, as its controller would create it.
+// ownedPod returns a pod of the Deployment, as its controller would create it.
 func ownedPod(w harness.Workload, owner *appsv1.Deployment) *corev1.Pod {
 	template := w.Template()
 	return &corev1.Pod{
@@ -153,8 +148,8 @@ func ownedPod(w harness.Workload, owner *appsv1.Deployment) *corev1.Pod {
 	}
 }
 
-// recommend creates a VPA in mode Initial that no recommender serves, with a
-// recommendation for the first container, or changes that.
+// createInitialVPAWithTarget creates a VPA in mode Initial with a fixed recommendation for the
+// first container that no recommender updates.
 func recommend(t *testing.T, w harness.Workload, target corev1.ResourceList, change ...func(*vpav1.VerticalPodAutoscaler)) {
 	t.Helper()
 	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeInitial, append(change, naming("nobody"))...))
@@ -166,9 +161,8 @@ func recommend(t *testing.T, w harness.Workload, target corev1.ResourceList, cha
 	require.NoError(t, err)
 }
 
-// Two replicas are ended in turns, as a rollout does, while pods are created
-// all the time and must not be created without the webhook: not one fails. This
-// test does not run beside the others, which need the webhook.
+// Stops two replicas in turns, as in a rollout, with failure policy Fail. The test must not run in
+// parallel with others, which need the webhook.
 func TestReplicasCanBeReplacedUnderLoad(t *testing.T) {
 	alone(t, processFirst)
 	r := twoReplicas(t, "--webhook-failure-policy-fail")
@@ -183,8 +177,8 @@ func TestReplicasCanBeReplacedUnderLoad(t *testing.T) {
 	require.Equal(t, load.created.Load(), load.changed.Load(), "and each went through the webhook")
 }
 
-// Replicas are killed without warning in turns. With the default policy not one
-// creation fails; some pods start as they are written.
+// Kills replicas in turns. With the default failure policy no creation may fail, but some pods may
+// start without the target.
 func TestReplicasCanBeKilledUnderLoad(t *testing.T) {
 	alone(t, processFirst)
 	r := twoReplicas(t)
@@ -200,13 +194,12 @@ func TestReplicasCanBeKilledUnderLoad(t *testing.T) {
 	require.Greater(t, load.changed.Load(), load.created.Load()*9/10, "while one is away the other answers")
 }
 
-// The certificate and its CA are replaced twice while pods are created all the
-// time: by themselves, because little is left of their life, and at once, because
-// somebody deletes the Secret. Not one creation fails.
+// The certificate and its CA are replaced twice under load: before they expire, and immediately
+// after the Secret is deleted. No creation may fail.
 func TestCertificateAndCAAreRotatedUnderLoad(t *testing.T) {
 	alone(t, processSecond)
 	secrets := cluster.Kube.CoreV1().Secrets(harness.SystemNamespace)
-	admission.Stop() // nobody else may put a certificate there
+	admission.Stop() // no other program may write a certificate
 	old := endsSoon(t, 70*time.Second)
 	require.NoError(t, secrets.Delete(t.Context(), certificates, metav1.DeleteOptions{}))
 	_, err := secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: certificates}, Data: old}, metav1.CreateOptions{})
@@ -232,17 +225,17 @@ func TestCertificateAndCAAreRotatedUnderLoad(t *testing.T) {
 		}
 	}
 	eventually(t, "a certificate in place of the one that ends", another(string(old["serverCert.pem"])))
-	time.Sleep(40 * time.Second) // the old one is over
+	time.Sleep(40 * time.Second) // the old one has expired
 	before := serving()
 	require.NoError(t, secrets.Delete(t.Context(), certificates, metav1.DeleteOptions{}))
 	eventually(t, "a certificate in place of the deleted one", another(before))
-	time.Sleep(40 * time.Second) // longer than a CA is published before it is needed
+	time.Sleep(40 * time.Second) // longer than a new CA is published before its use
 	load.end(t)
 	require.Equal(t, load.created.Load(), load.changed.Load(), "and each went through the webhook")
 }
 
-// endsSoon is the content of a Secret whose certificate has so much left of a
-// life of ten times as long.
+// expiringCertificate returns the data of a Secret with a certificate that expires after left, a
+// tenth of its lifetime.
 func endsSoon(t *testing.T, left time.Duration) map[string][]byte {
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)

@@ -14,8 +14,8 @@ import (
 	"loadline.dev/loadline/recommender/checkpoints"
 )
 
-// A pass over 1,000 VPAs of which nothing is new. Upstream recommends all the
-// same; ours looks whether anything changed.
+// One iteration over 1,000 VPAs without new data. Upstream recomputes every recommendation,
+// Loadline checks for changes first.
 func BenchmarkNothingNew(b *testing.B) {
 	f := newFleet(5000)
 	u, l := grown(b, f)
@@ -37,8 +37,7 @@ func BenchmarkNothingNew(b *testing.B) {
 	})
 }
 
-// grown returns both recommenders after a hundred ticks of a fleet, one every ten
-// minutes.
+// grown returns both recommenders after a hundred ticks of a fleet, ten minutes apart.
 func grown(b *testing.B, f fleet) (*upstream, *loadline) {
 	u, l := upstreamFleet(b, f, true), loadlineFleet(b, f, true)
 	f.addToUpstream(u)
@@ -50,9 +49,8 @@ func grown(b *testing.B, f fleet) (*upstream, *loadline) {
 	return u, l
 }
 
-// The checkpoints of 400 VPAs of which nothing is new. The servers are in memory:
-// what is measured is what the programs do. Upstream looks at all pods for each
-// VPA, so there are no more of them.
+// Checkpoints of 400 VPAs without new data, with in-memory servers. Upstream scans all pods for
+// each VPA, which limits the number of VPAs.
 func BenchmarkCheckpointsIdle(b *testing.B) {
 	f := newFleet(2000)
 	u, l := grown(b, f)
@@ -96,7 +94,6 @@ func BenchmarkCheckpointsIdle(b *testing.B) {
 	require.Empty(b, client.Actions())
 }
 
-// mallocs returns the number of allocations so far.
 func mallocs() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

@@ -14,15 +14,13 @@ import (
 	"loadline.dev/loadline/pkg/core/histogram"
 )
 
-// `make bench-compat` runs these and compares the two sides of each; see
-// ./ratios for what is required.
+// `make bench-compat` runs these benchmarks and compares both sides. See ./ratios for the required
+// ratios.
 
-// rounds is how often each side of a benchmark is measured: -rounds=60
 var rounds = flag.Int("rounds", 1, "rounds of each side of a benchmark")
 
-// inPairs measures both sides in turns, a round of upstream and then one of ours.
-// A processor whose clock changes, or that others use as well, is then the same
-// for both rounds of a pair. What the sides keep lives on from round to round.
+// inPairs alternates rounds of upstream and Loadline, so that CPU frequency and load from other
+// processes are the same within a pair. State lives on from round to round.
 func inPairs(b *testing.B, upstream, loadline func(*testing.B)) {
 	for range *rounds {
 		b.Run("upstream", upstream)
@@ -30,14 +28,12 @@ func inPairs(b *testing.B, upstream, loadline func(*testing.B)) {
 	}
 }
 
-// CPU samples added to one histogram, the clock going on by a second with each
-// 64th. So they come in production: the 200,000 of a pass were taken at a few
-// distinct seconds, thousands at each. A histogram gets one of them and the next
-// histogram the next, which is the same for what the two sides remember of an
-// instant. Both get the same values at the same times.
+// CPU samples added to one histogram, with the clock advanced by a second every 64 samples: in
+// production thousands of the 200,000 samples of an iteration share a timestamp. Both sides cache
+// per timestamp, so a single histogram measures the same.
 func BenchmarkHistogramAdd(b *testing.B) {
 	random := rand.New(rand.NewSource(1))
-	values := make([]float64, 4096) // a power of two, so that the division is not measured
+	values := make([]float64, 4096) // a power of two keeps the division out of the measurement
 	for i := range values {
 		values[i] = 0.2 * math.Exp(random.NormFloat64())
 	}
@@ -58,21 +54,21 @@ func BenchmarkHistogramAdd(b *testing.B) {
 			if i%sameInstant == 0 {
 				ourTime = ourTime.Add(time.Second)
 			}
-			ours.AddAt(values[i&(len(values)-1)], 0.1, histogram.Nanoseconds(ourTime)) // as a profile does it
+			ours.AddAt(values[i&(len(values)-1)], 0.1, histogram.Nanoseconds(ourTime)) // as a profile does
 		}
 	})
 }
 
-// One tick of 100,000 containers: 200,000 samples. Without VPAs, so that upstream
-// does not observe quality metrics, which in ours is not part of the store.
+// One tick of 100,000 containers: 200,000 samples. Without VPAs, because upstream would also
+// observe quality metrics, which are not part of Loadline's store.
 func BenchmarkIngestTick(b *testing.B) {
 	const pods, samples = 50_000, 50_000 * containersPerPod * 2
 	f := newFleet(pods)
 	perSample := func(b *testing.B) {
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/samples, "ns/sample")
 	}
-	// What making up the samples costs is in both; it is shown so that it can be
-	// taken off.
+	// Both sides include the cost of generating samples. It is measured here so that it can be
+	// subtracted.
 	b.Run("input", func(b *testing.B) {
 		b.ReportAllocs()
 		for tick := 0; b.Loop(); tick++ {
@@ -87,7 +83,7 @@ func BenchmarkIngestTick(b *testing.B) {
 	}
 	l, ourTick := loadlineFleet(b, f, false), 0
 	addToLoadline(l, f.objects())
-	for ; ourTick < 300; ourTick++ { // until the windows of the histograms are wide enough
+	for ; ourTick < 300; ourTick++ { // until the histogram windows are wide enough
 		f.tickLoadline(l, ourTick)
 	}
 	inPairs(b, func(b *testing.B) {
@@ -105,10 +101,8 @@ func BenchmarkIngestTick(b *testing.B) {
 	})
 }
 
-// A pass over 400 VPAs of 10 containers each, all with new data, after one and
-// a half days of a sample a minute: from the histories to the patches of those statuses that have
-// to be written, on the way that each side takes in production. What comes in
-// between passes does not count.
+// One iteration over 400 VPAs of 10 containers, all with new data after one and a half days of a
+// sample a minute: from usage histories to patches of changed statuses. Ingestion is not timed.
 func BenchmarkRecommend(b *testing.B) {
 	f := newFleet(2000)
 	const begun = 36 * 60 // ticks
@@ -126,7 +120,7 @@ func BenchmarkRecommend(b *testing.B) {
 	}
 	u.server.writes, l.server.writes = 0, 0
 	theirTick, ourTick := begun, begun
-	perPass := func(b *testing.B, writes, passes int) { // of all rounds so far: one of them has too few
+	perPass := func(b *testing.B, writes, passes int) { // of all rounds so far, because one round has too few
 		perVPA(b, f)
 		b.ReportMetric(float64(writes)/float64(passes)/float64(len(f.vpas)), "writes/VPA")
 	}
@@ -151,7 +145,7 @@ func BenchmarkRecommend(b *testing.B) {
 	})
 }
 
-// What the same costs if every recommendation is built, without status.
+// The same with every recommendation built, without status.
 func BenchmarkBuild(b *testing.B) {
 	f := newFleet(5000)
 	u, l := grown(b, f)
@@ -174,8 +168,8 @@ func BenchmarkBuild(b *testing.B) {
 	})
 }
 
-// Pods that appear under VPAs that are there. Upstream offers each new label set
-// to all VPAs, so it is tried with the smaller number only.
+// Pods added under existing VPAs. Upstream matches each new label set against all VPAs, so it runs
+// only with the smaller number.
 func BenchmarkAddPods(b *testing.B) {
 	few, many := newFleet(5000), newFleet(50_000)
 	theirs := func(b *testing.B) {
@@ -209,9 +203,8 @@ func BenchmarkAddPods(b *testing.B) {
 	}
 }
 
-// What 8,000 containers in 4,000 pods under 800 VPAs need after a day of samples,
-// one every 10 minutes, without the objects that informers keep on both sides.
-// The time means nothing here.
+// Heap of 8,000 containers in 4,000 pods under 800 VPAs after a day with a sample every 10 minutes,
+// without informer caches. The time has no meaning here.
 func BenchmarkHeap(b *testing.B) {
 	const pods, ticks = 4000, 144
 	f := newFleet(pods)

@@ -30,14 +30,13 @@ const (
 	vpaCRD        = "verticalpodautoscalers.autoscaling.k8s.io"
 	checkpointCRD = "verticalpodautoscalercheckpoints.autoscaling.k8s.io"
 
-	// generatorAnnotation names the version of the generator; it differs by
-	// release of that tool and means nothing to clients.
+	// generatorAnnotation holds the version of controller-gen, which differs between releases and
+	// has no meaning to clients.
 	generatorAnnotation = "controller-gen.kubebuilder.io/version"
 )
 
-// addedShortNames and addedColumns are the only intended differences: short names that
-// Loadline has and upstream has not, appended to upstream's, and what kubectl get prints of a
-// checkpoint.
+// addedShortNames and addedColumns are the only intended differences: short names appended to
+// upstream's, and the printer columns of checkpoints.
 var addedShortNames = map[string][]string{
 	vpaCRD:        nil,
 	checkpointCRD: {"checkpoint", "checkpoints"},
@@ -77,8 +76,7 @@ func TestCRDsEqualUpstream(t *testing.T) {
 	}
 }
 
-// A definition that differs must be reported: the comparison itself is tested
-// with each kind of difference a client would notice.
+// Guards the comparison itself, with each kind of difference that a client would notice.
 func TestCRDComparisonNotices(t *testing.T) {
 	type change struct {
 		name  string
@@ -134,19 +132,19 @@ func TestCRDsAreAcceptedByTheAPIServer(t *testing.T) {
 			extensionsv1.SetDefaults_CustomResourceDefinitionSpec(&crd.Spec)
 			internal := &apiextensions.CustomResourceDefinition{}
 			require.NoError(t, extensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(crd, internal, nil))
-			// The API server fills this in itself on creation.
+			// The API server sets this on creation.
 			internal.Status.StoredVersions = []string{"v1"}
 			require.Empty(t, extensionsvalidation.ValidateCustomResourceDefinition(t.Context(), internal))
 		})
 	}
 }
 
-// kubectl explain shows the descriptions, so every field needs one.
+// kubectl explain shows the descriptions.
 func TestEveryFieldIsExplained(t *testing.T) {
 	for name, crd := range ourDefinitions(t) {
 		for _, version := range crd.Spec.Versions {
 			visit(version.Schema.OpenAPIV3Schema, "", func(path string, schema *extensionsv1.JSONSchemaProps) {
-				// The API server explains metadata itself.
+				// The API server documents metadata itself.
 				if path != "metadata" && !strings.HasSuffix(path, "[]") && !strings.HasSuffix(path, ".*") {
 					require.NotEmpty(t, schema.Description, "%s %s: field %s has no description", name, version.Name, path)
 				}
@@ -155,13 +153,11 @@ func TestEveryFieldIsExplained(t *testing.T) {
 	}
 }
 
-// upstreamDefinitions reads the definitions that lie in the upstream module.
 func upstreamDefinitions(t *testing.T) map[string]*extensionsv1.CustomResourceDefinition {
 	t.Helper()
 	return definitions(t, filepath.Join(upstreamFolder(t), upstreamCRDs))
 }
 
-// upstreamFolder returns where upstream's module lies.
 func upstreamFolder(t *testing.T) string {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", upstreamModule)
@@ -171,7 +167,6 @@ func upstreamFolder(t *testing.T) string {
 	return strings.TrimSpace(string(dir))
 }
 
-// ourDefinitions reads the definitions in deploy/crds.
 func ourDefinitions(t *testing.T) map[string]*extensionsv1.CustomResourceDefinition {
 	t.Helper()
 	files, err := filepath.Glob(ourCRDs)
@@ -180,8 +175,8 @@ func ourDefinitions(t *testing.T) map[string]*extensionsv1.CustomResourceDefinit
 	return definitions(t, files...)
 }
 
-// definitions reads files of custom resource definitions, by name. An unknown
-// field in a file fails the test, since the API server would drop it.
+// definitions reads files of custom resource definitions, by name. An unknown field fails the test,
+// because the API server would drop it.
 func definitions(t *testing.T, files ...string) map[string]*extensionsv1.CustomResourceDefinition {
 	t.Helper()
 	found := map[string]*extensionsv1.CustomResourceDefinition{}
@@ -206,8 +201,8 @@ func definitions(t *testing.T, files ...string) map[string]*extensionsv1.CustomR
 	return found
 }
 
-// normalise removes what no client acts on (descriptions, the generator's
-// version, the order within sets) and fills in the API server's defaults.
+// normalise removes parts that no client acts on (descriptions, the generator's version, the order
+// within sets) and sets the API server's defaults.
 func normalise(crd *extensionsv1.CustomResourceDefinition) {
 	extensionsv1.SetDefaults_CustomResourceDefinition(crd)
 	extensionsv1.SetDefaults_CustomResourceDefinitionSpec(&crd.Spec)
@@ -224,9 +219,8 @@ func normalise(crd *extensionsv1.CustomResourceDefinition) {
 	}
 }
 
-// visit calls do for schema and every schema below it. Paths are dotted names,
-// with [] for the items of a list and * for the values of a map; the root has
-// the empty path. What do changes in its argument is kept.
+// visit calls do for schema and every schema below it. Paths are dotted names, with [] for list
+// items and * for map values. do may change its argument.
 func visit(schema *extensionsv1.JSONSchemaProps, path string, do func(path string, schema *extensionsv1.JSONSchemaProps)) {
 	do(path, schema)
 	for _, name := range slices.Sorted(maps.Keys(schema.Properties)) {

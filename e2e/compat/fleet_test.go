@@ -22,9 +22,8 @@ import (
 	"loadline.dev/loadline/recommender/model"
 )
 
-// A fleet is the input of the benchmarks: pods of two containers, five for each
-// VPA, with log-normal usage. Pods of a VPA have equal labels, as those of a
-// Deployment have. They come by namespace and name, as an API server lists them.
+// fleet is the input of the benchmarks: pods of two containers with log-normal usage, five equally
+// labeled pods for each VPA, sorted by namespace and name like an API server's list.
 type fleet struct {
 	vpas []vpaPlan
 	pods []event
@@ -53,16 +52,15 @@ func newFleet(pods int) fleet {
 	return f
 }
 
-// namespaceOf spreads VPAs over 100 namespaces, of which the largest has twenty times
-// as many as most. Those of equal size would let all their tables grow with the same
-// pod, and a benchmark would count that or not, depending on where it ends.
+// namespaceOf spreads VPAs over 100 namespaces of uneven size, the largest twenty times the usual.
+// With equal sizes all tables would grow at the same pod, inside or outside of a measurement.
 func namespaceOf(vpa int) string {
 	_, at := math.Modf(float64(vpa) * math.Phi)
 	return fmt.Sprint("team-", int(100*at*at))
 }
 
-// samples calls one for each container of a tick: CPU in millicores and memory
-// in bytes. The same tick is the same for both sides.
+// samples calls one for each container of a tick, with millicores and bytes that depend only on the
+// tick.
 func (f fleet) samples(tick int, one func(pod *event, container string, at time.Time, cpu, memory int64)) {
 	random := rand.New(rand.NewSource(int64(tick)))
 	for i := range f.pods {
@@ -75,12 +73,10 @@ func (f fleet) samples(tick int, one func(pod *event, container string, at time.
 	}
 }
 
-// at is when a tick is.
 func at(tick int) time.Time { return dayOne.Add(time.Duration(tick) * time.Minute) }
 
 var dayOne = time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
 
-// upstreamFleet returns upstream's model with the VPAs of a fleet, or without.
 func upstreamFleet(b *testing.B, f fleet, withVPAs bool) *upstream {
 	u := newUpstream(defaults())
 	if withVPAs {
@@ -112,7 +108,6 @@ func (f fleet) tickUpstream(u *upstream, tick int) {
 	})
 }
 
-// loadlineFleet returns our model with the VPAs of a fleet, or without.
 func loadlineFleet(b *testing.B, f fleet, withVPAs bool) *loadline {
 	l := newLoadline(b, defaults())
 	l.connect()
@@ -128,7 +123,7 @@ func loadlineFleet(b *testing.B, f fleet, withVPAs bool) *loadline {
 	return l
 }
 
-// objects returns the pods of a fleet as the informer has them, trimmed.
+// objects returns the pods of a fleet, trimmed as in the informer cache.
 func (f fleet) objects() []*corev1.Pod {
 	list := make([]*corev1.Pod, len(f.pods))
 	for i := range f.pods {

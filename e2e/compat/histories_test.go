@@ -22,14 +22,12 @@ import (
 	"loadline.dev/loadline/apis/autoscaling/v1"
 )
 
-// histories is how many random histories are tried: go test ./compat -histories=10000
 var histories = flag.Int("histories", 300, "number of random histories")
 
-// firstSeed is the seed of the first history unless -seed says otherwise.
 const firstSeed = 1
 
-// Both recommenders see the same pods, samples, kills, policies and restarts and
-// must recommend the same and write the same checkpoints.
+// Both recommenders get the same pods, samples, kills, policies and restarts, and must produce the
+// same recommendations and checkpoints.
 func TestRandomHistories(t *testing.T) {
 	require.NoError(t, features.MutableFeatureGate.Set("PerVPAConfig=true"))
 	first := int64(firstSeed)
@@ -53,7 +51,6 @@ func TestRandomHistories(t *testing.T) {
 	require.LessOrEqual(t, total.wavering, 1+*histories/1000, "histories in which upstream differs from itself")
 }
 
-// tally counts what was compared.
 type tally struct{ recommendations, checkpoints, weights, near, moved, wavering int }
 
 func (a *tally) add(b tally) {
@@ -91,7 +88,7 @@ func policies(v *upstreamv1.VerticalPodAutoscaler) string {
 	return string(text)
 }
 
-// shorten leaves out events as long as a difference remains in a few replays.
+// shorten removes events while a difference remains in a few replays.
 func shorten(t *testing.T, h history) history {
 	for size := len(h.events) / 2; size > 0; size /= 2 {
 		for at := 0; at+size <= len(h.events); {
@@ -107,9 +104,8 @@ func shorten(t *testing.T, h history) history {
 	return h
 }
 
-// replay lets a history happen to both recommenders until its end or the first
-// difference. It runs in a time of its own, because upstream asks the clock when
-// it writes checkpoints.
+// replay runs a history on both recommenders until its end or the first difference, with a fake
+// clock because upstream's checkpoint writer reads the clock.
 func replay(t *testing.T, h history) (end outcome) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newPair(t, h)
@@ -127,22 +123,20 @@ func replay(t *testing.T, h history) (end outcome) {
 	return end
 }
 
-// pair is both recommenders over the same cluster.
 type pair struct {
 	history history
 	begin   time.Time
 	theirs  *upstream
 	ours    *loadline
-	running map[string]event         // by pod, with which it appeared
+	running map[string]event         // by pod, with its first event
 	kills   map[string]time.Duration // latest of each pod and container
 	objects map[int]*upstreamv1.VerticalPodAutoscaler
 	mirror  map[*upstreamv1.VerticalPodAutoscaler]*v1.VerticalPodAutoscaler
 	seen    tally
-	answers [][]upstreamv1.RecommendedContainerResources // ours, until it reads what upstream wrote
-	mixed   bool                                         // ours has read what upstream wrote
+	answers [][]upstreamv1.RecommendedContainerResources // Loadline's, until it reads upstream's checkpoints
+	mixed   bool                                         // Loadline has read upstream's checkpoints
 }
 
-// newPair returns both recommenders before anything happens.
 func newPair(t *testing.T, h history) *pair {
 	return &pair{
 		history: h, begin: time.Now(),
@@ -182,8 +176,8 @@ func (r *pair) take(t *testing.T, e event) string {
 	return ""
 }
 
-// opensWithZero reports whether a memory window would begin with 0, after which
-// upstream refuses all that follows in the window.
+// opensWithZero reports whether a memory window would begin with 0. Upstream then rejects all later
+// samples of the window.
 func (r *pair) opensWithZero(e event) bool {
 	if e.resource != model.ResourceMemory || e.amount != 0 {
 		return false
@@ -192,7 +186,7 @@ func (r *pair) opensWithZero(e event) bool {
 	return c == nil || c.GetMaxMemoryPeak() == 0 || !r.begin.Add(e.sampled).Before(c.WindowEnd)
 }
 
-// precedesKill reports whether a memory sample is older than a kill that was recorded before it. Upstream
+// precedesKill reports whether a memory sample is older than a kill recorded before it. Upstream
 // drops such a sample.
 func (r *pair) precedesKill(e event) bool {
 	kill, found := r.kills[e.pod+"/"+e.container]
@@ -227,11 +221,10 @@ func (r *pair) pass(t *testing.T, e event) string {
 	return ""
 }
 
-// mayClean reports whether both sides drop the same histories. They do not for
-// pods that still run: upstream keeps the peak of the running window, which the
-// history then lacks; ours begins the window anew. And a history without CPU
-// samples goes at once upstream when its pods are gone; ours keeps it as long as
-// any other while a VPA selects it, because it may hold an OOM kill.
+// mayClean reports whether both sides drop the same histories. They differ for running pods
+// (upstream keeps the peak of the open window, Loadline begins a new window) and for histories
+// without CPU samples (upstream drops them with their pods, Loadline keeps them while a VPA selects
+// them, because they may hold an OOM kill).
 func (r *pair) mayClean() bool {
 	for _, pod := range r.running {
 		p := r.history.vpas[pod.vpa]
@@ -252,16 +245,16 @@ func (r *pair) mayClean() bool {
 	return true
 }
 
-// restart lets both sides write checkpoints, forget everything and begin again
-// with what was written, by themselves or by the other side.
+// restart lets both sides write checkpoints, drop their state and load the checkpoints of the same
+// or of the other side.
 func (r *pair) restart(t *testing.T, e event) string {
 	r.see(t)
 	theirs, ours := maps.Clone(r.theirs.save(t)), r.ours.save(t, r.history.vpas, time.Now())
 	if d := r.compareCheckpoints(theirs, ours); d != "" {
 		return d
 	}
-	// Upstream counts a container of which only an empty checkpoint is left as one
-	// that shares the pod's minimum, for ever.
+	// Upstream forever counts a container with only an empty checkpoint among the containers that
+	// share the pod's minimum.
 	maps.DeleteFunc(theirs, func(name string, _ *upstreamv1.VerticalPodAutoscalerCheckpoint) bool { return ours[name] == nil })
 	theirs = *through[storedCheckpoints](t, theirs)
 	r.theirs, r.ours = newUpstream(r.history.options), newLoadline(t, r.history.ours())
@@ -282,8 +275,8 @@ func (r *pair) restart(t *testing.T, e event) string {
 	return ""
 }
 
-// compareRecommendations returns how the recommendations for a VPA differ. Of a
-// kind of which nothing is known upstream publishes the floor, and ours nothing.
+// compareRecommendations returns the differences between the recommendations for a VPA. For a
+// resource without samples upstream publishes the floor and Loadline nothing.
 func (r *pair) compareRecommendations(t *testing.T, p vpaPlan, object *upstreamv1.VerticalPodAutoscaler) string {
 	got, answer := map[string]upstreamv1.RecommendedContainerResources{}, r.ours.recommend(p)
 	for _, c := range answer {
@@ -325,8 +318,8 @@ func equalLists(a, b corev1.ResourceList) bool {
 	return maps.EqualFunc(a, b, func(x, y resource.Quantity) bool { return x.Cmp(y) == 0 })
 }
 
-// compareCheckpoints returns how checkpoints differ. Ours are not written where
-// nothing is known.
+// compareCheckpoints returns the differences between checkpoints. Loadline writes no checkpoint
+// without data.
 func (r *pair) compareCheckpoints(theirs, ours storedCheckpoints) string {
 	for _, name := range slices.Sorted(maps.Keys(theirs)) {
 		want, got := theirs[name], ours[name]
@@ -357,15 +350,12 @@ func (r *pair) equalStatus(a, b *upstreamv1.VerticalPodAutoscalerCheckpointStatu
 		r.equalHistogram(&a.MemoryHistogram, &b.MemoryHistogram, r.history.options.aggregation.MemoryHistogramDecayHalfLife)
 }
 
-// sameSecond compares times as they are written.
 func sameSecond(a, b time.Time) bool { return a.IsZero() == b.IsZero() && a.Unix() == b.Unix() }
 
-// equalHistogram compares what is written of two histograms. Upstream adds up the
-// histories of a VPA in the order of a map, so the last bits of its own sums
-// change from run to run, and a weight just between two integers is rounded
-// either way. To add them up it also gives all of them the latest of their
-// reference times, in place, even one that is empty yet and in ours begins
-// with its first sample: then the total refers to another time.
+// equalHistogram compares the stored form of two histograms. Upstream merges the histories of a VPA
+// in map order, so a weight between two integers is rounded either way. The merge also sets all
+// reference times to the latest one, even of an empty history, so the totals may refer to different
+// times.
 func (r *pair) equalHistogram(a, b *upstreamv1.HistogramCheckpoint, halfLife time.Duration) bool {
 	total := a.TotalWeight
 	if later := b.ReferenceTimestamp.Sub(a.ReferenceTimestamp.Time); later != 0 && total != 0 {

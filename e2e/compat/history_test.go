@@ -16,18 +16,16 @@ import (
 	"k8s.io/autoscaler/vertical-pod-autoscaler/pkg/recommender/model"
 )
 
-// A history is the life of a small cluster: what the recommenders are set to,
-// and what happens, in order. It is data, so that it can be repeated, printed
-// and shortened.
+// history is the life of a small cluster: flags and a sequence of events, as plain data that can be
+// repeated, printed and shortened.
 type history struct {
 	seed    int64
 	options options
 	vpas    []vpaPlan
 	events  []event
-	skew    func(*options) // sets ours to something else; nil where both must agree
+	skew    func(*options) // changes Loadline's options, nil: both must agree
 }
 
-// ours returns the options of our recommender.
 func (h history) ours() options {
 	o := h.options
 	if h.skew != nil {
@@ -36,7 +34,6 @@ func (h history) ours() options {
 	return o
 }
 
-// options are the flags of both recommenders.
 type options struct {
 	aggregation model.AggregationsConfig // only the fields that are flags
 	estimate    logic.RecommendationConfig
@@ -45,13 +42,12 @@ type options struct {
 	maxAllowed  corev1.ResourceList
 }
 
-// vpaPlan is a VPA and the forms that its object takes one after the other.
+// vpaPlan is a VPA and the successive versions of its object.
 type vpaPlan struct {
 	namespace, name string
 	versions        []*upstreamv1.VerticalPodAutoscaler
 }
 
-// bare returns the object without any policy.
 func (p vpaPlan) bare() *upstreamv1.VerticalPodAutoscaler {
 	return &upstreamv1.VerticalPodAutoscaler{
 		ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: p.name, Annotations: map[string]string{}},
@@ -63,7 +59,6 @@ func (p vpaPlan) bare() *upstreamv1.VerticalPodAutoscaler {
 
 func (p vpaPlan) selector() labels.Selector { return labels.SelectorFromSet(labels.Set{"app": p.name}) }
 
-// eventKind says what an event does.
 type eventKind string
 
 const (
@@ -76,23 +71,23 @@ const (
 	restarts eventKind = "restart"
 )
 
-// event happens at a time after the begin of the history. The fields that its
-// kind does not need are zero.
+// event happens at an offset from the start of the history. Fields that its kind does not need are
+// zero.
 type event struct {
 	kind      eventKind
 	at        time.Duration
-	vpa       int // index; the pod's VPA
+	vpa       int // index of the pod's VPA
 	pod       string
 	labels    labels.Set
 	container string
 	names     []string // containers of a pod
 	resource  model.ResourceName
-	sampled   time.Duration // time of a sample or kill, after the begin of the history
+	sampled   time.Duration // of a sample or kill, offset from the start
 	amount    int64         // millicores or bytes
-	version   int           // of the VPA's object
-	cleans    bool          // the pass ends with a clean-up of old histories
-	saves     bool          // the pass compares checkpoints, too
-	crossed   bool          // after a restart each side reads what the other side wrote
+	version   int           // index of the object version of the VPA
+	cleans    bool          // the iteration ends with a cleanup of old histories
+	saves     bool          // the iteration also compares checkpoints
+	crossed   bool          // after a restart each side loads the other's checkpoints
 }
 
 func (e event) String() string {
@@ -112,20 +107,19 @@ func (e event) String() string {
 	return fmt.Sprintf("%s cleans=%v saves=%v", text, e.cleans, e.saves)
 }
 
-// dice make random histories. What both recommenders treat differently on
-// purpose is left out; each place says which row of docs/compatibility.md it is.
+// dice generates random histories. Intentional differences between the recommenders are left out.
+// Each such place names the row of docs/compatibility.md.
 type dice struct {
 	*rand.Rand
 	vpas []vpaPlan
 	pods []alive
-	made int // pods so far
+	made int // number of pods so far
 	now  time.Duration
 	list []event
 }
 
-// alive is a pod that runs.
 type alive struct {
-	event event // with which it appeared
+	event event // its first event
 	scale float64
 	last  map[string]time.Duration // last sample by container
 }
@@ -134,7 +128,6 @@ func (d *dice) chance(p float64) bool { return d.Float64() < p }
 
 func one[T any](d *dice, choices ...T) T { return choices[d.Intn(len(choices))] }
 
-// newHistory returns the history of a seed.
 func newHistory(seed int64) history {
 	d := &dice{Rand: rand.New(rand.NewSource(seed))}
 	h := history{seed: seed, options: d.options()}
@@ -150,11 +143,9 @@ func newHistory(seed int64) history {
 	return h
 }
 
-// decay chooses half-lives. Where they are short next to the history, weights of
-// old samples fall below what counts. When that happens depends on when a history
-// was last read: upstream moves reference times of live histories as it reads
-// them, in the order of a map. So short ones are tried only in simple
-// histories: there each VPA has one history, and nothing is added up.
+// decay chooses half-lives. Short ones let weights of old samples fall below the cutoff, at a time
+// that depends in upstream on the last read, which moves reference times in map order. They are
+// used only in simple histories, with nothing to merge.
 func (d *dice) decay(c *model.AggregationsConfig, step time.Duration, simple bool) {
 	choose := func() time.Duration {
 		if simple {
@@ -170,7 +161,7 @@ func (d *dice) options() options {
 	o := options{
 		aggregation: *model.NewAggregationsConfig(
 			one(d, 24*time.Hour, 24*time.Hour, time.Hour, 6*time.Hour, 25*time.Minute), one[int64](d, 8, 8, 200, 60),
-			0, 0, // decay chooses the half-lives
+			0, 0, // set by decay
 			one(d, 1.2, 1.2, 1, 2.5), one(d, 100.*(1<<20), 1, 1e9)),
 		estimate: logic.RecommendationConfig{
 			SafetyMarginFraction: one(d, 0.15, 0.15, 0, 0.333, 2), PodMinCPUMillicores: one(d, 25., 25, 0, 10.7, 300), PodMinMemoryMb: one(d, 250., 250, 0, 10, 33.3),
@@ -186,11 +177,10 @@ func (d *dice) options() options {
 	return o
 }
 
-// containers are the names that pods choose from.
 var containers = []string{"app", "sidecar", "a-b"}
 
-// plan returns the i-th VPA. Each selects pods of its own: over pods of two VPAs
-// upstream lets the last writer win.
+// plan returns the i-th VPA. Each VPA selects its own pods: for pods of two VPAs the last writer
+// wins upstream.
 func (d *dice) plan(i int) vpaPlan {
 	p := vpaPlan{namespace: one(d, "shop", "shop", "lab"), name: fmt.Sprint("web", i)}
 	tuned := d.tuning(nil)
@@ -201,9 +191,8 @@ func (d *dice) plan(i int) vpaPlan {
 	return p
 }
 
-// tuning gives a container policy the settings that override those of the flags.
-// A later form of a VPA has the same ones with other values: upstream keeps those
-// that are removed.
+// tuning sets the container policy fields that override flags. A later version sets the same fields
+// to other values, because upstream keeps removed overrides.
 func (d *dice) tuning(before map[string]upstreamv1.ContainerResourcePolicy) map[string]upstreamv1.ContainerResourcePolicy {
 	after := map[string]upstreamv1.ContainerResourcePolicy{}
 	for _, name := range append([]string{"*"}, containers...) {
@@ -216,7 +205,7 @@ func (d *dice) tuning(before map[string]upstreamv1.ContainerResourcePolicy) map[
 			p.OOMBumpUpRatio = new(resource.MustParse(one(d, "1", "1.5", "3", "1200m", "1.0005")))
 		}
 		if former.OOMMinBumpUp != nil || !again && d.chance(0.4) {
-			// Not 0: an OOM kill of a container without memory would begin a window with 0.
+			// Not 0: an OOM kill of a container without memory samples would begin a window with 0.
 			p.OOMMinBumpUp = new(resource.MustParse(one(d, "1", "50Mi", "1G", "1500m")))
 		}
 		if former.MemoryAggregationIntervalSeconds != nil || !again && d.chance(0.3) {
@@ -263,7 +252,6 @@ func (d *dice) object(p vpaPlan, tuned map[string]upstreamv1.ContainerResourcePo
 	return v
 }
 
-// bounds returns random bounds of about the given number of cores and gibibytes.
 func (d *dice) bounds(size float64) corev1.ResourceList {
 	list := corev1.ResourceList{}
 	if d.chance(0.7) {

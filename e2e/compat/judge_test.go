@@ -12,25 +12,21 @@ import (
 	"k8s.io/autoscaler/vertical-pod-autoscaler/pkg/features"
 )
 
-// certainty is in how many more replays upstream must never give our answer for a
-// difference to count. An answer that it gives once in ten replays is missed by
-// all of them in 26 of a million cases.
+// certainty is the number of additional replays that must all show a difference. A result that
+// upstream gives once in ten replays is missed in 26 of a million cases.
 const certainty = 100
 
-// outcome is how a replay of a history ended.
 type outcome struct {
-	difference string // the first one, with its event; empty: none
+	difference string // first difference with its event, empty: none
 	at         int    // index of that event
 	seen       tally
-	answers    [][]upstreamv1.RecommendedContainerResources // ours, pass by pass
+	answers    [][]upstreamv1.RecommendedContainerResources // Loadline's, by iteration
 }
 
-// judge replays a history until a replay shows no difference, or one is certain.
-// Upstream adds up histories in the order of a map. The last bits of the sum
-// change from run to run, and when a percentile lies just between two buckets, so
-// does its recommendation. So a difference counts only if it remains in as many
-// more replays, counted anew when one of them gets farther. Ours must answer the
-// same in all of them.
+// judge replays a history until a replay shows no difference, or until one is certain. Upstream
+// merges histories in map order, so its recommendation varies when a percentile lies between two
+// buckets. A difference counts only if it remains in the given number of additional replays. The
+// count restarts when a replay gets farther. Loadline must give the same result in all replays.
 func judge(more int, replay func() outcome) outcome {
 	first := replay()
 	farthest := first
@@ -48,8 +44,6 @@ func judge(more int, replay func() outcome) outcome {
 	return farthest
 }
 
-// unequal returns the first of the answers that both have and that differ, -1 if
-// there are none.
 func unequal(a, b [][]upstreamv1.RecommendedContainerResources) int {
 	for i := range min(len(a), len(b)) {
 		equal := slices.EqualFunc(a[i], b[i], func(x, y upstreamv1.RecommendedContainerResources) bool {
@@ -62,7 +56,6 @@ func unequal(a, b [][]upstreamv1.RecommendedContainerResources) int {
 	return -1
 }
 
-// Where ours is set to a margin of its own nothing is forgiven.
 func TestARealDifferenceIsFound(t *testing.T) {
 	require.NoError(t, features.MutableFeatureGate.Set("PerVPAConfig=true"))
 	h := newHistory(firstSeed)

@@ -17,15 +17,13 @@ import (
 
 const ourManifests = "../../deploy"
 
-// Monitors, network policies and other tools of a cluster find pods and services by
-// labels. Who replaces upstream's manifests by ours has every label of theirs;
-// selectors are the same, as those of a Deployment cannot be changed.
+// Tools find pods and services by labels, and the selector of a Deployment is immutable.
 func TestManifestsCarryUpstreamsLabels(t *testing.T) {
 	upstream, ours := manifests(t, filepath.Join(upstreamFolder(t), "deploy")), manifests(t, ourManifests)
 	for _, name := range slices.Sorted(maps.Keys(upstream)) {
 		got, found := ours[name]
 		if !found {
-			continue // its RBAC is cut otherwise
+			continue // RBAC is structured differently
 		}
 		for _, path := range [][]string{{"metadata", "labels"}, {"spec", "template", "metadata", "labels"}} {
 			have := labelsAt(t, got, path...)
@@ -41,7 +39,6 @@ func TestManifestsCarryUpstreamsLabels(t *testing.T) {
 	}
 }
 
-// A Deployment or Service of ours selects pods of ours, each those of one program.
 func TestSelectorsMatchPodsOfOneProgram(t *testing.T) {
 	ours := manifests(t, ourManifests)
 	pods := map[string]labels.Set{}
@@ -67,8 +64,7 @@ func TestSelectorsMatchPodsOfOneProgram(t *testing.T) {
 	}
 }
 
-// manifests returns the objects that `kubectl apply -k` makes of a folder, by kind
-// and name.
+// manifests returns the objects that kubectl apply -k creates from a folder, by kind and name.
 func manifests(t *testing.T, folder string) map[string]*unstructured.Unstructured {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(folder, "kustomization.yaml"))
@@ -103,7 +99,6 @@ func labelsAt(t *testing.T, object *unstructured.Unstructured, path ...string) l
 	return set
 }
 
-// selector returns the pods that an object selects by labels.
 func selector(t *testing.T, object *unstructured.Unstructured) labels.Set {
 	t.Helper()
 	if object.GetKind() == "Service" {

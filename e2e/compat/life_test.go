@@ -9,12 +9,10 @@ import (
 	"k8s.io/autoscaler/vertical-pod-autoscaler/pkg/recommender/model"
 )
 
-// longest is the number of passes that a history has at most.
 const longest = 45
 
-// live appends what happens: passes at random distances, and in between pods that
-// come, go, use and die. A simple history has one pod for each VPA and never
-// restarts.
+// live appends iterations at random intervals, with pod starts and stops, usage and OOM kills
+// between them. A simple history has one pod for each VPA and never restarts.
 func (d *dice) live(step time.Duration, simple bool) {
 	for i := range d.vpas {
 		if d.chance(0.8) {
@@ -42,7 +40,7 @@ func (d *dice) live(step time.Duration, simple bool) {
 		}
 	}
 	for i := range d.vpas {
-		d.add(event{kind: changes, vpa: i}) // those that were not there yet
+		d.add(event{kind: changes, vpa: i}) // VPAs that do not exist yet
 	}
 	d.add(event{kind: passes, saves: true})
 	if !simple {
@@ -56,7 +54,6 @@ func (d *dice) add(e event) {
 	d.list = append(d.list, e)
 }
 
-// turnOver lets pods come and go.
 func (d *dice) turnOver() {
 	if d.chance(0.15) {
 		d.start(d.Intn(len(d.vpas)), false)
@@ -68,10 +65,8 @@ func (d *dice) turnOver() {
 	}
 }
 
-// start lets a pod appear. Its labels are those of all pods of a release, or its
-// own. They do not include the keys that controllers give to each generation of
-// pods (pod-template-hash and its like): histories that differ by these only are
-// folded into one here and stay apart upstream.
+// start adds a pod with labels of its release, or with unique ones, without controller labels such
+// as pod-template-hash: Loadline merges histories that differ only in these, and upstream does not.
 func (d *dice) start(vpa int, simple bool) {
 	d.made++
 	e := event{
@@ -87,13 +82,12 @@ func (d *dice) start(vpa int, simple bool) {
 	d.pods = append(d.pods, alive{e, d.lognormal(1), map[string]time.Duration{}})
 }
 
-// sample lets each container of a pod use CPU and memory, most of the time.
 func (d *dice) sample(p *alive, step time.Duration) {
 	for _, name := range p.event.names {
 		at := d.now - time.Duration(d.Int63n(int64(step)))
 		switch last, again := p.last[name]; {
 		case again && d.chance(0.05):
-			at = last // the metrics API shows the same sample again
+			at = last // the metrics API returns the same sample again
 		case again && d.chance(0.05):
 			at = last - time.Duration(d.Int63n(int64(2*step)))
 		case d.chance(0.5):
@@ -112,7 +106,6 @@ func (d *dice) sample(p *alive, step time.Duration) {
 	}
 }
 
-// value is around a median, or extreme.
 func (d *dice) value(median float64) int64 {
 	switch {
 	case d.chance(0.03):
@@ -125,7 +118,6 @@ func (d *dice) value(median float64) int64 {
 	return int64(d.lognormal(median))
 }
 
-// kill lets a container run out of memory now and then.
 func (d *dice) kill() {
 	if len(d.pods) == 0 || !d.chance(0.1) {
 		return
@@ -134,6 +126,6 @@ func (d *dice) kill() {
 	d.add(event{
 		kind: killed, vpa: p.event.vpa, pod: p.event.pod, container: one(d, p.event.names...), resource: model.ResourceMemory,
 		sampled: d.now - time.Duration(d.Int63n(int64(one(d, time.Minute, time.Hour, 48*time.Hour)))),
-		amount:  max(one(d, 0, d.value(5e8*p.scale)), 0), // no container asks for less
+		amount:  max(one(d, 0, d.value(5e8*p.scale)), 0), // requests are not negative
 	})
 }

@@ -21,14 +21,13 @@ import (
 	"loadline.dev/loadline/recommender/status"
 )
 
-// loadline is our recommender without its connections.
 type loadline struct {
 	store   *usage.Store
 	model   *model.Model
 	advisor *recommend.Advisor
 	scratch usage.Profile
 
-	// Of benchmarks: see connect.
+	// Set by connect, for benchmarks.
 	observed  []model.Observed
 	server    *loadlineServer
 	publisher *recommend.Publisher
@@ -64,7 +63,6 @@ func newLoadline(t testing.TB, o options) *loadline {
 	}
 }
 
-// kindOf is our name of a resource.
 func kindOf(r reference.ResourceName) resources.Kind {
 	if r == reference.ResourceCPU {
 		return resources.CPU
@@ -72,7 +70,6 @@ func kindOf(r reference.ResourceName) resources.Kind {
 	return resources.Memory
 }
 
-// take lets an event happen that is no pass and no restart.
 func (l *loadline) take(begin, now time.Time, p vpaPlan, e event) {
 	container := usage.ContainerKey{Namespace: p.namespace, Pod: e.pod, Container: e.container}
 	switch e.kind {
@@ -88,12 +85,11 @@ func (l *loadline) take(begin, now time.Time, p vpaPlan, e event) {
 	case uses:
 		l.store.Observe(usage.Sample{Container: container, Kind: kindOf(e.resource), At: begin.Add(e.sampled), Amount: resources.Amount(e.amount)})
 	case killed:
-		// Without limit and identity a kill counts as it does upstream.
+		// Without limit and container ID a kill counts as it does upstream.
 		l.store.ObserveOOM(usage.OOM{Container: container, At: begin.Add(e.sampled), Memory: resources.Amount(e.amount)})
 	}
 }
 
-// see makes the model know all VPAs as they are now.
 func (l *loadline) see(t *testing.T, plans []vpaPlan, objects map[int]*upstreamv1.VerticalPodAutoscaler, mirror map[*upstreamv1.VerticalPodAutoscaler]*v1.VerticalPodAutoscaler, now time.Time) {
 	var seen []model.Observed
 	for i, object := range objects {
@@ -105,13 +101,12 @@ func (l *loadline) see(t *testing.T, plans []vpaPlan, objects map[int]*upstreamv
 	l.model.SyncVPAs(seen, now)
 }
 
-// build makes the recommendation for a VPA, whatever is published.
 func (l *loadline) build(v *model.VPA) []status.Recommended {
 	return l.advisor.Advise(v, l.advisor.Estimates(v, &l.scratch, nil)).Recommendation
 }
 
-// clean drops old histories. Somebody else's pod was just seen to live: where no
-// sample comes in any more ours drops nothing, which upstream does not know.
+// clean drops old histories. It first adds a sample of an unrelated pod, because Loadline, unlike
+// upstream, drops nothing while no samples arrive.
 func (l *loadline) clean(now time.Time) {
 	heart := usage.ContainerKey{Namespace: "elsewhere", Pod: "heart", Container: "beat"}
 	l.store.Track(heart, usage.SeriesKey{Namespace: heart.Namespace, Container: heart.Container}, now)
@@ -119,7 +114,6 @@ func (l *loadline) clean(now time.Time) {
 	l.model.Expire(now)
 }
 
-// recommend returns what is published for a VPA.
 func (l *loadline) recommend(p vpaPlan) []upstreamv1.RecommendedContainerResources {
 	var list []upstreamv1.RecommendedContainerResources
 	for _, c := range l.build(l.model.Find(p.namespace, p.name)) {
@@ -128,7 +122,6 @@ func (l *loadline) recommend(p vpaPlan) []upstreamv1.RecommendedContainerResourc
 	return list
 }
 
-// save returns what we write for the VPAs of plans, in upstream's types.
 func (l *loadline) save(t *testing.T, plans []vpaPlan, now time.Time) storedCheckpoints {
 	saved := storedCheckpoints{}
 	for _, p := range plans {
@@ -148,7 +141,6 @@ func (l *loadline) save(t *testing.T, plans []vpaPlan, now time.Time) storedChec
 	return saved
 }
 
-// load gives a VPA the histories of checkpoints.
 func (l *loadline) load(t *testing.T, p vpaPlan, saved storedCheckpoints) {
 	v := l.model.Find(p.namespace, p.name)
 	v.Restored = map[string]*usage.Profile{}
@@ -165,7 +157,7 @@ func (l *loadline) load(t *testing.T, p vpaPlan, saved storedCheckpoints) {
 	v.Invalidate()
 }
 
-// through sends a value through its text: what another program reads of it.
+// through encodes a value and decodes it as another type, as another program would read it.
 func through[To any](t *testing.T, value any) *To {
 	var to To
 	decode(t, encode(t, value), &to)

@@ -29,8 +29,6 @@ import (
 	sizingpolicies "loadline.dev/loadline/recommender/policies"
 )
 
-// madeForPolicy returns the VPA that the recommender makes for the Deployment "web" under a policy
-// in mode Auto, as the reference reads it.
 func madeForPolicy(t *testing.T) *reference.VerticalPodAutoscaler {
 	t.Helper()
 	kube := kubefake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: testkit.Namespace}},
@@ -69,7 +67,7 @@ func madeForPolicy(t *testing.T) *reference.VerticalPodAutoscaler {
 	return read
 }
 
-// owned answers about the cluster as the reference asks.
+// owned resolves every pod to the Deployment "web", behind upstream's interfaces.
 type owned struct{}
 
 func (owned) Fetch(context.Context, *reference.VerticalPodAutoscaler) (labels.Selector, error) {
@@ -82,8 +80,8 @@ func (owned) FindTopMostWellKnownOrScalable(_ context.Context, c *controllerfetc
 	return &top, nil
 }
 
-// Whoever goes back to the programs of the reference finds that made VPAs change nothing: its
-// webhook finds none for a new pod, and its updater passes by VPAs that are Off and boost nothing.
+// After a return to upstream its webhook must match no generated VPA, and its updater must ignore
+// them.
 func TestTheReferenceLeavesPodsOfMadeVPAsAlone(t *testing.T) {
 	made := madeForPolicy(t)
 	require.Equal(t, reference.UpdateModeOff, vpautil.GetUpdateMode(made))

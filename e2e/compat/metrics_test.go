@@ -21,15 +21,15 @@ import (
 	"k8s.io/autoscaler/vertical-pod-autoscaler/pkg/utils/metrics/updater"
 )
 
-// metric is what a dashboard depends on.
+// metric is the part of a metric that dashboards depend on.
 type metric struct {
 	kind    string
 	labels  []string
 	buckets []float64
 }
 
-// The golden lists of metrics, which pin what our programs register, must hold
-// all that upstream's programs register, and else only metrics with our prefix.
+// The golden lists pin the metrics that the programs register. They must include all metrics of
+// upstream, and all others must have Loadline's prefix.
 func TestMetricsEqualUpstream(t *testing.T) {
 	registerUpstream()
 	upstream := gathered(t)
@@ -49,8 +49,8 @@ func TestMetricsEqualUpstream(t *testing.T) {
 	}
 }
 
-// registerUpstream registers upstream's metrics and touches each: those that were
-// never touched are not gathered.
+// registerUpstream registers and touches upstream's metrics, because untouched ones are not
+// gathered.
 func registerUpstream() {
 	recommender.Register()
 	recommender.NewExecutionTimer().ObserveTotal()
@@ -103,7 +103,6 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// gathered returns upstream's metrics, which are in the global registry.
 func gathered(t *testing.T) map[string]metric {
 	families, err := prometheus.DefaultGatherer.Gather()
 	require.NoError(t, err)
@@ -125,7 +124,6 @@ func gathered(t *testing.T) map[string]metric {
 	return found
 }
 
-// golden reads a list of metrics, as testkit.DescribeMetrics writes it.
 func golden(t *testing.T, file string) map[string]metric {
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)

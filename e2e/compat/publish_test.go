@@ -22,20 +22,19 @@ import (
 	"loadline.dev/loadline/recommender/status"
 )
 
-// upstreamServer counts the statuses that upstream writes.
 type upstreamServer struct {
 	upstreamclient.VerticalPodAutoscalerInterface
 	writes int
 }
 
-// Patch takes the status of a VPA.
+// Patch counts a status write.
 func (s *upstreamServer) Patch(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (*upstreamv1.VerticalPodAutoscaler, error) {
 	s.writes++
 	return nil, nil
 }
 
-// publish is upstream's pass over all VPAs, with one worker. What was written
-// comes back as observed, for nothing.
+// publish runs an iteration of upstream over all VPAs, with one worker. Written statuses are
+// observed at no cost.
 func (u *upstream) publish(b *testing.B, f fleet) {
 	for i := range f.vpas {
 		p := f.vpas[i]
@@ -55,8 +54,7 @@ func (u *upstream) publish(b *testing.B, f fleet) {
 	}
 }
 
-// loadlineServer counts the statuses that we write, and keeps them until they
-// come back.
+// loadlineServer counts Loadline's status writes and stores them until they are observed.
 type loadlineServer struct {
 	versioned.Interface
 	ourclient.AutoscalingV1Interface
@@ -68,19 +66,18 @@ type loadlineServer struct {
 // AutoscalingV1 returns the server.
 func (s *loadlineServer) AutoscalingV1() ourclient.AutoscalingV1Interface { return s }
 
-// VerticalPodAutoscalers returns the server: names are unique in a fleet.
+// VerticalPodAutoscalers returns the server. Names are unique in a fleet.
 func (s *loadlineServer) VerticalPodAutoscalers(string) ourclient.VerticalPodAutoscalerInterface {
 	return s
 }
 
-// Patch takes the status of a VPA.
+// Patch stores the status of a VPA.
 func (s *loadlineServer) Patch(_ context.Context, name string, _ types.PatchType, patch []byte, _ metav1.PatchOptions, _ ...string) (*v1.VerticalPodAutoscaler, error) {
 	s.writes++
 	s.patches[name] = patch
 	return nil, nil
 }
 
-// connect gives a recommender its publisher, with one worker.
 func (l *loadline) connect() {
 	l.server = &loadlineServer{patches: map[string][]byte{}}
 	l.publisher = &recommend.Publisher{
@@ -91,8 +88,7 @@ func (l *loadline) connect() {
 	}
 }
 
-// publish is our pass over all VPAs. What was written is observed in the next,
-// for nothing.
+// publish runs an iteration over all VPAs. The next one observes the written statuses at no cost.
 func (l *loadline) publish(b *testing.B, now time.Time) {
 	if len(l.server.patches) > 0 {
 		b.StopTimer()
@@ -102,7 +98,6 @@ func (l *loadline) publish(b *testing.B, now time.Time) {
 	l.publisher.Publish(b.Context(), l.model.VPAs(), now, time.Minute)
 }
 
-// observe lets the informer see what was written.
 func (l *loadline) observe(b *testing.B) {
 	for i, o := range l.observed {
 		if patch := l.server.patches[o.Object.Name]; patch != nil {

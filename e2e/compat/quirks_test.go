@@ -19,7 +19,6 @@ import (
 
 const mebibyte = 1 << 20
 
-// defaults are the flags of a recommender that is given none.
 func defaults() options {
 	const day = 24 * time.Hour
 	return options{
@@ -33,14 +32,14 @@ func defaults() options {
 	}
 }
 
-// scene is a pair with one VPA and one pod of one container. The random
-// histories leave out what the scenes show.
+// scene is a pair with one VPA and one pod of one container. Scenes cover intentional differences
+// that random histories leave out.
 type scene struct {
 	*pair
 	t *testing.T
 }
 
-// play runs a scene in a time of its own, with the given forms of the VPA.
+// play runs a scene with a fake clock, with the given policies as successive versions of the VPA.
 func play(t *testing.T, act func(t *testing.T, s scene), policies ...upstreamv1.ContainerResourcePolicy) {
 	t.Helper()
 	require.NoError(t, features.MutableFeatureGate.Set("PerVPAConfig=true"))
@@ -63,7 +62,7 @@ func (s scene) do(e event) {
 	require.Empty(s.t, s.take(s.t, e))
 }
 
-// use and kill happen to the container now.
+// use and kill record an event of the container at the current time.
 func (s scene) use(r model.ResourceName, amount int64) { s.now(uses, r, amount) }
 func (s scene) kill(request int64)                     { s.now(killed, model.ResourceMemory, request) }
 
@@ -73,7 +72,6 @@ func (s scene) now(kind eventKind, r model.ResourceName, amount int64) {
 	s.ours.take(s.begin, time.Now(), s.history.vpas[0], e)
 }
 
-// targets returns the recommended targets of both sides.
 func (s scene) targets() (upstream, loadline corev1.ResourceList) {
 	s.see(s.t)
 	p := s.history.vpas[0]
@@ -93,7 +91,7 @@ func requireMiB(t *testing.T, atLeast, atMost int64, list corev1.ResourceList) {
 	require.LessOrEqual(t, memory.Value(), atMost*mebibyte)
 }
 
-// A container that is measured before it uses memory.
+// A container is measured before it uses memory. Upstream ignores the rest of the window.
 func TestAWindowThatOpensWithZero(t *testing.T) {
 	play(t, func(t *testing.T, s scene) {
 		s.use(model.ResourceMemory, 0)
@@ -101,12 +99,12 @@ func TestAWindowThatOpensWithZero(t *testing.T) {
 		s.use(model.ResourceMemory, 800*mebibyte)
 		s.kill(800 * mebibyte)
 		upstream, loadline := s.targets()
-		requireMiB(t, 250, 250, upstream) // the floor: neither the use nor the kill was taken
+		requireMiB(t, 250, 250, upstream) // the floor: upstream ignores both the usage and the kill
 		requireMiB(t, 960, 1300, loadline)
 	})
 }
 
-// An override that is taken out of the VPA again.
+// A VPA drops its override. Upstream continues to apply it.
 func TestAnOverrideThatIsRemoved(t *testing.T) {
 	own := upstreamv1.ContainerResourcePolicy{ContainerName: "*", OOMBumpUpRatio: new(resource.MustParse("4"))}
 	play(t, func(t *testing.T, s scene) {
@@ -119,8 +117,8 @@ func TestAnOverrideThatIsRemoved(t *testing.T) {
 	}, own)
 }
 
-// A container that is killed before it was ever measured: no CPU is recommended
-// for it, and the kill is remembered when the pod is gone.
+// A container is killed before its first sample. Loadline recommends no CPU for it, and keeps the
+// kill when the pod is gone.
 func TestAKillWithoutCPUSample(t *testing.T) {
 	play(t, func(t *testing.T, s scene) {
 		s.kill(1000 * mebibyte)
@@ -140,8 +138,8 @@ func TestAKillWithoutCPUSample(t *testing.T) {
 	})
 }
 
-// A checkpoint lacks the peak of the window that is open. Upstream begins anew
-// after a restart; ours resumes the window, which is kept beside the histogram.
+// A checkpoint lacks the peak of the open window. Upstream starts over after a restart, Loadline
+// resumes the window, which it stores with the histogram.
 func TestThePeakOfTheOpenWindowAfterARestart(t *testing.T) {
 	play(t, func(t *testing.T, s scene) {
 		s.use(model.ResourceCPU, 100)
@@ -169,9 +167,8 @@ func TestThePeakOfTheOpenWindowAfterARestart(t *testing.T) {
 	})
 }
 
-// Checkpoints pass between the two programs through the text of the API objects,
-// with our annotation on them, and give the recommendation that the writer would
-// give after a restart.
+// Both programs read each other's checkpoints as API objects with Loadline's annotation, and
+// recommend the same as the writer after a restart.
 func TestCheckpointsAreReadByTheOtherSide(t *testing.T) {
 	play(t, func(t *testing.T, s scene) {
 		for range 3 * 24 {

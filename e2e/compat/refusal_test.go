@@ -10,7 +10,7 @@ import (
 	"loadline.dev/loadline/admission-controller/validate"
 )
 
-// The messages differ on purpose: ours names the field and a valid value.
+// The messages differ on purpose: Loadline names the field and a valid value.
 func TestCheck_RefusesWhatUpstreamCannotDecode(t *testing.T) {
 	for _, object := range []string{
 		``, `{`, `7`, `[]`, `null7`, `{"spec":{"targetRef":7}}`, `{"spec":{"updatePolicy":{"minReplicas":"two"}}}`, `{"metadata":{"name":1}}`,

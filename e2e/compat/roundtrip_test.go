@@ -26,15 +26,10 @@ import (
 	"loadline.dev/loadline/apis/autoscaling/v1beta2"
 )
 
-// seed makes a failed run repeatable: go test ./compat -seed=<the seed it printed>
 var seed = flag.Int64("seed", 0, "seed of the random objects; 0 chooses one")
 
-// roundsPerDensity is how many random objects are tried for each share of
-// absent fields.
 const roundsPerDensity = 200
 
-// densities are the shares of absent optional fields: from objects with
-// nothing but zero values to objects with everything.
 var densities = []float64{1, 0.5, 0.1, 0}
 
 func TestRoundTripThroughUpstreamTypes(t *testing.T) {
@@ -46,8 +41,7 @@ func TestRoundTripThroughUpstreamTypes(t *testing.T) {
 	t.Run("v1beta2 VerticalPodAutoscalerCheckpoint", bothWays[v1beta2.VerticalPodAutoscalerCheckpoint, upstreamv1beta2.VerticalPodAutoscalerCheckpoint])
 }
 
-// A program of one side must find its kinds in the scheme of the other, of the versions
-// that a definition serves or served.
+// Covers the versions that a definition serves or served.
 func TestSchemesKnowTheSameKinds(t *testing.T) {
 	ours, upstream := runtime.NewScheme(), runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, v1beta2.AddToScheme} {
@@ -64,8 +58,7 @@ func TestSchemesKnowTheSameKinds(t *testing.T) {
 	}
 }
 
-// The same checkpoint text must mean the same to both sides, byte for byte
-// when written again: old recommenders read what new ones wrote.
+// Old recommenders read checkpoints of new ones, so the encoding must be identical byte for byte.
 func TestCheckpointTextIsEqual(t *testing.T) {
 	const text = `{
 		"lastUpdateTime": "2024-06-03T12:00:05Z",
@@ -96,8 +89,7 @@ func TestCheckpointTextIsEqual(t *testing.T) {
 	require.Equal(t, empty, string(encode(t, v1.VerticalPodAutoscalerCheckpointStatus{})))
 }
 
-// bothWays sends random objects of our type through upstream's and back, and
-// random objects of upstream's type through ours and back.
+// bothWays sends random objects of each side's type through the other side's type and back.
 func bothWays[Ours, Upstream any](t *testing.T) {
 	start := *seed
 	if start == 0 {
@@ -116,8 +108,8 @@ func bothWays[Ours, Upstream any](t *testing.T) {
 	}
 }
 
-// there fills a random From and requires that To reads every field of it,
-// writes the same text, and that reading that text gives the same From.
+// there fills a random From and requires that To reads every field, encodes to the same text, and
+// decodes to the same From.
 func there[From, To any](t *testing.T, fill *randfill.Filler) {
 	t.Helper()
 	var original, returned From
@@ -128,13 +120,12 @@ func there[From, To any](t *testing.T, fill *randfill.Filler) {
 	second := encode(t, between)
 	requireSameText(t, first, second)
 	decode(t, second, &returned)
-	// Lists and maps without entries are left out of the text, so nil and empty
-	// are the same here; semantic equality says so too.
+	// Empty lists and maps are omitted from the text. Semantic equality treats nil and empty as
+	// equal.
 	require.True(t, equality.Semantic.DeepEqual(original, returned), "%T changed on its way through %T:\n%s", original, between, first)
 }
 
-// requireSameText compares texts byte for byte, and shows only the fields that
-// differ.
+// requireSameText compares texts byte for byte, and prints only the fields that differ.
 func requireSameText(t *testing.T, first, second []byte) {
 	t.Helper()
 	if bytes.Equal(first, second) {
@@ -146,8 +137,8 @@ func requireSameText(t *testing.T, first, second []byte) {
 	t.Fatalf("the text differs (- before, + after the other side):\n%s", cmp.Diff(before, after))
 }
 
-// valueFuncs make random values that have a text: times with the precision of
-// the wire, and quantities in the form in which they are written.
+// valueFuncs generate values that survive encoding: times with the precision of the wire format,
+// and canonical quantities.
 func valueFuncs(serializer.CodecFactory) []any {
 	return []any{
 		func(at *metav1.Time, c randfill.Continue) {
@@ -159,8 +150,8 @@ func valueFuncs(serializer.CodecFactory) []any {
 			c.FillNoCustom(entry)
 			entry.Time, entry.FieldsV1 = nil, nil
 		},
-		// A pointer to a list that is nil is written as null and read as no
-		// pointer; a pointer to an empty list must survive.
+		// A pointer to a nil list is written as null and read as a nil pointer. A pointer to an
+		// empty list must survive.
 		func(names *[]corev1.ResourceName, c randfill.Continue) {
 			c.FillNoCustom(names)
 			if *names == nil {
@@ -182,7 +173,6 @@ func encode(t *testing.T, value any) []byte {
 	return text
 }
 
-// decode reads text into an object and refuses fields that the object has not.
 func decode(t *testing.T, text []byte, into any) {
 	t.Helper()
 	decoder := json.NewDecoder(bytes.NewReader(text))

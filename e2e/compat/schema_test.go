@@ -21,14 +21,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// A rule of the schema and a change to testdata/<kind>.yaml that breaks it.
+// violation is a rule of the schema and a change to testdata/<kind>.yaml that breaks it.
 type violation struct {
 	rule  string // path in the schema and the keyword, see rulesOf
 	patch string // one operation of a JSON patch
-	field string // the field that the refusal must name
+	field string // the field that the error must name
 }
 
-// explains says whether a refusal names the field and is due to the rule.
 func (v violation) explains(err *field.Error) bool {
 	_, keyword, _ := strings.Cut(v.rule, " ")
 	switch keyword {
@@ -117,14 +116,13 @@ func TestBadObjectsAreRefused(t *testing.T) {
 		t.Run(v.rule, func(t *testing.T) {
 			errs := check(t, crd, object(t, "testdata/vpa.yaml", "["+v.patch+"]"))
 			require.NotEmpty(t, errs, "accepted")
-			// A broken value can make a rule about the object around it fail too.
+			// An invalid value can also break a rule of the enclosing object.
 			require.Truef(t, slices.ContainsFunc(errs, v.explains), "refused for another reason than %s: %v", v.rule, errs)
 		})
 	}
 }
 
-// Every rule of the schema needs an object that breaks it, so a new field
-// cannot arrive untested.
+// A new rule needs a violation, so that no field stays untested.
 func TestEveryRuleHasABadObject(t *testing.T) {
 	definitions := ourDefinitions(t)
 	tested := map[string]bool{}
@@ -149,9 +147,8 @@ func TestUnknownFieldsAreDroppedButBucketsAreKept(t *testing.T) {
 	require.Equal(t, want, vpa, "the object with every field must lose the unknown field and nothing else")
 }
 
-// rulesOf lists the rules of the stored version, sorted: "<path> enum",
-// "<path> required" (path of the required field), "<path> minimum", "<path>
-// pattern" and "<path> rule <field that a CEL rule is about>".
+// rulesOf lists the rules of the stored version, sorted: "<path> enum", "<path> required", "<path>
+// minimum", "<path> pattern" and "<path> rule <field of the CEL rule>".
 func rulesOf(crd *extensionsv1.CustomResourceDefinition) []string {
 	var rules []string
 	visit(stored(crd).Schema.OpenAPIV3Schema, "", func(path string, s *extensionsv1.JSONSchemaProps) {
@@ -176,8 +173,7 @@ func rulesOf(crd *extensionsv1.CustomResourceDefinition) []string {
 	return rules
 }
 
-// check validates an object as the API server does on creation: types and
-// keywords of the schema first, then the CEL rules.
+// check validates an object as the API server does on creation: schema first, then CEL rules.
 func check(t *testing.T, crd *extensionsv1.CustomResourceDefinition, object map[string]any) field.ErrorList {
 	t.Helper()
 	validator, _, err := validation.NewSchemaValidator(internal(t, crd))
@@ -199,8 +195,6 @@ func structural(t *testing.T, crd *extensionsv1.CustomResourceDefinition) *schem
 	return s
 }
 
-// internal returns the schema of the stored version in the form that the
-// validators read.
 func internal(t *testing.T, crd *extensionsv1.CustomResourceDefinition) *apiextensions.JSONSchemaProps {
 	t.Helper()
 	var props apiextensions.JSONSchemaProps
@@ -213,7 +207,6 @@ func stored(crd *extensionsv1.CustomResourceDefinition) extensionsv1.CustomResou
 	return crd.Spec.Versions[i]
 }
 
-// object reads a file and applies a JSON patch to it.
 func object(t *testing.T, file, patch string) map[string]any {
 	t.Helper()
 	content, err := os.ReadFile(file)

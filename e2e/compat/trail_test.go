@@ -19,9 +19,8 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// What a recipe of ours knows besides the histograms, and whose history it is, lies
-// beside the status that upstream reads and rewrites: it changes nothing for
-// upstream, and survives it.
+// Sketches and the target of a checkpoint are stored as annotations. They must not affect upstream,
+// and they must survive its update of the status.
 func TestUpstreamReadsCheckpointsWithSketches(t *testing.T) {
 	now := time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
 	config := usage.DefaultConfig()
@@ -49,7 +48,7 @@ func TestUpstreamReadsCheckpointsWithSketches(t *testing.T) {
 	require.NoError(t, state.LoadFromCheckpoint(&with.Status))
 	require.Equal(t, 3*24*60, state.TotalSamplesCount)
 
-	// Upstream takes over for an hour and writes the status anew.
+	// Upstream takes over for an hour and replaces the status.
 	status, err := state.SaveToCheckpoint()
 	require.NoError(t, err)
 	with.Status = *status

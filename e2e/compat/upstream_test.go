@@ -20,16 +20,15 @@ import (
 	upstreamvpa "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/utils/vpa"
 )
 
-// upstream is the reference recommender, put together from its packages. Its
-// package routines, which does that in production, does not compile with the
-// Prometheus client that we use; what it adds is little and is done here.
+// upstream is the upstream recommender, assembled from its packages. Package routines, which does
+// that in production, does not compile with Loadline's version of the Prometheus client.
 type upstream struct {
 	options options
 	cluster model.ClusterState
 	written storedCheckpoints
 	writer  checkpoint.CheckpointWriter
 
-	// Of benchmarks.
+	// For benchmarks.
 	observed map[string]*upstreamv1.VerticalPodAutoscalerStatus
 	server   upstreamServer
 }
@@ -45,7 +44,6 @@ func podID(p vpaPlan, pod string) model.PodID {
 	return model.PodID{Namespace: p.namespace, PodName: pod}
 }
 
-// take lets an event happen that is no pass and no restart.
 func (u *upstream) take(t *testing.T, begin time.Time, p vpaPlan, e event) {
 	id := podID(p, e.pod)
 	container := model.ContainerID{PodID: id, ContainerName: e.container}
@@ -58,8 +56,7 @@ func (u *upstream) take(t *testing.T, begin time.Time, p vpaPlan, e event) {
 	case vanishes:
 		u.cluster.DeletePod(id)
 	case uses:
-		// An error means that the pod is unknown or the sample not newer; ours
-		// counts it. What matters is what becomes of the histories.
+		// An error means an unknown pod or an outdated sample. Only the resulting histories matter.
 		_ = u.cluster.AddSample(&model.ContainerUsageSampleWithKey{Container: container, ContainerUsageSample: model.ContainerUsageSample{
 			MeasureStart: begin.Add(e.sampled), Usage: model.ResourceAmount(e.amount), Resource: e.resource,
 		}})
@@ -68,7 +65,6 @@ func (u *upstream) take(t *testing.T, begin time.Time, p vpaPlan, e event) {
 	}
 }
 
-// see makes the cluster know a VPA as it is now.
 func (u *upstream) see(t *testing.T, p vpaPlan, object *upstreamv1.VerticalPodAutoscaler) {
 	require.NoError(t, u.cluster.AddOrUpdateVpa(object, p.selector()))
 }
@@ -77,7 +73,6 @@ func (u *upstream) vpa(p vpaPlan) *model.Vpa {
 	return u.cluster.VPAs()[model.VpaID{Namespace: p.namespace, VpaName: p.name}]
 }
 
-// states returns the history of each container that gets a recommendation.
 func (u *upstream) states(p vpaPlan) model.ContainerNameToAggregateStateMap {
 	v := u.vpa(p)
 	states := v.AggregateStateByContainerName()
@@ -92,7 +87,6 @@ func (u *upstream) states(p vpaPlan) model.ContainerNameToAggregateStateMap {
 	return states
 }
 
-// recommend returns what is published for a VPA.
 func (u *upstream) recommend(t testing.TB, p vpaPlan, object *upstreamv1.VerticalPodAutoscaler) []upstreamv1.RecommendedContainerResources {
 	resources := logic.CreatePodResourceRecommender(u.options.estimate).GetRecommendedPodResources(u.states(p))
 	list := logic.MapToListOfRecommendedContainerResources(resources, u.options.format)
@@ -104,8 +98,8 @@ func (u *upstream) recommend(t testing.TB, p vpaPlan, object *upstreamv1.Vertica
 	return capped.ContainerRecommendations
 }
 
-// wholeCores stands for upstream's post-processor of that purpose, which is in
-// the package that cannot be imported.
+// wholeCores replaces upstream's integer CPU post-processor, which is in the package that cannot be
+// imported.
 func wholeCores(object *upstreamv1.VerticalPodAutoscaler, list *upstreamv1.RecommendedPodResources) {
 	for _, c := range list.ContainerRecommendations {
 		if object.Annotations["vpa-post-processor.kubernetes.io/"+c.ContainerName+"_integerCPU"] != "true" {
@@ -120,14 +114,12 @@ func wholeCores(object *upstreamv1.VerticalPodAutoscaler, list *upstreamv1.Recom
 	}
 }
 
-// save returns what upstream's writer writes, by object name.
 func (u *upstream) save(t *testing.T) storedCheckpoints {
 	clear(u.written)
 	u.writer.StoreCheckpoints(t.Context(), 1)
 	return u.written
 }
 
-// load gives the VPAs the histories of checkpoints.
 func (u *upstream) load(t *testing.T, p vpaPlan, saved storedCheckpoints) {
 	v := u.vpa(p)
 	for _, c := range saved {
@@ -140,13 +132,11 @@ func (u *upstream) load(t *testing.T, p vpaPlan, saved storedCheckpoints) {
 	}
 }
 
-// clean drops old histories.
 func (u *upstream) clean(ctx context.Context, now time.Time) {
 	u.cluster.RateLimitedGarbageCollectAggregateCollectionStates(ctx, now, controllerfetcher.FakeControllerFetcher{})
 }
 
-// storedCheckpoints is an API server that keeps checkpoints by name, in the form in
-// which they are written.
+// storedCheckpoints is an API server that stores checkpoints by name.
 type storedCheckpoints map[string]*upstreamv1.VerticalPodAutoscalerCheckpoint
 
 // VerticalPodAutoscalerCheckpoints returns the client of a namespace.
@@ -154,20 +144,20 @@ func (c storedCheckpoints) VerticalPodAutoscalerCheckpoints(namespace string) up
 	return namespacedCheckpoints{all: c, namespace: namespace}
 }
 
-// namespacedCheckpoints answers what upstream's writer asks; anything else is a
-// nil pointer, and shows.
+// namespacedCheckpoints implements the methods that upstream's writer calls. All others panic with
+// a nil pointer.
 type namespacedCheckpoints struct {
 	upstreamclient.VerticalPodAutoscalerCheckpointInterface
 	all       storedCheckpoints
 	namespace string
 }
 
-// Patch says that the object does not exist yet, so that it is created whole.
+// Patch returns NotFound, so that the writer creates the whole object.
 func (c namespacedCheckpoints) Patch(_ context.Context, name string, _ types.PatchType, _ []byte, _ metav1.PatchOptions, _ ...string) (*upstreamv1.VerticalPodAutoscalerCheckpoint, error) {
 	return nil, apierrors.NewNotFound(schema.GroupResource{}, name)
 }
 
-// Create keeps the object.
+// Create stores the object.
 func (c namespacedCheckpoints) Create(_ context.Context, object *upstreamv1.VerticalPodAutoscalerCheckpoint, _ metav1.CreateOptions) (*upstreamv1.VerticalPodAutoscalerCheckpoint, error) {
 	object = object.DeepCopy()
 	object.Namespace = c.namespace

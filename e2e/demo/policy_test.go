@@ -15,14 +15,13 @@ const mi = 1 << 20
 
 var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 
-// whole is what pods of the second act ask for in these tests, less what they get.
 var (
 	whole = amounts{cpu: 100, memory: 1024 * mi}
 	less  = amounts{cpu: 100, memory: 256 * mi}
 )
 
-// atNoon is the second act at its end: a pod of hurt has its memory again since five seconds, and
-// sound is promoted.
+// finalSnapshot is the state at the end of the second act: a pod of hurt got its memory back five
+// seconds ago, and sound is promoted.
 func atNoon() snapshot {
 	pod := func(workload, name string, has amounts) podState {
 		return podState{workload: workload, name: name, uid: types.UID(name), request: has, limit: has, granted: has}
@@ -48,7 +47,6 @@ func atNoon() snapshot {
 	}}
 }
 
-// atItsEnd is the second act that belongs to atNoon.
 func atItsEnd() secondAct {
 	return secondAct{began: noon, smallSince: noon, peaked: noon, back: 5 * time.Second}
 }
@@ -93,11 +91,11 @@ func TestTheSecondActChecksItsClaims(t *testing.T) {
 	}
 }
 
-// What is shown is never less than what it took: the time of a kill is known to the second.
+// The reported time is rounded up, because the time of a kill has a resolution of one second.
 func TestTheTimeToTheMemoryGivenBack(t *testing.T) {
 	a, s := atItsEnd(), atNoon()
 	a.back = 0
-	s.rollouts[1].pods[0].request.cpu++ // that was raised, and stays
+	s.rollouts[1].pods[0].request.cpu++ // an increase, which is not reverted
 	s.rollouts[1].pods[0].granted = less
 	said, err := a.step(t.Context(), s, noon)
 	require.NoError(t, err)

@@ -20,8 +20,7 @@ const (
 	foreignLine = `{"verb":"get","user":{"username":"system:admin"},"requestURI":"/c?as=system:serviceaccount:kube-system:vpa-updater"}` + "\n"
 )
 
-// A log that became full and was renamed counts, too; a line that is only half
-// there does not.
+// Includes a rotated log, and ignores an incomplete line.
 func TestRequestsOfAllAuditLogs(t *testing.T) {
 	c := &Cluster{Options: Options{Dir: t.TempDir()}}
 	require.Error(t, c.Requests(func(Request) {}), "there is no log")
@@ -41,7 +40,7 @@ func TestRequestsOfAllAuditLogs(t *testing.T) {
 	require.True(t, got[1].Forbidden)
 }
 
-// Only what the API server stored counts.
+// Ignores dry runs, failed requests and other accounts.
 func TestWritten_CountsStoredObjectsOfPrograms(t *testing.T) {
 	c := &Cluster{Options: Options{Dir: t.TempDir()}}
 	logs := filepath.Join(c.Dir, "logs")

@@ -8,7 +8,6 @@ import (
 	"time"
 )
 
-// attack is an attack of a tenant or a pod, repeated until the time is over.
 type attack struct {
 	name  string
 	once  func(ctx context.Context, round int) error
@@ -16,10 +15,9 @@ type attack struct {
 
 	round  int          // of the next repetition
 	done   atomic.Int64 // repetitions without an error
-	failed atomic.Value // error of the last repetition with one
+	failed atomic.Value // last error
 }
 
-// run repeats the attack until a time, and until it has worked once.
 func (a *attack) run(ctx context.Context, end time.Time) {
 	worked := a.done.Load()
 	for ctx.Err() == nil && (time.Now().Before(end) || a.done.Load() == worked) {
@@ -36,7 +34,6 @@ func (a *attack) run(ctx context.Context, end time.Time) {
 	}
 }
 
-// launch runs attacks at the same time for a duration, and requires that each worked.
 func launch(t *testing.T, duration time.Duration, attacks ...*attack) {
 	t.Helper()
 	end := time.Now().Add(duration)

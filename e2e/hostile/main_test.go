@@ -18,19 +18,19 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// length is the duration of the test in which all attacks run at the same time. Each attack alone takes a tenth of it, or 15 s.
+// length is the duration of the test with all attacks in parallel. Each single attack takes a tenth
+// of it, or 15 s.
 var length = flag.Duration("length", time.Minute, "duration of all attacks together")
 
-// iteration is the interval of recommender and updater. It is shorter than the default, so that delays show, and long
-// enough for a pass while the API server is busy.
+// iteration is the interval of recommender and updater: short enough to show delays, and long
+// enough for an iteration while the API server is busy.
 const iteration = 30 * time.Second
 
-// The cluster and the programs under attack.
 var (
 	cluster  *harness.Cluster
 	programs []*harness.Daemon
 	webhook  string // host:port
-	favored  bool   // API server, etcd and programs have the processors before attackers, controllers and nodes
+	favored  bool   // API server, etcd and programs have CPU priority over attackers, controllers and nodes
 )
 
 func TestMain(m *testing.M) { os.Exit(runAll(m)) }
@@ -69,8 +69,8 @@ func runAll(m *testing.M) int {
 	})
 }
 
-// startPrograms runs the programs with the arguments, the environment and the memory limits of the manifests.
-// One node has the label of a node autoscaler all the time.
+// startPrograms runs the programs with the arguments, the environment and the memory limits of the
+// manifests. One node always has the label of a node autoscaler.
 func startPrograms(ctx context.Context) (release func(), err error) {
 	var releases []func()
 	release = func() {
@@ -91,7 +91,8 @@ func startPrograms(ctx context.Context) (release func(), err error) {
 	}{
 		{name: "admission-controller", args: append(harness.Register(webhook), "--ignored-vpa-object-namespaces="+unseenNamespace)},
 		{name: "recommender", args: []string{"--recommender-interval=" + iteration.String()}},
-		// No workload of this cluster is an hour old, and no updater has its full pace at the start.
+		// Workloads of this cluster are younger than an hour, and a new updater starts below its
+		// full pace.
 		{name: "updater", args: []string{"--updater-interval=" + iteration.String(), "--sharing-interval=" + iteration.String(), "--sharing-min-age=1s", "--eviction-slow-start=0s"}},
 	} {
 		d, err := cluster.ShippedDaemon(ctx, p.name, p.name, p.args...)

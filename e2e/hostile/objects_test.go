@@ -18,7 +18,8 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 )
 
-// selecting returns a selector of the pods of an app with more requirements of the given number of values.
+// selecting returns a selector for the pods of an app with the given number of additional
+// requirements and values.
 func selecting(app string, requirements, values int) *metav1.LabelSelector {
 	s := &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
 	for i := range requirements {
@@ -31,7 +32,6 @@ func selecting(app string, requirements, values int) *metav1.LabelSelector {
 	return s
 }
 
-// labelled returns many labels of the pods of an app.
 func labelled(app string, count int) map[string]string {
 	labels := map[string]string{"app": app}
 	for i := range count {
@@ -40,7 +40,7 @@ func labelled(app string, count int) map[string]string {
 	return labels
 }
 
-// selectors creates 106 Deployments without pods whose selectors have a megabyte.
+// selectors creates 106 Deployments without pods, each with a selector of one megabyte.
 func (n *tenant) selectors(ctx context.Context, round int) error {
 	const batch, most = 10, 106
 	return each(ctx, round*batch, min(batch, max(0, most-round*batch)), func(ctx context.Context, i int) error {
@@ -52,8 +52,8 @@ func (n *tenant) selectors(ctx context.Context, round int) error {
 	})
 }
 
-// budgets creates 40 PodDisruptionBudgets just below the limit of a selector, and later 40 of a megabyte, for pods
-// that are to be evicted all the time.
+// budgets creates 40 PodDisruptionBudgets just below the selector limit, and later 40 of a
+// megabyte, for pods with continuous evictions.
 func (n *tenant) budgets(ctx context.Context, round int) error {
 	w := workload("evicted", 100, "app")
 	w.Annotations = harness.Uses("app", "5m", "20Mi")
@@ -62,7 +62,7 @@ func (n *tenant) budgets(ctx context.Context, round int) error {
 			*vpa.Spec.UpdatePolicy.UpdateMode = vpav1.UpdateModeRecreate
 		})
 	}
-	// A minimum that rises puts all pods below their bounds.
+	// A rising minimum puts all pods below their lower bounds.
 	patch := fmt.Appendf(nil, `{"spec":{"resourcePolicy":{"containerPolicies":[{"containerName":"*","minAllowed":{"cpu":"%dm"}}]}}}`, 30+5*(round%50))
 	if _, err := n.vpa.AutoscalingV1().VerticalPodAutoscalers(tenantNamespace).Patch(ctx, w.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		return err
@@ -81,7 +81,8 @@ func (n *tenant) budgets(ctx context.Context, round int) error {
 	})
 }
 
-// names runs pods with 6,000 container names, all of the target of 80 large VPAs, and replaces them by others with new names.
+// names runs pods with 6,000 container names, all targeted by 80 large VPAs, and replaces them with
+// pods that have new names.
 func (n *tenant) names(ctx context.Context, round int) error {
 	const containers, batch, pods, vpas = 100, 10, 60, 80
 	w := workload("names", 0)
@@ -116,8 +117,9 @@ func (n *tenant) names(ctx context.Context, round int) error {
 	})
 }
 
-// matching changes pods with as many labels as the API server takes, whose workload has a selector of 20,000
-// requirements and 20 VPAs, and others with as many of both as the programs take.
+// matching changes pods with as many labels as the API server accepts, a workload selector of
+// 20,000 requirements and 20 VPAs, and pods with as many labels and requirements as the programs
+// accept.
 func (n *tenant) matching(ctx context.Context, round int) error {
 	for _, size := range []struct {
 		name                              string
@@ -137,7 +139,7 @@ func (n *tenant) matching(ctx context.Context, round int) error {
 			}
 		}
 		err := each(ctx, 0, size.pods, func(ctx context.Context, i int) error {
-			if round > 0 { // a changed label makes all look again
+			if round > 0 { // a changed label invalidates caches
 				patch := fmt.Appendf(nil, `{"metadata":{"labels":{"label-0":"%d"}}}`, round)
 				_, err := n.kube.CoreV1().Pods(tenantNamespace).Patch(ctx, numbered(w.Name, i), types.MergePatchType, patch, metav1.PatchOptions{})
 				return err
@@ -154,10 +156,10 @@ func (n *tenant) matching(ctx context.Context, round int) error {
 	return nil
 }
 
-// forged is the workload of the tenant whose pods have forged annotations.
 var forged = workload("forged", 1500, "app")
 
-// annotations writes records of changes that never happened on pods of the tenant, all of them in ten rounds.
+// annotations forges annotations about changes that never happened on pods of the tenant, on a
+// tenth of the pods in each round.
 func (n *tenant) annotations(ctx context.Context, round int) error {
 	pods, err := n.kube.CoreV1().Pods(tenantNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + forged.Name, ResourceVersion: "0"})
 	if err != nil {
@@ -181,7 +183,6 @@ func (n *tenant) annotations(ctx context.Context, round int) error {
 	})
 }
 
-// members returns the members of a JSON object.
 func members(object map[string]string) (all []string) {
 	for key, value := range object {
 		all = append(all, fmt.Sprintf("%q:%q", key, value))

@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// askPlugin runs a command of the plugin and returns its output and its errors. A command may find something wrong.
+// askPlugin runs a plugin command and returns its output and errors. A non-zero exit code is
+// allowed.
 func askPlugin(ctx context.Context, args ...string) (stdout, stderr string) {
 	var out, errs bytes.Buffer
 	cmd := exec.CommandContext(ctx, filepath.Join("..", "..", "bin", "kubectl-loadline"), append(args, "--kubeconfig", cluster.Kubeconfig())...)

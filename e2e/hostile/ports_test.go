@@ -11,10 +11,8 @@ import (
 	"time"
 )
 
-// hold is how long a flood keeps its connections open.
 const hold = 5 * time.Second
 
-// flood is how a pod opens connections to a port.
 type flood struct {
 	address     string
 	encrypted   bool
@@ -23,7 +21,7 @@ type flood struct {
 	slowly      []byte // sent once a second, byte by byte
 }
 
-// unfinishedHeader returns a header of some bytes without its end.
+// unfinishedHeader returns a header of at least the given size without its end.
 func unfinishedHeader(size int) []byte {
 	var header bytes.Buffer
 	header.WriteString("GET /probe HTTP/1.1\r\nHost: a\r\n")
@@ -33,7 +31,6 @@ func unfinishedHeader(size int) []byte {
 	return header.Bytes()
 }
 
-// headers floods the ports of the webhook and of all metrics with unfinished headers.
 func headers(ctx context.Context, _ int) error {
 	return together(ctx,
 		flood{address: webhook, encrypted: true, connections: 400, sent: unfinishedHeader(60 << 10)},
@@ -43,14 +40,13 @@ func headers(ctx context.Context, _ int) error {
 	)
 }
 
-// bodies floods the webhook with large bodies that do not end.
 func bodies(ctx context.Context, _ int) error {
 	start := []byte(`POST / HTTP/1.1` + "\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 5000000\r\n\r\n" +
 		`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","kind":{"version":"v1","kind":"Pod"},"object":`)
 	return together(ctx, flood{address: webhook, encrypted: true, connections: 100, sent: append(start, bytes.Repeat([]byte(`{"a":[`), 1<<20/6)...)})
 }
 
-// metrics floods the ports of metrics with large headers, slow senders and slow readers.
+// metrics floods the metrics ports with large headers, slow senders and slow readers.
 func metrics(ctx context.Context, _ int) error {
 	var all []flood
 	for _, d := range programs {
@@ -58,14 +54,13 @@ func metrics(ctx context.Context, _ int) error {
 			flood{address: d.Address, connections: 40, sent: unfinishedHeader(1 << 20)},
 			flood{address: d.Address, connections: 100, sent: unfinishedHeader(7 << 10)},
 			flood{address: d.Address, connections: 100, slowly: []byte("GET /metrics HTTP/1.1\r\n")},
-			// No answer of these is read.
+			// The responses are never read.
 			flood{address: d.Address, connections: 50, sent: []byte(strings.Repeat("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n", 100))},
 		)
 	}
 	return together(ctx, all...)
 }
 
-// together runs floods at the same time.
 func together(ctx context.Context, floods ...flood) error {
 	errs := make([]error, len(floods))
 	var running sync.WaitGroup
@@ -81,8 +76,8 @@ func together(ctx context.Context, floods ...flood) error {
 	return nil
 }
 
-// run opens the connections, sends, holds them and closes them. A connection that the program closes is no error.
-// The error is not nil if the port accepts no connection at all.
+// run opens the connections, sends, holds and closes them. It returns an error only if the port
+// accepts no connection at all.
 func (f flood) run(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(ctx, hold)
 	defer stop()
@@ -109,7 +104,7 @@ func (f flood) run(ctx context.Context) error {
 	return nil
 }
 
-// dial opens a connection from one of many addresses, as those of pods differ.
+// dial opens a connection from one of many local addresses, to imitate different pods.
 func (f flood) dial(ctx context.Context, i int) (net.Conn, error) {
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(1+i%50))}, Timeout: 2 * time.Second}
 	if f.encrypted {
@@ -118,7 +113,6 @@ func (f flood) dial(ctx context.Context, i int) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", f.address)
 }
 
-// trickle sends a byte a second.
 func trickle(ctx context.Context, c net.Conn, text []byte) {
 	for i := range text {
 		_ = c.SetWriteDeadline(time.Now().Add(time.Second))

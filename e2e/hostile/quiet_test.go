@@ -24,7 +24,6 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// eventually waits up to two minutes.
 func eventually(t *testing.T, what string, check func(ctx context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -35,7 +34,6 @@ func eventually(t *testing.T, what string, check func(ctx context.Context) error
 	}), what)
 }
 
-// iterations calls check until the updater has finished some more iterations.
 func iterations(t *testing.T, count float64, check func()) {
 	t.Helper()
 	passes := func() float64 {
@@ -61,7 +59,7 @@ func iterations(t *testing.T, count float64, check func()) {
 	})
 }
 
-// ownNode adds a node with some CPU and a taint of its name.
+// ownNode adds a node with the given CPU capacity and a taint named like the node.
 func ownNode(t *testing.T, name, cpu string) {
 	t.Helper()
 	nodes := cluster.Kube.CoreV1().Nodes()
@@ -81,13 +79,11 @@ func ownNode(t *testing.T, name, cpu string) {
 	require.NoError(t, err)
 }
 
-// onNode returns a workload that runs on a node of its own.
 func onNode(node, namespace, name string, replicas int32, cpu string) harness.Workload {
 	return harness.Workload{Namespace: namespace, Name: name, Replicas: replicas, Node: node, Tolerate: node,
 		Containers: []harness.Container{{Name: "app", CPU: cpu, Memory: "100Mi"}}, Annotations: harness.Uses("app", "150m", "80Mi")}
 }
 
-// running waits until all pods of a workload run.
 func running(t *testing.T, w harness.Workload) (pods []corev1.Pod) {
 	t.Helper()
 	eventually(t, w.Name+" runs", func(ctx context.Context) (err error) {
@@ -107,12 +103,11 @@ func running(t *testing.T, w harness.Workload) (pods []corev1.Pod) {
 	return pods
 }
 
-// requireSame requires that a workload has the pods that it had before.
 func requireSame(t *testing.T, w harness.Workload, before []corev1.Pod) {
 	t.Helper()
 	after, err := cluster.Pods(t.Context(), w)
 	if err != nil {
-		return // the API server is under attack, and is asked again
+		return // the API server is under attack, the caller retries
 	}
 	uids := func(pods []corev1.Pod) (all []string) {
 		for i := range pods {
@@ -124,7 +119,7 @@ func requireSame(t *testing.T, w harness.Workload, before []corev1.Pod) {
 	require.Equal(t, uids(before), uids(after), "pods of %s/%s were replaced", w.Namespace, w.Name)
 }
 
-// sharedNode is a node whose pods share headroom: those of a user, and later some of the tenant.
+// sharedNode is a node with sharing pods of a user, and later of the tenant.
 type sharedNode struct {
 	user   harness.Workload
 	before []corev1.Pod
@@ -154,7 +149,6 @@ func startSharing(t *testing.T) *sharedNode {
 	return s
 }
 
-// share waits until the pods of the user share.
 func (s *sharedNode) share(t *testing.T) {
 	t.Helper()
 	eventually(t, "the pods of the user share", func(ctx context.Context) error {
@@ -168,7 +162,8 @@ func (s *sharedNode) share(t *testing.T) {
 	})
 }
 
-// floor asks for two cores for each of two idle pods on the node of another user, and never to be evicted there.
+// floor requests two cores for each of two idle pods of the tenant on the shared node, and protects
+// them from eviction.
 func (s *sharedNode) floor(t *testing.T, n *tenant) {
 	w := onNode("shared", tenantNamespace, "shared", 2, "10m")
 	w.Annotations = harness.Merge(harness.Uses("app", "1m", "1Mi"), map[string]string{"loadline.dev/eviction-ranking": "no-eviction"})
@@ -188,8 +183,8 @@ func (s *sharedNode) floor(t *testing.T, n *tenant) {
 	iterations(t, 4, func() { requireSame(t, s.user, s.before) })
 }
 
-// forgedLabel requires that one node with the label of a node autoscaler changes nothing for others: pods share, and
-// evictions wait for room.
+// forgedLabel requires that one node with the label of a node autoscaler does not affect other
+// nodes: pods share headroom, and evictions wait for room.
 func (s *sharedNode) forgedLabel(t *testing.T) {
 	eventually(t, "sharing is on", func(ctx context.Context) error {
 		p, err := cluster.VPA.LoadlineV1alpha1().SizingPolicies().Get(ctx, "sharing", metav1.GetOptions{})
@@ -201,7 +196,7 @@ func (s *sharedNode) forgedLabel(t *testing.T) {
 		}
 		return nil
 	})
-	// Each node of 8 cores has pods of others.
+	// Every node of 8 cores runs other pods, so 7950m fit on none.
 	require.NoError(t, cluster.CreateNamespace(t.Context(), "full"))
 	w := harness.Workload{Namespace: "full", Name: "waiting", Replicas: 2, Containers: []harness.Container{{Name: "app", CPU: "100m", Memory: "100Mi"}}}
 	require.NoError(t, cluster.CreateWorkload(t.Context(), w))
@@ -220,7 +215,6 @@ func (s *sharedNode) forgedLabel(t *testing.T) {
 	iterations(t, 2, func() { requireSame(t, w, before) })
 }
 
-// skipped returns why the updater left a pod unchanged in its last iteration.
 func skipped(ctx context.Context, uid types.UID) (map[string][]string, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+programs[2].Address+"/explain/skips?uid="+string(uid), nil)
 	if err != nil {
@@ -242,7 +236,6 @@ func skipped(ctx context.Context, uid types.UID) (map[string][]string, error) {
 	return answer.Reasons, nil
 }
 
-// everything requires that a policy for all namespaces in mode Auto begins with ten workloads.
 func everything(t *testing.T) {
 	const namespaces, workloads, allowed = 4, 10, 10
 	ctx := t.Context()
@@ -297,7 +290,6 @@ func everything(t *testing.T) {
 	}
 }
 
-// recommend writes a recommendation of CPU for the VPA of a workload.
 func recommend(ctx context.Context, w harness.Workload, cpu string) error {
 	vpas := cluster.VPA.AutoscalingV1().VerticalPodAutoscalers(w.Namespace)
 	vpa, err := vpas.Get(ctx, w.Name, metav1.GetOptions{})
@@ -311,7 +303,8 @@ func recommend(ctx context.Context, w harness.Workload, cpu string) error {
 	return err
 }
 
-// printed requires that the plugin prints fields of objects without control characters, and no formula as CSV.
+// printed requires that the plugin prints object fields without control characters, and no formulas
+// in CSV.
 func printed(t *testing.T) {
 	const hostile = "=cmd|' /C calc'!A0\x1b[2J\x1b]0;owned\x07\u202e\r\n@x"
 	ctx := t.Context()
@@ -321,7 +314,7 @@ func printed(t *testing.T) {
 	require.NoError(t, cluster.CreateWorkload(ctx, w))
 	running(t, w)
 	require.NoError(t, cluster.CreateVPA(ctx, w, vpav1.UpdateModeInPlaceOrRecreate, func(vpa *vpav1.VerticalPodAutoscaler) {
-		vpa.Annotations = map[string]string{"loadline.dev/skip": hostile, "loadline.dev/eviction-ranking": hostile} // the webhook refuses a recipe
+		vpa.Annotations = map[string]string{"loadline.dev/skip": hostile, "loadline.dev/eviction-ranking": hostile} // the webhook rejects an invalid recipe
 		vpa.Spec.Recommenders = []*vpav1.VerticalPodAutoscalerRecommenderSelector{{Name: hostile}}
 	}))
 	vpas := cluster.VPA.AutoscalingV1().VerticalPodAutoscalers(w.Namespace)

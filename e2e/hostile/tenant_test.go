@@ -23,7 +23,7 @@ import (
 
 const tenantNamespace = "tenant"
 
-// tenant has the role edit in one namespace, and may edit its VPAs.
+// tenant has the role edit in one namespace, and may edit VPAs there.
 type tenant struct {
 	kube kubernetes.Interface
 	vpa  vpaclient.Interface
@@ -63,12 +63,12 @@ func newTenant(t *testing.T) *tenant {
 	return &tenant{kube, vpas}
 }
 
-// limitSeats lets the API server process two requests of the tenant at a time: as many as the cores of the test can
-// serve beside other work. The API server is not under test.
+// limitSeats limits the tenant to two concurrent API requests, as many as the test machine can
+// serve. The API server is not under test.
 func limitSeats(t *testing.T) {
 	t.Helper()
 	flows := cluster.Kube.FlowcontrolV1()
-	// Shares are relative. The second level takes the most of them, so that one share is two seats.
+	// Shares are relative. The second level takes most of them, so that one share equals two seats.
 	for name, shares := range map[string]int32{"tenant": 1, "unused": 1300} {
 		_, err := flows.PriorityLevelConfigurations().Create(t.Context(), &flowcontrolv1.PriorityLevelConfiguration{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -95,7 +95,6 @@ func limitSeats(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// workload returns a workload of small containers in the namespace of the tenant.
 func workload(name string, replicas int32, containers ...string) harness.Workload {
 	w := harness.Workload{Namespace: tenantNamespace, Name: name, Replicas: replicas}
 	for _, c := range containers {
@@ -104,7 +103,7 @@ func workload(name string, replicas int32, containers ...string) harness.Workloa
 	return w
 }
 
-// deploy creates a Deployment; its selector is that of its pods if it is nil.
+// deploy creates a Deployment. A nil selector selects the labels of its pods.
 func (n *tenant) deploy(ctx context.Context, w harness.Workload, selector *metav1.LabelSelector) error {
 	if selector == nil {
 		selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": w.Name}}
@@ -115,7 +114,6 @@ func (n *tenant) deploy(ctx context.Context, w harness.Workload, selector *metav
 	return err
 }
 
-// autoscale creates a VPA of a Deployment.
 func (n *tenant) autoscale(ctx context.Context, name, target string, changes ...func(*vpav1.VerticalPodAutoscaler)) error {
 	mode := vpav1.UpdateModeInPlaceOrRecreate
 	vpa := &vpav1.VerticalPodAutoscaler{
@@ -132,7 +130,6 @@ func (n *tenant) autoscale(ctx context.Context, name, target string, changes ...
 	return err
 }
 
-// autoscaled creates a Deployment and its VPA.
 func (n *tenant) autoscaled(ctx context.Context, w harness.Workload, changes ...func(*vpav1.VerticalPodAutoscaler)) error {
 	if err := n.deploy(ctx, w, nil); err != nil {
 		return err
@@ -140,7 +137,7 @@ func (n *tenant) autoscaled(ctx context.Context, w harness.Workload, changes ...
 	return n.autoscale(ctx, w.Name, w.Name, changes...)
 }
 
-// each calls do for some numbers from start on, and stops at the first error.
+// each calls do with count numbers from start on, and stops at the first error.
 func each(ctx context.Context, start, count int, do func(context.Context, int) error) error {
 	return harness.Each(ctx, count, func(ctx context.Context, i int) error { return do(ctx, start+i) })
 }

@@ -21,34 +21,32 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// Namespaces of users who must not notice the attacks. The webhook gets no pods of the last one.
+// Namespaces of users who must not be affected. The webhook ignores the last one.
 const (
 	victimNamespace  = "victim"
 	evictedNamespace = "evicted"
 	unseenNamespace  = "unseen"
 )
 
-// probe repeats work of the victim and records how long each repetition takes.
+// probe repeats an operation of the victim and records its durations.
 type probe struct {
 	name string
 	once func(ctx context.Context, round int) (time.Duration, error)
 	rest time.Duration // between repetitions
-	// ready waits for others before a repetition, which is not counted. Nil: for nothing.
+	// ready waits for a precondition. The wait is not part of the duration.
 	ready func(ctx context.Context) error
 
 	mu     sync.Mutex
-	begun  time.Time // of the repetition in progress
+	begun  time.Time // start of the repetition in progress
 	delays []delay
 	err    error
 }
 
-// delay is how long one repetition took.
 type delay struct {
 	begun time.Time
 	took  time.Duration
 }
 
-// deadline ends a repetition that does not come to an end.
 const deadline = 3 * time.Minute
 
 func (p *probe) run(ctx context.Context) {
@@ -80,7 +78,8 @@ func (p *probe) run(ctx context.Context) {
 	}
 }
 
-// since returns the delays of repetitions that ended after a time or are in progress, and the longest of them.
+// since returns the number of repetitions that ended after start, and the longest duration,
+// including the one in progress.
 func (p *probe) since(start time.Time) (count int, longest time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,11 +94,10 @@ func (p *probe) since(start time.Time) (count int, longest time.Duration) {
 	return count, longest
 }
 
-// victim works in its namespace all the time.
 type victim struct {
-	work      []*probe // delayed by 10 s at most
-	creations *probe   // of pods: delayed by a second at most
-	unseen    *probe   // creations that the webhook does not see
+	work      []*probe // delayed by at most 10 s
+	creations *probe   // of pods, delayed by at most one second
+	unseen    *probe   // creations that the webhook does not receive
 	undelayed map[*probe]time.Duration
 }
 
@@ -121,8 +119,8 @@ func startVictim(t *testing.T) *victim {
 	resized, evicted := victimWorkload("resized", 4), victimWorkload("evicted", 4)
 	evicted.Namespace = evictedNamespace
 	require.NoError(t, cluster.CreateWorkload(ctx, resized))
-	// Deployments and ReplicaSets of the tenant keep the controllers of these kinds busy, so that evicted pods of
-	// a Deployment were replaced after minutes. StatefulSets have a controller of their own.
+	// The tenant keeps the controllers of Deployments and ReplicaSets so busy that they replace
+	// evicted pods after minutes.
 	template := evicted.Template()
 	_, err := cluster.Kube.AppsV1().StatefulSets(evicted.Namespace).Create(ctx, &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Name: evicted.Name},
@@ -147,7 +145,7 @@ func startVictim(t *testing.T) *victim {
 				return pod.Spec.Containers[0].Resources.Requests.Cpu().String() == cpu
 			})
 		}},
-		// Some checks of evictions use up the time that a namespace has for them in a minute.
+		// Each check before an eviction uses part of the time that a namespace has per minute.
 		{name: "eviction", rest: 15 * time.Second, ready: func(ctx context.Context) error { return allRun(ctx, evicted) },
 			once: func(ctx context.Context, round int) (time.Duration, error) {
 				return changed(ctx, evicted, round, func(pod *corev1.Pod, _ string) bool { return pod.DeletionTimestamp != nil })
@@ -167,7 +165,6 @@ func victimWorkload(name string, replicas int32) harness.Workload {
 		Containers: []harness.Container{{Name: "app", CPU: "100m", Memory: "100Mi"}}, Annotations: harness.Uses("app", "50m", "80Mi")}
 }
 
-// recommended creates a VPA of a running workload and returns the time until it has a recommendation.
 func recommended(ctx context.Context, round int) (time.Duration, error) {
 	w := victimWorkload(numbered("recommended", round%3), 2)
 	begun := time.Now()
@@ -183,7 +180,7 @@ func recommended(ctx context.Context, round int) (time.Duration, error) {
 	return took, errors.Join(err, vpas.Delete(ctx, w.Name, metav1.DeleteOptions{}))
 }
 
-// changed recommends more to a workload and returns the time until a pod is changed.
+// changed raises the recommendation of a workload and returns the time to the first changed pod.
 func changed(ctx context.Context, w harness.Workload, round int, is func(pod *corev1.Pod, cpu string) bool) (time.Duration, error) {
 	before, err := cluster.Pods(ctx, w)
 	if err != nil {
@@ -209,7 +206,6 @@ func changed(ctx context.Context, w harness.Workload, round int, is func(pod *co
 	return time.Since(begun), err
 }
 
-// allRun waits until all pods of a workload run.
 func allRun(ctx context.Context, w harness.Workload) error {
 	return await(ctx, func(ctx context.Context) (bool, error) {
 		pods, err := cluster.Pods(ctx, w)
@@ -217,7 +213,6 @@ func allRun(ctx context.Context, w harness.Workload) error {
 	})
 }
 
-// created creates a pod and returns how long that takes.
 func created(ctx context.Context, namespace string, round int) (time.Duration, error) {
 	template := victimWorkload("recommended-0", 1).Template()
 	pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
@@ -231,7 +226,8 @@ func created(ctx context.Context, namespace string, round int) (time.Duration, e
 	return took, cluster.Kube.CoreV1().Pods(namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{})
 }
 
-// alive repeats the liveness probe of the manifests. A kubelet restarts the container when three in a row fail.
+// alive repeats the liveness probe of the manifests. A kubelet restarts the container after three
+// failures in a row.
 func alive(ctx context.Context, d *harness.Daemon) (time.Duration, error) {
 	begun := time.Now()
 	client := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
@@ -257,7 +253,7 @@ func alive(ctx context.Context, d *harness.Daemon) (time.Duration, error) {
 	}
 }
 
-// await looks again until a condition is met. A failed request of a look is no error.
+// await polls until a condition is met. Errors of single requests are retried.
 func await(ctx context.Context, condition func(context.Context) (bool, error)) error {
 	var last error
 	err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (done bool, _ error) {

@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// written returns the sum of the sizes of all versions of objects that the programs have written, and a text about who
-// wrote them. etcd keeps each version until it is compacted.
+// written returns the total size of all object versions written by the programs, which etcd keeps
+// until compaction, and a summary by resource and account.
 func written(t *testing.T) (sum int64, text string) {
 	t.Helper()
 	sizes := map[string]int64{}
@@ -29,7 +29,7 @@ func written(t *testing.T) (sum int64, text string) {
 	return sum, strings.Join(parts, ", ")
 }
 
-// reviews are what the API server counts of its requests to the webhook, and of its store.
+// reviews are the API server's counters of webhook requests, and the size of its storage.
 type reviews struct {
 	all, slow, failed int
 	stored            int64 // bytes

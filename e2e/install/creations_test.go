@@ -17,20 +17,19 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// creations creates pods all the time, all under one VPA.
+// creations creates pods continuously, all under one VPA.
 type creations struct {
-	stop func() // waits until no more are created
+	stop func() // returns after the last creation
 
 	mu               sync.Mutex
 	created, changed int
-	wrong            []string // creations that failed, or were not sized
+	wrong            []string // creations that failed or were not sized
 	failed           int
-	last             time.Time // when the last of them was
-	streak           int       // creations since then
+	last             time.Time // time of the last wrong creation
+	streak           int       // sized creations since then
 }
 
-// createPods begins to create pods, each of which waits at a scheduling gate, so that
-// nothing but the webhook has work with them.
+// createPods starts to create pods with a scheduling gate, so that only the webhook processes them.
 func createPods(t *testing.T, w harness.Workload) *creations {
 	t.Helper()
 	owner, err := cluster.Kube.AppsV1().Deployments(w.Namespace).Get(t.Context(), w.Name, metav1.GetOptions{})
@@ -52,7 +51,8 @@ func createPods(t *testing.T, w harness.Workload) *creations {
 	return c
 }
 
-// gated is a pod of the Deployment, as its controller would create it, that no node gets.
+// gated returns a pod of the Deployment, as its controller would create it, that is never
+// scheduled.
 func gated(w harness.Workload, owner *appsv1.Deployment) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		GenerateName: w.Name + "-", Namespace: w.Namespace, Labels: template(w).Labels,
@@ -85,20 +85,18 @@ func (c *creations) create(ctx context.Context, pod *corev1.Pod) {
 	_ = pods.Delete(ctx, created.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
 }
 
-// note keeps what was wrong.
 func (c *creations) note(wrong string) {
 	c.last, c.streak = time.Now(), 0
 	c.wrong = append(c.wrong, c.last.Format("15:04:05.000 ")+wrong)
 }
 
-// counts returns how many were created, and sized, up to now.
 func (c *creations) counts() (created, changed int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.created, c.changed
 }
 
-// awaitSized waits until many pods in a row were sized, and returns when the last one was not.
+// awaitSized waits until many pods in a row are sized, and returns the time of the last failure.
 func (c *creations) awaitSized(t *testing.T) (last time.Time) {
 	t.Helper()
 	const many = 50
@@ -118,7 +116,8 @@ func (c *creations) awaitSized(t *testing.T) (last time.Time) {
 	return last
 }
 
-// advised gives a workload a VPA that recommends what the test says, for new pods only.
+// advised creates a VPA in mode Initial with a fixed recommendation, and waits until the webhook
+// applies it.
 func advised(t *testing.T, w harness.Workload) {
 	t.Helper()
 	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeInitial, func(vpa *vpav1.VerticalPodAutoscaler) {

@@ -22,18 +22,18 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// availableWithin is how long a rollout of the programs may take, on a busy machine.
+// availableWithin is the maximum duration of a rollout of the programs on a busy machine.
 const availableWithin = 3 * time.Minute
 
-// Each way is gone from an empty cluster to an empty cluster, beside workloads that were
-// there before and stay.
+// Runs every installation method from an empty cluster to an empty cluster, next to existing
+// workloads that must survive.
 func TestInstallation(t *testing.T) {
 	load(t, "before")
 	load(t, "after")
 	for _, w := range ways() {
 		t.Run(w.name, func(t *testing.T) {
 			s := &stay{way: w}
-			// Of a VPA, of a policy, and what is created under load.
+			// Sized by a VPA, sized by a policy, and created under load.
 			s.shop = run(t, "shop-"+w.name, "shop", 2)
 			s.crew = run(t, "crew-"+w.name, "crew", 2)
 			s.rush = run(t, "rush-"+w.name, "rush", 0)
@@ -54,7 +54,6 @@ func TestInstallation(t *testing.T) {
 	}
 }
 
-// stay is one installation, from its beginning to its end.
 type stay struct {
 	way
 	shop, crew, rush harness.Workload
@@ -80,7 +79,6 @@ func (s *stay) install(t *testing.T) {
 	}
 }
 
-// awaitAvailable waits until the rollouts of the three programs are complete.
 func (s *stay) awaitAvailable(t *testing.T) {
 	t.Helper()
 	for _, program := range programs {
@@ -88,7 +86,6 @@ func (s *stay) awaitAvailable(t *testing.T) {
 	}
 }
 
-// pods are those of a program.
 func (s *stay) pods(t *testing.T, program string) (found []corev1.Pod) {
 	t.Helper()
 	list, err := cluster.Kube.CoreV1().Pods(s.namespace).List(t.Context(), metav1.ListOptions{})
@@ -102,7 +99,7 @@ func (s *stay) pods(t *testing.T, program string) (found []corev1.Pod) {
 	return found
 }
 
-// running requires that the pods of the programs are of a tag, and were not restarted.
+// running requires that the pods of the programs use images of a tag and have no restarts.
 func (s *stay) running(t *testing.T, tag string) {
 	t.Helper()
 	for _, program := range programs {
@@ -149,8 +146,8 @@ func (s *stay) sizeByPolicy(t *testing.T) {
 	awaitSizedAtCreation(t, &s.crew)
 }
 
-// upgrade replaces programs, definitions and permissions by those of the next version. Not one pod
-// that is created meanwhile is left as it is written.
+// upgrade replaces programs, definitions and permissions with the next version. Every pod that is
+// created meanwhile must be sized.
 func (s *stay) upgrade(t *testing.T) {
 	advised(t, s.rush)
 	load := createPods(t, s.rush)
@@ -165,8 +162,8 @@ func (s *stay) upgrade(t *testing.T) {
 	require.Empty(t, load.wrong, "of %d creations", load.created)
 }
 
-// kill deletes one pod of the webhook without grace, and then kills all processes of the
-// programs. No creation of a pod fails, and everything comes back.
+// kill deletes one webhook pod without grace period, and then kills all processes of the programs.
+// No pod creation fails, and everything recovers.
 func (s *stay) kill(t *testing.T) {
 	load := createPods(t, s.rush)
 	victim := s.pods(t, "admission-controller")[0]
@@ -200,9 +197,8 @@ func (s *stay) kill(t *testing.T) {
 	require.Zero(t, load.failed, load.wrong)
 }
 
-// goBack replaces programs, definitions and permissions by those of the version before, and then again by
-// those of the next one. Each goes on from the checkpoints of the other, the policy and what is
-// recorded under it stay, and no pod is replaced.
+// goBack downgrades and upgrades again. Each version continues from the checkpoints of the other,
+// policy and records stay, and no pod is replaced.
 func (s *stay) goBack(t *testing.T) {
 	pods := map[types.UID]bool{}
 	for _, w := range []harness.Workload{s.shop, s.crew} {
@@ -222,7 +218,7 @@ func (s *stay) goBack(t *testing.T) {
 		s.awaitAvailable(t)
 		times.since(t, s.name, "back and forth - all pods of the programs are of the version "+tag, began)
 		s.running(t, tag)
-		s.alone(t, tag) // the other version wrote when it ended
+		s.alone(t, tag) // the other version writes checkpoints on exit
 		taken := s.checkpoint(t).Status.TotalSamplesCount
 		eventually(t, 6*time.Minute, "version "+tag+" goes on with the checkpoint", func() error {
 			kept := s.checkpoint(t)
@@ -251,7 +247,7 @@ func (s *stay) goBack(t *testing.T) {
 	awaitSizedAtCreation(t, &s.shop)
 }
 
-// alone waits until no recommender of another version is there, also none that is ending.
+// alone waits until no recommender of another version is left, including terminating ones.
 func (s *stay) alone(t *testing.T, tag string) {
 	t.Helper()
 	eventually(t, 2*time.Minute, "the other recommender has ended", func() error {
@@ -268,7 +264,6 @@ func (s *stay) alone(t *testing.T, tag string) {
 	})
 }
 
-// ended returns how many rounds of a record have an outcome.
 func ended(record *loadlinev1alpha1.SizingRecord) (n int) {
 	for i := range record.Status.Rounds {
 		if record.Status.Rounds[i].Outcome != "" {
@@ -278,7 +273,6 @@ func ended(record *loadlinev1alpha1.SizingRecord) (n int) {
 	return n
 }
 
-// checkpoint is that of the only container of the shop.
 func (s *stay) checkpoint(t *testing.T) *vpav1.VerticalPodAutoscalerCheckpoint {
 	t.Helper()
 	found, err := cluster.VPA.AutoscalingV1().VerticalPodAutoscalerCheckpoints(s.shop.Namespace).List(t.Context(), metav1.ListOptions{})
@@ -287,14 +281,14 @@ func (s *stay) checkpoint(t *testing.T) *vpav1.VerticalPodAutoscalerCheckpoint {
 	return &found.Items[0]
 }
 
-// killProcesses kills the program in a pod, which runs below the pod's control group.
+// killProcesses kills the program in a pod, found by the control group of the pod.
 func killProcesses(t *testing.T, pod *corev1.Pod, program string) {
 	t.Helper()
 	folders, err := filepath.Glob("/proc/[0-9]*")
 	require.NoError(t, err)
 	killed := 0
 	for _, folder := range folders {
-		// What ended meanwhile has neither.
+		// Both fail for a process that has exited meanwhile.
 		groups, _ := os.ReadFile(filepath.Join(folder, "cgroup"))
 		binary, _ := os.Readlink(filepath.Join(folder, "exe"))
 		if strings.Contains(string(groups), string(pod.UID)) && filepath.Base(binary) == program {
@@ -308,7 +302,7 @@ func killProcesses(t *testing.T, pod *corev1.Pod, program string) {
 	require.Equal(t, 1, killed, "processes of %s", pod.Name)
 }
 
-// audit requires that no request of the programs was refused for want of a permission.
+// audit requires that no request of the programs was forbidden.
 func (s *stay) audit(t *testing.T) {
 	accounts := harness.Accounts{Namespace: s.namespace, Prefix: s.prefix}
 	use, err := cluster.PermissionsOf(accounts)
@@ -322,7 +316,7 @@ func (s *stay) audit(t *testing.T) {
 	t.Logf("permissions: %d requests, none forbidden, %d of %d permissions used", use.Requests, use.Granted-len(use.Unused), use.Granted)
 }
 
-// detach takes the policy off its pods, as people are told to do before they uninstall.
+// detach detaches the policy from its pods, as the docs instruct users to do before uninstalling.
 func (s *stay) detach(t *testing.T) {
 	plugin := filepath.Join(root, "bin", "kubectl-loadline")
 	eventually(t, time.Minute, "no pod has a note of a change", func() error {
@@ -340,8 +334,7 @@ func (s *stay) detach(t *testing.T) {
 	})
 }
 
-// uninstall requires that nothing is there that was not there before, and that the pods
-// which were sized go on.
+// uninstall requires that no new object is left and that sized pods continue to run unchanged.
 func (s *stay) uninstall(t *testing.T, before map[string]bool) {
 	type container struct {
 		id       string

@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// inventory lists all objects of the cluster, of whatever kind, but for events and usage,
-// which come and go, and what is in some namespaces.
+// inventory lists all objects of the cluster, except events, usage metrics, and objects in the
+// given namespaces.
 func inventory(t *testing.T, without ...string) map[string]bool {
 	t.Helper()
 	lists, err := cluster.Kube.Discovery().ServerPreferredResources()

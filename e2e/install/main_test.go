@@ -21,17 +21,15 @@ import (
 	"loadline.dev/loadline/hack/document"
 )
 
-// root is the checkout.
 const root = "../.."
 
-// page gets the times.
 var page = flag.String("page", "", "page into which the times are written, between its two comments; none if empty")
 
-// Set once, before the first test runs.
+// Set once, before the first test.
 var (
 	cluster *harness.Cluster
 	objects metadata.Interface
-	// images is the folder in which the folders before and after hold the archives of two versions.
+	// images is the folder with the image archives of two versions, in before and after.
 	images string
 )
 
@@ -58,7 +56,7 @@ func runAll(m *testing.M) int {
 	}
 	if err == nil {
 		quiet := rest.CopyConfig(cluster.Config)
-		quiet.WarningHandler = rest.NoWarnings{} // about kinds that are old
+		quiet.WarningHandler = rest.NoWarnings{} // about deprecated kinds
 		objects, err = metadata.NewForConfig(quiet)
 	}
 	if err != nil {
@@ -80,7 +78,6 @@ func runAll(m *testing.M) int {
 	})
 }
 
-// measured are times of the ways to install, in the order in which they were taken.
 type measured struct {
 	ways  []string
 	steps []string
@@ -89,7 +86,6 @@ type measured struct {
 
 var times = measured{took: map[[2]string]time.Duration{}}
 
-// since keeps the time since began.
 func (m *measured) since(t *testing.T, way, step string, began time.Time) {
 	t.Helper()
 	m.add(t, way, step, time.Since(began))
@@ -107,7 +103,6 @@ func (m *measured) add(t *testing.T, way, step string, took time.Duration) {
 	t.Logf("%s: %.1f s", step, took.Seconds())
 }
 
-// table has a row for each step and a column for each way.
 func (m *measured) table() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "| from - to | %s |\n|---|%s\n", strings.Join(m.ways, " | "), strings.Repeat("---|", len(m.ways)))
@@ -125,14 +120,13 @@ func (m *measured) table() string {
 	return text.String()
 }
 
-// seconds writes whole seconds, and tenths of short times.
+// seconds formats whole seconds, and tenths below ten seconds.
 func seconds(d time.Duration) string {
 	digits := cmp.Compare(10, d.Seconds())
 	return fmt.Sprintf("%.*f", max(0, digits), d.Seconds())
 }
 
-// eventually asks condition again and again until it returns nil; the last answer
-// explains a failure.
+// eventually polls until condition returns nil. The last error explains a failure.
 func eventually(t *testing.T, limit time.Duration, what string, condition func() error) {
 	t.Helper()
 	err := condition()

@@ -14,18 +14,14 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// programs are the three that run as pods.
 var programs = []string{"recommender", "updater", "admission-controller"}
 
-// way is how a user installs Loadline.
 type way struct {
 	name string
-	// namespace is where the programs run, as Deployments whose names begin with prefix.
+	// The programs run in namespace, as Deployments with names that begin with prefix.
 	namespace, prefix string
-	// install installs the images of a tag, or replaces those of another one.
-	install func(t *testing.T, tag string)
-	// uninstall is what the pages say.
-	uninstall func(t *testing.T)
+	install           func(t *testing.T, tag string)
+	uninstall         func(t *testing.T)
 }
 
 func ways() []way {
@@ -39,14 +35,13 @@ func ways() []way {
 	}, chart()}
 }
 
-// forget removes what the programs keep in objects of their own.
+// forget deletes objects that the programs have created for themselves.
 func forget(t *testing.T) {
 	t.Helper()
 	kubectl(t, "-n", harness.SystemNamespace, "delete", "--ignore-not-found",
 		"leases/vpa-recommender-lease", "leases/vpa-updater", "leases/vpa-updater-lease", "leases/vpa-admission-controller", "secrets/vpa-tls-certs")
 }
 
-// tree is where the manifests and the chart of a version are.
 func tree(tag string) string {
 	if tag == "before" {
 		return filepath.Join(images, tag)
@@ -54,7 +49,6 @@ func tree(tag string) string {
 	return root
 }
 
-// overlay writes what a user writes: deploy/ with the tag of the images, and the network policy.
 func overlay(t *testing.T, tag string) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -70,13 +64,14 @@ func overlay(t *testing.T, tag string) string {
 	return folder
 }
 
-// chart is the chart with its own names, with the network policy, and with definitions that go with it.
+// chart installs the chart with its own names, the network policy, and definitions that are removed
+// on uninstall.
 func chart() way {
 	const release = "loadline"
 	helm := func(t *testing.T, args ...string) {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), filepath.Join(root, "bin", "helm"), append(args, "--namespace", harness.SystemNamespace, "--kubeconfig", cluster.Kubeconfig())...)
-		cmd.Env = append(os.Environ(), "HOME="+cluster.Dir) // its caches
+		cmd.Env = append(os.Environ(), "HOME="+cluster.Dir) // for its caches
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "helm %v: %s", args, out)
 	}
@@ -100,7 +95,6 @@ func kubectl(t *testing.T, args ...string) string {
 	return out
 }
 
-// load gives the node the images of a version.
 func load(t *testing.T, version string) {
 	t.Helper()
 	archives, err := filepath.Glob(filepath.Join(images, version, "*.tar"))

@@ -15,13 +15,12 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// image is the only image of the node that is not ours; see hack/cluster/burn.
+// image is the only image of the node that is not part of Loadline. See hack/cluster/burn.
 const image = "loadline.dev/burn:local"
 
-// busy is a container that wants five times the cpu that it asks for.
+// busy is a container that uses five times its CPU request.
 var busy = harness.Container{Name: "app", CPU: "30m", Memory: "64Mi", CPULimit: "300m", MemoryLimit: "128Mi"}
 
-// run creates a Deployment of busy pods in a namespace of its own, and waits until they run.
 func run(t *testing.T, namespace, name string, replicas int32) harness.Workload {
 	t.Helper()
 	w := harness.Workload{Namespace: namespace, Name: name, Replicas: replicas, Containers: []harness.Container{busy}}
@@ -44,7 +43,6 @@ func template(w harness.Workload) corev1.PodTemplateSpec {
 	return template
 }
 
-// awaitRunning waits until as many pods run as the workload wants.
 func awaitRunning(t *testing.T, w harness.Workload) (running []corev1.Pod) {
 	t.Helper()
 	eventually(t, 2*time.Minute, w.Name+" runs", func() (err error) {
@@ -73,7 +71,6 @@ func ready(pod *corev1.Pod) bool {
 	return false
 }
 
-// scale changes how many pods a workload has.
 func scale(t *testing.T, w *harness.Workload, replicas int32) {
 	t.Helper()
 	w.Replicas = replicas
@@ -82,7 +79,6 @@ func scale(t *testing.T, w *harness.Workload, replicas int32) {
 	require.NoError(t, err)
 }
 
-// remove deletes a namespace and waits until it is gone.
 func remove(t *testing.T, namespace string) {
 	t.Helper()
 	require.NoError(t, cluster.Kube.CoreV1().Namespaces().Delete(t.Context(), namespace, metav1.DeleteOptions{}))
@@ -95,20 +91,17 @@ func remove(t *testing.T, namespace string) {
 	})
 }
 
-// webhookAnnotation is what the webhook writes on each pod that it changes.
+// webhookAnnotation is set by the webhook on each pod that it changes.
 const webhookAnnotation = "vpaUpdates"
 
-// sized reports whether the webhook has given the pod more than the template says.
 func sized(pod *corev1.Pod) bool {
 	return pod.Annotations[webhookAnnotation] != "" && grown(pod)
 }
 
-// grown reports whether the pod asks for more cpu than its template.
 func grown(pod *corev1.Pod) bool {
 	return pod.Spec.Containers[0].Resources.Requests.Cpu().MilliValue() > 30
 }
 
-// inForce reports whether the kubelet has given the pod what it asks for.
 func inForce(pod *corev1.Pod) bool {
 	if len(pod.Status.ContainerStatuses) != 1 || pod.Status.ContainerStatuses[0].Resources == nil {
 		return false
@@ -117,7 +110,6 @@ func inForce(pod *corev1.Pod) bool {
 	return asked.Requests.Cpu().Equal(*has.Requests.Cpu()) && asked.Requests.Memory().Equal(*has.Requests.Memory())
 }
 
-// awaitResized waits until one of the pods that were there has grown in place.
 func awaitResized(t *testing.T, w harness.Workload, before []corev1.Pod) {
 	t.Helper()
 	known := map[types.UID]string{}
@@ -139,7 +131,6 @@ func awaitResized(t *testing.T, w harness.Workload, before []corev1.Pod) {
 	})
 }
 
-// awaitSizedAtCreation adds a pod and requires that the webhook has sized it.
 func awaitSizedAtCreation(t *testing.T, w *harness.Workload) {
 	t.Helper()
 	known := map[types.UID]bool{}

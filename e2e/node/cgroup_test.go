@@ -13,24 +13,24 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// enforced is what the kernel holds a container to.
+// enforced are the limits of a container in the kernel.
 type enforced struct {
-	weight   int64 // cpu.shares of version 1 or cpu.weight of version 2
-	unified  bool  // version 2
-	millis   int64 // cpu limit in thousandths of a core, 0 for none
-	memory   int64 // limit in bytes, 0 for none
-	occupied int64 // memory in use, in bytes
+	weight   int64 // cpu.shares (v1) or cpu.weight (v2)
+	unified  bool  // cgroup v2
+	millis   int64 // CPU limit in millicores, 0: none
+	memory   int64 // memory limit in bytes, 0: none
+	occupied int64 // memory usage in bytes
 }
 
-// none is how version 1 writes that there is no memory limit, or more than that.
+// none is the smallest value with which cgroup v1 reports that there is no memory limit.
 const none = int64(1) << 60
 
-// groupOf finds the control group of the pod's only container in a hierarchy,
-// which is a folder of its own in version 1.
+// groupOf finds the cgroup of the pod's only container in a hierarchy, which is a separate folder
+// in v1.
 func groupOf(pod *corev1.Pod, hierarchy string) (string, error) {
 	_, id, _ := strings.Cut(pod.Status.ContainerStatuses[0].ContainerID, "://")
 	var found []string
-	for _, levels := range []string{"pod*", "*/pod*"} { // guaranteed pods have no folder of their class
+	for _, levels := range []string{"pod*", "*/pod*"} { // guaranteed pods have no QoS folder
 		paths, err := filepath.Glob(filepath.Join("/sys/fs/cgroup", hierarchy, "loadline-node-*", "kubepods", levels, id))
 		if err != nil {
 			return "", err
@@ -43,13 +43,11 @@ func groupOf(pod *corev1.Pod, hierarchy string) (string, error) {
 	return found[0], nil
 }
 
-// unified reports whether this machine has control groups of version 2.
 func unified() bool {
 	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
 	return err == nil
 }
 
-// readEnforced reads the values of a pod with one container from the kernel.
 func readEnforced(pod *corev1.Pod) (enforced, error) {
 	e := enforced{unified: unified()}
 	if len(pod.Status.ContainerStatuses) != 1 {
@@ -91,14 +89,13 @@ func readEnforced(pod *corev1.Pod) (enforced, error) {
 	return e, r.err
 }
 
-// spent is what a pod's only container has had of CPU so far.
+// spent is the CPU usage of a pod's only container so far.
 type spent struct {
 	cpu time.Duration
-	// Periods in which a limit was in force, and those of them in which it kept back the container, or the pod.
+	// Enforcement periods of the CPU limits of container and pod, and throttled ones among them.
 	periods, throttled int64
 }
 
-// readSpent reads from the kernel what a pod with one container has had.
 func readSpent(pod *corev1.Pod) (s spent, err error) {
 	hierarchy, of := "cpu", "cpuacct"
 	if unified() {
@@ -125,7 +122,6 @@ func readSpent(pod *corev1.Pod) (s spent, err error) {
 	return s, r.err
 }
 
-// reader keeps the first error of several readings.
 type reader struct{ err error }
 
 func (r *reader) text(folder, name string) string {
@@ -146,7 +142,6 @@ func (r *reader) parse(name, text string) int64 {
 
 func (r *reader) number(folder, name string) int64 { return r.parse(name, r.text(folder, name)) }
 
-// table reads a file of lines with a name and a number.
 func (r *reader) table(folder, name string) map[string]int64 {
 	values := map[string]int64{}
 	for line := range strings.Lines(r.text(folder, name)) {
@@ -156,11 +151,11 @@ func (r *reader) table(folder, name string) map[string]int64 {
 	return values
 }
 
-// follows reports whether the kernel enforces what the pod's spec asks for.
+// follows checks that the kernel enforces the resources of the pod's spec.
 func (e enforced) follows(pod *corev1.Pod) error {
 	asked := pod.Spec.Containers[0].Resources
 	limit := asked.Limits.Cpu().MilliValue()
-	// Quotas are whole microseconds and pages are whole: both round.
+	// Quotas are rounded to microseconds and memory limits to pages.
 	const page = 4096
 	if memory := asked.Limits.Memory().Value(); e.millis != limit || memory-e.memory >= page || e.memory > memory {
 		return fmt.Errorf("limits are %v, the kernel enforces %d thousandths of a core and %d bytes", asked.Limits, e.millis, e.memory)
@@ -171,9 +166,8 @@ func (e enforced) follows(pod *corev1.Pod) error {
 	return nil
 }
 
-// weights are those that stand for a cpu request: shares of 1024 a core, and for
-// version 2 what runtimes make of shares, older ones in a straight line, newer
-// ones so that one core has the default weight of 100.
+// weights returns the valid weights for a CPU request: 1024 shares per core in v1. In v2 older
+// runtimes convert shares linearly, newer ones map one core to the default weight of 100.
 func weights(millis int64, unified bool) []int64 {
 	shares := max(2, millis*1024/1000)
 	if !unified {

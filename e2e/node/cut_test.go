@@ -15,17 +15,15 @@ import (
 	"loadline.dev/loadline/updater/rollouts"
 )
 
-// observed is how long a change of CPU is observed at least: over that time it is measured.
 const observed = 5 * time.Minute
 
-// What a container lacks after a cut of its CPU is known from Prometheus alone.
+// Throttling and CPU pressure after a reduction are read from Prometheus.
 func TestCPUAfterACut(t *testing.T) {
 	t.Parallel()
 	t.Run("throttled", throttledAfterACutGetsItsCPUBack)
 	t.Run("waiting", waitingAfterACutGetsItsCPUBack)
 }
 
-// A container whose CPU limit was cut below what it uses is throttled, and has its limit back.
 func throttledAfterACutGetsItsCPUBack(t *testing.T) {
 	t.Parallel()
 	w := run(t, "throttled", burner{harness.Container{CPU: "200m", Memory: "20Mi", CPULimit: "200m"}, "100m", "10Mi"})
@@ -39,8 +37,6 @@ func throttledAfterACutGetsItsCPUBack(t *testing.T) {
 	eventually(t, longestWait, "the record says why", func() error { return takenBack(t.Context(), w, "Throttled") })
 }
 
-// A container whose CPU request was cut waits when others want the CPU, too, and has its request
-// back.
 func waitingAfterACutGetsItsCPUBack(t *testing.T) {
 	t.Parallel()
 	w := run(t, "waiting", burner{harness.Container{CPU: "400m", Memory: "20Mi"}, "300m", "10Mi"})
@@ -55,8 +51,8 @@ func waitingAfterACutGetsItsCPUBack(t *testing.T) {
 	eventually(t, longestWait, "the record says why", func() error { return takenBack(t.Context(), w, "Pressure") })
 }
 
-// cut makes the updater lower the CPU of a pod, and returns when that was in force. has says what
-// the pod has.
+// reduceCPU makes the updater lower the CPU of a pod, and returns the time when the change is
+// applied. has returns the current value.
 func cut(t *testing.T, w harness.Workload, before *corev1.Pod, to string, has func(pod *corev1.Pod) string) time.Time {
 	t.Helper()
 	governed(t, w)
@@ -65,8 +61,6 @@ func cut(t *testing.T, w harness.Workload, before *corev1.Pod, to string, has fu
 	return time.Now()
 }
 
-// givenBack waits until the pod, and the same container, has what it had before; not before it was
-// observed for as long as is promised.
 func givenBack(t *testing.T, w harness.Workload, before *corev1.Pod, at time.Time, has func(pod *corev1.Pod) string) {
 	t.Helper()
 	eventually(t, observed+longestWait, w.Name+" has its CPU back", func() error {

@@ -19,14 +19,13 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// deferredTime is how long a resize may be deferred before mode InPlaceOrRecreate
-// evicts.
+// deferredTime is the maximum deferral of a resize before mode InPlaceOrRecreate evicts.
 const deferredTime = 5 * time.Minute
 
-// Two pods want more, and the node has nothing left: the kubelet defers their resizes.
-// One VPA may evict after a while, the other never.
+// Two pods need more on a full node, so the kubelet defers their resizes. One VPA may evict after a
+// while, the other never.
 func fullNodeFallsBackAsConfigured(t *testing.T) {
-	// What one of them gives back when it is evicted is not enough for the other.
+	// The room of the evicted pod is not enough for the other.
 	small := burner{harness.Container{CPU: "10m", Memory: "50Mi", MemoryLimit: "100Mi"}, "200m", "20Mi"}
 	ballast := run(t, "ballast", burner{Container: harness.Container{CPU: left(t, "-20m"), Memory: "20Mi"}})
 	awaitRunning(t, ballast)
@@ -58,7 +57,7 @@ func fullNodeFallsBackAsConfigured(t *testing.T) {
 		return untouched(t, staying, second)
 	})
 
-	// Room on the node: what was put off is done.
+	// With room on the node, the deferred resize is applied.
 	room := time.Now()
 	remove(t, ballast)
 	resized(t, staying, second, grown(second))
@@ -72,8 +71,7 @@ func fullNodeFallsBackAsConfigured(t *testing.T) {
 	})
 }
 
-// grown reports whether a pod asks for more than twice the cpu that another, or
-// the same earlier, asked for.
+// grown checks that a pod requests more than twice the CPU of an earlier state.
 func grown(before *corev1.Pod) func(pod *corev1.Pod) error {
 	was := request(before, corev1.ResourceCPU)
 	return func(pod *corev1.Pod) error {
@@ -84,7 +82,7 @@ func grown(before *corev1.Pod) func(pod *corev1.Pod) error {
 	}
 }
 
-// left is what the node has left of cpu, and more.
+// freeCPU returns the unrequested CPU of the node plus the given quantity.
 func left(t *testing.T, more string) string {
 	t.Helper()
 	node, err := cluster.Kube.CoreV1().Nodes().Get(t.Context(), realNode, metav1.GetOptions{})
@@ -99,7 +97,6 @@ func left(t *testing.T, more string) string {
 	return free.String()
 }
 
-// deferred reports whether the kubelet has put off a resize of the pod.
 func deferred(t *testing.T, w harness.Workload) error {
 	pod, err := only(t.Context(), w)
 	if err != nil {
@@ -112,8 +109,8 @@ func deferred(t *testing.T, w harness.Workload) error {
 	return nil
 }
 
-// untouched reports whether a pod is the one it was and runs with the sizes that
-// it had.
+// checkUntouched returns an error unless the pod was neither replaced nor restarted and runs with
+// its old resources.
 func untouched(t *testing.T, w harness.Workload, before *corev1.Pod) error {
 	pod, err := only(t.Context(), w)
 	if err != nil {
@@ -129,12 +126,11 @@ func untouched(t *testing.T, w harness.Workload, before *corev1.Pod) error {
 	return kernel.follows(before)
 }
 
-// patient names the variable that makes the test wait for the whole time.
+// patient is the variable that makes the test wait for the whole time.
 const patient = "LOADLINE_NODE_PATIENT"
 
-// passTime makes the deferral of a resize older than the updater waits, by
-// changing what the kubelet wrote; the kubelet puts it right within seconds.
-// With the variable set, time passes by itself.
+// ageDeferral makes a deferral older than the updater's limit by patching the pod condition, which
+// the kubelet corrects within seconds. It does nothing if the variable is set.
 func passTime(t *testing.T, w harness.Workload, before *corev1.Pod) {
 	t.Helper()
 	if os.Getenv(patient) != "" {
@@ -142,17 +138,17 @@ func passTime(t *testing.T, w harness.Workload, before *corev1.Pod) {
 	}
 	pod, err := only(t.Context(), w)
 	if err != nil {
-		return // it was evicted just now, and the next one is not there yet
+		return // evicted, the replacement is not there yet
 	}
 	pending, found := resizing(pod, corev1.PodResizePending)
 	if pod.UID != before.UID || !found || time.Since(pending.LastTransitionTime.Time) > deferredTime {
-		return // it was evicted just now, or the time has passed
+		return // evicted, or the time has passed
 	}
 	pending.LastTransitionTime = metav1.NewTime(time.Now().Add(-deferredTime - time.Minute))
 	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []corev1.PodCondition{pending}}})
 	require.NoError(t, err)
 	_, err = cluster.Kube.CoreV1().Pods(w.Namespace).Patch(t.Context(), pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
-	if !apierrors.IsNotFound(err) { // it was evicted just now
+	if !apierrors.IsNotFound(err) { // evicted
 		require.NoError(t, err)
 	}
 }

@@ -18,18 +18,18 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// The namespace whose VPAs belong to the programs with the arguments of the manifests.
+// shippedNamespace is the namespace of the programs with the arguments of the manifests.
 const shippedNamespace = "shipped"
 
-// Limits after an out-of-memory kill, with the arguments of the manifests. Other tests run beside this one:
-// alone it takes less than 10 seconds, and an iteration that does not wake takes up to a minute.
+// Limits after an OOM kill, in parallel with other tests. On its own the test needs less than 10
+// seconds. An iteration that the kill does not trigger takes up to a minute.
 const (
 	maxIncreaseDelay = 30 * time.Second
 	maxKills         = 2
 )
 
-// TestOOMKill_EachReplicaGrowsWithinSeconds kills all replicas of a workload at about the same time.
-// The programs iterate once a minute, as shipped, and the first kills come before their first iteration.
+// Kills all replicas at about the same time, before the first of the iterations, which run once a
+// minute as shipped.
 func TestOOMKill_EachReplicaGrowsWithinSeconds(t *testing.T) {
 	t.Parallel()
 	startShipped(t)
@@ -120,7 +120,6 @@ func awaitGrowth(t *testing.T, w harness.Workload, replicas int32) map[types.UID
 	return grown
 }
 
-// outOfMemoryAt returns when the only container of a pod was killed last.
 func outOfMemoryAt(pod *corev1.Pod) (time.Time, bool) {
 	if len(pod.Status.ContainerStatuses) != 1 {
 		return time.Time{}, false
@@ -135,7 +134,7 @@ func outOfMemoryAt(pod *corev1.Pod) (time.Time, bool) {
 }
 
 // startShipped runs a recommender and an updater with the arguments of the manifests, for
-// shippedNamespace alone, until the test ends.
+// shippedNamespace only.
 func startShipped(t *testing.T) {
 	t.Helper()
 	require.NoError(t, cluster.CreateNamespace(t.Context(), shippedNamespace))

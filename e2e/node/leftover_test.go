@@ -15,12 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// onePod is a pod for the node of another instance.
 const onePod = `{apiVersion: v1, kind: Pod, metadata: {name: busy}, spec: {nodeName: ` + realNode + `, containers: [
   {name: app, image: "` + image + `", imagePullPolicy: Never, args: ["-cpu=10m"]}]}}`
 
-// The machine is as it was while a real node runs, and after its supervisor was
-// killed: only empty control groups stay, and the next command removes them.
+// A real node must not change the machine, not even if its supervisor is killed. Only empty cgroups
+// may remain until the next command.
 func nothingIsLeft(t *testing.T) {
 	t.Parallel()
 	program, dir := cluster.Binary, filepath.Join(t.TempDir(), "other")
@@ -34,7 +33,7 @@ func nothingIsLeft(t *testing.T) {
 	before := machine(t)
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
-		_ = exec.CommandContext(ctx, program, "down", "--dir", dir).Run() // where the test failed halfway
+		_ = exec.CommandContext(ctx, program, "down", "--dir", dir).Run() // if the test fails halfway
 	})
 	call("", "up", "--dir", dir, "--nodes=1", "--real-node")
 	call(onePod, "kubectl", "--dir", dir, "apply", "-f", "-")
@@ -60,8 +59,6 @@ func nothingIsLeft(t *testing.T) {
 	require.NoDirExists(t, dir)
 }
 
-// processOf reads a pid file. It also returns the name of the control group that
-// a supervisor of that number and start time makes.
 func processOf(t *testing.T, file string) (pid int, group string) {
 	t.Helper()
 	data, err := os.ReadFile(file)
@@ -72,13 +69,12 @@ func processOf(t *testing.T, file string) (pid int, group string) {
 	return pid, fmt.Sprintf("loadline-node-%d-%d", pid, start)
 }
 
-// processes lists those in a mount namespace or below a control group.
 func processes(t *testing.T, namespace, group string) (found []string) {
 	t.Helper()
 	folders, err := filepath.Glob("/proc/[0-9]*")
 	require.NoError(t, err)
 	for _, folder := range folders {
-		// What ended meanwhile is in neither.
+		// Both fail for a process that has exited meanwhile.
 		mounts, _ := os.Readlink(filepath.Join(folder, "ns", "mnt"))
 		member, _ := os.ReadFile(filepath.Join(folder, "cgroup"))
 		if mounts == namespace || strings.Contains(string(member), group) {
@@ -98,8 +94,8 @@ func groups(t *testing.T, name string) (found []string) {
 	return found
 }
 
-// machine is what a node could have changed: kernel parameters that kubelets set,
-// network devices, folders that containerd and kubelets make, and mounts.
+// machineState returns everything that a node could have changed: kernel parameters that kubelets
+// set, network devices, folders of containerd and kubelets, and mounts.
 func machine(t *testing.T) map[string]string {
 	t.Helper()
 	state := map[string]string{}

@@ -24,7 +24,7 @@ import (
 	"loadline.dev/loadline/e2e/prometheus/server"
 )
 
-// The cluster and the updater that all promises share. They are set once, before the first test runs.
+// The cluster and the updater that all tests share, set once before the first test.
 var (
 	cluster *harness.Cluster
 	updater *harness.Daemon
@@ -80,12 +80,11 @@ func runAll(m *testing.M) int {
 	})
 }
 
-// withNames returns a copy of a program of the control plane, in a folder of its own, whose
-// kubelet names containers in its metrics: cAdvisor in it asks containerd for the names, and looks
-// for that elsewhere than the real node has it.
+// withContainerNames copies the control plane binary to its own folder, with a kubelet that names
+// containers in its metrics: its cAdvisor needs the path of containerd.
 func withNames(binary string) (string, error) {
 	from := filepath.Dir(binary)
-	// Beside it, so that it takes no room.
+	// Hard links next to the original need no space.
 	folder, err := os.MkdirTemp(from, "names-")
 	if err != nil {
 		return "", fmt.Errorf("programs of the real node: %w", err)
@@ -101,13 +100,12 @@ func withNames(binary string) (string, error) {
 	return filepath.Join(folder, filepath.Base(binary)), nil
 }
 
-// options start a control plane with one real node. One simulated node shows
-// that both live side by side.
+// options configures a control plane with one real node, and one simulated node to show that both
+// work together.
 func options(binary, dir string, out io.Writer) harness.Options {
 	return harness.Options{Binary: binary, Root: "../..", Dir: dir, Nodes: 1, Args: []string{"--real-node"}, Out: out}
 }
 
-// skip says in one line why nothing was tested.
 func skip(why string) int {
 	if os.Getenv("LOADLINE_NODE") == "required" {
 		fmt.Println("failed: no real node here:", why)
@@ -117,8 +115,8 @@ func skip(why string) int {
 	return 0
 }
 
-// reason finds out why the control plane did not start: it keeps the reason in
-// its state, or else says it last.
+// reason returns the reason for which the control plane did not start: from its state file, or else
+// its last output line.
 func reason(state, said string, err error) string {
 	var kept struct{ Stopped string }
 	if data, readErr := os.ReadFile(filepath.Join(state, "cluster.json")); readErr == nil && json.Unmarshal(data, &kept) == nil && kept.Stopped != "" {
@@ -131,17 +129,17 @@ func reason(state, said string, err error) string {
 	return err.Error()
 }
 
-// ofNode reports whether a start failed because of the real node. Other reasons
-// are failures everywhere: the simulated nodes would not have come up either.
+// isNodeFailure reports whether a start failed because of the real node. Other reasons are failures
+// everywhere, because simulated nodes would not start either.
 func ofNode(why string) bool {
 	return slices.ContainsFunc([]string{"real node", "real-node", "nodes are ready"}, func(part string) bool { return strings.Contains(why, part) })
 }
 
-// lifetime is how old a pod must be before a small change is made to it.
+// lifetime is the minimum age of a pod for a small change.
 const lifetime = 10 * time.Second
 
-// startPrograms runs the three programs with short intervals, and with minimums
-// that small containers are above; and a Prometheus, where there is one.
+// startPrograms runs the three programs with short intervals and low minimums, and Prometheus if
+// available.
 func startPrograms(ctx context.Context, dir string) error {
 	recommender, err := cluster.Daemon(ctx, "recommender", "recommender",
 		"--recommender-interval=3s", "--ignored-vpa-object-namespaces="+shippedNamespace, "--pod-recommendation-min-cpu-millicores=10", "--pod-recommendation-min-memory-mb=20")
@@ -149,7 +147,7 @@ func startPrograms(ctx context.Context, dir string) error {
 		return err
 	}
 	flags := append(asking(ctx), "--feature-gates=InPlace=true", "--updater-interval=3s", "--ignored-vpa-object-namespaces="+shippedNamespace, "--in-recommendation-bounds-eviction-lifetime-threshold="+lifetime.String(),
-		"--sharing-min-age=1s") // all workloads here are younger than an hour
+		"--sharing-min-age=1s") // workloads are younger than an hour here
 	if prometheus, err := server.Find(ctx); err != nil {
 		noMonitoring = err
 	} else if err := monitor(ctx, prometheus, filepath.Join(dir, "prometheus")); err != nil {
@@ -172,8 +170,8 @@ func startPrograms(ctx context.Context, dir string) error {
 	return nil
 }
 
-// asking makes an updater that knows how full nodes are ask the kubelet all the
-// same: it is the kubelet's answers that are tested here.
+// roomFlags turns off the updater's own check for free room, because these tests need the kubelet's
+// responses.
 func asking(ctx context.Context) []string {
 	const flag = "--eviction-room"
 	help, _ := exec.CommandContext(ctx, filepath.Join(cluster.Root, "bin", "updater"), "--help").CombinedOutput()
@@ -183,19 +181,16 @@ func asking(ctx context.Context) []string {
 	return nil
 }
 
-// measured is how long something took.
 type measured struct {
 	what string
 	took time.Duration
 }
 
-// What the promises measured, from tests that run side by side.
 var (
 	timesMu sync.Mutex
 	times   []measured
 )
 
-// took keeps the time since began.
 func took(t *testing.T, what string, began time.Time) {
 	t.Helper()
 	timesMu.Lock()
@@ -213,8 +208,7 @@ func printTimes(out io.Writer) {
 	}
 }
 
-// eventually asks condition again and again until it returns nil; the last
-// answer explains a failure.
+// eventually polls until condition returns nil. The last error explains a failure.
 func eventually(t *testing.T, limit time.Duration, what string, condition func() error) {
 	t.Helper()
 	var err error
@@ -226,7 +220,7 @@ func eventually(t *testing.T, limit time.Duration, what string, condition func()
 	t.Fatalf("%s: not within %s: %v", what, limit, err)
 }
 
-// during checks that something holds all the time.
+// during requires that a condition holds throughout a duration.
 func during(t *testing.T, length time.Duration, what string, condition func() error) {
 	t.Helper()
 	for end := time.Now().Add(length); time.Now().Before(end); pause(t) {

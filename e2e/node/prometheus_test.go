@@ -21,21 +21,20 @@ import (
 	"loadline.dev/loadline/updater/rollouts"
 )
 
-// scraper is a Prometheus that scrapes the kubelet.
 type scraper struct {
 	*server.Server
 	client *prometheus.Client
-	shares *rollouts.EvidenceSource // as the updater asks it
+	shares *rollouts.EvidenceSource // configured as in the updater
 }
 
-// monitoring is shared by all promises. It is set once, before the first test runs; without,
-// noMonitoring says why.
+// monitoring is shared by all tests and set once before the first one. If it is nil, noMonitoring
+// is the reason.
 var (
 	monitoring   *scraper
 	noMonitoring error
 )
 
-// account is whom the kubelet lets read its metrics, as docs/policy.md says.
+// account may read the kubelet's metrics, as in docs/policy.md.
 const account = `
 apiVersion: v1
 kind: Namespace
@@ -58,8 +57,8 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: promethe
 subjects: [{kind: ServiceAccount, namespace: monitoring, name: prometheus}]
 `
 
-// scrapes is the configuration in docs/policy.md, with the files and the address that a pod in the
-// cluster would find by itself: Debian's Prometheus is built without the discovery of Kubernetes.
+// scrapes is the configuration of docs/policy.md, with static targets and files: Debian's
+// Prometheus is built without Kubernetes service discovery.
 const scrapes = `
 global: {scrape_interval: 5s}
 scrape_configs:
@@ -72,7 +71,6 @@ scrape_configs:
   - targets: [%[3]q]
 `
 
-// monitor starts a Prometheus that scrapes the kubelet, with its files in a folder.
 func monitor(ctx context.Context, programs server.Programs, dir string) error {
 	manifest, token, ca := filepath.Join(dir, "account.yaml"), filepath.Join(dir, "token"), filepath.Join(dir, "ca.crt")
 	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(manifest, []byte(account), 0o644), os.WriteFile(ca, cluster.Config.CAData, 0o644)); err != nil {
@@ -105,14 +103,13 @@ func monitor(ctx context.Context, programs server.Programs, dir string) error {
 	return errors.Join(clientErr, sourceErr)
 }
 
-// Counters that the kubelet has of a container.
 const (
 	periods = "container_cpu_cfs_periods_total"
 	waiting = "container_pressure_cpu_waiting_seconds_total"
 )
 
-// requireFigure skips the test, and says why, where nobody knows a figure: there is no Prometheus,
-// or the kubelet does not have the counter of a container that it has others of.
+// requireMetric skips the test if there is no Prometheus, or if the kubelet lacks the counter of a
+// container that has other metrics.
 func requireFigure(t *testing.T, pod *corev1.Pod, counter string) {
 	t.Helper()
 	if monitoring == nil {
@@ -137,8 +134,8 @@ func requireFigure(t *testing.T, pod *corev1.Pod, counter string) {
 	}
 }
 
-// awaitShare waits until a share of the pod's container is known for a whole minute, as it must
-// be before a change.
+// awaitShare waits until a share of the pod's container is available for a whole minute, which a
+// change requires.
 func awaitShare(t *testing.T, pod *corev1.Pod, limit time.Duration, share func(rollouts.Share) float64) {
 	t.Helper()
 	eventually(t, limit, "Prometheus knows the figure of the time before the change", func() error {

@@ -15,13 +15,12 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// longestWait is how long a promise may take: usage arrives in the metrics API
-// after two scrapes, and the machine may be busy.
+// longestWait is the default timeout: usage arrives in the metrics API after two scrapes, and the
+// machine may be busy.
 const longestWait = 3 * time.Minute
 
-// The promises on a node with room are kept side by side; those about a full
-// node come after them, as they fill it. TestCPUAfterACut, which takes minutes in which nothing
-// happens, goes on beside all of them.
+// The full node scenario comes last, because it fills the node. TestRevert_CPUReductionHarms runs
+// in parallel with all others.
 func TestPromises(t *testing.T) {
 	sharing := sharers(t)
 	t.Parallel()
@@ -38,8 +37,7 @@ func TestPromises(t *testing.T) {
 	t.Run("full", fullNodeFallsBackAsConfigured)
 }
 
-// resized waits until the request of a pod is as it should be and in force. The
-// pod must be the same one, and must not have been restarted.
+// resized waits until the request of a pod is right and applied, without a replacement or restart.
 func resized(t *testing.T, w harness.Workload, before *corev1.Pod, right func(pod *corev1.Pod) error) *corev1.Pod {
 	t.Helper()
 	var pod *corev1.Pod
@@ -68,7 +66,7 @@ func hungryPodGrowsInPlace(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		// A busy machine may give it less than it wants, and a moment more.
+		// A busy machine may give it less CPU than it needs, and more for a moment.
 		if used := usage.Containers[0].Usage; used.Cpu().MilliValue() <= 60 || used.Cpu().MilliValue() > 200 || used.Memory().Value() < 30<<20 || used.Memory().Value() > 64<<20 {
 			return fmt.Errorf("usage is %v: want about 150m and 30Mi", used)
 		}
@@ -152,8 +150,8 @@ func killedPodRecovers(t *testing.T) {
 	})
 }
 
-// A recommendation that is capped below what the container uses: the kernel would
-// kill it with such a limit.
+// The recommendation is capped below the memory usage of the container. With such a limit the
+// kernel would kill it.
 func memoryInUseIsNotTaken(t *testing.T, name string, mode vpav1.UpdateMode) {
 	t.Parallel()
 	const much, release = 120 << 20, 90 * time.Second
@@ -168,7 +166,8 @@ func memoryInUseIsNotTaken(t *testing.T, name string, mode vpav1.UpdateMode) {
 		return err
 	})
 	released := before.Status.ContainerStatuses[0].State.Running.StartedAt.Add(release)
-	// A sample of the time when it grew shows less, and the updater keeps a limit of a tenth above what it sees.
+	// An early sample shows less, and the updater keeps a limit of a tenth above the usage it
+	// reads.
 	eventually(t, time.Until(released), "the metrics API shows what it occupies, which the updater looks at", func() error {
 		usage, err := cluster.Usage.MetricsV1beta1().PodMetricses(w.Namespace).Get(t.Context(), before.Name, metav1.GetOptions{})
 		if err == nil && usage.Containers[0].Usage.Memory().Value() < much {
@@ -188,7 +187,7 @@ func memoryInUseIsNotTaken(t *testing.T, name string, mode vpav1.UpdateMode) {
 		}
 		return err
 	})
-	// From here on the updater has some passes to do the wrong thing in.
+	// From here on the updater has several iterations in which it must not reduce the limit.
 	recommended := time.Now()
 	require.Greater(t, time.Until(released), 12*time.Second, "the recommendation came too late to show anything")
 	during(t, time.Until(released)-2*time.Second, "memory in use is not taken", func() error {

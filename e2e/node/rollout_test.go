@@ -17,8 +17,8 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// governed puts a workload under a policy that changes its pod, observes that for three minutes,
-// and takes back what did harm.
+// createPolicy puts a workload under a policy in mode Auto with an observation period of three
+// minutes.
 func governed(t *testing.T, w harness.Workload, changes ...func(*loadlinev1alpha1.SizingPolicySpec)) {
 	t.Helper()
 	mode := loadlinev1alpha1.RolloutModeAuto
@@ -40,13 +40,12 @@ func governed(t *testing.T, w harness.Workload, changes ...func(*loadlinev1alpha
 	t.Cleanup(func() { _ = policies.Delete(t.Context(), w.Namespace, metav1.DeleteOptions{}) })
 }
 
-// advised gives the workload a VPA that recommends what the test says, and nothing else.
+// createAdvisedVPA creates a VPA with a fixed recommendation that no recommender updates.
 func advised(t *testing.T, w harness.Workload, target corev1.ResourceList) {
 	t.Helper()
 	advisedWithin(t, w, target, target, target)
 }
 
-// advisedWithin is advised with other bounds.
 func advisedWithin(t *testing.T, w harness.Workload, lower, target, upper corev1.ResourceList) {
 	t.Helper()
 	control(t, w, vpav1.UpdateModeInPlaceOrRecreate, func(vpa *vpav1.VerticalPodAutoscaler) {
@@ -61,11 +60,9 @@ func advisedWithin(t *testing.T, w harness.Workload, lower, target, upper corev1
 	require.NoError(t, err)
 }
 
-// A container that the kernel kills for its memory after a cut has its old limit back within
-// seconds of what the kubelet says of it.
 func killedAfterACutGetsItsMemoryBack(t *testing.T) {
 	t.Parallel()
-	// A minute after its start it needs more than the cut leaves, and less than it had.
+	// A minute after its start it uses more than the reduced limit, and less than the original one.
 	w := run(t, "cut", burner{harness.Container{CPU: "20m", Memory: "120Mi", MemoryLimit: "120Mi"}, "10m", "20Mi:60s,90Mi"})
 	governed(t, w)
 	before := awaitRunning(t, w)
@@ -114,8 +111,6 @@ func killedAfterACutGetsItsMemoryBack(t *testing.T) {
 	})
 }
 
-// takenBack reports whether the record of a workload says that its last change was taken back,
-// and why.
 func takenBack(ctx context.Context, w harness.Workload, why string) error {
 	record, err := cluster.VPA.LoadlineV1alpha1().SizingRecords(w.Namespace).Get(ctx, "deployment-"+w.Name, metav1.GetOptions{})
 	if err == nil && (len(record.Status.Rounds) == 0 || record.Status.Rounds[0].Outcome != loadlinev1alpha1.RoundReverted || record.Status.Rounds[0].Reason != why) {

@@ -17,25 +17,24 @@ import (
 	"loadline.dev/loadline/pkg/kube/sizing"
 )
 
-// Three pods of which each nearly always uses little, and one needs more than its peak a while
-// after its start. They share the headroom of one: base + (peak - base) / 3 each.
+// Three pods with low usage share headroom: each gets base + (peak - base) / 3. One of them has a
+// later spike above its peak.
 const (
 	sharedBase, sharedPeak, shareOfEach = "20m", "110m", "50m"
-	peakLimit                           = "150m" // of CPU, before the share
+	peakLimit                           = "150m" // CPU limit before sharing
 	calmUse, spikeUse                   = "5m", "400m"
 	spikeAfter                          = 30 * time.Second
 )
 
-// sharer is a pod that shares what the node has left.
 type sharer struct {
 	harness.Workload
 	before *corev1.Pod
-	kernel enforced // before
+	kernel enforced // before sharing
 }
 
-// sharers starts pods that share, the first of which has a spike later, and restarts the updater: it
-// shares in its first iteration, and again up to five minutes later. Other promises must begin after
-// that iteration: they run an updater that holds the Lease, and beside it sharing is a dry run.
+// sharers starts the sharing pods and restarts the updater, which shares in its first iteration and
+// again up to five minutes later. Other scenarios must start after that iteration: next to their
+// updater, which holds the Lease, sharing is a dry run.
 func sharers(t *testing.T) (all []sharer) {
 	t.Helper()
 	names := []string{"shares-spike", "shares-calm", "shares-calm-too"}
@@ -55,7 +54,7 @@ func sharers(t *testing.T) (all []sharer) {
 			}
 			return s.kernel.follows(s.before)
 		})
-		// Until then it counts as one that is being resized, and shares nothing in the first round.
+		// Until then the pod counts as being resized, and is left out of the first round.
 		eventually(t, longestWait, "the kubelet tells the sizes it runs with", func() error {
 			pod, err := only(t.Context(), s.Workload)
 			if err != nil {
@@ -88,8 +87,8 @@ func sharers(t *testing.T) (all []sharer) {
 	return all
 }
 
-// Pods that share have less than their peak each, by the kernel's weights, too; and one of them has
-// more than that the moment it needs it, as the others do not. A limit is not in its way.
+// Each sharing pod has less than its peak, also in the kernel's weights. One of them exceeds its
+// share as soon as it needs to while the others idle, unimpeded by its limit.
 func aSpikeIsServedWhileNeighboursIdle(t *testing.T, all []sharer) {
 	t.Parallel()
 	began := time.Now()
@@ -108,7 +107,7 @@ func aSpikeIsServedWhileNeighboursIdle(t *testing.T, all []sharer) {
 	}
 	took(t, "shares: pods shrunk to their share, in force in their cgroups", began)
 
-	// A busy machine may take a while to give anybody so much.
+	// On a busy machine the CPU arrives with a delay.
 	const window = 3 * time.Second
 	least := float64(4*millis(shareOfEach)) / 1000
 	before, from := spentBy(t, pods), time.Now()
@@ -145,7 +144,7 @@ func aSpikeIsServedWhileNeighboursIdle(t *testing.T, all []sharer) {
 		require.Zero(t, restarts(pod))
 		cpu := request(pod, corev1.ResourceCPU)
 		require.Equal(t, shareOfEach, cpu.String(), "a spike changes nobody's share")
-		remove(t, s.Workload) // the node has its room back
+		remove(t, s.Workload) // frees room on the node
 	}
 }
 
@@ -155,7 +154,6 @@ func sizes(cpu, memory string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
 }
 
-// spentBy reads what pods have spent so far.
 func spentBy(t *testing.T, pods []*corev1.Pod) (all []spent) {
 	t.Helper()
 	for _, pod := range pods {

@@ -17,22 +17,20 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// The real node: its name, the taint that keeps other pods away, and its only image.
+// The real node, the taint that keeps other pods away, and its only image.
 const (
 	realNode = "real-1"
 	taint    = "sim.loadline.dev/real"
 	image    = "loadline.dev/burn:local"
 )
 
-// burner is one pod on the real node that uses what its schedules say; see
-// hack/cluster/burn.
+// burner is a pod on the real node that uses resources by schedule, see hack/cluster/burn.
 type burner struct {
 	harness.Container
-	cpu, memory string // schedules
+	cpu, memory string // usage schedules
 }
 
-// run creates a Deployment with the pod in a namespace of its own. Both are gone
-// when the test ends, and the node has its room back.
+// run creates a Deployment with the pod in its own namespace. Both are deleted when the test ends.
 func run(t *testing.T, name string, b burner) harness.Workload {
 	t.Helper()
 	w := harness.Workload{Namespace: name, Name: name}
@@ -41,7 +39,6 @@ func run(t *testing.T, name string, b burner) harness.Workload {
 	return w
 }
 
-// create completes the workload and creates its Deployment, which is gone when the test ends.
 func create(t *testing.T, w *harness.Workload, b burner) {
 	t.Helper()
 	b.Name = "app"
@@ -62,7 +59,6 @@ func create(t *testing.T, w *harness.Workload, b burner) {
 	t.Cleanup(func() { remove(t, *w) })
 }
 
-// remove deletes the workload and waits until its pods are gone.
 func remove(t *testing.T, w harness.Workload) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
@@ -80,7 +76,6 @@ func remove(t *testing.T, w harness.Workload) {
 	t.Errorf("the pods of %s did not go", w.Name)
 }
 
-// control creates a VPA for the workload that may act on a single replica.
 func control(t *testing.T, w harness.Workload, mode vpav1.UpdateMode, change ...func(*vpav1.VerticalPodAutoscaler)) {
 	t.Helper()
 	one := int32(1)
@@ -89,7 +84,6 @@ func control(t *testing.T, w harness.Workload, mode vpav1.UpdateMode, change ...
 	})...))
 }
 
-// only returns the workload's only pod.
 func only(ctx context.Context, w harness.Workload) (*corev1.Pod, error) {
 	pods, err := cluster.Pods(ctx, w)
 	if err != nil {
@@ -101,7 +95,6 @@ func only(ctx context.Context, w harness.Workload) (*corev1.Pod, error) {
 	return &pods[0], nil
 }
 
-// awaitRunning waits until the pod runs.
 func awaitRunning(t *testing.T, w harness.Workload) *corev1.Pod {
 	t.Helper()
 	var pod *corev1.Pod
@@ -121,7 +114,6 @@ func running(pod *corev1.Pod) error {
 	return nil
 }
 
-// target is what the VPA recommends for the only container.
 func target(ctx context.Context, w harness.Workload) (corev1.ResourceList, error) {
 	vpa, err := cluster.VPA.AutoscalingV1().VerticalPodAutoscalers(w.Namespace).Get(ctx, w.Name, metav1.GetOptions{})
 	if err != nil {
@@ -133,8 +125,8 @@ func target(ctx context.Context, w harness.Workload) (corev1.ResourceList, error
 	return nil, fmt.Errorf("VPA %s has no recommendation: %+v", w.Name, vpa.Status)
 }
 
-// granted reports whether the pod runs with what its spec asks for, as the kubelet
-// says and as the kernel enforces it.
+// checkApplied returns an error unless kubelet and kernel have applied the resources of the pod's
+// spec.
 func granted(pod *corev1.Pod) error {
 	if err := running(pod); err != nil {
 		return err
@@ -161,8 +153,6 @@ func request(pod *corev1.Pod, kind corev1.ResourceName) resource.Quantity {
 	return pod.Spec.Containers[0].Resources.Requests[kind]
 }
 
-// resizing is the pod's condition about a resize that has not come about, with
-// its reason.
 func resizing(pod *corev1.Pod, kind corev1.PodConditionType) (corev1.PodCondition, bool) {
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == kind && condition.Status == corev1.ConditionTrue {

@@ -16,30 +16,29 @@ import (
 	"loadline.dev/loadline/pkg/flags"
 )
 
-// recorded is one container whose use is the same for five minutes each: so a rate
-// over them is exact. Prometheus scrapes it every minute, half a minute off the full
-// one, so that no sample is on the edge of two stretches.
+// recordedContainer has constant usage within stretches of five minutes, so that a rate over a
+// stretch is exact. It is scraped every minute, half a minute off, so that no sample is between two
+// stretches.
 type recorded struct {
 	pod, name string
 	from      time.Time
 	stretches int // of five minutes
 	seed      int
-	request   float64 // cores; 0 = unknown
-	waiting   float64 // share of the time in which work waited for CPU; 0 = unknown
+	request   float64 // in cores, 0: unknown
+	waiting   float64 // share of time waiting for CPU, 0: unknown
 }
 
 const stretch, scrapes = 5 * time.Minute, 5
 
-// cores returns the use of CPU in a stretch. The fraction keeps it off the edges where it
-// is rounded: what Prometheus computes is off by a billionth.
+// cores returns the CPU usage in a stretch. The fraction avoids rounding edges, because results of
+// Prometheus are off by a billionth.
 func (r recorded) cores(n int) float64 { return float64(50+(n*37+r.seed*91)%700)/1000 + 0.0003 }
 
-// bytes returns the use of memory at a scrape of a stretch: the third is the highest.
+// bytes returns the memory usage at a scrape of a stretch. The third scrape is the highest.
 func (r recorded) bytes(n, scrape int) int64 {
 	return int64(100+(n/12*53+r.seed*17)%400)<<20 + int64(4-(scrape-2)*(scrape-2))*4096
 }
 
-// csv returns the lines of a file with what the server has.
 func (r recorded) csv(workload string) string {
 	var text strings.Builder
 	request, waiting := "", ""
@@ -56,8 +55,7 @@ func (r recorded) csv(workload string) string {
 	return text.String()
 }
 
-// metrics returns the series of containers, as a kubelet and kube-state-metrics have
-// them.
+// metrics returns the series of containers, in the form of kubelet and kube-state-metrics.
 func metrics(all []recorded) string {
 	var text strings.Builder
 	series := func(metric, kind, suffix string, of func(r recorded) (labels string, value func(n, scrape int) float64)) {
@@ -78,7 +76,7 @@ func metrics(all []recorded) string {
 		return fmt.Sprintf("pod=%q,container=%q,id=\"/kubepods/%s\"", r.pod, r.name, r.pod)
 	}
 	series("container_cpu_usage_seconds", "counter", "_total", func(r recorded) (string, func(int, int) float64) {
-		total := 1e6 // a counter near 0 would be taken to have begun there
+		total := 1e6 // near 0 a counter would seem to have started
 		return usage(r), func(n, _ int) float64 {
 			total += r.cores(n) * 60
 			return total
@@ -125,7 +123,6 @@ func metrics(all []recorded) string {
 	return text.String()
 }
 
-// runBacktest runs the command and returns what it prints.
 func runBacktest(t *testing.T, args ...string) string {
 	t.Helper()
 	var out, errs bytes.Buffer

@@ -16,15 +16,14 @@ import (
 	"loadline.dev/loadline/updater/rollouts"
 )
 
-// observed is a run of a container around a change of its CPU, as cAdvisor counts it.
+// containerRun is a run of a container around a CPU change, as in cAdvisor's metrics.
 type observed struct {
 	pod, id, job                   string
-	from, till                     time.Duration // from the change on
-	throttled, waiting             float64       // shares, from the change on
+	from, till                     time.Duration // offsets from the change
+	throttled, waiting             float64       // shares after the change
 	throttledBefore, waitingBefore float64
 }
 
-// counters are those that cAdvisor has of a container: how much is added each second.
 var counters = []struct {
 	name string
 	rate func(o *observed, after bool) float64
@@ -44,7 +43,7 @@ var counters = []struct {
 	}},
 }
 
-// scraped returns what Prometheus knows of runs, at one scrape in so much time.
+// evidenceMetrics returns the samples of containers in OpenMetrics format, one per pace.
 func scraped(changed time.Time, runs []observed, pace time.Duration) string {
 	var text strings.Builder
 	for _, c := range counters {
@@ -61,8 +60,8 @@ func scraped(changed time.Time, runs []observed, pace time.Duration) string {
 	return text.String()
 }
 
-// What a real Prometheus has of the minutes before and after a change makes it come back, or
-// not.
+// The minutes before and after a change, read from a real Prometheus, decide whether it is
+// reverted.
 func TestEvidenceOfAChange(t *testing.T) {
 	for _, pace := range []time.Duration{15 * time.Second, time.Minute} {
 		t.Run(pace.String(), func(t *testing.T) { evidenceOfAChange(t, pace) })
@@ -125,7 +124,7 @@ func evidenceOfAChange(t *testing.T, pace time.Duration) {
 	}
 }
 
-// judge says what came of a change that lowered the request and the limit of CPU.
+// judge returns the verdict on a change that lowered the CPU request and limit.
 func judge(changed, now time.Time, before, after rollouts.Share) rollout.Verdict {
 	cpu := func(request, limit resources.Amount) policy.Container {
 		c := policy.Container{Name: "app"}

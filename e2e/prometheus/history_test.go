@@ -44,17 +44,16 @@ const (
 	appKey  = "app.kubernetes.io/name"
 )
 
-// container is one container in Prometheus. Its use is constant for an hour,
-// from one point of the history to the next, so that a rate over an hour is
-// exact.
+// container is a container with constant usage within each hour of the history, so that a rate over
+// an hour is exact.
 type container struct {
 	pod, name  string
 	from, till time.Time
 	seed       int
 }
 
-// cores returns the use of CPU in the hour that ends at point n before the last;
-// half a millicore keeps it off the edge where fractions are dropped.
+// cores returns the CPU usage in the given hour before the end. Half a millicore avoids the edge
+// where fractions are dropped.
 func (c container) cores(hour int) float64 {
 	return float64(50+(max(hour, 0)*37+c.seed*91)%700)/1000 + 0.0005
 }
@@ -63,7 +62,7 @@ func (c container) bytes(hour int) int64 {
 	return int64(100+(max(hour, 0)*53+c.seed*17)%900)<<20 + 123
 }
 
-// world is a Prometheus with eight days of usage, and the pods that run.
+// testServer is a Prometheus with eight days of usage of several containers.
 type world struct {
 	end        time.Time
 	address    string
@@ -71,7 +70,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	end := time.Now().UTC().Truncate(time.Hour) // history is read at whole hours
+	end := time.Now().UTC().Truncate(time.Hour) // history is read at full hours
 	w := &world{end: end}
 	begin, soon := end.Add(-length-time.Hour), end.Add(90*time.Minute)
 	w.containers = []container{
@@ -84,7 +83,6 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// hour is the number of the hour that at is in, counted back from the end.
 func (w *world) hour(at time.Time) int {
 	return int((w.end.Sub(at)) / time.Hour)
 }
@@ -164,7 +162,6 @@ func vpas() []model.Observed {
 	return list
 }
 
-// targets resolves a target to the pods with its name as a label.
 type targets struct{}
 
 func (targets) Resolve(_ context.Context, _ string, ref *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error) {
@@ -179,7 +176,6 @@ func newIndexer() cache.Indexer {
 	return cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 }
 
-// load loads history with an expression for labels of pods.
 func (w *world) load(t *testing.T, expression string) backfill.Past {
 	t.Helper()
 	samples := client.NewCounterVec(client.CounterOpts{Name: "samples"}, []string{"result"})
@@ -214,7 +210,6 @@ func (w *world) load(t *testing.T, expression string) backfill.Past {
 	return parts[0]
 }
 
-// recommendations of both VPAs.
 func recommendations(t *testing.T, model *model.Model, store *usage.Store) map[string][]status.Recommended {
 	t.Helper()
 	config := recipe.DefaultConfig()
@@ -229,8 +224,7 @@ func recommendations(t *testing.T, model *model.Model, store *usage.Store) map[s
 	return got
 }
 
-// live feeds the points of one query over the whole time, as they would have come
-// from a metrics API, tick by tick.
+// live feeds the same samples to a model one by one, as they would arrive from a metrics API.
 func (w *world) live(t *testing.T) (*model.Model, *usage.Store) {
 	t.Helper()
 	store := usage.NewStore(usage.DefaultConfig())
@@ -250,7 +244,6 @@ func (w *world) live(t *testing.T) (*model.Model, *usage.Store) {
 	return model, store
 }
 
-// whole asks without our client.
 func (w *world) whole(t *testing.T, k resources.Kind, query string) []usage.Sample {
 	t.Helper()
 	form := url.Values{"query": {query}, "start": {fmt.Sprint(w.end.Add(-length).Unix())}, "end": {fmt.Sprint(w.end.Unix())}, "step": {"3600"}}
@@ -282,7 +275,6 @@ func (w *world) whole(t *testing.T, k resources.Kind, query string) []usage.Samp
 	return samples
 }
 
-// known checks the points of a pod that runs against what was filled in.
 func (w *world) known(t *testing.T, k resources.Kind, samples []usage.Sample) {
 	t.Helper()
 	c := w.containers[0]

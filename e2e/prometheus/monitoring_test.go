@@ -16,7 +16,6 @@ import (
 
 const monitoring = "../../deploy/monitoring"
 
-// Each alert fires at the series that its test has, and does not at the others.
 func TestAlertsFireWhenTheyShould(t *testing.T) {
 	programs, err := server.Find(t.Context())
 	if err != nil {
@@ -37,7 +36,6 @@ func TestAlertsFireWhenTheyShould(t *testing.T) {
 		"a rule that does not fire is found")
 }
 
-// A real Prometheus understands each question of the dashboards.
 func TestDashboardsAskWhatPrometheusUnderstands(t *testing.T) {
 	address := start(t, "# TYPE up gauge\nup 1 1700000000\n# EOF\n")
 	files, err := filepath.Glob(filepath.Join(monitoring, "dashboards", "*.json"))

@@ -15,7 +15,7 @@ import (
 	"loadline.dev/loadline/updater/nodeload"
 )
 
-// What a real Prometheus has of node_load1 over two minutes decides which nodes are overloaded.
+// Two minutes of node_load1 in a real Prometheus decide which nodes are overloaded.
 func TestLoadOfNodes(t *testing.T) {
 	now := time.Now().UTC().Truncate(time.Minute).Add(-time.Hour)
 	text := "# TYPE node_load1 gauge\n"

@@ -8,8 +8,8 @@ import (
 	"loadline.dev/loadline/e2e/prometheus/server"
 )
 
-// start fills a Prometheus with the samples of an OpenMetrics text, starts it, and
-// returns its address. It ends with the test. Where there is none the test is skipped.
+// start imports the samples of an OpenMetrics text into a Prometheus, starts it, and returns its
+// address. The test is skipped without Prometheus.
 func start(t *testing.T, text string) string {
 	t.Helper()
 	programs, err := server.Find(t.Context())

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The recommendation at the end may lead to a change at the same moment.
+// The last recommendation may cause a change at the same time.
 func TestTheFinalRecommendationIsNoChange(t *testing.T) {
 	k := Key{Workload: "w"}
 	s := Story{k: {{Event: recommendation, Target: "1"}, {Event: recommendation, Target: "2"}, {Event: "change", To: "2"}}, {}: {{Event: "kill"}}}

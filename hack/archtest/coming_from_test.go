@@ -25,7 +25,6 @@ var (
 	fieldName  = regexp.MustCompile(`^[a-z][A-Za-z]*(\.[a-z][A-Za-z]*)*$`)
 )
 
-// sectionsOf returns the sections of a page by their headings of the second level.
 func sectionsOf(t *testing.T, page string) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile("../../" + page)
@@ -38,7 +37,6 @@ func sectionsOf(t *testing.T, page string) map[string]string {
 	return sections
 }
 
-// rows returns the cells of the rows of all tables, without the header rows.
 func rows(section string) (all [][]string) {
 	for line := range strings.Lines(section) {
 		line = strings.TrimSpace(line)
@@ -59,7 +57,6 @@ func spans(text string) (all []string) {
 	return all
 }
 
-// blocks returns the contents of the code blocks of a language.
 func blocks(section, language string) (all []string) {
 	parts := strings.Split(section, "\n```"+language+"\n")
 	for _, part := range parts[1:] {
@@ -69,7 +66,6 @@ func blocks(section, language string) (all []string) {
 	return all
 }
 
-// foreignNames returns the names of other systems by heading and kind.
 func foreignNames(t *testing.T) map[[2]string][]string {
 	t.Helper()
 	text, err := os.ReadFile("testdata/foreign-names.txt")
@@ -174,7 +170,7 @@ func (o ownNames) has(name, recipeName string) (exists, known bool) {
 	case kebab.MatchString(bare):
 		_, err := recipe.Parse(recipeName + ":" + bare + "=?")
 		return err != nil && !strings.Contains(err.Error(), "does not exist"), true
-	case fieldName.MatchString(bare): // an annotation of the reference, or unknown
+	case fieldName.MatchString(bare): // an upstream annotation, or unknown
 		return strings.Contains(o.source, `"`+bare+`"`), true
 	}
 	return false, false

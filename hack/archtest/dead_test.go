@@ -14,13 +14,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// declaration is an exported name of a core package.
 type declaration struct {
-	key string // as uses notes it
+	key string // in the form of uses
 	at  token.Position
 }
 
-// declarations returns the exported functions, methods and types of a file.
 func declarations(set *token.FileSet, file *ast.File, own string) []declaration {
 	var list []declaration
 	add := func(name *ast.Ident, of string) {
@@ -47,9 +45,8 @@ func declarations(set *token.FileSet, file *ast.File, own string) []declaration 
 	return list
 }
 
-// uses notes what a file uses: `path.Name` of the exported names of our packages, and
-// `.Name` of what may be a method or a field. Names of the file's own package are
-// `path.Name`, too. The identifier that declares a name is no use of it.
+// uses collects the identifiers that a file uses: `path.Name` for this module's packages, including
+// its own, and `.Name` for possible methods and fields. A declaration is not a use.
 func uses(file *ast.File, own string, found map[string]bool) {
 	imported := map[string]string{}
 	for _, i := range file.Imports {
@@ -84,7 +81,7 @@ func uses(file *ast.File, own string, found map[string]bool) {
 				found[imported[from.Name]+"."+n.Sel.Name] = true
 			}
 		case *ast.InterfaceType:
-			for _, m := range n.Methods.List { // whoever has the method has it for this
+			for _, m := range n.Methods.List { // implementations are used through the interface
 				for _, name := range m.Names {
 					found["."+name.Name] = true
 				}
@@ -98,9 +95,8 @@ func uses(file *ast.File, own string, found map[string]bool) {
 	})
 }
 
-// TestToolsCallWhatProgramsCall finds exported code of the core that tools call and no
-// program does. A conformance case that passes with such code proves nothing about the
-// programs. A method counts as used where any of its name is.
+// Finds exported core code that only tools call: a conformance case that passes with it proves
+// nothing about the programs. Methods are matched by name only.
 func TestToolsCallWhatProgramsCall(t *testing.T) {
 	byPrograms, byTools, declared := map[string]bool{}, map[string]bool{}, []declaration{}
 	for _, p := range append(listPackages(t, "./..."), listLab(t)...) {

@@ -18,14 +18,13 @@ import (
 	"loadline.dev/loadline/updater/nodeload"
 )
 
-// deployed reads the first object of a manifest, a Deployment of one container.
+// containerOf reads a manifest that begins with a Deployment of one container.
 func deployed(t *testing.T, manifest string) (name string, c corev1.Container) {
 	t.Helper()
 	d := deployment(t, manifest)
 	return d.Namespace + "/" + d.Name, d.Spec.Template.Spec.Containers[0]
 }
 
-// readYAML reads the first document of a file of deploy.
 func readYAML(t *testing.T, name string, into any) {
 	t.Helper()
 	text, err := os.ReadFile("../../deploy/" + name)
@@ -41,7 +40,7 @@ func deployment(t *testing.T, manifest string) (d appsv1.Deployment) {
 	return d
 }
 
-// The taint that the updater puts on nodes must not keep the programs themselves from coming back.
+// The taint of overloaded nodes must not keep the programs themselves from restarting.
 func TestTheProgramsTolerateTheTaintOfOverloadedNodes(t *testing.T) {
 	for _, program := range []string{"recommender", "updater", "admission-controller"} {
 		d := deployment(t, "base/"+program+"/deployment.yaml")
@@ -52,8 +51,7 @@ func TestTheProgramsTolerateTheTaintOfOverloadedNodes(t *testing.T) {
 	}
 }
 
-// The overlay for large clusters must change the containers of deploy/base and be what
-// docs/scale.md says.
+// The overlay must patch the containers of deploy/base and match the table in docs/scale.md.
 func TestTheOverlayForLargeClustersFollowsItsTable(t *testing.T) {
 	overlay, err := os.ReadFile("../../deploy/large/kustomization.yaml")
 	require.NoError(t, err)
@@ -81,7 +79,6 @@ func TestTheOverlayForLargeClustersFollowsItsTable(t *testing.T) {
 	}
 }
 
-// largeQPS returns the requests a second that the overlay for large clusters gives a Deployment.
 func largeQPS(t *testing.T, deployment string) string {
 	t.Helper()
 	var overlay struct {
@@ -107,8 +104,8 @@ func largeQPS(t *testing.T, deployment string) string {
 	return "as it is"
 }
 
-// A request of memory holds what docs/scale.md measured with 50,000 pods: what is live after a
-// pass, and the most while a program starts.
+// A memory request covers the usage that docs/scale.md reports for 50,000 pods: live memory after
+// an iteration, and the maximum during startup.
 func TestMemoryRequestsHoldWhatWasMeasured(t *testing.T) {
 	page, err := os.ReadFile("../../docs/scale.md")
 	require.NoError(t, err)

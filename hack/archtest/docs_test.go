@@ -14,10 +14,9 @@ import (
 
 const readme = "README.md"
 
-// page is what a page for people has besides its text.
 type page struct {
 	anchors map[string]bool // of its headings
-	links   []string        // to places in the repository, relative to the page
+	links   []string        // to files of the repository, relative to the page
 }
 
 var (
@@ -26,8 +25,7 @@ var (
 	fence     = regexp.MustCompile("^ *```")
 )
 
-// readPage reads a page, named from the root of the repository. What stands in blocks of code is neither
-// a heading nor a link.
+// readPage parses a page, named from the root of the repository. Code blocks are ignored.
 func readPage(t *testing.T, name string) page {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("../..", name))
@@ -54,7 +52,6 @@ func readPage(t *testing.T, name string) page {
 	return p
 }
 
-// free returns the anchor of one more heading: those that are there already are numbered.
 func (p page) free(anchor string) string {
 	for i, name := 1, anchor; ; i++ {
 		if !p.anchors[name] {
@@ -64,8 +61,8 @@ func (p page) free(anchor string) string {
 	}
 }
 
-// anchor is how a heading is named in a link: its letters, digits, hyphens and underscores in lower
-// case, with a hyphen for each space.
+// anchor returns the link anchor of a heading: its letters, digits, hyphens and underscores in
+// lower case, with a hyphen for each space.
 func anchor(heading string) string {
 	heading = linkOf.ReplaceAllString(heading, "]")
 	return strings.Map(func(r rune) rune {
@@ -79,7 +76,6 @@ func anchor(heading string) string {
 	}, heading)
 }
 
-// goal returns the file and the anchor that a link of a page names.
 func goal(from, link string) (file, anchor string) {
 	file, anchor, _ = strings.Cut(link, "#")
 	if file == "" {
@@ -117,7 +113,7 @@ func TestLinksOfPagesLeadSomewhere(t *testing.T) {
 	}
 }
 
-// A person who looks for a page begins at the README, and opens one page on the way at most.
+// Readers start at the README and reach every page through at most one other page.
 func TestEveryPageIsTwoLinksFromTheReadme(t *testing.T) {
 	near := []string{readme}
 	for _, link := range readPage(t, readme).links {
@@ -148,7 +144,6 @@ func TestTheReadmeEndsWithTenLinksAtMost(t *testing.T) {
 	require.Equal(t, "docs/getting-started.md", links[0][1])
 }
 
-// A page that names a test as a proof names one that there is.
 func TestTestsThatPagesNameAreThere(t *testing.T) {
 	named := regexp.MustCompile("`((?:Test|Fuzz)[A-Z][A-Za-z0-9_]+)`")
 	wanted := map[string]string{} // pages by test
@@ -174,8 +169,8 @@ func TestTestsThatPagesNameAreThere(t *testing.T) {
 	require.Empty(t, wanted)
 }
 
-// A page that shows commands says at its end how they were tried: by which test, or on which day. A
-// person who follows it wants to know how old that is.
+// A page with commands ends with the test or the date of their last run, so that readers can judge
+// their age.
 func TestPagesSayHowTheirCommandsWereTried(t *testing.T) {
 	command := regexp.MustCompile(`(?m)^(?:    )?(?:\$ )?(?:kubectl|helm|make|go|git|sudo|bin/\S+|hack/\S+|loadline-cluster|curl) [a-z-]`)
 	tried := regexp.MustCompile(`(?m)^How the commands of this page were tried: .*(?:` + "`Test[A-Z]" + `|[1-9][0-9]? [A-Z][a-z]+ 20[0-9]{2})`)
@@ -199,8 +194,7 @@ func TestPagesSayHowTheirCommandsWereTried(t *testing.T) {
 	}
 }
 
-// bareSwitch finds modes that are On or Off without quotation marks: kubectl reads these as true and false, which no mode
-// can be.
+// bareSwitch matches unquoted On and Off values of modes, which kubectl parses as booleans.
 var bareSwitch = regexp.MustCompile(`(?:[mM]ode|[sS]izing): *(?:On|Off)\b`)
 
 func TestOnAndOffAreWrittenAsKubectlReadsThem(t *testing.T) {

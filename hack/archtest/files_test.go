@@ -11,10 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// goFile is the name of a Go file in a text, with or without folders.
 var goFile = regexp.MustCompile(`[\w./-]*\w\.go\b`)
 
-// Texts that lead a reader to a file must not lead to one that was joined with another.
+// Finds references to files that were renamed or merged.
 func TestDocs_NamedFilesExist(t *testing.T) {
 	names, texts := map[string]bool{}, []string{}
 	require.NoError(t, filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {

@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// maxFuncFields bounds the exported fields of structs that hold functions, by top folder. A function field
-// hides which package answers: prefer a value, a concrete type, or an interface with two implementations.
-// Lower a bound when its count falls.
+// maxFuncFields limits the exported struct fields that hold functions, by top-level folder. They
+// hide the implementation: prefer a value, a concrete type, or an interface. Lower a limit when its
+// count falls.
 var maxFuncFields = map[string]int{"admission-controller": 2, "kubectl-loadline": 0, "pkg": 8, "recommender": 0, "updater": 0}
 
 // funcTypes are the named function types of all packages, as path.Name.
@@ -33,7 +33,6 @@ func (f funcTypes) add(p *listed, file *ast.File) {
 	})
 }
 
-// hold reports whether values of a type in a file hold functions.
 func (f funcTypes) hold(p *listed, file *ast.File, of ast.Expr) (found bool) {
 	ast.Inspect(of, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -53,7 +52,6 @@ func (f funcTypes) hold(p *listed, file *ast.File, of ast.Expr) (found bool) {
 	return found
 }
 
-// importedAs returns the path of an import by its name in a file.
 func importedAs(file *ast.File, name string) string {
 	for _, spec := range file.Imports {
 		path, _ := strconv.Unquote(spec.Path.Value)

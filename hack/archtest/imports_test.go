@@ -18,7 +18,7 @@ import (
 
 const module = "loadline.dev/loadline/"
 
-// listed is what these tests need of one package, as `go list -json` tells it.
+// goPackage is the part of `go list -json` that these tests need.
 type listed struct {
 	ImportPath string
 	Name       string
@@ -29,23 +29,18 @@ type listed struct {
 	Deps       []string
 }
 
-// inner is the path of the package inside the module.
 func (l listed) inner() string { return strings.TrimPrefix(l.ImportPath, module) }
 
-// listPackages returns the packages that match patterns, relative to the root
-// of the root module.
 func listPackages(t *testing.T, patterns ...string) []listed {
 	t.Helper()
 	return listPackagesIn(t, "../..", patterns...)
 }
 
-// listLab returns the packages of the module lab.
 func listLab(t *testing.T) []listed {
 	t.Helper()
 	return listPackagesIn(t, "../../lab", "./...")
 }
 
-// listPackagesIn returns the packages that match patterns, relative to a directory.
 func listPackagesIn(t *testing.T, directory string, patterns ...string) []listed {
 	t.Helper()
 	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Name,Dir,Standard,GoFiles,Imports,Deps"}, patterns...)...)
@@ -66,18 +61,16 @@ func listPackagesIn(t *testing.T, directory string, patterns ...string) []listed
 	}
 }
 
-// corePackages are the packages of the core, as docs/architecture.md lists them. Each
-// may import those before it and the standard library, nothing else.
+// corePackages are the core packages in the order of docs/architecture.md. Each may import only
+// earlier ones and the standard library.
 var corePackages = []string{"reason", "resources", "histogram", "usage", "sketch", "sharing", "recipe",
 	"policy", "fleet", "rollout", "disruption",
 	"replay", "backtest", "nodes"}
 
-// impure are the parts of the standard library that reach outside the process
-// or hide concurrency.
+// impure are packages of the standard library that perform I/O or hide concurrency.
 var impure = []string{"net", "os", "sync", "log", "syscall", "math/rand", "crypto/rand", "context"}
 
-// decided are exceptions from that.
-var decided = map[string]string{"histogram": "sync/atomic"} // tables that are filled when first asked for, without a lock
+var decided = map[string]string{"histogram": "sync/atomic"} // lazily filled tables without a lock
 
 func TestCoreImportsOnlyTheStandardLibraryAndLowerCore(t *testing.T) {
 	standard := map[string]bool{}
@@ -103,8 +96,7 @@ func TestCoreImportsOnlyTheStandardLibraryAndLowerCore(t *testing.T) {
 	}
 }
 
-// binaries are the folders of the programs; code in them belongs to one
-// program only.
+// binaries are the folders of the programs. Code in them belongs to one program only.
 var binaries = []string{"recommender", "updater", "admission-controller", "kubectl-loadline"}
 
 func binaryOf(inner string) string {
@@ -118,7 +110,7 @@ func binaryOf(inner string) string {
 func TestImportsPointInwards(t *testing.T) {
 	for _, p := range listPackages(t, "./...") {
 		if strings.HasPrefix(p.inner(), "hack/") {
-			continue // checks may look at everything
+			continue // checks may import everything
 		}
 		for _, imported := range p.Imports {
 			inner, ours := strings.CutPrefix(imported, module)
@@ -137,7 +129,8 @@ func TestImportsPointInwards(t *testing.T) {
 	}
 }
 
-// The webhook accepts a schedule by the zones that it knows, and the others act by those that they know.
+// The webhook validates schedules with its own time zones, so the other programs need the same
+// ones.
 func TestAllProgramsKnowTimeZones(t *testing.T) {
 	for _, p := range listPackages(t, "./cmd/...", "./kubectl-loadline") {
 		require.Contains(t, p.Deps, "time/tzdata", "%s finds no time zones in its image", p.inner())
@@ -156,8 +149,8 @@ func TestDaemonsLinkNoTemplates(t *testing.T) {
 	}
 }
 
-// The library of the plugin's commands imports templates and runs them only for those who set a
-// template of their own. What the linker keeps is what counts.
+// The plugin's command library imports templates but runs them only for custom templates. Only the
+// symbols that the linker keeps matter.
 func TestThePluginRunsNoTemplates(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "kubectl-loadline")
 	build := exec.Command("go", "build", "-o", binary, "./kubectl-loadline")
@@ -171,9 +164,9 @@ func TestThePluginRunsNoTemplates(t *testing.T) {
 		"size rule: kubectl-loadline runs templates, and with them has every exported method of every type")
 }
 
-// Where versions differ, everything that imports such a library is compiled once more, in
-// each variant: minutes of each test run from nothing. (hack/cluster follows the versions of
-// Kubernetes itself, and hack/tools/lint has nothing in common with the programs.)
+// Different versions compile all importers once more in each variant, which adds minutes to a clean
+// test run. hack/cluster follows the versions of Kubernetes, and hack/tools/lint shares nothing
+// with the programs.
 func TestModulesShareVersions(t *testing.T) {
 	ours := required(t, "../../go.mod")
 	require.NotEmpty(t, ours)
@@ -186,7 +179,6 @@ func TestModulesShareVersions(t *testing.T) {
 	}
 }
 
-// required returns the versions that a go.mod asks for, by module.
 func required(t *testing.T, file string) map[string]string {
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)

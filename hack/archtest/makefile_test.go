@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// `make unit` skips SIMULATIONS with the race detector in all packages, and runs them without it in those of SIMULATING.
+// `make unit` skips SIMULATIONS with the race detector in all packages, and runs them without it in
+// the packages of SIMULATING.
 func TestMakefile_RunsEachSkippedTest(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("../..", "Makefile"))
 	require.NoError(t, err)

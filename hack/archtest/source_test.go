@@ -14,10 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fileBudget is how many lines a file of code may have.
 const fileBudget = 500
 
-// handwritten leaves out the packages that are generated as a whole.
 func handwritten(all []listed) []listed {
 	return slices.DeleteFunc(all, func(p listed) bool { return strings.HasPrefix(p.inner(), "pkg/generated/") })
 }
@@ -43,8 +41,7 @@ func TestFilesAreShortAndPackagesAreNamedForWhatTheyHold(t *testing.T) {
 	}
 }
 
-// TestCoreIsPure reads the source of the core for what imports do not show:
-// the clock, goroutines and package variables.
+// Finds goroutines, channels and uses of the clock, which imports do not reveal.
 func TestCoreIsPure(t *testing.T) {
 	for _, p := range listPackages(t, "./pkg/core/...") {
 		for _, file := range p.GoFiles {
@@ -70,7 +67,7 @@ func TestCoreIsPure(t *testing.T) {
 	}
 }
 
-// forbid fails for each use of one of the names, such as fmt.Print, in the packages.
+// forbid reports each use of one of the names, such as fmt.Print, in the packages.
 func forbid(t *testing.T, rule string, names []string, packages []listed) {
 	t.Helper()
 	for _, p := range packages {
@@ -90,14 +87,12 @@ func forbid(t *testing.T, rule string, names []string, packages []listed) {
 	}
 }
 
-// TestPluginPrintsWithEscapes finds code of the plugin that would print a text of a cluster object as it is.
 func TestPluginPrintsWithEscapes(t *testing.T) {
 	unescaped := []string{"fmt.Fprint", "fmt.Fprintf", "fmt.Fprintln", "fmt.Print", "fmt.Printf", "fmt.Println", "csv.NewWriter", "yaml.Marshal"}
 	forbid(t, "output rule: control characters are printed, use package printable", unescaped, listPackages(t, "./kubectl-loadline/..."))
 }
 
-// TestMachineBoundary finds code of the programs that listens, connects or asks for the host name around
-// process.Environment.
+// Finds program code that listens, connects or reads the host name without process.Environment.
 func TestMachineBoundary(t *testing.T) {
 	machine := []string{"net.Listen", "net.Dial", "net.DialTimeout", "net.Dialer", "net.DefaultResolver", "os.Hostname", "os.Stdout", "http.DefaultTransport", "http.DefaultClient", "http.Get"}
 	packages := slices.DeleteFunc(handwritten(listPackages(t, "./...")), func(p listed) bool {

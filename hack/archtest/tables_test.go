@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// importTables lists, by program, the packages of the program that each of its packages may import. The
-// empty name is the package in the folder of the program.
+// importTables lists, by program, the allowed imports of each of its packages from the same
+// program. The empty name is the package in the program's folder.
 var importTables = map[string]map[string][]string{
 	"kubectl-loadline": {
 		"":          {"backtest", "cli", "doctor", "explain", "policies", "sizes"},
@@ -44,10 +44,9 @@ var importTables = map[string]map[string][]string{
 // testPackages are imported by tests only.
 var testPackages = []string{"kubectl-loadline/plugintest"}
 
-// maxMainFiles bounds the files of main packages that only wire packages, without tests.
+// maxMainFiles limits the files of main packages that only wire packages, without tests.
 var maxMainFiles = map[string]int{"kubectl-loadline": 3}
 
-// inProgram returns the path of a package inside the folder of a program.
 func inProgram(program, inner string) (name string, inside bool) {
 	if inner == program {
 		return "", true
@@ -55,7 +54,7 @@ func inProgram(program, inner string) (name string, inside bool) {
 	return strings.CutPrefix(inner, program+"/")
 }
 
-// tableViolations returns the imports of a package of a program that its table does not allow.
+// tableViolations returns the imports of a program's package that its table does not allow.
 func tableViolations(program string, table map[string][]string, p *listed) (violations []string) {
 	name, _ := inProgram(program, p.inner())
 	for _, imported := range p.Imports {

@@ -22,7 +22,6 @@ func TestVectorsOfOtherProjectsPass(t *testing.T) {
 	}
 }
 
-// Each kind of the other projects must notice another output.
 func TestEveryKindOfOtherProjectsNoticesAnotherOutput(t *testing.T) {
 	suite, err := suite()
 	require.NoError(t, err)
@@ -54,8 +53,7 @@ func TestEveryKindOfOtherProjectsNoticesAnotherOutput(t *testing.T) {
 	require.Empty(t, unseen)
 }
 
-// disturb changes one number, truth or text somewhere in a value, and reports whether it
-// found one.
+// disturb changes one number, boolean, string or list in a value, and reports whether it found one.
 func disturb(v any) bool {
 	object, ok := v.(map[string]any)
 	if !ok {

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// named returns the cases that a page names in its table, each with its file.
 func named(t *testing.T, page string) (all []string) {
 	t.Helper()
 	content, err := os.ReadFile(page)
@@ -31,7 +30,7 @@ func named(t *testing.T, page string) (all []string) {
 			}
 			at := strings.LastIndex(name, "-")
 			number, err := strconv.Atoi(name[at+1:])
-			if err != nil { // a name alone
+			if err != nil { // a name without a number
 				all = append(all, r[2]+" "+name)
 				continue
 			}
@@ -49,7 +48,6 @@ func named(t *testing.T, page string) (all []string) {
 	return slices.Compact(all)
 }
 
-// What differs by design is named in the page of differences, and nothing else is.
 func TestWhatDiffersByDesignIsOnThePage(t *testing.T) {
 	code, out, _ := conformance("-vectors", ours)
 	require.Zero(t, code)

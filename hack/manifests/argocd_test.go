@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Argo CD runs a script on each object and shows what it returns. The interpreter is the one that it uses.
+// Argo CD runs a health script on each object. The test uses the same interpreter.
 func TestArgoCDShowsTheHealthOfObjects(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "deploy/monitoring/argocd/argocd-cm.yaml"))
 	require.NoError(t, err)
@@ -21,7 +21,7 @@ func TestArgoCDShowsTheHealthOfObjects(t *testing.T) {
 	require.Len(t, config.Data, 2)
 	for name, c := range map[string]struct {
 		script     string
-		status     string // of the object, as YAML
+		status     string // status of the object, as YAML
 		is, saying string
 	}{
 		"a new VPA":                {vpas, `{}`, "Progressing", "There is no recommendation yet"},
@@ -48,7 +48,6 @@ func TestArgoCDShowsTheHealthOfObjects(t *testing.T) {
 	}
 }
 
-// health is what a script says of an object, which it knows as obj.
 func health(t *testing.T, script string, object map[string]any) (status, message string) {
 	t.Helper()
 	state := lua.NewState()

@@ -22,7 +22,7 @@ import (
 
 const fullname = release + "-vertical-pod-autoscaler"
 
-// program returns the pod of a program, of the chart or of the manifests.
+// program returns the pod spec of a program, from the chart or the manifests.
 func program(t *testing.T, all objects, name string) corev1.PodSpec {
 	t.Helper()
 	for _, deployment := range []string{"vpa-" + name, fullname + "-" + name} {
@@ -40,7 +40,6 @@ func TestTheChartIsCleanForHelm(t *testing.T) {
 	}
 }
 
-// What a program gets does not depend on how it is installed.
 func TestTheChartRunsTheProgramsAsTheManifestsDo(t *testing.T) {
 	base, ours := kustomized(t, "deploy/base"), chart(t).objects
 	for _, name := range []string{"recommender", "updater", "admission-controller"} {
@@ -49,7 +48,7 @@ func TestTheChartRunsTheProgramsAsTheManifestsDo(t *testing.T) {
 		require.Subset(t, got.Containers[0].Args, want.Containers[0].Args, name)
 		for _, pod := range []*corev1.PodSpec{&want, &got} {
 			pod.ServiceAccountName, pod.Containers[0].Image, pod.Containers[0].Args, pod.Containers[0].Env = "", "", nil, nil
-			pod.TopologySpreadConstraints[0].LabelSelector = nil // another scheme of labels
+			pod.TopologySpreadConstraints[0].LabelSelector = nil // another label scheme
 			pod.Affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution[0].PodAffinityTerm.LabelSelector = nil
 		}
 		require.Equal(t, want, got, name)
@@ -60,8 +59,8 @@ func TestTheChartRunsTheProgramsAsTheManifestsDo(t *testing.T) {
 	}
 }
 
-// The chart and the manifests differ in no argument but those of chartOnly: what the chart passes
-// besides is the default of the program.
+// The arguments of chart and manifests may differ only in chartOnly. Other additional arguments of
+// the chart must equal the defaults of the program.
 func TestChart_PassesTheArgumentsOfTheManifests(t *testing.T) {
 	base, ours := kustomized(t, "deploy/base"), chart(t).objects
 	for _, name := range []string{"recommender", "updater", "admission-controller"} {
@@ -74,11 +73,10 @@ func TestChart_PassesTheArgumentsOfTheManifests(t *testing.T) {
 	}
 }
 
-// chartOnly are arguments that name objects as the chart calls them, the verbosity, and how the
-// certificate of the chart's own Secret is read.
+// chartOnly are arguments with object names of the chart, the verbosity, and the handling of the
+// certificate in the chart's own Secret.
 var chartOnly = map[string]bool{"leader-elect-resource-name": true, "webhook-service": true, "tls-secret": true, "reload-cert": true, "v": true}
 
-// arguments returns the arguments of a program that differ from their defaults, by flag.
 func arguments(pod corev1.PodSpec, defaults map[string]string) map[string]string {
 	set := map[string]string{}
 	for _, argument := range pod.Containers[0].Args {
@@ -89,7 +87,6 @@ func arguments(pod corev1.PodSpec, defaults map[string]string) map[string]string
 	return set
 }
 
-// flagDefaults returns the defaults of the flags of a program.
 func flagDefaults(t *testing.T, program string) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, program, "testdata/flags.golden"))
@@ -103,7 +100,7 @@ func flagDefaults(t *testing.T, program string) map[string]string {
 	return defaults
 }
 
-// The tests of the plugin have a file of what the chart makes, by which it finds the programs.
+// The plugin's tests use a copy of the rendered chart to find the programs.
 func TestTheFileOfTheTestsOfThePluginIsAsTheChartMakesIt(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "kubectl-loadline/doctor/testdata/chart.yaml"))
 	require.NoError(t, err)
@@ -203,7 +200,7 @@ func TestValuesThatContradictEachOtherAreRefused(t *testing.T) {
 	require.Contains(t, chart(t, "admissionController: {enabled: false, registerWebhook: true}").notes, "use-admission-controller-status", "nothing of it is installed")
 }
 
-// A budget never keeps a node from being drained, but where somebody says that it should.
+// A PodDisruptionBudget must not block node drains, except where values request it.
 func TestBudgetsLetNodesBeDrained(t *testing.T) {
 	for given, want := range map[string]string{
 		"{}":                            "1 <nil>",
@@ -223,7 +220,7 @@ func TestBudgetsLetNodesBeDrained(t *testing.T) {
 	}
 }
 
-// What the cluster-autoscaler writes is in kube-system, wherever the programs are.
+// The status of the cluster-autoscaler is in kube-system, independent of the release namespace.
 func TestTheUpdaterMayReadOfNodeAutoscalersElsewhere(t *testing.T) {
 	elsewhere := renderedFrom(t, filepath.Join(root, chartFolder), "loadline", nil).objects
 	for _, kind := range []string{"Role", "RoleBinding"} {
@@ -233,7 +230,8 @@ func TestTheUpdaterMayReadOfNodeAutoscalersElsewhere(t *testing.T) {
 	require.Equal(t, "loadline", binding.Subjects[0].Namespace)
 }
 
-// Selectors are in the object before the program adds its rules, without which nothing is asked.
+// Selectors are set before the program adds its rules. Without rules the API server does not call
+// the webhook.
 func TestTheWebhookKeepsItsSelectors(t *testing.T) {
 	plain := into[admissionv1.MutatingWebhookConfiguration](t, chart(t).objects.of("MutatingWebhookConfiguration")["vpa-webhook-config"])
 	require.Empty(t, plain.Webhooks, "to apply it again must take none away")
@@ -263,7 +261,7 @@ func TestTheSoftLimitFollowsTheMemoryLimit(t *testing.T) {
 	require.Empty(t, program(t, chart(t, "recommender: {resources: {}}").objects, "recommender").Containers[0].Resources.Limits)
 }
 
-// Not every provider allows the priority of the system outside of its namespace.
+// Some providers allow system priority classes only in kube-system.
 func TestPriorityFollowsTheNamespace(t *testing.T) {
 	elsewhere := renderedFrom(t, filepath.Join(root, chartFolder), "loadline", nil).objects
 	require.Empty(t, program(t, elsewhere, "updater").PriorityClassName)
@@ -291,7 +289,7 @@ func TestNotesWarnOfOtherImages(t *testing.T) {
 	require.Contains(t, chart(t, onlyRecommend).notes, "updater: not installed")
 }
 
-// deploy/overlays says in words what each overlay is; this is what it does.
+// Compares overlays with their descriptions in deploy/overlays.
 func TestOverlaysDoWhatTheySay(t *testing.T) {
 	full, available := kustomized(t, "deploy/overlays/full"), kustomized(t, "deploy/overlays/high-availability")
 	require.Len(t, full.of("Deployment"), 3)
@@ -315,7 +313,6 @@ func TestOverlaysDoWhatTheySay(t *testing.T) {
 	require.Contains(t, large, "--kube-api-qps=150")
 }
 
-// One overlay and one policy give the published behavior of CruiseKube.
 func TestCruiseKubeOverlay(t *testing.T) {
 	all := kustomized(t, "deploy/overlays/cruisekube")
 	args := func(name string) []string { return program(t, all, name).Containers[0].Args }
@@ -356,7 +353,7 @@ func TestTheNetworkPoliciesOfTheChart(t *testing.T) {
 	require.Len(t, from, 2)
 }
 
-// Each manifest selects its program, and leaves the ports that the program connects to.
+// Each policy selects its program and allows the ports to which it connects.
 func TestNetworkPolicies_EgressManifestsSelectThePrograms(t *testing.T) {
 	policies, deployments := kustomized(t, "deploy/network-policy-egress").of("NetworkPolicy"), kustomized(t, "deploy").of("Deployment")
 	require.Len(t, policies, 3)

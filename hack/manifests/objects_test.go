@@ -24,7 +24,7 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
-	// Modules of which a test reads files, so that go.mod names their versions.
+	// Modules with files that tests read, imported to pin their versions in go.mod.
 	_ "github.com/cert-manager/cert-manager/pkg/apis/certmanager"
 	_ "k8s.io/autoscaler/vertical-pod-autoscaler/common"
 )
@@ -35,10 +35,8 @@ const (
 	overlayPrefix = "deploy/overlays/"
 )
 
-// objects are what somebody applies together.
 type objects []*unstructured.Unstructured
 
-// decode reads all documents of a text.
 func decode(t *testing.T, text []byte) (all objects) {
 	t.Helper()
 	decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
@@ -55,7 +53,6 @@ func decode(t *testing.T, text []byte) (all objects) {
 	}
 }
 
-// of returns the objects of a kind, by name.
 func (all objects) of(kind string) map[string]*unstructured.Unstructured {
 	found := map[string]*unstructured.Unstructured{}
 	for _, o := range all {
@@ -66,7 +63,6 @@ func (all objects) of(kind string) map[string]*unstructured.Unstructured {
 	return found
 }
 
-// into returns an object as its type.
 func into[T any](t *testing.T, o *unstructured.Unstructured) (typed T) {
 	t.Helper()
 	require.NotNil(t, o)
@@ -74,7 +70,6 @@ func into[T any](t *testing.T, o *unstructured.Unstructured) (typed T) {
 	return typed
 }
 
-// overlays are the folders that somebody applies alone.
 func overlays(t *testing.T) (names []string) {
 	t.Helper()
 	folders, err := filepath.Glob(filepath.Join(root, overlayPrefix+"*"))
@@ -86,7 +81,6 @@ func overlays(t *testing.T) (names []string) {
 	return names
 }
 
-// kustomized returns the objects of a folder below the root.
 func kustomized(t *testing.T, folder string) objects {
 	t.Helper()
 	text, err := build(filepath.Join(root, folder))
@@ -94,7 +88,6 @@ func kustomized(t *testing.T, folder string) objects {
 	return decode(t, text)
 }
 
-// withComponent returns the objects of a folder to which a component was added.
 func withComponent(t *testing.T, folder, component string) objects {
 	t.Helper()
 	at, err := filepath.Abs(root)
@@ -112,7 +105,7 @@ func withComponent(t *testing.T, folder, component string) objects {
 	return decode(t, text)
 }
 
-// values are what somebody gives to the chart: YAML texts, of which the later ones count.
+// values merges YAML texts with chart values. Later ones take precedence.
 func values(t *testing.T, texts ...string) map[string]any {
 	t.Helper()
 	all := map[string]any{}
@@ -124,13 +117,12 @@ func values(t *testing.T, texts ...string) map[string]any {
 	return all
 }
 
-// rendered is the chart in a folder with values, as `helm template` shows it.
+// rendered is a rendered chart, as in `helm template`.
 type rendered struct {
 	objects objects
 	notes   string
 }
 
-// template renders the chart of a folder.
 func template(folder, namespace string, given map[string]any) (map[string]string, error) {
 	chart, err := loader.LoadDir(folder)
 	if err != nil {
@@ -144,7 +136,6 @@ func template(folder, namespace string, given map[string]any) (map[string]string
 	return engine.Render(chart, ready)
 }
 
-// renderedFrom renders the chart of a folder, which must work.
 func renderedFrom(t *testing.T, folder, namespace string, given map[string]any) (r rendered) {
 	t.Helper()
 	files, err := template(folder, namespace, given)
@@ -159,13 +150,11 @@ func renderedFrom(t *testing.T, folder, namespace string, given map[string]any) 
 	return r
 }
 
-// chart renders our chart with values.
 func chart(t *testing.T, texts ...string) rendered {
 	t.Helper()
 	return renderedFrom(t, filepath.Join(root, chartFolder), "kube-system", values(t, texts...))
 }
 
-// chartRefuses returns why our chart cannot be rendered with values.
 func chartRefuses(t *testing.T, texts ...string) string {
 	t.Helper()
 	_, err := template(filepath.Join(root, chartFolder), "kube-system", values(t, texts...))
@@ -173,7 +162,7 @@ func chartRefuses(t *testing.T, texts ...string) string {
 	return err.Error()
 }
 
-// Values for the sources of certificates but the program itself, and for all that is optional.
+// Values for all certificate sources other than the program itself, and for all optional parts.
 const (
 	issuerValues   = "admissionController: {certGen: {enabled: false}, certManager: {enabled: true, issuerRef: {name: house}}}"
 	selfSigned     = "admissionController: {certGen: {enabled: false}, certManager: {enabled: true, createSelfSignedIssuer: {enabled: true}}}"
@@ -192,10 +181,10 @@ admissionController: {hostNetwork: false, volumes: [{name: extra, emptyDir: {}}]
 `
 )
 
-// upstreamName is the name under which applied has the chart with all values of the upstream chart.
+// upstreamName is the key in applied of the chart with all values of the upstream chart.
 const upstreamName = "chart: the reference's"
 
-// applied returns everything that somebody may apply, by what it is called.
+// applied returns all sets of objects that users can apply, by name.
 func applied(t *testing.T) map[string]objects {
 	t.Helper()
 	all := map[string]objects{}
@@ -216,15 +205,13 @@ func applied(t *testing.T) map[string]objects {
 	return all
 }
 
-// additions are folders that are applied beside an overlay.
 func additions() []string {
 	return []string{"deploy/external-metrics", "deploy/node-load", "deploy/admission-policy", "deploy/network-policy", "deploy/network-policy-egress", "deploy/migrate", "deploy/explain-reader"}
 }
 
-// moduleFolders are those that were asked for.
 var moduleFolders = map[string]string{}
 
-// moduleFolder returns where the files of a module are that go.mod in a folder names.
+// moduleFolder returns the directory of a module required by the go.mod in a folder.
 func moduleFolder(t *testing.T, folder, path string) string {
 	t.Helper()
 	if known := moduleFolders[path]; known != "" {
@@ -241,7 +228,7 @@ func moduleFolder(t *testing.T, folder, path string) string {
 	return module.Dir
 }
 
-// upstreamChart returns where the chart of the reference is, version 0.13.0.
+// upstreamChart returns the folder of the upstream chart, version 0.13.0.
 func upstreamChart(t *testing.T) string {
 	t.Helper()
 	folder := filepath.Join(moduleFolder(t, ".", "k8s.io/autoscaler/vertical-pod-autoscaler"), "charts/vertical-pod-autoscaler")
@@ -251,8 +238,7 @@ func upstreamChart(t *testing.T) string {
 	return folder
 }
 
-// upstreamValues returns all values of the reference's chart, as somebody has them who copied
-// its values.yaml.
+// upstreamValues returns the values.yaml of the upstream chart, as users may have copied it.
 func upstreamValues(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(upstreamChart(t), "values.yaml"))

@@ -16,10 +16,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// programValues maps the name of each program to the name of its values.
 var programValues = map[string]string{"recommender": "recommender", "updater": "updater", "admission-controller": "admissionController"}
 
-// renderedParts maps a value of maps or lists to the part of a Deployment that it sets.
+// renderedParts maps a value with maps or lists to the part of a Deployment that it sets.
 var renderedParts = map[string]func(appsv1.Deployment) any{
 	"resources":    func(d appsv1.Deployment) any { return d.Spec.Template.Spec.Containers[0].Resources },
 	"nodeSelector": func(d appsv1.Deployment) any { return d.Spec.Template.Spec.NodeSelector },
@@ -49,7 +48,7 @@ var chartParts = map[string]func(appsv1.Deployment) any{
 	"containerSecurityContext": func(d appsv1.Deployment) any { return d.Spec.Template.Spec.Containers[0].SecurityContext },
 }
 
-// requireAsUpstream requires that each part that values set is rendered as the upstream chart renders it.
+// requireAsUpstream requires that each part set by values renders as in the upstream chart.
 func requireAsUpstream(t *testing.T, given map[string]any) {
 	t.Helper()
 	given["crds"] = map[string]any{"enabled": false} // they are large

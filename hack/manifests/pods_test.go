@@ -19,8 +19,8 @@ import (
 	"k8s.io/pod-security-admission/policy"
 )
 
-// flaws returns what is wrong with the pods of a Deployment: what the restricted level of pod
-// security refuses, and what each of our programs must have.
+// flaws returns violations in the pods of a Deployment: of the restricted pod security level, and
+// of the requirements for every program.
 func flaws(t *testing.T, d appsv1.Deployment) (all []string) {
 	t.Helper()
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
@@ -31,7 +31,8 @@ func flaws(t *testing.T, d appsv1.Deployment) (all []string) {
 		all = append(all, result.ForbiddenDetail())
 	}
 	if len(pod.Spec.TopologySpreadConstraints) != 1 {
-		// The scheduler scores no node that lacks the topology of one of several.
+		// With several constraints the scheduler does not score nodes that lack the topology of
+		// one.
 		all = append(all, "not one topology spread")
 	}
 	for _, spread := range pod.Spec.TopologySpreadConstraints {
@@ -79,7 +80,6 @@ func flaws(t *testing.T, d appsv1.Deployment) (all []string) {
 	return all
 }
 
-// flagsOf returns the flags of a program, as docs/flags.md lists them.
 func flagsOf(t *testing.T, program string) (names []string) {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join(root, "docs/flags.md"))
@@ -94,14 +94,13 @@ func flagsOf(t *testing.T, program string) (names []string) {
 	return names
 }
 
-// softLimit returns GOMEMLIMIT in bytes.
 func softLimit(c corev1.Container) int64 {
 	for _, e := range c.Env {
 		if e.Name != "GOMEMLIMIT" {
 			continue
 		}
 		text := e.Value
-		if text[len(text)-1] == 'B' { // Go writes MiB where Kubernetes writes Mi
+		if text[len(text)-1] == 'B' { // Go writes MiB, Kubernetes writes Mi
 			text = text[:len(text)-1]
 		}
 		amount, err := resource.ParseQuantity(text)

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// dangling returns what objects refer to that is not among them.
+// dangling returns references to objects that are not in the set.
 func dangling(t *testing.T, all objects) (problems []string) {
 	t.Helper()
 	missing := func(o *unstructured.Unstructured, what, name string) {
@@ -87,7 +87,6 @@ func dangling(t *testing.T, all objects) (problems []string) {
 	return problems
 }
 
-// selectsOne reports whether labels select exactly one of some sets.
 func selectsOne(wanted labels.Set, sets ...labels.Set) bool {
 	count := 0
 	for _, set := range sets {

@@ -14,8 +14,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// unjustified returns the rules of a file whose comment does not say which of their verbs is
-// needed for what.
+// unjustified returns the rules of a file with verbs that their comment does not explain.
 func unjustified(t *testing.T, path string) (rules []string) {
 	t.Helper()
 	objects, err := readManifests(path)
@@ -57,8 +56,8 @@ func TestARuleWithoutReasonIsFound(t *testing.T) {
 	}
 }
 
-// permissions lists what each program may do: its account, and verb and resource, with the
-// names of objects where a rule has some.
+// permissions lists the permissions of each program: account, verb, resource, and object names
+// where a rule has them.
 func permissions(t *testing.T, all objects) []string {
 	t.Helper()
 	found := map[string]bool{}
@@ -85,7 +84,7 @@ func permissions(t *testing.T, all objects) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// The chart gives to each program what deploy/base gives, but for names that a value changes.
+// Only object names that depend on values may differ.
 func TestTheChartGivesThePermissionsOfTheBase(t *testing.T) {
 	base := permissions(t, kustomized(t, "deploy/base"))
 	require.Greater(t, len(base), 60)
@@ -101,7 +100,8 @@ func TestTheChartGivesThePermissionsOfTheBase(t *testing.T) {
 	require.Subset(t, base, only)
 }
 
-// Who moves over from the reference, or tries a recommender beside it, needs its roles as they are: to run on, and to come back.
+// Migrating from upstream, or running a trial next to it, must not replace upstream's roles,
+// because upstream continues to use them, also after a rollback.
 func TestWhoMovesOverTakesNothingFromTheReference(t *testing.T) {
 	added, base := kustomized(t, "deploy/migrate"), kustomized(t, "deploy/base")
 	text, err := os.ReadFile(filepath.Join(moduleFolder(t, ".", "k8s.io/autoscaler/vertical-pod-autoscaler"), "deploy/vpa-rbac.yaml"))
@@ -134,7 +134,7 @@ updater: {replicas: 1}
 	require.Empty(t, chart(t, "rbac: {create: false}").objects.of("RoleBinding"))
 }
 
-// Users get the Role of the explanations only if an administrator binds it.
+// Users get the Role only if an administrator binds it.
 func TestExplainReader_HasNoBinding(t *testing.T) {
 	manifests := kustomized(t, "deploy/explain-reader")
 	require.Len(t, manifests, 1)
@@ -150,7 +150,6 @@ func TestExplainReader_HasNoBinding(t *testing.T) {
 	}
 }
 
-// Comments are what the chart's copy of the rules is read for.
 func TestRulesKeepTheirComments(t *testing.T) {
 	text, err := chartRoles(root)
 	require.NoError(t, err)

@@ -19,11 +19,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// A schema is a JSON schema, or a part of one.
 type schema = map[string]any
 
-// newValidator returns kubeconform with the schemas of Kubernetes, in the version of hack/cluster,
-// of our own definitions, and of those of cert-manager. Other fields than theirs are errors.
+// newValidator returns kubeconform with the schemas of Kubernetes (in the version of hack/cluster),
+// of Loadline's definitions and of cert-manager. Unknown fields are errors.
 func newValidator(t *testing.T) validator.Validator {
 	t.Helper()
 	dir := t.TempDir()
@@ -48,7 +47,6 @@ func newValidator(t *testing.T) validator.Validator {
 	return v
 }
 
-// writeKubernetes writes the schema of each kind in an OpenAPI document.
 func writeKubernetes(t *testing.T, dir, path string) {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -65,7 +63,7 @@ func writeKubernetes(t *testing.T, dir, path string) {
 	for _, definition := range definitions {
 		kinds, _ := definition["x-kubernetes-group-version-kind"].([]any)
 		if len(kinds) != 1 {
-			continue // options and the like, which several groups share
+			continue
 		}
 		kind := kinds[0].(map[string]any)
 		whole := maps.Clone(definition)
@@ -87,7 +85,7 @@ func writeDefinition(t *testing.T, dir, path string) {
 		var whole schema
 		require.NoError(t, json.Unmarshal(text, &whole))
 		closed(whole)
-		// Kubernetes checks what it adds.
+		// Kubernetes validates metadata.
 		delete(whole["properties"].(map[string]any)["metadata"].(map[string]any), "additionalProperties")
 		writeSchema(t, dir, definition.Spec.Group, version.Name, definition.Spec.Names.Kind, whole)
 	}
@@ -96,7 +94,7 @@ func writeDefinition(t *testing.T, dir, path string) {
 func writeSchema(t *testing.T, dir, group, version, kind string, whole schema) {
 	t.Helper()
 	if group == "" {
-		group = version // as kubeconform calls it
+		group = version // kubeconform's name of the core group
 	}
 	dir = filepath.Join(dir, group, version)
 	require.NoError(t, os.MkdirAll(dir, 0o755))
@@ -105,7 +103,7 @@ func writeSchema(t *testing.T, dir, group, version, kind string, whole schema) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, strings.ToLower(kind)+".json"), text, 0o644))
 }
 
-// closed makes an OpenAPI schema a JSON schema that takes no other fields than it names.
+// closed converts an OpenAPI schema to a JSON schema that rejects unknown fields.
 func closed(s any) {
 	switch s := s.(type) {
 	case []any:
@@ -130,7 +128,6 @@ func closed(s any) {
 	}
 }
 
-// reachable returns the definitions that a schema refers to, directly or not.
 func reachable(definitions map[string]schema, from schema) map[string]schema {
 	found := map[string]schema{}
 	var visit func(any)
@@ -156,7 +153,6 @@ func reachable(definitions map[string]schema, from schema) map[string]schema {
 	return found
 }
 
-// invalid returns what kubeconform finds wrong with objects.
 func invalid(t *testing.T, v validator.Validator, all objects) (problems []string) {
 	t.Helper()
 	for _, o := range all {
@@ -178,7 +174,7 @@ func TestWhatIsAppliedIsRight(t *testing.T) {
 	}
 	t.Run("what is wrong is found", func(t *testing.T) { wrongIsFound(t, v) })
 
-	// What is applied is rendered once, for all checks.
+	// All objects are rendered once and shared by the checks.
 	all := applied(t)
 	seen := map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -194,7 +190,7 @@ func TestWhatIsAppliedIsRight(t *testing.T) {
 		deployments := all[name].of("Deployment")
 		require.NotEmpty(t, deployments, name)
 		if name == upstreamName {
-			continue // these values set the pods as the upstream chart does, see requireAsUpstream
+			continue // these values configure pods as in the upstream chart, see requireAsUpstream
 		}
 		for _, o := range deployments {
 			require.Empty(t, flaws(t, into[appsv1.Deployment](t, o)), "%s: %s", name, o.GetName())

@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Who has a release of the reference's chart upgrades it to ours with the same values: objects
-// keep their names, and what cannot be changed of them, and what others find them by, stays.
+// After an upgrade with the same values, objects keep their names, immutable fields, and the labels
+// by which other tools find them.
 func TestAReleaseOfTheReferenceCanBeUpgraded(t *testing.T) {
 	for _, given := range []string{
 		"{}", upstreamValues(t), "nameOverride: vpa", "fullnameOverride: vpa", "recommender: {replicas: 1}",
@@ -57,7 +57,7 @@ func TestAReleaseOfTheReferenceCanBeUpgraded(t *testing.T) {
 		}
 		for _, kind := range []string{"RoleBinding", "ClusterRoleBinding"} {
 			for name, o := range ours.of(kind) {
-				if was := theirs.of(kind)[name]; was != nil { // the role of a binding cannot be changed
+				if was := theirs.of(kind)[name]; was != nil { // the role of a binding is immutable
 					require.Equal(t, into[rbacv1.RoleBinding](t, was).RoleRef, into[rbacv1.RoleBinding](t, o).RoleRef, name)
 				}
 			}
@@ -65,7 +65,6 @@ func TestAReleaseOfTheReferenceCanBeUpgraded(t *testing.T) {
 	}
 }
 
-// ports are the container ports of a Deployment.
 func ports(d appsv1.Deployment) (all []int32) {
 	for _, p := range d.Spec.Template.Spec.Containers[0].Ports {
 		all = append(all, p.ContainerPort)
@@ -73,18 +72,16 @@ func ports(d appsv1.Deployment) (all []int32) {
 	return all
 }
 
-// electionOf returns the arguments for leader election.
 func electionOf(d appsv1.Deployment) []string {
 	return slices.DeleteFunc(slices.Clone(d.Spec.Template.Spec.Containers[0].Args), func(arg string) bool { return !strings.HasPrefix(arg, "--leader-elect") })
 }
 
-// A leaf is the name of a value that has no values below it, and what the chart sets it to.
+// leaf is the path of a value without nested values, and its default.
 type leaf struct {
 	name  string
 	value any
 }
 
-// leaves lists the leaves below a value.
 func leaves(prefix string, value any) (all []leaf) {
 	below, is := value.(map[string]any)
 	if !is || len(below) == 0 {
@@ -96,7 +93,7 @@ func leaves(prefix string, value any) (all []leaf) {
 	return all
 }
 
-// nest is a value below the names in its name, as YAML.
+// nestedYAML returns YAML that sets a value at a dotted path.
 func nest(t *testing.T, name string, value any) string {
 	t.Helper()
 	parts := strings.Split(name, ".")
@@ -108,8 +105,8 @@ func nest(t *testing.T, name string, value any) string {
 	return string(text)
 }
 
-// others are values of the reference's chart that differ from its own and that a form has which
-// cannot be guessed. Keys are ends of names.
+// otherValues are valid values that differ from the upstream chart's and cannot be derived from
+// them, by suffix of the path.
 var others = map[string]any{
 	"imagePullSecrets":          []any{map[string]any{"name": "pull"}},
 	"extraRules":                []any{map[string]any{"apiGroups": []any{"x"}, "resources": []any{"y"}, "verbs": []any{"get"}}},
@@ -133,7 +130,6 @@ var others = map[string]any{
 	"capabilities.drop":         []any{"NET_RAW"},
 }
 
-// other returns a value that differs from one of the chart.
 func other(l leaf) any {
 	for end, value := range others {
 		if strings.HasSuffix(l.name, end) {
@@ -152,12 +148,12 @@ func other(l leaf) any {
 	}
 }
 
-// settings are values with which another value counts.
+// requiredValues returns the values that another value needs to have an effect.
 func settings(t *testing.T, name string) []string {
 	t.Helper()
 	switch {
 	case strings.HasSuffix(name, "maxUnavailable"):
-		return []string{nest(t, strings.TrimSuffix(name, "maxUnavailable")+"minAvailable", 0)} // which counts for nothing beside it
+		return []string{nest(t, strings.TrimSuffix(name, "maxUnavailable")+"minAvailable", 0)} // which has no effect next to it
 	case strings.HasSuffix(name, "registerWebhook"):
 		return []string{"admissionController: {certGen: {enabled: false}}"}
 	case strings.HasSuffix(name, "createSelfSignedIssuer.enabled"):
@@ -176,7 +172,6 @@ func settings(t *testing.T, name string) []string {
 	return nil
 }
 
-// withoutEffect are the values of which README.md of the chart says so.
 func withoutEffect(t *testing.T) *regexp.Regexp {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join(root, chartFolder, "README.md"))
@@ -192,15 +187,15 @@ func withoutEffect(t *testing.T) *regexp.Regexp {
 	return regexp.MustCompile("^(" + strings.Join(names, "|") + ")$")
 }
 
-// Each value of the reference's chart changes what ours renders, or README.md says that it has
-// no effect.
+// Each value of the upstream chart changes the rendered objects, unless the README.md lists it as
+// having no effect.
 func TestEachValueOfTheReferenceCounts(t *testing.T) {
 	idle := withoutEffect(t)
 	var theirs map[string]any
 	require.NoError(t, yaml.Unmarshal([]byte(upstreamValues(t)), &theirs))
 	all := leaves("", theirs)
 	require.Greater(t, len(all), 120)
-	rendered := map[string]string{} // what the settings before a change give
+	rendered := map[string]string{} // rendered objects before a change
 	for _, l := range all {
 		given := append([]string{upstreamValues(t)}, settings(t, l.name)...)
 		if !strings.HasPrefix(l.name, "crds.") {
@@ -216,7 +211,7 @@ func TestEachValueOfTheReferenceCounts(t *testing.T) {
 	}
 }
 
-// flat is what a rendering can be compared by.
+// objectsJSON returns a comparable form of rendered objects.
 func flat(t *testing.T, r rendered) string {
 	t.Helper()
 	text, err := json.Marshal(r.objects)
@@ -224,7 +219,7 @@ func flat(t *testing.T, r rendered) string {
 	return string(text)
 }
 
-// Whoever sets a value to a wrong form hears of it before anything is applied.
+// Values of an invalid type are rejected before anything is applied.
 func TestTheSchemaRefusesWrongForms(t *testing.T) {
 	for given, named := range map[string]string{
 		"recommender: {replicas: many}":                                              "/recommender/replicas",
@@ -245,10 +240,9 @@ func TestTheSchemaRefusesWrongForms(t *testing.T) {
 	} {
 		require.Contains(t, chartRefuses(t, given), named, given)
 	}
-	chart(t, "{somethingElse: 1, recommender: {somethingElse: 1}}") // as the reference's chart does
+	chart(t, "{somethingElse: 1, recommender: {somethingElse: 1}}") // as in the upstream chart
 }
 
-// The schema knows each value that the chart has.
 func TestTheSchemaNamesEachValue(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, chartFolder, "values.schema.json"))
 	require.NoError(t, err)
@@ -264,7 +258,7 @@ func TestTheSchemaNamesEachValue(t *testing.T) {
 			var below []schema
 			for _, s := range at {
 				if free := s["type"]; s["properties"] == nil && fmt.Sprint(free) == "[object null]" {
-					below = append(below, s) // as Kubernetes has it
+					below = append(below, s) // schema as in Kubernetes
 				}
 				if properties, is := s["properties"].(schema); is && properties[part] != nil {
 					below = append(below, alternatives(whole, properties[part].(schema))...)
@@ -276,7 +270,7 @@ func TestTheSchemaNamesEachValue(t *testing.T) {
 	}
 }
 
-// alternatives returns the schemas that a schema is made of.
+// alternatives resolves the references and allOf parts of a schema.
 func alternatives(whole, s schema) (all []schema) {
 	if ref, is := s["$ref"].(string); is {
 		s = whole["definitions"].(schema)[strings.TrimPrefix(ref, "#/definitions/")].(schema)

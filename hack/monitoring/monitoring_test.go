@@ -38,7 +38,6 @@ func TestWhatNobodyServesIsFound(t *testing.T) {
 	}
 }
 
-// Reasons that alerts wait for are reasons of the updater.
 func TestAlertsNameReasonsThatThereAre(t *testing.T) {
 	known := map[string]bool{}
 	for _, r := range reason.Skips() {
@@ -68,7 +67,6 @@ func TestEveryAlertTellsWhatToDo(t *testing.T) {
 	}
 }
 
-// kube-state-metrics reads fields that VPAs have, and knows all modes.
 func TestStateMetricsReadFieldsThatThereAre(t *testing.T) {
 	text, err := render(served(t))
 	require.NoError(t, err)
@@ -97,7 +95,7 @@ func TestStateMetricsReadFieldsThatThereAre(t *testing.T) {
 	}
 }
 
-// field returns the type of a field by its name in JSON, of the elements of a list.
+// field returns the type of a field by its JSON name. For lists it uses the element type.
 func field(t *testing.T, in reflect.Type, name string) reflect.Type {
 	t.Helper()
 	for in.Kind() == reflect.Pointer || in.Kind() == reflect.Slice {

@@ -31,7 +31,8 @@ func TestChooserIsVPAAtFirstAndSwitchesBeyondTheMargin(t *testing.T) {
 	require.Equal(t, []int{0, 0, 0, 0, 0, 0, 0, 0}, ch.choose(costs), "what is no candidate is not chosen")
 }
 
-// daily is a recording of four days, a sample every five minutes: a rhythm with noise, and bursts.
+// daily returns a recording of four days with a sample every five minutes: a daily pattern with
+// noise and bursts.
 func daily() *replay.Recording {
 	r := &replay.Recording{Dataset: "made", Workload: "daily", Container: "app"}
 	dice := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // it makes a recording
@@ -107,7 +108,7 @@ func TestLessByContainerAndOfTheFleet(t *testing.T) {
 	require.InDelta(t, 0.5, s.less(own, other, []int{0, 0}), 1e-12)
 }
 
-// TestOfTheHalves also runs the whole study on made-up pods of a day.
+// Runs the whole study on generated pods of one day.
 func TestOfTheHalves(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "pods.csv")
 	var content strings.Builder

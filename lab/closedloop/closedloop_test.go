@@ -15,17 +15,15 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// promise is what holds of an outcome.
 type promise struct {
-	from        time.Duration // since the begin, from when on the request is between
-	least, most float64       // multiples of that of the expert
-	changes     float64       // of a pod in a day, at most
-	kills       int           // at most
-	starved     float64       // share of CPU work above the request, at most
-	brokenBy    []string      // recipes that lack the rule that the scenario is about
+	from        time.Duration // since the start, when the request limits begin to apply
+	least, most float64       // multiples of the expert's request
+	changes     float64       // maximum per pod and day
+	kills       int           // maximum
+	starved     float64       // maximum share of CPU work above the request
+	brokenBy    []string      // recipes without the rule under test
 }
 
-// broken returns what does not hold.
 func (p promise) broken(o *Outcome) error {
 	s := o.scenario
 	lowest, highest := o.After(p.from, s.Length)
@@ -45,14 +43,13 @@ func (p promise) broken(o *Outcome) error {
 	return errors.Join(problems...)
 }
 
-// Recipes without the rule about bursts, and without those about starts.
+// Recipes without the rules about bursts and starts.
 const (
 	withoutSustained = "loadline:sustained-minutes=0"
 	withoutStarts    = "loadline:start-minutes=0"
 	withoutBoth      = "loadline:start-minutes=0,sustained-minutes=0"
 )
 
-// promises are those of the recipe loadline, by scenario.
 var promises = map[string]promise{
 	"start-burst":   {from: time.Hour, least: 0.8, most: 1.2, changes: 0.01, starved: 0.03, brokenBy: []string{withoutBoth}},
 	"daily-burst":   {from: time.Hour, least: 0.75, most: 1.2, changes: 0.01, starved: 0.25, brokenBy: []string{withoutSustained}},
@@ -84,7 +81,7 @@ func TestLoadlineSetsWhatAnExpertWould(t *testing.T) {
 	require.Len(t, names, len(promises), "names are used once, and nothing is promised of others")
 }
 
-// The pods of a workload share what was seen of any, and a new one begins with it.
+// A new pod starts with the usage history of the other pods of its workload.
 func TestPodsShareTheirRecommender(t *testing.T) {
 	s := &Scenario{Name: "two", Kind: resources.CPU, Declared: 500, Expert: 100, Length: 2 * day, Step: time.Minute, shape: func(l *load) {
 		l.pod(0, day, starting(1000, 1000, 0))

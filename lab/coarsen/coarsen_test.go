@@ -25,7 +25,6 @@ func coarsened(t *testing.T, args ...string) string {
 
 const columns = "workload,container,timestamp,cpu_cores,memory_bytes,cpu_waiting_share\n"
 
-// Four seconds, a gap, and two more.
 const gappy = "time,cpu_cores,memory_bytes\n0.0,1,100\n1.0,1,300\n2.0,0,200\n3.0,0,200\n10.0,1,500\n11.0,0,400\n"
 
 func TestStepsHaveTheMeanOfCPUAndOneOfMemory(t *testing.T) {

@@ -22,8 +22,7 @@ func TestLowestCurve(t *testing.T) {
 	}
 }
 
-// A candidate that is a tenth cheaper than what it is compared with saves a tenth, in
-// every draw.
+// A candidate that is a tenth cheaper at equal risk saves a tenth in every bootstrap draw.
 func TestSavingAtEqualRisk(t *testing.T) {
 	var results []backtest.Result
 	for c := range 20 {
@@ -35,7 +34,7 @@ func TestSavingAtEqualRisk(t *testing.T) {
 		}
 		add("careful", 1000, 0.01)
 		add("bold", 400, 0.04)
-		add("ours", 630, 0.02) // half-way between them, in the logarithm, are 700
+		add("ours", 630, 0.02) // the logarithmic midpoint between them is 700
 	}
 	f, ok := atEqualRisk(results, "ours", []string{"careful", "bold"}, axes{resources.CPU, reserved, "starved_work_mean"})
 	require.True(t, ok)

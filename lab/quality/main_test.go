@@ -17,7 +17,7 @@ import (
 
 const sample = "../../testdata/traces"
 
-// The quality gate on testdata/traces, without the recordings of TRACES.
+// Runs the quality gate on testdata/traces, without the recordings of TRACES.
 func TestRun_SampleMatchesCommittedResults(t *testing.T) {
 	var out, errOut bytes.Buffer
 	require.Zero(t, run([]string{"-sample", sample, "-results", "."}, &out, &errOut), "%s%s", out.String(), errOut.String())
@@ -26,8 +26,8 @@ func TestRun_SampleMatchesCommittedResults(t *testing.T) {
 	}
 }
 
-// A gate that cannot fail proves nothing: each figure of each row of the sample that was
-// better when it was committed is named.
+// Guards the gate itself: every figure of every row that is worse than the committed one is
+// reported.
 func TestEachWorseFigureFails(t *testing.T) {
 	content, err := os.ReadFile("sample.json")
 	require.NoError(t, err)
@@ -39,7 +39,7 @@ func TestEachWorseFigureFails(t *testing.T) {
 				for _, g := range gauges[p.kind] {
 					was := is
 					was.Figures = maps.Clone(is.Figures)
-					was.Figures[g.name] = is.Figures[g.name]*0.97 - 1e-6 // none becomes some, too
+					was.Figures[g.name] = is.Figures[g.name]*0.97 - 1e-6 // also changes a zero
 					if g.noise != "" {
 						was.Figures[g.noise], is.Figures[g.noise] = 4, 9
 						was.Figures[g.name] = is.Figures[g.name] / 3
@@ -92,7 +92,7 @@ func TestWhatIsMissingIsTold(t *testing.T) {
 	require.Equal(t, 2, run([]string{"-what"}, &out, &out))
 }
 
-// Rows of other recipes or recordings cannot be compared, which must not look like success.
+// Rows of other recipes or recordings are not comparable, which must not pass as success.
 func TestOtherRowsAreNotCompared(t *testing.T) {
 	rows := []row{{Recipe: "a", Containers: 3}, {Recipe: "b", Containers: 3}}
 	for want, committed := range map[string][]row{

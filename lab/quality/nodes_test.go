@@ -13,7 +13,7 @@ import (
 	"loadline.dev/loadline/pkg/core/nodes"
 )
 
-// What is committed is what the sample comes to, and what is worse is told with its row.
+// Also reports each worse figure with its row.
 func TestNodesAreGated(t *testing.T) {
 	recordings, file := t.TempDir(), filepath.Join(t.TempDir(), "nodes.json")
 	require.NoError(t, stretch(sample, recordings))

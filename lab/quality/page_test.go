@@ -27,8 +27,8 @@ func TestOrigins(t *testing.T) {
 	require.Equal(t, cpuAlone, originOf(recorded(30, 5*time.Minute), false))
 }
 
-// ran makes a result of a container: request and use in cores, starved as a share of the
-// use, for an hour of a day.
+// newResult returns a result of a container over one hour of a day: request and usage in cores,
+// starved as a share of the usage.
 func ran(candidate, name string, request, used, starved float64, changes int) backtest.Result {
 	const hour = 3600
 	return backtest.Result{Dataset: "d", Workload: name, Container: name, Candidate: candidate, Kind: resources.CPU, Scored: backtest.Tally{
@@ -62,8 +62,8 @@ func TestRowOfTheGate(t *testing.T) {
 	require.Equal(t, map[string]string{"unused GiB, worst container": "never", "OOM days, worst container": "often"}, r.Worst)
 }
 
-// recordedPods is a recording of a pod for which the reference leaves 1.1 core-hours unused
-// and starves 0.1, and ours so many; and of a machine, which does not count.
+// recordedPods returns evidence with a pod, for which the reference recipe leaves 1.1 core-hours
+// unused and starves 0.1, and a machine, which must not count.
 func recordedPods(dataset string, unused, starved float64) *evidence {
 	e := &evidence{origins: map[container]origin{}}
 	add := func(recipe, name string, o origin, request, starved float64) {
@@ -75,11 +75,11 @@ func recordedPods(dataset string, unused, starved float64) *evidence {
 	add(standard, "pod", brief, 2, 0.1)
 	add(ours, "pod", brief, unused+1-starved, starved)
 	add(standard, "machine", machines, 2, 0)
-	add(ours, "machine", machines, 20, 1) // which is not a pod
+	add(ours, "machine", machines, 20, 1) // not a pod
 	return e
 }
 
-// Whatever is committed, our recipe may not cost more on pods than the reference.
+// Independent of committed results, loadline must not cost more on pods than the reference recipe.
 func TestPodsAreGatedForEver(t *testing.T) {
 	require.Empty(t, recordedPods("shop", 1.1, 0.12).podsWorse("s"))
 	require.Equal(t, []string{"s, pods of shop: loadline: unused core-hours: 1.2, of vpa 1.1: must not be more"}, recordedPods("shop", 1.2, 0.1).podsWorse("s"))
@@ -136,7 +136,7 @@ func TestWhatChanceExplainsIsSaid(t *testing.T) {
 	require.Contains(t, verdict([2]float64{1.2, 0.2}, [2]float64{1.3, 0.05}), "| risk within chance |")
 }
 
-// The pages in the tree have a place for all figures, and two runs give the same bytes.
+// Uses the pages of the tree. Two runs must give the same bytes.
 func TestPagesAreFilled(t *testing.T) {
 	directory := t.TempDir()
 	copied := func(from, to string) string {

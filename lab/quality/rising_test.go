@@ -13,8 +13,8 @@ import (
 	"loadline.dev/loadline/pkg/source/trace"
 )
 
-// What only varies must not be called a leak: on the long recordings of memory, which
-// have no known leak, a week in which it rose on each day is told for few days.
+// The long memory recordings have no known leak, so growth on each day of a week may be reported on
+// few days only.
 func TestMemoryGrowth_IsRarelyReported(t *testing.T) {
 	folder := cmp.Or(os.Getenv("TRACES"), "../../../shared/data/traces")
 	files, err := filepath.Glob(filepath.Join(folder, "bitbrains*.csv.gz"))
@@ -52,8 +52,8 @@ func TestMemoryGrowth_IsRarelyReported(t *testing.T) {
 	require.Less(t, float64(told), 0.002*float64(days))
 }
 
-// A leak that was recorded is told, told so slowly that it takes ten days; a cache that
-// is emptied now and then is not.
+// A recorded leak is reported even if it is stretched over ten days. A cache that is emptied now
+// and then is not.
 func TestARecordedLeakIsTold(t *testing.T) {
 	for name, want := range map[string]bool{"leak": true, "cache": false} {
 		peaks := &sketch.DailyPeaks{}

@@ -11,8 +11,8 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// fared returns results of ten containers of a class that a candidate gave so much,
-// and that went without so much of their work.
+// newClassResults returns results of ten containers of a class with the given request and share of
+// starved work.
 func fared(candidate string, class replay.Class, request, starved float64) []backtest.Result {
 	var all []backtest.Result
 	for c := range 10 {
@@ -41,7 +41,7 @@ func TestTargetsSayWhatIsMissed(t *testing.T) {
 		}
 		e.results[cpuUnlimited][report] = append(e.results[cpuUnlimited][report], fared(one.candidate, replay.Steady, one.request, steady)...)
 	}
-	for _, class := range replay.Classes() { // settings of the reference that are swept and do not matter here
+	for _, class := range replay.Classes() { // swept settings of the reference recipe that do not matter here
 		for _, name := range sweep(resources.CPU) {
 			if name != withFloors("vpa:target-cpu=1,margin=0") && name != withFloors("vpa:target-cpu=0.5,margin=0") {
 				e.results[cpuUnlimited][report] = append(e.results[cpuUnlimited][report], fared(name, class, 1000, 0.5)...)
@@ -58,8 +58,8 @@ func TestTargetsSayWhatIsMissed(t *testing.T) {
 	require.NotContains(t, out, "CPU of class batch")
 }
 
-// Where our recipe costs more than the reference could at its risk, the page shows what there
-// is instead; where it costs less there is nothing to show.
+// If loadline costs more than the reference recipe at equal risk, the page lists the alternatives.
+// If it costs less, the list is empty.
 func TestFrontierWhereOursCostsMore(t *testing.T) {
 	frontiers := func(request float64) string {
 		e := &evidence{origins: map[container]origin{}}

@@ -14,19 +14,18 @@ import (
 	"loadline.dev/loadline/pkg/source/trace"
 )
 
-// held is what became of a recorded process under a CPU limit that equals its request.
+// limitedRun is the result of replaying a process with a CPU limit equal to its request.
 type held struct {
-	mean, highest  float64 // use without limit, in millicores
-	undone         float64 // share of the work that the limit cut off
+	mean, highest  float64 // usage without limit, in millicores
+	undone         float64 // share of work cut off by the limit
 	request        float64 // mean, in millicores
-	changes        float64 // a day
-	days, interval int     // of the life, and seconds between two samples
+	changes        float64 // per day
+	days, interval int     // length of the replay, and seconds between two samples
 }
 
-// hold lets a process that was recorded in steps of a second live for a week, the recording
-// again and again, with a request of 30m at first that follows the target when it leaves the
-// bounds. Use, and if it is known the share of the seconds in which the limit was reached, are
-// means of five minutes, as from Prometheus.
+// runWithLimit replays a recording of one-second steps for a week. The request starts at 30m and
+// follows the target when it leaves the bounds. Usage, and if known is set the share of seconds at
+// the limit, are means of five minutes, as from Prometheus.
 func hold(t *testing.T, file, text string, known bool) held {
 	samples, err := trace.ReadProcess(file + ".csv.gz")
 	require.NoError(t, err)
@@ -69,8 +68,8 @@ func hold(t *testing.T, file, text string, known bool) held {
 	return h
 }
 
-// Short bursts under a limit are found where throttled time is known, and hardly any work is
-// cut off; the request does not rise and fall for that.
+// With throttled time, short bursts under a limit are detected and hardly any work is cut off. The
+// request must not fluctuate because of that.
 func TestThrottledTimeFindsRecordedBursts(t *testing.T) {
 	for _, file := range []string{"../../testdata/traces/steady", "../testdata/finer/bursts", "../../testdata/traces/spiky", "../testdata/finer/kube-apiserver"} {
 		for _, text := range []string{"loadline:pod-min-cpu=1", "loadline:cpu=tracking,pod-min-cpu=1"} {

@@ -20,7 +20,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// entry is a process in a made-up /proc.
 type entry struct {
 	pid, parent, start, user, system, pages int
 	name, command                           string
@@ -72,7 +71,7 @@ func TestReusedNumberIsAnotherProcess(t *testing.T) {
 	require.InDelta(t, 0.1, after.since(before), 1e-9)
 }
 
-// A job is not there between its runs; what a run used before the first look counts.
+// A job has no process between its runs. Usage of a run before its first sample counts.
 func TestGapsBetweenRunsAreLeftOut(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "job.csv")
 	done := make(chan error, 1)

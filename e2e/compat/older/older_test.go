@@ -25,12 +25,11 @@ import (
 	"loadline.dev/loadline/apis/autoscaling/v1"
 )
 
-// seed makes a failed run repeatable: go test . -seed=<the seed it printed>
 var seed = flag.Int64("seed", 0, "seed of the random objects; 0 chooses one")
 
-const rounds = 200 // of random objects, for each share of absent fields
+const rounds = 200 // random objects for each ratio of absent fields
 
-// newer are the fields that release 1.5.1 does not know.
+// newer are the fields that release 1.5.1 lacks.
 var newer = []string{
 	"spec.resourcePolicy.containerPolicies.memoryAggregationIntervalCount",
 	"spec.resourcePolicy.containerPolicies.memoryAggregationIntervalSeconds",
@@ -43,8 +42,6 @@ var newer = []string{
 	"status.observedGeneration",
 }
 
-// What a program with the older types writes must mean the same to us, and to it when it reads what we
-// write of it.
 func TestWhatOlderTypesWriteIsKept(t *testing.T) {
 	t.Run("VerticalPodAutoscaler", kept[olderv1.VerticalPodAutoscaler, v1.VerticalPodAutoscaler])
 	t.Run("VerticalPodAutoscalerList", kept[olderv1.VerticalPodAutoscalerList, v1.VerticalPodAutoscalerList])
@@ -65,8 +62,7 @@ func kept[From, To any](t *testing.T) {
 	})
 }
 
-// A program with the older types reads our objects; of what it writes again only fields are gone that
-// those types have not, and each of these is lost, so that the list is exact.
+// Every field in newer must be lost at least once, so that the list stays exact.
 func TestOlderTypesReadOurs(t *testing.T) {
 	lost := map[string]bool{}
 	each(t, func(original v1.VerticalPodAutoscaler) {
@@ -82,7 +78,6 @@ func TestOlderTypesReadOurs(t *testing.T) {
 	require.Equal(t, newer, slices.Sorted(maps.Keys(lost)))
 }
 
-// remove takes from an object what another lacks, and notes the fields.
 func remove(from, other any, path string, lost map[string]bool) {
 	switch from := from.(type) {
 	case map[string]any:
@@ -105,7 +100,6 @@ func remove(from, other any, path string, lost map[string]bool) {
 	}
 }
 
-// each calls do with random objects, from those with nothing to those with everything.
 func each[T any](t *testing.T, do func(T)) {
 	start := *seed
 	if start == 0 {
@@ -123,7 +117,6 @@ func each[T any](t *testing.T, do func(T)) {
 	}
 }
 
-// valueFuncs make random values that have a text.
 func valueFuncs(serializer.CodecFactory) []any {
 	return []any{
 		func(at *metav1.Time, c randfill.Continue) { *at = metav1.Unix(1+c.Int63n(1<<32), 0) },

@@ -12,8 +12,8 @@ import (
 	"loadline.dev/loadline/pkg/core/recipe"
 )
 
-// rewritten is a VPA of ours after an update as Goldilocks makes it: it reads the object with its
-// types, replaces the labels and the whole spec, and writes the object.
+// rewritten returns a VPA after an update like that of Goldilocks, which replaces the labels and
+// the whole spec with its own types.
 func rewritten(t *testing.T, vpa *v1.VerticalPodAutoscaler) *v1.VerticalPodAutoscaler {
 	t.Helper()
 	var theirs olderv1.VerticalPodAutoscaler
@@ -30,7 +30,7 @@ func rewritten(t *testing.T, vpa *v1.VerticalPodAutoscaler) *v1.VerticalPodAutos
 	return &after
 }
 
-// What somebody set for a VPA with us is in annotations, which such an update leaves.
+// Loadline's settings of a VPA are annotations, which such an update preserves.
 func TestAnUpdateOfLabelsAndSpecChangesNoSettingOfOurs(t *testing.T) {
 	each(t, func(vpa v1.VerticalPodAutoscaler) {
 		vpa.Annotations = map[string]string{recipe.Annotation: "loadline:memory=following", fleet.SkipAnnotation: "true", fleet.ModeAnnotation: "Observe"}
@@ -39,7 +39,8 @@ func TestAnUpdateOfLabelsAndSpecChangesNoSettingOfOurs(t *testing.T) {
 		require.Equal(t, "Fairwinds", after.Labels["creator"])
 		require.Equal(t, v1.UpdateModeOff, *after.Spec.UpdatePolicy.UpdateMode)
 		require.Equal(t, vpa.UID, after.UID)
-		// The status is a subresource, so such an update does not write it; the lists that are read are there.
+		// The status is a subresource, so such an update does not write it. Its recommendations
+		// must be readable.
 		var theirs olderv1.VerticalPodAutoscaler
 		decode(t, encode(t, vpa), &theirs)
 		if vpa.Status.Recommendation == nil {

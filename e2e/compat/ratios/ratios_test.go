@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The processor's clock fell to a third after the first round of upstream. The ratio
-// of the fastest rounds is 1.33; but for the pair in which the clock changed it is 4.
+// The CPU frequency fell to a third after the first round of upstream. The ratio of the fastest
+// rounds is 1.33, that within all other pairs is 4.
 const output = `goos: linux
 BenchmarkHistogramAdd/upstream-2      100   160.0 ns/op   0 B/op   0 allocs/op
 BenchmarkHistogramAdd/loadline-2      100   120.0 ns/op   0 B/op   0 allocs/op

@@ -75,7 +75,6 @@ func TestMemoryIsReallyTakenAndGivenBack(t *testing.T) {
 	require.Empty(t, h)
 }
 
-// resident is the memory of this process, in bytes.
 func resident(t *testing.T) int {
 	t.Helper()
 	data, err := os.ReadFile("/proc/self/statm")
@@ -85,7 +84,7 @@ func resident(t *testing.T) int {
 	return pages * os.Getpagesize()
 }
 
-// It spends at most what was asked, on a busy machine less, and ends when told.
+// On a busy machine the process gets less CPU than requested.
 func TestRunSpendsCPU(t *testing.T) {
 	p, err := newPlan("300m", "1Mi")
 	require.NoError(t, err)

@@ -11,8 +11,7 @@ import (
 	"loadline.dev/loadline/hack/cluster/instance"
 )
 
-// tree makes folders, and in those whose names end with * the file that marks
-// control groups.
+// tree creates folders with the file that marks cgroups.
 func tree(t *testing.T, folders ...string) string {
 	t.Helper()
 	root := t.TempDir()

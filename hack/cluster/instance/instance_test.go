@@ -62,7 +62,6 @@ func TestPortsAreFreeAndDiffer(t *testing.T) {
 	}
 }
 
-// sleeper starts a process that would live long and collects it when it ends.
 func sleeper(t *testing.T) Process {
 	t.Helper()
 	cmd := exec.Command("sleep", "60")
@@ -80,7 +79,7 @@ func TestRecycledProcessNumberIsNotKilled(t *testing.T) {
 	ours, stranger := sleeper(t), sleeper(t)
 	require.NoError(t, folder.SavePID("etcd", ours.PID))
 	require.NoError(t, folder.SavePID("kwok", stranger.PID))
-	// As if kwok had ended and its number belonged to somebody else now.
+	// As if kwok had ended and its PID belonged to another process.
 	old := fmt.Sprintf("%d %d\n", stranger.PID, stranger.Start-1)
 	require.NoError(t, os.WriteFile(folder.Path(pidsDir, "kwok.pid"), []byte(old), 0o644))
 

@@ -20,7 +20,7 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func at(seconds float64) time.Time { return epoch.Add(time.Duration(seconds * float64(time.Second))) }
 
-// pod is running since the epoch on node n, with the given containers.
+// pod returns a pod on node n that has been running since the epoch, with the given containers.
 func pod(annotations map[string]string, names ...string) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "u", Annotations: annotations},
@@ -97,7 +97,7 @@ func TestPlayedCPUIsExactAtAnySpeed(t *testing.T) {
 		for second := 1.0; second <= 150; second++ {
 			m.Step(at(second), Demand{Trace: played, Speed: speed}, Life{PodStarted: epoch, Started: epoch})
 		}
-		// The mean rate is the trace's, however fast it is played.
+		// The mean rate equals that of the trace at every speed.
 		require.InDelta(t, 150*1.0/played.Length(), m.CPUSeconds-startupCPU, 0.5, speed)
 	}
 }
@@ -118,8 +118,8 @@ func TestTooLittleMemoryKillsAgainUntilTheLimitGrows(t *testing.T) {
 			life.Limits.Memory = 400_000
 		}
 	}
-	// At once after the shortest life, then whenever memory has grown back to
-	// two thirds of what is wanted.
+	// The first kill follows the minimum run time, the others whenever memory has grown back to two
+	// thirds of the demand.
 	require.Equal(t, []float64{5, 18, 31, 44}, deaths)
 	require.InDelta(t, 300_000, m.Memory, 0)
 

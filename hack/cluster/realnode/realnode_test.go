@@ -27,7 +27,6 @@ import (
 	"loadline.dev/loadline/hack/cluster/instance"
 )
 
-// files unpacks an archive.
 func files(t *testing.T, data []byte) map[string][]byte {
 	t.Helper()
 	found := map[string][]byte{}
@@ -168,7 +167,7 @@ func TestMainRefusesToTouchTheMachinesOwnMounts(t *testing.T) {
 
 func TestReaperTellsHowEachProcessEnded(t *testing.T) {
 	if os.Getenv("LOADLINE_REAPER") == "" {
-		// It collects all children of its process, so it gets one of its own.
+		// The reaper collects all children of its process, so it gets its own process.
 		cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
 		cmd.Env = append(os.Environ(), "LOADLINE_REAPER=1")
 		out, err := cmd.CombinedOutput()

@@ -91,7 +91,7 @@ spec: {resourceRef: {kind: Pod}, next: {statusTemplate: "phase: Failed"}, weight
 	require.ErrorContains(t, err, folder)
 }
 
-// matches reports whether the expressions of a stage select a pod, as kwok judges.
+// matches reports whether the match expressions of a stage select a pod, with kwok's semantics.
 func matches(t *testing.T, all []stage.Stage, name, pod string) bool {
 	t.Helper()
 	at := slices.IndexFunc(all, func(s stage.Stage) bool { return s.Name == name })
@@ -121,7 +121,7 @@ func matches(t *testing.T, all []stage.Stage, name, pod string) bool {
 	return true
 }
 
-// One stage answers a resize, whatever the pod asks for.
+// Exactly one stage must match each resize.
 func TestResizesAreDeferredBySize(t *testing.T) {
 	pod := func(annotations, want, have string) string {
 		return fmt.Sprintf(`{metadata: {generation: 2, annotations: {%s}}, status: {phase: Running, containerStatuses: [{name: a, resources: {requests: {%s}}}, {name: b}]},

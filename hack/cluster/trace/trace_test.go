@@ -18,7 +18,6 @@ func parse(t *testing.T, text string) *Trace {
 	return trace
 }
 
-// stretch is one call of Visit.
 type stretch struct{ cpu, memory, seconds float64 }
 
 func visit(trace *Trace, from, to float64) []stretch {
@@ -30,7 +29,7 @@ func visit(trace *Trace, from, to float64) []stretch {
 }
 
 func TestTraceHoldsEachSampleUntilTheNextAndRepeats(t *testing.T) {
-	// Recordings need not start at 0, and may have gaps.
+	// Recordings may start after 0 and have gaps.
 	trace := parse(t, "time,cpu_cores,memory_bytes\n100,0.5,10\n110,1,20\n130,2,30\n")
 	require.InDelta(t, 45, trace.Length(), 1e-9, "the last sample holds for the mean gap")
 

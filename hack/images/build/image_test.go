@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Programs that ask servers outside of the cluster need the certificates of authorities.
+// Programs that call servers outside of the cluster need public CA certificates.
 func TestPublicAuthoritiesAreThere(t *testing.T) {
 	n := 0
 	for rest := authorities(); len(rest) > 0; n++ {

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// written returns a folder with images for two platforms, as Images writes them.
+// writeImages writes images for two platforms to a folder, in the layout of Images.
 func written(t *testing.T) string {
 	t.Helper()
 	platforms, err := Platforms("linux/amd64,linux/arm64")

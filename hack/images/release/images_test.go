@@ -22,8 +22,8 @@ import (
 	"loadline.dev/loadline/hack/images/build"
 )
 
-// checkImages checks a folder of images: each runs as nobody, starts its program, and holds that, the
-// certificates and the names of users.
+// checkImages requires that each image runs as user nobody, starts its program, and contains only
+// that, the CA certificates and the user names.
 func checkImages(t *testing.T, folder string) {
 	t.Helper()
 	for _, program := range build.Daemons {
@@ -49,7 +49,7 @@ func checkImages(t *testing.T, folder string) {
 		one, err := platforms.IndexManifest()
 		require.NoError(t, err)
 		require.Equal(t, "linux/"+runtime.GOARCH, one.Manifests[0].Platform.String())
-		digest, err := image.ConfigName() // archives have another list of layers
+		digest, err := image.ConfigName() // archives have another layer list
 		require.NoError(t, err)
 		indexed, err := platforms.Image(one.Manifests[0].Digest)
 		require.NoError(t, err)
@@ -71,7 +71,6 @@ func checkImages(t *testing.T, folder string) {
 	}
 }
 
-// packed returns an image's files by their paths.
 func packed(t *testing.T, image v1.Image) map[string][]byte {
 	t.Helper()
 	all := map[string][]byte{}

@@ -25,8 +25,8 @@ import (
 	"loadline.dev/loadline/hack/images/build"
 )
 
-// Two clones of a commit in different folders give the same release, to the byte. It has all that is
-// published, all of the same version, and each file has the sum that is written.
+// Two clones of a commit in different folders must give the same release, byte for byte, with all
+// published files, consistent versions and correct checksums.
 func TestAReleaseIsTheSameWhereverItIsBuilt(t *testing.T) {
 	if testing.Short() {
 		t.Skip("skipped: it builds all programs")
@@ -71,7 +71,7 @@ func TestAReleaseIsTheSameWhereverItIsBuilt(t *testing.T) {
 	require.Equal(t, "v1.2.3+dirty", said)
 }
 
-// expected returns the files of a release for this platform, without what is inside of image layouts.
+// expectedFiles returns the files of a release for this platform, except blobs of image layouts.
 func expected() []string {
 	names := []string{"SHA256SUMS", "loadline-1.2.3.tgz", "loadline-v1.2.3.yaml", "loadline-deploy-v1.2.3.tar.gz"}
 	for _, program := range []string{"loadline-recommender", "loadline-updater", "loadline-admission-controller", "kubectl-loadline"} {
@@ -85,7 +85,6 @@ func expected() []string {
 	return names
 }
 
-// contents returns the sums of the files below a folder.
 func contents(t *testing.T, folder string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -100,7 +99,8 @@ func contents(t *testing.T, folder string) map[string]string {
 	return all
 }
 
-// checkSums checks that SHA256SUMS has the sum of each other file, in the form that sha256sum reads.
+// checkSums requires that SHA256SUMS lists the checksum of every other file, in the format of
+// sha256sum.
 func checkSums(t *testing.T, folder string, sums map[string]string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(folder, "SHA256SUMS"))
@@ -118,7 +118,6 @@ func checkSums(t *testing.T, folder string, sums map[string]string) {
 	require.NoError(t, err, string(output))
 }
 
-// checkProgram checks the archive of a program, and what the program says of itself.
 func checkProgram(t *testing.T, folder, name, program string) {
 	t.Helper()
 	full := name + "-v1.2.3-linux-" + runtime.GOARCH
@@ -131,7 +130,6 @@ func checkProgram(t *testing.T, folder, name, program string) {
 	require.Regexp(t, "^"+program+` v1\.2\.3 [0-9a-f]{12} go1\.`, string(output))
 }
 
-// checkManifests checks that manifests and chart run the images of the release.
 func checkManifests(t *testing.T, folder string) {
 	t.Helper()
 	var images []string
@@ -170,7 +168,6 @@ func checkManifests(t *testing.T, folder string) {
 	}
 }
 
-// unpacked returns the files of an archive.
 func unpacked(t *testing.T, archive string) map[string][]byte {
 	t.Helper()
 	packed, err := os.ReadFile(archive)
