@@ -41,7 +41,7 @@ RACE    := CGO_ENABLED=1 GOFLAGS="$(filter-out -trimpath,$(GOFLAGS))" go test -r
 # These tests run in one goroutine and take minutes with the race detector. The packages that they call are tested with it.
 COMPUTING := ./recommender/model
 # These simulate days, or compute for minutes with the race detector. Others call the same code with it.
-SIMULATIONS := TestNoReviewTakes|FuzzReviewIsBounded|TestTheAnnotationBackAndForth|TestTrim_|TestTrimmer_|TestFactory_CachesTrimmed|TestWriteLimiter_Bounds|TestDocs_CommandsWithout|TestRestoredHistoryIsWritten|TestContainerLimit_BoundsStatus|TestFuse_RecipeThatHurts|TestFuse_LastsOver|TestStartRate_LastsOver|TestAHundredPodsOneAtATime|TestAHorizontalPodAutoscalerBeside|TestShare_FollowingRound|TestLate_LoadsHistory|TestRestartInAWindow|TestManyRestarts|TestSteadyStateCosts|TestARestartLosesNothing|TestANewRecipeLowers|TestAMemoryRequestThatFollows|TestAnEqualRequest|TestWhatIsProtectedIsHeld|TestFollow_ModeObserve|TestNoTargetFalls
+SIMULATIONS := TestReview_BoundsHeap|FuzzReviewIsBounded|TestRecipeAnnotation_Switches|TestTrim_|TestTrimmer_|TestFactory_CachesTrimmed|TestWriteLimiter_Bounds|TestDocs_CommandsWithout|TestSave_WritesRestoredHistory|TestContainerLimit_BoundsStatus|TestFuse_TripsWhenOneInThree|TestFuse_Survives|TestStartRate_Survives|TestRollout_HundredPods|TestHPA_ExclusionPrevents|TestShare_IncrementalMatches|TestLateLoader_LoadsHistory|TestRestart_KeepsPeakOf|TestRestart_CountsPeak|TestSteadyState_Writes|TestRestart_KeepsSketches|TestNewRecipe_HoldsTarget|TestFollowingMemory_|TestFollow_ObserveMode|TestTargetHeld_While
 # Their packages.
 SIMULATING := ./recommender ./recommender/checkpoints ./updater ./admission-controller ./pkg/kube/client ./kubectl-loadline
 LINT    := go tool -modfile=$(CURDIR)/hack/tools/lint/go.mod golangci-lint
@@ -109,7 +109,7 @@ unit-race: # many wait, so more packages run at once than there are processors
 		$(RACE) -timeout 20m -p 4 -skip '$(SIMULATIONS)' ./updater ./recommender $$packages # the two that take longest begin first
 unit-plain:
 	go test -vet=off $(COMPUTING)
-	go test -vet=off -run '$(SIMULATIONS)|TestProgram|TestHeapUnderAPolicy' $(SIMULATING) # memory holds without the race detector
+	go test -vet=off -run '$(SIMULATIONS)|TestProgram|TestHeap_BoundedWithPolicy' $(SIMULATING) # memory holds without the race detector
 
 .PHONY: cluster-checks
 cluster-checks: ## static checks and unit tests of hack/cluster, once for each version of it

@@ -128,7 +128,7 @@ func (c *Config) addOwnFlags(fs *pflag.FlagSet) {
 func (c *Config) Complete() error { return nil }
 
 // maxTimeout is the API server's limit for a webhook in seconds.
-const longestTimeout = 30
+const maxTimeout = 30
 
 // Validate returns all problems joined.
 func (c *Config) Validate() error {
@@ -147,7 +147,7 @@ func (c *Config) Validate() error {
 		problems = append(problems, flags.Check(port != strconv.Itoa(c.Port), "port", c.Port, "is also the port of --address="+c.Serving.Address+": give them different ports"))
 	}
 	if c.Register {
-		problems = append(problems, flags.Check(c.TimeoutSeconds >= 1 && c.TimeoutSeconds <= longestTimeout, "webhook-timeout-seconds", c.TimeoutSeconds, "must be from 1 to 30"))
+		problems = append(problems, flags.Check(c.TimeoutSeconds >= 1 && c.TimeoutSeconds <= maxTimeout, "webhook-timeout-seconds", c.TimeoutSeconds, "must be from 1 to 30"))
 	}
 	if c.Register && c.ByURL {
 		target, err := url.Parse(c.url())
@@ -265,7 +265,7 @@ func (c *Config) registration() certs.Config {
 
 func (c *Config) mutation() mutate.Config {
 	config := mutate.Config{Boost: c.Gates.CPUStartupBoost}
-	if c.MaxBoost.Given {
+	if c.MaxBoost.IsSet {
 		config.MaxBoost = convert.Amount(resources.CPU, c.MaxBoost.Value)
 	}
 	return config
@@ -276,16 +276,16 @@ func (c *Config) validation() validate.Config {
 }
 
 // heartbeat returns the Lease that the updater reads.
-func (c *Config) heartbeat(env process.Environment, client coordinationclient.LeasesGetter) *lease.Beat {
+func (c *Config) heartbeat(env process.Environment, client coordinationclient.LeasesGetter) *lease.Heartbeat {
 	holder, err := env.Hostname()
 	if err != nil {
 		holder = "admission-controller"
 	}
-	return &lease.Beat{Client: client, Namespace: lease.Namespace(c.LeaseNamespace), Name: c.LeaseName, Holder: holder, Interval: c.LeaseInterval}
+	return &lease.Heartbeat{Client: client, Namespace: lease.Namespace(c.LeaseNamespace), Name: c.LeaseName, Holder: holder, Interval: c.LeaseInterval}
 }
 
 // serviceProbe returns the prober for the API server's route to the webhook.
-func (c *Config) way(env process.Environment) server.ServiceProbe {
+func (c *Config) serviceProbe(env process.Environment) server.ServiceProbe {
 	w := server.ServiceProbe{Foreign: !c.Register, Service: c.Service, Host: c.host(), Environment: env}
 	if c.ByURL {
 		w.URL = c.url()

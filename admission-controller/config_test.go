@@ -30,7 +30,7 @@ import (
 
 // The flags of the upstream VPA keep their names, types and defaults. Loadline's own flags are in a
 // separate file.
-func TestFlagsAreFrozen(t *testing.T) {
+func TestFlags_MatchGolden(t *testing.T) {
 	config := Default()
 	own, all := flags.New("own"), flags.New("admission-controller")
 	config.addOwnFlags(own)
@@ -49,7 +49,7 @@ func TestFlagsAreFrozen(t *testing.T) {
 }
 
 // The metrics of the upstream VPA keep their names, types, labels and buckets.
-func TestMetricsAreFrozen(t *testing.T) {
+func TestMetrics_MatchGolden(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	m := newMetrics(registry)
 	m.Request("applied", "Pod", time.Second)
@@ -68,7 +68,7 @@ func TestMetricsAreFrozen(t *testing.T) {
 	golden(t, "metrics.golden", lines)
 }
 
-func TestPodsAreCountedByWhetherTheyWereChanged(t *testing.T) {
+func TestMetrics_CountPodsByMutation(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	m := newMetrics(registry)
 	for _, status := range []string{"applied", "skipped", "error"} {
@@ -127,7 +127,7 @@ func freePort(t *testing.T) string {
 	return port
 }
 
-func TestBadInputGivesOneLineEach(t *testing.T) {
+func TestStart_ReportsInvalidInputInOneLineEach(t *testing.T) {
 	taken, err := net.Listen("tcp", ":0")
 	require.NoError(t, err)
 	defer func() { require.NoError(t, taken.Close()) }()
@@ -145,23 +145,23 @@ func TestBadInputGivesOneLineEach(t *testing.T) {
 		code int
 		want []string
 	}{
-		{[]string{"--nonsense"}, flags.Usage, []string{"unknown flag: --nonsense"}},
-		{[]string{"--port=0", "--min-tls-version=ssl3"}, flags.Usage, []string{"--port=0: must be a port number", "--min-tls-version=ssl3: must be tls1_2 or tls1_3"}},
-		{[]string{"--vpa-object-namespace=a", "--ignored-vpa-object-namespaces=b"}, flags.Usage, []string{"give only one of the two"}},
-		{[]string{"--register-by-url"}, flags.Usage, []string{`--webhook-address="": --register-by-url needs an address that starts with https://`}},
-		{[]string{"--register_by_url", "--webhook_address=10.0.0.1"}, flags.Usage, []string{`starts with https://`}},
-		{[]string{"--register-by-url", "--webhook-address=https://10.0.0.1/", "--webhook-port=8000"}, flags.Usage, []string{"must end with the host, because --webhook-port=8000 is put behind it"}},
-		{[]string{"--webhook-timeout-seconds=31"}, flags.Usage, []string{"must be from 1 to 30"}},
-		{[]string{"--status-lease-update-interval=0s"}, flags.Usage, []string{"must be longer than 0"}},
-		{[]string{"--port=8944"}, flags.Usage, []string{"--port=8944: is also the port of --address=:8944: give them different ports"}},
-		{[]string{"--max-allowed-cpu-boost=much"}, flags.Usage, []string{`want a quantity`}},
-		{[]string{"--feature-gates=InPlaceOrRecreate=true"}, flags.Usage, []string{"InPlaceOrRecreate"}},
-		{[]string{"--address=127.0.0.1:0", "--port=" + port}, flags.Failed, []string{"serve the webhook on --port=" + port + ": listen tcp :" + port + ": bind: address already in use"}},
-		{[]string{"--address=:" + port, "--port=" + free}, flags.Failed, []string{"address already in use"}},
-		{[]string{"--address=127.0.0.1:0", "--port=" + free, "--kubeconfig=/nowhere"}, flags.Failed, []string{"--kubeconfig=/nowhere"}},
-		{[]string{"--address=127.0.0.1:0", "--port=" + free, "--kubeconfig=" + broken}, flags.Failed, []string{"must be a valid kubeconfig file"}},
-		{[]string{"--address=127.0.0.1:0", "--port=" + free, "--kubeconfig=" + dead, "--register-webhook=false"}, flags.Failed, []string{"do not exist: mount them, or let the program issue"}},
-		{[]string{"--address=127.0.0.1:0", "--port=" + free, "--kubeconfig=" + dead, "--tls-cert-file=" + half}, flags.Failed, []string{"serverKey.pem: no such file"}},
+		{[]string{"--nonsense"}, flags.ExitUsage, []string{"unknown flag: --nonsense"}},
+		{[]string{"--port=0", "--min-tls-version=ssl3"}, flags.ExitUsage, []string{"--port=0: must be a port number", "--min-tls-version=ssl3: must be tls1_2 or tls1_3"}},
+		{[]string{"--vpa-object-namespace=a", "--ignored-vpa-object-namespaces=b"}, flags.ExitUsage, []string{"give only one of the two"}},
+		{[]string{"--register-by-url"}, flags.ExitUsage, []string{`--webhook-address="": --register-by-url needs an address that starts with https://`}},
+		{[]string{"--register_by_url", "--webhook_address=10.0.0.1"}, flags.ExitUsage, []string{`starts with https://`}},
+		{[]string{"--register-by-url", "--webhook-address=https://10.0.0.1/", "--webhook-port=8000"}, flags.ExitUsage, []string{"must end with the host, because --webhook-port=8000 is put behind it"}},
+		{[]string{"--webhook-timeout-seconds=31"}, flags.ExitUsage, []string{"must be from 1 to 30"}},
+		{[]string{"--status-lease-update-interval=0s"}, flags.ExitUsage, []string{"must be longer than 0"}},
+		{[]string{"--port=8944"}, flags.ExitUsage, []string{"--port=8944: is also the port of --address=:8944: give them different ports"}},
+		{[]string{"--max-allowed-cpu-boost=much"}, flags.ExitUsage, []string{`want a quantity`}},
+		{[]string{"--feature-gates=InPlaceOrRecreate=true"}, flags.ExitUsage, []string{"InPlaceOrRecreate"}},
+		{[]string{"--address=127.0.0.1:0", "--port=" + port}, flags.ExitFailed, []string{"serve the webhook on --port=" + port + ": listen tcp :" + port + ": bind: address already in use"}},
+		{[]string{"--address=:" + port, "--port=" + free}, flags.ExitFailed, []string{"address already in use"}},
+		{[]string{"--address=127.0.0.1:0", "--port=" + free, "--kubeconfig=/nowhere"}, flags.ExitFailed, []string{"--kubeconfig=/nowhere"}},
+		{[]string{"--address=127.0.0.1:0", "--port=" + free, "--kubeconfig=" + broken}, flags.ExitFailed, []string{"must be a valid kubeconfig file"}},
+		{[]string{"--address=127.0.0.1:0", "--port=" + free, "--kubeconfig=" + dead, "--register-webhook=false"}, flags.ExitFailed, []string{"do not exist: mount them, or let the program issue"}},
+		{[]string{"--address=127.0.0.1:0", "--port=" + free, "--kubeconfig=" + dead, "--tls-cert-file=" + half}, flags.ExitFailed, []string{"serverKey.pem: no such file"}},
 	} {
 		code, stderr := start(append(c.args, "--stderrthreshold=3", "--logtostderr=false", "--log-file="+filepath.Join(t.TempDir(), "log"))...)
 		require.Equal(t, c.code, code, "%v: %s", c.args, stderr)
@@ -172,7 +172,7 @@ func TestBadInputGivesOneLineEach(t *testing.T) {
 	}
 }
 
-func TestAnAPIServerThatDoesNotAnswerIsOneLine(t *testing.T) {
+func TestStart_FailsWhenAPIServerIsUnreachable(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for the timeout of the start")
 	}
@@ -180,11 +180,11 @@ func TestAnAPIServerThatDoesNotAnswerIsOneLine(t *testing.T) {
 	require.NoError(t, os.WriteFile(dead, []byte(`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1:1"}}],"contexts":[{"name":"c","context":{"cluster":"c"}}],"current-context":"c"}`), 0o600))
 	t.Parallel()
 	code, stderr := start("--address=127.0.0.1:0", "--port="+freePort(t), "--kubeconfig="+dead)
-	require.Equal(t, flags.Failed, code)
+	require.Equal(t, flags.ExitFailed, code)
 	require.Contains(t, stderr, "API server https://127.0.0.1:1 did not answer for 30s")
 }
 
-func TestURLAndHost(t *testing.T) {
+func TestConfig_URLAndHost(t *testing.T) {
 	t.Setenv("NAMESPACE", "vpa")
 	config := Default()
 	require.Equal(t, "vpa-webhook.vpa.svc", config.host())
@@ -197,7 +197,7 @@ func TestURLAndHost(t *testing.T) {
 	require.Equal(t, "::1", config.host())
 }
 
-func TestTLSIsWhatTheFlagsSay(t *testing.T) {
+func TestConfigTLS_FollowsFlags(t *testing.T) {
 	config := Default()
 	require.EqualValues(t, tls.VersionTLS12, config.tls().MinVersion)
 	require.Nil(t, config.tls().CipherSuites, "Go's choice")
@@ -249,7 +249,7 @@ func TestConfigTLS_RefusesExpensiveCurves(t *testing.T) {
 	}
 }
 
-func TestWarningsNameWhatHasNoEffect(t *testing.T) {
+func TestConfigWarnings_ReportFlagsWithoutEffect(t *testing.T) {
 	config := Default()
 	require.Empty(t, config.Warnings())
 	config.ByURL, config.Register, config.WebhookLabels = true, false, "x"

@@ -59,7 +59,7 @@ type podHandler struct {
 	policies *sizing.Policies                 // nil: none
 	records  *sizing.Records                  // of workloads under a policy, nil: unreadable
 	hpas     *sizing.HorizontalPodAutoscalers // nil: unreadable
-	recipes  *recipe.Book                     // decides whether the pods of a recipe share
+	recipes  *recipe.Cache                    // decides whether the pods of a recipe share
 	// sharingMinAge is the minimum age of a workload whose pods share their node. 0 means
 	// sharing.MinAge.
 	sharingMinAge time.Duration
@@ -76,9 +76,9 @@ func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRe
 	if !h.serves(request.Namespace) || request.Operation != "" && request.Operation != admissionv1.Create {
 		return server.Answer{} // an in-place resize is not admitted here
 	}
-	answer := h.sizes(ctx, request)
-	if notes := server.FindAnnotations(request.Object.Raw, convert.ForeignAnnotations); len(notes) > 0 {
-		return withoutNotes(ctx, request, answer, notes)
+	answer := h.mutatePod(ctx, request)
+	if notes := server.FindAnnotations(request.Object.Raw, convert.RunningPodAnnotations); len(notes) > 0 {
+		return removeForeignAnnotations(ctx, request, answer, notes)
 	}
 	return answer
 }
@@ -87,7 +87,7 @@ func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRe
 // pod. A new pod was never resized, and the updater would restore the resources in those
 // annotations. The removals come first, because the answer may add the same annotations with
 // correct values. A dry run shows them too.
-func withoutNotes(ctx context.Context, request *admissionv1.AdmissionRequest, answer server.Answer, notes []string) server.Answer {
+func removeForeignAnnotations(ctx context.Context, request *admissionv1.AdmissionRequest, answer server.Answer, notes []string) server.Answer {
 	patch := make([]client.PatchOperation, 0, len(notes)+len(answer.Patch))
 	for _, name := range notes {
 		patch = append(patch, client.PatchRemove(client.PatchPath("metadata", "annotations", name)))
@@ -107,8 +107,8 @@ func withoutNotes(ctx context.Context, request *admissionv1.AdmissionRequest, an
 	return answer
 }
 
-func (h podHandler) sizes(ctx context.Context, request *admissionv1.AdmissionRequest) server.Answer {
-	if !h.finder.Serves(request.Namespace, h.policies.Acts(request.Namespace)) {
+func (h podHandler) mutatePod(ctx context.Context, request *admissionv1.AdmissionRequest) server.Answer {
+	if !h.finder.Serves(request.Namespace, h.policies.MayChangePods(request.Namespace)) {
 		return server.Answer{}
 	}
 	pod, err := server.DecodePod(request.Object.Raw)
@@ -130,44 +130,44 @@ func (h podHandler) sizes(ctx context.Context, request *admissionv1.AdmissionReq
 	if vpa == nil {
 		return server.Answer{}
 	}
-	if problem := convert.Unreadable(vpa); problem != "" {
+	if problem := convert.UnreadableReason(vpa); problem != "" {
 		return server.Answer{Warnings: []string{"VerticalPodAutoscaler " + vpa.Name + ": not used, because it cannot be read: " + problem}}
 	}
-	may := h.underPolicy(vpa, pod)
-	if may.why != "" {
-		return unchanged(ctx, request, klog.KObj(pod), klog.KObj(vpa), may.why)
+	result := h.applyPolicy(vpa, pod)
+	if result.skipReason != "" {
+		return skipPod(ctx, request, klog.KObj(pod), klog.KObj(vpa), result.skipReason)
 	}
 	if h.outdated != nil && h.outdated(vpa) {
-		may.vpa = convert.WithoutRecommendation(may.vpa)
-		may.warnings = []string{"VerticalPodAutoscaler " + vpa.Name + ": not used, because it may have had another target when its recommendation was made; the recommender has not seen its present one yet"}
+		result.vpa = convert.WithoutRecommendation(result.vpa)
+		result.warnings = []string{"VerticalPodAutoscaler " + vpa.Name + ": not used, because it may have had another target when its recommendation was made; the recommender has not seen its present one yet"}
 	}
 	objects, err := h.limitRanges.LimitRanges(request.Namespace).List(labels.Everything())
 	if err != nil {
 		return server.Answer{Cause: server.CauseLimitRange, Err: fmt.Errorf("list the LimitRanges of namespace %s: %w", request.Namespace, err)}
 	}
-	demands := mutate.Namespace{Ranges: convert.Ranges(objects), Sharing: may.sharing, Outer: may.outer}
+	constraints := mutate.Constraints{Ranges: convert.Ranges(objects), Sharing: result.sharing, Outer: result.outer}
 	if h.quotas != nil {
-		demands.Room = mutate.RoomFor(pod, h.quotas(request.Namespace))
+		constraints.Room = mutate.RoomFor(pod, h.quotas(request.Namespace))
 	}
 	if h.nodes != nil {
-		demands.Nodes, demands.Written = h.nodes.Nodes(), request.Object.Raw
+		constraints.Nodes, constraints.Written = h.nodes.Nodes(), request.Object.Raw
 	}
-	mutation, err := h.mutation.Patch(pod, may.vpa, demands)
+	mutation, err := h.mutation.Patch(pod, result.vpa, constraints)
 	if err != nil {
 		return server.Answer{Cause: server.CauseBoost, Err: fmt.Errorf("VerticalPodAutoscaler %s: %w", klog.KObj(vpa), err)}
 	}
 	if mutation.Exceeds {
 		h.nodes.Exceeded()
 	}
-	mutation.Warnings = append(may.warnings, mutation.Warnings...)
+	mutation.Warnings = append(result.warnings, mutation.Warnings...)
 	return server.Answer{Patch: mutation.Patch, Warnings: mutation.Warnings, After: func() {
-		report(ctx, request, mutation, klog.KObj(pod), klog.KObj(vpa))
+		logMutation(ctx, request, mutation, klog.KObj(pod), klog.KObj(vpa))
 	}}
 }
 
 // skipPod returns the answer for a pod that stays unchanged. Inlined in its caller, the logging
 // closure would cost every review an allocation.
-func unchanged(ctx context.Context, request *admissionv1.AdmissionRequest, pod, vpa klog.ObjectRef, why reason.Reason) server.Answer {
+func skipPod(ctx context.Context, request *admissionv1.AdmissionRequest, pod, vpa klog.ObjectRef, why reason.Reason) server.Answer {
 	return server.Answer{After: func() {
 		klog.FromContext(ctx).V(4).Info("New pod stays as it is written", "pod", pod, "vpa", vpa, "uid", request.UID, "reason", why)
 	}}
@@ -175,7 +175,7 @@ func unchanged(ctx context.Context, request *admissionv1.AdmissionRequest, pod, 
 
 // logMutation logs a mutation with its warnings, because the Kubernetes controllers drop the
 // warnings. A dry run changes no pod.
-func report(ctx context.Context, request *admissionv1.AdmissionRequest, m mutate.Mutation, pod, vpa klog.ObjectRef) {
+func logMutation(ctx context.Context, request *admissionv1.AdmissionRequest, m mutate.Mutation, pod, vpa klog.ObjectRef) {
 	log := klog.FromContext(ctx)
 	if len(m.Warnings) > 0 {
 		log = log.WithValues("warnings", m.Warnings)
@@ -244,17 +244,17 @@ func policyHandler(config validate.Config) server.Handler {
 // sharing returns how a new pod shares the free resources of its node, or nil for ordinary sizing.
 // Like the updater, it requires that the policy status allows sharing.
 func (h podHandler) sharing(d *fleet.Decision, vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, remembered rollout.State, now time.Time) *policy.Sharing {
-	if d.Policy == nil || !h.policies.Now().Shares(d.Policy.Name) {
+	if d.Policy == nil || !h.policies.Snapshot().IsSharing(d.Policy.Name) {
 		return nil
 	}
 	everywhere := remembered.Phase == rollout.PhaseFullRollout && remembered.Hash == d.Policy.RolloutHash
-	if mode, _ := d.Shares(everywhere); mode != fleet.SharingOn {
+	if mode, _ := d.SharingMode(everywhere); mode != fleet.SharingOn {
 		return nil
 	}
 	if h.recipes.Fork().Choose(d.RecipeText(vpa.Annotations[recipe.Annotation]), d.Policy.Recipe).Sharing == nil {
 		return nil
 	}
-	if sharing.Eligible(h.sharingFacts(d, vpa, pod, now)) != "" {
+	if sharing.IneligibleReason(h.sharingFacts(d, vpa, pod, now)) != "" {
 		return nil
 	}
 	return &policy.Sharing{
@@ -262,32 +262,32 @@ func (h podHandler) sharing(d *fleet.Decision, vpa *vpav1.VerticalPodAutoscaler,
 	}
 }
 
-// sharingFacts returns the inputs of sharing.Eligible for a new pod. The node is not known yet, so
+// sharingFacts returns the inputs of sharing.IneligibleReason for a new pod. The node is not known yet, so
 // a GPU request stands for a GPU node. A workload of unknown age gets the age of its VPA.
-func (h podHandler) sharingFacts(d *fleet.Decision, vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, now time.Time) sharing.Facts {
+func (h podHandler) sharingFacts(d *fleet.Decision, vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, now time.Time) sharing.PodFacts {
 	workload, _ := h.policies.Target(vpa)
 	created := workload.Created
 	if created.IsZero() {
 		created = vpa.CreationTimestamp.Time
 	}
 	ref := vpa.Spec.TargetRef
-	f := sharing.Facts{
-		Excluded: ref.Kind == "CronJob" || ref.Kind == "Job", PodLevel: convert.SizedAsWhole(pod), Guaranteed: convert.Class(pod) == policy.Guaranteed,
-		GPUs: asksForGPUs(pod), Shared: d.Policy.Sharing.Kinds, Age: now.Sub(created), MinAge: h.sharingMinAge,
+	f := sharing.PodFacts{
+		Excluded: ref.Kind == "CronJob" || ref.Kind == "Job", PodLevelResources: convert.HasPodLevelResources(pod), Guaranteed: convert.Class(pod) == policy.Guaranteed,
+		GPUNode: requestsGPUs(pod), Shared: d.Policy.Sharing.Kinds, Age: now.Sub(created), MinAge: h.sharingMinAge,
 	}
-	looked, recommended := h.hpas.LooksAt(target.RefKey(vpa.Namespace, ref)), convert.Recommendation(vpa.Status.Recommendation)
+	scaledResources, recommended := h.hpas.Resources(target.RefKey(vpa.Namespace, ref)), convert.Recommendation(vpa.Status.Recommendation)
 	for i := range pod.Spec.Containers {
 		name := pod.Spec.Containers[i].Name
 		_, known := recommended[name]
 		f.Recommended = f.Recommended || known
-		for k, scaled := range looked.Of(name) {
+		for k, scaled := range scaledResources.For(name) {
 			f.HPA[k] = f.HPA[k] || scaled
 		}
 	}
 	return f
 }
 
-func asksForGPUs(pod *corev1.Pod) bool {
+func requestsGPUs(pod *corev1.Pod) bool {
 	for _, containers := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 		for i := range containers {
 			for name, q := range containers[i].Resources.Limits { // extended resources always have a limit

@@ -26,7 +26,7 @@ import (
 )
 
 // typicalPod returns a pod as the API server sends it, with all defaults and managed fields.
-func usualPod(b testing.TB) []byte {
+func typicalPod(b testing.TB) []byte {
 	raw, err := os.ReadFile("server/testdata/pod.json")
 	require.NoError(b, err)
 	return raw
@@ -42,7 +42,7 @@ func BenchmarkReview(b *testing.B) {
 			testkit.Recommend(container, "cpu=150m memory=120Mi")(vpa)
 		}
 	}
-	made := madeVPA(vpav1.UpdateModeOff)
+	made := generatedVPA(vpav1.UpdateModeOff)
 	made.Status.Recommendation = testkit.VPA("v", both).Status.Recommendation
 	auto := sizingPolicy(loadlinev1alpha1.RolloutModeAuto)
 	record := &loadlinev1alpha1.SizingRecord{ObjectMeta: metav1.ObjectMeta{Namespace: testkit.Namespace, Name: made.Name}}
@@ -61,7 +61,7 @@ func BenchmarkReview(b *testing.B) {
 }
 
 func benchmarkReview(b *testing.B, pods server.Handler) {
-	pod := bytes.ReplaceAll(usualPod(b), []byte("web-7c5ddbdf54"), []byte("web-1"))
+	pod := bytes.ReplaceAll(typicalPod(b), []byte("web-7c5ddbdf54"), []byte("web-1"))
 	body, err := json.Marshal(admissionv1.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
 		Request: &admissionv1.AdmissionRequest{UID: "u", Namespace: testkit.Namespace, Operation: admissionv1.Create,

@@ -26,16 +26,16 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-type found struct {
+type fakeFinder struct {
 	vpa *vpav1.VerticalPodAutoscaler
 	err error
 }
 
-func (f found) Find(context.Context, string, *corev1.Pod) (*vpav1.VerticalPodAutoscaler, error) {
+func (f fakeFinder) Find(context.Context, string, *corev1.Pod) (*vpav1.VerticalPodAutoscaler, error) {
 	return f.vpa, f.err
 }
 
-func (found) Serves(namespace string, _ bool) bool { return namespace != "without-vpa" }
+func (fakeFinder) Serves(namespace string, _ bool) bool { return namespace != "without-vpa" }
 
 func handlerOf(t testing.TB, f finder, ranges ...*corev1.LimitRange) podHandler {
 	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
@@ -50,7 +50,7 @@ func handlerOf(t testing.TB, f finder, ranges ...*corev1.LimitRange) podHandler 
 	}
 }
 
-func ask(t *testing.T, pod any) *admissionv1.AdmissionRequest {
+func podRequest(t *testing.T, pod any) *admissionv1.AdmissionRequest {
 	raw, err := json.Marshal(pod)
 	require.NoError(t, err)
 	request := &admissionv1.AdmissionRequest{Namespace: testkit.Namespace, Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"}}
@@ -58,26 +58,26 @@ func ask(t *testing.T, pod any) *admissionv1.AdmissionRequest {
 	return request
 }
 
-func TestPodsGetTheResourcesOfTheirVPAInsideTheLimitRangesOfTheirNamespace(t *testing.T) {
+func TestPodHandler_AppliesRecommendationWithinLimitRanges(t *testing.T) {
 	pod := testkit.Pod("", testkit.Container("c", "cpu=100m", "cpu=100m"))
 	pod.GenerateName = "web-"
 	elsewhere := testkit.LimitRange("other", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: testkit.List("cpu=1m")})
 	elsewhere.Namespace = "elsewhere"
-	h := handlerOf(t, found{vpa: testkit.VPA("v", testkit.Recommend("c", "cpu=2"))}, elsewhere,
+	h := handlerOf(t, fakeFinder{vpa: testkit.VPA("v", testkit.Recommend("c", "cpu=2"))}, elsewhere,
 		testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: testkit.List("cpu=500m")}))
-	answer := h.answer(t.Context(), ask(t, pod))
+	answer := h.answer(t.Context(), podRequest(t, pod))
 	require.NoError(t, answer.Err)
 	require.Contains(t, answer.Patch, client.PatchAdd("/spec/containers/0/resources/requests/cpu", "500m"))
 }
 
 // A recommendation for another target does not apply to this pod. The spec of the VPA still does.
-func TestPodsDoNotGetWhatWasRecommendedForAnotherTarget(t *testing.T) {
+func TestPodHandler_IgnoresRecommendationForOtherTarget(t *testing.T) {
 	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=2"))
 	vpa.Spec.StartupBoost = &vpav1.StartupBoost{CPU: &vpav1.GenericStartupBoost{Type: vpav1.StartupBoostTypeFactor, Factor: new(int32(3))}}
 	for outdated, want := range map[bool]string{true: "300m", false: "6"} {
-		h := handlerOf(t, found{vpa: vpa})
+		h := handlerOf(t, fakeFinder{vpa: vpa})
 		h.outdated = func(v *vpav1.VerticalPodAutoscaler) bool { return v == vpa && outdated }
-		answer := h.answer(t.Context(), ask(t, testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))))
+		answer := h.answer(t.Context(), podRequest(t, testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))))
 		require.NoError(t, answer.Err)
 		require.Contains(t, answer.Patch, client.PatchAdd("/spec/containers/0/resources/requests/cpu", want))
 		require.Equal(t, outdated, len(answer.Warnings) > 0)
@@ -89,39 +89,39 @@ func TestPodsDoNotGetWhatWasRecommendedForAnotherTarget(t *testing.T) {
 }
 
 // Without its unreadable bounds, the startup boost could be too large.
-func TestPodsGetNothingFromAVPAThatCannotBeRead(t *testing.T) {
+func TestPodHandler_IgnoresUnreadableVPA(t *testing.T) {
 	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=2"))
 	vpa.Spec.StartupBoost = &vpav1.StartupBoost{CPU: &vpav1.GenericStartupBoost{Type: vpav1.StartupBoostTypeFactor, Factor: new(int32(3))}}
 	vpa.Annotations = map[string]string{vpav1.UnreadableAnnotation: "spec.resourcePolicy: quantity"}
-	answer := handlerOf(t, found{vpa: vpa}).answer(t.Context(), ask(t, testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))))
+	answer := handlerOf(t, fakeFinder{vpa: vpa}).answer(t.Context(), podRequest(t, testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))))
 	require.NoError(t, answer.Err)
 	require.Empty(t, answer.Patch)
 	require.Equal(t, []string{"VerticalPodAutoscaler v: not used, because it cannot be read: spec.resourcePolicy: quantity"}, answer.Warnings)
 }
 
-func TestPodsThatAreLeftAlone(t *testing.T) {
+func TestPodHandler_SkipsPods(t *testing.T) {
 	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=2"))
 	boost := testkit.VPA("v")
 	boost.Spec.StartupBoost = &vpav1.StartupBoost{CPU: &vpav1.GenericStartupBoost{}}
 	pod := testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))
 	for name, c := range map[string]struct {
-		finder found
+		finder fakeFinder
 		object any
 		change func(*admissionv1.AdmissionRequest)
 		cause  server.Cause
 		want   string
 	}{
-		"no VPA":                {found{}, pod, nil, "", ""},
-		"ignored namespace":     {found{vpa: vpa}, pod, func(r *admissionv1.AdmissionRequest) { r.Namespace = "ignored" }, "", ""},
-		"update of a pod":       {found{vpa: vpa}, pod, func(r *admissionv1.AdmissionRequest) { r.Operation = admissionv1.Update }, "", ""},
-		"other version":         {found{vpa: vpa}, pod, func(r *admissionv1.AdmissionRequest) { r.Resource.Version = "v2" }, server.CauseResource, "only pods of version v1"},
-		"namespace without VPA": {found{vpa: vpa}, 7, func(r *admissionv1.AdmissionRequest) { r.Namespace = "without-vpa" }, "", ""},
-		"too many containers":   {found{vpa: vpa}, testkit.Pod("p", make([]corev1.Container, server.MaxContainers+1)...), nil, server.CauseTooComplex, "more than 300 containers"},
-		"no pod":                {found{vpa: vpa}, 7, nil, server.CauseObject, "not a pod"},
-		"owner unknown":         {found{err: errors.New("no such owner")}, pod, nil, server.CauseOwner, "no such owner"},
-		"boost impossible":      {found{vpa: boost}, pod, nil, server.CauseBoost, "VerticalPodAutoscaler default/v: container \"c\": startup boost cannot be computed"},
+		"no VPA":                {fakeFinder{}, pod, nil, "", ""},
+		"ignored namespace":     {fakeFinder{vpa: vpa}, pod, func(r *admissionv1.AdmissionRequest) { r.Namespace = "ignored" }, "", ""},
+		"update of a pod":       {fakeFinder{vpa: vpa}, pod, func(r *admissionv1.AdmissionRequest) { r.Operation = admissionv1.Update }, "", ""},
+		"other version":         {fakeFinder{vpa: vpa}, pod, func(r *admissionv1.AdmissionRequest) { r.Resource.Version = "v2" }, server.CauseResource, "only pods of version v1"},
+		"namespace without VPA": {fakeFinder{vpa: vpa}, 7, func(r *admissionv1.AdmissionRequest) { r.Namespace = "without-vpa" }, "", ""},
+		"too many containers":   {fakeFinder{vpa: vpa}, testkit.Pod("p", make([]corev1.Container, server.MaxContainers+1)...), nil, server.CauseTooComplex, "more than 300 containers"},
+		"no pod":                {fakeFinder{vpa: vpa}, 7, nil, server.CauseObject, "not a pod"},
+		"owner unknown":         {fakeFinder{err: errors.New("no such owner")}, pod, nil, server.CauseOwner, "no such owner"},
+		"boost impossible":      {fakeFinder{vpa: boost}, pod, nil, server.CauseBoost, "VerticalPodAutoscaler default/v: container \"c\": startup boost cannot be computed"},
 	} {
-		request := ask(t, c.object)
+		request := podRequest(t, c.object)
 		if c.change != nil {
 			c.change(request)
 		}
@@ -135,7 +135,7 @@ func TestPodsThatAreLeftAlone(t *testing.T) {
 	}
 }
 
-func TestVPAsAreCheckedAgainstTheOldObjectOnUpdatesOnly(t *testing.T) {
+func TestVPAHandler_ComparesWithOldObjectOnlyOnUpdate(t *testing.T) {
 	inPlace, err := json.Marshal(testkit.VPA("v", testkit.Mode(vpav1.UpdateModeInPlace)))
 	require.NoError(t, err)
 	request := &admissionv1.AdmissionRequest{Operation: admissionv1.Create, Name: "v"}
@@ -153,7 +153,7 @@ func silent(context.Context, *vpav1.VerticalPodAutoscaler, *vpav1.VerticalPodAut
 
 func ignored(*vpav1.VerticalPodAutoscaler) {}
 
-func TestVPAHandler_NotesVPAsThatAreAboutToExist(t *testing.T) {
+func TestVPAHandler_RecordsCreatedVPAs(t *testing.T) {
 	for _, tc := range []struct {
 		name      string
 		operation admissionv1.Operation
@@ -180,7 +180,7 @@ func TestVPAHandler_NotesVPAsThatAreAboutToExist(t *testing.T) {
 	}
 }
 
-func TestAcceptedVPAsComeWithAdvice(t *testing.T) {
+func TestVPAHandler_AddsWarningsToAcceptedVPAs(t *testing.T) {
 	raw, err := json.Marshal(testkit.VPA("v", testkit.Mode(vpav1.UpdateModeAuto)))
 	require.NoError(t, err)
 	request := &admissionv1.AdmissionRequest{Operation: admissionv1.Update, Name: "v", Namespace: "shop"}
@@ -195,9 +195,9 @@ func TestAcceptedVPAsComeWithAdvice(t *testing.T) {
 	require.Equal(t, "look here", answer.Warnings[1])
 }
 
-func TestADryRunIsAnsweredLikeAnyOther(t *testing.T) {
-	h := handlerOf(t, found{vpa: testkit.VPA("v", testkit.Recommend("c", "cpu=2"))})
-	request := ask(t, testkit.Pod("p", testkit.Container("c", "cpu=100m", "")))
+func TestPodHandler_TreatsDryRunLikeCreate(t *testing.T) {
+	h := handlerOf(t, fakeFinder{vpa: testkit.VPA("v", testkit.Recommend("c", "cpu=2"))})
+	request := podRequest(t, testkit.Pod("p", testkit.Container("c", "cpu=100m", "")))
 	want := h.answer(t.Context(), request).Patch
 	request.DryRun = new(true)
 	require.Equal(t, want, h.answer(t.Context(), request).Patch)
@@ -205,22 +205,22 @@ func TestADryRunIsAnsweredLikeAnyOther(t *testing.T) {
 }
 
 // Most pods have no name at admission, so problems are logged with the generateName.
-func TestProblemsNamePodsThatHaveNoNameYet(t *testing.T) {
+func TestPodHandler_LogsGenerateNameOfUnnamedPods(t *testing.T) {
 	pod := testkit.Pod("", testkit.Container("c", "cpu=100m", ""))
 	pod.GenerateName = "web-1-"
-	request := ask(t, pod)
-	answer := handlerOf(t, found{err: errors.New("no such owner")}).answer(t.Context(), request)
+	request := podRequest(t, pod)
+	answer := handlerOf(t, fakeFinder{err: errors.New("no such owner")}).answer(t.Context(), request)
 	require.Equal(t, server.CauseOwner, answer.Cause)
 	require.Equal(t, "web-1-%", request.Name, "what the server logs")
 }
 
 // Kubernetes controllers do not show admission warnings to users, so the log has them.
-func TestTheLogTellsWhatAPodDidNotGet(t *testing.T) {
+func TestPodHandler_LogsCappedResources(t *testing.T) {
 	var text bytes.Buffer
 	log := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&text), textlogger.Verbosity(2)))
-	h := handlerOf(t, found{vpa: testkit.VPA("v", testkit.Recommend("c", "cpu=2"))},
+	h := handlerOf(t, fakeFinder{vpa: testkit.VPA("v", testkit.Recommend("c", "cpu=2"))},
 		testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: testkit.List("cpu=500m")}))
-	answer := h.answer(klog.NewContext(t.Context(), log), ask(t, testkit.Pod("p", testkit.Container("c", "cpu=100m", "cpu=100m"))))
+	answer := h.answer(klog.NewContext(t.Context(), log), podRequest(t, testkit.Pod("p", testkit.Container("c", "cpu=100m", "cpu=100m"))))
 	require.Len(t, answer.Warnings, 1)
 	require.Empty(t, text.String(), "it can wait until the answer has left")
 	answer.After()
@@ -228,18 +228,18 @@ func TestTheLogTellsWhatAPodDidNotGet(t *testing.T) {
 	require.Contains(t, text.String(), "cpu cut from 2 to 500m to fit the LimitRanges of namespace default")
 }
 
-func TestPodsAreCutToTheQuotasOfTheirNamespace(t *testing.T) {
-	h := handlerOf(t, found{vpa: testkit.VPA("v", testkit.Recommend("c", "cpu=2"))})
+func TestPodHandler_CapsPodsToResourceQuota(t *testing.T) {
+	h := handlerOf(t, fakeFinder{vpa: testkit.VPA("v", testkit.Recommend("c", "cpu=2"))})
 	h.quotas = func(namespace string) []*corev1.ResourceQuota {
 		require.Equal(t, testkit.Namespace, namespace)
 		return []*corev1.ResourceQuota{{Status: corev1.ResourceQuotaStatus{Hard: testkit.List("cpu=3"), Used: testkit.List("cpu=1500m")}}}
 	}
-	answer := h.answer(t.Context(), ask(t, testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))))
+	answer := h.answer(t.Context(), podRequest(t, testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))))
 	require.Contains(t, answer.Patch, client.PatchAdd("/spec/containers/0/resources/requests/cpu", "1500m"))
 	require.Len(t, answer.Warnings, 1)
 }
 
-func TestUnusualPods(t *testing.T) {
+func TestPodHandler_PatchesUnusualPods(t *testing.T) {
 	many := testkit.Pod("p")
 	for i := range 50 {
 		many.Spec.Containers = append(many.Spec.Containers, testkit.Container(fmt.Sprintf("c%d", i), "cpu=100m memory=10Mi", "cpu=200m"))
@@ -258,8 +258,8 @@ func TestUnusualPods(t *testing.T) {
 		testkit.Recommend(fmt.Sprintf("c%d", i), "cpu=150m memory=20Mi")(vpa)
 	}
 	for name, pod := range map[string]*corev1.Pod{"50 containers": many, "ephemeral containers": ephemeral, "windows": windows, "odd names": odd, "two containers of one name": twins, "no containers": testkit.Pod("p")} {
-		request := ask(t, pod)
-		answer := handlerOf(t, found{vpa: vpa}).answer(t.Context(), request)
+		request := podRequest(t, pod)
+		answer := handlerOf(t, fakeFinder{vpa: vpa}).answer(t.Context(), request)
 		require.NoError(t, answer.Err, name)
 		text, err := json.Marshal(answer.Patch)
 		require.NoError(t, err, name)
@@ -282,7 +282,7 @@ func TestUnusualPods(t *testing.T) {
 	}
 }
 
-func TestPoliciesAreCheckedAgainstTheOldObjectOnUpdatesOnly(t *testing.T) {
+func TestPolicyHandler_ComparesWithOldObjectOnlyOnUpdate(t *testing.T) {
 	request := &admissionv1.AdmissionRequest{Operation: admissionv1.Create, Name: "p"}
 	request.Object.Raw = []byte(`{"spec":{"namespaces":{"names":["*"]},"workloads":[{"apiVersion":"apps/v1","kind":"Deployment"}],"rollout":{"canary":{"percentage":0}}}}`)
 	request.OldObject.Raw = request.Object.Raw

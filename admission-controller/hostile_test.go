@@ -165,7 +165,7 @@ func webhookForTests(t testing.TB) http.Handler {
 	for i := range server.MaxContainers {
 		testkit.Recommend(fmt.Sprintf("c%d", i), "cpu=150m memory=120Mi")(vpa)
 	}
-	h := handlerOf(t, found{vpa: vpa}, testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: testkit.List("cpu=100m memory=100Mi")}),
+	h := handlerOf(t, fakeFinder{vpa: vpa}, testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: testkit.List("cpu=100m memory=100Mi")}),
 		testkit.LimitRange("m", corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: testkit.List("cpu=20 memory=20Gi")}))
 	h.quotas = func(string) []*corev1.ResourceQuota {
 		return []*corev1.ResourceQuota{{Status: corev1.ResourceQuotaStatus{Hard: testkit.List("cpu=10"), Used: testkit.List("cpu=1")}}}
@@ -191,10 +191,10 @@ func processorTime(t testing.TB) time.Duration {
 
 const (
 	// maxHeap is the maximum number of bytes that one review may allocate, garbage included.
-	mostHeap = 64 << 20
+	maxHeap = 64 << 20
 	// maxTime is the maximum CPU time of one review in multiples of the yardstick, which takes 20
 	// ms where the bound of 150 ms in docs/admission.md applies.
-	mostTime = 7.5
+	maxTime = 7.5
 	// attempts is the number of measurements of a review. Load on the machine can double the CPU
 	// time of the same work.
 	attempts = 12
@@ -233,16 +233,16 @@ func bounded(t testing.TB, h http.Handler, body string) {
 		runtime.ReadMemStats(&after)
 		heap := after.TotalAlloc - before.TotalAlloc
 		t.Logf("%7d bytes: %5.1f MiB of the heap, %5.1f ms (yardstick %.1f ms), answer of %d bytes", len(body), float64(heap)/(1<<20), took.Seconds()*1000, unit.Seconds()*1000, w.Body.Len())
-		require.LessOrEqual(t, heap, uint64(mostHeap))
+		require.LessOrEqual(t, heap, uint64(maxHeap))
 		require.LessOrEqual(t, w.Body.Len(), 1<<20)
-		if least = min(least, took); raced || least.Seconds() <= unit.Seconds()*mostTime*slowdown {
+		if least = min(least, took); raced || least.Seconds() <= unit.Seconds()*maxTime*slowdown {
 			return
 		}
 	}
-	t.Fatalf("a review of %d bytes took %s of the processors, %s to check JSON of %d bytes, must be at most %.1f times that", len(body), least, unit, len(document), mostTime*slowdown)
+	t.Fatalf("a review of %d bytes took %s of the processors, %s to check JSON of %d bytes, must be at most %.1f times that", len(body), least, unit, len(document), maxTime*slowdown)
 }
 
-func TestADeepPodIsLetThroughAndADeepVPAIsRefused(t *testing.T) {
+func TestReview_DeepObjectAdmitsPodsAndRefusesVPAs(t *testing.T) {
 	h := webhookForTests(t)
 	deep := shape{item: `{"x":`, between: `1`, back: `}`, times: 101}.body()
 	answer := review(h, podReview+deep+`}}`).Body.String()
@@ -269,13 +269,13 @@ func TestReview_InvalidObjectAdmitsPodsAndRefusesVPAs(t *testing.T) {
 	}
 }
 
-func TestOnlyVPAsAreRefusedWhereTheWebhookIsTooBusy(t *testing.T) {
+func TestWebhook_RefusesOnlyVPAsWhenBusy(t *testing.T) {
 	require.False(t, policyHandler(validate.Config{}).Guards)
 	require.True(t, vpaHandler(validate.Config{}, silent, ignored).Guards)
-	require.False(t, handlerOf(t, found{}).handler().Guards)
+	require.False(t, handlerOf(t, fakeFinder{}).handler().Guards)
 }
 
-func TestNoReviewTakesMuchOfTheHeapOrOfTheProcessors(t *testing.T) {
+func TestReview_BoundsHeapAndCPUTime(t *testing.T) {
 	h := webhookForTests(t)
 	for name, s := range hostile {
 		t.Run(name, func(t *testing.T) {
@@ -291,14 +291,14 @@ func FuzzReviewIsBounded(f *testing.F) {
 		slowdown = 8 // coverage instrumentation is slow, go test checks findings without it
 	}
 	for _, s := range hostile {
-		if s.times > 0 && len(s.before) < mostOfShape { // TestReview_BoundsHeapAndCPUTime covers the others
+		if s.times > 0 && len(s.before) < maxShape { // TestReview_BoundsHeapAndCPUTime covers the others
 			f.Add(s.before, s.item, s.between, s.back, s.after, s.times, s.twice)
 		}
 	}
 	f.Add(podReview, `{"spec":{"containers":[`, ``, `]}}`, `}}`, 1, false)
 	h := webhookForTests(f)
 	f.Fuzz(func(t *testing.T, before, item, between, back, after string, times int, twice bool) {
-		if len(before)+len(item)+len(between)+len(back)+len(after) > mostOfShape || times < 0 || times*(len(item)+len(back)) > server.MaxBody {
+		if len(before)+len(item)+len(between)+len(back)+len(after) > maxShape || times < 0 || times*(len(item)+len(back)) > server.MaxBody {
 			return
 		}
 		body := shape{before, item, between, back, after, times, twice}.body()
@@ -309,9 +309,9 @@ func FuzzReviewIsBounded(f *testing.F) {
 }
 
 // maxShape is the maximum length of the parts of a shape in bytes during fuzzing.
-const mostOfShape = 1 << 16
+const maxShape = 1 << 16
 
-func TestAHundredLargeReviewsAtOnceEndNoProgram(t *testing.T) {
+func TestReview_BoundsHeapOfConcurrentReviews(t *testing.T) {
 	const most = 300 << 20 // bytes of heap at any time, the limit in the manifest is 500 MiB
 	h := webhookForTests(t)
 	bodies := []string{hostile["owners"].body(), hostile["resources"].body(), hostile["containers"].body(), hostile["labels"].body()}

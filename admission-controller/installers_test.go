@@ -8,7 +8,7 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-func TestArgumentListsOfInstallers(t *testing.T) {
+func TestFlags_AcceptInstallerArguments(t *testing.T) {
 	testkit.Installers(t, func(args []string) error {
 		config, fs := Default(), flags.New("admission-controller")
 		config.AddFlags(fs)

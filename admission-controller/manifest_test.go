@@ -49,7 +49,7 @@ func objectIn(t *testing.T, file, kind string, into any) {
 }
 
 // A subject that can create any webhook can read and change every object in the cluster.
-func TestTheWebhookMayWriteItsOwnRegistrationOnly(t *testing.T) {
+func TestManifestRBAC_LimitsWebhookConfigurationWrites(t *testing.T) {
 	var role rbacv1.ClusterRole
 	objectIn(t, "base/admission-controller/rbac.yaml", "ClusterRole", &role)
 	for _, rule := range role.Rules {
@@ -64,7 +64,7 @@ func TestTheWebhookMayWriteItsOwnRegistrationOnly(t *testing.T) {
 	require.Nil(t, configuration.Webhooks, "or kubectl apply would take them away")
 }
 
-func TestTheNetworkPolicyLetsInWhoMustComeIn(t *testing.T) {
+func TestManifestNetworkPolicy_AllowsRequiredIngress(t *testing.T) {
 	var deployment appsv1.Deployment
 	objectIn(t, "base/admission-controller/deployment.yaml", "Deployment", &deployment)
 	var policy networkingv1.NetworkPolicy
@@ -94,7 +94,7 @@ func portOf(c corev1.Container, port intstr.IntOrString) int {
 }
 
 // /health-check succeeds before the webhook serves, so it cannot signal readiness.
-func TestReadinessIsThatOfTheWebhook(t *testing.T) {
+func TestManifestReadinessProbe_ChecksWebhook(t *testing.T) {
 	c := container(t)
 	ready := c.ReadinessProbe.HTTPGet
 	require.Equal(t, server.ProbePath, ready.Path)
@@ -103,7 +103,7 @@ func TestReadinessIsThatOfTheWebhook(t *testing.T) {
 }
 
 // A hanging webhook must not delay pods for long, and an unavailable one must not refuse them.
-func TestOurManifestKeepsNoPodWaiting(t *testing.T) {
+func TestManifest_FailsOpenWithShortTimeout(t *testing.T) {
 	config, fs := Default(), flags.New("admission-controller")
 	config.AddFlags(fs)
 	require.NoError(t, fs.Parse(container(t).Args))
@@ -114,7 +114,7 @@ func TestOurManifestKeepsNoPodWaiting(t *testing.T) {
 	require.True(t, config.Register)
 }
 
-func TestASlowStartSurvivesTheLivenessProbe(t *testing.T) {
+func TestManifestLivenessProbe_AllowsSlowStart(t *testing.T) {
 	c := container(t)
 	live := c.LivenessProbe
 	require.Equal(t, "/health-check", live.HTTPGet.Path)

@@ -24,7 +24,7 @@ type cluster struct {
 func (c *cluster) Nodes() *nodefit.Nodes { return c.nodes }
 func (c *cluster) Exceeded()             { c.exceeded++ }
 
-func TestNewPods_CappedToTheLargestNodeTheyCanGoTo(t *testing.T) {
+func TestPodHandler_CapsPodsToLargestMatchingNode(t *testing.T) {
 	node := func(name, has string) corev1.Node {
 		return corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": name}}, Status: corev1.NodeStatus{Allocatable: testkit.List(has)}}
 	}
@@ -60,9 +60,9 @@ func TestNewPods_CappedToTheLargestNodeTheyCanGoTo(t *testing.T) {
 				tc.change(pod)
 			}
 			has := &cluster{nodes: tc.nodes}
-			h := handlerOf(t, found{vpa: testkit.VPA("v", testkit.Recommend("c", tc.recommended))})
+			h := handlerOf(t, fakeFinder{vpa: testkit.VPA("v", testkit.Recommend("c", tc.recommended))})
 			h.nodes = has
-			answer := h.answer(t.Context(), ask(t, pod))
+			answer := h.answer(t.Context(), podRequest(t, pod))
 			require.NoError(t, answer.Err)
 			patch, err := json.Marshal(answer.Patch)
 			require.NoError(t, err)

@@ -25,15 +25,15 @@ import (
 
 // podWithReservedAnnotations returns a pod that is created with Loadline's annotations and one of
 // its own.
-func noted() *corev1.Pod {
+func podWithReservedAnnotations() *corev1.Pod {
 	pod := testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))
 	pod.Annotations = map[string]string{"team": "shop", convert.DeclaredAnnotation: `{"c":{"requests":{"memory":"64Mi"},"limits":{"memory":"64Mi"}}}`, convert.ResizedAtAnnotation: "2026-01-02T12:00:00Z", convert.OriginalAnnotation: `{"c":{"requests":{"cpu":"64"}}}`, convert.SharedAnnotation: "cpu at 2026-01-02T12:00:00Z after 0"}
 	return pod
 }
 
 // Users with permission to create pods must not control the resources that the updater restores.
-func TestNewPodsLoseNotesThatTheyComeWith(t *testing.T) {
-	advised := found{vpa: testkit.VPA("v", testkit.Recommend("c", "cpu=2"))}
+func TestPodHandler_RemovesReservedAnnotations(t *testing.T) {
+	advised := fakeFinder{vpa: testkit.VPA("v", testkit.Recommend("c", "cpu=2"))}
 	for name, c := range map[string]struct {
 		finder  finder
 		request func(*admissionv1.AdmissionRequest)
@@ -42,14 +42,14 @@ func TestNewPodsLoseNotesThatTheyComeWith(t *testing.T) {
 	}{
 		"sized":                     {finder: advised, sized: true},
 		"dry run":                   {finder: advised, request: func(r *admissionv1.AdmissionRequest) { r.DryRun = new(true) }, sized: true},
-		"without VPA":               {finder: found{}},
-		"owner cannot be read":      {finder: found{err: errors.New("no such owner")}},
+		"without VPA":               {finder: fakeFinder{}},
+		"owner cannot be read":      {finder: fakeFinder{err: errors.New("no such owner")}},
 		"namespace without VPA":     {finder: advised, request: func(r *admissionv1.AdmissionRequest) { r.Namespace = "without-vpa" }},
 		"too many containers":       {finder: advised, request: crowded},
 		"namespace that is ignored": {finder: advised, request: func(r *admissionv1.AdmissionRequest) { r.Namespace = "ignored" }, keeps: true},
 		"not new":                   {finder: advised, request: func(r *admissionv1.AdmissionRequest) { r.Operation = admissionv1.Update }, keeps: true},
 	} {
-		request := ask(t, noted())
+		request := podRequest(t, podWithReservedAnnotations())
 		if c.request != nil {
 			c.request(request)
 		}
@@ -82,25 +82,25 @@ func crowded(r *admissionv1.AdmissionRequest) {
 	r.Object.Raw = []byte(strings.Replace(string(r.Object.Raw), `"containers":[`, `"containers":[`+many+`,`, 1))
 }
 
-func TestPodsWithoutNotesAreNotChangedForThem(t *testing.T) {
-	pod := noted()
+func TestPodHandler_NoPatchWithoutReservedAnnotations(t *testing.T) {
+	pod := podWithReservedAnnotations()
 	delete(pod.Annotations, convert.ResizedAtAnnotation)
 	delete(pod.Annotations, convert.OriginalAnnotation)
 	delete(pod.Annotations, convert.DeclaredAnnotation)
 	delete(pod.Annotations, convert.SharedAnnotation)
-	answer := handlerOf(t, found{}).answer(t.Context(), ask(t, pod))
+	answer := handlerOf(t, fakeFinder{}).answer(t.Context(), podRequest(t, pod))
 	require.Equal(t, server.Answer{}, answer)
 }
 
 // The removal applies despite other problems of the pod, and such pods are counted.
-func TestNotesThatAreTakenOffAreCounted(t *testing.T) {
+func TestPodHandler_CountsRemovedAnnotations(t *testing.T) {
 	for finder, causes := range map[finder]map[server.Cause]float64{
-		found{}: {server.CauseNote: 1},
-		found{err: fmt.Errorf("no such owner %d", 1)}: {server.CauseNote: 0, server.CauseOwner: 1},
+		fakeFinder{}: {server.CauseNote: 1},
+		fakeFinder{err: fmt.Errorf("no such owner %d", 1)}: {server.CauseNote: 0, server.CauseOwner: 1},
 	} {
 		m := newMetrics(prometheus.NewRegistry())
 		h := server.New(server.Config{Handlers: []server.Handler{handlerOf(t, finder).handler()}, Recorder: m}).Handler(klog.Background())
-		body, err := json.Marshal(admissionv1.AdmissionReview{TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: ask(t, noted())})
+		body, err := json.Marshal(admissionv1.AdmissionReview{TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: podRequest(t, podWithReservedAnnotations())})
 		require.NoError(t, err)
 		var answer admissionv1.AdmissionReview
 		require.NoError(t, json.Unmarshal(review(h, string(body)).Body.Bytes(), &answer))
@@ -118,14 +118,14 @@ func TestNotesThatAreTakenOffAreCounted(t *testing.T) {
 	}
 }
 
-func TestWhatANewPodIsDeclaredWithIsNotedAnew(t *testing.T) {
+func TestPodHandler_ReplacesDeclaredAnnotation(t *testing.T) {
 	vpa := testkit.VPA("v", testkit.Recommend("c", "memory=60Mi"))
 	vpa.Status.Recommendation.ContainerRecommendations[0].UpperBound = testkit.List("memory=120Mi")
 	vpa.Status.Conditions = append(vpa.Status.Conditions, vpav1.VerticalPodAutoscalerCondition{Type: convert.SeparateMemoryLimit, Status: corev1.ConditionTrue})
-	written := noted()
+	written := podWithReservedAnnotations()
 	written.Spec.Containers[0] = testkit.Container("c", "memory=100Mi", "memory=150Mi")
-	request := ask(t, written)
-	answer := handlerOf(t, found{vpa: vpa}).answer(t.Context(), request)
+	request := podRequest(t, written)
+	answer := handlerOf(t, fakeFinder{vpa: vpa}).answer(t.Context(), request)
 	steps, err := json.Marshal(answer.Patch)
 	require.NoError(t, err)
 	patch, err := jsonpatch.DecodePatch(steps)

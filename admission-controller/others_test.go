@@ -19,7 +19,7 @@ import (
 
 // The policy selects the Fleet web by name. A ReplicaSet of the Fleet creates the pods, and the
 // canary is complete.
-func TestNewPodsOfACustomKindUnderAPolicy(t *testing.T) {
+func TestPodHandler_AppliesPolicyToCustomWorkloads(t *testing.T) {
 	for name, c := range map[string]struct {
 		recorded    types.UID // UID in the record
 		annotations map[string]string
@@ -40,28 +40,28 @@ func TestNewPodsOfACustomKindUnderAPolicy(t *testing.T) {
 		policy := sizingPolicy(canary, func(s *loadlinev1alpha1.SizingPolicySpec) {
 			s.Workloads = []loadlinev1alpha1.WorkloadSelection{{APIVersion: "example.com/v1", Kind: "Fleet", Name: "web"}}
 		})
-		made := idleMade()
-		made.Name, made.Spec.TargetRef.APIVersion, made.Spec.TargetRef.Kind = fleet.MadeName("Fleet", "example.com", "web"), "example.com/v1", "Fleet"
+		made := generatedByRecommender()
+		made.Name, made.Spec.TargetRef.APIVersion, made.Spec.TargetRef.Kind = fleet.GeneratedVPAName("Fleet", "example.com", "web"), "example.com/v1", "Fleet"
 		record := recordOf(policy, inPhase(full), func(r *loadlinev1alpha1.SizingRecord) {
 			r.Name, r.OwnerReferences = made.Name, []metav1.OwnerReference{{Kind: "Fleet", Name: "web", UID: c.recorded}}
 		})
 		filled, err := fillCaches(t.Context(), Default(), &client.Clients{Kube: fleets.In(kube), VPA: vpafake.NewSimpleClientset(made, policy, record)})
 		require.NoError(t, err)
-		go func() { _ = filled.follow(t.Context()) }()
+		go func() { _ = filled.refresh(t.Context()) }()
 		pod := testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))
 		pod.Annotations = c.annotations
-		answer := filled.handlers[0].Answer(t.Context(), ask(t, pod))
+		answer := filled.handlers[0].Answer(t.Context(), podRequest(t, pod))
 		require.NoError(t, answer.Err)
 		require.Equal(t, c.want, cpuOf(answer), name)
 	}
 }
 
-func TestForeignAnnotationsKeepNewPodsAsWritten(t *testing.T) {
+func TestForeignAnnotations_SkipNewPods(t *testing.T) {
 	for _, key := range fleet.ForeignAnnotations() {
 		for want, foreign := range map[string]bool{"2": false, "": true} {
 			config := Default()
-			config.Policies.Foreign = foreign
-			filled, err := fillCaches(t.Context(), config, &client.Clients{Kube: clusterWithWeb(map[string]string{key: "true"}), VPA: vpafake.NewSimpleClientset(idleMade(), sizingPolicy(auto))})
+			config.Policies.ForeignAnnotations = foreign
+			filled, err := fillCaches(t.Context(), config, &client.Clients{Kube: clusterWithWeb(map[string]string{key: "true"}), VPA: vpafake.NewSimpleClientset(generatedByRecommender(), sizingPolicy(auto))})
 			require.NoError(t, err)
 			answer, _ := created(t, filled.handlers[0])
 			require.Equal(t, want, cpuOf(answer), key)

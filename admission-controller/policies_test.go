@@ -60,8 +60,8 @@ func initially(sizing loadlinev1alpha1.InitialSizing) func(*loadlinev1alpha1.Siz
 
 // generatedVPA returns the generated VPA of the Deployment web, with edits of a user that have no
 // effect.
-func madeVPA(mode vpav1.UpdateMode) *vpav1.VerticalPodAutoscaler {
-	return testkit.VPA(fleet.MadeName("Deployment", "apps", "web"), testkit.Mode(mode), testkit.Recommend("c", "cpu=2"), func(vpa *vpav1.VerticalPodAutoscaler) {
+func generatedVPA(mode vpav1.UpdateMode) *vpav1.VerticalPodAutoscaler {
+	return testkit.VPA(fleet.GeneratedVPAName("Deployment", "apps", "web"), testkit.Mode(mode), testkit.Recommend("c", "cpu=2"), func(vpa *vpav1.VerticalPodAutoscaler) {
 		vpa.Labels = map[string]string{fleet.PolicyLabel: "fleet"}
 		vpa.Spec.StartupBoost = &vpav1.StartupBoost{CPU: &vpav1.GenericStartupBoost{Type: vpav1.StartupBoostTypeFactor, Factor: new(int32(3))}}
 	})
@@ -90,7 +90,7 @@ func followingWebhookOf(t testing.TB, kube *fake.Clientset, vpas *vpafake.Client
 	filled, err := fillCaches(ctx, Default(), &client.Clients{Kube: kube, VPA: vpas})
 	require.NoError(t, err)
 	var following sync.WaitGroup
-	following.Go(func() { assert.NoError(t, filled.follow(ctx)) })
+	following.Go(func() { assert.NoError(t, filled.refresh(ctx)) })
 	t.Cleanup(func() {
 		stop()
 		following.Wait()
@@ -115,7 +115,7 @@ func created(t *testing.T, pods server.Handler) (server.Answer, string) {
 	t.Helper()
 	var text bytes.Buffer
 	log := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&text), textlogger.Verbosity(4)))
-	answer := pods.Answer(klog.NewContext(t.Context(), log), ask(t, testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))))
+	answer := pods.Answer(klog.NewContext(t.Context(), log), podRequest(t, testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))))
 	require.NoError(t, answer.Err)
 	if answer.After != nil {
 		answer.After()
@@ -123,7 +123,7 @@ func created(t *testing.T, pods server.Handler) (server.Answer, string) {
 	return answer, text.String()
 }
 
-func TestNewPodsUnderAPolicy(t *testing.T) {
+func TestPolicy_DeterminesSizingOfNewPods(t *testing.T) {
 	const inherit, observe, recommend = loadlinev1alpha1.RolloutModeInherit, loadlinev1alpha1.RolloutModeObserve, loadlinev1alpha1.RolloutModeRecommend
 	const oneShot, canary, auto = loadlinev1alpha1.RolloutModeOneShot, loadlinev1alpha1.RolloutModeCanary, loadlinev1alpha1.RolloutModeAuto
 	off, sized := initially(loadlinev1alpha1.InitialSizingOff), initially(loadlinev1alpha1.InitialSizingTarget)
@@ -164,7 +164,7 @@ func TestNewPodsUnderAPolicy(t *testing.T) {
 			annotations = map[string]string{fleet.SkipAnnotation: c.annotation}
 		}
 		written := testkit.VPA("v", testkit.Mode(vpav1.UpdateModeRecreate), testkit.Recommend("c", "cpu=2"))
-		for vpa, want := range map[*vpav1.VerticalPodAutoscaler]string{madeVPA(vpav1.UpdateModeOff): c.made, madeVPA(vpav1.UpdateModeRecreate): c.made, written: c.persons} {
+		for vpa, want := range map[*vpav1.VerticalPodAutoscaler]string{generatedVPA(vpav1.UpdateModeOff): c.made, generatedVPA(vpav1.UpdateModeRecreate): c.made, written: c.persons} {
 			vpas := vpafake.NewSimpleClientset(vpa)
 			if c.policy != nil {
 				require.NoError(t, vpas.Tracker().Add(c.policy))
@@ -190,7 +190,7 @@ func restricted(of loadlinev1alpha1.SharingUserVPAs) func(*loadlinev1alpha1.Sizi
 	}
 }
 
-func TestNewPods_MaxAllowedOfThePolicyBoundsUserVPAs(t *testing.T) {
+func TestPolicy_MaxAllowedBoundsUserVPAs(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		of   loadlinev1alpha1.SharingUserVPAs
@@ -209,7 +209,7 @@ func TestNewPods_MaxAllowedOfThePolicyBoundsUserVPAs(t *testing.T) {
 }
 
 // Mode Initial applies only to new pods, so a paused policy stops it as well.
-func TestAPausedPolicyHoldsNewPodsOfModeInitial(t *testing.T) {
+func TestPausedPolicy_SkipsNewPodsOfModeInitial(t *testing.T) {
 	for policy, patched := range map[*loadlinev1alpha1.SizingPolicy]bool{
 		sizingPolicy(loadlinev1alpha1.RolloutModeRecommend):               true,
 		sizingPolicy(loadlinev1alpha1.RolloutModeRecommend, pausedPolicy): false,
@@ -220,7 +220,7 @@ func TestAPausedPolicyHoldsNewPodsOfModeInitial(t *testing.T) {
 	}
 }
 
-func TestAPolicyCountsForTheNextPod(t *testing.T) {
+func TestPolicyChange_AppliesToNextPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		vpas := vpafake.NewSimpleClientset(testkit.VPA("v", testkit.Recommend("c", "cpu=2")))
 		pods := followingWebhookOf(t, clusterWithWeb(nil), vpas)
@@ -247,7 +247,7 @@ func TestAPolicyCountsForTheNextPod(t *testing.T) {
 }
 
 // The webhook must not wait for CRDs that are not installed.
-func TestWithoutTheDefinitionOfPoliciesPodsGetTheirSizes(t *testing.T) {
+func TestMissingPolicyCRD_SizesPodsOfUserVPAs(t *testing.T) {
 	vpas := vpafake.NewSimpleClientset(testkit.VPA("v", testkit.Recommend("c", "cpu=2")))
 	vpas.PrependReactor("list", "sizingpolicies", func(ktesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewNotFound(schema.GroupResource{Group: loadlinev1alpha1.GroupName, Resource: "sizingpolicies"}, "")
@@ -261,13 +261,13 @@ func TestWithoutTheDefinitionOfPoliciesPodsGetTheirSizes(t *testing.T) {
 	require.NotEmpty(t, answer.Patch)
 	require.Less(t, time.Since(began), 30*time.Second)
 
-	made := vpafake.NewSimpleClientset(madeVPA(vpav1.UpdateModeRecreate))
+	made := vpafake.NewSimpleClientset(generatedVPA(vpav1.UpdateModeRecreate))
 	made.ReactionChain = append(vpas.ReactionChain[:1:1], made.ReactionChain...)
 	answer, _ = created(t, webhookOf(t, kube, made))
 	require.Empty(t, answer.Patch)
 }
 
-func TestAPolicyIsReadFromCaches(t *testing.T) {
+func TestPodHandler_ReadsPolicyFromCaches(t *testing.T) {
 	kube, vpas := clusterWithWeb(nil), vpafake.NewSimpleClientset(testkit.VPA("v", testkit.Recommend("c", "cpu=2")), sizingPolicy(loadlinev1alpha1.RolloutModeRecommend))
 	pods := webhookOf(t, kube, vpas)
 	kube.ClearActions()
@@ -278,13 +278,13 @@ func TestAPolicyIsReadFromCaches(t *testing.T) {
 	require.Empty(t, kube.Actions())
 }
 
-func TestPodsThatStayAsWrittenAreCountedAsSuch(t *testing.T) {
+func TestPodsMetric_CountsUnchangedPods(t *testing.T) {
 	vpas := vpafake.NewSimpleClientset(testkit.VPA("v", testkit.Recommend("c", "cpu=2")), sizingPolicy(loadlinev1alpha1.RolloutModeRecommend, pausedPolicy))
 	m := newMetrics(prometheus.NewRegistry())
 	h := server.New(server.Config{Handlers: []server.Handler{webhookOf(t, clusterWithWeb(nil), vpas)}, Recorder: m}).Handler(klog.Background())
 	body, err := json.Marshal(admissionv1.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
-		Request:  ask(t, testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))),
+		Request:  podRequest(t, testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))),
 	})
 	require.NoError(t, err)
 	require.Contains(t, review(h, string(body)).Body.String(), `"allowed":true`)
@@ -292,9 +292,9 @@ func TestPodsThatStayAsWrittenAreCountedAsSuch(t *testing.T) {
 }
 
 // Most clusters have no policy, and each watch wakes the program once a minute.
-func TestWhatOnlyAPolicyAsksAboutIsNotWatchedWithoutOne(t *testing.T) {
+func TestInformers_StartWithFirstPolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		kube, vpas := clusterWithWeb(nil), vpafake.NewSimpleClientset(madeVPA(vpav1.UpdateModeRecreate))
+		kube, vpas := clusterWithWeb(nil), vpafake.NewSimpleClientset(generatedVPA(vpav1.UpdateModeRecreate))
 		watched := func() (kinds []string) {
 			for _, action := range append(kube.Actions(), vpas.Actions()...) {
 				if resource := action.GetResource().Resource; action.GetVerb() == "watch" && slices.Contains([]string{"namespaces", "horizontalpodautoscalers", "sizingrecords"}, resource) {
@@ -308,7 +308,7 @@ func TestWhatOnlyAPolicyAsksAboutIsNotWatchedWithoutOne(t *testing.T) {
 		filled, err := fillCaches(ctx, Default(), &client.Clients{Kube: kube, VPA: vpas})
 		require.NoError(t, err)
 		ended := make(chan error, 1)
-		go func() { ended <- filled.follow(ctx) }()
+		go func() { ended <- filled.refresh(ctx) }()
 		time.Sleep(time.Hour)
 		require.Empty(t, watched())
 		answer, _ := created(t, filled.handlers[0])
@@ -328,7 +328,7 @@ func TestWhatOnlyAPolicyAsksAboutIsNotWatchedWithoutOne(t *testing.T) {
 
 // Past harm is in the records. Until they are read, the recommendation of a user VPA may be one
 // that did harm.
-func TestPodsStayAsWrittenWhileRecordsAreRead(t *testing.T) {
+func TestNewPods_NotSizedBeforeRecordsAreRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const refused = 5 * time.Second // as from an API server that has not loaded its roles yet
 		vpas := vpafake.NewSimpleClientset(testkit.VPA("by-hand", testkit.Mode(vpav1.UpdateModeRecreate), testkit.Recommend("c", "cpu=2")))

@@ -19,24 +19,24 @@ import (
 )
 
 // policyResult is the effect of a SizingPolicy on a VPA and a new pod.
-type permitted struct {
-	vpa      *vpav1.VerticalPodAutoscaler // as applied to the pod
-	sharing  *policy.Sharing              // node sharing, nil: none
-	outer    *policy.Rules                // its maxAllowed bounds a user VPA, nil: none
-	warnings []string
-	why      reason.Reason // why the pod is skipped, then all else is nil
+type policyResult struct {
+	vpa        *vpav1.VerticalPodAutoscaler // as applied to the pod
+	sharing    *policy.Sharing              // node sharing, nil: none
+	outer      *policy.Rules                // its maxAllowed bounds a user VPA, nil: none
+	warnings   []string
+	skipReason reason.Reason // why the pod is skipped, then all else is nil
 }
 
 // applyPolicy returns the effect of the responsible SizingPolicy, if any. It only reads caches.
-func (h podHandler) underPolicy(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod) permitted {
+func (h podHandler) applyPolicy(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod) policyResult {
 	d := h.policies.ForPod(vpa, pod)
 	if d.Policy == nil && d.Reason == "" {
-		return permitted{vpa: vpa}
+		return policyResult{vpa: vpa}
 	}
-	made, now := convert.MadeForPolicy(vpa), time.Now()
-	by := sizing.Author(vpa, made).Author
-	if why := d.NewPods(by, true); why != "" { // independent of the record
-		return permitted{why: why}
+	made, now := convert.IsGenerated(vpa), time.Now()
+	by := sizing.FleetVPA(vpa, made).Origin
+	if why := d.NewPodSkipReason(by, true); why != "" { // independent of the record
+		return policyResult{skipReason: why}
 	}
 	var remembered rollout.State
 	err := sizing.ErrUnknown
@@ -44,41 +44,41 @@ func (h podHandler) underPolicy(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Po
 		remembered, err = h.records.State(workload)
 	}
 	if (made || !h.records.Synced()) && err != nil { // past harm is unknown or not loaded yet
-		return permitted{why: reason.NoRecord}
+		return policyResult{skipReason: reason.NoRecord}
 	}
-	if why := sizing.NewPods(d, by, remembered); why != "" {
-		return permitted{why: why}
+	if why := sizing.SkipNewPods(d, by, remembered); why != "" {
+		return policyResult{skipReason: why}
 	}
 	if d.Mode > fleet.Recommend {
 		if vpa = withHistory(vpa, d.Policy.MinHistory); vpa == nil {
-			return permitted{why: reason.ShortHistory}
+			return policyResult{skipReason: reason.ShortHistory}
 		}
 	}
 	shares := h.sharing(&d, vpa, pod, remembered, now)
 	var outer *policy.Rules
 	if made {
-		vpa = sizingNewPods(vpa)
-		if !d.Policy.BesideHPAs {
-			vpa = without(vpa, h.hpas.LooksAt(target.RefKey(vpa.Namespace, vpa.Spec.TargetRef)))
+		vpa = asInitial(vpa)
+		if !d.Policy.IgnoresHPAs {
+			vpa = withoutScaled(vpa, h.hpas.Resources(target.RefKey(vpa.Namespace, vpa.Spec.TargetRef)))
 		}
 	} else {
 		outer = d.UserMax()
 	}
-	acting, warnings := keeping(vpa, pod, remembered, d.Policy.RolloutHash, now)
-	return permitted{vpa: acting, sharing: shares, outer: outer, warnings: warnings}
+	acting, warnings := withFloors(vpa, pod, remembered, d.Policy.RolloutHash, now)
+	return policyResult{vpa: acting, sharing: shares, outer: outer, warnings: warnings}
 }
 
 // withHistory returns a VPA with only the recommendations that rest on enough history, or nil if
 // none does.
-func withHistory(vpa *vpav1.VerticalPodAutoscaler, least time.Duration) *vpav1.VerticalPodAutoscaler {
-	if !convert.AnyHasShortHistory(vpa, least) {
+func withHistory(vpa *vpav1.VerticalPodAutoscaler, minHistory time.Duration) *vpav1.VerticalPodAutoscaler {
+	if !convert.AnyHasShortHistory(vpa, minHistory) {
 		return vpa
 	}
 	acting := *vpa
 	acting.Status.Recommendation = vpa.Status.Recommendation.DeepCopy()
 	all := &acting.Status.Recommendation.ContainerRecommendations
 	*all = slices.DeleteFunc(*all, func(c vpav1.RecommendedContainerResources) bool {
-		return convert.HasShortHistory(vpa, c.ContainerName, least)
+		return convert.HasShortHistory(vpa, c.ContainerName, minHistory)
 	})
 	if len(*all) == 0 {
 		return nil
@@ -88,7 +88,7 @@ func withHistory(vpa *vpav1.VerticalPodAutoscaler, least time.Duration) *vpav1.V
 
 // asInitial returns a generated VPA with update mode Initial instead of Off and without a startup
 // boost. A boost in its resourcePolicy still applies.
-func sizingNewPods(vpa *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
+func asInitial(vpa *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
 	acting := *vpa
 	acting.Spec.UpdatePolicy = &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeInitial)}
 	acting.Spec.StartupBoost = nil
@@ -97,15 +97,15 @@ func sizingNewPods(vpa *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscale
 
 // withoutScaled returns a VPA without recommendations for resources that HorizontalPodAutoscalers
 // scale on. The updater skips these resources, so new pods must get the same values.
-func without(vpa *vpav1.VerticalPodAutoscaler, looked sizing.LookedAt) *vpav1.VerticalPodAutoscaler {
-	if len(looked) == 0 || vpa.Status.Recommendation == nil {
+func withoutScaled(vpa *vpav1.VerticalPodAutoscaler, scaled sizing.HPAResources) *vpav1.VerticalPodAutoscaler {
+	if len(scaled) == 0 || vpa.Status.Recommendation == nil {
 		return vpa
 	}
 	acting := *vpa
 	acting.Status.Recommendation = vpa.Status.Recommendation.DeepCopy()
 	for i := range acting.Status.Recommendation.ContainerRecommendations {
 		c := &acting.Status.Recommendation.ContainerRecommendations[i]
-		for k, left := range looked.Of(c.ContainerName) {
+		for k, left := range scaled.For(c.ContainerName) {
 			if name := convert.ResourceName(resources.Kind(k)); left {
 				delete(c.Target, name)
 				delete(c.LowerBound, name)
@@ -118,11 +118,11 @@ func without(vpa *vpav1.VerticalPodAutoscaler, looked sizing.LookedAt) *vpav1.Ve
 
 // withFloors returns a VPA that recommends no less than the resources that were restored by a
 // revert, with a warning for each raised value. A changed policy hash drops the floors.
-func keeping(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, remembered rollout.State, hash string, now time.Time) (*vpav1.VerticalPodAutoscaler, []string) {
-	if len(remembered.Reverted) == 0 || vpa.Status.Recommendation == nil {
+func withFloors(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, remembered rollout.State, hash string, now time.Time) (*vpav1.VerticalPodAutoscaler, []string) {
+	if len(remembered.RevertedResources) == 0 || vpa.Status.Recommendation == nil {
 		return vpa, nil
 	}
-	remembered.Kept = keptOrWritten(remembered.Kept, pod)
+	remembered.ProvenResources = completeKept(remembered.ProvenResources, pod)
 	var warnings []string
 	acting := *vpa
 	acting.Status.Recommendation = vpa.Status.Recommendation.DeepCopy()
@@ -130,22 +130,22 @@ func keeping(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, remembered rollo
 		c := &acting.Status.Recommendation.ContainerRecommendations[i]
 		floor := remembered.Floor(c.ContainerName, convert.Resources(c.Target), hash, now)
 		for k := range resources.Kind(resources.Kinds) {
-			least, ok := floor.Get(k)
+			minimum, ok := floor.Get(k)
 			if !ok {
 				continue
 			}
-			name, gets := convert.ResourceName(k), convert.Quantity(k, least)
+			name, raised := convert.ResourceName(k), convert.Quantity(k, minimum)
 			recommended := c.Target[name]
-			c.Target[name] = gets
+			c.Target[name] = raised
 			warnings = append(warnings, fmt.Sprintf("VerticalPodAutoscaler %s: container %s: %s stays at %s although %s is recommended, because less did harm and was taken back",
-				vpa.Name, c.ContainerName, k, gets.String(), recommended.String()))
+				vpa.Name, c.ContainerName, k, raised.String(), recommended.String()))
 		}
 	}
 	return &acting, warnings
 }
 
 // completeKept fills gaps in the kept resources with the requests that the pod declares.
-func keptOrWritten(kept []policy.Container, pod *corev1.Pod) []policy.Container {
+func completeKept(kept []policy.Container, pod *corev1.Pod) []policy.Container {
 	kept = slices.Clone(kept)
 	for _, written := range convert.NewPod(pod).Containers {
 		at := slices.IndexFunc(kept, func(c policy.Container) bool { return c.Name == written.Name })

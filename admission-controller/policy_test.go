@@ -62,8 +62,8 @@ func reverted(bad, well string) func(*loadlinev1alpha1.SizingRecord) {
 }
 
 // generatedByRecommender returns the generated VPA as the recommender creates it.
-func idleMade(changes ...func(*vpav1.VerticalPodAutoscaler)) *vpav1.VerticalPodAutoscaler {
-	vpa := madeVPA(vpav1.UpdateModeOff)
+func generatedByRecommender(changes ...func(*vpav1.VerticalPodAutoscaler)) *vpav1.VerticalPodAutoscaler {
+	vpa := generatedVPA(vpav1.UpdateModeOff)
 	vpa.Spec.StartupBoost = nil
 	for _, change := range changes {
 		change(vpa)
@@ -81,7 +81,7 @@ func cpuOf(answer server.Answer) string {
 	return ""
 }
 
-func TestAMadeVPASizesNewPodsOnceAllRunningPodsMayBeChanged(t *testing.T) {
+func TestGeneratedVPA_SizesNewPodsFromFullRollout(t *testing.T) {
 	policy, sized := sizingPolicy(canary), sizingPolicy(canary, initially(loadlinev1alpha1.InitialSizingTarget))
 	another := sizingPolicy(canary, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Recipe = new("crane") })
 	namesake := func(r *loadlinev1alpha1.SizingRecord) { r.OwnerReferences[0].UID = "another" }
@@ -100,26 +100,26 @@ func TestAMadeVPASizesNewPodsOnceAllRunningPodsMayBeChanged(t *testing.T) {
 		"halted with another recipe":      {sized, recordOf(another, inPhase(loadlinev1alpha1.RolloutPhaseHalted)), "2"},
 		"full rollout, not to be touched": {sizingPolicy(canary, initially(loadlinev1alpha1.InitialSizingOff)), recordOf(policy, inPhase(full)), ""},
 	} {
-		answer, _ := created(t, webhookOf(t, clusterWithWeb(nil), vpafake.NewSimpleClientset(idleMade(), c.policy, c.record)))
+		answer, _ := created(t, webhookOf(t, clusterWithWeb(nil), vpafake.NewSimpleClientset(generatedByRecommender(), c.policy, c.record)))
 		require.Equal(t, c.want, cpuOf(answer), name)
 	}
 	oneShot, record := map[string]string{fleet.ModeAnnotation: "OneShot"}, recordOf(policy, inPhase(full))
-	answer, _ := created(t, webhookOf(t, clusterWithWeb(oneShot), vpafake.NewSimpleClientset(idleMade(), policy, record)))
+	answer, _ := created(t, webhookOf(t, clusterWithWeb(oneShot), vpafake.NewSimpleClientset(generatedByRecommender(), policy, record)))
 	require.Empty(t, cpuOf(answer), "an annotation reduces the mode")
 }
 
 // A user VPA takes precedence even if its mode is Off.
-func TestAPersonsVPAKeepsAMadeOneFromSizing(t *testing.T) {
+func TestUserVPA_OverridesGeneratedVPA(t *testing.T) {
 	for mode, want := range map[vpav1.UpdateMode]string{vpav1.UpdateModeOff: "", vpav1.UpdateModeInitial: "3", vpav1.UpdateModeRecreate: "3"} {
 		person := testkit.VPA("a", testkit.Mode(mode), testkit.Recommend("c", "cpu=3"))
-		vpas := vpafake.NewSimpleClientset(idleMade(), person, sizingPolicy(auto))
+		vpas := vpafake.NewSimpleClientset(generatedByRecommender(), person, sizingPolicy(auto))
 		answer, _ := created(t, webhookOf(t, clusterWithWeb(nil), vpas))
 		require.Equal(t, want, cpuOf(answer), mode)
 	}
 }
 
 // Without records, past harm and the phase of a canary are unknown.
-func TestWithoutRecordsNewPodsOfMadeVPAsStayAsWritten(t *testing.T) {
+func TestGeneratedVPA_RequiresRecords(t *testing.T) {
 	resource := schema.GroupResource{Group: loadlinev1alpha1.GroupName, Resource: "sizingrecords"}
 	unreadable := func(r *loadlinev1alpha1.SizingRecord) {
 		r.Annotations = map[string]string{vpav1.UnreadableAnnotation: "status: too long"}
@@ -132,7 +132,7 @@ func TestWithoutRecordsNewPodsOfMadeVPAsStayAsWritten(t *testing.T) {
 		"forbidden":          {apierrors.NewForbidden(resource, "", nil), recordOf(sizingPolicy(auto))},
 		"unreadable":         {nil, recordOf(sizingPolicy(auto), unreadable)},
 	} {
-		for _, vpa := range []*vpav1.VerticalPodAutoscaler{idleMade(), testkit.VPA("v", testkit.Recommend("c", "cpu=2"))} {
+		for _, vpa := range []*vpav1.VerticalPodAutoscaler{generatedByRecommender(), testkit.VPA("v", testkit.Recommend("c", "cpu=2"))} {
 			synctest.Test(t, func(t *testing.T) { // the webhook waits some seconds for a permission
 				vpas := vpafake.NewSimpleClientset(vpa, sizingPolicy(auto), c.record)
 				if c.problem != nil {
@@ -142,7 +142,7 @@ func TestWithoutRecordsNewPodsOfMadeVPAsStayAsWritten(t *testing.T) {
 				filled, err := fillCaches(ctx, Default(), &client.Clients{Kube: clusterWithWeb(nil), VPA: vpas})
 				require.NoError(t, err)
 				answer, said := created(t, filled.handlers[0])
-				if convert.MadeForPolicy(vpa) {
+				if convert.IsGenerated(vpa) {
 					require.Empty(t, answer.Patch, name)
 					require.Contains(t, said, `reason="NoRecord"`, name)
 				} else {
@@ -155,7 +155,7 @@ func TestWithoutRecordsNewPodsOfMadeVPAsStayAsWritten(t *testing.T) {
 	}
 }
 
-func TestNewPodsGetNoLessThanWhatIsKeptAfterARevert(t *testing.T) {
+func TestReverted_FloorsRequestsOfNewPods(t *testing.T) {
 	policy := sizingPolicy(auto)
 	other := sizingPolicy(auto, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Recipe = new("crane") })
 	memoryWell := func(r *loadlinev1alpha1.SizingRecord) {
@@ -179,9 +179,9 @@ func TestNewPodsGetNoLessThanWhatIsKeptAfterARevert(t *testing.T) {
 		"the policy says another": {"50m", recordOf(other, reverted("50m", "300m")), "50m", false},
 		"long ago":                {"50m", recordOf(policy, reverted("50m", "300m"), long), "50m", false},
 	} {
-		for _, vpa := range []*vpav1.VerticalPodAutoscaler{idleMade(testkit.Recommend("d", "cpu=1")), testkit.VPA("v")} {
+		for _, vpa := range []*vpav1.VerticalPodAutoscaler{generatedByRecommender(testkit.Recommend("d", "cpu=1")), testkit.VPA("v")} {
 			testkit.Recommend("c", "cpu="+c.recommended+" memory=1Gi")(vpa)
-			if convert.MadeForPolicy(vpa) {
+			if convert.IsGenerated(vpa) {
 				vpa.Status.Recommendation.ContainerRecommendations = vpa.Status.Recommendation.ContainerRecommendations[1:]
 			}
 			answer, said := created(t, webhookOf(t, clusterWithWeb(nil), vpafake.NewSimpleClientset(vpa, policy, c.record)))
@@ -197,18 +197,18 @@ func TestNewPodsGetNoLessThanWhatIsKeptAfterARevert(t *testing.T) {
 }
 
 // maxAllowed comes from the user or the policy, and the updater obeys it as well.
-func TestWhatIsKeptStaysBelowMaxAllowed(t *testing.T) {
+func TestReverted_StaysBelowMaxAllowed(t *testing.T) {
 	policy := sizingPolicy(auto)
-	vpa := idleMade(testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "*", MaxAllowed: testkit.List("cpu=200m")}))
+	vpa := generatedByRecommender(testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "*", MaxAllowed: testkit.List("cpu=200m")}))
 	vpa.Status.Recommendation.ContainerRecommendations[0].Target = testkit.List("cpu=50m")
 	answer, _ := created(t, webhookOf(t, clusterWithWeb(nil), vpafake.NewSimpleClientset(vpa, policy, recordOf(policy, reverted("50m", "300m")))))
 	require.Equal(t, "200m", cpuOf(answer))
 }
 
-func TestAMadeVPABoostsOnlyIfItsResourcePolicySaysSo(t *testing.T) {
+func TestGeneratedVPA_BoostsOnlyByResourcePolicy(t *testing.T) {
 	boost := &vpav1.StartupBoost{CPU: &vpav1.GenericStartupBoost{Type: vpav1.StartupBoostTypeFactor, Factor: new(int32(3))}}
 	asks := testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "c", StartupBoost: boost})
-	for want, vpa := range map[string]*vpav1.VerticalPodAutoscaler{"2": madeVPA(vpav1.UpdateModeOff), "6": idleMade(asks)} {
+	for want, vpa := range map[string]*vpav1.VerticalPodAutoscaler{"2": generatedVPA(vpav1.UpdateModeOff), "6": generatedByRecommender(asks)} {
 		answer, _ := created(t, webhookOf(t, clusterWithWeb(nil), vpafake.NewSimpleClientset(vpa, sizingPolicy(auto))))
 		require.Equal(t, want, cpuOf(answer))
 		answer, _ = created(t, webhookOf(t, clusterWithWeb(nil), vpafake.NewSimpleClientset(vpa, sizingPolicy(canary))))
@@ -218,16 +218,16 @@ func TestAMadeVPABoostsOnlyIfItsResourcePolicySaysSo(t *testing.T) {
 
 // Without an active policy, pods of generated VPAs are not read, and --webhook-failure-policy-fail
 // does not refuse them.
-func TestANamespaceOfMadeVPAsIsServedWhileAPolicyActs(t *testing.T) {
+func TestServedNamespaces_FollowActivePolicies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		vpas := vpafake.NewSimpleClientset(idleMade(), testkit.VPA("off", testkit.Mode(vpav1.UpdateModeOff), func(v *vpav1.VerticalPodAutoscaler) { v.Namespace = "other" }))
+		vpas := vpafake.NewSimpleClientset(generatedByRecommender(), testkit.VPA("off", testkit.Mode(vpav1.UpdateModeOff), func(v *vpav1.VerticalPodAutoscaler) { v.Namespace = "other" }))
 		ctx, stop := context.WithCancel(t.Context())
 		defer func() { stop(); synctest.Wait() }()
 		filled, err := fillCaches(ctx, Default(), &client.Clients{Kube: clusterWithWeb(nil), VPA: vpas})
 		require.NoError(t, err)
 		noPod := func() bool { // a namespace that is not served accepts an invalid pod
 			synctest.Wait()
-			request := ask(t, 7)
+			request := podRequest(t, 7)
 			request.Operation = admissionv1.Create
 			return filled.handlers[0].Answer(t.Context(), request).Err != nil
 		}
@@ -249,7 +249,7 @@ func TestANamespaceOfMadeVPAsIsServedWhileAPolicyActs(t *testing.T) {
 }
 
 // New pods keep resources that an HPA scales on, as running pods do.
-func TestNewPodsKeepWhatAHorizontalPodAutoscalerLooksAt(t *testing.T) {
+func TestHPA_KeepsResourcesOfNewPods(t *testing.T) {
 	proceed := loadlinev1alpha1.HPAProceed
 	for want, policy := range map[string]*loadlinev1alpha1.SizingPolicy{
 		"":  sizingPolicy(auto),
@@ -262,7 +262,7 @@ func TestNewPodsKeepWhatAHorizontalPodAutoscalerLooksAt(t *testing.T) {
 				ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"},
 				Metrics:        []autoscalingv2.MetricSpec{{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{Name: corev1.ResourceCPU}}},
 			}}))
-		answer, _ := created(t, webhookOf(t, kube, vpafake.NewSimpleClientset(idleMade(), policy)))
+		answer, _ := created(t, webhookOf(t, kube, vpafake.NewSimpleClientset(generatedByRecommender(), policy)))
 		require.Equal(t, want, cpuOf(answer))
 	}
 }

@@ -14,9 +14,9 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-func TestAPersonsVPACountsForTheNextPod(t *testing.T) {
+func TestUserVPA_AppliesToNextPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		vpas := vpafake.NewSimpleClientset(idleMade(), sizingPolicy(auto))
+		vpas := vpafake.NewSimpleClientset(generatedByRecommender(), sizingPolicy(auto))
 		pods := webhookOf(t, clusterWithWeb(nil), vpas)
 		gets := func() string {
 			synctest.Wait()
@@ -41,9 +41,9 @@ func TestAPersonsVPACountsForTheNextPod(t *testing.T) {
 
 // A pod has its resources before it is stored. The webhook writes no other object and patches only
 // resources and annotations.
-func TestNothingIsWrittenForAPodUnderAPolicy(t *testing.T) {
+func TestPodHandler_PatchesOnlyResourcesAndAnnotations(t *testing.T) {
 	policy := sizingPolicy(auto)
-	for name, vpa := range map[string]*vpav1.VerticalPodAutoscaler{"made": idleMade(), "a person's": testkit.VPA("v", testkit.Recommend("c", "cpu=2"))} {
+	for name, vpa := range map[string]*vpav1.VerticalPodAutoscaler{"made": generatedByRecommender(), "a person's": testkit.VPA("v", testkit.Recommend("c", "cpu=2"))} {
 		kube, vpas := clusterWithWeb(nil), vpafake.NewSimpleClientset(vpa, policy, recordOf(policy, inPhase(loadlinev1alpha1.RolloutPhaseFullRollout), reverted("3", "4")))
 		answer, _ := created(t, webhookOf(t, kube, vpas))
 		require.Equal(t, "4", cpuOf(answer), name)

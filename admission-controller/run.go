@@ -82,7 +82,7 @@ func portFree(env process.Environment, port int) error {
 }
 
 // secretInterval is how often the Secret is read while no certificate rotation is due.
-const secretEvery = 2 * time.Minute
+const secretInterval = 2 * time.Minute
 
 func newKeeper(ctx context.Context, config *Config, clients *client.Clients, m *metrics) (*certs.Keeper, error) {
 	k := &certs.Keeper{Holder: &certs.Holder{}, Recorder: m}
@@ -100,7 +100,7 @@ func newKeeper(ctx context.Context, config *Config, clients *client.Clients, m *
 			k.Source = files
 		}
 	case config.Register:
-		k.Interval = secretEvery
+		k.Interval = secretInterval
 		k.Source = &certs.Store{
 			Secrets:   clients.Kube.CoreV1(),
 			Namespace: config.namespace(),
@@ -125,7 +125,7 @@ func serve(ctx context.Context, config *Config, env process.Environment, clients
 		return err
 	}
 	go w.metrics.sizes.Run(ctx)
-	filled, err := fillCaches(ctx, config, clients, client.Measured(w.metrics.sizes))
+	filled, err := fillCaches(ctx, config, clients, client.WithSizes(w.metrics.sizes))
 	if err != nil {
 		return err
 	}
@@ -150,8 +150,8 @@ func serve(ctx context.Context, config *Config, env process.Environment, clients
 	if err := s.Listen(); err != nil {
 		return err
 	}
-	b := server.Beater{Lease: config.heartbeat(env, clients.Kube.CoordinationV1()), Server: s, Service: config.way(env), Health: w.health, Keeper: w.keeper}
-	return serving.Together(ctx, filled.follow, s.Run, b.Run, func(ctx context.Context) error {
+	b := server.Beater{Lease: config.heartbeat(env, clients.Kube.CoordinationV1()), Server: s, Service: config.serviceProbe(env), Health: w.health, Keeper: w.keeper}
+	return serving.Together(ctx, filled.refresh, s.Run, b.Run, func(ctx context.Context) error {
 		w.keeper.Run(ctx, false)
 		return nil
 	})
@@ -159,35 +159,35 @@ func serve(ctx context.Context, config *Config, env process.Environment, clients
 
 type caches struct {
 	handlers []server.Handler // read from the caches
-	served   served
+	served   servedNamespaces
 	// refresh keeps other controller kinds, owners, nodes and quotas up to date until ctx ends.
-	follow func(context.Context) error
+	refresh func(context.Context) error
 }
 
 // servedNamespaces lists the namespaces with a VPA that may change pods on its own or under a
 // policy.
-type served struct {
+type servedNamespaces struct {
 	finder   *target.Finder
 	policies *sizing.Policies
 }
 
 // Namespaces returns the names of the namespaces, sorted.
-func (s served) Namespaces() []string {
-	return slices.DeleteFunc(s.finder.Namespaces(), func(namespace string) bool { return !s.finder.Serves(namespace, s.policies.Acts(namespace)) })
+func (s servedNamespaces) Namespaces() []string {
+	return slices.DeleteFunc(s.finder.Namespaces(), func(namespace string) bool { return !s.finder.Serves(namespace, s.policies.MayChangePods(namespace)) })
 }
 
 // policyCaches holds the informers that only policies need: namespaces, SizingRecords and
 // HorizontalPodAutoscalers. They start with the first policy, because each watch wakes an idle
 // program once a minute.
-type onlyUnderPolicies struct {
+type policyCaches struct {
 	core   informers.SharedInformerFactory
 	vpas   externalversions.SharedInformerFactory
 	synced map[string]cache.InformerSynced
 }
 
-func (o *onlyUnderPolicies) fill(ctx context.Context, policies *sizing.Policies) error {
+func (o *policyCaches) fill(ctx context.Context, policies *sizing.Policies) error {
 	select {
-	case <-policies.Some():
+	case <-policies.NonEmpty():
 		o.start(ctx)
 		return client.Sync(ctx, o.synced)
 	default:
@@ -197,16 +197,16 @@ func (o *onlyUnderPolicies) fill(ctx context.Context, policies *sizing.Policies)
 
 // follow starts the informers once a policy exists. Until they have synced, pods under a policy
 // that changes pods stay unchanged, including pods of user VPAs.
-func (o *onlyUnderPolicies) follow(ctx context.Context, policies *sizing.Policies) {
+func (o *policyCaches) follow(ctx context.Context, policies *sizing.Policies) {
 	select {
-	case <-policies.Some():
+	case <-policies.NonEmpty():
 		o.start(ctx)
 	case <-ctx.Done():
 	}
 }
 
 // start may be called more than once.
-func (o *onlyUnderPolicies) start(ctx context.Context) {
+func (o *policyCaches) start(ctx context.Context) {
 	o.core.Start(ctx.Done())
 	o.vpas.Start(ctx.Done())
 }
@@ -214,7 +214,7 @@ func (o *onlyUnderPolicies) start(ctx context.Context) {
 func fillCaches(ctx context.Context, config *Config, clients *client.Clients, options ...client.Option) (caches, error) {
 	core := client.Factory(clients.Kube, config.Kube.Namespace, client.ControllerResync, "", options...)
 	vpas := client.VPAFactory(clients.VPA, config.Kube.Namespace, options...)
-	asked := &onlyUnderPolicies{
+	optional := &policyCaches{
 		core: client.Factory(clients.Kube, config.Kube.Namespace, client.ControllerResync, "", options...),
 		vpas: client.VPAFactory(clients.VPA, config.Kube.Namespace, options...),
 	}
@@ -225,7 +225,7 @@ func fillCaches(ctx context.Context, config *Config, clients *client.Clients, op
 		return caches{}, err
 	}
 	informer := vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer()
-	registration, err := informer.AddEventHandler(finder.Handler(scout.Want))
+	registration, err := informer.AddEventHandler(finder.Handler(scout.Enqueue))
 	if err = errors.Join(err, informer.AddIndexers(target.Indexers())); err != nil {
 		return caches{}, fmt.Errorf("watch VerticalPodAutoscalers: %w", err)
 	}
@@ -238,44 +238,44 @@ func fillCaches(ctx context.Context, config *Config, clients *client.Clients, op
 		"verticalpodautoscalers": registration.HasSynced,
 		"limitranges":            limitRanges.Informer().HasSynced,
 	}
-	policies, err := sizing.Watch(vpas, asked.core, resolver, fleet.Options{OwnNamespace: config.namespace(), Foreign: config.Policies.Foreign})
-	records, err2 := sizing.WatchRecords(asked.vpas)
-	hpas, err3 := sizing.WatchHPAs(asked.core, resolver.From, "HorizontalPodAutoscalers cannot be read, so new pods stay as they are written under a SizingPolicy that changes pods, where no person wrote a VPA")
+	policies, err := sizing.Watch(vpas, optional.core, resolver, fleet.Options{OwnNamespace: config.namespace(), Foreign: config.Policies.ForeignAnnotations})
+	records, err2 := sizing.WatchRecords(optional.vpas)
+	hpas, err3 := sizing.WatchHPAs(optional.core, resolver.OwnerChain, "HorizontalPodAutoscalers cannot be read, so new pods stay as they are written under a SizingPolicy that changes pods, where no person wrote a VPA")
 	if err = errors.Join(err, err2, err3); err != nil {
 		return caches{}, err
 	}
-	asked.synced = map[string]cache.InformerSynced{"sizingrecords": records.Synced, "horizontalpodautoscalers": hpas.Synced}
-	known := policies.Synced()
-	synced["sizingpolicies"], asked.synced["namespaces"] = known["sizingpolicies"], known["namespaces"]
+	optional.synced = map[string]cache.InformerSynced{"sizingrecords": records.Synced, "horizontalpodautoscalers": hpas.Synced}
+	policiesSynced := policies.Synced()
+	synced["sizingpolicies"], optional.synced["namespaces"] = policiesSynced["sizingpolicies"], policiesSynced["namespaces"]
 	maps.Copy(synced, resolver.Synced())
 	core.Start(ctx.Done())
 	vpas.Start(ctx.Done())
 	if err := client.Sync(ctx, synced); err != nil {
 		return caches{}, err
 	}
-	if err := asked.fill(ctx, policies); err != nil {
+	if err := optional.fill(ctx, policies); err != nil {
 		return caches{}, err
 	}
-	around := &validate.Cluster{Kube: clients.Kube, Namespace: config.Kube.Namespace, VPAs: informer.GetIndexer(), Targets: remembering}
-	recipes, err := recipe.NewBook("", recipe.DefaultConfig())
+	cluster := &validate.Cluster{Kube: clients.Kube, Namespace: config.Kube.Namespace, VPAs: informer.GetIndexer(), Targets: remembering}
+	recipes, err := recipe.NewCache("", recipe.DefaultConfig())
 	if err != nil {
 		return caches{}, fmt.Errorf("read the recipes: %w", err)
 	}
 	pods := podHandler{
-		serves: config.Kube.Serves, finder: finder, limitRanges: limitRanges.Lister(), quotas: around.Quotas, nodes: around,
+		serves: config.Kube.Includes, finder: finder, limitRanges: limitRanges.Lister(), quotas: cluster.Quotas, nodes: cluster,
 		mutation: config.mutation(), outdated: generations.Outdated, policies: policies, records: records, hpas: hpas, recipes: recipes,
 		sharingMinAge: config.SharingMinAge,
 	}
-	admitted := func(vpa *vpav1.VerticalPodAutoscaler) { finder.Admitted(vpa, time.Now()) }
+	admitted := func(vpa *vpav1.VerticalPodAutoscaler) { finder.RecordAdmission(vpa, time.Now()) }
 	return caches{
-		handlers: []server.Handler{pods.handler(), vpaHandler(config.validation(), around.Advise, admitted), policyHandler(config.validation())},
-		served:   served{finder, policies},
-		follow: func(ctx context.Context) error {
+		handlers: []server.Handler{pods.handler(), vpaHandler(config.validation(), cluster.Advise, admitted), policyHandler(config.validation())},
+		served:   servedNamespaces{finder, policies},
+		refresh: func(ctx context.Context) error {
 			var done sync.WaitGroup
 			done.Go(func() { resolver.Run(ctx, scales.Reset) })
 			done.Go(func() { scout.Run(ctx) })
-			done.Go(func() { around.Run(ctx) })
-			done.Go(func() { asked.follow(ctx, policies) })
+			done.Go(func() { cluster.Run(ctx) })
+			done.Go(func() { optional.follow(ctx, policies) })
 			done.Wait()
 			return nil
 		},
@@ -290,11 +290,11 @@ func findOwners(ctx context.Context, resolver *target.Resolver) (finder *target.
 			klog.FromContext(ctx).V(4).Info("Owner of pods cannot be read", "owner", key.String(), "namespace", key.Namespace, "reason", err)
 		}
 	})
-	remembering = resolver.Remembering(scout.Want)
+	remembering = resolver.CacheOnly(scout.Enqueue)
 	finder = target.NewFinder(ctx, remembering)
 	if err := resolver.Owners(func(key target.Key) {
 		if finder.Serves(key.Namespace, true) {
-			scout.Want(key)
+			scout.Enqueue(key)
 		}
 	}); err != nil {
 		return nil, nil, nil, err

@@ -42,7 +42,7 @@ func newSharingCase(changes ...func(*sharingCase)) sharingCase {
 				CPULimit: new(loadlinev1alpha1.SharingCPULimitRemove),
 			}
 		}),
-		vpa: madeVPA(vpav1.UpdateModeOff),
+		vpa: generatedVPA(vpav1.UpdateModeOff),
 		pod: testkit.Pod("p", testkit.Container("c", "cpu=2 memory=2000M", "cpu=4 memory=3000M")),
 	}
 	c.policy.Status.Conditions = []metav1.Condition{{Type: sizing.ConditionSharing, Status: metav1.ConditionTrue}}
@@ -83,7 +83,7 @@ func (c sharingCase) answer(t *testing.T) server.Answer {
 			config.SharingMinAge = c.minAge
 		}
 	}
-	answer := webhookOf(t, kube, vpas, aged).Answer(t.Context(), ask(t, c.pod))
+	answer := webhookOf(t, kube, vpas, aged).Answer(t.Context(), podRequest(t, c.pod))
 	require.NoError(t, answer.Err)
 	return answer
 }
@@ -107,7 +107,7 @@ func sharingSettings(change func(*loadlinev1alpha1.Sharing)) func(*sharingCase) 
 	return func(c *sharingCase) { change(c.policy.Spec.Sharing) }
 }
 
-func TestNewPodsUnderAPolicyThatShares(t *testing.T) {
+func TestSharing_SizesNewPods(t *testing.T) {
 	mode := func(m loadlinev1alpha1.SharingMode) func(*sharingCase) {
 		return sharingSettings(func(s *loadlinev1alpha1.Sharing) { s.Mode = &m })
 	}
@@ -143,7 +143,7 @@ func TestNewPodsUnderAPolicyThatShares(t *testing.T) {
 		"or one that shares": {func(c *sharingCase) {
 			c.policy.Spec.Recipe, c.vpa.Annotations = nil, map[string]string{recipe.Annotation: "cruisekube"}
 		}, asShared},
-		"opted out": {func(c *sharingCase) { c.web.Annotations = map[string]string{sharing.OffAnnotation: "off"} }, asAnyOther},
+		"opted out": {func(c *sharingCase) { c.web.Annotations = map[string]string{sharing.SharingAnnotation: "off"} }, asAnyOther},
 		"too young": {func(c *sharingCase) { c.web.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Minute)) }, asAnyOther},
 		"old enough for --sharing-min-age": {func(c *sharingCase) {
 			c.web.CreationTimestamp, c.minAge = metav1.NewTime(time.Now().Add(-2*time.Minute)), time.Minute
@@ -180,7 +180,7 @@ func TestNewPodsUnderAPolicyThatShares(t *testing.T) {
 	}
 }
 
-func TestNewDaemonPodsThatShare(t *testing.T) {
+func TestSharing_KeepsRequestsOfDaemonPods(t *testing.T) {
 	c := newSharingCase()
 	d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: testkit.Namespace, Name: "agent", UID: "agent-uid", CreationTimestamp: c.web.CreationTimestamp},
 		Spec: appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}}
@@ -191,7 +191,7 @@ func TestNewDaemonPodsThatShare(t *testing.T) {
 	c.policy.Spec.Workloads[0].Kind = "DaemonSet"
 	kube, vpas := clusterWithWeb(nil), vpafake.NewSimpleClientset(vpa, c.policy)
 	require.NoError(t, kube.Tracker().Add(d))
-	answer := webhookOf(t, kube, vpas).Answer(t.Context(), ask(t, c.pod))
+	answer := webhookOf(t, kube, vpas).Answer(t.Context(), podRequest(t, c.pod))
 	require.NoError(t, answer.Err)
 	require.Contains(t, answer.Patch, client.PatchRemove("/spec/containers/0/resources/limits/cpu"))
 	require.Contains(t, answer.Patch, client.PatchAdd("/spec/containers/0/resources/limits/memory", "3G"))

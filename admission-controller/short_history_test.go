@@ -20,7 +20,7 @@ func covering(containers ...convert.ContainerHistory) func(*vpav1.VerticalPodAut
 	}
 }
 
-func TestUnderPolicy_RequiresHistory(t *testing.T) {
+func TestPolicy_RequiresMinHistory(t *testing.T) {
 	least := func(d time.Duration) func(*loadlinev1alpha1.SizingPolicySpec) {
 		return func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.MinHistory = &metav1.Duration{Duration: d} }
 	}
@@ -37,14 +37,14 @@ func TestUnderPolicy_RequiresHistory(t *testing.T) {
 		vpa    *vpav1.VerticalPodAutoscaler
 		want   string // CPU request of a new pod, empty if unchanged
 	}{
-		{"first sample", sizingPolicy(auto), idleMade(c(minute)), ""},
-		{"default reached", sizingPolicy(auto), idleMade(c(hour)), "2"},
-		{"setting not reached", sizingPolicy(auto, least(day)), idleMade(c(hour)), ""},
-		{"setting reached", sizingPolicy(auto, least(day)), idleMade(c(2 * day)), "2"},
-		{"nothing required", sizingPolicy(auto, least(0)), idleMade(c(0)), "2"},
-		{"history is not reported", sizingPolicy(auto), idleMade(), "2"},
+		{"first sample", sizingPolicy(auto), generatedByRecommender(c(minute)), ""},
+		{"default reached", sizingPolicy(auto), generatedByRecommender(c(hour)), "2"},
+		{"setting not reached", sizingPolicy(auto, least(day)), generatedByRecommender(c(hour)), ""},
+		{"setting reached", sizingPolicy(auto, least(day)), generatedByRecommender(c(2 * day)), "2"},
+		{"nothing required", sizingPolicy(auto, least(0)), generatedByRecommender(c(0)), "2"},
+		{"history is not reported", sizingPolicy(auto), generatedByRecommender(), "2"},
 		{"a sidecar without history", sizingPolicy(auto),
-			idleMade(covering(convert.ContainerHistory{Name: "c", Span: day}, convert.ContainerHistory{Name: "sidecar"})), "2"},
+			generatedByRecommender(covering(convert.ContainerHistory{Name: "c", Span: day}, convert.ContainerHistory{Name: "sidecar"})), "2"},
 		{"a user VPA", sizingPolicy(auto), user(c(minute)), ""},
 		{"a user VPA, mode Inherit", sizingPolicy(loadlinev1alpha1.RolloutModeInherit), user(c(minute)), "2"},
 		{"a user VPA, mode Recommend", sizingPolicy(loadlinev1alpha1.RolloutModeRecommend), user(c(minute)), "2"},

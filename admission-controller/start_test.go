@@ -26,7 +26,7 @@ import (
 
 // Readiness probes the port of the webhook, so it stays closed until the caches are filled. The API
 // server in this test answers but never returns a list.
-func TestNothingIsServedBeforeTheCachesAreFilled(t *testing.T) {
+func TestRun_ServesOnlyWithFilledCaches(t *testing.T) {
 	asked := make(chan struct{}, 1)
 	apiServer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/version" {
@@ -61,7 +61,7 @@ func TestNothingIsServedBeforeTheCachesAreFilled(t *testing.T) {
 }
 
 // Cached API resources and objects of custom controllers expire, so that changes are noticed.
-func TestWhatIsKnownOfCustomControllersIsReadAgain(t *testing.T) {
+func TestFollow_RefreshesCustomControllers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kube := fake.NewClientset()
 		kube.Resources = []*metav1.APIResourceList{{GroupVersion: "apps/v1", APIResources: []metav1.APIResource{{Name: "deployments", Kind: "Deployment"}}}}
@@ -80,7 +80,7 @@ func TestWhatIsKnownOfCustomControllersIsReadAgain(t *testing.T) {
 		filled, err := fillCaches(ctx, Default(), &client.Clients{Kube: kube, VPA: vpas})
 		require.NoError(t, err)
 		ended := make(chan error, 1)
-		go func() { ended <- filled.follow(ctx) }()
+		go func() { ended <- filled.refresh(ctx) }()
 		time.Sleep(time.Minute)
 		before := asked()
 		require.Positive(t, before, "it was read ahead")

@@ -28,7 +28,7 @@ import (
 
 // sizeCase is a pod created with a server-side dry run, which runs the webhook and the API server's
 // validation.
-type sized struct {
+type sizeCase struct {
 	containers []harness.Container
 	policy     []vpav1.ContainerResourcePolicy
 	limits     []corev1.LimitRangeItem
@@ -42,11 +42,11 @@ type sized struct {
 	check                   func(*testing.T, *corev1.Pod)
 }
 
-func app(cpu, memory, cpuLimit, memoryLimit string) harness.Container {
+func appContainer(cpu, memory, cpuLimit, memoryLimit string) harness.Container {
 	return harness.Container{Name: "app", CPU: cpu, Memory: memory, CPULimit: cpuLimit, MemoryLimit: memoryLimit}
 }
 
-func item(kind corev1.LimitType, least, most, limit corev1.ResourceList) []corev1.LimitRangeItem {
+func limitRange(kind corev1.LimitType, least, most, limit corev1.ResourceList) []corev1.LimitRangeItem {
 	return []corev1.LimitRangeItem{{Type: kind, Min: least, Max: most, Default: limit}}
 }
 
@@ -54,27 +54,27 @@ var (
 	only       = vpav1.ContainerControlledValuesRequestsOnly
 	offMode    = vpav1.ContainerScalingModeOff
 	alwaysOn   = corev1.ContainerRestartPolicyAlways
-	guaranteed = app("100m", "100Mi", "100m", "100Mi")
+	guaranteed = appContainer("100m", "100Mi", "100m", "100Mi")
 )
 
-var sizes = map[string]sized{
+var sizeCases = map[string]sizeCase{
 	"requests and limits in proportion": {
-		containers: []harness.Container{app("100m", "100Mi", "150m", "200Mi")}, target: pair("250m", "200Mi"),
-		requests: pair("250m", "200Mi"), requestLimits: pair("375m", "400Mi"),
+		containers: []harness.Container{appContainer("100m", "100Mi", "150m", "200Mi")}, target: resourceList("250m", "200Mi"),
+		requests: resourceList("250m", "200Mi"), requestLimits: resourceList("375m", "400Mi"),
 	},
 	"guaranteed pods stay so": {
-		containers: []harness.Container{guaranteed}, target: pair("251m", "200Mi"), requests: pair("251m", "200Mi"), requestLimits: pair("251m", "200Mi"),
+		containers: []harness.Container{guaranteed}, target: resourceList("251m", "200Mi"), requests: resourceList("251m", "200Mi"), requestLimits: resourceList("251m", "200Mi"),
 		check: func(t *testing.T, pod *corev1.Pod) { require.Equal(t, corev1.PodQOSGuaranteed, pod.Status.QOSClass) },
 	},
 	"requests only": {
-		containers: []harness.Container{app("100m", "100Mi", "300m", "150Mi")}, target: pair("250m", "200Mi"),
+		containers: []harness.Container{appContainer("100m", "100Mi", "300m", "150Mi")}, target: resourceList("250m", "200Mi"),
 		policy:   []vpav1.ContainerResourcePolicy{{ContainerName: "app", ControlledValues: &only}},
-		requests: pair("250m", "150Mi"), requestLimits: pair("300m", "150Mi"),
+		requests: resourceList("250m", "150Mi"), requestLimits: resourceList("300m", "150Mi"),
 		warning: "memory cut from 200Mi to 150Mi to fit the limit of the container",
 	},
 	"a container more than was recommended for": {
-		containers: []harness.Container{guaranteed, {Name: "injected", CPU: "30m", Memory: "30Mi"}}, target: pair("250m", "200Mi"),
-		requests: pair("250m", "200Mi"), requestLimits: pair("250m", "200Mi"), others: []corev1.ResourceList{pair("30m", "30Mi")},
+		containers: []harness.Container{guaranteed, {Name: "injected", CPU: "30m", Memory: "30Mi"}}, target: resourceList("250m", "200Mi"),
+		requests: resourceList("250m", "200Mi"), requestLimits: resourceList("250m", "200Mi"), others: []corev1.ResourceList{resourceList("30m", "30Mi")},
 		check: func(t *testing.T, pod *corev1.Pod) {
 			require.Equal(t, "app, injected", pod.Annotations["vpaObservedContainers"])
 			require.Contains(t, pod.Annotations["vpaUpdates"], "container 0: ")
@@ -82,56 +82,56 @@ var sizes = map[string]sized{
 		},
 	},
 	"a container less than was recommended for": {
-		containers: []harness.Container{{Name: "other", CPU: "30m", Memory: "30Mi"}}, target: pair("250m", "200Mi"), requests: pair("30m", "30Mi"),
+		containers: []harness.Container{{Name: "other", CPU: "30m", Memory: "30Mi"}}, target: resourceList("250m", "200Mi"), requests: resourceList("30m", "30Mi"),
 		change: func(pod *corev1.Pod) { pod.Spec.Containers[0].Name = "renamed" },
 		check:  func(t *testing.T, pod *corev1.Pod) { require.NotContains(t, pod.Annotations, "vpaUpdates") },
 	},
 	"nothing recommended": {
-		containers: []harness.Container{guaranteed}, requests: pair("100m", "100Mi"), requestLimits: pair("100m", "100Mi"),
+		containers: []harness.Container{guaranteed}, requests: resourceList("100m", "100Mi"), requestLimits: resourceList("100m", "100Mi"),
 		check: func(t *testing.T, pod *corev1.Pod) { require.Equal(t, "app", pod.Annotations["vpaObservedContainers"]) },
 	},
 	"mode Off for the container": {
-		containers: []harness.Container{guaranteed}, target: pair("250m", "200Mi"), policy: []vpav1.ContainerResourcePolicy{{ContainerName: "*", Mode: &offMode}},
-		requests: pair("100m", "100Mi"), requestLimits: pair("100m", "100Mi"),
+		containers: []harness.Container{guaranteed}, target: resourceList("250m", "200Mi"), policy: []vpav1.ContainerResourcePolicy{{ContainerName: "*", Mode: &offMode}},
+		requests: resourceList("100m", "100Mi"), requestLimits: resourceList("100m", "100Mi"),
 	},
 	"minAllowed": {
-		containers: []harness.Container{guaranteed}, target: pair("50m", "50Mi"), policy: []vpav1.ContainerResourcePolicy{{ContainerName: "app", MinAllowed: pair("80m", "90Mi")}},
-		requests: pair("80m", "90Mi"), requestLimits: pair("80m", "90Mi"),
+		containers: []harness.Container{guaranteed}, target: resourceList("50m", "50Mi"), policy: []vpav1.ContainerResourcePolicy{{ContainerName: "app", MinAllowed: resourceList("80m", "90Mi")}},
+		requests: resourceList("80m", "90Mi"), requestLimits: resourceList("80m", "90Mi"),
 	},
 	"maxAllowed": {
-		containers: []harness.Container{guaranteed}, target: pair("2", "2Gi"), policy: []vpav1.ContainerResourcePolicy{{ContainerName: "*", MaxAllowed: pair("233m", "150Mi")}},
-		requests: pair("233m", "150Mi"), requestLimits: pair("233m", "150Mi"), warning: "cpu cut from 2 to 233m to fit maxAllowed",
+		containers: []harness.Container{guaranteed}, target: resourceList("2", "2Gi"), policy: []vpav1.ContainerResourcePolicy{{ContainerName: "*", MaxAllowed: resourceList("233m", "150Mi")}},
+		requests: resourceList("233m", "150Mi"), requestLimits: resourceList("233m", "150Mi"), warning: "cpu cut from 2 to 233m to fit maxAllowed",
 	},
 	"container maximum of a LimitRange": {
-		containers: []harness.Container{app("100m", "100Mi", "300m", "150Mi")}, target: pair("250m", "200Mi"), limits: item(corev1.LimitTypeContainer, nil, pair("500m", "225Mi"), nil),
-		requests: pair("166m", "150Mi"), requestLimits: pair("498m", "225Mi"), warning: "cpu cut from 250m to 166m to fit the LimitRanges of namespace",
+		containers: []harness.Container{appContainer("100m", "100Mi", "300m", "150Mi")}, target: resourceList("250m", "200Mi"), limits: limitRange(corev1.LimitTypeContainer, nil, resourceList("500m", "225Mi"), nil),
+		requests: resourceList("166m", "150Mi"), requestLimits: resourceList("498m", "225Mi"), warning: "cpu cut from 250m to 166m to fit the LimitRanges of namespace",
 	},
 	"container minimum of a LimitRange": {
-		containers: []harness.Container{app("100m", "100Mi", "150m", "200Mi")}, target: pair("50m", "60Mi"), limits: item(corev1.LimitTypeContainer, pair("100m", "100Mi"), nil, nil),
-		requests: pair("100m", "100Mi"), requestLimits: pair("150m", "200Mi"),
+		containers: []harness.Container{appContainer("100m", "100Mi", "150m", "200Mi")}, target: resourceList("50m", "60Mi"), limits: limitRange(corev1.LimitTypeContainer, resourceList("100m", "100Mi"), nil, nil),
+		requests: resourceList("100m", "100Mi"), requestLimits: resourceList("150m", "200Mi"),
 	},
 	"default limit of a LimitRange": {
-		containers: []harness.Container{app("100m", "100Mi", "", "")}, target: pair("250m", "200Mi"), limits: item(corev1.LimitTypeContainer, nil, nil, pair("300m", "200Mi")),
-		requests: pair("250m", "200Mi"), requestLimits: pair("750m", "400Mi"),
+		containers: []harness.Container{appContainer("100m", "100Mi", "", "")}, target: resourceList("250m", "200Mi"), limits: limitRange(corev1.LimitTypeContainer, nil, nil, resourceList("300m", "200Mi")),
+		requests: resourceList("250m", "200Mi"), requestLimits: resourceList("750m", "400Mi"),
 	},
 	"pod maximum of a LimitRange": {
-		containers: []harness.Container{guaranteed, {Name: "b", CPU: "100m", Memory: "100Mi", CPULimit: "100m", MemoryLimit: "100Mi"}}, target: pair("900m", "900Mi"),
-		limits:   item(corev1.LimitTypePod, nil, pair("500m", "500Mi"), nil),
-		requests: pair("400m", "400Mi"), requestLimits: pair("400m", "400Mi"), others: []corev1.ResourceList{pair("100m", "100Mi")},
+		containers: []harness.Container{guaranteed, {Name: "b", CPU: "100m", Memory: "100Mi", CPULimit: "100m", MemoryLimit: "100Mi"}}, target: resourceList("900m", "900Mi"),
+		limits:   limitRange(corev1.LimitTypePod, nil, resourceList("500m", "500Mi"), nil),
+		requests: resourceList("400m", "400Mi"), requestLimits: resourceList("400m", "400Mi"), others: []corev1.ResourceList{resourceList("100m", "100Mi")},
 		warning: "cpu cut from 900m to 400m to fit the LimitRanges of namespace",
 	},
 	"pod minimum of a LimitRange": {
-		containers: []harness.Container{guaranteed}, target: pair("50m", "50Mi"), limits: item(corev1.LimitTypePod, pair("75m", "99999999"), nil, nil),
-		requests: pair("75m", "99999999"), requestLimits: pair("75m", "99999999"),
+		containers: []harness.Container{guaranteed}, target: resourceList("50m", "50Mi"), limits: limitRange(corev1.LimitTypePod, resourceList("75m", "99999999"), nil, nil),
+		requests: resourceList("75m", "99999999"), requestLimits: resourceList("75m", "99999999"),
 	},
 	"what a quota leaves": {
-		containers: []harness.Container{guaranteed}, target: pair("2", "200Mi"), quota: corev1.ResourceList{"requests.cpu": *quantity("700m"), "limits.cpu": *quantity("600m"), "pods": *quantity("5")},
-		requests: pair("600m", "200Mi"), requestLimits: pair("600m", "200Mi"), warning: "cpu cut from 2 to 600m to fit the ResourceQuotas of namespace",
+		containers: []harness.Container{guaranteed}, target: resourceList("2", "200Mi"), quota: corev1.ResourceList{"requests.cpu": *quantity("700m"), "limits.cpu": *quantity("600m"), "pods": *quantity("5")},
+		requests: resourceList("600m", "200Mi"), requestLimits: resourceList("600m", "200Mi"), warning: "cpu cut from 2 to 600m to fit the ResourceQuotas of namespace",
 	},
 	"init containers and sidecars stay as they are": {
-		containers: []harness.Container{guaranteed}, target: pair("250m", "200Mi"), requests: pair("250m", "200Mi"), requestLimits: pair("250m", "200Mi"),
+		containers: []harness.Container{guaranteed}, target: resourceList("250m", "200Mi"), requests: resourceList("250m", "200Mi"), requestLimits: resourceList("250m", "200Mi"),
 		change: func(pod *corev1.Pod) {
-			small := corev1.ResourceRequirements{Requests: pair("10m", "10Mi")}
+			small := corev1.ResourceRequirements{Requests: resourceList("10m", "10Mi")}
 			pod.Spec.InitContainers = []corev1.Container{{Name: "init", Image: "simulated", Resources: small}, {Name: "side", Image: "simulated", Resources: small, RestartPolicy: &alwaysOn}}
 		},
 		check: func(t *testing.T, pod *corev1.Pod) {
@@ -141,18 +141,18 @@ var sizes = map[string]sized{
 		},
 	},
 	"pods with resources of their own": {
-		containers: []harness.Container{app("100m", "100Mi", "", "")}, target: pair("2", "2Gi"), requests: pair("100m", "100Mi"),
+		containers: []harness.Container{appContainer("100m", "100Mi", "", "")}, target: resourceList("2", "2Gi"), requests: resourceList("100m", "100Mi"),
 		change: func(pod *corev1.Pod) {
-			pod.Spec.Resources = &corev1.ResourceRequirements{Requests: pair("1", "1Gi"), Limits: pair("1", "1Gi")}
+			pod.Spec.Resources = &corev1.ResourceRequirements{Requests: resourceList("1", "1Gi"), Limits: resourceList("1", "1Gi")}
 		},
 		warning: "containers left unchanged, because spec.resources of the pod bounds them",
 	},
 }
 
-func TestNewPodsFitWhateverBoundsThem(t *testing.T) {
-	together(t)
+func TestWebhook_PatchedPodsPassAPIServerValidation(t *testing.T) {
+	parallelTest(t)
 	number := 0
-	for name, c := range sizes {
+	for name, c := range sizeCases {
 		number++
 		ns := namespace(t, fmt.Sprintf("sizes-%d", number))
 		t.Run(name, func(t *testing.T) {
@@ -162,21 +162,21 @@ func TestNewPodsFitWhateverBoundsThem(t *testing.T) {
 	}
 }
 
-func (c sized) run(t *testing.T, ns string) {
+func (c sizeCase) run(t *testing.T, ns string) {
 	w := harness.Workload{Namespace: ns, Name: "web", Containers: c.containers}
 	require.NoError(t, cluster.CreateWorkload(t.Context(), w))
 	recommended := w
 	recommended.Containers = []harness.Container{{Name: "app"}}
 	if c.target == nil {
-		require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeInitial, naming("nobody")))
+		require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeInitial, withRecommender("nobody")))
 	} else {
-		recommend(t, recommended, c.target, restricting(c.policy...))
+		createInitialVPAWithTarget(t, recommended, c.target, withContainerPolicies(c.policy...))
 	}
 	if c.limits != nil {
-		bound(t, ns, c.limits)
+		createLimitRange(t, ns, c.limits)
 	}
 	if c.quota != nil {
-		limitNamespace(t, ns, c.quota)
+		createQuota(t, ns, c.quota)
 	}
 	owner, err := cluster.Kube.AppsV1().Deployments(ns).Get(t.Context(), w.Name, metav1.GetOptions{})
 	require.NoError(t, err)
@@ -194,7 +194,7 @@ func (c sized) run(t *testing.T, ns string) {
 	})
 }
 
-func (c sized) judge(t *testing.T, pod *corev1.Pod, warnings []string) error {
+func (c sizeCase) judge(t *testing.T, pod *corev1.Pod, warnings []string) error {
 	if _, seen := pod.Annotations["vpaObservedContainers"]; !seen {
 		return fmt.Errorf("the webhook has not seen it")
 	}
@@ -229,43 +229,43 @@ func same(want, got corev1.ResourceList, what string) error {
 	return nil
 }
 
-func bound(t *testing.T, ns string, items []corev1.LimitRangeItem) {
+func createLimitRange(t *testing.T, ns string, items []corev1.LimitRangeItem) {
 	_, err := cluster.Kube.CoreV1().LimitRanges(ns).Create(t.Context(), &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "bounds"}, Spec: corev1.LimitRangeSpec{Limits: items}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 }
 
-func limitNamespace(t *testing.T, ns string, hard corev1.ResourceList) {
+func createQuota(t *testing.T, ns string, hard corev1.ResourceList) {
 	_, err := cluster.Kube.CoreV1().ResourceQuotas(ns).Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "share"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 }
 
-type heard struct {
-	mu   sync.Mutex
-	said []string
+type warningRecorder struct {
+	mu       sync.Mutex
+	warnings []string
 }
 
 // HandleWarningHeader records one warning.
-func (h *heard) HandleWarningHeader(_ int, _, text string) {
+func (h *warningRecorder) HandleWarningHeader(_ int, _, text string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.said = append(h.said, text)
+	h.warnings = append(h.warnings, text)
 }
 
 func dryRun(t *testing.T, pod *corev1.Pod) (created *corev1.Pod, warnings []string, err error) {
 	t.Helper()
-	h := &heard{}
+	h := &warningRecorder{}
 	config := rest.CopyConfig(cluster.Config)
 	config.WarningHandler = h
 	kube, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
 	created, err = kube.CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-	return created, h.said, err
+	return created, h.warnings, err
 }
 
 // Applies the patches of the recorded upstream cases with an independent JSON patch library, under
 // the same LimitRanges.
-func TestRecordedPatchesMakePods(t *testing.T) {
-	together(t)
+func TestPatch_RecordedCasesPassAPIServerValidation(t *testing.T) {
+	parallelTest(t)
 	raw, err := os.ReadFile("../testdata/vectors/admission.json")
 	require.NoError(t, err)
 	var file struct{ Cases []vectors.Case }
@@ -310,7 +310,7 @@ func recordedPatch(t *testing.T, ns string, c vectors.Case) {
 			list[i].Image = "simulated"
 		}
 	}
-	mutation, err := config.Patch(&in.Pod, &in.VPA, mutate.Namespace{Ranges: convert.Ranges(objects)})
+	mutation, err := config.Patch(&in.Pod, &in.VPA, mutate.Constraints{Ranges: convert.Ranges(objects)})
 	require.NoError(t, err)
 	operations, err := json.Marshal(mutation.Patch)
 	require.NoError(t, err)
@@ -326,8 +326,8 @@ func recordedPatch(t *testing.T, ns string, c vectors.Case) {
 	require.NoError(t, err)
 }
 
-func TestVPAsComeWithAdvice(t *testing.T) {
-	together(t)
+func TestWebhook_WarnsAboutDoubtfulVPAs(t *testing.T) {
+	parallelTest(t)
 	w := harness.Workload{Namespace: namespace(t, "advice"), Name: "web", Replicas: 1, Containers: []harness.Container{{Name: "app", CPU: "50m", Memory: "64Mi"}}}
 	require.NoError(t, cluster.CreateWorkload(t.Context(), w))
 	awaitRunning(t, w)

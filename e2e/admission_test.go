@@ -11,8 +11,8 @@ import (
 )
 
 // In mode Initial, running pods keep their resources and new pods start with the target.
-func TestNewPodGetsItsResourcesFromTheWebhook(t *testing.T) {
-	together(t)
+func TestWebhook_SetsResourcesOfNewPods(t *testing.T) {
+	parallelTest(t)
 	w := harness.Workload{
 		Namespace: namespace(t, "admission"), Name: "shop", Replicas: 1,
 		Containers:  []harness.Container{{Name: "app", CPU: "50m", Memory: "300Mi", MemoryLimit: "600Mi"}},
@@ -39,8 +39,8 @@ func TestNewPodGetsItsResourcesFromTheWebhook(t *testing.T) {
 	}
 }
 
-func TestInvalidVPAIsRefused(t *testing.T) {
-	together(t)
+func TestWebhook_RejectsInvalidVPA(t *testing.T) {
+	parallelTest(t)
 	w := harness.Workload{Namespace: namespace(t, "invalid"), Name: "broken"}
 	err := cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeInitial, func(vpa *vpav1.VerticalPodAutoscaler) {
 		zero := int32(0)

@@ -18,16 +18,16 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-func resizes(r *http.Request) bool {
+func isResize(r *http.Request) bool {
 	return r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/resize")
 }
 
-func records(r *http.Request) bool {
+func isRecordUpdate(r *http.Request) bool {
 	return r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/sizingrecords/")
 }
 
-func recordsReverted(r *http.Request) bool {
-	if !records(r) {
+func isRevertRecord(r *http.Request) bool {
+	if !isRecordUpdate(r) {
 		return false
 	}
 	body, err := io.ReadAll(r.Body)
@@ -36,7 +36,7 @@ func recordsReverted(r *http.Request) bool {
 }
 
 // gatedUpdater starts an updater for one namespace behind a gate that can hold its requests.
-func throughGate(t *testing.T, ns string) (*harness.Daemon, *harness.Gate) {
+func gatedUpdater(t *testing.T, ns string) (*harness.Daemon, *harness.Gate) {
 	t.Helper()
 	gate, err := cluster.Gate(t.Context(), "updater", "updater-"+ns)
 	require.NoError(t, err)
@@ -77,35 +77,35 @@ func requireNothingReverted(t *testing.T, ns string) {
 
 // Kills the updater between annotation, resize and record of a pod. The next updater continues with
 // the same pods and observes each change from its original time.
-func TestAnUpdaterIsKilledAtEachArrow(t *testing.T) {
-	together(t)
-	w := plain(t, "arrows", 5)
-	running(t, w)
-	own, gate := throughGate(t, w.Namespace)
-	policyFor(t, w.Namespace, loadlinev1alpha1.RolloutModeCanary, observedFor, func(s *loadlinev1alpha1.SizingPolicySpec) {
+func TestUpdater_ResumesCanaryAfterKillAtEachStep(t *testing.T) {
+	parallelTest(t)
+	w := newWorkload(t, "arrows", 5)
+	startWorkload(t, w)
+	own, gate := gatedUpdater(t, w.Namespace)
+	createPolicy(t, w.Namespace, loadlinev1alpha1.RolloutModeCanary, withShortObservation, func(s *loadlinev1alpha1.SizingPolicySpec) {
 		s.Rollout.Canary = &loadlinev1alpha1.Canary{Percentage: new(int32(40))}
 		s.Rollout.Cooldown, s.Rollout.MaxConcurrent = &metav1.Duration{}, new(int32(0))
 	})
 
-	held := gate.HoldRequest(resizes)
-	advise(t, w, vpav1.UpdateModeInPlaceOrRecreate, smaller)
+	held := gate.HoldRequest(isResize)
+	createVPAWithTarget(t, w, vpav1.UpdateModeInPlaceOrRecreate, smaller)
 	killAt(t, own, "noted, not resized", held)
 	require.Len(t, notes(t, w), 1)
-	require.Empty(t, sizedTo(t, w, "60m"))
+	require.Empty(t, podsWithCPU(t, w, "60m"))
 	members := membersOf(awaitRecord(t, w, "the canary", func(s *loadlinev1alpha1.SizingRecordStatus) bool { return len(s.CanaryMembers) == 2 }))
 
 	// An iteration may end before it writes the record. Then the next resize is held.
-	held = gate.HoldRequest(gate.After(resizes, func(r *http.Request) bool { return records(r) || resizes(r) }))
+	held = gate.HoldRequest(gate.After(isResize, func(r *http.Request) bool { return isRecordUpdate(r) || isResize(r) }))
 	require.NoError(t, own.Start(t.Context()))
 	killAt(t, own, "resized, not recorded", held)
-	first := sizedTo(t, w, "60m")
+	first := podsWithCPU(t, w, "60m")
 	require.Len(t, first, 1)
 	since := notes(t, w)
 
-	held = gate.HoldAnswer(gate.After(resizes, records))
+	held = gate.HoldAnswer(gate.After(isResize, isRecordUpdate))
 	require.NoError(t, own.Start(t.Context()))
 	killAt(t, own, "recorded", held)
-	require.Equal(t, members, sizedTo(t, w, "60m"), "now the other one")
+	require.Equal(t, members, podsWithCPU(t, w, "60m"), "now the other one")
 	for _, pod := range pods(t, w) {
 		if pod.UID == first[0] {
 			require.Equal(t, since[pod.Name], resizedAt(t, &pod), "the observation goes on")
@@ -121,38 +121,38 @@ func TestAnUpdaterIsKilledAtEachArrow(t *testing.T) {
 	require.EqualValues(t, 2, ended.Status.Rounds[0].Pods)
 	require.Equal(t, members, membersOf(ended))
 	require.Zero(t, ended.Status.ConsecutiveReverts)
-	forPasses(t, own, 10, func() { require.Equal(t, members, sizedTo(t, w, "60m")) })
+	forIterations(t, own, 10, func() { require.Equal(t, members, podsWithCPU(t, w, "60m")) })
 	require.Empty(t, notes(t, w))
 	requireNothingReverted(t, w.Namespace)
 }
 
 // Kills the updater after the reverting resize, and again after its record. The revert is neither
 // repeated nor counted twice.
-func TestAnUpdaterIsKilledWhileItTakesBack(t *testing.T) {
-	together(t)
-	w := plain(t, "taken-back", 3)
-	running(t, w)
-	own, gate := throughGate(t, w.Namespace)
-	policyFor(t, w.Namespace, loadlinev1alpha1.RolloutModeAuto, observedFor)
-	advise(t, w, vpav1.UpdateModeInPlaceOrRecreate, smaller)
-	pod := awaitCut(t, w)
+func TestUpdater_RevertsOnceWhenKilledDuringRevert(t *testing.T) {
+	parallelTest(t)
+	w := newWorkload(t, "taken-back", 3)
+	startWorkload(t, w)
+	own, gate := gatedUpdater(t, w.Namespace)
+	createPolicy(t, w.Namespace, loadlinev1alpha1.RolloutModeAuto, withShortObservation)
+	createVPAWithTarget(t, w, vpav1.UpdateModeInPlaceOrRecreate, smaller)
+	pod := awaitReduced(t, w)
 
-	held := gate.HoldRequest(gate.After(resizes, records))
-	hurt(t, pod, restarted(2))
+	held := gate.HoldRequest(gate.After(isResize, isRecordUpdate))
+	updatePodStatus(t, pod, withRestarts(2))
 	killAt(t, own, "given back, not recorded", held)
-	require.Empty(t, sizedTo(t, w, "60m"))
+	require.Empty(t, podsWithCPU(t, w, "60m"))
 	require.Contains(t, notes(t, w), pod.Name)
 
-	var again atomic.Int32
+	var resizesAfterKill atomic.Int32
 	counting := func(match func(*http.Request) bool) func(*http.Request) bool {
 		return func(r *http.Request) bool {
-			if resizes(r) {
-				again.Add(1)
+			if isResize(r) {
+				resizesAfterKill.Add(1)
 			}
 			return match(r)
 		}
 	}
-	held = gate.HoldAnswer(counting(recordsReverted))
+	held = gate.HoldAnswer(counting(isRevertRecord))
 	require.NoError(t, own.Start(t.Context()))
 	killAt(t, own, "recorded, still noted", held)
 	require.Contains(t, notes(t, w), pod.Name)
@@ -171,8 +171,8 @@ func TestAnUpdaterIsKilledWhileItTakesBack(t *testing.T) {
 		}
 		return nil
 	})
-	forPasses(t, own, 10, func() { require.Empty(t, sizedTo(t, w, "60m"), "it comes back") })
-	require.Zero(t, again.Load(), "resizes after the first kill")
+	forIterations(t, own, 10, func() { require.Empty(t, podsWithCPU(t, w, "60m"), "it comes back") })
+	require.Zero(t, resizesAfterKill.Load(), "resizes after the first kill")
 	after := awaitRecord(t, w, "the same", reverted)
 	require.Equal(t, recorded.Status.Rounds, after.Status.Rounds)
 	require.Equal(t, recorded.Status.CooldownUntil, after.Status.CooldownUntil)

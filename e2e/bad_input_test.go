@@ -22,8 +22,8 @@ var programs = []string{"recommender", "updater", "admission-controller"}
 
 // Startup errors are one line that names the cause, without a stack trace, and a non-zero exit
 // code.
-func TestProgramsSayWhatIsWrong(t *testing.T) {
-	together(t)
+func TestPrograms_ReportStartupErrors(t *testing.T) {
+	parallelTest(t)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { taken.Close() })
@@ -44,14 +44,14 @@ func TestProgramsSayWhatIsWrong(t *testing.T) {
 				out, code := runProgram(t, program, c.args...)
 				require.NotZero(t, code, out)
 				require.NotContains(t, out, "goroutine ", "a stack trace is no message")
-				require.True(t, oneLineSays(out, c.says), "no line names %v in:\n%s", c.says, out)
+				require.True(t, hasLineWith(out, c.says), "no line names %v in:\n%s", c.says, out)
 			})
 		}
 	}
 }
 
-func TestProgramsNameTheServerTheyCannotReach(t *testing.T) {
-	together(t)
+func TestPrograms_ReportUnreachableAPIServer(t *testing.T) {
+	parallelTest(t)
 	address, err := harness.FreeAddress()
 	require.NoError(t, err)
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
@@ -62,12 +62,12 @@ func TestProgramsNameTheServerTheyCannotReach(t *testing.T) {
 			out, code := runProgram(t, program, "--kubeconfig="+kubeconfig, "--address=127.0.0.1:0")
 			require.NotZero(t, code, out)
 			require.NotContains(t, out, "goroutine ")
-			require.True(t, oneLineSays(out, []string{address}), "no line names the server %s in:\n%s", address, out)
+			require.True(t, hasLineWith(out, []string{address}), "no line names the server %s in:\n%s", address, out)
 		})
 	}
 }
 
-func oneLineSays(out string, words []string) bool {
+func hasLineWith(out string, words []string) bool {
 	for line := range strings.Lines(out) {
 		all := true
 		for _, word := range words {
@@ -97,8 +97,8 @@ func runProgram(t *testing.T, program string, args ...string) (output string, co
 
 // The schema rejects a VPA without a target. A VPA with a nonexistent target gets a condition, and
 // other VPAs of the namespace are unaffected.
-func TestBadTargets(t *testing.T) {
-	together(t)
+func TestVPA_ReportsMissingTarget(t *testing.T) {
+	parallelTest(t)
 	ns := namespace(t, "bad-targets")
 	err := cluster.CreateVPA(t.Context(), harness.Workload{Namespace: ns, Name: "no-target"}, vpav1.UpdateModeOff,
 		func(vpa *vpav1.VerticalPodAutoscaler) { vpa.Spec.TargetRef = nil })
@@ -125,8 +125,8 @@ func TestBadTargets(t *testing.T) {
 }
 
 // The younger VPA gets a condition that names the older one.
-func TestTwoVPAsOnOneTarget(t *testing.T) {
-	together(t)
+func TestVPA_OlderOfTwoControlsTheTarget(t *testing.T) {
+	parallelTest(t)
 	w := harness.Workload{
 		Namespace: namespace(t, "two-vpas"), Name: "contested", Replicas: 2,
 		Containers:  []harness.Container{{Name: "app", CPU: "50m", Memory: "300Mi"}},

@@ -14,23 +14,23 @@ import (
 
 // Starts scenarios that need minutes without events, before the tests that run alone (next in file
 // order). They are verified in parallel with all other tests.
-func TestLongPromisesBegin(t *testing.T) {
-	inTurn(t)
+func TestLongScenarios_Begin(t *testing.T) {
+	sequentialTest(t)
 	// Each needs two sharing rounds, five minutes apart. The updater starts with a round, so that
 	// only one wait remains.
-	sharedInPlace.begun(t)
-	sharedUntilFull.begun(t)
-	startUpdaterAnew(t)
-	deferred.begun(t)
-	fullForLong.begun(t)
-	for _, l := range []*long{throttledForLong, waitingForLong, fineForLong} {
+	sharingScenario.begun(t)
+	sharingOnFullNodeScenario.begun(t)
+	restartUpdater(t)
+	deferredScenario.begun(t)
+	fullNodeScenario.begun(t)
+	for _, l := range []*longScenario{throttledScenario, waitingScenario, harmlessScenario} {
 		l.begun(t)
 	}
 }
 
 // longScenario is the setup of a scenario that takes minutes. It runs once: in
 // TestLongScenarios_Begin, or in its own test if that runs alone.
-type long struct {
+type longScenario struct {
 	begin func(t *testing.T) (harness.Workload, []corev1.Pod)
 
 	once   sync.Once
@@ -39,7 +39,7 @@ type long struct {
 	since  time.Time
 }
 
-func (l *long) begun(t *testing.T) (harness.Workload, []corev1.Pod) {
+func (l *longScenario) begun(t *testing.T) (harness.Workload, []corev1.Pod) {
 	t.Helper()
 	l.once.Do(func() {
 		l.w, l.before = l.begin(t)
@@ -49,25 +49,25 @@ func (l *long) begun(t *testing.T) (harness.Workload, []corev1.Pod) {
 }
 
 var (
-	deferred = &long{begin: func(t *testing.T) (harness.Workload, []corev1.Pod) {
-		w := plain(t, "deferred", 2)
+	deferredScenario = &longScenario{begin: func(t *testing.T) (harness.Workload, []corev1.Pod) {
+		w := newWorkload(t, "deferred", 2)
 		w.Annotations = harness.With(w.Annotations, harness.ResizeAnnotation, "defer")
-		before := running(t, w)
-		advise(t, w, vpav1.UpdateModeInPlaceOrRecreate, larger)
-		awaitLeftAlone(t, w.Namespace, "Deferred")
+		before := startWorkload(t, w)
+		createVPAWithTarget(t, w, vpav1.UpdateModeInPlaceOrRecreate, larger)
+		awaitSkipped(t, w.Namespace, "Deferred")
 		return w, before
 	}}
-	fullForLong = &long{begin: func(t *testing.T) (harness.Workload, []corev1.Pod) {
-		w, before := crowded(t, "node-full-told", vpav1.UpdateModeInPlace)
-		awaitLeftAlone(t, w.Namespace, "Deferred")
+	fullNodeScenario = &longScenario{begin: func(t *testing.T) (harness.Workload, []corev1.Pod) {
+		w, before := startOnFullNode(t, "node-full-told", vpav1.UpdateModeInPlace)
+		awaitSkipped(t, w.Namespace, "Deferred")
 		return w, before
 	}}
-	// sharedInPlace are pods that share node headroom until their policy turns sharing off.
-	sharedInPlace = &long{begin: func(t *testing.T) (harness.Workload, []corev1.Pod) {
-		return sharers(t, loadlinev1alpha1.SharingOn, "sharing-in-place", "280m")
+	// sharingScenario are pods that share node headroom until their policy turns sharing off.
+	sharingScenario = &longScenario{begin: func(t *testing.T) (harness.Workload, []corev1.Pod) {
+		return startSharingPods(t, loadlinev1alpha1.SharingOn, "sharing-in-place", "280m")
 	}}
-	// sharedUntilFull are sharing pods on a node that is full when sharing is turned off.
-	sharedUntilFull = &long{begin: func(t *testing.T) (harness.Workload, []corev1.Pod) {
-		return sharers(t, loadlinev1alpha1.SharingOn, "sharing-off-full", "280m")
+	// sharingOnFullNodeScenario are sharing pods on a node that is full when sharing is turned off.
+	sharingOnFullNodeScenario = &longScenario{begin: func(t *testing.T) (harness.Workload, []corev1.Pod) {
+		return startSharingPods(t, loadlinev1alpha1.SharingOn, "sharing-off-full", "280m")
 	}}
 )

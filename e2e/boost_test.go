@@ -42,14 +42,14 @@ func requireBoosts(t *testing.T, namespace string, workloads int, labels map[str
 }
 
 // The informers of the webhook and the updater may receive a VPA after its first pod is created.
-func TestBoost_BoostsPodsCreatedRightAfterTheirVPA(t *testing.T) {
-	together(t)
+func TestBoost_AppliesToPodsCreatedRightAfterTheirVPA(t *testing.T) {
+	parallelTest(t)
 	requireBoosts(t, "boosted-at-once", 40, nil)
 }
 
 // A webhook replica does not wait for VPAs that another replica has admitted.
-func TestBoost_BoostsPodsOfVPAsThatAnotherReplicaAdmitted(t *testing.T) {
-	alone(t, processFirst) // it changes which VPAs the shared webhook admits
+func TestBoost_AppliesToVPAsAdmittedByAnotherReplica(t *testing.T) {
+	exclusiveTest(t, processFirst) // it changes which VPAs the shared webhook admits
 	const label = "e2e.loadline.dev/replica"
 	configurations := cluster.Kube.AdmissionregistrationV1().MutatingWebhookConfigurations()
 	shared, err := configurations.Get(t.Context(), "vpa-webhook-config", metav1.GetOptions{})

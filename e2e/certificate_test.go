@@ -13,8 +13,8 @@ import (
 
 // The API server trusts the replacement, and no webhook call of the tests that run in parallel
 // fails meanwhile.
-func TestDamagedCertificateIsReplaced(t *testing.T) {
-	together(t)
+func TestCertificate_ReplacesDamagedOne(t *testing.T) {
+	parallelTest(t)
 	secrets := cluster.Kube.CoreV1().Secrets(harness.SystemNamespace)
 	secret, err := secrets.Get(t.Context(), "vpa-tls-certs", metav1.GetOptions{})
 	require.NoError(t, err)

@@ -12,8 +12,8 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-func TestOrphanCheckpointIsCollected(t *testing.T) {
-	together(t)
+func TestCheckpoint_DeletedWithItsVPA(t *testing.T) {
+	parallelTest(t)
 	w := harness.Workload{
 		Namespace: namespace(t, "orphan"), Name: "short-lived", Replicas: 1,
 		Containers:  []harness.Container{{Name: "app", CPU: "100m", Memory: "300Mi"}},

@@ -160,7 +160,7 @@ func startCruiseKube(t *testing.T, workloads []harness.Workload) *harness.Daemon
 	for _, w := range workloads {
 		generated := w
 		generated.Name = "deployment-" + w.Name
-		awaitMade(t, w.Namespace, generated.Name)
+		awaitGeneratedVPA(t, w.Namespace, generated.Name)
 		eventually(t, "the peak of "+w.Name+" is recommended", func() error {
 			vpa := getVPA(t, generated)
 			if vpa.Status.Recommendation == nil || len(vpa.Status.Recommendation.ContainerRecommendations) != 1 {
@@ -246,7 +246,7 @@ func fillNode(t *testing.T, pattern harness.Workload) (workloads []harness.Workl
 		if name == "high" {
 			w.Annotations = harness.With(w.Annotations, "loadline.dev/eviction-ranking", "high")
 		}
-		running(t, w)
+		startWorkload(t, w)
 		w.Replicas = 2
 		workloads = append(workloads, w)
 	}
@@ -260,12 +260,12 @@ func fillNode(t *testing.T, pattern harness.Workload) (workloads []harness.Workl
 	return workloads
 }
 
-// TestCruiseKubeOverlay_FollowsThePublishedAlgorithm runs the steps of the published algorithm with
+// TestCruiseKubeOverlay_FollowsPublishedAlgorithm runs the steps of the published algorithm with
 // the arguments and the policy of the overlay. The expected values are computed with the published
 // formulas.
-func TestCruiseKubeOverlay_FollowsThePublishedAlgorithm(t *testing.T) {
-	alone(t, processFirst)
-	web := plain(t, cruiseKube, 3)
+func TestCruiseKubeOverlay_FollowsPublishedAlgorithm(t *testing.T) {
+	exclusiveTest(t, processFirst)
+	web := newWorkload(t, cruiseKube, 3)
 	web.Node, web.Tolerate = cruiseKube, ownTaint
 	crowding := fillNode(t, web)
 	web.Containers = []harness.Container{{Name: "app", CPU: "100m", Memory: "100Mi", CPULimit: "900m", MemoryLimit: "300Mi"}}
@@ -273,7 +273,7 @@ func TestCruiseKubeOverlay_FollowsThePublishedAlgorithm(t *testing.T) {
 	excluded.Name, excluded.Replicas = "excluded", 1
 	excluded.Annotations = harness.With(web.Annotations, "cruisekube.truefoundry.com/excluded", "true")
 	ownNode(t, cruiseKube, func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.33.0" })
-	before, excludedBefore := running(t, web), running(t, excluded)
+	before, excludedBefore := startWorkload(t, web), startWorkload(t, excluded)
 	updaterWithOverlay := startCruiseKube(t, append(crowding, web))
 
 	t.Run("pods of a node share the largest headroom", func(t *testing.T) {
@@ -324,7 +324,7 @@ func TestCruiseKubeOverlay_FollowsThePublishedAlgorithm(t *testing.T) {
 		}
 		require.EqualValues(t, 400e6, newPodResources(t, web).Requests.Memory().Value())
 	})
-	sameSizes(t, excluded, excludedBefore)
+	requireSameSizes(t, excluded, excludedBefore)
 	metrics, err := updaterWithOverlay.Metrics(t.Context())
 	require.NoError(t, err)
 	require.InDelta(t, 1, metrics["loadline_node_tainted_nodes"], 0, "a load of 1000, dry run")

@@ -14,12 +14,12 @@ import (
 )
 
 // Selector and replicas of a custom controller come from the scale subresource.
-func TestCustomControllerWithScale(t *testing.T) {
-	together(t)
+func TestCustomController_ResizesPodsThroughScale(t *testing.T) {
+	parallelTest(t)
 	w := harness.Workload{Namespace: namespace(t, "custom"), Name: "fleet", Replicas: 2, Containers: []harness.Container{{Name: "app"}}}
 	uid := createFleet(t, w)
 	before := awaitRunning(t, w)
-	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeInPlaceOrRecreate, pointing("example.com/v1", "Fleet")))
+	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeInPlaceOrRecreate, withTargetRef("example.com/v1", "Fleet")))
 	eventually(t, "both pods of the fleet resized", func() error {
 		for _, pod := range pods(t, w) {
 			if cpu := pod.Spec.Containers[0].Resources.Requests.Cpu(); cpu.MilliValue() < 400 {
@@ -39,12 +39,12 @@ func TestCustomControllerWithScale(t *testing.T) {
 
 // At most half of the pods are evicted until replacements exist. Here the test itself creates the
 // replacements.
-func TestEvictionOfACustomController(t *testing.T) {
-	together(t)
+func TestEviction_CustomControllerLosesAtMostHalf(t *testing.T) {
+	parallelTest(t)
 	w := harness.Workload{Namespace: namespace(t, "custom-evicted"), Name: "fleet", Replicas: 4, Containers: []harness.Container{{Name: "app"}}}
 	uid := createFleet(t, w)
 	awaitRunning(t, w)
-	advise(t, w, vpav1.UpdateModeRecreate, larger, pointing("example.com/v1", "Fleet"))
+	createVPAWithTarget(t, w, vpav1.UpdateModeRecreate, larger, withTargetRef("example.com/v1", "Fleet"))
 	eventually(t, "two of four pods are evicted", func() error {
 		if n := len(pods(t, w)); n > 2 {
 			return fmt.Errorf("%d are there", n)

@@ -41,14 +41,14 @@ func resizedPods(t *testing.T, object ...string) (pods, events int, printed stri
 
 // Resizes the pods of two workloads one by one, in two rounds. Each round is one event on the
 // policy and on each VPA, or two if a slow control plane interrupts the round.
-func TestDescribe_ShowsResizedEventsPerRound(t *testing.T) {
-	together(t)
-	web := plain(t, "described", 3)
+func TestDescribe_ShowsResizedEventsOfEachRound(t *testing.T) {
+	parallelTest(t)
+	web := newWorkload(t, "described", 3)
 	api := web
 	api.Name, api.Replicas = "api", 2
-	running(t, web)
-	running(t, api)
-	policyFor(t, web.Namespace, loadlinev1alpha1.RolloutModeAuto, observedFor, func(s *loadlinev1alpha1.SizingPolicySpec) {
+	startWorkload(t, web)
+	startWorkload(t, api)
+	createPolicy(t, web.Namespace, loadlinev1alpha1.RolloutModeAuto, withShortObservation, func(s *loadlinev1alpha1.SizingPolicySpec) {
 		s.VPAs = new(loadlinev1alpha1.VPAsNever)
 		s.Rollout.Cooldown, s.Rollout.MaxConcurrent = &metav1.Duration{}, new(int32(0))
 	})
@@ -71,14 +71,14 @@ func TestDescribe_ShowsResizedEventsPerRound(t *testing.T) {
 			})
 		}
 	}
-	advise(t, web, vpav1.UpdateModeInPlaceOrRecreate, smaller)
-	advise(t, api, vpav1.UpdateModeInPlaceOrRecreate, smaller)
+	createVPAWithTarget(t, web, vpav1.UpdateModeInPlaceOrRecreate, smaller)
+	createVPAWithTarget(t, api, vpav1.UpdateModeInPlaceOrRecreate, smaller)
 	awaitSized(t, web, "60m")
 	awaitSized(t, api, "60m")
 	requireEvents(1)
 
-	adviseAgain(t, web, larger)
-	adviseAgain(t, api, larger)
+	setTarget(t, web, larger)
+	setTarget(t, api, larger)
 	awaitSized(t, web, "300m")
 	awaitSized(t, api, "300m")
 	requireEvents(2)

@@ -40,46 +40,46 @@ func sameUIDs(t *testing.T, d time.Duration, w harness.Workload, before []corev1
 
 // A node without room defers a resize. The pod is evicted after five minutes, even if the updater
 // restarts meanwhile.
-func TestADeferredResizeIsWaitedFor(t *testing.T) {
-	together(t)
-	w, before := deferred.begun(t)
+func TestResize_DeferredIsEvictedAfterFiveMinutes(t *testing.T) {
+	parallelTest(t)
+	w, before := deferredScenario.begun(t)
 	awaitReplaced(t, longestWait+12*time.Minute, w, before)
 	for _, pod := range pods(t, w) {
-		require.Greater(t, pod.CreationTimestamp.Sub(deferred.since), 4*time.Minute+30*time.Second, "the successor came early")
+		require.Greater(t, pod.CreationTimestamp.Sub(deferredScenario.since), 4*time.Minute+30*time.Second, "the successor came early")
 	}
 }
 
-func TestAFailedResizeIsReplacedByAnEviction(t *testing.T) {
-	together(t)
-	w := plain(t, "resize-error", 2)
+func TestResize_FailedIsEvictedAtOnce(t *testing.T) {
+	parallelTest(t)
+	w := newWorkload(t, "resize-error", 2)
 	w.Annotations = harness.With(w.Annotations, harness.ResizeAnnotation, "error")
-	before := running(t, w)
-	advise(t, w, vpav1.UpdateModeInPlaceOrRecreate, larger)
+	before := startWorkload(t, w)
+	createVPAWithTarget(t, w, vpav1.UpdateModeInPlaceOrRecreate, larger)
 	awaitReplaced(t, longestWait, w, before)
 }
 
-func TestModeInPlaceNeverEvicts(t *testing.T) {
-	together(t)
+func TestResize_ModeInPlaceNeverEvicts(t *testing.T) {
+	parallelTest(t)
 	for answer, reason := range map[string]string{"defer": "Deferred", "infeasible": "Infeasible", "error": "ResizeFailed"} {
 		t.Run(answer, func(t *testing.T) {
 			t.Parallel()
-			w := plain(t, "inplace-"+answer, 2)
+			w := newWorkload(t, "inplace-"+answer, 2)
 			w.Annotations = harness.With(w.Annotations, harness.ResizeAnnotation, answer)
-			before := running(t, w)
-			advise(t, w, vpav1.UpdateModeInPlace, larger)
-			awaitLeftAlone(t, w.Namespace, reason)
+			before := startWorkload(t, w)
+			createVPAWithTarget(t, w, vpav1.UpdateModeInPlace, larger)
+			awaitSkipped(t, w.Namespace, reason)
 			sameUIDs(t, 30*time.Second, w, before)
 		})
 	}
 }
 
 // A container with a memory limit below its usage would be OOM-killed.
-func TestAMemoryLimitIsNotCutBelowUsage(t *testing.T) {
-	together(t)
-	w := plain(t, "in-use", 2)
+func TestResize_KeepsMemoryLimitAboveUsage(t *testing.T) {
+	parallelTest(t)
+	w := newWorkload(t, "in-use", 2)
 	w.Containers[0].Memory, w.Containers[0].MemoryLimit = "600Mi", "600Mi"
 	w.Annotations = harness.Uses("app", "50m", "500Mi")
-	before := running(t, w)
+	before := startWorkload(t, w)
 	eventually(t, "the usage is known", func() error {
 		list, err := cluster.Usage.MetricsV1beta1().PodMetricses(w.Namespace).List(t.Context(), metav1.ListOptions{})
 		if err == nil && len(list.Items) < 2 {
@@ -87,16 +87,16 @@ func TestAMemoryLimitIsNotCutBelowUsage(t *testing.T) {
 		}
 		return err
 	})
-	advise(t, w, vpav1.UpdateModeInPlaceOrRecreate, pair("100m", "300Mi")) // a tenth above 500Mi is no worthwhile reduction from 600Mi
-	awaitLeftAlone(t, w.Namespace, "MemoryInUse")
-	unchanged(t, w, before)
+	createVPAWithTarget(t, w, vpav1.UpdateModeInPlaceOrRecreate, resourceList("100m", "300Mi")) // a tenth above 500Mi is no worthwhile reduction from 600Mi
+	awaitSkipped(t, w.Namespace, "MemoryInUse")
+	requireUnchanged(t, w, before)
 	require.Zero(t, restarts(&pods(t, w)[0]))
 }
 
-func TestStartupBoost(t *testing.T) {
-	together(t)
-	w := plain(t, "boost", 1)
-	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeInitial, naming("nobody"), func(vpa *vpav1.VerticalPodAutoscaler) {
+func TestStartupBoost_EndsInPlace(t *testing.T) {
+	parallelTest(t)
+	w := newWorkload(t, "boost", 1)
+	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeInitial, withRecommender("nobody"), func(vpa *vpav1.VerticalPodAutoscaler) {
 		vpa.Spec.StartupBoost = &vpav1.StartupBoost{CPU: &vpav1.GenericStartupBoost{Type: vpav1.StartupBoostTypeFactor, Factor: new(int32(3)), DurationSeconds: new(int32(15))}}
 	}))
 	require.NoError(t, cluster.CreateWorkload(t.Context(), w))
@@ -116,12 +116,12 @@ func TestStartupBoost(t *testing.T) {
 
 // Kills the updater while a resize is in progress. The next updater waits for the node, resizes the
 // pods once and evicts none.
-func TestTheUpdaterIsKilledDuringAResize(t *testing.T) {
-	alone(t, processFirst)
-	w := plain(t, "killed-resize", 2)
+func TestUpdater_ResumesResizeAfterKill(t *testing.T) {
+	exclusiveTest(t, processFirst)
+	w := newWorkload(t, "killed-resize", 2)
 	w.Annotations = harness.With(w.Annotations, "sim.loadline.dev/resize-after", "20s")
-	before := running(t, w)
-	advise(t, w, vpav1.UpdateModeInPlaceOrRecreate, larger)
+	before := startWorkload(t, w)
+	createVPAWithTarget(t, w, vpav1.UpdateModeInPlaceOrRecreate, larger)
 	eventually(t, "a resize is under way", func() error {
 		for _, pod := range pods(t, w) {
 			if pod.Spec.Containers[0].Resources.Requests.Cpu().String() == "300m" {
@@ -146,10 +146,10 @@ func TestTheUpdaterIsKilledDuringAResize(t *testing.T) {
 
 // Evictions require the heartbeat of the admission controller. The test runs alone, because other
 // tests need it.
-func TestNobodyIsEvictedWithoutAdmissionController(t *testing.T) {
-	alone(t, processSecond)
-	w := plain(t, "no-heartbeat", 2)
-	before := running(t, w)
+func TestEviction_PausesWithoutAdmissionController(t *testing.T) {
+	exclusiveTest(t, processSecond)
+	w := newWorkload(t, "no-heartbeat", 2)
+	before := startWorkload(t, w)
 	admission.Kill()
 	defer func() { require.NoError(t, admission.Start(t.Context())) }()
 	within(t, longestWait, "the updater misses the heartbeat", func() error {
@@ -159,6 +159,6 @@ func TestNobodyIsEvictedWithoutAdmissionController(t *testing.T) {
 		}
 		return err
 	})
-	advise(t, w, vpav1.UpdateModeRecreate, larger)
-	unchanged(t, w, before)
+	createVPAWithTarget(t, w, vpav1.UpdateModeRecreate, larger)
+	requireUnchanged(t, w, before)
 }

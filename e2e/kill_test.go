@@ -25,8 +25,8 @@ import (
 // falling memory target means lost history.
 //
 // LOADLINE_KILL_LOOP sets the duration, LOADLINE_KILL_SEED repeats a run.
-func TestKilledAgainAndAgain(t *testing.T) {
-	together(t)
+func TestRecommender_KillLoopLosesNothing(t *testing.T) {
+	parallelTest(t)
 	seed := uint64(setting(t, "LOADLINE_KILL_SEED", time.Now().UnixNano(), func(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }))
 	long := setting(t, "LOADLINE_KILL_LOOP", 150*time.Second, time.ParseDuration)
 	fmt.Printf("kill loop: %s with LOADLINE_KILL_SEED=%d\n", long, seed)
@@ -44,7 +44,7 @@ func TestKilledAgainAndAgain(t *testing.T) {
 	}
 	for _, w := range []harness.Workload{steady, falling} {
 		require.NoError(t, cluster.CreateWorkload(t.Context(), w))
-		require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeOff, naming("killed")))
+		require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeOff, withRecommender("killed")))
 	}
 	seen := watchTargets(t, ns)
 	own := ownRecommender(t, "killed", "--recommender-interval=1s")

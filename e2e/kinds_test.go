@@ -24,61 +24,61 @@ import (
 	"loadline.dev/loadline/recommender/policies"
 )
 
-func named(w harness.Workload, name string) harness.Workload {
+func withName(w harness.Workload, name string) harness.Workload {
 	w.Name = name
 	return w
 }
 
 // Running pods are resized in place, pods of Jobs are sized on creation. A generated VPA is deleted
 // with its workload, or a day after the policy.
-func TestAPolicyServesEveryKind(t *testing.T) {
-	together(t)
-	w := plain(t, "kinds", 2)
-	web, db, agent, report, gone := w, named(w, "db"), named(w, "agent"), named(w, "report"), named(w, "gone")
+func TestSizingPolicy_ManagesEveryWorkloadKind(t *testing.T) {
+	parallelTest(t)
+	w := newWorkload(t, "kinds", 2)
+	web, db, agent, report, gone := w, withName(w, "db"), withName(w, "agent"), withName(w, "report"), withName(w, "gone")
 	agent.Replicas, report.Replicas = simulatedNodes, 1
 	require.NoError(t, cluster.CreateWorkload(t.Context(), web))
 	require.NoError(t, cluster.CreateWorkload(t.Context(), gone))
 	createStatefulSet(t, db)
 	createDaemonSet(t, agent)
 	createCronJob(t, report)
-	fleet := named(w, "fleet")
+	fleet := withName(w, "fleet")
 	createFleet(t, fleet)
 	run := func(job string) {
 		require.NoError(t, cluster.Kubectl(t.Context(), "-n", w.Namespace, "create", "job", job, "--from=cronjob/"+report.Name))
 	}
 	run("first")
 	recommender := ownRecommender(t, "kinds")
-	policyFor(t, w.Namespace, loadlinev1alpha1.RolloutModeAuto, func(s *loadlinev1alpha1.SizingPolicySpec) {
+	createPolicy(t, w.Namespace, loadlinev1alpha1.RolloutModeAuto, func(s *loadlinev1alpha1.SizingPolicySpec) {
 		s.Recommender = new("kinds")
 		s.Workloads = append(s.Workloads, loadlinev1alpha1.WorkloadSelection{APIVersion: "example.com/v1", Kind: "Fleet", Name: fleet.Name})
 		s.Rollout.Cooldown, s.Rollout.MaxConcurrent = &metav1.Duration{}, new(int32(0))
 	})
 
 	kinds := map[string]harness.Workload{"deployment-web": web, "statefulset-db": db, "daemonset-agent": agent, "cronjob-report": report,
-		policy.MadeName("Fleet", "example.com", fleet.Name): fleet}
+		policy.GeneratedVPAName("Fleet", "example.com", fleet.Name): fleet}
 	for name := range kinds {
-		made := awaitMade(t, w.Namespace, name)
+		made := awaitGeneratedVPA(t, w.Namespace, name)
 		require.Len(t, made.OwnerReferences, 1, name)
 		require.Equal(t, w.Namespace, made.Labels[policy.PolicyLabel])
 	}
-	awaitMade(t, w.Namespace, "deployment-gone")
+	awaitGeneratedVPA(t, w.Namespace, "deployment-gone")
 
-	for name, of := range kinds {
-		before := awaitRunning(t, of)
-		target := onlyContainer(t, awaitRecommendation(t, named(of, name))).Target
+	for name, workload := range kinds {
+		before := awaitRunning(t, workload)
+		target := onlyContainer(t, awaitRecommendation(t, withName(workload, name))).Target
 		require.NotEqual(t, "100m", target.Cpu().String())
 		if name == "cronjob-report" {
 			run("second")
 		}
 		eventually(t, "pods of "+name+" are sized", func() error {
 			sized := 0
-			for _, pod := range pods(t, of) {
+			for _, pod := range pods(t, workload) {
 				if pod.Spec.Containers[0].Resources.Requests.Cpu().String() != "100m" {
 					sized++
 				}
 			}
-			if sized != int(of.Replicas) {
-				return fmt.Errorf("%d of %d are", sized, of.Replicas)
+			if sized != int(workload.Replicas) {
+				return fmt.Errorf("%d of %d are", sized, workload.Replicas)
 			}
 			return nil
 		})
@@ -99,7 +99,7 @@ func TestAPolicyServesEveryKind(t *testing.T) {
 	keeper := keeperOf(t, "kinds", w.Namespace)
 	for name := range kinds {
 		eventually(t, name+" is marked", func() error {
-			keeper.Pass(t.Context(), time.Now()) // workloads without a policy are read in turns
+			keeper.RunOnce(t.Context(), time.Now()) // workloads without a policy are read in turns
 			vpa, err := keeper.VPAs.VerticalPodAutoscalers(w.Namespace).Get(name)
 			require.NoError(t, err)
 			if vpa.Annotations[policy.UnselectedAnnotation] == "" {
@@ -108,11 +108,11 @@ func TestAPolicyServesEveryKind(t *testing.T) {
 			return nil
 		})
 	}
-	keeper.Pass(t.Context(), time.Now().Add(23*time.Hour))
+	keeper.RunOnce(t.Context(), time.Now().Add(23*time.Hour))
 	for name := range kinds {
-		awaitMade(t, w.Namespace, name)
+		awaitGeneratedVPA(t, w.Namespace, name)
 	}
-	keeper.Pass(t.Context(), time.Now().Add(25*time.Hour))
+	keeper.RunOnce(t.Context(), time.Now().Add(25*time.Hour))
 	for name := range kinds {
 		awaitNoVPA(t, w.Namespace, name)
 	}

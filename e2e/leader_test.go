@@ -16,14 +16,14 @@ import (
 
 // Kills the leader of two recommenders. The standby keeps published recommendations and serves a
 // new VPA.
-func TestStandbyTakesOver(t *testing.T) {
-	together(t)
+func TestLeaderElection_StandbyTakesOver(t *testing.T) {
+	parallelTest(t)
 	ns := namespace(t, "standby")
 	allowLeases(t, ns, "vpa-recommender")
 	pair := []*harness.Daemon{}
 	for _, label := range []string{"first", "second"} {
 		d, err := cluster.Daemon(t.Context(), "recommender", "recommender-standby-"+label,
-			append([]string{"--recommender-name=standby", "--recommender-interval=2s"}, electing(ns)...)...)
+			append([]string{"--recommender-name=standby", "--recommender-interval=2s"}, leaderElectionFlags(ns)...)...)
 		require.NoError(t, err)
 		require.NoError(t, d.Start(t.Context()))
 		t.Cleanup(d.Stop)
@@ -35,7 +35,7 @@ func TestStandbyTakesOver(t *testing.T) {
 		Annotations: harness.Uses("app", "700m", "900Mi"),
 	}
 	require.NoError(t, cluster.CreateWorkload(t.Context(), w))
-	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeOff, naming("standby")))
+	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeOff, withRecommender("standby")))
 	before := onlyContainer(t, awaitRecommendation(t, w))
 	awaitCheckpoint(t, w, "app", 1)
 
@@ -45,10 +45,10 @@ func TestStandbyTakesOver(t *testing.T) {
 	later := w
 	later.Name = "later"
 	require.NoError(t, cluster.CreateWorkload(t.Context(), later))
-	require.NoError(t, cluster.CreateVPA(t.Context(), later, vpav1.UpdateModeOff, naming("standby")))
+	require.NoError(t, cluster.CreateVPA(t.Context(), later, vpav1.UpdateModeOff, withRecommender("standby")))
 	eventually(t, "the standby works", func() error {
 		onlyContainer(t, getVPA(t, w))
-		if passes(t, standby) < 2 {
+		if iterationCount(t, standby) < 2 {
 			return errors.New("no pass yet")
 		}
 		return nil
@@ -57,13 +57,13 @@ func TestStandbyTakesOver(t *testing.T) {
 	awaitRecommendation(t, later)
 	after := onlyContainer(t, getVPA(t, w))
 	for _, kind := range kinds {
-		notLess(t, before.Target, after.Target, kind, "target")
+		requireNotLess(t, before.Target, after.Target, kind, "target")
 	}
 	require.NoError(t, leader.Start(t.Context()))
-	during(t, 4*time.Second, func() { require.Zero(t, passes(t, leader), "both work at once") })
+	during(t, 4*time.Second, func() { require.Zero(t, iterationCount(t, leader), "both work at once") })
 }
 
-func electing(ns string) []string {
+func leaderElectionFlags(ns string) []string {
 	return []string{"--leader-elect=true", "--leader-elect-resource-namespace=" + ns,
 		"--leader-elect-lease-duration=10s", "--leader-elect-renew-deadline=8s", "--leader-elect-retry-period=1s"}
 }
@@ -73,26 +73,26 @@ func electing(ns string) []string {
 func leaderOf(t *testing.T, pair []*harness.Daemon) (leader, standby *harness.Daemon) {
 	t.Helper()
 	eventually(t, "one of the replicas works", func() error {
-		if leader, standby = pair[0], pair[1]; passes(t, leader) == 0 {
+		if leader, standby = pair[0], pair[1]; iterationCount(t, leader) == 0 {
 			leader, standby = standby, leader
 		}
-		if passes(t, leader) == 0 {
+		if iterationCount(t, leader) == 0 {
 			return errors.New("no pass yet")
 		}
 		return nil
 	})
-	require.Zero(t, passes(t, standby), "both work at once")
+	require.Zero(t, iterationCount(t, standby), "both work at once")
 	return leader, standby
 }
 
-func passes(t *testing.T, d *harness.Daemon) int {
+func iterationCount(t *testing.T, d *harness.Daemon) int {
 	t.Helper()
 	metrics, err := d.Metrics(t.Context())
 	require.NoError(t, err)
-	return int(metrics[passesOf(d)])
+	return int(metrics[iterationMetric(d)])
 }
 
-func passesOf(d *harness.Daemon) string {
+func iterationMetric(d *harness.Daemon) string {
 	return "vpa_" + d.Name + `_execution_latency_seconds_count{step="total"}`
 }
 

@@ -124,7 +124,7 @@ func checkProcess() error {
 }
 
 // skipUnlessProcess skips a test that belongs to another process.
-func in(t *testing.T, other string) {
+func skipUnlessProcess(t *testing.T, other string) {
 	t.Helper()
 	if process != "" && process != other {
 		t.Skip("another process looks at it")
@@ -132,22 +132,22 @@ func in(t *testing.T, other string) {
 }
 
 // parallelTest starts a test that may run in parallel with others.
-func together(t *testing.T) {
-	inTurn(t)
+func parallelTest(t *testing.T) {
+	sequentialTest(t)
 	t.Parallel()
 }
 
 // sequentialTest starts a short test that must not run in parallel with others.
-func inTurn(t *testing.T) {
+func sequentialTest(t *testing.T) {
 	t.Helper()
-	in(t, processTogether)
+	skipUnlessProcess(t, processTogether)
 }
 
 // exclusiveTest starts a long test that stops a program, and so must not run in parallel with
 // others.
-func alone(t *testing.T, other string) {
+func exclusiveTest(t *testing.T, other string) {
 	t.Helper()
-	in(t, other)
+	skipUnlessProcess(t, other)
 }
 
 // longestWait is the default timeout: the first usage of a new pod arrives after two scrapes of

@@ -12,7 +12,7 @@ import (
 )
 
 // absentMetrics are metrics of features that the tests do not use, with the reason.
-var silent = map[string]string{
+var absentMetrics = map[string]string{
 	"loadline_workload_burst_factor":                                  "--workload-metrics is off",
 	"loadline_workload_confidence_ratio":                              "--workload-metrics is off",
 	"loadline_workload_history_completeness_ratio":                    "--workload-metrics is off",
@@ -29,11 +29,11 @@ var silent = map[string]string{
 }
 
 // Some metrics appear with the first event that they count. The parallel tests cause these events.
-func TestRecommenderServesAllItsMetrics(t *testing.T) {
-	together(t)
+func TestRecommenderMetrics_AllAreServed(t *testing.T) {
+	parallelTest(t)
 	golden, err := os.ReadFile("../recommender/testdata/metrics.golden")
 	require.NoError(t, err)
-	w := modest(namespace(t, "metrics"), "web")
+	w := smallWorkload(namespace(t, "metrics"), "web")
 	require.NoError(t, cluster.CreateWorkload(t.Context(), w))
 	require.NoError(t, cluster.CreateVPA(t.Context(), w, "Off"))
 	awaitRecommendation(t, w)
@@ -49,7 +49,7 @@ func TestRecommenderServesAllItsMetrics(t *testing.T) {
 		var missing []string
 		for line := range strings.Lines(string(golden)) {
 			name, _, _ := strings.Cut(line, "\t")
-			if !there[name] && silent[name] == "" {
+			if !there[name] && absentMetrics[name] == "" {
 				missing = append(missing, name)
 			}
 		}
@@ -60,12 +60,12 @@ func TestRecommenderServesAllItsMetrics(t *testing.T) {
 	})
 }
 
-func TestRecommenderServesTheQualityOfWorkloadsOnRequest(t *testing.T) {
-	together(t)
+func TestRecommenderMetrics_WorkloadMetricsFlag(t *testing.T) {
+	parallelTest(t)
 	own := ownRecommender(t, "quality", "--workload-metrics")
-	w := modest(namespace(t, "quality"), "web")
+	w := smallWorkload(namespace(t, "quality"), "web")
 	require.NoError(t, cluster.CreateWorkload(t.Context(), w))
-	require.NoError(t, cluster.CreateVPA(t.Context(), w, "Off", naming("quality")))
+	require.NoError(t, cluster.CreateVPA(t.Context(), w, "Off", withRecommender("quality")))
 	eventually(t, "metrics of the workload", func() error {
 		metrics, err := own.Metrics(t.Context())
 		if err != nil {

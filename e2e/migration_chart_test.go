@@ -20,7 +20,7 @@ import (
 // trial, and rolls back. VPA objects stay the same. The hook jobs of the chart would not end with
 // simulated pods, so they are disabled. The page says that the job for the CA does not run after a
 // rollback.
-func TestMovingOverOfAChartAndBack(t *testing.T) {
+func TestMigration_UpstreamChartAndBack(t *testing.T) {
 	if os.Getenv("LOADLINE_MIGRATION") == "" {
 		t.Skip("make e2e-migration looks at it: nothing of ours is installed afterwards")
 	}
@@ -55,12 +55,12 @@ func TestMovingOverOfAChartAndBack(t *testing.T) {
 		helm(append(words[1:], args...)...)
 	}
 	helm("install", "vpa", chart, "-f", values, "--no-hooks")
-	w := plain(t, "moving-chart", 1)
+	w := newWorkload(t, "moving-chart", 1)
 	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeOff))
-	before, uid := released(t), getVPA(t, w).UID
+	before, uid := chartObjects(t), getVPA(t, w).UID
 	require.Contains(t, before, "Deployment vpa-vertical-pod-autoscaler-recommender: registry.k8s.io/autoscaling/vpa-recommender:1.8.1, replicas 3")
 
-	require.Empty(t, caOf(t, referenceWebhook), "the job has not run")
+	require.Empty(t, webhookCA(t, upstreamWebhook), "the job has not run")
 	hooks := helm("get", "hooks", "vpa")
 	require.Contains(t, hooks, "\"helm.sh/hook\": post-install,post-upgrade")
 	require.NotContains(t, hooks, "rollback")
@@ -68,21 +68,21 @@ func TestMovingOverOfAChartAndBack(t *testing.T) {
 	kubectl(t, "..", "apply", "-k", "deploy/crds")
 	move(0)
 	require.Equal(t, uid, getVPA(t, w).UID)
-	after := released(t)
+	after := chartObjects(t)
 	require.Contains(t, after, "Deployment vpa-vertical-pod-autoscaler-recommender: r/loadline-recommender:v0.1.0, replicas 3")
 	require.Contains(t, after, "Deployment vpa-vertical-pod-autoscaler-updater: r/loadline-updater:v0.1.0, replicas 1")
 	require.Contains(t, after, "MutatingWebhookConfiguration vpa-webhook-config")
-	require.NotContains(t, after, "MutatingWebhookConfiguration "+referenceWebhook)
+	require.NotContains(t, after, "MutatingWebhookConfiguration "+upstreamWebhook)
 
 	move(1, "--no-hooks", "--force-conflicts") // the trial owns fields
 	require.Equal(t, uid, getVPA(t, w).UID)
-	require.Equal(t, before, released(t))
+	require.Equal(t, before, chartObjects(t))
 	helm("uninstall", "vpa", "--no-hooks")
 }
 
-const referenceWebhook = "vpa-vertical-pod-autoscaler-webhook-config"
+const upstreamWebhook = "vpa-vertical-pod-autoscaler-webhook-config"
 
-func caOf(t *testing.T, name string) []byte {
+func webhookCA(t *testing.T, name string) []byte {
 	t.Helper()
 	config, err := cluster.Kube.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(t, err)
@@ -91,9 +91,9 @@ func caOf(t *testing.T, name string) []byte {
 
 // chartObjects returns sorted descriptions of a release's objects: Deployments with images,
 // accounts, permissions, budgets and webhook configurations.
-func released(t *testing.T) []string {
+func chartObjects(t *testing.T) []string {
 	t.Helper()
-	found := permissionsOfPrograms(t)
+	found := programPermissions(t)
 	deployments, err := cluster.Kube.AppsV1().Deployments(harness.SystemNamespace).List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	for i := range deployments.Items {

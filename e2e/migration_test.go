@@ -34,41 +34,41 @@ import (
 //
 // The cluster has upstream's manifests with simulated pods and a certificate like that of its
 // script. The programs are processes with the tokens of the pods' service accounts.
-func TestMovingOverFromTheReferenceAndBack(t *testing.T) {
+func TestMigration_UpstreamAndBack(t *testing.T) {
 	if os.Getenv("LOADLINE_MIGRATION") == "" {
 		t.Skip("make e2e-migration looks at it: to build the programs of the reference takes minutes, in which other promises would wait for the processors, and nothing of ours is installed afterwards")
 	}
-	permissionsOfOurs := permissionsOfPrograms(t)
-	manifests := installReference(t)
-	permissionsOfTheirs := permissionsOfPrograms(t)
-	theirs, ours := referenceInstallation(t), ourInstallation(t)
+	loadlinePermissions := programPermissions(t)
+	manifests := installUpstream(t)
+	upstreamPermissions := programPermissions(t)
+	theirs, ours := upstreamInstallation(t), ourInstallation(t)
 	t.Cleanup(theirs.stop)
 	t.Cleanup(ours.stop)
 
 	// The recommender sets the target of one workload, the test sets the others to trigger changes
 	// at will.
-	db := plain(t, movingNamespace, 2)
+	db := newWorkload(t, migrationNamespace, 2)
 	db.Name, db.Annotations = "db", harness.Uses("app", "700m", "900Mi")
-	web, cache := plain(t, movingNamespace, 2), plain(t, movingNamespace, 2)
+	web, cache := newWorkload(t, migrationNamespace, 2), newWorkload(t, migrationNamespace, 2)
 	cache.Name = "cache"
-	written := running(t, db)
-	running(t, web)
-	running(t, cache)
+	written := startWorkload(t, db)
+	startWorkload(t, web)
+	startWorkload(t, cache)
 	theirs.begin(t)
 	require.NoError(t, cluster.CreateVPA(t.Context(), db, vpav1.UpdateModeRecreate))
 	awaitCheckpoint(t, db, "app", 1)
-	checked := askPlugin(t, "migrate", "check")
+	checked := runPlugin(t, "migrate", "check")
 	page, err := os.ReadFile("../docs/migrate.md")
 	require.NoError(t, err)
 	require.Contains(t, string(page), "$ kubectl loadline migrate check\n"+checked+"```\n", "the page shows something else")
-	advise(t, web, vpav1.UpdateModeRecreate, larger)
-	advise(t, cache, vpav1.UpdateModeInPlaceOrRecreate, larger)
+	createVPAWithTarget(t, web, vpav1.UpdateModeRecreate, larger)
+	createVPAWithTarget(t, cache, vpav1.UpdateModeInPlaceOrRecreate, larger)
 	awaitRecommendation(t, db)
 	awaitReplaced(t, longestWait, db, written)
 	awaitSized(t, web, "300m")
 	awaitSized(t, cache, "300m")
-	newPodIsSized(t, db)
-	tryBeside(t, db)
+	requireNewPodSized(t, db)
+	runTrial(t, db)
 
 	for _, move := range []struct {
 		from, to installation
@@ -76,8 +76,8 @@ func TestMovingOverFromTheReferenceAndBack(t *testing.T) {
 		images   string              // expected image prefix of the Deployments
 		then     corev1.ResourceList // next target
 	}{
-		{theirs, ours, "## Move over", "loadline-", pair("400m", "300Mi")},
-		{ours, theirs, "## Go back", imagesOfReference, pair("500m", "400Mi")},
+		{theirs, ours, "## Move over", "loadline-", resourceList("400m", "300Mi")},
+		{ours, theirs, "## Go back", upstreamImages, resourceList("500m", "400Mi")},
 	} {
 		held := awaitCheckpoint(t, db, "app", 4)
 		recommended := onlyContainer(t, getVPA(t, db)).Target
@@ -86,61 +86,61 @@ func TestMovingOverFromTheReferenceAndBack(t *testing.T) {
 			before[w.Name] = awaitRunning(t, w)
 		}
 		runDocumented(t, "..", string(page), move.section, 0)
-		haveImages(t, move.images)
+		requireImages(t, move.images)
 		move.to.replace(t, move.from)
 		if move.to.recommender == theirs.recommender {
 			kubectl(t, "..", "delete", "-k", "deploy/migrate")
 		}
 		nothingMoves := func() {
 			for _, w := range []harness.Workload{db, web, cache} {
-				sameSizes(t, w, before[w.Name])
+				requireSameSizes(t, w, before[w.Name])
 				requireSamePods(t, w, before[w.Name])
 			}
 			after := onlyContainer(t, getVPA(t, db)).Target
 			for _, kind := range kinds {
-				notLess(t, recommended, after, kind, "target")
+				requireNotLess(t, recommended, after, kind, "target")
 			}
 		}
-		forPasses(t, move.to.recommender, 2, nothingMoves)
-		forPasses(t, move.to.updater, 5, nothingMoves)
+		forIterations(t, move.to.recommender, 2, nothingMoves)
+		forIterations(t, move.to.updater, 5, nothingMoves)
 		kept := awaitCheckpoint(t, db, "app", held.Status.TotalSamplesCount+1)
 		require.Equal(t, held.UID, kept.UID, "the same object")
 		require.Equal(t, held.Status.FirstSampleStart, kept.Status.FirstSampleStart, "the same history")
 
-		newPodIsSized(t, db)
+		requireNewPodSized(t, db)
 		for _, w := range []harness.Workload{web, cache} {
-			adviseAgain(t, w, move.then)
+			setTarget(t, w, move.then)
 			awaitSized(t, w, move.then.Cpu().String())
 		}
 		requireSamePods(t, cache, before[cache.Name]) // resized in place
-		registeredOnce(t)
+		requireOneWebhook(t)
 	}
 	theirs.stop()
-	require.Equal(t, permissionsOfTheirs, permissionsOfPrograms(t))
+	require.Equal(t, upstreamPermissions, programPermissions(t))
 
 	// With more changes than the images, the rollback names the images.
 	runDocumented(t, "..", string(page), "## Move over", 0)
 	kubectl(t, "..", "-n", harness.SystemNamespace, "rollout", "restart", "deployment/vpa-recommender")
 	runDocumented(t, "..", string(page), "## Go back", 1)
-	haveImages(t, imagesOfReference)
+	requireImages(t, upstreamImages)
 
 	// After the step "Stay" the permissions equal those of a new installation. A rollback from
 	// there restores upstream's.
 	kubectl(t, "..", "apply", "-k", "deploy")
 	runDocumented(t, "..", string(page), "## Stay", 0)
-	haveImages(t, "loadline-")
-	require.Equal(t, permissionsOfOurs, permissionsOfPrograms(t))
+	requireImages(t, "loadline-")
+	require.Equal(t, loadlinePermissions, programPermissions(t))
 	runDocumented(t, manifests, string(page), "## Go back", 2)
-	haveImages(t, imagesOfReference)
-	require.Equal(t, permissionsOfTheirs, permissionsOfPrograms(t))
+	requireImages(t, upstreamImages)
+	require.Equal(t, upstreamPermissions, programPermissions(t))
 	budgets, err := cluster.Kube.PolicyV1().PodDisruptionBudgets(harness.SystemNamespace).List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	require.Empty(t, budgets.Items, "with one replica they would keep nodes from being drained")
 }
 
-const imagesOfReference = "registry.k8s.io/autoscaling/vpa-"
+const upstreamImages = "registry.k8s.io/autoscaling/vpa-"
 
-func haveImages(t *testing.T, prefix string) {
+func requireImages(t *testing.T, prefix string) {
 	t.Helper()
 	for _, program := range []string{"recommender", "updater", "admission-controller"} {
 		deployment, err := cluster.Kube.AppsV1().Deployments(harness.SystemNamespace).Get(t.Context(), "vpa-"+program, metav1.GetOptions{})
@@ -149,7 +149,7 @@ func haveImages(t *testing.T, prefix string) {
 	}
 }
 
-func permissionsOfPrograms(t *testing.T) []string {
+func programPermissions(t *testing.T) []string {
 	t.Helper()
 	var all []string
 	rbac := cluster.Kube.RbacV1()
@@ -190,7 +190,7 @@ func permissionsOfPrograms(t *testing.T) []string {
 }
 
 // installUpstream removes Loadline and installs upstream's manifests. It returns their folder.
-func installReference(t *testing.T) (manifests string) {
+func installUpstream(t *testing.T) (manifests string) {
 	t.Helper()
 	for _, d := range []*harness.Daemon{recommender, updater, admission} {
 		d.Stop()
@@ -261,7 +261,7 @@ func documented(t *testing.T, page, section string, block int) string {
 	return parts[2*block+1]
 }
 
-func tryBeside(t *testing.T, w harness.Workload) {
+func runTrial(t *testing.T, w harness.Workload) {
 	t.Helper()
 	before, recommended := awaitRunning(t, w), onlyContainer(t, getVPA(t, w)).Target
 	kubectl(t, "..", "apply", "-k", "deploy/crds")
@@ -272,17 +272,17 @@ func tryBeside(t *testing.T, w harness.Workload) {
 	defer trial.Stop()
 	second := w
 	second.Name = w.Name + "-trial"
-	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeOff, naming("loadline-trial"), func(v *vpav1.VerticalPodAutoscaler) { v.Name = second.Name }))
+	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeOff, withRecommender("loadline-trial"), func(v *vpav1.VerticalPodAutoscaler) { v.Name = second.Name }))
 	awaitRecommendation(t, second)
-	forPasses(t, trial, 3, func() { requireSamePods(t, w, before) })
+	forIterations(t, trial, 3, func() { requireSamePods(t, w, before) })
 	for _, kind := range kinds {
-		notLess(t, recommended, onlyContainer(t, getVPA(t, w)).Target, kind, "target of the reference")
+		requireNotLess(t, recommended, onlyContainer(t, getVPA(t, w)).Target, kind, "target of the reference")
 	}
 	require.NoError(t, cluster.VPA.AutoscalingV1().VerticalPodAutoscalers(w.Namespace).Delete(t.Context(), second.Name, metav1.DeleteOptions{}))
 }
 
 // migrationNamespace has workloads that only the programs of an installation change.
-const movingNamespace = "moving"
+const migrationNamespace = "moving"
 
 type installation struct {
 	recommender, updater, admission *harness.Daemon
@@ -293,11 +293,11 @@ type installation struct {
 // Flags of both installations that change pods after a few seconds if they are a tenth off the
 // target. With the defaults they could stay within wide bounds for hours.
 var (
-	movingRecommender = []string{"--recommender-interval=2s"}
-	movingUpdater     = []string{"--updater-interval=2s", "--in-recommendation-bounds-eviction-lifetime-threshold=5s"}
+	migrationRecommenderFlags = []string{"--recommender-interval=2s"}
+	migrationUpdaterFlags     = []string{"--updater-interval=2s", "--in-recommendation-bounds-eviction-lifetime-threshold=5s"}
 )
 
-func referenceInstallation(t *testing.T) (i installation) {
+func upstreamInstallation(t *testing.T) (i installation) {
 	t.Helper()
 	dir := t.TempDir()
 	prepared := func(name string, args []string) *harness.Daemon {
@@ -308,16 +308,16 @@ func referenceInstallation(t *testing.T) (i installation) {
 		return d
 	}
 	return installation{
-		recommender: prepared("recommender", movingRecommender),
-		updater:     prepared("updater", movingUpdater),
-		admission:   prepared("admission-controller", mounted(t, "reference")),
-		start:       startReferenceUntil,
+		recommender: prepared("recommender", migrationRecommenderFlags),
+		updater:     prepared("updater", migrationUpdaterFlags),
+		admission:   prepared("admission-controller", mountedCertificateFlags(t, "reference")),
+		start:       startUpstreamUntil,
 	}
 }
 
 // mountedCertificateFlags returns the flags of an admission controller that is called by URL, with
 // the certificate mounted as in its pod.
-func mounted(t *testing.T, whose string) []string {
+func mountedCertificateFlags(t *testing.T, whose string) []string {
 	t.Helper()
 	reached, err := harness.ByURL()
 	require.NoError(t, err)
@@ -334,11 +334,11 @@ func ourInstallation(t *testing.T) installation {
 		eventually(t, what, works)
 	}}
 	var err error
-	i.recommender, err = cluster.Daemon(t.Context(), "recommender", "recommender-moving", append(movingRecommender, "--checkpoints-interval=5s")...)
+	i.recommender, err = cluster.Daemon(t.Context(), "recommender", "recommender-moving", append(migrationRecommenderFlags, "--checkpoints-interval=5s")...)
 	require.NoError(t, err)
-	i.updater, err = cluster.Daemon(t.Context(), "updater", "updater-moving", movingUpdater...)
+	i.updater, err = cluster.Daemon(t.Context(), "updater", "updater-moving", migrationUpdaterFlags...)
 	require.NoError(t, err)
-	i.admission, err = cluster.Daemon(t.Context(), "admission-controller", "admission-controller-moving", mounted(t, "ours")...)
+	i.admission, err = cluster.Daemon(t.Context(), "admission-controller", "admission-controller-moving", mountedCertificateFlags(t, "ours")...)
 	require.NoError(t, err)
 	return i
 }
@@ -348,9 +348,9 @@ func ourInstallation(t *testing.T) installation {
 func (i installation) replace(t *testing.T, other installation) {
 	t.Helper()
 	other.recommender.Stop()
-	i.start(t, i.recommender, "a pass of the recommender", onePass(t, i.recommender))
+	i.start(t, i.recommender, "a pass of the recommender", hasIterated(t, i.recommender))
 	other.updater.Stop()
-	i.start(t, i.updater, "a pass of the updater", onePass(t, i.updater))
+	i.start(t, i.updater, "a pass of the updater", hasIterated(t, i.updater))
 	other.admission.Stop()
 	i.start(t, i.admission, "the webhook answers", func() error { return webhookAnswers(t) })
 }
@@ -377,7 +377,7 @@ func webhookAnswers(t *testing.T) error {
 			UpdatePolicy: &vpav1.PodUpdatePolicy{MinReplicas: new(int32)},
 		},
 	}
-	_, err := cluster.VPA.AutoscalingV1().VerticalPodAutoscalers(movingNamespace).Create(t.Context(), invalid, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	_, err := cluster.VPA.AutoscalingV1().VerticalPodAutoscalers(migrationNamespace).Create(t.Context(), invalid, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if err == nil {
 		return errors.New("an invalid VPA was accepted")
 	}
@@ -385,7 +385,7 @@ func webhookAnswers(t *testing.T) error {
 	return nil
 }
 
-func newPodIsSized(t *testing.T, w harness.Workload) {
+func requireNewPodSized(t *testing.T, w harness.Workload) {
 	t.Helper()
 	before, recommended := awaitRunning(t, w), onlyContainer(t, getVPA(t, w)).Target
 	require.NoError(t, cluster.Kube.CoreV1().Pods(w.Namespace).Delete(t.Context(), before[0].Name, metav1.DeleteOptions{}))
@@ -394,8 +394,8 @@ func newPodIsSized(t *testing.T, w harness.Workload) {
 			if pod.UID != before[0].UID && pod.UID != before[1].UID {
 				requested := pod.Spec.Containers[0].Resources.Requests
 				for _, kind := range kinds {
-					notLess(t, recommended, requested, kind, "request of a new pod")
-					notLess(t, requested, onlyContainer(t, getVPA(t, w)).Target, kind, "target below the request of a new pod, which")
+					requireNotLess(t, recommended, requested, kind, "request of a new pod")
+					requireNotLess(t, requested, onlyContainer(t, getVPA(t, w)).Target, kind, "target below the request of a new pod, which")
 				}
 				return nil
 			}
@@ -405,7 +405,7 @@ func newPodIsSized(t *testing.T, w harness.Workload) {
 }
 
 // requireOneWebhook requires that no webhook configuration without a server is left.
-func registeredOnce(t *testing.T) {
+func requireOneWebhook(t *testing.T) {
 	t.Helper()
 	registered, err := cluster.Kube.AdmissionregistrationV1().MutatingWebhookConfigurations().List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)

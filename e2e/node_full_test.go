@@ -48,18 +48,18 @@ func onCommonNodes(template *corev1.PodTemplateSpec) {
 
 // startOnFullNode runs two pods on their own node, next to one that takes nearly all remaining
 // room, and sets a larger target than fits.
-func crowded(t *testing.T, name string, mode vpav1.UpdateMode) (w harness.Workload, before []corev1.Pod) {
+func startOnFullNode(t *testing.T, name string, mode vpav1.UpdateMode) (w harness.Workload, before []corev1.Pod) {
 	t.Helper()
 	ownNode(t, name)
-	w = plain(t, name, 2)
+	w = newWorkload(t, name, 2)
 	w.Node, w.Tolerate = name, ownTaint
 	w.Annotations = harness.With(w.Annotations, harness.ResizeAnnotation, "defer") // as a kubelet reports that there is no room
-	before = running(t, w)
+	before = startWorkload(t, w)
 	ballast := w
 	ballast.Name, ballast.Replicas = "ballast", 1
 	ballast.Containers = []harness.Container{{Name: "app", CPU: "700m", Memory: "100Mi"}}
-	running(t, ballast)
-	advise(t, w, mode, larger)
+	startWorkload(t, ballast)
+	createVPAWithTarget(t, w, mode, larger)
 	return w, before
 }
 
@@ -72,7 +72,7 @@ func makeRoom(t *testing.T, w harness.Workload) {
 	}
 }
 
-func grownInPlace(t *testing.T, w harness.Workload, before []corev1.Pod) {
+func requireGrownInPlace(t *testing.T, w harness.Workload, before []corev1.Pod) {
 	t.Helper()
 	awaitSized(t, w, "300m")
 	for i, pod := range pods(t, w) {
@@ -83,10 +83,10 @@ func grownInPlace(t *testing.T, w harness.Workload, before []corev1.Pod) {
 
 // The pods of a full node are resized once, deferred and then skipped. As soon as there is room,
 // the node applies the resizes in place.
-func TestAFullNodeIsAskedOnce(t *testing.T) {
-	together(t)
-	w, before := crowded(t, "node-full", vpav1.UpdateModeInPlaceOrRecreate)
-	awaitLeftAlone(t, w.Namespace, "Deferred")
+func TestNodeFull_ResizesOnceThereIsRoom(t *testing.T) {
+	parallelTest(t)
+	w, before := startOnFullNode(t, "node-full", vpav1.UpdateModeInPlaceOrRecreate)
+	awaitSkipped(t, w.Namespace, "Deferred")
 	eventually(t, "both pods were asked", func() error {
 		for _, pod := range pods(t, w) {
 			if has := pod.Spec.Containers[0].Resources.Requests.Cpu().String(); has != "300m" {
@@ -99,20 +99,20 @@ func TestAFullNodeIsAskedOnce(t *testing.T) {
 		require.Equal(t, before[i].UID, pod.UID, "a pod was replaced")
 	}
 	makeRoom(t, w)
-	grownInPlace(t, w, before)
+	requireGrownInPlace(t, w, before)
 }
 
 // The event follows after --left-alone-event-after.
-func TestAFullNodeIsToldOnTheVPA(t *testing.T) {
-	together(t)
-	w, before := fullForLong.begun(t)
+func TestNodeFull_EmitsOneEventOnVPA(t *testing.T) {
+	parallelTest(t)
+	w, before := fullNodeScenario.begun(t)
 	events := func() []string {
 		out, err := cluster.KubectlOutput(t.Context(), "-n", w.Namespace, "get", "events",
 			"--field-selector=reason=Deferred,involvedObject.kind=VerticalPodAutoscaler,involvedObject.name="+w.Name, "-o=jsonpath={range .items[*]}{.message}{\"\\n\"}{end}")
 		require.NoError(t, err)
 		return strings.Fields(strings.ReplaceAll(strings.TrimSpace(out), " ", "_"))
 	}
-	if time.Since(fullForLong.since) < eventAfter-time.Minute {
+	if time.Since(fullNodeScenario.since) < eventAfter-time.Minute {
 		require.Empty(t, events(), "it may pass")
 	}
 	within(t, eventAfter+longestWait, "an event on the VPA", func() error {
@@ -128,5 +128,5 @@ func TestAFullNodeIsToldOnTheVPA(t *testing.T) {
 	require.Len(t, told, 1, "it is told once")
 	require.Contains(t, told[0], "Pods_left_alone:_2")
 	makeRoom(t, w)
-	grownInPlace(t, w, before)
+	requireGrownInPlace(t, w, before)
 }

@@ -30,24 +30,24 @@ import (
 const overloadedTaint = "loadline.dev/overloaded"
 
 // nodeLoads serves the one-minute load of nodes like a Prometheus that scrapes node_exporter.
-type loads struct {
+type nodeLoads struct {
 	mu sync.Mutex
 	of map[string]float64
 }
 
-func (l *loads) set(node string, load float64) {
+func (l *nodeLoads) set(node string, load float64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.of[node] = load
 }
 
-func (l *loads) forget(node string) {
+func (l *nodeLoads) forget(node string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.of, node)
 }
 
-func (l *loads) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (l *nodeLoads) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	number := func(name string) float64 {
 		n, _ := strconv.ParseFloat(r.FormValue(name), 64)
 		return n
@@ -103,7 +103,7 @@ func awaitOverloadedWithin(t *testing.T, limit time.Duration, names ...string) {
 
 // allowTaints applies deploy/node-load and waits until the permission is effective. It returns a
 // client with the permissions of the updater.
-func mayTaintNodes(t *testing.T) *kubernetes.Clientset {
+func allowTaints(t *testing.T) *kubernetes.Clientset {
 	t.Helper()
 	require.NoError(t, cluster.Kubectl(t.Context(), "apply", "--validate=strict", "-k", filepath.Join(cluster.Root, "deploy", "node-load")))
 	eventually(t, "the API server knows that the updater may taint nodes", func() error {
@@ -124,15 +124,15 @@ func mayTaintNodes(t *testing.T) *kubernetes.Clientset {
 	return client
 }
 
-func tolerant(t *testing.T, ns, name, node string) harness.Workload {
+func createTolerating(t *testing.T, ns, name, node string) harness.Workload {
 	t.Helper()
-	w := plain(t, ns, 1)
+	w := newWorkload(t, ns, 1)
 	w.Name, w.Node, w.Tolerate = name, node, ownTaint
 	require.NoError(t, cluster.CreateWorkload(t.Context(), w))
 	return w
 }
 
-func listening(service *harness.Service, handler http.Handler) (gone func()) {
+func serveAt(service *harness.Service, handler http.Handler) (gone func()) {
 	server := httptest.NewServer(handler)
 	address, _ := url.Parse(server.URL)
 	service.Add(address.Host)
@@ -145,18 +145,18 @@ func listening(service *harness.Service, handler http.Handler) (gone func()) {
 
 // New pods stay off the most overloaded node until its load falls or is unknown. At most one node
 // of this cluster may have the taint.
-func TestOverloadedNodesTakeNoNewPods(t *testing.T) {
-	together(t)
+func TestNodeLoad_TaintsMostOverloadedNode(t *testing.T) {
+	parallelTest(t)
 	ns := namespace(t, "node-load")
 	for _, name := range []string{"load-a", "load-b", "load-c"} {
 		ownNode(t, name, func(n *corev1.Node) { n.Spec.Taints[0].Effect = corev1.TaintEffectPreferNoSchedule }) // ordinary pods are allowed
 	}
-	account := mayTaintNodes(t)
+	account := allowTaints(t)
 	service, err := harness.NewService()
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, service.Close()) })
-	known := &loads{of: map[string]float64{"load-a": 3, "load-b": 2, "load-c": 1}} // each node has one CPU
-	gone := listening(service, known)
+	known := &nodeLoads{of: map[string]float64{"load-a": 3, "load-b": 2, "load-c": 1}} // each node has one CPU
+	gone := serveAt(service, known)
 	args := []string{"--node-load-most=0.15", "--node-load-interval=5s", "--prometheus-address=http://" + service.Address()}
 
 	rehearsing := ownUpdater(t, ns, "node-load-dry", append(args, "--node-load-taint=dry-run")...)
@@ -168,7 +168,7 @@ func TestOverloadedNodesTakeNoNewPods(t *testing.T) {
 	working := ownUpdater(t, ns, "node-load", append(args, "--node-load-taint=on")...)
 	awaitOverloaded(t, "load-a")
 	awaitLoads(t, working)
-	waits, runs := tolerant(t, ns, "waits", "load-a"), tolerant(t, ns, "runs", "load-b")
+	waits, runs := createTolerating(t, ns, "waits", "load-a"), createTolerating(t, ns, "runs", "load-b")
 	awaitRunning(t, runs)
 	eventually(t, "the new pod waits because of the taint", func() error {
 		for _, pod := range pods(t, waits) {
@@ -190,11 +190,11 @@ func TestOverloadedNodesTakeNoNewPods(t *testing.T) {
 	awaitOverloaded(t)
 	known.set("load-b", 2)
 	awaitOverloaded(t, "load-b")
-	onlyTheTaint(t, account, "load-c")
+	requireOnlyTaintAllowed(t, account, "load-c")
 
 	gone() // Prometheus may be restarting, so the taint stays for a while
 	awaitOverloadedWithin(t, 3*time.Minute+longestWait)
-	t.Cleanup(listening(service, known))
+	t.Cleanup(serveAt(service, known))
 	awaitOverloaded(t, "load-b")
 
 	working.Stop()
@@ -219,7 +219,7 @@ func awaitLoads(t *testing.T, d *harness.Daemon) {
 }
 
 // requireOnlyTaintAllowed requires that the updater's token can change nothing else of a node.
-func onlyTheTaint(t *testing.T, account *kubernetes.Clientset, node string) {
+func requireOnlyTaintAllowed(t *testing.T, account *kubernetes.Clientset, node string) {
 	t.Helper()
 	patch := func(body string) error {
 		_, err := account.CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType, []byte(body), metav1.PatchOptions{})

@@ -48,10 +48,10 @@ func editor(t *testing.T, namespace string) *kubernetes.Clientset {
 
 // With deploy/admission-policy only the updater may set the annotations from which it restores
 // resources, and the updater continues to work.
-func TestOnlyTheUpdaterNotesWhatPodsHad(t *testing.T) {
-	together(t)
-	w := plain(t, "notes", 2)
-	before := running(t, w)
+func TestAdmissionPolicy_ProtectsUpdaterAnnotations(t *testing.T) {
+	parallelTest(t)
+	w := newWorkload(t, "notes", 2)
+	before := startWorkload(t, w)
 	tenant := editor(t, w.Namespace)
 	annotate := func(pod, annotations string) error {
 		_, err := tenant.CoreV1().Pods(w.Namespace).Patch(t.Context(), pod, types.MergePatchType, []byte(`{"metadata":{"annotations":`+annotations+`}}`), metav1.PatchOptions{})
@@ -93,15 +93,15 @@ func TestOnlyTheUpdaterNotesWhatPodsHad(t *testing.T) {
 	require.NoError(t, annotate("boosted", fmt.Sprintf(`{%q:null}`, boost)), "to take it off is allowed")
 	require.ErrorContains(t, annotate("boosted", fmt.Sprintf(`{%q:"{}"}`, boost)), "may set or change the annotation "+boost)
 
-	policyFor(t, w.Namespace, loadlinev1alpha1.RolloutModeAuto, observedFor)
-	advise(t, w, vpav1.UpdateModeInPlaceOrRecreate, smaller)
-	awaitSome(t, w, "60m", 1)
-	changed := noted(t, w)
+	createPolicy(t, w.Namespace, loadlinev1alpha1.RolloutModeAuto, withShortObservation)
+	createVPAWithTarget(t, w, vpav1.UpdateModeInPlaceOrRecreate, smaller)
+	awaitPodsWithCPU(t, w, "60m", 1)
+	changed := annotatedPods(t, w)
 	require.Len(t, changed, 1, "the updater may")
 	require.NoError(t, annotate(changed[0], `{"team":"pay"}`), "what stays is no matter")
 	require.True(t, apierrors.IsForbidden(annotate(changed[0], `{"loadline.dev/resized-at":"2026-01-02T12:00:00Z"}`)))
 	eventually(t, "the updater takes its note off", func() error {
-		if slices.Contains(noted(t, w), changed[0]) {
+		if slices.Contains(annotatedPods(t, w), changed[0]) {
 			return errors.New("it is there")
 		}
 		return nil

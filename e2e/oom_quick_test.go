@@ -15,17 +15,17 @@ import (
 
 // recommendSlightlyMore creates a VPA with slightly more memory than the requests of newWorkload,
 // within its bounds: too small a change, except after an OOM kill.
-func slightlyMore(t *testing.T, w harness.Workload, mode vpav1.UpdateMode, memory string, change ...func(*vpav1.VerticalPodAutoscaler)) {
+func recommendSlightlyMore(t *testing.T, w harness.Workload, mode vpav1.UpdateMode, memory string, change ...func(*vpav1.VerticalPodAutoscaler)) {
 	t.Helper()
-	require.NoError(t, cluster.CreateVPA(t.Context(), w, mode, append(change, naming("nobody"))...))
-	within100Mi(t, w, memory)
+	require.NoError(t, cluster.CreateVPA(t.Context(), w, mode, append(change, withRecommender("nobody"))...))
+	recommendMemory(t, w, memory)
 }
 
-func within100Mi(t *testing.T, w harness.Workload, memory string) {
+func recommendMemory(t *testing.T, w harness.Workload, memory string) {
 	t.Helper()
 	vpa := getVPA(t, w)
 	vpa.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{
-		{ContainerName: "app", LowerBound: pair("50m", "50Mi"), Target: pair("100m", memory), UpperBound: pair("1", "1Gi")}}}
+		{ContainerName: "app", LowerBound: resourceList("50m", "50Mi"), Target: resourceList("100m", memory), UpperBound: resourceList("1", "1Gi")}}}
 	_, err := cluster.VPA.AutoscalingV1().VerticalPodAutoscalers(w.Namespace).UpdateStatus(t.Context(), vpa, metav1.UpdateOptions{})
 	require.NoError(t, err)
 }
@@ -71,14 +71,14 @@ func awaitMemory(t *testing.T, w harness.Workload, memory string) []corev1.Pod {
 
 // An OOM kill soon after the start triggers a change although the pod is within its bounds, young,
 // and close to its target.
-func TestAQuickOOMKillIsReasonEnough(t *testing.T) {
-	together(t)
+func TestOOMKill_QuickKillTriggersSmallChange(t *testing.T) {
+	parallelTest(t)
 	t.Run("Recreate", func(t *testing.T) {
 		t.Parallel()
-		w := plain(t, "oom-quick-recreate", 2)
-		before := running(t, w)
-		slightlyMore(t, w, vpav1.UpdateModeRecreate, "104Mi")
-		awaitLeftAlone(t, w.Namespace, "SmallChange")
+		w := newWorkload(t, "oom-quick-recreate", 2)
+		before := startWorkload(t, w)
+		recommendSlightlyMore(t, w, vpav1.UpdateModeRecreate, "104Mi")
+		awaitSkipped(t, w.Namespace, "SmallChange")
 		killForMemory(t, w, 0)
 		for i, pod := range awaitMemory(t, w, "104Mi") {
 			require.NotEqual(t, before[i].UID, pod.UID)
@@ -87,10 +87,10 @@ func TestAQuickOOMKillIsReasonEnough(t *testing.T) {
 	})
 	t.Run("InPlaceOrRecreate", func(t *testing.T) {
 		t.Parallel()
-		w := plain(t, "oom-quick-inplace", 2)
-		before := running(t, w)
-		slightlyMore(t, w, vpav1.UpdateModeInPlaceOrRecreate, "104Mi")
-		awaitLeftAlone(t, w.Namespace, "SmallChange")
+		w := newWorkload(t, "oom-quick-inplace", 2)
+		before := startWorkload(t, w)
+		recommendSlightlyMore(t, w, vpav1.UpdateModeInPlaceOrRecreate, "104Mi")
+		awaitSkipped(t, w.Namespace, "SmallChange")
 		killForMemory(t, w, 0)
 		for i, pod := range awaitMemory(t, w, "104Mi") {
 			require.Equal(t, before[i].UID, pod.UID)
@@ -101,17 +101,17 @@ func TestAQuickOOMKillIsReasonEnough(t *testing.T) {
 
 // After an OOM kill of a container that ran longer, a small change is still skipped and a large one
 // is applied.
-func TestASlowOOMKillChangesNothing(t *testing.T) {
-	together(t)
+func TestOOMKill_SlowKillKeepsThresholds(t *testing.T) {
+	parallelTest(t)
 	for _, mode := range []vpav1.UpdateMode{vpav1.UpdateModeRecreate, vpav1.UpdateModeInPlaceOrRecreate} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
-			w := plain(t, "oom-slow-"+map[vpav1.UpdateMode]string{vpav1.UpdateModeRecreate: "recreate", vpav1.UpdateModeInPlaceOrRecreate: "inplace"}[mode], 2)
-			before := running(t, w)
-			slightlyMore(t, w, mode, "104Mi", func(vpa *vpav1.VerticalPodAutoscaler) {
+			w := newWorkload(t, "oom-slow-"+map[vpav1.UpdateMode]string{vpav1.UpdateModeRecreate: "recreate", vpav1.UpdateModeInPlaceOrRecreate: "inplace"}[mode], 2)
+			before := startWorkload(t, w)
+			recommendSlightlyMore(t, w, mode, "104Mi", func(vpa *vpav1.VerticalPodAutoscaler) {
 				vpa.Spec.UpdatePolicy.EvictAfterOOMSeconds = new(int32(8))
 			})
-			awaitLeftAlone(t, w.Namespace, "SmallChange")
+			awaitSkipped(t, w.Namespace, "SmallChange")
 			killForMemory(t, w, 20*time.Second)
 			awaitKilled(t, w)
 			during(t, 10*time.Second, func() {
@@ -120,7 +120,7 @@ func TestASlowOOMKillChangesNothing(t *testing.T) {
 					require.Equal(t, "100Mi", pod.Spec.Containers[0].Resources.Requests.Memory().String())
 				}
 			})
-			within100Mi(t, w, "150Mi")
+			recommendMemory(t, w, "150Mi")
 			awaitMemory(t, w, "150Mi")
 			require.NotContains(t, evictionsOf(t, w), "(OutOfMemory)")
 		})

@@ -17,8 +17,8 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-func TestOOMKilledPodRecovers(t *testing.T) {
-	together(t)
+func TestOOMKill_RaisesMemoryInPlace(t *testing.T) {
+	parallelTest(t)
 	w := harness.Workload{
 		Namespace: namespace(t, "oom"), Name: "hungry", Replicas: 2,
 		Containers:  []harness.Container{{Name: "app", CPU: "100m", Memory: "256Mi", CPULimit: "200m", MemoryLimit: "300Mi"}},
@@ -49,8 +49,8 @@ func TestOOMKilledPodRecovers(t *testing.T) {
 	}
 }
 
-func TestRepeatedOOMKillsRaiseTheTarget(t *testing.T) {
-	together(t)
+func TestOOMKill_RepeatedKillsRaiseTarget(t *testing.T) {
+	parallelTest(t)
 	w := harness.Workload{
 		Namespace: namespace(t, "oom-growth"), Name: "hungry", Replicas: 2,
 		Containers:  []harness.Container{{Name: "app", CPU: "100m", Memory: "300Mi", MemoryLimit: "300Mi"}},
@@ -69,13 +69,13 @@ func TestRepeatedOOMKillsRaiseTheTarget(t *testing.T) {
 		}
 		for _, pod := range pods(t, w) {
 			if limit := pod.Status.ContainerStatuses[0].Resources.Limits.Memory(); limit.Cmp(*quantity("600Mi")) <= 0 {
-				return fmt.Errorf("%s has a memory limit of %s after %d restarts, targets were %v", pod.Name, limit, restarts(&pod), texts(targets))
+				return fmt.Errorf("%s has a memory limit of %s after %d restarts, targets were %v", pod.Name, limit, restarts(&pod), quantityStrings(targets))
 			}
 		}
 		return nil
 	})
-	require.True(t, slices.IsSortedFunc(targets, func(a, b resource.Quantity) int { return a.Cmp(b) }), "the target fell: %v", texts(targets))
-	require.GreaterOrEqual(t, len(targets), 2, "targets were %v", texts(targets))
+	require.True(t, slices.IsSortedFunc(targets, func(a, b resource.Quantity) int { return a.Cmp(b) }), "the target fell: %v", quantityStrings(targets))
+	require.GreaterOrEqual(t, len(targets), 2, "targets were %v", quantityStrings(targets))
 	// A kill at the moment of the resize may be counted after it, so the first ten seconds without
 	// a kill decide.
 	eventually(t, "no more kills", func() error {
@@ -91,15 +91,15 @@ func TestRepeatedOOMKillsRaiseTheTarget(t *testing.T) {
 	})
 }
 
-func texts(quantities []resource.Quantity) (all []string) {
+func quantityStrings(quantities []resource.Quantity) (all []string) {
 	for _, q := range quantities {
 		all = append(all, q.String())
 	}
 	return all
 }
 
-func TestPodThatDiesAtOnceGetsARecommendation(t *testing.T) {
-	together(t)
+func TestOOMKill_BeforeFirstSampleGetsRecommendation(t *testing.T) {
+	parallelTest(t)
 	w := harness.Workload{
 		Namespace: namespace(t, "oom-at-once"), Name: "hungry", Replicas: 1,
 		Containers: []harness.Container{{Name: "app", CPU: "100m", Memory: "300Mi", MemoryLimit: "300Mi"}},
@@ -115,8 +115,8 @@ func TestPodThatDiesAtOnceGetsARecommendation(t *testing.T) {
 }
 
 // Pods of a Job are not restarted, so this pod is never seen running.
-func TestJobPodThatDiesAtOnceGetsARecommendation(t *testing.T) {
-	together(t)
+func TestOOMKill_JobPodGetsRecommendation(t *testing.T) {
+	parallelTest(t)
 	w := harness.Workload{
 		Namespace: namespace(t, "oom-job"), Name: "import", Replicas: 1,
 		Containers: []harness.Container{{Name: "app", CPU: "100m", Memory: "300Mi", MemoryLimit: "300Mi"}},

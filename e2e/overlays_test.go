@@ -9,8 +9,8 @@ import (
 )
 
 // deploy/large is a component, which cannot be applied on its own.
-func TestEachOverlayIsTaken(t *testing.T) {
-	together(t)
+func TestOverlays_PassServerDryRun(t *testing.T) {
+	parallelTest(t)
 	overlays, err := filepath.Glob("../deploy/overlays/*")
 	require.NoError(t, err)
 	require.NotEmpty(t, overlays)

@@ -5,7 +5,7 @@ import (
 )
 
 // unobservable are permissions that the audit log cannot show, with the reason why they are needed.
-var unseen = map[string]string{
+var unobservable = map[string]string{
 	"vpa-updater: patch events": "an event that repeats is counted up by a patch; the promises make none repeat for sure",
 }
 
@@ -23,7 +23,7 @@ func checkPermissions() int {
 		code = 1
 	}
 	for _, line := range usage.Unused {
-		if unseen[line] == "" && (process == "" || process == processTogether) {
+		if unobservable[line] == "" && (process == "" || process == processTogether) {
 			fmt.Println("superfluous permission:", line)
 			code = 1
 		}

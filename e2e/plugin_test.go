@@ -18,18 +18,18 @@ import (
 )
 
 // Other tests cover policy detach, and explain of sharing pods.
-func TestCommandsOfThePlugin(t *testing.T) {
-	together(t)
-	w := plain(t, "plugin", 2)
+func TestPlugin_CommandsAgainstAPIServer(t *testing.T) {
+	parallelTest(t)
+	w := newWorkload(t, "plugin", 2)
 	bare := w
 	bare.Name, bare.Containers = "bare", []harness.Container{{Name: "app", CPU: "700m", Memory: "900Mi"}}
-	before := running(t, w)
-	running(t, bare)
+	before := startWorkload(t, w)
+	startWorkload(t, bare)
 	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeOff))
 	awaitRecommendation(t, w)
 	ask := func(args ...string) string {
 		t.Helper()
-		return askPlugin(t, append(args, "-n", w.Namespace)...)
+		return runPlugin(t, append(args, "-n", w.Namespace)...)
 	}
 
 	eventually(t, "there is usage of the Deployment without a VPA", func() error {
@@ -65,23 +65,23 @@ func TestCommandsOfThePlugin(t *testing.T) {
 		require.Contains(t, ask("status", "-o", format), "web", format)
 	}
 	var said map[string]any
-	require.NoError(t, json.Unmarshal([]byte(onlyAnswer(ask("status", "-o", "json"))), &said))
+	require.NoError(t, json.Unmarshal([]byte(withoutWarnings(ask("status", "-o", "json"))), &said))
 	require.NotEmpty(t, said)
 	var again map[string]any
-	require.NoError(t, yaml.Unmarshal([]byte(onlyAnswer(ask("status", "-o", "yaml"))), &again))
+	require.NoError(t, yaml.Unmarshal([]byte(withoutWarnings(ask("status", "-o", "yaml"))), &again))
 	require.Len(t, again, len(said))
-	rows, err := csv.NewReader(strings.NewReader(onlyAnswer(ask("status", "-o", "csv")))).ReadAll()
+	rows, err := csv.NewReader(strings.NewReader(withoutWarnings(ask("status", "-o", "csv")))).ReadAll()
 	require.NoError(t, err)
 	require.Greater(t, len(rows), 1)
 
-	policyFor(t, w.Namespace, loadlinev1alpha1.RolloutModeRecommend)
+	createPolicy(t, w.Namespace, loadlinev1alpha1.RolloutModeRecommend)
 	listed, err := cluster.KubectlOutput(t.Context(), "get", "sp", w.Namespace)
 	require.NoError(t, err)
 	require.Regexp(t, `^NAME\s+MODE\s+PRIORITY\s+READY\s+REASON\s+FUSE TRIPPED\s+SELECTED\s+AGE\nplugin\s+Recommend\s`, listed)
 	deletePolicy(t, w.Namespace)
 }
 
-func onlyAnswer(printed string) string {
+func withoutWarnings(printed string) string {
 	var kept []string
 	for line := range strings.Lines(printed) {
 		if !strings.HasPrefix(line, "! ") {

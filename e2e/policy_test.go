@@ -13,27 +13,27 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-func pair(cpu, memory string) corev1.ResourceList {
+func resourceList(cpu, memory string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceCPU: *quantity(cpu), corev1.ResourceMemory: *quantity(memory)}
 }
 
 // minAllowed and maxAllowed apply to the target and both bounds, but not to the uncapped target.
-func TestPolicyCapsTheRecommendation(t *testing.T) {
-	together(t)
+func TestResourcePolicy_CapsTargetAndBounds(t *testing.T) {
+	parallelTest(t)
 	w := harness.Workload{
 		Namespace: namespace(t, "caps"), Name: "pair", Replicas: 1,
 		Containers:  []harness.Container{{Name: "large", CPU: "100m", Memory: "300Mi"}, {Name: "small", CPU: "100m", Memory: "300Mi"}},
 		Annotations: harness.Merge(harness.Uses("large", "800m", "900Mi"), harness.Uses("small", "20m", "150Mi")),
 	}
 	require.NoError(t, cluster.CreateWorkload(t.Context(), w))
-	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeOff, restricting(
-		vpav1.ContainerResourcePolicy{ContainerName: "large", MaxAllowed: pair("300m", "400Mi")},
-		vpav1.ContainerResourcePolicy{ContainerName: "small", MinAllowed: pair("200m", "700Mi"), MaxAllowed: pair("250m", "750Mi")},
+	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeOff, withContainerPolicies(
+		vpav1.ContainerResourcePolicy{ContainerName: "large", MaxAllowed: resourceList("300m", "400Mi")},
+		vpav1.ContainerResourcePolicy{ContainerName: "small", MinAllowed: resourceList("200m", "700Mi"), MaxAllowed: resourceList("250m", "750Mi")},
 	)))
 	both := awaitRecommendation(t, w).Status.Recommendation.ContainerRecommendations
 	large, small := both[0], both[1]
 	for _, kind := range kinds {
-		most, least, mostOfSmall := pair("300m", "400Mi")[kind], pair("200m", "700Mi")[kind], pair("250m", "750Mi")[kind]
+		most, least, mostOfSmall := resourceList("300m", "400Mi")[kind], resourceList("200m", "700Mi")[kind], resourceList("250m", "750Mi")[kind]
 		for what, list := range map[string]corev1.ResourceList{"target": large.Target, "lower bound": large.LowerBound, "upper bound": large.UpperBound} {
 			atMost(t, most.String(), list[kind], what+" of large for "+string(kind))
 		}
@@ -49,8 +49,8 @@ func TestPolicyCapsTheRecommendation(t *testing.T) {
 	}
 }
 
-func TestContainerModeOff(t *testing.T) {
-	together(t)
+func TestResourcePolicy_ModeOffExcludesContainers(t *testing.T) {
+	parallelTest(t)
 	w := harness.Workload{
 		Namespace: namespace(t, "mode-off"), Name: "web", Replicas: 1,
 		Containers:  []harness.Container{{Name: "app", CPU: "100m", Memory: "300Mi"}, {Name: "proxy", CPU: "100m", Memory: "300Mi"}, {Name: "logs", CPU: "100m", Memory: "300Mi"}},
@@ -58,7 +58,7 @@ func TestContainerModeOff(t *testing.T) {
 	}
 	off, auto := vpav1.ContainerScalingModeOff, vpav1.ContainerScalingModeAuto
 	require.NoError(t, cluster.CreateWorkload(t.Context(), w))
-	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeOff, restricting(
+	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeOff, withContainerPolicies(
 		vpav1.ContainerResourcePolicy{ContainerName: vpav1.DefaultContainerResourcePolicy, Mode: &off},
 		vpav1.ContainerResourcePolicy{ContainerName: "app", Mode: &auto},
 	)))
@@ -74,8 +74,8 @@ func TestContainerModeOff(t *testing.T) {
 
 // With an empty list of controlled resources nothing is recommended. The API server accepts the
 // empty status, and other VPAs are unaffected.
-func TestNoControlledResources(t *testing.T) {
-	together(t)
+func TestResourcePolicy_EmptyControlledResources(t *testing.T) {
+	parallelTest(t)
 	ns := namespace(t, "uncontrolled")
 	w := harness.Workload{
 		Namespace: ns, Name: "nothing", Replicas: 1,
@@ -90,7 +90,7 @@ func TestNoControlledResources(t *testing.T) {
 		controlled *[]corev1.ResourceName
 	}{{w, &none}, {onlyCPU, &cpu}} {
 		require.NoError(t, cluster.CreateWorkload(t.Context(), c.w))
-		require.NoError(t, cluster.CreateVPA(t.Context(), c.w, vpav1.UpdateModeOff, restricting(
+		require.NoError(t, cluster.CreateVPA(t.Context(), c.w, vpav1.UpdateModeOff, withContainerPolicies(
 			vpav1.ContainerResourcePolicy{ContainerName: "*", ControlledResources: c.controlled},
 		)))
 	}

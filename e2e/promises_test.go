@@ -60,7 +60,7 @@ func watchReady(t *testing.T, w harness.Workload) *readyWatch {
 	return watch
 }
 
-func (w *readyWatch) fewest() int {
+func (w *readyWatch) minReady() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.min
@@ -90,13 +90,13 @@ func ownUpdater(t *testing.T, ns, label string, args ...string) *harness.Daemon 
 	return own
 }
 
-func naming(recommender string) func(*vpav1.VerticalPodAutoscaler) {
+func withRecommender(recommender string) func(*vpav1.VerticalPodAutoscaler) {
 	return func(vpa *vpav1.VerticalPodAutoscaler) {
 		vpa.Spec.Recommenders = []*vpav1.VerticalPodAutoscalerRecommenderSelector{{Name: recommender}}
 	}
 }
 
-func restricting(policies ...vpav1.ContainerResourcePolicy) func(*vpav1.VerticalPodAutoscaler) {
+func withContainerPolicies(policies ...vpav1.ContainerResourcePolicy) func(*vpav1.VerticalPodAutoscaler) {
 	return func(vpa *vpav1.VerticalPodAutoscaler) {
 		vpa.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: policies}
 	}
@@ -170,19 +170,19 @@ func during(t *testing.T, d time.Duration, condition func()) {
 	}
 }
 
-func forPasses(t *testing.T, d *harness.Daemon, count int, condition func()) {
+func forIterations(t *testing.T, d *harness.Daemon, count int, condition func()) {
 	t.Helper()
-	last := passes(t, d) + count + 1
+	last := iterationCount(t, d) + count + 1
 	eventually(t, fmt.Sprintf("%d passes of %s", count, d.Name), func() error {
 		condition()
-		if left := last - passes(t, d); left > 0 {
+		if left := last - iterationCount(t, d); left > 0 {
 			return fmt.Errorf("%d are left", left)
 		}
 		return nil
 	})
 }
 
-func notLess(t *testing.T, was, is corev1.ResourceList, kind corev1.ResourceName, what string) {
+func requireNotLess(t *testing.T, was, is corev1.ResourceList, kind corev1.ResourceName, what string) {
 	t.Helper()
 	before, now := was[kind], is[kind]
 	require.GreaterOrEqual(t, now.Cmp(before), 0, "%s of %s fell from %s to %s", what, kind, before.String(), now.String())

@@ -24,44 +24,44 @@ func cpuQuota(t *testing.T, w harness.Workload, hard string, scopes ...corev1.Re
 
 // A pod is evicted only if the quota has room for its replacement. Otherwise the webhook would
 // reduce the replacement to the remaining quota.
-func TestAQuotaThatWouldCutTheNewPodIsNotRunInto(t *testing.T) {
-	together(t)
-	w := plain(t, "quota-cut", 2)
+func TestQuota_NoEvictionWithoutRoomForReplacement(t *testing.T) {
+	parallelTest(t)
+	w := newWorkload(t, "quota-cut", 2)
 	cpuQuota(t, w, "460m")
-	before := running(t, w)
-	advise(t, w, vpav1.UpdateModeRecreate, larger)
-	awaitLeftAlone(t, w.Namespace, "QuotaFull")
-	unchanged(t, w, before)
+	before := startWorkload(t, w)
+	createVPAWithTarget(t, w, vpav1.UpdateModeRecreate, larger)
+	awaitSkipped(t, w.Namespace, "QuotaFull")
+	requireUnchanged(t, w, before)
 	require.Empty(t, evictionsOf(t, w))
 }
 
-func TestAQuotaWithScopesIsKnownBeforeAsking(t *testing.T) {
-	together(t)
-	counted, free := plain(t, "quota-scoped", 2), plain(t, "quota-of-others", 2)
+func TestQuota_ScopesSelectCountedPods(t *testing.T) {
+	parallelTest(t)
+	counted, free := newWorkload(t, "quota-scoped", 2), newWorkload(t, "quota-of-others", 2)
 	cpuQuota(t, counted, "460m", corev1.ResourceQuotaScopeNotTerminating)
 	cpuQuota(t, free, "460m", corev1.ResourceQuotaScopeTerminating)
-	before := running(t, counted)
-	running(t, free)
-	advise(t, counted, vpav1.UpdateModeRecreate, larger)
-	advise(t, free, vpav1.UpdateModeRecreate, larger)
-	awaitLeftAlone(t, counted.Namespace, "QuotaFull")
-	unchanged(t, counted, before)
+	before := startWorkload(t, counted)
+	startWorkload(t, free)
+	createVPAWithTarget(t, counted, vpav1.UpdateModeRecreate, larger)
+	createVPAWithTarget(t, free, vpav1.UpdateModeRecreate, larger)
+	awaitSkipped(t, counted.Namespace, "QuotaFull")
+	requireUnchanged(t, counted, before)
 	require.Empty(t, evictionsOf(t, counted))
 	awaitSized(t, free, "300m")
 }
 
 // The quota is created while the pod terminates, so the webhook has to reduce the replacement. This
 // must not lead to repeated evictions.
-func TestAPodThatTheWebhookCutsIsEvictedOnce(t *testing.T) {
-	together(t)
-	w := plain(t, "quota-cut-late", 2)
+func TestQuota_PodReducedByWebhookIsEvictedOnce(t *testing.T) {
+	parallelTest(t)
+	w := newWorkload(t, "quota-cut-late", 2)
 	template := w.Template()
 	template.Finalizers = []string{"sim.loadline.dev/held"} // an evicted pod stays until the test removes the finalizer
 	_, err := cluster.Kube.AppsV1().StatefulSets(w.Namespace).Create(t.Context(), &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: w.Name}, Spec: appsv1.StatefulSetSpec{
 		Replicas: &w.Replicas, Selector: &metav1.LabelSelector{MatchLabels: template.Labels}, Template: template}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	awaitRunning(t, w)
-	advise(t, w, vpav1.UpdateModeRecreate, larger, pointing("apps/v1", "StatefulSet"))
+	createVPAWithTarget(t, w, vpav1.UpdateModeRecreate, larger, withTargetRef("apps/v1", "StatefulSet"))
 	var evicted string
 	eventually(t, "a pod is evicted", func() error {
 		list, err := cluster.Kube.CoreV1().Pods(w.Namespace).List(t.Context(), metav1.ListOptions{})
@@ -86,7 +86,7 @@ func TestAPodThatTheWebhookCutsIsEvictedOnce(t *testing.T) {
 	})
 	during(t, 3*time.Second, func() {}) // until the webhook's informer has it
 	require.NoError(t, cluster.Kubectl(t.Context(), "-n", w.Namespace, "patch", "pod", evicted, "--type=merge", "-p", `{"metadata":{"finalizers":null}}`))
-	awaitLeftAlone(t, w.Namespace, "BackingOff")
+	awaitSkipped(t, w.Namespace, "BackingOff")
 	cut := 0
 	for _, pod := range awaitRunning(t, w) {
 		if has := pod.Spec.Containers[0].Resources.Requests.Cpu().MilliValue(); has > 100 {

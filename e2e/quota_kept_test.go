@@ -22,11 +22,11 @@ func memoryQuota(t *testing.T, w harness.Workload, hard string) {
 
 // A pod must not be evicted for more CPU if the quota has no room for the memory of its
 // replacement.
-func TestMoreCPUDoesNotCostMemory(t *testing.T) {
-	together(t)
-	w := plain(t, "quota-kept", 2)
-	running(t, w)
-	advise(t, w, vpav1.UpdateModeRecreate, larger)
+func TestQuota_CPUIncreaseKeepsMemory(t *testing.T) {
+	parallelTest(t)
+	w := newWorkload(t, "quota-kept", 2)
+	startWorkload(t, w)
+	createVPAWithTarget(t, w, vpav1.UpdateModeRecreate, larger)
 	awaitSized(t, w, "300m")
 	before := awaitRunning(t, w)
 	memoryQuota(t, w, "550Mi") // 400Mi are used, and a new pod takes 200Mi
@@ -38,7 +38,7 @@ func TestMoreCPUDoesNotCostMemory(t *testing.T) {
 		return nil
 	})
 	during(t, 3*time.Second, func() {}) // until the informers of the programs have it
-	adviseAgain(t, w, pair("600m", "200Mi"))
-	awaitLeftAlone(t, w.Namespace, "QuotaFull")
-	unchanged(t, w, before)
+	setTarget(t, w, resourceList("600m", "200Mi"))
+	awaitSkipped(t, w.Namespace, "QuotaFull")
+	requireUnchanged(t, w, before)
 }

@@ -10,8 +10,8 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-func TestRecommendationAppears(t *testing.T) {
-	together(t)
+func TestRecommendation_ModeOffOnlyRecommends(t *testing.T) {
+	parallelTest(t)
 	w := harness.Workload{
 		Namespace: namespace(t, "recommendation"), Name: "web", Replicas: 2,
 		Containers:  []harness.Container{{Name: "app", CPU: "100m", Memory: "128Mi"}},

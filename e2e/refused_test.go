@@ -18,11 +18,11 @@ import (
 
 // The status of the SizingPolicy contains the API server's message, the pods stay unchanged, and
 // other namespaces are unaffected.
-func TestAnAdmissionPolicyThatRefusesMadeVPAs(t *testing.T) {
-	together(t)
-	w, other := plain(t, "refused", 2), plain(t, "refused-not", 2)
-	before := running(t, w)
-	running(t, other)
+func TestSizingPolicy_ReportsRejectedGeneratedVPAs(t *testing.T) {
+	parallelTest(t)
+	w, other := newWorkload(t, "refused", 2), newWorkload(t, "refused-not", 2)
+	before := startWorkload(t, w)
+	startWorkload(t, other)
 	const name = "no-vpas"
 	policies := cluster.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicies()
 	bindings := cluster.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
@@ -59,10 +59,10 @@ func TestAnAdmissionPolicyThatRefusesMadeVPAs(t *testing.T) {
 		return nil
 	})
 
-	policyFor(t, w.Namespace, loadlinev1alpha1.RolloutModeAuto, func(s *loadlinev1alpha1.SizingPolicySpec) {
+	createPolicy(t, w.Namespace, loadlinev1alpha1.RolloutModeAuto, func(s *loadlinev1alpha1.SizingPolicySpec) {
 		s.Namespaces = loadlinev1alpha1.NamespaceSelection{Names: []string{w.Namespace, other.Namespace}}
 	})
-	awaitMade(t, other.Namespace, "deployment-"+other.Name)
+	awaitGeneratedVPA(t, other.Namespace, "deployment-"+other.Name)
 	eventually(t, "the policy says why there is no VPA", func() error {
 		p, err := cluster.VPA.LoadlineV1alpha1().SizingPolicies().Get(t.Context(), w.Namespace, metav1.GetOptions{})
 		if err != nil {
@@ -75,9 +75,9 @@ func TestAnAdmissionPolicyThatRefusesMadeVPAs(t *testing.T) {
 		}
 		return nil
 	})
-	forPasses(t, updater, 5, func() { sameSizes(t, w, before) })
+	forIterations(t, updater, 5, func() { requireSameSizes(t, w, before) })
 
 	require.NoError(t, bindings.Delete(t.Context(), name, metav1.DeleteOptions{}))
 	require.NoError(t, policies.Delete(t.Context(), name, metav1.DeleteOptions{}))
-	awaitMade(t, w.Namespace, "deployment-"+w.Name)
+	awaitGeneratedVPA(t, w.Namespace, "deployment-"+w.Name)
 }

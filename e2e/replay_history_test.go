@@ -19,8 +19,8 @@ import (
 //
 // The recipe attune is left out, because it depends on previous requests, and the backtester
 // simulates its own.
-func TestReplayOfHistoryGivesTheRecommendationOfTheBacktester(t *testing.T) {
-	together(t)
+func TestReplay_BackfillMatchesBacktest(t *testing.T) {
+	parallelTest(t)
 	t.Run("recordings of the repository", func(t *testing.T) {
 		t.Parallel()
 		all, err := replay.Seconds(recordings("steady", "growing", "spiky")...)
@@ -56,7 +56,7 @@ func TestReplayOfHistoryGivesTheRecommendationOfTheBacktester(t *testing.T) {
 func replayHistory(t *testing.T, name string, recipes []string, recordings ...*replay.Recording) {
 	t.Helper()
 	ns := namespace(t, name)
-	var all []*lived
+	var all []*replayedWorkload
 	var played []*replay.Pod
 	for _, r := range recordings {
 		r.EndAt(time.Now().Truncate(time.Second)) // until it is placed at its final time
@@ -71,13 +71,13 @@ func replayHistory(t *testing.T, name string, recipes []string, recordings ...*r
 		"--history-length="+past.Length(), "--history-resolution=1m", "--container-pod-name-label=pod", "--container-name-label=container")
 	require.NoError(t, own.Start(t.Context()))
 	eventually(t, "the first pass of "+name, func() error {
-		if passes(t, own) < 1 {
+		if iterationCount(t, own) < 1 {
 			return errors.New("not yet")
 		}
 		return nil
 	})
 	require.True(t, past.Placed())
-	story, err := replay.Backtest(t.Context(), plugin(t), t.TempDir(), "none", false, recipes, recordings...)
+	story, err := replay.Backtest(t.Context(), pluginBinary(t), t.TempDir(), "none", false, recipes, recordings...)
 	require.NoError(t, err)
 	var found []string
 	minutes := 0

@@ -22,7 +22,7 @@ import (
 
 // replayedWorkload plays a recording: an unscheduled pod with the test as its kubelet, and a VPA in
 // mode Off with a recipe.
-type lived struct {
+type replayedWorkload struct {
 	harness.Workload
 	*replay.Pod
 	recipe    string
@@ -32,10 +32,10 @@ type lived struct {
 }
 
 // deploy creates the workload with a running pod. An empty memory limit means none.
-func deploy(t *testing.T, ns, recommender, text string, r *replay.Recording, memoryLimit string) *lived {
+func deploy(t *testing.T, ns, recommender, text string, r *replay.Recording, memoryLimit string) *replayedWorkload {
 	t.Helper()
 	name := r.Name + "-" + strings.NewReplacer(":", "-", "=", "-", ",", "-", ".", "-").Replace(text)
-	l := &lived{recipe: text, compared: kinds, Pod: &replay.Pod{Namespace: ns, Recording: r}, Workload: harness.Workload{
+	l := &replayedWorkload{recipe: text, compared: kinds, Pod: &replay.Pod{Namespace: ns, Recording: r}, Workload: harness.Workload{
 		Namespace: ns, Name: name, Replicas: 1, Scheduler: "nobody",
 		Containers: []harness.Container{{Name: replay.Container, CPU: r.CPURequest, Memory: r.MemoryRequest, MemoryLimit: memoryLimit}},
 	}}
@@ -53,14 +53,14 @@ func deploy(t *testing.T, ns, recommender, text string, r *replay.Recording, mem
 		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 		c.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(r.Start)}
 	})
-	require.NoError(t, cluster.CreateVPA(t.Context(), l.Workload, vpav1.UpdateModeOff, naming(recommender), func(vpa *vpav1.VerticalPodAutoscaler) {
+	require.NoError(t, cluster.CreateVPA(t.Context(), l.Workload, vpav1.UpdateModeOff, withRecommender(recommender), func(vpa *vpav1.VerticalPodAutoscaler) {
 		vpa.Annotations = map[string]string{recipe.Annotation: text}
 	}))
 	return l
 }
 
 // report changes the status of the pod like a kubelet that has applied the spec.
-func (l *lived) report(t *testing.T, change func(*corev1.Pod, *corev1.ContainerStatus)) {
+func (l *replayedWorkload) report(t *testing.T, change func(*corev1.Pod, *corev1.ContainerStatus)) {
 	t.Helper()
 	client := cluster.Kube.CoreV1().Pods(l.Pod.Namespace)
 	require.NoError(t, retry.RetryOnConflict(retry.DefaultRetry, func() error {
@@ -82,10 +82,12 @@ func (l *lived) report(t *testing.T, change func(*corev1.Pod, *corev1.ContainerS
 	}), "status of pod %s", l.Pod.Name)
 }
 
-func (l *lived) containerID() string { return fmt.Sprintf("recorded://%s/%d", l.Pod.Name, l.restarted) }
+func (l *replayedWorkload) containerID() string {
+	return fmt.Sprintf("recorded://%s/%d", l.Pod.Name, l.restarted)
+}
 
 // kill reports that the container was OOM-killed and runs again.
-func (l *lived) kill(t *testing.T, at, again time.Time) {
+func (l *replayedWorkload) kill(t *testing.T, at, again time.Time) {
 	t.Helper()
 	former := l.containerID()
 	l.restarted++
@@ -98,7 +100,7 @@ func (l *lived) kill(t *testing.T, at, again time.Time) {
 	})
 }
 
-func (l *lived) resize(t *testing.T, to string) {
+func (l *replayedWorkload) resize(t *testing.T, to string) {
 	t.Helper()
 	client := cluster.Kube.CoreV1().Pods(l.Pod.Namespace)
 	require.NoError(t, retry.RetryOnConflict(retry.DefaultRetry, func() error {
@@ -126,13 +128,13 @@ func limitOf(request resource.Quantity) *resource.Quantity {
 	return resource.NewQuantity(request.Value()*6/5, resource.BinarySI)
 }
 
-func (l *lived) key(kind corev1.ResourceName) replay.Key {
+func (l *replayedWorkload) key(kind corev1.ResourceName) replay.Key {
 	return replay.Key{Workload: l.Recording.Name, Recipe: l.recipe, Resource: kind}
 }
 
 // differences compares the published recommendation with the backtester's for each resource. want
 // returns false if there must be none.
-func (l *lived) differences(t *testing.T, want func(replay.Key) (replay.Event, bool)) []string {
+func (l *replayedWorkload) differences(t *testing.T, want func(replay.Key) (replay.Event, bool)) []string {
 	t.Helper()
 	vpa := getVPA(t, l.Workload)
 	if vpa.Status.Recommendation == nil || len(vpa.Status.Recommendation.ContainerRecommendations) != 1 {
@@ -176,16 +178,16 @@ func recordings(names ...string) []string {
 	return paths
 }
 
-func plugin(t *testing.T) string {
+func pluginBinary(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join("..", "bin", "kubectl-loadline")
 	require.FileExists(t, path, "`make plugin` builds it")
 	return path
 }
 
-func askPlugin(t *testing.T, args ...string) string {
+func runPlugin(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), plugin(t), append(args, "--kubeconfig", cluster.Kubeconfig())...).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), pluginBinary(t), append(args, "--kubeconfig", cluster.Kubeconfig())...).CombinedOutput()
 	require.NoError(t, err, string(out))
 	return string(out)
 }

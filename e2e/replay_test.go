@@ -32,8 +32,8 @@ import (
 //
 // The recording ends now, because the recommender uses the real clock for the state that is open at
 // the end.
-func TestReplayGivesTheRecommendationOfTheBacktester(t *testing.T) {
-	together(t)
+func TestReplay_LiveRecommenderMatchesBacktest(t *testing.T) {
+	parallelTest(t)
 	r := newLiveReplay(t)
 	for _, stop := range r.stops() {
 		r.advance(t, stop.at)
@@ -50,7 +50,7 @@ type liveReplay struct {
 	api   *replay.API
 	own   [2]*harness.Daemon // the second writes all checkpoints in each iteration, so that kill -9 loses nothing
 	now   int                // index of the running one
-	lived []*lived
+	lived []*replayedWorkload
 	start time.Time
 	end   time.Time
 	last  time.Time // last recorded minute that was served
@@ -76,14 +76,14 @@ func newLiveReplay(t *testing.T) *liveReplay {
 	r.start = day.Start
 
 	free, limited := []string{"vpa", "loadline", "autopilot"}, []string{"vpa", "loadline:memory-lower=0.5", "cruisekube"}
-	unlimited, err := replay.Backtest(t.Context(), plugin(t), t.TempDir(), "none", true, free, day)
+	unlimited, err := replay.Backtest(t.Context(), pluginBinary(t), t.TempDir(), "none", true, free, day)
 	require.NoError(t, err)
 	for _, text := range free {
 		l := deploy(t, ns, name, text, day, "")
 		l.story = unlimited
 		r.lived = append(r.lived, l)
 	}
-	narrow, err := replay.Backtest(t.Context(), plugin(t), t.TempDir(), memoryHeadroom, true, limited, tight)
+	narrow, err := replay.Backtest(t.Context(), pluginBinary(t), t.TempDir(), memoryHeadroom, true, limited, tight)
 	require.NoError(t, err)
 	for _, text := range limited {
 		l := deploy(t, ns, name, text, tight, limitOf(resource.MustParse(tight.MemoryRequest)).String())
@@ -145,8 +145,8 @@ func (r *liveReplay) stops() []stop {
 			}
 		}
 	}
-	all = append(all, stop{r.start.Add(25*time.Hour + 30*time.Minute), r.hand}, stop{r.start.Add(26*time.Hour + 30*time.Minute), r.die},
-		stop{r.start.Add(27*time.Hour + 10*time.Minute), r.die}, stop{r.end, r.compare})
+	all = append(all, stop{r.start.Add(25*time.Hour + 30*time.Minute), r.handOver}, stop{r.start.Add(26*time.Hour + 30*time.Minute), r.killRecommender},
+		stop{r.start.Add(27*time.Hour + 10*time.Minute), r.killRecommender}, stop{r.end, r.compare})
 	slices.SortStableFunc(all, func(a, b stop) int { return a.at.Compare(b.at) })
 	return all
 }
@@ -206,7 +206,7 @@ func (r *liveReplay) compare(t *testing.T) {
 
 // kill repeats a kill of the backtest. The pod has the same limit as there, and no usage until it
 // runs again.
-func (r *liveReplay) kill(t *testing.T, l *lived, e replay.Event, again time.Time) {
+func (r *liveReplay) kill(t *testing.T, l *replayedWorkload, e replay.Event, again time.Time) {
 	t.Helper()
 	pod, err := cluster.Kube.CoreV1().Pods(l.Pod.Namespace).Get(t.Context(), l.Pod.Name, metav1.GetOptions{})
 	require.NoError(t, err)
@@ -232,7 +232,7 @@ func (r *liveReplay) taken(t *testing.T) float64 {
 	return metrics[`loadline_recommender_ooms_total{result="taken"}`]
 }
 
-func (r *liveReplay) hand(t *testing.T) {
+func (r *liveReplay) handOver(t *testing.T) {
 	t.Helper()
 	r.compare(t)
 	r.own[r.now].Stop()
@@ -242,19 +242,19 @@ func (r *liveReplay) hand(t *testing.T) {
 		}
 	}
 	r.now++
-	r.wake(t)
+	r.restart(t)
 }
 
-func (r *liveReplay) die(t *testing.T) {
+func (r *liveReplay) killRecommender(t *testing.T) {
 	t.Helper()
 	r.compare(t)
 	r.own[r.now].Kill()
 	r.deaths++
-	r.wake(t)
+	r.restart(t)
 }
 
 // restart starts the recommender, and compares its recommendations from checkpoints alone.
-func (r *liveReplay) wake(t *testing.T) {
+func (r *liveReplay) restart(t *testing.T) {
 	t.Helper()
 	require.NoError(t, r.own[r.now].Start(t.Context()))
 	r.awaitPass(t)
@@ -263,7 +263,7 @@ func (r *liveReplay) wake(t *testing.T) {
 
 // compareCheckpoint compares the checkpoint of a workload with a store and a sketch that are filled
 // with the same samples.
-func (r *liveReplay) compareCheckpoint(t *testing.T, l *lived) {
+func (r *liveReplay) compareCheckpoint(t *testing.T, l *replayedWorkload) {
 	t.Helper()
 	owner := checkpoint.Owner{Namespace: l.Workload.Namespace, VPA: l.Workload.Name}
 	got, err := cluster.VPA.AutoscalingV1().VerticalPodAutoscalerCheckpoints(owner.Namespace).
@@ -271,7 +271,7 @@ func (r *liveReplay) compareCheckpoint(t *testing.T, l *lived) {
 	require.NoError(t, err)
 	record, err := checkpoint.NewRecord(owner, replay.Container, l.content(t, r.last, got.Status.LastUpdateTime.Time), got.Status.LastUpdateTime.Time)
 	require.NoError(t, err)
-	require.NoError(t, record.Lacks)
+	require.NoError(t, record.DropErr)
 	want := record.Object()
 	text := func(status any) string {
 		raw, err := json.Marshal(status)
@@ -282,14 +282,14 @@ func (r *liveReplay) compareCheckpoint(t *testing.T, l *lived) {
 	require.Equal(t, want.Annotations[checkpoint.OpenWindows], got.Annotations[checkpoint.OpenWindows], "open windows of checkpoint %s", got.Name)
 }
 
-func (l *lived) content(t *testing.T, last, now time.Time) checkpoint.Content {
+func (l *replayedWorkload) content(t *testing.T, last, now time.Time) checkpoint.Content {
 	t.Helper()
-	book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
+	book, err := recipe.NewCache("vpa", recipe.DefaultConfig())
 	require.NoError(t, err)
-	needs, config := book.For(l.recipe).Needs, usage.DefaultConfig()
+	needs, config := book.ForAnnotation(l.recipe).Needs, usage.DefaultConfig()
 	store, known := usage.NewStore(config), sketch.New(needs)
-	known.Limited(sketch.Free) // workloads with compared checkpoints have no limit
-	known.Declare(convert.Amount(resources.Memory, resource.MustParse(l.Recording.MemoryRequest)))
+	known.SetLimitRatio(sketch.NoLimitRatio) // workloads with compared checkpoints have no limit
+	known.SetDeclared(convert.Amount(resources.Memory, resource.MustParse(l.Recording.MemoryRequest)))
 	key := usage.ContainerKey{Namespace: l.Pod.Namespace, Pod: l.Pod.Name, Container: replay.Container}
 	series, _ := store.Track(key, usage.SeriesKey{Namespace: key.Namespace, Container: key.Container}, l.Recording.Start)
 	for at := l.Recording.Start; !at.After(last); at = at.Add(replay.Minute) {

@@ -11,8 +11,8 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-func TestResizeInPlaceWithoutRestart(t *testing.T) {
-	together(t)
+func TestResize_InPlaceWithoutRestart(t *testing.T) {
+	parallelTest(t)
 	w := harness.Workload{
 		Namespace: namespace(t, "resize"), Name: "api", Replicas: 2,
 		Containers:  []harness.Container{{Name: "app", CPU: "50m", Memory: "300Mi", CPULimit: "100m", MemoryLimit: "600Mi"}},

@@ -15,8 +15,8 @@ import (
 
 var kinds = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
 
-func TestRecommenderRestartKeepsTheRecommendation(t *testing.T) {
-	together(t)
+func TestRecommender_KeepsRecommendationAfterKill(t *testing.T) {
+	parallelTest(t)
 	own := ownRecommender(t, "restarted")
 	w := harness.Workload{
 		Namespace: namespace(t, "restart"), Name: "db", Replicas: 2,
@@ -25,7 +25,7 @@ func TestRecommenderRestartKeepsTheRecommendation(t *testing.T) {
 	}
 	require.NoError(t, cluster.CreateWorkload(t.Context(), w))
 	awaitRunning(t, w)
-	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeOff, naming("restarted")))
+	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeOff, withRecommender("restarted")))
 	before := onlyContainer(t, awaitRecommendation(t, w))
 	awaitCheckpoint(t, w, "app", 1)
 
@@ -42,15 +42,15 @@ func TestRecommenderRestartKeepsTheRecommendation(t *testing.T) {
 	during(t, 8*time.Second, func() {
 		after := onlyContainer(t, getVPA(t, w))
 		for _, kind := range kinds {
-			notLess(t, before.Target, after.Target, kind, "target")
+			requireNotLess(t, before.Target, after.Target, kind, "target")
 		}
 	})
 	require.True(t, own.Running())
 }
 
 // The bounds depend on the confidence, which the checkpoint preserves.
-func TestBoundsDoNotWidenAfterARestart(t *testing.T) {
-	together(t)
+func TestRecommender_KeepsBoundsAfterKill(t *testing.T) {
+	parallelTest(t)
 	own := ownRecommender(t, "bounds")
 	w := harness.Workload{
 		Namespace: namespace(t, "bounds"), Name: "db", Replicas: 2,
@@ -58,14 +58,14 @@ func TestBoundsDoNotWidenAfterARestart(t *testing.T) {
 		Annotations: harness.Uses("app", "700m", "900Mi"),
 	}
 	require.NoError(t, cluster.CreateWorkload(t.Context(), w))
-	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeOff, naming("bounds")))
+	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeOff, withRecommender("bounds")))
 	awaitRecommendation(t, w)
 	known := awaitCheckpoint(t, w, "app", 4)
 	own.Kill()
 	before := onlyContainer(t, getVPA(t, w))
 	require.NoError(t, own.Start(t.Context()))
 	eventually(t, "two passes", func() error {
-		if passes(t, own) < 2 {
+		if iterationCount(t, own) < 2 {
 			return errors.New("not yet")
 		}
 		return nil
@@ -83,8 +83,8 @@ func TestBoundsDoNotWidenAfterARestart(t *testing.T) {
 
 // A memory peak counts for its whole window, even if the recommender is killed within the window
 // and usage falls afterwards.
-func TestMemoryPeakOutlivesARestart(t *testing.T) {
-	together(t)
+func TestRecommender_KeepsMemoryPeakAfterKill(t *testing.T) {
+	parallelTest(t)
 	own := ownRecommender(t, "peaks")
 	w := harness.Workload{
 		Namespace: namespace(t, "peaks"), Name: "batch", Replicas: 1,
@@ -92,7 +92,7 @@ func TestMemoryPeakOutlivesARestart(t *testing.T) {
 		Annotations: harness.Uses("app", "200m", "900Mi"),
 	}
 	require.NoError(t, cluster.CreateWorkload(t.Context(), w))
-	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeOff, naming("peaks")))
+	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeOff, withRecommender("peaks")))
 	before := onlyContainer(t, awaitRecommendation(t, w))
 	atLeast(t, "900Mi", before.Target[corev1.ResourceMemory], "memory target")
 	awaitCheckpoint(t, w, "app", 1)
@@ -101,6 +101,6 @@ func TestMemoryPeakOutlivesARestart(t *testing.T) {
 	own.Kill()
 	require.NoError(t, own.Start(t.Context()))
 	during(t, 12*time.Second, func() {
-		notLess(t, before.Target, onlyContainer(t, getVPA(t, w)).Target, corev1.ResourceMemory, "target")
+		requireNotLess(t, before.Target, onlyContainer(t, getVPA(t, w)).Target, corev1.ResourceMemory, "target")
 	})
 }

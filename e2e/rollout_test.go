@@ -17,10 +17,10 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-var smaller = pair("60m", "60Mi")
+var smaller = resourceList("60m", "60Mi")
 
 // withShortObservation sets the observation period to a minute, the minimum.
-func observedFor(s *loadlinev1alpha1.SizingPolicySpec) {
+func withShortObservation(s *loadlinev1alpha1.SizingPolicySpec) {
 	s.Safety = &loadlinev1alpha1.Safety{ObservationPeriod: &metav1.Duration{Duration: time.Minute}}
 }
 
@@ -31,7 +31,7 @@ func scale(t *testing.T, w harness.Workload) {
 	require.NoError(t, err)
 }
 
-func sizedTo(t *testing.T, w harness.Workload, cpu string) (uids []types.UID) {
+func podsWithCPU(t *testing.T, w harness.Workload, cpu string) (uids []types.UID) {
 	t.Helper()
 	for _, pod := range pods(t, w) {
 		if has := pod.Spec.Containers[0].Resources.Requests.Cpu(); has.Cmp(*quantity(cpu)) == 0 {
@@ -42,10 +42,10 @@ func sizedTo(t *testing.T, w harness.Workload, cpu string) (uids []types.UID) {
 	return uids
 }
 
-func awaitSome(t *testing.T, w harness.Workload, cpu string, count int) {
+func awaitPodsWithCPU(t *testing.T, w harness.Workload, cpu string, count int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d pods of %s request %s", count, w.Namespace, cpu), func() error {
-		if n := len(sizedTo(t, w, cpu)); n != count {
+		if n := len(podsWithCPU(t, w, cpu)); n != count {
 			return fmt.Errorf("%d do", n)
 		}
 		return nil
@@ -81,46 +81,46 @@ func membersOf(record *loadlinev1alpha1.SizingRecord) (uids []types.UID) {
 
 // Two of ten pods stay the canary over thirty iterations, a scale-up to fifteen and a leader
 // change, until promotion.
-func TestACanaryStaysAsItIsUntilItIsPromoted(t *testing.T) {
-	together(t)
-	w := plain(t, "canary", 10)
+func TestCanary_KeepsMembersUntilPromotion(t *testing.T) {
+	parallelTest(t)
+	w := newWorkload(t, "canary", 10)
 	allowLeases(t, w.Namespace, "vpa-updater")
 	pair := []*harness.Daemon{}
 	for _, label := range []string{"canary-first", "canary-second"} {
-		d := ownUpdater(t, w.Namespace, label, append(electing(w.Namespace), "--updater-interval=2s")...)
+		d := ownUpdater(t, w.Namespace, label, append(leaderElectionFlags(w.Namespace), "--updater-interval=2s")...)
 		t.Cleanup(d.Stop)
 		pair = append(pair, d)
 	}
-	before := running(t, w)
-	policyFor(t, w.Namespace, loadlinev1alpha1.RolloutModeCanary, observedFor, func(s *loadlinev1alpha1.SizingPolicySpec) {
+	before := startWorkload(t, w)
+	createPolicy(t, w.Namespace, loadlinev1alpha1.RolloutModeCanary, withShortObservation, func(s *loadlinev1alpha1.SizingPolicySpec) {
 		s.Rollout.Canary = &loadlinev1alpha1.Canary{Percentage: new(int32(20))}
 		s.Rollout.Cooldown, s.Rollout.MaxConcurrent = &metav1.Duration{}, new(int32(0))
 		s.Rollout.InitialSizing = new(loadlinev1alpha1.InitialSizingOff) // otherwise the webhook sizes new pods
 	})
-	advise(t, w, vpav1.UpdateModeInPlaceOrRecreate, smaller)
-	awaitSome(t, w, "60m", 2)
-	members := sizedTo(t, w, "60m")
+	createVPAWithTarget(t, w, vpav1.UpdateModeInPlaceOrRecreate, smaller)
+	awaitPodsWithCPU(t, w, "60m", 2)
+	members := podsWithCPU(t, w, "60m")
 	leader, standby := leaderOf(t, pair)
-	awaitLeftAloneBy(t, leader, w.Namespace, "NotInCanary")
+	awaitSkippedBy(t, leader, w.Namespace, "NotInCanary")
 	w.Replicas = 15
 	scale(t, w)
 	awaitRunning(t, w)
-	same := func() { require.Equal(t, members, sizedTo(t, w, "60m"), "a canary of other pods") }
-	forPasses(t, leader, 15, same)
+	same := func() { require.Equal(t, members, podsWithCPU(t, w, "60m"), "a canary of other pods") }
+	forIterations(t, leader, 15, same)
 	leader.Kill()
 	eventually(t, "the standby works", func() error {
-		if passes(t, standby) == 0 {
+		if iterationCount(t, standby) == 0 {
 			return errors.New("no pass yet")
 		}
 		return nil
 	})
-	forPasses(t, standby, 15, same)
+	forIterations(t, standby, 15, same)
 	ended := awaitRecord(t, w, "the end of the round", func(s *loadlinev1alpha1.SizingRecordStatus) bool {
 		return len(s.Rounds) == 1 && s.Rounds[0].Outcome == loadlinev1alpha1.RoundSuccess
 	})
 	require.Equal(t, members, membersOf(ended))
 	require.Equal(t, loadlinev1alpha1.RolloutPhaseCanary, ended.Status.Phase)
-	forPasses(t, standby, 3, same)
+	forIterations(t, standby, 3, same)
 
 	_, err := cluster.VPA.LoadlineV1alpha1().SizingPolicies().Patch(t.Context(), w.Namespace, types.MergePatchType, []byte(`{"spec":{"rollout":{"canary":{"autoPromote":true}}}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
@@ -135,7 +135,7 @@ func TestACanaryStaysAsItIsUntilItIsPromoted(t *testing.T) {
 	}
 }
 
-func noted(t *testing.T, w harness.Workload) (names []string) {
+func annotatedPods(t *testing.T, w harness.Workload) (names []string) {
 	t.Helper()
 	for _, pod := range pods(t, w) {
 		if pod.Annotations["loadline.dev/resized-at"] != "" {
@@ -145,35 +145,35 @@ func noted(t *testing.T, w harness.Workload) (names []string) {
 	return names
 }
 
-func TestOneShotChangesOnePodARound(t *testing.T) {
-	together(t)
-	w := plain(t, "one-shot", 3)
-	running(t, w)
-	policyFor(t, w.Namespace, loadlinev1alpha1.RolloutModeOneShot, observedFor, func(s *loadlinev1alpha1.SizingPolicySpec) {
+func TestOneShot_ChangesOnePodPerRound(t *testing.T) {
+	parallelTest(t)
+	w := newWorkload(t, "one-shot", 3)
+	startWorkload(t, w)
+	createPolicy(t, w.Namespace, loadlinev1alpha1.RolloutModeOneShot, withShortObservation, func(s *loadlinev1alpha1.SizingPolicySpec) {
 		s.Rollout.Cooldown = &metav1.Duration{Duration: time.Minute}
 	})
-	advise(t, w, vpav1.UpdateModeInPlaceOrRecreate, smaller)
-	awaitSome(t, w, "60m", 1)
+	createVPAWithTarget(t, w, vpav1.UpdateModeInPlaceOrRecreate, smaller)
+	awaitPodsWithCPU(t, w, "60m", 1)
 	first := awaitRecord(t, w, "the end of the round", func(s *loadlinev1alpha1.SizingRecordStatus) bool {
 		return len(s.Rounds) == 1 && s.Rounds[0].Outcome == loadlinev1alpha1.RoundSuccess
 	})
 	require.EqualValues(t, 1, first.Status.Rounds[0].Pods)
-	require.Len(t, sizedTo(t, w, "60m"), 1)
-	awaitLeftAlone(t, w.Namespace, "CoolingDown")
+	require.Len(t, podsWithCPU(t, w, "60m"), 1)
+	awaitSkipped(t, w.Namespace, "CoolingDown")
 	second := awaitRecord(t, w, "the next round", func(s *loadlinev1alpha1.SizingRecordStatus) bool { return len(s.Rounds) == 2 })
 	require.False(t, second.Status.Rounds[0].Time.Before(first.Status.CooldownUntil), "%s is before %s", second.Status.Rounds[0].Time, first.Status.CooldownUntil)
-	awaitSome(t, w, "60m", 2)
+	awaitPodsWithCPU(t, w, "60m", 2)
 }
 
 // The VPA is generated, so its pods may change only while the policy exists.
-func TestAPolicyThatIsDeletedLeavesPodsAlone(t *testing.T) {
-	together(t)
-	w := plain(t, "let-go", 4)
-	running(t, w)
-	policyFor(t, w.Namespace, loadlinev1alpha1.RolloutModeAuto, observedFor)
-	awaitMade(t, w.Namespace, "deployment-web")
+func TestSizingPolicy_DeletionStopsChanges(t *testing.T) {
+	parallelTest(t)
+	w := newWorkload(t, "let-go", 4)
+	startWorkload(t, w)
+	createPolicy(t, w.Namespace, loadlinev1alpha1.RolloutModeAuto, withShortObservation)
+	awaitGeneratedVPA(t, w.Namespace, "deployment-web")
 	eventually(t, "a pod is changed", func() error {
-		if len(noted(t, w)) == 0 {
+		if len(annotatedPods(t, w)) == 0 {
 			return errors.New("none is")
 		}
 		return nil
@@ -190,7 +190,7 @@ func TestAPolicyThatIsDeletedLeavesPodsAlone(t *testing.T) {
 		return errors.New("none is")
 	})
 	deletePolicy(t, w.Namespace)
-	awaitLeftAlone(t, w.Namespace, "PolicyUnknown")
+	awaitSkipped(t, w.Namespace, "PolicyUnknown")
 	before := pods(t, w)
 	during(t, 90*time.Second, func() { // beyond the end of the observation
 		for i, pod := range pods(t, w) {

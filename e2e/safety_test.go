@@ -16,20 +16,20 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 )
 
-const mostDelay = 10 * time.Second
+const maxRevertDelay = 10 * time.Second
 
 // startReduced returns a workload with a pod that has been reduced, and this pod.
-func cut(t *testing.T, name string) (w harness.Workload, pod *corev1.Pod) {
+func startReduced(t *testing.T, name string) (w harness.Workload, pod *corev1.Pod) {
 	t.Helper()
-	w = plain(t, name, 3)
+	w = newWorkload(t, name, 3)
 	w.Containers[0].MemoryLimit = "100Mi"
-	running(t, w)
-	policyFor(t, w.Namespace, loadlinev1alpha1.RolloutModeAuto, observedFor)
-	advise(t, w, vpav1.UpdateModeInPlaceOrRecreate, smaller)
-	return w, awaitCut(t, w)
+	startWorkload(t, w)
+	createPolicy(t, w.Namespace, loadlinev1alpha1.RolloutModeAuto, withShortObservation)
+	createVPAWithTarget(t, w, vpav1.UpdateModeInPlaceOrRecreate, smaller)
+	return w, awaitReduced(t, w)
 }
 
-func awaitCut(t *testing.T, w harness.Workload) (changed *corev1.Pod) {
+func awaitReduced(t *testing.T, w harness.Workload) (changed *corev1.Pod) {
 	t.Helper()
 	eventually(t, "a pod of "+w.Namespace+"/"+w.Name+" runs with less", func() error {
 		for _, pod := range pods(t, w) {
@@ -52,7 +52,7 @@ func resizedAt(t *testing.T, pod *corev1.Pod) time.Time {
 }
 
 // updatePodStatus changes the status of a pod, and returns the time before the update.
-func hurt(t *testing.T, pod *corev1.Pod, change func(*corev1.PodStatus)) (at time.Time) {
+func updatePodStatus(t *testing.T, pod *corev1.Pod, change func(*corev1.PodStatus)) (at time.Time) {
 	t.Helper()
 	eventually(t, "the status of "+pod.Name+" is written", func() error {
 		fresh, err := cluster.Kube.CoreV1().Pods(pod.Namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})
@@ -67,7 +67,7 @@ func hurt(t *testing.T, pod *corev1.Pod, change func(*corev1.PodStatus)) (at tim
 	return at
 }
 
-func restarted(times int32) func(*corev1.PodStatus) {
+func withRestarts(times int32) func(*corev1.PodStatus) {
 	return func(s *corev1.PodStatus) {
 		c, now := &s.ContainerStatuses[0], metav1.Now()
 		c.RestartCount += times
@@ -76,7 +76,7 @@ func restarted(times int32) func(*corev1.PodStatus) {
 	}
 }
 
-func ready(is corev1.ConditionStatus) func(*corev1.PodStatus) {
+func withReadiness(is corev1.ConditionStatus) func(*corev1.PodStatus) {
 	return func(s *corev1.PodStatus) {
 		for i := range s.Conditions {
 			if s.Conditions[i].Type == corev1.PodReady {
@@ -88,7 +88,7 @@ func ready(is corev1.ConditionStatus) func(*corev1.PodStatus) {
 
 // requireReverted waits until the change of a pod is reverted in place, soon after the evidence,
 // with an event and a record of the reason.
-func requireTakenBack(t *testing.T, w harness.Workload, pod *corev1.Pod, reason string, evidence time.Time) {
+func requireReverted(t *testing.T, w harness.Workload, pod *corev1.Pod, reason string, evidence time.Time) {
 	t.Helper()
 	within(t, longestWait+shareWindow, "an event says that the change of "+pod.Name+" is taken back", func() error {
 		events, err := cluster.Kube.CoreV1().Events(pod.Namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=Reverted,involvedObject.name=" + pod.Name})
@@ -100,7 +100,7 @@ func requireTakenBack(t *testing.T, w harness.Workload, pod *corev1.Pod, reason 
 		}
 		at := events.Items[0].FirstTimestamp // the timestamp has a resolution of one second
 		require.False(t, at.Time.Before(evidence.Truncate(time.Second)), "at %s, before the evidence of %s", at, evidence)
-		require.LessOrEqual(t, at.Add(time.Second).Sub(evidence), mostDelay)
+		require.LessOrEqual(t, at.Add(time.Second).Sub(evidence), maxRevertDelay)
 		fmt.Printf("taken back: %s, %.0f s or less after the evidence\n", reason, at.Add(time.Second).Sub(evidence).Seconds())
 		return nil
 	})
@@ -123,19 +123,19 @@ func requireTakenBack(t *testing.T, w harness.Workload, pod *corev1.Pod, reason 
 
 // requireNotRepeated requires that a reverted change is not repeated, neither for existing pods nor
 // for new ones.
-func requireKept(t *testing.T, by *harness.Daemon, w harness.Workload) {
+func requireNotRepeated(t *testing.T, by *harness.Daemon, w harness.Workload) {
 	t.Helper()
-	awaitLeftAloneBy(t, by, w.Namespace, "RevertBackoff")
+	awaitSkippedBy(t, by, w.Namespace, "RevertBackoff")
 	w.Replicas++
 	scale(t, w)
 	awaitRunning(t, w)
-	forPasses(t, by, 10, func() { require.Empty(t, sizedTo(t, w, "60m"), "it comes back") })
-	require.Len(t, sizedTo(t, w, "100m"), int(w.Replicas))
+	forIterations(t, by, 10, func() { require.Empty(t, podsWithCPU(t, w, "60m"), "it comes back") })
+	require.Len(t, podsWithCPU(t, w, "100m"), int(w.Replicas))
 }
 
-func TestAChangeThatKillsIsTakenBack(t *testing.T) {
-	together(t)
-	w, pod := cut(t, "hurt")
+func TestRevert_AfterOOMKill(t *testing.T) {
+	parallelTest(t)
+	w, pod := startReduced(t, "hurt")
 	time.Sleep(2 * time.Second) // a kill within the second of the change is no evidence
 	annotatePod(t, pod, "sim.loadline.dev/oom", "app")
 	var killed time.Time
@@ -147,29 +147,29 @@ func TestAChangeThatKillsIsTakenBack(t *testing.T) {
 		killed = after.Status.ContainerStatuses[0].LastTerminationState.Terminated.FinishedAt.Time
 		return nil
 	})
-	requireTakenBack(t, w, pod, "OOMKilled", killed)
+	requireReverted(t, w, pod, "OOMKilled", killed)
 	after, err := cluster.Kube.CoreV1().Pods(w.Namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})
 	require.NoError(t, err)
 	require.EqualValues(t, 1, restarts(after), "without a restart of ours")
-	requireKept(t, updater, w)
+	requireNotRepeated(t, updater, w)
 }
 
 // One restart after a reduction is tolerated, two are harm.
-func TestAChangeAfterWhichAContainerRestartsIsTakenBack(t *testing.T) {
-	together(t)
-	w, pod := cut(t, "restarting")
-	hurt(t, pod, restarted(1))
-	forPasses(t, updater, 2, func() { require.NotEmpty(t, noted(t, w)) })
-	requireTakenBack(t, w, pod, "Restarts", hurt(t, pod, restarted(1)))
-	requireKept(t, updater, w)
+func TestRevert_AfterTwoRestarts(t *testing.T) {
+	parallelTest(t)
+	w, pod := startReduced(t, "restarting")
+	updatePodStatus(t, pod, withRestarts(1))
+	forIterations(t, updater, 2, func() { require.NotEmpty(t, annotatedPods(t, w)) })
+	requireReverted(t, w, pod, "Restarts", updatePodStatus(t, pod, withRestarts(1)))
+	requireNotRepeated(t, updater, w)
 }
 
 // A pod that is not ready may recover until the observation ends.
-func TestAChangeAfterWhichAPodIsNotReadyIsTakenBack(t *testing.T) {
-	together(t)
-	w, pod := cut(t, "unready")
-	hurt(t, pod, ready(corev1.ConditionFalse))
-	requireTakenBack(t, w, pod, "NotReady", resizedAt(t, pod).Add(time.Minute))
-	hurt(t, pod, ready(corev1.ConditionTrue))
-	requireKept(t, updater, w)
+func TestRevert_PodNotReadyAtEndOfObservation(t *testing.T) {
+	parallelTest(t)
+	w, pod := startReduced(t, "unready")
+	updatePodStatus(t, pod, withReadiness(corev1.ConditionFalse))
+	requireReverted(t, w, pod, "NotReady", resizedAt(t, pod).Add(time.Minute))
+	updatePodStatus(t, pod, withReadiness(corev1.ConditionTrue))
+	requireNotRepeated(t, updater, w)
 }

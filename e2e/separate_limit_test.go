@@ -13,7 +13,7 @@ import (
 )
 
 // recommendSeparateLimit recommends a memory request, and the memory that the limit must protect.
-func protect(t *testing.T, w harness.Workload, request, protected string) {
+func recommendSeparateLimit(t *testing.T, w harness.Workload, request, protected string) {
 	t.Helper()
 	vpa := getVPA(t, w)
 	vpa.Status.Conditions = []vpav1.VerticalPodAutoscalerCondition{
@@ -21,7 +21,7 @@ func protect(t *testing.T, w harness.Workload, request, protected string) {
 		{Type: "SeparateMemoryLimit", Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()},
 	}
 	vpa.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{
-		{ContainerName: "app", LowerBound: pair("100m", request), Target: pair("100m", request), UpperBound: pair("100m", protected)}}}
+		{ContainerName: "app", LowerBound: resourceList("100m", request), Target: resourceList("100m", request), UpperBound: resourceList("100m", protected)}}}
 	_, err := cluster.VPA.AutoscalingV1().VerticalPodAutoscalers(w.Namespace).UpdateStatus(t.Context(), vpa, metav1.UpdateOptions{})
 	require.NoError(t, err)
 }
@@ -38,24 +38,24 @@ func awaitMemoryAndLimit(t *testing.T, w harness.Workload, request, limit string
 
 // A request that follows usage must not lower the memory limit, also not of new pods. If limit and
 // request are equal, they stay equal.
-func TestAMemoryLimitProtectsMoreThanIsRequested(t *testing.T) {
-	together(t)
-	w := plain(t, "separate-limit", 2)
+func TestSeparateMemoryLimit_KeepsLimitAboveRequest(t *testing.T) {
+	parallelTest(t)
+	w := newWorkload(t, "separate-limit", 2)
 	w.Containers[0].MemoryLimit = "200Mi"
-	before := running(t, w)
-	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeInPlaceOrRecreate, naming("nobody")))
-	equal := plain(t, "equal-limit", 2)
+	before := startWorkload(t, w)
+	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeInPlaceOrRecreate, withRecommender("nobody")))
+	equal := newWorkload(t, "equal-limit", 2)
 	equal.Containers[0].MemoryLimit, equal.Containers[0].CPULimit = "100Mi", "100m"
-	guaranteed := running(t, equal)
-	require.NoError(t, cluster.CreateVPA(t.Context(), equal, vpav1.UpdateModeInPlaceOrRecreate, naming("nobody")))
+	guaranteed := startWorkload(t, equal)
+	require.NoError(t, cluster.CreateVPA(t.Context(), equal, vpav1.UpdateModeInPlaceOrRecreate, withRecommender("nobody")))
 
-	protect(t, w, "60Mi", "120Mi")
-	protect(t, equal, "60Mi", "120Mi")
+	recommendSeparateLimit(t, w, "60Mi", "120Mi")
+	recommendSeparateLimit(t, equal, "60Mi", "120Mi")
 	awaitMemoryAndLimit(t, w, "60Mi", "240Mi")
 	for _, pod := range awaitMemoryAndLimit(t, equal, "120Mi", "120Mi") {
 		require.Equal(t, corev1.PodQOSGuaranteed, pod.Status.QOSClass)
 	}
-	protect(t, w, "80Mi", "150Mi")
+	recommendSeparateLimit(t, w, "80Mi", "150Mi")
 	for i, pod := range awaitMemoryAndLimit(t, w, "80Mi", "300Mi") {
 		require.Equal(t, before[i].UID, pod.UID, "in place")
 	}

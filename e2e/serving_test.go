@@ -12,46 +12,46 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-func TestNamedRecommender(t *testing.T) {
-	together(t)
+func TestRecommender_ServesOnlyVPAsThatNameIt(t *testing.T) {
+	parallelTest(t)
 	ns := namespace(t, "named")
-	plain := modest(ns, "plain")
-	named := modest(ns, "named")
+	plain := smallWorkload(ns, "plain")
+	named := smallWorkload(ns, "named")
 	for _, w := range []harness.Workload{plain, named} {
 		require.NoError(t, cluster.CreateWorkload(t.Context(), w))
 	}
 	require.NoError(t, cluster.CreateVPA(t.Context(), plain, vpav1.UpdateModeOff))
-	require.NoError(t, cluster.CreateVPA(t.Context(), named, vpav1.UpdateModeOff, naming("blue")))
+	require.NoError(t, cluster.CreateVPA(t.Context(), named, vpav1.UpdateModeOff, withRecommender("blue")))
 	awaitRecommendation(t, plain)
-	during(t, 5*time.Second, func() { unserved(t, named) })
+	during(t, 5*time.Second, func() { requireUnserved(t, named) })
 	blue := ownRecommender(t, "blue")
 	awaitRecommendation(t, named)
-	require.Equal(t, 1, served(t, blue), "VPAs that blue serves")
+	require.Equal(t, 1, servedVPAs(t, blue), "VPAs that blue serves")
 }
 
-func TestNamespaces(t *testing.T) {
-	together(t)
+func TestRecommender_NamespaceFlags(t *testing.T) {
+	parallelTest(t)
 	for name, flag := range map[string]string{
 		"narrow":   "--vpa-object-namespace=narrow-inside",
 		"ignoring": "--ignored-vpa-object-namespaces=somewhere,ignoring-outside",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inside, outside := modest(namespace(t, name+"-inside"), "web"), modest(namespace(t, name+"-outside"), "web")
+			inside, outside := smallWorkload(namespace(t, name+"-inside"), "web"), smallWorkload(namespace(t, name+"-outside"), "web")
 			for _, w := range []harness.Workload{inside, outside} {
 				require.NoError(t, cluster.CreateWorkload(t.Context(), w))
-				require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeOff, naming(name)))
+				require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeOff, withRecommender(name)))
 			}
 			awaitRunning(t, outside)
 			own := ownRecommender(t, name, flag)
 			awaitRecommendation(t, inside)
-			during(t, 5*time.Second, func() { unserved(t, outside) })
-			require.Equal(t, 1, served(t, own))
+			during(t, 5*time.Second, func() { requireUnserved(t, outside) })
+			require.Equal(t, 1, servedVPAs(t, own))
 		})
 	}
 }
 
-func modest(ns, name string) harness.Workload {
+func smallWorkload(ns, name string) harness.Workload {
 	return harness.Workload{
 		Namespace: ns, Name: name, Replicas: 1,
 		Containers:  []harness.Container{{Name: "app", CPU: "100m", Memory: "300Mi"}},
@@ -59,14 +59,14 @@ func modest(ns, name string) harness.Workload {
 	}
 }
 
-func unserved(t *testing.T, w harness.Workload) {
+func requireUnserved(t *testing.T, w harness.Workload) {
 	t.Helper()
 	status := getVPA(t, w).Status
 	require.Nil(t, status.Recommendation)
 	require.Empty(t, status.Conditions)
 }
 
-func served(t *testing.T, d *harness.Daemon) int {
+func servedVPAs(t *testing.T, d *harness.Daemon) int {
 	t.Helper()
 	metrics, err := d.Metrics(t.Context())
 	require.NoError(t, err)
@@ -81,12 +81,12 @@ func served(t *testing.T, d *harness.Daemon) int {
 
 // During an outage the recommender logs once and continues with everything else. The test must not
 // run in parallel with others, which need the metrics API.
-func TestMetricsAPIGoneAndBack(t *testing.T) {
-	inTurn(t)
+func TestRecommender_SurvivesMetricsAPIOutage(t *testing.T) {
+	sequentialTest(t)
 	const service = "apiservice/v1beta1.metrics.k8s.io"
 	definition, err := cluster.KubectlOutput(t.Context(), "get", service, "-o=json")
 	require.NoError(t, err)
-	w := modest(namespace(t, "outage"), "web")
+	w := smallWorkload(namespace(t, "outage"), "web")
 	missing := harness.Workload{Namespace: w.Namespace, Name: "missing"}
 	require.NoError(t, cluster.CreateWorkload(t.Context(), w))
 	logged := logSize(t, recommender)

@@ -35,7 +35,7 @@ var systems = []struct{ name, recipe string }{
 // Prometheus with seven days of usage. Live usage comes from the same server, which has samples
 // beyond the end of the test.
 func TestHistory_TargetsSurviveRestartsAndLeaderChange(t *testing.T) {
-	alone(t, processFirst)
+	exclusiveTest(t, processFirst)
 	programs, err := server.Find(t.Context())
 	if err != nil {
 		t.Skip(err)
@@ -66,7 +66,7 @@ func TestHistory_TargetsSurviveRestartsAndLeaderChange(t *testing.T) {
 
 	var pair []*harness.Daemon
 	for _, label := range []string{"first", "second"} {
-		args := append(electing(ns), "--vpa-object-namespace="+ns, "--recommender-interval=4s", "--storage=prometheus", "--usage-source=prometheus",
+		args := append(leaderElectionFlags(ns), "--vpa-object-namespace="+ns, "--recommender-interval=4s", "--storage=prometheus", "--usage-source=prometheus",
 			"--prometheus-address="+prometheus.URL, "--prometheus-cadvisor-job-name=", "--history-length=7d",
 			"--container-pod-name-label=pod", "--container-name-label=container", "--metric-for-pod-labels=kube_pod_labels[7d]",
 			"--pod-label-prefix=label_", "--pod-namespace-label=namespace", "--pod-name-label=pod")
@@ -139,7 +139,7 @@ func steadyTargets(t *testing.T, leader *harness.Daemon, workloads []harness.Wor
 		if err != nil {
 			return err
 		}
-		n := int(metrics[passesOf(leader)])
+		n := int(metrics[iterationMetric(leader)])
 		if loaded < 0 && n > 0 && metrics["loadline_recommender_history_complete"] == 1 && metrics["loadline_recommender_history_pending_vpas"] == 0 {
 			loaded = n
 		}

@@ -26,13 +26,13 @@ const shareWindow = 5 * time.Minute
 
 // fakeCounters is a Prometheus that scrapes kubelets. Two minutes after its start, pods of the
 // workload throttled are throttled, and pods of waiting wait for CPU, for nine tenths of the time.
-type counted struct{ start time.Time }
+type fakeCounters struct{ start time.Time }
 
-var askedPods = regexp.MustCompile(`namespace="([^"]+)", pod=~"([^"]+)"`)
+var queriedPods = regexp.MustCompile(`namespace="([^"]+)", pod=~"([^"]+)"`)
 
-func (c *counted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (c *fakeCounters) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	seconds, err := strconv.ParseFloat(r.FormValue("time"), 64)
-	asked := askedPods.FindStringSubmatch(r.FormValue("query"))
+	asked := queriedPods.FindStringSubmatch(r.FormValue("query"))
 	if err != nil || asked == nil || r.URL.Path != "/api/v1/query" {
 		http.Error(w, "this server answers only what updaters ask", http.StatusBadRequest)
 		return
@@ -68,55 +68,55 @@ func (c *counted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // sharesUpdater is an updater with such a Prometheus. It and its policy are shared by three
 // workloads.
-var measuring struct {
+var sharesUpdater struct {
 	sync.Once
 	updater *harness.Daemon
 }
 
 // reducedCPUScenario is the setup of a workload with reduced CPU requests, and reduced limits if it
 // has any.
-func measuredCut(name, cpuLimit string) *long {
-	return &long{begin: func(t *testing.T) (harness.Workload, []corev1.Pod) {
-		w := plain(t, "shares", 2)
+func reducedCPUScenario(name, cpuLimit string) *longScenario {
+	return &longScenario{begin: func(t *testing.T) (harness.Workload, []corev1.Pod) {
+		w := newWorkload(t, "shares", 2)
 		w.Name, w.Containers[0].CPULimit = name, cpuLimit
-		measuring.Do(func() {
-			server := httptest.NewServer(&counted{time.Now()}) // until the end of the process
-			measuring.updater = ownUpdater(t, w.Namespace, "shares", "--prometheus-address="+server.URL)
-			policyFor(t, w.Namespace, loadlinev1alpha1.RolloutModeAuto, observedFor, func(s *loadlinev1alpha1.SizingPolicySpec) {
+		sharesUpdater.Do(func() {
+			server := httptest.NewServer(&fakeCounters{time.Now()}) // until the end of the process
+			sharesUpdater.updater = ownUpdater(t, w.Namespace, "shares", "--prometheus-address="+server.URL)
+			createPolicy(t, w.Namespace, loadlinev1alpha1.RolloutModeAuto, withShortObservation, func(s *loadlinev1alpha1.SizingPolicySpec) {
 				s.VPAs = new(loadlinev1alpha1.VPAsNever)
 			})
 		})
-		running(t, w)
-		advise(t, w, vpav1.UpdateModeInPlaceOrRecreate, smaller)
-		return w, []corev1.Pod{*awaitCut(t, w)}
+		startWorkload(t, w)
+		createVPAWithTarget(t, w, vpav1.UpdateModeInPlaceOrRecreate, smaller)
+		return w, []corev1.Pod{*awaitReduced(t, w)}
 	}}
 }
 
 var (
-	throttledForLong = measuredCut("throttled", "200m")
-	waitingForLong   = measuredCut("waiting", "")
-	fineForLong      = measuredCut("fine", "200m")
+	throttledScenario = reducedCPUScenario("throttled", "200m")
+	waitingScenario   = reducedCPUScenario("waiting", "")
+	harmlessScenario  = reducedCPUScenario("fine", "200m")
 )
 
-func TestAChangeThatThrottlesIsTakenBack(t *testing.T) {
-	together(t)
-	w, changed := throttledForLong.begun(t)
-	requireTakenBack(t, w, &changed[0], "Throttled", resizedAt(t, &changed[0]).Add(shareWindow))
-	requireKept(t, measuring.updater, w)
+func TestRevert_AfterThrottling(t *testing.T) {
+	parallelTest(t)
+	w, changed := throttledScenario.begun(t)
+	requireReverted(t, w, &changed[0], "Throttled", resizedAt(t, &changed[0]).Add(shareWindow))
+	requireNotRepeated(t, sharesUpdater.updater, w)
 }
 
-func TestAChangeAfterWhichAContainerWaitsForCPUIsTakenBack(t *testing.T) {
-	together(t)
-	w, changed := waitingForLong.begun(t)
-	requireTakenBack(t, w, &changed[0], "Pressure", resizedAt(t, &changed[0]).Add(shareWindow))
-	requireKept(t, measuring.updater, w)
+func TestRevert_AfterCPUPressure(t *testing.T) {
+	parallelTest(t)
+	w, changed := waitingScenario.begun(t)
+	requireReverted(t, w, &changed[0], "Pressure", resizedAt(t, &changed[0]).Add(shareWindow))
+	requireNotRepeated(t, sharesUpdater.updater, w)
 }
 
-func TestAChangeThatDoesNoHarmStays(t *testing.T) {
-	together(t)
-	w, changed := fineForLong.begun(t)
+func TestRevert_HarmlessChangeStays(t *testing.T) {
+	parallelTest(t)
+	w, changed := harmlessScenario.begun(t)
 	within(t, longestWait+shareWindow, "the next pod is changed", func() error {
-		if n := len(sizedTo(t, w, "60m")); n != 2 {
+		if n := len(podsWithCPU(t, w, "60m")); n != 2 {
 			return fmt.Errorf("%d are", n)
 		}
 		return nil

@@ -27,7 +27,7 @@ import (
 )
 
 // withSharing sets the sharing mode of a policy, and the recipe cruisekube.
-func sharing(mode loadlinev1alpha1.SharingMode) func(*loadlinev1alpha1.SizingPolicySpec) {
+func withSharing(mode loadlinev1alpha1.SharingMode) func(*loadlinev1alpha1.SizingPolicySpec) {
 	return func(s *loadlinev1alpha1.SizingPolicySpec) {
 		s.Recipe, s.Sharing = new("cruisekube"), &loadlinev1alpha1.Sharing{Mode: &mode}
 	}
@@ -37,25 +37,25 @@ const sharingRound = 6 * time.Minute
 
 // A dry run logs the pods of its policy and changes nothing, although the policy allows it. If the
 // mode of a policy prevents sharing, its status contains the reason.
-func TestADryRunOfSharingWritesNothing(t *testing.T) {
-	together(t)
-	dry, before := sharers(t, loadlinev1alpha1.SharingDryRun, "sharing-dry", "280m")
-	on := plain(t, "sharing-on", 2)
-	others := running(t, on)
-	policyFor(t, on.Namespace, loadlinev1alpha1.RolloutModeRecommend, sharing(loadlinev1alpha1.SharingOn))
+func TestSharing_DryRunWritesNothing(t *testing.T) {
+	parallelTest(t)
+	dry, before := startSharingPods(t, loadlinev1alpha1.SharingDryRun, "sharing-dry", "280m")
+	on := newWorkload(t, "sharing-on", 2)
+	others := startWorkload(t, on)
+	createPolicy(t, on.Namespace, loadlinev1alpha1.RolloutModeRecommend, withSharing(loadlinev1alpha1.SharingOn))
 	made := on
 	made.Name = "deployment-" + on.Name
-	awaitMade(t, on.Namespace, made.Name)
+	awaitGeneratedVPA(t, on.Namespace, made.Name)
 	awaitRecommendation(t, made)
 
 	eventually(t, "the updater explains a skipped pod", func() error {
-		e, err := explained(t, on.Namespace, others[0].Name)
+		e, err := explainPod(t, on.Namespace, others[0].Name)
 		if err == nil && (e.Skip == nil || e.Skip.Reason != reason.RecommendOnly) {
 			err = fmt.Errorf("skip is %+v", e.Skip)
 		}
 		return err
 	})
-	require.Regexp(t, `skipped +RecommendOnly: `, askPlugin(t, "explain", "-n", on.Namespace, "pod/"+others[0].Name), "without an answer")
+	require.Regexp(t, `skipped +RecommendOnly: `, runPlugin(t, "explain", "-n", on.Namespace, "pod/"+others[0].Name), "without an answer")
 
 	within(t, sharingRound, "a round finds the pods", func() error {
 		log, err := os.ReadFile(updater.Log)
@@ -81,12 +81,12 @@ func TestADryRunOfSharingWritesNothing(t *testing.T) {
 		require.NotNil(t, meta.FindStatusCondition(p.Status.Conditions, "Ready"), "conditions of the recommender stay")
 		return nil
 	})
-	e, err := explained(t, dry.Namespace, before[0].Name)
+	e, err := explainPod(t, dry.Namespace, before[0].Name)
 	require.NoError(t, err)
 	require.Equal(t, []any{false, 3}, []any{e.Share.Active, e.Share.Pods})
 	require.Less(t, e.Share.CPU.Share, e.Share.CPU.Peak)
-	sameSizes(t, dry, before)
-	sameSizes(t, on, others)
+	requireSameSizes(t, dry, before)
+	requireSameSizes(t, on, others)
 	require.NoError(t, cluster.Requests(func(r harness.Request) {
 		about := strings.Contains(r.URI, "/namespaces/"+dry.Namespace+"/") || strings.Contains(r.URI, "/sizingpolicies/"+dry.Namespace)
 		if r.Account == "vpa-updater" && about && slices.Contains([]string{"create", "update", "patch", "delete"}, r.Verb) {
@@ -97,36 +97,36 @@ func TestADryRunOfSharingWritesNothing(t *testing.T) {
 
 // startSharingPods runs pods with a base of 100m and a peak of 280m on their own node of one core,
 // under a policy with sharing.
-func sharers(t *testing.T, mode loadlinev1alpha1.SharingMode, name, cpu string) (w harness.Workload, before []corev1.Pod) {
+func startSharingPods(t *testing.T, mode loadlinev1alpha1.SharingMode, name, cpu string) (w harness.Workload, before []corev1.Pod) {
 	t.Helper()
 	ownNode(t, name, func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.33.0" })
-	w = plain(t, name, 3)
+	w = newWorkload(t, name, 3)
 	w.Node, w.Tolerate = name, ownTaint
 	w.Containers[0].CPU = cpu
-	before = running(t, w)
-	peaking(t, w)
-	policyFor(t, w.Namespace, loadlinev1alpha1.RolloutModeAuto, sharing(mode))
+	before = startWorkload(t, w)
+	createPeakVPA(t, w)
+	createPolicy(t, w.Namespace, loadlinev1alpha1.RolloutModeAuto, withSharing(mode))
 	return w, before
 }
 
 // createPeakVPA creates a VPA that recommends a base of 100m and a peak of 280m.
-func peaking(t *testing.T, w harness.Workload) {
+func createPeakVPA(t *testing.T, w harness.Workload) {
 	t.Helper()
-	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeInPlaceOrRecreate, naming("nobody")))
+	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeInPlaceOrRecreate, withRecommender("nobody")))
 	vpa := getVPA(t, w)
 	vpa.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{
-		{ContainerName: "app", LowerBound: pair("100m", "100Mi"), Target: pair("280m", "100Mi"), UpperBound: pair("280m", "100Mi")}}}
+		{ContainerName: "app", LowerBound: resourceList("100m", "100Mi"), Target: resourceList("280m", "100Mi"), UpperBound: resourceList("280m", "100Mi")}}}
 	_, err := cluster.VPA.AutoscalingV1().VerticalPodAutoscalers(w.Namespace).UpdateStatus(t.Context(), vpa, metav1.UpdateOptions{})
 	require.NoError(t, err)
 }
 
-func switchedOff(t *testing.T, w harness.Workload) {
+func disableSharing(t *testing.T, w harness.Workload) {
 	t.Helper()
 	_, err := cluster.VPA.LoadlineV1alpha1().SizingPolicies().Patch(t.Context(), w.Namespace, types.MergePatchType, []byte(`{"spec":{"sharing":{"mode":"Off"}}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 }
 
-func conditionOfSharing(t *testing.T, w harness.Workload) *metav1.Condition {
+func sharingCondition(t *testing.T, w harness.Workload) *metav1.Condition {
 	t.Helper()
 	p, err := cluster.VPA.LoadlineV1alpha1().SizingPolicies().Get(t.Context(), w.Namespace, metav1.GetOptions{})
 	require.NoError(t, err)
@@ -143,31 +143,31 @@ func requireSamePods(t *testing.T, w harness.Workload, before []corev1.Pod) {
 
 // Pods get their share of the node's headroom in place, and their peak when sharing ends: three
 // pods with a base of 100m and a peak of 280m on one core get 100m + 180m / 3.
-func TestPodsGetTheirShareInPlace(t *testing.T) {
-	together(t)
-	w, before := sharedInPlace.begun(t)
+func TestSharing_ResizesToShareInPlace(t *testing.T) {
+	parallelTest(t)
+	w, before := sharingScenario.begun(t)
 	awaitShares(t, w, "160m", true)
-	c := conditionOfSharing(t, w)
+	c := sharingCondition(t, w)
 	require.NotNil(t, c)
 	require.Equal(t, metav1.ConditionTrue, c.Status, c.Message)
 	require.Equal(t, "pods that share: 3", c.Message)
 
-	switchedOff(t, w)
+	disableSharing(t, w)
 	awaitShares(t, w, "280m", false)
 	requireSamePods(t, w, before)
 }
 
 // The next round shrinks all four pods, except pods that an HPA scales on the shared resource. A
 // restarted updater runs a round at once.
-func TestAFurtherPodComesAtItsPeakAndAllShrink(t *testing.T) {
-	alone(t, processFirst)
-	w, before := sharers(t, loadlinev1alpha1.SharingOn, "sharing-arrival", "200m")
-	scaled := plain(t, w.Namespace, 1)
+func TestSharing_NewPodStartsAtPeakThenAllShrink(t *testing.T) {
+	exclusiveTest(t, processFirst)
+	w, before := startSharingPods(t, loadlinev1alpha1.SharingOn, "sharing-arrival", "200m")
+	scaled := newWorkload(t, w.Namespace, 1)
 	scaled.Name, scaled.Node, scaled.Tolerate = "scaled", w.Node, w.Tolerate
-	apart := running(t, scaled)
+	apart := startWorkload(t, scaled)
 	scaledByCPU(t, scaled)
-	peaking(t, scaled)
-	startUpdaterAnew(t)
+	createPeakVPA(t, scaled)
+	restartUpdater(t)
 	awaitShares(t, w, "160m", true)
 
 	w.Replicas++
@@ -185,23 +185,23 @@ func TestAFurtherPodComesAtItsPeakAndAllShrink(t *testing.T) {
 		}
 		return errors.New("there is none")
 	})
-	startUpdaterAnew(t)
+	restartUpdater(t)
 	awaitShares(t, w, "145m", true) // 100m + 180m / 4
 	requireSamePods(t, w, before)
-	c := conditionOfSharing(t, w)
+	c := sharingCondition(t, w)
 	require.NotNil(t, c)
 	require.Equal(t, "pods that share: 4", c.Message)
-	sameSizes(t, scaled, apart)
+	requireSameSizes(t, scaled, apart)
 	for _, pod := range pods(t, scaled) {
 		require.NotContains(t, pod.Annotations, "loadline.dev/shared")
 	}
-	e, err := explained(t, w.Namespace, apart[0].Name)
+	e, err := explainPod(t, w.Namespace, apart[0].Name)
 	require.NoError(t, err)
 	require.Equal(t, reason.ManagedByHPA, e.Share.Excluded.Reason)
 	deletePolicy(t, w.Namespace)
 }
 
-func explained(t *testing.T, namespace, pod string) (e explanation.Pod, err error) {
+func explainPod(t *testing.T, namespace, pod string) (e explanation.Pod, err error) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+updater.Address+explanation.PodPath+"?namespace="+namespace+"&name="+pod, nil)
 	require.NoError(t, err)
@@ -217,7 +217,7 @@ func explained(t *testing.T, namespace, pod string) (e explanation.Pod, err erro
 	return e, errors.Join(err, json.Unmarshal(text, &e))
 }
 
-func startUpdaterAnew(t *testing.T) {
+func restartUpdater(t *testing.T) {
 	t.Helper()
 	updater.Stop()
 	require.NoError(t, updater.Start(t.Context()))
@@ -225,16 +225,16 @@ func startUpdaterAnew(t *testing.T) {
 
 // When sharing ends on a full node, pods that fit grow to their peak in place, and others keep
 // their share until there is room.
-func TestSharingOffOnAFullNodeEvictsNobody(t *testing.T) {
-	together(t)
-	w, before := sharedUntilFull.begun(t)
+func TestSharing_OffOnFullNodeEvictsNoPod(t *testing.T) {
+	parallelTest(t)
+	w, before := sharingOnFullNodeScenario.begun(t)
 	awaitShares(t, w, "160m", true)
-	ballast := plain(t, w.Namespace, 1)
+	ballast := newWorkload(t, w.Namespace, 1)
 	ballast.Name, ballast.Node, ballast.Tolerate = "ballast", w.Node, w.Tolerate
 	ballast.Containers[0].CPU = "340m" // leaves 180m: one pod can grow by 120m
-	running(t, ballast)
+	startWorkload(t, ballast)
 
-	switchedOff(t, w)
+	disableSharing(t, w)
 	sizes := func() (all []string) {
 		for _, pod := range pods(t, w) {
 			_, marked := pod.Annotations["loadline.dev/shared"]
@@ -249,8 +249,8 @@ func TestSharingOffOnAFullNodeEvictsNobody(t *testing.T) {
 		}
 		return nil
 	})
-	awaitLeftAlone(t, w.Namespace, "NodeFull")
-	forPasses(t, updater, 5, func() { require.Equal(t, []string{"160m true", "160m true", "280m false"}, sizes()) })
+	awaitSkipped(t, w.Namespace, "NodeFull")
+	forIterations(t, updater, 5, func() { require.Equal(t, []string{"160m true", "160m true", "280m false"}, sizes()) })
 	requireSamePods(t, w, before)
 
 	require.NoError(t, cluster.Kubectl(t.Context(), "-n", w.Namespace, "delete", "deployment", ballast.Name))
@@ -259,8 +259,8 @@ func TestSharingOffOnAFullNodeEvictsNobody(t *testing.T) {
 }
 
 // With a sign of a node autoscaler, the policy reports it and its pods are not changed.
-func TestBesideANodeAutoscalerNothingIsShared(t *testing.T) {
-	alone(t, processFirst)
+func TestSharing_OffWithNodeAutoscaler(t *testing.T) {
+	exclusiveTest(t, processFirst)
 	updater.Stop()
 	t.Cleanup(func() {
 		if !updater.Running() {
@@ -270,22 +270,22 @@ func TestBesideANodeAutoscalerNothingIsShared(t *testing.T) {
 	maps := cluster.Kube.CoreV1().ConfigMaps("kube-system")
 	_, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "cluster-autoscaler-status"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	w, before := sharers(t, loadlinev1alpha1.SharingOn, "sharing-autoscaler", "280m")
+	w, before := startSharingPods(t, loadlinev1alpha1.SharingOn, "sharing-autoscaler", "280m")
 	require.NoError(t, updater.Start(t.Context())) // runs a round at once
 	eventually(t, "the policy says that nodes are added", func() error {
-		if c := conditionOfSharing(t, w); c == nil || c.Status != metav1.ConditionFalse || c.Reason != "NodeAutoscaler" {
+		if c := sharingCondition(t, w); c == nil || c.Status != metav1.ConditionFalse || c.Reason != "NodeAutoscaler" {
 			return fmt.Errorf("it says %+v", c)
 		}
 		return nil
 	})
-	forPasses(t, updater, 3, func() { sameSizes(t, w, before) })
+	forIterations(t, updater, 3, func() { requireSameSizes(t, w, before) })
 	for i, pod := range pods(t, w) {
 		require.Equal(t, before[i].Annotations, pod.Annotations)
 	}
 
 	// Without the sign, the same pods share after a restart of the updater.
 	require.NoError(t, maps.Delete(t.Context(), "cluster-autoscaler-status", metav1.DeleteOptions{}))
-	startUpdaterAnew(t)
+	restartUpdater(t)
 	awaitShares(t, w, "160m", true)
 	deletePolicy(t, w.Namespace)
 }

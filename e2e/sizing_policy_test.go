@@ -19,7 +19,7 @@ import (
 
 // createPolicy creates a policy for four workload kinds in a namespace, with the name of the
 // namespace.
-func policyFor(t *testing.T, ns string, mode loadlinev1alpha1.RolloutMode, changes ...func(*loadlinev1alpha1.SizingPolicySpec)) {
+func createPolicy(t *testing.T, ns string, mode loadlinev1alpha1.RolloutMode, changes ...func(*loadlinev1alpha1.SizingPolicySpec)) {
 	t.Helper()
 	p := &loadlinev1alpha1.SizingPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: ns},
@@ -46,7 +46,7 @@ func deletePolicy(t *testing.T, ns string) {
 	}
 }
 
-func awaitMade(t *testing.T, ns, name string) (made *vpav1.VerticalPodAutoscaler) {
+func awaitGeneratedVPA(t *testing.T, ns, name string) (made *vpav1.VerticalPodAutoscaler) {
 	t.Helper()
 	eventually(t, "there is a VPA "+ns+"/"+name, func() (err error) {
 		made, err = cluster.VPA.AutoscalingV1().VerticalPodAutoscalers(ns).Get(t.Context(), name, metav1.GetOptions{})
@@ -57,10 +57,10 @@ func awaitMade(t *testing.T, ns, name string) (made *vpav1.VerticalPodAutoscaler
 
 // One policy generates VPAs for the workloads of a namespace. After its deletion they are marked as
 // unselected. No pod is changed.
-func TestAPolicyMakesAndServesVPAs(t *testing.T) {
-	together(t)
-	w := plain(t, "fleet", 2)
-	before := running(t, w)
+func TestSizingPolicy_GeneratesAndMarksVPAs(t *testing.T) {
+	parallelTest(t)
+	w := newWorkload(t, "fleet", 2)
+	before := startWorkload(t, w)
 	job, set := w, w
 	job.Name, set.Name = "report", "db"
 	createCronJob(t, job)
@@ -71,23 +71,23 @@ func TestAPolicyMakesAndServesVPAs(t *testing.T) {
 	require.NoError(t, err)
 	custom := harness.Workload{Namespace: w.Namespace, Name: "fleet", Replicas: 2, Containers: []harness.Container{{Name: "app"}}}
 	uid := createFleet(t, custom)
-	policyFor(t, w.Namespace, loadlinev1alpha1.RolloutModeRecommend, func(s *loadlinev1alpha1.SizingPolicySpec) {
+	createPolicy(t, w.Namespace, loadlinev1alpha1.RolloutModeRecommend, func(s *loadlinev1alpha1.SizingPolicySpec) {
 		s.Workloads = append(s.Workloads, loadlinev1alpha1.WorkloadSelection{APIVersion: "example.com/v1", Kind: "Fleet", Name: "fleet"})
 	})
-	ofFleet := policy.MadeName("Fleet", "example.com", "fleet")
+	ofFleet := policy.GeneratedVPAName("Fleet", "example.com", "fleet")
 	for _, name := range []string{"statefulset-db", "cronjob-report", "deployment-web", ofFleet} {
-		made := awaitMade(t, w.Namespace, name)
+		made := awaitGeneratedVPA(t, w.Namespace, name)
 		require.Equal(t, vpav1.UpdateModeOff, *made.Spec.UpdatePolicy.UpdateMode)
 		require.Equal(t, w.Namespace, made.Labels[policy.PolicyLabel])
 		require.Len(t, made.OwnerReferences, 1)
 	}
-	require.Equal(t, []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Fleet", Name: "fleet", UID: types.UID(uid)}}, awaitMade(t, w.Namespace, ofFleet).OwnerReferences)
+	require.Equal(t, []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Fleet", Name: "fleet", UID: types.UID(uid)}}, awaitGeneratedVPA(t, w.Namespace, ofFleet).OwnerReferences)
 	for _, name := range []string{"deployment-web", ofFleet} {
 		made := w
 		made.Name = name
 		awaitRecommendation(t, made)
 	}
-	awaitLeftAlone(t, w.Namespace, "RecommendOnly")
+	awaitSkipped(t, w.Namespace, "RecommendOnly")
 	eventually(t, "the policy says what came of it", func() error {
 		p, err := cluster.VPA.LoadlineV1alpha1().SizingPolicies().Get(t.Context(), w.Namespace, metav1.GetOptions{})
 		if err == nil && (p.Status.Counts == nil || p.Status.Counts.Selected != 4 || p.Status.Counts.WithRecommendation != 2) {
@@ -95,28 +95,28 @@ func TestAPolicyMakesAndServesVPAs(t *testing.T) {
 		}
 		return err
 	})
-	forPasses(t, updater, 10, func() { sameSizes(t, w, before) })
+	forIterations(t, updater, 10, func() { requireSameSizes(t, w, before) })
 
 	deletePolicy(t, w.Namespace)
-	awaitLeftAlone(t, w.Namespace, "PolicyUnknown")
+	awaitSkipped(t, w.Namespace, "PolicyUnknown")
 	eventually(t, "the VPAs are marked", func() error {
-		if _, marked := awaitMade(t, w.Namespace, "deployment-web").Annotations[policy.UnselectedAnnotation]; !marked {
+		if _, marked := awaitGeneratedVPA(t, w.Namespace, "deployment-web").Annotations[policy.UnselectedAnnotation]; !marked {
 			return errors.New("no annotation")
 		}
 		return nil
 	})
-	unchanged(t, w, before)
+	requireUnchanged(t, w, before)
 }
 
-func TestAPolicyHoldsWhatAPersonsVPAWouldChange(t *testing.T) {
-	together(t)
-	w := plain(t, "held", 2)
-	before := running(t, w)
-	policyFor(t, w.Namespace, loadlinev1alpha1.RolloutModeRecommend)
-	awaitMade(t, w.Namespace, "deployment-web")
-	advise(t, w, vpav1.UpdateModeInPlaceOrRecreate, larger)
-	awaitLeftAlone(t, w.Namespace, "RecommendOnly")
-	forPasses(t, updater, 10, func() {
+func TestSizingPolicy_ModeRecommendHoldsUserVPA(t *testing.T) {
+	parallelTest(t)
+	w := newWorkload(t, "held", 2)
+	before := startWorkload(t, w)
+	createPolicy(t, w.Namespace, loadlinev1alpha1.RolloutModeRecommend)
+	awaitGeneratedVPA(t, w.Namespace, "deployment-web")
+	createVPAWithTarget(t, w, vpav1.UpdateModeInPlaceOrRecreate, larger)
+	awaitSkipped(t, w.Namespace, "RecommendOnly")
+	forIterations(t, updater, 10, func() {
 		for i, pod := range pods(t, w) {
 			require.Equal(t, before[i].UID, pod.UID)
 			require.Equal(t, before[i].Annotations, pod.Annotations)
@@ -124,7 +124,7 @@ func TestAPolicyHoldsWhatAPersonsVPAWouldChange(t *testing.T) {
 		}
 	})
 	eventually(t, "the made VPA gives way", func() error {
-		if _, marked := awaitMade(t, w.Namespace, "deployment-web").Annotations[policy.UnselectedAnnotation]; !marked {
+		if _, marked := awaitGeneratedVPA(t, w.Namespace, "deployment-web").Annotations[policy.UnselectedAnnotation]; !marked {
 			return errors.New("it is not marked")
 		}
 		return nil
@@ -135,8 +135,8 @@ func TestAPolicyHoldsWhatAPersonsVPAWouldChange(t *testing.T) {
 }
 
 // The error lists all invalid fields.
-func TestAPolicyThatCannotBeMeantIsRefused(t *testing.T) {
-	inTurn(t)
+func TestSizingPolicy_RejectsInvalidFields(t *testing.T) {
+	sequentialTest(t)
 	_, err := cluster.VPA.LoadlineV1alpha1().SizingPolicies().Create(t.Context(), &loadlinev1alpha1.SizingPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "wrong"},
 		Spec: loadlinev1alpha1.SizingPolicySpec{

@@ -13,15 +13,15 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-func pinnedTo(t *testing.T, name, node string) harness.Workload {
+func guaranteedWorkload(t *testing.T, name, node string) harness.Workload {
 	t.Helper()
-	w := plain(t, name, 2)
+	w := newWorkload(t, name, 2)
 	w.Containers[0].CPULimit, w.Containers[0].MemoryLimit = w.Containers[0].CPU, w.Containers[0].Memory
 	w.Node, w.Tolerate = node, ownTaint
 	return w
 }
 
-func neverAsked(t *testing.T, w harness.Workload) {
+func requireNoResize(t *testing.T, w harness.Workload) {
 	t.Helper()
 	out, err := cluster.KubectlOutput(t.Context(), "-n", w.Namespace, "get", "events", "--field-selector=reason=InPlaceResizedByVPA", "-o=jsonpath={.items[*].message}")
 	require.NoError(t, err)
@@ -30,31 +30,31 @@ func neverAsked(t *testing.T, w harness.Workload) {
 
 // Labeled nodes cannot change the CPU of Guaranteed pods: mode InPlace skips these pods, and
 // InPlaceOrRecreate evicts them at once.
-func TestAStaticCPUPolicyIsKnownByTheLabelOfTheNode(t *testing.T) {
-	together(t)
+func TestStaticCPU_DetectedByNodeLabel(t *testing.T) {
+	parallelTest(t)
 	ownNode(t, "static-cpu", func(n *corev1.Node) { n.Labels["cpumanager"] = "true" })
-	left := pinnedTo(t, "static-cpu-left", "static-cpu")
-	before := running(t, left)
-	moved := pinnedTo(t, "static-cpu-moved", "static-cpu")
-	old := running(t, moved)
-	advise(t, left, vpav1.UpdateModeInPlace, larger)
-	advise(t, moved, vpav1.UpdateModeInPlaceOrRecreate, pair("200m", "200Mi"))
+	left := guaranteedWorkload(t, "static-cpu-left", "static-cpu")
+	before := startWorkload(t, left)
+	moved := guaranteedWorkload(t, "static-cpu-moved", "static-cpu")
+	old := startWorkload(t, moved)
+	createVPAWithTarget(t, left, vpav1.UpdateModeInPlace, larger)
+	createVPAWithTarget(t, moved, vpav1.UpdateModeInPlaceOrRecreate, resourceList("200m", "200Mi"))
 	awaitReplaced(t, longestWait, moved, old)
 	awaitSized(t, moved, "200m")
-	awaitLeftAlone(t, left.Namespace, "StaticCPU")
-	unchanged(t, left, before)
-	neverAsked(t, left)
-	neverAsked(t, moved)
+	awaitSkipped(t, left.Namespace, "StaticCPU")
+	requireUnchanged(t, left, before)
+	requireNoResize(t, left)
+	requireNoResize(t, moved)
 }
 
-func TestAStaticCPUPolicyIsLearnedFromARefusal(t *testing.T) {
-	together(t)
+func TestStaticCPU_DetectedByInfeasibleResize(t *testing.T) {
+	parallelTest(t)
 	ownNode(t, "static-cpu-learned")
-	first := pinnedTo(t, "static-cpu-first", "static-cpu-learned")
+	first := guaranteedWorkload(t, "static-cpu-first", "static-cpu-learned")
 	first.Annotations = harness.With(first.Annotations, harness.ResizeAnnotation, "infeasible")
-	running(t, first)
-	advise(t, first, vpav1.UpdateModeInPlace, larger)
-	awaitLeftAlone(t, first.Namespace, "Infeasible")
+	startWorkload(t, first)
+	createVPAWithTarget(t, first, vpav1.UpdateModeInPlace, larger)
+	awaitSkipped(t, first.Namespace, "Infeasible")
 	eventually(t, "the node says why, in the words of a kubelet", func() error {
 		for _, pod := range pods(t, first) {
 			for i, c := range pod.Status.Conditions {
@@ -67,13 +67,13 @@ func TestAStaticCPUPolicyIsLearnedFromARefusal(t *testing.T) {
 		}
 		return fmt.Errorf("no pod was refused")
 	})
-	during(t, 4*time.Second, func() {})        // until the updater's informer has it
-	adviseAgain(t, first, pair("50m", "60Mi")) // a smaller target would be tried again
-	awaitLeftAlone(t, first.Namespace, "StaticCPU")
-	next := pinnedTo(t, "static-cpu-next", "static-cpu-learned")
-	before := running(t, next)
-	advise(t, next, vpav1.UpdateModeInPlace, larger)
-	awaitLeftAlone(t, next.Namespace, "StaticCPU")
-	unchanged(t, next, before)
-	neverAsked(t, next)
+	during(t, 4*time.Second, func() {})              // until the updater's informer has it
+	setTarget(t, first, resourceList("50m", "60Mi")) // a smaller target would be tried again
+	awaitSkipped(t, first.Namespace, "StaticCPU")
+	next := guaranteedWorkload(t, "static-cpu-next", "static-cpu-learned")
+	before := startWorkload(t, next)
+	createVPAWithTarget(t, next, vpav1.UpdateModeInPlace, larger)
+	awaitSkipped(t, next.Namespace, "StaticCPU")
+	requireUnchanged(t, next, before)
+	requireNoResize(t, next)
 }

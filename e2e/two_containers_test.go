@@ -11,8 +11,8 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-func TestTwoContainerPod(t *testing.T) {
-	together(t)
+func TestRecommendation_PerContainer(t *testing.T) {
+	parallelTest(t)
 	w := harness.Workload{
 		Namespace: namespace(t, "two-containers"), Name: "pair", Replicas: 2,
 		Containers: []harness.Container{

@@ -14,7 +14,7 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-func sameSizes(t *testing.T, w harness.Workload, before []corev1.Pod) {
+func requireSameSizes(t *testing.T, w harness.Workload, before []corev1.Pod) {
 	t.Helper()
 	after := pods(t, w)
 	require.Len(t, after, len(before))
@@ -27,8 +27,8 @@ func sameSizes(t *testing.T, w harness.Workload, before []corev1.Pod) {
 // Deletes a policy during a rollout and then the definitions. Neither the running updater, nor a
 // restarted one, nor upstream's may change pods of the generated VPA. All of them must still act on
 // user VPAs.
-func TestAMadeVPAMovesNobodyWithoutDefinitions(t *testing.T) {
-	alone(t, processFirst)
+func TestGeneratedVPA_ChangesNoPodWithoutCRDs(t *testing.T) {
+	exclusiveTest(t, processFirst)
 	binary := filepath.Join(cluster.Root, "bin", "reference", "updater")
 	require.NoError(t, harness.BuildReferenceUpdater(t.Context(), binary))
 	reference, err := cluster.Foreign(t.Context(), binary, "reference-updater", "--updater-interval=2s")
@@ -36,16 +36,16 @@ func TestAMadeVPAMovesNobodyWithoutDefinitions(t *testing.T) {
 	defer func() {
 		require.NoError(t, cluster.Kubectl(t.Context(), "delete", "clusterrolebinding", "vpa-reference-updater"))
 	}()
-	w, person, other := plain(t, "unmoved", 4), plain(t, "unmoved-person", 2), plain(t, "unmoved-reference", 2)
-	running(t, w)
-	running(t, person)
-	evicted := running(t, other)
-	require.NoError(t, cluster.CreateVPA(t.Context(), person, vpav1.UpdateModeInPlaceOrRecreate, naming("nobody")))
-	require.NoError(t, cluster.CreateVPA(t.Context(), other, vpav1.UpdateModeRecreate, naming("nobody")))
-	policyFor(t, w.Namespace, loadlinev1alpha1.RolloutModeAuto, observedFor)
+	w, person, other := newWorkload(t, "unmoved", 4), newWorkload(t, "unmoved-person", 2), newWorkload(t, "unmoved-reference", 2)
+	startWorkload(t, w)
+	startWorkload(t, person)
+	evicted := startWorkload(t, other)
+	require.NoError(t, cluster.CreateVPA(t.Context(), person, vpav1.UpdateModeInPlaceOrRecreate, withRecommender("nobody")))
+	require.NoError(t, cluster.CreateVPA(t.Context(), other, vpav1.UpdateModeRecreate, withRecommender("nobody")))
+	createPolicy(t, w.Namespace, loadlinev1alpha1.RolloutModeAuto, withShortObservation)
 	made := w
 	made.Name = "deployment-web"
-	awaitMade(t, w.Namespace, made.Name)
+	awaitGeneratedVPA(t, w.Namespace, made.Name)
 	awaitRecommendation(t, made)
 	var since time.Time
 	eventually(t, "a change is under observation", func() error {
@@ -61,38 +61,38 @@ func TestAMadeVPAMovesNobodyWithoutDefinitions(t *testing.T) {
 		defer func() { require.NoError(t, cluster.Kubectl(t.Context(), "apply", "-f", file)) }()
 		require.NoError(t, cluster.Kubectl(t.Context(), "delete", "-f", file))
 	}
-	awaitLeftAlone(t, w.Namespace, "PolicyUnknown")
+	awaitSkipped(t, w.Namespace, "PolicyUnknown")
 	before := pods(t, w)
-	unmoved := func() { sameSizes(t, w, before) }
-	require.NotEmpty(t, sizedTo(t, w, "100m"), "pods that the policy would still let be changed")
-	adviseAgain(t, person, larger)
+	unmoved := func() { requireSameSizes(t, w, before) }
+	require.NotEmpty(t, podsWithCPU(t, w, "100m"), "pods that the policy would still let be changed")
+	setTarget(t, person, larger)
 	awaitSized(t, person, "300m")
-	forPasses(t, updater, 10, unmoved)
+	forIterations(t, updater, 10, unmoved)
 
 	updater.Kill()
 	require.NoError(t, updater.Start(t.Context()))
-	adviseAgain(t, person, pair("400m", "300Mi"))
+	setTarget(t, person, resourceList("400m", "300Mi"))
 	awaitSized(t, person, "400m")
-	forPasses(t, updater, 10, unmoved)
+	forIterations(t, updater, 10, unmoved)
 
 	updater.Stop()
 	defer func() { require.NoError(t, updater.Start(t.Context())) }()
 	defer reference.Stop()
-	startReference(t, reference)
-	adviseAgain(t, other, larger)
+	startUpstream(t, reference)
+	setTarget(t, other, larger)
 	awaitReplaced(t, longestWait, other, evicted)
-	forPasses(t, reference, 10, unmoved)
+	forIterations(t, reference, 10, unmoved)
 	require.Greater(t, time.Since(since), 2*time.Minute, "past the end of the observation")
 }
 
-func startReference(t *testing.T, d *harness.Daemon) {
+func startUpstream(t *testing.T, d *harness.Daemon) {
 	t.Helper()
-	startReferenceUntil(t, d, "a pass of the reference", onePass(t, d))
+	startUpstreamUntil(t, d, "a pass of the reference", hasIterated(t, d))
 }
 
 // startUpstreamUntil starts an upstream program, again if it exits early: it registers types while
 // its watches already use them, which sometimes crashes it at startup.
-func startReferenceUntil(t *testing.T, d *harness.Daemon, what string, works func() error) {
+func startUpstreamUntil(t *testing.T, d *harness.Daemon, what string, works func() error) {
 	t.Helper()
 	eventually(t, what, func() error {
 		if !d.Running() {
@@ -104,10 +104,10 @@ func startReferenceUntil(t *testing.T, d *harness.Daemon, what string, works fun
 	})
 }
 
-func onePass(t *testing.T, d *harness.Daemon) func() error {
+func hasIterated(t *testing.T, d *harness.Daemon) func() error {
 	return func() error {
 		metrics, err := d.Metrics(t.Context())
-		if err == nil && metrics[passesOf(d)] == 0 {
+		if err == nil && metrics[iterationMetric(d)] == 0 {
 			err = errors.New("it has made none")
 		}
 		return err

@@ -21,13 +21,13 @@ import (
 )
 
 // createVPAWithTarget creates a VPA with a fixed recommendation that no recommender updates.
-func advise(t *testing.T, w harness.Workload, mode vpav1.UpdateMode, target corev1.ResourceList, change ...func(*vpav1.VerticalPodAutoscaler)) {
+func createVPAWithTarget(t *testing.T, w harness.Workload, mode vpav1.UpdateMode, target corev1.ResourceList, change ...func(*vpav1.VerticalPodAutoscaler)) {
 	t.Helper()
-	require.NoError(t, cluster.CreateVPA(t.Context(), w, mode, append(change, naming("nobody"))...))
-	adviseAgain(t, w, target)
+	require.NoError(t, cluster.CreateVPA(t.Context(), w, mode, append(change, withRecommender("nobody"))...))
+	setTarget(t, w, target)
 }
 
-func adviseAgain(t *testing.T, w harness.Workload, target corev1.ResourceList) {
+func setTarget(t *testing.T, w harness.Workload, target corev1.ResourceList) {
 	t.Helper()
 	vpa := getVPA(t, w)
 	vpa.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{
@@ -36,7 +36,7 @@ func adviseAgain(t *testing.T, w harness.Workload, target corev1.ResourceList) {
 	require.NoError(t, err)
 }
 
-func plain(t *testing.T, name string, replicas int32) harness.Workload {
+func newWorkload(t *testing.T, name string, replicas int32) harness.Workload {
 	t.Helper()
 	return harness.Workload{
 		Namespace: namespace(t, name), Name: "web", Replicas: replicas,
@@ -45,13 +45,13 @@ func plain(t *testing.T, name string, replicas int32) harness.Workload {
 	}
 }
 
-func running(t *testing.T, w harness.Workload) []corev1.Pod {
+func startWorkload(t *testing.T, w harness.Workload) []corev1.Pod {
 	t.Helper()
 	require.NoError(t, cluster.CreateWorkload(t.Context(), w))
 	return awaitRunning(t, w)
 }
 
-var larger = pair("300m", "200Mi")
+var larger = resourceList("300m", "200Mi")
 
 func awaitSized(t *testing.T, w harness.Workload, cpu string) {
 	t.Helper()
@@ -70,13 +70,13 @@ func awaitSized(t *testing.T, w harness.Workload, cpu string) {
 }
 
 // awaitSkipped waits until the updater skips a pod of a namespace for this reason.
-func awaitLeftAlone(t *testing.T, namespace, reason string) {
+func awaitSkipped(t *testing.T, namespace, reason string) {
 	t.Helper()
-	awaitLeftAloneBy(t, updater, namespace, reason)
+	awaitSkippedBy(t, updater, namespace, reason)
 }
 
 // awaitSkippedBy is awaitSkipped for another updater than the shared one.
-func awaitLeftAloneBy(t *testing.T, by *harness.Daemon, namespace, reason string) {
+func awaitSkippedBy(t *testing.T, by *harness.Daemon, namespace, reason string) {
 	t.Helper()
 	eventually(t, "a pod of "+namespace+" is left alone: "+reason, func() error {
 		log, err := os.ReadFile(by.Log)
@@ -93,7 +93,7 @@ func awaitLeftAloneBy(t *testing.T, by *harness.Daemon, namespace, reason string
 }
 
 // requireUnchanged requires for ten seconds that the pods were not replaced or resized.
-func unchanged(t *testing.T, w harness.Workload, before []corev1.Pod) {
+func requireUnchanged(t *testing.T, w harness.Workload, before []corev1.Pod) {
 	t.Helper()
 	during(t, 10*time.Second, func() {
 		after := pods(t, w)
@@ -105,7 +105,7 @@ func unchanged(t *testing.T, w harness.Workload, before []corev1.Pod) {
 	})
 }
 
-func pointing(apiVersion, kind string) func(*vpav1.VerticalPodAutoscaler) {
+func withTargetRef(apiVersion, kind string) func(*vpav1.VerticalPodAutoscaler) {
 	return func(vpa *vpav1.VerticalPodAutoscaler) {
 		vpa.Spec.TargetRef.APIVersion, vpa.Spec.TargetRef.Kind = apiVersion, kind
 	}
@@ -113,8 +113,8 @@ func pointing(apiVersion, kind string) func(*vpav1.VerticalPodAutoscaler) {
 
 // Pods of every kind except Jobs are evicted and replaced with their target. Jobs count evictions
 // as failures, so their pods stay.
-func TestEvictionInEveryKindOfWorkload(t *testing.T) {
-	together(t)
+func TestEviction_EveryWorkloadKind(t *testing.T) {
+	parallelTest(t)
 	create := map[string]func(t *testing.T, w harness.Workload, meta metav1.ObjectMeta, template corev1.PodTemplateSpec, selector *metav1.LabelSelector) (string, error){
 		"ReplicaSet": func(t *testing.T, w harness.Workload, meta metav1.ObjectMeta, template corev1.PodTemplateSpec, selector *metav1.LabelSelector) (string, error) {
 			_, err := cluster.Kube.AppsV1().ReplicaSets(w.Namespace).Create(t.Context(), &appsv1.ReplicaSet{ObjectMeta: meta,
@@ -155,7 +155,7 @@ func TestEvictionInEveryKindOfWorkload(t *testing.T) {
 	for kind, f := range create {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			w := plain(t, "kind-"+strings.ToLower(kind), 2)
+			w := newWorkload(t, "kind-"+strings.ToLower(kind), 2)
 			template := w.Template()
 			if kind == "DaemonSet" {
 				w.Replicas = simulatedNodes // one on each
@@ -164,10 +164,10 @@ func TestEvictionInEveryKindOfWorkload(t *testing.T) {
 			version, err := f(t, w, metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name}, template, &metav1.LabelSelector{MatchLabels: template.Labels})
 			require.NoError(t, err)
 			before := awaitRunning(t, w)
-			advise(t, w, vpav1.UpdateModeRecreate, larger, pointing(version, kind))
+			createVPAWithTarget(t, w, vpav1.UpdateModeRecreate, larger, withTargetRef(version, kind))
 			if version == "batch/v1" {
-				awaitLeftAlone(t, w.Namespace, "CountsAsFailure")
-				unchanged(t, w, before)
+				awaitSkipped(t, w.Namespace, "CountsAsFailure")
+				requireUnchanged(t, w, before)
 				return
 			}
 			awaitSized(t, w, "300m")
@@ -180,13 +180,13 @@ func TestEvictionInEveryKindOfWorkload(t *testing.T) {
 	}
 }
 
-func TestOneReplicaIsEvictedOnlyWhereAllowed(t *testing.T) {
-	together(t)
-	w := plain(t, "one-replica", 1)
-	before := running(t, w)
-	advise(t, w, vpav1.UpdateModeRecreate, larger)
-	awaitLeftAlone(t, w.Namespace, "BelowMinReplicas")
-	unchanged(t, w, before)
+func TestEviction_RespectsMinReplicas(t *testing.T) {
+	parallelTest(t)
+	w := newWorkload(t, "one-replica", 1)
+	before := startWorkload(t, w)
+	createVPAWithTarget(t, w, vpav1.UpdateModeRecreate, larger)
+	awaitSkipped(t, w.Namespace, "BelowMinReplicas")
+	requireUnchanged(t, w, before)
 	vpa := getVPA(t, w)
 	vpa.Spec.UpdatePolicy.MinReplicas = new(int32(1))
 	_, err := cluster.VPA.AutoscalingV1().VerticalPodAutoscalers(w.Namespace).Update(t.Context(), vpa, metav1.UpdateOptions{})
@@ -194,7 +194,7 @@ func TestOneReplicaIsEvictedOnlyWhereAllowed(t *testing.T) {
 	awaitSized(t, w, "300m")
 }
 
-func budget(t *testing.T, w harness.Workload, minAvailable int) {
+func createBudget(t *testing.T, w harness.Workload, minAvailable int) {
 	t.Helper()
 	least := intstr.FromInt32(int32(minAvailable))
 	_, err := cluster.Kube.PolicyV1().PodDisruptionBudgets(w.Namespace).Create(t.Context(), &policyv1.PodDisruptionBudget{
@@ -202,30 +202,30 @@ func budget(t *testing.T, w harness.Workload, minAvailable int) {
 	require.NoError(t, err)
 }
 
-func TestPodDisruptionBudgetsAreRespected(t *testing.T) {
-	together(t)
+func TestEviction_RespectsPodDisruptionBudget(t *testing.T) {
+	parallelTest(t)
 	t.Run("none may go", func(t *testing.T) {
 		t.Parallel()
-		w := plain(t, "pdb-zero", 3)
-		budget(t, w, 3)
-		before := running(t, w)
-		advise(t, w, vpav1.UpdateModeRecreate, larger)
-		awaitLeftAlone(t, w.Namespace, "EvictionRefused")
-		unchanged(t, w, before)
+		w := newWorkload(t, "pdb-zero", 3)
+		createBudget(t, w, 3)
+		before := startWorkload(t, w)
+		createVPAWithTarget(t, w, vpav1.UpdateModeRecreate, larger)
+		awaitSkipped(t, w.Namespace, "EvictionRefused")
+		requireUnchanged(t, w, before)
 	})
 	t.Run("seven of ten stay", func(t *testing.T) {
 		t.Parallel()
-		w := plain(t, "pdb-seven", 10)
-		budget(t, w, 7)
-		running(t, w)
+		w := newWorkload(t, "pdb-seven", 10)
+		createBudget(t, w, 7)
+		startWorkload(t, w)
 		watch := watchReady(t, w)
-		advise(t, w, vpav1.UpdateModeRecreate, larger)
+		createVPAWithTarget(t, w, vpav1.UpdateModeRecreate, larger)
 		awaitSized(t, w, "300m")
-		require.GreaterOrEqual(t, watch.fewest(), 7)
+		require.GreaterOrEqual(t, watch.minReady(), 7)
 	})
 }
 
-func limits(t *testing.T, ns string, item corev1.LimitRangeItem) {
+func createLimits(t *testing.T, ns string, item corev1.LimitRangeItem) {
 	t.Helper()
 	_, err := cluster.Kube.CoreV1().LimitRanges(ns).Create(t.Context(), &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "range"},
 		Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{item}}}, metav1.CreateOptions{})
@@ -234,8 +234,8 @@ func limits(t *testing.T, ns string, item corev1.LimitRangeItem) {
 
 // LimitRanges bound the new resources, both in place and after an eviction. Changes that they would
 // reject are not tried.
-func TestLimitRangesBoundTheSize(t *testing.T) {
-	together(t)
+func TestLimitRange_BoundsResources(t *testing.T) {
+	parallelTest(t)
 	cpu := func(text string) corev1.ResourceList { return corev1.ResourceList{corev1.ResourceCPU: *quantity(text)} }
 	for name, c := range map[string]struct {
 		item   corev1.LimitRangeItem
@@ -250,67 +250,67 @@ func TestLimitRangesBoundTheSize(t *testing.T) {
 		for _, mode := range []vpav1.UpdateMode{vpav1.UpdateModeRecreate, vpav1.UpdateModeInPlaceOrRecreate} {
 			t.Run(name+"-"+strings.ToLower(string(mode)), func(t *testing.T) {
 				t.Parallel()
-				w := plain(t, "range-"+name+"-"+strings.ToLower(string(mode)), 2)
+				w := newWorkload(t, "range-"+name+"-"+strings.ToLower(string(mode)), 2)
 				w.Containers[0].CPULimit = "200m"
-				limits(t, w.Namespace, c.item)
-				running(t, w)
-				advise(t, w, mode, pair(c.target, "200Mi"))
+				createLimits(t, w.Namespace, c.item)
+				startWorkload(t, w)
+				createVPAWithTarget(t, w, mode, resourceList(c.target, "200Mi"))
 				awaitSized(t, w, c.want)
 			})
 		}
 	}
 	t.Run("refused", func(t *testing.T) {
 		t.Parallel()
-		w := plain(t, "range-refused", 2)
+		w := newWorkload(t, "range-refused", 2)
 		w.Containers[0].CPULimit = "200m"
-		before := running(t, w)
-		limits(t, w.Namespace, corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: cpu("150m")})
-		advise(t, w, vpav1.UpdateModeRecreate, larger, restricting(vpav1.ContainerResourcePolicy{ContainerName: "app", MinAllowed: cpu("500m")}))
-		awaitLeftAlone(t, w.Namespace, "OutsideLimitRange")
-		unchanged(t, w, before)
+		before := startWorkload(t, w)
+		createLimits(t, w.Namespace, corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: cpu("150m")})
+		createVPAWithTarget(t, w, vpav1.UpdateModeRecreate, larger, withContainerPolicies(vpav1.ContainerResourcePolicy{ContainerName: "app", MinAllowed: cpu("500m")}))
+		awaitSkipped(t, w.Namespace, "OutsideLimitRange")
+		requireUnchanged(t, w, before)
 	})
 }
 
 // Eviction requirements do not apply to resizes without a restart.
-func TestEvictionRequirements(t *testing.T) {
-	together(t)
+func TestEvictionRequirements_HoldEvictionsOnly(t *testing.T) {
+	parallelTest(t)
 	higher := func(vpa *vpav1.VerticalPodAutoscaler) {
 		vpa.Spec.UpdatePolicy.EvictionRequirements = []*vpav1.EvictionRequirement{{
 			Resources: []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}, ChangeRequirement: vpav1.TargetHigherThanRequests}}
 	}
 	t.Run("evicted", func(t *testing.T) {
 		t.Parallel()
-		w := plain(t, "requirements", 2)
-		before := running(t, w)
-		advise(t, w, vpav1.UpdateModeRecreate, pair("50m", "60Mi"), higher)
-		awaitLeftAlone(t, w.Namespace, "RequirementsNotMet")
-		unchanged(t, w, before)
-		adviseAgain(t, w, larger)
+		w := newWorkload(t, "requirements", 2)
+		before := startWorkload(t, w)
+		createVPAWithTarget(t, w, vpav1.UpdateModeRecreate, resourceList("50m", "60Mi"), higher)
+		awaitSkipped(t, w.Namespace, "RequirementsNotMet")
+		requireUnchanged(t, w, before)
+		setTarget(t, w, larger)
 		awaitSized(t, w, "300m")
 	})
 	t.Run("in place", func(t *testing.T) {
 		t.Parallel()
-		w := plain(t, "requirements-in-place", 2)
-		running(t, w)
-		advise(t, w, vpav1.UpdateModeInPlaceOrRecreate, pair("50m", "60Mi"), higher)
+		w := newWorkload(t, "requirements-in-place", 2)
+		startWorkload(t, w)
+		createVPAWithTarget(t, w, vpav1.UpdateModeInPlaceOrRecreate, resourceList("50m", "60Mi"), higher)
 		awaitSized(t, w, "50m")
 	})
 }
 
-func TestAFullQuota(t *testing.T) {
-	together(t)
+func TestQuota_FullQuotaDelaysChange(t *testing.T) {
+	parallelTest(t)
 	for _, mode := range []vpav1.UpdateMode{vpav1.UpdateModeRecreate, vpav1.UpdateModeInPlaceOrRecreate} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
-			w := plain(t, "quota-"+strings.ToLower(string(mode)), 2)
+			w := newWorkload(t, "quota-"+strings.ToLower(string(mode)), 2)
 			quotas := cluster.Kube.CoreV1().ResourceQuotas(w.Namespace)
 			_, err := quotas.Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "cpu"},
 				Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"requests.cpu": *quantity("250m")}}}, metav1.CreateOptions{})
 			require.NoError(t, err)
-			before := running(t, w)
-			advise(t, w, mode, larger)
-			awaitLeftAlone(t, w.Namespace, "QuotaFull")
-			unchanged(t, w, before)
+			before := startWorkload(t, w)
+			createVPAWithTarget(t, w, mode, larger)
+			awaitSkipped(t, w.Namespace, "QuotaFull")
+			requireUnchanged(t, w, before)
 			quota, err := quotas.Get(t.Context(), "cpu", metav1.GetOptions{})
 			require.NoError(t, err)
 			quota.Spec.Hard["requests.cpu"] = *quantity("1")
@@ -321,28 +321,28 @@ func TestAFullQuota(t *testing.T) {
 	}
 }
 
-func TestWhatNoNodeCanHoldIsNotTried(t *testing.T) {
-	together(t)
+func TestUpdater_SkipsTargetsTooLargeForNodes(t *testing.T) {
+	parallelTest(t)
 	for _, mode := range []vpav1.UpdateMode{vpav1.UpdateModeRecreate, vpav1.UpdateModeInPlaceOrRecreate} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
-			w := plain(t, "huge-"+strings.ToLower(string(mode)), 2)
-			before := running(t, w)
-			advise(t, w, mode, pair("5000", "200Mi"))
-			awaitLeftAlone(t, w.Namespace, "TooLargeForNode")
-			unchanged(t, w, before)
+			w := newWorkload(t, "huge-"+strings.ToLower(string(mode)), 2)
+			before := startWorkload(t, w)
+			createVPAWithTarget(t, w, mode, resourceList("5000", "200Mi"))
+			awaitSkipped(t, w.Namespace, "TooLargeForNode")
+			requireUnchanged(t, w, before)
 		})
 	}
 }
 
-func TestAnInjectedSidecarIsLeftAlone(t *testing.T) {
-	together(t)
-	w := plain(t, "sidecar", 2)
+func TestUpdater_SkipsInjectedSidecar(t *testing.T) {
+	parallelTest(t)
+	w := newWorkload(t, "sidecar", 2)
 	w.Containers = append(w.Containers, harness.Container{Name: "injected", CPU: "100m", Memory: "100Mi"})
 	w.Annotations = harness.Merge(w.Annotations, harness.Uses("injected", "50m", "50Mi"))
-	before := running(t, w)
+	before := startWorkload(t, w)
 	annotate(t, w, map[string]string{"vpaObservedContainers": "app"})
-	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeInPlaceOrRecreate, naming("nobody")))
+	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeInPlaceOrRecreate, withRecommender("nobody")))
 	vpa := getVPA(t, w)
 	vpa.Status.Recommendation = &vpav1.RecommendedPodResources{}
 	for _, name := range []string{"app", "injected"} {
@@ -359,9 +359,9 @@ func TestAnInjectedSidecarIsLeftAlone(t *testing.T) {
 }
 
 // Replacing a scheduled pod that has not started is not a disruption.
-func TestPendingPodsAreReplaced(t *testing.T) {
-	together(t)
-	w := plain(t, "pending", 2)
+func TestEviction_ReplacesPendingPods(t *testing.T) {
+	parallelTest(t)
+	w := newWorkload(t, "pending", 2)
 	w.Annotations = harness.With(w.Annotations, "sim.loadline.dev/ready-after", "1h")
 	require.NoError(t, cluster.CreateWorkload(t.Context(), w))
 	eventually(t, "both pods have a node", func() error {
@@ -376,6 +376,6 @@ func TestPendingPodsAreReplaced(t *testing.T) {
 		}
 		return nil
 	})
-	advise(t, w, vpav1.UpdateModeRecreate, larger)
+	createVPAWithTarget(t, w, vpav1.UpdateModeRecreate, larger)
 	awaitSized(t, w, "300m")
 }

@@ -25,7 +25,7 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-type limited struct {
+type limitedNamespace struct {
 	name   string
 	ranges convert.LimitRanges
 	specs  []corev1.LimitRangeSpec
@@ -37,10 +37,10 @@ const (
 )
 
 // drawnLimits creates namespaces with random LimitRanges. The first three have none.
-func drawnLimits(t *testing.T) (all []limited) {
+func drawnLimits(t *testing.T) (all []limitedNamespace) {
 	t.Helper()
 	for i := range limitedNamespaces {
-		l := limited{name: namespace(t, fmt.Sprintf("valid-%d", i))}
+		l := limitedNamespace{name: namespace(t, fmt.Sprintf("valid-%d", i))}
 		var objects []*corev1.LimitRange
 		if i > 2 {
 			objects = rapid.Custom(drawn.Ranges).Example(i)
@@ -59,7 +59,7 @@ func drawnLimits(t *testing.T) (all []limited) {
 	}
 	for _, l := range all {
 		eventually(t, "admission has read the LimitRanges of "+l.name, func() error {
-			app := corev1.Container{Name: "a", Image: "i", Resources: corev1.ResourceRequirements{Limits: pair("1", "1Gi")}}
+			app := corev1.Container{Name: "a", Image: "i", Resources: corev1.ResourceRequirements{Limits: resourceList("1", "1Gi")}}
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Spec: corev1.PodSpec{Containers: []corev1.Container{app}}}
 			pod, err := dryCreate(t, l, pod)
 			if apierrors.IsForbidden(err) || err == nil && !pod.Spec.Containers[0].Resources.Limits.StorageEphemeral().IsZero() {
@@ -71,7 +71,7 @@ func drawnLimits(t *testing.T) (all []limited) {
 	return all
 }
 
-func dryCreate(t *testing.T, l limited, pod *corev1.Pod) (*corev1.Pod, error) {
+func dryCreate(t *testing.T, l limitedNamespace, pod *corev1.Pod) (*corev1.Pod, error) {
 	return cluster.Kube.CoreV1().Pods(l.name).Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 }
 
@@ -97,8 +97,8 @@ func patched(pod *corev1.Pod, m mutate.Mutation) (*corev1.Pod, error) {
 
 // A random pod that the API server accepts must stay valid with the resources of the webhook, and
 // when running, with those of the updater.
-func TestPods_StayValid(t *testing.T) {
-	together(t)
+func TestWebhookAndUpdater_KeepPodsValid(t *testing.T) {
+	parallelTest(t)
 	limits := drawnLimits(t)
 	checked := 0
 	for i := range drawnPods {
@@ -111,7 +111,7 @@ func TestPods_StayValid(t *testing.T) {
 		require.NoError(t, err)
 		checked++
 		admitted.Namespace, admitted.UID, admitted.ResourceVersion = "", "", ""
-		m, err := mutate.Config{Boost: true, MaxBoost: resources.Amount(i%3) * 4000}.Patch(admitted, vpa, mutate.Namespace{Ranges: l.ranges})
+		m, err := mutate.Config{Boost: true, MaxBoost: resources.Amount(i%3) * 4000}.Patch(admitted, vpa, mutate.Constraints{Ranges: l.ranges})
 		require.NoError(t, err)
 		after, err := patched(admitted, m)
 		require.NoError(t, err)
@@ -123,11 +123,11 @@ func TestPods_StayValid(t *testing.T) {
 	require.Greater(t, checked, drawnPods/5)
 }
 
-func checkResize(t *testing.T, i int, l limited, vpa *vpav1.VerticalPodAutoscaler, admitted *corev1.Pod) {
+func checkResize(t *testing.T, i int, l limitedNamespace, vpa *vpav1.VerticalPodAutoscaler, admitted *corev1.Pod) {
 	t.Helper()
 	reading := snapshot.NewVPA(vpa, &l.ranges)
 	planned := reading.Pod(admitted)
-	if planned.PodLevel || planned.ChangesClass() || !planned.Changed() {
+	if planned.PodLevel || planned.ChangesClass() || !planned.NeedsChange() {
 		return // not resized
 	}
 	pods := cluster.Kube.CoreV1().Pods(l.name)
@@ -154,7 +154,7 @@ func checkResize(t *testing.T, i int, l limited, vpa *vpav1.VerticalPodAutoscale
 	assertValid(t, i, err, l, vpa, old, string(patch))
 }
 
-func assertValid(t *testing.T, i int, err error, l limited, vpa *vpav1.VerticalPodAutoscaler, before *corev1.Pod, after any) {
+func assertValid(t *testing.T, i int, err error, l limitedNamespace, vpa *vpav1.VerticalPodAutoscaler, before *corev1.Pod, after any) {
 	t.Helper()
 	if err == nil {
 		return

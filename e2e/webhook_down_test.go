@@ -10,8 +10,8 @@ import (
 )
 
 // The test must not run in parallel with others, which need the webhook.
-func TestPodsStartWhenTheWebhookIsDown(t *testing.T) {
-	inTurn(t)
+func TestWebhook_PodsStartWhileItIsDown(t *testing.T) {
+	sequentialTest(t)
 	admission.Kill()
 	defer func() { require.NoError(t, admission.Start(t.Context())) }()
 	w := harness.Workload{

@@ -93,7 +93,7 @@ type creations struct {
 func createPods(t *testing.T, name string) *creations {
 	w := harness.Workload{Namespace: namespace(t, name), Name: "web", Containers: []harness.Container{{Name: "app", CPU: "50m", Memory: "64Mi"}}}
 	require.NoError(t, cluster.CreateWorkload(t.Context(), w))
-	recommend(t, w, pair("200m", "128Mi"))
+	createInitialVPAWithTarget(t, w, resourceList("200m", "128Mi"))
 	owner, err := cluster.Kube.AppsV1().Deployments(w.Namespace).Get(t.Context(), w.Name, metav1.GetOptions{})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -150,9 +150,9 @@ func ownedPod(w harness.Workload, owner *appsv1.Deployment) *corev1.Pod {
 
 // createInitialVPAWithTarget creates a VPA in mode Initial with a fixed recommendation for the
 // first container that no recommender updates.
-func recommend(t *testing.T, w harness.Workload, target corev1.ResourceList, change ...func(*vpav1.VerticalPodAutoscaler)) {
+func createInitialVPAWithTarget(t *testing.T, w harness.Workload, target corev1.ResourceList, change ...func(*vpav1.VerticalPodAutoscaler)) {
 	t.Helper()
-	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeInitial, append(change, naming("nobody"))...))
+	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeInitial, append(change, withRecommender("nobody"))...))
 	vpa := getVPA(t, w)
 	vpa.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{{
 		ContainerName: w.Containers[0].Name, Target: target, LowerBound: target, UpperBound: target,
@@ -163,8 +163,8 @@ func recommend(t *testing.T, w harness.Workload, target corev1.ResourceList, cha
 
 // Stops two replicas in turns, as in a rollout, with failure policy Fail. The test must not run in
 // parallel with others, which need the webhook.
-func TestReplicasCanBeReplacedUnderLoad(t *testing.T) {
-	alone(t, processFirst)
+func TestWebhook_RolloutUnderLoad(t *testing.T) {
+	exclusiveTest(t, processFirst)
 	r := twoReplicas(t, "--webhook-failure-policy-fail")
 	load := createPods(t, "replaced-replicas")
 	defer load.stop()
@@ -179,8 +179,8 @@ func TestReplicasCanBeReplacedUnderLoad(t *testing.T) {
 
 // Kills replicas in turns. With the default failure policy no creation may fail, but some pods may
 // start without the target.
-func TestReplicasCanBeKilledUnderLoad(t *testing.T) {
-	alone(t, processFirst)
+func TestWebhook_KilledReplicasUnderLoad(t *testing.T) {
+	exclusiveTest(t, processFirst)
 	r := twoReplicas(t)
 	load := createPods(t, "killed-replicas")
 	defer load.stop()
@@ -196,11 +196,11 @@ func TestReplicasCanBeKilledUnderLoad(t *testing.T) {
 
 // The certificate and its CA are replaced twice under load: before they expire, and immediately
 // after the Secret is deleted. No creation may fail.
-func TestCertificateAndCAAreRotatedUnderLoad(t *testing.T) {
-	alone(t, processSecond)
+func TestCertificate_RotationUnderLoad(t *testing.T) {
+	exclusiveTest(t, processSecond)
 	secrets := cluster.Kube.CoreV1().Secrets(harness.SystemNamespace)
 	admission.Stop() // no other program may write a certificate
-	old := endsSoon(t, 70*time.Second)
+	old := expiringCertificate(t, 70*time.Second)
 	require.NoError(t, secrets.Delete(t.Context(), certificates, metav1.DeleteOptions{}))
 	_, err := secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: certificates}, Data: old}, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -236,7 +236,7 @@ func TestCertificateAndCAAreRotatedUnderLoad(t *testing.T) {
 
 // expiringCertificate returns the data of a Secret with a certificate that expires after left, a
 // tenth of its lifetime.
-func endsSoon(t *testing.T, left time.Duration) map[string][]byte {
+func expiringCertificate(t *testing.T, left time.Duration) map[string][]byte {
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

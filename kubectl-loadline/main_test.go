@@ -14,7 +14,7 @@ import (
 	"loadline.dev/loadline/pkg/flags"
 )
 
-func TestCommands(t *testing.T) {
+func TestCommands_ExitCodesAndOutput(t *testing.T) {
 	for _, c := range []struct {
 		args      []string
 		code      int
@@ -39,7 +39,7 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-func TestCommands_CommandLines(t *testing.T) {
+func TestCommands_ValidateCommandLines(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		code int
@@ -66,7 +66,7 @@ func TestErrors_QuoteControlCharacters(t *testing.T) {
 	plugintest.RequirePrintable(t, out.String()+errOut.String())
 }
 
-func TestCommands_ReadTheNamespacesOfTheirFlags(t *testing.T) {
+func TestCommands_ReadNamespacesOfFlags(t *testing.T) {
 	const vpas, pods = "/verticalpodautoscalers", "/pods"
 	for _, tc := range []struct {
 		name, kind string
@@ -95,7 +95,7 @@ func TestCommands_ReadTheNamespacesOfTheirFlags(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			paths, code, out, errs := plugintest.AskServer(t, commands(), "", tc.args...)
-			require.Equal(t, flags.OK, code, errs)
+			require.Equal(t, flags.ExitOK, code, errs)
 			require.Regexp(t, "found|findings", out+errs, "an empty answer says why it is empty")
 			part := "/namespaces/" + tc.namespace + tc.kind
 			if tc.all {
@@ -106,21 +106,21 @@ func TestCommands_ReadTheNamespacesOfTheirFlags(t *testing.T) {
 	}
 }
 
-func TestCommands_RefuseFlagsThatDoNotApply(t *testing.T) {
+func TestCommands_RejectFlagsThatDoNotApply(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		args []string
 		code int
 		says string
 	}{
-		{"pod without its kind", []string{"why", "web-1"}, flags.Usage, "want one pod, such as pod/web-1"},
-		{"no pod", []string{"why"}, flags.Usage, "want one pod, such as pod/web-1"},
-		{"two pods", []string{"why", "pod/web-1", "pod/web-2"}, flags.Usage, "want one pod, such as pod/web-1"},
-		{"all namespaces for a pod", []string{"why", "-A", "pod/x"}, flags.Usage, "-A"},
-		{"namespace of a policy", []string{"policy", "detach", "-n", "a", "shop"}, flags.Usage, "a SizingPolicy has no namespace"},
-		{"workload that is not there", []string{"recommend", "-n", "a", "web"}, flags.Failed, "web: no workload of this name has running pods in namespace a"},
-		{"two of them", []string{"export", "-A", "deployment/web", "x"}, flags.Failed, "x: no workload of this name has running pods in any namespace"},
-		{"with labels", []string{"create", "-n", "a", "-l", "b=c", "web"}, flags.Failed, "web: no workload of this name has running pods in namespace a with labels b=c"},
+		{"pod without its kind", []string{"why", "web-1"}, flags.ExitUsage, "want one pod, such as pod/web-1"},
+		{"no pod", []string{"why"}, flags.ExitUsage, "want one pod, such as pod/web-1"},
+		{"two pods", []string{"why", "pod/web-1", "pod/web-2"}, flags.ExitUsage, "want one pod, such as pod/web-1"},
+		{"all namespaces for a pod", []string{"why", "-A", "pod/x"}, flags.ExitUsage, "-A"},
+		{"namespace of a policy", []string{"policy", "detach", "-n", "a", "shop"}, flags.ExitUsage, "a SizingPolicy has no namespace"},
+		{"workload that is not there", []string{"recommend", "-n", "a", "web"}, flags.ExitFailed, "web: no workload of this name has running pods in namespace a"},
+		{"two of them", []string{"export", "-A", "deployment/web", "x"}, flags.ExitFailed, "x: no workload of this name has running pods in any namespace"},
+		{"with labels", []string{"create", "-n", "a", "-l", "b=c", "web"}, flags.ExitFailed, "web: no workload of this name has running pods in namespace a with labels b=c"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, code, out, errs := plugintest.AskServer(t, commands(), "", tc.args...)

@@ -15,13 +15,13 @@ import (
 	"loadline.dev/loadline/pkg/serving"
 )
 
-func TestAHungPassIsNotHealthyASlowOneIs(t *testing.T) {
+func TestHealth_FailsOnHungIterationOnly(t *testing.T) {
 	const healthTimeout = time.Second // longer than a goroutine waits on a busy machine
 	for name, hangs := range map[string]bool{"hung": true, "slow": false} {
 		w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour))
 		p := w.parts()
 		p.health = serving.NewHealth(healthTimeout)
-		p.origin.sampleSource = samplesFunc(func(_ context.Context, yield func(usage.Sample)) error {
+		p.usageSource.sampleSource = samplesFunc(func(_ context.Context, yield func(usage.Sample)) error {
 			for end := time.Now().Add(3 * healthTimeout); time.Now().Before(end); time.Sleep(healthTimeout / 40) {
 				for range 1000 { // samples of unknown containers
 					if !hangs {
@@ -51,20 +51,20 @@ func TestAHungPassIsNotHealthyASlowOneIs(t *testing.T) {
 	}
 }
 
-func TestAKillIsPublishedBetweenTwoPasses(t *testing.T) {
+func TestOOMKill_PublishedBetweenIterations(t *testing.T) {
 	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour))
 	w.config.Interval = 5 * time.Second
-	w.uses("web-1", "a", 300, 200)
+	w.setUsage("web-1", "a", 300, 200)
 	w.clock = time.Now
 	var passes atomic.Int32
 	p := w.parts()
-	p.origin.sampleSource = samplesFunc(func(ctx context.Context, yield func(usage.Sample)) error {
+	p.usageSource.sampleSource = samplesFunc(func(ctx context.Context, yield func(usage.Sample)) error {
 		passes.Add(1)
 		return w.samples(ctx, yield)
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- take(ctx, w.config, process.OS{}, p) }()
+	go func() { ended <- runElected(ctx, w.config, process.OS{}, p) }()
 	require.Eventually(t, func() bool { return len(w.recommendations("web")) == 1 }, time.Minute, 5*time.Millisecond)
 	before := w.memory("web")
 	killed := aPod("web-1", "web", "a")

@@ -39,20 +39,20 @@ func TestRunOnce_SetsUsageAmbiguousForSeriesOfTwoClusters(t *testing.T) {
 			w.config.Checkpoints.Storage = tc.storage
 			w.config.Prometheus.Address, w.config.Prometheus.UsageSource = twoClusters(t, single.Load), tc.source
 			require.NoError(t, w.config.Validate())
-			from, err := newUsageSource(process.OS{}, &rest.Config{Host: "http://127.0.0.1:1"}, w.config.origin(newMetrics(prometheus.NewRegistry())))
+			from, err := newUsageSource(process.OS{}, &rest.Config{Host: "http://127.0.0.1:1"}, w.config.usageSourceConfig(newMetrics(prometheus.NewRegistry())))
 			require.NoError(t, err)
-			w.from = from
+			w.usageSource = from
 			begin := func() {
-				w.begin()
+				w.start()
 				if tc.source == UsageFromPrometheus {
 					w.loop.Ingester.Source = from
 				} else {
-					w.uses("p1", "a", 100, 100)
-					w.uses("p2", "a", 100, 100)
+					w.setUsage("p1", "a", 100, 100)
+					w.setUsage("p2", "a", 100, 100)
 				}
 			}
 			begin()
-			w.passes(2)
+			w.iterate(2)
 			state, message := w.condition("both", status.UsageAmbiguous)
 			require.Equal(t, corev1.ConditionTrue, state)
 			require.Contains(t, message, `container a of pod ns/p1 has series with cluster="east" and cluster="west"`)
@@ -61,11 +61,11 @@ func TestRunOnce_SetsUsageAmbiguousForSeriesOfTwoClusters(t *testing.T) {
 
 			single.Store(true)
 			if tc.storage == "prometheus" { // history is read at start
-				w.from, err = newUsageSource(process.OS{}, &rest.Config{Host: "http://127.0.0.1:1"}, w.config.origin(newMetrics(prometheus.NewRegistry())))
+				w.usageSource, err = newUsageSource(process.OS{}, &rest.Config{Host: "http://127.0.0.1:1"}, w.config.usageSourceConfig(newMetrics(prometheus.NewRegistry())))
 				require.NoError(t, err)
 				begin()
 			}
-			w.passes(2)
+			w.iterate(2)
 			state, _ = w.condition("both", status.UsageAmbiguous)
 			require.Empty(t, state)
 		})

@@ -33,20 +33,20 @@ type assembly struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	config *Config
-	parts  parts
+	parts  dependencies
 
 	controllers, pods informers.SharedInformerFactory
 	vpas              externalversions.SharedInformerFactory
 	targets           *target.Resolver
-	keys              *target.Keys
+	keys              *target.SelectorKeys
 	nodes             *recommend.Nodes
 	policies          *sizing.Policies
 	background        sync.WaitGroup
 }
 
-func newAssembly(ctx context.Context, c *Config, p parts) *assembly {
+func newAssembly(ctx context.Context, c *Config, p dependencies) *assembly {
 	ctx, cancel := context.WithCancel(ctx)
-	measured := client.Measured(p.metrics.sizes)
+	measured := client.WithSizes(p.metrics.sizes)
 	return &assembly{
 		ctx: ctx, cancel: cancel, config: c, parts: p,
 		controllers: client.Factory(p.clients.Kube, c.Kube.Namespace, client.ControllerResync, "", measured),
@@ -68,19 +68,19 @@ func (a *assembly) start() (*Loop, error) {
 	resolver := target.New(a.controllers, a.parts.scale.Scale)
 	a.targets = resolver
 	var err error
-	if a.keys, err = resolver.Keys(); err != nil {
+	if a.keys, err = resolver.SelectorKeys(); err != nil {
 		return nil, err
 	}
-	if a.policies, err = sizing.Watch(a.vpas, a.controllers, resolver, fleet.Options{OwnNamespace: lease.Namespace(""), Foreign: a.config.Policies.Foreign}); err != nil {
+	if a.policies, err = sizing.Watch(a.vpas, a.controllers, resolver, fleet.Options{OwnNamespace: lease.Namespace(""), Foreign: a.config.Policies.ForeignAnnotations}); err != nil {
 		return nil, err
 	}
-	nodesKnown, err := a.watchNodes()
+	nodesSynced, err := a.watchNodes()
 	if err != nil {
 		return nil, err
 	}
 	records, err := policies.WatchRecords(a.vpas)
 	pods := a.pods.Core().V1().Pods().Informer()
-	if err = errors.Join(err, a.policies.See(pods), a.parts.metrics.writes.WatchPods(pods)); err != nil {
+	if err = errors.Join(err, a.policies.WatchPods(pods), a.parts.metrics.writes.WatchPods(pods)); err != nil {
 		return nil, err
 	}
 	ooms := &model.OOMs{}
@@ -92,7 +92,7 @@ func (a *assembly) start() (*Loop, error) {
 	maps.Copy(synced, resolver.Synced())
 	maps.Copy(synced, a.policies.Synced())
 	maps.Copy(synced, records.Synced())
-	synced["selectors of controllers"], synced["nodes"] = a.keys.Synced, nodesKnown
+	synced["selectors of controllers"], synced["nodes"] = a.keys.Synced, nodesSynced
 	a.controllers.Start(a.ctx.Done())
 	a.pods.Start(a.ctx.Done())
 	a.vpas.Start(a.ctx.Done())
@@ -159,7 +159,7 @@ func (a *assembly) register(changes *model.Changes) (map[string]cache.InformerSy
 
 func (a *assembly) loop(changes *model.Changes, ooms *model.OOMs) (*Loop, error) {
 	c, own, m := a.config, a.vpas.Autoscaling().V1(), a.parts.metrics
-	book, err := recipe.NewBook(c.Recipe, c.Estimate.Config)
+	book, err := recipe.NewCache(c.Recipe, c.Estimate.Config)
 	if err != nil {
 		return nil, err
 	}
@@ -170,10 +170,10 @@ func (a *assembly) loop(changes *model.Changes, ooms *model.OOMs) (*Loop, error)
 		Store: store, MemorySaver: c.MemorySaver, PerVPA: c.Gates.PerVPAConfig, Backfills: c.Checkpoints.InPrometheus(),
 		Keys: a.keys, Owners: a.targets,
 	})
-	a.parts.origin.attach(cluster)
+	a.parts.usageSource.attach(cluster)
 	keeper := &recommend.SketchKeeper{Book: book, Model: cluster, Pods: pods, Limits: pods, Backfills: c.Checkpoints.InPrometheus()}
 	advisor := &recommend.Advisor{
-		Store: store, Shape: config.Shape, Recipe: *book.For("").Recipe, Pods: pods,
+		Store: store, Shape: config.Shape, Recipe: *book.ForAnnotation("").Recipe, Pods: pods,
 		Format: c.Output.Format(), Limits: c.Output.Limits(), History: m.history,
 	}
 	roster := &model.Roster{Name: c.Name, Namespaces: c.Kube.Namespaces, VPAs: own.VerticalPodAutoscalers().Lister(), Targets: a.targets}
@@ -187,8 +187,8 @@ func (a *assembly) loop(changes *model.Changes, ooms *model.OOMs) (*Loop, error)
 			Timeout:  c.Checkpoints.Timeout,
 			Writes:   m.writes, Advisor: advisor, OOMs: ooms, Health: a.parts.health, Guard: model.NewGuard(stepCheckpoints, m.panics),
 		}),
-		Off:   c.Checkpoints.InPrometheus(),
-		Model: cluster, Store: store, Roster: roster, Collect: c.Checkpoints.CollectInterval, Results: m.checkpoints,
+		Disabled: c.Checkpoints.InPrometheus(),
+		Model:    cluster, Store: store, Roster: roster, CollectInterval: c.Checkpoints.CollectInterval, Results: m.checkpoints,
 	}
 	return &Loop{
 		Config:      c,
@@ -200,9 +200,9 @@ func (a *assembly) loop(changes *model.Changes, ooms *model.OOMs) (*Loop, error)
 		Store:       store,
 		Model:       cluster,
 		Sketches:    keeper,
-		Ambiguities: a.parts.origin.Ambiguities,
+		Ambiguities: a.parts.usageSource.Ambiguities,
 		Ingester: &Ingester{
-			Source: a.parts.origin, Name: a.parts.origin.Name, Timeout: max(c.Interval, leastTimeout), OOMs: ooms, Store: store, Model: cluster,
+			Source: a.parts.usageSource, Name: a.parts.usageSource.Name, Timeout: max(c.Interval, minSourceTimeout), OOMs: ooms, Store: store, Model: cluster,
 			Health: a.parts.health, Sketches: keeper, Guard: model.NewGuard(stepMetrics, m.panics), Quality: m.quality, Samples: m.samples, Kills: m.ooms, Responses: m.responses,
 		},
 		Advisor: advisor,
@@ -218,26 +218,26 @@ func (a *assembly) loop(changes *model.Changes, ooms *model.OOMs) (*Loop, error)
 }
 
 // minSourceTimeout applies if the interval is shorter.
-const leastTimeout = 10 * time.Second
+const minSourceTimeout = 10 * time.Second
 
 // backfill starts to load history from Prometheus and waits for the first attempt.
 func (a *assembly) backfill(loop *Loop) error {
 	c := a.config
 	config := c.Prometheus.History(c.Kube.Namespace)
-	config.Client, config.Store = a.parts.origin.Client, a.storeConfig(recommend.PastNodes{})
-	config.Ambiguities = a.parts.origin.Ambiguities
+	config.Client, config.Store = a.parts.usageSource.Client, a.storeConfig(recommend.PastNodes{})
+	config.Ambiguities = a.parts.usageSource.Ambiguities
 	config.MemorySaver, config.PerVPA, config.Keys = c.MemorySaver, c.Gates.PerVPAConfig, a.keys
-	config.Sketches, config.Policies, config.Results = loop.Sketches, a.policies, a.parts.metrics.past
+	config.Sketches, config.Policies, config.Results = loop.Sketches, a.policies, a.parts.metrics.historySamples
 	config.VPAs, config.Pods = loop.Roster, a.pods.Core().V1().Pods().Lister()
-	config.Turn = make(chan struct{}, 1)
-	config.Turn <- struct{}{}
+	config.AttemptToken = make(chan struct{}, 1)
+	config.AttemptToken <- struct{}{}
 	loop.Backfill = backfill.New(config, a.parts.now())
 	a.parts.metrics.history.Begin(loop.Backfill.Progress().Total)
-	loop.Late = backfill.NewLate(config, loop.Backfill)
+	loop.LateBackfill = backfill.NewLateLoader(config, loop.Backfill)
 	a.background.Go(func() { loop.Backfill.Run(a.ctx) })
-	a.background.Go(func() { loop.Late.Run(a.ctx) })
+	a.background.Go(func() { loop.LateBackfill.Run(a.ctx) })
 	select {
-	case <-loop.Backfill.First():
+	case <-loop.Backfill.FirstAttempt():
 		return nil
 	case <-a.ctx.Done():
 		return a.ctx.Err()

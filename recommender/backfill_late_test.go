@@ -65,7 +65,7 @@ const (
 	all
 )
 
-type past struct {
+type runResult struct {
 	recommendation []vpav1.RecommendedContainerResources
 	samples        int64
 	first, last    time.Time
@@ -73,18 +73,18 @@ type past struct {
 }
 
 // runWith runs 20 iterations with live usage. The history source fails until after the 10th.
-func runWith(t *testing.T, missing int32) (got past) {
+func runWith(t *testing.T, missing int32) (got runResult) {
 	away := &atomic.Int32{}
 	away.Store(missing)
 	address := lateSource(t, away)
 	synctest.Test(t, func(t *testing.T) {
 		published := aVPA("v", "x", time.Hour)
 		published.Status = *publishedStatus("a", "4", "4Gi")
-		w := withPrometheus(t, newWorld(t, deployment("x"), aPod("p1", "x", "a"), published), address).begin()
+		w := withPrometheus(t, newWorld(t, deployment("x"), aPod("p1", "x", "a"), published), address).start()
 		w.loop.Publisher.Tolerance = 0 // compare the latest bounds
-		w.uses("p1", "a", 300, 400)
+		w.setUsage("p1", "a", 300, 400)
 		held := func() string { _, message := w.condition("v", status.TargetHeld); return message }
-		w.passes(10)
+		w.iterate(10)
 		if missing != nothing {
 			require.NotEqual(t, backfill.Complete, w.loop.Backfill.Progress().State)
 			require.Equal(t, "4", w.recommendations("v")[0].Target.Cpu().String())
@@ -95,11 +95,11 @@ func runWith(t *testing.T, missing int32) (got past) {
 			synctest.Wait()
 		}
 		require.Equal(t, backfill.Complete, w.loop.Backfill.Progress().State)
-		w.passes(1)
+		w.iterate(1)
 		require.Empty(t, held())
 		require.True(t, w.metrics.history.Complete())
-		w.passes(9)
-		require.EqualValues(t, 2*193, testutil.ToFloat64(w.metrics.past.WithLabelValues("taken")))
+		w.iterate(9)
+		require.EqualValues(t, 2*193, testutil.ToFloat64(w.metrics.historySamples.WithLabelValues("taken")))
 
 		require.Equal(t, 1, w.loop.Store.Len())
 		for series := range w.loop.Store.All() {
@@ -116,7 +116,7 @@ func runWith(t *testing.T, missing int32) (got past) {
 	return got
 }
 
-func TestHistoryThatComesLateIsAsIfItHadComeInTime(t *testing.T) {
+func TestBackfill_LateHistoryMatchesHistoryAtStart(t *testing.T) {
 	inTime := runWith(t, nothing)
 	require.EqualValues(t, 193+20, inTime.samples)
 	target := inTime.recommendation[0].Target

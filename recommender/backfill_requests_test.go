@@ -18,8 +18,8 @@ func TestBackfill_ServesRecipesOfPolicies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			policy := aPolicy(loadlinev1alpha1.RolloutModeRecommend)
 			policy.Spec.Recipe = &name
-			w := withPrometheus(t, newWorld(t, policy, deployment("web"), aPod("p1", "web", "a"), made("web")), pastOf(t, "p1", nil)).begin()
-			w.passes(1)
+			w := withPrometheus(t, newWorld(t, policy, deployment("web"), aPod("p1", "web", "a"), generatedVPA("web")), prometheusWithHistory(t, "p1", nil)).start()
+			w.iterate(1)
 			got := w.recommendations("deployment-web")
 			require.Len(t, got, 1, "no wait for points")
 			require.GreaterOrEqual(t, got[0].Target.Cpu().MilliValue(), int64(990))
@@ -28,10 +28,10 @@ func TestBackfill_ServesRecipesOfPolicies(t *testing.T) {
 	}
 }
 
-func (w *world) loaded() {
+func (w *world) awaitHistory() {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool {
-		w.passes(1)
+		w.iterate(1)
 		for _, v := range w.loop.Model.VPAs() {
 			if !v.Backfill.Covered || v.Backfill.Pending() {
 				return false
@@ -41,7 +41,7 @@ func (w *world) loaded() {
 	}, time.Minute, time.Millisecond)
 }
 
-func TestLate_LoadsHistoryOfNewVPAsAndRecipes(t *testing.T) {
+func TestLateLoader_LoadsHistoryOfNewVPAsAndRecipes(t *testing.T) {
 	for _, saver := range []bool{false, true} {
 		for _, name := range recipe.Names() {
 			for _, change := range []string{"new VPA", "new recipe"} {
@@ -54,27 +54,27 @@ func TestLate_LoadsHistoryOfNewVPAsAndRecipes(t *testing.T) {
 					fresh := func(vpa ...*vpav1.VerticalPodAutoscaler) *world {
 						w := newWorld(t, deployment("web"), aPod("p1", "web", "a"))
 						w.config.MemorySaver = saver
-						w = withPrometheus(t, w, pastOf(t, "p1", nil))
+						w = withPrometheus(t, w, prometheusWithHistory(t, "p1", nil))
 						for _, v := range vpa {
 							w.create(v)
 						}
-						w.begin()
-						w.uses("p1", "a", 1000, 1000)
-						w.passes(30)
+						w.start()
+						w.setUsage("p1", "a", 1000, 1000)
+						w.iterate(30)
 						return w
 					}
 					before := fresh(asks(name))
 					w := fresh()
 					if change == "new recipe" {
 						w = fresh(asks("vpa"))
-						w.ask(name)
+						w.setRecipe(name)
 					} else {
 						w.create(asks(name))
 						w.syncCaches()
 					}
-					w.loaded()
-					w.passes(70) // attune changes a target once an hour
-					before.passes(int(w.now.Sub(before.now) / time.Minute))
+					w.awaitHistory()
+					w.iterate(70) // attune changes a target once an hour
+					before.iterate(int(w.now.Sub(before.now) / time.Minute))
 					want, got := before.recommendations("web"), w.recommendations("web")
 					require.Len(t, got, 1)
 					require.InEpsilon(t, want[0].Target.Cpu().MilliValue(), got[0].Target.Cpu().MilliValue(), 0.02)
@@ -88,7 +88,7 @@ func TestLate_LoadsHistoryOfNewVPAsAndRecipes(t *testing.T) {
 						}
 						for k := range resources.Kind(resources.Kinds) {
 							if s := v.Sketches["a"]; s != nil {
-								covered[k], _ = s.Covers(k)
+								covered[k], _ = s.Coverage(k)
 							}
 						}
 						return samples, covered
@@ -109,13 +109,13 @@ func TestLate_LoadsHistoryOfNewVPAsAndRecipes(t *testing.T) {
 func TestBackfill_EmptyPrometheusIsNotComplete(t *testing.T) {
 	published := aVPA("v", "x", time.Hour)
 	published.Status = *publishedStatus("a", "4", "4Gi")
-	w := withPrometheus(t, newWorld(t, deployment("x"), aPod("p1", "x", "a"), published), pastOf(t, "", nil)).begin()
+	w := withPrometheus(t, newWorld(t, deployment("x"), aPod("p1", "x", "a"), published), prometheusWithHistory(t, "", nil)).start()
 	require.Equal(t, backfill.Empty, w.loop.Backfill.Progress().State)
-	w.uses("p1", "a", 100, 100)
-	w.passes(60)
+	w.setUsage("p1", "a", 100, 100)
+	w.iterate(60)
 	require.False(t, w.metrics.history.Complete())
 	require.Equal(t, "4", w.recommendations("v")[0].Target.Cpu().String())
-	w.passes(24 * 60)
+	w.iterate(24 * 60)
 	require.True(t, w.metrics.history.Complete(), "a day of live usage is enough")
 	require.NotEqual(t, "4", w.recommendations("v")[0].Target.Cpu().String())
 }

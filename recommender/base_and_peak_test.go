@@ -14,20 +14,20 @@ import (
 )
 
 // Pods of one workload share the values, taken from the highest usage in each minute.
-func TestTheStatusHasBasePeakAndHighest(t *testing.T) {
+func TestStatus_ReportsBasePeakAndMax(t *testing.T) {
 	for text, base := range map[string]resources.Amount{"cruisekube": 300, "loadline:cpu=shared,memory=following": 302} { // 302 is a grid value
-		w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aPod("web-2", "web", "a"), asking(text)).begin()
-		w.uses("web-1", "a", 100, 400)
-		w.uses("web-2", "a", 300, 300)
-		w.passes(60)
-		w.uses("web-1", "a", 900, 400)
-		w.passes(5)
-		w.uses("web-1", "a", 100, 400)
-		w.passes(4 * 60)
-		w.uses("web-2", "a", 600, 300)
-		w.passes(3)
-		w.uses("web-2", "a", 300, 300)
-		w.passes(20)
+		w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aPod("web-2", "web", "a"), webVPA(text)).start()
+		w.setUsage("web-1", "a", 100, 400)
+		w.setUsage("web-2", "a", 300, 300)
+		w.iterate(60)
+		w.setUsage("web-1", "a", 900, 400)
+		w.iterate(5)
+		w.setUsage("web-1", "a", 100, 400)
+		w.iterate(4 * 60)
+		w.setUsage("web-2", "a", 600, 300)
+		w.iterate(3)
+		w.setUsage("web-2", "a", 300, 300)
+		w.iterate(20)
 		b := convert.Bounds(w.recommendations("web")[0])
 		require.Equal(t, base, b.Lower.Value(resources.CPU), text)
 		require.InDelta(t, 600, float64(b.Target.Value(resources.CPU)), 2, text)
@@ -38,7 +38,7 @@ func TestTheStatusHasBasePeakAndHighest(t *testing.T) {
 	}
 }
 
-func TestCapsLeaveBaseBelowPeak(t *testing.T) {
+func TestResourcePolicy_CapsBaseAndPeak(t *testing.T) {
 	for _, c := range []struct {
 		least, most       string
 		base, peak, upper resources.Amount
@@ -47,16 +47,16 @@ func TestCapsLeaveBaseBelowPeak(t *testing.T) {
 		{"400m", "10", 400, 600, 600},
 		{"10m", "200m", 200, 200, 200},
 	} {
-		vpa := asking("cruisekube")
+		vpa := webVPA("cruisekube")
 		cpu := func(text string) corev1.ResourceList {
 			return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(text)}
 		}
 		vpa.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "a", MinAllowed: cpu(c.least), MaxAllowed: cpu(c.most)}}}
-		w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), vpa).begin()
-		w.uses("web-1", "a", 600, 300)
-		w.passes(2)
-		w.uses("web-1", "a", 300, 300)
-		w.passes(20)
+		w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), vpa).start()
+		w.setUsage("web-1", "a", 600, 300)
+		w.iterate(2)
+		w.setUsage("web-1", "a", 300, 300)
+		w.iterate(20)
 		b := convert.Bounds(w.recommendations("web")[0])
 		require.Equal(t, c.base, b.Lower.Value(resources.CPU))
 		require.InDelta(t, float64(c.peak), float64(b.Target.Value(resources.CPU)), 1)
@@ -66,16 +66,16 @@ func TestCapsLeaveBaseBelowPeak(t *testing.T) {
 
 // A base that moves by less than a tenth waits for the slot of the VPA. A larger rise is written in
 // the same iteration, even with a short history.
-func TestABaseIsWrittenWhenItRises(t *testing.T) {
-	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), asking("cruisekube")).begin()
-	w.uses("web-1", "a", 600, 300)
-	w.passes(2)
-	w.uses("web-1", "a", 290, 300)
-	w.passes(20)
+func TestPublish_WritesBaseWhenItRises(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), webVPA("cruisekube")).start()
+	w.setUsage("web-1", "a", 600, 300)
+	w.iterate(2)
+	w.setUsage("web-1", "a", 290, 300)
+	w.iterate(20)
 	w.vpas.ClearActions()
 	for i := range 20 {
-		w.uses("web-1", "a", resources.Amount(289+i%13), 300)
-		w.passes(1)
+		w.setUsage("web-1", "a", resources.Amount(289+i%13), 300)
+		w.iterate(1)
 	}
 	writes := 0
 	for _, a := range w.vpas.Actions() {
@@ -85,10 +85,10 @@ func TestABaseIsWrittenWhenItRises(t *testing.T) {
 	}
 	require.LessOrEqual(t, writes, 1, "only in the slot of the VPA, once an hour")
 	before := w.vpa("web").Status.Recommendation
-	w.uses("web-1", "a", 330, 300)
-	w.passes(2)
+	w.setUsage("web-1", "a", 330, 300)
+	w.iterate(2)
 	require.Equal(t, before, w.vpa("web").Status.Recommendation, "two of ten minutes are above the 75th percentile")
-	w.passes(1)
+	w.iterate(1)
 	b := convert.Bounds(w.recommendations("web")[0])
 	require.Equal(t, resources.Amount(322), b.Lower.Value(resources.CPU))
 	require.Less(t, w.now.Sub(start()), time.Hour, "all within the hour of the peak")

@@ -12,7 +12,7 @@ import (
 	"loadline.dev/loadline/pkg/core/recipe"
 )
 
-func colored(name, color string) *corev1.Pod {
+func coloredPod(name, color string) *corev1.Pod {
 	p := aPod(name, "web", "a")
 	p.Labels["color"] = color
 	return p
@@ -33,14 +33,14 @@ func (w *world) promote(color string) {
 func blueGreen(t *testing.T, name string) *world {
 	d := deployment("web")
 	d.Spec = appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web", "color": "blue"}}}
-	w := newWorld(t, d, colored("blue-1", "blue"), asking(name)).begin()
+	w := newWorld(t, d, coloredPod("blue-1", "blue"), webVPA(name)).start()
 	w.config.Output.Tolerance = 0
-	w.uses("blue-1", "a", 700, 900)
-	w.passes(60)
+	w.setUsage("blue-1", "a", 700, 900)
+	w.iterate(60)
 	return w
 }
 
-func TestSelectorChange_KeepsTheHistoryOfTheTarget(t *testing.T) {
+func TestSelectorChange_KeepsHistory(t *testing.T) {
 	for _, name := range recipe.Names() {
 		for _, tc := range []struct {
 			name    string
@@ -54,21 +54,21 @@ func TestSelectorChange_KeepsTheHistoryOfTheTarget(t *testing.T) {
 				}
 				memory := func() int64 { return w.recommendations("web")[0].Target.Memory().Value() }
 				before := memory()
-				w.create(colored("green-1", "green"))
-				w.uses("green-1", "a", 20, 50)
-				w.passes(3)
+				w.create(coloredPod("green-1", "green"))
+				w.setUsage("green-1", "a", 20, 50)
+				w.iterate(3)
 				w.promote("green")
 				if tc.deleted {
 					require.NoError(t, w.kube.CoreV1().Pods("ns").Delete(t.Context(), "blue-1", metav1.DeleteOptions{}))
-					delete(w.use, containerKey("blue-1", "a"))
+					delete(w.usage, containerKey("blue-1", "a"))
 				}
 				for range 10 {
-					w.passes(1)
+					w.iterate(1)
 					require.GreaterOrEqual(t, float64(memory()), 0.9*float64(before))
 				}
 				require.Equal(t, 1, w.loop.Model.Find("ns", "web").Pods(), "only pods of the new color are selected")
 				w.loop.Close(t.Context(), w.now)
-				w.begin().passes(2)
+				w.start().iterate(2)
 				require.GreaterOrEqual(t, float64(memory()), 0.9*float64(before))
 			})
 		}
@@ -77,11 +77,11 @@ func TestSelectorChange_KeepsTheHistoryOfTheTarget(t *testing.T) {
 
 func TestSelectorChange_CountsEachSampleOnce(t *testing.T) {
 	w := blueGreen(t, "vpa")
-	w.create(colored("green-1", "green"))
-	w.uses("green-1", "a", 20, 50)
+	w.create(coloredPod("green-1", "green"))
+	w.setUsage("green-1", "a", 20, 50)
 	for _, color := range []string{"green", "blue", "green", "blue", "green"} {
 		w.promote(color)
-		w.passes(5)
+		w.iterate(5)
 	}
 	w.loop.Close(t.Context(), w.now)
 	require.LessOrEqual(t, w.checkpoint("web-a").Status.TotalSamplesCount, 60+2*25)

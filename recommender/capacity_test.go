@@ -33,7 +33,7 @@ func onNode(pod *corev1.Pod, node string) *corev1.Pod {
 }
 
 // A dropped sample does not affect later targets.
-func TestIngester_DropsSamplesAboveTheCapacityOfTheNode(t *testing.T) {
+func TestIngester_DropsSamplesAboveNodeCapacity(t *testing.T) {
 	small, large := aNode("small", "8", "32Gi"), aNode("large", "64", "256Gi")
 	for _, tc := range []struct {
 		name     string
@@ -53,14 +53,14 @@ func TestIngester_DropsSamplesAboveTheCapacityOfTheNode(t *testing.T) {
 			t.Run(tc.name+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				recommended := func(wrong bool) any {
-					w := newWorld(t, append(tc.nodes, deployment("web"), onNode(aPod("web-1", "web", "a"), tc.node), asking(name))...).begin()
+					w := newWorld(t, append(tc.nodes, deployment("web"), onNode(aPod("web-1", "web", "a"), tc.node), webVPA(name))...).start()
 					w.config.Output.Tolerance = 0
 					for m := range 12 {
-						w.uses("web-1", "a", 63, 200)
+						w.setUsage("web-1", "a", 63, 200)
 						if wrong && m == 2 {
-							w.uses("web-1", "a", tc.cpu, tc.mib)
+							w.setUsage("web-1", "a", tc.cpu, tc.mib)
 						}
-						w.passes(1)
+						w.iterate(1)
 					}
 					if wrong {
 						require.Equal(t, tc.dropped, testutil.ToFloat64(w.metrics.samples.WithLabelValues("above_capacity")))
@@ -78,18 +78,18 @@ func TestIngester_DropsSamplesAboveTheCapacityOfTheNode(t *testing.T) {
 }
 
 // A rate may appear slightly above the capacity.
-func TestIngester_TakesSamplesUpToTheCapacityOfTheNode(t *testing.T) {
-	w := newWorld(t, aNode("n", "8", "32Gi"), deployment("web"), onNode(aPod("web-1", "web", "a"), "n"), aVPA("web", "web", time.Hour)).begin()
-	w.uses("web-1", "a", 8_400, 32<<10)
-	w.passes(1)
+func TestIngester_AcceptsSamplesUpToNodeCapacity(t *testing.T) {
+	w := newWorld(t, aNode("n", "8", "32Gi"), deployment("web"), onNode(aPod("web-1", "web", "a"), "n"), aVPA("web", "web", time.Hour)).start()
+	w.setUsage("web-1", "a", 8_400, 32<<10)
+	w.iterate(1)
 	require.Equal(t, 2.0, testutil.ToFloat64(w.metrics.samples.WithLabelValues("taken")))
 	require.Zero(t, testutil.ToFloat64(w.metrics.samples.WithLabelValues("above_capacity")))
 }
 
-func TestIngester_FollowsNodes(t *testing.T) {
-	w := newWorld(t, aNode("n", "1", "1Gi"), deployment("web"), onNode(aPod("web-1", "web", "a"), "n"), aVPA("web", "web", time.Hour)).begin()
-	w.uses("web-1", "a", 100, 2048)
-	w.passes(1)
+func TestIngester_UpdatesNodeCapacity(t *testing.T) {
+	w := newWorld(t, aNode("n", "1", "1Gi"), deployment("web"), onNode(aPod("web-1", "web", "a"), "n"), aVPA("web", "web", time.Hour)).start()
+	w.setUsage("web-1", "a", 100, 2048)
+	w.iterate(1)
 	require.Equal(t, 1.0, testutil.ToFloat64(w.metrics.samples.WithLabelValues("above_capacity")))
 	_, err := w.kube.CoreV1().Nodes().Update(t.Context(), aNode("n", "4", "4Gi"), metav1.UpdateOptions{})
 	require.NoError(t, err)
@@ -100,8 +100,8 @@ func TestIngester_FollowsNodes(t *testing.T) {
 
 // Past nodes may have been larger, for example with a node pool that is scaled down at night. No
 // machine has 16 TiB.
-func TestBackfill_DropsSamplesThatNoNodeCanHave(t *testing.T) {
-	good := pastOf(t, "p1", nil)
+func TestBackfill_DropsImpossibleSamples(t *testing.T) {
+	good := prometheusWithHistory(t, "p1", nil)
 	with := func(memory string) string {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			require.NoError(t, r.ParseForm())
@@ -126,16 +126,16 @@ func TestBackfill_DropsSamplesThatNoNodeCanHave(t *testing.T) {
 		{name: "16Ti", address: with("17592186044416"), dropped: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w := withPrometheus(t, newWorld(t, aNode("n", "8", "32Gi"), deployment("x"), onNode(aPod("p1", "x", "a"), "n"), aVPA("v", "x", time.Hour)), tc.address).begin()
-			w.passes(1)
-			require.Equal(t, tc.dropped, testutil.ToFloat64(w.metrics.past.WithLabelValues("above_capacity")) > 0)
+			w := withPrometheus(t, newWorld(t, aNode("n", "8", "32Gi"), deployment("x"), onNode(aPod("p1", "x", "a"), "n"), aVPA("v", "x", time.Hour)), tc.address).start()
+			w.iterate(1)
+			require.Equal(t, tc.dropped, testutil.ToFloat64(w.metrics.historySamples.WithLabelValues("above_capacity")) > 0)
 			larger := w.recommendations("v")[0].Target.Memory().Value() > 10<<30
 			require.Equal(t, tc.name == "60Gi on a node of 32Gi", larger)
 		})
 	}
 }
 
-func TestEvictionEvent_IsBoundedByTheNode(t *testing.T) {
+func TestEvictionEvent_CappedByNodeMemory(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		status corev1.PodStatus
@@ -146,9 +146,9 @@ func TestEvictionEvent_IsBoundedByTheNode(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			pod := onNode(aPod("web-1", "web", "a"), "n")
-			w := newWorld(t, aNode("n", "8", "32Gi"), deployment("web"), pod, aVPA("web", "web", time.Hour)).begin()
-			w.uses("web-1", "a", 100, 100)
-			w.passes(3)
+			w := newWorld(t, aNode("n", "8", "32Gi"), deployment("web"), pod, aVPA("web", "web", time.Hour)).start()
+			w.setUsage("web-1", "a", 100, 100)
+			w.iterate(3)
 			event := &corev1.Event{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "e", UID: "e", CreationTimestamp: metav1.NewTime(w.now), Annotations: map[string]string{
 					"offending_containers": "a", "offending_containers_usage": "1Ti", "starved_resource": "memory"}},
@@ -163,7 +163,7 @@ func TestEvictionEvent_IsBoundedByTheNode(t *testing.T) {
 			if tc.status.Reason != "" {
 				w.oomsPending()
 			}
-			w.passes(1)
+			w.iterate(1)
 			require.LessOrEqual(t, w.memory("web"), tc.most)
 			if tc.status.Reason != "" {
 				require.Greater(t, w.memory("web"), int64(32<<30))

@@ -14,7 +14,7 @@ import (
 	"loadline.dev/loadline/recommender/model"
 )
 
-func TestCensusHasAllCombinations(t *testing.T) {
+func TestCountVPAs_SetsAllLabelCombinations(t *testing.T) {
 	gauge := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "x"}, []string{"update_mode", "has_recommendation", "api", "matches_pods", "unsupported_config"})
 	vpa := &model.VPA{Object: &vpav1.VerticalPodAutoscaler{}, Published: model.Published{Recommended: true}}
 	countVPAs(gauge, []*model.VPA{vpa, vpa})

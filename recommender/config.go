@@ -92,7 +92,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 func (c *Config) Complete() error { return c.Prometheus.Complete() }
 
 // usageSourceConfig returns the settings of the usage source. Its requests are counted in m.
-func (c *Config) origin(m *metrics) sourceConfig {
+func (c *Config) usageSourceConfig(m *metrics) sourceConfig {
 	return sourceConfig{
 		Prometheus: c.Prometheus, External: c.External, Namespace: c.Kube.Namespace, History: c.Checkpoints.InPrometheus(),
 		metrics: m,
@@ -122,7 +122,7 @@ func (c *Config) Validate() error {
 
 // validateRecipe ignores invalid estimate settings, because no recipe can be built with them.
 func (c *Config) validateRecipe() error {
-	if _, err := recipe.NewBook(c.Recipe, c.Estimate.Config); err != nil && c.Estimate.Config.Validate() == nil {
+	if _, err := recipe.NewCache(c.Recipe, c.Estimate.Config); err != nil && c.Estimate.Config.Validate() == nil {
 		return flags.Problem("recipe", c.Recipe, strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	return nil
@@ -171,7 +171,7 @@ func (a *Aggregation) Validate() error {
 	return errors.Join(
 		flags.Check(a.Interval > 0, "memory-aggregation-interval", a.Interval, "must be longer than 0"),
 		flags.Check(a.Count > 0, "memory-aggregation-interval-count", a.Count, "must be at least 1"),
-		flags.Check(a.Count <= 0 || a.Interval <= 0 || a.Interval <= longest/time.Duration(a.Count), "memory-aggregation-interval-count", a.Count,
+		flags.Check(a.Count <= 0 || a.Interval <= 0 || a.Interval <= maxExpiry/time.Duration(a.Count), "memory-aggregation-interval-count", a.Count,
 			"times --memory-aggregation-interval="+a.Interval.String()+" must be less than 100 years"),
 		flags.Check(a.MemoryHalfLife > 0, "memory-histogram-decay-half-life", a.MemoryHalfLife, "must be longer than 0"),
 		flags.Check(a.CPUHalfLife > 0, "cpu-histogram-decay-half-life", a.CPUHalfLife, "must be longer than 0"),
@@ -181,7 +181,7 @@ func (a *Aggregation) Validate() error {
 }
 
 // maxExpiry is surely a mistake as an expiry age, and close to the longest time.Duration.
-const longest = 100 * 365 * 24 * time.Hour
+const maxExpiry = 100 * 365 * 24 * time.Hour
 
 // Store returns the settings of the usage store.
 func (a *Aggregation) Store() usage.StoreConfig {
@@ -197,18 +197,18 @@ func (a *Aggregation) Store() usage.StoreConfig {
 }
 
 // maxCheckpointSkew is how far the clocks of nodes and of the previous recommender may be ahead.
-const ahead = time.Hour
+const maxCheckpointSkew = time.Hour
 
 // Ahead returns how far the times of a checkpoint may be in the future. The reference time of the
 // decay is up to half a half-life after a sample. A memory peak counts from the end of its window,
 // which is unbounded if VPAs may set it.
-func (a *Aggregation) Ahead(perVPA bool) checkpoint.Ahead {
-	most := checkpoint.Ahead{Sample: ahead, CPU: ahead + a.CPUHalfLife}
+func (a *Aggregation) Ahead(perVPA bool) checkpoint.MaxSkew {
+	skew := checkpoint.MaxSkew{Sample: maxCheckpointSkew, CPU: maxCheckpointSkew + a.CPUHalfLife}
 	if !perVPA {
-		most.Window = ahead + a.Interval
-		most.Memory = most.Window + a.MemoryHalfLife
+		skew.Window = maxCheckpointSkew + a.Interval
+		skew.Memory = skew.Window + a.MemoryHalfLife
 	}
-	return most
+	return skew
 }
 
 // Checkpoints configures where and how often history is saved.
@@ -220,7 +220,7 @@ type Checkpoints struct {
 	Min             int           // deprecated, no effect
 }
 
-const leastCheckpoints = 10
+const defaultMinCheckpoints = 10
 
 // DefaultCheckpoints returns the defaults.
 func DefaultCheckpoints() Checkpoints {
@@ -228,7 +228,7 @@ func DefaultCheckpoints() Checkpoints {
 		CollectInterval: 10 * time.Minute,
 		Timeout:         time.Minute,
 		Interval:        10 * time.Minute,
-		Min:             leastCheckpoints,
+		Min:             defaultMinCheckpoints,
 	}
 }
 
@@ -255,7 +255,7 @@ func (c *Checkpoints) Validate() error {
 
 // Warnings reports the deprecated flag if it is set.
 func (c *Checkpoints) Warnings() []string {
-	if c.Min == leastCheckpoints {
+	if c.Min == defaultMinCheckpoints {
 		return nil
 	}
 	return []string{flags.Problem("min-checkpoints", c.Min, "deprecated, has no effect").Error()}
@@ -299,12 +299,12 @@ func (o *Output) Format() convert.Format {
 
 // Limits returns the settings of post-processing.
 func (o *Output) Limits() recommend.OutputLimits {
-	most := corev1.ResourceList{}
-	if o.MaxCPU.Given {
-		most[corev1.ResourceCPU] = o.MaxCPU.Value
+	maxAllowed := corev1.ResourceList{}
+	if o.MaxCPU.IsSet {
+		maxAllowed[corev1.ResourceCPU] = o.MaxCPU.Value
 	}
-	if o.MaxMemory.Given {
-		most[corev1.ResourceMemory] = o.MaxMemory.Value
+	if o.MaxMemory.IsSet {
+		maxAllowed[corev1.ResourceMemory] = o.MaxMemory.Value
 	}
-	return recommend.OutputLimits{IntegerCPU: o.IntegerCPU, MaxAllowed: most}
+	return recommend.OutputLimits{IntegerCPU: o.IntegerCPU, MaxAllowed: maxAllowed}
 }

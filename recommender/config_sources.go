@@ -81,13 +81,13 @@ func (p *Prometheus) AddFlags(fs *pflag.FlagSet) {
 }
 
 // Validate checks the authentication and, if Prometheus is used, the other settings.
-func (p *Prometheus) Validate(asked bool) error {
+func (p *Prometheus) Validate(enabled bool) error {
 	problems := []error{
-		p.Access.Validate(asked),
+		p.Access.Validate(enabled),
 		flags.Check(p.UsageSource == UsageFromMetrics || p.UsageSource == UsageFromPrometheus, "usage-source", p.UsageSource,
 			`must be "metrics" or "prometheus"`),
 	}
-	if !asked {
+	if !enabled {
 		return errors.Join(problems...)
 	}
 	if _, err := prometheus.ParseAddress(p.Address); err != nil {
@@ -98,7 +98,7 @@ func (p *Prometheus) Validate(asked bool) error {
 		flags.Check(p.RateWindow >= time.Second, "prometheus-rate-window", p.RateWindow, "must be at least 1s"),
 		flags.Check(p.RateWindow%time.Millisecond == 0, "prometheus-rate-window", p.RateWindow, "must be whole milliseconds"),
 	)
-	if span(p.Length) < span(p.Resolution) {
+	if parseDuration(p.Length) < parseDuration(p.Resolution) {
 		problems = append(problems, flags.Problem("history-resolution", p.Resolution, "must not be longer than --history-length="+p.Length))
 	}
 	for _, name := range []struct{ flag, value string }{
@@ -112,13 +112,13 @@ func (p *Prometheus) Validate(asked bool) error {
 }
 
 // parseDuration parses a Prometheus duration such as 8d, and returns 0 for an invalid one.
-func span(text string) time.Duration {
+func parseDuration(text string) time.Duration {
 	d, _ := prometheus.ParseDuration(text)
 	return d
 }
 
 func checkSpan(flag, text string) error {
-	return flags.Check(span(text) >= time.Second, flag, text, "must be a duration of at least 1s, such as 8d, 1h or 90s")
+	return flags.Check(parseDuration(text) >= time.Second, flag, text, "must be a duration of at least 1s, such as 8d, 1h or 90s")
 }
 
 // Client returns the client settings. The client reports requests to observe.
@@ -141,7 +141,7 @@ func (p *Prometheus) History(namespace string) backfill.Config {
 	return backfill.Config{
 		Usage: p.Usage(namespace), Waiting: p.WaitingMetric,
 		Labels: backfill.Labels{Query: prometheus.AddMatchers(p.LabelsMetric, p.Matchers), Prefix: p.PodLabelPrefix, Namespace: p.PodNamespaceLabel, Pod: p.PodLabel},
-		Length: span(p.Length), Step: span(p.Resolution),
+		Length: parseDuration(p.Length), Step: parseDuration(p.Resolution),
 	}
 }
 

@@ -29,7 +29,7 @@ func golden(t *testing.T, file, got string) {
 	require.Equal(t, string(want), got, "the names, types and defaults are frozen; run with -update only for a flag or metric of our own")
 }
 
-func TestFlagsAreFrozen(t *testing.T) {
+func TestFlags_MatchGolden(t *testing.T) {
 	fs := flags.New("recommender")
 	Default().AddFlags(fs)
 	var list strings.Builder
@@ -47,18 +47,18 @@ func parse(args ...string) (*Config, error) {
 	return c, errors.Join(c.Complete(), c.Validate())
 }
 
-func TestDefaultsAreValid(t *testing.T) {
+func TestConfig_DefaultsAreValid(t *testing.T) {
 	_, err := parse()
 	require.NoError(t, err)
 }
 
-func TestUnderscoresSeparateWordsToo(t *testing.T) {
+func TestFlags_AcceptUnderscores(t *testing.T) {
 	config, err := parse("--add_dir_header", "--recommender_name=own", "--memory_saver")
 	require.NoError(t, err)
 	require.Equal(t, "own", config.Name)
 }
 
-func TestBadFlagsAreNamedWithValueAndRemedy(t *testing.T) {
+func TestConfig_RejectsInvalidFlags(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"--vpa-object-namespace=a --ignored-vpa-object-namespaces=b", "--vpa-object-namespace=a: excludes --ignored-vpa-object-namespaces=b"},
 		{"--use-external-metrics", "--use-external-metrics=true: needs --external-metrics-cpu-metric, --external-metrics-memory-metric or both"},
@@ -91,12 +91,12 @@ func TestBadFlagsAreNamedWithValueAndRemedy(t *testing.T) {
 	}
 }
 
-func TestPrometheusFlagsThatAreNotUsedAreNotChecked(t *testing.T) {
+func TestConfig_IgnoresUnusedPrometheusFlags(t *testing.T) {
 	_, err := parse("--prometheus-address=prometheus:9090", "--history-length=lots")
 	require.NoError(t, err, "the reference starts with them")
 }
 
-func TestCredentialsFromTheEnvironment(t *testing.T) {
+func TestPrometheusCredentials_FromEnvironment(t *testing.T) {
 	t.Setenv("PROMETHEUS_USERNAME", "user")
 	t.Setenv("PROMETHEUS_PASSWORD", "word")
 	for args, want := range map[string]string{
@@ -117,19 +117,19 @@ func TestCredentialsFromTheEnvironment(t *testing.T) {
 	require.Contains(t, c.warnings(), `--username="": has no effect without --password, and the other way round`)
 }
 
-func TestAllProblemsAreTold(t *testing.T) {
+func TestConfig_ReportsAllErrors(t *testing.T) {
 	_, err := parse("--update-worker-count=-1", "--recommender-interval=-1s", "--usage-source=x")
 	require.ErrorContains(t, err, "update-worker-count")
 	require.ErrorContains(t, err, "recommender-interval")
 	require.ErrorContains(t, err, "usage-source")
 }
 
-func TestStartWithoutClusterEndsWithOneLine(t *testing.T) {
+func TestRun_WithoutClusterPrintsOneError(t *testing.T) {
 	c := Default()
 	p := flags.Program{Name: "recommender", Config: c, Logging: &c.Logging, Run: func(ctx context.Context) error { return Run(ctx, c, process.OS{}) }}
 	var out, errOut bytes.Buffer
 	code := p.Main([]string{"--kubeconfig=/does/not/exist", "--address=127.0.0.1:0", "--v=0"}, &out, &errOut)
-	require.Equal(t, flags.Failed, code)
+	require.Equal(t, flags.ExitFailed, code)
 	require.Equal(t, 1, strings.Count(errOut.String(), "\n"), errOut.String())
 	require.Contains(t, errOut.String(), "--kubeconfig=/does/not/exist: must be a readable kubeconfig file")
 }

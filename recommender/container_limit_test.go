@@ -21,7 +21,7 @@ func (w *world) runPod(name string, containers ...string) {
 	w.t.Helper()
 	w.create(aPod(name, "web", containers...))
 	for _, c := range containers {
-		w.uses(name, c, 10, 10)
+		w.setUsage(name, c, 10, 10)
 	}
 	w.requirePodCached(name, true)
 }
@@ -30,7 +30,7 @@ func (w *world) deletePod(name string, containers ...string) {
 	w.t.Helper()
 	require.NoError(w.t, w.kube.CoreV1().Pods("ns").Delete(w.t.Context(), name, metav1.DeleteOptions{}))
 	for _, c := range containers {
-		delete(w.use, containerKey(name, c))
+		delete(w.usage, containerKey(name, c))
 	}
 	w.requirePodCached(name, false)
 }
@@ -40,7 +40,7 @@ func (w *world) requirePodCached(name string, cached bool) {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool {
 		for _, change := range w.loop.Changes.Drain() {
-			w.loop.takePod(change, w.now)
+			w.loop.applyPod(change, w.now)
 		}
 		w.loop.deleteRemovedPods()
 		for _, v := range w.loop.Model.VPAs() {
@@ -70,9 +70,9 @@ func (w *world) checkpointCount() int {
 }
 
 func TestContainerLimit_BoundsStatusAndHeap(t *testing.T) {
-	w := newWorld(t, deployment("web"), aVPA("v", "web", time.Hour)).begin()
-	w.loop.Checkpoints.Off = true // the fake watch buffers only 100 events
-	w.passes(1)
+	w := newWorld(t, deployment("web"), aVPA("v", "web", time.Hour)).start()
+	w.loop.Checkpoints.Disabled = true // the fake watch buffers only 100 events
+	w.iterate(1)
 	var all []string
 	for p := range 20 {
 		var names []string
@@ -82,7 +82,7 @@ func TestContainerLimit_BoundsStatusAndHeap(t *testing.T) {
 		w.runPod(fmt.Sprint("p", p), names...)
 		all = append(all, names...)
 	}
-	w.passes(3)
+	w.iterate(3)
 	require.Equal(t, all[:model.MaxContainers], w.recommendedNames("v"))
 	state, message := w.condition("v", status.TooManyContainers)
 	require.Equal(t, corev1.ConditionTrue, state)
@@ -113,46 +113,46 @@ func TestContainerLimit_BoundsStatusAndHeap(t *testing.T) {
 	for p := range 19 {
 		w.deletePod(fmt.Sprint("p", p), all[p*300:(p+1)*300]...)
 	}
-	w.passes(1)
+	w.iterate(1)
 	require.Equal(t, all[19*300:], w.recommendedNames("v"), "running containers come first")
 	state, _ = w.condition("v", status.TooManyContainers)
 	require.Equal(t, corev1.ConditionTrue, state, "others ran a moment ago")
-	w.passes(31)
+	w.iterate(31)
 	require.Equal(t, all[19*300:], w.recommendedNames("v"))
 	state, _ = w.condition("v", status.TooManyContainers)
 	require.Empty(t, state)
 }
 
-func TestContainerLimit_DropsContainersThatNoPodRuns(t *testing.T) {
-	w := newWorld(t, deployment("web"), aVPA("v", "web", time.Hour)).begin()
-	w.passes(1)
+func TestContainerLimit_DropsContainersWithoutPods(t *testing.T) {
+	w := newWorld(t, deployment("web"), aVPA("v", "web", time.Hour)).start()
+	w.iterate(1)
 	w.runPod("web-1", "a")
-	w.passes(5)
+	w.iterate(5)
 	w.deletePod("web-1", "a")
 	w.runPod("web-2", "b")
-	w.passes(5)
+	w.iterate(5)
 	require.Equal(t, []string{"a", "b"}, w.recommendedNames("v"), "a replacement may be pending")
-	w.passes(30)
+	w.iterate(30)
 	require.Equal(t, []string{"b"}, w.recommendedNames("v"))
 	require.NotNil(t, w.checkpoint("v-a"), "a rollback needs the history")
 
 	w.deletePod("web-2", "b")
-	w.passes(90)
+	w.iterate(90)
 	require.Equal(t, []string{"b"}, w.recommendedNames("v"), "scaled to zero")
 	w.loop.Close(t.Context(), w.now)
-	w.begin()
-	w.passes(90)
+	w.start()
+	w.iterate(90)
 	require.Equal(t, []string{"b"}, w.recommendedNames("v"), "scaled to zero, after a restart")
 
 	w.runPod("web-3", "a")
-	w.passes(1)
+	w.iterate(1)
 	require.Equal(t, []string{"a", "b"}, w.recommendedNames("v"))
-	w.passes(31)
+	w.iterate(31)
 	require.Equal(t, []string{"a"}, w.recommendedNames("v"))
 }
 
 // Each VPA adds to the stored data of its pods, so only the first ten get recommendations.
-func TestVPALimit_FirstOfAPodGetRecommendations(t *testing.T) {
+func TestVPALimit_ServesFirstVPAsOfPod(t *testing.T) {
 	off := vpav1.UpdateModeOff
 	for _, tc := range []struct {
 		name   string
@@ -162,7 +162,7 @@ func TestVPALimit_FirstOfAPodGetRecommendations(t *testing.T) {
 		{"targets with the same selector", func(i int) string { return fmt.Sprint("web-", i) }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w := newWorld(t).begin()
+			w := newWorld(t).start()
 			vpas := model.MaxVPAs + 3
 			created := map[string]bool{}
 			for i := range vpas {
@@ -179,9 +179,9 @@ func TestVPALimit_FirstOfAPodGetRecommendations(t *testing.T) {
 				w.create(v)
 			}
 			require.Eventually(t, func() bool { return w.loop.Roster.Has("ns", fmt.Sprintf("v-%02d", vpas-1)) }, time.Minute, time.Millisecond)
-			w.passes(1)
+			w.iterate(1)
 			w.runPod("p", "a")
-			w.passes(2)
+			w.iterate(2)
 			var recommended []string
 			for i := range vpas {
 				if name := fmt.Sprintf("v-%02d", i); len(w.recommendations(name)) > 0 {
@@ -199,7 +199,7 @@ func TestVPALimit_FirstOfAPodGetRecommendations(t *testing.T) {
 
 			require.NoError(t, w.vpas.AutoscalingV1().VerticalPodAutoscalers("ns").Delete(t.Context(), "v-05", metav1.DeleteOptions{}))
 			require.Eventually(t, func() bool { return !w.loop.Roster.Has("ns", "v-05") }, time.Minute, time.Millisecond)
-			w.passes(1)
+			w.iterate(1)
 			require.Len(t, w.recommendations("v-01"), 1, "the next one takes its place")
 			require.Empty(t, w.recommendations("v-00"))
 		})

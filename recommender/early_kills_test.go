@@ -38,10 +38,10 @@ func (w *world) oomsPending() {
 // killedBetweenIterations kills a container that used 100 MiB, and 1800 MiB in the last sample.
 // With early, the kill is handled before the sample arrives.
 func killedBetweenIterations(t *testing.T, name string, sampled, killed time.Duration, early, deleted bool) *world {
-	w := newWorld(t, deployment("web"), killedPod(), asking(name)).begin()
+	w := newWorld(t, deployment("web"), killedPod(), webVPA(name)).start()
 	w.config.Output.Tolerance = 0
-	w.uses("web-1", "a", 100, 100)
-	w.passes(12)
+	w.setUsage("web-1", "a", 100, 100)
+	w.iterate(12)
 	sample := w.now.Add(sampled)
 	_, err := w.kube.CoreV1().Pods("ns").Update(t.Context(), killedPod(w.now.Add(killed)), metav1.UpdateOptions{})
 	require.NoError(t, err)
@@ -60,9 +60,9 @@ func killedBetweenIterations(t *testing.T, name string, sampled, killed time.Dur
 			return err == nil && len(list) == 0
 		}, time.Minute, time.Millisecond)
 	}
-	w.uses("web-1", "a", 100, 1800)
+	w.setUsage("web-1", "a", 100, 1800)
 	w.clock = func() time.Time { return sample }
-	w.passes(1)
+	w.iterate(1)
 	return w
 }
 

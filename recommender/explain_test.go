@@ -33,15 +33,15 @@ func (w *world) explain() *explanation.VPA {
 	return answer.(*explanation.VPA)
 }
 
-func TestExplain_StepsEndInThePublishedBounds(t *testing.T) {
+func TestExplain_StepsMatchPublishedBounds(t *testing.T) {
 	for _, name := range append(recipe.Names(), "loadline:cpu=shared", "loadline:memory=following") {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := begun(t, name)
+			w := startedWorld(t, name)
 			for m := range 60 * 5 {
 				cpu, mib := usageAt(m + 600)
-				w.uses("web-1", "a", cpu, mib)
-				w.passes(1)
+				w.setUsage("web-1", "a", cpu, mib)
+				w.iterate(1)
 			}
 			c := w.explain().Containers[0]
 			want := convert.Bounds(w.recommendations("web")[0])
@@ -61,7 +61,7 @@ func TestExplain_StepsEndInThePublishedBounds(t *testing.T) {
 }
 
 // Environment, arguments, labels and other VPAs must not appear in the explanation.
-func TestExplain_Golden(t *testing.T) {
+func TestExplain_MatchesGolden(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		recipe  string
@@ -74,23 +74,23 @@ func TestExplain_Golden(t *testing.T) {
 		{name: "few-points", recipe: "attune", minutes: 30},
 		{name: "invalid-recipe", recipe: "soup" + strings.Repeat("!", 2000), minutes: 1},
 		{name: "held", minutes: 60 * 12, prepare: func(w *world) {
-			w.passes(2)
+			w.iterate(2)
 			require.NoError(w.t, w.vpas.AutoscalingV1().VerticalPodAutoscalerCheckpoints("ns").Delete(w.t.Context(), "web-a", metav1.DeleteOptions{}))
-			w.begin()
-			w.uses("web-1", "a", 100, 100)
-			w.passes(1)
+			w.start()
+			w.setUsage("web-1", "a", 100, 100)
+			w.iterate(1)
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			pod := limited("750m")
+			pod := podWithCPULimit("750m")
 			pod.Labels["secret"] = "hidden"
 			c := &pod.Spec.Containers[0]
 			c.Env, c.Args = []corev1.EnvVar{{Name: "SECRET", Value: "hidden"}}, []string{"--token=hidden"}
 			c.Resources.Limits[corev1.ResourceMemory] = resource.MustParse("512Mi")
-			w := newWorld(t, deployment("web"), deployment("db"), pod, asking(tc.recipe), aVPA("hidden", "db", time.Hour))
+			w := newWorld(t, deployment("web"), deployment("db"), pod, webVPA(tc.recipe), aVPA("hidden", "db", time.Hour))
 			w.config.Output.Tolerance = 0
-			w.begin()
-			w.life(600, 600+tc.minutes)
+			w.start()
+			w.simulateUsage(600, 600+tc.minutes)
 			if tc.prepare != nil {
 				tc.prepare(w)
 			}
@@ -112,11 +112,11 @@ func TestExplain_Golden(t *testing.T) {
 }
 
 // For the race detector.
-func TestExplain_RunsBesideTheLoop(t *testing.T) {
+func TestExplain_RunsConcurrentlyWithLoop(t *testing.T) {
 	for _, name := range []string{"vpa", "loadline", "attune", "autopilot"} {
 		t.Run(name, func(t *testing.T) {
-			w := begun(t, name)
-			w.life(600, 660)
+			w := startedWorld(t, name)
+			w.simulateUsage(600, 660)
 			var explaining sync.WaitGroup
 			stop, answers := make(chan struct{}), make(chan error, 4)
 			for range cap(answers) {
@@ -135,10 +135,10 @@ func TestExplain_RunsBesideTheLoop(t *testing.T) {
 					}
 				})
 			}
-			w.life(660, 680)
+			w.simulateUsage(660, 680)
 			w.create(aPod("web-2", "web", "a", "b"))
-			w.uses("web-2", "b", 300, 300)
-			w.life(680, 700)
+			w.setUsage("web-2", "b", 300, 300)
+			w.simulateUsage(680, 700)
 			w.loop.HandleOOMs(t.Context(), w.now)
 			close(stop)
 			explaining.Wait()
@@ -150,17 +150,17 @@ func TestExplain_RunsBesideTheLoop(t *testing.T) {
 	}
 }
 
-func TestExplain_UnknownVPA(t *testing.T) {
-	w := begun(t, "")
-	w.life(600, 601)
+func TestExplain_RejectsUnknownVPA(t *testing.T) {
+	w := startedWorld(t, "")
+	w.simulateUsage(600, 601)
 	_, err := w.loop.Explain(t.Context(), "ns", "other")
 	require.ErrorIs(t, err, explanation.ErrUnknown)
 }
 
-func TestExplain_OnlyTheLeaderAnswers(t *testing.T) {
+func TestExplain_RequiresLeadership(t *testing.T) {
 	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour))
 	w.config.Interval = 10 * time.Millisecond
-	w.uses("web-1", "a", 300, 200)
+	w.setUsage("web-1", "a", 300, 200)
 	w.clock = time.Now
 	p := w.parts()
 	status := func() int {
@@ -171,7 +171,7 @@ func TestExplain_OnlyTheLeaderAnswers(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, status())
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- take(ctx, w.config, process.OS{}, p) }()
+	go func() { ended <- runElected(ctx, w.config, process.OS{}, p) }()
 	require.Eventually(t, func() bool { return status() == http.StatusOK }, time.Minute, 5*time.Millisecond)
 	stop()
 	require.NoError(t, <-ended)

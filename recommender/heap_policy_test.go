@@ -13,15 +13,15 @@ import (
 )
 
 // Each workload has a SizingRecord with twenty rounds.
-func TestHeapUnderAPolicy(t *testing.T) {
+func TestHeap_BoundedWithPolicy(t *testing.T) {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 	measure := func(c testkit.Crowd) (caches, all int64) {
 		url := testkit.ServeCrowd(t, &testkit.CrowdServer{Crowd: c})
 		before := testkit.LiveHeap()
-		f := fill(t, url, c)
+		f := newFilledRecommender(t, url, c)
 		caches = testkit.LiveHeap() - before
-		f.aDay(t)
+		f.addDay(t)
 		all = testkit.LiveHeap() - before
 		f.close()
 		return caches, all

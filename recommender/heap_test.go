@@ -23,22 +23,22 @@ func BenchmarkHeap(b *testing.B) {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 	testkit.MeasureHeap(b, func(b *testing.B, url string, c testkit.Crowd) func() {
-		filled := fill(b, url, c)
+		filled := newFilledRecommender(b, url, c)
 		caches := testkit.LiveHeap()
-		filled.aDay(b)
+		filled.addDay(b)
 		b.ReportMetric(float64(testkit.LiveHeap()-caches)/(1<<20), "beside-caches-MiB")
 		return filled.close
 	})
 }
 
-type filled struct {
+type filledRecommender struct {
 	*assembly
 	loop    *Loop
 	cluster testkit.Crowd
 	now     *time.Time
 }
 
-func fill(tb testing.TB, url string, c testkit.Crowd) *filled {
+func newFilledRecommender(tb testing.TB, url string, c testkit.Crowd) *filledRecommender {
 	tb.Helper()
 	clients, err := client.New(&rest.Config{Host: url})
 	require.NoError(tb, err)
@@ -55,17 +55,17 @@ func fill(tb testing.TB, url string, c testkit.Crowd) *filled {
 		}
 		return nil
 	}
-	a := newAssembly(tb.Context(), Default(), parts{
-		clients: clients, policies: clients.VPA, origin: usageSource{sampleSource: samplesFunc(samples)}, scale: client.NewScales(clients.Kube),
+	a := newAssembly(tb.Context(), Default(), dependencies{
+		clients: clients, policies: clients.VPA, usageSource: usageSource{sampleSource: samplesFunc(samples)}, scale: client.NewScales(clients.Kube),
 		metrics: newMetrics(prometheus.NewRegistry()), health: serving.NewHealth(time.Hour), now: func() time.Time { return *now },
 	})
 	loop, err := a.start()
 	require.NoError(tb, err)
-	return &filled{a, loop, c, now}
+	return &filledRecommender{a, loop, c, now}
 }
 
-func (f *filled) aDay(tb testing.TB) {
-	f.loop.started = *f.now
+func (f *filledRecommender) addDay(tb testing.TB) {
+	f.loop.firstIteration = *f.now
 	f.loop.loadVPAs(tb.Context(), *f.now, minRestoreTime)
 	f.loop.loadPods(*f.now)
 	for range 4 {
@@ -79,7 +79,7 @@ func (f *filled) aDay(tb testing.TB) {
 	}
 }
 
-func (f *filled) close() {
+func (f *filledRecommender) close() {
 	f.loop.loadPods(*f.now)
 	f.stop()
 }

@@ -34,23 +34,23 @@ type Ingester struct {
 	Kills     *prometheus.CounterVec // by result
 	Responses *prometheus.CounterVec // by failure and source name
 
-	batch  []usage.Sample // not added yet
-	early  []usage.OOM    // kills stored since the last samples
-	outage serving.Reminder
-	skewed bool // the last iteration had samples from the future
-	absurd bool // the last iteration had samples above the capacity of a node
+	batch          []usage.Sample // not added yet
+	revisableKills []usage.OOM    // kills stored since the last samples
+	outage         serving.Reminder
+	skewed         bool // the last iteration had samples from the future
+	overCapacity   bool // the last iteration had samples above the capacity of a node
 }
 
 // maxSampleSkew is how far the clock of a node may be ahead. A newer sample would outweigh the
 // whole history, and the container would accept no other until that time.
-const aheadOfUs = time.Hour
+const maxSampleSkew = time.Hour
 
 const inFuture usage.Reason = "the time is more than an hour ahead of ours"
 
 const sourceName = "default-metrics-client"
 
 // RunOnce adds one sample of each container, then the waiting kills, even if the source fails.
-func (i *Ingester) Once(ctx context.Context, now time.Time) {
+func (i *Ingester) RunOnce(ctx context.Context, now time.Time) {
 	log := klog.FromContext(ctx)
 	i.Quality.Workloads.Follow(i.Model, i.Store, now)
 	limited, cancel := context.WithTimeout(ctx, i.Timeout)
@@ -59,7 +59,7 @@ func (i *Ingester) Once(ctx context.Context, now time.Time) {
 	i.batch = i.batch[:0] // not empty after a panic
 	add := func() {
 		for _, s := range i.batch {
-			switch i.sample(s, now) {
+			switch i.addSample(s, now) {
 			case inFuture:
 				future = s.Container
 			case usage.AboveCeiling:
@@ -86,26 +86,26 @@ func (i *Ingester) Once(ctx context.Context, now time.Time) {
 			"pod", klog.KRef(future.Namespace, future.Pod), "now", now)
 	}
 	i.skewed = skewed
-	absurd := above != usage.ContainerKey{}
-	if absurd && !i.absurd {
+	overCapacity := above != usage.ContainerKey{}
+	if overCapacity && !i.overCapacity {
 		log.Info("Dropping usage samples above the capacity of the node", "pod", klog.KRef(above.Namespace, above.Pod), "container", above.Container)
 	}
-	i.absurd = absurd
+	i.overCapacity = overCapacity
 	i.Model.Change(func() {
-		for _, oom := range i.early {
+		for _, oom := range i.revisableKills {
 			i.Store.ReviseOOM(oom)
 		}
 	})
 	i.StoreKills(log, now)
-	i.early = nil
+	i.revisableKills = nil
 }
 
 // batchSize is the number of samples added under one lock, which blocks explanations.
 const batchSize = 1000
 
-func (i *Ingester) sample(s usage.Sample, now time.Time) usage.Reason {
+func (i *Ingester) addSample(s usage.Sample, now time.Time) usage.Reason {
 	reason := inFuture
-	if s.At.Sub(now) <= aheadOfUs {
+	if s.At.Sub(now) <= maxSampleSkew {
 		reason = i.Store.Observe(s)
 	}
 	i.Samples.WithLabelValues(result(reason)).Inc()
@@ -128,24 +128,24 @@ func (i *Ingester) StoreKills(log klog.Logger, now time.Time) {
 	}
 	i.Model.Change(func() {
 		for _, oom := range ooms {
-			i.kill(log, oom, now)
+			i.storeKill(log, oom, now)
 		}
 	})
 }
 
 // storeKill recovers panics, because drained kills come only once and the others must not be lost.
-func (i *Ingester) kill(log klog.Logger, oom usage.OOM, now time.Time) {
+func (i *Ingester) storeKill(log klog.Logger, oom usage.OOM, now time.Time) {
 	defer i.Guard.Recover(nil)
-	oom = i.bound(oom)
+	oom = i.capKill(oom)
 	reason := inFuture
-	if oom.At.Sub(now) <= aheadOfUs {
+	if oom.At.Sub(now) <= maxSampleSkew {
 		reason = i.Store.ObserveOOM(oom)
 	}
 	i.Kills.WithLabelValues(result(reason)).Inc()
 	log.V(2).Info("Out of memory", "pod", klog.KRef(oom.Container.Namespace, oom.Container.Pod), "container", oom.Container.Container,
 		"at", oom.At, "bytes", int64(oom.Memory), "ignored", string(reason))
 	if reason == usage.Accepted {
-		i.early = append(i.early, oom)
+		i.revisableKills = append(i.revisableKills, oom)
 		i.Quality.Observe(i.Model.Controlling(oom.Container), oom.Container, resources.Memory, oom.Memory, true)
 		if i.Sketches != nil {
 			i.Sketches.Killed(oom)
@@ -155,12 +155,12 @@ func (i *Ingester) kill(log klog.Logger, oom usage.OOM, now time.Time) {
 
 // capKill limits the memory of a kill to the ceiling of its container. If the memory is unknown
 // because the kill was before the start, it uses the highest usage.
-func (i *Ingester) bound(oom usage.OOM) usage.OOM {
-	if !oom.Found.IsZero() && oom.Memory == 0 && oom.Limit == 0 {
-		oom.Memory = i.Store.Used(oom.Container)
+func (i *Ingester) capKill(oom usage.OOM) usage.OOM {
+	if !oom.Discovered.IsZero() && oom.Memory == 0 && oom.Limit == 0 {
+		oom.Memory = i.Store.WindowUsage(oom.Container)
 	}
-	if most := i.Store.Ceiling(oom.Container, resources.Memory); most > 0 {
-		oom.Memory, oom.Limit = min(oom.Memory, most), min(oom.Limit, most)
+	if ceiling := i.Store.Ceiling(oom.Container, resources.Memory); ceiling > 0 {
+		oom.Memory, oom.Limit = min(oom.Memory, ceiling), min(oom.Limit, ceiling)
 	}
 	return oom
 }

@@ -45,7 +45,7 @@ func key(container string) usage.ContainerKey {
 	return usage.ContainerKey{Namespace: "ns", Pod: "p", Container: container}
 }
 
-func TestWhatBecameOfEachSampleIsCounted(t *testing.T) {
+func TestIngester_CountsSampleResults(t *testing.T) {
 	i := newIngester(func(_ context.Context, yield func(usage.Sample)) error {
 		yield(usage.Sample{Container: key("a"), At: now(), Amount: 5})
 		yield(usage.Sample{Container: key("a"), At: now(), Amount: 5})
@@ -54,16 +54,16 @@ func TestWhatBecameOfEachSampleIsCounted(t *testing.T) {
 		yield(usage.Sample{Container: key("a"), At: time.Time{}, Amount: 5})
 		return nil
 	})
-	i.Once(t.Context(), now())
+	i.RunOnce(t.Context(), now())
 	for result, want := range map[string]float64{"taken": 1, "not_newer": 1, "negative": 1, "unknown_container": 1, "out_of_range": 1} {
 		require.Equal(t, want, testutil.ToFloat64(i.Samples.WithLabelValues(result)), result)
 	}
 }
 
-func TestKillsAreTakenEvenWithoutMetrics(t *testing.T) {
+func TestIngester_StoresKillsWithoutMetrics(t *testing.T) {
 	i := newIngester(func(context.Context, func(usage.Sample)) error { return errors.New("down") })
 	i.OOMs.Add(usage.OOM{Container: key("a"), At: now(), Memory: 1 << 30})
-	i.Once(t.Context(), now())
+	i.RunOnce(t.Context(), now())
 	require.Equal(t, 1.0, testutil.ToFloat64(i.Kills.WithLabelValues("taken")))
 	require.Equal(t, 1.0, testutil.ToFloat64(i.Responses.WithLabelValues("true", sourceName)))
 	peak, _, found := i.Store.Peak(key("a"))
@@ -80,7 +80,7 @@ func (brokenLog) Error(error, string, ...any)      { panic("a defect") }
 func (l brokenLog) WithValues(...any) klog.LogSink { return l }
 func (l brokenLog) WithName(string) klog.LogSink   { return l }
 
-func TestADefectInTheWorkOnOneKillLosesNoOther(t *testing.T) {
+func TestIngester_RecoversPanicOfOneKill(t *testing.T) {
 	i := newIngester(nil)
 	panics := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x"}, []string{"step"})
 	i.Guard = model.NewGuard("kills", panics)
@@ -92,15 +92,15 @@ func TestADefectInTheWorkOnOneKillLosesNoOther(t *testing.T) {
 	require.Equal(t, 2.0, testutil.ToFloat64(i.Kills.WithLabelValues("taken")))
 }
 
-func TestSourceThatHangsIsGivenUp(t *testing.T) {
+func TestIngester_TimesOutHungSource(t *testing.T) {
 	i := newIngester(func(ctx context.Context, _ func(usage.Sample)) error { <-ctx.Done(); return ctx.Err() })
 	i.Timeout = time.Millisecond
-	i.Once(t.Context(), now())
+	i.RunOnce(t.Context(), now())
 	require.Equal(t, 1.0, testutil.ToFloat64(i.Responses.WithLabelValues("true", sourceName)))
 }
 
 // Only accepted samples of containers with a VPA count.
-func TestWorkloadsAreToldOfSamplesAndKills(t *testing.T) {
+func TestIngester_UpdatesWorkloadQuality(t *testing.T) {
 	i := newIngester(func(_ context.Context, yield func(usage.Sample)) error {
 		for _, used := range []resources.Amount{300, 900} { // the second is not newer
 			yield(usage.Sample{Container: key("a"), At: now(), Amount: used})
@@ -115,7 +115,7 @@ func TestWorkloadsAreToldOfSamplesAndKills(t *testing.T) {
 		{ContainerName: "a", Target: corev1.ResourceList{"cpu": resource.MustParse("600m"), "memory": resource.MustParse("1Gi")}}}}
 	i.Model.SyncVPAs([]model.Observed{{Object: object, Selector: labels.Everything()}}, now())
 	i.OOMs.Add(usage.OOM{Container: key("a"), At: now(), Memory: 1 << 30})
-	i.Once(t.Context(), now())
+	i.RunOnce(t.Context(), now())
 	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
 # HELP loadline_workload_ooms_since_change Out-of-memory kills and evictions since the memory target changed.
 # TYPE loadline_workload_ooms_since_change gauge
@@ -127,7 +127,7 @@ loadline_workload_peak_ratio{container="a",namespace="ns",resource="cpu",vpa="v"
 }
 
 // Otherwise, a node with a clock ahead of time devalues all other samples.
-func TestWhatComesFromTheFutureDoesNotCount(t *testing.T) {
+func TestIngester_DropsFutureSamplesAndKills(t *testing.T) {
 	ahead := now().Add(365 * 24 * time.Hour)
 	i := newIngester(func(_ context.Context, yield func(usage.Sample)) error {
 		for k := range resources.Kind(resources.Kinds) {
@@ -137,7 +137,7 @@ func TestWhatComesFromTheFutureDoesNotCount(t *testing.T) {
 		return nil
 	})
 	i.OOMs.Add(usage.OOM{Container: key("a"), At: ahead, Memory: 1 << 30})
-	i.Once(t.Context(), now())
+	i.RunOnce(t.Context(), now())
 	require.Equal(t, 2.0, testutil.ToFloat64(i.Samples.WithLabelValues("taken")), "a little ahead is no harm")
 	require.Equal(t, 2.0, testutil.ToFloat64(i.Samples.WithLabelValues("in_future")))
 	require.Equal(t, 1.0, testutil.ToFloat64(i.Kills.WithLabelValues("in_future")))

@@ -11,13 +11,13 @@ import (
 )
 
 // Histories are kept for eight days, which covers weekly jobs, also over a restart.
-func TestAJobIsKnownUntilItsNextRun(t *testing.T) {
+func TestJob_KeepsHistoryUntilNextRun(t *testing.T) {
 	for apart, known := range map[time.Duration]bool{24 * time.Hour: true, 7 * 24 * time.Hour: true, 9 * 24 * time.Hour: false} {
 		t.Run(apart.String(), func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, deployment("web"), asking("loadline")).begin()
+			w := newWorld(t, deployment("web"), webVPA("loadline")).start()
 			runs := func(pods int) {
-				require.Eventually(t, func() bool { w.passes(1); return w.loop.Model.Find("ns", "web").Pods() == pods }, time.Minute, time.Millisecond)
+				require.Eventually(t, func() bool { w.iterate(1); return w.loop.Model.Find("ns", "web").Pods() == pods }, time.Minute, time.Millisecond)
 			}
 			for run := range 3 {
 				if run > 0 {
@@ -36,18 +36,18 @@ func TestAJobIsKnownUntilItsNextRun(t *testing.T) {
 					if m >= 5 {
 						cpu, mib = 2000, 400
 					}
-					w.uses("web-1", "a", cpu, mib)
-					w.passes(1)
+					w.setUsage("web-1", "a", cpu, mib)
+					w.iterate(1)
 				}
 				require.NoError(t, w.kube.CoreV1().Pods("ns").Delete(t.Context(), "web-1", metav1.DeleteOptions{}))
-				clear(w.use)
+				clear(w.usage)
 				runs(0)
 				for w.now.Before(begun.Add(apart - time.Hour)) {
 					w.now = w.now.Add(59 * time.Minute)
-					w.passes(1)
+					w.iterate(1)
 				}
 				w.loop.Close(t.Context(), w.now)
-				w.begin().passes(2)
+				w.start().iterate(2)
 			}
 		})
 	}

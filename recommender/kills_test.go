@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func (w *world) restarted(version, id, request string, at time.Time) {
+func (w *world) setOOMKilled(version, id, request string, at time.Time) {
 	w.t.Helper()
 	p := aPod("web-1", "web", "a")
 	p.ResourceVersion = version
@@ -24,39 +24,39 @@ func (w *world) restarted(version, id, request string, at time.Time) {
 }
 
 // An earlier time than that of the last kill must not hide a kill.
-func TestKillsOfANodeWhoseClockWasSetBack(t *testing.T) {
-	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
-	w.uses("web-1", "a", 300, 200)
-	w.passes(2)
+func TestOOMKill_CountsOnceAfterClockSetBack(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).start()
+	w.setUsage("web-1", "a", 300, 200)
+	w.iterate(2)
 	kills := func(result string) float64 { return testutil.ToFloat64(w.metrics.ooms.WithLabelValues(result)) }
 	seen := func(n float64) func() bool {
 		return func() bool {
-			w.passes(1)
+			w.iterate(1)
 			return kills("taken")+kills("duplicate") == n
 		}
 	}
 	first, second := w.now, w.now.Add(-time.Hour)
-	w.restarted("2", "c1", "1Gi", first)
+	w.setOOMKilled("2", "c1", "1Gi", first)
 	require.Eventually(t, seen(1), time.Minute, time.Millisecond)
 	once := w.memory("web")
-	w.restarted("3", "c2", "1Gi", second)
+	w.setOOMKilled("3", "c2", "1Gi", second)
 	require.Eventually(t, seen(2), time.Minute, time.Millisecond)
 	require.Equal(t, 2.0, kills("taken"))
 	twice := w.memory("web")
 	require.Greater(t, twice, once)
 
-	w.restarted("4", "c1", "1Gi", first) // a stale state from a lagging API server
+	w.setOOMKilled("4", "c1", "1Gi", first) // a stale state from a lagging API server
 	require.Eventually(t, seen(3), time.Minute, time.Millisecond)
-	w.restarted("5", "c2", "2Gi", second)
+	w.setOOMKilled("5", "c2", "2Gi", second)
 	require.Eventually(t, seen(4), time.Minute, time.Millisecond)
 	require.Equal(t, 2.0, kills("taken"))
 	for range 2 {
-		w.kill()
+		w.restart()
 		require.Eventually(t, seen(1), time.Minute, time.Millisecond)
 		require.Zero(t, kills("taken"))
 		require.Equal(t, twice, w.memory("web"))
 	}
-	w.restarted("6", "c3", "2Gi", second.Add(time.Minute))
+	w.setOOMKilled("6", "c3", "2Gi", second.Add(time.Minute))
 	require.Eventually(t, seen(2), time.Minute, time.Millisecond)
 	require.Greater(t, w.memory("web"), twice)
 }

@@ -28,12 +28,12 @@ import (
 
 // archive serves a Prometheus in which containers used 1 core and 1000 MiB until the start.
 type archive struct {
-	series  []usage.ContainerKey
-	queries atomic.Int32 // range queries
-	named   atomic.Value // the last range query
+	series    []usage.ContainerKey
+	queries   atomic.Int32 // range queries
+	lastQuery atomic.Value // the last range query
 }
 
-func archiveOf(t *testing.T, series ...usage.ContainerKey) (*archive, string) {
+func newArchive(t *testing.T, series ...usage.ContainerKey) (*archive, string) {
 	a := &archive{series: series}
 	server := httptest.NewServer(testkit.StrictPrometheus(t, a.ServeHTTP))
 	t.Cleanup(server.Close)
@@ -47,7 +47,7 @@ func (a *archive) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a.queries.Add(1)
-	a.named.Store(query)
+	a.lastQuery.Store(query)
 	value := `"1"`
 	if strings.Contains(query, "memory") {
 		value = `"1048576000"`
@@ -80,7 +80,7 @@ func (w *world) add(objects ...runtime.Object) {
 func (w *world) await(objects ...runtime.Object) {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool {
-		w.passes(1)
+		w.iterate(1)
 		for _, o := range objects {
 			switch o := o.(type) {
 			case *vpav1.VerticalPodAutoscaler:
@@ -89,7 +89,7 @@ func (w *world) await(objects ...runtime.Object) {
 				}
 			case *corev1.Pod:
 				key := usage.ContainerKey{Namespace: o.Namespace, Pod: o.Name, Container: o.Spec.Containers[0].Name}
-				if _, known := w.loop.Store.Tracked(key); !known {
+				if _, known := w.loop.Store.SeriesOf(key); !known {
 					return false
 				}
 			}
@@ -116,7 +116,7 @@ func (w *world) setSelector(app string) {
 	_, err := w.kube.AppsV1().Deployments("ns").Update(w.t.Context(), d, metav1.UpdateOptions{})
 	require.NoError(w.t, err)
 	require.Eventually(w.t, func() bool {
-		w.passes(1)
+		w.iterate(1)
 		v := w.loop.Model.Find("ns", "web")
 		return v.Selector() == "app="+app
 	}, time.Minute, 5*time.Millisecond)
@@ -130,7 +130,7 @@ func (w *world) samplesOf(v *model.VPA, container string) (samples int64) {
 	return samples
 }
 
-func TestLate_LoadsHistoryOfNewContainers(t *testing.T) {
+func TestLateLoader_LoadsHistoryOfNewContainers(t *testing.T) {
 	hashed := func(name string) *corev1.Pod {
 		p := aPod(name, "web", "a")
 		p.Labels["pod-template-hash"] = "6f5d8"
@@ -171,7 +171,7 @@ func TestLate_LoadsHistoryOfNewContainers(t *testing.T) {
 			later: func(w *world, v *vpav1.VerticalPodAutoscaler) {
 				w.add(v)
 				w.add(deployment("web"))
-				w.passes(2)
+				w.iterate(2)
 				w.add(hashed("web-6f5d8-bb7vw"))
 			},
 			vpa: func(*vpav1.VerticalPodAutoscaler) {},
@@ -183,7 +183,7 @@ func TestLate_LoadsHistoryOfNewContainers(t *testing.T) {
 			later: func(w *world, v *vpav1.VerticalPodAutoscaler) {
 				w.add(deployment("web"))
 				w.create(hashed("web-6f5d8-bb7vw"))
-				w.passes(10)
+				w.iterate(10)
 				w.add(v)
 				w.await(hashed("web-6f5d8-bb7vw")) // the caches may lag
 			},
@@ -212,7 +212,7 @@ func TestLate_LoadsHistoryOfNewContainers(t *testing.T) {
 				return []runtime.Object{deployment("web"), aPod("web-1", "web", "old"), aPod("green-1", "green", "a")}
 			},
 			history: containerKey("green-1", "a"),
-			later:   func(w *world, _ *vpav1.VerticalPodAutoscaler) { w.passes(10); w.setSelector("green") },
+			later:   func(w *world, _ *vpav1.VerticalPodAutoscaler) { w.iterate(10); w.setSelector("green") },
 		},
 	}
 	for _, tc := range cases {
@@ -229,16 +229,16 @@ func TestLate_LoadsHistoryOfNewContainers(t *testing.T) {
 						tc.vpa(v)
 					}
 					w.config.MemorySaver = saver
-					_, address := archiveOf(t, tc.history, containerKey("web-1", "old"))
-					w = withPrometheus(t, w, address).begin()
-					w.passes(5)
+					_, address := newArchive(t, tc.history, containerKey("web-1", "old"))
+					w = withPrometheus(t, w, address).start()
+					w.iterate(5)
 					tc.later(w, v)
-					w.loaded()
+					w.awaitHistory()
 					tracked := w.loop.Model.Find(v.Namespace, "web")
 					w.requireHistoryOnce(w.samplesOf(tracked, "a"))
 					require.LessOrEqual(t, w.samplesOf(tracked, "old"), int64(193), "what was loaded at the start is not loaded again")
 					if tracked.Recipe.Needs.Any() {
-						covered, _ := tracked.Sketches["a"].Covers(0)
+						covered, _ := tracked.Sketches["a"].Coverage(0)
 						require.Greater(t, covered, 7*24*time.Hour)
 					}
 				})
@@ -247,16 +247,16 @@ func TestLate_LoadsHistoryOfNewContainers(t *testing.T) {
 	}
 }
 
-func TestLate_DoesNotRepeatQueries(t *testing.T) {
+func TestLateLoader_DoesNotRepeatQueries(t *testing.T) {
 	v := aVPA("web", "web", time.Hour)
 	v.Annotations = map[string]string{recipe.Annotation: "crane"}
 	w := newWorld(t, deployment("web"), v)
-	a, address := archiveOf(t, containerKey("another-1", "a"))
-	w = withPrometheus(t, w, address).begin()
-	w.passes(5)
+	a, address := newArchive(t, containerKey("another-1", "a"))
+	w = withPrometheus(t, w, address).start()
+	w.iterate(5)
 	first := a.queries.Load()
 	w.add(aPod("web-0", "web", "a"))
-	w.loaded()
+	w.awaitHistory()
 	require.LessOrEqual(t, a.queries.Load(), 2*first+2, "one load")
 	require.Greater(t, a.queries.Load(), first)
 	once := a.queries.Load()
@@ -265,17 +265,17 @@ func TestLate_DoesNotRepeatQueries(t *testing.T) {
 		p.Labels["pod-template-hash"] = strconv.Itoa(i)
 		w.add(p)
 		require.NoError(t, w.kube.CoreV1().Pods("ns").Delete(t.Context(), p.Name, metav1.DeleteOptions{}))
-		w.passes(1)
+		w.iterate(1)
 	}
-	w.passes(60)
+	w.iterate(60)
 	require.Equal(t, once, a.queries.Load())
 }
 
-func TestLate_IsFairBetweenNamespaces(t *testing.T) {
+func TestLateLoader_IsFairBetweenNamespaces(t *testing.T) {
 	w := newWorld(t, deployment("web"))
-	a, address := archiveOf(t, containerKey("web-0", "a"), usage.ContainerKey{Namespace: "other", Pod: "web-0", Container: "a"})
-	w = withPrometheus(t, w, address).begin()
-	w.passes(1)
+	a, address := newArchive(t, containerKey("web-0", "a"), usage.ContainerKey{Namespace: "other", Pod: "web-0", Container: "a"})
+	w = withPrometheus(t, w, address).start()
+	w.iterate(1)
 	first := a.queries.Load()
 	create := func(i int) {
 		v := aVPA(fmt.Sprintf("web-%d", i), "web", 0)
@@ -294,18 +294,18 @@ func TestLate_IsFairBetweenNamespaces(t *testing.T) {
 		_, missing := v.MissingHistory("a")
 		return v.Backfill.Covered && !missing
 	}, time.Minute, 5*time.Millisecond)
-	w.passes(200)
-	w.loaded()
+	w.iterate(200)
+	w.awaitHistory()
 }
 
-func TestLate_SplitsLoadsThatAreTooLarge(t *testing.T) {
+func TestLateLoader_SplitsLargeLoads(t *testing.T) {
 	for _, saver := range []bool{false, true} {
 		t.Run(fmt.Sprintf("saver=%v", saver), func(t *testing.T) {
 			w := newWorld(t)
 			w.config.MemorySaver = saver
 			large := usage.ContainerKey{Namespace: "large", Pod: "web-0", Container: "a"}
 			small := usage.ContainerKey{Namespace: "small", Pod: "web-0", Container: "a"}
-			a, _ := archiveOf(t, large, small)
+			a, _ := newArchive(t, large, small)
 			server := httptest.NewServer(testkit.StrictPrometheus(t, func(rw http.ResponseWriter, r *http.Request) {
 				if strings.Contains(r.FormValue("query"), "large") {
 					http.Error(rw, "too many samples", http.StatusUnprocessableEntity)
@@ -314,15 +314,15 @@ func TestLate_SplitsLoadsThatAreTooLarge(t *testing.T) {
 				a.ServeHTTP(rw, r)
 			}))
 			t.Cleanup(server.Close)
-			w = withPrometheus(t, w, server.URL).begin()
-			w.passes(1)
+			w = withPrometheus(t, w, server.URL).start()
+			w.iterate(1)
 			var objects []runtime.Object
 			for _, namespace := range []string{"large", "small"} {
 				objects = append(objects, webIn(namespace)...)
 			}
 			w.add(objects...)
 			require.Eventually(t, func() bool {
-				w.passes(1)
+				w.iterate(1)
 				return w.samplesOf(w.loop.Model.Find("small", "web"), "a") > 100
 			}, time.Minute, 5*time.Millisecond)
 			require.True(t, w.loop.Model.Find("large", "web").Backfill.Pending())
@@ -331,7 +331,7 @@ func TestLate_SplitsLoadsThatAreTooLarge(t *testing.T) {
 }
 
 // The errors of the failing namespace do not depend on the query size.
-func TestLate_SplitsLoadsThatKeepFailing(t *testing.T) {
+func TestLateLoader_SplitsFailingLoads(t *testing.T) {
 	a := &archive{series: []usage.ContainerKey{{Namespace: "broken", Pod: "web-0", Container: "a"}, {Namespace: "sound", Pod: "web-0", Container: "a"}}}
 	server := httptest.NewServer(testkit.StrictPrometheus(t, func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Connection", "close")
@@ -343,14 +343,14 @@ func TestLate_SplitsLoadsThatKeepFailing(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	synctest.Test(t, func(t *testing.T) {
-		w := withPrometheus(t, newWorld(t), server.URL).begin()
-		w.passes(1)
+		w := withPrometheus(t, newWorld(t), server.URL).start()
+		w.iterate(1)
 		for _, o := range append(webIn("broken"), webIn("sound")...) {
 			w.create(o)
 		}
 		synctest.Wait() // one load covers both namespaces
 		require.Eventually(t, func() bool {
-			w.passes(1)
+			w.iterate(1)
 			v := w.loop.Model.Find("sound", "web")
 			return v != nil && w.samplesOf(v, "a") > 100
 		}, 10*time.Minute, time.Second)
@@ -376,7 +376,7 @@ func (w *world) sampleCount() (samples int64) {
 	return samples
 }
 
-func TestLate_HoldsTargetsUntilHistoryIsLoaded(t *testing.T) {
+func TestLateLoader_HoldsTargetsUntilHistoryIsLoaded(t *testing.T) {
 	cases := []struct {
 		name       string
 		away, back func(w *world)
@@ -386,7 +386,7 @@ func TestLate_HoldsTargetsUntilHistoryIsLoaded(t *testing.T) {
 			name: "target",
 			away: func(w *world) {
 				require.NoError(w.t, w.kube.AppsV1().Deployments("ns").Delete(w.t.Context(), "web", metav1.DeleteOptions{}))
-				require.Eventually(w.t, func() bool { w.passes(1); return w.loop.Model.Find("ns", "web").TargetError != nil }, time.Minute, 5*time.Millisecond)
+				require.Eventually(w.t, func() bool { w.iterate(1); return w.loop.Model.Find("ns", "web").TargetError != nil }, time.Minute, 5*time.Millisecond)
 			},
 			back: func(w *world) { w.create(deployment("web")) },
 		},
@@ -394,7 +394,7 @@ func TestLate_HoldsTargetsUntilHistoryIsLoaded(t *testing.T) {
 			name: "VPA",
 			away: func(w *world) {
 				require.NoError(w.t, w.vpas.AutoscalingV1().VerticalPodAutoscalers("ns").Delete(w.t.Context(), "web", metav1.DeleteOptions{}))
-				require.Eventually(w.t, func() bool { w.passes(1); return w.loop.Model.Find("ns", "web") == nil }, time.Minute, 5*time.Millisecond)
+				require.Eventually(w.t, func() bool { w.iterate(1); return w.loop.Model.Find("ns", "web") == nil }, time.Minute, 5*time.Millisecond)
 			},
 			back: func(w *world) { w.create(publishedWeb()) },
 		},
@@ -403,7 +403,7 @@ func TestLate_HoldsTargetsUntilHistoryIsLoaded(t *testing.T) {
 		for _, saver := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/saver=%v", tc.name, saver), func(t *testing.T) {
 				t.Parallel()
-				a, _ := archiveOf(t, containerKey("web-0", "a"))
+				a, _ := newArchive(t, containerKey("web-0", "a"))
 				var block atomic.Bool
 				arrived, release := make(chan struct{}, 10), make(chan struct{})
 				server := httptest.NewServer(testkit.StrictPrometheus(t, func(rw http.ResponseWriter, r *http.Request) {
@@ -416,30 +416,30 @@ func TestLate_HoldsTargetsUntilHistoryIsLoaded(t *testing.T) {
 				t.Cleanup(server.Close)
 				w := newWorld(t, deployment("web"))
 				w.config.MemorySaver = saver
-				w = withPrometheus(t, w, server.URL).begin()
+				w = withPrometheus(t, w, server.URL).start()
 				w.create(aPod("web-0", "web", "a"))
-				w.uses("web-0", "a", 100, 100)
-				w.passes(10)
+				w.setUsage("web-0", "a", 100, 100)
+				w.iterate(10)
 				block.Store(true)
 				w.add(publishedWeb())
-				require.Eventually(t, func() bool { w.passes(1); return len(arrived) > 0 }, 20*time.Second, 5*time.Millisecond, "a late load")
+				require.Eventually(t, func() bool { w.iterate(1); return len(arrived) > 0 }, 20*time.Second, 5*time.Millisecond, "a late load")
 				tc.away(w)
 				block.Store(false)
 				queries := a.queries.Load()
 				close(release)
-				require.Eventually(t, func() bool { w.passes(1); return a.queries.Load() > queries }, 20*time.Second, 20*time.Millisecond)
+				require.Eventually(t, func() bool { w.iterate(1); return a.queries.Load() > queries }, 20*time.Second, 20*time.Millisecond)
 				time.Sleep(100 * time.Millisecond)
-				w.passes(1)
+				w.iterate(1)
 				tc.back(w)
 				w.syncCaches()
 				require.Eventually(t, func() bool {
-					w.passes(1)
+					w.iterate(1)
 					target := w.recommendations("web")[0].Target
 					assert.GreaterOrEqual(t, target.Cpu().MilliValue(), int64(1100))
 					assert.Greater(t, target.Memory().Value(), int64(1000<<20))
 					return w.sampleCount() > 193
 				}, 20*time.Second, 5*time.Millisecond)
-				w.passes(5)
+				w.iterate(5)
 				passes := int64(w.now.Sub(start()) / time.Minute) // one live sample each
 				require.LessOrEqual(t, w.sampleCount(), 195+passes, "no sample counts twice")
 				require.False(t, w.loop.Model.Find("ns", "web").Backfill.Pending())
@@ -449,7 +449,7 @@ func TestLate_HoldsTargetsUntilHistoryIsLoaded(t *testing.T) {
 	}
 }
 
-func TestLate_HoldsTargetsUntilPodsAppear(t *testing.T) {
+func TestLateLoader_HoldsTargetsUntilPodsAppear(t *testing.T) {
 	cases := []struct {
 		name   string
 		atOnce []runtime.Object // at start
@@ -467,7 +467,7 @@ func TestLate_HoldsTargetsUntilPodsAppear(t *testing.T) {
 			atOnce: []runtime.Object{aVPA("web", "web", time.Hour)},
 			later: func(w *world) {
 				require.NoError(w.t, w.vpas.AutoscalingV1().VerticalPodAutoscalers("ns").Delete(w.t.Context(), "web", metav1.DeleteOptions{}))
-				require.Eventually(w.t, func() bool { w.passes(1); return w.loop.Model.Find("ns", "web") == nil }, time.Minute, 5*time.Millisecond)
+				require.Eventually(w.t, func() bool { w.iterate(1); return w.loop.Model.Find("ns", "web") == nil }, time.Minute, 5*time.Millisecond)
 				v := publishedWeb()
 				v.UID = "another"
 				w.add(v)
@@ -479,7 +479,7 @@ func TestLate_HoldsTargetsUntilPodsAppear(t *testing.T) {
 			for _, saver := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/%s/saver=%v", tc.name, name, saver), func(t *testing.T) {
 					t.Parallel()
-					a, _ := archiveOf(t, containerKey("web-0", "a"))
+					a, _ := newArchive(t, containerKey("web-0", "a"))
 					blocked, release := context.WithCancel(t.Context())
 					var late atomic.Bool
 					server := httptest.NewServer(testkit.StrictPrometheus(t, func(rw http.ResponseWriter, r *http.Request) {
@@ -492,23 +492,23 @@ func TestLate_HoldsTargetsUntilPodsAppear(t *testing.T) {
 					t.Cleanup(release) // lets the server close after a failure
 					w := newWorld(t, append(objects(tc.atOnce), deployment("web"))...)
 					w.config.MemorySaver, w.config.Recipe = saver, name
-					w = withPrometheus(t, w, server.URL).begin()
-					w.passes(2)
+					w = withPrometheus(t, w, server.URL).start()
+					w.iterate(2)
 					late.Store(true)
 					tc.later(w)
 					for range 5 {
-						w.passes(1)
+						w.iterate(1)
 						w.requireHeld()
 					}
 					w.create(aPod("web-0", "web", "a"))
-					w.uses("web-0", "a", 100, 100)
+					w.setUsage("web-0", "a", 100, 100)
 					require.Eventually(t, func() bool {
-						w.passes(1)
+						w.iterate(1)
 						w.requireHeld()
 						return w.sampleCount() > 3
 					}, 20*time.Second, 5*time.Millisecond)
 					release()
-					require.Eventually(t, func() bool { w.passes(1); return w.sampleCount() > 180 }, 20*time.Second, 5*time.Millisecond)
+					require.Eventually(t, func() bool { w.iterate(1); return w.sampleCount() > 180 }, 20*time.Second, 5*time.Millisecond)
 				})
 			}
 		}
@@ -540,7 +540,7 @@ func publishedWeb() *vpav1.VerticalPodAutoscaler {
 	return v
 }
 
-func TestLate_LoadsHistoryOnceAfterFailuresAndRecreation(t *testing.T) {
+func TestLateLoader_LoadsHistoryOnceAfterFailure(t *testing.T) {
 	a := &archive{series: []usage.ContainerKey{containerKey("web-0", "a")}}
 	var fail atomic.Int32
 	server := httptest.NewServer(testkit.StrictPrometheus(t, func(rw http.ResponseWriter, r *http.Request) {
@@ -553,23 +553,23 @@ func TestLate_LoadsHistoryOnceAfterFailuresAndRecreation(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	synctest.Test(t, func(t *testing.T) {
-		w := withPrometheus(t, newWorld(t, deployment("web"), aVPA("web", "web", time.Hour)), server.URL).begin()
-		w.passes(5)
+		w := withPrometheus(t, newWorld(t, deployment("web"), aVPA("web", "web", time.Hour)), server.URL).start()
+		w.iterate(5)
 		fail.Store(1)
 		queries := a.queries.Load()
 		w.add(aPod("web-0", "web", "a"))
-		require.Eventually(t, func() bool { w.passes(1); return a.queries.Load() > queries+4 && fail.Load() < 0 }, 20*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { w.iterate(1); return a.queries.Load() > queries+4 && fail.Load() < 0 }, 20*time.Second, 10*time.Millisecond)
 		time.Sleep(time.Second)
-		w.passes(1)
+		w.iterate(1)
 		require.NoError(t, w.vpas.AutoscalingV1().VerticalPodAutoscalers("ns").Delete(t.Context(), "web", metav1.DeleteOptions{}))
-		require.Eventually(t, func() bool { w.passes(1); return w.loop.Model.Find("ns", "web") == nil }, 20*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { w.iterate(1); return w.loop.Model.Find("ns", "web") == nil }, 20*time.Second, 10*time.Millisecond)
 		time.Sleep(2 * time.Minute) // retry interval
-		w.passes(2)
+		w.iterate(2)
 		again := aVPA("web", "web", time.Hour)
 		again.UID = "again"
 		w.create(again)
-		require.Eventually(t, func() bool { w.passes(1); return w.loop.Model.Find("ns", "web") != nil }, 20*time.Second, 10*time.Millisecond)
-		w.loaded()
+		require.Eventually(t, func() bool { w.iterate(1); return w.loop.Model.Find("ns", "web") != nil }, 20*time.Second, 10*time.Millisecond)
+		w.awaitHistory()
 		w.requireHistoryOnce(w.sampleCount())
 		w.stop()
 		w.stop = nil

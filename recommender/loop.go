@@ -36,42 +36,42 @@ type Loop struct {
 	Policies *sizing.Policies // nil: no policies
 	Changes  *model.Changes
 
-	Store       *usage.Store
-	Model       *model.Model
-	Sketches    *recommend.SketchKeeper
-	Ingester    *Ingester
-	Ambiguities *prometheus.Ambiguities // of the usage sources, nil: none
-	Advisor     *recommend.Advisor
-	Publisher   *recommend.Publisher
-	Checkpoints *checkpoints.Maintainer
-	Backfill    *backfill.Loader   // from Prometheus, nil: history is in checkpoints
-	Late        *backfill.Late     // for VPAs that Backfill does not cover
-	Restored    checkpoint.History // for VPAs and pods of the first iteration
+	Store        *usage.Store
+	Model        *model.Model
+	Sketches     *recommend.SketchKeeper
+	Ingester     *Ingester
+	Ambiguities  *prometheus.AmbiguousContainers // of the usage sources, nil: none
+	Advisor      *recommend.Advisor
+	Publisher    *recommend.Publisher
+	Checkpoints  *checkpoints.Maintainer
+	Backfill     *backfill.Loader     // from Prometheus, nil: history is in checkpoints
+	LateBackfill *backfill.LateLoader // for VPAs that Backfill does not cover
+	Restored     checkpoint.History   // for VPAs and pods of the first iteration
 
-	loader *checkpoint.Loader        // nil: history is in Prometheus
-	read   map[checkpoint.Owner]bool // VPAs whose checkpoints were read at startup
+	loader     *checkpoint.Loader        // nil: history is in Prometheus
+	loadedVPAs map[checkpoint.Owner]bool // VPAs whose checkpoints were read at startup
 
 	restoring    map[string]*pendingRestore // by namespace
 	lastRestored string                     // namespace of the last page
 
 	podless map[*model.VPA]podless // VPAs whose selectors match no pods
 
-	removed   map[cache.ObjectName]struct{} // pods deleted since the last iteration
-	started   time.Time                     // time of the first iteration
-	began     time.Time                     // wall-clock time of the last iteration
-	collected time.Time                     // last clean-up of histories
-	complete  bool                          // all history was loaded in the last iteration
+	removed         map[cache.ObjectName]struct{} // pods deleted since the last iteration
+	firstIteration  time.Time                     // time of the first iteration
+	iterationStart  time.Time                     // wall-clock time of the last iteration
+	lastCollection  time.Time                     // last clean-up of histories
+	historyComplete bool                          // all history was loaded in the last iteration
 }
 
 // RunOnce runs one iteration: read changes, add usage, publish, save. A panic in the work on one
 // VPA, pod or sample does not stop the others.
 func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
-	l.began = time.Now()
-	defer l.Metrics.since(stepTotal, l.began)
-	if l.started.IsZero() {
-		l.started = now
+	l.iterationStart = time.Now()
+	defer l.Metrics.observeStep(stepTotal, l.iterationStart)
+	if l.firstIteration.IsZero() {
+		l.firstIteration = now
 	}
-	l.step(stepVPAs, func() { l.loadVPAs(ctx, now, min(max(l.idle()/4, minRestoreTime), maxRestoreTime)) })
+	l.step(stepVPAs, func() { l.loadVPAs(ctx, now, min(max(l.timeBudget()/4, minRestoreTime), maxRestoreTime)) })
 	l.step(stepPods, func() { l.Model.Change(func() { l.loadPods(now) }); l.recheckTargets(now) })
 	l.step(stepMetrics, func() { l.addUsage(ctx, now) })
 	l.step(stepRemoved, func() { l.Model.Change(l.deleteRemovedPods) })
@@ -81,7 +81,7 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 }
 
 func (l *Loop) step(name string, do func()) {
-	defer l.Metrics.since(name, time.Now())
+	defer l.Metrics.observeStep(name, time.Now())
 	defer model.NewGuard(name, l.Metrics.panics).Recover(nil)
 	do()
 }
@@ -92,7 +92,7 @@ func (l *Loop) step(name string, do func()) {
 // bring their last samples. Before the first iteration, for example after a leader change, it runs
 // RunOnce instead.
 func (l *Loop) HandleOOMs(ctx context.Context, now time.Time) {
-	if l.started.IsZero() {
+	if l.firstIteration.IsZero() {
 		l.RunOnce(ctx, now)
 		return
 	}
@@ -103,15 +103,15 @@ func (l *Loop) HandleOOMs(ctx context.Context, now time.Time) {
 	}
 	l.Model.Change(func() { l.loadPods(now) })
 	l.Ingester.StoreKills(klog.FromContext(ctx), now)
-	l.Model.Change(l.Sketches.Measure)
-	l.Publisher.PublishChanged(ctx, l.Model.VPAs(), now, l.idle())
-	l.Checkpoints.Save(ctx, l.Checkpoints.Rest(), now, l.idle())
+	l.Model.Change(l.Sketches.UpdateLimits)
+	l.Publisher.PublishChanged(ctx, l.Model.VPAs(), now, l.timeBudget())
+	l.Checkpoints.Save(ctx, l.Checkpoints.RemainingScope(), now, l.timeBudget())
 	klog.FromContext(ctx).V(4).Info("Reacted to out-of-memory kills", "duration", time.Since(began))
 }
 
 // Close saves unsaved changes before the program ends.
 func (l *Loop) Close(ctx context.Context, now time.Time) {
-	if l.started.IsZero() {
+	if l.firstIteration.IsZero() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
@@ -144,49 +144,49 @@ func (l *Loop) syncVPAs(log klog.Logger, observed []model.Observed, now time.Tim
 	l.Sketches.Follow(log, now)
 	for _, v := range fresh {
 		owner := checkpoint.Owner{Namespace: v.Object.Namespace, VPA: v.Object.Name}
-		l.disown(log, v, owner)
+		l.dropForeignHistory(log, v, owner)
 		v.Restored = l.Restored.Profiles(owner)
 		if err := l.Sketches.Restore(v, l.Restored.Sketches(owner), now, ahead); err != nil {
 			l.Metrics.checkpoints.WithLabelValues("mended").Inc()
 			log.Error(err, "Checkpoint is used, but not all of it", "vpa", klog.KObj(v.Object))
 		}
 		if l.Restored[owner] == nil {
-			l.inherit(log, v, now, ahead)
+			l.inheritHistory(log, v, now, ahead)
 		}
 		recommend.NoteUntrusted(v, l.Restored[owner])
 		v.Invalidate()
-		l.Publisher.Take(v, now)
+		l.Publisher.AddVPA(v, now)
 	}
 }
 
 // inheritHistory gives a user VPA the history of the generated VPA with the same target.
-func (l *Loop) inherit(log klog.Logger, v *model.VPA, now time.Time, ahead time.Duration) {
-	made := l.Model.Find(v.Object.Namespace, convert.MadeName(v.Object))
-	if made == nil || made == v || !convert.MadeForPolicy(made.Object) || !made.SameTarget(v) {
+func (l *Loop) inheritHistory(log klog.Logger, v *model.VPA, now time.Time, ahead time.Duration) {
+	generated := l.Model.Find(v.Object.Namespace, convert.GeneratedName(v.Object))
+	if generated == nil || generated == v || !convert.IsGenerated(generated.Object) || !generated.SameTarget(v) {
 		return
 	}
-	v.Restored = maps.Clone(made.Restored) // restored profiles do not change
-	v.Backfill = made.Backfill
-	images := make(map[string][]byte, len(made.Sketches))
-	for container, sketch := range made.Sketches {
+	v.Restored = maps.Clone(generated.Restored) // restored profiles do not change
+	v.Backfill = generated.Backfill
+	images := make(map[string][]byte, len(generated.Sketches))
+	for container, sketch := range generated.Sketches {
 		images[container] = sketch.Image()
 	}
 	if err := l.Sketches.Restore(v, images, now, ahead); err != nil {
-		log.Error(err, "Not all that is known of a workload passes to the VPA that a person wrote for it", "vpa", klog.KObj(v.Object), "from", klog.KObj(made.Object))
+		log.Error(err, "Not all that is known of a workload passes to the VPA that a person wrote for it", "vpa", klog.KObj(v.Object), "from", klog.KObj(generated.Object))
 	}
 }
 
 // dropForeignHistory drops loaded history of another target. Without other history, the status
 // belongs to that target too.
-func (l *Loop) disown(log klog.Logger, v *model.VPA, owner checkpoint.Owner) {
-	foreign := l.Restored.Disown(owner, v.Target())
+func (l *Loop) dropForeignHistory(log klog.Logger, v *model.VPA, owner checkpoint.Owner) {
+	foreign := l.Restored.RemoveForeign(owner, v.Target())
 	if len(foreign) == 0 {
 		return
 	}
 	log.Info("The target of a VPA has changed, the history of the former one is not used", "vpa", klog.KObj(v.Object),
 		"target", v.Target().String(), "unused", fmt.Sprint(foreign))
 	l.Metrics.checkpoints.WithLabelValues("foreign").Add(float64(len(foreign)))
-	l.Checkpoints.Saver.Disown(owner, foreign)
+	l.Checkpoints.Saver.MarkForeign(owner, foreign)
 	v.Retargeted = v.Retargeted || l.Restored[owner] == nil
 }
 
@@ -194,19 +194,19 @@ func (l *Loop) disown(log klog.Logger, v *model.VPA, owner checkpoint.Owner) {
 // taken in the first iteration is dropped.
 func (l *Loop) loadPods(now time.Time) {
 	for _, change := range l.Changes.Drain() {
-		l.takePod(change, now)
+		l.applyPod(change, now)
 	}
 	if l.Backfill != nil {
 		l.Backfill.Absorb(l.Model, l.Store, l.Sketches, l.Metrics.history, now)
-		l.Late.Absorb(l.Model, l.Store, l.Sketches, now)
-		l.Metrics.history.Pending(l.Late.Request(l.Model, now))
+		l.LateBackfill.Absorb(l.Model, l.Store, l.Sketches, now)
+		l.Metrics.history.SetPending(l.LateBackfill.Request(l.Model, now))
 	}
 	model.ResumeWindows(l.Restored, l.Store, l.Model)
-	l.Restored, l.read = nil, nil
+	l.Restored, l.loadedVPAs = nil, nil
 }
 
 // applyPod recovers panics, because drained changes come only once and the others must not be lost.
-func (l *Loop) takePod(change model.Change, now time.Time) {
+func (l *Loop) applyPod(change model.Change, now time.Time) {
 	defer model.NewGuard(stepPods, l.Metrics.panics).Recover(nil)
 	pod := change.Pod()
 	if pod == nil {
@@ -219,7 +219,7 @@ func (l *Loop) takePod(change model.Change, now time.Time) {
 }
 
 func (l *Loop) addUsage(ctx context.Context, now time.Time) {
-	l.Ingester.Once(ctx, now)
+	l.Ingester.RunOnce(ctx, now)
 	l.Model.MarkAmbiguous(l.Ambiguities.Each)
 	l.Metrics.series.Set(float64(l.Store.Len()))
 }
@@ -234,7 +234,7 @@ func (l *Loop) deleteRemovedPods() {
 		l.removePod(name)
 	}
 	clear(l.removed)
-	l.Sketches.Measure()
+	l.Sketches.UpdateLimits()
 }
 
 func (l *Loop) removePod(name cache.ObjectName) {
@@ -246,24 +246,24 @@ const collectInterval = time.Hour
 
 // garbageCollect drops idle histories, at most once per collectInterval.
 func (l *Loop) garbageCollect(now time.Time) {
-	if since := now.Sub(l.collected); !l.collected.IsZero() && 0 <= since && since < collectInterval {
+	if since := now.Sub(l.lastCollection); !l.lastCollection.IsZero() && 0 <= since && since < collectInterval {
 		return
 	}
-	l.collected = now
+	l.lastCollection = now
 	l.Model.Expire(now)
-	l.Model.ExpireRestored(now, l.started)
-	l.Sketches.Expire(l.Store.Credible(now))
+	l.Model.ExpireRestored(now, l.firstIteration)
+	l.Sketches.Expire(l.Store.CredibleTime(now))
 }
 
 func (l *Loop) publish(ctx context.Context, now time.Time) {
-	if complete := l.Metrics.history.Complete(); complete != l.complete {
-		l.complete = complete
+	if complete := l.Metrics.history.Complete(); complete != l.historyComplete {
+		l.historyComplete = complete
 		for _, v := range l.Model.VPAs() {
 			v.Invalidate() // held targets may be released
 		}
 	}
-	if late := l.Publisher.Publish(ctx, l.Model.VPAs(), now, l.idle()*2/3); late > 0 {
-		klog.FromContext(ctx).Info("Not all VPAs had their turn in time, they come first in the next pass", "vpas", late)
+	if left := l.Publisher.Publish(ctx, l.Model.VPAs(), now, l.timeBudget()*2/3); left > 0 {
+		klog.FromContext(ctx).Info("Not all VPAs had their turn in time, they come first in the next pass", "vpas", left)
 	}
 	recommend.CountByHistory(l.Metrics.depth, l.Model.VPAs())
 	recommend.CountRising(l.Metrics.rising, l.Model.VPAs())
@@ -273,7 +273,7 @@ func (l *Loop) publish(ctx context.Context, now time.Time) {
 }
 
 func (l *Loop) maintainCheckpoints(ctx context.Context, now time.Time) {
-	l.Checkpoints.Save(ctx, checkpoints.Due, now, l.idle())
+	l.Checkpoints.Save(ctx, checkpoints.Due, now, l.timeBudget())
 	l.Checkpoints.Clean(ctx, now)
 }
 
@@ -297,7 +297,9 @@ func (l *Loop) Explain(ctx context.Context, namespace, name string) (any, error)
 
 // timeBudget returns how long deferrable work may take, so that it ends well before the next
 // iteration.
-func (l *Loop) idle() time.Duration { return l.Config.Interval*3/4 - time.Since(l.began) }
+func (l *Loop) timeBudget() time.Duration {
+	return l.Config.Interval*3/4 - time.Since(l.iterationStart)
+}
 
 type podless struct{ since, next time.Time }
 

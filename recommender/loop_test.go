@@ -25,11 +25,11 @@ import (
 
 const provided = vpav1.RecommendationProvided
 
-func TestUsageBecomesARecommendation(t *testing.T) {
-	w := newWorld(t, deployment("web"), aPod("web-1", "web", "b", "a"), aVPA("web", "web", time.Hour)).begin()
-	w.uses("web-1", "a", 700, 600)
-	w.uses("web-1", "b", 5, 20)
-	w.passes(31)
+func TestRunOnce_PublishesRecommendation(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "b", "a"), aVPA("web", "web", time.Hour)).start()
+	w.setUsage("web-1", "a", 700, 600)
+	w.setUsage("web-1", "b", 5, 20)
+	w.iterate(31)
 
 	list := w.recommendations("web")
 	require.Len(t, list, 2)
@@ -50,26 +50,26 @@ func TestUsageBecomesARecommendation(t *testing.T) {
 	require.Empty(t, none)
 }
 
-func TestUnchangedStatusIsNotWritten(t *testing.T) {
-	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
-	w.passes(1)
+func TestRunOnce_SkipsUnchangedStatus(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).start()
+	w.iterate(1)
 	w.vpas.ClearActions()
-	w.passes(3)
+	w.iterate(3)
 	for _, action := range w.vpas.Actions() {
 		require.NotEqual(t, "patch", action.GetVerb(), "nothing was measured, so nothing is new")
 	}
 }
 
-func TestRestartKeepsTheRecommendation(t *testing.T) {
-	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
-	w.uses("web-1", "a", 700, 600)
-	w.passes(60 * 26) // the peak of the first memory window is saved
+func TestRestart_KeepsRecommendation(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).start()
+	w.setUsage("web-1", "a", 700, 600)
+	w.iterate(60 * 26) // the peak of the first memory window is saved
 	before := w.recommendations("web")
 	require.Len(t, before, 1)
 
-	w.begin()
-	w.fails = errors.New("no metrics yet")
-	w.passes(2)
+	w.start()
+	w.sourceErr = errors.New("no metrics yet")
+	w.iterate(2)
 	after := w.recommendations("web")
 	require.Equal(t, before[0].Target.Cpu().MilliValue(), after[0].Target.Cpu().MilliValue())
 	require.Equal(t, before[0].Target.Memory().Value(), after[0].Target.Memory().Value())
@@ -77,80 +77,80 @@ func TestRestartKeepsTheRecommendation(t *testing.T) {
 	require.Equal(t, corev1.ConditionTrue, state)
 }
 
-func TestRestartInTheFirstMemoryWindowKeepsMemoryToo(t *testing.T) {
-	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
-	w.uses("web-1", "a", 700, 600)
-	w.passes(5)
+func TestRestart_KeepsMemoryOfFirstWindow(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).start()
+	w.setUsage("web-1", "a", 700, 600)
+	w.iterate(5)
 	before := w.recommendations("web")[0]
 	require.Empty(t, w.checkpoint("web-a").Status.MemoryHistogram.BucketWeights, "the running window is not in the checkpoint")
 
-	w.begin()
-	w.fails = errors.New("no metrics yet")
-	w.passes(3)
+	w.start()
+	w.sourceErr = errors.New("no metrics yet")
+	w.iterate(3)
 	after := w.recommendations("web")[0]
 	require.Equal(t, before.Target.Memory().Value(), after.Target.Memory().Value())
 	require.Equal(t, before.UncappedTarget.Memory().Value(), after.UncappedTarget.Memory().Value())
 	require.Equal(t, before.Target.Cpu().MilliValue(), after.Target.Cpu().MilliValue())
 
-	w.fails = nil
-	w.passes(2)
+	w.sourceErr = nil
+	w.iterate(2)
 	require.Equal(t, before.Target.Memory().Value(), w.recommendations("web")[0].Target.Memory().Value())
 }
 
-func TestRestartWhileTheTargetIsGoneChangesNothingForAWhile(t *testing.T) {
-	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
-	w.uses("web-1", "a", 700, 600)
-	w.passes(5)
+func TestRestart_KeepsRecommendationOfMissingTarget(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).start()
+	w.setUsage("web-1", "a", 700, 600)
+	w.iterate(5)
 	before := w.recommendations("web")
 	require.NoError(t, w.kube.AppsV1().Deployments("ns").Delete(t.Context(), "web", metav1.DeleteOptions{}))
-	w.begin()
-	w.passes(3)
+	w.start()
+	w.iterate(3)
 	require.Equal(t, before, w.recommendations("web"))
-	w.passes(31)
+	w.iterate(31)
 	require.Empty(t, w.recommendations("web"), "although history is left")
 }
 
-func TestRestartWithoutAnyHistoryDoesNotShrinkToTheFloor(t *testing.T) {
-	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
-	w.uses("web-1", "a", 700, 600)
-	w.passes(5)
+func TestRestart_KeepsTargetWithoutHistory(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).start()
+	w.setUsage("web-1", "a", 700, 600)
+	w.iterate(5)
 	before := w.recommendations("web")
 	require.NoError(t, w.vpas.AutoscalingV1().VerticalPodAutoscalerCheckpoints("ns").Delete(t.Context(), "web-a", metav1.DeleteOptions{}))
 
-	w.begin()
-	w.fails = errors.New("metrics API is down")
-	w.passes(3)
+	w.start()
+	w.sourceErr = errors.New("metrics API is down")
+	w.iterate(3)
 	require.Equal(t, before[0].Target.Cpu().MilliValue(), w.recommendations("web")[0].Target.Cpu().MilliValue())
 }
 
-func TestAPodWithoutSamplesGetsNoFloor(t *testing.T) {
-	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
-	w.passes(2)
+func TestRunOnce_NoRecommendationWithoutSamples(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).start()
+	w.iterate(2)
 	require.Empty(t, w.recommendations("web"))
 	state, _ := w.condition("web", provided)
 	require.Equal(t, corev1.ConditionFalse, state)
 }
 
-func TestMetricsOutageIsCountedAndNothingIsTakenBack(t *testing.T) {
-	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
-	w.uses("web-1", "a", 300, 400)
-	w.passes(2)
+func TestMetricsOutage_CountsErrorsAndKeepsTargets(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).start()
+	w.setUsage("web-1", "a", 300, 400)
+	w.iterate(2)
 	before := w.recommendations("web")
-	w.fails = errors.New("no endpoints")
-	w.passes(3)
+	w.sourceErr = errors.New("no endpoints")
+	w.iterate(3)
 	require.Equal(t, before, w.recommendations("web"))
 	require.Equal(t, 3.0, testutil.ToFloat64(w.metrics.responses.WithLabelValues("true", "default-metrics-client")))
 	require.Equal(t, 2.0, testutil.ToFloat64(w.metrics.responses.WithLabelValues("false", "default-metrics-client")))
 }
 
-func TestBadTargetsAreReportedAndOthersServed(t *testing.T) {
+func TestRunOnce_ReportsInvalidTargets(t *testing.T) {
 	without := aVPA("without", "x", time.Hour)
 	without.Spec.TargetRef = nil
 	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"),
-		aVPA("web", "web", time.Hour), aVPA("gone", "nowhere", time.Hour), without, aVPA("unreadable", "x", time.Hour)).begin()
-	w.loop.Roster.VPAs = &unreadable{w.loop.Roster.VPAs, "unreadable", "spec.x: quantity"}
-	w.uses("web-1", "a", 300, 400)
-	w.passes(2)
+		aVPA("web", "web", time.Hour), aVPA("gone", "nowhere", time.Hour), without, aVPA("unreadable", "x", time.Hour)).start()
+	w.loop.Roster.VPAs = &unreadableLister{w.loop.Roster.VPAs, "unreadable", "spec.x: quantity"}
+	w.setUsage("web-1", "a", 300, 400)
+	w.iterate(2)
 
 	require.Len(t, w.recommendations("web"), 1)
 	state, message := w.condition("gone", vpav1.ConfigUnsupported)
@@ -168,16 +168,16 @@ func TestBadTargetsAreReportedAndOthersServed(t *testing.T) {
 	}
 }
 
-func TestTargetThatVanishesForAMomentKeepsItsRecommendation(t *testing.T) {
-	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
-	w.uses("web-1", "a", 300, 400)
-	w.passes(3)
+func TestMissingTarget_KeepsRecommendationTemporarily(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).start()
+	w.setUsage("web-1", "a", 300, 400)
+	w.iterate(3)
 	require.NoError(t, w.kube.AppsV1().Deployments("ns").Delete(t.Context(), "web", metav1.DeleteOptions{}))
 	require.Eventually(t, func() bool {
 		_, err := w.loop.Roster.Targets.Resolve(t.Context(), "ns", w.vpa("web").Spec.TargetRef)
 		return err != nil
 	}, time.Minute, time.Millisecond)
-	w.passes(2)
+	w.iterate(2)
 	state, _ := w.condition("web", vpav1.ConfigUnsupported)
 	require.Equal(t, corev1.ConditionTrue, state)
 	require.Len(t, w.recommendations("web"), 1, "published values stay for a while")
@@ -185,7 +185,7 @@ func TestTargetThatVanishesForAMomentKeepsItsRecommendation(t *testing.T) {
 	require.Equal(t, corev1.ConditionTrue, state)
 
 	samples := w.checkpoint("web-a").Status.TotalSamplesCount
-	w.passes(40)
+	w.iterate(40)
 	require.Empty(t, w.recommendations("web"), "but not for ever")
 	require.GreaterOrEqual(t, w.checkpoint("web-a").Status.TotalSamplesCount, samples, "and the history is never overwritten with less")
 
@@ -194,7 +194,7 @@ func TestTargetThatVanishesForAMomentKeepsItsRecommendation(t *testing.T) {
 		_, err := w.loop.Roster.Targets.Resolve(t.Context(), "ns", w.vpa("web").Spec.TargetRef)
 		return err == nil
 	}, time.Minute, time.Millisecond)
-	w.passes(1)
+	w.iterate(1)
 	require.Len(t, w.recommendations("web"), 1)
 	state, _ = w.condition("web", vpav1.ConfigUnsupported)
 	require.Empty(t, state)
@@ -207,11 +207,11 @@ func (w *world) checkpoint(name string) *vpav1.VerticalPodAutoscalerCheckpoint {
 	return c
 }
 
-func TestTwoVPAsOnOneTargetTheOlderControls(t *testing.T) {
+func TestTargetConflict_OlderVPAControls(t *testing.T) {
 	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"),
-		aVPA("a-younger", "web", time.Hour), aVPA("older", "web", 2*time.Hour)).begin()
-	w.uses("web-1", "a", 300, 400)
-	w.passes(2)
+		aVPA("a-younger", "web", time.Hour), aVPA("older", "web", 2*time.Hour)).start()
+	w.setUsage("web-1", "a", 300, 400)
+	w.iterate(2)
 	state, message := w.condition("a-younger", "TargetConflict")
 	require.Equal(t, corev1.ConditionTrue, state)
 	require.Contains(t, message, "VPA older selects the same pods and controls them because it is older")
@@ -224,15 +224,15 @@ func TestTwoVPAsOnOneTargetTheOlderControls(t *testing.T) {
 		_, err := w.loop.Roster.VPAs.VerticalPodAutoscalers("ns").Get("older")
 		return err != nil
 	}, time.Minute, time.Millisecond)
-	w.passes(1)
+	w.iterate(1)
 	state, _ = w.condition("a-younger", "TargetConflict")
 	require.Empty(t, state)
 }
 
-func TestOutOfMemoryKillRaisesTheRecommendation(t *testing.T) {
-	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
-	w.uses("web-1", "a", 300, 200)
-	w.passes(2)
+func TestOOMKill_RaisesRecommendation(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).start()
+	w.setUsage("web-1", "a", 300, 200)
+	w.iterate(2)
 	before := w.recommendations("web")[0].Target.Memory().Value()
 
 	killed := aPod("web-1", "web", "a")
@@ -242,21 +242,21 @@ func TestOutOfMemoryKillRaisesTheRecommendation(t *testing.T) {
 	_, err := w.kube.CoreV1().Pods("ns").Update(t.Context(), killed, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
-		w.passes(1)
+		w.iterate(1)
 		return w.recommendations("web")[0].Target.Memory().Value() > before
 	}, time.Minute, time.Millisecond)
 	require.Equal(t, 1.0, testutil.ToFloat64(w.metrics.ooms.WithLabelValues("taken")))
 }
 
-func TestAKillIsPublishedAndSavedBeforeTheNextPass(t *testing.T) {
+func TestHandleOOMs_PublishesAndSavesKill(t *testing.T) {
 	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour),
-		deployment("other"), aPod("other-1", "other", "a"), aVPA("other", "other", time.Hour)).begin()
+		deployment("other"), aPod("other-1", "other", "a"), aVPA("other", "other", time.Hour)).start()
 	w.loop.HandleOOMs(t.Context(), w.now)
-	w.uses("web-1", "a", 300, 200)
-	w.uses("other-1", "a", 300, 200)
-	w.passes(2)
+	w.setUsage("web-1", "a", 300, 200)
+	w.setUsage("other-1", "a", 300, 200)
+	w.iterate(2)
 	before := w.memory("web")
-	w.passes(1) // the caches contain the written objects
+	w.iterate(1) // the caches contain the written objects
 
 	killed := aPod("web-1", "web", "a")
 	killed.ResourceVersion = "2"
@@ -275,15 +275,15 @@ func TestAKillIsPublishedAndSavedBeforeTheNextPass(t *testing.T) {
 	require.Equal(t, []string{"patch verticalpodautoscalercheckpoints", "patch verticalpodautoscalers"}, w.writes())
 
 	after := w.memory("web")
-	w.begin()
-	w.passes(2)
+	w.start()
+	w.iterate(2)
 	require.Equal(t, after, w.memory("web"))
 }
 
 // The kill happens before the first iteration that reads the VPA.
 func TestHandleOOMs_ServesVPAsCreatedSinceTheLastIteration(t *testing.T) {
-	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a")).begin()
-	w.passes(1)
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a")).start()
+	w.iterate(1)
 	vpa := aVPA("web", "web", time.Hour)
 	_, err := w.vpas.AutoscalingV1().VerticalPodAutoscalers("ns").Create(t.Context(), vpa, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -304,8 +304,8 @@ func TestHandleOOMs_ServesVPAsCreatedSinceTheLastIteration(t *testing.T) {
 }
 
 // The first iteration starts one interval after program start.
-func TestHandleOOMs_BeforeTheFirstIteration(t *testing.T) {
-	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
+func TestHandleOOMs_RunsBeforeFirstIteration(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).start()
 	killed := aPod("web-1", "web", "a")
 	killed.ResourceVersion = "2"
 	killed.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
@@ -321,43 +321,43 @@ func TestHandleOOMs_BeforeTheFirstIteration(t *testing.T) {
 	require.Positive(t, w.memory("web"))
 }
 
-type defective struct{ *recommend.Advisor }
+type panickingAdvisor struct{ *recommend.Advisor }
 
-func (d defective) Contents(v *model.VPA, now time.Time) map[string]checkpoint.Content {
+func (d panickingAdvisor) Contents(v *model.VPA, now time.Time) map[string]checkpoint.Content {
 	if v.Object.Name == "bad" {
 		panic("a defect")
 	}
 	return d.Advisor.Contents(v, now)
 }
 
-func TestADefectInTheWorkOnOneVPAIsCountedAndTheOthersAreServed(t *testing.T) {
+func TestRunOnce_RecoversPanicOfOneVPA(t *testing.T) {
 	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour),
-		deployment("bad"), aPod("bad-1", "bad", "a"), aVPA("bad", "bad", time.Hour)).begin()
-	w.uses("web-1", "a", 300, 200)
-	w.uses("bad-1", "a", 300, 200)
-	w.passes(1)
+		deployment("bad"), aPod("bad-1", "bad", "a"), aVPA("bad", "bad", time.Hour)).start()
+	w.setUsage("web-1", "a", 300, 200)
+	w.setUsage("bad-1", "a", 300, 200)
+	w.iterate(1)
 	defect := recipe.Chain{{Name: "defect", Apply: func(recipe.Subject, float64) float64 { panic("a defect") }}}
 	bad := w.loop.Model.Find("ns", "bad")
 	bad.Recipe = &recipe.Choice{Recipe: &recipe.Recipe{Target: [resources.Kinds]recipe.Chain{defect, defect}}}
 	bad.Invalidate()
-	w.loop.Checkpoints.Saver.Advisor = defective{w.loop.Advisor}
-	w.passes(2)
+	w.loop.Checkpoints.Saver.Advisor = panickingAdvisor{w.loop.Advisor}
+	w.iterate(2)
 	require.Len(t, w.recommendations("web"), 1)
 	require.Equal(t, 2.0, testutil.ToFloat64(w.metrics.panics.WithLabelValues(stepUpdate)))
 	require.Positive(t, testutil.ToFloat64(w.metrics.panics.WithLabelValues(stepCheckpoints)))
 	require.Positive(t, w.checkpoint("web-a").Status.TotalSamplesCount)
 }
 
-func TestOrphanCheckpointIsDeletedAndOthersStay(t *testing.T) {
+func TestCheckpoints_DeletesOrphans(t *testing.T) {
 	orphan := &vpav1.VerticalPodAutoscalerCheckpoint{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gone-a"},
 		Spec: vpav1.VerticalPodAutoscalerCheckpointSpec{VPAObjectName: "gone", ContainerName: "a"}}
 	ignored := orphan.DeepCopy()
 	ignored.Namespace = "ignored"
 	w := newWorld(t, orphan, ignored, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour))
 	w.config.Kube.IgnoredNamespaces = "ignored"
-	w.begin()
-	w.uses("web-1", "a", 300, 200)
-	w.passes(2)
+	w.start()
+	w.setUsage("web-1", "a", 300, 200)
+	w.iterate(2)
 	list, err := w.vpas.AutoscalingV1().VerticalPodAutoscalerCheckpoints("").List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	var names []string
@@ -367,19 +367,19 @@ func TestOrphanCheckpointIsDeletedAndOthersStay(t *testing.T) {
 	require.ElementsMatch(t, []string{"ignored/gone-a", "ns/web-a"}, names)
 }
 
-func TestOnlyVPAsOfThisRecommenderAreServed(t *testing.T) {
+func TestRunOnce_IgnoresVPAsOfOtherRecommenders(t *testing.T) {
 	other := aVPA("other", "web", time.Hour)
 	other.Spec.Recommenders = []*vpav1.VerticalPodAutoscalerRecommenderSelector{{Name: "special"}}
-	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour), other).begin()
-	w.uses("web-1", "a", 300, 200)
-	w.passes(2)
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour), other).start()
+	w.setUsage("web-1", "a", 300, 200)
+	w.iterate(2)
 	require.Len(t, w.recommendations("web"), 1)
 	require.Empty(t, w.vpa("other").Status.Conditions)
 }
 
-func TestWorkEndsWithItsContext(t *testing.T) {
+func TestAssembly_StopEndsAllGoroutines(t *testing.T) {
 	w := newWorld(t, deployment("web"))
-	w.begin()
+	w.start()
 	done := make(chan struct{})
 	go func() { w.stop(); close(done) }()
 	select {
@@ -389,7 +389,7 @@ func TestWorkEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestHistoryThatIsKeptForEverDoesNotExpireAtOnce(t *testing.T) {
+func TestHistory_HugeRetentionDoesNotExpire(t *testing.T) {
 	v := aVPA("web", "web", time.Hour)
 	v.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{
 		{ContainerName: "*", MemoryAggregationIntervalCount: new(int64(1 << 62))}}}
@@ -400,17 +400,17 @@ func TestHistoryThatIsKeptForEverDoesNotExpireAtOnce(t *testing.T) {
 		Status: checkpoint.Status(past.Image(), start().Add(-time.Hour))}
 	w := newWorld(t, deployment("web"), v, old)
 	w.config.Gates.PerVPAConfig = true
-	w.begin()
-	w.passes(20)
+	w.start()
+	w.iterate(20)
 	require.Equal(t, 1, w.checkpoint("web-old").Status.TotalSamplesCount)
 	require.Len(t, w.recommendations("web"), 1)
 }
 
-func TestALastingProblemWithACheckpointIsNotLoggedInEachPass(t *testing.T) {
+func TestCheckpoints_RateLimitsErrorLogs(t *testing.T) {
 	taken := &vpav1.VerticalPodAutoscalerCheckpoint{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web-a"},
 		Spec: vpav1.VerticalPodAutoscalerCheckpointSpec{VPAObjectName: "other", ContainerName: "web-a"}}
-	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour), aVPA("other", "none", time.Hour), taken).begin()
-	w.uses("web-1", "a", 300, 200)
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour), aVPA("other", "none", time.Hour), taken).start()
+	w.setUsage("web-1", "a", 300, 200)
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	said := func() int {
 		return strings.Count(logger.GetSink().(ktesting.Underlier).GetBuffer().String(), "Some checkpoints are not saved")
@@ -429,9 +429,9 @@ func TestALastingProblemWithACheckpointIsNotLoggedInEachPass(t *testing.T) {
 	require.Equal(t, 18.0, testutil.ToFloat64(w.metrics.checkpoints.WithLabelValues("error")))
 }
 
-func TestTheQualityOfEachWorkloadFollowsWhatIsPublished(t *testing.T) {
+func TestWorkloadQuality_FollowsPublishedTarget(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).start()
 	w.metrics.quality.Workloads = recommend.NewWorkloadQuality(registry)
 	value := func(name, resource string) float64 {
 		families, err := registry.Gather()
@@ -445,17 +445,17 @@ func TestTheQualityOfEachWorkloadFollowsWhatIsPublished(t *testing.T) {
 		}
 		return -1
 	}
-	w.uses("web-1", "a", 700, 600)
-	w.passes(1)
+	w.setUsage("web-1", "a", 700, 600)
+	w.iterate(1)
 	require.Equal(t, -1.0, value("recommendation", "cpu"), "nothing was published before the pass")
-	w.passes(30)
+	w.iterate(30)
 	published := w.recommendations("web")[0].Target
 	require.Equal(t, float64(published.Cpu().MilliValue())/1000, value("recommendation", "cpu"))
 	require.EqualValues(t, published.Memory().Value(), value("recommendation", "memory"))
 	require.InDelta(t, 700/float64(published.Cpu().MilliValue()), value("peak_ratio", "cpu"), 1e-9)
 	require.Zero(t, value("samples_above_target_ratio", "cpu"))
-	w.uses("web-1", "a", 2000, 600)
-	w.passes(1)
+	w.setUsage("web-1", "a", 2000, 600)
+	w.iterate(1)
 	require.Positive(t, value("samples_above_target_ratio", "cpu"))
 
 	require.NoError(t, w.vpas.AutoscalingV1().VerticalPodAutoscalers("ns").Delete(t.Context(), "web", metav1.DeleteOptions{}))
@@ -463,6 +463,6 @@ func TestTheQualityOfEachWorkloadFollowsWhatIsPublished(t *testing.T) {
 		_, err := w.loop.Roster.VPAs.VerticalPodAutoscalers("ns").Get("web")
 		return err != nil
 	}, time.Minute, time.Millisecond)
-	w.passes(1)
+	w.iterate(1)
 	require.Equal(t, -1.0, value("recommendation", "cpu"))
 }

@@ -22,10 +22,10 @@ import (
 )
 
 // webWorld returns a world with 30 minutes of high usage.
-func web(t *testing.T) *world {
-	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
-	w.uses("web-1", "a", 900, 900)
-	w.passes(30)
+func webWorld(t *testing.T) *world {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).start()
+	w.setUsage("web-1", "a", 900, 900)
+	w.iterate(30)
 	return w
 }
 
@@ -40,7 +40,7 @@ func (w *world) update(c *vpav1.VerticalPodAutoscalerCheckpoint) {
 	require.NoError(w.t, err)
 }
 
-func TestNoTargetFallsWhileItsHistoryMayBeLost(t *testing.T) {
+func TestTargetHeld_WhileHistoryMayBeLost(t *testing.T) {
 	for name, lose := range map[string]func(*world){
 		"the checkpoint is rejected": func(w *world) {
 			c := w.checkpoint("web-a")
@@ -52,12 +52,12 @@ func TestNoTargetFallsWhileItsHistoryMayBeLost(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := web(t)
+			w := webWorld(t)
 			before := w.recommendations("web")[0]
 			lose(w)
-			w.begin()
-			w.uses("web-1", "a", 100, 100)
-			w.passes(60 * 12)
+			w.start()
+			w.setUsage("web-1", "a", 100, 100)
+			w.iterate(60 * 12)
 			after := w.recommendations("web")[0]
 			require.Equal(t, before.Target.Cpu().MilliValue(), after.Target.Cpu().MilliValue())
 			require.Equal(t, before.Target.Memory().Value(), after.Target.Memory().Value())
@@ -65,13 +65,13 @@ func TestNoTargetFallsWhileItsHistoryMayBeLost(t *testing.T) {
 			require.Equal(t, corev1.ConditionTrue, held)
 			require.Contains(t, message, "cpu and memory of container a")
 
-			w.uses("web-1", "a", 100, 2000)
-			w.passes(1)
+			w.setUsage("web-1", "a", 100, 2000)
+			w.iterate(1)
 			require.Greater(t, w.memory("web"), before.UncappedTarget.Memory().Value(), "it may rise")
 			_, message = w.condition("web", status.TargetHeld)
 			require.Contains(t, message, "cpu of container a")
 
-			w.passes(60 * 13)
+			w.iterate(60 * 13)
 			require.Less(t, w.recommendations("web")[0].Target.Cpu().MilliValue(), int64(200), "a day of samples proves it")
 			held, _ = w.condition("web", status.TargetHeld)
 			require.Empty(t, held)
@@ -79,64 +79,64 @@ func TestNoTargetFallsWhileItsHistoryMayBeLost(t *testing.T) {
 	}
 }
 
-func TestMemoryIsHeldIfTheOpenWindowsAreNotKnown(t *testing.T) {
-	w := web(t)
+func TestTargetHeld_MemoryWithoutOpenWindows(t *testing.T) {
+	w := webWorld(t)
 	before := w.recommendations("web")[0]
 	c := w.checkpoint("web-a")
 	c.Annotations = nil // as the reference recommender writes it
 	w.update(c)
-	w.begin()
-	w.uses("web-1", "a", 1, 100)
-	w.passes(60 * 6)
+	w.start()
+	w.setUsage("web-1", "a", 1, 100)
+	w.iterate(60 * 6)
 	after := w.recommendations("web")[0]
 	require.Equal(t, before.Target.Memory().Value(), after.Target.Memory().Value())
 	require.Less(t, after.Target.Cpu().MilliValue(), before.Target.Cpu().MilliValue(), "its history is complete")
 }
 
-func TestNothingFallsWhileHistoryIsLoadedApart(t *testing.T) {
-	w := web(t)
+func TestTargetHeld_DuringBackfill(t *testing.T) {
+	w := webWorld(t)
 	before := w.memory("web")
-	w.begin()
+	w.start()
 	w.metrics.history.Begin(8)
 	w.loop.Model.SyncVPAs(nil, w.now)
-	w.uses("web-1", "a", 1, 100)
+	w.setUsage("web-1", "a", 1, 100)
 	w.loop.Restored = nil // no checkpoint was restored
-	w.passes(20)
+	w.iterate(20)
 	require.Equal(t, before, w.memory("web"))
-	w.metrics.history.Done()
+	w.metrics.history.SetComplete()
 	w.loop.Model.Find("ns", "web").Trust.Untrusted = nil
-	w.passes(1)
+	w.iterate(1)
 	require.Less(t, w.memory("web"), before)
 }
 
-func TestTargetsOfNewWorkloadsMayFallFromTheBeginning(t *testing.T) {
-	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
-	w.uses("web-1", "a", 2000, 500)
-	w.passes(1)
+func TestTargetHeld_NotForNewWorkloads(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).start()
+	w.setUsage("web-1", "a", 2000, 500)
+	w.iterate(1)
 	before := w.recommendations("web")[0].Target.Cpu().MilliValue()
-	w.uses("web-1", "a", 10, 500)
-	w.passes(60)
+	w.setUsage("web-1", "a", 10, 500)
+	w.iterate(60)
 	require.Less(t, w.recommendations("web")[0].Target.Cpu().MilliValue(), before)
 	held, _ := w.condition("web", status.TargetHeld)
 	require.Empty(t, held)
 }
 
-func TestHistoryIsSaidInTheStatus(t *testing.T) {
-	w := web(t)
+func TestStatus_ReportsSufficientHistory(t *testing.T) {
+	w := webWorld(t)
 	enough, message := w.condition("web", status.SufficientHistory)
 	require.Equal(t, corev1.ConditionFalse, enough)
 	require.Contains(t, message, "less than 1 hour")
-	w.passes(60 * 24)
+	w.iterate(60 * 24)
 	enough, message = w.condition("web", status.SufficientHistory)
 	require.Equal(t, corev1.ConditionTrue, enough)
 	require.Contains(t, message, "at least 1 day")
 	require.Equal(t, 1.0, testutil.ToFloat64(w.metrics.depth.WithLabelValues("1day")))
 }
 
-func TestTheLastSaveHasWhatTheIntervalPutOff(t *testing.T) {
-	w := web(t)
-	w.passes(60)
-	w.passes(1)
+func TestClose_SavesDeferredCheckpoints(t *testing.T) {
+	w := webWorld(t)
+	w.iterate(60)
+	w.iterate(1)
 	lag := func() int64 {
 		total := int64(0)
 		for _, c := range w.checkpoints() {
@@ -151,13 +151,13 @@ func TestTheLastSaveHasWhatTheIntervalPutOff(t *testing.T) {
 	require.Zero(t, lag())
 }
 
-func TestOnlyAReplicaThatStillLeadsSavesOnceMore(t *testing.T) {
+func TestClose_SavesOnlyWhileLeading(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour))
 		w.config.Interval = 200 * time.Millisecond
 		w.config.Election.Enabled = lost
 		w.config.Election.LeaseDuration, w.config.Election.RenewDeadline, w.config.Election.RetryPeriod = 5*time.Second, time.Second, 20*time.Millisecond
-		w.uses("web-1", "a", 900, 900)
+		w.setUsage("web-1", "a", 900, 900)
 		w.clock = time.Now
 		var away atomic.Bool
 		w.kube.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -171,7 +171,7 @@ func TestOnlyAReplicaThatStillLeadsSavesOnceMore(t *testing.T) {
 		})
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- take(ctx, w.config, process.OS{}, w.parts()) }()
+		go func() { ended <- runElected(ctx, w.config, process.OS{}, w.parts()) }()
 		<-attempts
 		if lost {
 			away.Store(true)
@@ -188,18 +188,18 @@ func TestOnlyAReplicaThatStillLeadsSavesOnceMore(t *testing.T) {
 	}
 }
 
-func TestMetricsAPIDownForAnHour(t *testing.T) {
-	w := web(t)
+func TestMetricsOutage_WritesLittleForAnHour(t *testing.T) {
+	w := webWorld(t)
 	w.loop.Publisher.Tolerance = 0 // no deferred bounds within the hour
-	w.passes(1)
+	w.iterate(1)
 	before := w.recommendations("web")
-	w.fails = errors.New("503")
+	w.sourceErr = errors.New("503")
 	w.vpas.ClearActions()
-	w.passes(60)
+	w.iterate(60)
 	require.Equal(t, before, w.recommendations("web"))
 	require.LessOrEqual(t, len(w.writes()), 4, "nothing changed: at most what was put off before")
-	w.fails = nil
-	w.passes(5)
+	w.sourceErr = nil
+	w.iterate(5)
 	require.NotNil(t, w.loop.Model.Find("ns", "web"))
 	w.loop.Close(t.Context(), w.now)
 	require.Equal(t, 36, w.checkpoint("web-a").Status.TotalSamplesCount)
@@ -214,10 +214,10 @@ func (w *world) writes() (verbs []string) {
 	return verbs
 }
 
-func TestOurClockMayJumpADayEitherWay(t *testing.T) {
+func TestClockJump_KeepsHistory(t *testing.T) {
 	for name, jump := range map[string]time.Duration{"ahead": 24 * time.Hour, "behind": -24 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
-			w := web(t)
+			w := webWorld(t)
 			before := w.memory("web")
 			actual := w.now
 			w.clock = func() time.Time { return actual }
@@ -247,17 +247,17 @@ func TestOurClockMayJumpADayEitherWay(t *testing.T) {
 	}
 }
 
-func TestHistoryThatRestsOutlivesAJumpOfOurClock(t *testing.T) {
+func TestClockJump_KeepsIdleHistory(t *testing.T) {
 	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour),
-		deployment("night"), aPod("night-1", "night", "a"), aVPA("night", "night", time.Hour)).begin()
-	w.uses("web-1", "a", 900, 900)
-	w.uses("night-1", "a", 900, 900)
-	w.passes(30)
+		deployment("night"), aPod("night-1", "night", "a"), aVPA("night", "night", time.Hour)).start()
+	w.setUsage("web-1", "a", 900, 900)
+	w.setUsage("night-1", "a", 900, 900)
+	w.iterate(30)
 	before := w.recommendations("night")
 	require.NoError(t, w.kube.CoreV1().Pods("ns").Delete(t.Context(), "night-1", metav1.DeleteOptions{})) // scaled down overnight
 	w.loop.Close(t.Context(), w.now)
-	w.begin()
-	w.passes(2)
+	w.start()
+	w.iterate(2)
 	truth := w.now
 	w.clock = func() time.Time { return truth }
 	for range 3 {
@@ -267,7 +267,7 @@ func TestHistoryThatRestsOutlivesAJumpOfOurClock(t *testing.T) {
 		w.syncCaches()
 	}
 	w.now = truth
-	w.passes(2)
+	w.iterate(2)
 	require.Equal(t, 30, w.checkpoint("night-a").Status.TotalSamplesCount)
 	require.Equal(t, before[0].UncappedTarget, w.recommendations("night")[0].UncappedTarget)
 }

@@ -43,18 +43,18 @@ type metrics struct {
 	resources          *prometheus.CounterVec
 	quality            *recommend.Quality
 
-	samples     *prometheus.CounterVec
-	past        *prometheus.CounterVec
-	ooms        *prometheus.CounterVec
-	statuses    *prometheus.CounterVec
-	checkpoints *prometheus.CounterVec
-	panics      *prometheus.CounterVec
-	depth       *prometheus.GaugeVec
-	rising      prometheus.Gauge
-	limited     *prometheus.GaugeVec
-	recipes     *prometheus.GaugeVec
-	history     *recommend.LoadingGauge
-	policies    *policies.Metrics
+	samples        *prometheus.CounterVec
+	historySamples *prometheus.CounterVec
+	ooms           *prometheus.CounterVec
+	statuses       *prometheus.CounterVec
+	checkpoints    *prometheus.CounterVec
+	panics         *prometheus.CounterVec
+	depth          *prometheus.GaugeVec
+	rising         prometheus.Gauge
+	limited        *prometheus.GaugeVec
+	recipes        *prometheus.GaugeVec
+	history        *recommend.LoadingGauge
+	policies       *policies.Metrics
 }
 
 func newMetrics(registry prometheus.Registerer) *metrics {
@@ -95,7 +95,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 
 		samples: counter("loadline_recommender_samples_total",
 			`Usage samples, by what became of them; "taken" means they count.`, "result"),
-		past: counter("loadline_recommender_history_samples_total",
+		historySamples: counter("loadline_recommender_history_samples_total",
 			`Samples of history from Prometheus, by what became of them; "taken" means they count.`, "result"),
 		ooms: counter("loadline_recommender_ooms_total",
 			`Out-of-memory kills and evictions, by what became of them; "taken" means they count.`, "result"),
@@ -119,7 +119,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	}
 }
 
-func (m *metrics) since(step string, start time.Time) {
+func (m *metrics) observeStep(step string, start time.Time) {
 	m.execution.WithLabelValues(step).Observe(time.Since(start).Seconds())
 }
 

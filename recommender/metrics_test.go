@@ -26,9 +26,9 @@ import (
 )
 
 // touchMetrics creates one series of every vector, because empty vectors are not gathered.
-func touch(m *metrics) {
+func touchMetrics(m *metrics) {
 	countVPAs(m.objects, nil)
-	for _, v := range []*prometheus.CounterVec{m.resources, m.samples, m.past, m.ooms, m.statuses, m.checkpoints, m.panics} {
+	for _, v := range []*prometheus.CounterVec{m.resources, m.samples, m.historySamples, m.ooms, m.statuses, m.checkpoints, m.panics} {
 		v.WithLabelValues("x").Inc()
 	}
 	for _, v := range []*prometheus.CounterVec{m.responses, m.prometheusRequests} {
@@ -43,15 +43,15 @@ func touch(m *metrics) {
 	cluster.PutPod(aPod("p", "web", "a"), start())
 	cluster.SyncVPAs([]model.Observed{{Object: aVPA("v", "web", 0), Selector: labels.Everything()}}, start())
 	linked := cluster.Find("ns", "v")
-	linked.Published.Uncapped = map[string]resources.List{"a": resources.Of(5, 5)}
-	m.quality.Changed(linked, "a", resources.Of(9, 9))
+	linked.Published.Uncapped = map[string]resources.List{"a": resources.NewList(5, 5)}
+	m.quality.RecordChange(linked, "a", resources.NewList(9, 9))
 	m.policies.VPAs.WithLabelValues("made")
 	m.policies.Workloads.WithLabelValues("", "", "")
 	for _, v := range []*prometheus.GaugeVec{m.policies.Degraded, m.policies.Cores, m.policies.Bytes} {
 		v.WithLabelValues("")
 	}
 	// Containers with a recommendation above and below usage, and one without.
-	v := &model.VPA{Object: &vpav1.VerticalPodAutoscaler{}, Published: model.Published{Uncapped: map[string]resources.List{"a": resources.Of(5, 5)}}}
+	v := &model.VPA{Object: &vpav1.VerticalPodAutoscaler{}, Published: model.Published{Uncapped: map[string]resources.List{"a": resources.NewList(5, 5)}}}
 	for k := range resources.Kind(resources.Kinds) {
 		for _, used := range []resources.Amount{1, 9} {
 			m.quality.Observe(v, usage.ContainerKey{Container: "a"}, k, used, false)
@@ -63,7 +63,7 @@ func touch(m *metrics) {
 func touchWorkloads(w *recommend.WorkloadQuality) {
 	store := usage.NewStore(usage.DefaultConfig())
 	cluster := model.NewModel(model.Config{Store: store})
-	book, err := recipe.NewBook("attune", recipe.DefaultConfig())
+	book, err := recipe.NewCache("attune", recipe.DefaultConfig())
 	if err != nil {
 		panic(err)
 	}
@@ -73,17 +73,17 @@ func touchWorkloads(w *recommend.WorkloadQuality) {
 			{ContainerName: "a", Target: corev1.ResourceList{"memory": resource.MustParse("1"), "cpu": resource.MustParse(cpu)}}}}
 		cluster.SyncVPAs([]model.Observed{{Object: object}}, start())
 		served := cluster.Find("ns", "v")
-		served.Recipe = book.For("")
+		served.Recipe = book.ForAnnotation("")
 		served.Sketches = map[string]*sketch.Sketch{"a": sketch.New(served.Recipe.Needs)}
 		w.Follow(cluster, store, start())
 	}
 	w.Observe(cluster.Find("ns", "v"), "a", resources.CPU, 1)
 }
 
-func TestMetricsAreFrozen(t *testing.T) {
+func TestMetrics_MatchGolden(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m := newMetrics(registry)
-	touch(m)
+	touchMetrics(m)
 	m.sizes.Add("pods", cache.NewStore(cache.MetaNamespaceKeyFunc))
 	synctest.Test(t, func(t *testing.T) { // until the cache is measured
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute)

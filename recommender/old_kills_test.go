@@ -14,7 +14,7 @@ import (
 
 // The pod status shows a kill for as long as the container runs. The kill counts with the memory
 // request at that time or without one.
-func TestRestart_DoesNotCountOldKillsWithLaterSizes(t *testing.T) {
+func TestRestart_IgnoresLaterResizeForOldKills(t *testing.T) {
 	resize := func(at time.Time) metav1.ManagedFieldsEntry {
 		return metav1.ManagedFieldsEntry{Manager: "updater", Subresource: "resize", Time: new(metav1.NewTime(at))}
 	}
@@ -40,16 +40,16 @@ func TestRestart_DoesNotCountOldKillsWithLaterSizes(t *testing.T) {
 				t.Parallel()
 				running := aPod("web-1", "web", "a")
 				running.Spec.Containers[0].Resources.Requests[corev1.ResourceMemory] = resource.MustParse("300Mi")
-				w := withPrometheus(t, newWorld(t, deployment("web"), running, asking(name)), pastOf(t, "other", nil))
+				w := withPrometheus(t, newWorld(t, deployment("web"), running, webVPA(name)), prometheusWithHistory(t, "other", nil))
 				w.config.Output.Tolerance = 0
 				w.now = time.Now().Truncate(time.Second)
-				w.begin()
-				w.uses("web-1", "a", 100, 280)
-				w.passes(12)
+				w.start()
+				w.setUsage("web-1", "a", 100, 280)
+				w.iterate(12)
 				killed := w.now
-				w.restarted("2", "c1", "300Mi", killed)
+				w.setOOMKilled("2", "c1", "300Mi", killed)
 				w.oomsPending()
-				w.passes(1)
+				w.iterate(1)
 				if len(w.recommendations("web")) == 0 {
 					return // the recipe needs more usage
 				}
@@ -62,7 +62,7 @@ func TestRestart_DoesNotCountOldKillsWithLaterSizes(t *testing.T) {
 					pod.ManagedFields = tc.managed(killed)
 					_, err := w.kube.CoreV1().Pods("ns").Update(t.Context(), pod, metav1.UpdateOptions{})
 					require.NoError(t, err)
-					w.begin().passes(12)
+					w.start().iterate(12)
 					got := w.memory("web")
 					require.LessOrEqual(t, got, first)
 					if tc.stays {

@@ -28,7 +28,7 @@ import (
 )
 
 // prometheusWithHistory serves a constant usage of 1 core and 1000 MiB for container a of a pod.
-func pastOf(t *testing.T, pod string, fails func() bool) string {
+func prometheusWithHistory(t *testing.T, pod string, fails func() bool) string {
 	server := httptest.NewServer(testkit.StrictPrometheus(t, func(w http.ResponseWriter, r *http.Request) {
 		if fails != nil && fails() {
 			http.Error(w, "away", http.StatusServiceUnavailable)
@@ -63,37 +63,37 @@ func withPrometheus(t *testing.T, w *world, address string) *world {
 	w.config.Prometheus.Address = address
 	require.NoError(t, w.config.Validate())
 	m := newMetrics(prometheus.NewRegistry())
-	from, err := newUsageSource(process.OS{}, &rest.Config{Host: "http://127.0.0.1:1"}, w.config.origin(m))
+	from, err := newUsageSource(process.OS{}, &rest.Config{Host: "http://127.0.0.1:1"}, w.config.usageSourceConfig(m))
 	require.NoError(t, err)
-	w.from = from
+	w.usageSource = from
 	return w
 }
 
-func TestHistoryFromPrometheusIsThereInTheFirstPass(t *testing.T) {
-	w := withPrometheus(t, newWorld(t, deployment("x"), aPod("p1", "x", "a"), aVPA("v", "x", time.Hour)), pastOf(t, "p1", nil)).begin()
+func TestBackfill_LoadsHistoryBeforeFirstIteration(t *testing.T) {
+	w := withPrometheus(t, newWorld(t, deployment("x"), aPod("p1", "x", "a"), aVPA("v", "x", time.Hour)), prometheusWithHistory(t, "p1", nil)).start()
 	require.Equal(t, backfill.Complete, w.loop.Backfill.Progress().State)
-	w.passes(1)
+	w.iterate(1)
 	got := w.recommendations("v")
 	require.Len(t, got, 1)
 	require.EqualValues(t, 1168, got[0].Target.Cpu().MilliValue(), "1 core in its bucket, plus 15 %")
 	require.Greater(t, got[0].Target.Memory().Value(), int64(1048576000))
-	w.uses("p1", "a", 1000, 1000)
-	w.passes(15)
+	w.setUsage("p1", "a", 1000, 1000)
+	w.iterate(15)
 	require.EqualValues(t, 1168, w.recommendations("v")[0].Target.Cpu().MilliValue())
 
 	list, err := w.vpas.AutoscalingV1().VerticalPodAutoscalerCheckpoints("").List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	require.Empty(t, list.Items, "with Prometheus there are no checkpoints")
-	require.EqualValues(t, 2*193, testutil.ToFloat64(w.metrics.past.WithLabelValues("taken")))
+	require.EqualValues(t, 2*193, testutil.ToFloat64(w.metrics.historySamples.WithLabelValues("taken")))
 }
 
-func TestATargetFallsOnlyWhenAllHistoryIsLoaded(t *testing.T) {
+func TestBackfill_HoldsTargetUntilComplete(t *testing.T) {
 	for _, away := range []bool{false, true} {
 		published := aVPA("v", "x", time.Hour)
 		published.Status = *publishedStatus("a", "4", "4Gi")
-		w := withPrometheus(t, newWorld(t, deployment("x"), aPod("p1", "x", "a"), published), pastOf(t, "p1", func() bool { return away })).begin()
-		w.uses("p1", "a", 100, 100)
-		w.passes(2)
+		w := withPrometheus(t, newWorld(t, deployment("x"), aPod("p1", "x", "a"), published), prometheusWithHistory(t, "p1", func() bool { return away })).start()
+		w.setUsage("p1", "a", 100, 100)
+		w.iterate(2)
 		want := "1168m"
 		if away {
 			want = "4"
@@ -112,27 +112,27 @@ func publishedStatus(container, cpu, memory string) *vpav1.VerticalPodAutoscaler
 	}
 }
 
-func TestPassesGoOnWithoutPrometheus(t *testing.T) {
+func TestRunOnce_ContinuesWithoutPrometheus(t *testing.T) {
 	var mu sync.Mutex
 	asked := 0
-	w := withPrometheus(t, newWorld(t, deployment("x"), aPod("p1", "x", "a"), aVPA("v", "x", time.Hour)), pastOf(t, "p1", func() bool {
+	w := withPrometheus(t, newWorld(t, deployment("x"), aPod("p1", "x", "a"), aVPA("v", "x", time.Hour)), prometheusWithHistory(t, "p1", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		asked++
 		return true
-	})).begin()
+	})).start()
 	require.Positive(t, asked)
 	require.Equal(t, backfill.Failed, w.loop.Backfill.Progress().State)
-	w.uses("p1", "a", 100, 100)
-	w.passes(2)
+	w.setUsage("p1", "a", 100, 100)
+	w.iterate(2)
 	require.Len(t, w.recommendations("v"), 1)
 }
 
-func TestLiveUsageFromPrometheus(t *testing.T) {
+func TestPrometheusSource_ReadsLiveUsage(t *testing.T) {
 	c := Default()
-	c.Prometheus.UsageSource, c.Prometheus.Address = "prometheus", pastOf(t, "p1", nil)
+	c.Prometheus.UsageSource, c.Prometheus.Address = "prometheus", prometheusWithHistory(t, "p1", nil)
 	m := newMetrics(prometheus.NewRegistry())
-	from, err := newUsageSource(process.OS{}, &rest.Config{Host: "http://127.0.0.1:1"}, c.origin(m))
+	from, err := newUsageSource(process.OS{}, &rest.Config{Host: "http://127.0.0.1:1"}, c.usageSourceConfig(m))
 	require.NoError(t, err)
 	require.Equal(t, "Prometheus", from.Name)
 	n := 0
@@ -144,7 +144,7 @@ func TestLiveUsageFromPrometheus(t *testing.T) {
 	require.EqualValues(t, 2, testutil.ToFloat64(m.prometheusRequests.WithLabelValues("200", "post")))
 }
 
-func TestExternalMetricsOfThePodsOfVPAs(t *testing.T) {
+func TestExternalMetrics_QueriesPodsOfVPAs(t *testing.T) {
 	var mu sync.Mutex
 	var asked []string
 	server := httptest.NewServer(testkit.StrictPrometheus(t, func(w http.ResponseWriter, r *http.Request) {
@@ -157,19 +157,19 @@ func TestExternalMetricsOfThePodsOfVPAs(t *testing.T) {
 	w := newWorld(t, deployment("x"), aPod("p1", "x", "a"), aPod("p2", "other", "a"), aVPA("v", "x", time.Hour))
 	w.config.External.Use, w.config.External.CPUMetric = true, "cpu_use"
 	require.NoError(t, w.config.Validate())
-	from, err := newUsageSource(process.OS{}, &rest.Config{Host: server.URL}, w.config.origin(newMetrics(prometheus.NewRegistry())))
+	from, err := newUsageSource(process.OS{}, &rest.Config{Host: server.URL}, w.config.usageSourceConfig(newMetrics(prometheus.NewRegistry())))
 	require.NoError(t, err)
-	w.from = from
-	w.begin()
+	w.usageSource = from
+	w.start()
 	w.loop.Ingester.Source = from
-	w.passes(1)
+	w.iterate(1)
 	require.Equal(t, []string{"/namespaces/ns/cpu_use?app=x,pod=p1"}, asked)
 	got := w.recommendations("v")
 	require.Len(t, got, 1)
 	require.NotContains(t, got[0].Target, "memory", "a metric that is not configured is no zero")
 }
 
-func TestWaitingForCPUCountsLive(t *testing.T) {
+func TestPrometheusSource_CountsCPUWaiting(t *testing.T) {
 	at := start()
 	server := httptest.NewServer(testkit.StrictPrometheus(t, func(w http.ResponseWriter, r *http.Request) {
 		value := map[bool]string{true: "0.2", false: "0.5"}[strings.Contains(r.FormValue("query"), "pressure_cpu_waiting")]
@@ -179,23 +179,23 @@ func TestWaitingForCPUCountsLive(t *testing.T) {
 		fmt.Fprintf(w, `{"status":"success","data":{"resultType":"vector","result":[{"metric":{"namespace":"ns","pod_name":"web-1","name":"a"},"value":[%d,"%s"]}]}}`, at.Unix(), value)
 	}))
 	t.Cleanup(server.Close)
-	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), asking("cruisekube"))
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), webVPA("cruisekube"))
 	w.config.Prometheus.Address, w.config.Prometheus.UsageSource = server.URL, "prometheus"
 	require.NoError(t, w.config.Validate())
-	from, err := newUsageSource(process.OS{}, &rest.Config{Host: "http://127.0.0.1:1"}, w.config.origin(newMetrics(prometheus.NewRegistry())))
+	from, err := newUsageSource(process.OS{}, &rest.Config{Host: "http://127.0.0.1:1"}, w.config.usageSourceConfig(newMetrics(prometheus.NewRegistry())))
 	require.NoError(t, err)
-	w.from = from
-	w.begin()
+	w.usageSource = from
+	w.start()
 	w.loop.Ingester.Source = from
 	for range 3 {
 		at = at.Add(time.Minute)
-		w.passes(1)
+		w.iterate(1)
 	}
 	require.EqualValues(t, 600, w.recommendations("web")[0].Target.Cpu().MilliValue())
 }
 
 // Guards against rounding errors: 100m × 1.2 is 120m, not 121m.
-func TestBackfill_WaitingForCPUCountsExactly(t *testing.T) {
+func TestBackfill_CountsCPUWaitingExactly(t *testing.T) {
 	for _, tc := range []struct {
 		usage, waiting string
 		expected       int64 // millicores
@@ -225,14 +225,14 @@ func TestBackfill_WaitingForCPUCountsExactly(t *testing.T) {
 					`{"metric":{"namespace":"ns","pod_name":"web-1","name":"a"},"values":[%s]}]}}`, strings.Join(values, ","))
 			}))
 			t.Cleanup(server.Close)
-			w := withPrometheus(t, newWorld(t, deployment("web"), aPod("web-1", "web", "a"), asking("cruisekube")), server.URL).begin()
-			w.passes(1)
+			w := withPrometheus(t, newWorld(t, deployment("web"), aPod("web-1", "web", "a"), webVPA("cruisekube")), server.URL).start()
+			w.iterate(1)
 			require.Equal(t, tc.expected, w.recommendations("web")[0].Target.Cpu().MilliValue())
 		})
 	}
 }
 
-func TestUnknownWaitingIsSaidOnce(t *testing.T) {
+func TestCPUWaiting_LogsMissingDataOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		recipe, source, metric string
 		waited                 string // result of the waiting time query
@@ -257,18 +257,18 @@ func TestUnknownWaitingIsSaidOnce(t *testing.T) {
 				}
 			}))
 			t.Cleanup(server.Close)
-			w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), asking(c.recipe))
+			w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), webVPA(c.recipe))
 			w.config.Prometheus.Address, w.config.Prometheus.WaitingMetric = server.URL, c.metric
 			if c.source == "external" {
 				w.config.External.Use, w.config.External.CPUMetric = true, "cpu_use"
 			} else {
 				w.config.Prometheus.UsageSource = c.source
 			}
-			from, err := newUsageSource(process.OS{}, &rest.Config{Host: server.URL}, w.config.origin(newMetrics(prometheus.NewRegistry())))
+			from, err := newUsageSource(process.OS{}, &rest.Config{Host: server.URL}, w.config.usageSourceConfig(newMetrics(prometheus.NewRegistry())))
 			require.NoError(t, err)
-			w.from = from
-			w.begin()
-			w.passes(1)
+			w.usageSource = from
+			w.start()
+			w.iterate(1)
 			logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 			for range 3 {
 				require.NoError(t, from.Samples(klog.NewContext(t.Context(), logger), func(usage.Sample) {}))

@@ -19,18 +19,18 @@ func BenchmarkPassUnderAPolicy(b *testing.B) {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 	c := testkit.Crowd{Pods: 50_000, Deployments: 10_000, Revisions: 11, Nodes: 2_000}
-	without := passes{filled: fill(b, testkit.ServeCrowd(b, &testkit.CrowdServer{Crowd: c}), c)}
+	without := iterationCosts{filledRecommender: newFilledRecommender(b, testkit.ServeCrowd(b, &testkit.CrowdServer{Crowd: c}), c)}
 	c.UnderAPolicy = true
-	under := passes{filled: fill(b, testkit.ServeCrowd(b, &testkit.CrowdServer{Crowd: c}), c)}
-	both := []*passes{&without, &under}
+	under := iterationCosts{filledRecommender: newFilledRecommender(b, testkit.ServeCrowd(b, &testkit.CrowdServer{Crowd: c}), c)}
+	both := []*iterationCosts{&without, &under}
 	for _, p := range both {
-		p.aDay(b)
-		p.pass(b) // warm-up
+		p.addDay(b)
+		p.iterate(b) // warm-up
 		p.cpu = nil
 	}
 	for b.Loop() {
 		for _, p := range both {
-			p.pass(b)
+			p.iterate(b)
 		}
 	}
 	b.ReportMetric(0, "ns/op")
@@ -42,13 +42,13 @@ func BenchmarkPassUnderAPolicy(b *testing.B) {
 	}
 }
 
-type passes struct {
-	*filled
+type iterationCosts struct {
+	*filledRecommender
 	cpu []time.Duration
 }
 
 // iterate runs an iteration without writes.
-func (p *passes) pass(b *testing.B) {
+func (p *iterationCosts) iterate(b *testing.B) {
 	begin := testkit.CPUTime(b)
 	*p.now = p.now.Add(time.Minute)
 	p.loop.loadVPAs(b.Context(), *p.now, minRestoreTime)
@@ -62,6 +62,6 @@ func (p *passes) pass(b *testing.B) {
 	p.cpu = append(p.cpu, testkit.CPUTime(b)-begin)
 }
 
-func (p *passes) median() time.Duration {
+func (p *iterationCosts) median() time.Duration {
 	return slices.Sorted(slices.Values(p.cpu))[len(p.cpu)/2]
 }

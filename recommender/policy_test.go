@@ -29,7 +29,7 @@ func aPolicy(mode loadlinev1alpha1.RolloutMode) *loadlinev1alpha1.SizingPolicy {
 	}
 }
 
-func made(name string) *vpav1.VerticalPodAutoscaler {
+func generatedVPA(name string) *vpav1.VerticalPodAutoscaler {
 	v, off := aVPA("deployment-"+name, name, time.Hour), vpav1.UpdateModeOff
 	v.Labels, v.Spec.UpdatePolicy = map[string]string{fleet.PolicyLabel: "all"}, &vpav1.PodUpdatePolicy{UpdateMode: &off}
 	return v
@@ -43,20 +43,20 @@ func (w *world) setMode(mode loadlinev1alpha1.RolloutMode) {
 		require.NoError(w.t, policies.Delete(w.t.Context(), "all", metav1.DeleteOptions{}))
 	} else {
 		policy := aPolicy(mode)
-		if before := w.loop.Policies.Now().Object("all"); before != nil {
+		if before := w.loop.Policies.Snapshot().Object("all"); before != nil {
 			policy.Spec.Recipe = before.Spec.Recipe
 		}
 		_, err := policies.Update(w.t.Context(), policy, metav1.UpdateOptions{})
 		require.NoError(w.t, err)
 	}
 	require.Eventually(w.t, func() bool {
-		p := w.loop.Policies.Now().Object("all")
+		p := w.loop.Policies.Snapshot().Object("all")
 		return mode == "" && p == nil || p != nil && *p.Spec.Rollout.Mode == mode
 	}, time.Minute, time.Millisecond)
 }
 
 // Mode changes apply in the next iteration, also with steady estimates.
-func TestFollow_ModeObserveHidesRecommendationsOfEveryRecipe(t *testing.T) {
+func TestFollow_ObserveModeHidesRecommendations(t *testing.T) {
 	for _, name := range recipe.Names() {
 		t.Run(name, func(t *testing.T) { observeAndRecommend(t, name) })
 	}
@@ -66,10 +66,10 @@ func observeAndRecommend(t *testing.T, name string) {
 	policy := aPolicy(loadlinev1alpha1.RolloutModeObserve)
 	policy.Spec.Recipe = &name
 	w := newWorld(t, policy, deployment("web"), deployment("own"),
-		aPod("web-1", "web", "a"), aPod("own-1", "own", "a"), made("web"), aVPA("mine", "own", time.Hour)).begin()
-	w.uses("web-1", "a", 300, 300)
-	w.uses("own-1", "a", 300, 300)
-	w.passes(310) // attune needs 48 points of five minutes
+		aPod("web-1", "web", "a"), aPod("own-1", "own", "a"), generatedVPA("web"), aVPA("mine", "own", time.Hour)).start()
+	w.setUsage("web-1", "a", 300, 300)
+	w.setUsage("own-1", "a", 300, 300)
+	w.iterate(310) // attune needs 48 points of five minutes
 	for range 2 {
 		provided, message := w.condition("deployment-web", vpav1.RecommendationProvided)
 		require.Equal(t, corev1.ConditionFalse, provided)
@@ -78,23 +78,23 @@ func observeAndRecommend(t *testing.T, name string) {
 		require.NotEmpty(t, w.recommendations("mine"))
 
 		w.setMode(loadlinev1alpha1.RolloutModeRecommend)
-		w.passes(1)
+		w.iterate(1)
 		provided, _ = w.condition("deployment-web", vpav1.RecommendationProvided)
 		require.Equal(t, corev1.ConditionTrue, provided)
 		require.NotEmpty(t, w.recommendations("deployment-web"), "observed usage counts")
 
 		w.setMode(loadlinev1alpha1.RolloutModeObserve)
-		w.passes(1)
+		w.iterate(1)
 	}
 }
 
 // A generated VPA keeps the recipe after the policy is deleted.
-func TestTheRecipeOfAPolicyServesVPAsWithoutTheAnnotation(t *testing.T) {
+func TestPolicyRecipe_AppliesWithoutAnnotation(t *testing.T) {
 	asks := aVPA("asks", "third", time.Hour)
 	asks.Annotations = map[string]string{recipe.Annotation: "crane"}
 	w := newWorld(t, aPolicy(loadlinev1alpha1.RolloutModeRecommend), deployment("web"), deployment("own"), deployment("third"),
-		made("web"), aVPA("mine", "own", time.Hour), asks).begin()
-	w.passes(1)
+		generatedVPA("web"), aVPA("mine", "own", time.Hour), asks).start()
+	w.iterate(1)
 	serves := func(vpa string) string {
 		c := w.loop.Model.Find("ns", vpa).Recipe
 		return c.Name + " from " + string(c.Source)
@@ -103,12 +103,12 @@ func TestTheRecipeOfAPolicyServesVPAsWithoutTheAnnotation(t *testing.T) {
 	require.Equal(t, "loadline from policy", serves("mine"))
 	require.Equal(t, "crane from annotation", serves("asks"))
 	w.setMode("")
-	w.passes(1)
+	w.iterate(1)
 	require.Equal(t, "loadline from policy", serves("deployment-web"), "nobody knows why the policy is not there")
 	require.Equal(t, "vpa from flag", serves("mine"))
 }
 
-func TestTheStatusOfAPolicyKnowsPodsAndRecords(t *testing.T) {
+func TestPolicyStatus_IncludesPodsAndRecords(t *testing.T) {
 	vpa, pod := aVPA("mine", "web", time.Hour), aPod("web-1", "web", "a")
 	vpa.Status = vpav1.VerticalPodAutoscalerStatus{
 		Conditions: []vpav1.VerticalPodAutoscalerCondition{{Type: vpav1.RecommendationProvided, Status: corev1.ConditionTrue}},
@@ -118,7 +118,7 @@ func TestTheStatusOfAPolicyKnowsPodsAndRecords(t *testing.T) {
 	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", Controller: new(true)}}
 	record := &loadlinev1alpha1.SizingRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "deployment-web"}}
 	record.Status.Conditions = []metav1.Condition{{Type: "Degraded", Status: metav1.ConditionTrue, Reason: "HighRevertRate"}}
-	w := newWorld(t, aPolicy(loadlinev1alpha1.RolloutModeAuto), deployment("web"), vpa, pod, record).begin()
+	w := newWorld(t, aPolicy(loadlinev1alpha1.RolloutModeAuto), deployment("web"), vpa, pod, record).start()
 	var status loadlinev1alpha1.SizingPolicyStatus
 	require.Eventually(t, func() bool {
 		p, err := w.vpas.LoadlineV1alpha1().SizingPolicies().Get(t.Context(), "all", metav1.GetOptions{})
@@ -132,18 +132,18 @@ func TestTheStatusOfAPolicyKnowsPodsAndRecords(t *testing.T) {
 	require.True(t, status.Workloads[0].Degraded)
 }
 
-func TestTheHistoryOfAMadeVPAPassesToTheOneThatAPersonWrites(t *testing.T) {
-	w := newWorld(t, aPolicy(loadlinev1alpha1.RolloutModeRecommend), deployment("web"), aPod("web-1", "web", "a"), made("web")).begin()
-	w.uses("web-1", "a", 300, 300)
-	w.passes(120)
+func TestUserVPA_InheritsHistoryOfGeneratedVPA(t *testing.T) {
+	w := newWorld(t, aPolicy(loadlinev1alpha1.RolloutModeRecommend), deployment("web"), aPod("web-1", "web", "a"), generatedVPA("web")).start()
+	w.setUsage("web-1", "a", 300, 300)
+	w.iterate(120)
 	before := w.recommendations("deployment-web")
 	require.Len(t, before, 1)
-	w.begin() // only saved history is left
-	w.fails = errors.New("no metrics")
-	w.passes(1)
+	w.start() // only saved history is left
+	w.sourceErr = errors.New("no metrics")
+	w.iterate(1)
 	w.create(aVPA("mine", "web", 0))
 	require.Eventually(t, func() bool { return w.loop.Roster.Has("ns", "mine") }, time.Minute, time.Millisecond)
-	w.passes(1)
+	w.iterate(1)
 	after := w.recommendations("mine")
 	require.Len(t, after, 1)
 	require.InEpsilon(t, before[0].Target.Cpu().MilliValue(), after[0].Target.Cpu().MilliValue(), 0.01)
@@ -151,22 +151,22 @@ func TestTheHistoryOfAMadeVPAPassesToTheOneThatAPersonWrites(t *testing.T) {
 	require.Len(t, w.loop.Model.Find("ns", "mine").Sketches, 1)
 }
 
-func TestRestrictedRecipe_IsACondition(t *testing.T) {
+func TestRestrictedRecipe_SetsCondition(t *testing.T) {
 	policy := aPolicy(loadlinev1alpha1.RolloutModeAuto)
 	policy.Spec.Recipe = new("cruisekube")
 	policy.Spec.Sharing = &loadlinev1alpha1.Sharing{Mode: new(loadlinev1alpha1.SharingOn), UserVPAs: new(loadlinev1alpha1.SharingUserVPAsRestrict)}
 	asks := aVPA("web", "web", time.Hour)
 	asks.Annotations = map[string]string{recipe.Annotation: "cruisekube"} // also with the recipe of the policy
-	w := newWorld(t, policy, deployment("web"), deployment("own"), asks, aVPA("mine", "own", time.Hour)).begin()
-	w.passes(1)
+	w := newWorld(t, policy, deployment("web"), deployment("own"), asks, aVPA("mine", "own", time.Hour)).start()
+	w.iterate(1)
 	wrong, message := w.condition("web", status.InvalidRecipe)
 	require.Equal(t, corev1.ConditionTrue, wrong)
 	require.Equal(t, "annotation loadline.dev/recipe has no effect: SizingPolicy all applies its own recipe to all VPAs (spec.sharing.userVPAs is Restrict)", message)
 	wrong, _ = w.condition("mine", status.InvalidRecipe)
 	require.Empty(t, wrong)
 
-	w.ask("")
-	w.passes(1)
+	w.setRecipe("")
+	w.iterate(1)
 	wrong, _ = w.condition("web", status.InvalidRecipe)
 	require.Empty(t, wrong)
 }

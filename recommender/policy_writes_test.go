@@ -16,22 +16,22 @@ import (
 )
 
 // Users keep these objects in a repository, so GitOps tools must see no drift.
-func TestARecommenderWritesNothingThatARepositoryKeeps(t *testing.T) {
+func TestRecommender_WritesOnlyStatusOfUserObjects(t *testing.T) {
 	policy := aPolicy(loadlinev1alpha1.RolloutModeAuto)
 	policy.Annotations = map[string]string{"kubectl.kubernetes.io/last-applied-configuration": "{}"}
 	mine, web := aVPA("mine", "own", time.Hour), deployment("web")
 	mine.Labels = map[string]string{"app.kubernetes.io/instance": "shop"}
 	web.UID = "uid-web"
-	w := newWorld(t, policy, web, deployment("own"), aPod("web-1", "web", "a"), aPod("own-1", "own", "a"), mine).begin()
-	w.uses("web-1", "a", 300, 300)
-	w.uses("own-1", "a", 300, 300)
+	w := newWorld(t, policy, web, deployment("own"), aPod("web-1", "web", "a"), aPod("own-1", "own", "a"), mine).start()
+	w.setUsage("web-1", "a", 300, 300)
+	w.setUsage("own-1", "a", 300, 300)
 	served := func() bool {
 		p, err := w.vpas.LoadlineV1alpha1().SizingPolicies().Get(t.Context(), "all", metav1.GetOptions{})
 		require.NoError(t, err)
 		return p.Status.Counts != nil && w.loop.Roster.Has("ns", "deployment-web")
 	}
 	require.Eventually(t, served, time.Minute, time.Millisecond)
-	w.passes(70)
+	w.iterate(70)
 	require.NotEmpty(t, w.recommendations("deployment-web"))
 	require.NotEmpty(t, w.recommendations("mine"))
 	w.stop()

@@ -24,7 +24,7 @@ import (
 	"loadline.dev/loadline/recommender/status"
 )
 
-func asking(text string) *vpav1.VerticalPodAutoscaler {
+func webVPA(text string) *vpav1.VerticalPodAutoscaler {
 	v := aVPA("web", "web", time.Hour)
 	if text != "" {
 		v.Annotations = map[string]string{recipe.Annotation: text}
@@ -32,7 +32,7 @@ func asking(text string) *vpav1.VerticalPodAutoscaler {
 	return v
 }
 
-func (w *world) ask(text string) {
+func (w *world) setRecipe(text string) {
 	w.t.Helper()
 	var value *string
 	if text != "" {
@@ -48,12 +48,12 @@ func (w *world) ask(text string) {
 	}, time.Minute, time.Millisecond)
 }
 
-func (w *world) life(from, to int) {
+func (w *world) simulateUsage(from, to int) {
 	w.t.Helper()
 	for m := from; m < to; m++ {
 		cpu, mib := usageAt(m)
-		w.uses("web-1", "a", cpu, mib)
-		w.passes(1)
+		w.setUsage("web-1", "a", cpu, mib)
+		w.iterate(1)
 	}
 }
 
@@ -70,13 +70,13 @@ func usageAt(m int) (cpu, mib resources.Amount) {
 	return cpu, mib
 }
 
-func begun(t *testing.T, text string) *world {
-	w := newWorld(t, deployment("web"), limited("750m"), asking(text))
+func startedWorld(t *testing.T, text string) *world {
+	w := newWorld(t, deployment("web"), podWithCPULimit("750m"), webVPA(text))
 	w.config.Output.Tolerance = 0 // compare bounds in each iteration
-	return w.begin()
+	return w.start()
 }
 
-func limited(cpu string) *corev1.Pod {
+func podWithCPULimit(cpu string) *corev1.Pod {
 	p := aPod("web-1", "web", "a")
 	p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
 	p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("300m")
@@ -84,19 +84,19 @@ func limited(cpu string) *corev1.Pod {
 }
 
 // Backtests predict the cluster only if the recommendations are identical for the same samples.
-func TestTheBacktesterRecommendsWhatTheRecommenderDoes(t *testing.T) {
+func TestBacktester_MatchesRecommender(t *testing.T) {
 	for _, name := range append(recipe.Names(), "loadline:cpu=shared") {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := begun(t, name)
+			w := startedWorld(t, name)
 			made, err := recipe.Parse(name)
 			require.NoError(t, err)
 			replayed := replay.NewSimulatedRecommender(w.config.Aggregation.Store(), &made, start())
-			current := resources.Of(300, 256<<20)
+			current := resources.NewList(300, 256<<20)
 			for m := range 60 * 5 {
 				cpu, mib := usageAt(m + 600)
-				w.uses("web-1", "a", cpu, mib)
-				w.passes(1)
+				w.setUsage("web-1", "a", cpu, mib)
+				w.iterate(1)
 				replayed.Observe(w.now, resources.CPU, cpu, 750)
 				replayed.Observe(w.now, resources.Memory, mib<<20, 0)
 				want := replayed.Advise(w.now, current)
@@ -116,7 +116,7 @@ func TestTheBacktesterRecommendsWhatTheRecommenderDoes(t *testing.T) {
 
 // The memory margin depends on the ratio of limit to request, not on the current request, because
 // the updater scales the limit with it.
-func TestTheBacktesterRecommendsTheSameUnderEveryMemoryLimit(t *testing.T) {
+func TestBacktester_MatchesWithMemoryLimits(t *testing.T) {
 	only, sizes := vpav1.ContainerControlledValuesRequestsOnly, map[string]int64{}
 	for _, c := range []struct {
 		name, request, limit string
@@ -129,7 +129,7 @@ func TestTheBacktesterRecommendsTheSameUnderEveryMemoryLimit(t *testing.T) {
 		{name: "twice", request: "256Mi", limit: "512Mi", declared: [2]resources.Amount{256 << 20, 512 << 20}},
 		{name: "stands still", request: "256Mi", limit: "256Mi", declared: [2]resources.Amount{256 << 20, 0}, controlled: &only},
 	} {
-		pod, vpa := limited("750m"), asking("loadline")
+		pod, vpa := podWithCPULimit("750m"), webVPA("loadline")
 		r := &pod.Spec.Containers[0].Resources
 		r.Requests[corev1.ResourceMemory] = resource.MustParse(c.request)
 		if c.limit != "" {
@@ -140,18 +140,18 @@ func TestTheBacktesterRecommendsTheSameUnderEveryMemoryLimit(t *testing.T) {
 		}
 		w := newWorld(t, deployment("web"), pod, vpa)
 		w.config.Output.Tolerance = 0
-		w.begin()
+		w.start()
 		made, err := recipe.Parse("loadline")
 		require.NoError(t, err)
 		replayed := replay.NewSimulatedRecommender(w.config.Aggregation.Store(), &made, start())
 		replayed.Declare(c.declared[0], c.declared[1])
 		for m := range 40 {
 			cpu, mib := usageAt(m + 600)
-			w.uses("web-1", "a", cpu, mib)
-			w.passes(1)
+			w.setUsage("web-1", "a", cpu, mib)
+			w.iterate(1)
 			replayed.Observe(w.now, resources.CPU, cpu, 750)
 			replayed.Observe(w.now, resources.Memory, mib<<20, 0)
-			got, want := convert.Bounds(w.recommendations("web")[0]), replayed.Advise(w.now, resources.Of(300, 256<<20))
+			got, want := convert.Bounds(w.recommendations("web")[0]), replayed.Advise(w.now, resources.NewList(300, 256<<20))
 			require.Equal(t, want, got, "%s, minute %d: from the first pass on", c.name, m)
 		}
 		sizes[c.name] = w.memory("web")
@@ -162,90 +162,90 @@ func TestTheBacktesterRecommendsTheSameUnderEveryMemoryLimit(t *testing.T) {
 	require.Equal(t, sizes["none"], sizes["stands still"])
 }
 
-func TestANewContainerKeepsItsRequestForAnHour(t *testing.T) {
-	w := begun(t, "loadline")
+func TestNewContainer_KeepsRequestForAnHour(t *testing.T) {
+	w := startedWorld(t, "loadline")
 	made, err := recipe.Parse("loadline:pod-min-memory=0")
 	require.NoError(t, err)
 	replayed := replay.NewSimulatedRecommender(w.config.Aggregation.Store(), &made, start())
 	replayed.Declare(256<<20, 0)
 	w.config.Estimate.PodMinMemory = 0
-	w.kill()
+	w.restart()
 	for m := range 65 {
-		w.uses("web-1", "a", 300, 100)
-		w.passes(1)
+		w.setUsage("web-1", "a", 300, 100)
+		w.iterate(1)
 		if m == 30 {
 			w.loop.Close(t.Context(), w.now)
-			w.kill()
+			w.restart()
 		}
 		replayed.Observe(w.now, resources.CPU, 300, 750)
 		replayed.Observe(w.now, resources.Memory, 100<<20, 0)
-		want := replayed.Advise(w.now, resources.Of(300, 256<<20)).Target.Value(resources.Memory)
+		want := replayed.Advise(w.now, resources.NewList(300, 256<<20)).Target.Value(resources.Memory)
 		require.Equal(t, int64(want), w.memory("web"), "minute %d", m)
 		require.Equal(t, m < 60, w.memory("web") >= 256<<20, "minute %d", m)
 	}
 }
 
 // A workload may be scaled to zero, and a job has no pods between runs.
-func TestTheLimitIsKnownAfterARestartWithoutPods(t *testing.T) {
-	pod := limited("750m")
+func TestLimitRatio_SurvivesRestartWithoutPods(t *testing.T) {
+	pod := podWithCPULimit("750m")
 	pod.Spec.Containers[0].Resources.Limits[corev1.ResourceMemory] = resource.MustParse("256Mi")
-	w := newWorld(t, deployment("web"), pod, asking("loadline"))
+	w := newWorld(t, deployment("web"), pod, webVPA("loadline"))
 	w.config.Output.Tolerance = 0
-	w.begin().life(600, 660)
+	w.start().simulateUsage(600, 660)
 	v := w.loop.Model.Find("ns", "web")
 	require.Equal(t, sketch.LimitRatio(100), v.Sketches["a"].LimitRatio)
 	before := w.recommendations("web")[0]
 	require.NoError(t, w.kube.CoreV1().Pods("ns").Delete(t.Context(), "web-1", metav1.DeleteOptions{}))
-	clear(w.use)
-	require.Eventually(t, func() bool { w.passes(1); return v.Pods() == 0 }, time.Minute, time.Millisecond)
+	clear(w.usage)
+	require.Eventually(t, func() bool { w.iterate(1); return v.Pods() == 0 }, time.Minute, time.Millisecond)
 	require.Equal(t, convert.Bounds(before), convert.Bounds(w.recommendations("web")[0]))
 	w.loop.Close(t.Context(), w.now)
-	w.kill()
-	w.passes(3)
+	w.restart()
+	w.iterate(3)
 	require.Equal(t, convert.Bounds(before), convert.Bounds(w.recommendations("web")[0]))
 	require.Equal(t, sketch.LimitRatio(100), w.loop.Model.Find("ns", "web").Sketches["a"].LimitRatio)
 }
 
 // During a rollout the margin changes once: at the start for a tighter limit, at the end for a
 // wider one.
-func TestPodsThatDisagreeGetTheMarginOfTheTightest(t *testing.T) {
-	w := begun(t, "loadline")
-	w.uses("web-1", "a", 300, 600)
-	w.passes(2)
+func TestLimitRatio_UsesTightestPod(t *testing.T) {
+	w := startedWorld(t, "loadline")
+	w.setUsage("web-1", "a", 300, 600)
+	w.iterate(2)
 	v := w.loop.Model.Find("ns", "web")
-	require.Equal(t, sketch.Free, v.Sketches["a"].LimitRatio)
+	require.Equal(t, sketch.NoLimitRatio, v.Sketches["a"].LimitRatio)
 	wide := w.memory("web")
 	next := aPod("web-2", "web", "a")
 	next.Labels["pod-template-hash"] = "2"
 	next.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("256Mi")}
 	w.create(next)
-	w.uses("web-2", "a", 300, 600)
-	require.Eventually(t, func() bool { w.passes(1); return v.Pods() == 2 }, time.Minute, time.Millisecond)
+	w.setUsage("web-2", "a", 300, 600)
+	require.Eventually(t, func() bool { w.iterate(1); return v.Pods() == 2 }, time.Minute, time.Millisecond)
 	tight := w.memory("web")
 	require.Greater(t, float64(tight), 1.03*float64(wide))
 	for range 5 {
-		w.passes(1)
+		w.iterate(1)
 		require.LessOrEqual(t, w.memory("web"), tight, "only a new container's margin shrinks")
 		require.Greater(t, float64(w.memory("web")), 0.99*float64(tight))
 	}
 	require.Equal(t, sketch.LimitRatio(100), v.Sketches["a"].LimitRatio)
 	require.NoError(t, w.kube.CoreV1().Pods("ns").Delete(t.Context(), "web-2", metav1.DeleteOptions{}))
-	delete(w.use, usage.ContainerKey{Namespace: "ns", Pod: "web-2", Container: "a"})
-	require.Eventually(t, func() bool { w.passes(1); return v.Pods() == 1 }, time.Minute, time.Millisecond)
-	require.Equal(t, sketch.Free, v.Sketches["a"].LimitRatio)
+	delete(w.usage, usage.ContainerKey{Namespace: "ns", Pod: "web-2", Container: "a"})
+	require.Eventually(t, func() bool { w.iterate(1); return v.Pods() == 1 }, time.Minute, time.Millisecond)
+	require.Equal(t, sketch.NoLimitRatio, v.Sketches["a"].LimitRatio)
 	require.Less(t, float64(w.memory("web")), 0.98*float64(tight))
 }
 
-func TestTheBacktesterRecommendsTheSameAfterAKill(t *testing.T) {
+func TestBacktester_MatchesAfterKill(t *testing.T) {
 	for _, name := range []string{"vpa", "loadline", "crane", "cruisekube"} {
-		w := begun(t, name)
+		w := startedWorld(t, name)
 		made, err := recipe.Parse(name)
 		require.NoError(t, err)
 		replayed := replay.NewSimulatedRecommender(w.config.Aggregation.Store(), &made, start())
 		both := func(kills float64) {
-			w.uses("web-1", "a", 300, 200)
+			w.setUsage("web-1", "a", 300, 200)
 			require.Eventually(t, func() bool {
-				w.passes(1)
+				w.iterate(1)
 				replayed.Observe(w.now, resources.CPU, 300, 0)
 				replayed.Observe(w.now, resources.Memory, 200<<20, 0)
 				return testutil.ToFloat64(w.metrics.ooms.WithLabelValues("taken")) == kills
@@ -253,27 +253,27 @@ func TestTheBacktesterRecommendsTheSameAfterAKill(t *testing.T) {
 		}
 		both(0)
 		at := w.now
-		w.restarted("2", "c1", "1Gi", at)
+		w.setOOMKilled("2", "c1", "1Gi", at)
 		both(1)
 		replayed.Killed(at, 256<<20, 0) // the request at the kill
 		got := convert.Bounds(w.recommendations("web")[0])
-		require.Equal(t, replayed.Advise(w.now, resources.Of(0, 256<<20)).Target.Value(resources.Memory), got.Target.Value(resources.Memory), name)
+		require.Equal(t, replayed.Advise(w.now, resources.NewList(0, 256<<20)).Target.Value(resources.Memory), got.Target.Value(resources.Memory), name)
 		require.GreaterOrEqual(t, got.Target.Value(resources.Memory), resources.Amount(256<<20), name)
 	}
 }
 
-func TestARestartLosesNothingOfWhatARecipeKnows(t *testing.T) {
+func TestRestart_KeepsSketches(t *testing.T) {
 	for _, name := range append(recipe.Names()[1:], "loadline:cpu=shared") {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, undisturbed := begun(t, name), begun(t, name)
-			w.life(600, 900)
-			undisturbed.life(600, 900)
+			w, undisturbed := startedWorld(t, name), startedWorld(t, name)
+			w.simulateUsage(600, 900)
+			undisturbed.simulateUsage(600, 900)
 			w.loop.Close(t.Context(), w.now)
 			before := w.recommendations("web")
-			w.kill()
-			w.life(900, 960)
-			undisturbed.life(900, 960)
+			w.restart()
+			w.simulateUsage(900, 960)
+			undisturbed.simulateUsage(900, 960)
 			require.Equal(t, undisturbed.recommendations("web")[0].UncappedTarget, w.recommendations("web")[0].UncappedTarget)
 			require.Equal(t, undisturbed.loop.Model.Find("ns", "web").Sketches["a"].Image(), w.loop.Model.Find("ns", "web").Sketches["a"].Image())
 			require.NotEmpty(t, before)
@@ -281,35 +281,35 @@ func TestARestartLosesNothingOfWhatARecipeKnows(t *testing.T) {
 	}
 }
 
-func TestAKillBetweenSavesLowersNoTarget(t *testing.T) {
-	w := begun(t, "loadline")
-	w.life(600, 700)
-	w.life(700, 701) // the spike
+func TestCrash_DoesNotLowerTarget(t *testing.T) {
+	w := startedWorld(t, "loadline")
+	w.simulateUsage(600, 700)
+	w.simulateUsage(700, 701) // the spike
 	before := w.recommendations("web")[0]
-	w.kill()
-	w.life(701, 706)
+	w.restart()
+	w.simulateUsage(701, 706)
 	after := w.recommendations("web")[0]
 	require.GreaterOrEqual(t, float64(after.UncappedTarget.Memory().Value()), 0.97*float64(before.UncappedTarget.Memory().Value()),
 		"the spike was saved before its target was published; a new container's margin shrinks by itself")
 	require.InEpsilon(t, before.UncappedTarget.Cpu().MilliValue(), after.UncappedTarget.Cpu().MilliValue(), 0.08)
 }
 
-func TestRolloutsAddNoSketches(t *testing.T) {
-	w := begun(t, "loadline")
-	w.life(600, 660)
+func TestRollout_AddsNoSketches(t *testing.T) {
+	w := startedWorld(t, "loadline")
+	w.simulateUsage(600, 660)
 	before := w.memory("web")
 	for i := range 5 {
 		name := "web-" + string(rune('b'+i))
 		p := aPod(name, "web", "a")
 		p.Labels["pod-template-hash"] = name
 		w.create(p)
-		for pod := range w.use {
+		for pod := range w.usage {
 			require.NoError(t, w.kube.CoreV1().Pods("ns").Delete(t.Context(), pod.Pod, metav1.DeleteOptions{}))
 		}
-		clear(w.use)
-		w.uses(name, "a", 300, 600)
+		clear(w.usage)
+		w.setUsage(name, "a", 300, 600)
 		require.Eventually(t, func() bool {
-			w.passes(1)
+			w.iterate(1)
 			v := w.loop.Model.Find("ns", "web")
 			return v.Pods() == 1
 		}, time.Minute, time.Millisecond)
@@ -320,46 +320,46 @@ func TestRolloutsAddNoSketches(t *testing.T) {
 	require.LessOrEqual(t, len(sketches["a"].Image()), 1024)
 }
 
-func TestTheAnnotationBackAndForth(t *testing.T) {
-	w := begun(t, "")
-	w.life(600, 660)
+func TestRecipeAnnotation_SwitchesBackAndForth(t *testing.T) {
+	w := startedWorld(t, "")
+	w.simulateUsage(600, 660)
 	require.Nil(t, w.loop.Model.Find("ns", "web").Sketches, "the recipe of the reference keeps nothing")
 	require.NotContains(t, w.checkpoint("web-a").Annotations[checkpoint.OpenWindows], "trail")
 	reference := w.memory("web")
 
-	w.ask("loadline:memory=safe")
-	w.life(660, 800)
+	w.setRecipe("loadline:memory=safe")
+	w.simulateUsage(660, 800)
 	v := w.loop.Model.Find("ns", "web")
 	require.Len(t, v.Sketches, 1)
 	require.Equal(t, 1.0, testutil.ToFloat64(w.metrics.recipes.WithLabelValues("loadline", "annotation")))
 	image := v.Sketches["a"].Image()
 
-	w.ask("")
-	w.life(800, 860)
+	w.setRecipe("")
+	w.simulateUsage(800, 860)
 	require.Equal(t, 1.0, testutil.ToFloat64(w.metrics.recipes.WithLabelValues("vpa", "flag")))
 	require.GreaterOrEqual(t, w.memory("web"), reference, "its own history went on")
 	require.NotEqual(t, image, v.Sketches["a"].Image(), "somebody may only be trying: what the other knows goes on for a day")
 
-	w.ask("loadline")
-	w.life(860, 870)
-	covered, _ := w.loop.Model.Find("ns", "web").Sketches["a"].Covers(resources.Memory)
+	w.setRecipe("loadline")
+	w.simulateUsage(860, 870)
+	covered, _ := w.loop.Model.Find("ns", "web").Sketches["a"].Coverage(resources.Memory)
 	require.Equal(t, 209*time.Minute, covered, "from the first change on")
 
-	w.ask("vpa")
-	w.life(870, 870+24*60+2)
+	w.setRecipe("vpa")
+	w.simulateUsage(870, 870+24*60+2)
 	require.Nil(t, w.loop.Model.Find("ns", "web").Sketches)
 }
 
-func TestANewRecipeLowersNothingBeforeItHasSeenADay(t *testing.T) {
-	w := begun(t, "")
-	w.uses("web-1", "a", 300, 2000)
-	w.passes(60 * 3)
-	w.uses("web-1", "a", 300, 200)
-	w.passes(60 * 22)
+func TestNewRecipe_HoldsTargetForADay(t *testing.T) {
+	w := startedWorld(t, "")
+	w.setUsage("web-1", "a", 300, 2000)
+	w.iterate(60 * 3)
+	w.setUsage("web-1", "a", 300, 200)
+	w.iterate(60 * 22)
 	before := w.memory("web")
 	require.Greater(t, before, int64(2000<<20))
-	w.ask("loadline")
-	w.passes(30)
+	w.setRecipe("loadline")
+	w.iterate(30)
 	require.Equal(t, before, w.memory("web"))
 	held, message := w.condition("web", status.TargetHeld)
 	require.Equal(t, corev1.ConditionTrue, held)
@@ -367,7 +367,7 @@ func TestANewRecipeLowersNothingBeforeItHasSeenADay(t *testing.T) {
 	enough, message := w.condition("web", status.SufficientHistory)
 	require.Equal(t, corev1.ConditionTrue, enough, "the held target rests on the history of the former recipe")
 	require.Contains(t, message, "at least 1 day")
-	w.passes(24 * 60)
+	w.iterate(24 * 60)
 	require.Less(t, w.memory("web"), before/2)
 	held, _ = w.condition("web", status.TargetHeld)
 	require.Empty(t, held)

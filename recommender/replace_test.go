@@ -28,25 +28,25 @@ func (w *world) createVPA(uid types.UID) {
 }
 
 // The history was restored, so only the VPA and its checkpoint have it.
-func TestAVPAThatIsCreatedAgainHasItsHistory(t *testing.T) {
+func TestRecreatedVPA_KeepsHistory(t *testing.T) {
 	for name, passes := range map[string]int{"at once": 0, "after a pass": 1, "when its checkpoint is deleted": 20} {
 		t.Run(name, func(t *testing.T) {
-			w := web(t)
+			w := webWorld(t)
 			before := w.recommendations("web")[0].UncappedTarget
-			w.begin()
-			w.uses("web-1", "a", 100, 100)
-			w.passes(1)
+			w.start()
+			w.setUsage("web-1", "a", 100, 100)
+			w.iterate(1)
 			w.deleteVPA("web")
-			w.passes(passes)
+			w.iterate(passes)
 			_, err := w.vpas.AutoscalingV1().VerticalPodAutoscalerCheckpoints("ns").Get(t.Context(), "web-a", metav1.GetOptions{})
 			require.Equal(t, passes == 20, apierrors.IsNotFound(err))
 			w.createVPA("second")
-			w.passes(1)
+			w.iterate(1)
 			require.Equal(t, before.Memory().Value(), w.memory("web"))
 			require.Equal(t, before.Cpu().MilliValue(), w.recommendations("web")[0].UncappedTarget.Cpu().MilliValue())
 
-			w.kill()
-			w.passes(1)
+			w.restart()
+			w.iterate(1)
 			require.Equal(t, before.Memory().Value(), w.memory("web"), "it is saved again")
 			require.GreaterOrEqual(t, w.checkpoint("web-a").Status.TotalSamplesCount, 31)
 		})
@@ -54,35 +54,35 @@ func TestAVPAThatIsCreatedAgainHasItsHistory(t *testing.T) {
 }
 
 // Checkpoint collection may run between deletion and creation.
-func TestTheCheckpointOfAVPAThatHasJustGoneStays(t *testing.T) {
-	w := web(t)
+func TestCheckpoints_SurviveVPARecreation(t *testing.T) {
+	w := webWorld(t)
 	before := w.memory("web")
 	w.config.Checkpoints.CollectInterval = 2 * time.Minute
-	w.begin()
-	w.uses("web-1", "a", 100, 100)
-	w.passes(2)
+	w.start()
+	w.setUsage("web-1", "a", 100, 100)
+	w.iterate(2)
 	w.deleteVPA("web")
-	w.passes(2) // one of them collects
+	w.iterate(2) // one of them collects
 	w.createVPA("second")
-	w.kill()
-	w.passes(1)
+	w.restart()
+	w.iterate(1)
 	require.Equal(t, before, w.memory("web"))
 
 	w.deleteVPA("web")
-	w.passes(8)
+	w.iterate(8)
 	require.Empty(t, w.checkpoints())
 }
 
-func TestTheCheckpointOfAVPAThatGoesDuringAPassStays(t *testing.T) {
-	w := web(t)
+func TestCheckpoints_KeptIfVPADeletedMidIteration(t *testing.T) {
+	w := webWorld(t)
 	w.config.Checkpoints.CollectInterval = 2 * time.Minute
-	w.begin()
-	w.uses("web-1", "a", 100, 100)
-	w.passes(3)
+	w.start()
+	w.setUsage("web-1", "a", 100, 100)
+	w.iterate(3)
 	require.Len(t, w.checkpoints(), 1)
 	w.deleteVPA("web")
 	w.loop.maintainCheckpoints(t.Context(), w.now.Add(time.Minute)) // end of an iteration that began before the deletion
 	require.Len(t, w.checkpoints(), 1)
-	w.passes(6)
+	w.iterate(6)
 	require.Empty(t, w.checkpoints(), "it was not created again")
 }

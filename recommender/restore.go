@@ -77,7 +77,7 @@ func (l *Loop) readPages(ctx context.Context, now time.Time) map[checkpoint.Owne
 		}
 		maps.Copy(l.Restored, r.pages.History)
 		l.reportCheckpoints(ctx, r.pages.Problems)
-		l.Checkpoints.Saver.Know(r.pages.History)
+		l.Checkpoints.Saver.MarkLoaded(r.pages.History)
 		maps.Copy(read, r.owners)
 		delete(l.restoring, namespace)
 	}
@@ -104,7 +104,7 @@ func (l *Loop) unreadCheckpoints(ctx context.Context, observed []model.Observed)
 	for _, o := range observed {
 		owner := ownerOf(o)
 		_, remembered := l.Model.DeletedSince(owner.Namespace, owner.VPA)
-		if !remembered && !l.read[owner] && l.Model.Find(owner.Namespace, owner.VPA) == nil {
+		if !remembered && !l.loadedVPAs[owner] && l.Model.Find(owner.Namespace, owner.VPA) == nil {
 			candidates[owner] = true
 		}
 	}

@@ -23,9 +23,9 @@ func TestRestoredCluster_LoadsCheckpointsOfLaterVPAs(t *testing.T) {
 		}{{name: "readable"}, {name: "readable later", fails: 3}} {
 			t.Run(name+"/"+tc.name, func(t *testing.T) {
 				t.Parallel()
-				w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), asking(name)).begin()
-				w.uses("web-1", "a", 700, 1800)
-				w.passes(60)
+				w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), webVPA(name)).start()
+				w.setUsage("web-1", "a", 700, 1800)
+				w.iterate(60)
 				if len(w.recommendations("web")) == 0 {
 					return // the recipe needs more usage
 				}
@@ -39,9 +39,9 @@ func TestRestoredCluster_LoadsCheckpointsOfLaterVPAs(t *testing.T) {
 				saved.CreationTimestamp = metav1.NewTime(w.now)
 				_, err := restored.vpas.AutoscalingV1().VerticalPodAutoscalerCheckpoints("ns").Update(t.Context(), saved, metav1.UpdateOptions{})
 				require.NoError(t, err)
-				restored.begin()
-				restored.uses("web-1", "a", 10, 50)
-				restored.passes(3)
+				restored.start()
+				restored.setUsage("web-1", "a", 10, 50)
+				restored.iterate(3)
 				require.Equal(t, saved.Status.TotalSamplesCount, restored.checkpoint("web-a").Status.TotalSamplesCount)
 
 				fails := tc.fails
@@ -51,16 +51,16 @@ func TestRestoredCluster_LoadsCheckpointsOfLaterVPAs(t *testing.T) {
 					}
 					return true, nil, errors.New("unavailable")
 				})
-				v := asking(name)
+				v := webVPA(name)
 				v.UID = "restored"
 				restored.create(v)
 				require.Eventually(t, func() bool { return restored.loop.Roster.Has("ns", "web") }, time.Minute, time.Millisecond)
 				for ; fails > 0; fails-- {
-					restored.passes(1)
+					restored.iterate(1)
 					require.Empty(t, restored.recommendations("web"))
 					require.Equal(t, saved.Status.TotalSamplesCount, restored.checkpoint("web-a").Status.TotalSamplesCount)
 				}
-				restored.passes(3)
+				restored.iterate(3)
 				require.GreaterOrEqual(t, float64(restored.memory("web")), 0.9*float64(before))
 				restored.loop.Close(t.Context(), restored.now)
 				require.GreaterOrEqual(t, restored.checkpoint("web-a").Status.TotalSamplesCount, saved.Status.TotalSamplesCount)
@@ -70,10 +70,10 @@ func TestRestoredCluster_LoadsCheckpointsOfLaterVPAs(t *testing.T) {
 }
 
 // Endless checkpoint pages of one namespace must not delay the iteration.
-func TestRestoredCluster_ReadsNamespacesInTurn(t *testing.T) {
-	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
-	w.uses("web-1", "a", 700, 1800)
-	w.passes(60)
+func TestRestoredCluster_ReadsNamespacesFairly(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).start()
+	w.setUsage("web-1", "a", 700, 1800)
+	w.iterate(60)
 	w.loop.Close(t.Context(), w.now)
 	saved := w.checkpoint("web-a").DeepCopy()
 
@@ -84,7 +84,7 @@ func TestRestoredCluster_ReadsNamespacesInTurn(t *testing.T) {
 	}
 	w = newWorld(t, objects...)
 	w.now = now
-	w.begin().passes(1)
+	w.start().iterate(1)
 	pages := map[string]int{}
 	w.vpas.PrependReactor("list", "verticalpodautoscalercheckpoints", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		namespace := action.GetNamespace()

@@ -13,7 +13,7 @@ import (
 	listers "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
 )
 
-func (w *world) aims(target string) {
+func (w *world) editTarget(target string) {
 	w.t.Helper()
 	vpa := w.vpa("web").DeepCopy()
 	vpa.Spec.TargetRef.Name = target
@@ -26,25 +26,25 @@ func (w *world) aims(target string) {
 	}, time.Minute, time.Millisecond)
 }
 
-func targeted(t *testing.T) *world {
-	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
-	w.uses("web-1", "a", 300, 400)
-	w.passes(3)
+func worldWithRecommendation(t *testing.T) *world {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).start()
+	w.setUsage("web-1", "a", 300, 400)
+	w.iterate(3)
 	require.Len(t, w.recommendations("web"), 1)
 	return w
 }
 
 // The recommendation is removed even if the new target cannot be read.
-func TestANewTargetDoesNotInheritARecommendation(t *testing.T) {
-	w := targeted(t)
-	w.aims("not-there-yet")
-	w.passes(1)
+func TestRetarget_DropsRecommendation(t *testing.T) {
+	w := worldWithRecommendation(t)
+	w.editTarget("not-there-yet")
+	w.iterate(1)
 	require.Empty(t, w.recommendations("web"))
 	require.EqualValues(t, 8, w.vpa("web").Status.ObservedGeneration)
 	state, _ := w.condition("web", vpav1.ConfigUnsupported)
 	require.Equal(t, corev1.ConditionTrue, state)
-	w.aims("web")
-	w.passes(2)
+	w.editTarget("web")
+	w.iterate(2)
 	require.Len(t, w.recommendations("web"), 1)
 	require.EqualValues(t, 9, w.vpa("web").Status.ObservedGeneration)
 	require.NoError(t, w.kube.AppsV1().Deployments("ns").Delete(t.Context(), "web", metav1.DeleteOptions{}))
@@ -52,37 +52,37 @@ func TestANewTargetDoesNotInheritARecommendation(t *testing.T) {
 		_, err := w.loop.Roster.Targets.Resolve(t.Context(), "ns", w.vpa("web").Spec.TargetRef)
 		return err != nil
 	}, time.Minute, time.Millisecond)
-	w.passes(2)
+	w.iterate(2)
 	require.Len(t, w.recommendations("web"), 1, "what is published is for this target")
 }
 
 // Without checkpoints, a target change during downtime goes unnoticed, so the recommendation keeps
 // its generation.
-func TestARecommendationOfAnEarlierSpecIsNotPassedOffAsOneOfThis(t *testing.T) {
-	w := targeted(t)
+func TestRetarget_KeepsGenerationWhileTargetUnread(t *testing.T) {
+	w := worldWithRecommendation(t)
 	before := w.recommendations("web")
-	w.aims("not-there-yet")
+	w.editTarget("not-there-yet")
 	for _, c := range w.checkpoints() {
 		require.NoError(t, w.vpas.AutoscalingV1().VerticalPodAutoscalerCheckpoints("ns").Delete(t.Context(), c.Name, metav1.DeleteOptions{}))
 	}
-	w.begin()
-	w.passes(2)
+	w.start()
+	w.iterate(2)
 	require.Equal(t, before, w.recommendations("web"))
 	require.EqualValues(t, 7, w.vpa("web").Status.ObservedGeneration)
 	state, _ := w.condition("web", vpav1.ConfigUnsupported)
 	require.Equal(t, corev1.ConditionTrue, state)
-	w.passes(31)
+	w.iterate(31)
 	require.Empty(t, w.recommendations("web"))
 	require.EqualValues(t, 8, w.vpa("web").Status.ObservedGeneration)
 }
 
-type unreadable struct {
+type unreadableLister struct {
 	listers.VerticalPodAutoscalerLister
 
 	name, problem string // no problem: readable
 }
 
-func (u *unreadable) List(selector labels.Selector) ([]*vpav1.VerticalPodAutoscaler, error) {
+func (u *unreadableLister) List(selector labels.Selector) ([]*vpav1.VerticalPodAutoscaler, error) {
 	all, err := u.VerticalPodAutoscalerLister.List(selector)
 	for i, vpa := range all {
 		if vpa.Name == u.name && u.problem != "" {
@@ -93,17 +93,17 @@ func (u *unreadable) List(selector labels.Selector) ([]*vpav1.VerticalPodAutosca
 	return all, err
 }
 
-func TestAVPAThatCannotBeReadKeepsItsHistory(t *testing.T) {
-	w := targeted(t)
+func TestUnreadableVPA_KeepsHistory(t *testing.T) {
+	w := worldWithRecommendation(t)
 	before, samples := w.recommendations("web"), w.checkpoint("web-a").Status.TotalSamplesCount
-	broken := &unreadable{w.loop.Roster.VPAs, "web", "spec.resourcePolicy: quantity"}
+	broken := &unreadableLister{w.loop.Roster.VPAs, "web", "spec.resourcePolicy: quantity"}
 	w.loop.Roster.VPAs = broken
-	w.passes(3)
+	w.iterate(3)
 	require.Equal(t, before, w.recommendations("web"))
 	_, message := w.condition("web", vpav1.ConfigUnsupported)
 	require.Equal(t, "spec.resourcePolicy: quantity", message)
 	broken.problem = ""
-	w.passes(2)
+	w.iterate(2)
 	require.Len(t, w.recommendations("web"), 1)
 	state, _ := w.condition("web", vpav1.ConfigUnsupported)
 	require.NotEqual(t, corev1.ConditionTrue, state)

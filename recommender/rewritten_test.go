@@ -12,10 +12,10 @@ import (
 
 // A controller such as Goldilocks keeps replacing labels and spec. The recommender must not undo
 // these writes.
-func TestAControllerThatReplacesTheSpecChangesNoSettingOfOurs(t *testing.T) {
-	alone, w := begun(t, "loadline"), begun(t, "loadline")
-	alone.life(600, 705)
-	w.life(600, 700)
+func TestRecipeAnnotation_SurvivesSpecReplacement(t *testing.T) {
+	alone, w := startedWorld(t, "loadline"), startedWorld(t, "loadline")
+	alone.simulateUsage(600, 705)
+	w.simulateUsage(600, 700)
 
 	labels := map[string]string{"creator": "Fairwinds", "source": "goldilocks"}
 	spec := vpav1.VerticalPodAutoscalerSpec{
@@ -29,7 +29,7 @@ func TestAControllerThatReplacesTheSpecChangesNoSettingOfOurs(t *testing.T) {
 		_, err := w.vpas.AutoscalingV1().VerticalPodAutoscalers("ns").Update(t.Context(), v, metav1.UpdateOptions{})
 		require.NoError(t, err)
 		w.syncCaches()
-		w.life(at, at+1)
+		w.simulateUsage(at, at+1)
 		require.Equal(t, labels, w.vpa("web").Labels)
 		require.Equal(t, spec, w.vpa("web").Spec)
 		require.Equal(t, "loadline", w.vpa("web").Annotations["loadline.dev/recipe"])

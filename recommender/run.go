@@ -72,50 +72,50 @@ func lead(ctx context.Context, c *Config, env process.Environment, m *metrics, h
 	if err := clients.WaitForServer(ctx, startTimeout); err != nil {
 		return err
 	}
-	policies, err := clientOfPolicies(config)
+	policies, err := newPolicyClient(config)
 	if err != nil {
 		return err
 	}
-	from, err := newUsageSource(env, config, c.origin(m))
+	usageSource, err := newUsageSource(env, config, c.usageSourceConfig(m))
 	if err != nil {
 		return err
 	}
-	return take(ctx, c, env, parts{clients: clients, policies: policies, origin: from, scale: client.NewScales(clients.Kube), metrics: m, health: health, explanations: explanations, now: time.Now})
+	return runElected(ctx, c, env, dependencies{clients: clients, policies: policies, usageSource: usageSource, scale: client.NewScales(clients.Kube), metrics: m, health: health, explanations: explanations, now: time.Now})
 }
 
 // newPolicyClient returns a client without a rate limit, so that status and checkpoint writes do
 // not wait for thousands of generated VPAs. The policies controller limits its own rate. Webhook
 // warnings about generated VPAs are not logged.
-func clientOfPolicies(config *rest.Config) (versioned.Interface, error) {
+func newPolicyClient(config *rest.Config) (versioned.Interface, error) {
 	own := client.Bounded(config)
 	own.QPS, own.WarningHandler = -1, rest.NoWarnings{}
-	made, err := versioned.NewForConfig(own)
+	clientset, err := versioned.NewForConfig(own)
 	if err != nil {
 		return nil, fmt.Errorf("build the client of policies for %s: %w", config.Host, err)
 	}
-	return made, nil
+	return clientset, nil
 }
 
-func take(ctx context.Context, c *Config, env process.Environment, p parts) error {
-	return lease.Lead(ctx, env, p.clients.Kube, c.Election, func(leading context.Context) error { return work(leading, c, p) })
+func runElected(ctx context.Context, c *Config, env process.Environment, p dependencies) error {
+	return lease.Lead(ctx, env, p.clients.Kube, c.Election, func(leading context.Context) error { return runLoop(leading, c, p) })
 }
 
 // dependencies are the inputs of runLoop. Tests replace them with fakes.
-type parts struct {
-	clients  *client.Clients
-	policies versioned.Interface
-	origin   usageSource
-	scale    *client.Scales
-	metrics  *metrics
-	health   *serving.Health
-	now      func() time.Time
+type dependencies struct {
+	clients     *client.Clients
+	policies    versioned.Interface
+	usageSource usageSource
+	scale       *client.Scales
+	metrics     *metrics
+	health      *serving.Health
+	now         func() time.Time
 
 	explanations *explanation.Handler
 }
 
 // runLoop runs iterations until ctx ends. It saves once more if the program must stop. A replica
 // that lost the lease writes nothing.
-func work(ctx context.Context, c *Config, p parts) error {
+func runLoop(ctx context.Context, c *Config, p dependencies) error {
 	a := newAssembly(ctx, c, p)
 	defer a.stop()
 	loop, err := a.start()
@@ -138,23 +138,23 @@ func work(ctx context.Context, c *Config, p parts) error {
 // load reads the checkpoints of the served VPAs without a time limit, because recommendations would
 // start from zero without them.
 func (l *Loop) load(ctx context.Context, clients *client.Clients, now func() time.Time) error {
-	l.read = map[checkpoint.Owner]bool{}
+	l.loadedVPAs = map[checkpoint.Owner]bool{}
 	l.loader = &checkpoint.Loader{
 		Client:    clients.VPA,
 		Namespace: l.Config.Kube.Namespace,
 		Shape:     l.Config.Aggregation.Store().Shape,
-		Ahead:     l.Config.Aggregation.Ahead(l.Config.Gates.PerVPAConfig),
+		MaxSkew:   l.Config.Aggregation.Ahead(l.Config.Gates.PerVPAConfig),
 	}
-	history, problems, err := l.loader.LoadInTheEnd(ctx, func(o checkpoint.Owner) bool {
-		l.read[o] = l.Roster.Has(o.Namespace, o.VPA)
-		return l.read[o]
+	history, problems, err := l.loader.LoadWithRetry(ctx, func(o checkpoint.Owner) bool {
+		l.loadedVPAs[o] = l.Roster.Has(o.Namespace, o.VPA)
+		return l.loadedVPAs[o]
 	}, now)
 	if err != nil {
 		return err
 	}
 	l.reportCheckpoints(ctx, problems)
 	l.Restored = history
-	l.Checkpoints.Saver.Know(history)
+	l.Checkpoints.Saver.MarkLoaded(history)
 	return nil
 }
 

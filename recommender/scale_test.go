@@ -37,7 +37,7 @@ const (
 )
 
 // simulatedFleet has VPAs with steady usage and counts writes.
-type manyVPAs struct {
+type simulatedFleet struct {
 	now       time.Time
 	store     *usage.Store
 	model     *model.Model
@@ -54,18 +54,18 @@ type manyVPAs struct {
 	writes int
 }
 
-func newFleet(tb testing.TB, containers int) *manyVPAs {
+func newFleet(tb testing.TB, containers int) *simulatedFleet {
 	config := usage.DefaultConfig()
 	chains := recipe.VPA(recipe.DefaultConfig())
-	f := &manyVPAs{now: start(), store: usage.NewStore(config), random: rand.New(rand.NewPCG(1, 2)), fresh: map[string]*vpav1.VerticalPodAutoscaler{}}
+	f := &simulatedFleet{now: start(), store: usage.NewStore(config), random: rand.New(rand.NewPCG(1, 2)), fresh: map[string]*vpav1.VerticalPodAutoscaler{}}
 	f.model = model.NewModel(model.Config{Store: f.store})
 	c := Default()
 	f.advisor = &recommend.Advisor{Store: f.store, Shape: config.Shape, Recipe: chains, Format: c.Output.Format()}
 	server := vpafake.NewSimpleClientset()
-	server.PrependReactor("*", "*", f.take)
+	server.PrependReactor("*", "*", f.handleWrite)
 	m := newMetrics(prometheus.NewRegistry())
 	f.publisher = &recommend.Publisher{
-		Advisor: f.advisor, Checkpoints: &checkpoints.Maintainer{Off: true}, Writer: status.Writer{Client: server}, Quality: m.quality,
+		Advisor: f.advisor, Checkpoints: &checkpoints.Maintainer{Disabled: true}, Writer: status.Writer{Client: server}, Quality: m.quality,
 		Workers: c.Workers, Tolerance: c.Output.Tolerance, Latency: m.latency, Results: m.statuses,
 	}
 	f.saver = checkpoints.NewSaver(checkpoints.Config{
@@ -79,7 +79,7 @@ func newFleet(tb testing.TB, containers int) *manyVPAs {
 	return f
 }
 
-func (f *manyVPAs) add(i int) {
+func (f *simulatedFleet) add(i int) {
 	namespace, name := fmt.Sprint("ns-", i%100), fmt.Sprint("app-", i)
 	set := labels.Set{"app": name}
 	for p := range podsPerVPA {
@@ -97,7 +97,7 @@ func (f *manyVPAs) add(i int) {
 	}})
 }
 
-func (f *manyVPAs) take(a clienttesting.Action) (bool, runtime.Object, error) {
+func (f *simulatedFleet) handleWrite(a clienttesting.Action) (bool, runtime.Object, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.writes++
@@ -117,7 +117,7 @@ func (f *manyVPAs) take(a clienttesting.Action) (bool, runtime.Object, error) {
 	return true, object, nil
 }
 
-func (f *manyVPAs) use(step time.Duration) {
+func (f *simulatedFleet) addSamples(step time.Duration) {
 	f.now = f.now.Add(step)
 	for i, key := range f.keys {
 		noise := 1 + 0.1*f.random.NormFloat64()
@@ -128,7 +128,7 @@ func (f *manyVPAs) use(step time.Duration) {
 }
 
 // iterate returns the number of writes.
-func (f *manyVPAs) pass(tb testing.TB) int {
+func (f *simulatedFleet) iterate(tb testing.TB) int {
 	for i, o := range f.observed {
 		if object := f.fresh[o.Object.Name]; object != nil {
 			f.observed[i].Object = object
@@ -142,20 +142,20 @@ func (f *manyVPAs) pass(tb testing.TB) int {
 	return f.writes - before
 }
 
-func sizes(b *testing.B, run func(b *testing.B, containers int)) {
+func runForSizes(b *testing.B, run func(b *testing.B, containers int)) {
 	for _, n := range []int{1_000, 10_000, 100_000} {
 		b.Run(fmt.Sprint("containers=", n), func(b *testing.B) { run(b, n) })
 	}
 }
 
 func BenchmarkRecommendations(b *testing.B) {
-	sizes(b, func(b *testing.B, n int) {
+	runForSizes(b, func(b *testing.B, n int) {
 		f := newFleet(b, n)
 		for range 30 {
-			f.use(time.Hour)
+			f.addSamples(time.Hour)
 		}
-		f.pass(b)
-		f.pass(b)
+		f.iterate(b)
+		f.iterate(b)
 		vpas := f.model.VPAs()
 		b.Run("new", func(b *testing.B) {
 			b.ReportAllocs()
@@ -181,9 +181,9 @@ func BenchmarkCheckpointsUnchanged(b *testing.B) {
 	for _, n := range []int{1_000, 10_000} {
 		b.Run(fmt.Sprint("vpas=", n), func(b *testing.B) {
 			f := newFleet(b, n*podsPerVPA*containersPerPod)
-			f.use(time.Minute)
-			f.pass(b)
-			f.pass(b)
+			f.addSamples(time.Minute)
+			f.iterate(b)
+			f.iterate(b)
 			vpas, before := f.model.VPAs(), f.writes
 			b.ReportAllocs()
 			for b.Loop() {
@@ -202,17 +202,17 @@ func BenchmarkWritesPerPass(b *testing.B) {
 		b.Run(fmt.Sprint("vpas=", n), func(b *testing.B) {
 			f := newFleet(b, n*podsPerVPA*containersPerPod)
 			for range 36 * 60 {
-				f.use(time.Minute)
+				f.addSamples(time.Minute)
 			}
 			for range 45 { // all published and saved, none young
-				f.use(time.Minute)
-				f.pass(b)
+				f.addSamples(time.Minute)
+				f.iterate(b)
 			}
 			last := map[string][]status.Recommended{}
 			scratch := usage.NewProfile(f.advisor.Shape)
 			writes, reference := 0, 0
 			for b.Loop() {
-				f.use(time.Minute)
+				f.addSamples(time.Minute)
 				b.StopTimer()
 				for _, v := range f.model.VPAs() {
 					now := f.advisor.Advise(v, f.advisor.Estimates(v, &scratch, nil)).Recommendation
@@ -223,7 +223,7 @@ func BenchmarkWritesPerPass(b *testing.B) {
 				}
 				reference += n * containersPerPod
 				b.StartTimer()
-				writes += f.pass(b)
+				writes += f.iterate(b)
 			}
 			b.ReportMetric(float64(writes)/float64(b.N), "writes/pass")
 			b.ReportMetric(float64(reference)/float64(b.N), "reference-writes/pass")
@@ -232,27 +232,27 @@ func BenchmarkWritesPerPass(b *testing.B) {
 	}
 }
 
-func TestSteadyStateCostsATenthOfTheWrites(t *testing.T) {
+func TestSteadyState_WritesTenthOfReference(t *testing.T) {
 	const vpas, passes = 100, 30
 	f := newFleet(t, vpas*podsPerVPA*containersPerPod)
 	for range 36 * 60 {
-		f.use(time.Minute)
+		f.addSamples(time.Minute)
 	}
 	for range 45 {
-		f.use(time.Minute)
-		f.pass(t)
+		f.addSamples(time.Minute)
+		f.iterate(t)
 	}
 	writes := 0
 	for range passes {
-		f.use(time.Minute)
-		writes += f.pass(t)
+		f.addSamples(time.Minute)
+		writes += f.iterate(t)
 	}
 	reference := vpas * (containersPerPod + 1) * passes // nearly every status has new bounds
 	require.LessOrEqual(t, writes*10, reference)
 	idle := f.writes
 	for range 5 {
 		f.now = f.now.Add(time.Minute)
-		f.pass(t)
+		f.iterate(t)
 	}
 	require.LessOrEqual(t, f.writes-idle, vpas*containersPerPod, "what was put off is written, and no more")
 }

@@ -39,21 +39,21 @@ type sampleSource interface {
 
 type usageSource struct {
 	sampleSource
-	Name        string                  // display name, empty: the metrics API
-	Ambiguities *prometheus.Ambiguities // containers with ignored usage
-	Client      *prometheus.Client      // nil: Prometheus is not used
-	wishes      *wishes                 // nil: independent of the model
+	Name        string                          // display name, empty: the metrics API
+	Ambiguities *prometheus.AmbiguousContainers // containers with ignored usage
+	Client      *prometheus.Client              // nil: Prometheus is not used
+	needs       *sourceNeeds                    // nil: independent of the model
 }
 
 func (s *usageSource) attach(m *model.Model) {
-	if s.wishes != nil {
-		s.wishes.model = m
+	if s.needs != nil {
+		s.needs.model = m
 	}
 }
 
 func newUsageSource(env process.Environment, config *rest.Config, c sourceConfig) (usageSource, error) {
-	w := &wishes{}
-	o := usageSource{Ambiguities: &prometheus.Ambiguities{}, wishes: w}
+	w := &sourceNeeds{}
+	o := usageSource{Ambiguities: &prometheus.AmbiguousContainers{}, needs: w}
 	var err error
 	fromPrometheus := c.Prometheus.UsageSource == UsageFromPrometheus
 	if fromPrometheus || c.History {
@@ -65,12 +65,12 @@ func newUsageSource(env process.Environment, config *rest.Config, c sourceConfig
 	switch {
 	case fromPrometheus:
 		o.Name = "Prometheus"
-		o.sampleSource = &prometheusSource{w, prometheus.Live{
+		o.sampleSource = &prometheusSource{w, prometheus.LiveReader{
 			Client: o.Client, Usage: c.Prometheus.Usage(c.Namespace), Window: c.Prometheus.RateWindow,
 			Ambiguities: o.Ambiguities, Waiting: c.Prometheus.WaitingMetric,
 		}}
 		if c.Prometheus.WaitingMetric == "" {
-			o.sampleSource = withoutPressure{o.sampleSource, w, "--history-cpu-waiting-metric is empty"}
+			o.sampleSource = noPressureSource{o.sampleSource, w, "--history-cpu-waiting-metric is empty"}
 		}
 	case c.External.Use:
 		o.Name = "The external metrics API"
@@ -80,74 +80,74 @@ func newUsageSource(env process.Environment, config *rest.Config, c sourceConfig
 		if err != nil {
 			return o, err
 		}
-		o.sampleSource = withoutPressure{source, w, "external metrics do not have it"}
+		o.sampleSource = noPressureSource{source, w, "external metrics do not have it"}
 	default:
 		source, err := client.NewPodMetrics(config, c.Namespace)
 		if err != nil {
 			return o, err
 		}
-		o.sampleSource = withoutPressure{source, w, "the metrics API does not have it"}
+		o.sampleSource = noPressureSource{source, w, "the metrics API does not have it"}
 	}
 	return o, nil
 }
 
 type prometheusSource struct {
-	wishes *wishes
-	live   prometheus.Live
+	needs *sourceNeeds
+	live  prometheus.LiveReader
 }
 
 // Samples yields the samples of live.
 func (s *prometheusSource) Samples(ctx context.Context, yield func(usage.Sample)) error {
 	live := s.live
-	if !s.wishes.pressure() {
+	if !s.needs.pressure() {
 		live.Waiting = ""
 	}
-	live.Throttling = s.wishes.throttling()
+	live.Throttling = s.needs.throttling()
 	err := live.Samples(ctx, yield)
 	if live.WaitingUnknown {
-		s.wishes.noPressure(ctx, "Prometheus has no series of "+live.Waiting)
+		s.needs.logMissingPressure(ctx, "Prometheus has no series of "+live.Waiting)
 	}
 	return err
 }
 
 // noPressureSource is a source without CPU waiting times, and logs this once if a recipe needs
 // them.
-type withoutPressure struct {
+type noPressureSource struct {
 	sampleSource
-	wishes *wishes
+	needs  *sourceNeeds
 	reason string
 }
 
 // Samples yields the samples of the source.
-func (s withoutPressure) Samples(ctx context.Context, yield func(usage.Sample)) error {
-	if !s.wishes.plainSaid && s.wishes.pressure() {
-		s.wishes.noPressure(ctx, s.reason)
+func (s noPressureSource) Samples(ctx context.Context, yield func(usage.Sample)) error {
+	if !s.needs.missingLogged && s.needs.pressure() {
+		s.needs.logMissingPressure(ctx, s.reason)
 	}
 	return s.sampleSource.Samples(ctx, yield)
 }
 
 // sourceNeeds determines the optional samples that recipes need.
-type wishes struct {
-	model     *model.Model // nil: no VPAs yet
-	plainSaid bool         // missing CPU waiting times were logged
+type sourceNeeds struct {
+	model         *model.Model // nil: no VPAs yet
+	missingLogged bool         // missing CPU waiting times were logged
 }
 
-func (w *wishes) pressure() bool {
+func (w *sourceNeeds) pressure() bool {
 	return w.model != nil && recommend.AnyNeeds(w.model, func(n sketch.Needs) bool { return n.Pressure })
 }
 
-func (w *wishes) noPressure(ctx context.Context, why string) {
-	if !w.plainSaid {
-		w.plainSaid = true
+func (w *sourceNeeds) logMissingPressure(ctx context.Context, why string) {
+	if !w.missingLogged {
+		w.missingLogged = true
 		klog.FromContext(ctx).Info("A recipe wants to know how long work waited for CPU, and this is not known: CPU use counts as it is", "reason", why)
 	}
 }
 
-func (w *wishes) throttling() bool {
+func (w *sourceNeeds) throttling() bool {
 	return w.model != nil && recommend.AnyNeeds(w.model, func(n sketch.Needs) bool { return n.Throttling() })
 }
 
-func (w *wishes) pods(yield func(externalPod) bool) {
+func (w *sourceNeeds) pods(yield func(externalPod) bool) {
 	for _, v := range w.model.VPAs() {
 		for _, name := range v.PodNames() {
 			if !yield(externalPod{Namespace: v.Object.Namespace, Name: name, Selector: v.Selector()}) {
@@ -174,8 +174,8 @@ type externalMetrics struct {
 }
 
 const (
-	externalWorkers = 8 // parallel requests
-	namedErrors     = 3 // in one error message
+	externalWorkers   = 8 // parallel requests
+	maxReportedErrors = 3 // in one error message
 )
 
 func newExternalMetrics(config *rest.Config, c externalConfig) (*externalMetrics, error) {
@@ -186,7 +186,7 @@ func newExternalMetrics(config *rest.Config, c externalConfig) (*externalMetrics
 	return &externalMetrics{client: client, config: c}, nil
 }
 
-type externalQuestion struct {
+type externalRequest struct {
 	pod  externalPod
 	kind resources.Kind
 }
@@ -194,33 +194,33 @@ type externalQuestion struct {
 // Samples calls yield for each sample, never concurrently. Failed requests are one error after all
 // samples.
 func (s *externalMetrics) Samples(ctx context.Context, yield func(usage.Sample)) error {
-	var questions []externalQuestion // listed first, because the pods belong to the caller
+	var requests []externalRequest // listed first, because the pods belong to the caller
 	for pod := range s.config.pods {
 		for k, metric := range s.config.Metrics {
 			if metric != "" {
-				questions = append(questions, externalQuestion{pod, resources.Kind(k)})
+				requests = append(requests, externalRequest{pod, resources.Kind(k)})
 			}
 		}
 	}
-	errs := make([]error, len(questions))
+	errs := make([]error, len(requests))
 	// Yield here, where the caller can recover from a panic of yield.
-	answers := make(chan []usage.Sample, externalWorkers)
+	results := make(chan []usage.Sample, externalWorkers)
 	go func() {
-		defer close(answers)
-		workqueue.ParallelizeUntil(context.WithoutCancel(ctx), externalWorkers, len(questions), func(i int) {
-			q := questions[i]
-			samples, err := s.ask(ctx, q)
+		defer close(results)
+		workqueue.ParallelizeUntil(context.WithoutCancel(ctx), externalWorkers, len(requests), func(i int) {
+			q := requests[i]
+			samples, err := s.fetch(ctx, q)
 			if err != nil {
 				errs[i] = fmt.Errorf("%s of pod %s/%s: %w", s.config.Metrics[q.kind], q.pod.Namespace, q.pod.Name, err)
 			}
-			answers <- samples
+			results <- samples
 		})
 	}()
 	defer func() {
-		for range answers { // also after a panic, so that the workers end
+		for range results { // also after a panic, so that the workers end
 		}
 	}()
-	for samples := range answers {
+	for samples := range results {
 		for _, sample := range samples {
 			yield(sample)
 		}
@@ -229,10 +229,10 @@ func (s *externalMetrics) Samples(ctx context.Context, yield func(usage.Sample))
 	if len(failed) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d of %d external metrics cannot be read, such as %w", len(failed), len(questions), errors.Join(failed[:min(len(failed), namedErrors)]...))
+	return fmt.Errorf("%d of %d external metrics cannot be read, such as %w", len(failed), len(requests), errors.Join(failed[:min(len(failed), maxReportedErrors)]...))
 }
 
-func (s *externalMetrics) ask(ctx context.Context, q externalQuestion) ([]usage.Sample, error) {
+func (s *externalMetrics) fetch(ctx context.Context, q externalRequest) ([]usage.Sample, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -247,7 +247,7 @@ func (s *externalMetrics) ask(ctx context.Context, q externalQuestion) ([]usage.
 	return decodeExternal(text, q.pod, q.kind, s.config.ContainerLabel)
 }
 
-const absent resource.Format = "absent"
+const missingValue resource.Format = "absent"
 
 // decodeExternal decodes a response for one pod and kind. Values without the container label are
 // ignored. Values are rounded up. A negative one becomes -1, so that the store rejects and counts
@@ -265,7 +265,7 @@ func decodeExternal(text []byte, pod externalPod, k resources.Kind, label string
 	var samples []usage.Sample
 	var last error
 	for _, item := range *list.Items {
-		v := v1beta1.ExternalMetricValue{Value: resource.Quantity{Format: absent}}
+		v := v1beta1.ExternalMetricValue{Value: resource.Quantity{Format: missingValue}}
 		err := json.Unmarshal(item, &v)
 		container := v.MetricLabels[label]
 		if err != nil {
@@ -275,13 +275,13 @@ func decodeExternal(text []byte, pod externalPod, k resources.Kind, label string
 		if container == "" {
 			continue
 		}
-		if v.Value.Format == absent || v.Timestamp.IsZero() {
+		if v.Value.Format == missingValue || v.Timestamp.IsZero() {
 			last = fmt.Errorf("container %q has no value or no timestamp", container)
 			continue
 		}
 		samples = append(samples, usage.Sample{
 			Container: usage.ContainerKey{Namespace: pod.Namespace, Pod: pod.Name, Container: container},
-			Kind:      k, At: v.Timestamp.UTC(), Amount: convert.Measured(k, v.Value),
+			Kind:      k, At: v.Timestamp.UTC(), Amount: convert.MeasuredAmount(k, v.Value),
 		})
 	}
 	return samples, last

@@ -26,7 +26,7 @@ func externalList(items string) string {
 	return `{"kind":"ExternalMetricValueList","apiVersion":"external.metrics.k8s.io/v1beta1","metadata":{},"items":[` + items + `]}`
 }
 
-func TestEachValueHasItsOwnContainerAndTime(t *testing.T) {
+func TestDecodeExternal_ReadsContainerAndTime(t *testing.T) {
 	got, err := decodeExternal([]byte(externalList(externalItem("a", "250500001n", 0)+","+externalItem("b", "-2", time.Second)+`,{"metricLabels":{},"timestamp":"2026-03-02T08:00:00Z","value":"1"}`)),
 		externalPod{"ns", "p", ""}, resources.CPU, "name")
 	require.NoError(t, err)
@@ -36,7 +36,7 @@ func TestEachValueHasItsOwnContainerAndTime(t *testing.T) {
 	}, got)
 }
 
-func TestValuesThatCannotBeReadAreErrors(t *testing.T) {
+func TestDecodeExternal_RejectsInvalidValues(t *testing.T) {
 	for _, bad := range []string{externalItem("b", "lots", 0), `{"metricLabels":{"name":"b"},"value":"1"}`, `{"metricLabels":{"name":"b"},"timestamp":"no","value":"1"}`, "3",
 		`{"metricLabels":{"name":"b"},"timestamp":"2026-03-02T08:00:00Z"}`, `{"metricLabels":{"name":"b"},"timestamp":"2026-03-02T08:00:00Z","value":null}`} {
 		got, err := decodeExternal([]byte(externalList(bad+","+externalItem("a", "0", 0))), externalPod{}, resources.Memory, "name")
@@ -67,7 +67,7 @@ func externalSource(t *testing.T, pods int, metrics [resources.Kinds]string, han
 	return s
 }
 
-func TestEachMetricOfEachPodIsAskedFor(t *testing.T) {
+func TestExternalMetrics_QueriesAllPodsAndMetrics(t *testing.T) {
 	s := externalSource(t, 20, [resources.Kinds]string{"cpu_use", "mem_use"}, func(w http.ResponseWriter, r *http.Request) {
 		require.Contains(t, []string{"/apis/external.metrics.k8s.io/v1beta1/namespaces/ns/cpu_use", "/apis/external.metrics.k8s.io/v1beta1/namespaces/ns/mem_use"}, r.URL.Path)
 		require.Regexp(t, `^app=x,pod=p\d+$`, r.URL.Query().Get("labelSelector"))
@@ -79,7 +79,7 @@ func TestEachMetricOfEachPodIsAskedFor(t *testing.T) {
 	require.Len(t, got, 40)
 }
 
-func TestAMetricThatIsNotConfiguredGivesNoSample(t *testing.T) {
+func TestExternalMetrics_SkipsUnconfiguredMetric(t *testing.T) {
 	s := externalSource(t, 1, [resources.Kinds]string{resources.Memory: "mem_use"}, func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, externalList(externalItem("c", "5", 0)))
 	})
@@ -89,7 +89,7 @@ func TestAMetricThatIsNotConfiguredGivesNoSample(t *testing.T) {
 	require.Equal(t, resources.Memory, got[0].Kind)
 }
 
-func TestOneQuestionThatFailsDoesNotStopTheOthers(t *testing.T) {
+func TestExternalMetrics_ContinuesAfterError(t *testing.T) {
 	s := externalSource(t, 10, [resources.Kinds]string{"cpu_use", "mem_use"}, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		if r.URL.Query().Get("labelSelector") == "app=x,pod=p3" {
@@ -106,7 +106,7 @@ func TestOneQuestionThatFailsDoesNotStopTheOthers(t *testing.T) {
 	require.ErrorContains(t, err, "such as cpu_use of pod ns/p3: no such metric")
 }
 
-func TestAskingEndsWithTheContext(t *testing.T) {
+func TestExternalMetrics_StopsWithContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var asked atomic.Int32
 	s := externalSource(t, 1000, [resources.Kinds]string{"cpu_use"}, func(_ http.ResponseWriter, r *http.Request) {
@@ -133,7 +133,7 @@ func FuzzDecodeExternal(f *testing.F) {
 }
 
 // The caller recovers from panics, which works only on its own goroutine.
-func TestAPanicOfWhatTakesSamplesReachesTheCaller(t *testing.T) {
+func TestExternalMetrics_PropagatesPanicToCaller(t *testing.T) {
 	s := externalSource(t, 20, [resources.Kinds]string{"cpu_use", ""}, func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, externalList(externalItem("c", "5", 0)))
 	})

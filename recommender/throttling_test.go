@@ -20,7 +20,7 @@ import (
 
 // A throttled container needs a higher limit, although its mean usage is low. Raising the request
 // helps only if the limit follows it.
-func TestAThrottledContainerGetsMoreWhereItsLimitFollows(t *testing.T) {
+func TestThrottling_RaisesRequestIfLimitFollows(t *testing.T) {
 	for name, c := range map[string]struct {
 		recipe    string
 		throttled float64
@@ -37,28 +37,28 @@ func TestAThrottledContainerGetsMoreWhereItsLimitFollows(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			vpa := asking(c.recipe)
+			vpa := webVPA(c.recipe)
 			if c.only {
 				only := vpav1.ContainerControlledValuesRequestsOnly
 				vpa.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "a", ControlledValues: &only}}}
 			}
-			w := newWorld(t, deployment("web"), limited("750m"), vpa)
+			w := newWorld(t, deployment("web"), podWithCPULimit("750m"), vpa)
 			w.throttled = map[usage.ContainerKey]float64{containerKey("web-1", "a"): c.throttled}
-			w.begin()
-			w.uses("web-1", "a", 200, 100)
-			w.passes(60)
+			w.start()
+			w.setUsage("web-1", "a", 200, 100)
+			w.iterate(60)
 			require.Equal(t, c.want, w.recommendations("web")[0].Target.Cpu().MilliValue())
 
 			w.throttled = nil
-			w.passes(20)
-			w.begin().passes(60)
+			w.iterate(20)
+			w.start().iterate(60)
 			require.Equal(t, c.want, w.recommendations("web")[0].Target.Cpu().MilliValue(), "under a higher limit, and after a restart, too")
 		})
 	}
 }
 
 // One query per iteration.
-func TestThrottlingIsAskedForWhereARecipeCountsIt(t *testing.T) {
+func TestThrottling_QueriedOnlyIfRecipeNeedsIt(t *testing.T) {
 	for text, counts := range map[string]bool{"loadline": true, "loadline:throttling=no": false, "vpa": false, "cruisekube": false} {
 		asked := 0
 		server := httptest.NewServer(testkit.StrictPrometheus(t, func(w http.ResponseWriter, r *http.Request) {
@@ -73,11 +73,11 @@ func TestThrottlingIsAskedForWhereARecipeCountsIt(t *testing.T) {
 			fmt.Fprintf(w, `{"status":"success","data":{"resultType":"vector","result":[{"metric":{"namespace":"ns","pod":"web-1","container":"a","pod_name":"web-1","name":"a"},"value":[%d,"%s"]}]}}`, start().Unix(), value)
 		}))
 		t.Cleanup(server.Close)
-		w := begun(t, text)
-		w.passes(1)
+		w := startedWorld(t, text)
+		w.iterate(1)
 		w.config.Prometheus.Address, w.config.Prometheus.UsageSource = server.URL, UsageFromPrometheus
 		require.NoError(t, w.config.Validate())
-		from, err := newUsageSource(process.OS{}, &rest.Config{Host: "http://127.0.0.1:1"}, w.config.origin(newMetrics(prometheus.NewRegistry())))
+		from, err := newUsageSource(process.OS{}, &rest.Config{Host: "http://127.0.0.1:1"}, w.config.usageSourceConfig(newMetrics(prometheus.NewRegistry())))
 		require.NoError(t, err)
 		from.attach(w.loop.Model)
 		var got []float64

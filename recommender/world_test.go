@@ -47,16 +47,16 @@ type world struct {
 	loop    *Loop
 	now     time.Time
 
-	use       map[usage.ContainerKey][resources.Kinds]resources.Amount
-	throttled map[usage.ContainerKey]float64 // throttled share of time, nil: unknown
-	fails     error
-	from      usageSource      // samples come from w.samples
-	clock     func() time.Time // clock outside iterations, nil: now
-	stop      func()
+	usage       map[usage.ContainerKey][resources.Kinds]resources.Amount
+	throttled   map[usage.ContainerKey]float64 // throttled share of time, nil: unknown
+	sourceErr   error
+	usageSource usageSource      // samples come from w.samples
+	clock       func() time.Time // clock outside iterations, nil: now
+	stop        func()
 }
 
 func newWorld(t *testing.T, objects ...runtime.Object) *world {
-	w := &world{t: t, config: Default(), now: start(), use: map[usage.ContainerKey][resources.Kinds]resources.Amount{}}
+	w := &world{t: t, config: Default(), now: start(), usage: map[usage.ContainerKey][resources.Kinds]resources.Amount{}}
 	var kube, vpas []runtime.Object
 	for _, o := range objects {
 		switch o.(type) {
@@ -80,7 +80,7 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 }
 
 // start starts or restarts the program. Only API objects survive.
-func (w *world) begin() *world {
+func (w *world) start() *world {
 	w.t.Helper()
 	if w.stop != nil {
 		w.stop()
@@ -97,12 +97,12 @@ func (w *world) begin() *world {
 	return w
 }
 
-func (w *world) parts() parts {
+func (w *world) parts() dependencies {
 	w.metrics = newMetrics(prometheus.NewRegistry())
-	from := w.from
+	from := w.usageSource
 	from.sampleSource = samplesFunc(w.samples)
-	return parts{
-		clients: &client.Clients{Kube: w.kube, VPA: w.vpas}, policies: w.vpas, origin: from, scale: client.NewScales(w.kube),
+	return dependencies{
+		clients: &client.Clients{Kube: w.kube, VPA: w.vpas}, policies: w.vpas, usageSource: from, scale: client.NewScales(w.kube),
 		metrics: w.metrics, health: serving.NewHealth(time.Hour), explanations: explanation.NewHandler(),
 		now: func() time.Time {
 			if w.clock != nil {
@@ -119,14 +119,14 @@ func (f samplesFunc) Samples(ctx context.Context, yield func(usage.Sample)) erro
 }
 
 func (w *world) samples(_ context.Context, yield func(usage.Sample)) error {
-	if w.fails != nil {
-		return w.fails
+	if w.sourceErr != nil {
+		return w.sourceErr
 	}
 	now := w.now
 	if w.clock != nil {
 		now = w.clock()
 	}
-	for key, use := range w.use {
+	for key, use := range w.usage {
 		for k := range resources.Kind(resources.Kinds) {
 			s := usage.Sample{Container: key, Kind: k, At: now, Amount: use[k]}
 			if k == resources.CPU {
@@ -139,11 +139,11 @@ func (w *world) samples(_ context.Context, yield func(usage.Sample)) error {
 }
 
 // setUsage sets the usage of a container in millicores and MiB.
-func (w *world) uses(pod, container string, cpu, mib resources.Amount) {
-	w.use[containerKey(pod, container)] = [resources.Kinds]resources.Amount{cpu, mib << 20}
+func (w *world) setUsage(pod, container string, cpu, mib resources.Amount) {
+	w.usage[containerKey(pod, container)] = [resources.Kinds]resources.Amount{cpu, mib << 20}
 }
 
-func (w *world) passes(n int) {
+func (w *world) iterate(n int) {
 	w.t.Helper()
 	for range n {
 		w.now = w.now.Add(time.Minute)

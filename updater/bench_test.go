@@ -33,7 +33,7 @@ import (
 )
 
 // steadyCluster is a cluster in which every pod has its target.
-type quiet struct {
+type steadyCluster struct {
 	vpas, pods  int                              // pods per VPA
 	inNamespace int                              // workloads per namespace, 0: 20
 	policies    []*loadlinev1alpha1.SizingPolicy // that own all VPAs
@@ -41,23 +41,23 @@ type quiet struct {
 	nodes       int                              // to spread pods over, 0: one
 }
 
-func (q quiet) node(workload, pod int) string {
+func (q steadyCluster) node(workload, pod int) string {
 	return fmt.Sprintf("n%d", 1+(workload*q.pods+pod)%max(q.nodes, 1))
 }
 
-func (q quiet) namespaceOf(workload int) string {
+func (q steadyCluster) namespaceOf(workload int) string {
 	return fmt.Sprintf("ns-%d", workload/cmp.Or(q.inNamespace, 20))
 }
 
 // loop returns a loop over the cluster and a function that resets its caches of earlier iterations.
 // The informers are filled directly, because the fake API server would take minutes.
-func (q quiet) loop(tb testing.TB) (loop *Loop, reset func()) {
+func (q steadyCluster) loop(tb testing.TB) (loop *Loop, reset func()) {
 	loop, reset, _ = q.filled(tb)
 	return loop, reset
 }
 
 // filled returns the results of loop and the caches.
-func (q quiet) filled(tb testing.TB) (loop *Loop, reset func(), c *caches) {
+func (q steadyCluster) filled(tb testing.TB) (loop *Loop, reset func(), c *caches) {
 	config := Default()
 	p := q.program(tb, config)
 	c = p.caches
@@ -102,18 +102,18 @@ func (q quiet) filled(tb testing.TB) (loop *Loop, reset func(), c *caches) {
 	return p.loop, func() { p.loop.reader, p.loop.rounds.Sharing = c.reader(config), c.sharing(config) }, c
 }
 
-func (q quiet) vpa(namespace, name string) *vpav1.VerticalPodAutoscaler {
+func (q steadyCluster) vpa(namespace, name string) *vpav1.VerticalPodAutoscaler {
 	vpa := autoscaler(vpav1.UpdateModeInPlaceOrRecreate)
 	vpa.Namespace, vpa.Name, vpa.Spec.TargetRef.Name = namespace, name, name
 	if len(q.policies) > 0 {
-		vpa.Name, vpa.Labels = fleet.MadeName("Deployment", "apps", name), map[string]string{fleet.PolicyLabel: q.policies[0].Name}
+		vpa.Name, vpa.Labels = fleet.GeneratedVPAName("Deployment", "apps", name), map[string]string{fleet.PolicyLabel: q.policies[0].Name}
 		vpa.Spec.UpdatePolicy.UpdateMode = new(vpav1.UpdateModeOff)
 	}
 	return vpa
 }
 
 // program returns a program that runs only the informers with few objects.
-func (q quiet) program(tb testing.TB, config *Config) *program {
+func (q steadyCluster) program(tb testing.TB, config *Config) *program {
 	config.Heartbeat.Required = false
 	var own []runtime.Object
 	for _, p := range q.policies {
@@ -139,11 +139,11 @@ func (q quiet) program(tb testing.TB, config *Config) *program {
 	c := p.caches
 	go c.vpas.Loadline().V1alpha1().SizingPolicies().Informer().RunWithContext(tb.Context())
 	go c.vpas.Loadline().V1alpha1().SizingRecords().Informer().RunWithContext(tb.Context())
-	synced := map[string]cache.InformerSynced{"sizingpolicies": c.policies.Readable, "sizingrecords": c.recordsKnown}
+	synced := map[string]cache.InformerSynced{"sizingpolicies": c.policies.Readable, "sizingrecords": c.recordsSynced}
 	for name, informer := range map[string]cache.SharedIndexInformer{
 		"namespaces":               c.controllers.Core().V1().Namespaces().Informer(),
-		"nodes":                    c.surroundings.Core().V1().Nodes().Informer(),
-		"horizontalpodautoscalers": c.surroundings.Autoscaling().V2().HorizontalPodAutoscalers().Informer(),
+		"nodes":                    c.constraints.Core().V1().Nodes().Informer(),
+		"horizontalpodautoscalers": c.constraints.Autoscaling().V2().HorizontalPodAutoscalers().Informer(),
 	} {
 		go informer.RunWithContext(tb.Context())
 		synced[name] = informer.HasSynced
@@ -153,7 +153,7 @@ func (q quiet) program(tb testing.TB, config *Config) *program {
 }
 
 // record returns the SizingRecord of a workload with successful rounds.
-func (q quiet) record(workload int) *loadlinev1alpha1.SizingRecord {
+func (q steadyCluster) record(workload int) *loadlinev1alpha1.SizingRecord {
 	settings := convert.Rollout(q.policies[0])
 	s := rollout.State{Mode: fleet.Auto, Hash: settings.Hash}
 	for n := range q.rounds {
@@ -163,14 +163,14 @@ func (q quiet) record(workload int) *loadlinev1alpha1.SizingRecord {
 			To:   []policy.Container{{Name: "app", Requests: resources.List{}.With(resources.CPU, resources.Amount(201+n)).With(resources.Memory, 200<<20)}}})
 	}
 	slices.Reverse(s.Rounds)
-	s.Kept = s.Rounds[0].To
+	s.ProvenResources = s.Rounds[0].To
 	s.EvidenceMissing = rollout.Condition{Reason: rollout.NoPrometheus, Since: noon}
 	if !settings.Schedule.Open(noon) {
 		s.ScheduleBlocked = rollout.Condition{Reason: string(reason.OutsideWindow), Since: noon}
 	}
 	name := fmt.Sprintf("web-%d", workload)
 	return &loadlinev1alpha1.SizingRecord{
-		ObjectMeta: metav1.ObjectMeta{Namespace: q.namespaceOf(workload), Name: fleet.MadeName("Deployment", "apps", name), ResourceVersion: "1",
+		ObjectMeta: metav1.ObjectMeta{Namespace: q.namespaceOf(workload), Name: fleet.GeneratedVPAName("Deployment", "apps", name), ResourceVersion: "1",
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: name, UID: "uid-web"}}},
 		Status: convert.RecordStatus(s),
 	}
@@ -183,7 +183,7 @@ func BenchmarkPass(b *testing.B) {
 	klog.SetOutput(discard{})
 	for _, vpas := range []int{1_000, 10_000} {
 		b.Run(fmt.Sprintf("%d_VPAs_%d_pods", vpas, 5*vpas), func(b *testing.B) {
-			loop, _ := quiet{vpas: vpas, pods: 5}.loop(b)
+			loop, _ := steadyCluster{vpas: vpas, pods: 5}.loop(b)
 			loop.RunOnce(b.Context(), noon)
 			b.ReportAllocs()
 			begin, passes := testkit.CPUTime(b), 0
@@ -194,7 +194,7 @@ func BenchmarkPass(b *testing.B) {
 			b.ReportMetric(float64((testkit.CPUTime(b)-begin).Milliseconds())/float64(passes), "cpu-ms/op")
 		})
 		b.Run(fmt.Sprintf("%d_VPAs_%d_pods_all_new", vpas, 5*vpas), func(b *testing.B) {
-			loop, reset := quiet{vpas: vpas, pods: 5}.loop(b)
+			loop, reset := steadyCluster{vpas: vpas, pods: 5}.loop(b)
 			b.ReportAllocs()
 			for b.Loop() {
 				reset()
@@ -209,9 +209,9 @@ type discard struct{}
 func (discard) Write(text []byte) (int, error) { return len(text), nil }
 
 // The limit is the allocation budget of BenchmarkPass.
-func TestAPassWithoutChangesAllocatesLittle(t *testing.T) {
+func TestRunOnce_AllocatesLittleWithoutChanges(t *testing.T) {
 	const vpas, each = 1_000, 5
-	loop, _ := quiet{vpas: vpas, pods: each}.loop(t)
+	loop, _ := steadyCluster{vpas: vpas, pods: each}.loop(t)
 	loop.RunOnce(t.Context(), noon)
 	allocations := testing.AllocsPerRun(3, func() { loop.RunOnce(t.Context(), noon) })
 	require.LessOrEqual(t, allocations, 5.0*vpas*each)

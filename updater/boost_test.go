@@ -36,7 +36,7 @@ func boostedPod(p *corev1.Pod) {
 	p.Status.Conditions[0].LastTransitionTime = metav1.NewTime(time.Now().Add(-time.Hour))
 }
 
-func (w *world) boosting() {
+func (w *world) runBoosts() {
 	ctx, stop := context.WithCancel(w.t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); w.boosts.Run(ctx) }()
@@ -47,16 +47,16 @@ func (w *world) cpu(name string) string {
 	return w.pod(name).Spec.Containers[0].Resources.Requests.Cpu().String()
 }
 
-func (w *world) awaitUnboosted(name string) {
+func (w *world) awaitBoostRemoved(name string) {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool { return w.pod(name).Annotations["vpaCpuStartupBoost/app"] == "" }, time.Minute, 5*time.Millisecond)
 }
 
-func TestABoostIsTakenBackWithoutBudget(t *testing.T) {
+func TestBoost_RemovalNeedsNoEvictionBudget(t *testing.T) {
 	config := Default()
 	w := newWorld(t, config, append(deployment(1, boostedPod), autoscaler(vpav1.UpdateModeInitial))...)
-	w.boosting()
-	w.awaitUnboosted("web-1-0")
+	w.runBoosts()
+	w.awaitBoostRemoved("web-1-0")
 	require.Equal(t, "200m", w.cpu("web-1-0"), "one replica, below the minimum, in mode Initial")
 	require.Equal(t, "true", w.pod("web-1-0").Annotations["vpaInPlaceUpdated"])
 	require.Equal(t, "app", w.pod("web-1-0").Annotations["vpaObservedContainers"])
@@ -67,7 +67,7 @@ func TestABoostIsTakenBackWithoutBudget(t *testing.T) {
 
 // The end of a boost must not override a policy that holds running pods or keeps resources after
 // harm.
-func TestBoost_EndsAsThePolicyAllows(t *testing.T) {
+func TestBoost_RemovalFollowsPolicy(t *testing.T) {
 	policy := sizingPolicy(loadlinev1alpha1.RolloutModeAuto)
 	harmed := &loadlinev1alpha1.SizingRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "deployment-web",
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: "uid-web", Controller: new(false), BlockOwnerDeletion: new(false)}}},
@@ -88,15 +88,15 @@ func TestBoost_EndsAsThePolicyAllows(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := roll(t, Default(), append(tc.objects, lowering(autoscaler(tc.mode)), healthy("n1"))...)
-			r.boosting()
-			r.awaitUnboosted("web-1-0")
+			r.runBoosts()
+			r.awaitBoostRemoved("web-1-0")
 			require.Equal(t, tc.want, r.requests("web-1-0"))
 		})
 	}
 }
 
 // Users may create a VPA with a new name for each boost and delete it before the next iteration.
-func TestBoost_CountersOfDeletedVPAsAreForgotten(t *testing.T) {
+func TestBoost_RemovesCountersOfDeletedVPAs(t *testing.T) {
 	w := newWorld(t, Default(), append(deployment(1, boostedPod), autoscaler(vpav1.UpdateModeInitial))...)
 	count := func(vpa string) float64 {
 		return w.value("vpa_updater_in_place_updated_pods_total", "vpa_name", vpa) +
@@ -105,18 +105,18 @@ func TestBoost_CountersOfDeletedVPAsAreForgotten(t *testing.T) {
 	}
 	for i, vpa := range []string{"web-vpa", "deleted-vpa"} {
 		name := cache.NewObjectName("shop", vpa)
-		w.loop.metrics.Unboosted(name, nil)
-		w.loop.metrics.Unboosted(name, errors.New("refused"))
+		w.loop.metrics.BoostRemoved(name, nil)
+		w.loop.metrics.BoostRemoved(name, errors.New("refused"))
 		w.loop.metrics.Reverted(name, rollout.OOMKill)
 		require.EqualValues(t, 3, count(vpa))
-		w.pass(noon.Add(time.Duration(i) * time.Minute))
+		w.runOnce(noon.Add(time.Duration(i) * time.Minute))
 	}
 	require.EqualValues(t, 3, count("web-vpa"))
 	require.Zero(t, count("deleted-vpa"))
 }
 
 // Another replica of the webhook may have admitted the VPA just before the pod.
-func TestBoost_MissedByTheWebhookIsGivenInPlace(t *testing.T) {
+func TestBoost_AddsBoostMissedByWebhook(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		change func(*corev1.Pod, *vpav1.VerticalPodAutoscaler)
@@ -156,7 +156,7 @@ func TestBoost_MissedByTheWebhookIsGivenInPlace(t *testing.T) {
 			if tc.admit != nil {
 				w.admit = tc.admit
 			}
-			w.boosting()
+			w.runBoosts()
 			if tc.want == "100m" {
 				time.Sleep(1500 * time.Millisecond)
 				require.Empty(t, w.writes())
@@ -169,7 +169,7 @@ func TestBoost_MissedByTheWebhookIsGivenInPlace(t *testing.T) {
 			require.Equal(t, "app", pod.Annotations["vpaObservedContainers"])
 			told := ""
 			require.Eventually(t, func() bool {
-				told += strings.Join(w.told(), "\n")
+				told += strings.Join(w.drainEvents(), "\n")
 				return strings.Contains(told, "Startup boost given: cpu up")
 			}, time.Minute, 5*time.Millisecond)
 			time.Sleep(1500 * time.Millisecond)
@@ -178,98 +178,100 @@ func TestBoost_MissedByTheWebhookIsGivenInPlace(t *testing.T) {
 	}
 }
 
-func TestABoostWithoutVPAIsTakenBack(t *testing.T) {
+func TestBoost_RemovedWithoutVPA(t *testing.T) {
 	config := Default()
 	w := newWorld(t, config, deployment(1, boostedPod)...)
-	w.boosting()
-	w.awaitUnboosted("web-1-0")
+	w.runBoosts()
+	w.awaitBoostRemoved("web-1-0")
 	require.Equal(t, "100m", w.cpu("web-1-0"), "what was written")
 }
 
 // Five searches take 3.1 s. The pod may still have a VPA, so its original resources must not be
 // restored.
-func TestABoostStaysWhileTheOwnerIsNotKnown(t *testing.T) {
+func TestBoost_KeptWhileOwnerIsUnknown(t *testing.T) {
 	config := Default()
 	objects := append(deployment(1, boostedPod), autoscaler(vpav1.UpdateModeInitial))
 	replicaSet := objects[1].(*appsv1.ReplicaSet)
 	w := newWorld(t, config, slices.Delete(objects, 1, 2)...)
-	w.boosting()
+	w.runBoosts()
 	time.Sleep(3500 * time.Millisecond)
 	require.Empty(t, w.writes())
 	_, err := w.kube.AppsV1().ReplicaSets("shop").Create(t.Context(), replicaSet, metav1.CreateOptions{})
 	require.NoError(t, err)
-	w.awaitUnboosted("web-1-0")
+	w.awaitBoostRemoved("web-1-0")
 	require.Equal(t, "200m", w.cpu("web-1-0"), "what is recommended")
 }
 
-func TestABoostIsNotTakenBackToTheSizeOfAnotherTarget(t *testing.T) {
+func TestBoost_KeptWhileStatusIsOutdated(t *testing.T) {
 	config := Default()
-	w := newWorld(t, config, append(deployment(1, boostedPod), aimed(autoscaler(vpav1.UpdateModeInitial), "web", 2, 1))...)
-	w.boosting()
+	w := newWorld(t, config, append(deployment(1, boostedPod), withTarget(autoscaler(vpav1.UpdateModeInitial), "web", 2, 1))...)
+	w.runBoosts()
 	time.Sleep(300 * time.Millisecond)
 	require.Empty(t, w.writes())
 }
 
-func TestABoostThatLastsIsWaitedFor(t *testing.T) {
+func TestBoost_RemovedAfterDuration(t *testing.T) {
 	config := Default()
 	vpa := autoscaler(vpav1.UpdateModeRecreate)
 	vpa.Spec.StartupBoost = &vpav1.StartupBoost{CPU: &vpav1.GenericStartupBoost{Type: vpav1.StartupBoostTypeFactor, Factor: new(int32(2)), DurationSeconds: new(int32(3602))}}
 	w := newWorld(t, config, append(deployment(1, boostedPod), vpa)...)
-	w.boosting()
+	w.runBoosts()
 	time.Sleep(100 * time.Millisecond)
 	require.Empty(t, w.writes())
-	w.awaitUnboosted("web-1-0")
+	w.awaitBoostRemoved("web-1-0")
 }
 
-type behind struct {
+type stalePodLister struct {
 	corelisters.PodLister
 	corelisters.PodNamespaceLister
 	pod *corev1.Pod
 }
 
-func (b behind) List(labels.Selector) ([]*corev1.Pod, error) { return []*corev1.Pod{b.pod}, nil }
-func (b behind) Pods(string) corelisters.PodNamespaceLister  { return b }
-func (b behind) Get(string) (*corev1.Pod, error)             { return b.pod, nil }
+func (b stalePodLister) List(labels.Selector) ([]*corev1.Pod, error) {
+	return []*corev1.Pod{b.pod}, nil
+}
+func (b stalePodLister) Pods(string) corelisters.PodNamespaceLister { return b }
+func (b stalePodLister) Get(string) (*corev1.Pod, error)            { return b.pod, nil }
 
-func TestABoostIsTakenBackOnce(t *testing.T) {
+func TestBoost_RemovedOnceWithStaleCache(t *testing.T) {
 	config := Default()
 	w := newWorld(t, config, append(deployment(1, boostedPod), autoscaler(vpav1.UpdateModeInitial))...)
-	w.boosts.Pods = behind{pod: w.pod("web-1-0")}
-	w.boosting()
-	w.awaitUnboosted("web-1-0")
+	w.boosts.Pods = stalePodLister{pod: w.pod("web-1-0")}
+	w.runBoosts()
+	w.awaitBoostRemoved("web-1-0")
 	time.Sleep(300 * time.Millisecond)
 	require.Equal(t, []string{"patch pods resize", "patch pods "}, w.writes())
 }
 
-func TestBoostedPodsAreUpdatedLater(t *testing.T) {
+func TestBoost_PostponesUpdates(t *testing.T) {
 	config := Default()
 	w := newWorld(t, config, append(deployment(2, func(p *corev1.Pod) {
 		boostedPod(p)
 		p.Status.Conditions[0].Status = corev1.ConditionFalse
 	}), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
-	w.pass(noon)
+	w.runOnce(noon)
 	require.Empty(t, w.writes())
 	require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", "Boosted"))
 }
 
-func TestAFailureIsTriedAgain(t *testing.T) {
+func TestBoost_RetriesFailedRemoval(t *testing.T) {
 	config := Default()
 	w := newWorld(t, config, append(deployment(1, boostedPod), autoscaler(vpav1.UpdateModeInitial))...)
 	w.refuse("patch", "pods", apierrors.NewInternalError(errors.New("etcd is away")))
-	w.boosting()
+	w.runBoosts()
 	failed := func() float64 {
 		return w.value("vpa_updater_failed_in_place_update_attempts_total", "reason", "UnboostError")
 	}
 	require.Eventually(t, func() bool { return failed() >= 2 }, time.Minute, time.Millisecond)
 }
 
-func TestABoostWhoseEndRestartsNeedsABudget(t *testing.T) {
+func TestBoost_RemovalWithRestartNeedsBudget(t *testing.T) {
 	config := Default()
 	w := newWorld(t, config, append(deployment(4, func(p *corev1.Pod) {
 		boostedPod(p)
 		p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}
 	}), autoscaler(vpav1.UpdateModeInitial))...)
-	w.boosting()
+	w.runBoosts()
 	unboosted := func() (n int) {
 		for i := range 4 {
 			if w.pod(fmt.Sprintf("web-1-%d", i)).Annotations["vpaCpuStartupBoost/app"] == "" {
@@ -291,7 +293,7 @@ func TestABoostWhoseEndRestartsNeedsABudget(t *testing.T) {
 			p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}
 		}), autoscaler(vpav1.UpdateModeInitial))...)
 		w.refuse("create", "pods/eviction", apierrors.NewTooManyRequestsError("budget"))
-		w.boosting()
+		w.runBoosts()
 		require.Eventually(t, func() bool {
 			return w.value("vpa_updater_failed_in_place_update_attempts_total", "reason", "UnboostError") > 0
 		}, time.Minute, time.Millisecond)
@@ -301,7 +303,7 @@ func TestABoostWhoseEndRestartsNeedsABudget(t *testing.T) {
 
 // The recommendation may move while a pod starts. A memory change must neither block the end of the
 // boost nor restart the pod, so it waits for an iteration.
-func TestABoostIsTakenBackWithoutItsMemory(t *testing.T) {
+func TestBoost_RemovalPostponesMemory(t *testing.T) {
 	config := Default()
 	large := func(p *corev1.Pod) {
 		boostedPod(p)
@@ -314,8 +316,8 @@ func TestABoostIsTakenBackWithoutItsMemory(t *testing.T) {
 		w.loop.runner.Executor.(*actuate.Cluster).Usage = usageOf(func(context.Context, string, string) (map[string]resources.Amount, error) {
 			return map[string]resources.Amount{"app": 390 << 20}, nil
 		})
-		w.boosting()
-		w.awaitUnboosted("web-1-0")
+		w.runBoosts()
+		w.awaitBoostRemoved("web-1-0")
 		require.Equal(t, "200m", w.cpu("web-1-0"))
 		require.Equal(t, "420Mi", memory(w))
 	})
@@ -324,20 +326,20 @@ func TestABoostIsTakenBackWithoutItsMemory(t *testing.T) {
 			large(p)
 			p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
 		}), autoscaler(vpav1.UpdateModeInitial))...)
-		w.boosting()
-		w.awaitUnboosted("web-1-0")
+		w.runBoosts()
+		w.awaitBoostRemoved("web-1-0")
 		require.Equal(t, []string{"patch pods resize", "patch pods "}, w.writes(), "no budget, and no restart")
 		require.Equal(t, "200m", w.cpu("web-1-0"))
 		require.Equal(t, "420Mi", memory(w))
 	})
 }
 
-func TestDryRunRemovesNoBoost(t *testing.T) {
+func TestDryRun_KeepsBoost(t *testing.T) {
 	config := Default()
 	w := newWorld(t, config, append(deployment(1, boostedPod), autoscaler(vpav1.UpdateModeInitial))...)
 	out := &lines{said: make(chan string, 10)}
 	w.boosts.Executor = &actuate.DryRun{Out: out}
-	w.boosting()
+	w.runBoosts()
 	select {
 	case text := <-out.said:
 		require.Equal(t, "would take back the startup boost of pod shop/web-1-0 (VPA web-vpa, BoostOver): app cpu 400m -> 200m, app memory 100Mi -> 200Mi, app limit memory 200Mi -> 400Mi\n", text)
@@ -356,7 +358,7 @@ func (l *lines) Write(text []byte) (int, error) {
 
 // The static CPU manager policy takes no CPU back from Guaranteed pods. Such a pod would be
 // refused, evicted and boosted again forever.
-func TestABoostIsNotTakenBackWhereTheCPUPolicyIsStatic(t *testing.T) {
+func TestBoost_KeptUnderStaticCPUPolicy(t *testing.T) {
 	config := Default()
 	static := node("n1", "8")
 	static.Labels = map[string]string{"cpumanager": "true"}
@@ -365,14 +367,14 @@ func TestABoostIsNotTakenBackWhereTheCPUPolicyIsStatic(t *testing.T) {
 		p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list("400m", "100Mi"), Limits: list("400m", "100Mi")}
 	}
 	w := newWorld(t, config, append(deployment(4, guaranteed), autoscaler(vpav1.UpdateModeInPlaceOrRecreate), static)...)
-	w.caches.surroundings.WaitForCacheSync(t.Context().Done())
-	w.pass(noon)
-	w.boosting()
+	w.caches.constraints.WaitForCacheSync(t.Context().Done())
+	w.runOnce(noon)
+	w.runBoosts()
 	time.Sleep(100 * time.Millisecond)
 	require.Empty(t, w.writes())
 	require.EqualValues(t, 4, w.value("loadline_updater_skipped_pods", "reason", "StaticCPU"))
 
 	w = newWorld(t, config, append(deployment(1, guaranteed), autoscaler(vpav1.UpdateModeInPlaceOrRecreate), node("n1", "8"))...)
-	w.boosting()
-	w.awaitUnboosted("web-1-0")
+	w.runBoosts()
+	w.awaitBoostRemoved("web-1-0")
 }

@@ -35,48 +35,48 @@ type caches struct {
 	config            *Config
 	clients           *client.Clients
 	controllers, pods informers.SharedInformerFactory
-	surroundings      informers.SharedInformerFactory // nodes, quotas, budgets, autoscalers
-	retry             time.Duration                   // after a forbidden list; 0: client.RetryForbidden
+	constraints       informers.SharedInformerFactory // nodes, quotas, budgets, autoscalers
+	forbiddenRetry    time.Duration                   // after a forbidden list; 0: client.RetryForbidden
 	nodes             corelisters.NodeLister          // nil if only one namespace is watched
 	nodeInformer      cache.SharedIndexInformer       // set with nodes
-	static            labels.Selector                 // nodes with the static CPU manager policy
+	staticCPU         labels.Selector                 // nodes with the static CPU manager policy
 	vpas              externalversions.SharedInformerFactory
 	targets           *target.Resolver
 	policies          *sizing.Policies
 	hpas              *sizing.HorizontalPodAutoscalers
 	records           *records.Store
-	recordsKnown      cache.InformerSynced // true once synced, or if forbidden
+	recordsSynced     cache.InformerSynced // true once synced, or if forbidden
 	generations       target.Generations
-	forget            func() // discovers scalable kinds again
+	resetScales       func() // discovers scalable kinds again
 	freshness         *client.Freshness
 	refreshing        sync.WaitGroup
 }
 
 // newCaches builds all informers. sizes may be nil.
-func newCaches(config *Config, clients *client.Clients, sizes *cachesize.Sizes, replaced overrides) (*caches, error) {
+func newCaches(config *Config, clients *client.Clients, sizes *cachesize.Sizes, overridden overrides) (*caches, error) {
 	namespace := config.Kube.Namespace
 	scales, freshness := client.NewScales(clients.Kube), &client.Freshness{}
-	tracked, measured := client.Tracked(freshness), client.Measured(sizes)
+	tracked, measured := client.WithFreshness(freshness), client.WithSizes(sizes)
 	c := &caches{
-		config:      config,
-		clients:     clients,
-		controllers: client.Factory(clients.Kube, namespace, client.ControllerResync, "", tracked, measured),
-		pods:        client.Factory(clients.Kube, namespace, client.ObjectResync, client.Running, tracked, measured),
-		vpas:        client.VPAFactory(clients.VPA, namespace, tracked, measured),
-		freshness:   freshness,
-		forget:      scales.Reset,
-		retry:       replaced.retry,
+		config:         config,
+		clients:        clients,
+		controllers:    client.Factory(clients.Kube, namespace, client.ControllerResync, "", tracked, measured),
+		pods:           client.Factory(clients.Kube, namespace, client.ObjectResync, client.Running, tracked, measured),
+		vpas:           client.VPAFactory(clients.VPA, namespace, tracked, measured),
+		freshness:      freshness,
+		resetScales:    scales.Reset,
+		forbiddenRetry: overridden.forbiddenRetry,
 
-		surroundings: client.Factory(clients.Kube, namespace, client.ControllerResync, "", tracked, measured),
+		constraints: client.Factory(clients.Kube, namespace, client.ControllerResync, "", tracked, measured),
 	}
-	c.static, _ = plan.ParseStaticCPUNodes(config.Static) // checked by Validate
+	c.staticCPU, _ = plan.ParseStaticCPUNodes(config.StaticCPUNodes) // checked by Validate
 	scale := target.Scale(scales.Scale)
-	if replaced.scale != nil {
-		scale = replaced.scale
+	if overridden.scale != nil {
+		scale = overridden.scale
 	}
 	c.targets = target.New(c.controllers, scale)
 	vpas := c.vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer()
-	return c, errors.Join(c.watchSurroundings(), c.watchPolicies(), c.targets.Remember(), c.generations.Watch(vpas), vpas.AddIndexers(target.Indexers()))
+	return c, errors.Join(c.watchConstraints(), c.watchPolicies(), c.targets.MemoizeWorkloads(), c.generations.Watch(vpas), vpas.AddIndexers(target.Indexers()))
 }
 
 func (c *caches) start(ctx context.Context) error {
@@ -84,29 +84,29 @@ func (c *caches) start(ctx context.Context) error {
 		"pods":                     c.pods.Core().V1().Pods().Informer().HasSynced,
 		"limitranges":              c.controllers.Core().V1().LimitRanges().Informer().HasSynced,
 		"verticalpodautoscalers":   c.vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer().HasSynced,
-		"sizingrecords":            c.recordsKnown,
+		"sizingrecords":            c.recordsSynced,
 		"horizontalpodautoscalers": c.hpas.Synced,
 	}
 	maps.Copy(synced, c.targets.Synced())
 	maps.Copy(synced, c.policies.Synced())
-	c.surroundings.Start(ctx.Done())
+	c.constraints.Start(ctx.Done())
 	c.controllers.Start(ctx.Done())
 	c.pods.Start(ctx.Done())
 	c.vpas.Start(ctx.Done())
-	c.refreshing.Go(func() { c.targets.Run(ctx, c.forget) })
+	c.refreshing.Go(func() { c.targets.Run(ctx, c.resetScales) })
 	return client.Sync(ctx, synced)
 }
 
 func (c *caches) watchPolicies() (err error) {
-	c.policies, err = sizing.Watch(c.vpas, c.controllers, c.targets, fleet.Options{OwnNamespace: lease.Namespace(""), Foreign: c.config.Policies.Foreign})
+	c.policies, err = sizing.Watch(c.vpas, c.controllers, c.targets, fleet.Options{OwnNamespace: lease.Namespace(""), Foreign: c.config.Policies.ForeignAnnotations})
 	if err != nil {
 		return err
 	}
-	if err := c.policies.See(c.pods.Core().V1().Pods().Informer()); err != nil {
+	if err := c.policies.WatchPods(c.pods.Core().V1().Pods().Informer()); err != nil {
 		return err
 	}
 	all := c.vpas.Loadline().V1alpha1().SizingRecords()
-	c.recordsKnown, err = client.OptionalSync(all.Informer(), "SizingRecords cannot be read, so no pod is changed because of a SizingPolicy in mode OneShot, Canary or Auto")
+	c.recordsSynced, err = client.OptionalSync(all.Informer(), "SizingRecords cannot be read, so no pod is changed because of a SizingPolicy in mode OneShot, Canary or Auto")
 	if err != nil {
 		return fmt.Errorf("watch SizingRecords: %w", err)
 	}
@@ -116,25 +116,25 @@ func (c *caches) watchPolicies() (err error) {
 
 // watchConstraints builds the informers of nodes, quotas, budgets and autoscalers. The updater
 // works without permission to list them.
-func (c *caches) watchSurroundings() error {
-	quotas := c.surroundings.Core().V1().ResourceQuotas().Informer()
-	if err := client.Optional(quotas, c.retry, "ResourceQuotas cannot be read, so it is not asked whether they have room for a change"); err != nil {
+func (c *caches) watchConstraints() error {
+	quotas := c.constraints.Core().V1().ResourceQuotas().Informer()
+	if err := client.Optional(quotas, c.forbiddenRetry, "ResourceQuotas cannot be read, so it is not asked whether they have room for a change"); err != nil {
 		return fmt.Errorf("watch resource quotas: %w", err)
 	}
-	disruptions := c.surroundings.Policy().V1().PodDisruptionBudgets().Informer()
-	if err := errors.Join(disruptions.SetTransform(budgets.Trim), client.Optional(disruptions, c.retry,
+	disruptions := c.constraints.Policy().V1().PodDisruptionBudgets().Informer()
+	if err := errors.Join(disruptions.SetTransform(budgets.Trim), client.Optional(disruptions, c.forbiddenRetry,
 		"PodDisruptionBudgets cannot be read, so all pods of a namespace count as if they shared one, and resizes restart one after the other")); err != nil {
 		return fmt.Errorf("watch PodDisruptionBudgets: %w", err)
 	}
 	var err error
-	if c.hpas, err = sizing.WatchHPAs(c.surroundings, c.targets.From, "HorizontalPodAutoscalers cannot be read, so no pod is changed because of a SizingPolicy in mode OneShot, Canary or Auto"); err != nil {
+	if c.hpas, err = sizing.WatchHPAs(c.constraints, c.targets.OwnerChain, "HorizontalPodAutoscalers cannot be read, so no pod is changed because of a SizingPolicy in mode OneShot, Canary or Auto"); err != nil {
 		return err
 	}
 	whole, loads := c.config.Kube.Namespace == "", c.config.NodeLoad.Mode != nodeload.Off
 	if !whole && !loads {
 		return nil
 	}
-	nodes, trim := c.surroundings.Core().V1().Nodes(), plan.TrimNode(c.static)
+	nodes, trim := c.constraints.Core().V1().Nodes(), plan.TrimNode(c.staticCPU)
 	if whole {
 		c.nodes, c.nodeInformer = nodes.Lister(), nodes.Informer()
 	}
@@ -142,7 +142,7 @@ func (c *caches) watchSurroundings() error {
 		trim = nodeload.Trim(trim)
 	}
 	err = errors.Join(nodes.Informer().SetTransform(trim),
-		client.Optional(nodes.Informer(), c.retry, "Nodes cannot be read, so it is not asked whether they have room for a change, and which have the static CPU manager policy shows only when they refuse"))
+		client.Optional(nodes.Informer(), c.forbiddenRetry, "Nodes cannot be read, so it is not asked whether they have room for a change, and which have the static CPU manager policy shows only when they refuse"))
 	if err != nil {
 		return fmt.Errorf("watch nodes: %w", err)
 	}
@@ -166,7 +166,7 @@ func (c *caches) reader(config *Config) *snapshot.Reader {
 func (c *caches) resolver(config *Config) *policies.Resolver {
 	return &policies.Resolver{
 		VPAs:     c.vpas.Autoscaling().V1().VerticalPodAutoscalers().Lister(),
-		Policies: c.policies, Records: c.records, HPAs: c.hpas, Measures: config.Evidence.Address != "",
+		Policies: c.policies, Records: c.records, HPAs: c.hpas, HasPrometheus: config.Evidence.Address != "",
 	}
 }
 
@@ -177,16 +177,16 @@ func (c *caches) workloads() *rollouts.Reader {
 func (c *caches) sharing(config *Config) *shares.Sharing {
 	return shares.New(shares.Config{
 		Pods: c.pods.Core().V1().Pods().Lister(), Nodes: c.nodes, NodeInformer: c.nodeInformer,
-		Quotas: c.surroundings.Core().V1().ResourceQuotas().Lister(),
+		Quotas: c.constraints.Core().V1().ResourceQuotas().Lister(),
 		HPAs:   c.hpas, Records: c.records, MinAge: config.SharingMinAge,
 	})
 }
 
 func (c *caches) capacity(config *Config) (r snapshot.CapacityReader) {
-	quotas := c.surroundings.Core().V1().ResourceQuotas()
+	quotas := c.constraints.Core().V1().ResourceQuotas()
 	r.Pods, r.Quotas, r.QuotaInformer = c.pods.Core().V1().Pods().Lister(), quotas.Lister(), quotas.Informer()
 	r.Nodes, r.NodeInformer = c.nodes, c.nodeInformer
-	if c.nodes != nil && config.Room == roomAuto {
+	if c.nodes != nil && config.EvictionRoom == roomAuto {
 		r.NodeAutoscaler = &snapshot.NodeAutoscaler{Kube: c.clients.Kube, Nodes: c.nodes, Informer: c.nodeInformer}
 	}
 	return r
@@ -219,6 +219,6 @@ func (c *caches) shutdown() {
 	c.controllers.Shutdown()
 	c.pods.Shutdown()
 	c.vpas.Shutdown()
-	c.surroundings.Shutdown()
+	c.constraints.Shutdown()
 	c.refreshing.Wait()
 }

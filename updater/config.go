@@ -26,20 +26,20 @@ type Config struct {
 	Serving  flags.Serving
 	Gates    flags.Gates
 
-	Interval   time.Duration // between iterations, and the timeout of one
-	Disruption Disruption
-	Heartbeat  Heartbeat
-	BoostSyncs int // parallel workers that remove startup boosts
+	Interval     time.Duration // between iterations, and the timeout of one
+	Disruption   Disruption
+	Heartbeat    Heartbeat
+	BoostWorkers int // parallel workers that remove startup boosts
 
-	Pace       disruption.RateLimits
-	EventAfter time.Duration // time that a skip lasts before its event
-	Room       string        // one of roomAuto, roomFree, roomSize, roomOff
-	Static     string        // selector of nodes with the static CPU manager policy
-	DryRun     bool          // print changes, write nothing
-	Explain    bool          // serve explanations
-	Evidence   rollouts.EvidenceConfig
-	NodeLoad   nodeload.Config
-	Policies   flags.Policies
+	Pace           disruption.RateLimits
+	SkipEventDelay time.Duration // time that a skip lasts before its event
+	EvictionRoom   string        // one of roomAuto, roomFree, roomSize, roomOff
+	StaticCPUNodes string        // selector of nodes with the static CPU manager policy
+	DryRun         bool          // print changes, write nothing
+	Explain        bool          // serve explanations
+	Evidence       rollouts.EvidenceConfig
+	NodeLoad       nodeload.Config
+	Policies       flags.Policies
 	// SharingMinAge is the minimum age of a workload with sharing pods.
 	SharingMinAge time.Duration
 	// SharingInterval is the time between two sharing rounds.
@@ -82,15 +82,15 @@ func Default() *Config {
 			Rate:   -1,
 			Burst:  1,
 		},
-		Heartbeat:  Heartbeat{Required: true, Name: "vpa-admission-controller", Timeout: time.Minute},
-		BoostSyncs: 1,
-		Pace:       disruption.RateLimits{Cluster: 60, Namespace: 20, SlowStart: 10 * time.Minute},
-		EventAfter: 10 * time.Minute,
-		Room:       roomAuto,
-		Explain:    true,
-		Static:     "cpumanager=true",
-		Evidence:   rollouts.DefaultEvidenceConfig(),
-		NodeLoad:   nodeload.DefaultConfig(),
+		Heartbeat:      Heartbeat{Required: true, Name: "vpa-admission-controller", Timeout: time.Minute},
+		BoostWorkers:   1,
+		Pace:           disruption.RateLimits{Cluster: 60, Namespace: 20, SlowStart: 10 * time.Minute},
+		SkipEventDelay: 10 * time.Minute,
+		EvictionRoom:   roomAuto,
+		Explain:        true,
+		StaticCPUNodes: "cpumanager=true",
+		Evidence:       rollouts.DefaultEvidenceConfig(),
+		NodeLoad:       nodeload.DefaultConfig(),
 
 		SharingMinAge: sharing.MinAge, SharingInterval: shares.DefaultInterval,
 	}
@@ -104,7 +104,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	c.Serving.AddFlags(fs)
 	c.Gates.AddFlags(fs)
 	fs.DurationVar(&c.Interval, "updater-interval", c.Interval, "Time between two passes, and the longest that one may take. /health-check fails after five times this without one.")
-	fs.IntVar(&c.BoostSyncs, "concurrent-cpu-startup-boost-syncs", c.BoostSyncs, "Parallel workers that take startup boosts back.")
+	fs.IntVar(&c.BoostWorkers, "concurrent-cpu-startup-boost-syncs", c.BoostWorkers, "Parallel workers that take startup boosts back.")
 	c.Disruption.addFlags(fs)
 	c.Heartbeat.addFlags(fs)
 	c.addOwnFlags(fs)
@@ -134,10 +134,10 @@ func (c *Config) addOwnFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&c.Pace.Namespace, "namespace-eviction-pace", c.Pace.Namespace, "The same for each namespace. 0: no limit.")
 	fs.DurationVar(&c.Pace.SlowStart, "eviction-slow-start", c.Pace.SlowStart, "How long after the start until --eviction-pace is reached; it begins with 10 a minute. 0: at once.")
 	fs.DurationVar(&c.Disruption.StabilizationWindow, "stabilization-window", c.Disruption.StabilizationWindow, "Shortest time after which a change is undone by one that makes pods smaller again; doubled each time that they go back and forth, up to a day. 0: at once.")
-	fs.DurationVar(&c.EventAfter, "left-alone-event-after", c.EventAfter, "How long pods of a VPA must be left alone for one reason that asks somebody to do something before an event on the VPA says so. 0: at once.")
-	fs.StringVar(&c.Room, "eviction-room", c.Room, "Which room an eviction needs: auto, any where something shows that nodes are added for pods that find none, else free; free, what a node has left now; size, a node that is large enough, for clusters that add nodes; off, which is not to ask, neither for resizes. Quotas count in any case but off.")
+	fs.DurationVar(&c.SkipEventDelay, "left-alone-event-after", c.SkipEventDelay, "How long pods of a VPA must be left alone for one reason that asks somebody to do something before an event on the VPA says so. 0: at once.")
+	fs.StringVar(&c.EvictionRoom, "eviction-room", c.EvictionRoom, "Which room an eviction needs: auto, any where something shows that nodes are added for pods that find none, else free; free, what a node has left now; size, a node that is large enough, for clusters that add nodes; off, which is not to ask, neither for resizes. Quotas count in any case but off.")
 	fs.BoolVar(&c.Disruption.CapToRoom, "cap-to-room", c.Disruption.CapToRoom, "Where the recommended size does not fit into the node or a quota, resize to what fits, if that is a change of --pod-update-threshold or more. Evictions are never cut.")
-	fs.StringVar(&c.Static, "static-cpu-nodes", c.Static, "Label selector of the nodes whose kubelet has the static CPU manager policy. It refuses pods of class Guaranteed other CPU in place, so they are not asked for it. Empty: known only of nodes that have refused.")
+	fs.StringVar(&c.StaticCPUNodes, "static-cpu-nodes", c.StaticCPUNodes, "Label selector of the nodes whose kubelet has the static CPU manager policy. It refuses pods of class Guaranteed other CPU in place, so they are not asked for it. Empty: known only of nodes that have refused.")
 	fs.BoolVar(&c.Explain, "explain", c.Explain, "Serve explanations of pods at /explain/pod, and the skipped pods by reason at /explain/skips, on the address of the metrics, without authentication: any pod that reaches it can read the sizes of a pod by name.")
 	fs.BoolVar(&c.DryRun, "dry-run", c.DryRun, "Print what would be done to standard output and write nothing to the cluster, no Lease either.")
 	flags.AddSharingMinAge(fs, &c.SharingMinAge)
@@ -152,22 +152,22 @@ func (c *Config) Complete() error { return c.Evidence.Complete() }
 
 // Validate returns all problems joined.
 func (c *Config) Validate() error {
-	_, badSelector := plan.ParseStaticCPUNodes(c.Static)
+	_, badSelector := plan.ParseStaticCPUNodes(c.StaticCPUNodes)
 	return errors.Join(
 		c.Kube.Validate(),
 		c.Election.Validate(),
 		c.Serving.Validate(),
 		flags.Check(c.Interval > 0, "updater-interval", c.Interval, "must be longer than 0"),
-		flags.Check(c.BoostSyncs > 0, "concurrent-cpu-startup-boost-syncs", c.BoostSyncs, "must be at least 1"),
+		flags.Check(c.BoostWorkers > 0, "concurrent-cpu-startup-boost-syncs", c.BoostWorkers, "must be at least 1"),
 		c.Disruption.validate(),
 		flags.Check(c.Pace.Cluster >= 0, "eviction-pace", c.Pace.Cluster, "must not be negative"),
 		flags.Check(c.Pace.Namespace >= 0, "namespace-eviction-pace", c.Pace.Namespace, "must not be negative"),
 		flags.Check(c.Pace.SlowStart >= 0, "eviction-slow-start", c.Pace.SlowStart, "must not be negative"),
-		flags.Check(c.EventAfter >= 0, "left-alone-event-after", c.EventAfter, "must not be negative"),
+		flags.Check(c.SkipEventDelay >= 0, "left-alone-event-after", c.SkipEventDelay, "must not be negative"),
 		flags.Check(c.Disruption.StabilizationWindow >= 0 && c.Disruption.StabilizationWindow <= 24*time.Hour, "stabilization-window", c.Disruption.StabilizationWindow, "must be from 0 to 24h"),
-		flags.Check(slices.Contains([]string{roomAuto, roomFree, roomSize, roomOff}, c.Room), "eviction-room", c.Room, "must be auto, free, size or off"),
-		flags.Check(!c.Disruption.CapToRoom || c.Room != roomOff, "cap-to-room", c.Disruption.CapToRoom, "needs --eviction-room=auto, free or size, or nobody knows what fits"),
-		flags.Check(badSelector == nil, "static-cpu-nodes", c.Static, fmt.Sprintf("must be a label selector such as cpumanager=true: %v", badSelector)),
+		flags.Check(slices.Contains([]string{roomAuto, roomFree, roomSize, roomOff}, c.EvictionRoom), "eviction-room", c.EvictionRoom, "must be auto, free, size or off"),
+		flags.Check(!c.Disruption.CapToRoom || c.EvictionRoom != roomOff, "cap-to-room", c.Disruption.CapToRoom, "needs --eviction-room=auto, free or size, or nobody knows what fits"),
+		flags.Check(badSelector == nil, "static-cpu-nodes", c.StaticCPUNodes, fmt.Sprintf("must be a label selector such as cpumanager=true: %v", badSelector)),
 		flags.Check(c.Heartbeat.Timeout > 0, "admission-controller-status-lease-timeout", c.Heartbeat.Timeout, "must be longer than 0"),
 		flags.Check(c.Heartbeat.Name != "" || !c.Heartbeat.Required, "admission-controller-status-lease-name", `""`, "must be the name of a Lease"),
 		flags.CheckSharingMinAge(c.SharingMinAge),
@@ -191,6 +191,6 @@ func (d *Disruption) validate() error {
 
 func (c *Config) planning() disruption.Config {
 	settings := c.Disruption.Config
-	settings.InPlaceMode, settings.Autoscaled, settings.IgnoreCapacity = c.Gates.InPlace, c.Room == roomSize, c.Room == roomOff
+	settings.InPlaceMode, settings.Autoscaled, settings.IgnoreCapacity = c.Gates.InPlace, c.EvictionRoom == roomSize, c.EvictionRoom == roomOff
 	return settings
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // Validation also reads the token file.
-func TestBadFlagsForPrometheus(t *testing.T) {
+func TestPrometheusFlags_RejectInvalidValues(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "token")
 	for want, args := range map[string][]string{
 		"--prometheus-address: prometheus:9090 must be a URL such as":                              {"--prometheus-address=prometheus:9090"},
@@ -20,11 +20,11 @@ func TestBadFlagsForPrometheus(t *testing.T) {
 		"--prometheus-bearer-token=(hidden): excludes --prometheus-bearer-token-file=/proc/uptime": {"--prometheus-bearer-token=a", "--prometheus-bearer-token-file=/proc/uptime"},
 	} {
 		code, stderr := start(append(args, "--v=0", "--kubeconfig=/no/such/file")...)
-		require.Equal(t, flags.Usage, code, stderr)
+		require.Equal(t, flags.ExitUsage, code, stderr)
 		require.Contains(t, stderr, want)
 	}
 	require.NoError(t, os.WriteFile(missing, []byte("secret"), 0o600))
 	code, stderr := start("--prometheus-address=http://prometheus", "--prometheus-bearer-token-file="+missing, "--address=127.0.0.1:0", "--v=0", "--kubeconfig=/no/such/file")
-	require.Equal(t, flags.Failed, code, "only the kubeconfig is wrong")
+	require.Equal(t, flags.ExitFailed, code, "only the kubeconfig is wrong")
 	require.Contains(t, stderr, "must be a readable kubeconfig file")
 }

@@ -32,7 +32,7 @@ import (
 
 // Flags of the reference VPA keep their names, types and defaults. Loadline's own flags have a
 // separate file.
-func TestFlagsAreFrozen(t *testing.T) {
+func TestFlags_MatchGolden(t *testing.T) {
 	own := flags.New("own")
 	Default().addOwnFlags(own)
 	all := flags.New("updater")
@@ -50,19 +50,19 @@ func TestFlagsAreFrozen(t *testing.T) {
 	golden(t, "flags-own.golden", ours)
 }
 
-func TestMetricsAreFrozen(t *testing.T) {
+func TestMetrics_MatchGolden(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	m := newMetrics(registry)
 	s := &score{Name: cache.NewObjectName("shop", "web"), Mode: vpav1.UpdateModeRecreate, Pods: 1 << 20}
-	m.Begin(s)
+	m.InitCounters(s)
 	m.FailedEviction(s, "EvictionError")
 	m.FailedResize(s, "InPlaceUpdateError")
 	m.Infeasible(s)
-	m.NoHeartbeat("error")
+	m.HeartbeatMissing("error")
 	m.Stopwatch().Total()
 	m.Publish([]*score{s}, map[reason.Reason]int{})
 	m.NodeLoad(nodeload.Counts{})
-	m.NodeLoadFailed(nodeload.FromPrometheus)
+	m.NodeLoadFailed(nodeload.SourcePrometheus)
 	m.Shared(&shares.Round{Nodes: []*shares.Node{{Active: true, Pods: 1}}}, 1)
 	m.Reverted(s.Name, rollout.OOMKill)
 	m.RevertDeferred(s.Name, rollout.OOMKill)
@@ -71,12 +71,12 @@ func TestMetricsAreFrozen(t *testing.T) {
 	m.EvidenceMissing(1)
 	m.Observed(1)
 	m.Fuses(map[string]*policies.Limits{"fleet": {}})
-	m.cacheAges.Show(func() map[string]time.Duration { return map[string]time.Duration{"pods": time.Minute} })
-	m.sizes.Add("pods", cache.NewStore(cache.MetaNamespaceKeyFunc))
+	m.cacheAges.SetSource(func() map[string]time.Duration { return map[string]time.Duration{"pods": time.Minute} })
+	m.cacheSizes.Add("pods", cache.NewStore(cache.MetaNamespaceKeyFunc))
 	synctest.Test(t, func(t *testing.T) { // until the cache is measured
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 		defer stop()
-		m.sizes.Run(ctx)
+		m.cacheSizes.Run(ctx)
 	})
 	serving.NewClosedConnections(registry)
 	golden(t, "metrics.golden", describe(registry, t))
@@ -113,7 +113,7 @@ func start(args ...string) (code int, stderr string) {
 	return code, errOut.String()
 }
 
-func TestBadInputGivesOneLineEach(t *testing.T) {
+func TestConfig_InvalidInputPrintsOneLineEach(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer func() { require.NoError(t, listener.Close()) }()
@@ -122,27 +122,27 @@ func TestBadInputGivesOneLineEach(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"--no-such-flag"}, flags.Usage, "unknown flag: --no-such-flag"},
-		{[]string{"--vpa-object-namespace=a", "--ignored_vpa_object_namespaces=b"}, flags.Usage, "give only one of the two"},
-		{[]string{"--admission-controller-status-lease-timeout=0s"}, flags.Usage, "must be longer than 0"},
-		{[]string{"--concurrent-cpu-startup-boost-syncs=0"}, flags.Usage, "must be at least 1"},
-		{[]string{"--eviction-rate-limit=1", "--eviction-rate-burst=0"}, flags.Usage, "no pod is ever changed"},
-		{[]string{"--static-cpu-nodes=a=("}, flags.Usage, "--static-cpu-nodes=a=(: must be a label selector such as cpumanager=true: "},
-		{[]string{"--eviction-tolerance=NaN"}, flags.Usage, "must be between 0 and 1"},
-		{[]string{"--stabilization-window=25h"}, flags.Usage, "--stabilization-window=25h0m0s: must be from 0 to 24h"},
-		{[]string{"--node-load-taint=yes"}, flags.Usage, "--node-load-taint=yes: must be off, dry-run or on"},
-		{[]string{"--node-load-taint=dry-run"}, flags.Usage, "--node-load-taint=dry-run: needs --prometheus-address, or the load of no node is known"},
-		{[]string{"--node-load-metric="}, flags.Usage, `--node-load-metric="": must be a metric such as node_load1, or a PromQL expression`},
-		{[]string{"--node-load-label=the node"}, flags.Usage, "--node-load-label=the node: must be the name of a label: "},
-		{[]string{"--node-load-threshold=0"}, flags.Usage, "--node-load-threshold=0: must be more than 0"},
-		{[]string{"--node-load-threshold=NaN"}, flags.Usage, "--node-load-threshold=NaN: must be more than 0"},
-		{[]string{"--node-load-interval=100ms"}, flags.Usage, "--node-load-interval=100ms: must be from 1s to 10m"},
-		{[]string{"--node-load-interval=11m"}, flags.Usage, "--node-load-interval=11m0s: must be from 1s to 10m"},
-		{[]string{"--node-load-most=1"}, flags.Usage, "--node-load-most=1: must be more than 0 and less than 1: some node must be left for new pods"},
-		{[]string{"--node-load-most=0"}, flags.Usage, "--node-load-most=0: must be more than 0 and less than 1"},
-		{[]string{"--left-alone-event-after=-1s"}, flags.Usage, "--left-alone-event-after=-1s: must not be negative"},
-		{[]string{"--address=" + listener.Addr().String()}, flags.Failed, "address already in use"},
-		{[]string{"--address=127.0.0.1:0", "--kubeconfig=/no/such/file"}, flags.Failed, "must be a readable kubeconfig file"},
+		{[]string{"--no-such-flag"}, flags.ExitUsage, "unknown flag: --no-such-flag"},
+		{[]string{"--vpa-object-namespace=a", "--ignored_vpa_object_namespaces=b"}, flags.ExitUsage, "give only one of the two"},
+		{[]string{"--admission-controller-status-lease-timeout=0s"}, flags.ExitUsage, "must be longer than 0"},
+		{[]string{"--concurrent-cpu-startup-boost-syncs=0"}, flags.ExitUsage, "must be at least 1"},
+		{[]string{"--eviction-rate-limit=1", "--eviction-rate-burst=0"}, flags.ExitUsage, "no pod is ever changed"},
+		{[]string{"--static-cpu-nodes=a=("}, flags.ExitUsage, "--static-cpu-nodes=a=(: must be a label selector such as cpumanager=true: "},
+		{[]string{"--eviction-tolerance=NaN"}, flags.ExitUsage, "must be between 0 and 1"},
+		{[]string{"--stabilization-window=25h"}, flags.ExitUsage, "--stabilization-window=25h0m0s: must be from 0 to 24h"},
+		{[]string{"--node-load-taint=yes"}, flags.ExitUsage, "--node-load-taint=yes: must be off, dry-run or on"},
+		{[]string{"--node-load-taint=dry-run"}, flags.ExitUsage, "--node-load-taint=dry-run: needs --prometheus-address, or the load of no node is known"},
+		{[]string{"--node-load-metric="}, flags.ExitUsage, `--node-load-metric="": must be a metric such as node_load1, or a PromQL expression`},
+		{[]string{"--node-load-label=the node"}, flags.ExitUsage, "--node-load-label=the node: must be the name of a label: "},
+		{[]string{"--node-load-threshold=0"}, flags.ExitUsage, "--node-load-threshold=0: must be more than 0"},
+		{[]string{"--node-load-threshold=NaN"}, flags.ExitUsage, "--node-load-threshold=NaN: must be more than 0"},
+		{[]string{"--node-load-interval=100ms"}, flags.ExitUsage, "--node-load-interval=100ms: must be from 1s to 10m"},
+		{[]string{"--node-load-interval=11m"}, flags.ExitUsage, "--node-load-interval=11m0s: must be from 1s to 10m"},
+		{[]string{"--node-load-most=1"}, flags.ExitUsage, "--node-load-most=1: must be more than 0 and less than 1: some node must be left for new pods"},
+		{[]string{"--node-load-most=0"}, flags.ExitUsage, "--node-load-most=0: must be more than 0 and less than 1"},
+		{[]string{"--left-alone-event-after=-1s"}, flags.ExitUsage, "--left-alone-event-after=-1s: must not be negative"},
+		{[]string{"--address=" + listener.Addr().String()}, flags.ExitFailed, "address already in use"},
+		{[]string{"--address=127.0.0.1:0", "--kubeconfig=/no/such/file"}, flags.ExitFailed, "must be a readable kubeconfig file"},
 	} {
 		code, stderr := start(append(c.args, "--v=0")...)
 		require.Equal(t, c.code, code, "%v: %s", c.args, stderr)
@@ -150,6 +150,6 @@ func TestBadInputGivesOneLineEach(t *testing.T) {
 		require.Equal(t, 1, strings.Count(strings.TrimSpace(stderr), "\n")+1, stderr)
 	}
 	code, stderr := start("--updater-interval=0s", "--eviction-tolerance=2")
-	require.Equal(t, flags.Usage, code)
+	require.Equal(t, flags.ExitUsage, code)
 	require.Equal(t, 2, strings.Count(stderr, "\n"), "all problems at once: %s", stderr)
 }

@@ -20,7 +20,7 @@ import (
 	"loadline.dev/loadline/pkg/process"
 )
 
-func TestEventsHaveARateOfTheirOwn(t *testing.T) {
+func TestEvents_UseSeparateRateLimit(t *testing.T) {
 	told := make(chan struct{}, 10)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

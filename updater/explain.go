@@ -39,14 +39,14 @@ func (e *explainer) Explain(ctx context.Context, namespace, name string) (answer
 }
 
 func (e *explainer) explain(ctx context.Context, namespace, name string) (*explanation.Pod, error) {
-	if !e.reader.Namespaces.Serves(namespace) {
+	if !e.reader.Namespaces.Includes(namespace) {
 		return nil, explanation.ErrUnknown
 	}
 	pod, err := e.reader.Pods.Pods(namespace).Get(name)
 	if err != nil {
 		return nil, explanation.ErrUnknown
 	}
-	skip, last := e.skips.Of(string(pod.UID))
+	skip, last := e.skips.ReasonOf(string(pod.UID))
 	switch {
 	case last.At.IsZero() && last.Waiting != "":
 		return nil, fmt.Errorf("%w: %s", explanation.ErrNotReady, last.Waiting)
@@ -59,7 +59,7 @@ func (e *explainer) explain(ctx context.Context, namespace, name string) (*expla
 	}
 	answer := &explanation.Pod{Namespace: namespace, Name: name, UID: string(pod.UID), AsOf: last.At.UTC(), Waiting: last.Waiting, DryRun: e.dryRun,
 		Skip: explanation.NewSkip(skip), Share: e.sharing.Explain(pod.UID)}
-	if note, err := convert.NotedChange(pod); err == nil {
+	if note, err := convert.ParseChange(pod); err == nil {
 		answer.Changed = note.At.UTC()
 	}
 	vpa, found, err := e.vpa(ctx, pod)
@@ -97,13 +97,13 @@ func (e *explainer) explainVPA(ctx context.Context, answer *explanation.Pod, pod
 	effective := e.policies.Resolve(ctx, vpas, now)[0]
 	answer.VPA, answer.Mode = vpa.Object.Name, string(convert.Mode(vpa.Object))
 	answer.Containers = explanation.Containers(new(vpas[0].Pod(pod)))
-	mark, _ := convert.Shared(pod)
+	mark, _ := convert.ParseShared(pod)
 	answer.WithoutShared(mark)
 	switch {
 	case answer.Skip != nil:
 	case effective.Skip != "":
 		answer.Skip = explanation.NewSkip(effective.Skip)
-	case !policies.Acts(effective.Update):
+	case !policies.ChangesPods(effective.Update):
 		answer.Skip = explanation.NewSkip(reason.ModeOff)
 	}
 	if p := effective.Decision.Policy; p != nil {

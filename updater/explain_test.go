@@ -63,22 +63,22 @@ func TestExplainPod_Golden(t *testing.T) {
 				s.Rollout.Schedule = &loadlinev1alpha1.Schedule{Windows: []loadlinev1alpha1.Window{{Start: "22:00", End: "06:00"}}}
 			}))
 		}},
-		{name: "shares", world: func(t *testing.T) *rolling { return newSharing(t, 3, on()) }},
+		{name: "shares", world: func(t *testing.T) *rolling { return newSharing(t, 3, sharingOnPolicy()) }},
 		{name: "shares-dry-run", world: func(t *testing.T) *rolling {
-			return newSharing(t, 3, shared(loadlinev1alpha1.SharingDryRun, automatic))
+			return newSharing(t, 3, sharingPolicy(loadlinev1alpha1.SharingDryRun, automatic))
 		}},
 		{name: "does-not-share", world: func(t *testing.T) *rolling {
-			return newSharing(t, 3, on(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Recipe = new("vpa") }))
+			return newSharing(t, 3, sharingOnPolicy(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Recipe = new("vpa") }))
 		}},
 		{name: "leaves", world: func(t *testing.T) *rolling {
-			return newSharing(t, 3, on(evicting), kubelet("n1", "1200m"))
+			return newSharing(t, 3, sharingOnPolicy(evicting), kubelet("n1", "1200m"))
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := tc.world(t)
 			_, err := w.explainer.Explain(t.Context(), "shop", "web-1-0")
 			require.ErrorIs(t, err, explanation.ErrNotReady)
-			w.pass(noon)
+			w.runOnce(noon)
 			for _, p := range w.pods() {
 				w.settled(p.Name)
 			}
@@ -103,7 +103,7 @@ func TestExplainPod_UnknownPod(t *testing.T) {
 	config := Default()
 	config.Kube.IgnoredNamespaces = "hidden"
 	w := newWorld(t, config, web(vpav1.UpdateModeRecreate, 1)...)
-	w.pass(noon)
+	w.runOnce(noon)
 	for _, tc := range []struct{ namespace, name string }{{"shop", "other"}, {"hidden", "web-1-0"}} {
 		_, err := w.explainer.Explain(t.Context(), tc.namespace, tc.name)
 		require.ErrorIs(t, err, explanation.ErrUnknown)
@@ -111,9 +111,9 @@ func TestExplainPod_UnknownPod(t *testing.T) {
 }
 
 // The race detector finds writes to shared state.
-func TestExplainPod_RunsBesideTheLoop(t *testing.T) {
-	w := newSharing(t, 4, on())
-	w.pass(noon)
+func TestExplainPod_ConcurrentWithLoop(t *testing.T) {
+	w := newSharing(t, 4, sharingOnPolicy())
+	w.runOnce(noon)
 	w.explainer.clock = nil // the test clock is not safe for goroutines
 	stop, ended := make(chan struct{}), make(chan error, 1)
 	var explaining sync.WaitGroup
@@ -132,26 +132,26 @@ func TestExplainPod_RunsBesideTheLoop(t *testing.T) {
 		}
 	})
 	for minute := range 15 {
-		w.turn(time.Duration(minute) * time.Minute)
+		w.runAt(time.Duration(minute) * time.Minute)
 	}
 	close(stop)
 	explaining.Wait()
 	require.NoError(t, <-ended)
 }
 
-func TestExplainPod_NamesWhyNothingIsChanged(t *testing.T) {
+func TestExplainPod_ReportsSkippedIterations(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeInPlaceOrRecreate, 1)...)
 	alive := false
 	w.loop.alive = func(context.Context, time.Time) (bool, error) { return alive, nil }
-	w.pass(noon)
+	w.runOnce(noon)
 	_, err := w.explainer.Explain(t.Context(), "shop", "web-1-0")
 	require.ErrorIs(t, err, explanation.ErrNotReady)
 	require.ErrorContains(t, err, "the admission controller does not show that it works")
 	alive = true
-	w.pass(noon.Add(time.Minute))
+	w.runOnce(noon.Add(time.Minute))
 	require.Empty(t, w.explain("web-1-0").Waiting)
 	alive = false
-	w.pass(noon.Add(2 * time.Minute))
+	w.runOnce(noon.Add(2 * time.Minute))
 	e := w.explain("web-1-0")
 	require.Equal(t, noon.Add(time.Minute), e.AsOf)
 	require.Contains(t, e.Waiting, "the admission controller does not show that it works")
@@ -163,7 +163,7 @@ func TestExplainPod_NewAndTerminatingPods(t *testing.T) {
 			p.DeletionTimestamp, p.Finalizers = &metav1.Time{Time: noon}, []string{"example.com/wait"}
 		}
 	}), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
-	w.pass(noon)
+	w.runOnce(noon)
 	require.Equal(t, reason.Terminating, w.explain("web-1-1").Skip.Reason)
 	pod := w.pod("web-1-0").DeepCopy()
 	pod.Name, pod.UID, pod.CreationTimestamp = "web-1-3", "uid-3", metav1.NewTime(noon.Add(time.Second))
@@ -173,13 +173,13 @@ func TestExplainPod_NewAndTerminatingPods(t *testing.T) {
 	require.Contains(t, w.explain(pod.Name).Waiting, "newer than the last iteration")
 }
 
-func TestExplainPod_SharesOnlyItsResources(t *testing.T) {
-	second := on(func(s *loadlinev1alpha1.SizingPolicySpec) {
+func TestExplainPod_ReportsOnlySharedResources(t *testing.T) {
+	second := sharingOnPolicy(func(s *loadlinev1alpha1.SizingPolicySpec) {
 		s.Namespaces.Names, s.Sharing.Resources = []string{"pay"}, []corev1.ResourceName{"cpu", "memory"}
 	})
 	second.Name = "pay"
-	w := shareWith(t, Default(), append(append(peakingPods(2, unlimited), peaking(), on(), second), paying()...)...)
-	w.pass(noon)
+	w := shareWith(t, Default(), append(append(peakingPods(2, unlimited), peakingVPA(), sharingOnPolicy(), second), payWorkload()...)...)
+	w.runOnce(noon)
 	e := w.explain("web-1-0")
 	require.NotNil(t, e.Share.CPU)
 	require.Nil(t, e.Share.Memory)

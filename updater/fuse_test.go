@@ -29,28 +29,28 @@ import (
 
 // fuseCluster is a cluster of many Deployments of one pod each, under one policy with a recipe that
 // lowers all resources.
-type spreading struct {
+type fuseCluster struct {
 	*rolling
-	touched  map[string]bool // changed pods
+	changed  map[string]bool // changed pods
 	minute   int             // of the last iteration
 	harmless bool            // no workload is harmed
 }
 
-func newSpreading(t *testing.T, workloads int, policy *loadlinev1alpha1.SizingPolicy) *spreading {
+func newFuseCluster(t *testing.T, workloads int, policy *loadlinev1alpha1.SizingPolicy) *fuseCluster {
 	t.Helper()
 	objects := []runtime.Object{policy, healthy("n1")}
 	for i := range workloads {
-		objects = append(objects, copies(fmt.Sprintf("app-%04d", i))...)
+		objects = append(objects, renamedDeployment(fmt.Sprintf("app-%04d", i))...)
 	}
 	config := Default()
 	config.Disruption.MinReplicas = 1
-	s := &spreading{rolling: roll(t, config, objects...), touched: map[string]bool{}, minute: -1}
+	s := &fuseCluster{rolling: roll(t, config, objects...), changed: map[string]bool{}, minute: -1}
 	s.events.Events = make(chan string, 100000)
 	return s
 }
 
 // renamedDeployment returns the objects of deployment and generatedVPA under another name.
-func copies(name string) (objects []runtime.Object) {
+func renamedDeployment(name string) (objects []runtime.Object) {
 	rename := func(m *metav1.ObjectMeta) {
 		m.Name, m.UID = strings.Replace(m.Name, "web", name, 1), types.UID(name+"-"+string(m.UID))
 		for i := range m.OwnerReferences {
@@ -58,7 +58,7 @@ func copies(name string) (objects []runtime.Object) {
 		}
 	}
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}
-	for _, o := range append(deployment(1, nil), lowering(madeVPA())) {
+	for _, o := range append(deployment(1, nil), lowering(generatedVPA())) {
 		switch o := o.(type) {
 		case *appsv1.Deployment:
 			rename(&o.ObjectMeta)
@@ -81,22 +81,22 @@ func copies(name string) (objects []runtime.Object) {
 
 // runUntil runs an iteration each minute. Containers of one in three workloads keep restarting
 // while they have less memory than before the recipe lowered it.
-func (s *spreading) until(minute int) {
+func (s *fuseCluster) runUntil(minute int) {
 	s.t.Helper()
 	for s.minute < minute {
 		s.minute++
 		after := time.Duration(s.minute) * time.Minute
 		s.judge(after)
 		for _, name := range s.at(after) {
-			s.touched[name] = true
+			s.changed[name] = true
 		}
-		s.suffer()
+		s.restartHarmed()
 	}
 }
 
-func (s *spreading) suffer() {
+func (s *fuseCluster) restartHarmed() {
 	s.t.Helper()
-	for name := range s.touched {
+	for name := range s.changed {
 		var i int
 		_, err := fmt.Sscanf(name, "app-%d-1-0", &i)
 		require.NoError(s.t, err)
@@ -112,14 +112,14 @@ func (s *spreading) suffer() {
 	}
 }
 
-func (s *spreading) condition() *metav1.Condition {
+func (s *fuseCluster) condition() *metav1.Condition {
 	p, err := s.vpa.LoadlineV1alpha1().SizingPolicies().Get(s.t.Context(), "fleet", metav1.GetOptions{})
 	require.NoError(s.t, err)
 	return meta.FindStatusCondition(p.Status.Conditions, convert.ConditionFuseTripped)
 }
 
 // update changes the policy or its status and waits for the informer cache.
-func (s *spreading) update(change func(*loadlinev1alpha1.SizingPolicy)) {
+func (s *fuseCluster) update(change func(*loadlinev1alpha1.SizingPolicy)) {
 	s.t.Helper()
 	policies := s.vpa.LoadlineV1alpha1().SizingPolicies()
 	p, err := policies.Get(s.t.Context(), "fleet", metav1.GetOptions{})
@@ -130,63 +130,63 @@ func (s *spreading) update(change func(*loadlinev1alpha1.SizingPolicy)) {
 	p.Labels = map[string]string{"step": fmt.Sprint(s.steps)}
 	_, err = policies.Update(s.t.Context(), p, metav1.UpdateOptions{})
 	require.NoError(s.t, err)
-	s.known(p.Labels["step"])
+	s.awaitPolicy(p.Labels["step"])
 }
 
-func (s *spreading) known(step string) {
+func (s *fuseCluster) awaitPolicy(step string) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {
-		known := s.caches.policies.Now().Object("fleet")
+		known := s.caches.policies.Snapshot().Object("fleet")
 		return known != nil && known.Labels["step"] == step
 	}, time.Minute, time.Millisecond)
 }
 
-func (s *spreading) acknowledge(value string) {
+func (s *fuseCluster) acknowledge(value string) {
 	s.update(func(p *loadlinev1alpha1.SizingPolicy) {
 		p.Annotations = map[string]string{convert.AcknowledgeAnnotation: value}
 	})
 }
 
-func tripped(t *testing.T, workloads int, changes ...func(*loadlinev1alpha1.SizingPolicySpec)) *spreading {
+func newTrippedFuse(t *testing.T, workloads int, changes ...func(*loadlinev1alpha1.SizingPolicySpec)) *fuseCluster {
 	t.Helper()
-	s := newSpreading(t, workloads, sizingPolicy(loadlinev1alpha1.RolloutModeAuto, changes...))
-	s.until(30)
+	s := newFuseCluster(t, workloads, sizingPolicy(loadlinev1alpha1.RolloutModeAuto, changes...))
+	s.runUntil(30)
 	require.NotNil(t, s.condition())
 	require.Equal(t, metav1.ConditionTrue, s.condition().Status)
 	return s
 }
 
-func TestFuse_RecipeThatHurtsOneInThree(t *testing.T) {
+func TestFuse_TripsWhenOneInThreeIsHarmed(t *testing.T) {
 	for workloads, minutes := range map[int]int{200: 130, 2000: 12} {
 		t.Run(fmt.Sprint(workloads), func(t *testing.T) {
-			s := newSpreading(t, workloads, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
-			s.until(0)
-			require.Len(t, s.touched, 10, "the policy is new")
+			s := newFuseCluster(t, workloads, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
+			s.runUntil(0)
+			require.Len(t, s.changed, 10, "the policy is new")
 			require.Equal(t, workloads-10, s.skipped("StartRate"))
 			require.Zero(t, s.value("loadline_policy_fuse_tripped", "policy", "fleet"))
 			require.Nil(t, s.condition())
 
-			s.until(minutes)
-			require.LessOrEqual(t, len(s.touched), 15)
+			s.runUntil(minutes)
+			require.LessOrEqual(t, len(s.changed), 15)
 			require.EqualValues(t, 1, s.value("loadline_policy_fuse_tripped", "policy", "fleet"))
 			require.Positive(t, s.skipped("FuseTripped"))
 			c := s.condition()
 			require.Equal(t, metav1.ConditionTrue, c.Status)
 			require.Equal(t, "TooManyReverts", c.Reason)
 			require.Contains(t, c.Message, "kubectl annotate --overwrite sizingpolicy fleet loadline.dev/acknowledge="+c.LastTransitionTime.UTC().Format(time.RFC3339))
-			events := slices.DeleteFunc(s.told(), func(line string) bool { return !strings.HasPrefix(line, "Warning FuseTripped ") })
+			events := slices.DeleteFunc(s.drainEvents(), func(line string) bool { return !strings.HasPrefix(line, "Warning FuseTripped ") })
 			require.Len(t, events, 1, "once")
-			for name := range s.touched {
+			for name := range s.changed {
 				require.Empty(t, s.pod(name).Annotations[convert.ResizedAtAnnotation], "observations end")
 			}
 		})
 	}
 }
 
-func TestFuse_Acknowledge(t *testing.T) {
-	s := tripped(t, 60)
+func TestFuse_RequiresValidAcknowledgement(t *testing.T) {
+	s := newTrippedFuse(t, 60)
 	since := s.condition().LastTransitionTime.UTC()
-	touched := len(s.touched)
+	touched := len(s.changed)
 	message := s.condition().Message
 	require.NotContains(t, message, "Invalid value")
 	for _, tc := range []struct{ name, value, problem string }{
@@ -196,10 +196,10 @@ func TestFuse_Acknowledge(t *testing.T) {
 		{"nothing", "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s.told()
+			s.drainEvents()
 			s.acknowledge(tc.value)
-			s.until(s.minute + 21)
-			require.Len(t, s.touched, touched)
+			s.runUntil(s.minute + 21)
+			require.Len(t, s.changed, touched)
 			require.Equal(t, metav1.ConditionTrue, s.condition().Status)
 			require.Equal(t, since, s.condition().LastTransitionTime.UTC())
 			want, events := message, 0
@@ -207,7 +207,7 @@ func TestFuse_Acknowledge(t *testing.T) {
 				want += fmt.Sprintf("; metadata.annotations[loadline.dev/acknowledge]: Invalid value: %q: %s, must be %s", tc.value, tc.problem, since.Format(time.RFC3339))
 			}
 			require.Equal(t, want, s.condition().Message)
-			for _, line := range s.told() {
+			for _, line := range s.drainEvents() {
 				if strings.HasPrefix(line, "Warning FuseTripped ") {
 					events++
 				}
@@ -216,67 +216,67 @@ func TestFuse_Acknowledge(t *testing.T) {
 		})
 	}
 	s.acknowledge(since.Format(time.RFC3339))
-	s.until(s.minute + 1)
+	s.runUntil(s.minute + 1)
 	require.Equal(t, metav1.ConditionFalse, s.condition().Status)
 	require.Equal(t, "Acknowledged", s.condition().Reason)
 	require.Zero(t, s.value("loadline_policy_fuse_tripped", "policy", "fleet"))
-	require.Greater(t, len(s.touched), touched)
+	require.Greater(t, len(s.changed), touched)
 
-	s.until(s.minute + 20) // the recipe is unchanged
+	s.runUntil(s.minute + 20) // the recipe is unchanged
 	again := s.condition()
 	require.Equal(t, metav1.ConditionTrue, again.Status, "an old acknowledgement does not cover a later trip")
 	require.True(t, again.LastTransitionTime.After(since))
-	require.LessOrEqual(t, len(s.touched), 2*touched)
+	require.LessOrEqual(t, len(s.changed), 2*touched)
 }
 
-func TestFuse_LastsOverRestartAndLostState(t *testing.T) {
+func TestFuse_SurvivesRestartAndLostState(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
-		change func(t *testing.T, s *spreading)
+		change func(t *testing.T, s *fuseCluster)
 	}{
-		{"another leader", func(*testing.T, *spreading) {}},
-		{"the condition is lost", func(_ *testing.T, s *spreading) {
+		{"another leader", func(*testing.T, *fuseCluster) {}},
+		{"the condition is lost", func(_ *testing.T, s *fuseCluster) {
 			s.update(func(p *loadlinev1alpha1.SizingPolicy) { p.Status = loadlinev1alpha1.SizingPolicyStatus{} })
 		}},
-		{"the records are lost", func(t *testing.T, s *spreading) {
-			for name := range s.touched {
+		{"the records are lost", func(t *testing.T, s *fuseCluster) {
+			for name := range s.changed {
 				err := s.vpa.LoadlineV1alpha1().SizingRecords("shop").Delete(t.Context(), "deployment-"+strings.TrimSuffix(name, "-1-0"), metav1.DeleteOptions{})
 				require.NoError(t, err)
 			}
 		}},
-		{"the policy is created again", func(t *testing.T, s *spreading) {
+		{"the policy is created again", func(t *testing.T, s *fuseCluster) {
 			policies := s.vpa.LoadlineV1alpha1().SizingPolicies()
 			require.NoError(t, policies.Delete(t.Context(), "fleet", metav1.DeleteOptions{}))
-			require.Eventually(t, func() bool { return s.caches.policies.Now().Object("fleet") == nil }, time.Minute, time.Millisecond)
-			s.until(s.minute + 1)
+			require.Eventually(t, func() bool { return s.caches.policies.Snapshot().Object("fleet") == nil }, time.Minute, time.Millisecond)
+			s.runUntil(s.minute + 1)
 			again := sizingPolicy(loadlinev1alpha1.RolloutModeAuto)
 			again.Labels = map[string]string{"step": "again"}
 			_, err := policies.Create(t.Context(), again, metav1.CreateOptions{})
 			require.NoError(t, err)
-			s.known("again")
+			s.awaitPolicy("again")
 		}},
-		{"the recipe changes", func(_ *testing.T, s *spreading) {
+		{"the recipe changes", func(_ *testing.T, s *fuseCluster) {
 			s.update(func(p *loadlinev1alpha1.SizingPolicy) { p.Spec.Recipe = new("loadline") })
 		}},
-		{"the clock goes back by two hours", func(_ *testing.T, s *spreading) { s.minute -= 120 }},
-		{"the clock is a day ahead", func(_ *testing.T, s *spreading) { s.minute += 24 * 60 }},
+		{"the clock goes back by two hours", func(_ *testing.T, s *fuseCluster) { s.minute -= 120 }},
+		{"the clock is a day ahead", func(_ *testing.T, s *fuseCluster) { s.minute += 24 * 60 }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := tripped(t, 20)
-			touched := len(s.touched)
+			s := newTrippedFuse(t, 20)
+			touched := len(s.changed)
 			tc.change(t, s)
-			s.anew()
+			s.restart()
 			s.events.Events = make(chan string, 100000)
-			s.until(s.minute + 130)
-			require.Len(t, s.touched, touched)
+			s.runUntil(s.minute + 130)
+			require.Len(t, s.changed, touched)
 			require.Equal(t, metav1.ConditionTrue, s.condition().Status)
 		})
 	}
 }
 
 // The recommender writes other conditions of the same policy concurrently.
-func TestFuse_KeepsConditionsOfTheRecommender(t *testing.T) {
-	s := newSpreading(t, 12, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
+func TestFuse_KeepsRecommenderConditions(t *testing.T) {
+	s := newFuseCluster(t, 12, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	resource, conflicts := loadlinev1alpha1.SchemeGroupVersion.WithResource("sizingpolicies"), 0
 	s.vpa.PrependReactor("patch", "sizingpolicies", func(a ktesting.Action) (bool, runtime.Object, error) {
 		var asked struct{ Metadata metav1.ObjectMeta }
@@ -296,12 +296,12 @@ func TestFuse_KeepsConditionsOfTheRecommender(t *testing.T) {
 		return false, nil, nil
 	})
 	for conflicts == 0 && s.minute < 30 {
-		s.until(s.minute + 1)
+		s.runUntil(s.minute + 1)
 	}
 	require.Equal(t, 1, conflicts)
 	require.Nil(t, s.condition())
-	require.Eventually(t, func() bool { return s.caches.policies.Now().Object("fleet").ResourceVersion == "2" }, time.Minute, time.Millisecond)
-	s.until(s.minute + 1)
+	require.Eventually(t, func() bool { return s.caches.policies.Snapshot().Object("fleet").ResourceVersion == "2" }, time.Minute, time.Millisecond)
+	s.runUntil(s.minute + 1)
 	require.Equal(t, 1, conflicts)
 	require.Equal(t, metav1.ConditionTrue, s.condition().Status)
 	p, err := s.vpa.LoadlineV1alpha1().SizingPolicies().Get(t.Context(), "fleet", metav1.GetOptions{})
@@ -310,17 +310,17 @@ func TestFuse_KeepsConditionsOfTheRecommender(t *testing.T) {
 }
 
 // A new policy for the same workloads needs an acknowledgement of its own.
-func TestFuse_PolicyWithHigherPriority(t *testing.T) {
-	s := tripped(t, 20)
-	touched := len(s.touched)
+func TestFuse_AppliesToNewPolicyWithHigherPriority(t *testing.T) {
+	s := newTrippedFuse(t, 20)
+	touched := len(s.changed)
 	other := sizingPolicy(loadlinev1alpha1.RolloutModeAuto, func(p *loadlinev1alpha1.SizingPolicySpec) { p.Priority = new(int32(900)) })
 	other.Name = "other"
 	policies := s.vpa.LoadlineV1alpha1().SizingPolicies()
 	_, err := policies.Create(t.Context(), other, metav1.CreateOptions{})
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return s.caches.policies.Now().Object("other") != nil }, time.Minute, time.Millisecond)
-	s.until(s.minute + 61)
-	require.Len(t, s.touched, touched)
+	require.Eventually(t, func() bool { return s.caches.policies.Snapshot().Object("other") != nil }, time.Minute, time.Millisecond)
+	s.runUntil(s.minute + 61)
+	require.Len(t, s.changed, touched)
 	require.EqualValues(t, 1, s.value("loadline_policy_fuse_tripped", "policy", "other"))
 	p, err := policies.Get(t.Context(), "other", metav1.GetOptions{})
 	require.NoError(t, err)
@@ -328,25 +328,25 @@ func TestFuse_PolicyWithHigherPriority(t *testing.T) {
 }
 
 // Without a start rate, one iteration may change all workloads.
-func TestFuse_TripsDuringAPass(t *testing.T) {
-	s := newSpreading(t, 20, sizingPolicy(loadlinev1alpha1.RolloutModeAuto, func(p *loadlinev1alpha1.SizingPolicySpec) { p.Rollout.StartRate = new(int32(0)) }))
-	s.loop.runner.Executor = &hooked{s.loop.runner.Executor, func(pod string) {
+func TestFuse_TripsDuringIteration(t *testing.T) {
+	s := newFuseCluster(t, 20, sizingPolicy(loadlinev1alpha1.RolloutModeAuto, func(p *loadlinev1alpha1.SizingPolicySpec) { p.Rollout.StartRate = new(int32(0)) }))
+	s.loop.runner.Executor = &hookedExecutor{s.loop.runner.Executor, func(pod string) {
 		if pod != "app-0008-1-0" {
 			return
 		}
 		for i := range 5 {
 			name := fmt.Sprintf("app-%04d-1-0", i)
 			s.settled(name)
-			s.await("the note", func(c *corev1.Pod) bool { return convert.HasNotedChange(c) }, name)
+			s.await("the note", func(c *corev1.Pod) bool { return convert.HasRecordedChange(c) }, name)
 			s.restarted(name, 2)
 			_, err := s.observer.Sync(t.Context(), cache.NewObjectName("shop", name), noon)
 			require.NoError(t, err)
 		}
 	}}
-	s.pass(noon)
+	s.runOnce(noon)
 	lowered := 0
 	for _, p := range s.pods() {
-		if convert.HasNotedChange(&p) {
+		if convert.HasRecordedChange(&p) {
 			lowered++
 		}
 	}
@@ -355,7 +355,7 @@ func TestFuse_TripsDuringAPass(t *testing.T) {
 	require.Equal(t, metav1.ConditionTrue, s.condition().Status, "in the same pass")
 }
 
-func TestStartRate_LastsOverRestart(t *testing.T) {
+func TestStartRate_SurvivesRestart(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		change  func(*loadlinev1alpha1.SizingPolicySpec)
@@ -367,41 +367,41 @@ func TestStartRate_LastsOverRestart(t *testing.T) {
 		{name: "the recipe changes", change: func(p *loadlinev1alpha1.SizingPolicySpec) { p.Recipe = new("loadline") }, started: 30},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := newSpreading(t, 80, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
+			s := newFuseCluster(t, 80, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 			s.harmless = true
-			s.until(30)
-			require.Len(t, s.touched, 10)
-			s.anew()
+			s.runUntil(30)
+			require.Len(t, s.changed, 10)
+			s.restart()
 			s.events.Events = make(chan string, 100000)
-			s.until(59)
-			require.Len(t, s.touched, 10)
-			s.until(119)
-			require.Len(t, s.touched, 20)
+			s.runUntil(59)
+			require.Len(t, s.changed, 10)
+			s.runUntil(119)
+			require.Len(t, s.changed, 20)
 			if tc.change != nil {
 				s.update(func(p *loadlinev1alpha1.SizingPolicy) { tc.change(&p.Spec) })
 			}
-			s.until(125)
-			require.Len(t, s.touched, tc.started)
+			s.runUntil(125)
+			require.Len(t, s.changed, tc.started)
 		})
 	}
 }
 
-func TestStartRate_BlockedWorkloadsTakeNoStart(t *testing.T) {
-	s := newSpreading(t, 30, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
+func TestStartRate_IgnoresBlockedWorkloads(t *testing.T) {
+	s := newFuseCluster(t, 30, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	s.harmless = true
 	for i := range 15 {
 		s.change(fmt.Sprintf("app-%04d-1-0", i), func(p *corev1.Pod) { p.Spec.NodeName = "unknown" })
 	}
-	s.until(1)
-	require.Len(t, s.touched, 10)
+	s.runUntil(1)
+	require.Len(t, s.changed, 10)
 }
 
-func TestFuse_DoesNotStopMemoryAfterKills(t *testing.T) {
-	s := tripped(t, 40)
+func TestFuse_AllowsMemoryAfterOOMKill(t *testing.T) {
+	s := newTrippedFuse(t, 40)
 	name := "app-0039-1-0"
-	require.False(t, s.touched[name])
+	require.False(t, s.changed[name])
 	vpas := s.vpa.AutoscalingV1().VerticalPodAutoscalers("shop")
-	vpa, err := vpas.Get(t.Context(), fleet.MadeName("Deployment", "apps", "app-0039"), metav1.GetOptions{})
+	vpa, err := vpas.Get(t.Context(), fleet.GeneratedVPAName("Deployment", "apps", "app-0039"), metav1.GetOptions{})
 	require.NoError(t, err)
 	vpa = vpa.DeepCopy()
 	one := &vpa.Status.Recommendation.ContainerRecommendations[0]
@@ -413,6 +413,6 @@ func TestFuse_DoesNotStopMemoryAfterKills(t *testing.T) {
 		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", RestartCount: 1, LastTerminationState: corev1.ContainerState{
 			Terminated: &corev1.ContainerStateTerminated{Reason: convert.OOMKilled, FinishedAt: metav1.NewTime(now.Add(-time.Second))}}}}
 	})
-	s.pass(now)
+	s.runOnce(now)
 	require.Equal(t, "300Mi", s.pod(name).Spec.Containers[0].Resources.Requests.Memory().String())
 }

@@ -34,7 +34,7 @@ func BenchmarkHeap(b *testing.B) {
 		p, err := newProgram(ctx, config, d, overrides{})
 		require.NoError(b, err)
 		require.NoError(b, p.start(ctx))
-		p.loop.setExecutor(resting{&actuate.DryRun{Out: discard{}}})
+		p.loop.setExecutor(silentDryRun{&actuate.DryRun{Out: discard{}}})
 		p.loop.RunOnce(ctx, noon)
 		it, err := p.loop.read(ctx, noon, func(string) {})
 		require.NoError(b, err)
@@ -48,13 +48,13 @@ func BenchmarkHeap(b *testing.B) {
 }
 
 // silentDryRun keeps no skipped pods, like the executor that changes pods.
-type resting struct{ *actuate.DryRun }
+type silentDryRun struct{ *actuate.DryRun }
 
-func (resting) LeftAlone([]disruption.Skip) {}
+func (silentDryRun) LeftAlone([]disruption.Skip) {}
 
 // Cached pods share labels, containers and quantities, so changing one in place would change
 // others.
-func TestNothingChangesCachedObjects(t *testing.T) {
+func TestRunOnce_DoesNotMutateCachedObjects(t *testing.T) {
 	config, boosted := Default(), 0
 	w := newWorld(t, config, append(deployment(4, func(p *corev1.Pod) {
 		if boosted++; boosted == 1 {
@@ -69,9 +69,9 @@ func TestNothingChangesCachedObjects(t *testing.T) {
 		}
 	}
 	require.Len(t, objects, 5)
-	w.boosting()
-	w.awaitUnboosted("web-1-0")
-	w.pass(noon)
+	w.runBoosts()
+	w.awaitBoostRemoved("web-1-0")
+	w.runOnce(noon)
 	require.NotEmpty(t, w.writes())
 	for _, o := range objects {
 		require.Equal(t, o.copied, o.cached)

@@ -35,18 +35,18 @@ type Loop struct {
 	runner   *actuate.Runner
 	metrics  *metrics
 	// alive reports whether the admission controller is alive. Nil: not checked.
-	alive    func(ctx context.Context, now time.Time) (bool, error)
-	stale    func() error // error if caches are too old to disrupt; nil: unchecked
-	wasStale bool
-	rises    *memoryRises
+	alive           func(ctx context.Context, now time.Time) (bool, error)
+	stale           func() error // error if caches are too old to disrupt; nil: unchecked
+	wasStale        bool
+	memoryIncreases *memoryIncreases
 
 	state       disruption.State // input of the next plan
 	interrupted bool             // the last iteration left late writes for OOM kills
 
-	announcer *report.Announcer
-	skips     report.Skips
-	tally     *tally
-	counted   map[cache.ObjectName]bool // VPAs with counters
+	announcer   *report.Announcer
+	skips       report.Skips
+	tally       *tally
+	countedVPAs map[cache.ObjectName]bool // VPAs with counters
 }
 
 type iteration struct {
@@ -77,15 +77,15 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 	}
 	l.rounds.Run(ctx, it.input(), now) // 5. a sharing round, at most every Config.SharingInterval
 	l.decide(ctx, it, now)
-	watch.Step("AdmissionInit")                // upstream's label for planning
-	done := l.run(ctx, it, &it.shares, l, now) // 9. resize, evict, write marks
-	l.interrupted = done.Interrupted
+	watch.Step("AdmissionInit")                  // upstream's label for planning
+	result := l.run(ctx, it, &it.shares, l, now) // 9. resize, evict, write marks
+	l.interrupted = result.Interrupted
 	it.holds.Save(ctx, it.plan.Actions) // 10. records of unchanged workloads, round events
 	watch.Step("EvictPods")
-	l.publish(ctx, it, done.Skipped, now) // 11. skips, events, metrics
+	l.publish(ctx, it, result.Skipped, now) // 11. skips, events, metrics
 }
 
-func (l *Loop) read(ctx context.Context, now time.Time, done func(step string)) (it *iteration, err error) {
+func (l *Loop) read(ctx context.Context, now time.Time, endStep func(step string)) (it *iteration, err error) {
 	it = &iteration{}
 	if it.vpas, err = l.reader.ReadVPAs(ctx); err != nil { // 1. rules, recommendations, targets
 		return nil, err
@@ -93,13 +93,13 @@ func (l *Loop) read(ctx context.Context, now time.Time, done func(step string)) 
 	// 2. the effective policy of each VPA. It raises recommendations to floors, drops resources
 	// that an HPA scales on, and limits rules.
 	it.policies = l.policies.Resolve(ctx, it.vpas, now)
-	done("ListVPAs")
-	done("ListPods")                                                                                         // upstream step, takes no time here
+	endStep("ListVPAs")
+	endStep("ListPods")                                                                                      // upstream step, takes no time here
 	if it.pods, err = l.reader.ReadPods(ctx, it.vpas, l.policies.Scopes(it.vpas, it.policies)); err != nil { // 3. pods by VPA
 		return nil, err
 	}
 	it.view = plan.NewView(ctx, it.vpas, it.policies, &it.pods, l.reader.PerVPAConfig) // 4. targets of all pods
-	done("FilterPods")
+	endStep("FilterPods")
 	return it, nil
 }
 
@@ -115,14 +115,14 @@ func (l *Loop) decide(ctx context.Context, it *iteration, now time.Time) {
 
 func (l *Loop) run(ctx context.Context, it *iteration, s *shares.Division, kills actuate.OOMKills, now time.Time) actuate.Done {
 	it.scores = l.newScores(it)
-	done := l.runner.Run(ctx, &actuate.Plan{Result: it.plan, VPAs: it.vpas, Holds: it.holds, Shares: s, OOMKills: kills}, now)
-	for i := range done.Attempts {
-		a := &done.Attempts[i]
+	result := l.runner.Run(ctx, &actuate.Plan{Result: it.plan, VPAs: it.vpas, Holds: it.holds, Shares: s, OOMKills: kills}, now)
+	for i := range result.Attempts {
+		a := &result.Attempts[i]
 		if err := serving.Guard(func() error { l.record(it, a, now); return nil }); err != nil {
 			klog.FromContext(ctx).Error(err, "Failed to record a change: recovered from panic", "pod", klog.KRef(a.Namespace, a.Pod), "vpa", a.VPA)
 		}
 	}
-	return done
+	return result
 }
 
 func (it *iteration) input() shares.Input {
@@ -162,10 +162,10 @@ func (l *Loop) webhookAlive(ctx context.Context, now time.Time) bool {
 	switch {
 	case err != nil:
 		klog.FromContext(ctx).Error(err, "Pass skipped: it is not known whether the admission controller works, so evicted pods might come back unchanged. Start it, or set --use-admission-controller-status=false")
-		l.metrics.NoHeartbeat("error")
+		l.metrics.HeartbeatMissing("error")
 	case !alive:
 		klog.FromContext(ctx).Info("Pass skipped: the admission controller has not shown for a while that it works, so evicted pods might come back unchanged")
-		l.metrics.NoHeartbeat("invalid")
+		l.metrics.HeartbeatMissing("invalid")
 	}
 	if err != nil || !alive {
 		l.skips.Wait("the admission controller does not show that it works, so evicted pods might come back unchanged")
@@ -176,9 +176,9 @@ func (l *Loop) webhookAlive(ctx context.Context, now time.Time) bool {
 // findNodeAutoscaler looks for signs of a node autoscaler and reports changes. Without one,
 // evictions wait for free capacity.
 func (l *Loop) findNodeAutoscaler(ctx context.Context, now time.Time) {
-	if growth := l.planner.Capacity.NodeAutoscaler; growth != nil && growth.Look(ctx, now) {
-		l.skips.Room = growth.Explain()
+	if autoscaler := l.planner.Capacity.NodeAutoscaler; autoscaler != nil && autoscaler.Refresh(ctx, now) {
+		l.skips.Room = autoscaler.Explain()
 		klog.FromContext(ctx).Info("Room for evictions (--eviction-room=auto): " + l.skips.Room)
-		l.runner.Executor.Room(l.skips.Room)
+		l.runner.Executor.ReportCapacity(l.skips.Room)
 	}
 }

@@ -33,9 +33,9 @@ import (
 	"loadline.dev/loadline/updater/report"
 )
 
-func TestResizeInPlace(t *testing.T) {
+func TestResize_InPlaceWithinBudget(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeInPlaceOrRecreate, 2)...)
-	w.pass(noon)
+	w.runOnce(noon)
 
 	require.Equal(t, []string{"patch pods resize", "patch pods "}, w.writes(), "one of two may be away at once")
 	pod := w.pod("web-1-0")
@@ -45,7 +45,7 @@ func TestResizeInPlace(t *testing.T) {
 	require.Equal(t, "400Mi", resources.Limits.Memory().String(), "the limit keeps its proportion")
 	require.NotContains(t, resources.Limits, corev1.ResourceCPU)
 	require.Equal(t, "true", pod.Annotations["vpaInPlaceUpdated"])
-	events := w.told()
+	events := w.drainEvents()
 	require.Len(t, events, 1)
 	require.True(t, strings.HasPrefix(events[0], "Normal InPlaceResizedByVPA Resized in place as VPA web-vpa recommends (OutOfBounds): cpu up, memory up "), events[0])
 	require.Contains(t, events[0], "app cpu 100m -> 200m, app memory 100Mi -> 200Mi, app limit memory 200Mi -> 400Mi")
@@ -58,26 +58,26 @@ func TestResizeInPlace(t *testing.T) {
 
 	w.await("the resize", func(p *corev1.Pod) bool { return p.Spec.Containers[0].Resources.Requests.Cpu().MilliValue() == 200 }, "web-1-0")
 	w.kube.ClearActions()
-	w.pass(noon.Add(time.Minute))
+	w.runOnce(noon.Add(time.Minute))
 	require.Equal(t, "200m", w.pod("web-1-1").Spec.Containers[0].Resources.Requests.Cpu().String())
 	w.kube.ClearActions()
 	w.await("the resize", func(p *corev1.Pod) bool { return p.Spec.Containers[0].Resources.Requests.Cpu().MilliValue() == 200 }, "web-1-1")
-	w.pass(noon.Add(2 * time.Minute))
+	w.runOnce(noon.Add(2 * time.Minute))
 	require.Empty(t, w.writes(), "nothing is left to do")
 	require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", "Unchanged"))
-	w.pass(noon.Add(3 * time.Minute))
-	events = w.told()
+	w.runOnce(noon.Add(3 * time.Minute))
+	events = w.drainEvents()
 	require.Len(t, events, 2)
 	require.Equal(t, "Normal Resized Resized 2 pods in place: OutOfBounds 2", events[1], "one event for the round")
 }
 
-func TestRecreateEvictsWithUID(t *testing.T) {
+func TestEviction_SendsUIDPrecondition(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeAuto, 4)...)
-	w.pass(noon)
+	w.runOnce(noon)
 	require.Equal(t, []string{"web-1-0", "web-1-1"}, w.evictions())
 	require.EqualValues(t, "uid-0", *w.evicted[0].DeleteOptions.Preconditions.UID)
 	events := map[string]int{}
-	for _, e := range w.told() {
+	for _, e := range w.drainEvents() {
 		text, _, _ := strings.Cut(e, " map[")
 		events[text]++
 	}
@@ -94,41 +94,41 @@ func invalid(name string) error {
 	return apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, name, nil)
 }
 
-func TestRefusedResizeEvictsInTheSamePass(t *testing.T) {
+func TestResize_RefusalEvictsInSameIteration(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeInPlaceOrRecreate, 2)...)
 	w.refuse("patch", "pods", invalid("web-1-0"))
-	w.pass(noon)
+	w.runOnce(noon)
 	require.Equal(t, []string{"web-1-0"}, w.evictions(), "the budget is for one")
 	require.EqualValues(t, 1, w.value("vpa_updater_failed_in_place_update_attempts_total", "reason", "InPlaceUpdateError"))
 }
 
-func TestTroubleOfTheServerIsNoReasonToEvict(t *testing.T) {
+func TestResize_ServerErrorDoesNotEvict(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeInPlaceOrRecreate, 2)...)
 	w.refuse("patch", "pods", apierrors.NewInternalError(errors.New("etcd is away")))
-	w.pass(noon)
+	w.runOnce(noon)
 	require.Empty(t, w.evictions())
 	require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "ResizeRefused"))
 }
 
-func TestInPlaceNeverEvicts(t *testing.T) {
+func TestInPlaceMode_NeverEvicts(t *testing.T) {
 	config := Default()
 	config.Gates.InPlace = true
 	w := newWorld(t, config, web(vpav1.UpdateModeInPlace, 2)...)
 	full := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "web-1-0", errors.New("node n1 is too small"))
 	full.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: "NodeCapacity"}}
 	w.refuse("patch", "pods", full)
-	w.pass(noon)
+	w.runOnce(noon)
 	require.Empty(t, w.evictions())
 	require.EqualValues(t, 1, w.value("vpa_updater_failed_in_place_update_attempts_total", "reason", "InPlaceUpdateInfeasible"))
 
 	w.kube.ClearActions()
-	w.pass(noon.Add(time.Minute))
+	w.runOnce(noon.Add(time.Minute))
 	require.Equal(t, []string{"patch pods resize"}, w.writes(), "the first pod is not asked for again, the second is")
 	require.EqualValues(t, 1, w.value("vpa_updater_in_place_infeasible_skip_pods_total", "vpa_name", "web-vpa"))
-	require.Contains(t, w.told()[0], "Normal InPlaceResizeSkipped ")
+	require.Contains(t, w.drainEvents()[0], "Normal InPlaceResizeSkipped ")
 }
 
-func TestTheNodeIsTooSmall(t *testing.T) {
+func TestResize_InfeasibleFallsBackToEviction(t *testing.T) {
 	config := Default()
 	config.Disruption.MinReplicas = 1
 	w := newWorld(t, config, web(vpav1.UpdateModeInPlaceOrRecreate, 1)...)
@@ -136,47 +136,47 @@ func TestTheNodeIsTooSmall(t *testing.T) {
 	full.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: "NodeCapacity"}}
 	w.refuse("patch", "pods", full)
 	w.refuse("create", "pods/eviction", apierrors.NewTooManyRequestsError("budget"))
-	w.pass(noon)
+	w.runOnce(noon)
 	w.kube.ClearActions()
-	w.pass(noon.Add(time.Minute))
+	w.runOnce(noon.Add(time.Minute))
 	require.Equal(t, []string{"create pods eviction"}, w.writes(), "the resize is known to be refused")
 }
 
-func TestEvictionBlockedByDisruptionBudgetIsRetried(t *testing.T) {
+func TestEviction_RetriesWhenBlockedByBudget(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 2)...)
 	w.refuse("create", "pods/eviction", apierrors.NewTooManyRequestsError("Cannot evict pod as it would violate the pod's disruption budget."))
-	w.pass(noon)
+	w.runOnce(noon)
 	require.EqualValues(t, 2, w.value("vpa_updater_failed_eviction_attempts_total", "reason", "EvictionError"), "the pod that waits for the other counts, too")
 	require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "EvictionRefused"))
-	require.Empty(t, w.told())
+	require.Empty(t, w.drainEvents())
 
 	w.kube.ReactionChain = w.kube.ReactionChain[1:]
-	w.pass(noon.Add(time.Minute))
+	w.runOnce(noon.Add(time.Minute))
 	require.Equal(t, []string{"web-1-0"}, w.evictions())
 }
 
-func TestNoPassWithoutAdmissionController(t *testing.T) {
+func TestLoop_RequiresAdmissionController(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 2)...)
-	beat := lease.Beat{Client: w.kube.CoordinationV1(), Namespace: "kube-system", Name: "vpa-admission-controller"}
-	pulse := lease.Pulse{Beat: &beat, Timeout: time.Minute}
+	beat := lease.Heartbeat{Client: w.kube.CoordinationV1(), Namespace: "kube-system", Name: "vpa-admission-controller"}
+	pulse := lease.Monitor{Heartbeat: &beat, Timeout: time.Minute}
 	w.loop.alive = pulse.Alive
-	w.pass(noon)
+	w.runOnce(noon)
 	require.EqualValues(t, 1, w.value("vpa_updater_admission_controller_status_invalid_total", "reason", "error"))
 
 	stale := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vpa-admission-controller", CreationTimestamp: metav1.NewTime(noon.Add(-time.Hour))},
 		Spec: coordinationv1.LeaseSpec{RenewTime: &metav1.MicroTime{Time: noon.Add(-time.Minute)}}}
 	require.NoError(t, w.kube.Tracker().Add(stale))
-	w.pass(noon)
+	w.runOnce(noon)
 	require.EqualValues(t, 1, w.value("vpa_updater_admission_controller_status_invalid_total", "reason", "invalid"))
 	require.Empty(t, w.evictions())
 
 	stale.Spec.RenewTime = &metav1.MicroTime{Time: noon.Add(-50 * time.Minute)}
 	require.NoError(t, w.kube.Tracker().Update(coordinationv1.SchemeGroupVersion.WithResource("leases"), stale, "kube-system"))
-	w.pass(noon.Add(time.Minute))
+	w.runOnce(noon.Add(time.Minute))
 	require.Len(t, w.evictions(), 1, "it beats, only its clock is wrong")
 }
 
-func TestRateLimitEndsThePass(t *testing.T) {
+func TestRateLimit_EndsIteration(t *testing.T) {
 	config := Default()
 	config.Disruption.Rate, config.Disruption.Burst = 0.0001, 1
 	w := newWorld(t, config, web(vpav1.UpdateModeRecreate, 8)...)
@@ -188,22 +188,22 @@ func TestRateLimitEndsThePass(t *testing.T) {
 	require.EqualValues(t, 1, w.value("vpa_updater_failed_eviction_attempts_total", "reason", "EvictionRateLimiterWaitFailed"))
 }
 
-func TestDryRunWritesNothing(t *testing.T) {
+func TestDryRun_WritesNothing(t *testing.T) {
 	var out strings.Builder
 	w := newWorld(t, Default(), web(vpav1.UpdateModeInPlaceOrRecreate, 2)...)
 	w.loop.setExecutor(&actuate.DryRun{Out: &out})
 	w.loop.skips = report.Skips{}
-	w.pass(noon)
+	w.runOnce(noon)
 	require.Empty(t, w.writes())
-	require.Empty(t, w.told())
+	require.Empty(t, w.drainEvents())
 	require.Equal(t, "evictions wait for a node with free room, because nothing shows that nodes are added\nwould resize pod shop/web-1-0 (VPA web-vpa, OutOfBounds): app cpu 100m -> 200m, app memory 100Mi -> 200Mi, app limit memory 200Mi -> 400Mi\nwould leave pod shop/web-1-1 alone (VPA web-vpa): BudgetSpent\n", out.String())
-	w.pass(noon.Add(time.Minute))
+	w.runOnce(noon.Add(time.Minute))
 	require.Equal(t, 1, strings.Count(out.String(), "alone"), "what was said is not said again")
 	require.Zero(t, w.value("vpa_updater_in_place_updated_pods_total", "vpa_name", "web-vpa"))
 }
 
 // The skipped pods are counted, and the log has the stack trace.
-func TestPanicOfOnePlanIsReported(t *testing.T) {
+func TestPlan_ReportsPanicOfVPA(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 2)...)
 	it, err := w.loop.read(t.Context(), noon, func(string) {})
 	require.NoError(t, err)
@@ -223,34 +223,34 @@ func TestPanicOfOnePlanIsReported(t *testing.T) {
 	require.Contains(t, log, "its stack")
 }
 
-func TestPodThatIsGoneIsNoFailure(t *testing.T) {
+func TestEviction_NotFoundIsNoFailure(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 2)...)
 	w.refuse("create", "pods/eviction", apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "web-1-0"))
-	w.pass(noon)
+	w.runOnce(noon)
 	require.Zero(t, w.value("vpa_updater_failed_eviction_attempts_total", "reason", "EvictionError"))
-	require.Empty(t, w.told())
+	require.Empty(t, w.drainEvents())
 }
 
-type cursed struct{ actuate.Executor }
+type panickingExecutor struct{ actuate.Executor }
 
-func (c cursed) Evict(ctx context.Context, change actuate.Change) error {
+func (c panickingExecutor) Evict(ctx context.Context, change actuate.Change) error {
 	if change.Pod == "web-1-0" {
 		panic("a bug")
 	}
 	return c.Executor.Evict(ctx, change)
 }
 
-func TestPanicOfOneChangeStopsNoOther(t *testing.T) {
+func TestRun_ContinuesAfterPanic(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
-	w.loop.setExecutor(cursed{w.loop.runner.Executor})
-	w.pass(noon)
+	w.loop.setExecutor(panickingExecutor{w.loop.runner.Executor})
+	w.runOnce(noon)
 	require.Equal(t, []string{"web-1-1"}, w.evictions())
 	require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "InternalError"))
 }
 
-func TestCountersOfDeletedVPAsGo(t *testing.T) {
+func TestMetrics_RemoveCountersOfDeletedVPAs(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 2)...)
-	w.pass(noon)
+	w.runOnce(noon)
 	require.EqualValues(t, 1, w.value("vpa_updater_evicted_pods_total", "vpa_name", "web-vpa"))
 	require.NoError(t, w.vpa.AutoscalingV1().VerticalPodAutoscalers("shop").Delete(t.Context(), "web-vpa", metav1.DeleteOptions{}))
 	lister := w.caches.vpas.Autoscaling().V1().VerticalPodAutoscalers().Lister()
@@ -258,23 +258,23 @@ func TestCountersOfDeletedVPAsGo(t *testing.T) {
 		_, err := lister.VerticalPodAutoscalers("shop").Get("web-vpa")
 		return apierrors.IsNotFound(err)
 	}, time.Minute, 5*time.Millisecond)
-	w.pass(noon)
+	w.runOnce(noon)
 	require.Zero(t, w.value("vpa_updater_evicted_pods_total", "vpa_name", "web-vpa"))
 	require.Zero(t, w.value("vpa_updater_controlled_pods_total", "update_mode", "Recreate"))
 }
 
-type stopping struct {
+type stoppingExecutor struct {
 	actuate.Executor
 	stop func()
 }
 
-func (s stopping) Evict(ctx context.Context, c actuate.Change) error {
+func (s stoppingExecutor) Evict(ctx context.Context, c actuate.Change) error {
 	s.stop()
 	return s.Executor.Evict(ctx, c)
 }
 
 // The rate limit may stretch an iteration.
-func TestAStoppedVPAEndsItsPartOfThePass(t *testing.T) {
+func TestRun_StopsWhenVPAIsDisabled(t *testing.T) {
 	update := func(w *world, vpa *vpav1.VerticalPodAutoscaler) error {
 		_, err := w.vpa.AutoscalingV1().VerticalPodAutoscalers("shop").Update(t.Context(), vpa, metav1.UpdateOptions{})
 		return err
@@ -287,17 +287,19 @@ func TestAStoppedVPAEndsItsPartOfThePass(t *testing.T) {
 		"deleted": {func(w *world) error {
 			return w.vpa.AutoscalingV1().VerticalPodAutoscalers("shop").Delete(t.Context(), "web-vpa", metav1.DeleteOptions{})
 		}, "ModeOff"},
-		"another target": {func(w *world) error { return update(w, aimed(autoscaler(vpav1.UpdateModeRecreate), "other", 2, 2)) }, "StatusOutdated"},
+		"another target": {func(w *world) error {
+			return update(w, withTarget(autoscaler(vpav1.UpdateModeRecreate), "other", 2, 2))
+		}, "StatusOutdated"},
 		"no target": {func(w *world) error {
 			vpa := autoscaler(vpav1.UpdateModeRecreate)
 			vpa.Spec.TargetRef = nil
 			return update(w, vpa)
 		}, "StatusOutdated"},
-		"unreadable": {func(w *world) error { return update(w, unreadable(vpav1.UpdateModeRecreate)) }, "VPAUnreadable"},
+		"unreadable": {func(w *world) error { return update(w, unreadableVPA(vpav1.UpdateModeRecreate)) }, "VPAUnreadable"},
 	} {
 		w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
 		lister := w.caches.vpas.Autoscaling().V1().VerticalPodAutoscalers().Lister()
-		w.loop.runner.Executor = stopping{w.loop.runner.Executor, func() {
+		w.loop.runner.Executor = stoppingExecutor{w.loop.runner.Executor, func() {
 			before, err := lister.VerticalPodAutoscalers("shop").Get("web-vpa")
 			require.NoError(t, err)
 			require.NoError(t, c.stop(w))
@@ -306,32 +308,32 @@ func TestAStoppedVPAEndsItsPartOfThePass(t *testing.T) {
 				return err != nil || vpa != before
 			}, time.Minute, time.Millisecond)
 		}}
-		w.pass(noon)
+		w.runOnce(noon)
 		require.Equal(t, []string{"web-1-0"}, w.evictions(), name)
 		require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", c.reason), name)
 	}
 }
 
-func unreadable(mode vpav1.UpdateMode) *vpav1.VerticalPodAutoscaler {
+func unreadableVPA(mode vpav1.UpdateMode) *vpav1.VerticalPodAutoscaler {
 	vpa := autoscaler(mode)
 	vpa.Annotations = map[string]string{vpav1.UnreadableAnnotation: "spec.resourcePolicy: quantity"}
 	return vpa
 }
 
 // A younger VPA must not take over the pods.
-func TestNothingIsDoneForAVPAThatCannotBeRead(t *testing.T) {
+func TestUnreadableVPA_KeepsPodsUnchanged(t *testing.T) {
 	younger := autoscaler(vpav1.UpdateModeRecreate)
 	younger.Name, younger.CreationTimestamp = "younger", metav1.NewTime(noon)
 	for _, mode := range []vpav1.UpdateMode{vpav1.UpdateModeRecreate, vpav1.UpdateModeInPlaceOrRecreate} {
-		w := newWorld(t, Default(), append(deployment(2, nil), unreadable(mode), younger)...)
-		w.pass(noon)
+		w := newWorld(t, Default(), append(deployment(2, nil), unreadableVPA(mode), younger)...)
+		w.runOnce(noon)
 		require.Empty(t, w.writes())
 		require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", "VPAUnreadable"))
 	}
 }
 
 // An event on the VPA reports the unreadable target. Pods without a VPA appear only in the metric.
-func TestPodsOutsideOfPlansHaveAReason(t *testing.T) {
+func TestSkips_ReportPodsOutsidePlans(t *testing.T) {
 	objects := web(vpav1.UpdateModeRecreate, 3)
 	for _, o := range objects {
 		if d, ok := o.(*appsv1.Deployment); ok {
@@ -340,22 +342,22 @@ func TestPodsOutsideOfPlansHaveAReason(t *testing.T) {
 	}
 	var out strings.Builder
 	config := Default()
-	config.Room = roomOff
+	config.EvictionRoom = roomOff
 	w := newWorld(t, config, append(objects, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "alone", UID: "alone"}})...)
-	w.pass(noon)
-	w.pass(noon.Add(config.EventAfter))
+	w.runOnce(noon)
+	w.runOnce(noon.Add(config.SkipEventDelay))
 	require.EqualValues(t, 3, w.value("loadline_updater_skipped_pods", "reason", "TargetUnreadable"))
 	require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "NoVPA"))
-	require.Equal(t, []string{"Normal TargetUnreadable Pods left alone: 3, such as web-1-0: the target of its VPA cannot be read, has no label selector of its own, or one of more than 100 requirements or 8 KiB"}, w.told())
+	require.Equal(t, []string{"Normal TargetUnreadable Pods left alone: 3, such as web-1-0: the target of its VPA cannot be read, has no label selector of its own, or one of more than 100 requirements or 8 KiB"}, w.drainEvents())
 	w.loop.setExecutor(&actuate.DryRun{Out: &out})
-	w.loop.skips = report.Skips{After: config.EventAfter}
-	w.pass(noon.Add(2 * config.EventAfter))
+	w.loop.skips = report.Skips{After: config.SkipEventDelay}
+	w.runOnce(noon.Add(2 * config.SkipEventDelay))
 	require.Contains(t, out.String(), "would leave pod shop/web-1-0 alone (VPA web-vpa): TargetUnreadable\n")
 }
 
-func TestPatchNamesThePodItMeans(t *testing.T) {
+func TestResize_PatchTestsPodIdentity(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeInPlaceOrRecreate, 2)...)
-	w.pass(noon)
+	w.runOnce(noon)
 	at := slices.IndexFunc(w.kube.Actions(), func(a ktesting.Action) bool { return a.GetVerb() == "patch" })
 	patch := string(w.kube.Actions()[at].(ktesting.PatchAction).GetPatch())
 	require.Contains(t, patch, `{"op":"test","path":"/metadata/uid","value":"uid-0"}`)
@@ -363,16 +365,16 @@ func TestPatchNamesThePodItMeans(t *testing.T) {
 }
 
 // A throttled client has sent no request, so no pod failed.
-func TestAClientWithoutTimeEndsThePass(t *testing.T) {
+func TestRun_ClientThrottlingEndsIteration(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeInPlaceOrRecreate, 4)...)
 	w.refuse("patch", "pods", fmt.Errorf("client rate limiter Wait returned an error: %w", client.ErrThrottled))
-	w.pass(noon)
+	w.runOnce(noon)
 	require.Empty(t, w.evictions())
 	require.Zero(t, w.value("vpa_updater_failed_in_place_update_attempts_total", "reason", "InPlaceUpdateError"))
 	require.NotZero(t, w.value("loadline_updater_skipped_pods", "reason", "RateLimited"))
 }
 
-func TestRefused(t *testing.T) {
+func TestRefused_ClassifiesErrors(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	forbidden := func(cause metav1.CauseType) error {
 		err := apierrors.NewForbidden(pods, "p", errors.New("no"))
@@ -398,17 +400,17 @@ func TestRefused(t *testing.T) {
 }
 
 // Late writes of an interrupted iteration are made after the early one, not a minute later.
-func TestEarly_RepeatsAnInterruptedIteration(t *testing.T) {
+func TestRunEarly_RepeatsInterruptedIteration(t *testing.T) {
 	w := newWorld(t, Default(), append(deployment(2, nil), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
-	w.loop.Early(t.Context(), noon, rose)
+	w.loop.RunEarly(t.Context(), noon, raisedVPAs)
 	require.Empty(t, w.writes(), "no pod was killed")
 	w.loop.interrupted = true
-	w.loop.Early(t.Context(), noon, rose)
+	w.loop.RunEarly(t.Context(), noon, raisedVPAs)
 	require.NotEmpty(t, w.writes())
 }
 
 // A slow API server may apply a resize after the request has timed out.
-func TestResize_CountsWithoutAnAnswer(t *testing.T) {
+func TestResize_CountsUnconfirmedResize(t *testing.T) {
 	noAnswer := fmt.Errorf("no answer: %w", context.DeadlineExceeded)
 	for _, tc := range []struct {
 		name  string
@@ -437,10 +439,10 @@ func TestResize_CountsWithoutAnAnswer(t *testing.T) {
 				}
 				return true, nil, tc.err
 			})
-			w.pass(noon)
+			w.runOnce(noon)
 			require.Equal(t, tc.count, w.value("vpa_updater_in_place_updated_pods_total", "vpa_name", "web-vpa"))
 			require.Equal(t, tc.count > 0, w.pod("web-1-0").Annotations[convert.ResizedAnnotation] != "")
-			require.Equal(t, tc.count > 0, strings.Contains(strings.Join(w.told(), "\n"), "Resized in place"))
+			require.Equal(t, tc.count > 0, strings.Contains(strings.Join(w.drainEvents(), "\n"), "Resized in place"))
 		})
 	}
 }

@@ -24,7 +24,7 @@ import (
 
 // sizeClasses is the number of values of the label vpa_size_log2: 0 to 19. Larger VPAs count with
 // the last.
-const sizes = 20
+const sizeClasses = 20
 
 // metrics are the metrics of the updater. Names, labels and buckets of vpa_updater_ match the
 // reference VPA.
@@ -54,16 +54,16 @@ type metrics struct {
 	overloaded, tainted, capped, unknownLoad *prometheus.GaugeVec
 	loadErrors                               *prometheus.CounterVec
 
-	cacheAges cacheAges
-	sizes     *cachesize.Sizes
-	writes    *client.WriteLimiter
+	cacheAges  cacheAges
+	cacheSizes *cachesize.Sizes
+	writes     *client.WriteLimiter
 
 	seen   sync.Map // cache.ObjectName -> vpaState, in the last iteration
 	queued sync.Map // cache.ObjectName of VPAs counted since the last DrainQueued
 }
 
 // vpaState is the state of a VPA in the last iteration.
-type seen struct {
+type vpaState struct {
 	pods int
 	mode vpav1.UpdateMode
 }
@@ -128,7 +128,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		sharedPods:     shared("pods", "Pods that share what their nodes have left."),
 		sharedEvictions: auto.NewCounterVec(prometheus.CounterOpts{Namespace: "loadline", Subsystem: "sharing", Name: "evictions_total",
 			Help: "Pods that leave their nodes, or would in mode DryRun, because those that share need more than there is."}, []string{"mode"}),
-		sizes: cachesize.New(registry), writes: client.NewWriteLimiter(client.UpdaterWrites, registry),
+		cacheSizes: cachesize.New(registry), writes: client.NewWriteLimiter(client.UpdaterWrites, registry),
 	}
 	registry.MustRegister(m.evicted, m.updated, &m.cacheAges)
 	return m
@@ -167,12 +167,12 @@ type score struct {
 
 func (s *score) size() string { return strconv.Itoa(sizeOf(s.Pods)) }
 
-func sizeOf(pods int) int { return min(max(bits.Len(uint(max(pods, 0)))-1, 0), sizes-1) }
+func sizeOf(pods int) int { return min(max(bits.Len(uint(max(pods, 0)))-1, 0), sizeClasses-1) }
 
 // InitCounters makes the counters of a VPA visible before its first change.
-func (m *metrics) Begin(s *score) {
-	now := seen{s.Pods, s.Mode}
-	if was, known := m.seen.Load(s.Name); known && was == now {
+func (m *metrics) InitCounters(s *score) {
+	now := vpaState{s.Pods, s.Mode}
+	if previous, known := m.seen.Load(s.Name); known && previous == now {
 		return
 	}
 	m.seen.Store(s.Name, now)
@@ -195,7 +195,7 @@ func (m *metrics) Infeasible(s *score) {
 	m.infeasible.WithLabelValues(s.size(), s.Name.Name, s.Name.Namespace).Inc()
 }
 
-func (m *metrics) NoHeartbeat(reason string) { m.heartbeat.WithLabelValues(reason).Inc() }
+func (m *metrics) HeartbeatMissing(reason string) { m.heartbeat.WithLabelValues(reason).Inc() }
 
 func (m *metrics) Reverted(vpa cache.ObjectName, harm rollout.Harm) {
 	m.reverts.WithLabelValues(string(harm), vpa.Name, vpa.Namespace).Inc()
@@ -231,8 +231,8 @@ func (m *metrics) Fuses(policies map[string]*policies.Limits) {
 	}
 }
 
-func sharingMode(acts bool) string {
-	if acts {
+func sharingMode(active bool) string {
+	if active {
 		return "On"
 	}
 	return "DryRun"
@@ -240,14 +240,14 @@ func sharingMode(acts bool) string {
 
 // Shared publishes the result of a sharing round, and counts pods that newly would leave their
 // nodes. Mode On is shown only with pods, mode DryRun with pods or without mode On.
-func (m *metrics) Shared(found *shares.Round, leave int) {
+func (m *metrics) Shared(round *shares.Round, newEvictions int) {
 	m.SharingEnded()
 	dry := true
-	for _, acts := range [...]bool{true, false} {
+	for _, active := range [...]bool{true, false} {
 		var headroom, cores, bytes float64
 		pods := 0
-		for _, n := range found.Nodes {
-			if n.Active != acts {
+		for _, n := range round.Nodes {
+			if n.Active != active {
 				continue
 			}
 			headroom += n.Headroom[resources.CPU] / 1000
@@ -255,17 +255,17 @@ func (m *metrics) Shared(found *shares.Round, leave int) {
 			bytes += n.Saved[resources.Memory]
 			pods += n.Pods
 		}
-		if pods == 0 && (acts || !dry) {
+		if pods == 0 && (active || !dry) {
 			continue
 		}
-		dry = dry && !acts
-		mode := sharingMode(acts)
+		dry = dry && !active
+		mode := sharingMode(active)
 		m.sharedHeadroom.WithLabelValues(mode).Set(headroom)
 		m.sharedCores.WithLabelValues(mode).Set(cores)
 		m.sharedBytes.WithLabelValues(mode).Set(bytes)
 		m.sharedPods.WithLabelValues(mode).Set(float64(pods))
 	}
-	m.sharedEvictions.WithLabelValues(sharingMode(false)).Add(float64(leave))
+	m.sharedEvictions.WithLabelValues(sharingMode(false)).Add(float64(newEvictions))
 }
 
 // SharingEvicted counts a pod evicted because the sharing pods of its node need more than it has.
@@ -315,13 +315,13 @@ func (m *metrics) FailedResize(s *score, reason string) {
 
 // BoostRemoved counts an attempt to remove a startup boost. The size of the VPA is from the last
 // iteration.
-func (m *metrics) Unboosted(vpa cache.ObjectName, err error) {
+func (m *metrics) BoostRemoved(vpa cache.ObjectName, err error) {
 	if vpa.Name != "" {
 		defer m.queued.Store(vpa, nil)
 	}
 	s := &score{Name: vpa}
-	if was, known := m.seen.Load(vpa); known {
-		s.Pods = was.(seen).pods
+	if previous, known := m.seen.Load(vpa); known {
+		s.Pods = previous.(vpaState).pods
 	}
 	if err != nil {
 		m.FailedResize(s, "UnboostError")
@@ -331,7 +331,7 @@ func (m *metrics) Unboosted(vpa cache.ObjectName, err error) {
 }
 
 // DrainQueued adds the VPAs with counts from queues to a set. They may have been deleted since.
-func (m *metrics) TakeQueued(to map[cache.ObjectName]bool) {
+func (m *metrics) DrainQueued(to map[cache.ObjectName]bool) {
 	m.queued.Range(func(vpa, _ any) bool {
 		to[vpa.(cache.ObjectName)] = true
 		m.queued.Delete(vpa)
@@ -356,7 +356,7 @@ func (m *metrics) Publish(scores []*score, skipped map[reason.Reason]int) {
 	for _, g := range []*prometheus.GaugeVec{m.controlled, m.evictable, m.withEvictable, m.withEvicted} {
 		g.Reset()
 	}
-	var updatable, withUpdatable, withUpdated [sizes]int
+	var updatable, withUpdatable, withUpdated [sizeClasses]int
 	type class struct {
 		size int
 		mode vpav1.UpdateMode
@@ -365,30 +365,30 @@ func (m *metrics) Publish(scores []*score, skipped map[reason.Reason]int) {
 	sums := map[class]sum{}
 	for _, s := range scores {
 		size := sizeOf(s.Pods)
-		of := sums[class{size, s.Mode}]
-		of.pods += s.Pods
-		of.evictable += s.Evictable
-		of.withEvictable += min(s.Evictable, 1)
-		of.withEvicted += min(s.Evicted, 1)
-		sums[class{size, s.Mode}] = of
+		total := sums[class{size, s.Mode}]
+		total.pods += s.Pods
+		total.evictable += s.Evictable
+		total.withEvictable += min(s.Evictable, 1)
+		total.withEvicted += min(s.Evicted, 1)
+		sums[class{size, s.Mode}] = total
 		updatable[size] += s.Updatable
 		withUpdatable[size] += min(s.Updatable, 1)
 		withUpdated[size] += min(s.Resized, 1)
 	}
-	for c, of := range sums {
+	for c, total := range sums {
 		size, mode := strconv.Itoa(c.size), string(c.mode)
-		m.controlled.WithLabelValues(size, mode).Set(float64(of.pods))
-		m.evictable.WithLabelValues(size, mode).Set(float64(of.evictable))
-		m.withEvictable.WithLabelValues(size, mode).Set(float64(of.withEvictable))
-		m.withEvicted.WithLabelValues(size, mode).Set(float64(of.withEvicted))
+		m.controlled.WithLabelValues(size, mode).Set(float64(total.pods))
+		m.evictable.WithLabelValues(size, mode).Set(float64(total.evictable))
+		m.withEvictable.WithLabelValues(size, mode).Set(float64(total.withEvictable))
+		m.withEvicted.WithLabelValues(size, mode).Set(float64(total.withEvicted))
 	}
-	for size := range sizes {
+	for size := range sizeClasses {
 		label := strconv.Itoa(size)
 		m.updatable.WithLabelValues(label).Set(float64(updatable[size]))
 		m.withUpdatable.WithLabelValues(label).Set(float64(withUpdatable[size]))
 		m.withUpdated.WithLabelValues(label).Set(float64(withUpdated[size]))
 	}
-	for _, r := range reason.Skips() {
+	for _, r := range reason.SkipReasons() {
 		m.skipped.WithLabelValues(r.String()).Set(float64(skipped[r]))
 	}
 }
@@ -403,7 +403,7 @@ var cacheAge = prometheus.NewDesc("loadline_updater_cache_age_seconds",
 	"Time since the watch of a resource last received anything, bookmarks included. Above 180 the updater evicts and restarts no pods.",
 	[]string{"resource"}, nil)
 
-func (c *cacheAges) Show(ages func() map[string]time.Duration) { c.ages.Store(&ages) }
+func (c *cacheAges) SetSource(ages func() map[string]time.Duration) { c.ages.Store(&ages) }
 
 func (c *cacheAges) Describe(to chan<- *prometheus.Desc) { to <- cacheAge }
 

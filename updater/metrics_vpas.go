@@ -13,8 +13,8 @@ import (
 // vpaCounter is a counter with series for each VPA, also before the first count. It uses a tenth of
 // the 800 bytes of a prometheus.Counter. It is safe for concurrent use.
 type vpaCounter struct {
-	desc  *prometheus.Desc
-	modes bool // with label update_mode
+	desc    *prometheus.Desc
+	hasMode bool // with label update_mode
 
 	mu     sync.Mutex
 	counts map[cache.ObjectName][]vpaCount // by size and mode that the VPA had
@@ -26,21 +26,21 @@ type vpaCount struct {
 	count uint32
 }
 
-func newVPACounter(name, help string, modes bool) *vpaCounter {
+func newVPACounter(name, help string, hasMode bool) *vpaCounter {
 	labels := []string{"vpa_size_log2"}
-	if modes {
+	if hasMode {
 		labels = append(labels, "update_mode")
 	}
 	labels = append(labels, "vpa_name", "vpa_namespace")
 	return &vpaCounter{
-		desc: prometheus.NewDesc(prometheus.BuildFQName("vpa", "updater", name), help, labels, nil), modes: modes,
+		desc: prometheus.NewDesc(prometheus.BuildFQName("vpa", "updater", name), help, labels, nil), hasMode: hasMode,
 		counts: map[cache.ObjectName][]vpaCount{},
 	}
 }
 
 // Add adds n to the counter of a VPA. 0 makes it visible.
 func (c *vpaCounter) Add(vpa cache.ObjectName, pods int, mode vpav1.UpdateMode, n uint32) {
-	if !c.modes {
+	if !c.hasMode {
 		mode = ""
 	}
 	size := uint8(sizeOf(pods))
@@ -70,7 +70,7 @@ func (c *vpaCounter) Collect(to chan<- prometheus.Metric) {
 	for vpa, counts := range c.counts {
 		for _, one := range counts {
 			labels := []string{strconv.Itoa(int(one.size))}
-			if c.modes {
+			if c.hasMode {
 				labels = append(labels, string(one.mode))
 			}
 			all = append(all, prometheus.MustNewConstMetric(c.desc, prometheus.CounterValue, float64(one.count), append(labels, vpa.Name, vpa.Namespace)...))

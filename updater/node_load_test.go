@@ -23,7 +23,7 @@ import (
 )
 
 // busyPrometheus answers for one node, at its address, with a load of 9.
-func busy(w http.ResponseWriter, r *http.Request) {
+func busyPrometheus(w http.ResponseWriter, r *http.Request) {
 	end, _ := strconv.ParseFloat(r.FormValue("end"), 64)
 	var values []string
 	for i := range 9 {
@@ -32,8 +32,8 @@ func busy(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"status":"success","data":{"resultType":"matrix","result":[{"metric":{"instance":"10.0.0.1:9100"},"values":[%s]}]}}`, strings.Join(values, ","))
 }
 
-func TestWhatTheFlagsDoToNodes(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(busy))
+func TestNodeLoadTaint_FlagsControlTaints(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(busyPrometheus))
 	defer server.Close()
 	for name, c := range map[string]struct {
 		mode      string
@@ -52,7 +52,7 @@ func TestWhatTheFlagsDoToNodes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := Default()
-			config.NodeLoad.Mode, config.NodeLoad.Most, config.DryRun, config.Kube.Namespace = c.mode, 0.5, c.dryRun, c.namespace
+			config.NodeLoad.Mode, config.NodeLoad.MaxShare, config.DryRun, config.Kube.Namespace = c.mode, 0.5, c.dryRun, c.namespace
 			config.Evidence.Address = server.URL
 			require.NoError(t, config.Validate())
 			ready := func(name string, taints ...corev1.Taint) *corev1.Node {

@@ -27,31 +27,31 @@ import (
 // that recommend more for a container that was just killed than its pod requests. Replicas are
 // killed one after the other, and the first kill alone may raise the recommendation. It is safe for
 // concurrent use.
-type memoryRises struct {
+type memoryIncreases struct {
 	wake chan struct{}
 
 	mu   sync.Mutex
 	vpas map[cache.ObjectName]struct{}
 }
 
-func watchRises(vpas vpainformers.VerticalPodAutoscalerInformer, targets *target.Resolver, pods cache.SharedInformer) (*memoryRises, error) {
-	r := &memoryRises{wake: make(chan struct{}, 1), vpas: map[cache.ObjectName]struct{}{}}
+func watchMemoryIncreases(vpas vpainformers.VerticalPodAutoscalerInformer, targets *target.Resolver, pods cache.SharedInformer) (*memoryIncreases, error) {
+	r := &memoryIncreases{wake: make(chan struct{}, 1), vpas: map[cache.ObjectName]struct{}{}}
 	_, err := vpas.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(before, after any) {
-		was, ok := before.(*vpav1.VerticalPodAutoscaler)
-		if is, same := after.(*vpav1.VerticalPodAutoscaler); ok && same && was.Status.Recommendation != is.Status.Recommendation && convert.RaisesMemory(&was.Status, &is.Status) {
-			r.add(cache.MetaObjectToName(is))
+		previous, ok := before.(*vpav1.VerticalPodAutoscaler)
+		if current, same := after.(*vpav1.VerticalPodAutoscaler); ok && same && previous.Status.Recommendation != current.Status.Recommendation && convert.RaisesMemory(&previous.Status, &current.Status) {
+			r.add(cache.MetaObjectToName(current))
 		}
 	}})
 	if err != nil {
 		return nil, fmt.Errorf("watch recommendations: %w", err)
 	}
 	_, err = pods.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(before, after any) {
-		is, ok := client.PodOf(after)
-		if !ok || len(newlyKilled(&corev1.Pod{}, is)) == 0 {
+		current, ok := client.PodOf(after)
+		if !ok || len(newlyKilled(&corev1.Pod{}, current)) == 0 {
 			return // nearly all events
 		}
-		if was, same := client.PodOf(before); same {
-			r.addKilled(vpas.Informer().GetIndexer(), targets, is, newlyKilled(was, is))
+		if previous, same := client.PodOf(before); same {
+			r.addKilled(vpas.Informer().GetIndexer(), targets, current, newlyKilled(previous, current))
 		}
 	}})
 	if err != nil {
@@ -62,7 +62,7 @@ func watchRises(vpas vpainformers.VerticalPodAutoscalerInformer, targets *target
 
 // addKilled adds the VPAs that target the workload of a pod and recommend more memory for a killed
 // container than the pod requests. The iteration decides which of them controls the pod.
-func (r *memoryRises) addKilled(vpas cache.Indexer, targets *target.Resolver, pod *corev1.Pod, killed []string) {
+func (r *memoryIncreases) addKilled(vpas cache.Indexer, targets *target.Resolver, pod *corev1.Pod, killed []string) {
 	owner, owned := target.Controller(pod.Namespace, pod.OwnerReferences)
 	if !owned || len(killed) == 0 {
 		return
@@ -84,7 +84,7 @@ func (r *memoryRises) addKilled(vpas cache.Indexer, targets *target.Resolver, po
 
 // newlyKilled returns the containers whose last termination is an out-of-memory kill that was not
 // in the old status.
-func newlyKilled(was, is *corev1.Pod) (names []string) {
+func newlyKilled(previous, current *corev1.Pod) (names []string) {
 	lastKill := func(pod *corev1.Pod, name string) (at metav1.Time) {
 		for i := range pod.Status.ContainerStatuses {
 			s := &pod.Status.ContainerStatuses[i]
@@ -94,9 +94,9 @@ func newlyKilled(was, is *corev1.Pod) (names []string) {
 		}
 		return at
 	}
-	for i := range is.Status.ContainerStatuses {
-		name := is.Status.ContainerStatuses[i].Name
-		if at := lastKill(is, name); !at.IsZero() && !at.Equal(new(lastKill(was, name))) {
+	for i := range current.Status.ContainerStatuses {
+		name := current.Status.ContainerStatuses[i].Name
+		if at := lastKill(current, name); !at.IsZero() && !at.Equal(new(lastKill(previous, name))) {
 			names = append(names, name)
 		}
 	}
@@ -122,16 +122,16 @@ func recommendsMore(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, names []s
 }
 
 // Wake returns a channel that receives when VPAs are pending. It buffers one signal.
-func (r *memoryRises) Wake() <-chan struct{} { return r.wake }
+func (r *memoryIncreases) Wake() <-chan struct{} { return r.wake }
 
-func (r *memoryRises) Pending() []cache.ObjectName {
+func (r *memoryIncreases) Pending() []cache.ObjectName {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.sorted()
 }
 
 // Drain returns the VPAs collected since the last call, by namespace and name.
-func (r *memoryRises) Take() []cache.ObjectName {
+func (r *memoryIncreases) Drain() []cache.ObjectName {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	names := r.sorted()
@@ -139,13 +139,13 @@ func (r *memoryRises) Take() []cache.ObjectName {
 	return names
 }
 
-func (r *memoryRises) sorted() []cache.ObjectName {
+func (r *memoryIncreases) sorted() []cache.ObjectName {
 	return slices.SortedFunc(maps.Keys(r.vpas), func(a, b cache.ObjectName) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 }
 
-func (r *memoryRises) add(name cache.ObjectName) {
+func (r *memoryIncreases) add(name cache.ObjectName) {
 	r.mu.Lock()
 	r.vpas[name] = struct{}{}
 	r.mu.Unlock()
@@ -157,8 +157,8 @@ func (r *memoryRises) add(name cache.ObjectName) {
 
 // RunEarly makes an early iteration for out-of-memory kills, and repeats an iteration that was
 // interrupted for it.
-func (l *Loop) Early(ctx context.Context, now time.Time, more []cache.ObjectName) {
-	l.RunOOM(ctx, now, more)
+func (l *Loop) RunEarly(ctx context.Context, now time.Time, increased []cache.ObjectName) {
+	l.RunOOM(ctx, now, increased)
 	if l.interrupted {
 		l.RunOnce(ctx, time.Now())
 	}
@@ -168,8 +168,8 @@ func (l *Loop) Early(ctx context.Context, now time.Time, more []cache.ObjectName
 // not. serving.RunEvery calls it a second after memoryIncreases.Wake, at most every five seconds.
 // It makes only these resizes and writes backoffs. It needs no admission controller because the
 // pods stay. It returns early if no pod was killed.
-func (l *Loop) RunOOM(ctx context.Context, now time.Time, more []cache.ObjectName) {
-	if !l.HasOOMKilled(ctx, more, now) {
+func (l *Loop) RunOOM(ctx context.Context, now time.Time, increased []cache.ObjectName) {
+	if !l.HasOOMKilled(ctx, increased, now) {
 		return
 	}
 	it, err := l.read(ctx, now, func(string) {})
@@ -183,13 +183,13 @@ func (l *Loop) RunOOM(ctx context.Context, now time.Time, more []cache.ObjectNam
 }
 
 // HasPendingOOM reports whether an early iteration has a pod to resize.
-func (l *Loop) Waiting(ctx context.Context) bool {
-	return l.HasOOMKilled(ctx, l.rises.Pending(), time.Now())
+func (l *Loop) HasPendingOOM(ctx context.Context) bool {
+	return l.HasOOMKilled(ctx, l.memoryIncreases.Pending(), time.Now())
 }
 
 // recentOOMWindow is the time that a container that is ready again still counts as killed for
 // HasOOMKilled. The next regular iteration resizes pods that were killed earlier.
-const recentKill = 10 * time.Minute
+const recentOOMWindow = 10 * time.Minute
 
 // HasOOMKilled reports whether a pod that one of the VPAs may resize has a container whose last
 // termination was an out-of-memory kill, and that is not ready or was killed within
@@ -198,7 +198,7 @@ func (l *Loop) HasOOMKilled(ctx context.Context, vpas []cache.ObjectName, now ti
 	resizing := map[string]map[string]bool{} // names of VPAs by namespace
 	for _, name := range vpas {
 		vpa := l.vpa(name)
-		if vpa == nil || !l.reader.Namespaces.Serves(name.Namespace) {
+		if vpa == nil || !l.reader.Namespaces.Includes(name.Namespace) {
 			continue
 		}
 		if e := l.policies.Permitted(vpa); !e.Update.Resizes() || e.Skip != "" {
@@ -217,6 +217,6 @@ func (l *Loop) HasOOMKilled(ctx context.Context, vpas []cache.ObjectName, now ti
 func oomKilled(p *corev1.Pod, now time.Time) bool {
 	return slices.ContainsFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
 		t := s.LastTerminationState.Terminated
-		return t != nil && t.Reason == convert.OOMKilled && (!s.Ready || now.Sub(t.FinishedAt.Time) < recentKill)
+		return t != nil && t.Reason == convert.OOMKilled && (!s.Ready || now.Sub(t.FinishedAt.Time) < recentOOMWindow)
 	})
 }

@@ -16,7 +16,7 @@ import (
 	"loadline.dev/loadline/pkg/core/fleet"
 )
 
-var ofFleet = []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Fleet", Name: "web", UID: "uid-fleet", Controller: new(true)}}
+var fleetOwners = []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Fleet", Name: "web", UID: "uid-fleet", Controller: new(true)}}
 
 // newFleet is newRolling with a Fleet instead of the Deployment, selected by the policy.
 func newFleet(t *testing.T, policy *loadlinev1alpha1.SizingPolicy, change func(*corev1.Pod), objects ...runtime.Object) *rolling {
@@ -28,7 +28,7 @@ func newFleet(t *testing.T, policy *loadlinev1alpha1.SizingPolicy, change func(*
 		case *appsv1.Deployment:
 			continue
 		case *appsv1.ReplicaSet:
-			o.OwnerReferences = ofFleet
+			o.OwnerReferences = fleetOwners
 		}
 		objects = append(objects, o)
 	}
@@ -37,21 +37,21 @@ func newFleet(t *testing.T, policy *loadlinev1alpha1.SizingPolicy, change func(*
 	return r
 }
 
-func madeForFleet() *vpav1.VerticalPodAutoscaler {
-	v := lowering(madeVPA())
-	v.Name, v.Spec.TargetRef.APIVersion, v.Spec.TargetRef.Kind = fleet.MadeName("Fleet", "example.com", "web"), "example.com/v1", "Fleet"
+func generatedFleetVPA() *vpav1.VerticalPodAutoscaler {
+	v := lowering(generatedVPA())
+	v.Name, v.Spec.TargetRef.APIVersion, v.Spec.TargetRef.Kind = fleet.GeneratedVPAName("Fleet", "example.com", "web"), "example.com/v1", "Fleet"
 	return v
 }
 
 func (r *rolling) recordOfFleet() *loadlinev1alpha1.SizingRecord {
 	r.t.Helper()
-	record, err := r.vpa.LoadlineV1alpha1().SizingRecords("shop").Get(r.t.Context(), madeForFleet().Name, metav1.GetOptions{})
+	record, err := r.vpa.LoadlineV1alpha1().SizingRecords("shop").Get(r.t.Context(), generatedFleetVPA().Name, metav1.GetOptions{})
 	require.NoError(r.t, err)
 	return record
 }
 
-func TestAWorkloadOfACustomKindIsRolledOut(t *testing.T) {
-	r := newFleet(t, sizingPolicy(loadlinev1alpha1.RolloutModeAuto), nil, madeForFleet())
+func TestCustomWorkload_IsRolledOut(t *testing.T) {
+	r := newFleet(t, sizingPolicy(loadlinev1alpha1.RolloutModeAuto), nil, generatedFleetVPA())
 	r.at(0) // reads its scale
 	require.Equal(t, []string{"web-1-0"}, r.at(time.Minute))
 	require.Equal(t, "50m 100m 100m", r.sizes())
@@ -67,8 +67,8 @@ func TestAWorkloadOfACustomKindIsRolledOut(t *testing.T) {
 	require.Equal(t, 3, r.skipped("RevertBackoff"))
 }
 
-func TestAPersonsVPAOfACustomKindUnderAPolicy(t *testing.T) {
-	person := madeForFleet()
+func TestCustomWorkload_PolicyGovernsUserVPA(t *testing.T) {
+	person := generatedFleetVPA()
 	person.Name, person.Labels, person.Spec.UpdatePolicy.UpdateMode = "mine", nil, new(vpav1.UpdateModeInPlaceOrRecreate)
 	r := newFleet(t, sizingPolicy(loadlinev1alpha1.RolloutModeRecommend), nil, person)
 	r.at(0)
@@ -81,8 +81,8 @@ func TestAPersonsVPAOfACustomKindUnderAPolicy(t *testing.T) {
 }
 
 // A record with a former owner would be garbage collected together with its state.
-func TestARecordIsOwnedByTheWorkloadOfACustomKindThatIsThere(t *testing.T) {
-	r := newFleet(t, sizingPolicy(loadlinev1alpha1.RolloutModeAuto), nil, madeForFleet())
+func TestCustomWorkload_RecordFollowsRecreatedOwner(t *testing.T) {
+	r := newFleet(t, sizingPolicy(loadlinev1alpha1.RolloutModeAuto), nil, generatedFleetVPA())
 	r.at(0)
 	r.fleets.Put("shop", "web", "uid-again", 3)
 	require.Empty(t, r.at(time.Minute))
@@ -92,11 +92,11 @@ func TestARecordIsOwnedByTheWorkloadOfACustomKindThatIsThere(t *testing.T) {
 	require.EqualValues(t, "uid-again", r.recordOfFleet().OwnerReferences[0].UID)
 }
 
-func TestWhatHoldsAWorkloadOfACustomKind(t *testing.T) {
+func TestCustomWorkload_RespectsHPAAndOptOut(t *testing.T) {
 	auto := func() *loadlinev1alpha1.SizingPolicy { return sizingPolicy(loadlinev1alpha1.RolloutModeAuto) }
 	autoscaled := hpa()
 	autoscaled.Spec.ScaleTargetRef.APIVersion, autoscaled.Spec.ScaleTargetRef.Kind = "example.com/v1", "Fleet"
-	r := newFleet(t, auto(), nil, madeForFleet(), autoscaled)
+	r := newFleet(t, auto(), nil, generatedFleetVPA(), autoscaled)
 	r.at(0)
 	require.Equal(t, []string{"web-1-0"}, r.at(time.Minute))
 	require.Equal(t, "100m 100m 100m", r.sizes(), "the autoscaler looks at CPU")
@@ -110,13 +110,13 @@ func TestWhatHoldsAWorkloadOfACustomKind(t *testing.T) {
 			if p.Name == "web-1-1" {
 				p.Annotations = annotations
 			}
-		}, madeForFleet())
+		}, generatedFleetVPA())
 		r.at(0)
 		require.Empty(t, r.at(time.Minute))
 		require.Equal(t, 3, r.skipped(reason), "the pod template cannot be read, so one pod speaks for all")
 	}
 
-	r = newFleet(t, auto(), nil, madeForFleet())
+	r = newFleet(t, auto(), nil, generatedFleetVPA())
 	r.fleets.Delete("shop", "web")
 	r.at(0)
 	require.Empty(t, r.at(time.Minute))
@@ -124,13 +124,13 @@ func TestWhatHoldsAWorkloadOfACustomKind(t *testing.T) {
 }
 
 // Annotations of other projects count only with the flag.
-func TestForeignAnnotationsTakeAWorkloadOut(t *testing.T) {
+func TestForeignAnnotations_ExcludeWorkload(t *testing.T) {
 	for _, key := range fleet.ForeignAnnotations() {
 		for _, foreign := range []bool{false, true} {
 			config := Default()
-			config.Policies.Foreign = foreign
+			config.Policies.ForeignAnnotations = foreign
 			objects := annotated(deployment(3, nil), key, "true")
-			r := roll(t, config, append(objects, lowering(madeVPA()), sizingPolicy(loadlinev1alpha1.RolloutModeAuto), healthy("n1"))...)
+			r := roll(t, config, append(objects, lowering(generatedVPA()), sizingPolicy(loadlinev1alpha1.RolloutModeAuto), healthy("n1"))...)
 			changed := r.at(0)
 			require.Equal(t, foreign, len(changed) == 0, key)
 			require.Equal(t, foreign, r.skipped("OptedOut") == 3, key)

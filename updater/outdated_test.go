@@ -13,7 +13,7 @@ import (
 )
 
 // withTarget sets the target, generation and observed generation of a VPA.
-func aimed(vpa *vpav1.VerticalPodAutoscaler, target string, generation, seen int64) *vpav1.VerticalPodAutoscaler {
+func withTarget(vpa *vpav1.VerticalPodAutoscaler, target string, generation, seen int64) *vpav1.VerticalPodAutoscaler {
 	vpa.Spec.TargetRef.Name, vpa.Generation, vpa.Status.ObservedGeneration = target, generation, seen
 	return vpa
 }
@@ -32,37 +32,37 @@ func (w *world) observe(vpa *vpav1.VerticalPodAutoscaler) {
 }
 
 // Otherwise its pods would get the recommendation of another workload.
-func TestPodsWaitUntilTheRecommenderHasSeenTheirTarget(t *testing.T) {
+func TestStatusOutdated_WaitsForRecommender(t *testing.T) {
 	const mode = vpav1.UpdateModeInPlaceOrRecreate
-	w := newWorld(t, Default(), append(deployment(2, nil), aimed(autoscaler(mode), "other", 1, 1))...)
-	w.observe(aimed(autoscaler(mode), "web", 2, 1))
-	w.pass(noon)
-	w.loop.RunOOM(t.Context(), noon, rose)
+	w := newWorld(t, Default(), append(deployment(2, nil), withTarget(autoscaler(mode), "other", 1, 1))...)
+	w.observe(withTarget(autoscaler(mode), "web", 2, 1))
+	w.runOnce(noon)
+	w.loop.RunOOM(t.Context(), noon, raisedVPAs)
 	require.Empty(t, w.writes())
 	require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", "StatusOutdated"))
-	w.observe(aimed(autoscaler(mode), "web", 2, 2))
-	w.pass(noon)
+	w.observe(withTarget(autoscaler(mode), "web", 2, 2))
+	w.runOnce(noon)
 	require.NotEmpty(t, w.writes())
 	require.Zero(t, w.value("loadline_updater_skipped_pods", "reason", "StatusOutdated"))
 }
 
-func TestOtherChangesOfAVPAHoldForItsPodsAtOnce(t *testing.T) {
+func TestStatusOutdated_OtherVPAChangesApplyAtOnce(t *testing.T) {
 	const mode = vpav1.UpdateModeInPlaceOrRecreate
-	w := newWorld(t, Default(), append(deployment(2, nil), aimed(autoscaler(mode), "web", 1, 1))...)
-	capped := aimed(autoscaler(mode), "web", 2, 1)
+	w := newWorld(t, Default(), append(deployment(2, nil), withTarget(autoscaler(mode), "web", 1, 1))...)
+	capped := withTarget(autoscaler(mode), "web", 2, 1)
 	capped.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "app", MaxAllowed: list("170m", "170Mi")}}}
 	w.observe(capped)
-	w.pass(noon)
+	w.runOnce(noon)
 	require.Equal(t, "170m", w.cpu("web-1-0"))
 
-	w = newWorld(t, Default(), append(deployment(2, nil), aimed(autoscaler(mode), "web", 1, 1))...)
-	w.observe(aimed(autoscaler(vpav1.UpdateModeOff), "web", 2, 1))
-	w.pass(noon)
+	w = newWorld(t, Default(), append(deployment(2, nil), withTarget(autoscaler(mode), "web", 1, 1))...)
+	w.observe(withTarget(autoscaler(vpav1.UpdateModeOff), "web", 2, 1))
+	w.runOnce(noon)
 	require.Empty(t, w.writes())
 }
 
 // A new process does not know the previous target.
-func TestAfterAStartOnlyARecommendationForThePresentSpecCounts(t *testing.T) {
+func TestStatusOutdated_RequiresObservedGenerationAfterStart(t *testing.T) {
 	for name, c := range map[string]struct {
 		generation, seen int64
 		acts             bool
@@ -71,24 +71,24 @@ func TestAfterAStartOnlyARecommendationForThePresentSpecCounts(t *testing.T) {
 		"up to date":                    {3, 3, true},
 		"a recommender that tells none": {3, 0, true},
 	} {
-		w := newWorld(t, Default(), append(deployment(2, nil), aimed(autoscaler(vpav1.UpdateModeInPlaceOrRecreate), "web", c.generation, c.seen))...)
-		w.pass(noon)
+		w := newWorld(t, Default(), append(deployment(2, nil), withTarget(autoscaler(vpav1.UpdateModeInPlaceOrRecreate), "web", c.generation, c.seen))...)
+		w.runOnce(noon)
 		require.Equal(t, c.acts, len(w.writes()) > 0, name)
 	}
 }
 
 // A pod evicted while its replacement has no recommendation must not count as a change without
 // effect.
-func TestPodsThatComeWhileNothingIsRecommendedAreNoVainChange(t *testing.T) {
+func TestStatusOutdated_NewPodsCauseNoBackoff(t *testing.T) {
 	const mode = vpav1.UpdateModeRecreate
-	w := newWorld(t, Default(), append(deployment(2, nil), aimed(autoscaler(mode), "web", 1, 1))...)
-	w.after = func(minute int) {
+	w := newWorld(t, Default(), append(deployment(2, nil), withTarget(autoscaler(mode), "web", 1, 1))...)
+	w.afterEach = func(minute int) {
 		if minute == 0 {
-			w.observe(aimed(autoscaler(mode), "other", 2, 1))
-			w.observe(aimed(autoscaler(mode), "web", 3, 1))
+			w.observe(withTarget(autoscaler(mode), "other", 2, 1))
+			w.observe(withTarget(autoscaler(mode), "web", 3, 1))
 		}
 	}
-	require.Equal(t, 1, w.hour(func(*corev1.Pod) {}))
+	require.Equal(t, 1, w.runForAnHour(func(*corev1.Pod) {}))
 	require.Zero(t, w.value("loadline_updater_skipped_pods", "reason", "BackingOff"))
-	require.Empty(t, w.pod("new-1").Annotations[convert.PauseAnnotation])
+	require.Empty(t, w.pod("new-1").Annotations[convert.BackoffAnnotation])
 }

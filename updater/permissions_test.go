@@ -19,7 +19,7 @@ import (
 )
 
 // The role of the reference VPA grants no access to ResourceQuotas, and nodes are optional.
-func TestQuotasAndNodesAreReadAsSoonAsTheyMayBe(t *testing.T) {
+func TestCapacity_ReadsQuotasAndNodesOncePermitted(t *testing.T) {
 	kube := fake.NewClientset(&corev1.ResourceQuota{}, node("n1", "4"))
 	var allowed atomic.Bool
 	for _, resource := range []string{"resourcequotas", "nodes"} {
@@ -28,7 +28,7 @@ func TestQuotasAndNodesAreReadAsSoonAsTheyMayBe(t *testing.T) {
 		})
 	}
 	d := dependencies{metrics: newMetrics(prometheus.NewRegistry()), clients: sameClients(kube, vpafake.NewSimpleClientset())}
-	around := startProgram(t, Default(), d, overrides{retry: time.Millisecond, events: &record.FakeRecorder{}}).loop.planner.Capacity
+	around := startProgram(t, Default(), d, overrides{forbiddenRetry: time.Millisecond, events: &record.FakeRecorder{}}).loop.planner.Capacity
 	require.False(t, around.NodeInformer.HasSynced() || around.QuotaInformer.HasSynced())
 	allowed.Store(true)
 	require.Eventually(t, func() bool { return around.NodeInformer.HasSynced() && around.QuotaInformer.HasSynced() }, time.Minute, time.Millisecond)

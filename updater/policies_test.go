@@ -46,9 +46,9 @@ func sizingPolicy(mode loadlinev1alpha1.RolloutMode, changes ...func(*loadlinev1
 func pausedPolicy(s *loadlinev1alpha1.SizingPolicySpec)   { s.Paused = new(true) }
 func unusablePolicy(s *loadlinev1alpha1.SizingPolicySpec) { s.Recipe = new("no such recipe") }
 
-func madeVPA() *vpav1.VerticalPodAutoscaler {
+func generatedVPA() *vpav1.VerticalPodAutoscaler {
 	vpa := autoscaler(vpav1.UpdateModeOff)
-	vpa.Name, vpa.Labels = fleet.MadeName("Deployment", "apps", "web"), map[string]string{fleet.PolicyLabel: "fleet"}
+	vpa.Name, vpa.Labels = fleet.GeneratedVPAName("Deployment", "apps", "web"), map[string]string{fleet.PolicyLabel: "fleet"}
 	return vpa
 }
 
@@ -62,19 +62,19 @@ func annotated(objects []runtime.Object, key, value string) []runtime.Object {
 }
 
 // awaitSkipReason waits until the informer caches give running pods of a VPA the skip reason.
-func (w *world) decided(vpa *vpav1.VerticalPodAutoscaler, why reason.Reason) {
+func (w *world) awaitSkipReason(vpa *vpav1.VerticalPodAutoscaler, why reason.Reason) {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool { return w.caches.policies.For(vpa).Reason == why }, time.Minute, time.Millisecond, string(why))
 }
 
-func (w *world) rehearsed() string {
+func (w *world) dryRunOutput() string {
 	var out strings.Builder
 	w.loop.setExecutor(&actuate.DryRun{Out: &out})
-	w.pass(noon)
+	w.runOnce(noon)
 	return out.String()
 }
 
-func TestResizes_MaxAllowedOfThePolicyBoundsUserVPAs(t *testing.T) {
+func TestResize_PolicyMaxAllowedBoundsUserVPAs(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		of   loadlinev1alpha1.SharingUserVPAs
@@ -91,12 +91,12 @@ func TestResizes_MaxAllowedOfThePolicyBoundsUserVPAs(t *testing.T) {
 				s.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "*", MaxAllowed: list("150m", "4Gi")}}}
 			})
 			w := newWorld(t, Default(), append(deployment(2, nil), vpa, p, healthy("n1"))...)
-			require.Contains(t, w.rehearsed(), tc.want)
+			require.Contains(t, w.dryRunOutput(), tc.want)
 		})
 	}
 }
 
-func TestPodsThatAPolicyHolds(t *testing.T) {
+func TestPolicy_SkipReasonByMode(t *testing.T) {
 	recommend := loadlinev1alpha1.RolloutModeRecommend
 	for name, c := range map[string]struct {
 		policy     *loadlinev1alpha1.SizingPolicy
@@ -125,8 +125,8 @@ func TestPodsThatAPolicyHolds(t *testing.T) {
 			}
 			return append(annotated(deployment(2, nil), c.annotation[0], c.annotation[1]), common...)
 		}
-		w := newWorld(t, Default(), append(deployed(), madeVPA())...)
-		said := w.rehearsed()
+		w := newWorld(t, Default(), append(deployed(), generatedVPA())...)
+		said := w.dryRunOutput()
 		require.NotContains(t, said, "would resize", name)
 		require.Equal(t, c.made != "", strings.Contains(said, "would leave pod shop/web-1-0 alone (VPA deployment-web): "+c.made), "%s: %s", name, said)
 		if c.made != "" {
@@ -134,7 +134,7 @@ func TestPodsThatAPolicyHolds(t *testing.T) {
 		}
 
 		w = newWorld(t, Default(), append(deployed(), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
-		said = w.rehearsed()
+		said = w.dryRunOutput()
 		require.Equal(t, c.persons == "", strings.Contains(said, "would resize pod shop/web-1-0 (VPA web-vpa"), "%s: %s", name, said)
 		if c.persons != "" {
 			require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", c.persons), name)
@@ -144,7 +144,7 @@ func TestPodsThatAPolicyHolds(t *testing.T) {
 }
 
 // The pods of a CronJob end before a change can be judged. A policy sizes the next ones.
-func TestPodsOfACronJobAreLeftAloneByAPolicy(t *testing.T) {
+func TestPolicy_SkipsCronJobPods(t *testing.T) {
 	labels := map[string]string{"app": "web"}
 	cronJob := &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "uid-web"}}
 	cronJob.Spec.JobTemplate.Spec.Template.Labels = labels
@@ -156,26 +156,26 @@ func TestPodsOfACronJobAreLeftAloneByAPolicy(t *testing.T) {
 		_, is := o.(*corev1.Pod)
 		return !is
 	})
-	made := madeVPA()
-	made.Name = fleet.MadeName("CronJob", "batch", "web")
+	made := generatedVPA()
+	made.Name = fleet.GeneratedVPAName("CronJob", "batch", "web")
 	made.Spec.TargetRef = &autoscalingv1.CrossVersionObjectReference{APIVersion: "batch/v1", Kind: "CronJob", Name: "web"}
 	policy := sizingPolicy(loadlinev1alpha1.RolloutModeAuto, func(s *loadlinev1alpha1.SizingPolicySpec) {
 		s.Workloads = []loadlinev1alpha1.WorkloadSelection{{APIVersion: "batch/v1", Kind: "CronJob"}}
 	})
 	w := newWorld(t, Default(), append(pods, cronJob, job, made, policy)...)
-	said := w.rehearsed()
+	said := w.dryRunOutput()
 	require.Contains(t, said, "would leave pod shop/web-1-0 alone (VPA cronjob-web): JobNotResized")
 	require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", "JobNotResized"))
 }
 
 // The VPA itself does not change, so its cached state is reused.
-func TestAPolicyCountsFromThePassAfterItsChange(t *testing.T) {
+func TestPolicy_ChangeAppliesInNextIteration(t *testing.T) {
 	vpa := autoscaler(vpav1.UpdateModeRecreate)
 	w := newWorld(t, Default(), append(deployment(8, nil), vpa)...)
 	policies := w.vpa.LoadlineV1alpha1().SizingPolicies()
 	evicted := func(minute int) int {
 		before := len(w.evictions())
-		w.pass(noon.Add(time.Duration(minute) * time.Minute))
+		w.runOnce(noon.Add(time.Duration(minute) * time.Minute))
 		return len(w.evictions()) - before
 	}
 	why := func(why string) float64 { return w.value("loadline_updater_skipped_pods", "reason", why) }
@@ -183,24 +183,24 @@ func TestAPolicyCountsFromThePassAfterItsChange(t *testing.T) {
 
 	_, err := policies.Create(t.Context(), sizingPolicy(loadlinev1alpha1.RolloutModeRecommend), metav1.CreateOptions{})
 	require.NoError(t, err)
-	w.decided(vpa, reason.RecommendOnly)
+	w.awaitSkipReason(vpa, reason.RecommendOnly)
 	require.Zero(t, evicted(1))
 	require.EqualValues(t, 8, why("RecommendOnly"))
 
 	_, err = policies.Update(t.Context(), sizingPolicy(loadlinev1alpha1.RolloutModeRecommend, pausedPolicy), metav1.UpdateOptions{})
 	require.NoError(t, err)
-	w.decided(vpa, reason.PolicyPaused)
+	w.awaitSkipReason(vpa, reason.PolicyPaused)
 	require.Zero(t, evicted(2))
 	require.EqualValues(t, 8, why("PolicyPaused"))
 	require.Zero(t, why("RecommendOnly"))
 
 	require.NoError(t, policies.Delete(t.Context(), "fleet", metav1.DeleteOptions{}))
-	w.decided(vpa, "")
+	w.awaitSkipReason(vpa, "")
 	require.Positive(t, evicted(3))
 	require.Zero(t, why("PolicyPaused"))
 }
 
-func TestAPolicyThatHoldsPodsEndsTheirPartOfThePass(t *testing.T) {
+func TestPolicy_HoldTakesEffectDuringIteration(t *testing.T) {
 	inherit := loadlinev1alpha1.RolloutModeInherit
 	for why, hold := range map[reason.Reason]func(w *world) error{
 		reason.PolicyPaused: func(w *world) error {
@@ -219,22 +219,22 @@ func TestAPolicyThatHoldsPodsEndsTheirPartOfThePass(t *testing.T) {
 	} {
 		vpa := autoscaler(vpav1.UpdateModeRecreate)
 		w := newWorld(t, Default(), append(deployment(4, nil), vpa, sizingPolicy(inherit))...)
-		w.loop.runner.Executor = stopping{w.loop.runner.Executor, func() {
+		w.loop.runner.Executor = stoppingExecutor{w.loop.runner.Executor, func() {
 			require.NoError(t, hold(w))
-			w.decided(vpa, why)
+			w.awaitSkipReason(vpa, why)
 		}}
-		w.pass(noon)
+		w.runOnce(noon)
 		require.Equal(t, []string{"web-1-0"}, w.evictions(), why)
 		require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", string(why)))
 	}
 }
 
 // An OOM kill is handled outside iterations and without the admission controller.
-func TestPodsThatAPolicyHoldsGetNoMemoryAfterAKill(t *testing.T) {
+func TestOOMKill_PolicyHoldBlocksMemoryIncrease(t *testing.T) {
 	vpa := autoscaler(vpav1.UpdateModeInPlaceOrRecreate)
 	w := newWorld(t, Default(), append(deployment(1, killed), vpa, sizingPolicy(loadlinev1alpha1.RolloutModeRecommend))...)
-	require.False(t, w.loop.HasOOMKilled(t.Context(), rose, noon), "so the others are not looked at, either")
-	w.loop.RunOOM(t.Context(), noon, rose)
+	require.False(t, w.loop.HasOOMKilled(t.Context(), raisedVPAs, noon), "so the others are not looked at, either")
+	w.loop.RunOOM(t.Context(), noon, raisedVPAs)
 	require.Empty(t, w.writes())
 
 	// A VPA that is not held triggers the update.
@@ -248,13 +248,13 @@ func TestPodsThatAPolicyHoldsGetNoMemoryAfterAKill(t *testing.T) {
 		}
 	}
 	w = newWorld(t, Default(), slices.Concat(deployment(1, killed), elsewhere, []runtime.Object{vpa, free, sizingPolicy(loadlinev1alpha1.RolloutModeRecommend)})...)
-	w.loop.RunOOM(t.Context(), noon, append(slices.Clone(rose), cache.NewObjectName("pay", "free")))
+	w.loop.RunOOM(t.Context(), noon, append(slices.Clone(raisedVPAs), cache.NewObjectName("pay", "free")))
 	require.NotEmpty(t, w.writes())
 	require.Equal(t, "100Mi", w.pod("web-1-0").Spec.Containers[0].Resources.Requests.Memory().String())
 }
 
 // The SizingPolicy CRD may be missing, or the updater may lack permission to read it.
-func TestWithoutTheDefinitionOfPoliciesPeoplesVPAsAct(t *testing.T) {
+func TestPolicy_MissingCRDKeepsUserVPAsActive(t *testing.T) {
 	t.Parallel() // a start waits some seconds for unreadable objects
 	for _, tc := range []struct {
 		name string
@@ -262,7 +262,7 @@ func TestWithoutTheDefinitionOfPoliciesPeoplesVPAsAct(t *testing.T) {
 		want string
 	}{
 		{name: "a person's", vpa: autoscaler(vpav1.UpdateModeInPlaceOrRecreate), want: "would resize pod shop/web-1-0 (VPA web-vpa, OutOfBounds)"},
-		{name: "a made one", vpa: madeVPA(), want: "would leave pod shop/web-1-0 alone (VPA deployment-web): PolicyUnknown"},
+		{name: "a made one", vpa: generatedVPA(), want: "would leave pod shop/web-1-0 alone (VPA deployment-web): PolicyUnknown"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -275,36 +275,36 @@ func TestWithoutTheDefinitionOfPoliciesPeoplesVPAsAct(t *testing.T) {
 			})
 			w := &world{t: t, kube: kube, vpa: vpas}
 			w.start(Default())
-			require.Contains(t, w.rehearsed(), tc.want)
+			require.Contains(t, w.dryRunOutput(), tc.want)
 		})
 	}
 }
 
 // A generated VPA stays until the recommender removes it.
-func TestTheVPAOfAPersonGoesBeforeAMadeOne(t *testing.T) {
+func TestUserVPA_PrecedesGeneratedVPA(t *testing.T) {
 	for mode, want := range map[vpav1.UpdateMode]string{
 		vpav1.UpdateModeRecreate: "would evict pod shop/web-1-0 (VPA web-vpa",
 		vpav1.UpdateModeOff:      "",
 		vpav1.UpdateModeInitial:  "",
 	} {
-		old := madeVPA()
+		old := generatedVPA()
 		old.CreationTimestamp = metav1.NewTime(noon.Add(-time.Hour))
 		young := autoscaler(mode)
 		young.CreationTimestamp = metav1.NewTime(noon)
 		w := newWorld(t, Default(), append(deployment(2, nil), old, young, sizingPolicy(loadlinev1alpha1.RolloutModeInherit))...)
-		said := w.rehearsed()
+		said := w.dryRunOutput()
 		if require.Contains(t, said, want, mode); want == "" {
 			require.NotContains(t, said, "would ", mode)
 		}
 		require.NotContains(t, said, "deployment-web", mode)
 
 		w = newWorld(t, Default(), append(deployment(2, nil), old, young)...)
-		require.NotContains(t, w.rehearsed(), "deployment-web", "%s, and no policy", mode)
+		require.NotContains(t, w.dryRunOutput(), "deployment-web", "%s, and no policy", mode)
 	}
 }
 
 // Generated VPAs have mode Off. Editing one must not grant permission to act.
-func TestAMadeVPAThatSomebodyChangesDoesNotAct(t *testing.T) {
+func TestGeneratedVPA_EditedModeHasNoEffect(t *testing.T) {
 	for _, c := range []struct {
 		policy *loadlinev1alpha1.SizingPolicy
 		reason string
@@ -313,45 +313,45 @@ func TestAMadeVPAThatSomebodyChangesDoesNotAct(t *testing.T) {
 		{sizingPolicy(loadlinev1alpha1.RolloutModeRecommend), "RecommendOnly"},
 		{sizingPolicy(loadlinev1alpha1.RolloutModeAuto, pausedPolicy), "PolicyPaused"},
 	} {
-		vpa := madeVPA()
+		vpa := generatedVPA()
 		vpa.Spec.UpdatePolicy.UpdateMode = new(vpav1.UpdateModeRecreate)
 		w := newWorld(t, Default(), append(deployment(2, nil), vpa, c.policy)...)
-		require.Contains(t, w.rehearsed(), "would leave pod shop/web-1-0 alone (VPA deployment-web): "+c.reason)
+		require.Contains(t, w.dryRunOutput(), "would leave pod shop/web-1-0 alone (VPA deployment-web): "+c.reason)
 		require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", c.reason))
 	}
 }
 
 // Only an unusable policy needs attention. The other reasons are configured.
-func TestEventsOfPolicies(t *testing.T) {
+func TestPolicy_EventOnlyIfUnusable(t *testing.T) {
 	for want, policy := range map[string]*loadlinev1alpha1.SizingPolicy{
 		"Normal PolicyUnknown Pods left alone: 2, such as web-1-0": sizingPolicy(loadlinev1alpha1.RolloutModeRecommend, unusablePolicy),
 		"": sizingPolicy(loadlinev1alpha1.RolloutModeRecommend),
 	} {
-		w := newWorld(t, Default(), append(deployment(2, nil), madeVPA(), policy)...)
-		w.pass(noon)
-		require.Empty(t, w.told())
-		w.pass(noon.Add(10 * time.Minute))
+		w := newWorld(t, Default(), append(deployment(2, nil), generatedVPA(), policy)...)
+		w.runOnce(noon)
+		require.Empty(t, w.drainEvents())
+		w.runOnce(noon.Add(10 * time.Minute))
 		if want == "" {
-			require.Empty(t, w.told())
+			require.Empty(t, w.drainEvents())
 			continue
 		}
-		told := w.told()
+		told := w.drainEvents()
 		require.Len(t, told, 1)
 		require.Contains(t, told[0], want)
 	}
 }
 
 // The mode of the VPA already explains the skip.
-func TestPodsOfAPersonsVPAThatIsOffAreNotSaidToBeHeld(t *testing.T) {
+func TestPolicy_NoSkipReasonForUserVPAInModeOff(t *testing.T) {
 	for _, mode := range []vpav1.UpdateMode{vpav1.UpdateModeOff, vpav1.UpdateModeInitial} {
 		for _, change := range []func(*loadlinev1alpha1.SizingPolicySpec){pausedPolicy, unusablePolicy} {
 			w := newWorld(t, Default(), append(deployment(2, nil), autoscaler(mode), sizingPolicy(loadlinev1alpha1.RolloutModeRecommend, change))...)
-			require.NotContains(t, w.rehearsed(), "pod shop/web-1-0", mode)
+			require.NotContains(t, w.dryRunOutput(), "pod shop/web-1-0", mode)
 		}
 	}
 }
 
-func TestPolicy_WithoutRolloutAmidAnIterationStopsIt(t *testing.T) {
+func TestPolicy_RemovingRolloutStopsIteration(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		edit func(*loadlinev1alpha1.SizingPolicySpec)

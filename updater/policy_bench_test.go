@@ -17,12 +17,12 @@ import (
 )
 
 // clusterPolicy returns a policy in mode Auto for all Deployments.
-func everywhere(changes ...func(*loadlinev1alpha1.SizingPolicySpec)) *loadlinev1alpha1.SizingPolicy {
-	return auto(append(changes, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Namespaces.Names = []string{"*"} })...)
+func clusterPolicy(changes ...func(*loadlinev1alpha1.SizingPolicySpec)) *loadlinev1alpha1.SizingPolicy {
+	return autoPolicy(append(changes, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Namespaces.Names = []string{"*"} })...)
 }
 
 // outsideWindow closes the schedule of a policy at noon.
-func closed(s *loadlinev1alpha1.SizingPolicySpec) {
+func outsideWindow(s *loadlinev1alpha1.SizingPolicySpec) {
 	s.Rollout.Schedule = &loadlinev1alpha1.Schedule{Windows: []loadlinev1alpha1.Window{{Start: "22:00", End: "06:00"}}}
 }
 
@@ -30,7 +30,7 @@ func recommendOnly(s *loadlinev1alpha1.SizingPolicySpec) {
 	s.Rollout.Mode = new(loadlinev1alpha1.RolloutModeRecommend)
 }
 
-func due(tb testing.TB, loop *Loop) {
+func makeDue(tb testing.TB, loop *Loop) {
 	all, err := loop.reader.VPAs.List(labels.Everything())
 	require.NoError(tb, err)
 	for _, vpa := range all {
@@ -47,12 +47,12 @@ func BenchmarkPassUnderAPolicy(b *testing.B) {
 	klog.LogToStderr(false)
 	klog.SetOutput(discard{})
 	one := func(changes ...func(*loadlinev1alpha1.SizingPolicySpec)) []*loadlinev1alpha1.SizingPolicy {
-		return []*loadlinev1alpha1.SizingPolicy{everywhere(changes...)}
+		return []*loadlinev1alpha1.SizingPolicy{clusterPolicy(changes...)}
 	}
-	large, single := quiet{vpas: 10_000, pods: 5}, quiet{vpas: 1, pods: 5_000}
+	large, single := steadyCluster{vpas: 10_000, pods: 5}, steadyCluster{vpas: 1, pods: 5_000}
 	for _, c := range []struct {
 		name     string
-		cluster  quiet
+		cluster  steadyCluster
 		policies []*loadlinev1alpha1.SizingPolicy
 		rounds   int
 		due      bool
@@ -61,22 +61,22 @@ func BenchmarkPassUnderAPolicy(b *testing.B) {
 		{"alike", large, nil, 0, false, 0},
 		{"at_rest", large, one(), 0, false, time.Second},
 		{"at_rest/20_rounds", large, one(), 20, false, time.Second},
-		{"held", large, one(closed), 0, true, 0},
-		{"held/20_rounds", large, one(closed), 20, true, 0},
+		{"held", large, one(outsideWindow), 0, true, 0},
+		{"held/20_rounds", large, one(outsideWindow), 20, true, 0},
 		{"recommended_only", large, one(recommendOnly), 0, true, 0},
-		{"one_namespace", quiet{vpas: 10_000, pods: 5, inNamespace: 10_000}, one(), 0, false, 0},
+		{"one_namespace", steadyCluster{vpas: 10_000, pods: 5, inNamespace: 10_000}, one(), 0, false, 0},
 		{"1000_policies", large, manyPolicies(1000), 0, false, 0},
 		{"one_workload/at_rest", single, one(), 0, false, 0},
-		{"one_workload/held", single, one(closed), 0, true, 0},
+		{"one_workload/held", single, one(outsideWindow), 0, true, 0},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			with := c.cluster
 			with.policies, with.rounds = c.policies, c.rounds
-			without, under := measured(b, c.cluster), measured(b, with)
-			under2, without2 := measured(b, with), measured(b, c.cluster)
+			without, under := newMeasuredLoop(b, c.cluster), newMeasuredLoop(b, with)
+			under2, without2 := newMeasuredLoop(b, with), newMeasuredLoop(b, c.cluster)
 			for _, m := range []*measuredLoop{without, under, under2, without2} {
 				if c.due && (m == under || m == under2) {
-					due(b, m.loop)
+					makeDue(b, m.loop)
 				}
 				m.loop.RunOnce(b.Context(), noon) // the first one fills the caches
 				m.loop.RunOnce(b.Context(), noon)
@@ -88,8 +88,8 @@ func BenchmarkPassUnderAPolicy(b *testing.B) {
 					if len(ratios)/2%2 > 0 {
 						first, second = second, first
 					}
-					first.pass(b)
-					second.pass(b)
+					first.runOnce(b)
+					second.runOnce(b)
 					ratios = append(ratios, float64(pair[1].last())/float64(pair[0].last()))
 				}
 			}
@@ -106,7 +106,7 @@ func BenchmarkPassUnderAPolicy(b *testing.B) {
 	}
 }
 
-func measured(tb testing.TB, of quiet) *measuredLoop {
+func newMeasuredLoop(tb testing.TB, of steadyCluster) *measuredLoop {
 	loop, _ := of.loop(tb)
 	return &measuredLoop{loop: loop}
 }
@@ -117,7 +117,7 @@ type measuredLoop struct {
 	bytes, allocs uint64
 }
 
-func (m *measuredLoop) pass(tb testing.TB) {
+func (m *measuredLoop) runOnce(tb testing.TB) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	begin := testkit.CPUTime(tb)
@@ -148,17 +148,17 @@ func (m *measuredLoop) report(b *testing.B, prefix string) {
 // manyPolicies returns n policies: one per namespace, and one for all other namespaces.
 func manyPolicies(n int) (all []*loadlinev1alpha1.SizingPolicy) {
 	for i := range n - 1 {
-		p := auto(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Namespaces.Names = []string{fmt.Sprintf("ns-%d", i)} })
+		p := autoPolicy(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Namespaces.Names = []string{fmt.Sprintf("ns-%d", i)} })
 		p.Name, p.Spec.Priority = fmt.Sprintf("team-%d", i), new(int32(500))
 		all = append(all, p)
 	}
-	return append(all, everywhere())
+	return append(all, clusterPolicy())
 }
 
-func TestAPassUnderAPolicyHoldsAll(t *testing.T) {
+func TestPolicy_ScheduleHoldsAllPods(t *testing.T) {
 	const vpas, each = 20, 5
-	loop, _ := quiet{vpas: vpas, pods: each, policies: []*loadlinev1alpha1.SizingPolicy{everywhere(closed)}}.loop(t)
-	due(t, loop)
+	loop, _ := steadyCluster{vpas: vpas, pods: each, policies: []*loadlinev1alpha1.SizingPolicy{clusterPolicy(outsideWindow)}}.loop(t)
+	makeDue(t, loop)
 	it, err := loop.read(t.Context(), noon, func(string) {})
 	require.NoError(t, err)
 	loop.decide(t.Context(), it, noon)
@@ -169,9 +169,9 @@ func TestAPassUnderAPolicyHoldsAll(t *testing.T) {
 	}
 }
 
-func TestWithoutAPolicyNothingMoreIsAllocated(t *testing.T) {
+func TestPolicy_AllocatesNothingWhenUnused(t *testing.T) {
 	allocations := func(pods int, change func(*policies.Resolver)) float64 {
-		loop, _ := quiet{vpas: 40, pods: pods}.loop(t)
+		loop, _ := steadyCluster{vpas: 40, pods: pods}.loop(t)
 		change(loop.policies)
 		loop.RunOnce(t.Context(), noon)
 		return testing.AllocsPerRun(20, func() { loop.RunOnce(t.Context(), noon) })
@@ -186,12 +186,12 @@ func TestWithoutAPolicyNothingMoreIsAllocated(t *testing.T) {
 func TestPolicy_AllocatesPerWorkloadAtRest(t *testing.T) {
 	const vpas = 200
 	allocations := func(rounds int, policies ...*loadlinev1alpha1.SizingPolicy) float64 {
-		loop, _ := quiet{vpas: vpas, pods: 2, policies: policies, rounds: rounds}.loop(t)
+		loop, _ := steadyCluster{vpas: vpas, pods: 2, policies: policies, rounds: rounds}.loop(t)
 		loop.RunOnce(t.Context(), noon)
 		return testing.AllocsPerRun(20, func() { loop.RunOnce(t.Context(), noon) })
 	}
 	without := allocations(0)
 	for _, rounds := range []int{0, 20} {
-		require.LessOrEqual(t, allocations(rounds, everywhere())-without, 40.0*vpas, "%d rounds", rounds)
+		require.LessOrEqual(t, allocations(rounds, clusterPolicy())-without, 40.0*vpas, "%d rounds", rounds)
 	}
 }

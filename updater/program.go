@@ -44,10 +44,10 @@ import (
 type clients struct {
 	*client.Clients                      // of iterations
 	events          kubernetes.Interface // writes events
-	judge           kubernetes.Interface // reverts changes
+	reverts         kubernetes.Interface // reverts changes
 	nodes           kubernetes.Interface // writes taints
-	checks          kubernetes.Interface // checks evictions
-	removals        kubernetes.Interface // removes invalid notes from pods
+	evictionChecks  kubernetes.Interface // checks evictions
+	noteRemovals    kubernetes.Interface // removes invalid notes from pods
 }
 
 // dependencies are built before this process leads.
@@ -59,63 +59,63 @@ type dependencies struct {
 
 // overrides replaces parts of a program in tests.
 type overrides struct {
-	clock  actuate.Clock        // of changes
-	events record.EventRecorder // replaces the recorder of the API server
-	scale  target.Scale
-	retry  time.Duration // after a forbidden list of optional objects
+	clock          actuate.Clock        // of changes
+	events         record.EventRecorder // replaces the recorder of the API server
+	scale          target.Scale
+	forbiddenRetry time.Duration // after a forbidden list of optional objects
 }
 
 type program struct {
-	config     *Config
-	caches     *caches
-	loop       *Loop
-	explainer  *explainer
-	rises      *memoryRises
-	boosts     *boost.Queue
-	observer   *rollouts.Queue
-	nodeLoad   func(ctx context.Context)
-	stopEvents func()
+	config          *Config
+	caches          *caches
+	loop            *Loop
+	explainer       *explainer
+	memoryIncreases *memoryIncreases
+	boosts          *boost.Queue
+	observer        *rollouts.Queue
+	nodeLoad        func(ctx context.Context)
+	stopEvents      func()
 }
 
 // newProgram builds an updater. start starts its informers. Events are written until ctx ends.
-func newProgram(ctx context.Context, config *Config, d dependencies, replaced overrides) (*program, error) {
-	c, err := newCaches(config, d.clients.Clients, d.metrics.sizes, replaced)
+func newProgram(ctx context.Context, config *Config, d dependencies, overridden overrides) (*program, error) {
+	c, err := newCaches(config, d.clients.Clients, d.metrics.cacheSizes, overridden)
 	if err != nil {
 		return nil, err
 	}
-	recorder, stopEvents, err := newRecorder(ctx, d.clients.events, replaced.events)
+	recorder, stopEvents, err := newRecorder(ctx, d.clients.events, overridden.events)
 	if err != nil {
 		return nil, err
 	}
-	changes, reader := &tally{}, c.reader(config)
-	staticCPU := &plan.StaticCPUNodes{Selector: c.static, Lister: c.nodes, Informer: c.nodeInformer}
-	restarts := budgets.New(c.pods.Core().V1().Pods().Lister(), c.surroundings.Policy().V1().PodDisruptionBudgets())
-	execute, judge := newExecutors(config, d, executorParts{recorder, c, restarts, changes, replaced.clock})
+	changeTally, reader := &tally{}, c.reader(config)
+	staticCPU := &plan.StaticCPUNodes{Selector: c.staticCPU, Lister: c.nodes, Informer: c.nodeInformer}
+	restarts := budgets.New(c.pods.Core().V1().Pods().Lister(), c.constraints.Policy().V1().PodDisruptionBudgets())
+	executor, reverter := newExecutors(config, d, executorParts{recorder, c, restarts, changeTally, overridden.clock})
 	pods, vpas := c.pods.Core().V1().Pods(), c.vpas.Autoscaling().V1().VerticalPodAutoscalers()
-	rises, risesErr := watchRises(vpas, c.targets, pods.Informer())
-	announcer, resolver, sharing := &report.Announcer{Recorder: execute, VPAs: vpas.Lister()}, c.resolver(config), c.sharing(config)
+	increases, increasesErr := watchMemoryIncreases(vpas, c.targets, pods.Informer())
+	announcer, resolver, sharing := &report.Announcer{Recorder: executor, VPAs: vpas.Lister()}, c.resolver(config), c.sharing(config)
 	loop := &Loop{
 		reader: reader, policies: resolver,
 		rounds: &shares.Rounds{Sharing: sharing, Interval: config.SharingInterval, Conditions: c.sharingConditions(config), Metrics: d.metrics},
 		rollouts: &rollouts.Rollouts{Reader: c.workloads(), Policies: resolver, Records: c.records, Pods: pods.Lister(), Plan: config.planning(),
 			Status: c.policyStatus(config), Announcer: announcer, Metrics: d.metrics},
 		planner: &plan.Planner{Config: config.planning(), Nodes: staticCPU, Pods: pods.Lister(), Capacity: c.capacity(config), Budgets: restarts},
-		runner:  &actuate.Runner{Executor: execute, Policies: resolver, Sharing: sharing, Pods: pods.Lister(), Limiter: disruption.NewRateLimiter(config.Pace, time.Now())},
-		metrics: d.metrics, alive: heartbeat(config.Heartbeat, d.clients.Kube), stale: c.freshness.Stale, rises: rises,
-		announcer: announcer, skips: report.Skips{After: config.EventAfter}, tally: changes, counted: map[cache.ObjectName]bool{},
+		runner:  &actuate.Runner{Executor: executor, Policies: resolver, Sharing: sharing, Pods: pods.Lister(), Limiter: disruption.NewRateLimiter(config.Pace, time.Now())},
+		metrics: d.metrics, alive: heartbeat(config.Heartbeat, d.clients.Kube), stale: c.freshness.Stale, memoryIncreases: increases,
+		announcer: announcer, skips: report.Skips{After: config.SkipEventDelay}, tally: changeTally, countedVPAs: map[cache.ObjectName]bool{},
 	}
 	boosts := boost.New(boost.Config{
-		Reader: c.reader(config), Policies: resolver, Pods: pods.Lister(), Executor: execute,
-		Plan: config.planning(), Workers: config.BoostSyncs, StaticCPU: staticCPU, Metrics: d.metrics,
+		Reader: c.reader(config), Policies: resolver, Pods: pods.Lister(), Executor: executor,
+		Plan: config.planning(), Workers: config.BoostWorkers, StaticCPU: staticCPU, Metrics: d.metrics,
 	})
-	observer, observerErr := newObserver(config, d, c, judge)
-	nodeLoad, loadErr := newNodeLoad(config, d, c.surroundings.Core().V1().Nodes())
-	if err := errors.Join(risesErr, observerErr, loadErr); err != nil {
+	observer, observerErr := newObserver(config, d, c, reverter)
+	nodeLoad, loadErr := newNodeLoad(config, d, c.constraints.Core().V1().Nodes())
+	if err := errors.Join(increasesErr, observerErr, loadErr); err != nil {
 		return nil, err
 	}
-	d.metrics.cacheAges.Show(c.freshness.Ages)
-	explain := &explainer{reader: c.reader(config), policies: resolver, rollouts: loop.rollouts, sharing: sharing, skips: &loop.skips, dryRun: config.DryRun, clock: replaced.clock}
-	return &program{config: config, caches: c, loop: loop, explainer: explain, rises: rises, boosts: boosts, observer: observer, nodeLoad: nodeLoad, stopEvents: stopEvents},
+	d.metrics.cacheAges.SetSource(c.freshness.Ages)
+	explain := &explainer{reader: c.reader(config), policies: resolver, rollouts: loop.rollouts, sharing: sharing, skips: &loop.skips, dryRun: config.DryRun, clock: overridden.clock}
+	return &program{config: config, caches: c, loop: loop, explainer: explain, memoryIncreases: increases, boosts: boosts, observer: observer, nodeLoad: nodeLoad, stopEvents: stopEvents},
 		errors.Join(d.metrics.writes.WatchPods(pods.Informer()), boosts.Watch(pods.Informer()), observer.Watch(pods.Informer()))
 }
 
@@ -130,17 +130,17 @@ func (p *program) run(ctx context.Context, health *serving.Health) {
 	queues.Go(func() { p.nodeLoad(ctx) })
 	health.Activate()
 	// An iteration, early or not, may take one interval.
-	within := func(do func(ctx context.Context, now time.Time)) func(now time.Time) {
+	withTimeout := func(do func(ctx context.Context, now time.Time)) func(now time.Time) {
 		return func(now time.Time) {
 			ctx, cancel := context.WithTimeout(ctx, p.config.Interval)
 			defer cancel()
 			do(ctx, now)
 		}
 	}
-	serving.RunEvery(ctx, p.config.Interval, p.rises.Wake(), within(func(ctx context.Context, now time.Time) {
+	serving.RunEvery(ctx, p.config.Interval, p.memoryIncreases.Wake(), withTimeout(func(ctx context.Context, now time.Time) {
 		p.loop.RunOnce(ctx, now)
 		health.Tick()
-	}), within(func(ctx context.Context, now time.Time) { p.loop.Early(ctx, now, p.rises.Take()) }))
+	}), withTimeout(func(ctx context.Context, now time.Time) { p.loop.RunEarly(ctx, now, p.memoryIncreases.Drain()) }))
 }
 
 // shutdown waits until events are written and informers have ended. The context of start must be
@@ -155,8 +155,8 @@ func heartbeat(h Heartbeat, kube kubernetes.Interface) func(ctx context.Context,
 	if !h.Required {
 		return nil
 	}
-	beat := &lease.Beat{Client: kube.CoordinationV1(), Namespace: lease.Namespace(h.Namespace), Name: h.Name}
-	return (&lease.Pulse{Beat: beat, Timeout: h.Timeout}).Alive
+	beat := &lease.Heartbeat{Client: kube.CoordinationV1(), Namespace: lease.Namespace(h.Namespace), Name: h.Name}
+	return (&lease.Monitor{Heartbeat: beat, Timeout: h.Timeout}).Alive
 }
 
 // newRecorder returns an event recorder and its shutdown function. Nil replacement: events are
@@ -186,28 +186,28 @@ type executorParts struct {
 // newExecutors returns the executors of the loop and of the observer. In a dry run they print
 // changes.
 func newExecutors(config *Config, d dependencies, p executorParts) (actuate.Executor, rollouts.Reverter) {
-	checker := &actuate.Checker{Kube: d.clients.checks, Targets: p.caches.targets, Config: new(config.planning()), Clock: p.clock}
+	checker := &actuate.Checker{Kube: d.clients.evictionChecks, Targets: p.caches.targets, Config: new(config.planning()), Clock: p.clock}
 	if config.DryRun {
 		return &actuate.DryRun{Out: d.env.Stdout(), Checker: checker}, &actuate.DryRun{Out: d.env.Stdout()}
 	}
 	return &actuate.Cluster{
 		Kube: d.clients.Kube, Events: p.recorder, Clock: p.clock,
-		Resizes:   actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst),
-		Evictions: actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst),
+		Resizes:   actuate.NewLimiter(config.Disruption.Rate, config.Disruption.Burst),
+		Evictions: actuate.NewLimiter(config.Disruption.Rate, config.Disruption.Burst),
 		Budgets:   p.budgets,
 		Threshold: config.Disruption.Threshold,
 		Checker:   checker,
 		Caches:    p.caches.freshness,
 		Usage:     actuate.NewMeter(d.clients.Kube.CoreV1().RESTClient()),
-	}, &actuate.Cluster{Kube: d.clients.judge, Events: p.recorder, Clock: p.clock, Reverts: p.changes}
+	}, &actuate.Cluster{Kube: d.clients.reverts, Events: p.recorder, Clock: p.clock, Reverts: p.changes}
 }
 
 // newObserver returns the queue that judges changes and reverts harmful ones. Its executor is
 // separate, so that iterations do not delay it.
-func newObserver(config *Config, d dependencies, c *caches, judge rollouts.Reverter) (*rollouts.Queue, error) {
-	settings := rollouts.QueueConfig{Reader: c.reader(config), Policies: c.resolver(config), Workloads: c.workloads(), Pods: c.pods.Core().V1().Pods().Lister(), Records: c.records, Executor: judge, Metrics: d.metrics}
+func newObserver(config *Config, d dependencies, c *caches, reverter rollouts.Reverter) (*rollouts.Queue, error) {
+	settings := rollouts.QueueConfig{Reader: c.reader(config), Policies: c.resolver(config), Workloads: c.workloads(), Pods: c.pods.Core().V1().Pods().Lister(), Records: c.records, Executor: reverter, Metrics: d.metrics}
 	if !config.DryRun {
-		settings.Remover = &actuate.Cluster{Kube: d.clients.removals}
+		settings.Remover = &actuate.Cluster{Kube: d.clients.noteRemovals}
 	}
 	if config.Evidence.Address != "" {
 		var err error
@@ -254,12 +254,12 @@ func Run(ctx context.Context, config *Config, env process.Environment) error {
 		server.Handle(explanation.SkipsPath, explain.skips)
 	}
 	m := newMetrics(registry)
-	server.Handle(cachesize.Path, m.sizes)
+	server.Handle(cachesize.Path, m.cacheSizes)
 	if err := server.Listen(); err != nil {
 		return err
 	}
 	return server.RunWith(ctx, func(ctx context.Context) error {
-		go m.sizes.Run(ctx)
+		go m.cacheSizes.Run(ctx)
 		return connect(ctx, config, dependencies{env: env, metrics: m}, health, &explain)
 	})
 }
@@ -283,7 +283,7 @@ func connect(ctx context.Context, config *Config, d dependencies, health *servin
 	if config.DryRun {
 		election.Enabled = false
 	}
-	return lease.Lead(ctx, d.env, d.clients.Kube, election, func(ctx context.Context) error { return work(ctx, config, d, health, explain) })
+	return lease.Lead(ctx, d.env, d.clients.Kube, election, func(ctx context.Context) error { return runLeader(ctx, config, d, health, explain) })
 }
 
 func dial(kube flags.Kube, d dependencies) (c clients, err error) {
@@ -298,12 +298,12 @@ func dial(kube flags.Kube, d dependencies) (c clients, err error) {
 			return c, err
 		}
 	}
-	return clients{Clients: all[0], events: all[1].Kube, judge: all[2].Kube, nodes: all[3].Kube, checks: all[4].Kube, removals: all[5].Kube}, nil
+	return clients{Clients: all[0], events: all[1].Kube, reverts: all[2].Kube, nodes: all[3].Kube, evictionChecks: all[4].Kube, noteRemovals: all[5].Kube}, nil
 }
 
 // runLeader builds the program and runs it until ctx ends. Everything that it starts ends before it
 // returns, since the Lease is released after it.
-func work(ctx context.Context, config *Config, d dependencies, health *serving.Health, explain *explanations) error {
+func runLeader(ctx context.Context, config *Config, d dependencies, health *serving.Health, explain *explanations) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	p, err := newProgram(ctx, config, d, overrides{})

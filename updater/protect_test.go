@@ -50,7 +50,7 @@ func onDelete(current, update string) *appsv1.StatefulSet {
 
 // An eviction may cost only the time of a restart. Otherwise the pod is resized in place or stays
 // unchanged.
-func TestUpdater_EvictsOnlyWhatComesBackAsItWas(t *testing.T) {
+func TestEviction_OnlyOfPodsThatComeBackUnchanged(t *testing.T) {
 	ignored := &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{Action: batchv1.PodFailurePolicyActionIgnore,
 		OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}}}}
 	never := func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyNever }
@@ -93,7 +93,7 @@ func TestUpdater_EvictsOnlyWhatComesBackAsItWas(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, Default(), tc.objects(vpav1.UpdateModeRecreate)...)
-			w.pass(noon)
+			w.runOnce(noon)
 			if tc.reason == "" {
 				require.NotEmpty(t, w.evictions())
 				return
@@ -104,7 +104,7 @@ func TestUpdater_EvictsOnlyWhatComesBackAsItWas(t *testing.T) {
 			config := Default()
 			config.Disruption.FreeResizes = true
 			w = newWorld(t, config, tc.objects(vpav1.UpdateModeInPlaceOrRecreate)...)
-			w.pass(noon)
+			w.runOnce(noon)
 			require.Empty(t, w.evictions())
 			for _, name := range []string{"web-1-0", "web-1-1", "web-1-2"} {
 				require.Equal(t, "200m", w.pod(name).Spec.Containers[0].Resources.Requests.Cpu().String(), name)

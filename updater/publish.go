@@ -29,14 +29,14 @@ type scores struct {
 	order []*score // of the VPAs that may change pods
 }
 
-func (s *scores) of(pod disruption.Subject) *score {
+func (s *scores) forPod(pod disruption.Subject) *score {
 	name := snapshot.VPAOf(pod)
-	one := s.byVPA[name]
-	if one == nil { // its policy is gone, and only marked shares may change
-		one = &score{Name: name, Mode: vpav1.UpdateModeInPlace, Pods: 1}
-		s.byVPA[name] = one
+	vpaScore := s.byVPA[name]
+	if vpaScore == nil { // its policy is gone, and only marked shares may change
+		vpaScore = &score{Name: name, Mode: vpav1.UpdateModeInPlace, Pods: 1}
+		s.byVPA[name] = vpaScore
 	}
-	return one
+	return vpaScore
 }
 
 // newScores counts planned changes and skips. It makes the counters of VPAs visible before the
@@ -51,30 +51,30 @@ func (l *Loop) newScores(it *iteration) scores {
 			continue
 		}
 		name := cache.NewObjectName(vpas[i].Namespace, vpas[i].Name)
-		one := &all[i]
-		*one = score{Name: name, Pods: len(vpas[i].Pods), Mode: it.mode(name)}
-		s.byVPA[name], s.order = one, append(s.order, one)
-		l.metrics.Begin(one)
+		vpaScore := &all[i]
+		*vpaScore = score{Name: name, Pods: len(vpas[i].Pods), Mode: it.mode(name)}
+		s.byVPA[name], s.order = vpaScore, append(s.order, vpaScore)
+		l.metrics.InitCounters(vpaScore)
 	}
 	for i := range it.plan.Actions {
 		switch a := &it.plan.Actions[i]; {
 		case a.SharesOnly():
 		case a.Evict:
-			s.of(a.Subject).Evictable++
+			s.forPod(a.Subject).Evictable++
 		default:
-			s.of(a.Subject).Updatable++
+			s.forPod(a.Subject).Updatable++
 		}
 	}
 	for _, skip := range it.skips {
 		if skip.Reason != reason.BudgetSpent {
 			continue
 		}
-		one := s.of(skip.Subject)
-		if one.Mode == vpav1.UpdateModeInPlaceOrRecreate || one.Mode == vpav1.UpdateModeInPlace {
-			one.Updatable++
+		vpaScore := s.forPod(skip.Subject)
+		if vpaScore.Mode == vpav1.UpdateModeInPlaceOrRecreate || vpaScore.Mode == vpav1.UpdateModeInPlace {
+			vpaScore.Updatable++
 		} else {
-			one.Evictable++
-			one.Waiting++
+			vpaScore.Evictable++
+			vpaScore.Waiting++
 		}
 	}
 	return s
@@ -120,7 +120,7 @@ func (it *iteration) mode(name cache.ObjectName) vpav1.UpdateMode {
 }
 
 func (l *Loop) record(it *iteration, a *actuate.Attempt, now time.Time) {
-	s := it.scores.of(a.Subject)
+	s := it.scores.forPod(a.Subject)
 	switch a.Outcome {
 	case actuate.OutcomeChanged:
 		l.state.Record(a.Action, disruption.Done, now)
@@ -150,7 +150,7 @@ func (l *Loop) record(it *iteration, a *actuate.Attempt, now time.Time) {
 		l.state.Record(a.Action, disruption.Failed, now)
 		l.metrics.FailedResize(s, "InPlaceUpdateError")
 	case actuate.OutcomeTooLarge:
-		l.state.Record(a.Action, disruption.TooMuch, now)
+		l.state.Record(a.Action, disruption.Infeasible, now)
 		if s.Mode == vpav1.UpdateModeInPlace {
 			l.metrics.FailedResize(s, "InPlaceUpdateInfeasible")
 		} else {
@@ -164,8 +164,8 @@ func (l *Loop) record(it *iteration, a *actuate.Attempt, now time.Time) {
 	}
 }
 
-func (l *Loop) publish(ctx context.Context, it *iteration, later []disruption.Skip, now time.Time) {
-	it.skips = append(it.skips, later...)
+func (l *Loop) publish(ctx context.Context, it *iteration, late []disruption.Skip, now time.Time) {
+	it.skips = append(it.skips, late...)
 	l.reportSkips(ctx, it, now)
 	l.reportTally(it, now)
 	counts := map[reason.Reason]int{reason.NoVPA: it.pods.NoVPA}
@@ -173,22 +173,22 @@ func (l *Loop) publish(ctx context.Context, it *iteration, later []disruption.Sk
 		counts[it.skips[i].Reason]++
 	}
 	l.metrics.Publish(it.scores.order, counts)
-	l.metrics.TakeQueued(l.counted)
-	for name := range l.counted {
+	l.metrics.DrainQueued(l.countedVPAs)
+	for name := range l.countedVPAs {
 		if snapshot.Find(it.vpas, name) < 0 {
 			l.metrics.Forget(name)
-			delete(l.counted, name)
+			delete(l.countedVPAs, name)
 		}
 	}
 	for name := range it.scores.byVPA {
-		l.counted[name] = true
+		l.countedVPAs[name] = true
 	}
 }
 
 func (l *Loop) reportSkips(ctx context.Context, it *iteration, now time.Time) {
 	for i := range it.skips {
 		if s := &it.skips[i]; s.Reason == reason.Infeasible {
-			l.metrics.Infeasible(it.scores.of(s.Subject))
+			l.metrics.Infeasible(it.scores.forPod(s.Subject))
 			if pod := snapshot.CurrentPod(l.reader.Pods, s.Subject); pod != nil {
 				l.runner.Executor.NotResizable(ctx, pod)
 			}
@@ -215,7 +215,7 @@ func (l *Loop) announceSkip(it *iteration, s *disruption.Skip, now time.Time) bo
 	name := snapshot.VPAOf(s.Subject)
 	switch s.Reason {
 	case reason.OptedOut:
-		return l.announcer.Announce(report.Event{VPA: name, Reason: report.EventWorkloadOptOut}, "No SizingPolicy changes the pods: "+s.Reason.Explain().Means, now)
+		return l.announcer.Announce(report.Event{VPA: name, Reason: report.EventWorkloadOptOut}, "No SizingPolicy changes the pods: "+s.Reason.Explain().Meaning, now)
 	case reason.NodePressure, reason.NodeUnknown, reason.NodeFull, reason.TooLargeForNode, reason.QuotaFull,
 		reason.OutsideLimitRange, reason.ClassWouldChange, reason.StaticCPU:
 		policy := it.policyName(name)
@@ -223,7 +223,7 @@ func (l *Loop) announceSkip(it *iteration, s *disruption.Skip, now time.Time) bo
 			return false
 		}
 		return l.announcer.Announce(report.Event{VPA: name, Reason: report.EventResizeSkipped, About: s.Reason.String()},
-			fmt.Sprintf("Pods that SizingPolicy %s would resize are left alone, such as %s: %s (%s)", policy, s.Pod, s.Reason.Explain().Means, s.Reason), now)
+			fmt.Sprintf("Pods that SizingPolicy %s would resize are left alone, such as %s: %s (%s)", policy, s.Pod, s.Reason.Explain().Meaning, s.Reason), now)
 	}
 	return false
 }
@@ -237,7 +237,7 @@ func (l *Loop) reportTally(it *iteration, now time.Time) {
 		if l.policies.Policies == nil {
 			continue
 		}
-		if policy := l.policies.Policies.Now().Object(e.key.policy); policy != nil {
+		if policy := l.policies.Policies.Snapshot().Object(e.key.policy); policy != nil {
 			l.runner.Executor.Event(policy, e.key.reason, e.message, nil)
 		}
 	}
@@ -256,7 +256,7 @@ const quietIterations = 2
 // quietIterations without a change.
 type tally struct {
 	mu       sync.Mutex
-	verdicts []verdict // since the last iteration
+	reverted []revertedChange // since the last iteration
 
 	counts map[tallyKey]*count // used only by the loop, without mu
 }
@@ -270,16 +270,16 @@ type tallyKey struct {
 
 // count holds the changes since the last event.
 type count struct {
-	pods      int
-	previous  int            // pods at the last call of due
-	quiet     int            // calls of due since pods were added
-	since     time.Time      // first call of due with pods
-	causes    map[string]int // by cause or harm
-	workloads map[cache.ObjectName]bool
-	sent      time.Time // of the last event
+	pods       int
+	previous   int            // pods at the last call of due
+	quietCalls int            // calls of due since pods were added
+	firstSeen  time.Time      // first call of due with pods
+	causes     map[string]int // by cause or harm
+	workloads  map[cache.ObjectName]bool
+	lastSent   time.Time // of the last event
 }
 
-type verdict struct {
+type revertedChange struct {
 	vpa  cache.ObjectName
 	harm rollout.Harm
 }
@@ -288,7 +288,7 @@ type verdict struct {
 func (t *tally) Reverted(vpa cache.ObjectName, harm rollout.Harm) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.verdicts = append(t.verdicts, verdict{vpa, harm})
+	t.reverted = append(t.reverted, revertedChange{vpa, harm})
 }
 
 // changed counts a resized or evicted pod. Changes of shares are too frequent for events.
@@ -325,10 +325,10 @@ func (t *tally) add(key tallyKey, vpa cache.ObjectName, cause string) {
 // the name of the SizingPolicy that governs a VPA, or "".
 func (t *tally) due(now time.Time, policyOf func(cache.ObjectName) string) (events []tallyEvent) {
 	t.mu.Lock()
-	verdicts := t.verdicts
-	t.verdicts = nil
+	reverted := t.reverted
+	t.reverted = nil
 	t.mu.Unlock()
-	for _, v := range verdicts {
+	for _, v := range reverted {
 		if policy := policyOf(v.vpa); policy != "" { // each revert has an event on the VPA already
 			t.add(tallyKey{policy: policy, reason: report.EventReverted}, v.vpa, string(v.harm))
 		}
@@ -341,13 +341,13 @@ func (t *tally) due(now time.Time, policyOf func(cache.ObjectName) string) (even
 		c := t.counts[key]
 		continues := c.updateQuiet(now)
 		switch {
-		case !c.sent.IsZero() && now.Sub(c.sent) < tallyInterval:
+		case !c.lastSent.IsZero() && now.Sub(c.lastSent) < tallyInterval:
 		case c.pods == 0:
 			delete(t.counts, key)
 		case continues:
 		default:
 			events = append(events, tallyEvent{key, c.message(key)})
-			t.counts[key] = &count{sent: now}
+			t.counts[key] = &count{lastSent: now}
 		}
 	}
 	return events
@@ -357,13 +357,13 @@ func (t *tally) due(now time.Time, policyOf func(cache.ObjectName) string) (even
 // returns false once the event would cover more than tallyInterval.
 func (c *count) updateQuiet(now time.Time) bool {
 	if c.previous == 0 {
-		c.since = now
+		c.firstSeen = now
 	}
-	if c.quiet++; c.pods > c.previous {
-		c.quiet = 0
+	if c.quietCalls++; c.pods > c.previous {
+		c.quietCalls = 0
 	}
 	c.previous = c.pods
-	return c.quiet < quietIterations && now.Sub(c.since) < tallyInterval
+	return c.quietCalls < quietIterations && now.Sub(c.firstSeen) < tallyInterval
 }
 
 type tallyEvent struct {

@@ -153,7 +153,7 @@ func newRandomWorkload(t *testing.T, owner randomOwner, seed uint64) *randomWork
 			continue
 		}
 		if restarts {
-			restarting(pod)
+			restartsForMemory(pod)
 		}
 		switch r.random.IntN(8) {
 		case 0:
@@ -376,7 +376,7 @@ func (r *randomWorkload) disturb() {
 // iterate runs one iteration, deletes the evicted pods and creates some replacements.
 func (r *randomWorkload) iterate(now time.Time) {
 	r.disturb()
-	r.pass(now)
+	r.runOnce(now)
 	r.mu.Lock()
 	gone := slices.Clone(r.away)
 	r.mu.Unlock()

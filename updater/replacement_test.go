@@ -46,7 +46,7 @@ func onlyTemplates(deny func(string) error) func(*corev1.Pod) error {
 	}
 }
 
-func TestEvict_NoEvictionIfTheReplacementIsRefused(t *testing.T) {
+func TestEvict_BlockedIfReplacementIsRefused(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		mode   vpav1.UpdateMode
@@ -74,25 +74,25 @@ func TestEvict_NoEvictionIfTheReplacementIsRefused(t *testing.T) {
 			w.admit = onlyTemplates(tc.denied)
 			held := 0.0
 			for minute := range 60 {
-				w.pass(noon.Add(time.Duration(minute) * time.Minute))
+				w.runOnce(noon.Add(time.Duration(minute) * time.Minute))
 				held += w.value("loadline_updater_skipped_pods", "reason", "ReplacementRefused")
 			}
 			require.Empty(t, w.evictions())
 			require.NotZero(t, held)
 			require.LessOrEqual(t, len(w.replaced), 12, "checks of a refused replacement are paused for longer each time")
-			told := w.told()
+			told := w.drainEvents()
 			require.Contains(t, strings.Join(told, "\n"), "Warning ReplacementRefused ")
 			require.Contains(t, strings.Join(told, "\n"), strings.ReplaceAll(tc.denied("web-1-").Error(), "web-1-x7k2p", "web-1-"), "the cause of the API server")
 
 			w.admit = nil
-			w.pass(noon.Add(3 * time.Hour))
+			w.runOnce(noon.Add(3 * time.Hour))
 			require.NotEmpty(t, w.evictions(), "the policy is gone")
 		})
 	}
 }
 
 // Another webhook or policy may set the resources of each new pod after Loadline's webhook.
-func TestEvict_NoEvictionIfAdmissionUndoesTheSizes(t *testing.T) {
+func TestEvict_BlockedIfAdmissionRevertsResources(t *testing.T) {
 	for _, tc := range []struct {
 		name        string
 		cpu, memory string // of each new pod
@@ -109,23 +109,23 @@ func TestEvict_NoEvictionIfAdmissionUndoesTheSizes(t *testing.T) {
 				pod.Spec.Containers[0].Resources.Requests = list(tc.cpu, tc.memory)
 				return nil
 			}
-			w.pass(noon)
+			w.runOnce(noon)
 			if tc.evicts {
 				require.NotEmpty(t, w.evictions())
 				return
 			}
 			require.NotZero(t, w.value("loadline_updater_skipped_pods", "reason", "ReplacementUnchanged"))
 			for minute := range 60 {
-				w.pass(noon.Add(time.Duration(minute) * time.Minute))
+				w.runOnce(noon.Add(time.Duration(minute) * time.Minute))
 			}
 			require.Empty(t, w.evictions())
-			require.Contains(t, strings.Join(w.told(), "\n"), "Warning ReplacementUnchanged ")
+			require.Contains(t, strings.Join(w.drainEvents(), "\n"), "Warning ReplacementUnchanged ")
 			require.LessOrEqual(t, len(w.replaced), 12, "the checks are paused for longer each time")
 		})
 	}
 }
 
-func TestEvict_NoEvictionWhileTheReplacementCannotBeChecked(t *testing.T) {
+func TestEvict_BlockedWhileReplacementIsUnchecked(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		err  error
@@ -141,19 +141,19 @@ func TestEvict_NoEvictionWhileTheReplacementCannotBeChecked(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
 			w.admit = func(*corev1.Pod) error { return tc.err }
-			w.pass(noon)
+			w.runOnce(noon)
 			require.Empty(t, w.evictions())
 			require.NotZero(t, w.value("loadline_updater_skipped_pods", "reason", "ReplacementUnknown"))
-			require.Contains(t, strings.Join(w.told(), "\n"), tc.err.Error())
+			require.Contains(t, strings.Join(w.drainEvents(), "\n"), tc.err.Error())
 			w.admit = nil
-			w.pass(noon.Add(time.Minute))
+			w.runOnce(noon.Add(time.Minute))
 			require.NotEmpty(t, w.evictions())
 		})
 	}
 }
 
 // A dry run counts both the evicted pod and its replacement.
-func TestEvict_QuotaCountsTheReplacementAlone(t *testing.T) {
+func TestEvict_QuotaCountsOnlyReplacement(t *testing.T) {
 	for _, tc := range []struct {
 		name, excess string
 		evicts       bool
@@ -168,14 +168,14 @@ func TestEvict_QuotaCountsTheReplacementAlone(t *testing.T) {
 			w.admit = func(pod *corev1.Pod) error {
 				return apierrors.NewForbidden(podResource, pod.GenerateName, errors.New("exceeded quota: team, "+tc.excess))
 			}
-			w.pass(noon)
+			w.runOnce(noon)
 			require.Equal(t, tc.evicts, len(w.evictions()) > 0)
 		})
 	}
 }
 
 // The API server names only one of the quotas that a dry run exceeds.
-func TestEvict_ChecksEachQuotaForTheReplacementAlone(t *testing.T) {
+func TestEvict_ChecksEveryQuotaForReplacement(t *testing.T) {
 	quota := func(name string, scopes []corev1.ResourceQuotaScope, resourceName, used, hard string) *corev1.ResourceQuota {
 		return &corev1.ResourceQuota{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: corev1.ResourceQuotaSpec{Scopes: scopes},
@@ -201,7 +201,7 @@ func TestEvict_ChecksEachQuotaForTheReplacementAlone(t *testing.T) {
 			w.admit = func(pod *corev1.Pod) error {
 				return apierrors.NewForbidden(podResource, pod.GenerateName, errors.New("exceeded quota: count, requested: pods=1, used: pods=4, limited: pods=4"))
 			}
-			w.pass(noon)
+			w.runOnce(noon)
 			require.Equal(t, tc.evicts, len(w.evictions()) > 0)
 			if !tc.evicts {
 				require.NotZero(t, w.value("loadline_updater_skipped_pods", "reason", "ReplacementRefused"))
@@ -211,7 +211,7 @@ func TestEvict_ChecksEachQuotaForTheReplacementAlone(t *testing.T) {
 }
 
 // The caches show four ready pods, the API server two.
-func TestEvict_CountsThePodsOfTheAPIServer(t *testing.T) {
+func TestEvict_CountsPodsOfAPIServer(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
 	now := &corev1.PodList{}
 	for i := range 4 {
@@ -222,15 +222,15 @@ func TestEvict_CountsThePodsOfTheAPIServer(t *testing.T) {
 		now.Items = append(now.Items, *pod)
 	}
 	w.kube.PrependReactor("list", "pods", func(ktesting.Action) (bool, runtime.Object, error) { return true, now, nil })
-	w.pass(noon)
+	w.runOnce(noon)
 	for _, name := range w.evictions() {
 		require.NotContains(t, []string{"web-1-0", "web-1-1"}, name, "the last ready pods")
 	}
 	require.NotZero(t, w.value("loadline_updater_skipped_pods", "reason", "NoBudget"))
 }
 
-func TestResize_NoRestartByThePodsOfTheAPIServer(t *testing.T) {
-	w := newWorld(t, Default(), append(deployment(4, restarting), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
+func TestResize_RestartCountsPodsOfAPIServer(t *testing.T) {
+	w := newWorld(t, Default(), append(deployment(4, restartsForMemory), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
 	now := &corev1.PodList{}
 	for i := range 4 {
 		pod := w.pod(fmt.Sprintf("web-1-%d", i)).DeepCopy()
@@ -240,7 +240,7 @@ func TestResize_NoRestartByThePodsOfTheAPIServer(t *testing.T) {
 		now.Items = append(now.Items, *pod)
 	}
 	w.kube.PrependReactor("list", "pods", func(ktesting.Action) (bool, runtime.Object, error) { return true, now, nil })
-	w.pass(noon)
+	w.runOnce(noon)
 	for _, name := range []string{"web-1-0", "web-1-1"} {
 		require.Equal(t, "100Mi", w.pod(name).Spec.Containers[0].Resources.Requests.Memory().String(), "one of the last ready pods")
 	}
@@ -248,7 +248,7 @@ func TestResize_NoRestartByThePodsOfTheAPIServer(t *testing.T) {
 }
 
 // A quota that also counts the evicted pod may answer before the webhook has set the resources.
-func TestEvict_QuotaHidesNoRefusalOfTheSizes(t *testing.T) {
+func TestEvict_QuotaDoesNotHideRefusedResources(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
 	w.admit = func(pod *corev1.Pod) error {
 		if pod.Spec.Containers[0].Resources.Requests.Memory().String() != "100Mi" {
@@ -256,24 +256,24 @@ func TestEvict_QuotaHidesNoRefusalOfTheSizes(t *testing.T) {
 		}
 		return apierrors.NewForbidden(podResource, pod.GenerateName, errors.New("exceeded quota: team, requested: pods=1, used: pods=4, limited: pods=4"))
 	}
-	w.pass(noon)
+	w.runOnce(noon)
 	require.Empty(t, w.evictions())
 	require.NotZero(t, w.value("loadline_updater_skipped_pods", "reason", "ReplacementRefused"))
 }
 
-func TestEvict_NoEvictionIfTheOwnerIsGone(t *testing.T) {
+func TestEvict_BlockedIfOwnerIsGone(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
 	w.kube.PrependReactor("list", "replicasets", func(ktesting.Action) (bool, runtime.Object, error) {
 		return true, &appsv1.ReplicaSetList{}, nil
 	})
-	w.pass(noon)
+	w.runOnce(noon)
 	require.Empty(t, w.evictions())
 	require.NotZero(t, w.value("loadline_updater_skipped_pods", "reason", "NoOwner"))
 }
 
 // The replacement would be refused as well. The API server accepts it here, to show that no
 // eviction is attempted.
-func TestResize_ARefusalByAdmissionEvictsNothing(t *testing.T) {
+func TestResize_AdmissionRefusalDoesNotEvict(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		err  error
@@ -287,14 +287,14 @@ func TestResize_ARefusalByAdmissionEvictsNothing(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, Default(), web(vpav1.UpdateModeInPlaceOrRecreate, 4)...)
 			w.refuse("patch", "pods", tc.err)
-			w.pass(noon)
+			w.runOnce(noon)
 			require.Empty(t, w.evictions())
 			require.NotZero(t, w.value("loadline_updater_skipped_pods", "reason", "ResizeRefused"))
 		})
 	}
 }
 
-func TestOversizedBudget_HoldsDisruptionsAlone(t *testing.T) {
+func TestOversizedBudget_BlocksOnlyDisruptions(t *testing.T) {
 	restarting := func(p *corev1.Pod) {
 		p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
 	}
@@ -315,15 +315,15 @@ func TestOversizedBudget_HoldsDisruptionsAlone(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, Default(), append(deployment(4, tc.change), autoscaler(tc.mode), budget)...)
-			require.Eventually(t, func() bool { return w.caches.surroundings.Policy().V1().PodDisruptionBudgets().Informer().HasSynced() }, 5*time.Second, time.Millisecond)
-			w.pass(noon)
+			require.Eventually(t, func() bool { return w.caches.constraints.Policy().V1().PodDisruptionBudgets().Informer().HasSynced() }, 5*time.Second, time.Millisecond)
+			w.runOnce(noon)
 			require.Equal(t, tc.held, len(w.writes()) == 0)
 			require.Equal(t, tc.held, w.value("loadline_updater_skipped_pods", "reason", "BudgetTooLarge") > 0)
 		})
 	}
 }
 
-func TestStaleCache_HoldsDisruptionsAlone(t *testing.T) {
+func TestStaleCache_BlocksOnlyDisruptions(t *testing.T) {
 	restarting := func(p *corev1.Pod) {
 		p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
 	}
@@ -342,11 +342,11 @@ func TestStaleCache_HoldsDisruptionsAlone(t *testing.T) {
 			stale := errors.New("the watch of pods has received nothing for 4m0s")
 			w.loop.stale = func() error { return stale }
 			w.loop.runner.Executor.(*actuate.Cluster).Caches = staleWhen(w.loop.stale)
-			w.pass(noon)
+			w.runOnce(noon)
 			require.Equal(t, tc.held, len(w.writes()) == 0)
 			require.Equal(t, tc.held, w.value("loadline_updater_skipped_pods", "reason", "StaleCache") > 0)
 			stale = nil
-			w.pass(noon.Add(time.Minute))
+			w.runOnce(noon.Add(time.Minute))
 			require.NotEmpty(t, w.writes())
 		})
 	}

@@ -23,7 +23,7 @@ import (
 	"loadline.dev/loadline/updater/actuate"
 )
 
-func restarting(p *corev1.Pod) {
+func restartsForMemory(p *corev1.Pod) {
 	p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
 	has := *p.Spec.Containers[0].Resources.DeepCopy()
 	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", Resources: &has}}
@@ -31,7 +31,7 @@ func restarting(p *corev1.Pod) {
 
 // allowUnready lets a PodDisruptionBudget allow a number of pods that are not ready. As in the API
 // server, a dry run takes nothing from the budget. The test fails if a pod is evicted.
-func (w *world) protect(unready int) {
+func (w *world) allowUnready(unready int) {
 	w.kube.PrependReactor("create", "pods/eviction", func(a ktesting.Action) (bool, runtime.Object, error) {
 		eviction := a.(ktesting.CreateAction).GetObject().(*policyv1.Eviction)
 		left := unready
@@ -54,14 +54,14 @@ func (w *world) protect(unready int) {
 func isReady(p *corev1.Pod) bool { return p.Status.Conditions[0].Status == corev1.ConditionTrue }
 
 // updateStatus changes the status of a pod and waits for the informer cache.
-func (w *world) node(name string, change func(*corev1.Pod)) {
+func (w *world) updateStatus(name string, change func(*corev1.Pod)) {
 	w.t.Helper()
 	pod := w.pod(name)
 	change(pod)
 	_, err := w.kube.CoreV1().Pods("shop").Update(w.t.Context(), pod, metav1.UpdateOptions{})
 	require.NoError(w.t, err)
 	w.await("the change of the pod", func(p *corev1.Pod) bool {
-		return p.Status.Conditions[0].Status == pod.Status.Conditions[0].Status && convert.Restarts(p) == convert.Restarts(pod)
+		return p.Status.Conditions[0].Status == pod.Status.Conditions[0].Status && convert.RestartCount(p) == convert.RestartCount(pod)
 	}, name)
 }
 
@@ -80,15 +80,15 @@ func (w *world) resizes() (names []string) {
 
 // The check by a dry-run eviction takes nothing from the budget, so five pods would be allowed
 // where the budget is for one.
-func TestARestartRespectsDisruptionBudgets(t *testing.T) {
+func TestRestart_RespectsPodDisruptionBudget(t *testing.T) {
 	config := Default()
 	config.Disruption.Tolerance = 1
-	w := newWorld(t, config, append(deployment(5, restarting), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
-	w.protect(1)
+	w := newWorld(t, config, append(deployment(5, restartsForMemory), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
+	w.allowUnready(1)
 	minute := 0
 	pass := func(want ...string) {
 		t.Helper()
-		w.pass(noon.Add(time.Duration(minute) * time.Minute))
+		w.runOnce(noon.Add(time.Duration(minute) * time.Minute))
 		minute++
 		require.Equal(t, want, w.resizes())
 	}
@@ -99,7 +99,7 @@ func TestARestartRespectsDisruptionBudgets(t *testing.T) {
 	pass("web-1-0")
 	w.await("the resize", resized, "web-1-0")
 	pass("web-1-0")
-	w.node("web-1-0", func(p *corev1.Pod) {
+	w.updateStatus("web-1-0", func(p *corev1.Pod) {
 		p.Status.Conditions[0].Status = corev1.ConditionFalse
 		p.Status.ContainerStatuses[0].RestartCount = 1
 		p.Status.ContainerStatuses[0].Resources = p.Spec.Containers[0].Resources.DeepCopy()
@@ -107,12 +107,12 @@ func TestARestartRespectsDisruptionBudgets(t *testing.T) {
 	pass("web-1-0")
 	w.loop.state = disruption.State{} // another process
 	pass("web-1-0")
-	w.node("web-1-0", func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionTrue })
+	w.updateStatus("web-1-0", func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionTrue })
 	pass("web-1-0", "web-1-1")
 
 	t.Run("so quick that it is never seen away", func(t *testing.T) {
 		w.await("the resize", resized, "web-1-1")
-		w.node("web-1-1", func(p *corev1.Pod) {
+		w.updateStatus("web-1-1", func(p *corev1.Pod) {
 			p.Status.ContainerStatuses[0].RestartCount = 1
 			p.Status.ContainerStatuses[0].Resources = p.Spec.Containers[0].Resources.DeepCopy()
 		})
@@ -120,77 +120,77 @@ func TestARestartRespectsDisruptionBudgets(t *testing.T) {
 	})
 	t.Run("another pod is away for another reason", func(t *testing.T) {
 		w.await("the resize", resized, "web-1-2")
-		w.node("web-1-2", func(p *corev1.Pod) {
+		w.updateStatus("web-1-2", func(p *corev1.Pod) {
 			p.Status.ContainerStatuses[0].RestartCount = 1
 			p.Status.ContainerStatuses[0].Resources = p.Spec.Containers[0].Resources.DeepCopy()
 		})
-		w.node("web-1-4", func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse })
+		w.updateStatus("web-1-4", func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse })
 		pass("web-1-0", "web-1-1", "web-1-2")
 		require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "EvictionRefused"), "the API server counts it")
 	})
 }
 
-func (w *world) budget(name string) {
+func (w *world) addBudget(name string) {
 	w.t.Helper()
 	require.NoError(w.t, w.kube.Tracker().Add(&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
 		Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}}))
 	require.Eventually(w.t, func() bool {
-		known, err := w.caches.surroundings.Policy().V1().PodDisruptionBudgets().Lister().PodDisruptionBudgets("shop").Get(name)
+		known, err := w.caches.constraints.Policy().V1().PodDisruptionBudgets().Lister().PodDisruptionBudgets("shop").Get(name)
 		return err == nil && known != nil
 	}, time.Minute, time.Millisecond)
 }
 
 // Iterations and the end of startup boosts restart pods concurrently, before the caches show each
 // other's restarts.
-func TestAnEvictionWaitsForARestartOfTheSameBudget(t *testing.T) {
+func TestEviction_WaitsForRestartInSameBudget(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
 	w.now = noon
-	w.budget("web")
+	w.addBudget("web")
 	leave, err := w.loop.planner.Budgets.Reserve(w.pod("web-1-3"), true, w.now)
 	require.NoError(t, err)
-	w.pass(noon)
+	w.runOnce(noon)
 	require.Empty(t, w.evictions())
 	require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", "RestartUnderWay"))
 	leave()
-	w.pass(noon)
+	w.runOnce(noon)
 	require.Len(t, w.evictions(), 2)
 }
 
 // A resize that the node never applies holds the budget for an hour. Both the plan and the last
 // check release it.
-func TestARestartOfAPodWithoutVPAHoldsNobodyForEver(t *testing.T) {
-	silent := deployment(1, restarting)[2].(*corev1.Pod)
+func TestRestart_OfPodWithoutVPAReleasesBudget(t *testing.T) {
+	silent := deployment(1, restartsForMemory)[2].(*corev1.Pod)
 	silent.Name, silent.UID, silent.OwnerReferences = "silent", "silent", nil
 	silent.Spec.Containers[0].Resources.Requests = list("300m", "300Mi")
-	w := newWorld(t, Default(), append(deployment(2, restarting), autoscaler(vpav1.UpdateModeInPlaceOrRecreate), silent)...)
-	w.budget("web")
+	w := newWorld(t, Default(), append(deployment(2, restartsForMemory), autoscaler(vpav1.UpdateModeInPlaceOrRecreate), silent)...)
+	w.addBudget("web")
 	w.refuse("create", "pods/eviction", nil)
 	for minute := range 60 {
-		w.pass(noon.Add(time.Duration(minute) * time.Minute))
+		w.runOnce(noon.Add(time.Duration(minute) * time.Minute))
 		require.Empty(t, w.writes(), minute)
 	}
 	require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", "RestartUnderWay"))
-	w.pass(noon.Add(time.Hour))
+	w.runOnce(noon.Add(time.Hour))
 	require.Contains(t, w.writes(), "patch pods resize")
 }
 
 // A refused restart holds no budget. An unanswered one does, because it may have happened.
-func TestARefusedRestartHoldsNobody(t *testing.T) {
+func TestRestart_RefusalReleasesBudget(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		free bool
 	}{{invalid("web-1-0"), true}, {apierrors.NewTimeoutError("slow", 1), false}, {errors.New("connection reset"), false}} {
-		w := newWorld(t, Default(), append(deployment(2, restarting), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
+		w := newWorld(t, Default(), append(deployment(2, restartsForMemory), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
 		w.refuse("patch", "pods", c.err)
 		w.refuse("create", "pods/eviction", nil)
-		w.pass(noon)
+		w.runOnce(noon)
 		_, err := w.loop.planner.Budgets.Reserve(w.pod("web-1-1"), true, w.now)
 		require.Equal(t, c.free, err == nil, "%v: %v", c.err, err)
 	}
 }
 
 // One pod always uses all of its memory or panics.
-func TestAPodThatCannotBeChangedHoldsNobody(t *testing.T) {
+func TestRestart_UnchangeablePodDoesNotBlockOthers(t *testing.T) {
 	for name, c := range map[string]struct {
 		restarts bool
 		memory   func() (map[string]resources.Amount, error)
@@ -207,7 +207,7 @@ func TestAPodThatCannotBeChangedHoldsNobody(t *testing.T) {
 		large := func(p *corev1.Pod) {
 			p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list("200m", "1Gi"), Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2Gi")}}
 			if c.restarts {
-				restarting(p)
+				restartsForMemory(p)
 			}
 		}
 		w := newWorld(t, Default(), append(deployment(2, large), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
@@ -218,10 +218,10 @@ func TestAPodThatCannotBeChangedHoldsNobody(t *testing.T) {
 			}
 			return map[string]resources.Amount{"app": 1 << 20}, nil
 		})
-		w.pass(noon)
+		w.runOnce(noon)
 		require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", c.reason), name)
 		require.Equal(t, "1Gi", w.pod("web-1-1").Spec.Containers[0].Resources.Requests.Memory().String(), name)
-		w.pass(noon.Add(time.Minute))
+		w.runOnce(noon.Add(time.Minute))
 		require.Equal(t, "200Mi", w.pod("web-1-1").Spec.Containers[0].Resources.Requests.Memory().String(), name)
 	}
 }

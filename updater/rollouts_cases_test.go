@@ -26,12 +26,12 @@ func canaryOf(percentage int32, autoPromote bool) *loadlinev1alpha1.SizingPolicy
 	})
 }
 
-func auto(changes ...func(*loadlinev1alpha1.SizingPolicySpec)) *loadlinev1alpha1.SizingPolicy {
+func autoPolicy(changes ...func(*loadlinev1alpha1.SizingPolicySpec)) *loadlinev1alpha1.SizingPolicy {
 	return sizingPolicy(loadlinev1alpha1.RolloutModeAuto, changes...)
 }
 
 // newPromoted returns four pods in phase FullRollout, two of them unchanged.
-func promoted(t *testing.T) *rolling {
+func newPromoted(t *testing.T) *rolling {
 	t.Helper()
 	r := newRolling(t, 4, sizingPolicy(loadlinev1alpha1.RolloutModeCanary, func(s *loadlinev1alpha1.SizingPolicySpec) {
 		s.Rollout.Canary = &loadlinev1alpha1.Canary{Percentage: new(int32(25)), AutoPromote: new(true)}
@@ -46,10 +46,10 @@ func promoted(t *testing.T) *rolling {
 }
 
 // One target is one round with one cooldown, however long its changes take.
-func TestAHundredPodsOneAtATime(t *testing.T) {
+func TestRollout_HundredPodsAreOneRound(t *testing.T) {
 	oneByOne := canaryOf(10, false)
 	oneByOne.Spec.Rollout.MaxConcurrent = nil // 1
-	for phase, policy := range map[loadlinev1alpha1.RolloutPhase]*loadlinev1alpha1.SizingPolicy{"": auto(), loadlinev1alpha1.RolloutPhaseFullRollout: oneByOne} {
+	for phase, policy := range map[loadlinev1alpha1.RolloutPhase]*loadlinev1alpha1.SizingPolicy{"": autoPolicy(), loadlinev1alpha1.RolloutPhaseFullRollout: oneByOne} {
 		r := newRolling(t, 100, policy, &loadlinev1alpha1.SizingRecord{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "deployment-web", OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: "uid-web"}}},
 			Status:     loadlinev1alpha1.SizingRecordStatus{Mode: *policy.Spec.Rollout.Mode, Phase: phase, PolicyHash: convert.Rollout(policy).Hash},
@@ -58,7 +58,7 @@ func TestAHundredPodsOneAtATime(t *testing.T) {
 		for range 100 {
 			require.Len(t, r.at(last), 1)
 			r.judge(last + 5*time.Minute)
-			r.told()
+			r.drainEvents()
 			last += 6 * time.Minute
 		}
 		require.Empty(t, r.at(last))
@@ -75,7 +75,7 @@ func TestAHundredPodsOneAtATime(t *testing.T) {
 	}
 }
 
-func TestABadTargetOnFiveMembersIsOneRevertedRound(t *testing.T) {
+func TestCanary_HarmOnAllMembersIsOneRevertedRound(t *testing.T) {
 	r := newRolling(t, 10, canaryOf(50, false))
 	require.Len(t, r.at(0), 5)
 	for i := range 5 {
@@ -94,8 +94,8 @@ func TestABadTargetOnFiveMembersIsOneRevertedRound(t *testing.T) {
 }
 
 // The recommender does not know of the revert and recommends the same or less again.
-func TestWhatWasTakenBackIsNotTriedAgain(t *testing.T) {
-	r := newRolling(t, 2, auto())
+func TestRevert_BlocksSameOrLowerTarget(t *testing.T) {
+	r := newRolling(t, 2, autoPolicy())
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
 	r.restarted("web-1-0", 2)
 	r.judge(time.Minute)
@@ -111,11 +111,11 @@ func TestWhatWasTakenBackIsNotTriedAgain(t *testing.T) {
 	require.Equal(t, "80m 80Mi", r.requests("web-1-0"))
 }
 
-func TestMemoryThatWasRaisedStaysWhenTheCutOfCPUIsTakenBack(t *testing.T) {
-	vpa := lowering(madeVPA())
+func TestRevert_OfCPUKeepsRaisedMemory(t *testing.T) {
+	vpa := lowering(generatedVPA())
 	one := &vpa.Status.Recommendation.ContainerRecommendations[0]
 	one.LowerBound, one.Target, one.UpperBound = list("40m", "150Mi"), list("50m", "200Mi"), list("60m", "300Mi")
-	r := roll(t, Default(), append(deployment(2, nil), vpa, auto(), healthy("n1"))...)
+	r := roll(t, Default(), append(deployment(2, nil), vpa, autoPolicy(), healthy("n1"))...)
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
 	require.Equal(t, "50m 200Mi", r.requests("web-1-0"))
 	r.restarted("web-1-0", 2)
@@ -133,11 +133,11 @@ func killedAt(name string, at time.Time, times int32) corev1.ContainerStatus {
 		Terminated: &corev1.ContainerStateTerminated{Reason: "OOMKilled", StartedAt: metav1.NewTime(at.Add(-time.Hour)), FinishedAt: metav1.NewTime(at)}}}
 }
 
-func TestASidecarThatWasNotTouchedTakesNothingBack(t *testing.T) {
+func TestHarm_IgnoresUnchangedSidecar(t *testing.T) {
 	pods := deployment(2, func(p *corev1.Pod) {
 		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "proxy", Resources: corev1.ResourceRequirements{Requests: list("10m", "10Mi")}})
 	})
-	r := roll(t, Default(), append(pods, lowering(madeVPA()), auto(), healthy("n1"))...)
+	r := roll(t, Default(), append(pods, lowering(generatedVPA()), autoPolicy(), healthy("n1"))...)
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
 	r.change("web-1-0", func(p *corev1.Pod) {
 		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app"}, killedAt("proxy", noon.Add(time.Minute), 7)}
@@ -151,8 +151,8 @@ func TestASidecarThatWasNotTouchedTakesNothingBack(t *testing.T) {
 	require.Equal(t, "app", r.record().Kept[0].Name)
 }
 
-func TestAKillForWantOfMemoryTakesBackAtOnce(t *testing.T) {
-	r := newRolling(t, 2, auto())
+func TestHarm_OOMKillRevertsImmediately(t *testing.T) {
+	r := newRolling(t, 2, autoPolicy())
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
 	r.change("web-1-0", func(p *corev1.Pod) { p.Status.ContainerStatuses = []corev1.ContainerStatus{killedAt("app", noon, 1)} })
 	r.judge(time.Minute)
@@ -166,19 +166,19 @@ func TestAKillForWantOfMemoryTakesBackAtOnce(t *testing.T) {
 }
 
 // Pods on a lost node are unready for another reason.
-func TestALostZoneTakesNothingBack(t *testing.T) {
+func TestHarm_IgnoresUnreadyPodsOnLostNode(t *testing.T) {
 	for _, c := range []struct {
 		node corev1.ConditionStatus
 		size string
 	}{{corev1.ConditionTrue, "100m 100m"}, {corev1.ConditionUnknown, "50m 100m"}, {corev1.ConditionFalse, "50m 100m"}} {
-		r := newRolling(t, 2, auto())
+		r := newRolling(t, 2, autoPolicy())
 		require.Equal(t, []string{"web-1-0"}, r.at(0))
 		n1 := healthy("n1")
 		n1.Status.Conditions[0].Status = c.node
 		_, err := r.kube.CoreV1().Nodes().Update(t.Context(), n1, metav1.UpdateOptions{})
 		require.NoError(t, err)
 		require.Eventually(t, func() bool {
-			known, err := r.caches.surroundings.Core().V1().Nodes().Lister().Get("n1")
+			known, err := r.caches.constraints.Core().V1().Nodes().Lister().Get("n1")
 			return err == nil && known.Status.Conditions[0].Status == c.node
 		}, time.Minute, time.Millisecond)
 		r.change("web-1-0", func(p *corev1.Pod) {
@@ -192,7 +192,7 @@ func TestALostZoneTakesNothingBack(t *testing.T) {
 	}
 }
 
-func TestAFullRolloutDoesNotFallBackToACanary(t *testing.T) {
+func TestFullRollout_SurvivesPolicyEdits(t *testing.T) {
 	never := &loadlinev1alpha1.Schedule{Windows: []loadlinev1alpha1.Window{{Start: "03:00", End: "04:00"}}}
 	for name, c := range map[string]struct {
 		edit, undo func(*loadlinev1alpha1.SizingPolicySpec)
@@ -202,7 +202,7 @@ func TestAFullRolloutDoesNotFallBackToACanary(t *testing.T) {
 		"schedule": {func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.Schedule = never }, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.Schedule = nil }, "OutsideWindow"},
 		"excluded": {func(s *loadlinev1alpha1.SizingPolicySpec) { s.Namespaces.Exclude = []string{"shop"} }, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Namespaces.Exclude = nil }, "PolicyUnknown"},
 	} {
-		r := promoted(t)
+		r := newPromoted(t)
 		r.edit(c.edit)
 		require.Empty(t, r.at(12*time.Minute), name)
 		require.Positive(t, r.skipped(c.reason), name)
@@ -211,7 +211,7 @@ func TestAFullRolloutDoesNotFallBackToACanary(t *testing.T) {
 		require.Equal(t, []string{"web-1-2"}, r.at(13*time.Minute), name)
 		require.Equal(t, loadlinev1alpha1.RolloutPhaseFullRollout, r.record().Phase, name)
 	}
-	r := promoted(t)
+	r := newPromoted(t)
 	r.edit(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Recipe = new("loadline:cpu=tracking") })
 	r.at(12 * time.Minute)
 	require.Equal(t, loadlinev1alpha1.RolloutPhaseCanary, r.record().Phase, "what is recommended rests on it")
@@ -244,8 +244,8 @@ func (r *rolling) acted(name string, restarts int32) {
 	})
 }
 
-func TestThePeriodOfADeferredResizeBeginsWhenItsNodeActs(t *testing.T) {
-	r := newRolling(t, 2, auto())
+func TestObservation_StartsWhenDeferredResizeIsApplied(t *testing.T) {
+	r := newRolling(t, 2, autoPolicy())
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
 	r.pending("web-1-0", corev1.PodReasonDeferred)
 	r.judge(time.Minute)
@@ -265,7 +265,7 @@ func TestThePeriodOfADeferredResizeBeginsWhenItsNodeActs(t *testing.T) {
 	require.Empty(t, r.noted())
 }
 
-func TestARecordSaysThatThereIsNoPrometheus(t *testing.T) {
+func TestRecord_ReportsMissingPrometheus(t *testing.T) {
 	missing := func(r *rolling) bool {
 		return slices.ContainsFunc(r.record().Conditions, func(c metav1.Condition) bool {
 			return c.Type == "EvidenceMissing" && c.Status == metav1.ConditionTrue && c.Reason == "NoPrometheus"
@@ -283,7 +283,7 @@ func TestARecordSaysThatThereIsNoPrometheus(t *testing.T) {
 	require.True(t, missing(r))
 
 	r.config.Evidence.Address = "http://prometheus.example"
-	r.anew()
+	r.restart()
 	r.at(14 * time.Minute)
 	require.False(t, missing(r), "it can be asked now")
 
@@ -296,10 +296,10 @@ func TestARecordSaysThatThereIsNoPrometheus(t *testing.T) {
 
 // An observation period shorter than the CPU pressure window is extended until the window is
 // complete.
-func TestSharesAreLookedAtWhenTheyAreKnown(t *testing.T) {
+func TestObservation_WaitsForFullPressureWindow(t *testing.T) {
 	config := Default()
 	config.Evidence.Address = "http://127.0.0.1:1"
-	r := roll(t, config, append(deployment(2, nil), lowering(madeVPA()), auto(func(s *loadlinev1alpha1.SizingPolicySpec) {
+	r := roll(t, config, append(deployment(2, nil), lowering(generatedVPA()), autoPolicy(func(s *loadlinev1alpha1.SizingPolicySpec) {
 		s.Safety = &loadlinev1alpha1.Safety{ObservationPeriod: &metav1.Duration{Duration: 89 * time.Second}}
 	}), healthy("n1"))...)
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
@@ -310,16 +310,16 @@ func TestSharesAreLookedAtWhenTheyAreKnown(t *testing.T) {
 	}
 }
 
-func TestAnInfeasibleResizeIsWithdrawn(t *testing.T) {
-	r := newRolling(t, 2, auto())
+func TestResize_WithdrawsInfeasible(t *testing.T) {
+	r := newRolling(t, 2, autoPolicy())
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
-	r.told()
+	r.drainEvents()
 	r.pending("web-1-0", corev1.PodReasonInfeasible)
 	r.judge(time.Minute)
 	require.Equal(t, "100m 100Mi", r.requests("web-1-0"))
 	require.Empty(t, r.noted())
 	require.Zero(t, r.reverts())
-	told := r.told()
+	told := r.drainEvents()
 	require.Len(t, told, 2)
 	require.Contains(t, told[0], "Warning ResizeWithdrawn Resize withdrawn, its node can never do it map[loadline.dev/pod:web-1-0 loadline.dev/sizes:app cpu 50m -> 100m")
 	s := r.record()
@@ -328,16 +328,16 @@ func TestAnInfeasibleResizeIsWithdrawn(t *testing.T) {
 	require.Empty(t, s.Kept)
 }
 
-func TestAResizeThatDoesNotEndFails(t *testing.T) {
-	r := newRolling(t, 2, auto())
+func TestResize_FailsAfterOneHour(t *testing.T) {
+	r := newRolling(t, 2, autoPolicy())
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
-	r.told()
+	r.drainEvents()
 	r.pending("web-1-0", corev1.PodReasonError)
 	r.judge(30 * time.Minute)
 	require.Equal(t, []string{"web-1-0"}, r.noted())
 	r.judge(time.Hour)
 	require.Empty(t, r.noted())
-	require.Contains(t, r.told()[0], "Warning ResizeFailed Resize not finished by its node within an hour")
+	require.Contains(t, r.drainEvents()[0], "Warning ResizeFailed Resize not finished by its node within an hour")
 	require.Equal(t, loadlinev1alpha1.RoundOutcome("Failed"), r.record().Rounds[0].SoFar)
 }
 
@@ -351,7 +351,7 @@ func (r *rolling) remove(name string) {
 	}, time.Minute, time.Millisecond)
 }
 
-func TestAMemberThatIsDeletedIsReplaced(t *testing.T) {
+func TestCanary_ReplacesDeletedMember(t *testing.T) {
 	r := newRolling(t, 4, canaryOf(50, false))
 	require.Equal(t, []string{"web-1-0", "web-1-1"}, r.at(0))
 	r.remove("web-1-0")
@@ -374,7 +374,7 @@ func TestAMemberThatIsDeletedIsReplaced(t *testing.T) {
 	require.Equal(t, loadlinev1alpha1.RoundSuccess, r.record().Rounds[0].Outcome)
 }
 
-func TestAWorkloadThatIsScaledUpAmidACanary(t *testing.T) {
+func TestCanary_DoesNotGrowOnScaleUp(t *testing.T) {
 	r := newRolling(t, 4, canaryOf(50, false))
 	require.Equal(t, []string{"web-1-0", "web-1-1"}, r.at(0))
 	r.scale(12)
@@ -388,7 +388,7 @@ func TestAWorkloadThatIsScaledUpAmidACanary(t *testing.T) {
 	require.Equal(t, loadlinev1alpha1.RolloutPhaseCanary, s.Phase)
 }
 
-func TestAWorkloadThatIsScaledDownAmidACanary(t *testing.T) {
+func TestCanary_SurvivesScaleDown(t *testing.T) {
 	r := newRolling(t, 4, canaryOf(50, true))
 	require.Equal(t, []string{"web-1-0", "web-1-1"}, r.at(0))
 	for _, gone := range []string{"web-1-1", "web-1-2", "web-1-3"} {
@@ -407,8 +407,8 @@ func TestAWorkloadThatIsScaledDownAmidACanary(t *testing.T) {
 }
 
 // The iteration that applies the higher recommendation may run before the observer.
-func TestMemoryAfterAKillDoesNotHideWhatTheChangeDid(t *testing.T) {
-	r := newRolling(t, 2, auto())
+func TestOOMKill_CountsAsHarmDespiteMemoryIncrease(t *testing.T) {
+	r := newRolling(t, 2, autoPolicy())
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
 	r.change("web-1-0", func(p *corev1.Pod) {
 		p.Status.Conditions[0].Status = corev1.ConditionFalse
@@ -427,11 +427,11 @@ func TestMemoryAfterAKillDoesNotHideWhatTheChangeDid(t *testing.T) {
 }
 
 // A kill without a memory cut is not harm, so memory is raised at once.
-func TestMemoryAfterAKillThatAChangeDidNotCause(t *testing.T) {
-	vpa := lowering(madeVPA())
+func TestOOMKill_UnrelatedToChangeRaisesMemory(t *testing.T) {
+	vpa := lowering(generatedVPA())
 	one := &vpa.Status.Recommendation.ContainerRecommendations[0]
 	one.LowerBound, one.Target, one.UpperBound = list("40m", "100Mi"), list("50m", "100Mi"), list("60m", "100Mi")
-	r := roll(t, Default(), append(deployment(2, nil), vpa, auto(), healthy("n1"))...)
+	r := roll(t, Default(), append(deployment(2, nil), vpa, autoPolicy(), healthy("n1"))...)
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
 	r.change("web-1-0", func(p *corev1.Pod) {
 		p.Status.Conditions[0].Status = corev1.ConditionFalse
@@ -449,16 +449,16 @@ func TestMemoryAfterAKillThatAChangeDidNotCause(t *testing.T) {
 }
 
 // In mode Inherit the VPA decides about changes, but only after the last one is judged.
-func TestAPersonsVPADoesNotHideWhatAChangeDid(t *testing.T) {
+func TestUserVPA_WaitsForVerdictOnLastChange(t *testing.T) {
 	policy := sizingPolicy(loadlinev1alpha1.RolloutModeInherit, func(s *loadlinev1alpha1.SizingPolicySpec) {
 		s.Safety = &loadlinev1alpha1.Safety{AutoRevert: new(true)}
 	})
 	config := Default()
 	config.Disruption.FreeResizes = true
-	r := roll(t, config, append(deployment(2, nil), persons(vpav1.UpdateModeInPlaceOrRecreate), policy, healthy("n1"))...)
+	r := roll(t, config, append(deployment(2, nil), loweringVPA(vpav1.UpdateModeInPlaceOrRecreate), policy, healthy("n1"))...)
 	require.Equal(t, []string{"web-1-0", "web-1-1"}, r.at(0))
 	r.restarted("web-1-0", 2)
-	vpa := persons(vpav1.UpdateModeInPlaceOrRecreate)
+	vpa := loweringVPA(vpav1.UpdateModeInPlaceOrRecreate)
 	one := &vpa.Status.Recommendation.ContainerRecommendations[0]
 	one.LowerBound, one.Target, one.UpperBound = list("20m", "20Mi"), list("20m", "20Mi"), list("20m", "20Mi")
 	_, err := r.vpa.AutoscalingV1().VerticalPodAutoscalers("shop").Update(t.Context(), vpa, metav1.UpdateOptions{})

@@ -21,8 +21,8 @@ func (r *rolling) written() (count int) {
 
 // The start of a round, the change of a pod, its verdict and the end of the round each take one
 // write.
-func TestARecordIsWrittenOnceForEachTransition(t *testing.T) {
-	r := newRolling(t, 2, auto())
+func TestRecord_OneWritePerTransition(t *testing.T) {
+	r := newRolling(t, 2, autoPolicy())
 	for _, step := range []struct {
 		what   string
 		does   func(time.Duration)
@@ -45,14 +45,14 @@ func TestARecordIsWrittenOnceForEachTransition(t *testing.T) {
 	require.Equal(t, "50m 50m", r.sizes())
 }
 
-func TestAPassAllocatesNothingForAPodAtRest(t *testing.T) {
+func TestRunOnce_AllocatesNothingPerPodAtRest(t *testing.T) {
 	const vpas, few, many = 400, 2, 12
 	allocations := func(pods int, policies ...*loadlinev1alpha1.SizingPolicy) float64 {
-		loop, _ := quiet{vpas: vpas, pods: pods, policies: policies}.loop(t)
+		loop, _ := steadyCluster{vpas: vpas, pods: pods, policies: policies}.loop(t)
 		loop.RunOnce(t.Context(), noon)
 		return testing.AllocsPerRun(3, func() { loop.RunOnce(t.Context(), noon) })
 	}
-	for name, policies := range map[string][]*loadlinev1alpha1.SizingPolicy{"no policy": nil, "Auto": {everywhere()}} {
+	for name, policies := range map[string][]*loadlinev1alpha1.SizingPolicy{"no policy": nil, "Auto": {clusterPolicy()}} {
 		require.Less(t, allocations(many, policies...)-allocations(few, policies...), float64(vpas)/10, name)
 	}
 }

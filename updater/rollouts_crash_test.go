@@ -17,12 +17,12 @@ import (
 )
 
 // fakeClient is a fake clientset with injectable failures.
-type breakable interface {
+type fakeClient interface {
 	PrependReactor(verb, resource string, reaction ktesting.ReactionFunc)
 }
 
 // failCalls makes calls fail without an answer while the returned flag is true.
-func cut(client breakable, verb, resource, subresource string) *bool {
+func failCalls(client fakeClient, verb, resource, subresource string) *bool {
 	broken := true
 	client.PrependReactor(verb, resource, func(a ktesting.Action) (bool, runtime.Object, error) {
 		if broken && a.GetSubresource() == subresource {
@@ -46,14 +46,14 @@ func (r *rolling) resizes() (count int) {
 	return count
 }
 
-func TestAnUpdaterThatEndsBetweenNoteAndResize(t *testing.T) {
+func TestCrash_BetweenNoteAndResize(t *testing.T) {
 	r := newRolling(t, 3, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
-	broken := cut(r.kube, "patch", "pods", "resize")
+	broken := failCalls(r.kube, "patch", "pods", "resize")
 	require.Equal(t, []string{"web-1-0"}, r.at(0), "it is noted")
 	require.Equal(t, "100m 100m 100m", r.sizes())
 	*broken = false
 
-	r.anew()
+	r.restart()
 	require.Empty(t, r.at(time.Minute), "a noted pod is not changed, nor is another one beside it")
 	r.judge(time.Minute)
 	require.Empty(t, r.noted(), "what was never done needs no observation")
@@ -68,13 +68,13 @@ func TestAnUpdaterThatEndsBetweenNoteAndResize(t *testing.T) {
 	require.Len(t, r.record().Rounds, 1)
 }
 
-func TestHarmBesideAChangeThatWasNeverMade(t *testing.T) {
+func TestCrash_UnmadeChangeIsNotJudged(t *testing.T) {
 	pods := deployment(3, func(p *corev1.Pod) { p.Generation = 4 })
-	r := roll(t, Default(), append(pods, lowering(madeVPA()), auto(), healthy("n1"))...)
-	broken := cut(r.kube, "patch", "pods", "resize")
+	r := roll(t, Default(), append(pods, lowering(generatedVPA()), autoPolicy(), healthy("n1"))...)
+	broken := failCalls(r.kube, "patch", "pods", "resize")
 	require.Equal(t, []string{"web-1-0"}, r.at(0), "it is noted")
 	*broken = false
-	r.anew()
+	r.restart()
 	r.restarted("web-1-0", 5)
 	r.judge(time.Minute)
 	require.Empty(t, r.noted())
@@ -85,16 +85,16 @@ func TestHarmBesideAChangeThatWasNeverMade(t *testing.T) {
 	require.Empty(t, s.Reverted)
 }
 
-func TestAnUpdaterThatEndsBetweenResizeAndRecord(t *testing.T) {
+func TestCrash_BetweenResizeAndRecord(t *testing.T) {
 	r := newRolling(t, 3, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
-	broken := cut(r.vpa, "update", "sizingrecords", "")
+	broken := failCalls(r.vpa, "update", "sizingrecords", "")
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
 	require.Equal(t, "50m 100m 100m", r.sizes())
 	require.Zero(t, r.record().Rounds[0].Pods)
 	require.EqualValues(t, 1, r.value("loadline_updater_record_errors_total"))
 	*broken = false
 
-	r.anew()
+	r.restart()
 	require.Empty(t, r.at(2*time.Minute))
 	require.Equal(t, 2, r.skipped("UnderObservation"))
 	r.judge(4 * time.Minute)
@@ -107,11 +107,11 @@ func TestAnUpdaterThatEndsBetweenResizeAndRecord(t *testing.T) {
 }
 
 // A revert resizes the pod, then writes the record and removes the note last.
-func TestAnUpdaterThatEndsBetweenRevertAndRecord(t *testing.T) {
+func TestCrash_BetweenRevertAndRecord(t *testing.T) {
 	r := newRolling(t, 3, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
 	r.restarted("web-1-0", 2)
-	broken := cut(r.vpa, "update", "sizingrecords", "")
+	broken := failCalls(r.vpa, "update", "sizingrecords", "")
 	_, err := r.sync("web-1-0", time.Minute)
 	require.ErrorContains(t, err, "write SizingRecord shop/deployment-web: connection refused")
 	r.settled("web-1-0")
@@ -121,7 +121,7 @@ func TestAnUpdaterThatEndsBetweenRevertAndRecord(t *testing.T) {
 	*broken = false
 
 	before := r.resizes()
-	r.anew()
+	r.restart()
 	r.judge(2 * time.Minute)
 	require.Equal(t, before, r.resizes(), "nothing is left to be given back")
 	require.Empty(t, r.noted())
@@ -132,18 +132,18 @@ func TestAnUpdaterThatEndsBetweenRevertAndRecord(t *testing.T) {
 	require.Equal(t, loadlinev1alpha1.RoundReverted, s.Rounds[0].Outcome)
 	require.Equal(t, noon.Add(122*time.Minute), s.CooldownUntil.UTC())
 
-	r.anew() // even if only the note was left
+	r.restart() // even if only the note was left
 	r.judge(3 * time.Minute)
 	require.Equal(t, s, r.record())
 }
 
 // A reverted pod may be ready again before the record is written.
-func TestARevertThatHelpedBeforeItWasStored(t *testing.T) {
+func TestRevert_RecoveryBeforeRecordKeepsVerdict(t *testing.T) {
 	for who, ends := range map[string]bool{"the same updater": false, "the next one": true} {
 		r := newRolling(t, 3, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 		require.Equal(t, []string{"web-1-0"}, r.at(0))
 		r.ready("web-1-0", corev1.ConditionFalse, time.Minute)
-		broken := cut(r.vpa, "update", "sizingrecords", "")
+		broken := failCalls(r.vpa, "update", "sizingrecords", "")
 		_, err := r.sync("web-1-0", 5*time.Minute)
 		require.Error(t, err)
 		r.settled("web-1-0")
@@ -151,7 +151,7 @@ func TestARevertThatHelpedBeforeItWasStored(t *testing.T) {
 		r.ready("web-1-0", corev1.ConditionTrue, 5*time.Minute)
 		*broken = false
 		if ends {
-			r.anew()
+			r.restart()
 		}
 		require.Empty(t, r.at(6*time.Minute), "it is not lowered again")
 		r.judge(6 * time.Minute)
@@ -164,23 +164,23 @@ func TestARevertThatHelpedBeforeItWasStored(t *testing.T) {
 	}
 }
 
-func TestAnUpdaterThatEndsBetweenHarmAndRevert(t *testing.T) {
+func TestCrash_BetweenHarmAndRevert(t *testing.T) {
 	r := newRolling(t, 3, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
 	r.ready("web-1-0", corev1.ConditionFalse, time.Minute)
-	broken := cut(r.kube, "patch", "pods", "resize")
+	broken := failCalls(r.kube, "patch", "pods", "resize")
 	_, err := r.sync("web-1-0", 5*time.Minute)
 	require.Error(t, err)
 	r.ready("web-1-0", corev1.ConditionTrue, 5*time.Minute)
 	*broken = false
 
-	r.anew()
+	r.restart()
 	r.judge(20 * time.Minute)
 	require.Equal(t, "100m 100m 100m", r.sizes(), "what was seen in time is taken back, by whomever")
 	require.EqualValues(t, 1, r.record().ConsecutiveReverts)
 }
 
-func TestAnUpdaterThatEndsAmidACanary(t *testing.T) {
+func TestCrash_DuringCanary(t *testing.T) {
 	policy := sizingPolicy(loadlinev1alpha1.RolloutModeCanary, func(s *loadlinev1alpha1.SizingPolicySpec) {
 		s.Rollout.Canary = &loadlinev1alpha1.Canary{Percentage: new(int32(50))}
 		s.Rollout.MaxConcurrent = new(int32(2))
@@ -189,7 +189,7 @@ func TestAnUpdaterThatEndsAmidACanary(t *testing.T) {
 	require.Equal(t, []string{"web-1-0", "web-1-1"}, r.at(0))
 	members := r.record().CanaryMembers
 	require.Len(t, members, 5)
-	r.anew()
+	r.restart()
 	r.judge(3 * time.Minute)
 	require.Equal(t, []string{"web-1-0", "web-1-1"}, r.noted())
 	require.Empty(t, r.at(3*time.Minute))
@@ -197,10 +197,10 @@ func TestAnUpdaterThatEndsAmidACanary(t *testing.T) {
 	require.Equal(t, 5, r.skipped("NotInCanary"))
 	r.judge(5 * time.Minute)
 	require.Equal(t, []string{"web-1-2", "web-1-3"}, r.at(6*time.Minute))
-	r.anew()
+	r.restart()
 	r.judge(11 * time.Minute)
 	require.Equal(t, []string{"web-1-4"}, r.at(12*time.Minute))
-	r.anew()
+	r.restart()
 	r.judge(17 * time.Minute)
 	require.Empty(t, r.at(18*time.Minute))
 	s := r.record()
@@ -214,16 +214,16 @@ func TestAnUpdaterThatEndsAmidACanary(t *testing.T) {
 	require.Equal(t, loadlinev1alpha1.RolloutPhaseCanary, s.Phase)
 }
 
-func TestAnUpdaterThatWasAwayForTwoDaysTakesNothingBack(t *testing.T) {
+func TestObservation_ExpiresAfterTwoDaysOffline(t *testing.T) {
 	r := newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
 	r.restarted("web-1-0", 9)
-	r.anew()
+	r.restart()
 	r.judge(48 * time.Hour)
 	require.Empty(t, r.noted())
 	require.Equal(t, "50m 100m", r.sizes())
 	require.Zero(t, r.reverts())
-	require.Empty(t, r.told())
+	require.Empty(t, r.drainEvents())
 	s := r.record()
 	require.Equal(t, loadlinev1alpha1.RoundOutcome("Unobserved"), s.Rounds[0].SoFar)
 	require.Zero(t, s.ConsecutiveReverts)
@@ -231,7 +231,7 @@ func TestAnUpdaterThatWasAwayForTwoDaysTakesNothingBack(t *testing.T) {
 }
 
 // Each leader must see the other's writes before it writes.
-func TestAnOldUpdaterThatStillWrites(t *testing.T) {
+func TestRecord_MergesConcurrentLeaderWrites(t *testing.T) {
 	r := newRolling(t, 3, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
 	r.restarted("web-1-0", 2)
@@ -259,12 +259,12 @@ func TestAnOldUpdaterThatStillWrites(t *testing.T) {
 	require.Empty(t, r.noted())
 }
 
-func TestARevertThatFailsIsTriedAgain(t *testing.T) {
+func TestRevert_RetriesFailure(t *testing.T) {
 	r := newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
 	r.restarted("web-1-0", 2)
-	r.told()
-	broken := cut(r.kube, "patch", "pods", "resize")
+	r.drainEvents()
+	broken := failCalls(r.kube, "patch", "pods", "resize")
 	for range 3 {
 		_, err := r.sync("web-1-0", time.Minute)
 		require.ErrorContains(t, err, "give back to pod shop/web-1-0: connection refused")
@@ -272,14 +272,14 @@ func TestARevertThatFailsIsTriedAgain(t *testing.T) {
 	require.Equal(t, "50m 100m", r.sizes())
 	require.Equal(t, []string{"web-1-0"}, r.noted())
 	require.Zero(t, r.reverts())
-	require.Len(t, r.told(), 2, "on pod and VPA, once")
+	require.Len(t, r.drainEvents(), 2, "on pod and VPA, once")
 	require.EqualValues(t, 3, r.value("loadline_updater_revert_errors_total"))
 	require.Empty(t, r.record().Rounds[0].Outcome)
 	*broken = false
 	r.judge(2 * time.Minute)
 	require.Equal(t, "100m 100m", r.sizes())
 	require.Equal(t, 1, r.reverts())
-	require.Len(t, r.told(), 2, "on pod and VPA")
+	require.Len(t, r.drainEvents(), 2, "on pod and VPA")
 	s := r.record()
 	require.EqualValues(t, 1, s.ConsecutiveReverts)
 	require.Equal(t, loadlinev1alpha1.RoundReverted, s.Rounds[0].Outcome)
@@ -291,7 +291,7 @@ func TestARevertThatFailsIsTriedAgain(t *testing.T) {
 }
 
 // A clock change of one hour must neither cause a revert nor shorten the observation.
-func TestAClockThatIsSetByAnHour(t *testing.T) {
+func TestObservation_ToleratesClockChange(t *testing.T) {
 	r := newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
 	r.judge(-time.Hour)

@@ -21,7 +21,7 @@ import (
 
 // count returns the number of events of a reason since the last call, which must contain the text.
 func (r *rolling) count(reason, text string) (n int) {
-	for _, line := range r.told() {
+	for _, line := range r.drainEvents() {
 		if strings.Contains(line, " "+reason+" ") {
 			require.Contains(r.t, line, text)
 			n++
@@ -31,7 +31,7 @@ func (r *rolling) count(reason, text string) (n int) {
 }
 
 // The names decide between policies with equal priority, which may be unintended.
-func TestTwoPoliciesOfOnePriorityAreSaid(t *testing.T) {
+func TestEvents_ReportEqualPriorityPolicies(t *testing.T) {
 	rival := func(priority int32) *loadlinev1alpha1.SizingPolicy {
 		p := sizingPolicy(loadlinev1alpha1.RolloutModeRecommend, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Priority = &priority })
 		p.Name = "zulu"
@@ -45,7 +45,7 @@ func TestTwoPoliciesOfOnePriorityAreSaid(t *testing.T) {
 	require.Zero(t, r.count("PolicyConflict", said))
 	r.at(time.Hour)
 	require.Equal(t, 1, r.count("PolicyConflict", said))
-	require.Contains(t, newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto), rival(100)).rehearsed(), "would say of VPA shop/deployment-web: PolicyConflict: "+said)
+	require.Contains(t, newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto), rival(100)).dryRunOutput(), "would say of VPA shop/deployment-web: PolicyConflict: "+said)
 
 	for _, priority := range []int32{1, 99} {
 		r = newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto), rival(priority))
@@ -54,38 +54,38 @@ func TestTwoPoliciesOfOnePriorityAreSaid(t *testing.T) {
 	}
 }
 
-func TestAWorkloadThatIsLeftOutIsSaid(t *testing.T) {
-	r := roll(t, Default(), append(annotated(deployment(2, nil), fleet.SkipAnnotation, "true"), lowering(madeVPA()), sizingPolicy(loadlinev1alpha1.RolloutModeAuto), healthy("n1"))...)
+func TestEvents_ReportOptOutOnce(t *testing.T) {
+	r := roll(t, Default(), append(annotated(deployment(2, nil), fleet.SkipAnnotation, "true"), lowering(generatedVPA()), sizingPolicy(loadlinev1alpha1.RolloutModeAuto), healthy("n1"))...)
 	require.Empty(t, r.at(0))
 	require.Equal(t, 1, r.count("WorkloadOptOut", "Normal WorkloadOptOut No SizingPolicy changes the pods: an annotation excludes the workload"))
 	r.at(2 * time.Hour)
 	require.Zero(t, r.count("WorkloadOptOut", ""), "it is no news")
 }
 
-func TestAResizeThatACheckForbidsIsSaid(t *testing.T) {
+func TestEvents_ReportBlockedResizeOnce(t *testing.T) {
 	pressure := healthy("n1")
 	pressure.Status.Conditions = append(pressure.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeDiskPressure, Status: corev1.ConditionTrue})
 	full := healthy("n1")
 	full.Status.Allocatable = list("150m", "64Gi")
 	for why, node := range map[string]*corev1.Node{"NodePressure": pressure, "TooLargeForNode": full} {
-		r := roll(t, Default(), append(deployment(2, nil), madeVPA(), sizingPolicy(loadlinev1alpha1.RolloutModeAuto), node)...)
+		r := roll(t, Default(), append(deployment(2, nil), generatedVPA(), sizingPolicy(loadlinev1alpha1.RolloutModeAuto), node)...)
 		require.Empty(t, r.at(0), why)
 		require.Equal(t, 2, r.skipped(why))
 		require.Equal(t, 1, r.count("ResizeSkipped", "Warning ResizeSkipped Pods that SizingPolicy fleet would resize are left alone, such as web-1-"), why)
 		for _, after := range []time.Duration{5 * time.Minute, 15 * time.Minute} {
 			r.at(after)
-			require.Empty(t, r.told(), why)
+			require.Empty(t, r.drainEvents(), why)
 		}
 	}
 
 	w := newWorld(t, Default(), append(deployment(2, nil), autoscaler(vpav1.UpdateModeInPlaceOrRecreate), full)...)
-	w.pass(noon)
-	require.NotContains(t, strings.Join(w.told(), "\n"), "ResizeSkipped", "without a policy it is as before")
+	w.runOnce(noon)
+	require.NotContains(t, strings.Join(w.drainEvents(), "\n"), "ResizeSkipped", "without a policy it is as before")
 }
 
 // Everything is new after a start. No Reverted event must be lost among others, and conflicts
 // continue in the next iteration.
-func TestFewEventsOfAPassAreOfTheSame(t *testing.T) {
+func TestEvents_BoundedPerIteration(t *testing.T) {
 	const vpas = report.MaxEvents + 5
 	said := func(reason string, annotations map[string]string, passes int) (n int) {
 		rival := sizingPolicy(loadlinev1alpha1.RolloutModeAuto)
@@ -96,7 +96,7 @@ func TestFewEventsOfAPassAreOfTheSame(t *testing.T) {
 			objects = append(objects, p)
 		}
 		for i := range vpas {
-			for _, o := range append(deployment(1, nil), madeVPA()) {
+			for _, o := range append(deployment(1, nil), generatedVPA()) {
 				m := o.(metav1.Object)
 				m.SetNamespace(fmt.Sprintf("team-%02d", i))
 				m.SetUID(types.UID(m.GetNamespace() + string(m.GetUID())))
@@ -108,7 +108,7 @@ func TestFewEventsOfAPassAreOfTheSame(t *testing.T) {
 		}
 		r := roll(t, Default(), objects...)
 		for pass := range passes {
-			r.pass(noon.Add(time.Duration(pass) * time.Minute))
+			r.runOnce(noon.Add(time.Duration(pass) * time.Minute))
 			n += r.count(reason, "")
 		}
 		return n

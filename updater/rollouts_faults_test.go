@@ -15,15 +15,15 @@ import (
 
 // Two of three zones fail: their nodes become unready and disappear with their pods. The change did
 // not cause this.
-func TestZonesThatAreLostTakeNothingBack(t *testing.T) {
-	objects := append(deployment(6, nil), lowering(madeVPA()), auto(everyRound), healthy("a"), healthy("b"), healthy("c"))
+func TestHarm_IgnoresLostZones(t *testing.T) {
+	objects := append(deployment(6, nil), lowering(generatedVPA()), autoPolicy(everyRound), healthy("a"), healthy("b"), healthy("c"))
 	for i, o := range objects[2:8] {
 		o.(*corev1.Pod).Spec.NodeName = string("abc"[i%3])
 	}
-	r := roll(t, freely(), objects...)
+	r := roll(t, freeResizes(), objects...)
 	require.Len(t, r.at(0), 6)
 	nodes := r.kube.CoreV1().Nodes()
-	known := r.caches.surroundings.Core().V1().Nodes().Lister()
+	known := r.caches.constraints.Core().V1().Nodes().Lister()
 	unknown := healthy("a")
 	unknown.Status.Conditions[0].Status = corev1.ConditionUnknown
 	_, err := nodes.Update(t.Context(), unknown, metav1.UpdateOptions{})
@@ -55,9 +55,9 @@ func TestZonesThatAreLostTakeNothingBack(t *testing.T) {
 
 // If the clock is set back during a cooldown, the cooldown lasts no longer than a new one. If it is
 // set forward, one more round may start, which is observed until the clock is right again.
-func TestAClockThatIsSetByAnHourInACooldown(t *testing.T) {
+func TestCooldown_ToleratesClockChange(t *testing.T) {
 	begun := func() *rolling {
-		r := roll(t, freely(), append(deployment(1, nil), lowering(madeVPA()), auto(), healthy("n1"))...)
+		r := roll(t, freeResizes(), append(deployment(1, nil), lowering(generatedVPA()), autoPolicy(), healthy("n1"))...)
 		require.Len(t, r.at(0), 1)
 		r.judge(5 * time.Minute)
 		require.Empty(t, r.at(6*time.Minute))
@@ -89,7 +89,7 @@ func TestAClockThatIsSetByAnHourInACooldown(t *testing.T) {
 	require.Equal(t, loadlinev1alpha1.RoundSuccess, s.Rounds[0].Outcome)
 }
 
-func TestEachChangeEndsOnce(t *testing.T) {
+func TestObservation_EndsOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		happens func(r *rolling)
 		after   time.Duration
@@ -105,14 +105,14 @@ func TestEachChangeEndsOnce(t *testing.T) {
 		}, time.Minute, 0, "Superseded"},
 		"too late": {func(r *rolling) { r.restarted("web-1-0", 2) }, 48 * time.Hour, 0, "Unobserved"},
 	} {
-		r := newRolling(t, 2, auto())
+		r := newRolling(t, 2, autoPolicy())
 		require.Equal(t, []string{"web-1-0"}, r.at(0), name)
 		note := r.pod("web-1-0").Annotations
 		c.happens(r)
-		r.told()
+		r.drainEvents()
 		r.judge(c.after)
 		require.Empty(t, r.noted(), name)
-		require.Len(t, r.told(), c.told, name)
+		require.Len(t, r.drainEvents(), c.told, name)
 		s, resizes, reverts := r.record(), r.resizes(), r.reverts()
 		require.Contains(t, []loadlinev1alpha1.RoundOutcome{s.Rounds[0].Outcome, s.Rounds[0].SoFar}, c.outcome, name)
 		r.change("web-1-0", func(p *corev1.Pod) { // as a stale cache may show it
@@ -124,7 +124,7 @@ func TestEachChangeEndsOnce(t *testing.T) {
 			_, err := r.sync("web-1-0", c.after+10*time.Second)
 			require.NoError(t, err, name)
 		}
-		require.Empty(t, r.told(), name)
+		require.Empty(t, r.drainEvents(), name)
 		require.Equal(t, s, r.record(), name)
 		require.Equal(t, resizes, r.resizes(), name)
 		require.Equal(t, reverts, r.reverts(), name)

@@ -31,7 +31,7 @@ func forgedNotes(namespace string, pods int) (objects []runtime.Object) {
 }
 
 // The revert comes within seconds. The observer runs in a process that did not make the change.
-func TestReverts_GoOnBesideForgedNotes(t *testing.T) {
+func TestRevert_ForgedNotesDoNotDelay(t *testing.T) {
 	const forged = 300
 	for _, tc := range []struct {
 		name      string
@@ -47,12 +47,12 @@ func TestReverts_GoOnBesideForgedNotes(t *testing.T) {
 			if tc.behind {
 				r.vpa.PrependWatchReactor("sizingrecords", func(ktesting.Action) (bool, watch.Interface, error) { return true, late, nil })
 			}
-			other := r.beside()
-			r.pass(time.Now().UTC())
+			other := r.secondLeader()
+			r.runOnce(time.Now().UTC())
 			r.settled("web-1-0")
 			require.Equal(t, "50m 50Mi", r.requests("web-1-0"))
 			r.restarted("web-1-0", 2)
-			other.await("the note and the harm", func(p *corev1.Pod) bool { return convert.HasNotedChange(p) && len(p.Status.ContainerStatuses) > 0 }, "web-1-0")
+			other.await("the note and the harm", func(p *corev1.Pod) bool { return convert.HasRecordedChange(p) && len(p.Status.ContainerStatuses) > 0 }, "web-1-0")
 
 			ctx, stop := context.WithCancel(t.Context())
 			var running sync.WaitGroup
@@ -70,7 +70,7 @@ func TestReverts_GoOnBesideForgedNotes(t *testing.T) {
 			require.NoError(t, err)
 			left := 0
 			for i := range all.Items {
-				if all.Items[i].Name != "web-1-0" && convert.HasNotedChange(&all.Items[i]) {
+				if all.Items[i].Name != "web-1-0" && convert.HasRecordedChange(&all.Items[i]) {
 					left++
 				}
 			}

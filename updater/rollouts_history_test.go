@@ -26,22 +26,22 @@ func TestRollout_RequiresHistory(t *testing.T) {
 		{"nothing required", 0, &metav1.Duration{}, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			r := newRolling(t, 2, auto(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.MinHistory = tc.minHistory }))
-			r.covers(tc.span)
+			r := newRolling(t, 2, autoPolicy(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.MinHistory = tc.minHistory }))
+			r.setHistorySpan(tc.span)
 			if tc.changed {
 				require.Len(t, r.at(0), 1)
 				return
 			}
 			require.Empty(t, r.at(0))
 			require.NotZero(t, r.skipped(string(reason.ShortHistory)))
-			r.covers(9 * 24 * time.Hour)
+			r.setHistorySpan(9 * 24 * time.Hour)
 			require.Len(t, r.at(time.Minute), 1)
 		})
 	}
 }
 
 // setHistorySpan sets the span of usage behind the recommendation.
-func (r *rolling) covers(span time.Duration) {
+func (r *rolling) setHistorySpan(span time.Duration) {
 	r.t.Helper()
 	vpas := r.vpa.AutoscalingV1().VerticalPodAutoscalers("shop")
 	vpa, err := vpas.Get(r.t.Context(), "deployment-web", metav1.GetOptions{})

@@ -26,11 +26,11 @@ func (r *rolling) ready(name string, status corev1.ConditionStatus, since time.D
 }
 
 // The API server refuses resizes for a quarter of an hour after a crash loop was seen.
-func TestWhatWasSeenInTimeIsTakenBackLater(t *testing.T) {
+func TestRevert_DelayedByAPIServerErrors(t *testing.T) {
 	r := newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
 	r.restarted("web-1-0", 2)
-	broken := cut(r.kube, "patch", "pods", "resize")
+	broken := failCalls(r.kube, "patch", "pods", "resize")
 	_, err := r.sync("web-1-0", time.Minute)
 	require.Error(t, err)
 	*broken = false
@@ -38,7 +38,7 @@ func TestWhatWasSeenInTimeIsTakenBackLater(t *testing.T) {
 	require.Equal(t, "100m 100m", r.sizes(), "what was seen in time is taken back")
 }
 
-func TestANoteOfSomebodyElseIsDropped(t *testing.T) {
+func TestNote_DropsForged(t *testing.T) {
 	r := newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	r.restarted("web-1-1", 5)
 	r.change("web-1-1", func(p *corev1.Pod) {
@@ -56,8 +56,8 @@ func TestANoteOfSomebodyElseIsDropped(t *testing.T) {
 
 // A forged note may claim a pending resize, which names no known time, or harm, which needs no
 // evidence.
-func TestADeferredNoteOfSomebodyElseIsDropped(t *testing.T) {
-	r := newRolling(t, 2, auto())
+func TestNote_DropsForgedDeferred(t *testing.T) {
+	r := newRolling(t, 2, autoPolicy())
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
 	r.judge(5 * time.Minute)
 	require.Equal(t, []string{"web-1-1"}, r.at(6*time.Minute))
@@ -79,7 +79,7 @@ func TestADeferredNoteOfSomebodyElseIsDropped(t *testing.T) {
 }
 
 // The cache is stale: another client raised the pod's resources meanwhile.
-func TestARevertLowersNothingThatACacheHasNotSeen(t *testing.T) {
+func TestRevert_StaleCacheLowersNothing(t *testing.T) {
 	r := newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
 	old := r.pod("web-1-0").DeepCopy()
@@ -92,7 +92,7 @@ func TestARevertLowersNothingThatACacheHasNotSeen(t *testing.T) {
 }
 
 // Cluster.restoreNote may write back the note of a change that has ended.
-func TestANoteThatComesBackIsTakenOffAgain(t *testing.T) {
+func TestNote_RemovedAgainIfRestored(t *testing.T) {
 	r := newRolling(t, 3, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
 	old := r.pod("web-1-0").DeepCopy().Annotations
@@ -109,22 +109,22 @@ func TestANoteThatComesBackIsTakenOffAgain(t *testing.T) {
 	require.Empty(t, r.noted())
 }
 
-type hooked struct {
+type hookedExecutor struct {
 	actuate.Executor
 	before func(pod string)
 }
 
-func (h *hooked) Resize(ctx context.Context, c actuate.Change) (rollout.Change, error) {
+func (h *hookedExecutor) Resize(ctx context.Context, c actuate.Change) (rollout.Change, error) {
 	h.before(c.Pod)
 	return h.Executor.Resize(ctx, c)
 }
 
-func TestAPassEndsForAWorkloadWithARevert(t *testing.T) {
+func TestRun_StopsForWorkloadAfterRevert(t *testing.T) {
 	r := newRolling(t, 8, sizingPolicy(loadlinev1alpha1.RolloutModeAuto, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.MaxConcurrent = new(int32(0)) }))
-	r.loop.runner.Executor = &hooked{r.loop.runner.Executor, func(pod string) {
+	r.loop.runner.Executor = &hookedExecutor{r.loop.runner.Executor, func(pod string) {
 		if pod == "web-1-2" {
 			r.settled("web-1-0")
-			r.await("the note", func(c *corev1.Pod) bool { return convert.HasNotedChange(c) }, "web-1-0")
+			r.await("the note", func(c *corev1.Pod) bool { return convert.HasRecordedChange(c) }, "web-1-0")
 			r.restarted("web-1-0", 2)
 			_, err := r.observer.Sync(t.Context(), cache.NewObjectName("shop", "web-1-0"), noon)
 			require.NoError(t, err)
@@ -143,7 +143,7 @@ func TestAPassEndsForAWorkloadWithARevert(t *testing.T) {
 }
 
 // The cooldown of the policy is shortened.
-func TestACooldownIsToldOnceAnHour(t *testing.T) {
+func TestCooldown_EventOncePerHour(t *testing.T) {
 	r := newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	r.at(0)
 	r.judge(5 * time.Minute)
@@ -154,11 +154,11 @@ func TestACooldownIsToldOnceAnHour(t *testing.T) {
 	r.edit(func(s *loadlinev1alpha1.SizingPolicySpec) {
 		s.Rollout.Cooldown = &metav1.Duration{Duration: 20 * time.Minute}
 	})
-	r.told()
+	r.drainEvents()
 	count := 0
 	for i := range 20 {
 		r.at(time.Duration(13+i) * time.Minute)
-		for _, e := range r.told() {
+		for _, e := range r.drainEvents() {
 			if strings.Contains(e, "CooldownActive") {
 				count++
 			}

@@ -36,17 +36,17 @@ func (r *rolling) scale(pods int) {
 
 // An HPA with a target of 70% CPU utilization and a VPA that recommends 8/7 of the usage amplify
 // each other into more and smaller pods. With Proceed this happens, with an event each round.
-func TestAHorizontalPodAutoscalerBesideARollout(t *testing.T) {
+func TestHPA_ExclusionPreventsFeedbackLoop(t *testing.T) {
 	const load, utilisation = 210, 0.7 // millicores of all pods
 	proceed := loadlinev1alpha1.HPAProceed
 	for name, c := range map[string]struct {
 		policy *loadlinev1alpha1.SizingPolicy
 		grows  bool
 	}{
-		"LeaveOut": {auto(everyRound), false},
-		"Proceed":  {auto(everyRound, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.HPA = &proceed }), true},
+		"LeaveOut": {autoPolicy(everyRound), false},
+		"Proceed":  {autoPolicy(everyRound, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.HPA = &proceed }), true},
 	} {
-		r := roll(t, freely(), append(deployment(3, nil), lowering(madeVPA()), c.policy, healthy("n1"), hpa())...)
+		r := roll(t, freeResizes(), append(deployment(3, nil), lowering(generatedVPA()), c.policy, healthy("n1"), hpa())...)
 		first := len(r.pods())
 		for round := range 10 {
 			after := time.Duration(round) * 70 * time.Minute
@@ -54,7 +54,7 @@ func TestAHorizontalPodAutoscalerBesideARollout(t *testing.T) {
 			r.at(after)
 			r.judge(after + 5*time.Minute)
 			r.at(after + 6*time.Minute)
-			require.Equal(t, 1, strings.Count(strings.Join(r.told(), "\n"), "HPAConflict"), "%s, round %d", name, round)
+			require.Equal(t, 1, strings.Count(strings.Join(r.drainEvents(), "\n"), "HPAConflict"), "%s, round %d", name, round)
 			requested := 0.0
 			for _, p := range r.pods() {
 				requested += float64(p.Spec.Containers[0].Resources.Requests.Cpu().MilliValue())
@@ -72,7 +72,7 @@ func TestAHorizontalPodAutoscalerBesideARollout(t *testing.T) {
 }
 
 // freeResizes returns a config in which resizes take nothing of the budget.
-func freely() *Config {
+func freeResizes() *Config {
 	config := Default()
 	config.Disruption.FreeResizes, config.Disruption.MinReplicas = true, 1
 	return config

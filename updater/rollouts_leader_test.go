@@ -26,7 +26,7 @@ type ledger struct {
 	lost      []string
 }
 
-func keepLedger(r *rolling) *ledger {
+func newLedger(r *rolling) *ledger {
 	l := &ledger{version: 100}
 	gvr := loadlinev1alpha1.SchemeGroupVersion.WithResource("sizingrecords")
 	write := func(a ktesting.Action) (bool, runtime.Object, error) {
@@ -71,7 +71,7 @@ func (l *ledger) compare(before, after *loadlinev1alpha1.SizingRecordStatus) {
 }
 
 // secondLeader starts another updater on the same cluster that also acts as leader.
-func (r *rolling) beside() *rolling {
+func (r *rolling) secondLeader() *rolling {
 	r.t.Helper()
 	other := &rolling{world: &world{t: r.t, kube: r.kube, vpa: r.vpa, now: r.now}, config: r.config}
 	other.start(r.config)
@@ -80,7 +80,7 @@ func (r *rolling) beside() *rolling {
 
 // staleLeader starts another leader that receives no more events, like a suspended process that
 // resumes after its lease has expired.
-func (r *rolling) asleep() *rolling {
+func (r *rolling) staleLeader() *rolling {
 	r.t.Helper()
 	var mu sync.Mutex
 	deaf := true
@@ -91,7 +91,7 @@ func (r *rolling) asleep() *rolling {
 	}
 	r.kube.PrependWatchReactor("*", silence)
 	r.vpa.PrependWatchReactor("*", silence)
-	other := r.beside()
+	other := r.secondLeader()
 	mu.Lock()
 	defer mu.Unlock()
 	deaf = false
@@ -99,10 +99,10 @@ func (r *rolling) asleep() *rolling {
 }
 
 // The old leader begins a round that the new one has already begun and ended.
-func TestAnOldLeaderThatWakesUpBeginsNothingAnew(t *testing.T) {
-	r := newRolling(t, 3, auto())
-	l := keepLedger(r)
-	old := r.asleep()
+func TestLeader_StaleLeaderRestartsNoRound(t *testing.T) {
+	r := newRolling(t, 3, autoPolicy())
+	l := newLedger(r)
+	old := r.staleLeader()
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
 	r.restarted("web-1-0", 2)
 	r.judge(time.Minute)
@@ -110,7 +110,7 @@ func TestAnOldLeaderThatWakesUpBeginsNothingAnew(t *testing.T) {
 	after := r.record()
 	require.Equal(t, loadlinev1alpha1.RoundReverted, after.Rounds[0].Outcome)
 
-	old.pass(noon.Add(2 * time.Minute))
+	old.runOnce(noon.Add(2 * time.Minute))
 	require.Equal(t, 1, l.conflicts)
 	require.Equal(t, "100m 100m 100m", r.sizes(), "it has read that this target did harm")
 	require.Empty(t, r.noted())
@@ -119,11 +119,11 @@ func TestAnOldLeaderThatWakesUpBeginsNothingAnew(t *testing.T) {
 }
 
 // The new leader has reverted a change in which the old one finds no harm, and vice versa.
-func TestOfTwoThatJudgeAChangeTheRevertCounts(t *testing.T) {
-	r := newRolling(t, 3, auto())
-	l := keepLedger(r)
+func TestLeader_RevertWinsOverStaleVerdict(t *testing.T) {
+	r := newRolling(t, 3, autoPolicy())
+	l := newLedger(r)
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
-	old := r.asleep()
+	old := r.staleLeader()
 	r.restarted("web-1-0", 2)
 	r.judge(time.Minute)
 	after := r.record()
@@ -133,15 +133,15 @@ func TestOfTwoThatJudgeAChangeTheRevertCounts(t *testing.T) {
 	require.Equal(t, "100m 100m 100m", r.sizes())
 	require.Equal(t, after, r.record(), "Reverted stays Reverted, and what did harm is not kept")
 
-	r = newRolling(t, 3, auto())
-	l = keepLedger(r)
+	r = newRolling(t, 3, autoPolicy())
+	l = newLedger(r)
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
-	old = r.asleep()
+	old = r.staleLeader()
 	r.judge(5 * time.Minute)
 	require.Equal(t, []string{"web-1-1"}, r.at(6*time.Minute))
 	before := r.record()
 	require.Empty(t, r.pod("web-1-0").Annotations[convert.ResizedAtAnnotation])
-	old.pass(noon.Add(4 * time.Minute))
+	old.runOnce(noon.Add(4 * time.Minute))
 	_, err = old.sync("web-1-0", 6*time.Minute)
 	require.NoError(t, err)
 	require.Equal(t, "50m 50m 100m", r.sizes())
@@ -150,10 +150,10 @@ func TestOfTwoThatJudgeAChangeTheRevertCounts(t *testing.T) {
 	require.Empty(t, l.lost)
 }
 
-func TestTwoLeadersAtTheSameTime(t *testing.T) {
-	r := newRolling(t, 6, auto(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.MaxConcurrent = new(int32(2)) }))
-	l := keepLedger(r)
-	both := []*rolling{r, r.beside()}
+func TestLeader_TwoConcurrentLeadersLoseNothing(t *testing.T) {
+	r := newRolling(t, 6, autoPolicy(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.MaxConcurrent = new(int32(2)) }))
+	l := newLedger(r)
+	both := []*rolling{r, r.secondLeader()}
 	for minute := range 40 {
 		var passes sync.WaitGroup
 		now := noon.Add(time.Duration(minute) * time.Minute)
@@ -164,7 +164,7 @@ func TestTwoLeadersAtTheSameTime(t *testing.T) {
 					_, err := one.sync(pod.Name, now.Sub(noon))
 					require.NoError(t, err)
 				}
-				one.pass(now)
+				one.runOnce(now)
 			})
 		}
 		passes.Wait()

@@ -24,12 +24,12 @@ func inPlaceOrRecreate(s *loadlinev1alpha1.SizingPolicySpec) {
 }
 
 // loweringVPA returns a user VPA that lowers the pods.
-func persons(mode vpav1.UpdateMode) *vpav1.VerticalPodAutoscaler {
+func loweringVPA(mode vpav1.UpdateMode) *vpav1.VerticalPodAutoscaler {
 	return lowering(autoscaler(mode))
 }
 
-func TestAPolicyThatOnlyRecommendsRemembersNothing(t *testing.T) {
-	r := roll(t, Default(), append(deployment(3, nil), persons(vpav1.UpdateModeInPlaceOrRecreate), sizingPolicy(loadlinev1alpha1.RolloutModeRecommend), healthy("n1"))...)
+func TestRecommendMode_WritesNoRecord(t *testing.T) {
+	r := roll(t, Default(), append(deployment(3, nil), loweringVPA(vpav1.UpdateModeInPlaceOrRecreate), sizingPolicy(loadlinev1alpha1.RolloutModeRecommend), healthy("n1"))...)
 	for hour := range 3 {
 		require.Empty(t, r.at(time.Duration(hour)*time.Hour))
 	}
@@ -42,9 +42,9 @@ func TestAPolicyThatOnlyRecommendsRemembersNothing(t *testing.T) {
 }
 
 // Memory after an OOM kill belongs to no round and is not judged.
-func TestAKilledPodThatIsHeldGetsMemoryOnly(t *testing.T) {
+func TestOOMKill_HeldPodGetsOnlyMemory(t *testing.T) {
 	grow := func() *vpav1.VerticalPodAutoscaler {
-		vpa := madeVPA()
+		vpa := generatedVPA()
 		one := &vpa.Status.Recommendation.ContainerRecommendations[0]
 		one.LowerBound, one.Target, one.UpperBound = list("40m", "150Mi"), list("50m", "200Mi"), list("60m", "300Mi")
 		return vpa
@@ -74,16 +74,16 @@ func TestAKilledPodThatIsHeldGetsMemoryOnly(t *testing.T) {
 	require.Equal(t, 2, r.skipped("CoolingDown"))
 }
 
-func TestAClosedScheduleHoldsChangesAndNoReverts(t *testing.T) {
-	r := newRolling(t, 2, auto(func(s *loadlinev1alpha1.SizingPolicySpec) {
+func TestSchedule_BlocksChangesButNotReverts(t *testing.T) {
+	r := newRolling(t, 2, autoPolicy(func(s *loadlinev1alpha1.SizingPolicySpec) {
 		s.Rollout.Schedule = &loadlinev1alpha1.Schedule{Windows: []loadlinev1alpha1.Window{{Start: "12:00", End: "12:01"}}}
 	}))
 	require.Empty(t, r.at(-time.Minute))
 	require.Equal(t, 2, r.skipped("OutsideWindow"))
 	require.Zero(t, r.records(), "nothing was changed")
-	require.Contains(t, r.told(), "Normal ScheduleSkipped Pods are not changed outside of the schedule of SizingPolicy fleet; it opens 2026-01-02T12:00:00Z")
+	require.Contains(t, r.drainEvents(), "Normal ScheduleSkipped Pods are not changed outside of the schedule of SizingPolicy fleet; it opens 2026-01-02T12:00:00Z")
 	require.Empty(t, r.at(-30*time.Second))
-	require.Empty(t, r.told(), "once an hour")
+	require.Empty(t, r.drainEvents(), "once an hour")
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
 	r.restarted("web-1-0", 2)
 	r.judge(2 * time.Minute)
@@ -91,25 +91,25 @@ func TestAClosedScheduleHoldsChangesAndNoReverts(t *testing.T) {
 	require.Equal(t, 1, r.reverts())
 }
 
-func TestWhatAPersonsVPAMayDoUnderAPolicy(t *testing.T) {
+func TestUserVPA_ActionsByModeAndPolicy(t *testing.T) {
 	for _, c := range []struct {
 		own    vpav1.UpdateMode
 		policy *loadlinev1alpha1.SizingPolicy
 		acts   string // action on the first pod
 		reason string
 	}{
-		{vpav1.UpdateModeRecreate, auto(), "", "EvictionNotAllowed"},
+		{vpav1.UpdateModeRecreate, autoPolicy(), "", "EvictionNotAllowed"},
 		{vpav1.UpdateModeRecreate, sizingPolicy(loadlinev1alpha1.RolloutModeOneShot, inPlaceOrRecreate), "", "EvictionNotAllowed"},
 		{vpav1.UpdateModeRecreate, canaryOf(50, false), "", "EvictionNotAllowed"},
-		{vpav1.UpdateModeRecreate, auto(inPlaceOrRecreate), "evict", ""},
-		{vpav1.UpdateModeInPlaceOrRecreate, auto(), "resize", ""},
-		{vpav1.UpdateModeInPlaceOrRecreate, auto(inPlaceOrRecreate), "resize", ""},
-		{vpav1.UpdateModeInPlace, auto(), "", "ModeNotEnabled"},
-		{vpav1.UpdateModeInPlace, auto(inPlaceOrRecreate), "", "ModeNotEnabled"},
-		{vpav1.UpdateModeOff, auto(), "", ""},
-		{vpav1.UpdateModeInitial, auto(inPlaceOrRecreate), "", ""},
+		{vpav1.UpdateModeRecreate, autoPolicy(inPlaceOrRecreate), "evict", ""},
+		{vpav1.UpdateModeInPlaceOrRecreate, autoPolicy(), "resize", ""},
+		{vpav1.UpdateModeInPlaceOrRecreate, autoPolicy(inPlaceOrRecreate), "resize", ""},
+		{vpav1.UpdateModeInPlace, autoPolicy(), "", "ModeNotEnabled"},
+		{vpav1.UpdateModeInPlace, autoPolicy(inPlaceOrRecreate), "", "ModeNotEnabled"},
+		{vpav1.UpdateModeOff, autoPolicy(), "", ""},
+		{vpav1.UpdateModeInitial, autoPolicy(inPlaceOrRecreate), "", ""},
 	} {
-		r := roll(t, Default(), append(deployment(4, nil), persons(c.own), c.policy, healthy("n1"))...)
+		r := roll(t, Default(), append(deployment(4, nil), loweringVPA(c.own), c.policy, healthy("n1"))...)
 		changed := r.at(0)
 		name := string(c.own) + " " + string(*c.policy.Spec.Rollout.Mode)
 		if c.reason != "" {
@@ -129,13 +129,13 @@ func TestWhatAPersonsVPAMayDoUnderAPolicy(t *testing.T) {
 	}
 }
 
-func TestWhereARefusedResizeEvicts(t *testing.T) {
+func TestResize_RefusalEvictsOnlyIfMethodAllows(t *testing.T) {
 	for _, c := range []struct {
 		policy *loadlinev1alpha1.SizingPolicy
 		evicts bool
 	}{
-		{auto(), false},
-		{auto(inPlaceOrRecreate), true},
+		{autoPolicy(), false},
+		{autoPolicy(inPlaceOrRecreate), true},
 		{sizingPolicy(loadlinev1alpha1.RolloutModeOneShot, inPlaceOrRecreate), false},
 		{sizingPolicy(loadlinev1alpha1.RolloutModeCanary, inPlaceOrRecreate), false},
 	} {
@@ -144,14 +144,14 @@ func TestWhereARefusedResizeEvicts(t *testing.T) {
 		r.at(0)
 		require.Equal(t, c.evicts, len(r.evictions()) == 1, *c.policy.Spec.Rollout.Mode)
 		require.Empty(t, r.noted(), *c.policy.Spec.Rollout.Mode)
-		told := strings.Join(r.told(), "\n")
+		told := strings.Join(r.drainEvents(), "\n")
 		require.Contains(t, told, `Warning ResizeFailed A pod could not be resized: resize pod shop/POD: Pod "POD" is invalid map[`)
 		require.NotContains(t, r.record().Rounds[0].Outcome, "Reverted")
 	}
 }
 
-func TestARefusedResizeLeavesNoNote(t *testing.T) {
-	r := newRolling(t, 3, auto())
+func TestResize_RefusalLeavesNoNote(t *testing.T) {
+	r := newRolling(t, 3, autoPolicy())
 	r.refuse("patch", "pods", apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web-1-0", nil))
 	r.at(0)
 	require.Equal(t, []string{"patch pods ", "patch pods resize", "patch pods "}, r.writes(), "noted first, and taken off")
@@ -163,17 +163,17 @@ func TestARefusedResizeLeavesNoNote(t *testing.T) {
 	require.Zero(t, s.ConsecutiveReverts)
 
 	// A refusal by a quota or permission is no failure of the pod.
-	r = newRolling(t, 3, auto())
+	r = newRolling(t, 3, autoPolicy())
 	r.refuse("patch", "pods", apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "web-1-0", nil))
 	r.at(0)
 	require.Empty(t, r.noted())
-	require.NotContains(t, strings.Join(r.told(), "\n"), "ResizeFailed")
+	require.NotContains(t, strings.Join(r.drainEvents(), "\n"), "ResizeFailed")
 	require.Empty(t, r.record().Rounds[0].SoFar)
 }
 
 // Without the record, earlier harm is unknown.
-func TestWithoutItsRecordNoPodIsChanged(t *testing.T) {
-	for name, policy := range map[string]*loadlinev1alpha1.SizingPolicy{"Auto": auto(), "Canary": canaryOf(50, true), "OneShot": sizingPolicy(loadlinev1alpha1.RolloutModeOneShot)} {
+func TestRecord_UnreadableBlocksChanges(t *testing.T) {
+	for name, policy := range map[string]*loadlinev1alpha1.SizingPolicy{"Auto": autoPolicy(), "Canary": canaryOf(50, true), "OneShot": sizingPolicy(loadlinev1alpha1.RolloutModeOneShot)} {
 		record := &loadlinev1alpha1.SizingRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "deployment-web",
 			Annotations:     map[string]string{vpav1.UnreadableAnnotation: "status.rounds: wrong type"},
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: "uid-web"}}}}
@@ -188,8 +188,8 @@ func TestWithoutItsRecordNoPodIsChanged(t *testing.T) {
 	}
 }
 
-func TestRecordsThatMayNotBeRead(t *testing.T) {
-	r := newRolling(t, 3, auto())
+func TestRecord_MissingPermissionBlocksChanges(t *testing.T) {
+	r := newRolling(t, 3, autoPolicy())
 	// The informer never syncs, as without permission to list records.
 	unread := externalversions.NewSharedInformerFactory(r.vpa, 0).Loadline().V1alpha1().SizingRecords()
 	store, err := records.Watch(r.vpa, unread, r.caches.targets, false)
@@ -205,8 +205,8 @@ func TestRecordsThatMayNotBeRead(t *testing.T) {
 }
 
 // The CRD is removed while the updater runs, and with it all records.
-func TestWithoutTheDefinitionOfRecordsNoPodIsChanged(t *testing.T) {
-	r := newRolling(t, 3, auto())
+func TestRecord_MissingCRDBlocksChanges(t *testing.T) {
+	r := newRolling(t, 3, autoPolicy())
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
 	r.judge(5 * time.Minute)
 	for _, verb := range []string{"create", "update", "list", "get"} {
@@ -215,7 +215,7 @@ func TestWithoutTheDefinitionOfRecordsNoPodIsChanged(t *testing.T) {
 		})
 	}
 	require.NoError(t, r.vpa.Tracker().Delete(loadlinev1alpha1.SchemeGroupVersion.WithResource("sizingrecords"), "shop", "deployment-web"))
-	web, _ := r.loop.policies.Policies.Target(madeVPA())
+	web, _ := r.loop.policies.Policies.Target(generatedVPA())
 	require.Eventually(t, func() bool { // the last write takes precedence over the cache for a while
 		s, err := r.loop.rollouts.Records.State(web)
 		return err == nil && len(s.Rounds) == 0
@@ -228,9 +228,9 @@ func TestWithoutTheDefinitionOfRecordsNoPodIsChanged(t *testing.T) {
 	require.Empty(t, r.noted())
 }
 
-func TestAChangeWaitsUntilItsRoundIsRemembered(t *testing.T) {
-	r := newRolling(t, 3, auto())
-	broken := cut(r.vpa, "create", "sizingrecords", "")
+func TestRecord_FailedWriteBlocksChange(t *testing.T) {
+	r := newRolling(t, 3, autoPolicy())
+	broken := failCalls(r.vpa, "create", "sizingrecords", "")
 	require.Empty(t, r.at(0))
 	require.Equal(t, "100m 100m 100m", r.sizes())
 	require.Positive(t, r.skipped("NoRecord"))
@@ -239,10 +239,10 @@ func TestAChangeWaitsUntilItsRoundIsRemembered(t *testing.T) {
 	require.Equal(t, []string{"web-1-0"}, r.at(time.Minute))
 }
 
-func TestADryRunOfARolloutWritesNothing(t *testing.T) {
+func TestDryRun_RolloutWritesNothing(t *testing.T) {
 	config := Default()
 	config.DryRun = true
-	r := roll(t, config, append(deployment(4, nil), lowering(madeVPA()), canaryOf(25, false), healthy("n1"))...)
+	r := roll(t, config, append(deployment(4, nil), lowering(generatedVPA()), canaryOf(25, false), healthy("n1"))...)
 	for minute := range 3 {
 		r.at(time.Duration(minute) * time.Minute)
 	}
@@ -258,12 +258,12 @@ func TestADryRunOfARolloutWritesNothing(t *testing.T) {
 }
 
 // A dry run next to a real updater prints reverts without making them.
-func TestADryRunOfARevertWritesNothing(t *testing.T) {
-	r := newRolling(t, 2, auto())
+func TestDryRun_RevertWritesNothing(t *testing.T) {
+	r := newRolling(t, 2, autoPolicy())
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
 	r.restarted("web-1-0", 2)
 	r.config.DryRun = true
-	r.anew()
+	r.restart()
 	before, writes := r.record(), r.writes()
 	r.judge(time.Minute)
 	require.Contains(t, r.out.String(), "would say of pod shop/web-1-0: Reverted: Change taken back, a container restarts again and again: app cpu 50m -> 100m")
@@ -272,26 +272,26 @@ func TestADryRunOfARevertWritesNothing(t *testing.T) {
 	require.Equal(t, []string{"web-1-0"}, r.noted())
 }
 
-func (r *rolling) unknown() {
+func (r *rolling) deletePolicy() {
 	r.t.Helper()
 	require.NoError(r.t, r.vpa.LoadlineV1alpha1().SizingPolicies().Delete(r.t.Context(), "fleet", metav1.DeleteOptions{}))
-	require.Eventually(r.t, func() bool { return r.caches.policies.Now().Object("fleet") == nil }, time.Minute, time.Millisecond)
+	require.Eventually(r.t, func() bool { return r.caches.policies.Snapshot().Object("fleet") == nil }, time.Minute, time.Millisecond)
 }
 
-func TestAPolicyThatIsDeletedTakesNothingBack(t *testing.T) {
-	r := roll(t, Default(), append(deployment(2, nil), persons(vpav1.UpdateModeInPlaceOrRecreate), auto(), healthy("n1"))...)
+func TestPolicy_DeletionPreventsReverts(t *testing.T) {
+	r := roll(t, Default(), append(deployment(2, nil), loweringVPA(vpav1.UpdateModeInPlaceOrRecreate), autoPolicy(), healthy("n1"))...)
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
 	r.restarted("web-1-0", 2)
-	r.unknown()
+	r.deletePolicy()
 	r.judge(time.Minute)
 	require.Empty(t, r.noted(), "a person's VPA is let go")
 	require.Equal(t, "50m 100m", r.sizes())
 	require.Zero(t, r.reverts())
 
-	r = newRolling(t, 2, auto())
+	r = newRolling(t, 2, autoPolicy())
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
 	r.restarted("web-1-0", 2)
-	r.unknown()
+	r.deletePolicy()
 	for _, after := range []time.Duration{time.Minute, 5 * time.Minute, 23 * time.Hour} {
 		r.judge(after)
 		require.Empty(t, r.at(after))
@@ -303,8 +303,8 @@ func TestAPolicyThatIsDeletedTakesNothingBack(t *testing.T) {
 	require.Zero(t, r.reverts())
 }
 
-func TestAPausedPolicyTakesNothingBackUntilItGoesOn(t *testing.T) {
-	r := newRolling(t, 2, auto())
+func TestPolicy_PausePostponesReverts(t *testing.T) {
+	r := newRolling(t, 2, autoPolicy())
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
 	r.restarted("web-1-0", 2)
 	r.edit(pausedPolicy)
@@ -321,30 +321,30 @@ func TestAPausedPolicyTakesNothingBackUntilItGoesOn(t *testing.T) {
 }
 
 // The note of a workload paused for over a day is removed without a verdict.
-func TestACanaryThatNobodyObservedSaysSo(t *testing.T) {
+func TestCanary_UnobservedIsNotPromoted(t *testing.T) {
 	r := newRolling(t, 4, canaryOf(25, true))
 	held := "Normal CanaryHeld The canary is not promoted: no change of it was observed to its end"
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
-	require.NotContains(t, r.told(), held)
+	require.NotContains(t, r.drainEvents(), held)
 	r.edit(pausedPolicy)
 	r.judge(25 * time.Hour)
 	require.Empty(t, r.noted())
 	r.edit(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Paused = nil })
 	require.Empty(t, r.at(25*time.Hour))
-	require.Contains(t, r.told(), held)
+	require.Contains(t, r.drainEvents(), held)
 	require.Equal(t, loadlinev1alpha1.RolloutPhaseCanary, r.record().Phase)
 }
 
-func TestWithoutAutoRevertHarmIsSaidOnly(t *testing.T) {
-	r := newRolling(t, 2, auto(func(s *loadlinev1alpha1.SizingPolicySpec) {
+func TestAutoRevert_DisabledOnlyReportsHarm(t *testing.T) {
+	r := newRolling(t, 2, autoPolicy(func(s *loadlinev1alpha1.SizingPolicySpec) {
 		s.Safety = &loadlinev1alpha1.Safety{AutoRevert: new(false)}
 	}))
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
-	r.told()
+	r.drainEvents()
 	r.restarted("web-1-0", 2)
 	r.judge(time.Minute)
 	require.Equal(t, "50m 100m", r.sizes())
 	require.Empty(t, r.noted())
 	require.Zero(t, r.reverts())
-	require.Contains(t, r.told()[0], "Warning ResizeFailed Change did harm, a container restarts again and again; it stays, because spec.safety.autoRevert of the policy is false")
+	require.Contains(t, r.drainEvents()[0], "Warning ResizeFailed Change did harm, a container restarts again and again; it stays, because spec.safety.autoRevert of the policy is false")
 }

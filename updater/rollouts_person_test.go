@@ -11,7 +11,7 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 )
 
-func (r *rolling) write(vpa *vpav1.VerticalPodAutoscaler) {
+func (r *rolling) createVPA(vpa *vpav1.VerticalPodAutoscaler) {
 	r.t.Helper()
 	_, err := r.vpa.AutoscalingV1().VerticalPodAutoscalers("shop").Create(r.t.Context(), vpa, metav1.CreateOptions{})
 	require.NoError(r.t, err)
@@ -27,14 +27,14 @@ func (r *rolling) awaitVPA(name string, there bool) {
 }
 
 // The generated VPA has changed a pod that is still observed. There is one record with one round.
-func TestAPersonsVPATakesOverInTheMiddleOfARound(t *testing.T) {
-	r := newRolling(t, 3, auto())
+func TestUserVPA_TakesOverDuringRound(t *testing.T) {
+	r := newRolling(t, 3, autoPolicy())
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
 	before := r.record()
-	mine := persons(vpav1.UpdateModeInPlaceOrRecreate)
+	mine := loweringVPA(vpav1.UpdateModeInPlaceOrRecreate)
 	one := &mine.Status.Recommendation.ContainerRecommendations[0]
 	one.LowerBound, one.Target, one.UpperBound = list("70m", "70Mi"), list("70m", "70Mi"), list("70m", "70Mi")
-	r.write(mine)
+	r.createVPA(mine)
 	require.Empty(t, r.at(time.Minute))
 	require.Equal(t, 3, r.skipped("UnderObservation"))
 	require.Equal(t, before, r.record(), "it stays")
@@ -57,7 +57,7 @@ func TestAPersonsVPATakesOverInTheMiddleOfARound(t *testing.T) {
 }
 
 // A mode that allows no changes of running pods prevents the revert.
-func TestHarmIsTakenBackAfterAPersonWroteAVPA(t *testing.T) {
+func TestRevert_AfterUserVPATakesOver(t *testing.T) {
 	for _, c := range []struct {
 		mode vpav1.UpdateMode
 		back bool
@@ -67,10 +67,10 @@ func TestHarmIsTakenBackAfterAPersonWroteAVPA(t *testing.T) {
 		{vpav1.UpdateModeOff, false},
 		{vpav1.UpdateModeInitial, false},
 	} {
-		r := newRolling(t, 3, auto())
+		r := newRolling(t, 3, autoPolicy())
 		require.Equal(t, []string{"web-1-0"}, r.at(0))
 		before := r.record()
-		r.write(persons(c.mode))
+		r.createVPA(loweringVPA(c.mode))
 		r.restarted("web-1-0", 2)
 		require.Empty(t, r.at(time.Minute), c.mode)
 		r.judge(2 * time.Minute)

@@ -18,7 +18,7 @@ import (
 
 // A Prometheus that fails, hangs or returns too much must cause neither a revert nor a Success
 // outcome. Evidence from the API server still counts.
-func TestAPrometheusThatIsOfNoUseTakesNothingBack(t *testing.T) {
+func TestPrometheus_UnusableAnswersCauseNoRevert(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer  http.HandlerFunc
 		missing bool // the metric shows it at once
@@ -49,7 +49,7 @@ func TestAPrometheusThatIsOfNoUseTakesNothingBack(t *testing.T) {
 			defer server.Close()
 			config := Default()
 			config.Evidence.Address = server.URL
-			r := roll(t, config, append(deployment(3, nil), lowering(madeVPA()), auto(everyRound), healthy("n1"))...)
+			r := roll(t, config, append(deployment(3, nil), lowering(generatedVPA()), autoPolicy(everyRound), healthy("n1"))...)
 			begun := time.Since(noon).Truncate(time.Second) // the observer uses the system clock
 			r.at(begun)
 			require.Contains(t, r.noted(), "web-1-0")

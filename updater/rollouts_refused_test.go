@@ -30,7 +30,7 @@ func (r *rolling) refuseRecords(err error) (writes *int) {
 }
 
 // A timeout caused by a short turn is no evidence of an unresponsive API server.
-func TestChanged_OnlyFullTimeoutsStopRecords(t *testing.T) {
+func TestChanged_OnlyFullTimeoutStopsRecords(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		turn time.Duration // 0: none
@@ -59,7 +59,7 @@ func TestChanged_OnlyFullTimeoutsStopRecords(t *testing.T) {
 }
 
 // The write limit is no API server error and must not trigger the alert for record errors.
-func TestWrite_WriteLimitCountsAsNoRecordError(t *testing.T) {
+func TestRecord_WriteLimitIsNoRecordError(t *testing.T) {
 	r := newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	refusal := apierrors.NewTooManyRequestsError("not sent")
 	refusal.ErrStatus.Details = &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: "LoadlineWriteLimit"}}}

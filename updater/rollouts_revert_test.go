@@ -36,20 +36,20 @@ func (r *rolling) deferredReverts() int {
 
 func killedWhileChanged(t *testing.T) *rolling {
 	t.Helper()
-	r := newRolling(t, 2, auto())
+	r := newRolling(t, 2, autoPolicy())
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
 	r.killed("web-1-0", time.Minute)
-	r.told()
+	r.drainEvents()
 	r.judge(61 * time.Second)
 	require.Equal(t, "100m 100Mi", r.requests("web-1-0"))
 	require.Equal(t, []string{"web-1-0"}, r.noted(), "the kubelet has not acted yet")
 	require.Zero(t, r.reverts())
-	require.Empty(t, r.told())
+	require.Empty(t, r.drainEvents())
 	require.Equal(t, loadlinev1alpha1.RoundReverted, r.record().Rounds[0].Outcome, "no other pod gets the sizes")
 	return r
 }
 
-func TestRevert_CountsWhenTheKubeletHasCarriedItOut(t *testing.T) {
+func TestRevert_CountsOnceKubeletHasAppliedIt(t *testing.T) {
 	r := killedWhileChanged(t)
 	r.judge(62 * time.Second)
 	require.Zero(t, r.reverts())
@@ -57,12 +57,12 @@ func TestRevert_CountsWhenTheKubeletHasCarriedItOut(t *testing.T) {
 	r.judge(70 * time.Second)
 	require.Equal(t, 1, r.reverts())
 	require.Empty(t, r.noted())
-	require.Contains(t, strings.Join(r.told(), "\n"), "Warning Reverted Change taken back, a container was killed for want of memory")
+	require.Contains(t, strings.Join(r.drainEvents(), "\n"), "Warning Reverted Change taken back, a container was killed for want of memory")
 	require.Equal(t, loadlinev1alpha1.RoundReverted, r.record().Rounds[0].Outcome)
 	require.Zero(t, r.deferredReverts())
 }
 
-func TestRevert_NodeWithoutFreeCPUDoesNotHoldMemoryBack(t *testing.T) {
+func TestRevert_RestoresMemoryWithoutFreeCPU(t *testing.T) {
 	r := killedWhileChanged(t)
 	r.kubelet("web-1-0", corev1.PodReasonDeferred)
 	r.judge(63 * time.Second)
@@ -77,7 +77,7 @@ func TestRevert_NodeWithoutFreeCPUDoesNotHoldMemoryBack(t *testing.T) {
 	require.Equal(t, "50m 100Mi", r.requests("web-1-0"))
 }
 
-func TestRevert_EndsAsDeferredWhereTheNodeHasNoRoom(t *testing.T) {
+func TestRevert_EndsAsDeferredWithoutRoom(t *testing.T) {
 	for _, reason := range []string{corev1.PodReasonDeferred, corev1.PodReasonInfeasible} {
 		t.Run(reason, func(t *testing.T) {
 			r := killedWhileChanged(t)
@@ -92,7 +92,7 @@ func TestRevert_EndsAsDeferredWhereTheNodeHasNoRoom(t *testing.T) {
 			require.Empty(t, r.noted())
 			require.Zero(t, r.reverts())
 			require.Equal(t, 1, r.deferredReverts())
-			require.Contains(t, strings.Join(r.told(), "\n"), "Warning RevertDeferred ")
+			require.Contains(t, strings.Join(r.drainEvents(), "\n"), "Warning RevertDeferred ")
 			s := r.record()
 			require.Equal(t, loadlinev1alpha1.RoundDeferred, s.Rounds[0].Outcome)
 			require.EqualValues(t, 1, s.ConsecutiveReverts)
@@ -101,7 +101,7 @@ func TestRevert_EndsAsDeferredWhereTheNodeHasNoRoom(t *testing.T) {
 	}
 }
 
-func TestNote_IsKeptWhileTheCacheOfRecordsIsBehind(t *testing.T) {
+func TestNote_KeptWhileRecordCacheIsStale(t *testing.T) {
 	r := newRolling(t, 3, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	var mu sync.Mutex
 	deaf := true
@@ -110,7 +110,7 @@ func TestNote_IsKeptWhileTheCacheOfRecordsIsBehind(t *testing.T) {
 		defer mu.Unlock()
 		return deaf, watch.NewFake(), nil
 	})
-	next := r.beside()
+	next := r.secondLeader()
 	mu.Lock()
 	deaf = false
 	mu.Unlock()
@@ -126,7 +126,7 @@ func TestNote_IsKeptWhileTheCacheOfRecordsIsBehind(t *testing.T) {
 }
 
 // The resize policy makes the resize itself restart the container.
-func TestJudge_RestartByResizePolicyIsNoHarm(t *testing.T) {
+func TestHarm_IgnoresRestartByResizePolicy(t *testing.T) {
 	for _, tc := range []struct {
 		name              string
 		policy            []corev1.ContainerResizePolicy
@@ -141,7 +141,7 @@ func TestJudge_RestartByResizePolicyIsNoHarm(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			pods := deployment(3, func(p *corev1.Pod) { p.Spec.Containers[0].ResizePolicy = tc.policy })
-			r := roll(t, Default(), append(pods, lowering(madeVPA()), sizingPolicy(loadlinev1alpha1.RolloutModeAuto, func(s *loadlinev1alpha1.SizingPolicySpec) {
+			r := roll(t, Default(), append(pods, lowering(generatedVPA()), sizingPolicy(loadlinev1alpha1.RolloutModeAuto, func(s *loadlinev1alpha1.SizingPolicySpec) {
 				s.Safety = &loadlinev1alpha1.Safety{Restarts: new(tc.tolerated)}
 			}), healthy("n1"))...)
 			require.Equal(t, []string{"web-1-0"}, r.at(0))
@@ -157,23 +157,23 @@ func restartsFor(name corev1.ResourceName) []corev1.ContainerResizePolicy {
 }
 
 // The note must stay within the readable size.
-func TestResize_ChangesNoMoreContainersThanCanBeNoted(t *testing.T) {
+func TestResize_LimitsContainersToNoteSize(t *testing.T) {
 	pods := deployment(2, func(p *corev1.Pod) {
 		for i := range 299 {
 			p.Spec.Containers = append(p.Spec.Containers, *p.Spec.Containers[0].DeepCopy())
 			p.Spec.Containers[i+1].Name = fmt.Sprintf("%s-%d", strings.Repeat("x", 50), i)
 		}
 	})
-	vpa := lowering(madeVPA())
+	vpa := lowering(generatedVPA())
 	for _, c := range pods[len(pods)-1].(*corev1.Pod).Spec.Containers[1:] {
 		one := vpa.Status.Recommendation.ContainerRecommendations[0]
 		one.ContainerName = c.Name
 		vpa.Status.Recommendation.ContainerRecommendations = append(vpa.Status.Recommendation.ContainerRecommendations, one)
 	}
-	r := roll(t, Default(), append(pods, vpa, auto(), healthy("n1"))...)
-	r.pass(noon)
+	r := roll(t, Default(), append(pods, vpa, autoPolicy(), healthy("n1"))...)
+	r.runOnce(noon)
 	pod := r.pod("web-1-0")
-	note, err := convert.NotedChange(pod)
+	note, err := convert.ParseChange(pod)
 	require.NoError(t, err)
 	changed := 0
 	for _, c := range pod.Spec.Containers {

@@ -30,8 +30,8 @@ func (r *rolling) killed(name string, after time.Duration) {
 
 // The recommender sees the kill while the revert is pending, and recommends less than the pod had
 // before.
-func TestOOMResize_DoesNotOverwriteARevert(t *testing.T) {
-	r := newRolling(t, 2, auto())
+func TestOOMResize_DoesNotOverwriteRevert(t *testing.T) {
+	r := newRolling(t, 2, autoPolicy())
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
 	r.killed("web-1-0", time.Minute)
 	r.judge(61 * time.Second)
@@ -63,7 +63,7 @@ func (r *rolling) raisedMeanwhile(name string) {
 	})
 }
 
-func TestResize_OutdatedPlanIsNoFailedAttempt(t *testing.T) {
+func TestResize_StalePlanIsNoFailedAttempt(t *testing.T) {
 	r := newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	r.raisedMeanwhile("web-1-0")
 	require.Empty(t, r.at(0))
@@ -71,7 +71,7 @@ func TestResize_OutdatedPlanIsNoFailedAttempt(t *testing.T) {
 	require.Empty(t, r.noted())
 	require.GreaterOrEqual(t, r.skipped("PodChanged"), 1)
 	require.Zero(t, r.value("vpa_updater_failed_in_place_update_attempts_total", "vpa_name", "deployment-web"))
-	require.NotContains(t, r.pod("web-1-0").Annotations, convert.PauseAnnotation)
+	require.NotContains(t, r.pod("web-1-0").Annotations, convert.BackoffAnnotation)
 	r.settled("web-1-0")
 	require.Equal(t, []string{"web-1-0"}, r.at(time.Minute), "the next iteration plans with its present sizes")
 	require.Equal(t, "50m 50Mi", r.requests("web-1-0"))

@@ -28,7 +28,7 @@ type rolling struct {
 
 func newRolling(t *testing.T, pods int, policy *loadlinev1alpha1.SizingPolicy, objects ...runtime.Object) *rolling {
 	t.Helper()
-	return roll(t, Default(), append(append(deployment(pods, nil), lowering(madeVPA()), policy, healthy("n1")), objects...)...)
+	return roll(t, Default(), append(append(deployment(pods, nil), lowering(generatedVPA()), policy, healthy("n1")), objects...)...)
 }
 
 func roll(t *testing.T, config *Config, objects ...runtime.Object) *rolling {
@@ -39,7 +39,7 @@ func roll(t *testing.T, config *Config, objects ...runtime.Object) *rolling {
 }
 
 // restart replaces the updater process, as after kill -9.
-func (r *rolling) anew() {
+func (r *rolling) restart() {
 	r.start(r.config)
 }
 
@@ -53,7 +53,7 @@ func (r *rolling) edit(change func(*loadlinev1alpha1.SizingPolicySpec)) {
 	_, err = policies.Update(r.t.Context(), policy, metav1.UpdateOptions{})
 	require.NoError(r.t, err)
 	require.Eventually(r.t, func() bool {
-		known := r.caches.policies.Now().Object("fleet")
+		known := r.caches.policies.Snapshot().Object("fleet")
 		return known != nil && apiequality.Semantic.DeepEqual(known.Spec, policy.Spec)
 	}, time.Minute, time.Millisecond)
 }
@@ -84,7 +84,7 @@ func (r *rolling) records() int {
 // noted returns the pods under observation.
 func (r *rolling) noted() (names []string) {
 	for _, p := range r.pods() {
-		if convert.HasNotedChange(&p) {
+		if convert.HasRecordedChange(&p) {
 			names = append(names, p.Name)
 		}
 	}
@@ -114,7 +114,7 @@ func (r *rolling) at(after time.Duration) (changed []string) {
 	for _, p := range r.pods() {
 		before[p.Name] = p.Annotations[convert.ResizedAtAnnotation]
 	}
-	r.pass(noon.Add(after))
+	r.runOnce(noon.Add(after))
 	for _, p := range r.pods() {
 		if note := p.Annotations[convert.ResizedAtAnnotation]; note != "" && note != before[p.Name] {
 			changed = append(changed, p.Name)
@@ -185,7 +185,7 @@ func (r *rolling) skipped(reason string) int {
 	return int(r.value("loadline_updater_skipped_pods", "reason", reason))
 }
 
-func TestAutoChangesOnePodAfterTheOther(t *testing.T) {
+func TestAutoMode_ChangesOnePodAtATime(t *testing.T) {
 	r := newRolling(t, 3, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
 	require.Equal(t, "50m 100m 100m", r.sizes())
@@ -219,14 +219,14 @@ func TestAutoChangesOnePodAfterTheOther(t *testing.T) {
 	require.Equal(t, "50m", s.Kept[0].Requests["cpu"].ToUnstructured())
 }
 
-func TestAChangeThatHurtsIsTakenBack(t *testing.T) {
+func TestRevert_OfHarmfulChange(t *testing.T) {
 	r := newRolling(t, 3, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
 	r.restarted("web-1-0", 1)
 	r.judge(time.Minute)
 	require.Equal(t, "50m 100m 100m", r.sizes(), "one restart may be anything")
 	r.restarted("web-1-0", 2)
-	r.told()
+	r.drainEvents()
 	r.judge(2 * time.Minute)
 	require.Equal(t, "100m 100m 100m", r.sizes())
 	require.Equal(t, "200Mi", r.pod("web-1-0").Spec.Containers[0].Resources.Limits.Memory().String())
@@ -235,7 +235,7 @@ func TestAChangeThatHurtsIsTakenBack(t *testing.T) {
 	require.Equal(t, []string{
 		"Warning Reverted Change taken back, a container restarts again and again map[loadline.dev/pod:web-1-0 loadline.dev/sizes:app cpu 50m -> 100m, app memory 50Mi -> 100Mi, app limit memory 100Mi -> 200Mi]",
 		"Warning Reverted A pod: Change taken back, a container restarts again and again map[loadline.dev/pod:web-1-0 loadline.dev/sizes:app cpu 50m -> 100m, app memory 50Mi -> 100Mi, app limit memory 100Mi -> 200Mi]",
-	}, r.told())
+	}, r.drainEvents())
 	s := r.record()
 	require.Equal(t, loadlinev1alpha1.RoundReverted, s.Rounds[0].Outcome)
 	require.Equal(t, "Restarts", s.Rounds[0].Reason)
@@ -250,7 +250,7 @@ func TestAChangeThatHurtsIsTakenBack(t *testing.T) {
 	require.Equal(t, []string{"web-1-0"}, r.at(7*24*time.Hour+3*time.Minute), "after a week it is tried again")
 }
 
-func TestOneShotChangesOnePodARound(t *testing.T) {
+func TestOneShotMode_ChangesOnePodPerRound(t *testing.T) {
 	r := newRolling(t, 3, sizingPolicy(loadlinev1alpha1.RolloutModeOneShot))
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
 	r.judge(5 * time.Minute)
@@ -260,7 +260,7 @@ func TestOneShotChangesOnePodARound(t *testing.T) {
 	require.Equal(t, []string{"web-1-1"}, r.at(66*time.Minute))
 }
 
-func TestACanaryIsPromoted(t *testing.T) {
+func TestCanary_IsPromoted(t *testing.T) {
 	policy := sizingPolicy(loadlinev1alpha1.RolloutModeCanary, func(s *loadlinev1alpha1.SizingPolicySpec) {
 		s.Rollout.Canary = &loadlinev1alpha1.Canary{Percentage: new(int32(50)), AutoPromote: new(true)}
 		s.Rollout.MaxConcurrent, s.Rollout.Cooldown = new(int32(0)), &metav1.Duration{}
@@ -271,14 +271,14 @@ func TestACanaryIsPromoted(t *testing.T) {
 	require.Equal(t, loadlinev1alpha1.RolloutPhaseCanary, r.record().Phase)
 	require.Len(t, r.record().CanaryMembers, 2)
 	r.judge(5 * time.Minute)
-	r.told()
+	r.drainEvents()
 	require.Equal(t, []string{"web-1-2", "web-1-3"}, r.at(6*time.Minute))
 	require.Equal(t, loadlinev1alpha1.RolloutPhaseFullRollout, r.record().Phase)
-	require.Contains(t, r.told(), "Normal CanaryPromoted The canary did well: all pods may be changed")
+	require.Contains(t, r.drainEvents(), "Normal CanaryPromoted The canary did well: all pods may be changed")
 }
 
 // The note is written before the change, and its event must not end the change.
-func TestAChangeOnItsWayIsWaitedFor(t *testing.T) {
+func TestObservation_WaitsForPendingChange(t *testing.T) {
 	r := newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
 	pod := r.pod("web-1-0")
@@ -299,21 +299,21 @@ func hpa() *autoscalingv2.HorizontalPodAutoscaler {
 	}}
 }
 
-func TestWhatAHorizontalPodAutoscalerLooksAtIsLeftOut(t *testing.T) {
+func TestHPA_ScaledResourceIsExcluded(t *testing.T) {
 	r := newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto), hpa())
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
 	require.Equal(t, "100m 100m", r.sizes(), "CPU stays")
 	require.Equal(t, "50Mi", r.pod("web-1-0").Spec.Containers[0].Resources.Requests.Memory().String())
-	require.Contains(t, strings.Join(r.told(), "\n"), "HPAConflict")
+	require.Contains(t, strings.Join(r.drainEvents(), "\n"), "HPAConflict")
 	r.judge(5 * time.Minute)
 	r.at(6 * time.Minute)
 	require.Equal(t, 1, r.skipped("ManagedByHPA"), "what is recommended for it is not all that it gets")
 
-	require.Contains(t, newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto), hpa()).rehearsed(), "would say of VPA shop/deployment-web: HPAConflict")
+	require.Contains(t, newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto), hpa()).dryRunOutput(), "would say of VPA shop/deployment-web: HPAConflict")
 
 	proceed := loadlinev1alpha1.HPAProceed
 	r = newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.HPA = &proceed }), hpa())
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
 	require.Equal(t, "50m 100m", r.sizes())
-	require.Contains(t, strings.Join(r.told(), "\n"), "HPAConflict")
+	require.Contains(t, strings.Join(r.drainEvents(), "\n"), "HPAConflict")
 }

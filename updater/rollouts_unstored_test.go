@@ -21,7 +21,7 @@ func atOnce(pods int32) func(*loadlinev1alpha1.SizingPolicySpec) {
 
 // A change is stored in the record after it is made. If that fails, only the note on the pod is
 // left.
-func TestRevert_OfChangesThatCouldNotBeStored(t *testing.T) {
+func TestRevert_OfUnstoredChanges(t *testing.T) {
 	for _, tc := range []struct {
 		name            string
 		stored, restart bool
@@ -35,12 +35,12 @@ func TestRevert_OfChangesThatCouldNotBeStored(t *testing.T) {
 			require.Equal(t, []string{"web-1-0", "web-1-1"}, r.at(0))
 			r.judge(5 * time.Minute)
 			require.Empty(t, r.noted())
-			broken := cut(r.vpa, "update", "sizingrecords", "")
+			broken := failCalls(r.vpa, "update", "sizingrecords", "")
 			*broken = !tc.stored
 			require.Equal(t, []string{"web-1-2", "web-1-3"}, r.at(6*time.Minute))
 			*broken = false
 			if tc.restart {
-				r.anew()
+				r.restart()
 			}
 			require.Empty(t, r.at(7*time.Minute))
 			for i, pod := range []string{"web-1-2", "web-1-3"} {
@@ -54,11 +54,11 @@ func TestRevert_OfChangesThatCouldNotBeStored(t *testing.T) {
 	}
 }
 
-func TestRevert_InStepsOfAChangeThatCouldNotBeStored(t *testing.T) {
+func TestRevert_OfUnstoredChangeInSteps(t *testing.T) {
 	r := newRolling(t, 3, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
 	r.judge(5 * time.Minute)
-	broken := cut(r.vpa, "update", "sizingrecords", "")
+	broken := failCalls(r.vpa, "update", "sizingrecords", "")
 	require.Equal(t, []string{"web-1-1"}, r.at(6*time.Minute))
 	*broken = false
 	require.Empty(t, r.at(7*time.Minute))
@@ -71,7 +71,7 @@ func TestRevert_InStepsOfAChangeThatCouldNotBeStored(t *testing.T) {
 }
 
 // The pod that was changed last may end first.
-func TestRevert_OfTheFirstChangeOfARoundThatCouldNotBeStored(t *testing.T) {
+func TestRevert_OfFirstUnstoredChangeInRound(t *testing.T) {
 	r := newRolling(t, 4, sizingPolicy(loadlinev1alpha1.RolloutModeAuto, atOnce(2), func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.Cooldown = &metav1.Duration{} }))
 	require.Len(t, r.at(0), 2)
 	r.judge(5 * time.Minute)
@@ -104,7 +104,7 @@ func TestRevert_OfTheFirstChangeOfARoundThatCouldNotBeStored(t *testing.T) {
 }
 
 // In mode Inherit the VPA decides about changes, and harm is reverted if the policy enables it.
-func TestRevert_OfChangesOfModeInheritThatCouldNotBeStored(t *testing.T) {
+func TestRevert_OfUnstoredChangesInModeInherit(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		stored bool
@@ -114,12 +114,12 @@ func TestRevert_OfChangesOfModeInheritThatCouldNotBeStored(t *testing.T) {
 				s.Safety = &loadlinev1alpha1.Safety{AutoRevert: new(true)}
 			})
 			r := roll(t, Default(), append(deployment(4, nil), lowering(autoscaler(vpav1.UpdateModeInPlaceOrRecreate)), policy, healthy("n1"))...)
-			broken := cut(r.vpa, "update", "sizingrecords", "")
+			broken := failCalls(r.vpa, "update", "sizingrecords", "")
 			*broken = !tc.stored
 			changed := r.at(0)
 			require.NotEmpty(t, changed)
 			*broken = false
-			r.anew()
+			r.restart()
 			r.at(time.Minute)
 			for _, pod := range changed {
 				r.restarted(pod, 2)

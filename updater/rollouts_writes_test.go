@@ -34,7 +34,7 @@ func (r *rolling) wrote(does func()) []string {
 
 // managed returns the objects that users may keep in a repository: all except pods, records and
 // events.
-func (r *rolling) kept() (objects []runtime.Object) {
+func (r *rolling) managed() (objects []runtime.Object) {
 	r.t.Helper()
 	add := func(object runtime.Object, err error) {
 		require.NoError(r.t, err)
@@ -52,7 +52,7 @@ func (r *rolling) kept() (objects []runtime.Object) {
 
 // A GitOps tool must find nothing to correct. The updater writes only its own annotations, the
 // resources of running pods, its records, and events.
-func TestARolloutChangesNothingThatARepositoryKeeps(t *testing.T) {
+func TestRollout_WritesNothingManagedByGitOps(t *testing.T) {
 	allowed := []string{
 		"create events", "create pods (dry run)", "create pods/eviction", "create sizingrecords", "patch events count", "patch events lastTimestamp",
 		"patch pods metadata.annotations.loadline.dev/original", "patch pods metadata.annotations.loadline.dev/resized-at",
@@ -70,7 +70,7 @@ func TestARolloutChangesNothingThatARepositoryKeeps(t *testing.T) {
 			r.pending("web-1-2", corev1.PodReasonInfeasible)
 			do(func() { r.judge(7 * time.Minute); r.at(8 * time.Minute) })
 		}},
-		"taken back": {auto(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.HPA = &proceed }), func(r *rolling, do func(func())) {
+		"taken back": {autoPolicy(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.HPA = &proceed }), func(r *rolling, do func(func())) {
 			do(func() { r.at(0) })
 			r.restarted("web-1-0", 2)
 			do(func() { r.judge(time.Minute); r.at(2 * time.Minute) })
@@ -81,29 +81,29 @@ func TestARolloutChangesNothingThatARepositoryKeeps(t *testing.T) {
 			})
 			require.Equal(t, "100m 200Mi", r.requests("web-1-1"))
 		}},
-		"evicted": {auto(inPlaceOrRecreate), func(r *rolling, do func(func())) {
+		"evicted": {autoPolicy(inPlaceOrRecreate), func(r *rolling, do func(func())) {
 			r.refuse("patch", "pods", apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web-1-0", nil))
 			do(func() { r.at(0) })
 			require.NotEmpty(t, r.evictions())
 		}},
-		"a person writes a VPA": {auto(), func(r *rolling, do func(func())) {
+		"a person writes a VPA": {autoPolicy(), func(r *rolling, do func(func())) {
 			do(func() { r.at(0) })
-			r.write(persons(vpav1.UpdateModeInPlaceOrRecreate))
+			r.createVPA(loweringVPA(vpav1.UpdateModeInPlaceOrRecreate))
 			do(func() { r.judge(5 * time.Minute); r.at(6 * time.Minute) })
 		}},
-		"deleted": {auto(), func(r *rolling, do func(func())) {
+		"deleted": {autoPolicy(), func(r *rolling, do func(func())) {
 			do(func() { r.at(0) })
-			r.unknown()
+			r.deletePolicy()
 			do(func() { r.at(time.Minute); r.judge(25 * time.Hour) })
 		}},
 	} {
 		r := newRolling(t, 4, c.policy, hpa())
 		r.writesEvents = true
-		r.anew()
+		r.restart()
 		c.happens(r, func(does func()) {
-			before := r.kept()
+			before := r.managed()
 			wrote := r.wrote(does)
-			require.Equal(t, before, r.kept(), name)
+			require.Equal(t, before, r.managed(), name)
 			require.Subset(t, allowed, wrote, name)
 			for _, w := range wrote {
 				used[w] = true

@@ -17,7 +17,7 @@ import (
 
 // With node autoscaling an evicted pod gets a new node, as with the reference VPA. Otherwise it
 // might stay pending.
-func TestEvictionsWaitForRoomUnlessNodesAreAdded(t *testing.T) {
+func TestEvictionRoom_WaitsUnlessNodesAreAutoscaled(t *testing.T) {
 	status := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cluster-autoscaler-status"}}
 	added, fixed := node("n1", "150m"), node("n1", "150m")
 	added.Labels = map[string]string{"karpenter.sh/nodepool": "default"}
@@ -44,13 +44,13 @@ func TestEvictionsWaitForRoomUnlessNodesAreAdded(t *testing.T) {
 		"or not to ask":    {roomOff, []runtime.Object{node("n1", "150m")}, true, ""},
 	} {
 		config := Default()
-		config.Room = c.room
+		config.EvictionRoom = c.room
 		w := newWorld(t, config, append(web(vpav1.UpdateModeRecreate, 2), c.objects...)...)
-		w.caches.surroundings.WaitForCacheSync(t.Context().Done())
+		w.caches.constraints.WaitForCacheSync(t.Context().Done())
 		var out strings.Builder
 		w.loop.setExecutor(&actuate.DryRun{Out: &out})
-		w.pass(noon)
-		w.pass(noon.Add(time.Hour))
+		w.runOnce(noon)
+		w.runOnce(noon.Add(time.Hour))
 		require.Equal(t, c.evicts, strings.Contains(out.String(), "would evict pod"), "%s: %s", name, out.String())
 		require.Contains(t, out.String(), c.says, name)
 		require.Equal(t, c.says != "", strings.Contains(out.String(), "evictions "), name)
@@ -59,32 +59,32 @@ func TestEvictionsWaitForRoomUnlessNodesAreAdded(t *testing.T) {
 	}
 }
 
-func TestAnAutoscalerThatComesLaterIsSeen(t *testing.T) {
+func TestEvictionRoom_DetectsAutoscalerLater(t *testing.T) {
 	w := newWorld(t, Default(), append(web(vpav1.UpdateModeRecreate, 2), node("n1", "150m"))...)
-	w.caches.surroundings.WaitForCacheSync(t.Context().Done())
-	w.pass(noon)
+	w.caches.constraints.WaitForCacheSync(t.Context().Done())
+	w.runOnce(noon)
 	require.Empty(t, w.evictions())
 	require.NoError(t, w.kube.Tracker().Add(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cluster-autoscaler-status"}}))
-	w.pass(noon.Add(time.Minute))
+	w.runOnce(noon.Add(time.Minute))
 	require.Empty(t, w.evictions(), "it is not looked for in each pass")
-	w.pass(noon.Add(5 * time.Minute))
+	w.runOnce(noon.Add(5 * time.Minute))
 	require.Equal(t, []string{"web-1-0"}, w.evictions())
 }
 
 // Node autoscaling adds no room on existing nodes.
-func TestResizesKeepToTheirNodeWhereNodesAreAdded(t *testing.T) {
+func TestResize_FitsNodeDespiteAutoscaling(t *testing.T) {
 	status := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cluster-autoscaler-status"}}
 	plan := func(config *Config, change func(*corev1.Pod)) string {
 		w := newWorld(t, config, append(append(deployment(2, change), autoscaler(vpav1.UpdateModeInPlaceOrRecreate)), status, node("n1", "250m"))...)
-		w.caches.surroundings.WaitForCacheSync(t.Context().Done())
+		w.caches.constraints.WaitForCacheSync(t.Context().Done())
 		var out strings.Builder
 		w.loop.setExecutor(&actuate.DryRun{Out: &out})
-		w.pass(noon)
+		w.runOnce(noon)
 		return out.String()
 	}
 	config := Default()
 	require.Contains(t, plan(config, nil), "cpu 100m -> 200m", "the node gives it as soon as there is room")
-	require.NotContains(t, plan(config, restarting), "would resize", "a restart would come when nobody looks at budgets any more")
+	require.NotContains(t, plan(config, restartsForMemory), "would resize", "a restart would come when nobody looks at budgets any more")
 	config.Disruption.CapToRoom = true
 	require.Contains(t, plan(config, nil), "cpu 100m -> 150m")
 }

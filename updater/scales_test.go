@@ -17,7 +17,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-func TestTheUpdaterAsksForScalesAgain(t *testing.T) {
+func TestCaches_RefreshScales(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var replicas atomic.Int32
 		scale := func(context.Context, string, schema.GroupKind, string) (*autoscalingv1.Scale, error) {

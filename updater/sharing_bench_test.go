@@ -23,7 +23,7 @@ import (
 
 // sharedEverywhere returns a DryRun policy for all Deployments.
 func sharedEverywhere() []*loadlinev1alpha1.SizingPolicy {
-	p := shared(loadlinev1alpha1.SharingDryRun, evicting)
+	p := sharingPolicy(loadlinev1alpha1.SharingDryRun, evicting)
 	p.Spec.Namespaces.Names = []string{"*"}
 	return []*loadlinev1alpha1.SizingPolicy{p}
 }
@@ -33,13 +33,13 @@ func sharedEverywhere() []*loadlinev1alpha1.SizingPolicy {
 func BenchmarkShare(b *testing.B) {
 	klog.LogToStderr(false)
 	klog.SetOutput(discard{})
-	cluster := quiet{vpas: 10_000, pods: 5, nodes: 500, policies: sharedEverywhere()}
+	cluster := steadyCluster{vpas: 10_000, pods: 5, nodes: 500, policies: sharedEverywhere()}
 	loop, reset, c := cluster.filled(b)
 	pods := c.pods.Core().V1().Pods().Informer().GetStore()
 	it, err := loop.read(b.Context(), noon, func(string) {})
 	require.NoError(b, err)
 	round := func(tb testing.TB) {
-		found, err := loop.rounds.Sharing.Share(tb.Context(), it.input(), noon, shares.Standings{})
+		found, err := loop.rounds.Sharing.Share(tb.Context(), it.input(), noon, shares.SharingStates{})
 		require.NoError(tb, err)
 		require.Len(tb, found.Nodes, 500)
 		require.Equal(tb, 50_000, found.Policies["fleet"].Pods)
@@ -76,9 +76,9 @@ func BenchmarkShare(b *testing.B) {
 func BenchmarkDivide(b *testing.B) {
 	klog.LogToStderr(false)
 	klog.SetOutput(discard{})
-	policy := on(evicting)
+	policy := sharingOnPolicy(evicting)
 	policy.Spec.Namespaces.Names = []string{"*"}
-	cluster := quiet{vpas: 10_000, pods: 5, nodes: 500, policies: []*loadlinev1alpha1.SizingPolicy{policy}}
+	cluster := steadyCluster{vpas: 10_000, pods: 5, nodes: 500, policies: []*loadlinev1alpha1.SizingPolicy{policy}}
 	loop, _, c := cluster.filled(b)
 	for _, one := range []struct {
 		name, base, peak string // pods request 200m
@@ -95,7 +95,7 @@ func BenchmarkDivide(b *testing.B) {
 			}
 			it, err := loop.read(b.Context(), noon, func(string) {})
 			require.NoError(b, err)
-			found, err := loop.rounds.Sharing.Share(b.Context(), it.input(), noon, shares.Standings{Usual: shares.Active, BesideNodeAutoscaler: shares.Active})
+			found, err := loop.rounds.Sharing.Share(b.Context(), it.input(), noon, shares.SharingStates{Default: shares.Active, WithNodeAutoscaler: shares.Active})
 			require.NoError(b, err)
 			require.Equal(b, 50_000, found.Policies["fleet"].Sharing)
 			b.ReportAllocs()
@@ -130,17 +130,17 @@ func touch(tb testing.TB, store cache.Store, pods, n int) {
 	}
 }
 
-func TestShare_FollowingRoundMatchesFirst(t *testing.T) {
+func TestShare_IncrementalMatchesFull(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		loop, reset, c := quiet{vpas: 4, pods: 3, nodes: 3, policies: sharedEverywhere()}.filled(t)
+		loop, reset, c := steadyCluster{vpas: 4, pods: 3, nodes: 3, policies: sharedEverywhere()}.filled(t)
 		pods, vpas := c.pods.Core().V1().Pods().Informer().GetStore(), c.vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer().GetStore()
-		nodes := c.surroundings.Core().V1().Nodes().Informer().GetStore()
+		nodes := c.constraints.Core().V1().Nodes().Informer().GetStore()
 		for step := range 6 {
 			change := rapid.SampledFrom([]func(){
 				func() { changePod(rt, t, pods, step) },
 				func() { removeOne(rt, t, pods) },
 				func() { changeVPA(rt, t, vpas) },
-				func() { rival(rt, t, vpas) },
+				func() { changeRivalVPA(rt, t, vpas) },
 				func() { changeNode(rt, t, nodes) },
 				func() {},
 			}).Draw(rt, "change")
@@ -148,7 +148,7 @@ func TestShare_FollowingRoundMatchesFirst(t *testing.T) {
 			round := func() *shares.Round {
 				it, err := loop.read(t.Context(), noon, func(string) {})
 				require.NoError(t, err)
-				found, err := loop.rounds.Sharing.Share(t.Context(), it.input(), noon, shares.Standings{})
+				found, err := loop.rounds.Sharing.Share(t.Context(), it.input(), noon, shares.SharingStates{})
 				require.NoError(t, err)
 				return found
 			}
@@ -162,7 +162,7 @@ func TestShare_FollowingRoundMatchesFirst(t *testing.T) {
 	})
 }
 
-func one[T any](rt *rapid.T, store cache.Store) (T, bool) {
+func randomObject[T any](rt *rapid.T, store cache.Store) (T, bool) {
 	keys := store.ListKeys()
 	slices.Sort(keys)
 	var none T
@@ -178,7 +178,7 @@ func one[T any](rt *rapid.T, store cache.Store) (T, bool) {
 }
 
 func changePod(rt *rapid.T, t *testing.T, store cache.Store, step int) {
-	pod, ok := one[*corev1.Pod](rt, store)
+	pod, ok := randomObject[*corev1.Pod](rt, store)
 	if !ok {
 		return
 	}
@@ -201,13 +201,13 @@ func changePod(rt *rapid.T, t *testing.T, store cache.Store, step int) {
 }
 
 func removeOne(rt *rapid.T, t *testing.T, store cache.Store) {
-	if pod, ok := one[*corev1.Pod](rt, store); ok {
+	if pod, ok := randomObject[*corev1.Pod](rt, store); ok {
 		require.NoError(t, store.Delete(pod))
 	}
 }
 
 func changeVPA(rt *rapid.T, t *testing.T, store cache.Store) {
-	known, ok := one[*vpav1.VerticalPodAutoscaler](rt, store)
+	known, ok := randomObject[*vpav1.VerticalPodAutoscaler](rt, store)
 	if !ok {
 		return
 	}
@@ -222,8 +222,8 @@ func changeVPA(rt *rapid.T, t *testing.T, store cache.Store) {
 }
 
 // changeRivalVPA adds a user VPA to a workload with a generated one, or deletes a VPA.
-func rival(rt *rapid.T, t *testing.T, store cache.Store) {
-	known, ok := one[*vpav1.VerticalPodAutoscaler](rt, store)
+func changeRivalVPA(rt *rapid.T, t *testing.T, store cache.Store) {
+	known, ok := randomObject[*vpav1.VerticalPodAutoscaler](rt, store)
 	if !ok {
 		return
 	}
@@ -238,7 +238,7 @@ func rival(rt *rapid.T, t *testing.T, store cache.Store) {
 }
 
 func changeNode(rt *rapid.T, t *testing.T, store cache.Store) {
-	known, ok := one[*corev1.Node](rt, store)
+	known, ok := randomObject[*corev1.Node](rt, store)
 	if !ok {
 		return
 	}
@@ -259,11 +259,11 @@ func changeNode(rt *rapid.T, t *testing.T, store cache.Store) {
 
 // A round rereads only changed pods and recomputes everything else.
 func TestShare_AllocatesPerPod(t *testing.T) {
-	loop, _ := quiet{vpas: 400, pods: 5, nodes: 100, policies: sharedEverywhere()}.loop(t)
+	loop, _ := steadyCluster{vpas: 400, pods: 5, nodes: 100, policies: sharedEverywhere()}.loop(t)
 	it, err := loop.read(t.Context(), noon, func(string) {})
 	require.NoError(t, err)
 	require.LessOrEqual(t, testing.AllocsPerRun(5, func() {
-		_, err := loop.rounds.Sharing.Share(t.Context(), it.input(), noon, shares.Standings{})
+		_, err := loop.rounds.Sharing.Share(t.Context(), it.input(), noon, shares.SharingStates{})
 		require.NoError(t, err)
 	}), 7.0*2000, "2000 pods on 100 nodes")
 }

@@ -14,20 +14,20 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 )
 
-func TestNoPodThatShares(t *testing.T) {
+func TestShare_NoSharingPods(t *testing.T) {
 	alone := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "alone", UID: "alone"}, Spec: corev1.PodSpec{NodeName: "n1",
 		Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: list("1", "1Gi")}}}}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
 	for name, objects := range map[string][]runtime.Object{
 		"no pod at all":            nil,
 		"one that nobody sizes":    {alone},
-		"a workload without pods":  append(peakingPods(0, nil), peaking()),
-		"nothing recommended":      append(peakingPods(3, unlimited), unadvised()),
-		"a node that has only GPU": append(peakingPods(3, unlimited), peaking(), kubelet("n1", "8", withGPU)),
+		"a workload without pods":  append(peakingPods(0, nil), peakingVPA()),
+		"nothing recommended":      append(peakingPods(3, unlimited), vpaWithoutRecommendation()),
+		"a node that has only GPU": append(peakingPods(3, unlimited), peakingVPA(), kubelet("n1", "8", withGPU)),
 	} {
-		r := shareWith(t, Default(), append(objects, on())...)
+		r := shareWith(t, Default(), append(objects, sharingOnPolicy())...)
 		before := r.sizes()
 		for minute := range 12 {
-			require.Equal(t, before, r.turn(time.Duration(minute)*time.Minute), name)
+			require.Equal(t, before, r.runAt(time.Duration(minute)*time.Minute), name)
 		}
 		require.Equal(t, "True Shares: pods that share: 0", r.condition(), name)
 		for _, a := range r.kube.Actions() {
@@ -38,7 +38,7 @@ func TestNoPodThatShares(t *testing.T) {
 
 // A resize that does not fit with the bases, or a pod that the kubelet will refuse, takes nothing from
 // the sharing pods.
-func TestWhatANodeNeverGrantsTakesNothing(t *testing.T) {
+func TestShare_IgnoresRequestsThatNodeNeverGrants(t *testing.T) {
 	stray := func(change func(*corev1.Pod)) *corev1.Pod {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "mine", Name: "stray", UID: "stray"}, Spec: corev1.PodSpec{NodeName: "n1",
 			Containers: []corev1.Container{{Name: "app", Resources: corev1.ResourceRequirements{Requests: list("6", "1Mi")}}}}}
@@ -63,23 +63,23 @@ func TestWhatANodeNeverGrantsTakesNothing(t *testing.T) {
 		"it asks for what the node never has": {resizing("9", corev1.PodReasonInfeasible), "800m 800m 800m"},
 		"it was bound to a node that is full": {func(p *corev1.Pod) { p.Status.Phase, p.Status.StartTime = corev1.PodPending, nil }, "800m 800m 800m"},
 	} {
-		r := newSharing(t, 3, on(), stray(c.change))
-		r.turn(0)
-		require.Equal(t, c.want, r.turn(5*time.Minute), name)
+		r := newSharing(t, 3, sharingOnPolicy(), stray(c.change))
+		r.runAt(0)
+		require.Equal(t, c.want, r.runAt(5*time.Minute), name)
 	}
 }
 
 func withGPU(n *corev1.Node) { n.Status.Allocatable["nvidia.com/gpu"] = list("1", "1")["cpu"] }
 
-func unadvised() runtime.Object {
-	vpa := peaking()
+func vpaWithoutRecommendation() runtime.Object {
+	vpa := peakingVPA()
 	vpa.Status.Recommendation = nil
 	return vpa
 }
 
 // A UID precondition makes the API server refuse a write for a new pod with the same name.
-func TestWhatIsWrittenOfAShareIsForOnePodAlone(t *testing.T) {
-	r := newSharing(t, 3, on())
+func TestShare_WritesTestPodUID(t *testing.T) {
+	r := newSharing(t, 3, sharingOnPolicy())
 	writes := func() (bodies []string) {
 		for _, a := range r.kube.Actions() {
 			if patch, is := a.(kubetesting.PatchAction); is && a.GetResource().Resource == "pods" {
@@ -90,24 +90,24 @@ func TestWhatIsWrittenOfAShareIsForOnePodAlone(t *testing.T) {
 		r.kube.ClearActions()
 		return bodies
 	}
-	require.Equal(t, "800m 800m 800m", r.turn(0))
+	require.Equal(t, "800m 800m 800m", r.runAt(0))
 	require.Len(t, writes(), 6, "a mark and a resize for each")
-	r.edit(off)
-	r.turn(5 * time.Minute)
-	require.Equal(t, "1400m 1400m 1400m", r.turn(6*time.Minute))
-	r.turn(7 * time.Minute)
+	r.edit(sharingOff)
+	r.runAt(5 * time.Minute)
+	require.Equal(t, "1400m 1400m 1400m", r.runAt(6*time.Minute))
+	r.runAt(7 * time.Minute)
 	require.Len(t, writes(), 6, "a resize, and the mark goes")
 }
 
-func TestANodeOnWhichNothingCanBeSharedIsNamedInTheLog(t *testing.T) {
+func TestShare_LogsUnusableNode(t *testing.T) {
 	for problem, change := range map[string]func(*corev1.Node){
 		"KubeletTooOld":      func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.32.9" },
 		"AllocatableUnknown": func(n *corev1.Node) { n.Status.Allocatable = nil },
 		"SizeFollowsPods":    func(n *corev1.Node) { n.Labels = map[string]string{"type": "virtual-kubelet"} },
 	} {
 		for _, mode := range []loadlinev1alpha1.SharingMode{loadlinev1alpha1.SharingOn, loadlinev1alpha1.SharingDryRun} {
-			w := newWorld(t, Default(), append(peakingPods(3, unlimited), peaking(), shared(mode, automatic), kubelet("n1", "8", change))...)
-			lines := w.logged(noon)
+			w := newWorld(t, Default(), append(peakingPods(3, unlimited), peakingVPA(), sharingPolicy(mode, automatic), kubelet("n1", "8", change))...)
+			lines := w.sharingLogs(noon)
 			require.Contains(t, lines[0], "Sharing, dry run[node n1 pods 3", "%s: it acts as DryRun", problem)
 			require.Contains(t, lines[0], "problem "+problem)
 		}

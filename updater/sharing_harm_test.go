@@ -18,61 +18,61 @@ import (
 	"loadline.dev/loadline/pkg/core/reason"
 )
 
-func TestAShareThatDidHarmIsTakenBackToThePeak(t *testing.T) {
-	r := newSharing(t, 3, on())
-	require.Equal(t, "800m 800m 800m", r.turn(0))
+func TestShareRevert_RestoresPeakForOneDay(t *testing.T) {
+	r := newSharing(t, 3, sharingOnPolicy())
+	require.Equal(t, "800m 800m 800m", r.runAt(0))
 	r.restarted("web-1-1", 1)
-	require.Equal(t, "800m 800m 800m", r.turn(time.Minute))
+	require.Equal(t, "800m 800m 800m", r.runAt(time.Minute))
 	r.restarted("web-1-1", 2)
-	require.Equal(t, "800m 1400m 800m", r.turn(2*time.Minute))
+	require.Equal(t, "800m 1400m 800m", r.runAt(2*time.Minute))
 	require.Equal(t, "cpu at 2026-01-02T12:02:00Z after 2 reverted", r.marks()[1])
-	require.Contains(t, strings.Join(r.told(), "\n"), "ShareReverted")
+	require.Contains(t, strings.Join(r.drainEvents(), "\n"), "ShareReverted")
 	for _, after := range []time.Duration{3 * time.Minute, 5 * time.Minute, 24 * time.Hour} {
-		require.Equal(t, "1400m", strings.Fields(r.turn(after))[1], after)
+		require.Equal(t, "1400m", strings.Fields(r.runAt(after))[1], after)
 	}
-	r.turn(24*time.Hour + 2*time.Minute)
-	require.Equal(t, "800m 800m 800m", r.turn(24*time.Hour+5*time.Minute))
+	r.runAt(24*time.Hour + 2*time.Minute)
+	require.Equal(t, "800m 800m 800m", r.runAt(24*time.Hour+5*time.Minute))
 }
 
 // Harm is recorded at once, even if the peak does not fit yet. The harmed pod grows first.
-func TestHarmIsRememberedUntilThePeakFits(t *testing.T) {
-	r := newSharing(t, 3, on(), kubelet("n1", "2400m"))
-	require.Equal(t, "800m 800m 800m", r.turn(0))
+func TestShareRevert_WaitsUntilPeakFits(t *testing.T) {
+	r := newSharing(t, 3, sharingOnPolicy(), kubelet("n1", "2400m"))
+	require.Equal(t, "800m 800m 800m", r.runAt(0))
 	r.restarted("web-1-1", 2)
-	require.Equal(t, "800m 800m 800m", r.turn(time.Minute))
+	require.Equal(t, "800m 800m 800m", r.runAt(time.Minute))
 	require.Equal(t, "cpu at 2026-01-02T12:01:00Z after 2 reverted", r.marks()[1])
 	r.kube.ClearActions()
-	require.Equal(t, "800m 800m 800m", r.turn(2*time.Minute))
+	require.Equal(t, "800m 800m 800m", r.runAt(2*time.Minute))
 	require.Empty(t, r.writes(), "it is written once")
 	r.remove("web-1-2")
-	require.Equal(t, "1 1400m", r.turn(30*time.Minute), "there is room for it, and the rest is the other's")
+	require.Equal(t, "1 1400m", r.runAt(30*time.Minute), "there is room for it, and the rest is the other's")
 }
 
 // Slow harm must be detected as well.
-func TestAPodThatRestartedIsNotMadeSmaller(t *testing.T) {
+func TestShare_RestartedPodDoesNotShrink(t *testing.T) {
 	for name, again := range map[string]bool{"it restarts again": true, "it works": false} {
-		r := newSharing(t, 3, on())
-		require.Equal(t, "800m 800m 800m", r.turn(0), name)
+		r := newSharing(t, 3, sharingOnPolicy())
+		require.Equal(t, "800m 800m 800m", r.runAt(0), name)
 		r.restarted("web-1-1", 1)
 		r.arrive("web-1-3")
-		require.Equal(t, "725m 800m 725m 725m", r.turn(5*time.Minute), name)
+		require.Equal(t, "725m 800m 725m 725m", r.runAt(5*time.Minute), name)
 		require.Equal(t, "cpu at 2026-01-02T12:00:00Z after 0", r.marks()[1], name)
 		require.EqualValues(t, 1, r.skipped("UnderObservation"), name)
 		if again {
 			r.restarted("web-1-1", 2)
-			require.Equal(t, "725m 1400m 725m 725m", r.turn(9*time.Minute), name)
+			require.Equal(t, "725m 1400m 725m 725m", r.runAt(9*time.Minute), name)
 			continue
 		}
-		require.Equal(t, "725m 800m 725m 725m", r.turn(14*time.Minute), name)
+		require.Equal(t, "725m 800m 725m 725m", r.runAt(14*time.Minute), name)
 		require.EqualValues(t, 1, r.skipped("UnderObservation"), name)
-		require.Equal(t, "725m 800m 725m 725m", r.turn(15*time.Minute), name)
+		require.Equal(t, "725m 800m 725m 725m", r.runAt(15*time.Minute), name)
 		require.EqualValues(t, 1, r.skipped("RecentlyShrunk"), "nobody waits for what it would give")
-		require.Equal(t, "725m 725m 725m 725m", r.turn(65*time.Minute), name)
+		require.Equal(t, "725m 725m 725m 725m", r.runAt(65*time.Minute), name)
 	}
 }
 
 // Conditions that block a smaller CPU share must not delay memory.
-func TestMemoryAfterAKillDoesNotWaitForASmallerShareOfCPU(t *testing.T) {
+func TestShare_OOMMemoryDoesNotWaitForCPU(t *testing.T) {
 	for name, hinder := range map[string]func(r *rolling){
 		"nothing in the way": func(*rolling) {},
 		"a cordoned node": func(r *rolling) {
@@ -89,8 +89,8 @@ func TestMemoryAfterAKillDoesNotWaitForASmallerShareOfCPU(t *testing.T) {
 			})
 		},
 	} {
-		r := newSharing(t, 3, on(both))
-		require.Equal(t, "800m 800m 800m", r.turn(0), name)
+		r := newSharing(t, 3, sharingOnPolicy(cpuAndMemory))
+		require.Equal(t, "800m 800m 800m", r.runAt(0), name)
 		r.arrive("web-1-3")
 		hinder(r)
 		r.change("web-1-1", func(p *corev1.Pod) {
@@ -101,7 +101,7 @@ func TestMemoryAfterAKillDoesNotWaitForASmallerShareOfCPU(t *testing.T) {
 			after = 4 * time.Minute
 		}
 		cpu := r.pod("web-1-1").Spec.Containers[0].Resources.Requests.Cpu().String()
-		require.Equal(t, cpu, strings.Fields(r.turn(after))[1], name)
+		require.Equal(t, cpu, strings.Fields(r.runAt(after))[1], name)
 		require.Equal(t, "200Mi", strings.Fields(r.memory())[1], name)
 	}
 }
@@ -115,43 +115,43 @@ func (r *rolling) resized() (names []string) {
 	return names
 }
 
-func TestGivingBackGoesFirst(t *testing.T) {
-	r := newSharing(t, 3, on())
-	require.Equal(t, "800m 800m 800m", r.turn(0))
+func TestShareRevert_PrecedesOtherMoves(t *testing.T) {
+	r := newSharing(t, 3, sharingOnPolicy())
+	require.Equal(t, "800m 800m 800m", r.runAt(0))
 	r.arrive("web-1-3")
 	r.restarted("web-1-2", 2)
 	r.kube.ClearActions()
-	require.Equal(t, "725m 725m 1400m 725m", r.turn(5*time.Minute))
+	require.Equal(t, "725m 725m 1400m 725m", r.runAt(5*time.Minute))
 	require.Equal(t, []string{"web-1-2", "web-1-3", "web-1-0", "web-1-1"}, r.resized())
 }
 
-func TestALittleMemoryAfterAKill(t *testing.T) {
-	vpa := peaking()
+func TestShare_SmallMemoryIncreaseAfterOOMKill(t *testing.T) {
+	vpa := peakingVPA()
 	c := &vpa.Status.Recommendation.ContainerRecommendations[0]
 	c.LowerBound, c.Target, c.UpperBound = list("500m", "20Mi"), list("1400m", "30Mi"), list("2", "30Mi")
 	r := shareWith(t, Default(), append(peakingPods(1, func(p *corev1.Pod) {
 		unlimited(p)
 		p.Spec.Containers[0].Resources.Requests = list("1400m", "24Mi")
 		p.Status.ContainerStatuses = []corev1.ContainerStatus{killedAt("app", noon.Add(-time.Minute), 1)}
-	}), vpa, on(both))...)
-	r.turn(0)
+	}), vpa, sharingOnPolicy(cpuAndMemory))...)
+	r.runAt(0)
 	require.Equal(t, "30Mi", r.memory())
 }
 
-func TestMemoryAndAShareOfCPUAreOneResize(t *testing.T) {
+func TestShare_CombinesMemoryAndCPUInOneResize(t *testing.T) {
 	r := shareWith(t, Default(), append(peakingPods(2, func(p *corev1.Pod) {
 		unlimited(p)
 		p.Spec.Containers[0].Resources.Requests = list("1400m", "50Mi")
-	}), peaking(), on(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.MaxConcurrent = new(int32(0)) }))...)
-	r.pass(noon)
+	}), peakingVPA(), sharingOnPolicy(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.MaxConcurrent = new(int32(0)) }))...)
+	r.runOnce(noon)
 	require.Equal(t, "950m 200Mi", r.requests("web-1-0"))
 	resizes := slices.DeleteFunc(r.writes(), func(w string) bool { return w != "patch pods resize" })
 	require.Len(t, resizes, 2)
 	require.NotContains(t, r.pod("web-1-0").Annotations[convert.OriginalAnnotation], `"cpu":"950m"`, "the share is not judged with it")
 }
 
-func TestAPodThatRanOutOfSharedMemoryGetsItsPeak(t *testing.T) {
-	r := newSharing(t, 3, on(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Sharing.Resources = []corev1.ResourceName{"memory"} }))
+func TestShare_OOMKillRestoresMemoryPeak(t *testing.T) {
+	r := newSharing(t, 3, sharingOnPolicy(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Sharing.Resources = []corev1.ResourceName{"memory"} }))
 	memory := func() (all []string) {
 		for _, p := range r.pods() {
 			all = append(all, p.Spec.Containers[0].Resources.Requests.Memory().String())
@@ -159,7 +159,7 @@ func TestAPodThatRanOutOfSharedMemoryGetsItsPeak(t *testing.T) {
 		return all
 	}
 	share := memory()[0]
-	r.turn(0)
+	r.runAt(0)
 	require.NotEqual(t, share, memory()[0])
 	share = memory()[0]
 	require.Equal(t, []string{share, share, share}, memory())
@@ -170,64 +170,64 @@ func TestAPodThatRanOutOfSharedMemoryGetsItsPeak(t *testing.T) {
 	r.now = noon.Add(time.Minute)
 	r.loop.RunOOM(t.Context(), r.now, []cache.ObjectName{cache.NewObjectName("shop", "deployment-web")})
 	require.Equal(t, []string{share, "200Mi", share}, memory())
-	r.caught()
+	r.awaitCache()
 	r.change("web-1-1", func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionTrue })
-	r.turn(5 * time.Minute)
+	r.runAt(5 * time.Minute)
 	require.Equal(t, "200Mi", memory()[1], "for five minutes it is not made smaller")
-	r.turn(14 * time.Minute)
+	r.runAt(14 * time.Minute)
 	require.Equal(t, "200Mi", memory()[1], "it restarted less than 15 minutes after it was made smaller")
 	require.EqualValues(t, 1, r.skipped("UnderObservation"))
-	r.turn(15 * time.Minute)
+	r.runAt(15 * time.Minute)
 	require.Equal(t, "200Mi", memory()[1], "nobody waits for what it would give")
-	r.turn(time.Hour)
+	r.runAt(time.Hour)
 	require.Equal(t, []string{share, share, share}, memory())
 	require.Empty(t, r.evictions())
 }
 
-func TestAPodThatAResizeRestartsKeepsItsPeak(t *testing.T) {
+func TestShare_KeepsPeakIfResizeRestarts(t *testing.T) {
 	r := shareWith(t, Default(), append(peakingPods(3, func(p *corev1.Pod) {
 		unlimited(p)
 		p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}
-	}), peaking(), on())...)
-	require.Equal(t, "1400m 1400m 1400m", r.turn(0))
+	}), peakingVPA(), sharingOnPolicy())...)
+	require.Equal(t, "1400m 1400m 1400m", r.runAt(0))
 	require.Equal(t, map[reason.Reason]int{reason.RestartsOnResize: 3}, r.shares(noon).Apart)
 }
 
 // A resource that is no longer shared, while another one still is, grows back to its peak without a
 // share.
-func TestAKindThatIsNotSharedAnyMoreGetsItsPeak(t *testing.T) {
-	r := newSharing(t, 3, on(both))
-	r.turn(0)
+func TestShare_UnsharedResourceReturnsToPeak(t *testing.T) {
+	r := newSharing(t, 3, sharingOnPolicy(cpuAndMemory))
+	r.runAt(0)
 	require.NotContains(t, r.memory(), "200Mi")
 	require.Contains(t, r.marks()[0], "cpu,memory at ")
 	shares := r.memory()
 	r.edit(onlyCPU)
-	r.turn(time.Minute)
+	r.runAt(time.Minute)
 	require.Equal(t, shares, r.memory(), "until the next round")
-	require.Equal(t, "800m 800m 800m", r.turn(5*time.Minute))
+	require.Equal(t, "800m 800m 800m", r.runAt(5*time.Minute))
 	require.Equal(t, "200Mi 200Mi 200Mi", r.memory())
-	require.Equal(t, "800m 800m 800m", r.turn(6*time.Minute))
+	require.Equal(t, "800m 800m 800m", r.runAt(6*time.Minute))
 	for _, mark := range r.marks() {
 		require.True(t, strings.HasPrefix(mark, "cpu at "), mark)
 	}
 	r.kube.ClearActions()
-	require.Equal(t, "800m 800m 800m", r.turn(10*time.Minute))
+	require.Equal(t, "800m 800m 800m", r.runAt(10*time.Minute))
 	require.Empty(t, r.writes())
 	require.Equal(t, "200Mi 200Mi 200Mi", r.memory())
 }
 
 // An unreadable mark counts for all resources, but the policy shares only one.
-func TestAMarkThatCannotBeReadMakesNoMemorySmaller(t *testing.T) {
+func TestShareMark_UnreadableKeepsMemory(t *testing.T) {
 	for _, has := range []string{"200Mi", "50Mi"} {
 		r := shareWith(t, Default(), append(peakingPods(3, func(p *corev1.Pod) {
 			unlimited(p)
 			p.Annotations = map[string]string{convert.SharedAnnotation: "true"}
 			p.Spec.Containers[0].Resources.Requests = list("1400m", has)
-		}), peaking(), on())...)
-		r.turn(0)
-		require.Equal(t, "800m 800m 800m", r.turn(time.Minute))
+		}), peakingVPA(), sharingOnPolicy())...)
+		r.runAt(0)
+		require.Equal(t, "800m 800m 800m", r.runAt(time.Minute))
 		require.Equal(t, "200Mi 200Mi 200Mi", r.memory())
-		r.turn(2 * time.Minute)
+		r.runAt(2 * time.Minute)
 		for _, mark := range r.marks() {
 			require.NotContains(t, mark, "memory")
 			require.NotEqual(t, "true", mark)

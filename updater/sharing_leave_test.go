@@ -22,17 +22,17 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-func off(s *loadlinev1alpha1.SizingPolicySpec) { s.Sharing = nil }
+func sharingOff(s *loadlinev1alpha1.SizingPolicySpec) { s.Sharing = nil }
 
-func TestOffOnAFullNodeEvictsNobody(t *testing.T) {
-	r := newSharing(t, 3, on(evicting), kubelet("n1", "3"))
+func TestSharingOff_OnFullNodeDoesNotEvict(t *testing.T) {
+	r := newSharing(t, 3, sharingOnPolicy(evicting), kubelet("n1", "3"))
 	r.change("web-1-2", func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = list("200m", "200Mi") })
-	require.Equal(t, "800m 800m 200m", r.turn(0))
-	require.Equal(t, "800m 800m 800m", r.turn(time.Minute))
-	r.edit(off)
-	require.Equal(t, "1400m 800m 800m", r.turn(2*time.Minute), "there is room for one")
+	require.Equal(t, "800m 800m 200m", r.runAt(0))
+	require.Equal(t, "800m 800m 800m", r.runAt(time.Minute))
+	r.edit(sharingOff)
+	require.Equal(t, "1400m 800m 800m", r.runAt(2*time.Minute), "there is room for one")
 	for minute := range 30 {
-		require.Equal(t, "1400m 800m 800m", r.turn(time.Duration(3+minute)*time.Minute))
+		require.Equal(t, "1400m 800m 800m", r.runAt(time.Duration(3+minute)*time.Minute))
 	}
 	require.Empty(t, r.evictions())
 	require.Equal(t, "", r.marks()[0], "it has its peak")
@@ -41,21 +41,21 @@ func TestOffOnAFullNodeEvictsNobody(t *testing.T) {
 	require.Empty(t, r.condition())
 
 	r.remove("web-1-0")
-	require.Equal(t, "1400m 1400m", r.turn(time.Hour), "there is room now")
-	r.turn(time.Hour + time.Minute)
+	require.Equal(t, "1400m 1400m", r.runAt(time.Hour), "there is room now")
+	r.runAt(time.Hour + time.Minute)
 	require.Equal(t, []string{"", ""}, r.marks())
 }
 
-func TestWhoLeavesSharingGetsItsPeak(t *testing.T) {
+func TestSharingEnd_RestoresPeak(t *testing.T) {
 	for name, leave := range map[string]func(r *rolling){
-		"sharing is off": func(r *rolling) { r.edit(off) },
+		"sharing is off": func(r *rolling) { r.edit(sharingOff) },
 		"only a dry run": func(r *rolling) {
 			r.edit(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Sharing.Mode = new(loadlinev1alpha1.SharingDryRun) })
 		},
 		"another recipe": func(r *rolling) { r.edit(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Recipe = new("loadline") }) },
 		"the policy goes": func(r *rolling) {
 			require.NoError(r.t, r.vpa.LoadlineV1alpha1().SizingPolicies().Delete(r.t.Context(), "fleet", metav1.DeleteOptions{}))
-			r.decided(peaking(), "PolicyUnknown")
+			r.awaitSkipReason(peakingVPA(), "PolicyUnknown")
 		},
 		"the workload is taken out": func(r *rolling) {
 			d, err := r.kube.AppsV1().Deployments("shop").Get(r.t.Context(), "web", metav1.GetOptions{})
@@ -63,37 +63,37 @@ func TestWhoLeavesSharingGetsItsPeak(t *testing.T) {
 			d.Annotations = map[string]string{"loadline.dev/sharing": "off"}
 			_, err = r.kube.AppsV1().Deployments("shop").Update(r.t.Context(), d, metav1.UpdateOptions{})
 			require.NoError(r.t, err)
-			require.Eventually(r.t, func() bool { return r.caches.policies.For(peaking()).OutOfSharing }, time.Minute, time.Millisecond)
+			require.Eventually(r.t, func() bool { return r.caches.policies.For(peakingVPA()).SharingOptedOut }, time.Minute, time.Millisecond)
 		},
 		"a HorizontalPodAutoscaler appears": func(r *rolling) {
 			r.edit(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.HPA = new(loadlinev1alpha1.HPAProceed) })
 			_, err := r.kube.AutoscalingV2().HorizontalPodAutoscalers("shop").Create(r.t.Context(), hpa(), metav1.CreateOptions{})
 			require.NoError(r.t, err)
-			list := r.caches.surroundings.Autoscaling().V2().HorizontalPodAutoscalers().Informer().GetStore().List
+			list := r.caches.constraints.Autoscaling().V2().HorizontalPodAutoscalers().Informer().GetStore().List
 			require.Eventually(r.t, func() bool { return len(list()) > 0 }, time.Minute, time.Millisecond)
 		},
 		"a node autoscaler appears": func(r *rolling) {
-			_, err := r.kube.CoreV1().ConfigMaps("kube-system").Create(r.t.Context(), growing(), metav1.CreateOptions{})
+			_, err := r.kube.CoreV1().ConfigMaps("kube-system").Create(r.t.Context(), autoscalerStatus(), metav1.CreateOptions{})
 			require.NoError(r.t, err)
 		},
 	} {
-		r := newSharing(t, 3, on())
-		require.Equal(t, "800m 800m 800m", r.turn(0), name)
+		r := newSharing(t, 3, sharingOnPolicy())
+		require.Equal(t, "800m 800m 800m", r.runAt(0), name)
 		leave(r)
-		r.turn(5 * time.Minute)
-		require.Equal(t, "1400m 1400m 1400m", r.turn(10*time.Minute), name)
-		r.turn(11 * time.Minute)
+		r.runAt(5 * time.Minute)
+		require.Equal(t, "1400m 1400m 1400m", r.runAt(10*time.Minute), name)
+		r.runAt(11 * time.Minute)
 		require.Equal(t, []string{"", "", ""}, r.marks(), name)
 		require.Empty(t, r.evictions(), name)
 		r.kube.ClearActions()
-		r.turn(12 * time.Minute)
+		r.runAt(12 * time.Minute)
 		require.Empty(t, r.writes(), name)
 	}
 }
 
 // annotateDeployment sets an annotation on the Deployment, or removes it if the value is empty, and
 // waits until known returns true.
-func (r *rolling) deploymentSays(key, value string, known func() bool) {
+func (r *rolling) annotateDeployment(key, value string, known func() bool) {
 	r.t.Helper()
 	d, err := r.kube.AppsV1().Deployments("shop").Get(r.t.Context(), "web", metav1.GetOptions{})
 	require.NoError(r.t, err)
@@ -109,7 +109,7 @@ func (r *rolling) deploymentSays(key, value string, known func() bool) {
 
 // Pods that must not be changed keep their shares. They return to the peak once sharing is off and
 // changes are allowed again.
-func TestWhoForbidsChangesKeepsShares(t *testing.T) {
+func TestSharingEnd_KeepsSharesWhileChangesAreForbidden(t *testing.T) {
 	mode := func(m loadlinev1alpha1.RolloutMode) func(*rolling) {
 		return func(r *rolling) { r.edit(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.Mode = &m }) }
 	}
@@ -118,34 +118,34 @@ func TestWhoForbidsChangesKeepsShares(t *testing.T) {
 		"Observe":   {mode(loadlinev1alpha1.RolloutModeObserve), mode(loadlinev1alpha1.RolloutModeAuto)},
 		"skip": {
 			func(r *rolling) {
-				r.deploymentSays("loadline.dev/skip", "true", func() bool { return r.caches.policies.For(peaking()).Reason != "" })
+				r.annotateDeployment("loadline.dev/skip", "true", func() bool { return r.caches.policies.For(peakingVPA()).Reason != "" })
 			},
 			func(r *rolling) {
-				r.deploymentSays("loadline.dev/skip", "", func() bool { return r.caches.policies.For(peaking()).Reason == "" })
+				r.annotateDeployment("loadline.dev/skip", "", func() bool { return r.caches.policies.For(peakingVPA()).Reason == "" })
 			},
 		},
 	} {
-		r := newSharing(t, 3, on())
-		require.Equal(t, "800m 800m 800m", r.turn(0), name)
+		r := newSharing(t, 3, sharingOnPolicy())
+		require.Equal(t, "800m 800m 800m", r.runAt(0), name)
 		c.forbid(r)
-		require.Equal(t, "800m 800m 800m", r.turn(5*time.Minute), name)
-		require.Equal(t, "800m 800m 800m", r.turn(10*time.Minute), name)
+		require.Equal(t, "800m 800m 800m", r.runAt(5*time.Minute), name)
+		require.Equal(t, "800m 800m 800m", r.runAt(10*time.Minute), name)
 		if name != "skip" {
 			require.Contains(t, r.condition(), "False ModeTooCautious", name)
 			require.Contains(t, r.condition(), `pods that have a share keep it: to give it back, set spec.sharing.mode: "Off" first, while pods may be changed`, name)
 		}
-		r.edit(off)
-		require.Equal(t, "800m 800m 800m", r.turn(15*time.Minute), name)
+		r.edit(sharingOff)
+		require.Equal(t, "800m 800m 800m", r.runAt(15*time.Minute), name)
 		require.NotContains(t, r.marks(), "", name)
 		c.allow(r)
-		r.turn(20 * time.Minute)
-		require.Equal(t, "1400m 1400m 1400m", r.turn(21*time.Minute), name)
-		r.turn(22 * time.Minute)
+		r.runAt(20 * time.Minute)
+		require.Equal(t, "1400m 1400m 1400m", r.runAt(21*time.Minute), name)
+		r.runAt(22 * time.Minute)
 		require.Equal(t, []string{"", "", ""}, r.marks(), name)
 	}
 }
 
-func TestPodsLeaveANodeOnWhichTheirBasesDoNotFit(t *testing.T) {
+func TestShareEviction_WhenBasesDoNotFit(t *testing.T) {
 	config := Default()
 	config.Disruption.MinReplicas = 1
 	crowded := func(ready int, changes ...func(*loadlinev1alpha1.SizingPolicySpec)) *rolling {
@@ -156,65 +156,65 @@ func TestPodsLeaveANodeOnWhichTheirBasesDoNotFit(t *testing.T) {
 			if n++; n > ready {
 				p.Status.Conditions[0].Status = corev1.ConditionFalse
 			}
-		}), peaking(), on(changes...), kubelet("n1", "1"), kubelet("n2", "8"))...)
+		}), peakingVPA(), sharingOnPolicy(changes...), kubelet("n1", "1"), kubelet("n2", "8"))...)
 	}
 	r := crowded(4, evicting)
-	r.turn(0)
+	r.runAt(0)
 	require.Equal(t, []string{"web-1-0"}, r.evictions())
 	require.EqualValues(t, 1, r.value("loadline_sharing_evictions_total", "mode", "On"))
 	for minute := range 59 {
-		r.turn(time.Duration(minute+1) * time.Minute)
+		r.runAt(time.Duration(minute+1) * time.Minute)
 	}
 	require.Equal(t, []string{"web-1-0"}, r.evictions(), "one in an hour")
 	require.EqualValues(t, 3, r.skipped("RecentlyEvicted"))
-	r.turn(time.Hour)
+	r.runAt(time.Hour)
 	require.Len(t, r.evictions(), 2)
-	told := strings.Join(r.told(), "\n")
+	told := strings.Join(r.drainEvents(), "\n")
 	require.Contains(t, told, "Normal EvictedPod Evicted a pod (NodeCrowded): cpu up map[loadline.dev/pod:web-1-0 loadline.dev/sizes:app cpu 500m -> 1400m")
 	require.Contains(t, told, "Normal EvictedPod Evicted 1 pod of 1 workload: NodeCrowded 1")
 
 	r = crowded(4)
-	r.turn(0)
+	r.runAt(0)
 	require.Empty(t, r.evictions(), "evict is false")
 	require.Contains(t, r.condition(), "True NodeOvercommitted: pods that share: 4; what its pods use nearly always is more than a node has, such as n1")
 
 	r = crowded(4, evicting, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.Method = nil })
-	r.turn(0)
+	r.runAt(0)
 	require.Empty(t, r.evictions(), "the method does not evict")
 
 	r = crowded(4, evicting, func(s *loadlinev1alpha1.SizingPolicySpec) {
 		s.Rollout.Schedule = &loadlinev1alpha1.Schedule{Windows: []loadlinev1alpha1.Window{{Start: "22:00", End: "06:00"}}}
 	})
-	r.turn(0)
+	r.runAt(0)
 	require.Empty(t, r.evictions(), "outside of the schedule")
 	require.EqualValues(t, 3, r.skipped("OutsideWindow"))
-	r.turn(10 * time.Hour)
+	r.runAt(10 * time.Hour)
 	require.Len(t, r.evictions(), 1, "it is open now")
 
 	r = crowded(1, evicting)
-	r.turn(0)
+	r.runAt(0)
 	require.NotContains(t, r.evictions(), "web-1-0", "the last one that is ready")
 }
 
-func TestBesideANodeAutoscalerPodsShrinkHourly(t *testing.T) {
-	r := newSharing(t, 3, on(accepting), growing())
-	require.Equal(t, "800m 800m 800m", r.turn(0))
+func TestShare_ShrinksHourlyWithNodeAutoscaler(t *testing.T) {
+	r := newSharing(t, 3, sharingOnPolicy(acceptNodeAutoscaler), autoscalerStatus())
+	require.Equal(t, "800m 800m 800m", r.runAt(0))
 	r.arrive("web-1-3")
-	require.Equal(t, "800m 800m 800m 1400m", r.turn(5*time.Minute))
+	require.Equal(t, "800m 800m 800m 1400m", r.runAt(5*time.Minute))
 	require.EqualValues(t, 4, r.skipped("RecentlyShrunk"))
-	r.anew()
-	require.Equal(t, "800m 800m 800m 1400m", r.turn(55*time.Minute))
-	require.Equal(t, "725m 725m 725m 725m", r.turn(time.Hour))
+	r.restart()
+	require.Equal(t, "800m 800m 800m 1400m", r.runAt(55*time.Minute))
+	require.Equal(t, "725m 725m 725m 725m", r.runAt(time.Hour))
 }
 
-func (r *rolling) needs(base string) {
+func (r *rolling) setBase(base string) {
 	r.t.Helper()
-	r.spans(base, "1400m")
+	r.setBaseAndPeak(base, "1400m")
 }
 
-func (r *rolling) spans(base, peak string) {
+func (r *rolling) setBaseAndPeak(base, peak string) {
 	r.t.Helper()
-	vpa := peaking()
+	vpa := peakingVPA()
 	of := &vpa.Status.Recommendation.ContainerRecommendations[0]
 	of.LowerBound, of.Target = list(base, "100Mi"), list(peak, "200Mi")
 	_, err := r.vpa.AutoscalingV1().VerticalPodAutoscalers("shop").Update(r.t.Context(), vpa, metav1.UpdateOptions{})
@@ -227,50 +227,50 @@ func (r *rolling) spans(base, peak string) {
 
 // Usage fluctuates, so pods shrink at most once an hour unless a new pod still has its peak. Growth
 // is not delayed.
-func TestPodsShrinkHourlyWhereNobodyWaits(t *testing.T) {
-	r := newSharing(t, 3, on())
-	require.Equal(t, "800m 800m 800m", r.turn(0))
-	r.needs("400m")
-	require.Equal(t, "800m 800m 800m", r.turn(5*time.Minute))
+func TestShare_ShrinksHourlyWithoutDemand(t *testing.T) {
+	r := newSharing(t, 3, sharingOnPolicy())
+	require.Equal(t, "800m 800m 800m", r.runAt(0))
+	r.setBase("400m")
+	require.Equal(t, "800m 800m 800m", r.runAt(5*time.Minute))
 	require.EqualValues(t, 3, r.skipped("RecentlyShrunk"))
-	r.needs("800m")
-	require.Equal(t, "1 1 1", r.turn(10*time.Minute))
-	r.needs("400m")
-	r.anew()
-	require.Equal(t, "1 1 1", r.turn(55*time.Minute), "another updater reads it off the pods")
-	require.Equal(t, "733m 733m 733m", r.turn(time.Hour))
-	r.needs("300m")
+	r.setBase("800m")
+	require.Equal(t, "1 1 1", r.runAt(10*time.Minute))
+	r.setBase("400m")
+	r.restart()
+	require.Equal(t, "1 1 1", r.runAt(55*time.Minute), "another updater reads it off the pods")
+	require.Equal(t, "733m 733m 733m", r.runAt(time.Hour))
+	r.setBase("300m")
 	r.arrive("web-1-3")
-	require.Equal(t, "575m 575m 575m 575m", r.turn(65*time.Minute), "one came")
-	r.needs("200m")
-	require.Equal(t, "575m 575m 575m 575m", r.turn(70*time.Minute), "it has its share since")
+	require.Equal(t, "575m 575m 575m 575m", r.runAt(65*time.Minute), "one came")
+	r.setBase("200m")
+	require.Equal(t, "575m 575m 575m 575m", r.runAt(70*time.Minute), "it has its share since")
 }
 
 // The revert does not wait for the hour between shrinks. None of the other pods takes the room that
 // they free for it.
-func TestPodsShrinkForOneThatGetsItsPeakBack(t *testing.T) {
-	r := newSharing(t, 3, on(), kubelet("n1", "2900m"))
-	require.Equal(t, "800m 800m 800m", r.turn(0))
+func TestShare_ShrinksForRevertedPod(t *testing.T) {
+	r := newSharing(t, 3, sharingOnPolicy(), kubelet("n1", "2900m"))
+	require.Equal(t, "800m 800m 800m", r.runAt(0))
 	r.restarted("web-1-1", 2)
-	require.Equal(t, "800m 800m 800m", r.turn(6*time.Minute), "there are 500m, and it needs 600m")
-	require.Equal(t, "750m 800m 750m", r.turn(10*time.Minute), "1500m are left for two")
-	require.Equal(t, "750m 1400m 750m", r.turn(11*time.Minute))
+	require.Equal(t, "800m 800m 800m", r.runAt(6*time.Minute), "there are 500m, and it needs 600m")
+	require.Equal(t, "750m 800m 750m", r.runAt(10*time.Minute), "1500m are left for two")
+	require.Equal(t, "750m 1400m 750m", r.runAt(11*time.Minute))
 }
 
 // A small increase of the peak causes no resize, so other pods make no room for it.
-func TestPodsDoNotShrinkForLittleOfAPeak(t *testing.T) {
-	r := newSharing(t, 5, on())
-	require.Equal(t, "680m 680m 680m 680m 680m", r.turn(0))
+func TestShare_DoesNotShrinkForSmallPeakIncrease(t *testing.T) {
+	r := newSharing(t, 5, sharingOnPolicy())
+	require.Equal(t, "680m 680m 680m 680m 680m", r.runAt(0))
 	r.restarted("web-1-1", 2)
-	require.Equal(t, "680m 1400m 680m 680m 680m", r.turn(6*time.Minute))
-	require.Equal(t, "725m 1400m 725m 725m 725m", r.turn(10*time.Minute))
-	r.spans("400m", "1450m")
-	require.Equal(t, "725m 1400m 725m 725m 725m", r.turn(15*time.Minute))
+	require.Equal(t, "680m 1400m 680m 680m 680m", r.runAt(6*time.Minute))
+	require.Equal(t, "725m 1400m 725m 725m 725m", r.runAt(10*time.Minute))
+	r.setBaseAndPeak("400m", "1450m")
+	require.Equal(t, "725m 1400m 725m 725m 725m", r.runAt(15*time.Minute))
 	require.EqualValues(t, 4, r.skipped("RecentlyShrunk"))
 }
 
 // The hour between shrinks does not delay the resize of a pod that does not share.
-func TestPodsShrinkForAResizeThatWaits(t *testing.T) {
+func TestShare_ShrinksForDeferredResize(t *testing.T) {
 	for reason, want := range map[string]string{corev1.PodReasonDeferred: "733m 733m 733m", corev1.PodReasonInfeasible: "800m 800m 800m"} {
 		t.Run(reason, func(t *testing.T) { shrinkForAResize(t, reason, want) })
 	}
@@ -283,23 +283,23 @@ func shrinkForAResize(t *testing.T, reason, want string) {
 	other := peakingPods(1, unlimited)[2].(*corev1.Pod)
 	other.Name, other.UID, other.Labels, other.OwnerReferences = "other", "other", map[string]string{"app": "other"}, nil
 	other.Spec.Containers[0].Resources.Requests = list("300m", "100Mi")
-	r := newSharing(t, 3, on(), other, kubelet("n1", "2900m"))
+	r := newSharing(t, 3, sharingOnPolicy(), other, kubelet("n1", "2900m"))
 	shares := func(sizes string) string { return strings.Join(strings.Fields(sizes)[1:], " ") }
-	require.Equal(t, "800m 800m 800m", shares(r.turn(0)))
-	r.needs("400m")
-	require.Equal(t, "800m 800m 800m", shares(r.turn(5*time.Minute)))
+	require.Equal(t, "800m 800m 800m", shares(r.runAt(0)))
+	r.setBase("400m")
+	require.Equal(t, "800m 800m 800m", shares(r.runAt(5*time.Minute)))
 	r.change("other", func(p *corev1.Pod) {
 		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", Resources: p.Spec.Containers[0].Resources.DeepCopy()}}
 		p.Spec.Containers[0].Resources.Requests = list("700m", "100Mi")
 		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: reason})
 	})
-	require.Equal(t, want, shares(r.turn(10*time.Minute)))
+	require.Equal(t, want, shares(r.runAt(10*time.Minute)))
 }
 
 // An infeasible resize takes nothing from other pods, even if a similar pod waits for room.
-func TestAResizeThatCanNeverBeDoneTakesNoRoom(t *testing.T) {
-	r := newSharing(t, 3, on(), kubelet("n1", "2900m"))
-	require.Equal(t, "800m 800m 800m", r.turn(0))
+func TestShare_InfeasibleResizeTakesNoRoom(t *testing.T) {
+	r := newSharing(t, 3, sharingOnPolicy(), kubelet("n1", "2900m"))
+	require.Equal(t, "800m 800m 800m", r.runAt(0))
 	for name, reason := range map[string]string{"web-1-0": corev1.PodReasonDeferred, "web-1-1": corev1.PodReasonInfeasible} {
 		r.change(name, func(p *corev1.Pod) {
 			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", Resources: p.Spec.Containers[0].Resources.DeepCopy()}}
@@ -307,31 +307,31 @@ func TestAResizeThatCanNeverBeDoneTakesNoRoom(t *testing.T) {
 			p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: reason})
 		})
 	}
-	require.Equal(t, "1400m 1400m 700m", r.turn(5*time.Minute), "800m of the second")
+	require.Equal(t, "1400m 1400m 700m", r.runAt(5*time.Minute), "800m of the second")
 }
 
-func TestContainersThatGrowDoNotWaitForThoseThatShrink(t *testing.T) {
+func TestShare_GrowingContainersDoNotWait(t *testing.T) {
 	two := func(p *corev1.Pod) {
 		unlimited(p)
 		p.Spec.Containers = append(p.Spec.Containers, *p.Spec.Containers[0].DeepCopy())
 		p.Spec.Containers[1].Name = "other"
 	}
 	bases := func(app, other string) *vpav1.VerticalPodAutoscaler {
-		vpa := peaking()
+		vpa := peakingVPA()
 		c := &vpa.Status.Recommendation.ContainerRecommendations
 		*c = append(*c, *(*c)[0].DeepCopy())
 		(*c)[1].ContainerName = "other"
 		(*c)[0].LowerBound, (*c)[1].LowerBound = list(app, "100Mi"), list(other, "100Mi")
 		return vpa
 	}
-	r := shareWith(t, Default(), append(peakingPods(1, two), bases("500m", "500m"), on())...)
+	r := shareWith(t, Default(), append(peakingPods(1, two), bases("500m", "500m"), sharingOnPolicy())...)
 	requests := func() (texts []string) {
 		for _, c := range r.pod("web-1-0").Spec.Containers {
 			texts = append(texts, c.Resources.Requests.Cpu().String())
 		}
 		return texts
 	}
-	r.turn(0)
+	r.runAt(0)
 	require.Equal(t, []string{"950m", "950m"}, requests())
 	vpa := bases("300m", "1")
 	vpa.Status.Recommendation.ContainerRecommendations[0].Target = list("600m", "200Mi")
@@ -341,47 +341,47 @@ func TestContainersThatGrowDoNotWaitForThoseThatShrink(t *testing.T) {
 		known, err := r.caches.vpas.Autoscaling().V1().VerticalPodAutoscalers().Lister().VerticalPodAutoscalers("shop").Get(vpa.Name)
 		return err == nil && apiequality.Semantic.DeepEqual(known.Status.Recommendation, vpa.Status.Recommendation)
 	}, time.Minute, time.Millisecond)
-	r.turn(5 * time.Minute)
+	r.runAt(5 * time.Minute)
 	require.Equal(t, []string{"950m", "1228m"}, requests(), "pods were made smaller five minutes ago")
-	r.turn(time.Hour)
+	r.runAt(time.Hour)
 	require.Equal(t, []string{"471m", "1228m"}, requests())
 }
 
 // acceptNodeAutoscaler accepts a node autoscaler, and autoscalerStatus shows that there is one.
-func accepting(s *loadlinev1alpha1.SizingPolicySpec) {
+func acceptNodeAutoscaler(s *loadlinev1alpha1.SizingPolicySpec) {
 	s.Sharing.NodeAutoscaler = new(loadlinev1alpha1.SharingNodeAutoscalerAccept)
 }
 
-func growing() *corev1.ConfigMap {
+func autoscalerStatus() *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cluster-autoscaler-status"}}
 }
 
 // Marks limit shrinking only during the first hour after a start. Later the updater uses its own
 // state.
-func TestAMarkWrittenByHandDoesNotStopANode(t *testing.T) {
-	r := newSharing(t, 3, on(accepting), growing())
-	require.Equal(t, "800m 800m 800m", r.turn(0))
+func TestShareMark_ForgedDoesNotBlockNode(t *testing.T) {
+	r := newSharing(t, 3, sharingOnPolicy(acceptNodeAutoscaler), autoscalerStatus())
+	require.Equal(t, "800m 800m 800m", r.runAt(0))
 	r.arrive("web-1-3")
 	r.change("web-1-0", func(p *corev1.Pod) {
 		p.Annotations[convert.SharedAnnotation] = "cpu at 2026-01-02T13:58:00Z after 0"
 	})
-	require.Equal(t, "725m 725m 725m 725m", r.turn(2*time.Hour))
+	require.Equal(t, "725m 725m 725m 725m", r.runAt(2*time.Hour))
 	for _, p := range r.pods() {
 		r.change(p.Name, func(p *corev1.Pod) {
 			delete(p.Annotations, convert.SharedAnnotation)
 			p.Spec.Containers[0].Resources.Requests = list("1400m", "200Mi")
 		})
 	}
-	require.Equal(t, "1400m 1400m 1400m 1400m", r.turn(2*time.Hour+55*time.Minute), "it remembers what it did itself")
-	require.Equal(t, "725m 725m 725m 725m", r.turn(3*time.Hour))
+	require.Equal(t, "1400m 1400m 1400m 1400m", r.runAt(2*time.Hour+55*time.Minute), "it remembers what it did itself")
+	require.Equal(t, "725m 725m 725m 725m", r.runAt(3*time.Hour))
 }
 
-func TestAMarkOfAPodWithoutAPolicyDoesNotStopANode(t *testing.T) {
+func TestShareMark_WithoutPolicyDoesNotBlockNode(t *testing.T) {
 	for _, person := range []bool{false, true} {
 		objects := append(peakingPods(1, func(p *corev1.Pod) {
 			unlimited(p)
 			p.Annotations = map[string]string{convert.SharedAnnotation: "cpu at 2026-01-02T11:58:00Z after 0"}
-		}), peaking())
+		}), peakingVPA())
 		for i, o := range objects {
 			m, err := meta.Accessor(o)
 			require.NoError(t, err)
@@ -391,47 +391,47 @@ func TestAMarkOfAPodWithoutAPolicyDoesNotStopANode(t *testing.T) {
 				vpa.Labels, vpa.Name, vpa.Spec.UpdatePolicy = nil, "mine", &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeInPlace)}
 			}
 		}
-		r := newSharing(t, 3, on(accepting), append(objects, growing())...)
-		require.Equal(t, "800m 800m 800m", r.turn(0), "of a person: %t", person)
+		r := newSharing(t, 3, sharingOnPolicy(acceptNodeAutoscaler), append(objects, autoscalerStatus())...)
+		require.Equal(t, "800m 800m 800m", r.runAt(0), "of a person: %t", person)
 	}
 }
 
-func TestASmallPodIsNotMovedByMillicores(t *testing.T) {
+func TestShare_IgnoresSmallDifferences(t *testing.T) {
 	for has, want := range map[string]string{"20m": "20m", "30m": "13m"} {
-		vpa := peaking()
+		vpa := peakingVPA()
 		c := &vpa.Status.Recommendation.ContainerRecommendations[0]
 		c.LowerBound, c.Target, c.UpperBound = list("10m", "100Mi"), list("20m", "200Mi"), list("20m", "200Mi")
 		r := shareWith(t, Default(), append(peakingPods(3, func(p *corev1.Pod) {
 			unlimited(p)
 			p.Spec.Containers[0].Resources.Requests = list(has, "200Mi")
-		}), vpa, on())...)
-		require.Equal(t, want+" "+want+" "+want, r.turn(0), "shares are 13m")
+		}), vpa, sharingOnPolicy())...)
+		require.Equal(t, want+" "+want+" "+want, r.runAt(0), "shares are 13m")
 		r.kube.ClearActions()
 		r.restarted("web-1-1", 2)
 		if has == "30m" {
-			require.Equal(t, "13m 20m 13m", r.turn(time.Minute), "what did harm is given back all the same")
+			require.Equal(t, "13m 20m 13m", r.runAt(time.Minute), "what did harm is given back all the same")
 		}
 	}
 }
 
-func TestGrowthDoesNotStopANode(t *testing.T) {
+func TestShare_GrowthDoesNotDelayShrinking(t *testing.T) {
 	r := shareWith(t, Default(), append(peakingPods(3, func(p *corev1.Pod) {
 		unlimited(p)
 		p.Spec.Containers[0].Resources.Requests = list("200m", "200Mi")
-	}), peaking(), on(accepting), growing())...)
-	require.Equal(t, "800m 800m 800m", r.turn(0))
+	}), peakingVPA(), sharingOnPolicy(acceptNodeAutoscaler), autoscalerStatus())...)
+	require.Equal(t, "800m 800m 800m", r.runAt(0))
 	require.Equal(t, []string{"cpu", "cpu", "cpu"}, r.marks())
 	r.arrive("web-1-3")
-	require.Equal(t, "725m 725m 725m 725m", r.turn(5*time.Minute))
+	require.Equal(t, "725m 725m 725m 725m", r.runAt(5*time.Minute))
 }
 
 // If the combined resize is refused, the unshared resources are resized alone. A share causes no
 // eviction.
-func TestAShareThatIsRefusedEvictsNobody(t *testing.T) {
+func TestShare_RefusalDoesNotEvict(t *testing.T) {
 	r := shareWith(t, Default(), append(peakingPods(2, func(p *corev1.Pod) {
 		unlimited(p)
 		p.Spec.Containers[0].Resources.Requests = list("1400m", "50Mi")
-	}), peaking(), on(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.MaxConcurrent = new(int32(0)) }))...)
+	}), peakingVPA(), sharingOnPolicy(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.MaxConcurrent = new(int32(0)) }))...)
 	r.kube.PrependReactor("patch", "pods", func(a ktesting.Action) (bool, runtime.Object, error) {
 		patch := a.(ktesting.PatchAction)
 		if patch.GetSubresource() != "resize" || !strings.Contains(string(patch.GetPatch()), "950m") {
@@ -439,19 +439,19 @@ func TestAShareThatIsRefusedEvictsNobody(t *testing.T) {
 		}
 		return true, nil, apierrors.NewBadRequest("no share here")
 	})
-	r.pass(noon)
+	r.runOnce(noon)
 	require.Equal(t, "1400m 200Mi", r.requests("web-1-0"))
 	require.Empty(t, r.evictions())
 }
 
 // A pod evicted for another reason comes back at its peak, so the peak must fit.
-func TestAnEvictionAsksForRoomForThePeak(t *testing.T) {
-	r := newSharing(t, 3, on())
-	require.Equal(t, "800m 800m 800m", r.turn(0))
+func TestEviction_NeedsRoomForPeak(t *testing.T) {
+	r := newSharing(t, 3, sharingOnPolicy())
+	require.Equal(t, "800m 800m 800m", r.runAt(0))
 	it, err := r.loop.read(t.Context(), noon, func(string) {})
 	require.NoError(t, err)
 	r.loop.rounds.Sharing.Divide(t.Context(), it.input(), &it.view, false, noon)
 	need := it.view.VPAs[0].Pods[0].Need()
-	require.EqualValues(t, 800, need.Wants.Value(resources.CPU))
-	require.EqualValues(t, 1400, need.Back.Value(resources.CPU))
+	require.EqualValues(t, 800, need.After.Value(resources.CPU))
+	require.EqualValues(t, 1400, need.NewPod.Value(resources.CPU))
 }

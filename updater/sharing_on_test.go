@@ -27,14 +27,14 @@ import (
 	"loadline.dev/loadline/pkg/flags"
 )
 
-func on(changes ...func(*loadlinev1alpha1.SizingPolicySpec)) *loadlinev1alpha1.SizingPolicy {
-	return shared(loadlinev1alpha1.SharingOn, append([]func(*loadlinev1alpha1.SizingPolicySpec){automatic}, changes...)...)
+func sharingOnPolicy(changes ...func(*loadlinev1alpha1.SizingPolicySpec)) *loadlinev1alpha1.SizingPolicy {
+	return sharingPolicy(loadlinev1alpha1.SharingOn, append([]func(*loadlinev1alpha1.SizingPolicySpec){automatic}, changes...)...)
 }
 
 // newSharing returns a world in which pods of the Deployment "web" share node n1.
 func newSharing(t *testing.T, pods int, policy *loadlinev1alpha1.SizingPolicy, objects ...runtime.Object) *rolling {
 	t.Helper()
-	return shareWith(t, Default(), append(append(peakingPods(pods, unlimited), peaking(), policy), objects...)...)
+	return shareWith(t, Default(), append(append(peakingPods(pods, unlimited), peakingVPA(), policy), objects...)...)
 }
 
 func unlimited(p *corev1.Pod) { p.Spec.Containers[0].Resources.Limits = nil }
@@ -50,15 +50,15 @@ func shareWith(t *testing.T, config *Config, objects ...runtime.Object) *rolling
 
 // runAt runs an iteration at a time after noon, waits for the informer cache and returns the CPU
 // requests.
-func (r *rolling) turn(after time.Duration) string {
+func (r *rolling) runAt(after time.Duration) string {
 	r.t.Helper()
-	r.pass(noon.Add(after))
-	r.caught()
+	r.runOnce(noon.Add(after))
+	r.awaitCache()
 	return r.sizes()
 }
 
 // awaitCache waits until the informer cache has all current pods.
-func (r *rolling) caught() {
+func (r *rolling) awaitCache() {
 	r.t.Helper()
 	for _, p := range r.pods() {
 		r.settled(p.Name)
@@ -97,64 +97,64 @@ func (r *rolling) arrive(name string) {
 
 // Three equal pods with 0.5 cores base and 1.4 cores peak get 0.8 cores each. A fourth pod shrinks
 // them all.
-func TestPodsOfANodeShareWhatItHasLeft(t *testing.T) {
-	r := newSharing(t, 3, on())
-	require.Equal(t, "800m 800m 800m", r.turn(0))
+func TestShare_DividesHeadroomOfNode(t *testing.T) {
+	r := newSharing(t, 3, sharingOnPolicy())
+	require.Equal(t, "800m 800m 800m", r.runAt(0))
 	require.Equal(t, slices.Repeat([]string{"cpu at 2026-01-02T12:00:00Z after 0"}, 3), r.marks())
 	require.Equal(t, "True Shares: pods that share: 3", r.condition())
 	require.EqualValues(t, 3, r.value("loadline_sharing_pods", "mode", "On"))
 	require.InDelta(t, 0.9, r.value("loadline_sharing_headroom_cores", "mode", "On"), 1e-6)
-	require.NotContains(t, strings.Join(r.told(), "\n"), "Evicted")
+	require.NotContains(t, strings.Join(r.drainEvents(), "\n"), "Evicted")
 
 	r.kube.ClearActions()
 	for minute := range 12 {
-		require.Equal(t, "800m 800m 800m", r.turn(time.Duration(minute+1)*time.Minute))
+		require.Equal(t, "800m 800m 800m", r.runAt(time.Duration(minute+1)*time.Minute))
 	}
 	require.Empty(t, r.writes(), "nothing changed")
 	require.EqualValues(t, 3, r.skipped("HasShare"))
 
 	r.arrive("web-1-3")
-	require.Equal(t, "800m 800m 800m 1400m", r.turn(14*time.Minute), "until the next round all stay as they are")
-	require.Equal(t, "725m 725m 725m 725m", r.turn(15*time.Minute))
+	require.Equal(t, "800m 800m 800m 1400m", r.runAt(14*time.Minute), "until the next round all stay as they are")
+	require.Equal(t, "725m 725m 725m 725m", r.runAt(15*time.Minute))
 }
 
 // A restarted process computes the same shares.
-func TestAPodIsMarkedBeforeItGetsItsShare(t *testing.T) {
-	r := newSharing(t, 2, on())
-	require.Equal(t, "950m 950m", r.turn(0))
+func TestShare_MarksPodBeforeResize(t *testing.T) {
+	r := newSharing(t, 2, sharingOnPolicy())
+	require.Equal(t, "950m 950m", r.runAt(0))
 	require.Equal(t, slices.Repeat([]string{"patch pods ", "patch pods resize"}, 2), r.writes())
 	require.Equal(t, "true", r.pod("web-1-0").Annotations[convert.ResizedAnnotation])
-	r.anew()
+	r.restart()
 	r.kube.ClearActions()
-	r.turn(time.Minute)
+	r.runAt(time.Minute)
 	require.Empty(t, r.writes())
 }
 
-func TestAProcessThatIsKilledBetweenMarkAndResize(t *testing.T) {
+func TestCrash_BetweenShareMarkAndResize(t *testing.T) {
 	for mode, want := range map[loadlinev1alpha1.SharingMode]string{loadlinev1alpha1.SharingOn: "800m 800m 800m", loadlinev1alpha1.SharingOff: "1400m 1400m 1400m"} {
-		r := newSharing(t, 3, on(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Sharing.Mode = &mode }))
+		r := newSharing(t, 3, sharingOnPolicy(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Sharing.Mode = &mode }))
 		r.change("web-1-1", func(p *corev1.Pod) {
 			p.Annotations = map[string]string{convert.SharedAnnotation: "cpu at 2026-01-02T11:59:00Z after 0"}
 		})
-		require.Equal(t, want, r.turn(0), mode)
+		require.Equal(t, want, r.runAt(0), mode)
 		require.Equal(t, mode == loadlinev1alpha1.SharingOn, r.marks()[1] != "", mode)
 	}
 }
 
 // The sum of requests never exceeds the node.
-func TestGrowthWaitsForWhatShrinksFree(t *testing.T) {
+func TestShare_GrowthWaitsForShrinking(t *testing.T) {
 	objects := peakingPods(4, unlimited)
 	for i, cpu := range []string{"1400m", "1400m", "200m", "200m"} {
 		objects[2+i].(*corev1.Pod).Spec.Containers[0].Resources.Requests = list(cpu, "200Mi")
 	}
-	r := shareWith(t, Default(), append(objects, peaking(), on(), kubelet("n1", "3200m"))...)
-	require.Equal(t, "725m 725m 200m 200m", r.turn(0))
+	r := shareWith(t, Default(), append(objects, peakingVPA(), sharingOnPolicy(), kubelet("n1", "3200m"))...)
+	require.Equal(t, "725m 725m 200m 200m", r.runAt(0))
 	require.EqualValues(t, 2, r.skipped("NodeFull"))
-	require.Equal(t, "725m 725m 725m 725m", r.turn(time.Minute))
+	require.Equal(t, "725m 725m 725m 725m", r.runAt(time.Minute))
 	require.Empty(t, r.evictions())
 }
 
-func TestWhatIsNotKnownMovesNobody(t *testing.T) {
+func TestShare_UnknownStateKeepsShares(t *testing.T) {
 	for name, obscure := range map[string]func(r *rolling){
 		"nodes are not known": func(r *rolling) { r.loop.rounds.Sharing.NodeInformer = syncedWhen(func() bool { return false }) },
 		"paused":              func(r *rolling) { r.edit(pausedPolicy) },
@@ -171,12 +171,12 @@ func TestWhatIsNotKnownMovesNobody(t *testing.T) {
 			r.kube.PrependReactor("get", "leases", func(ktesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("forbidden") })
 		},
 	} {
-		r := newSharing(t, 3, on())
-		require.Equal(t, "800m 800m 800m", r.turn(0), name)
+		r := newSharing(t, 3, sharingOnPolicy())
+		require.Equal(t, "800m 800m 800m", r.runAt(0), name)
 		obscure(r)
 		r.arrive("web-1-3")
 		for minute := range 12 {
-			require.Equal(t, "800m 800m 800m 1400m", r.turn(time.Duration(minute+1)*time.Minute), name)
+			require.Equal(t, "800m 800m 800m 1400m", r.runAt(time.Duration(minute+1)*time.Minute), name)
 		}
 		require.NotContains(t, r.marks()[:3], "", name)
 		if name == "the lease cannot be read" {
@@ -185,43 +185,43 @@ func TestWhatIsNotKnownMovesNobody(t *testing.T) {
 	}
 }
 
-func TestGrowthThatCannotBeReadMovesNobody(t *testing.T) {
-	r := newSharing(t, 3, on())
+func TestShare_UnknownNodeAutoscalingMovesNoPod(t *testing.T) {
+	r := newSharing(t, 3, sharingOnPolicy())
 	r.kube.PrependReactor("get", "configmaps", func(ktesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("the server is away")
 	})
-	require.Equal(t, "1400m 1400m 1400m", r.turn(0))
+	require.Equal(t, "1400m 1400m 1400m", r.runAt(0))
 	require.Contains(t, r.condition(), "False NodeAutoscaler: acts as DryRun: it cannot be read whether nodes are added and removed")
 }
 
-func TestAConflictOfAShareIsTriedAgain(t *testing.T) {
+func TestShare_RetriesOnConflict(t *testing.T) {
 	for _, subresource := range []string{"", "resize"} {
-		r := newSharing(t, 3, on())
+		r := newSharing(t, 3, sharingOnPolicy())
 		r.kube.PrependReactor("patch", "pods", func(a ktesting.Action) (bool, runtime.Object, error) {
 			return a.GetSubresource() == subresource, nil, apierrors.NewConflict(corev1.Resource("pods"), "web-1-0", errors.New("changed"))
 		})
-		require.Equal(t, "1400m 1400m 1400m", r.turn(0), subresource)
+		require.Equal(t, "1400m 1400m 1400m", r.runAt(0), subresource)
 		r.kube.ReactionChain = r.kube.ReactionChain[1:]
-		require.Equal(t, "800m 800m 800m", r.turn(time.Minute), subresource)
+		require.Equal(t, "800m 800m 800m", r.runAt(time.Minute), subresource)
 		require.Empty(t, r.evictions(), subresource)
 	}
 }
 
-func TestPodsOfAnOldKubeletAreNamed(t *testing.T) {
-	objects := append(peakingPods(3, unlimited), peaking(), on(), kubelet("n1", "8"), kubelet("n2", "8", func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.32.9" }))
+func TestShare_ReportsOldKubelet(t *testing.T) {
+	objects := append(peakingPods(3, unlimited), peakingVPA(), sharingOnPolicy(), kubelet("n1", "8"), kubelet("n2", "8", func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.32.9" }))
 	for _, o := range objects {
 		if p, is := o.(*corev1.Pod); is && p.Name == "web-1-2" {
 			p.Spec.NodeName = "n2"
 		}
 	}
 	r := shareWith(t, Default(), objects...)
-	require.Equal(t, "950m 950m 1400m", r.turn(0))
+	require.Equal(t, "950m 950m 1400m", r.runAt(0))
 	require.Equal(t, "True Shares: pods that share: 2; pods of nodes on which nothing can be changed: KubeletTooOld=1; such a node is n2", r.condition())
 }
 
 // payWorkload returns two pods of a workload in namespace "pay" under policy "pay", with its VPA.
-func paying() []runtime.Object {
-	vpa := peaking()
+func payWorkload() []runtime.Object {
+	vpa := peakingVPA()
 	vpa.Labels["loadline.dev/policy"] = "pay"
 	objects := append(peakingPods(2, unlimited), vpa)
 	for _, o := range objects {
@@ -232,14 +232,14 @@ func paying() []runtime.Object {
 	return objects
 }
 
-func TestTwoPoliciesShareOneNode(t *testing.T) {
-	second := on(func(s *loadlinev1alpha1.SizingPolicySpec) {
+func TestShare_TwoPoliciesOnOneNode(t *testing.T) {
+	second := sharingOnPolicy(func(s *loadlinev1alpha1.SizingPolicySpec) {
 		s.Namespaces.Names, s.Recipe = []string{"pay"}, new("loadline:cpu=shared")
 	})
 	second.Name = "pay"
-	objects := append(peakingPods(2, unlimited), peaking(), on(), second, kubelet("n1", "8"))
-	r := shareWith(t, Default(), append(objects, paying()...)...)
-	r.turn(0)
+	objects := append(peakingPods(2, unlimited), peakingVPA(), sharingOnPolicy(), second, kubelet("n1", "8"))
+	r := shareWith(t, Default(), append(objects, payWorkload()...)...)
+	r.runAt(0)
 	for _, namespace := range []string{"shop", "pay"} {
 		for _, name := range []string{"web-1-0", "web-1-1"} {
 			pod, err := r.kube.CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
@@ -249,7 +249,7 @@ func TestTwoPoliciesShareOneNode(t *testing.T) {
 	}
 }
 
-func TestWhereNothingIsMoved(t *testing.T) {
+func TestShare_IneligibleNodesAndPods(t *testing.T) {
 	older := func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.32.9" }
 	for name, c := range map[string]struct {
 		config  func(*Config)
@@ -267,18 +267,18 @@ func TestWhereNothingIsMoved(t *testing.T) {
 		if c.config != nil {
 			c.config(config)
 		}
-		r := shareWith(t, config, append(append(peakingPods(3, unlimited), peaking(), on()), c.objects...)...)
-		require.Equal(t, "1400m 1400m 1400m", r.turn(0), name)
-		require.Equal(t, "1400m 1400m 1400m", r.turn(time.Minute), name)
+		r := shareWith(t, config, append(append(peakingPods(3, unlimited), peakingVPA(), sharingOnPolicy()), c.objects...)...)
+		require.Equal(t, "1400m 1400m 1400m", r.runAt(0), name)
+		require.Equal(t, "1400m 1400m 1400m", r.runAt(time.Minute), name)
 		require.True(t, strings.HasPrefix(r.condition(), c.want), "%s: %s", name, r.condition())
 		require.Equal(t, []string{"", "", ""}, r.marks(), name)
 	}
 }
 
-func TestAPodThatChangedSinceTheRoundWaits(t *testing.T) {
-	r := newSharing(t, 2, on(), kubelet("n1", "8"))
+func TestShare_PodChangedSinceRoundWaits(t *testing.T) {
+	r := newSharing(t, 2, sharingOnPolicy(), kubelet("n1", "8"))
 	r.refuse("patch", "pods", fmt.Errorf("not now"))
-	require.Equal(t, "1400m 1400m", r.turn(0))
+	require.Equal(t, "1400m 1400m", r.runAt(0))
 	r.kube.ReactionChain = r.kube.ReactionChain[1:]
 	r.change("web-1-0", func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = list("1200m", "200Mi") })
 	require.NoError(t, r.kube.CoreV1().Pods("shop").Delete(t.Context(), "web-1-1", metav1.DeleteOptions{}))
@@ -287,37 +287,37 @@ func TestAPodThatChangedSinceTheRoundWaits(t *testing.T) {
 	_, err := r.kube.CoreV1().Pods("shop").Create(t.Context(), pod, metav1.CreateOptions{})
 	require.NoError(t, err)
 	r.await("the pod", func(p *corev1.Pod) bool { return p.UID == "another" }, "web-1-1")
-	require.Equal(t, "1200m 1400m", r.turn(time.Minute))
+	require.Equal(t, "1200m 1400m", r.runAt(time.Minute))
 	require.EqualValues(t, 1, r.skipped("ChangedOutside"))
-	require.Equal(t, "950m 950m", r.turn(5*time.Minute))
+	require.Equal(t, "950m 950m", r.runAt(5*time.Minute))
 }
 
-func TestANodeThatGoesInTheMiddle(t *testing.T) {
-	r := newSharing(t, 3, on())
-	require.Equal(t, "800m 800m 800m", r.turn(0))
+func TestShare_NodeDeletedBetweenRounds(t *testing.T) {
+	r := newSharing(t, 3, sharingOnPolicy())
+	require.Equal(t, "800m 800m 800m", r.runAt(0))
 	require.NoError(t, r.kube.CoreV1().Nodes().Delete(t.Context(), "n1", metav1.DeleteOptions{}))
 	require.Eventually(t, func() bool { _, err := r.loop.rounds.Sharing.Nodes.Get("n1"); return err != nil }, time.Minute, time.Millisecond)
 	for minute := range 12 {
-		require.Equal(t, "800m 800m 800m", r.turn(time.Duration(minute+1)*time.Minute))
+		require.Equal(t, "800m 800m 800m", r.runAt(time.Duration(minute+1)*time.Minute))
 	}
 	require.Equal(t, "True Shares: pods that share: 0", r.condition())
 }
 
 // minAllowed counts in the sums of the node.
-func TestMinAllowedAboveTheShare(t *testing.T) {
-	vpa := peaking()
+func TestShare_RespectsMinAllowed(t *testing.T) {
+	vpa := peakingVPA()
 	vpa.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "*", MinAllowed: list("1", "0")}}}
-	r := shareWith(t, Default(), append(peakingPods(3, unlimited), vpa, on())...)
-	require.Equal(t, "1133m 1133m 1133m", r.turn(0), "a headroom of 0.4 for three")
+	r := shareWith(t, Default(), append(peakingPods(3, unlimited), vpa, sharingOnPolicy())...)
+	require.Equal(t, "1133m 1133m 1133m", r.runAt(0), "a headroom of 0.4 for three")
 }
 
 // The DryRun pods count with their requests.
-func TestADryRunBesidePodsThatShare(t *testing.T) {
-	dry := shared(loadlinev1alpha1.SharingDryRun, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Namespaces.Names = []string{"pay"} })
+func TestShare_DryRunPolicyOnSameNode(t *testing.T) {
+	dry := sharingPolicy(loadlinev1alpha1.SharingDryRun, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Namespaces.Names = []string{"pay"} })
 	dry.Name = "pay"
-	objects := append(peakingPods(3, unlimited), peaking(), on(), dry, kubelet("n1", "8"))
-	r := shareWith(t, Default(), append(objects, paying()...)...)
-	require.Equal(t, "800m 800m 800m", r.turn(0))
+	objects := append(peakingPods(3, unlimited), peakingVPA(), sharingOnPolicy(), dry, kubelet("n1", "8"))
+	r := shareWith(t, Default(), append(objects, payWorkload()...)...)
+	require.Equal(t, "800m 800m 800m", r.runAt(0))
 	require.EqualValues(t, 3, r.value("loadline_sharing_pods", "mode", "On"))
 	require.EqualValues(t, 2, r.value("loadline_sharing_pods", "mode", "DryRun"))
 	for _, name := range []string{"web-1-0", "web-1-1"} {
@@ -327,32 +327,32 @@ func TestADryRunBesidePodsThatShare(t *testing.T) {
 	}
 }
 
-func TestDryRunOfSharing(t *testing.T) {
+func TestDryRun_SharingWritesNothing(t *testing.T) {
 	config := Default()
 	config.DryRun = true
 	r := newSharingWith(t, config)
-	said := r.rehearsed()
+	said := r.dryRunOutput()
 	require.Contains(t, said, "would resize pod shop/web-1-0 (VPA deployment-web, Shared): app cpu 1400m -> 800m\n")
 	require.Empty(t, r.writes())
 }
 
 func newSharingWith(t *testing.T, config *Config) *rolling {
 	t.Helper()
-	return shareWith(t, config, append(peakingPods(3, unlimited), peaking(), on())...)
+	return shareWith(t, config, append(peakingPods(3, unlimited), peakingVPA(), sharingOnPolicy())...)
 }
 
-func TestTheLeastAgeOfWorkloadsThatShare(t *testing.T) {
+func TestShare_RequiresMinWorkloadAge(t *testing.T) {
 	config := Default()
 	config.SharingMinAge = 10 * time.Minute
-	objects := append(peakingPods(3, unlimited), peaking(), on())
+	objects := append(peakingPods(3, unlimited), peakingVPA(), sharingOnPolicy())
 	objects[0].(*appsv1.Deployment).CreationTimestamp = metav1.NewTime(noon)
 	r := shareWith(t, config, objects...)
-	require.Equal(t, "1400m 1400m 1400m", r.turn(5*time.Minute))
-	require.Equal(t, "800m 800m 800m", r.turn(10*time.Minute))
+	require.Equal(t, "1400m 1400m 1400m", r.runAt(5*time.Minute))
+	require.Equal(t, "800m 800m 800m", r.runAt(10*time.Minute))
 }
 
 // A forged mark only shows that the pod shared.
-func TestAMarkWrittenByHand(t *testing.T) {
+func TestShareMark_ForgedRestoresPeak(t *testing.T) {
 	forged := func(text, cpu string, objects ...runtime.Object) *rolling {
 		return shareWith(t, Default(), append(peakingPods(2, func(p *corev1.Pod) {
 			unlimited(p)
@@ -361,38 +361,38 @@ func TestAMarkWrittenByHand(t *testing.T) {
 		}), objects...)...)
 	}
 	for _, text := range []string{"true", "cpu at 2026-01-02T11:59:00Z after 0", "cpu at 9999-01-02T11:59:00Z after 0 reverted"} {
-		r := forged(text, "200m", peaking(), auto())
-		require.Equal(t, "1400m 1400m", r.turn(0), text)
-		r.turn(time.Minute)
+		r := forged(text, "200m", peakingVPA(), autoPolicy())
+		require.Equal(t, "1400m 1400m", r.runAt(0), text)
+		r.runAt(time.Minute)
 		require.Equal(t, []string{"", ""}, r.marks(), text)
-		r = forged(text, "2", peaking(), auto())
-		require.Equal(t, "2 2", r.turn(0), text)
+		r = forged(text, "2", peakingVPA(), autoPolicy())
+		require.Equal(t, "2 2", r.runAt(0), text)
 		require.Equal(t, []string{"", ""}, r.marks(), "it has no less than its peak")
 
-		require.Equal(t, "200m 200m", forged(text, "200m", peaking(), sizingPolicy(loadlinev1alpha1.RolloutModeRecommend)).turn(0), "nothing is to be changed")
-		require.Equal(t, "800m 800m", forged(text, "200m", peaking(), on(), kubelet("n1", "1600m")).turn(0), "it shares anyway")
+		require.Equal(t, "200m 200m", forged(text, "200m", peakingVPA(), sizingPolicy(loadlinev1alpha1.RolloutModeRecommend)).runAt(0), "nothing is to be changed")
+		require.Equal(t, "800m 800m", forged(text, "200m", peakingVPA(), sharingOnPolicy(), kubelet("n1", "1600m")).runAt(0), "it shares anyway")
 	}
 }
 
 // The CPU limit of a running pod cannot be removed.
-func TestSharing_RaisesCPULimitsOfRunningPods(t *testing.T) {
+func TestShare_RaisesCPULimitsOfRunningPods(t *testing.T) {
 	for limit, want := range map[loadlinev1alpha1.SharingCPULimit]string{
 		loadlinev1alpha1.SharingCPULimitKeep: "2", loadlinev1alpha1.SharingCPULimitRemove: "8", loadlinev1alpha1.SharingCPULimitNodeAllocatable: "8",
 	} {
 		r := shareWith(t, Default(), append(peakingPods(3, func(p *corev1.Pod) {
 			p.Spec.Containers[0].Resources.Limits = list("2", "1Gi")
-		}), peaking(), on(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Sharing.CPULimit = &limit }))...)
-		require.Equal(t, "800m 800m 800m", r.turn(0), limit)
+		}), peakingVPA(), sharingOnPolicy(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Sharing.CPULimit = &limit }))...)
+		require.Equal(t, "800m 800m 800m", r.runAt(0), limit)
 		has := r.pod("web-1-0").Spec.Containers[0].Resources.Limits
 		require.Equal(t, want, has.Cpu().String(), limit)
 		require.Equal(t, "1Gi", has.Memory().String(), limit)
-		r.edit(off)
-		require.Equal(t, "1400m 1400m 1400m", r.turn(5*time.Minute), limit)
+		r.edit(sharingOff)
+		require.Equal(t, "1400m 1400m 1400m", r.runAt(5*time.Minute), limit)
 		require.Equal(t, want, r.pod("web-1-0").Spec.Containers[0].Resources.Limits.Cpu().String(), "limits stay when sharing ends")
 	}
 }
 
-func TestSharing_KeepsCPULimitsThatAQuotaCounts(t *testing.T) {
+func TestShare_KeepsCPULimitsCountedByQuota(t *testing.T) {
 	for _, tc := range []struct {
 		name, counts, want string
 	}{
@@ -407,21 +407,21 @@ func TestSharing_KeepsCPULimitsThatAQuotaCounts(t *testing.T) {
 			}
 			r := shareWith(t, Default(), append(peakingPods(3, func(p *corev1.Pod) {
 				p.Spec.Containers[0].Resources.Limits = list("2", "1Gi")
-			}), quota, peaking(), on(func(s *loadlinev1alpha1.SizingPolicySpec) {
+			}), quota, peakingVPA(), sharingOnPolicy(func(s *loadlinev1alpha1.SizingPolicySpec) {
 				s.Sharing.CPULimit = new(loadlinev1alpha1.SharingCPULimitRemove)
 			}))...)
-			require.Equal(t, "800m 800m 800m", r.turn(0))
+			require.Equal(t, "800m 800m 800m", r.runAt(0))
 			require.Equal(t, tc.want, r.pod("web-1-0").Spec.Containers[0].Resources.Limits.Cpu().String())
 		})
 	}
 }
 
 // The limit is the difference to the same cluster in DryRun.
-func TestDivide_AllocatesPerPodWithItsShare(t *testing.T) {
+func TestDivide_AllocatesLittlePerPodAtItsShare(t *testing.T) {
 	const vpas, each = 200, 5
 	allocations := func(policy *loadlinev1alpha1.SizingPolicy) float64 {
 		policy.Spec.Namespaces.Names = []string{"*"}
-		loop, _, c := quiet{vpas: vpas, pods: each, nodes: 20, policies: []*loadlinev1alpha1.SizingPolicy{policy}}.filled(t)
+		loop, _, c := steadyCluster{vpas: vpas, pods: each, nodes: 20, policies: []*loadlinev1alpha1.SizingPolicy{policy}}.filled(t)
 		loop.rounds.Conditions, loop.planner.Capacity = c.sharingConditions(Default()), c.capacity(Default())
 		loop.rounds.Conditions.Status.Client = nil
 		all, err := loop.reader.VPAs.List(labels.Everything())
@@ -441,11 +441,11 @@ func TestDivide_AllocatesPerPodWithItsShare(t *testing.T) {
 		}
 		return testing.AllocsPerRun(5, func() { loop.RunOnce(t.Context(), noon) })
 	}
-	dry := allocations(shared(loadlinev1alpha1.SharingDryRun, automatic))
-	require.LessOrEqual(t, allocations(on())-dry, 20.0*vpas*each)
+	dry := allocations(sharingPolicy(loadlinev1alpha1.SharingDryRun, automatic))
+	require.LessOrEqual(t, allocations(sharingOnPolicy())-dry, 20.0*vpas*each)
 }
 
-func both(s *loadlinev1alpha1.SizingPolicySpec) {
+func cpuAndMemory(s *loadlinev1alpha1.SizingPolicySpec) {
 	s.Sharing.Resources = []corev1.ResourceName{"cpu", "memory"}
 }
 

@@ -17,7 +17,7 @@ import (
 
 // otherWorkload returns the Deployment "web" of namespace "pay": two pods of 100m on node n1 with a
 // recommendation of 500m.
-func besideShop() (objects []runtime.Object) {
+func otherWorkload() (objects []runtime.Object) {
 	for _, o := range append(deployment(2, func(p *corev1.Pod) {
 		unlimited(p)
 		p.Spec.Containers[0].Resources.Requests = list("100m", "200Mi")
@@ -34,12 +34,12 @@ func besideShop() (objects []runtime.Object) {
 	return objects
 }
 
-func TestSharesComeAfterAllElse(t *testing.T) {
+func TestShareOrder_SharesComeLast(t *testing.T) {
 	r := shareWith(t, Default(), append(append(peakingPods(1, func(p *corev1.Pod) {
 		unlimited(p)
 		p.Spec.Containers[0].Resources.Requests = list("200m", "200Mi")
-	}), peaking(), on(), kubelet("n1", "1900m")), besideShop()...)...)
-	require.Equal(t, "200m", r.turn(0), "one of the others takes 400m of the 1500m that are left, of which 1200m would be needed")
+	}), peakingVPA(), sharingOnPolicy(), kubelet("n1", "1900m")), otherWorkload()...)...)
+	require.Equal(t, "200m", r.runAt(0), "one of the others takes 400m of the 1500m that are left, of which 1200m would be needed")
 	require.EqualValues(t, 1, r.skipped("NodeFull"))
 }
 
@@ -51,9 +51,9 @@ func harmedShare(p *corev1.Pod) {
 	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", RestartCount: 2}}
 }
 
-func TestGivingBackGoesBeforeAllElse(t *testing.T) {
-	r := shareWith(t, Default(), append(append(peakingPods(1, harmedShare), peaking(), on(), kubelet("n1", "1800m")), besideShop()...)...)
-	require.Equal(t, "1400m", r.turn(0), "there are 800m left, of which it takes 600m, and the others would take 400m each")
+func TestShareOrder_RevertsComeFirst(t *testing.T) {
+	r := shareWith(t, Default(), append(append(peakingPods(1, harmedShare), peakingVPA(), sharingOnPolicy(), kubelet("n1", "1800m")), otherWorkload()...)...)
+	require.Equal(t, "1400m", r.runAt(0), "there are 800m left, of which it takes 600m, and the others would take 400m each")
 	var namespaces []string
 	for _, a := range r.kube.Actions() {
 		if a.GetVerb() == "patch" && a.GetSubresource() == "resize" {
@@ -63,12 +63,12 @@ func TestGivingBackGoesBeforeAllElse(t *testing.T) {
 	require.Equal(t, "shop", namespaces[0])
 }
 
-func TestGivingBackAndAnotherChangeAreOneResize(t *testing.T) {
+func TestShareOrder_RevertAndChangeAreOneResize(t *testing.T) {
 	r := shareWith(t, Default(), append(append(peakingPods(2, func(p *corev1.Pod) {
 		harmedShare(p)
 		p.Spec.Containers[0].Resources.Requests = list("800m", "50Mi")
-	}), peaking(), on(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.MaxConcurrent = new(int32(0)) }), kubelet("n1", "8")), besideShop()...)...)
-	r.pass(noon)
+	}), peakingVPA(), sharingOnPolicy(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.MaxConcurrent = new(int32(0)) }), kubelet("n1", "8")), otherWorkload()...)...)
+	r.runOnce(noon)
 	var resized []string
 	for _, a := range r.kube.Actions() {
 		if patch, is := a.(ktesting.PatchAction); is && a.GetSubresource() == "resize" {

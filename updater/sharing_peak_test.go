@@ -9,7 +9,7 @@ import (
 )
 
 // If the limit must grow, a higher request stays, and vice versa.
-func TestWhatGetsItsPeakBackLosesNothing(t *testing.T) {
+func TestShareRevert_ReducesNothing(t *testing.T) {
 	for name, c := range map[string]struct{ request, limit, wantRequest, wantLimit string }{
 		"its limit must grow":       {"250Mi", "300Mi", "250Mi", "400Mi"},
 		"its limit must grow alone": {"200Mi", "300Mi", "200Mi", "400Mi"},
@@ -21,8 +21,8 @@ func TestWhatGetsItsPeakBackLosesNothing(t *testing.T) {
 			p.Spec.Containers[0].Resources.Requests = list("1400m", c.request)
 			p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: list("1", c.limit)[corev1.ResourceMemory]}
 			p.Status.ContainerStatuses = []corev1.ContainerStatus{killedAt("app", noon.Add(-time.Minute), 1)}
-		}), peaking(), on(both))...)
-		r.turn(0)
+		}), peakingVPA(), sharingOnPolicy(cpuAndMemory))...)
+		r.runAt(0)
 		has := r.pod("web-1-0").Spec.Containers[0].Resources
 		require.Equal(t, c.wantRequest, has.Requests.Memory().String(), name)
 		require.Equal(t, c.wantLimit, has.Limits.Memory().String(), name)

@@ -11,7 +11,7 @@ import (
 )
 
 // The pod gets its base and a part of the remaining headroom.
-func TestAPodThatMayNotLeaveGetsItsShare(t *testing.T) {
+func TestShareStay_BlockedEvictionGetsShare(t *testing.T) {
 	for name, c := range map[string]struct {
 		cpu  string // of the node
 		want string
@@ -25,19 +25,19 @@ func TestAPodThatMayNotLeaveGetsItsShare(t *testing.T) {
 			s.Rollout.Schedule = &loadlinev1alpha1.Schedule{Windows: []loadlinev1alpha1.Window{{Start: "22:00", End: "06:00"}}}
 		}},
 	} {
-		objects := append(peakingPods(3, unlimited), peaking(), on(evicting, c.more), kubelet("n1", c.cpu))
+		objects := append(peakingPods(3, unlimited), peakingVPA(), sharingOnPolicy(evicting, c.more), kubelet("n1", c.cpu))
 		if c.why != "NodeFull" {
 			objects = append(objects, kubelet("n2", "8"))
 		}
 		r := shareWith(t, Default(), objects...)
-		r.turn(0)
+		r.runAt(0)
 		require.EqualValues(t, c.left, r.skipped(c.why), name)
 		require.Equal(t, "1400m", r.pod("web-1-0").Spec.Containers[0].Resources.Requests.Cpu().String(), "it has until the next round to leave")
-		require.Equal(t, c.want, r.turn(5*time.Minute), name)
+		require.Equal(t, c.want, r.runAt(5*time.Minute), name)
 		require.Empty(t, r.evictions(), name)
 		r.kube.ClearActions()
 		for minute := range 12 {
-			require.Equal(t, c.want, r.turn(time.Duration(6+minute)*time.Minute), name)
+			require.Equal(t, c.want, r.runAt(time.Duration(6+minute)*time.Minute), name)
 		}
 		require.Empty(t, r.writes(), name)
 		require.EqualValues(t, c.left, r.skipped(c.why), "it leaves as soon as it may")
@@ -45,22 +45,22 @@ func TestAPodThatMayNotLeaveGetsItsShare(t *testing.T) {
 }
 
 // The evicted pod is not resized any more.
-func TestAPodLeavesThatGotItsShareMeanwhile(t *testing.T) {
-	r := shareWith(t, Default(), append(peakingPods(3, unlimited), peaking(), on(evicting, func(s *loadlinev1alpha1.SizingPolicySpec) {
+func TestShareStay_LaterEvictionFreesRoom(t *testing.T) {
+	r := shareWith(t, Default(), append(peakingPods(3, unlimited), peakingVPA(), sharingOnPolicy(evicting, func(s *loadlinev1alpha1.SizingPolicySpec) {
 		s.Rollout.Schedule = &loadlinev1alpha1.Schedule{Windows: []loadlinev1alpha1.Window{{Start: "12:10", End: "13:00"}}}
 	}), kubelet("n1", "2000m"), kubelet("n2", "8"))...)
-	r.turn(0)
-	require.Equal(t, "666m 666m 666m", r.turn(5*time.Minute))
+	r.runAt(0)
+	require.Equal(t, "666m 666m 666m", r.runAt(5*time.Minute))
 	r.change("web-1-0", func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = list("1400m", "200Mi") })
 	r.kube.ClearActions()
-	require.Equal(t, "1400m 666m 666m", r.turn(10*time.Minute))
+	require.Equal(t, "1400m 666m 666m", r.runAt(10*time.Minute))
 	require.Equal(t, []string{"web-1-0"}, r.evictions())
 	require.Empty(t, r.resized())
 	r.remove("web-1-0")
-	require.Equal(t, "950m 950m", r.turn(15*time.Minute))
+	require.Equal(t, "950m 950m", r.runAt(15*time.Minute))
 }
 
-func TestAPodThatStaysOnAQuietNodeGetsItsShare(t *testing.T) {
+func TestShareStay_UnchangedNode(t *testing.T) {
 	n := 0
 	r := shareWith(t, Default(), append(peakingPods(3, func(p *corev1.Pod) {
 		unlimited(p)
@@ -68,8 +68,8 @@ func TestAPodThatStaysOnAQuietNodeGetsItsShare(t *testing.T) {
 		if n++; n > 1 {
 			p.Spec.Containers[0].Resources.Requests = list("950m", "200Mi")
 		}
-	}), peaking(), on(evicting), kubelet("n1", "2"))...)
-	require.Equal(t, "1400m 950m 950m", r.turn(0))
+	}), peakingVPA(), sharingOnPolicy(evicting), kubelet("n1", "2"))...)
+	require.Equal(t, "1400m 950m 950m", r.runAt(0))
 	require.Empty(t, r.writes())
-	require.Equal(t, "666m 666m 666m", r.turn(5*time.Minute))
+	require.Equal(t, "666m 666m 666m", r.runAt(5*time.Minute))
 }

@@ -33,7 +33,7 @@ import (
 
 // sharingPolicy returns a policy in mode Recommend with a sharing recipe and spec.sharing in a
 // mode.
-func shared(mode loadlinev1alpha1.SharingMode, changes ...func(*loadlinev1alpha1.SizingPolicySpec)) *loadlinev1alpha1.SizingPolicy {
+func sharingPolicy(mode loadlinev1alpha1.SharingMode, changes ...func(*loadlinev1alpha1.SizingPolicySpec)) *loadlinev1alpha1.SizingPolicy {
 	return sizingPolicy(loadlinev1alpha1.RolloutModeRecommend, append([]func(*loadlinev1alpha1.SizingPolicySpec){func(s *loadlinev1alpha1.SizingPolicySpec) {
 		s.Recipe, s.Sharing = new("cruisekube"), &loadlinev1alpha1.Sharing{Mode: &mode}
 	}}, changes...)...)
@@ -48,8 +48,8 @@ func automatic(s *loadlinev1alpha1.SizingPolicySpec) {
 }
 
 // peakingVPA returns a generated VPA with a base of 0.5 cores and a peak of 1.4 cores.
-func peaking() *vpav1.VerticalPodAutoscaler {
-	vpa := madeVPA()
+func peakingVPA() *vpav1.VerticalPodAutoscaler {
+	vpa := generatedVPA()
 	c := &vpa.Status.Recommendation.ContainerRecommendations[0]
 	c.LowerBound, c.Target, c.UpperBound = list("500m", "100Mi"), list("1400m", "200Mi"), list("2", "200Mi")
 	return vpa
@@ -79,12 +79,12 @@ func (w *world) shares(now time.Time) *shares.Round {
 	w.t.Helper()
 	it, err := w.loop.read(w.t.Context(), now, func(string) {})
 	require.NoError(w.t, err)
-	found, err := w.loop.rounds.Sharing.Share(w.t.Context(), it.input(), now, shares.Standings{})
+	found, err := w.loop.rounds.Sharing.Share(w.t.Context(), it.input(), now, shares.SharingStates{})
 	require.NoError(w.t, err)
 	return found
 }
 
-func (w *world) share(ctx context.Context, now time.Time) {
+func (w *world) runSharing(ctx context.Context, now time.Time) {
 	w.t.Helper()
 	it, err := w.loop.read(w.t.Context(), now, func(string) {})
 	require.NoError(w.t, err)
@@ -93,44 +93,44 @@ func (w *world) share(ctx context.Context, now time.Time) {
 
 // sharingMetrics formats the sharing metrics: pods, headroom and saved cores, saved bytes,
 // evictions.
-func (w *world) gauges() string {
+func (w *world) sharingMetrics() string {
 	value := func(name string) float64 { return w.value("loadline_sharing_"+name, "mode", "DryRun") }
 	return fmt.Sprintf("%g pods, headroom %.3f, saved %.3f, %g bytes, %g evictions", value("pods"), value("headroom_cores"), value("saved_cores"), value("saved_bytes"), value("evictions_total"))
 }
 
 // Three equal pods with a base of 0.5 and a peak of 1.4 cores would get 0.8 cores each instead of
 // 1.4.
-func TestADryRunOfSharingShowsWhatItWouldDoAndWritesNothing(t *testing.T) {
+func TestSharingDryRun_SetsMetricsWithoutWrites(t *testing.T) {
 	for name, mode := range map[string]func(*loadlinev1alpha1.SizingPolicySpec){"that only recommends": func(*loadlinev1alpha1.SizingPolicySpec) {}, "that changes pods": automatic} {
 		t.Run("under a policy "+name, func(t *testing.T) {
-			w := newWorld(t, Default(), append(peakingPods(3, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun, mode), kubelet("n1", "8"))...)
+			w := newWorld(t, Default(), append(peakingPods(3, nil), peakingVPA(), sharingPolicy(loadlinev1alpha1.SharingDryRun, mode), kubelet("n1", "8"))...)
 			w.vpa.ClearActions()
-			w.pass(noon)
-			require.Equal(t, "3 pods, headroom 0.900, saved 1.800, 0 bytes, 0 evictions", w.gauges())
+			w.runOnce(noon)
+			require.Equal(t, "3 pods, headroom 0.900, saved 1.800, 0 bytes, 0 evictions", w.sharingMetrics())
 			require.Empty(t, w.writes())
 			for _, a := range w.vpa.Actions() {
 				require.Contains(t, []string{"get", "list", "watch"}, a.GetVerb())
 			}
-			require.Empty(t, w.told())
+			require.Empty(t, w.drainEvents())
 		})
 	}
 }
 
-func TestEachRoundOfSharingSaysWhatItFoundOnEachNode(t *testing.T) {
-	w := newWorld(t, Default(), append(peakingPods(3, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"), kubelet("n2", "8"))...)
+func TestSharingRound_LogsChangedNodes(t *testing.T) {
+	w := newWorld(t, Default(), append(peakingPods(3, nil), peakingVPA(), sharingPolicy(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"), kubelet("n2", "8"))...)
 	require.Equal(t, []string{
 		"Sharing, dry run[node n1 pods 3 shrink 3 grow 0 cpu available 8.000 cores, bases 1.500 cores, headroom 0.900 cores, requested 4.200 cores, saved 1.800 cores]",
 		"Sharing, dry run: a policy[policy fleet pods 3]",
-	}, w.logged(noon))
-	require.Equal(t, []string{"Sharing, dry run: a policy[policy fleet pods 3]"}, w.logged(noon.Add(5*time.Minute)), "nothing else is to be said of the node")
+	}, w.sharingLogs(noon))
+	require.Equal(t, []string{"Sharing, dry run: a policy[policy fleet pods 3]"}, w.sharingLogs(noon.Add(5*time.Minute)), "nothing else is to be said of the node")
 	n := kubelet("n1", "9")
 	_, err := w.kube.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return w.shares(noon).Nodes[0].Available[resources.CPU] == 9000 }, time.Minute, 10*time.Millisecond)
-	require.Contains(t, w.logged(noon.Add(10 * time.Minute))[0], "available 9.000 cores")
+	require.Contains(t, w.sharingLogs(noon.Add(10 * time.Minute))[0], "available 9.000 cores")
 }
 
-func (w *world) logged(now time.Time) (lines []string) {
+func (w *world) sharingLogs(now time.Time) (lines []string) {
 	logger := logtesting.NewLogger(w.t, logtesting.NewConfig(logtesting.BufferLogs(true)))
 	underlier, _ := logger.GetSink().(logtesting.Underlier)
 	w.loop.RunOnce(klog.NewContext(w.t.Context(), logger), now)
@@ -142,36 +142,36 @@ func (w *world) logged(now time.Time) (lines []string) {
 	return lines
 }
 
-func TestARoundThatFailsIsMadeByTheNextPass(t *testing.T) {
-	w := newWorld(t, Default(), append(peakingPods(3, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"))...)
+func TestSharingRound_RetriedByNextIteration(t *testing.T) {
+	w := newWorld(t, Default(), append(peakingPods(3, nil), peakingVPA(), sharingPolicy(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"))...)
 	known := false
 	w.loop.rounds.Sharing.NodeInformer = syncedWhen(func() bool { return known })
-	w.pass(noon)
+	w.runOnce(noon)
 	require.NotContains(t, strings.Join(describe(w.registry, t), "\n"), "loadline_sharing_pods")
 	known = true
 	ended, end := context.WithCancel(t.Context())
 	end()
-	w.share(ended, noon.Add(time.Minute))
+	w.runSharing(ended, noon.Add(time.Minute))
 	require.NotContains(t, strings.Join(describe(w.registry, t), "\n"), "loadline_sharing_pods", "there was no time left")
-	w.pass(noon.Add(2 * time.Minute))
-	require.Contains(t, w.gauges(), "3 pods")
+	w.runOnce(noon.Add(2 * time.Minute))
+	require.Contains(t, w.sharingMetrics(), "3 pods")
 }
 
-func TestARoundOfSharingIsMadeEveryFiveMinutes(t *testing.T) {
-	w := newWorld(t, Default(), append(peakingPods(3, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"))...)
-	w.pass(noon.Add(3 * time.Minute))
+func TestSharingRound_EveryFiveMinutes(t *testing.T) {
+	w := newWorld(t, Default(), append(peakingPods(3, nil), peakingVPA(), sharingPolicy(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"))...)
+	w.runOnce(noon.Add(3 * time.Minute))
 	require.NoError(t, w.kube.CoreV1().Pods("shop").Delete(t.Context(), "web-1-2", metav1.DeleteOptions{}))
 	require.Eventually(t, func() bool {
 		_, err := w.caches.pods.Core().V1().Pods().Lister().Pods("shop").Get("web-1-2")
 		return err != nil
 	}, time.Minute, time.Millisecond)
-	w.pass(noon.Add(4 * time.Minute))
-	require.Contains(t, w.gauges(), "3 pods", "what is shown stays for five minutes")
-	w.pass(noon.Add(5 * time.Minute))
-	require.Equal(t, "2 pods, headroom 0.900, saved 0.900, 0 bytes, 0 evictions", w.gauges())
+	w.runOnce(noon.Add(4 * time.Minute))
+	require.Contains(t, w.sharingMetrics(), "3 pods", "what is shown stays for five minutes")
+	w.runOnce(noon.Add(5 * time.Minute))
+	require.Equal(t, "2 pods, headroom 0.900, saved 0.900, 0 bytes, 0 evictions", w.sharingMetrics())
 }
 
-func TestWhoDoesNotShare(t *testing.T) {
+func TestSharingRound_ExclusionReasons(t *testing.T) {
 	gpu := func(n *corev1.Node) { n.Status.Allocatable["nvidia.com/gpu"] = resource.MustParse("1") }
 	created := func(at time.Time) func([]runtime.Object) {
 		return func(objects []runtime.Object) {
@@ -199,10 +199,10 @@ func TestWhoDoesNotShare(t *testing.T) {
 		change func([]runtime.Object)
 		want   map[string]int
 	}{
-		"a policy that is off":  {policy: shared(loadlinev1alpha1.SharingOff)},
-		"another recipe":        {policy: shared(loadlinev1alpha1.SharingDryRun, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Recipe = new("loadline") }), want: map[string]int{"NoRecommendation": 2}},
-		"the recommender's":     {policy: shared(loadlinev1alpha1.SharingDryRun, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Recipe = nil }), want: map[string]int{"NoRecommendation": 2}},
-		"paused":                {policy: shared(loadlinev1alpha1.SharingDryRun, pausedPolicy), want: map[string]int{"Excluded": 2}},
+		"a policy that is off":  {policy: sharingPolicy(loadlinev1alpha1.SharingOff)},
+		"another recipe":        {policy: sharingPolicy(loadlinev1alpha1.SharingDryRun, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Recipe = new("loadline") }), want: map[string]int{"NoRecommendation": 2}},
+		"the recommender's":     {policy: sharingPolicy(loadlinev1alpha1.SharingDryRun, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Recipe = nil }), want: map[string]int{"NoRecommendation": 2}},
+		"paused":                {policy: sharingPolicy(loadlinev1alpha1.SharingDryRun, pausedPolicy), want: map[string]int{"Excluded": 2}},
 		"opted out":             {change: template("loadline.dev/sharing", "off"), want: map[string]int{"SharingOff": 2}},
 		"skipped":               {change: template("loadline.dev/skip", "true"), want: map[string]int{"Excluded": 2}},
 		"a node with GPUs":      {node: kubelet("n1", "8", gpu), want: map[string]int{"GPUNode": 2}},
@@ -220,12 +220,12 @@ func TestWhoDoesNotShare(t *testing.T) {
 		}), want: map[string]int{"Resizing": 2}},
 	} {
 		if c.policy == nil {
-			c.policy = shared(loadlinev1alpha1.SharingDryRun)
+			c.policy = sharingPolicy(loadlinev1alpha1.SharingDryRun)
 		}
 		if c.node == nil {
 			c.node = kubelet("n1", "8")
 		}
-		objects := append(peakingPods(2, nil), peaking(), c.policy, c.node)
+		objects := append(peakingPods(2, nil), peakingVPA(), c.policy, c.node)
 		if c.change != nil {
 			c.change(objects)
 		}
@@ -246,7 +246,7 @@ func TestWhoDoesNotShare(t *testing.T) {
 	}
 }
 
-func TestAPodThatIsNotLikeItsSiblings(t *testing.T) {
+func TestSharingRound_EvaluatesDifferingPods(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*corev1.Pod)
 		pods   int
@@ -264,7 +264,7 @@ func TestAPodThatIsNotLikeItsSiblings(t *testing.T) {
 				c.change(p)
 			}
 			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", Resources: &p.Spec.Containers[0].Resources}}
-		}), peaking(), shared(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"))...)
+		}), peakingVPA(), sharingPolicy(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"))...)
 		n := w.shares(noon).Nodes[0]
 		require.Equal(t, c.pods, n.Pods, name)
 		require.InDelta(t, c.bases, n.Bases[resources.CPU], 1e-6, name)
@@ -272,15 +272,15 @@ func TestAPodThatIsNotLikeItsSiblings(t *testing.T) {
 }
 
 // The pod itself does not change.
-func TestAWorkloadGrowsOldEnoughToShare(t *testing.T) {
-	objects := append(peakingPods(2, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"))
+func TestSharingRound_IncludesWorkloadAfterMinAge(t *testing.T) {
+	objects := append(peakingPods(2, nil), peakingVPA(), sharingPolicy(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"))
 	objects[0].(*appsv1.Deployment).CreationTimestamp = metav1.NewTime(noon)
 	w := newWorld(t, Default(), objects...)
 	require.Empty(t, w.shares(noon.Add(59*time.Minute)).Nodes)
 	require.Equal(t, 2, w.shares(noon.Add(time.Hour)).Nodes[0].Pods)
 }
 
-func TestWhatANodeHasForThoseThatShare(t *testing.T) {
+func TestSharingRound_SumsOfNode(t *testing.T) {
 	other := func(name, node, cpu string, phase corev1.PodPhase) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: name, UID: types.UID(name)},
 			Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: list(cpu, "1Gi")}}}}, Status: corev1.PodStatus{Phase: phase}}
@@ -290,7 +290,7 @@ func TestWhatANodeHasForThoseThatShare(t *testing.T) {
 	w := newWorld(t, Default(), append(peakingPods(2, func(p *corev1.Pod) {
 		always := corev1.ContainerRestartPolicyAlways
 		p.Spec.InitContainers = []corev1.Container{{Name: "proxy", RestartPolicy: &always, Resources: corev1.ResourceRequirements{Requests: list("100m", "10Mi")}}}
-	}), peaking(), shared(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"),
+	}), peakingVPA(), sharingPolicy(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"),
 		other("a", "n1", "500m", corev1.PodRunning), other("b", "n2", "500m", corev1.PodRunning), going)...)
 	n := w.shares(noon).Nodes[0]
 	require.InDelta(t, 7250, n.Available[resources.CPU], 1e-6, "what a pod that goes away requests is not free yet")
@@ -301,22 +301,22 @@ func TestWhatANodeHasForThoseThatShare(t *testing.T) {
 }
 
 // minAllowed, maxAllowed and LimitRanges count in all sums, up to the current requests.
-func TestLimitsCountInTheSumsOfSharing(t *testing.T) {
-	vpa := peaking()
+func TestSharingRound_LimitsCountInSums(t *testing.T) {
+	vpa := peakingVPA()
 	vpa.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "*", MinAllowed: list("1", "0"), MaxAllowed: list("1200m", "1Gi")}}}
 	least := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "least"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
 		Type: corev1.LimitTypeContainer, Min: corev1.ResourceList{"cpu": resource.MustParse("1")}}}}}
-	above := peaking() // minAllowed exceeds the peak
+	above := peakingVPA() // minAllowed exceeds the peak
 	above.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "*", MinAllowed: list("2", "0")}}}
 	for name, c := range map[string]struct {
 		limit                  []runtime.Object
 		bases, headroom, saved float64
 	}{
 		"of the VPA":             {[]runtime.Object{vpa}, 3000, 200, 400},
-		"of the namespace":       {[]runtime.Object{peaking(), least}, 3000, 400, 800},
+		"of the namespace":       {[]runtime.Object{peakingVPA(), least}, 3000, 400, 800},
 		"a least above the peak": {[]runtime.Object{above}, 4200, 0, 0}, // their requests
 	} {
-		w := newWorld(t, Default(), append(append(peakingPods(3, nil), c.limit...), shared(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"))...)
+		w := newWorld(t, Default(), append(append(peakingPods(3, nil), c.limit...), sharingPolicy(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"))...)
 		n := w.shares(noon).Nodes[0]
 		require.InDelta(t, c.bases, n.Bases[resources.CPU], 1e-6, name)
 		require.InDelta(t, c.headroom, n.Headroom[resources.CPU], 1e-6, name)
@@ -324,7 +324,7 @@ func TestLimitsCountInTheSumsOfSharing(t *testing.T) {
 	}
 }
 
-func TestNodesOnWhichNothingCouldBeShared(t *testing.T) {
+func TestSharingRound_NodeProblems(t *testing.T) {
 	for name, c := range map[string]struct {
 		change  func(*corev1.Node)
 		problem reason.Reason
@@ -339,7 +339,7 @@ func TestNodesOnWhichNothingCouldBeShared(t *testing.T) {
 		"it takes no pods":        {func(n *corev1.Node) { n.Spec.Unschedulable = true }, "", 0},
 		"GPUs that are not there": {func(n *corev1.Node) { n.Status.Allocatable["nvidia.com/gpu"] = resource.MustParse("0") }, "", 900},
 	} {
-		w := newWorld(t, Default(), append(peakingPods(2, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8", c.change))...)
+		w := newWorld(t, Default(), append(peakingPods(2, nil), peakingVPA(), sharingPolicy(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8", c.change))...)
 		n := w.shares(noon).Nodes[0]
 		require.Equal(t, c.problem, n.Problem, name)
 		require.Equal(t, 2, n.Pods, name)
@@ -349,17 +349,17 @@ func TestNodesOnWhichNothingCouldBeShared(t *testing.T) {
 }
 
 // The more conservative rule applies, and a resource that a pod does not share counts in full.
-func TestTwoPoliciesOnOneNode(t *testing.T) {
+func TestSharingRound_TwoPoliciesOnOneNode(t *testing.T) {
 	other := func(o metav1.Object) {
 		o.SetNamespace("pay")
 		o.SetUID(types.UID("pay-" + string(o.GetUID())))
 	}
-	memory := shared(loadlinev1alpha1.SharingDryRun, evicting, func(s *loadlinev1alpha1.SizingPolicySpec) {
+	memory := sharingPolicy(loadlinev1alpha1.SharingDryRun, evicting, func(s *loadlinev1alpha1.SizingPolicySpec) {
 		s.Namespaces.Names, s.Sharing.Resources, s.Recipe = []string{"pay"}, []corev1.ResourceName{"memory"}, new("loadline:cpu=shared,memory=following")
 	})
 	memory.Name = "pay"
-	objects := append(peakingPods(2, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun), memory, kubelet("n1", "8"))
-	vpa := peaking()
+	objects := append(peakingPods(2, nil), peakingVPA(), sharingPolicy(loadlinev1alpha1.SharingDryRun), memory, kubelet("n1", "8"))
+	vpa := peakingVPA()
 	vpa.Labels["loadline.dev/policy"] = "pay"
 	for _, o := range append(peakingPods(2, nil), vpa) {
 		other(o.(metav1.Object))
@@ -375,36 +375,36 @@ func TestTwoPoliciesOnOneNode(t *testing.T) {
 	require.InDelta(t, 100*1.4142135623730951*(1<<20), n.Headroom[resources.Memory], 1)
 }
 
-func TestPodsThatWouldLeaveAFullNodeAreCountedOnce(t *testing.T) {
-	w := newWorld(t, Default(), append(peakingPods(4, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun, evicting), kubelet("n1", "2"))...)
-	w.pass(noon)
-	require.Equal(t, "4 pods, headroom 0.900, saved 0.900, 0 bytes, 2 evictions", w.gauges())
-	w.pass(noon.Add(5 * time.Minute))
-	require.Contains(t, w.gauges(), " 2 evictions")
+func TestSharingRound_CountsEvictionsOnce(t *testing.T) {
+	w := newWorld(t, Default(), append(peakingPods(4, nil), peakingVPA(), sharingPolicy(loadlinev1alpha1.SharingDryRun, evicting), kubelet("n1", "2"))...)
+	w.runOnce(noon)
+	require.Equal(t, "4 pods, headroom 0.900, saved 0.900, 0 bytes, 2 evictions", w.sharingMetrics())
+	w.runOnce(noon.Add(5 * time.Minute))
+	require.Contains(t, w.sharingMetrics(), " 2 evictions")
 	require.Empty(t, w.evictions())
 
-	w = newWorld(t, Default(), append(peakingPods(4, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun), kubelet("n1", "2"))...)
-	w.pass(noon)
-	require.Equal(t, "4 pods, headroom 0.000, saved 3.600, 0 bytes, 0 evictions", w.gauges(), "nobody leaves without evict, and there is no headroom")
+	w = newWorld(t, Default(), append(peakingPods(4, nil), peakingVPA(), sharingPolicy(loadlinev1alpha1.SharingDryRun), kubelet("n1", "2"))...)
+	w.runOnce(noon)
+	require.Equal(t, "4 pods, headroom 0.000, saved 3.600, 0 bytes, 0 evictions", w.sharingMetrics(), "nobody leaves without evict, and there is no headroom")
 	require.False(t, w.shares(noon).Nodes[0].Overcommitted[resources.CPU], "the bases fit exactly")
-	w = newWorld(t, Default(), append(peakingPods(5, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun), kubelet("n1", "2"))...)
+	w = newWorld(t, Default(), append(peakingPods(5, nil), peakingVPA(), sharingPolicy(loadlinev1alpha1.SharingDryRun), kubelet("n1", "2"))...)
 	require.True(t, w.shares(noon).Nodes[0].Overcommitted[resources.CPU])
 }
 
 // The minimum difference is a twentieth of the request.
-func TestPodsThatWouldMove(t *testing.T) {
+func TestSharingRound_CountsMovesAboveThreshold(t *testing.T) {
 	for cpu, want := range map[string][2]int{"1400m": {3, 0}, "843m": {3, 0}, "841m": {0, 0}, "800m": {0, 0}, "763m": {0, 0}, "761m": {0, 3}, "100m": {0, 3}} {
 		w := newWorld(t, Default(), append(peakingPods(3, func(p *corev1.Pod) {
 			p.Spec.Containers[0].Resources.Requests = list(cpu, "200Mi")
-		}), peaking(), shared(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"))...)
+		}), peakingVPA(), sharingPolicy(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"))...)
 		n := w.shares(noon).Nodes[0]
 		require.Equal(t, want, [2]int{n.Shrink, n.Grow}, cpu)
 	}
 }
 
-func TestWhoseTurnItIsToLeave(t *testing.T) {
+func TestSharingRound_RespectsEvictionRanking(t *testing.T) {
 	ranked := func(rank string) []runtime.Object {
-		objects := append(peakingPods(4, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun, evicting), kubelet("n1", "2"))
+		objects := append(peakingPods(4, nil), peakingVPA(), sharingPolicy(loadlinev1alpha1.SharingDryRun, evicting), kubelet("n1", "2"))
 		objects[0].(*appsv1.Deployment).Spec.Template.Annotations = map[string]string{"loadline.dev/eviction-ranking": rank}
 		return objects
 	}
@@ -413,8 +413,8 @@ func TestWhoseTurnItIsToLeave(t *testing.T) {
 	require.Empty(t, newWorld(t, Default(), ranked("never")...).shares(noon).Nodes[0].Leaves, "it cannot be read, so it is the most cautious one")
 }
 
-func TestANodeThatIsGoneIsForgotten(t *testing.T) {
-	w := newWorld(t, Default(), append(peakingPods(3, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"))...)
+func TestSharingRound_ForgetsDeletedNode(t *testing.T) {
+	w := newWorld(t, Default(), append(peakingPods(3, nil), peakingVPA(), sharingPolicy(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"))...)
 	require.Len(t, w.shares(noon).Nodes, 1)
 	require.NoError(t, w.kube.CoreV1().Nodes().Delete(t.Context(), "n1", metav1.DeleteOptions{}))
 	require.Eventually(t, func() bool { return len(w.shares(noon).Nodes) == 0 }, time.Minute, 10*time.Millisecond)
@@ -424,21 +424,21 @@ func TestANodeThatIsGoneIsForgotten(t *testing.T) {
 	require.Equal(t, 3, w.shares(noon).Nodes[0].Pods, "its pods come back with it")
 }
 
-func TestSharingEndsWithItsPolicy(t *testing.T) {
-	w := newWorld(t, Default(), append(peakingPods(3, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"))...)
-	w.pass(noon)
-	require.Contains(t, w.gauges(), "3 pods")
+func TestSharingMetrics_RemovedWithPolicy(t *testing.T) {
+	w := newWorld(t, Default(), append(peakingPods(3, nil), peakingVPA(), sharingPolicy(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"))...)
+	w.runOnce(noon)
+	require.Contains(t, w.sharingMetrics(), "3 pods")
 	require.NoError(t, w.vpa.LoadlineV1alpha1().SizingPolicies().Delete(t.Context(), "fleet", metav1.DeleteOptions{}))
-	w.decided(peaking(), "PolicyUnknown")
-	w.pass(noon.Add(5 * time.Minute))
+	w.awaitSkipReason(peakingVPA(), "PolicyUnknown")
+	w.runOnce(noon.Add(5 * time.Minute))
 	require.NotContains(t, strings.Join(describe(w.registry, t), "\n"), "loadline_sharing_pods")
 }
 
 // sharingCondition runs an iteration and returns the reason and message of the policy's Sharing
 // condition.
-func (w *world) said(after time.Duration) string {
+func (w *world) sharingCondition(after time.Duration) string {
 	w.t.Helper()
-	w.pass(noon.Add(after))
+	w.runOnce(noon.Add(after))
 	policy, err := w.vpa.LoadlineV1alpha1().SizingPolicies().Get(w.t.Context(), "fleet", metav1.GetOptions{})
 	require.NoError(w.t, err)
 	c := meta.FindStatusCondition(policy.Status.Conditions, "Sharing")
@@ -450,7 +450,7 @@ func (w *world) said(after time.Duration) string {
 	return c.Reason + ": " + c.Message
 }
 
-func TestAPolicyThatSharesSaysWhatIsInTheWay(t *testing.T) {
+func TestSharingCondition_ReportsBlockers(t *testing.T) {
 	scaled := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cluster-autoscaler-status"}}
 	held := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vpa-updater"}, Spec: coordinationv1.LeaseSpec{
 		HolderIdentity: new("other-1"), LeaseDurationSeconds: new(int32(15)), RenewTime: &metav1.MicroTime{Time: noon.Add(-5 * time.Second)}}}
@@ -467,69 +467,69 @@ func TestAPolicyThatSharesSaysWhatIsInTheWay(t *testing.T) {
 		more   []runtime.Object
 		want   string
 	}{
-		"a dry run":                      {shared(dryRun, automatic), []runtime.Object{scaled}, ""},
-		"a mode that is too cautious":    {shared(on), nil, "ModeTooCautious: acts as DryRun for workloads of which not all running pods may be changed"},
-		"a recipe that does not share":   {shared(on, automatic, calm), nil, "RecipeDoesNotShare: workloads do not share whose recipe is not made for it"},
-		"another updater":                {shared(on, automatic), []runtime.Object{held}, "AnotherUpdater: acts as DryRun: another updater holds the Lease: other-1"},
-		"another updater that is gone":   {shared(on, automatic), []runtime.Object{expired}, "Shares"},
-		"cluster-autoscaler":             {shared(on, automatic), []runtime.Object{scaled}, "NodeAutoscaler: acts as DryRun: nodes seem to be added and removed"},
-		"Karpenter":                      {shared(on, automatic), []runtime.Object{karpenter}, "NodeAutoscaler: acts as DryRun: nodes seem to be added and removed, and what sharing saves would be bought again: label karpenter.sh/nodepool of most nodes"},
-		"an autoscaler that is accepted": {shared(on, automatic, accepts), []runtime.Object{scaled}, "Shares"},
-		"nothing":                        {shared(on, automatic), nil, "Shares: pods that share: 3"},
+		"a dry run":                      {sharingPolicy(dryRun, automatic), []runtime.Object{scaled}, ""},
+		"a mode that is too cautious":    {sharingPolicy(on), nil, "ModeTooCautious: acts as DryRun for workloads of which not all running pods may be changed"},
+		"a recipe that does not share":   {sharingPolicy(on, automatic, calm), nil, "RecipeDoesNotShare: workloads do not share whose recipe is not made for it"},
+		"another updater":                {sharingPolicy(on, automatic), []runtime.Object{held}, "AnotherUpdater: acts as DryRun: another updater holds the Lease: other-1"},
+		"another updater that is gone":   {sharingPolicy(on, automatic), []runtime.Object{expired}, "Shares"},
+		"cluster-autoscaler":             {sharingPolicy(on, automatic), []runtime.Object{scaled}, "NodeAutoscaler: acts as DryRun: nodes seem to be added and removed"},
+		"Karpenter":                      {sharingPolicy(on, automatic), []runtime.Object{karpenter}, "NodeAutoscaler: acts as DryRun: nodes seem to be added and removed, and what sharing saves would be bought again: label karpenter.sh/nodepool of most nodes"},
+		"an autoscaler that is accepted": {sharingPolicy(on, automatic, accepts), []runtime.Object{scaled}, "Shares"},
+		"nothing":                        {sharingPolicy(on, automatic), nil, "Shares: pods that share: 3"},
 	} {
 		if !slices.ContainsFunc(c.more, func(o runtime.Object) bool { _, is := o.(*corev1.Node); return is }) {
 			c.more = append(c.more, kubelet("n1", "8"))
 		}
-		w := newWorld(t, Default(), append(append(peakingPods(3, nil), peaking(), c.policy), c.more...)...)
-		got := w.said(0)
+		w := newWorld(t, Default(), append(append(peakingPods(3, nil), peakingVPA(), c.policy), c.more...)...)
+		got := w.sharingCondition(0)
 		require.True(t, strings.HasPrefix(got, c.want) && (c.want != "" || got == ""), "%s: %s", name, got)
 	}
 }
 
-func TestTheLeaderMayShare(t *testing.T) {
+func TestSharing_LeaderHoldsLease(t *testing.T) {
 	config := Default()
 	config.Election.Enabled = true
 	held := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vpa-updater"}, Spec: coordinationv1.LeaseSpec{
 		HolderIdentity: new("me"), RenewTime: &metav1.MicroTime{Time: noon}}}
-	w := newWorld(t, config, append(peakingPods(3, nil), peaking(), shared(loadlinev1alpha1.SharingOn, automatic), kubelet("n1", "8"), held)...)
-	require.Contains(t, w.said(0), "Shares")
+	w := newWorld(t, config, append(peakingPods(3, nil), peakingVPA(), sharingPolicy(loadlinev1alpha1.SharingOn, automatic), kubelet("n1", "8"), held)...)
+	require.Contains(t, w.sharingCondition(0), "Shares")
 }
 
 // An updater limited to one namespace does not know the free capacity of nodes.
-func TestSharingNeedsAllNamespaces(t *testing.T) {
+func TestSharing_RequiresAllNamespaces(t *testing.T) {
 	config := Default()
 	config.Kube.Namespace = "shop"
-	w := newWorld(t, config, append(peakingPods(3, nil), peaking(), shared(loadlinev1alpha1.SharingOn, automatic), kubelet("n1", "8"))...)
-	require.Contains(t, w.said(0), "NodesUnknown: nodes cannot be seen")
+	w := newWorld(t, config, append(peakingPods(3, nil), peakingVPA(), sharingPolicy(loadlinev1alpha1.SharingOn, automatic), kubelet("n1", "8"))...)
+	require.Contains(t, w.sharingCondition(0), "NodesUnknown: nodes cannot be seen")
 	require.NotContains(t, strings.Join(describe(w.registry, t), "\n"), "loadline_sharing_pods")
 }
 
 // The condition is left to the updater that watches all namespaces.
-func TestAnUpdaterOfOneNamespaceLeavesTheWordToOneThatSeesAll(t *testing.T) {
+func TestSharingCondition_KeptByUpdaterOfOneNamespace(t *testing.T) {
 	config := Default()
 	config.Kube.Namespace = "shop"
 	for _, mode := range []loadlinev1alpha1.SharingMode{loadlinev1alpha1.SharingOn, loadlinev1alpha1.SharingDryRun} {
-		policy := shared(mode, automatic)
+		policy := sharingPolicy(mode, automatic)
 		policy.Status.Conditions = []metav1.Condition{{Type: "Sharing", Status: metav1.ConditionFalse, Reason: "ModeTooCautious", Message: "as it is"}}
-		w := newWorld(t, config, append(peakingPods(3, nil), peaking(), policy, kubelet("n1", "8"))...)
-		require.Equal(t, "ModeTooCautious: as it is", w.said(0), mode)
+		w := newWorld(t, config, append(peakingPods(3, nil), peakingVPA(), policy, kubelet("n1", "8"))...)
+		require.Equal(t, "ModeTooCautious: as it is", w.sharingCondition(0), mode)
 	}
 }
 
-func TestTheConditionOfSharingIsWrittenOnceAndGoes(t *testing.T) {
-	policy := shared(loadlinev1alpha1.SharingOn)
+func TestSharingCondition_WrittenOnceAndRemoved(t *testing.T) {
+	policy := sharingPolicy(loadlinev1alpha1.SharingOn)
 	policy.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Served"}}
-	w := newWorld(t, Default(), append(peakingPods(3, nil), peaking(), policy, kubelet("n1", "8"))...)
+	w := newWorld(t, Default(), append(peakingPods(3, nil), peakingVPA(), policy, kubelet("n1", "8"))...)
 	w.vpa.ClearActions()
-	require.Contains(t, w.said(0), "ModeTooCautious")
+	require.Contains(t, w.sharingCondition(0), "ModeTooCautious")
 	seen := func(has bool) {
 		t.Helper()
 		require.Eventually(t, func() bool {
-			return meta.IsStatusConditionFalse(w.caches.policies.Now().Object("fleet").Status.Conditions, "Sharing") == has
+			return meta.IsStatusConditionFalse(w.caches.policies.Snapshot().Object("fleet").Status.Conditions, "Sharing") == has
 		}, time.Minute, time.Millisecond)
 	}
 	seen(true)
-	w.said(5 * time.Minute)
+	w.sharingCondition(5 * time.Minute)
 	patches := func() (n int) {
 		for _, a := range w.vpa.Actions() {
 			if a.GetVerb() == "patch" {
@@ -548,37 +548,37 @@ func TestTheConditionOfSharingIsWrittenOnceAndGoes(t *testing.T) {
 	_, err = policies.Update(t.Context(), now, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
-		return *w.caches.policies.Now().Object("fleet").Spec.Sharing.Mode == loadlinev1alpha1.SharingDryRun
+		return *w.caches.policies.Snapshot().Object("fleet").Spec.Sharing.Mode == loadlinev1alpha1.SharingDryRun
 	}, time.Minute, time.Millisecond)
-	require.Empty(t, w.said(10*time.Minute))
+	require.Empty(t, w.sharingCondition(10*time.Minute))
 	require.Equal(t, 2, patches())
 	seen(false)
-	require.Empty(t, w.said(15*time.Minute))
+	require.Empty(t, w.sharingCondition(15*time.Minute))
 	require.Equal(t, 2, patches())
 }
 
-func TestDryRunWritesNoConditionOfSharing(t *testing.T) {
+func TestSharingCondition_NotWrittenInDryRun(t *testing.T) {
 	config := Default()
 	config.DryRun = true
-	w := newWorld(t, config, append(peakingPods(3, nil), peaking(), shared(loadlinev1alpha1.SharingOn), kubelet("n1", "8"))...)
-	require.Empty(t, w.said(0))
-	require.Contains(t, w.gauges(), "3 pods")
+	w := newWorld(t, config, append(peakingPods(3, nil), peakingVPA(), sharingPolicy(loadlinev1alpha1.SharingOn), kubelet("n1", "8"))...)
+	require.Empty(t, w.sharingCondition(0))
+	require.Contains(t, w.sharingMetrics(), "3 pods")
 }
 
-type badNodes struct{ corelisters.NodeLister }
+type panickingNodes struct{ corelisters.NodeLister }
 
-func (badNodes) List(labels.Selector) ([]*corev1.Node, error) { panic("a bug") }
+func (panickingNodes) List(labels.Selector) ([]*corev1.Node, error) { panic("a bug") }
 
 // After a panic the pods are excluded, count with their requests, and are read again in the next
 // round.
-func TestABugDoesNotStopTheUpdaterFromSharing(t *testing.T) {
-	w := newWorld(t, Default(), append(peakingPods(3, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun, evicting), kubelet("n1", "8"))...)
+func TestSharingRound_RecoversFromPanic(t *testing.T) {
+	w := newWorld(t, Default(), append(peakingPods(3, nil), peakingVPA(), sharingPolicy(loadlinev1alpha1.SharingDryRun, evicting), kubelet("n1", "8"))...)
 	round := func(spoil func(s *shares.Sharing, in *shares.Input)) (*shares.Round, error) {
 		it, err := w.loop.read(t.Context(), noon, func(string) {})
 		require.NoError(t, err)
 		in, targets, hpas, nodes := it.input(), w.loop.reader.Targets, w.loop.rounds.Sharing.HPAs, w.loop.rounds.Sharing.Nodes
 		spoil(w.loop.rounds.Sharing, &in)
-		found, err := w.loop.rounds.Sharing.Share(t.Context(), in, noon, shares.Standings{})
+		found, err := w.loop.rounds.Sharing.Share(t.Context(), in, noon, shares.SharingStates{})
 		w.loop.reader.Targets, w.loop.rounds.Sharing.HPAs, w.loop.rounds.Sharing.Nodes = targets, hpas, nodes
 		return found, err
 	}
@@ -598,20 +598,20 @@ func TestABugDoesNotStopTheUpdaterFromSharing(t *testing.T) {
 	require.Empty(t, found.Nodes)
 	require.Equal(t, 3, w.shares(noon).Nodes[0].Pods)
 
-	_, err = round(func(s *shares.Sharing, _ *shares.Input) { s.Nodes = badNodes{} })
+	_, err = round(func(s *shares.Sharing, _ *shares.Input) { s.Nodes = panickingNodes{} })
 	require.ErrorContains(t, err, "panic: a bug")
 	require.Equal(t, 3, w.shares(noon).Nodes[0].Pods)
 
-	w.loop.rounds.Sharing.Nodes = badNodes{}
-	w.pass(noon)
+	w.loop.rounds.Sharing.Nodes = panickingNodes{}
+	w.runOnce(noon)
 	require.NotContains(t, strings.Join(describe(w.registry, t), "\n"), "loadline_sharing_pods")
 }
 
-func TestNoPodTakesMoreThanItsNode(t *testing.T) {
+func TestSharingRound_BoundsPodToNode(t *testing.T) {
 	objects := func(change func(*vpav1.VerticalPodAutoscaler)) []runtime.Object {
-		vpa := peaking()
+		vpa := peakingVPA()
 		change(vpa)
-		return append(peakingPods(2, nil), vpa, shared(loadlinev1alpha1.SharingDryRun, evicting), kubelet("n1", "8"))
+		return append(peakingPods(2, nil), vpa, sharingPolicy(loadlinev1alpha1.SharingDryRun, evicting), kubelet("n1", "8"))
 	}
 	found := newWorld(t, Default(), objects(func(v *vpav1.VerticalPodAutoscaler) {
 		c := &v.Status.Recommendation.ContainerRecommendations[0]

@@ -13,16 +13,16 @@ import (
 // Shrinking a pod takes a mark and a resize, growing one takes a resize, and only the first share
 // of a pod emits an event. Nothing else is written, so write load follows the number of moved
 // shares (lab/docs/scale.md).
-func TestWritesOfAShare(t *testing.T) {
-	r := newSharing(t, 4, on())
+func TestShare_WritesPerMovedPod(t *testing.T) {
+	r := newSharing(t, 4, sharingOnPolicy())
 	moved := func(want string, after time.Duration) (writes []string, events int) {
 		t.Helper()
 		r.kube.ClearActions()
 		r.vpa.ClearActions()
-		r.told()
-		require.Equal(t, want, r.turn(after))
+		r.drainEvents()
+		require.Equal(t, want, r.runAt(after))
 		require.LessOrEqual(t, len(testkit.Writes(r.vpa.Actions()...)), 1, "the condition of the policy, if the number of pods is another one")
-		return r.writes(), len(r.told())
+		return r.writes(), len(r.drainEvents())
 	}
 	writes, events := moved("725m 725m 725m 725m", 0)
 	require.Len(t, writes, 8, "four shrink")
@@ -43,7 +43,7 @@ func TestWritesOfAShare(t *testing.T) {
 	require.Len(t, writes, 8, "four shrink")
 	require.Equal(t, 1, events, "of the one that came")
 
-	r.edit(off)
+	r.edit(sharingOff)
 	writes, events = moved("1400m 1400m 1400m 1400m", 20*time.Minute)
 	require.Len(t, writes, 4)
 	require.Equal(t, 4, events, "one per pod")

@@ -29,46 +29,46 @@ import (
 	"loadline.dev/loadline/updater/report"
 )
 
-func TestMassEvictionsAreSpread(t *testing.T) {
+func TestRateLimit_SpreadsMassEvictions(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 100)...)
 	w.loop.runner.Limiter = disruption.NewRateLimiter(Default().Pace, noon)
-	w.pass(noon)
+	w.runOnce(noon)
 	require.Len(t, w.evictions(), 10, "slow start")
 	require.EqualValues(t, 40, w.value("loadline_updater_skipped_pods", "reason", "DisruptionRateLimited"))
 	w.loop.runner.Limiter = disruption.NewRateLimiter(disruption.RateLimits{Cluster: 60, Namespace: 20}, noon)
-	w.pass(noon)
+	w.runOnce(noon)
 	require.Len(t, w.evictions(), 30, "the namespace")
 
 	w = newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 10)...)
 	w.loop.runner.Limiter = disruption.NewRateLimiter(Default().Pace, noon)
-	w.pass(noon)
+	w.runOnce(noon)
 	require.Len(t, w.evictions(), 5, "ten replicas are not slowed down: half of them may be away")
 	require.Zero(t, w.value("loadline_updater_skipped_pods", "reason", "DisruptionRateLimited"))
 }
 
-func TestRefusedEvictionsTakeNoTurn(t *testing.T) {
+func TestRateLimit_IgnoresRefusedEvictions(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 8)...)
 	w.loop.runner.Limiter = disruption.NewRateLimiter(disruption.RateLimits{Cluster: 1}, noon)
 	w.refuse("create", "pods/eviction", apierrors.NewTooManyRequestsError("budget"))
-	w.pass(noon)
+	w.runOnce(noon)
 	require.EqualValues(t, 4, w.value("loadline_updater_skipped_pods", "reason", "EvictionRefused"))
 	require.Zero(t, w.value("loadline_updater_skipped_pods", "reason", "DisruptionRateLimited"))
 }
 
-func TestResizesInPlaceAreNotPaced(t *testing.T) {
+func TestRateLimit_IgnoresInPlaceResizes(t *testing.T) {
 	config := Default()
 	config.Disruption.FreeResizes = true
 	w := newWorld(t, config, web(vpav1.UpdateModeInPlaceOrRecreate, 8)...)
 	w.loop.runner.Limiter = disruption.NewRateLimiter(disruption.RateLimits{Cluster: 1, Namespace: 1}, noon)
-	w.pass(noon)
+	w.runOnce(noon)
 	require.EqualValues(t, 8, w.value("vpa_updater_in_place_updated_pods_total", "vpa_name", "web-vpa"))
 }
 
-func TestNoEvictionWhileTheWorkloadIsRolledOut(t *testing.T) {
+func TestEviction_WaitsForWorkloadRollout(t *testing.T) {
 	objects := web(vpav1.UpdateModeRecreate, 4)
 	objects[0].(*appsv1.Deployment).Status = appsv1.DeploymentStatus{Replicas: 5, UpdatedReplicas: 1}
 	w := newWorld(t, Default(), objects...)
-	w.pass(noon)
+	w.runOnce(noon)
 	require.Empty(t, w.evictions())
 	require.EqualValues(t, 4, w.value("loadline_updater_skipped_pods", "reason", "RolloutUnderWay"))
 }
@@ -77,7 +77,7 @@ func node(name, cpu string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{Allocatable: list(cpu, "8Gi")}}
 }
 
-func TestRoomIsLookedForBeforeActing(t *testing.T) {
+func TestCapacity_CheckedBeforeChanges(t *testing.T) {
 	// Two pods on n1 request 100m each, and another pod requests 600m.
 	other := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "x", UID: "x"},
 		Spec: corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: list("600m", "1Gi")}}}}}
@@ -111,10 +111,10 @@ func TestRoomIsLookedForBeforeActing(t *testing.T) {
 		"quota":                    {vpav1.UpdateModeInPlaceOrRecreate, []runtime.Object{node("n1", "4"), quota}, roomFree, reason.QuotaFull, false},
 	} {
 		config := Default()
-		config.Room = c.room
+		config.EvictionRoom = c.room
 		w := newWorld(t, config, append(web(c.mode, 2), c.objects...)...)
-		w.caches.surroundings.WaitForCacheSync(t.Context().Done())
-		w.pass(noon)
+		w.caches.constraints.WaitForCacheSync(t.Context().Done())
+		w.runOnce(noon)
 		require.Equal(t, c.acts, len(w.writes()) > 0, name)
 		if c.reason != "" {
 			require.NotZero(t, w.value("loadline_updater_skipped_pods", "reason", c.reason.String()), name)
@@ -122,7 +122,7 @@ func TestRoomIsLookedForBeforeActing(t *testing.T) {
 	}
 }
 
-func TestAStaticCPUPolicyIsNotRunInto(t *testing.T) {
+func TestStaticCPU_AvoidsRefusedResizes(t *testing.T) {
 	guaranteed := func(p *corev1.Pod) {
 		p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list("1", "100Mi"), Limits: list("1", "100Mi")}
 	}
@@ -157,33 +157,33 @@ func TestAStaticCPUPolicyIsNotRunInto(t *testing.T) {
 			}
 		}
 		w := newWorld(t, config, objects...)
-		w.caches.surroundings.WaitForCacheSync(t.Context().Done())
-		w.pass(noon)
+		w.caches.constraints.WaitForCacheSync(t.Context().Done())
+		w.runOnce(noon)
 		require.Equal(t, c.writes, w.writes(), name)
 		require.EqualValues(t, c.alone, w.value("loadline_updater_skipped_pods", "reason", "StaticCPU"), name)
 	}
 }
 
-func TestReasonsThatLastAreToldOnTheVPA(t *testing.T) {
+func TestSkips_LastingReasonEmitsEvent(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 1)...)
 	for minute := range 30 {
-		w.pass(noon.Add(time.Duration(minute) * time.Minute))
+		w.runOnce(noon.Add(time.Duration(minute) * time.Minute))
 	}
-	require.Equal(t, []string{"Normal BelowMinReplicas Pods left alone: 1, such as web-1-0: fewer live pods than the minimum"}, w.told())
+	require.Equal(t, []string{"Normal BelowMinReplicas Pods left alone: 1, such as web-1-0: fewer live pods than the minimum"}, w.drainEvents())
 }
 
-func TestEvictionsWithoutEffectEnd(t *testing.T) {
+func TestBackoff_EndsEvictionsWithoutEffect(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 2)...)
-	require.Equal(t, 4, w.hour(func(*corev1.Pod) {}), "after 0, 6, 17 and 38 minutes; 60 without back-off")
+	require.Equal(t, 4, w.runForAnHour(func(*corev1.Pod) {}), "after 0, 6, 17 and 38 minutes; 60 without back-off")
 	require.NotZero(t, w.value("loadline_updater_skipped_pods", "reason", "BackingOff"))
-	require.Contains(t, strings.Join(w.heard, "\n"), "BackingOff")
+	require.Contains(t, strings.Join(w.hourEvents, "\n"), "BackingOff")
 }
 
 // The webhook cuts pods to the remaining quota, a different amount each time.
-func TestEvictionsWithLittleEffectEnd(t *testing.T) {
+func TestBackoff_EndsEvictionsWithLittleEffect(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 2)...)
 	left := []string{"110m", "140m"}
-	require.Equal(t, 4, w.hour(func(p *corev1.Pod) {
+	require.Equal(t, 4, w.runForAnHour(func(p *corev1.Pod) {
 		p.Spec.Containers[0].Resources.Requests = list(left[0], "200Mi")
 		left[0], left[1] = left[1], left[0]
 	}), "60 without back-off")
@@ -191,17 +191,17 @@ func TestEvictionsWithLittleEffectEnd(t *testing.T) {
 }
 
 // The backoff is stored on the pods, so that it survives a restart or a leader change.
-func TestARestartDoesNotForgetThatEvictionsHadNoEffect(t *testing.T) {
+func TestBackoff_SurvivesRestart(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 2)...)
 	lister := w.caches.pods.Core().V1().Pods().Lister()
-	w.after = func(minute int) {
+	w.afterEach = func(minute int) {
 		if minute%10 != 9 {
 			return
 		}
-		w.await("the pause", func(p *corev1.Pod) bool { return p.Annotations[convert.PauseAnnotation] != "" }, fmt.Sprintf("new-%d", len(w.evictions())))
+		w.await("the pause", func(p *corev1.Pod) bool { return p.Annotations[convert.BackoffAnnotation] != "" }, fmt.Sprintf("new-%d", len(w.evictions())))
 		w.loop.state = disruption.State{}
 	}
-	require.Equal(t, 4, w.hour(func(*corev1.Pod) {}), "as without restarts")
+	require.Equal(t, 4, w.runForAnHour(func(*corev1.Pod) {}), "as without restarts")
 	pods, err := lister.List(labels.Everything())
 	require.NoError(t, err)
 	require.Contains(t, pauses(pods), "4 until 2026-01-02T13:19:00Z")
@@ -209,22 +209,22 @@ func TestARestartDoesNotForgetThatEvictionsHadNoEffect(t *testing.T) {
 
 func pauses(pods []*corev1.Pod) (all []string) {
 	for _, p := range pods {
-		all = append(all, p.Annotations[convert.PauseAnnotation])
+		all = append(all, p.Annotations[convert.BackoffAnnotation])
 	}
 	return all
 }
 
 // runForAnHour runs an iteration each minute, recreates evicted pods with made, and returns the
 // number of evictions.
-func (w *world) hour(made func(*corev1.Pod)) (evictions int) {
+func (w *world) runForAnHour(made func(*corev1.Pod)) (evictions int) {
 	w.t.Helper()
 	lister := w.caches.pods.Core().V1().Pods().Lister().Pods("shop")
 	for minute := range 60 {
 		now := noon.Add(time.Duration(minute) * time.Minute)
-		w.pass(now)
-		w.heard = append(w.heard, w.told()...)
-		if w.after != nil {
-			w.after(minute)
+		w.runOnce(now)
+		w.hourEvents = append(w.hourEvents, w.drainEvents()...)
+		if w.afterEach != nil {
+			w.afterEach(minute)
 		}
 		names := w.evictions()
 		if len(names) == evictions {
@@ -257,22 +257,22 @@ func killed(p *corev1.Pod) {
 }
 
 // raisedVPAs are the VPAs with a raised recommendation.
-var rose = []cache.ObjectName{cache.NewObjectName("shop", "web-vpa")}
+var raisedVPAs = []cache.ObjectName{cache.NewObjectName("shop", "web-vpa")}
 
-func TestCureNeedsNoBudgetAndNoAdmissionController(t *testing.T) {
+func TestOOMResize_NeedsNoBudgetOrAdmissionController(t *testing.T) {
 	w := newWorld(t, Default(), append(deployment(1, killed), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
 	w.loop.alive = func(context.Context, time.Time) (bool, error) { return false, nil }
-	w.pass(noon)
+	w.runOnce(noon)
 	require.Empty(t, w.writes())
-	w.loop.RunOOM(t.Context(), noon, rose)
+	w.loop.RunOOM(t.Context(), noon, raisedVPAs)
 	require.Equal(t, []string{"patch pods resize", "patch pods "}, w.writes())
 	require.Equal(t, "200Mi", w.pod("web-1-0").Spec.Containers[0].Resources.Requests.Memory().String())
 
 	w = newWorld(t, Default(), web(vpav1.UpdateModeInPlaceOrRecreate, 4)...)
-	w.loop.RunOOM(t.Context(), noon, rose)
+	w.loop.RunOOM(t.Context(), noon, raisedVPAs)
 	require.Empty(t, w.writes(), "nobody suffers")
 	w = newWorld(t, Default(), append(deployment(1, killed), autoscaler(vpav1.UpdateModeRecreate))...)
-	w.loop.RunOOM(t.Context(), noon, rose)
+	w.loop.RunOOM(t.Context(), noon, raisedVPAs)
 	require.Empty(t, w.writes(), "a cure evicts nobody")
 }
 
@@ -291,7 +291,7 @@ func TestOOMResize_NeedsNoBudgetForReadyPods(t *testing.T) {
 			config.Gates.InPlace = true
 			w := newWorld(t, config, append(deployment(2, again), autoscaler(mode))...)
 			w.refuse("create", "pods/eviction", apierrors.NewTooManyRequestsError("budget"))
-			w.loop.RunOOM(t.Context(), noon, rose)
+			w.loop.RunOOM(t.Context(), noon, raisedVPAs)
 			for _, name := range []string{"web-1-0", "web-1-1"} {
 				require.Equal(t, "200Mi", w.pod(name).Spec.Containers[0].Resources.Requests.Memory().String(), name)
 			}
@@ -300,52 +300,52 @@ func TestOOMResize_NeedsNoBudgetForReadyPods(t *testing.T) {
 	}
 }
 
-func TestARestartThatBecomesAnEvictionCountsOnce(t *testing.T) {
+func TestRateLimit_RestartThenEvictionCountsOnce(t *testing.T) {
 	w := newWorld(t, Default(), append(deployment(2, func(p *corev1.Pod) {
 		p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
 	}), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
 	w.loop.runner.Limiter = disruption.NewRateLimiter(disruption.RateLimits{Cluster: 1}, noon)
 	w.refuse("patch", "pods", invalid("web-1-0"))
-	w.pass(noon)
+	w.runOnce(noon)
 	require.Equal(t, []string{"web-1-0"}, w.evictions())
 	require.NotEmpty(t, w.evicted[0].DeleteOptions.DryRun, "the question whether it may restart")
 	require.Empty(t, w.evicted[len(w.evicted)-1].DeleteOptions.DryRun)
 }
 
-func TestRestartsInPlaceKeepToThePace(t *testing.T) {
+func TestRateLimit_AppliesToInPlaceRestarts(t *testing.T) {
 	w := newWorld(t, Default(), append(deployment(4, func(p *corev1.Pod) {
 		p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
 	}), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
 	w.loop.runner.Limiter = disruption.NewRateLimiter(disruption.RateLimits{Cluster: 1}, noon)
 	require.True(t, w.loop.runner.Limiter.Take("other", noon))
-	w.pass(noon)
+	w.runOnce(noon)
 	require.Empty(t, w.writes(), "a pod of another namespace was disturbed within the minute")
 	require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "DisruptionRateLimited"))
-	w.pass(noon.Add(time.Minute))
+	w.runOnce(noon.Add(time.Minute))
 	require.Equal(t, []string{"create pods eviction", "patch pods resize", "patch pods "}, w.writes())
 }
 
-func TestWhatTheAPIServerRefusesIsNotAskedInEachPass(t *testing.T) {
+func TestResize_BacksOffAfterRefusal(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeInPlaceOrRecreate, 2)...)
 	w.refuse("patch", "pods", apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "web-1-0", errors.New("a quota")))
 	for minute := range 60 {
-		w.pass(noon.Add(time.Duration(minute) * time.Minute))
+		w.runOnce(noon.Add(time.Duration(minute) * time.Minute))
 	}
 	require.InDelta(t, 14, len(w.writes()), 4, "two pods, each after 0, 1, 2, 4, 8, 16 and 30 minutes; 60 without a pause")
 }
 
 // The early run has not checked the admission controller.
-func TestACureThatIsRefusedEvictsNobody(t *testing.T) {
+func TestOOMResize_RefusalDoesNotEvict(t *testing.T) {
 	w := newWorld(t, Default(), append(deployment(2, killed), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
 	w.refuse("patch", "pods", apierrors.NewBadRequest("not this one"))
-	w.loop.RunOOM(t.Context(), noon, rose)
+	w.loop.RunOOM(t.Context(), noon, raisedVPAs)
 	require.NotEmpty(t, w.writes())
 	require.Empty(t, w.evictions())
 }
 
 // The resize after an OOM kill reads all pods of the cluster, so unrelated kills must not trigger
 // it.
-func TestOnlyKilledPodsOfVPAsThatRoseCauseACure(t *testing.T) {
+func TestHasOOMKilled_OnlyPodsOfRaisedVPAs(t *testing.T) {
 	other := autoscaler(vpav1.UpdateModeInPlaceOrRecreate)
 	other.Name, other.Spec.TargetRef.Name = "other", "other"
 	elsewhere := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "other"},
@@ -386,23 +386,23 @@ func TestOnlyKilledPodsOfVPAsThatRoseCauseACure(t *testing.T) {
 	config := Default()
 	config.Kube.IgnoredNamespaces = "shop"
 	w := newWorld(t, config, append(deployment(1, killed), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
-	require.False(t, w.loop.HasOOMKilled(t.Context(), rose, noon))
+	require.False(t, w.loop.HasOOMKilled(t.Context(), raisedVPAs, noon))
 }
 
 // A restart does not disrupt a container that keeps being killed.
-func TestACureThatRestartsNeedsNoDisruptionBudget(t *testing.T) {
+func TestOOMResize_RestartNeedsNoDisruptionBudget(t *testing.T) {
 	w := newWorld(t, Default(), append(deployment(2, func(p *corev1.Pod) {
 		killed(p)
 		p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
 	}), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
 	w.refuse("create", "pods/eviction", apierrors.NewTooManyRequestsError("budget"))
-	w.loop.RunOOM(t.Context(), noon, rose)
+	w.loop.RunOOM(t.Context(), noon, raisedVPAs)
 	require.Equal(t, []string{"patch pods resize", "patch pods ", "patch pods resize", "patch pods "}, w.writes())
 }
 
-func TestMoreMemoryCausesACure(t *testing.T) {
+func TestMemoryIncreases_WakeOnRaisedMemory(t *testing.T) {
 	w := newWorld(t, Default(), append(deployment(1, killed), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
-	rises := w.rises
+	rises := w.memoryIncreases
 	vpas := w.vpa.AutoscalingV1().VerticalPodAutoscalers("shop")
 	vpa := autoscaler(vpav1.UpdateModeInPlaceOrRecreate)
 	vpa.Status.Recommendation.ContainerRecommendations[0].Target = list("300m", "200Mi")
@@ -421,12 +421,12 @@ func TestMoreMemoryCausesACure(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("nothing was said")
 	}
-	require.Equal(t, rose, rises.Take())
-	require.Empty(t, rises.Take())
+	require.Equal(t, raisedVPAs, rises.Drain())
+	require.Empty(t, rises.Drain())
 }
 
 // The recommendation rises with the kill of the first replica only.
-func TestMemoryRises_LaterKillWakesWithoutRise(t *testing.T) {
+func TestMemoryIncreases_LaterKillWakesWithoutIncrease(t *testing.T) {
 	for _, tc := range []struct {
 		name, requests string
 		wakes          bool
@@ -439,7 +439,7 @@ func TestMemoryRises_LaterKillWakesWithoutRise(t *testing.T) {
 			w := newWorld(t, Default(), append(deployment(2, func(p *corev1.Pod) {
 				p.Spec.Containers[0].Resources.Requests = list("100m", tc.requests)
 			}), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
-			rises := w.rises
+			rises := w.memoryIncreases
 			for _, name := range []string{"web-1-0", "web-1-1"} {
 				pod := w.pod(name).DeepCopy()
 				killed(pod)
@@ -449,7 +449,7 @@ func TestMemoryRises_LaterKillWakesWithoutRise(t *testing.T) {
 				select {
 				case <-rises.Wake():
 					require.True(t, tc.wakes, "nothing to gain")
-					require.Equal(t, rose, rises.Take())
+					require.Equal(t, raisedVPAs, rises.Drain())
 				case <-time.After(map[bool]time.Duration{true: 10 * time.Second, false: 50 * time.Millisecond}[tc.wakes]):
 					require.False(t, tc.wakes, "%s was killed", name)
 				}
@@ -458,11 +458,11 @@ func TestMemoryRises_LaterKillWakesWithoutRise(t *testing.T) {
 	}
 }
 
-func TestMemoryRises_KillWakesOnlyForTheVPAOfThePod(t *testing.T) {
+func TestMemoryIncreases_KillWakesOnlyForVPAOfPod(t *testing.T) {
 	other := autoscaler(vpav1.UpdateModeInPlaceOrRecreate)
 	other.Name, other.Spec.TargetRef.Name = "other", "other"
 	w := newWorld(t, Default(), append(deployment(1, nil), autoscaler(vpav1.UpdateModeInPlaceOrRecreate), other)...)
-	rises := w.rises
+	rises := w.memoryIncreases
 	pod := w.pod("web-1-0").DeepCopy()
 	killed(pod)
 	pod.ResourceVersion = "2"
@@ -473,10 +473,10 @@ func TestMemoryRises_KillWakesOnlyForTheVPAOfThePod(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("the kill wakes nothing")
 	}
-	require.Equal(t, rose, rises.Take(), "5,000 VPAs with a container of the same name would all be looked at")
+	require.Equal(t, raisedVPAs, rises.Drain(), "5,000 VPAs with a container of the same name would all be looked at")
 }
 
-func TestAMemoryLimitIsNotCutBelowWhatIsUsed(t *testing.T) {
+func TestResize_KeepsUsedMemory(t *testing.T) {
 	pod := func(cpu, request, limit string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
 			p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list(cpu, request), Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(limit)}}
@@ -499,7 +499,7 @@ func TestAMemoryLimitIsNotCutBelowWhatIsUsed(t *testing.T) {
 			require.Equal(t, "shop", namespace)
 			return map[string]resources.Amount{"app": c.used}, nil
 		})
-		w.pass(noon)
+		w.runOnce(noon)
 		if c.want == 0 {
 			require.Empty(t, w.writes(), name)
 			require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "MemoryInUse"), name)
@@ -510,12 +510,12 @@ func TestAMemoryLimitIsNotCutBelowWhatIsUsed(t *testing.T) {
 		require.Equal(t, c.request, (got.Requests.Memory().Value()+1<<19)>>20, name)
 		require.Equal(t, c.want, (got.Limits.Memory().Value()+1<<19)>>20, name)
 		require.Equal(t, "200m", got.Requests.Cpu().String(), name)
-		require.Contains(t, strings.Join(w.told(), "\n"), report.EventResized, name)
+		require.Contains(t, strings.Join(w.drainEvents(), "\n"), report.EventResized, name)
 	}
 	w := newWorld(t, Default(), append(deployment(2, pod("200m", "1Gi", "2Gi")), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
 	w.loop.runner.Executor.(*actuate.Cluster).Usage = usageOf(func(context.Context, string, string) (map[string]resources.Amount, error) {
 		return nil, errors.New("no metrics API")
 	})
-	w.pass(noon)
+	w.runOnce(noon)
 	require.Len(t, w.writes(), 2, "the node looks, too")
 }

@@ -15,7 +15,7 @@ import (
 	"loadline.dev/loadline/updater/report"
 )
 
-func TestTally_ReportsEachReasonOnceInFiveMinutes(t *testing.T) {
+func TestTally_ReportsReasonOnceInFiveMinutes(t *testing.T) {
 	web, api := cache.NewObjectName("shop", "web"), cache.NewObjectName("shop", "api")
 	noPolicy := func(cache.ObjectName) string { return "" }
 	var tl tally
@@ -62,7 +62,7 @@ func TestTally_ReportsEachReasonOnceInFiveMinutes(t *testing.T) {
 
 // A round of one pod per iteration emits one event. A round without end emits one every five
 // minutes.
-func TestTally_CountsARoundOfSeveralIterations(t *testing.T) {
+func TestTally_CountsRoundAcrossIterations(t *testing.T) {
 	web := cache.NewObjectName("shop", "web")
 	for _, tc := range []struct {
 		name     string
@@ -94,12 +94,12 @@ func TestTally_CountsARoundOfSeveralIterations(t *testing.T) {
 	}
 }
 
-func TestRunOnce_ReportsChangesOnThePolicy(t *testing.T) {
+func TestRunOnce_ReportsChangesOnPolicy(t *testing.T) {
 	r := newRolling(t, 4, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	resized := 0
 	for minute := range 10 {
 		r.at(time.Duration(minute) * time.Minute)
-		for _, line := range r.told() {
+		for _, line := range r.drainEvents() {
 			if strings.HasPrefix(line, "Normal Resized ") && strings.Contains(line, " of 1 workload in place: ") {
 				resized++
 			}

@@ -51,10 +51,10 @@ type world struct {
 	registry *prometheus.Registry
 	events   *record.FakeRecorder
 	*program
-	out   strings.Builder  // output of dry runs
-	now   time.Time        // of the last iteration
-	heard []string         // events of runForAnHour
-	after func(minute int) // called after each iteration of runForAnHour, may be nil
+	out        strings.Builder  // output of dry runs
+	now        time.Time        // of the last iteration
+	hourEvents []string         // events of runForAnHour
+	afterEach  func(minute int) // called after each iteration of runForAnHour, may be nil
 
 	writesEvents bool // to the API server, instead of the recorder
 
@@ -160,7 +160,7 @@ func startProgram(t *testing.T, config *Config, d dependencies, replaced overrid
 
 // sameClients returns clients that share one fake API server.
 func sameClients(kube kubernetes.Interface, vpas versioned.Interface) clients {
-	return clients{Clients: &client.Clients{Kube: kube, VPA: vpas}, events: kube, judge: kube, nodes: kube, checks: kube, removals: kube}
+	return clients{Clients: &client.Clients{Kube: kube, VPA: vpas}, events: kube, reverts: kube, nodes: kube, evictionChecks: kube, noteRemovals: kube}
 }
 
 type printing struct {
@@ -170,7 +170,7 @@ type printing struct {
 
 func (p printing) Stdout() io.Writer { return p.out }
 
-func (w *world) pass(now time.Time) {
+func (w *world) runOnce(now time.Time) {
 	w.now = now
 	w.loop.RunOnce(w.t.Context(), now)
 }
@@ -229,7 +229,7 @@ func (w *world) change(name string, change func(*corev1.Pod)) {
 	w.await("the change", func(p *corev1.Pod) bool { return p.Labels["step"] == step }, name)
 }
 
-func (w *world) told() (lines []string) {
+func (w *world) drainEvents() (lines []string) {
 	for {
 		select {
 		case e := <-w.events.Events:

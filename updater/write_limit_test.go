@@ -45,15 +45,15 @@ func (w *world) limitWrites(limit client.WriteLimit) (resizes *atomic.Int32) {
 }
 
 // Other pods stay unchanged, without evictions. Memory after an OOM kill is exempt.
-func TestPass_LeavesChangesToTheWriteLimit(t *testing.T) {
+func TestWriteLimit_PostponesResizes(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeInPlaceOrRecreate, 30)...)
 	resizes := w.limitWrites(client.UpdaterWrites)
-	w.pass(noon)
+	w.runOnce(noon)
 	planned := int(resizes.Load())
 
 	w = newWorld(t, Default(), web(vpav1.UpdateModeInPlaceOrRecreate, 30)...)
 	resizes = w.limitWrites(client.WriteLimit{Burst: 256 << 10, Refill: 1 << 10, Window: time.Hour})
-	w.pass(noon)
+	w.runOnce(noon)
 	made := int(resizes.Load())
 	require.InDelta(t, 8, made, 2, "a resize writes its pod twice")
 	require.EqualValues(t, planned-made, w.value("loadline_updater_skipped_pods", "reason", "WriteLimit"))
@@ -61,27 +61,27 @@ func TestPass_LeavesChangesToTheWriteLimit(t *testing.T) {
 	require.Empty(t, w.evictions())
 
 	w.change("web-1-29", killed)
-	w.loop.RunOOM(t.Context(), noon, rose)
+	w.loop.RunOOM(t.Context(), noon, raisedVPAs)
 	require.EqualValues(t, made+1, resizes.Load(), "memory after a kill does not wait")
 
 	resizes = w.limitWrites(client.UpdaterWrites)
-	w.pass(noon.Add(time.Minute))
+	w.runOnce(noon.Add(time.Minute))
 	require.EqualValues(t, planned, resizes.Load(), "nothing was counted as a failed attempt")
 }
 
-func TestPass_LeavesEvictionsToTheWriteLimit(t *testing.T) {
+func TestWriteLimit_PostponesEvictions(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
 	refusal := apierrors.NewTooManyRequestsError("not sent")
 	refusal.ErrStatus.Details = &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: "LoadlineWriteLimit"}}}
 	require.True(t, client.IsWriteLimited(refusal))
 	w.admit = func(*corev1.Pod) error { return refusal }
-	w.pass(noon)
+	w.runOnce(noon)
 	require.Empty(t, w.evictions())
 	require.Positive(t, w.value("loadline_updater_skipped_pods", "reason", "WriteLimit"))
 	require.Zero(t, w.value("loadline_updater_skipped_pods", "reason", "ReplacementUnknown"))
 	require.Zero(t, w.value("loadline_updater_skipped_pods", "reason", "EvictionRefused"))
 
 	w.admit = nil
-	w.pass(noon.Add(time.Minute))
+	w.runOnce(noon.Add(time.Minute))
 	require.NotEmpty(t, w.evictions())
 }

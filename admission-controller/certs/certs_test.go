@@ -44,7 +44,7 @@ func store(client *fake.Clientset) *Store {
 	return &Store{Secrets: client.CoreV1(), Namespace: "kube-system", Name: "vpa-tls-certs", Hosts: hosts, Schedule: schedule}
 }
 
-func TestIssuedCertificateIsTrustedForItsHostsOnly(t *testing.T) {
+func TestIssue_TrustedForItsHostsOnly(t *testing.T) {
 	fresh, err := issue([]string{"127.0.0.1", "localhost"}, jan1, time.Hour)
 	require.NoError(t, err)
 	s, err := newServing(fresh.cert, fresh.key, fresh.ca)
@@ -85,7 +85,7 @@ func (s staged) Update(ctx context.Context, secret *corev1.Secret, options metav
 	return s.SecretInterface.Update(ctx, secret, options)
 }
 
-func TestTwoReplicasThatRaceShareOneCertificate(t *testing.T) {
+func TestStoreLoad_RacingReplicasShareCertificate(t *testing.T) {
 	client := fake.NewClientset()
 	var bothLooked sync.WaitGroup // both read before either writes
 	bothLooked.Add(2)
@@ -114,7 +114,7 @@ func TestTwoReplicasThatRaceShareOneCertificate(t *testing.T) {
 	require.Len(t, secrets.Items, 1)
 }
 
-func TestAReplicaThatLosesAnUpdateTakesWhatTheOtherWrote(t *testing.T) {
+func TestStoreLoad_AdoptsOtherCertificateOnConflict(t *testing.T) {
 	client := fake.NewClientset()
 	first, err := store(client).Load(context.Background(), jan1, nil)
 	require.NoError(t, err)
@@ -135,7 +135,7 @@ func TestAReplicaThatLosesAnUpdateTakesWhatTheOtherWrote(t *testing.T) {
 	require.Len(t, parse(mine.CAs), 2)
 }
 
-func TestRotationOverlaps(t *testing.T) {
+func TestStoreLoad_RotationOverlaps(t *testing.T) {
 	load := func(s *Store, after time.Duration, published []byte) *Serving {
 		serving, err := s.Load(context.Background(), jan1.Add(after), published)
 		require.NoError(t, err)
@@ -161,7 +161,7 @@ func TestRotationOverlaps(t *testing.T) {
 	require.Len(t, parse(later.CAs), 2, "the expired CA made room for the next")
 }
 
-func TestADamagedSecretIsReplaced(t *testing.T) {
+func TestStoreLoad_ReplacesDamagedSecret(t *testing.T) {
 	for name, data := range map[string]map[string][]byte{
 		"empty":   nil,
 		"garbage": {certKey: []byte("x"), keyKey: []byte("y"), bundleKey: []byte("z")},
@@ -174,7 +174,7 @@ func TestADamagedSecretIsReplaced(t *testing.T) {
 	}
 }
 
-func TestASecretOfTheReferenceIsUsedAsItIs(t *testing.T) {
+func TestStoreLoad_AcceptsSecretOfUpstreamVPA(t *testing.T) {
 	fresh, err := issue(hosts, jan1, 100000*24*time.Hour)
 	require.NoError(t, err)
 	client := fake.NewClientset(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vpa-tls-certs"},
@@ -185,7 +185,7 @@ func TestASecretOfTheReferenceIsUsedAsItIs(t *testing.T) {
 	require.Len(t, client.Actions(), 1, "nothing is written")
 }
 
-func TestNoCAKeyIsEverStored(t *testing.T) {
+func TestStoreLoad_NeverStoresCAKey(t *testing.T) {
 	client := fake.NewClientset(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vpa-tls-certs"}, Data: map[string][]byte{"caKey.pem": []byte("secret"), "mine": []byte("kept")}})
 	_, err := store(client).Load(context.Background(), jan1, nil)
 	require.NoError(t, err)
@@ -198,7 +198,7 @@ func TestNoCAKeyIsEverStored(t *testing.T) {
 	require.False(t, pair.Leaf.IsCA)
 }
 
-func TestStoreErrorsNameTheSecret(t *testing.T) {
+func TestStoreLoad_ErrorsNameTheSecret(t *testing.T) {
 	client := fake.NewClientset()
 	client.PrependReactor("create", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "vpa-tls-certs", nil)
@@ -216,7 +216,7 @@ func writeFiles(t *testing.T, fresh issued) Files {
 	return f
 }
 
-func TestFiles(t *testing.T) {
+func TestFiles_Load(t *testing.T) {
 	fresh, err := issue(hosts, jan1, time.Hour)
 	require.NoError(t, err)
 	f := writeFiles(t, fresh)
@@ -245,7 +245,7 @@ func TestFiles(t *testing.T) {
 	require.False(t, Files{Cert: "/nowhere/cert", Key: "/nowhere/key"}.Present())
 }
 
-func TestHolder(t *testing.T) {
+func TestHolder_ForConnection(t *testing.T) {
 	var h Holder
 	_, err := h.ForConnection(nil)
 	require.ErrorIs(t, err, errNoCertificate)

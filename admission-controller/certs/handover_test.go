@@ -110,7 +110,7 @@ func write(t *testing.T, f Files, fresh issued) {
 
 // The mounted files of a new CA reach the replicas 90 seconds apart, as the kubelet syncs volumes
 // at different times.
-func TestFilesOfANewCANeverBreakTheTrust(t *testing.T) {
+func TestHandover_NewCAFilesKeepTrust(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, err := issue(hosts, time.Now(), 100*time.Hour)
 		require.NoError(t, err)
@@ -130,7 +130,7 @@ func TestFilesOfANewCANeverBreakTheTrust(t *testing.T) {
 
 // After the Secret is deleted, the replicas issue a new CA but serve the old certificate until the
 // API server trusts the new one.
-func TestADeletedSecretNeverBreaksTheTrust(t *testing.T) {
+func TestHandover_DeletedSecretKeepsTrust(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
 		s := store(client)
@@ -143,7 +143,7 @@ func TestADeletedSecretNeverBreaksTheTrust(t *testing.T) {
 }
 
 // The certificate expires within four minutes.
-func TestACertificateThatEndsSoonIsReplacedInTime(t *testing.T) {
+func TestHandover_ReplacesCertificateBeforeExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
 		old, err := issue(hosts, time.Now().Add(-10*time.Minute), 14*time.Minute)
@@ -156,7 +156,7 @@ func TestACertificateThatEndsSoonIsReplacedInTime(t *testing.T) {
 	})
 }
 
-func TestTheNextCertificateIsUsedWhenThePresentOneIsDamaged(t *testing.T) {
+func TestRotate_PromotesNextCertificateIfCurrentIsDamaged(t *testing.T) {
 	now, next := jan1.Add(70*time.Hour), must(t, jan1.Add(69*time.Hour))
 	data := map[string][]byte{bundleKey: next.ca, certKey: []byte("damaged"), nextCertKey: next.cert, nextKeyKey: next.key}
 	got, changed, err := rotate(data, hosts, schedule, now, nil)
@@ -172,7 +172,7 @@ func must(t *testing.T, at time.Time) issued {
 	return fresh
 }
 
-func TestACertificateWithoutItsCADoesNotReplaceAGoodOne(t *testing.T) {
+func TestKeeper_KeepsGoodCertificateOverUntrustedOne(t *testing.T) {
 	good, stray := must(t, jan1), must(t, jan1)
 	f := writeFiles(t, good)
 	a := &apiServer{client: fake.NewClientset()}
@@ -188,7 +188,7 @@ func TestACertificateWithoutItsCADoesNotReplaceAGoodOne(t *testing.T) {
 	require.Equal(t, parse(stray.cert)[0].Raw, k.Holder.Current().Certificate.Leaf.Raw)
 }
 
-func TestASecretOfCertManagerIsReadAndNeverWritten(t *testing.T) {
+func TestStoreLoad_NeverWritesCertManagerSecret(t *testing.T) {
 	fresh := must(t, jan1)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vpa-tls-certs"}, Type: corev1.SecretTypeTLS,
 		Data: map[string][]byte{"ca.crt": fresh.ca, "tls.crt": fresh.cert, "tls.key": fresh.key}}
@@ -205,7 +205,7 @@ func TestASecretOfCertManagerIsReadAndNeverWritten(t *testing.T) {
 }
 
 // The first lines are those of the upstream VPA, which log tooling may match.
-func TestTheLogTellsOfNewCertificatesAndOfTheDaysLeft(t *testing.T) {
+func TestKeeper_LogsNewCertificatesAndDaysLeft(t *testing.T) {
 	var text bytes.Buffer
 	ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&text), textlogger.Verbosity(1))))
 	f := writeFiles(t, must(t, jan1))
@@ -222,7 +222,7 @@ func TestTheLogTellsOfNewCertificatesAndOfTheDaysLeft(t *testing.T) {
 	require.Contains(t, said, `"New client CA found, reloading and patching webhook"`)
 	require.Contains(t, said, `"Successfully patched webhook with new client CA"`)
 	require.NotContains(t, said, "New certificate found, reloading", "the API server has to hear of its CA first")
-	require.Contains(t, run(time.Minute+announceTime), `"New certificate found, reloading"`)
+	require.Contains(t, run(time.Minute+announceDelay), `"New certificate found, reloading"`)
 	require.Empty(t, run(time.Hour), "once a day is enough")
 	require.Contains(t, run(25*time.Hour), "daysLeft=2")
 
@@ -232,7 +232,7 @@ func TestTheLogTellsOfNewCertificatesAndOfTheDaysLeft(t *testing.T) {
 	require.Contains(t, run(0), `"The serving certificate is valid" daysLeft=100`)
 }
 
-func TestTheDaysLeftAreTold(t *testing.T) {
+func TestKeeper_RecordsExpiryInEachRun(t *testing.T) {
 	fresh := must(t, jan1)
 	var told ends
 	k := &Keeper{Source: writeFiles(t, fresh), Holder: &Holder{}, Recorder: &told}

@@ -141,7 +141,7 @@ func rotate(data map[string][]byte, hosts []string, s Schedule, now time.Time, t
 	}
 	next, err := check(data[nextCertKey], data[nextKeyKey], data[bundleKey], hosts, now)
 	switch {
-	case err == nil && (!intact || s.due(serving, next, now) && verify([]*x509.Certificate{next}, trusted, "", now) == nil):
+	case err == nil && (!intact || s.isDue(serving, next, now) && verify([]*x509.Certificate{next}, trusted, "", now) == nil):
 		return map[string][]byte{
 			bundleKey: unexpired(data[bundleKey], now), certKey: data[nextCertKey], keyKey: data[nextKeyKey],
 		}, true, nil
@@ -164,7 +164,7 @@ func rotate(data map[string][]byte, hosts []string, s Schedule, now time.Time, t
 
 // isDue reports whether the next certificate was announced long enough ago: for the overlap, or for
 // half of the served one's remaining lifetime at the announcement.
-func (s Schedule) due(serving, next *x509.Certificate, now time.Time) bool {
+func (s Schedule) isDue(serving, next *x509.Certificate, now time.Time) bool {
 	announced := next.NotBefore.Add(backdate)
 	overlap := min(s.Overlap, max(serving.NotAfter.Sub(announced), 0)/2)
 	return !now.Before(announced.Add(overlap))
@@ -173,12 +173,12 @@ func (s Schedule) due(serving, next *x509.Certificate, now time.Time) bool {
 // verify returns an error unless a bundle of CAs (PEM) suffices to trust the first certificate of a
 // chain at now. An empty host skips the check of the name.
 func verify(chain []*x509.Certificate, bundle []byte, host string, now time.Time) error {
-	roots, between := x509.NewCertPool(), x509.NewCertPool()
+	roots, intermediates := x509.NewCertPool(), x509.NewCertPool()
 	roots.AppendCertsFromPEM(bundle)
 	for _, c := range chain[1:] {
-		between.AddCert(c)
+		intermediates.AddCert(c)
 	}
-	_, err := chain[0].Verify(x509.VerifyOptions{DNSName: host, Roots: roots, Intermediates: between, CurrentTime: now})
+	_, err := chain[0].Verify(x509.VerifyOptions{DNSName: host, Roots: roots, Intermediates: intermediates, CurrentTime: now})
 	return err
 }
 

@@ -40,14 +40,14 @@ type Source interface {
 const (
 	// republishInterval is how often an unchanged registration is checked for damage: while it is
 	// missing, evicted pods come back unchanged and are evicted again.
-	republish = time.Minute
+	republishInterval = time.Minute
 	// announceDelay is how long a CA is published before its certificate is served, so that all API
 	// servers have learned of it.
-	announceTime = 15 * time.Second
+	announceDelay = 15 * time.Second
 	// expiryLogInterval is how often the remaining days are logged. Below minDaysLeft an operator
 	// must act: self-issued certificates are renewed long before.
-	reportEvery = 24 * time.Hour
-	soon        = 14
+	expiryLogInterval = 24 * time.Hour
+	minDaysLeft       = 14
 )
 
 // Keeper keeps the serving certificate and the registration of the webhook up to date. It is used
@@ -61,21 +61,21 @@ type Keeper struct {
 	Holder   *Holder
 	Recorder interface{ Certificate(end, now time.Time) } // called with the expiry in each run
 
-	wanted      []byte // CAs that were published last
-	trusted     []byte // result of Registrar for published
-	publishedAt time.Time
-	since       map[string]time.Time // when a trusted CA was first seen, by its bytes
-	waiting     bool                 // a newer certificate is not served yet
-	reportedAt  time.Time
-	loadedAt    time.Time // when Source last succeeded
+	published    []byte // CAs that were published last
+	trusted      []byte // result of Registrar for published
+	publishedAt  time.Time
+	trustedSince map[string]time.Time // when a trusted CA was first seen, by its bytes
+	waiting      bool                 // a newer certificate is not served yet
+	reportedAt   time.Time
+	loadedAt     time.Time // when Source last succeeded
 
-	failed atomic.Pointer[error] // error of the last registration, if any
+	registerError atomic.Pointer[error] // error of the last registration, if any
 }
 
 // Registered returns why the last attempt to register the webhook failed. It may be called at any
 // time.
 func (k *Keeper) Registered() error {
-	if failed := k.failed.Load(); failed != nil {
+	if failed := k.registerError.Load(); failed != nil {
 		return *failed
 	}
 	return nil
@@ -85,23 +85,23 @@ func (k *Keeper) Registered() error {
 // does not trust yet waits while another one can be served. An error keeps the current certificate
 // in use.
 func (k *Keeper) RunOnce(ctx context.Context, now time.Time) error {
-	if k.rests(now) {
-		return errors.Join(k.publish(ctx, k.wanted, now), k.report(ctx, now))
+	if k.isFresh(now) {
+		return errors.Join(k.publish(ctx, k.published, now), k.reportExpiry(ctx, now))
 	}
 	serving, err := k.Source.Load(ctx, now, k.trusted)
 	if err != nil {
 		k.loadedAt = time.Time{}
-		return errors.Join(err, k.report(ctx, now))
+		return errors.Join(err, k.reportExpiry(ctx, now))
 	}
 	k.loadedAt = now
 	if err = k.publish(ctx, serving.CAs, now); err != nil {
 		k.loadedAt = time.Time{} // still to be published
 	}
-	return errors.Join(err, k.choose(ctx, serving, now), k.report(ctx, now))
+	return errors.Join(err, k.serve(ctx, serving, now), k.reportExpiry(ctx, now))
 }
 
 // isFresh reports whether Source need not be loaded.
-func (k *Keeper) rests(now time.Time) bool {
+func (k *Keeper) isFresh(now time.Time) bool {
 	serving := k.Holder.Current()
 	return serving != nil && !k.waiting && now.Before(k.loadedAt.Add(k.Interval)) && serving.NotAfter.After(now.Add(time.Hour))
 }
@@ -112,44 +112,44 @@ func (k *Keeper) publish(ctx context.Context, cas []byte, now time.Time) error {
 	if k.Registrar == nil {
 		return nil
 	}
-	changed := !bytes.Equal(k.wanted, cas)
-	if !changed && !k.Registrar.Stale() && !k.waiting && now.Before(k.publishedAt.Add(republish)) {
+	changed := !bytes.Equal(k.published, cas)
+	if !changed && !k.Registrar.Stale() && !k.waiting && now.Before(k.publishedAt.Add(republishInterval)) {
 		return nil
 	}
 	log := klog.FromContext(ctx)
-	if changed && k.wanted != nil {
+	if changed && k.published != nil {
 		log.Info("New client CA found, reloading and patching webhook")
 	}
 	trusted, err := k.Registrar.Apply(ctx, cas, now)
-	k.failed.Store(&err)
+	k.registerError.Store(&err)
 	if err != nil {
 		return err
 	}
-	if changed && k.wanted != nil {
+	if changed && k.published != nil {
 		log.Info("Successfully patched webhook with new client CA")
 	}
 	if !changed && !bytes.Equal(trusted, k.trusted) {
 		k.loadedAt = time.Time{} // another replica may have replaced the certificate
 	}
-	k.wanted, k.trusted, k.publishedAt = cas, trusted, now
+	k.published, k.trusted, k.publishedAt = cas, trusted, now
 	k.Holder.trust(trusted)
 	seen := map[string]time.Time{}
 	for _, ca := range parse(trusted) {
 		id := string(ca.Raw)
-		if seen[id] = now; !k.since[id].IsZero() {
-			seen[id] = k.since[id]
+		if seen[id] = now; !k.trustedSince[id].IsZero() {
+			seen[id] = k.trustedSince[id]
 		}
 	}
-	k.since = seen
+	k.trustedSince = seen
 	return nil
 }
 
 // serve serves the certificate now, or later if the current one is safer. It fails if the
 // certificate's own CAs do not sign it.
-func (k *Keeper) choose(ctx context.Context, next *Serving, now time.Time) error {
+func (k *Keeper) serve(ctx context.Context, next *Serving, now time.Time) error {
 	log, before := klog.FromContext(ctx), k.Holder.Current()
 	fresh := before == nil || !before.Certificate.Leaf.Equal(next.Certificate.Leaf)
-	if k.waiting = fresh && before != nil && k.Registrar != nil && k.better(before, next, now); k.waiting {
+	if k.waiting = fresh && before != nil && k.Registrar != nil && k.shouldWait(before, next, now); k.waiting {
 		if !next.trustedBy(next.CAs, now) {
 			return errors.New("the new certificate is not signed by the CAs that came with it, so the former one stays: give both of one issuer")
 		}
@@ -168,19 +168,19 @@ func (k *Keeper) choose(ctx context.Context, next *Serving, now time.Time) error
 
 // shouldWait reports whether the API server trusts the served certificate but may not trust the
 // next one yet.
-func (k *Keeper) better(served, next *Serving, now time.Time) bool {
-	var known []byte // CAs that were published long enough ago
-	for ca, since := range k.since {
-		if !now.Before(since.Add(announceTime)) {
-			known = append(known, encode(certificateBlock, []byte(ca))...)
+func (k *Keeper) shouldWait(served, next *Serving, now time.Time) bool {
+	var announced []byte // CAs that were published long enough ago
+	for ca, since := range k.trustedSince {
+		if !now.Before(since.Add(announceDelay)) {
+			announced = append(announced, encode(certificateBlock, []byte(ca))...)
 		}
 	}
-	return served.trustedBy(k.trusted, now.Add(announceTime)) && !next.trustedBy(known, now)
+	return served.trustedBy(k.trusted, now.Add(announceDelay)) && !next.trustedBy(announced, now)
 }
 
 // reportExpiry records and logs the expiry of the served certificate. It fails if the certificate
 // has expired.
-func (k *Keeper) report(ctx context.Context, now time.Time) error {
+func (k *Keeper) reportExpiry(ctx context.Context, now time.Time) error {
 	serving := k.Holder.Current()
 	if serving == nil {
 		return nil
@@ -189,13 +189,13 @@ func (k *Keeper) report(ctx context.Context, now time.Time) error {
 	if !now.Before(serving.NotAfter) {
 		return fmt.Errorf("the serving certificate expired on %s: renew it", serving.NotAfter.Format(time.RFC3339))
 	}
-	if now.Before(k.reportedAt.Add(reportEvery)) {
+	if now.Before(k.reportedAt.Add(expiryLogInterval)) {
 		return nil
 	}
 	k.reportedAt = now
 	days := int(serving.NotAfter.Sub(now).Hours() / 24)
 	log := klog.FromContext(ctx).WithValues("daysLeft", days, "expires", serving.NotAfter)
-	if days < soon {
+	if days < minDaysLeft {
 		log.Info("The serving certificate expires soon: if it is not of this program, see that it is renewed")
 		return nil
 	}
@@ -250,12 +250,12 @@ func (s *Serving) trustedBy(bundle []byte, now time.Time) bool {
 // Holder gives the certificate to new connections. It is safe for concurrent use. The zero value
 // has no certificate yet.
 type Holder struct {
-	now     atomic.Pointer[Serving]
+	current atomic.Pointer[Serving]
 	trusted atomic.Pointer[[]byte]
 }
 
 // Set replaces the certificate.
-func (h *Holder) Set(s *Serving) { h.now.Store(s) }
+func (h *Holder) Set(s *Serving) { h.current.Store(s) }
 
 func (h *Holder) trust(cas []byte) { h.trusted.Store(&cas) }
 
@@ -269,7 +269,7 @@ func (h *Holder) Trusted() []byte {
 }
 
 // Current returns the served certificate, nil before the first Set.
-func (h *Holder) Current() *Serving { return h.now.Load() }
+func (h *Holder) Current() *Serving { return h.current.Load() }
 
 var errNoCertificate = errors.New("no serving certificate yet")
 
@@ -289,7 +289,7 @@ const TrustAnnotation = "loadline.dev/trusted-until"
 
 // trustGrace is how long a CA stays trusted after the last replica required it. A required CA is
 // renewed after half of that time.
-const grace = 2 * time.Hour
+const trustGrace = 2 * time.Hour
 
 // trust holds the CA bundle of the API server and the expiry of trust by fingerprint.
 type trust struct {
@@ -304,8 +304,8 @@ func (t trust) with(cas []byte, now time.Time) trust {
 	for _, ca := range parse(cas) {
 		id := fingerprint(ca)
 		next.until[id] = t.until[id]
-		if next.until[id].Before(now.Add(grace / 2)) {
-			next.until[id] = now.Add(grace)
+		if next.until[id].Before(now.Add(trustGrace / 2)) {
+			next.until[id] = now.Add(trustGrace)
 		}
 	}
 	for _, ca := range parse(t.bundle) {
@@ -315,7 +315,7 @@ func (t trust) with(cas []byte, now time.Time) trust {
 		}
 		until, noted := t.until[id]
 		if !noted { // added by another program or an older version
-			until = now.Add(grace)
+			until = now.Add(trustGrace)
 		}
 		if now.After(until) {
 			continue
@@ -334,7 +334,7 @@ func fingerprint(c *x509.Certificate) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-func (t trust) note() (string, error) {
+func (t trust) encode() (string, error) {
 	whole := make(map[string]time.Time, len(t.until))
 	for id, until := range t.until {
 		whole[id] = until.UTC().Truncate(time.Second)
@@ -344,7 +344,7 @@ func (t trust) note() (string, error) {
 }
 
 // parseTrust reads the value of TrustAnnotation. An unreadable value counts as empty.
-func noted(value string) map[string]time.Time {
+func parseTrust(value string) map[string]time.Time {
 	var until map[string]time.Time
 	if json.Unmarshal([]byte(value), &until) != nil {
 		return nil

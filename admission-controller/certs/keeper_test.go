@@ -15,7 +15,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-func TestRotationNeverBreaksTheTrust(t *testing.T) {
+func TestKeeper_RotationKeepsTrust(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		client := fake.NewClientset()
@@ -47,7 +47,7 @@ func TestRotationNeverBreaksTheTrust(t *testing.T) {
 	})
 }
 
-func TestADeletedRegistrationIsSoonBack(t *testing.T) {
+func TestKeeper_RestoresDeletedRegistration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		client := fake.NewClientset()
@@ -55,15 +55,15 @@ func TestADeletedRegistrationIsSoonBack(t *testing.T) {
 		go a.replica(store(client)).Run(ctx, false)
 		time.Sleep(5 * time.Minute)
 		require.NoError(t, client.AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(ctx, ConfigurationName, metav1.DeleteOptions{}))
-		time.Sleep(republish + keepInterval)
+		time.Sleep(republishInterval + keepInterval)
 		require.NotEmpty(t, a.bundle(t))
-		require.LessOrEqual(t, republish+keepInterval, 2*time.Minute, "the updater makes a pass every minute and goes on evicting")
+		require.LessOrEqual(t, republishInterval+keepInterval, 2*time.Minute, "the updater makes a pass every minute and goes on evicting")
 		stop()
 		synctest.Wait()
 	})
 }
 
-func TestAFailureLeavesWhatIsThere(t *testing.T) {
+func TestKeeper_KeepsCertificateOnFailure(t *testing.T) {
 	var fails error
 	client := fake.NewClientset()
 	client.PrependReactor("get", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) { return fails != nil, nil, fails })
@@ -72,23 +72,23 @@ func TestAFailureLeavesWhatIsThere(t *testing.T) {
 	now := time.Now()
 	require.NoError(t, k.RunOnce(t.Context(), now))
 	serving := k.Holder.Current()
-	require.NoError(t, k.RunOnce(t.Context(), now.Add(republish/3)))
+	require.NoError(t, k.RunOnce(t.Context(), now.Add(republishInterval/3)))
 	require.Equal(t, 1, a.registrations(), "nothing changed")
 	fails = errors.New("no API server")
-	require.ErrorIs(t, k.RunOnce(t.Context(), now.Add(republish/2)), fails)
+	require.ErrorIs(t, k.RunOnce(t.Context(), now.Add(republishInterval/2)), fails)
 	require.True(t, serving.Certificate.Leaf.Equal(k.Holder.Current().Certificate.Leaf))
 	fails = nil
-	require.NoError(t, k.RunOnce(t.Context(), now.Add(republish)))
+	require.NoError(t, k.RunOnce(t.Context(), now.Add(republishInterval)))
 	require.Equal(t, 2, a.registrations(), "somebody may have damaged the registration")
 	k.Registrar.Config.Fail, k.Registrar.Served = true, served
-	require.NoError(t, k.RunOnce(t.Context(), now.Add(republish+time.Second)))
+	require.NoError(t, k.RunOnce(t.Context(), now.Add(republishInterval+time.Second)))
 	require.Equal(t, 3, a.registrations(), "what it says is no longer so")
-	require.NoError(t, k.RunOnce(t.Context(), now.Add(republish+2*time.Second)))
+	require.NoError(t, k.RunOnce(t.Context(), now.Add(republishInterval+2*time.Second)))
 	require.Equal(t, 3, a.registrations())
 }
 
 // A certificate is valid for a year, so frequent reads are useless.
-func TestASecretIsNotReadAllTheTime(t *testing.T) {
+func TestKeeper_ReadsSecretRarely(t *testing.T) {
 	client, a := fake.NewClientset(), apiServer{client: fake.NewClientset()}
 	s := store(client)
 	s.Schedule = DefaultSchedule()
@@ -110,7 +110,7 @@ func TestASecretIsNotReadAllTheTime(t *testing.T) {
 }
 
 // The other replica found the certificate damaged and published the CA of a new one.
-func TestASecretIsReadWhenAnotherReplicaWantsOtherCAs(t *testing.T) {
+func TestKeeper_ReadsSecretWhenPublishedCAsDiffer(t *testing.T) {
 	client, a := fake.NewClientset(), apiServer{client: fake.NewClientset()}
 	k := a.replica(store(client))
 	k.Interval = time.Hour
@@ -121,16 +121,16 @@ func TestASecretIsReadWhenAnotherReplicaWantsOtherCAs(t *testing.T) {
 		return len(client.Actions())
 	}
 	require.NotZero(t, reads(0))
-	require.Zero(t, reads(republish))
-	_, err := a.replica(nil).Registrar.Apply(t.Context(), must(t, now).ca, now.Add(republish))
+	require.Zero(t, reads(republishInterval))
+	_, err := a.replica(nil).Registrar.Apply(t.Context(), must(t, now).ca, now.Add(republishInterval))
 	require.NoError(t, err)
-	require.Zero(t, reads(2*republish), "this run learns of it")
-	require.Equal(t, 1, reads(2*republish+keepInterval))
-	require.Zero(t, reads(3*republish))
+	require.Zero(t, reads(2*republishInterval), "this run learns of it")
+	require.Equal(t, 1, reads(2*republishInterval+keepInterval))
+	require.Zero(t, reads(3*republishInterval))
 }
 
 // The updater must not evict pods while new pods do not reach the webhook.
-func TestAWebhookThatIsNotRegisteredSaysSo(t *testing.T) {
+func TestKeeper_ReportsFailedRegistration(t *testing.T) {
 	client := fake.NewClientset()
 	forbidden := errors.New("forbidden")
 	client.PrependReactor("*", "mutatingwebhookconfigurations", func(clienttesting.Action) (bool, runtime.Object, error) {

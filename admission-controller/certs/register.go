@@ -85,17 +85,17 @@ func (r *Registrar) apply(ctx context.Context, cas []byte, now time.Time) ([]byt
 	if err != nil && !missing {
 		return nil, err
 	}
-	wanted := trustIn(current).with(cas, now)
-	note, err := wanted.note()
+	merged := readTrust(current).with(cas, now)
+	annotation, err := merged.encode()
 	if err != nil {
 		return nil, err
 	}
 	serving := r.Served.Namespaces()
-	if !missing && r.version != "" && r.version == current.ResourceVersion && note == current.Annotations[TrustAnnotation] &&
-		bytes.Equal(wanted.bundle, r.bundle) && slices.Equal(serving, r.registered) {
-		return wanted.bundle, nil // already up to date
+	if !missing && r.version != "" && r.version == current.ResourceVersion && annotation == current.Annotations[TrustAnnotation] &&
+		bytes.Equal(merged.bundle, r.bundle) && slices.Equal(serving, r.registered) {
+		return merged.bundle, nil // already up to date
 	}
-	configuration := r.Config.build(wanted.bundle, serving).WithAnnotations(map[string]string{TrustAnnotation: note})
+	configuration := r.Config.build(merged.bundle, serving).WithAnnotations(map[string]string{TrustAnnotation: annotation})
 	if !missing {
 		// Detect concurrent changes of other replicas.
 		configuration.WithResourceVersion(current.ResourceVersion)
@@ -105,15 +105,15 @@ func (r *Registrar) apply(ctx context.Context, cas []byte, now time.Time) ([]byt
 	if err != nil {
 		return nil, err
 	}
-	r.registered, r.bundle, r.version = serving, wanted.bundle, written.ResourceVersion
-	return wanted.bundle, nil
+	r.registered, r.bundle, r.version = serving, merged.bundle, written.ResourceVersion
+	return merged.bundle, nil
 }
 
-func trustIn(configuration *admissionv1.MutatingWebhookConfiguration) trust {
+func readTrust(configuration *admissionv1.MutatingWebhookConfiguration) trust {
 	if configuration == nil {
 		return trust{}
 	}
-	t := trust{until: noted(configuration.Annotations[TrustAnnotation])}
+	t := trust{until: parseTrust(configuration.Annotations[TrustAnnotation])}
 	for i := range configuration.Webhooks {
 		if hook := &configuration.Webhooks[i]; hook.Name == WebhookName {
 			t.bundle = hook.ClientConfig.CABundle
@@ -125,22 +125,22 @@ func trustIn(configuration *admissionv1.MutatingWebhookConfiguration) trust {
 func (c Config) build(cas []byte, serving []string) *apply.MutatingWebhookConfigurationApplyConfiguration {
 	configuration := apply.MutatingWebhookConfiguration(ConfigurationName).WithLabels(c.Labels)
 	if !c.Fail {
-		return configuration.WithWebhooks(c.lenient(WebhookName, c.namespaces(), cas))
+		return configuration.WithWebhooks(c.lenientWebhook(WebhookName, c.namespaces(), cas))
 	}
 	// Network and storage plugins have their own namespaces, and the webhook cannot start before
 	// their pods.
-	refused := slices.DeleteFunc(slices.Clone(serving), func(name string) bool { return slices.Contains(c.vital(), name) })
+	refused := slices.DeleteFunc(slices.Clone(serving), func(name string) bool { return slices.Contains(c.requiredNamespaces(), name) })
 	if len(refused) == 0 {
-		return configuration.WithWebhooks(c.lenient(WebhookName, c.namespaces(), cas))
+		return configuration.WithWebhooks(c.lenientWebhook(WebhookName, c.namespaces(), cas))
 	}
 	return configuration.WithWebhooks(
 		c.webhook(WebhookName, admissionv1.Fail, c.namespaces().WithMatchExpressions(namespace(metav1.LabelSelectorOpIn, refused...)), cas),
-		c.lenient(OwnWebhookName, c.namespaces().WithMatchExpressions(namespace(metav1.LabelSelectorOpNotIn, refused...)), cas),
+		c.lenientWebhook(OwnWebhookName, c.namespaces().WithMatchExpressions(namespace(metav1.LabelSelectorOpNotIn, refused...)), cas),
 	)
 }
 
 // requiredNamespaces returns the namespaces whose pods must always start.
-func (c Config) vital() []string {
+func (c Config) requiredNamespaces() []string {
 	if c.Namespace == metav1.NamespaceSystem {
 		return []string{c.Namespace}
 	}
@@ -150,7 +150,7 @@ func (c Config) vital() []string {
 // lenientWebhook returns a webhook with failure policy Ignore. Only this one handles policies: they
 // have no namespace, so the API server would call both webhooks, and users must be able to pause a
 // policy while the program is down. A cluster without the policy resource ignores the rule.
-func (c Config) lenient(name string, namespaces *metaapply.LabelSelectorApplyConfiguration, cas []byte) *apply.MutatingWebhookApplyConfiguration {
+func (c Config) lenientWebhook(name string, namespaces *metaapply.LabelSelectorApplyConfiguration, cas []byte) *apply.MutatingWebhookApplyConfiguration {
 	policies := rule(loadlinev1alpha1.GroupName, loadlinev1alpha1.SchemeGroupVersion.Version, "sizingpolicies", admissionv1.Create, admissionv1.Update)
 	return c.webhook(name, admissionv1.Ignore, namespaces, cas).WithRules(policies)
 }

@@ -41,7 +41,7 @@ func written(t *testing.T, client *fake.Clientset, c Config, cas string) *admiss
 	return registered(t, client)
 }
 
-func TestRegistrationIsWhatTheReferenceCreatesAndPolicies(t *testing.T) {
+func TestRegistrar_RegistersPodsVPAsAndPolicies(t *testing.T) {
 	got := written(t, fake.NewClientset(), config(), "the CA")
 	require.Len(t, got.Webhooks, 1)
 	hook := got.Webhooks[0]
@@ -63,7 +63,7 @@ func TestRegistrationIsWhatTheReferenceCreatesAndPolicies(t *testing.T) {
 
 // A policy is cluster-scoped, so no namespace selector excludes it. Users must be able to pause a
 // policy while the webhook is down.
-func TestPoliciesAreAskedAboutOnceAndNeverRefusedForWantOfAnAnswer(t *testing.T) {
+func TestRegistrar_IgnoresFailuresForPolicies(t *testing.T) {
 	for _, fail := range []bool{false, true} {
 		c := config()
 		c.Fail = fail
@@ -80,7 +80,7 @@ func TestPoliciesAreAskedAboutOnceAndNeverRefusedForWantOfAnAnswer(t *testing.T)
 	}
 }
 
-func TestRegistrationIsRepeatableAndDeletesNothing(t *testing.T) {
+func TestRegistrar_IsIdempotentAndDeletesNothing(t *testing.T) {
 	client := fake.NewClientset(&admissionv1.MutatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: ConfigurationName, Labels: map[string]string{"mine": "kept"}},
 		Webhooks:   []admissionv1.MutatingWebhook{{Name: "other.example.com"}},
@@ -102,7 +102,7 @@ func TestRegistrationIsRepeatableAndDeletesNothing(t *testing.T) {
 	}
 }
 
-func TestARegistrationThatStandsIsNotWrittenAgain(t *testing.T) {
+func TestRegistrar_SkipsUnchangedRegistration(t *testing.T) {
 	client, configurations, writes := fake.NewClientset(), admissionv1.SchemeGroupVersion.WithResource("mutatingwebhookconfigurations"), 0
 	client.PrependReactor("patch", configurations.Resource, func(action ktesting.Action) (bool, runtime.Object, error) {
 		_, object, err := ktesting.ObjectReaction(client.Tracker())(action)
@@ -130,22 +130,22 @@ func TestARegistrationThatStandsIsNotWrittenAgain(t *testing.T) {
 	require.Equal(t, 3, writes, "another CA")
 	apply(4*time.Minute, ca)
 	require.Equal(t, 4, writes, "the former CA first again")
-	apply(grace, ca)
+	apply(trustGrace, ca)
 	require.Equal(t, 5, writes, "noted again before its time is over")
 
 	damaged := registered(t, client)
 	damaged.ResourceVersion, damaged.Webhooks = "9", damaged.Webhooks[:1]
 	require.NoError(t, client.Tracker().Update(configurations, damaged, ""))
-	apply(grace+time.Minute, ca)
+	apply(trustGrace+time.Minute, ca)
 	require.Equal(t, 6, writes)
 	require.Len(t, registered(t, client).Webhooks, 2)
 	require.NoError(t, client.Tracker().Delete(configurations, "", ConfigurationName))
-	apply(grace+2*time.Minute, ca)
+	apply(trustGrace+2*time.Minute, ca)
 	require.Len(t, registered(t, client).Webhooks, 2)
 }
 
 // Operators may restrict the webhook with selectors in the registered object.
-func TestSelectorsOfOthersStayUnlessOursAreWanted(t *testing.T) {
+func TestRegistrar_KeepsForeignSelectors(t *testing.T) {
 	theirs := metav1.LabelSelector{MatchLabels: map[string]string{"size": "auto"}}
 	client := fake.NewClientset(&admissionv1.MutatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: ConfigurationName},
@@ -165,7 +165,7 @@ func TestSelectorsOfOthersStayUnlessOursAreWanted(t *testing.T) {
 	require.Equal(t, &theirs, hook.ObjectSelector)
 }
 
-func TestURLInsteadOfService(t *testing.T) {
+func TestRegistrar_UsesURLInsteadOfService(t *testing.T) {
 	c := config()
 	c.URL, c.Fail = "https://127.0.0.1:9443", true
 	hook := written(t, fake.NewClientset(), c, "CA").Webhooks[0]
@@ -174,7 +174,7 @@ func TestURLInsteadOfService(t *testing.T) {
 	require.Equal(t, admissionv1.Fail, *hook.FailurePolicy)
 }
 
-func TestAFailingWebhookDoesNotKeepItsOwnPodsFromStarting(t *testing.T) {
+func TestRegistrar_FailurePolicyFailExemptsOwnNamespace(t *testing.T) {
 	c := config()
 	c.Fail, c.IgnoredNamespaces = true, []string{"a"}
 	selected := func(hook admissionv1.MutatingWebhook, name string) bool {
@@ -203,7 +203,7 @@ func TestAFailingWebhookDoesNotKeepItsOwnPodsFromStarting(t *testing.T) {
 
 // Network and storage drivers run in namespaces of their own. If their pods were refused while the
 // webhook is down, it could never start again.
-func TestPodsThatNoVPAMayChangeAreNeverRefused(t *testing.T) {
+func TestRegistrar_FailurePolicyFailOnlyForServedNamespaces(t *testing.T) {
 	c, client := config(), fake.NewClientset()
 	c.Fail = true
 	r := Registrar{Client: client.AdmissionregistrationV1(), Config: c, Served: namespaces{}}
@@ -235,7 +235,7 @@ func TestPodsThatNoVPAMayChangeAreNeverRefused(t *testing.T) {
 	require.False(t, r.Stale(), "nothing is refused")
 }
 
-func TestOnlyTheChosenNamespacesAreSent(t *testing.T) {
+func TestRegistrar_SelectsChosenNamespaces(t *testing.T) {
 	ignoring := config()
 	ignoring.IgnoredNamespaces = []string{"a", "b"}
 	got := written(t, fake.NewClientset(), ignoring, "CA").Webhooks[0].NamespaceSelector.MatchExpressions

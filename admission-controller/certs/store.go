@@ -55,7 +55,7 @@ func (s *Store) load(ctx context.Context, now time.Time, trusted []byte) (*Servi
 	if missing {
 		secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name}, Type: corev1.SecretTypeOpaque}
 	}
-	if foreign(secret.Data) {
+	if isForeign(secret.Data) {
 		return readForeign(secret.Data)
 	}
 	data, changed, err := rotate(secret.Data, s.Hosts, s.Schedule, now, trusted)
@@ -64,7 +64,7 @@ func (s *Store) load(ctx context.Context, now time.Time, trusted []byte) (*Servi
 	}
 	if changed {
 		secret = secret.DeepCopy()
-		secret.Data = merged(secret.Data, data)
+		secret.Data = mergeData(secret.Data, data)
 		if missing {
 			_, err = s.Secrets.Secrets(s.Namespace).Create(ctx, secret, metav1.CreateOptions{})
 		} else {
@@ -79,7 +79,7 @@ func (s *Store) load(ctx context.Context, now time.Time, trusted []byte) (*Servi
 
 // isForeign reports whether another program issues the certificate. It uses the keys of the type
 // kubernetes.io/tls, which Store never writes.
-func foreign(data map[string][]byte) bool {
+func isForeign(data map[string][]byte) bool {
 	return len(data[certKey]) == 0 && len(data[corev1.TLSCertKey]) > 0
 }
 
@@ -98,7 +98,7 @@ const foreignCAKey = "ca.crt"
 
 // mergeData keeps other entries of the Secret, except the obsolete CA key of the reference VPA's
 // script.
-func merged(old, ours map[string][]byte) map[string][]byte {
+func mergeData(old, ours map[string][]byte) map[string][]byte {
 	all := maps.Clone(old)
 	if all == nil {
 		all = map[string][]byte{}

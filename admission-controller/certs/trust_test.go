@@ -40,7 +40,7 @@ func serials(bundle []byte) (all []int64) {
 
 // Two replicas with different files register alternately. CAs in use stay in the bundle, and an
 // unused CA is removed in the end.
-func TestReplicasWithDifferentFilesKeepEachOthersTrust(t *testing.T) {
+func TestRegistrar_KeepsCAsOfOtherReplicas(t *testing.T) {
 	client := fake.NewClientset()
 	r := Registrar{Client: client.AdmissionregistrationV1(), Config: config(), Served: served}
 	older, newer := authority(t, 1), authority(t, 2)
@@ -62,7 +62,7 @@ func TestReplicasWithDifferentFilesKeepEachOthersTrust(t *testing.T) {
 	require.Equal(t, []int64{2}, apply(newer, 12*time.Hour+time.Minute), "nobody wants the old one any more")
 }
 
-func TestTheGivenCAsAreWrittenAsTheyAre(t *testing.T) {
+func TestTrust_KeepsGivenCAsVerbatim(t *testing.T) {
 	ca := append([]byte("Subject: a comment\n"), authority(t, 1)...)
 	got := trust{}.with(ca, jan1)
 	require.Equal(t, string(ca), string(got.bundle))
@@ -71,18 +71,18 @@ func TestTheGivenCAsAreWrittenAsTheyAre(t *testing.T) {
 	require.Equal(t, []int64{3}, serials(got.with(authority(t, 3), jan1.AddDate(2, 0, 0)).bundle), "expired ones go")
 }
 
-func TestTheTrustIsNotWrittenAnewWithoutNeed(t *testing.T) {
+func TestTrust_RenewsTimesOnlyWhenNeeded(t *testing.T) {
 	first := trust{}.with(authority(t, 1), jan1)
-	again := first.with(first.bundle, jan1.Add(grace/2-time.Second))
+	again := first.with(first.bundle, jan1.Add(trustGrace/2-time.Second))
 	require.Equal(t, first, again)
-	require.NotEqual(t, first, first.with(first.bundle, jan1.Add(grace/2+time.Second)))
-	note, err := first.note()
+	require.NotEqual(t, first, first.with(first.bundle, jan1.Add(trustGrace/2+time.Second)))
+	note, err := first.encode()
 	require.NoError(t, err)
-	require.Equal(t, first.until, noted(note))
-	require.Nil(t, noted("7"), "damaged by somebody")
+	require.Equal(t, first.until, parseTrust(note))
+	require.Nil(t, parseTrust("7"), "damaged by somebody")
 }
 
-func TestACAOfAnotherTimeIsTrustedForAWhile(t *testing.T) {
+func TestRegistrar_KeepsUnknownCAForGracePeriod(t *testing.T) {
 	client := fake.NewClientset(&admissionv1.MutatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: ConfigurationName},
 		Webhooks:   []admissionv1.MutatingWebhook{{Name: WebhookName, ClientConfig: admissionv1.WebhookClientConfig{CABundle: authority(t, 1)}}},
@@ -94,12 +94,12 @@ func TestACAOfAnotherTimeIsTrustedForAWhile(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []int64{2, 1}, serials(trusted), "the one of the reference, whose replicas may still run")
 	}
-	trusted, err := r.Apply(t.Context(), mine, jan1.Add(grace+time.Minute))
+	trusted, err := r.Apply(t.Context(), mine, jan1.Add(trustGrace+time.Minute))
 	require.NoError(t, err)
 	require.Equal(t, []int64{2}, serials(trusted))
 }
 
-func TestARegistrationThatLosesARaceIsRepeated(t *testing.T) {
+func TestRegistrarApply_RetriesOnConflict(t *testing.T) {
 	client := fake.NewClientset(&admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: ConfigurationName, ResourceVersion: "7"}})
 	refused := 0
 	client.PrependReactor("patch", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -118,7 +118,7 @@ func TestARegistrationThatLosesARaceIsRepeated(t *testing.T) {
 	require.ErrorContains(t, err, "MutatingWebhookConfiguration vpa-webhook-config")
 }
 
-func TestTheClusterCanStartWhereTheWebhookFails(t *testing.T) {
+func TestRegistrar_FailurePolicyFailExemptsKubeSystem(t *testing.T) {
 	c := config()
 	c.Fail, c.Namespace = true, "vpa-system"
 	for _, hook := range written(t, fake.NewClientset(), c, "CA").Webhooks {

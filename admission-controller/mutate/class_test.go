@@ -14,7 +14,7 @@ import (
 
 // A pod that reaches all its limits must stay Burstable like its template, because the updater
 // cannot change the QoS class in place.
-func TestPatch_KeepsPodsBurstableWhereTheyAreResized(t *testing.T) {
+func TestPatch_KeepsPodsBurstableForInPlaceResize(t *testing.T) {
 	only := vpav1.ContainerControlledValuesRequestsOnly
 	for _, tc := range []struct {
 		name    string
@@ -37,7 +37,7 @@ func TestPatch_KeepsPodsBurstableWhereTheyAreResized(t *testing.T) {
 			}
 			vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=900m memory=900Mi"), testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "c", ControlledValues: &only}))
 			vpa.Spec.UpdatePolicy = &vpav1.PodUpdatePolicy{UpdateMode: &tc.mode}
-			m, err := Config{}.Patch(pod, vpa, Namespace{})
+			m, err := Config{}.Patch(pod, vpa, Constraints{})
 			require.NoError(t, err)
 			created := apply(t, pod, m.Patch)
 			require.Equal(t, tc.want, created.Spec.Containers[0].Resources.Requests.Cpu().String())
@@ -45,12 +45,12 @@ func TestPatch_KeepsPodsBurstableWhereTheyAreResized(t *testing.T) {
 				return
 			}
 			running := convert.RunningPod(created, convert.Recommendation(vpa.Status.Recommendation), convert.Rules(vpa), policy.Ranges{})
-			require.False(t, running.Changed(), "the updater agrees")
+			require.False(t, running.NeedsChange(), "the updater agrees")
 			written := convert.RunningPod(pod, convert.Recommendation(vpa.Status.Recommendation), convert.Rules(vpa), policy.Ranges{})
 			require.False(t, written.ChangesClass(), "so it resizes pods of before in place")
 			less := testkit.VPA("v", testkit.Recommend("c", "cpu=300m memory=300Mi"))
 			smaller := convert.RunningPod(created, convert.Recommendation(less.Status.Recommendation), convert.Rules(vpa), policy.Ranges{})
-			require.True(t, smaller.Changed())
+			require.True(t, smaller.NeedsChange())
 			require.False(t, smaller.ChangesClass(), "and back")
 		})
 	}

@@ -13,11 +13,11 @@ import (
 )
 
 // podRange returns a namespace with a LimitRange of type Pod.
-func podRange(least, most string) Namespace {
+func podRange(least, most string) Constraints {
 	return inNamespace([]*corev1.LimitRange{testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypePod, Min: testkit.List(least), Max: testkit.List(most)})})
 }
 
-func TestThePodMinimumIsMetByThePatch(t *testing.T) {
+func TestPatch_MeetsPodMinimumExactly(t *testing.T) {
 	pod := testkit.Pod("p")
 	vpa := testkit.VPA("v")
 	for _, name := range []string{"a", "b", "c"} {
@@ -34,7 +34,7 @@ func TestThePodMinimumIsMetByThePatch(t *testing.T) {
 	require.Empty(t, m.Warnings)
 }
 
-func TestAPodRangeAndAContainerWithoutRecommendation(t *testing.T) {
+func TestPatch_PodRangeIgnoresContainersInModeOff(t *testing.T) {
 	off := vpav1.ContainerScalingModeOff
 	pod := testkit.Pod("p", testkit.Container("a", "cpu=900m", "cpu=900m"), testkit.Container("off", "", ""))
 	vpa := testkit.VPA("v", testkit.Recommend("a", "cpu=900m"), testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "off", Mode: &off}))
@@ -43,7 +43,7 @@ func TestAPodRangeAndAContainerWithoutRecommendation(t *testing.T) {
 	require.Equal(t, "500m", apply(t, pod, m.Patch).Spec.Containers[0].Resources.Requests.Cpu().String())
 }
 
-func TestContainersWithoutRecommendationStayAsTheyAre(t *testing.T) {
+func TestPatch_KeepsContainersWithoutRecommendation(t *testing.T) {
 	pod := testkit.Pod("p", testkit.Container("a", "cpu=900m", "cpu=900m"), testkit.Container("plain", "cpu=100m", "cpu=100m"), testkit.Container("free", "cpu=100m", ""))
 	m, err := Config{}.Patch(pod, testkit.VPA("v", testkit.Recommend("a", "cpu=900m")), podRange("", "cpu=500m"))
 	require.NoError(t, err)
@@ -54,7 +54,7 @@ func TestContainersWithoutRecommendationStayAsTheyAre(t *testing.T) {
 
 // Shrinking one container is not enough to meet the pod maximum, and the API server would refuse
 // the pod forever.
-func TestContainersWithoutRecommendationMoveWhereThePodWouldBeRefused(t *testing.T) {
+func TestPatch_ShrinksContainersWithoutRecommendationForPodRange(t *testing.T) {
 	pod := testkit.Pod("p", testkit.Container("a", "cpu=100m", "cpu=100m"), testkit.Container("plain", "cpu=400m memory=1Mi", "cpu=800m"))
 	m, err := Config{}.Patch(pod, testkit.VPA("v", testkit.Recommend("a", "cpu=200m")), podRange("", "cpu=500m"))
 	require.NoError(t, err)
@@ -75,17 +75,17 @@ func TestContainersWithoutRecommendationMoveWhereThePodWouldBeRefused(t *testing
 	require.False(t, m.Resized, "a VPA that recommends nothing moves nothing")
 }
 
-func TestNothingIsWrittenForAContainerWithoutAnything(t *testing.T) {
+func TestPatch_OnlyAnnotatesContainersWithoutResources(t *testing.T) {
 	pod := testkit.Pod("p", testkit.Container("c", "", ""))
-	m, err := Config{}.Patch(pod, testkit.VPA("v"), Namespace{})
+	m, err := Config{}.Patch(pod, testkit.VPA("v"), Constraints{})
 	require.NoError(t, err)
 	require.Equal(t, []client.PatchOperation{
 		client.PatchAdd("/metadata/annotations", map[string]string{}), client.PatchAdd("/metadata/annotations/"+convert.ObservedAnnotation, "c")}, m.Patch)
 }
 
-func TestAPatchForAnotherContainerIsRefused(t *testing.T) {
+func TestPatch_FailsForAnotherContainer(t *testing.T) {
 	pod := testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))
-	m, err := Config{}.Patch(pod, testkit.VPA("v", testkit.Recommend("c", "cpu=1")), Namespace{})
+	m, err := Config{}.Patch(pod, testkit.VPA("v", testkit.Recommend("c", "cpu=1")), Constraints{})
 	require.NoError(t, err)
 	other := pod.DeepCopy()
 	other.Spec.Containers[0].Name = "injected before it"

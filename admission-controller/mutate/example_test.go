@@ -27,7 +27,7 @@ func ExampleConfig_Patch() {
 	vpa.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{
 		{ContainerName: "*", MaxAllowed: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("200Mi")}},
 	}}
-	mutation, err := Config{}.Patch(pod, vpa, Namespace{})
+	mutation, err := Config{}.Patch(pod, vpa, Constraints{})
 	if err != nil {
 		fmt.Println(err)
 	}

@@ -13,7 +13,7 @@ import (
 
 // crowd returns a pod with n containers, each with its own recommendation and policy, in a
 // namespace where a LimitRange scales all of them.
-func crowd(n int) (*corev1.Pod, *vpav1.VerticalPodAutoscaler, Namespace) {
+func crowd(n int) (*corev1.Pod, *vpav1.VerticalPodAutoscaler, Constraints) {
 	pod, vpa := testkit.Pod("p"), testkit.VPA("v")
 	for i := range n {
 		name := fmt.Sprintf("c%d", i)
@@ -39,7 +39,7 @@ func BenchmarkPatchOfManyContainers(b *testing.B) {
 	}
 }
 
-func TestAPatchAllocatesInProportionToTheContainers(t *testing.T) {
+func TestPatch_AllocatesLinearlyInContainers(t *testing.T) {
 	allocations := func(n int) float64 {
 		pod, vpa, namespace := crowd(n)
 		return testing.AllocsPerRun(3, func() {

@@ -43,7 +43,7 @@ type Mutation struct {
 
 // Constraints holds the bounds of a namespace and its nodes for one pod, and the pod's node
 // sharing. The zero value has no bounds.
-type Namespace struct {
+type Constraints struct {
 	Ranges convert.LimitRanges
 	Room   Room // for this pod
 	// Nodes bounds the pod, nil means no bound. Written is the pod as JSON, from which its
@@ -57,16 +57,16 @@ type Namespace struct {
 // Patch returns the changes that the VPA makes to the pod. The patch tests the name of a container
 // before it changes the container. Patch fails only if a boost cannot be computed. The pod must
 // then stay unchanged.
-func (c Config) Patch(pod *corev1.Pod, vpa *vpav1.VerticalPodAutoscaler, namespace Namespace) (Mutation, error) {
+func (c Config) Patch(pod *corev1.Pod, vpa *vpav1.VerticalPodAutoscaler, namespace Constraints) (Mutation, error) {
 	m := mutation{config: c, pod: pod, vpa: vpa, ranges: namespace.Ranges}
-	m.steps = make([]client.PatchOperation, 0, fewSteps+stepsEach*len(pod.Spec.Containers))
+	m.steps = make([]client.PatchOperation, 0, annotationSteps+containerSteps*len(pod.Spec.Containers))
 	if pod.Annotations == nil { // server.DecodePod returns an empty map otherwise
 		m.add("/metadata/annotations", client.EmptyObject)
 	}
-	if convert.SizedAsWhole(pod) {
+	if convert.HasPodLevelResources(pod) {
 		m.warnings = []string{"VerticalPodAutoscaler " + vpa.Name + ": containers left unchanged, because spec.resources of the pod bounds them"}
 	} else {
-		sizes, err := m.sizes(namespace, m.sharing(namespace))
+		sizes, err := m.fitContainers(namespace, m.sharing(namespace))
 		if err != nil {
 			return Mutation{}, err
 		}
@@ -76,38 +76,38 @@ func (c Config) Patch(pod *corev1.Pod, vpa *vpav1.VerticalPodAutoscaler, namespa
 			fitted[i] = s.ContainerTarget
 			// The resources in the number format of the deciding values. A request never exceeds a
 			// limit that stays.
-			m.container(i, s, printer.Sizes(s.ContainerTarget, pod.Spec.Containers[i].Resources))
+			m.patchContainer(i, s, printer.Sizes(s.ContainerTarget, pod.Spec.Containers[i].Resources))
 		}
 		// Annotations of a new pod are ignored: they may be copied from another pod.
-		if text, some := convert.DeclaredText(nil, fitted); some {
+		if text, some := convert.MergeDeclared(nil, fitted); some {
 			m.annotate(convert.DeclaredAnnotation, text)
 		}
 	}
 	if m.resized() {
 		m.annotate(convert.UpdatesAnnotation, m.updates.String())
 	}
-	m.annotate(convert.ObservedAnnotation, convert.Observation(pod))
+	m.annotate(convert.ObservedAnnotation, convert.FormatObserved(pod))
 	return Mutation{Patch: m.steps, Resized: m.resized(), Exceeds: m.exceeds, Warnings: m.warnings}, nil
 }
 
 // Patch operations for the annotations, and for each container that declares its resources.
 const (
-	fewSteps  = 4
-	stepsEach = 1 + 2*resources.Kinds
+	annotationSteps = 4
+	containerSteps  = 1 + 2*resources.Kinds
 )
 
 type mutation struct {
-	config Config
-	pod    *corev1.Pod
-	vpa    *vpav1.VerticalPodAutoscaler
-	ranges convert.LimitRanges
-	given  map[string]resources.Bounds      // recommendation by container
-	capped map[string][resources.Kinds]bool // to the largest node, by container
+	config      Config
+	pod         *corev1.Pod
+	vpa         *vpav1.VerticalPodAutoscaler
+	ranges      convert.LimitRanges
+	recommended map[string]resources.Bounds      // recommendation by container
+	capped      map[string][resources.Kinds]bool // to the largest node, by container
 
 	steps    []client.PatchOperation
 	updates  strings.Builder // value of vpaUpdates, empty: no change
 	exceeds  bool
-	noted    bool // the current container has a note in updates
+	hasNote  bool // the current container has a note in updates
 	warnings []string
 }
 
@@ -121,20 +121,20 @@ func (m *mutation) annotate(key, value string) {
 	m.add(client.PatchPath("metadata", "annotations", key), value)
 }
 
-type size struct {
+type containerSize struct {
 	policy.ContainerTarget
 	boosted bool
 }
 
 // fitContainers returns the resources of each container: recommendation and boost, cut to quotas
 // and nodes.
-func (m *mutation) sizes(namespace Namespace, shares *policy.Sharing) ([]size, error) {
+func (m *mutation) fitContainers(namespace Constraints, shares *policy.Sharing) ([]containerSize, error) {
 	current, rules := convert.NewPod(m.pod), convert.Rules(m.vpa)
-	rules.Sharing, rules.Outer, m.given = shares, namespace.Outer, m.recommendation()
+	rules.Sharing, rules.Outer, m.recommended = shares, namespace.Outer, m.recommendation()
 	current.StaysBurstable = rules.KeepsClass && convert.StaysBurstable(m.pod)
-	fitted := policy.Fit(current, m.given, rules, m.ranges.Ranges).Containers
+	fitted := policy.Fit(current, m.recommended, rules, m.ranges.Ranges).Containers
 	unboosted := slices.Clone(fitted)
-	sizes, ruleOf := make([]size, len(fitted)), rules.Lookup()
+	sizes, ruleOf := make([]containerSize, len(fitted)), rules.Lookup()
 	for i := range fitted {
 		rule := ruleOf(fitted[i].Name)
 		sizes[i].boosted = m.config.Boost && !rule.Off && rule.Boost.Type != policy.NoBoost
@@ -142,14 +142,14 @@ func (m *mutation) sizes(namespace Namespace, shares *policy.Sharing) ([]size, e
 			continue
 		}
 		var err error
-		if fitted[i], err = rule.Boosted(current.Containers[i], fitted[i], m.config.MaxBoost); err != nil {
+		if fitted[i], err = rule.ApplyBoost(current.Containers[i], fitted[i], m.config.MaxBoost); err != nil {
 			return nil, err
 		}
 	}
 	fitted = m.ranges.Admit(current, unboosted, fitted)
 	kept := func() []policy.ContainerTarget { // the pod without any change
 		rules.Sharing = nil // sharing would change limits
-		kept := policy.Fit(current, unsized(current, m.given), rules, m.ranges.Ranges).Containers
+		kept := policy.Fit(current, unsized(current, m.recommended), rules, m.ranges.Ranges).Containers
 		for i := range kept {
 			if sizes[i].boosted && !kept[i].Requests.Has(resources.CPU) {
 				kept[i].Requests = kept[i].Requests.With(resources.CPU, current.Containers[i].Requests.Value(resources.CPU))
@@ -160,14 +160,14 @@ func (m *mutation) sizes(namespace Namespace, shares *policy.Sharing) ([]size, e
 	if room := namespace.Room; room != (Room{}) {
 		var changes []Change
 		fitted, changes = room.Cut(current, kept(), fitted)
-		m.cuts(changes)
+		m.warnQuotaCuts(changes)
 	}
 	if namespace.Nodes != nil {
 		var has resources.List
-		if has, m.exceeds = largestNode(m.pod, namespace, takes(m.pod, current, fitted)); m.exceeds {
+		if has, m.exceeds = largestNode(m.pod, namespace, podRequests(m.pod, current, fitted)); m.exceeds {
 			var changes []Change
-			fitted, changes = (Room{Requests: has}).ordinary(m.pod).Cut(current, kept(), fitted)
-			m.nodeCuts(changes)
+			fitted, changes = (Room{Requests: has}).subtractExtras(m.pod).Cut(current, kept(), fitted)
+			m.warnNodeCuts(changes)
 		}
 	}
 	for i, f := range m.ranges.Admit(current, make([]policy.ContainerTarget, len(fitted)), fitted) { // a cut moves containers separately
@@ -177,7 +177,7 @@ func (m *mutation) sizes(namespace Namespace, shares *policy.Sharing) ([]size, e
 }
 
 // podRequests returns the effective requests of a pod with the fitted resources.
-func takes(pod *corev1.Pod, current policy.Pod, fitted []policy.ContainerTarget) (sum resources.List) {
+func podRequests(pod *corev1.Pod, current policy.Pod, fitted []policy.ContainerTarget) (sum resources.List) {
 	for i, c := range current.Containers {
 		for k := range resources.Kind(resources.Kinds) {
 			request, has := fitted[i].Requests.Get(k)
@@ -187,7 +187,7 @@ func takes(pod *corev1.Pod, current policy.Pod, fitted []policy.ContainerTarget)
 			sum = sum.With(k, sum.Value(k).Add(request))
 		}
 	}
-	beside(pod, func(requests, _ corev1.ResourceList) {
+	forEachExtra(pod, func(requests, _ corev1.ResourceList) {
 		more := convert.Resources(requests)
 		for k := range resources.Kind(resources.Kinds) {
 			sum = sum.With(k, sum.Value(k).Add(more.Value(k)))
@@ -198,7 +198,7 @@ func takes(pod *corev1.Pod, current policy.Pod, fitted []policy.ContainerTarget)
 
 // sharing returns how the pod shares its node. A CPU limit stays if a quota rejects pods without
 // one.
-func (m *mutation) sharing(namespace Namespace) *policy.Sharing {
+func (m *mutation) sharing(namespace Constraints) *policy.Sharing {
 	s := namespace.Sharing
 	if s == nil || s.CPULimit != sharing.RemoveLimit || !namespace.Room.Limits.Has(resources.CPU) {
 		return s
@@ -237,7 +237,7 @@ func unsized(current policy.Pod, recommendation map[string]resources.Bounds) map
 	return kept
 }
 
-func (m *mutation) cuts(changes []Change) {
+func (m *mutation) warnQuotaCuts(changes []Change) {
 	for _, c := range changes {
 		from, to := convert.Quantity(c.Kind, c.From), convert.Quantity(c.Kind, c.To)
 		if c.From == c.To {
@@ -248,7 +248,7 @@ func (m *mutation) cuts(changes []Change) {
 	}
 }
 
-func (m *mutation) nodeCuts(changes []Change) {
+func (m *mutation) warnNodeCuts(changes []Change) {
 	for _, c := range changes {
 		from, to := convert.Quantity(c.Kind, c.From), convert.Quantity(c.Kind, c.To)
 		if c.From == c.To {
@@ -270,31 +270,31 @@ func (m *mutation) warn(format string, args ...any) {
 }
 
 // patchContainer adds the operations for one container. The sizes have the number format of users.
-func (m *mutation) container(i int, fitted size, sizes corev1.ResourceRequirements) {
+func (m *mutation) patchContainer(i int, fitted containerSize, sizes corev1.ResourceRequirements) {
 	container := &m.pod.Spec.Containers[i]
 	if len(sizes.Requests)+len(sizes.Limits) == 0 && fitted.WithoutLimit == [resources.Kinds]bool{} {
 		return
 	}
-	m.steps = append(m.steps, client.PatchName(i, container))
+	m.steps = append(m.steps, client.PatchTestName(i, container))
 	if fitted.boosted {
 		m.annotate(convert.BoostAnnotation(*container))
 	}
-	m.steps = client.AppendSizes(m.steps, i, container, sizes)
+	m.steps = client.AppendResources(m.steps, i, container, sizes)
 	for k, gone := range fitted.WithoutLimit {
 		if gone {
 			m.steps = append(m.steps, client.PatchRemove(client.PatchPath("spec", "containers", strconv.Itoa(i), "resources", "limits", resources.Kind(k).String())))
 		}
 	}
-	m.begin(i)
-	m.notes(fitted.ContainerTarget)
+	m.beginNotes(i)
+	m.addNotes(fitted.ContainerTarget)
 	for k, capped := range m.capped[fitted.Name] {
 		if capped {
 			m.note(resources.Kind(k).String(), " capped to the largest node")
 		}
 	}
-	m.moves(container, fitted.ContainerTarget)
-	m.listed(sizes.Requests, " request")
-	m.listed(sizes.Limits, " limit")
+	m.warnMoves(container, fitted.ContainerTarget)
+	m.noteResources(sizes.Requests, " request")
+	m.noteResources(sizes.Limits, " limit")
 	for k, gone := range fitted.WithoutLimit {
 		if gone {
 			m.note(resources.Kind(k).String(), " limit removed")
@@ -302,7 +302,7 @@ func (m *mutation) container(i int, fitted size, sizes corev1.ResourceRequiremen
 	}
 }
 
-func (m *mutation) listed(sizes corev1.ResourceList, what string) {
+func (m *mutation) noteResources(sizes corev1.ResourceList, what string) {
 	for k := range resources.Kind(resources.Kinds) {
 		if _, ok := sizes[convert.ResourceName(k)]; ok {
 			m.note(k.String(), what)
@@ -310,7 +310,7 @@ func (m *mutation) listed(sizes corev1.ResourceList, what string) {
 	}
 }
 
-func (m *mutation) begin(i int) {
+func (m *mutation) beginNotes(i int) {
 	if m.resized() {
 		m.updates.WriteString("; ")
 	} else {
@@ -320,22 +320,22 @@ func (m *mutation) begin(i int) {
 		m.updates.WriteString(": ")
 	}
 	m.updates.WriteString("container " + strconv.Itoa(i) + ": ")
-	m.noted = false
+	m.hasNote = false
 }
 
 func (m *mutation) note(words ...string) {
-	if m.noted {
+	if m.hasNote {
 		m.updates.WriteString(", ")
 	}
 	for _, word := range words {
 		m.updates.WriteString(word)
 	}
-	m.noted = true
+	m.hasNote = true
 }
 
 // addNotes writes the notes of the reference VPA. Notes about a rejection or a cut recommendation
 // become warnings.
-func (m *mutation) notes(fitted policy.ContainerTarget) {
+func (m *mutation) addNotes(fitted policy.ContainerTarget) {
 	for _, about := range [2]bool{false, true} {
 		for _, n := range fitted.Notes {
 			if n.Annotated() && n.AboutLimit() == about {
@@ -355,7 +355,7 @@ func (m *mutation) notes(fitted policy.ContainerTarget) {
 		}
 	}
 	for k := range resources.Kind(resources.Kinds) {
-		from, to := m.given[fitted.Name].Target.Value(k), fitted.Bounds.Target.Value(k)
+		from, to := m.recommended[fitted.Name].Target.Value(k), fitted.Bounds.Target.Value(k)
 		if cut[k] != 0 && to < from {
 			was, is := convert.Quantity(k, from), convert.Quantity(k, to)
 			m.warn("container %s: %s cut from %s to %s to fit %s", fitted.Name, k, was.String(), is.String(), m.bound(cut[k]))
@@ -364,7 +364,7 @@ func (m *mutation) notes(fitted policy.ContainerTarget) {
 }
 
 // warnMoves warns about changed resources of a container without a recommendation.
-func (m *mutation) moves(container *corev1.Container, fitted policy.ContainerTarget) {
+func (m *mutation) warnMoves(container *corev1.Container, fitted policy.ContainerTarget) {
 	for _, n := range fitted.Notes {
 		if n.Reason != policy.MovedWithOthers {
 			continue

@@ -15,9 +15,9 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-func TestThePatchTestsTheContainerBeforeItChangesIt(t *testing.T) {
+func TestPatch_TestsContainerNameBeforeChange(t *testing.T) {
 	pod := testkit.Pod("p", testkit.Container("plain", "cpu=100m", ""), testkit.Container("c", "cpu=100m", "cpu=200m"))
-	m, err := Config{}.Patch(pod, testkit.VPA("v", testkit.Recommend("c", "cpu=150m")), Namespace{})
+	m, err := Config{}.Patch(pod, testkit.VPA("v", testkit.Recommend("c", "cpu=150m")), Constraints{})
 	require.NoError(t, err)
 	require.True(t, m.Resized)
 	require.Equal(t, []client.PatchOperation{
@@ -30,8 +30,8 @@ func TestThePatchTestsTheContainerBeforeItChangesIt(t *testing.T) {
 	}, m.Patch)
 }
 
-func inNamespace(objects []*corev1.LimitRange) Namespace {
-	return Namespace{Ranges: convert.Ranges(objects)}
+func inNamespace(objects []*corev1.LimitRange) Constraints {
+	return Constraints{Ranges: convert.Ranges(objects)}
 }
 
 // applied applies a patch to a pod with an independent library.
@@ -63,7 +63,7 @@ func apply(t *testing.T, pod *corev1.Pod, operations []client.PatchOperation) *c
 	return patched
 }
 
-func TestAPodThatHasTheRecommendationKeepsItsResources(t *testing.T) {
+func TestPatch_IsIdempotent(t *testing.T) {
 	pod := testkit.Pod("p", testkit.Container("c", "cpu=300m memory=300Mi", "cpu=1 memory=1000Mi"))
 	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=100m memory=100000001"))
 	ranges := inNamespace([]*corev1.LimitRange{testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: testkit.List("cpu=300m")})})
@@ -75,47 +75,47 @@ func TestAPodThatHasTheRecommendationKeepsItsResources(t *testing.T) {
 	require.Equal(t, once.Spec, apply(t, once, second.Patch).Spec)
 }
 
-func TestInitContainersAndSidecarsAreLeftAlone(t *testing.T) {
+func TestPatch_IgnoresInitContainersAndSidecars(t *testing.T) {
 	always := corev1.ContainerRestartPolicyAlways
 	pod := testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))
 	sidecar := testkit.Container("side", "cpu=100m", "")
 	sidecar.RestartPolicy = &always
 	pod.Spec.InitContainers = []corev1.Container{testkit.Container("init", "cpu=100m", ""), sidecar}
 	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=1"), testkit.Recommend("init", "cpu=1"), testkit.Recommend("side", "cpu=1"))
-	m, err := Config{}.Patch(pod, vpa, Namespace{})
+	m, err := Config{}.Patch(pod, vpa, Constraints{})
 	require.NoError(t, err)
 	require.Equal(t, pod.Spec.InitContainers, apply(t, pod, m.Patch).Spec.InitContainers)
 }
 
-func TestAContainerThatIsOffIsLeftAloneAtOnce(t *testing.T) {
+func TestPatch_IgnoresContainersInModeOff(t *testing.T) {
 	off := vpav1.ContainerScalingModeOff
 	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=1"), testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "c", Mode: &off}))
-	m, err := Config{Boost: true}.Patch(testkit.Pod("p", testkit.Container("c", "cpu=100m", "")), vpa, Namespace{})
+	m, err := Config{Boost: true}.Patch(testkit.Pod("p", testkit.Container("c", "cpu=100m", "")), vpa, Constraints{})
 	require.NoError(t, err)
 	require.False(t, m.Resized, "even while the status still has a recommendation")
 }
 
-func TestABoostThatCannotBeComputedChangesNothing(t *testing.T) {
+func TestPatch_FailsOnInvalidBoost(t *testing.T) {
 	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=1"))
 	vpa.Spec.StartupBoost = &vpav1.StartupBoost{CPU: &vpav1.GenericStartupBoost{Type: vpav1.StartupBoostTypeFactor}}
 	pod := testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))
-	m, err := Config{Boost: true}.Patch(pod, vpa, Namespace{})
+	m, err := Config{Boost: true}.Patch(pod, vpa, Constraints{})
 	require.ErrorIs(t, err, policy.ErrBoost)
 	require.Empty(t, m.Patch)
-	m, err = Config{}.Patch(pod, vpa, Namespace{})
+	m, err = Config{}.Patch(pod, vpa, Constraints{})
 	require.NoError(t, err, "without the feature the boost is not looked at")
 	require.True(t, m.Resized)
 }
 
-func TestAStartupBoostWithoutCPUIsNone(t *testing.T) {
+func TestPatch_IgnoresBoostWithoutCPU(t *testing.T) {
 	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=1"))
 	vpa.Spec.StartupBoost = &vpav1.StartupBoost{}
-	m, err := Config{Boost: true}.Patch(testkit.Pod("p", testkit.Container("c", "cpu=100m", "")), vpa, Namespace{})
+	m, err := Config{Boost: true}.Patch(testkit.Pod("p", testkit.Container("c", "cpu=100m", "")), vpa, Constraints{})
 	require.NoError(t, err)
 	require.True(t, m.Resized)
 }
 
-func TestPatch_TargetOutsideTheLimitRangeIsHeldWithAWarning(t *testing.T) {
+func TestPatch_WarnsOfTargetOutsideLimitRange(t *testing.T) {
 	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=250m"), testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "c", MinAllowed: testkit.List("cpu=700m")}))
 	ranges := inNamespace([]*corev1.LimitRange{testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: testkit.List("cpu=500m")})})
 	m, err := Config{}.Patch(testkit.Pod("p", testkit.Container("c", "cpu=100m", "cpu=100m")), vpa, ranges)
@@ -123,7 +123,7 @@ func TestPatch_TargetOutsideTheLimitRangeIsHeldWithAWarning(t *testing.T) {
 	require.Equal(t, []string{"VerticalPodAutoscaler v: container c: cpu held at what the LimitRanges admit"}, m.Warnings)
 }
 
-func TestPatch_WarnsOfAPodThatIsRefusedEitherWay(t *testing.T) {
+func TestPatch_WarnsOfPodThatWillBeRefused(t *testing.T) {
 	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=250m"), testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "c", MinAllowed: testkit.List("cpu=700m")}))
 	ranges := inNamespace([]*corev1.LimitRange{testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: testkit.List("cpu=500m")})})
 	m, err := Config{}.Patch(testkit.Pod("p", testkit.Container("c", "cpu=600m", "cpu=600m")), vpa, ranges)
@@ -131,21 +131,21 @@ func TestPatch_WarnsOfAPodThatIsRefusedEitherWay(t *testing.T) {
 	require.Equal(t, []string{"VerticalPodAutoscaler v: container c: cpu does not fit the container LimitRange; the pod will probably be refused"}, m.Warnings)
 }
 
-func TestATargetThatCannotBeIsCutWithAWarning(t *testing.T) {
+func TestPatch_WarnsOfCappedTarget(t *testing.T) {
 	only := vpav1.ContainerControlledValuesRequestsOnly
-	limits := func(kind corev1.LimitType) Namespace {
+	limits := func(kind corev1.LimitType) Constraints {
 		return inNamespace([]*corev1.LimitRange{testkit.LimitRange("l", corev1.LimitRangeItem{Type: kind, Max: testkit.List("cpu=500m")})})
 	}
 	for name, c := range map[string]struct {
 		policy    vpav1.ContainerResourcePolicy
-		namespace Namespace
+		namespace Constraints
 		want      string
 	}{
 		"container range": {vpav1.ContainerResourcePolicy{}, limits(corev1.LimitTypeContainer), "cpu cut from 900m to 500m to fit the LimitRanges of namespace default"},
 		"pod range":       {vpav1.ContainerResourcePolicy{}, limits(corev1.LimitTypePod), "cpu cut from 900m to 500m to fit the LimitRanges of namespace default"},
-		"maxAllowed":      {vpav1.ContainerResourcePolicy{MaxAllowed: testkit.List("cpu=300m")}, Namespace{}, "cpu cut from 900m to 300m to fit maxAllowed"},
+		"maxAllowed":      {vpav1.ContainerResourcePolicy{MaxAllowed: testkit.List("cpu=300m")}, Constraints{}, "cpu cut from 900m to 300m to fit maxAllowed"},
 		"the narrower":    {vpav1.ContainerResourcePolicy{MaxAllowed: testkit.List("cpu=300m")}, limits(corev1.LimitTypeContainer), "cpu cut from 900m to 300m to fit maxAllowed"},
-		"a limit that stays": {vpav1.ContainerResourcePolicy{ControlledValues: &only}, Namespace{},
+		"a limit that stays": {vpav1.ContainerResourcePolicy{ControlledValues: &only}, Constraints{},
 			"cpu cut from 900m to 100m to fit the limit of the container, which stays"},
 	} {
 		c.policy.ContainerName = "c"
@@ -159,7 +159,7 @@ func TestATargetThatCannotBeIsCutWithAWarning(t *testing.T) {
 	require.Empty(t, m.Warnings, "nothing is missing")
 }
 
-func TestNamesAreEscapedInPaths(t *testing.T) {
+func TestPatchPath_EscapesNames(t *testing.T) {
 	require.Equal(t, "/metadata/annotations/vpaCpuStartupBoost~1a~0b", client.PatchPath("metadata", "annotations", "vpaCpuStartupBoost/a~b"))
 }
 
@@ -172,7 +172,7 @@ func BenchmarkPatch(b *testing.B) {
 	pod, vpa := twoContainers()
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := (Config{}).Patch(pod, vpa, Namespace{}); err != nil {
+		if _, err := (Config{}).Patch(pod, vpa, Constraints{}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -187,36 +187,36 @@ func FuzzPatch(f *testing.F) {
 		if json.Unmarshal([]byte(rawPod), &pod) != nil || json.Unmarshal([]byte(rawVPA), &vpa) != nil {
 			t.Skip()
 		}
-		m, err := Config{Boost: true}.Patch(&pod, &vpa, Namespace{})
+		m, err := Config{Boost: true}.Patch(&pod, &vpa, Constraints{})
 		if err == nil && len(m.Patch) == 0 {
 			t.Fatal("the observed containers are always noted")
 		}
 	})
 }
 
-func TestDeviceClaimsOfAContainerAreKept(t *testing.T) {
+func TestPatch_KeepsDeviceClaims(t *testing.T) {
 	pod := testkit.Pod("p", testkit.Container("c", "", ""))
 	pod.Spec.Containers[0].Resources = corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "gpu"}}}
-	m, err := Config{}.Patch(pod, testkit.VPA("v", testkit.Recommend("c", "cpu=1")), Namespace{})
+	m, err := Config{}.Patch(pod, testkit.VPA("v", testkit.Recommend("c", "cpu=1")), Constraints{})
 	require.NoError(t, err)
 	got := apply(t, pod, m.Patch).Spec.Containers[0].Resources
 	require.Equal(t, pod.Spec.Containers[0].Resources.Claims, got.Claims)
 	require.Equal(t, "1", got.Requests.Cpu().String())
 }
 
-func TestContainersOfAPodWithItsOwnSizeAreLeftAlone(t *testing.T) {
+func TestPatch_SkipsPodsWithPodLevelResources(t *testing.T) {
 	pod := testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))
 	pod.Spec.Resources = &corev1.ResourceRequirements{Limits: testkit.List("cpu=200m")}
 	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=1"))
 	vpa.Spec.StartupBoost = &vpav1.StartupBoost{CPU: &vpav1.GenericStartupBoost{Type: vpav1.StartupBoostTypeFactor, Factor: new(int32(3))}}
-	m, err := Config{Boost: true}.Patch(pod, vpa, Namespace{})
+	m, err := Config{Boost: true}.Patch(pod, vpa, Constraints{})
 	require.NoError(t, err)
 	require.False(t, m.Resized, "the API server would refuse containers that need more than their pod has")
 	require.Equal(t, pod.Spec, apply(t, pod, m.Patch).Spec)
 	require.Equal(t, []string{"VerticalPodAutoscaler v: containers left unchanged, because spec.resources of the pod bounds them"}, m.Warnings)
 }
 
-func TestAFixedLimitKeepsTheRatioThatALimitRangeDemands(t *testing.T) {
+func TestPatch_RequestsOnlyKeepsLimitRangeRatio(t *testing.T) {
 	only := vpav1.ContainerControlledValuesRequestsOnly
 	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=100m"), testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "c", ControlledValues: &only}))
 	ranges := inNamespace([]*corev1.LimitRange{testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, MaxLimitRequestRatio: testkit.List("cpu=4")})})
@@ -233,11 +233,11 @@ func TestAFixedLimitKeepsTheRatioThatALimitRangeDemands(t *testing.T) {
 	require.Len(t, m.Warnings, 1, "maxAllowed is below what the LimitRange admits")
 }
 
-func TestAPodIsCutToWhatAQuotaLeaves(t *testing.T) {
+func TestPatch_CapsToQuota(t *testing.T) {
 	pod := testkit.Pod("p", testkit.Container("c", "cpu=100m memory=100Mi", "cpu=200m"), testkit.Container("d", "cpu=100m", ""))
 	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=500m memory=300Mi"))
-	leaves := func(hard string) Namespace {
-		return Namespace{Room: RoomFor(pod, []*corev1.ResourceQuota{{Status: corev1.ResourceQuotaStatus{Hard: testkit.List(hard)}}})}
+	leaves := func(hard string) Constraints {
+		return Constraints{Room: RoomFor(pod, []*corev1.ResourceQuota{{Status: corev1.ResourceQuotaStatus{Hard: testkit.List(hard)}}})}
 	}
 	m, err := Config{}.Patch(pod, vpa, leaves("cpu=400m limits.memory=1"))
 	require.NoError(t, err)
@@ -269,11 +269,11 @@ func TestAPodIsCutToWhatAQuotaLeaves(t *testing.T) {
 	require.Greater(t, total, int64(1900))
 }
 
-func quotas(pod *corev1.Pod, hard string) Namespace {
-	return Namespace{Room: RoomFor(pod, []*corev1.ResourceQuota{{Status: corev1.ResourceQuotaStatus{Hard: testkit.List(hard)}}})}
+func quotas(pod *corev1.Pod, hard string) Constraints {
+	return Constraints{Room: RoomFor(pod, []*corev1.ResourceQuota{{Status: corev1.ResourceQuotaStatus{Hard: testkit.List(hard)}}})}
 }
 
-func TestAContainerWithoutRequestIsCutToItsLowerBoundAtMost(t *testing.T) {
+func TestPatch_QuotaCapsToLowerBoundWithoutRequest(t *testing.T) {
 	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=500m memory=300Mi"))
 	vpa.Status.Recommendation.ContainerRecommendations[0].LowerBound = testkit.List("cpu=200m")
 	for _, own := range []string{"", "cpu=0"} {
@@ -289,7 +289,7 @@ func TestAContainerWithoutRequestIsCutToItsLowerBoundAtMost(t *testing.T) {
 	}
 }
 
-func TestABoostIsCutToTheOwnRequestAtMost(t *testing.T) {
+func TestPatch_QuotaCapsBoostToOwnRequest(t *testing.T) {
 	pod := testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))
 	vpa := testkit.VPA("v") // no recommendation yet
 	vpa.Spec.StartupBoost = &vpav1.StartupBoost{CPU: &vpav1.GenericStartupBoost{Type: vpav1.StartupBoostTypeFactor, Factor: new(int32(10))}}
@@ -302,11 +302,11 @@ func TestABoostIsCutToTheOwnRequestAtMost(t *testing.T) {
 	}
 }
 
-func TestTheAnnotationTellsEachCutOnce(t *testing.T) {
+func TestPatch_AnnotatesEachCapOnce(t *testing.T) {
 	pod := testkit.Pod("p", testkit.Container("c", "", ""))
 	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=100m memory=100Mi"),
 		testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "c", MinAllowed: testkit.List("cpu=200m"), MaxAllowed: testkit.List("memory=50Mi")}))
-	m, err := Config{}.Patch(pod, vpa, Namespace{})
+	m, err := Config{}.Patch(pod, vpa, Constraints{})
 	require.NoError(t, err)
 	require.Contains(t, m.Patch, client.PatchAdd("/spec/containers/0/resources", map[string]string{}), "it has none that requests could be added to")
 	require.Equal(t, "Pod resources updated by v: container 0: cpu capped to minAllowed, memory capped to maxAllowed, cpu request, memory request",
@@ -314,10 +314,10 @@ func TestTheAnnotationTellsEachCutOnce(t *testing.T) {
 	require.Equal(t, []string{"VerticalPodAutoscaler v: container c: memory cut from 100Mi to 50Mi to fit maxAllowed"}, m.Warnings)
 }
 
-func TestThePatchOfAPodTakesFewAllocations(t *testing.T) {
+func TestPatch_AllocatesLittle(t *testing.T) {
 	pod, vpa := twoContainers()
 	allocations := testing.AllocsPerRun(100, func() {
-		if _, err := (Config{}).Patch(pod, vpa, Namespace{}); err != nil {
+		if _, err := (Config{}).Patch(pod, vpa, Constraints{}); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -24,13 +24,13 @@ func scoped(scopes ...corev1.ResourceQuotaScope) func(*corev1.ResourceQuota) {
 	return func(q *corev1.ResourceQuota) { q.Spec.Scopes = scopes }
 }
 
-func TestRoomIsWhatTheTightestQuotaLeaves(t *testing.T) {
+func TestRoomFor_TightestQuotaApplies(t *testing.T) {
 	pod := testkit.Pod("p")
 	got := RoomFor(pod, []*corev1.ResourceQuota{
 		quotaOf("cpu=4 limits.cpu=8 pods=10", "cpu=1 limits.cpu=9"),
 		quotaOf("requests.cpu=2500m requests.memory=1Gi", "requests.cpu=100m"),
 	})
-	require.Equal(t, Room{Requests: resources.Of(2400, 1<<30), Limits: resources.List{}.With(resources.CPU, 0)}, got)
+	require.Equal(t, Room{Requests: resources.NewList(2400, 1<<30), Limits: resources.List{}.With(resources.CPU, 0)}, got)
 	require.Equal(t, Room{}, RoomFor(pod, nil))
 
 	always := corev1.ContainerRestartPolicyAlways
@@ -42,7 +42,7 @@ func TestRoomIsWhatTheTightestQuotaLeaves(t *testing.T) {
 	require.Equal(t, resources.Amount(600), got.Requests.Value(resources.CPU))
 }
 
-func TestQuotasOfOtherPodsDoNotCount(t *testing.T) {
+func TestRoomFor_IgnoresQuotasOfOtherPods(t *testing.T) {
 	class := func(operator corev1.ScopeSelectorOperator, names ...string) func(*corev1.ResourceQuota) {
 		return func(q *corev1.ResourceQuota) {
 			q.Spec.ScopeSelector = &corev1.ScopeSelector{MatchExpressions: []corev1.ScopedResourceSelectorRequirement{
@@ -71,8 +71,8 @@ func TestQuotasOfOtherPodsDoNotCount(t *testing.T) {
 	}
 }
 
-func TestWhatIsWantedIsCutInProportion(t *testing.T) {
-	pod := policy.Pod{Containers: []policy.Container{{Name: "a"}, {Name: "b"}, {Name: "plain", Requests: resources.Of(100, 0)}}}
+func TestRoomCut_CutsInProportion(t *testing.T) {
+	pod := policy.Pod{Containers: []policy.Container{{Name: "a"}, {Name: "b"}, {Name: "plain", Requests: resources.NewList(100, 0)}}}
 	fitted := func(name string, request, limit resources.Amount) policy.ContainerTarget {
 		var r resources.List
 		return policy.ContainerTarget{Name: name, Requests: r.With(resources.CPU, request), Limits: r.With(resources.CPU, limit)}
@@ -104,7 +104,7 @@ func TestWhatIsWantedIsCutInProportion(t *testing.T) {
 	require.Equal(t, fitted("b", 150, 150), got[1])
 }
 
-func TestACutFitsWheneverTheLeastDoes(t *testing.T) {
+func TestRoomCut_FitsWheneverMinimumFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		value := func(label string, most int64) resources.Amount {
 			return resources.Amount(rapid.Int64Range(0, most).Draw(t, label))
@@ -116,8 +116,8 @@ func TestACutFitsWheneverTheLeastDoes(t *testing.T) {
 			low, more := value("low", 1<<40), value("more", 1<<40)
 			sum += low
 			pod.Containers = append(pod.Containers, policy.Container{})
-			least = append(least, policy.ContainerTarget{Requests: resources.Of(0, low)})
-			wanted = append(wanted, policy.ContainerTarget{Requests: resources.Of(0, low+more)})
+			least = append(least, policy.ContainerTarget{Requests: resources.NewList(0, low)})
+			wanted = append(wanted, policy.ContainerTarget{Requests: resources.NewList(0, low+more)})
 		}
 		room := Room{Requests: resources.List{}.With(resources.Memory, sum+value("room", 1<<41))}
 		got, _ := room.Cut(pod, least, wanted)
@@ -132,7 +132,7 @@ func TestACutFitsWheneverTheLeastDoes(t *testing.T) {
 	})
 }
 
-func TestWhatGoesTowardWhatIsWanted(t *testing.T) {
+func TestToward_Interpolates(t *testing.T) {
 	const k = resources.Memory
 	fitted := func(request, limit resources.Amount) policy.ContainerTarget {
 		return policy.ContainerTarget{Name: "c", Requests: resources.List{}.With(k, request), Limits: resources.List{}.With(k, limit)}
@@ -142,9 +142,9 @@ func TestWhatGoesTowardWhatIsWanted(t *testing.T) {
 		"a lower request":                 {fitted(100, 200), fitted(50, 100)},
 		"a lower request, the same limit": {fitted(100, 200), fitted(50, 200)},
 	} {
-		require.Equal(t, c.wanted, toward(c.least, c.wanted, k, 0), name)
+		require.Equal(t, c.wanted, interpolate(c.least, c.wanted, k, 0), name)
 	}
-	halfway := toward(fitted(100, 200), fitted(100, 400), k, policy.Whole/2)
+	halfway := interpolate(fitted(100, 200), fitted(100, 400), k, policy.FullFraction/2)
 	require.Equal(t, resources.Amount(100), halfway.Requests.Value(k))
 	require.Equal(t, resources.Amount(300), halfway.Limits.Value(k), "a limit that grows alone goes the way")
 }

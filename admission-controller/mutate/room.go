@@ -33,16 +33,16 @@ func RoomFor(pod *corev1.Pod, quotas []*corev1.ResourceQuota) Room {
 	if room == (Room{}) {
 		return room
 	}
-	return room.ordinary(pod)
+	return room.subtractExtras(pod)
 }
 
-func (r Room) ordinary(pod *corev1.Pod) Room {
-	beside(pod, func(requests, limits corev1.ResourceList) { r = r.without(requests, limits) })
+func (r Room) subtractExtras(pod *corev1.Pod) Room {
+	forEachExtra(pod, func(requests, limits corev1.ResourceList) { r = r.subtract(requests, limits) })
 	return r
 }
 
 // forEachExtra calls count for each sidecar and for the pod overhead.
-func beside(pod *corev1.Pod, count func(requests, limits corev1.ResourceList)) {
+func forEachExtra(pod *corev1.Pod, count func(requests, limits corev1.ResourceList)) {
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
@@ -63,7 +63,7 @@ func tighter(known, left resources.List) resources.List {
 	return known
 }
 
-func (r Room) without(requests, limits corev1.ResourceList) Room {
+func (r Room) subtract(requests, limits corev1.ResourceList) Room {
 	take := func(room resources.List, list corev1.ResourceList) resources.List {
 		used := convert.Resources(list)
 		for k := range resources.Kind(resources.Kinds) {
@@ -87,28 +87,28 @@ type Change struct {
 // the largest fraction of the way from minimum to desired that fits. If not even the minimum fits,
 // they get the minimum as the nearest value. Desired and minimum have an entry for each container
 // of the pod, in its order. Limits move with the requests.
-func (r Room) Cut(pod policy.Pod, least, wanted []policy.ContainerTarget) ([]policy.ContainerTarget, []Change) {
+func (r Room) Cut(pod policy.Pod, minimum, desired []policy.ContainerTarget) ([]policy.ContainerTarget, []Change) {
 	if r == (Room{}) {
-		return wanted, nil
+		return desired, nil
 	}
-	cut := slices.Clone(wanted)
+	cut := slices.Clone(desired)
 	var changes []Change
 	for k := range resources.Kind(resources.Kinds) {
-		share := r.share(pod, least, wanted, k)
-		if share == policy.Whole {
+		fraction := r.maxFraction(pod, minimum, desired, k)
+		if fraction == policy.FullFraction {
 			continue
 		}
 		for i := range cut {
-			from, requested := wanted[i].Requests.Get(k)
-			if !requested && !wanted[i].Limits.Has(k) {
+			from, requested := desired[i].Requests.Get(k)
+			if !requested && !desired[i].Limits.Has(k) {
 				continue
 			}
-			cut[i] = toward(least[i], cut[i], k, max(share, 0))
+			cut[i] = interpolate(minimum[i], cut[i], k, max(fraction, 0))
 			switch to := cut[i].Requests.Value(k); {
-			case share < 0:
-				changes = append(changes, Change{wanted[i].Name, k, to, to})
+			case fraction < 0:
+				changes = append(changes, Change{desired[i].Name, k, to, to})
 			case to != from:
-				changes = append(changes, Change{wanted[i].Name, k, from, to})
+				changes = append(changes, Change{desired[i].Name, k, from, to})
 			}
 		}
 	}
@@ -117,12 +117,12 @@ func (r Room) Cut(pod policy.Pod, least, wanted []policy.ContainerTarget) ([]pol
 
 // maxFraction returns the largest fraction of the way from minimum to desired that fits, or -1 if
 // not even the minimum does.
-func (r Room) share(pod policy.Pod, least, wanted []policy.ContainerTarget, k resources.Kind) resources.Amount {
+func (r Room) maxFraction(pod policy.Pod, minimum, desired []policy.ContainerTarget, k resources.Kind) resources.Amount {
 	fits := func(share resources.Amount) bool {
 		var requests, limits resources.Amount
 		for i, c := range pod.Containers {
 			request, most := max(c.Requests.Value(k), 0), max(c.Limits.Value(k), 0)
-			gets := toward(least[i], wanted[i], k, share)
+			gets := interpolate(minimum[i], desired[i], k, share)
 			if gets.Requests.Has(k) {
 				request = gets.Requests.Value(k)
 			}
@@ -133,13 +133,13 @@ func (r Room) share(pod policy.Pod, least, wanted []policy.ContainerTarget, k re
 		}
 		return within(requests, r.Requests, k) && within(limits, r.Limits, k)
 	}
-	if fits(policy.Whole) {
-		return policy.Whole
+	if fits(policy.FullFraction) {
+		return policy.FullFraction
 	}
 	if !fits(0) {
 		return -1
 	}
-	low, high := resources.Amount(0), policy.Whole // low fits, high does not
+	low, high := resources.Amount(0), policy.FullFraction // low fits, high does not
 	for high-low > 1 {
 		if middle := (low + high) / 2; fits(middle) {
 			low = middle
@@ -152,18 +152,18 @@ func (r Room) share(pod policy.Pod, least, wanted []policy.ContainerTarget, k re
 
 // maxPlacementBytes is the largest pod in bytes whose placement is decoded. A toleration of three
 // bytes takes 72 in memory, and is compared with all nodes.
-const mostPlaced = 128 << 10
+const maxPlacementBytes = 128 << 10
 
 // largestNode returns the room of the largest node available to a pod, if the requests exceed every
 // such node. The placement of the pod is decoded only if some node is too small.
-func largestNode(pod *corev1.Pod, in Namespace, requests resources.List) (room resources.List, tooLarge bool) {
-	if in.Nodes.HoldAnywhere(requests) {
+func largestNode(pod *corev1.Pod, in Constraints, requests resources.List) (room resources.List, tooLarge bool) {
+	if in.Nodes.FitsEverywhere(requests) {
 		return room, false
 	}
 	var placed struct {
 		Spec nodefit.Placement `json:"spec"`
 	}
-	if len(in.Written) > mostPlaced || json.Unmarshal(in.Written, &placed) != nil {
+	if len(in.Written) > maxPlacementBytes || json.Unmarshal(in.Written, &placed) != nil {
 		return room, false // unknown placement
 	}
 	owner, _ := target.Controller(pod.Namespace, pod.OwnerReferences)
@@ -180,16 +180,16 @@ func within(sum resources.Amount, room resources.List, k resources.Kind) bool {
 // interpolate returns the resources of a container after a fraction of the way from minimum to
 // desired. Desired resources that do not exceed the minimum are returned unchanged. If only the
 // limit exceeds it, only the limit is interpolated.
-func toward(least, wanted policy.ContainerTarget, k resources.Kind, share resources.Amount) policy.ContainerTarget {
-	low, ok := least.Requests.Get(k)
+func interpolate(minimum, desired policy.ContainerTarget, k resources.Kind, fraction resources.Amount) policy.ContainerTarget {
+	low, ok := minimum.Requests.Get(k)
 	if !ok {
-		return wanted
+		return desired
 	}
-	if request := wanted.Requests.Value(k); request <= low {
-		if wanted.Limits.Value(k) <= least.Limits.Value(k) {
-			return wanted
+	if request := desired.Requests.Value(k); request <= low {
+		if desired.Limits.Value(k) <= minimum.Limits.Value(k) {
+			return desired
 		}
-		least.Requests = least.Requests.With(k, request)
+		minimum.Requests = minimum.Requests.With(k, request)
 	}
-	return policy.Partial(k, share, policy.Container{Requests: least.Requests, Limits: least.Limits}, wanted)
+	return policy.Interpolate(k, fraction, policy.Container{Requests: minimum.Requests, Limits: minimum.Limits}, desired)
 }

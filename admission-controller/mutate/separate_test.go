@@ -23,7 +23,7 @@ func separate(target, protected string) func(*vpav1.VerticalPodAutoscaler) {
 
 // The declared memory is recorded because the patch changes the ratio of limit to request. An
 // existing annotation of the pod is not trusted.
-func TestASeparateLimitIsNotedOnTheNewPod(t *testing.T) {
+func TestPatch_AnnotatesDeclaredMemory(t *testing.T) {
 	for name, c := range map[string]struct{ requests, limits, wantRequest, wantLimit, declared string }{
 		"follows":     {"memory=100Mi", "memory=150Mi", "60Mi", "180Mi", `{"c":{"requests":{"memory":"100Mi"},"limits":{"memory":"150Mi"}}}`},
 		"equal stays": {"memory=100Mi", "memory=100Mi", "120Mi", "120Mi", ""},
@@ -34,7 +34,7 @@ func TestASeparateLimitIsNotedOnTheNewPod(t *testing.T) {
 			if lies && c.declared != "" {
 				pod.Annotations = map[string]string{convert.DeclaredAnnotation: `{"c":{"requests":{"memory":"100Mi"},"limits":{"memory":"101Mi"}}}`}
 			}
-			m, err := Config{}.Patch(pod, testkit.VPA("v", separate("60Mi", "120Mi")), Namespace{})
+			m, err := Config{}.Patch(pod, testkit.VPA("v", separate("60Mi", "120Mi")), Constraints{})
 			require.NoError(t, err)
 			got, err := applied(pod, m.Patch)
 			require.NoError(t, err)
@@ -49,11 +49,11 @@ func TestASeparateLimitIsNotedOnTheNewPod(t *testing.T) {
 	}
 }
 
-func TestAQuotaCutsASeparateLimit(t *testing.T) {
+func TestPatch_QuotaCapsSeparateLimit(t *testing.T) {
 	pod := testkit.Pod("p", testkit.Container("c", "memory=100Mi", "memory=150Mi"))
 	for left, want := range map[string]string{"170Mi": "170Mi", "200Mi": "180Mi", "140Mi": "150Mi"} {
 		room := RoomFor(pod, []*corev1.ResourceQuota{quotaOf("limits.memory="+left, "")})
-		m, err := Config{}.Patch(pod, testkit.VPA("v", separate("60Mi", "120Mi")), Namespace{Room: room})
+		m, err := Config{}.Patch(pod, testkit.VPA("v", separate("60Mi", "120Mi")), Constraints{Room: room})
 		require.NoError(t, err)
 		got, err := applied(pod, m.Patch)
 		require.NoError(t, err)

@@ -28,7 +28,7 @@ func peaks(target, upper string) func(*vpav1.VerticalPodAutoscaler) {
 	}
 }
 
-func TestANewPodThatShares(t *testing.T) {
+func TestPatch_SharingSizesNewPods(t *testing.T) {
 	quotas := func(hard string) Room {
 		return RoomFor(testkit.Pod("p"), []*corev1.ResourceQuota{quotaOf(hard, "")})
 	}
@@ -78,7 +78,7 @@ func TestANewPodThatShares(t *testing.T) {
 		if c.keeps {
 			s.CPULimit = sharing.KeepLimit
 		}
-		m, err := Config{}.Patch(pod, vpa, Namespace{Ranges: convert.Ranges(c.ranges), Room: c.room, Sharing: s})
+		m, err := Config{}.Patch(pod, vpa, Constraints{Ranges: convert.Ranges(c.ranges), Room: c.room, Sharing: s})
 		require.NoError(t, err)
 		got, err := applied(pod, m.Patch)
 		require.NoError(t, err)
@@ -96,12 +96,12 @@ func TestANewPodThatShares(t *testing.T) {
 	}
 }
 
-func TestABoostOfANewPodThatShares(t *testing.T) {
+func TestPatch_SharingWithBoost(t *testing.T) {
 	pod := testkit.Pod("p", testkit.Container("c", "cpu=2", "cpu=4"))
 	vpa := testkit.VPA("v", peaks("cpu=1250m", "cpu=2"), func(vpa *vpav1.VerticalPodAutoscaler) {
 		vpa.Spec.StartupBoost = &vpav1.StartupBoost{CPU: &vpav1.GenericStartupBoost{Type: vpav1.StartupBoostTypeFactor, Factor: new(int32(3))}}
 	})
-	m, err := Config{Boost: true}.Patch(pod, vpa, Namespace{Sharing: shares()})
+	m, err := Config{Boost: true}.Patch(pod, vpa, Constraints{Sharing: shares()})
 	require.NoError(t, err)
 	got, err := applied(pod, m.Patch)
 	require.NoError(t, err)

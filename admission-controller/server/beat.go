@@ -27,7 +27,7 @@ import (
 // and the own port is probed every two minutes for the health of the program. Otherwise each probe
 // uses the own port. An answered probe is valid for two heartbeats.
 type Beater struct {
-	Lease   *lease.Beat
+	Lease   *lease.Heartbeat
 	Server  *Server      // for probes of the own port
 	Service ServiceProbe // finds the API server's route
 	Health  *Health      // updated by probes of the own port
@@ -36,31 +36,31 @@ type Beater struct {
 	// work.
 	Keeper *certs.Keeper
 
-	blind    bool      // the missing route was logged
-	own      Prober    // of the own port
-	service  Prober    // of the API server's route
-	answered time.Time // last successful probe of the own port
-	good     bool      // the last probe is valid for one more heartbeat
+	loggedNoRoute bool      // the missing route was logged
+	selfProber    Prober    // of the own port
+	serviceProber Prober    // of the API server's route
+	lastSelfProbe time.Time // last successful probe of the own port
+	probeValid    bool      // the last probe is valid for one more heartbeat
 }
 
 // selfProbeInterval is how often the own port is probed if the API server's route is probed with
 // each heartbeat. After a failure it is probed with each heartbeat, and an answer keeps the program
 // healthy for five minutes.
-const selfProbeEvery = 2 * time.Minute
+const selfProbeInterval = 2 * time.Minute
 
-const expireTime = 3 * time.Second
+const expireTimeout = 3 * time.Second
 
 // Run renews the Lease until ctx ends, and then makes it stale, so that no pod is evicted in the
 // following minute.
 func (b *Beater) Run(ctx context.Context) error {
 	log := klog.FromContext(ctx)
-	start, wrote := time.Now(), false
+	start, renewed := time.Now(), false
 	report := func(err error) {
 		switch {
 		case err == nil:
-			wrote = true
+			renewed = true
 		case ctx.Err() != nil:
-		case !wrote && time.Since(start) < StartGrace: // the Service sends nothing before readiness
+		case !renewed && time.Since(start) < StartGrace: // the Service sends nothing before readiness
 			log.V(1).Info("No heartbeat yet", "reason", err)
 		default:
 			log.Error(err, "No heartbeat: the updater will not evict pods")
@@ -72,18 +72,18 @@ func (b *Beater) Run(ctx context.Context) error {
 		report(b.once(ctx))
 		return false, nil
 	})
-	if !wrote {
+	if !renewed {
 		return nil
 	}
-	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), expireTime)
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), expireTimeout)
 	defer cancel()
 	return b.Lease.Expire(ending)
 }
 
 func (b *Beater) once(ctx context.Context) error {
-	if b.good = !b.good; b.good {
+	if b.probeValid = !b.probeValid; b.probeValid {
 		if err := b.probe(ctx); err != nil {
-			b.good = false
+			b.probeValid = false
 			return err
 		}
 	}
@@ -96,28 +96,28 @@ func (b *Beater) once(ctx context.Context) error {
 func (b *Beater) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, b.Lease.Interval)
 	defer cancel()
-	b.own.Environment, b.service.Environment = b.Service.Environment, b.Service.Environment
+	b.selfProber.Environment, b.serviceProber.Environment = b.Service.Environment, b.Service.Environment
 	trusted := b.Keeper.Holder.Trusted()
 	service, known := b.Service.Target(ctx, trusted)
-	if now := time.Now(); !known || !now.Before(b.answered.Add(selfProbeEvery)) {
+	if now := time.Now(); !known || !now.Before(b.lastSelfProbe.Add(selfProbeInterval)) {
 		own, err := b.Server.SelfProbe(b.Service.Host, trusted)
 		if err == nil {
-			err = b.own.Probe(ctx, own, now)
+			err = b.selfProber.Probe(ctx, own, now)
 		}
 		if err != nil {
-			b.answered = time.Time{}
+			b.lastSelfProbe = time.Time{}
 			return err
 		}
-		b.answered = now
+		b.lastSelfProbe = now
 		b.Health.Alive()
 	}
 	if known {
-		return b.service.Probe(ctx, service, time.Now())
+		return b.serviceProber.Probe(ctx, service, time.Now())
 	}
-	if !b.blind {
+	if !b.loggedNoRoute {
 		klog.FromContext(ctx).Info("The way of the API server to the webhook is not known here, so only the own port is probed before each heartbeat", "host", service.Host)
 	}
-	b.blind = true
+	b.loggedNoRoute = true
 	return nil
 }
 
@@ -136,7 +136,7 @@ func (s *Server) SelfProbe(host string, cas []byte) (ProbeTarget, error) {
 
 // reconnectInterval is how long probes reuse a connection. A reused connection does not prove that
 // new ones work, and the API server opens a new one if it made no call for 90 s.
-const reconnect = 5 * time.Minute
+const reconnectInterval = 5 * time.Minute
 
 // Prober sends probes to webhooks. A new connection costs ten times as much as a request, so it
 // reuses its connection, as the API server does. It is used by one goroutine.
@@ -153,13 +153,13 @@ type Prober struct {
 // failure or reconnectInterval end the old connection.
 func (p *Prober) Probe(ctx context.Context, to ProbeTarget, now time.Time) error {
 	same := p.route.Address == to.Address && p.route.Host == to.Host && bytes.Equal(p.route.CAs, to.CAs)
-	if !same || !now.Before(p.since.Add(reconnect)) {
+	if !same || !now.Before(p.since.Add(reconnectInterval)) {
 		p.close()
 	}
 	if p.transport == nil {
 		p.transport, p.route, p.since = p.connect(to), to, now
 	}
-	err := to.ask(ctx, p.transport)
+	err := to.probe(ctx, p.transport)
 	if err != nil {
 		p.close()
 	}
@@ -185,7 +185,7 @@ func (p *Prober) connect(r ProbeTarget) *http.Transport {
 	}
 }
 
-func (r ProbeTarget) ask(ctx context.Context, transport *http.Transport) error {
+func (r ProbeTarget) probe(ctx context.Context, transport *http.Transport) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+net.JoinHostPort(r.Host, "443")+ProbePath, nil)
 	if err != nil {
 		return err
@@ -195,7 +195,7 @@ func (r ProbeTarget) ask(ctx context.Context, transport *http.Transport) error {
 		return fmt.Errorf("the webhook does not answer a probe of its own at %s: %w", r.Address, err)
 	}
 	// Drain the body, so that the connection can be reused.
-	_, _ = io.CopyN(io.Discard, response.Body, longestProbe)
+	_, _ = io.CopyN(io.Discard, response.Body, maxProbeResponse)
 	_ = response.Body.Close()
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("the webhook answers a probe of its own at %s with %s", r.Address, response.Status)
@@ -204,7 +204,7 @@ func (r ProbeTarget) ask(ctx context.Context, transport *http.Transport) error {
 }
 
 // maxProbeResponse exceeds the length of a valid probe response in bytes.
-const longestProbe = 1 << 10
+const maxProbeResponse = 1 << 10
 
 // ServiceProbe finds the API server's route to the webhook.
 type ServiceProbe struct {

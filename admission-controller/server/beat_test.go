@@ -28,7 +28,7 @@ import (
 // beater returns a Beater that writes a Lease and does not probe the Service.
 func beater(client *fake.Clientset, own net.Listener) *Beater {
 	return &Beater{
-		Lease:   &lease.Beat{Client: client.CoordinationV1(), Namespace: "kube-system", Name: "hb", Holder: "me", Interval: 10 * time.Second},
+		Lease:   &lease.Heartbeat{Client: client.CoordinationV1(), Namespace: "kube-system", Name: "hb", Holder: "me", Interval: 10 * time.Second},
 		Server:  &Server{listener: own},
 		Service: ServiceProbe{Foreign: true, Host: "webhook", Environment: process.OS{}},
 		Health:  NewHealth(time.Now()),
@@ -88,7 +88,7 @@ type bystander struct{}
 func (bystander) Namespaces() []string       { return nil }
 func (bystander) Certificate(_, _ time.Time) {}
 
-func TestTheHeartbeatFollowsTheProbe(t *testing.T) {
+func TestBeater_FollowsProbe(t *testing.T) {
 	virtually(t, Config{Recorder: &recorder{}}, func(t *testing.T, dial func(string) net.Conn) {
 		client := fake.NewClientset()
 		read := func() *coordinationv1.Lease {
@@ -110,7 +110,7 @@ func TestTheHeartbeatFollowsTheProbe(t *testing.T) {
 
 		webhook.cut(false)
 		time.Sleep(25 * time.Second)
-		alive, err := (&lease.Pulse{Beat: b.Lease, Timeout: time.Minute}).Alive(ctx, time.Now())
+		alive, err := (&lease.Monitor{Heartbeat: b.Lease, Timeout: time.Minute}).Alive(ctx, time.Now())
 		require.NoError(t, err)
 		require.True(t, alive)
 		require.True(t, b.Health.ready.Load())
@@ -124,7 +124,7 @@ func TestTheHeartbeatFollowsTheProbe(t *testing.T) {
 		time.Sleep(11 * time.Second)
 		stop()
 		require.NoError(t, <-ended)
-		alive, err = (&lease.Pulse{Beat: b.Lease, Timeout: time.Minute}).Alive(context.Background(), time.Now())
+		alive, err = (&lease.Monitor{Heartbeat: b.Lease, Timeout: time.Minute}).Alive(context.Background(), time.Now())
 		require.NoError(t, err)
 		require.False(t, alive, "expired at the end")
 	})
@@ -132,7 +132,7 @@ func TestTheHeartbeatFollowsTheProbe(t *testing.T) {
 
 // The webhook answers on its own port but not through its Service. It is alive, but the updater
 // must not evict.
-func TestNoHeartbeatWithoutTheService(t *testing.T) {
+func TestBeater_NoHeartbeatWithoutService(t *testing.T) {
 	client := fake.NewClientset()
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -151,7 +151,7 @@ func TestNoHeartbeatWithoutTheService(t *testing.T) {
 // A registration that cannot be written, for example because of an admission policy, stops the
 // heartbeat. The program keeps serving: an earlier registration may exist, and a new process could
 // not write one either.
-func TestAWebhookThatCannotRegisterLives(t *testing.T) {
+func TestBeater_FailedRegistrationStopsHeartbeatOnly(t *testing.T) {
 	client, refused := fake.NewClientset(), errors.New("refused")
 	kube := fake.NewClientset()
 	kube.PrependReactor("*", "mutatingwebhookconfigurations", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -175,7 +175,7 @@ func TestAWebhookThatCannotRegisterLives(t *testing.T) {
 	require.NotEmpty(t, client.Actions())
 }
 
-func TestAnAnswerIsGoodForTwoHeartbeats(t *testing.T) {
+func TestBeater_ReusesProbeForTwoHeartbeats(t *testing.T) {
 	own := newPort(t)
 	b := beater(fake.NewClientset(), own.Listener)
 	for beat, want := range []int{1, 1, 2, 2, 3} {
@@ -194,7 +194,7 @@ func TestAnAnswerIsGoodForTwoHeartbeats(t *testing.T) {
 }
 
 // Each probe costs as much as a request of the API server.
-func TestTheOwnPortIsProbedLessOftenWhereTheServiceIsProbed(t *testing.T) {
+func TestBeater_ProbesOwnPortRarelyBehindService(t *testing.T) {
 	own, service := newPort(t), newPort(t)
 	b := beater(fake.NewClientset(), own.Listener)
 	b.Service = ServiceProbe{URL: service.URL, Host: "webhook", Environment: process.OS{}}
@@ -205,10 +205,10 @@ func TestTheOwnPortIsProbedLessOftenWhereTheServiceIsProbed(t *testing.T) {
 	}
 	beat(6)
 	require.EqualValues(t, 1, own.probes.Load())
-	b.answered = b.answered.Add(-selfProbeEvery)
+	b.lastSelfProbe = b.lastSelfProbe.Add(-selfProbeInterval)
 	beat(2)
 	require.EqualValues(t, 2, own.probes.Load())
-	b.answered = b.answered.Add(-selfProbeEvery)
+	b.lastSelfProbe = b.lastSelfProbe.Add(-selfProbeInterval)
 	own.stuck.Store(true)
 	for range 2 {
 		require.ErrorContains(t, b.once(t.Context()), "503")
@@ -216,14 +216,14 @@ func TestTheOwnPortIsProbedLessOftenWhereTheServiceIsProbed(t *testing.T) {
 	require.EqualValues(t, 4, own.probes.Load(), "until it answers")
 }
 
-func TestHealth(t *testing.T) {
+func TestHealth_Check(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := NewHealth(time.Now())
 		require.ErrorIs(t, h.Check(), errStarting)
 		time.Sleep(StartGrace)
 		require.NoError(t, h.Check(), "a slow start must not be killed by the liveness probe")
 		h.Alive()
-		time.Sleep(silence)
+		time.Sleep(maxProbeAge)
 		require.NoError(t, h.Check())
 		time.Sleep(time.Second)
 		require.Error(t, h.Check())

@@ -11,7 +11,7 @@ import (
 )
 
 // maxQuote is how much of a header a message quotes, in bytes.
-const longestQuote = 100
+const maxQuote = 100
 
 // read returns the body, or the HTTP code of an empty answer. The body is nil if there is no memory
 // for it.
@@ -21,7 +21,7 @@ func (x *exchange) read(ctx context.Context, w http.ResponseWriter, request *htt
 		return nil, http.StatusForbidden
 	}
 	if kind := request.Header.Get("Content-Type"); kind != "application/json" {
-		x.problem(CauseContentType, fmt.Errorf("content type is %q, must be application/json", kind[:min(len(kind), longestQuote)]))
+		x.problem(CauseContentType, fmt.Errorf("content type is %q, must be application/json", kind[:min(len(kind), maxQuote)]))
 		return nil, http.StatusOK
 	}
 	body, err := x.receive(ctx, http.NewResponseController(w), http.MaxBytesReader(w, request.Body, MaxBody), request.ContentLength)
@@ -47,7 +47,7 @@ func (x *exchange) receive(ctx context.Context, control *http.ResponseController
 	x.buffer = buffers.Get().(*[]byte)
 	body := (*x.buffer)[:0]
 	size := cap(body) - 1 // room for one more byte, to detect the end
-	end := x.started.Add(bodyTime)
+	end := x.started.Add(bodyTimeout)
 	for {
 		n, err := fill(body[len(body):cap(body)], from)
 		body = body[:len(body)+n]
@@ -58,13 +58,13 @@ func (x *exchange) receive(ctx context.Context, control *http.ResponseController
 		if err != nil {
 			return nil, err
 		}
-		if size = larger(size, length); size > usualBody {
+		if size = larger(size, length); size > maxSmallBody {
 			start := time.Now()
 			room := x.reserve(ctx, body, size)
 			end = end.Add(time.Since(start))
 			if !room {
 				x.release()
-				x.about = decodeHead(body)
+				x.decoded = decodeHead(body)
 				if err := limit(control, end); err != nil {
 					return nil, err
 				}
@@ -73,7 +73,7 @@ func (x *exchange) receive(ctx context.Context, control *http.ResponseController
 				_, _ = io.Copy(io.Discard, from)
 				return nil, nil
 			}
-			chunk := time.Now().Add(chunkTime)
+			chunk := time.Now().Add(chunkTimeout)
 			if chunk.After(end) {
 				chunk = end
 			}
@@ -86,18 +86,18 @@ func (x *exchange) receive(ctx context.Context, control *http.ResponseController
 }
 
 // buffers reuses the buffers of small bodies, most of the garbage of a review.
-var buffers = sync.Pool{New: func() any { return new(make([]byte, 0, firstBody+1)) }}
+var buffers = sync.Pool{New: func() any { return new(make([]byte, 0, initialBody+1)) }}
 
 // reuse returns the buffer of the body to the pool. The body must not be used afterwards.
 func (x *exchange) reuse() {
-	if x.buffer != nil && cap(*x.buffer) <= usualBody+1 {
+	if x.buffer != nil && cap(*x.buffer) <= maxSmallBody+1 {
 		buffers.Put(x.buffer)
 	}
 }
 
 // larger returns the size after a full buffer, at most the length of the body.
 func larger(size int, length int64) int {
-	next := min(max(2*size, firstBody), MaxBody)
+	next := min(max(2*size, initialBody), MaxBody)
 	if int64(size) < length && length < int64(next) {
 		return int(length)
 	}
@@ -114,17 +114,17 @@ func fill(room []byte, from io.Reader) (n int, err error) {
 }
 
 func (x *exchange) reserve(ctx context.Context, beginning []byte, size int) bool {
-	ctx, cancel := halfOf(ctx, x.started)
+	ctx, cancel := withHalfTimeout(ctx, x.started)
 	defer cancel()
-	if x.share == nil {
-		x.share = x.memory.open(namespaceOf(beginning))
+	if x.reservation == nil {
+		x.reservation = x.memory.open(namespaceOf(beginning))
 	}
-	return x.share.grow(ctx, size)
+	return x.reservation.grow(ctx, size)
 }
 
 func (x *exchange) release() {
-	if x.share != nil {
-		x.share.close()
+	if x.reservation != nil {
+		x.reservation.close()
 	}
 }
 
@@ -177,7 +177,7 @@ func (s *slots) enter(namespace string) *namespaceSlots {
 	defer s.mu.Unlock()
 	n := s.namespaces[namespace]
 	if n == nil {
-		n = &namespaceSlots{all: make(chan struct{}, max(1, cap(s.all)/namespaceShare)), large: make(chan struct{}, largeAtOnce)}
+		n = &namespaceSlots{all: make(chan struct{}, max(1, cap(s.all)/namespaceShare)), large: make(chan struct{}, maxLargePerNamespace)}
 		s.namespaces[namespace] = n
 	}
 	n.users++
@@ -203,7 +203,7 @@ func takeSlot(ctx context.Context, start time.Time, slot chan struct{}) bool {
 		return true
 	default:
 	}
-	waiting, cancel := halfOf(ctx, start)
+	waiting, cancel := withHalfTimeout(ctx, start)
 	defer cancel()
 	select {
 	case slot <- struct{}{}:

@@ -32,7 +32,7 @@ func clientCertificate(t *testing.T, name string) (tls.Certificate, []byte) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-func TestOnlyTheAPIServerMayAskIfThatIsDemanded(t *testing.T) {
+func TestServer_RequiresClientCertificateIfConfigured(t *testing.T) {
 	cert, cas := selfSigned(t)
 	known, knownCA := clientCertificate(t, "apiserver")
 	stranger, _ := clientCertificate(t, "apiserver")
@@ -82,7 +82,7 @@ func TestOnlyTheAPIServerMayAskIfThatIsDemanded(t *testing.T) {
 	require.Error(t, err, "the file counts as it is now")
 }
 
-func TestTheFileOfClientCAsMustBeReadable(t *testing.T) {
+func TestCallersLoad_RejectsInvalidFile(t *testing.T) {
 	_, err := Callers{CAFile: "/nowhere"}.Load()
 	require.ErrorContains(t, err, "/nowhere")
 	empty := filepath.Join(t.TempDir(), "ca.crt")

@@ -69,7 +69,7 @@ func TestServer_AnswersWhileClientsOpenConnections(t *testing.T) {
 
 // A client that only probes has a shorter idle time than the API server, but longer than the
 // interval of the program's own probes.
-func TestAConnectionThatOnlyProbesIsClosedSooner(t *testing.T) {
+func TestServer_ClosesProbeConnectionsSooner(t *testing.T) {
 	within(t, func(t *testing.T, connection net.Conn) {
 		reader := bufio.NewReader(connection)
 		for range 3 {
@@ -84,17 +84,17 @@ func TestAConnectionThatOnlyProbesIsClosedSooner(t *testing.T) {
 		start := time.Now()
 		_, err := reader.ReadByte()
 		require.ErrorIs(t, err, io.EOF)
-		require.Equal(t, probeIdleTime-70*time.Second, time.Since(start))
+		require.Equal(t, probeIdleTimeout-70*time.Second, time.Since(start))
 	})
 }
 
 // A client that announces a body must not cause a large allocation before it sends the body.
-func TestABodyBeginsSmall(t *testing.T) {
+func TestLarger_GrowsBufferWithBody(t *testing.T) {
 	for _, c := range []struct {
 		size   int
 		length int64
 		want   int
-	}{{0, 100, 100}, {0, 0, firstBody}, {0, 60_000, firstBody}, {0, -1, firstBody}, {0, 1 << 40, firstBody}, {firstBody, 5000, 5000}, {firstBody, -1, 2 * firstBody},
+	}{{0, 100, 100}, {0, 0, initialBody}, {0, 60_000, initialBody}, {0, -1, initialBody}, {0, 1 << 40, initialBody}, {initialBody, 5000, 5000}, {initialBody, -1, 2 * initialBody},
 		{4 << 20, MaxBody, MaxBody}, {MaxBody, 1 << 40, MaxBody}} {
 		require.Equal(t, c.want, larger(c.size, c.length), "%+v", c)
 	}

@@ -67,7 +67,7 @@ func (d *decoder) metadata() (meta metav1.ObjectMeta) {
 		case "labels":
 			meta.Labels = d.texts(func([]byte) bool { return true })
 		case "annotations":
-			meta.Annotations = d.texts(func(name []byte) bool { return fleet.Counts(string(name)) })
+			meta.Annotations = d.texts(func(name []byte) bool { return fleet.IsAnnotation(string(name)) })
 		case "ownerReferences":
 			meta.OwnerReferences = nil
 			for range d.elements() {

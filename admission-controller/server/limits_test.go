@@ -114,8 +114,8 @@ func TestServer_EndsConnectionsOfSlowClients(t *testing.T) {
 		{name: "handshake", within: 10 * time.Second},
 		{name: "first byte of a header", sent: "P", within: 10 * time.Second},
 		{name: "header without end", sent: head, within: 10 * time.Second},
-		{name: "body", sent: head + "Content-Length: 1000\r\n\r\n{", within: bodyTime + time.Second},
-		{name: "body that is not read", sent: "GET " + ProbePath + " HTTP/1.1\r\nHost: webhook\r\nContent-Length: 1000\r\n\r\n{", within: bodyTime + time.Second},
+		{name: "body", sent: head + "Content-Length: 1000\r\n\r\n{", within: bodyTimeout + time.Second},
+		{name: "body that is not read", sent: "GET " + ProbePath + " HTTP/1.1\r\nHost: webhook\r\nContent-Length: 1000\r\n\r\n{", within: bodyTimeout + time.Second},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			within(t, func(t *testing.T, connection net.Conn) {
@@ -131,7 +131,7 @@ func TestServer_EndsConnectionsOfSlowClients(t *testing.T) {
 	}
 }
 
-func TestAnIdleConnectionIsKeptLongerThanTheAPIServerKeepsItAndThenClosed(t *testing.T) {
+func TestServer_IdleTimeoutExceedsThatOfAPIServer(t *testing.T) {
 	within(t, func(t *testing.T, connection net.Conn) {
 		_, err := fmt.Fprintf(connection, "%sContent-Length: %d\r\n\r\n%s", head, len(review), review)
 		require.NoError(t, err)
@@ -142,31 +142,31 @@ func TestAnIdleConnectionIsKeptLongerThanTheAPIServerKeepsItAndThenClosed(t *tes
 		require.Contains(t, string(answer), `"allowed":true`)
 		idle := ended(t, connection)
 		require.Greater(t, idle, 2*time.Minute, "the API server closes after 90 s; if we were first, it could write into a closed connection")
-		require.Equal(t, idleTime, idle)
+		require.Equal(t, idleTimeout, idle)
 	})
 }
 
 // API servers open connections ahead of time and use some of them much later.
-func TestAConnectionThatWasNotUsedYetIsKeptLongerThanTheAPIServerKeepsIt(t *testing.T) {
+func TestServer_KeepsUnusedConnections(t *testing.T) {
 	within(t, func(t *testing.T, connection net.Conn) {
 		require.NoError(t, connection.(*tls.Conn).HandshakeContext(t.Context()))
 		time.Sleep(91 * time.Second)
-		large := padded(usualBody + 1000)
+		large := padded(maxSmallBody + 1000)
 		require.Contains(t, exchanged(t, connection, "/", large), `"allowed":true`, "and the body has the time that any has")
 	})
 }
 
 // An API server may reuse a recently used connection while the replica shuts down.
-func TestAReplicaEndsWhenItsConnectionsAreAtRest(t *testing.T) {
+func TestServer_ShutdownWaitsForConnectionsAtRest(t *testing.T) {
 	for name, c := range map[string]struct {
 		used, again time.Duration // relative to the shutdown, 0 for never
 		want        time.Duration // from the start of the shutdown to the close of the connection
 	}{
-		"used a moment ago":   {used: time.Second, want: restTime - time.Second},
+		"used a moment ago":   {used: time.Second, want: shutdownIdle - time.Second},
 		"used again":          {used: time.Second, again: 7 * time.Second, want: 7 * time.Second},
 		"at rest":             {used: 20 * time.Second, want: 3 * time.Second},
 		"used while draining": {used: 20 * time.Second, again: 2 * time.Second, want: 2 * time.Second},
-		"not used":            {want: restTime},
+		"not used":            {want: shutdownIdle},
 		"not used before":     {again: 9 * time.Second, want: 9 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -191,7 +191,7 @@ func TestAReplicaEndsWhenItsConnectionsAreAtRest(t *testing.T) {
 	}
 }
 
-func TestOnlyConnectionsForReviewsHoldUpTheEnd(t *testing.T) {
+func TestServer_ShutdownIgnoresProbeConnections(t *testing.T) {
 	draining := Config{Recorder: &recorder{}, Handlers: []Handler{pods(func() Answer { return Answer{} })}, Drain: 3 * time.Second}
 	stoppable(t, draining, func(t *testing.T, dial func(string) net.Conn, stop context.CancelFunc) {
 		connection := dial("192.0.2.1")
@@ -206,7 +206,7 @@ func TestOnlyConnectionsForReviewsHoldUpTheEnd(t *testing.T) {
 }
 
 // A client that announces a large body and sends nothing must not cause an allocation.
-func TestMemoryIsTakenForWhatComes(t *testing.T) {
+func TestServer_AllocatesBodyAsItArrives(t *testing.T) {
 	within(t, func(t *testing.T, connection net.Conn) {
 		_, err := fmt.Fprintf(connection, "%sContent-Length: %d\r\n\r\n", head, int64(1)<<40)
 		require.NoError(t, err)
@@ -229,20 +229,20 @@ func exchanged(t *testing.T, connection net.Conn, target, body string) string {
 
 // Clients that never finish their bodies must not block others for longer than the timeout in the
 // manifest.
-func TestStalledBodiesDoNotKeepTheMemory(t *testing.T) {
-	for name, sent := range map[string]int{"announced only": usualBody + 1, "nearly whole": MaxBody - 1} {
+func TestServer_StalledBodiesReleaseMemory(t *testing.T) {
+	for name, sent := range map[string]int{"announced only": maxSmallBody + 1, "nearly whole": MaxBody - 1} {
 		t.Run(name, func(t *testing.T) {
 			r := &recorder{}
 			var seen atomic.Int32
 			virtually(t, Config{Recorder: r, Handlers: []Handler{pods(func() Answer { seen.Add(1); return Answer{} })}}, func(t *testing.T, dial func(string) net.Conn) {
-				for range largeBodies / MaxBody {
+				for range maxLargeBytes / MaxBody {
 					stalled := dial("192.0.2.66")
 					go func() { _, _ = io.Copy(io.Discard, stalled) }()
 					_, err := fmt.Fprintf(stalled, "%sContent-Length: %d\r\n\r\n%s", head, MaxBody, padded(MaxBody)[:sent])
 					require.NoError(t, err)
 				}
 				synctest.Wait()
-				require.Contains(t, exchanged(t, dial("192.0.2.1"), "/?timeout=5s", padded(usualBody+1000)), `"uid":"u1","allowed":true`)
+				require.Contains(t, exchanged(t, dial("192.0.2.1"), "/?timeout=5s", padded(maxSmallBody+1000)), `"uid":"u1","allowed":true`)
 				require.EqualValues(t, 1, seen.Load())
 				synctest.Wait()
 				require.NotContains(t, r.causes, CauseBusy)
@@ -251,7 +251,7 @@ func TestStalledBodiesDoNotKeepTheMemory(t *testing.T) {
 	}
 }
 
-func TestALargeBodyMustKeepComing(t *testing.T) {
+func TestServer_RejectsSlowLargeBody(t *testing.T) {
 	r := &recorder{}
 	virtually(t, Config{Recorder: r, Handlers: []Handler{pods(func() Answer { return Answer{} })}}, func(t *testing.T, dial func(string) net.Conn) {
 		connection := dial("192.0.2.66")
@@ -273,12 +273,12 @@ func TestALargeBodyMustKeepComing(t *testing.T) {
 	})
 }
 
-func TestALargeReviewMayBeWorkedOnForLong(t *testing.T) {
+func TestServer_BodyTimeoutDoesNotCancelReview(t *testing.T) {
 	var cut atomic.Bool
 	h := pods(nil)
 	h.Answer = func(ctx context.Context, _ *admissionv1.AdmissionRequest) Answer {
 		select {
-		case <-time.After(bodyTime + 5*time.Second):
+		case <-time.After(bodyTimeout + 5*time.Second):
 		case <-ctx.Done():
 			cut.Store(true)
 		}
@@ -294,19 +294,19 @@ func TestALargeReviewMayBeWorkedOnForLong(t *testing.T) {
 
 // Overloading the webhook must not bypass the validation of VPAs. The failure policy may ignore
 // failed calls, so the webhook refuses explicitly.
-func TestWhatMustBeCheckedIsRefusedWhenTheWebhookIsBusy(t *testing.T) {
+func TestServer_RefusesGuardedResourcesWhenBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{}
 		leave := make(chan struct{})
 		h := pods(func() Answer { <-leave; return Answer{} })
 		h.Guards = true
 		server := New(Config{Environment: process.OS{}, Handlers: []Handler{h}, Recorder: r}).Handler(klog.Background())
-		for range answeredAtOnce {
-			go asked(server, "/", review)
+		for range maxConcurrentReviews {
+			go postReview(server, "/", review)
 		}
 		synctest.Wait()
-		for _, body := range []string{review, padded(usualBody + 1)} {
-			answer := asked(server, "/?timeout=5s", body)
+		for _, body := range []string{review, padded(maxSmallBody + 1)} {
+			answer := postReview(server, "/?timeout=5s", body)
 			require.Contains(t, answer, `"uid":"u1","allowed":false`)
 			require.Contains(t, answer, `"reason":"TooManyRequests"`)
 			require.Contains(t, answer, `"retryAfterSeconds":1`)
@@ -314,7 +314,7 @@ func TestWhatMustBeCheckedIsRefusedWhenTheWebhookIsBusy(t *testing.T) {
 		require.Equal(t, []Cause{CauseBusy, CauseBusy}, r.causes)
 		close(leave)
 		synctest.Wait()
-		require.Contains(t, asked(server, "/?timeout=5s", review), `"uid":"u1","allowed":true`)
+		require.Contains(t, postReview(server, "/?timeout=5s", review), `"uid":"u1","allowed":true`)
 	})
 }
 
@@ -323,7 +323,7 @@ func padded(size int) string {
 	return strings.Replace(review, `"object":{`, `"object":{"x":"`+strings.Repeat("x", size-len(review)-len(member))+`"`, 1)
 }
 
-func asked(h http.Handler, target, body string) string {
+func postReview(h http.Handler, target, body string) string {
 	request := httptest.NewRequest(http.MethodPost, target, strings.NewReader(body))
 	request.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()
@@ -332,14 +332,14 @@ func asked(h http.Handler, target, body string) string {
 }
 
 // Many large reviews must not exhaust memory, and reviews of the usual size are answered meanwhile.
-func TestLargeReviewsWaitForMemoryAndAreThenAllowedUnseen(t *testing.T) {
+func TestServer_LargeReviewsWaitForMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{}
 		var seen atomic.Int32
 		h := New(Config{Environment: process.OS{}, Handlers: []Handler{pods(func() Answer { seen.Add(1); return Answer{} })}, Recorder: r}).Handler(klog.Background())
-		ended := make(chan string, largeBodies/MaxBody)
+		ended := make(chan string, maxLargeBytes/MaxBody)
 		var open []*io.PipeWriter
-		const fits = largeBodies / MaxBody
+		const fits = maxLargeBytes / MaxBody
 		for range fits {
 			body, writer := io.Pipe()
 			request := httptest.NewRequest(http.MethodPost, "/?timeout=10s", body)
@@ -356,10 +356,10 @@ func TestLargeReviewsWaitForMemoryAndAreThenAllowedUnseen(t *testing.T) {
 			open = append(open, writer)
 		}
 		synctest.Wait()
-		require.Contains(t, asked(h, "/?timeout=10s", review), `"allowed":true`)
+		require.Contains(t, postReview(h, "/?timeout=10s", review), `"allowed":true`)
 		require.EqualValues(t, 1, seen.Load(), "one of usual size does not wait")
 		start := time.Now()
-		answer := asked(h, "/?timeout=10s", padded(usualBody+1000))
+		answer := postReview(h, "/?timeout=10s", padded(maxSmallBody+1000))
 		require.Equal(t, 4500*time.Millisecond, time.Since(start), "half of the time that the API server gives")
 		require.Contains(t, answer, `"uid":"u1","allowed":true`)
 		require.Contains(t, answer, "not looked at")
@@ -369,41 +369,41 @@ func TestLargeReviewsWaitForMemoryAndAreThenAllowedUnseen(t *testing.T) {
 		_, err := io.WriteString(open[0], "}")
 		require.NoError(t, errors.Join(err, open[0].Close()))
 		require.Contains(t, <-ended, `"uid":"u1"`)
-		asked(h, "/?timeout=10s", padded(usualBody+1000))
+		postReview(h, "/?timeout=10s", padded(maxSmallBody+1000))
 		require.EqualValues(t, 3, seen.Load(), "what was taken is given back")
 		for _, writer := range open[1:] {
 			require.NoError(t, writer.CloseWithError(io.ErrUnexpectedEOF))
 			<-ended
 		}
-		require.Contains(t, asked(h, "/?timeout=10s", padded(MaxBody)), `"uid":"u1"`)
+		require.Contains(t, postReview(h, "/?timeout=10s", padded(MaxBody)), `"uid":"u1"`)
 		require.EqualValues(t, 4, seen.Load())
 	})
 }
 
-func TestReviewsThatWaitTooLongAreAllowedUnseen(t *testing.T) {
+func TestServer_AllowsUnreviewedAfterLongWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{}
 		leave := make(chan struct{})
 		var seen atomic.Int32
 		h := New(Config{Environment: process.OS{}, Recorder: r, Handlers: []Handler{pods(func() Answer { seen.Add(1); <-leave; return Answer{} })}}).Handler(klog.Background())
-		for i := range answeredAtOnce {
-			go asked(h, "/", inNamespace(review, fmt.Sprint("ns", i%namespaceShare)))
+		for i := range maxConcurrentReviews {
+			go postReview(h, "/", inNamespace(review, fmt.Sprint("ns", i%namespaceShare)))
 		}
 		synctest.Wait()
-		require.EqualValues(t, answeredAtOnce, seen.Load())
+		require.EqualValues(t, maxConcurrentReviews, seen.Load())
 		start := time.Now()
-		require.Contains(t, asked(h, "/?timeout=2s", review), `"uid":"u1","allowed":true`)
+		require.Contains(t, postReview(h, "/?timeout=2s", review), `"uid":"u1","allowed":true`)
 		require.Equal(t, 900*time.Millisecond, time.Since(start))
 		require.Equal(t, []Cause{CauseBusy}, r.causes)
 		close(leave)
 		synctest.Wait()
-		require.Contains(t, asked(h, "/?timeout=2s", review), `"uid":"u1","allowed":true`)
-		require.EqualValues(t, answeredAtOnce+1, seen.Load())
+		require.Contains(t, postReview(h, "/?timeout=2s", review), `"uid":"u1","allowed":true`)
+		require.EqualValues(t, maxConcurrentReviews+1, seen.Load())
 	})
 }
 
 // A handler that waits must end before the API server times out.
-func TestHandlersHaveTheTimeOfTheAPIServer(t *testing.T) {
+func TestServer_HandlersHaveTimeoutOfAPIServer(t *testing.T) {
 	for target, want := range map[string]time.Duration{"/?timeout=10s": 9 * time.Second, "/?timeout=500ms": 450 * time.Millisecond, "/": 27 * time.Second, "/?timeout=1h": 27 * time.Second, "/?timeout=-1s": 27 * time.Second, "/?timeout=x": 27 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			h := pods(nil)
@@ -413,16 +413,16 @@ func TestHandlersHaveTheTimeOfTheAPIServer(t *testing.T) {
 				require.Equal(t, want, time.Since(start), target)
 				return Answer{}
 			}
-			asked(New(Config{Environment: process.OS{}, Handlers: []Handler{h}, Recorder: &recorder{}}).Handler(klog.Background()), target, review)
+			postReview(New(Config{Environment: process.OS{}, Handlers: []Handler{h}, Recorder: &recorder{}}).Handler(klog.Background()), target, review)
 		})
 	}
 }
 
-func TestABodyOfUnknownLengthIsRead(t *testing.T) {
+func TestServer_ReadsBodyOfUnknownLength(t *testing.T) {
 	r := &recorder{}
 	var seen atomic.Int32
 	h := New(Config{Environment: process.OS{}, Handlers: []Handler{pods(func() Answer { seen.Add(1); return Answer{} })}, Recorder: r}).Handler(klog.Background())
-	for _, size := range []int{len(review) + 6, usualBody - 1, usualBody, usualBody + 1, MaxBody} {
+	for _, size := range []int{len(review) + 6, maxSmallBody - 1, maxSmallBody, maxSmallBody + 1, MaxBody} {
 		for _, length := range []int64{-1, int64(size)} {
 			request := httptest.NewRequest(http.MethodPost, "/", bytes.NewBufferString(padded(size)))
 			request.ContentLength = length
@@ -454,7 +454,7 @@ func (l *late) Read(p []byte) (int, error) {
 	return l.Reader.Read(p)
 }
 
-func TestEachStepIsTimedForItself(t *testing.T) {
+func TestServer_RecordsDurationOfEachStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &timed{took: map[string]time.Duration{}}
 		h := New(Config{Environment: process.OS{}, Recorder: r, Handlers: []Handler{pods(func() Answer { time.Sleep(time.Second); return Answer{} })}}).Handler(klog.Background())

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestBodiesThatGrowTogetherAllComeToTheirEnd(t *testing.T) {
+func TestMemory_GrowingBodiesAllComplete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(40, 8)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -33,15 +33,15 @@ func TestBodiesThatGrowTogetherAllComeToTheirEnd(t *testing.T) {
 		}
 		reading.Wait()
 		require.EqualValues(t, 100, whole.Load())
-		require.Equal(t, 40, m.left)
-		require.Nil(t, m.owner)
+		require.Equal(t, 40, m.free)
+		require.Nil(t, m.reserveOwner)
 	})
 }
 
-func TestMemoryIsNeverOverdrawnAndServesInOrder(t *testing.T) {
+func TestMemory_NeverOverdrawnAndServesInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(20, 10)
-		grows := func(s *share, size int, atMost time.Duration) <-chan bool {
+		grows := func(s *reservation, size int, atMost time.Duration) <-chan bool {
 			got := make(chan bool, 1)
 			go func() {
 				ctx, cancel := context.WithTimeout(t.Context(), atMost)
@@ -62,26 +62,26 @@ func TestMemoryIsNeverOverdrawnAndServesInOrder(t *testing.T) {
 		synctest.Wait()
 		require.Empty(t, later)
 		require.True(t, <-grows(second, 10, time.Second), "who has the reserve waits for nobody")
-		require.Zero(t, m.left)
+		require.Zero(t, m.free)
 		second.close()
 		require.True(t, <-later)
 		require.False(t, <-grows(m.open(""), 9, time.Second))
-		require.Equal(t, 9, m.left)
+		require.Equal(t, 9, m.free)
 		third.close()
 		fourth.close()
-		require.Equal(t, 20, m.left)
+		require.Equal(t, 20, m.free)
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
 		require.False(t, m.open("").grow(gone, 1), "nobody waits for an answer any more")
-		require.Equal(t, 20, m.left)
+		require.Equal(t, 20, m.free)
 	})
 }
 
 // A namespace with many waiting bodies delays others by at most one of them.
-func TestMemory_ServesTheNamespaceThatHoldsTheLeast(t *testing.T) {
+func TestMemory_ServesNamespaceWithLeastFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(20, 5)
-		var inUse []*share
+		var inUse []*reservation
 		for range 4 {
 			s := m.open("hog")
 			require.True(t, s.grow(t.Context(), 5))

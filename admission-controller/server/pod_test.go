@@ -17,7 +17,7 @@ import (
 )
 
 // typicalPod returns a pod as the API server sends it, with all defaults and managed fields.
-func usualPod(t testing.TB) []byte {
+func typicalPod(t testing.TB) []byte {
 	raw, err := os.ReadFile("testdata/pod.json")
 	require.NoError(t, err)
 	return raw
@@ -30,7 +30,7 @@ func lean(pod *corev1.Pod) *corev1.Pod {
 		kept.Annotations = map[string]string{}
 	}
 	for key, value := range pod.Annotations {
-		if fleet.Counts(key) {
+		if fleet.IsAnnotation(key) {
 			kept.Annotations[key] = value
 		}
 	}
@@ -49,17 +49,17 @@ func lean(pod *corev1.Pod) *corev1.Pod {
 	return kept
 }
 
-func TestAUsualPodIsReadAsEncodingJSONReadsIt(t *testing.T) {
+func TestDecodePod_MatchesEncodingJSON(t *testing.T) {
 	var want corev1.Pod
-	require.NoError(t, json.Unmarshal(usualPod(t), &want))
-	got, err := DecodePod(usualPod(t))
+	require.NoError(t, json.Unmarshal(typicalPod(t), &want))
+	got, err := DecodePod(typicalPod(t))
 	require.NoError(t, err)
 	require.Equal(t, lean(&want), got)
 	require.Len(t, got.Spec.Containers, 2)
 	require.Len(t, got.OwnerReferences, 1)
 }
 
-func TestWhatIsNoPodIsTold(t *testing.T) {
+func TestDecodePod_RejectsInvalidPods(t *testing.T) {
 	for in, message := range map[string]string{
 		``:                        "byte 0: unexpected end of JSON",
 		`7`:                       `byte 0 must be '{', not "7"`,
@@ -81,7 +81,7 @@ func TestWhatIsNoPodIsTold(t *testing.T) {
 	}
 }
 
-func TestAPodWithMoreThanAnyPodHasIsNotRead(t *testing.T) {
+func TestDecodePod_BoundsPartsOfAPod(t *testing.T) {
 	list := func(item string, n int) string { return strings.TrimSuffix(strings.Repeat(item+",", n), ",") }
 	for name, c := range map[string]struct{ most, more string }{
 		"containers":            {`{"spec":{"containers":[` + list(`{}`, MaxContainers) + `]}}`, `{"spec":{"containers":[` + list(`{}`, MaxContainers+1) + `]}}`},
@@ -110,7 +110,7 @@ func escapedLabels(n int) string {
 	return `{"metadata":{"labels":{` + strings.TrimSuffix(b.String(), ",") + `}}}`
 }
 
-func TestOfMembersWithTheSameNameTheLastCounts(t *testing.T) {
+func TestDecodePod_LastDuplicateMemberWins(t *testing.T) {
 	pod, err := DecodePod([]byte(`{"metadata":{"name":"a","labels":{"x":"1"}},"spec":{"containers":[{"name":"a"},{"name":"b"}],"containers":[{"name":"c"}]},"metadata":{"name":"b"}}`))
 	require.NoError(t, err)
 	require.Equal(t, "b", pod.Name)
@@ -126,7 +126,7 @@ func TestOfMembersWithTheSameNameTheLastCounts(t *testing.T) {
 // FuzzDecodePod compares DecodePod with encoding/json. Only JSON that API servers can send counts,
 // so the input is encoded again.
 func FuzzDecodePod(f *testing.F) {
-	f.Add(usualPod(f))
+	f.Add(typicalPod(f))
 	f.Add([]byte(`{"metadata":{"annotations":{"a\"":"}"}},"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"1"}}}],"overhead":{"cpu":"1m"}}}`))
 	f.Add([]byte(`{"spec":{"initContainers":[{"restartPolicy":"Always","image":"x"}],"volumes":[{"name":"v"}]}}`))
 	f.Add([]byte(`{"metadata":{"labels":{"<é":"\u2028"},"ownerReferences":[{"controller":true,"uid":"u"},{"kind":"K"}]},"spec":{"resources":{"limits":{"cpu":1}},"priorityClassName":"p","activeDeadlineSeconds":3}}`))
@@ -166,7 +166,7 @@ func bothEmpty(a, b *corev1.Pod) bool {
 	return err == nil && string(one) == string(other)
 }
 
-func TestAnnotationsAreFoundByTheirNames(t *testing.T) {
+func TestFindAnnotations_ReturnsNames(t *testing.T) {
 	names := []string{"x/a", "x/b"}
 	for in, want := range map[string][]string{
 		`{"metadata":{"name":"p","annotations":{"x/b":"1","y":"x/a","x/a":null}},"spec":{}}`: {"x/b", "x/a"},
@@ -183,7 +183,7 @@ func TestAnnotationsAreFoundByTheirNames(t *testing.T) {
 }
 
 // Nearly all pods have annotations but none of the given ones.
-func TestToFindNoAnnotationTakesNoMemory(t *testing.T) {
+func TestFindAnnotations_AllocatesNothingWithoutMatch(t *testing.T) {
 	names, pod := []string{"x/a", "x/b"}, []byte(`{"kind":"Pod","metadata":{"name":"p","annotations":{"y":"z","yy":"zz"}},"spec":{"containers":[{"name":"c"}]}}`)
 	least := 1.0
 	for range 100 { // the race detector empties pools at random

@@ -93,17 +93,17 @@ const (
 	// MaxBody is the largest request body in bytes.
 	MaxBody = 5 << 20
 	// maxSmallBody is the size that nearly all bodies stay below, in bytes.
-	usualBody = 64 << 10
+	maxSmallBody = 64 << 10
 	// initialBody is the first buffer of a body in bytes. A full buffer doubles.
-	firstBody = 4 << 10
+	initialBody = 4 << 10
 	// maxLargeBytes limits the bytes of all bodies above maxSmallBody in memory.
-	largeBodies = 40 << 20
+	maxLargeBytes = 40 << 20
 	// maxConcurrentReviews limits how many reviews are decoded and answered at the same time.
-	answeredAtOnce = 100
+	maxConcurrentReviews = 100
 	// namespaceShare is the divisor of maxConcurrentReviews for one namespace.
 	namespaceShare = 4
 	// maxLargePerNamespace limits concurrent reviews above maxSmallBody in one namespace.
-	largeAtOnce = 2
+	maxLargePerNamespace = 2
 )
 
 type reviewer struct {
@@ -121,14 +121,14 @@ type exchange struct {
 	*reviewer
 	started, step time.Time
 	status, label string
-	about         *admissionv1.AdmissionRequest // nil until decoded
+	decoded       *admissionv1.AdmissionRequest // nil until decoded
 	after         func()                        // nil: nothing
-	share         *share                        // of reviewer.memory, nil: none
+	reservation   *reservation                  // of reviewer.memory, nil: none
 	connection    *serving.Connection           // nil: unknown
 	buffer        *[]byte                       // of the body, nil: none yet
 }
 
-func (x *exchange) took(step string) {
+func (x *exchange) recordStep(step string) {
 	now := time.Now()
 	x.recorder.Step(step, now.Sub(x.step))
 	x.step = now
@@ -148,23 +148,23 @@ func (r *reviewer) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	ctx, cancel := context.WithDeadline(request.Context(), now.Add(timeout(request)))
 	defer cancel()
 	body, code := x.read(ctx, w, request)
-	x.took(StepRead)
+	x.recordStep(StepRead)
 	if code != 0 {
 		w.WriteHeader(code)
 		return
 	}
 	x.connection.Working()
 	response := x.answer(ctx, body)
-	x.took(StepAdmit)
+	x.recordStep(StepAdmit)
 	answer, err := json.Marshal(admissionv1.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"},
 		Response: response,
 	})
-	x.took(StepBuild)
+	x.recordStep(StepBuild)
 	if err == nil {
-		err = deliver(w, answer)
+		err = writeResponse(w, answer)
 	}
-	x.took(StepWrite)
+	x.recordStep(StepWrite)
 	if err != nil { // the answer was lost
 		x.status, x.after = statusError, nil
 		x.problem(CauseResponse, err)
@@ -185,7 +185,7 @@ func (x *exchange) finish() {
 }
 
 // writeResponse writes and flushes the whole body before the handler ends.
-func deliver(w http.ResponseWriter, body []byte) error {
+func writeResponse(w http.ResponseWriter, body []byte) error {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	if _, err := w.Write(body); err != nil {
@@ -195,22 +195,22 @@ func deliver(w http.ResponseWriter, body []byte) error {
 }
 
 // maxTimeout is the longest time that the API server waits for an answer.
-const longestTimeout = 30 * time.Second
+const maxTimeout = 30 * time.Second
 
 // timeout returns the time for an answer, nine tenths of the timeout in the API server's request.
 func timeout(request *http.Request) time.Duration {
-	waits, err := time.ParseDuration(request.URL.Query().Get("timeout"))
-	if err != nil || waits <= 0 || waits > longestTimeout {
-		waits = longestTimeout
+	limit, err := time.ParseDuration(request.URL.Query().Get("timeout"))
+	if err != nil || limit <= 0 || limit > maxTimeout {
+		limit = maxTimeout
 	}
-	return waits * 9 / 10
+	return limit * 9 / 10
 }
 
 var errBusy = errors.New("too many or too large reviews at the same time: this one was not looked at")
 
 // withHalfTimeout ends after half of the time between from and the deadline of ctx. The rest
 // remains for the answer.
-func halfOf(ctx context.Context, from time.Time) (context.Context, context.CancelFunc) {
+func withHalfTimeout(ctx context.Context, from time.Time) (context.Context, context.CancelFunc) {
 	end, ok := ctx.Deadline()
 	if !ok {
 		return context.WithCancel(ctx)
@@ -224,9 +224,9 @@ func (x *exchange) answer(ctx context.Context, body []byte) *admissionv1.Admissi
 	if body == nil {
 		return x.busy()
 	}
-	end := x.answers.begin(ctx, namespaceOf(body), len(body) > usualBody)
+	end := x.answers.begin(ctx, namespaceOf(body), len(body) > maxSmallBody)
 	if end == nil {
-		x.about = decodeHead(body)
+		x.decoded = decodeHead(body)
 		return x.busy()
 	}
 	defer end()
@@ -235,12 +235,12 @@ func (x *exchange) answer(ctx context.Context, body []byte) *admissionv1.Admissi
 
 func (x *exchange) busy() *admissionv1.AdmissionResponse {
 	x.problem(CauseBusy, errBusy)
-	response := &admissionv1.AdmissionResponse{Allowed: true, Warnings: []string{warning(unchanged + errBusy.Error())}}
-	if x.about == nil {
+	response := &admissionv1.AdmissionResponse{Allowed: true, Warnings: []string{warning(unchangedPrefix + errBusy.Error())}}
+	if x.decoded == nil {
 		return response
 	}
-	response.UID = x.about.UID
-	handler, ok := x.find(x.about)
+	response.UID = x.decoded.UID
+	handler, ok := x.find(x.decoded)
 	if !ok {
 		return response
 	}
@@ -253,7 +253,7 @@ func (x *exchange) busy() *admissionv1.AdmissionResponse {
 	return response
 }
 
-const unchanged = "VPA admission controller: left unchanged: "
+const unchangedPrefix = "VPA admission controller: left unchanged: "
 
 func (x *exchange) admit(ctx context.Context, body []byte) *admissionv1.AdmissionResponse {
 	response := &admissionv1.AdmissionResponse{Allowed: true}
@@ -261,7 +261,7 @@ func (x *exchange) admit(ctx context.Context, body []byte) *admissionv1.Admissio
 	if err != nil {
 		return response
 	}
-	response.UID, x.about = request.UID, request
+	response.UID, x.decoded = request.UID, request
 	handler, ok := x.find(request)
 	if !ok {
 		x.problem(CauseResource, fmt.Errorf("no handler for resource %q of group %q", request.Resource.Resource, request.Resource.Group))
@@ -269,12 +269,12 @@ func (x *exchange) admit(ctx context.Context, body []byte) *admissionv1.Admissio
 	}
 	x.connection.Trust()
 	x.label = handler.Label
-	answer := x.call(ctx, handler, request)
+	answer := x.callHandler(ctx, handler, request)
 	if answer.Err == nil && answer.Cause != "" {
 		x.recorder.Problem(answer.Cause)
 	}
 	x.after = answer.After
-	if err := x.fill(response, answer); err != nil {
+	if err := x.setResponse(response, answer); err != nil {
 		x.problem(CauseResponse, err)
 	}
 	if answer.Err != nil {
@@ -307,7 +307,7 @@ func (x *exchange) find(request *admissionv1.AdmissionRequest) (Handler, bool) {
 
 // callHandler runs the handler and turns a panic into an answer. The log has the object name set by
 // the handler.
-func (x *exchange) call(ctx context.Context, h Handler, request *admissionv1.AdmissionRequest) (answer Answer) {
+func (x *exchange) callHandler(ctx context.Context, h Handler, request *admissionv1.AdmissionRequest) (answer Answer) {
 	defer func() {
 		cause := recover()
 		if cause == nil && answer.Err == nil {
@@ -319,22 +319,22 @@ func (x *exchange) call(ctx context.Context, h Handler, request *admissionv1.Adm
 			answer = Answer{Err: fmt.Errorf("panic: %v", cause), Cause: CausePanic}
 		}
 		x.report(answer.Cause, answer.Err, "Allowed unchanged because of a problem", stack)
-		answer.Warnings = append(answer.Warnings, warning(unchanged+answer.Err.Error()))
+		answer.Warnings = append(answer.Warnings, warning(unchangedPrefix+answer.Err.Error()))
 	}()
 	return h.Answer(klog.NewContext(ctx, x.log), request)
 }
 
 // maxWarning is the length in bytes that clients are sure to show.
-const longestWarning = 256
+const maxWarning = 256
 
 func warning(text string) string {
-	if len(text) <= longestWarning {
+	if len(text) <= maxWarning {
 		return text
 	}
-	return text[:longestWarning-3] + "..."
+	return text[:maxWarning-3] + "..."
 }
 
-func (x *exchange) fill(response *admissionv1.AdmissionResponse, answer Answer) error {
+func (x *exchange) setResponse(response *admissionv1.AdmissionResponse, answer Answer) error {
 	x.status = statusSkipped
 	response.Warnings = answer.Warnings
 	if answer.Refusal != nil {
@@ -354,11 +354,11 @@ func (x *exchange) fill(response *admissionv1.AdmissionResponse, answer Answer) 
 	return nil
 }
 
-func (x *exchange) named() klog.Logger {
-	if x.about == nil {
+func (x *exchange) logger() klog.Logger {
+	if x.decoded == nil {
 		return x.log
 	}
-	return x.log.WithValues("resource", x.about.Resource.Resource, "namespace", x.about.Namespace, "name", x.about.Name, "uid", x.about.UID)
+	return x.log.WithValues("resource", x.decoded.Resource.Resource, "namespace", x.decoded.Namespace, "name", x.decoded.Name, "uid", x.decoded.UID)
 }
 
 const notAnswered = "Request not answered as it should be"
@@ -372,7 +372,7 @@ func (x *exchange) report(cause Cause, err error, message string, stack []byte) 
 	if !ok {
 		return
 	}
-	log := x.named()
+	log := x.logger()
 	if stack != nil {
 		log.Info("The stack of the panic", "stack", string(stack))
 	}

@@ -24,13 +24,13 @@ import (
 )
 
 // leanRequest returns a request with only the fields that the webhook reads.
-func told(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionRequest {
+func leanRequest(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionRequest {
 	kept := &admissionv1.AdmissionRequest{UID: r.UID, Resource: r.Resource, SubResource: r.SubResource, Name: r.Name, Namespace: r.Namespace, Operation: r.Operation, DryRun: r.DryRun}
 	kept.Object.Raw, kept.OldObject.Raw = r.Object.Raw, r.OldObject.Raw
 	return kept
 }
 
-func TestRequest(t *testing.T) {
+func TestDecodeRequest_MatchesEncodingJSON(t *testing.T) {
 	written, err := json.Marshal(admissionv1.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
 		Request: &admissionv1.AdmissionRequest{UID: "u", Kind: metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}, Namespace: "ns", Name: "n", Operation: admissionv1.Update, SubResource: "s",
@@ -49,7 +49,7 @@ func TestRequest(t *testing.T) {
 	require.Nil(t, request.OldObject.Raw)
 }
 
-func TestWhatIsNoReviewIsTold(t *testing.T) {
+func TestDecodeRequest_RejectsInvalidReviews(t *testing.T) {
 	for in, message := range map[string]string{
 		``: "not an AdmissionReview: byte 0: unexpected end of JSON", `7`: `not an AdmissionReview: byte 0 must be '{', not "7"`, `{}`: "has no request", `{"request":null}`: "has no request",
 		`null`: "has no request", `{"request":{"uid":7}}`: "not an AdmissionReview: byte 18 must be a string", `{"request":{}} x`: "byte 15: invalid character", `{"request":7}`: `must be '{', not "7}"`,
@@ -61,7 +61,7 @@ func TestWhatIsNoReviewIsTold(t *testing.T) {
 }
 
 // The rest of a large review may have to wait for memory, and a timeout still needs the UID.
-func TestTheBeginningOfAReviewSaysWhatItIsAbout(t *testing.T) {
+func TestDecodeHead_ReadsFieldsBeforeObject(t *testing.T) {
 	whole := `{"kind":"AdmissionReview","request":{"uid":"u","resource":{"group":"","version":"v1","resource":"pods"},"namespace":"ns","operation":"CREATE","object":{"metadata":{"name":"x"}}}}`
 	require.Nil(t, decodeHead(nil))
 	require.Nil(t, decodeHead([]byte(whole[:40])))
@@ -96,12 +96,12 @@ func FuzzRequest(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%s: %v", written, err)
 		}
-		require.Equal(t, told(long.Request), short, "%s", written)
+		require.Equal(t, leanRequest(long.Request), short, "%s", written)
 	})
 }
 
 // Answer.After may still read the body, so its buffer must not be reused for another review.
-func TestTheBodyOfAReviewIsItsOwnUntilItIsReported(t *testing.T) {
+func TestServer_KeepsBodyUntilAfterReturns(t *testing.T) {
 	handler := Handler{Resource: metav1.GroupResource{Resource: "pods"}, Answer: func(_ context.Context, request *admissionv1.AdmissionRequest) Answer {
 		return Answer{After: func() {
 			time.Sleep(time.Millisecond)
@@ -117,7 +117,7 @@ func TestTheBodyOfAReviewIsItsOwnUntilItIsReported(t *testing.T) {
 		senders.Go(func() {
 			for i := range 20 {
 				uid := fmt.Sprintf("%d-%d", sender, i)
-				filler := strings.Repeat(" ", i*usualBody/15) // some bodies are large
+				filler := strings.Repeat(" ", i*maxSmallBody/15) // some bodies are large
 				body := fmt.Sprintf(`{"request":{"uid":%q,"resource":{"resource":"pods"},"object":{"a":%s%q}}}`, uid, filler, uid)
 				request := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
 				request.Header.Set("Content-Type", "application/json")

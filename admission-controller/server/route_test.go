@@ -25,7 +25,7 @@ func (d directory) LookupHost(_ context.Context, host string) ([]string, error) 
 	return nil, errors.New("no such host")
 }
 
-func TestTheHeartbeatGoesTheWayOfTheAPIServer(t *testing.T) {
+func TestServiceProbe_TargetsAddressOfAPIServer(t *testing.T) {
 	asked := ""
 	hosts := directory{asked: &asked, hosts: map[string][]string{
 		"vpa-webhook.kube-system.svc": {"10.0.0.9", "10.0.0.10"},

@@ -59,16 +59,16 @@ const (
 	// firstByteTimeout limits the wait for the first byte of a request. API servers open
 	// connections ahead and keep unused ones for 90 s. If the webhook closed one earlier, it might
 	// lose a request.
-	firstTime  = 100 * time.Second
-	bodyTime   = 20 * time.Second
-	chunkTime  = 2 * time.Second  // per doubling of a large body, below a memory wait
-	answerTime = 40 * time.Second // the API server waits 30 s at most
-	idleTime   = 3 * time.Minute
+	firstByteTimeout = 100 * time.Second
+	bodyTimeout      = 20 * time.Second
+	chunkTimeout     = 2 * time.Second  // per doubling of a large body, below a memory wait
+	answerTimeout    = 40 * time.Second // the API server waits 30 s at most
+	idleTimeout      = 3 * time.Minute
 	// probeIdleTimeout applies to connections without a review. It exceeds the two minutes between
 	// two self-probes.
-	probeIdleTime = 150 * time.Second
-	endTime       = 10 * time.Second // for open requests at shutdown
-	restTime      = 10 * time.Second // idle time before shutdown closes a connection
+	probeIdleTimeout = 150 * time.Second
+	shutdownTimeout  = 10 * time.Second // for open requests at shutdown
+	shutdownIdle     = 10 * time.Second // idle time before shutdown closes a connection
 	// maxConnections and connectionShares leave part of the memory limit to the metrics port.
 	maxConnections   = 1000
 	connectionShares = 7
@@ -98,18 +98,18 @@ func (s *Server) Handler(log klog.Logger) http.Handler {
 	})
 	mux.Handle("/", &reviewer{
 		handlers: s.config.Handlers, recorder: s.config.Recorder, callers: s.config.Callers, log: log, decodeRequest: DecodeRequest,
-		memory: newMemory(largeBodies, MaxBody), answers: newSlots(answeredAtOnce),
+		memory: newMemory(maxLargeBytes, MaxBody), answers: newSlots(maxConcurrentReviews),
 	})
 	return mux
 }
 
-type evicted struct{ Recorder }
+type evictionCounter struct{ Recorder }
 
-func (e evicted) Inc() { e.Problem(CauseConnection) }
+func (e evictionCounter) Inc() { e.Problem(CauseConnection) }
 
-type encrypted struct{ *tls.Config }
+type tlsServer struct{ *tls.Config }
 
-func (e encrypted) Server(c net.Conn) *tls.Conn { return tls.Server(c, e.Config) }
+func (e tlsServer) Server(c net.Conn) *tls.Conn { return tls.Server(c, e.Config) }
 
 // Run serves until ctx ends, continues for the drain time, and lets open requests finish. Listen
 // must have been called.
@@ -118,19 +118,19 @@ func (s *Server) Run(ctx context.Context) error {
 	config := s.config.TLS.Clone()
 	config.NextProtos = []string{"http/1.1"}
 	if s.config.Callers.CAFile != "" {
-		s.config.Callers.demand(config)
+		s.config.Callers.requireCertificate(config)
 	}
 	log.V(1).Info("Serving the webhook", "address", s.listener.Addr().String())
 	port := serving.Port{
 		Listener: s.listener,
-		TLS:      encrypted{config},
+		TLS:      tlsServer{config},
 		Handler:  s.Handler(log),
 		Bounds: serving.Bounds{
 			Connections: maxConnections, MemoryPart: connectionShares,
-			FirstByte: firstTime, Body: bodyTime, Answer: answerTime, Idle: idleTime, ProbeIdle: probeIdleTime,
-			Drain: s.config.Drain, Rest: restTime, End: endTime,
+			FirstByte: firstByteTimeout, Body: bodyTimeout, Answer: answerTimeout, Idle: idleTimeout, ProbeIdle: probeIdleTimeout,
+			Drain: s.config.Drain, Rest: shutdownIdle, End: shutdownTimeout,
 		},
-		Evicted: evicted{s.config.Recorder},
+		Evicted: evictionCounter{s.config.Recorder},
 	}
 	if err := port.Run(ctx); err != nil {
 		return fmt.Errorf("serve the webhook on --port=%d: %w", s.config.Port, err)
@@ -145,7 +145,7 @@ func (s *Server) Run(ctx context.Context) error {
 const StartGrace = 20 * time.Second
 
 // maxProbeAge is the longest time without an answered probe that counts as healthy.
-const silence = 5 * time.Minute
+const maxProbeAge = 5 * time.Minute
 
 // Health is the state behind /health-check.
 type Health struct {
@@ -156,7 +156,7 @@ type Health struct {
 
 // NewHealth returns the state of a program that starts.
 func NewHealth(started time.Time) *Health {
-	return &Health{started: started, probes: serving.NewHealth(silence)}
+	return &Health{started: started, probes: serving.NewHealth(maxProbeAge)}
 }
 
 // Alive is called after each probe that the webhook answered.
@@ -203,7 +203,7 @@ func (c Callers) Load() (*x509.CertPool, error) {
 // requireCertificate makes connections request a client certificate. A client without one can still
 // use ProbePath, as the kubelet does. A wrong certificate is rejected. The CA file is read for each
 // connection, so it may change.
-func (c Callers) demand(config *tls.Config) {
+func (c Callers) requireCertificate(config *tls.Config) {
 	config.ClientAuth = tls.RequestClientCert
 	config.VerifyConnection = func(state tls.ConnectionState) error {
 		if len(state.PeerCertificates) == 0 {
@@ -218,11 +218,11 @@ func (c Callers) demand(config *tls.Config) {
 }
 
 func (c Callers) verify(chain []*x509.Certificate, roots *x509.CertPool) error {
-	between := x509.NewCertPool()
+	intermediates := x509.NewCertPool()
 	for _, issuer := range chain[1:] {
-		between.AddCert(issuer)
+		intermediates.AddCert(issuer)
 	}
-	options := x509.VerifyOptions{Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	options := x509.VerifyOptions{Roots: roots, Intermediates: intermediates, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	if _, err := chain[0].Verify(options); err != nil {
 		return fmt.Errorf("client certificate of %q: %w", chain[0].Subject.CommonName, err)
 	}

@@ -69,7 +69,7 @@ func pods(answer func() Answer) Handler {
 
 const review = `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u1","resource":{"group":"","version":"v1","resource":"pods"},"namespace":"ns","object":{}}}`
 
-func TestAnswers(t *testing.T) {
+func TestServer_AnswersReviews(t *testing.T) {
 	refusal := &metav1.Status{Status: "Failure", Code: 422, Reason: metav1.StatusReasonInvalid}
 	for name, c := range map[string]struct {
 		contentType, body string
@@ -122,7 +122,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-func TestNothingButTheWebhookIsServed(t *testing.T) {
+func TestServer_ServesOnlyWebhookAndProbe(t *testing.T) {
 	h := New(Config{Environment: process.OS{}, Recorder: &recorder{}}).Handler(klog.Background())
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/pprof/", nil))
@@ -141,7 +141,7 @@ func selfSigned(t *testing.T) (tls.Certificate, []byte) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-func TestServesTLSProbesItselfAndDrains(t *testing.T) {
+func TestServer_ServesTLSAndDrains(t *testing.T) {
 	cert, cas := selfSigned(t)
 	entered, leave := make(chan struct{}), make(chan struct{})
 	s := New(Config{Environment: process.OS{},
@@ -191,7 +191,7 @@ func TestServesTLSProbesItselfAndDrains(t *testing.T) {
 }
 
 // Frequent probes must not cost a handshake each.
-func TestAProberKeepsItsConnectionAsLongAsTheRouteIsTheSame(t *testing.T) {
+func TestProber_ReusesConnectionOfSameRoute(t *testing.T) {
 	cert, cas := selfSigned(t)
 	var handshakes atomic.Int32
 	config := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
@@ -206,19 +206,19 @@ func TestAProberKeepsItsConnectionAsLongAsTheRouteIsTheSame(t *testing.T) {
 	now := time.Now()
 	p := Prober{Environment: process.OS{}}
 	for i := range 6 {
-		require.NoError(t, p.Probe(t.Context(), route, now.Add(time.Duration(i)*reconnect/6)))
+		require.NoError(t, p.Probe(t.Context(), route, now.Add(time.Duration(i)*reconnectInterval/6)))
 	}
 	require.EqualValues(t, 1, handshakes.Load())
-	require.NoError(t, p.Probe(t.Context(), route, now.Add(reconnect)))
+	require.NoError(t, p.Probe(t.Context(), route, now.Add(reconnectInterval)))
 	require.EqualValues(t, 2, handshakes.Load(), "it is old")
 	_, others := selfSigned(t)
 	changed := route
 	changed.CAs = others
-	require.Error(t, p.Probe(t.Context(), changed, now.Add(reconnect)), "the API server trusts other CAs now")
-	require.NoError(t, p.Probe(t.Context(), route, now.Add(reconnect)), "a failure is not kept")
+	require.Error(t, p.Probe(t.Context(), changed, now.Add(reconnectInterval)), "the API server trusts other CAs now")
+	require.NoError(t, p.Probe(t.Context(), route, now.Add(reconnectInterval)), "a failure is not kept")
 	changed = route
 	changed.Address = "127.0.0.1:1"
-	require.ErrorContains(t, p.Probe(t.Context(), changed, now.Add(reconnect)), "127.0.0.1:1")
+	require.ErrorContains(t, p.Probe(t.Context(), changed, now.Add(reconnectInterval)), "127.0.0.1:1")
 	require.EqualValues(t, 4, handshakes.Load())
 }
 
@@ -255,7 +255,7 @@ func send(t *testing.T, client *http.Client, url string) *http.Response {
 	return response
 }
 
-func TestWhatOnlyTellsOfAnAnswerDoesNotHoldItUp(t *testing.T) {
+func TestServer_AfterDoesNotDelayResponse(t *testing.T) {
 	received := make(chan struct{})
 	client, url, _ := served(t, Config{Handlers: []Handler{pods(func() Answer { return Answer{After: func() { <-received }} })}})
 	defer close(received)
@@ -263,7 +263,7 @@ func TestWhatOnlyTellsOfAnAnswerDoesNotHoldItUp(t *testing.T) {
 	require.Equal(t, http.StatusOK, send(t, client, url).StatusCode)
 }
 
-func TestConnectionsLeaveADrainingReplica(t *testing.T) {
+func TestServer_DrainingClosesConnections(t *testing.T) {
 	client, url, stop := served(t, Config{Handlers: []Handler{pods(func() Answer { return Answer{} })}, Drain: 3 * time.Second})
 	require.False(t, send(t, client, url).Close, "connections are kept")
 	stop()
@@ -271,12 +271,12 @@ func TestConnectionsLeaveADrainingReplica(t *testing.T) {
 		"while it drains it answers and sends the client elsewhere")
 }
 
-func TestHTTP2IsNotOffered(t *testing.T) {
+func TestServer_DoesNotOfferHTTP2(t *testing.T) {
 	client, url, _ := served(t, Config{Handlers: []Handler{pods(func() Answer { return Answer{} })}})
 	require.Equal(t, "HTTP/1.1", send(t, client, url).Proto)
 }
 
-func TestPortInUse(t *testing.T) {
+func TestServer_ListenFailsOnPortInUse(t *testing.T) {
 	taken := New(Config{Environment: process.OS{}})
 	require.NoError(t, taken.Listen())
 	defer func() { require.NoError(t, taken.Close()) }()
@@ -284,11 +284,11 @@ func TestPortInUse(t *testing.T) {
 	require.ErrorContains(t, New(Config{Environment: process.OS{}, Port: port}).Listen(), "address already in use")
 }
 
-func TestLongWarningsAreShortened(t *testing.T) {
-	require.Len(t, warning(strings.Repeat("x", 1000)), longestWarning)
+func TestWarning_IsShortened(t *testing.T) {
+	require.Len(t, warning(strings.Repeat("x", 1000)), maxWarning)
 }
 
-func one(body string, answer func() Answer) (*recorder, string) {
+func reviewOnce(body string, answer func() Answer) (*recorder, string) {
 	r := &recorder{}
 	request := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
 	request.Header.Set("Content-Type", "application/json")
@@ -297,14 +297,14 @@ func one(body string, answer func() Answer) (*recorder, string) {
 	return r, w.Body.String()
 }
 
-func TestMissingFieldsOfAReviewCrashNothing(t *testing.T) {
+func TestServer_AllowsReviewsWithMissingFields(t *testing.T) {
 	for _, body := range []string{`{}`, `{"request":null}`, `{"request":{}}`, `{"request":{"uid":"u","resource":null}}`, `{"request":{"resource":{"version":"v1","resource":"pods"}}}`, `{"request":7}`} {
-		_, answer := one(body, func() Answer { return Answer{} })
+		_, answer := reviewOnce(body, func() Answer { return Answer{} })
 		require.Contains(t, answer, `"allowed":true`, body)
 	}
 }
 
-func TestAPanicWhileAReviewIsReadLetsItThrough(t *testing.T) {
+func TestServer_AllowsOnPanicWhileDecoding(t *testing.T) {
 	r := &recorder{}
 	h := &reviewer{recorder: r, log: klog.Background(), memory: newMemory(0, 0), answers: newSlots(1), decodeRequest: func([]byte) (*admissionv1.AdmissionRequest, error) { panic("boom") }}
 	request := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(review))
@@ -323,15 +323,15 @@ func logged() (klog.Logger, *bytes.Buffer) {
 
 var named = strings.Replace(review, `"namespace"`, `"name":"web-1","namespace"`, 1)
 
-func TestProblemsAreCountedByCauseAndTold(t *testing.T) {
-	r, answer := one(review, func() Answer { return Answer{Err: errors.New("no such owner"), Cause: CauseOwner} })
+func TestProblems_AreCountedAndReturned(t *testing.T) {
+	r, answer := reviewOnce(review, func() Answer { return Answer{Err: errors.New("no such owner"), Cause: CauseOwner} })
 	require.Equal(t, []Cause{CauseOwner}, r.causes)
 	require.Equal(t, []string{"error Pod"}, r.requests)
 	require.Contains(t, answer, "left unchanged: no such owner")
 	require.Contains(t, answer, `"allowed":true`)
 }
 
-func TestProblemsAreLoggedWithTheirObject(t *testing.T) {
+func TestProblems_AreLoggedWithObject(t *testing.T) {
 	for name, c := range map[string]struct {
 		body   string
 		answer func() Answer
@@ -358,7 +358,7 @@ func TestProblemsAreLoggedWithTheirObject(t *testing.T) {
 }
 
 // Any client that reaches the port can cause problems at a high rate. The counters stay exact.
-func TestProblemsDoNotFillTheLog(t *testing.T) {
+func TestProblems_LogIsRateLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, text := logged()
 		r := &recorder{}
@@ -398,7 +398,7 @@ type lost struct{ *httptest.ResponseRecorder }
 
 func (lost) FlushError() error { return errors.New("the client is gone") }
 
-func TestAnAnswerThatDoesNotLeaveIsAnErrorAndNobodyTellsOfIt(t *testing.T) {
+func TestServer_LostResponseIsErrorWithoutAfter(t *testing.T) {
 	r, told := &recorder{}, false
 	answer := Answer{Patch: []client.PatchOperation{client.PatchAdd("/a", "b")}, After: func() { told = true }}
 	request := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(review))
@@ -410,7 +410,7 @@ func TestAnAnswerThatDoesNotLeaveIsAnErrorAndNobodyTellsOfIt(t *testing.T) {
 }
 
 // The client has its response and reuses the connection, so a panic in After must not close it.
-func TestAPanicAfterTheAnswerLeavesTheConnection(t *testing.T) {
+func TestServer_PanicInAfterKeepsConnection(t *testing.T) {
 	r := &recorder{}
 	client, url, _ := served(t, Config{Recorder: r, Handlers: []Handler{pods(func() Answer { return Answer{After: func() { panic("boom") }} })}})
 	reused := 0
@@ -439,7 +439,7 @@ func TestAPanicAfterTheAnswerLeavesTheConnection(t *testing.T) {
 }
 
 // With a length, a client that has read the response does not wait for the end of the handler.
-func TestAnswersSayHowLongTheyAre(t *testing.T) {
+func TestServer_SetsContentLength(t *testing.T) {
 	client, url, _ := served(t, Config{Handlers: []Handler{pods(func() Answer { return Answer{} })}})
 	for method, kind := range map[string]string{http.MethodPost: "application/json", http.MethodHead: "application/json", http.MethodGet: "text/plain", http.MethodPut: "text/plain"} {
 		request, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(review))

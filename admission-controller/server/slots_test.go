@@ -21,16 +21,16 @@ func inNamespace(body, namespace string) string {
 }
 
 // Slow or large reviews of one namespace do not delay other namespaces.
-func TestReviews_NamespaceHasAShare(t *testing.T) {
-	large := padded(usualBody + 1000)
+func TestServer_BoundsReviewsPerNamespace(t *testing.T) {
+	large := padded(maxSmallBody + 1000)
 	for _, tc := range []struct {
 		name       string
 		body       string
 		inProgress int
 		next       string // of the same namespace, answered without waiting
 	}{
-		{name: "reviews of usual size", body: review, inProgress: answeredAtOnce / namespaceShare},
-		{name: "large reviews", body: large, inProgress: largeAtOnce, next: review},
+		{name: "reviews of usual size", body: review, inProgress: maxConcurrentReviews / namespaceShare},
+		{name: "large reviews", body: large, inProgress: maxLargePerNamespace, next: review},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -47,20 +47,20 @@ func TestReviews_NamespaceHasAShare(t *testing.T) {
 					return Answer{}
 				}
 				h := New(Config{Environment: process.OS{}, Recorder: r, Handlers: []Handler{handler}}).Handler(klog.Background())
-				for range 2 * answeredAtOnce {
-					go asked(h, "/?timeout=30s", inNamespace(tc.body, "hog"))
+				for range 2 * maxConcurrentReviews {
+					go postReview(h, "/?timeout=30s", inNamespace(tc.body, "hog"))
 				}
 				synctest.Wait()
 				require.EqualValues(t, tc.inProgress, hogs.Load())
 				start := time.Now()
 				for _, body := range []string{review, large} {
-					answer := asked(h, "/?timeout=2s", inNamespace(body, "shop"))
+					answer := postReview(h, "/?timeout=2s", inNamespace(body, "shop"))
 					require.Contains(t, answer, `"uid":"u1","allowed":true`)
 					require.NotContains(t, answer, "not looked at")
 				}
 				require.Zero(t, time.Since(start))
 				if tc.next != "" {
-					go asked(h, "/", inNamespace(tc.next, "hog"))
+					go postReview(h, "/", inNamespace(tc.next, "hog"))
 					synctest.Wait()
 					require.EqualValues(t, tc.inProgress+1, hogs.Load(), "a small review does not wait for large ones")
 				}
@@ -73,7 +73,7 @@ func TestReviews_NamespaceHasAShare(t *testing.T) {
 	}
 }
 
-func TestNamespaceOf_ReadsTheBeginning(t *testing.T) {
+func TestNamespaceOf_ReadsHeadOfReview(t *testing.T) {
 	for _, tc := range []struct{ name, body, want string }{
 		{name: "as API servers write it", body: `{"kind":"AdmissionReview","request":{"uid":"u","resource":{"namespace":"x"},"namespace":"shop","object":{"a`, want: "shop"},
 		{name: "no namespace", body: `{"request":{"uid":"u","object":{"namespace":"x"}}}`},
@@ -88,7 +88,7 @@ func TestNamespaceOf_ReadsTheBeginning(t *testing.T) {
 
 // Large bodies of one namespace fill the memory. Another namespace gets the first part that is
 // released.
-func TestReviews_LargeBodiesDoNotDelayOtherNamespaces(t *testing.T) {
+func TestServer_LargeBodiesDoNotDelayOtherNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const answerTakes = 50 * time.Millisecond
 		handler := pods(func() Answer { time.Sleep(answerTakes); return Answer{} })
@@ -96,12 +96,12 @@ func TestReviews_LargeBodiesDoNotDelayOtherNamespaces(t *testing.T) {
 		body := inNamespace(padded(3<<20), "hog")
 		var hogs sync.WaitGroup
 		defer hogs.Wait()
-		for range answeredAtOnce {
-			hogs.Go(func() { asked(h, "/?timeout=30s", body) })
+		for range maxConcurrentReviews {
+			hogs.Go(func() { postReview(h, "/?timeout=30s", body) })
 		}
 		synctest.Wait()
 		start := time.Now()
-		require.NotContains(t, asked(h, "/?timeout=5s", inNamespace(padded(usualBody+1000), "shop")), "not looked at")
+		require.NotContains(t, postReview(h, "/?timeout=5s", inNamespace(padded(maxSmallBody+1000), "shop")), "not looked at")
 		require.LessOrEqual(t, time.Since(start), 3*answerTakes)
 	})
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAVPAThatMustNotBeDecoded(t *testing.T) {
+func TestCheckVPA_RejectsExpensiveObjects(t *testing.T) {
 	bound := func(member, text string) string {
 		return `{"metadata":{"name":"1e100000"},"spec":{"targetRef":{"name":"1e100000"},"resourcePolicy":{"containerPolicies":[{"containerName":"1e100000",` + member + text + `}]}}}`
 	}
@@ -42,7 +42,7 @@ func TestAVPAThatMustNotBeDecoded(t *testing.T) {
 	}
 }
 
-func TestAPolicyThatMustNotBeDecoded(t *testing.T) {
+func TestCheckPolicy_RejectsExpensiveObjects(t *testing.T) {
 	sized := func(size int) []byte { return []byte(`{"x":"` + strings.Repeat("x", size-len(`{"x":""}`)) + `"}`) }
 	require.NoError(t, CheckPolicy(sized(MaxPolicyBytes)))
 	require.ErrorIs(t, CheckPolicy(sized(MaxPolicyBytes+1)), ErrTooComplex)
@@ -50,7 +50,7 @@ func TestAPolicyThatMustNotBeDecoded(t *testing.T) {
 	require.ErrorIs(t, CheckPolicy([]byte(`{"spec":{"resourcePolicy":{"containerPolicies":[{"minAllowed":{"cpu":"1e-2147483647"}}]}}}`)), ErrTooComplex)
 }
 
-func TestSameSpec(t *testing.T) {
+func TestHaveSameSpec_ComparesRawSpecs(t *testing.T) {
 	for _, c := range []struct {
 		one, other string
 		want       bool
@@ -70,7 +70,7 @@ func TestSameSpec(t *testing.T) {
 	}
 }
 
-func TestDeleting(t *testing.T) {
+func TestIsDeleted_ReadsDeletionTimestamp(t *testing.T) {
 	for in, want := range map[string]bool{
 		`{"metadata":{"deletionTimestamp":"2026-01-02T12:00:00Z"},"spec":{"x":[` + strings.Repeat(`{},`, 2*maxParts) + `{}]}}`: true,
 		`{"spec":` + deep(`[`, maxLibraryDepth-2, `]`) + `,"metadata":{"deletionTimestamp":"2026-01-02T12:00:00Z"}}`:           true,

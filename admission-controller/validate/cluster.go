@@ -40,14 +40,14 @@ type Cluster struct {
 	Targets   *target.Resolver // Remembering, so that a late answer is not kept as an error
 	Retry     time.Duration    // after a read error, 0: client.RetryForbidden
 
-	quotas  atomic.Pointer[quotas]
-	largest atomic.Pointer[resources.List]
-	nodes   atomic.Pointer[nodefit.Nodes] // nil: unknown, or larger nodes may be added
-	advised atomic.Int32                  // number of VPAs being advised
-	asked   atomic.Bool                   // nodes were needed since the last read
-	exceed  atomic.Bool                   // a pod exceeded every node since the last read
-	slots   chan struct{}                 // concurrent HPA lists, see listSlots
-	once    sync.Once
+	quotas        atomic.Pointer[quotas]
+	largest       atomic.Pointer[resources.List]
+	nodes         atomic.Pointer[nodefit.Nodes] // nil: unknown, or larger nodes may be added
+	advising      atomic.Int32                  // number of VPAs being advised
+	nodesNeeded   atomic.Bool                   // nodes were needed since the last read
+	nodesExceeded atomic.Bool                   // a pod exceeded every node since the last read
+	slots         chan struct{}                 // concurrent HPA lists, see listSlots
+	once          sync.Once
 }
 
 // quotas is the cache of all ResourceQuotas.
@@ -58,11 +58,11 @@ type quotas struct {
 }
 
 const (
-	mostHPAs  = 250                    // per namespace and VPA
-	mostBytes = 2 << 20                // of a list, most take 4 KiB each
-	mostLists = 4                      // concurrent lists
-	mostAsked = 16                     // concurrent VPAs
-	askTime   = 200 * time.Millisecond // for all reads about one VPA
+	maxHPAs       = 250                    // per namespace and VPA
+	maxListBytes  = 2 << 20                // of a list, most take 4 KiB each
+	maxLists      = 4                      // concurrent lists
+	maxAdvised    = 16                     // concurrent VPAs
+	adviseTimeout = 200 * time.Millisecond // for all reads about one VPA
 )
 
 // Quotas returns the known ResourceQuotas of a namespace.
@@ -103,22 +103,22 @@ func (c *Cluster) Advise(ctx context.Context, vpa, old *vpav1.VerticalPodAutosca
 	if vpa.Spec.TargetRef == nil || old != nil && reflect.DeepEqual(vpa.Spec, old.Spec) {
 		return nil
 	}
-	defer c.advised.Add(-1)
-	if c.advised.Add(1) > mostAsked {
+	defer c.advising.Add(-1)
+	if c.advising.Add(1) > maxAdvised {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTime)
+	ctx, cancel := context.WithTimeout(ctx, adviseTimeout)
 	defer cancel()
-	view := Surroundings{Others: c.others(vpa)}
+	view := ClusterView{SameTarget: c.sameTarget(vpa)}
 	var err error
 	var reading sync.WaitGroup
 	reading.Go(func() { // in parallel with the request for the target
 		defer serving.Recover(&err) // the server does not recover panics of other goroutines
-		view.Scaled, err = c.scaled(ctx, vpa)
+		view.HPAs, err = c.scaled(ctx, vpa)
 	})
-	view.Target, view.Template = c.target(ctx, vpa)
+	view.PodlessReason, view.Template = c.target(ctx, vpa)
 	reading.Wait()
-	c.asked.Store(true)
+	c.nodesNeeded.Store(true)
 	if largest := c.largest.Load(); largest != nil {
 		view.Largest = *largest
 	}
@@ -168,7 +168,7 @@ func namesContainers(vpa *vpav1.VerticalPodAutoscaler) bool {
 	})
 }
 
-func (c *Cluster) others(vpa *vpav1.VerticalPodAutoscaler) (others []*vpav1.VerticalPodAutoscaler) {
+func (c *Cluster) sameTarget(vpa *vpav1.VerticalPodAutoscaler) (others []*vpav1.VerticalPodAutoscaler) {
 	all, err := target.VPAsOf(c.VPAs, target.RefKey(vpa.Namespace, vpa.Spec.TargetRef))
 	if err != nil {
 		return nil // no index, no result
@@ -182,7 +182,7 @@ func (c *Cluster) others(vpa *vpav1.VerticalPodAutoscaler) (others []*vpav1.Vert
 	return others
 }
 
-func (c *Cluster) scaled(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) (found []Scaled, err error) {
+func (c *Cluster) scaled(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) (found []ScalingHPA, err error) {
 	if vpa.Namespace == "" {
 		return nil, errors.New("the review names no namespace, and those of all are not for one VPA")
 	}
@@ -194,8 +194,8 @@ func (c *Cluster) scaled(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) 
 	for i := range list.Items {
 		h := &list.Items[i]
 		h.Namespace = vpa.Namespace
-		if looked := sizing.Looks(h); looked != nil && sizing.Scales(h, workload, c.Targets.From) {
-			found = append(found, Scaled{Name: h.Name, Looked: looked})
+		if looked := sizing.UtilizationResources(h); looked != nil && sizing.Scales(h, workload, c.Targets.OwnerChain) {
+			found = append(found, ScalingHPA{Name: h.Name, Resources: looked})
 		}
 	}
 	return found, nil
@@ -205,24 +205,24 @@ func (c *Cluster) scaled(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) 
 // is, so the length and the number of concurrent lists are bounded.
 func (c *Cluster) autoscalers(ctx context.Context, namespace string) (list autoscalingv2.HorizontalPodAutoscalerList, err error) {
 	select {
-	case c.lists() <- struct{}{}:
-		defer func() { <-c.lists() }()
+	case c.listSlots() <- struct{}{}:
+		defer func() { <-c.listSlots() }()
 	case <-ctx.Done():
 		return list, fmt.Errorf("wait for other lists of HorizontalPodAutoscalers: %w", ctx.Err())
 	}
 	body, err := c.Kube.Discovery().RESTClient().Get().
 		AbsPath("/apis/autoscaling/v2").Namespace(namespace).Resource("horizontalpodautoscalers").
-		Param("limit", strconv.Itoa(mostHPAs)).SetHeader("Accept", runtime.ContentTypeJSON).Stream(ctx)
+		Param("limit", strconv.Itoa(maxHPAs)).SetHeader("Accept", runtime.ContentTypeJSON).Stream(ctx)
 	if err != nil {
 		return list, err
 	}
 	defer func() { _ = body.Close() }() // the data is complete already
-	raw, err := io.ReadAll(io.LimitReader(body, mostBytes+1))
+	raw, err := io.ReadAll(io.LimitReader(body, maxListBytes+1))
 	switch {
 	case err != nil:
 		return list, fmt.Errorf("read the list of HorizontalPodAutoscalers: %w", err)
-	case len(raw) > mostBytes:
-		return list, fmt.Errorf("the list of HorizontalPodAutoscalers is longer than %d bytes", mostBytes)
+	case len(raw) > maxListBytes:
+		return list, fmt.Errorf("the list of HorizontalPodAutoscalers is longer than %d bytes", maxListBytes)
 	}
 	if err := json.Unmarshal(raw, &list); err != nil {
 		return list, fmt.Errorf("decode the list of HorizontalPodAutoscalers: %w", err)
@@ -230,7 +230,7 @@ func (c *Cluster) autoscalers(ctx context.Context, namespace string) (list autos
 	return list, nil
 }
 
-func (c *Cluster) lists() chan struct{} {
-	c.once.Do(func() { c.slots = make(chan struct{}, mostLists) })
+func (c *Cluster) listSlots() chan struct{} {
+	c.once.Do(func() { c.slots = make(chan struct{}, maxLists) })
 	return c.slots
 }

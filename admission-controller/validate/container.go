@@ -12,8 +12,8 @@ import (
 )
 
 func (ch *checker) containerPolicies(all []vpav1.ContainerResourcePolicy, at *field.Path) {
-	if len(all) > mostPolicies {
-		ch.refuse(field.TooMany(at, len(all), mostPolicies))
+	if len(all) > maxPolicies {
+		ch.refuse(field.TooMany(at, len(all), maxPolicies))
 		return
 	}
 	for i := range all {
@@ -55,13 +55,13 @@ func (ch *checker) bounds(p *vpav1.ContainerResourcePolicy, at *field.Path) {
 		ch.whole(minima.Key(string(name)), name, p.MinAllowed[name])
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.MaxAllowed)) {
-		most := p.MaxAllowed[name]
-		ch.whole(maxima.Key(string(name)), name, most)
-		if most.Sign() <= 0 && (name == corev1.ResourceCPU || name == corev1.ResourceMemory) {
-			ch.warn("%s: %s has no effect: leave it out for no maximum, give an amount above 0, or leave %s out of controlledResources", maxima.Key(string(name)), most.String(), name)
+		maximum := p.MaxAllowed[name]
+		ch.whole(maxima.Key(string(name)), name, maximum)
+		if maximum.Sign() <= 0 && (name == corev1.ResourceCPU || name == corev1.ResourceMemory) {
+			ch.warn("%s: %s has no effect: leave it out for no maximum, give an amount above 0, or leave %s out of controlledResources", maxima.Key(string(name)), maximum.String(), name)
 		}
-		if least, ok := p.MinAllowed[name]; ok && most.Cmp(least) < 0 {
-			ch.refuse(field.Invalid(maxima.Key(string(name)), most.String(), "must not be less than minAllowed, which is "+least.String()))
+		if minimum, ok := p.MinAllowed[name]; ok && maximum.Cmp(minimum) < 0 {
+			ch.refuse(field.Invalid(maxima.Key(string(name)), maximum.String(), "must not be less than minAllowed, which is "+minimum.String()))
 		}
 	}
 }
@@ -86,8 +86,8 @@ func (ch *checker) wholeCPU(at *field.Path, q resource.Quantity) {
 func (ch *checker) controlled(name corev1.ResourceName, at *field.Path) {
 	switch {
 	case name == corev1.ResourceCPU || name == corev1.ResourceMemory:
-	case ch.had.controlled[string(name)]:
-		ch.warn("%s: %q is ignored: only cpu and memory can be controlled", at, shorten(string(name), mostQuoted))
+	case ch.oldFeatures.controlled[string(name)]:
+		ch.warn("%s: %q is ignored: only cpu and memory can be controlled", at, shorten(string(name), maxQuoted))
 	default:
 		ch.refuse(field.NotSupported(at, string(name), []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}))
 	}

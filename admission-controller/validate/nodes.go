@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	nodesEvery = 10 * time.Minute // max age while nodes are needed
-	nodesSoon  = 30 * time.Second // max age after a pod exceeded all nodes
-	nodesPage  = 250
-	nodesTime  = 30 * time.Second // for reading all of them
+	nodesMaxAge   = 10 * time.Minute // max age while nodes are needed
+	nodesRetryAge = 30 * time.Second // max age after a pod exceeded all nodes
+	nodesPage     = 250
+	nodesTimeout  = 30 * time.Second // for reading all of them
 
 	daemonsPage       = 20 // tenants decide the size of DaemonSets and pods
 	podsPage          = 50
@@ -52,37 +52,37 @@ func requiredAffinity(a *corev1.Affinity) *corev1.Affinity {
 // Nodes returns the nodes available to new pods, nil if they are unknown or larger ones may be
 // added. They are polled while needed, not watched: a watch would wake an idle program.
 func (c *Cluster) Nodes() *nodefit.Nodes {
-	c.asked.Store(true)
+	c.nodesNeeded.Store(true)
 	return c.nodes.Load()
 }
 
 // Exceeded records that a pod exceeded every node, because a larger node may exist by now.
-func (c *Cluster) Exceeded() { c.exceed.Store(true) }
+func (c *Cluster) Exceeded() { c.nodesExceeded.Store(true) }
 
 // followNodes reads nodes, as long as they are needed, until ctx ends.
 func (c *Cluster) followNodes(ctx context.Context) {
-	c.asked.Store(true)
+	c.nodesNeeded.Store(true)
 	var read time.Time
-	soon := nodesSoon // doubles after each early read without a larger node
+	soon := nodesRetryAge // doubles after each early read without a larger node
 	for {
-		age, early := time.Since(read), c.exceed.Load()
-		if c.asked.Load() && age >= nodesEvery || early && age >= soon {
-			c.asked.Store(false)
-			c.exceed.Store(false)
+		age, early := time.Since(read), c.nodesExceeded.Load()
+		if c.nodesNeeded.Load() && age >= nodesMaxAge || early && age >= soon {
+			c.nodesNeeded.Store(false)
+			c.nodesExceeded.Store(false)
 			before := c.largest.Load()
 			if err := c.readNodes(ctx); err != nil && ctx.Err() == nil {
 				klog.FromContext(ctx).V(1).Info("Failed to read nodes, giving no warnings about bounds that none can hold and not capping new pods", "reason", err)
 			}
 			read = time.Now()
-			soon = min(2*soon, nodesEvery)
+			soon = min(2*soon, nodesMaxAge)
 			if now := c.largest.Load(); !early || before == nil || now == nil || *before != *now {
-				soon = nodesSoon
+				soon = nodesRetryAge
 			}
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(nodesSoon):
+		case <-time.After(nodesRetryAge):
 		}
 	}
 }
@@ -90,11 +90,11 @@ func (c *Cluster) followNodes(ctx context.Context) {
 // readNodes reads the nodes, the DaemonSets that take room on them, and whether larger nodes may be
 // added.
 func (c *Cluster) readNodes(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, nodesTime)
+	ctx, cancel := context.WithTimeout(ctx, nodesTimeout)
 	defer cancel()
 	most, growing := resources.List{}, 0
 	var all []corev1.Node
-	err := pages(func(o metav1.ListOptions) (string, error) {
+	err := listPages(func(o metav1.ListOptions) (string, error) {
 		page, err := c.Kube.CoreV1().Nodes().List(ctx, o)
 		if err != nil {
 			return "", err
@@ -102,7 +102,7 @@ func (c *Cluster) readNodes(ctx context.Context) error {
 		for i := range page.Items {
 			n := &page.Items[i]
 			has := convert.Resources(n.Status.Allocatable)
-			if convert.FollowsPods(n) {
+			if convert.IsVirtualNode(n) {
 				growing++
 			}
 			for k := range resources.Kind(resources.Kinds) {
@@ -141,8 +141,8 @@ func (c *Cluster) summarize(ctx context.Context, all []corev1.Node) (*nodefit.No
 	if err := c.reserveForStaticPods(ctx, all); err != nil { // missing permission: continue without them
 		klog.FromContext(ctx).V(4).Info("Failed to read static pods, capping new pods without them", "reason", err)
 	}
-	var daemons []nodefit.Daemon
-	err := pages(func(o metav1.ListOptions) (string, error) {
+	var daemons []nodefit.DaemonSet
+	err := listPages(func(o metav1.ListOptions) (string, error) {
 		o.Limit = daemonsPage
 		page, err := c.Kube.AppsV1().DaemonSets("").List(ctx, o)
 		if err != nil {
@@ -154,7 +154,7 @@ func (c *Cluster) summarize(ctx context.Context, all []corev1.Node) (*nodefit.No
 				continue // unused, or built by a tenant to waste memory
 			}
 			spec := &d.Spec.Template.Spec
-			daemons = append(daemons, nodefit.Daemon{Namespace: d.Namespace, Name: d.Name, Takes: convert.Footprint(&corev1.Pod{Spec: *spec}),
+			daemons = append(daemons, nodefit.DaemonSet{Namespace: d.Namespace, Name: d.Name, Requests: convert.Footprint(&corev1.Pod{Spec: *spec}),
 				Placement: nodefit.Placement{NodeSelector: spec.NodeSelector, Affinity: requiredAffinity(spec.Affinity), Tolerations: spec.Tolerations}})
 		}
 		return page.Continue, nil
@@ -165,7 +165,7 @@ func (c *Cluster) summarize(ctx context.Context, all []corev1.Node) (*nodefit.No
 	return nodefit.Summarize(all, daemons), nil
 }
 
-func pages(list func(metav1.ListOptions) (next string, err error)) error {
+func listPages(list func(metav1.ListOptions) (next string, err error)) error {
 	for options := (metav1.ListOptions{Limit: nodesPage}); ; {
 		next, err := list(options)
 		if err != nil || next == "" {

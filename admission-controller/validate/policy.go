@@ -32,7 +32,7 @@ func (c Config) CheckPolicy(raw, old []byte) PolicyVerdict {
 	for _, e := range verdict.Errors {
 		verdict.Warnings = append(verdict.Warnings, e.Error()+"; it is stored already, so this change is not refused")
 	}
-	return PolicyVerdict{Warnings: verdict.Warnings[:min(len(verdict.Warnings), mostFindings)]}
+	return PolicyVerdict{Warnings: verdict.Warnings[:min(len(verdict.Warnings), maxFindings)]}
 }
 
 func (c Config) checkPolicy(raw, old []byte) PolicyVerdict {
@@ -42,7 +42,7 @@ func (c Config) checkPolicy(raw, old []byte) PolicyVerdict {
 	ch := checker{config: c}
 	var object, stored loadlinev1alpha1.SizingPolicy
 	if err := loadlinev1alpha1.Decode(raw, &object); err != nil {
-		repaired, problems := scalars(raw)
+		repaired, problems := repairScalars(raw)
 		if len(problems) == 0 || loadlinev1alpha1.Decode(repaired, &object) != nil {
 			return PolicyVerdict{Errors: append(problems, decodeError(raw, err))}
 		}
@@ -51,7 +51,7 @@ func (c Config) checkPolicy(raw, old []byte) PolicyVerdict {
 		}
 	}
 	if len(old) > 0 && server.CheckPolicy(old) == nil && loadlinev1alpha1.Decode(old, &stored) == nil {
-		ch.had = featuresOf(&vpav1.VerticalPodAutoscalerSpec{ResourcePolicy: stored.Spec.ResourcePolicy})
+		ch.oldFeatures = featuresOf(&vpav1.VerticalPodAutoscalerSpec{ResourcePolicy: stored.Spec.ResourcePolicy})
 	}
 	problems, warnings := convert.CheckPolicy(&object)
 	for _, e := range problems {
@@ -66,7 +66,7 @@ func (c Config) checkPolicy(raw, old []byte) PolicyVerdict {
 
 // repairScalars finds invalid durations and fractions, for which encoding/json reports no field. It
 // returns the object without them, and an error for each.
-func scalars(raw []byte) ([]byte, field.ErrorList) {
+func repairScalars(raw []byte) ([]byte, field.ErrorList) {
 	var problems field.ErrorList
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.UseNumber()
@@ -109,9 +109,9 @@ func scalars(raw []byte) ([]byte, field.ErrorList) {
 func quoted(value any) string {
 	switch value := value.(type) {
 	case string:
-		return shorten(value, mostQuoted)
+		return shorten(value, maxQuoted)
 	case json.Number:
-		return shorten(value.String(), mostQuoted)
+		return shorten(value.String(), maxQuoted)
 	}
 	return "a value of another type"
 }

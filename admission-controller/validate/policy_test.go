@@ -28,7 +28,7 @@ func checkPolicy(c Config, spec, old string) (errors, warnings []string) {
 	return errors, v.Warnings
 }
 
-func TestTheResourcePolicyOfAPolicyIsCheckedLikeThatOfAVPA(t *testing.T) {
+func TestCheckPolicy_ChecksResourcePolicyLikeVPA(t *testing.T) {
 	const at = "spec.resourcePolicy.containerPolicies[0]."
 	errors, _ := checkPolicy(Config{}, limits(`{"containerName":"c","minAllowed":{"cpu":"2"},"maxAllowed":{"cpu":"1"}}`), "")
 	require.Equal(t, []string{at + `maxAllowed[cpu]: Invalid value: "1": must not be less than minAllowed, which is 2`}, errors)
@@ -46,7 +46,7 @@ func TestTheResourcePolicyOfAPolicyIsCheckedLikeThatOfAVPA(t *testing.T) {
 	require.Empty(t, errors)
 }
 
-func TestOneMessageHasAllProblemsOfAPolicy(t *testing.T) {
+func TestCheckPolicy_ReportsAllProblems(t *testing.T) {
 	status := Config{}.CheckPolicy(policyWith(`"recipe":"magic","rollout":{"cooldown":"soon","canary":{"percentage":0}},"safety":{"throttle":0.5},`+limits(`{}`)), nil).Status("p")
 	require.EqualValues(t, 422, status.Code)
 	require.Len(t, status.Details.Causes, 5)
@@ -63,7 +63,7 @@ func TestOneMessageHasAllProblemsOfAPolicy(t *testing.T) {
 	require.Nil(t, Config{}.CheckPolicy(policyWith(`"priority":1`), nil).Status("p"))
 }
 
-func TestDurationsThatCannotBeReadAreNamed(t *testing.T) {
+func TestCheckPolicy_InvalidDurationsNameField(t *testing.T) {
 	for spec, want := range map[string]string{
 		`"rollout":{"cooldown":3600}`:                         `spec.rollout.cooldown: Invalid value: "3600": must be a duration, for example 5m or 1h30m`,
 		`"rollout":{"canary":{"observationPeriod":"1 hour"}}`: `spec.rollout.canary.observationPeriod: Invalid value: "1 hour": must be a duration, for example 5m or 1h30m`,
@@ -79,7 +79,7 @@ func TestDurationsThatCannotBeReadAreNamed(t *testing.T) {
 }
 
 // A stored invalid spec must not block a change of a label or the deletion of a policy.
-func TestAWrongSpecThatIsStoredDoesNotStopOtherChanges(t *testing.T) {
+func TestCheckPolicy_StoredInvalidSpecIsWarning(t *testing.T) {
 	wrong := policyWith(`"rollout":{"mode":"Auto","schedule":{"timezone":"Europe/Atlantis"}}`)
 	labelled := []byte(strings.Replace(string(wrong), `"name":"p"`, `"name":"p","labels":{"a":"b"}`, 1))
 	verdict := Config{}.CheckPolicy(labelled, wrong)
@@ -91,7 +91,7 @@ func TestAWrongSpecThatIsStoredDoesNotStopOtherChanges(t *testing.T) {
 	require.Len(t, Config{}.CheckPolicy(wrong, nil).Errors, 1)
 }
 
-func TestWhatIsTooLargeForAPolicyIsNotRead(t *testing.T) {
+func TestCheckPolicy_RefusesOversizedPolicies(t *testing.T) {
 	for _, spec := range []string{
 		`"containers":{"exclude":[` + strings.Repeat(`"a",`, 30000) + `"a"]}`,
 		limits(`{"containerName":"c","minAllowed":{"cpu":"1e-2147483647"}}`),
@@ -101,11 +101,11 @@ func TestWhatIsTooLargeForAPolicyIsNotRead(t *testing.T) {
 		require.Contains(t, verdict.Errors[0].Error(), "more than is looked at")
 		require.Empty(t, Config{}.CheckPolicy(policyWith(`"priority":1`), policyWith(spec)).Errors, "an old object does not stop a repair")
 	}
-	errors, _ := checkPolicy(Config{}, limits(strings.Repeat(`{},`, mostPolicies-1)+`{}`)+`,"containers":{"exclude":["A"]}`, "")
-	require.Len(t, errors, mostFindings)
+	errors, _ := checkPolicy(Config{}, limits(strings.Repeat(`{},`, maxPolicies-1)+`{}`)+`,"containers":{"exclude":["A"]}`, "")
+	require.Len(t, errors, maxFindings)
 }
 
-func TestAnUnreadablePolicyIsRefused(t *testing.T) {
+func TestCheckPolicy_RefusesInvalidJSON(t *testing.T) {
 	for _, raw := range []string{"", "{", "null7"} {
 		status := Config{}.CheckPolicy([]byte(raw), nil).Status("p")
 		require.NotNil(t, status, raw)
@@ -119,7 +119,7 @@ func FuzzCheckPolicy(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw, old string) {
 		for _, c := range []Config{{}, everything} {
 			v := c.CheckPolicy([]byte(raw), []byte(old))
-			if len(v.Errors) > mostFindings || len(v.Warnings) > mostFindings {
+			if len(v.Errors) > maxFindings || len(v.Warnings) > maxFindings {
 				t.Fatalf("%d errors, %d warnings", len(v.Errors), len(v.Warnings))
 			}
 			if len(v.Errors) > 0 && !strings.Contains(v.Status("p").Message, "invalid") {

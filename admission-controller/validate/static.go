@@ -29,7 +29,7 @@ func (c *Cluster) reserveForStaticPods(ctx context.Context, nodes []corev1.Node)
 		node := &nodes[i]
 		kind := kindOf(node)
 		taken, known := reserved[kind]
-		if !known && len(reserved) < maxNodeKinds && !convert.FollowsPods(node) {
+		if !known && len(reserved) < maxNodeKinds && !convert.IsVirtualNode(node) {
 			var err error
 			if taken, err = c.staticPods(ctx, node.Name); err != nil {
 				return err
@@ -67,7 +67,7 @@ func kindOf(node *corev1.Node) string {
 func (c *Cluster) staticPods(ctx context.Context, node string) (corev1.ResourceList, error) {
 	taken := corev1.ResourceList{}
 	selector := fields.OneTermEqualSelector("spec.nodeName", node).String()
-	err := pages(func(o metav1.ListOptions) (string, error) {
+	err := listPages(func(o metav1.ListOptions) (string, error) {
 		o.FieldSelector, o.Limit = selector, podsPage
 		page, err := c.Kube.CoreV1().Pods("").List(ctx, o)
 		if err != nil {
@@ -78,7 +78,7 @@ func (c *Cluster) staticPods(ctx context.Context, node string) (corev1.ResourceL
 			if pod.Spec.NodeName != node || !convert.IsStatic(pod) || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 				continue
 			}
-			for name, q := range convert.Written(convert.Footprint(pod)) {
+			for name, q := range convert.FormatLike(convert.Footprint(pod)) {
 				sum := taken[name]
 				sum.Add(q)
 				taken[name] = sum
@@ -93,42 +93,42 @@ func (c *Cluster) staticPods(ctx context.Context, node string) (corev1.ResourceL
 }
 
 // ClusterView holds the known cluster state around one VPA. Unknown parts are empty.
-type Surroundings struct {
-	Target string // why the target has no pods, empty: it has some
+type ClusterView struct {
+	PodlessReason string // why the target has no pods, empty: it has some
 	// Template is the pod template of the target, nil if unknown.
-	Template *corev1.PodSpec
-	Others   []*vpav1.VerticalPodAutoscaler
-	Scaled   []Scaled
+	Template   *corev1.PodSpec
+	SameTarget []*vpav1.VerticalPodAutoscaler
+	HPAs       []ScalingHPA
 	// Largest holds the maximum of each kind over all nodes. Unknown kinds are absent.
 	Largest resources.List
 }
 
 // ScalingHPA is a HorizontalPodAutoscaler on the target of the VPA.
-type Scaled struct {
-	Name   string
-	Looked sizing.LookedAt // with requests that influence its scaling
+type ScalingHPA struct {
+	Name      string
+	Resources sizing.HPAResources // with requests that influence its scaling
 }
 
 // Bounds of advice: an API server shows 4 KiB of warnings.
 const (
-	mostNamed  = 5  // conflicting objects of each kind
-	mostAdvice = 20 // warnings that end the check of policies
+	maxNamed  = 5  // conflicting objects of each kind
+	maxAdvice = 20 // warnings that end the check of policies
 )
 
 // Advise returns a warning for each probable mistake in a VPA. The number of warnings is bounded.
-func Advise(vpa *vpav1.VerticalPodAutoscaler, v Surroundings) (warnings []string) {
+func Advise(vpa *vpav1.VerticalPodAutoscaler, v ClusterView) (warnings []string) {
 	warn := func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
 	key := target.RefKey(vpa.Namespace, vpa.Spec.TargetRef)
-	if v.Target != "" {
-		warn("spec.targetRef: %s: there is nothing to recommend for until it has pods", v.Target)
+	if v.PodlessReason != "" {
+		warn("spec.targetRef: %s: there is nothing to recommend for until it has pods", v.PodlessReason)
 	}
-	for _, other := range v.Others[:min(len(v.Others), mostNamed)] {
+	for _, other := range v.SameTarget[:min(len(v.SameTarget), maxNamed)] {
 		warn("spec.targetRef: VerticalPodAutoscaler %s has the same target, %s: only one of them can control its pods; delete one, or let it have another target", other.Name, key)
 	}
 	rules := convert.Rules(vpa)
 	if convert.Mode(vpa) != vpav1.UpdateModeOff {
-		for _, hpa := range v.Scaled[:min(len(v.Scaled), mostNamed)] {
-			for k, both := range hpa.Looked.Against(rules) {
+		for _, hpa := range v.HPAs[:min(len(v.HPAs), maxNamed)] {
+			for k, both := range hpa.Resources.Conflicts(rules) {
 				if k := resources.Kind(k); both {
 					warn("spec.targetRef: HorizontalPodAutoscaler %s scales %s on %s: the two can work against each other; leave %s out of controlledResources, or scale on something else", hpa.Name, key, k, k)
 				}
@@ -139,13 +139,13 @@ func Advise(vpa *vpav1.VerticalPodAutoscaler, v Surroundings) (warnings []string
 		return warnings
 	}
 	for i, p := range vpa.Spec.ResourcePolicy.ContainerPolicies {
-		if len(warnings) >= mostAdvice {
+		if len(warnings) >= maxAdvice {
 			break
 		}
 		if problem := convert.UnknownContainer(vpa, p.ContainerName, key.String(), v.Template); problem != "" {
 			warn("spec.resourcePolicy.containerPolicies[%d].containerName: %s", i, problem)
 		}
-		least, most := convert.Resources(p.MinAllowed), convert.Resources(p.MaxAllowed)
+		minimum, maximum := convert.Resources(p.MinAllowed), convert.Resources(p.MaxAllowed)
 		for k := range resources.Kind(resources.Kinds) {
 			largest, known := v.Largest.Get(k)
 			if !known {
@@ -153,9 +153,9 @@ func Advise(vpa *vpav1.VerticalPodAutoscaler, v Surroundings) (warnings []string
 			}
 			at, has := fmt.Sprintf("spec.resourcePolicy.containerPolicies[%d]", i), convert.Quantity(k, largest)
 			switch {
-			case least.Value(k) > largest:
+			case minimum.Value(k) > largest:
 				warn("%s.minAllowed[%s]: no node can hold it: the largest has %s, so the pods would stay pending", at, k, has.String())
-			case most.Value(k) > largest:
+			case maximum.Value(k) > largest:
 				warn("%s.maxAllowed[%s]: no node can hold it: the largest has %s, so pods that need more would stay pending", at, k, has.String())
 			}
 		}

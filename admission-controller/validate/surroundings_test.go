@@ -43,11 +43,11 @@ func deployment(name string) func(*vpav1.VerticalPodAutoscaler) {
 	}
 }
 
-func TestAdvice(t *testing.T) {
-	view := Surroundings{
-		Others:  []*vpav1.VerticalPodAutoscaler{testkit.VPA("older")},
-		Scaled:  []Scaled{{Name: "web-hpa", Looked: sizing.LookedAt{"": {resources.CPU: true}}}},
-		Largest: resources.Of(4000, 16<<30),
+func TestAdvise_ReportsConflicts(t *testing.T) {
+	view := ClusterView{
+		SameTarget: []*vpav1.VerticalPodAutoscaler{testkit.VPA("older")},
+		HPAs:       []ScalingHPA{{Name: "web-hpa", Resources: sizing.HPAResources{"": {resources.CPU: true}}}},
+		Largest:    resources.NewList(4000, 16<<30),
 	}
 	const two = "spec.targetRef: VerticalPodAutoscaler older has the same target, Deployment web: only one of them can control its pods; delete one, or let it have another target"
 	vpa := testkit.VPA("v", deployment("web"), testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "c",
@@ -62,23 +62,23 @@ func TestAdvice(t *testing.T) {
 	require.Equal(t, []string{two}, Advise(testkit.VPA("v", deployment("web"),
 		testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "*", ControlledResources: &memory})), view), "the two share the work")
 	require.Equal(t, []string{two}, Advise(testkit.VPA("v", deployment("web"), testkit.Mode(vpav1.UpdateModeOff)), view), "it changes nothing")
-	require.Empty(t, Advise(testkit.VPA("v", deployment("web")), Surroundings{}))
+	require.Empty(t, Advise(testkit.VPA("v", deployment("web")), ClusterView{}))
 	require.Equal(t, []string{"spec.targetRef: Deployment web wants 0 pods: there is nothing to recommend for until it has pods"},
-		Advise(testkit.VPA("v", deployment("web")), Surroundings{Target: "Deployment web wants 0 pods"}))
+		Advise(testkit.VPA("v", deployment("web")), ClusterView{PodlessReason: "Deployment web wants 0 pods"}))
 }
 
-func TestAdviceIsShort(t *testing.T) {
-	view := Surroundings{Largest: resources.Of(4000, 16<<30)}
+func TestAdvise_BoundsNumberOfWarnings(t *testing.T) {
+	view := ClusterView{Largest: resources.NewList(4000, 16<<30)}
 	for range 1000 {
-		view.Others = append(view.Others, testkit.VPA("older"))
-		view.Scaled = append(view.Scaled, Scaled{Name: "web-hpa", Looked: sizing.LookedAt{"": {true, true}}})
+		view.SameTarget = append(view.SameTarget, testkit.VPA("older"))
+		view.HPAs = append(view.HPAs, ScalingHPA{Name: "web-hpa", Resources: sizing.HPAResources{"": {true, true}}})
 	}
 	var changes []func(*vpav1.VerticalPodAutoscaler)
 	for range 100 {
 		changes = append(changes, testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "c", MinAllowed: testkit.List("cpu=5")}))
 	}
-	require.Len(t, Advise(testkit.VPA("v", append(changes, deployment("web"))...), view), mostAdvice)
-	require.Len(t, Advise(testkit.VPA("v", deployment("web")), view), 3*mostNamed)
+	require.Len(t, Advise(testkit.VPA("v", append(changes, deployment("web"))...), view), maxAdvice)
+	require.Len(t, Advise(testkit.VPA("v", deployment("web")), view), 3*maxNamed)
 }
 
 type described struct {
@@ -122,10 +122,10 @@ func clusterWith(t *testing.T, vpas []*vpav1.VerticalPodAutoscaler, answer http.
 	for _, vpa := range vpas {
 		require.NoError(t, indexer.Add(vpa))
 	}
-	return &Cluster{Kube: kube, VPAs: indexer, Targets: targets.Remembering(func(target.Key) {})}
+	return &Cluster{Kube: kube, VPAs: indexer, Targets: targets.CacheOnly(func(target.Key) {})}
 }
 
-func TestTheClusterIsAskedForAdvice(t *testing.T) {
+func TestClusterAdvise_ReadsCluster(t *testing.T) {
 	one, none := int32(1), int32(0)
 	web := func(replicas *int32) *appsv1.Deployment {
 		return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
@@ -156,17 +156,17 @@ func TestTheClusterIsAskedForAdvice(t *testing.T) {
 }
 
 // Reviews that wait for a missing target must not use up all answers of the server.
-func TestFewVPAsAreAskedAboutAtOnce(t *testing.T) {
+func TestClusterAdvise_BoundsConcurrentReviews(t *testing.T) {
 	c := clusterWith(t, nil, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{}`)) })
 	missing := testkit.VPA("v", deployment("missing"))
 	require.NotEmpty(t, c.Advise(t.Context(), missing, nil))
-	c.advised.Store(mostAsked)
+	c.advising.Store(maxAdvised)
 	require.Empty(t, c.Advise(t.Context(), missing, nil))
-	c.advised.Store(mostAsked - 1)
+	c.advising.Store(maxAdvised - 1)
 	require.NotEmpty(t, c.Advise(t.Context(), missing, nil))
 }
 
-func TestAReviewCannotLeadToAnotherPath(t *testing.T) {
+func TestClusterScaled_RejectsInvalidNamespace(t *testing.T) {
 	c := clusterOf(t, nil)
 	for _, namespace := range []string{"x/../default", "..", ""} {
 		vpa := testkit.VPA("v", deployment("web"))
@@ -177,7 +177,7 @@ func TestAReviewCannotLeadToAnotherPath(t *testing.T) {
 }
 
 // The length of the list is up to users who create HPAs.
-func TestALongListOfAutoscalersIsNotReadToItsEnd(t *testing.T) {
+func TestClusterScaled_BoundsLengthOfHPAList(t *testing.T) {
 	const most = 64 << 20
 	sent := make(chan int, 1)
 	c := clusterWith(t, nil, func(w http.ResponseWriter, _ *http.Request) {
@@ -193,7 +193,7 @@ func TestALongListOfAutoscalersIsNotReadToItsEnd(t *testing.T) {
 	require.Less(t, <-sent, most, "the rest stays where it is")
 }
 
-func TestFewListsOfAutoscalersAreReadAtOnce(t *testing.T) {
+func TestClusterScaled_BoundsConcurrentLists(t *testing.T) {
 	var open, highest atomic.Int32
 	c := clusterWith(t, nil, func(w http.ResponseWriter, _ *http.Request) {
 		now := open.Add(1)
@@ -205,17 +205,17 @@ func TestFewListsOfAutoscalersAreReadAtOnce(t *testing.T) {
 		_, _ = w.Write([]byte(`{}`))
 	})
 	var all sync.WaitGroup
-	for range 5 * mostLists {
+	for range 5 * maxLists {
 		all.Go(func() {
 			_, err := c.scaled(t.Context(), testkit.VPA("v", deployment("web")))
 			assert.NoError(t, err)
 		})
 	}
 	all.Wait()
-	require.LessOrEqual(t, highest.Load(), int32(mostLists))
+	require.LessOrEqual(t, highest.Load(), int32(maxLists))
 
-	for range mostLists {
-		c.lists() <- struct{}{}
+	for range maxLists {
+		c.listSlots() <- struct{}{}
 	}
 	ctx, stop := context.WithTimeout(t.Context(), time.Millisecond)
 	defer stop()
@@ -224,7 +224,7 @@ func TestFewListsOfAutoscalersAreReadAtOnce(t *testing.T) {
 }
 
 // Users often create a target together with its VPA, before the caches have seen the target.
-func TestAdvise_TargetThatWasJustCreated(t *testing.T) {
+func TestAdvise_ReadsNewTargetFromAPIServer(t *testing.T) {
 	c := clusterOf(t, nil)
 	c.Kube = described{fake.NewClientset(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "new"},
 		Spec: appsv1.DeploymentSpec{Template: containers("app")}}), c.Kube.Discovery()}
@@ -236,11 +236,11 @@ func TestAdvise_TargetThatWasJustCreated(t *testing.T) {
 	for range 10 {
 		require.Contains(t, c.Advise(t.Context(), testkit.VPA("v", deployment("missing")), nil)[0], "Deployment missing does not exist in namespace default")
 	}
-	require.Less(t, time.Since(began), 10*askTime/2, "no review waits for news")
+	require.Less(t, time.Since(began), 10*adviseTimeout/2, "no review waits for news")
 }
 
 // A target that cannot be read may exist.
-func TestAdvise_TargetThatMayNotBeRead(t *testing.T) {
+func TestAdvise_IgnoresForbiddenTarget(t *testing.T) {
 	c := clusterOf(t, nil)
 	kube := fake.NewClientset()
 	kube.PrependReactor("list", "deployments", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -259,7 +259,7 @@ func containers(names ...string) (template corev1.PodTemplateSpec) {
 
 // The RBAC rules of the upstream VPA do not include quotas. Everything else works, and a permission
 // granted later is noticed.
-func TestQuotasAreOptional(t *testing.T) {
+func TestCluster_QuotasAreOptional(t *testing.T) {
 	kube := fake.NewClientset(&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "q"}})
 	var allowed atomic.Bool
 	var asked atomic.Int32
@@ -283,7 +283,7 @@ func TestQuotasAreOptional(t *testing.T) {
 	<-ended
 }
 
-func TestTheLargestNodeIsReadAtTheStart(t *testing.T) {
+func TestCluster_ReadsLargestNodeAtStart(t *testing.T) {
 	c := &Cluster{Kube: fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{Allocatable: testkit.List("cpu=4 memory=8Gi")}}), Retry: time.Minute}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -295,7 +295,7 @@ func TestTheLargestNodeIsReadAtTheStart(t *testing.T) {
 }
 
 // A capped pod must fit on an empty node of the same kind.
-func TestNodes_StaticPodsLeaveLess(t *testing.T) {
+func TestNodes_SubtractStaticPods(t *testing.T) {
 	node := func(name string, taints ...corev1.Taint) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{Taints: taints},
 			Status: corev1.NodeStatus{Allocatable: testkit.List("cpu=8 memory=32Gi")}}
@@ -327,7 +327,7 @@ func TestNodes_StaticPodsLeaveLess(t *testing.T) {
 				})
 			}
 			require.NoError(t, c.readNodes(t.Context()))
-			room, tooLarge := c.Nodes().Largest(resources.Of(100, 80<<30), &tc.placement, none)
+			room, tooLarge := c.Nodes().Largest(resources.NewList(100, 80<<30), &tc.placement, none)
 			require.True(t, tooLarge)
 			require.EqualValues(t, tc.want, room.Value(resources.Memory))
 		})
@@ -336,7 +336,7 @@ func TestNodes_StaticPodsLeaveLess(t *testing.T) {
 
 // A kubelet may label its own node, so a single label of a virtual node does not make the nodes
 // growable.
-func TestReadNodes_OneNodeDoesNotSayThatNodesGrow(t *testing.T) {
+func TestReadNodes_IgnoresSingleVirtualNode(t *testing.T) {
 	node := func(name string, labels map[string]string) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Status: corev1.NodeStatus{Allocatable: testkit.List("cpu=8 memory=32Gi")}}
 	}
@@ -360,7 +360,7 @@ func TestReadNodes_OneNodeDoesNotSayThatNodesGrow(t *testing.T) {
 }
 
 // A tenant must not shrink the nodes for the pods of others.
-func TestNodes_DaemonSetsOfTenantsTakeLittle(t *testing.T) {
+func TestNodes_BoundDaemonSetsOfTenants(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{Allocatable: testkit.List("cpu=8 memory=32Gi")}}
 	daemon := func(memory string, ready int32, change func(*corev1.PodSpec)) *appsv1.DaemonSet {
 		d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "large"}, Spec: appsv1.DaemonSetSpec{Template: containers("large")}, Status: appsv1.DaemonSetStatus{NumberReady: ready}}
@@ -383,14 +383,14 @@ func TestNodes_DaemonSetsOfTenantsTakeLittle(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			c := &Cluster{Kube: fake.NewClientset(node, tc.daemon)}
 			require.NoError(t, c.readNodes(t.Context()))
-			room, tooLarge := c.Nodes().Largest(resources.Of(100, 80<<30), &nodefit.Placement{}, func(string, string) bool { return false })
+			room, tooLarge := c.Nodes().Largest(resources.NewList(100, 80<<30), &nodefit.Placement{}, func(string, string) bool { return false })
 			require.True(t, tooLarge)
 			require.EqualValues(t, tc.want, room.Value(resources.Memory))
 		})
 	}
 }
 
-func TestNodes_KnownOnlyWhereNoneAreAdded(t *testing.T) {
+func TestNodes_UnknownWithNodeAutoscaler(t *testing.T) {
 	node := func(labels map[string]string) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: labels}, Status: corev1.NodeStatus{Allocatable: testkit.List("cpu=8 memory=32Gi")}}
 	}
@@ -401,7 +401,7 @@ func TestNodes_KnownOnlyWhereNoneAreAdded(t *testing.T) {
 	c := &Cluster{Kube: fake.NewClientset(node(nil), daemons)}
 	require.Nil(t, c.Nodes(), "before they are read")
 	require.NoError(t, c.readNodes(t.Context()))
-	room, tooLarge := c.Nodes().Largest(resources.Of(100, 80<<30), &nodefit.Placement{}, none)
+	room, tooLarge := c.Nodes().Largest(resources.NewList(100, 80<<30), &nodefit.Placement{}, none)
 	require.True(t, tooLarge)
 	require.EqualValues(t, 30<<30, room.Value(resources.Memory), "beside what DaemonSets take")
 

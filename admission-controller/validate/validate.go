@@ -50,10 +50,10 @@ type Verdict struct {
 // Bounds of the findings about one object. The message of the answer, the log line and each cause
 // repeat the errors.
 const (
-	mostFindings = 20
-	mostPolicies = 300  // containerPolicies of a checked object
-	mostQuoted   = 100  // bytes of a quoted value
-	mostDetail   = 1000 // bytes of an encoding/json error
+	maxFindings = 20
+	maxPolicies = 300  // containerPolicies of a checked object
+	maxQuoted   = 100  // bytes of a quoted value
+	maxDetail   = 1000 // bytes of an encoding/json error
 )
 
 // Check validates an object. Old is the raw stored object of an update, else nil. An unreadable old
@@ -73,7 +73,7 @@ func (c Config) Check(raw, old []byte) Verdict {
 	ch, verdict := checker{config: c}, Verdict{Object: &object}
 	var stored vpav1.VerticalPodAutoscaler
 	if len(old) > 0 && server.CheckVPA(old) == nil && vpav1.Decode(old, &stored) == nil {
-		ch.had, verdict.Old = featuresOf(&stored.Spec), &stored
+		ch.oldFeatures, verdict.Old = featuresOf(&stored.Spec), &stored
 	}
 	ch.recipe(object.Annotations[recipe.Annotation], stored.Annotations[recipe.Annotation])
 	ch.target(object.Spec.TargetRef, stored.Spec.TargetRef)
@@ -87,11 +87,11 @@ func (c Config) Check(raw, old []byte) Verdict {
 	return verdict
 }
 
-func shorten(text string, most int) string {
-	if len(text) <= most {
+func shorten(text string, maxBytes int) string {
+	if len(text) <= maxBytes {
 		return text
 	}
-	return strings.ToValidUTF8(text[:most], "") + "..."
+	return strings.ToValidUTF8(text[:maxBytes], "") + "..."
 }
 
 // features holds the fields of an object that need a feature gate or are rejected in new objects.
@@ -123,10 +123,10 @@ func featuresOf(spec *vpav1.VerticalPodAutoscalerSpec) features {
 }
 
 type checker struct {
-	config   Config
-	had      features
-	errors   field.ErrorList
-	warnings []string
+	config      Config
+	oldFeatures features
+	errors      field.ErrorList
+	warnings    []string
 }
 
 func (ch *checker) refuse(e *field.Error) {
@@ -134,15 +134,15 @@ func (ch *checker) refuse(e *field.Error) {
 		return
 	}
 	if text, ok := e.BadValue.(string); ok {
-		e.BadValue = shorten(text, mostQuoted)
+		e.BadValue = shorten(text, maxQuoted)
 	}
 	ch.errors = append(ch.errors, e)
 }
 
-func (ch *checker) full() bool { return len(ch.errors) >= mostFindings }
+func (ch *checker) full() bool { return len(ch.errors) >= maxFindings }
 
 func (ch *checker) warn(format string, args ...any) {
-	if len(ch.warnings) < mostFindings {
+	if len(ch.warnings) < maxFindings {
 		ch.warnings = append(ch.warnings, fmt.Sprintf(format, args...))
 	}
 }
@@ -208,7 +208,7 @@ func (ch *checker) updatePolicy(p *vpav1.PodUpdatePolicy, at *field.Path) {
 	switch {
 	case p.UpdateMode == nil:
 		ch.refuse(field.Required(mode, "an updatePolicy must name its mode, for example Recreate; leave out updatePolicy to get the default"))
-	case *p.UpdateMode == vpav1.UpdateModeInPlace && !ch.config.InPlace && !ch.had.inPlace:
+	case *p.UpdateMode == vpav1.UpdateModeInPlace && !ch.config.InPlace && !ch.oldFeatures.inPlace:
 		ch.refuse(field.Forbidden(mode, gateOff("InPlace")+", or use InPlaceOrRecreate"))
 	case *p.UpdateMode == vpav1.UpdateModeAuto:
 		ch.warn(`spec.updatePolicy.updateMode: "Auto" is deprecated and acts as "Recreate": write "Recreate", or "InPlaceOrRecreate" to resize without a restart`)
@@ -237,13 +237,13 @@ func (ch *checker) perVPA(at *field.Path, value int64) {
 	}
 }
 
-func (ch *checker) allowsPerVPA() bool { return ch.config.PerVPAConfig || ch.had.perVPA }
+func (ch *checker) allowsPerVPA() bool { return ch.config.PerVPAConfig || ch.oldFeatures.perVPA }
 
 func (ch *checker) startupBoost(b *vpav1.StartupBoost, at *field.Path) {
 	if b == nil {
 		return
 	}
-	if !ch.config.Boost && !ch.had.boost {
+	if !ch.config.Boost && !ch.oldFeatures.boost {
 		ch.refuse(field.Forbidden(at, gateOff("CPUStartupBoost")))
 		return
 	}
@@ -286,7 +286,7 @@ func invalid(kind schema.GroupKind, name string, errs field.ErrorList) *metav1.S
 
 // decodeError converts a decoding error, and names the field if its value has the wrong type.
 func decodeError(raw []byte, err error) *field.Error {
-	internal := field.InternalError(field.NewPath("."), errors.New(shorten(err.Error(), mostDetail)))
+	internal := field.InternalError(field.NewPath("."), errors.New(shorten(err.Error(), maxDetail)))
 	var wrong *json.UnmarshalTypeError
 	var object any
 	if !errors.As(err, &wrong) || wrong.Field == "" || json.Unmarshal(raw, &object) != nil {
@@ -297,7 +297,7 @@ func decodeError(raw []byte, err error) *field.Error {
 	if !found {
 		return internal
 	}
-	return field.TypeInvalid(at, shown(value), wanted(wrong.Type, names[len(names)-1], value))
+	return field.TypeInvalid(at, printableValue(value), expectedType(wrong.Type, names[len(names)-1], value))
 }
 
 // locate finds the first value at or below a path that does not decode into the expected type. List
@@ -331,10 +331,10 @@ func decodes(value any, as reflect.Type) bool {
 	return err == nil && json.Unmarshal(raw, reflect.New(as).Interface()) == nil
 }
 
-func shown(value any) any {
+func printableValue(value any) any {
 	switch value := value.(type) {
 	case string:
-		return shorten(value, mostQuoted)
+		return shorten(value, maxQuoted)
 	case bool, float64:
 		return value
 	}
@@ -343,7 +343,7 @@ func shown(value any) any {
 
 // expectedType describes the valid values of a field. YAML reads some words without quotation marks
 // as true and false.
-func wanted(want reflect.Type, name string, value any) string {
+func expectedType(want reflect.Type, name string, value any) string {
 	switch want.Kind() {
 	case reflect.String:
 		truth, ok := value.(bool)

@@ -31,7 +31,7 @@ func check(c Config, spec, old string) (errors, warnings []string) {
 
 var everything = Config{InPlace: true, PerVPAConfig: true, Boost: true}
 
-func TestMessagesSayWhatIsWrongAndWhatWouldBeRight(t *testing.T) {
+func TestCheck_ErrorsNameFieldAndValidValues(t *testing.T) {
 	const at = "spec.resourcePolicy.containerPolicies[0]."
 	for spec, want := range map[string]string{
 		`"updatePolicy":{}`:                                            `spec.updatePolicy.updateMode: Required value: an updatePolicy must name its mode, for example Recreate; leave out updatePolicy to get the default`,
@@ -63,7 +63,7 @@ func TestMessagesSayWhatIsWrongAndWhatWouldBeRight(t *testing.T) {
 	}
 }
 
-func TestTheLeastThatMakesSenseIsAllowed(t *testing.T) {
+func TestCheck_AcceptsMinimumValues(t *testing.T) {
 	for _, spec := range []string{
 		`"updatePolicy":{"updateMode":"Off","minReplicas":1,"evictAfterOOMSeconds":1}`,
 		`"updatePolicy":{"updateMode":"Off"},"recommenders":[{"name":"a"}]`,
@@ -85,7 +85,7 @@ func TestTheLeastThatMakesSenseIsAllowed(t *testing.T) {
 	}
 }
 
-func TestGatedFieldsAreRefusedUnlessTheOldObjectHasTheFeature(t *testing.T) {
+func TestCheck_GatedFieldsNeedGateOrOldObject(t *testing.T) {
 	perVPA := policies(`{"containerName":"c","oomMinBumpUp":"1"}`)
 	otherPerVPA := policies(`{"containerName":"d","memoryAggregationIntervalCount":2}`)
 	boost := policies(`{"containerName":"c","startupBoost":{"cpu":{"type":"Factor","factor":2}}}`)
@@ -105,7 +105,7 @@ func TestGatedFieldsAreRefusedUnlessTheOldObjectHasTheFeature(t *testing.T) {
 	}
 }
 
-func TestEachFieldOfAFeatureNeedsItAndShowsThatAnObjectHasIt(t *testing.T) {
+func TestCheck_AnyFieldOfGateInOldObjectAllowsOthers(t *testing.T) {
 	for gate, specs := range map[string][]string{
 		"PerVPAConfig": {
 			`"updatePolicy":{"updateMode":"Off","evictAfterOOMSeconds":5}`,
@@ -131,14 +131,14 @@ func TestEachFieldOfAFeatureNeedsItAndShowsThatAnObjectHasIt(t *testing.T) {
 	}
 }
 
-func TestUnsupportedResourcesOfTheOldObjectAreKeptWithAWarning(t *testing.T) {
+func TestCheck_StoredUnsupportedResourceIsWarning(t *testing.T) {
 	gpu := policies(`{"containerName":"c","controlledResources":["cpu","gpu"]}`)
 	errors, warnings := check(Config{}, gpu, gpu)
 	require.Empty(t, errors)
 	require.Equal(t, []string{`spec.resourcePolicy.containerPolicies[0].controlledResources[1]: "gpu" is ignored: only cpu and memory can be controlled`}, warnings)
 }
 
-func TestAutoIsDeprecated(t *testing.T) {
+func TestCheck_WarnsOfModeAuto(t *testing.T) {
 	errors, warnings := check(Config{}, `"updatePolicy":{"updateMode":"Auto"}`, "")
 	require.Empty(t, errors)
 	require.Len(t, warnings, 1)
@@ -146,7 +146,7 @@ func TestAutoIsDeprecated(t *testing.T) {
 }
 
 // An invalid recipe would fall back to the default of the recommender, with other targets.
-func TestAMistypedRecipeIsRefusedUnlessItIsThereAlready(t *testing.T) {
+func TestCheck_RefusesInvalidRecipeUnlessStored(t *testing.T) {
 	vpa := func(text string) []byte {
 		raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{"loadline.dev/recipe": text}}})
 		require.NoError(t, err)
@@ -174,32 +174,32 @@ func TestAMistypedRecipeIsRefusedUnlessItIsThereAlready(t *testing.T) {
 	require.Contains(t, long, "must have at most 1000")
 }
 
-func TestAllProblemsAtOnce(t *testing.T) {
+func TestCheck_ReportsAllProblems(t *testing.T) {
 	errors, _ := check(Config{}, policies(`{"mode":"Maybe"},{"containerName":"c","minAllowed":{"cpu":"1u","memory":"1m"}}`), "")
 	require.Len(t, errors, 4)
 }
 
 // Each error is repeated in the message, a cause and the log.
-func TestTwentyErrorsAreEnough(t *testing.T) {
+func TestCheck_BoundsNumberAndLengthOfErrors(t *testing.T) {
 	long := strings.Repeat("é", 10000)
 	for name, policy := range map[string]string{
-		"policies":  strings.Repeat(`{},`, mostPolicies-1) + `{}`,
+		"policies":  strings.Repeat(`{},`, maxPolicies-1) + `{}`,
 		"resources": `{"controlledResources":["` + strings.Repeat(`x","`, 5000) + `x"]}`,
 		"modes":     strings.Repeat(`{"containerName":"c","mode":"`+long+`"},`, 50) + `{}`,
 		"values":    strings.Repeat(`{"containerName":"c","controlledResources":["`+long+`"]},`, 50) + `{}`,
 	} {
 		status := Config{}.Check(object(policies(policy)), nil).Status("v")
-		require.Len(t, status.Details.Causes, mostFindings, name)
+		require.Len(t, status.Details.Causes, maxFindings, name)
 		require.Less(t, len(status.Message), 10000, name)
 	}
-	verdict := Config{}.Check(object(policies(strings.Repeat(`{},`, mostPolicies)+`{}`)), nil)
+	verdict := Config{}.Check(object(policies(strings.Repeat(`{},`, maxPolicies)+`{}`)), nil)
 	require.Len(t, verdict.Errors, 1)
 	require.Equal(t, "spec.resourcePolicy.containerPolicies: Too many: 301: must have at most 300 items", verdict.Errors[0].Error())
 
 	gpus := object(policies(`{"containerName":"c","controlledResources":["` + strings.Repeat(long+`","`, 50) + `x"]}`))
 	verdict = Config{}.Check(gpus, gpus)
 	require.Empty(t, verdict.Errors)
-	require.Len(t, verdict.Warnings, mostFindings)
+	require.Len(t, verdict.Warnings, maxFindings)
 	require.Less(t, len(verdict.Warnings[0]), 300)
 }
 
@@ -222,7 +222,7 @@ func TestCheck_RefusesLongNames(t *testing.T) {
 	}
 }
 
-func TestWhatIsTooLargeToBeCheckedIsRefusedUnlessItIsBeingDeleted(t *testing.T) {
+func TestCheck_RefusesOversizedObjectsUnlessDeleted(t *testing.T) {
 	for name, spec := range map[string]string{
 		"parts":    `"resourcePolicy":{"containerPolicies":[` + strings.Repeat(`{},`, 30000) + `{}]}`,
 		"exponent": policies(`{"containerName":"c","minAllowed":{"cpu":"1e-2147483647"}}`),
@@ -242,12 +242,12 @@ func TestWhatIsTooLargeToBeCheckedIsRefusedUnlessItIsBeingDeleted(t *testing.T) 
 	}
 }
 
-func TestAnUnreadableOldObjectDoesNotStopARepair(t *testing.T) {
+func TestCheck_InvalidOldObjectAllowsRepair(t *testing.T) {
 	verdict := Config{}.Check(object(policies(`{"containerName":"c"}`)), []byte("{"))
 	require.Empty(t, verdict.Errors)
 }
 
-func TestAnUnreadableObjectIsRefused(t *testing.T) {
+func TestCheck_RefusesInvalidJSON(t *testing.T) {
 	for _, raw := range []string{"", "{", "null7"} {
 		status := Config{}.Check([]byte(raw), nil).Status("v")
 		require.NotNil(t, status, raw)
@@ -256,7 +256,7 @@ func TestAnUnreadableObjectIsRefused(t *testing.T) {
 	}
 }
 
-func TestDefaultModeIsFilledInOnce(t *testing.T) {
+func TestCheck_DefaultsUpdateMode(t *testing.T) {
 	verdict := Config{}.Check([]byte(`{"spec":{}}`), nil)
 	require.Len(t, verdict.Patch, 1)
 	require.Empty(t, Config{}.Check(object(policies(`{"containerName":"c"}`)), nil).Patch)
@@ -276,7 +276,7 @@ func FuzzCheck(f *testing.F) {
 }
 
 // Users must be able to delete any object. The removal of the last finalizer is an update.
-func TestAnObjectOnItsWayOutIsNotChecked(t *testing.T) {
+func TestCheck_SkipsObjectsBeingDeleted(t *testing.T) {
 	bad := []byte(`{"metadata":{"name":"v","deletionTimestamp":"2026-01-02T12:00:00Z"},"spec":{"updatePolicy":{"updateMode":"Bogus"}}}`)
 	v := Config{}.Check(bad, bad)
 	require.Nil(t, v.Status("v"))
@@ -287,7 +287,7 @@ func TestAnObjectOnItsWayOutIsNotChecked(t *testing.T) {
 	require.Empty(t, v.Patch)
 }
 
-func TestCheck_MaxAllowedOfZeroIsAWarning(t *testing.T) {
+func TestCheck_WarnsOfMaxAllowedZero(t *testing.T) {
 	for _, amount := range []string{`"0"`, `0`, `"0m"`, `"-1"`} {
 		errors, warnings := check(everything, policies(`{"containerName":"c","maxAllowed":{"cpu":`+amount+`,"example.com/gpu":"0"}}`), "")
 		require.Empty(t, errors, amount)

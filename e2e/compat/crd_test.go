@@ -46,7 +46,7 @@ var addedColumns = map[string][]string{
 	checkpointCRD: {"VPA", "Container", "Samples", "Newest", "Age"},
 }
 
-func TestCRDsEqualUpstream(t *testing.T) {
+func TestCRDs_MatchUpstream(t *testing.T) {
 	upstream, ours := upstreamDefinitions(t), ourDefinitions(t)
 	require.ElementsMatch(t, []string{vpaCRD, checkpointCRD}, slices.Collect(maps.Keys(upstream)), "upstream's definitions")
 	require.ElementsMatch(t, []string{vpaCRD, checkpointCRD}, slices.Collect(maps.Keys(ours)), "our definitions")
@@ -77,7 +77,7 @@ func TestCRDsEqualUpstream(t *testing.T) {
 }
 
 // Guards the comparison itself, with each kind of difference that a client would notice.
-func TestCRDComparisonNotices(t *testing.T) {
+func TestCRDs_ComparisonDetectsDifferences(t *testing.T) {
 	type change struct {
 		name  string
 		apply func(crd *extensionsv1.CustomResourceDefinition)
@@ -125,7 +125,7 @@ func TestCRDComparisonNotices(t *testing.T) {
 	}
 }
 
-func TestCRDsAreAcceptedByTheAPIServer(t *testing.T) {
+func TestCRDs_PassAPIServerValidation(t *testing.T) {
 	for name, crd := range ourDefinitions(t) {
 		t.Run(name, func(t *testing.T) {
 			extensionsv1.SetDefaults_CustomResourceDefinition(crd)
@@ -140,7 +140,7 @@ func TestCRDsAreAcceptedByTheAPIServer(t *testing.T) {
 }
 
 // kubectl explain shows the descriptions.
-func TestEveryFieldIsExplained(t *testing.T) {
+func TestCRDs_DescribeEveryField(t *testing.T) {
 	for name, crd := range ourDefinitions(t) {
 		for _, version := range crd.Spec.Versions {
 			visit(version.Schema.OpenAPIV3Schema, "", func(path string, schema *extensionsv1.JSONSchemaProps) {

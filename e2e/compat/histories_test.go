@@ -28,7 +28,7 @@ const firstSeed = 1
 
 // Both recommenders get the same pods, samples, kills, policies and restarts, and must produce the
 // same recommendations and checkpoints.
-func TestRandomHistories(t *testing.T) {
+func TestRandomHistories_MatchUpstream(t *testing.T) {
 	require.NoError(t, features.MutableFeatureGate.Set("PerVPAConfig=true"))
 	first := int64(firstSeed)
 	if *seed != 0 {

@@ -56,7 +56,7 @@ func unequal(a, b [][]upstreamv1.RecommendedContainerResources) int {
 	return -1
 }
 
-func TestARealDifferenceIsFound(t *testing.T) {
+func TestJudge_FindsRealDifference(t *testing.T) {
 	require.NoError(t, features.MutableFeatureGate.Set("PerVPAConfig=true"))
 	h := newHistory(firstSeed)
 	h.skew = func(o *options) { o.estimate.SafetyMarginFraction += 0.01 }
@@ -65,7 +65,7 @@ func TestARealDifferenceIsFound(t *testing.T) {
 	require.Zero(t, end.seen.wavering)
 }
 
-func TestOnlyWhatUpstreamNeverAnswersCounts(t *testing.T) {
+func TestJudge_IgnoresUpstreamNondeterminism(t *testing.T) {
 	answer := func(cores string) [][]upstreamv1.RecommendedContainerResources {
 		return [][]upstreamv1.RecommendedContainerResources{{{
 			ContainerName: "app", Target: corev1.ResourceList{"cpu": resource.MustParse(cores)},

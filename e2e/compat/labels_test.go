@@ -18,7 +18,7 @@ import (
 const ourManifests = "../../deploy"
 
 // Tools find pods and services by labels, and the selector of a Deployment is immutable.
-func TestManifestsCarryUpstreamsLabels(t *testing.T) {
+func TestManifests_KeepUpstreamLabelsAndSelectors(t *testing.T) {
 	upstream, ours := manifests(t, filepath.Join(upstreamFolder(t), "deploy")), manifests(t, ourManifests)
 	for _, name := range slices.Sorted(maps.Keys(upstream)) {
 		got, found := ours[name]
@@ -39,7 +39,7 @@ func TestManifestsCarryUpstreamsLabels(t *testing.T) {
 	}
 }
 
-func TestSelectorsMatchPodsOfOneProgram(t *testing.T) {
+func TestManifests_SelectorsMatchOneProgram(t *testing.T) {
 	ours := manifests(t, ourManifests)
 	pods := map[string]labels.Set{}
 	for name, object := range ours {

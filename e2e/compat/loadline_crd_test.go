@@ -42,7 +42,7 @@ func loadlineDefinitions(t *testing.T) map[string]*apiextensions.CustomResourceD
 	return out
 }
 
-func TestLoadlineDefinitionsRefuseWhatTheyCan(t *testing.T) {
+func TestSizingPolicyCRD_RejectsInvalidFields(t *testing.T) {
 	crd := loadlineDefinitions(t)["sizingpolicies.loadline.dev"]
 	require.NotNil(t, crd)
 	props := crd.Spec.Validation

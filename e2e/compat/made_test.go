@@ -29,7 +29,7 @@ import (
 	sizingpolicies "loadline.dev/loadline/recommender/policies"
 )
 
-func madeForPolicy(t *testing.T) *reference.VerticalPodAutoscaler {
+func generatedVPA(t *testing.T) *reference.VerticalPodAutoscaler {
 	t.Helper()
 	kube := kubefake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: testkit.Namespace}},
 		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: testkit.Namespace, Name: "web", UID: "uid-web"}})
@@ -56,7 +56,7 @@ func madeForPolicy(t *testing.T) *reference.VerticalPodAutoscaler {
 	(&sizingpolicies.Keeper{
 		Client: vpas, Policies: known, Records: records, VPAs: all.Lister(), Pods: pods.Lister(), Workloads: workloads, Name: "default",
 		Metrics: sizingpolicies.NewMetrics(prometheus.NewRegistry()),
-	}).Pass(ctx, time.Now())
+	}).RunOnce(ctx, time.Now())
 	made, err := vpas.AutoscalingV1().VerticalPodAutoscalers(testkit.Namespace).Get(ctx, "deployment-web", metav1.GetOptions{})
 	require.NoError(t, err)
 	made.Status = testkit.VPA("", testkit.Recommend("c", "cpu=2")).Status
@@ -82,8 +82,8 @@ func (owned) FindTopMostWellKnownOrScalable(_ context.Context, c *controllerfetc
 
 // After a return to upstream its webhook must match no generated VPA, and its updater must ignore
 // them.
-func TestTheReferenceLeavesPodsOfMadeVPAsAlone(t *testing.T) {
-	made := madeForPolicy(t)
+func TestGeneratedVPA_IgnoredByUpstream(t *testing.T) {
+	made := generatedVPA(t)
 	require.Equal(t, reference.UpdateModeOff, vpautil.GetUpdateMode(made))
 	require.False(t, vpautil.HasStartupBoost(made))
 	found := func() *reference.VerticalPodAutoscaler {

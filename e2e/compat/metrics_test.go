@@ -30,7 +30,7 @@ type metric struct {
 
 // The golden lists pin the metrics that the programs register. They must include all metrics of
 // upstream, and all others must have Loadline's prefix.
-func TestMetricsEqualUpstream(t *testing.T) {
+func TestMetrics_IncludeUpstreamMetrics(t *testing.T) {
 	registerUpstream()
 	upstream := gathered(t)
 	ours := map[string]metric{}

@@ -81,7 +81,7 @@ func (s *loadlineServer) Patch(_ context.Context, name string, _ types.PatchType
 func (l *loadline) connect() {
 	l.server = &loadlineServer{patches: map[string][]byte{}}
 	l.publisher = &recommend.Publisher{
-		Advisor: l.advisor, Checkpoints: &checkpoints.Maintainer{Off: true}, Writer: status.Writer{Client: l.server},
+		Advisor: l.advisor, Checkpoints: &checkpoints.Maintainer{Disabled: true}, Writer: status.Writer{Client: l.server},
 		Quality: recommend.NewQuality(prometheus.NewRegistry()), Workers: 1, Tolerance: 0.01,
 		Latency: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "latency"}),
 		Results: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "results"}, []string{"result"}),

@@ -92,7 +92,7 @@ func requireMiB(t *testing.T, atLeast, atMost int64, list corev1.ResourceList) {
 }
 
 // A container is measured before it uses memory. Upstream ignores the rest of the window.
-func TestAWindowThatOpensWithZero(t *testing.T) {
+func TestMemoryWindow_OpensWithZero(t *testing.T) {
 	play(t, func(t *testing.T, s scene) {
 		s.use(model.ResourceMemory, 0)
 		time.Sleep(time.Hour)
@@ -105,7 +105,7 @@ func TestAWindowThatOpensWithZero(t *testing.T) {
 }
 
 // A VPA drops its override. Upstream continues to apply it.
-func TestAnOverrideThatIsRemoved(t *testing.T) {
+func TestOverride_Removed(t *testing.T) {
 	own := upstreamv1.ContainerResourcePolicy{ContainerName: "*", OOMBumpUpRatio: new(resource.MustParse("4"))}
 	play(t, func(t *testing.T, s scene) {
 		s.use(model.ResourceMemory, 100*mebibyte)
@@ -119,7 +119,7 @@ func TestAnOverrideThatIsRemoved(t *testing.T) {
 
 // A container is killed before its first sample. Loadline recommends no CPU for it, and keeps the
 // kill when the pod is gone.
-func TestAKillWithoutCPUSample(t *testing.T) {
+func TestOOMKill_WithoutCPUSample(t *testing.T) {
 	play(t, func(t *testing.T, s scene) {
 		s.kill(1000 * mebibyte)
 		upstream, loadline := s.targets()
@@ -140,7 +140,7 @@ func TestAKillWithoutCPUSample(t *testing.T) {
 
 // A checkpoint lacks the peak of the open window. Upstream starts over after a restart, Loadline
 // resumes the window, which it stores with the histogram.
-func TestThePeakOfTheOpenWindowAfterARestart(t *testing.T) {
+func TestMemoryWindow_OpenPeakAfterRestart(t *testing.T) {
 	play(t, func(t *testing.T, s scene) {
 		s.use(model.ResourceCPU, 100)
 		s.use(model.ResourceMemory, 2000*mebibyte)
@@ -156,7 +156,7 @@ func TestThePeakOfTheOpenWindowAfterARestart(t *testing.T) {
 		require.Len(t, windows, 1)
 		s.do(event{kind: restarts})
 		for key, w := range windows {
-			require.True(t, s.ours.store.Resume(key, w))
+			require.True(t, s.ours.store.RestoreWindow(key, w))
 		}
 		time.Sleep(time.Minute)
 		s.use(model.ResourceCPU, 100)
@@ -169,7 +169,7 @@ func TestThePeakOfTheOpenWindowAfterARestart(t *testing.T) {
 
 // Both programs read each other's checkpoints as API objects with Loadline's annotation, and
 // recommend the same as the writer after a restart.
-func TestCheckpointsAreReadByTheOtherSide(t *testing.T) {
+func TestCheckpoints_InterchangeableWithUpstream(t *testing.T) {
 	play(t, func(t *testing.T, s scene) {
 		for range 3 * 24 {
 			time.Sleep(time.Hour)

@@ -11,7 +11,7 @@ import (
 )
 
 // The messages differ on purpose: Loadline names the field and a valid value.
-func TestCheck_RefusesWhatUpstreamCannotDecode(t *testing.T) {
+func TestCheck_RejectsObjectsUpstreamCannotDecode(t *testing.T) {
 	for _, object := range []string{
 		``, `{`, `7`, `[]`, `null7`, `{"spec":{"targetRef":7}}`, `{"spec":{"updatePolicy":{"minReplicas":"two"}}}`, `{"metadata":{"name":1}}`,
 		`{"spec":{"resourcePolicy":{"containerPolicies":{}}}}`, `{"spec":{"resourcePolicy":{"containerPolicies":[{"minAllowed":{"cpu":"much"}}]}}}`,

@@ -32,7 +32,7 @@ const roundsPerDensity = 200
 
 var densities = []float64{1, 0.5, 0.1, 0}
 
-func TestRoundTripThroughUpstreamTypes(t *testing.T) {
+func TestRoundTrip_ThroughUpstreamTypes(t *testing.T) {
 	t.Run("v1 VerticalPodAutoscaler", bothWays[v1.VerticalPodAutoscaler, upstreamv1.VerticalPodAutoscaler])
 	t.Run("v1 VerticalPodAutoscalerList", bothWays[v1.VerticalPodAutoscalerList, upstreamv1.VerticalPodAutoscalerList])
 	t.Run("v1 VerticalPodAutoscalerCheckpoint", bothWays[v1.VerticalPodAutoscalerCheckpoint, upstreamv1.VerticalPodAutoscalerCheckpoint])
@@ -42,7 +42,7 @@ func TestRoundTripThroughUpstreamTypes(t *testing.T) {
 }
 
 // Covers the versions that a definition serves or served.
-func TestSchemesKnowTheSameKinds(t *testing.T) {
+func TestSchemes_MatchUpstream(t *testing.T) {
 	ours, upstream := runtime.NewScheme(), runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, v1beta2.AddToScheme} {
 		require.NoError(t, add(ours))
@@ -59,7 +59,7 @@ func TestSchemesKnowTheSameKinds(t *testing.T) {
 }
 
 // Old recommenders read checkpoints of new ones, so the encoding must be identical byte for byte.
-func TestCheckpointTextIsEqual(t *testing.T) {
+func TestCheckpoint_EncodesLikeUpstream(t *testing.T) {
 	const text = `{
 		"lastUpdateTime": "2024-06-03T12:00:05Z",
 		"version": "v3",

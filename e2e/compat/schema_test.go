@@ -90,7 +90,7 @@ var vpaViolations = []violation{
 	{"status.recommendation.containerRecommendations[].uncappedTarget.* pattern", `{"op": "add", "path": "/status/recommendation/containerRecommendations/0/uncappedTarget/cpu", "value": "x"}`, "status.recommendation.containerRecommendations[0].uncappedTarget.cpu"},
 }
 
-func TestGoodObjectsAreAccepted(t *testing.T) {
+func TestSchema_AcceptsValidObjects(t *testing.T) {
 	for _, tt := range []struct{ name, crd, file, patch string }{
 		{"VPA with every field", vpaCRD, "testdata/vpa.yaml", `[]`},
 		{"VPA with a target only", vpaCRD, "testdata/vpa.yaml", `[{"op": "replace", "path": "/spec", "value": {"targetRef": {"kind": "Deployment", "name": "web"}}}, {"op": "remove", "path": "/status"}]`},
@@ -110,7 +110,7 @@ func TestGoodObjectsAreAccepted(t *testing.T) {
 	}
 }
 
-func TestBadObjectsAreRefused(t *testing.T) {
+func TestSchema_RejectsInvalidObjects(t *testing.T) {
 	crd := ourDefinitions(t)[vpaCRD]
 	for _, v := range vpaViolations {
 		t.Run(v.rule, func(t *testing.T) {
@@ -123,7 +123,7 @@ func TestBadObjectsAreRefused(t *testing.T) {
 }
 
 // A new rule needs a violation, so that no field stays untested.
-func TestEveryRuleHasABadObject(t *testing.T) {
+func TestSchema_EveryRuleHasAViolation(t *testing.T) {
 	definitions := ourDefinitions(t)
 	tested := map[string]bool{}
 	for _, v := range vpaViolations {
@@ -133,7 +133,7 @@ func TestEveryRuleHasABadObject(t *testing.T) {
 	require.Empty(t, rulesOf(definitions[checkpointCRD]), "checkpoints have no rules but types")
 }
 
-func TestUnknownFieldsAreDroppedButBucketsAreKept(t *testing.T) {
+func TestSchema_PrunesUnknownFields(t *testing.T) {
 	definitions := ourDefinitions(t)
 
 	checkpoint := object(t, "testdata/checkpoint.yaml", `[{"op": "add", "path": "/status/surprise", "value": 1}]`)

@@ -21,7 +21,7 @@ import (
 
 // Sketches and the target of a checkpoint are stored as annotations. They must not affect upstream,
 // and they must survive its update of the status.
-func TestUpstreamReadsCheckpointsWithSketches(t *testing.T) {
+func TestCheckpoint_SketchesSurviveUpstream(t *testing.T) {
 	now := time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
 	config := usage.DefaultConfig()
 	p := usage.NewProfile(config.Shape)
@@ -58,7 +58,7 @@ func TestUpstreamReadsCheckpointsWithSketches(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, problems)
 	require.Nil(t, history[owner]["a"].Windows, "those of the status that we wrote")
-	require.Empty(t, history.Disown(owner, own))
+	require.Empty(t, history.RemoveForeign(owner, own))
 	again, err := sketch.Read(made.Needs, history.Sketches(owner)["a"], now, time.Hour)
 	require.NoError(t, err)
 	require.Equal(t, known.Image(), again.Image())

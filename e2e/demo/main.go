@@ -100,6 +100,6 @@ func show(ctx context.Context, cluster *harness.Cluster, timeout time.Duration) 
 	if err != nil {
 		return err
 	}
-	fmt.Printf("\n%s had its memory again at most %s after its container was killed\nkubectl -n %s get sizings -o wide\n%s", hurt, upward(second.back), policyNamespace, records)
+	fmt.Printf("\n%s had its memory again at most %s after its container was killed\nkubectl -n %s get sizings -o wide\n%s", hurt, upward(second.restoreTime), policyNamespace, records)
 	return errors.Join(check(before, after), second.check(before, after))
 }

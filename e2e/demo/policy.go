@@ -31,10 +31,10 @@ const peak = "900Mi"
 
 // peakDelay is the time from the resize of a canary member to the peak. A kill within a second of
 // the change is no evidence.
-const seen = 2 * time.Second
+const peakDelay = 2 * time.Second
 
 // maxRestoreTime is the time within which memory must be restored after a kill.
-const soonest = 10 * time.Second
+const maxRestoreTime = 10 * time.Second
 
 func underPolicy() []workload {
 	return []workload{
@@ -50,7 +50,7 @@ func underPolicy() []workload {
 			story: "asks for what it needs now and then",
 			Workload: harness.Workload{
 				Namespace: policyNamespace, Name: hurt, Replicas: 4,
-				Containers:  []harness.Container{{Name: "app", CPU: "60m", Memory: most, MemoryLimit: most}},
+				Containers:  []harness.Container{{Name: "app", CPU: "60m", Memory: maxAllowed, MemoryLimit: maxAllowed}},
 				Annotations: harness.Uses("app", "50m", "600Mi"),
 			},
 		},
@@ -59,7 +59,7 @@ func underPolicy() []workload {
 
 // maxAllowed is the maximum of the policy: after the kill, the recommendation exceeds the original
 // request.
-const most = "1Gi"
+const maxAllowed = "1Gi"
 
 // sizingPolicy applies changes to a quarter of the pods for the shortest possible period, and then
 // promotes automatically.
@@ -70,7 +70,7 @@ func sizingPolicy() *loadlinev1alpha1.SizingPolicy {
 			Namespaces: loadlinev1alpha1.NamespaceSelection{Names: []string{policyNamespace}},
 			Workloads:  []loadlinev1alpha1.WorkloadSelection{{APIVersion: "apps/v1", Kind: "Deployment"}},
 			ResourcePolicy: &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{
-				{ContainerName: vpav1.DefaultContainerResourcePolicy, MaxAllowed: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(most)}},
+				{ContainerName: vpav1.DefaultContainerResourcePolicy, MaxAllowed: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(maxAllowed)}},
 			}},
 			Rollout: &loadlinev1alpha1.Rollout{
 				Mode:          new(loadlinev1alpha1.RolloutModeCanary),
@@ -103,11 +103,11 @@ func createUnderPolicy(ctx context.Context, cluster *harness.Cluster) error {
 // secondAct holds the demo's own steps in the second act: it creates the policy after the first
 // act, and raises the memory need of the harmed workload once the canary has less memory.
 type secondAct struct {
-	cluster    *harness.Cluster
-	began      time.Time     // creation of the policy
-	smallSince time.Time     // first seen pod with less memory
-	peaked     time.Time     // increase of the memory need
-	back       time.Duration // longest time from kill to restored memory, 0: none yet
+	cluster     *harness.Cluster
+	began       time.Time     // creation of the policy
+	smallSince  time.Time     // first seen pod with less memory
+	peaked      time.Time     // increase of the memory need
+	restoreTime time.Duration // longest time from kill to restored memory, 0: none yet
 }
 
 // step performs the due steps, and returns its actions and measurements.
@@ -126,7 +126,7 @@ func (a *secondAct) step(ctx context.Context, now snapshot, started time.Time) (
 		canary := p.Spec.Rollout.Canary
 		d.say("SizingPolicy %s created: mode %s, %d%% of the pods for %.0fs, then all", p.Name, *p.Spec.Rollout.Mode, *canary.Percentage, canary.ObservationPeriod.Seconds())
 	case a.peaked.IsZero():
-		if !a.smallLongEnough(now) {
+		if !a.isSmallLongEnough(now) {
 			return nil, nil
 		}
 		a.peaked = now.at
@@ -134,12 +134,12 @@ func (a *secondAct) step(ctx context.Context, now snapshot, started time.Time) (
 			return nil, err
 		}
 		d.say("%s: all its containers come to need %s", hurt, peak)
-	case a.back == 0:
+	case a.restoreTime == 0:
 		r := now.rollout(hurt)
 		for _, p := range r.pods {
 			if !p.killed.IsZero() && p.request.memory >= r.written.memory && p.granted.memory >= r.writtenLimit.memory {
-				a.back = now.at.Sub(p.killed)
-				d.say("%s: has its %s again, at most %s after the kill", p.name, memoryText(p.granted.memory), upward(a.back))
+				a.restoreTime = now.at.Sub(p.killed)
+				d.say("%s: has its %s again, at most %s after the kill", p.name, memoryText(p.granted.memory), upward(a.restoreTime))
 			}
 		}
 	}
@@ -147,14 +147,14 @@ func (a *secondAct) step(ctx context.Context, now snapshot, started time.Time) (
 }
 
 // isSmallLongEnough reports whether a node lowered the memory of a member at least peakDelay ago.
-func (a *secondAct) smallLongEnough(now snapshot) bool {
+func (a *secondAct) isSmallLongEnough(now snapshot) bool {
 	r := now.rollout(hurt)
 	for _, p := range r.pods {
 		if p.granted.memory < r.writtenLimit.memory {
 			if a.smallSince.IsZero() {
 				a.smallSince = now.at
 			}
-			return now.at.Sub(a.smallSince) >= seen
+			return now.at.Sub(a.smallSince) >= peakDelay
 		}
 	}
 	return false
@@ -173,7 +173,7 @@ func (a *secondAct) raiseNeed(ctx context.Context, r rollout) error {
 }
 
 // pendingStep describes the first pending step of the second act, or returns "".
-func (a *secondAct) open(s snapshot) string {
+func (a *secondAct) pendingStep(s snapshot) string {
 	if a.began.IsZero() {
 		return "the SizingPolicy is not created"
 	}
@@ -189,7 +189,7 @@ func (a *secondAct) open(s snapshot) string {
 	switch {
 	case a.peaked.IsZero():
 		return "no pod of " + hurt + " has less memory"
-	case a.back == 0:
+	case a.restoreTime == 0:
 		return "memory of " + hurt + " is not given back"
 	case !h.reverted():
 		return "the record of " + hurt + " does not show the revert"
@@ -204,8 +204,8 @@ func (a *secondAct) open(s snapshot) string {
 // check returns an error if a claim of the second act is false.
 func (a *secondAct) check(before, after snapshot) error {
 	var broken []error
-	if a.back > soonest {
-		broken = append(broken, fmt.Errorf("memory of %s was given back %s after the kill, later than %s", hurt, upward(a.back), soonest))
+	if a.restoreTime > maxRestoreTime {
+		broken = append(broken, fmt.Errorf("memory of %s was given back %s after the kill, later than %s", hurt, upward(a.restoreTime), maxRestoreTime))
 	}
 	kills := int32(0)
 	for _, r := range after.rollouts {

@@ -16,29 +16,29 @@ const mi = 1 << 20
 var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 
 var (
-	whole = amounts{cpu: 100, memory: 1024 * mi}
-	less  = amounts{cpu: 100, memory: 256 * mi}
+	fullRequest    = amounts{cpu: 100, memory: 1024 * mi}
+	reducedRequest = amounts{cpu: 100, memory: 256 * mi}
 )
 
 // finalSnapshot is the state at the end of the second act: a pod of hurt got its memory back five
 // seconds ago, and sound is promoted.
-func atNoon() snapshot {
+func finalSnapshot() snapshot {
 	pod := func(workload, name string, has amounts) podState {
 		return podState{workload: workload, name: name, uid: types.UID(name), request: has, limit: has, granted: has}
 	}
-	killed := pod(hurt, hurt+"-0", whole)
+	killed := pod(hurt, hurt+"-0", fullRequest)
 	killed.restarts, killed.oomKilled, killed.killed = 1, true, noon.Add(-5*time.Second)
 	return snapshot{at: noon, rollouts: []rollout{
 		{
-			workload: sound, written: whole, writtenLimit: whole, mode: vpav1.UpdateModeOff, target: &less,
-			pods: []podState{pod(sound, sound+"-0", less), pod(sound, sound+"-1", less)},
+			workload: sound, written: fullRequest, writtenLimit: fullRequest, mode: vpav1.UpdateModeOff, target: &reducedRequest,
+			pods: []podState{pod(sound, sound+"-0", reducedRequest), pod(sound, sound+"-1", reducedRequest)},
 			record: loadlinev1alpha1.SizingRecordStatus{
 				Phase: loadlinev1alpha1.RolloutPhaseFullRollout, Rounds: []loadlinev1alpha1.Round{{}},
 			},
 		},
 		{
-			workload: hurt, written: whole, writtenLimit: whole, mode: vpav1.UpdateModeOff, target: &less,
-			pods: []podState{killed, pod(hurt, hurt+"-1", whole)},
+			workload: hurt, written: fullRequest, writtenLimit: fullRequest, mode: vpav1.UpdateModeOff, target: &reducedRequest,
+			pods: []podState{killed, pod(hurt, hurt+"-1", fullRequest)},
 			record: loadlinev1alpha1.SizingRecordStatus{
 				Phase:  loadlinev1alpha1.RolloutPhaseCanary,
 				Rounds: []loadlinev1alpha1.Round{{Outcome: loadlinev1alpha1.RoundReverted, Reason: "OOMKilled"}},
@@ -47,34 +47,34 @@ func atNoon() snapshot {
 	}}
 }
 
-func atItsEnd() secondAct {
-	return secondAct{began: noon, smallSince: noon, peaked: noon, back: 5 * time.Second}
+func finishedAct() secondAct {
+	return secondAct{began: noon, smallSince: noon, peaked: noon, restoreTime: 5 * time.Second}
 }
 
-func TestTheSecondActEndsWhenAllOfItHappened(t *testing.T) {
-	done := atItsEnd()
-	require.Empty(t, done.open(atNoon()))
+func TestSecondAct_WaitsForAllSteps(t *testing.T) {
+	done := finishedAct()
+	require.Empty(t, done.pendingStep(finalSnapshot()))
 	for want, change := range map[string]func(*secondAct, *snapshot){
 		"the SizingPolicy is not created":               func(a *secondAct, _ *snapshot) { a.began = time.Time{} },
 		"front has no recommendation":                   func(_ *secondAct, s *snapshot) { s.rollouts[0].target = nil },
 		"report has no canary":                          func(_ *secondAct, s *snapshot) { s.rollouts[1].record.Rounds = nil },
 		"no pod of report has less memory":              func(a *secondAct, _ *snapshot) { a.peaked = time.Time{} },
-		"memory of report is not given back":            func(a *secondAct, _ *snapshot) { a.back = 0 },
+		"memory of report is not given back":            func(a *secondAct, _ *snapshot) { a.restoreTime = 0 },
 		"the record of report does not show the revert": func(_ *secondAct, s *snapshot) { s.rollouts[1].record.Rounds[0].Reason = "NotReady" },
 		"front is not promoted":                         func(_ *secondAct, s *snapshot) { s.rollouts[0].record.Phase = loadlinev1alpha1.RolloutPhaseCanary },
-		"1 of 2 pods of front have the new size":        func(_ *secondAct, s *snapshot) { s.rollouts[0].pods[0].request = whole },
+		"1 of 2 pods of front have the new size":        func(_ *secondAct, s *snapshot) { s.rollouts[0].pods[0].request = fullRequest },
 	} {
-		a, s := atItsEnd(), atNoon()
+		a, s := finishedAct(), finalSnapshot()
 		change(&a, &s)
-		require.Equal(t, want, a.open(s))
+		require.Equal(t, want, a.pendingStep(s))
 	}
 }
 
-func TestTheSecondActChecksItsClaims(t *testing.T) {
-	done := atItsEnd()
-	require.NoError(t, done.check(atNoon(), atNoon()))
+func TestSecondAct_ChecksClaims(t *testing.T) {
+	done := finishedAct()
+	require.NoError(t, done.check(finalSnapshot(), finalSnapshot()))
 	for want, change := range map[string]func(*secondAct, *snapshot){
-		"memory of report was given back 11s after the kill, later than 10s": func(a *secondAct, _ *snapshot) { a.back = 10*time.Second + 1 },
+		"memory of report was given back 11s after the kill, later than 10s": func(a *secondAct, _ *snapshot) { a.restoreTime = 10*time.Second + 1 },
 		"report-1 replaced a pod": func(_ *secondAct, s *snapshot) { s.rollouts[1].pods[1].uid = "another" },
 		"front-1 was restarted 1 times": func(_ *secondAct, s *snapshot) {
 			s.rollouts[0].pods[1].restarts, s.rollouts[0].pods[1].oomKilled = 1, true
@@ -83,24 +83,24 @@ func TestTheSecondActChecksItsClaims(t *testing.T) {
 		"2 containers of report were killed": func(_ *secondAct, s *snapshot) {
 			s.rollouts[1].pods[1].restarts, s.rollouts[1].pods[1].oomKilled = 1, true
 		},
-		"1 pods of report have less than they asked for": func(_ *secondAct, s *snapshot) { s.rollouts[1].pods[0].request = less },
+		"1 pods of report have less than they asked for": func(_ *secondAct, s *snapshot) { s.rollouts[1].pods[0].request = reducedRequest },
 	} {
-		a, s := atItsEnd(), atNoon()
+		a, s := finishedAct(), finalSnapshot()
 		change(&a, &s)
-		require.ErrorContains(t, a.check(atNoon(), s), want)
+		require.ErrorContains(t, a.check(finalSnapshot(), s), want)
 	}
 }
 
 // The reported time is rounded up, because the time of a kill has a resolution of one second.
-func TestTheTimeToTheMemoryGivenBack(t *testing.T) {
-	a, s := atItsEnd(), atNoon()
-	a.back = 0
+func TestSecondAct_ReportsTimeToRevertedMemory(t *testing.T) {
+	a, s := finishedAct(), finalSnapshot()
+	a.restoreTime = 0
 	s.rollouts[1].pods[0].request.cpu++ // an increase, which is not reverted
-	s.rollouts[1].pods[0].granted = less
+	s.rollouts[1].pods[0].granted = reducedRequest
 	said, err := a.step(t.Context(), s, noon)
 	require.NoError(t, err)
 	require.Empty(t, said, "its node has not given it yet")
-	s.rollouts[1].pods[0].granted = whole
+	s.rollouts[1].pods[0].granted = fullRequest
 	s.at = noon.Add(100 * time.Millisecond)
 	said, err = a.step(t.Context(), s, noon.Add(-time.Minute))
 	require.NoError(t, err)
@@ -110,24 +110,24 @@ func TestTheTimeToTheMemoryGivenBack(t *testing.T) {
 	require.Empty(t, said, "that is said once")
 }
 
-func TestThePeakWaitsUntilTheNodeHasLoweredTheMemory(t *testing.T) {
+func TestSecondAct_PeakWaitsForNodeToLowerMemory(t *testing.T) {
 	var a secondAct
-	s := atNoon()
-	require.False(t, a.smallLongEnough(s))
-	s.rollouts[1].pods[1].request = less
-	require.False(t, a.smallLongEnough(s), "its node has not acted")
-	s.rollouts[1].pods[1].granted = less
-	require.False(t, a.smallLongEnough(s))
-	s.at = noon.Add(seen)
-	require.True(t, a.smallLongEnough(s))
+	s := finalSnapshot()
+	require.False(t, a.isSmallLongEnough(s))
+	s.rollouts[1].pods[1].request = reducedRequest
+	require.False(t, a.isSmallLongEnough(s), "its node has not acted")
+	s.rollouts[1].pods[1].granted = reducedRequest
+	require.False(t, a.isSmallLongEnough(s))
+	s.at = noon.Add(peakDelay)
+	require.True(t, a.isSmallLongEnough(s))
 }
 
-func TestWhatHappenedToARollout(t *testing.T) {
-	before, after := atNoon(), atNoon()
+func TestRolloutChanges_ListsChanges(t *testing.T) {
+	before, after := finalSnapshot(), finalSnapshot()
 	before.rollouts[0].mode, before.rollouts[0].target, before.rollouts[0].record = "", nil, loadlinev1alpha1.SizingRecordStatus{}
-	before.rollouts[0].pods[0].request = whole
+	before.rollouts[0].pods[0].request = fullRequest
 	before.rollouts[1].record.Rounds[0].Outcome = ""
-	before.rollouts[1].pods[0].restarts, before.rollouts[1].pods[0].request, before.rollouts[1].pods[0].limit = 0, less, less
+	before.rollouts[1].pods[0].restarts, before.rollouts[1].pods[0].request, before.rollouts[1].pods[0].limit = 0, reducedRequest, reducedRequest
 	after.events = []event{{"e", "Reverted", hurt + "-0", "Change taken back"}}
 	require.Equal(t, []string{
 		"   0s  front: VPA deployment-front made, in mode Off",
@@ -142,14 +142,14 @@ func TestWhatHappenedToARollout(t *testing.T) {
 	require.Empty(t, rolloutChanges(after, after, noon))
 }
 
-func TestTheTableOfTheSecondAct(t *testing.T) {
-	rows := rolloutRows(atNoon())
+func TestRolloutRows_PrintsTable(t *testing.T) {
+	rows := rolloutRows(finalSnapshot())
 	require.Equal(t, []string{
 		"WORKLOAD                         WRITTEN          TARGET   WITH NEW SIZE        PHASE  LAST ROUND",
 		"front                      100m / 1024Mi    100m / 256Mi          2 of 2  FullRollout  under way",
 		"report                     100m / 1024Mi    100m / 256Mi          0 of 2       Canary  Reverted, OOMKilled",
 	}, rows)
-	empty := atNoon()
-	empty.rollouts = []rollout{{workload: sound, written: whole}}
+	empty := finalSnapshot()
+	empty.rollouts = []rollout{{workload: sound, written: fullRequest}}
 	require.Equal(t, "front                      100m / 1024Mi               -          0 of 0            -  -", rolloutRows(empty)[1])
 }

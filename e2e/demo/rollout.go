@@ -75,19 +75,19 @@ type event struct {
 	reason, object, message string
 }
 
-func lookAtRollouts(ctx context.Context, cluster *harness.Cluster) (all []rollout, events []event, err error) {
+func readRollouts(ctx context.Context, cluster *harness.Cluster) (all []rollout, events []event, err error) {
 	for _, w := range underPolicy() {
-		r, err := lookAtRollout(ctx, cluster, w)
+		r, err := readRollout(ctx, cluster, w)
 		if err != nil {
 			return nil, nil, err
 		}
 		all = append(all, r)
 	}
-	events, err = lookAtEvents(ctx, cluster)
+	events, err = readEvents(ctx, cluster)
 	return all, events, err
 }
 
-func lookAtRollout(ctx context.Context, cluster *harness.Cluster, w workload) (rollout, error) {
+func readRollout(ctx context.Context, cluster *harness.Cluster, w workload) (rollout, error) {
 	c := w.Containers[0]
 	r := rollout{workload: w.Name, written: written(c.CPU, c.Memory), writtenLimit: written(c.CPULimit, c.MemoryLimit)}
 	list, err := cluster.Pods(ctx, w.Workload)
@@ -133,7 +133,7 @@ func written(cpu, memory string) amounts {
 }
 
 // readEvents lists the rollout events of the updater, oldest first.
-func lookAtEvents(ctx context.Context, cluster *harness.Cluster) (events []event, err error) {
+func readEvents(ctx context.Context, cluster *harness.Cluster) (events []event, err error) {
 	list, err := cluster.Kube.CoreV1().Events(policyNamespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list events of %s: %w", policyNamespace, err)

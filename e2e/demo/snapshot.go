@@ -60,7 +60,7 @@ func (s snapshot) running() (n int) {
 	return n
 }
 
-func look(ctx context.Context, cluster *harness.Cluster) (snapshot, error) {
+func readSnapshot(ctx context.Context, cluster *harness.Cluster) (snapshot, error) {
 	s := snapshot{at: time.Now(), vpas: map[string]bounds{}}
 	usage := currentUsage(ctx, cluster)
 	for _, w := range workloads() {
@@ -83,7 +83,7 @@ func look(ctx context.Context, cluster *harness.Cluster) (snapshot, error) {
 		return cmp.Or(cmp.Compare(a.workload, b.workload), cmp.Compare(a.name, b.name))
 	})
 	var err error
-	s.rollouts, s.events, err = lookAtRollouts(ctx, cluster)
+	s.rollouts, s.events, err = readRollouts(ctx, cluster)
 	return s, err
 }
 

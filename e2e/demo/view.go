@@ -21,11 +21,11 @@ type table struct {
 	recent []string
 }
 
-const remembered = 8
+const maxRecent = 8
 
 func (t *table) update(s snapshot, happened []string) {
 	t.recent = append(t.recent, happened...)
-	t.recent = t.recent[max(0, len(t.recent)-remembered):]
+	t.recent = t.recent[max(0, len(t.recent)-maxRecent):]
 	rows := slices.Concat(tableRows(s), []string{""}, rolloutRows(s), []string{""}, t.recent)
 	// Without line wrapping, each row is one line on a narrow terminal too.
 	fmt.Fprint(t.out, "\x1b[?7l")

@@ -20,7 +20,7 @@ const quietTime = 30 * time.Second
 // the first act, while the demo checks that they stay unchanged.
 func watch(ctx context.Context, cluster *harness.Cluster, v view, second *secondAct, timeout time.Duration) (snapshot, error) {
 	started := time.Now()
-	last, err := look(ctx, cluster)
+	last, err := readSnapshot(ctx, cluster)
 	if err != nil {
 		return last, err
 	}
@@ -31,7 +31,7 @@ func watch(ctx context.Context, cluster *harness.Cluster, v view, second *second
 			return last, errors.New("interrupted")
 		case <-time.After(time.Second):
 		}
-		now, err := look(ctx, cluster)
+		now, err := readSnapshot(ctx, cluster)
 		if err != nil {
 			return last, err
 		}
@@ -45,7 +45,7 @@ func watch(ctx context.Context, cluster *harness.Cluster, v view, second *second
 		}
 		v.update(now, slices.Concat(happened, rolloutChanges(last, now, started), did))
 		last = now
-		open := cmp.Or(unfinished(now), second.open(now))
+		open := cmp.Or(unfinished(now), second.pendingStep(now))
 		if open == "" && now.at.Sub(quietSince) > quietTime {
 			return now, nil
 		}

@@ -69,7 +69,7 @@ func awaitPods(ctx context.Context, cluster *harness.Cluster) (snapshot, error) 
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	for {
-		s, err := look(ctx, cluster)
+		s, err := readSnapshot(ctx, cluster)
 		if err != nil {
 			return s, err
 		}

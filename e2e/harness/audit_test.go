@@ -21,7 +21,7 @@ const (
 )
 
 // Includes a rotated log, and ignores an incomplete line.
-func TestRequestsOfAllAuditLogs(t *testing.T) {
+func TestRequests_ReadsRotatedLogs(t *testing.T) {
 	c := &Cluster{Options: Options{Dir: t.TempDir()}}
 	require.Error(t, c.Requests(func(Request) {}), "there is no log")
 	logs := filepath.Join(c.Dir, "logs")
@@ -59,7 +59,7 @@ func TestWritten_CountsStoredObjectsOfPrograms(t *testing.T) {
 	require.Equal(t, map[string]int{"vpa-updater pods": pod.Size(), "vpa-updater events": len(`{"kind":"Any"}`)}, got)
 }
 
-func TestPodCreations_SeparateTheTimeInWebhooks(t *testing.T) {
+func TestPodCreations_SeparatesTimeInWebhooks(t *testing.T) {
 	c := &Cluster{Options: Options{Dir: t.TempDir()}}
 	logs := filepath.Join(c.Dir, "logs")
 	require.NoError(t, os.Mkdir(logs, 0o755))

@@ -126,19 +126,19 @@ func writeKubeconfig(path string, user clientcmdapi.AuthInfo, server clientcmdap
 // Port range of FreeAddress. Systems use higher ports for outgoing connections, so that a free one
 // may be taken when a program starts or restarts.
 const (
-	firstPort = 20000
-	lastPort  = 32000
+	minPort = 20000
+	maxPort = 32000
 )
 
 // usedPorts are the ports that FreeAddress has returned. It never returns them again.
-var given sync.Map
+var usedPorts sync.Map
 
 // FreeAddress returns a loopback address with an unused port.
 func FreeAddress() (string, error) {
 	var err error
 	for range 100 {
-		port := firstPort + rand.IntN(lastPort-firstPort)
-		if _, before := given.LoadOrStore(port, true); before {
+		port := minPort + rand.IntN(maxPort-minPort)
+		if _, before := usedPorts.LoadOrStore(port, true); before {
 			continue
 		}
 		var l net.Listener

@@ -32,7 +32,7 @@ func ProcessorTime(pid int) (time.Duration, error) {
 }
 
 // Memory returns the current and the peak resident size of a process in bytes.
-func Memory(pid int) (now, most int64, err error) {
+func Memory(pid int) (current, peak int64, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, 0, err
@@ -48,10 +48,10 @@ func Memory(pid int) (now, most int64, err error) {
 		}
 		switch fields[0] {
 		case "VmRSS:":
-			now = kilobytes << 10
+			current = kilobytes << 10
 		case "VmHWM:":
-			most = kilobytes << 10
+			peak = kilobytes << 10
 		}
 	}
-	return now, most, nil
+	return current, peak, nil
 }

@@ -27,12 +27,12 @@ const availableWithin = 3 * time.Minute
 
 // Runs every installation method from an empty cluster to an empty cluster, next to existing
 // workloads that must survive.
-func TestInstallation(t *testing.T) {
+func TestInstall_FullLifecycle(t *testing.T) {
 	load(t, "before")
 	load(t, "after")
 	for _, w := range ways() {
 		t.Run(w.name, func(t *testing.T) {
-			s := &stay{way: w}
+			s := &installation{way: w}
 			// Sized by a VPA, sized by a policy, and created under load.
 			s.shop = run(t, "shop-"+w.name, "shop", 2)
 			s.crew = run(t, "crew-"+w.name, "crew", 2)
@@ -54,16 +54,16 @@ func TestInstallation(t *testing.T) {
 	}
 }
 
-type stay struct {
+type installation struct {
 	way
 	shop, crew, rush harness.Workload
 }
 
-func (s *stay) workloads() []string {
+func (s *installation) workloads() []string {
 	return []string{s.shop.Namespace, s.crew.Namespace, s.rush.Namespace}
 }
 
-func (s *stay) install(t *testing.T) {
+func (s *installation) install(t *testing.T) {
 	began := time.Now()
 	s.way.install(t, "before")
 	times.since(t, s.name, "the command - it returns", began)
@@ -79,14 +79,14 @@ func (s *stay) install(t *testing.T) {
 	}
 }
 
-func (s *stay) awaitAvailable(t *testing.T) {
+func (s *installation) awaitAvailable(t *testing.T) {
 	t.Helper()
 	for _, program := range programs {
 		kubectl(t, "-n", s.namespace, "rollout", "status", "deployment/"+s.prefix+program, "--timeout="+availableWithin.String())
 	}
 }
 
-func (s *stay) pods(t *testing.T, program string) (found []corev1.Pod) {
+func (s *installation) pods(t *testing.T, program string) (found []corev1.Pod) {
 	t.Helper()
 	list, err := cluster.Kube.CoreV1().Pods(s.namespace).List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
@@ -100,7 +100,7 @@ func (s *stay) pods(t *testing.T, program string) (found []corev1.Pod) {
 }
 
 // running requires that the pods of the programs use images of a tag and have no restarts.
-func (s *stay) running(t *testing.T, tag string) {
+func (s *installation) running(t *testing.T, tag string) {
 	t.Helper()
 	for _, program := range programs {
 		for _, pod := range s.pods(t, program) {
@@ -112,7 +112,7 @@ func (s *stay) running(t *testing.T, tag string) {
 	}
 }
 
-func (s *stay) sizeByVPA(t *testing.T) {
+func (s *installation) sizeByVPA(t *testing.T) {
 	before := awaitRunning(t, s.shop)
 	began := time.Now()
 	require.NoError(t, cluster.CreateVPA(t.Context(), s.shop, vpav1.UpdateModeInPlaceOrRecreate))
@@ -129,7 +129,7 @@ func (s *stay) sizeByVPA(t *testing.T) {
 	awaitSizedAtCreation(t, &s.shop)
 }
 
-func (s *stay) sizeByPolicy(t *testing.T) {
+func (s *installation) sizeByPolicy(t *testing.T) {
 	before := awaitRunning(t, s.crew)
 	began := time.Now()
 	_, err := cluster.VPA.LoadlineV1alpha1().SizingPolicies().Create(t.Context(), &loadlinev1alpha1.SizingPolicy{
@@ -148,7 +148,7 @@ func (s *stay) sizeByPolicy(t *testing.T) {
 
 // upgrade replaces programs, definitions and permissions with the next version. Every pod that is
 // created meanwhile must be sized.
-func (s *stay) upgrade(t *testing.T) {
+func (s *installation) upgrade(t *testing.T) {
 	advised(t, s.rush)
 	load := createPods(t, s.rush)
 	began := time.Now()
@@ -164,7 +164,7 @@ func (s *stay) upgrade(t *testing.T) {
 
 // kill deletes one webhook pod without grace period, and then kills all processes of the programs.
 // No pod creation fails, and everything recovers.
-func (s *stay) kill(t *testing.T) {
+func (s *installation) kill(t *testing.T) {
 	load := createPods(t, s.rush)
 	victim := s.pods(t, "admission-controller")[0]
 	gone := time.Now()
@@ -199,7 +199,7 @@ func (s *stay) kill(t *testing.T) {
 
 // goBack downgrades and upgrades again. Each version continues from the checkpoints of the other,
 // policy and records stay, and no pod is replaced.
-func (s *stay) goBack(t *testing.T) {
+func (s *installation) goBack(t *testing.T) {
 	pods := map[types.UID]bool{}
 	for _, w := range []harness.Workload{s.shop, s.crew} {
 		for _, pod := range awaitRunning(t, w) {
@@ -248,7 +248,7 @@ func (s *stay) goBack(t *testing.T) {
 }
 
 // alone waits until no recommender of another version is left, including terminating ones.
-func (s *stay) alone(t *testing.T, tag string) {
+func (s *installation) alone(t *testing.T, tag string) {
 	t.Helper()
 	eventually(t, 2*time.Minute, "the other recommender has ended", func() error {
 		list, err := cluster.Kube.CoreV1().Pods(s.namespace).List(t.Context(), metav1.ListOptions{})
@@ -273,7 +273,7 @@ func ended(record *loadlinev1alpha1.SizingRecord) (n int) {
 	return n
 }
 
-func (s *stay) checkpoint(t *testing.T) *vpav1.VerticalPodAutoscalerCheckpoint {
+func (s *installation) checkpoint(t *testing.T) *vpav1.VerticalPodAutoscalerCheckpoint {
 	t.Helper()
 	found, err := cluster.VPA.AutoscalingV1().VerticalPodAutoscalerCheckpoints(s.shop.Namespace).List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
@@ -303,7 +303,7 @@ func killProcesses(t *testing.T, pod *corev1.Pod, program string) {
 }
 
 // audit requires that no request of the programs was forbidden.
-func (s *stay) audit(t *testing.T) {
+func (s *installation) audit(t *testing.T) {
 	accounts := harness.Accounts{Namespace: s.namespace, Prefix: s.prefix}
 	use, err := cluster.PermissionsOf(accounts)
 	require.NoError(t, err)
@@ -317,7 +317,7 @@ func (s *stay) audit(t *testing.T) {
 }
 
 // detach detaches the policy from its pods, as the docs instruct users to do before uninstalling.
-func (s *stay) detach(t *testing.T) {
+func (s *installation) detach(t *testing.T) {
 	plugin := filepath.Join(root, "bin", "kubectl-loadline")
 	eventually(t, time.Minute, "no pod has a note of a change", func() error {
 		out, err := exec.CommandContext(t.Context(), plugin, "policy", "detach", "--kubeconfig", cluster.Kubeconfig(), "crew").CombinedOutput()
@@ -335,7 +335,7 @@ func (s *stay) detach(t *testing.T) {
 }
 
 // uninstall requires that no new object is left and that sized pods continue to run unchanged.
-func (s *stay) uninstall(t *testing.T, before map[string]bool) {
+func (s *installation) uninstall(t *testing.T, before map[string]bool) {
 	type container struct {
 		id       string
 		restarts int32

@@ -24,10 +24,10 @@ const deferredTime = 5 * time.Minute
 
 // Two pods need more on a full node, so the kubelet defers their resizes. One VPA may evict after a
 // while, the other never.
-func fullNodeFallsBackAsConfigured(t *testing.T) {
+func testFullNodeFollowsUpdateMode(t *testing.T) {
 	// The room of the evicted pod is not enough for the other.
 	small := burner{harness.Container{CPU: "10m", Memory: "50Mi", MemoryLimit: "100Mi"}, "200m", "20Mi"}
-	ballast := run(t, "ballast", burner{Container: harness.Container{CPU: left(t, "-20m"), Memory: "20Mi"}})
+	ballast := run(t, "ballast", burner{Container: harness.Container{CPU: freeCPU(t, "-20m"), Memory: "20Mi"}})
 	awaitRunning(t, ballast)
 	evicting, staying := run(t, "evicting", small), run(t, "staying", small)
 	control(t, evicting, vpav1.UpdateModeInPlaceOrRecreate)
@@ -35,26 +35,26 @@ func fullNodeFallsBackAsConfigured(t *testing.T) {
 	first, second := awaitRunning(t, evicting), awaitRunning(t, staying)
 	began := time.Now()
 	for _, w := range []harness.Workload{evicting, staying} {
-		eventually(t, longestWait, "the kubelet defers the resize of "+w.Name, func() error { return deferred(t, w) })
+		eventually(t, longestWait, "the kubelet defers the resize of "+w.Name, func() error { return checkDeferred(t, w) })
 	}
 	took(t, "full: resizes deferred by the kubelet", began)
 	during(t, 10*time.Second, "both wait", func() error {
-		return errors.Join(untouched(t, evicting, first), untouched(t, staying, second))
+		return errors.Join(checkUntouched(t, evicting, first), checkUntouched(t, staying, second))
 	})
 
 	var next *corev1.Pod
 	eventually(t, 2*deferredTime, "the pod that may be evicted is, and comes back with the new size", func() (err error) {
-		if next, err = only(t.Context(), evicting); err == nil && next.UID == first.UID {
+		if next, err = onlyPod(t.Context(), evicting); err == nil && next.UID == first.UID {
 			err = errors.New("it is still the same pod")
-			passTime(t, evicting, first)
+			ageDeferral(t, evicting, first)
 		}
 		return err
 	})
 	took(t, "full: evicted, since the resizes were asked for", began)
 	require.NoError(t, grown(first)(next), "the webhook gives the new pod what was recommended")
 	during(t, 12*time.Second, "the other pod stays", func() error {
-		passTime(t, staying, second)
-		return untouched(t, staying, second)
+		ageDeferral(t, staying, second)
+		return checkUntouched(t, staying, second)
 	})
 
 	// With room on the node, the deferred resize is applied.
@@ -63,11 +63,11 @@ func fullNodeFallsBackAsConfigured(t *testing.T) {
 	resized(t, staying, second, grown(second))
 	took(t, "full: deferred resize done, since there is room", room)
 	eventually(t, longestWait, "the evicted pod runs", func() error {
-		pod, err := only(t.Context(), evicting)
+		pod, err := onlyPod(t.Context(), evicting)
 		if err != nil {
 			return err
 		}
-		return granted(pod)
+		return checkApplied(pod)
 	})
 }
 
@@ -83,7 +83,7 @@ func grown(before *corev1.Pod) func(pod *corev1.Pod) error {
 }
 
 // freeCPU returns the unrequested CPU of the node plus the given quantity.
-func left(t *testing.T, more string) string {
+func freeCPU(t *testing.T, more string) string {
 	t.Helper()
 	node, err := cluster.Kube.CoreV1().Nodes().Get(t.Context(), realNode, metav1.GetOptions{})
 	require.NoError(t, err)
@@ -97,8 +97,8 @@ func left(t *testing.T, more string) string {
 	return free.String()
 }
 
-func deferred(t *testing.T, w harness.Workload) error {
-	pod, err := only(t.Context(), w)
+func checkDeferred(t *testing.T, w harness.Workload) error {
+	pod, err := onlyPod(t.Context(), w)
 	if err != nil {
 		return err
 	}
@@ -111,8 +111,8 @@ func deferred(t *testing.T, w harness.Workload) error {
 
 // checkUntouched returns an error unless the pod was neither replaced nor restarted and runs with
 // its old resources.
-func untouched(t *testing.T, w harness.Workload, before *corev1.Pod) error {
-	pod, err := only(t.Context(), w)
+func checkUntouched(t *testing.T, w harness.Workload, before *corev1.Pod) error {
+	pod, err := onlyPod(t.Context(), w)
 	if err != nil {
 		return err
 	}
@@ -131,12 +131,12 @@ const patient = "LOADLINE_NODE_PATIENT"
 
 // ageDeferral makes a deferral older than the updater's limit by patching the pod condition, which
 // the kubelet corrects within seconds. It does nothing if the variable is set.
-func passTime(t *testing.T, w harness.Workload, before *corev1.Pod) {
+func ageDeferral(t *testing.T, w harness.Workload, before *corev1.Pod) {
 	t.Helper()
 	if os.Getenv(patient) != "" {
 		return
 	}
-	pod, err := only(t.Context(), w)
+	pod, err := onlyPod(t.Context(), w)
 	if err != nil {
 		return // evicted, the replacement is not there yet
 	}

@@ -20,7 +20,7 @@ const onePod = `{apiVersion: v1, kind: Pod, metadata: {name: busy}, spec: {nodeN
 
 // A real node must not change the machine, not even if its supervisor is killed. Only empty cgroups
 // may remain until the next command.
-func nothingIsLeft(t *testing.T) {
+func testNodeLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	program, dir := cluster.Binary, filepath.Join(t.TempDir(), "other")
 	call := func(input string, args ...string) string {
@@ -30,7 +30,7 @@ func nothingIsLeft(t *testing.T) {
 		require.NoError(t, err, "%v: %s", args, out)
 		return string(out)
 	}
-	before := machine(t)
+	before := machineState(t)
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
 		_ = exec.CommandContext(ctx, program, "down", "--dir", dir).Run() // if the test fails halfway
@@ -43,7 +43,7 @@ func nothingIsLeft(t *testing.T) {
 	namespace, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", node))
 	require.NoError(t, err)
 	require.NotEmpty(t, processes(t, namespace, group), "the check below would prove nothing")
-	require.Equal(t, before, machine(t), "while the node runs")
+	require.Equal(t, before, machineState(t), "while the node runs")
 
 	require.NoError(t, syscall.Kill(supervisor, syscall.SIGKILL))
 	eventually(t, 20*time.Second, "all processes of the node are gone", func() error {
@@ -52,7 +52,7 @@ func nothingIsLeft(t *testing.T) {
 		}
 		return nil
 	})
-	require.Equal(t, before, machine(t), "after the supervisor was killed")
+	require.Equal(t, before, machineState(t), "after the supervisor was killed")
 	require.NotEmpty(t, groups(t, group), "groups of a killed supervisor stay until the next command")
 	call("", "down", "--dir", dir)
 	require.Empty(t, groups(t, group))
@@ -96,7 +96,7 @@ func groups(t *testing.T, name string) (found []string) {
 
 // machineState returns everything that a node could have changed: kernel parameters that kubelets
 // set, network devices, folders of containerd and kubelets, and mounts.
-func machine(t *testing.T) map[string]string {
+func machineState(t *testing.T) map[string]string {
 	t.Helper()
 	state := map[string]string{}
 	for _, name := range []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes", "net/ipv4/ip_forward"} {

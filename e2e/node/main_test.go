@@ -50,7 +50,7 @@ func runAll(m *testing.M) int {
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	if binary, err = withNames(binary); err != nil {
+	if binary, err = withContainerNames(binary); err != nil {
 		return skip(err.Error())
 	}
 	defer func() { _ = os.RemoveAll(filepath.Dir(binary)) }()
@@ -59,7 +59,7 @@ func runAll(m *testing.M) int {
 	cluster, err = harness.Start(ctx, options(binary, state, io.MultiWriter(os.Stdout, &said)))
 	if err != nil {
 		why := reason(state, said.String(), err)
-		if !ofNode(why) {
+		if !isNodeFailure(why) {
 			fmt.Println(err)
 			return 1
 		}
@@ -82,7 +82,7 @@ func runAll(m *testing.M) int {
 
 // withContainerNames copies the control plane binary to its own folder, with a kubelet that names
 // containers in its metrics: its cAdvisor needs the path of containerd.
-func withNames(binary string) (string, error) {
+func withContainerNames(binary string) (string, error) {
 	from := filepath.Dir(binary)
 	// Hard links next to the original need no space.
 	folder, err := os.MkdirTemp(from, "names-")
@@ -131,7 +131,7 @@ func reason(state, said string, err error) string {
 
 // isNodeFailure reports whether a start failed because of the real node. Other reasons are failures
 // everywhere, because simulated nodes would not start either.
-func ofNode(why string) bool {
+func isNodeFailure(why string) bool {
 	return slices.ContainsFunc([]string{"real node", "real-node", "nodes are ready"}, func(part string) bool { return strings.Contains(why, part) })
 }
 
@@ -146,7 +146,7 @@ func startPrograms(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	flags := append(asking(ctx), "--feature-gates=InPlace=true", "--updater-interval=3s", "--ignored-vpa-object-namespaces="+shippedNamespace, "--in-recommendation-bounds-eviction-lifetime-threshold="+lifetime.String(),
+	flags := append(roomFlags(ctx), "--feature-gates=InPlace=true", "--updater-interval=3s", "--ignored-vpa-object-namespaces="+shippedNamespace, "--in-recommendation-bounds-eviction-lifetime-threshold="+lifetime.String(),
 		"--sharing-min-age=1s") // workloads are younger than an hour here
 	if prometheus, err := server.Find(ctx); err != nil {
 		noMonitoring = err
@@ -172,7 +172,7 @@ func startPrograms(ctx context.Context, dir string) error {
 
 // roomFlags turns off the updater's own check for free room, because these tests need the kubelet's
 // responses.
-func asking(ctx context.Context) []string {
+func roomFlags(ctx context.Context) []string {
 	const flag = "--eviction-room"
 	help, _ := exec.CommandContext(ctx, filepath.Join(cluster.Root, "bin", "updater"), "--help").CombinedOutput()
 	if bytes.Contains(help, []byte(flag)) {
@@ -237,14 +237,14 @@ func pause(t *testing.T) {
 	}
 }
 
-func TestReasonIsWhatTheControlPlaneSaid(t *testing.T) {
+func TestReason_ReturnsErrorOfControlPlane(t *testing.T) {
 	dir := t.TempDir()
 	require.Equal(t, "no root", reason(dir, "starting\nno root\n", errors.New("exit status 1")))
 	require.Equal(t, "exit status 1", reason(dir, "", errors.New("exit status 1")))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "cluster.json"), []byte(`{"stopped":"real-node died\nno runc"}`), 0o644))
 	why := reason(dir, "x", errors.New("exit status 1"))
 	require.Equal(t, "real-node died; no runc", why)
-	require.True(t, ofNode(why))
-	require.True(t, ofNode(`waiting for "nodes ready": context deadline exceeded; 1 of 2 nodes are ready`))
-	require.False(t, ofNode(`waiting for "metrics API available": context deadline exceeded`))
+	require.True(t, isNodeFailure(why))
+	require.True(t, isNodeFailure(`waiting for "nodes ready": context deadline exceeded; 1 of 2 nodes are ready`))
+	require.False(t, isNodeFailure(`waiting for "metrics API available": context deadline exceeded`))
 }

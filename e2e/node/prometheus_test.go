@@ -110,7 +110,7 @@ const (
 
 // requireMetric skips the test if there is no Prometheus, or if the kubelet lacks the counter of a
 // container that has other metrics.
-func requireFigure(t *testing.T, pod *corev1.Pod, counter string) {
+func requireMetric(t *testing.T, pod *corev1.Pod, counter string) {
 	t.Helper()
 	if monitoring == nil {
 		t.Skipf("%s is not known here: %v", counter, noMonitoring)
@@ -136,11 +136,11 @@ func requireFigure(t *testing.T, pod *corev1.Pod, counter string) {
 
 // awaitShare waits until a share of the pod's container is available for a whole minute, which a
 // change requires.
-func awaitShare(t *testing.T, pod *corev1.Pod, limit time.Duration, share func(rollouts.Share) float64) {
+func awaitShare(t *testing.T, pod *corev1.Pod, limit time.Duration, share func(rollouts.CPUPressure) float64) {
 	t.Helper()
 	eventually(t, limit, "Prometheus knows the figure of the time before the change", func() error {
-		shares, err := monitoring.shares.Shares(t.Context(), pod.Namespace, []string{pod.Name}, time.Now().Truncate(time.Minute))
-		if err == nil && math.IsNaN(share(rollouts.ShareOf(shares, pod.Name, "app"))) {
+		shares, err := monitoring.shares.CPUPressure(t.Context(), pod.Namespace, []string{pod.Name}, time.Now().Truncate(time.Minute))
+		if err == nil && math.IsNaN(share(rollouts.PressureOf(shares, pod.Name, "app"))) {
 			err = fmt.Errorf("%+v", shares)
 		}
 		return err

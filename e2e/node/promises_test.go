@@ -21,20 +21,22 @@ const longestWait = 3 * time.Minute
 
 // The full node scenario comes last, because it fills the node. TestRevert_CPUReductionHarms runs
 // in parallel with all others.
-func TestPromises(t *testing.T) {
+func TestNode_Scenarios(t *testing.T) {
 	sharing := sharers(t)
 	t.Parallel()
 	t.Run("room", func(t *testing.T) {
-		t.Run("a spike is served", func(t *testing.T) { aSpikeIsServedWhileNeighboursIdle(t, sharing) })
-		t.Run("hungry grows", hungryPodGrowsInPlace)
-		t.Run("idle shrinks", idlePodShrinksInPlace)
-		t.Run("killed recovers", killedPodRecovers)
-		t.Run("killed after a cut", killedAfterACutGetsItsMemoryBack)
-		t.Run("memory in use stays", func(t *testing.T) { memoryInUseIsNotTaken(t, "data-stays", vpav1.UpdateModeInPlace) })
-		t.Run("memory in use costs no pod", func(t *testing.T) { memoryInUseIsNotTaken(t, "data-may-go", vpav1.UpdateModeInPlaceOrRecreate) })
-		t.Run("nothing is left", nothingIsLeft)
+		t.Run("a spike is served", func(t *testing.T) { testSpikeExceedsShareWhileOthersIdle(t, sharing) })
+		t.Run("hungry grows", testBusyPodGrowsInPlace)
+		t.Run("idle shrinks", testIdlePodShrinksInPlace)
+		t.Run("killed recovers", testOOMKilledPodRecovers)
+		t.Run("killed after a cut", testRevertsMemoryReductionAfterOOMKill)
+		t.Run("memory in use stays", func(t *testing.T) { testKeepsLimitAboveMemoryUsage(t, "data-stays", vpav1.UpdateModeInPlace) })
+		t.Run("memory in use costs no pod", func(t *testing.T) {
+			testKeepsLimitAboveMemoryUsage(t, "data-may-go", vpav1.UpdateModeInPlaceOrRecreate)
+		})
+		t.Run("nothing is left", testNodeLeavesNothingBehind)
 	})
-	t.Run("full", fullNodeFallsBackAsConfigured)
+	t.Run("full", testFullNodeFollowsUpdateMode)
 }
 
 // resized waits until the request of a pod is right and applied, without a replacement or restart.
@@ -42,25 +44,25 @@ func resized(t *testing.T, w harness.Workload, before *corev1.Pod, right func(po
 	t.Helper()
 	var pod *corev1.Pod
 	eventually(t, longestWait, w.Name+" is resized", func() (err error) {
-		if pod, err = only(t.Context(), w); err != nil {
+		if pod, err = onlyPod(t.Context(), w); err != nil {
 			return err
 		}
 		require.Equal(t, before.UID, pod.UID, "the pod was replaced")
-		return errors.Join(right(pod), granted(pod))
+		return errors.Join(right(pod), checkApplied(pod))
 	})
 	require.Equal(t, before.Status.ContainerStatuses[0].ContainerID, pod.Status.ContainerStatuses[0].ContainerID, "the container was replaced")
 	require.Zero(t, restarts(pod))
 	return pod
 }
 
-func hungryPodGrowsInPlace(t *testing.T) {
+func testBusyPodGrowsInPlace(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
 	w := run(t, "hungry", burner{harness.Container{CPU: "30m", Memory: "64Mi", CPULimit: "300m", MemoryLimit: "128Mi"}, "150m", "30Mi"})
 	control(t, w, vpav1.UpdateModeInPlaceOrRecreate)
 	before := awaitRunning(t, w)
 	took(t, "hungry: container runs", began)
-	eventually(t, 10*time.Second, "the sizes it was created with are in force", func() error { return granted(before) })
+	eventually(t, 10*time.Second, "the sizes it was created with are in force", func() error { return checkApplied(before) })
 	eventually(t, longestWait, "the metrics API shows what it really uses", func() error {
 		usage, err := cluster.Usage.MetricsV1beta1().PodMetricses(w.Namespace).Get(t.Context(), before.Name, metav1.GetOptions{})
 		if err != nil {
@@ -79,7 +81,7 @@ func hungryPodGrowsInPlace(t *testing.T) {
 	require.Equal(t, 10*cpu.Requests.Cpu().MilliValue(), cpu.Limits.Cpu().MilliValue(), "the limit keeps its proportion to the request")
 }
 
-func idlePodShrinksInPlace(t *testing.T) {
+func testIdlePodShrinksInPlace(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
 	w := run(t, "idle", burner{harness.Container{CPU: "400m", Memory: "200Mi", CPULimit: "800m", MemoryLimit: "400Mi"}, "10m", "20Mi"})
@@ -94,7 +96,7 @@ func idlePodShrinksInPlace(t *testing.T) {
 	took(t, "idle: shrunk in place, in force in the cgroup", began)
 }
 
-func killedPodRecovers(t *testing.T) {
+func testOOMKilledPodRecovers(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
 	const needs = 100 << 20
@@ -102,7 +104,7 @@ func killedPodRecovers(t *testing.T) {
 	control(t, w, vpav1.UpdateModeInPlaceOrRecreate)
 	before := awaitRunning(t, w)
 	eventually(t, longestWait, "the kernel kills it for its memory", func() error {
-		pod, err := only(t.Context(), w)
+		pod, err := onlyPod(t.Context(), w)
 		if err != nil {
 			return err
 		}
@@ -117,7 +119,7 @@ func killedPodRecovers(t *testing.T) {
 	took(t, "killed: first out-of-memory kill", began)
 	var pod *corev1.Pod
 	eventually(t, longestWait, "it has more memory", func() (err error) {
-		if pod, err = only(t.Context(), w); err != nil {
+		if pod, err = onlyPod(t.Context(), w); err != nil {
 			return err
 		}
 		if limit := pod.Spec.Containers[0].Resources.Limits.Memory(); limit.Value() <= needs {
@@ -127,10 +129,10 @@ func killedPodRecovers(t *testing.T) {
 	})
 	took(t, "killed: more memory asked for, since the kill", killed)
 	eventually(t, longestWait, "it has the memory it needs, in force", func() (err error) {
-		if pod, err = only(t.Context(), w); err != nil {
+		if pod, err = onlyPod(t.Context(), w); err != nil {
 			return err
 		}
-		if err := granted(pod); err != nil {
+		if err := checkApplied(pod); err != nil {
 			return err
 		}
 		if kernel, err := readEnforced(pod); err != nil || kernel.occupied < needs {
@@ -142,7 +144,7 @@ func killedPodRecovers(t *testing.T) {
 	require.Equal(t, before.UID, pod.UID, "the pod was replaced")
 	alive := restarts(pod)
 	during(t, 10*time.Second, "it is killed no more", func() error {
-		pod, err := only(t.Context(), w)
+		pod, err := onlyPod(t.Context(), w)
 		if err == nil && restarts(pod) != alive {
 			err = fmt.Errorf("restarted %d times, was %d", restarts(pod), alive)
 		}
@@ -152,7 +154,7 @@ func killedPodRecovers(t *testing.T) {
 
 // The recommendation is capped below the memory usage of the container. With such a limit the
 // kernel would kill it.
-func memoryInUseIsNotTaken(t *testing.T, name string, mode vpav1.UpdateMode) {
+func testKeepsLimitAboveMemoryUsage(t *testing.T, name string, mode vpav1.UpdateMode) {
 	t.Parallel()
 	const much, release = 120 << 20, 90 * time.Second
 	w := run(t, name, burner{harness.Container{CPU: "20m", Memory: "200Mi", MemoryLimit: "200Mi"}, "10m", "120Mi:" + release.String() + ",20Mi"})
@@ -191,7 +193,7 @@ func memoryInUseIsNotTaken(t *testing.T, name string, mode vpav1.UpdateMode) {
 	recommended := time.Now()
 	require.Greater(t, time.Until(released), 12*time.Second, "the recommendation came too late to show anything")
 	during(t, time.Until(released)-2*time.Second, "memory in use is not taken", func() error {
-		pod, err := only(t.Context(), w)
+		pod, err := onlyPod(t.Context(), w)
 		if err != nil {
 			return err
 		}

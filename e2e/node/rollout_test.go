@@ -19,7 +19,7 @@ import (
 
 // createPolicy puts a workload under a policy in mode Auto with an observation period of three
 // minutes.
-func governed(t *testing.T, w harness.Workload, changes ...func(*loadlinev1alpha1.SizingPolicySpec)) {
+func createPolicy(t *testing.T, w harness.Workload, changes ...func(*loadlinev1alpha1.SizingPolicySpec)) {
 	t.Helper()
 	mode := loadlinev1alpha1.RolloutModeAuto
 	policy := &loadlinev1alpha1.SizingPolicy{
@@ -41,12 +41,12 @@ func governed(t *testing.T, w harness.Workload, changes ...func(*loadlinev1alpha
 }
 
 // createAdvisedVPA creates a VPA with a fixed recommendation that no recommender updates.
-func advised(t *testing.T, w harness.Workload, target corev1.ResourceList) {
+func createAdvisedVPA(t *testing.T, w harness.Workload, target corev1.ResourceList) {
 	t.Helper()
-	advisedWithin(t, w, target, target, target)
+	createAdvisedVPAWithin(t, w, target, target, target)
 }
 
-func advisedWithin(t *testing.T, w harness.Workload, lower, target, upper corev1.ResourceList) {
+func createAdvisedVPAWithin(t *testing.T, w harness.Workload, lower, target, upper corev1.ResourceList) {
 	t.Helper()
 	control(t, w, vpav1.UpdateModeInPlaceOrRecreate, func(vpa *vpav1.VerticalPodAutoscaler) {
 		vpa.Spec.Recommenders = []*vpav1.VerticalPodAutoscalerRecommenderSelector{{Name: "nobody"}}
@@ -60,13 +60,13 @@ func advisedWithin(t *testing.T, w harness.Workload, lower, target, upper corev1
 	require.NoError(t, err)
 }
 
-func killedAfterACutGetsItsMemoryBack(t *testing.T) {
+func testRevertsMemoryReductionAfterOOMKill(t *testing.T) {
 	t.Parallel()
 	// A minute after its start it uses more than the reduced limit, and less than the original one.
 	w := run(t, "cut", burner{harness.Container{CPU: "20m", Memory: "120Mi", MemoryLimit: "120Mi"}, "10m", "20Mi:60s,90Mi"})
-	governed(t, w)
+	createPolicy(t, w)
 	before := awaitRunning(t, w)
-	advised(t, w, corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("20m"), corev1.ResourceMemory: resource.MustParse("60Mi")})
+	createAdvisedVPA(t, w, corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("20m"), corev1.ResourceMemory: resource.MustParse("60Mi")})
 	limit := func(pod *corev1.Pod) string { return pod.Spec.Containers[0].Resources.Limits.Memory().String() }
 	resized(t, w, before, func(pod *corev1.Pod) error {
 		if limit(pod) != "60Mi" {
@@ -76,7 +76,7 @@ func killedAfterACutGetsItsMemoryBack(t *testing.T) {
 	})
 	var killed time.Time
 	eventually(t, longestWait, "the kernel kills it for its memory", func() error {
-		pod, err := only(t.Context(), w)
+		pod, err := onlyPod(t.Context(), w)
 		if err != nil {
 			return err
 		}
@@ -91,7 +91,7 @@ func killedAfterACutGetsItsMemoryBack(t *testing.T) {
 	})
 	var pod *corev1.Pod
 	eventually(t, longestWait, "it has its limit back", func() (err error) {
-		if pod, err = only(t.Context(), w); err == nil && limit(pod) != "120Mi" {
+		if pod, err = onlyPod(t.Context(), w); err == nil && limit(pod) != "120Mi" {
 			err = errors.New("its limit is " + limit(pod))
 		}
 		return err
@@ -100,18 +100,18 @@ func killedAfterACutGetsItsMemoryBack(t *testing.T) {
 	took(t, "cut: killed after a cut, memory given back, since the kill", killed)
 	require.Equal(t, before.UID, pod.UID, "the pod was replaced")
 	eventually(t, longestWait, "it runs again, the limit is in force and the record says why", func() error {
-		pod, err := only(t.Context(), w)
+		pod, err := onlyPod(t.Context(), w)
 		if err != nil {
 			return err
 		}
-		if err := granted(pod); err != nil || restarts(pod) == 0 {
+		if err := checkApplied(pod); err != nil || restarts(pod) == 0 {
 			return fmt.Errorf("%s has %d restarts: %w", pod.Name, restarts(pod), err)
 		}
-		return takenBack(t.Context(), w, "OOMKilled")
+		return checkReverted(t.Context(), w, "OOMKilled")
 	})
 }
 
-func takenBack(ctx context.Context, w harness.Workload, why string) error {
+func checkReverted(ctx context.Context, w harness.Workload, why string) error {
 	record, err := cluster.VPA.LoadlineV1alpha1().SizingRecords(w.Namespace).Get(ctx, "deployment-"+w.Name, metav1.GetOptions{})
 	if err == nil && (len(record.Status.Rounds) == 0 || record.Status.Rounds[0].Outcome != loadlinev1alpha1.RoundReverted || record.Status.Rounds[0].Reason != why) {
 		err = fmt.Errorf("%+v", record.Status.Rounds)

@@ -56,7 +56,7 @@ func sharers(t *testing.T) (all []sharer) {
 		})
 		// Until then the pod counts as being resized, and is left out of the first round.
 		eventually(t, longestWait, "the kubelet tells the sizes it runs with", func() error {
-			pod, err := only(t.Context(), s.Workload)
+			pod, err := onlyPod(t.Context(), s.Workload)
 			if err != nil {
 				return err
 			}
@@ -65,10 +65,10 @@ func sharers(t *testing.T) (all []sharer) {
 			}
 			return nil
 		})
-		advisedWithin(t, s.Workload, sizes(sharedBase, "20Mi"), sizes(sharedPeak, "20Mi"), sizes(sharedPeak, "20Mi"))
+		createAdvisedVPAWithin(t, s.Workload, resourceList(sharedBase, "20Mi"), resourceList(sharedPeak, "20Mi"), resourceList(sharedPeak, "20Mi"))
 	}
 	on, limit := loadlinev1alpha1.SharingOn, loadlinev1alpha1.SharingCPULimitNodeAllocatable
-	governed(t, all[0].Workload, func(s *loadlinev1alpha1.SizingPolicySpec) {
+	createPolicy(t, all[0].Workload, func(s *loadlinev1alpha1.SizingPolicySpec) {
 		s.Namespaces.Names, s.Recipe = names, new("cruisekube")
 		s.Sharing = &loadlinev1alpha1.Sharing{Mode: &on, CPULimit: &limit}
 	})
@@ -89,14 +89,14 @@ func sharers(t *testing.T) (all []sharer) {
 
 // Each sharing pod has less than its peak, also in the kernel's weights. One of them exceeds its
 // share as soon as it needs to while the others idle, unimpeded by its limit.
-func aSpikeIsServedWhileNeighboursIdle(t *testing.T, all []sharer) {
+func testSpikeExceedsShareWhileOthersIdle(t *testing.T, all []sharer) {
 	t.Parallel()
 	began := time.Now()
 	pods := make([]*corev1.Pod, len(all))
 	for i, s := range all {
 		pods[i] = resized(t, s.Workload, s.before, func(pod *corev1.Pod) error {
 			cpu := request(pod, corev1.ResourceCPU)
-			return wants(shareOfEach, cpu.String())
+			return checkEqual(shareOfEach, cpu.String())
 		})
 		after, err := readEnforced(pods[i])
 		require.NoError(t, err)
@@ -138,7 +138,7 @@ func aSpikeIsServedWhileNeighboursIdle(t *testing.T, all []sharer) {
 	}
 	require.Greater(t, before[0].periods, start[0].periods, "or the kernel would not count at all")
 	for _, s := range all {
-		pod, err := only(t.Context(), s.Workload)
+		pod, err := onlyPod(t.Context(), s.Workload)
 		require.NoError(t, err)
 		require.Equal(t, s.before.UID, pod.UID, "the pod was replaced")
 		require.Zero(t, restarts(pod))
@@ -150,7 +150,7 @@ func aSpikeIsServedWhileNeighboursIdle(t *testing.T, all []sharer) {
 
 func millis(cpu string) int64 { q := resource.MustParse(cpu); return q.MilliValue() }
 
-func sizes(cpu, memory string) corev1.ResourceList {
+func resourceList(cpu, memory string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
 }
 

@@ -84,7 +84,7 @@ func control(t *testing.T, w harness.Workload, mode vpav1.UpdateMode, change ...
 	})...))
 }
 
-func only(ctx context.Context, w harness.Workload) (*corev1.Pod, error) {
+func onlyPod(ctx context.Context, w harness.Workload) (*corev1.Pod, error) {
 	pods, err := cluster.Pods(ctx, w)
 	if err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func awaitRunning(t *testing.T, w harness.Workload) *corev1.Pod {
 	t.Helper()
 	var pod *corev1.Pod
 	eventually(t, time.Minute, w.Name+" runs", func() (err error) {
-		if pod, err = only(t.Context(), w); err != nil {
+		if pod, err = onlyPod(t.Context(), w); err != nil {
 			return err
 		}
 		return running(pod)
@@ -127,7 +127,7 @@ func target(ctx context.Context, w harness.Workload) (corev1.ResourceList, error
 
 // checkApplied returns an error unless kubelet and kernel have applied the resources of the pod's
 // spec.
-func granted(pod *corev1.Pod) error {
+func checkApplied(pod *corev1.Pod) error {
 	if err := running(pod); err != nil {
 		return err
 	}

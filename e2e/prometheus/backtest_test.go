@@ -19,7 +19,7 @@ import (
 // recordedContainer has constant usage within stretches of five minutes, so that a rate over a
 // stretch is exact. It is scraped every minute, half a minute off, so that no sample is between two
 // stretches.
-type recorded struct {
+type recordedContainer struct {
 	pod, name string
 	from      time.Time
 	stretches int // of five minutes
@@ -32,14 +32,16 @@ const stretch, scrapes = 5 * time.Minute, 5
 
 // cores returns the CPU usage in a stretch. The fraction avoids rounding edges, because results of
 // Prometheus are off by a billionth.
-func (r recorded) cores(n int) float64 { return float64(50+(n*37+r.seed*91)%700)/1000 + 0.0003 }
+func (r recordedContainer) cores(n int) float64 {
+	return float64(50+(n*37+r.seed*91)%700)/1000 + 0.0003
+}
 
 // bytes returns the memory usage at a scrape of a stretch. The third scrape is the highest.
-func (r recorded) bytes(n, scrape int) int64 {
+func (r recordedContainer) bytes(n, scrape int) int64 {
 	return int64(100+(n/12*53+r.seed*17)%400)<<20 + int64(4-(scrape-2)*(scrape-2))*4096
 }
 
-func (r recorded) csv(workload string) string {
+func (r recordedContainer) csv(workload string) string {
 	var text strings.Builder
 	request, waiting := "", ""
 	if r.request > 0 {
@@ -56,9 +58,9 @@ func (r recorded) csv(workload string) string {
 }
 
 // metrics returns the series of containers, in the form of kubelet and kube-state-metrics.
-func metrics(all []recorded) string {
+func metrics(all []recordedContainer) string {
 	var text strings.Builder
-	series := func(metric, kind, suffix string, of func(r recorded) (labels string, value func(n, scrape int) float64)) {
+	series := func(metric, kind, suffix string, of func(r recordedContainer) (labels string, value func(n, scrape int) float64)) {
 		fmt.Fprintf(&text, "# TYPE %s %s\n", metric, kind)
 		for _, r := range all {
 			labels, value := of(r)
@@ -72,20 +74,20 @@ func metrics(all []recorded) string {
 		}
 	}
 	one := func(int, int) float64 { return 1 }
-	usage := func(r recorded) string {
+	usage := func(r recordedContainer) string {
 		return fmt.Sprintf("pod=%q,container=%q,id=\"/kubepods/%s\"", r.pod, r.name, r.pod)
 	}
-	series("container_cpu_usage_seconds", "counter", "_total", func(r recorded) (string, func(int, int) float64) {
+	series("container_cpu_usage_seconds", "counter", "_total", func(r recordedContainer) (string, func(int, int) float64) {
 		total := 1e6 // near 0 a counter would seem to have started
 		return usage(r), func(n, _ int) float64 {
 			total += r.cores(n) * 60
 			return total
 		}
 	})
-	series("container_memory_working_set_bytes", "gauge", "", func(r recorded) (string, func(int, int) float64) {
+	series("container_memory_working_set_bytes", "gauge", "", func(r recordedContainer) (string, func(int, int) float64) {
 		return usage(r), func(n, scrape int) float64 { return float64(r.bytes(n, scrape)) }
 	})
-	series("container_pressure_cpu_waiting_seconds", "counter", "_total", func(r recorded) (string, func(int, int) float64) {
+	series("container_pressure_cpu_waiting_seconds", "counter", "_total", func(r recordedContainer) (string, func(int, int) float64) {
 		if r.waiting == 0 {
 			return "", one
 		}
@@ -95,16 +97,16 @@ func metrics(all []recorded) string {
 			return total
 		}
 	})
-	series("kube_pod_container_resource_requests", "gauge", "", func(r recorded) (string, func(int, int) float64) {
+	series("kube_pod_container_resource_requests", "gauge", "", func(r recordedContainer) (string, func(int, int) float64) {
 		if r.request == 0 {
 			return "", one
 		}
 		return fmt.Sprintf("pod=%q,container=%q,resource=\"cpu\",unit=\"core\"", r.pod, r.name), func(int, int) float64 { return r.request }
 	})
-	owned := func(metric string, labels func(r recorded) string) {
-		series(metric, "gauge", "", func(r recorded) (string, func(int, int) float64) { return labels(r), one })
+	owned := func(metric string, labels func(r recordedContainer) string) {
+		series(metric, "gauge", "", func(r recordedContainer) (string, func(int, int) float64) { return labels(r), one })
 	}
-	owned("kube_pod_owner", func(r recorded) string {
+	owned("kube_pod_owner", func(r recordedContainer) string {
 		if r.name != "app" {
 			return ""
 		}
@@ -113,7 +115,7 @@ func metrics(all []recorded) string {
 		}
 		return fmt.Sprintf("pod=%q,owner_kind=\"StatefulSet\",owner_name=\"database\"", r.pod)
 	})
-	owned("kube_replicaset_owner", func(r recorded) string {
+	owned("kube_replicaset_owner", func(r recordedContainer) string {
 		if r.name != "app" || r.pod != running {
 			return ""
 		}
@@ -134,11 +136,11 @@ func runBacktest(t *testing.T, args ...string) string {
 	return out.String()
 }
 
-func TestTheBacktestOfPrometheusIsThatOfTheSameSamplesInAFile(t *testing.T) {
+func TestBacktest_PrometheusMatchesFile(t *testing.T) {
 	until := time.Now().UTC().Truncate(stretch).Add(-time.Hour)
 	since := until.Add(-60 * time.Hour)
 	whole := int(until.Sub(since) / stretch)
-	all := []recorded{
+	all := []recordedContainer{
 		{running, "app", since, whole, 1, 0.4, 0.25},
 		{running, "proxy", since, whole, 2, 0, 0},
 		{"db-0", "app", since.Add(5 * time.Hour), whole - 200, 3, 1.25, 0},

@@ -17,7 +17,7 @@ import (
 )
 
 // containerRun is a run of a container around a CPU change, as in cAdvisor's metrics.
-type observed struct {
+type containerRun struct {
 	pod, id, job                   string
 	from, till                     time.Duration // offsets from the change
 	throttled, waiting             float64       // shares after the change
@@ -26,16 +26,16 @@ type observed struct {
 
 var counters = []struct {
 	name string
-	rate func(o *observed, after bool) float64
+	rate func(o *containerRun, after bool) float64
 }{
-	{"container_cpu_cfs_periods", func(*observed, bool) float64 { return 10 }},
-	{"container_cpu_cfs_throttled_periods", func(o *observed, after bool) float64 {
+	{"container_cpu_cfs_periods", func(*containerRun, bool) float64 { return 10 }},
+	{"container_cpu_cfs_throttled_periods", func(o *containerRun, after bool) float64 {
 		if after {
 			return 10 * o.throttled
 		}
 		return 10 * o.throttledBefore
 	}},
-	{"container_pressure_cpu_waiting_seconds", func(o *observed, after bool) float64 {
+	{"container_pressure_cpu_waiting_seconds", func(o *containerRun, after bool) float64 {
 		if after {
 			return o.waiting
 		}
@@ -44,7 +44,7 @@ var counters = []struct {
 }
 
 // evidenceMetrics returns the samples of containers in OpenMetrics format, one per pace.
-func scraped(changed time.Time, runs []observed, pace time.Duration) string {
+func evidenceMetrics(changed time.Time, runs []containerRun, pace time.Duration) string {
 	var text strings.Builder
 	for _, c := range counters {
 		fmt.Fprintf(&text, "# TYPE %s counter\n", c.name)
@@ -62,17 +62,17 @@ func scraped(changed time.Time, runs []observed, pace time.Duration) string {
 
 // The minutes before and after a change, read from a real Prometheus, decide whether it is
 // reverted.
-func TestEvidenceOfAChange(t *testing.T) {
+func TestEvidenceSource_SharesDecideRevert(t *testing.T) {
 	for _, pace := range []time.Duration{15 * time.Second, time.Minute} {
-		t.Run(pace.String(), func(t *testing.T) { evidenceOfAChange(t, pace) })
+		t.Run(pace.String(), func(t *testing.T) { testEvidence(t, pace) })
 	}
 }
 
-func evidenceOfAChange(t *testing.T, pace time.Duration) {
+func testEvidence(t *testing.T, pace time.Duration) {
 	changed := time.Now().UTC().Truncate(time.Minute).Add(-time.Hour)
 	now := changed.Add(6 * time.Minute)
 	const early, late = -20 * time.Minute, 20 * time.Minute
-	address := start(t, scraped(changed, []observed{
+	address := start(t, evidenceMetrics(changed, []containerRun{
 		{"well", "/1", "a", early, late, 0.1, 0.1, 0.1, 0.1},
 		{"throttled", "/1", "a", early, late, 0.8, 0.1, 0.1, 0.1},
 		{"as-before", "/1", "a", early, late, 0.8, 0.5, 0.8, 0.3},
@@ -91,28 +91,28 @@ func evidenceOfAChange(t *testing.T, pace time.Duration) {
 	require.NoError(t, err)
 	unknown := math.NaN()
 	for pod, want := range map[string]struct {
-		before, after rollouts.Share
+		before, after rollouts.CPUPressure
 		outcome       rollout.Outcome
 		harm          rollout.Harm
 	}{
-		"well":      {rollouts.Share{Throttled: 0.1, Waiting: 0.1}, rollouts.Share{Throttled: 0.1, Waiting: 0.1}, rollout.Success, ""},
-		"throttled": {rollouts.Share{Throttled: 0.1, Waiting: 0.1}, rollouts.Share{Throttled: 0.8, Waiting: 0.1}, rollout.Reverted, rollout.Throttle},
-		"as-before": {rollouts.Share{Throttled: 0.8, Waiting: 0.3}, rollouts.Share{Throttled: 0.8, Waiting: 0.5}, rollout.Success, ""},
-		"waits":     {rollouts.Share{Throttled: 0.1, Waiting: 0.1}, rollouts.Share{Throttled: 0.1, Waiting: 0.5}, rollout.Reverted, rollout.Pressure},
-		"web.1":     {rollouts.Share{Throttled: 0.1, Waiting: 0.1}, rollouts.Share{Throttled: 0.8, Waiting: 0.1}, rollout.Reverted, rollout.Throttle},
-		"restarted": {rollouts.Share{Throttled: 0.1, Waiting: 0.1}, rollouts.Share{Throttled: 0.8, Waiting: unknown}, rollout.Reverted, rollout.Throttle},
-		"twice":     {rollouts.Share{Throttled: unknown, Waiting: unknown}, rollouts.Share{Throttled: unknown, Waiting: unknown}, rollout.Success, ""},
-		"young":     {rollouts.Share{Throttled: 0.1, Waiting: unknown}, rollouts.Share{Throttled: 0.1, Waiting: 0.5}, rollout.Success, ""},
-		"unscraped": {rollouts.Share{Throttled: unknown, Waiting: unknown}, rollouts.Share{Throttled: unknown, Waiting: unknown}, rollout.Success, ""},
+		"well":      {rollouts.CPUPressure{Throttled: 0.1, Waiting: 0.1}, rollouts.CPUPressure{Throttled: 0.1, Waiting: 0.1}, rollout.Success, ""},
+		"throttled": {rollouts.CPUPressure{Throttled: 0.1, Waiting: 0.1}, rollouts.CPUPressure{Throttled: 0.8, Waiting: 0.1}, rollout.Reverted, rollout.Throttle},
+		"as-before": {rollouts.CPUPressure{Throttled: 0.8, Waiting: 0.3}, rollouts.CPUPressure{Throttled: 0.8, Waiting: 0.5}, rollout.Success, ""},
+		"waits":     {rollouts.CPUPressure{Throttled: 0.1, Waiting: 0.1}, rollouts.CPUPressure{Throttled: 0.1, Waiting: 0.5}, rollout.Reverted, rollout.Pressure},
+		"web.1":     {rollouts.CPUPressure{Throttled: 0.1, Waiting: 0.1}, rollouts.CPUPressure{Throttled: 0.8, Waiting: 0.1}, rollout.Reverted, rollout.Throttle},
+		"restarted": {rollouts.CPUPressure{Throttled: 0.1, Waiting: 0.1}, rollouts.CPUPressure{Throttled: 0.8, Waiting: unknown}, rollout.Reverted, rollout.Throttle},
+		"twice":     {rollouts.CPUPressure{Throttled: unknown, Waiting: unknown}, rollouts.CPUPressure{Throttled: unknown, Waiting: unknown}, rollout.Success, ""},
+		"young":     {rollouts.CPUPressure{Throttled: 0.1, Waiting: unknown}, rollouts.CPUPressure{Throttled: 0.1, Waiting: 0.5}, rollout.Success, ""},
+		"unscraped": {rollouts.CPUPressure{Throttled: unknown, Waiting: unknown}, rollouts.CPUPressure{Throttled: unknown, Waiting: unknown}, rollout.Success, ""},
 	} {
 		t.Run(pod, func(t *testing.T) {
 			pods := []string{"well", "web.1", pod}
-			before, err := source.Shares(t.Context(), "shop", pods, changed)
+			before, err := source.CPUPressure(t.Context(), "shop", pods, changed)
 			require.NoError(t, err)
-			after, err := source.Shares(t.Context(), "shop", pods, now)
+			after, err := source.CPUPressure(t.Context(), "shop", pods, now)
 			require.NoError(t, err)
 			require.NotContains(t, after, rollouts.ContainerKey{Pod: "webx1", Container: "app"})
-			b, a := rollouts.ShareOf(before, pod, "app"), rollouts.ShareOf(after, pod, "app")
+			b, a := rollouts.PressureOf(before, pod, "app"), rollouts.PressureOf(after, pod, "app")
 			for _, c := range [][2]float64{{want.before.Throttled, b.Throttled}, {want.before.Waiting, b.Waiting}, {want.after.Throttled, a.Throttled}, {want.after.Waiting, a.Waiting}} {
 				require.Equal(t, math.IsNaN(c[0]), math.IsNaN(c[1]), "before %v, after %v", b, a)
 				require.False(t, math.Abs(c[0]-c[1]) > 0.02, "before %v, after %v", b, a)
@@ -125,16 +125,16 @@ func evidenceOfAChange(t *testing.T, pace time.Duration) {
 }
 
 // judge returns the verdict on a change that lowered the CPU request and limit.
-func judge(changed, now time.Time, before, after rollouts.Share) rollout.Verdict {
+func judge(changed, now time.Time, before, after rollouts.CPUPressure) rollout.Verdict {
 	cpu := func(request, limit resources.Amount) policy.Container {
 		c := policy.Container{Name: "app"}
 		c.Requests = c.Requests.With(resources.CPU, request)
 		c.Limits = c.Limits.With(resources.CPU, limit)
 		return c
 	}
-	change := rollout.Change{At: changed, Ready: true, Containers: []rollout.Sizing{{From: cpu(500, 1000), To: cpu(100, 200)}}}
-	known := rollout.Evidence{NodeReady: true, Measured: true, Containers: []rollout.Witness{{
-		Container: cpu(100, 200), Throttled: after.Throttled, ThrottledBefore: before.Throttled, Waiting: after.Waiting, WaitingBefore: before.Waiting,
+	change := rollout.Change{At: changed, Ready: true, Containers: []rollout.ContainerChange{{From: cpu(500, 1000), To: cpu(100, 200)}}}
+	known := rollout.Evidence{NodeReady: true, Measured: true, Containers: []rollout.ContainerEvidence{{
+		Container: cpu(100, 200), Throttled: after.Throttled, ThrottledBefore: before.Throttled, Pressure: after.Waiting, PressureBefore: before.Waiting,
 	}}}
 	return rollout.Judge(change, known, rollout.Safety{Revert: true, Period: rollout.DefaultPeriod, Throttle: rollout.DefaultThrottle, Pressure: rollout.DefaultPressure}, now)
 }

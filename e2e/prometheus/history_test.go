@@ -63,15 +63,15 @@ func (c container) bytes(hour int) int64 {
 }
 
 // testServer is a Prometheus with eight days of usage of several containers.
-type world struct {
+type testServer struct {
 	end        time.Time
 	address    string
 	containers []container
 }
 
-func newWorld(t *testing.T) *world {
+func newTestServer(t *testing.T) *testServer {
 	end := time.Now().UTC().Truncate(time.Hour) // history is read at full hours
-	w := &world{end: end}
+	w := &testServer{end: end}
 	begin, soon := end.Add(-length-time.Hour), end.Add(90*time.Minute)
 	w.containers = []container{
 		{running, "app", begin, soon, 1},
@@ -83,11 +83,11 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func (w *world) hour(at time.Time) int {
+func (w *testServer) hour(at time.Time) int {
 	return int((w.end.Sub(at)) / time.Hour)
 }
 
-func (w *world) openMetrics() string {
+func (w *testServer) openMetrics() string {
 	var text strings.Builder
 	each := func(kind, metric, sample string, value func(c container) func(at time.Time) string) {
 		fmt.Fprintf(&text, "# TYPE %s %s\n", metric, kind)
@@ -129,13 +129,13 @@ func names() prometheus.Usage {
 		NamespaceLabel: "namespace", PodLabel: "pod_name", ContainerLabel: "name"}
 }
 
-func (w *world) client(t *testing.T) *prometheus.Client {
+func (w *testServer) client(t *testing.T) *prometheus.Client {
 	client, err := prometheus.New(process.OS{}, prometheus.Config{Address: w.address, Timeout: 30 * time.Second})
 	require.NoError(t, err)
 	return client
 }
 
-func aPod(name string, containers ...string) *corev1.Pod {
+func testPod(name string, containers ...string) *corev1.Pod {
 	kind := "ReplicaSet"
 	if strings.HasPrefix(name, "db") {
 		kind = "StatefulSet"
@@ -176,14 +176,14 @@ func newIndexer() cache.Indexer {
 	return cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 }
 
-func (w *world) load(t *testing.T, expression string) backfill.Past {
+func (w *testServer) load(t *testing.T, expression string) backfill.LoadedHistory {
 	t.Helper()
 	samples := client.NewCounterVec(client.CounterOpts{Name: "samples"}, []string{"result"})
 	objects, pods := newIndexer(), newIndexer()
 	for _, v := range vpas() {
 		require.NoError(t, objects.Add(v.Object))
 	}
-	for _, pod := range []*corev1.Pod{aPod(running, "app", "proxy"), aPod("db-0", "app")} {
+	for _, pod := range []*corev1.Pod{testPod(running, "app", "proxy"), testPod("db-0", "app")} {
 		require.NoError(t, pods.Add(pod))
 	}
 	loader := backfill.New(backfill.Config{
@@ -225,12 +225,12 @@ func recommendations(t *testing.T, model *model.Model, store *usage.Store) map[s
 }
 
 // live feeds the same samples to a model one by one, as they would arrive from a metrics API.
-func (w *world) live(t *testing.T) (*model.Model, *usage.Store) {
+func (w *testServer) live(t *testing.T) (*model.Model, *usage.Store) {
 	t.Helper()
 	store := usage.NewStore(usage.DefaultConfig())
 	model := model.NewModel(model.Config{Store: store})
 	model.SyncVPAs(vpas(), w.end)
-	for _, p := range []*corev1.Pod{aPod(running, "app", "proxy"), aPod("db-0", "app"), aPod(gone, "app")} {
+	for _, p := range []*corev1.Pod{testPod(running, "app", "proxy"), testPod("db-0", "app"), testPod(gone, "app")} {
 		model.PutPod(p, w.end)
 	}
 	var samples []usage.Sample
@@ -244,7 +244,7 @@ func (w *world) live(t *testing.T) (*model.Model, *usage.Store) {
 	return model, store
 }
 
-func (w *world) whole(t *testing.T, k resources.Kind, query string) []usage.Sample {
+func (w *testServer) whole(t *testing.T, k resources.Kind, query string) []usage.Sample {
 	t.Helper()
 	form := url.Values{"query": {query}, "start": {fmt.Sprint(w.end.Add(-length).Unix())}, "end": {fmt.Sprint(w.end.Unix())}, "step": {"3600"}}
 	response, err := http.PostForm(w.address+"/api/v1/query_range", form)
@@ -275,7 +275,7 @@ func (w *world) whole(t *testing.T, k resources.Kind, query string) []usage.Samp
 	return samples
 }
 
-func (w *world) known(t *testing.T, k resources.Kind, samples []usage.Sample) {
+func (w *testServer) known(t *testing.T, k resources.Kind, samples []usage.Sample) {
 	t.Helper()
 	c := w.containers[0]
 	n := 0
@@ -293,8 +293,8 @@ func (w *world) known(t *testing.T, k resources.Kind, samples []usage.Sample) {
 	require.Equal(t, 193, n)
 }
 
-func TestHistoryGivesTheRecommendationOfTheSameSamplesLive(t *testing.T) {
-	w := newWorld(t)
+func TestBackfill_MatchesLiveSamples(t *testing.T) {
+	w := newTestServer(t)
 	model, store := w.live(t)
 	want := recommendations(t, model, store)
 	require.Len(t, want["web"], 2)
@@ -312,9 +312,9 @@ func TestHistoryGivesTheRecommendationOfTheSameSamplesLive(t *testing.T) {
 	}
 }
 
-func TestLiveUsage(t *testing.T) {
-	w := newWorld(t)
-	source := &prometheus.Live{Client: w.client(t), Usage: names(), Window: 15 * time.Minute}
+func TestLive_ReturnsCurrentUsage(t *testing.T) {
+	w := newTestServer(t)
+	source := &prometheus.LiveReader{Client: w.client(t), Usage: names(), Window: 15 * time.Minute}
 	got := map[usage.ContainerKey]map[resources.Kind]resources.Amount{}
 	require.NoError(t, source.Samples(t.Context(), func(s usage.Sample) {
 		require.WithinDuration(t, time.Now(), s.At, time.Minute)

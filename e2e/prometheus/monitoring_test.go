@@ -16,7 +16,7 @@ import (
 
 const monitoring = "../../deploy/monitoring"
 
-func TestAlertsFireWhenTheyShould(t *testing.T) {
+func TestAlerts_FireOnTestSeries(t *testing.T) {
 	programs, err := server.Find(t.Context())
 	if err != nil {
 		t.Skip(err)
@@ -36,7 +36,7 @@ func TestAlertsFireWhenTheyShould(t *testing.T) {
 		"a rule that does not fire is found")
 }
 
-func TestDashboardsAskWhatPrometheusUnderstands(t *testing.T) {
+func TestDashboards_QueriesAreValid(t *testing.T) {
 	address := start(t, "# TYPE up gauge\nup 1 1700000000\n# EOF\n")
 	files, err := filepath.Glob(filepath.Join(monitoring, "dashboards", "*.json"))
 	require.NoError(t, err)

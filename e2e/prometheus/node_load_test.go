@@ -16,7 +16,7 @@ import (
 )
 
 // Two minutes of node_load1 in a real Prometheus decide which nodes are overloaded.
-func TestLoadOfNodes(t *testing.T) {
+func TestNodeLoadSource_ReadsMinimumOfTwoMinutes(t *testing.T) {
 	now := time.Now().UTC().Truncate(time.Minute).Add(-time.Hour)
 	text := "# TYPE node_load1 gauge\n"
 	scrape := func(instance string, from, till time.Duration, load func(at time.Duration) float64) {

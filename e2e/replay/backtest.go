@@ -84,7 +84,7 @@ func write(path string, recordings []*Recording) error {
 		}
 		for _, s := range r.Samples {
 			fmt.Fprintf(&text, "%s,%s,%d,%s,%s,%s,%d\n", r.Name, Container, r.Start.Add(s.After).Unix(),
-				decimal(s.Nanocores), unless(s.Bytes), decimal(cpu.ScaledValue(resource.Nano)), memory.Value())
+				decimal(s.Nanocores), byteText(s.Bytes), decimal(cpu.ScaledValue(resource.Nano)), memory.Value())
 		}
 	}
 	return os.WriteFile(path, []byte(text.String()), 0o600)
@@ -98,7 +98,7 @@ func decimal(nanocores int64) string {
 	return fmt.Sprintf("%d.%09d", nanocores/1e9, nanocores%1e9)
 }
 
-func unless(bytes int64) string {
+func byteText(bytes int64) string {
 	if bytes < 0 {
 		return ""
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // The last recommendation may cause a change at the same time.
-func TestTheFinalRecommendationIsNoChange(t *testing.T) {
+func TestStoryFinal_IgnoresSubsequentChange(t *testing.T) {
 	k := Key{Workload: "w"}
 	s := Story{k: {{Event: recommendation, Target: "1"}, {Event: recommendation, Target: "2"}, {Event: "change", To: "2"}}, {}: {{Event: "kill"}}}
 	e, some := s.Final(k)

@@ -104,7 +104,7 @@ func Seconds(paths ...string) (*Recording, error) {
 
 // Containers reads containers from a file of the shared recordings, up to a maximum number. Their
 // names are the given name and a number.
-func Containers(path, name string, most int) ([]*Recording, error) {
+func Containers(path, name string, maxContainers int) ([]*Recording, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -123,7 +123,7 @@ func Containers(path, name string, most int) ([]*Recording, error) {
 			}
 			r.Samples = append(r.Samples, s)
 		}
-		if all = append(all, r); len(all) == most {
+		if all = append(all, r); len(all) == maxContainers {
 			break
 		}
 	}

@@ -95,7 +95,7 @@ func (d *definition) write(out *bytes.Buffer) error {
 			fmt.Fprintf(out, ", `kubectl get %s`", short)
 		}
 		object := &v.Schema.OpenAPIV3Schema
-		fmt.Fprintf(out, "\n\n%s\n\n| field | | |\n|---|---|---|\n", sentence(object.Description))
+		fmt.Fprintf(out, "\n\n%s\n\n| field | | |\n|---|---|---|\n", tableCell(object.Description))
 		for _, part := range []string{"spec", "status"} {
 			if s, there := object.Properties[part]; there {
 				s.fields(out, part)
@@ -113,7 +113,7 @@ func (s *schema) fields(out *bytes.Buffer, path string) {
 		if slices.Contains(s.Required, name) {
 			shown = "**" + shown + "**"
 		}
-		fmt.Fprintf(out, "| %s | %s | %s |\n", shown, field.kind(), sentence(field.Description))
+		fmt.Fprintf(out, "| %s | %s | %s |\n", shown, field.kind(), tableCell(field.Description))
 		inner, suffix := &field, ""
 		for inner.Items != nil || inner.AdditionalProperties != nil {
 			if inner.Items != nil {
@@ -122,14 +122,14 @@ func (s *schema) fields(out *bytes.Buffer, path string) {
 				inner, suffix = inner.AdditionalProperties, suffix+".*"
 			}
 		}
-		if known(inner) == "" {
+		if kubernetesType(inner) == "" {
 			inner.fields(out, path+"."+name+suffix)
 		}
 	}
 }
 
 // kubernetesType returns the well-known Kubernetes type of an object, or an empty string.
-func known(s *schema) string {
+func kubernetesType(s *schema) string {
 	has := func(name string) bool { _, there := s.Properties[name]; return there }
 	switch {
 	case has("matchLabels") && has("matchExpressions"):
@@ -145,8 +145,8 @@ func (s *schema) kind() string {
 	switch {
 	case s.Quantity:
 		return "quantity"
-	case known(s) != "":
-		return known(s)
+	case kubernetesType(s) != "":
+		return kubernetesType(s)
 	case s.Items != nil:
 		return "list of " + s.Items.kind()
 	case s.AdditionalProperties != nil:
@@ -161,6 +161,6 @@ func (s *schema) kind() string {
 	return s.Type
 }
 
-func sentence(description string) string {
+func tableCell(description string) string {
 	return strings.ReplaceAll(strings.Join(strings.Fields(description), " "), "|", "\\|")
 }

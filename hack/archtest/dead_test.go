@@ -97,7 +97,7 @@ func uses(file *ast.File, own string, found map[string]bool) {
 
 // Finds exported core code that only tools call: a conformance case that passes with it proves
 // nothing about the programs. Methods are matched by name only.
-func TestToolsCallWhatProgramsCall(t *testing.T) {
+func TestCore_ToolsUseOnlyCodeOfPrograms(t *testing.T) {
 	byPrograms, byTools, declared := map[string]bool{}, map[string]bool{}, []declaration{}
 	for _, p := range append(listPackages(t, "./..."), listLab(t)...) {
 		tool := strings.HasPrefix(p.inner(), "hack/") || strings.HasPrefix(p.inner(), "lab/") || strings.HasPrefix(p.inner(), "pkg/testkit") || slices.Contains(testPackages, p.inner())

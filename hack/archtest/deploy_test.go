@@ -19,7 +19,7 @@ import (
 )
 
 // containerOf reads a manifest that begins with a Deployment of one container.
-func deployed(t *testing.T, manifest string) (name string, c corev1.Container) {
+func containerOf(t *testing.T, manifest string) (name string, c corev1.Container) {
 	t.Helper()
 	d := deployment(t, manifest)
 	return d.Namespace + "/" + d.Name, d.Spec.Template.Spec.Containers[0]
@@ -41,7 +41,7 @@ func deployment(t *testing.T, manifest string) (d appsv1.Deployment) {
 }
 
 // The taint of overloaded nodes must not keep the programs themselves from restarting.
-func TestTheProgramsTolerateTheTaintOfOverloadedNodes(t *testing.T) {
+func TestDeployments_TolerateOverloadedNodes(t *testing.T) {
 	for _, program := range []string{"recommender", "updater", "admission-controller"} {
 		d := deployment(t, "base/"+program+"/deployment.yaml")
 		require.True(t, slices.ContainsFunc(d.Spec.Template.Spec.Tolerations, func(o corev1.Toleration) bool {
@@ -52,15 +52,15 @@ func TestTheProgramsTolerateTheTaintOfOverloadedNodes(t *testing.T) {
 }
 
 // The overlay must patch the containers of deploy/base and match the table in docs/scale.md.
-func TestTheOverlayForLargeClustersFollowsItsTable(t *testing.T) {
+func TestLargeOverlay_MatchesDocs(t *testing.T) {
 	overlay, err := os.ReadFile("../../deploy/large/kustomization.yaml")
 	require.NoError(t, err)
 	page, err := os.ReadFile("../../docs/scale.md")
 	require.NoError(t, err)
 	for _, program := range []string{"recommender", "updater", "admission-controller"} {
 		require.Contains(t, string(overlay), "path: "+program+".yaml")
-		name, base := deployed(t, "base/"+program+"/deployment.yaml")
-		patched, large := deployed(t, "large/"+program+".yaml")
+		name, base := containerOf(t, "base/"+program+"/deployment.yaml")
+		patched, large := containerOf(t, "large/"+program+".yaml")
 		require.Equal(t, name, patched)
 		require.Equal(t, base.Name, large.Name)
 		require.Empty(t, large.Args, "the list would replace that of the Deployment, and of other overlays")
@@ -106,13 +106,13 @@ func largeQPS(t *testing.T, deployment string) string {
 
 // A memory request covers the usage that docs/scale.md reports for 50,000 pods: live memory after
 // an iteration, and the maximum during startup.
-func TestMemoryRequestsHoldWhatWasMeasured(t *testing.T) {
+func TestMemoryRequests_CoverMeasuredUsage(t *testing.T) {
 	page, err := os.ReadFile("../../docs/scale.md")
 	require.NoError(t, err)
 	for program, row := range map[string]string{"recommender": "recommender", "updater": "updater", "admission-controller": "webhook"} {
 		measured := regexp.MustCompile(`(?m)^\| ` + row + ` \| (\d+) MiB \| (\d+) MiB \|`).FindStringSubmatch(string(page))
 		require.Len(t, measured, 3, "docs/scale.md measures the %s", row)
-		_, c := deployed(t, "base/"+program+"/deployment.yaml")
+		_, c := containerOf(t, "base/"+program+"/deployment.yaml")
 		for _, used := range measured[1:] {
 			need := resource.MustParse(used + "Mi")
 			require.LessOrEqual(t, need.Value(), c.Resources.Requests.Memory().Value(), "%s takes %s MiB", program, used)

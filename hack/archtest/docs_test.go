@@ -41,7 +41,7 @@ func readPage(t *testing.T, name string) page {
 			continue
 		}
 		if heading := headingOf.FindStringSubmatch(line); heading != nil {
-			p.anchors[p.free(anchor(heading[1]))] = true
+			p.anchors[p.uniqueAnchor(anchor(heading[1]))] = true
 		}
 		for _, link := range linkOf.FindAllStringSubmatch(line, -1) {
 			if !strings.Contains(link[1], "://") {
@@ -52,7 +52,7 @@ func readPage(t *testing.T, name string) page {
 	return p
 }
 
-func (p page) free(anchor string) string {
+func (p page) uniqueAnchor(anchor string) string {
 	for i, name := 1, anchor; ; i++ {
 		if !p.anchors[name] {
 			return name
@@ -76,7 +76,7 @@ func anchor(heading string) string {
 	}, heading)
 }
 
-func goal(from, link string) (file, anchor string) {
+func linkTarget(from, link string) (file, anchor string) {
 	file, anchor, _ = strings.Cut(link, "#")
 	if file == "" {
 		return from, anchor
@@ -99,10 +99,10 @@ func userPages(t *testing.T) []string {
 	return pages
 }
 
-func TestLinksOfPagesLeadSomewhere(t *testing.T) {
+func TestDocs_LinksResolve(t *testing.T) {
 	for _, name := range userPages(t) {
 		for _, link := range readPage(t, name).links {
-			file, anchor := goal(name, link)
+			file, anchor := linkTarget(name, link)
 			_, err := os.Stat(filepath.Join("../..", file))
 			if err != nil {
 				t.Errorf("%s: %s leads nowhere: %v", name, link, err)
@@ -114,17 +114,17 @@ func TestLinksOfPagesLeadSomewhere(t *testing.T) {
 }
 
 // Readers start at the README and reach every page through at most one other page.
-func TestEveryPageIsTwoLinksFromTheReadme(t *testing.T) {
+func TestDocs_ReachableFromReadme(t *testing.T) {
 	near := []string{readme}
 	for _, link := range readPage(t, readme).links {
-		if file, _ := goal(readme, link); isPage(file) {
+		if file, _ := linkTarget(readme, link); isPage(file) {
 			near = append(near, file)
 		}
 	}
 	found := map[string]bool{}
 	for _, name := range near {
 		for _, link := range readPage(t, name).links {
-			file, _ := goal(name, link)
+			file, _ := linkTarget(name, link)
 			found[file] = true
 		}
 	}
@@ -133,7 +133,7 @@ func TestEveryPageIsTwoLinksFromTheReadme(t *testing.T) {
 	}
 }
 
-func TestTheReadmeEndsWithTenLinksAtMost(t *testing.T) {
+func TestReadme_EndsWithAtMostTenLinks(t *testing.T) {
 	text, err := os.ReadFile("../../" + readme)
 	require.NoError(t, err)
 	_, more, found := strings.Cut(string(text), "\n## More\n")
@@ -144,7 +144,7 @@ func TestTheReadmeEndsWithTenLinksAtMost(t *testing.T) {
 	require.Equal(t, "docs/getting-started.md", links[0][1])
 }
 
-func TestTestsThatPagesNameAreThere(t *testing.T) {
+func TestDocs_NamedTestsExist(t *testing.T) {
 	named := regexp.MustCompile("`((?:Test|Fuzz)[A-Z][A-Za-z0-9_]+)`")
 	wanted := map[string]string{} // pages by test
 	for _, name := range userPages(t) {
@@ -154,7 +154,7 @@ func TestTestsThatPagesNameAreThere(t *testing.T) {
 			wanted[found[1]] = name
 		}
 	}
-	require.Contains(t, wanted, "TestCRDsEqualUpstream")
+	require.Contains(t, wanted, "TestCRDs_MatchUpstream")
 	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\([tf] \*testing\.[TF]\)`)
 	require.NoError(t, filepath.WalkDir("../..", func(path string, entry os.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || !strings.HasSuffix(path, "_test.go") {
@@ -171,7 +171,7 @@ func TestTestsThatPagesNameAreThere(t *testing.T) {
 
 // A page with commands ends with the test or the date of their last run, so that readers can judge
 // their age.
-func TestPagesSayHowTheirCommandsWereTried(t *testing.T) {
+func TestDocs_StateHowCommandsWereTested(t *testing.T) {
 	command := regexp.MustCompile(`(?m)^(?:    )?(?:\$ )?(?:kubectl|helm|make|go|git|sudo|bin/\S+|hack/\S+|loadline-cluster|curl) [a-z-]`)
 	tried := regexp.MustCompile(`(?m)^How the commands of this page were tried: .*(?:` + "`Test[A-Z]" + `|[1-9][0-9]? [A-Z][a-z]+ 20[0-9]{2})`)
 	for _, name := range userPages(t) {
@@ -197,7 +197,7 @@ func TestPagesSayHowTheirCommandsWereTried(t *testing.T) {
 // bareSwitch matches unquoted On and Off values of modes, which kubectl parses as booleans.
 var bareSwitch = regexp.MustCompile(`(?:[mM]ode|[sS]izing): *(?:On|Off)\b`)
 
-func TestOnAndOffAreWrittenAsKubectlReadsThem(t *testing.T) {
+func TestDocs_QuoteOnAndOff(t *testing.T) {
 	for _, name := range userPages(t) {
 		text, err := os.ReadFile("../../" + name)
 		require.NoError(t, err)

@@ -22,7 +22,7 @@ var maxFuncFields = map[string]int{"admission-controller": 2, "kubectl-loadline"
 // funcTypes are the named function types of all packages, as path.Name.
 type funcTypes map[string]bool
 
-func (f funcTypes) add(p *listed, file *ast.File) {
+func (f funcTypes) add(p *goPackage, file *ast.File) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		if spec, ok := n.(*ast.TypeSpec); ok {
 			if _, ok := spec.Type.(*ast.FuncType); ok {
@@ -33,7 +33,7 @@ func (f funcTypes) add(p *listed, file *ast.File) {
 	})
 }
 
-func (f funcTypes) hold(p *listed, file *ast.File, of ast.Expr) (found bool) {
+func (f funcTypes) hold(p *goPackage, file *ast.File, of ast.Expr) (found bool) {
 	ast.Inspect(of, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.FuncType:
@@ -62,9 +62,9 @@ func importedAs(file *ast.File, name string) string {
 	return ""
 }
 
-func TestStructs_HoldFewFunctions(t *testing.T) {
+func TestStructs_LimitFunctionFields(t *testing.T) {
 	packages := handwritten(listPackages(t, "./..."))
-	set, known, files := token.NewFileSet(), funcTypes{}, map[*listed][]*ast.File{}
+	set, known, files := token.NewFileSet(), funcTypes{}, map[*goPackage][]*ast.File{}
 	for i := range packages {
 		p := &packages[i]
 		for _, name := range p.GoFiles {

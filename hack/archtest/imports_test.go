@@ -19,7 +19,7 @@ import (
 const module = "loadline.dev/loadline/"
 
 // goPackage is the part of `go list -json` that these tests need.
-type listed struct {
+type goPackage struct {
 	ImportPath string
 	Name       string
 	Dir        string
@@ -29,19 +29,19 @@ type listed struct {
 	Deps       []string
 }
 
-func (l listed) inner() string { return strings.TrimPrefix(l.ImportPath, module) }
+func (l goPackage) inner() string { return strings.TrimPrefix(l.ImportPath, module) }
 
-func listPackages(t *testing.T, patterns ...string) []listed {
+func listPackages(t *testing.T, patterns ...string) []goPackage {
 	t.Helper()
 	return listPackagesIn(t, "../..", patterns...)
 }
 
-func listLab(t *testing.T) []listed {
+func listLab(t *testing.T) []goPackage {
 	t.Helper()
 	return listPackagesIn(t, "../../lab", "./...")
 }
 
-func listPackagesIn(t *testing.T, directory string, patterns ...string) []listed {
+func listPackagesIn(t *testing.T, directory string, patterns ...string) []goPackage {
 	t.Helper()
 	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Name,Dir,Standard,GoFiles,Imports,Deps"}, patterns...)...)
 	cmd.Dir = directory
@@ -49,9 +49,9 @@ func listPackagesIn(t *testing.T, directory string, patterns ...string) []listed
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	require.NoError(t, err, "%s: %s", cmd, stderr.String())
-	var all []listed
+	var all []goPackage
 	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
-		var one listed
+		var one goPackage
 		err := decoder.Decode(&one)
 		if errors.Is(err, io.EOF) {
 			return all
@@ -70,9 +70,9 @@ var corePackages = []string{"reason", "resources", "histogram", "usage", "sketch
 // impure are packages of the standard library that perform I/O or hide concurrency.
 var impure = []string{"net", "os", "sync", "log", "syscall", "math/rand", "crypto/rand", "context"}
 
-var decided = map[string]string{"histogram": "sync/atomic"} // lazily filled tables without a lock
+var impureExceptions = map[string]string{"histogram": "sync/atomic"} // lazily filled tables without a lock
 
-func TestCoreImportsOnlyTheStandardLibraryAndLowerCore(t *testing.T) {
+func TestCore_ImportsOnlyStandardLibraryAndLowerCore(t *testing.T) {
 	standard := map[string]bool{}
 	for _, p := range listPackages(t, "std") {
 		standard[p.ImportPath] = true
@@ -89,7 +89,7 @@ func TestCoreImportsOnlyTheStandardLibraryAndLowerCore(t *testing.T) {
 			require.True(t, standard[imported], "core rule: %s imports %s, which is not in the standard library", p.inner(), imported)
 			for _, forbidden := range impure {
 				reachesOut := imported == forbidden || strings.HasPrefix(imported, forbidden+"/")
-				require.False(t, reachesOut && imported != decided[name],
+				require.False(t, reachesOut && imported != impureExceptions[name],
 					"core rule: %s imports %s; the core does no I/O, no locking and no logging", p.inner(), imported)
 			}
 		}
@@ -107,7 +107,7 @@ func binaryOf(inner string) string {
 	return ""
 }
 
-func TestImportsPointInwards(t *testing.T) {
+func TestImports_PointInwards(t *testing.T) {
 	for _, p := range listPackages(t, "./...") {
 		if strings.HasPrefix(p.inner(), "hack/") {
 			continue // checks may import everything
@@ -131,13 +131,13 @@ func TestImportsPointInwards(t *testing.T) {
 
 // The webhook validates schedules with its own time zones, so the other programs need the same
 // ones.
-func TestAllProgramsKnowTimeZones(t *testing.T) {
+func TestPrograms_EmbedTimeZones(t *testing.T) {
 	for _, p := range listPackages(t, "./cmd/...", "./kubectl-loadline") {
 		require.Contains(t, p.Deps, "time/tzdata", "%s finds no time zones in its image", p.inner())
 	}
 }
 
-func TestDaemonsLinkNoTemplates(t *testing.T) {
+func TestPrograms_LinkNoTemplates(t *testing.T) {
 	for _, p := range listPackages(t, "./cmd/...") {
 		for _, forbidden := range []string{"text/template", "html/template"} {
 			require.NotContains(t, p.Deps, forbidden,
@@ -151,7 +151,7 @@ func TestDaemonsLinkNoTemplates(t *testing.T) {
 
 // The plugin's command library imports templates but runs them only for custom templates. Only the
 // symbols that the linker keeps matter.
-func TestThePluginRunsNoTemplates(t *testing.T) {
+func TestPlugin_RunsNoTemplates(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "kubectl-loadline")
 	build := exec.Command("go", "build", "-o", binary, "./kubectl-loadline")
 	build.Dir, build.Env = "../..", append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-trimpath") // as make plugin does
@@ -167,7 +167,7 @@ func TestThePluginRunsNoTemplates(t *testing.T) {
 // Different versions compile all importers once more in each variant, which adds minutes to a clean
 // test run. hack/cluster follows the versions of Kubernetes, and hack/tools/lint shares nothing
 // with the programs.
-func TestModulesShareVersions(t *testing.T) {
+func TestModules_ShareVersions(t *testing.T) {
 	ours := required(t, "../../go.mod")
 	require.NotEmpty(t, ours)
 	for _, other := range []string{"../../e2e/go.mod", "../../lab/go.mod", "../../hack/tools/go.mod"} {

@@ -14,10 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const fileBudget = 500
+const maxFileLines = 500
 
-func handwritten(all []listed) []listed {
-	return slices.DeleteFunc(all, func(p listed) bool { return strings.HasPrefix(p.inner(), "pkg/generated/") })
+func handwritten(all []goPackage) []goPackage {
+	return slices.DeleteFunc(all, func(p goPackage) bool { return strings.HasPrefix(p.inner(), "pkg/generated/") })
 }
 
 func lines(t *testing.T, name string) int {
@@ -27,7 +27,7 @@ func lines(t *testing.T, name string) int {
 	return bytes.Count(content, []byte("\n"))
 }
 
-func TestFilesAreShortAndPackagesAreNamedForWhatTheyHold(t *testing.T) {
+func TestSource_FileLengthAndPackageNames(t *testing.T) {
 	for _, p := range handwritten(append(listPackages(t, "./..."), listLab(t)...)) {
 		for _, empty := range []string{"util", "utils", "common", "helper", "helpers", "logic", "misc"} {
 			require.NotEqual(t, empty, p.Name, "%s: the name says nothing", p.inner())
@@ -36,13 +36,13 @@ func TestFilesAreShortAndPackagesAreNamedForWhatTheyHold(t *testing.T) {
 			if strings.HasPrefix(file, "zz_generated") {
 				continue
 			}
-			require.LessOrEqual(t, lines(t, filepath.Join(p.Dir, file)), fileBudget, "%s/%s: split the file", p.inner(), file)
+			require.LessOrEqual(t, lines(t, filepath.Join(p.Dir, file)), maxFileLines, "%s/%s: split the file", p.inner(), file)
 		}
 	}
 }
 
 // Finds goroutines, channels and uses of the clock, which imports do not reveal.
-func TestCoreIsPure(t *testing.T) {
+func TestCore_IsPure(t *testing.T) {
 	for _, p := range listPackages(t, "./pkg/core/...") {
 		for _, file := range p.GoFiles {
 			set := token.NewFileSet()
@@ -68,7 +68,7 @@ func TestCoreIsPure(t *testing.T) {
 }
 
 // forbid reports each use of one of the names, such as fmt.Print, in the packages.
-func forbid(t *testing.T, rule string, names []string, packages []listed) {
+func forbid(t *testing.T, rule string, names []string, packages []goPackage) {
 	t.Helper()
 	for _, p := range packages {
 		for _, file := range p.GoFiles {
@@ -87,15 +87,15 @@ func forbid(t *testing.T, rule string, names []string, packages []listed) {
 	}
 }
 
-func TestPluginPrintsWithEscapes(t *testing.T) {
+func TestPlugin_EscapesOutput(t *testing.T) {
 	unescaped := []string{"fmt.Fprint", "fmt.Fprintf", "fmt.Fprintln", "fmt.Print", "fmt.Printf", "fmt.Println", "csv.NewWriter", "yaml.Marshal"}
 	forbid(t, "output rule: control characters are printed, use package printable", unescaped, listPackages(t, "./kubectl-loadline/..."))
 }
 
 // Finds program code that listens, connects or reads the host name without process.Environment.
-func TestMachineBoundary(t *testing.T) {
+func TestPrograms_UseProcessEnvironment(t *testing.T) {
 	machine := []string{"net.Listen", "net.Dial", "net.DialTimeout", "net.Dialer", "net.DefaultResolver", "os.Hostname", "os.Stdout", "http.DefaultTransport", "http.DefaultClient", "http.Get"}
-	packages := slices.DeleteFunc(handwritten(listPackages(t, "./...")), func(p listed) bool {
+	packages := slices.DeleteFunc(handwritten(listPackages(t, "./...")), func(p goPackage) bool {
 		program, _, _ := strings.Cut(p.inner(), "/")
 		return slices.Contains([]string{"hack", "cmd", "kubectl-loadline"}, program) || p.inner() == "pkg/process" || strings.HasPrefix(p.inner(), "pkg/testkit")
 	})

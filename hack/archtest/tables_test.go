@@ -55,7 +55,7 @@ func inProgram(program, inner string) (name string, inside bool) {
 }
 
 // tableViolations returns the imports of a program's package that its table does not allow.
-func tableViolations(program string, table map[string][]string, p *listed) (violations []string) {
+func tableViolations(program string, table map[string][]string, p *goPackage) (violations []string) {
 	name, _ := inProgram(program, p.inner())
 	for _, imported := range p.Imports {
 		inner, ours := strings.CutPrefix(imported, module)
@@ -88,7 +88,7 @@ func TestProgramPackages_FollowImportTables(t *testing.T) {
 	}
 }
 
-func TestTableViolations(t *testing.T) {
+func TestTableViolations_ReportsForbiddenImports(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		from    string
@@ -100,7 +100,7 @@ func TestTableViolations(t *testing.T) {
 		{name: "import of the same level", from: "kubectl-loadline/explain", imports: []string{module + "kubectl-loadline/sizes"}, want: []string{"kubectl-loadline/explain imports kubectl-loadline/sizes"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			p := listed{ImportPath: module + tc.from, Imports: tc.imports}
+			p := goPackage{ImportPath: module + tc.from, Imports: tc.imports}
 			require.Equal(t, tc.want, tableViolations("kubectl-loadline", importTables["kubectl-loadline"], &p))
 		})
 	}
@@ -121,7 +121,7 @@ func TestImportTables_HaveNoCycles(t *testing.T) {
 	}
 }
 
-func TestTestPackages_AreImportedByTestsOnly(t *testing.T) {
+func TestTestPackages_ImportedByTestsOnly(t *testing.T) {
 	for _, p := range listPackages(t, "./...") {
 		if slices.Contains(testPackages, p.inner()) {
 			continue
@@ -132,7 +132,7 @@ func TestTestPackages_AreImportedByTestsOnly(t *testing.T) {
 	}
 }
 
-func TestMainPackages_OnlyWire(t *testing.T) {
+func TestMainPackages_LimitFiles(t *testing.T) {
 	for program, limit := range maxMainFiles {
 		for _, p := range listPackages(t, "./"+program) {
 			require.LessOrEqual(t, len(p.GoFiles), limit, "table rule: %s: move code to a package of the program", p.inner())

@@ -84,7 +84,7 @@ func mutation(in mutationInput) (out mutationOutput, err error) {
 	if in.MaxAllowedCPUBoost != nil {
 		config.MaxBoost = convert.Amount(resources.CPU, *in.MaxAllowedCPUBoost)
 	}
-	mutation, err := config.Patch(&pod, &in.VPA, mutate.Namespace{Ranges: ranges(in.LimitRanges)})
+	mutation, err := config.Patch(&pod, &in.VPA, mutate.Constraints{Ranges: ranges(in.LimitRanges)})
 	if err != nil {
 		return out, err
 	}

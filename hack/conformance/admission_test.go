@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAdmissionVectors(t *testing.T) {
+func TestVectors_AdmissionPasses(t *testing.T) {
 	content, err := os.ReadFile("../../testdata/vectors/admission.json")
 	require.NoError(t, err)
 	dir := t.TempDir()
@@ -25,7 +25,7 @@ func TestAdmissionVectors(t *testing.T) {
 	require.Zero(t, failed+skipped, text.String())
 }
 
-func TestNotesMayComeInAnyOrder(t *testing.T) {
+func TestSortedNotes_IgnoresOrder(t *testing.T) {
 	require.Equal(t, sortedNotes("Pod resources updated by v: container 0: b, a; container 1: "), sortedNotes("Pod resources updated by v: container 0: a, b; container 1: "))
 	require.NotEqual(t, sortedNotes("by v: container 0: b"), sortedNotes("by v: container 1: b"))
 }

@@ -21,8 +21,8 @@ func quote(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
 
 // sample is a time and a number. The number may be text such as NaN.
 type sample struct {
-	at  time.Time
-	use float64
+	at    time.Time
+	value float64
 }
 
 // UnmarshalJSON reads [time, number or text].
@@ -37,10 +37,10 @@ func (s *sample) UnmarshalJSON(raw []byte) error {
 	var text string
 	if json.Unmarshal(pair[1], &text) == nil {
 		var err error
-		s.use, err = strconv.ParseFloat(text, 64)
+		s.value, err = strconv.ParseFloat(text, 64)
 		return err
 	}
-	return json.Unmarshal(pair[1], &s.use)
+	return json.Unmarshal(pair[1], &s.value)
 }
 
 type generator struct {
@@ -81,7 +81,7 @@ func profile(in profileInput) (out profileOutput, err error) {
 	var at []int64
 	var uses []float64
 	for _, s := range in.Samples {
-		at, uses = append(at, s.at.Unix()), append(uses, s.use)
+		at, uses = append(at, s.at.Unix()), append(uses, s.value)
 	}
 	if g := in.Generator; g != nil {
 		if g.Value != "0.3 when UTC hour is 14 else 0.2" {
@@ -96,7 +96,7 @@ func profile(in profileInput) (out profileOutput, err error) {
 			at, uses = append(at, t.Unix()), append(uses, use)
 		}
 	}
-	h := habitsOf(at, uses)
+	h := newHabits(at, uses)
 	out = profileOutput{
 		BurstDetected: h.Burst > 0, BurstMagnitude: h.Burst, Confidence: h.Confidence, DataPoints: h.Points,
 		Hourly: map[string]quantiles{}, Overall: quantiles(h.Overall), TimeSpanDays: h.Days,
@@ -111,10 +111,10 @@ func profile(in profileInput) (out profileOutput, err error) {
 
 // newHabits computes habits from samples at seconds since 1970. NaN and infinite values are
 // dropped, as sources do, but the time of the first sample always counts.
-func habitsOf(at []int64, uses []float64) sketch.Habits {
-	var h sketch.Habits
-	var all sketch.Ordered
-	var hourly [len(h.Hourly)]sketch.Ordered
+func newHabits(at []int64, uses []float64) sketch.UsageProfile {
+	var h sketch.UsageProfile
+	var all sketch.SortedAmounts
+	var hourly [len(h.Hourly)]sketch.SortedAmounts
 	var first, last int64
 	for i, use := range uses {
 		if i == 0 {
@@ -134,7 +134,7 @@ func habitsOf(at []int64, uses []float64) sketch.Habits {
 	slices.Sort(all)
 	h.Overall = sketch.QuantilesOf(all)
 	if len(all) > 0 {
-		h.Judge(len(all), float64(last-first)/3600/24)
+		h.Assess(len(all), float64(last-first)/3600/24)
 	}
 	return h
 }
@@ -147,9 +147,9 @@ type habits struct {
 }
 
 // forKind returns the habits in the unit of a resource.
-func (h habits) of(k resources.Kind) (*sketch.Habits, error) {
+func (h habits) forKind(k resources.Kind) (*sketch.UsageProfile, error) {
 	scale := [resources.Kinds]float64{1000, 1}[k]
-	out := &sketch.Habits{Overall: h.Overall.scaled(scale), Confidence: h.Confidence}
+	out := &sketch.UsageProfile{Overall: h.Overall.scaled(scale), Confidence: h.Confidence}
 	if h.BurstDetected {
 		out.Burst = h.BurstMagnitude
 	}
@@ -173,18 +173,18 @@ type attuneInput struct {
 }
 
 // printedAmount is an amount in the format of the vectors.
-type written struct {
+type printedAmount struct {
 	Millicores *resources.Amount `json:"millicores,omitempty"`
 	Bytes      *resources.Amount `json:"bytes,omitempty"`
 	Quantity   string            `json:"quantity"`
 }
 
-func write(k resources.Kind, a resources.Amount) written {
+func printAmount(k resources.Kind, a resources.Amount) printedAmount {
 	q := convert.Quantity(k, a)
 	if k == resources.CPU {
-		return written{Millicores: &a, Quantity: q.String()}
+		return printedAmount{Millicores: &a, Quantity: q.String()}
 	}
-	return written{Bytes: &a, Quantity: q.String()}
+	return printedAmount{Bytes: &a, Quantity: q.String()}
 }
 
 func amounts(k resources.Kind, texts ...string) ([]resources.Amount, error) {
@@ -201,23 +201,23 @@ func amounts(k resources.Kind, texts ...string) ([]resources.Amount, error) {
 
 // doubt is the formula of confidence with its published constants. minChange is the published
 // minimum change in percent.
-var doubt = recipe.Doubt{Multiplier: 1, Exponent: 2}
+var doubt = recipe.ConfidenceFormula{Multiplier: 1, Exponent: 2}
 
 const minChange = 10
 
 type attuneOutput struct {
-	RawPercentile             written `json:"rawPercentile"`
-	AfterOverhead             written `json:"afterOverhead"`
-	AfterBurst                written `json:"afterBurst"`
-	AfterConfidence           written `json:"afterConfidence"`
-	AfterBounds               written `json:"afterBounds"`
-	Final                     written `json:"final"`
-	BoundsApplied             string  `json:"boundsApplied"`
-	BurstFactor               float64 `json:"burstFactor"`
-	ChangeFilterApplied       string  `json:"changeFilterApplied"`
-	Changed                   bool    `json:"changed"`
-	ConfidenceFactor          float64 `json:"confidenceFactor"`
-	EffectiveMaxChangePercent float64 `json:"effectiveMaxChangePercent"`
+	RawPercentile             printedAmount `json:"rawPercentile"`
+	AfterOverhead             printedAmount `json:"afterOverhead"`
+	AfterBurst                printedAmount `json:"afterBurst"`
+	AfterConfidence           printedAmount `json:"afterConfidence"`
+	AfterBounds               printedAmount `json:"afterBounds"`
+	Final                     printedAmount `json:"final"`
+	BoundsApplied             string        `json:"boundsApplied"`
+	BurstFactor               float64       `json:"burstFactor"`
+	ChangeFilterApplied       string        `json:"changeFilterApplied"`
+	Changed                   bool          `json:"changed"`
+	ConfidenceFactor          float64       `json:"confidenceFactor"`
+	EffectiveMaxChangePercent float64       `json:"effectiveMaxChangePercent"`
 }
 
 func chain(in attuneInput) (out attuneOutput, err error) {
@@ -230,19 +230,19 @@ func chain(in attuneInput) (out attuneOutput, err error) {
 		return out, err
 	}
 	current, least, most := given[0], given[1], given[2]
-	h, err := in.Profile.of(k)
+	h, err := in.Profile.forKind(k)
 	if err != nil {
 		return out, err
 	}
-	sensitivity := vectors.Or(in.BurstSensitivity, 0.1)
+	sensitivity := vectors.ValueOr(in.BurstSensitivity, 0.1)
 	config := recipe.Attune{
-		Percentile: in.Percentile, Overhead: in.OverheadPercent, Sensitivity: sensitivity, Doubt: doubt, MinChange: minChange, Least: float64(least), Most: float64(most),
-		Increase: in.MaxIncreasePercent, Decrease: in.MaxDecreasePercent, MayDecrease: true,
+		Percentile: in.Percentile, Overhead: in.OverheadPercent, Sensitivity: sensitivity, Confidence: doubt, MinChange: minChange, Min: float64(least), Max: float64(most),
+		MaxIncrease: in.MaxIncreasePercent, MaxDecrease: in.MaxDecreasePercent, MayDecrease: true,
 	}
-	v := steps(config.Chain(k, func(recipe.Subject) *sketch.Habits { return h }), k, current)
+	v := steps(config.Chain(k, func(recipe.Subject) *sketch.UsageProfile { return h }), k, current)
 	out = attuneOutput{
-		RawPercentile: write(k, v[0]), AfterOverhead: write(k, v[1]), AfterBurst: write(k, v[2]), AfterConfidence: write(k, v[3]),
-		AfterBounds: write(k, v[4]), Final: write(k, v[5]), Changed: v[5] != current,
+		RawPercentile: printAmount(k, v[0]), AfterOverhead: printAmount(k, v[1]), AfterBurst: printAmount(k, v[2]), AfterConfidence: printAmount(k, v[3]),
+		AfterBounds: printAmount(k, v[4]), Final: printAmount(k, v[5]), Changed: v[5] != current,
 		BurstFactor: recipe.BurstFactor(h.Burst, sensitivity), ConfidenceFactor: doubt.Factor(h.Confidence),
 	}
 	switch {
@@ -251,7 +251,7 @@ func chain(in attuneInput) (out attuneOutput, err error) {
 	case v[4] < v[3]:
 		out.BoundsApplied = "max"
 	}
-	_, out.ChangeFilterApplied = recipe.Filter(float64(current), float64(v[4]), minChange, in.MaxIncreasePercent, in.MaxDecreasePercent)
+	_, out.ChangeFilterApplied = recipe.FilterChange(float64(current), float64(v[4]), minChange, in.MaxIncreasePercent, in.MaxDecreasePercent)
 	out.EffectiveMaxChangePercent = in.MaxIncreasePercent
 	if v[4] < current {
 		out.EffectiveMaxChangePercent = in.MaxDecreasePercent
@@ -266,8 +266,8 @@ type confidenceInput struct {
 }
 
 type confidenceOutput struct {
-	Factor float64 `json:"factor"`
-	Result written `json:"result"`
+	Factor float64       `json:"factor"`
+	Result printedAmount `json:"result"`
 }
 
 func documentedConfidence(in confidenceInput) (out confidenceOutput, err error) {
@@ -278,8 +278,8 @@ func documentedConfidence(in confidenceInput) (out confidenceOutput, err error) 
 	if err != nil {
 		return out, err
 	}
-	factor := recipe.Doubt{Published: true, Multiplier: in.Multiplier, Exponent: in.Exponent}.Factor(in.Confidence)
-	return confidenceOutput{factor, write(resources.CPU, resources.FromFloat(math.Ceil(float64(inner[0])*factor)))}, nil
+	factor := recipe.ConfidenceFormula{Published: true, Multiplier: in.Multiplier, Exponent: in.Exponent}.Factor(in.Confidence)
+	return confidenceOutput{factor, printAmount(resources.CPU, resources.FromFloat(math.Ceil(float64(inner[0])*factor)))}, nil
 }
 
 type pipelineInput struct {
@@ -301,15 +301,15 @@ func documentedPipeline(in pipelineInput) (out pipelineOutput, err error) {
 	if err != nil {
 		return out, err
 	}
-	h := &sketch.Habits{Overall: sketch.Quantiles{P95: float64(a[3])}, Confidence: in.Confidence}
+	h := &sketch.UsageProfile{Overall: sketch.Quantiles{P95: float64(a[3])}, Confidence: in.Confidence}
 	published := doubt
 	published.Published = true
 	config := recipe.Attune{
-		Percentile: 95, Overhead: in.OverheadPercent, Doubt: published, MinChange: minChange, Least: float64(a[1]), Most: float64(a[2]),
-		Increase: in.MaxChangePercent, Decrease: in.MaxChangePercent, MayDecrease: true,
+		Percentile: 95, Overhead: in.OverheadPercent, Confidence: published, MinChange: minChange, Min: float64(a[1]), Max: float64(a[2]),
+		MaxIncrease: in.MaxChangePercent, MaxDecrease: in.MaxChangePercent, MayDecrease: true,
 	}
-	v := steps(config.Chain(resources.CPU, func(recipe.Subject) *sketch.Habits { return h }), resources.CPU, a[0])
-	text := func(i int) string { return write(resources.CPU, v[i]).Quantity }
+	v := steps(config.Chain(resources.CPU, func(recipe.Subject) *sketch.UsageProfile { return h }), resources.CPU, a[0])
+	text := func(i int) string { return printAmount(resources.CPU, v[i]).Quantity }
 	return pipelineOutput{AfterMargin: text(1), AfterConfidence: text(3), AfterBounds: text(4), Final: text(5)}, nil
 }
 
@@ -324,7 +324,7 @@ type capsOutput struct {
 }
 
 func changeCaps(in capsInput) (out capsOutput, err error) {
-	out.Increase, out.Decrease = recipe.Attune{Change: in.MaxChangePercent, Increase: in.MaxIncreasePercent, Decrease: in.MaxDecreasePercent}.Caps()
+	out.Increase, out.Decrease = recipe.Attune{MaxChange: in.MaxChangePercent, MaxIncrease: in.MaxIncreasePercent, MaxDecrease: in.MaxDecreasePercent}.ChangeLimits()
 	return out, nil
 }
 
@@ -337,9 +337,9 @@ type fromCPUInput struct {
 }
 
 type fromCPUOutput struct {
-	Applied         bool    `json:"applied"`
-	Memory          written `json:"memory"`
-	DecreaseBlocked bool    `json:"decreaseBlocked"`
+	Applied         bool          `json:"applied"`
+	Memory          printedAmount `json:"memory"`
+	DecreaseBlocked bool          `json:"decreaseBlocked"`
 }
 
 // memoryFromCPU runs the chain only with a ratio, like the recipe.
@@ -352,16 +352,16 @@ func memoryFromCPU(in fromCPUInput) (out fromCPUOutput, err error) {
 	if err != nil {
 		return out, err
 	}
-	out.Memory = write(resources.Memory, a[0])
+	out.Memory = printAmount(resources.Memory, a[0])
 	if out.Applied = in.Ratio > 0; !out.Applied {
 		return out, nil
 	}
 	config := recipe.Attune{
-		Overhead: in.OverheadPercent, Least: float64(a[1]), Most: float64(a[2]), MinChange: minChange, Change: in.MaxChangePercent, MayDecrease: in.AllowDecrease, FromCPU: in.Ratio,
+		Overhead: in.OverheadPercent, Min: float64(a[1]), Max: float64(a[2]), MinChange: minChange, MaxChange: in.MaxChangePercent, MayDecrease: in.AllowDecrease, FromCPU: in.Ratio,
 	}
 	given := recipe.Chain{{Name: "recommended", Apply: func(recipe.Subject, float64) float64 { return float64(cpu[0]) }}}
 	v := steps(config.MemoryChain(given), resources.Memory, a[0])
-	out.Memory = write(resources.Memory, v[len(v)-1])
+	out.Memory = printAmount(resources.Memory, v[len(v)-1])
 	out.DecreaseBlocked = !in.AllowDecrease && v[len(v)-1] > v[len(v)-2]
 	return out, nil
 }

@@ -62,18 +62,18 @@ type budgetOutput struct {
 }
 
 // evaluationTime is the reference of all relative times in the cases.
-func evaluated() time.Time { return time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC) }
+func evaluationTime() time.Time { return time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC) }
 
-func ago(s float64) time.Time { return evaluated().Add(-vectors.Seconds(s)) }
+func ago(s float64) time.Time { return evaluationTime().Add(-vectors.Seconds(s)) }
 
-const sized = "c"
+const budgetContainer = "c"
 
 func (p budgetPod) object() *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: p.Name, UID: types.UID(p.Name)},
-		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: sized, Resources: corev1.ResourceRequirements{
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: budgetContainer, Resources: corev1.ResourceRequirements{
 			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("100Mi")}}}}},
-		Status: corev1.PodStatus{Phase: p.Phase, StartTime: &metav1.Time{Time: evaluated().Add(-24 * time.Hour)}},
+		Status: corev1.PodStatus{Phase: p.Phase, StartTime: &metav1.Time{Time: evaluationTime().Add(-24 * time.Hour)}},
 	}
 	if p.Phase == "" {
 		pod.Status.Phase = corev1.PodRunning
@@ -95,7 +95,7 @@ func (p budgetPod) object() *corev1.Pod {
 		pod.Status.Conditions = append(pod.Status.Conditions, readySince(*p.ReadySecondsAgo))
 	}
 	if p.Boosted {
-		pod.Annotations = map[string]string{convert.BoostAnnotationPrefix + sized: `{"requests":{"cpu":"50m","memory":"100Mi"},"limits":{}}`}
+		pod.Annotations = map[string]string{convert.BoostAnnotationPrefix + budgetContainer: `{"requests":{"cpu":"50m","memory":"100Mi"},"limits":{}}`}
 	}
 	return pod
 }
@@ -112,7 +112,7 @@ func (in *budgetInput) vpa() *vpav1.VerticalPodAutoscaler {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "v"},
 		Spec:       vpav1.VerticalPodAutoscalerSpec{UpdatePolicy: &vpav1.PodUpdatePolicy{UpdateMode: &in.UpdateMode, MinReplicas: in.VPAMinReplicas}},
 		Status: vpav1.VerticalPodAutoscalerStatus{Recommendation: &vpav1.RecommendedPodResources{
-			ContainerRecommendations: []vpav1.RecommendedContainerResources{{ContainerName: sized, Target: in.Target}}}},
+			ContainerRecommendations: []vpav1.RecommendedContainerResources{{ContainerName: budgetContainer, Target: in.Target}}}},
 	}
 }
 
@@ -126,7 +126,7 @@ func (in *budgetInput) replicas() int {
 }
 
 func disruptionBudget(in budgetInput) (out budgetOutput, err error) {
-	read := reading(in.vpa(), nil)
+	read := newSnapshot(in.vpa(), nil)
 	v := read.Core(false)
 	v.Groups = []disruption.Group{{Replicas: in.replicas()}}
 	memory := disruption.State{Recommended: disruption.PodStates{Resizing: map[string]time.Time{}}}
@@ -141,7 +141,7 @@ func disruptionBudget(in budgetInput) (out budgetOutput, err error) {
 		if p.LastInfeasible != nil {
 			refused := v.Pods[i].Targets()
 			refused[0].Requests = convert.Resources(p.LastInfeasible)
-			memory.Record(disruption.Action{Subject: disruption.Subject{UID: p.Name}, Containers: refused}, disruption.TooMuch, evaluated())
+			memory.Record(disruption.Action{Subject: disruption.Subject{UID: p.Name}, Containers: refused}, disruption.Infeasible, evaluationTime())
 		}
 	}
 	ops := in.Ops
@@ -151,7 +151,7 @@ func disruptionBudget(in budgetInput) (out budgetOutput, err error) {
 		}
 	}
 	config := disruption.Config{MinReplicas: in.MinReplicasFlag, Tolerance: in.EvictionTolerance, FreeResizes: in.SkipBudget, InPlaceMode: in.FeatureGates["InPlace"]}
-	s := disruption.Situation{Mode: v.Mode, Budget: disruption.NewBudget(&v, config), State: memory.Recommended, Config: config, Now: evaluated()}
+	s := disruption.DecisionInput{Mode: v.Mode, Budget: disruption.NewBudget(&v, config), State: memory.Recommended, Config: config, Now: evaluationTime()}
 	for _, op := range ops {
 		pod := &v.Pods[byName[op.Pod]]
 		result := budgetResult{budgetOp: op}
@@ -164,13 +164,13 @@ func disruptionBudget(in budgetInput) (out budgetOutput, err error) {
 			}
 		case "inplace":
 			decision, _ := s.Decide(pod)
-			if decision == disruption.Go {
+			if decision == disruption.Proceed {
 				s.Budget.Spend(pod)
 			}
 			result.Decision = decisionName(decision)
 		case "unboost":
-			verdict := boost.Judge(*read, objects[byName[op.Pod]], evaluated())
-			result.Done = new(len(verdict.Over) > 0 && !pod.Pending && pod.Resize == disruption.NotResizing)
+			verdict := boost.Judge(*read, objects[byName[op.Pod]], evaluationTime())
+			result.Done = new(len(verdict.Expired) > 0 && !pod.Pending && pod.Resize == disruption.NotResizing)
 		default:
 			return out, fmt.Errorf("unknown op %q", op.Op)
 		}
@@ -181,7 +181,7 @@ func disruptionBudget(in budgetInput) (out budgetOutput, err error) {
 
 func decisionName(d disruption.Decision) string {
 	switch d {
-	case disruption.Go:
+	case disruption.Proceed:
 		return "InPlaceApproved"
 	case disruption.JustRefused:
 		return "InPlaceInfeasible"

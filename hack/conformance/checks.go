@@ -51,7 +51,7 @@ func lists(all ...sizing) (lists []corev1.ResourceList, err error) {
 	return lists, nil
 }
 
-func recommended(target corev1.ResourceList) *vpav1.VerticalPodAutoscaler {
+func recommendingVPA(target corev1.ResourceList) *vpav1.VerticalPodAutoscaler {
 	return &vpav1.VerticalPodAutoscaler{Status: vpav1.VerticalPodAutoscalerStatus{Recommendation: &vpav1.RecommendedPodResources{
 		ContainerRecommendations: []vpav1.RecommendedContainerResources{{ContainerName: app, Target: target}}}}}
 }
@@ -80,17 +80,17 @@ func nodePrecheck(in nodeInput) (out nodeOutput, err error) {
 	}
 	sidecar := requesting("sidecar", l[2])
 	sidecar.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
-	read := reading(recommended(l[4]), nil).Pod(&corev1.Pod{Spec: corev1.PodSpec{
+	read := newSnapshot(recommendingVPA(l[4]), nil).Pod(&corev1.Pod{Spec: corev1.PodSpec{
 		InitContainers: []corev1.Container{requesting("init", l[0]), sidecar}, Containers: []corev1.Container{requesting(app, l[1])},
 	}})
-	if !read.Changed() {
+	if !read.NeedsChange() {
 		return nodeOutput{"atTarget", true}, nil
 	}
 	w := deployment(fleet.Auto, 1)
 	pod := &w.Pods[0]
-	pod.Wants = read.Need().Wants
+	pod.TotalRequests = read.Need().After
 	for k := range resources.Kind(resources.Kinds) {
-		pod.Grows[k] = read.Any(func(c *disruption.Container, kind resources.Kind) bool {
+		pod.Grows[k] = read.AnyObserved(func(c *disruption.Container, kind resources.Kind) bool {
 			return kind == k && c.After().Requests.Value(k) > c.Spec.Requests.Value(k)
 		})
 	}
@@ -98,7 +98,7 @@ func nodePrecheck(in nodeInput) (out nodeOutput, err error) {
 		Known: len(l[3]) > 0, Size: convert.Resources(l[3]), MemoryPressure: in.NodePressure == string(corev1.NodeMemoryPressure),
 		DiskOrPIDPressure: in.NodePressure == string(corev1.NodeDiskPressure) || in.NodePressure == string(corev1.NodePIDPressure),
 	}
-	answer := rollout.Hold(rollout.State{}, w, rollout.Settings{}, evaluated()).Pods[0]
+	answer := rollout.Hold(rollout.State{}, w, rollout.Settings{}, evaluationTime()).Pods[0]
 	switch answer.Reason {
 	case reason.TooLargeForNode:
 		out.Reason = "allocatable"
@@ -134,17 +134,17 @@ func limitRangeQuota(in quotaInput) (out quotaOutput, err error) {
 		return out, err
 	}
 	ranges := [][]corev1.LimitRangeItem{{{Type: corev1.LimitTypeContainer, Min: l[1], Max: l[2]}}}
-	vpa := recommended(l[4])
+	vpa := recommendingVPA(l[4])
 	vpa.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{
 		{ContainerName: app, ControlledValues: new(vpav1.ContainerControlledValuesRequestsOnly)}}}
 	container := requesting(app, l[0])
 	container.Resources.Limits = l[2]
-	pod := reading(vpa, ranges).Pod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: corev1.PodSpec{Containers: []corev1.Container{container}}})
+	pod := newSnapshot(vpa, ranges).Pod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: corev1.PodSpec{Containers: []corev1.Container{container}}})
 	left := disruption.NewCapacity(nil, map[string][]disruption.Quota{"ns": {{Requests: convert.Resources(l[3])}}})
 	switch {
 	case pod.ViolatesLimitRange():
 		out.BlockedBy = "LimitRange"
-	case left.Resize(pod.Need()) == disruption.RoomOverQuota:
+	case left.CheckResize(pod.Need()) == disruption.RoomOverQuota:
 		out.BlockedBy = "ResourceQuota"
 	}
 	out.Allowed = out.BlockedBy == ""
@@ -166,15 +166,15 @@ func qos(in qosInput) (out qosOutput, err error) {
 	if err != nil {
 		return out, err
 	}
-	gets := policy.ContainerTarget{Name: app, Requests: convert.Resources(l[0]), Limits: convert.Resources(l[1])}
-	has := policy.Container{Name: app}
+	target := policy.ContainerTarget{Name: app, Requests: convert.Resources(l[0]), Limits: convert.Resources(l[1])}
+	current := policy.Container{Name: app}
 	for k := range resources.Kind(resources.Kinds) {
-		has.Requests = has.Requests.With(k, 2*gets.Requests.Value(k))
+		current.Requests = current.Requests.With(k, 2*target.Requests.Value(k))
 	}
 	if in.QOSClass == corev1.PodQOSGuaranteed {
-		has.Limits = has.Requests
+		current.Limits = current.Requests
 	}
-	pod := disruption.Pod{Containers: []disruption.Container{{Observed: true, Spec: has, Actual: has, Target: gets}}}
+	pod := disruption.Pod{Containers: []disruption.Container{{Observed: true, Spec: current, Actual: current, Target: target}}}
 	return qosOutput{!pod.ChangesClass()}, nil
 }
 
@@ -207,7 +207,7 @@ func scaleLimits(in limitInput) (out limitOutput, err error) {
 	result := policy.Fit(policy.Pod{Containers: []policy.Container{c}},
 		map[string]resources.Bounds{app: {Target: resources.List{}.With(k, a[2])}}, policy.Rules{}, policy.Ranges{})
 	limit := result.Containers[0].Limits.Value(k)
-	out = limitOutput{write(k, limit).Quantity, limit}
+	out = limitOutput{printAmount(k, limit).Quantity, limit}
 	if k == resources.Memory {
 		out.Milli *= 1000
 	}
@@ -232,10 +232,10 @@ func memoryLimitFloor(in floorInput) (out floorOutput, err error) {
 	if err != nil {
 		return out, err
 	}
-	has := policy.Container{Limits: resources.List{}.With(k, a[0])}
-	gets := policy.ContainerTarget{Requests: resources.List{}.With(k, a[3]), Limits: resources.List{}.With(k, a[2])}
-	got := rollout.LiftMemory(has, gets, a[1], in.MarginPercent)
-	return floorOutput{got.Limits != gets.Limits, got.Limits.Value(k), got.Requests.Value(k)}, nil
+	current := policy.Container{Limits: resources.List{}.With(k, a[0])}
+	target := policy.ContainerTarget{Requests: resources.List{}.With(k, a[3]), Limits: resources.List{}.With(k, a[2])}
+	got := rollout.ClampMemoryLimit(current, target, a[1], in.MarginPercent)
+	return floorOutput{got.Limits != target.Limits, got.Limits.Value(k), got.Requests.Value(k)}, nil
 }
 
 type savingsInput struct {
@@ -265,7 +265,7 @@ func savings(in savingsInput) (out savingsOutput, err error) {
 	s := rollout.Savings{}.Add(convert.Resources(l[0]), convert.Resources(l[1]), 1)
 	amount := func(list resources.List, k resources.Kind) string {
 		if a := list.Value(k); a > 0 {
-			return write(k, a).Quantity
+			return printAmount(k, a).Quantity
 		}
 		return ""
 	}

@@ -22,9 +22,9 @@ func (a aggregation) config() usage.StoreConfig {
 	c := usage.DefaultConfig()
 	c.Shape = usage.NewProfileShape(vectors.SecondsOr(a.CPUHalfLifeSeconds, day), vectors.SecondsOr(a.MemoryHalfLifeSeconds, day))
 	c.Rules.Interval = vectors.SecondsOr(a.MemoryAggregationIntervalSeconds, c.Rules.Interval)
-	c.Rules.Count = vectors.Or(a.MemoryAggregationIntervalCount, c.Rules.Count)
-	c.Rules.OOMRatio = vectors.Or(a.OOMBumpUpRatio, c.Rules.OOMRatio)
-	c.Rules.OOMMinBump = resources.FromFloat(vectors.Or(a.OOMMinBumpUpBytes, float64(c.Rules.OOMMinBump)))
+	c.Rules.Count = vectors.ValueOr(a.MemoryAggregationIntervalCount, c.Rules.Count)
+	c.Rules.OOMRatio = vectors.ValueOr(a.OOMBumpUpRatio, c.Rules.OOMRatio)
+	c.Rules.OOMMinBump = resources.FromFloat(vectors.ValueOr(a.OOMMinBumpUpBytes, float64(c.Rules.OOMMinBump)))
 	return c
 }
 

@@ -12,20 +12,20 @@ import (
 
 var now = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 
-type counted struct {
+type sampleCount struct {
 	Value float64
 	Count int
 }
 
 // newWeekSketch returns a sketch with the samples of both resources, in cores and bytes.
-func ofWeek(size, most [resources.Kinds]float64, least float64, samples [resources.Kinds][]counted) *sketch.Sketch {
-	t := sketch.New(sketch.Needs{Kills: true, Weighted: sketch.NewWeightedShape(size, most, least, [resources.Kinds]time.Duration{craneAge, craneAge})})
+func newWeekSketch(size, maxValue [resources.Kinds]float64, minWeight float64, samples [resources.Kinds][]sampleCount) *sketch.Sketch {
+	t := sketch.New(sketch.Needs{Kills: true, Weighted: sketch.NewWeightedShape(size, maxValue, minWeight, [resources.Kinds]time.Duration{craneAge, craneAge})})
 	observe(t, samples)
 	t.Now = now.UnixNano()
 	return t
 }
 
-func observe(t *sketch.Sketch, samples [resources.Kinds][]counted) {
+func observe(t *sketch.Sketch, samples [resources.Kinds][]sampleCount) {
 	for k, all := range samples {
 		for _, s := range all {
 			for range s.Count {
@@ -37,7 +37,7 @@ func observe(t *sketch.Sketch, samples [resources.Kinds][]counted) {
 
 type percentileInput struct {
 	BucketSize, MaxValue, MinSampleWeight, Percentile float64
-	Samples                                           []counted
+	Samples                                           []sampleCount
 }
 
 type percentileOutput struct {
@@ -47,25 +47,25 @@ type percentileOutput struct {
 // cranePercentile treats the samples as bytes, which are not scaled, because the cases do not name
 // the resource.
 func cranePercentile(in percentileInput) (percentileOutput, error) {
-	t := ofWeek([resources.Kinds]float64{1, in.BucketSize}, [resources.Kinds]float64{1, in.MaxValue}, in.MinSampleWeight, [resources.Kinds][]counted{nil, in.Samples})
+	t := newWeekSketch([resources.Kinds]float64{1, in.BucketSize}, [resources.Kinds]float64{1, in.MaxValue}, in.MinSampleWeight, [resources.Kinds][]sampleCount{nil, in.Samples})
 	return percentileOutput{t.Weighted[resources.Memory].Quantile(in.Percentile)}, nil
 }
 
 type chainInput struct {
 	BucketSize, MarginFraction, MaxValue, Percentile float64
-	Samples                                          []counted
+	Samples                                          []sampleCount
 	TargetUtilization                                float64
 }
 
 func (in chainInput) run(k resources.Kind) []recipe.Value {
-	var samples [resources.Kinds][]counted
+	var samples [resources.Kinds][]sampleCount
 	samples[k] = in.Samples
 	size, most := [resources.Kinds]float64{1, 1}, [resources.Kinds]float64{1, 1}
 	size[k], most[k] = in.BucketSize, in.MaxValue
 	var values []recipe.Value
 	recipe.Chain{
-		recipe.Heavy(k, in.Percentile), recipe.Enlarged(in.MarginFraction), recipe.Utilisation(in.TargetUtilization), recipe.Truncated(k),
-	}.Run(recipe.Subject{Sketch: ofWeek(size, most, 0.00001, samples)}, &values)
+		recipe.WeightedQuantile(k, in.Percentile), recipe.AddFraction(in.MarginFraction), recipe.Utilisation(in.TargetUtilization), recipe.Truncated(k),
+	}.Run(recipe.Subject{Sketch: newWeekSketch(size, most, 0.00001, samples)}, &values)
 	return values
 }
 
@@ -97,7 +97,7 @@ type oomRecord struct {
 
 // addKills adds the records of one container to a sketch. It matches pods to the workload by name,
 // while production code uses their owners.
-func kills(t *sketch.Sketch, records []oomRecord, namespace, workload, container string) {
+func addKills(t *sketch.Sketch, records []oomRecord, namespace, workload, container string) {
 	for _, r := range records {
 		if r.Namespace == namespace && r.Container == container && strings.HasPrefix(r.Pod, workload+"-") {
 			t.Killed(now.Add(-time.Duration(r.AgeHours*float64(time.Hour))), r.MemoryBytes, 0)
@@ -122,7 +122,7 @@ const craneAge = 7 * 24 * time.Hour
 
 func craneOOM(in oomInput) (out oomOutput, err error) {
 	t := sketch.New(sketch.Needs{Kills: true})
-	kills(t, in.Records, in.Namespace, in.Workload, in.Container)
+	addKills(t, in.Records, in.Namespace, in.Workload, in.Container)
 	step := recipe.AfterKill(in.MinBumpBytes, in.BumpRatio, craneAge)
 	out.FinalBytes = step.Apply(recipe.Subject{Sketch: t}, in.RecommendedBytes)
 	if alone := step.Apply(recipe.Subject{Sketch: t}, 0); alone > 0 {
@@ -157,7 +157,7 @@ func normalise(in normaliseInput) (normaliseOutput, error) {
 
 type fullInput struct {
 	Namespace, Workload, Container string
-	CPUSamples, MemorySamples      []counted
+	CPUSamples, MemorySamples      []sampleCount
 	OOMRecords                     []oomRecord
 	Specification                  bool
 	TargetUtilization              float64
@@ -184,13 +184,13 @@ func full(in fullInput) (out fullOutput, err error) {
 		return out, err
 	}
 	t := sketch.New(parsed.Needs)
-	observe(t, [resources.Kinds][]counted{in.CPUSamples, in.MemorySamples})
-	kills(t, in.OOMRecords, in.Namespace, in.Workload, in.Container)
+	observe(t, [resources.Kinds][]sampleCount{in.CPUSamples, in.MemorySamples})
+	addKills(t, in.OOMRecords, in.Namespace, in.Workload, in.Container)
 	input := recipe.Input{Sketch: t, Containers: 1}
 	bounds, steps := parsed.Recommend(input).Bounds, parsed.Explain(input)
 	out.CPUMillicores, out.MemoryBytes = bounds.Target.Value(resources.CPU), bounds.Target.Value(resources.Memory)
 	out.CPUBeforeNormalise = steps.Target[resources.CPU][3].Amount
 	out.MemoryAfterMargin, out.MemoryAfterOOM = math.Floor(steps.Target[resources.Memory][3].Amount), steps.Target[resources.Memory][4].Amount
-	out.CPU, out.Memory = write(resources.CPU, out.CPUMillicores).Quantity, write(resources.Memory, out.MemoryBytes).Quantity
+	out.CPU, out.Memory = printAmount(resources.CPU, out.CPUMillicores).Quantity, printAmount(resources.Memory, out.MemoryBytes).Quantity
 	return out, nil
 }

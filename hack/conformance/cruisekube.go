@@ -19,19 +19,19 @@ type peakOutput struct {
 }
 
 func peak(in peakInput) (peakOutput, error) {
-	all, weekday := hours(in, func(time.Time) bool { return true }), hours(in, func(at time.Time) bool { return at.Weekday() == in.Now.Weekday() })
+	all, weekday := observeHours(in, func(time.Time) bool { return true }), observeHours(in, func(at time.Time) bool { return at.Weekday() == in.Now.Weekday() })
 	return peakOutput{
-		Current: in.stands(all.LastHour()), Hourly: in.stands(all.SameHour()), Weekly: in.stands(weekday.SameHour()), Peak: in.stands(all.Peak()),
+		Current: in.pointValue(all.LastHour()), Hourly: in.pointValue(all.SameHour()), Weekly: in.pointValue(weekday.SameHour()), Peak: in.pointValue(all.Peak()),
 	}, nil
 }
 
 // observeHours returns the hourly maximums of the selected points. A point stands for its whole
 // hour.
-func hours(in peakInput, of func(time.Time) bool) *sketch.Hours {
+func observeHours(in peakInput, selected func(time.Time) bool) *sketch.Hours {
 	h := &sketch.Hours{}
 	for _, p := range in.Points {
-		if of(p.at) && !p.at.After(in.Now) {
-			h.Observe(p.at.UnixNano(), 1000*p.use)
+		if selected(p.at) && !p.at.After(in.Now) {
+			h.Observe(p.at.UnixNano(), 1000*p.value)
 		}
 	}
 	h.Observe(in.Now.UnixNano(), 0)
@@ -40,11 +40,11 @@ func hours(in peakInput, of func(time.Time) bool) *sketch.Hours {
 
 // pointValue returns the original value of a stored usage, which is rounded to a thousandth. It
 // returns 0 if there is none.
-func (in peakInput) stands(kept float64) float64 {
+func (in peakInput) pointValue(stored float64) float64 {
 	use := 0.0
 	for _, p := range in.Points {
-		if p.use*1000 <= kept*(1+1e-5) {
-			use = max(use, p.use)
+		if p.value*1000 <= stored*(1+1e-5) {
+			use = max(use, p.value)
 		}
 	}
 	return use

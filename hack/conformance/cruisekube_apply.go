@@ -51,7 +51,7 @@ func applyShare(in applyInput) (out applyOutput, err error) {
 		return out, err
 	}
 	c := policy.Container{Name: app, Requests: convert.Resources(l[0]), Limits: convert.Resources(l[1])}
-	share := resources.Of(amountOf(resources.CPU, in.RecommendedCPU), amountOf(resources.Memory, in.RecommendedMemoryMB))
+	share := resources.NewList(amountOf(resources.CPU, in.RecommendedCPU), amountOf(resources.Memory, in.RecommendedMemoryMB))
 	upper := share.With(resources.Memory, amountOf(resources.Memory, max(in.Memory7DayMaxMB, in.OOMMemoryMB)))
 	fitted := policy.Fit(policy.Pod{Containers: []policy.Container{c}}, map[string]resources.Bounds{app: {Target: share, Upper: upper}},
 		policy.Rules{Sharing: &policy.Sharing{Kinds: bothKinds, CPULimit: sharing.NodeLimit, NodeCPU: amountOf(resources.CPU, in.NodeAllocatableCPU)}}, policy.Ranges{}).Containers[0]
@@ -107,8 +107,8 @@ func newPod(in newPodInput) (out newPodOutput, err error) {
 	recommended, shared := in.recommended()
 	vpa := &vpav1.VerticalPodAutoscaler{}
 	vpa.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{recommended}}
-	demands := mutate.Namespace{}
-	if sharing.Eligible(in.facts(shared)) == "" {
+	demands := mutate.Constraints{}
+	if sharing.IneligibleReason(in.facts(shared)) == "" {
 		demands.Sharing = &policy.Sharing{Kinds: shared, CPULimit: sharing.RemoveLimit, New: true, Daemon: in.WorkloadKind == "DaemonSet"}
 	}
 	mutation, err := mutate.Config{}.Patch(pod, vpa, demands)
@@ -121,17 +121,17 @@ func newPod(in newPodInput) (out newPodOutput, err error) {
 
 // skipped reports whether an annotation excludes the workload from its policy.
 func (in newPodInput) skipped() bool {
-	w := fleet.Workload{Kind: in.WorkloadKind, Namespace: "default", VPA: fleet.VPA{Author: fleet.Loadline}}
+	w := fleet.Workload{Kind: in.WorkloadKind, Namespace: "default", VPA: fleet.VPA{Origin: fleet.GeneratedVPA}}
 	if in.OverrideDisabled {
 		w.Annotations = map[string]string{fleet.SkipAnnotation: "true"}
 	}
 	set := fleet.NewSet([]fleet.Policy{{
 		Mode: fleet.Auto, Namespaces: fleet.Namespaces{Names: []string{fleet.AllNamespaces}}, Workloads: []fleet.Match{{Kind: in.WorkloadKind}},
 	}}, fleet.Options{})
-	return set.For(w).NewPods(fleet.Loadline, true) != ""
+	return set.Decide(w).NewPodSkipReason(fleet.GeneratedVPA, true) != ""
 }
 
-func (in newPodInput) facts(shared [resources.Kinds]bool) sharing.Facts {
+func (in newPodInput) facts(shared [resources.Kinds]bool) sharing.PodFacts {
 	f := sharingFacts()
 	f.Shared, f.HPA[resources.CPU] = shared, in.HPAOnCPU
 	if in.NewWorkload {

@@ -18,7 +18,7 @@ const (
 var storedRanks = map[int]sharing.Rank{1: sharing.Never, 2: sharing.High, 3: sharing.Medium, 4: sharing.Low}
 
 // manyReplicas is high enough that the number of replicas has no influence.
-const someReplicas = 2
+const manyReplicas = 2
 
 type nodeContainer struct {
 	Name                  string
@@ -66,7 +66,7 @@ func shareNode(in sharedNode) (out dividedNode, err error) {
 	for i := range in.Pods {
 		p := &in.Pods[i]
 		facts := sharingFacts()
-		if facts.Excluded = p.ExcludedAnnotation; sharing.Eligible(facts) == "" {
+		if facts.Excluded = p.ExcludedAnnotation; sharing.IneligibleReason(facts) == "" {
 			pod, err := p.sharing()
 			if err != nil {
 				return out, err
@@ -79,12 +79,12 @@ func shareNode(in sharedNode) (out dividedNode, err error) {
 			n.Available[resources.Memory] -= c.CurrentMemory * perMegabyte
 		}
 	}
-	result := sharing.Shares(n, sharing.Rule{Pooling: sharing.Largest})
+	result := sharing.Shares(n, sharing.Rule{Pooling: sharing.LargestHeadroom})
 	out = dividedNode{
 		EvictedInOrder: []string{}, Final: map[string]sharedContainer{},
 		HeadroomCPU: result.Headroom[resources.CPU] / perCore, HeadroomMemory: result.Headroom[resources.Memory] / perMegabyte,
 	}
-	for _, i := range result.Leaves {
+	for _, i := range result.Evictions {
 		out.EvictedInOrder = append(out.EvictedInOrder, n.Pods[i].Name)
 	}
 	for i, shares := range result.Shares {
@@ -96,21 +96,21 @@ func shareNode(in sharedNode) (out dividedNode, err error) {
 }
 
 func (p *nodePod) sharing() (pod sharing.Pod, err error) {
-	stored := vectors.Or(p.RankOverride, p.Rank)
+	stored := vectors.ValueOr(p.RankOverride, p.Rank)
 	rank, known := storedRanks[stored]
 	if !known {
 		return pod, fmt.Errorf("input: rank %d", stored)
 	}
 	pod = sharing.Pod{Name: p.Name, Daemon: p.Kind == "DaemonSet", Init: amountsOf(p.InitCPU, p.InitMemory)}
 	var problem string
-	if pod.Rank, problem = sharing.RankOf(p.Kind, someReplicas, map[string]string{sharing.RankAnnotation: rank.String()}); problem != "" {
+	if pod.Rank, problem = sharing.RankOf(p.Kind, manyReplicas, map[string]string{sharing.RankAnnotation: rank.String()}); problem != "" {
 		return pod, fmt.Errorf("input: %s", problem)
 	}
 	for _, c := range p.Containers {
 		// The recipe raises base and peak to the memory of an out-of-memory kill.
 		pod.Containers = append(pod.Containers, sharing.Container{
 			Name: c.Name,
-			Base: amountsOf(vectors.Or(c.CPUP75PSIAdjusted, c.CPUP75), max(c.MemoryP75, c.OOMMemory)),
+			Base: amountsOf(vectors.ValueOr(c.CPUP75PSIAdjusted, c.CPUP75), max(c.MemoryP75, c.OOMMemory)),
 			Peak: amountsOf(c.CPUPeak, max(c.MemoryPeak, c.OOMMemory)),
 		})
 	}
@@ -119,8 +119,8 @@ func (p *nodePod) sharing() (pod sharing.Pod, err error) {
 
 var bothKinds = [resources.Kinds]bool{true, true}
 
-func sharingFacts() sharing.Facts {
-	return sharing.Facts{Shared: bothKinds, Recommended: true, Age: sharing.MinAge}
+func sharingFacts() sharing.PodFacts {
+	return sharing.PodFacts{Shared: bothKinds, Recommended: true, Age: sharing.MinAge}
 }
 
 type optimizableOutput struct {
@@ -138,7 +138,7 @@ func optimizable(in eligibleInput) (out optimizableOutput, err error) {
 	case "requests equal limits for every container":
 		f.Guaranteed = true
 	case "disabled by override":
-		f.Off, _ = sharing.OptedOut(map[string]string{sharing.OffAnnotation: "off"})
+		f.Off, _ = sharing.OptedOut(map[string]string{sharing.SharingAnnotation: "off"})
 	case "workload younger than one hour":
 		f.Age = sharing.MinAge - time.Second
 	case "HPA on CPU":
@@ -146,7 +146,7 @@ func optimizable(in eligibleInput) (out optimizableOutput, err error) {
 	default:
 		return out, fmt.Errorf("input: pod %q", in.Pod)
 	}
-	return optimizableOutput{sharing.Eligible(f) == ""}, nil
+	return optimizableOutput{sharing.IneligibleReason(f) == ""}, nil
 }
 
 type rankInput struct {

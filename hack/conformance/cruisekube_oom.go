@@ -45,7 +45,7 @@ func sharedOOM(in sharedOOMInput) (out sharedOOMOutput, err error) {
 	if in.MinutesSinceLastOOM != nil {
 		k.Recorded = now.Add(-time.Duration(*in.MinutesSinceLastOOM * float64(time.Minute)))
 	}
-	answer := sharing.AfterOOM(k)
+	answer := sharing.RespondToOOM(k)
 	out = sharedOOMOutput{
 		Recorded: answer.Recorded, StatisticsUpdated: answer.Recorded && answer.Reason != reason.NoRecommendation,
 		ResizedInPlace: answer.Reason == "", Evicted: answer.MayEvict && answer.Reason != "",

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestVectorsOfOtherProjectsPass(t *testing.T) {
+func TestVectors_OtherProjectsPass(t *testing.T) {
 	_, out, stderr := conformance("-vectors", ours)
 	for _, line := range []string{
 		"crane.json: 100 passed, 0 failed, 0 not yet supported", "cruisekube.json: 90 passed, 0 failed, 0 not yet supported",
@@ -22,7 +22,7 @@ func TestVectorsOfOtherProjectsPass(t *testing.T) {
 	}
 }
 
-func TestEveryKindOfOtherProjectsNoticesAnotherOutput(t *testing.T) {
+func TestHandlers_OtherProjectsDetectChangedOutput(t *testing.T) {
 	suite, err := suite()
 	require.NoError(t, err)
 	unseen := map[string]bool{}

@@ -23,6 +23,6 @@ func policyConflict(in conflictInput) (out conflictOutput, err error) {
 			Workloads: []fleet.Match{{Group: "apps", Kind: "Deployment"}}}
 	}
 	set := fleet.NewSet([]fleet.Policy{selects(in.Self, in.SelfWeight), selects(in.Other, in.OtherWeight)}, fleet.Options{})
-	d := set.For(fleet.Workload{Group: "apps", Kind: "Deployment", Namespace: "shop", Name: "web"})
+	d := set.Decide(fleet.Workload{Group: "apps", Kind: "Deployment", Namespace: "shop", Name: "web"})
 	return conflictOutput{SelfYields: d.Policy.Name != in.Self}, nil
 }

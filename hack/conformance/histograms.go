@@ -16,9 +16,9 @@ type options struct {
 func (o options) build() (*histogram.Scheme, error) {
 	switch o.Scheme {
 	case "exponential":
-		return histogram.Exponential(o.FirstBucketSize, o.Ratio, o.MaxValue, o.Epsilon), nil
+		return histogram.NewExponentialScheme(o.FirstBucketSize, o.Ratio, o.MaxValue, o.Epsilon), nil
 	case "linear":
-		return histogram.Exponential(o.FirstBucketSize, 1, o.MaxValue, o.Epsilon), nil
+		return histogram.NewExponentialScheme(o.FirstBucketSize, 1, o.MaxValue, o.Epsilon), nil
 	}
 	return nil, fmt.Errorf("input: scheme %q is unknown", o.Scheme)
 }
@@ -29,20 +29,20 @@ type bucketingInput struct {
 	Buckets []int
 }
 
-type found struct {
+type valueBucket struct {
 	Value  float64 `json:"value"`
 	Bucket int     `json:"bucket"`
 }
 
-type started struct {
+type bucketStart struct {
 	Bucket int     `json:"bucket"`
 	Start  float64 `json:"start"`
 }
 
 type bucketingOutput struct {
-	NumBuckets  int       `json:"numBuckets"`
-	FindBucket  []found   `json:"findBucket"`
-	BucketStart []started `json:"bucketStart"`
+	NumBuckets  int           `json:"numBuckets"`
+	FindBucket  []valueBucket `json:"findBucket"`
+	BucketStart []bucketStart `json:"bucketStart"`
 }
 
 func bucketing(in bucketingInput) (out bucketingOutput, err error) {
@@ -52,10 +52,10 @@ func bucketing(in bucketingInput) (out bucketingOutput, err error) {
 	}
 	out.NumBuckets = scheme.Buckets()
 	for _, v := range in.Values {
-		out.FindBucket = append(out.FindBucket, found{v, scheme.Find(v)})
+		out.FindBucket = append(out.FindBucket, valueBucket{v, scheme.Find(v)})
 	}
 	for _, b := range in.Buckets {
-		out.BucketStart = append(out.BucketStart, started{b, scheme.Start(b)})
+		out.BucketStart = append(out.BucketStart, bucketStart{b, scheme.Start(b)})
 	}
 	return out, nil
 }
@@ -68,7 +68,7 @@ type histogramState struct {
 }
 
 func (s histogramState) image() histogram.Image {
-	reference := vectors.Or(s.ReferenceTimestamp, time.Time{})
+	reference := vectors.ValueOr(s.ReferenceTimestamp, time.Time{})
 	return histogram.Image{Reference: reference, Total: s.TotalWeight, Weights: s.BucketWeights}
 }
 

@@ -25,7 +25,7 @@ func directory(t *testing.T, name, content string) string {
 	return dir
 }
 
-func TestAllVectorsOfTheRecommenderPass(t *testing.T) {
+func TestVectors_RecommenderPasses(t *testing.T) {
 	code, out, stderr := conformance("-vectors", ours)
 	require.Zero(t, code, "%s%s", out, stderr)
 	require.Contains(t, out, "recommender.json: 28 passed, 0 failed, 0 not yet supported")
@@ -34,7 +34,7 @@ func TestAllVectorsOfTheRecommenderPass(t *testing.T) {
 }
 
 // Guards the runner itself: each kind must fail when the expected output changes.
-func TestEveryHandlerNoticesAnotherOutput(t *testing.T) {
+func TestHandlers_DetectChangedOutput(t *testing.T) {
 	raw, err := os.ReadFile(filepath.Join(ours, "recommender.json"))
 	require.NoError(t, err)
 	for kind, change := range map[string][2]string{
@@ -60,7 +60,7 @@ func TestEveryHandlerNoticesAnotherOutput(t *testing.T) {
 	}
 }
 
-func TestInputThatAHandlerDoesNotKnowFails(t *testing.T) {
+func TestHandlers_RejectUnknownInput(t *testing.T) {
 	for name, c := range map[string][2]string{
 		"field":     {"bucketing", `{"surprise": 1}`},
 		"scheme":    {"bucketing", `{"options": {"scheme": "round"}}`},
@@ -82,7 +82,7 @@ func TestInputThatAHandlerDoesNotKnowFails(t *testing.T) {
 	}
 }
 
-func TestBadDirectories(t *testing.T) {
+func TestRun_RejectsInvalidDirectories(t *testing.T) {
 	for name, c := range map[string]struct{ dir, says string }{
 		"absent": {filepath.Join(t.TempDir(), "nowhere"), "read vectors"},
 		"empty":  {t.TempDir(), "has no .json file"},
@@ -97,14 +97,14 @@ func TestBadDirectories(t *testing.T) {
 	}
 }
 
-func TestUnknownSchemaFails(t *testing.T) {
+func TestRun_FailsOnUnknownSchema(t *testing.T) {
 	code, out, _ := conformance("-vectors", directory(t, "future.json", `{"schemaVersion": 2, "vectors": [{}]}`))
 	require.Equal(t, 1, code)
 	require.Contains(t, out, "FAILED: unknown schema: schemaVersion is 2")
 	require.Contains(t, out, "0 passed, 1 failed, 0 skipped\n")
 }
 
-func TestWrongUsage(t *testing.T) {
+func TestRun_RejectsInvalidArguments(t *testing.T) {
 	for _, args := range [][]string{{"-what"}, {"surplus"}} {
 		code, _, stderr := conformance(args...)
 		require.Equal(t, 2, code)
@@ -116,7 +116,7 @@ type brokenWriter struct{}
 
 func (brokenWriter) Write([]byte) (int, error) { return 0, os.ErrClosed }
 
-func TestOutputThatCannotBeWrittenFails(t *testing.T) {
+func TestRun_FailsOnWriteError(t *testing.T) {
 	var stderr bytes.Buffer
 	require.Equal(t, 1, run([]string{"-vectors", ours}, brokenWriter{}, &stderr))
 	require.Contains(t, stderr.String(), "closed")

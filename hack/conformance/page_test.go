@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func named(t *testing.T, page string) (all []string) {
+func listedCases(t *testing.T, page string) (all []string) {
 	t.Helper()
 	content, err := os.ReadFile(page)
 	require.NoError(t, err)
@@ -48,7 +48,7 @@ func named(t *testing.T, page string) (all []string) {
 	return slices.Compact(all)
 }
 
-func TestWhatDiffersByDesignIsOnThePage(t *testing.T) {
+func TestReadme_ListsDeviationsByDesign(t *testing.T) {
 	code, out, _ := conformance("-vectors", ours)
 	require.Zero(t, code)
 	file, differ := "", []string(nil)
@@ -62,5 +62,5 @@ func TestWhatDiffersByDesignIsOnThePage(t *testing.T) {
 		}
 	}
 	slices.Sort(differ)
-	require.Equal(t, differ, named(t, "README.md"))
+	require.Equal(t, differ, listedCases(t, "README.md"))
 }

@@ -44,11 +44,11 @@ type priorityOutput struct {
 func updatePriority(in priorityInput) (out priorityOutput, err error) {
 	config := disruption.Config{
 		Tolerance: 1,
-		Threshold: vectors.Or(in.Config.PodUpdateThreshold, 0.1),
+		Threshold: vectors.ValueOr(in.Config.PodUpdateThreshold, 0.1),
 		Lifetime:  vectors.SecondsOr(in.Config.InBoundsLifetimeSeconds, 12*time.Hour),
 		QuickOOM:  vectors.SecondsOr(in.Config.EvictAfterOOMSeconds, 10*time.Minute),
 	}
-	read := reading(in.VPA, in.LimitRanges)
+	read := newSnapshot(in.VPA, in.LimitRanges)
 	v := read.Core(in.FeatureGates["PerVPAConfig"])
 	v.Mode, v.Groups = disruption.Recreate, []disruption.Group{{Replicas: disruption.Unknown}}
 	for i := range in.Pods {
@@ -70,7 +70,7 @@ func updatePriority(in priorityInput) (out priorityOutput, err error) {
 // gates are the feature gates of a case. Missing gates are off.
 type gates map[string]bool
 
-func reading(vpa *vpav1.VerticalPodAutoscaler, limitRanges [][]corev1.LimitRangeItem) *snapshot.VPA {
+func newSnapshot(vpa *vpav1.VerticalPodAutoscaler, limitRanges [][]corev1.LimitRangeItem) *snapshot.VPA {
 	return new(snapshot.NewVPA(vpa, new(ranges(limitRanges))))
 }
 

@@ -34,14 +34,14 @@ type estimation struct {
 func (e estimation) config() recipe.Config {
 	d := recipe.DefaultConfig()
 	return recipe.Config{
-		Target:     [resources.Kinds]float64{vectors.Or(e.TargetCPUPercentile, d.Target[resources.CPU]), vectors.Or(e.TargetMemoryPercentile, d.Target[resources.Memory])},
-		Lower:      [resources.Kinds]float64{vectors.Or(e.LowerBoundCPUPercentile, d.Lower[resources.CPU]), vectors.Or(e.LowerBoundMemoryPercentile, d.Lower[resources.Memory])},
-		Upper:      [resources.Kinds]float64{vectors.Or(e.UpperBoundCPUPercentile, d.Upper[resources.CPU]), vectors.Or(e.UpperBoundMemoryPercentile, d.Upper[resources.Memory])},
-		Margin:     vectors.Or(e.SafetyMarginFraction, d.Margin),
-		PodMinCPU:  vectors.Or(e.PodMinCPUMillicores, d.PodMinCPU),
+		Target:     [resources.Kinds]float64{vectors.ValueOr(e.TargetCPUPercentile, d.Target[resources.CPU]), vectors.ValueOr(e.TargetMemoryPercentile, d.Target[resources.Memory])},
+		Lower:      [resources.Kinds]float64{vectors.ValueOr(e.LowerBoundCPUPercentile, d.Lower[resources.CPU]), vectors.ValueOr(e.LowerBoundMemoryPercentile, d.Lower[resources.Memory])},
+		Upper:      [resources.Kinds]float64{vectors.ValueOr(e.UpperBoundCPUPercentile, d.Upper[resources.CPU]), vectors.ValueOr(e.UpperBoundMemoryPercentile, d.Upper[resources.Memory])},
+		Margin:     vectors.ValueOr(e.SafetyMarginFraction, d.Margin),
+		PodMinCPU:  vectors.ValueOr(e.PodMinCPUMillicores, d.PodMinCPU),
 		Confidence: [resources.Kinds]time.Duration{vectors.SecondsOr(e.ConfidenceIntervalCPUSeconds, d.Confidence[resources.CPU]), vectors.SecondsOr(e.ConfidenceIntervalMemorySeconds, d.Confidence[resources.Memory])},
 
-		PodMinMemory: vectors.Or(e.PodMinMemoryMb, d.PodMinMemory),
+		PodMinMemory: vectors.ValueOr(e.PodMinMemoryMb, d.PodMinMemory),
 	}
 }
 
@@ -112,7 +112,7 @@ func recommendation(in recommendationInput) (out recommendationOutput, err error
 			s.each(past.AddPeak)
 		}
 		vpa := withPolicies(vpav1.ContainerResourcePolicy{ContainerName: name, ControlledResources: c.ControlledResources})
-		b := keep(convert.Rules(vpa).For(name), chains.Recommend(recipe.Input{Profile: &past, Containers: len(in.Containers)}).Bounds)
+		b := dropUncontrolled(convert.Rules(vpa).For(name), chains.Recommend(recipe.Input{Profile: &past, Containers: len(in.Containers)}).Bounds)
 		out.Raw[name] = rawBounds{Target: raw(b.Target), LowerBound: raw(b.Lower), UpperBound: raw(b.Upper)}
 		out.Recommendations = append(out.Recommendations, status.Recommended{
 			ContainerName: name, Target: format.List(b.Target), UncappedTarget: format.List(b.Target),
@@ -142,7 +142,7 @@ type formatOutput struct {
 
 func format(in formatInput) (out formatOutput, err error) {
 	for _, c := range in.Cases {
-		out.Results = append(out.Results, c.format().List(resources.Of(c.CPUMillicores, c.MemoryBytes)))
+		out.Results = append(out.Results, c.format().List(resources.NewList(c.CPUMillicores, c.MemoryBytes)))
 	}
 	return out, nil
 }
@@ -172,7 +172,7 @@ func postProcess(in postprocessInput) (out postprocessOutput, err error) {
 	return out, nil
 }
 
-func keep(rule policy.Rule, b resources.Bounds) resources.Bounds {
+func dropUncontrolled(rule policy.Rule, b resources.Bounds) resources.Bounds {
 	for k := range resources.Kind(resources.Kinds) {
 		if !rule.Controlled[k] {
 			b.Target, b.Lower, b.Upper = b.Target.Without(k), b.Lower.Without(k), b.Upper.Without(k)

@@ -36,18 +36,18 @@ func resizePatch(in resizeInput) (out resizeOutput, err error) {
 	if in.ReadySecondsAgo != nil {
 		in.Pod.Status.Conditions = append(in.Pod.Status.Conditions, readySince(*in.ReadySecondsAgo))
 	}
-	read := reading(in.VPA, in.LimitRanges)
+	read := newSnapshot(in.VPA, in.LimitRanges)
 	pod := read.Pod(&in.Pod)
 	change := actuate.Change{Action: disruption.Action{Containers: pod.Targets()}, Target: &in.Pod, Autoscaler: *read}
 	if pod.Boosted {
-		verdict := boost.Judge(*read, &in.Pod, evaluated())
-		change.Containers, change.Unboosted = verdict.Give, verdict.Over
+		verdict := boost.Judge(*read, &in.Pod, evaluationTime())
+		change.Containers, change.RemovedBoosts = verdict.Targets, verdict.Expired
 	}
 	resize, err := actuate.ResizePatch(change)
 	if err != nil {
 		return resizeOutput{Error: true}, nil //nolint:nilerr // the case expects that there is an error
 	}
-	mark, err := actuate.MarkPatch(&in.Pod, disruption.Restart{}, change.Unboosted...)
+	mark, err := actuate.MarkPatch(&in.Pod, disruption.Restart{}, change.RemovedBoosts...)
 	if err != nil {
 		return out, err
 	}

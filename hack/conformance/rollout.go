@@ -69,16 +69,16 @@ func deployment(mode fleet.Mode, pods int) rollout.Workload {
 }
 
 // outcomes maps the letters of the cases to outcomes of changes.
-var results = map[rune]rollout.Outcome{'S': rollout.Success, 'R': rollout.Reverted, 'F': rollout.Failed, 'E': rollout.Evicted}
+var outcomes = map[rune]rollout.Outcome{'S': rollout.Success, 'R': rollout.Reverted, 'F': rollout.Failed, 'E': rollout.Evicted}
 
 // applyChange adds a change of the pod p0 that ends immediately with an outcome.
-func ended(s rollout.State, o rollout.Outcome, set rollout.Settings, at time.Time) rollout.State {
+func applyChange(s rollout.State, o rollout.Outcome, set rollout.Settings, at time.Time) rollout.State {
 	change := rollout.Change{At: at}
-	return s.Changed(change).End(rollout.Ending{UID: "p0", Change: change, Outcome: o}, set, at)
+	return s.RecordChange(change).EndObservation(rollout.ObservationEnd{UID: "p0", Change: change, Outcome: o}, set, at)
 }
 
-func round(s rollout.State, o rollout.Outcome, set rollout.Settings, at time.Time) rollout.State {
-	return rollout.Hold(ended(s, o, set, at), rollout.Workload{Mode: fleet.Auto}, set, at).State
+func applyRound(s rollout.State, o rollout.Outcome, set rollout.Settings, at time.Time) rollout.State {
+	return rollout.Hold(applyChange(s, o, set, at), rollout.Workload{Mode: fleet.Auto}, set, at).State
 }
 
 type historyInput struct {
@@ -98,11 +98,11 @@ func history(in historyInput) (out historyOutput, err error) {
 	set := rollout.Settings{Cooldown: vectors.Seconds(in.BaseCooldownSeconds)}
 	var s rollout.State
 	for _, letter := range in.Results {
-		outcome, known := results[letter]
+		outcome, known := outcomes[letter]
 		if !known {
 			return out, fmt.Errorf("input: result %q", letter)
 		}
-		s = round(s, outcome, set, evaluated())
+		s = applyRound(s, outcome, set, evaluationTime())
 	}
 	effective := rollout.Cooldown(set.Cooldown, s.Reverts()).Seconds()
 	return historyOutput{
@@ -130,13 +130,13 @@ func cooldown(in cooldownInput) (out cooldownOutput, err error) {
 		if err != nil {
 			return out, fmt.Errorf("input: %w", err)
 		}
-		last := evaluated().Add(age)
-		s = round(s, rollout.Success, set, last)
+		last := evaluationTime().Add(age)
+		s = applyRound(s, rollout.Success, set, last)
 		for range in.ConsecutiveReverts {
-			s = round(s, rollout.Reverted, set, last)
+			s = applyRound(s, rollout.Reverted, set, last)
 		}
 	}
-	held := rollout.Hold(s, deployment(fleet.Auto, 1), set, evaluated())
+	held := rollout.Hold(s, deployment(fleet.Auto, 1), set, evaluationTime())
 	return cooldownOutput{held.Pods[0].Reason == reason.CoolingDown, rollout.Cooldown(set.Cooldown, in.ConsecutiveReverts).Seconds()}, nil
 }
 
@@ -160,7 +160,7 @@ func eligible(in eligibleInput) (out eligibleOutput, err error) {
 	case "pending phase":
 		pod.Status.Phase = corev1.PodPending
 	case "terminating":
-		pod.DeletionTimestamp = &metav1.Time{Time: evaluated()}
+		pod.DeletionTimestamp = &metav1.Time{Time: evaluationTime()}
 	case "PodResizeInProgress=True":
 		condition(corev1.PodResizeInProgress, corev1.ConditionTrue, "")
 	case "PodResizePending=True reason Infeasible":
@@ -172,7 +172,7 @@ func eligible(in eligibleInput) (out eligibleOutput, err error) {
 	default:
 		return out, fmt.Errorf("input: pod %q", in.Pod)
 	}
-	read := reading(&vpav1.VerticalPodAutoscaler{}, nil).Pod(pod)
+	read := newSnapshot(&vpav1.VerticalPodAutoscaler{}, nil).Pod(pod)
 	p := rollout.Pod{Running: !read.Pending, Terminating: pod.DeletionTimestamp != nil}
 	switch read.Resize {
 	case disruption.NotResizing:
@@ -205,7 +205,7 @@ func selectPods(in selectInput) (out selectOutput, err error) {
 	for i := range in.FirstNDeferred {
 		w.Pods[i].Deferred = true
 	}
-	held := rollout.Hold(rollout.State{}, w, rollout.Settings{Percentage: in.CanaryPercentage}, evaluated())
+	held := rollout.Hold(rollout.State{}, w, rollout.Settings{Percentage: in.CanaryPercentage}, evaluationTime())
 	for i, answer := range held.Pods {
 		if answer.Free {
 			out.Selected = append(out.Selected, w.Pods[i].Name)
@@ -229,7 +229,7 @@ type phaseOutput struct {
 // changed.
 func canaryPhase(in phaseInput) (out phaseOutput, err error) {
 	set := rollout.Settings{Hash: "now", Percentage: 10, AutoPromote: true, CanaryPeriod: rollout.DefaultPeriod}
-	start, w := evaluated(), deployment(fleet.Canary, 10)
+	start, w := evaluationTime(), deployment(fleet.Canary, 10)
 	var s rollout.State
 	switch in.Phase {
 	case "nil":
@@ -243,11 +243,11 @@ func canaryPhase(in phaseInput) (out phaseOutput, err error) {
 		return out, fmt.Errorf("input: phase %q", in.Phase)
 	}
 	for _, letter := range in.HistorySinceStart {
-		outcome, known := results[letter]
+		outcome, known := outcomes[letter]
 		if !known {
 			return out, fmt.Errorf("input: result %q", letter)
 		}
-		s = ended(s, outcome, set, start)
+		s = applyChange(s, outcome, set, start)
 		w.Pods[0].Due = outcome != rollout.Success
 	}
 	held := rollout.Hold(s, w, set, start.Add(vectors.Seconds(60*in.MinutesSinceStart)))
@@ -289,27 +289,27 @@ type safetyOutput struct {
 	ThrottleDeferred    bool   `json:"throttleDeferred"`
 }
 
-var harms = map[rollout.Harm]string{
+var harmNames = map[rollout.Harm]string{
 	rollout.OOMKill: "oomkill", rollout.Restart: "restart", rollout.Throttle: "throttle", rollout.NotReady: "notready",
 }
 
 // safety judges a change that lowered all resources, at the end of its observation period.
 func safety(in safetyInput) (safetyOutput, error) {
 	minutes := func(n float64) time.Duration { return vectors.Seconds(60 * n) }
-	change := rollout.Change{At: evaluated(), Ready: true, Containers: []rollout.Sizing{{
-		From:     policy.Container{Name: app, Requests: resources.Of(2, 2), Limits: resources.Of(2, 2)},
-		To:       policy.Container{Name: app, Requests: resources.Of(1, 1), Limits: resources.Of(1, 1)},
+	change := rollout.Change{At: evaluationTime(), Ready: true, Containers: []rollout.ContainerChange{{
+		From:     policy.Container{Name: app, Requests: resources.NewList(2, 2), Limits: resources.NewList(2, 2)},
+		To:       policy.Container{Name: app, Requests: resources.NewList(1, 1), Limits: resources.NewList(1, 1)},
 		Restarts: in.RestartCountAtResize,
 	}}}
-	witness := rollout.Witness{Container: change.Containers[0].To, Restarts: in.RestartCount, Throttled: in.ThrottleRatio}
+	witness := rollout.ContainerEvidence{Container: change.Containers[0].To, Restarts: in.RestartCount, Throttled: in.ThrottleRatio}
 	if in.OOMMinutesAfterResize != nil {
 		witness.OOMKilled = change.At.Add(minutes(*in.OOMMinutesAfterResize))
 	}
-	evidence := rollout.Evidence{Containers: []rollout.Witness{witness}, NotReady: in.Ready != corev1.ConditionTrue, NodeReady: true, Measured: true}
+	evidence := rollout.Evidence{Containers: []rollout.ContainerEvidence{witness}, NotReady: in.Ready != corev1.ConditionTrue, NodeReady: true, Measured: true}
 	v := rollout.Judge(change, evidence, rollout.Safety{
 		Revert: true, Period: minutes(in.MinutesSinceResize), Restarts: rollout.DefaultRestarts, Throttle: rollout.DefaultThrottle,
 	}, change.At.Add(minutes(in.MinutesSinceResize)))
-	return safetyOutput{harms[v.Early], harms[v.Harm], v.Outcome != rollout.Reverted, v.Later}, nil
+	return safetyOutput{harmNames[v.EarlyHarm], harmNames[v.Harm], v.Outcome != rollout.Reverted, v.SharesPending}, nil
 }
 
 type rollingInput struct {

@@ -39,7 +39,7 @@ var handlers = map[string]vectors.Handler{
 	"attune/memory_limit_floor":    vectors.Typed(memoryLimitFloor),
 	"attune/savings":               vectors.Typed(savings),
 	"cruisekube/peak":              vectors.Typed(peak),
-	"cruisekube/node":              within(1e-9, vectors.Typed(shareNode)),
+	"cruisekube/node":              withTolerance(1e-9, vectors.Typed(shareNode)),
 	"cruisekube/apply":             vectors.Typed(applyShare),
 	"cruisekube/eligible":          vectors.Typed(optimizable),
 	"cruisekube/default_rank":      vectors.Typed(defaultRank),
@@ -70,7 +70,7 @@ var handlers = map[string]vectors.Handler{
 
 // withTolerance allows numbers with a fraction to differ by a relative tolerance, as described in
 // the notes of a file.
-func within(tolerance float64, h vectors.Handler) vectors.Handler {
+func withTolerance(tolerance float64, h vectors.Handler) vectors.Handler {
 	return func(c vectors.Case) error {
 		c.Tolerance = tolerance
 		return h(c)

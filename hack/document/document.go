@@ -11,12 +11,12 @@ import (
 // Fill replaces the text between the lines "<!-- name -->" and "<!-- end of name -->" of the page
 // at path. The figures end with a newline. It returns an error without changing the page if one of
 // the lines is missing.
-func Fill(path, what, figures string) error {
+func Fill(path, name, figures string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
-	begin, end := "<!-- "+what+" -->\n", "<!-- end of "+what+" -->\n"
+	begin, end := "<!-- "+name+" -->\n", "<!-- end of "+name+" -->\n"
 	before, rest, ok := strings.Cut(string(text), begin)
 	_, after, closed := strings.Cut(rest, end)
 	if !ok || !closed {

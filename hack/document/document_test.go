@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestOnlyFiguresAreReplaced(t *testing.T) {
+func TestFill_ReplacesOnlyTheNamedSection(t *testing.T) {
 	page := filepath.Join(t.TempDir(), "page.md")
 	write := func(text string) { require.NoError(t, os.WriteFile(page, []byte(text), 0o600)) }
 	read := func() string {

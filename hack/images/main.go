@@ -44,11 +44,11 @@ func main() {
 }
 
 func run(out, tag, platforms, registry, folder string, log io.Writer) error {
-	of, err := build.Commit()
+	source, err := build.Commit()
 	if err != nil {
 		return err
 	}
-	all, err := build.Platforms(platforms)
+	all, err := build.ParsePlatforms(platforms)
 	if err != nil {
 		return fmt.Errorf("-platforms: %w", err)
 	}
@@ -60,7 +60,7 @@ func run(out, tag, platforms, registry, folder string, log io.Writer) error {
 		if to, err = build.Destinations(strings.TrimSuffix(registry, "/"), tag); err != nil {
 			return fmt.Errorf("-push: %w", err)
 		}
-		if err := imagesAreFree(filepath.Join("deploy", "kustomization.yaml")); err != nil {
+		if err := checkImageOverrides(filepath.Join("deploy", "kustomization.yaml")); err != nil {
 			return err
 		}
 	}
@@ -77,7 +77,7 @@ func run(out, tag, platforms, registry, folder string, log io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(work)
-	b := build.Builder{Source: of, Work: work, Log: log}
+	b := build.Builder{Source: source, Work: work, Log: log}
 	if err := b.Images(out, tag, all); err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func run(out, tag, platforms, registry, folder string, log io.Writer) error {
 
 // checkImageOverrides returns an error if a kustomization renames images. The generated
 // kustomization around it would no longer match them, and silently apply other images.
-func imagesAreFree(file string) error {
+func checkImageOverrides(file string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestBadFlagsSayWhatWouldBeRight(t *testing.T) {
+func TestRun_RejectsInvalidFlags(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
 	t.Chdir(root)
@@ -23,10 +23,10 @@ func TestBadFlagsSayWhatWouldBeRight(t *testing.T) {
 	require.ErrorContains(t, with("v1", "linux/amd64", ""), "SOURCE_DATE_EPOCH: ")
 }
 
-func TestImagesThatAreNamedAlreadyAreNotNamedAgain(t *testing.T) {
+func TestImagesAreFree_RejectsKustomizationWithImages(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kustomization.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("resources: [overlays/full]\n# images: are named elsewhere\n"), 0o644))
-	require.NoError(t, imagesAreFree(file))
+	require.NoError(t, checkImageOverrides(file))
 	require.NoError(t, os.WriteFile(file, []byte("resources: [overlays/full]\nimages:\n- {name: loadline-updater, newTag: v1}\n"), 0o644))
-	require.ErrorContains(t, imagesAreFree(file), file+" has images: take them out")
+	require.ErrorContains(t, checkImageOverrides(file), file+" has images: take them out")
 }

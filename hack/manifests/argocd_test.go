@@ -12,7 +12,7 @@ import (
 )
 
 // Argo CD runs a health script on each object. The test uses the same interpreter.
-func TestArgoCDShowsTheHealthOfObjects(t *testing.T) {
+func TestArgoCD_ReportsHealth(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "deploy/monitoring/argocd/argocd-cm.yaml"))
 	require.NoError(t, err)
 	var config corev1.ConfigMap

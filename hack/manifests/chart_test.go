@@ -34,13 +34,13 @@ func program(t *testing.T, all objects, name string) corev1.PodSpec {
 	return corev1.PodSpec{}
 }
 
-func TestTheChartIsCleanForHelm(t *testing.T) {
+func TestChart_PassesHelmLint(t *testing.T) {
 	for _, m := range lint.RunAll(filepath.Join(root, chartFolder), nil, "kube-system").Messages {
 		require.Less(t, m.Severity, support.WarningSev, m.Error())
 	}
 }
 
-func TestTheChartRunsTheProgramsAsTheManifestsDo(t *testing.T) {
+func TestChart_PodsMatchManifests(t *testing.T) {
 	base, ours := kustomized(t, "deploy/base"), chart(t).objects
 	for _, name := range []string{"recommender", "updater", "admission-controller"} {
 		want, got := program(t, base, name), program(t, ours, name)
@@ -61,7 +61,7 @@ func TestTheChartRunsTheProgramsAsTheManifestsDo(t *testing.T) {
 
 // The arguments of chart and manifests may differ only in chartOnly. Other additional arguments of
 // the chart must equal the defaults of the program.
-func TestChart_PassesTheArgumentsOfTheManifests(t *testing.T) {
+func TestChart_ArgumentsMatchManifests(t *testing.T) {
 	base, ours := kustomized(t, "deploy/base"), chart(t).objects
 	for _, name := range []string{"recommender", "updater", "admission-controller"} {
 		t.Run(name, func(t *testing.T) {
@@ -101,7 +101,7 @@ func flagDefaults(t *testing.T, program string) map[string]string {
 }
 
 // The plugin's tests use a copy of the rendered chart to find the programs.
-func TestTheFileOfTheTestsOfThePluginIsAsTheChartMakesIt(t *testing.T) {
+func TestChart_MatchesTestdataOfPlugin(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "kubectl-loadline/doctor/testdata/chart.yaml"))
 	require.NoError(t, err)
 	ours, file := chart(t).objects.of("Deployment"), decode(t, text)
@@ -123,7 +123,7 @@ func TestTheFileOfTheTestsOfThePluginIsAsTheChartMakesIt(t *testing.T) {
 	}
 }
 
-func TestTheCertificateComesFromOneSource(t *testing.T) {
+func TestChart_CertificateSources(t *testing.T) {
 	mounts := func(all objects) string {
 		pod := program(t, all, "admission-controller")
 		if len(pod.Volumes) == 0 {
@@ -174,7 +174,7 @@ func TestTheCertificateComesFromOneSource(t *testing.T) {
 	}
 }
 
-func TestTheCertificateIsForTheService(t *testing.T) {
+func TestChart_CertificateMatchesService(t *testing.T) {
 	all := chart(t, issuerValues, "admissionController: {service: {name: hook}, tls: {secretName: hook-tls}}").objects
 	spec := all.of("Certificate")[fullname+"-webhook-cert"].Object["spec"].(map[string]any)
 	require.Equal(t, "hook-tls", spec["secretName"])
@@ -183,7 +183,7 @@ func TestTheCertificateIsForTheService(t *testing.T) {
 	require.Contains(t, program(t, all, "admission-controller").Containers[0].Args, "--webhook-service=hook")
 }
 
-func TestValuesThatContradictEachOtherAreRefused(t *testing.T) {
+func TestChart_RejectsContradictoryValues(t *testing.T) {
 	for given, named := range map[string]string{
 		"admissionController: {certManager: {enabled: true, issuerRef: {name: x}}}":                                                 "certGen.enabled=false",
 		"admissionController: {registerWebhook: true}":                                                                              "certGen.enabled=false",
@@ -201,7 +201,7 @@ func TestValuesThatContradictEachOtherAreRefused(t *testing.T) {
 }
 
 // A PodDisruptionBudget must not block node drains, except where values request it.
-func TestBudgetsLetNodesBeDrained(t *testing.T) {
+func TestChart_BudgetsAllowNodeDrain(t *testing.T) {
 	for given, want := range map[string]string{
 		"{}":                            "1 <nil>",
 		"recommender: {replicas: 1}":    "none",
@@ -221,7 +221,7 @@ func TestBudgetsLetNodesBeDrained(t *testing.T) {
 }
 
 // The status of the cluster-autoscaler is in kube-system, independent of the release namespace.
-func TestTheUpdaterMayReadOfNodeAutoscalersElsewhere(t *testing.T) {
+func TestChart_UpdaterReadsNodeAutoscalerStatusInKubeSystem(t *testing.T) {
 	elsewhere := renderedFrom(t, filepath.Join(root, chartFolder), "loadline", nil).objects
 	for _, kind := range []string{"Role", "RoleBinding"} {
 		require.Equal(t, "kube-system", elsewhere.of(kind)[fullname+"-updater"].GetNamespace(), kind)
@@ -232,7 +232,7 @@ func TestTheUpdaterMayReadOfNodeAutoscalersElsewhere(t *testing.T) {
 
 // Selectors are set before the program adds its rules. Without rules the API server does not call
 // the webhook.
-func TestTheWebhookKeepsItsSelectors(t *testing.T) {
+func TestChart_WebhookKeepsSelectors(t *testing.T) {
 	plain := into[admissionv1.MutatingWebhookConfiguration](t, chart(t).objects.of("MutatingWebhookConfiguration")["vpa-webhook-config"])
 	require.Empty(t, plain.Webhooks, "to apply it again must take none away")
 	selecting := into[admissionv1.MutatingWebhookConfiguration](t, chart(t, selectors).objects.of("MutatingWebhookConfiguration")["vpa-webhook-config"])
@@ -248,7 +248,7 @@ func TestTheWebhookKeepsItsSelectors(t *testing.T) {
 	require.Subset(t, fails, []string{"--webhook-failure-policy-fail=true", "--webhook-timeout-seconds=9"})
 }
 
-func TestTheSoftLimitFollowsTheMemoryLimit(t *testing.T) {
+func TestChart_GOMEMLIMITFollowsMemoryLimit(t *testing.T) {
 	for limit, want := range map[string]int64{
 		"1000Mi": 943718400, "2Gi": 1932735283, "1.5Gi": 1449551462, "500M": 450000000, "1048576000": 943718400, `"1048576000"`: 943718400, "1e9": 900000000, `"1e9"`: 0, "null": 0,
 	} {
@@ -262,14 +262,14 @@ func TestTheSoftLimitFollowsTheMemoryLimit(t *testing.T) {
 }
 
 // Some providers allow system priority classes only in kube-system.
-func TestPriorityFollowsTheNamespace(t *testing.T) {
+func TestChart_PriorityClassDependsOnNamespace(t *testing.T) {
 	elsewhere := renderedFrom(t, filepath.Join(root, chartFolder), "loadline", nil).objects
 	require.Empty(t, program(t, elsewhere, "updater").PriorityClassName)
 	require.Equal(t, "system-cluster-critical", program(t, chart(t).objects, "updater").PriorityClassName)
 	require.Equal(t, "high", program(t, chart(t, "updater: {priorityClassName: high}").objects, "updater").PriorityClassName)
 }
 
-func TestDefinitionsAreOrdinaryTemplates(t *testing.T) {
+func TestChart_CRDsAreTemplates(t *testing.T) {
 	ours := chart(t).objects.of("CustomResourceDefinition")
 	for name, want := range kustomized(t, "deploy/crds").of("CustomResourceDefinition") {
 		require.Equal(t, "keep", ours[name].GetAnnotations()["helm.sh/resource-policy"], name)
@@ -282,7 +282,7 @@ func TestDefinitionsAreOrdinaryTemplates(t *testing.T) {
 	require.Empty(t, chart(t, "crds: {enabled: false}").objects.of("CustomResourceDefinition"))
 }
 
-func TestNotesWarnOfOtherImages(t *testing.T) {
+func TestChart_NotesWarnAboutForeignImages(t *testing.T) {
 	require.Contains(t, chart(t, upstreamValues(t)).notes, "WARNING: updater.image.repository is registry.k8s.io/autoscaling/vpa-updater")
 	require.NotContains(t, chart(t).notes, "WARNING")
 	require.Contains(t, chart(t).notes, "Deployment "+fullname+"-updater")
@@ -290,7 +290,7 @@ func TestNotesWarnOfOtherImages(t *testing.T) {
 }
 
 // Compares overlays with their descriptions in deploy/overlays.
-func TestOverlaysDoWhatTheySay(t *testing.T) {
+func TestOverlays_MatchDescriptions(t *testing.T) {
 	full, available := kustomized(t, "deploy/overlays/full"), kustomized(t, "deploy/overlays/high-availability")
 	require.Len(t, full.of("Deployment"), 3)
 	require.Equal(t, len(full), len(available))
@@ -313,7 +313,7 @@ func TestOverlaysDoWhatTheySay(t *testing.T) {
 	require.Contains(t, large, "--kube-api-qps=150")
 }
 
-func TestCruiseKubeOverlay(t *testing.T) {
+func TestOverlays_CruiseKube(t *testing.T) {
 	all := kustomized(t, "deploy/overlays/cruisekube")
 	args := func(name string) []string { return program(t, all, name).Containers[0].Args }
 	require.Subset(t, args("recommender"), []string{"--storage=prometheus", "--usage-source=prometheus", "--prometheus-rate-window=1m", "--foreign-annotations"})
@@ -330,7 +330,7 @@ func TestCruiseKubeOverlay(t *testing.T) {
 	require.Equal(t, "On", mode)
 }
 
-func TestTheNetworkPoliciesOfTheChart(t *testing.T) {
+func TestChart_NetworkPolicies(t *testing.T) {
 	require.Empty(t, chart(t).objects.of("NetworkPolicy"))
 	open := chart(t, "networkPolicy: {enabled: true}").objects.of("NetworkPolicy")
 	require.Len(t, open, 3)
@@ -354,7 +354,7 @@ func TestTheNetworkPoliciesOfTheChart(t *testing.T) {
 }
 
 // Each policy selects its program and allows the ports to which it connects.
-func TestNetworkPolicies_EgressManifestsSelectThePrograms(t *testing.T) {
+func TestNetworkPolicies_EgressManifestsSelectPrograms(t *testing.T) {
 	policies, deployments := kustomized(t, "deploy/network-policy-egress").of("NetworkPolicy"), kustomized(t, "deploy").of("Deployment")
 	require.Len(t, policies, 3)
 	for program, rules := range map[string][][]int32{
@@ -381,7 +381,7 @@ func TestNetworkPolicies_EgressManifestsSelectThePrograms(t *testing.T) {
 	}
 }
 
-func TestNetworkPolicies_EgressLeavesDNSAndAPIServersAlone(t *testing.T) {
+func TestChart_EgressAllowsOnlyDNSAPIServersAndRules(t *testing.T) {
 	for _, o := range chart(t, "networkPolicy: {enabled: true}").objects.of("NetworkPolicy") {
 		policy := into[networkingv1.NetworkPolicy](t, o)
 		require.Equal(t, []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}, policy.Spec.PolicyTypes)

@@ -50,7 +50,7 @@ func run(root string) error {
 		}
 	}
 	for name, content := range files {
-		if err := write(filepath.Join(root, name), content); err != nil {
+		if err := writeIfChanged(filepath.Join(root, name), content); err != nil {
 			return err
 		}
 	}
@@ -68,7 +68,7 @@ const (
 
 // generate returns the generated files by their names below the root folder.
 func generate(root string) (map[string][]byte, error) {
-	static, err := build(filepath.Join(root, "deploy/overlays/full"))
+	static, err := kustomize(filepath.Join(root, "deploy/overlays/full"))
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func generate(root string) (map[string][]byte, error) {
 }
 
 // kustomize returns the output of `kubectl kustomize` for a folder.
-func build(folder string) ([]byte, error) {
+func kustomize(folder string) ([]byte, error) {
 	objects, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), folder)
 	if err != nil {
 		return nil, fmt.Errorf("kustomize %s: %w", folder, err)
@@ -102,7 +102,7 @@ func build(folder string) ([]byte, error) {
 }
 
 // writeIfChanged replaces a file unless it is equal, to preserve its modification time.
-func write(path string, content []byte) error {
+func writeIfChanged(path string, content []byte) error {
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, content) {
 		return nil
 	}

@@ -83,7 +83,7 @@ func overlays(t *testing.T) (names []string) {
 
 func kustomized(t *testing.T, folder string) objects {
 	t.Helper()
-	text, err := build(filepath.Join(root, folder))
+	text, err := kustomize(filepath.Join(root, folder))
 	require.NoError(t, err)
 	return decode(t, text)
 }
@@ -100,7 +100,7 @@ func withComponent(t *testing.T, folder, component string) objects {
 	require.NoError(t, err)
 	kustomization := fmt.Sprintf("resources: [%s/%s]\ncomponents: [%s/%s]\n", relative, folder, relative, component)
 	require.NoError(t, os.WriteFile(filepath.Join(resolved, "kustomization.yaml"), []byte(kustomization), 0o644))
-	text, err := build(resolved)
+	text, err := kustomize(resolved)
 	require.NoError(t, err)
 	return decode(t, text)
 }

@@ -112,7 +112,7 @@ func softLimit(c corev1.Container) int64 {
 	return 0
 }
 
-func TestTheCheckOfPodsFindsWhatIsWrong(t *testing.T) {
+func TestFlaws_DetectsEachFlaw(t *testing.T) {
 	no := false
 	for what, breakIt := range map[string]func(*corev1.PodSpec){
 		"host network":        func(p *corev1.PodSpec) { p.HostNetwork = true },

@@ -97,7 +97,7 @@ func selectsOne(wanted labels.Set, sets ...labels.Set) bool {
 	return len(wanted) > 0 && count == 1
 }
 
-func TestTheCheckOfReferencesFindsWhatIsMissing(t *testing.T) {
+func TestDangling_DetectsEachMissingReference(t *testing.T) {
 	require.Empty(t, dangling(t, kustomized(t, "deploy/overlays/full")))
 	for _, gone := range []string{
 		"ServiceAccount/vpa-updater", "Deployment/vpa-updater", "ClusterRole/system:vpa-updater", "Role/system:vpa-updater",

@@ -34,7 +34,7 @@ func unjustified(t *testing.T, path string) (rules []string) {
 	return rules
 }
 
-func TestEachRuleSaysWhichCallNeedsIt(t *testing.T) {
+func TestRoles_JustifyEachVerb(t *testing.T) {
 	paths, err := filepath.Glob(filepath.Join(root, "deploy/base/*/rbac.yaml"))
 	require.NoError(t, err)
 	require.Len(t, paths, 4)
@@ -43,7 +43,7 @@ func TestEachRuleSaysWhichCallNeedsIt(t *testing.T) {
 	}
 }
 
-func TestARuleWithoutReasonIsFound(t *testing.T) {
+func TestUnjustified_DetectsMissingReasons(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rbac.yaml")
 	const head = "kind: ClusterRole\nmetadata: {name: x}\nrules:\n"
 	for text, found := range map[string]int{
@@ -85,7 +85,7 @@ func permissions(t *testing.T, all objects) []string {
 }
 
 // Only object names that depend on values may differ.
-func TestTheChartGivesThePermissionsOfTheBase(t *testing.T) {
+func TestChart_PermissionsMatchManifests(t *testing.T) {
 	base := permissions(t, kustomized(t, "deploy/base"))
 	require.Greater(t, len(base), 60)
 	sameLease := "updater: {leaderElection: {resourceName: vpa-updater}}"
@@ -102,7 +102,7 @@ func TestTheChartGivesThePermissionsOfTheBase(t *testing.T) {
 
 // Migrating from upstream, or running a trial next to it, must not replace upstream's roles,
 // because upstream continues to use them, also after a rollback.
-func TestWhoMovesOverTakesNothingFromTheReference(t *testing.T) {
+func TestMigrate_KeepsUpstreamRoles(t *testing.T) {
 	added, base := kustomized(t, "deploy/migrate"), kustomized(t, "deploy/base")
 	text, err := os.ReadFile(filepath.Join(moduleFolder(t, ".", "k8s.io/autoscaler/vertical-pod-autoscaler"), "deploy/vpa-rbac.yaml"))
 	require.NoError(t, err)
@@ -119,7 +119,7 @@ func TestWhoMovesOverTakesNothingFromTheReference(t *testing.T) {
 	}
 }
 
-func TestNamesOfValuesAreThoseOfRules(t *testing.T) {
+func TestChart_RulesUseNamesFromValues(t *testing.T) {
 	all := permissions(t, chart(t, `
 admissionController: {tls: {secretName: tls}}
 recommender: {leaderElection: {resourceName: leader, resourceNamespace: other}}
@@ -150,7 +150,7 @@ func TestExplainReader_HasNoBinding(t *testing.T) {
 	}
 }
 
-func TestRulesKeepTheirComments(t *testing.T) {
+func TestChartRoles_KeepComments(t *testing.T) {
 	text, err := chartRoles(root)
 	require.NoError(t, err)
 	var roles []struct{ Rules yaml.Node }

@@ -167,12 +167,12 @@ func invalid(t *testing.T, v validator.Validator, all objects) (problems []strin
 	return problems
 }
 
-func TestWhatIsAppliedIsRight(t *testing.T) {
+func TestManifests_AreValid(t *testing.T) {
 	v := newValidator(t)
 	for _, folder := range additions() {
 		require.Empty(t, invalid(t, v, kustomized(t, folder)), folder)
 	}
-	t.Run("what is wrong is found", func(t *testing.T) { wrongIsFound(t, v) })
+	t.Run("what is wrong is found", func(t *testing.T) { testInvalidObjects(t, v) })
 
 	// All objects are rendered once and shared by the checks.
 	all := applied(t)
@@ -198,7 +198,7 @@ func TestWhatIsAppliedIsRight(t *testing.T) {
 	}
 }
 
-func wrongIsFound(t *testing.T, v validator.Validator) {
+func testInvalidObjects(t *testing.T, v validator.Validator) {
 	vpa := func(update map[string]any) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler", "metadata": map[string]any{"name": "shop", "namespace": "shop"},

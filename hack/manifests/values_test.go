@@ -20,7 +20,7 @@ import (
 
 // After an upgrade with the same values, objects keep their names, immutable fields, and the labels
 // by which other tools find them.
-func TestAReleaseOfTheReferenceCanBeUpgraded(t *testing.T) {
+func TestChart_UpgradesUpstreamRelease(t *testing.T) {
 	for _, given := range []string{
 		"{}", upstreamValues(t), "nameOverride: vpa", "fullnameOverride: vpa", "recommender: {replicas: 1}",
 		issuerValues, selfSigned, ownCertificate, ownSecret,
@@ -94,7 +94,7 @@ func leaves(prefix string, value any) (all []leaf) {
 }
 
 // nestedYAML returns YAML that sets a value at a dotted path.
-func nest(t *testing.T, name string, value any) string {
+func nestedYAML(t *testing.T, name string, value any) string {
 	t.Helper()
 	parts := strings.Split(name, ".")
 	for _, part := range slices.Backward(parts) {
@@ -107,7 +107,7 @@ func nest(t *testing.T, name string, value any) string {
 
 // otherValues are valid values that differ from the upstream chart's and cannot be derived from
 // them, by suffix of the path.
-var others = map[string]any{
+var otherValues = map[string]any{
 	"imagePullSecrets":          []any{map[string]any{"name": "pull"}},
 	"extraRules":                []any{map[string]any{"apiGroups": []any{"x"}, "resources": []any{"y"}, "verbs": []any{"get"}}},
 	"extraEnv":                  []any{map[string]any{"name": "X", "value": "y"}},
@@ -130,8 +130,8 @@ var others = map[string]any{
 	"capabilities.drop":         []any{"NET_RAW"},
 }
 
-func other(l leaf) any {
-	for end, value := range others {
+func otherValue(l leaf) any {
+	for end, value := range otherValues {
 		if strings.HasSuffix(l.name, end) {
 			return value
 		}
@@ -149,11 +149,11 @@ func other(l leaf) any {
 }
 
 // requiredValues returns the values that another value needs to have an effect.
-func settings(t *testing.T, name string) []string {
+func requiredValues(t *testing.T, name string) []string {
 	t.Helper()
 	switch {
 	case strings.HasSuffix(name, "maxUnavailable"):
-		return []string{nest(t, strings.TrimSuffix(name, "maxUnavailable")+"minAvailable", 0)} // which has no effect next to it
+		return []string{nestedYAML(t, strings.TrimSuffix(name, "maxUnavailable")+"minAvailable", 0)} // which has no effect next to it
 	case strings.HasSuffix(name, "registerWebhook"):
 		return []string{"admissionController: {certGen: {enabled: false}}"}
 	case strings.HasSuffix(name, "createSelfSignedIssuer.enabled"):
@@ -189,7 +189,7 @@ func withoutEffect(t *testing.T) *regexp.Regexp {
 
 // Each value of the upstream chart changes the rendered objects, unless the README.md lists it as
 // having no effect.
-func TestEachValueOfTheReferenceCounts(t *testing.T) {
+func TestChart_EachUpstreamValueHasAnEffect(t *testing.T) {
 	idle := withoutEffect(t)
 	var theirs map[string]any
 	require.NoError(t, yaml.Unmarshal([]byte(upstreamValues(t)), &theirs))
@@ -197,22 +197,22 @@ func TestEachValueOfTheReferenceCounts(t *testing.T) {
 	require.Greater(t, len(all), 120)
 	rendered := map[string]string{} // rendered objects before a change
 	for _, l := range all {
-		given := append([]string{upstreamValues(t)}, settings(t, l.name)...)
+		given := append([]string{upstreamValues(t)}, requiredValues(t, l.name)...)
 		if !strings.HasPrefix(l.name, "crds.") {
 			given = append(given, "crds: {enabled: false}") // they are large
 		}
 		key := strings.Join(given[1:], "\n")
 		if rendered[key] == "" {
-			rendered[key] = flat(t, chart(t, given...))
+			rendered[key] = objectsJSON(t, chart(t, given...))
 		}
 		before := rendered[key]
-		after := flat(t, chart(t, append(given, nest(t, l.name, other(l)))...))
-		require.Equal(t, idle.MatchString(l.name), before == after, "%s: %v", l.name, other(l))
+		after := objectsJSON(t, chart(t, append(given, nestedYAML(t, l.name, otherValue(l)))...))
+		require.Equal(t, idle.MatchString(l.name), before == after, "%s: %v", l.name, otherValue(l))
 	}
 }
 
 // objectsJSON returns a comparable form of rendered objects.
-func flat(t *testing.T, r rendered) string {
+func objectsJSON(t *testing.T, r rendered) string {
 	t.Helper()
 	text, err := json.Marshal(r.objects)
 	require.NoError(t, err)
@@ -220,7 +220,7 @@ func flat(t *testing.T, r rendered) string {
 }
 
 // Values of an invalid type are rejected before anything is applied.
-func TestTheSchemaRefusesWrongForms(t *testing.T) {
+func TestChartSchema_RejectsInvalidValues(t *testing.T) {
 	for given, named := range map[string]string{
 		"recommender: {replicas: many}":                                              "/recommender/replicas",
 		"recommender: {replicas: -1}":                                                "/recommender/replicas",
@@ -243,7 +243,7 @@ func TestTheSchemaRefusesWrongForms(t *testing.T) {
 	chart(t, "{somethingElse: 1, recommender: {somethingElse: 1}}") // as in the upstream chart
 }
 
-func TestTheSchemaNamesEachValue(t *testing.T) {
+func TestChartSchema_CoversEachValue(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, chartFolder, "values.schema.json"))
 	require.NoError(t, err)
 	var whole schema

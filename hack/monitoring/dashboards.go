@@ -12,9 +12,9 @@ type dashboard struct {
 type variable struct{ label, metric string }
 
 type panel struct {
-	title, unit, about string
-	wide               bool // spans a whole row
-	queries            []query
+	title, unit, description string
+	wide                     bool // spans a whole row
+	queries                  []query
 }
 
 type query struct{ expr, legend string }
@@ -29,7 +29,7 @@ const (
 )
 
 // workloadFilter limits workload metrics to the variables of a dashboard.
-const where = `namespace=~"$namespace",vpa=~"$vpa"`
+const workloadFilter = `namespace=~"$namespace",vpa=~"$vpa"`
 
 func latency(title, metric string) panel {
 	return panel{title: title, unit: seconds, queries: []query{
@@ -49,7 +49,7 @@ var dashboards = []dashboard{
 			{title: "Statuses written", unit: perSec, queries: []query{{`sum by (result) (rate(loadline_recommender_status_writes_total[5m]))`, "{{result}}"}}},
 			{title: "Checkpoints written", unit: perSec, queries: []query{{`sum by (result) (rate(loadline_recommender_checkpoint_writes_total[5m]))`, "{{result}}"}}},
 			{title: "Answers of the metrics API", unit: perSec, queries: []query{{`sum by (is_error) (rate(vpa_recommender_metric_server_responses[5m]))`, "error: {{is_error}}"}}},
-			{title: "History behind recommendations", unit: short, about: "VPAs by how much usage is behind them at least.", queries: []query{{`sum by (history) (loadline_recommender_vpas_by_history)`, "{{history}}"}}},
+			{title: "History behind recommendations", unit: short, description: "VPAs by how much usage is behind them at least.", queries: []query{{`sum by (history) (loadline_recommender_vpas_by_history)`, "{{history}}"}}},
 			{title: "Recipes", unit: short, queries: []query{{`sum by (recipe, source) (loadline_recommender_vpas_by_recipe)`, "{{recipe}} ({{source}})"}}},
 			{title: "Rising memory", unit: short, queries: []query{{`sum(loadline_recommender_vpas_with_rising_memory)`, "VPAs"}}},
 		},
@@ -57,7 +57,7 @@ var dashboards = []dashboard{
 	{
 		file: "updater", title: "Loadline / Updater",
 		panels: []panel{
-			{title: "Pods left alone, by reason", unit: short, wide: true, about: "docs/reasons.md says what each means.", queries: []query{{`sum by (reason) (loadline_updater_skipped_pods)`, "{{reason}}"}}},
+			{title: "Pods left alone, by reason", unit: short, wide: true, description: "docs/reasons.md says what each means.", queries: []query{{`sum by (reason) (loadline_updater_skipped_pods)`, "{{reason}}"}}},
 			{title: "Resized in place", unit: short, queries: []query{{`sum by (vpa_namespace) (increase(vpa_updater_in_place_updated_pods_total[1h]))`, "{{vpa_namespace}}"}}},
 			{title: "Evicted", unit: short, queries: []query{{`sum by (vpa_namespace) (increase(vpa_updater_evicted_pods_total[1h]))`, "{{vpa_namespace}}"}}},
 			{title: "Resizes that did not come about", unit: short, queries: []query{{`sum by (reason) (increase(vpa_updater_failed_in_place_update_attempts_total[1h]))`, "{{reason}}"}}},
@@ -88,7 +88,7 @@ var dashboards = []dashboard{
 		panels: []panel{
 			{title: "Workloads by phase", unit: short, queries: []query{{`sum by (mode, phase) (loadline_policy_workloads{policy=~"$policy"})`, "{{mode}} {{phase}}"}}},
 			{title: "Degraded workloads", unit: short, queries: []query{{`sum by (policy) (loadline_policy_degraded{policy=~"$policy"})`, "{{policy}}"}}},
-			{title: "CPU that would be saved", unit: cores, about: "Cores requested less if all workloads had what is recommended.", queries: []query{{`sum by (policy) (loadline_policy_saved_cores{policy=~"$policy"})`, "{{policy}}"}}},
+			{title: "CPU that would be saved", unit: cores, description: "Cores requested less if all workloads had what is recommended.", queries: []query{{`sum by (policy) (loadline_policy_saved_cores{policy=~"$policy"})`, "{{policy}}"}}},
 			{title: "Memory that would be saved", unit: inBytes, queries: []query{{`sum by (policy) (loadline_policy_saved_bytes{policy=~"$policy"})`, "{{policy}}"}}},
 			{title: "Changes taken back", unit: short, queries: []query{{`sum by (reason) (increase(loadline_updater_reverts_total[1h]))`, "{{reason}}"}}},
 			{title: "Pods under observation", unit: short, queries: []query{{`sum(loadline_updater_observed_pods)`, "pods"}}},
@@ -100,15 +100,15 @@ var dashboards = []dashboard{
 		file: "workloads", title: "Loadline / Workloads",
 		variables: []variable{{"namespace", "loadline_workload_recommendation"}, {"vpa", "loadline_workload_recommendation"}},
 		panels: []panel{
-			{title: "CPU: recommended", unit: cores, about: "Needs --workload-metrics of the recommender, as all of this page.", queries: []query{{`loadline_workload_recommendation{` + where + `,resource="cpu"}`, "{{vpa}}/{{container}}"}}},
-			{title: "Memory: recommended", unit: inBytes, queries: []query{{`loadline_workload_recommendation{` + where + `,resource="memory"}`, "{{vpa}}/{{container}}"}}},
-			{title: "CPU: part of the target that is not used", unit: ratio, queries: []query{{`loadline_workload_slack_ratio{` + where + `,resource="cpu"}`, "{{vpa}}/{{container}}"}}},
-			{title: "Memory: part of the target that is not used", unit: ratio, queries: []query{{`loadline_workload_slack_ratio{` + where + `,resource="memory"}`, "{{vpa}}/{{container}}"}}},
-			{title: "How often usage is above the target", unit: ratio, queries: []query{{`loadline_workload_samples_above_target_ratio{` + where + `}`, "{{vpa}}/{{container}} {{resource}}"}}},
-			{title: "Highest usage since the last change, of the target", unit: ratio, queries: []query{{`loadline_workload_peak_ratio{` + where + `}`, "{{vpa}}/{{container}} {{resource}}"}}},
-			{title: "Out-of-memory kills since the last change", unit: short, queries: []query{{`loadline_workload_ooms_since_change{` + where + `}`, "{{vpa}}/{{container}}"}}},
-			{title: "Age of the target", unit: seconds, queries: []query{{`loadline_workload_recommendation_age_seconds{` + where + `}`, "{{vpa}}/{{container}} {{resource}}"}}},
-			{title: "Requested by the pods of the namespace", unit: cores, about: "From kube-state-metrics: beside the recommendations above it shows what has not arrived yet.", queries: []query{{`sum by (container) (kube_pod_container_resource_requests{namespace=~"$namespace",resource="cpu"})`, "{{container}}"}}},
+			{title: "CPU: recommended", unit: cores, description: "Needs --workload-metrics of the recommender, as all of this page.", queries: []query{{`loadline_workload_recommendation{` + workloadFilter + `,resource="cpu"}`, "{{vpa}}/{{container}}"}}},
+			{title: "Memory: recommended", unit: inBytes, queries: []query{{`loadline_workload_recommendation{` + workloadFilter + `,resource="memory"}`, "{{vpa}}/{{container}}"}}},
+			{title: "CPU: part of the target that is not used", unit: ratio, queries: []query{{`loadline_workload_slack_ratio{` + workloadFilter + `,resource="cpu"}`, "{{vpa}}/{{container}}"}}},
+			{title: "Memory: part of the target that is not used", unit: ratio, queries: []query{{`loadline_workload_slack_ratio{` + workloadFilter + `,resource="memory"}`, "{{vpa}}/{{container}}"}}},
+			{title: "How often usage is above the target", unit: ratio, queries: []query{{`loadline_workload_samples_above_target_ratio{` + workloadFilter + `}`, "{{vpa}}/{{container}} {{resource}}"}}},
+			{title: "Highest usage since the last change, of the target", unit: ratio, queries: []query{{`loadline_workload_peak_ratio{` + workloadFilter + `}`, "{{vpa}}/{{container}} {{resource}}"}}},
+			{title: "Out-of-memory kills since the last change", unit: short, queries: []query{{`loadline_workload_ooms_since_change{` + workloadFilter + `}`, "{{vpa}}/{{container}}"}}},
+			{title: "Age of the target", unit: seconds, queries: []query{{`loadline_workload_recommendation_age_seconds{` + workloadFilter + `}`, "{{vpa}}/{{container}} {{resource}}"}}},
+			{title: "Requested by the pods of the namespace", unit: cores, description: "From kube-state-metrics: beside the recommendations above it shows what has not arrived yet.", queries: []query{{`sum by (container) (kube_pod_container_resource_requests{namespace=~"$namespace",resource="cpu"})`, "{{container}}"}}},
 		},
 	},
 }
@@ -139,7 +139,7 @@ func (d dashboard) grafana() any {
 			targets = append(targets, map[string]any{"refId": string(rune('A' + j)), "datasource": source, "expr": q.expr, "legendFormat": q.legend})
 		}
 		panels = append(panels, map[string]any{
-			"id": i + 1, "type": "timeseries", "title": p.title, "description": p.about, "datasource": source, "targets": targets,
+			"id": i + 1, "type": "timeseries", "title": p.title, "description": p.description, "datasource": source, "targets": targets,
 			"gridPos":     map[string]any{"x": x, "y": y, "w": w, "h": height},
 			"fieldConfig": map[string]any{"defaults": map[string]any{"unit": p.unit, "min": 0}, "overrides": []any{}},
 		})

@@ -21,7 +21,7 @@ type metrics map[string]metric
 var programs = []string{"recommender", "updater", "admission-controller"}
 
 // externalMetrics are exposed by kube-state-metrics.
-var others = metrics{
+var externalMetrics = metrics{
 	"kube_pod_container_resource_requests": {labels: []string{"namespace", "pod", "container", "resource"}},
 	"kube_verticalpodautoscaler_status_recommendation_containerrecommendations_target": {
 		labels: []string{"namespace", "verticalpodautoscaler", "container", "resource", "unit"}},
@@ -62,17 +62,17 @@ var (
 
 // check reports unknown metrics and labels in an expression. It recognizes metrics by the prefixes
 // of the programs and kube-state-metrics.
-func (s metrics) check(of, expr string) error {
+func (s metrics) check(source, expr string) error {
 	var problems []error
 	all := map[string]bool{"le": true, "node": true}
 	found := selector.FindAllStringSubmatch(grouping.ReplaceAllString(expr, ""), -1)
 	if len(found) == 0 {
-		problems = append(problems, fmt.Errorf("%s: %s names no metric", of, expr))
+		problems = append(problems, fmt.Errorf("%s: %s names no metric", source, expr))
 	}
 	for _, f := range found {
 		m, known := s.find(f[1])
 		if !known {
-			problems = append(problems, fmt.Errorf("%s: no program serves %s", of, f[1]))
+			problems = append(problems, fmt.Errorf("%s: no program serves %s", source, f[1]))
 			continue
 		}
 		for _, l := range m.labels {
@@ -80,14 +80,14 @@ func (s metrics) check(of, expr string) error {
 		}
 		for _, l := range matcher.FindAllStringSubmatch(f[2], -1) {
 			if !slices.Contains(m.labels, l[1]) && l[1] != "le" {
-				problems = append(problems, fmt.Errorf("%s: %s has no label %s", of, f[1], l[1]))
+				problems = append(problems, fmt.Errorf("%s: %s has no label %s", source, f[1], l[1]))
 			}
 		}
 	}
 	for _, g := range grouping.FindAllStringSubmatch(expr, -1) {
 		for label := range strings.SplitSeq(g[1], ",") {
 			if label = strings.TrimSpace(label); label != "" && !all[label] {
-				problems = append(problems, fmt.Errorf("%s: groups by %s, which no metric of it has", of, label))
+				problems = append(problems, fmt.Errorf("%s: groups by %s, which no metric of it has", source, label))
 			}
 		}
 	}
@@ -98,7 +98,7 @@ func (s metrics) check(of, expr string) error {
 func (s metrics) find(series string) (metric, bool) {
 	for _, suffix := range []string{"", "_bucket", "_count", "_sum"} {
 		name, cut := strings.CutSuffix(series, suffix)
-		for _, from := range []metrics{s, others} {
+		for _, from := range []metrics{s, externalMetrics} {
 			if m, known := from[name]; cut && known && (suffix == "" || m.kind == "histogram") {
 				return m, true
 			}

@@ -12,15 +12,15 @@ import (
 	"loadline.dev/loadline/pkg/core/reason"
 )
 
-func served(t *testing.T) metrics {
+func readServedMetrics(t *testing.T) metrics {
 	t.Helper()
 	found, err := readMetrics("../..")
 	require.NoError(t, err)
 	return found
 }
 
-func TestWhatNobodyServesIsFound(t *testing.T) {
-	found := served(t)
+func TestMetricsCheck_DetectsUnknownMetricsAndLabels(t *testing.T) {
+	found := readServedMetrics(t)
 	for expr, want := range map[string]string{
 		`sum(loadline_no_such_metric)`:                  "no program serves loadline_no_such_metric",
 		`loadline_updater_skipped_pods{mode="x"} > 0`:   "loadline_updater_skipped_pods has no label mode",
@@ -38,9 +38,9 @@ func TestWhatNobodyServesIsFound(t *testing.T) {
 	}
 }
 
-func TestAlertsNameReasonsThatThereAre(t *testing.T) {
+func TestAlerts_UseExistingReasons(t *testing.T) {
 	known := map[string]bool{}
-	for _, r := range reason.Skips() {
+	for _, r := range reason.SkipReasons() {
 		known[string(r)] = true
 	}
 	asked := 0
@@ -55,20 +55,20 @@ func TestAlertsNameReasonsThatThereAre(t *testing.T) {
 	require.NotZero(t, asked)
 }
 
-func TestEveryAlertTellsWhatToDo(t *testing.T) {
+func TestAlerts_AreComplete(t *testing.T) {
 	names := map[string]bool{}
 	for _, a := range alerts {
 		require.False(t, names[a.name], a.name)
 		names[a.name] = true
-		require.NotEmpty(t, a.do, a.name)
-		require.NotEmpty(t, a.means, a.name)
+		require.NotEmpty(t, a.actions, a.name)
+		require.NotEmpty(t, a.description, a.name)
 		require.NotEmpty(t, a.firing, a.name)
 		require.NotEmpty(t, a.quiet, a.name)
 	}
 }
 
-func TestStateMetricsReadFieldsThatThereAre(t *testing.T) {
-	text, err := render(served(t))
+func TestStateMetrics_ReadExistingFields(t *testing.T) {
+	text, err := render(readServedMetrics(t))
 	require.NoError(t, err)
 	for name, prefix := range map[string]string{"kube": "kube", "kube-customresource": "kube_customresource"} {
 		require.Contains(t, string(text["deploy/monitoring/kube-state-metrics/"+name+".yaml"]), "metricNamePrefix: "+prefix+"\n")

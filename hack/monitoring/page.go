@@ -23,7 +23,7 @@ metrics that the programs serve, on ` + "`/metrics`" + ` of their ports (recomme
 
 `
 
-const newborn = `Most counters of what goes wrong begin with the first event, which ` + "`increase`" + ` alone does not see. So their alerts take a counter that is new
+const newSeriesNote = `Most counters of what goes wrong begin with the first event, which ` + "`increase`" + ` alone does not see. So their alerts take a counter that is new
 within the time at its value (` + "`max_over_time`" + `), provided that Prometheus knew the program before that time: what it finds when it begins, or goes on after a
 gap, may be old.
 
@@ -32,15 +32,15 @@ gap, may be old.
 func page(served metrics) string {
 	var b strings.Builder
 	b.WriteString(intro)
-	b.WriteString("## Alerts\n\n" + newborn)
+	b.WriteString("## Alerts\n\n" + newSeriesNote)
 	for _, a := range alerts {
 		fmt.Fprintf(&b, "### %s\n\n", a.name)
 		wait := "at once"
-		if a.after != "0m" {
-			wait = "after " + a.after
+		if a.forDuration != "0m" {
+			wait = "after " + a.forDuration
 		}
-		fmt.Fprintf(&b, "%s, %s: `%s`\n\n%s\n\n", strings.ToUpper(a.severity[:1])+a.severity[1:], wait, a.expr, a.means)
-		for _, step := range a.do {
+		fmt.Fprintf(&b, "%s, %s: `%s`\n\n%s\n\n", strings.ToUpper(a.severity[:1])+a.severity[1:], wait, a.expr, a.description)
+		for _, step := range a.actions {
 			fmt.Fprintf(&b, "* %s\n", step)
 		}
 		b.WriteString("\n")
@@ -58,11 +58,11 @@ func page(served metrics) string {
 			}
 		}
 	}
-	b.WriteString(tried)
+	b.WriteString(testedNote)
 	return b.String()
 }
 
-const tried = `
-How the commands of this page were tried: ` + "`TestAlertsFireWhenTheyShould`" + ` and ` + "`TestDashboardsAskWhatPrometheusUnderstands`" + ` run rules and queries in a Prometheus. kube-state-metrics 2.18.0 served both files of VPAs, 37 series of 26
+const testedNote = `
+How the commands of this page were tried: ` + "`TestAlerts_FireOnTestSeries`" + ` and ` + "`TestDashboards_QueriesAreValid`" + ` run rules and queries in a Prometheus. kube-state-metrics 2.18.0 served both files of VPAs, 37 series of 26
 families for two VPAs each, on 26 November 2026, when the commands within sentences were run on the local control plane, too. No Grafana was at hand to import the dashboards.
 `

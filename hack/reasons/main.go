@@ -55,7 +55,7 @@ func table(scope reason.Scope) string {
 	b.WriteString("| reason | what it means | what to do |\n|---|---|---|\n")
 	for _, e := range reason.All() {
 		if e.Scope == scope {
-			fmt.Fprintf(&b, "| %s | %s | %s |\n", e.Reason, e.Means, e.Advice)
+			fmt.Fprintf(&b, "| %s | %s | %s |\n", e.Reason, e.Meaning, e.Advice)
 		}
 	}
 	return b.String()

@@ -38,7 +38,7 @@ type Config struct {
 	Setup                 replay.Setup // fields that flags set directly
 	FirstCPU, FirstMemory flags.Quantity
 	MostCPU, MostMemory   flags.Quantity
-	LeastMemory           flags.Quantity
+	MinMemory             flags.Quantity
 	Servers               Servers
 	Nodes                 Nodes
 
@@ -52,7 +52,7 @@ type Config struct {
 }
 
 // maxCharts keeps the HTML page small enough to open.
-const mostCharts = 100
+const maxCharts = 100
 
 var outputs = []string{"table", "json", "csv", "html", "events"}
 
@@ -63,7 +63,7 @@ func Default() *Config {
 		CPULimit: "none", MemoryLimit: "1.2", Mode: "in-place", LifetimeFrom: "change", AfterOOM: "recorded",
 		WarmUp: backtest.WarmUp, Setup: replay.DefaultSetup(), Servers: DefaultServers(), Nodes: DefaultNodes(), Output: "table", Charts: 6, Workers: runtime.GOMAXPROCS(0),
 	}
-	if err := c.LeastMemory.Set("1Mi"); err != nil {
+	if err := c.MinMemory.Set("1Mi"); err != nil {
 		panic(err) // a constant
 	}
 	return c
@@ -86,7 +86,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.Var(&c.MostCPU, "max-cpu", "Most CPU that is requested, as maxAllowed of a VPA bounds it.")
 	fs.Var(&c.MostMemory, "max-memory", "Most memory that is requested.")
 	fs.Float64Var(&c.Setup.Guess, "first-factor", c.Setup.Guess, "First request as a multiple of the highest use in the first hour, where none is recorded.")
-	fs.Var(&c.LeastMemory, "least-memory", "Lower samples of memory are raised to this.")
+	fs.Var(&c.MinMemory, "least-memory", "Lower samples of memory are raised to this.")
 	planner := &c.Setup.Update.Planner
 	fs.Float64Var(&planner.Threshold, "pod-update-threshold", planner.Threshold, "Least relative change for which a pod within its recommended bounds is updated.")
 	fs.DurationVar(&planner.Lifetime, "in-recommendation-bounds-eviction-lifetime-threshold", planner.Lifetime, "Least age at which a pod within its recommended bounds is updated.")
@@ -119,11 +119,11 @@ func (c *Config) plan() (plan, error) {
 	var p plan
 	var problems []error
 	base := c.Setup
-	base.Carry, base.Afresh = c.Carry, c.AfterOOM == "afresh"
+	base.CarryBacklog, base.MemoryFromStart = c.Carry, c.AfterOOM == "afresh"
 	problems = append(problems, c.limits(&base), c.update(&base), c.first(&base),
 		flags.Check(c.WarmUp >= 0, "warm-up", c.WarmUp, "must not be negative"),
-		flags.Check(c.Charts >= 0 && c.Charts <= mostCharts, "charts", c.Charts, fmt.Sprintf("must be from 0 to %d", mostCharts)),
-		flags.Check(base.Afresh || c.AfterOOM == "recorded", "after-oom", c.AfterOOM, "must be recorded or afresh"),
+		flags.Check(c.Charts >= 0 && c.Charts <= maxCharts, "charts", c.Charts, fmt.Sprintf("must be from 0 to %d", maxCharts)),
+		flags.Check(base.MemoryFromStart || c.AfterOOM == "recorded", "after-oom", c.AfterOOM, "must be recorded or afresh"),
 		flags.Check(c.Every >= 0, "every", c.Every, "must not be negative"),
 		flags.Check(c.Workers > 0, "workers", c.Workers, "must be 1 or more"),
 		flags.Check(slices.Contains(outputs, c.Output), "output", c.Output, "must be table, json, csv, html or events"),
@@ -146,14 +146,14 @@ func (c *Config) plan() (plan, error) {
 	var pressure bool
 	var err error
 	p.candidates, pressure, err = c.candidates()
-	problems = append(problems, err, c.LeastMemory.Check("least-memory"))
+	problems = append(problems, err, c.MinMemory.Check("least-memory"))
 	p.sources.Servers = c.Servers
 	p.sources.Query, err = p.sources.Servers.Query(time.Now())
-	p.sources.Files.LeastMemory = c.LeastMemory.Value.AsApproximateFloat64()
+	p.sources.Files.MinMemory = c.MinMemory.Value.AsApproximateFloat64()
 	if !pressure {
 		p.sources.Query.Waiting = ""
 	}
-	p.sources.Query.LeastMemory = p.sources.Files.LeastMemory
+	p.sources.Query.MinMemory = p.sources.Files.MinMemory
 	onNodes, wrong := c.Nodes.plan(c, &p)
 	if c.Nodes.On {
 		p.nodes = onNodes
@@ -191,16 +191,16 @@ func (c *Config) update(s *replay.Setup) error {
 }
 
 func (c *Config) first(s *replay.Setup) error {
-	if c.FirstCPU.Given {
-		s.Flat = s.Flat.With(resources.CPU, convert.Amount(resources.CPU, c.FirstCPU.Value))
+	if c.FirstCPU.IsSet {
+		s.Initial = s.Initial.With(resources.CPU, convert.Amount(resources.CPU, c.FirstCPU.Value))
 	}
-	if c.FirstMemory.Given {
-		s.Flat = s.Flat.With(resources.Memory, convert.Amount(resources.Memory, c.FirstMemory.Value))
+	if c.FirstMemory.IsSet {
+		s.Initial = s.Initial.With(resources.Memory, convert.Amount(resources.Memory, c.FirstMemory.Value))
 	}
-	if c.MostCPU.Given {
+	if c.MostCPU.IsSet {
 		s.Rule.Max = s.Rule.Max.With(resources.CPU, convert.Amount(resources.CPU, c.MostCPU.Value))
 	}
-	if c.MostMemory.Given {
+	if c.MostMemory.IsSet {
 		s.Rule.Max = s.Rule.Max.With(resources.Memory, convert.Amount(resources.Memory, c.MostMemory.Value))
 	}
 	return errors.Join(c.FirstCPU.Check("first-cpu"), c.FirstMemory.Check("first-memory"), c.MostCPU.Check("max-cpu"), c.MostMemory.Check("max-memory"))
@@ -252,9 +252,9 @@ type Nodes struct {
 
 // Maxima of flags that cost time and memory, and of factors.
 const (
-	mostCopies = 1000
-	mostDraws  = 1000
-	mostFactor = 1000
+	maxCopies = 1000
+	maxDraws  = 1000
+	maxFactor = 1000
 )
 
 // DefaultNodes returns the defaults: nodes of 16 cores and 64 GiB, and unscaled recordings.
@@ -295,27 +295,27 @@ func (n *Nodes) AddFlags(fs *pflag.FlagSet) {
 }
 
 type nodePlan struct {
-	playing nodes.Playing
-	options nodes.Options
-	copies  nodes.Copies
-	rows    nodes.Comparison
-	texts   []string // recipes to replay, first empty: first requests
-	of      []int    // recipe index by row
-	asked   int      // rows to show, without pure upstream settings
-	factors []float64
-	draws   int
-	equal   bool // compare at equal kills
+	playing     nodes.PlayOptions
+	options     nodes.Options
+	copies      nodes.FleetOptions
+	rows        nodes.Comparison
+	texts       []string // recipes to replay, first empty: first requests
+	recipeIndex []int    // recipe index by row
+	shownRows   int      // rows to show, without pure upstream settings
+	factors     []float64
+	draws       int
+	equalKills  bool // compare at equal kills
 }
 
 // plan returns the comparison on nodes, or all problems of its flags joined. It counts the kinds of
 // p.
 func (n *Nodes) plan(c *Config, p *plan) (*nodePlan, error) {
-	o := &nodePlan{factors: slices.Sorted(slices.Values(n.Factors)), draws: n.Draws, equal: n.EqualKills}
-	o.options = nodes.Options{Placing: n.Placing, Consolidate: n.Consolidate, Settle: n.Settle, Stay: n.Stay}
+	o := &nodePlan{factors: slices.Sorted(slices.Values(n.Factors)), draws: n.Draws, equalKills: n.EqualKills}
+	o.options = nodes.Options{PlacementInterval: n.Placing, ConsolidationInterval: n.Consolidate, ShareOnArrival: n.Settle, NoMoves: n.Stay}
 	o.options.Allocatable[resources.CPU] = float64(convert.Amount(resources.CPU, n.CPU.Value))
 	o.options.Allocatable[resources.Memory] = float64(convert.Amount(resources.Memory, n.Memory.Value))
-	o.copies = nodes.Copies{Step: n.Step, Most: n.Time, Number: n.Copies, Apart: n.Apart, Seed: backtest.Seed}
-	o.playing = nodes.Playing{Setup: p.setup[resources.CPU], Store: usage.DefaultConfig(), WarmUp: c.WarmUp, Step: n.Step, Scale: [resources.Kinds]float64{n.ScaleCPU, n.ScaleMemory}}
+	o.copies = nodes.FleetOptions{Step: n.Step, MaxDuration: n.Time, Copies: n.Copies, Unaligned: n.Apart, Seed: backtest.Seed}
+	o.playing = nodes.PlayOptions{Setup: p.setup[resources.CPU], Store: usage.DefaultConfig(), WarmUp: c.WarmUp, Step: n.Step, Scale: [resources.Kinds]float64{n.ScaleCPU, n.ScaleMemory}}
 	for _, k := range p.options.Kinds {
 		o.options.Kinds[k] = true
 	}
@@ -333,18 +333,18 @@ func (n *Nodes) plan(c *Config, p *plan) (*nodePlan, error) {
 }
 
 func (n *Nodes) check() error {
-	factor := fmt.Sprintf("must be more than 0 and at most %d", mostFactor)
+	factor := fmt.Sprintf("must be more than 0 and at most %d", maxFactor)
 	problems := []error{
 		flags.Check(n.CPU.Value.Sign() > 0, "node-cpu", n.CPU.String(), "must be more than 0"),
 		flags.Check(n.Memory.Value.Sign() > 0, "node-memory", n.Memory.String(), "must be more than 0"),
-		flags.Check(n.Copies > 0 && n.Copies <= mostCopies, "node-copies", n.Copies, fmt.Sprintf("must be from 1 to %d", mostCopies)),
+		flags.Check(n.Copies > 0 && n.Copies <= maxCopies, "node-copies", n.Copies, fmt.Sprintf("must be from 1 to %d", maxCopies)),
 		flags.Check(n.Step >= time.Second, "node-step", n.Step, "must be 1s or longer"),
 		flags.Check(n.Time >= n.Step, "node-time", n.Time, fmt.Sprintf("must be at least --node-step=%v", n.Step)),
 		flags.Check(isFactor(n.ScaleCPU), "node-scale-cpu", n.ScaleCPU, factor),
 		flags.Check(isFactor(n.ScaleMemory), "node-scale-memory", n.ScaleMemory, factor),
 		flags.Check(n.Placing == 0 || n.Placing >= n.Step, "node-placing", n.Placing, fmt.Sprintf("must be 0, or at least --node-step=%v", n.Step)),
 		flags.Check(n.Consolidate == 0 || n.Consolidate >= n.Step, "node-consolidate", n.Consolidate, fmt.Sprintf("must be 0, or at least --node-step=%v", n.Step)),
-		flags.Check(n.Draws >= 0 && n.Draws <= mostDraws, "node-draws", n.Draws, fmt.Sprintf("must be from 0 to %d", mostDraws)),
+		flags.Check(n.Draws >= 0 && n.Draws <= maxDraws, "node-draws", n.Draws, fmt.Sprintf("must be from 0 to %d", maxDraws)),
 		flags.Check(len(n.Factors) > 0, "node-factors", "", "must have a number"),
 	}
 	for _, f := range n.Factors {
@@ -353,13 +353,13 @@ func (n *Nodes) check() error {
 	return errors.Join(problems...)
 }
 
-func isFactor(f float64) bool { return f > 0 && f <= mostFactor && !math.IsNaN(f) }
+func isFactor(f float64) bool { return f > 0 && f <= maxFactor && !math.IsNaN(f) }
 
 // choose creates the rows: first requests, each recipe, a second row for a recipe that shares, and
 // the upstream settings. Recipes that do not parse are reported elsewhere.
 func (o *nodePlan) choose(recipes, upstream []string) error {
-	o.texts, o.of = []string{""}, []int{0}
-	o.rows = nodes.Comparison{Rows: []nodes.Row{{Name: "first request"}}, Base: 1}
+	o.texts, o.recipeIndex = []string{""}, []int{0}
+	o.rows = nodes.Comparison{Rows: []nodes.Row{{Name: "first request"}}, BaseRow: 1}
 	var problems []error
 	for _, text := range recipes {
 		made, err := recipe.Parse(text)
@@ -372,7 +372,7 @@ func (o *nodePlan) choose(recipes, upstream []string) error {
 			o.row(nodes.Row{Name: text, Shared: true})
 		}
 	}
-	o.asked = len(o.of)
+	o.shownRows = len(o.recipeIndex)
 	for _, text := range upstream {
 		if text == "" || slices.Contains(o.texts[1:], text) {
 			continue
@@ -388,7 +388,7 @@ func (o *nodePlan) choose(recipes, upstream []string) error {
 }
 
 func (o *nodePlan) row(r nodes.Row) {
-	o.rows.Rows, o.of = append(o.rows.Rows, r), append(o.of, len(o.texts)-1)
+	o.rows.Rows, o.recipeIndex = append(o.rows.Rows, r), append(o.recipeIndex, len(o.texts)-1)
 }
 
 // methods returns new copies of the recipes for one worker: recipes cache powers of two, and CPUs

@@ -45,12 +45,12 @@ type Event struct {
 	Limit string `json:"limit,omitempty"`
 }
 
-// eventWriter is a replay.Witness that writes events.
-type reporter struct {
-	common Event // fields common to all events
-	kind   resources.Kind
-	every  time.Duration // minimum interval, 0: only the last
-	write  func(Event)
+// eventWriter is a replay.Observer that writes events.
+type eventWriter struct {
+	common   Event // fields common to all events
+	kind     resources.Kind
+	interval time.Duration // minimum interval, 0: only the last
+	write    func(Event)
 
 	last    replay.Advice    // latest recommendation
 	written int64            // time of the last written one
@@ -58,24 +58,24 @@ type reporter struct {
 	request resources.Amount // in force at end
 }
 
-// Sample implements replay.Witness.
-func (r *reporter) Sample(s replay.Sample) {
+// Sample implements replay.Observer.
+func (r *eventWriter) Sample(s replay.Sample) {
 	if s.Kind == r.kind {
 		r.request = s.Request
 	}
-	r.end = max(r.end, s.At+s.Hold)
+	r.end = max(r.end, s.At+s.Duration)
 }
 
-// Advised implements replay.Witness.
-func (r *reporter) Advised(a replay.Advice) {
+// Advised implements replay.Observer.
+func (r *eventWriter) Advised(a replay.Advice) {
 	r.last = a
-	if r.every > 0 && (r.written == 0 || a.At-r.written >= int64(r.every)) {
+	if r.interval > 0 && (r.written == 0 || a.At-r.written >= int64(r.interval)) {
 		r.recommend()
 	}
 }
 
-// Changed implements replay.Witness.
-func (r *reporter) Changed(c replay.Change) {
+// Changed implements replay.Observer.
+func (r *eventWriter) Changed(c replay.Change) {
 	if c.Kind != r.kind {
 		return
 	}
@@ -85,8 +85,8 @@ func (r *reporter) Changed(c replay.Change) {
 	r.write(e)
 }
 
-// Killed implements replay.Witness.
-func (r *reporter) Killed(k replay.Kill) {
+// Killed implements replay.Observer.
+func (r *eventWriter) Killed(k replay.Kill) {
 	e := r.at(k.At, Killed)
 	e.Use, e.Limit = r.text(resources.FromFloat(k.Use)), r.text(k.Limit)
 	r.write(e)
@@ -94,7 +94,7 @@ func (r *reporter) Killed(k replay.Kill) {
 
 // finish writes the recommendation at the end. It computes one if the replay did not after the last
 // sample.
-func (r *reporter) finish(a replay.Advisor, rule policy.Rule) {
+func (r *eventWriter) finish(a replay.Advisor, rule policy.Rule) {
 	if r.end > r.last.At {
 		current := resources.List{}.With(r.kind, r.request)
 		r.last = replay.Advice{At: r.end, Bounds: policy.Cap(a.Advise(time.Unix(0, r.end).UTC(), current), rule)}
@@ -102,7 +102,7 @@ func (r *reporter) finish(a replay.Advisor, rule policy.Rule) {
 	r.recommend()
 }
 
-func (r *reporter) recommend() {
+func (r *eventWriter) recommend() {
 	b := r.last.Bounds
 	target, some := b.Target.Get(r.kind)
 	if !some || r.written == r.last.At {
@@ -114,13 +114,13 @@ func (r *reporter) recommend() {
 	r.write(e)
 }
 
-func (r *reporter) at(at int64, what string) Event {
+func (r *eventWriter) at(at int64, what string) Event {
 	e := r.common
 	e.At, e.Event = time.Unix(0, at).UTC(), what
 	return e
 }
 
-func (r *reporter) text(a resources.Amount) string {
+func (r *eventWriter) text(a resources.Amount) string {
 	q := convert.Quantity(r.kind, a)
 	return q.String()
 }
@@ -136,7 +136,7 @@ func Events(r *replay.Recording, o backtest.Options, every time.Duration, candid
 		}
 		ground, setup := backtest.NewGroundTruth(r, k, o.WarmUp), o.Setup(k)
 		for _, one := range candidates {
-			w := &reporter{kind: k, every: every, write: write, common: Event{
+			w := &eventWriter{kind: k, interval: every, write: write, common: Event{
 				Dataset: r.Dataset, Workload: r.Workload, Container: r.Container, Recommender: one.Name, Resource: k.String(),
 			}}
 			advisor := one.Make(backtest.Case{Recording: r, Ground: ground, Kind: k, Setup: setup})
@@ -150,7 +150,7 @@ func Events(r *replay.Recording, o backtest.Options, every time.Duration, candid
 // resource, recipe and time.
 func (c *Config) events(ctx context.Context, p plan, from []Source, out, errOut io.Writer) error {
 	lines := json.NewEncoder(printable.JSON(out))
-	o := &outcome{}
+	o := &runResult{}
 	for _, one := range from {
 		reported := len(o.problems)
 		err := o.read(ctx, c.Part, one, func(r *replay.Recording) (failed error) {

@@ -65,11 +65,11 @@ func starvedShare(r *backtest.Result, k resources.Kind) float64 {
 }
 
 // significantDigits distinguishes any two results but hides the last bit of a sum.
-const exact = 10
+const significantDigits = 10
 
 func text(v any) string {
 	if f, ok := v.(float64); ok {
-		return strconv.FormatFloat(f, 'g', exact, 64)
+		return strconv.FormatFloat(f, 'g', significantDigits, 64)
 	}
 	return fmt.Sprint(v)
 }
@@ -113,7 +113,7 @@ func (n number) MarshalJSON() ([]byte, error) {
 	if math.IsInf(float64(n), 0) || math.IsNaN(float64(n)) {
 		return []byte("null"), nil
 	}
-	return []byte(strconv.FormatFloat(float64(n), 'g', exact, 64)), nil
+	return []byte(strconv.FormatFloat(float64(n), 'g', significantDigits, 64)), nil
 }
 
 type figure struct {
@@ -186,7 +186,7 @@ func (d *Report) JSON(out io.Writer) error {
 		CPU       []point          `json:"cpuFront"`
 		Memory    []point          `json:"memoryFront"`
 		Costs     []cost           `json:"costs"`
-		Nodes     *judgement       `json:"nodes,omitempty"`
+		Nodes     *nodeReportJSON  `json:"nodes,omitempty"`
 	}
 	file.Settings, file.Seed, file.Draws = d.Settings, backtest.Seed, backtest.Draws
 	for i := range d.Results {

@@ -93,7 +93,7 @@ func (d *Report) HTML(out io.Writer, charts []Chart) error {
 }
 
 func (d *Report) spots(k resources.Kind) plane {
-	p := plane{Resource: k.String(), Risk: "work above the request", Columns: titles(shown[k])}
+	p := plane{Resource: k.String(), Risk: "work above the request", Columns: titles(tableColumns[k])}
 	if k == resources.Memory {
 		p.Risk = "days with an OOM kill"
 	}
@@ -154,7 +154,7 @@ func chartOf(c Chart) chart {
 	return out
 }
 
-const frames = 480
+const chartPoints = 480
 
 // Chart is one container under one candidate over time.
 type Chart struct {
@@ -204,7 +204,7 @@ func chartsOf(ctx context.Context, from Source, p plan, keys []Key, recipes []ba
 			}
 			for _, one := range recipes {
 				title := fmt.Sprintf("%s %s/%s (%s): %s, %s", r.Dataset, r.Workload, r.Container, r.Class, k, one.Name)
-				found[at] = append(found[at], Chart{Title: title, Timeline: backtest.RunTimeline(r, k, p.options, one, frames)})
+				found[at] = append(found[at], Chart{Title: title, Timeline: backtest.RunTimeline(r, k, p.options, one, chartPoints)})
 			}
 		}
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // NodeReport compares the node needs of recipes.
-type Judgement struct {
+type NodeReport struct {
 	Containers int // long enough to compare
 	Short      int // too short to compare
 	Pods       int
@@ -30,7 +30,7 @@ type Judgement struct {
 
 // CompareNodes places the containers of files, directories and servers on nodes and compares the
 // node needs of recipes. The first recipe is the base. It fails if anything was skipped.
-func Judge(ctx context.Context, c *Config, args ...string) (*Judgement, error) {
+func CompareNodes(ctx context.Context, c *Config, args ...string) (*NodeReport, error) {
 	own := *c
 	own.Nodes.On = true
 	p, err := own.plan()
@@ -46,7 +46,7 @@ func Judge(ctx context.Context, c *Config, args ...string) (*Judgement, error) {
 	if err != nil {
 		return nil, err
 	}
-	j, err := judge(ctx, p.nodes, c.Workers, o.courses)
+	j, err := compareNodes(ctx, p.nodes, c.Workers, o.courses)
 	return j, errors.Join(append(o.failed(), err)...)
 }
 
@@ -59,12 +59,12 @@ type fleet struct {
 	outcomes []nodes.Outcome
 }
 
-func judge(ctx context.Context, p *nodePlan, workers int, recorded [][]*nodes.Course) (*Judgement, error) {
-	long := slices.DeleteFunc(slices.Clone(recorded), func(c []*nodes.Course) bool { return c == nil })
+func compareNodes(ctx context.Context, p *nodePlan, workers int, recorded [][]*nodes.Trace) (*NodeReport, error) {
+	long := slices.DeleteFunc(slices.Clone(recorded), func(c []*nodes.Trace) bool { return c == nil })
 	if len(long) == 0 {
 		return nil, errTooShort
 	}
-	courses := make([][]*nodes.Course, len(p.texts)) // by recipe and recording
+	courses := make([][]*nodes.Trace, len(p.texts)) // by recipe and recording
 	for text := range courses {
 		for _, one := range long {
 			courses[text] = append(courses[text], one[text])
@@ -74,9 +74,9 @@ func judge(ctx context.Context, p *nodePlan, workers int, recorded [][]*nodes.Co
 	for i, of := range draws(len(long), p.draws) {
 		pods := nodes.NewFleet(courses[0], of, p.copies)
 		base := sync.OnceValue(func() nodes.Score {
-			return nodes.Run(pods, courses[p.of[p.rows.Base]], p.options, nodes.Variant{Factor: nodes.AsIs()})
+			return nodes.Run(pods, courses[p.recipeIndex[p.rows.BaseRow]], p.options, nodes.Variant{Factor: nodes.UnitFactors()})
 		})
-		fleets[i] = fleet{pods, base, make([]nodes.Outcome, len(p.of))}
+		fleets[i] = fleet{pods, base, make([]nodes.Outcome, len(p.recipeIndex))}
 	}
 	if err := runAll(ctx, p, workers, courses, fleets); err != nil {
 		return nil, err
@@ -86,9 +86,9 @@ func judge(ctx context.Context, p *nodePlan, workers int, recorded [][]*nodes.Co
 		outcomes[i] = fleets[i].outcomes
 	}
 	first, all := fleets[0].pods, p.rows.Summarise(outcomes)
-	j := &Judgement{
+	j := &NodeReport{
 		Containers: len(long), Short: len(recorded) - len(long), Pods: len(first.Pods), Time: time.Duration(first.Steps) * first.Step, Step: first.Step,
-		Draws: p.draws, Base: p.rows.Rows[p.rows.Base].Name, Rows: all[:p.asked], Upstream: all[p.asked:],
+		Draws: p.draws, Base: p.rows.Rows[p.rows.BaseRow].Name, Rows: all[:p.shownRows], Upstream: all[p.shownRows:],
 	}
 	if slices.ContainsFunc(p.rows.Rows, func(r nodes.Row) bool { return r.Upstream }) {
 		j.Best = p.rows.Best(outcomes)
@@ -98,12 +98,12 @@ func judge(ctx context.Context, p *nodePlan, workers int, recorded [][]*nodes.Co
 
 // draws returns the indexes of all containers, and then the indexes of each draw.
 func draws(n, number int) [][]int {
-	dice := backtest.Dice(backtest.Seed)
+	dice := backtest.Random(backtest.Seed)
 	all := make([][]int, 1+number)
 	for i := range all {
 		for at := range n {
 			if i > 0 {
-				at = dice.Below(n)
+				at = dice.IntN(n)
 			}
 			all[i] = append(all[i], at)
 		}
@@ -111,24 +111,24 @@ func draws(n, number int) [][]int {
 	return all
 }
 
-func runAll(ctx context.Context, p *nodePlan, workers int, courses [][]*nodes.Course, fleets []fleet) error {
-	rules := make([]*sharing.Rule, len(p.of))
+func runAll(ctx context.Context, p *nodePlan, workers int, courses [][]*nodes.Trace, fleets []fleet) error {
+	rules := make([]*sharing.Rule, len(p.recipeIndex))
 	for row := range rules {
 		if p.rows.Rows[row].Shared {
-			made, err := recipe.Parse(p.texts[p.of[row]])
+			made, err := recipe.Parse(p.texts[p.recipeIndex[row]])
 			if err != nil {
 				return err
 			}
 			rules[row] = made.Sharing
 		}
 	}
-	workqueue.ParallelizeUntil(ctx, workers, len(fleets)*len(p.of), func(task int) {
-		f, row := &fleets[task/len(p.of)], task%len(p.of)
-		sizes := nodes.Sizes{Factors: p.factors, Base: f.base(), EqualKills: p.equal}
-		if row == p.rows.First {
+	workqueue.ParallelizeUntil(ctx, workers, len(fleets)*len(p.recipeIndex), func(task int) {
+		f, row := &fleets[task/len(p.recipeIndex)], task%len(p.recipeIndex)
+		sizes := nodes.SweepOptions{Factors: p.factors, Base: f.base(), EqualKills: p.equalKills}
+		if row == p.rows.InitialRow {
 			sizes.Factors = nil // no comparison with this row
 		}
-		f.outcomes[row] = nodes.Sweep(f.pods, courses[p.of[row]], p.options, nodes.Variant{Rule: rules[row]}, sizes)
+		f.outcomes[row] = nodes.Sweep(f.pods, courses[p.recipeIndex[row]], p.options, nodes.Variant{Rule: rules[row]}, sizes)
 	})
 	return ctx.Err()
 }

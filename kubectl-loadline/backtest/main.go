@@ -35,13 +35,13 @@ func Run(ctx context.Context, config *Config, args []string, out, errOut io.Writ
 		for line := range strings.Lines(err.Error()) {
 			printable.Fprintf(errOut, "%s: %s\n", name, strings.TrimSpace(line))
 		}
-		return flags.Usage
+		return flags.ExitUsage
 	}
 	if err := run(ctx, config, plan, args, out, errOut); err != nil {
 		printable.Fprintf(errOut, "%s: %v\n", name, err)
-		return flags.Failed
+		return flags.ExitFailed
 	}
-	return flags.OK
+	return flags.ExitOK
 }
 
 func run(ctx context.Context, c *Config, p plan, args []string, out, errOut io.Writer) error {
@@ -50,7 +50,7 @@ func run(ctx context.Context, c *Config, p plan, args []string, out, errOut io.W
 		return err
 	}
 	if c.Output == "events" {
-		return c.into(out, func(out io.Writer) error { return c.events(ctx, p, from, out, errOut) })
+		return c.writeTo(out, func(out io.Writer) error { return c.events(ctx, p, from, out, errOut) })
 	}
 	bar := newBar(errOut, c.Quiet)
 	o, err := replayAll(ctx, p, c, from, bar.show)
@@ -67,7 +67,7 @@ func run(ctx context.Context, c *Config, p plan, args []string, out, errOut io.W
 		d = NewReport(o.results, c.describe(p), c.base(p))
 	}
 	if p.nodes != nil {
-		if d.Nodes, err = judge(ctx, p.nodes, c.Workers, o.courses); err != nil {
+		if d.Nodes, err = compareNodes(ctx, p.nodes, c.Workers, o.courses); err != nil {
 			return fmt.Errorf("compare on nodes: %w", err)
 		}
 	}
@@ -75,7 +75,7 @@ func run(ctx context.Context, c *Config, p plan, args []string, out, errOut io.W
 	if err != nil {
 		return fmt.Errorf("draw: %w", err)
 	}
-	if err := c.into(out, func(out io.Writer) error { return c.write(out, d, charts) }); err != nil {
+	if err := c.writeTo(out, func(out io.Writer) error { return c.write(out, d, charts) }); err != nil {
 		return fmt.Errorf("write the result: %w", err)
 	}
 	return o.complete()
@@ -98,7 +98,7 @@ func (c *Config) base(p plan) string {
 	return p.candidates[0].Name
 }
 
-func (c *Config) into(out io.Writer, write func(io.Writer) error) (err error) {
+func (c *Config) writeTo(out io.Writer, write func(io.Writer) error) (err error) {
 	if c.File == "" {
 		return write(out)
 	}
@@ -126,7 +126,7 @@ func (c *Config) write(out io.Writer, d *Report, charts []Chart) error {
 func (c *Config) describe(p plan) []Setting {
 	s := p.setup[resources.CPU]
 	first := func(q flags.Quantity) string {
-		if q.Given {
+		if q.IsSet {
 			return q.String()
 		}
 		return fmt.Sprintf("recorded request, else limit, else %g x maximum of the first hour", s.Guess)
@@ -141,9 +141,9 @@ func (c *Config) describe(p plan) []Setting {
 		{Name: "changes", Value: fmt.Sprintf("%s; outside of the bounds at once, within them %v after the last %s and from %g on", c.Mode,
 			s.Update.Planner.Lifetime, c.LifetimeFrom, s.Update.Planner.Threshold)},
 		{Name: "raised after a kill", Value: fmt.Sprint(s.Update.AfterKill)},
-		{Name: "restart", Value: fmt.Sprintf("%v and a back-off of %v, doubling to %v", s.Restart, s.Backoff, s.Longest)},
+		{Name: "restart", Value: fmt.Sprintf("%v and a back-off of %v, doubling to %v", s.Restart, s.Backoff, s.MaxBackoff)},
 		{Name: "warm-up", Value: fmt.Sprintf("%v, or a quarter of a short recording", c.WarmUp)},
-		{Name: "least memory sample", Value: c.LeastMemory.String()},
+		{Name: "least memory sample", Value: c.MinMemory.String()},
 	}
 	if p.nodes != nil {
 		all = append(all, c.Nodes.describe()...)
@@ -151,42 +151,42 @@ func (c *Config) describe(p plan) []Setting {
 	return all
 }
 
-type bar struct {
+type progressBar struct {
 	out   io.Writer // nil: no terminal
 	shown time.Time
 }
 
-func newBar(out io.Writer, quiet bool) *bar {
+func newBar(out io.Writer, quiet bool) *progressBar {
 	if file, ok := out.(*os.File); ok && !quiet {
 		if info, err := file.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
-			return &bar{out: out}
+			return &progressBar{out: out}
 		}
 	}
-	return &bar{}
+	return &progressBar{}
 }
 
-func (b *bar) show(source, sources, containers int) {
+func (b *progressBar) show(source, sources, containers int) {
 	if b.out != nil && time.Since(b.shown) > 200*time.Millisecond {
 		b.shown = time.Now()
 		printable.Fprintf(b.out, "\r\x1b[Kreplayed %d containers, source %d of %d", containers, source, sources)
 	}
 }
 
-func (b *bar) clear() {
+func (b *progressBar) clear() {
 	if b.out != nil {
 		printable.Fprintf(b.out, "\r\x1b[K")
 	}
 }
 
-type outcome struct {
+type runResult struct {
 	results    []backtest.Result
 	problems   []*trace.Problem
 	containers int
-	courses    [][]*nodes.Course // by container and recipe, nil: too short
+	courses    [][]*nodes.Trace // by container and recipe, nil: too short
 }
 
 // failed returns the problems that skipped a recording or container.
-func (o *outcome) failed() (problems []error) {
+func (o *runResult) failed() (problems []error) {
 	for _, p := range o.problems {
 		if !p.Warning {
 			problems = append(problems, p)
@@ -198,7 +198,7 @@ func (o *outcome) failed() (problems []error) {
 var errNothing = errors.New("nothing could be replayed")
 
 // complete returns an error if anything was skipped.
-func (o *outcome) complete() error {
+func (o *runResult) complete() error {
 	if o.containers == 0 {
 		return errNothing
 	}
@@ -229,18 +229,18 @@ func Replay(ctx context.Context, c *Config, args ...string) ([]backtest.Result, 
 type job struct {
 	source    int // counted from 1
 	recording *replay.Recording
-	found     *found
+	found     *recordingResult
 }
 
-type found struct {
+type recordingResult struct {
 	results []backtest.Result
-	courses []*nodes.Course
+	courses []*nodes.Trace
 }
 
 // replayAll replays all containers of the sources. Results have the order of the sources. It
 // reports the progress as sources begun, all sources, and containers done.
-func replayAll(ctx context.Context, p plan, c *Config, from []Source, report func(source, sources, containers int)) (*outcome, error) {
-	o := &outcome{}
+func replayAll(ctx context.Context, p plan, c *Config, from []Source, report func(source, sources, containers int)) (*runResult, error) {
+	o := &runResult{}
 	jobs := make(chan job)
 	var workers sync.WaitGroup
 	var lock sync.Mutex
@@ -270,10 +270,10 @@ func replayAll(ctx context.Context, p plan, c *Config, from []Source, report fun
 		})
 	}
 	var err error
-	var sorted []*found
+	var sorted []*recordingResult
 	for i, one := range from {
 		if err = o.read(ctx, c.Part, one, func(r *replay.Recording) error {
-			result := &found{}
+			result := &recordingResult{}
 			select {
 			case jobs <- job{i + 1, r, result}:
 				sorted = append(sorted, result)
@@ -298,12 +298,12 @@ func replayAll(ctx context.Context, p plan, c *Config, from []Source, report fun
 
 // read passes the containers of one source to take. An unusable source is recorded as a problem.
 // The error is the end of the context or an error of take.
-func (o *outcome) read(ctx context.Context, part string, from Source, take func(*replay.Recording) error) error {
+func (o *runResult) read(ctx context.Context, part string, from Source, take func(*replay.Recording) error) error {
 	for r, problem := range from.Read(ctx, nil) {
 		if problem != nil {
 			o.problems = append(o.problems, problem)
 		}
-		if r == nil || !belongs(part, r) {
+		if r == nil || !inPart(part, r) {
 			continue
 		}
 		if err := take(r); err != nil {
@@ -316,7 +316,7 @@ func (o *outcome) read(ctx context.Context, part string, from Source, take func(
 
 // inPart reports whether a container belongs to a part. Recipes are tuned on one half and reported
 // on the other.
-func belongs(part string, r *replay.Recording) bool {
+func inPart(part string, r *replay.Recording) bool {
 	if part == "all" {
 		return true
 	}

@@ -51,7 +51,7 @@ func runArgs(ctx context.Context, args []string, out, errOut io.Writer) int {
 	c.AddFlags(fs)
 	if err := fs.Parse(args); err != nil {
 		fmt.Fprintln(errOut, err)
-		return flags.Usage
+		return flags.ExitUsage
 	}
 	return Run(ctx, c, fs.Args(), out, errOut)
 }
@@ -62,7 +62,7 @@ func command(args ...string) (code int, out, errs string) {
 	return code, stdout.String(), stderr.String()
 }
 
-func TestOutputIsTheSameWithAnyNumberOfWorkers(t *testing.T) {
+func TestBacktest_OutputIndependentOfWorkers(t *testing.T) {
 	dir := recordings(t)
 	for _, form := range []string{"table", "json", "csv"} {
 		code, one, errs := command("-o", form, "--classes", "--baselines=false", "--workers=1", "--recipe=vpa", "--recipe=loadline", dir)
@@ -74,7 +74,7 @@ func TestOutputIsTheSameWithAnyNumberOfWorkers(t *testing.T) {
 	}
 }
 
-func TestForms(t *testing.T) {
+func TestBacktest_OutputFormats(t *testing.T) {
 	dir := recordings(t)
 	_, table, _ := command("--recipe=vpa:margin=0.3", dir)
 	for _, text := range []string{"memory limit: 1.2 x request\n", "cpu: 6 containers, 6.2 container-days, steps of 300 s", "static oracle", "vpa:margin=0.3", "SLACK FLEET %", "OOM DAYS %", "COST"} {
@@ -105,7 +105,7 @@ func TestForms(t *testing.T) {
 	require.Equal(t, "memory", d.Summaries[0].Resource)
 }
 
-func TestBadContainersAreLeftOutAndTold(t *testing.T) {
+func TestBacktest_ReportsInvalidContainers(t *testing.T) {
 	dir := recordings(t)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "bad.csv"), []byte(head+"x,x-1,5,1,,,,,\nx,x-1,4,1,,,,,\n"+series("y", "y-1", 7)), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "empty.csv"), nil, 0o600))
@@ -118,7 +118,7 @@ func TestBadContainersAreLeftOutAndTold(t *testing.T) {
 	require.Equal(t, 1+7*2, strings.Count(out, "\n"))
 }
 
-func TestHalvesArePartsOfTheWhole(t *testing.T) {
+func TestBacktest_PartsMakeUpTheWhole(t *testing.T) {
 	dir := recordings(t)
 	lines := map[string]int{}
 	for _, part := range []string{"all", "tune", "report"} {
@@ -130,7 +130,7 @@ func TestHalvesArePartsOfTheWhole(t *testing.T) {
 	require.Positive(t, lines["report"])
 }
 
-func TestAllProblemsOfTheCommandLineAreTold(t *testing.T) {
+func TestBacktest_ReportsAllInvalidFlags(t *testing.T) {
 	code, _, errs := command("--recipe=soup", "--recipe=vpa:margin=x", "--cpu-limit=0.5", "--memory-limit=some", "--mode=hope", "--lifetime-from=now", "--after-oom=never", "--scrape=-1s", "--new-pod-after=-1m", "--max-memory=-1Gi",
 		"--kinds=disk", "--part=third", "--output=song", "--workers=0", "--every=-1h", "--warm-up=-1h", "--first-cpu=-1", "--first-factor=0")
 	require.Equal(t, 2, code)
@@ -147,7 +147,7 @@ func TestAllProblemsOfTheCommandLineAreTold(t *testing.T) {
 	require.Contains(t, errs, "unknown flag: --surprise")
 }
 
-func TestMissingRecordings(t *testing.T) {
+func TestBacktest_FailsOnMissingRecordings(t *testing.T) {
 	code, _, errs := command(filepath.Join(t.TempDir(), "nowhere"))
 	require.Equal(t, 1, code)
 	require.Contains(t, errs, "read recordings: ")
@@ -156,7 +156,7 @@ func TestMissingRecordings(t *testing.T) {
 	require.Contains(t, errs, "has no file that ends in .csv, .csv.gz or .servers")
 }
 
-func TestCancelling(t *testing.T) {
+func TestBacktest_StopsWhenCanceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	var out, errs bytes.Buffer
@@ -165,7 +165,7 @@ func TestCancelling(t *testing.T) {
 	require.Empty(t, out.String())
 }
 
-func TestPage(t *testing.T) {
+func TestBacktest_HTMLIsSelfContained(t *testing.T) {
 	dir := recordings(t)
 	code, page, errs := command("-o", "html", "--charts=2", "--baselines=false", "--recipe=vpa", "--recipe=loadline", dir)
 	require.Zero(t, code, errs)
@@ -192,8 +192,8 @@ func TestPage(t *testing.T) {
 	require.Len(t, d.Planes[0].Points, 2)
 	require.Len(t, d.Charts, 2*2*2, "two containers, two resources, two recipes")
 	for _, c := range d.Charts {
-		require.Len(t, c.Request, frames, c.Title)
-		require.Len(t, c.Steps[frames-1][0], len(c.Names[0]), c.Title)
+		require.Len(t, c.Request, chartPoints, c.Title)
+		require.Len(t, c.Steps[chartPoints-1][0], len(c.Names[0]), c.Title)
 	}
 	_, again, _ := command("-o", "html", "--charts=2", "--baselines=false", "--workers=1", "--recipe=vpa", "--recipe=loadline", dir)
 	require.Equal(t, page, again)
@@ -212,7 +212,7 @@ func grown(t *testing.T) string {
 	return file
 }
 
-func told(t *testing.T, args ...string) []Event {
+func eventsOf(t *testing.T, args ...string) []Event {
 	t.Helper()
 	code, out, errs := command(append([]string{"-o", "events", "--baselines=false"}, args...)...)
 	require.Zero(t, code, errs)
@@ -227,8 +227,8 @@ func told(t *testing.T, args ...string) []Event {
 
 // Without a limit there are no OOM kills, and the last event is the final recommendation: the upper
 // end of the usage bucket plus a margin of 15%.
-func TestEventsEndWithTheRecommendation(t *testing.T) {
-	all := told(t, "--memory-limit=none", "--kinds=cpu", grown(t))
+func TestEvents_EndWithRecommendation(t *testing.T) {
+	all := eventsOf(t, "--memory-limit=none", "--kinds=cpu", grown(t))
 	require.Len(t, all, 2)
 	require.Equal(t, Changed, all[0].Event)
 	require.Equal(t, "500m", all[0].From)
@@ -244,7 +244,7 @@ func TestEventsEndWithTheRecommendation(t *testing.T) {
 }
 
 // The job needs the most at the end of each run.
-func TestRunsOfAJobAreNewPods(t *testing.T) {
+func TestEvents_RunsOfAJobAreNewPods(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("workload,container,timestamp,memory_bytes\n")
 	for day := range 3 {
@@ -267,7 +267,7 @@ func TestRunsOfAJobAreNewPods(t *testing.T) {
 
 // Usage of the first minutes counts as startup only if the recording is known to begin with a
 // start.
-func TestARecordingMayBeginWithAStart(t *testing.T) {
+func TestStartupFlag_RecordingBeginsWithStart(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("workload,container,timestamp,cpu_cores\n")
 	for m := range 10 {
@@ -286,9 +286,9 @@ func TestARecordingMayBeginWithAStart(t *testing.T) {
 	require.Equal(t, "107m", target("--startup"))
 }
 
-func TestEventsTellOfKillsInOrder(t *testing.T) {
+func TestEvents_OrderKills(t *testing.T) {
 	file := grown(t)
-	all := told(t, "--kinds=memory", "--every=1h", "--memory-limit=1.2", file)
+	all := eventsOf(t, "--kinds=memory", "--every=1h", "--memory-limit=1.2", file)
 	kinds := map[string]int{}
 	for i, e := range all {
 		kinds[e.Event]++
@@ -302,11 +302,11 @@ func TestEventsTellOfKillsInOrder(t *testing.T) {
 	require.Positive(t, kinds[Changed])
 	require.InDelta(t, 24, kinds[Recommended], 1.5, "one an hour")
 	require.Equal(t, Recommended, all[len(all)-1].Event)
-	last := told(t, "--kinds=memory", "--memory-limit=1.2", file)
+	last := eventsOf(t, "--kinds=memory", "--memory-limit=1.2", file)
 	require.Equal(t, all[len(all)-1], last[len(last)-1], "whatever was told before")
 }
 
-func TestEventsIntoAFileAndWithProblems(t *testing.T) {
+func TestEvents_FileOutputAndProblems(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "events")
 	good := grown(t)
 	code, out, errs := command("-o", "events", "--file", file, good)

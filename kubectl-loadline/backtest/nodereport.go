@@ -42,14 +42,14 @@ func (n *Nodes) describe() []Setting {
 }
 
 // unscaledColumns are the columns of recipes as they recommend.
-var asIs = []figureColumn{
+var unscaledColumns = []figureColumn{
 	{nodes.FigureNodes, "NODES", 1}, {nodes.FigureNodeHours, "NODE-HOURS", 1}, {nodes.FigureOfFirst, "OF FIRST %", 100}, {nodes.FigureNotServed, "NOT SERVED %", 100},
 	{nodes.FigureWorst, "WORST POD %", 100}, {nodes.FigureKills, "OOM/DAY", 1}, {nodes.FigurePressure, "PRESSURE/DAY", 1},
 	{nodes.FigureEvictions, "EVICTIONS/DAY", 1}, {nodes.FigureChanges, "CHANGES/DAY", 1}, {nodes.FigureResizes, "RESIZES/HOUR", 1},
 }
 
 // equalColumns returns the columns of recipes at equal unserved work.
-func atEqual() (columns []figureColumn) {
+func equalColumns() (columns []figureColumn) {
 	for _, level := range nodes.Levels() {
 		columns = append(columns, figureColumn{nodes.FigureAt(level), fmt.Sprintf("NODES AT %g %%", level*100), 1},
 			figureColumn{nodes.FigureThanBest(level), "THAN BEST %", 100})
@@ -57,7 +57,7 @@ func atEqual() (columns []figureColumn) {
 	return append(columns, figureColumn{nodes.FigureAtBase(), "THAN BASE %", 100}, figureColumn{nodes.FigureMemoryFactor, "MEMORY X", 1})
 }
 
-func (j *Judgement) label(s *nodes.Summary) string {
+func (j *NodeReport) label(s *nodes.Summary) string {
 	if s.Shared {
 		return s.Name + ", shared"
 	}
@@ -65,7 +65,7 @@ func (j *Judgement) label(s *nodes.Summary) string {
 }
 
 // cell formats a figure, with its interval if there are draws.
-func (j *Judgement) cell(f backtest.Figure, factor float64) string {
+func (j *NodeReport) cell(f backtest.Figure, factor float64) string {
 	switch {
 	case math.IsNaN(f.Value):
 		return "-"
@@ -77,18 +77,18 @@ func (j *Judgement) cell(f backtest.Figure, factor float64) string {
 	return interval(f, factor)
 }
 
-func (j *Judgement) cells(s *nodes.Summary, columns []figureColumn) (all []string) {
+func (j *NodeReport) cells(s *nodes.Summary, columns []figureColumn) (all []string) {
 	for _, c := range columns {
 		all = append(all, j.cell(s.Figure(c.figure), c.factor))
 	}
 	return all
 }
 
-func (j *Judgement) bestRow() *nodes.Summary {
+func (j *NodeReport) bestRow() *nodes.Summary {
 	return &nodes.Summary{Row: nodes.Row{Name: "best upstream with hindsight"}, Figures: j.Best}
 }
 
-func (j *Judgement) title() string {
+func (j *NodeReport) title() string {
 	text := fmt.Sprintf("%d pods of %d containers, %s in steps of %v", j.Pods, j.Containers, duration(j.Time.Seconds()), j.Step)
 	if j.Short > 0 {
 		text += fmt.Sprintf(" (%d containers are too short)", j.Short)
@@ -100,11 +100,11 @@ func (j *Judgement) title() string {
 }
 
 // equalTitle describes the comparison at equal unserved work.
-func (j *Judgement) equalTitle() string {
+func (j *NodeReport) equalTitle() string {
 	return fmt.Sprintf("nodes where the same part of the work is not served; BEST is upstream's with hindsight, BASE what %s needs as it is and leaves undone then", j.Base)
 }
 
-func (j *Judgement) table(w io.Writer) {
+func (j *NodeReport) table(w io.Writer) {
 	head := func(t io.Writer, columns []figureColumn) {
 		printable.Row(t, slices.Concat([]string{""}, titles(columns), []string{""})...)
 	}
@@ -113,20 +113,20 @@ func (j *Judgement) table(w io.Writer) {
 	}
 	printable.Fprintf(w, "\nnodes: %s; a day is a pod-day\n", j.title())
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	head(t, asIs)
+	head(t, unscaledColumns)
 	for i := range j.Rows {
-		row(t, &j.Rows[i], asIs)
+		row(t, &j.Rows[i], unscaledColumns)
 	}
 	_ = t.Flush()
 	printable.Fprintf(w, "\n%s:\n", j.equalTitle())
-	head(t, atEqual())
+	head(t, equalColumns())
 	for i := range j.Rows {
 		if len(j.Rows[i].Outcome.Points) > 0 {
-			row(t, &j.Rows[i], atEqual())
+			row(t, &j.Rows[i], equalColumns())
 		}
 	}
 	if len(j.Best) > 0 {
-		row(t, j.bestRow(), atEqual())
+		row(t, j.bestRow(), equalColumns())
 	}
 	_ = t.Flush()
 }
@@ -140,7 +140,7 @@ type nodeLine struct {
 }
 
 // lines returns all runs: of each row unscaled, and with each factor.
-func (j *Judgement) lines() (all []nodeLine) {
+func (j *NodeReport) lines() (all []nodeLine) {
 	for _, rows := range [][]nodes.Summary{j.Rows, j.Upstream} {
 		for i := range rows {
 			s := &rows[i]
@@ -175,7 +175,7 @@ var nodeColumns = []column[nodeLine]{
 	{"resizes", func(l *nodeLine) any { return l.score.Resizes }},
 }
 
-type judgement struct {
+type nodeReportJSON struct {
 	Containers int              `json:"containers"`
 	Short      int              `json:"shortContainers"`
 	Pods       int              `json:"pods"`
@@ -183,26 +183,26 @@ type judgement struct {
 	Step       number           `json:"stepSeconds"`
 	Draws      int              `json:"draws"`
 	Base       string           `json:"base"`
-	Rows       []judged         `json:"rows"`
+	Rows       []nodeRowJSON    `json:"rows"`
 	Best       []figure         `json:"bestUpstream"`
 	Runs       []map[string]any `json:"runs"`
 }
 
-type judged struct {
+type nodeRowJSON struct {
 	Recommender string   `json:"recommender"`
 	Shared      bool     `json:"shared"`
 	Upstream    bool     `json:"upstream"`
 	Figures     []figure `json:"figures"`
 }
 
-func (j *Judgement) json() *judgement {
-	out := &judgement{
+func (j *NodeReport) json() *nodeReportJSON {
+	out := &nodeReportJSON{
 		Containers: j.Containers, Short: j.Short, Pods: j.Pods, Seconds: number(j.Time.Seconds()), Step: number(j.Step.Seconds()),
 		Draws: j.Draws, Base: j.Base, Best: figures(j.Best),
 	}
 	for _, rows := range [][]nodes.Summary{j.Rows, j.Upstream} {
 		for i := range rows {
-			out.Rows = append(out.Rows, judged{rows[i].Name, rows[i].Shared, rows[i].Upstream, figures(rows[i].Figures)})
+			out.Rows = append(out.Rows, nodeRowJSON{rows[i].Name, rows[i].Shared, rows[i].Upstream, figures(rows[i].Figures)})
 		}
 	}
 	for _, l := range j.lines() {
@@ -228,12 +228,12 @@ type nodeSpot struct {
 	Equal  []string    `json:"equal"`
 }
 
-func (j *Judgement) page() *nodePage {
-	p := &nodePage{Title: j.title(), Equal: j.equalTitle(), Columns: titles(asIs), AtEqual: titles(atEqual()), Rows: []nodeSpot{}}
+func (j *NodeReport) page() *nodePage {
+	p := &nodePage{Title: j.title(), Equal: j.equalTitle(), Columns: titles(unscaledColumns), AtEqual: titles(equalColumns()), Rows: []nodeSpot{}}
 	for i := range j.Rows {
 		s := &j.Rows[i]
 		as := &s.Outcome.AsIs
-		spot := nodeSpot{Name: j.label(s), AsIs: &[2]number{number(as.Nodes), number(as.NotServed())}, Points: [][3]number{}, Cells: j.cells(s, asIs), Equal: j.cells(s, atEqual())}
+		spot := nodeSpot{Name: j.label(s), AsIs: &[2]number{number(as.Nodes), number(as.NotServed())}, Points: [][3]number{}, Cells: j.cells(s, unscaledColumns), Equal: j.cells(s, equalColumns())}
 		for _, at := range s.Outcome.Points {
 			spot.Points = append(spot.Points, [3]number{number(at.Score.Nodes), number(at.Score.NotServed()), number(at.Factor)})
 		}
@@ -241,7 +241,7 @@ func (j *Judgement) page() *nodePage {
 	}
 	if len(j.Best) > 0 {
 		s := j.bestRow()
-		spot := nodeSpot{Name: s.Name, Points: [][3]number{}, Equal: j.cells(s, atEqual())}
+		spot := nodeSpot{Name: s.Name, Points: [][3]number{}, Equal: j.cells(s, equalColumns())}
 		for _, level := range nodes.Levels() {
 			spot.Points = append(spot.Points, [3]number{number(s.Figure(nodes.FigureAt(level)).Value), number(level), number(math.NaN())})
 		}

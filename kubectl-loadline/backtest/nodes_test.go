@@ -50,7 +50,7 @@ func onNodes(more ...string) []string {
 	}, more...)
 }
 
-func TestNodesInAllForms(t *testing.T) {
+func TestNodes_AllOutputFormats(t *testing.T) {
 	file := minutely(t)
 	code, table, errs := command(onNodes(file)...)
 	require.Zero(t, code, errs)
@@ -124,7 +124,7 @@ func TestNodesInAllForms(t *testing.T) {
 	require.Len(t, p.Nodes.Rows[1].Cells, len(p.Nodes.Columns))
 }
 
-func TestNodesAreTheSameWithAnyNumberOfWorkers(t *testing.T) {
+func TestNodes_OutputIndependentOfWorkers(t *testing.T) {
 	file := minutely(t)
 	for _, form := range []string{"table", "json"} {
 		_, one, _ := command(onNodes("-o", form, "--workers=1", file)...)
@@ -134,11 +134,11 @@ func TestNodesAreTheSameWithAnyNumberOfWorkers(t *testing.T) {
 	}
 }
 
-func TestJudge(t *testing.T) {
+func TestCompareNodes_ReturnsRowsForRecipes(t *testing.T) {
 	c := Default()
 	c.Baselines, c.Kinds, c.Recipes = false, []string{"cpu"}, []string{"vpa", "cruisekube"}
 	c.Nodes.Upstream, c.Nodes.Draws, c.Nodes.Copies, c.Nodes.Factors = nil, 0, 4, []float64{1}
-	j, err := Judge(context.Background(), c, minutely(t))
+	j, err := CompareNodes(context.Background(), c, minutely(t))
 	require.NoError(t, err)
 	require.Equal(t, 12, j.Pods)
 	require.Len(t, j.Rows, 4)
@@ -149,14 +149,14 @@ func TestJudge(t *testing.T) {
 		require.Zero(t, r.Outcome.AsIs.Kills, "of memory that does not count")
 	}
 	c.Recipes = []string{"soup"}
-	_, err = Judge(context.Background(), c, minutely(t))
+	_, err = CompareNodes(context.Background(), c, minutely(t))
 	require.ErrorContains(t, err, `recipe "soup" does not exist`)
 	c = Default()
-	_, err = Judge(context.Background(), c, filepath.Join(t.TempDir(), "nowhere"))
+	_, err = CompareNodes(context.Background(), c, filepath.Join(t.TempDir(), "nowhere"))
 	require.Error(t, err)
 }
 
-func TestProblemsOfNodes(t *testing.T) {
+func TestNodes_ReportsInvalidFlags(t *testing.T) {
 	code, _, errs := command("--nodes", "-o", "events", "--node-cpu=0", "--node-memory=-1Gi", "--node-copies=0", "--node-time=1m", "--node-scale-cpu=0", "--node-scale-memory=-1",
 		"--node-placing=1s", "--node-consolidate=1s", "--node-share=disk", "--node-factors=0", "--node-upstream=soup", "--node-draws=-1", "x.csv")
 	require.Equal(t, 2, code)

@@ -31,17 +31,17 @@ type Report struct {
 	Fronts   [resources.Kinds][]backtest.Point
 	Pairs    []backtest.Pair // every other candidate against the base
 	Costs    []backtest.Cost
-	Nodes    *Judgement // nil: no nodes
+	Nodes    *NodeReport // nil: no nodes
 }
 
 // NewReport creates a report of results in which other candidates are compared with base.
 func NewReport(results []backtest.Result, settings []Setting, base string) *Report {
 	d := &Report{Settings: settings, Results: results}
-	var apart sync.WaitGroup // all read the results, each writes its own field
-	apart.Go(func() { d.Cold = backtest.Summarise(results, true) })
-	apart.Go(func() { d.Scored = backtest.Summarise(results, false) })
-	apart.Go(func() { d.Pairs = pairs(results, base) })
-	apart.Wait()
+	var tasks sync.WaitGroup // all read the results, each writes its own field
+	tasks.Go(func() { d.Cold = backtest.Summarise(results, true) })
+	tasks.Go(func() { d.Scored = backtest.Summarise(results, false) })
+	tasks.Go(func() { d.Pairs = pairs(results, base) })
+	tasks.Wait()
 	for k := range resources.Kind(resources.Kinds) {
 		d.Fronts[k] = backtest.Front(d.Scored, k)
 	}
@@ -111,7 +111,7 @@ type figureColumn struct {
 }
 
 // tableColumns are the figures of the table by kind.
-var shown = [resources.Kinds][]figureColumn{
+var tableColumns = [resources.Kinds][]figureColumn{
 	resources.CPU: {
 		{"slack", "SLACK FLEET %", 100}, {"slack_mean", "MEAN %", 100}, {"slack_peak_mean", "PEAK %", 100},
 		{"starved_work", "STARVED WORK FLEET %", 100}, {"starved_work_mean", "MEAN %", 100}, {"starved_time_mean", "STARVED TIME %", 100},
@@ -132,7 +132,7 @@ func titles(columns []figureColumn) (all []string) {
 }
 
 func cells(k resources.Kind, figure func(string) (backtest.Figure, bool)) (all []string) {
-	for _, c := range shown[k] {
+	for _, c := range tableColumns[k] {
 		f, _ := figure(c.figure)
 		all = append(all, interval(f, c.factor))
 	}
@@ -180,7 +180,7 @@ func (d *Report) plane(w io.Writer, k resources.Kind, classes bool) {
 			if k == resources.Memory {
 				printable.Fprintf(w, "rates below %.2g a day cannot be seen; none in %.0f days means less than %.2g\n", s.Finest, s.Days, 3*s.Finest)
 			}
-			printable.Row(t, slices.Concat([]string{"", "CONTAINERS"}, titles(shown[k]), []string{"CONVERGED AFTER", "NEVER %", ""})...)
+			printable.Row(t, slices.Concat([]string{"", "CONTAINERS"}, titles(tableColumns[k]), []string{"CONVERGED AFTER", "NEVER %", ""})...)
 			first = false
 		}
 		median := "-"
@@ -204,7 +204,7 @@ func (d *Report) pairs(w io.Writer, k resources.Kind) {
 		}
 		if first {
 			printable.Fprintf(w, "\n%s against %s, the same containers:\n", k, p.Base)
-			printable.Row(t, slices.Concat([]string{"", "RESERVED x"}, titles(shown[k]), []string{""})...)
+			printable.Row(t, slices.Concat([]string{"", "RESERVED x"}, titles(tableColumns[k]), []string{""})...)
 			first = false
 		}
 		printable.Row(t, slices.Concat([]string{p.Other, interval(p.Reserved, 1)}, cells(k, p.Difference), []string{""})...)

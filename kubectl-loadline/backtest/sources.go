@@ -45,7 +45,7 @@ type Sources struct {
 // Find returns the files and servers named by arguments, sorted by name. An address is a server, a
 // list file stands for the servers in it, and a directory for the recordings and lists in it.
 func (s *Sources) Find(args []string) ([]Source, error) {
-	names, err := spread(args)
+	names, err := expand(args)
 	if err != nil {
 		return nil, fmt.Errorf("read recordings: %w", err)
 	}
@@ -68,7 +68,7 @@ func (s *Sources) Find(args []string) ([]Source, error) {
 }
 
 // expand returns the files and addresses that arguments stand for.
-func spread(args []string) ([]string, error) {
+func expand(args []string) ([]string, error) {
 	var names []string
 	for _, arg := range args {
 		if isAddress(arg) {
@@ -81,12 +81,12 @@ func spread(args []string) ([]string, error) {
 		}
 		files := []string{arg}
 		if info.IsDir() {
-			if files, err = within(arg); err != nil {
+			if files, err = recordingsIn(arg); err != nil {
 				return nil, err
 			}
 		}
 		for _, name := range files {
-			if !strings.HasSuffix(name, list) {
+			if !strings.HasSuffix(name, listSuffix) {
 				names = append(names, name)
 				continue
 			}
@@ -101,7 +101,7 @@ func spread(args []string) ([]string, error) {
 }
 
 // recordingsIn returns the recordings of a directory, and the lists of servers.
-func within(directory string) ([]string, error) {
+func recordingsIn(directory string) ([]string, error) {
 	entries, err := os.ReadDir(directory)
 	if err != nil {
 		return nil, err
@@ -109,18 +109,18 @@ func within(directory string) ([]string, error) {
 	var files []string
 	for _, e := range entries {
 		n := e.Name()
-		if !e.IsDir() && (strings.HasSuffix(n, ".csv") && n != catalogue || strings.HasSuffix(n, ".csv.gz") || strings.HasSuffix(n, list)) {
+		if !e.IsDir() && (strings.HasSuffix(n, ".csv") && n != catalogue || strings.HasSuffix(n, ".csv.gz") || strings.HasSuffix(n, listSuffix)) {
 			files = append(files, filepath.Join(directory, n))
 		}
 	}
 	if len(files) == 0 {
-		return nil, fmt.Errorf("%s: has no file that ends in .csv, .csv.gz or %s", directory, list)
+		return nil, fmt.Errorf("%s: has no file that ends in .csv, .csv.gz or %s", directory, listSuffix)
 	}
 	return files, nil
 }
 
 // listSuffix is the suffix of files with one server address on each line.
-const list = ".servers"
+const listSuffix = ".servers"
 
 // addresses reads a list of servers. Empty lines and text after # are ignored.
 func addresses(name string) ([]string, error) {
@@ -263,7 +263,7 @@ func (s *Servers) times(q *prometheus.ArchiveQuery, now time.Time) error {
 	q.Step = step
 	q.Since, q.Until = q.Since.Truncate(q.Step).UTC(), q.Until.Truncate(q.Step).UTC()
 	return errors.Join(
-		flags.Check(q.Until.Sub(q.Since)/q.Step < prometheus.MostArchiveSamples, "history-resolution", s.Resolution, fmt.Sprintf("must be longer: a container would have more than %d samples", prometheus.MostArchiveSamples)),
+		flags.Check(q.Until.Sub(q.Since)/q.Step < prometheus.MaxArchiveSamples, "history-resolution", s.Resolution, fmt.Sprintf("must be longer: a container would have more than %d samples", prometheus.MaxArchiveSamples)),
 		flags.Check(q.Until.Sub(q.Since) >= q.Step, "since", q.Since.Format(time.RFC3339), "must be at least --history-resolution="+s.Resolution+" before the last sample, "+q.Until.Format(time.RFC3339)),
 		flags.Check(!q.Until.After(now), "until", s.Until, "must not be in the future"))
 }

@@ -20,7 +20,7 @@ func names(t *testing.T, args ...string) []string {
 	return names
 }
 
-func TestArgumentsAreFilesDirectoriesServersAndListsOfThem(t *testing.T) {
+func TestSourcesFind_FilesDirectoriesAndServers(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
@@ -44,7 +44,7 @@ func TestArgumentsAreFilesDirectoriesServersAndListsOfThem(t *testing.T) {
 	require.ErrorContains(t, err, "must be a URL such as")
 }
 
-func TestTimesAreWholeSteps(t *testing.T) {
+func TestServersQuery_AlignsTimesToSteps(t *testing.T) {
 	now := time.Date(2026, 3, 2, 8, 2, 3, 4, time.UTC)
 	s := DefaultServers()
 	q, err := s.Query(now)
@@ -60,7 +60,7 @@ func TestTimesAreWholeSteps(t *testing.T) {
 	require.Equal(t, "app=web", q.Pods.String())
 }
 
-func TestAllProblemsOfServersAreTold(t *testing.T) {
+func TestServersQuery_ReportsAllInvalidFlags(t *testing.T) {
 	now := time.Date(2026, 3, 2, 8, 2, 3, 4, time.UTC)
 	s := Servers{Length: "week", Resolution: "1", Since: "yesterday", Until: "tomorrow", Selector: "a=(b"}
 	s.Username, s.BearerToken, s.QueryTimeout = "u", "secret", "soon"

@@ -29,7 +29,7 @@ func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 // Exit returns the error for an exit code of a command that has printed its errors.
 func Exit(code int) error {
-	if code == flags.OK {
+	if code == flags.ExitOK {
 		return nil
 	}
 	return exitCode(code)
@@ -61,17 +61,17 @@ func Run(ctx context.Context, commands []*cobra.Command, args []string, out, err
 	var code exitCode
 	switch {
 	case err == nil:
-		return flags.OK
+		return flags.ExitOK
 	case errors.As(err, &code):
 		return int(code)
 	case errors.As(err, &usage):
 		printable.Fprintf(errOut, "%s: %s\n", cmd.CommandPath(), strings.ReplaceAll(err.Error(), "\n", "; "))
-		return flags.Usage
+		return flags.ExitUsage
 	}
 	for line := range strings.Lines(err.Error()) {
 		printable.Fprintf(errOut, "%s: %s\n", cmd.CommandPath(), strings.TrimSuffix(line, "\n"))
 	}
-	return flags.Failed
+	return flags.ExitFailed
 }
 
 // NewRoot returns kubectl loadline with its commands. Help texts use no templates, because
@@ -91,7 +91,7 @@ func NewRoot(commands []*cobra.Command) *cobra.Command {
 		}
 		overview(cmd, cmd.ErrOrStderr())
 		if len(args) == 0 {
-			return exitCode(flags.Usage)
+			return exitCode(flags.ExitUsage)
 		}
 		return usageError{fmt.Errorf("command %q does not exist: must be %s", args[0], strings.Join(commandNames(cmd), ", "))}
 	}

@@ -243,7 +243,7 @@ func examineCommand(cmd *cobra.Command, checks []check, moves bool) *cobra.Comma
 			return err
 		}
 		if fails != failOn[0] && a.has(severity(fails)) {
-			return cli.Exit(flags.Failed)
+			return cli.Exit(flags.ExitFailed)
 		}
 		return nil
 	}

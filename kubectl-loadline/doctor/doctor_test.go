@@ -151,7 +151,7 @@ func byAmount() *autoscalingv2.HorizontalPodAutoscaler {
 	return h
 }
 
-func TestDoctor_HPAByAmountIsNoRival(t *testing.T) {
+func TestDoctor_IgnoresHPAWithAverageValue(t *testing.T) {
 	w := newTestCluster(t)
 	w.checks, w.more = []check{{"horizontal autoscalers", checkHPAs}}, append(w.more, byAmount())
 	require.Empty(t, w.examine(t).Findings)
@@ -160,7 +160,7 @@ func TestDoctor_HPAByAmountIsNoRival(t *testing.T) {
 	require.Len(t, w.examine(t).Findings, 1)
 }
 
-func TestDoctor_ContainerPolicyThatNamesNoContainer(t *testing.T) {
+func TestDoctor_ContainerPolicyWithoutContainer(t *testing.T) {
 	has := func(w *testCluster, containers ...string) {
 		for _, object := range w.more {
 			switch o := object.(type) {
@@ -237,10 +237,10 @@ func TestDoctor_HealthyCluster(t *testing.T) {
 }
 
 // By default, a policy does not change resources that an HPA scales on.
-func TestDoctor_PolicyYieldsToHPA(t *testing.T) {
+func TestDoctor_IgnoresHPAUnderPolicy(t *testing.T) {
 	under := func(says *loadlinev1alpha1.HPAHandling, policies ...string) *doctorReport {
 		w := newTestCluster(t)
-		w.vpa.Name, w.vpa.Labels = convert.MadeName(w.vpa), map[string]string{fleet.PolicyLabel: "shop"}
+		w.vpa.Name, w.vpa.Labels = convert.GeneratedName(w.vpa), map[string]string{fleet.PolicyLabel: "shop"}
 		w.more = append(w.more, hpa(nil))
 		for _, name := range policies {
 			w.own = append(w.own, &loadlinev1alpha1.SizingPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: loadlinev1alpha1.SizingPolicySpec{Rollout: &loadlinev1alpha1.Rollout{HPA: says}}})

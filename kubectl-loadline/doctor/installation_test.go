@@ -222,7 +222,7 @@ func TestDoctor_StartingAdmissionController(t *testing.T) {
 	}
 }
 
-func TestSkipReasons_AllInstallations(t *testing.T) {
+func TestSkipReasons_FindUpdaterOfAllInstallations(t *testing.T) {
 	for name, install := range installations {
 		for _, led := range []bool{true, false} {
 			w := newTestCluster(t)
@@ -242,12 +242,12 @@ func TestSkipReasons_AllInstallations(t *testing.T) {
 				there = lease
 			}
 			require.NoError(t, kube.Tracker().Add(there))
-			require.Equal(t, reason.NodeFull, asked(t, kube)["x"], name)
+			require.Equal(t, reason.NodeFull, skipReasonsOf(t, kube)["x"], name)
 		}
 	}
 }
 
-func asked(t *testing.T, kube *kubefake.Clientset) map[types.UID]reason.Reason {
+func skipReasonsOf(t *testing.T, kube *kubefake.Clientset) map[types.UID]reason.Reason {
 	t.Helper()
 	kube.AddProxyReactor("pods", func(a clienttesting.Action) (bool, rest.ResponseWrapper, error) {
 		require.Equal(t, "updater-7", a.(clienttesting.ProxyGetAction).GetName())
@@ -259,11 +259,11 @@ func asked(t *testing.T, kube *kubefake.Clientset) map[types.UID]reason.Reason {
 }
 
 // A Lease left by another updater does not identify the leader.
-func TestSkipReasons_WithoutLease(t *testing.T) {
+func TestSkipReasons_IgnoreStaleLease(t *testing.T) {
 	w := newTestCluster(t)
 	w.deployments[1].Spec.Template.Spec.Containers[0].Args = []string{"--leader-elect=false"}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "updater-7", Labels: map[string]string{"app": "vpa-updater"}}}
-	require.Equal(t, reason.NodeFull, asked(t, kubefake.NewClientset(w.deployments[1], w.leases[1], pod))["x"])
+	require.Equal(t, reason.NodeFull, skipReasonsOf(t, kubefake.NewClientset(w.deployments[1], w.leases[1], pod))["x"])
 }
 
 // Without permission to list Deployments, the Lease of the manifests is used.
@@ -272,7 +272,7 @@ func TestSkipReasons_WithoutPermissionForDeployments(t *testing.T) {
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: new("updater-7_0a"), RenewTime: new(metav1.NewMicroTime(plugintest.Now())), LeaseDurationSeconds: new(int32(15))}}
 	kube := kubefake.NewClientset(lease)
 	plugintest.Forbid(&kube.Fake, "deployments")
-	require.Equal(t, reason.NodeFull, asked(t, kube)["x"])
+	require.Equal(t, reason.NodeFull, skipReasonsOf(t, kube)["x"])
 }
 
 func TestDoctor_FixesHelmReleases(t *testing.T) {

@@ -40,7 +40,7 @@ func newOldCluster(t *testing.T) *testCluster {
 	return w
 }
 
-func TestMigrate_ReferenceInstallation(t *testing.T) {
+func TestMigrate_UpstreamInstallation(t *testing.T) {
 	a := newOldCluster(t).examine(t)
 	require.Empty(t, a.Unchecked)
 	require.Len(t, a.Checked, len(migrateChecks))

@@ -366,7 +366,7 @@ func checkResizeSupport(_ context.Context, e *examination) error {
 	}
 	for i := range e.nodes {
 		n := &e.nodes[i]
-		if !convert.FollowsPods(n) && !convert.ResizesPods(n) {
+		if !convert.IsVirtualNode(n) && !convert.ResizesPods(n) {
 			e.add(severityWarning, "Node "+n.Name, fmt.Sprintf("its kubelet %s does not resize pods in place", n.Status.NodeInfo.KubeletVersion), "a kubelet of version 1.33 or newer")
 		}
 	}

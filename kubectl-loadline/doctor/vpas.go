@@ -77,7 +77,7 @@ func checkTargets(ctx context.Context, e *examination) error {
 
 func checkUnreadable(_ context.Context, e *examination) error {
 	for _, v := range e.vpas {
-		if problem := convert.Unreadable(v); problem != "" {
+		if problem := convert.UnreadableReason(v); problem != "" {
 			e.add(severityError, cli.VPAName(v), "it cannot be read, so its pods are left alone: "+problem, "correct that field")
 		}
 	}
@@ -226,13 +226,13 @@ func checkHPAs(ctx context.Context, e *examination) error {
 		return err
 	}
 	for _, v := range e.vpas {
-		if v.Spec.TargetRef == nil || convert.Mode(v) == vpav1.UpdateModeOff && !convert.MadeForPolicy(v) {
+		if v.Spec.TargetRef == nil || convert.Mode(v) == vpav1.UpdateModeOff && !convert.IsGenerated(v) {
 			continue
 		}
 		key := target.RefKey(v.Namespace, v.Spec.TargetRef)
-		looked, hpa := sizing.LooksAt(e.hpas, key, e.owners.From(ctx))
+		looked, hpa := sizing.FindHPAResources(e.hpas, key, e.owners.OwnerChain(ctx))
 		var both []string
-		for k, is := range looked.Against(convert.Rules(v)) {
+		for k, is := range looked.Conflicts(convert.Rules(v)) {
 			if is {
 				both = append(both, resources.Kind(k).String())
 			}
@@ -248,7 +248,7 @@ func checkHPAs(ctx context.Context, e *examination) error {
 // yields reports whether a VPA was generated for a policy that leaves resources to
 // HorizontalPodAutoscalers. It is false if the policy cannot be read.
 func (e *examination) yields(ctx context.Context, v *vpav1.VerticalPodAutoscaler) bool {
-	if !convert.MadeForPolicy(v) {
+	if !convert.IsGenerated(v) {
 		return false
 	}
 	name := v.Labels[fleet.PolicyLabel]
@@ -256,7 +256,7 @@ func (e *examination) yields(ctx context.Context, v *vpav1.VerticalPodAutoscaler
 		return leaves
 	}
 	policy, err := e.own.LoadlineV1alpha1().SizingPolicies().Get(ctx, name, metav1.GetOptions{})
-	e.yieldsToHPA[name] = err == nil && !convert.Policy(policy).BesideHPAs
+	e.yieldsToHPA[name] = err == nil && !convert.Policy(policy).IgnoresHPAs
 	return e.yieldsToHPA[name]
 }
 

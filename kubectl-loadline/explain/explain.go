@@ -100,7 +100,7 @@ func (c *explainConfig) run(ctx context.Context, args []string, out, errOut io.W
 	if err != nil {
 		return fmt.Errorf("%s %s/%s: %w", kind, *c.cluster.Namespace, object, err)
 	}
-	q := inventory.Request{Namespace: cluster.Namespace, Name: object, Book: parsed.Book, Now: time.Now(), Policies: fleet.Options{Foreign: c.policies.Foreign}, Kube: cluster.Kube, Programs: c.programs}
+	q := inventory.Request{Namespace: cluster.Namespace, Name: object, Book: parsed.Book, Now: time.Now(), Policies: fleet.Options{Foreign: c.policies.ForeignAnnotations}, Kube: cluster.Kube, Programs: c.programs}
 	if kind == "pod" {
 		err = printPod(ctx, cluster.VPA, q, out)
 	} else {
@@ -119,11 +119,11 @@ func (c *explainConfig) explainVPA(ctx context.Context, cluster *cli.Cluster, pa
 		if err != nil {
 			return nil, err
 		}
-		return explainFrom(ctx, cluster.VPA, q, func(ctx context.Context, a *vpaReport) (map[string]checkpoint.Past, error) {
+		return explainFrom(ctx, cluster.VPA, q, func(ctx context.Context, a *vpaReport) (map[string]checkpoint.ContainerHistory, error) {
 			return historyFromUsage(ctx, cluster.VPA, q, a, e)
 		})
 	case c.checkpoint:
-		return explainFrom(ctx, cluster.VPA, q, func(ctx context.Context, a *vpaReport) (map[string]checkpoint.Past, error) {
+		return explainFrom(ctx, cluster.VPA, q, func(ctx context.Context, a *vpaReport) (map[string]checkpoint.ContainerHistory, error) {
 			return historyFromCheckpoints(ctx, cluster.VPA, q, a)
 		})
 	}
@@ -166,7 +166,7 @@ func (a *vpaReport) unanswered() string {
 
 // recipe returns the recipe of the VPA, or "" if only the recommender knows its default.
 func (a *vpaReport) recipe() string {
-	if r := &a.Explained.Recipe; a.Unanswered == "" || r.Source == recipe.Asked || r.Source == recipe.FromPolicy {
+	if r := &a.Explained.Recipe; a.Unanswered == "" || r.Source == recipe.FromAnnotation || r.Source == recipe.FromPolicy {
 		return r.Name
 	}
 	return ""
@@ -221,12 +221,12 @@ func (a *vpaReport) printState(out io.Writer) {
 		e := &a.Events[i]
 		printable.Fprintf(out, "event %s %s: %s\n", cli.Timestamp(e.LastTimestamp.Time), e.Reason, eventText(e))
 	}
-	if problem := convert.Unsupported(a.VPA); problem != "" {
+	if problem := convert.UnsupportedReason(a.VPA); problem != "" {
 		printable.Fprintf(out, "! ConfigUnsupported: %s\n", problem)
 	}
-	if problem := convert.Unreadable(a.VPA); problem != "" {
+	if problem := convert.UnreadableReason(a.VPA); problem != "" {
 		printable.Fprintf(out, "! no pod is changed, because the VPA cannot be read: %s\n", problem)
-	} else if convert.Outdated(a.VPA, a.VPA.Generation) {
+	} else if convert.IsOutdated(a.VPA, a.VPA.Generation) {
 		printable.Fprintf(out, "! what is published is for generation %d of the VPA, and this is %d: if spec.targetRef changed since, no pod gets it before the recommender has seen that\n",
 			convert.ObservedGeneration(a.VPA), a.VPA.Generation)
 	}

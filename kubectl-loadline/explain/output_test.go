@@ -18,7 +18,7 @@ func TestExplain_QuotesMessagesOfObjects(t *testing.T) {
 	s.Policy.Status.Conditions = []metav1.Condition{{Type: "Sharing", Status: metav1.ConditionFalse, Reason: plugintest.Hostile, Message: plugintest.Hostile}}
 	s.VPA.Status.Conditions = []vpav1.VerticalPodAutoscalerCondition{{Type: "TargetHeld", Status: corev1.ConditionTrue, Message: plugintest.Hostile}}
 	s.VPA.Annotations = map[string]string{"loadline.dev/recipe": plugintest.Hostile}
-	pod := says(t, s, "front-1-a")
+	pod := explainText(t, s, "front-1-a")
 	plugintest.RequirePrintable(t, pod)
 	require.Contains(t, pod, `\x1b[2J`)
 	kube, own := s.Clients()

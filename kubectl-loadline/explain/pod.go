@@ -111,7 +111,7 @@ func readPod(ctx context.Context, s *inventory.Reader, pod *corev1.Pod) *podRepo
 		if vpa.Problem != "" {
 			a.problem("%s", vpa.Problem)
 		}
-		if problem := convert.Unsupported(a.VPA); problem != "" {
+		if problem := convert.UnsupportedReason(a.VPA); problem != "" {
 			a.problem("VPA %s: %s", a.VPA.Name, problem)
 		}
 		running = convert.RunningPod(pod, vpa.Recommendation, vpa.Rules, *vpa.Ranges)
@@ -134,18 +134,18 @@ func (a *podReport) problem(format string, args ...any) {
 func (a *podReport) assess(running *disruption.Pod) reason.Reason {
 	passive := false
 	switch mode := convert.Mode(a.VPA); {
-	case convert.Unreadable(a.VPA) != "", convert.Unsupported(a.VPA) == client.NamespaceFull:
+	case convert.UnreadableReason(a.VPA) != "", convert.UnsupportedReason(a.VPA) == client.NamespaceFull:
 		return reason.VPAUnreadable
 	case mode == vpav1.UpdateModeOff || mode == vpav1.UpdateModeInitial:
 		passive = true
 	}
-	made := convert.MadeForPolicy(a.VPA)
+	made := convert.IsGenerated(a.VPA)
 	switch r := &a.Rollout; {
 	case r.Reason != "" && (!passive || made):
 		return r.Reason
 	case passive && (r.Policy == nil || !made):
 		return reason.ModeOff
-	case r.Unread != nil:
+	case r.StateErr != nil:
 		return reason.NoRecord
 	}
 	v := disruption.VPA{Requirements: convert.Requirements(a.VPA)}
@@ -172,7 +172,7 @@ func (a *podReport) assess(running *disruption.Pod) reason.Reason {
 // skip returns why the pod is skipped, or nil. Users can change the policy of a generated VPA.
 func (a *podReport) skip() *explanation.Skip {
 	s := a.Explained.Skip
-	if s == nil || s.Reason != reason.ModeOff || a.VPA == nil || !convert.MadeForPolicy(a.VPA) || a.Rollout.Policy == nil || a.Rollout.Mode != fleet.Inherit {
+	if s == nil || s.Reason != reason.ModeOff || a.VPA == nil || !convert.IsGenerated(a.VPA) || a.Rollout.Policy == nil || a.Rollout.Mode != fleet.Inherit {
 		return s
 	}
 	return &explanation.Skip{
@@ -277,7 +277,7 @@ func (a *podReport) resize() (rows []row) {
 			rows = append(rows, row{"changed", o.text})
 		}
 	}
-	if convert.HasBoosted(a.Pod) {
+	if convert.IsBoosted(a.Pod) {
 		rows = append(rows, row{"boosted", "it has extra CPU while it starts, which is taken back"})
 	}
 	return rows
@@ -309,7 +309,7 @@ func (a *podReport) reasons() (rows []row) {
 
 // share describes the share of the pod in the headroom of its node.
 func (a *podReport) share() (rows []row) {
-	if mark, marked := convert.Shared(a.Pod); marked {
+	if mark, marked := convert.ParseShared(a.Pod); marked {
 		rows = append(rows, row{"has a share", describeMark(mark)})
 	}
 	s := a.Explained.Share
@@ -343,7 +343,7 @@ func (a *podReport) share() (rows []row) {
 		}
 	}
 	if s.Problem != "" {
-		rows = append(rows, row{"", fmt.Sprintf("%s: %s", s.Problem, s.Problem.Explain().Means)})
+		rows = append(rows, row{"", fmt.Sprintf("%s: %s", s.Problem, s.Problem.Explain().Meaning)})
 	}
 	if s.Cordoned {
 		rows = append(rows, row{"", "the node takes no new pods, so its savings are of no use"})

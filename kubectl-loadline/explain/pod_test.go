@@ -25,7 +25,7 @@ import (
 	"loadline.dev/loadline/pkg/explanation"
 )
 
-func says(t *testing.T, s *plugintest.Shop, pod string) string {
+func explainText(t *testing.T, s *plugintest.Shop, pod string) string {
 	t.Helper()
 	kube, own := s.Clients()
 	var out bytes.Buffer
@@ -35,7 +35,7 @@ func says(t *testing.T, s *plugintest.Shop, pod string) string {
 
 func request(t *testing.T, s *plugintest.Shop, kube kubernetes.Interface, pod string) inventory.Request {
 	t.Helper()
-	book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
+	book, err := recipe.NewCache("vpa", recipe.DefaultConfig())
 	require.NoError(t, err)
 	return inventory.Request{Namespace: "shop", Name: pod, Book: book, Now: plugintest.Now(), Kube: kube, Programs: "kube-system"}
 }
@@ -52,7 +52,7 @@ func updaterAnswer(t *testing.T, name string) *explanation.Pod {
 }
 
 // explainTextWith returns the output of explain for a pod with an explanation from the updater.
-func answered(t *testing.T, s *plugintest.Shop, answer *explanation.Pod) string {
+func explainTextWith(t *testing.T, s *plugintest.Shop, answer *explanation.Pod) string {
 	t.Helper()
 	kube, own := s.Clients()
 	answerPod(t, kube, answer)
@@ -63,14 +63,14 @@ func answered(t *testing.T, s *plugintest.Shop, answer *explanation.Pod) string 
 
 func TestExplainPod_OutputMatchesDocs(t *testing.T) {
 	for name, file := range map[string]string{"shares": "sharing.md", "outside-window": "kubectl.md"} {
-		text := answered(t, plugintest.NewShop(), updaterAnswer(t, name))
+		text := explainTextWith(t, plugintest.NewShop(), updaterAnswer(t, name))
 		page, err := os.ReadFile("../../docs/" + file)
 		require.NoError(t, err)
 		require.Contains(t, string(page), "$ kubectl loadline explain -n shop pod/web-1-b\n"+text+"```\n", text)
 	}
 }
 
-func TestExplainPod_Answers(t *testing.T) {
+func TestExplainPod_FormatsUpdaterExplanation(t *testing.T) {
 	for _, tc := range []struct {
 		answer string
 		want   []string
@@ -86,7 +86,7 @@ func TestExplainPod_Answers(t *testing.T) {
 		{"leaves", []string{" share by SizingPolicy fleet: the pod leaves node n1\n"}},
 	} {
 		t.Run(tc.answer, func(t *testing.T) {
-			text := squeezed(answered(t, plugintest.NewShop(), updaterAnswer(t, tc.answer)))
+			text := squeezed(explainTextWith(t, plugintest.NewShop(), updaterAnswer(t, tc.answer)))
 			for _, want := range tc.want {
 				require.Contains(t, text, want)
 			}
@@ -95,45 +95,45 @@ func TestExplainPod_Answers(t *testing.T) {
 	}
 }
 
-func TestExplainPod_QuotesTheAnswer(t *testing.T) {
+func TestExplainPod_QuotesUpdaterExplanation(t *testing.T) {
 	answer := updaterAnswer(t, "shares")
 	answer.VPA, answer.Mode, answer.Containers[0].Name, answer.Share.Node, answer.Rollout.Policy = plugintest.Hostile, plugintest.Hostile, plugintest.Hostile, plugintest.Hostile, plugintest.Hostile
-	plugintest.RequirePrintable(t, answered(t, plugintest.NewShop(), answer))
+	plugintest.RequirePrintable(t, explainTextWith(t, plugintest.NewShop(), answer))
 }
 
-func TestExplainPod_StateOfTheUpdater(t *testing.T) {
+func TestExplainPod_ReportsUpdaterState(t *testing.T) {
 	answer := updaterAnswer(t, "resized")
 	answer.DryRun = true
-	require.Contains(t, squeezed(answered(t, plugintest.NewShop(), answer)), " skipped no: it would be changed, but the updater runs with --dry-run\n")
+	require.Contains(t, squeezed(explainTextWith(t, plugintest.NewShop(), answer)), " skipped no: it would be changed, but the updater runs with --dry-run\n")
 	answer = updaterAnswer(t, "resized")
 	answer.Waiting = "the admission controller does not show that it works"
-	require.Contains(t, answered(t, plugintest.NewShop(), answer), "! nothing is changed since 2026-01-02T12:00:00Z: the admission controller does not show that it works\n")
+	require.Contains(t, explainTextWith(t, plugintest.NewShop(), answer), "! nothing is changed since 2026-01-02T12:00:00Z: the admission controller does not show that it works\n")
 	answer = updaterAnswer(t, "mode-off")
 	answer.VPA, answer.Problem = "", "find the VPA of the pod: forbidden"
-	require.Contains(t, answered(t, plugintest.NewShop(), answer), "! find the VPA of the pod: forbidden\n")
+	require.Contains(t, explainTextWith(t, plugintest.NewShop(), answer), "! find the VPA of the pod: forbidden\n")
 }
 
 // The updater caches only pods with a node.
-func TestExplainPod_OnNoNode(t *testing.T) {
+func TestExplainPod_UnscheduledPod(t *testing.T) {
 	s := plugintest.NewShop()
 	s.Pods["web-1-b"].Spec.NodeName, s.Pods["web-1-b"].Status.Phase = "", corev1.PodPending
-	require.True(t, strings.HasPrefix(answered(t, s, updaterAnswer(t, "resized")), "! the pod is on no node yet, so the updater does not change it: only what you can read yourself\npod shop/web-1-b\n"))
+	require.True(t, strings.HasPrefix(explainTextWith(t, s, updaterAnswer(t, "resized")), "! the pod is on no node yet, so the updater does not change it: only what you can read yourself\npod shop/web-1-b\n"))
 }
 
 // The updater may have an earlier pod with this name in its cache.
-func TestExplainPod_AnswerAboutAFormerPod(t *testing.T) {
+func TestExplainPod_IgnoresExplanationOfEarlierPod(t *testing.T) {
 	answer := updaterAnswer(t, "too-young")
 	answer.UID = "former"
-	text := squeezed(answered(t, plugintest.NewShop(), answer))
+	text := squeezed(explainTextWith(t, plugintest.NewShop(), answer))
 	require.Contains(t, text, "! the updater does not know this pod yet: only what you can read yourself\n")
 	require.Contains(t, text, " skipped Unchanged: ")
 }
 
-func TestExplainPod_NamesWhyTheUpdaterDoesNotAnswer(t *testing.T) {
-	require.True(t, strings.HasPrefix(says(t, plugintest.NewShop(), "web-1-b"), "! query the updater in namespace kube-system: no pod found: only what you can read yourself\npod shop/web-1-b, node n1\n"))
+func TestExplainPod_ReportsUnreachableUpdater(t *testing.T) {
+	require.True(t, strings.HasPrefix(explainText(t, plugintest.NewShop(), "web-1-b"), "! query the updater in namespace kube-system: no pod found: only what you can read yourself\npod shop/web-1-b, node n1\n"))
 }
 
-func TestExplainPod_Reasons(t *testing.T) {
+func TestExplainPod_ReasonsWithoutUpdater(t *testing.T) {
 	younger := func(s *plugintest.Shop) {
 		s.Pods["web-1-b"].Status.StartTime = new(metav1.NewTime(plugintest.Before(10)))
 	}
@@ -178,11 +178,11 @@ func TestExplainPod_Reasons(t *testing.T) {
 		for _, change := range c.changes {
 			change(s)
 		}
-		require.Contains(t, squeezed(says(t, s, "web-1-b")), c.want, name)
+		require.Contains(t, squeezed(explainText(t, s, "web-1-b")), c.want, name)
 	}
 }
 
-func TestExplainPod_NamesWhatKeepsPodsOutOfVPAs(t *testing.T) {
+func TestExplainPod_ReportsPodsOutsideVPALimits(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		change func(*corev1.Pod)
@@ -200,7 +200,7 @@ func TestExplainPod_NamesWhatKeepsPodsOutOfVPAs(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			s := plugintest.NewShop()
 			tc.change(s.Pods["web-1-b"])
-			text := says(t, s, "web-1-b")
+			text := explainText(t, s, "web-1-b")
 			require.Contains(t, text, tc.want)
 			require.Contains(t, text, "none controls it")
 		})
@@ -216,34 +216,34 @@ func TestExplainPod_Events(t *testing.T) {
 	other := event("d", "vpa-updater", "of another pod", 1)
 	other.InvolvedObject.UID = "web-1-a"
 	s.More = append(s.More, event("a", "vpa-updater", "first", 20), event("b", "vpa-updater", "second", 10), event("c", "kubelet", "third", 5), other)
-	text := squeezed(says(t, s, "web-1-b"))
+	text := squeezed(explainText(t, s, "web-1-b"))
 	require.Contains(t, text, "event 2026-03-02T07:50:00Z InPlaceResizedByVPA: second\n event 2026-03-02T07:40:00Z InPlaceResizedByVPA: first\n")
 	require.NotContains(t, text, "third")
 	require.NotContains(t, text, "of another pod")
 }
 
-func TestExplainPod_Marks(t *testing.T) {
+func TestExplainPod_ShareAnnotation(t *testing.T) {
 	for text, want := range map[string]string{
 		"cpu": "cpu, never made smaller", "cpu,memory at 2026-03-02T07:50:00Z after 0": "cpu, memory, made smaller at 2026-03-02T07:50:00Z",
 		"cpu at 2026-03-02T07:55:00Z after 3 reverted": "cpu, did harm, so it was taken back at 2026-03-02T07:55:00Z",
 	} {
 		s := plugintest.NewShop()
 		s.Pods["web-1-b"].Annotations = map[string]string{convert.SharedAnnotation: text}
-		require.Contains(t, squeezed(says(t, s, "web-1-b")), " has a share "+want+"\n")
+		require.Contains(t, squeezed(explainText(t, s, "web-1-b")), " has a share "+want+"\n")
 	}
 }
 
 // Resources kept after a revert raise the recommendation.
 func TestExplainPod_FloorsAfterRevert(t *testing.T) {
 	s := plugintest.NewShop()
-	state := rollout.State{Mode: fleet.Auto, Hash: convert.Rollout(&s.Policy).Hash, Kept: []policy.Container{cpu("a", 1600)},
-		Reverted: []rollout.RevertedSizes{{Container: cpu("a", 1400), At: plugintest.Before(10)}}}
+	state := rollout.State{Mode: fleet.Auto, Hash: convert.Rollout(&s.Policy).Hash, ProvenResources: []policy.Container{cpu("a", 1600)},
+		RevertedResources: []rollout.RevertedResources{{Container: cpu("a", 1400), At: plugintest.Before(10)}}}
 	s.Record = &loadlinev1alpha1.SizingRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "deployment-web"}, Status: convert.RecordStatus(state)}
-	require.Contains(t, squeezed(says(t, s, "web-1-b")), "recommended 1600m, bounds 500m to 1600m\n")
+	require.Contains(t, squeezed(explainText(t, s, "web-1-b")), "recommended 1600m, bounds 500m to 1600m\n")
 }
 
-func TestExplainPod_WithoutTheRightToListLimitRanges(t *testing.T) {
+func TestExplainPod_WithoutPermissionForLimitRanges(t *testing.T) {
 	s := plugintest.NewShop()
 	s.Hidden = "limitranges"
-	require.Contains(t, says(t, s, "web-1-b"), "! it is not known which VPA controls the pod: list LimitRanges of namespace shop: forbidden\n")
+	require.Contains(t, explainText(t, s, "web-1-b"), "! it is not known which VPA controls the pod: list LimitRanges of namespace shop: forbidden\n")
 }

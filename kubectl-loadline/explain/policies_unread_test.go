@@ -15,7 +15,7 @@ import (
 )
 
 // Users with permissions in one namespace cannot list the cluster-scoped SizingPolicies.
-func TestStatus_WithoutTheRightToListPolicies(t *testing.T) {
+func TestStatus_WithoutPermissionForPolicies(t *testing.T) {
 	s := plugintest.NewShop()
 	s.Pods["web-1-a"].Spec.Containers[0].Resources.Requests = plugintest.Resources("2", "200Mi")
 	kube, own := s.Clients()
@@ -41,7 +41,7 @@ func TestStatus_WithoutTheRightToListPolicies(t *testing.T) {
 	require.Contains(t, squeezed(out.String()), " skipped NodeFull: ")
 }
 
-func TestStatus_FailsWithoutPolicies(t *testing.T) {
+func TestStatus_FailsIfPoliciesCannotBeListed(t *testing.T) {
 	s := plugintest.NewShop()
 	kube, own := s.Clients()
 	own.PrependReactor("list", "sizingpolicies", func(clienttesting.Action) (bool, runtime.Object, error) {

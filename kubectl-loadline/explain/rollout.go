@@ -81,10 +81,10 @@ func (r *rolloutReport) print(out io.Writer) error {
 	if r.Problem != "" {
 		printable.Fprintln(out, "!", r.Problem)
 	}
-	if r.Unread != nil {
-		printable.Fprintf(out, "! nobody knows what was done before, so no running pod is changed: %v\n", r.Unread)
+	if r.StateErr != nil {
+		printable.Fprintf(out, "! nobody knows what was done before, so no running pod is changed: %v\n", r.StateErr)
 	}
-	if r.Object == nil || !r.Recorded && r.Mode <= fleet.Recommend {
+	if r.Object == nil || !r.HasRecord && r.Mode <= fleet.Recommend {
 		return nil
 	}
 	return printRows(out, r.phase(), r.lastRound(), r.limits(), r.next(), r.conditions(), r.floors(), r.newPods(), r.observed())
@@ -101,7 +101,7 @@ func printRows(out io.Writer, parts ...[]row) error {
 }
 
 func (r *rolloutReport) phase() (rows []row) {
-	if r.Unread != nil {
+	if r.StateErr != nil {
 		return nil
 	}
 	if r.State.Phase != "" && r.State.Hash != r.Settings.Hash {
@@ -167,7 +167,7 @@ func (r *rolloutReport) members() string {
 }
 
 func (r *rolloutReport) lastRound() []row {
-	if r.Unread != nil {
+	if r.StateErr != nil {
 		return nil
 	}
 	if len(r.State.Rounds) == 0 {
@@ -198,7 +198,7 @@ func (r *rolloutReport) lastRound() []row {
 
 // limits describes the limits of all workloads of the policy: its fuse, and its start rate.
 func (r *rolloutReport) limits() (rows []row) {
-	if r.Unread != nil || r.Reason != "" {
+	if r.StateErr != nil || r.Reason != "" {
 		return nil
 	}
 	if trip := convert.FuseTrip(r.Object, &rollout.PolicyRounds{}, r.Now); trip.Holds(r.Workload.Key.Namespace) {
@@ -213,7 +213,7 @@ func (r *rolloutReport) limits() (rows []row) {
 
 // next describes the cooldown, and the earliest next change.
 func (r *rolloutReport) next() (rows []row) {
-	if r.Unread != nil || r.Reason != "" {
+	if r.StateErr != nil || r.Reason != "" {
 		return nil
 	}
 	if until := r.State.CooldownUntil; until.After(r.Now) {
@@ -249,15 +249,15 @@ func (r *rolloutReport) floors() (rows []row) {
 }
 
 func (r *rolloutReport) newPods() []row {
-	why := sizing.NewPods(r.Decision, r.Author, r.State)
+	why := sizing.SkipNewPods(r.Decision, r.Author, r.State)
 	switch {
 	case why != "":
 		return []row{{"new pods", "as they are written: " + string(why)}}
 	case r.ShortHistory:
 		return []row{{"new pods", fmt.Sprintf("containers with less than %s of usage as they are written: %s", r.Policy.MinHistory, reason.ShortHistory)}}
-	case r.Author == fleet.Person:
+	case r.Author == fleet.UserVPA:
 		return []row{{"new pods", "as the VPA says"}}
-	case r.Unread != nil:
+	case r.StateErr != nil:
 		return []row{{"new pods", "as they are written"}}
 	}
 	return []row{{"new pods", "get what is recommended"}}
@@ -266,11 +266,11 @@ func (r *rolloutReport) newPods() []row {
 func (r *rolloutReport) observed() (rows []row) {
 	for i := range r.Pods {
 		p := &r.Pods[i]
-		if !convert.HasNotedChange(p) {
+		if !convert.HasRecordedChange(p) {
 			continue
 		}
 		var text string
-		switch change, err := convert.NotedChange(p); {
+		switch change, err := convert.ParseChange(p); {
 		case err != nil:
 			text = fmt.Sprintf("under observation, but it cannot be judged: %v", err)
 		case change.Pending:

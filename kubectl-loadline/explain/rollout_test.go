@@ -35,7 +35,7 @@ func cpu(name string, a resources.Amount) policy.Container {
 }
 
 func lowered(minutes int) rollout.Change {
-	return rollout.Change{At: plugintest.Before(minutes), Ready: true, Containers: []rollout.Sizing{{From: cpu("a", 800), To: cpu("a", 400)}}}
+	return rollout.Change{At: plugintest.Before(minutes), Ready: true, Containers: []rollout.ContainerChange{{From: cpu("a", 800), To: cpu("a", 400)}}}
 }
 
 type shown struct {
@@ -92,9 +92,9 @@ func (c shown) lines(t *testing.T) string {
 		c.updater.Policy, c.updater.Phase = "shop", cmp.Or(c.updater.Phase, c.state.Phase)
 		answerPod(t, kube, &explanation.Pod{VPA: v.Name, Rollout: &c.updater})
 	}
-	a := &vpaReport{VPA: v, Computed: book.For("")}
+	a := &vpaReport{VPA: v, Computed: book.ForAnnotation("")}
 	q := inventory.Request{Namespace: "ns", Name: v.Name, Book: book, Now: plugintest.Now(), Kube: kube, Programs: "kube-system"}
-	a.govern(t.Context(), client, q)
+	a.resolvePolicy(t.Context(), client, q)
 	a.queryRollout(t.Context(), q)
 	var out bytes.Buffer
 	require.NoError(t, a.Print(&out))
@@ -102,7 +102,7 @@ func (c shown) lines(t *testing.T) string {
 	return after
 }
 
-func TestExplain_Rollout(t *testing.T) {
+func TestExplainVPA_Rollout(t *testing.T) {
 	mode := func(m loadlinev1alpha1.RolloutMode) loadlinev1alpha1.Rollout {
 		return loadlinev1alpha1.Rollout{Mode: &m, StartRate: new(int32(0))}
 	}
@@ -158,7 +158,7 @@ SizingPolicy: shop, mode Canary
   last round    none: no pod was changed yet
   new pods      as they are written: InitialSizingOff
 `},
-		"canary with a member that is still observed": {shown{updater: explanation.Rollout{Canary: rollout.MemberNotSuccessful}, rollout: canary, Notes: convert.ChangeNotes(lowered(2)), state: rollout.State{
+		"canary with a member that is still observed": {shown{updater: explanation.Rollout{Canary: rollout.MemberNotSuccessful}, rollout: canary, Notes: convert.FormatChange(lowered(2)), state: rollout.State{
 			Mode: fleet.Canary, Phase: rollout.PhaseCanary, Members: member(rollout.Success), CanarySince: plugintest.Before(20), CooldownUntil: plugintest.Before(5)}}, `
 SizingPolicy: shop, mode Canary
   phase         Canary, 1 of 1 members did well, since 2026-03-02T07:40:00Z
@@ -190,7 +190,7 @@ SizingPolicy: shop, mode Canary
   last round    none: no pod was changed yet
   new pods      as they are written: InitialSizingOff
 `},
-		"canary under observation": {shown{updater: explanation.Rollout{Canary: rollout.RoundOpen}, rollout: canary, Notes: convert.ChangeNotes(lowered(2)), state: rollout.State{
+		"canary under observation": {shown{updater: explanation.Rollout{Canary: rollout.RoundOpen}, rollout: canary, Notes: convert.FormatChange(lowered(2)), state: rollout.State{
 			Mode: fleet.Canary, Phase: rollout.PhaseCanary, Members: member(""), CanarySince: plugintest.Before(2), Rounds: round("", "")}}, `
 SizingPolicy: shop, mode Canary
   phase         Canary, 0 of 1 members did well, since 2026-03-02T07:58:00Z
@@ -222,7 +222,7 @@ SizingPolicy: shop, mode Canary
 `},
 		"canary that did harm": {shown{updater: explanation.Rollout{Canary: rollout.MemberNotSuccessful, Next: plugintest.Before(-100)}, rollout: canary, state: rollout.State{
 			Mode: fleet.Canary, Phase: rollout.PhaseCanary, Members: member(rollout.Failed), Rounds: round(rollout.Reverted, rollout.OOMKill), CooldownUntil: plugintest.Before(-100),
-			Kept: []policy.Container{cpu("a", 800)}, Reverted: []rollout.RevertedSizes{{Container: cpu("a", 400), At: plugintest.Before(10)}}}}, `
+			ProvenResources: []policy.Container{cpu("a", 800)}, RevertedResources: []rollout.RevertedResources{{Container: cpu("a", 400), At: plugintest.Before(10)}}}}, `
 SizingPolicy: shop, mode Canary
   phase         Canary, 0 of 1 members did well, 1 did not
   not promoted  MemberNotSuccessful: a change of a member ended otherwise, or is still to come
@@ -286,7 +286,7 @@ SizingPolicy: shop, mode Auto
   ScheduleBlocked  since 2026-03-02T06:30:00Z, OutsideWindow: The schedule of the policy does not allow changes now.
   new pods         get what is recommended
 `},
-		"paused under observation": {shown{rollout: auto, Notes: convert.ChangeNotes(lowered(2)), state: rollout.State{Mode: fleet.Auto, Rounds: round("", "")},
+		"paused under observation": {shown{rollout: auto, Notes: convert.FormatChange(lowered(2)), state: rollout.State{Mode: fleet.Auto, Rounds: round("", "")},
 			edit: func(p *loadlinev1alpha1.SizingPolicy, _ *loadlinev1alpha1.SizingRecord) { p.Spec.Paused = new(true) }}, `
 SizingPolicy: shop, mode Recommend; running pods are left alone: PolicyPaused
   last round  2026-03-02T07:40:00Z, pods changed: 1, goes on
@@ -294,7 +294,7 @@ SizingPolicy: shop, mode Recommend; running pods are left alone: PolicyPaused
   new pods    as they are written: PolicyPaused
   pod web-1   under observation since 2026-03-02T07:58:00Z, until 2026-03-02T08:03:00Z
 `},
-		"waiting for a node": {shown{rollout: auto, written: true, Notes: convert.ChangeNotes(rollout.Change{At: plugintest.Before(2), Pending: true, Containers: lowered(2).Containers})}, `
+		"waiting for a node": {shown{rollout: auto, written: true, Notes: convert.FormatChange(rollout.Change{At: plugintest.Before(2), Pending: true, Containers: lowered(2).Containers})}, `
 SizingPolicy: shop, mode Auto
   last round  none: no pod was changed yet
   new pods    as the VPA says

@@ -13,7 +13,7 @@ import (
 	ktesting "k8s.io/client-go/testing"
 )
 
-func TestEvictionRoom(t *testing.T) {
+func TestEvictionRoom_DependsOnNodeAutoscaler(t *testing.T) {
 	now := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"karpenter.sh/nodepool": "a"}}}
 	require.Contains(t, evictionRoom(t.Context(), fake.NewClientset(node), now), "evictions do not wait for room on nodes, because nodes seem to be added: label karpenter.sh/nodepool of most nodes")

@@ -45,16 +45,16 @@ func webVPA() *vpav1.VerticalPodAutoscaler {
 // webExplained returns the explanation by a recommender with a day of usage.
 func webExplained(t *testing.T) *explanation.VPA {
 	t.Helper()
-	book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
+	book, err := recipe.NewCache("vpa", recipe.DefaultConfig())
 	require.NoError(t, err)
 	p := usage.NewProfile(usage.DefaultConfig().Shape)
 	for i := range 1440 {
 		p.AddCPU(0.3, plugintest.Now().Add(time.Duration(i-1440)*time.Minute))
 	}
 	p.AddPeak(250<<20, plugintest.Now())
-	c, _ := explanation.Explain("app", book.For("").Recipe, recipe.Input{Profile: &p, Containers: 1})
+	c, _ := explanation.Explain("app", book.ForAnnotation("").Recipe, recipe.Input{Profile: &p, Containers: 1})
 	c.Published = explanation.Published(webVPA(), "app")
-	return &explanation.VPA{Namespace: "shop", Name: "web", Recipe: explanation.RecipeOf(book.For("")), Containers: []explanation.Container{c}}
+	return &explanation.VPA{Namespace: "shop", Name: "web", Recipe: explanation.NewRecipe(book.ForAnnotation("")), Containers: []explanation.Container{c}}
 }
 
 func answering(t *testing.T, answer any, failure error) *kubefake.Clientset {
@@ -84,7 +84,7 @@ func explained(t *testing.T, kube *kubefake.Clientset, v *vpav1.VerticalPodAutos
 
 func servedRequest(t *testing.T, kube *kubefake.Clientset) inventory.Request {
 	t.Helper()
-	book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
+	book, err := recipe.NewCache("vpa", recipe.DefaultConfig())
 	require.NoError(t, err)
 	return inventory.Request{Namespace: "shop", Name: "web", Book: book, Now: plugintest.Now(), Kube: kube, Programs: "kube-system"}
 }
@@ -105,13 +105,13 @@ func TestExplainVPA_OutputMatchesDocs(t *testing.T) {
 	}
 }
 
-func TestExplainVPA_HeldByTheRecommender(t *testing.T) {
+func TestExplainVPA_ReportsTargetHeld(t *testing.T) {
 	answer := webExplained(t)
 	answer.Held = "not lowered: memory of container app"
 	require.Contains(t, explained(t, answering(t, answer, nil), webVPA()), "! TargetHeld: not lowered: memory of container app\n")
 }
 
-func TestExplainVPA_NamesWhyStepsAreMissing(t *testing.T) {
+func TestExplainVPA_ReportsMissingSteps(t *testing.T) {
 	refused := func(code int, text string) error {
 		return apierrors.NewGenericServerResponse(code, "get", schema.GroupResource{Resource: "pods"}, "http:vpa-recommender-7:8942", text, 0, true)
 	}
@@ -132,7 +132,7 @@ func TestExplainVPA_NamesWhyStepsAreMissing(t *testing.T) {
 	}
 }
 
-func TestExplainVPA_NamesThePermissionToListPods(t *testing.T) {
+func TestExplainVPA_NamesMissingPodPermission(t *testing.T) {
 	kube := kubefake.NewClientset()
 	plugintest.Forbid(&kube.Fake, "pods")
 	_, err := programs.ExplainVPA(t.Context(), kube, "kube-system", "shop", "web", plugintest.Now())
@@ -178,7 +178,7 @@ func TestExplainVPA_ServedJSON(t *testing.T) {
 	require.Contains(t, steps.Problems[0], "no permission to get pods/proxy")
 }
 
-func TestExplainVPA_EscapesTheAnswer(t *testing.T) {
+func TestExplainVPA_QuotesRecommenderExplanation(t *testing.T) {
 	answer := webExplained(t)
 	answer.Held, answer.Recipe.Name, answer.Containers[0].Name, answer.Containers[0].CPU.Target[0].Step = plugintest.Hostile, plugintest.Hostile, plugintest.Hostile, plugintest.Hostile
 	plugintest.RequirePrintable(t, explained(t, answering(t, answer, nil), webVPA()))

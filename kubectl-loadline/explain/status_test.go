@@ -20,15 +20,15 @@ import (
 )
 
 func TestStatusOfPod_ReasonsOfUpdater(t *testing.T) {
-	require.Greater(t, len(reason.Skips()), 50)
-	for _, why := range reason.Skips() {
+	require.Greater(t, len(reason.SkipReasons()), 50)
+	for _, why := range reason.SkipReasons() {
 		s := plugintest.NewShop()
 		kube, own := s.Clients()
 		answerPod(t, kube, &explanation.Pod{UID: "web-1-b", VPA: "deployment-web", Mode: "Off", Skip: explanation.NewSkip(why)})
 		a, err := whyPod(t.Context(), own, request(t, s, kube, "web-1-b"))
 		require.NoError(t, err)
 		text := squeezed(plugintest.Printed(t, a, "table"))
-		require.Contains(t, text, "LEFT ALONE "+string(why)+"\nWHAT IT MEANS "+why.Explain().Means+"\nWHAT TO DO "+why.Explain().Advice+"\nSAYS the updater")
+		require.Contains(t, text, "LEFT ALONE "+string(why)+"\nWHAT IT MEANS "+why.Explain().Meaning+"\nWHAT TO DO "+why.Explain().Advice+"\nSAYS the updater")
 		require.NotContains(t, text, "!")
 	}
 }
@@ -110,12 +110,12 @@ func TestStatus_PolicyWithoutMode(t *testing.T) {
 		require.NoError(t, err)
 		require.Contains(t, squeezed(plugintest.Printed(t, pod, "table")), "POLICY shop, mode Inherit\nLEFT ALONE ModeOff\nWHAT IT MEANS "+means+"\nWHAT TO DO "+advice+"\nSAYS the updater, of its last pass\n", name)
 
-		require.Contains(t, squeezed(says(t, s, "web-1-b")), " skipped ModeOff: "+means+"\n", name)
+		require.Contains(t, squeezed(explainText(t, s, "web-1-b")), " skipped ModeOff: "+means+"\n", name)
 	}
 }
 
 // The advice depends on the kind of VPA.
-func TestStatus_ModeOff(t *testing.T) {
+func TestStatus_ModeOffOfUserVPA(t *testing.T) {
 	s := plugintest.NewShop()
 	s.Policy.Spec.Rollout = nil
 	person := s.VPA.DeepCopy()
@@ -127,7 +127,7 @@ func TestStatus_ModeOff(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, a.Reasons, 2)
 	e := reason.ModeOff.Explain()
-	require.Contains(t, a.Reasons, skippedPods{reason.ModeOff, 1, e.Means, e.Advice})
+	require.Contains(t, a.Reasons, skippedPods{reason.ModeOff, 1, e.Meaning, e.Advice})
 	pod, err := whyPod(t.Context(), own, request(t, s, kube, "front-1-a"))
 	require.NoError(t, err)
 	require.Equal(t, []string{"written", e.Advice}, []string{pod.Workload.VPA, pod.Advice})

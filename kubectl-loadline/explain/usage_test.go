@@ -21,7 +21,7 @@ func TestExplain_FromUsageShowsBurstAndConfidence(t *testing.T) {
 	s := plugintest.NewShop()
 	s.Policy.Spec.Recipe = new("attune")
 	kube, own := s.Clients()
-	book, err := recipe.NewBook("attune", recipe.DefaultConfig())
+	book, err := recipe.NewCache("attune", recipe.DefaultConfig())
 	require.NoError(t, err)
 	q := request(t, s, kube, "")
 	q.Namespace, q.Name, q.Book = "shop", "deployment-web", book
@@ -35,7 +35,7 @@ func TestExplain_FromUsageShowsBurstAndConfidence(t *testing.T) {
 		e.Add(usage.Sample{Container: key, Kind: resources.CPU, At: at, Amount: cpu})
 		e.Add(usage.Sample{Container: key, Kind: resources.Memory, At: at, Amount: 300 << 20})
 	}
-	load := func(ctx context.Context, a *vpaReport) (map[string]checkpoint.Past, error) {
+	load := func(ctx context.Context, a *vpaReport) (map[string]checkpoint.ContainerHistory, error) {
 		return historyFromUsage(ctx, own, q, a, e)
 	}
 	a, err := explainFrom(t.Context(), own, q, load)

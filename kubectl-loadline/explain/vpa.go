@@ -43,7 +43,7 @@ type vpaReport struct {
 }
 
 // historyLoader loads the history of the containers of a VPA, by name.
-type historyLoader func(context.Context, *vpaReport) (map[string]checkpoint.Past, error)
+type historyLoader func(context.Context, *vpaReport) (map[string]checkpoint.ContainerHistory, error)
 
 // explainServed explains a VPA by the answer of the recommender in a namespace or, without an answer, by its status.
 func explainServed(ctx context.Context, client versioned.Interface, q inventory.Request) (*vpaReport, error) {
@@ -52,13 +52,13 @@ func explainServed(ctx context.Context, client versioned.Interface, q inventory.
 		return nil, err
 	}
 	answer, unanswered := programs.ExplainVPA(ctx, q.Kube, q.Programs, q.Namespace, q.Name, q.Now)
-	choice := a.govern(ctx, client, q)
+	choice := a.resolvePolicy(ctx, client, q)
 	a.queryRollout(ctx, q)
 	if unanswered == nil {
 		a.Explained = *answer
 		return a, nil
 	}
-	a.Unanswered, a.Explained.Recipe = unanswered.Error(), explanation.RecipeOf(choice)
+	a.Unanswered, a.Explained.Recipe = unanswered.Error(), explanation.NewRecipe(choice)
 	if r := a.VPA.Status.Recommendation; r != nil {
 		for i := range r.ContainerRecommendations {
 			c := explanation.Container{Name: r.ContainerRecommendations[i].ContainerName, Published: &r.ContainerRecommendations[i]}
@@ -80,8 +80,8 @@ func explainFrom(ctx context.Context, client versioned.Interface, q inventory.Re
 	if err != nil {
 		return nil, err
 	}
-	a.Computed = q.Book.For(a.VPA.Annotations[recipe.Annotation])
-	a.Computed = a.govern(ctx, client, q)
+	a.Computed = q.Book.ForAnnotation(a.VPA.Annotations[recipe.Annotation])
+	a.Computed = a.resolvePolicy(ctx, client, q)
 	history, err := load(ctx, a)
 	if err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func readVPA(ctx context.Context, client versioned.Interface, q inventory.Reques
 }
 
 // historyFromCheckpoints returns the history of the containers of a VPA, by name.
-func historyFromCheckpoints(ctx context.Context, client versioned.Interface, q inventory.Request, a *vpaReport) (map[string]checkpoint.Past, error) {
+func historyFromCheckpoints(ctx context.Context, client versioned.Interface, q inventory.Request, a *vpaReport) (map[string]checkpoint.ContainerHistory, error) {
 	owner := checkpoint.Owner{Namespace: q.Namespace, VPA: q.Name}
 	loader := checkpoint.Loader{Client: client, Namespace: q.Namespace, Shape: usage.DefaultConfig().Shape}
 	history, problems, err := loader.Load(ctx, func(o checkpoint.Owner) bool { return o == owner }, q.Now)
@@ -110,7 +110,7 @@ func historyFromCheckpoints(ctx context.Context, client versioned.Interface, q i
 		a.Problems = append(a.Problems, fmt.Sprintf("checkpoint %s: %v", p.Object, p.Err))
 	}
 	if ref := a.VPA.Spec.TargetRef; ref != nil {
-		for _, f := range history.Disown(owner, target.RefKey(q.Namespace, ref)) {
+		for _, f := range history.RemoveForeign(owner, target.RefKey(q.Namespace, ref)) {
 			a.Problems = append(a.Problems, fmt.Sprintf("container %s: its checkpoint is that of a former target, %s, and is not used", f.Container, f.Target))
 		}
 	}
@@ -122,15 +122,15 @@ func historyFromCheckpoints(ctx context.Context, client versioned.Interface, q i
 
 // resolvePolicy finds the policy and the rollout of the VPA. It returns the effective recipe, with a
 // valid policy taken into account.
-func (a *vpaReport) govern(ctx context.Context, client versioned.Interface, q inventory.Request) *recipe.Choice {
+func (a *vpaReport) resolvePolicy(ctx context.Context, client versioned.Interface, q inventory.Request) *recipe.Choice {
 	annotated := a.VPA.Annotations[recipe.Annotation]
-	choice := q.Book.For(annotated)
+	choice := q.Book.ForAnnotation(annotated)
 	if q.Kube == nil {
 		return choice
 	}
 	reader, err := sizing.NewReader(ctx, q.Kube, client, q.Policies)
 	if err == nil {
-		a.Rollout.Standing, err = reader.Standing(ctx, a.VPA)
+		a.Rollout.WorkloadStatus, err = reader.WorkloadStatus(ctx, a.VPA)
 	}
 	if err != nil {
 		problem := "it is not known which SizingPolicy is responsible"
@@ -160,10 +160,10 @@ func (a *vpaReport) queryRollout(ctx context.Context, q inventory.Request) {
 	}
 }
 
-func (a *vpaReport) explain(history map[string]checkpoint.Past, now time.Time) {
-	a.Explained.Recipe = explanation.RecipeOf(a.Computed)
+func (a *vpaReport) explain(history map[string]checkpoint.ContainerHistory, now time.Time) {
+	a.Explained.Recipe = explanation.NewRecipe(a.Computed)
 	rules := convert.Rules(a.VPA)
-	maps.DeleteFunc(history, func(container string, _ checkpoint.Past) bool { return rules.For(container).Off })
+	maps.DeleteFunc(history, func(container string, _ checkpoint.ContainerHistory) bool { return rules.For(container).Off })
 	for _, container := range slices.Sorted(maps.Keys(history)) {
 		past := history[container]
 		// The running recommender has since added the windows that were open.
@@ -274,7 +274,7 @@ func (e *stepsReport) Tables() []cli.Table {
 func (e *stepsReport) Notes() []string { return cli.Warnings(e.Problems) }
 
 // historyFromUsage returns the history of the containers of a VPA from the usage of its pods.
-func historyFromUsage(ctx context.Context, own versioned.Interface, q inventory.Request, a *vpaReport, e *inventory.Estimator) (map[string]checkpoint.Past, error) {
+func historyFromUsage(ctx context.Context, own versioned.Interface, q inventory.Request, a *vpaReport, e *inventory.Estimator) (map[string]checkpoint.ContainerHistory, error) {
 	s, err := inventory.NewReader(ctx, own, q)
 	if err != nil {
 		return nil, err
@@ -298,9 +298,9 @@ func historyFromUsage(ctx context.Context, own versioned.Interface, q inventory.
 	if len(known) == 0 {
 		return nil, errors.New("Prometheus has no usage of the pods that the VPA controls now")
 	}
-	past := map[string]checkpoint.Past{}
+	past := map[string]checkpoint.ContainerHistory{}
 	for container, h := range known {
-		merged := checkpoint.Past{Profile: store.ProfileOf(h.Series)}
+		merged := checkpoint.ContainerHistory{Profile: store.ProfileOf(h.Series)}
 		if h.Sketch != nil {
 			merged.Sketch = h.Sketch.Image()
 		}

@@ -33,12 +33,12 @@ import (
 
 // saved returns a VPA with a recipe annotation and a checkpoint of five hours. Without the sketch,
 // it is like one of the upstream VPA.
-func saved(t *testing.T, annotation string, withSketch bool) (client *fake.Clientset, p usage.Profile, known *sketch.Sketch, book *recipe.Book) {
+func saved(t *testing.T, annotation string, withSketch bool) (client *fake.Clientset, p usage.Profile, known *sketch.Sketch, book *recipe.Cache) {
 	t.Helper()
-	book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
+	book, err := recipe.NewCache("vpa", recipe.DefaultConfig())
 	require.NoError(t, err)
-	p, known = usage.NewProfile(usage.DefaultConfig().Shape), sketch.New(book.For(annotation).Needs)
-	known.Limited(sketch.LimitRatioOf(256<<20, 256<<20))
+	p, known = usage.NewProfile(usage.DefaultConfig().Shape), sketch.New(book.ForAnnotation(annotation).Needs)
+	known.SetLimitRatio(sketch.LimitRatioOf(256<<20, 256<<20))
 	for i := range 300 {
 		at := plugintest.Now().Add(time.Duration(i-300) * time.Minute)
 		p.AddCPU(0.3, at)
@@ -59,7 +59,7 @@ func saved(t *testing.T, annotation string, withSketch bool) (client *fake.Clien
 }
 
 func explainVPA(ctx context.Context, client versioned.Interface, q inventory.Request) (*vpaReport, error) {
-	return explainFrom(ctx, client, q, func(ctx context.Context, a *vpaReport) (map[string]checkpoint.Past, error) {
+	return explainFrom(ctx, client, q, func(ctx context.Context, a *vpaReport) (map[string]checkpoint.ContainerHistory, error) {
 		return historyFromCheckpoints(ctx, client, q, a)
 	})
 }
@@ -71,7 +71,7 @@ func TestExplainVPA_StepsMatchRecommender(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, a.Problems)
 		require.Len(t, a.Explained.Containers, 1)
-		r := book.For(text)
+		r := book.ForAnnotation(text)
 		want := r.Recommend(recipe.Input{Profile: &p, Sketch: known, Containers: 1, Current: resources.List{}.With(resources.CPU, 400)}).Bounds
 		for k := range resources.Kind(resources.Kinds) {
 			steps := a.Explained.Containers[0].Resource(k)
@@ -101,7 +101,7 @@ func TestExplainVPA_SeparateLimit(t *testing.T) {
 	require.NoError(t, a.Print(&out))
 	require.Contains(t, out.String(), "the same for the request, as limit and request are equal")
 
-	known.Limited(150)
+	known.SetLimitRatio(150)
 	for h := range 48 {
 		known.Observe(plugintest.Now().Add(time.Duration(h)*time.Hour), resources.Memory, 100<<20, 0)
 	}
@@ -199,12 +199,12 @@ func TestExplainVPA_MemoryGrowth(t *testing.T) {
 	for daily, said := range map[float64]bool{10: true, 0: false} {
 		for text, keeps := range map[string]bool{"loadline": true, "autopilot": true, "": false, "crane": false} {
 			_, p, _, book := saved(t, text, true)
-			known := sketch.New(book.For(text).Needs)
+			known := sketch.New(book.ForAnnotation(text).Needs)
 			for h := range 8 * 24 {
 				known.Observe(plugintest.Now().Add(time.Duration(h-8*24)*time.Hour), resources.Memory, resources.Amount((100+daily*float64(h)/24)*(1<<20)), 0)
 			}
-			a := &vpaReport{VPA: &vpav1.VerticalPodAutoscaler{}, Computed: book.For(text)}
-			a.explain(map[string]checkpoint.Past{"a": {Profile: &p, Sketch: known.Image()}}, plugintest.Now())
+			a := &vpaReport{VPA: &vpav1.VerticalPodAutoscaler{}, Computed: book.ForAnnotation(text)}
+			a.explain(map[string]checkpoint.ContainerHistory{"a": {Profile: &p, Sketch: known.Image()}}, plugintest.Now())
 			var out bytes.Buffer
 			require.NoError(t, a.Print(&out))
 			require.Equal(t, said && keeps, strings.Contains(out.String(), "! memory grew by 10 MiB a day over 6 days, to 17"), "%s %v", text, daily)
@@ -215,12 +215,12 @@ func TestExplainVPA_MemoryGrowth(t *testing.T) {
 func TestExplainVPA_LowLimit(t *testing.T) {
 	for share, said := range map[float64]bool{0.2: true, 0: false} {
 		_, p, _, book := saved(t, "loadline", true)
-		known := sketch.New(book.For("loadline").Needs)
+		known := sketch.New(book.ForAnnotation("loadline").Needs)
 		for m := range 60 {
-			known.ObserveUse("", plugintest.Now().Add(time.Duration(m-60)*time.Minute), resources.CPU, sketch.Use{Amount: 100, Limit: 300, Throttled: share})
+			known.ObserveUse("", plugintest.Now().Add(time.Duration(m-60)*time.Minute), resources.CPU, sketch.Usage{Amount: 100, Limit: 300, Throttled: share})
 		}
-		a := &vpaReport{VPA: &vpav1.VerticalPodAutoscaler{}, Computed: book.For("loadline")}
-		a.explain(map[string]checkpoint.Past{"a": {Profile: &p, Sketch: known.Image()}}, plugintest.Now())
+		a := &vpaReport{VPA: &vpav1.VerticalPodAutoscaler{}, Computed: book.ForAnnotation("loadline")}
+		a.explain(map[string]checkpoint.ContainerHistory{"a": {Profile: &p, Sketch: known.Image()}}, plugintest.Now())
 		var out bytes.Buffer
 		require.NoError(t, a.Print(&out))
 		require.Equal(t, said, strings.Contains(out.String(), "! its CPU limit was too low for its bursts: under a limit, use counts as 600m at least"), out.String())
@@ -282,7 +282,7 @@ func TestExplain_CommandLine(t *testing.T) {
 	}
 }
 
-func TestExplainVPA_FormerTarget(t *testing.T) {
+func TestExplainVPA_IgnoresFormerTarget(t *testing.T) {
 	client, _, _, book := saved(t, "", false)
 	checkpoints, vpas := client.AutoscalingV1().VerticalPodAutoscalerCheckpoints("ns"), client.AutoscalingV1().VerticalPodAutoscalers("ns")
 	c, err := checkpoints.Get(t.Context(), "web-a", metav1.GetOptions{})

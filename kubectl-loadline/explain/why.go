@@ -68,9 +68,9 @@ func newRequest(clusterFlags *cli.ClusterFlags, programs string, policies flags.
 	if err != nil {
 		return nil, inventory.Request{}, err
 	}
-	book, err := recipe.NewBook("", recipe.DefaultConfig())
+	book, err := recipe.NewCache("", recipe.DefaultConfig())
 	return cluster, inventory.Request{
-		Namespace: cluster.Namespace, Book: book, Now: time.Now(), Policies: fleet.Options{Foreign: policies.Foreign}, Kube: cluster.Kube, Programs: programs,
+		Namespace: cluster.Namespace, Book: book, Now: time.Now(), Policies: fleet.Options{Foreign: policies.ForeignAnnotations}, Kube: cluster.Kube, Programs: programs,
 	}, err
 }
 

@@ -50,7 +50,7 @@ const FromMetricsAPI = "the metrics API"
 
 // ParsedEstimate holds the parsed flags.
 type ParsedEstimate struct {
-	Book         *recipe.Book
+	Book         *recipe.Cache
 	length, step time.Duration
 }
 
@@ -59,7 +59,7 @@ func (f *EstimateFlags) Parse() (p ParsedEstimate, err error) {
 	var err1, err2 error
 	p.length, err1 = prometheus.ParseDuration(f.Length)
 	p.step, err2 = prometheus.ParseDuration(f.Resolution)
-	book, unknown := recipe.NewBook(f.Recipe, f.Settings.Config)
+	book, unknown := recipe.NewCache(f.Recipe, f.Settings.Config)
 	if p.Book = book; unknown != nil {
 		unknown = flags.Problem("recipe", f.Recipe, unknown.Error())
 	}
@@ -71,7 +71,7 @@ func (f *EstimateFlags) Parse() (p ParsedEstimate, err error) {
 // Estimator computes recommendations for workloads without a VPA, as the recommender would from the same usage.
 type Estimator struct {
 	Name    string // name of the source
-	Book    *recipe.Book
+	Book    *recipe.Cache
 	samples map[usage.ContainerKey][]usage.Sample // sorted by time
 	nodes   map[string]resources.List             // capacity by name
 	largest resources.List                        // largest capacity of any node
@@ -131,7 +131,7 @@ func (n podNodes) Ceiling(c usage.ContainerKey, k resources.Kind) resources.Amou
 	if capacity <= 0 {
 		capacity = n.largest.Value(k)
 	}
-	return usage.MaxOn(k, capacity)
+	return usage.MaxUsage(k, capacity)
 }
 
 func (e *Estimator) read(ctx context.Context, f *EstimateFlags, p ParsedEstimate, namespace string, now time.Time) error {
@@ -141,7 +141,7 @@ func (e *Estimator) read(ctx context.Context, f *EstimateFlags, p ParsedEstimate
 	}
 	names := prometheus.DefaultUsage()
 	names.Namespace, names.Matchers = namespace, f.Access.Matchers
-	distinct := prometheus.NewDistinct(names, p.step)
+	distinct := prometheus.NewAmbiguityDetector(names, p.step)
 	end := now.Truncate(p.step)
 	times := prometheus.Times{Start: end.Add(-p.length), Step: p.step, Count: int(p.length/p.step) + 1}
 	for k, query := range [resources.Kinds]string{resources.CPU: names.CPU(p.step), resources.Memory: names.Peak(p.step)} {
@@ -212,14 +212,14 @@ func (e *Estimator) Histories(pods []*corev1.Pod, choice *recipe.Choice) (store 
 
 // Recommend returns the recommendation of the recipe for each container of a workload.
 func (e *Estimator) Recommend(w *Workload) map[string]resources.Bounds {
-	choice := e.Book.For("")
+	choice := e.Book.ForAnnotation("")
 	store, known, current := e.Histories(w.Pods, choice)
 	result := map[string]resources.Bounds{}
 	for name, h := range known {
 		r := choice.Recommend(recipe.Input{Profile: store.ProfileOf(h.Series), Sketch: h.Sketch, Containers: len(known), Current: current[name]})
 		b := r.Bounds
 		for k := range resources.Kind(resources.Kinds) {
-			if !r.Known[k] {
+			if !r.Ready[k] {
 				b.Lower, b.Target, b.Upper = b.Lower.Without(k), b.Target.Without(k), b.Upper.Without(k)
 			}
 		}

@@ -23,11 +23,11 @@ import (
 )
 
 // An absurd value of a metrics source must not determine the estimate.
-func TestEstimate_IgnoresSamplesAboveTheCapacityOfTheNode(t *testing.T) {
+func TestEstimate_IgnoresSamplesAboveNodeCapacity(t *testing.T) {
 	pod := testkit.Pod("web-1-a", testkit.Container("a", "cpu=100m memory=100Mi", ""))
 	pod.Spec.NodeName = "n"
 	for _, name := range []string{"vpa", "loadline", "attune"} {
-		book, err := recipe.NewBook(name, recipe.DefaultConfig())
+		book, err := recipe.NewCache(name, recipe.DefaultConfig())
 		require.NoError(t, err)
 		estimate := func(extra ...usage.Sample) map[string]resources.Bounds {
 			e := &Estimator{Name: FromMetricsAPI, Book: book}

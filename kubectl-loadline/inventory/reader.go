@@ -30,7 +30,7 @@ import (
 // Request names a VPA or pod, and the settings of the programs.
 type Request struct {
 	Namespace, Name string
-	Book            *recipe.Book // settings of the recommender
+	Book            *recipe.Cache // settings of the recommender
 	Now             time.Time
 	Policies        fleet.Options        // of the programs
 	Kube            kubernetes.Interface // nil: SizingPolicies are not read
@@ -73,7 +73,7 @@ func NewReader(ctx context.Context, own versioned.Interface, q Request) (*Reader
 	var problems []string
 	reader, err := sizing.NewReader(ctx, q.Kube, own, q.Policies)
 	if apierrors.IsForbidden(err) { // users of one namespace need no SizingPolicies
-		reader, problems = sizing.WithoutPolicies(q.Kube, own), []string{fmt.Sprintf("nothing here counts what SizingPolicies say: %v", err)}
+		reader, problems = sizing.NewReaderWithoutPolicies(q.Kube, own), []string{fmt.Sprintf("nothing here counts what SizingPolicies say: %v", err)}
 	} else if err != nil {
 		return nil, err
 	}
@@ -110,7 +110,7 @@ func (s *Reader) Resolve(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) 
 	}
 	c := &VPA{Object: vpa}
 	var err error
-	if c.Rollout.Standing, err = s.policy.Standing(ctx, vpa); err != nil {
+	if c.Rollout.WorkloadStatus, err = s.policy.WorkloadStatus(ctx, vpa); err != nil {
 		return nil, fmt.Errorf("read which SizingPolicy is responsible for VPA %s: %w", name, err)
 	}
 	c.Problem = c.Rollout.Complete(ctx, s.Kube, vpa, s.Now)

@@ -146,7 +146,7 @@ func IsJob(key target.Key) bool {
 
 // Rollout is the rollout state of a workload under its SizingPolicy, if there is one.
 type Rollout struct {
-	sizing.Standing
+	sizing.WorkloadStatus
 
 	Now      time.Time
 	Settings rollout.Settings

@@ -42,7 +42,7 @@ func fleetOf(t *testing.T) (*client.Clients, *kubefake.Clientset, *vpafake.Clien
 	cpu := func(a resources.Amount) policy.Container {
 		return policy.Container{Name: "c", Requests: resources.List{}.With(resources.CPU, a)}
 	}
-	notes := convert.ChangeNotes(rollout.Change{At: time.Unix(1000, 0), Containers: []rollout.Sizing{{From: cpu(800), To: cpu(400)}}})
+	notes := convert.FormatChange(rollout.Change{At: time.Unix(1000, 0), Containers: []rollout.ContainerChange{{From: cpu(800), To: cpu(400)}}})
 	notes["example.com/theirs"] = "stays"
 	for _, ns := range []string{"shop", "pay"} {
 		meta := func(name string, owner ...string) metav1.ObjectMeta {
@@ -119,7 +119,7 @@ func runDetach(t *testing.T, clients *client.Clients, o detachOptions) (string, 
 	return out.String(), err
 }
 
-func TestDetach(t *testing.T) {
+func TestDetach_EndsObservationsAndRemovesRecords(t *testing.T) {
 	clients, _, own := fleetOf(t)
 	said, err := runDetach(t, clients, detachOptions{Policy: "shop"})
 	require.NoError(t, err)
@@ -188,7 +188,7 @@ func TestDetach_TestsUIDs(t *testing.T) {
 }
 
 // A single annotation counts as well. The owner of several pods is read only once.
-func TestDetach_RemovesAllNotes(t *testing.T) {
+func TestDetach_RemovesAllAnnotations(t *testing.T) {
 	clients, kube, _ := fleetOf(t)
 	for _, key := range []string{convert.ResizedAtAnnotation, convert.OriginalAnnotation} {
 		p, err := kube.CoreV1().Pods("shop").Get(t.Context(), "web-1-a", metav1.GetOptions{})
@@ -327,7 +327,7 @@ func TestDetach_ReportsActiveVPAs(t *testing.T) {
 	require.Contains(t, said, "! VPA shop/deployment-web was made for it and is of mode Recreate: other programs may change pods because of it. Set its mode to Off, or remove it\n")
 }
 
-func TestDetach_WithoutRecordDefinition(t *testing.T) {
+func TestDetach_WithoutRecordCRD(t *testing.T) {
 	clients, kube, own := fleetOf(t)
 	own.PrependReactor("list", "sizingrecords", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "sizingrecords"}, "")

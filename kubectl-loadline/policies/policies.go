@@ -83,23 +83,23 @@ type detachOptions struct {
 type detachment struct {
 	detachOptions
 
-	clients *client.Clients
-	out     io.Writer
-	reader  *sizing.Reader
-	made    map[cache.ObjectName]*vpav1.VerticalPodAutoscaler // generated for the policy
-	mine    map[target.Key]bool                               // whether the policy selects a workload
-	owners  map[target.Key]target.Key                         // of ReplicaSets
-	removed int
-	sharing int     // pods that keep a share of their node
-	failed  []error // errors of single objects
+	clients   *client.Clients
+	out       io.Writer
+	reader    *sizing.Reader
+	generated map[cache.ObjectName]*vpav1.VerticalPodAutoscaler // generated for the policy
+	selected  map[target.Key]bool                               // whether the policy selects a workload
+	owners    map[target.Key]target.Key                         // of ReplicaSets
+	removed   int
+	sharing   int     // pods that keep a share of their node
+	failed    []error // errors of single objects
 }
 
 // detach pauses a policy, ends the observation of its pods and deletes its SizingRecords. It continues
 // after an error of one object, but not if the policy cannot be paused or objects cannot be listed.
 func detach(ctx context.Context, clients *client.Clients, o detachOptions, out io.Writer) error {
 	d := &detachment{
-		detachOptions: o, clients: clients, out: out, made: map[cache.ObjectName]*vpav1.VerticalPodAutoscaler{},
-		mine: map[target.Key]bool{}, owners: map[target.Key]target.Key{},
+		detachOptions: o, clients: clients, out: out, generated: map[cache.ObjectName]*vpav1.VerticalPodAutoscaler{},
+		selected: map[target.Key]bool{}, owners: map[target.Key]target.Key{},
 	}
 	exists, err := d.pause(ctx)
 	if err != nil {
@@ -113,14 +113,14 @@ func detach(ctx context.Context, clients *client.Clients, o detachOptions, out i
 		return fmt.Errorf("list VPAs: %w", err)
 	}
 	for i := range vpas.Items {
-		if v := &vpas.Items[i]; convert.MadeForPolicy(v) {
-			d.made[cache.MetaObjectToName(v)] = v
+		if v := &vpas.Items[i]; convert.IsGenerated(v) {
+			d.generated[cache.MetaObjectToName(v)] = v
 		}
 	}
-	if !exists && len(d.made) == 0 {
+	if !exists && len(d.generated) == 0 {
 		return fmt.Errorf("SizingPolicy %s does not exist, and no VPA was made for it", o.Policy)
 	}
-	if err := inventory.EachPod(ctx, clients.Kube, "", func(p *corev1.Pod) { d.pod(ctx, p) }); err != nil {
+	if err := inventory.EachPod(ctx, clients.Kube, "", func(p *corev1.Pod) { d.removeAnnotations(ctx, p) }); err != nil {
 		return err
 	}
 	if err := d.records(ctx); err != nil {
@@ -164,10 +164,10 @@ func (d *detachment) pause(ctx context.Context) (exists bool, err error) {
 
 // removeAnnotations removes the annotations of an observed change from a pod of the policy, and
 // counts the pod if it has a share.
-func (d *detachment) pod(ctx context.Context, p *corev1.Pod) {
+func (d *detachment) removeAnnotations(ctx context.Context, p *corev1.Pod) {
 	_, noted := p.Annotations[convert.OriginalAnnotation]
-	noted = noted || convert.HasNotedChange(p)
-	_, shares := convert.Shared(p)
+	noted = noted || convert.HasRecordedChange(p)
+	_, shares := convert.ParseShared(p)
 	if !noted && !shares {
 		return
 	}
@@ -200,7 +200,7 @@ func (d *detachment) selects(ctx context.Context, p *corev1.Pod) (bool, error) {
 	if err != nil || !controlled {
 		return false, err
 	}
-	return d.belongs(ctx, workload)
+	return d.isSelected(ctx, workload)
 }
 
 func (d *detachment) workload(ctx context.Context, p *corev1.Pod) (target.Key, bool, error) {
@@ -225,19 +225,19 @@ func (d *detachment) workload(ctx context.Context, p *corev1.Pod) (target.Key, b
 
 // isSelected reports whether the policy selects a workload, or has a generated VPA for it if no
 // policy does now.
-func (d *detachment) belongs(ctx context.Context, workload target.Key) (bool, error) {
-	if mine, known := d.mine[workload]; known {
+func (d *detachment) isSelected(ctx context.Context, workload target.Key) (bool, error) {
+	if mine, known := d.selected[workload]; known {
 		return mine, nil
 	}
-	p, err := d.reader.Responsible(ctx, workload)
+	p, err := d.reader.PolicyFor(ctx, workload)
 	if err != nil {
 		return false, err
 	}
-	_, mine := d.made[sizing.RecordName(workload)]
+	_, mine := d.generated[sizing.RecordName(workload)]
 	if p != nil {
 		mine = p.Name == d.Policy
 	}
-	d.mine[workload] = mine
+	d.selected[workload] = mine
 	return mine, nil
 }
 
@@ -259,9 +259,9 @@ func (d *detachment) record(ctx context.Context, r *loadlinev1alpha1.SizingRecor
 	name := cache.MetaObjectToName(r)
 	object := "SizingRecord " + name.String()
 	workload, known := d.workloadOf(r)
-	mine, err := d.made[name] != nil, error(nil)
+	mine, err := d.generated[name] != nil, error(nil)
 	if known {
-		mine, err = d.belongs(ctx, workload)
+		mine, err = d.isSelected(ctx, workload)
 	}
 	if err == nil && mine && !d.DryRun {
 		err = d.clients.VPA.LoadlineV1alpha1().SizingRecords(r.Namespace).Delete(ctx, r.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(r.UID))})
@@ -290,14 +290,14 @@ func (d *detachment) reportRemaining() {
 	if d.removed == 0 && len(d.failed) == 0 {
 		printable.Fprintln(d.out, "nothing is left to remove")
 	}
-	if len(d.made) > 0 {
-		printable.Fprintf(d.out, "VPAs that were made for it stay, %d of them: of mode Off they change no pod\n", len(d.made))
+	if len(d.generated) > 0 {
+		printable.Fprintf(d.out, "VPAs that were made for it stay, %d of them: of mode Off they change no pod\n", len(d.generated))
 	}
 	if d.sharing > 0 {
 		printable.Fprintf(d.out, "! %d pods keep their share of what their nodes have left, as nothing changes them now: spec.sharing.mode: \"Off\" before the policy is paused gives it back\n", d.sharing)
 	}
 	var acting []string
-	for name, vpa := range d.made {
+	for name, vpa := range d.generated {
 		if mode := convert.Mode(vpa); mode != vpav1.UpdateModeOff {
 			acting = append(acting, fmt.Sprintf("! VPA %s was made for it and is of mode %s: other programs may change pods because of it. Set its mode to Off, or remove it", name, mode))
 		}

@@ -7,7 +7,7 @@ import (
 )
 
 // Flags of installations by other operators must parse.
-func TestUnsupportedFlags(t *testing.T) {
+func TestUnsupportedFlags_UnknownAndOwn(t *testing.T) {
 	for _, c := range []struct {
 		program      string
 		line         []string

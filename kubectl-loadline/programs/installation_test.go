@@ -19,7 +19,7 @@ func TestInstallation_QuotesSelectors(t *testing.T) {
 	require.Equal(t, "kubectl -n kube-system get pods -l 'app in (a,b)'", FindInstallation("updater", "kube-system", []appsv1.Deployment{*d}).PodsCommand())
 }
 
-func TestFindInstallation(t *testing.T) {
+func TestFindInstallation_ByLabelOrImage(t *testing.T) {
 	of := func(name, image string, labels map[string]string) appsv1.Deployment {
 		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name}}
 		d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: image}}

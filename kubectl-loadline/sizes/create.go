@@ -117,7 +117,7 @@ func objectsFor(workloads []*inventory.Workload, want createOptions) (*manifests
 			c.problems = append(c.problems, fmt.Sprintf("%s in namespace %s is left out: the API version of its kind is not known here", w.Key, w.Key.Namespace))
 			continue
 		}
-		vpa := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: w.Key.Namespace, Name: fleet.MadeName(w.Key.Kind, w.Key.Group, w.Key.Name)}}
+		vpa := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: w.Key.Namespace, Name: fleet.GeneratedVPAName(w.Key.Kind, w.Key.Group, w.Key.Name)}}
 		vpa.Spec.TargetRef = &autoscalingv1.CrossVersionObjectReference{APIVersion: version, Kind: w.Key.Kind, Name: w.Key.Name}
 		vpa.Spec.UpdatePolicy = &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeOff)}
 		c.vpas = append(c.vpas, vpa)
@@ -154,7 +154,7 @@ func (c *manifests) withoutSystem(workloads []*inventory.Workload, programs stri
 	all := fleet.NewSet([]fleet.Policy{{Mode: fleet.Auto, Namespaces: fleet.Namespaces{Names: []string{fleet.AllNamespaces}}}}, fleet.Options{OwnNamespace: programs})
 	spared := map[string]bool{}
 	for _, w := range workloads {
-		if all.Acts(w.Key.Namespace, nil) {
+		if all.MayChangePods(w.Key.Namespace, nil) {
 			others = append(others, w)
 		} else {
 			spared[w.Key.Namespace] = true
@@ -170,19 +170,19 @@ func (c *manifests) withoutSystem(workloads []*inventory.Workload, programs stri
 // workloads that are not selected by name.
 func (c *manifests) limitSize(want *createOptions) error {
 	spec := &c.policy.Spec
-	if n := len(spec.Namespaces.Names); n > convert.MostNamespaces {
-		return fmt.Errorf("the policy would list %d namespaces, and the API server takes %d: give -A without -l and without names, which selects all of them, or write more than one policy, each with a label or names of fewer", n, convert.MostNamespaces)
+	if n := len(spec.Namespaces.Names); n > convert.MaxNamespaces {
+		return fmt.Errorf("the policy would list %d namespaces, and the API server takes %d: give -A without -l and without names, which selects all of them, or write more than one policy, each with a label or names of fewer", n, convert.MaxNamespaces)
 	}
 	n := len(spec.Workloads)
-	if n <= convert.MostWorkloads {
+	if n <= convert.MaxWorkloads {
 		return nil
 	}
 	kinds := slices.DeleteFunc(slices.Clone(spec.Workloads), func(w loadlinev1alpha1.WorkloadSelection) bool { return w.Name != "" })
 	listed := strings.Join(fleet.ListedKinds(), ", ")
 	if want.Named || len(kinds) == 0 {
-		return fmt.Errorf("the policy would select %d workloads by name, and the API server takes %d: write more than one policy, each with the names of fewer as arguments; without names a policy selects all of the kinds %s", n, convert.MostWorkloads, listed)
+		return fmt.Errorf("the policy would select %d workloads by name, and the API server takes %d: write more than one policy, each with the names of fewer as arguments; without names a policy selects all of the kinds %s", n, convert.MaxWorkloads, listed)
 	}
-	c.problems = append(c.problems, fmt.Sprintf("workloads of other kinds than %s are left out: %d can only be selected by name, and the API server takes %d entries in a policy; give names of fewer as arguments, for a policy of their own", listed, n-len(kinds), convert.MostWorkloads))
+	c.problems = append(c.problems, fmt.Sprintf("workloads of other kinds than %s are left out: %d can only be selected by name, and the API server takes %d entries in a policy; give names of fewer as arguments, for a policy of their own", listed, n-len(kinds), convert.MaxWorkloads))
 	spec.Workloads = kinds
 	return nil
 }

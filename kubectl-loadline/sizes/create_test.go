@@ -60,7 +60,7 @@ func TestCreate_PolicySkipsSystemNamespaces(t *testing.T) {
 		made.policy.Spec.Rollout.Mode = new(loadlinev1alpha1.RolloutModeCanary)
 		set := fleet.NewSet([]fleet.Policy{convert.Policy(made.policy)}, fleet.Options{OwnNamespace: "loadline"})
 		for _, w := range all {
-			decided := set.For(fleet.Workload{Namespace: w.Key.Namespace, Kind: w.Key.Kind, Name: w.Key.Name})
+			decided := set.Decide(fleet.Workload{Namespace: w.Key.Namespace, Kind: w.Key.Kind, Name: w.Key.Name})
 			require.Equal(t, w.Key.Namespace == "shop" || w.Key.Namespace == "data", decided.Policy != nil, "%s: %s", name, w.Key)
 		}
 	}

@@ -139,7 +139,7 @@ func (m *market) workload(version, kind string, object runtime.Object) {
 
 func newMarket(t *testing.T, random *rand.Rand) *market {
 	t.Helper()
-	book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
+	book, err := recipe.NewCache("vpa", recipe.DefaultConfig())
 	require.NoError(t, err)
 	m := &market{Shop: *plugintest.NewShop(), exported: map[string]runtime.Object{}}
 	m.Pods, m.More = map[string]*corev1.Pod{}, nil
@@ -164,7 +164,7 @@ func newMarket(t *testing.T, random *rand.Rand) *market {
 	return m
 }
 
-func TestExport_RandomWorkloadsAreWrittenOnceOrNamed(t *testing.T) {
+func TestExport_WritesEachWorkloadOnceOrReportsIt(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 7))
 	for range 150 {
 		m := newMarket(t, random)
@@ -269,7 +269,7 @@ func requireValues(t *testing.T, m *market, out []byte) {
 	}
 }
 
-func TestCreate_OneVPAForTheRunsOfACronJob(t *testing.T) {
+func TestCreate_OneVPAForRunsOfCronJob(t *testing.T) {
 	m := &market{Shop: *plugintest.NewShop(), exported: map[string]runtime.Object{}, use: emptyEstimator(nil)}
 	m.Pods, m.More = map[string]*corev1.Pod{}, nil
 	marketForms["CronJob"](m, metav1.ObjectMeta{Namespace: "a", Name: "report"}, []string{"app"})

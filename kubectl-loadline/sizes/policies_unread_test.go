@@ -14,7 +14,7 @@ import (
 )
 
 // Users with permissions in one namespace cannot list the cluster-scoped SizingPolicies.
-func TestReadWorkloads_WithoutTheRightToListPolicies(t *testing.T) {
+func TestReadWorkloads_WithoutPermissionForPolicies(t *testing.T) {
 	s := plugintest.NewShop()
 	s.Pods["web-1-a"].Spec.Containers[0].Resources.Requests = plugintest.Resources("2", "200Mi")
 	kube, own := s.Clients()
@@ -27,7 +27,7 @@ func TestReadWorkloads_WithoutTheRightToListPolicies(t *testing.T) {
 	require.Contains(t, all.problems[0], plugintest.PoliciesForbidden)
 }
 
-func TestReadWorkloads_FailsWithoutPolicies(t *testing.T) {
+func TestReadWorkloads_FailsIfPoliciesCannotBeListed(t *testing.T) {
 	s := plugintest.NewShop()
 	kube, own := s.Clients()
 	own.PrependReactor("list", "sizingpolicies", func(clienttesting.Action) (bool, runtime.Object, error) {

@@ -21,7 +21,7 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-func emptyEstimator(book *recipe.Book) *inventory.Estimator {
+func emptyEstimator(book *recipe.Cache) *inventory.Estimator {
 	return &inventory.Estimator{Name: inventory.FromMetricsAPI, Book: book}
 }
 
@@ -38,7 +38,7 @@ func shopSizes(t *testing.T, scope inventory.Selection, flag string) *workloadSi
 	}
 	all, err := readWorkloads(t.Context(), own, q, scope)
 	require.NoError(t, err)
-	book, err := recipe.NewBook(flag, recipe.DefaultConfig())
+	book, err := recipe.NewCache(flag, recipe.DefaultConfig())
 	require.NoError(t, err)
 	e := emptyEstimator(book)
 	for _, sample := range plugintest.ProxyUsage() {
@@ -84,9 +84,9 @@ func TestSizes_IgnoreStartupBoosts(t *testing.T) {
 
 func attuneChoice(t *testing.T) *recipe.Choice {
 	t.Helper()
-	book, err := recipe.NewBook("attune", recipe.DefaultConfig())
+	book, err := recipe.NewCache("attune", recipe.DefaultConfig())
 	require.NoError(t, err)
-	return book.For("")
+	return book.ForAnnotation("")
 }
 
 func estimatorWith(pod *corev1.Pod) *inventory.Estimator {
@@ -115,7 +115,7 @@ func TestSizes_Selection(t *testing.T) {
 	}
 }
 
-func TestDiff(t *testing.T) {
+func TestDiff_ReportsChangesAndSeverity(t *testing.T) {
 	all := shopSizes(t, inventory.Selection{Names: []string{"deployment/web"}}, "vpa")
 	require.Equal(t, []sizeChange{{"shop", "Deployment web", "a", "cpu", 3, "2000m", "1400m", -30, "high", "VPA deployment-web"}}, diffOf(all.sizes, nil).Changes)
 	for from, want := range map[resources.Amount]string{1040: "none", 1100: "low", 1250: "medium", 500: "high"} {

@@ -76,7 +76,7 @@ func (c *savingsConfig) run(cmd *cobra.Command, names []string) error {
 	}
 	// Without a flag, all namespaces are read, not the namespace of the context.
 	q := inventory.Request{Namespace: c.scope.Namespace(*c.cluster.Namespace), Now: time.Now(), Kube: cluster.Kube}
-	q.Policies.Foreign = c.policies.Foreign
+	q.Policies.Foreign = c.policies.ForeignAnnotations
 	a, err := c.answer(cmd.Context(), cluster.VPA, q, savingsScope{c.scope.Labels, names})
 	if err != nil {
 		return err

@@ -61,7 +61,7 @@ func overRequesting(policy bool) *plugintest.Shop {
 
 const savingsHeader = "POLICY WORKLOADS CORES LESS CORES MORE GIB LESS GIB MORE SAVES COSTS"
 
-func TestSavings_ShowEveryWorkloadWithAVPA(t *testing.T) {
+func TestSavings_ListEveryWorkloadWithVPA(t *testing.T) {
 	for _, tc := range []struct {
 		name      string
 		policy    bool
@@ -132,7 +132,7 @@ func TestSavings_IgnoreStartupBoosts(t *testing.T) {
 	}
 }
 
-func TestSavings_NameWhatIsMissing(t *testing.T) {
+func TestSavings_ReportMissingObjects(t *testing.T) {
 	s := overRequesting(false)
 	s.VPA.Status.Recommendation = nil
 	s.Pods["front-1-a"].Status.Phase = corev1.PodPending
@@ -144,7 +144,7 @@ func TestSavings_NameWhatIsMissing(t *testing.T) {
 	require.EqualError(t, err, "SizingPolicy nothing does not exist")
 }
 
-func TestSavings_RandomVPAsAreShownOrNamed(t *testing.T) {
+func TestSavings_RandomVPAsHaveRowOrProblem(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 50 {
 		s := plugintest.NewShop()
@@ -181,7 +181,7 @@ func TestSavings_RandomVPAsAreShownOrNamed(t *testing.T) {
 	}
 }
 
-func TestSavings_InOtherForms(t *testing.T) {
+func TestSavings_Formats(t *testing.T) {
 	a, err := savingsIn(t, overRequesting(false), "shop", false, savingsScope{})
 	require.NoError(t, err)
 	var read savingsReport
@@ -201,25 +201,25 @@ func TestSavings_CommandLine(t *testing.T) {
 		code   int
 		says   string
 	}{
-		{"", []string{"nothing"}, flags.Failed, "SizingPolicy nothing does not exist"},
-		{"sizingpolicies", []string{"shop"}, flags.Failed, "install their definition"},
-		{"sizingpolicies", nil, flags.OK, ""},
-		{"", []string{"--core-price=-1", "--gib-price=NaN"}, flags.Usage, "--core-price=-1: must be a number that is not negative; --gib-price=NaN: must be"},
-		{"", []string{"--core-price=Inf"}, flags.Usage, "--core-price=+Inf"},
-		{"", []string{"--price=1"}, flags.Usage, "unknown flag"},
-		{"", []string{"-l", "a=b=c"}, flags.Usage, "--selector=a=b=c"},
-		{"", []string{"--context=other"}, flags.Failed, "context: other"},
+		{"", []string{"nothing"}, flags.ExitFailed, "SizingPolicy nothing does not exist"},
+		{"sizingpolicies", []string{"shop"}, flags.ExitFailed, "install their definition"},
+		{"sizingpolicies", nil, flags.ExitOK, ""},
+		{"", []string{"--core-price=-1", "--gib-price=NaN"}, flags.ExitUsage, "--core-price=-1: must be a number that is not negative; --gib-price=NaN: must be"},
+		{"", []string{"--core-price=Inf"}, flags.ExitUsage, "--core-price=+Inf"},
+		{"", []string{"--price=1"}, flags.ExitUsage, "unknown flag"},
+		{"", []string{"-l", "a=b=c"}, flags.ExitUsage, "--selector=a=b=c"},
+		{"", []string{"--context=other"}, flags.ExitFailed, "context: other"},
 	} {
 		_, code, out, errs := plugintest.AskServer(t, Commands(), tc.absent, append([]string{"savings"}, tc.args...)...)
 		require.Equal(t, tc.code, code, errs)
-		require.Equal(t, tc.code == flags.OK, out != "", tc.args)
+		require.Equal(t, tc.code == flags.ExitOK, out != "", tc.args)
 		require.Contains(t, errs, tc.says)
 	}
 }
 
 func request(t *testing.T, s *plugintest.Shop, kube kubernetes.Interface, pod string) inventory.Request {
 	t.Helper()
-	book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
+	book, err := recipe.NewCache("vpa", recipe.DefaultConfig())
 	require.NoError(t, err)
 	return inventory.Request{Namespace: "shop", Name: pod, Book: book, Now: plugintest.Now(), Kube: kube}
 }

@@ -75,7 +75,7 @@ func sizesOf(all []*inventory.Workload, e *inventory.Estimator) (list sizeList) 
 
 // requestsOf returns the requests of a container without a startup boost.
 func requestsOf(w *inventory.Workload, pod *corev1.Pod, c *corev1.Container) resources.List {
-	if !convert.HasBoosted(pod) {
+	if !convert.IsBoosted(pod) {
 		return convert.Resources(c.Resources.Requests)
 	}
 	var vpa *vpav1.VerticalPodAutoscaler
@@ -153,7 +153,7 @@ func (c *sizesFlags) read(ctx context.Context, scope inventory.Selection) (*work
 		return nil, err
 	}
 	scope.Selector = c.scope.Labels
-	q := inventory.Request{Namespace: c.scope.Namespace(cluster.Namespace), Now: time.Now(), Policies: fleet.Options{Foreign: c.policies.Foreign}, Kube: cluster.Kube}
+	q := inventory.Request{Namespace: c.scope.Namespace(cluster.Namespace), Now: time.Now(), Policies: fleet.Options{Foreign: c.policies.ForeignAnnotations}, Kube: cluster.Kube}
 	s, err := readWorkloads(ctx, cluster.VPA, q, scope)
 	if err != nil {
 		return nil, err

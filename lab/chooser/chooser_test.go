@@ -19,9 +19,9 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-func TestChooserIsVPAAtFirstAndSwitchesBeyondTheMargin(t *testing.T) {
+func TestChooser_SwitchesBeyondMargin(t *testing.T) {
 	costs := [][]float64{{1, 1, 1, 1, 1, 1, 1, 1}, {0.5, 0.5, 0.5, 0.5, 0.5, 3, 4, 3}}
-	ch := chooser{candidates: []int{0, 1}, least: 3, halfLife: 1e9, margin: 0.2}
+	ch := chooser{candidates: []int{0, 1}, warmUpHours: 3, halfLife: 1e9, margin: 0.2}
 	require.Equal(t, []int{0, 0, 0, 1, 1, 1, 1, 0}, ch.choose(costs), "half of the cost; 9.5 against 7 before the last hour")
 	ch.margin = 0.6
 	require.Equal(t, []int{0, 0, 0, 0, 0, 0, 0, 0}, ch.choose(costs), "half of the cost is not cheaper by the margin")
@@ -48,9 +48,9 @@ func daily() *replay.Recording {
 	return r
 }
 
-func TestAChooserThatNeverChoosesCostsWhatThePresetCosts(t *testing.T) {
+func TestChooser_ConstantChoiceCostsLikePreset(t *testing.T) {
 	r := daily()
-	for _, p := range planes() {
+	for _, p := range experiments() {
 		c := newContainer(r, &p)
 		made, err := p.candidates()
 		require.NoError(t, err)
@@ -59,23 +59,23 @@ func TestAChooserThatNeverChoosesCostsWhatThePresetCosts(t *testing.T) {
 		setup.Limits[p.kind] = p.limit
 		scored := backtest.Run(r, backtest.Options{Setup: func(resources.Kind) replay.Setup { return setup }, WarmUp: backtest.WarmUp, Kinds: []resources.Kind{p.kind}}, made...)
 		kills := 0
-		require.Equal(t, 24, c.warm)
+		require.Equal(t, 24, c.warmUpHours)
 		for preset, name := range p.presets {
 			choices := make([]int, len(c.presets[0].hours))
 			for h := range choices {
 				choices[h] = preset
 			}
-			price := price{missing: 4, change: 1, kill: 100}
+			price := price{starved: 4, change: 1, kill: 100}
 			own, of := scored[preset].Scored, 3600*backtest.Unit(p.kind)
 			kills += own.Kills
-			require.InEpsilon(t, own.Over/of+4*own.StarvedWork/of+float64(own.Changes)+100*float64(own.Kills), c.alone(preset, price), 1e-9, "%s of %s, as the backtester scores it", name, p.kind)
-			require.InEpsilon(t, c.alone(preset, price), c.cost(c.chosen(choices), price), 1e-9, "%s of %s", name, p.kind)
+			require.InEpsilon(t, own.Over/of+4*own.StarvedWork/of+float64(own.Changes)+100*float64(own.Kills), c.presetCost(preset, price), 1e-9, "%s of %s, as the backtester scores it", name, p.kind)
+			require.InEpsilon(t, c.presetCost(preset, price), c.cost(c.tallyChoices(choices), price), 1e-9, "%s of %s", name, p.kind)
 		}
 		require.Equal(t, p.kind == resources.Memory, kills > 0, "bursts kill")
 	}
 }
 
-func TestSwitchingFollowsTheRuleOfTheUpdater(t *testing.T) {
+func TestFollows_AppliesUpdaterRules(t *testing.T) {
 	bounds := func(lower, target, upper resources.Amount) resources.Bounds {
 		of := func(a resources.Amount) resources.List { return resources.List{}.With(resources.CPU, a) }
 		return resources.Bounds{Lower: of(lower), Target: of(target), Upper: of(upper)}
@@ -93,23 +93,23 @@ func TestSwitchingFollowsTheRuleOfTheUpdater(t *testing.T) {
 		"nothing is recommended":            {resources.Bounds{}, lifetime, 1000},
 		"it has what is recommended by now": {bounds(500, 1000, 1300), lifetime, 1000},
 	} {
-		to, changed := follows(resources.CPU, 1000, c.bounds, c.age)
+		to, changed := applyRecommendation(resources.CPU, 1000, c.bounds, c.age)
 		require.InDelta(t, c.to, to, 0, name)
 		require.Equal(t, c.to != 1000, changed, name)
 	}
 }
 
-func TestLessByContainerAndOfTheFleet(t *testing.T) {
+func TestLess_ByContainerAndFleet(t *testing.T) {
 	own, other := []float64{1, 50}, []float64{2, 100 / 1.5}
 	s := study{}
-	require.InDelta(t, 1-51/(2+100/1.5), s.less(own, other, []int{0, 1}), 1e-12)
-	s.mean = true
-	require.InDelta(t, 1-math.Sqrt(0.5*0.75), s.less(own, other, []int{0, 1}), 1e-12)
-	require.InDelta(t, 0.5, s.less(own, other, []int{0, 0}), 1e-12)
+	require.InDelta(t, 1-51/(2+100/1.5), s.relativeSaving(own, other, []int{0, 1}), 1e-12)
+	s.byContainer = true
+	require.InDelta(t, 1-math.Sqrt(0.5*0.75), s.relativeSaving(own, other, []int{0, 1}), 1e-12)
+	require.InDelta(t, 0.5, s.relativeSaving(own, other, []int{0, 0}), 1e-12)
 }
 
 // Runs the whole study on generated pods of one day.
-func TestOfTheHalves(t *testing.T) {
+func TestRun_SplitsRecordingsInHalves(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "pods.csv")
 	var content strings.Builder
 	content.WriteString("workload,container,timestamp,cpu_cores,memory_bytes\n")
@@ -139,7 +139,7 @@ func TestOfTheHalves(t *testing.T) {
 	require.NotContains(t, out.String(), "NaN")
 }
 
-func TestNoRecordings(t *testing.T) {
+func TestRun_RejectsMissingRecordings(t *testing.T) {
 	require.ErrorContains(t, run(nil, io.Discard), "want recordings")
 	require.Error(t, run([]string{t.TempDir() + "/none.csv.gz"}, io.Discard))
 }

@@ -12,140 +12,140 @@ import (
 
 // price is the cost of events in unused core-hours or GiB-hours.
 type price struct {
-	missing      float64 // per core-hour or GiB-hour above the request
+	starved      float64 // per core-hour or GiB-hour above the request
 	change, kill float64
-	own          bool // change and kill are in hours of the container's mean usage
+	perMeanUsage bool // change and kill are in hours of the container's mean usage
 }
 
 func (p price) String() string {
 	of := "core-hours"
-	if p.own {
+	if p.perMeanUsage {
 		of = "h of its use"
 	}
 	if p.kill > 0 {
 		return fmt.Sprintf("kill %g %s", p.kill, of)
 	}
-	return fmt.Sprintf("starved %g, change %g %s", p.missing, p.change, of)
+	return fmt.Sprintf("starved %g, change %g %s", p.starved, p.change, of)
 }
 
 // tally sums unused and starved core-hours or GiB-hours, and counts changes and kills.
-type tally struct{ over, missing, changes, kills float64 }
+type tally struct{ unused, starved, changes, kills float64 }
 
 func (t *tally) add(o tally) {
-	t.over, t.missing, t.changes, t.kills = t.over+o.over, t.missing+o.missing, t.changes+o.changes, t.kills+o.kills
+	t.unused, t.starved, t.changes, t.kills = t.unused+o.unused, t.starved+o.starved, t.changes+o.changes, t.kills+o.kills
 }
 
 // container is a recording with its replays under all presets.
 type container struct {
-	tunes, short bool
-	kind         resources.Kind
-	begin        int64 // of hour 0, so that the scored phase begins on an hour
-	warm         int   // hours before the scored phase
-	start        int64
-	first        float64
-	own          float64 // cores or GiB
-	used, ran    float64
-	samples      []replay.Sample
-	presets      []*preset
+	inTuningHalf, short bool
+	kind                resources.Kind
+	firstHour           int64 // of hour 0, so that the scored phase begins on an hour
+	warmUpHours         int   // hours before the scored phase
+	start               int64
+	initialRequest      float64
+	meanUsage           float64 // cores or GiB
+	usageTime, runTime  float64
+	samples             []replay.Sample
+	presets             []*preset
 }
 
 // preset is the replay of a container under one preset.
 type preset struct {
-	of     *container
-	hours  []tally
-	advice []resources.Bounds // recommendation after each sample
-	keeps  bool               // whether to record the samples of the container
+	container       *container
+	hours           []tally
+	recommendations []resources.Bounds // recommendation after each sample
+	recordsSamples  bool               // whether to record the samples of the container
 }
 
-func newContainer(r *replay.Recording, p *plane) *container {
+func newContainer(r *replay.Recording, p *experiment) *container {
 	span, warm := r.Span(), backtest.WarmUp
-	c := &container{kind: p.kind, start: r.At[0], tunes: tunes(r), short: span < 2*warm}
+	c := &container{kind: p.kind, start: r.At[0], inTuningHalf: isTuningHalf(r), short: span < 2*warm}
 	if c.short {
 		warm = span / 4
 	}
-	c.warm = int((int64(warm) + hour - 1) / hour)
-	c.begin = c.start + int64(warm) - int64(c.warm)*hour
+	c.warmUpHours = int((int64(warm) + hour - 1) / hour)
+	c.firstHour = c.start + int64(warm) - int64(c.warmUpHours)*hour
 	for range p.presets {
-		c.presets = append(c.presets, &preset{of: c, hours: make([]tally, c.hour(c.start+int64(span))+1)})
+		c.presets = append(c.presets, &preset{container: c, hours: make([]tally, c.hour(c.start+int64(span))+1)})
 	}
-	c.presets[0].keeps = true
+	c.presets[0].recordsSamples = true
 	return c
 }
 
 // isTuningHalf selects the same half of the recordings as --part of the backtester.
-func tunes(r *replay.Recording) bool {
+func isTuningHalf(r *replay.Recording) bool {
 	h := fnv.New32a()
 	fmt.Fprintf(h, "%s/%s", r.Dataset, r.Workload)
 	return h.Sum32()&(1<<7) == 0
 }
 
-func (c *container) hour(at int64) int { return int((at - c.begin) / hour) }
+func (c *container) hour(at int64) int { return int((at - c.firstHour) / hour) }
 
-func (c *container) replay(r *replay.Recording, p *plane, made []backtest.Candidate) {
+func (c *container) replay(r *replay.Recording, p *experiment, candidates []backtest.Candidate) {
 	setup := replay.DefaultSetup(p.kind)
 	setup.Limits = [resources.Kinds]replay.Limit{}
 	setup.Limits[p.kind] = p.limit
-	c.first = float64(replay.First(r, setup).Value(p.kind))
-	for i, candidate := range made {
+	c.initialRequest = float64(replay.InitialRequests(r, setup).Value(p.kind))
+	for i, candidate := range candidates {
 		replay.Run(r, setup, candidate.Make(backtest.Case{Recording: r, Kind: p.kind, Setup: setup}), c.presets[i])
 	}
-	c.own = c.used / c.ran
+	c.meanUsage = c.usageTime / c.runTime
 }
 
 // tallySample returns the unused and starved hours of a sample under a request.
-func (c *container) taken(s replay.Sample, request float64) tally {
-	hours := float64(s.Hold-s.Down) / float64(hour) / backtest.Unit(c.kind)
-	return tally{over: max(request-s.Use, 0) * hours, missing: max(s.Use-request, 0) * hours}
+func (c *container) tallySample(s replay.Sample, request float64) tally {
+	hours := float64(s.Duration-s.Down) / float64(hour) / backtest.Unit(c.kind)
+	return tally{unused: max(request-s.Use, 0) * hours, starved: max(s.Use-request, 0) * hours}
 }
 
 // Sample implements replay.Observer.
 func (p *preset) Sample(s replay.Sample) {
-	c := p.of
+	c := p.container
 	if s.Kind != c.kind {
 		return
 	}
-	p.hours[c.hour(s.At)].add(c.taken(s, float64(s.Request)))
+	p.hours[c.hour(s.At)].add(c.tallySample(s, float64(s.Request)))
 	var before resources.Bounds
-	if n := len(p.advice); n > 0 {
-		before = p.advice[n-1]
+	if n := len(p.recommendations); n > 0 {
+		before = p.recommendations[n-1]
 	}
-	p.advice = append(p.advice, before)
-	if p.keeps {
+	p.recommendations = append(p.recommendations, before)
+	if p.recordsSamples {
 		c.samples = append(c.samples, s)
-		c.used += s.Use * float64(s.Hold) / backtest.Unit(c.kind)
-		c.ran += float64(s.Hold)
+		c.usageTime += s.Use * float64(s.Duration) / backtest.Unit(c.kind)
+		c.runTime += float64(s.Duration)
 	}
 }
 
 // Advised implements replay.Observer.
 func (p *preset) Advised(a replay.Advice) {
-	if n := len(p.advice); n > 0 {
-		p.advice[n-1] = a.Bounds
+	if n := len(p.recommendations); n > 0 {
+		p.recommendations[n-1] = a.Bounds
 	}
 }
 
 // Changed implements replay.Observer.
 func (p *preset) Changed(c replay.Change) {
-	if c.Kind == p.of.kind {
-		p.hours[p.of.hour(c.At)].changes++
+	if c.Kind == p.container.kind {
+		p.hours[p.container.hour(c.At)].changes++
 	}
 }
 
 // Killed implements replay.Observer.
-func (p *preset) Killed(k replay.Kill) { p.hours[p.of.hour(k.At)].kills++ }
+func (p *preset) Killed(k replay.Kill) { p.hours[p.container.hour(k.At)].kills++ }
 
 func (c *container) cost(t tally, p price) float64 {
 	unit := 1.0
-	if p.own {
-		unit = c.own
+	if p.perMeanUsage {
+		unit = c.meanUsage
 	}
-	return t.over + p.missing*t.missing + unit*(p.change*t.changes+p.kill*t.kills)
+	return t.unused + p.starved*t.starved + unit*(p.change*t.changes+p.kill*t.kills)
 }
 
 // presetCost returns the cost of one preset in the scored phase.
-func (c *container) alone(preset int, p price) float64 {
+func (c *container) presetCost(preset int, p price) float64 {
 	var sum tally
-	for _, t := range c.presets[preset].hours[c.warm:] {
+	for _, t := range c.presets[preset].hours[c.warmUpHours:] {
 		sum.add(t)
 	}
 	return c.cost(sum, p)
@@ -158,7 +158,7 @@ const (
 )
 
 // applyRecommendation returns the request after a recommendation, and whether it changed.
-func follows(kind resources.Kind, request float64, b resources.Bounds, age int64) (float64, bool) {
+func applyRecommendation(kind resources.Kind, request float64, b resources.Bounds, age int64) (float64, bool) {
 	target, known := b.Target.Get(kind)
 	to := float64(target)
 	if !known || to == request {
@@ -175,23 +175,23 @@ func follows(kind resources.Kind, request float64, b resources.Bounds, age int64
 // choices. CPU requests change as an updater would change them: after a switch the request stays
 // until it is outside the new bounds or older than lifetime. Memory switches at once and free of
 // cost, so its result is too good: kills under the intermediate requests are not replayed.
-func (c *container) chosen(choices []int) tally {
+func (c *container) tallyChoices(choices []int) tally {
 	var sum tally
 	if c.kind == resources.Memory {
-		for h := c.warm; h < len(choices); h++ {
+		for h := c.warmUpHours; h < len(choices); h++ {
 			sum.add(c.presets[choices[h]].hours[h])
 		}
 		return sum
 	}
-	request, since := c.first, c.start
+	request, since := c.initialRequest, c.start
 	for i, s := range c.samples {
-		scored := c.hour(s.At) >= c.warm
+		scored := c.hour(s.At) >= c.warmUpHours
 		if scored {
-			sum.add(c.taken(s, request))
+			sum.add(c.tallySample(s, request))
 		}
-		now := s.At + s.Hold
-		advice := c.presets[choices[min(c.hour(now), len(choices)-1)]].advice[i]
-		to, changed := follows(c.kind, request, advice, now-since)
+		now := s.At + s.Duration
+		advice := c.presets[choices[min(c.hour(now), len(choices)-1)]].recommendations[i]
+		to, changed := applyRecommendation(c.kind, request, advice, now-since)
 		if !changed {
 			continue
 		}

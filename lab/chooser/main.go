@@ -40,7 +40,7 @@ func main() {
 const floors = "pod-min-cpu=10,pod-min-memory=8"
 
 // experiment is a resource with the presets to choose from. The first preset is vpa.
-type plane struct {
+type experiment struct {
 	kind     resources.Kind
 	limit    replay.Limit
 	presets  []string
@@ -48,14 +48,14 @@ type plane struct {
 	prices   []price
 }
 
-func (p *plane) recipe(preset int) string {
+func (p *experiment) recipe(preset int) string {
 	if preset == 0 {
 		return "vpa:" + floors
 	}
 	return fmt.Sprintf("loadline:%s=%s,%s", p.kind, p.presets[preset], floors)
 }
 
-func (p *plane) candidates() ([]backtest.Candidate, error) {
+func (p *experiment) candidates() ([]backtest.Candidate, error) {
 	var all []backtest.Candidate
 	for preset, name := range p.presets {
 		made, err := recipe.Parse(p.recipe(preset))
@@ -67,26 +67,26 @@ func (p *plane) candidates() ([]backtest.Candidate, error) {
 	return all, nil
 }
 
-func planes() []plane {
-	cpu := plane{
+func experiments() []experiment {
+	cpu := experiment{
 		kind: resources.CPU, presets: []string{"vpa", "calm-lean", "calm", "calm-safe", "mixed", "tracking-lean", "tracking", "tracking-safe"},
 		// The calm presets share their histograms. Each tracking preset has its own.
 		families: [][]int{{1, 2, 3, 5}, {1, 2, 3, 6}, {1, 2, 3, 7}},
 	}
-	for _, change := range []price{{}, {change: 1, own: true}, {change: 1}} {
+	for _, change := range []price{{}, {change: 1, perMeanUsage: true}, {change: 1}} {
 		for _, missing := range []float64{4, 8, 16, 32} {
-			change.missing = missing
+			change.starved = missing
 			cpu.prices = append(cpu.prices, change)
 		}
 	}
-	all := []plane{cpu}
+	all := []experiment{cpu}
 	for _, factor := range []float64{1.2, 1} {
-		memory := plane{
+		memory := experiment{
 			kind: resources.Memory, limit: replay.Limit{Policy: replay.Proportional, Factor: factor},
 			presets: []string{"vpa", "lean", "equal", "default", "safe"}, families: [][]int{{1, 2, 3, 4}},
 		}
 		for _, kill := range []float64{100, 300, 1000, 3000} {
-			memory.prices = append(memory.prices, price{kill: kill, own: true})
+			memory.prices = append(memory.prices, price{kill: kill, perMeanUsage: true})
 		}
 		all = append(all, memory)
 	}
@@ -97,8 +97,8 @@ func run(args []string, out io.Writer) error {
 	if len(args) == 0 {
 		return errors.New("want recordings: files or directories")
 	}
-	for _, p := range planes() {
-		all, err := replayed(args, &p)
+	for _, p := range experiments() {
+		all, err := replayAll(args, &p)
 		if err != nil {
 			return err
 		}
@@ -109,15 +109,15 @@ func run(args []string, out io.Writer) error {
 	return nil
 }
 
-func replayed(args []string, p *plane) ([]*container, error) {
-	sources := command.Sources{Files: trace.Options{LeastMemory: 1 << 20}}
+func replayAll(args []string, p *experiment) ([]*container, error) {
+	sources := command.Sources{Files: trace.Options{MinMemory: 1 << 20}}
 	from, err := sources.Find(args)
 	if err != nil {
 		return nil, err
 	}
 	var all []*container
 	var workers sync.WaitGroup
-	room := make(chan struct{}, runtime.GOMAXPROCS(0))
+	semaphore := make(chan struct{}, runtime.GOMAXPROCS(0))
 	for _, source := range from {
 		for r, problem := range source.Read(context.Background(), nil) {
 			if problem != nil && !problem.Warning {
@@ -132,10 +132,10 @@ func replayed(args []string, p *plane) ([]*container, error) {
 			}
 			c := newContainer(r, p)
 			all = append(all, c)
-			room <- struct{}{}
+			semaphore <- struct{}{}
 			workers.Go(func() {
 				c.replay(r, p, made)
-				<-room
+				<-semaphore
 			})
 		}
 	}
@@ -145,12 +145,12 @@ func replayed(args []string, p *plane) ([]*container, error) {
 
 // report prints a table about the long recordings, or about the recordings that are too short for a
 // day of warm-up.
-func (p *plane) report(all []*container, short bool, out io.Writer) {
+func (p *experiment) report(all []*container, short bool, out io.Writer) {
 	var tuned, reported []*container
 	for _, c := range all {
 		switch {
 		case c.short != short:
-		case c.tunes:
+		case c.inTuningHalf:
 			tuned = append(tuned, c)
 		default:
 			reported = append(reported, c)
@@ -172,7 +172,7 @@ func (p *plane) report(all []*container, short bool, out io.Writer) {
 	fmt.Fprintln(out, "|---|---|---|---|---|---|---|")
 	for _, price := range p.prices {
 		for _, mean := range []bool{true, false} {
-			s := study{plane: p, price: price, mean: mean, tuned: tuned, reported: reported, halfLives: halfLives}
+			s := study{experiment: p, price: price, byContainer: mean, tuned: tuned, reported: reported, halfLives: halfLives}
 			fmt.Fprintln(out, s.row())
 		}
 	}

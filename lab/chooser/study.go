@@ -9,19 +9,19 @@ import (
 
 // chooser picks a preset for each hour.
 type chooser struct {
-	candidates []int
-	least      int     // hours with preset vpa at the beginning
-	halfLife   float64 // hours, of the preset costs
-	margin     float64 // minimum relative saving that justifies a switch
+	candidates  []int
+	warmUpHours int     // hours with preset vpa at the beginning
+	halfLife    float64 // hours, of the preset costs
+	margin      float64 // minimum relative saving that justifies a switch
 }
 
 // choose returns the preset of each hour from the costs by preset and hour. It switches to the
 // candidate with the lowest decayed cost if that is lower by the margin.
 func (c *chooser) choose(costs [][]float64) []int {
-	sums, keep := make([]float64, len(costs)), math.Exp2(-1/c.halfLife)
+	sums, decay := make([]float64, len(costs)), math.Exp2(-1/c.halfLife)
 	choices, now := make([]int, len(costs[0])), 0
 	for h := range choices {
-		if h >= c.least {
+		if h >= c.warmUpHours {
 			best := now
 			for _, candidate := range c.candidates {
 				if sums[candidate] < sums[best] {
@@ -34,7 +34,7 @@ func (c *chooser) choose(costs [][]float64) []int {
 		}
 		choices[h] = now
 		for i := range sums {
-			sums[i] = sums[i]*keep + costs[i][h]
+			sums[i] = sums[i]*decay + costs[i][h]
 		}
 	}
 	return choices
@@ -42,9 +42,9 @@ func (c *chooser) choose(costs [][]float64) []int {
 
 // study compares presets under one price, weighted by container or by cost.
 type study struct {
-	plane           *plane
+	experiment      *experiment
 	price           price
-	mean            bool
+	byContainer     bool
 	tuned, reported []*container
 	halfLives       []float64
 }
@@ -64,30 +64,30 @@ func (s *study) costs(c *container) [][]float64 {
 
 // chooserCosts returns the cost of a chooser for each container. The chooser stays with vpa during
 // the warm-up.
-func (s *study) of(set []*container, ch chooser) []float64 {
+func (s *study) chooserCosts(set []*container, ch chooser) []float64 {
 	var all []float64
 	for _, c := range set {
-		ch.least = c.warm
-		all = append(all, c.cost(c.chosen(ch.choose(s.costs(c))), s.price))
+		ch.warmUpHours = c.warmUpHours
+		all = append(all, c.cost(c.tallyChoices(ch.choose(s.costs(c))), s.price))
 	}
 	return all
 }
 
-func (s *study) alone(set []*container, preset int) []float64 {
+func (s *study) presetCosts(set []*container, preset int) []float64 {
 	var all []float64
 	for _, c := range set {
-		all = append(all, c.alone(preset, s.price))
+		all = append(all, c.presetCost(preset, s.price))
 	}
 	return all
 }
 
 // aggregate returns the sum of the costs, or of their logarithms if containers weigh the same.
 // Lower is better.
-func (s *study) weigh(costs []float64) float64 {
+func (s *study) aggregate(costs []float64) float64 {
 	sum := 0.0
 	for _, cost := range costs {
-		if s.mean {
-			cost = math.Log(max(cost, leastCost))
+		if s.byContainer {
+			cost = math.Log(max(cost, minCost))
 		}
 		sum += cost
 	}
@@ -95,12 +95,12 @@ func (s *study) weigh(costs []float64) float64 {
 }
 
 // minCost replaces zero, which has no logarithm.
-const leastCost = 1e-9
+const minCost = 1e-9
 
-func (s *study) best(set []*container) int {
+func (s *study) bestPreset(set []*container) int {
 	best, lowest := 0, math.Inf(1)
-	for preset := range s.plane.presets {
-		if cost := s.weigh(s.alone(set, preset)); cost < lowest {
+	for preset := range s.experiment.presets {
+		if cost := s.aggregate(s.presetCosts(set, preset)); cost < lowest {
 			best, lowest = preset, cost
 		}
 	}
@@ -108,14 +108,14 @@ func (s *study) best(set []*container) int {
 }
 
 // tuneChooser returns the chooser with the lowest aggregate cost on the tuning half.
-func (s *study) tune() chooser {
+func (s *study) tuneChooser() chooser {
 	var best chooser
 	lowest := math.Inf(1)
-	for _, family := range s.plane.families {
+	for _, family := range s.experiment.families {
 		for _, halfLife := range s.halfLives {
 			for _, margin := range []float64{0.05, 0.1, 0.2} {
 				ch := chooser{candidates: append([]int{0}, family...), halfLife: halfLife, margin: margin}
-				if cost := s.weigh(s.of(s.tuned, ch)); cost < lowest {
+				if cost := s.aggregate(s.chooserCosts(s.tuned, ch)); cost < lowest {
 					best, lowest = ch, cost
 				}
 			}
@@ -127,28 +127,28 @@ func (s *study) tune() chooser {
 // relativeSaving returns the relative saving of own against other over the containers with the
 // given indexes: from the geometric mean of the ratios per container, or from the ratio of the
 // sums.
-func (s *study) less(own, other []float64, of []int) float64 {
+func (s *study) relativeSaving(own, other []float64, indexes []int) float64 {
 	a, b := 0.0, 0.0
-	for _, i := range of {
+	for _, i := range indexes {
 		x, y := own[i], other[i]
-		if s.mean {
-			x, y = math.Log(max(x, leastCost)), math.Log(max(y, leastCost))
+		if s.byContainer {
+			x, y = math.Log(max(x, minCost)), math.Log(max(y, minCost))
 		}
 		a, b = a+x, b+y
 	}
-	if s.mean {
-		return 1 - math.Exp((a-b)/float64(len(of)))
+	if s.byContainer {
+		return 1 - math.Exp((a-b)/float64(len(indexes)))
 	}
 	return 1 - a/b
 }
 
 func (s *study) row() string {
-	fixed := s.best(s.tuned)
-	ch := s.tune()
-	own := s.of(s.reported, ch)
+	fixed := s.bestPreset(s.tuned)
+	ch := s.tuneChooser()
+	own := s.chooserCosts(s.reported, ch)
 	var presets [][]float64
-	for preset := range s.plane.presets {
-		presets = append(presets, s.alone(s.reported, preset))
+	for preset := range s.experiment.presets {
+		presets = append(presets, s.presetCosts(s.reported, preset))
 	}
 	lowest := append([]float64(nil), presets[0]...)
 	for _, costs := range presets {
@@ -157,24 +157,24 @@ func (s *study) row() string {
 		}
 	}
 	figures := backtest.Intervals(len(own), []backtest.Formula{
-		{Name: "chooser", Value: func(of []int) float64 { return s.less(own, presets[fixed], of) }},
+		{Name: "chooser", Value: func(of []int) float64 { return s.relativeSaving(own, presets[fixed], of) }},
 		{Name: "hindsight", Value: func(of []int) float64 {
 			least := math.Inf(1)
 			for _, costs := range presets {
-				least = min(least, s.less(own, costs, of))
+				least = min(least, s.relativeSaving(own, costs, of))
 			}
 			return least
 		}},
-		{Name: "each", Value: func(of []int) float64 { return s.less(lowest, presets[fixed], of) }},
+		{Name: "each", Value: func(of []int) float64 { return s.relativeSaving(lowest, presets[fixed], of) }},
 	})
-	of := map[bool]string{true: "by container", false: "fleet"}[s.mean]
-	row := []string{s.price.String(), of, s.plane.presets[fixed]}
+	of := map[bool]string{true: "by container", false: "fleet"}[s.byContainer]
+	row := []string{s.price.String(), of, s.experiment.presets[fixed]}
 	for _, f := range figures {
 		row = append(row, fmt.Sprintf("%.1f [%.1f, %.1f]", 100*f.Value, 100*f.Low, 100*f.High))
 	}
 	constants := fmt.Sprintf("%g h, %g", ch.halfLife, ch.margin)
-	if last := ch.candidates[len(ch.candidates)-1]; len(s.plane.families) > 1 {
-		constants += ", with " + s.plane.presets[last]
+	if last := ch.candidates[len(ch.candidates)-1]; len(s.experiment.families) > 1 {
+		constants += ", with " + s.experiment.presets[last]
 	}
 	return cells(append(row, constants)...)
 }

@@ -24,26 +24,26 @@ text{font:12px sans-serif;fill:#24292f}path{fill:none;stroke-width:2}.ground{fil
 </style>
 `
 
-type axis struct{ least, most float64 }
+type axis struct{ min, max float64 }
 
 // minSpan is the minimum ratio between the ends of an axis.
-const leastSpan = 6
+const minSpan = 6
 
 func newAxis(s *Scenario, outcomes []*Outcome) axis {
 	a := axis{float64(s.Expert), float64(s.Expert)}
 	for _, o := range outcomes {
 		for i := range o.Frames {
 			if request, known := o.Frames[i].Request(); known {
-				a.least, a.most = min(a.least, request), max(a.most, request, o.Frames[i].Highest)
+				a.min, a.max = min(a.min, request), max(a.max, request, o.Frames[i].Highest)
 			}
 		}
 	}
-	return axis{min(a.least/1.5, a.most/leastSpan), a.most * 1.3}
+	return axis{min(a.min/1.5, a.max/minSpan), a.max * 1.3}
 }
 
 // y returns the vertical position of an amount, clamped to the plot.
 func (a axis) y(amount float64) int {
-	part := math.Log(max(amount, a.least)/a.least) / math.Log(a.most/a.least)
+	part := math.Log(max(amount, a.min)/a.min) / math.Log(a.max/a.min)
 	return bottom - int(math.Round(part*(bottom-top)))
 }
 
@@ -53,8 +53,8 @@ func (a axis) ticks(k resources.Kind) (ticks []float64) {
 	if k == resources.Memory {
 		tick, factors = mib, []float64{2}
 	}
-	for i := 0; tick <= a.most; i++ {
-		if tick >= a.least {
+	for i := 0; tick <= a.max; i++ {
+		if tick >= a.min {
 			ticks = append(ticks, tick)
 		}
 		tick *= factors[i%len(factors)]
@@ -77,8 +77,8 @@ func draw(s *Scenario, names []string, outcomes []*Outcome) string {
 		at := left + int(d*day*(right-left)/s.Length)
 		fmt.Fprintf(&b, `<path class="grid" d="M%d %dV%d"/><text x="%d" y="%d" text-anchor="middle">day %d</text>`+"\n", at, top, bottom, at, bottom+18, d)
 	}
-	highest, mean := uses(outcomes)
-	fmt.Fprintf(&b, `<path class="use" d="%s"/><path class="mean" d="%s"/>`+"\n", area(a, highest), area(a, mean))
+	highest, mean := usageByFrame(outcomes)
+	fmt.Fprintf(&b, `<path class="use" d="%s"/><path class="mean" d="%s"/>`+"\n", areaPath(a, highest), areaPath(a, mean))
 	for i, name := range names {
 		fmt.Fprintf(&b, `<path class="%s" d="%s"/>`+"\n", name, requestPath(a, outcomes[i]))
 		if kills := killPath(outcomes[i], top+6+12*i); kills != "" {
@@ -101,17 +101,17 @@ func days(length time.Duration) (named []time.Duration) {
 
 // usageByFrame returns the highest and the mean usage of a pod by frame. It takes the maximum over
 // all outcomes, because a killed container uses less.
-func uses(outcomes []*Outcome) (highest, mean [frames]float64) {
+func usageByFrame(outcomes []*Outcome) (highest, mean [frames]float64) {
 	for _, o := range outcomes {
 		for i := range o.Frames {
 			f := &o.Frames[i]
-			highest[i], mean[i] = max(highest[i], f.Highest), max(mean[i], f.used/max(f.held, 1))
+			highest[i], mean[i] = max(highest[i], f.Highest), max(mean[i], f.used/max(f.podTime, 1))
 		}
 	}
 	return highest, mean
 }
 
-func area(a axis, use [frames]float64) string {
+func areaPath(a axis, use [frames]float64) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "M%d %d", left, bottom)
 	last := bottom
@@ -128,29 +128,29 @@ func area(a axis, use [frames]float64) string {
 // requestPath returns the line of the mean request, with gaps while no pod runs.
 func requestPath(a axis, o *Outcome) string {
 	var b strings.Builder
-	last, goes := 0, false
+	last, penDown := 0, false
 	for i := range o.Frames {
 		request, known := o.Frames[i].Request()
 		switch y := a.y(request); {
-		case goes && !known:
+		case penDown && !known:
 			fmt.Fprintf(&b, "H%d", x(i))
-		case known && !goes:
+		case known && !penDown:
 			fmt.Fprintf(&b, "M%d %d", x(i), y)
 			last = y
 		case known && y != last:
 			fmt.Fprintf(&b, "H%dV%d", x(i), y)
 			last = y
 		}
-		goes = known
+		penDown = known
 	}
-	if goes {
+	if penDown {
 		fmt.Fprintf(&b, "H%d", right)
 	}
 	return b.String()
 }
 
 // killMark draws a cross from its upper left corner.
-const cross = "l8 8m0 -8l-8 8"
+const killMark = "l8 8m0 -8l-8 8"
 
 // killPath returns the marks of kills at height y, without marks that would overlap.
 func killPath(o *Outcome, y int) string {
@@ -159,7 +159,7 @@ func killPath(o *Outcome, y int) string {
 	for _, at := range o.Kills {
 		x := left + int(float64(at-begin.UnixNano())/float64(o.scenario.Length)*(right-left)) - 4
 		if x >= free {
-			fmt.Fprintf(&b, "M%d %d%s", x, y, cross)
+			fmt.Fprintf(&b, "M%d %d%s", x, y, killMark)
 			free = x + 10
 		}
 	}
@@ -167,15 +167,15 @@ func killPath(o *Outcome, y int) string {
 }
 
 func legend(b *strings.Builder, s *Scenario, names []string) {
-	what := map[resources.Kind]string{resources.CPU: "CPU", resources.Memory: "memory"}[s.Kind]
+	resource := map[resources.Kind]string{resources.CPU: "CPU", resources.Memory: "memory"}[s.Kind]
 	fmt.Fprintf(b, `<rect class="use" x="%d" y="12" width="22" height="5"/><rect class="mean" x="%d" y="17" width="22" height="5"/>`, left, left)
-	fmt.Fprintf(b, `<text x="%d" y="21">use of %s, highest and mean</text>`+"\n", left+28, what)
+	fmt.Fprintf(b, `<text x="%d" y="21">use of %s, highest and mean</text>`+"\n", left+28, resource)
 	at := left + 260
 	for _, name := range names {
 		fmt.Fprintf(b, `<path class="%s" d="M%d 17h22"/><text x="%d" y="21">%s</text>`+"\n", name, at, at+28, name)
 		at += 110
 	}
 	if s.Limit > 0 {
-		fmt.Fprintf(b, `<path class="kill" d="M%d 13%s"/><text x="%d" y="21">killed</text>`+"\n", at+6, cross, at+28)
+		fmt.Fprintf(b, `<path class="kill" d="M%d 13%s"/><text x="%d" y="21">killed</text>`+"\n", at+6, killMark, at+28)
 	}
 }

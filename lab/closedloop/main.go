@@ -17,30 +17,30 @@ import (
 
 // The generated sections of the page are between these lines.
 const (
-	beginning = "<!-- made by go run ./closedloop -->\n"
-	end       = "<!-- end -->\n"
+	beginMarker = "<!-- made by go run ./closedloop -->\n"
+	endMarker   = "<!-- end -->\n"
 )
 
 func main() {
-	if err := update("docs"); err != nil {
+	if err := updateDocs("docs"); err != nil {
 		fmt.Fprintln(os.Stderr, "closedloop:", err)
 		os.Exit(1)
 	}
 }
 
-func update(docs string) error {
-	sections, drawings := document()
+func updateDocs(docs string) error {
+	sections, drawings := renderPage()
 	page := filepath.Join(docs, "closed-loop.md")
 	old, err := os.ReadFile(page)
 	if err != nil {
 		return err
 	}
-	head, rest, found := strings.Cut(string(old), beginning)
-	_, tail, closed := strings.Cut(rest, end)
+	head, rest, found := strings.Cut(string(old), beginMarker)
+	_, tail, closed := strings.Cut(rest, endMarker)
 	if !found || !closed {
-		return fmt.Errorf("%s has no lines %q and %q", page, beginning, end)
+		return fmt.Errorf("%s has no lines %q and %q", page, beginMarker, endMarker)
 	}
-	if err := replace(page, head+beginning+sections+end+tail); err != nil {
+	if err := writeIfChanged(page, head+beginMarker+sections+endMarker+tail); err != nil {
 		return err
 	}
 	images := filepath.Join(docs, "images", "closed-loop")
@@ -48,21 +48,21 @@ func update(docs string) error {
 		return err
 	}
 	for _, s := range scenarios() {
-		if err := replace(filepath.Join(images, s.Name+".svg"), drawings[s.Name]); err != nil {
+		if err := writeIfChanged(filepath.Join(images, s.Name+".svg"), drawings[s.Name]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func replace(name, content string) error {
+func writeIfChanged(name, content string) error {
 	if old, err := os.ReadFile(name); err == nil && bytes.Equal(old, []byte(content)) {
 		return nil
 	}
 	return os.WriteFile(name, []byte(content), 0o644)
 }
 
-func document() (sections string, drawings map[string]string) {
+func renderPage() (sections string, drawings map[string]string) {
 	drawings = map[string]string{}
 	for _, s := range scenarios() {
 		var names []string

@@ -16,11 +16,11 @@ type Frame struct {
 	Highest float64 // usage of any pod
 	request float64 // amount times nanoseconds
 	used    float64 // amount times nanoseconds
-	held    float64 // nanoseconds of all pods
+	podTime float64 // nanoseconds of all pods
 }
 
 // Request returns the mean request of a pod, and false without pods.
-func (f *Frame) Request() (float64, bool) { return f.request / f.held, f.held > 0 }
+func (f *Frame) Request() (float64, bool) { return f.request / f.podTime, f.podTime > 0 }
 
 // Outcome is the result of a scenario under a candidate. It observes the replays of all pods.
 // Totals exclude the time before Scenario.Settle.
@@ -30,14 +30,14 @@ type Outcome struct {
 	Kills    []int64 // nanoseconds since 1970, including kills before Settle
 
 	reserved, used, starved float64 // amount times nanoseconds
-	held                    float64 // nanoseconds of all pods
-	lowest, highest         float64
+	podTime                 float64 // nanoseconds of all pods
+	minRequest, maxRequest  float64
 	changes                 int
 }
 
-func newOutcome(s *Scenario) *Outcome { return &Outcome{scenario: s, lowest: math.Inf(1)} }
+func newOutcome(s *Scenario) *Outcome { return &Outcome{scenario: s, minRequest: math.Inf(1)} }
 
-func (o *Outcome) counts(at int64) bool { return at >= begin.Add(o.scenario.Settle).UnixNano() }
+func (o *Outcome) isSettled(at int64) bool { return at >= begin.Add(o.scenario.Settle).UnixNano() }
 
 func (o *Outcome) frame(at int64) *Frame {
 	i := int(float64(at-begin.UnixNano()) / float64(o.scenario.Length) * frames)
@@ -49,18 +49,18 @@ func (o *Outcome) Sample(s replay.Sample) {
 	if s.Kind != o.scenario.Kind {
 		return
 	}
-	hold, request, f := float64(s.Hold), float64(s.Request), o.frame(s.At)
-	f.held, f.request = f.held+hold, f.request+request*hold
+	hold, request, f := float64(s.Duration), float64(s.Request), o.frame(s.At)
+	f.podTime, f.request = f.podTime+hold, f.request+request*hold
 	use := s.Use
 	if math.IsNaN(s.Seen) {
 		use = 0 // container is down
 	}
 	f.Highest, f.used = max(f.Highest, use), f.used+use*hold
-	if !o.counts(s.At) {
+	if !o.isSettled(s.At) {
 		return
 	}
-	o.held, o.reserved, o.used, o.starved = o.held+hold, o.reserved+request*hold, o.used+use*hold, o.starved+max(0, use-request)*hold
-	o.lowest, o.highest = min(o.lowest, request), max(o.highest, request)
+	o.podTime, o.reserved, o.used, o.starved = o.podTime+hold, o.reserved+request*hold, o.used+use*hold, o.starved+max(0, use-request)*hold
+	o.minRequest, o.maxRequest = min(o.minRequest, request), max(o.maxRequest, request)
 }
 
 // Advised implements replay.Observer.
@@ -68,7 +68,7 @@ func (o *Outcome) Advised(replay.Advice) {}
 
 // Changed implements replay.Observer.
 func (o *Outcome) Changed(c replay.Change) {
-	if c.Kind == o.scenario.Kind && o.counts(c.At) {
+	if c.Kind == o.scenario.Kind && o.isSettled(c.At) {
 		o.changes++
 	}
 }
@@ -77,7 +77,7 @@ func (o *Outcome) Changed(c replay.Change) {
 func (o *Outcome) Killed(k replay.Kill) { o.Kills = append(o.Kills, k.At) }
 
 // Mean returns the mean request of a pod.
-func (o *Outcome) Mean() float64 { return o.reserved / o.held }
+func (o *Outcome) Mean() float64 { return o.reserved / o.podTime }
 
 // Reserved returns the mean request as a multiple of the expert's request.
 func (o *Outcome) Reserved() float64 { return o.Mean() / float64(o.scenario.Expert) }
@@ -87,7 +87,7 @@ func (o *Outcome) Starved() float64 { return o.starved / o.used }
 
 func (o *Outcome) kills() (sum int) {
 	for _, at := range o.Kills {
-		if o.counts(at) {
+		if o.isSettled(at) {
 			sum++
 		}
 	}
@@ -95,11 +95,11 @@ func (o *Outcome) kills() (sum int) {
 }
 
 // ChangesPerDay returns the number of request changes per pod and day.
-func (o *Outcome) Changes() float64 { return float64(o.changes) / (o.held / float64(day)) }
+func (o *Outcome) ChangesPerDay() float64 { return float64(o.changes) / (o.podTime / float64(day)) }
 
 // RequestRange returns the lowest and the highest mean request of a pod between two times since
 // begin.
-func (o *Outcome) After(from, to time.Duration) (lowest, highest float64) {
+func (o *Outcome) RequestRange(from, to time.Duration) (lowest, highest float64) {
 	lowest = math.Inf(1)
 	for i := range o.Frames {
 		at := time.Duration(float64(i) / frames * float64(o.scenario.Length))
@@ -110,15 +110,15 @@ func (o *Outcome) After(from, to time.Duration) (lowest, highest float64) {
 	return lowest, highest
 }
 
-func candidates(s *Scenario) []named {
-	return []named{
+func candidates(s *Scenario) []namedCandidate {
+	return []namedCandidate{
 		{"expert", expert{replay.Fixed{Size: resources.List{}.With(s.Kind, s.Expert)}}},
 		{"vpa", newRecommender("vpa", s.Kind)},
 		{"loadline", newRecommender("loadline", s.Kind)},
 	}
 }
 
-type named struct {
+type namedCandidate struct {
 	name string
 	candidate
 }

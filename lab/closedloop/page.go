@@ -22,7 +22,7 @@ func amount(k resources.Kind, v float64) string {
 
 func section(s *Scenario, names []string, outcomes []*Outcome) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "## %s\n\n%s\n\n![%s](images/closed-loop/%s.svg)\n\n", s.Title, s.Happens, s.Title, s.Name)
+	fmt.Fprintf(&b, "## %s\n\n%s\n\n![%s](images/closed-loop/%s.svg)\n\n", s.Title, s.Description, s.Title, s.Name)
 	risk := "starved work"
 	if s.Kind == resources.Memory {
 		risk = "kills"
@@ -34,9 +34,9 @@ func section(s *Scenario, names []string, outcomes []*Outcome) string {
 			harm = fmt.Sprint(o.kills())
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s x | %s, %s | %s | %.1f |\n", names[i], amount(s.Kind, o.Mean()), times(o.Reserved()),
-			amount(s.Kind, o.lowest), amount(s.Kind, o.highest), harm, o.Changes())
+			amount(s.Kind, o.minRequest), amount(s.Kind, o.maxRequest), harm, o.ChangesPerDay())
 	}
-	fmt.Fprintf(&b, "\nThe expert sets %s: %s. %s\n\n", amount(s.Kind, float64(s.Expert)), s.Why, s.Verdict)
+	fmt.Fprintf(&b, "\nThe expert sets %s: %s. %s\n\n", amount(s.Kind, float64(s.Expert)), s.Rationale, s.Verdict)
 	return b.String()
 }
 

@@ -19,29 +19,29 @@ var begin = time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
 
 // Scenario is a workload with a known right size.
 type Scenario struct {
-	Name    string // file name of the drawing
-	Title   string
-	Happens string
-	Why     string // completes "The expert sets X:"
-	Verdict string // lesson from the outcome
+	Name        string // file name of the drawing
+	Title       string
+	Description string
+	Rationale   string // completes "The expert sets X:"
+	Verdict     string // lesson from the outcome
 
-	Kind     resources.Kind   // sized resource
-	Declared resources.Amount // request in the manifest
-	Expert   resources.Amount // request that an expert would set
-	Limit    float64          // of memory, as a multiple of the request, 0 = none
-	Length   time.Duration
-	Settle   time.Duration // time before the scored phase
-	Step     time.Duration // between two measurements
-	ByAge    bool          // memory follows the container's age, else the clock
+	Kind        resources.Kind   // sized resource
+	Declared    resources.Amount // request in the manifest
+	Expert      resources.Amount // request that an expert would set
+	Limit       float64          // of memory, as a multiple of the request, 0 = none
+	Length      time.Duration
+	Settle      time.Duration // time before the scored phase
+	Step        time.Duration // between two measurements
+	MemoryByAge bool          // memory follows the container's age, else the clock
 
-	shape func(*load) // adds the pods
+	addPods func(*generator) // adds the pods
 }
 
 // setup returns the replay setup of each pod: resized in place, and restarted after a kill.
 func (s *Scenario) setup() replay.Setup {
 	setup := replay.DefaultSetup(s.Kind)
-	setup.Scrape, setup.Startup, setup.Afresh = s.Step, true, s.ByAge
-	setup.Flat = resources.List{}.With(s.Kind, s.Declared)
+	setup.Scrape, setup.Startup, setup.MemoryFromStart = s.Step, true, s.MemoryByAge
+	setup.Initial = resources.List{}.With(s.Kind, s.Declared)
 	setup.Limits[resources.Memory] = replay.Limit{}
 	if s.Limit > 0 {
 		setup.Limits[resources.Memory] = replay.Limit{Policy: replay.Proportional, Factor: s.Limit}
@@ -56,12 +56,12 @@ func (p *Pod) start() int64 { return p.At[0] }
 
 // pods returns the pods of the scenario, the same on each call.
 func (s *Scenario) pods() []Pod {
-	l := &load{scenario: s, noise: rand.New(rand.NewPCG(17, uint64(len(s.Name))))}
-	s.shape(l)
+	l := &generator{scenario: s, noise: rand.New(rand.NewPCG(17, uint64(len(s.Name))))}
+	s.addPods(l)
 	return l.pods
 }
 
-type load struct {
+type generator struct {
 	scenario *Scenario
 	noise    *rand.Rand
 	pods     []Pod
@@ -73,11 +73,11 @@ const idleCPU = 50
 // addPod adds a pod that lives from one time to another, both since begin. usageAt returns the
 // usage in millicores or bytes at a time since begin and at an age of the pod. The samples vary by
 // ±5% around it.
-func (l *load) pod(from, to time.Duration, use func(now, age time.Duration) float64) {
+func (l *generator) addPod(from, to time.Duration, usageAt func(now, age time.Duration) float64) {
 	var p Pod
 	for now := from; now < min(to, l.scenario.Length); now += l.scenario.Step {
 		p.At = append(p.At, begin.Add(now).UnixNano())
-		value := math.Round(use(now, now-from) * (0.95 + 0.1*l.noise.Float64()))
+		value := math.Round(usageAt(now, now-from) * (0.95 + 0.1*l.noise.Float64()))
 		other := math.NaN()
 		if l.scenario.Kind == resources.Memory {
 			other = idleCPU
@@ -91,7 +91,7 @@ func (l *load) pod(from, to time.Duration, use func(now, age time.Duration) floa
 }
 
 // isWithin reports whether a time is in an interval that starts at after and recurs every period.
-func within(now, period, after, length time.Duration) bool {
+func isWithin(now, period, after, length time.Duration) bool {
 	since := (now - after) % period
 	return now >= after && since < length
 }

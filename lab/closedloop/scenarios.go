@@ -14,7 +14,7 @@ func scenarios() []*Scenario {
 	}
 }
 
-func starting(usual, high float64, length time.Duration) func(now, age time.Duration) float64 {
+func usageAfterStart(usual, high float64, length time.Duration) func(now, age time.Duration) float64 {
 	return func(_, age time.Duration) float64 {
 		if age < length {
 			return high
@@ -26,15 +26,15 @@ func starting(usual, high float64, length time.Duration) func(now, age time.Dura
 func startBurst() *Scenario {
 	return &Scenario{
 		Name: "start-burst", Title: "A start burst",
-		Happens: "One pod that uses 0.1 cores. It is deployed anew once a day at ten, and its first two minutes need 2 cores.",
-		Why:     "what it uses while it serves, and a fifth; the start is for a startup boost, or for what the node has to spare",
-		Verdict: "Both recipes do the same: two minutes a day are too few for `vpa`, and `loadline` leaves out the first three minutes of a container. With a startup boost the start is served as well.",
-		Kind:    resources.CPU, Declared: 500, Expert: 125, Length: 8 * day, Settle: day, Step: 15 * time.Second,
-		shape: func(l *load) {
-			l.pod(0, 10*time.Hour, starting(100, 2000, 2*time.Minute))
+		Description: "One pod that uses 0.1 cores. It is deployed anew once a day at ten, and its first two minutes need 2 cores.",
+		Rationale:   "what it uses while it serves, and a fifth; the start is for a startup boost, or for what the node has to spare",
+		Verdict:     "Both recipes do the same: two minutes a day are too few for `vpa`, and `loadline` leaves out the first three minutes of a container. With a startup boost the start is served as well.",
+		Kind:        resources.CPU, Declared: 500, Expert: 125, Length: 8 * day, Settle: day, Step: 15 * time.Second,
+		addPods: func(l *generator) {
+			l.addPod(0, 10*time.Hour, usageAfterStart(100, 2000, 2*time.Minute))
 			for d := range 8 {
 				from := time.Duration(d)*day + 10*time.Hour
-				l.pod(from, from+day, starting(100, 2000, 2*time.Minute))
+				l.addPod(from, from+day, usageAfterStart(100, 2000, 2*time.Minute))
 			}
 		},
 	}
@@ -43,13 +43,13 @@ func startBurst() *Scenario {
 func dailyBurst() *Scenario {
 	return &Scenario{
 		Name: "daily-burst", Title: "One burst in a day",
-		Happens: "One pod that uses 0.04 cores and, for three minutes in the afternoon of each day, 5 cores.",
-		Why:     "what it uses all day, and a third; three minutes a day are no reason to keep five cores free",
-		Verdict: "Neither recipe serves it. If the three minutes matter, set `sustained-minutes=0`; else the container takes what the node has to spare, as long as no CPU limit forbids it.",
-		Kind:    resources.CPU, Declared: 500, Expert: 55, Length: 8 * day, Settle: day, Step: 15 * time.Second,
-		shape: func(l *load) {
-			l.pod(0, 8*day, func(now, _ time.Duration) float64 {
-				if within(now, day, 14*time.Hour, 3*time.Minute) {
+		Description: "One pod that uses 0.04 cores and, for three minutes in the afternoon of each day, 5 cores.",
+		Rationale:   "what it uses all day, and a third; three minutes a day are no reason to keep five cores free",
+		Verdict:     "Neither recipe serves it. If the three minutes matter, set `sustained-minutes=0`; else the container takes what the node has to spare, as long as no CPU limit forbids it.",
+		Kind:        resources.CPU, Declared: 500, Expert: 55, Length: 8 * day, Settle: day, Step: 15 * time.Second,
+		addPods: func(l *generator) {
+			l.addPod(0, 8*day, func(now, _ time.Duration) float64 {
+				if isWithin(now, day, 14*time.Hour, 3*time.Minute) {
 					return 5000
 				}
 				return 40
@@ -61,13 +61,13 @@ func dailyBurst() *Scenario {
 func hourlyBurst() *Scenario {
 	return &Scenario{
 		Name: "hourly-burst", Title: "A burst each hour",
-		Happens: "One pod that uses 0.1 cores and, for five minutes of each hour, a whole one.",
-		Why:     "nearly half of its work is in the bursts, and they come back each hour",
-		Verdict: "`vpa` counts time, and five minutes of an hour are too few for it; `loadline` weighs work, and sees the bursts from the third one on.",
-		Kind:    resources.CPU, Declared: 500, Expert: 1050, Length: 10 * day, Settle: day, Step: 15 * time.Second,
-		shape: func(l *load) {
-			l.pod(0, 10*day, func(now, _ time.Duration) float64 {
-				if within(now, time.Hour, 20*time.Minute, 5*time.Minute) {
+		Description: "One pod that uses 0.1 cores and, for five minutes of each hour, a whole one.",
+		Rationale:   "nearly half of its work is in the bursts, and they come back each hour",
+		Verdict:     "`vpa` counts time, and five minutes of an hour are too few for it; `loadline` weighs work, and sees the bursts from the third one on.",
+		Kind:        resources.CPU, Declared: 500, Expert: 1050, Length: 10 * day, Settle: day, Step: 15 * time.Second,
+		addPods: func(l *generator) {
+			l.addPod(0, 10*day, func(now, _ time.Duration) float64 {
+				if isWithin(now, time.Hour, 20*time.Minute, 5*time.Minute) {
 					return 1000
 				}
 				return 100
@@ -79,15 +79,15 @@ func hourlyBurst() *Scenario {
 func rollouts() *Scenario {
 	return &Scenario{
 		Name: "rollouts", Title: "A rollout each hour",
-		Happens: "Three pods that use 0.1 cores. Each hour all of them are deployed anew, one a minute, and the first 90 seconds of each need 2 cores.",
-		Why:     "what they use while they serve, and a fifth; that they start often makes a start no load",
-		Verdict: "Both recipes do the same. Without `start-minutes` the starts of all pods together would be more than a quarter of an hour of high use within two days, and `loadline` would take them for work to serve. With a startup boost the starts are served as well.",
-		Kind:    resources.CPU, Declared: 500, Expert: 125, Length: 10 * day, Settle: day, Step: 15 * time.Second,
-		shape: func(l *load) {
+		Description: "Three pods that use 0.1 cores. Each hour all of them are deployed anew, one a minute, and the first 90 seconds of each need 2 cores.",
+		Rationale:   "what they use while they serve, and a fifth; that they start often makes a start no load",
+		Verdict:     "Both recipes do the same. Without `start-minutes` the starts of all pods together would be more than a quarter of an hour of high use within two days, and `loadline` would take them for work to serve. With a startup boost the starts are served as well.",
+		Kind:        resources.CPU, Declared: 500, Expert: 125, Length: 10 * day, Settle: day, Step: 15 * time.Second,
+		addPods: func(l *generator) {
 			for hour := range 10 * 24 {
 				for replica := range 3 {
 					from := time.Duration(hour)*time.Hour + time.Duration(replica)*time.Minute
-					l.pod(from, from+time.Hour, starting(100, 2000, 90*time.Second))
+					l.addPod(from, from+time.Hour, usageAfterStart(100, 2000, 90*time.Second))
 				}
 			}
 		},
@@ -97,18 +97,18 @@ func rollouts() *Scenario {
 func scaleUp() *Scenario {
 	return &Scenario{
 		Name: "scale-up", Title: "From two pods to twenty",
-		Happens: "Two pods at night, and from nine to eighteen twenty, added within ten minutes. Each uses 0.05 cores, and 2 cores in its first 90 seconds.",
-		Why:     "what each uses while it serves, and a fifth",
-		Verdict: "Both recipes do the same.",
-		Kind:    resources.CPU, Declared: 500, Expert: 65, Length: 6 * day, Settle: day, Step: 15 * time.Second,
-		shape: func(l *load) {
+		Description: "Two pods at night, and from nine to eighteen twenty, added within ten minutes. Each uses 0.05 cores, and 2 cores in its first 90 seconds.",
+		Rationale:   "what each uses while it serves, and a fifth",
+		Verdict:     "Both recipes do the same.",
+		Kind:        resources.CPU, Declared: 500, Expert: 65, Length: 6 * day, Settle: day, Step: 15 * time.Second,
+		addPods: func(l *generator) {
 			for range 2 {
-				l.pod(0, 6*day, starting(50, 2000, 90*time.Second))
+				l.addPod(0, 6*day, usageAfterStart(50, 2000, 90*time.Second))
 			}
 			for d := range 6 {
 				for replica := range 18 {
 					from := time.Duration(d)*day + 9*time.Hour + time.Duration(replica)*30*time.Second
-					l.pod(from, time.Duration(d)*day+18*time.Hour, starting(50, 2000, 90*time.Second))
+					l.addPod(from, time.Duration(d)*day+18*time.Hour, usageAfterStart(50, 2000, 90*time.Second))
 				}
 			}
 		},
@@ -118,14 +118,14 @@ func scaleUp() *Scenario {
 func shortJobs() *Scenario {
 	return &Scenario{
 		Name: "short-jobs", Title: "A job whose pods live for ten minutes",
-		Happens: "Each hour a new pod works for ten minutes at 0.8 cores, and is gone.",
-		Why:     "the job needs it for all of its life",
-		Verdict: "Both recipes do the same.",
-		Kind:    resources.CPU, Declared: 500, Expert: 880, Length: 4 * day, Settle: day, Step: 15 * time.Second,
-		shape: func(l *load) {
+		Description: "Each hour a new pod works for ten minutes at 0.8 cores, and is gone.",
+		Rationale:   "the job needs it for all of its life",
+		Verdict:     "Both recipes do the same.",
+		Kind:        resources.CPU, Declared: 500, Expert: 880, Length: 4 * day, Settle: day, Step: 15 * time.Second,
+		addPods: func(l *generator) {
 			for hour := range 4 * 24 {
 				from := time.Duration(hour) * time.Hour
-				l.pod(from, from+10*time.Minute, starting(800, 800, 0))
+				l.addPod(from, from+10*time.Minute, usageAfterStart(800, 800, 0))
 			}
 		},
 	}
@@ -134,13 +134,13 @@ func shortJobs() *Scenario {
 func shortestJobs() *Scenario {
 	return &Scenario{
 		Name: "shortest-jobs", Title: "A job whose pods live for two minutes",
-		Happens: "Each ten minutes a new pod works for two minutes at 0.8 cores, and is gone.",
-		Why:     "the job needs it for all of its life",
-		Verdict: "All the job does is within the start of a container. As nothing else is known of it, `loadline` goes by that.",
-		Kind:    resources.CPU, Declared: 500, Expert: 880, Length: 2 * day, Settle: day, Step: 15 * time.Second,
-		shape: func(l *load) {
+		Description: "Each ten minutes a new pod works for two minutes at 0.8 cores, and is gone.",
+		Rationale:   "the job needs it for all of its life",
+		Verdict:     "All the job does is within the start of a container. As nothing else is known of it, `loadline` goes by that.",
+		Kind:        resources.CPU, Declared: 500, Expert: 880, Length: 2 * day, Settle: day, Step: 15 * time.Second,
+		addPods: func(l *generator) {
 			for from := time.Duration(0); from < 2*day; from += 10 * time.Minute {
-				l.pod(from, from+2*time.Minute, starting(800, 800, 0))
+				l.addPod(from, from+2*time.Minute, usageAfterStart(800, 800, 0))
 			}
 		},
 	}
@@ -149,33 +149,33 @@ func shortestJobs() *Scenario {
 func hotCPU() *Scenario {
 	return &Scenario{
 		Name: "hot-cpu", Title: "One hot replica of ten: CPU",
-		Happens: "Ten pods, of which one has the busy shard: it uses 1 core, and the others 0.1 each.",
-		Why:     "all get the same size; without a CPU limit the hot one takes what the nodes have to spare, and ten cores for the work of two are too many",
-		Verdict: "**Both recipes are bad here**: `loadline` sizes all pods for the hot one, as half of all work is done there, and so does `vpa`, as one of ten is just what it looks at. No one size is right for such a workload: spread the load, or make the hot replica a workload of its own.",
-		Kind:    resources.CPU, Declared: 500, Expert: 250, Length: 4 * day, Settle: day, Step: time.Minute,
-		shape: func(l *load) { l.ten(0, 4*day, 1000, 100) },
+		Description: "Ten pods, of which one has the busy shard: it uses 1 core, and the others 0.1 each.",
+		Rationale:   "all get the same size; without a CPU limit the hot one takes what the nodes have to spare, and ten cores for the work of two are too many",
+		Verdict:     "**Both recipes are bad here**: `loadline` sizes all pods for the hot one, as half of all work is done there, and so does `vpa`, as one of ten is just what it looks at. No one size is right for such a workload: spread the load, or make the hot replica a workload of its own.",
+		Kind:        resources.CPU, Declared: 500, Expert: 250, Length: 4 * day, Settle: day, Step: time.Minute,
+		addPods: func(l *generator) { l.addTenPods(0, 4*day, 1000, 100) },
 	}
 }
 
 func hotMemory() *Scenario {
 	return &Scenario{
 		Name: "hot-memory", Title: "One hot replica of ten: memory",
-		Happens: "Ten pods with a memory limit, of which one has the large shard: it uses 1,200 MiB, and the others 400. All are deployed anew once a day.",
-		Why:     "all get the same size, and a limit below the need of the hot one kills it",
-		Verdict: "`vpa` looks at what nine of ten need, so the hot one is killed all day, and the kills of one do not count either. `loadline` takes the highest of all pods. In its first day it asks for far too much: pods that differ look like one that is restless, and to that it gives room while it is new.",
-		Kind:    resources.Memory, Declared: 1536 * mib, Expert: 1320 * mib, Limit: 1.2, Length: 6 * day, Settle: day, Step: time.Minute, ByAge: true,
-		shape: func(l *load) {
+		Description: "Ten pods with a memory limit, of which one has the large shard: it uses 1,200 MiB, and the others 400. All are deployed anew once a day.",
+		Rationale:   "all get the same size, and a limit below the need of the hot one kills it",
+		Verdict:     "`vpa` looks at what nine of ten need, so the hot one is killed all day, and the kills of one do not count either. `loadline` takes the highest of all pods. In its first day it asks for far too much: pods that differ look like one that is restless, and to that it gives room while it is new.",
+		Kind:        resources.Memory, Declared: 1536 * mib, Expert: 1320 * mib, Limit: 1.2, Length: 6 * day, Settle: day, Step: time.Minute, MemoryByAge: true,
+		addPods: func(l *generator) {
 			for d := time.Duration(0); d < 6*day; d += day {
-				l.ten(d, d+day, 1200*mib, 400*mib)
+				l.addTenPods(d, d+day, 1200*mib, 400*mib)
 			}
 		},
 	}
 }
 
-func (l *load) ten(from, to time.Duration, hot, usual float64) {
-	l.pod(from, to, starting(hot, hot, 0))
+func (l *generator) addTenPods(from, to time.Duration, hot, usual float64) {
+	l.addPod(from, to, usageAfterStart(hot, hot, 0))
 	for range 9 {
-		l.pod(from, to, starting(usual, usual, 0))
+		l.addPod(from, to, usageAfterStart(usual, usual, 0))
 	}
 }
 
@@ -183,13 +183,13 @@ func leak() *Scenario {
 	grows := func(_, age time.Duration) float64 { return 300*mib + 12*mib*age.Hours() }
 	return &Scenario{
 		Name: "leak", Title: "A leak, and its end",
-		Happens: "One pod with a memory limit that begins with 300 MiB and leaks 12 MiB an hour. After eight days a new version is deployed that does not leak.",
-		Why:     "twice what it needs without the leak: it is killed every second day until somebody mends it, and a node is not filled",
-		Verdict: "Neither recipe ends a leak: both follow it. Set `maxAllowed` to what the expert does. After the leak is mended `vpa` has forgotten it in three days; **`loadline` is bad here**: it remembers peaks for two weeks, and keeps what nobody needs for 13 days.",
-		Kind:    resources.Memory, Declared: 512 * mib, Expert: 600 * mib, Limit: 1.2, Length: 28 * day, Settle: day, Step: time.Minute, ByAge: true,
-		shape: func(l *load) {
-			l.pod(0, 8*day, grows)
-			l.pod(8*day, 28*day, starting(300*mib, 300*mib, 0))
+		Description: "One pod with a memory limit that begins with 300 MiB and leaks 12 MiB an hour. After eight days a new version is deployed that does not leak.",
+		Rationale:   "twice what it needs without the leak: it is killed every second day until somebody mends it, and a node is not filled",
+		Verdict:     "Neither recipe ends a leak: both follow it. Set `maxAllowed` to what the expert does. After the leak is mended `vpa` has forgotten it in three days; **`loadline` is bad here**: it remembers peaks for two weeks, and keeps what nobody needs for 13 days.",
+		Kind:        resources.Memory, Declared: 512 * mib, Expert: 600 * mib, Limit: 1.2, Length: 28 * day, Settle: day, Step: time.Minute, MemoryByAge: true,
+		addPods: func(l *generator) {
+			l.addPod(0, 8*day, grows)
+			l.addPod(8*day, 28*day, usageAfterStart(300*mib, 300*mib, 0))
 		},
 	}
 }
@@ -197,13 +197,13 @@ func leak() *Scenario {
 func cache() *Scenario {
 	return &Scenario{
 		Name: "cache", Title: "A cache that fills",
-		Happens: "One pod with a memory limit that begins with 300 MiB and fills a cache of 1,200 MiB within a day, most of it in the first hours. It is deployed anew every four days.",
-		Why:     "a full cache and a tenth: it will be full again after each start",
-		Verdict: "Both recipes do the same. A new pod begins with room for a full cache.",
-		Kind:    resources.Memory, Declared: 512 * mib, Expert: 1650 * mib, Limit: 1.2, Length: 16 * day, Settle: day, Step: time.Minute, ByAge: true,
-		shape: func(l *load) {
+		Description: "One pod with a memory limit that begins with 300 MiB and fills a cache of 1,200 MiB within a day, most of it in the first hours. It is deployed anew every four days.",
+		Rationale:   "a full cache and a tenth: it will be full again after each start",
+		Verdict:     "Both recipes do the same. A new pod begins with room for a full cache.",
+		Kind:        resources.Memory, Declared: 512 * mib, Expert: 1650 * mib, Limit: 1.2, Length: 16 * day, Settle: day, Step: time.Minute, MemoryByAge: true,
+		addPods: func(l *generator) {
 			for d := time.Duration(0); d < 16*day; d += 4 * day {
-				l.pod(d, d+4*day, func(_, age time.Duration) float64 {
+				l.addPod(d, d+4*day, func(_, age time.Duration) float64 {
 					return 300*mib + 1200*mib*(1-math.Exp2(-age.Hours()/4))
 				})
 			}
@@ -214,13 +214,13 @@ func cache() *Scenario {
 func weekly() *Scenario {
 	return &Scenario{
 		Name: "weekly", Title: "A weekly job",
-		Happens: "One pod with a memory limit that uses 400 MiB and, for two hours early on each Sunday, 1,200 MiB.",
-		Why:     "the job and a tenth: whatever it has on the other days, it needs that on Sunday",
-		Verdict: "`vpa` has forgotten the job after three days. `loadline` gives room for the second-highest peak of 14 days and of the same hours two weeks ago, so it is killed on two Sundays, and from the third one on it is ready; the two kills here are of the second Sunday.",
-		Kind:    resources.Memory, Declared: 512 * mib, Expert: 1320 * mib, Limit: 1.2, Length: 42 * day, Settle: 10 * day, Step: time.Minute,
-		shape: func(l *load) {
-			l.pod(0, 42*day, func(now, _ time.Duration) float64 {
-				if within(now, 7*day, 6*day+2*time.Hour, 2*time.Hour) {
+		Description: "One pod with a memory limit that uses 400 MiB and, for two hours early on each Sunday, 1,200 MiB.",
+		Rationale:   "the job and a tenth: whatever it has on the other days, it needs that on Sunday",
+		Verdict:     "`vpa` has forgotten the job after three days. `loadline` gives room for the second-highest peak of 14 days and of the same hours two weeks ago, so it is killed on two Sundays, and from the third one on it is ready; the two kills here are of the second Sunday.",
+		Kind:        resources.Memory, Declared: 512 * mib, Expert: 1320 * mib, Limit: 1.2, Length: 42 * day, Settle: 10 * day, Step: time.Minute,
+		addPods: func(l *generator) {
+			l.addPod(0, 42*day, func(now, _ time.Duration) float64 {
+				if isWithin(now, 7*day, 6*day+2*time.Hour, 2*time.Hour) {
 					return 1200 * mib
 				}
 				return 400 * mib

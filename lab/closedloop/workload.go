@@ -18,13 +18,13 @@ import (
 // candidate sizes the pods of a workload from the usage of all of them.
 type candidate interface {
 	// newAdvisor returns the advisor of a pod that starts with the declared container.
-	advisor(pod string, declared policy.Container, at time.Time) replay.Advisor
+	newAdvisor(pod string, declared policy.Container, at time.Time) replay.Advisor
 }
 
 // expert recommends a constant size.
 type expert struct{ replay.Fixed }
 
-func (e expert) advisor(string, policy.Container, time.Time) replay.Advisor { return e.Fixed }
+func (e expert) newAdvisor(string, policy.Container, time.Time) replay.Advisor { return e.Fixed }
 
 // recommender recommends for a cluster with a single workload.
 type recommender struct {
@@ -43,37 +43,37 @@ func newRecommender(name string, k resources.Kind) *recommender {
 		panic(err) // the names are constants
 	}
 	c := usage.DefaultConfig()
-	r := &recommender{recipe: parsed.Only(k), store: usage.NewStore(c), scratch: usage.NewProfile(c.Shape)}
+	r := &recommender{recipe: parsed.ForKind(k), store: usage.NewStore(c), scratch: usage.NewProfile(c.Shape)}
 	if r.recipe.Needs.Any() {
 		r.sketch = sketch.New(r.recipe.Needs)
 	}
 	return r
 }
 
-func (r *recommender) advisor(pod string, declared policy.Container, at time.Time) replay.Advisor {
+func (r *recommender) newAdvisor(pod string, declared policy.Container, at time.Time) replay.Advisor {
 	const workload = "closed-loop"
 	key := usage.ContainerKey{Namespace: workload, Pod: pod, Container: replay.Container}
 	r.series, _ = r.store.Track(key, usage.SeriesKey{Namespace: workload, Container: replay.Container}, at)
 	if r.sketch != nil && r.pods == 0 {
-		r.sketch.Limited(sketch.LimitRatioOf(declared.Requests.Value(resources.Memory), declared.Limits.Value(resources.Memory)))
-		r.sketch.Declare(declared.Requests.Value(resources.Memory))
+		r.sketch.SetLimitRatio(sketch.LimitRatioOf(declared.Requests.Value(resources.Memory), declared.Limits.Value(resources.Memory)))
+		r.sketch.SetDeclared(declared.Requests.Value(resources.Memory))
 	}
 	r.pods++
-	return &ofPod{recommender: r, key: key}
+	return &podAdvisor{recommender: r, key: key}
 }
 
 // podAdvisor is the advisor of one pod, backed by the shared recommender.
-type ofPod struct {
+type podAdvisor struct {
 	*recommender
 	key     usage.ContainerKey
 	started time.Time
 }
 
 // Started implements replay.StartObserver.
-func (p *ofPod) Started(at time.Time) { p.started = at }
+func (p *podAdvisor) Started(at time.Time) { p.started = at }
 
 // Observe implements replay.Advisor.
-func (p *ofPod) Observe(at time.Time, k resources.Kind, use, limit resources.Amount) {
+func (p *podAdvisor) Observe(at time.Time, k resources.Kind, use, limit resources.Amount) {
 	p.store.Observe(usage.Sample{Container: p.key, Kind: k, At: at, Amount: use})
 	switch {
 	case p.sketch == nil:
@@ -85,7 +85,7 @@ func (p *ofPod) Observe(at time.Time, k resources.Kind, use, limit resources.Amo
 }
 
 // Killed implements replay.Advisor.
-func (p *ofPod) Killed(at time.Time, request, limit resources.Amount) {
+func (p *podAdvisor) Killed(at time.Time, request, limit resources.Amount) {
 	p.kills++
 	p.store.ObserveOOM(usage.OOM{Container: p.key, At: at, Memory: request, Limit: limit, ID: strconv.Itoa(p.kills)})
 	if p.sketch != nil {
@@ -94,14 +94,14 @@ func (p *ofPod) Killed(at time.Time, request, limit resources.Amount) {
 }
 
 // Advise implements replay.Advisor.
-func (p *ofPod) Advise(_ time.Time, current resources.List) resources.Bounds {
+func (p *podAdvisor) Advise(_ time.Time, current resources.List) resources.Bounds {
 	p.scratch.Reset()
 	p.store.Profile(&p.scratch, p.series)
 	result := p.recipe.Recommend(recipe.Input{Profile: &p.scratch, Sketch: p.sketch, Containers: 1, Current: current})
-	result.Remember(p.sketch)
+	result.SaveTargets(p.sketch)
 	b := result.Bounds
 	for k := range resources.Kind(resources.Kinds) {
-		if !result.Known[k] || len(p.recipe.Target[k]) == 0 {
+		if !result.Ready[k] || len(p.recipe.Target[k]) == 0 {
 			b.Lower, b.Target, b.Upper = b.Lower.Without(k), b.Target.Without(k), b.Upper.Without(k)
 		}
 	}
@@ -109,34 +109,34 @@ func (p *ofPod) Advise(_ time.Time, current resources.List) resources.Bounds {
 }
 
 // orderedAdvisor lets all other pods catch up before each call.
-type turns struct {
+type orderedAdvisor struct {
 	replay.Advisor
-	until func(at int64) bool
+	waitUntil func(at int64) bool
 }
 
 // Observe implements replay.Advisor.
-func (t turns) Observe(at time.Time, k resources.Kind, use, limit resources.Amount) {
-	t.until(at.UnixNano())
+func (t orderedAdvisor) Observe(at time.Time, k resources.Kind, use, limit resources.Amount) {
+	t.waitUntil(at.UnixNano())
 	t.Advisor.Observe(at, k, use, limit)
 }
 
 // Killed implements replay.Advisor.
-func (t turns) Killed(at time.Time, request, limit resources.Amount) {
-	t.until(at.UnixNano())
+func (t orderedAdvisor) Killed(at time.Time, request, limit resources.Amount) {
+	t.waitUntil(at.UnixNano())
 	t.Advisor.Killed(at, request, limit)
 }
 
 // Started implements replay.StartObserver. It does not wait, because the replay reports a start
 // ahead of time.
-func (t turns) Started(at time.Time) {
-	if s, listens := t.Advisor.(replay.Starter); listens {
+func (t orderedAdvisor) Started(at time.Time) {
+	if s, listens := t.Advisor.(replay.StartObserver); listens {
 		s.Started(at)
 	}
 }
 
 // Advise implements replay.Advisor.
-func (t turns) Advise(at time.Time, current resources.List) resources.Bounds {
-	t.until(at.UnixNano())
+func (t orderedAdvisor) Advise(at time.Time, current resources.List) resources.Bounds {
+	t.waitUntil(at.UnixNano())
 	return t.Advisor.Advise(at, current)
 }
 
@@ -146,7 +146,7 @@ func run(s *Scenario, c candidate) *Outcome {
 	o := newOutcome(s)
 	waiting := s.pods()
 	slices.SortStableFunc(waiting, func(a, b Pod) int { return cmp.Compare(a.start(), b.start()) })
-	var running []turn
+	var running []runningPod
 	for started := 0; started < len(waiting) || len(running) > 0; {
 		first := 0
 		for i, t := range running {
@@ -155,14 +155,14 @@ func run(s *Scenario, c candidate) *Outcome {
 			}
 		}
 		if started < len(waiting) && (len(running) == 0 || waiting[started].start() <= running[first].at) {
-			next, _ := iter.Pull(life(s, c, o, &waiting[started], "pod-"+strconv.Itoa(started)))
+			next, _ := iter.Pull(replayPod(s, c, o, &waiting[started], "pod-"+strconv.Itoa(started)))
 			first = len(running)
-			running = append(running, turn{next: next})
+			running = append(running, runningPod{next: next})
 			started++
 		}
-		at, goes := running[first].next()
+		at, active := running[first].next()
 		running[first].at = at
-		if !goes {
+		if !active {
 			running = slices.Delete(running, first, first+1)
 		}
 	}
@@ -170,23 +170,23 @@ func run(s *Scenario, c candidate) *Outcome {
 }
 
 // runningPod is a replay that is suspended until all other pods reach an instant.
-type turn struct {
+type runningPod struct {
 	next func() (int64, bool)
 	at   int64
 }
 
 // replayPod replays one pod from its admission by the webhook to its end.
-func life(s *Scenario, c candidate, o *Outcome, p *Pod, name string) iter.Seq[int64] {
+func replayPod(s *Scenario, c candidate, o *Outcome, p *Pod, name string) iter.Seq[int64] {
 	return func(yield func(int64) bool) {
 		at, setup := time.Unix(0, p.start()).UTC(), s.setup()
-		declared := replay.Declared(&p.Recording, setup)
-		advisor := c.advisor(name, declared, at)
+		declared := replay.InitialContainer(&p.Recording, setup)
+		advisor := c.newAdvisor(name, declared, at)
 		template := policy.Pod{Containers: []policy.Container{declared}}
 		bounds := map[string]resources.Bounds{replay.Container: advisor.Advise(at, declared.Requests)}
-		given := policy.Fit(template, bounds, policy.Rules{}, policy.Ranges{}).Containers[0].Requests
-		if size, recommended := given.Get(s.Kind); recommended {
-			setup.Flat = setup.Flat.With(s.Kind, size)
+		initial := policy.Fit(template, bounds, policy.Rules{}, policy.Ranges{}).Containers[0].Requests
+		if size, recommended := initial.Get(s.Kind); recommended {
+			setup.Initial = setup.Initial.With(s.Kind, size)
 		}
-		replay.Run(&p.Recording, setup, turns{advisor, yield}, o)
+		replay.Run(&p.Recording, setup, orderedAdvisor{advisor, yield}, o)
 	}
 }

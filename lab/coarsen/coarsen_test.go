@@ -27,27 +27,27 @@ const columns = "workload,container,timestamp,cpu_cores,memory_bytes,cpu_waiting
 
 const gappy = "time,cpu_cores,memory_bytes\n0.0,1,100\n1.0,1,300\n2.0,0,200\n3.0,0,200\n10.0,1,500\n11.0,0,400\n"
 
-func TestStepsHaveTheMeanOfCPUAndOneOfMemory(t *testing.T) {
+func TestRun_AggregatesCPUMeanAndMemoryPerStep(t *testing.T) {
 	file := recording(t, gappy)
 	require.Equal(t, columns+"job,job,1000,0.5000,200,\njob,job,1008,0.2500,400,\n", coarsened(t, "-step=4s", "-start=1000", file),
 		"what ran for two seconds of four has half of its use")
 	require.Equal(t, columns+"job,job,1000,0.5000,300,\njob,job,1008,0.2500,500,\n", coarsened(t, "-step=4s", "-memory=max", "-start=1000", file))
 }
 
-func TestSlowerAndAgain(t *testing.T) {
+func TestRun_SlowsAndRepeats(t *testing.T) {
 	file := recording(t, "time,cpu_cores,memory_bytes,throttled_share\n0.0,1,100,0.5\n1.0,0,200,0\n")
 	require.Equal(t, columns+"job,job,10,1.0000,100,0.500\njob,job,11,1.0000,100,0.500\njob,job,12,0.0000,200,0.000\njob,job,13,0.0000,200,0.000\n",
 		coarsened(t, "-slow=2", "-start=10", file))
 	require.Equal(t, columns+"job,job,10,0.5000,200,0.250\njob,job,70,0.5000,200,0.250\n", coarsened(t, "-step=2s", "-times=2", "-every=1m", "-start=10", file))
 }
 
-func TestRunsAreMovedApart(t *testing.T) {
+func TestRun_SeparatesRuns(t *testing.T) {
 	file := recording(t, gappy)
 	require.Equal(t, columns+"job,job,1000,0.5000,200,\njob,job,1060,0.2500,400,\n", coarsened(t, "-step=4s", "-apart=1m", "-start=1000", file))
 	require.Equal(t, columns+"job,job,1000,0.5000,200,\njob,job,1008,0.2500,400,\n", coarsened(t, "-step=4s", "-apart=2s", "-start=1000", file), "they do not overlap")
 }
 
-func TestBadInputSaysWhatWouldBeRight(t *testing.T) {
+func TestRun_RejectsInvalidInput(t *testing.T) {
 	err := run([]string{"-step=1ms", "-memory=mean", "-slow=0", "-times=0", "-every=-1s", "-start=0"}, &bytes.Buffer{})
 	for _, want := range []string{"-step: want whole seconds", `-memory: want last or max, got "mean"`, "-slow: want", "-times: want", "-every: want", "-start: want", "want recordings"} {
 		require.ErrorContains(t, err, want)

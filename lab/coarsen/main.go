@@ -30,12 +30,12 @@ func main() {
 }
 
 type config struct {
-	step, every, apart time.Duration
-	memory             string
-	slow               float64
-	times              int
-	start              int64
-	files              []string
+	step, repeatInterval, runInterval time.Duration
+	memory                            string
+	slowdown                          float64
+	times                             int
+	start                             int64
+	files                             []string
 }
 
 func parse(args []string) (config, error) {
@@ -43,10 +43,10 @@ func parse(args []string) (config, error) {
 	fs := flag.NewFlagSet("coarsen", flag.ContinueOnError)
 	fs.DurationVar(&c.step, "step", time.Second, "length of a step, after -slow")
 	fs.StringVar(&c.memory, "memory", "last", "memory of a step: last or max")
-	fs.Float64Var(&c.slow, "slow", 1, "how many seconds a recorded one lasts")
-	fs.DurationVar(&c.apart, "apart", 0, "from the start of one run of a process to that of the next, after -slow; 0 means as recorded")
+	fs.Float64Var(&c.slowdown, "slow", 1, "how many seconds a recorded one lasts")
+	fs.DurationVar(&c.runInterval, "apart", 0, "from the start of one run of a process to that of the next, after -slow; 0 means as recorded")
 	fs.IntVar(&c.times, "times", 1, "how often the recording is told")
-	fs.DurationVar(&c.every, "every", 0, "from the start of one time to the next; 0 means one follows the other")
+	fs.DurationVar(&c.repeatInterval, "every", 0, "from the start of one time to the next; 0 means one follows the other")
 	fs.Int64Var(&c.start, "start", 1767225600, "seconds since 1970 of the first sample")
 	if err := fs.Parse(args); err != nil {
 		return c, err
@@ -60,10 +60,10 @@ func parse(args []string) (config, error) {
 	}
 	check(c.step >= time.Second && c.step%time.Second == 0, "-step: want whole seconds, got %v", c.step)
 	check(c.memory == "last" || c.memory == "max", "-memory: want last or max, got %q", c.memory)
-	check(c.slow >= 1 && c.slow <= 1e6, "-slow: want a number from 1 to 1000000, got %v", c.slow)
+	check(c.slowdown >= 1 && c.slowdown <= 1e6, "-slow: want a number from 1 to 1000000, got %v", c.slowdown)
 	check(c.times >= 1 && c.times <= 100000, "-times: want 1 to 100000, got %d", c.times)
-	check(c.every >= 0 && c.every%time.Second == 0, "-every: want whole seconds, got %v", c.every)
-	check(c.apart >= 0 && c.apart%time.Second == 0, "-apart: want whole seconds, got %v", c.apart)
+	check(c.repeatInterval >= 0 && c.repeatInterval%time.Second == 0, "-every: want whole seconds, got %v", c.repeatInterval)
+	check(c.runInterval >= 0 && c.runInterval%time.Second == 0, "-apart: want whole seconds, got %v", c.runInterval)
 	check(c.start > 0, "-start: want a time after 1970, got %d", c.start)
 	check(len(c.files) > 0, "want recordings of record, got %d", len(c.files))
 	return c, errors.Join(problems...)
@@ -86,8 +86,8 @@ func run(args []string, out io.Writer) error {
 			return err
 		}
 		name, _, _ := strings.Cut(filepath.Base(file), ".csv")
-		if c.apart > 0 {
-			spread(samples, c.apart.Seconds()/c.slow)
+		if c.runInterval > 0 {
+			spaceRuns(samples, c.runInterval.Seconds()/c.slowdown)
 		}
 		if err := c.write(out, name, samples); err != nil {
 			return fmt.Errorf("write: %w", err)
@@ -100,12 +100,12 @@ func run(args []string, out io.Writer) error {
 type bin struct {
 	cpu, throttled float64 // times seconds
 	memory         float64
-	seen           bool
+	hasSamples     bool
 }
 
 // runGap is the time between two samples, in seconds, that separates two runs of a process. The
 // last sample of a run lasts for lastDuration.
-const gap, usual = 3, 1
+const runGap, lastDuration = 3, 1
 
 // bins returns the steps of a recording. Usage is averaged over the whole step even if the process
 // ran for a part of it, like a counter read once per step.
@@ -113,18 +113,18 @@ func (c config) bins(samples []trace.ProcessSample) []bin {
 	step := c.step.Seconds()
 	var bins []bin
 	for i, s := range samples {
-		lasts := float64(usual)
-		if i+1 < len(samples) && samples[i+1].At-s.At < gap {
+		lasts := float64(lastDuration)
+		if i+1 < len(samples) && samples[i+1].At-s.At < runGap {
 			lasts = samples[i+1].At - s.At
 		}
-		from, upTo := s.At*c.slow, (s.At+lasts)*c.slow
-		for n := int(from / step); float64(n)*step < upTo-tiny; n++ {
+		from, upTo := s.At*c.slowdown, (s.At+lasts)*c.slowdown
+		for n := int(from / step); float64(n)*step < upTo-epsilon; n++ {
 			for len(bins) <= n {
 				bins = append(bins, bin{})
 			}
 			b := &bins[n]
 			part := min(upTo, float64(n+1)*step) - max(from, float64(n)*step)
-			b.cpu, b.throttled, b.seen = b.cpu+s.CPU*part, b.throttled+s.Throttled*part, true
+			b.cpu, b.throttled, b.hasSamples = b.cpu+s.CPU*part, b.throttled+s.Throttled*part, true
 			if c.memory == "last" || s.Memory > b.memory {
 				b.memory = s.Memory
 			}
@@ -135,13 +135,13 @@ func (c config) bins(samples []trace.ProcessSample) []bin {
 
 // spaceRuns moves the starts of runs to multiples of apart seconds. A long run delays the next
 // ones.
-func spread(samples []trace.ProcessSample, apart float64) {
+func spaceRuns(samples []trace.ProcessSample, apart float64) {
 	begun, moved, before := samples[0].At, samples[0].At, samples[0].At
 	for i := range samples {
 		s := &samples[i]
-		if s.At-before >= gap {
-			end := samples[i-1].At + usual
-			for moved += apart; moved < end+gap; moved += apart {
+		if s.At-before >= runGap {
+			end := samples[i-1].At + lastDuration
+			for moved += apart; moved < end+runGap; moved += apart {
 			}
 			begun = s.At
 		}
@@ -150,21 +150,21 @@ func spread(samples []trace.ProcessSample, apart float64) {
 }
 
 // epsilon is smaller than any recorded time, in seconds.
-const tiny = 1e-6
+const epsilon = 1e-6
 
 func (c config) write(out io.Writer, name string, samples []trace.ProcessSample) error {
 	bins, step := c.bins(samples), int64(c.step.Seconds())
-	every := max(int64(c.every.Seconds()), int64(len(bins))*step)
-	for again := range int64(c.times) {
+	every := max(int64(c.repeatInterval.Seconds()), int64(len(bins))*step)
+	for repetition := range int64(c.times) {
 		for n, b := range bins {
-			if !b.seen {
+			if !b.hasSamples {
 				continue
 			}
 			waiting := ""
 			if !math.IsNaN(b.throttled) {
 				waiting = strconv.FormatFloat(min(b.throttled/float64(step), 1), 'f', 3, 64)
 			}
-			at := c.start + again*every + int64(n)*step
+			at := c.start + repetition*every + int64(n)*step
 			if _, err := fmt.Fprintf(out, "%s,%s,%d,%.4f,%.0f,%s\n", name, name, at, b.cpu/float64(step), b.memory, waiting); err != nil {
 				return err
 			}

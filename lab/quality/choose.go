@@ -23,21 +23,21 @@ func (v view) axes(k resources.Kind) axes {
 
 // maxChangesRatio is the maximum ratio of a recipe's changes to the changes of the reference's
 // default if each change restarts the pod.
-const mostChanges = 2
+const maxChangesRatio = 2
 
 // choosePreset returns the preset with the lowest cost and no more risk than the reference's
 // default. With restarts, the changes are limited by maxChangesRatio. The default stays unless
 // another preset costs less.
-func (f *fleet) choose(k resources.Kind, v view, restarts bool) string {
-	cost, risk, moves := columns[k][v.cost], columns[k][v.risk], columns[k][changes(k)]
-	mostRisk, most := f.at(risk, standard, k), mostChanges*f.at(moves, standard, k)
-	chosen, least := standard, f.at(cost, standard, k)
+func (f *fleet) choosePreset(k resources.Kind, v view, restarts bool) string {
+	cost, risk, moves := columns[k][v.cost], columns[k][v.risk], columns[k][changesColumn(k)]
+	maxRisk, maxMoves := f.columnValue(risk, upstreamDefault, k), maxChangesRatio*f.columnValue(moves, upstreamDefault, k)
+	chosen, lowestCost := upstreamDefault, f.columnValue(cost, upstreamDefault, k)
 	for _, name := range f.presets(k) {
-		if f.at(risk, name, k) > mostRisk || restarts && f.at(moves, name, k) > most {
+		if f.columnValue(risk, name, k) > maxRisk || restarts && f.columnValue(moves, name, k) > maxMoves {
 			continue
 		}
-		if c := f.at(cost, name, k); c < least {
-			chosen, least = name, c
+		if c := f.columnValue(cost, name, k); c < lowestCost {
+			chosen, lowestCost = name, c
 		}
 	}
 	return chosen
@@ -47,37 +47,37 @@ func (f *fleet) choose(k resources.Kind, v view, restarts bool) string {
 // figures on the report half.
 func (e *evidence) choices() string {
 	var b strings.Builder
-	for i, p := range planes {
+	for i, p := range experiments {
 		cost, risk := "slack", "starved work"
 		if p.kind == resources.Memory {
 			cost, risk = "reserved", "OOM days"
 		}
 		fmt.Fprintf(&b, "\n%s:\n\n| recordings | resize | chosen for | preset | %s against `vpa` | %s against `vpa` | changes a day | on the report half |\n|---|---|---|---|---|---|---|---|\n", p.name, cost, risk)
 		for _, o := range origins {
-			tuned, reported := newFleet(e.of(e.results[i][tune], o)), newFleet(e.of(e.results[i][report], o))
-			if len(tuned.of) == 0 || len(reported.of) == 0 {
+			tuned, reported := newFleet(e.withOrigin(e.results[i][tune], o)), newFleet(e.withOrigin(e.results[i][report], o))
+			if len(tuned.containers) == 0 || len(reported.containers) == 0 {
 				continue
 			}
 			for _, v := range views {
-				inPlace, restarts := tuned.choose(p.kind, v, false), tuned.choose(p.kind, v, true)
+				inPlace, restarts := tuned.choosePreset(p.kind, v, false), tuned.choosePreset(p.kind, v, true)
 				if inPlace == restarts {
-					fmt.Fprintf(&b, "| %s | any | %s |%s\n", o, v.name, reported.outcome(p.kind, v, inPlace))
+					fmt.Fprintf(&b, "| %s | any | %s |%s\n", o, v.name, reported.outcomeCells(p.kind, v, inPlace))
 					continue
 				}
-				fmt.Fprintf(&b, "| %s | in place | %s |%s\n", o, v.name, reported.outcome(p.kind, v, inPlace))
-				fmt.Fprintf(&b, "| %s | restarts | %s |%s\n", o, v.name, reported.outcome(p.kind, v, restarts))
+				fmt.Fprintf(&b, "| %s | in place | %s |%s\n", o, v.name, reported.outcomeCells(p.kind, v, inPlace))
+				fmt.Fprintf(&b, "| %s | restarts | %s |%s\n", o, v.name, reported.outcomeCells(p.kind, v, restarts))
 			}
 		}
 	}
 	return b.String()
 }
 
-func (f *fleet) outcome(k resources.Kind, v view, chosen string) string {
-	if chosen == standard {
+func (f *fleet) outcomeCells(k resources.Kind, v view, chosen string) string {
+	if chosen == upstreamDefault {
 		return " `vpa` | | | | |"
 	}
 	cost, risk := columns[k][v.cost], columns[k][v.risk]
-	figures := f.intervals([]backtest.Formula{f.beyond(cost, chosen, k), f.beyond(risk, chosen, k), f.formula(columns[k][changes(k)], chosen, k)})
+	figures := f.intervals([]backtest.Formula{f.relativeToDefault(cost, chosen, k), f.relativeToDefault(risk, chosen, k), f.formula(columns[k][changesColumn(k)], chosen, k)})
 	same := map[bool]float64{true: 1}[cost.times]
 	verdict := "holds"
 	switch saves, risks := figures[0], figures[1]; {
@@ -90,10 +90,10 @@ func (f *fleet) outcome(k resources.Kind, v view, chosen string) string {
 	case risks.Value > 0:
 		verdict = "risk within chance"
 	}
-	return fmt.Sprintf(" `%s` | %s | %s | %s | %s |", short(chosen), cost.against(figures[0]), risk.against(figures[1]), columns[k][changes(k)].cell(figures[2]), verdict)
+	return fmt.Sprintf(" `%s` | %s | %s | %s | %s |", shortName(chosen), cost.difference(figures[0]), risk.difference(figures[1]), columns[k][changesColumn(k)].cell(figures[2]), verdict)
 }
 
-func (c column) against(f backtest.Figure) string {
+func (c column) difference(f backtest.Figure) string {
 	if c.times {
 		return "x " + c.cell(f)
 	}

@@ -36,7 +36,7 @@ func eachAtEqualRisk(results []backtest.Result, others, best []string, p axes) [
 	}
 	var front [][2]float64 // of one draw for all candidates, computed by the first formula
 	formulas := []backtest.Formula{{Value: func(of []int) float64 {
-		front = lowest(curves[len(others):], of)
+		front = curveFront(curves[len(others):], of)
 		return 0
 	}}}
 	for i := range others {
@@ -52,22 +52,22 @@ func eachAtEqualRisk(results []backtest.Result, others, best []string, p axes) [
 // cost. Candidates are settings of one recipe, interpolated as in atEqualRisk. It returns false if
 // the candidates do not cover the cost of base.
 func atEqualCost(results []backtest.Result, base string, candidates []string, p axes) (backtest.Figure, bool) {
-	return saved(results, append([]string{base}, candidates...), p, p.risk+" at equal "+p.cost, func(curves []curve, of []int) float64 {
+	return savingFigure(results, append([]string{base}, candidates...), p, p.risk+" at equal "+p.cost, func(curves []curve, of []int) float64 {
 		own := curves[0].point(of)
-		return 1 - math.Exp(riskAt(lowest(curves[1:], of), own[1])-own[0])
+		return 1 - math.Exp(riskAt(curveFront(curves[1:], of), own[1])-own[0])
 	})
 }
 
 // relativeSaving returns how much lower a figure of a candidate is, as a fraction of the base's.
-func less(results []backtest.Result, other, base string, k resources.Kind, figure string) (backtest.Figure, bool) {
-	return saved(results, []string{other, base}, axes{k, figure, figure}, figure, func(curves []curve, of []int) float64 {
+func relativeSaving(results []backtest.Result, other, base string, k resources.Kind, figure string) (backtest.Figure, bool) {
+	return savingFigure(results, []string{other, base}, axes{k, figure, figure}, figure, func(curves []curve, of []int) float64 {
 		return 1 - curves[0].cost.value(of)/curves[1].cost.value(of)
 	})
 }
 
 // savingFigure computes a figure from curves on the containers that all candidates have. It returns
 // false if there is nothing to compare with.
-func saved(results []backtest.Result, candidates []string, p axes, name string, value func(curves []curve, of []int) float64) (backtest.Figure, bool) {
+func savingFigure(results []backtest.Result, candidates []string, p axes, name string, value func(curves []curve, of []int) float64) (backtest.Figure, bool) {
 	curves, n := curvesOf(results, candidates, p)
 	if n == 0 {
 		return backtest.Figure{}, false
@@ -77,24 +77,24 @@ func saved(results []backtest.Result, candidates []string, p axes, name string, 
 }
 
 // minRisk replaces zero, which has no logarithm.
-const leastRisk = 1e-9
+const minRisk = 1e-9
 
 // point returns the logarithm of the risk, and the cost.
 func (c *curve) point(of []int) [2]float64 {
-	return [2]float64{math.Log(max(c.risk.value(of), leastRisk)), c.cost.value(of)}
+	return [2]float64{math.Log(max(c.risk.value(of), minRisk)), c.cost.value(of)}
 }
 
 // curveFront returns the Pareto front of the candidates, in the order of increasing risk and
 // decreasing cost.
-func lowest(curves []curve, of []int) [][2]float64 {
+func curveFront(curves []curve, of []int) [][2]float64 {
 	var points [][2]float64
 	for i := range curves {
 		points = append(points, curves[i].point(of))
 	}
-	return lower(points)
+	return paretoFront(points)
 }
 
-func lower(points [][2]float64) [][2]float64 {
+func paretoFront(points [][2]float64) [][2]float64 {
 	slices.SortFunc(points, func(a, b [2]float64) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) })
 	var front [][2]float64
 	for _, p := range points { // by increasing risk, so the cost must decrease
@@ -108,18 +108,18 @@ func lower(points [][2]float64) [][2]float64 {
 // costAt interpolates the cost at a risk, NaN outside the front.
 func costAt(front [][2]float64, risk float64) float64 {
 	at := slices.IndexFunc(front, func(p [2]float64) bool { return p[0] >= risk })
-	return between(front, at, 0, 1, risk)
+	return interpolate(front, at, 0, 1, risk)
 }
 
 // riskAt interpolates the risk at a cost, NaN outside the front.
 func riskAt(front [][2]float64, cost float64) float64 {
 	at := slices.IndexFunc(front, func(p [2]float64) bool { return p[1] <= cost })
-	return between(front, at, 1, 0, cost)
+	return interpolate(front, at, 1, 0, cost)
 }
 
 // interpolate returns coordinate to at a value of coordinate from. at is the index of the first
 // point at or beyond the value.
-func between(front [][2]float64, at, from, to int, value float64) float64 {
+func interpolate(front [][2]float64, at, from, to int, value float64) float64 {
 	switch {
 	case at >= 0 && front[at][from] == value:
 		return front[at][to]
@@ -133,7 +133,7 @@ func between(front [][2]float64, at, from, to int, value float64) float64 {
 // curvesOf returns the scored phases of the candidates, in their order, on the containers that all
 // of them have, and the number of containers.
 func curvesOf(results []backtest.Result, candidates []string, p axes) ([]curve, int) {
-	f := newFleet(where(results, func(r *backtest.Result) bool { return r.Kind == p.kind && slices.Contains(candidates, r.Candidate) }))
+	f := newFleet(filterResults(results, func(r *backtest.Result) bool { return r.Kind == p.kind && slices.Contains(candidates, r.Candidate) }))
 	curves := make([]curve, len(candidates))
 	for i, name := range candidates {
 		if len(f.tallies[name]) == 0 {
@@ -141,5 +141,5 @@ func curvesOf(results []backtest.Result, candidates []string, p axes) ([]curve, 
 		}
 		curves[i] = curve{measure(p.cost, p.kind, f.tallies[name]), measure(p.risk, p.kind, f.tallies[name])}
 	}
-	return curves, len(f.of)
+	return curves, len(f.containers)
 }

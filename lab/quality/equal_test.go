@@ -11,8 +11,8 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-func TestLowestCurve(t *testing.T) {
-	points := lower([][2]float64{{3, 20}, {1, 100}, {2, 70}, {2, 40}, {2.5, 90}})
+func TestLower_InterpolatesCurve(t *testing.T) {
+	points := paretoFront([][2]float64{{3, 20}, {1, 100}, {2, 70}, {2, 40}, {2.5, 90}})
 	for risk, cost := range map[float64]float64{1: 100, 1.5: 70, 2: 40, 2.5: 30, 3: 20} {
 		require.InDelta(t, cost, costAt(points, risk), 1e-9, risk)
 		require.InDelta(t, risk, riskAt(points, cost), 1e-9, cost)
@@ -23,7 +23,7 @@ func TestLowestCurve(t *testing.T) {
 }
 
 // A candidate that is a tenth cheaper at equal risk saves a tenth in every bootstrap draw.
-func TestSavingAtEqualRisk(t *testing.T) {
+func TestAtEqualRisk_ReturnsSaving(t *testing.T) {
 	var results []backtest.Result
 	for c := range 20 {
 		add := func(candidate string, request, starved float64) {
@@ -50,7 +50,7 @@ func TestSavingAtEqualRisk(t *testing.T) {
 	require.False(t, ok)
 }
 
-func TestRiskAtEqualCost(t *testing.T) {
+func TestAtEqualCost_ReturnsRiskReduction(t *testing.T) {
 	var results []backtest.Result
 	for c := range 20 {
 		for candidate, is := range map[string][2]float64{"careful": {1000, 0.01}, "bold": {400, 0.04}, "base": {700, 0.05}} {
@@ -66,7 +66,7 @@ func TestRiskAtEqualCost(t *testing.T) {
 	}
 	_, ok = atEqualCost(results, "base", []string{"careful"}, axes{resources.CPU, reservedFleet, "starved_work_mean"})
 	require.False(t, ok)
-	f, ok = less(results, "careful", "base", resources.CPU, "starved_work_mean")
+	f, ok = relativeSaving(results, "careful", "base", resources.CPU, "starved_work_mean")
 	require.True(t, ok)
 	require.InDelta(t, 0.8, f.Value, 1e-9)
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // experiment is a resource and a limit policy under which recordings are replayed.
-type plane struct {
+type experiment struct {
 	name  string
 	kind  resources.Kind
 	limit string // flag value of the backtester
@@ -25,7 +25,7 @@ const (
 	memoryWide
 )
 
-var planes = [...]plane{
+var experiments = [...]experiment{
 	cpuUnlimited:  {"CPU, no limit", resources.CPU, "none"},
 	cpuLimited:    {"CPU, limit equal to request", resources.CPU, "1"},
 	memoryLimited: {"memory, limit 1.2 x request", resources.Memory, "1.2"},
@@ -37,30 +37,30 @@ var planes = [...]plane{
 type origin string
 
 const (
-	machines origin = "machines"           // CPU and memory, a day or longer, steps over a minute
-	byMinute origin = "pods by the minute" // the same in steps of a minute or less
-	brief    origin = "short pods"         // CPU and memory, less than a day
-	cpuAlone origin = "CPU alone"          // no memory
+	machines  origin = "machines"           // CPU and memory, a day or longer, steps over a minute
+	byMinute  origin = "pods by the minute" // the same in steps of a minute or less
+	shortPods origin = "short pods"         // CPU and memory, less than a day
+	cpuOnly   origin = "CPU alone"          // no memory
 )
 
-var origins = []origin{machines, byMinute, brief, cpuAlone}
+var origins = []origin{machines, byMinute, shortPods, cpuOnly}
 
-var told = map[origin]string{
-	machines: "CPU and memory, a day or longer, steps of more than a minute",
-	byMinute: "CPU and memory, a day or longer, steps of a minute or less",
-	brief:    "CPU and memory, less than a day",
-	cpuAlone: "no memory",
+var originCriteria = map[origin]string{
+	machines:  "CPU and memory, a day or longer, steps of more than a minute",
+	byMinute:  "CPU and memory, a day or longer, steps of a minute or less",
+	shortPods: "CPU and memory, less than a day",
+	cpuOnly:   "no memory",
 }
 
-func (o origin) isPods() bool { return o == byMinute || o == brief }
+func (o origin) isPods() bool { return o == byMinute || o == shortPods }
 
 // originOf returns the origin of the recording that a result is from.
 func originOf(r *backtest.Result, hasMemory bool) origin {
 	switch {
 	case !hasMemory:
-		return cpuAlone
+		return cpuOnly
 	case r.Cold.Days+r.Scored.Days < 1:
-		return brief
+		return shortPods
 	case r.Step <= time.Minute:
 		return byMinute
 	}
@@ -82,7 +82,7 @@ const (
 var partNames = [parts]string{tune: "tune", report: "report"}
 
 type evidence struct {
-	results [len(planes)][parts][]backtest.Result
+	results [len(experiments)][parts][]backtest.Result
 	origins map[container]origin
 }
 
@@ -90,38 +90,38 @@ type evidence struct {
 // report half under all settings of pageRecipes.
 func collect(recordings []string, page bool) (*evidence, error) {
 	e := &evidence{}
-	for i, p := range planes {
+	for i, p := range experiments {
 		for half := range partNames {
-			recipes := compared(p.kind)
+			recipes := presetRecipes(p.kind)
 			if page && half == report {
-				recipes = studied(p.kind)
+				recipes = pageRecipes(p.kind)
 			}
 			if err := e.replay(i, half, recipes, recordings); err != nil {
 				return nil, err
 			}
 		}
 	}
-	e.trace()
+	e.findOrigins()
 	return e, nil
 }
 
-func (e *evidence) replay(plane, half int, recipes, recordings []string) error {
-	p := planes[plane]
+func (e *evidence) replay(index, half int, recipes, recordings []string) error {
+	p := experiments[index]
 	c := command.Default()
 	c.Baselines, c.Part, c.Kinds, c.Recipes = false, partNames[half], []string{p.kind.String()}, recipes
 	c.CPULimit, c.MemoryLimit = p.limit, p.limit
 	results, err := command.Replay(context.Background(), c, recordings...)
-	e.results[plane][half] = append(e.results[plane][half], results...)
+	e.results[index][half] = append(e.results[index][half], results...)
 	return err
 }
 
-func (e *evidence) trace() {
+func (e *evidence) findOrigins() {
 	e.origins = map[container]origin{}
 	hasMemory := map[container]bool{}
 	for _, r := range e.all(memoryLimited) {
 		hasMemory[containerOf(&r)] = true
 	}
-	for i := range planes {
+	for i := range experiments {
 		for _, r := range e.all(i) {
 			at := containerOf(&r)
 			e.origins[at] = originOf(&r, hasMemory[at])
@@ -130,32 +130,32 @@ func (e *evidence) trace() {
 }
 
 // all returns the results of both halves under presets. Only the report half has other recipes.
-func (e *evidence) all(plane int) []backtest.Result {
-	names := compared(planes[plane].kind)
-	return where(slices.Concat(e.results[plane][tune], e.results[plane][report]), func(r *backtest.Result) bool {
+func (e *evidence) all(index int) []backtest.Result {
+	names := presetRecipes(experiments[index].kind)
+	return filterResults(slices.Concat(e.results[index][tune], e.results[index][report]), func(r *backtest.Result) bool {
 		return slices.Contains(names, r.Candidate)
 	})
 }
 
-func (e *evidence) of(results []backtest.Result, o origin) []backtest.Result {
-	return where(results, func(r *backtest.Result) bool { return e.origins[containerOf(r)] == o })
+func (e *evidence) withOrigin(results []backtest.Result, o origin) []backtest.Result {
+	return filterResults(results, func(r *backtest.Result) bool { return e.origins[containerOf(r)] == o })
 }
 
 // byLength returns the results of long recordings, or of the recordings that are too short for a
 // day of warm-up.
-func lasting(results []backtest.Result, long bool) []backtest.Result {
-	return where(results, func(r *backtest.Result) bool { return r.Short != long })
+func byLength(results []backtest.Result, long bool) []backtest.Result {
+	return filterResults(results, func(r *backtest.Result) bool { return r.Short != long })
 }
 
-func under(results []backtest.Result, candidate string) []backtest.Result {
-	return where(results, func(r *backtest.Result) bool { return r.Candidate == candidate })
+func ofCandidate(results []backtest.Result, candidate string) []backtest.Result {
+	return filterResults(results, func(r *backtest.Result) bool { return r.Candidate == candidate })
 }
 
-func where(results []backtest.Result, keep func(*backtest.Result) bool) (some []backtest.Result) {
+func filterResults(results []backtest.Result, predicate func(*backtest.Result) bool) (filtered []backtest.Result) {
 	for i := range results {
-		if keep(&results[i]) {
-			some = append(some, results[i])
+		if predicate(&results[i]) {
+			filtered = append(filtered, results[i])
 		}
 	}
-	return some
+	return filtered
 }

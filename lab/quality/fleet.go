@@ -21,8 +21,8 @@ func (c container) String() string {
 
 // fleet is a set of containers with the tallies of each candidate.
 type fleet struct {
-	of      []container
-	tallies map[string][]*backtest.Tally // scored phases by candidate, in the order of the containers
+	containers []container
+	tallies    map[string][]*backtest.Tally // scored phases by candidate, in the order of the containers
 }
 
 // newFleet returns the containers of results of one resource, in their order, without containers
@@ -35,14 +35,14 @@ func newFleet(results []backtest.Result) *fleet {
 		at := containerOf(r)
 		if by[at] == nil {
 			by[at] = map[string]*backtest.Tally{}
-			f.of = append(f.of, at)
+			f.containers = append(f.containers, at)
 		}
 		by[at][r.Candidate] = &r.Scored
 		f.tallies[r.Candidate] = nil
 	}
-	f.of = slices.DeleteFunc(f.of, func(c container) bool { return len(by[c]) < len(f.tallies) })
+	f.containers = slices.DeleteFunc(f.containers, func(c container) bool { return len(by[c]) < len(f.tallies) })
 	for name := range f.tallies {
-		for _, c := range f.of {
+		for _, c := range f.containers {
 			f.tallies[name] = append(f.tallies[name], by[c][name])
 		}
 	}
@@ -50,10 +50,10 @@ func newFleet(results []backtest.Result) *fleet {
 }
 
 func (f *fleet) presets(k resources.Kind) []string {
-	return slices.DeleteFunc(compared(k), func(name string) bool { return f.tallies[name] == nil })
+	return slices.DeleteFunc(presetRecipes(k), func(name string) bool { return f.tallies[name] == nil })
 }
 
-func everyone(n int) []int {
+func allIndexes(n int) []int {
 	of := make([]int, n)
 	for i := range of {
 		of[i] = i
@@ -86,14 +86,14 @@ func (s series) value(of []int) float64 {
 func measure(name string, k resources.Kind, of []*backtest.Tally) series {
 	s := series{geometric: name == reserved}
 	for _, t := range of {
-		part, whole := partOf(name, k, t)
+		part, whole := figureParts(name, k, t)
 		s.parts, s.wholes = append(s.parts, part), append(s.wholes, whole)
 	}
 	return s
 }
 
 // figureParts returns the numerator and the denominator of a figure.
-func partOf(name string, k resources.Kind, t *backtest.Tally) (part, whole float64) {
+func figureParts(name string, k resources.Kind, t *backtest.Tally) (part, whole float64) {
 	switch {
 	case name == reservedFleet:
 		return t.Reserved, t.Seconds
@@ -147,33 +147,33 @@ var columns = [resources.Kinds][]column{
 	},
 }
 
-func changes(k resources.Kind) int { return len(columns[k]) - 1 }
+func changesColumn(k resources.Kind) int { return len(columns[k]) - 1 }
 
 func (f *fleet) formula(c column, candidate string, k resources.Kind) backtest.Formula {
 	own := measure(c.measure, k, f.tallies[candidate])
 	if !c.times {
 		return backtest.Formula{Name: c.head, Value: own.value}
 	}
-	base := measure(c.measure, k, f.tallies[standard])
+	base := measure(c.measure, k, f.tallies[upstreamDefault])
 	return backtest.Formula{Name: c.head, Value: func(of []int) float64 { return own.value(of) / base.value(of) }}
 }
 
 // relativeToDefault returns the difference of a column from the reference's default on the same
 // draws of containers, or the multiple of it.
-func (f *fleet) beyond(c column, candidate string, k resources.Kind) backtest.Formula {
+func (f *fleet) relativeToDefault(c column, candidate string, k resources.Kind) backtest.Formula {
 	if c.times {
 		return f.formula(c, candidate, k)
 	}
-	own, base := measure(c.measure, k, f.tallies[candidate]), measure(c.measure, k, f.tallies[standard])
+	own, base := measure(c.measure, k, f.tallies[candidate]), measure(c.measure, k, f.tallies[upstreamDefault])
 	return backtest.Formula{Name: c.head, Value: func(of []int) float64 { return own.value(of) - base.value(of) }}
 }
 
-func (f *fleet) at(c column, candidate string, k resources.Kind) float64 {
-	return f.formula(c, candidate, k).Value(everyone(len(f.of)))
+func (f *fleet) columnValue(c column, candidate string, k resources.Kind) float64 {
+	return f.formula(c, candidate, k).Value(allIndexes(len(f.containers)))
 }
 
 func (f *fleet) intervals(all []backtest.Formula) []backtest.Figure {
-	return backtest.Intervals(len(f.of), all)
+	return backtest.Intervals(len(f.containers), all)
 }
 
 func (c column) value(v float64) string {

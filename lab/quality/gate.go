@@ -28,28 +28,28 @@ type gauge struct {
 var gauges = [resources.Kinds][]gauge{
 	resources.CPU: {
 		{name: "unused core-hours", value: total(unusedHours)},
-		{name: "slack, mean", value: measured("slack_mean")},
+		{name: "slack, mean", value: backtestFigure("slack_mean")},
 		{name: "starved core-hours", value: total(starvedHours)},
-		{name: "starved work, mean", value: measured("starved_work_mean")},
-		{name: "changes a day", value: measured("changes_per_day")},
-		{name: "unused cores, worst container", value: most(unusedMean)},
-		{name: "starved work, worst container", value: most(starvedShare)},
+		{name: "starved work, mean", value: backtestFigure("starved_work_mean")},
+		{name: "changes a day", value: backtestFigure("changes_per_day")},
+		{name: "unused cores, worst container", value: worstContainer(unusedMean)},
+		{name: "starved work, worst container", value: worstContainer(starvedShare)},
 	},
 	resources.Memory: {
 		{name: "unused GiB-hours", value: total(unusedHours)},
-		{name: "slack, mean", value: measured("slack_mean")},
-		{name: killed, value: total(func(_ resources.Kind, t *backtest.Tally) float64 { return float64(t.Kills) }), noise: killed},
-		{name: "OOM days, mean", value: measured(oomDaysMean), noise: killed},
-		{name: "time above request", value: measured("above_request")},
-		{name: "changes a day", value: measured("changes_per_day")},
-		{name: "unused GiB, worst container", value: most(unusedMean)},
-		{name: worstDays, value: most(func(_ resources.Kind, t *backtest.Tally) float64 { return float64(t.KillDays) }), noise: worstDays},
+		{name: "slack, mean", value: backtestFigure("slack_mean")},
+		{name: oomKills, value: total(func(_ resources.Kind, t *backtest.Tally) float64 { return float64(t.Kills) }), noise: oomKills},
+		{name: "OOM days, mean", value: backtestFigure(oomDaysMean), noise: oomKills},
+		{name: "time above request", value: backtestFigure("above_request")},
+		{name: "changes a day", value: backtestFigure("changes_per_day")},
+		{name: "unused GiB, worst container", value: worstContainer(unusedMean)},
+		{name: worstOOMDays, value: worstContainer(func(_ resources.Kind, t *backtest.Tally) float64 { return float64(t.KillDays) }), noise: worstOOMDays},
 	},
 }
 
 const (
-	killed    = "OOM kills"
-	worstDays = "OOM days, worst container"
+	oomKills     = "OOM kills"
+	worstOOMDays = "OOM days, worst container"
 )
 
 func unusedHours(k resources.Kind, t *backtest.Tally) float64 {
@@ -85,14 +85,14 @@ func total(f perContainer) func(resources.Kind, []*backtest.Tally) (float64, int
 	}
 }
 
-func measured(name string) func(resources.Kind, []*backtest.Tally) (float64, int) {
+func backtestFigure(name string) func(resources.Kind, []*backtest.Tally) (float64, int) {
 	return func(k resources.Kind, of []*backtest.Tally) (float64, int) {
-		return measure(name, k, of).value(everyone(len(of))), -1
+		return measure(name, k, of).value(allIndexes(len(of))), -1
 	}
 }
 
 // worstContainer returns the maximum and the index of the first container that has it.
-func most(f perContainer) func(resources.Kind, []*backtest.Tally) (float64, int) {
+func worstContainer(f perContainer) func(resources.Kind, []*backtest.Tally) (float64, int) {
 	return func(k resources.Kind, of []*backtest.Tally) (v float64, worst int) {
 		for i, t := range of {
 			if is := f(k, t); is > v {
@@ -115,11 +115,11 @@ type table map[string]map[origin][]row
 
 func (e *evidence) table() table {
 	found := table{}
-	for i, p := range planes {
+	for i, p := range experiments {
 		found[p.name] = map[origin][]row{}
 		for _, o := range origins {
-			f := newFleet(e.of(e.all(i), o))
-			if len(f.of) == 0 {
+			f := newFleet(e.withOrigin(e.all(i), o))
+			if len(f.containers) == 0 {
 				continue
 			}
 			for _, recipe := range f.presets(p.kind) {
@@ -131,10 +131,10 @@ func (e *evidence) table() table {
 }
 
 func (t table) print(set string, out io.Writer) {
-	for _, p := range planes {
+	for _, p := range experiments {
 		for _, o := range origins {
 			for _, r := range t[p.name][o] {
-				fmt.Fprintf(out, "%s, %s, %s, %s:", set, p.name, o, short(r.Recipe))
+				fmt.Fprintf(out, "%s, %s, %s, %s:", set, p.name, o, shortName(r.Recipe))
 				for _, g := range gauges[p.kind] {
 					fmt.Fprintf(out, " %s %.6g;", g.name, r.Figures[g.name])
 				}
@@ -145,19 +145,19 @@ func (t table) print(set string, out io.Writer) {
 }
 
 func (f *fleet) row(recipe string, k resources.Kind) row {
-	r := row{Recipe: recipe, Containers: len(f.of), Figures: map[string]float64{}, Worst: map[string]string{}}
+	r := row{Recipe: recipe, Containers: len(f.containers), Figures: map[string]float64{}, Worst: map[string]string{}}
 	for _, g := range gauges[k] {
 		v, worst := g.value(k, f.tallies[recipe])
 		r.Figures[g.name] = v
 		if worst >= 0 && v > 0 {
-			r.Worst[g.name] = f.of[worst].String()
+			r.Worst[g.name] = f.containers[worst].String()
 		}
 	}
 	return r
 }
 
 // compareTable compares a table with the committed one, or replaces that on update.
-func compare(set string, found table, results string, update bool) ([]string, error) {
+func compareTable(set string, found table, results string, update bool) ([]string, error) {
 	file := filepath.Join(results, set+".json")
 	if update {
 		content, err := json.MarshalIndent(found, "", " ")
@@ -175,14 +175,14 @@ func compare(set string, found table, results string, update bool) ([]string, er
 		return nil, fmt.Errorf("committed result %s: %w", file, err)
 	}
 	var worse []string
-	for _, p := range planes {
+	for _, p := range experiments {
 		for _, o := range origins {
-			more, err := against(committed[p.name][o], found[p.name][o], p.kind)
+			more, err := compareRows(committed[p.name][o], found[p.name][o], p.kind)
 			if err != nil {
 				return nil, fmt.Errorf("committed result %s: %s, %s: %w: if this is meant, run with -update", file, p.name, o, err)
 			}
 			for _, reason := range more {
-				worse = append(worse, fmt.Sprintf("%s, %s, %s, %s: %s", set, p.name, o, short(reason.recipe), reason.text))
+				worse = append(worse, fmt.Sprintf("%s, %s, %s, %s: %s", set, p.name, o, shortName(reason.recipe), reason.text))
 			}
 		}
 	}
@@ -193,7 +193,7 @@ type reason struct{ recipe, text string }
 
 // compareRows compares the rows of an experiment and origin. It fails if recipes or the number of
 // containers differ.
-func against(committed, found []row, k resources.Kind) (worse []reason, err error) {
+func compareRows(committed, found []row, k resources.Kind) (worse []reason, err error) {
 	for _, was := range committed {
 		if !slices.ContainsFunc(found, func(r row) bool { return r.Recipe == was.Recipe }) {
 			return nil, fmt.Errorf("has %s, which was not replayed", was.Recipe)
@@ -207,7 +207,7 @@ func against(committed, found []row, k resources.Kind) (worse []reason, err erro
 		if was := committed[at].Containers; was != is.Containers {
 			return nil, fmt.Errorf("%s was replayed on %d containers, not on %d", is.Recipe, was, is.Containers)
 		}
-		for _, text := range worsened(committed[at], is, k) {
+		for _, text := range regressions(committed[at], is, k) {
 			worse = append(worse, reason{is.Recipe, text})
 		}
 	}
@@ -215,14 +215,14 @@ func against(committed, found []row, k resources.Kind) (worse []reason, err erro
 }
 
 // maxGrowth is the tolerated growth of a figure.
-const grownMost = 0.02
+const maxGrowth = 0.02
 
 // regressions returns the reasons why a row is worse than before: a figure grew by more than 2 %,
 // or by more than chance explains if it counts kills.
-func worsened(was, is row, k resources.Kind) (reasons []string) {
+func regressions(was, is row, k resources.Kind) (reasons []string) {
 	for _, g := range gauges[k] {
 		before, now := was.Figures[g.name], is.Figures[g.name]
-		share, why := grownMost, "more than 2 % worse"
+		share, why := maxGrowth, "more than 2 % worse"
 		if g.noise != "" {
 			share, why = 2/math.Sqrt(max(was.Figures[g.noise], 1)), "more than chance explains"
 		}

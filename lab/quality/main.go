@@ -84,14 +84,14 @@ func (o *options) gate(out io.Writer) ([]string, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(slow) //nolint:errcheck // it is temporary
-	if err := stretch(o.sample, slow); err != nil {
+	if err := writeSlowed(o.sample, slow); err != nil {
 		return nil, fmt.Errorf("recordings of %s: %w", o.sample, err)
 	}
 	e, err := collect([]string{filepath.Join(slow, "sample.csv.gz")}, false)
 	if err != nil {
 		return nil, err
 	}
-	worse, err := o.judge("sample", e, out)
+	worse, err := o.compareSet("sample", e, out)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +111,7 @@ func (o *options) gate(out io.Writer) ([]string, error) {
 	if e, err = collect(files, o.page != ""); err != nil {
 		return nil, err
 	}
-	more, err := o.judge("traces", e, out)
+	more, err := o.compareSet("traces", e, out)
 	if err == nil && o.page != "" {
 		err = e.write(o.page, o.overview)
 	}
@@ -120,11 +120,11 @@ func (o *options) gate(out io.Writer) ([]string, error) {
 
 // compareSet prints the figures of a set of recordings, and returns regressions against the
 // committed results and violations of fixed requirements.
-func (o *options) judge(set string, e *evidence, out io.Writer) ([]string, error) {
+func (o *options) compareSet(set string, e *evidence, out io.Writer) ([]string, error) {
 	found := e.table()
 	found.print(set, out)
-	worse, err := compare(set, found, o.results, o.update)
-	return append(worse, e.podsWorse(set)...), err
+	worse, err := compareTable(set, found, o.results, o.update)
+	return append(worse, e.podViolations(set)...), err
 }
 
 // containers lists the recordings of a directory without totals of whole pools: hundreds of cores
@@ -139,11 +139,11 @@ func containers(directory string) ([]string, error) {
 }
 
 // slowdown is the number of seconds per recorded second.
-const slowness = 60
+const slowdown = 60
 
 // writeSlowed writes all recordings of a directory into one recording in the layout of the
 // backtester, with one container for each.
-func stretch(from, to string) error {
+func writeSlowed(from, to string) error {
 	files, err := filepath.Glob(filepath.Join(from, "*.csv.gz"))
 	if err != nil || len(files) == 0 {
 		return errors.Join(err, errors.New("there are no .csv.gz files"))
@@ -152,7 +152,7 @@ func stretch(from, to string) error {
 	packed := gzip.NewWriter(&content)
 	fmt.Fprintln(packed, "workload,container,timestamp,cpu_cores,memory_bytes")
 	for _, name := range files {
-		if err := stretchFile(name, packed); err != nil {
+		if err := writeSlowedFile(name, packed); err != nil {
 			return err
 		}
 	}
@@ -162,7 +162,7 @@ func stretch(from, to string) error {
 	return os.WriteFile(filepath.Join(to, "sample.csv.gz"), content.Bytes(), 0o600)
 }
 
-func stretchFile(from string, to io.Writer) error {
+func writeSlowedFile(from string, to io.Writer) error {
 	samples, err := trace.ReadProcess(from)
 	if err != nil {
 		return err
@@ -170,7 +170,7 @@ func stretchFile(from string, to io.Writer) error {
 	const begin = 1767225600 // 1 January 2026, in seconds since 1970
 	name := strings.TrimSuffix(filepath.Base(from), ".csv.gz")
 	for _, s := range samples {
-		fmt.Fprintf(to, "%s,%s,%.0f,%v,%v\n", name, name, begin+s.At*slowness, s.CPU, s.Memory)
+		fmt.Fprintf(to, "%s,%s,%.0f,%v,%v\n", name, name, begin+s.At*slowdown, s.CPU, s.Memory)
 	}
 	return nil
 }

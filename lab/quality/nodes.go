@@ -20,38 +20,38 @@ import (
 
 // cluster is a simulated cluster with pods from recordings.
 type cluster struct {
-	name, about string
-	files       []string // of the directory of recordings, missing ones are skipped
-	kinds       []string // resources that count
-	copies      int
-	scale       float64 // of CPU and memory
-	step        time.Duration
-	placing     time.Duration
-	length      time.Duration
-	part        string
-	asIs        bool // do not compare recipes at equal risk
+	name, about   string
+	files         []string // of the directory of recordings, missing ones are skipped
+	kinds         []string // resources that count
+	copies        int
+	scale         float64 // of CPU and memory
+	step          time.Duration
+	placementTime time.Duration
+	length        time.Duration
+	part          string
+	unscaled      bool // do not compare recipes at equal risk
 }
 
 var clusters = []cluster{
 	{
 		name: "Machines, CPU and memory", about: "each machine a quarter of its size, 21 copies of all that begin on other days, so that what peaked together does; report half",
 		files: []string{"bitbrains-rnd-2013-08.csv.gz"}, kinds: []string{"cpu", "memory"},
-		copies: 21, scale: 0.25, step: 5 * time.Minute, placing: 24 * time.Hour, length: 7 * 24 * time.Hour, part: "report",
+		copies: 21, scale: 0.25, step: 5 * time.Minute, placementTime: 24 * time.Hour, length: 7 * 24 * time.Hour, part: "report",
 	},
 	{
 		name: "Machines, CPU alone", about: "the same pods; memory does not count",
 		files: []string{"bitbrains-rnd-2013-08.csv.gz"}, kinds: []string{"cpu"},
-		copies: 21, scale: 0.25, step: 5 * time.Minute, placing: 24 * time.Hour, length: 7 * 24 * time.Hour, part: "report",
+		copies: 21, scale: 0.25, step: 5 * time.Minute, placementTime: 24 * time.Hour, length: 7 * 24 * time.Hour, part: "report",
 	},
 	{
 		name: "Pods of two test beds, CPU and memory", about: "40 copies of each bed, whose pods peak together in each copy; both halves, since one is too small for nodes",
 		files: []string{"nezha-online-boutique.csv.gz", "nezha-train-ticket.csv.gz"}, kinds: []string{"cpu", "memory"},
-		copies: 40, scale: 1, step: time.Minute, placing: 4 * time.Hour, length: 8 * time.Hour, part: "all",
+		copies: 40, scale: 1, step: time.Minute, placementTime: 4 * time.Hour, length: 8 * time.Hour, part: "all",
 	},
 }
 
 // nodeRecipes returns the compared recipes. The first is the base.
-func placed(kinds []string) (names []string) {
+func nodeRecipes(kinds []string) (names []string) {
 	for _, name := range []string{
 		"vpa", "autopilot", "crane", "loadline", "loadline:memory=following", "loadline:cpu=mixed,memory=following",
 		"loadline:cpu=tracking", "loadline:cpu=tracking,memory=following", "cruisekube", "loadline:cpu=shared", "loadline:cpu=shared,memory=following",
@@ -69,7 +69,7 @@ func placed(kinds []string) (names []string) {
 }
 
 // upstreamRecipes returns the settings of the reference for the best with hindsight.
-func upstream(kinds []string) (names []string) {
+func upstreamRecipes(kinds []string) (names []string) {
 	for _, memory := range []string{"", "target-memory=0.8,"} {
 		if memory != "" && len(kinds) == 1 {
 			continue
@@ -85,7 +85,7 @@ func upstream(kinds []string) (names []string) {
 // simulation.
 const nodeDraws = 10
 
-func (c *cluster) judgement(recordings string, draws int) (*command.Judgement, error) {
+func (c *cluster) simulate(recordings string, draws int) (*command.NodeReport, error) {
 	var files []string
 	for _, name := range c.files {
 		if file := filepath.Join(recordings, name); exists(file) {
@@ -96,14 +96,14 @@ func (c *cluster) judgement(recordings string, draws int) (*command.Judgement, e
 		return nil, fmt.Errorf("%s: there is none of %s", recordings, strings.Join(c.files, ", "))
 	}
 	config := command.Default()
-	config.Baselines, config.Part, config.Kinds, config.Recipes = false, c.part, c.kinds, placed(c.kinds)
+	config.Baselines, config.Part, config.Kinds, config.Recipes = false, c.part, c.kinds, nodeRecipes(c.kinds)
 	n := &config.Nodes
-	n.Copies, n.Step, n.Placing, n.Time, n.Draws, n.Upstream = c.copies, c.step, c.placing, c.length, draws, upstream(c.kinds)
+	n.Copies, n.Step, n.Placing, n.Time, n.Draws, n.Upstream = c.copies, c.step, c.placementTime, c.length, draws, upstreamRecipes(c.kinds)
 	n.ScaleCPU, n.ScaleMemory = c.scale, c.scale
-	if c.asIs {
+	if c.unscaled {
 		n.Factors, n.Upstream, n.EqualKills = []float64{1}, nil, false
 	}
-	return command.Judge(context.Background(), config, files...)
+	return command.CompareNodes(context.Background(), config, files...)
 }
 
 func exists(file string) bool {
@@ -127,18 +127,18 @@ var nodeColumns = []column{
 func writeNodes(page, recordings string, draws int) error {
 	var b strings.Builder
 	for i := range clusters {
-		j, err := clusters[i].judgement(recordings, draws)
+		j, err := clusters[i].simulate(recordings, draws)
 		if err != nil {
 			return fmt.Errorf("%s: %w", clusters[i].name, err)
 		}
 		clusters[i].table(&b, j)
-		hours(&b, j)
+		nodeHoursTable(&b, j)
 	}
 	return document.Fill(page, "nodes", strings.TrimLeft(b.String(), "\n"))
 }
 
-func (c *cluster) table(b *strings.Builder, j *command.Judgement) {
-	fmt.Fprintf(b, "\n### %s\n\n%s: %d pods of %d containers for %s, in steps of %s; %d draws.\n\n", c.name, strings.ToUpper(c.about[:1])+c.about[1:], j.Pods, j.Containers, span(j.Time), span(j.Step), j.Draws)
+func (c *cluster) table(b *strings.Builder, j *command.NodeReport) {
+	fmt.Fprintf(b, "\n### %s\n\n%s: %d pods of %d containers for %s, in steps of %s; %d draws.\n\n", c.name, strings.ToUpper(c.about[:1])+c.about[1:], j.Pods, j.Containers, formatSpan(j.Time), formatSpan(j.Step), j.Draws)
 	heads := []string{"recipe"}
 	for _, c := range nodeColumns {
 		heads = append(heads, c.head)
@@ -160,8 +160,8 @@ func (c *cluster) table(b *strings.Builder, j *command.Judgement) {
 
 // nodeHoursTable writes the node-hours of all recipes and of the best of the reference at equal
 // work not served, with no more kills than the base.
-func hours(b *strings.Builder, j *command.Judgement) {
-	fmt.Fprintf(b, "\nNode-hours in these %s at equal work not served, with no more OOM kills and evictions for want of memory than under `vpa`:\n\n", span(j.Time))
+func nodeHoursTable(b *strings.Builder, j *command.NodeReport) {
+	fmt.Fprintf(b, "\nNode-hours in these %s at equal work not served, with no more OOM kills and evictions for want of memory than under `vpa`:\n\n", formatSpan(j.Time))
 	b.WriteString("| recipe | as it is | what `vpa` leaves undone as it is | 0.1 % not served | 0.01 % |\n|---|---|---|---|---|\n")
 	names, rows := rowNames(j), append(slices.Clone(j.Rows), nodes.Summary{Figures: j.Best})
 	names = append(names, "the best of the reference with hindsight")
@@ -180,9 +180,9 @@ func hours(b *strings.Builder, j *command.Judgement) {
 	}
 }
 
-func rowNames(j *command.Judgement) (names []string) {
+func rowNames(j *command.NodeReport) (names []string) {
 	for i := range j.Rows {
-		switch name := "`" + short(j.Rows[i].Name) + "`"; {
+		switch name := "`" + shortName(j.Rows[i].Name) + "`"; {
 		case j.Rows[i].Shared:
 			names = append(names, name+", **shared**")
 		case i == 0:
@@ -195,7 +195,7 @@ func rowNames(j *command.Judgement) (names []string) {
 }
 
 // formatSpan formats a duration as whole days, hours or minutes.
-func span(d time.Duration) string {
+func formatSpan(d time.Duration) string {
 	for _, unit := range []struct {
 		of   time.Duration
 		name string
@@ -210,7 +210,7 @@ func span(d time.Duration) string {
 // sampleCluster is the gated cluster. Its recordings are always available.
 var sampleCluster = cluster{
 	name: "sample", files: []string{"sample.csv.gz"}, kinds: []string{"cpu", "memory"},
-	copies: 60, scale: 1, step: time.Minute, placing: 4 * time.Hour, length: 24 * time.Hour, part: "all", asIs: true,
+	copies: 60, scale: 1, step: time.Minute, placementTime: 4 * time.Hour, length: 24 * time.Hour, part: "all", unscaled: true,
 }
 
 // nodeGauges are the node figures that must not grow. The sample has hardly any kills and
@@ -242,7 +242,7 @@ func gateNodes(recordings, results string, update bool, out io.Writer) ([]string
 }
 
 func nodeRows(recordings string) (found []nodeRow, err error) {
-	j, err := sampleCluster.judgement(recordings, 0)
+	j, err := sampleCluster.simulate(recordings, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -275,7 +275,7 @@ func compareNodes(found []nodeRow, file string, update bool) (worse []string, er
 	}
 	for i, is := range found {
 		for _, name := range nodeGauges {
-			if was := committed[i].Figures[name]; is.Figures[name] > was*(1+grownMost)+1e-9 {
+			if was := committed[i].Figures[name]; is.Figures[name] > was*(1+maxGrowth)+1e-9 {
 				worse = append(worse, fmt.Sprintf("nodes, %s: %s: %.6g, was %.6g: more than 2 %% worse", is, name, is.Figures[name], was))
 			}
 		}
@@ -285,7 +285,7 @@ func compareNodes(found []nodeRow, file string, update bool) (worse []string, er
 
 func (r nodeRow) String() string {
 	if r.Shared {
-		return short(r.Recipe) + ", shared"
+		return shortName(r.Recipe) + ", shared"
 	}
-	return short(r.Recipe)
+	return shortName(r.Recipe)
 }

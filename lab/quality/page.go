@@ -15,7 +15,7 @@ func (e *evidence) write(page, overview string) error {
 	for _, block := range []struct{ page, what, figures string }{
 		{page, "recordings", e.recordings()},
 		{page, "choices", e.choices()},
-		{page, "pods in the sum", e.pods()},
+		{page, "pods in the sum", e.podTable()},
 		{page, "tables", e.tables()},
 		{page, "frontiers", e.frontiers()},
 		{page, "targets", e.targets()},
@@ -35,24 +35,24 @@ func (e *evidence) recordings() string {
 		var n [parts]int
 		days := 0.0
 		for half := range n {
-			results := under(e.of(e.results[cpuUnlimited][half], o), standard)
+			results := ofCandidate(e.withOrigin(e.results[cpuUnlimited][half], o), upstreamDefault)
 			n[half], days = len(results), 0
 			for _, r := range results {
 				days += r.Scored.Days
 			}
 		}
-		fmt.Fprintf(&b, "| %s | %s | %d | %d | %.0f |\n", o, told[o], n[tune], n[report], days)
+		fmt.Fprintf(&b, "| %s | %s | %d | %d | %.0f |\n", o, originCriteria[o], n[tune], n[report], days)
 	}
 	return b.String()
 }
 
 func (e *evidence) tables() string {
 	var b strings.Builder
-	for i, p := range planes {
+	for i, p := range experiments {
 		for _, o := range origins {
-			results := e.of(e.results[i][report], o)
-			if f := newFleet(results); len(f.of) > 0 {
-				fmt.Fprintf(&b, "\n### %s: %s\n\n%d containers.\n\n", strings.ToUpper(p.name[:1])+p.name[1:], o, len(f.of))
+			results := e.withOrigin(e.results[i][report], o)
+			if f := newFleet(results); len(f.containers) > 0 {
+				fmt.Fprintf(&b, "\n### %s: %s\n\n%d containers.\n\n", strings.ToUpper(p.name[:1])+p.name[1:], o, len(f.containers))
 				f.table(&b, p.kind, results)
 			}
 		}
@@ -75,28 +75,28 @@ func (f *fleet) table(b *strings.Builder, k resources.Kind, results []backtest.R
 	rows := f.presets(k)
 	var best []string
 	for _, v := range views {
-		if name := f.hindsight(k, v); name != "" && !slices.Contains(best, name) {
+		if name := f.bestUpstream(k, v); name != "" && !slices.Contains(best, name) {
 			best = append(best, name)
 		}
 	}
 	rows = slices.Insert(rows, 1, best...)
 	var saved [2][]backtest.Figure // by view
 	for i, v := range views {
-		saved[i] = eachAtEqualRisk(results, rows, sweep(k), v.axes(k))
+		saved[i] = eachAtEqualRisk(results, rows, upstreamSweep(k), v.axes(k))
 	}
 	for i, name := range rows {
-		cells := append(f.cells(k, name), saving(saved[0][i]), saving(saved[1][i]))
-		harm, by := starvedShare, 100.0
+		cells := append(f.cells(k, name), savingCell(saved[0][i]), savingCell(saved[1][i]))
+		harm, factor := starvedShare, 100.0
 		if k == resources.Memory {
 			harm = oomDayShare
 		}
-		cells = append(cells, f.worst(k, name, unusedMean, 1), f.worst(k, name, harm, by))
+		cells = append(cells, f.worstCell(k, name, unusedMean, 1), f.worstCell(k, name, harm, factor))
 		fmt.Fprintf(b, "| %s |\n", strings.Join(cells, " | "))
 	}
 }
 
 func (f *fleet) cells(k resources.Kind, name string) []string {
-	cells := []string{"`" + short(name) + "`"}
+	cells := []string{"`" + shortName(name) + "`"}
 	var all []backtest.Formula
 	for _, c := range columns[k] {
 		all = append(all, f.formula(c, name, k))
@@ -107,7 +107,7 @@ func (f *fleet) cells(k resources.Kind, name string) []string {
 	return cells
 }
 
-func saving(figure backtest.Figure) string {
+func savingCell(figure backtest.Figure) string {
 	if math.IsNaN(figure.Value) {
 		return "–"
 	}
@@ -115,23 +115,23 @@ func saving(figure backtest.Figure) string {
 }
 
 // worstCell formats the maximum of a figure, multiplied by factor, with its container.
-func (f *fleet) worst(k resources.Kind, name string, figure perContainer, by float64) string {
-	v, at := most(figure)(k, f.tallies[name])
+func (f *fleet) worstCell(k resources.Kind, name string, figure perContainer, factor float64) string {
+	v, at := worstContainer(figure)(k, f.tallies[name])
 	if at < 0 || v == 0 {
 		return "none"
 	}
-	return fmt.Sprintf("%s (%s)", number(by*v), f.of[at])
+	return fmt.Sprintf("%s (%s)", number(factor*v), f.containers[at])
 }
 
 // bestUpstream returns the setting of the reference with the lowest cost and no more risk than its
 // default, chosen on the reported containers. It is empty if none costs less.
-func (f *fleet) hindsight(k resources.Kind, v view) string {
-	best, least := "", f.at(columns[k][v.cost], standard, k)
-	for _, name := range sweep(k) {
-		if len(f.tallies[name]) == 0 || f.at(columns[k][v.risk], name, k) > f.at(columns[k][v.risk], standard, k) {
+func (f *fleet) bestUpstream(k resources.Kind, v view) string {
+	best, least := "", f.columnValue(columns[k][v.cost], upstreamDefault, k)
+	for _, name := range upstreamSweep(k) {
+		if len(f.tallies[name]) == 0 || f.columnValue(columns[k][v.risk], name, k) > f.columnValue(columns[k][v.risk], upstreamDefault, k) {
 			continue
 		}
-		if c := f.at(columns[k][v.cost], name, k); c < least {
+		if c := f.columnValue(columns[k][v.cost], name, k); c < least {
 			best, least = name, c
 		}
 	}
@@ -143,17 +143,17 @@ func (e *evidence) overview() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| recordings | recipe | CPU: slack, mean %% | CPU: starved, mean %% | memory: reserved x | memory: OOM days, mean %% |\n|---|---|---|---|---|---|\n")
 	for _, o := range origins {
-		cpu, memory := newFleet(e.of(e.results[cpuUnlimited][report], o)), newFleet(e.of(e.results[memoryLimited][report], o))
-		for _, name := range []string{standard, ours} {
-			if len(cpu.of) == 0 {
+		cpu, memory := newFleet(e.withOrigin(e.results[cpuUnlimited][report], o)), newFleet(e.withOrigin(e.results[memoryLimited][report], o))
+		for _, name := range []string{upstreamDefault, loadlineDefault} {
+			if len(cpu.containers) == 0 {
 				continue
 			}
-			cells := []string{string(o), "`" + short(name) + "`"}
+			cells := []string{string(o), "`" + shortName(name) + "`"}
 			for k, f := range [resources.Kinds]*fleet{cpu, memory} {
 				k := resources.Kind(k)
 				for _, at := range []int{costMean, riskMean} {
 					cell := "–"
-					if len(f.of) > 0 {
+					if len(f.containers) > 0 {
 						cell = columns[k][at].cell(f.intervals([]backtest.Formula{f.formula(columns[k][at], name, k)})[0])
 					}
 					cells = append(cells, cell)

@@ -15,21 +15,21 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-func TestOrigins(t *testing.T) {
+func TestOriginOf_ClassifiesRecordings(t *testing.T) {
 	recorded := func(days float64, step time.Duration) *backtest.Result {
 		return &backtest.Result{Step: step, Cold: backtest.Tally{Days: days / 4}, Scored: backtest.Tally{Days: days * 3 / 4}}
 	}
 	require.Equal(t, machines, originOf(recorded(30, 5*time.Minute), true))
 	require.Equal(t, byMinute, originOf(recorded(1, time.Minute), true))
-	require.Equal(t, brief, originOf(recorded(0.9, time.Minute), true))
-	require.Equal(t, brief, originOf(recorded(0.9, 15*time.Minute), true))
-	require.Equal(t, cpuAlone, originOf(recorded(0.9, time.Minute), false))
-	require.Equal(t, cpuAlone, originOf(recorded(30, 5*time.Minute), false))
+	require.Equal(t, shortPods, originOf(recorded(0.9, time.Minute), true))
+	require.Equal(t, shortPods, originOf(recorded(0.9, 15*time.Minute), true))
+	require.Equal(t, cpuOnly, originOf(recorded(0.9, time.Minute), false))
+	require.Equal(t, cpuOnly, originOf(recorded(30, 5*time.Minute), false))
 }
 
 // newResult returns a result of a container over one hour of a day: request and usage in cores,
 // starved as a share of the usage.
-func ran(candidate, name string, request, used, starved float64, changes int) backtest.Result {
+func newResult(candidate, name string, request, used, starved float64, changes int) backtest.Result {
 	const hour = 3600
 	return backtest.Result{Dataset: "d", Workload: name, Container: name, Candidate: candidate, Kind: resources.CPU, Scored: backtest.Tally{
 		Days: 1, Dates: 1, Seconds: hour, Reserved: 1000 * request * hour, Over: 1000 * (request - used*(1-starved)) * hour,
@@ -37,8 +37,8 @@ func ran(candidate, name string, request, used, starved float64, changes int) ba
 	}}
 }
 
-func TestRowOfTheGate(t *testing.T) {
-	f := newFleet([]backtest.Result{ran("a", "small", 1, 0.5, 0.1, 2), ran("a", "large", 10, 8, 0, 0), ran("a", "middle", 2, 1, 0, 1)})
+func TestFleetRow_AggregatesFigures(t *testing.T) {
+	f := newFleet([]backtest.Result{newResult("a", "small", 1, 0.5, 0.1, 2), newResult("a", "large", 10, 8, 0, 0), newResult("a", "middle", 2, 1, 0, 1)})
 	r := f.row("a", resources.CPU)
 	require.Equal(t, 3, r.Containers)
 	require.InDeltaMapValues(t, map[string]float64{
@@ -67,42 +67,42 @@ func TestRowOfTheGate(t *testing.T) {
 func recordedPods(dataset string, unused, starved float64) *evidence {
 	e := &evidence{origins: map[container]origin{}}
 	add := func(recipe, name string, o origin, request, starved float64) {
-		r := ran(recipe, name, request, 1, starved, 1)
+		r := newResult(recipe, name, request, 1, starved, 1)
 		r.Dataset = dataset
 		e.origins[containerOf(&r)] = o
 		e.results[cpuUnlimited][tune] = append(e.results[cpuUnlimited][tune], r)
 	}
-	add(standard, "pod", brief, 2, 0.1)
-	add(ours, "pod", brief, unused+1-starved, starved)
-	add(standard, "machine", machines, 2, 0)
-	add(ours, "machine", machines, 20, 1) // not a pod
+	add(upstreamDefault, "pod", shortPods, 2, 0.1)
+	add(loadlineDefault, "pod", shortPods, unused+1-starved, starved)
+	add(upstreamDefault, "machine", machines, 2, 0)
+	add(loadlineDefault, "machine", machines, 20, 1) // not a pod
 	return e
 }
 
 // Independent of committed results, loadline must not cost more on pods than the reference recipe.
-func TestPodsAreGatedForEver(t *testing.T) {
-	require.Empty(t, recordedPods("shop", 1.1, 0.12).podsWorse("s"))
-	require.Equal(t, []string{"s, pods of shop: loadline: unused core-hours: 1.2, of vpa 1.1: must not be more"}, recordedPods("shop", 1.2, 0.1).podsWorse("s"))
-	require.Equal(t, []string{"s, all pods: loadline: starved core-hours: 0.13, of vpa 0.1: must not be more than 1.2 times that"}, recordedPods("shop", 1, 0.13).podsWorse("s"))
+func TestPodsWorse_LimitsCostToUpstream(t *testing.T) {
+	require.Empty(t, recordedPods("shop", 1.1, 0.12).podViolations("s"))
+	require.Equal(t, []string{"s, pods of shop: loadline: unused core-hours: 1.2, of vpa 1.1: must not be more"}, recordedPods("shop", 1.2, 0.1).podViolations("s"))
+	require.Equal(t, []string{"s, all pods: loadline: starved core-hours: 0.13, of vpa 0.1: must not be more than 1.2 times that"}, recordedPods("shop", 1, 0.13).podViolations("s"))
 	both := recordedPods("shop", 1.2, 0.1)
 	other := recordedPods("office", 0.5, 0.1)
 	both.results[cpuUnlimited][report] = other.results[cpuUnlimited][tune]
 	for c, o := range other.origins {
 		both.origins[c] = o
 	}
-	require.Len(t, both.podsWorse("s"), 1, "less on another recording does not make up for it")
-	require.Contains(t, both.pods(), "| recipe | office | | shop | | all | |\n")
-	require.Contains(t, both.pods(), "| `loadline` | 0.5 | 0.1 | 1.2 | 0.1 | 1.7 | 0.2 |\n")
+	require.Len(t, both.podViolations("s"), 1, "less on another recording does not make up for it")
+	require.Contains(t, both.podTable(), "| recipe | office | | shop | | all | |\n")
+	require.Contains(t, both.podTable(), "| `loadline` | 0.5 | 0.1 | 1.2 | 0.1 | 1.7 | 0.2 |\n")
 }
 
-func TestThePresetOfLeastCostIsChosen(t *testing.T) {
+func TestFleetChoose_PicksCheapestPreset(t *testing.T) {
 	by := map[string][4]float64{ // requests and starved shares of a small and a large container
 		"vpa": {2, 0.1, 20, 0.1}, "loadline": {1.5, 0.1, 30, 0.1}, "loadline:cpu=calm-lean": {1.2, 0.3, 11, 0.3},
 		"loadline:cpu=tracking": {1.3, 0.05, 15, 0.05},
 	}
 	var results []backtest.Result
-	for _, name := range compared(resources.CPU) {
-		is, known := by[short(name)]
+	for _, name := range presetRecipes(resources.CPU) {
+		is, known := by[shortName(name)]
 		if !known {
 			is = [4]float64{9, 0, 90, 0}
 		}
@@ -110,26 +110,26 @@ func TestThePresetOfLeastCostIsChosen(t *testing.T) {
 		if strings.Contains(name, "tracking") {
 			moves = 5
 		}
-		results = append(results, ran(name, "small", is[0], 1, is[1], moves), ran(name, "large", is[2], 10, is[3], moves))
+		results = append(results, newResult(name, "small", is[0], 1, is[1], moves), newResult(name, "large", is[2], 10, is[3], moves))
 	}
 	f := newFleet(results)
 	mean, fleet := views[0], views[1]
-	require.Equal(t, tracking, f.choose(resources.CPU, mean, false), "lean costs less, but starves more")
-	require.Equal(t, tracking, f.choose(resources.CPU, fleet, false))
-	require.Equal(t, standard, f.choose(resources.CPU, fleet, true), "5 changes are more than twice 2; loadline costs more in the sum")
-	require.Equal(t, ours, newFleet(where(results, func(r *backtest.Result) bool { return r.Workload == "small" })).choose(resources.CPU, mean, true))
-	require.Contains(t, f.outcome(resources.CPU, mean, tracking), "` | -")
-	require.Contains(t, f.outcome(resources.CPU, mean, tracking), "| holds |")
-	require.Contains(t, f.outcome(resources.CPU, mean, withFloors("loadline:cpu=calm-lean")), "| **more risk** |")
-	require.Contains(t, f.outcome(resources.CPU, fleet, withFloors("crane")), "| **costs no less** |")
-	require.Equal(t, " `vpa` | | | | |", f.outcome(resources.CPU, mean, standard))
+	require.Equal(t, tracking, f.choosePreset(resources.CPU, mean, false), "lean costs less, but starves more")
+	require.Equal(t, tracking, f.choosePreset(resources.CPU, fleet, false))
+	require.Equal(t, upstreamDefault, f.choosePreset(resources.CPU, fleet, true), "5 changes are more than twice 2; loadline costs more in the sum")
+	require.Equal(t, loadlineDefault, newFleet(filterResults(results, func(r *backtest.Result) bool { return r.Workload == "small" })).choosePreset(resources.CPU, mean, true))
+	require.Contains(t, f.outcomeCells(resources.CPU, mean, tracking), "` | -")
+	require.Contains(t, f.outcomeCells(resources.CPU, mean, tracking), "| holds |")
+	require.Contains(t, f.outcomeCells(resources.CPU, mean, withFloors("loadline:cpu=calm-lean")), "| **more risk** |")
+	require.Contains(t, f.outcomeCells(resources.CPU, fleet, withFloors("crane")), "| **costs no less** |")
+	require.Equal(t, " `vpa` | | | | |", f.outcomeCells(resources.CPU, mean, upstreamDefault))
 }
 
-func TestWhatChanceExplainsIsSaid(t *testing.T) {
+func TestFleetOutcome_ReportsChance(t *testing.T) {
 	verdict := func(a, b [2]float64) string {
 		return newFleet([]backtest.Result{
-			ran(standard, "a", 2, 1, 0.1, 1), ran(standard, "b", 2, 1, 0.1, 1), ran(ours, "a", a[0], 1, a[1], 1), ran(ours, "b", b[0], 1, b[1], 1),
-		}).outcome(resources.CPU, views[0], ours)
+			newResult(upstreamDefault, "a", 2, 1, 0.1, 1), newResult(upstreamDefault, "b", 2, 1, 0.1, 1), newResult(loadlineDefault, "a", a[0], 1, a[1], 1), newResult(loadlineDefault, "b", b[0], 1, b[1], 1),
+		}).outcomeCells(resources.CPU, views[0], loadlineDefault)
 	}
 	require.Contains(t, verdict([2]float64{1.2, 0.1}, [2]float64{1.3, 0.05}), "| holds |")
 	require.Contains(t, verdict([2]float64{1, 0.1}, [2]float64{2.2, 0.1}), "| saving within chance |")
@@ -137,7 +137,7 @@ func TestWhatChanceExplainsIsSaid(t *testing.T) {
 }
 
 // Uses the pages of the tree. Two runs must give the same bytes.
-func TestPagesAreFilled(t *testing.T) {
+func TestRun_FillsPagesReproducibly(t *testing.T) {
 	directory := t.TempDir()
 	copied := func(from, to string) string {
 		text, err := os.ReadFile(from)
@@ -148,7 +148,7 @@ func TestPagesAreFilled(t *testing.T) {
 	page, overview := copied("../docs/quality.md", "quality.md"), copied("../../README.md", "README.md")
 	recordings := filepath.Join(directory, "recordings")
 	require.NoError(t, os.Mkdir(recordings, 0o700))
-	require.NoError(t, stretch(sample, recordings))
+	require.NoError(t, writeSlowed(sample, recordings))
 	filled := func() string {
 		var out, errOut bytes.Buffer
 		args := []string{"-sample", sample, "-results", directory, "-update", "-traces", recordings, "-page", page, "-overview", overview}

@@ -19,59 +19,59 @@ func withFloors(name string) string {
 }
 
 // shortName returns a recipe without the common floors.
-func short(recipe string) string {
+func shortName(recipe string) string {
 	return strings.TrimRight(strings.TrimSuffix(recipe, floors), ",:")
 }
 
 var (
-	standard = withFloors("vpa") // the reference with default settings
-	ours     = withFloors("loadline")
-	tracking = withFloors("loadline:cpu=tracking")
-	safe     = withFloors("loadline:memory=safe")
+	upstreamDefault = withFloors("vpa") // the reference with default settings
+	loadlineDefault = withFloors("loadline")
+	tracking        = withFloors("loadline:cpu=tracking")
+	safe            = withFloors("loadline:memory=safe")
 )
 
 // resourceSet is the set of resources for which a preset differs from others.
-type kinds [resources.Kinds]bool
+type resourceSet [resources.Kinds]bool
 
 var (
-	forCPU    = kinds{resources.CPU: true}
-	forMemory = kinds{resources.Memory: true}
-	forBoth   = kinds{resources.CPU: true, resources.Memory: true}
+	forCPU    = resourceSet{resources.CPU: true}
+	forMemory = resourceSet{resources.Memory: true}
+	forBoth   = resourceSet{resources.CPU: true, resources.Memory: true}
 )
 
 type preset struct {
 	recipe string
-	of     kinds
+	kinds  resourceSet
 }
 
 // presets are the compared and gated recipes, in the order of tables.
 var presets = []preset{
-	{recipe: "vpa", of: forBoth},
-	{recipe: "loadline", of: forBoth},
-	{recipe: "loadline:cpu=calm-lean", of: forCPU},
-	{recipe: "loadline:cpu=calm-safe", of: forCPU},
-	{recipe: "loadline:cpu=tracking", of: forCPU},
-	{recipe: "loadline:cpu=tracking-lean", of: forCPU},
-	{recipe: "loadline:cpu=tracking-safe", of: forCPU},
-	{recipe: "loadline:cpu=mixed", of: forCPU},
-	{recipe: "loadline:sustained-minutes=0", of: forCPU}, // a single burst counts
-	{recipe: "loadline:memory=lean", of: forMemory},
-	{recipe: "loadline:memory=equal", of: forMemory},
-	{recipe: "loadline:memory=safe", of: forMemory},
-	{recipe: "loadline:memory=following", of: forMemory},
-	{recipe: "loadline:margin=0.1", of: forMemory}, // for every limit
-	{recipe: "autopilot", of: forBoth},
-	{recipe: "autopilot:models=ensemble", of: forBoth},
-	{recipe: "attune", of: forBoth},
-	{recipe: "attune-published", of: forBoth},
-	{recipe: "crane", of: forBoth},
-	{recipe: "cruisekube", of: forBoth},
+	{recipe: "vpa", kinds: forBoth},
+	{recipe: "loadline", kinds: forBoth},
+	{recipe: "loadline:cpu=calm-lean", kinds: forCPU},
+	{recipe: "loadline:cpu=calm-safe", kinds: forCPU},
+	{recipe: "loadline:cpu=tracking", kinds: forCPU},
+	{recipe: "loadline:cpu=tracking-lean", kinds: forCPU},
+	{recipe: "loadline:cpu=tracking-safe", kinds: forCPU},
+	{recipe: "loadline:cpu=mixed", kinds: forCPU},
+	{recipe: "loadline:sustained-minutes=0", kinds: forCPU}, // a single burst counts
+	{recipe: "loadline:memory=lean", kinds: forMemory},
+	{recipe: "loadline:memory=equal", kinds: forMemory},
+	{recipe: "loadline:memory=safe", kinds: forMemory},
+	{recipe: "loadline:memory=following", kinds: forMemory},
+	{recipe: "loadline:margin=0.1", kinds: forMemory}, // for every limit
+	{recipe: "autopilot", kinds: forBoth},
+	{recipe: "autopilot:models=ensemble", kinds: forBoth},
+	{recipe: "attune", kinds: forBoth},
+	{recipe: "attune-published", kinds: forBoth},
+	{recipe: "crane", kinds: forBoth},
+	{recipe: "cruisekube", kinds: forBoth},
 }
 
 // presetRecipes returns the presets of a resource with floors, in the order of tables.
-func compared(k resources.Kind) (names []string) {
+func presetRecipes(k resources.Kind) (names []string) {
 	for _, p := range presets {
-		if p.of[k] {
+		if p.kinds[k] {
 			names = append(names, withFloors(p.recipe))
 		}
 	}
@@ -88,7 +88,7 @@ var (
 )
 
 // upstreamSweep returns the reference recipe with all compared settings.
-func sweep(k resources.Kind) (all []string) {
+func upstreamSweep(k resources.Kind) (all []string) {
 	shares, margins := cpuShares, cpuMargins
 	if k == resources.Memory {
 		shares, margins = memoryShares, memoryMargins
@@ -103,16 +103,16 @@ func sweep(k resources.Kind) (all []string) {
 
 // loadlineCurves are the presets of our recipe by increasing risk. The settings at both ends are
 // not presets: they give the reference's default neighbours in every draw of containers.
-var ourCurves = [resources.Kinds][]string{
-	resources.CPU: {withFloors("loadline:share=0.5,fast-share=0.35"), withFloors("loadline:cpu=calm-lean"), ours,
+var loadlineCurves = [resources.Kinds][]string{
+	resources.CPU: {withFloors("loadline:share=0.5,fast-share=0.35"), withFloors("loadline:cpu=calm-lean"), loadlineDefault,
 		withFloors("loadline:cpu=calm-safe"), withFloors("loadline:share=0.93,fast-share=0.8")},
 	resources.Memory: {withFloors("loadline:memory=lean,margin=-0.2"), withFloors("loadline:memory=lean,margin=-0.1"), withFloors("loadline:memory=lean"),
-		withFloors("loadline:memory=equal"), ours, safe},
+		withFloors("loadline:memory=equal"), loadlineDefault, safe},
 }
 
-func studied(k resources.Kind) []string {
-	all := slices.Concat(compared(k), sweep(k))
-	for _, name := range ourCurves[k] {
+func pageRecipes(k resources.Kind) []string {
+	all := slices.Concat(presetRecipes(k), upstreamSweep(k))
+	for _, name := range loadlineCurves[k] {
 		if !slices.Contains(all, name) {
 			all = append(all, name)
 		}

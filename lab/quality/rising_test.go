@@ -26,7 +26,7 @@ func TestMemoryGrowth_IsRarelyReported(t *testing.T) {
 	for _, file := range files {
 		content, err := os.Open(file)
 		require.NoError(t, err)
-		for r, problem := range trace.Read(content, file, trace.Options{LeastMemory: 1 << 20}) {
+		for r, problem := range trace.Read(content, file, trace.Options{MinMemory: 1 << 20}) {
 			require.True(t, problem == nil || problem.Warning, problem)
 			peaks, before := &sketch.DailyPeaks{}, 0
 			hits := map[int64]bool{}
@@ -54,7 +54,7 @@ func TestMemoryGrowth_IsRarelyReported(t *testing.T) {
 
 // A recorded leak is reported even if it is stretched over ten days. A cache that is emptied now
 // and then is not.
-func TestARecordedLeakIsTold(t *testing.T) {
+func TestMemoryGrowth_ReportsRecordedLeak(t *testing.T) {
 	for name, want := range map[string]bool{"leak": true, "cache": false} {
 		peaks := &sketch.DailyPeaks{}
 		told := 0

@@ -13,7 +13,7 @@ import (
 
 // newClassResults returns results of ten containers of a class with the given request and share of
 // starved work.
-func fared(candidate string, class replay.Class, request, starved float64) []backtest.Result {
+func newClassResults(candidate string, class replay.Class, request, starved float64) []backtest.Result {
 	var all []backtest.Result
 	for c := range 10 {
 		r := backtest.Result{Candidate: candidate, Workload: fmt.Sprint(class, c), Class: class, Kind: resources.CPU}
@@ -24,27 +24,27 @@ func fared(candidate string, class replay.Class, request, starved float64) []bac
 	return all
 }
 
-func TestTargetsSayWhatIsMissed(t *testing.T) {
+func TestTargets_ReportMissedTargets(t *testing.T) {
 	var e evidence
 	for _, one := range []struct {
 		candidate string
 		request   float64
 		starved   float64
 	}{
-		{standard, 100, 0.10}, {withFloors("vpa:target-cpu=1,margin=0"), 400, 0.01}, {withFloors("vpa:target-cpu=0.5,margin=0"), 60, 0.20},
-		{ours, 90, 0.04}, {withFloors("loadline:cpu=calm-lean"), 60, 0.06}, {withFloors("loadline:cpu=calm-safe"), 120, 0.03}, {tracking, 95, 0.09},
+		{upstreamDefault, 100, 0.10}, {withFloors("vpa:target-cpu=1,margin=0"), 400, 0.01}, {withFloors("vpa:target-cpu=0.5,margin=0"), 60, 0.20},
+		{loadlineDefault, 90, 0.04}, {withFloors("loadline:cpu=calm-lean"), 60, 0.06}, {withFloors("loadline:cpu=calm-safe"), 120, 0.03}, {tracking, 95, 0.09},
 	} {
-		e.results[cpuUnlimited][report] = append(e.results[cpuUnlimited][report], fared(one.candidate, replay.Batch, one.request, one.starved)...)
+		e.results[cpuUnlimited][report] = append(e.results[cpuUnlimited][report], newClassResults(one.candidate, replay.Batch, one.request, one.starved)...)
 		steady := one.starved
-		if one.candidate == ours {
+		if one.candidate == loadlineDefault {
 			steady = 0.11
 		}
-		e.results[cpuUnlimited][report] = append(e.results[cpuUnlimited][report], fared(one.candidate, replay.Steady, one.request, steady)...)
+		e.results[cpuUnlimited][report] = append(e.results[cpuUnlimited][report], newClassResults(one.candidate, replay.Steady, one.request, steady)...)
 	}
 	for _, class := range replay.Classes() { // swept settings of the reference recipe that do not matter here
-		for _, name := range sweep(resources.CPU) {
+		for _, name := range upstreamSweep(resources.CPU) {
 			if name != withFloors("vpa:target-cpu=1,margin=0") && name != withFloors("vpa:target-cpu=0.5,margin=0") {
-				e.results[cpuUnlimited][report] = append(e.results[cpuUnlimited][report], fared(name, class, 1000, 0.5)...)
+				e.results[cpuUnlimited][report] = append(e.results[cpuUnlimited][report], newClassResults(name, class, 1000, 0.5)...)
 			}
 		}
 	}
@@ -60,20 +60,20 @@ func TestTargetsSayWhatIsMissed(t *testing.T) {
 
 // If loadline costs more than the reference recipe at equal risk, the page lists the alternatives.
 // If it costs less, the list is empty.
-func TestFrontierWhereOursCostsMore(t *testing.T) {
+func TestFrontiers_ListAlternativesWhereLoadlineCostsMore(t *testing.T) {
 	frontiers := func(request float64) string {
 		e := &evidence{origins: map[container]origin{}}
 		for c := range 10 {
 			by := map[string][2]float64{
-				standard: {2, 0.1}, withFloors("vpa:target-cpu=0.5,margin=0"): {0.9, 0.3}, withFloors("vpa:target-cpu=0.9,margin=0"): {1.5, 0.05},
-				withFloors("vpa:target-cpu=0.95,margin=0"): {1.9, 0.2}, withFloors("vpa:target-cpu=1,margin=0"): {9, 0}, ours: {request, 0.05},
+				upstreamDefault: {2, 0.1}, withFloors("vpa:target-cpu=0.5,margin=0"): {0.9, 0.3}, withFloors("vpa:target-cpu=0.9,margin=0"): {1.5, 0.05},
+				withFloors("vpa:target-cpu=0.95,margin=0"): {1.9, 0.2}, withFloors("vpa:target-cpu=1,margin=0"): {9, 0}, loadlineDefault: {request, 0.05},
 			}
-			for _, recipe := range append([]string{standard, ours}, sweep(resources.CPU)...) {
+			for _, recipe := range append([]string{upstreamDefault, loadlineDefault}, upstreamSweep(resources.CPU)...) {
 				is, known := by[recipe]
 				if !known {
 					is = [2]float64{99, 0.5}
 				}
-				r := ran(recipe, fmt.Sprint(c), is[0], 1, is[1], 1)
+				r := newResult(recipe, fmt.Sprint(c), is[0], 1, is[1], 1)
 				e.origins[containerOf(&r)] = machines
 				e.results[cpuUnlimited][report] = append(e.results[cpuUnlimited][report], r)
 			}
@@ -88,9 +88,9 @@ func TestFrontierWhereOursCostsMore(t *testing.T) {
 	require.Empty(t, frontiers(1.2))
 }
 
-func TestShortRecordingsAreApart(t *testing.T) {
+func TestLasting_SeparatesShortRecordings(t *testing.T) {
 	results := []backtest.Result{{Workload: "a"}, {Workload: "b", Short: true}}
-	require.Equal(t, "a", lasting(results, true)[0].Workload)
-	require.Equal(t, "b", lasting(results, false)[0].Workload)
+	require.Equal(t, "a", byLength(results, true)[0].Workload)
+	require.Equal(t, "b", byLength(results, false)[0].Workload)
 	require.Equal(t, "5 % [1, 10]", percent(backtest.Figure{Value: 0.05, Low: 0.01, High: 0.1}))
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // limitedRun is the result of replaying a process with a CPU limit equal to its request.
-type held struct {
+type limitedRun struct {
 	mean, highest  float64 // usage without limit, in millicores
 	undone         float64 // share of work cut off by the limit
 	request        float64 // mean, in millicores
@@ -26,12 +26,12 @@ type held struct {
 // runWithLimit replays a recording of one-second steps for a week. The request starts at 30m and
 // follows the target when it leaves the bounds. Usage, and if known is set the share of seconds at
 // the limit, are means of five minutes, as from Prometheus.
-func hold(t *testing.T, file, text string, known bool) held {
+func runWithLimit(t *testing.T, file, text string, known bool) limitedRun {
 	samples, err := trace.ReadProcess(file + ".csv.gz")
 	require.NoError(t, err)
 	made, err := recipe.Parse(text)
 	require.NoError(t, err)
-	h := held{days: 7, interval: 60}
+	h := limitedRun{days: 7, interval: 60}
 	const window = 300
 	type second struct{ use, reached float64 }
 	var seconds []second
@@ -57,7 +57,7 @@ func hold(t *testing.T, file, text string, known bool) held {
 		}
 		limit := resources.FromFloat(request)
 		state.ObserveUse("", begin.Add(time.Duration(s)*time.Second), resources.CPU,
-			sketch.Use{Amount: resources.FromFloat(mean.use), Limit: limit, Request: limit, Throttled: mean.reached})
+			sketch.Usage{Amount: resources.FromFloat(mean.use), Limit: limit, Request: limit, Throttled: mean.reached})
 		b := made.Recommend(recipe.Input{Profile: &empty, Sketch: state, Containers: 1}).Bounds
 		if limit < b.Lower.Value(resources.CPU) || limit > b.Upper.Value(resources.CPU) {
 			request = float64(b.Target.Value(resources.CPU))
@@ -70,10 +70,10 @@ func hold(t *testing.T, file, text string, known bool) held {
 
 // With throttled time, short bursts under a limit are detected and hardly any work is cut off. The
 // request must not fluctuate because of that.
-func TestThrottledTimeFindsRecordedBursts(t *testing.T) {
+func TestThrottledTime_ReducesUndoneWorkOfBursts(t *testing.T) {
 	for _, file := range []string{"../../testdata/traces/steady", "../testdata/finer/bursts", "../../testdata/traces/spiky", "../testdata/finer/kube-apiserver"} {
 		for _, text := range []string{"loadline:pod-min-cpu=1", "loadline:cpu=tracking,pod-min-cpu=1"} {
-			without, with := hold(t, file, text, false), hold(t, file, text, true)
+			without, with := runWithLimit(t, file, text, false), runWithLimit(t, file, text, true)
 			t.Logf("%-20s mean %3.0f, highest %4.0f; %-36s undone %2.0f %% (%3.0f, %.1f changes a day), with throttled time %2.0f %% (%3.0f, %.1f)",
 				filepath.Base(file), with.mean, with.highest, text, 100*without.undone, without.request, without.changes, 100*with.undone, with.request, with.changes)
 			require.Less(t, with.undone, 0.1, file)

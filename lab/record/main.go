@@ -46,8 +46,8 @@ type config struct {
 	out                   string
 	every, duration, wait time.Duration
 	gaps                  bool
-	group                 string // CPU cgroup of the processes, empty = not recorded
-	choice                choice
+	cgroup                string // CPU cgroup of the processes, empty = not recorded
+	filter                processFilter
 }
 
 func parse(args []string) (config, error) {
@@ -58,7 +58,7 @@ func parse(args []string) (config, error) {
 	fs.DurationVar(&c.duration, "for", 0, "length of the recording; 0 means until the processes end")
 	fs.DurationVar(&c.wait, "wait", 0, "how long to wait for the first process to appear")
 	fs.BoolVar(&c.gaps, "gaps", false, "go on while no process is left, until -for is over: jobs")
-	fs.StringVar(&c.group, "cgroup", "", "folder of the cpu control group whose throttling is recorded as well, such as /sys/fs/cgroup/cpu/x")
+	fs.StringVar(&c.cgroup, "cgroup", "", "folder of the cpu control group whose throttling is recorded as well, such as /sys/fs/cgroup/cpu/x")
 	pid := fs.Int("pid", 0, "process to record")
 	match := fs.String("match", "", "record the processes whose command line matches this regular expression")
 	if err := fs.Parse(args); err != nil {
@@ -77,7 +77,7 @@ func parse(args []string) (config, error) {
 	check(!c.gaps || c.duration > 0, "-gaps: want -for too, or the recording has no end")
 	check((*pid == 0) != (*match == ""), "want either -pid or -match")
 	check(err == nil, "-match: %w", err)
-	c.choice = choice{pid: *pid, pattern: pattern, not: os.Getpid()}
+	c.filter = processFilter{pid: *pid, pattern: pattern, self: os.Getpid()}
 	return c, errors.Join(problems...)
 }
 
@@ -114,7 +114,7 @@ func run(args []string) error {
 
 func (c config) record(ctx context.Context, out io.Writer) (lines int, err error) {
 	header := "time,cpu_cores,memory_bytes"
-	if c.group != "" {
+	if c.cgroup != "" {
 		header += ",throttled_share"
 	}
 	if _, err := fmt.Fprintln(out, header); err != nil {
@@ -127,28 +127,28 @@ func (c config) record(ctx context.Context, out io.Writer) (lines int, err error
 	ticker := time.NewTicker(c.every)
 	defer ticker.Stop()
 	started, before := time.Now(), reading(nil)
-	var began time.Time // start of the interval that ends at the next tick
-	var held time.Duration
+	var intervalStart time.Time // start of the interval that ends at the next tick
+	var throttledBefore time.Duration
 	for {
 		now := time.Now()
-		if before != nil && now.Sub(began) < c.every/2 { // a late tick, shortly before the next one
+		if before != nil && now.Sub(intervalStart) < c.every/2 { // a late tick, shortly before the next one
 			<-ticker.C
 			continue
 		}
-		found, err := read(proc, c.choice)
+		found, err := readProcesses(proc, c.filter)
 		if err != nil {
 			return lines, err
 		}
-		heldNow, err := c.throttled()
+		throttledNow, err := c.throttledTime()
 		if err != nil {
 			return lines, err
 		}
 		switch {
 		case before != nil && len(found) > 0:
-			stretch := now.Sub(began)
-			line := fmt.Sprintf("%.1f,%.3f,%d", began.Sub(started).Seconds(), found.since(before)/stretch.Seconds(), found.memory())
-			if c.group != "" {
-				line += fmt.Sprintf(",%.3f", min((heldNow-held).Seconds()/stretch.Seconds(), 1))
+			stretch := now.Sub(intervalStart)
+			line := fmt.Sprintf("%.1f,%.3f,%d", intervalStart.Sub(started).Seconds(), found.cpuSince(before)/stretch.Seconds(), found.memory())
+			if c.cgroup != "" {
+				line += fmt.Sprintf(",%.3f", min((throttledNow-throttledBefore).Seconds()/stretch.Seconds(), 1))
 			}
 			_, err = fmt.Fprintln(out, line)
 			if lines++; err != nil {
@@ -162,7 +162,7 @@ func (c config) record(ctx context.Context, out io.Writer) (lines int, err error
 			return 0, errors.New("no process found to record")
 		}
 		if before != nil || len(found) > 0 {
-			before, began, held = found, now, heldNow
+			before, intervalStart, throttledBefore = found, now, throttledNow
 		}
 		if before != nil && c.duration > 0 && now.Sub(started) >= c.duration {
 			return lines, nil
@@ -176,9 +176,9 @@ func (c config) record(ctx context.Context, out io.Writer) (lines int, err error
 }
 
 // throttledTime returns the time that the cgroup was throttled so far, 0 without a cgroup.
-func (c config) throttled() (time.Duration, error) {
-	if c.group == "" {
+func (c config) throttledTime() (time.Duration, error) {
+	if c.cgroup == "" {
 		return 0, nil
 	}
-	return throttled(os.DirFS(c.group))
+	return readThrottled(os.DirFS(c.cgroup))
 }

@@ -14,10 +14,10 @@ import (
 
 // processFilter selects a process by number, or all processes with a matching command line. The
 // latter excludes this process and its ancestors, because their command lines contain the pattern.
-type choice struct {
+type processFilter struct {
 	pid     int
 	pattern *regexp.Regexp
-	not     int
+	self    int
 }
 
 // process identifies a process uniquely, because process numbers are reused.
@@ -30,7 +30,7 @@ type reading map[process]procfs.ProcStat
 
 // cpuSince returns the CPU seconds used since an earlier reading. A new process counts from its
 // start.
-func (r reading) since(before reading) (seconds float64) {
+func (r reading) cpuSince(before reading) (seconds float64) {
 	for p, s := range r {
 		earlier := before[p]
 		seconds += s.CPUTime() - earlier.CPUTime()
@@ -46,13 +46,13 @@ func (r reading) memory() (bytes int) {
 }
 
 // readProcesses reads the chosen processes. It skips a process that ends meanwhile.
-func read(proc procfs.FS, c choice) (reading, error) {
+func readProcesses(proc procfs.FS, c processFilter) (reading, error) {
 	found := reading{}
 	all, err := proc.AllProcs()
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
-	own := ancestors(proc, c.not)
+	own := ancestors(proc, c.self)
 	for _, p := range all {
 		if c.pid == 0 {
 			line, err := p.CmdLine()
@@ -82,7 +82,7 @@ func ancestors(proc procfs.FS, pid int) map[int]bool {
 
 // readThrottled returns the time that a cgroup was throttled by its limit so far, summed over CPUs.
 // cgroup v1 reports nanoseconds, v2 microseconds.
-func throttled(group fs.FS) (time.Duration, error) {
+func readThrottled(group fs.FS) (time.Duration, error) {
 	data, err := fs.ReadFile(group, "cpu.stat")
 	if err != nil {
 		return 0, fmt.Errorf("-cgroup: want the folder of a cpu control group: %w", err)

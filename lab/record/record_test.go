@@ -42,9 +42,9 @@ func procFS(t *testing.T, entries ...entry) procfs.FS {
 	return proc
 }
 
-func TestMatchingProcessesAreAddedUp(t *testing.T) {
-	c := choice{pattern: regexp.MustCompile(`server --port`), not: 9}
-	before, err := read(procFS(t,
+func TestRead_SumsMatchingProcesses(t *testing.T) {
+	c := processFilter{pattern: regexp.MustCompile(`server --port`), self: 9}
+	before, err := readProcesses(procFS(t,
 		entry{pid: 5, start: 50, user: 100, system: 20, pages: 10, name: "a (b) c", command: "server\x00--port"},
 		entry{pid: 6, start: 60, user: 7, pages: 3, name: "other", command: "other"},
 		entry{pid: 8, start: 61, name: "sh", command: "sh -c record server --port"},
@@ -54,25 +54,25 @@ func TestMatchingProcessesAreAddedUp(t *testing.T) {
 	require.Len(t, before, 1)
 	require.Equal(t, 10*os.Getpagesize(), before.memory())
 
-	after, err := read(procFS(t,
+	after, err := readProcesses(procFS(t,
 		entry{pid: 5, start: 50, user: 130, system: 40, pages: 20, name: "a (b) c", command: "server\x00--port"},
 		entry{pid: 7, start: 90, user: 25, pages: 1, name: "new", command: "server\x00--port"},
 	), c)
 	require.NoError(t, err)
-	require.InDelta(t, 0.75, after.since(before), 1e-9)
+	require.InDelta(t, 0.75, after.cpuSince(before), 1e-9)
 	require.Equal(t, 21*os.Getpagesize(), after.memory())
 }
 
-func TestReusedNumberIsAnotherProcess(t *testing.T) {
-	before, err := read(procFS(t, entry{pid: 5, start: 50, user: 1000, name: "x"}), choice{pid: 5})
+func TestSince_TreatsReusedPIDAsNewProcess(t *testing.T) {
+	before, err := readProcesses(procFS(t, entry{pid: 5, start: 50, user: 1000, name: "x"}), processFilter{pid: 5})
 	require.NoError(t, err)
-	after, err := read(procFS(t, entry{pid: 5, start: 99, user: 10, name: "x"}), choice{pid: 5})
+	after, err := readProcesses(procFS(t, entry{pid: 5, start: 99, user: 10, name: "x"}), processFilter{pid: 5})
 	require.NoError(t, err)
-	require.InDelta(t, 0.1, after.since(before), 1e-9)
+	require.InDelta(t, 0.1, after.cpuSince(before), 1e-9)
 }
 
 // A job has no process between its runs. Usage of a run before its first sample counts.
-func TestGapsBetweenRunsAreLeftOut(t *testing.T) {
+func TestRun_SkipsGapsBetweenRuns(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "job.csv")
 	done := make(chan error, 1)
 	go func() {
@@ -98,23 +98,23 @@ func TestGapsBetweenRunsAreLeftOut(t *testing.T) {
 	require.Greater(t, longest, 0.2)
 }
 
-func TestThrottledTime(t *testing.T) {
+func TestThrottled_ReadsBothCgroupVersions(t *testing.T) {
 	group := func(content string) fstest.MapFS { return fstest.MapFS{"cpu.stat": {Data: []byte(content)}} }
-	held, err := throttled(group("nr_periods 30\nnr_throttled 4\nthrottled_time 2500000000\n"))
+	held, err := readThrottled(group("nr_periods 30\nnr_throttled 4\nthrottled_time 2500000000\n"))
 	require.NoError(t, err)
 	require.Equal(t, 2500*time.Millisecond, held)
-	held, err = throttled(group("usage_usec 30\nthrottled_usec 2500000\n"))
+	held, err = readThrottled(group("usage_usec 30\nthrottled_usec 2500000\n"))
 	require.NoError(t, err)
 	require.Equal(t, 2500*time.Millisecond, held)
 	for content, want := range map[string]string{"usage_usec 30\n": "want a cpu.stat with throttled_time or throttled_usec", "throttled_time x\n": "read cpu.stat"} {
-		_, err = throttled(group(content))
+		_, err = readThrottled(group(content))
 		require.ErrorContains(t, err, want)
 	}
 	err = run([]string{"-out", filepath.Join(t.TempDir(), "x.csv"), "-pid", "1", "-cgroup", "/nowhere"})
 	require.ErrorContains(t, err, "-cgroup: want the folder of a cpu control group")
 }
 
-func TestBadFlags(t *testing.T) {
+func TestParse_RejectsInvalidFlags(t *testing.T) {
 	_, err := parse([]string{"-out", "x.txt", "-every", "1ms", "-pid", "1", "-match", "(", "-gaps"})
 	for _, want := range []string{"-out: want a file name that ends in .csv", "-every: want 10ms or more", "either -pid or -match", "-match: error parsing regexp", "-gaps: want -for too"} {
 		require.ErrorContains(t, err, want)
@@ -123,7 +123,7 @@ func TestBadFlags(t *testing.T) {
 	require.ErrorContains(t, err, "no process found to record")
 }
 
-func TestRecordsARealProcess(t *testing.T) {
+func TestRun_RecordsProcess(t *testing.T) {
 	cmd := exec.Command("sleep", "0.5")
 	require.NoError(t, cmd.Start())
 	done := make(chan error, 1)

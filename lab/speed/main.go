@@ -41,8 +41,8 @@ func main() {
 }
 
 type run struct {
-	real, processor time.Duration
-	resident        int64 // bytes
+	wallTime, cpuTime time.Duration
+	maxRSS            int64 // bytes
 }
 
 func measure(out io.Writer, plugin, recipe, directory string, runs int) error {
@@ -62,7 +62,7 @@ func measure(out io.Writer, plugin, recipe, directory string, runs int) error {
 			return fmt.Errorf("%s: %w", file, err)
 		}
 		row(out, strings.TrimSuffix(filepath.Base(file), ".csv.gz"), n, best)
-		rows, total.real, total.processor, total.resident = rows+n, total.real+best.real, total.processor+best.processor, max(total.resident, best.resident)
+		rows, total.wallTime, total.cpuTime, total.maxRSS = rows+n, total.wallTime+best.wallTime, total.cpuTime+best.cpuTime, max(total.maxRSS, best.maxRSS)
 	}
 	row(out, "sum, largest", rows, total)
 	all, err := fastest(runs, plugin, recipe, files...)
@@ -73,8 +73,8 @@ func measure(out io.Writer, plugin, recipe, directory string, runs int) error {
 }
 
 func row(out io.Writer, name string, rows int, r run) {
-	a := func(d time.Duration) float64 { return float64(rows) / d.Minutes() / 1e6 }
-	fmt.Fprintf(out, "| %s | %d | %.2f | %.1f | %.1f | %.0f |\n", name, rows, r.real.Seconds(), a(r.real), a(r.processor), float64(r.resident)/(1<<20))
+	rate := func(d time.Duration) float64 { return float64(rows) / d.Minutes() / 1e6 }
+	fmt.Fprintf(out, "| %s | %d | %.2f | %.1f | %.1f | %.0f |\n", name, rows, r.wallTime.Seconds(), rate(r.wallTime), rate(r.cpuTime), float64(r.maxRSS)/(1<<20))
 }
 
 // count returns the number of rows without the header.
@@ -108,5 +108,5 @@ func fastest(runs int, plugin, recipe string, files ...string) (run, error) {
 		state := command.ProcessState
 		all = append(all, run{took, state.UserTime() + state.SystemTime(), state.SysUsage().(*syscall.Rusage).Maxrss * 1024})
 	}
-	return slices.MinFunc(all, func(a, b run) int { return int(a.real - b.real) }), nil
+	return slices.MinFunc(all, func(a, b run) int { return int(a.wallTime - b.wallTime) }), nil
 }

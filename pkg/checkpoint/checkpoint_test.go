@@ -40,17 +40,17 @@ func object(vpa, container string, samples int) *vpav1.VerticalPodAutoscalerChec
 	}
 }
 
-type bench struct{ client *fake.Clientset }
+type fakeServer struct{ client *fake.Clientset }
 
-func newBench(objects ...*vpav1.VerticalPodAutoscalerCheckpoint) bench {
-	b := bench{fake.NewSimpleClientset()}
+func newFakeServer(objects ...*vpav1.VerticalPodAutoscalerCheckpoint) fakeServer {
+	b := fakeServer{fake.NewSimpleClientset()}
 	for _, o := range objects {
 		_ = b.client.Tracker().Add(o)
 	}
 	return b
 }
 
-func TestImageSurvivesTheObject(t *testing.T) {
+func TestStatus_RoundTripsImage(t *testing.T) {
 	want := image(50)
 	status := Status(want, now())
 	require.Equal(t, "v3", status.Version)
@@ -64,13 +64,13 @@ func TestImageSurvivesTheObject(t *testing.T) {
 
 func all(Owner) bool { return true }
 
-func TestLoadTakesTheGoodAndReportsTheBad(t *testing.T) {
+func TestLoad_ReportsInvalidCheckpoints(t *testing.T) {
 	version, negative, bucket, total := object("web", "version", 5), object("web", "negative", 5), object("web", "bucket", 5), object("web", "total", 5)
 	version.Status.Version = "v4"
 	negative.Status.TotalSamplesCount = -1
 	bucket.Status.CPUHistogram.BucketWeights[176] = 1
 	total.Status.MemoryHistogram.TotalWeight = -1
-	b := newBench(object("web", "good", 5), object("not-ours", "good", 5), version, negative, bucket, total)
+	b := newFakeServer(object("web", "good", 5), object("not-ours", "good", 5), version, negative, bucket, total)
 	history, problems, err := (&Loader{Client: b.client, Shape: shape()}).Load(t.Context(), func(o Owner) bool { return o.VPA == "web" }, now())
 	require.NoError(t, err)
 	var bad []string
@@ -85,8 +85,8 @@ func TestLoadTakesTheGoodAndReportsTheBad(t *testing.T) {
 }
 
 // Memory peaks may arrive before the first CPU sample.
-func TestACheckpointWithoutCPUSamplesIsLoaded(t *testing.T) {
-	history, problems, err := (&Loader{Client: newBench(object("web", "a", 0)).client, Shape: shape()}).Load(t.Context(), all, now())
+func TestLoad_AcceptsCheckpointWithoutCPUSamples(t *testing.T) {
+	history, problems, err := (&Loader{Client: newFakeServer(object("web", "a", 0)).client, Shape: shape()}).Load(t.Context(), all, now())
 	require.NoError(t, err)
 	require.Empty(t, problems)
 	p := history[Owner{"ns", "web"}]["a"].Profile
@@ -95,35 +95,35 @@ func TestACheckpointWithoutCPUSamplesIsLoaded(t *testing.T) {
 	require.Greater(t, p.Memory.Quantile(0.5), 4e8)
 }
 
-func TestLoadFailsAsAWhole(t *testing.T) {
-	b := newBench(object("web", "good", 5))
+func TestLoad_FailsIfListFails(t *testing.T) {
+	b := newFakeServer(object("web", "good", 5))
 	b.client.PrependReactor("list", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("away") })
 	_, _, err := (&Loader{Client: b.client, Shape: shape()}).Load(t.Context(), all, now())
 	require.EqualError(t, err, "list checkpoints: away")
 }
 
-func TestLoadIsRepeatedUntilItSucceeds(t *testing.T) {
+func TestLoadWithRetry_RetriesUntilSuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(object("web", "good", 5))
+		b := newFakeServer(object("web", "good", 5))
 		calls := 0
 		b.client.PrependReactor("list", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
 			calls++
 			return calls < 4, nil, errors.New("away")
 		})
 		l := &Loader{Client: b.client, Shape: shape()}
-		history, _, err := l.LoadInTheEnd(t.Context(), all, now)
+		history, _, err := l.LoadWithRetry(t.Context(), all, now)
 		require.NoError(t, err)
 		require.Len(t, history, 1)
 		require.Equal(t, 4, calls)
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 		defer stop()
 		calls = -1000
-		_, _, err = l.LoadInTheEnd(ctx, all, now)
+		_, _, err = l.LoadWithRetry(ctx, all, now)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	})
 }
 
-func TestTrimKeepsWhatDecidesWithoutTheHistograms(t *testing.T) {
+func TestTrimCheckpoint_DropsHistograms(t *testing.T) {
 	trimmed, err := Trim(object("web", "a", 5))
 	require.NoError(t, err)
 	c := trimmed.(*vpav1.VerticalPodAutoscalerCheckpoint)
@@ -141,7 +141,7 @@ func TestTrimKeepsWhatDecidesWithoutTheHistograms(t *testing.T) {
 }
 
 // A checkpoint with an unchanged hash is not written again.
-func TestTheSumTellsEveryChangeButTheTime(t *testing.T) {
+func TestRecordHash_CoversEverythingButTime(t *testing.T) {
 	contents := map[string]Content{
 		"nothing": {Image: image(3)},
 		"samples": {Image: image(4)},
@@ -154,16 +154,16 @@ func TestTheSumTellsEveryChangeButTheTime(t *testing.T) {
 	for name, c := range contents {
 		r, err := NewRecord(Owner{"ns", "web"}, "a", c, now())
 		require.NoError(t, err)
-		require.Empty(t, sums[r.Sum], "%s", name)
-		sums[r.Sum] = name
+		require.Empty(t, sums[r.Hash], "%s", name)
+		sums[r.Hash] = name
 		later, err := NewRecord(Owner{"ns", "web"}, "a", c, now().Add(time.Hour))
 		require.NoError(t, err)
-		require.Equal(t, r.Sum, later.Sum, name)
+		require.Equal(t, r.Hash, later.Hash, name)
 	}
 }
 
 // The API server evaluates the tests of a patch before its other operations.
-func TestAPatchWipesNothingOfOthers(t *testing.T) {
+func TestRecordPatch_KeepsForeignAnnotations(t *testing.T) {
 	r, err := NewRecord(Owner{"ns", "web"}, "a", Content{Image: image(9)}, now())
 	require.NoError(t, err)
 	for name, c := range map[string]struct {
@@ -181,7 +181,7 @@ func TestAPatchWipesNothingOfOthers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.stored.Annotations = c.foreign
-			client := newBench(c.stored).client.AutoscalingV1().VerticalPodAutoscalerCheckpoints("ns")
+			client := newFakeServer(c.stored).client.AutoscalingV1().VerticalPodAutoscalerCheckpoints("ns")
 			patch, err := r.Patch(c.expects)
 			require.NoError(t, err)
 			got, err := client.Patch(t.Context(), "web-a", types.JSONPatchType, patch, metav1.PatchOptions{})

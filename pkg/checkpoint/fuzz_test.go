@@ -35,7 +35,7 @@ func FuzzImage(f *testing.F) {
 		if json.Unmarshal(raw, &c) != nil {
 			return
 		}
-		l := Loader{Shape: shape(), Ahead: Ahead{Sample: time.Hour, CPU: 25 * time.Hour, Memory: 49 * time.Hour, Window: 25 * time.Hour}}
+		l := Loader{Shape: shape(), MaxSkew: MaxSkew{Sample: time.Hour, CPU: 25 * time.Hour, Memory: 49 * time.Hour, Window: 25 * time.Hour}}
 		past, err := l.read(&c, now())
 		if past.Profile == nil {
 			require.Error(t, err)

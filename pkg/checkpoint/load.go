@@ -28,10 +28,10 @@ import (
 type Owner struct{ Namespace, VPA string }
 
 // History is the loaded history, by VPA and container.
-type History map[Owner]map[string]Past
+type History map[Owner]map[string]ContainerHistory
 
 // ContainerHistory is the content of the checkpoint of a container.
-type Past struct {
+type ContainerHistory struct {
 	Profile *usage.Profile
 	// Windows are the memory windows, by pod, that were open at the time of the checkpoint. Profile
 	// lacks their peaks. Nil means unknown.
@@ -46,16 +46,16 @@ type Past struct {
 }
 
 // ForeignContainer is a container with the history of another target than its VPA has.
-type Foreign struct {
+type ForeignContainer struct {
 	Container string
 	Target    target.Key
 }
 
-func (f Foreign) String() string { return f.Container + " of " + f.Target.String() }
+func (f ForeignContainer) String() string { return f.Container + " of " + f.Target.String() }
 
 // RemoveForeign removes the history of other targets from the history of a VPA. It returns the
 // containers without any remaining history, sorted by name. History without a target stays.
-func (h History) Disown(o Owner, own target.Key) (foreign []Foreign) {
+func (h History) RemoveForeign(o Owner, own target.Key) (foreign []ForeignContainer) {
 	for _, container := range slices.Sorted(maps.Keys(h[o])) {
 		past := h[o][container]
 		switch {
@@ -64,7 +64,7 @@ func (h History) Disown(o Owner, own target.Key) (foreign []Foreign) {
 			past.Sketch = nil
 			h[o][container] = past
 		default:
-			foreign = append(foreign, Foreign{container, past.Target})
+			foreign = append(foreign, ForeignContainer{container, past.Target})
 			delete(h[o], container)
 		}
 	}
@@ -102,7 +102,7 @@ type Loader struct {
 	Client    versioned.Interface
 	Namespace string // empty: all
 	Shape     usage.ProfileShape
-	Ahead     Ahead
+	MaxSkew   MaxSkew
 }
 
 // Problem is an unusable checkpoint. If only a part is unusable, the error is ErrWindows or
@@ -117,10 +117,10 @@ const pageSize = 500
 
 // Load reads the checkpoints of all included VPAs in pages. If two checkpoints hold the same
 // container, the newer one counts. After an error the history is incomplete.
-func (l *Loader) Load(ctx context.Context, want func(Owner) bool, now time.Time) (History, []Problem, error) {
+func (l *Loader) Load(ctx context.Context, include func(Owner) bool, now time.Time) (History, []Problem, error) {
 	var pages Pages
 	for {
-		if done, err := l.Next(ctx, &pages, want, now); done || err != nil {
+		if done, err := l.Next(ctx, &pages, include, now); done || err != nil {
 			return pages.History, pages.Problems, err
 		}
 	}
@@ -136,7 +136,7 @@ type Pages struct {
 
 // Next reads the next page and reports whether it was the last one. It can be called again after an
 // error. If the continue token has expired, the next call starts with the first page.
-func (l *Loader) Next(ctx context.Context, p *Pages, want func(Owner) bool, now time.Time) (done bool, err error) {
+func (l *Loader) Next(ctx context.Context, p *Pages, include func(Owner) bool, now time.Time) (done bool, err error) {
 	if p.History == nil {
 		*p = Pages{History: History{}, written: map[*usage.Profile]time.Time{}}
 	}
@@ -149,7 +149,7 @@ func (l *Loader) Next(ctx context.Context, p *Pages, want func(Owner) bool, now 
 		return false, fmt.Errorf("list checkpoints: %w", err)
 	}
 	for i := range page.Items {
-		if c := &page.Items[i]; want(Owner{c.Namespace, c.Spec.VPAObjectName}) {
+		if c := &page.Items[i]; include(Owner{c.Namespace, c.Spec.VPAObjectName}) {
 			l.add(p, c, now)
 		}
 	}
@@ -160,10 +160,10 @@ func (l *Loader) Next(ctx context.Context, p *Pages, want func(Owner) bool, now 
 const retryPause = 10 * time.Second
 
 // LoadWithRetry repeats Load until it succeeds or ctx ends.
-func (l *Loader) LoadInTheEnd(ctx context.Context, want func(Owner) bool, now func() time.Time) (History, []Problem, error) {
+func (l *Loader) LoadWithRetry(ctx context.Context, include func(Owner) bool, now func() time.Time) (History, []Problem, error) {
 	log := klog.FromContext(ctx)
 	for {
-		history, problems, err := l.Load(ctx, want, now())
+		history, problems, err := l.Load(ctx, include, now())
 		if err == nil {
 			log.V(1).Info("History loaded from checkpoints", "vpas", len(history))
 			return history, problems, nil
@@ -190,7 +190,7 @@ func (l *Loader) add(p *Pages, c *vpav1.VerticalPodAutoscalerCheckpoint, now tim
 	owner := Owner{c.Namespace, c.Spec.VPAObjectName}
 	containers := p.History[owner]
 	if containers == nil {
-		containers = map[string]Past{}
+		containers = map[string]ContainerHistory{}
 		p.History[owner] = containers
 	}
 	if former, twice := containers[c.Spec.ContainerName]; twice && p.written[former.Profile].After(c.Status.LastUpdateTime.Time) {
@@ -202,12 +202,12 @@ func (l *Loader) add(p *Pages, c *vpav1.VerticalPodAutoscalerCheckpoint, now tim
 
 // read returns no profile if the checkpoint is unusable. The error may also report a part that was
 // repaired or dropped.
-func (l *Loader) read(c *vpav1.VerticalPodAutoscalerCheckpoint, now time.Time) (past Past, err error) {
+func (l *Loader) read(c *vpav1.VerticalPodAutoscalerCheckpoint, now time.Time) (past ContainerHistory, err error) {
 	image, err := Image(&c.Status)
 	if err != nil {
 		return past, err
 	}
-	problems := l.Ahead.mend(&image, now)
+	problems := l.MaxSkew.clampTimes(&image, now)
 	p := usage.NewProfile(l.Shape)
 	if err := p.Load(image); err != nil {
 		return past, err
@@ -215,7 +215,7 @@ func (l *Loader) read(c *vpav1.VerticalPodAutoscalerCheckpoint, now time.Time) (
 	past.Profile = &p
 	if text, found := c.Annotations[OpenWindows]; found {
 		err := past.decode(text, c.Namespace, c.Status.LastUpdateTime.Time)
-		problems = errors.Join(problems, err, l.Ahead.close(past.Windows, now))
+		problems = errors.Join(problems, err, l.MaxSkew.closeWindows(past.Windows, now))
 	}
 	return past, problems
 }

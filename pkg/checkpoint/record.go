@@ -27,9 +27,9 @@ type Content struct {
 // Record is a Content in the form of its object.
 type Record struct {
 	Namespace, Name string
-	Sum             uint64 // of everything except the write time
+	Hash            uint64 // of everything except the write time
 	Size            int    // approximate size of the object in etcd
-	Lacks           error  // ErrSketch if the sketch was too large, else nil
+	DropErr         error  // ErrSketch if the sketch was too large, else nil
 
 	spec    vpav1.VerticalPodAutoscalerCheckpointSpec
 	status  vpav1.VerticalPodAutoscalerCheckpointStatus
@@ -50,11 +50,11 @@ func NewRecord(o Owner, container string, c Content, now time.Time) (Record, err
 		spec:      vpav1.VerticalPodAutoscalerCheckpointSpec{VPAObjectName: o.VPA, ContainerName: container},
 		status:    Status(c.Image, time.Time{}),
 	}
-	windows, err := encode(c.Windows)
+	windows, err := encodeWindows(c.Windows)
 	if err != nil {
 		return r, err
 	}
-	of, err := encodeTarget(c.Target)
+	targetText, err := encodeTarget(c.Target)
 	if err != nil {
 		return r, err
 	}
@@ -62,17 +62,17 @@ func NewRecord(o Owner, container string, c Content, now time.Time) (Record, err
 	if err != nil {
 		return r, err
 	}
-	if !fits(of, windows, c.Sketch) {
-		c.Sketch, r.Lacks = nil, ErrSketch
+	if !fits(targetText, windows, c.Sketch) {
+		c.Sketch, r.DropErr = nil, ErrSketch
 	}
 	h := fnv.New64a()
 	_, _ = h.Write(raw) // a hash never fails
-	_, _ = h.Write(of)
+	_, _ = h.Write(targetText)
 	_, _ = h.Write(windows)
 	_, _ = h.Write(c.Sketch)
-	r.Sum = h.Sum64()
+	r.Hash = h.Sum64()
 	r.status.LastUpdateTime = metav1.NewTime(now.Truncate(time.Second)) // truncated like the stored time
-	r.windows = annotation(of, windows, c.Sketch, now)
+	r.windows = encodeAnnotation(targetText, windows, c.Sketch, now)
 	r.Size = len(raw) + len(r.windows) + MetadataSize
 	return r, nil
 }
@@ -117,7 +117,7 @@ func Image(s *vpav1.VerticalPodAutoscalerCheckpointStatus) (usage.ProfileImage, 
 	if s.TotalSamplesCount < 0 {
 		return usage.ProfileImage{}, fmt.Errorf("status.totalSamplesCount is %d, must not be negative", s.TotalSamplesCount)
 	}
-	err := errors.Join(readable("cpuHistogram", s.CPUHistogram), readable("memoryHistogram", s.MemoryHistogram))
+	err := errors.Join(checkHistogram("cpuHistogram", s.CPUHistogram), checkHistogram("memoryHistogram", s.MemoryHistogram))
 	if err != nil {
 		return usage.ProfileImage{}, err
 	}
@@ -132,14 +132,14 @@ func Image(s *vpav1.VerticalPodAutoscalerCheckpointStatus) (usage.ProfileImage, 
 
 // maxTotalWeight is above any sum of weights: within a hundred half-lives the weight of a sample
 // grows to 1e30.
-const maxTotal = 1e60
+const maxTotalWeight = 1e60
 
-func readable(field string, h vpav1.HistogramCheckpoint) error {
+func checkHistogram(field string, h vpav1.HistogramCheckpoint) error {
 	if h.BucketWeights[vpav1.UnreadableBucket] > 0 {
 		return fmt.Errorf("status.%s.bucketWeights cannot be read, must map bucket numbers to whole numbers from 1 to 10000", field)
 	}
-	if h.TotalWeight > maxTotal {
-		return fmt.Errorf("status.%s.totalWeight is %g, must be at most %g", field, h.TotalWeight, maxTotal)
+	if h.TotalWeight > maxTotalWeight {
+		return fmt.Errorf("status.%s.totalWeight is %g, must be at most %g", field, h.TotalWeight, maxTotalWeight)
 	}
 	return nil
 }
@@ -171,7 +171,7 @@ func histogramStatus(i histogram.Image) vpav1.HistogramCheckpoint {
 
 // placeholderAnnotation replaces annotations in the cache, because Saver only needs to know whether
 // there are any.
-var someAnnotation = map[string]string{OpenWindows: ""}
+var placeholderAnnotation = map[string]string{OpenWindows: ""}
 
 // Trim is a cache.TransformFunc that drops the histograms and annotations of checkpoints, because
 // only Load needs them. A placeholder remains if there are annotations.
@@ -191,7 +191,7 @@ func Trim(object any) (any, error) {
 		},
 	}
 	if len(c.Annotations) > 0 {
-		trimmed.Annotations = someAnnotation
+		trimmed.Annotations = placeholderAnnotation
 	}
 	return trimmed, nil
 }
@@ -203,13 +203,13 @@ var ErrFuture = errors.New("has times in the future, which count as now: was it 
 
 // MaxSkew limits how far the times of a checkpoint may be ahead of the local clock. Zero fields
 // have no limit.
-type Ahead struct {
+type MaxSkew struct {
 	Sample      time.Duration // first and last sample
 	CPU, Memory time.Duration // reference times of the decay
 	Window      time.Duration // ends of open windows
 }
 
-func (a Ahead) mend(i *usage.ProfileImage, now time.Time) (err error) {
+func (a MaxSkew) clampTimes(i *usage.ProfileImage, now time.Time) (err error) {
 	for _, t := range []struct {
 		field string
 		at    *time.Time
@@ -221,7 +221,7 @@ func (a Ahead) mend(i *usage.ProfileImage, now time.Time) (err error) {
 		{"status.memoryHistogram.referenceTimestamp", &i.Memory.Reference, a.Memory},
 	} {
 		if t.most > 0 && t.at.Sub(now) > t.most {
-			err = errors.Join(err, fmt.Errorf("%s is %s: %w", t.field, stamp(*t.at), ErrFuture))
+			err = errors.Join(err, fmt.Errorf("%s is %s: %w", t.field, formatTime(*t.at), ErrFuture))
 			*t.at = now
 		}
 	}
@@ -229,10 +229,10 @@ func (a Ahead) mend(i *usage.ProfileImage, now time.Time) (err error) {
 }
 
 // closeWindows ends windows now if they would end too far ahead.
-func (a Ahead) close(windows map[string]usage.Window, now time.Time) (err error) {
+func (a MaxSkew) closeWindows(windows map[string]usage.Window, now time.Time) (err error) {
 	for pod, w := range windows {
 		if a.Window > 0 && w.End.Sub(now) > a.Window {
-			w.End, err = now, fmt.Errorf("a window in the annotation %s ends at %s: %w", OpenWindows, stamp(w.End), ErrFuture)
+			w.End, err = now, fmt.Errorf("a window in the annotation %s ends at %s: %w", OpenWindows, formatTime(w.End), ErrFuture)
 		}
 		if a.Sample > 0 && w.Kill.Sub(now) > a.Sample {
 			w.Kill = time.Time{} // else it would outrank all later kills

@@ -25,15 +25,15 @@ var ErrWindows = errors.New("the annotation " + OpenWindows + " cannot be used")
 
 // Limits for an annotation. The API server allows 256 KiB for all annotations of an object.
 const (
-	maxWindows     = 1000
-	maxWindowBytes = 128 << 10
-	maxBytes       = 240 << 10 // in total, the rest is for other annotations
-	namedWindows   = 10        // invalid windows in an error
+	maxWindows         = 1000
+	maxWindowBytes     = 128 << 10
+	maxBytes           = 240 << 10 // in total, the rest is for other annotations
+	maxReportedWindows = 10        // invalid windows in an error
 )
 
 // storedAnnotation is the content of the annotation. Its windows count only together with the
 // status they were written with: another recommender rewrites the status and keeps the annotation.
-type open struct {
+type storedAnnotation struct {
 	Written string            `json:"written"` // status.lastUpdateTime
 	Target  targetRef         `json:"target,omitzero"`
 	Windows map[string]window `json:"windows"` // by pod
@@ -59,10 +59,10 @@ type window struct {
 }
 
 // formatTime uses the format of the API server.
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // encodeWindows keeps the windows with the highest peaks if there are too many.
-func encode(windows map[string]usage.Window) ([]byte, error) {
+func encodeWindows(windows map[string]usage.Window) ([]byte, error) {
 	pods := slices.SortedFunc(maps.Keys(windows), func(a, b string) int {
 		return cmp.Or(cmp.Compare(windows[b].Peak(), windows[a].Peak()), cmp.Compare(a, b))
 	})
@@ -73,7 +73,7 @@ func encode(windows map[string]usage.Window) ([]byte, error) {
 		if size += most + len(pod) + len(w.Kills)*len("18446744073709551615,"); size > maxWindowBytes {
 			break
 		}
-		list[pod] = window{End: w.End, Usage: known(w.Usage), OOM: known(w.OOM), Kill: w.Kill, Kills: w.Kills}
+		list[pod] = window{End: w.End, Usage: optionalAmount(w.Usage), OOM: optionalAmount(w.OOM), Kill: w.Kill, Kills: w.Kills}
 	}
 	return json.Marshal(list)
 }
@@ -86,8 +86,8 @@ func fits(target, windows, sketch []byte) bool {
 }
 
 // encodeAnnotation accepts an empty target and sketch.
-func annotation(target, windows, sketch []byte, written time.Time) string {
-	text := `{"written":"` + stamp(written) + `"`
+func encodeAnnotation(target, windows, sketch []byte, written time.Time) string {
+	text := `{"written":"` + formatTime(written) + `"`
 	if len(target) > 0 {
 		text += `,"target":` + string(target)
 	}
@@ -112,7 +112,7 @@ func (r targetRef) key(namespace string) target.Key {
 	return target.Key{Namespace: namespace, Group: r.Group, Kind: r.Kind, Name: r.Name}
 }
 
-func known(a resources.Amount) *resources.Amount {
+func optionalAmount(a resources.Amount) *resources.Amount {
 	if a < 0 {
 		return nil
 	}
@@ -121,13 +121,13 @@ func known(a resources.Amount) *resources.Amount {
 
 // decode reads the annotation of a checkpoint. The windows stay nil if the status was not written
 // at the time in the annotation.
-func (past *Past) decode(text, namespace string, written time.Time) error {
-	var o open
+func (past *ContainerHistory) decode(text, namespace string, written time.Time) error {
+	var o storedAnnotation
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
 		return fmt.Errorf("%w: %w", ErrWindows, err)
 	}
 	past.Target, past.Sketch = o.Target.key(namespace), o.Sketch
-	if past.Rewritten = o.Written != stamp(written); past.Rewritten {
+	if past.Rewritten = o.Written != formatTime(written); past.Rewritten {
 		return nil
 	}
 	windows := make(map[string]usage.Window, len(o.Windows))
@@ -140,7 +140,7 @@ func (past *Past) decode(text, namespace string, written time.Time) error {
 		windows[pod] = w
 	}
 	if problems != nil {
-		return errors.Join(problems[:min(len(problems), namedWindows)]...)
+		return errors.Join(problems[:min(len(problems), maxReportedWindows)]...)
 	}
 	past.Windows = windows
 	return nil
@@ -162,7 +162,7 @@ func (w window) read() (usage.Window, error) {
 		*a.to = *a.from
 	}
 	if read.Peak() >= 0 && w.End.Unix() < 0 {
-		return read, fmt.Errorf("end is %s, must be after 1970 where there is a peak", stamp(w.End))
+		return read, fmt.Errorf("end is %s, must be after 1970 where there is a peak", formatTime(w.End))
 	}
 	return read, nil
 }

@@ -18,20 +18,20 @@ import (
 )
 
 func read(text string, written time.Time) (windows map[string]usage.Window, sketch []byte, err error) {
-	var past Past
+	var past ContainerHistory
 	err = past.decode(text, "ns", written)
 	return past.Windows, past.Sketch, err
 }
 
-func TestWindowsSurviveTheAnnotation(t *testing.T) {
+func TestAnnotation_RoundTripsWindows(t *testing.T) {
 	want := map[string]usage.Window{
 		"a": {End: now().Add(time.Hour + time.Nanosecond), Usage: 0, OOM: -1},
 		"b": {End: now().Add(time.Hour), Usage: -1, OOM: 7 << 30, Kill: now()},
 		"c": {Usage: -1, OOM: -1, Kill: now(), Kills: []uint64{1<<64 - 1, 1, 1 << 63}},
 	}
-	raw, err := encode(want)
+	raw, err := encodeWindows(want)
 	require.NoError(t, err)
-	text := annotation(nil, raw, nil, now())
+	text := encodeAnnotation(nil, raw, nil, now())
 	got, _, err := read(text, now())
 	require.NoError(t, err)
 	require.Equal(t, want, got)
@@ -40,14 +40,14 @@ func TestWindowsSurviveTheAnnotation(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, got, "another status was written since")
 
-	raw, err = encode(nil)
+	raw, err = encodeWindows(nil)
 	require.NoError(t, err)
-	got, _, err = read(annotation(nil, raw, nil, now()), now())
+	got, _, err = read(encodeAnnotation(nil, raw, nil, now()), now())
 	require.NoError(t, err)
 	require.NotNil(t, got, "it is known that no window was open")
 }
 
-func TestTheTargetSurvivesTheAnnotation(t *testing.T) {
+func TestAnnotation_RoundTripsTarget(t *testing.T) {
 	sums := map[uint64]bool{}
 	for _, want := range []target.Key{
 		{}, {Namespace: "ns", Kind: "Deployment", Name: "web"}, {Namespace: "ns", Kind: "StatefulSet", Name: "web"},
@@ -55,8 +55,8 @@ func TestTheTargetSurvivesTheAnnotation(t *testing.T) {
 	} {
 		r, err := NewRecord(Owner{"ns", "web"}, "a", Content{Target: want, Image: image(3), Sketch: []byte{1}}, now())
 		require.NoError(t, err)
-		require.False(t, sums[r.Sum], "another target is a change")
-		sums[r.Sum] = true
+		require.False(t, sums[r.Hash], "another target is a change")
+		sums[r.Hash] = true
 		l := Loader{Shape: shape()}
 		past, err := l.read(r.Object(), now())
 		require.NoError(t, err)
@@ -73,7 +73,7 @@ func TestTheTargetSurvivesTheAnnotation(t *testing.T) {
 	}
 }
 
-func TestOnlyTheHistoryOfAnotherTargetIsDisowned(t *testing.T) {
+func TestRemoveForeign_RemovesOnlyOtherTargets(t *testing.T) {
 	own, former := target.Key{Namespace: "ns", Kind: "Deployment", Name: "web"}, target.Key{Namespace: "ns", Kind: "Deployment", Name: "old"}
 	owner, other := Owner{"ns", "web"}, Owner{"ns", "other"}
 	p := func() *usage.Profile { p := usage.NewProfile(shape()); return &p }
@@ -87,16 +87,16 @@ func TestOnlyTheHistoryOfAnotherTargetIsDisowned(t *testing.T) {
 		},
 		other: {"a": {Profile: p(), Target: former}},
 	}
-	require.Equal(t, []Foreign{{"b", former}, {"z", former}}, h.Disown(owner, own))
+	require.Equal(t, []ForeignContainer{{"b", former}, {"z", former}}, h.RemoveForeign(owner, own))
 	require.Len(t, h.Profiles(owner), 3)
 	require.Equal(t, map[string][]byte{"own": {1}, "unknown": {2}}, h.Sketches(owner), "the sketch is that of the former target")
-	require.Empty(t, h.Disown(other, former))
-	require.Len(t, h.Disown(other, own), 1)
+	require.Empty(t, h.RemoveForeign(other, former))
+	require.Len(t, h.RemoveForeign(other, own), 1)
 	require.NotContains(t, h, other, "nothing is left")
-	require.Equal(t, "b of Deployment old", Foreign{"b", former}.String())
+	require.Equal(t, "b of Deployment old", ForeignContainer{"b", former}.String())
 }
 
-func TestTheHighestPeaksStayWithinTheLimit(t *testing.T) {
+func TestEncode_KeepsHighestPeaksWithinLimit(t *testing.T) {
 	for name, long := range map[string]int{"short names": 30, "the longest names": 253} {
 		windows := map[string]usage.Window{}
 		for i := range 5000 {
@@ -108,9 +108,9 @@ func TestTheHighestPeaksStayWithinTheLimit(t *testing.T) {
 				windows[pod] = w
 			}
 		}
-		raw, err := encode(windows)
+		raw, err := encodeWindows(windows)
 		require.NoError(t, err, name)
-		text := annotation(nil, raw, nil, now())
+		text := encodeAnnotation(nil, raw, nil, now())
 		c := &vpav1.VerticalPodAutoscalerCheckpoint{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{OpenWindows: text}}}
 		require.Less(t, len(text), maxWindowBytes, name)
 		require.NoError(t, validation.ValidateAnnotationsSize(c.Annotations), name)
@@ -126,7 +126,7 @@ func TestTheHighestPeaksStayWithinTheLimit(t *testing.T) {
 
 // The API server refuses an object with more than 256 KiB of annotations, so the histograms would
 // be lost as well.
-func TestASketchWithoutRoomIsLeftOut(t *testing.T) {
+func TestNewRecord_DropsSketchWithoutRoom(t *testing.T) {
 	windows := map[string]usage.Window{}
 	for i := range 1000 {
 		windows[fmt.Sprintf("%050d", i)] = usage.Window{End: now(), Usage: 1 << 62, OOM: 1 << 62}
@@ -134,7 +134,7 @@ func TestASketchWithoutRoomIsLeftOut(t *testing.T) {
 	for size, left := range map[int]error{0: nil, 80 << 10: nil, 150 << 10: ErrSketch, 1 << 20: ErrSketch} {
 		r, err := NewRecord(Owner{"ns", "web"}, "a", Content{Windows: windows, Sketch: make([]byte, size)}, now())
 		require.NoError(t, err)
-		require.Equal(t, left, r.Lacks, size)
+		require.Equal(t, left, r.DropErr, size)
 		require.NoError(t, validation.ValidateAnnotationsSize(r.Object().Annotations), size)
 		kept, sketch, err := read(r.windows, now())
 		require.NoError(t, err)
@@ -143,7 +143,7 @@ func TestASketchWithoutRoomIsLeftOut(t *testing.T) {
 	}
 }
 
-func TestMalformedAnnotationsAreRefusedWithTheField(t *testing.T) {
+func TestDecode_MalformedAnnotationNamesField(t *testing.T) {
 	for text, want := range map[string]string{
 		``:            "unexpected end of JSON input",
 		`[]`:          "cannot unmarshal array",
@@ -155,29 +155,29 @@ func TestMalformedAnnotationsAreRefusedWithTheField(t *testing.T) {
 		`{"written":"W","windows":{"p":{"usage":5}}}`:                                  `window of pod "p": end is`,
 		`{"written":"W","windows":{"p":{"end":"0000-01-01T00:00:00Z","usage":"5"}}}`:   "usage",
 	} {
-		_, _, err := read(strings.ReplaceAll(text, "W", stamp(now())), now())
+		_, _, err := read(strings.ReplaceAll(text, "W", formatTime(now())), now())
 		require.ErrorIs(t, err, ErrWindows, text)
 		require.ErrorContains(t, err, want, text)
 	}
 }
 
-func TestTimesFarAheadAreMendedAndTold(t *testing.T) {
+func TestLoad_ClampsAndReportsFutureTimes(t *testing.T) {
 	wrong := object("web", "a", 5)
 	year := metav1.NewTime(now().AddDate(1, 0, 0))
 	wrong.Status.LastSampleStart = year
 	wrong.Status.CPUHistogram.ReferenceTimestamp = year
 	wrong.Status.MemoryHistogram.ReferenceTimestamp = year
 	wrong.Annotations = map[string]string{OpenWindows: fmt.Sprintf(`{"written":%q,"windows":{"p":{"end":%q,"usage":5,"kill":%q},"q":{"kill":%q,"kills":[7]}}}`,
-		stamp(wrong.Status.LastUpdateTime.Time), stamp(year.Time), stamp(year.Time), stamp(year.Time))}
+		formatTime(wrong.Status.LastUpdateTime.Time), formatTime(year.Time), formatTime(year.Time), formatTime(year.Time))}
 	right := object("web", "b", 5) // within the allowed skew
 	right.Status.LastSampleStart = metav1.NewTime(now().Add(time.Hour))
 	right.Status.CPUHistogram.ReferenceTimestamp = metav1.NewTime(now().Add(25 * time.Hour))
 	right.Status.MemoryHistogram.ReferenceTimestamp = metav1.NewTime(now().Add(49 * time.Hour))
 	right.Annotations = map[string]string{OpenWindows: fmt.Sprintf(`{"written":%q,"windows":{"p":{"end":%q,"usage":5,"kill":%q}}}`,
-		stamp(right.Status.LastUpdateTime.Time), stamp(now().Add(25*time.Hour)), stamp(now().Add(time.Hour)))}
-	b := newBench(wrong, right)
+		formatTime(right.Status.LastUpdateTime.Time), formatTime(now().Add(25*time.Hour)), formatTime(now().Add(time.Hour)))}
+	b := newFakeServer(wrong, right)
 	said := map[string]string{}
-	loader := Loader{Client: b.client, Shape: shape(), Ahead: Ahead{Sample: time.Hour, CPU: 25 * time.Hour, Memory: 49 * time.Hour, Window: 25 * time.Hour}}
+	loader := Loader{Client: b.client, Shape: shape(), MaxSkew: MaxSkew{Sample: time.Hour, CPU: 25 * time.Hour, Memory: 49 * time.Hour, Window: 25 * time.Hour}}
 	history, problems, err := loader.Load(t.Context(), all, now())
 	require.NoError(t, err)
 	for _, p := range problems {
@@ -206,12 +206,12 @@ func TestTimesFarAheadAreMendedAndTold(t *testing.T) {
 	require.Greater(t, past.Profile.CPU.Quantile(0.1), 8.0)
 }
 
-func TestWithoutBoundsTimesStayAsTheyAre(t *testing.T) {
+func TestLoad_KeepsTimesWithoutMaxSkew(t *testing.T) {
 	year := now().AddDate(1, 0, 0)
 	o := object("web", "a", 5)
 	o.Status.LastSampleStart = metav1.NewTime(year)
 	o.Annotations = map[string]string{OpenWindows: fmt.Sprintf(`{"written":%q,"windows":{"p":{"end":%q,"usage":5,"kill":%q}}}`,
-		stamp(o.Status.LastUpdateTime.Time), stamp(year), stamp(year))}
+		formatTime(o.Status.LastUpdateTime.Time), formatTime(year), formatTime(year))}
 	past, err := (&Loader{Shape: shape()}).read(o, now())
 	require.NoError(t, err)
 	require.True(t, past.Profile.Last().Equal(year))

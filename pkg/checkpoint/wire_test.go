@@ -52,7 +52,7 @@ func wire(t *testing.T) versioned.Interface {
 	return client
 }
 
-func TestUnreadableWeightsOnTheWireBlockNoOtherCheckpoint(t *testing.T) {
+func TestLoad_MalformedWeightsKeepOtherCheckpoints(t *testing.T) {
 	client := wire(t)
 	reported := map[string]error{}
 	history, problems, err := (&Loader{Client: client, Shape: shape()}).Load(t.Context(), all, now())

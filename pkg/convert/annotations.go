@@ -40,7 +40,7 @@ const observedSeparator = ", "
 // AnnotationLimit returns the maximum size of an annotation value in bytes, because every user with
 // write access can set it. It is 0 for annotations that the programs do not read.
 func AnnotationLimit(key string) int {
-	if fleet.Counts(key) || ProtectsFromEviction(key) {
+	if fleet.IsAnnotation(key) || ProtectsFromEviction(key) {
 		return 63 // all valid values are shorter
 	}
 	switch key {
@@ -50,7 +50,7 @@ func AnnotationLimit(key string) int {
 		return maxDeclared
 	case ObservedAnnotation:
 		return 20 << 10 // names of 300 containers
-	case SharedAnnotation, ResizedAtAnnotation, RestartAnnotation, PauseAnnotation, UpdatesAnnotation, ResizedAnnotation:
+	case SharedAnnotation, ResizedAtAnnotation, RestartAnnotation, BackoffAnnotation, UpdatesAnnotation, ResizedAnnotation:
 		return 128
 	case vpav1.UnreadableAnnotation, recipe.Annotation, fleet.UnselectedAnnotation:
 		return 1 << 10
@@ -59,7 +59,7 @@ func AnnotationLimit(key string) int {
 }
 
 // FormatObserved returns the value of ObservedAnnotation for a pod.
-func Observation(pod *corev1.Pod) string {
+func FormatObserved(pod *corev1.Pod) string {
 	names := make([]string, len(pod.Spec.Containers))
 	for i, c := range pod.Spec.Containers {
 		names[i] = c.Name
@@ -70,7 +70,7 @@ func Observation(pod *corev1.Pod) string {
 // ParseObserved returns the containers that the webhook saw when the pod was created. It returns
 // false if the annotation is missing or not a list of container names. An empty value is an empty
 // list.
-func Observed(pod *corev1.Pod) (containers []string, ok bool) {
+func ParseObserved(pod *corev1.Pod) (containers []string, ok bool) {
 	value, ok := pod.Annotations[ObservedAnnotation]
 	if !ok || value == "" {
 		return nil, ok
@@ -83,16 +83,16 @@ func Observed(pod *corev1.Pod) (containers []string, ok bool) {
 }
 
 // storedContainer always has both lists.
-type original struct {
-	Requests noted `json:"requests"`
-	Limits   noted `json:"limits"`
+type storedContainer struct {
+	Requests storedResources `json:"requests"`
+	Limits   storedResources `json:"limits"`
 }
 
 // storedResources are untrusted, like every annotation.
-type noted corev1.ResourceList
+type storedResources corev1.ResourceList
 
 // UnmarshalJSON checks each quantity before it parses it.
-func (n *noted) UnmarshalJSON(raw []byte) error {
+func (n *storedResources) UnmarshalJSON(raw []byte) error {
 	var texts map[corev1.ResourceName]json.RawMessage
 	if err := json.Unmarshal(raw, &texts); err != nil {
 		return err
@@ -100,7 +100,7 @@ func (n *noted) UnmarshalJSON(raw []byte) error {
 	if texts == nil {
 		return nil
 	}
-	*n = make(noted, len(texts))
+	*n = make(storedResources, len(texts))
 	for name, text := range texts {
 		if err := vpav1.CheckQuantity(string(text)); err != nil {
 			return err
@@ -117,25 +117,25 @@ func (n *noted) UnmarshalJSON(raw []byte) error {
 // BoostAnnotation returns the annotation that marks a boosted container and stores its original CPU
 // and memory.
 func BoostAnnotation(c corev1.Container) (key, value string) {
-	text, _ := json.Marshal(original{sized(c.Resources.Requests), sized(c.Resources.Limits)}) // quantities never fail
+	text, _ := json.Marshal(storedContainer{storeResources(c.Resources.Requests), storeResources(c.Resources.Limits)}) // quantities never fail
 	return BoostAnnotationPrefix + c.Name, string(text)
 }
 
 // storeResources returns the CPU and memory of a list, never nil.
-func sized(list corev1.ResourceList) noted {
-	kept := noted{}
+func storeResources(list corev1.ResourceList) storedResources {
+	stored := storedResources{}
 	for k := range resources.Kind(resources.Kinds) {
 		if q, ok := list[ResourceName(k)]; ok {
-			kept[ResourceName(k)] = q
+			stored[ResourceName(k)] = q
 		}
 	}
-	return kept
+	return stored
 }
 
 // BoostedContainers returns the original resources of the containers that carry a boost annotation.
 // An unreadable annotation causes an error and empty resources, so that the container still counts
 // as boosted.
-func Boosted(pod *corev1.Pod) (map[string]corev1.ResourceRequirements, error) {
+func BoostedContainers(pod *corev1.Pod) (map[string]corev1.ResourceRequirements, error) {
 	var boosted map[string]corev1.ResourceRequirements
 	var broken error
 	for key, value := range pod.Annotations {
@@ -143,10 +143,10 @@ func Boosted(pod *corev1.Pod) (map[string]corev1.ResourceRequirements, error) {
 		if !ok {
 			continue
 		}
-		var o original
+		var o storedContainer
 		if err := json.Unmarshal([]byte(value), &o); err != nil {
 			broken = fmt.Errorf("pod %s/%s: annotation %s: %w", pod.Namespace, pod.Name, key, err)
-			o = original{}
+			o = storedContainer{}
 		}
 		if boosted == nil {
 			boosted = map[string]corev1.ResourceRequirements{}
@@ -157,7 +157,7 @@ func Boosted(pod *corev1.Pod) (map[string]corev1.ResourceRequirements, error) {
 }
 
 // IsBoosted reports whether a container of the pod carries a boost annotation.
-func HasBoosted(pod *corev1.Pod) bool {
+func IsBoosted(pod *corev1.Pod) bool {
 	for key := range pod.Annotations {
 		if strings.HasPrefix(key, BoostAnnotationPrefix) {
 			return true
@@ -174,12 +174,12 @@ const RestartAnnotation = "loadline.dev/restart"
 const restartSeparator = " after "
 
 // FormatRestart returns the value of RestartAnnotation.
-func RestartText(r disruption.Restart) string {
+func FormatRestart(r disruption.Restart) string {
 	return r.At.UTC().Format(time.RFC3339) + restartSeparator + strconv.Itoa(r.Count)
 }
 
 // ParseRestart reads RestartAnnotation. An invalid value counts as absent.
-func Restart(pod *corev1.Pod) disruption.Restart {
+func ParseRestart(pod *corev1.Pod) disruption.Restart {
 	at, count, _ := strings.Cut(pod.Annotations[RestartAnnotation], restartSeparator)
 	when, err := time.Parse(time.RFC3339, at)
 	n, bad := strconv.Atoi(count)
@@ -190,7 +190,7 @@ func Restart(pod *corev1.Pod) disruption.Restart {
 }
 
 // RestartCount sums the restarts of all regular containers of a pod.
-func Restarts(pod *corev1.Pod) (n int) {
+func RestartCount(pod *corev1.Pod) (n int) {
 	for i := range pod.Status.ContainerStatuses {
 		n += int(pod.Status.ContainerStatuses[i].RestartCount)
 	}
@@ -207,24 +207,24 @@ const (
 // BackoffAnnotation marks a pod that still lacks the change for which its predecessor was evicted.
 // Its value holds the number of consecutive fruitless evictions, and the time until which no pod of
 // the owner is disrupted: "2 until 2026-01-02T12:00:00Z".
-const PauseAnnotation = "loadline.dev/without-effect"
+const BackoffAnnotation = "loadline.dev/without-effect"
 
-const pauseSeparator = " until "
+const backoffSeparator = " until "
 
 // FormatBackoff returns the value of BackoffAnnotation.
-func PauseText(p disruption.Backoff) string {
-	return strconv.Itoa(p.Fruitless) + pauseSeparator + p.Until.UTC().Format(time.RFC3339)
+func FormatBackoff(p disruption.Backoff) string {
+	return strconv.Itoa(p.Ineffective) + backoffSeparator + p.Until.UTC().Format(time.RFC3339)
 }
 
 // ParseBackoff reads BackoffAnnotation. An invalid value counts as absent.
-func Pause(pod *corev1.Pod) disruption.Backoff {
-	times, until, _ := strings.Cut(pod.Annotations[PauseAnnotation], pauseSeparator)
+func ParseBackoff(pod *corev1.Pod) disruption.Backoff {
+	times, until, _ := strings.Cut(pod.Annotations[BackoffAnnotation], backoffSeparator)
 	n, err := strconv.Atoi(times)
 	at, bad := time.Parse(time.RFC3339, until)
 	if err != nil || bad != nil || n < 1 {
 		return disruption.Backoff{}
 	}
-	return disruption.Backoff{Fruitless: n, Until: at}
+	return disruption.Backoff{Ineffective: n, Until: at}
 }
 
 // UnboostedRequests returns the requests in force in a container of a running pod without a startup
@@ -244,12 +244,12 @@ func UnboostedRequests(pod *corev1.Pod, container *corev1.Container, vpa *vpav1.
 }
 
 func unboostedCPU(annotation, container string, vpa *vpav1.VerticalPodAutoscaler) (cpu resources.Amount, known bool) {
-	if vpa != nil && (Mode(vpa) != vpav1.UpdateModeOff || MadeForPolicy(vpa)) {
+	if vpa != nil && (Mode(vpa) != vpav1.UpdateModeOff || IsGenerated(vpa)) {
 		if cpu, known = Recommendation(vpa.Status.Recommendation)[container].Target.Get(resources.CPU); known {
 			return cpu, true
 		}
 	}
-	var o original
+	var o storedContainer
 	if json.Unmarshal([]byte(annotation), &o) != nil {
 		return 0, false
 	}
@@ -288,33 +288,33 @@ const DeclaredAnnotation = "loadline.dev/declared-memory"
 const maxDeclared = 16 << 10
 
 // ParseDeclared reads DeclaredAnnotation, by container. An invalid value counts as absent.
-func Declared(annotations map[string]string) map[string]policy.Proportion {
+func ParseDeclared(annotations map[string]string) map[string]policy.Proportion {
 	text := annotations[DeclaredAnnotation]
-	var containers map[string]original
+	var containers map[string]storedContainer
 	if text == "" || len(text) > maxDeclared || json.Unmarshal([]byte(text), &containers) != nil {
 		return nil
 	}
-	read := make(map[string]policy.Proportion, len(containers))
+	declared := make(map[string]policy.Proportion, len(containers))
 	for name, c := range containers {
-		read[name] = policy.Proportion{Request: memory(c.Requests), Limit: memory(c.Limits)}
+		declared[name] = policy.Proportion{Request: memory(c.Requests), Limit: memory(c.Limits)}
 	}
-	return read
+	return declared
 }
 
-func memory(n noted) resources.Amount {
+func memory(n storedResources) resources.Amount {
 	return Resources(corev1.ResourceList(n)).Value(resources.Memory)
 }
 
 // StricterDeclared returns the trusted one of two values of DeclaredAnnotation on one pod. That is
 // the current value, unless it allows a larger limit than the previous value or drops a container
 // of it.
-func TighterDeclared(before, now string) string {
+func StricterDeclared(before, now string) string {
 	if before == "" || before == now {
 		return now
 	}
-	is := Declared(map[string]string{DeclaredAnnotation: now})
-	for name, was := range Declared(map[string]string{DeclaredAnnotation: before}) {
-		if p := is[name]; was.Known() && (!p.Known() || p.Looser(was)) {
+	current := ParseDeclared(map[string]string{DeclaredAnnotation: now})
+	for name, was := range ParseDeclared(map[string]string{DeclaredAnnotation: before}) {
+		if p := current[name]; was.Known() && (!p.Known() || p.Looser(was)) {
 			return before
 		}
 	}
@@ -323,38 +323,38 @@ func TighterDeclared(before, now string) string {
 
 // MergeDeclared adds the declared memory of the targets to the value of DeclaredAnnotation. It
 // returns false if the value need not change.
-func DeclaredText(annotations map[string]string, gets []policy.ContainerTarget) (text string, news bool) {
-	known := Declared(annotations)
-	for _, f := range gets {
+func MergeDeclared(annotations map[string]string, targets []policy.ContainerTarget) (text string, changed bool) {
+	known := ParseDeclared(annotations)
+	for _, f := range targets {
 		if !f.Declared.Known() || known[f.Name] == f.Declared {
 			continue
 		}
 		if known == nil {
 			known = map[string]policy.Proportion{}
 		}
-		known[f.Name], news = f.Declared, true
+		known[f.Name], changed = f.Declared, true
 	}
-	if !news {
+	if !changed {
 		return "", false
 	}
-	if text = declaredText(known); len(text) > maxDeclared { // drop containers that have no target
+	if text = formatDeclared(known); len(text) > maxDeclared { // drop containers that have no target
 		maps.DeleteFunc(known, func(name string, _ policy.Proportion) bool {
-			return !slices.ContainsFunc(gets, func(f policy.ContainerTarget) bool { return f.Name == name })
+			return !slices.ContainsFunc(targets, func(f policy.ContainerTarget) bool { return f.Name == name })
 		})
-		text = declaredText(known)
+		text = formatDeclared(known)
 	}
 	return text, true
 }
 
-func declaredText(known map[string]policy.Proportion) string {
-	containers := make(map[string]original, len(known))
+func formatDeclared(known map[string]policy.Proportion) string {
+	containers := make(map[string]storedContainer, len(known))
 	for name, p := range known {
-		containers[name] = original{notedMemory(p.Request), notedMemory(p.Limit)}
+		containers[name] = storedContainer{storeMemory(p.Request), storeMemory(p.Limit)}
 	}
 	raw, _ := json.Marshal(containers) // quantities never fail
 	return string(raw)
 }
 
-func notedMemory(a resources.Amount) noted {
-	return noted{corev1.ResourceMemory: Quantity(resources.Memory, a)}
+func storeMemory(a resources.Amount) storedResources {
+	return storedResources{corev1.ResourceMemory: Quantity(resources.Memory, a)}
 }

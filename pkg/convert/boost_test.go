@@ -10,13 +10,13 @@ import (
 
 // Users who create pods control their annotations. Parsing this quantity takes the Kubernetes
 // library minutes and gigabytes unless it is checked first.
-func TestABoostThatCannotBeComputedWithIsAnError(t *testing.T) {
+func TestBoostedContainers_InvalidQuantityIsError(t *testing.T) {
 	for _, quantity := range []string{`"1e-2147483647"`, `1e-2147483647`, `"1\u0065-2147483647"`} {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", Annotations: map[string]string{
 			BoostAnnotationPrefix + "a": `{"requests":{"cpu":` + quantity + `},"limits":{}}`,
 			BoostAnnotationPrefix + "b": `{"requests":{"cpu":"250m"},"limits":{}}`,
 		}}}
-		boosted, err := Boosted(pod)
+		boosted, err := BoostedContainers(pod)
 		require.ErrorContains(t, err, "pod ns/p: annotation "+BoostAnnotationPrefix+"a: ")
 		require.Contains(t, boosted, "a")
 		require.Empty(t, boosted["a"].Requests)

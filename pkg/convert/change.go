@@ -26,11 +26,11 @@ const (
 )
 
 // ChangeAnnotations are all annotations that record a change.
-var NoteAnnotations = []string{ResizedAtAnnotation, OriginalAnnotation}
+var ChangeAnnotations = []string{ResizedAtAnnotation, OriginalAnnotation}
 
 // RunningPodAnnotations record the history of a running pod. A new pod with one of them copied it
 // from another pod.
-var ForeignAnnotations = []string{ResizedAtAnnotation, OriginalAnnotation, DeclaredAnnotation, SharedAnnotation}
+var RunningPodAnnotations = []string{ResizedAtAnnotation, OriginalAnnotation, DeclaredAnnotation, SharedAnnotation}
 
 const deferredSuffix = " deferred"
 
@@ -39,32 +39,32 @@ const deferredSuffix = " deferred"
 const MaxOriginal = 16 << 10
 
 // storedChange is one container in OriginalAnnotation.
-type originalSizing struct {
-	Requests   noted      `json:"requests"`
-	Limits     noted      `json:"limits"`
-	Target     targetSize `json:"target"`
-	Restarts   int        `json:"restarts"`
-	Ready      bool       `json:"ready"` // whether the pod was ready
-	Generation int64      `json:"generation,omitempty"`
+type storedChange struct {
+	Requests   storedResources `json:"requests"`
+	Limits     storedResources `json:"limits"`
+	Target     storedTarget    `json:"target"`
+	Restarts   int             `json:"restarts"`
+	Ready      bool            `json:"ready"` // whether the pod was ready
+	Generation int64           `json:"generation,omitempty"`
 	// Harm that caused a revert in progress.
 	Harm rollout.Harm `json:"harm,omitempty"`
 }
 
-type targetSize struct {
-	Requests noted `json:"requests"`
-	Limits   noted `json:"limits"`
+type storedTarget struct {
+	Requests storedResources `json:"requests"`
+	Limits   storedResources `json:"limits"`
 }
 
 // FormatChange returns the annotations that record a change on its pod.
-func ChangeNotes(c rollout.Change) map[string]string {
-	at, containers := c.At.UTC().Format(time.RFC3339), make(map[string]originalSizing, len(c.Containers))
+func FormatChange(c rollout.Change) map[string]string {
+	at, containers := c.At.UTC().Format(time.RFC3339), make(map[string]storedChange, len(c.Containers))
 	if c.Pending {
 		at += deferredSuffix
 	}
 	for _, one := range c.Containers {
-		containers[one.From.Name] = originalSizing{
-			Requests: notedOf(one.From.Requests), Limits: notedOf(one.From.Limits),
-			Target:   targetSize{notedOf(one.To.Requests), notedOf(one.To.Limits)},
+		containers[one.From.Name] = storedChange{
+			Requests: storeList(one.From.Requests), Limits: storeList(one.From.Limits),
+			Target:   storedTarget{storeList(one.To.Requests), storeList(one.To.Limits)},
 			Restarts: one.Restarts, Ready: c.Ready, Generation: c.Generation, Harm: c.Harm,
 		}
 	}
@@ -74,13 +74,13 @@ func ChangeNotes(c rollout.Change) map[string]string {
 
 // FitsAnnotation reports whether the annotations of a change, including its harm, stay within
 // MaxOriginal.
-func Recordable(c rollout.Change) bool {
+func FitsAnnotation(c rollout.Change) bool {
 	c.Harm = rollout.OOMKill // the longest harm that pods record
-	return len(ChangeNotes(c)[OriginalAnnotation]) <= MaxOriginal
+	return len(FormatChange(c)[OriginalAnnotation]) <= MaxOriginal
 }
 
-func notedOf(l resources.List) noted {
-	list := noted{}
+func storeList(l resources.List) storedResources {
+	list := storedResources{}
 	for name, q := range (Format{}).List(l) {
 		list[name] = q
 	}
@@ -88,27 +88,27 @@ func notedOf(l resources.List) noted {
 }
 
 // HasRecordedChange reports whether a pod records a change, readable or not.
-func HasNotedChange(pod *corev1.Pod) bool {
+func HasRecordedChange(pod *corev1.Pod) bool {
 	_, there := pod.Annotations[ResizedAtAnnotation]
 	return there
 }
 
 // ParseChange returns the change that a pod records. It returns an error if the annotations are
 // invalid, or name a container that the pod does not have.
-func NotedChange(pod *corev1.Pod) (c rollout.Change, err error) {
-	at, waits := strings.CutSuffix(pod.Annotations[ResizedAtAnnotation], deferredSuffix)
+func ParseChange(pod *corev1.Pod) (c rollout.Change, err error) {
+	at, deferred := strings.CutSuffix(pod.Annotations[ResizedAtAnnotation], deferredSuffix)
 	if len(at) > len(time.RFC3339) {
 		return c, fmt.Errorf("annotation %s: must be a time such as 2026-01-02T12:00:00Z", ResizedAtAnnotation)
 	}
 	if c.At, err = time.Parse(time.RFC3339, at); err != nil {
 		return c, fmt.Errorf("annotation %s: %w", ResizedAtAnnotation, err)
 	}
-	c.Pending = waits
+	c.Pending = deferred
 	text := pod.Annotations[OriginalAnnotation]
 	if len(text) > MaxOriginal {
 		return c, fmt.Errorf("annotation %s has more than %d bytes", OriginalAnnotation, MaxOriginal)
 	}
-	var containers map[string]originalSizing
+	var containers map[string]storedChange
 	if err := json.Unmarshal([]byte(text), &containers); err != nil {
 		return c, fmt.Errorf("annotation %s: %w", OriginalAnnotation, err)
 	}
@@ -119,10 +119,10 @@ func NotedChange(pod *corev1.Pod) (c rollout.Change, err error) {
 			continue
 		}
 		c.Ready, c.Generation = c.Ready || one.Ready, max(c.Generation, one.Generation)
-		if one.Harm.Reverts() {
+		if one.Harm.TriggersRevert() {
 			c.Harm = one.Harm
 		}
-		c.Containers = append(c.Containers, rollout.Sizing{
+		c.Containers = append(c.Containers, rollout.ContainerChange{
 			From:     policy.Container{Name: name, Requests: Resources(corev1.ResourceList(one.Requests)), Limits: Resources(corev1.ResourceList(one.Limits))},
 			To:       policy.Container{Name: name, Requests: Resources(corev1.ResourceList(one.Target.Requests)), Limits: Resources(corev1.ResourceList(one.Target.Limits))},
 			Restarts: max(one.Restarts, 0),
@@ -131,7 +131,7 @@ func NotedChange(pod *corev1.Pod) (c rollout.Change, err error) {
 	if len(c.Containers) != len(containers) || len(containers) == 0 {
 		return c, fmt.Errorf("annotation %s does not name containers of the pod", OriginalAnnotation)
 	}
-	slices.SortFunc(c.Containers, func(a, b rollout.Sizing) int { return strings.Compare(a.From.Name, b.From.Name) })
+	slices.SortFunc(c.Containers, func(a, b rollout.ContainerChange) int { return strings.Compare(a.From.Name, b.From.Name) })
 	return c, nil
 }
 
@@ -146,11 +146,11 @@ const (
 	sharedAt       = " at "
 	sharedReverted = " reverted"
 	// in bytes
-	longestShared = 100
+	maxShared = 100
 )
 
 // FormatShared returns the value of SharedAnnotation.
-func SharedText(m sharing.Mark) string {
+func FormatShared(m sharing.Mark) string {
 	var kinds []string
 	for k := range resources.Kind(resources.Kinds) {
 		if m.Kinds[k] {
@@ -170,13 +170,13 @@ func SharedText(m sharing.Mark) string {
 // ParseShared reads SharedAnnotation. It returns false if the pod has none. An invalid value means
 // that the pod shares all resources, so that the pod gets its peak before the annotation is
 // removed.
-func Shared(pod *corev1.Pod) (m sharing.Mark, marked bool) {
+func ParseShared(pod *corev1.Pod) (m sharing.Mark, marked bool) {
 	text, marked := pod.Annotations[SharedAnnotation]
 	if !marked {
 		return m, false
 	}
 	all := sharing.Mark{Kinds: [resources.Kinds]bool{true, true}}
-	if len(text) > longestShared {
+	if len(text) > maxShared {
 		return all, true
 	}
 	rest, reverted := strings.CutSuffix(text, sharedReverted)

@@ -16,7 +16,7 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-func TestAmountRoundsUpAndSaturates(t *testing.T) {
+func TestAmount_RoundsUpAndSaturates(t *testing.T) {
 	for _, c := range []struct {
 		kind resources.Kind
 		text string
@@ -31,10 +31,10 @@ func TestAmountRoundsUpAndSaturates(t *testing.T) {
 	}
 }
 
-func TestResourcesIgnoresOtherResources(t *testing.T) {
-	require.Equal(t, resources.Of(100, 1), convert.Resources(testkit.List("cpu=100m memory=1 example.com/gpu=2")))
+func TestResources_IgnoresOtherResources(t *testing.T) {
+	require.Equal(t, resources.NewList(100, 1), convert.Resources(testkit.List("cpu=100m memory=1 example.com/gpu=2")))
 	require.True(t, convert.Resources(nil).Empty())
-	require.Nil(t, convert.Written(resources.List{}))
+	require.Nil(t, convert.FormatLike(resources.List{}))
 }
 
 func text(list corev1.ResourceList) map[string]string {
@@ -48,7 +48,7 @@ func text(list corev1.ResourceList) map[string]string {
 	return texts
 }
 
-func TestFormat(t *testing.T) {
+func TestFormat_RoundsToSteps(t *testing.T) {
 	for _, c := range []struct {
 		format      convert.Format
 		cpu, memory resources.Amount
@@ -62,16 +62,16 @@ func TestFormat(t *testing.T) {
 		{convert.Format{CPUStep: -1, HumanizeMemory: true}, 37, 5000, map[string]string{"cpu": "37m", "memory": "4997120m"}},
 		{convert.Format{HumanizeMemory: true}, 1, 1023, map[string]string{"cpu": "1m", "memory": "1023"}},
 	} {
-		require.Equal(t, c.want, text(c.format.List(resources.Of(c.cpu, c.memory))))
+		require.Equal(t, c.want, text(c.format.List(resources.NewList(c.cpu, c.memory))))
 	}
 }
 
-func TestWrittenFormsAreKept(t *testing.T) {
-	got := convert.Written(resources.Of(1000, 262144000), testkit.List("cpu=5"), testkit.List("memory=262144k"))
+func TestFormatLike_KeepsWrittenForm(t *testing.T) {
+	got := convert.FormatLike(resources.NewList(1000, 262144000), testkit.List("cpu=5"), testkit.List("memory=262144k"))
 	require.Equal(t, map[string]string{"cpu": "1", "memory": "262144k"}, text(got), "the same value: as written")
-	got = convert.Written(resources.Of(1000, 131072000), nil, testkit.List("memory=262144k"))
+	got = convert.FormatLike(resources.NewList(1000, 131072000), nil, testkit.List("memory=262144k"))
 	require.Equal(t, map[string]string{"cpu": "1", "memory": "131072k"}, text(got), "another value: the same number format")
-	got = convert.Written(resources.Of(1, 131072000))
+	got = convert.FormatLike(resources.NewList(1, 131072000))
 	require.Equal(t, map[string]string{"cpu": "1m", "memory": "125Mi"}, text(got))
 }
 
@@ -80,7 +80,7 @@ func sizesOf(f policy.ContainerTarget, current corev1.ResourceRequirements, vpa 
 	return p.Sizes(f, current)
 }
 
-func TestSizesFollowWhatDecided(t *testing.T) {
+func TestPrinterSizes_FollowFormatOfSource(t *testing.T) {
 	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=250m memory=262144k"),
 		testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "*", MaxAllowed: testkit.List("memory=300M")}))
 	current := testkit.Container("c", "cpu=100m memory=100Mi", "cpu=300m memory=200Mi").Resources
@@ -89,13 +89,13 @@ func TestSizesFollowWhatDecided(t *testing.T) {
 		s := sizesOf(policy.ContainerTarget{Name: "c", Requests: requests, Limits: limits}, current, vpa, ranges)
 		return text(s.Requests), text(s.Limits)
 	}
-	r, l := size(resources.Of(250, 262144000), resources.Of(750, 524288000))
+	r, l := size(resources.NewList(250, 262144000), resources.NewList(750, 524288000))
 	require.Equal(t, map[string]string{"cpu": "250m", "memory": "262144k"}, r)
 	require.Equal(t, map[string]string{"cpu": "750m", "memory": "500Mi"}, l, "in the format of the limit it came from")
-	r, l = size(resources.Of(250, 300e6), resources.Of(250, 300e6))
+	r, l = size(resources.NewList(250, 300e6), resources.NewList(250, 300e6))
 	require.Equal(t, map[string]string{"cpu": "250m", "memory": "300M"}, r)
 	require.Equal(t, r, l, "a limit equal to the request is written like it")
-	r, _ = size(resources.Of(250, 2e9), resources.List{})
+	r, _ = size(resources.NewList(250, 2e9), resources.List{})
 	require.Equal(t, "2G", r["memory"])
 	r, l = size(resources.List{}, resources.List{})
 	require.Nil(t, r)
@@ -103,7 +103,7 @@ func TestSizesFollowWhatDecided(t *testing.T) {
 }
 
 // Among several LimitRanges, the effective quantity determines the format.
-func TestSizesFollowTheLimitRangeThatDecides(t *testing.T) {
+func TestPrinterSizes_FollowFormatOfEffectiveLimitRange(t *testing.T) {
 	item := func(least, most, standard string) *corev1.LimitRange {
 		return testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Min: testkit.List(least), Max: testkit.List(most), Default: testkit.List(standard)})
 	}
@@ -120,7 +120,7 @@ func TestSizesFollowTheLimitRangeThatDecides(t *testing.T) {
 	require.Equal(t, "4G", request, "the first of equal ones")
 }
 
-func TestFractionsOfAByteKeepRequestAndLimitEqual(t *testing.T) {
+func TestPrinterSizes_FractionsOfByteKeepGuaranteedClass(t *testing.T) {
 	vpa := testkit.VPA("v", testkit.Recommend("c", "memory=1320702443520m"))
 	current := testkit.Container("c", "memory=1Gi", "memory=1Gi").Resources
 	fitted := policy.Fit(policy.Pod{Containers: []policy.Container{{Name: "c", Requests: convert.Resources(current.Requests), Limits: convert.Resources(current.Limits)}}},
@@ -129,7 +129,7 @@ func TestFractionsOfAByteKeepRequestAndLimitEqual(t *testing.T) {
 	require.Zero(t, sizes.Requests.Memory().Cmp(*sizes.Limits.Memory()), "otherwise the pod would lose the Guaranteed class")
 }
 
-func TestCurrentResourcesComeFromTheStatus(t *testing.T) {
+func TestPod_ReadsResourcesFromStatus(t *testing.T) {
 	pod := testkit.Pod("p", testkit.Container("a", "cpu=1", ""), testkit.Container("b", "cpu=1", "cpu=2"), testkit.Container("c", "cpu=1", ""))
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{
 		{Name: "a", Resources: &corev1.ResourceRequirements{Requests: testkit.List("cpu=300m"), Limits: testkit.List("cpu=400m")}},
@@ -144,7 +144,7 @@ func TestCurrentResourcesComeFromTheStatus(t *testing.T) {
 	require.Equal(t, resources.Amount(1000), convert.NewPod(pod).Containers[0].Requests.Value(resources.CPU), "a new pod has no status worth reading")
 }
 
-func TestRules(t *testing.T) {
+func TestRules_ReadContainerPolicies(t *testing.T) {
 	off, only := vpav1.ContainerScalingModeOff, vpav1.ContainerControlledValuesRequestsOnly
 	memory, nothing := []corev1.ResourceName{"memory"}, []corev1.ResourceName{}
 	factor, seconds := int32(3), int32(20)
@@ -171,13 +171,13 @@ func TestRules(t *testing.T) {
 	require.False(t, convert.HasBoost(testkit.VPA("v", testkit.Policy(vpav1.ContainerResourcePolicy{StartupBoost: &vpav1.StartupBoost{}}))))
 }
 
-func TestMode(t *testing.T) {
+func TestMode_DefaultsToRecreate(t *testing.T) {
 	require.Equal(t, vpav1.UpdateModeRecreate, convert.Mode(testkit.VPA("v")))
 	require.Equal(t, vpav1.UpdateModeRecreate, convert.Mode(testkit.VPA("v", testkit.Mode(""))))
 	require.Equal(t, vpav1.UpdateModeInPlace, convert.Mode(testkit.VPA("v", testkit.Mode("InPlace"))))
 }
 
-func TestContainerPolicyAgreesWithRules(t *testing.T) {
+func TestContainerPolicy_AgreesWithRules(t *testing.T) {
 	vpa := testkit.VPA("v")
 	for i, name := range []string{"*", "a", "a", "*"} {
 		testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: name, MinAllowed: corev1.ResourceList{"cpu": *resource.NewMilliQuantity(int64(i+1), resource.DecimalSI)}})(vpa)
@@ -188,13 +188,13 @@ func TestContainerPolicyAgreesWithRules(t *testing.T) {
 	require.Nil(t, convert.ContainerPolicy(testkit.VPA("v"), "a"))
 }
 
-func TestRanges(t *testing.T) {
+func TestRanges_MergeLimitRanges(t *testing.T) {
 	container := corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: testkit.List("cpu=1"), Default: testkit.List("cpu=500m")}
 	other := corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: testkit.List("cpu=1500m memory=1Gi"), Min: testkit.List("cpu=10m"), Default: testkit.List("cpu=300m")}
 	pod := corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: testkit.List("cpu=4"), Default: testkit.List("cpu=1")}
 	volume := corev1.LimitRangeItem{Type: corev1.LimitTypePersistentVolumeClaim, Max: testkit.List("cpu=1m")}
 	got := convert.Ranges([]*corev1.LimitRange{testkit.LimitRange("a", container, pod), testkit.LimitRange("b", other, volume)})
-	require.Equal(t, resources.Of(1000, 1<<30), got.Container.Max)
+	require.Equal(t, resources.NewList(1000, 1<<30), got.Container.Max)
 	require.Equal(t, resources.Amount(10), got.Container.Min.Value(resources.CPU))
 	require.Equal(t, resources.Amount(300), got.Container.Default.Value(resources.CPU))
 	require.Equal(t, resources.Amount(4000), got.Pod.Max.Value(resources.CPU))
@@ -203,38 +203,38 @@ func TestRanges(t *testing.T) {
 	require.Equal(t, got.Ranges, back.Ranges, "the order does not matter")
 }
 
-func TestObserved(t *testing.T) {
+func TestParseObserved_RoundTrips(t *testing.T) {
 	pod := testkit.Pod("p", testkit.Container("a", "", ""), testkit.Container("b", "", ""))
-	_, ok := convert.Observed(pod)
+	_, ok := convert.ParseObserved(pod)
 	require.False(t, ok)
-	for value, want := range map[string][]string{convert.Observation(pod): {"a", "b"}, "": nil} {
+	for value, want := range map[string][]string{convert.FormatObserved(pod): {"a", "b"}, "": nil} {
 		pod.Annotations = map[string]string{convert.ObservedAnnotation: value}
-		got, ok := convert.Observed(pod)
+		got, ok := convert.ParseObserved(pod)
 		require.True(t, ok)
 		require.Equal(t, want, got)
 	}
 	pod.Annotations[convert.ObservedAnnotation] = "a,b"
-	_, ok = convert.Observed(pod)
+	_, ok = convert.ParseObserved(pod)
 	require.False(t, ok, "no list of container names: as if it were absent")
 }
 
-func TestBoostAnnotation(t *testing.T) {
+func TestBoostAnnotation_RoundTrips(t *testing.T) {
 	key, value := convert.BoostAnnotation(testkit.Container("c", "cpu=100m memory=100Mi example.com/gpu=1", ""))
 	require.Equal(t, "vpaCpuStartupBoost/c", key)
 	require.Equal(t, `{"requests":{"cpu":"100m","memory":"100Mi"},"limits":{}}`, value)
 	pod := testkit.Pod("p")
 	pod.Annotations = map[string]string{key: value, "other": "x"}
-	got, err := convert.Boosted(pod)
+	got, err := convert.BoostedContainers(pod)
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"cpu": "100m", "memory": "100Mi"}, text(got["c"].Requests))
 
 	pod.Annotations[key] = "{"
-	got, err = convert.Boosted(pod)
+	got, err = convert.BoostedContainers(pod)
 	require.ErrorContains(t, err, "pod default/p: annotation vpaCpuStartupBoost/c")
 	require.Contains(t, got, "c", "it still counts as boosted")
 }
 
-func TestRecommendation(t *testing.T) {
+func TestRecommendation_FirstEntryOfNameWins(t *testing.T) {
 	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=1"), testkit.Recommend("c", "cpu=2"))
 	got := convert.Recommendation(vpa.Status.Recommendation)
 	require.Equal(t, resources.Amount(1000), got["c"].Target.Value(resources.CPU), "the first entry of a name counts")

@@ -15,14 +15,14 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-func TestWhatAPodWasDeclaredWithIsReadAsItWasWritten(t *testing.T) {
+func TestMergeDeclared_RoundTrips(t *testing.T) {
 	gets := []policy.ContainerTarget{{Name: "app", Declared: policy.Proportion{Request: 100 << 20, Limit: 150 << 20}}, {Name: "equal"}}
-	text, news := DeclaredText(nil, gets)
+	text, news := MergeDeclared(nil, gets)
 	require.True(t, news)
 	require.JSONEq(t, `{"app":{"requests":{"memory":"100Mi"},"limits":{"memory":"150Mi"}}}`, text)
 
 	annotations := map[string]string{DeclaredAnnotation: text}
-	_, news = DeclaredText(annotations, gets)
+	_, news = MergeDeclared(annotations, gets)
 	require.False(t, news, "it is there")
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: annotations}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}, {Name: "equal"}}}}
 	read := Pod(pod)
@@ -30,17 +30,17 @@ func TestWhatAPodWasDeclaredWithIsReadAsItWasWritten(t *testing.T) {
 	require.Zero(t, read.Containers[1].Declared)
 	require.Zero(t, NewPod(pod).Containers[0].Declared, "a pod that is just being created is what it says")
 
-	more, news := DeclaredText(annotations, []policy.ContainerTarget{{Name: "b", Declared: policy.Proportion{Request: 1, Limit: 2}}})
+	more, news := MergeDeclared(annotations, []policy.ContainerTarget{{Name: "b", Declared: policy.Proportion{Request: 1, Limit: 2}}})
 	require.True(t, news)
-	require.Len(t, Declared(map[string]string{DeclaredAnnotation: more}), 2, "what was noted of others stays")
+	require.Len(t, ParseDeclared(map[string]string{DeclaredAnnotation: more}), 2, "what was noted of others stays")
 
-	_, news = DeclaredText(nil, []policy.ContainerTarget{{Name: "app"}})
+	_, news = MergeDeclared(nil, []policy.ContainerTarget{{Name: "app"}})
 	require.False(t, news, "no limit is separate")
 }
 
 // Users who can change a pod must not prevent the annotation, and so the resize. The API server
 // accepts 256 KiB of annotations, but the parser reads at most maxDeclared bytes.
-func TestWhatIsNotedStaysReadable(t *testing.T) {
+func TestMergeDeclared_StaysReadable(t *testing.T) {
 	app := policy.ContainerTarget{Name: "app", Declared: policy.Proportion{Request: 100 << 20, Limit: 150 << 20}}
 	for _, entry := range []string{`"%x":{}`, `"%x":{"requests":{"memory":"1E"},"limits":{"memory":"1E"}}`} {
 		var foreign []string
@@ -49,24 +49,24 @@ func TestWhatIsNotedStaysReadable(t *testing.T) {
 			length += len(foreign[len(foreign)-1]) + 1
 		}
 		annotations := map[string]string{DeclaredAnnotation: "{" + strings.Join(foreign, ",") + "}"}
-		require.NotEmpty(t, Declared(annotations))
-		text, news := DeclaredText(annotations, []policy.ContainerTarget{app, {Name: "1"}})
+		require.NotEmpty(t, ParseDeclared(annotations))
+		text, news := MergeDeclared(annotations, []policy.ContainerTarget{app, {Name: "1"}})
 		require.True(t, news)
 		require.LessOrEqual(t, len(text), maxDeclared)
-		require.Equal(t, app.Declared, Declared(map[string]string{DeclaredAnnotation: text})["app"])
+		require.Equal(t, app.Declared, ParseDeclared(map[string]string{DeclaredAnnotation: text})["app"])
 	}
 }
 
 // Users who create pods control their annotations.
-func TestADeclarationThatCannotBeReadIsNone(t *testing.T) {
+func TestParseDeclared_InvalidIsEmpty(t *testing.T) {
 	for _, text := range []string{"", "x", "[]", `{"a":{"requests":{"memory":"1e-2147483647"}}}`, `{"a":` + string(make([]byte, maxDeclared)) + `}`} {
-		require.Empty(t, Declared(map[string]string{DeclaredAnnotation: text}))
+		require.Empty(t, ParseDeclared(map[string]string{DeclaredAnnotation: text}))
 	}
-	half := Declared(map[string]string{DeclaredAnnotation: `{"a":{"requests":{"memory":"1Gi"}}}`})
+	half := ParseDeclared(map[string]string{DeclaredAnnotation: `{"a":{"requests":{"memory":"1Gi"}}}`})
 	require.False(t, half["a"].Known())
 }
 
-func TestTheConditionSaysWhetherLimitsAreSeparate(t *testing.T) {
+func TestRules_SeparateLimitFollowsCondition(t *testing.T) {
 	for status, want := range map[corev1.ConditionStatus]bool{corev1.ConditionTrue: true, corev1.ConditionFalse: false, "": false} {
 		vpa := &vpav1.VerticalPodAutoscaler{}
 		if status != "" {

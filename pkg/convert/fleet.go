@@ -21,12 +21,12 @@ import (
 func Policy(p *loadlinev1alpha1.SizingPolicy) fleet.Policy {
 	spec := &p.Spec
 	policy := fleet.Policy{
-		Name:        p.Name,
-		Paused:      spec.Paused != nil && *spec.Paused,
-		Recommender: Recommender(p),
-		RolloutHash: rolloutHash(p),
-		MakeVPAs:    spec.VPAs == nil || *spec.VPAs == loadlinev1alpha1.VPAsIfMissing,
-		Namespaces:  fleet.Namespaces{Names: spec.Namespaces.Names, Exclude: spec.Namespaces.Exclude},
+		Name:         p.Name,
+		Paused:       spec.Paused != nil && *spec.Paused,
+		Recommender:  Recommender(p),
+		RolloutHash:  rolloutHash(p),
+		GenerateVPAs: spec.VPAs == nil || *spec.VPAs == loadlinev1alpha1.VPAsIfMissing,
+		Namespaces:   fleet.Namespaces{Names: spec.Namespaces.Names, Exclude: spec.Namespaces.Exclude},
 	}
 	if problems, _ := CheckPolicy(p); len(problems) > 0 {
 		policy.Unusable = problems.ToAggregate().Error()
@@ -38,10 +38,10 @@ func Policy(p *loadlinev1alpha1.SizingPolicy) fleet.Policy {
 		policy.Initial = initialSizing[*r.InitialSizing]
 	}
 	if r := spec.Rollout; r != nil && r.HPA != nil {
-		policy.BesideHPAs = *r.HPA == loadlinev1alpha1.HPAProceed
+		policy.IgnoresHPAs = *r.HPA == loadlinev1alpha1.HPAProceed
 	}
 	if spec.Sharing != nil {
-		policy.Sharing = sharingOf(spec.Sharing)
+		policy.Sharing = readSharing(spec.Sharing)
 		if policy.Sharing.Mode == fleet.SharingOn && !Rollout(p).Recreate {
 			policy.Sharing.Evict = false
 		}
@@ -53,13 +53,13 @@ func Policy(p *loadlinev1alpha1.SizingPolicy) fleet.Policy {
 		policy.Priority = int(*spec.Priority)
 	}
 	if spec.Namespaces.Selector != nil {
-		policy.Namespaces.Selector = selectorOf(spec.Namespaces.Selector)
+		policy.Namespaces.Selector = parseSelector(spec.Namespaces.Selector)
 	}
 	for i := range spec.Workloads {
 		w := &spec.Workloads[i]
-		match := fleet.Match{Group: groupOf(w.APIVersion), Kind: w.Kind, Name: w.Name}
+		match := fleet.Match{Group: apiGroup(w.APIVersion), Kind: w.Kind, Name: w.Name}
 		if w.Selector != nil && fleet.Listed(match.Group, match.Kind) {
-			match.Selector = selectorOf(w.Selector)
+			match.Selector = parseSelector(w.Selector)
 		}
 		policy.Workloads = append(policy.Workloads, match)
 	}
@@ -88,7 +88,7 @@ var (
 	}
 )
 
-func sharingOf(s *loadlinev1alpha1.Sharing) fleet.Sharing {
+func readSharing(s *loadlinev1alpha1.Sharing) fleet.Sharing {
 	var shared fleet.Sharing
 	if s.Mode != nil {
 		shared.Mode = sharingModes[*s.Mode]
@@ -107,28 +107,28 @@ func sharingOf(s *loadlinev1alpha1.Sharing) fleet.Sharing {
 		}
 	}
 	shared.RestrictsUserVPAs = s.UserVPAs != nil && *s.UserVPAs == loadlinev1alpha1.SharingUserVPAsRestrict
-	shared.BesideNodeAutoscaler = s.NodeAutoscaler != nil && *s.NodeAutoscaler == loadlinev1alpha1.SharingNodeAutoscalerAccept
+	shared.AcceptsNodeAutoscaler = s.NodeAutoscaler != nil && *s.NodeAutoscaler == loadlinev1alpha1.SharingNodeAutoscalerAccept
 	return shared
 }
 
 // IsGenerated reports whether a VPA is generated: it has the policy label and the name of the
 // generated VPA for its target. A user VPA that was copied from a generated VPA has another name.
-func MadeForPolicy(vpa *vpav1.VerticalPodAutoscaler) bool {
+func IsGenerated(vpa *vpav1.VerticalPodAutoscaler) bool {
 	_, labelled := vpa.Labels[fleet.PolicyLabel]
-	return labelled && vpa.Name == MadeName(vpa)
+	return labelled && vpa.Name == GeneratedName(vpa)
 }
 
 // GeneratedName returns the name of the generated VPA for the target of a VPA. It is empty without
 // a target.
-func MadeName(vpa *vpav1.VerticalPodAutoscaler) string {
+func GeneratedName(vpa *vpav1.VerticalPodAutoscaler) string {
 	ref := vpa.Spec.TargetRef
 	if ref == nil {
 		return ""
 	}
-	return fleet.MadeName(ref.Kind, groupOf(ref.APIVersion), ref.Name)
+	return fleet.GeneratedVPAName(ref.Kind, apiGroup(ref.APIVersion), ref.Name)
 }
 
-func groupOf(apiVersion string) string {
+func apiGroup(apiVersion string) string {
 	group, _, found := strings.Cut(apiVersion, "/")
 	if !found {
 		return ""
@@ -154,7 +154,7 @@ func (s labelSelector) Matches(set map[string]string) bool {
 	return s.Selector.Matches(labels.Set(set))
 }
 
-func selectorOf(selector *metav1.LabelSelector) fleet.Selector {
+func parseSelector(selector *metav1.LabelSelector) fleet.Selector {
 	s, err := metav1.LabelSelectorAsSelector(selector)
 	if err != nil {
 		s = labels.Everything()

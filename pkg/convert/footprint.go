@@ -19,21 +19,21 @@ func Footprint(pod *corev1.Pod) resources.List {
 // minimum for the init containers that run before them. The larger one counts, for each resource.
 func Footprints(pod *corev1.Pod) (running, starting resources.List) {
 	if ResizeInfeasible(pod) { // as the scheduler counts it
-		return footprints(pod, granted, wholeGranted(pod))
+		return footprints(pod, granted, podLevelGranted(pod))
 	}
-	return footprints(pod, requested, wholeRequests(pod).Larger(wholeGranted(pod)))
+	return footprints(pod, requestedOrGranted, podLevelRequests(pod).Larger(podLevelGranted(pod)))
 }
 
 func footprints(
-	pod *corev1.Pod, counts func([]corev1.ContainerStatus, *corev1.Container) resources.List, whole resources.List,
+	pod *corev1.Pod, containerRequests func([]corev1.ContainerStatus, *corev1.Container) resources.List, podLevel resources.List,
 ) (running, starting resources.List) {
 	var sum, sidecars resources.List
 	for i := range pod.Spec.Containers {
-		sum = sum.Plus(counts(pod.Status.ContainerStatuses, &pod.Spec.Containers[i]))
+		sum = sum.Plus(containerRequests(pod.Status.ContainerStatuses, &pod.Spec.Containers[i]))
 	}
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
-		takes := counts(pod.Status.InitContainerStatuses, c)
+		takes := containerRequests(pod.Status.InitContainerStatuses, c)
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			sidecars = sidecars.Plus(takes)
 			takes = resources.List{}
@@ -41,17 +41,17 @@ func footprints(
 		starting = starting.Larger(sidecars.Plus(takes))
 	}
 	running = sum.Plus(sidecars)
-	requests := wholeRequests(pod)
+	requests := podLevelRequests(pod)
 	for k := range resources.Kind(resources.Kinds) {
 		if requests.Has(k) {
-			running, starting = running.With(k, whole.Value(k)), starting.Without(k)
+			running, starting = running.With(k, podLevel.Value(k)), starting.Without(k)
 		}
 	}
 	overhead := Resources(pod.Spec.Overhead)
 	return running.Plus(overhead), starting.Plus(overhead)
 }
 
-func wholeRequests(pod *corev1.Pod) resources.List {
+func podLevelRequests(pod *corev1.Pod) resources.List {
 	if pod.Spec.Resources == nil {
 		return resources.List{}
 	}
@@ -60,14 +60,14 @@ func wholeRequests(pod *corev1.Pod) resources.List {
 
 // podLevelGranted returns the pod-level requests that the node reserves, or the ones in the spec
 // until the kubelet reports them.
-func wholeGranted(pod *corev1.Pod) resources.List {
+func podLevelGranted(pod *corev1.Pod) resources.List {
 	if pod.Status.Resources == nil {
-		return wholeRequests(pod)
+		return podLevelRequests(pod)
 	}
 	return Resources(pod.Status.Resources.Requests).Larger(Resources(pod.Status.AllocatedResources))
 }
 
-func requested(statuses []corev1.ContainerStatus, c *corev1.Container) resources.List {
+func requestedOrGranted(statuses []corev1.ContainerStatus, c *corev1.Container) resources.List {
 	return Resources(c.Resources.Requests).Larger(granted(statuses, c))
 }
 

@@ -15,7 +15,7 @@ func resizes(p *corev1.Pod, has corev1.ResourceList, reason string) {
 	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: reason}}
 }
 
-func TestFootprint(t *testing.T) {
+func TestFootprint_CountsRequestsOfPod(t *testing.T) {
 	cpu := func(text string) corev1.ResourceList {
 		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(text)}
 	}

@@ -40,7 +40,7 @@ func FuseTrip(p *loadlinev1alpha1.SizingPolicy, rounds *rollout.PolicyRounds, no
 	}
 	since := c.LastTransitionTime.UTC()
 	switch held := heldNamespaces(c); {
-	case notAcknowledging(written, since, now) == "":
+	case acknowledgeFailure(written, since, now) == "":
 	case len(held) == 0:
 		trip.At, trip.Namespaces = since, nil
 	case !trip.HoldsPolicy():
@@ -116,16 +116,16 @@ func acknowledgeProblem(p *loadlinev1alpha1.SizingPolicy, tripped, now time.Time
 	}
 	why := "is not a time (RFC 3339)"
 	if written, err := time.Parse(time.RFC3339, text); err == nil {
-		why = notAcknowledging(written, tripped, now)
+		why = acknowledgeFailure(written, tripped, now)
 	}
 	if why == "" {
 		return nil
 	}
-	return field.Invalid(acknowledgePath, short(text), why+", must be "+must)
+	return field.Invalid(acknowledgePath, truncate(text), why+", must be "+must)
 }
 
 // acknowledgeFailure returns why a time does not acknowledge a trip, or an empty string if it does.
-func notAcknowledging(written, tripped, now time.Time) string {
+func acknowledgeFailure(written, tripped, now time.Time) string {
 	switch {
 	case written.Before(tripped):
 		return "is before the trip"

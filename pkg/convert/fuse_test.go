@@ -30,7 +30,7 @@ func revertedRounds(at time.Time, namespaces ...string) *rollout.PolicyRounds {
 	return p
 }
 
-func TestFuseTrip_LastsAsTheConditionReports(t *testing.T) {
+func TestFuseTrip_LastsWhileConditionIsTrue(t *testing.T) {
 	later := fuseNoon.Add(30 * time.Minute)
 	for _, tc := range []struct {
 		name         string

@@ -15,20 +15,20 @@ const MaxConditionMessage = 8 << 10
 // given generation. Other spec changes do not matter, because the current rules are applied anyway.
 // A recommendation without an observed generation is trusted, as the reference VPA before 1.8
 // writes none.
-func Outdated(vpa *vpav1.VerticalPodAutoscaler, since int64) bool {
+func IsOutdated(vpa *vpav1.VerticalPodAutoscaler, since int64) bool {
 	seen := ObservedGeneration(vpa)
 	return seen > 0 && seen < since
 }
 
 // UnreadableReason returns why the spec of a VPA could not be parsed completely, or an empty
 // string.
-func Unreadable(vpa *vpav1.VerticalPodAutoscaler) string {
+func UnreadableReason(vpa *vpav1.VerticalPodAutoscaler) string {
 	return vpa.Annotations[vpav1.UnreadableAnnotation]
 }
 
 // UnsupportedReason returns the message of condition ConfigUnsupported if it is true, else an empty
 // string.
-func Unsupported(vpa *vpav1.VerticalPodAutoscaler) string {
+func UnsupportedReason(vpa *vpav1.VerticalPodAutoscaler) string {
 	for i := range vpa.Status.Conditions {
 		if c := &vpa.Status.Conditions[i]; c.Type == vpav1.ConfigUnsupported && c.Status == corev1.ConditionTrue {
 			return c.Message

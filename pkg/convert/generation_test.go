@@ -8,7 +8,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 )
 
-func TestARecommendationForAnEarlierTargetIsOutdated(t *testing.T) {
+func TestIsOutdated_RecommendationForEarlierTarget(t *testing.T) {
 	of := func(status, condition int64) *vpav1.VerticalPodAutoscaler {
 		v := &vpav1.VerticalPodAutoscaler{}
 		v.Generation, v.Status.ObservedGeneration = 5, status
@@ -29,7 +29,7 @@ func TestARecommendationForAnEarlierTargetIsOutdated(t *testing.T) {
 		{3, 4, 4, false},
 		{4, 3, 4, false},
 	} {
-		require.Equal(t, c.outdated, Outdated(of(c.status, c.condition), c.since), "%+v", c)
+		require.Equal(t, c.outdated, IsOutdated(of(c.status, c.condition), c.since), "%+v", c)
 	}
 	vpa := of(3, 0)
 	vpa.Status.Recommendation = &vpav1.RecommendedPodResources{}

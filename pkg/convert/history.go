@@ -34,7 +34,7 @@ func HistoryStep(span time.Duration) int {
 }
 
 // StepText describes a history step, such as "at least 6 hours".
-func AtLeast(step int) string {
+func StepText(step int) string {
 	if step == 0 {
 		return HistorySteps[0].Name
 	}
@@ -60,9 +60,9 @@ func HistoryMessage(containers []ContainerHistory) string {
 	for _, c := range containers {
 		shortest, longest = min(shortest, HistoryStep(c.Span)), max(longest, HistoryStep(c.Span))
 	}
-	message := "the usage seen of every container" + covers + AtLeast(shortest)
+	message := "the usage seen of every container" + covers + StepText(shortest)
 	if HistorySteps[shortest].From < day {
-		message = "the usage seen of some container" + covers + AtLeast(shortest) + "; a day is enough"
+		message = "the usage seen of some container" + covers + StepText(shortest) + "; a day is enough"
 	}
 	if shortest == longest {
 		return message
@@ -70,10 +70,10 @@ func HistoryMessage(containers []ContainerHistory) string {
 	var parts []string
 	for _, c := range containers {
 		if step := HistoryStep(c.Span); step < longest {
-			parts = append(parts, c.Name+" "+AtLeast(step))
+			parts = append(parts, c.Name+" "+StepText(step))
 		}
 	}
-	return message + byContainer + strings.Join(append(parts, allOthers+" "+AtLeast(longest)), ", ")
+	return message + byContainer + strings.Join(append(parts, allOthers+" "+StepText(longest)), ", ")
 }
 
 // History returns the span of usage behind the recommendation for a container, rounded down to a
@@ -90,14 +90,14 @@ func History(vpa *vpav1.VerticalPodAutoscaler, container string) (span time.Dura
 	for part := range strings.SplitSeq(list, ", ") {
 		for _, name := range []string{container, allOthers} {
 			text, found := strings.CutPrefix(part, name+" ")
-			if step := stepNamed(text); found && step >= 0 {
+			if step := parseStep(text); found && step >= 0 {
 				return HistorySteps[step].From, true
 			}
 		}
 	}
 	if _, text, found := strings.Cut(message, covers); found {
 		text, _, _ = strings.Cut(text, ";")
-		if step := stepNamed(text); step >= 0 {
+		if step := parseStep(text); step >= 0 {
 			return HistorySteps[step].From, true
 		}
 	}
@@ -105,9 +105,9 @@ func History(vpa *vpav1.VerticalPodAutoscaler, container string) (span time.Dura
 }
 
 // parseStep returns -1 if text is no step.
-func stepNamed(text string) int {
+func parseStep(text string) int {
 	for step := range HistorySteps {
-		if text == AtLeast(step) {
+		if text == StepText(step) {
 			return step
 		}
 	}

@@ -10,11 +10,11 @@ import (
 )
 
 // The lookups for few and for many items agree: both return the first item of a name.
-func TestTheFirstItemOfANameIsFound(t *testing.T) {
+func TestByName_FindsFirstItem(t *testing.T) {
 	type item struct{ name, text string }
 	rapid.Check(t, func(t *rapid.T) {
 		var items []item
-		for range rapid.IntRange(0, 3*few).Draw(t, "items") {
+		for range rapid.IntRange(0, 3*maxLinearSearch).Draw(t, "items") {
 			items = append(items, item{rapid.StringMatching("[a-e]?").Draw(t, "name"), rapid.String().Draw(t, "text")})
 		}
 		found := byName(items, func(i *item) string { return i.name })
@@ -31,17 +31,17 @@ func TestTheFirstItemOfANameIsFound(t *testing.T) {
 	})
 }
 
-func TestPoliciesOfManyContainersAreThoseOfEach(t *testing.T) {
+func TestReadPolicies_AgreesWithContainerPolicy(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		vpa := &vpav1.VerticalPodAutoscaler{}
 		vpa.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{}
-		for range rapid.IntRange(0, 3*few).Draw(t, "policies") {
+		for range rapid.IntRange(0, 3*maxLinearSearch).Draw(t, "policies") {
 			p := vpav1.ContainerResourcePolicy{ContainerName: rapid.SampledFrom([]string{"*", "a", "b", "c"}).Draw(t, "container")}
 			vpa.Spec.ResourcePolicy.ContainerPolicies = append(vpa.Spec.ResourcePolicy.ContainerPolicies, p)
 		}
 		all := readPolicies(vpa)
 		for _, container := range []string{"a", "b", "c", "d"} {
-			require.Same(t, ContainerPolicy(vpa, container), all.of(container))
+			require.Same(t, ContainerPolicy(vpa, container), all.find(container))
 		}
 	})
 }

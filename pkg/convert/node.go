@@ -26,9 +26,9 @@ const (
 
 // IsVirtualNode reports whether the capacity of a node follows its pods, so that a new pod of any
 // size gets room on the node or a node of its own.
-func FollowsPods(node *corev1.Node) bool {
+func IsVirtualNode(node *corev1.Node) bool {
 	return IsSinglePod(node) || node.Labels[nodeTypeLabel] == virtualKubeletType || node.Labels[instanceTypeNodeLabel] == ekletInstanceType ||
-		slices.ContainsFunc(node.Spec.Taints, IsFollowsPodsTaint)
+		slices.ContainsFunc(node.Spec.Taints, IsVirtualNodeTaint)
 }
 
 var minKubelet = version.MajorMinor(1, 33)
@@ -53,12 +53,12 @@ func isSinglePodTaint(t corev1.Taint) bool {
 }
 
 // IsVirtualNodeTaint reports whether a taint marks a node with a capacity that follows its pods.
-func IsFollowsPodsTaint(t corev1.Taint) bool {
+func IsVirtualNodeTaint(t corev1.Taint) bool {
 	return t.Key == virtualNodeTaintKey || t.Key == ekletTaintKey || isSinglePodTaint(t)
 }
 
 // VirtualNodeMarks returns the labels and taints that IsVirtualNode and IsSinglePod read.
-func FollowsPodsMarks(node *corev1.Node) (labels map[string]string, taints []corev1.Taint) {
+func VirtualNodeMarks(node *corev1.Node) (labels map[string]string, taints []corev1.Taint) {
 	for key, value := range map[string]string{
 		nodeTypeLabel: virtualKubeletType, computeTypeKey: fargateComputeType, instanceTypeNodeLabel: ekletInstanceType,
 	} {
@@ -70,7 +70,7 @@ func FollowsPodsMarks(node *corev1.Node) (labels map[string]string, taints []cor
 		}
 	}
 	for _, t := range node.Spec.Taints {
-		if IsFollowsPodsTaint(t) {
+		if IsVirtualNodeTaint(t) {
 			taints = append(taints, t)
 		}
 	}
@@ -79,7 +79,7 @@ func FollowsPodsMarks(node *corev1.Node) (labels map[string]string, taints []cor
 
 // IsPerNode reports whether a pod belongs to its node: it is a DaemonSet pod or a static pod, so
 // that another node of the same kind runs one as well.
-func AlwaysThere(pod *corev1.Pod) bool {
+func IsPerNode(pod *corev1.Pod) bool {
 	return IsStatic(pod) || controlledBy(pod, appsv1.SchemeGroupVersion.WithKind("DaemonSet"))
 }
 

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestFollowsPods_ReadsLabelsAndTaints(t *testing.T) {
+func TestIsVirtualNode_ReadsLabelsAndTaints(t *testing.T) {
 	for _, tc := range []struct {
 		name        string
 		labels      map[string]string
@@ -27,11 +27,11 @@ func TestFollowsPods_ReadsLabelsAndTaints(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: tc.labels}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{tc.taint}}}
-			require.Equal(t, tc.followsPods, FollowsPods(node))
+			require.Equal(t, tc.followsPods, IsVirtualNode(node))
 			require.Equal(t, tc.singlePod, IsSinglePod(node))
-			labels, taints := FollowsPodsMarks(node)
+			labels, taints := VirtualNodeMarks(node)
 			kept := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.NodeSpec{Taints: taints}}
-			require.Equal(t, tc.followsPods, FollowsPods(kept))
+			require.Equal(t, tc.followsPods, IsVirtualNode(kept))
 			require.Equal(t, tc.singlePod, IsSinglePod(kept))
 		})
 	}

@@ -11,15 +11,15 @@ import (
 	"loadline.dev/loadline/pkg/core/disruption"
 )
 
-func TestAPauseIsReadAsItWasWritten(t *testing.T) {
+func TestParseBackoff_RoundTrips(t *testing.T) {
 	read := func(text string) disruption.Backoff {
-		return Pause(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{PauseAnnotation: text}}})
+		return ParseBackoff(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{BackoffAnnotation: text}}})
 	}
-	p := disruption.Backoff{Fruitless: 3, Until: time.Date(2026, 1, 2, 13, 0, 0, 0, time.UTC)}
-	require.Equal(t, "3 until 2026-01-02T13:00:00Z", PauseText(p))
-	require.Equal(t, p, read(PauseText(p)))
+	p := disruption.Backoff{Ineffective: 3, Until: time.Date(2026, 1, 2, 13, 0, 0, 0, time.UTC)}
+	require.Equal(t, "3 until 2026-01-02T13:00:00Z", FormatBackoff(p))
+	require.Equal(t, p, read(FormatBackoff(p)))
 	for _, text := range []string{"", "3", "3 until", "3 until tomorrow", "many until 2026-01-02T13:00:00Z", "0 until 2026-01-02T13:00:00Z", "-1 until 2026-01-02T13:00:00Z"} {
 		require.Zero(t, read(text), text)
 	}
-	require.Zero(t, Pause(&corev1.Pod{}))
+	require.Zero(t, ParseBackoff(&corev1.Pod{}))
 }

@@ -21,7 +21,7 @@ import (
 // Pod converts the containers of a running pod with the resources in force: the ones in the status,
 // else the ones in the spec. It adds the declared memory from the annotation.
 func Pod(pod *corev1.Pod) policy.Pod {
-	current, declared := currentFinder(pod), Declared(pod.Annotations)
+	current, declared := currentFinder(pod), ParseDeclared(pod.Annotations)
 	p := corePod(pod, func(i int) corev1.ResourceRequirements { return current(&pod.Spec.Containers[i]) })
 	for i := range p.Containers {
 		p.Containers[i].Declared = declared[p.Containers[i].Name]
@@ -37,7 +37,7 @@ func NewPod(pod *corev1.Pod) policy.Pod {
 // StaysBurstable reports whether only the regular containers make a pod Burstable, so that new
 // resources of them could make it Guaranteed.
 func StaysBurstable(pod *corev1.Pod) bool {
-	init := fixed(pod)
+	init := initContainers(pod)
 	if len(init) > 0 && policy.ClassOf(init) != policy.Guaranteed {
 		return false
 	}
@@ -46,7 +46,7 @@ func StaysBurstable(pod *corev1.Pod) bool {
 
 // Class returns the QoS class of a pod at creation.
 func Class(pod *corev1.Pod) policy.Class {
-	return policy.ClassOf(append(fixed(pod), NewPod(pod).Containers...))
+	return policy.ClassOf(append(initContainers(pod), NewPod(pod).Containers...))
 }
 
 func corePod(pod *corev1.Pod, sizes func(int) corev1.ResourceRequirements) policy.Pod {
@@ -55,12 +55,12 @@ func corePod(pod *corev1.Pod, sizes func(int) corev1.ResourceRequirements) polic
 		r := sizes(i)
 		containers[i] = policy.Container{Name: pod.Spec.Containers[i].Name, Requests: Resources(r.Requests), Limits: Resources(r.Limits)}
 	}
-	return policy.Pod{Containers: containers, Unsized: unsized(pod), Rounded: rounded(pod)}
+	return policy.Pod{Containers: containers, InitTotals: initContainerResources(pod), Rounded: fractionalMemory(pod)}
 }
 
 // fractionalMemory counts the memory requests or limits, whichever are more, with a fraction of a
 // byte.
-func rounded(pod *corev1.Pod) (r resources.List) {
+func fractionalMemory(pod *corev1.Pod) (r resources.List) {
 	var requests, limits resources.Amount
 	fraction := func(list corev1.ResourceList) resources.Amount {
 		q, exists := list[corev1.ResourceMemory]
@@ -81,15 +81,15 @@ func rounded(pod *corev1.Pod) (r resources.List) {
 }
 
 // initContainerResources sums the resources of the init containers like a LimitRange of type Pod.
-func unsized(pod *corev1.Pod) (u policy.Unsized) {
+func initContainerResources(pod *corev1.Pod) (u policy.InitTotals) {
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
-		sizes := policy.Sizes{Requests: Resources(c.Resources.Requests), Limits: Resources(c.Resources.Limits)}
+		sizes := policy.Totals{Requests: Resources(c.Resources.Requests), Limits: Resources(c.Resources.Limits)}
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			u.Sidecars = u.Sidecars.Plus(sizes)
-			sizes = policy.Sizes{}
+			sizes = policy.Totals{}
 		}
-		u.Starting = u.Starting.Larger(u.Sidecars.Plus(sizes))
+		u.Startup = u.Startup.Larger(u.Sidecars.Plus(sizes))
 	}
 	return u
 }
@@ -127,14 +127,14 @@ func HasResources(c *corev1.Container) bool {
 
 // HasPodLevelResources reports whether a pod has pod-level CPU or memory. Its containers must not
 // be changed alone, because the API server refuses a sum above the pod-level resources.
-func SizedAsWhole(pod *corev1.Pod) bool {
+func HasPodLevelResources(pod *corev1.Pod) bool {
 	r := pod.Spec.Resources
 	return r != nil && (!Resources(r.Requests).Empty() || !Resources(r.Limits).Empty())
 }
 
 // IsSizedByVPA reports whether a VPA has set the resources of the pod, at creation or later, so
 // that its template may have others.
-func HasSized(pod *corev1.Pod) bool {
+func IsSizedByVPA(pod *corev1.Pod) bool {
 	return pod.Annotations[UpdatesAnnotation] != "" || pod.Annotations[ResizedAnnotation] != ""
 }
 
@@ -157,28 +157,28 @@ func RunningPod(pod *corev1.Pod, recommendation map[string]resources.Bounds, rul
 func PodState(pod *corev1.Pod) (disruption.Pod, policy.Pod) {
 	p := disruption.Pod{
 		Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID),
-		Pending:    pod.Status.Phase == corev1.PodPending,
-		PodLevel:   SizedAsWhole(pod),
-		Boosted:    HasBoosted(pod),
-		Sized:      HasSized(pod),
-		Protected:  Protected(pod),
-		Restarts:   int32(min(Restarts(pod), math.MaxInt32)),
-		Created:    pod.CreationTimestamp.Time,
-		Node:       pod.Spec.NodeName,
-		Traits:     Traits(pod),
-		Fixed:      fixed(pod),
-		Containers: make([]disruption.Container, len(pod.Spec.Containers)),
+		Pending:         pod.Status.Phase == corev1.PodPending,
+		PodLevel:        HasPodLevelResources(pod),
+		Boosted:         IsBoosted(pod),
+		SizedByVPA:      IsSizedByVPA(pod),
+		Protected:       Protected(pod),
+		Restarts:        int32(min(RestartCount(pod), math.MaxInt32)),
+		Created:         pod.CreationTimestamp.Time,
+		Node:            pod.Spec.NodeName,
+		Traits:          Traits(pod),
+		FixedContainers: initContainers(pod),
+		Containers:      make([]disruption.Container, len(pod.Spec.Containers)),
 	}
-	if noted := (disruption.Noted{Backoff: Pause(pod), Restart: Restart(pod)}); noted != (disruption.Noted{}) {
-		p.Noted = &noted
+	if noted := (disruption.PersistedState{Backoff: ParseBackoff(pod), Restart: ParseRestart(pod)}); noted != (disruption.PersistedState{}) {
+		p.Persisted = &noted
 	}
-	p.Footprint, p.Starting = Footprints(pod)
+	p.Footprint, p.InitFootprint = Footprints(pod)
 	if pod.Status.StartTime != nil {
 		p.Started = pod.Status.StartTime.Time
 	}
 	p.Ready, p.Resize, p.ResizeSince = conditions(pod)
 	current, asked := Pod(pod), NewPod(pod)
-	observed, known := Observed(pod)
+	observed, known := ParseObserved(pod)
 	for i := range p.Containers {
 		c := &pod.Spec.Containers[i]
 		p.Containers[i] = disruption.Container{
@@ -186,7 +186,7 @@ func PodState(pod *corev1.Pod) (disruption.Pod, policy.Pod) {
 			Actual:   current.Containers[i],
 			Spec:     asked.Containers[i],
 			Restarts: restarts(c),
-			OOM:      outOfMemory(pod, c.Name),
+			OOM:      lastOOMKill(pod, c.Name),
 		}
 	}
 	current.Containers, current.StaysBurstable = nil, StaysBurstable(pod)
@@ -228,7 +228,7 @@ func Requirements(vpa *vpav1.VerticalPodAutoscaler) (all []disruption.Requiremen
 	return all
 }
 
-func fixed(pod *corev1.Pod) (containers []policy.Container) {
+func initContainers(pod *corev1.Pod) (containers []policy.Container) {
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
 		containers = append(containers, policy.Container{Name: c.Name, Requests: Resources(c.Resources.Requests), Limits: Resources(c.Resources.Limits)})
@@ -292,7 +292,7 @@ func restarts(c *corev1.Container) (kinds [resources.Kinds]bool) {
 // OOMKilled is the termination reason that the kubelet sets for a container that ran out of memory.
 const OOMKilled = "OOMKilled"
 
-func outOfMemory(pod *corev1.Pod, container string) disruption.OOM {
+func lastOOMKill(pod *corev1.Pod, container string) disruption.OOM {
 	for i := range pod.Status.ContainerStatuses {
 		s := &pod.Status.ContainerStatuses[i]
 		if t := s.LastTerminationState.Terminated; s.Name == container && t != nil && t.Reason == OOMKilled {
@@ -314,18 +314,18 @@ func Ready(pod *corev1.Pod) (ready bool, since time.Time) {
 
 // IsUnadmitted reports whether the kubelet has not admitted a pod yet. Such a pod may not fit,
 // because every user with permission to bind a pod chooses its node.
-func Unaccepted(pod *corev1.Pod) bool {
+func IsUnadmitted(pod *corev1.Pod) bool {
 	return pod.Status.StartTime == nil && pod.Status.Phase == corev1.PodPending
 }
 
 // UngrantedResources returns the part of the Footprint of a pod that waits for room, because the
 // kubelet has not granted its resize. The amount is untrusted: every user with permission to resize
 // a pod chooses it.
-func Waiting(pod *corev1.Pod) (more resources.List) {
+func UngrantedResources(pod *corev1.Pod) (more resources.List) {
 	if resizePending(pod) == nil {
 		return more
 	}
-	running, starting := footprints(pod, granted, wholeGranted(pod))
+	running, starting := footprints(pod, granted, podLevelGranted(pod))
 	asks, has := Footprint(pod), running.Larger(starting)
 	for k := range resources.Kind(resources.Kinds) {
 		if by := asks.Value(k) - has.Value(k); by > 0 {
@@ -353,27 +353,27 @@ func resizePending(pod *corev1.Pod) *corev1.PodCondition {
 
 // Arrival is a pod that the kubelet has not admitted yet, or the ungranted part of a resize.
 type Arrival struct {
-	UID     types.UID // of the pod
-	Created time.Time
-	Takes   resources.List
+	UID      types.UID // of the pod
+	Created  time.Time
+	Requests resources.List
 }
 
 // Admitted returns the arrivals that a kubelet with the given free resources admits, the oldest
 // pods first. It refuses or defers arrivals that do not fit. Resources absent in left are
 // unlimited. Arrivals are sorted in place, and the result keeps that order.
-func Accepted(left resources.List, arrivals []Arrival) []Arrival {
+func Admitted(left resources.List, arrivals []Arrival) []Arrival {
 	slices.SortFunc(arrivals, func(a, b Arrival) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID)) })
 	return slices.DeleteFunc(arrivals, func(a Arrival) bool {
 		rest := left
 		for k := range resources.Kind(resources.Kinds) {
 			has, limited := left.Get(k)
-			if !limited || a.Takes.Value(k) == 0 {
+			if !limited || a.Requests.Value(k) == 0 {
 				continue
 			}
-			if a.Takes.Value(k) > has {
+			if a.Requests.Value(k) > has {
 				return true
 			}
-			rest = rest.With(k, has.Add(-a.Takes.Value(k)))
+			rest = rest.With(k, has.Add(-a.Requests.Value(k)))
 		}
 		left = rest
 		return false

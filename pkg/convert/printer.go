@@ -68,8 +68,8 @@ func humanized(a resources.Amount) resource.Quantity {
 
 // Printer prints the resources of many containers of one VPA and namespace.
 type Printer struct {
-	recommended names[vpav1.RecommendedContainerResources]
-	policies    policies
+	recommended nameIndex[vpav1.RecommendedContainerResources]
+	policies    policyIndex
 	ranges      LimitRanges
 }
 
@@ -93,12 +93,12 @@ func (p *Printer) Sizes(f policy.ContainerTarget, current corev1.ResourceRequire
 	if r := p.recommended.find(f.Name); r != nil {
 		like = append(like, r.Target)
 	}
-	if own := p.policies.of(f.Name); own != nil {
+	if own := p.policies.find(f.Name); own != nil {
 		like = append(like, own.MinAllowed, own.MaxAllowed)
 	}
-	like = append(like, p.ranges.least, p.ranges.most, current.Limits)
-	sizes.Requests = Written(f.Requests, like...)
-	p.round(sizes.Requests)
+	like = append(like, p.ranges.min, p.ranges.max, current.Limits)
+	sizes.Requests = FormatLike(f.Requests, like...)
+	p.roundMemory(sizes.Requests)
 	for k := range resources.Kind(resources.Kinds) {
 		limit, stays := current.Limits[ResourceName(k)]
 		if !stays || f.Limits.Has(k) || f.WithoutLimit[k] {
@@ -108,13 +108,13 @@ func (p *Printer) Sizes(f policy.ContainerTarget, current corev1.ResourceRequire
 			sizes.Requests[ResourceName(k)] = limit
 		}
 	}
-	sizes.Limits = limits(f, sizes.Requests, current.Limits, p.ranges.standard)
+	sizes.Limits = limits(f, sizes.Requests, current.Limits, p.ranges.defaults)
 	return sizes
 }
 
 // roundMemory rounds memory up to whole bytes in a namespace with LimitRanges, because the
 // LimitRanger plugin compares fractions.
-func (p *Printer) round(list corev1.ResourceList) {
+func (p *Printer) roundMemory(list corev1.ResourceList) {
 	if p.ranges.Ranges == (policy.Ranges{}) {
 		return
 	}
@@ -130,7 +130,7 @@ func limits(f policy.ContainerTarget, requests corev1.ResourceList, from ...core
 	if f.Limits.Empty() {
 		return nil
 	}
-	list := Written(f.Limits, from...)
+	list := FormatLike(f.Limits, from...)
 	for k := range resources.Kind(resources.Kinds) {
 		if limit, ok := f.Limits.Get(k); ok && f.Requests.Has(k) && limit == f.Requests.Value(k) {
 			list[ResourceName(k)] = requests[ResourceName(k)]
@@ -142,20 +142,20 @@ func limits(f policy.ContainerTarget, requests corev1.ResourceList, from ...core
 // FormatLike prints resources in existing number formats. For each resource it returns the first
 // quantity in the lists with the same value, else a new one in the format of the first non-zero
 // quantity. It returns nil if there are no resources.
-func Written(r resources.List, like ...corev1.ResourceList) corev1.ResourceList {
+func FormatLike(r resources.List, like ...corev1.ResourceList) corev1.ResourceList {
 	if r.Empty() {
 		return nil
 	}
 	list := make(corev1.ResourceList, resources.Kinds)
 	for k := range resources.Kind(resources.Kinds) {
 		if a, ok := r.Get(k); ok {
-			list[ResourceName(k)] = written(k, a, like)
+			list[ResourceName(k)] = formatLike(k, a, like)
 		}
 	}
 	return list
 }
 
-func written(k resources.Kind, a resources.Amount, like []corev1.ResourceList) resource.Quantity {
+func formatLike(k resources.Kind, a resources.Amount, like []corev1.ResourceList) resource.Quantity {
 	fresh, known := Quantity(k, a), false
 	for _, list := range like {
 		q, ok := list[ResourceName(k)]

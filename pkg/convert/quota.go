@@ -22,10 +22,10 @@ func Quota(q *corev1.ResourceQuota) disruption.Quota {
 	left := disruption.Quota{Scopes: scopes(q)}
 	for k := range resources.Kind(resources.Kinds) {
 		for _, name := range quotaNames[k].requests {
-			left.Requests = tighter(left.Requests, k, name, q)
+			left.Requests = lower(left.Requests, k, name, q)
 		}
 		for _, name := range quotaNames[k].limits {
-			left.Limits = tighter(left.Limits, k, name, q)
+			left.Limits = lower(left.Limits, k, name, q)
 		}
 	}
 	return left
@@ -47,12 +47,12 @@ func QuotaResources(list corev1.ResourceList) corev1.ResourceList {
 	return kept
 }
 
-func tighter(r resources.List, k resources.Kind, name corev1.ResourceName, q *corev1.ResourceQuota) resources.List {
+func lower(r resources.List, k resources.Kind, name corev1.ResourceName, q *corev1.ResourceQuota) resources.List {
 	hard, ok := q.Status.Hard[name]
 	if !ok {
 		return r
 	}
-	left := whole(k, hard) - Amount(k, q.Status.Used[name])
+	left := roundDown(k, hard) - Amount(k, q.Status.Used[name])
 	if known, ok := r.Get(k); ok && known <= left {
 		return r
 	}
@@ -60,7 +60,7 @@ func tighter(r resources.List, k resources.Kind, name corev1.ResourceName, q *co
 }
 
 // roundDown rounds a bound down to whole units.
-func whole(k resources.Kind, q resource.Quantity) resources.Amount {
+func roundDown(k resources.Kind, q resource.Quantity) resources.Amount {
 	a := Amount(k, q)
 	if exact := Quantity(k, a); exact.Cmp(q) > 0 {
 		a--
@@ -85,22 +85,22 @@ func scopes(q *corev1.ResourceQuota) (rules []disruption.ScopeRule) {
 func Traits(pod *corev1.Pod) disruption.PodTraits {
 	return disruption.PodTraits{
 		Terminating:    pod.Spec.ActiveDeadlineSeconds != nil,
-		CrossNamespace: looksAbroad(pod.Spec.Affinity),
+		CrossNamespace: crossesNamespaces(pod.Spec.Affinity),
 		Class:          pod.Spec.PriorityClassName,
 	}
 }
 
 // crossesNamespaces reports whether a pod affinity names other namespaces or may select them.
-func looksAbroad(a *corev1.Affinity) bool {
+func crossesNamespaces(a *corev1.Affinity) bool {
 	if a == nil {
 		return false
 	}
-	abroad := func(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) bool {
+	crosses := func(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) bool {
 		names := func(t corev1.PodAffinityTerm) bool { return len(t.Namespaces) > 0 || t.NamespaceSelector != nil }
 		return slices.ContainsFunc(required, names) ||
 			slices.ContainsFunc(preferred, func(t corev1.WeightedPodAffinityTerm) bool { return names(t.PodAffinityTerm) })
 	}
 	with, against := a.PodAffinity, a.PodAntiAffinity
-	return with != nil && abroad(with.RequiredDuringSchedulingIgnoredDuringExecution, with.PreferredDuringSchedulingIgnoredDuringExecution) ||
-		against != nil && abroad(against.RequiredDuringSchedulingIgnoredDuringExecution, against.PreferredDuringSchedulingIgnoredDuringExecution)
+	return with != nil && crosses(with.RequiredDuringSchedulingIgnoredDuringExecution, with.PreferredDuringSchedulingIgnoredDuringExecution) ||
+		against != nil && crosses(against.RequiredDuringSchedulingIgnoredDuringExecution, against.PreferredDuringSchedulingIgnoredDuringExecution)
 }

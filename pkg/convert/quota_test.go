@@ -12,7 +12,7 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-func TestQuotasInAllTheirSpellings(t *testing.T) {
+func TestQuota_ReadsAllResourceNames(t *testing.T) {
 	q := &corev1.ResourceQuota{Status: corev1.ResourceQuotaStatus{
 		Hard: testkit.List("cpu=1 requests.cpu=900m limits.memory=10Ki pods=5"),
 		Used: testkit.List("cpu=500m requests.cpu=500m limits.memory=12Ki"),
@@ -32,7 +32,7 @@ func TestQuotasInAllTheirSpellings(t *testing.T) {
 	require.Equal(t, resources.Amount(100), Quota(q).Requests.Value(resources.CPU), "a bound is rounded down")
 }
 
-func TestTraitsOfPods(t *testing.T) {
+func TestTraits_ReadPodSpec(t *testing.T) {
 	require.Equal(t, disruption.PodTraits{}, Traits(&corev1.Pod{}))
 	require.Equal(t, disruption.PodTraits{Terminating: true, Class: "high"}, Traits(&corev1.Pod{Spec: corev1.PodSpec{ActiveDeadlineSeconds: new(int64), PriorityClassName: "high"}}))
 	here := corev1.PodAffinityTerm{TopologyKey: "zone"}

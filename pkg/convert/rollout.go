@@ -79,11 +79,11 @@ func Safety(p *loadlinev1alpha1.SizingPolicy) rollout.Safety {
 	if o.Restarts != nil {
 		s.Restarts = int(*o.Restarts)
 	}
-	s.Throttle, s.Pressure = share(o.Throttle, s.Throttle), share(o.Pressure, s.Pressure)
+	s.Throttle, s.Pressure = parseFraction(o.Throttle, s.Throttle), parseFraction(o.Pressure, s.Pressure)
 	return s
 }
 
-func share(text *string, def float64) float64 {
+func parseFraction(text *string, def float64) float64 {
 	if text == nil || !fraction.MatchString(*text) {
 		return def
 	}
@@ -161,14 +161,14 @@ func schedule(s *loadlinev1alpha1.Schedule) *rollout.Schedule {
 func RolloutState(r *loadlinev1alpha1.SizingRecordStatus) rollout.State {
 	s := rollout.State{
 		Phase: rollout.Phase(r.Phase), Hash: r.PolicyHash, Started: timeOf(r.StartedAt), CanarySince: timeOf(r.CanarySince), HaltedTarget: containersOf(r.HaltedTarget),
-		CooldownUntil: timeOf(r.CooldownUntil), Kept: containersOf(r.Kept),
+		CooldownUntil: timeOf(r.CooldownUntil), ProvenResources: containersOf(r.Kept),
 	}
 	s.Mode, _ = fleet.ParseMode(string(r.Mode))
 	for _, m := range r.CanaryMembers {
 		s.Members = append(s.Members, rollout.Member{UID: string(m.UID), Outcome: rollout.Outcome(m.Outcome)})
 	}
 	for i := range r.Reverted {
-		s.Reverted = append(s.Reverted, rollout.RevertedSizes{Container: containerOf(&r.Reverted[i].ContainerSizes), At: r.Reverted[i].Time.Time})
+		s.RevertedResources = append(s.RevertedResources, rollout.RevertedResources{Container: containerOf(&r.Reverted[i].ContainerSizes), At: r.Reverted[i].Time.Time})
 	}
 	s.Rounds = slices.Grow(s.Rounds, len(r.Rounds)) // caches hold them for a long time
 	for i := range r.Rounds {
@@ -179,7 +179,7 @@ func RolloutState(r *loadlinev1alpha1.SizingRecordStatus) rollout.State {
 		})
 	}
 	for _, c := range r.Conditions {
-		if into := condition(&s, c.Type); into != nil && c.Status == metav1.ConditionTrue {
+		if into := conditionField(&s, c.Type); into != nil && c.Status == metav1.ConditionTrue {
 			*into = rollout.Condition{Reason: c.Reason, Since: c.LastTransitionTime.Time}
 		}
 	}
@@ -209,7 +209,7 @@ const (
 	ConditionStartPending    = "StartPending"
 )
 
-func condition(s *rollout.State, kind string) *rollout.Condition {
+func conditionField(s *rollout.State, kind string) *rollout.Condition {
 	switch kind {
 	case ConditionDegraded:
 		return &s.Degraded
@@ -225,7 +225,7 @@ func condition(s *rollout.State, kind string) *rollout.Condition {
 	return nil
 }
 
-var conditionMeans = map[string]string{
+var conditionMessages = map[string]string{
 	"HighRevertRate":             "At least three of the last five rounds of changes were taken back.",
 	"PodsDeferred":               "The nodes of all pods that are to be changed have no room for it now.",
 	"PodsInfeasible":             "The nodes of all pods that are to be changed can never hold the change.",
@@ -248,16 +248,16 @@ func RecordStatus(s rollout.State) loadlinev1alpha1.SizingRecordStatus {
 		r.CanaryMembers = append(r.CanaryMembers, loadlinev1alpha1.CanaryMember{UID: types.UID(m.UID), Outcome: loadlinev1alpha1.RoundOutcome(m.Outcome)})
 	}
 	space := recordSpace(maxRecordBytes - len(s.Members)*memberBytes)
-	for _, one := range s.Reverted {
-		if !space.take(mapBytes(one.Container)) {
+	for _, one := range s.RevertedResources {
+		if !space.reserve(mapBytes(one.Container)) {
 			break
 		}
 		r.Reverted = append(r.Reverted, loadlinev1alpha1.RevertedSizes{ContainerSizes: sizes(one.Container), Time: metav1.NewTime(one.At.UTC())})
 	}
-	r.Kept = space.fit(s.Kept)
+	r.Kept = space.fit(s.ProvenResources)
 	r.HaltedTarget = space.fit(s.HaltedTarget)
 	for _, one := range s.Rounds { // newest round first
-		if !space.take(roundBytes(one)) {
+		if !space.reserve(roundBytes(one)) {
 			one.From, one.To = nil, nil
 		}
 		r.Rounds = append(r.Rounds, loadlinev1alpha1.Round{
@@ -266,9 +266,9 @@ func RecordStatus(s rollout.State) loadlinev1alpha1.SizingRecordStatus {
 		})
 	}
 	for _, kind := range []string{ConditionDegraded, ConditionResizeBlocked, ConditionScheduleBlocked, ConditionEvidenceMissing, ConditionStartPending} {
-		if c := condition(&s, kind); c.Reason != "" {
+		if c := conditionField(&s, kind); c.Reason != "" {
 			r.Conditions = append(r.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: c.Reason,
-				LastTransitionTime: metav1.NewTime(c.Since.UTC()), Message: conditionMeans[c.Reason]})
+				LastTransitionTime: metav1.NewTime(c.Since.UTC()), Message: conditionMessages[c.Reason]})
 		}
 	}
 	return r
@@ -285,14 +285,14 @@ const (
 type recordSpace int
 
 // reserve reports whether the bytes fit. After the first failure nothing fits.
-func (r *recordSpace) take(bytes int) bool {
+func (r *recordSpace) reserve(bytes int) bool {
 	*r -= recordSpace(bytes)
 	return *r >= 0
 }
 
 func (r *recordSpace) fit(containers []policy.Container) (all []loadlinev1alpha1.ContainerSizes) {
 	for _, c := range containers {
-		if !r.take(mapBytes(c)) {
+		if !r.reserve(mapBytes(c)) {
 			break
 		}
 		all = append(all, sizes(c))

@@ -21,7 +21,7 @@ func TestRecordStatus_IsBoundedByBytes(t *testing.T) {
 	var containers []policy.Container
 	for i := range 300 {
 		containers = append(containers, policy.Container{Name: fmt.Sprintf("%s-%03d", strings.Repeat("x", 59), i),
-			Requests: resources.Of(123, 123<<20), Limits: resources.Of(456, 456<<20)})
+			Requests: resources.NewList(123, 123<<20), Limits: resources.NewList(456, 456<<20)})
 	}
 	s := rollout.State{Started: time.Unix(1, 0)}
 	for i := range 20 {
@@ -36,9 +36,9 @@ func TestRecordStatus_IsBoundedByBytes(t *testing.T) {
 	require.Empty(t, r.Rounds[19].From)
 	require.Equal(t, r, RecordStatus(RolloutState(&r)), "a record survives a round trip")
 
-	s.Kept, s.HaltedTarget = containers, containers
+	s.ProvenResources, s.HaltedTarget = containers, containers
 	for _, c := range containers {
-		s.Reverted = append(s.Reverted, rollout.RevertedSizes{Container: c, At: time.Unix(1000, 0)})
+		s.RevertedResources = append(s.RevertedResources, rollout.RevertedResources{Container: c, At: time.Unix(1000, 0)})
 	}
 	for i := range 300 {
 		s.Members = append(s.Members, rollout.Member{UID: fmt.Sprintf("12345678-1234-1234-1234-%012d", i), Outcome: rollout.Success})

@@ -62,7 +62,7 @@ func (d drawn) state() rollout.State {
 	s := rollout.State{
 		Mode:  rapid.SampledFrom([]fleet.Mode{fleet.Inherit, fleet.Observe, fleet.Recommend, fleet.OneShot, fleet.Canary, fleet.Auto}).Draw(d.T, "mode"),
 		Phase: rapid.SampledFrom([]rollout.Phase{"", rollout.PhaseCanary, rollout.PhaseFullRollout, rollout.PhaseHalted}).Draw(d.T, "phase"),
-		Hash:  rapid.StringMatching("[0-9a-f]{16}").Draw(d.T, "hash"), HaltedTarget: d.containers(), Kept: d.containers(),
+		Hash:  rapid.StringMatching("[0-9a-f]{16}").Draw(d.T, "hash"), HaltedTarget: d.containers(), ProvenResources: d.containers(),
 		Degraded: d.condition("HighRevertRate"), ResizeBlocked: d.condition("PodsDeferred", "PodsInfeasible"), ScheduleBlocked: d.condition(string(reason.OutsideWindow)),
 	}
 	for _, at := range []*time.Time{&s.CanarySince, &s.CooldownUntil} {
@@ -74,7 +74,7 @@ func (d drawn) state() rollout.State {
 		s.Members = append(s.Members, rollout.Member{UID: fmt.Sprintf("uid-%d", i), Outcome: d.outcome()})
 	}
 	for _, c := range d.containers() {
-		s.Reverted = append(s.Reverted, rollout.RevertedSizes{Container: c, At: d.time()})
+		s.RevertedResources = append(s.RevertedResources, rollout.RevertedResources{Container: c, At: d.time()})
 	}
 	for range rapid.IntRange(0, 3).Draw(d.T, "rounds") {
 		s.Rounds = append(s.Rounds, rollout.Round{Time: d.time(), Pods: rapid.IntRange(0, 1000).Draw(d.T, "pods"), From: d.containers(), To: d.containers(),
@@ -88,7 +88,7 @@ func (d drawn) state() rollout.State {
 	return s
 }
 
-func TestARecordRemembersAllOfARollout(t *testing.T) {
+func TestRecordStatus_RoundTripsState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawn{t}.state()
 		status := RecordStatus(s)
@@ -110,8 +110,8 @@ func utc(s rollout.State) rollout.State {
 	at(&s.StartPending.Since)
 	at(&s.Started)
 	at(&s.ScheduleBlocked.Since)
-	for i := range s.Reverted {
-		at(&s.Reverted[i].At)
+	for i := range s.RevertedResources {
+		at(&s.RevertedResources[i].At)
 	}
 	for i := range s.Rounds {
 		at(&s.Rounds[i].Time)
@@ -119,32 +119,32 @@ func utc(s rollout.State) rollout.State {
 	return s
 }
 
-func TestANoteRemembersAllOfAChange(t *testing.T) {
+func TestChangeAnnotations_RoundTripChange(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := drawn{t}
 		c := rollout.Change{At: d.time(), Pending: rapid.Bool().Draw(t, "pending"), Ready: rapid.Bool().Draw(t, "ready")}
 		pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "not-changed"}}}}
 		for i := range rapid.IntRange(1, 4).Draw(t, "changed") {
 			name := fmt.Sprintf("c%d", i)
-			c.Containers = append(c.Containers, rollout.Sizing{From: d.container(name), To: d.container(name), Restarts: rapid.IntRange(0, 1000).Draw(t, "restarts")})
+			c.Containers = append(c.Containers, rollout.ContainerChange{From: d.container(name), To: d.container(name), Restarts: rapid.IntRange(0, 1000).Draw(t, "restarts")})
 			pod.Spec.Containers = append([]corev1.Container{{Name: name}}, pod.Spec.Containers...)
 		}
-		pod.Annotations = ChangeNotes(c)
-		require.True(t, HasNotedChange(pod))
-		read, err := NotedChange(pod)
+		pod.Annotations = FormatChange(c)
+		require.True(t, HasRecordedChange(pod))
+		read, err := ParseChange(pod)
 		require.NoError(t, err)
 		require.Equal(t, c, read)
 	})
 }
 
 // Users who can change a pod control its annotations.
-func TestNotesThatCannotBeRead(t *testing.T) {
+func TestParseChange_InvalidAnnotationsAreErrors(t *testing.T) {
 	const at, good = "2026-01-02T12:00:00Z", `{"app":{"requests":{"cpu":"1"},"limits":{},"target":{"requests":{"cpu":"500m"},"limits":{}},"restarts":0,"ready":true}}`
 	pod := func(at, original string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{ResizedAtAnnotation: at, OriginalAnnotation: original}},
 			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}}}}
 	}
-	_, err := NotedChange(pod(at, good))
+	_, err := ParseChange(pod(at, good))
 	require.NoError(t, err)
 	for what, c := range map[string]struct{ at, original, says string }{
 		"no time":           {"", good, ResizedAtAnnotation},
@@ -165,11 +165,11 @@ func TestNotesThatCannotBeRead(t *testing.T) {
 		"16 KiB":            {at, good + strings.Repeat(" ", MaxOriginal), "has more than 16384 bytes"},
 		"deep":              {at, strings.Repeat(`{"app":`, 8000), OriginalAnnotation},
 	} {
-		_, err := NotedChange(pod(c.at, c.original))
+		_, err := ParseChange(pod(c.at, c.original))
 		require.ErrorContains(t, err, c.says, what)
 		require.Less(t, len(err.Error()), 1000, what)
 	}
-	read, err := NotedChange(pod(at, strings.Replace(good, `"restarts":0`, `"restarts":-7`, 1)))
+	read, err := ParseChange(pod(at, strings.Replace(good, `"restarts":0`, `"restarts":-7`, 1)))
 	require.NoError(t, err)
 	require.Zero(t, read.Containers[0].Restarts)
 }
@@ -181,13 +181,13 @@ func FuzzNotedChange(f *testing.F) {
 	f.Fuzz(func(t *testing.T, at, original string) {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{ResizedAtAnnotation: at, OriginalAnnotation: original}},
 			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}, {Name: "b"}}}}
-		read, err := NotedChange(pod)
+		read, err := ParseChange(pod)
 		if err != nil {
 			return
 		}
 		require.NotEmpty(t, read.Containers)
-		pod.Annotations = ChangeNotes(read)
-		again, err := NotedChange(pod)
+		pod.Annotations = FormatChange(read)
+		again, err := ParseChange(pod)
 		require.NoError(t, err)
 		require.True(t, read.At.Truncate(time.Second).Equal(again.At))
 		read.At, again.At = time.Time{}, time.Time{}
@@ -196,7 +196,7 @@ func FuzzNotedChange(f *testing.F) {
 }
 
 // Another hash restarts the rollout, so only fields that affect its results may count.
-func TestWhatBeginsARolloutAnew(t *testing.T) {
+func TestRolloutHash_CoversFieldsThatRestartRollout(t *testing.T) {
 	canary := func(more string) string {
 		return `"rollout":{"mode":"Canary","canary":{"percentage":10,"observationPeriod":"5m"` + more + `},"method":"InPlaceOnly","maxConcurrent":1}`
 	}
@@ -242,7 +242,7 @@ func TestWhatBeginsARolloutAnew(t *testing.T) {
 	}
 }
 
-func TestSchedulesOfPolicies(t *testing.T) {
+func TestRollout_ReadsSchedule(t *testing.T) {
 	open := func(fields string, at time.Time) bool {
 		return Rollout(sizing(t, `"rollout":{"schedule":`+fields+`}`)).Schedule.Open(at)
 	}

@@ -67,14 +67,14 @@ func ContainerPolicy(vpa *vpav1.VerticalPodAutoscaler, container string) *vpav1.
 }
 
 // policyIndex finds container policies of a VPA for many containers.
-type policies struct {
-	named    names[vpav1.ContainerResourcePolicy]
+type policyIndex struct {
+	named    nameIndex[vpav1.ContainerResourcePolicy]
 	wildcard *vpav1.ContainerResourcePolicy
 }
 
-func readPolicies(vpa *vpav1.VerticalPodAutoscaler) policies {
+func readPolicies(vpa *vpav1.VerticalPodAutoscaler) policyIndex {
 	all := containerPolicies(vpa)
-	p := policies{named: byName(all, func(p *vpav1.ContainerResourcePolicy) string { return p.ContainerName })}
+	p := policyIndex{named: byName(all, func(p *vpav1.ContainerResourcePolicy) string { return p.ContainerName })}
 	for i := range all {
 		if all[i].ContainerName == vpav1.DefaultContainerResourcePolicy {
 			p.wildcard = &all[i]
@@ -83,7 +83,7 @@ func readPolicies(vpa *vpav1.VerticalPodAutoscaler) policies {
 	return p
 }
 
-func (p *policies) of(container string) *vpav1.ContainerResourcePolicy {
+func (p *policyIndex) find(container string) *vpav1.ContainerResourcePolicy {
 	if found := p.named.find(container); found != nil {
 		return found
 	}
@@ -113,7 +113,7 @@ func keepsClass(vpa *vpav1.VerticalPodAutoscaler) bool {
 	case vpav1.UpdateModeInPlaceOrRecreate, vpav1.UpdateModeInPlace:
 		return true
 	}
-	return MadeForPolicy(vpa)
+	return IsGenerated(vpa)
 }
 
 func rule(c vpav1.ContainerResourcePolicy) policy.Rule {
@@ -156,19 +156,19 @@ func boost(b *vpav1.StartupBoost) policy.Boost {
 }
 
 // maxLinearSearch is the number of items up to which a linear search is faster than a map.
-const few = 8
+const maxLinearSearch = 8
 
 // nameIndex finds items by name, the first of several items with one name. It builds its map only
 // once.
-type names[T any] struct {
+type nameIndex[T any] struct {
 	items []T
 	name  func(*T) string
 	found map[string]*T // only with more than maxLinearSearch items
 }
 
-func byName[T any](items []T, name func(*T) string) names[T] {
-	n := names[T]{items: items, name: name}
-	if len(items) <= few {
+func byName[T any](items []T, name func(*T) string) nameIndex[T] {
+	n := nameIndex[T]{items: items, name: name}
+	if len(items) <= maxLinearSearch {
 		return n
 	}
 	n.found = make(map[string]*T, len(items))
@@ -180,7 +180,7 @@ func byName[T any](items []T, name func(*T) string) names[T] {
 	return n
 }
 
-func (n *names[T]) find(wanted string) *T {
+func (n *nameIndex[T]) find(wanted string) *T {
 	if n.found != nil {
 		return n.found[wanted]
 	}
@@ -197,7 +197,7 @@ func (n *names[T]) find(wanted string) *T {
 type LimitRanges struct {
 	policy.Ranges
 	// Bounds and defaults of containers in their original format.
-	least, most, standard corev1.ResourceList
+	min, max, defaults corev1.ResourceList
 }
 
 // Ranges combines LimitRange objects: highest minimum, lowest maximum, lowest default and ratio.
@@ -207,16 +207,16 @@ func Ranges(objects []*corev1.LimitRange) LimitRanges {
 	for _, object := range objects {
 		for i := range object.Spec.Limits {
 			item := &object.Spec.Limits[i]
-			r := policy.Range{Min: Resources(item.Min), Max: maxima(item.Max), MaxRatio: ratios(item.MaxLimitRequestRatio)}
+			r := policy.Range{Min: Resources(item.Min), Max: maximums(item.Max), MaxRatio: ratios(item.MaxLimitRequestRatio)}
 			switch item.Type {
 			case corev1.LimitTypePod:
-				all.Pod = all.Pod.And(r)
+				all.Pod = all.Pod.Combine(r)
 			case corev1.LimitTypeContainer:
 				r.Default = Resources(item.Default)
-				all.Container = all.Container.And(r)
-				all.least = deciding(all.least, item.Min, all.Container.Min)
-				all.most = deciding(all.most, item.Max, all.Container.Max)
-				all.standard = deciding(all.standard, item.Default, all.Container.Default)
+				all.Container = all.Container.Combine(r)
+				all.min = effectiveQuantities(all.min, item.Min, all.Container.Min)
+				all.max = effectiveQuantities(all.max, item.Max, all.Container.Max)
+				all.defaults = effectiveQuantities(all.defaults, item.Default, all.Container.Default)
 			}
 		}
 	}
@@ -225,7 +225,7 @@ func Ranges(objects []*corev1.LimitRange) LimitRanges {
 
 // effectiveQuantities returns the original quantities behind the combined values. It keeps an
 // earlier quantity that still equals the value, and takes the quantity of the item otherwise.
-func deciding(before, item corev1.ResourceList, values resources.List) corev1.ResourceList {
+func effectiveQuantities(before, item corev1.ResourceList, values resources.List) corev1.ResourceList {
 	for k := range resources.Kind(resources.Kinds) {
 		name := ResourceName(k)
 		a, ok := values.Get(k)
@@ -243,7 +243,7 @@ func deciding(before, item corev1.ResourceList, values resources.List) corev1.Re
 }
 
 // maximums converts maximums, rounded down to whole amounts.
-func maxima(list corev1.ResourceList) resources.List {
+func maximums(list corev1.ResourceList) resources.List {
 	r := Resources(list)
 	if q, ok := list[corev1.ResourceMemory]; ok && q.Sign() > 0 {
 		if a := r.Value(resources.Memory); q.CmpInt64(int64(a)) < 0 {
@@ -355,7 +355,7 @@ func Quantity(k resources.Kind, a resources.Amount) resource.Quantity {
 
 // MeasuredAmount converts an amount of a metrics API, rounded up. A negative amount becomes -1, so
 // that the store rejects and counts it.
-func Measured(k resources.Kind, q resource.Quantity) resources.Amount {
+func MeasuredAmount(k resources.Kind, q resource.Quantity) resources.Amount {
 	if q.Sign() < 0 {
 		return -1
 	}

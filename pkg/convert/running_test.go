@@ -11,7 +11,7 @@ import (
 	"loadline.dev/loadline/pkg/core/disruption"
 )
 
-func TestConditions(t *testing.T) {
+func TestConditions_ReadResizeState(t *testing.T) {
 	type condition = corev1.PodCondition
 	const pending, progress, ready = corev1.PodResizePending, corev1.PodResizeInProgress, corev1.PodReady
 	noon := metav1.NewTime(time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC))

@@ -12,7 +12,7 @@ import (
 	"loadline.dev/loadline/pkg/core/sharing"
 )
 
-func TestTheMarkOfAPodThatSharesIsReadAsItWasWritten(t *testing.T) {
+func TestParseShared_RoundTrips(t *testing.T) {
 	at := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 	for text, m := range map[string]sharing.Mark{
 		"cpu at 2026-01-02T12:00:00Z after 3": {Kinds: [resources.Kinds]bool{resources.CPU: true}, At: at, Restarts: 3},
@@ -21,23 +21,23 @@ func TestTheMarkOfAPodThatSharesIsReadAsItWasWritten(t *testing.T) {
 		"cpu,memory at 2026-01-02T12:00:00Z after 0":       {Kinds: [resources.Kinds]bool{true, true}, At: at},
 		"memory at 2026-01-02T12:00:00Z after 12 reverted": {Kinds: [resources.Kinds]bool{resources.Memory: true}, At: at, Restarts: 12, Reverted: true},
 	} {
-		require.Equal(t, text, SharedText(m))
+		require.Equal(t, text, FormatShared(m))
 		pod := &corev1.Pod{}
 		pod.Annotations = map[string]string{SharedAnnotation: text}
-		got, marked := Shared(pod)
+		got, marked := ParseShared(pod)
 		require.True(t, marked)
 		require.Equal(t, m, got)
 	}
-	_, marked := Shared(&corev1.Pod{})
+	_, marked := ParseShared(&corev1.Pod{})
 	require.False(t, marked)
 }
 
-func TestAMarkThatCannotBeReadIsOneOfAll(t *testing.T) {
+func TestParseShared_InvalidMeansAllResources(t *testing.T) {
 	for _, text := range []string{"", "true", "gpu", "cpu,", "cpu at noon after 3", "cpu at 2026-01-02T12:00:00Z", "cpu at 2026-01-02T12:00:00Z after -1", "gpu at 2026-01-02T12:00:00Z after 1",
 		"cpu at 2026-01-02T12:00:00Z after 1 " + strings.Repeat(" ", 100)} {
 		pod := &corev1.Pod{}
 		pod.Annotations = map[string]string{SharedAnnotation: text}
-		got, marked := Shared(pod)
+		got, marked := ParseShared(pod)
 		require.True(t, marked, text)
 		require.Equal(t, sharing.Mark{Kinds: [resources.Kinds]bool{true, true}}, got, text)
 	}

@@ -29,28 +29,28 @@ const ownPrefix = loadlinev1alpha1.GroupName + "/"
 
 // Limits of the API server for a policy.
 const (
-	MostWorkloads  = 32  // entries of spec.workloads
-	MostNamespaces = 256 // namespace names
+	MaxWorkloads  = 32  // entries of spec.workloads
+	MaxNamespaces = 256 // namespace names
 )
 
 const (
-	mostExcluded = 100
-	mostWindows  = 32
-	mostValues   = 256 // of one selector expression
-	mostMetadata = 32
-	longestZone  = 64 // bytes
+	maxExcluded  = 100
+	maxWindows   = 32
+	maxValues    = 256 // of one selector expression
+	maxMetadata  = 32
+	maxZoneBytes = 64 // bytes
 	// maxMetadataBytes is the API server limit for the annotations of an object, less the space for
 	// the annotations of the recommender.
-	mostMetadataBytes = 200 << 10
-	mostPriority      = 1000
-	leastObservation  = time.Minute
+	maxMetadataBytes = 200 << 10
+	maxPriority      = 1000
+	minObservation   = time.Minute
 
 	// maxNameBytes is the maximum length of a label key, the longest kind of name. Longer texts are
 	// not matched with patterns, which takes 50 ns for each byte.
-	longestName = validation.DNS1123SubdomainMaxLength + len("/") + validation.LabelValueMaxLength
+	maxNameBytes = validation.DNS1123SubdomainMaxLength + len("/") + validation.LabelValueMaxLength
 
-	mostProblems = 20
-	mostQuoted   = 100 // bytes of a value in a problem
+	maxProblems = 20
+	maxQuoted   = 100 // bytes of a value in a problem
 )
 
 // CheckPolicy returns all problems of a SizingPolicy in field order, and warnings about valid
@@ -67,7 +67,7 @@ func CheckPolicy(p *loadlinev1alpha1.SizingPolicy) (problems field.ErrorList, wa
 		ch.refuse(field.TooLong(field.NewPath("metadata", "name"), "", validation.LabelValueMaxLength))
 	}
 	spec, at := &p.Spec, field.NewPath("spec")
-	if n := spec.Priority; n != nil && (*n < 1 || *n > mostPriority) {
+	if n := spec.Priority; n != nil && (*n < 1 || *n > maxPriority) {
 		ch.refuse(field.Invalid(at.Child("priority"), *n, "must be from 1 to 1000"))
 	}
 	if spec.Recommender != nil && *spec.Recommender == "" {
@@ -86,7 +86,7 @@ func CheckPolicy(p *loadlinev1alpha1.SizingPolicy) (problems field.ErrorList, wa
 		}
 	}
 	if spec.Containers != nil {
-		ch.names(spec.Containers.Exclude, at.Child("containers", "exclude"), mostExcluded, "must be the name of a container")
+		ch.names(spec.Containers.Exclude, at.Child("containers", "exclude"), maxExcluded, "must be the name of a container")
 	}
 	if spec.Rollout != nil {
 		ch.rollout(spec.Rollout, at.Child("rollout"))
@@ -109,28 +109,28 @@ type policyCheck struct {
 }
 
 func (ch *policyCheck) refuse(e *field.Error) {
-	if ch.full() {
+	if ch.isFull() {
 		return
 	}
 	if text, ok := e.BadValue.(string); ok {
-		e.BadValue = short(text)
+		e.BadValue = truncate(text)
 	}
 	ch.problems = append(ch.problems, e)
 }
 
-func (ch *policyCheck) full() bool { return len(ch.problems) >= mostProblems }
+func (ch *policyCheck) isFull() bool { return len(ch.problems) >= maxProblems }
 
 // refuseLong refuses a text that is longer than any name, and reports whether it did.
-func (ch *policyCheck) long(text string, at *field.Path) bool {
-	if len(text) <= longestName {
+func (ch *policyCheck) refuseLong(text string, at *field.Path) bool {
+	if len(text) <= maxNameBytes {
 		return false
 	}
-	ch.refuse(field.TooLong(at, "", longestName))
+	ch.refuse(field.TooLong(at, "", maxNameBytes))
 	return true
 }
 
 func (ch *policyCheck) warn(format string, args ...any) {
-	if len(ch.warnings) < mostProblems {
+	if len(ch.warnings) < maxProblems {
 		ch.warnings = append(ch.warnings, fmt.Sprintf(format, args...))
 	}
 }
@@ -141,11 +141,11 @@ func (ch *policyCheck) namespaces(n *loadlinev1alpha1.NamespaceSelection, at *fi
 	}
 	named := slices.DeleteFunc(slices.Clone(n.Names), func(name string) bool { return name == fleet.AllNamespaces })
 	all := len(named) < len(n.Names)
-	ch.names(named, at.Child("names"), MostNamespaces, `must be the name of a namespace, or "*" for all`)
+	ch.names(named, at.Child("names"), MaxNamespaces, `must be the name of a namespace, or "*" for all`)
 	ch.selector(n.Selector, at.Child("selector"))
-	ch.names(n.Exclude, at.Child("exclude"), MostNamespaces, "must be the name of a namespace")
+	ch.names(n.Exclude, at.Child("exclude"), MaxNamespaces, "must be the name of a namespace")
 	switch {
-	case len(n.Names) > MostNamespaces || len(n.Exclude) > MostNamespaces:
+	case len(n.Names) > MaxNamespaces || len(n.Exclude) > MaxNamespaces:
 	case all && len(n.Exclude) == 0:
 		ch.warn(`%s: "*" selects every namespace but kube-system, kube-public, kube-node-lease and that of the programs: name in exclude those that are to stay as they are`, at.Child("names"))
 	case !all && n.Selector == nil && len(named) > 0 && !slices.ContainsFunc(named, func(name string) bool { return !slices.Contains(n.Exclude, name) }):
@@ -153,17 +153,17 @@ func (ch *policyCheck) namespaces(n *loadlinev1alpha1.NamespaceSelection, at *fi
 	}
 }
 
-func (ch *policyCheck) names(names []string, at *field.Path, most int, want string) {
-	if len(names) > most {
-		ch.refuse(field.TooMany(at, len(names), most))
+func (ch *policyCheck) names(names []string, at *field.Path, limit int, requirement string) {
+	if len(names) > limit {
+		ch.refuse(field.TooMany(at, len(names), limit))
 		return
 	}
 	for _, name := range names {
-		if ch.long(name, at) {
+		if ch.refuseLong(name, at) {
 			continue
 		}
 		if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
-			ch.refuse(field.Invalid(at, name, want+": "+problems[0]))
+			ch.refuse(field.Invalid(at, name, requirement+": "+problems[0]))
 		}
 	}
 }
@@ -175,10 +175,10 @@ func (ch *policyCheck) selector(selector *metav1.LabelSelector, at *field.Path) 
 		return
 	}
 	for _, key := range slices.Sorted(maps.Keys(selector.MatchLabels)) {
-		if ch.full() {
+		if ch.isFull() {
 			return
 		}
-		if at := at.Child("matchLabels"); ch.long(key, at) || ch.long(selector.MatchLabels[key], at.Key(key)) {
+		if at := at.Child("matchLabels"); ch.refuseLong(key, at) || ch.refuseLong(selector.MatchLabels[key], at.Key(key)) {
 			continue
 		}
 		for _, e := range metavalidation.ValidateLabels(map[string]string{key: selector.MatchLabels[key]}, at.Child("matchLabels")) {
@@ -186,15 +186,15 @@ func (ch *policyCheck) selector(selector *metav1.LabelSelector, at *field.Path) 
 		}
 	}
 	for i, r := range selector.MatchExpressions {
-		if ch.full() {
+		if ch.isFull() {
 			return
 		}
 		at := at.Child("matchExpressions").Index(i)
-		if n := len(r.Values); n > mostValues {
-			ch.refuse(field.TooMany(at.Child("values"), n, mostValues))
+		if n := len(r.Values); n > maxValues {
+			ch.refuse(field.TooMany(at.Child("values"), n, maxValues))
 			continue
 		}
-		if ch.long(r.Key, at.Child("key")) || slices.ContainsFunc(r.Values, func(value string) bool { return ch.long(value, at.Child("values")) }) {
+		if ch.refuseLong(r.Key, at.Child("key")) || slices.ContainsFunc(r.Values, func(value string) bool { return ch.refuseLong(value, at.Child("values")) }) {
 			continue
 		}
 		for _, e := range metavalidation.ValidateLabelSelectorRequirement(r, metavalidation.LabelSelectorValidationOptions{}, at) {
@@ -210,8 +210,8 @@ func (ch *policyCheck) workloads(all []loadlinev1alpha1.WorkloadSelection, at *f
 	switch n := len(all); {
 	case n == 0:
 		ch.refuse(field.Required(at, "must have at least one kind, for example {apiVersion: apps/v1, kind: Deployment}"))
-	case n > MostWorkloads:
-		ch.refuse(field.TooMany(at, n, MostWorkloads))
+	case n > MaxWorkloads:
+		ch.refuse(field.TooMany(at, n, MaxWorkloads))
 		return
 	}
 	for i := range all {
@@ -227,7 +227,7 @@ func (ch *policyCheck) workload(w *loadlinev1alpha1.WorkloadSelection, at *field
 		ch.refuse(field.Required(at.Child("kind"), "must be the kind of a workload, for example Deployment"))
 	}
 	ch.selector(w.Selector, at.Child("selector"))
-	if w.Name != "" && !ch.long(w.Name, at.Child("name")) {
+	if w.Name != "" && !ch.refuseLong(w.Name, at.Child("name")) {
 		if problems := validation.IsDNS1123Subdomain(w.Name); len(problems) > 0 {
 			ch.refuse(field.Invalid(at.Child("name"), w.Name, "must be the name of a workload: "+problems[0]))
 		}
@@ -240,27 +240,27 @@ func (ch *policyCheck) workload(w *loadlinev1alpha1.WorkloadSelection, at *field
 	case w.Name == "":
 		ch.refuse(field.Required(at.Child("name"), "must name the workload: only Deployment, StatefulSet and DaemonSet of apps/v1 and CronJob of batch/v1 can be selected without a name"))
 	case w.Selector != nil:
-		ch.refuse(field.Forbidden(at.Child("selector"), "a "+short(w.Kind)+" is found by its name: leave out the selector"))
+		ch.refuse(field.Forbidden(at.Child("selector"), "a "+truncate(w.Kind)+" is found by its name: leave out the selector"))
 	}
 }
 
-func short(text string) string {
-	if len(text) > mostQuoted {
-		return strings.ToValidUTF8(text[:mostQuoted], "") + "..."
+func truncate(text string) string {
+	if len(text) > maxQuoted {
+		return strings.ToValidUTF8(text[:maxQuoted], "") + "..."
 	}
 	return text
 }
 
 // metadata checks labels or annotations. The function value returns the problems of a value.
-func (ch *policyCheck) metadata(words map[string]string, at *field.Path, value func(string) []string) {
-	if len(words) > mostMetadata {
-		ch.refuse(field.TooMany(at, len(words), mostMetadata))
+func (ch *policyCheck) metadata(entries map[string]string, at *field.Path, value func(string) []string) {
+	if len(entries) > maxMetadata {
+		ch.refuse(field.TooMany(at, len(entries), maxMetadata))
 		return
 	}
 	size := 0
-	for _, key := range slices.Sorted(maps.Keys(words)) {
-		size += len(key) + len(words[key])
-		if ch.long(key, at) {
+	for _, key := range slices.Sorted(maps.Keys(entries)) {
+		size += len(key) + len(entries[key])
+		if ch.refuseLong(key, at) {
 			continue
 		}
 		switch problems := validation.IsQualifiedName(strings.ToLower(key)); {
@@ -271,15 +271,15 @@ func (ch *policyCheck) metadata(words map[string]string, at *field.Path, value f
 		case strings.HasPrefix(key, ownPrefix):
 			ch.refuse(field.Invalid(at, key, "must not begin with "+ownPrefix+", which is for the programs; a recipe goes into spec.recipe"))
 		}
-		if value == nil || ch.long(words[key], at.Key(short(key))) {
+		if value == nil || ch.refuseLong(entries[key], at.Key(truncate(key))) {
 			continue
 		}
-		if problems := value(words[key]); len(problems) > 0 {
-			ch.refuse(field.Invalid(at.Key(short(key)), words[key], problems[0]))
+		if problems := value(entries[key]); len(problems) > 0 {
+			ch.refuse(field.Invalid(at.Key(truncate(key)), entries[key], problems[0]))
 		}
 	}
-	if size > mostMetadataBytes {
-		ch.refuse(field.TooLong(at, "", mostMetadataBytes))
+	if size > maxMetadataBytes {
+		ch.refuse(field.TooLong(at, "", maxMetadataBytes))
 	}
 }
 
@@ -320,20 +320,20 @@ func (ch *policyCheck) rollout(r *loadlinev1alpha1.Rollout, at *field.Path) {
 }
 
 func (ch *policyCheck) observation(period *metav1.Duration, at *field.Path) {
-	if period != nil && period.Duration < leastObservation {
+	if period != nil && period.Duration < minObservation {
 		ch.refuse(field.Invalid(at, period.Duration.String(), "must be at least 1m"))
 	}
 }
 
 func (ch *policyCheck) schedule(s *loadlinev1alpha1.Schedule, at *field.Path) {
-	if n := len(s.Windows); n > mostWindows {
-		ch.refuse(field.TooMany(at.Child("windows"), n, mostWindows))
+	if n := len(s.Windows); n > maxWindows {
+		ch.refuse(field.TooMany(at.Child("windows"), n, maxWindows))
 	}
-	for i, w := range s.Windows[:min(len(s.Windows), mostWindows)] {
+	for i, w := range s.Windows[:min(len(s.Windows), maxWindows)] {
 		ch.window(w, at.Child("windows").Index(i))
 	}
 	for i := range s.DaysOfWeek {
-		if i >= mostProblems {
+		if i >= maxProblems {
 			break
 		}
 		oneOf(ch, at.Child("daysOfWeek").Index(i), &s.DaysOfWeek[i], days...)
@@ -361,7 +361,7 @@ var days = []loadlinev1alpha1.DayOfWeek{"Monday", "Tuesday", "Wednesday", "Thurs
 // knownZone reports whether a zone exists. The local zone is rejected, because it differs between
 // the nodes on which the programs run.
 func knownZone(name string) bool {
-	if name == "" || len(name) > longestZone || name == time.Local.String() {
+	if name == "" || len(name) > maxZoneBytes || name == time.Local.String() {
 		return false
 	}
 	_, err := time.LoadLocation(name)
@@ -389,11 +389,11 @@ func (ch *policyCheck) safety(s *loadlinev1alpha1.Safety, at *field.Path) {
 func (ch *policyCheck) sharing(spec *loadlinev1alpha1.SizingPolicySpec, at *field.Path) {
 	s := spec.Sharing
 	oneOf(ch, at.Child("mode"), s.Mode, loadlinev1alpha1.SharingOff, loadlinev1alpha1.SharingDryRun, loadlinev1alpha1.SharingOn)
-	if sharingOf(s).Mode != fleet.SharingOff {
+	if readSharing(s).Mode != fleet.SharingOff {
 		ch.sharingRecipe(spec.Recipe, at.Child("mode"))
 	}
 	for i := range s.Resources {
-		if i >= mostProblems {
+		if i >= maxProblems {
 			break
 		}
 		oneOf(ch, at.Child("resources").Index(i), &s.Resources[i], corev1.ResourceCPU, corev1.ResourceMemory)
@@ -410,12 +410,12 @@ func (ch *policyCheck) sharingRecipe(text *string, at *field.Path) {
 		return
 	}
 	if r, err := recipe.Parse(*text); err == nil && r.Sharing == nil {
-		ch.warn("%s: pods with the recipe %q do not share: use one that is made for it, such as cruisekube", at, short(*text))
+		ch.warn("%s: pods with the recipe %q do not share: use one that is made for it, such as cruisekube", at, truncate(*text))
 	}
 }
 
 func oneOf[T ~string](ch *policyCheck, at *field.Path, value *T, known ...T) {
 	if value != nil && !slices.Contains(known, *value) {
-		ch.refuse(field.NotSupported(at, short(string(*value)), known))
+		ch.refuse(field.NotSupported(at, truncate(string(*value)), known))
 	}
 }

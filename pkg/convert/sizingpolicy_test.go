@@ -29,7 +29,7 @@ func sizing(t *testing.T, fields string) *loadlinev1alpha1.SizingPolicy {
 	return &p
 }
 
-func TestProblemsOfAPolicySayWhatIsWrongAndWhatWouldBeRight(t *testing.T) {
+func TestCheckPolicy_ErrorsNameFieldAndValidValues(t *testing.T) {
 	tooLong := strings.Repeat("x", 318) // long enough to be truncated
 	const label = "a lowercase RFC 1123 label must consist of"
 	for fields, want := range map[string]string{
@@ -105,7 +105,7 @@ func TestProblemsOfAPolicySayWhatIsWrongAndWhatWouldBeRight(t *testing.T) {
 	}
 }
 
-func TestPoliciesThatMakeSenseAreAccepted(t *testing.T) {
+func TestCheckPolicy_AcceptsValidPolicies(t *testing.T) {
 	for _, fields := range []string{
 		`"namespaces":{"names":[` + strings.Repeat(`"shop",`, 255) + `"shop"]},"workloads":[` + strings.Repeat(`{"apiVersion":"apps/v1","kind":"Deployment"},`, 31) + `{"apiVersion":"apps/v1","kind":"Deployment"}]`,
 		``,
@@ -130,7 +130,7 @@ func TestPoliciesThatMakeSenseAreAccepted(t *testing.T) {
 	}
 }
 
-func TestWhatIsAcceptedButMayNotBeMeantIsSaid(t *testing.T) {
+func TestCheckPolicy_WarnsOfLikelyMistakes(t *testing.T) {
 	for fields, want := range map[string]string{
 		`"namespaces":{"names":["*"]}`:                                       `spec.namespaces.names: "*" selects every namespace but kube-system, kube-public, kube-node-lease and that of the programs: name in exclude those that are to stay as they are`,
 		`"namespaces":{"names":["a","b"],"exclude":["b","a"]}`:               `spec.namespaces: no namespace is selected: exclude has all that names has`,
@@ -149,7 +149,7 @@ func TestWhatIsAcceptedButMayNotBeMeantIsSaid(t *testing.T) {
 	require.Empty(t, warnings, "the selector selects some")
 }
 
-func TestAllProblemsOfAPolicyAtOnceButNotMoreThanHelp(t *testing.T) {
+func TestCheckPolicy_BoundsNumberAndLengthOfErrors(t *testing.T) {
 	problems, _ := CheckPolicy(sizing(t, `"priority":0,"recipe":"magic","rollout":{"mode":"Canary","schedule":{"windows":[{"start":"1","end":"2"}],"timezone":"x"}},"safety":{"throttle":"2"}`))
 	require.Len(t, problems, 7)
 	long := strings.Repeat("é", 10000)
@@ -159,7 +159,7 @@ func TestAllProblemsOfAPolicyAtOnceButNotMoreThanHelp(t *testing.T) {
 		`"workloads":[` + strings.Repeat(`{"apiVersion":"`+long+`","kind":"`+long+`","name":"`+long+`","selector":{"matchExpressions":[{"key":"`+long+`","operator":"`+long+`"}]}},`, 31) + `{}]`,
 	} {
 		problems, _ := CheckPolicy(sizing(t, fields))
-		require.Len(t, problems, mostProblems)
+		require.Len(t, problems, maxProblems)
 		for _, e := range problems {
 			require.Less(t, len(e.Error()), 700)
 		}
@@ -167,7 +167,7 @@ func TestAllProblemsOfAPolicyAtOnceButNotMoreThanHelp(t *testing.T) {
 }
 
 // Labels come from a map, but the replicas of the webhook must report the same errors.
-func TestProblemsComeInTheSameOrder(t *testing.T) {
+func TestCheckPolicy_OrderIsDeterministic(t *testing.T) {
 	var labels []string
 	for i := range 10 {
 		labels = append(labels, fmt.Sprintf(`"a %d":"b %d"`, i, i))
@@ -180,7 +180,7 @@ func TestProblemsComeInTheSameOrder(t *testing.T) {
 	}
 }
 
-func TestAPolicyThatCouldNotBeReadIsAProblem(t *testing.T) {
+func TestCheckPolicy_ReportsUnreadablePolicy(t *testing.T) {
 	var p loadlinev1alpha1.SizingPolicy
 	require.NoError(t, json.Unmarshal([]byte(`{"spec":{"namespaces":{"names":["shop"]},"workloads":[{"apiVersion":"apps/v1","kind":"Deployment"}],
 		"resourcePolicy":{"containerPolicies":[{"containerName":"c","minAllowed":{"cpu":"1e.5"}}]}}}`), &p))
@@ -190,7 +190,7 @@ func TestAPolicyThatCouldNotBeReadIsAProblem(t *testing.T) {
 }
 
 // The name of the policy becomes a label of its VPAs. They must not have annotations of kubectl.
-func TestWhatMadeVPAsCannotHaveIsRefused(t *testing.T) {
+func TestCheckPolicy_RefusesInvalidMetadataOfGeneratedVPAs(t *testing.T) {
 	p := sizing(t, `"vpaMetadata":{"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{}"}}`)
 	p.Name = strings.Repeat("a", 64)
 	problems, _ := CheckPolicy(p)
@@ -199,7 +199,7 @@ func TestWhatMadeVPAsCannotHaveIsRefused(t *testing.T) {
 	require.ErrorContains(t, problems[1], "must not be set: kubectl writes it")
 }
 
-func TestWhatAPolicySaysAboutSharing(t *testing.T) {
+func TestPolicy_ReadsSharing(t *testing.T) {
 	cpu, memory := [resources.Kinds]bool{resources.CPU: true}, [resources.Kinds]bool{resources.Memory: true}
 	for fields, want := range map[string]fleet.Sharing{
 		``:                            {},
@@ -209,7 +209,7 @@ func TestWhatAPolicySaysAboutSharing(t *testing.T) {
 		`"sharing":{"mode":"On","evict":true},"rollout":{"mode":"Auto"}`:     {Mode: fleet.SharingOn, Kinds: cpu}, // in place only
 		`"sharing":{"mode":"DryRun","evict":true},"rollout":{"mode":"Auto"}`: {Mode: fleet.SharingDryRun, Kinds: cpu, Evict: true},
 		`"rollout":{"mode":"Auto","method":"InPlaceOrRecreate"},"sharing":{"mode":"On","resources":["memory"],"evict":true,"cpuLimit":"NodeAllocatable","nodeAutoscaler":"Accept"}`: {
-			Mode: fleet.SharingOn, Kinds: memory, Evict: true, CPULimit: sharing.NodeLimit, BesideNodeAutoscaler: true},
+			Mode: fleet.SharingOn, Kinds: memory, Evict: true, CPULimit: sharing.NodeLimit, AcceptsNodeAutoscaler: true},
 		`"sharing":{"mode":"On","resources":["memory","cpu"],"evict":false,"cpuLimit":"Remove","nodeAutoscaler":"DryRun"}`: {
 			Mode: fleet.SharingOn, Kinds: [resources.Kinds]bool{true, true}, CPULimit: sharing.RemoveLimit},
 		`"sharing":{"cpuLimit":"Keep"}`:                                 {Kinds: cpu, CPULimit: sharing.KeepLimit},
@@ -220,7 +220,7 @@ func TestWhatAPolicySaysAboutSharing(t *testing.T) {
 	}
 }
 
-func TestPolicy_MaxAllowedBoundsUserVPAsThatItRestricts(t *testing.T) {
+func TestPolicy_MaxAllowedBoundsRestrictedUserVPAs(t *testing.T) {
 	const policies = `"resourcePolicy":{"containerPolicies":[{"containerName":"*","maxAllowed":{"cpu":"2"}}]}`
 	p := Policy(sizing(t, `"sharing":{"mode":"On","userVPAs":"Restrict"},`+policies))
 	require.NotNil(t, p.Sharing.Max)

@@ -13,7 +13,7 @@ import (
 )
 
 // The request of a pod beyond its grant is pending, unless the resize is infeasible.
-func TestWhatAResizeWaitsFor(t *testing.T) {
+func TestUngrantedResources_PendingResize(t *testing.T) {
 	list := func(cpu, memory string) corev1.ResourceList {
 		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
 	}
@@ -25,17 +25,17 @@ func TestWhatAResizeWaitsFor(t *testing.T) {
 		}
 	}
 	has := &corev1.ResourceRequirements{Requests: list("2", "3Mi")}
-	require.Equal(t, resources.List{}.With(resources.CPU, 7000), Waiting(pod(corev1.PodResizePending, has)))
-	require.Equal(t, resources.List{}, Waiting(pod(corev1.PodResizePending, nil)), "nobody knows what it has")
-	require.Equal(t, resources.List{}, Waiting(pod(corev1.PodResizeInProgress, has)), "it is granted")
+	require.Equal(t, resources.List{}.With(resources.CPU, 7000), UngrantedResources(pod(corev1.PodResizePending, has)))
+	require.Equal(t, resources.List{}, UngrantedResources(pod(corev1.PodResizePending, nil)), "nobody knows what it has")
+	require.Equal(t, resources.List{}, UngrantedResources(pod(corev1.PodResizeInProgress, has)), "it is granted")
 	never := pod(corev1.PodResizePending, has)
 	never.Status.Conditions[0].Reason = corev1.PodReasonInfeasible
-	require.Equal(t, resources.List{}, Waiting(never))
+	require.Equal(t, resources.List{}, UngrantedResources(never))
 }
 
-func TestAKubeletAcceptsWhatFits(t *testing.T) {
+func TestAdmitted_AcceptsPodsThatFit(t *testing.T) {
 	cpu := func(uid string, takes resources.Amount) Arrival {
-		return Arrival{UID: types.UID(uid), Takes: resources.List{}.With(resources.CPU, takes)}
+		return Arrival{UID: types.UID(uid), Requests: resources.List{}.With(resources.CPU, takes)}
 	}
 	for name, c := range map[string]struct {
 		left     resources.Amount
@@ -49,13 +49,13 @@ func TestAKubeletAcceptsWhatFits(t *testing.T) {
 		"as one order, so another one": {300, []Arrival{cpu("b", 200), cpu("a", 200)}, []string{"a"}},
 	} {
 		var got []string
-		for _, a := range Accepted(resources.List{}.With(resources.CPU, c.left), c.arrivals) {
+		for _, a := range Admitted(resources.List{}.With(resources.CPU, c.left), c.arrivals) {
 			got = append(got, string(a.UID))
 		}
 		require.Equal(t, c.want, got, name)
 	}
 	old := cpu("b", 200)
 	old.Created = old.Created.Add(-time.Hour)
-	require.Equal(t, []Arrival{old}, Accepted(resources.List{}.With(resources.CPU, 300), []Arrival{cpu("a", 200), old}), "the oldest is taken first")
-	require.Len(t, Accepted(resources.List{}, []Arrival{cpu("a", 1)}), 1, "nobody knows what the node has")
+	require.Equal(t, []Arrival{old}, Admitted(resources.List{}.With(resources.CPU, 300), []Arrival{cpu("a", 200), old}), "the oldest is taken first")
+	require.Len(t, Admitted(resources.List{}, []Arrival{cpu("a", 1)}), 1, "nobody knows what the node has")
 }

@@ -50,7 +50,7 @@ type Recipe struct {
 }
 
 // NewRecipe describes a choice.
-func RecipeOf(c *recipe.Choice) Recipe {
+func NewRecipe(c *recipe.Choice) Recipe {
 	r := Recipe{Name: c.Name, Source: c.Source, Problem: c.Problem}
 	if r.Problem == "" { // an invalid text has no maximum length
 		r.Text = c.Text
@@ -125,9 +125,9 @@ func Explain(name string, r *recipe.Recipe, in recipe.Input) (Container, recipe.
 	if s := in.Sketch; s == nil {
 		c.Incomplete = true
 	} else {
-		_, cpu := s.Covers(resources.CPU)
-		_, memory := s.Covers(resources.Memory)
-		c.Incomplete, c.MinimumCPU = !cpu && !memory, s.HeldBack()
+		_, cpu := s.Coverage(resources.CPU)
+		_, memory := s.Coverage(resources.Memory)
+		c.Incomplete, c.MinimumCPU = !cpu && !memory, s.ThrottledDemand()
 		if s.Peaks != nil {
 			if g := s.Peaks.Growth(); g.Days > 0 {
 				c.MemoryGrowth = g.String()
@@ -171,10 +171,10 @@ type Skips struct {
 
 const (
 	// answerTimeout is the timeout of an answer.
-	answerTime = 5 * time.Second
+	answerTimeout = 5 * time.Second
 	// workDivisor is the divisor of the time in which answers are computed, because any pod can
 	// request them and they delay the loop.
-	workShare = 10
+	workDivisor = 10
 	// maxPause is the maximum pause after an answer. The time of an answer includes the wait for
 	// the loop.
 	maxPause = 10 * time.Second
@@ -200,7 +200,7 @@ func NewTurns() Turns { return make(Turns, 1) }
 // Answer writes the result of compute as JSON. The status is 404 for ErrUnknown, and 503 for
 // ErrNotReady or without a turn within five seconds.
 func (t Turns) Answer(w http.ResponseWriter, r *http.Request, compute func(context.Context) (any, error)) {
-	ctx, cancel := context.WithTimeout(r.Context(), answerTime)
+	ctx, cancel := context.WithTimeout(r.Context(), answerTimeout)
 	defer cancel()
 	text, err := t.compute(ctx, compute)
 	switch {
@@ -226,7 +226,7 @@ func (t Turns) compute(ctx context.Context, compute func(context.Context) (any, 
 		return nil, ctx.Err()
 	}
 	began := time.Now()
-	defer func() { time.AfterFunc(min((workShare-1)*time.Since(began), maxPause), func() { <-t }) }()
+	defer func() { time.AfterFunc(min((workDivisor-1)*time.Since(began), maxPause), func() { <-t }) }()
 	answer, err := compute(ctx)
 	if err != nil {
 		return nil, err

@@ -105,7 +105,7 @@ func TestHandler_PausesAfterEachExplanation(t *testing.T) {
 	}
 }
 
-func TestHandler_StopEndsAnswers(t *testing.T) {
+func TestHandler_StopEndsExplanations(t *testing.T) {
 	h := NewHandler()
 	h.Serve(explainer{})
 	h.Stop()

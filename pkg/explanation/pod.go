@@ -66,7 +66,7 @@ func NewSkip(r reason.Reason) *Skip {
 		return nil
 	}
 	e := r.Explain()
-	return &Skip{Reason: r, Means: e.Means, Advice: e.Advice}
+	return &Skip{Reason: r, Means: e.Meaning, Advice: e.Advice}
 }
 
 // Share is the share of a pod in the last sharing round.
@@ -127,7 +127,7 @@ func Containers(pod *disruption.Pod) []PodContainer {
 		c := &pod.Containers[i]
 		all[i] = PodContainer{Name: c.Actual.Name, Spec: resourcesOf(c.Spec), Actual: resourcesOf(c.Actual), Target: resourcesOf(c.After())}
 		if b := &c.Target.Bounds; !b.Target.Empty() {
-			all[i].Recommended = &vpav1.RecommendedContainerResources{ContainerName: c.Actual.Name, Target: convert.Written(b.Target), LowerBound: convert.Written(b.Lower), UpperBound: convert.Written(b.Upper)}
+			all[i].Recommended = &vpav1.RecommendedContainerResources{ContainerName: c.Actual.Name, Target: convert.FormatLike(b.Target), LowerBound: convert.FormatLike(b.Lower), UpperBound: convert.FormatLike(b.Upper)}
 		}
 		for _, note := range c.Target.Notes {
 			if !note.AboutLimit() {
@@ -139,5 +139,5 @@ func Containers(pod *disruption.Pod) []PodContainer {
 }
 
 func resourcesOf(c policy.Container) corev1.ResourceRequirements {
-	return corev1.ResourceRequirements{Requests: convert.Written(c.Requests), Limits: convert.Written(c.Limits)}
+	return corev1.ResourceRequirements{Requests: convert.FormatLike(c.Requests), Limits: convert.FormatLike(c.Limits)}
 }

@@ -15,12 +15,12 @@ const NamespaceTime = 2 * time.Second
 // used NamespaceTime wait until all other namespaces are done. Then each namespace gets its time
 // again. Once allowed returns false, Run starts no more items. do gets the number of the worker,
 // from 0. Run returns the items that were not started.
-func Run[T any](items []T, workers int, namespace func(T) string, may func(T) bool, do func(worker int, item T)) (left []T) {
-	q := queue[T]{namespace: namespace, may: may, items: items, began: time.Now(), namespaces: map[string]*usage{}}
+func Run[T any](items []T, workers int, namespace func(T) string, allowed func(T) bool, do func(worker int, item T)) (left []T) {
+	q := queue[T]{namespace: namespace, allowed: allowed, items: items, began: time.Now(), namespaces: map[string]*usage{}}
 	var all sync.WaitGroup
 	for worker := range min(workers, len(items)) {
 		all.Go(func() {
-			for item, u, ok := q.take(); ok; item, u, ok = q.take() {
+			for item, u, ok := q.next(); ok; item, u, ok = q.next() {
 				do(worker, item)
 				q.done(u)
 			}
@@ -48,7 +48,7 @@ func RoundRobin[T any](items []T, namespace func(T) string) []T {
 // queue holds the items that Run has not started.
 type queue[T any] struct {
 	namespace func(T) string
-	may       func(T) bool
+	allowed   func(T) bool
 
 	mu         sync.Mutex
 	began      time.Time
@@ -65,7 +65,7 @@ type usage struct {
 }
 
 // next returns the next item of a namespace that has not used its time.
-func (q *queue[T]) take() (item T, u *usage, ok bool) {
+func (q *queue[T]) next() (item T, u *usage, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := time.Since(q.began)
@@ -89,7 +89,7 @@ func (q *queue[T]) take() (item T, u *usage, ok bool) {
 			q.items, q.deferred = q.items[1:], append(q.deferred, item)
 			continue
 		}
-		if !q.may(item) {
+		if !q.allowed(item) {
 			q.ended = true
 			break
 		}
@@ -130,17 +130,17 @@ func Turn(ctx context.Context, limit time.Duration) context.Context {
 }
 
 // Limit returns a context for a request with the default timeout, or less if the turn ends earlier.
-func Limit(ctx context.Context, usual time.Duration) (context.Context, context.CancelFunc) {
+func Limit(ctx context.Context, defaultTimeout time.Duration) (context.Context, context.CancelFunc) {
 	if t, ok := ctx.Value(turnKey{}).(*turn); ok {
-		usual = min(usual, max(t.limit-t.used(), minRequestTime))
+		defaultTimeout = min(defaultTimeout, max(t.limit-t.used(), minRequestTime))
 	}
-	return context.WithTimeout(ctx, usual)
+	return context.WithTimeout(ctx, defaultTimeout)
 }
 
 // Shortens reports whether Limit would give a request less than the default timeout.
-func Shortens(ctx context.Context, usual time.Duration) bool {
+func Shortens(ctx context.Context, defaultTimeout time.Duration) bool {
 	t, ok := ctx.Value(turnKey{}).(*turn)
-	return ok && t.limit-t.used() < usual && minRequestTime < usual
+	return ok && t.limit-t.used() < defaultTimeout && minRequestTime < defaultTimeout
 }
 
 // Exclude calls wait and does not count its time as part of the turn, since all namespaces share

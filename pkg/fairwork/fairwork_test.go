@@ -35,7 +35,7 @@ func TestRun_StartsItemsInOrderUntilMayRefuses(t *testing.T) {
 	require.Empty(t, runTwo(nil, func(int) bool { return true }, func(int, int) { t.Error("there is nothing to do") }))
 }
 
-func TestRun_StuckWorkerDelaysNoOther(t *testing.T) {
+func TestRun_StuckWorkerDoesNotDelayOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		done := 0
@@ -54,7 +54,7 @@ func TestRun_StuckWorkerDelaysNoOther(t *testing.T) {
 	})
 }
 
-func TestRun_NoNamespaceDelaysOthers(t *testing.T) {
+func TestRun_NamespaceDoesNotDelayOthers(t *testing.T) {
 	type item struct {
 		namespace string
 		takes     time.Duration

@@ -20,8 +20,8 @@ func DefaultEstimate() Estimate { return Estimate{recipe.DefaultConfig()} }
 // AddFlags binds the group to fs.
 func (e *Estimate) AddFlags(fs *pflag.FlagSet) {
 	fs.Float64Var(&e.Margin, "recommendation-margin-fraction", e.Margin, "Added to every estimate, as a fraction of it.")
-	fs.Var(&floor{&e.PodMinCPU, &e.PodMinSet[resources.CPU]}, "pod-recommendation-min-cpu-millicores", "Least CPU recommended for a pod, shared by its containers.")
-	fs.Var(&floor{&e.PodMinMemory, &e.PodMinSet[resources.Memory]}, "pod-recommendation-min-memory-mb", "Least memory recommended for a pod in MiB, shared by its containers.")
+	fs.Var(&optionalFloat{&e.PodMinCPU, &e.PodMinSet[resources.CPU]}, "pod-recommendation-min-cpu-millicores", "Least CPU recommended for a pod, shared by its containers.")
+	fs.Var(&optionalFloat{&e.PodMinMemory, &e.PodMinSet[resources.Memory]}, "pod-recommendation-min-memory-mb", "Least memory recommended for a pod in MiB, shared by its containers.")
 	for k, name := range kindNames() {
 		fs.Float64Var(&e.Target[k], "target-"+name+"-percentile", e.Target[k], "Share of the "+name+" usage, 0 to 1, that the target covers.")
 		fs.Float64Var(&e.Lower[k], "recommendation-lower-bound-"+name+"-percentile", e.Lower[k], "Share of the "+name+" usage, 0 to 1, that the lower bound covers.")
@@ -33,40 +33,40 @@ func (e *Estimate) AddFlags(fs *pflag.FlagSet) {
 // Validate returns all problems of the group.
 func (e *Estimate) Validate() error {
 	var problems []error
-	share := func(name string, value float64) {
+	fraction := func(name string, value float64) {
 		problems = append(problems, Check(value >= 0 && value <= 1, name, value, "must be from 0 to 1"))
 	}
-	least := func(name string, value float64) {
+	nonNegative := func(name string, value float64) {
 		problems = append(problems, Check(value >= 0 && !math.IsInf(value, 0), name, value, "must be a number from 0 up"))
 	}
 	for k, name := range kindNames() {
-		share("target-"+name+"-percentile", e.Target[k])
-		share("recommendation-lower-bound-"+name+"-percentile", e.Lower[k])
-		share("recommendation-upper-bound-"+name+"-percentile", e.Upper[k])
+		fraction("target-"+name+"-percentile", e.Target[k])
+		fraction("recommendation-lower-bound-"+name+"-percentile", e.Lower[k])
+		fraction("recommendation-upper-bound-"+name+"-percentile", e.Upper[k])
 		problems = append(problems, Check(e.Confidence[k] > 0, "confidence-interval-"+name, e.Confidence[k], "must be longer than 0"))
 	}
-	least("recommendation-margin-fraction", e.Margin)
-	least("pod-recommendation-min-cpu-millicores", e.PodMinCPU)
-	least("pod-recommendation-min-memory-mb", e.PodMinMemory)
+	nonNegative("recommendation-margin-fraction", e.Margin)
+	nonNegative("pod-recommendation-min-cpu-millicores", e.PodMinCPU)
+	nonNegative("pod-recommendation-min-memory-mb", e.PodMinMemory)
 	return errors.Join(problems...)
 }
 
 // optionalFloat records whether its flag was set: an explicit value also applies where the default
 // does not.
-type floor struct {
+type optionalFloat struct {
 	value *float64
 	set   *bool
 }
 
-func (f *floor) Set(text string) (err error) {
+func (f *optionalFloat) Set(text string) (err error) {
 	*f.value, err = strconv.ParseFloat(text, 64)
 	*f.set = true
 	return err
 }
 
-func (f *floor) String() string { return strconv.FormatFloat(*f.value, 'g', -1, 64) }
+func (f *optionalFloat) String() string { return strconv.FormatFloat(*f.value, 'g', -1, 64) }
 
-func (f *floor) Type() string { return "float64" }
+func (f *optionalFloat) Type() string { return "float64" }
 
 func kindNames() [resources.Kinds]string {
 	return [resources.Kinds]string{resources.CPU: "cpu", resources.Memory: "memory"}

@@ -38,16 +38,16 @@ func New(name string) *pflag.FlagSet {
 
 // Problem describes a flag with a wrong value. The requirement begins with "must be", or is an
 // instruction.
-func Problem(flag string, value any, want string) error {
-	return fmt.Errorf("--%s=%v: %s", flag, value, want)
+func Problem(flag string, value any, requirement string) error {
+	return fmt.Errorf("--%s=%v: %s", flag, value, requirement)
 }
 
 // Check returns a Problem unless ok.
-func Check(ok bool, flag string, value any, want string) error {
+func Check(ok bool, flag string, value any, requirement string) error {
 	if ok {
 		return nil
 	}
-	return Problem(flag, value, want)
+	return Problem(flag, value, requirement)
 }
 
 // List splits a comma-separated list and drops empty items. Blanks are kept as part of the item, as
@@ -76,7 +76,7 @@ func Describe(fs *pflag.FlagSet) string {
 		if kind != "" {
 			text.WriteString(" " + kind)
 		}
-		if !zero(f.DefValue) {
+		if !isZeroDefault(f.DefValue) {
 			fmt.Fprintf(&text, " (default %s)", f.DefValue)
 		}
 		fmt.Fprintf(&text, "\n        %s\n", meaning)
@@ -84,7 +84,7 @@ func Describe(fs *pflag.FlagSet) string {
 	return text.String()
 }
 
-func zero(value string) bool {
+func isZeroDefault(value string) bool {
 	return value == "" || value == "false" || value == "0" || value == "[]"
 }
 
@@ -92,12 +92,12 @@ func zero(value string) bool {
 // value is unset.
 type Quantity struct {
 	Value resource.Quantity
-	Given bool
+	IsSet bool
 }
 
 // String returns the canonical form, or an empty string while unset.
 func (q *Quantity) String() string {
-	if !q.Given {
+	if !q.IsSet {
 		return ""
 	}
 	return q.Value.String()
@@ -116,7 +116,7 @@ func (q *Quantity) Set(s string) error {
 	if err != nil {
 		return fmt.Errorf(`%w: want a quantity, for example "500m" or "2Gi"`, err)
 	}
-	*q = Quantity{Value: value, Given: true}
+	*q = Quantity{Value: value, IsSet: true}
 	return nil
 }
 
@@ -248,7 +248,7 @@ const (
 	allBeta    = "AllBeta"
 )
 
-func (g *Gates) named() map[string]*bool {
+func (g *Gates) byName() map[string]*bool {
 	return map[string]*bool{"PerVPAConfig": &g.PerVPAConfig, "CPUStartupBoost": &g.CPUStartupBoost, "InPlace": &g.InPlace}
 }
 
@@ -268,7 +268,7 @@ func (v *gateValue) Type() string { return "mapStringBool" }
 // Set switches the named gates. AllAlpha switches all gates that are not named explicitly. AllBeta
 // is accepted, but there are no beta gates.
 func (v *gateValue) Set(s string) error {
-	switches, gates := map[string]bool{}, v.gates.named()
+	switches, gates := map[string]bool{}, v.gates.byName()
 	for _, item := range List(s) {
 		name, text, found := strings.Cut(item, "=")
 		name = strings.TrimSpace(name)

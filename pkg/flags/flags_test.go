@@ -49,7 +49,7 @@ func parse(args ...string) (*config, error) {
 	return c, fs.Parse(args)
 }
 
-func TestUnderscoreIsDash(t *testing.T) {
+func TestFlags_UnderscoreEqualsDash(t *testing.T) {
 	c, err := parse("--kube_api_qps=7", "--add_dir_header", "--leader-elect_resource-name=x")
 	require.NoError(t, err)
 	require.Equal(t, 7.0, c.Kube.QPS)
@@ -57,7 +57,7 @@ func TestUnderscoreIsDash(t *testing.T) {
 }
 
 // An explicit floor applies to recipes without a default floor, even if it equals the default.
-func TestFloorsKnowWhetherTheyWereSet(t *testing.T) {
+func TestEstimate_RecordsExplicitFloors(t *testing.T) {
 	c, err := parse()
 	require.NoError(t, err)
 	require.Equal(t, [2]bool{}, c.Estimate.PodMinSet)
@@ -69,19 +69,19 @@ func TestFloorsKnowWhetherTheyWereSet(t *testing.T) {
 	require.ErrorContains(t, err, `invalid argument "some" for "--pod-recommendation-min-cpu-millicores" flag`)
 }
 
-func TestEmptyItemsOfListsAreDropped(t *testing.T) {
+func TestList_DropsEmptyItems(t *testing.T) {
 	require.Empty(t, List(""))
 	require.Equal(t, []string{"a", " b"}, List(",a,, b,"))
 	k := Namespaces{IgnoredNamespaces: ",a,"}
-	require.True(t, k.Serves("b"))
-	require.False(t, k.Serves("a"))
-	require.True(t, Namespaces{}.Serves("a"))
+	require.True(t, k.Includes("b"))
+	require.False(t, k.Includes("a"))
+	require.True(t, Namespaces{}.Includes("a"))
 	only := Namespaces{Namespace: "a"}
-	require.True(t, only.Serves("a"))
-	require.False(t, only.Serves("b"))
+	require.True(t, only.Includes("a"))
+	require.False(t, only.Includes("b"))
 }
 
-func TestBlanksInListsAreWarnedOf(t *testing.T) {
+func TestNamespaces_WarnsOfBlanks(t *testing.T) {
 	k := Kube{Namespaces: Namespaces{IgnoredNamespaces: "a, b"}}
 	require.NoError(t, k.Validate())
 	require.Len(t, k.Warnings(), 1)
@@ -89,7 +89,7 @@ func TestBlanksInListsAreWarnedOf(t *testing.T) {
 	require.Empty(t, (&Kube{Namespaces: Namespaces{IgnoredNamespaces: "a,b"}}).Warnings())
 }
 
-func TestGates(t *testing.T) {
+func TestGates_ParseFeatureGates(t *testing.T) {
 	for args, want := range map[string]Gates{
 		"":                                   {},
 		"PerVPAConfig=true":                  {PerVPAConfig: true},
@@ -117,7 +117,7 @@ func TestGates(t *testing.T) {
 	}
 }
 
-func TestBadLoggingFlags(t *testing.T) {
+func TestLogging_RejectsInvalidFlags(t *testing.T) {
 	for arg, want := range map[string]string{
 		"--v=much":                  "want a number",
 		"--stderrthreshold=LOUD":    "want INFO, WARNING",
@@ -131,7 +131,7 @@ func TestBadLoggingFlags(t *testing.T) {
 	}
 }
 
-func TestLoggingIsAppliedToKlog(t *testing.T) {
+func TestLogging_AppliesToKlog(t *testing.T) {
 	c, err := parse("-v=3", "--vmodule=loop=6", "--stderrthreshold=info", "--logtostderr")
 	require.NoError(t, err)
 	require.NoError(t, c.Logging.Apply())
@@ -143,7 +143,7 @@ func TestLoggingIsAppliedToKlog(t *testing.T) {
 	require.True(t, klog.V(4).Enabled())
 }
 
-func TestProblemsNameFlagValueAndRemedy(t *testing.T) {
+func TestValidate_ErrorsNameFlagValueAndRemedy(t *testing.T) {
 	c, err := parse("--kube-api-burst=-1", "--address=nowhere", "--leader-elect", "--leader-elect-renew-deadline=20s", "--leader-elect-resource-lock=configmaps", "--cap=-3", "--target-memory-percentile=1.5")
 	require.NoError(t, err)
 	problems := c.Validate()
@@ -162,14 +162,14 @@ func TestProblemsNameFlagValueAndRemedy(t *testing.T) {
 	require.NoError(t, c.Validate(), "what is switched off is not checked")
 }
 
-func TestQuantity(t *testing.T) {
+func TestQuantity_ParsesFlag(t *testing.T) {
 	c, err := parse("--cap=1500m")
 	require.NoError(t, err)
-	require.True(t, c.Cap.Given)
+	require.True(t, c.Cap.IsSet)
 	require.EqualValues(t, 1500, c.Cap.Value.MilliValue())
 	c, err = parse("--cap=1", "--cap=")
 	require.NoError(t, err)
-	require.False(t, c.Cap.Given)
+	require.False(t, c.Cap.IsSet)
 	_, err = parse("--cap=1x")
 	require.ErrorContains(t, err, "want a quantity")
 }
@@ -181,38 +181,38 @@ func main(run func(context.Context) error, args ...string) (int, string, string)
 	return code, out.String(), errOut.String()
 }
 
-func TestExitCodes(t *testing.T) {
+func TestProgramMain_ExitCodes(t *testing.T) {
 	fine := func(context.Context) error { return nil }
 	code, out, errOut := main(fine)
-	require.Equal(t, []any{OK, "", ""}, []any{code, out, errOut})
+	require.Equal(t, []any{ExitOK, "", ""}, []any{code, out, errOut})
 
 	code, _, errOut = main(fine, "--no-such-flag=1")
-	require.Equal(t, Usage, code)
+	require.Equal(t, ExitUsage, code)
 	require.Equal(t, "test: unknown flag: --no-such-flag (see test --help)\n", errOut)
 
 	code, _, errOut = main(fine, "--address=x", "--kube-api-burst=-1")
-	require.Equal(t, Usage, code)
+	require.Equal(t, ExitUsage, code)
 	require.Equal(t, 2, strings.Count(errOut, "\n"), "one line for each problem")
 
 	code, _, errOut = main(func(context.Context) error { return errors.New("the server is gone") })
-	require.Equal(t, Failed, code)
+	require.Equal(t, ExitFailed, code)
 	require.Equal(t, "test: the server is gone\n", errOut)
 
 	code, _, _ = main(func(ctx context.Context) error { return context.Canceled })
-	require.Equal(t, OK, code, "to be stopped is no failure")
+	require.Equal(t, ExitOK, code, "to be stopped is no failure")
 
 	code, out, _ = main(fine, "--version")
-	require.Equal(t, OK, code)
+	require.Equal(t, ExitOK, code)
 	require.Equal(t, "test v1\n", out)
 
 	code, out, _ = main(fine, "--help")
-	require.Equal(t, OK, code)
+	require.Equal(t, ExitOK, code)
 	require.Contains(t, out, "--kubeconfig")
 }
 
-func TestStrayWordsDoNotStopAProgram(t *testing.T) {
+func TestProgramMain_IgnoresStrayArguments(t *testing.T) {
 	ran := false
 	code, _, _ := main(func(context.Context) error { ran = true; return nil }, "--leader-elect", "false")
-	require.Equal(t, OK, code)
+	require.Equal(t, ExitOK, code)
 	require.True(t, ran)
 }

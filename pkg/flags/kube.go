@@ -51,7 +51,7 @@ func (k *Kube) Validate() error {
 func (n Namespaces) Ignored() []string { return List(n.IgnoredNamespaces) }
 
 // Includes reports whether a namespace is selected.
-func (n Namespaces) Serves(namespace string) bool {
+func (n Namespaces) Includes(namespace string) bool {
 	if n.Namespace != "" && n.Namespace != namespace {
 		return false
 	}

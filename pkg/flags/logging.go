@@ -32,17 +32,17 @@ func DefaultLogging() Logging {
 	size := func(s string) error { _, err := strconv.ParseUint(s, 10, 64); return err }
 	text := func(string) error { return nil }
 	return Logging{values: []*logValue{
-		{name: verbosity, kind: "level", text: "4", check: number, usage: "Verbosity: 0 what needs a human, 1 start and configuration, 2 a pod was changed, 4 why one was not, 6 single samples."},
-		{name: "vmodule", kind: "moduleSpec", text: "", check: modules, usage: "Verbosity for single source files: pattern=N, separated by commas."},
+		{name: verbosity, kind: "level", text: "4", check: checkNumber, usage: "Verbosity: 0 what needs a human, 1 start and configuration, 2 a pod was changed, 4 why one was not, 6 single samples."},
+		{name: "vmodule", kind: "moduleSpec", text: "", check: checkModules, usage: "Verbosity for single source files: pattern=N, separated by commas."},
 		{name: "logtostderr", kind: "bool", text: "true", check: boolean, usage: "Log to standard error instead of files."},
 		{name: "alsologtostderr", kind: "bool", text: "false", check: boolean, usage: "Log to standard error as well as to files. No effect while --logtostderr is on."},
-		{name: "alsologtostderrthreshold", kind: "severity", text: "", check: severity, usage: "Least severity of the copy that --alsologtostderr writes."},
-		{name: "stderrthreshold", kind: "severity", text: "0", check: severity, usage: "Least severity (INFO, WARNING, ERROR, FATAL or 0 to 3) that goes to standard error when logging to files."},
+		{name: "alsologtostderrthreshold", kind: "severity", text: "", check: checkSeverity, usage: "Least severity of the copy that --alsologtostderr writes."},
+		{name: "stderrthreshold", kind: "severity", text: "0", check: checkSeverity, usage: "Least severity (INFO, WARNING, ERROR, FATAL or 0 to 3) that goes to standard error when logging to files."},
 		{name: "legacy-stderr-threshold-behavior", kind: "bool", text: "true", check: boolean, usage: "Ignore --stderrthreshold while --logtostderr is on."},
 		{name: "log-dir", kind: "string", text: "", check: text, usage: "Directory of the log files. No effect while --logtostderr is on."},
 		{name: "log-file", kind: "string", text: "", check: text, usage: "Single log file. No effect while --logtostderr is on."},
 		{name: "log-file-max-size", kind: "uint64", text: "1800", check: size, usage: "Largest size of a log file in MB. 0: unlimited."},
-		{name: "log-backtrace-at", kind: "traceLocation", text: ":0", check: location, usage: "Write a stack trace when logging reaches file.go:line."},
+		{name: "log-backtrace-at", kind: "traceLocation", text: ":0", check: checkLocation, usage: "Write a stack trace when logging reaches file.go:line."},
 		{name: "add-dir-header", kind: "bool", text: "false", check: boolean, usage: "Add the directory of the source file to the header of each line."},
 		{name: "skip-headers", kind: "bool", text: "false", check: boolean, usage: "Write lines without header."},
 		{name: "skip-log-headers", kind: "bool", text: "false", check: boolean, usage: "Write no header when a log file is opened."},
@@ -96,35 +96,35 @@ func (v *logValue) Set(s string) error {
 	return nil
 }
 
-func number(s string) error {
+func checkNumber(s string) error {
 	if _, err := strconv.ParseInt(s, 10, 32); err != nil {
 		return errors.New("want a number, for example 4")
 	}
 	return nil
 }
 
-func severity(s string) error {
+func checkSeverity(s string) error {
 	switch strings.ToUpper(s) {
 	case "INFO", "WARNING", "ERROR", "FATAL":
 		return nil
 	}
-	if number(s) != nil {
+	if checkNumber(s) != nil {
 		return errors.New("want INFO, WARNING, ERROR, FATAL or 0 to 3")
 	}
 	return nil
 }
 
-func modules(s string) error {
+func checkModules(s string) error {
 	for _, item := range List(s) {
 		pattern, level, found := strings.Cut(item, "=")
-		if !found || pattern == "" || number(level) != nil {
+		if !found || pattern == "" || checkNumber(level) != nil {
 			return fmt.Errorf("%q: want pattern=N, for example loop=6", item)
 		}
 	}
 	return nil
 }
 
-func location(s string) error {
+func checkLocation(s string) error {
 	file, line, found := strings.Cut(s, ":")
 	if s == "" || s == ":0" {
 		return nil

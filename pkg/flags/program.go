@@ -38,9 +38,9 @@ type Program struct {
 
 // Exit codes of a program.
 const (
-	OK     = 0 // normal end
-	Failed = 1 // runtime error
-	Usage  = 2 // invalid command line
+	ExitOK     = 0 // normal end
+	ExitFailed = 1 // runtime error
+	ExitUsage  = 2 // invalid command line
 )
 
 // Main parses the arguments without the program name, validates them and runs the program. It
@@ -52,20 +52,20 @@ func (p Program) Main(args []string, out, errOut io.Writer) int {
 	version := fs.Bool("version", false, "Print the version and exit.")
 	if err := fs.Parse(args); errors.Is(err, pflag.ErrHelp) {
 		fmt.Fprintf(out, "Usage: %s [flags]\n\n%s", p.Name, Describe(fs))
-		return OK
+		return ExitOK
 	} else if err != nil {
 		fmt.Fprintf(errOut, "%s: %v (see %s --help)\n", p.Name, err, p.Name)
-		return Usage
+		return ExitUsage
 	}
 	if *version {
 		fmt.Fprintln(out, p.Name, p.Version)
-		return OK
+		return ExitOK
 	}
 	if err := errors.Join(p.Config.Complete(), p.Config.Validate(), p.Logging.Apply()); err != nil {
 		for line := range strings.Lines(err.Error()) {
 			fmt.Fprintf(errOut, "%s: %s\n", p.Name, strings.TrimSpace(line))
 		}
-		return Usage
+		return ExitUsage
 	}
 	return p.run(fs, errOut)
 }
@@ -80,7 +80,7 @@ func (p Program) run(fs *pflag.FlagSet, errOut io.Writer) int {
 	log := klog.FromContext(ctx)
 	log.V(1).Info("Starting", "program", p.Name, "version", p.Version)
 	fs.VisitAll(func(f *pflag.Flag) {
-		if f.Changed && !secret(f.Name) {
+		if f.Changed && !isSecret(f.Name) {
 			log.V(1).Info("Flag", "name", f.Name, "value", f.Value.String())
 		}
 	})
@@ -89,13 +89,13 @@ func (p Program) run(fs *pflag.FlagSet, errOut io.Writer) int {
 	}
 	if err := p.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		printable.Fprintf(errOut, "%s: %v\n", p.Name, err)
-		return Failed
+		return ExitFailed
 	}
 	log.V(1).Info("Stopped", "program", p.Name)
-	return OK
+	return ExitOK
 }
 
-func secret(flag string) bool {
+func isSecret(flag string) bool {
 	return strings.Contains(flag, "password") || strings.HasSuffix(flag, "token")
 }
 
@@ -178,12 +178,12 @@ func (e *Election) Validate() error {
 
 // Policies configures the evaluation of SizingPolicies. All programs must use the same value.
 type Policies struct {
-	Foreign bool // annotations of other projects exclude workloads
+	ForeignAnnotations bool // annotations of other projects exclude workloads
 }
 
 // AddFlags binds the group to fs.
 func (p *Policies) AddFlags(fs *pflag.FlagSet) {
-	fs.BoolVar(&p.Foreign, "foreign-annotations", p.Foreign, "Under a SizingPolicy "+strings.Join(fleet.ForeignAnnotations(), ` or `)+
+	fs.BoolVar(&p.ForeignAnnotations, "foreign-annotations", p.ForeignAnnotations, "Under a SizingPolicy "+strings.Join(fleet.ForeignAnnotations(), ` or `)+
 		` with the value "true" takes a workload out as `+fleet.SkipAnnotation+" does. The same for recommender, updater and admission controller.")
 }
 

@@ -22,13 +22,13 @@ func Line(text string) string { return escape(text, "") }
 func Lines(text string) string { return escape(text, "\n\t") }
 
 // escape replaces all characters that are neither printable nor in allowed.
-func escape(text, keep string) string {
+func escape(text, allowed string) string {
 	var b strings.Builder
 	copied := 0 // length of the text already in b
 	for at := 0; at < len(text); {
 		r, size := utf8.DecodeRuneInString(text[at:])
 		valid := r != utf8.RuneError || size > 1
-		if valid && (strconv.IsPrint(r) || strings.ContainsRune(keep, r)) {
+		if valid && (strconv.IsPrint(r) || strings.ContainsRune(allowed, r)) {
 			at += size
 			continue
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestLine_EscapesWhatIsNotPrintable(t *testing.T) {
+func TestLine_EscapesNonPrintable(t *testing.T) {
 	for _, tc := range []struct{ name, text, want string }{
 		{name: "plain", text: `web-1: 50% of "a\b", ümlaut`, want: `web-1: 50% of "a\b", ümlaut`},
 		{name: "empty"},

@@ -89,15 +89,15 @@ func (c *Connection) Read(p []byte) (int, error) {
 	c.table.mu.Lock()
 	defer c.table.mu.Unlock()
 	c.early = c.phase == working
-	c.begin()
-	if !c.headerBy.IsZero() && c.count(p[:n]) > maxFields {
+	c.startHeader()
+	if !c.headerBy.IsZero() && c.countLines(p[:n]) > maxFields {
 		return 0, errFields
 	}
 	return n, err
 }
 
 // countLines returns the number of lines of the header so far. The caller holds the mutex.
-func (c *Connection) count(read []byte) int {
+func (c *Connection) countLines(read []byte) int {
 	for _, b := range read {
 		switch {
 		case c.ended:
@@ -113,7 +113,7 @@ func (c *Connection) count(read []byte) int {
 }
 
 // startHeader starts the deadline of a header. The caller holds the mutex.
-func (c *Connection) begin() {
+func (c *Connection) startHeader() {
 	if !c.silent && c.phase != idle {
 		return
 	}
@@ -125,7 +125,7 @@ func (c *Connection) begin() {
 }
 
 // headerReceived ends the deadline of the header and starts the deadline of the body.
-func (c *Connection) received(body bool) {
+func (c *Connection) headerReceived(body bool) {
 	if c == nil {
 		return
 	}

@@ -44,14 +44,14 @@ func newConnections(maxOpen int, bounds Bounds, report *log.Logger, evicted func
 	}
 }
 
-type bounded struct {
+type boundedListener struct {
 	net.Listener
 	table *connections
 	port  *Port
 }
 
 // Accept waits for a connection and closes another one if too many are open.
-func (b *bounded) Accept() (net.Conn, error) {
+func (b *boundedListener) Accept() (net.Conn, error) {
 	raw, err := b.Listener.Accept()
 	if err != nil {
 		return nil, err
@@ -246,8 +246,8 @@ func (c *Connection) yields(other *Connection, now time.Time, number func(*sourc
 	return c.before(other, now)
 }
 
-func (cs *connections) changed(of net.Conn, state http.ConnState) {
-	c := connectionIn(of)
+func (cs *connections) updateState(conn net.Conn, state http.ConnState) {
+	c := connectionIn(conn)
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	switch state {
@@ -255,29 +255,29 @@ func (cs *connections) changed(of net.Conn, state http.ConnState) {
 		cs.enter(c, idle)
 		c.quota.set(maxRecords)
 		if c.early {
-			c.begin()
+			c.startHeader()
 		}
 	case http.StateClosed:
 		cs.remove(c)
 	}
 }
 
-func connectionIn(of net.Conn) *Connection {
-	if s, ok := of.(*tlsConnection); ok {
+func connectionIn(conn net.Conn) *Connection {
+	if s, ok := conn.(*tlsConnection); ok {
 		return s.Connection
 	}
-	c, _ := of.(*Connection)
+	c, _ := conn.(*Connection)
 	return c
 }
 
-const restEvery = 100 * time.Millisecond
+const restInterval = 100 * time.Millisecond
 
 // await waits until connections that may get a review are closed or idle for the rest time, at most
 // for the rest time. A client with a recently used connection will likely use it soon, and a
 // request during its closure is lost.
 func (cs *connections) await() {
 	for end := time.Now().Add(cs.bounds.Rest); cs.busy(time.Now()) && time.Now().Before(end); {
-		time.Sleep(restEvery)
+		time.Sleep(restInterval)
 	}
 }
 

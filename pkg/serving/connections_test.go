@@ -50,15 +50,15 @@ func (cr *crowd) dial(address, name string) *Connection {
 func (cr *crowd) serve(address, name string, trust bool) *Connection {
 	c := cr.dial(address, name)
 	_, _ = c.Read(make([]byte, 1))
-	c.received(false)
+	c.headerReceived(false)
 	if trust {
 		c.Trust()
 	}
-	cr.table.changed(c, http.StateIdle)
+	cr.table.updateState(c, http.StateIdle)
 	return c
 }
 
-func TestConnections_ClosesTheLeastNeeded(t *testing.T) {
+func TestConnections_ClosesLeastNeeded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cr := newCrowd(4)
 		cr.table.maxPerSource = 3
@@ -80,21 +80,21 @@ func TestConnections_ClosesTheLeastNeeded(t *testing.T) {
 		require.Equal(t, []string{"stalled", "probes", "works, too", "new"}, cr.gone)
 		cr.open["third address"].Working()
 		cr.open["third address"].Trust()
-		cr.table.changed(cr.open["works"], http.StateClosed)
+		cr.table.updateState(cr.open["works"], http.StateClosed)
 		cr.dial("192.0.2.1", "fourth")
 		cr.open["fourth"].Working()
 		time.Sleep(stallTime)
 		cr.dial("192.0.2.3", "fifth")
 		require.Equal(t, "fourth", cr.gone[4], "a slow response goes before a trusted connection")
 		for _, name := range []string{"reviews", "other", "third address", "fifth"} {
-			cr.table.changed(cr.open[name], http.StateClosed)
+			cr.table.updateState(cr.open[name], http.StateClosed)
 		}
 		require.Empty(t, cr.table.open)
 		require.Empty(t, cr.table.sources)
 	})
 }
 
-func TestConnections_KeepsTheAPIServer(t *testing.T) {
+func TestConnections_KeepsAPIServer(t *testing.T) {
 	const most = 100
 	for _, tc := range []struct {
 		name     string

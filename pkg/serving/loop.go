@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	earlyDelay = time.Second     // OOM kills often come in groups
-	earlyGap   = 5 * time.Second // minimum time between two early iterations
+	earlyDelay       = time.Second     // OOM kills often come in groups
+	minEarlyInterval = 5 * time.Second // minimum time between two early iterations
 )
 
 // RunEvery calls runOnce after each interval until ctx ends, and runEarly shortly after wake
 // receives. A slow iteration drops ticks. Calls never overlap. It calls neither while the leader
 // Lease is not renewed in time.
-func RunEvery(ctx context.Context, interval time.Duration, wake <-chan struct{}, pass, early func(now time.Time)) {
+func RunEvery(ctx context.Context, interval time.Duration, wake <-chan struct{}, runOnce, runEarly func(now time.Time)) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
-	var soon <-chan time.Time
+	var earlyTimer <-chan time.Time
 	var last time.Time
 	for ctx.Err() == nil {
 		select {
@@ -33,18 +33,18 @@ func RunEvery(ctx context.Context, interval time.Duration, wake <-chan struct{},
 				klog.FromContext(ctx).Error(err, "Skipping iteration")
 				continue
 			}
-			pass(time.Now()) // not the tick, which is old after a slow iteration
+			runOnce(time.Now()) // not the tick, which is old after a slow iteration
 		case <-wake:
-			if soon == nil {
-				soon = time.After(max(earlyDelay, earlyGap-time.Since(last)))
+			if earlyTimer == nil {
+				earlyTimer = time.After(max(earlyDelay, minEarlyInterval-time.Since(last)))
 			}
-		case <-soon:
+		case <-earlyTimer:
 			if lease.Check(ctx) != nil {
-				soon = time.After(earlyDelay)
+				earlyTimer = time.After(earlyDelay)
 				continue
 			}
-			soon, last = nil, time.Now()
-			early(last)
+			earlyTimer, last = nil, time.Now()
+			runEarly(last)
 		}
 	}
 }
@@ -152,10 +152,10 @@ func (r *Reminder) Due(problem string, now time.Time) (due bool, lasted time.Dur
 // cause, then one per second. The zero value is ready for use.
 type Throttle struct {
 	mu     sync.Mutex
-	causes map[string]tally
+	causes map[string]causeCount
 }
 
-type tally struct {
+type causeCount struct {
 	next      time.Time // when the next one is logged
 	notLogged int       // since the last one that was logged
 }
@@ -168,7 +168,7 @@ func (t *Throttle) Admits(cause string, now time.Time) (notLogged int, ok bool) 
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.causes == nil {
-		t.causes = map[string]tally{}
+		t.causes = map[string]causeCount{}
 	}
 	last := t.causes[cause]
 	if now.Before(last.next) {
@@ -176,7 +176,7 @@ func (t *Throttle) Admits(cause string, now time.Time) (notLogged int, ok bool) 
 		t.causes[cause] = last
 		return 0, false
 	}
-	t.causes[cause] = tally{next: now.Add(logEvery)}
+	t.causes[cause] = causeCount{next: now.Add(logEvery)}
 	return last.notLogged, true
 }
 

@@ -27,7 +27,7 @@ func visit(page http.Handler, address string) <-chan int {
 	return answer
 }
 
-func TestPageLimiter_AnswersFewAtOnce(t *testing.T) {
+func TestPageLimiter_BoundsConcurrentRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end := make(chan struct{})
 		page := limitPage(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end }))
@@ -65,7 +65,7 @@ func TestPageLimiter_LogsSlowReaders(t *testing.T) {
 	})
 }
 
-func TestPageLimiter_ServesEachAddressInTurn(t *testing.T) {
+func TestPageLimiter_AlternatesAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var served atomic.Int32
 		page := limitPage(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {

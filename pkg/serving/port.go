@@ -96,7 +96,7 @@ func (p *Port) Run(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	report := stdlog.New(errorLog{log, &Throttle{}}, "", 0)
 	table := newConnections(p.Bounds.connections(debug.SetMemoryLimit(-1)), p.Bounds, report, p.reportClosed(log))
-	listener := &bounded{Listener: p.Listener, table: table, port: p}
+	listener := &boundedListener{Listener: p.Listener, table: table, port: p}
 	var draining atomic.Bool
 	server := &http.Server{
 		Handler:   p.guard(&draining),
@@ -104,7 +104,7 @@ func (p *Port) Run(ctx context.Context) error {
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, connectionKey{}, connectionIn(c))
 		},
-		ConnState:         table.changed,
+		ConnState:         table.updateState,
 		ReadHeaderTimeout: headerTime,
 		WriteTimeout:      p.Bounds.Answer,
 		IdleTimeout:       p.Bounds.Idle,
@@ -126,9 +126,9 @@ func (p *Port) Run(ctx context.Context) error {
 		return err
 	case <-drained:
 	}
-	quiet, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.Bounds.End)
+	shutdown, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.Bounds.End)
 	defer cancel()
-	if err := server.Shutdown(quiet); err != nil {
+	if err := server.Shutdown(shutdown); err != nil {
 		return errors.Join(err, server.Close())
 	}
 	return nil
@@ -146,7 +146,7 @@ func onlyHTTP1() *http.Protocols {
 func (p *Port) guard(draining *atomic.Bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		body := request.ContentLength != 0
-		ConnectionOf(request.Context()).received(body)
+		ConnectionOf(request.Context()).headerReceived(body)
 		if draining.Load() {
 			w.Header().Set("Connection", "close")
 		}

@@ -163,7 +163,7 @@ func TestPort_RefusesLargeHeadersAndBodies(t *testing.T) {
 }
 
 // The kubelet and Prometheus are served while clients with one or many addresses read no responses.
-func TestPort_ServesProbesAndScrapesDuringAFlood(t *testing.T) {
+func TestPort_ServesProbesAndScrapesDuringFlood(t *testing.T) {
 	for _, tc := range []struct {
 		name      string
 		addresses int
@@ -236,7 +236,7 @@ func FuzzPort(f *testing.F) {
 
 // The memory of connections with unfinished headers fits the budget that determines their maximum
 // number.
-func TestPort_UnfinishedHeadersFitTheBudget(t *testing.T) {
+func TestPort_UnfinishedHeadersFitBudget(t *testing.T) {
 	var header strings.Builder
 	header.WriteString(request)
 	for i := range maxFields - 5 {

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAProblemIsLoggedWhenItChangesAndNowAndThen(t *testing.T) {
+func TestReminder_DueOnChangeAndPeriodically(t *testing.T) {
 	var r Reminder
 	begin := time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
 	for _, c := range []struct {

@@ -42,7 +42,7 @@ func serve(t *testing.T, profiling bool, health func() error) *Server {
 	return s
 }
 
-func TestMetricsAndHealth(t *testing.T) {
+func TestServer_ServesMetricsAndHealth(t *testing.T) {
 	var problem error
 	s := serve(t, false, func() error { return problem })
 	code, body := get(t, s, "/health-check")
@@ -59,7 +59,7 @@ func TestMetricsAndHealth(t *testing.T) {
 	require.Equal(t, "stuck\n", body)
 }
 
-func TestProfilesOnlyOnDemand(t *testing.T) {
+func TestServer_ServesProfilesOnlyIfEnabled(t *testing.T) {
 	fine := func() error { return nil }
 	code, _ := get(t, serve(t, false, fine), "/debug/pprof/")
 	require.Equal(t, http.StatusNotFound, code)
@@ -84,7 +84,7 @@ func TestProfilesOnlyOnDemand(t *testing.T) {
 	}
 }
 
-func TestPortInUseIsOneClearError(t *testing.T) {
+func TestServer_PortInUseIsClearError(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer taken.Close()
@@ -93,7 +93,7 @@ func TestPortInUseIsOneClearError(t *testing.T) {
 	require.ErrorContains(t, err, "address already in use")
 }
 
-func TestHealthWatchesOnlyActiveLoops(t *testing.T) {
+func TestHealth_ChecksOnlyActiveLoops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := NewHealth(5 * time.Minute)
 		time.Sleep(time.Hour)
@@ -108,17 +108,17 @@ func TestHealthWatchesOnlyActiveLoops(t *testing.T) {
 	})
 }
 
-func TestVersionNamesTheGoVersion(t *testing.T) {
+func TestVersion_ContainsGoVersion(t *testing.T) {
 	require.True(t, strings.Contains(Version(), "go1."), Version())
 }
 
-func TestVersionBeginsWithTheRelease(t *testing.T) {
+func TestVersion_BeginsWithRelease(t *testing.T) {
 	release = "v1.2.3"
 	t.Cleanup(func() { release = "" })
 	require.Regexp(t, `^v1\.2\.3 .*go1\.`, Version())
 }
 
-func TestServerAndWorkEndTogether(t *testing.T) {
+func TestServer_RunWithEndsServerAndWorkTogether(t *testing.T) {
 	broken := errors.New("broken")
 	run := func(ctx context.Context, work func(context.Context, *Server) error) error {
 		s := New(process.OS{}, "127.0.0.1:0", false, NewRegistry(), func() error { return nil })
@@ -137,7 +137,7 @@ func TestServerAndWorkEndTogether(t *testing.T) {
 }
 
 // The metric shows operators that clients of the metrics port lose connections to others.
-func TestServer_CountsConnectionsThatItCloses(t *testing.T) {
+func TestServer_CountsClosedConnections(t *testing.T) {
 	s := serve(t, false, func() error { return nil })
 	for range statusBounds.Connections/4 + 2 {
 		connection, err := net.Dial("tcp", s.Address().String())

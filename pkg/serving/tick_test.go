@@ -17,14 +17,14 @@ import (
 )
 
 // iterationTimes has the times of regular and early iterations since the start.
-type passes struct {
+type iterationTimes struct {
 	start         time.Time
 	passes, early []time.Duration
 }
 
 // runIterations runs RunEvery in virtual time with iterations of the given duration.
-func run(t *testing.T, length, pass time.Duration, wakes ...time.Duration) *passes {
-	r := &passes{}
+func runIterations(t *testing.T, length, pass time.Duration, wakes ...time.Duration) *iterationTimes {
+	r := &iterationTimes{}
 	now := func(at time.Time) {
 		require.Equal(t, time.Now().UnixNano(), at.UnixNano(), "the time is that of the call")
 	}
@@ -51,39 +51,39 @@ func run(t *testing.T, length, pass time.Duration, wakes ...time.Duration) *pass
 
 const s = time.Second
 
-func TestPassesFollowTheInterval(t *testing.T) {
-	r := run(t, 200*s, 0)
+func TestRunEvery_FollowsInterval(t *testing.T) {
+	r := runIterations(t, 200*s, 0)
 	require.Equal(t, []time.Duration{60 * s, 120 * s, 180 * s}, r.passes)
 	require.Empty(t, r.early)
 }
 
-func TestAKillIsReactedToWithinSeconds(t *testing.T) {
-	r := run(t, 50*s, 0, 10*s)
+func TestRunEvery_WakesWithinSeconds(t *testing.T) {
+	r := runIterations(t, 50*s, 0, 10*s)
 	require.Equal(t, []time.Duration{11 * s}, r.early)
 }
 
-func TestAStormOfKillsMakesOneReactionEachFiveSeconds(t *testing.T) {
+func TestRunEvery_CoalescesWakeupsForFiveSeconds(t *testing.T) {
 	var storm []time.Duration
 	for at := 10 * s; at < 30*s; at += s / 10 {
 		storm = append(storm, at)
 	}
-	r := run(t, 50*s, 0, storm...)
+	r := runIterations(t, 50*s, 0, storm...)
 	require.Equal(t, []time.Duration{11 * s, 16 * s, 21 * s, 26 * s, 31 * s}, r.early)
 }
 
-func TestAKillDuringAPassIsNotForgotten(t *testing.T) {
-	r := run(t, 100*s, 20*s, 70*s)
+func TestRunEvery_KeepsWakeupDuringIteration(t *testing.T) {
+	r := runIterations(t, 100*s, 20*s, 70*s)
 	require.Equal(t, []time.Duration{60 * s}, r.passes)
 	require.Equal(t, []time.Duration{81 * s}, r.early)
 }
 
-func TestSlowPassesDropTicks(t *testing.T) {
-	r := run(t, 400*s, 100*s)
+func TestRunEvery_SlowIterationsDropTicks(t *testing.T) {
+	r := runIterations(t, 400*s, 100*s)
 	require.Equal(t, []time.Duration{60 * s, 160 * s, 260 * s, 360 * s}, r.passes)
 }
 
 // The leader Lease is no longer renewed, but the elector has not noticed. No iteration may begin.
-func TestRunEvery_SkipsIterationsWhileLeaseIsNotRenewed(t *testing.T) {
+func TestRunEvery_SkipsIterationsWithStaleLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kube := testkit.FrozenLeases{Interface: fake.NewClientset(), Frozen: new(atomic.Bool), Thaw: make(chan struct{})}
 		election := flags.DefaultElection("test")

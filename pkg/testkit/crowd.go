@@ -322,7 +322,7 @@ const policyName = "everything"
 
 // underPolicy turns a VPA into a generated VPA of the policy.
 func (c Crowd) underPolicy(vpa *vpav1.VerticalPodAutoscaler, w crowdWorkload) {
-	vpa.Name, vpa.Annotations = fleet.MadeName("Deployment", "apps", w.name), nil
+	vpa.Name, vpa.Annotations = fleet.GeneratedVPAName("Deployment", "apps", w.name), nil
 	vpa.Labels = map[string]string{fleet.PolicyLabel: policyName}
 	vpa.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: w.name, UID: uid(2, w.number, 0), Controller: new(false), BlockOwnerDeletion: new(false)}}
 	vpa.Spec.UpdatePolicy.UpdateMode = new(vpav1.UpdateModeOff)
@@ -334,7 +334,7 @@ func (c Crowd) Record(i int) *loadlinev1alpha1.SizingRecord {
 	w := c.workload(i)
 	r := &loadlinev1alpha1.SizingRecord{
 		TypeMeta: metav1.TypeMeta{APIVersion: loadlinev1alpha1.SchemeGroupVersion.String(), Kind: "SizingRecord"},
-		ObjectMeta: metav1.ObjectMeta{Name: fleet.MadeName("Deployment", "apps", w.name), Namespace: w.namespace, UID: uid(8, i, 0), ResourceVersion: fmt.Sprint(200_000_000 + i), CreationTimestamp: born, ManagedFields: managed(1),
+		ObjectMeta: metav1.ObjectMeta{Name: fleet.GeneratedVPAName("Deployment", "apps", w.name), Namespace: w.namespace, UID: uid(8, i, 0), ResourceVersion: fmt.Sprint(200_000_000 + i), CreationTimestamp: born, ManagedFields: managed(1),
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: w.name, UID: uid(2, i, 0), Controller: new(false), BlockOwnerDeletion: new(false)}}},
 		Status: loadlinev1alpha1.SizingRecordStatus{Mode: loadlinev1alpha1.RolloutModeAuto, Kept: w.changed(0)},
 	}

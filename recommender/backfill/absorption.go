@@ -36,7 +36,7 @@ func newAbsorption(m *model.Model, requests map[vpaName]Request) *absorption {
 	return a
 }
 
-func (a *absorption) absorb(m *model.Model, attempts []Past, keeper *recommend.SketchKeeper, now time.Time) *absorption {
+func (a *absorption) absorb(m *model.Model, attempts []LoadedHistory, keeper *recommend.SketchKeeper, now time.Time) *absorption {
 	for _, past := range attempts {
 		m.AbsorbMissing(past.Model, a.includes, now)
 		for _, v := range a.vpas {

@@ -44,14 +44,14 @@ const (
 
 // maxQueryFailures is the number of consecutive failures that end an attempt, because each query to
 // an unavailable server costs a timeout.
-const mostFailures = 3
+const maxQueryFailures = 3
 
 // attempt queries each missing chunk once. Failed chunks come first in the next attempt.
 func (l *Loader) attempt(ctx context.Context, now time.Time) error {
-	if l.config.Turn != nil {
+	if l.config.AttemptToken != nil {
 		select {
-		case <-l.config.Turn:
-			defer func() { l.config.Turn <- struct{}{} }()
+		case <-l.config.AttemptToken:
+			defer func() { l.config.AttemptToken <- struct{}{} }()
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -62,38 +62,38 @@ func (l *Loader) attempt(ctx context.Context, now time.Time) error {
 	}
 	l.findCluster(ctx, directory)
 	f := l.feeder(ctx, directory, now)
-	wanted := l.config.Waiting != "" && f.sketches != nil && recommend.AnyNeeds(f.model, func(n sketch.Needs) bool { return n.Pressure })
+	needsWaiting := l.config.Waiting != "" && f.sketches != nil && recommend.AnyNeeds(f.model, func(n sketch.Needs) bool { return n.Pressure })
 	var errs []error
-	var lost []chunk
+	var failed []chunk
 	loaded := false
-	ask := func(ctx context.Context, c chunk) error {
+	load := func(ctx context.Context, c chunk) error {
 		b, err := l.fetch(ctx, directory, c)
 		if err != nil {
 			return fmt.Errorf("%s usage from %s: %w", c.kind, c.Start.UTC().Format(time.RFC3339), err)
 		}
-		if wanted && c.kind == resources.CPU && len(b.containers) > 0 {
+		if needsWaiting && c.kind == resources.CPU && len(b.containers) > 0 {
 			l.fetchWaiting(ctx, b)
 		}
 		loaded = true
 		f.feed(b)
-		l.loadedChunk(b)
+		l.recordChunk(b)
 		klog.FromContext(ctx).V(1).Info("Loading history from Prometheus", "kind", c.kind, "from", c.Start, "containers", len(b.containers), "samples", b.counts[taken])
 		return nil
 	}
 	// A failed chunk waits for the next attempt, possibly split, and does not block the others.
-	later := func(c chunk, err error) error {
-		lost, errs = append(lost, c.Split(err)...), append(errs, err)
+	retryLater := func(c chunk, err error) error {
+		failed, errs = append(failed, c.Split(err)...), append(errs, err)
 		return nil
 	}
-	rest, err := prometheus.ReadParts(ctx, &prometheus.Retries{MostFailures: mostFailures, GoOn: true}, l.missing, ask, later)
+	rest, err := prometheus.ReadParts(ctx, &prometheus.Retries{MaxFailures: maxQueryFailures, ContinueOnError: true}, l.missing, load, retryLater)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	l.missing = append(lost, rest...)
+	l.missing = append(failed, rest...)
 	if loaded {
 		f.finish()
 		l.mu.Lock()
-		l.loaded = append(l.loaded, Past{f.model, f.store})
+		l.loaded = append(l.loaded, LoadedHistory{f.model, f.store})
 		l.mu.Unlock()
 	}
 	return errors.Join(append(errs, err)...)
@@ -106,12 +106,12 @@ type feeder struct {
 	store     *usage.Store
 	sketches  *recommend.SketchKeeper // nil: none
 	now       time.Time
-	pods      map[podName]*member
+	pods      map[podName]*feedPod
 	requests  map[vpaName]Request // nil: all history of the plan is used
 }
 
 // feedPod is a pod in the model with all its containers.
-type member struct {
+type feedPod struct {
 	identity
 	containers []string // sorted
 }
@@ -119,10 +119,10 @@ type member struct {
 func (l *Loader) feeder(ctx context.Context, d *directory, now time.Time) *feeder {
 	store := usage.NewStore(l.config.Store)
 	f := &feeder{
-		directory: d, store: store, now: now, pods: map[podName]*member{},
+		directory: d, store: store, now: now, pods: map[podName]*feedPod{},
 		model: model.NewModel(model.Config{Store: store, MemorySaver: l.config.MemorySaver, PerVPA: l.config.PerVPA, Keys: l.config.Keys}),
 	}
-	f.model.SyncVPAs(l.requested(ctx, d), now)
+	f.model.SyncVPAs(l.requestedVPAs(ctx, d), now)
 	if l.config.Policies != nil {
 		policies.Follow(l.config.Policies, f.model)
 	}
@@ -130,7 +130,7 @@ func (l *Loader) feeder(ctx context.Context, d *directory, now time.Time) *feede
 		f.requests = l.requests
 	}
 	if l.config.Sketches != nil {
-		f.sketches = l.config.Sketches.For(f.model, f)
+		f.sketches = l.config.Sketches.Fork(f.model, f)
 		f.sketches.Follow(klog.FromContext(ctx), now)
 	}
 	return f
@@ -138,24 +138,24 @@ func (l *Loader) feeder(ctx context.Context, d *directory, now time.Time) *feede
 
 // feed adds a batch to the store in order of time, like live samples.
 func (f *feeder) feed(b *batch) {
-	reasons := f.admit(b)
+	reasons := f.addPods(b)
 	for n := range b.Count {
 		at := b.At(n)
 		for i, key := range b.containers {
 			value := b.values[i*b.Count+n]
-			if value == none {
+			if value == missingAmount {
 				continue
 			}
 			reason := reasons[i]
 			if reason == "" {
-				reason = f.sample(usage.Sample{Container: key, Kind: b.kind, At: at, Amount: value, Waiting: b.waited(i, n)}, b.Step)
+				reason = f.feedSample(usage.Sample{Container: key, Kind: b.kind, At: at, Amount: value, Pressure: b.waitingShare(i, n)}, b.Step)
 			}
 			b.counts[reason]++
 		}
 	}
 }
 
-func (f *feeder) sample(s usage.Sample, step time.Duration) string {
+func (f *feeder) feedSample(s usage.Sample, step time.Duration) string {
 	histogram, sketches := f.beforeLive(s)
 	if !histogram && !sketches {
 		return live
@@ -167,7 +167,7 @@ func (f *feeder) sample(s usage.Sample, step time.Duration) string {
 	switch observe(s) {
 	case usage.Accepted:
 		if f.sketches != nil && sketches {
-			f.sketches.Observe(s, min(max(int(step/time.Minute), 1), mostWeight))
+			f.sketches.Observe(s, min(max(int(step/time.Minute), 1), maxWeight))
 		}
 		return taken
 	case usage.UnknownContainer:
@@ -195,27 +195,27 @@ func (f *feeder) beforeLive(s usage.Sample) (histogram, sketches bool) {
 
 // maxWeight limits the one-minute samples that a sample stands for, because usage in between is
 // unknown.
-const mostWeight = 15
+const maxWeight = 15
 
 // Limit returns the current CPU limit of the container or a similar one, because past limits are
 // unknown.
 func (f *feeder) Limit(c usage.ContainerKey) resources.Amount {
 	if m := f.pods[podName{c.Namespace, c.Pod}]; m != nil {
-		return recommend.CPULimit(m.like, c.Container)
+		return recommend.CPULimit(m.runningPod, c.Container)
 	}
 	return 0
 }
 
 // addPods adds the pods of a batch to the model. It returns for each container why it is rejected,
 // or an empty string.
-func (f *feeder) admit(b *batch) []string {
+func (f *feeder) addPods(b *batch) []string {
 	reasons := make([]string, len(b.containers))
-	grown := map[podName]bool{}
+	changed := map[podName]bool{}
 	for i, key := range b.containers {
 		name := podName{key.Namespace, key.Pod}
 		m := f.pods[name]
 		if m == nil {
-			m = &member{identity: f.directory.identify(name)}
+			m = &feedPod{identity: f.directory.identify(name)}
 			f.pods[name] = m
 		}
 		switch {
@@ -231,16 +231,16 @@ func (f *feeder) admit(b *batch) []string {
 		}
 		if at, found := slices.BinarySearch(m.containers, key.Container); !found {
 			m.containers = slices.Insert(m.containers, at, key.Container)
-			grown[name] = true
+			changed[name] = true
 		}
 	}
-	for _, name := range slices.SortedFunc(maps.Keys(grown), podName.compare) {
+	for _, name := range slices.SortedFunc(maps.Keys(changed), podName.compare) {
 		f.model.PutPod(f.pods[name].object(name), f.now)
 	}
 	return reasons
 }
 
-func (m *member) object(name podName) *corev1.Pod {
+func (m *feedPod) object(name podName) *corev1.Pod {
 	pod := &corev1.Pod{}
 	pod.Namespace, pod.Name, pod.Labels, pod.Status.Phase = name.namespace, name.pod, m.labels, corev1.PodUnknown
 	for _, c := range m.containers {
@@ -311,13 +311,13 @@ func (r *Request) until(container string) (histogram, sketch time.Time) {
 
 // requestedVPAs returns the VPAs of the load, the same in each attempt. The load at the start
 // covers the VPAs and pods of the first attempt that reaches Prometheus.
-func (l *Loader) requested(ctx context.Context, d *directory) (observed []model.Observed) {
+func (l *Loader) requestedVPAs(ctx context.Context, d *directory) (observed []model.Observed) {
 	if l.requests == nil {
 		vpas, err := l.config.VPAs.ObserveRead(ctx)
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "Cannot list VPAs, loading history without them")
 		}
-		l.request(vpas, d)
+		l.setRequests(vpas, d)
 	}
 	for _, name := range slices.SortedFunc(maps.Keys(l.requests), vpaName.compare) {
 		observed = append(observed, l.requests[name].Observed)
@@ -325,7 +325,7 @@ func (l *Loader) requested(ctx context.Context, d *directory) (observed []model.
 	return observed
 }
 
-func (l *Loader) request(observed []model.Observed, d *directory) {
+func (l *Loader) setRequests(observed []model.Observed, d *directory) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.requests, l.pods = map[vpaName]Request{}, map[podName]struct{}{}

@@ -34,15 +34,15 @@ import (
 func now() time.Time { return time.Date(2026, 3, 10, 8, 0, 0, 0, time.UTC) }
 
 // fakePrometheus serves the series of a test.
-type fake struct {
+type fakePrometheus struct {
 	t      *testing.T
 	series map[string][]fakeSeries // by metric: cpu_total, waited_total, mem
 	labels string                  // response data of the label query
 	fails  func(query string, start time.Time) (code int, body string)
-	// tooLong is the length from which range queries fail. Zero accepts all.
-	tooLong time.Duration
-	cuts    bool     // truncate long responses instead
-	asked   []string // metric and start of each range query
+	// minRefusedRange is the length from which range queries fail. Zero accepts all.
+	minRefusedRange time.Duration
+	truncates       bool     // truncate long responses instead
+	queries         []string // metric and start of each range query
 
 	config Config
 	ctx    context.Context // of Run
@@ -53,16 +53,16 @@ type fakeSeries struct {
 	value  func(at time.Time) (value string, found bool)
 }
 
-func (f *fake) add(metric string, namespace, pod, container string, value func(at time.Time) (string, bool)) {
+func (f *fakePrometheus) add(metric string, namespace, pod, container string, value func(at time.Time) (string, bool)) {
 	f.series[metric] = append(f.series[metric], fakeSeries{map[string]string{"namespace": namespace, "pod_name": pod, "name": container}, value})
 }
 
-func always(value string) func(time.Time) (string, bool) {
+func constantValue(value string) func(time.Time) (string, bool) {
 	return func(time.Time) (string, bool) { return value, true }
 }
 
-func newFake(t *testing.T, pods ...*corev1.Pod) *fake {
-	f := &fake{t: t, ctx: t.Context(), series: map[string][]fakeSeries{}, labels: `{"resultType":"vector","result":[]}`}
+func newFakePrometheus(t *testing.T, pods ...*corev1.Pod) *fakePrometheus {
+	f := &fakePrometheus{t: t, ctx: t.Context(), series: map[string][]fakeSeries{}, labels: `{"resultType":"vector","result":[]}`}
 	server := httptest.NewServer(testkit.StrictPrometheus(t, f.ServeHTTP))
 	t.Cleanup(server.Close)
 	client, err := prometheus.New(process.OS{}, prometheus.Config{Address: server.URL, Timeout: 5 * time.Second})
@@ -79,7 +79,7 @@ func newFake(t *testing.T, pods ...*corev1.Pod) *fake {
 	return f
 }
 
-func (f *fake) counts() map[string]int {
+func (f *fakePrometheus) counts() map[string]int {
 	registry := clientprom.NewRegistry()
 	registry.MustRegister(f.config.Results)
 	families, err := registry.Gather()
@@ -120,9 +120,9 @@ func listerOf(t *testing.T, pods ...*corev1.Pod) corelisters.PodLister {
 	return corelisters.NewPodLister(objects)
 }
 
-func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (f *fakePrometheus) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	query := r.FormValue("query")
-	start := instant(f.t, r.FormValue("start"))
+	start := parseTime(f.t, r.FormValue("start"))
 	if f.fails != nil {
 		if code, body := f.fails(query, start); code != 0 {
 			w.WriteHeader(code)
@@ -130,8 +130,8 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	if f.tooLong > 0 && query != "the_labels" && instant(f.t, r.FormValue("end")).Sub(start) >= f.tooLong {
-		if f.cuts {
+	if f.minRefusedRange > 0 && query != "the_labels" && parseTime(f.t, r.FormValue("end")).Sub(start) >= f.minRefusedRange {
+		if f.truncates {
 			w.Header().Set("Content-Length", "1000000")
 			fmt.Fprint(w, `{"status":"success","data":{"resultType":"matrix","result":[`)
 			return
@@ -153,13 +153,13 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			kind = counter
 		}
 	}
-	f.asked = append(f.asked, kind+" "+start.Format("02T15:04"))
+	f.queries = append(f.queries, kind+" "+start.Format("02T15:04"))
 	step, err := strconv.Atoi(r.FormValue("step"))
 	require.NoError(f.t, err)
-	f.serve(w, kind, start, instant(f.t, r.FormValue("end")), time.Duration(step)*time.Second, "matrix")
+	f.serve(w, kind, start, parseTime(f.t, r.FormValue("end")), time.Duration(step)*time.Second, "matrix")
 }
 
-func (f *fake) serve(w http.ResponseWriter, kind string, start, end time.Time, step time.Duration, form string) {
+func (f *fakePrometheus) serve(w http.ResponseWriter, kind string, start, end time.Time, step time.Duration, form string) {
 	type series struct {
 		Metric map[string]string `json:"metric"`
 		Values [][2]any          `json:"values,omitempty"`
@@ -186,7 +186,7 @@ func (f *fake) serve(w http.ResponseWriter, kind string, start, end time.Time, s
 	fmt.Fprintf(w, `{"status":"success","data":{"resultType":%q,"result":%s}}`, form, text)
 }
 
-func instant(t *testing.T, text string) time.Time {
+func parseTime(t *testing.T, text string) time.Time {
 	if text == "" {
 		return time.Time{}
 	}
@@ -195,9 +195,9 @@ func instant(t *testing.T, text string) time.Time {
 	return time.Unix(seconds, 0).UTC()
 }
 
-func (f *fake) load() (*Loader, Past) {
+func (f *fakePrometheus) load() (*Loader, LoadedHistory) {
 	l := New(f.config, now())
-	l.end(l.attempt(f.t.Context(), now()))
+	l.finishAttempt(l.attempt(f.t.Context(), now()))
 	list := l.Take()
 	require.Len(f.t, list, 1)
 	require.Empty(f.t, l.Take())
@@ -205,7 +205,7 @@ func (f *fake) load() (*Loader, Past) {
 }
 
 // set returns the history of a container by pod labels.
-func (p Past) set(t *testing.T, container, labels string) usage.ProfileImage {
+func (p LoadedHistory) set(t *testing.T, container, labels string) usage.ProfileImage {
 	t.Helper()
 	series, found := p.Store.Find(usage.SeriesKey{Namespace: "ns", Container: container, Labels: labels})
 	require.True(t, found, "%v", p.keys())
@@ -214,7 +214,7 @@ func (p Past) set(t *testing.T, container, labels string) usage.ProfileImage {
 	return scratch.Image()
 }
 
-func (p Past) keys() (keys []usage.SeriesKey) {
+func (p LoadedHistory) keys() (keys []usage.SeriesKey) {
 	for _, key := range p.Store.All() {
 		keys = append(keys, key)
 	}
@@ -229,19 +229,19 @@ func aPod(name string, set labels.Set, containers ...string) *corev1.Pod {
 	return p
 }
 
-func wave(at time.Time) int64 { return 100 + at.Unix()/3600*37%400 }
+func hourlyUsage(at time.Time) int64 { return 100 + at.Unix()/3600*37%400 }
 
-func TestHistoryIsWhatLiveSamplesWouldHaveGiven(t *testing.T) {
-	f := newFake(t, aPod("p", labels.Set{"app": "x"}, "c"))
+func TestLoader_HistoryMatchesLiveSamples(t *testing.T) {
+	f := newFakePrometheus(t, aPod("p", labels.Set{"app": "x"}, "c"))
 	gap := func(at time.Time) bool { return at.Hour() == 3 }
 	f.add("cpu_total", "ns", "p", "c", func(at time.Time) (string, bool) {
-		return fmt.Sprintf("%d.0009e-3", wave(at)), !gap(at)
+		return fmt.Sprintf("%d.0009e-3", hourlyUsage(at)), !gap(at)
 	})
 	f.add("mem", "ns", "p", "c", func(at time.Time) (string, bool) {
 		if at.Hour() == 5 {
 			return "NaN", true
 		}
-		return fmt.Sprintf("%d.7", wave(at)<<20), !gap(at)
+		return fmt.Sprintf("%d.7", hourlyUsage(at)<<20), !gap(at)
 	})
 	// Series overlap after a restart. The higher value counts.
 	f.add("mem", "ns", "p", "c", func(at time.Time) (string, bool) { return "5000", at.Day() == 8 })
@@ -260,20 +260,20 @@ func TestHistoryIsWhatLiveSamplesWouldHaveGiven(t *testing.T) {
 			}
 			continue
 		}
-		memory := resources.Amount(wave(at) << 20)
+		memory := resources.Amount(hourlyUsage(at) << 20)
 		if at.Hour() == 5 {
 			if memory = 5000; at.Day() != 8 {
-				memory = none
+				memory = missingAmount
 			}
 		}
-		if memory != none {
+		if memory != missingAmount {
 			require.Equal(t, usage.Accepted, store.Observe(usage.Sample{Container: key, Kind: resources.Memory, At: at, Amount: memory}))
 			want++
 		}
-		require.Equal(t, usage.Accepted, store.Observe(usage.Sample{Container: key, Kind: resources.CPU, At: at, Amount: resources.Amount(wave(at))}))
+		require.Equal(t, usage.Accepted, store.Observe(usage.Sample{Container: key, Kind: resources.CPU, At: at, Amount: resources.Amount(hourlyUsage(at))}))
 		want++
 	}
-	require.Equal(t, Past{live, store}.set(t, "c", "app=x"), past.set(t, "c", "app=x"))
+	require.Equal(t, LoadedHistory{live, store}.set(t, "c", "app=x"), past.set(t, "c", "app=x"))
 	gotPeak, gotEnd, _ := past.Store.Peak(key)
 	wantPeak, wantEnd, _ := store.Peak(key)
 	require.Equal(t, wantPeak, gotPeak)
@@ -282,17 +282,17 @@ func TestHistoryIsWhatLiveSamplesWouldHaveGiven(t *testing.T) {
 	require.Equal(t, Progress{State: Complete, Done: 2 * 73, Total: 2 * 73, Samples: want}, l.Progress())
 	require.Equal(t, map[string]int{taken: want, notNumber: 3}, f.counts())
 	require.Equal(t, []string{"cpu_total 07T08:00", "mem 07T08:00", "cpu_total 08T08:00", "mem 08T08:00",
-		"cpu_total 09T08:00", "mem 09T08:00", "cpu_total 10T08:00", "mem 10T08:00"}, f.asked)
+		"cpu_total 09T08:00", "mem 09T08:00", "cpu_total 10T08:00", "mem 10T08:00"}, f.queries)
 }
 
 // Usage of two clusters is neither summed nor mixed. Other containers keep their history.
 func TestRun_RefusesSeriesOfTwoClusters(t *testing.T) {
-	f := newFake(t, aPod("p", labels.Set{"app": "x"}, "c"), aPod("q", labels.Set{"app": "x"}, "c"))
+	f := newFakePrometheus(t, aPod("p", labels.Set{"app": "x"}, "c"), aPod("q", labels.Set{"app": "x"}, "c"))
 	f.config.VPAs = rosterOf(t, model.Observed{Object: &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "x"}}, Selector: labels.SelectorFromSet(labels.Set{"app": "x"})})
 	for _, metric := range []string{"cpu_total", "mem"} {
-		f.add(metric, "ns", "p", "c", always("1"))
-		f.add(metric, "ns", "p", "c", always("2"))
-		f.add(metric, "ns", "q", "c", always("1"))
+		f.add(metric, "ns", "p", "c", constantValue("1"))
+		f.add(metric, "ns", "p", "c", constantValue("2"))
+		f.add(metric, "ns", "q", "c", constantValue("1"))
 		f.series[metric][0].labels["cluster"], f.series[metric][1].labels["cluster"] = "east", "west"
 	}
 	l := New(f.config, now())
@@ -302,14 +302,14 @@ func TestRun_RefusesSeriesOfTwoClusters(t *testing.T) {
 }
 
 // Pod names of Deployments differ between clusters. The running pods identify the own cluster.
-func TestRun_LeavesOutOtherClusters(t *testing.T) {
-	f := newFake(t, aPod("p", labels.Set{"app": "x"}, "c"))
+func TestRun_IgnoresOtherClusters(t *testing.T) {
+	f := newFakePrometheus(t, aPod("p", labels.Set{"app": "x"}, "c"))
 	f.config.VPAs = rosterOf(t, model.Observed{Object: &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "x"}}, Selector: labels.SelectorFromSet(labels.Set{"app": "x"})})
 	f.labels = `{"resultType":"vector","result":[` +
 		`{"metric":{"ns_label":"ns","pod_label":"gone","pod_label_app":"x"},"value":[1,"1"]},{"metric":{"ns_label":"ns","pod_label":"other","pod_label_app":"x"},"value":[1,"1"]}]}`
 	for _, metric := range []string{"cpu_total", "mem"} {
 		for i, pod := range []struct{ name, cluster string }{{"p", "east"}, {"gone", "east"}, {"other", "west"}} {
-			f.add(metric, "ns", pod.name, "c", always("1"))
+			f.add(metric, "ns", pod.name, "c", constantValue("1"))
 			f.series[metric][i].labels["cluster"] = pod.cluster
 		}
 	}
@@ -319,11 +319,11 @@ func TestRun_LeavesOutOtherClusters(t *testing.T) {
 	require.Equal(t, map[string]int{taken: 2 * 2 * 73, otherCluster: 2 * 73}, f.counts())
 }
 
-func TestRun_RefusesClustersWithoutPodsThatRun(t *testing.T) {
-	f := newFake(t)
+func TestRun_RefusesClustersWithoutRunningPods(t *testing.T) {
+	f := newFakePrometheus(t)
 	for _, metric := range []string{"cpu_total", "mem"} {
-		f.add(metric, "ns", "p", "c", always("1"))
-		f.add(metric, "ns", "q", "c", always("1"))
+		f.add(metric, "ns", "p", "c", constantValue("1"))
+		f.add(metric, "ns", "q", "c", constantValue("1"))
 		f.series[metric][0].labels["cluster"], f.series[metric][1].labels["cluster"] = "east", "west"
 	}
 	l := New(f.config, now())
@@ -331,14 +331,14 @@ func TestRun_RefusesClustersWithoutPodsThatRun(t *testing.T) {
 	require.Equal(t, map[string]int{ambiguous: 4 * 73}, f.counts())
 }
 
-func TestPlan_StartsInTheSameStepReadTheSamePoints(t *testing.T) {
+func TestPlan_SameStepReadsSamePoints(t *testing.T) {
 	for _, c := range []struct{ length, step time.Duration }{
 		{8 * 24 * time.Hour, time.Hour}, {time.Hour, 7 * time.Minute}, {time.Minute, time.Hour}, {72 * time.Hour, 36 * time.Hour}, {30 * time.Hour, time.Second},
 	} {
 		begin := now().Truncate(c.step)
 		points := func(at time.Time) (found []time.Time) {
 			for _, chunk := range plan(at, c.length, c.step) {
-				require.LessOrEqual(t, chunk.Count, prometheus.MostTimes)
+				require.LessOrEqual(t, chunk.Count, prometheus.MaxTimes)
 				for i := range chunk.Count {
 					if chunk.kind == resources.CPU {
 						found = append(found, chunk.At(i))
@@ -364,7 +364,7 @@ func TestPlan_StartsInTheSameStepReadTheSamePoints(t *testing.T) {
 	}
 }
 
-func TestWhatIsTooMuchIsAskedForInHalves(t *testing.T) {
+func TestChunkSplit_HalvesLargeChunks(t *testing.T) {
 	hours := func(from, count int) chunk {
 		return chunk{resources.CPU, prometheus.Times{Start: now().Add(time.Duration(from) * time.Hour), Step: time.Hour, Count: count}}
 	}
@@ -372,7 +372,7 @@ func TestWhatIsTooMuchIsAskedForInHalves(t *testing.T) {
 	heavy := fmt.Errorf("query: %w", &prometheus.Error{Code: 422})
 	require.Equal(t, []chunk{hours(0, 12), hours(12, 13)}, c.Split(heavy))
 	require.Len(t, c.Split(fmt.Errorf("%w within 5m", prometheus.ErrTimeout)), 2)
-	require.Len(t, c.Split(&prometheus.TooLarge{}), 2)
+	require.Len(t, c.Split(&prometheus.TooLargeError{}), 2)
 	require.Len(t, c.Split(fmt.Errorf("%w: connection reset", prometheus.ErrCut)), 2)
 	require.Len(t, c.Split(io.ErrUnexpectedEOF), 2)
 	require.Equal(t, []chunk{c}, c.Split(&prometheus.Error{Code: 500}))
@@ -380,19 +380,19 @@ func TestWhatIsTooMuchIsAskedForInHalves(t *testing.T) {
 }
 
 // An attempt ends at a day that cannot be loaded, and the next attempt resumes there.
-func TestLoader_HalvesChunksUntilTheyAreAnswered(t *testing.T) {
+func TestLoader_HalvesChunksUntilAccepted(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		cuts bool
 	}{{name: "the server refuses"}, {name: "a proxy cuts the answer", cuts: true}} {
 		t.Run(tc.name, func(t *testing.T) {
-			f := newFake(t, aPod("p", labels.Set{"app": "x"}, "c"))
+			f := newFakePrometheus(t, aPod("p", labels.Set{"app": "x"}, "c"))
 			f.config.Length = 47 * time.Hour
-			f.add("cpu_total", "ns", "p", "c", always("1"))
-			f.add("mem", "ns", "p", "c", always("1"))
-			f.tooLong, f.cuts = 7*time.Hour, tc.cuts
+			f.add("cpu_total", "ns", "p", "c", constantValue("1"))
+			f.add("mem", "ns", "p", "c", constantValue("1"))
+			f.minRefusedRange, f.truncates = 7*time.Hour, tc.cuts
 			l := New(f.config, now())
-			for attempts := 0; l.end(l.attempt(t.Context(), now())).State != Complete; attempts++ {
+			for attempts := 0; l.finishAttempt(l.attempt(t.Context(), now())).State != Complete; attempts++ {
 				require.Less(t, attempts, 20)
 			}
 			require.Equal(t, Progress{State: Complete, Done: 2 * 48, Total: 2 * 48, Samples: 2 * 48}, l.Progress())
@@ -400,15 +400,15 @@ func TestLoader_HalvesChunksUntilTheyAreAnswered(t *testing.T) {
 	}
 }
 
-func TestWhatFailsKeepsNothingElseFromBeingLoaded(t *testing.T) {
+func TestLoader_LoadsOtherChunksAfterFailure(t *testing.T) {
 	for code, refused := range map[int]func(query string, day int) bool{
 		http.StatusBadRequest:         func(query string, _ int) bool { return strings.Contains(query, "cpu_total") },
 		http.StatusServiceUnavailable: func(_ string, day int) bool { return day == 1 },
 	} {
-		f := newFake(t, aPod("p", labels.Set{"app": "x"}, "c"))
+		f := newFakePrometheus(t, aPod("p", labels.Set{"app": "x"}, "c"))
 		f.config.Length = 5 * 24 * time.Hour
-		f.add("cpu_total", "ns", "p", "c", always("1"))
-		f.add("mem", "ns", "p", "c", always("1"))
+		f.add("cpu_total", "ns", "p", "c", constantValue("1"))
+		f.add("mem", "ns", "p", "c", constantValue("1"))
 		f.fails = func(query string, start time.Time) (int, string) {
 			if refused(query, int(start.Sub(now().Add(-f.config.Length))/(24*time.Hour))) {
 				return code, ""
@@ -432,45 +432,45 @@ func TestWhatFailsKeepsNothingElseFromBeingLoaded(t *testing.T) {
 	}
 }
 
-func TestSeriesThatAreNoContainersCostOnlyThemselves(t *testing.T) {
-	f := newFake(t, aPod("p", labels.Set{"app": "x"}, "c"))
+func TestLoader_SkipsNonContainerSeries(t *testing.T) {
+	f := newFakePrometheus(t, aPod("p", labels.Set{"app": "x"}, "c"))
 	f.config.Length = 2 * time.Hour
-	f.add("cpu_total", "ns", "p", "c", always("1"))
-	f.add("cpu_total", "ns", "", "c", always("1"))
-	f.add("cpu_total", "ns", "p", "c2", always("-1"))
-	f.series["mem"] = append(f.series["mem"], fakeSeries{map[string]string{"other": "x"}, always("1")})
+	f.add("cpu_total", "ns", "p", "c", constantValue("1"))
+	f.add("cpu_total", "ns", "", "c", constantValue("1"))
+	f.add("cpu_total", "ns", "p", "c2", constantValue("-1"))
+	f.series["mem"] = append(f.series["mem"], fakeSeries{map[string]string{"other": "x"}, constantValue("1")})
 	_, past := f.load()
 	require.EqualValues(t, 3, past.set(t, "c", "app=x").Samples)
 	require.Equal(t, map[string]int{taken: 3, noContainer: 6, negative: 3}, f.counts())
 }
 
-func TestInitContainersDoNotCount(t *testing.T) {
+func TestLoader_IgnoresInitContainers(t *testing.T) {
 	pod := aPod("web-7d9f8b6c5d-x2k4p", labels.Set{"app": "x"}, "c")
 	pod.Spec.InitContainers = []corev1.Container{{Name: "setup"}}
-	f := newFake(t, pod)
+	f := newFakePrometheus(t, pod)
 	f.config.Length = time.Hour
 	for _, pod := range []string{"web-7d9f8b6c5d-x2k4p", "web-7d9f8b6c5d-zzzzz"} {
-		f.add("cpu_total", "ns", pod, "c", always("1"))
-		f.add("cpu_total", "ns", pod, "setup", always("1"))
+		f.add("cpu_total", "ns", pod, "c", constantValue("1"))
+		f.add("cpu_total", "ns", pod, "setup", constantValue("1"))
 	}
 	_, past := f.load()
 	require.Len(t, past.keys(), 1)
 	require.Equal(t, map[string]int{taken: 4, initContainer: 4}, f.counts())
 }
 
-func TestMemorySaverFeedsOnlyWhatAVPASelects(t *testing.T) {
-	f := newFake(t, aPod("p", labels.Set{"app": "x"}, "c"), aPod("q", labels.Set{"app": "y"}, "c"))
+func TestMemorySaver_FeedsOnlySelectedPods(t *testing.T) {
+	f := newFakePrometheus(t, aPod("p", labels.Set{"app": "x"}, "c"), aPod("q", labels.Set{"app": "y"}, "c"))
 	f.config.Length, f.config.MemorySaver = time.Hour, true
 	vpa := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v"}}
 	f.config.VPAs = rosterOf(t, model.Observed{Object: vpa, Selector: labels.SelectorFromSet(labels.Set{"app": "x"})})
-	f.add("cpu_total", "ns", "p", "c", always("1"))
-	f.add("cpu_total", "ns", "q", "c", always("1"))
+	f.add("cpu_total", "ns", "p", "c", constantValue("1"))
+	f.add("cpu_total", "ns", "q", "c", constantValue("1"))
 	_, past := f.load()
 	require.Equal(t, []usage.SeriesKey{{Namespace: "ns", Container: "c", Labels: "app=x"}}, past.keys())
 	require.Equal(t, map[string]int{taken: 2, notSelected: 2}, f.counts())
 }
 
-func TestLabelsOfPods(t *testing.T) {
+func TestPodLabels_FromMatrixOrVector(t *testing.T) {
 	result := func(kind, value string) string {
 		one := func(pod, more string) string {
 			return `{"metric":{"ns_label":"ns","pod_label":"` + pod + `"` + more + `},` + value + `}`
@@ -489,11 +489,11 @@ func TestLabelsOfPods(t *testing.T) {
 		"vector": result("vector", `"value":[2,"1"]`),
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFake(t, live)
+			f := newFakePrometheus(t, live)
 			f.config.Length = time.Hour
 			f.labels = answer
 			for _, pod := range []string{"live", "gone", "bare", "nobody"} {
-				f.add("cpu_total", "ns", pod, "c", always("1"))
+				f.add("cpu_total", "ns", pod, "c", constantValue("1"))
 			}
 			_, past := f.load()
 			require.EqualValues(t, 2, past.set(t, "c", "app.kubernetes.io/name=x").Samples)
@@ -503,25 +503,25 @@ func TestLabelsOfPods(t *testing.T) {
 	}
 }
 
-func TestTheNewestSeriesWithLabelsWins(t *testing.T) {
-	f := newFake(t)
+func TestPodLabels_NewestSeriesWins(t *testing.T) {
+	f := newFakePrometheus(t)
 	f.config.Length = time.Hour
 	one := func(app, at string) string {
 		return `{"metric":{"ns_label":"ns","pod_label":"p","pod_label_app":"` + app + `"},"values":[[1,"1"],[` + at + `,"1"]]}`
 	}
 	f.labels = `{"resultType":"matrix","result":[` + one("a", "5") + "," + one("b", "7") + "," + one("c", "6") + `]}`
-	f.add("cpu_total", "ns", "p", "c", always("1"))
+	f.add("cpu_total", "ns", "p", "c", constantValue("1"))
 	_, past := f.load()
 	require.EqualValues(t, 2, past.set(t, "c", "app=b").Samples)
 }
 
-func TestPodsWithoutLabelsCountForTheirWorkload(t *testing.T) {
+func TestPodLabels_FallBackToWorkload(t *testing.T) {
 	owned := func(name, kind string, set labels.Set) *corev1.Pod {
 		p := aPod(name, set, "c")
 		p.OwnerReferences = []metav1.OwnerReference{{Kind: kind, Name: "owner", Controller: new(true)}}
 		return p
 	}
-	f := newFake(t,
+	f := newFakePrometheus(t,
 		owned("web-7d9f8b6c5d-x2k4p", "ReplicaSet", labels.Set{"app": "web", "hash": "new"}),
 		owned("web-5c5d7b6f9d-bbbbb", "ReplicaSet", labels.Set{"app": "web", "hash": "old"}),
 		owned("db-0", "StatefulSet", labels.Set{"app": "db"}),
@@ -537,7 +537,7 @@ func TestPodsWithoutLabelsCountForTheirWorkload(t *testing.T) {
 		return 0, ""
 	}
 	for _, pod := range []string{"web-7d9f8b6c5d-zzzzz", "web-66f9d5b7c8-zzzzz", "db-7", "agent-zzzzz", "both-3", "both-7d9f8b6c5d-zzzzz", "web", "other-0"} {
-		f.add("cpu_total", "ns", pod, "c", always("1"))
+		f.add("cpu_total", "ns", pod, "c", constantValue("1"))
 	}
 	l, past := f.load()
 	require.Equal(t, Empty, l.Progress().State)
@@ -547,17 +547,17 @@ func TestPodsWithoutLabelsCountForTheirWorkload(t *testing.T) {
 	require.Equal(t, map[string]int{taken: 10, noLabels: 6}, f.counts(), "both-3 may be of either, web and other-0 of none")
 }
 
-func TestLabelsGetTheirNamesBack(t *testing.T) {
+func TestRestoreNames_ResolvesUnambiguousLabels(t *testing.T) {
 	d := newDirectory([]*corev1.Pod{aPod("p", labels.Set{"a.b": "1", "a/b": "1", "c.d": "1"})})
-	d.remember(podName{"ns", "gone"}, map[string]string{"a_b": "1", "c_d": "1", "__name__": "x"}, "", now())
+	d.record(podName{"ns", "gone"}, map[string]string{"a_b": "1", "c_d": "1", "__name__": "x"}, "", now())
 	d.restoreNames()
-	require.Equal(t, map[string]string{"a_b": "1", "c.d": "1"}, d.gone[podName{"ns", "gone"}].labels, "what could be two stays as it is")
+	require.Equal(t, map[string]string{"a_b": "1", "c.d": "1"}, d.deleted[podName{"ns", "gone"}].labels, "what could be two stays as it is")
 }
 
-func TestWhatFailsIsTriedAgainAndTheRestCounts(t *testing.T) {
-	f := newFake(t, aPod("p", labels.Set{"app": "x"}, "c"))
-	f.add("cpu_total", "ns", "p", "c", always("1"))
-	f.add("mem", "ns", "p", "c", always("1000"))
+func TestLoader_RetriesFailedChunks(t *testing.T) {
+	f := newFakePrometheus(t, aPod("p", labels.Set{"app": "x"}, "c"))
+	f.add("cpu_total", "ns", "p", "c", constantValue("1"))
+	f.add("mem", "ns", "p", "c", constantValue("1000"))
 	bad := now().Add(-48 * time.Hour)
 	f.fails = func(query string, start time.Time) (int, string) {
 		if strings.HasPrefix(query, "rate") && start.Equal(bad) {
@@ -572,15 +572,15 @@ func TestWhatFailsIsTriedAgainAndTheRestCounts(t *testing.T) {
 	require.Equal(t, Progress{State: Partial, Done: 146 - 24, Total: 146, Samples: 146 - 24}, p)
 	require.EqualValues(t, 49, past.set(t, "c", "app=x").Samples)
 
-	f.fails, f.asked = nil, nil
+	f.fails, f.queries = nil, nil
 	require.NoError(t, l.attempt(t.Context(), now()))
-	require.Equal(t, Progress{State: Complete, Done: 146, Total: 146, Samples: 146}, l.end(nil))
-	require.Equal(t, []string{"cpu_total 08T08:00"}, f.asked)
+	require.Equal(t, Progress{State: Complete, Done: 146, Total: 146, Samples: 146}, l.finishAttempt(nil))
+	require.Equal(t, []string{"cpu_total 08T08:00"}, f.queries)
 	require.EqualValues(t, 24, l.Take()[0].set(t, "c", "app=x").Samples)
 }
 
-func TestAServerThatIsAwayIsNotAskedForEverything(t *testing.T) {
-	f := newFake(t)
+func TestLoader_StopsIfServerUnavailable(t *testing.T) {
+	f := newFakePrometheus(t)
 	n := 0
 	f.fails = func(query string, _ time.Time) (int, string) {
 		if query == "the_labels" {
@@ -592,8 +592,8 @@ func TestAServerThatIsAwayIsNotAskedForEverything(t *testing.T) {
 	l := New(f.config, now())
 	err := l.attempt(t.Context(), now())
 	require.Error(t, err)
-	require.Equal(t, 1+mostFailures, n, "clusters, then usage")
-	require.Equal(t, Failed, l.end(err).State)
+	require.Equal(t, 1+maxQueryFailures, n, "clusters, then usage")
+	require.Equal(t, Failed, l.finishAttempt(err).State)
 	require.Len(t, l.missing, 8)
 	require.Empty(t, l.Take())
 
@@ -602,10 +602,10 @@ func TestAServerThatIsAwayIsNotAskedForEverything(t *testing.T) {
 	require.Len(t, l.missing, 8)
 }
 
-func TestRunEndsWhenAllIsThere(t *testing.T) {
-	f := newFake(t, aPod("p", labels.Set{"app": "x"}, "c"))
-	f.add("cpu_total", "ns", "p", "c", always("1"))
-	f.add("mem", "ns", "p", "c", always("1"))
+func TestRun_EndsAfterCompleteLoad(t *testing.T) {
+	f := newFakePrometheus(t, aPod("p", labels.Set{"app": "x"}, "c"))
+	f.add("cpu_total", "ns", "p", "c", constantValue("1"))
+	f.add("mem", "ns", "p", "c", constantValue("1"))
 	n := 0
 	f.fails = func(string, time.Time) (int, string) {
 		if n++; n < 3 {
@@ -614,25 +614,25 @@ func TestRunEndsWhenAllIsThere(t *testing.T) {
 		return 0, ""
 	}
 	l := New(f.config, now())
-	l.pause = time.Millisecond
+	l.retryInterval = time.Millisecond
 	require.Equal(t, Loading, l.Progress().State)
 	ended := make(chan struct{})
 	go func() { defer close(ended); l.Run(t.Context()) }()
-	<-l.First()
+	<-l.FirstAttempt()
 	<-ended
 	require.Equal(t, Complete, l.Progress().State)
 	require.NoError(t, l.Progress().Err)
 	require.Len(t, l.Take(), 1)
 }
 
-func TestRunEndsWithTheContext(t *testing.T) {
-	f := newFake(t)
+func TestRun_StopsWithContext(t *testing.T) {
+	f := newFakePrometheus(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	f.fails = func(string, time.Time) (int, string) { return 500, "" }
 	l := New(f.config, now())
 	ended := make(chan struct{})
 	go func() { defer close(ended); l.Run(ctx) }()
-	<-l.First()
+	<-l.FirstAttempt()
 	require.Equal(t, Failed, l.Progress().State)
 	cancel()
 	<-ended

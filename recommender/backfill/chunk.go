@@ -32,7 +32,7 @@ const chunkLength = 24 * time.Hour
 func plan(now time.Time, length, step time.Duration) []chunk {
 	now = now.Truncate(time.Second)
 	all := prometheus.Times{Start: now.Truncate(step).Add(-length.Truncate(step)), Step: step, Count: int(length/step) + 1}
-	parts := all.Cut(min(max(int(chunkLength/step), 1), prometheus.MostTimes))
+	parts := all.Cut(min(max(int(chunkLength/step), 1), prometheus.MaxTimes))
 	if all.Last().Before(now) {
 		parts = append(parts, prometheus.Times{Start: now, Step: step, Count: 1})
 	}
@@ -47,7 +47,7 @@ func plan(now time.Time, length, step time.Duration) []chunk {
 
 // Split returns two halves of a failed chunk if they may succeed, else the chunk itself.
 func (c chunk) Split(err error) (parts []chunk) {
-	if !prometheus.Divisible(err) || c.Count == 1 {
+	if !prometheus.IsDivisible(err) || c.Count == 1 {
 		return []chunk{c}
 	}
 	for _, half := range c.Halves() {
@@ -64,15 +64,15 @@ type batch struct {
 	containers []usage.ContainerKey
 	values     []resources.Amount
 	waiting    []float64 // shares of time waiting for CPU, like values, nil: unknown
-	distinct   *prometheus.Distinct
+	distinct   *prometheus.AmbiguityDetector
 	counts     map[string]int // samples by result
 }
 
-const none resources.Amount = -1
+const missingAmount resources.Amount = -1
 
 // fetch queries a chunk. An incomplete answer is an error.
 func (l *Loader) fetch(ctx context.Context, d *directory, c chunk) (*batch, error) {
-	b := &batch{chunk: c, index: map[usage.ContainerKey]int{}, counts: map[string]int{}, distinct: prometheus.NewDistinct(l.config.Usage, l.config.Step)}
+	b := &batch{chunk: c, index: map[usage.ContainerKey]int{}, counts: map[string]int{}, distinct: prometheus.NewAmbiguityDetector(l.config.Usage, l.config.Step)}
 	query := l.config.Usage.Query(c.kind, l.config.Step)
 	answer, err := l.config.Client.Range(ctx, prometheus.Range{Query: query, Times: c.Times}, func(labels map[string]string, points []prometheus.Point) {
 		key, ok := l.config.Usage.Container(labels)
@@ -83,16 +83,16 @@ func (l *Loader) fetch(ctx context.Context, d *directory, c chunk) (*batch, erro
 		b.distinct.Add(key, labels, points)
 		switch cluster := prometheus.Cluster(labels); {
 		case cluster == "" || d.live[podName{key.Namespace, key.Pod}] != nil: // Distinct handles two series of one name
-		case l.own.problem != nil:
-			b.distinct.Refuse(key, l.own.problem)
-		case l.own.known && cluster != l.own.name:
+		case l.ownCluster.problem != nil:
+			b.distinct.MarkAmbiguous(key, l.ownCluster.problem)
+		case l.ownCluster.known && cluster != l.ownCluster.name:
 			b.counts[otherCluster] += len(points)
 			l.logOther(ctx, cluster)
 			return
 		}
 		b.add(key, points)
 	}, nil)
-	l.config.Ambiguities.AddPast(b.distinct)
+	l.config.Ambiguities.AddHistory(b.distinct)
 	if err := b.distinct.Err(); err != nil && !l.ambiguous {
 		l.ambiguous = true
 		klog.FromContext(ctx).Error(err, "No history of containers whose series differ in labels that are not known")
@@ -112,7 +112,7 @@ type ownCluster struct {
 // findCluster determines the own cluster. If it fails, series with a cluster label are not used for
 // deleted pods.
 func (l *Loader) findCluster(ctx context.Context, d *directory) {
-	var clusters prometheus.Clusters
+	var clusters prometheus.ClusterDetector
 	_, err := l.config.Client.Instant(ctx, l.config.Usage.Memory(), time.Time{}, func(labels map[string]string, _ []prometheus.Point) {
 		if key, ok := l.config.Usage.Container(labels); ok {
 			pod := ""
@@ -122,16 +122,16 @@ func (l *Loader) findCluster(ctx context.Context, d *directory) {
 			clusters.Add(pod, labels)
 		}
 	})
-	l.own.name, l.own.known, l.own.problem = clusters.Own()
+	l.ownCluster.name, l.ownCluster.known, l.ownCluster.problem = clusters.Resolve()
 	if err != nil {
-		l.own.problem = fmt.Errorf("series of a cluster that is not known: %w", err)
+		l.ownCluster.problem = fmt.Errorf("series of a cluster that is not known: %w", err)
 	}
 }
 
 func (l *Loader) logOther(ctx context.Context, cluster string) {
 	if !l.otherLogged {
 		l.otherLogged = true
-		klog.FromContext(ctx).Info("History of other clusters in Prometheus is left out", "cluster", l.own.name, "other", cluster)
+		klog.FromContext(ctx).Info("History of other clusters in Prometheus is left out", "cluster", l.ownCluster.name, "other", cluster)
 	}
 }
 
@@ -144,7 +144,7 @@ func (b *batch) add(key usage.ContainerKey, points []prometheus.Point) {
 		b.index[key] = i
 		b.containers = append(b.containers, key)
 		for range b.Count {
-			b.values = append(b.values, none)
+			b.values = append(b.values, missingAmount)
 		}
 	}
 	for _, p := range points {
@@ -163,13 +163,13 @@ func (b *batch) add(key usage.ContainerKey, points []prometheus.Point) {
 }
 
 // waitingState is the availability of CPU waiting times.
-type waiting uint8
+type waitingState uint8
 
 const (
-	notAsked waiting = iota
-	unknown          // queried, and no container has it
-	known
-	refusedOnce // the query failed
+	waitingNotQueried  waitingState = iota
+	waitingUnavailable              // queried, and no container has it
+	waitingAvailable
+	waitingFailed // the query failed
 )
 
 // fetchWaiting queries CPU waiting times. If it fails, CPU usage counts unchanged, and the first
@@ -192,20 +192,20 @@ func (l *Loader) fetchWaiting(ctx context.Context, b *batch) {
 	}, nil)
 	switch {
 	case ctx.Err() != nil:
-	case err != nil && l.waiting != refusedOnce:
-		l.waiting = refusedOnce
+	case err != nil && l.waiting != waitingFailed:
+		l.waiting = waitingFailed
 		klog.FromContext(ctx).Error(err, "Cannot load for how long work waited for CPU in the past: CPU use counts as it is", "metric", l.config.Waiting)
 	case err != nil:
 	case answer.Series > 0:
-		b.waiting, l.waiting = shares, max(l.waiting, known)
+		b.waiting, l.waiting = shares, max(l.waiting, waitingAvailable)
 	default:
-		l.waiting = max(l.waiting, unknown)
+		l.waiting = max(l.waiting, waitingUnavailable)
 	}
 }
 
 // waitingShare returns the share of time, 0 to 1, that container i waited for CPU at time n, or 0
 // if unknown.
-func (b *batch) waited(i, n int) float64 {
+func (b *batch) waitingShare(i, n int) float64 {
 	if b.waiting == nil {
 		return 0
 	}
@@ -213,50 +213,50 @@ func (b *batch) waited(i, n int) float64 {
 }
 
 type directory struct {
-	live map[podName]*corev1.Pod
-	gone map[podName]remembered
-	kin  map[podName]*corev1.Pod // running pod by common part of names, nil: ambiguous
+	live    map[podName]*corev1.Pod
+	deleted map[podName]recordedLabels
+	similar map[podName]*corev1.Pod // running pod by common part of names, nil: ambiguous
 }
 
-type remembered struct {
+type recordedLabels struct {
 	labels map[string]string
 	at     time.Time // newest point
 }
 
 type identity struct {
-	known  bool // its labels are known
-	live   bool
-	labels map[string]string
-	like   *corev1.Pod // itself or of the same workload, nil: none
+	known      bool // its labels are known
+	live       bool
+	labels     map[string]string
+	runningPod *corev1.Pod // itself or of the same workload, nil: none
 }
 
 // initContainer reports whether the pod or a similar one has such an init container. Live samples
 // of init containers are not used either.
 func (i identity) initContainer(name string) bool {
-	if i.like == nil {
+	if i.runningPod == nil {
 		return false
 	}
 	named := func(c corev1.Container) bool { return c.Name == name }
-	return slices.ContainsFunc(i.like.Spec.InitContainers, named) && !slices.ContainsFunc(i.like.Spec.Containers, named)
+	return slices.ContainsFunc(i.runningPod.Spec.InitContainers, named) && !slices.ContainsFunc(i.runningPod.Spec.Containers, named)
 }
 
 // identify returns the labels of a pod: its own, else from Prometheus, else from a running pod of
 // the same workload.
 func (d *directory) identify(name podName) identity {
 	if pod := d.live[name]; pod != nil {
-		return identity{known: true, live: true, labels: pod.Labels, like: pod}
+		return identity{known: true, live: true, labels: pod.Labels, runningPod: pod}
 	}
 	var like *corev1.Pod
 	for _, common := range prometheus.CommonPodNames(name.pod) {
-		if like = d.kin[podName{name.namespace, common}]; like != nil {
+		if like = d.similar[podName{name.namespace, common}]; like != nil {
 			break
 		}
 	}
-	if memory, found := d.gone[name]; found {
-		return identity{known: true, labels: memory.labels, like: like}
+	if memory, found := d.deleted[name]; found {
+		return identity{known: true, labels: memory.labels, runningPod: like}
 	}
 	if like != nil {
-		return identity{known: true, labels: like.Labels, like: like}
+		return identity{known: true, labels: like.Labels, runningPod: like}
 	}
 	return identity{}
 }
@@ -278,9 +278,9 @@ func (l *Loader) directory(ctx context.Context) (*directory, error) {
 			unnamed++
 			return
 		}
-		d.remember(name, labels, l.config.Labels.Prefix, points[len(points)-1].At)
+		d.record(name, labels, l.config.Labels.Prefix, points[len(points)-1].At)
 	})
-	if err != nil && !misasked(answer, err) {
+	if err != nil && !isQueryError(answer, err) {
 		return nil, fmt.Errorf("%w: %w", errLabels, err)
 	}
 	d.restoreNames()
@@ -295,7 +295,7 @@ func (l *Loader) directory(ctx context.Context) (*directory, error) {
 	return d, nil
 }
 
-func misasked(answer prometheus.Answer, err error) bool {
+func isQueryError(answer prometheus.Response, err error) bool {
 	var refused *prometheus.Error
 	if errors.As(err, &refused) {
 		return refused.Code == http.StatusBadRequest || refused.Code == http.StatusUnprocessableEntity
@@ -304,17 +304,17 @@ func misasked(answer prometheus.Answer, err error) bool {
 }
 
 func newDirectory(pods []*corev1.Pod) *directory {
-	d := &directory{live: map[podName]*corev1.Pod{}, gone: map[podName]remembered{}, kin: map[podName]*corev1.Pod{}}
+	d := &directory{live: map[podName]*corev1.Pod{}, deleted: map[podName]recordedLabels{}, similar: map[podName]*corev1.Pod{}}
 	for _, pod := range pods {
 		d.live[podName{pod.Namespace, pod.Name}] = pod
 		for _, common := range prometheus.CommonPodNames(pod.Name) {
 			key := podName{pod.Namespace, common}
-			other, found := d.kin[key]
+			other, found := d.similar[key]
 			switch {
 			case !found || other != nil && ownerKind(other) == ownerKind(pod) && pod.Name < other.Name:
-				d.kin[key] = pod
+				d.similar[key] = pod
 			case other != nil && ownerKind(other) != ownerKind(pod):
-				d.kin[key] = nil
+				d.similar[key] = nil
 			}
 		}
 	}
@@ -330,11 +330,11 @@ func ownerKind(pod *corev1.Pod) string {
 
 // record adds labels of a deleted pod. The newest point wins. Series without any pod label are
 // ignored.
-func (d *directory) remember(name podName, labels map[string]string, prefix string, at time.Time) {
+func (d *directory) record(name podName, labels map[string]string, prefix string, at time.Time) {
 	if d.live[name] != nil {
 		return
 	}
-	if before, found := d.gone[name]; found && !at.After(before.at) {
+	if before, found := d.deleted[name]; found && !at.After(before.at) {
 		return
 	}
 	own := map[string]string{}
@@ -347,7 +347,7 @@ func (d *directory) remember(name podName, labels map[string]string, prefix stri
 		delete(own, "__name__")
 	}
 	if len(own) > 0 {
-		d.gone[name] = remembered{own, at}
+		d.deleted[name] = recordedLabels{own, at}
 	}
 }
 
@@ -369,7 +369,7 @@ func (d *directory) restoreNames() {
 			}
 		}
 	}
-	for name, memory := range d.gone {
+	for name, memory := range d.deleted {
 		restored := make(map[string]string, len(memory.labels))
 		for key, value := range memory.labels {
 			if original := known[name.namespace][prometheus.FoldLabelName(key)]; original != "" {
@@ -377,6 +377,6 @@ func (d *directory) restoreNames() {
 			}
 			restored[key] = value
 		}
-		d.gone[name] = remembered{restored, memory.at}
+		d.deleted[name] = recordedLabels{restored, memory.at}
 	}
 }

@@ -37,11 +37,11 @@ const (
 // LateLoader loads history after the load at the start: for new VPAs, recipes and containers. It
 // makes one attempt at a time, namespaces with the oldest load first. A failing namespace does not
 // delay others. All methods are safe for concurrent use.
-type Late struct {
-	config Config
-	first  *Loader
-	wake   chan struct{}
-	pause  time.Duration // after an incomplete first attempt
+type LateLoader struct {
+	config        Config
+	startLoader   *Loader
+	wake          chan struct{}
+	retryInterval time.Duration // after an incomplete first attempt
 
 	mu          sync.Mutex
 	waiting     map[string]map[vpaName]Request // by namespace, if its interval has passed
@@ -59,21 +59,21 @@ type interval struct {
 // lateLoad holds the history of its attempts until everything is loaded, so that a VPA gets either
 // all of it or none and is requested again.
 type lateLoad struct {
-	loader     *Loader
-	namespaces []string
-	due        time.Time // next attempt, wall clock
-	pauses     wait.Backoff
-	failures   int  // incomplete attempts
-	ended      bool // everything is loaded
+	loader      *Loader
+	namespaces  []string
+	nextAttempt time.Time // next attempt, wall clock
+	pauses      wait.Backoff
+	failures    int  // incomplete attempts
+	complete    bool // everything is loaded
 }
 
 // NewLateLoader returns a loader for history that the first load does not cover.
-func NewLate(c Config, first *Loader) *Late {
-	return &Late{config: c, first: first, wake: make(chan struct{}, 1), pause: leastPause, intervals: map[string]interval{}}
+func NewLateLoader(c Config, first *Loader) *LateLoader {
+	return &LateLoader{config: c, startLoader: first, wake: make(chan struct{}, 1), retryInterval: minRetryInterval, intervals: map[string]interval{}}
 }
 
 // Run loads until ctx ends.
-func (l *Late) Run(ctx context.Context) {
+func (l *LateLoader) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		now := time.Now()
 		if load := l.next(now); load != nil {
@@ -83,18 +83,18 @@ func (l *Late) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-l.wake:
-		case <-time.After(l.idle(now)):
+		case <-time.After(l.waitTime(now)):
 		}
 	}
 }
 
-func (l *Late) idle(now time.Time) time.Duration {
+func (l *LateLoader) waitTime(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	idle := mostPause
+	idle := maxRetryInterval
 	for _, load := range l.loads {
-		if load.due.After(now) {
-			idle = min(idle, load.due.Sub(now))
+		if load.nextAttempt.After(now) {
+			idle = min(idle, load.nextAttempt.Sub(now))
 		}
 	}
 	return idle
@@ -102,25 +102,25 @@ func (l *Late) idle(now time.Time) time.Duration {
 
 // next returns the load with the earliest due attempt, or nil while finished loads are not
 // absorbed.
-func (l *Late) next(now time.Time) *lateLoad {
+func (l *LateLoader) next(now time.Time) *lateLoad {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var due *lateLoad
 	for _, load := range l.loads {
-		if load.ended {
+		if load.complete {
 			return nil
 		}
-		if !load.due.After(now) && (due == nil || load.due.Before(due.due)) {
+		if !load.nextAttempt.After(now) && (due == nil || load.nextAttempt.Before(due.nextAttempt)) {
 			due = load
 		}
 	}
-	if len(l.waiting) > 0 && (due == nil || l.readySince.Before(due.due)) {
+	if len(l.waiting) > 0 && (due == nil || l.readySince.Before(due.nextAttempt)) {
 		due = l.start()
 	}
 	return due
 }
 
-func (l *Late) start() *lateLoad {
+func (l *LateLoader) start() *lateLoad {
 	namespaces := slices.SortedFunc(maps.Keys(l.waiting), func(a, b string) int {
 		return cmp.Or(l.intervals[a].next.Compare(l.intervals[b].next), cmp.Compare(a, b))
 	})
@@ -137,7 +137,7 @@ func (l *Late) start() *lateLoad {
 	return load
 }
 
-func (l *Late) newLoad(requests map[vpaName]Request, namespaces []string, missing []chunk) *lateLoad {
+func (l *LateLoader) newLoad(requests map[vpaName]Request, namespaces []string, missing []chunk) *lateLoad {
 	c := l.config
 	c.MemorySaver = true
 	if c.Usage.Namespace == "" {
@@ -146,28 +146,28 @@ func (l *Late) newLoad(requests map[vpaName]Request, namespaces []string, missin
 	}
 	loader := New(c, l.requestedAt)
 	loader.requests, loader.late, loader.missing = requests, true, slices.Clone(missing)
-	return &lateLoad{loader: loader, namespaces: namespaces, pauses: wait.Backoff{Duration: l.pause, Factor: 2, Steps: math.MaxInt, Cap: mostPause}}
+	return &lateLoad{loader: loader, namespaces: namespaces, pauses: wait.Backoff{Duration: l.retryInterval, Factor: 2, Steps: math.MaxInt, Cap: maxRetryInterval}}
 }
 
-func (l *Late) attempt(ctx context.Context, load *lateLoad) {
+func (l *LateLoader) attempt(ctx context.Context, load *lateLoad) {
 	log := klog.FromContext(ctx)
 	err := load.loader.attempt(ctx, time.Now())
 	if ctx.Err() != nil {
 		return
 	}
-	p := load.loader.end(err)
+	p := load.loader.finishAttempt(err)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case p.State == Complete:
-		load.ended = true
+		load.complete = true
 		log.V(1).Info("History from Prometheus is complete for VPAs that came later", "vpas", len(load.loader.requests), "samples", p.Samples)
 	case load.mustSplit(err):
 		l.split(load)
 		log.Error(p.Err, "History of VPAs that came later is not complete, trying each namespace by itself", "namespaces", len(load.namespaces))
 	default:
 		pause := load.pauses.Step()
-		load.due = time.Now().Add(pause)
+		load.nextAttempt = time.Now().Add(pause)
 		log.Error(p.Err, "History of VPAs that came later is not complete, trying again", "namespaces", len(load.namespaces), "after", pause)
 	}
 }
@@ -179,16 +179,16 @@ func (l *lateLoad) mustSplit(err error) bool {
 		return false
 	}
 	l.failures++
-	return prometheus.Divisible(err) || l.failures >= maxFailures
+	return prometheus.IsDivisible(err) || l.failures >= maxFailures
 }
 
-func (l *Late) split(load *lateLoad) {
+func (l *LateLoader) split(load *lateLoad) {
 	for _, namespace := range load.namespaces {
 		requests := maps.Clone(load.loader.requests)
 		maps.DeleteFunc(requests, func(name vpaName, _ Request) bool { return name.namespace != namespace })
 		part := l.newLoad(requests, []string{namespace}, load.loader.missing)
 		part.loader.loaded = slices.Clone(load.loader.loaded)
-		part.due = time.Now()
+		part.nextAttempt = time.Now()
 		l.loads = append(l.loads, part)
 	}
 	l.loads = slices.DeleteFunc(l.loads, func(other *lateLoad) bool { return other == load })
@@ -196,7 +196,7 @@ func (l *Late) split(load *lateLoad) {
 
 // Request collects missing history and returns the number of waiting VPAs. Call it after recipes
 // are set and before live usage is added.
-func (l *Late) Request(m *model.Model, now time.Time) (pending int) {
+func (l *LateLoader) Request(m *model.Model, now time.Time) (pending int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	busy := map[string]bool{}
@@ -231,7 +231,7 @@ func (l *Late) Request(m *model.Model, now time.Time) (pending int) {
 
 // cover adds missing history to the Backfill of a VPA, once for the VPA and once for each new
 // container.
-func (l *Late) cover(v *model.VPA, now time.Time) {
+func (l *LateLoader) cover(v *model.VPA, now time.Time) {
 	b := &v.Backfill
 	if v.TargetError != nil || v.Recipe == nil {
 		return
@@ -239,7 +239,7 @@ func (l *Late) cover(v *model.VPA, now time.Time) {
 	fresh, covers := !b.Covered, false
 	if fresh {
 		var decided bool
-		if covers, decided = l.first.Covers(v); !decided {
+		if covers, decided = l.startLoader.Covers(v); !decided {
 			return
 		}
 		b.Covered = true
@@ -265,9 +265,9 @@ func (l *Late) cover(v *model.VPA, now time.Time) {
 }
 
 // enqueue omits containers until the load at the start is absorbed.
-func (l *Late) enqueue(v *model.VPA) {
+func (l *LateLoader) enqueue(v *model.VPA) {
 	name, request := nameOf(v), Request{v.Target(), v.Observed(), v.Backfill}
-	if !l.first.absorbed {
+	if !l.startLoader.absorbed {
 		request.Containers = nil
 	}
 	if v.TargetError != nil || !request.Pending() || len(l.waiting[name.namespace]) >= maxRequests {
@@ -280,14 +280,14 @@ func (l *Late) enqueue(v *model.VPA) {
 }
 
 // Absorb adds the history of finished loads to the VPAs of a model.
-func (l *Late) Absorb(m *model.Model, store *usage.Store, keeper *recommend.SketchKeeper, now time.Time) {
+func (l *LateLoader) Absorb(m *model.Model, store *usage.Store, keeper *recommend.SketchKeeper, now time.Time) {
 	l.mu.Lock()
 	var ended []*lateLoad
 	l.loads = slices.DeleteFunc(l.loads, func(load *lateLoad) bool {
-		if load.ended {
+		if load.complete {
 			ended = append(ended, load)
 		}
-		return load.ended
+		return load.complete
 	})
 	l.mu.Unlock()
 	for _, load := range ended {

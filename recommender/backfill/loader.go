@@ -55,10 +55,10 @@ type Config struct {
 	Sketches *recommend.SketchKeeper // of the live model; nil: none
 
 	// Ambiguities receives the ignored containers, nil: not needed.
-	Ambiguities *prometheus.Ambiguities
+	Ambiguities *prometheus.AmbiguousContainers
 
 	// AttemptToken holds a token that each attempt takes while it runs, nil: unlimited.
-	Turn chan struct{}
+	AttemptToken chan struct{}
 
 	Results *clientprom.CounterVec // samples by result
 }
@@ -91,27 +91,27 @@ type Progress struct {
 }
 
 // LoadedHistory is a part of the history. Its model does not contain deleted pods.
-type Past struct {
+type LoadedHistory struct {
 	Model *model.Model
 	Store *usage.Store
 }
 
 const (
-	leastPause = 30 * time.Second // after an incomplete attempt
-	mostPause  = 10 * time.Minute
+	minRetryInterval = 30 * time.Second // after an incomplete attempt
+	maxRetryInterval = 10 * time.Minute
 )
 
 // Loader loads the history once. Progress, Take and FirstAttempt may run concurrently with Run.
 type Loader struct {
-	config Config
-	first  chan struct{}
-	once   sync.Once
+	config       Config
+	firstAttempt chan struct{}
+	once         sync.Once
 
-	pause     time.Duration // after an incomplete first attempt
-	missing   []chunk       // used by Run only
-	waiting   waiting       // used by Run only
-	ambiguous bool          // ambiguous series were logged, used by Run only
-	own       ownCluster    // used by Run only
+	retryInterval time.Duration // after an incomplete first attempt
+	missing       []chunk       // used by Run only
+	waiting       waitingState  // used by Run only
+	ambiguous     bool          // ambiguous series were logged, used by Run only
+	ownCluster    ownCluster    // used by Run only
 	// otherLogged reports that ignored clusters were logged, used by Run only
 	otherLogged bool
 	plan        []chunk
@@ -123,13 +123,13 @@ type Loader struct {
 
 	mu       sync.Mutex
 	progress Progress
-	loaded   []Past
+	loaded   []LoadedHistory
 	series   [resources.Kinds]int // containers in Prometheus, even ignored ones
 }
 
 // New returns a loader of the history before now.
 func New(c Config, now time.Time) *Loader {
-	l := &Loader{config: c, first: make(chan struct{}), pause: leastPause, plan: plan(now, c.Length, c.Step)}
+	l := &Loader{config: c, firstAttempt: make(chan struct{}), retryInterval: minRetryInterval, plan: plan(now, c.Length, c.Step)}
 	l.missing = slices.Clone(l.plan)
 	l.progress.State = Loading
 	for _, chunk := range l.missing {
@@ -141,17 +141,17 @@ func New(c Config, now time.Time) *Loader {
 // Run retries until everything is loaded or ctx ends.
 func (l *Loader) Run(ctx context.Context) {
 	log := klog.FromContext(ctx)
-	pauses := wait.Backoff{Duration: l.pause, Factor: 2, Steps: math.MaxInt, Cap: mostPause}
+	pauses := wait.Backoff{Duration: l.retryInterval, Factor: 2, Steps: math.MaxInt, Cap: maxRetryInterval}
 	for {
 		start := time.Now()
 		err := l.attempt(ctx, start)
 		if ctx.Err() != nil {
 			return
 		}
-		p := l.end(err)
-		l.once.Do(func() { close(l.first) })
+		p := l.finishAttempt(err)
+		l.once.Do(func() { close(l.firstAttempt) })
 		if p.State == Complete {
-			if l.waiting == unknown {
+			if l.waiting == waitingUnavailable {
 				log.Info("A recipe wants to know how long work waited for CPU, and Prometheus does not know it of the past: CPU use counts as it is", "metric", l.config.Waiting)
 			}
 			log.V(1).Info("History from Prometheus is complete", "samples", p.Samples, "took", time.Since(start))
@@ -175,7 +175,7 @@ func (l *Loader) Run(ctx context.Context) {
 }
 
 // FirstAttempt returns a channel that is closed after the first attempt, even a failed one.
-func (l *Loader) First() <-chan struct{} { return l.first }
+func (l *Loader) FirstAttempt() <-chan struct{} { return l.firstAttempt }
 
 // Progress returns the current progress.
 func (l *Loader) Progress() Progress {
@@ -185,7 +185,7 @@ func (l *Loader) Progress() Progress {
 }
 
 // Take returns the history loaded since the last call, oldest first.
-func (l *Loader) Take() []Past {
+func (l *Loader) Take() []LoadedHistory {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	loaded := l.loaded
@@ -193,7 +193,7 @@ func (l *Loader) Take() []Past {
 	return loaded
 }
 
-func (l *Loader) loadedChunk(b *batch) {
+func (l *Loader) recordChunk(b *batch) {
 	l.mu.Lock()
 	l.progress.Done += b.Count
 	l.progress.Samples += b.counts[taken]
@@ -206,7 +206,7 @@ func (l *Loader) loadedChunk(b *batch) {
 	}
 }
 
-func (l *Loader) end(err error) Progress {
+func (l *Loader) finishAttempt(err error) Progress {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := &l.progress
@@ -254,10 +254,10 @@ func (l *Loader) Absorb(model *model.Model, store *usage.Store, keeper *recommen
 	// If Prometheus has no usage, one interval of live usage is the complete history.
 	lived := progress.State == Empty && now.Sub(l.plan[len(l.plan)-1].Last()) >= store.Rules().Interval
 	if progress.State != Complete && !lived {
-		loading.Loaded(progress.Done)
+		loading.SetLoaded(progress.Done)
 		return
 	}
-	loading.Done()
+	loading.SetComplete()
 	l.absorbed = true
 	for _, v := range model.VPAs() {
 		trustLoaded(v, store, l.config.Store.Shape)

@@ -25,27 +25,27 @@ import (
 
 // Maintainer saves changed VPAs and deletes obsolete checkpoints. Its exported fields are set once.
 type Maintainer struct {
-	Off     bool // no checkpoint is written or deleted
-	Saver   *Saver
-	Model   *model.Model
-	Roster  *model.Roster
-	Store   *usage.Store           // of the model
-	Collect time.Duration          // min time between two clean-ups
-	Results *prometheus.CounterVec // checkpoints by result
+	Disabled        bool // no checkpoint is written or deleted
+	Saver           *Saver
+	Model           *model.Model
+	Roster          *model.Roster
+	Store           *usage.Store           // of the model
+	CollectInterval time.Duration          // min time between two clean-ups
+	Results         *prometheus.CounterVec // checkpoints by result
 
-	late      bool      // the last Save left VPAs
-	collected time.Time // last clean-up
+	incomplete     bool      // the last Save left VPAs
+	lastCollection time.Time // last clean-up
 
 	unsaved, full, undeleted serving.Reminder
 }
 
 // Save writes the VPAs of scope, see Saver.Save.
 func (u *Maintainer) Save(ctx context.Context, scope Scope, now time.Time, idle time.Duration) {
-	if u.Off {
+	if u.Disabled {
 		return
 	}
 	result := u.Saver.Save(ctx, u.Model.VPAs(), scope, now, idle)
-	u.late = result.Late > 0
+	u.incomplete = result.Late > 0
 	u.Results.WithLabelValues("written").Add(float64(result.Written))
 	u.Results.WithLabelValues("unchanged").Add(float64(result.Unchanged))
 	u.Results.WithLabelValues("late").Add(float64(result.Late))
@@ -56,7 +56,7 @@ func (u *Maintainer) Save(ctx context.Context, scope Scope, now time.Time, idle 
 
 // Secure writes one VPA before its status, see Saver.Secure.
 func (u *Maintainer) Secure(ctx context.Context, v *model.VPA, now time.Time) {
-	if u.Off {
+	if u.Disabled {
 		return
 	}
 	result := u.Saver.Secure(ctx, v, now)
@@ -66,8 +66,8 @@ func (u *Maintainer) Secure(ctx context.Context, v *model.VPA, now time.Time) {
 
 // RemainingScope returns the scope between two iterations: Due if the last Save left VPAs, else
 // Urgent.
-func (u *Maintainer) Rest() Scope {
-	if u.late {
+func (u *Maintainer) RemainingScope() Scope {
+	if u.incomplete {
 		return Due
 	}
 	return Urgent
@@ -75,13 +75,13 @@ func (u *Maintainer) Rest() Scope {
 
 // Clean deletes orphaned and expired checkpoints, at most once per interval.
 func (u *Maintainer) Clean(ctx context.Context, now time.Time) {
-	if since := now.Sub(u.collected); u.Off || !u.collected.IsZero() && 0 <= since && since <= u.Collect {
+	if since := now.Sub(u.lastCollection); u.Disabled || !u.lastCollection.IsZero() && 0 <= since && since <= u.CollectInterval {
 		return
 	}
-	u.collected = now
+	u.lastCollection = now
 	deleted, err := u.Saver.Collect(ctx, func(c *vpav1.VerticalPodAutoscalerCheckpoint) Disposition { return u.disposition(c, now) })
 	if errors.Is(err, errLate) {
-		u.collected = time.Time{}
+		u.lastCollection = time.Time{}
 	}
 	u.Results.WithLabelValues("deleted").Add(float64(deleted))
 	u.report(ctx, &u.undeleted, err, "error", "Cannot delete some checkpoints without VPA, trying again later", now)
@@ -111,7 +111,7 @@ func (u *Maintainer) report(ctx context.Context, last *serving.Reminder, err err
 // that a recreated VPA keeps its history even if the recommender ends first. New checkpoints stay
 // as long, because in a restored cluster their VPA may follow.
 func (u *Maintainer) disposition(c *vpav1.VerticalPodAutoscalerCheckpoint, now time.Time) Disposition {
-	if !u.Roster.Namespaces.Serves(c.Namespace) {
+	if !u.Roster.Namespaces.Includes(c.Namespace) {
 		return Keep
 	}
 	object, err := u.Roster.VPAs.VerticalPodAutoscalers(c.Namespace).Get(c.Spec.VPAObjectName)
@@ -119,7 +119,7 @@ func (u *Maintainer) disposition(c *vpav1.VerticalPodAutoscalerCheckpoint, now t
 	switch {
 	case apierrors.IsNotFound(err):
 		since, remembered := u.Model.DeletedSince(c.Namespace, c.Spec.VPAObjectName)
-		if v != nil || now.Sub(c.CreationTimestamp.Time) < u.Collect || remembered && now.Sub(since) < u.Collect {
+		if v != nil || now.Sub(c.CreationTimestamp.Time) < u.CollectInterval || remembered && now.Sub(since) < u.CollectInterval {
 			return Keep
 		}
 		return Orphan
@@ -129,7 +129,7 @@ func (u *Maintainer) disposition(c *vpav1.VerticalPodAutoscalerCheckpoint, now t
 		return Expired
 	case v.Restored[container] != nil, len(v.Series(container)) > 0:
 		return Keep
-	case u.Saver.Foreign(v, c), Stale(c, v.RulesOf(container).Age(), u.Store.Credible(now)):
+	case u.Saver.Foreign(v, c), Stale(c, v.RulesOf(container).Age(), u.Store.CredibleTime(now)):
 		return Expired
 	}
 	return Keep

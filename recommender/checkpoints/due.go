@@ -40,26 +40,26 @@ func ownerOf(v *model.VPA) checkpoint.Owner {
 func (s *Saver) plan(vpas []*model.VPA, scope Scope, now time.Time) {
 	s.queue = s.queue[:0]
 	for _, v := range vpas {
-		s.begin(v, now)
-		if !changed(v) {
+		s.initSaved(v, now)
+		if !needsSave(v) {
 			continue
 		}
 		t := &v.Saved
 		// Failed VPAs are not urgent, because permanent failures must not take the time of the
 		// others.
 		t.Urgent = !t.Failed && wouldFallInCrash(v)
-		if t.Urgent || scope == All || scope == Due && due(v, s.Interval, now) {
+		if t.Urgent || scope == All || scope == Due && isDue(v, s.Interval, now) {
 			s.queue = append(s.queue, v)
 		}
 	}
-	slices.SortFunc(s.queue, before)
+	slices.SortFunc(s.queue, compareUrgency)
 }
 
-func (s *Saver) begin(v *model.VPA, now time.Time) {
+func (s *Saver) initSaved(v *model.VPA, now time.Time) {
 	if v.Saved.ID > 0 {
 		return
 	}
-	v.Saved = model.Saved{ID: int(s.lastID.Add(1)), First: s.saves == 0, LastTried: now, HistorySince: now, Unsaved: v.Saved.Unsaved}
+	v.Saved = model.Saved{ID: int(s.lastID.Add(1)), InFirstSave: s.saves == 0, LastTried: now, HistorySince: now, Unsaved: v.Saved.Unsaved}
 	if len(v.Restored) > 0 {
 		v.Saved.HistorySince = time.Time{}
 	}
@@ -77,8 +77,8 @@ func (s *Saver) begin(v *model.VPA, now time.Time) {
 
 // needsSave is false while the target is unusable or another controller fills in the history,
 // because it may be incomplete.
-func changed(v *model.VPA) bool {
-	clean := v.Saved.Saved && !v.Saved.Failed && v.Saved.Revision == v.Revision()
+func needsSave(v *model.VPA) bool {
+	clean := v.Saved.Written && !v.Saved.Failed && v.Saved.Revision == v.Revision()
 	return !clean && v.TargetError == nil && !status.Holds(v.Object, vpav1.FetchingHistory)
 }
 
@@ -94,7 +94,7 @@ func published(v *model.VPA) map[string]resources.List {
 		}
 		targets[c.ContainerName] = convert.Resources(target)
 		if convert.HasSeparateMemoryLimit(&v.Object.Status) {
-			targets[c.ContainerName] = protecting(targets[c.ContainerName], convert.Resources(c.UpperBound).Value(resources.Memory))
+			targets[c.ContainerName] = withProtectedMemory(targets[c.ContainerName], convert.Resources(c.UpperBound).Value(resources.Memory))
 		}
 	}
 	return targets
@@ -102,7 +102,7 @@ func published(v *model.VPA) map[string]resources.List {
 
 // withProtectedMemory raises a target to the memory to protect by a limit, which must not fall
 // either.
-func protecting(target resources.List, protected resources.Amount) resources.List {
+func withProtectedMemory(target resources.List, protected resources.Amount) resources.List {
 	if memory, some := target.Get(resources.Memory); some {
 		target = target.With(resources.Memory, max(memory, protected))
 	}
@@ -121,7 +121,7 @@ func wouldFallInCrash(v *model.VPA) bool {
 		memory = memoryTolerance
 	}
 	for container, now := range v.Published.Uncapped {
-		now = protecting(now, v.Published.Protected[container])
+		now = withProtectedMemory(now, v.Published.Protected[container])
 		saved, kept := v.Saved.Targets[container], v.Trust.HeldKinds[container]
 		if !kept[resources.Memory] && now.Value(resources.Memory) > saved.Value(resources.Memory).Scale(memory) ||
 			!kept[resources.CPU] && now.Value(resources.CPU) > saved.Value(resources.CPU).Scale(cpuTolerance) {
@@ -138,7 +138,7 @@ func targetsFromHistory(v *model.VPA) map[string]resources.List {
 	}
 	targets := maps.Clone(v.Published.Uncapped)
 	for container, target := range targets {
-		target = protecting(target, v.Published.Protected[container])
+		target = withProtectedMemory(target, v.Published.Protected[container])
 		for k, kept := range v.Trust.HeldKinds[container] {
 			if kept {
 				target = target.Without(resources.Kind(k))
@@ -151,33 +151,33 @@ func targetsFromHistory(v *model.VPA) map[string]resources.List {
 
 // noteUnsaved marks a VPA if its last save was not completed and a crash would lower a target.
 func noteUnsaved(v *model.VPA) {
-	v.Saved.Unsaved = (v.Saved.Failed || v.Saved.Part != nil) && wouldFallInCrash(v)
+	v.Saved.Unsaved = (v.Saved.Failed || v.Saved.Partial != nil) && wouldFallInCrash(v)
 }
 
 // While a history is younger than youngFractions intervals, it is saved whenever 1/youngFractions
 // of its age is unsaved.
-const youngParts = 4
+const youngFractions = 4
 
 // maxFirstWriteDelay limits the time to the first write after a start, so that checkpoints soon
 // show a working recommender.
-const firstWriteWithin = 4 * time.Minute
+const maxFirstWriteDelay = 4 * time.Minute
 
 // isDue reports whether a VPA without urgency is due. Each has its own slot within the interval.
-func due(v *model.VPA, interval time.Duration, now time.Time) bool {
+func isDue(v *model.VPA, interval time.Duration, now time.Time) bool {
 	t := &v.Saved
 	if interval <= 0 || t.Failed {
 		return true
 	}
-	if age := now.Sub(t.HistorySince); !t.HistorySince.IsZero() && age < youngParts*interval && now.Sub(t.LastTried) >= age/youngParts {
+	if age := now.Sub(t.HistorySince); !t.HistorySince.IsZero() && age < youngFractions*interval && now.Sub(t.LastTried) >= age/youngFractions {
 		return true
 	}
-	if !t.Saved && now.Sub(t.LastTried) >= v.Offset(interval)%min(interval, firstWriteWithin) {
+	if !t.Written && now.Sub(t.LastTried) >= v.Offset(interval)%min(interval, maxFirstWriteDelay) {
 		return true
 	}
-	return v.TurnCame(interval, t.LastTried, now)
+	return v.SlotPassed(interval, t.LastTried, now)
 }
 
-func before(a, b *model.VPA) int {
+func compareUrgency(a, b *model.VPA) int {
 	if a.Saved.Urgent != b.Saved.Urgent {
 		if a.Saved.Urgent {
 			return -1
@@ -238,7 +238,7 @@ func (s *Saver) Collect(ctx context.Context, disposition func(*vpav1.VerticalPod
 			delete(kept, name{c.Namespace, c.Name})
 			deleted++
 		})
-	s.forget(kept)
+	s.dropGone(kept)
 	if len(left) > 0 {
 		problems = append(problems, fmt.Errorf("leave %d checkpoints for the next iteration: %w", len(left), errLate))
 	}
@@ -246,12 +246,12 @@ func (s *Saver) Collect(ctx context.Context, disposition func(*vpav1.VerticalPod
 }
 
 // dropGone drops the state of deleted checkpoints.
-func (s *Saver) forget(kept map[name]bool) {
+func (s *Saver) dropGone(kept map[name]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maps.DeleteFunc(s.written, func(key name, _ writtenSum) bool { return !kept[key] })
-	maps.DeleteFunc(s.known, func(key name, _ bool) bool { return !kept[key] })
-	s.stored.keep(kept)
+	maps.DeleteFunc(s.loaded, func(key name, _ bool) bool { return !kept[key] })
+	s.stored.retain(kept)
 }
 
 // Stale reports whether the last sample of a checkpoint, or else its last write, is older than age.
@@ -276,15 +276,15 @@ const (
 )
 
 // spaceUsage is the size of checkpoints by namespace.
-type space struct {
+type spaceUsage struct {
 	sizes  map[name]int
 	totals map[string]int // by namespace
 }
 
-func newSpace() space { return space{map[name]int{}, map[string]int{}} }
+func newSpaceUsage() spaceUsage { return spaceUsage{map[name]int{}, map[string]int{}} }
 
 // reserve accounts for a write. It returns false if the checkpoint grows beyond the limit.
-func (s *space) reserve(key name, size, limit int, stored bool) bool {
+func (s *spaceUsage) reserve(key name, size, limit int, stored bool) bool {
 	more := size - s.sizes[key]
 	if more > 0 && s.totals[key.namespace]+more > limit && (!stored || size > maxRewriteBytes) {
 		return false
@@ -295,9 +295,9 @@ func (s *space) reserve(key name, size, limit int, stored bool) bool {
 }
 
 // retain drops all but the stored checkpoints.
-func (s *space) keep(stored map[name]bool) {
+func (s *spaceUsage) retain(stored map[name]bool) {
 	sizes := s.sizes
-	*s = newSpace()
+	*s = newSpaceUsage()
 	for key := range stored {
 		size, known := sizes[key]
 		if !known {

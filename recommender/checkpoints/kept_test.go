@@ -38,9 +38,9 @@ import (
 )
 
 // Usage may be incomplete while the target cannot be read.
-func TestNothingIsWrittenWhileTheTargetCannotBeRead(t *testing.T) {
-	b := newBench()
-	v := b.holds("web", map[string]checkpoint.Content{"a": content(3)})
+func TestSave_SkipsVPAWithUnreadTarget(t *testing.T) {
+	b := newFixture()
+	v := b.setContents("web", map[string]checkpoint.Content{"a": content(3)})
 	v.TargetError = errors.New("the Deployment cannot be read")
 	for _, scope := range []Scope{Urgent, Due, All} {
 		require.Zero(t, b.Save(t.Context(), []*model.VPA{v}, scope, now(), time.Minute).Written)
@@ -55,11 +55,11 @@ func TestNothingIsWrittenWhileTheTargetCannotBeRead(t *testing.T) {
 }
 
 // Histories expire and containers disappear, so a VPA may overwrite its own checkpoint with less.
-func TestAVPAReplacesItsOwnCheckpointByAPoorerOne(t *testing.T) {
-	b := newBench()
-	require.NoError(t, b.save(t, now(), b.holds("web", map[string]checkpoint.Content{"a": content(500)})).Err)
+func TestSave_OverwritesOwnCheckpointWithPoorer(t *testing.T) {
+	b := newFixture()
+	require.NoError(t, b.save(t, now(), b.setContents("web", map[string]checkpoint.Content{"a": content(500)})).Err)
 	require.NoError(t, b.cache.Add(b.stored(t, "web-a")))
-	r := b.save(t, now().Add(time.Hour), b.holds("web", map[string]checkpoint.Content{"a": content(3)}))
+	r := b.save(t, now().Add(time.Hour), b.setContents("web", map[string]checkpoint.Content{"a": content(3)}))
 	require.NoError(t, r.Err)
 	require.Equal(t, 1, r.Written)
 	require.Equal(t, 3, b.stored(t, "web-a").Status.TotalSamplesCount)
@@ -67,82 +67,84 @@ func TestAVPAReplacesItsOwnCheckpointByAPoorerOne(t *testing.T) {
 
 // maintainerFixture serves the VPA web with one pod and container a. The VPA other belongs to
 // another recommender.
-type keeping struct {
-	bench
-	upkeep *Maintainer
-	vpas   cache.Indexer
-	seen   model.Observed
+type maintainerFixture struct {
+	fixture
+	maintainer *Maintainer
+	vpas       cache.Indexer
+	observed   model.Observed
 }
 
-const age = 8 * 24 * time.Hour // expiry of histories
+const historyExpiry = 8 * 24 * time.Hour // expiry of histories
 
-func newKeeping(objects ...*vpav1.VerticalPodAutoscalerCheckpoint) *keeping {
-	k := &keeping{bench: newBench(objects...), vpas: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})}
+func newMaintainerFixture(objects ...*vpav1.VerticalPodAutoscalerCheckpoint) *maintainerFixture {
+	k := &maintainerFixture{fixture: newFixture(objects...), vpas: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})}
 	vpa := func(name string) *vpav1.VerticalPodAutoscaler {
 		v := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
 		_ = k.vpas.Add(v)
 		return v
 	}
 	vpa("other").Spec.Recommenders = []*vpav1.VerticalPodAutoscalerRecommenderSelector{{Name: "another"}}
-	k.seen = model.Observed{Object: vpa("web"), Selector: labels.SelectorFromSet(labels.Set{"app": "web"})}
+	k.observed = model.Observed{Object: vpa("web"), Selector: labels.SelectorFromSet(labels.Set{"app": "web"})}
 	store := usage.NewStore(usage.DefaultConfig())
-	k.upkeep = &Maintainer{
-		Saver: k.Saver, Model: model.NewModel(model.Config{Store: store}), Store: store, Collect: 10 * time.Minute,
+	k.maintainer = &Maintainer{
+		Saver: k.Saver, Model: model.NewModel(model.Config{Store: store}), Store: store, CollectInterval: 10 * time.Minute,
 		Roster: &model.Roster{
 			Name: model.DefaultRecommender, Namespaces: flags.Namespaces{IgnoredNamespaces: "ignored"}, VPAs: listers.NewVerticalPodAutoscalerLister(k.vpas),
 		},
 		Results: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x"}, []string{"result"}),
 	}
 	k.sync(now())
-	k.upkeep.Model.PutPod(&corev1.Pod{
+	k.maintainer.Model.PutPod(&corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web-1", Labels: labels.Set{"app": "web"}},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "a"}}},
 	}, now())
 	return k
 }
 
-func (k *keeping) sync(at time.Time) { k.upkeep.Model.SyncVPAs([]model.Observed{k.seen}, at) }
+func (k *maintainerFixture) sync(at time.Time) {
+	k.maintainer.Model.SyncVPAs([]model.Observed{k.observed}, at)
+}
 
 // clean runs Clean and reports whether the checkpoint still exists.
-func (k *keeping) clean(t *testing.T, at time.Time, name string) bool {
+func (k *maintainerFixture) clean(t *testing.T, at time.Time, name string) bool {
 	t.Helper()
-	k.upkeep.Clean(t.Context(), at)
+	k.maintainer.Clean(t.Context(), at)
 	_, err := k.client.AutoscalingV1().VerticalPodAutoscalerCheckpoints("ns").Get(t.Context(), name, metav1.GetOptions{})
 	require.True(t, err == nil || apierrors.IsNotFound(err))
 	return err == nil
 }
 
-func TestWhatBecomesOfCheckpoints(t *testing.T) {
+func TestClean_DeletesExpiredAndOrphaned(t *testing.T) {
 	old := func(vpa, container string) *vpav1.VerticalPodAutoscalerCheckpoint {
 		c := object(vpa, container, 5)
-		c.Status.LastSampleStart = metav1.NewTime(now().Add(-age))
+		c.Status.LastSampleStart = metav1.NewTime(now().Add(-historyExpiry))
 		return c
 	}
 	for name, c := range map[string]struct {
 		stored *vpav1.VerticalPodAutoscalerCheckpoint
-		change func(*keeping)
+		change func(*maintainerFixture)
 		stays  bool
 	}{
 		"of a container that has gone for too long":       {stored: old("web", "gone")},
 		"of one that has gone a while ago":                {stored: object("web", "gone", 5), stays: true},
 		"without samples, and new":                        {stored: object("web", "gone", 0), stays: true},
 		"of a container that is there":                    {stored: old("web", "a"), stays: true},
-		"of one of which something was restored":          {stored: old("web", "b"), stays: true, change: func(k *keeping) { k.restore("b") }},
+		"of one of which something was restored":          {stored: old("web", "b"), stays: true, change: func(k *maintainerFixture) { k.restore("b") }},
 		"of a VPA that is gone":                           {stored: object("gone", "a", 5)},
 		"of a VPA of another recommender":                 {stored: old("other", "a"), stays: true},
-		"of a VPA that this recommender does not yet see": {stored: old("web", "gone"), stays: true, change: func(k *keeping) { k.upkeep.Model.SyncVPAs(nil, now()) }},
-		"of a target that cannot be read": {stored: old("web", "gone"), stays: true, change: func(k *keeping) {
-			k.seen.Err = errors.New("forbidden")
+		"of a VPA that this recommender does not yet see": {stored: old("web", "gone"), stays: true, change: func(k *maintainerFixture) { k.maintainer.Model.SyncVPAs(nil, now()) }},
+		"of a target that cannot be read": {stored: old("web", "gone"), stays: true, change: func(k *maintainerFixture) {
+			k.observed.Err = errors.New("forbidden")
 			k.sync(now())
 		}},
-		"when the time is not known": {stored: old("web", "gone"), stays: true, change: func(k *keeping) {
+		"when the time is not known": {stored: old("web", "gone"), stays: true, change: func(k *maintainerFixture) {
 			newest := usage.Sample{Container: usage.ContainerKey{Namespace: "ns", Pod: "web-1", Container: "a"}, Kind: resources.CPU, At: now().Add(-2 * time.Hour), Amount: 1}
-			require.Equal(t, usage.Accepted, k.upkeep.Store.Observe(newest))
+			require.Equal(t, usage.Accepted, k.maintainer.Store.Observe(newest))
 		}},
-		"of a former target": {stored: object("web", "gone", 5), change: func(k *keeping) { k.upkeep.Model.Find("ns", "web").Retargeted = true }},
+		"of a former target": {stored: object("web", "gone", 5), change: func(k *maintainerFixture) { k.maintainer.Model.Find("ns", "web").Retargeted = true }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k := newKeeping(c.stored)
+			k := newMaintainerFixture(c.stored)
 			if c.change != nil {
 				c.change(k)
 			}
@@ -151,37 +153,37 @@ func TestWhatBecomesOfCheckpoints(t *testing.T) {
 			if c.stays {
 				deleted = 0
 			}
-			require.Equal(t, deleted, testutil.ToFloat64(k.upkeep.Results.WithLabelValues("deleted")))
+			require.Equal(t, deleted, testutil.ToFloat64(k.maintainer.Results.WithLabelValues("deleted")))
 		})
 	}
 }
 
-func (k *keeping) restore(container string) {
-	v, p := k.upkeep.Model.Find("ns", "web"), usage.NewProfile(shape())
+func (k *maintainerFixture) restore(container string) {
+	v, p := k.maintainer.Model.Find("ns", "web"), usage.NewProfile(shape())
 	v.Restored = map[string]*usage.Profile{container: &p}
 	v.Invalidate()
 }
 
-func TestNamespacesThatAreIgnoredAreNotCleaned(t *testing.T) {
+func TestClean_SkipsIgnoredNamespaces(t *testing.T) {
 	orphan := object("gone", "a", 5)
 	orphan.Namespace = "ignored"
-	k := newKeeping(orphan)
-	k.upkeep.Clean(t.Context(), now())
-	require.Zero(t, testutil.ToFloat64(k.upkeep.Results.WithLabelValues("deleted")))
+	k := newMaintainerFixture(orphan)
+	k.maintainer.Clean(t.Context(), now())
+	require.Zero(t, testutil.ToFloat64(k.maintainer.Results.WithLabelValues("deleted")))
 }
 
 // A VPA may be recreated shortly after its deletion.
-func TestTheCheckpointOfAVPAThatIsRememberedStaysForAWhile(t *testing.T) {
-	k := newKeeping(object("web", "a", 5))
-	require.NoError(t, k.vpas.Delete(k.seen.Object))
+func TestClean_KeepsCheckpointOfRecentlyDeletedVPA(t *testing.T) {
+	k := newMaintainerFixture(object("web", "a", 5))
+	require.NoError(t, k.vpas.Delete(k.observed.Object))
 	require.True(t, k.clean(t, now(), "web-a"), "it went during the pass")
-	k.upkeep.Model.SyncVPAs(nil, now().Add(time.Minute))
+	k.maintainer.Model.SyncVPAs(nil, now().Add(time.Minute))
 	require.True(t, k.clean(t, now().Add(10*time.Minute+time.Second), "web-a"))
 	require.False(t, k.clean(t, now().Add(21*time.Minute), "web-a"))
 }
 
-func TestCleanUpsAreApart(t *testing.T) {
-	k := newKeeping()
+func TestClean_RespectsCollectInterval(t *testing.T) {
+	k := newMaintainerFixture()
 	add := func() {
 		c := object("gone", "a", 5)
 		require.NoError(t, k.client.Tracker().Add(c))
@@ -195,27 +197,27 @@ func TestCleanUpsAreApart(t *testing.T) {
 	add()
 	require.False(t, k.clean(t, now(), "gone-a"), "the clock was set back")
 	add()
-	k.upkeep.Off = true
+	k.maintainer.Disabled = true
 	require.True(t, k.clean(t, now().Add(time.Hour), "gone-a"))
-	k.upkeep.Save(t.Context(), All, now(), time.Minute)
-	k.upkeep.Secure(t.Context(), k.upkeep.Model.Find("ns", "web"), now())
-	require.Zero(t, testutil.ToFloat64(k.upkeep.Results.WithLabelValues("written")))
+	k.maintainer.Save(t.Context(), All, now(), time.Minute)
+	k.maintainer.Secure(t.Context(), k.maintainer.Model.Find("ns", "web"), now())
+	require.Zero(t, testutil.ToFloat64(k.maintainer.Results.WithLabelValues("written")))
 }
 
-func TestPoorerIsLessThanHalf(t *testing.T) {
+func TestSave_PoorerMeansLessThanHalf(t *testing.T) {
 	for stored, refused := range map[int]bool{6: false, 7: true} {
-		b := newBench(object("web", "a", stored))
-		r := b.save(t, now(), b.holds("web", map[string]checkpoint.Content{"a": content(3)}))
+		b := newFixture(object("web", "a", stored))
+		r := b.save(t, now(), b.setContents("web", map[string]checkpoint.Content{"a": content(3)}))
 		require.Equal(t, refused, errors.Is(r.Err, ErrPoorer), stored)
 	}
 }
 
-func TestWhatIsKnownOfCheckpointsStaysWhereTheyCouldNotBeDeleted(t *testing.T) {
+func TestCollect_KeepsStateIfDeletionFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		orphans := func(*vpav1.VerticalPodAutoscalerCheckpoint) Disposition { return Orphan }
-		b := newBench(object("a", "x", 1), object("b", "x", 1), object("c", "x", 1))
+		b := newFixture(object("a", "x", 1), object("b", "x", 1), object("c", "x", 1))
 		for _, vpa := range []string{"a", "b", "c"} {
-			b.Know(checkpoint.History{checkpoint.Owner{Namespace: "ns", VPA: vpa}: {"x": {}}})
+			b.MarkLoaded(checkpoint.History{checkpoint.Owner{Namespace: "ns", VPA: vpa}: {"x": {}}})
 		}
 		b.client.PrependReactor("delete", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
 			time.Sleep(20 * time.Millisecond)
@@ -226,11 +228,11 @@ func TestWhatIsKnownOfCheckpointsStaysWhereTheyCouldNotBeDeleted(t *testing.T) {
 		require.ErrorContains(t, err, "refused")
 		require.ErrorContains(t, err, "leave 2 checkpoints for the next iteration")
 		require.Zero(t, n)
-		require.Len(t, b.known, 3)
+		require.Len(t, b.loaded, 3)
 	})
 }
 
-func TestAProblemThatStaysIsSaidNowAndThen(t *testing.T) {
+func TestMaintainer_RateLimitsRepeatedErrors(t *testing.T) {
 	var text bytes.Buffer
 	ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&text))))
 	u := Maintainer{Results: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x"}, []string{"result"})}
@@ -268,8 +270,8 @@ func TestAProblemThatStaysIsSaidNowAndThen(t *testing.T) {
 }
 
 // Workers bound concurrent requests. Without any time left, each worker still writes one VPA.
-func TestAsManyWorkersWriteAsThereShallBe(t *testing.T) {
-	b := newBench()
+func TestSave_LimitsConcurrentWrites(t *testing.T) {
+	b := newFixture()
 	var mu sync.Mutex
 	busy, most := 0, 0
 	b.client.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -285,7 +287,7 @@ func TestAsManyWorkersWriteAsThereShallBe(t *testing.T) {
 	})
 	var vpas []*model.VPA
 	for i := range 20 {
-		vpas = append(vpas, b.holds(strconv.Itoa(i), map[string]checkpoint.Content{"x": content(1)}))
+		vpas = append(vpas, b.setContents(strconv.Itoa(i), map[string]checkpoint.Content{"x": content(1)}))
 	}
 	b.Interval = 0
 	r := b.Save(t.Context(), vpas, Due, now(), 0)
@@ -295,9 +297,9 @@ func TestAsManyWorkersWriteAsThereShallBe(t *testing.T) {
 	require.LessOrEqual(t, most, 2)
 }
 
-func TestSave_TicksAfterEachVPA(t *testing.T) {
+func TestSave_UpdatesHealthAfterEachVPA(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench()
+		b := newFixture()
 		const write = 2 * time.Second
 		b.Health, b.Workers, b.Interval = serving.NewHealth(write), 1, 0
 		b.Health.Activate()
@@ -308,15 +310,15 @@ func TestSave_TicksAfterEachVPA(t *testing.T) {
 		})
 		var vpas []*model.VPA
 		for i := range 5 {
-			vpas = append(vpas, b.holds(strconv.Itoa(i), map[string]checkpoint.Content{"x": content(1)}))
+			vpas = append(vpas, b.setContents(strconv.Itoa(i), map[string]checkpoint.Content{"x": content(1)}))
 		}
 		require.Equal(t, 5, b.Save(t.Context(), vpas, Due, now(), time.Hour).Written)
 	})
 }
 
-func TestOnlyWhatWouldFallIsSecured(t *testing.T) {
-	b := newBench()
-	v := b.holds("web", map[string]checkpoint.Content{"x": content(1)})
+func TestSecure_SavesOnlyRaisedTargets(t *testing.T) {
+	b := newFixture()
+	v := b.setContents("web", map[string]checkpoint.Content{"x": content(1)})
 	cpu := func(a resources.Amount) map[string]resources.List {
 		return map[string]resources.List{"x": (resources.List{}).With(resources.CPU, a)}
 	}
@@ -348,14 +350,14 @@ func TestOnlyWhatWouldFallIsSecured(t *testing.T) {
 }
 
 // A crash loses at most a quarter of a short history.
-func TestAYoungHistoryIsSavedMoreOften(t *testing.T) {
-	b := newBench()
+func TestSave_SavesYoungHistoriesMoreOften(t *testing.T) {
+	b := newFixture()
 	b.Interval = time.Hour
 	last := now()
 	writes := func(from, to int, young bool) (n int) {
 		for minute := from; minute < to; minute++ {
 			at := now().Add(time.Duration(minute) * time.Minute)
-			v := b.holds("web", map[string]checkpoint.Content{"x": content(minute + 1)})
+			v := b.setContents("web", map[string]checkpoint.Content{"x": content(minute + 1)})
 			if b.Save(t.Context(), []*model.VPA{v}, Due, at, time.Minute).Written == 1 {
 				last = at
 				n++
@@ -370,9 +372,9 @@ func TestAYoungHistoryIsSavedMoreOften(t *testing.T) {
 	require.Equal(t, 4, writes(4*60, 8*60, false), "once per interval")
 }
 
-func TestAMemoryTargetOfARecipeWithMarginsWavers(t *testing.T) {
-	b := newBench()
-	v := b.holds("web", map[string]checkpoint.Content{"x": content(1)})
+func TestSecure_IgnoresSmallMemoryRises(t *testing.T) {
+	b := newFixture()
+	v := b.setContents("web", map[string]checkpoint.Content{"x": content(1)})
 	secured := func(memory resources.Amount) bool {
 		v.Published.Uncapped = map[string]resources.List{"x": (resources.List{}).With(resources.Memory, memory)}
 		v.Invalidate()
@@ -388,10 +390,10 @@ func TestAMemoryTargetOfARecipeWithMarginsWavers(t *testing.T) {
 }
 
 // A held target does not come from the history, so saving the history does not secure it.
-func TestATargetThatWasKeptRisesWhenTheHistoryReachesIt(t *testing.T) {
-	b := newBench()
-	v := b.holds("web", map[string]checkpoint.Content{"x": content(1)})
-	v.Published.Uncapped = map[string]resources.List{"x": resources.Of(1000, 1000)}
+func TestSecure_SavesAgainAfterHoldEnds(t *testing.T) {
+	b := newFixture()
+	v := b.setContents("web", map[string]checkpoint.Content{"x": content(1)})
+	v.Published.Uncapped = map[string]resources.List{"x": resources.NewList(1000, 1000)}
 	v.Trust.HeldKinds = map[string][resources.Kinds]bool{"x": {resources.CPU: true}}
 	secured := func() bool {
 		v.Invalidate()
@@ -405,9 +407,9 @@ func TestATargetThatWasKeptRisesWhenTheHistoryReachesIt(t *testing.T) {
 	require.False(t, secured())
 }
 
-func TestAVPAThatIsGoneChangesNothingForTheOthers(t *testing.T) {
-	b := newBench()
-	web, other := b.holds("web", map[string]checkpoint.Content{"x": content(1)}), b.holds("other", map[string]checkpoint.Content{"x": content(1)})
+func TestSave_IgnoresDeletedVPAs(t *testing.T) {
+	b := newFixture()
+	web, other := b.setContents("web", map[string]checkpoint.Content{"x": content(1)}), b.setContents("other", map[string]checkpoint.Content{"x": content(1)})
 	require.Equal(t, 2, b.save(t, now(), web, other).Written)
 	b.client.ClearActions()
 	for range 2 {
@@ -416,33 +418,33 @@ func TestAVPAThatIsGoneChangesNothingForTheOthers(t *testing.T) {
 	require.Empty(t, b.client.Actions())
 }
 
-func TestWhatIsUnchangedIsCounted(t *testing.T) {
-	k := newKeeping()
+func TestMaintainer_CountsUnchangedCheckpoints(t *testing.T) {
+	k := newMaintainerFixture()
 	k.contents["web"] = map[string]checkpoint.Content{"a": content(1)}
-	count := func(what string) float64 { return testutil.ToFloat64(k.upkeep.Results.WithLabelValues(what)) }
-	k.upkeep.Save(t.Context(), All, now(), time.Minute)
+	count := func(what string) float64 { return testutil.ToFloat64(k.maintainer.Results.WithLabelValues(what)) }
+	k.maintainer.Save(t.Context(), All, now(), time.Minute)
 	require.NoError(t, k.cache.Add(k.stored(t, "web-a")))
-	v := k.upkeep.Model.Find("ns", "web")
+	v := k.maintainer.Model.Find("ns", "web")
 	v.Invalidate()
-	k.upkeep.Save(t.Context(), All, now(), time.Minute)
+	k.maintainer.Save(t.Context(), All, now(), time.Minute)
 	require.Equal(t, 1.0, count("unchanged"))
-	v.Published.Uncapped = map[string]resources.List{"a": resources.Of(1000, 1000)}
+	v.Published.Uncapped = map[string]resources.List{"a": resources.NewList(1000, 1000)}
 	v.Invalidate()
-	k.upkeep.Secure(t.Context(), v, now())
+	k.maintainer.Secure(t.Context(), v, now())
 	require.Equal(t, 2.0, count("unchanged"))
 	k.contents["web"] = map[string]checkpoint.Content{"a": content(2)}
-	v.Published.Uncapped = map[string]resources.List{"a": resources.Of(2000, 2000)}
+	v.Published.Uncapped = map[string]resources.List{"a": resources.NewList(2000, 2000)}
 	v.Invalidate()
-	k.upkeep.Secure(t.Context(), v, now())
+	k.maintainer.Secure(t.Context(), v, now())
 	require.Equal(t, 2.0, count("unchanged"))
 	require.Equal(t, 2.0, count("written"))
 }
 
 // A crash must not lower a protected memory limit, even while the request stays.
-func TestWhatALimitProtectsIsSecured(t *testing.T) {
-	b := newBench()
-	v := b.holds("web", map[string]checkpoint.Content{"x": content(1)})
-	v.Published.Uncapped = map[string]resources.List{"x": resources.Of(1000, 1000)}
+func TestSecure_SavesProtectedMemory(t *testing.T) {
+	b := newFixture()
+	v := b.setContents("web", map[string]checkpoint.Content{"x": content(1)})
+	v.Published.Uncapped = map[string]resources.List{"x": resources.NewList(1000, 1000)}
 	v.Published.Protected = map[string]resources.Amount{"x": 2000}
 	secured := func() bool { r := b.Secure(t.Context(), v, now()); return r.Written+r.Unchanged == 1 }
 	require.True(t, secured())
@@ -451,13 +453,13 @@ func TestWhatALimitProtectsIsSecured(t *testing.T) {
 	v.Published.Protected = map[string]resources.Amount{"x": 3000}
 	require.True(t, secured())
 	v.Invalidate()
-	v.Published.Protected, v.Published.Uncapped = nil, map[string]resources.List{"x": resources.Of(1000, 3000)}
+	v.Published.Protected, v.Published.Uncapped = nil, map[string]resources.List{"x": resources.NewList(1000, 3000)}
 	require.False(t, secured(), "what was protected is requested")
 }
 
-func TestWhatWasProtectedBeforeTheStartIsSaved(t *testing.T) {
-	b := newBench()
-	v := b.holds("web", map[string]checkpoint.Content{"x": content(1)})
+func TestSecure_SkipsRestoredProtectedMemory(t *testing.T) {
+	b := newFixture()
+	v := b.setContents("web", map[string]checkpoint.Content{"x": content(1)})
 	v.Restored = map[string]*usage.Profile{"x": nil}
 	list := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1000")}
 	v.Object.Status.Conditions = []vpav1.VerticalPodAutoscalerCondition{{Type: convert.SeparateMemoryLimit, Status: corev1.ConditionTrue}}

@@ -33,14 +33,14 @@ var ErrClash = errors.New("the name is taken by another container's checkpoint: 
 var ErrPoorer = errors.New("the stored checkpoint holds much more history and was not written by this process: left alone until ours has caught up or the stored one expires")
 
 // ErrTooLong reports that the name is too long for an object.
-var ErrTooLong = fmt.Errorf("the name has more than the %d characters that an object may have: shorten that of the VPA or of the container, until then a restart forgets its history", longestName)
+var ErrTooLong = fmt.Errorf("the name has more than the %d characters that an object may have: shorten that of the VPA or of the container, until then a restart forgets its history", maxNameLength)
 
 // ErrNamespaceFull reports that a checkpoint exceeds the limit of its namespace.
 var ErrNamespaceFull = fmt.Errorf("the checkpoints of the namespace have reached their limit "+
 	"(%d MiB, or %d KiB for each running pod): delete VPAs, or use --storage=prometheus",
 	maxNamespaceBytes>>20, maxPodBytes>>10)
 
-const longestName = validation.DNS1123SubdomainMaxLength
+const maxNameLength = validation.DNS1123SubdomainMaxLength
 
 // keptSamplesRatio protects stored checkpoints with more than this multiple of samples.
 const keptSamplesRatio = 2
@@ -75,8 +75,8 @@ type Saver struct {
 
 	mu      sync.Mutex
 	written map[name]writtenSum // last written checksum
-	known   map[name]bool       // true: restored history, false: of another target
-	stored  space
+	loaded  map[name]bool       // true: restored history, false: of another target
+	stored  spaceUsage
 }
 
 // writtenSum identifies a write by checksum and model.Saved.ID. A returned or recreated VPA has
@@ -90,14 +90,14 @@ type name struct{ namespace, object string }
 
 // NewSaver returns a Saver without written checkpoints.
 func NewSaver(c Config) *Saver {
-	return &Saver{Config: c, written: map[name]writtenSum{}, known: map[name]bool{}, stored: newSpace()}
+	return &Saver{Config: c, written: map[name]writtenSum{}, loaded: map[name]bool{}, stored: newSpaceUsage()}
 }
 
 // MarkLoaded records history that will be part of later saves.
-func (s *Saver) Know(restored checkpoint.History) {
+func (s *Saver) MarkLoaded(restored checkpoint.History) {
 	for owner, containers := range restored {
 		for container := range containers {
-			s.known[name{owner.Namespace, checkpoint.ObjectName(owner, container)}] = true
+			s.loaded[name{owner.Namespace, checkpoint.ObjectName(owner, container)}] = true
 		}
 	}
 }
@@ -108,9 +108,9 @@ func (s *Saver) HasWritten(c *vpav1.VerticalPodAutoscalerCheckpoint) bool {
 }
 
 // MarkForeign records loaded history of another target, which will not be saved.
-func (s *Saver) Disown(o checkpoint.Owner, foreign []checkpoint.Foreign) {
+func (s *Saver) MarkForeign(o checkpoint.Owner, foreign []checkpoint.ForeignContainer) {
 	for _, f := range foreign {
-		s.known[name{o.Namespace, checkpoint.ObjectName(o, f.Container)}] = false
+		s.loaded[name{o.Namespace, checkpoint.ObjectName(o, f.Container)}] = false
 	}
 }
 
@@ -120,7 +120,7 @@ func (s *Saver) Foreign(v *model.VPA, c *vpav1.VerticalPodAutoscalerCheckpoint) 
 	if v.Saved.ID > 0 && s.lastWritten(key).vpa == v.Saved.ID {
 		return false // written since
 	}
-	restored, loaded := s.known[key]
+	restored, loaded := s.loaded[key]
 	return v.Retargeted || loaded && !restored
 }
 
@@ -144,7 +144,7 @@ func (r *Result) add(o Result) {
 }
 
 // requestTimeout is how long requests may exceed the deadline.
-const requestTime = 10 * time.Second
+const requestTimeout = 10 * time.Second
 
 // Save writes the changed VPAs of scope until the timeout. Urgent VPAs come first, then the longest
 // waiting, alternating between namespaces. Each worker writes at least one. Other VPAs take only
@@ -157,15 +157,15 @@ func (s *Saver) Save(ctx context.Context, vpas []*model.VPA, scope Scope, now ti
 	}
 	began := time.Now()
 	deadline := began.Add(s.Timeout)
-	ctx, cancel := context.WithDeadline(ctx, deadline.Add(requestTime))
+	ctx, cancel := context.WithDeadline(ctx, deadline.Add(requestTimeout))
 	defer cancel()
 
 	var result Result
 	var mu sync.Mutex
 	started, limited := 0, map[string]bool{} // limited namespaces wait for the next iteration
 	namespace := func(v *model.VPA) string { return v.Object.Namespace }
-	may := func(v *model.VPA) bool {
-		late := !time.Now().Before(deadline) || !v.Saved.Urgent && s.yields(time.Since(began), s.share(idle, v, scope, now))
+	mayStart := func(v *model.VPA) bool {
+		late := !time.Now().Before(deadline) || !v.Saved.Urgent && s.outOfTime(time.Since(began), s.timeShare(idle, v, scope, now))
 		if ctx.Err() != nil || started >= s.Workers && late {
 			return false
 		}
@@ -188,7 +188,7 @@ func (s *Saver) Save(ctx context.Context, vpas []*model.VPA, scope Scope, now ti
 		s.Health.Tick()
 	}
 	for _, class := range s.classes(scope, now) {
-		result.Late += len(fairwork.Run(class, s.Workers, namespace, may, do))
+		result.Late += len(fairwork.Run(class, s.Workers, namespace, mayStart, do))
 	}
 	result.Err, result.Full = errors.Join(result.problems...), errors.Join(result.full...)
 	return result
@@ -213,12 +213,12 @@ func (s *Saver) classes(scope Scope, now time.Time) (classes [3][]*model.VPA) {
 // run concurrently for different VPAs, but not with Save. A failed VPA is reported in the next
 // Save. Its target is published as unsaved.
 func (s *Saver) Secure(ctx context.Context, v *model.VPA, now time.Time) Result {
-	s.begin(v, now)
-	if v.Saved.Failed || !changed(v) || !wouldFallInCrash(v) {
+	s.initSaved(v, now)
+	if v.Saved.Failed || !needsSave(v) || !wouldFallInCrash(v) {
 		noteUnsaved(v)
 		return Result{}
 	}
-	v.Saved.Part = nil // the saved part may contain the rising target
+	v.Saved.Partial = nil // the saved part may contain the rising target
 	r := s.saveOne(ctx, v, now)
 	if ctx.Err() != nil { // no failure: time ran out, also for publishing
 		v.Saved.Failed = false
@@ -228,27 +228,27 @@ func (s *Saver) Secure(ctx context.Context, v *model.VPA, now time.Time) Result 
 }
 
 // minDeferrableTime is granted even if kills wait, because in a large cluster they always do.
-const leastTime = 5 * time.Second
+const minDeferrableTime = 5 * time.Second
 
 // deferrableDivisor keeps iterations short: deferrable writes take at most
 // idle time / deferrableDivisor.
-const deferrablePart = 20
+const deferrableDivisor = 20
 
 // timeShare returns how much of the idle time a VPA may use. It is all after two intervals, because
 // the writes do not fit into less.
-func (s *Saver) share(idle time.Duration, v *model.VPA, scope Scope, now time.Time) time.Duration {
+func (s *Saver) timeShare(idle time.Duration, v *model.VPA, scope Scope, now time.Time) time.Duration {
 	if s.overdue(v, scope, now) {
 		return idle
 	}
-	return idle / deferrablePart
+	return idle / deferrableDivisor
 }
 
 func (s *Saver) overdue(v *model.VPA, scope Scope, now time.Time) bool {
 	return scope != Due || now.Sub(v.Saved.LastTried) >= 2*s.Interval
 }
 
-func (s *Saver) yields(used, idle time.Duration) bool {
-	return used >= idle || used >= leastTime && s.OOMs != nil && len(s.OOMs.Wake()) > 0
+func (s *Saver) outOfTime(used, idle time.Duration) bool {
+	return used >= idle || used >= minDeferrableTime && s.OOMs != nil && len(s.OOMs.Wake()) > 0
 }
 
 // saveOne writes checkpoints for at most fairwork.NamespaceTime and leaves the rest. A VPA can have
@@ -259,8 +259,8 @@ func (s *Saver) saveOne(ctx context.Context, v *model.VPA, now time.Time) Result
 	defer noteUnsaved(v)
 	defer s.Guard.Recover(v)
 	var r Result
-	part := v.Saved.Part
-	v.Saved.Part = nil
+	part := v.Saved.Partial
+	v.Saved.Partial = nil
 	if part == nil {
 		part = &model.SavedPart{Revision: v.Revision(), Targets: targetsFromHistory(v)}
 	}
@@ -268,7 +268,7 @@ func (s *Saver) saveOne(ctx context.Context, v *model.VPA, now time.Time) Result
 	interrupt := func(container string) Result {
 		v.Saved.LastTried, v.Saved.Failed = lastTried, false
 		part.Next, part.Failed = container, part.Failed || len(r.problems)+len(r.full) > 0
-		v.Saved.Part = part
+		v.Saved.Partial = part
 		r.Late = 1
 		return r
 	}
@@ -300,7 +300,7 @@ func (s *Saver) saveOne(ctx context.Context, v *model.VPA, now time.Time) Result
 		}
 	}
 	if !part.Failed && len(r.problems)+len(r.full) == 0 {
-		v.Saved.Revision, v.Saved.Targets, v.Saved.Saved, v.Saved.Failed = part.Revision, part.Targets, true, false
+		v.Saved.Revision, v.Saved.Targets, v.Saved.Written, v.Saved.Failed = part.Revision, part.Targets, true, false
 	}
 	return r
 }
@@ -308,7 +308,7 @@ func (s *Saver) saveOne(ctx context.Context, v *model.VPA, now time.Time) Result
 func (s *Saver) save(ctx context.Context, v *model.VPA, container string, content checkpoint.Content, now time.Time) (bool, error) {
 	owner := ownerOf(v)
 	key := name{owner.Namespace, checkpoint.ObjectName(owner, container)}
-	if len(key.object) > longestName {
+	if len(key.object) > maxNameLength {
 		return false, ErrTooLong
 	}
 	r, err := checkpoint.NewRecord(owner, container, content, now)
@@ -328,8 +328,8 @@ func (s *Saver) save(ctx context.Context, v *model.VPA, container string, conten
 		switch last := s.lastWritten(key); {
 		case last.vpa != v.Saved.ID && s.isPoorer(key, v, stored, int(content.Image.Samples), now):
 			return false, ErrPoorer
-		case last == writtenSum{v.Saved.ID, r.Sum}:
-			return false, r.Lacks
+		case last == writtenSum{v.Saved.ID, r.Hash}:
+			return false, r.DropErr
 		}
 	}
 	if !s.reserve(key, r.Size, exists) {
@@ -339,9 +339,9 @@ func (s *Saver) save(ctx context.Context, v *model.VPA, container string, conten
 		return false, err
 	}
 	s.mu.Lock()
-	s.written[key] = writtenSum{v.Saved.ID, r.Sum}
+	s.written[key] = writtenSum{v.Saved.ID, r.Hash}
 	s.mu.Unlock()
-	return true, r.Lacks
+	return true, r.DropErr
 }
 
 func (s *Saver) reserve(key name, size int, stored bool) bool {
@@ -363,8 +363,8 @@ func (s *Saver) lastWritten(key name) writtenSum {
 // isPoorer reports whether a stored checkpoint must not be replaced. History of an earlier target
 // may be.
 func (s *Saver) isPoorer(key name, v *model.VPA, stored *vpav1.VerticalPodAutoscalerCheckpoint, samples int, now time.Time) bool {
-	_, loaded := s.known[key]
-	return (!v.Saved.First || !loaded) && !v.Retargeted &&
+	_, loaded := s.loaded[key]
+	return (!v.Saved.InFirstSave || !loaded) && !v.Retargeted &&
 		stored.Status.TotalSamplesCount > keptSamplesRatio*samples &&
 		now.Sub(stored.Status.LastUpdateTime.Time) < s.Expiry
 }

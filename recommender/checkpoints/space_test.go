@@ -22,20 +22,20 @@ import (
 )
 
 // fillNamespace sets the stored bytes with checkpoints of other VPAs.
-func (b bench) fill(t *testing.T, bytes int) {
+func (b fixture) fillNamespace(t *testing.T, bytes int) {
 	t.Helper()
 	require.True(t, b.reserve(name{"ns", "others"}, bytes-b.Saver.stored.totals["ns"], false))
 }
 
-func TestSave_LimitsTheCheckpointsOfANamespace(t *testing.T) {
-	b := newBench()
-	first := b.holds("first", map[string]checkpoint.Content{"a": content(10)})
+func TestSave_LimitsNamespaceBytes(t *testing.T) {
+	b := newFixture()
+	first := b.setContents("first", map[string]checkpoint.Content{"a": content(10)})
 	require.NoError(t, b.save(t, now(), first).Err)
 	require.NoError(t, b.cache.Add(b.stored(t, "first-a")))
-	b.fill(t, maxNamespaceBytes)
+	b.fillNamespace(t, maxNamespaceBytes)
 
-	b.holds("first", map[string]checkpoint.Content{"a": content(123456)})
-	full, other := b.holds("full", map[string]checkpoint.Content{"a": content(10)}), b.holds("other", map[string]checkpoint.Content{"a": content(10)})
+	b.setContents("first", map[string]checkpoint.Content{"a": content(123456)})
+	full, other := b.setContents("full", map[string]checkpoint.Content{"a": content(10)}), b.setContents("other", map[string]checkpoint.Content{"a": content(10)})
 	other.Object.Namespace = "quiet"
 	r := b.save(t, now(), first, full, other)
 	require.NoError(t, r.Err)
@@ -49,23 +49,23 @@ func TestSave_LimitsTheCheckpointsOfANamespace(t *testing.T) {
 	require.NoError(t, b.save(t, now().Add(time.Hour), []*model.VPA{full}...).Full, "the others are gone")
 }
 
-type informer struct {
+type handlerRecorder struct {
 	cache.SharedInformer
 	handler cache.ResourceEventHandler
 }
 
-func (i *informer) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
+func (i *handlerRecorder) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
 	i.handler = h
 	return nil, nil
 }
 
-func TestSave_LimitGrowsWithRunningPods(t *testing.T) {
-	b := newBench()
+func TestSave_NamespaceLimitGrowsWithPods(t *testing.T) {
+	b := newFixture()
 	b.Writes = client.NewWriteLimiter(client.RecommenderWrites, prometheus.NewRegistry())
-	var pods informer
+	var pods handlerRecorder
 	require.NoError(t, b.Writes.WatchPods(&pods))
-	b.fill(t, maxNamespaceBytes)
-	vpa := b.holds("web", map[string]checkpoint.Content{"a": content(10)})
+	b.fillNamespace(t, maxNamespaceBytes)
+	vpa := b.setContents("web", map[string]checkpoint.Content{"a": content(10)})
 	require.ErrorIs(t, b.save(t, now(), vpa).Full, ErrNamespaceFull)
 	for range 10000 {
 		pods.handler.OnAdd(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}, false)
@@ -75,21 +75,21 @@ func TestSave_LimitGrowsWithRunningPods(t *testing.T) {
 }
 
 // One full namespace must not keep the alert on failed checkpoints firing.
-func TestMaintainer_CountsFullNamespacesApart(t *testing.T) {
-	b := newBench()
-	b.fill(t, maxNamespaceBytes)
+func TestMaintainer_CountsFullNamespacesSeparately(t *testing.T) {
+	b := newFixture()
+	b.fillNamespace(t, maxNamespaceBytes)
 	results := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x"}, []string{"result"})
 	cluster := model.NewModel(model.Config{Store: usage.NewStore(usage.DefaultConfig())})
 	u := &Maintainer{Saver: b.Saver, Model: cluster, Results: results}
-	cluster.SyncVPAs([]model.Observed{{Object: b.holds("web", map[string]checkpoint.Content{"a": content(10)}).Object}}, now())
+	cluster.SyncVPAs([]model.Observed{{Object: b.setContents("web", map[string]checkpoint.Content{"a": content(10)}).Object}}, now())
 	u.Save(t.Context(), All, now(), time.Minute)
 	require.EqualValues(t, 1, testutil.ToFloat64(results.WithLabelValues("namespace_full")))
 	require.Zero(t, testutil.ToFloat64(results.WithLabelValues("error")))
 }
 
 // VPAs of a write-limited namespace stay unmarked and come early in the next save.
-func TestSave_LeavesANamespaceWhoseWritesAreLimited(t *testing.T) {
-	b := newBench()
+func TestSave_DefersWriteLimitedNamespace(t *testing.T) {
+	b := newFixture()
 	b.Workers = 1
 	limited, asked := true, 0
 	b.client.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -104,9 +104,9 @@ func TestSave_LeavesANamespaceWhoseWritesAreLimited(t *testing.T) {
 	})
 	all := make([]*model.VPA, 0, 6)
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
-		all = append(all, b.holds(name, map[string]checkpoint.Content{"x": content(1)}))
+		all = append(all, b.setContents(name, map[string]checkpoint.Content{"x": content(1)}))
 	}
-	other := b.holds("other", map[string]checkpoint.Content{"x": content(1)})
+	other := b.setContents("other", map[string]checkpoint.Content{"x": content(1)})
 	other.Object.Namespace = "quiet"
 	r := b.save(t, now(), append(all, other)...)
 	require.NoError(t, r.Err)

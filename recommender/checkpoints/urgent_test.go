@@ -21,14 +21,14 @@ import (
 	"loadline.dev/loadline/recommender/model"
 )
 
-func TestWhatFailsIsNotUrgentAnyMore(t *testing.T) {
-	b := newBench()
+func TestSave_FailedVPAIsNotUrgent(t *testing.T) {
+	b := newFixture()
 	tried := 0
 	b.client.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
 		tried++
 		return true, nil, errors.New("refused")
 	})
-	bad := b.holds("bad", map[string]checkpoint.Content{"x": content(1)})
+	bad := b.setContents("bad", map[string]checkpoint.Content{"x": content(1)})
 	bad.Published.Uncapped = map[string]resources.List{"x": (resources.List{}).With(resources.CPU, 100)}
 	for _, c := range []struct {
 		scope Scope
@@ -40,11 +40,11 @@ func TestWhatFailsIsNotUrgentAnyMore(t *testing.T) {
 }
 
 // The checkpoint is saved without the sketch.
-func TestASketchWithoutRoomIsReported(t *testing.T) {
-	b := newBench()
+func TestSave_ReportsOversizedSketch(t *testing.T) {
+	b := newFixture()
 	large := content(1)
 	large.Sketch = make([]byte, 1<<20)
-	v := b.holds("web", map[string]checkpoint.Content{"x": large})
+	v := b.setContents("web", map[string]checkpoint.Content{"x": large})
 	for range 2 {
 		r := b.Save(t.Context(), []*model.VPA{v}, All, now(), time.Minute)
 		require.ErrorIs(t, r.Err, checkpoint.ErrSketch)
@@ -56,9 +56,9 @@ func TestASketchWithoutRoomIsReported(t *testing.T) {
 }
 
 // Only a refused write defers a VPA and marks its target. After a timeout the VPA stays urgent.
-func TestAnEndOfTimeIsNoRefusal(t *testing.T) {
+func TestSecure_TimeoutIsNotRefusal(t *testing.T) {
 	for _, over := range []bool{false, true} {
-		b := newBench()
+		b := newFixture()
 		ctx, stop := context.WithCancel(t.Context())
 		b.client.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
 			if over {
@@ -66,7 +66,7 @@ func TestAnEndOfTimeIsNoRefusal(t *testing.T) {
 			}
 			return true, nil, errors.New("refused")
 		})
-		v := b.holds("web", map[string]checkpoint.Content{"x": content(1)})
+		v := b.setContents("web", map[string]checkpoint.Content{"x": content(1)})
 		v.Published.Uncapped = map[string]resources.List{"x": (resources.List{}).With(resources.CPU, 100)}
 		require.Error(t, errors.Join(b.Secure(ctx, v, now()).problems...))
 		require.Equal(t, !over, v.Saved.Unsaved)
@@ -80,26 +80,26 @@ func TestAnEndOfTimeIsNoRefusal(t *testing.T) {
 	}
 }
 
-func TestWhatASaveLeftIsSavedBeforeTheNextPass(t *testing.T) {
-	b := newBench()
+func TestMaintainer_SavesRemainingScope(t *testing.T) {
+	b := newFixture()
 	u := Maintainer{Saver: b.Saver, Model: model.NewModel(model.Config{Store: usage.NewStore(usage.DefaultConfig())}),
 		Results: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x"}, []string{"result"})}
 	var seen []model.Observed
 	for i := range 5 {
 		name := strconv.Itoa(i)
-		seen = append(seen, model.Observed{Object: b.holds(name, map[string]checkpoint.Content{"x": content(1)}).Object, Selector: labels.Nothing()})
+		seen = append(seen, model.Observed{Object: b.setContents(name, map[string]checkpoint.Content{"x": content(1)}).Object, Selector: labels.Nothing()})
 	}
 	u.Model.SyncVPAs(seen, now())
 	b.Interval = 0
 	u.Save(t.Context(), Due, now(), 0) // no time: one VPA per worker
-	require.Equal(t, Due, u.Rest())
-	u.Save(t.Context(), u.Rest(), now(), time.Minute)
+	require.Equal(t, Due, u.RemainingScope())
+	u.Save(t.Context(), u.RemainingScope(), now(), time.Minute)
 	require.Equal(t, 5.0, testutil.ToFloat64(u.Results.WithLabelValues("written")))
-	require.Equal(t, Urgent, u.Rest())
+	require.Equal(t, Urgent, u.RemainingScope())
 }
 
 // The share grows after two intervals.
-func TestWhatCanWaitTakesLittleOfAPass(t *testing.T) {
+func TestTimeShare_LimitsDeferrableSaves(t *testing.T) {
 	s := NewSaver(Config{Interval: 10 * time.Minute})
 	for _, c := range []struct {
 		waited time.Duration
@@ -111,25 +111,25 @@ func TestWhatCanWaitTakesLittleOfAPass(t *testing.T) {
 		{20 * time.Minute, Due, 45 * time.Second},
 		{time.Minute, All, 45 * time.Second},
 	} {
-		require.Equal(t, c.want, s.share(45*time.Second, &model.VPA{Saved: model.Saved{LastTried: now().Add(-c.waited)}}, c.scope, now()), c)
+		require.Equal(t, c.want, s.timeShare(45*time.Second, &model.VPA{Saved: model.Saved{LastTried: now().Add(-c.waited)}}, c.scope, now()), c)
 	}
 }
 
-func TestACheckpointOfAFormerTargetIsForeignUntilItIsWritten(t *testing.T) {
-	b := newBench(object("web", "a", 500))
+func TestForeign_UntilCheckpointIsWritten(t *testing.T) {
+	b := newFixture(object("web", "a", 500))
 	owner := checkpoint.Owner{Namespace: "ns", VPA: "web"}
-	vpa := b.holds("web", map[string]checkpoint.Content{"a": content(3)})
+	vpa := b.setContents("web", map[string]checkpoint.Content{"a": content(3)})
 	stored := b.stored(t, "web-a")
 	require.False(t, b.Foreign(vpa, stored), "nothing is known of it")
-	b.Know(checkpoint.History{owner: {"a": {}}})
+	b.MarkLoaded(checkpoint.History{owner: {"a": {}}})
 	require.False(t, b.Foreign(vpa, stored), "it was restored")
-	b.Disown(owner, []checkpoint.Foreign{{Container: "a"}})
+	b.MarkForeign(owner, []checkpoint.ForeignContainer{{Container: "a"}})
 	require.True(t, b.Foreign(vpa, stored), "it was that of another target before the start")
 	require.NoError(t, b.save(t, now(), vpa).Err, "however much it holds")
 	require.False(t, b.Foreign(vpa, stored))
 
-	b = newBench(object("web", "a", 500))
-	vpa = b.holds("web", map[string]checkpoint.Content{"a": content(3)})
+	b = newFixture(object("web", "a", 500))
+	vpa = b.setContents("web", map[string]checkpoint.Content{"a": content(3)})
 	vpa.Retargeted = true
 	require.True(t, b.Foreign(vpa, stored), "it was that of another target since the start")
 	require.NoError(t, b.save(t, now(), vpa).Err)
@@ -137,14 +137,14 @@ func TestACheckpointOfAFormerTargetIsForeignUntilItIsWritten(t *testing.T) {
 }
 
 // Writes are spread over the VPAs.
-func TestRestoredHistoryIsWrittenWithinFourMinutesOfTheStart(t *testing.T) {
+func TestSave_WritesRestoredHistorySoonAfterStart(t *testing.T) {
 	for interval, within := range map[time.Duration]int{10 * time.Minute: 4, time.Hour: 4, 3 * time.Minute: 3} {
 		const vpas = 80
-		b := newBench()
+		b := newFixture()
 		b.Interval = interval
 		var list []*model.VPA
 		for i := range vpas {
-			v := b.holds(strconv.Itoa(i), map[string]checkpoint.Content{"x": content(1)})
+			v := b.setContents(strconv.Itoa(i), map[string]checkpoint.Content{"x": content(1)})
 			p := usage.NewProfile(shape())
 			v.Restored = map[string]*usage.Profile{"x": &p}
 			list = append(list, v)
@@ -164,7 +164,7 @@ func TestRestoredHistoryIsWrittenWithinFourMinutesOfTheStart(t *testing.T) {
 		again := 0
 		for minute := 1; minute <= int(interval/time.Minute); minute++ {
 			for i := range vpas {
-				b.holds(strconv.Itoa(i), map[string]checkpoint.Content{"x": content(1 + minute)})
+				b.setContents(strconv.Itoa(i), map[string]checkpoint.Content{"x": content(1 + minute)})
 			}
 			again += b.Save(t.Context(), list, Due, now().Add(time.Duration(within+minute)*time.Minute), time.Minute).Written
 		}

@@ -113,7 +113,7 @@ func (c *cluster) tick(step time.Duration) {
 	}
 }
 
-func sizes(b *testing.B, run func(b *testing.B, containers int)) {
+func runForSizes(b *testing.B, run func(b *testing.B, containers int)) {
 	for _, n := range []int{1000, 10000, 100000} {
 		b.Run(fmt.Sprint("containers=", n), func(b *testing.B) {
 			b.ReportAllocs()
@@ -124,7 +124,7 @@ func sizes(b *testing.B, run func(b *testing.B, containers int)) {
 
 // BenchmarkIngest adds one CPU and one memory sample per container, after a day of samples.
 func BenchmarkIngest(b *testing.B) {
-	sizes(b, func(b *testing.B, n int) {
+	runForSizes(b, func(b *testing.B, n int) {
 		c := newCluster(n, 100)
 		c.fill()
 		for range 24 * 12 {
@@ -148,7 +148,7 @@ func BenchmarkIngest(b *testing.B) {
 func BenchmarkAddPods(b *testing.B) {
 	for _, namespaces := range []int{1, 100} {
 		b.Run(fmt.Sprint("namespaces=", namespaces), func(b *testing.B) {
-			sizes(b, func(b *testing.B, n int) { benchmarkAddPods(b, n, namespaces, true) })
+			runForSizes(b, func(b *testing.B, n int) { benchmarkAddPods(b, n, namespaces, true) })
 		})
 	}
 }
@@ -157,7 +157,7 @@ func BenchmarkAddPods(b *testing.B) {
 func BenchmarkAddVPAs(b *testing.B) {
 	for _, namespaces := range []int{1, 100} {
 		b.Run(fmt.Sprint("namespaces=", namespaces), func(b *testing.B) {
-			sizes(b, func(b *testing.B, n int) { benchmarkAddPods(b, n, namespaces, false) })
+			runForSizes(b, func(b *testing.B, n int) { benchmarkAddPods(b, n, namespaces, false) })
 		})
 	}
 }
@@ -192,7 +192,7 @@ func benchmarkAddPods(b *testing.B, n, namespaces int, podsLast bool) {
 }
 
 func BenchmarkSyncUnchanged(b *testing.B) {
-	sizes(b, func(b *testing.B, n int) {
+	runForSizes(b, func(b *testing.B, n int) {
 		c := newCluster(n, 100)
 		c.fill()
 		list := c.observed()
@@ -210,7 +210,7 @@ func BenchmarkSyncUnchanged(b *testing.B) {
 
 // BenchmarkHeap reports the heap of store and model after a day of one sample a minute.
 func BenchmarkHeap(b *testing.B) {
-	sizes(b, func(b *testing.B, n int) {
+	runForSizes(b, func(b *testing.B, n int) {
 		for range b.N {
 			start := heap()
 			c := newCluster(n, 100)

@@ -11,137 +11,137 @@ const (
 	// maxEndedHistories is the maximum number of histories of ended containers in a namespace,
 	// unless twice as many containers run. Users could otherwise create any number with changing
 	// labels and container names, and prevent their removal with a VPA.
-	mostEnded = 10_000
+	maxEndedHistories = 10_000
 	// labelUnit is the number of label bytes that weigh as much as one history.
 	labelUnit = 512
 	// maxBatchBytes limits the label keys of all key groups in a namespace.
-	mostBatchBytes = 1 << 20
+	maxBatchBytes = 1 << 20
 )
 
 // endedHistory is the history of a container that no longer runs.
-type ended struct {
+type endedHistory struct {
 	namedSeries
 
-	set  *labelSet
-	used int64 // instant of the last CPU sample, or of creation
-	of   claim
-	nth  int // position within its retention, latest first
+	set       *labelSet
+	lastUsed  int64 // instant of the last CPU sample, or of creation
+	retention retention
+	position  int // position within its retention, latest first
 }
 
 // retention orders histories by how likely they are needed.
-type claim struct {
+type retention struct {
 	rank int    // higher ranks stay longer
 	vpa  string // VPA that selects it, or did until its target was missing
 }
 
 const (
-	stray   = iota // no VPA
-	claimed        // of a VPA, or a fold target of running pods
+	unclaimed = iota // no VPA
+	claimed          // of a VPA, or a fold target of running pods
 )
 
 // weight is the memory weight of one history of a label set with its labels and VPA links.
 func (set *labelSet) weight() int { return 1 + len(set.text)/labelUnit + len(set.vpas)/MaxVPAs }
 
 // countEnded counts histories that may have ended because a pod left the label set.
-func (set *labelSet) leave(f *form) {
-	if len(set.pods) > 0 && set.pods[0].form == f { // the usual case
+func (set *labelSet) countEnded(template *podTemplate) {
+	if len(set.pods) > 0 && set.pods[0].podTemplate == template { // the usual case
 		return
 	}
-	set.space.ended += len(f.containers) * set.weight()
+	set.namespace.endedWeight += len(template.containers) * set.weight()
 }
 
 // limitEnded drops the least recently used ended histories if a namespace has too many. Histories
 // of VPAs go last, starting with the VPA that has the most.
-func (m *Model) bound(s *space) {
-	if s.ended <= max(s.most, mostEnded) {
+func (m *Model) limitEnded(s *namespaceState) {
+	if s.endedWeight <= max(s.maxEndedWeight, maxEndedHistories) {
 		return
 	}
-	all, weight, running := m.ended(s)
-	s.most, s.ended = max(mostEnded, 2*running), weight
-	if weight <= s.most*7/8 { // avoids counting again soon
+	all, weight, running := m.endedHistories(s)
+	s.maxEndedWeight, s.endedWeight = max(maxEndedHistories, 2*running), weight
+	if weight <= s.maxEndedWeight*7/8 { // avoids counting again soon
 		return
 	}
-	if !s.crowded {
-		s.crowded = true
+	if !s.limitLogged {
+		s.limitLogged = true
 		klog.Background().Info("Namespace keeps too many histories of containers that do not run any more: the oldest are dropped, first those of no VPA",
-			"namespace", s.name, "histories", len(all), "most", s.most)
+			"namespace", s.name, "histories", len(all), "most", s.maxEndedWeight)
 	}
-	slices.SortFunc(all, func(a, b ended) int {
-		return cmp.Or(cmp.Compare(a.of.rank, b.of.rank), cmp.Compare(b.nth, a.nth), older(a, b))
+	slices.SortFunc(all, func(a, b endedHistory) int {
+		return cmp.Or(cmp.Compare(a.retention.rank, b.retention.rank), cmp.Compare(b.position, a.position), older(a, b))
 	})
 	dropped := map[*labelSet]struct{}{}
 	for _, e := range all {
-		if s.ended <= s.most*3/4 {
+		if s.endedWeight <= s.maxEndedWeight*3/4 {
 			break
 		}
-		if !m.config.Store.Drop(e.series) {
+		if !m.config.Store.DropSeries(e.series) {
 			continue
 		}
-		m.drop(e.series)
-		s.ended -= e.set.weight()
+		m.removeSeries(e.series)
+		s.endedWeight -= e.set.weight()
 		dropped[e.set] = struct{}{}
 	}
 	for set := range dropped {
-		m.changed(set)
-		m.abandon(set)
+		m.seriesChanged(set)
+		m.dropEmptySet(set)
 	}
 }
 
 // endedHistories returns the ended histories of a namespace, their weight, and the number of
 // running containers.
-func (m *Model) ended(s *space) (all []ended, weight, running int) {
-	awaited := s.awaited()
-	by := map[claim][]ended{}
+func (m *Model) endedHistories(s *namespaceState) (all []endedHistory, weight, running int) {
+	foldTargets := s.foldTargets()
+	by := map[retention][]endedHistory{}
 	for _, set := range s.sets {
 		runs := map[string]bool{}
-		var last *form
+		var last *podTemplate
 		for _, p := range set.pods {
 			running += len(p.containers)
-			if p.form == last {
+			if p.podTemplate == last {
 				continue
 			}
-			last = p.form
+			last = p.podTemplate
 			for _, container := range p.containers {
 				runs[container] = true
 			}
 		}
-		e := ended{set: set, of: set.claim(awaited)}
+		e := endedHistory{set: set, retention: set.retention(foldTargets)}
 		for _, n := range set.series {
 			if runs[n.container] {
 				continue
 			}
-			e.namedSeries, e.used = n, m.used(n)
-			by[e.of] = append(by[e.of], e)
+			e.namedSeries, e.lastUsed = n, m.lastUsed(n)
+			by[e.retention] = append(by[e.retention], e)
 			weight += set.weight()
 		}
 	}
-	for _, theirs := range by {
-		slices.SortFunc(theirs, func(a, b ended) int { return -older(a, b) })
-		for i := range theirs {
-			theirs[i].nth = i
+	for _, histories := range by {
+		slices.SortFunc(histories, func(a, b endedHistory) int { return -older(a, b) })
+		for i := range histories {
+			histories[i].position = i
 		}
-		all = append(all, theirs...)
+		all = append(all, histories...)
 	}
 	return all, weight, running
 }
 
-func (set *labelSet) claim(awaited map[string]bool) claim {
+func (set *labelSet) retention(foldTargets map[string]bool) retention {
 	switch {
 	case len(set.vpas) > 0:
-		return claim{claimed, set.vpas[0].Object.Name}
-	case set.claimant != "" || awaited[set.plain()]:
-		return claim{claimed, set.claimant}
+		return retention{claimed, set.vpas[0].Object.Name}
+	case set.lastVPA != "" || foldTargets[set.labelText()]:
+		return retention{claimed, set.lastVPA}
 	}
-	return claim{}
+	return retention{}
 }
 
-func (m *Model) used(n namedSeries) int64 {
+func (m *Model) lastUsed(n namedSeries) int64 {
 	if _, last, _ := m.config.Store.Span(n.series); !last.IsZero() {
 		return last.UnixNano()
 	}
-	return m.config.Store.Created(n.series).UnixNano()
+	return m.config.Store.CreatedAt(n.series).UnixNano()
 }
 
-func older(a, b ended) int {
-	return cmp.Or(cmp.Compare(a.used, b.used), cmp.Compare(a.set.text, b.set.text), cmp.Compare(a.container, b.container))
+func older(a, b endedHistory) int {
+	return cmp.Or(cmp.Compare(a.lastUsed, b.lastUsed), cmp.Compare(a.set.text, b.set.text), cmp.Compare(a.container, b.container))
 }

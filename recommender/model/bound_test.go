@@ -14,15 +14,15 @@ import (
 	"k8s.io/klog/v2/textlogger"
 )
 
-func once(t testing.TB, m *Model, name string, set labels.Set, at time.Time, containers ...string) {
+func runBriefly(t testing.TB, m *Model, name string, set labels.Set, at time.Time, containers ...string) {
 	m.PutPod(aPod(name, set, containers...), at)
 	for _, container := range containers {
-		use(t, m.config.Store, name, container, at, 100, 1e8)
+		addSamples(t, m.config.Store, name, container, at, 100, 1e8)
 	}
 	m.RemovePod("ns", name)
 }
 
-func logged(t testing.TB) *bytes.Buffer {
+func captureLogs(t testing.TB) *bytes.Buffer {
 	log := &bytes.Buffer{}
 	t.Cleanup(klog.CaptureState().Restore)
 	klog.SetLogger(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(log))))
@@ -31,100 +31,102 @@ func logged(t testing.TB) *bytes.Buffer {
 
 // Any user who may create pods can give each pod unique labels. A VPA with a missing target, or one
 // that selects such a label, prevents folding.
-func TestHistoriesOfPodsThatAreGoneAreBounded(t *testing.T) {
-	log := logged(t)
+func TestLimitEnded_BoundsHistoriesOfDeletedPods(t *testing.T) {
+	log := captureLogs(t)
 	m, store := newModel(Config{})
-	lost, run := seen("lost", "lost", 1), seen("run", "run", 1)
+	lost, run := newObserved("lost", "lost", 1), newObserved("run", "run", 1)
 	run.Selector, _ = labels.Parse("run")
-	list := []Observed{seen("v", "x", 1), lost, run}
+	list := []Observed{newObserved("v", "x", 1), lost, run}
 	m.SyncVPAs(list, now())
-	once(t, m, "own", labels.Set{"app": "x"}, now(), "a")
-	once(t, m, "lost", labels.Set{"app": "lost"}, now(), "a")
+	runBriefly(t, m, "own", labels.Set{"app": "x"}, now(), "a")
+	runBriefly(t, m, "lost", labels.Set{"app": "lost"}, now(), "a")
 	list[1].Err, list[1].Selector = errors.New("it does not exist"), nil
 	m.SyncVPAs(list, now())
 	m.SyncVPAs(list, now().Add(Grace))
-	for i := range 2 * mostEnded {
+	for i := range 2 * maxEndedHistories {
 		at := now().Add(time.Duration(i+1) * time.Second)
-		once(t, m, fmt.Sprint("p", i), labels.Set{"stray": fmt.Sprint(i)}, at, "a")
-		require.LessOrEqual(t, store.Len(), mostEnded)
+		runBriefly(t, m, fmt.Sprint("p", i), labels.Set{"stray": fmt.Sprint(i)}, at, "a")
+		require.LessOrEqual(t, store.Len(), maxEndedHistories)
 	}
-	for _, recent := range []int{0, mostEnded / 2} {
-		_, kept := m.spaces["ns"].sets[fmt.Sprint("stray=", 2*mostEnded-1-recent)]
+	for _, recent := range []int{0, maxEndedHistories / 2} {
+		_, kept := m.namespaces["ns"].sets[fmt.Sprint("stray=", 2*maxEndedHistories-1-recent)]
 		require.True(t, kept, "the oldest go first")
 	}
-	require.EqualValues(t, 1, past(m, "v", "a").Samples(), "those that no VPA selects go first")
-	for i := range 2 * mostEnded {
-		at := now().Add(time.Duration(2*mostEnded+i+1) * time.Second)
-		once(t, m, fmt.Sprint("q", i), labels.Set{"run": fmt.Sprint(i)}, at, "a")
-		require.LessOrEqual(t, store.Len(), mostEnded)
+	require.EqualValues(t, 1, vpaProfile(m, "v", "a").Samples(), "those that no VPA selects go first")
+	for i := range 2 * maxEndedHistories {
+		at := now().Add(time.Duration(2*maxEndedHistories+i+1) * time.Second)
+		runBriefly(t, m, fmt.Sprint("q", i), labels.Set{"run": fmt.Sprint(i)}, at, "a")
+		require.LessOrEqual(t, store.Len(), maxEndedHistories)
 	}
-	require.EqualValues(t, 1, past(m, "v", "a").Samples(), "a VPA with many loses some before others")
+	require.EqualValues(t, 1, vpaProfile(m, "v", "a").Samples(), "a VPA with many loses some before others")
 	require.Len(t, m.Find("ns", "run").Series("a"), len(m.Find("ns", "run").sets))
 	require.Equal(t, 1, strings.Count(log.String(), "keeps too many histories"), log.String())
 
 	list[1] = lost
 	m.SyncVPAs(list, now().Add(time.Hour))
-	require.EqualValues(t, 1, past(m, "lost", "a").Samples(), "and before one whose target was missing")
+	require.EqualValues(t, 1, vpaProfile(m, "lost", "a").Samples(), "and before one whose target was missing")
 }
 
-func TestHistoriesOfAMissingTargetStayLongerThanStrays(t *testing.T) {
+func TestLimitEnded_KeepsMissingTargetOverUnclaimed(t *testing.T) {
 	m, store := newModel(Config{})
-	lost := seen("lost", "lost", 1)
+	lost := newObserved("lost", "lost", 1)
 	list := []Observed{lost}
 	m.SyncVPAs(list, now())
-	once(t, m, "lost", hashedAs("lost", "1"), now(), "a")
+	runBriefly(t, m, "lost", withAppAndHash("lost", "1"), now(), "a")
 	list[0].Err, list[0].Selector = errors.New("it does not exist"), nil
 	m.SyncVPAs(list, now())
 	m.SyncVPAs(list, now().Add(Grace))
-	m.PutPod(aPod("rolled", hashedAs("z", "2"), "a"), now())
-	once(t, m, "before", hashedAs("z", "1"), now(), "a")
-	for i := range 2 * mostEnded {
-		once(t, m, fmt.Sprint("p", i), labels.Set{"stray": fmt.Sprint(i)}, now().Add(time.Second), "a")
+	m.PutPod(aPod("rolled", withAppAndHash("z", "2"), "a"), now())
+	runBriefly(t, m, "before", withAppAndHash("z", "1"), now(), "a")
+	for i := range 2 * maxEndedHistories {
+		runBriefly(t, m, fmt.Sprint("p", i), labels.Set{"stray": fmt.Sprint(i)}, now().Add(time.Second), "a")
 	}
-	require.LessOrEqual(t, store.Len(), mostEnded)
-	m.SyncVPAs([]Observed{lost, seen("z", "z", 1)}, now().Add(time.Hour))
-	require.EqualValues(t, 1, past(m, "lost", "a").Samples())
-	require.EqualValues(t, 1, past(m, "z", "a").Samples(), "a rollout goes on")
+	require.LessOrEqual(t, store.Len(), maxEndedHistories)
+	m.SyncVPAs([]Observed{lost, newObserved("z", "z", 1)}, now().Add(time.Hour))
+	require.EqualValues(t, 1, vpaProfile(m, "lost", "a").Samples())
+	require.EqualValues(t, 1, vpaProfile(m, "z", "a").Samples(), "a rollout goes on")
 }
 
-func hashedAs(app, hash string) labels.Set { return labels.Set{"app": app, "pod-template-hash": hash} }
+func withAppAndHash(app, hash string) labels.Set {
+	return labels.Set{"app": app, "pod-template-hash": hash}
+}
 
 // Labels may belong to a running pod, and may be as long as the API server accepts.
-func TestContainersThatAreGoneAreBoundedAlsoBesidePodsThatRun(t *testing.T) {
+func TestLimitEnded_BoundsContainersOfRunningPods(t *testing.T) {
 	m, store := newModel(Config{})
 	set := labels.Set{"app": "x"}
-	m.SyncVPAs([]Observed{seen("v", "x", 1)}, now())
+	m.SyncVPAs([]Observed{newObserved("v", "x", 1)}, now())
 	m.PutPod(aPod("stays", set, "main"), now())
-	use(t, store, "stays", "main", now(), 100, 1e8)
-	for i := range 3 * mostEnded / 10 {
+	addSamples(t, store, "stays", "main", now(), 100, 1e8)
+	for i := range 3 * maxEndedHistories / 10 {
 		var containers []string
 		for j := range 10 {
 			containers = append(containers, fmt.Sprint("c-", i, "-", j))
 		}
 		m.PutPod(aPod("comes", set, containers...), now())
 		m.RemovePod("ns", "comes")
-		require.LessOrEqual(t, store.Len(), mostEnded+1)
+		require.LessOrEqual(t, store.Len(), maxEndedHistories+1)
 	}
-	require.EqualValues(t, 1, past(m, "v", "main").Samples(), "it runs")
+	require.EqualValues(t, 1, vpaProfile(m, "v", "main").Samples(), "it runs")
 
 	m, store = newModel(Config{})
-	for i := range mostEnded / 10 {
-		once(t, m, "long", labels.Set{"run": fmt.Sprint(i), "x": strings.Repeat("x", 49*labelUnit)}, now(), "a")
+	for i := range maxEndedHistories / 10 {
+		runBriefly(t, m, "long", labels.Set{"run": fmt.Sprint(i), "x": strings.Repeat("x", 49*labelUnit)}, now(), "a")
 	}
-	require.LessOrEqual(t, store.Len(), mostEnded/50)
-	for i := range mostEnded / 10 {
-		once(t, m, "key", labels.Set{fmt.Sprint(i) + strings.Repeat("x", 10<<10): ""}, now(), "a")
-		require.LessOrEqual(t, m.spaces["ns"].batchBytes, mostBatchBytes)
+	require.LessOrEqual(t, store.Len(), maxEndedHistories/50)
+	for i := range maxEndedHistories / 10 {
+		runBriefly(t, m, "key", labels.Set{fmt.Sprint(i) + strings.Repeat("x", 10<<10): ""}, now(), "a")
+		require.LessOrEqual(t, m.namespaces["ns"].keyGroupBytes, maxBatchBytes)
 	}
 }
 
 // The limit scales with the running pods, so rollouts of any size keep their history.
-func TestALargeNamespaceKeepsTheHistoriesOfItsRollouts(t *testing.T) {
+func TestLimitEnded_KeepsRolloutHistories(t *testing.T) {
 	m, store := newModel(Config{})
-	const deployments = mostEnded * 6 / 10
+	const deployments = maxEndedHistories * 6 / 10
 	for generation := range 3 {
 		for i := range deployments {
-			m.PutPod(aPod(fmt.Sprint("p-", generation, "-", i), hashedAs(fmt.Sprint(i), fmt.Sprint(generation)), "a", "b"), now())
+			m.PutPod(aPod(fmt.Sprint("p-", generation, "-", i), withAppAndHash(fmt.Sprint(i), fmt.Sprint(generation)), "a", "b"), now())
 		}
 		for i := range deployments {
 			m.RemovePod("ns", fmt.Sprint("p-", generation-1, "-", i))
@@ -133,12 +135,12 @@ func TestALargeNamespaceKeepsTheHistoriesOfItsRollouts(t *testing.T) {
 	require.Equal(t, 2*2*deployments, store.Len())
 }
 
-func TestAbsorbedHistoriesAreBounded(t *testing.T) {
+func TestLimitEnded_AppliesToAbsorbedHistories(t *testing.T) {
 	live, store := newModel(Config{})
 	history, _ := newModel(Config{})
-	for i := range 2 * mostEnded {
+	for i := range 2 * maxEndedHistories {
 		history.PutPod(aPod(fmt.Sprint("p", i), labels.Set{fmt.Sprint("stray-", i): ""}, "a"), now())
 	}
 	live.Absorb(history, now())
-	require.LessOrEqual(t, store.Len(), mostEnded)
+	require.LessOrEqual(t, store.Len(), maxEndedHistories)
 }

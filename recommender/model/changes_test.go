@@ -17,7 +17,7 @@ func aQueuedPod(name string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
 }
 
-func TestQueueNeverBlocksAndCountsWhatItDrops(t *testing.T) {
+func TestOOMs_BoundsQueueAndCountsDrops(t *testing.T) {
 	var q OOMs
 	for range queueLimit + 7 {
 		q.Add(usage.OOM{Memory: resources.Amount(1)})
@@ -30,7 +30,7 @@ func TestQueueNeverBlocksAndCountsWhatItDrops(t *testing.T) {
 	require.Zero(t, dropped)
 }
 
-func TestChangesKeepTheLatestStateOfAPod(t *testing.T) {
+func TestChanges_KeepsLatestPod(t *testing.T) {
 	ooms := &OOMs{}
 	c := NewChanges(ooms)
 	older, newer := aQueuedPod("p1"), aQueuedPod("p1")
@@ -48,7 +48,7 @@ func TestChangesKeepTheLatestStateOfAPod(t *testing.T) {
 	require.Empty(t, c.Drain())
 }
 
-func TestKillsWake(t *testing.T) {
+func TestOOMs_SignalsOnceUntilDrained(t *testing.T) {
 	var q OOMs
 	q.Add()
 	require.Empty(t, q.Wake())
@@ -61,7 +61,7 @@ func TestKillsWake(t *testing.T) {
 	require.Len(t, q.Wake(), 1)
 }
 
-func TestKillsOfNewPodsComeWithThem(t *testing.T) {
+func TestChanges_QueuesKillsWithNewPods(t *testing.T) {
 	ooms := &OOMs{}
 	c := NewChanges(ooms)
 	killed := func(name, uid string) *corev1.Pod {
@@ -80,13 +80,13 @@ func TestKillsOfNewPodsComeWithThem(t *testing.T) {
 	got, _ := ooms.Drain()
 	require.Len(t, got, 2)
 	for _, kill := range got {
-		require.False(t, kill.Found.IsZero())
+		require.False(t, kill.Discovered.IsZero())
 		require.NotEmpty(t, kill.ID)
 	}
 	require.NotEqual(t, got[0].ID, got[1].ID)
 }
 
-func TestNoKillIsDroppedAfterAStart(t *testing.T) {
+func TestChanges_KeepsAllInitialKills(t *testing.T) {
 	ooms := &OOMs{}
 	c := NewChanges(ooms)
 	const pods = queueLimit + 10

@@ -41,7 +41,7 @@ type containerChoice struct {
 func (v *VPA) ChooseContainers(now time.Time) { v.Change(func() { v.chooseContainers(now) }) }
 
 func (v *VPA) chooseContainers(now time.Time) {
-	v.await(now)
+	v.updateExpectation(now)
 	running, finished := v.podContainers()
 	all := v.histories()
 	before := v.choice
@@ -121,7 +121,7 @@ func (v *VPA) limit(all []history, running map[string]bool) {
 func (v *VPA) lastUsed(h history) int64 {
 	used := int64(0)
 	for _, series := range h.series {
-		used = max(used, v.model.used(namedSeries{series: series}))
+		used = max(used, v.model.lastUsed(namedSeries{series: series}))
 	}
 	if restored := v.Restored[h.container]; restored != nil && !restored.Last().IsZero() {
 		used = max(used, restored.Last().UnixNano())
@@ -147,17 +147,17 @@ func (v *VPA) isRecommended(container string) bool {
 
 func (v *VPA) podContainers() (running, finished map[string]bool) {
 	running = map[string]bool{}
-	var lastRunning, lastFinished *form // usually all pods share one
+	var lastRunning, lastFinished *podTemplate // usually all pods share one
 	for set := range v.sets {
 		for _, p := range set.pods {
 			names, last := &running, &lastRunning
 			if p.finished {
 				names, last = &finished, &lastFinished
 			}
-			if p.form == *last {
+			if p.podTemplate == *last {
 				continue
 			}
-			if *last = p.form; *names == nil {
+			if *last = p.podTemplate; *names == nil {
 				*names = map[string]bool{}
 			}
 			for _, name := range p.containers {
@@ -194,7 +194,7 @@ func chosen(histories []history, names map[string]bool) iter.Seq2[string, []usag
 // Keeps reports whether a container gets a checkpoint.
 func (v *VPA) Keeps(container string) bool { return v.choice.kept == nil || v.choice.kept[container] }
 
-const namedOmissions = 10
+const maxNamedOmissions = 10
 
 // OmittedMessage lists the containers above MaxContainers, or is empty.
 func (v *VPA) OmittedMessage() string {
@@ -202,8 +202,8 @@ func (v *VPA) OmittedMessage() string {
 	if len(omitted) == 0 {
 		return ""
 	}
-	names := strings.Join(omitted[:min(len(omitted), namedOmissions)], ", ")
-	if more := len(omitted) - namedOmissions; more > 0 {
+	names := strings.Join(omitted[:min(len(omitted), maxNamedOmissions)], ", ")
+	if more := len(omitted) - maxNamedOmissions; more > 0 {
 		names += fmt.Sprintf(" and %d more", more)
 	}
 	return fmt.Sprintf("a VPA gets recommendations for at most %d containers, %d are left out: %s", MaxContainers, len(omitted), names)
@@ -259,18 +259,18 @@ type Estimate struct {
 
 // Inputs are all inputs of a VPA status except settings.
 type Inputs struct {
-	Revision    uint64
-	Object      *vpav1.VerticalPodAutoscaler
-	Pods        int
-	TargetError string
-	NotRead     bool // the target has not been read yet
-	Grace       bool // the target is usable or was within Grace
-	Conflict    string
-	Outranked   bool   // MaxVPAs other VPAs get the usage
-	Omitted     string // containers above MaxContainers, empty: none
-	Unsaved     bool
-	Ambiguous   string
-	Observing   string // SizingPolicy in mode Observe, empty: none
+	Revision     uint64
+	Object       *vpav1.VerticalPodAutoscaler
+	Pods         int
+	TargetError  string
+	TargetUnread bool // the target has not been read yet
+	Grace        bool // the target is usable or was within Grace
+	Conflict     string
+	Outranked    bool   // MaxVPAs other VPAs get the usage
+	Omitted      string // containers above MaxContainers, empty: none
+	Unsaved      bool
+	Ambiguous    string
+	Observing    string // SizingPolicy in mode Observe, empty: none
 	// RecipePolicy is the SizingPolicy whose recipe overrides the annotation, or empty.
 	RecipePolicy string
 	Recipe       *recipe.Choice // problem and bounds meaning are in the status
@@ -285,11 +285,11 @@ func (v *VPA) Inputs(now time.Time) Inputs {
 	if v.Sizing.Observe {
 		i.Observing = v.Sizing.Policy
 	}
-	if v.Sizing.OnlyRecipe {
+	if v.Sizing.OverridesAnnotation {
 		i.RecipePolicy = v.Sizing.Policy
 	}
 	if v.TargetError != nil {
-		i.TargetError, i.NotRead = v.TargetError.Error(), !v.Unsupported()
+		i.TargetError, i.TargetUnread = v.TargetError.Error(), !v.Unsupported()
 	}
 	return i
 }
@@ -311,10 +311,10 @@ type Published struct {
 	HistoryStep     int                         // bucket of the history length from 1, 0: unknown
 
 	Inputs          Inputs    // of the last attempt
-	Done            bool      // the last attempt succeeded
-	PutOff          bool      // small changes of bounds are not published yet
-	Rushed          bool      // the time for bounds was up
-	Tried           time.Time // last attempt, zero: none
+	Succeeded       bool      // the last attempt succeeded
+	Deferred        bool      // small changes of bounds are not published yet
+	BoundsTimeUp    bool      // the time for bounds was up
+	LastTried       time.Time // last attempt, zero: none
 	LastWriteOrSeen time.Time // of this process, even if failed, or first sight
 
 	// Estimates are the basis of the published or deferred status. They are not updated in each
@@ -329,15 +329,15 @@ type Saved struct {
 	Unsaved bool
 
 	ID           int                       // unique number from 1, 0: not seen
-	First        bool                      // in the first save, with restored history
+	InFirstSave  bool                      // in the first save, with restored history
 	Revision     uint64                    // saved revision
 	Targets      map[string]resources.List // uncapped targets of the saved history, by container
 	HistorySince time.Time                 // begin of its history, zero: before the start
 	LastTried    time.Time                 // last attempt, or first sight
-	Saved        bool                      // this process saved it
+	Written      bool                      // this process saved it
 	Failed       bool                      // the last save failed
 	Urgent       bool                      // urgent in the current save
-	Part         *SavedPart                // of an interrupted save, else nil
+	Partial      *SavedPart                // of an interrupted save, else nil
 }
 
 // SavedPart describes the checkpoints that an interrupted save has written.
@@ -350,7 +350,7 @@ type SavedPart struct {
 
 // SlotPassed reports whether the VPA's slot within each interval lies between two times. Slots are
 // derived from names to spread writes.
-func (v *VPA) TurnCame(interval time.Duration, since, now time.Time) bool {
+func (v *VPA) SlotPassed(interval time.Duration, since, now time.Time) bool {
 	offset := v.Offset(interval)
 	slot := func(at time.Time) int64 { return at.Add(-offset).UnixNano() / int64(interval) }
 	return slot(now) != slot(since)

@@ -31,7 +31,7 @@ func publish(v *VPA, at time.Time) {
 
 func TestChooseContainers_CyclingNamesDoNotAccumulate(t *testing.T) {
 	m, _ := newModel(Config{})
-	m.SyncVPAs([]Observed{seen("v", "x", 1)}, now())
+	m.SyncVPAs([]Observed{newObserved("v", "x", 1)}, now())
 	v, at := m.Find("ns", "v"), now()
 	var last []string
 	for i := range 30 {
@@ -61,9 +61,9 @@ func TestChooseContainers_CyclingNamesDoNotAccumulate(t *testing.T) {
 	require.Empty(t, v.OmittedMessage())
 }
 
-func TestChooseContainers_ChangesTheRevision(t *testing.T) {
+func TestChooseContainers_ChangesRevision(t *testing.T) {
 	m, _ := newModel(Config{})
-	m.SyncVPAs([]Observed{seen("v", "x", 1)}, now())
+	m.SyncVPAs([]Observed{newObserved("v", "x", 1)}, now())
 	v := m.Find("ns", "v")
 	m.PutPod(aPod("p1", labels.Set{"app": "x"}, "a"), now())
 	m.PutPod(aPod("p2", labels.Set{"app": "x"}, "b"), now())
@@ -79,9 +79,9 @@ func TestChooseContainers_ChangesTheRevision(t *testing.T) {
 	require.Equal(t, []string{"a", "b"}, names(v.Kept()))
 }
 
-func TestChooseContainers_OfFinishedPods(t *testing.T) {
+func TestChooseContainers_IncludesFinishedPods(t *testing.T) {
 	m, _ := newModel(Config{})
-	m.SyncVPAs([]Observed{seen("v", "x", 1)}, now())
+	m.SyncVPAs([]Observed{newObserved("v", "x", 1)}, now())
 	v := m.Find("ns", "v")
 	job := func(name, container string, phase corev1.PodPhase) {
 		p := aPod(name, labels.Set{"app": "x"}, container)
@@ -105,7 +105,7 @@ func TestVPALimit_LinksCountAsMemory(t *testing.T) {
 	m, _ := newModel(Config{})
 	var all []Observed
 	for i := range 10 * MaxVPAs {
-		all = append(all, seen(fmt.Sprintf("v%03d", i), "x", 1))
+		all = append(all, newObserved(fmt.Sprintf("v%03d", i), "x", 1))
 	}
 	m.SyncVPAs(all, now())
 	for i := range 3000 {
@@ -113,7 +113,7 @@ func TestVPALimit_LinksCountAsMemory(t *testing.T) {
 		m.PutPod(aPod(pod, labels.Set{"app": "x", "run": fmt.Sprint(i)}, "a"), now().Add(time.Duration(i)*time.Second))
 		m.RemovePod("ns", pod)
 	}
-	require.LessOrEqual(t, len(m.Find("ns", "v000").sets), mostEnded/(1+10))
+	require.LessOrEqual(t, len(m.Find("ns", "v000").sets), maxEndedHistories/(1+10))
 	require.Empty(t, m.Find("ns", "v099").Containers())
 	require.True(t, m.Find("ns", "v099").Outranked())
 	require.False(t, m.Find("ns", "v009").Outranked())

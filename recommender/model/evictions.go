@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	watchPause       = 10 * time.Second // before a watch is reopened, times 1 to 1.5
-	rememberedEvents = 10000            // at least this many, at most twice as many
+	watchRetryInterval = 10 * time.Second // before a watch is reopened, times 1 to 1.5
+	rememberedEvents   = 10000            // at least this many, at most twice as many
 )
 
 // Evictions watches eviction events and queues memory evictions once their pod is confirmed as
@@ -39,11 +39,11 @@ func NewEvictions(kube kubernetes.Interface, namespace string, ooms *OOMs) *Evic
 
 // Run watches until ctx ends and reopens closed watches.
 func (e *Evictions) Run(ctx context.Context) {
-	wait.JitterUntilWithContext(ctx, e.once, watchPause, 0.5, true)
+	wait.JitterUntilWithContext(ctx, e.watchOnce, watchRetryInterval, 0.5, true)
 }
 
 // watchOnce follows one watch. Each watch replays all stored events, so known events are skipped.
-func (e *Evictions) once(ctx context.Context) {
+func (e *Evictions) watchOnce(ctx context.Context) {
 	watcher, err := e.kube.CoreV1().Events(e.namespace).Watch(ctx, metav1.ListOptions{FieldSelector: "reason=Evicted"})
 	if err != nil {
 		if ctx.Err() == nil && !e.failing {
@@ -63,13 +63,13 @@ func (e *Evictions) once(ctx context.Context) {
 				return
 			}
 			if object, ok := event.Object.(*corev1.Event); ok && event.Type == watch.Added {
-				e.take(object)
+				e.handle(object)
 			}
 		}
 	}
 }
 
-func (e *Evictions) take(event *corev1.Event) {
+func (e *Evictions) handle(event *corev1.Event) {
 	ooms := EvictionOOMs(event)
 	if len(ooms) == 0 || event.Namespace != event.InvolvedObject.Namespace {
 		return
@@ -119,21 +119,21 @@ type evictionClaim struct {
 }
 
 // maxClaims is the maximum number of waiting events of a pod, the latest.
-const mostClaims = 4
+const maxClaims = 4
 
-func (c evictionClaim) about(pod types.UID) bool { return c.pod == "" || c.pod == pod }
+func (c evictionClaim) matches(pod types.UID) bool { return c.pod == "" || c.pod == pod }
 
 // claim queues the kills of an event, or stores them until the pod is confirmed as evicted.
 func (q *OOMs) claim(pod corev1.ObjectReference, ooms []usage.OOM) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	name, c := cache.ObjectName{Namespace: pod.Namespace, Name: pod.Name}, evictionClaim{pod.UID, ooms}
-	if uid, evicted := q.evictions.evicted.get(name); evicted && c.about(uid) {
+	if uid, evicted := q.evictions.evicted.get(name); evicted && c.matches(uid) {
 		q.add(ooms)
 		return
 	}
 	others, _ := q.evictions.waiting.get(name)
-	q.evictions.waiting.put(name, append(slices.Clone(others[max(0, len(others)-mostClaims+1):]), c))
+	q.evictions.waiting.put(name, append(slices.Clone(others[max(0, len(others)-maxClaims+1):]), c))
 }
 
 // confirm queues the stored kills of an evicted pod.
@@ -145,7 +145,7 @@ func (q *OOMs) confirm(pod *corev1.Pod) {
 	claims, _ := q.evictions.waiting.get(name)
 	q.evictions.waiting.drop(name)
 	for _, c := range claims {
-		if c.about(pod.UID) {
+		if c.matches(pod.UID) {
 			q.add(c.ooms)
 		}
 	}

@@ -28,7 +28,7 @@ func evicted(uid string) *corev1.Event {
 	}
 }
 
-func TestReplayedEventsCountOnce(t *testing.T) {
+func TestEvictions_CountsReplayedEventsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kube := fake.NewClientset()
 		opened := 0
@@ -61,7 +61,7 @@ func TestReplayedEventsCountOnce(t *testing.T) {
 	})
 }
 
-func TestOtherEventTypesAreIgnored(t *testing.T) {
+func TestEvictions_IgnoresOtherEventTypes(t *testing.T) {
 	kube := fake.NewClientset()
 	w := watch.NewFakeWithChanSize(3, false)
 	w.Modify(evicted("one"))
@@ -70,31 +70,31 @@ func TestOtherEventTypesAreIgnored(t *testing.T) {
 	kube.PrependWatchReactor("events", clienttesting.DefaultWatchReactor(w, nil))
 	ooms := &OOMs{}
 	ooms.confirm(evictedPod("p", ""))
-	NewEvictions(kube, "", ooms).once(t.Context())
+	NewEvictions(kube, "", ooms).watchOnce(t.Context())
 	got, _ := ooms.Drain()
 	require.Empty(t, got)
 }
 
 // Any user with permission to create events can create many.
-func TestManyEventsTakeABoundedMemory(t *testing.T) {
+func TestEvictions_BoundsRememberedEvents(t *testing.T) {
 	ooms := &OOMs{}
 	ooms.confirm(evictedPod("p", ""))
 	e := NewEvictions(fake.NewClientset(), "", ooms)
 	for i := range 5 * rememberedEvents {
-		e.take(evicted(strconv.Itoa(i)))
+		e.handle(evicted(strconv.Itoa(i)))
 		harmless := evicted("harmless-" + strconv.Itoa(i))
 		harmless.Annotations = nil
-		e.take(harmless)
+		e.handle(harmless)
 	}
 	require.LessOrEqual(t, len(e.seen.young)+len(e.seen.old), 2*rememberedEvents)
 	ooms.Drain()
 	for i := range rememberedEvents { // the latest are remembered
-		e.take(evicted(strconv.Itoa(5*rememberedEvents - 1 - i)))
+		e.handle(evicted(strconv.Itoa(5*rememberedEvents - 1 - i)))
 	}
 	again, dropped := ooms.Drain()
 	require.Empty(t, again)
 	require.Zero(t, dropped)
-	e.take(evicted("0"))
+	e.handle(evicted("0"))
 	again, _ = ooms.Drain()
 	require.Len(t, again, 1, "it was forgotten")
 }
@@ -140,14 +140,14 @@ func TestEvictions_CountsEventsOfEvictedPodsOnly(t *testing.T) {
 				running := aQueuedPod("p")
 				running.UID, running.ResourceVersion, pod.ResourceVersion = "u1", "1", "2"
 				changes.OnAdd(running, true)
-				steps := []func(){func() { events.take(event) }, func() { changes.OnUpdate(running, pod) }}
+				steps := []func(){func() { events.handle(event) }, func() { changes.OnUpdate(running, pod) }}
 				if !eventFirst {
 					slices.Reverse(steps)
 				}
 				for _, step := range steps {
 					step()
 				}
-				events.take(event)             // replayed by a new watch
+				events.handle(event)           // replayed by a new watch
 				changes.OnUpdate(running, pod) // replayed by a new list
 				changes.OnDelete(pod)          // the controller replaces it
 				changes.OnAdd(running, false)  // under the same name
@@ -160,10 +160,10 @@ func TestEvictions_CountsEventsOfEvictedPodsOnly(t *testing.T) {
 }
 
 // Several events may report the same eviction.
-func TestEvictionOOMs_NamesAnEvictionByItsPod(t *testing.T) {
+func TestEvictionOOMs_IdentifiesEvictionByPod(t *testing.T) {
 	id := func(uid, pod, used string) string {
 		e := evicted(uid)
-		e.InvolvedObject.UID, e.Annotations[offendersUsage] = types.UID(pod), used
+		e.InvolvedObject.UID, e.Annotations[offendingUsageAnnotation] = types.UID(pod), used
 		return EvictionOOMs(e)[0].ID
 	}
 	require.Equal(t, id("e1", "p1", "1Mi"), id("e2", "p1", "1Mi"))
@@ -171,13 +171,13 @@ func TestEvictionOOMs_NamesAnEvictionByItsPod(t *testing.T) {
 	require.NotEqual(t, id("e1", "p1", "1Mi"), id("e2", "p1", "2Mi"))
 }
 
-func TestEvictions_WaitingEventsAreBounded(t *testing.T) {
+func TestEvictions_BoundsPendingEvents(t *testing.T) {
 	ooms := &OOMs{}
 	e := NewEvictions(fake.NewClientset(), "", ooms)
-	for i := range 10 * mostClaims {
-		e.take(evicted(strconv.Itoa(i)))
+	for i := range 10 * maxClaims {
+		e.handle(evicted(strconv.Itoa(i)))
 	}
 	ooms.confirm(evictedPod("p", "u"))
 	got, _ := ooms.Drain()
-	require.Len(t, got, mostClaims)
+	require.Len(t, got, maxClaims)
 }

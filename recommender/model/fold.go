@@ -26,12 +26,12 @@ func (m *Model) retire(set *labelSet) {
 	switch {
 	case len(set.pods) > 0:
 	case len(set.series) == 0:
-		m.abandon(set)
+		m.dropEmptySet(set)
 	default:
 		if into := m.fold(set, volatile); into != nil {
 			m.retire(into)
 		} else {
-			m.retireRun(set)
+			m.foldRun(set)
 		}
 	}
 }
@@ -44,19 +44,19 @@ func (m *Model) fold(set *labelSet, without []string) *labelSet {
 	if len(lasting) == len(set.labels) || !m.selectBoth(set, lasting) {
 		return nil
 	}
-	into := m.set(set.space, lasting, set.owner)
-	into.claimant = cmp.Or(into.claimant, set.claimant)
+	into := m.labelSetFor(set.namespace, lasting, set.owner)
+	into.lastVPA = cmp.Or(into.lastVPA, set.lastVPA)
 	for _, n := range slices.Clone(set.series) {
-		series, ok := m.config.Store.Fold(n.series, usage.SeriesKey{Namespace: set.space.name, Container: n.container, Labels: into.text})
+		series, ok := m.config.Store.Rekey(n.series, usage.SeriesKey{Namespace: set.namespace.name, Container: n.container, Labels: into.text})
 		if !ok {
 			continue
 		}
-		m.drop(n.series)
+		m.removeSeries(n.series)
 		m.join(into, n, series)
 	}
-	m.changed(set)
-	m.changed(into)
-	m.abandon(set)
+	m.seriesChanged(set)
+	m.seriesChanged(into)
+	m.dropEmptySet(set)
 	return into
 }
 
@@ -67,16 +67,16 @@ func (m *Model) join(into *labelSet, from namedSeries, series usage.Series) {
 		own.missing = own.missing && from.missing
 		return
 	}
-	m.adopt(into, from.container, series, from.missing)
+	m.addSeries(into, from.container, series, from.missing)
 }
 
 // selectBoth reports whether each VPA selects both a label set and other labels, or neither.
 func (m *Model) selectBoth(set *labelSet, other labels.Set) bool {
 	both, one := 0, false
-	set.space.selectors.matching(newList(slices.Sorted(maps.Keys(other)), other, other.String()), func(v *VPA) {
+	set.namespace.selectors.matching(newLabelList(slices.Sorted(maps.Keys(other)), other, other.String()), func(v *VPA) {
 		if _, linked := v.sets[set]; linked {
 			both++
-		} else if set.space.owns(v, set) {
+		} else if set.namespace.owns(v, set) {
 			one = true
 		}
 	})
@@ -91,15 +91,15 @@ func (m *Model) Absorb(other *Model, now time.Time) { m.AbsorbMissing(other, nil
 // AbsorbMissing is Absorb for series that lack history or are new, of the containers that include
 // selects. A nil include selects the series that the load at the start covers.
 func (m *Model) AbsorbMissing(other *Model, include func(v *VPA, container string) bool, now time.Time) {
-	spaces := slices.SortedFunc(maps.Values(other.spaces), func(a, b *space) int { return cmp.Compare(a.name, b.name) })
+	spaces := slices.SortedFunc(maps.Values(other.namespaces), func(a, b *namespaceState) int { return cmp.Compare(a.name, b.name) })
 	for _, theirs := range spaces {
 		for _, text := range slices.Sorted(maps.Keys(theirs.sets)) {
-			s := m.space(theirs.name) // created again if the previous set emptied it
+			s := m.namespaceState(theirs.name) // created again if the previous set emptied it
 			if theirs.sets[text].former {
 				continue
 			}
-			m.absorb(m.set(s, theirs.sets[text].labels.without(nil), theirs.sets[text].owner), other, theirs.sets[text].series, include, now)
-			m.bound(s)
+			m.absorb(m.labelSetFor(s, theirs.sets[text].labels.without(nil), theirs.sets[text].owner), other, theirs.sets[text].series, include, now)
+			m.limitEnded(s)
 		}
 	}
 }
@@ -107,20 +107,20 @@ func (m *Model) AbsorbMissing(other *Model, include func(v *VPA, container strin
 func (m *Model) absorb(set *labelSet, other *Model, histories []namedSeries, include func(*VPA, string) bool, now time.Time) {
 	if !m.config.MemorySaver || len(set.vpas) > 0 {
 		for _, n := range histories {
-			known, found := m.config.Store.Find(usage.SeriesKey{Namespace: set.space.name, Container: n.container, Labels: set.text})
+			known, found := m.config.Store.Find(usage.SeriesKey{Namespace: set.namespace.name, Container: n.container, Labels: set.text})
 			if found && set.lacksHistory(known) == (include == nil) {
 				continue
 			}
 			if include != nil && !slices.ContainsFunc(set.vpas, func(v *VPA) bool { return include(v, n.container) }) {
 				continue
 			}
-			series := m.config.Store.Absorb(other.config.Store, n.series, now)
+			series := m.config.Store.Import(other.config.Store, n.series, now)
 			if set.find(series) == nil {
-				m.adopt(set, n.container, series, include != nil) // later chunks may follow
+				m.addSeries(set, n.container, series, include != nil) // later chunks may follow
 			}
 		}
-		m.changed(set)
-		set.space.ended += len(histories) * set.weight()
+		m.seriesChanged(set)
+		set.namespace.endedWeight += len(histories) * set.weight()
 	}
 	m.retire(set)
 }
@@ -210,11 +210,11 @@ func (b *Backfill) SketchParts(container string) sketch.Parts {
 // BeginLate marks the series that the load at the start does not cover, and all series created
 // later, as lacking history. Only the first call has an effect.
 func (m *Model) BeginLate(covered func(namespace, pod string, vpas []*VPA) bool) {
-	if m.late {
+	if m.marksNewSeries {
 		return
 	}
-	m.late = true
-	for _, s := range m.spaces {
+	m.marksNewSeries = true
+	for _, s := range m.namespaces {
 		for _, set := range s.sets {
 			if len(set.pods) == 0 || slices.ContainsFunc(set.pods, func(p *pod) bool { return covered(s.name, p.name, set.vpas) }) {
 				continue
@@ -234,20 +234,20 @@ func (set *labelSet) lacksHistory(series usage.Series) bool {
 // updateExpectation decides whether published containers count as containers with history before
 // their pods appear, until the history has expired. A VPA can precede its pods or be scaled to
 // zero. Its target would otherwise be withdrawn and then follow the first samples.
-func (v *VPA) await(now time.Time) {
+func (v *VPA) updateExpectation(now time.Time) {
 	if v.model == nil {
 		return
 	}
 	c := &v.model.config
-	if awaiting := c.Backfills && now.Sub(v.added) < c.Store.Rules().Age(); awaiting != v.awaiting {
-		v.awaiting = awaiting
+	if awaiting := c.Backfills && now.Sub(v.added) < c.Store.Rules().Age(); awaiting != v.expectsHistory {
+		v.expectsHistory = awaiting
 		v.Invalidate()
 	}
 }
 
 // expectedContainers returns the published containers if they may have history.
-func (v *VPA) awaited() []vpav1.RecommendedContainerResources {
-	if r := v.Object.Status.Recommendation; v.awaiting && r != nil && !v.StatusOfOther() {
+func (v *VPA) expectedContainers() []vpav1.RecommendedContainerResources {
+	if r := v.Object.Status.Recommendation; v.expectsHistory && r != nil && !v.StatusOfOther() {
 		return r.ContainerRecommendations
 	}
 	return nil
@@ -255,16 +255,16 @@ func (v *VPA) awaited() []vpav1.RecommendedContainerResources {
 
 // NewContainers returns the containers with series that are new since the last call, sorted.
 func (v *VPA) NewContainers() (names []string) {
-	if v.listed == v.structure && v.structure != 0 {
+	if v.listedStructure == v.structure && v.structure != 0 {
 		return nil
 	}
 	current := v.Containers()
 	for _, name := range current {
-		if _, known := slices.BinarySearch(v.known, name); !known {
+		if _, known := slices.BinarySearch(v.listedContainers, name); !known {
 			names = append(names, name)
 		}
 	}
-	v.listed, v.known = v.structure, current
+	v.listedStructure, v.listedContainers = v.structure, current
 	return names
 }
 
@@ -272,10 +272,10 @@ func (v *VPA) NewContainers() (names []string) {
 // the oldest.
 func (v *VPA) MissingHistory(container string) (since time.Time, missing bool) {
 	for _, series := range v.Series(container) {
-		if !v.model.places[series].set.lacksHistory(series) {
+		if !v.model.seriesLocations[series].set.lacksHistory(series) {
 			return time.Time{}, false
 		}
-		if created := v.model.config.Store.Created(series); !missing || created.Before(since) {
+		if created := v.model.config.Store.CreatedAt(series); !missing || created.Before(since) {
 			since, missing = created, true
 		}
 	}
@@ -285,6 +285,6 @@ func (v *VPA) MissingHistory(container string) (since time.Time, missing bool) {
 // MarkLoaded marks all series of a container as complete.
 func (v *VPA) MarkLoaded(container string) {
 	for _, series := range v.Series(container) {
-		v.model.places[series].set.find(series).missing = false
+		v.model.seriesLocations[series].set.find(series).missing = false
 	}
 }

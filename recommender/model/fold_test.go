@@ -16,7 +16,7 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
-func use(t testing.TB, s *usage.Store, pod, container string, at time.Time, cpu, memory resources.Amount) {
+func addSamples(t testing.TB, s *usage.Store, pod, container string, at time.Time, cpu, memory resources.Amount) {
 	t.Helper()
 	key := usage.ContainerKey{Namespace: "ns", Pod: pod, Container: container}
 	require.Equal(t, usage.Accepted, s.Observe(usage.Sample{Container: key, Kind: resources.CPU, At: at, Amount: cpu}))
@@ -34,7 +34,7 @@ func elapse(t testing.TB, m *Model, since time.Duration) {
 	m.Expire(at)
 }
 
-func past(m *Model, vpa, container string) *usage.Profile {
+func vpaProfile(m *Model, vpa, container string) *usage.Profile {
 	p := usage.NewProfile(usage.DefaultConfig().Shape)
 	m.config.Store.Profile(&p, m.Find("ns", vpa).Series(container)...)
 	return &p
@@ -55,31 +55,33 @@ func requireSame(t testing.TB, want, got *usage.Profile) {
 	}
 }
 
-func hashed(hash string) labels.Set { return labels.Set{"app": "x", "pod-template-hash": hash} }
+func withTemplateHash(hash string) labels.Set {
+	return labels.Set{"app": "x", "pod-template-hash": hash}
+}
 
-func TestRolloutsAndARollbackLeaveOneHistory(t *testing.T) {
+func TestFold_RolloutsAndRollbackLeaveOneHistory(t *testing.T) {
 	for _, saver := range []bool{false, true} {
 		m, store := newModel(Config{MemorySaver: saver})
-		m.SyncVPAs([]Observed{seen("v", "x", 1)}, now())
+		m.SyncVPAs([]Observed{newObserved("v", "x", 1)}, now())
 		at := now()
 		for i := range 30 {
 			hash := fmt.Sprint(i % 7) // comes back
 			pod := fmt.Sprint("p", i)
-			m.PutPod(aPod(pod, hashed(hash), "a", "b"), at)
-			use(t, store, pod, "a", at, resources.Amount(100*i+1), resources.Amount(1e8+3e7*float64(i)))
+			m.PutPod(aPod(pod, withTemplateHash(hash), "a", "b"), at)
+			addSamples(t, store, pod, "a", at, resources.Amount(100*i+1), resources.Amount(1e8+3e7*float64(i)))
 			if i > 0 {
-				before, revision := past(m, "v", "a"), m.Find("ns", "v").Revision()
+				before, revision := vpaProfile(m, "v", "a"), m.Find("ns", "v").Revision()
 				m.RemovePod("ns", fmt.Sprint("p", i-1))
-				requireSame(t, before, past(m, "v", "a"))
+				requireSame(t, before, vpaProfile(m, "v", "a"))
 				require.NotEqual(t, revision, m.Find("ns", "v").Revision())
 			}
 			at = at.Add(5 * time.Hour)
 			require.LessOrEqual(t, store.Len(), 4)
 		}
-		require.EqualValues(t, 30, past(m, "v", "a").Samples())
+		require.EqualValues(t, 30, vpaProfile(m, "v", "a").Samples())
 		m.RemovePod("ns", "p29")
 		require.Equal(t, 2, store.Len())
-		require.Len(t, m.spaces["ns"].sets, 1)
+		require.Len(t, m.namespaces["ns"].sets, 1)
 		require.Equal(t, []string{"a", "b"}, m.Find("ns", "v").Containers())
 		_, found := store.Find(usage.SeriesKey{Namespace: "ns", Container: "a", Labels: "app=x"})
 		require.True(t, found)
@@ -87,38 +89,38 @@ func TestRolloutsAndARollbackLeaveOneHistory(t *testing.T) {
 }
 
 // The memory window of a deleted pod is closed, and its peak counts once.
-func TestPeaksOfFoldedPodsAreFinal(t *testing.T) {
+func TestFold_KeepsPeakOfDeletedPod(t *testing.T) {
 	m, store := newModel(Config{})
-	m.SyncVPAs([]Observed{seen("v", "x", 1)}, now())
-	m.PutPod(aPod("p1", hashed("1"), "a"), now())
-	m.PutPod(aPod("p2", hashed("2"), "a"), now())
-	use(t, store, "p1", "a", now(), 100, 5e9)
-	use(t, store, "p2", "a", now(), 100, 1e9)
+	m.SyncVPAs([]Observed{newObserved("v", "x", 1)}, now())
+	m.PutPod(aPod("p1", withTemplateHash("1"), "a"), now())
+	m.PutPod(aPod("p2", withTemplateHash("2"), "a"), now())
+	addSamples(t, store, "p1", "a", now(), 100, 5e9)
+	addSamples(t, store, "p2", "a", now(), 100, 1e9)
 	m.RemovePod("ns", "p1")
-	p := past(m, "v", "a")
+	p := vpaProfile(m, "v", "a")
 	store.RemovePeaks(p, now(), m.Find("ns", "v").Series("a")...)
 	require.Len(t, p.Image().Memory.Weights, 1, "only the peak of p2 is open")
 	require.Greater(t, p.Memory.Quantile(1), 4.9e9)
 	m.RemovePod("ns", "p2")
-	require.Len(t, past(m, "v", "a").Image().Memory.Weights, 2)
+	require.Len(t, vpaProfile(m, "v", "a").Image().Memory.Weights, 2)
 }
 
-func TestAVPAThatSelectsAGenerationKeepsItsHistory(t *testing.T) {
+func TestFold_KeepsHistoryForGenerationSelectors(t *testing.T) {
 	m, store := newModel(Config{})
-	job := seen("job", "j", 1)
+	job := newObserved("job", "j", 1)
 	job.Selector = labels.SelectorFromSet(labels.Set{"job-name": "j1"})
-	not := seen("not", "n", 1)
+	not := newObserved("not", "n", 1)
 	not.Selector, _ = labels.Parse("app=x,!pod-template-hash")
-	m.SyncVPAs([]Observed{job, not, seen("v", "x", 1)}, now())
+	m.SyncVPAs([]Observed{job, not, newObserved("v", "x", 1)}, now())
 	m.PutPod(aPod("p1", labels.Set{"app": "y", "job-name": "j1"}, "a"), now())
-	m.PutPod(aPod("p2", hashed("1"), "a"), now())
-	use(t, store, "p1", "a", now(), 100, 1e9)
-	use(t, store, "p2", "a", now(), 100, 1e9)
+	m.PutPod(aPod("p2", withTemplateHash("1"), "a"), now())
+	addSamples(t, store, "p1", "a", now(), 100, 1e9)
+	addSamples(t, store, "p2", "a", now(), 100, 1e9)
 	m.RemovePod("ns", "p1")
 	m.RemovePod("ns", "p2")
-	require.EqualValues(t, 1, past(m, "job", "a").Samples())
-	require.EqualValues(t, 1, past(m, "v", "a").Samples())
-	require.Zero(t, past(m, "not", "a").Samples(), "it has never selected such pods")
+	require.EqualValues(t, 1, vpaProfile(m, "job", "a").Samples())
+	require.EqualValues(t, 1, vpaProfile(m, "v", "a").Samples())
+	require.Zero(t, vpaProfile(m, "not", "a").Samples(), "it has never selected such pods")
 	require.Equal(t, 2, store.Len())
 	elapse(t, m, 8*day)
 	require.Equal(t, 1, store.Len())
@@ -146,7 +148,7 @@ func newWorld(deployments int) *world {
 	w := &world{model: m, store: store, deployments: deployments, at: now(), generation: -1}
 	var list []Observed
 	for i := range deployments {
-		list = append(list, seen(fmt.Sprint("v", i), fmt.Sprint("x", i), 1))
+		list = append(list, newObserved(fmt.Sprint("v", i), fmt.Sprint("x", i), 1))
 	}
 	m.SyncVPAs(list, w.at)
 	return w
@@ -161,7 +163,7 @@ func (w *world) roll(t testing.TB) {
 			pod := fmt.Sprint("p-", i, "-", w.generation, "-", j)
 			w.model.PutPod(aPod(pod, set, "a", "b"), w.at)
 			for _, container := range []string{"a", "b"} {
-				use(t, w.store, pod, container, w.at, resources.Amount(100+(i*7+w.generation%20*45)%900), resources.Amount(1e8*float64(1+(i+w.generation)%20)))
+				addSamples(t, w.store, pod, container, w.at, resources.Amount(100+(i*7+w.generation%20*45)%900), resources.Amount(1e8*float64(1+(i+w.generation)%20)))
 			}
 			w.model.RemovePod("ns", fmt.Sprint("p-", i, "-", w.generation-1, "-", j))
 		}
@@ -171,11 +173,11 @@ func (w *world) roll(t testing.TB) {
 	}
 }
 
-func (w *world) jobs(t testing.TB, from, to int) {
+func (w *world) runJobs(t testing.TB, from, to int) {
 	for i := from; i < to; i++ {
 		pod := fmt.Sprint("job-", i)
 		w.model.PutPod(aPod(pod, labels.Set{"app": "nightly", "job-name": pod, "controller-uid": pod}, "a"), w.at)
-		use(t, w.store, pod, "a", w.at, 100, 1e8)
+		addSamples(t, w.store, pod, "a", w.at, 100, 1e8)
 	}
 	for i := from; i < to; i++ {
 		w.model.RemovePod("ns", fmt.Sprint("job-", i))
@@ -183,7 +185,7 @@ func (w *world) jobs(t testing.TB, from, to int) {
 	w.model.Expire(w.at)
 }
 
-func growth(t testing.TB, deployments, rollouts, jobs, atOnce int) (before, rolled, worked float64) {
+func measureGrowth(t testing.TB, deployments, rollouts, jobs, atOnce int) (before, rolled, worked float64) {
 	w := newWorld(deployments)
 	for range 20 { // until the histograms reach their full width
 		w.roll(t)
@@ -194,7 +196,7 @@ func growth(t testing.TB, deployments, rollouts, jobs, atOnce int) (before, roll
 	}
 	rolled = heap()
 	for i := 0; i < jobs; i += atOnce {
-		w.jobs(t, i, i+atOnce)
+		w.runJobs(t, i, i+atOnce)
 	}
 	worked = heap()
 	require.LessOrEqual(t, w.store.Len(), 4*deployments+1)
@@ -202,8 +204,8 @@ func growth(t testing.TB, deployments, rollouts, jobs, atOnce int) (before, roll
 	return before, rolled, worked
 }
 
-func TestOldPodsLeaveNothing(t *testing.T) {
-	before, rolled, worked := growth(t, 300, 40, 3000, 500)
+func TestFold_BoundsHeapAfterRolloutsAndJobs(t *testing.T) {
+	before, rolled, worked := measureGrowth(t, 300, 40, 3000, 500)
 	t.Logf("heap %.2f MiB, after rollouts %.2f, after Jobs %.2f", before/(1<<20), rolled/(1<<20), worked/(1<<20))
 	require.Less(t, rolled, 1.1*before)
 	require.Less(t, worked, 1.1*before)
@@ -212,7 +214,7 @@ func TestOldPodsLeaveNothing(t *testing.T) {
 func BenchmarkGrowth(b *testing.B) {
 	b.Run("containers=10000", func(b *testing.B) {
 		for range b.N {
-			before, rolled, worked := growth(b, 1000, 200, 10000, 1000)
+			before, rolled, worked := measureGrowth(b, 1000, 200, 10000, 1000)
 			b.ReportMetric(before/(1<<20), "MiB-before")
 			b.ReportMetric(rolled/(1<<20), "MiB-after-200-rollouts")
 			b.ReportMetric(worked/(1<<20), "MiB-after-10k-jobs")
@@ -247,14 +249,14 @@ var batchLabels = map[string]func(run, task int) labels.Set{
 	},
 }
 
-func (w *world) runs(t testing.TB, of func(run, task int) labels.Set, n int) {
+func (w *world) runBatches(t testing.TB, of func(run, task int) labels.Set, n int) {
 	const tasks, atOnce = 4, 25
 	for from := 0; from < n; from += atOnce {
 		w.at = w.at.Add(time.Minute)
 		for i := from; i < from+atOnce; i++ {
 			pod := fmt.Sprint("run-", i)
 			w.model.PutPod(aPod(pod, of(i/tasks, i%tasks), "main"), w.at)
-			use(t, w.store, pod, "main", w.at, resources.Amount(100+i%700), resources.Amount(1e8+1e6*float64(i%900)))
+			addSamples(t, w.store, pod, "main", w.at, resources.Amount(100+i%700), resources.Amount(1e8+1e6*float64(i%900)))
 		}
 		for i := from; i < from+atOnce; i++ {
 			w.model.RemovePod("ns", fmt.Sprint("run-", i))
@@ -262,7 +264,7 @@ func (w *world) runs(t testing.TB, of func(run, task int) labels.Set, n int) {
 	}
 }
 
-func TestFinishedBatchRunsLeaveNothing(t *testing.T) {
+func TestFold_BoundsHeapAfterBatchRuns(t *testing.T) {
 	for name, of := range batchLabels {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(300)
@@ -270,11 +272,11 @@ func TestFinishedBatchRunsLeaveNothing(t *testing.T) {
 				w.roll(t)
 			}
 			before, series := heap(), w.store.Len()
-			w.runs(t, of, 5000)
+			w.runBatches(t, of, 5000)
 			after := heap()
 			t.Logf("heap %.2f MiB, after 5000 runs %.2f; %d series, then %d", before/(1<<20), after/(1<<20), series, w.store.Len())
 			require.Less(t, after, 1.05*before)
-			require.LessOrEqual(t, w.store.Len(), series+2*manySets)
+			require.LessOrEqual(t, w.store.Len(), series+2*maxIdleSets)
 			runtime.KeepAlive(w)
 		})
 	}
@@ -282,9 +284,9 @@ func TestFinishedBatchRunsLeaveNothing(t *testing.T) {
 
 // The history of a VPA is the same before and after folding, and contains only pods that it
 // selects.
-func TestFoldedRunsAreTheHistoryOfTheSameVPAs(t *testing.T) {
+func TestFold_KeepsHistoryPerVPA(t *testing.T) {
 	selecting := func(name, selector string) Observed {
-		o := seen(name, name, 1)
+		o := newObserved(name, name, 1)
 		o.Selector, _ = labels.Parse(selector)
 		return o
 	}
@@ -302,7 +304,7 @@ func TestFoldedRunsAreTheHistoryOfTheSameVPAs(t *testing.T) {
 		at, pod := now().Add(time.Duration(i)*time.Minute), fmt.Sprint("p", i)
 		m.PutPod(aPod(pod, set, "a"), at)
 		cpu, memory := resources.Amount(50+i*37%900), resources.Amount(1e8+3e7*float64(i*7%50))
-		use(t, store, pod, "a", at, cpu, memory)
+		addSamples(t, store, pod, "a", at, cpu, memory)
 		for _, o := range list {
 			if o.Selector.Matches(set) {
 				want[o.Object.Name].AddCPU(float64(cpu)/1000, at)
@@ -312,9 +314,9 @@ func TestFoldedRunsAreTheHistoryOfTheSameVPAs(t *testing.T) {
 		m.RemovePod("ns", pod)
 	}
 	for _, o := range list {
-		require.Equal(t, want[o.Object.Name].Samples(), past(m, o.Object.Name, "a").Samples(), o.Object.Name)
+		require.Equal(t, want[o.Object.Name].Samples(), vpaProfile(m, o.Object.Name, "a").Samples(), o.Object.Name)
 		if want[o.Object.Name].Samples() > 0 {
-			requireSame(t, want[o.Object.Name], past(m, o.Object.Name, "a"))
+			requireSame(t, want[o.Object.Name], vpaProfile(m, o.Object.Name, "a"))
 		}
 	}
 	require.Equal(t, runs, store.Len(), "a VPA selects single runs")
@@ -324,24 +326,24 @@ func TestFoldedRunsAreTheHistoryOfTheSameVPAs(t *testing.T) {
 		set := labels.Set{"team": "data", "task": fmt.Sprint("task-", i%3), "run": fmt.Sprint("again-", i), "uid": fmt.Sprint("u", i), "host": fmt.Sprint("h", i)}
 		at, pod := now().Add(time.Duration(runs+i)*time.Minute), fmt.Sprint("q", i)
 		m.PutPod(aPod(pod, set, "a"), at)
-		use(t, store, pod, "a", at, 100, 1e8)
+		addSamples(t, store, pod, "a", at, 100, 1e8)
 		m.RemovePod("ns", pod)
 	}
-	require.EqualValues(t, 3*runs, past(m, "all", "a").Samples())
-	require.EqualValues(t, runs, past(m, "task", "a").Samples(), "the label is one that a VPA mentions")
-	require.Zero(t, past(m, "none", "a").Samples())
-	require.LessOrEqual(t, store.Len(), 3+manySets)
+	require.EqualValues(t, 3*runs, vpaProfile(m, "all", "a").Samples())
+	require.EqualValues(t, runs, vpaProfile(m, "task", "a").Samples(), "the label is one that a VPA mentions")
+	require.Zero(t, vpaProfile(m, "none", "a").Samples())
+	require.LessOrEqual(t, store.Len(), 3+maxIdleSets)
 }
 
-func TestWhatWorkloadsUsedBeforeARolloutIsTheirs(t *testing.T) {
+func TestFold_KeepsHistoryOfRunningWorkloads(t *testing.T) {
 	m, store := newModel(Config{})
-	const workloads = 4 * manySets
+	const workloads = 4 * maxIdleSets
 	roll := func(generation, from int) {
 		put := func(generation, i int) string { return fmt.Sprint("p", generation, "-", i) }
 		for i := from; i < workloads; i++ {
 			pod := put(generation, i)
 			m.PutPod(aPod(pod, labels.Set{"app": fmt.Sprint("x", i), "pod-template-hash": fmt.Sprint(generation)}, "a"), now())
-			use(t, store, pod, "a", now().Add(time.Duration(generation)*time.Minute), 100, 1e8)
+			addSamples(t, store, pod, "a", now().Add(time.Duration(generation)*time.Minute), 100, 1e8)
 		}
 		for i := range workloads {
 			m.RemovePod("ns", put(generation-1, i))
@@ -352,58 +354,58 @@ func TestWhatWorkloadsUsedBeforeARolloutIsTheirs(t *testing.T) {
 	}
 	require.Equal(t, 2*workloads, store.Len())
 	roll(3, workloads-10) // the others end
-	require.LessOrEqual(t, store.Len(), 2*10+manySets, "what they used is folded")
+	require.LessOrEqual(t, store.Len(), 2*10+maxIdleSets, "what they used is folded")
 	roll(4, workloads-10)
 	app := fmt.Sprint("x", workloads-1)
-	m.SyncVPAs([]Observed{seen("v", app, 1)}, now())
-	require.EqualValues(t, 5, past(m, "v", "a").Samples(), "it comes after the rollouts")
+	m.SyncVPAs([]Observed{newObserved("v", app, 1)}, now())
+	require.EqualValues(t, 5, vpaProfile(m, "v", "a").Samples(), "it comes after the rollouts")
 }
 
 type mentionsApp struct{}
 
-func (mentionsApp) Mention(namespace, key string) bool { return namespace == "ns" && key == "app" }
+func (mentionsApp) Contains(namespace, key string) bool { return namespace == "ns" && key == "app" }
 
 // Deployments without pods look like finished runs, but their pods come back.
-func TestWorkloadsWithoutPodsAreNoRuns(t *testing.T) {
+func TestFold_KeepsHistoryOfWorkloadsWithoutPods(t *testing.T) {
 	m, store := newModel(Config{Keys: mentionsApp{}})
-	const workloads = 4 * manySets
+	const workloads = 4 * maxIdleSets
 	for i := range workloads {
 		set := labels.Set{"tier": "web", "app": fmt.Sprint("x", i), "pod-template-hash": fmt.Sprint(i), "run": fmt.Sprint(i % 3)}
 		pod := fmt.Sprint("p", i)
 		m.PutPod(aPod(pod, set, "a"), now())
-		use(t, store, pod, "a", now(), 100, 1e8)
+		addSamples(t, store, pod, "a", now(), 100, 1e8)
 		m.RemovePod("ns", pod)
 	}
-	m.SyncVPAs([]Observed{seen("v", "x7", 1)}, now())
-	require.EqualValues(t, 1, past(m, "v", "a").Samples())
+	m.SyncVPAs([]Observed{newObserved("v", "x7", 1)}, now())
+	require.EqualValues(t, 1, vpaProfile(m, "v", "a").Samples())
 	require.Equal(t, workloads, store.Len())
 }
 
 // A VPA with an unreadable target may select a single run.
-func TestNothingIsFoldedWhileASelectorIsNotKnown(t *testing.T) {
+func TestFold_WaitsForUnknownSelector(t *testing.T) {
 	m, store := newModel(Config{})
-	v := seen("v", "x", 1)
+	v := newObserved("v", "x", 1)
 	v.Selector = labels.SelectorFromSet(labels.Set{"run": "7"})
 	lost := v
 	lost.Err = errors.New("forbidden")
 	m.SyncVPAs([]Observed{lost}, now())
 	m.SyncVPAs([]Observed{lost}, now().Add(2*Grace))
-	for i := range 2 * manySets {
+	for i := range 2 * maxIdleSets {
 		pod := fmt.Sprint("p", i)
 		m.PutPod(aPod(pod, labels.Set{"team": "data", "run": fmt.Sprint(i)}, "a"), now())
-		use(t, store, pod, "a", now(), 100, 1e8)
+		addSamples(t, store, pod, "a", now(), 100, 1e8)
 		m.RemovePod("ns", pod)
 	}
 	m.SyncVPAs([]Observed{v}, now().Add(3*Grace))
-	require.EqualValues(t, 1, past(m, "v", "a").Samples())
+	require.EqualValues(t, 1, vpaProfile(m, "v", "a").Samples())
 }
 
 // A VPA may be created after the pods that it selects, so unused label sets stay for an hour.
-func TestManyLabelSetsThatNobodyHasOrSelectsGoAfterAnHour(t *testing.T) {
+func TestExpire_DropsUnusedLabelSetsAfterAnHour(t *testing.T) {
 	m, store := newModel(Config{})
-	troubled := seen("troubled", "t", 1)
+	troubled := newObserved("troubled", "t", 1)
 	troubled.Object.Namespace, troubled.Selector, troubled.Err = "broken", nil, errors.New("forbidden")
-	m.SyncVPAs([]Observed{seen("v", "x", 1), troubled}, now())
+	m.SyncVPAs([]Observed{newObserved("v", "x", 1), troubled}, now())
 	put := func(namespace, name string, set labels.Set) {
 		pod := aPod(name, set, "a", "b")
 		pod.Namespace = namespace
@@ -437,25 +439,25 @@ func TestManyLabelSetsThatNobodyHasOrSelectsGoAfterAnHour(t *testing.T) {
 		m.RemovePod("ns", pod)
 	}
 	elapse(t, m, 0)
-	run(0, manySets)
+	run(0, maxIdleSets)
 	elapse(t, m, 5*time.Minute)
-	run(manySets, 3*manySets)
+	run(maxIdleSets, 3*maxIdleSets)
 	put("ns", "back", labels.Set{"app": "back"})
 	elapse(t, m, time.Hour)
-	require.Equal(t, 2*3*manySets, sets("ns", "once-"), "it is no hour yet")
+	require.Equal(t, 2*3*maxIdleSets, sets("ns", "once-"), "it is no hour yet")
 	m.RemovePod("ns", "back")
 	elapse(t, m, 2*time.Hour)
-	require.Equal(t, 2*manySets, sets("ns", "once-"), "the latest stay")
+	require.Equal(t, 2*maxIdleSets, sets("ns", "once-"), "the latest stay")
 	require.Zero(t, sets("ns", "once-0"))
-	require.Equal(t, 2*3*manySets, sets("broken", "once-"), "a VPA may select them")
+	require.Equal(t, 2*3*maxIdleSets, sets("broken", "once-"), "a VPA may select them")
 	for _, prefix := range []string{"app=x", "app=z,pod-template-hash=2", "app=back"} {
 		require.Equal(t, 2, sets("ns", prefix), prefix)
 	}
 	require.Equal(t, 4, sets("ns", "app=z"), "a rollout will need it")
-	require.Len(t, m.spaces["ns"].sets, manySets+4)
+	require.Len(t, m.namespaces["ns"].sets, maxIdleSets+4)
 	elapse(t, m, 3*time.Hour)
 	require.Equal(t, 2, sets("ns", "app=back"), "it is one of the latest")
-	require.Empty(t, m.spaces["ns"].batches, "none of them was used lately")
+	require.Empty(t, m.namespaces["ns"].keyGroups, "none of them was used lately")
 	elapse(t, m, 8*day)
 	require.Equal(t, 2, sets("ns", ""), "those of the pod that runs")
 }

@@ -22,7 +22,7 @@ func samplesOf(store *usage.Store, v *VPA) int64 {
 func TestSyncVPAs_KeepsHistoryOfFormerSelector(t *testing.T) {
 	color := func(of string) labels.Selector { return labels.SelectorFromSet(labels.Set{"color": of}) }
 	selecting := func(name, app string, s labels.Selector) Observed {
-		o := seen(name, app, 1)
+		o := newObserved(name, app, 1)
 		o.Selector = s
 		return o
 	}

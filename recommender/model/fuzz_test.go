@@ -18,7 +18,7 @@ func FuzzEvictionOOMs(f *testing.F) {
 	f.Fuzz(func(t *testing.T, containers, used, resources string) {
 		event := &corev1.Event{
 			ObjectMeta: metav1.ObjectMeta{UID: "u", CreationTimestamp: metav1.NewTime(now()),
-				Annotations: map[string]string{offenders: containers, offendersUsage: used, starved: resources}},
+				Annotations: map[string]string{offendingContainersAnnotation: containers, offendingUsageAnnotation: used, starvedResourceAnnotation: resources}},
 			InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "ns", Name: "p1"},
 			Reason:         "Evicted",
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAPanicIsStoppedAndCounted(t *testing.T) {
+func TestGuard_RecoversAndCountsPanic(t *testing.T) {
 	panics := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x"}, []string{"step"})
 	work := func(fails bool) {
 		defer NewGuard("Step", panics).Recover(nil)

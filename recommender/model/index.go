@@ -18,36 +18,36 @@ import (
 // matcher, so each selector is evaluated once. A matcher is indexed by one label that its selector
 // requires, so most selectors are not evaluated at all.
 type index struct {
-	by      map[label][]*matcher
-	rest    []*matcher // matchers without a required label
-	targets map[target.Key][]*matcher
+	byLabel   map[label][]*matcher
+	unindexed []*matcher // matchers without a required label
+	targets   map[target.Key][]*matcher
 
-	mentions map[string]int // number of requirements by label key
-	cursor   cursor         // of the current evaluation, reused
+	requirementCounts map[string]int // number of requirements by label key
+	cursor            cursor         // of the current evaluation, reused
 }
 
 func newIndex() index {
-	return index{by: map[label][]*matcher{}, targets: map[target.Key][]*matcher{}, mentions: map[string]int{}}
+	return index{byLabel: map[label][]*matcher{}, targets: map[target.Key][]*matcher{}, requirementCounts: map[string]int{}}
 }
 
 type matcher struct {
-	selector labels.Selector
-	under    []label // keys in index.byLabel, nil: it is in index.unindexed
-	vpas     []*VPA
+	selector    labels.Selector
+	indexLabels []label // keys in index.byLabel, nil: it is in index.unindexed
+	vpas        []*VPA
 }
 
 type label struct{ key, value string }
 
 // labelList is sorted by key. It takes a third of the memory of a map.
-type list []label
+type labelList []label
 
 // newLabelList returns labels as substrings of text. keys are sorted.
-func newList(keys []string, of labels.Set, text string) list {
-	l := make(list, 0, len(of))
+func newLabelList(keys []string, values labels.Set, text string) labelList {
+	l := make(labelList, 0, len(values))
 	at := 0
 	for _, key := range keys {
 		value := at + len(key) + 1
-		end := value + len(of[key])
+		end := value + len(values[key])
 		l = append(l, label{text[at : value-1], text[value:end]})
 		at = end + 1
 	}
@@ -55,7 +55,7 @@ func newList(keys []string, of labels.Set, text string) list {
 }
 
 // Get returns the value of a label, or an empty string.
-func (l list) Get(key string) string {
+func (l labelList) Get(key string) string {
 	at, found := slices.BinarySearchFunc(l, key, func(x label, key string) int { return strings.Compare(x.key, key) })
 	if !found {
 		return ""
@@ -66,7 +66,7 @@ func (l list) Get(key string) string {
 // cursor implements labels.Labels for lookups by ascending key, the order of selector requirements.
 // All lookups together take O(labels + requirements).
 type cursor struct {
-	list list
+	list labelList
 	at   int
 }
 
@@ -96,19 +96,19 @@ func (c *cursor) Lookup(key string) (value string, found bool) {
 	return c.list[c.at].value, true
 }
 
-func (l list) equal(of map[string]string) bool {
-	if len(l) != len(of) {
+func (l labelList) equal(values map[string]string) bool {
+	if len(l) != len(values) {
 		return false
 	}
 	for _, x := range l {
-		if value, found := of[x.key]; !found || value != x.value {
+		if value, found := values[x.key]; !found || value != x.value {
 			return false
 		}
 	}
 	return true
 }
 
-func (l list) without(keys []string) labels.Set {
+func (l labelList) without(keys []string) labels.Set {
 	rest := labels.Set{}
 	for _, x := range l {
 		if !slices.Contains(keys, x.key) {
@@ -126,7 +126,7 @@ func (x *index) add(v *VPA) {
 		return
 	}
 	for _, m := range x.targets[v.target] {
-		if alike(m.selector, v.selector) {
+		if equalSelectors(m.selector, v.selector) {
 			m.vpas = append(m.vpas, v)
 			v.matcher = m
 			return
@@ -142,27 +142,27 @@ func (x *index) insert(m *matcher) {
 	requirements, _ := m.selector.Requirements()
 	fewest := 0
 	for i := range requirements {
-		x.mention(requirements[i].Key(), 1)
-		demanded := demands(&requirements[i])
+		x.countRequirement(requirements[i].Key(), 1)
+		demanded := acceptedLabels(&requirements[i])
 		others := 0
 		for _, l := range demanded {
-			others += len(x.by[l])
+			others += len(x.byLabel[l])
 		}
-		if len(demanded) > 0 && (m.under == nil || others < fewest) {
-			m.under, fewest = demanded, others
+		if len(demanded) > 0 && (m.indexLabels == nil || others < fewest) {
+			m.indexLabels, fewest = demanded, others
 		}
 	}
-	if m.under == nil {
-		x.rest = append(x.rest, m)
+	if m.indexLabels == nil {
+		x.unindexed = append(x.unindexed, m)
 		return
 	}
-	for _, l := range m.under {
-		x.by[l] = append(x.by[l], m)
+	for _, l := range m.indexLabels {
+		x.byLabel[l] = append(x.byLabel[l], m)
 	}
 }
 
 // acceptedLabels returns the labels that satisfy a requirement.
-func demands(r *labels.Requirement) (demanded []label) {
+func acceptedLabels(r *labels.Requirement) (demanded []label) {
 	switch r.Operator() {
 	case selection.Equals, selection.DoubleEquals, selection.In:
 		for value := range r.Values() {
@@ -172,9 +172,9 @@ func demands(r *labels.Requirement) (demanded []label) {
 	return demanded
 }
 
-func (x *index) mention(key string, more int) {
-	if x.mentions[key] += more; x.mentions[key] == 0 {
-		delete(x.mentions, key)
+func (x *index) countRequirement(key string, more int) {
+	if x.requirementCounts[key] += more; x.requirementCounts[key] == 0 {
+		delete(x.requirementCounts, key)
 	}
 }
 
@@ -189,13 +189,13 @@ func (x *index) remove(v *VPA) {
 	}
 	requirements, _ := m.selector.Requirements()
 	for i := range requirements {
-		x.mention(requirements[i].Key(), -1)
+		x.countRequirement(requirements[i].Key(), -1)
 	}
-	for _, l := range m.under {
-		removeMatcher(x.by, l, m)
+	for _, l := range m.indexLabels {
+		removeMatcher(x.byLabel, l, m)
 	}
-	if m.under == nil {
-		x.rest = slices.DeleteFunc(x.rest, func(other *matcher) bool { return other == m })
+	if m.indexLabels == nil {
+		x.unindexed = slices.DeleteFunc(x.unindexed, func(other *matcher) bool { return other == m })
 	}
 	removeMatcher(x.targets, v.target, m)
 }
@@ -209,7 +209,7 @@ func removeMatcher[K comparable](lists map[K][]*matcher, key K, m *matcher) {
 }
 
 // matching calls f for each VPA that matches a label set, in no defined order.
-func (x *index) matching(set list, f func(*VPA)) {
+func (x *index) matching(set labelList, f func(*VPA)) {
 	if len(set) > 0 && set[0].key == "" { // client.Dropped: the labels of the pods are unknown
 		return
 	}
@@ -223,12 +223,12 @@ func (x *index) matching(set list, f func(*VPA)) {
 		}
 	}
 	for _, l := range set {
-		visit(x.by[l])
+		visit(x.byLabel[l])
 	}
-	visit(x.rest)
+	visit(x.unindexed)
 }
 
-func (x *index) matches(m *matcher, set list) bool {
+func (x *index) matches(m *matcher, set labelList) bool {
 	x.cursor = cursor{list: set}
 	matched := m.selector.Matches(&x.cursor)
 	x.cursor = cursor{}
@@ -236,7 +236,7 @@ func (x *index) matches(m *matcher, set list) bool {
 }
 
 // cachedMatches returns a match function that evaluates each selector once per label set.
-func (x *index) memo() func(*VPA, *labelSet) bool {
+func (x *index) cachedMatches() func(*VPA, *labelSet) bool {
 	type pair struct {
 		m   *matcher
 		set *labelSet
@@ -267,35 +267,35 @@ func (m *Model) ownerOf(p *pod, object *corev1.Pod) (top target.Key) {
 	}
 	top, known := m.config.Owners.Top(controller)
 	if known {
-		delete(m.unsettled, p)
+		delete(m.unresolvedOwners, p)
 		return top
 	}
-	m.unsettled[p] = controller
+	m.unresolvedOwners[p] = controller
 	return target.Key{}
 }
 
-func (m *Model) settle(now time.Time) {
+func (m *Model) resolveOwners(now time.Time) {
 	known := map[*pod]target.Key{}
-	for p, controller := range m.unsettled {
+	for p, controller := range m.unresolvedOwners {
 		if top, is := m.config.Owners.Top(controller); is {
 			known[p] = top
 		}
 	}
 	for _, p := range slices.SortedFunc(maps.Keys(known), func(a, b *pod) int {
-		return cmp.Or(cmp.Compare(a.set.space.name, b.set.space.name), cmp.Compare(a.name, b.name))
+		return cmp.Or(cmp.Compare(a.set.namespace.name, b.set.namespace.name), cmp.Compare(a.name, b.name))
 	}) {
-		delete(m.unsettled, p)
+		delete(m.unresolvedOwners, p)
 		former := p.set
 		if former.accepts(known[p]) {
 			continue
 		}
 		p.stale = true
-		m.move(p, m.set(former.space, former.labels.without(nil), known[p]))
+		m.move(p, m.labelSetFor(former.namespace, former.labels.without(nil), known[p]))
 		if p.set == former { // the set had no owner before
 			p.stale = false
 			continue
 		}
-		former.leave(p.form)
+		former.countEnded(p.podTemplate)
 		m.track(p, now)
 		m.retire(former)
 	}
@@ -306,13 +306,13 @@ func (set *labelSet) accepts(owner target.Key) bool {
 	return owner == target.Key{} || set.owner == owner
 }
 
-func (set *labelSet) plain() string {
+func (set *labelSet) labelText() string {
 	text, _, _ := strings.Cut(set.text, ownerMark)
 	return text
 }
 
 // assignOwner sets the owner of a label set without one. It reports whether the owner is accepted.
-func (m *Model) give(set *labelSet, owner target.Key) bool {
+func (m *Model) assignOwner(set *labelSet, owner target.Key) bool {
 	if set.accepts(owner) {
 		return true
 	}
@@ -320,11 +320,11 @@ func (m *Model) give(set *labelSet, owner target.Key) bool {
 		return false
 	}
 	set.owner = owner
-	s := set.space
+	s := set.namespace
 	if owner.Custom() {
 		s.owners[owner]++
 		if s.owners[owner] == 1 {
-			m.narrow(s, owner)
+			m.unlinkForeign(s, owner)
 		}
 	}
 	for _, v := range slices.Clone(set.vpas) {
@@ -335,7 +335,7 @@ func (m *Model) give(set *labelSet, owner target.Key) bool {
 	return true
 }
 
-func (s *space) disown(set *labelSet) {
+func (s *namespaceState) releaseOwner(set *labelSet) {
 	if !set.owner.Custom() {
 		return
 	}
@@ -348,13 +348,13 @@ func (s *space) disown(set *labelSet) {
 // updater and webhook: it is their topmost controller. Pods without a controller belong to every
 // target. All pods belong to a custom resource that owns no label set, because its operator does
 // not set it as their controller.
-func (s *space) owns(v *VPA, set *labelSet) bool {
+func (s *namespaceState) owns(v *VPA, set *labelSet) bool {
 	return set.owner == target.Key{} || set.owner == v.target || v.target.Custom() && s.owners[v.target] == 0
 }
 
 // unlinkForeign unlinks the VPAs of a custom resource from pods of other owners, once the resource
 // owns a label set.
-func (m *Model) narrow(s *space, owner target.Key) {
+func (m *Model) unlinkForeign(s *namespaceState, owner target.Key) {
 	for _, v := range s.vpas {
 		if v.target != owner {
 			continue

@@ -69,7 +69,7 @@ func TestIndex_ComparesLabelsOncePerTarget(t *testing.T) {
 	sync := func() {
 		var all []Observed
 		for i := range vpas {
-			o := seen(fmt.Sprint("v", i), "x", 1)
+			o := newObserved(fmt.Sprint("v", i), "x", 1)
 			o.Selector = selector
 			all = append(all, o)
 		}
@@ -95,7 +95,7 @@ func TestIndex_ComparesLabelsOncePerTarget(t *testing.T) {
 	require.Equal(t, pods, m.Find("ns", "v0").Pods())
 }
 
-func TestIndex_EqualsEvaluationOfEachSelector(t *testing.T) {
+func TestIndex_MatchesSelectorEvaluation(t *testing.T) {
 	random := rand.New(rand.NewSource(1))
 	keys := []string{"a", "app", "b", "c", "z"}
 	operators := []metav1.LabelSelectorOperator{
@@ -115,7 +115,7 @@ func TestIndex_EqualsEvaluationOfEachSelector(t *testing.T) {
 			}
 			selector, err := metav1.LabelSelectorAsSelector(s)
 			require.NoError(t, err)
-			o := seen(fmt.Sprint("v", i), fmt.Sprint(i%4), 1)
+			o := newObserved(fmt.Sprint("v", i), fmt.Sprint(i%4), 1)
 			o.Selector = selector
 			all = append(all, o)
 		}
@@ -137,7 +137,7 @@ func TestIndex_EqualsEvaluationOfEachSelector(t *testing.T) {
 	}
 }
 
-func TestDistinctWithout_EqualsCountOfTexts(t *testing.T) {
+func TestDistinctWithout_MatchesTextCount(t *testing.T) {
 	random := rand.New(rand.NewSource(1))
 	keys := []string{"a", "b", "c", "d"}
 	for range 200 {
@@ -150,7 +150,7 @@ func TestDistinctWithout_EqualsCountOfTexts(t *testing.T) {
 			m.PutPod(aPod("p", set, "a"), now())
 		}
 		var sets []*labelSet
-		for _, set := range m.spaces["ns"].sets {
+		for _, set := range m.namespaces["ns"].sets {
 			sets = append(sets, set)
 		}
 		for n, count := range distinctWithout(sets, keys) {
@@ -167,7 +167,7 @@ func BenchmarkPutPod_LargeSelectors(b *testing.B) {
 			selector := largeSelector(b, "x", 30000)
 			var all []Observed
 			for i := range vpas {
-				o := seen(fmt.Sprint("v", i), "x", 1)
+				o := newObserved(fmt.Sprint("v", i), "x", 1)
 				o.Selector = selector
 				all = append(all, o)
 			}

@@ -14,7 +14,7 @@ import (
 )
 
 // podWithMemory returns a pod with resources of container a. An empty string sets none.
-func sized(name, request, limit string) *corev1.Pod {
+func podWithMemory(name, request, limit string) *corev1.Pod {
 	p := aPod(name, labels.Set{"app": "x"}, "a", "b")
 	r := &p.Spec.Containers[0].Resources
 	r.Requests, r.Limits = corev1.ResourceList{}, corev1.ResourceList{}
@@ -26,24 +26,24 @@ func sized(name, request, limit string) *corev1.Pod {
 	return p
 }
 
-func TestLimitRatioIsThatOfTheTightestPod(t *testing.T) {
+func TestLimitRatio_UsesTightestPod(t *testing.T) {
 	m, _ := newModel(Config{})
-	m.SyncVPAs([]Observed{seen("v", "x", 1)}, now())
+	m.SyncVPAs([]Observed{newObserved("v", "x", 1)}, now())
 	v := m.Find("ns", "v")
 	is := func(want sketch.LimitRatio, why string) {
 		t.Helper()
 		require.Equal(t, want, v.LimitRatio("a"), why)
 	}
-	is(sketch.Unseen, "there is no pod")
-	m.PutPod(sized("p1", "100Mi", "200Mi"), now())
+	is(sketch.UnknownRatio, "there is no pod")
+	m.PutPod(podWithMemory("p1", "100Mi", "200Mi"), now())
 	is(200, "")
-	m.PutPod(sized("p2", "50Mi", "60Mi"), now())
+	m.PutPod(podWithMemory("p2", "50Mi", "60Mi"), now())
 	is(120, "pods disagree")
-	m.PutPod(sized("p1", "300Mi", "600Mi"), now())
+	m.PutPod(podWithMemory("p1", "300Mi", "600Mi"), now())
 	is(120, "one was resized, and keeps its ratio")
-	m.PutPod(sized("p3", "100Mi", ""), now())
+	m.PutPod(podWithMemory("p3", "100Mi", ""), now())
 	is(120, "one has no limit")
-	gone := sized("p4", "100Mi", "100Mi")
+	gone := podWithMemory("p4", "100Mi", "100Mi")
 	m.PutPod(gone, now())
 	is(100, "")
 	gone = gone.DeepCopy()
@@ -53,30 +53,30 @@ func TestLimitRatioIsThatOfTheTightestPod(t *testing.T) {
 	m.RemovePod("ns", "p2")
 	is(200, "")
 	m.RemovePod("ns", "p1")
-	is(sketch.Free, "")
-	m.PutPod(sized("p3", "", "100Mi"), now())
+	is(sketch.NoLimitRatio, "")
+	m.PutPod(podWithMemory("p3", "", "100Mi"), now())
 	is(100, "a limit without request")
-	followed := sized("p3", "60Mi", "180Mi")
+	followed := podWithMemory("p3", "60Mi", "180Mi")
 	followed.Annotations = map[string]string{convert.DeclaredAnnotation: `{"a":{"requests":{"memory":"100Mi"},"limits":{"memory":"150Mi"}}}`}
 	m.PutPod(followed, now())
 	is(150, "what it was declared with counts, where its request follows use")
-	require.Equal(t, sketch.Free, v.LimitRatio("b"))
-	require.Equal(t, sketch.Unseen, v.LimitRatio("c"))
+	require.Equal(t, sketch.NoLimitRatio, v.LimitRatio("b"))
+	require.Equal(t, sketch.UnknownRatio, v.LimitRatio("c"))
 
 	only := vpav1.ContainerControlledValuesRequestsOnly
-	object := seen("v", "x", 1)
+	object := newObserved("v", "x", 1)
 	object.Object.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "a", ControlledValues: &only}}}
 	m.SyncVPAs([]Observed{object}, now())
-	is(sketch.Free, "the limit stands still")
+	is(sketch.NoLimitRatio, "the limit stands still")
 }
 
-func TestPodsOfATemplateShareTheirForm(t *testing.T) {
+func TestPodTemplate_SharedByEqualPods(t *testing.T) {
 	m, _ := newModel(Config{})
-	m.PutPod(sized("p1", "100Mi", "120Mi"), now())
-	m.PutPod(sized("p2", "104857601", "125829121"), now())
-	pods := m.spaces["ns"].pods
-	require.Same(t, pods["p1"].form, pods["p2"].form)
-	m.PutPod(sized("p2", "100Mi", "100Mi"), now())
-	require.NotSame(t, pods["p1"].form, pods["p2"].form)
+	m.PutPod(podWithMemory("p1", "100Mi", "120Mi"), now())
+	m.PutPod(podWithMemory("p2", "104857601", "125829121"), now())
+	pods := m.namespaces["ns"].pods
+	require.Same(t, pods["p1"].podTemplate, pods["p2"].podTemplate)
+	m.PutPod(podWithMemory("p2", "100Mi", "100Mi"), now())
+	require.NotSame(t, pods["p1"].podTemplate, pods["p2"].podTemplate)
 	require.Equal(t, []string{"a", "b"}, pods["p2"].containers)
 }

@@ -53,7 +53,7 @@ type Config struct {
 type Keys interface {
 	// Mention reports whether any controller selector in a namespace mentions a label key, even
 	// without pods.
-	Mention(namespace, key string) bool
+	Contains(namespace, key string) bool
 }
 
 // Owners looks up the owners of pods.
@@ -68,50 +68,50 @@ type Owners interface {
 //	          └─ label set ── series, one for each container name
 //	                   └ pod ── tracked containers, which feed the series
 type Model struct {
-	config          Config
-	mu              sync.RWMutex
-	spaces          map[string]*space
-	vpas            []*VPA  // sorted by namespace and name, nil: rebuild
-	places          []place // by series handle, empty: no such series
-	recentlyDeleted map[cache.ObjectName]recentlyDeleted
-	pass            uint64              // number of SyncVPAs calls
-	unsettled       map[*pod]target.Key // pods with unresolved owners, by controller
-	changes         uint64              // counts changes of VPA links
-	late            bool                // new series lack history, see BeginLate
-	keys            []string            // reused buffer
-	text            []byte              // reused buffer
+	config           Config
+	mu               sync.RWMutex
+	namespaces       map[string]*namespaceState
+	vpas             []*VPA           // sorted by namespace and name, nil: rebuild
+	seriesLocations  []seriesLocation // by series handle, empty: no such series
+	recentlyDeleted  map[cache.ObjectName]recentlyDeleted
+	syncCount        uint64              // number of SyncVPAs calls
+	unresolvedOwners map[*pod]target.Key // pods with unresolved owners, by controller
+	changes          uint64              // counts changes of VPA links
+	marksNewSeries   bool                // new series lack history, see BeginLate
+	keys             []string            // reused buffer
+	text             []byte              // reused buffer
 }
 
-type space struct {
+type namespaceState struct {
 	name      string
 	vpas      map[string]*VPA
 	selectors index
 	owners    map[target.Key]int // number of label sets by custom resource
 	sets      map[string]*labelSet
-	batches   map[string]*batch // by label keys
+	keyGroups map[string]*keyGroup // by label keys
 	pods      map[string]*pod
 	recent    *labelSet // last looked up
 	removed   int       // pods deleted since the map was built
 
-	ended      int  // upper bound for the weight of ended histories
-	most       int  // limit at the last count, 0: default
-	crowded    bool // exceeding the limit was logged
-	batchBytes int  // total length of the keys
+	endedWeight    int  // upper bound for the weight of ended histories
+	maxEndedWeight int  // limit at the last count, 0: default
+	limitLogged    bool // exceeding the limit was logged
+	keyGroupBytes  int  // total length of the keys
 }
 
 // labelSet groups the pods of a namespace with the same labels and the same owner.
 type labelSet struct {
-	space  *space
-	text   string     // sorted k=v list, with the owner if needed to be unique
-	owner  target.Key // topmost controller of the pods, zero: none or unknown
-	labels list
-	pods   []*pod
-	series []namedSeries // by container
-	vpas   []*VPA        // selecting VPAs, the controlling one first
+	namespace *namespaceState
+	text      string     // sorted k=v list, with the owner if needed to be unique
+	owner     target.Key // topmost controller of the pods, zero: none or unknown
+	labels    labelList
+	pods      []*pod
+	series    []namedSeries // by container
+	vpas      []*VPA        // selecting VPAs, the controlling one first
 
-	former   bool   // history of formerly selected pods, matches no selector
-	claimant string // unlinked after its target was missing longer than Grace
-	forsaken int64  // first sweep without pods and VPAs, 0: none
+	former        bool   // history of formerly selected pods, matches no selector
+	lastVPA       string // unlinked after its target was missing longer than Grace
+	orphanedSince int64  // first sweep without pods and VPAs, 0: none
 }
 
 type namedSeries struct {
@@ -127,23 +127,23 @@ type pod struct {
 	finished bool
 	tracked  bool // its containers are in the store
 	stale    bool // containers or labels in the store are outdated
-	*form
+	*podTemplate
 }
 
 // podTemplate holds the common fields of equal pods. It is immutable.
-type form struct {
+type podTemplate struct {
 	containers []string
 	limitRatio []sketch.LimitRatio // by container
 }
 
-type place struct {
+type seriesLocation struct {
 	set       *labelSet
 	container string
 }
 
 // NewModel returns an empty model.
 func NewModel(c Config) *Model {
-	return &Model{config: c, spaces: map[string]*space{}, recentlyDeleted: map[cache.ObjectName]recentlyDeleted{}, unsettled: map[*pod]target.Key{}}
+	return &Model{config: c, namespaces: map[string]*namespaceState{}, recentlyDeleted: map[cache.ObjectName]recentlyDeleted{}, unresolvedOwners: map[*pod]target.Key{}}
 }
 
 // Change runs do exclusively of Read. Calls must not nest.
@@ -170,12 +170,12 @@ func (m *Model) Read(ctx context.Context, do func()) error {
 	return nil
 }
 
-func (m *Model) space(namespace string) *space {
-	s := m.spaces[namespace]
+func (m *Model) namespaceState(namespace string) *namespaceState {
+	s := m.namespaces[namespace]
 	if s == nil {
-		s = &space{name: namespace, selectors: newIndex(),
+		s = &namespaceState{name: namespace, selectors: newIndex(),
 			vpas: map[string]*VPA{}, owners: map[target.Key]int{}, sets: map[string]*labelSet{}, pods: map[string]*pod{}}
-		m.spaces[namespace] = s
+		m.namespaces[namespace] = s
 	}
 	return s
 }
@@ -186,7 +186,7 @@ func (m *Model) VPAs() []*VPA {
 		return m.vpas
 	}
 	m.vpas = []*VPA{}
-	for _, s := range m.spaces {
+	for _, s := range m.namespaces {
 		m.vpas = slices.AppendSeq(m.vpas, maps.Values(s.vpas))
 	}
 	slices.SortFunc(m.vpas, func(a, b *VPA) int {
@@ -206,7 +206,7 @@ func (m *Model) Controlling(c usage.ContainerKey) *VPA {
 // Selecting returns the VPAs that get the usage of a container, the controlling one first. The list
 // must not be modified.
 func (m *Model) Selecting(c usage.ContainerKey) []*VPA {
-	if s := m.spaces[c.Namespace]; s != nil && s.pods[c.Pod] != nil {
+	if s := m.namespaces[c.Namespace]; s != nil && s.pods[c.Pod] != nil {
 		return s.pods[c.Pod].set.served()
 	}
 	return nil
@@ -228,7 +228,7 @@ func (m *Model) MarkAmbiguous(each func(visit func(c usage.ContainerKey, why err
 
 // Find returns the VPA with a name, or nil.
 func (m *Model) Find(namespace, name string) *VPA {
-	if s := m.spaces[namespace]; s != nil {
+	if s := m.namespaces[namespace]; s != nil {
 		return s.vpas[name]
 	}
 	return nil
@@ -252,8 +252,8 @@ func (g Guard) Recover(v *VPA) {
 	if g.panics == nil {
 		return
 	}
-	defect := recover()
-	if defect == nil {
+	recovered := recover()
+	if recovered == nil {
 		return
 	}
 	g.panics.Inc()
@@ -261,5 +261,5 @@ func (g Guard) Recover(v *VPA) {
 	if v != nil && v.Object != nil {
 		vpa = klog.KObj(v.Object).String()
 	}
-	klog.Background().Error(fmt.Errorf("%v", defect), "A defect of the recommender: please report it. Going on with the rest", "step", g.step, "vpa", vpa, "stack", string(debug.Stack()))
+	klog.Background().Error(fmt.Errorf("%v", recovered), "A defect of the recommender: please report it. Going on with the rest", "step", g.step, "vpa", vpa, "stack", string(debug.Stack()))
 }

@@ -30,7 +30,7 @@ func aPod(name string, set labels.Set, containers ...string) *corev1.Pod {
 }
 
 // newObserved returns a VPA that selects the label app, created age minutes ago.
-func seen(name, app string, age int) Observed {
+func newObserved(name, app string, age int) Observed {
 	return Observed{
 		Object: &vpav1.VerticalPodAutoscaler{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, CreationTimestamp: metav1.NewTime(now().Add(-time.Duration(age) * time.Minute))},
@@ -45,12 +45,12 @@ func newModel(c Config) (*Model, *usage.Store) {
 	return NewModel(c), c.Store
 }
 
-func TestPodsWithTheSameLabelsShareHistory(t *testing.T) {
+func TestPutPod_SharesHistoryOfEqualLabels(t *testing.T) {
 	m, store := newModel(Config{})
 	m.PutPod(aPod("p1", labels.Set{"app": "x"}, "a", "b"), now())
 	m.PutPod(aPod("p2", labels.Set{"app": "x"}, "a", "b"), now())
 	m.PutPod(aPod("p3", labels.Set{"app": "x", "v": "2"}, "a"), now())
-	m.SyncVPAs([]Observed{seen("v", "x", 1)}, now())
+	m.SyncVPAs([]Observed{newObserved("v", "x", 1)}, now())
 	v := m.Find("ns", "v")
 	require.Equal(t, 3, v.Pods())
 	require.Equal(t, 3, store.Len())
@@ -59,18 +59,18 @@ func TestPodsWithTheSameLabelsShareHistory(t *testing.T) {
 	require.Len(t, v.Series("b"), 1)
 }
 
-func TestOrderOfArrivalDoesNotMatter(t *testing.T) {
+func TestPutPod_LinksExistingVPA(t *testing.T) {
 	m, _ := newModel(Config{})
-	m.SyncVPAs([]Observed{seen("v", "x", 1), seen("other", "y", 1)}, now())
+	m.SyncVPAs([]Observed{newObserved("v", "x", 1), newObserved("other", "y", 1)}, now())
 	m.PutPod(aPod("p1", labels.Set{"app": "x"}, "a"), now())
 	require.Equal(t, 1, m.Find("ns", "v").Pods())
 	require.Len(t, m.Find("ns", "v").Series("a"), 1)
 	require.Zero(t, m.Find("ns", "other").Pods())
 }
 
-func TestChangedLabelsMoveAPod(t *testing.T) {
+func TestPutPod_MovesRelabeledPod(t *testing.T) {
 	m, store := newModel(Config{})
-	m.SyncVPAs([]Observed{seen("v", "x", 1), seen("w", "y", 1)}, now())
+	m.SyncVPAs([]Observed{newObserved("v", "x", 1), newObserved("w", "y", 1)}, now())
 	m.PutPod(aPod("p1", labels.Set{"app": "x"}, "a"), now())
 	m.PutPod(aPod("p1", labels.Set{"app": "y"}, "a"), now())
 	require.Zero(t, m.Find("ns", "v").Pods())
@@ -79,9 +79,9 @@ func TestChangedLabelsMoveAPod(t *testing.T) {
 	require.Equal(t, 1, store.Containers())
 }
 
-func TestRemovedPodLeavesItsHistory(t *testing.T) {
+func TestRemovePod_KeepsHistory(t *testing.T) {
 	m, store := newModel(Config{})
-	m.SyncVPAs([]Observed{seen("v", "x", 1)}, now())
+	m.SyncVPAs([]Observed{newObserved("v", "x", 1)}, now())
 	m.PutPod(aPod("p1", labels.Set{"app": "x"}, "a"), now())
 	m.RemovePod("ns", "p1")
 	m.RemovePod("ns", "never seen")
@@ -91,25 +91,25 @@ func TestRemovedPodLeavesItsHistory(t *testing.T) {
 	require.Len(t, m.Find("ns", "v").Series("a"), 1)
 }
 
-func TestMemorySaverTracksOnlySelectedPods(t *testing.T) {
+func TestMemorySaver_TracksOnlySelectedPods(t *testing.T) {
 	m, store := newModel(Config{MemorySaver: true})
 	m.PutPod(aPod("p1", labels.Set{"app": "x"}, "a"), now())
 	m.PutPod(aPod("p2", labels.Set{"app": "y"}, "a"), now())
 	require.Zero(t, store.Containers())
-	m.SyncVPAs([]Observed{seen("v", "x", 1)}, now())
+	m.SyncVPAs([]Observed{newObserved("v", "x", 1)}, now())
 	require.Equal(t, 1, store.Containers())
 	require.Len(t, m.Find("ns", "v").Series("a"), 1)
 }
 
-func TestTroubleKeepsPodsForAWhileAndHistoryLonger(t *testing.T) {
+func TestSyncVPAs_TargetErrorKeepsPodsForGrace(t *testing.T) {
 	m, _ := newModel(Config{})
 	m.PutPod(aPod("p1", labels.Set{"app": "x"}, "a"), now())
-	fresh := m.SyncVPAs([]Observed{seen("v", "x", 1)}, now())
+	fresh := m.SyncVPAs([]Observed{newObserved("v", "x", 1)}, now())
 	require.Len(t, fresh, 1)
 	restored := map[string]*usage.Profile{}
 	fresh[0].Restored = restored
 
-	broken := seen("v", "x", 1)
+	broken := newObserved("v", "x", 1)
 	broken.Selector, broken.Err = nil, errors.New("the target is gone")
 	require.Empty(t, m.SyncVPAs([]Observed{broken}, now()))
 	require.Equal(t, 1, m.Find("ns", "v").Pods())
@@ -117,18 +117,18 @@ func TestTroubleKeepsPodsForAWhileAndHistoryLonger(t *testing.T) {
 	m.SyncVPAs([]Observed{broken}, now().Add(Grace))
 	require.Zero(t, m.Find("ns", "v").Pods())
 
-	m.SyncVPAs([]Observed{seen("v", "x", 1)}, now().Add(2*Grace))
+	m.SyncVPAs([]Observed{newObserved("v", "x", 1)}, now().Add(2*Grace))
 	require.Equal(t, 1, m.Find("ns", "v").Pods())
 	require.NoError(t, m.Find("ns", "v").TargetError)
 	require.NotNil(t, m.Find("ns", "v").Restored)
 }
 
 // The grace period of a failing target starts with its first read.
-func TestTroubleBeginsWhenTheTargetWasRead(t *testing.T) {
+func TestSyncVPAs_GraceStartsAfterFirstRead(t *testing.T) {
 	m, _ := newModel(Config{})
 	m.PutPod(aPod("p1", labels.Set{"app": "x"}, "a"), now())
-	m.SyncVPAs([]Observed{seen("v", "x", 1)}, now())
-	broken := seen("v", "x", 1)
+	m.SyncVPAs([]Observed{newObserved("v", "x", 1)}, now())
+	broken := newObserved("v", "x", 1)
 	broken.Selector, broken.Err = nil, fmt.Errorf("read it: %w", target.ErrNotRead)
 	m.SyncVPAs([]Observed{broken}, now())
 	m.SyncVPAs([]Observed{broken}, now().Add(2*Grace))
@@ -141,40 +141,40 @@ func TestTroubleBeginsWhenTheTargetWasRead(t *testing.T) {
 	require.Zero(t, m.Find("ns", "v").Pods())
 }
 
-func TestAnotherTargetMakesANewVPA(t *testing.T) {
+func TestSyncVPAs_NewTargetResetsVPA(t *testing.T) {
 	m, _ := newModel(Config{})
 	m.PutPod(aPod("p1", labels.Set{"app": "x"}, "a"), now())
 	m.PutPod(aPod("p2", labels.Set{"app": "y"}, "a"), now())
-	m.SyncVPAs([]Observed{seen("v", "x", 1)}, now())
+	m.SyncVPAs([]Observed{newObserved("v", "x", 1)}, now())
 	m.Find("ns", "v").Restored = map[string]*usage.Profile{}
-	require.Len(t, m.SyncVPAs([]Observed{seen("v", "y", 1)}, now()), 1)
+	require.Len(t, m.SyncVPAs([]Observed{newObserved("v", "y", 1)}, now()), 1)
 	require.Nil(t, m.Find("ns", "v").Restored)
 	require.Equal(t, 1, m.Find("ns", "v").Pods())
 }
 
-func TestTheOlderOfTwoControls(t *testing.T) {
+func TestController_PrefersOlderVPA(t *testing.T) {
 	m, _ := newModel(Config{})
-	m.SyncVPAs([]Observed{seen("a", "x", 1), seen("b", "x", 9)}, now())
+	m.SyncVPAs([]Observed{newObserved("a", "x", 1), newObserved("b", "x", 9)}, now())
 	require.Nil(t, m.Find("ns", "a").Controller(), "without pods there is nothing to control")
 	m.PutPod(aPod("p1", labels.Set{"app": "x"}, "c"), now())
 	require.Equal(t, m.Find("ns", "b"), m.Find("ns", "a").Controller())
 	require.Nil(t, m.Find("ns", "b").Controller())
 	require.Equal(t, m.Find("ns", "b"), m.Controlling(usage.ContainerKey{Namespace: "ns", Pod: "p1", Container: "c"}))
 
-	off := seen("b", "x", 9)
+	off := newObserved("b", "x", 9)
 	mode := vpav1.UpdateModeOff
 	off.Object.Spec.UpdatePolicy = &vpav1.PodUpdatePolicy{UpdateMode: &mode}
-	m.SyncVPAs([]Observed{seen("a", "x", 1), off}, now())
+	m.SyncVPAs([]Observed{newObserved("a", "x", 1), off}, now())
 	require.Equal(t, m.Find("ns", "a"), m.Find("ns", "b").Controller(), "one that is off steps back, as in updater and webhook")
 
 	m.SyncVPAs([]Observed{off}, now())
 	require.Nil(t, m.Find("ns", "b").Controller())
 }
 
-func TestOverridesComeAndGo(t *testing.T) {
+func TestSyncVPAs_AppliesAndRemovesOverrides(t *testing.T) {
 	m, store := newModel(Config{PerVPA: true})
 	m.PutPod(aPod("p1", labels.Set{"app": "x"}, "a"), now())
-	with := seen("v", "x", 1)
+	with := newObserved("v", "x", 1)
 	ratio := resource.MustParse("3")
 	with.Object.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "a", OOMBumpUpRatio: &ratio}}}
 	key := usage.ContainerKey{Namespace: "ns", Pod: "p1", Container: "a"}
@@ -186,11 +186,11 @@ func TestOverridesComeAndGo(t *testing.T) {
 	const gib = resources.Amount(1 << 30)
 	m.SyncVPAs([]Observed{with}, now())
 	kill(gib, 3*gib)
-	m.SyncVPAs([]Observed{seen("v", "x", 1)}, now())
+	m.SyncVPAs([]Observed{newObserved("v", "x", 1)}, now())
 	kill(10*gib, 12*gib)
 }
 
-func TestFinishedJobsLeaveNothing(t *testing.T) {
+func TestExpire_RemovesFinishedJobs(t *testing.T) {
 	m, store := newModel(Config{})
 	for i := range 100 {
 		name := fmt.Sprint("job-", i)
@@ -199,12 +199,12 @@ func TestFinishedJobsLeaveNothing(t *testing.T) {
 	}
 	m.Expire(now())
 	require.Zero(t, store.Len())
-	require.Empty(t, m.spaces)
+	require.Empty(t, m.namespaces)
 }
 
-func TestExpiredHistoryIsNotServed(t *testing.T) {
+func TestExpire_RemovesOldHistory(t *testing.T) {
 	m, store := newModel(Config{})
-	m.SyncVPAs([]Observed{seen("v", "x", 1)}, now())
+	m.SyncVPAs([]Observed{newObserved("v", "x", 1)}, now())
 	m.PutPod(aPod("p1", labels.Set{"app": "x"}, "a"), now())
 	store.Observe(usage.Sample{Container: usage.ContainerKey{Namespace: "ns", Pod: "p1", Container: "a"}, At: now(), Amount: 100})
 	m.RemovePod("ns", "p1")

@@ -113,40 +113,40 @@ func PodOOMs(older, newer *corev1.Pod) []usage.OOM {
 	for i := range newer.Status.ContainerStatuses {
 		now := &newer.Status.ContainerStatuses[i]
 		before := status(older, now.Name)
-		if t := now.LastTerminationState.Terminated; t != nil && t.Reason == convert.OOMKilled && newInLast(before, now) {
+		if t := now.LastTerminationState.Terminated; t != nil && t.Reason == convert.OOMKilled && isNewLastTermination(before, now) {
 			killed := older
 			if before == nil {
 				killed = newer
 			}
 			ooms = append(ooms, oom(killed, now.Name, t))
 		}
-		if t := now.State.Terminated; t != nil && t.Reason == convert.OOMKilled && newInState(before, now) {
+		if t := now.State.Terminated; t != nil && t.Reason == convert.OOMKilled && isNewTermination(before, now) {
 			ooms = append(ooms, oom(newer, now.Name, t))
 		}
 	}
 	return ooms
 }
 
-func newInState(before, now *corev1.ContainerStatus) bool {
+func isNewTermination(before, now *corev1.ContainerStatus) bool {
 	if now.State.Terminated.ContainerID != "" {
-		return !shows(before, now.State.Terminated)
+		return !hasTermination(before, now.State.Terminated)
 	}
 	return before != nil && (before.State.Terminated == nil || now.RestartCount > before.RestartCount)
 }
 
-func newInLast(before, now *corev1.ContainerStatus) bool {
+func isNewLastTermination(before, now *corev1.ContainerStatus) bool {
 	if now.LastTerminationState.Terminated.ContainerID != "" {
-		return !shows(before, now.LastTerminationState.Terminated)
+		return !hasTermination(before, now.LastTerminationState.Terminated)
 	}
 	running := now.State.Running != nil && before != nil && before.State.Running != nil
 	return running && now.RestartCount > before.RestartCount
 }
 
-func shows(s *corev1.ContainerStatus, end *corev1.ContainerStateTerminated) bool {
-	return s != nil && (same(s.State.Terminated, end) || same(s.LastTerminationState.Terminated, end))
+func hasTermination(s *corev1.ContainerStatus, end *corev1.ContainerStateTerminated) bool {
+	return s != nil && (sameTermination(s.State.Terminated, end) || sameTermination(s.LastTerminationState.Terminated, end))
 }
 
-func same(a, b *corev1.ContainerStateTerminated) bool {
+func sameTermination(a, b *corev1.ContainerStateTerminated) bool {
 	return a != nil && a.ContainerID == b.ContainerID && a.FinishedAt.Equal(&b.FinishedAt)
 }
 
@@ -192,9 +192,9 @@ func evictionID(event *corev1.Event, used string) string {
 
 // Annotations on eviction events of the kubelet.
 const (
-	offenders      = "offending_containers"
-	offendersUsage = "offending_containers_usage"
-	starved        = "starved_resource"
+	offendingContainersAnnotation = "offending_containers"
+	offendingUsageAnnotation      = "offending_containers_usage"
+	starvedResourceAnnotation     = "starved_resource"
 )
 
 // EvictionOOMs returns the memory evictions of an event with the usage of each container. It
@@ -204,9 +204,9 @@ func EvictionOOMs(event *corev1.Event) []usage.OOM {
 	if event.Reason != convert.ReasonEvicted || event.InvolvedObject.Kind != "Pod" || cmp.Or(event.Source.Component, kubelet) != kubelet {
 		return nil
 	}
-	containers := strings.Split(event.Annotations[offenders], ",")
-	used := strings.Split(event.Annotations[offendersUsage], ",")
-	kinds := strings.Split(event.Annotations[starved], ",")
+	containers := strings.Split(event.Annotations[offendingContainersAnnotation], ",")
+	used := strings.Split(event.Annotations[offendingUsageAnnotation], ",")
+	kinds := strings.Split(event.Annotations[starvedResourceAnnotation], ",")
 	if len(containers) != len(used) || len(containers) != len(kinds) {
 		return nil
 	}
@@ -237,9 +237,9 @@ func EvictionOOMs(event *corev1.Event) []usage.OOM {
 type Changes struct {
 	ooms *OOMs
 
-	mu    sync.Mutex
-	pods  map[cache.ObjectName]any // cached objects, nil: deleted
-	found []usage.OOM              // kills in new pods
+	mu         sync.Mutex
+	pods       map[cache.ObjectName]any // cached objects, nil: deleted
+	newPodOOMs []usage.OOM              // kills in new pods
 }
 
 // NewChanges returns an empty collection that forwards kills to ooms.
@@ -253,19 +253,19 @@ func (c *Changes) OnAdd(object any, isInInitialList bool) {
 	if !ok {
 		return
 	}
-	ooms := firstSight(pod)
+	ooms := initialOOMs(pod)
 	if isInInitialList {
-		withoutLaterSizes(object, ooms)
+		clearLaterMemory(object, ooms)
 	}
 	c.put(pod, object, ooms)
 }
 
 // initialOOMs returns the kills of a new pod. A pod that never restarts may first be seen after it
 // has ended, and kills may have happened while the recommender was down.
-func firstSight(pod *corev1.Pod) []usage.OOM {
+func initialOOMs(pod *corev1.Pod) []usage.OOM {
 	ooms := PodOOMs(nil, pod)
 	for i := range ooms {
-		ooms[i].Found = time.Now()
+		ooms[i].Discovered = time.Now()
 	}
 	return ooms
 }
@@ -273,7 +273,7 @@ func firstSight(pod *corev1.Pod) []usage.OOM {
 // clearLaterMemory clears the memory of kills before the start, unless the pod was last resized
 // before the kill. The current values may be a reaction to it, and each restart would raise them
 // again.
-func withoutLaterSizes(pod any, ooms []usage.OOM) {
+func clearLaterMemory(pod any, ooms []usage.OOM) {
 	resized, known := client.ResizedAt(pod)
 	for i := range ooms {
 		if !known || !resized.Before(ooms[i].At) {
@@ -291,7 +291,7 @@ func (c *Changes) OnUpdate(older, newer any) {
 	}
 	// A pod that replaced another one of the same name did not restart.
 	if before.UID != now.UID {
-		c.put(now, newer, firstSight(now))
+		c.put(now, newer, initialOOMs(now))
 		return
 	}
 	c.put(now, newer, nil)
@@ -316,7 +316,7 @@ func (c *Changes) put(pod *corev1.Pod, object any, found []usage.OOM) {
 	defer c.mu.Unlock()
 	c.pods[cache.MetaObjectToName(pod)] = object
 	if len(found) > 0 {
-		c.found = append(c.found, found...)
+		c.newPodOOMs = append(c.newPodOOMs, found...)
 		c.ooms.WakeUp()
 	}
 }
@@ -336,8 +336,8 @@ func (c Change) Pod() *corev1.Pod {
 // Drain returns the changes since the last call, sorted by name, and queues the kills of new pods.
 func (c *Changes) Drain() []Change {
 	c.mu.Lock()
-	pods, found := c.pods, c.found
-	c.pods, c.found = map[cache.ObjectName]any{}, nil
+	pods, found := c.pods, c.newPodOOMs
+	c.pods, c.newPodOOMs = map[cache.ObjectName]any{}, nil
 	c.mu.Unlock()
 	c.ooms.AddAll(found)
 	changes := make([]Change, 0, len(pods))

@@ -16,21 +16,21 @@ import (
 )
 
 // vectorOOM is an OOM kill in the format of the conformance vectors.
-type expected struct {
+type vectorOOM struct {
 	Namespace, Pod, Container string
 	MemoryBytes               int64
 	Timestamp                 time.Time
 }
 
-func simplify(ooms []usage.OOM) []expected {
-	list := []expected{}
+func simplify(ooms []usage.OOM) []vectorOOM {
+	list := []vectorOOM{}
 	for _, o := range ooms {
-		list = append(list, expected{o.Container.Namespace, o.Container.Pod, o.Container.Container, int64(o.Memory), o.At.UTC()})
+		list = append(list, vectorOOM{o.Container.Namespace, o.Container.Pod, o.Container.Container, int64(o.Memory), o.At.UTC()})
 	}
 	return list
 }
 
-func vectors(t *testing.T, kind string, use func(input, expected json.RawMessage)) {
+func forEachVector(t *testing.T, kind string, use func(input, expected json.RawMessage)) {
 	raw, err := os.ReadFile("../../testdata/vectors/recommender.json")
 	require.NoError(t, err)
 	var file struct {
@@ -50,12 +50,12 @@ func vectors(t *testing.T, kind string, use func(input, expected json.RawMessage
 	require.True(t, found)
 }
 
-func TestPodUpdatesOfTheVectors(t *testing.T) {
-	vectors(t, "podUpdate", func(input, want json.RawMessage) {
+func TestPodOOMs_MatchesVectors(t *testing.T) {
+	forEachVector(t, "podUpdate", func(input, want json.RawMessage) {
 		var in struct {
 			Updates []struct{ Old, New *corev1.Pod }
 		}
-		var out struct{ OOMsPerUpdate [][]expected }
+		var out struct{ OOMsPerUpdate [][]vectorOOM }
 		require.NoError(t, json.Unmarshal(input, &in))
 		require.NoError(t, json.Unmarshal(want, &out))
 		for i, u := range in.Updates {
@@ -69,20 +69,20 @@ func TestPodUpdatesOfTheVectors(t *testing.T) {
 	})
 }
 
-func TestEvictionEventsOfTheVectors(t *testing.T) {
-	vectors(t, "evictionEvent", func(input, want json.RawMessage) {
+func TestEvictionOOMs_MatchesVectors(t *testing.T) {
+	forEachVector(t, "evictionEvent", func(input, want json.RawMessage) {
 		var in struct{ Event *corev1.Event }
-		var out struct{ OOMs []expected }
+		var out struct{ OOMs []vectorOOM }
 		require.NoError(t, json.Unmarshal(input, &in))
 		require.NoError(t, json.Unmarshal(want, &out))
 		require.Equal(t, out.OOMs, simplify(EvictionOOMs(in.Event)))
 	})
 }
 
-func TestEvictionEventsThatCannotBeReadGiveNothing(t *testing.T) {
+func TestEvictionOOMs_IgnoresInvalidEvents(t *testing.T) {
 	event := func(change func(*corev1.Event)) *corev1.Event {
 		e := &corev1.Event{Reason: "Evicted", InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "ns", Name: "p"}}
-		e.Annotations = map[string]string{offenders: "a", offendersUsage: "1Mi", starved: "memory"}
+		e.Annotations = map[string]string{offendingContainersAnnotation: "a", offendingUsageAnnotation: "1Mi", starvedResourceAnnotation: "memory"}
 		change(e)
 		return e
 	}
@@ -91,18 +91,18 @@ func TestEvictionEventsThatCannotBeReadGiveNothing(t *testing.T) {
 		"other reason":      func(e *corev1.Event) { e.Reason = "Killing" },
 		"not a pod":         func(e *corev1.Event) { e.InvolvedObject.Kind = "Node" },
 		"no annotations":    func(e *corev1.Event) { e.Annotations = nil },
-		"different lengths": func(e *corev1.Event) { e.Annotations[offenders] = "a,b" },
-		"other resource":    func(e *corev1.Event) { e.Annotations[starved] = "ephemeral-storage" },
-		"no quantity":       func(e *corev1.Event) { e.Annotations[offendersUsage] = "much" },
-		"negative":          func(e *corev1.Event) { e.Annotations[offendersUsage] = "-5Mi" },
-		"endless":           func(e *corev1.Event) { e.Annotations[offendersUsage] = "1e-2147483647" },
+		"different lengths": func(e *corev1.Event) { e.Annotations[offendingContainersAnnotation] = "a,b" },
+		"other resource":    func(e *corev1.Event) { e.Annotations[starvedResourceAnnotation] = "ephemeral-storage" },
+		"no quantity":       func(e *corev1.Event) { e.Annotations[offendingUsageAnnotation] = "much" },
+		"negative":          func(e *corev1.Event) { e.Annotations[offendingUsageAnnotation] = "-5Mi" },
+		"endless":           func(e *corev1.Event) { e.Annotations[offendingUsageAnnotation] = "1e-2147483647" },
 	} {
 		require.Empty(t, EvictionOOMs(event(change)), name)
 	}
 }
 
 // podStages returns the container statuses during two kills.
-func stages() map[string]*corev1.Pod {
+func podStages() map[string]*corev1.Pod {
 	pod := func(state, last corev1.ContainerState, restarts int32, request, limit string) *corev1.Pod {
 		p := aPod("p", nil, "a")
 		p.Spec.Containers[0].Resources = corev1.ResourceRequirements{
@@ -136,7 +136,7 @@ func stages() map[string]*corev1.Pod {
 	}
 }
 
-func TestKillsAreRecognisedByContainer(t *testing.T) {
+func TestPodOOMs_FindsNewTerminations(t *testing.T) {
 	for _, c := range []struct {
 		older, newer string
 		limits       []int64 // of each kill, Mi
@@ -161,7 +161,7 @@ func TestKillsAreRecognisedByContainer(t *testing.T) {
 	} {
 		var got []int64
 		ids := map[string]bool{}
-		for _, kill := range PodOOMs(stages()[c.older], stages()[c.newer]) {
+		for _, kill := range PodOOMs(podStages()[c.older], podStages()[c.newer]) {
 			got = append(got, int64(kill.Limit)>>20)
 			require.Equal(t, kill.Limit/2, min(kill.Memory, kill.Limit/2))
 			require.NotEmpty(t, kill.ID)
@@ -172,9 +172,9 @@ func TestKillsAreRecognisedByContainer(t *testing.T) {
 	}
 }
 
-func TestEvictionsAreKnownByTheirEvent(t *testing.T) {
+func TestEvictionOOMs_FallsBackToEventUID(t *testing.T) {
 	e := &corev1.Event{Reason: "Evicted", InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "ns", Name: "p"}}
 	e.UID = "u1"
-	e.Annotations = map[string]string{offenders: "a", offendersUsage: "1Mi", starved: "memory"}
+	e.Annotations = map[string]string{offendingContainersAnnotation: "a", offendingUsageAnnotation: "1Mi", starvedResourceAnnotation: "memory"}
 	require.Equal(t, "u1", EvictionOOMs(e)[0].ID)
 }

@@ -17,9 +17,9 @@ import (
 )
 
 // fakeOwners maps controllers to topmost owners. Missing controllers are unknown.
-type owners map[target.Key]target.Key
+type fakeOwners map[target.Key]target.Key
 
-func (o owners) Top(controller target.Key) (target.Key, bool) {
+func (o fakeOwners) Top(controller target.Key) (target.Key, bool) {
 	top, known := o[controller]
 	return top, known
 }
@@ -46,11 +46,11 @@ func observedVPA(name string, of target.Key, selector string) Observed {
 		Spec: vpav1.VerticalPodAutoscalerSpec{TargetRef: &autoscalingv1.CrossVersionObjectReference{APIVersion: version, Kind: of.Kind, Name: of.Name}}}, Selector: parsed}
 }
 
-func TestModel_PodsBelongToTheTargetThatOwnsThem(t *testing.T) {
+func TestModel_SelectsPodsOwnedByTarget(t *testing.T) {
 	web, canary := workload("Deployment", "web"), workload("Deployment", "web-canary")
 	webSet, canarySet, job := workload("ReplicaSet", "web-1"), workload("ReplicaSet", "web-canary-1"), workload("Job", "migrate")
 	rollout, other, custom := workload("Rollout", "web"), workload("Rollout", "other"), workload("ReplicaSet", "rollout-1")
-	all := owners{webSet: web, canarySet: canary, job: job, custom: rollout, other: other}
+	all := fakeOwners{webSet: web, canarySet: canary, job: job, custom: rollout, other: other}
 	app := map[string]string{"app": "web"}
 	track := map[string]string{"app": "web", "track": "canary"}
 	for _, tc := range []struct {
@@ -86,9 +86,9 @@ func TestModel_PodsBelongToTheTargetThatOwnsThem(t *testing.T) {
 	}
 }
 
-func TestModel_OwnerThatBecomesKnown(t *testing.T) {
+func TestModel_ResolvesOwnerLater(t *testing.T) {
 	web, canary, set := workload("Deployment", "web"), workload("Deployment", "web-canary"), workload("ReplicaSet", "web-canary-1")
-	all := owners{}
+	all := fakeOwners{}
 	m := NewModel(Config{Store: usage.NewStore(usage.DefaultConfig()), Owners: all})
 	vpas := []Observed{observedVPA("v", web, "app=web")}
 	for _, name := range []string{"a", "b"} {
@@ -102,12 +102,12 @@ func TestModel_OwnerThatBecomesKnown(t *testing.T) {
 	m.PutPod(ownedPod("c", workload("ReplicaSet", "unknown"), map[string]string{"app": "web", "pod-template-hash": "1"}), time.Unix(60, 0))
 	m.RemovePod("shop", "c")
 	m.SyncVPAs(vpas, time.Unix(120, 0))
-	require.Empty(t, m.unsettled)
+	require.Empty(t, m.unresolvedOwners)
 }
 
-func TestModel_HistoriesOfDifferentOwnersStayApart(t *testing.T) {
+func TestModel_SeparatesHistoriesByOwner(t *testing.T) {
 	web, webSet := workload("Deployment", "web"), workload("ReplicaSet", "web-1")
-	all := owners{webSet: web}
+	all := fakeOwners{webSet: web}
 	store := usage.NewStore(usage.DefaultConfig())
 	m := NewModel(Config{Store: store, Owners: all})
 	vpas := []Observed{observedVPA("v", web, "app=web")}
@@ -126,7 +126,7 @@ func TestModel_HistoriesOfDifferentOwnersStayApart(t *testing.T) {
 }
 
 // A blue/green release may first select both colors and then the new one.
-func TestSyncVPAs_KeepsOwnedHistoryWhereTheSelectorIsNarrowed(t *testing.T) {
+func TestSyncVPAs_KeepsOwnedHistoryOfNarrowedSelector(t *testing.T) {
 	rollout, blue, green := workload("Rollout", "web"), workload("ReplicaSet", "web-blue"), workload("ReplicaSet", "web-green")
 	stranger := workload("Deployment", "other")
 	for _, tc := range []struct {
@@ -138,7 +138,7 @@ func TestSyncVPAs_KeepsOwnedHistoryWhereTheSelectorIsNarrowed(t *testing.T) {
 		{name: "pods of another workload", blue: stranger, want: 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			m := NewModel(Config{Store: usage.NewStore(usage.DefaultConfig()), Owners: owners{blue: tc.blue, green: rollout}})
+			m := NewModel(Config{Store: usage.NewStore(usage.DefaultConfig()), Owners: fakeOwners{blue: tc.blue, green: rollout}})
 			m.PutPod(ownedPod("blue", blue, map[string]string{"app": "web", "color": "blue"}), time.Unix(0, 0))
 			m.PutPod(ownedPod("green", green, map[string]string{"app": "web", "color": "green"}), time.Unix(0, 0))
 			for i, selector := range []string{"color=blue", "color in (blue,green)", "color=green"} {

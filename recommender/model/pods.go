@@ -21,7 +21,7 @@ import (
 
 // PutPod adds or updates a pod. It retains only strings of the object.
 func (m *Model) PutPod(object *corev1.Pod, now time.Time) {
-	s := m.space(object.Namespace)
+	s := m.namespaceState(object.Namespace)
 	p := s.pods[object.Name]
 	if p == nil {
 		p = &pod{name: object.Name}
@@ -31,22 +31,22 @@ func (m *Model) PutPod(object *corev1.Pod, now time.Time) {
 	former, owner := p.set, m.ownerOf(p, object)
 	if former == nil || !former.labels.equal(object.Labels) || !former.accepts(owner) {
 		p.stale = true
-		m.move(p, m.set(s, object.Labels, owner))
+		m.move(p, m.labelSetFor(s, object.Labels, owner))
 		if former != nil {
-			former.leave(p.form)
+			former.countEnded(p.podTemplate)
 		}
 	}
-	if ratios := limitRatios(object); !p.of(object.Spec.Containers, ratios) {
-		m.reform(p, object.Spec.Containers, ratios)
+	if ratios := limitRatios(object); !p.matches(object.Spec.Containers, ratios) {
+		m.updateTemplate(p, object.Spec.Containers, ratios)
 	}
 	m.track(p, now)
 	if former != nil && former != p.set {
 		m.retire(former)
 	}
-	m.bound(s)
+	m.limitEnded(s)
 }
 
-func (f *form) of(containers []corev1.Container, ratios func(*corev1.Container) sketch.LimitRatio) bool {
+func (f *podTemplate) matches(containers []corev1.Container, ratios func(*corev1.Container) sketch.LimitRatio) bool {
 	if f == nil || len(f.containers) != len(containers) {
 		return false
 	}
@@ -60,7 +60,7 @@ func (f *form) of(containers []corev1.Container, ratios func(*corev1.Container) 
 
 // limitRatios returns the memory limit ratio that a container was declared with or resized to.
 func limitRatios(object *corev1.Pod) func(*corev1.Container) sketch.LimitRatio {
-	declared := convert.Declared(object.Annotations) // usually empty, without an allocation
+	declared := convert.ParseDeclared(object.Annotations) // usually empty, without an allocation
 	return func(c *corev1.Container) sketch.LimitRatio {
 		is := policy.Container{Requests: convert.Resources(c.Resources.Requests), Limits: convert.Resources(c.Resources.Limits), Declared: declared[c.Name]}
 		kept := is.MemoryProportion()
@@ -70,10 +70,10 @@ func limitRatios(object *corev1.Pod) func(*corev1.Container) sketch.LimitRatio {
 
 // updateTemplate sets the template of a pod, shared within the label set, and untracks removed
 // containers.
-func (m *Model) reform(p *pod, containers []corev1.Container, ratios func(*corev1.Container) sketch.LimitRatio) {
-	former := p.form
-	if p.form = p.set.pods[0].form; !p.of(containers, ratios) {
-		p.form = &form{}
+func (m *Model) updateTemplate(p *pod, containers []corev1.Container, ratios func(*corev1.Container) sketch.LimitRatio) {
+	former := p.podTemplate
+	if p.podTemplate = p.set.pods[0].podTemplate; !p.matches(containers, ratios) {
+		p.podTemplate = &podTemplate{}
 		for i := range containers {
 			p.containers = append(p.containers, strings.Clone(containers[i].Name))
 			p.limitRatio = append(p.limitRatio, ratios(&containers[i]))
@@ -88,8 +88,8 @@ func (m *Model) reform(p *pod, containers []corev1.Container, ratios func(*corev
 	}
 	for _, name := range former.containers {
 		if !slices.Contains(p.containers, name) {
-			m.forget(p, name)
-			p.set.space.ended += p.set.weight()
+			m.untrack(p, name)
+			p.set.namespace.endedWeight += p.set.weight()
 		}
 	}
 }
@@ -109,24 +109,24 @@ func (m *Model) move(p *pod, set *labelSet) {
 
 // labelSetFor returns the label set of a pod, linked with its VPAs. Pods arrive by name, so the
 // last result often matches.
-func (m *Model) set(s *space, of labels.Set, owner target.Key) *labelSet {
-	if s.recent != nil && s.recent.labels.equal(of) && s.recent.accepts(owner) {
+func (m *Model) labelSetFor(s *namespaceState, podLabels labels.Set, owner target.Key) *labelSet {
+	if s.recent != nil && s.recent.labels.equal(podLabels) && s.recent.accepts(owner) {
 		return s.recent
 	}
-	s.recent = m.find(s, of, owner)
+	s.recent = m.findLabelSet(s, podLabels, owner)
 	return s.recent
 }
 
-func (m *Model) find(s *space, of labels.Set, owner target.Key) *labelSet {
-	m.keys = slices.AppendSeq(m.keys[:0], maps.Keys(of))
+func (m *Model) findLabelSet(s *namespaceState, podLabels labels.Set, owner target.Key) *labelSet {
+	m.keys = slices.AppendSeq(m.keys[:0], maps.Keys(podLabels))
 	slices.Sort(m.keys)
 	m.text = m.text[:0]
 	for _, key := range m.keys {
-		m.text = append(append(append(append(m.text, key...), '='), of[key]...), ',')
+		m.text = append(append(append(append(m.text, key...), '='), podLabels[key]...), ',')
 	}
 	m.text = m.text[:max(len(m.text)-1, 0)]
 	if set := s.sets[string(m.text)]; set != nil { // usually, without an allocation
-		if m.give(set, owner) {
+		if m.assignOwner(set, owner) {
 			return set
 		}
 		m.text = append(append(m.text, ownerMark...), owner.String()...)
@@ -135,9 +135,9 @@ func (m *Model) find(s *space, of labels.Set, owner target.Key) *labelSet {
 		}
 	}
 	text := string(m.text)
-	set := &labelSet{space: s, text: text, labels: newList(m.keys, of, text)}
+	set := &labelSet{namespace: s, text: text, labels: newLabelList(m.keys, podLabels, text)}
 	s.sets[text] = set
-	m.give(set, owner)
+	m.assignOwner(set, owner)
 	s.selectors.matching(set.labels, func(v *VPA) {
 		if s.owns(v, set) {
 			m.link(v, set)
@@ -154,17 +154,17 @@ func (m *Model) track(p *pod, now time.Time) {
 	p.tracked, p.stale = true, false
 	grown := false
 	for _, name := range p.containers {
-		key := usage.ContainerKey{Namespace: p.set.space.name, Pod: p.name, Container: name}
+		key := usage.ContainerKey{Namespace: p.set.namespace.name, Pod: p.name, Container: name}
 		if series, found := p.set.seriesOf(name); found {
 			m.config.Store.Feed(key, series)
 			continue
 		}
 		series, _ := m.config.Store.Track(key, usage.SeriesKey{Namespace: key.Namespace, Container: name, Labels: p.set.text}, now)
-		m.adopt(p.set, name, series, m.late)
+		m.addSeries(p.set, name, series, m.marksNewSeries)
 		grown = true
 	}
 	if grown {
-		m.changed(p.set)
+		m.seriesChanged(p.set)
 	}
 }
 
@@ -187,53 +187,53 @@ func (set *labelSet) find(series usage.Series) *namedSeries {
 }
 
 // addSeries must be followed by seriesChanged.
-func (m *Model) adopt(set *labelSet, container string, series usage.Series, missing bool) {
+func (m *Model) addSeries(set *labelSet, container string, series usage.Series, missing bool) {
 	set.series = append(set.series, namedSeries{container, series, missing})
-	for int(series) >= len(m.places) {
-		m.places = append(m.places, place{})
+	for int(series) >= len(m.seriesLocations) {
+		m.seriesLocations = append(m.seriesLocations, seriesLocation{})
 	}
-	m.places[series] = place{set, container}
+	m.seriesLocations[series] = seriesLocation{set, container}
 }
 
 // removeSeries must be followed by seriesChanged.
-func (m *Model) drop(series usage.Series) {
-	set := m.places[series].set
+func (m *Model) removeSeries(series usage.Series) {
+	set := m.seriesLocations[series].set
 	set.series = slices.DeleteFunc(set.series, func(n namedSeries) bool { return n.series == series })
-	m.places[series] = place{}
+	m.seriesLocations[series] = seriesLocation{}
 }
 
-func (m *Model) changed(set *labelSet) {
+func (m *Model) seriesChanged(set *labelSet) {
 	for _, v := range set.vpas {
 		v.Invalidate()
 	}
-	m.push(set)
+	m.applyRules(set)
 }
 
-func (m *Model) forget(p *pod, container string) {
-	m.config.Store.Forget(usage.ContainerKey{Namespace: p.set.space.name, Pod: p.name, Container: container})
+func (m *Model) untrack(p *pod, container string) {
+	m.config.Store.Forget(usage.ContainerKey{Namespace: p.set.namespace.name, Pod: p.name, Container: container})
 }
 
 // RemovePod removes a pod and retains its history. An unknown pod is ignored.
 func (m *Model) RemovePod(namespace, name string) {
-	s := m.spaces[namespace]
+	s := m.namespaces[namespace]
 	if s == nil || s.pods[name] == nil {
 		return
 	}
 	p := s.pods[name]
 	for _, container := range p.containers {
-		m.forget(p, container)
+		m.untrack(p, container)
 	}
 	delete(s.pods, name)
-	delete(m.unsettled, p)
+	delete(m.unresolvedOwners, p)
 	s.removed++
 	set := p.set
 	m.move(p, nil)
-	set.leave(p.form)
+	set.countEnded(p.podTemplate)
 	m.retire(set)
-	m.bound(s)
+	m.limitEnded(s)
 }
 
-func (m *Model) abandon(set *labelSet) {
+func (m *Model) dropEmptySet(set *labelSet) {
 	if len(set.pods) > 0 || len(set.series) > 0 {
 		return
 	}
@@ -241,33 +241,33 @@ func (m *Model) abandon(set *labelSet) {
 		delete(v.sets, set)
 		v.Invalidate()
 	}
-	delete(set.space.sets, set.text)
-	set.space.disown(set)
-	set.space.recent = nil
-	m.tidy(set.space)
+	delete(set.namespace.sets, set.text)
+	set.namespace.releaseOwner(set)
+	set.namespace.recent = nil
+	m.dropEmptyNamespace(set.namespace)
 }
 
-func (m *Model) tidy(s *space) {
+func (m *Model) dropEmptyNamespace(s *namespaceState) {
 	if len(s.vpas)+len(s.sets)+len(s.pods) == 0 {
-		delete(m.spaces, s.name)
+		delete(m.namespaces, s.name)
 	}
 }
 
 // Expire drops idle series, and orphaned label sets after OrphanGrace. A series without CPU samples
 // is kept while one of its pods runs or a VPA that selects it has a usable target.
 func (m *Model) Expire(now time.Time) {
-	m.sweep(m.config.Store.Credible(now))
+	m.sweep(m.config.Store.CredibleTime(now))
 	expired := m.config.Store.Expire(now, func(series usage.Series) bool {
-		return int(series) < len(m.places) && m.places[series].set != nil && m.places[series].set.contributes()
+		return int(series) < len(m.seriesLocations) && m.seriesLocations[series].set != nil && m.seriesLocations[series].set.contributes()
 	})
 	for _, series := range expired {
-		if int(series) >= len(m.places) || m.places[series].set == nil {
+		if int(series) >= len(m.seriesLocations) || m.seriesLocations[series].set == nil {
 			continue
 		}
-		set := m.places[series].set
-		m.drop(series)
-		m.changed(set)
-		m.abandon(set)
+		set := m.seriesLocations[series].set
+		m.removeSeries(series)
+		m.seriesChanged(set)
+		m.dropEmptySet(set)
 	}
 	m.compact()
 }
@@ -275,7 +275,7 @@ func (m *Model) Expire(now time.Time) {
 // ExpireRestored drops old restored histories of containers without series. Histories without CPU
 // samples count from the start of the program.
 func (m *Model) ExpireRestored(now, started time.Time) {
-	now = m.config.Store.Credible(now)
+	now = m.config.Store.CredibleTime(now)
 	for _, v := range m.VPAs() {
 		for container, restored := range v.Restored {
 			last := restored.Last()
@@ -291,7 +291,7 @@ func (m *Model) ExpireRestored(now, started time.Time) {
 }
 
 func (m *Model) compact() {
-	for _, s := range m.spaces {
+	for _, s := range m.namespaces {
 		if s.removed < 64 || s.removed < len(s.pods)/16 {
 			continue
 		}
@@ -300,12 +300,12 @@ func (m *Model) compact() {
 		maps.Copy(sets, s.sets)
 		s.pods, s.sets, s.removed = pods, sets, 0
 	}
-	end := len(m.places)
-	for end > 0 && m.places[end-1].set == nil {
+	end := len(m.seriesLocations)
+	for end > 0 && m.seriesLocations[end-1].set == nil {
 		end--
 	}
-	if end < len(m.places)*15/16 {
-		m.places = slices.Clone(m.places[:end])
+	if end < len(m.seriesLocations)*15/16 {
+		m.seriesLocations = slices.Clone(m.seriesLocations[:end])
 	}
 }
 
@@ -316,7 +316,7 @@ func (set *labelSet) contributes() bool {
 
 // applyRules sets the rules of the controlling VPA on the series of a label set. Unset rules return
 // to the defaults.
-func (m *Model) push(set *labelSet) {
+func (m *Model) applyRules(set *labelSet) {
 	if !m.config.PerVPA {
 		return
 	}
@@ -335,7 +335,7 @@ func (v *VPA) RulesOf(container string) usage.Rules {
 	if !v.model.config.PerVPA {
 		return rules
 	}
-	return override(rules, convert.ContainerPolicy(v.Object, container)).Sound()
+	return override(rules, convert.ContainerPolicy(v.Object, container)).Normalized()
 }
 
 // override applies a container policy. Quantities are rounded up to thousandths.

@@ -7,9 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-func TestPodsOfAVPA(t *testing.T) {
+func TestVPA_PodNames(t *testing.T) {
 	m, _ := newModel(Config{})
-	m.SyncVPAs([]Observed{seen("v", "x", 1), seen("none", "y", 1)}, now())
+	m.SyncVPAs([]Observed{newObserved("v", "x", 1), newObserved("none", "y", 1)}, now())
 	m.PutPod(aPod("p2", labels.Set{"app": "x", "v": "1"}, "a"), now())
 	m.PutPod(aPod("p1", labels.Set{"app": "x", "v": "2"}, "a"), now())
 	m.PutPod(aPod("p3", labels.Set{"app": "z"}, "a"), now())

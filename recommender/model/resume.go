@@ -15,9 +15,9 @@ import (
 // pod goes to the history of its VPA. Every window counts once, even after several restarts before
 // the next checkpoint.
 func ResumeWindows(h checkpoint.History, store *usage.Store, model *Model) {
-	resumed := latest(h, store)
+	resumed := latestWindows(h, store)
 	for _, key := range slices.SortedFunc(maps.Keys(resumed), compareKeys) {
-		if w := resumed[key]; !store.Resume(key, w) && w.Peak() >= 0 {
+		if w := resumed[key]; !store.RestoreWindow(key, w) && w.Peak() >= 0 {
 			delete(resumed, key) // the container already has a window
 		}
 	}
@@ -31,7 +31,7 @@ func ResumeWindows(h checkpoint.History, store *usage.Store, model *Model) {
 				w := past.Windows[pod]
 				key := usage.ContainerKey{Namespace: owner.Namespace, Pod: pod, Container: container}
 				// A VPA with an unreadable target may select the pod again.
-				series, tracked := store.Tracked(key)
+				series, tracked := store.SeriesOf(key)
 				lives := tracked && (v.TargetError != nil || slices.Contains(v.Series(container), series))
 				open, goesOn := resumed[key]
 				if w.Peak() >= 0 && (!lives || !goesOn || !open.End.Equal(w.End)) {
@@ -44,17 +44,17 @@ func ResumeWindows(h checkpoint.History, store *usage.Store, model *Model) {
 
 // latestWindows returns the windows of tracked pods. VPAs of the same pod may have been saved at
 // different times, so the later window counts, and of equal windows the highest values.
-func latest(h checkpoint.History, store *usage.Store) map[usage.ContainerKey]usage.Window {
+func latestWindows(h checkpoint.History, store *usage.Store) map[usage.ContainerKey]usage.Window {
 	found := map[usage.ContainerKey]usage.Window{}
 	for owner, containers := range h {
 		for container, past := range containers {
 			for pod, w := range past.Windows {
 				key := usage.ContainerKey{Namespace: owner.Namespace, Pod: pod, Container: container}
-				if _, tracked := store.Tracked(key); !tracked {
+				if _, tracked := store.SeriesOf(key); !tracked {
 					continue
 				}
 				if other, twice := found[key]; twice {
-					w = merge(w, other)
+					w = mergeWindows(w, other)
 				}
 				found[key] = w
 			}
@@ -63,7 +63,7 @@ func latest(h checkpoint.History, store *usage.Store) map[usage.ContainerKey]usa
 	return found
 }
 
-func merge(a, b usage.Window) usage.Window {
+func mergeWindows(a, b usage.Window) usage.Window {
 	if a.End.Before(b.End) {
 		a, b = b, a
 	}
@@ -74,14 +74,14 @@ func merge(a, b usage.Window) usage.Window {
 	case 1:
 		a.Kill, a.Kills = b.Kill, b.Kills
 	case 0:
-		a.Kills = later(a.Kills, b.Kills)
+		a.Kills = laterKills(a.Kills, b.Kills)
 	}
 	return a
 }
 
 // laterKills returns the more recent list of kills: it continues from the head of the other, or is
 // the longer one.
-func later(a, b []uint64) []uint64 {
+func laterKills(a, b []uint64) []uint64 {
 	if len(a) > 0 && len(b) > 0 {
 		switch onB, onA := slices.Contains(a, b[0]), slices.Contains(b, a[0]); {
 		case onB && !onA:
@@ -109,31 +109,31 @@ func formerText(of target.Key) string { return "formerly selected by " + of.Stri
 
 // moveToFormer moves the histories of unselected label sets to the former set of the target of v.
 // Sets that another VPA selects stay.
-func (m *Model) keepFormer(s *space, v *VPA, left []*labelSet) {
+func (m *Model) moveToFormer(s *namespaceState, v *VPA, left []*labelSet) {
 	slices.SortFunc(left, func(a, b *labelSet) int { return cmp.Compare(a.text, b.text) })
 	for _, set := range left {
 		if len(set.vpas) > 0 {
 			continue
 		}
-		into := m.former(s, v.target)
+		into := m.formerSet(s, v.target)
 		for _, n := range slices.Clone(set.series) {
-			series := m.config.Store.Move(n.series, usage.SeriesKey{Namespace: s.name, Container: n.container, Labels: into.text})
+			series := m.config.Store.MoveHistory(n.series, usage.SeriesKey{Namespace: s.name, Container: n.container, Labels: into.text})
 			m.join(into, n, series)
-			if m.config.Store.Drop(n.series) {
-				m.drop(n.series)
+			if m.config.Store.DropSeries(n.series) {
+				m.removeSeries(n.series)
 			}
 		}
-		m.changed(into)
-		m.abandon(set)
-		m.abandon(into)
+		m.seriesChanged(into)
+		m.dropEmptySet(set)
+		m.dropEmptySet(into)
 	}
 }
 
-func (m *Model) former(s *space, of target.Key) *labelSet {
+func (m *Model) formerSet(s *namespaceState, of target.Key) *labelSet {
 	text := formerText(of)
 	set := s.sets[text]
 	if set == nil {
-		set = &labelSet{space: s, text: text, former: true}
+		set = &labelSet{namespace: s, text: text, former: true}
 		s.sets[text] = set
 		for _, v := range s.vpas {
 			m.linkFormer(s, v)
@@ -142,7 +142,7 @@ func (m *Model) former(s *space, of target.Key) *labelSet {
 	return set
 }
 
-func (m *Model) linkFormer(s *space, v *VPA) {
+func (m *Model) linkFormer(s *namespaceState, v *VPA) {
 	set := s.sets[formerText(v.target)]
 	if set == nil || v.selector == nil {
 		return

@@ -13,9 +13,9 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
-func TestRevisionChangesWithWhatARecommendationIsMadeOf(t *testing.T) {
+func TestRevision_ChangesWithInputs(t *testing.T) {
 	m, store := newModel(Config{})
-	object := seen("v", "x", 1)
+	object := newObserved("v", "x", 1)
 	seenRevisions := map[uint64]string{}
 	changes := func(what string, changes bool) {
 		t.Helper()
@@ -54,7 +54,7 @@ func TestRevisionChangesWithWhatARecommendationIsMadeOf(t *testing.T) {
 	m.Find("ns", "v").Restored = map[string]*usage.Profile{}
 	m.Find("ns", "v").Invalidate()
 	changes("something restored", true)
-	m.SyncVPAs([]Observed{seen("v", "x", 1)}, now())
+	m.SyncVPAs([]Observed{newObserved("v", "x", 1)}, now())
 	changes("another version of the VPA", true)
 	elapse(t, m, 100*day)
 	changes("expiry", true)
@@ -65,9 +65,9 @@ func TestRevisionChangesWithWhatARecommendationIsMadeOf(t *testing.T) {
 
 const day = 24 * time.Hour
 
-func TestRevisionIsCheap(t *testing.T) {
+func TestRevision_DoesNotAllocate(t *testing.T) {
 	m, _ := newModel(Config{})
-	m.SyncVPAs([]Observed{seen("v", "x", 1)}, now())
+	m.SyncVPAs([]Observed{newObserved("v", "x", 1)}, now())
 	m.PutPod(aPod("p1", labels.Set{"app": "x"}, "a", "b"), now())
 	v := m.Find("ns", "v")
 	v.Revision()
@@ -76,7 +76,7 @@ func TestRevisionIsCheap(t *testing.T) {
 
 func BenchmarkRevision(b *testing.B) {
 	m, _ := newModel(Config{})
-	m.SyncVPAs([]Observed{seen("v", "x", 1)}, now())
+	m.SyncVPAs([]Observed{newObserved("v", "x", 1)}, now())
 	m.PutPod(aPod("p1", labels.Set{"app": "x"}, "a", "b"), now())
 	v := m.Find("ns", "v")
 	b.ReportAllocs()
@@ -90,7 +90,7 @@ func withUID(o Observed, uid string) Observed {
 	return o
 }
 
-func TestAVPAThatComesBackHasWhatItHad(t *testing.T) {
+func TestSyncVPAs_RestoresRecentlyDeletedVPA(t *testing.T) {
 	restored := map[string]*usage.Profile{"a": {}}
 	for name, c := range map[string]struct {
 		uid  string
@@ -106,11 +106,11 @@ func TestAVPAThatComesBackHasWhatItHad(t *testing.T) {
 	} {
 		m, _ := newModel(Config{})
 		m.PutPod(aPod("p1", labels.Set{"app": c.app}, "a"), now())
-		m.SyncVPAs([]Observed{withUID(seen("v", "x", 1), "u1")}, now())
+		m.SyncVPAs([]Observed{withUID(newObserved("v", "x", 1), "u1")}, now())
 		m.Find("ns", "v").Restored, m.Find("ns", "v").Published.Recommended = restored, true
 		m.SyncVPAs(nil, now())
 		require.Nil(t, m.Find("ns", "v"))
-		fresh := m.SyncVPAs([]Observed{withUID(seen("v", c.app, 1), c.uid)}, now().Add(c.gone))
+		fresh := m.SyncVPAs([]Observed{withUID(newObserved("v", c.app, 1), c.uid)}, now().Add(c.gone))
 		v := m.Find("ns", "v")
 		require.Equal(t, c.kept, v.Restored != nil, name)
 		require.Equal(t, c.kept && c.uid == "u1", v.Published.Recommended, "%s: a new object has no recommendation yet", name)
@@ -121,16 +121,16 @@ func TestAVPAThatComesBackHasWhatItHad(t *testing.T) {
 }
 
 // Models kubectl replace --force, observed as one change.
-func TestAReplacedVPAHasWhatItHadForTheSameTarget(t *testing.T) {
+func TestSyncVPAs_ReplacedVPAKeepsHistory(t *testing.T) {
 	m, _ := newModel(Config{})
-	m.SyncVPAs([]Observed{withUID(seen("v", "x", 1), "u1")}, now())
+	m.SyncVPAs([]Observed{withUID(newObserved("v", "x", 1), "u1")}, now())
 	former := m.Find("ns", "v")
 	former.Restored = map[string]*usage.Profile{"a": {}}
 	former.Published.Recommended, former.Saved.Unsaved, former.Published.MissingLoggedAt = true, true, now().Add(-day)
 	former.Published.Uncapped, former.Trust.ObservedWhileHeld = map[string]resources.List{"a": {}}, map[string]time.Duration{"a": 1}
 	former.Trust.Untrusted = map[string][resources.Kinds]bool{"a": {true}}
 	former.Trust.HeldKinds = former.Trust.Untrusted
-	object := withUID(seen("v", "x", 1), "u2")
+	object := withUID(newObserved("v", "x", 1), "u2")
 	require.Empty(t, m.SyncVPAs([]Observed{object}, now()))
 	v := m.Find("ns", "v")
 	require.Same(t, object.Object, v.Object)
@@ -143,15 +143,15 @@ func TestAReplacedVPAHasWhatItHadForTheSameTarget(t *testing.T) {
 	require.Empty(t, v.Trust.HeldKinds)
 	require.Equal(t, now(), v.Published.MissingLoggedAt)
 
-	require.Len(t, m.SyncVPAs([]Observed{withUID(seen("v", "y", 1), "u3")}, now()), 1)
+	require.Len(t, m.SyncVPAs([]Observed{withUID(newObserved("v", "y", 1), "u3")}, now()), 1)
 	require.Nil(t, m.Find("ns", "v").Restored, "what another target used is of no use")
-	require.Len(t, m.SyncVPAs([]Observed{withUID(seen("v", "z", 1), "u3")}, now()), 1)
+	require.Len(t, m.SyncVPAs([]Observed{withUID(newObserved("v", "z", 1), "u3")}, now()), 1)
 	require.True(t, m.Find("ns", "v").Retargeted)
 }
 
-func TestWhatIsRememberedOfVPAsIsBounded(t *testing.T) {
+func TestDeletedSince_ExpiresAfterGrace(t *testing.T) {
 	m, _ := newModel(Config{})
-	m.SyncVPAs([]Observed{withUID(seen("v", "x", 1), "u1")}, now())
+	m.SyncVPAs([]Observed{withUID(newObserved("v", "x", 1), "u1")}, now())
 	m.SyncVPAs(nil, now())
 	require.Len(t, m.recentlyDeleted, 1)
 	since, remembered := m.DeletedSince("ns", "v")
@@ -163,15 +163,15 @@ func TestWhatIsRememberedOfVPAsIsBounded(t *testing.T) {
 	require.Empty(t, m.recentlyDeleted)
 	_, remembered = m.DeletedSince("ns", "v")
 	require.False(t, remembered)
-	require.Empty(t, m.spaces)
+	require.Empty(t, m.namespaces)
 }
 
-func TestSelectorsOfAllSortsFindTheirPods(t *testing.T) {
+func TestSelectors_MatchPodsAcrossChanges(t *testing.T) {
 	m, _ := newModel(Config{})
 	selectors := []string{"a=1", "a in (1,2)", "a=1,b=1", "a,b!=2", "!b", "a=3", "a notin (1)", "b in (1,2),a=1"}
 	var list []Observed
 	for _, text := range selectors {
-		o := seen(text, "x", 1)
+		o := newObserved(text, "x", 1)
 		var err error
 		o.Selector, err = labels.Parse(text)
 		require.NoError(t, err)
@@ -210,26 +210,26 @@ func TestSelectorsOfAllSortsFindTheirPods(t *testing.T) {
 	}
 	m.SyncVPAs(list, now())
 	m.SyncVPAs(list, now().Add(Grace))
-	require.Empty(t, m.spaces["ns"].selectors.by)
-	require.Empty(t, m.spaces["ns"].selectors.rest)
+	require.Empty(t, m.namespaces["ns"].selectors.byLabel)
+	require.Empty(t, m.namespaces["ns"].selectors.unindexed)
 	for _, v := range m.VPAs() {
 		require.Zero(t, v.Pods())
 	}
 }
 
-func TestMemorySaverMovesRelabelledPods(t *testing.T) {
+func TestMemorySaver_MovesRelabeledPods(t *testing.T) {
 	m, store := newModel(Config{MemorySaver: true})
-	m.SyncVPAs([]Observed{seen("v", "x", 1)}, now())
+	m.SyncVPAs([]Observed{newObserved("v", "x", 1)}, now())
 	m.PutPod(aPod("p1", labels.Set{"app": "x"}, "a"), now())
 	m.PutPod(aPod("p1", labels.Set{"app": "z"}, "a"), now())
-	series, tracked := store.Tracked(usage.ContainerKey{Namespace: "ns", Pod: "p1", Container: "a"})
+	series, tracked := store.SeriesOf(usage.ContainerKey{Namespace: "ns", Pod: "p1", Container: "a"})
 	require.True(t, tracked)
 	require.Equal(t, "app=z", store.Key(series).Labels, "it no longer feeds the VPA's history")
 }
 
-func TestAStatusMayBeAboutAnotherTarget(t *testing.T) {
+func TestStatusOfOther_DetectsOtherTarget(t *testing.T) {
 	at := func(target string, generation, observed int64) []Observed {
-		o := withUID(seen("v", target, 1), "u1")
+		o := withUID(newObserved("v", target, 1), "u1")
 		o.Object.Generation, o.Object.Status.ObservedGeneration = generation, observed
 		return []Observed{o}
 	}

@@ -27,7 +27,7 @@ func (f fakeTargets) Resolve(_ context.Context, namespace string, ref *autoscali
 func (fakeTargets) Recheck(string, *autoscalingv1.CrossVersionObjectReference) {}
 
 // Backfill runs once and needs all selectors. The wait is bounded.
-func TestWhatIsDoneOnceWaitsUntilTargetsWereRead(t *testing.T) {
+func TestObserveRead_WaitsForTargets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		readAfter := map[string]time.Duration{"at-once": 0, "late": 70 * time.Second}
@@ -59,7 +59,7 @@ func TestWhatIsDoneOnceWaitsUntilTargetsWereRead(t *testing.T) {
 		began = time.Now()
 		_, err = r.ObserveRead(t.Context())
 		require.NoError(t, err)
-		require.InDelta(t, mostHangWait, time.Since(began), float64(2*unreadPause), "a kind may hang for days")
+		require.InDelta(t, maxHangWait, time.Since(began), float64(2*unreadRetryInterval), "a kind may hang for days")
 
 		add("never")
 		began = time.Now()
@@ -67,12 +67,12 @@ func TestWhatIsDoneOnceWaitsUntilTargetsWereRead(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, observed, 4)
 		require.ErrorIs(t, observed[3].Err, target.ErrNotRead)
-		require.InDelta(t, mostUnreadWait, time.Since(began), float64(2*unreadPause), "others need not wait for ever")
+		require.InDelta(t, maxUnreadWait, time.Since(began), float64(2*unreadRetryInterval), "others need not wait for ever")
 	})
 }
 
 // Targets of a tenant may change all the time.
-func TestObserveRead_OneNamespaceDelaysOthersByTenSeconds(t *testing.T) {
+func TestObserveRead_LimitsDelayByOneNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})

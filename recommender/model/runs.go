@@ -22,56 +22,56 @@ import (
 
 // maxIdleSets is the number of label sets without pods and with equal keys that triggers a search
 // for run labels. It is also the number of label sets that are kept after OrphanGrace.
-const manySets = 32
+const maxIdleSets = 32
 
 // keyGroup is the state of label sets with equal keys, for example the pods of a repeated workflow.
-type batch struct {
-	runKeys []string // keys that identify single runs
-	left    int      // upper bound for the label sets without pods
-	look    int      // value of idle that triggers the next search
-	used    bool     // since the last sweep
+type keyGroup struct {
+	runKeys  []string // keys that identify single runs
+	idle     int      // upper bound for the label sets without pods
+	searchAt int      // value of idle that triggers the next search
+	used     bool     // since the last sweep
 }
 
-func (m *Model) retireRun(set *labelSet) {
-	s := set.space
-	b := s.batch(set.labels)
+func (m *Model) foldRun(set *labelSet) {
+	s := set.namespace
+	b := s.keyGroup(set.labels)
 	b.used = true
-	if keys := m.foldable(s, b.runKeys); len(keys) > 0 && !s.awaits(set) {
+	if keys := m.foldable(s, b.runKeys); len(keys) > 0 && !s.isFoldTarget(set) {
 		if into := m.fold(set, keys); into != nil {
 			m.retire(into)
 			return
 		}
 	}
-	if b.left++; b.left >= b.look {
+	if b.idle++; b.idle >= b.searchAt {
 		m.findRuns(s, set.labels, b)
 	}
 }
 
-func (s *space) batch(like list) *batch {
-	text := like.keys()
-	b := s.batches[text]
+func (s *namespaceState) keyGroup(like labelList) *keyGroup {
+	text := like.joinedKeys()
+	b := s.keyGroups[text]
 	if b == nil {
-		b = &batch{look: manySets}
-		if s.batches == nil || s.batchBytes+len(text) > mostBatchBytes {
-			s.batches, s.batchBytes = map[string]*batch{}, 0 // the run keys are found again
+		b = &keyGroup{searchAt: maxIdleSets}
+		if s.keyGroups == nil || s.keyGroupBytes+len(text) > maxBatchBytes {
+			s.keyGroups, s.keyGroupBytes = map[string]*keyGroup{}, 0 // the run keys are found again
 		}
-		s.batches[text] = b
-		s.batchBytes += len(text)
+		s.keyGroups[text] = b
+		s.keyGroupBytes += len(text)
 	}
 	return b
 }
 
 // findRuns searches for run labels among the idle label sets with equal keys, and folds them.
-func (m *Model) findRuns(s *space, like list, b *batch) {
+func (m *Model) findRuns(s *namespaceState, like labelList, b *keyGroup) {
 	var ended []*labelSet
-	awaited := s.awaited()
+	awaited := s.foldTargets()
 	for _, set := range s.sets {
-		if len(set.pods) == 0 && len(set.series) > 0 && !set.former && set.labels.sameKeys(like) && !awaited[set.plain()] {
+		if len(set.pods) == 0 && len(set.series) > 0 && !set.former && set.labels.sameKeys(like) && !awaited[set.labelText()] {
 			ended = append(ended, set)
 		}
 	}
-	b.left, b.look = len(ended), max(manySets, 2*len(ended))
-	if len(ended) < manySets {
+	b.idle, b.searchAt = len(ended), max(maxIdleSets, 2*len(ended))
+	if len(ended) < maxIdleSets {
 		return
 	}
 	if b.runKeys = runKeys(ended, m.foldable(s, like.keyList())); b.runKeys == nil {
@@ -80,7 +80,7 @@ func (m *Model) findRuns(s *space, like list, b *batch) {
 	slices.SortFunc(ended, func(a, b *labelSet) int { return cmp.Compare(a.text, b.text) })
 	for _, set := range ended {
 		if into := m.fold(set, b.runKeys); into != nil {
-			b.left--
+			b.idle--
 			m.retire(into)
 		}
 	}
@@ -97,7 +97,7 @@ func runKeys(sets []*labelSet, keys []string) []string {
 	slices.SortFunc(keys, func(a, b string) int { return cmp.Or(cmp.Compare(values[b], values[a]), cmp.Compare(a, b)) })
 	rest := distinctWithout(sets, keys)
 	for n := range keys {
-		if rest[n] <= manySets/2 {
+		if rest[n] <= maxIdleSets/2 {
 			return keys[:n+1]
 		}
 	}
@@ -151,16 +151,16 @@ func distinct(sets []*labelSet, value func(*labelSet) string) int {
 // foldable returns the keys that no selector of a VPA or controller mentions. Folding a mentioned
 // key would mix the histories of workloads, and a later VPA would find none. It returns nil while
 // any selector is unknown.
-func (m *Model) foldable(s *space, keys []string) []string {
+func (m *Model) foldable(s *namespaceState, keys []string) []string {
 	if len(keys) == 0 || s.hasUnknownSelector() {
 		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool {
-		return s.selectors.mentions[key] > 0 || m.config.Keys != nil && m.config.Keys.Mention(s.name, key)
+		return s.selectors.requirementCounts[key] > 0 || m.config.Keys != nil && m.config.Keys.Contains(s.name, key)
 	})
 }
 
-func (s *space) hasUnknownSelector() bool {
+func (s *namespaceState) hasUnknownSelector() bool {
 	for _, v := range s.vpas {
 		if v.TargetError != nil {
 			return true
@@ -170,16 +170,16 @@ func (s *space) hasUnknownSelector() bool {
 }
 
 // isFoldTarget reports whether the label set of running pods will be folded into this one.
-func (s *space) awaits(set *labelSet) bool {
+func (s *namespaceState) isFoldTarget(set *labelSet) bool {
 	for _, other := range s.sets {
-		if len(other.pods) > 0 && len(other.labels) > len(set.labels) && other.labels.lastsAs(set.labels) {
+		if len(other.pods) > 0 && len(other.labels) > len(set.labels) && other.labels.equalsWithoutVolatile(set.labels) {
 			return true
 		}
 	}
 	return false
 }
 
-func (s *space) awaited() map[string]bool {
+func (s *namespaceState) foldTargets() map[string]bool {
 	texts := map[string]bool{}
 	for _, set := range s.sets {
 		if len(set.pods) > 0 {
@@ -189,7 +189,7 @@ func (s *space) awaited() map[string]bool {
 	return texts
 }
 
-func (l list) lastsAs(o list) bool {
+func (l labelList) equalsWithoutVolatile(o labelList) bool {
 	at := 0
 	for _, x := range l {
 		switch {
@@ -202,11 +202,11 @@ func (l list) lastsAs(o list) bool {
 	return at == len(o)
 }
 
-func (l list) sameKeys(o list) bool {
+func (l labelList) sameKeys(o labelList) bool {
 	return slices.EqualFunc(l, o, func(a, b label) bool { return a.key == b.key })
 }
 
-func (l list) keyList() []string {
+func (l labelList) keyList() []string {
 	keys := make([]string, len(l))
 	for i, x := range l {
 		keys[i] = x.key
@@ -214,20 +214,20 @@ func (l list) keyList() []string {
 	return keys
 }
 
-func (l list) keys() string { return strings.Join(l.keyList(), ",") }
+func (l labelList) joinedKeys() string { return strings.Join(l.keyList(), ",") }
 
 // OrphanGrace is how long many histories without pods and VPAs are kept.
-const Forsaken = time.Hour
+const OrphanGrace = time.Hour
 
 // sweep drops label sets without pods and VPAs after OrphanGrace, counted from the first sweep that
 // finds them so. The latest maxIdleSets stay until they expire, because a VPA may be created later.
 // Fold targets stay, and so do all sets of a namespace with an unknown selector.
 func (m *Model) sweep(now time.Time) {
-	for _, s := range m.spaces {
-		for text, b := range s.batches {
+	for _, s := range m.namespaces {
+		for text, b := range s.keyGroups {
 			if !b.used {
-				delete(s.batches, text)
-				s.batchBytes -= len(text)
+				delete(s.keyGroups, text)
+				s.keyGroupBytes -= len(text)
 			}
 			b.used = false
 		}
@@ -238,33 +238,33 @@ func (m *Model) sweep(now time.Time) {
 		for _, set := range s.sets {
 			switch {
 			case len(set.pods) > 0 || len(set.vpas) > 0:
-				set.forsaken = 0
-			case set.forsaken == 0:
-				set.forsaken = now.UnixNano()
-			case now.Sub(time.Unix(0, set.forsaken)) >= Forsaken:
+				set.orphanedSince = 0
+			case set.orphanedSince == 0:
+				set.orphanedSince = now.UnixNano()
+			case now.Sub(time.Unix(0, set.orphanedSince)) >= OrphanGrace:
 				due = append(due, set)
 			}
 		}
-		if len(due) > manySets {
+		if len(due) > maxIdleSets {
 			m.dropAll(s, due)
 		}
 	}
 }
 
 // dropAll drops label sets except the latest maxIdleSets and fold targets.
-func (m *Model) dropAll(s *space, sets []*labelSet) {
-	awaited := s.awaited()
-	sets = slices.DeleteFunc(sets, func(set *labelSet) bool { return awaited[set.plain()] })
+func (m *Model) dropAll(s *namespaceState, sets []*labelSet) {
+	awaited := s.foldTargets()
+	sets = slices.DeleteFunc(sets, func(set *labelSet) bool { return awaited[set.labelText()] })
 	slices.SortFunc(sets, func(a, b *labelSet) int {
-		return cmp.Or(cmp.Compare(b.forsaken, a.forsaken), cmp.Compare(a.text, b.text))
+		return cmp.Or(cmp.Compare(b.orphanedSince, a.orphanedSince), cmp.Compare(a.text, b.text))
 	})
-	for _, set := range sets[min(len(sets), manySets):] {
+	for _, set := range sets[min(len(sets), maxIdleSets):] {
 		for _, n := range slices.Clone(set.series) {
-			if m.config.Store.Drop(n.series) {
-				m.drop(n.series)
+			if m.config.Store.DropSeries(n.series) {
+				m.removeSeries(n.series)
 			}
 		}
-		m.abandon(set)
+		m.dropEmptySet(set)
 	}
 }
 
@@ -288,7 +288,7 @@ type Targets interface {
 
 // Serves reports whether this recommender serves a VPA.
 func (r *Roster) Serves(v *vpav1.VerticalPodAutoscaler) bool {
-	if !r.Namespaces.Serves(v.Namespace) {
+	if !r.Namespaces.Includes(v.Namespace) {
 		return false
 	}
 	if len(v.Spec.Recommenders) == 0 {
@@ -322,7 +322,7 @@ func (r *Roster) Observe(ctx context.Context, health *serving.Health) ([]Observe
 	for i, object := range objects {
 		health.Tick()
 		selector, err := resolve(ctx, object.Namespace, object.Spec.TargetRef)
-		if problem := convert.Unreadable(object); problem != "" {
+		if problem := convert.UnreadableReason(object); problem != "" {
 			selector, err = nil, errors.New(problem)
 		}
 		observed[i] = Observed{Object: object, Selector: selector, Err: err}
@@ -366,9 +366,9 @@ const (
 	// unreadRetryInterval is the pause between attempts of ObserveRead, and maxUnreadWait its total
 	// limit. 10,000 targets take less at 50 requests a second. If only a hanging kind is left, the
 	// limit is maxHangWait.
-	unreadPause    = 5 * time.Second
-	mostUnreadWait = 10 * time.Minute
-	mostHangWait   = 2 * time.Minute
+	unreadRetryInterval = 5 * time.Second
+	maxUnreadWait       = 10 * time.Minute
+	maxHangWait         = 2 * time.Minute
 	// maxNamespaceWait is how long one namespace may delay ObserveRead after all others are read.
 	maxNamespaceWait = 10 * time.Second
 )
@@ -378,13 +378,13 @@ const (
 func (r *Roster) ObserveRead(ctx context.Context) ([]Observed, error) {
 	began := time.Now()
 	unread := func(o Observed) bool {
-		return errors.Is(o.Err, target.ErrNotRead) && (!errors.Is(o.Err, target.ErrHangs) || time.Since(began) < mostHangWait)
+		return errors.Is(o.Err, target.ErrNotRead) && (!errors.Is(o.Err, target.ErrHangs) || time.Since(began) < maxHangWait)
 	}
 	var lastNamespaceSince time.Time // since when only one namespace has unread targets
 	for {
 		observed, err := r.Observe(ctx, nil)
 		waiting := namespacesOf(observed, unread)
-		if err != nil || len(waiting) == 0 || time.Since(began) >= mostUnreadWait {
+		if err != nil || len(waiting) == 0 || time.Since(began) >= maxUnreadWait {
 			return observed, err
 		}
 		switch all := namespacesOf(observed, func(Observed) bool { return true }); {
@@ -398,7 +398,7 @@ func (r *Roster) ObserveRead(ctx context.Context) ([]Observed, error) {
 		select {
 		case <-ctx.Done():
 			return observed, nil
-		case <-time.After(unreadPause):
+		case <-time.After(unreadRetryInterval):
 		}
 	}
 }

@@ -27,39 +27,39 @@ type recentlyDeleted struct {
 	since time.Time
 }
 
-const mostRecentlyDeleted = 20000
+const maxRecentlyDeleted = 20000
 
 // SyncVPAs replaces the VPAs of the model. It returns the VPAs that are new or have another target,
 // so that the caller can restore their history. A VPA that returns within Grace, even recreated,
 // keeps its state and is not new.
 func (m *Model) SyncVPAs(list []Observed, now time.Time) (fresh []*VPA) {
-	m.pass++
-	m.settle(now)
+	m.syncCount++
+	m.resolveOwners(now)
 	maps.DeleteFunc(m.recentlyDeleted, func(_ cache.ObjectName, d recentlyDeleted) bool { return now.Sub(d.since) >= Grace })
-	selecting := map[*space][]*VPA{} // VPAs with changed selectors
+	relinked := map[*namespaceState][]*VPA{} // VPAs with changed selectors
 	for _, o := range list {
 		v, isNew := m.putVPA(o, now)
 		if isNew {
 			fresh = append(fresh, v)
 		}
-		if m.selects(v, o, now) {
-			s := m.spaces[v.Object.Namespace]
-			selecting[s] = append(selecting[s], v)
+		if m.updateSelector(v, o, now) {
+			s := m.namespaces[v.Object.Namespace]
+			relinked[s] = append(relinked[s], v)
 		}
 	}
 	for _, v := range m.VPAs() {
-		if v.pass != m.pass {
+		if v.syncCount != m.syncCount {
 			m.noteDeleted(v, now)
 		}
 	}
-	for s, vpas := range selecting {
+	for s, vpas := range relinked {
 		m.relink(s, vpas, now)
 	}
 	return fresh
 }
 
 func (m *Model) putVPA(o Observed, now time.Time) (v *VPA, fresh bool) {
-	s := m.space(o.Object.Namespace)
+	s := m.namespaceState(o.Object.Namespace)
 	v = s.vpas[o.Object.Name]
 	var key target.Key
 	if o.Object.Spec.TargetRef != nil {
@@ -77,10 +77,10 @@ func (m *Model) putVPA(o Observed, now time.Time) (v *VPA, fresh bool) {
 		v, fresh = m.addVPA(o.Object, key, now)
 		v.Retargeted = v.Retargeted || retargeted
 	}
-	v.pass = m.pass
+	v.syncCount = m.syncCount
 	if v.Object != o.Object {
 		v.Object = o.Object
-		if convert.Unreadable(v.Object) == "" { // else the previous rules stay
+		if convert.UnreadableReason(v.Object) == "" { // else the previous rules stay
 			v.Rules = convert.Rules(v.Object)
 		}
 		m.reorder(v)
@@ -106,8 +106,8 @@ func (m *Model) addVPA(object *vpav1.VerticalPodAutoscaler, key target.Key, now 
 	}
 	v.Object, v.Rules = object, convert.Rules(object)
 	v.model, v.target, v.sets = m, key, map[*labelSet]struct{}{}
-	v.TargetError, v.selector, v.Since = nil, nil, object.Generation
-	m.space(object.Namespace).vpas[object.Name] = v
+	v.TargetError, v.selector, v.TargetSince = nil, nil, object.Generation
+	m.namespaceState(object.Namespace).vpas[object.Name] = v
 	m.vpas = nil
 	v.Invalidate()
 	return v, !back
@@ -115,7 +115,7 @@ func (m *Model) addVPA(object *vpav1.VerticalPodAutoscaler, key target.Key, now 
 
 func (m *Model) noteDeleted(v *VPA, now time.Time) {
 	m.removeVPA(v)
-	if len(m.recentlyDeleted) < mostRecentlyDeleted {
+	if len(m.recentlyDeleted) < maxRecentlyDeleted {
 		m.recentlyDeleted[cache.MetaObjectToName(v.Object)] = recentlyDeleted{v, now}
 	}
 }
@@ -128,19 +128,19 @@ func (m *Model) DeletedSince(namespace, name string) (since time.Time, remembere
 }
 
 func (m *Model) removeVPA(v *VPA) {
-	s := m.spaces[v.Object.Namespace]
+	s := m.namespaces[v.Object.Namespace]
 	s.selectors.remove(v)
 	for set := range v.sets {
 		m.unlink(v, set)
 	}
 	delete(s.vpas, v.Object.Name)
 	m.vpas = nil
-	m.tidy(s)
+	m.dropEmptyNamespace(s)
 }
 
 // updateSelector sets the selector of v and reports whether v must be relinked. A target error
 // counts only after Grace.
-func (m *Model) selects(v *VPA, o Observed, now time.Time) bool {
+func (m *Model) updateSelector(v *VPA, o Observed, now time.Time) bool {
 	selector := o.Selector
 	switch {
 	case o.Err == nil:
@@ -156,10 +156,10 @@ func (m *Model) selects(v *VPA, o Observed, now time.Time) bool {
 		}
 		selector = nil
 	}
-	if alike(selector, v.selector) {
+	if equalSelectors(selector, v.selector) {
 		return false
 	}
-	s := m.spaces[v.Object.Namespace]
+	s := m.namespaces[v.Object.Namespace]
 	s.selectors.remove(v)
 	v.selector = selector
 	s.selectors.add(v)
@@ -168,7 +168,7 @@ func (m *Model) selects(v *VPA, o Observed, now time.Time) bool {
 
 // equalSelectors compares possibly nil selectors. Comparing their texts would be too expensive in
 // each iteration.
-func alike(a, b labels.Selector) bool {
+func equalSelectors(a, b labels.Selector) bool {
 	if a == nil || b == nil {
 		return a == nil && b == nil
 	}
@@ -187,29 +187,29 @@ func (v *VPA) InGrace(now time.Time) bool {
 
 // relink links VPAs with changed selectors. It scans the label sets of the namespace once. New
 // series start at now.
-func (m *Model) relink(s *space, vpas []*VPA, now time.Time) {
-	left := map[*VPA][]*labelSet{}
-	matches := s.selectors.memo()
+func (m *Model) relink(s *namespaceState, vpas []*VPA, now time.Time) {
+	unselected := map[*VPA][]*labelSet{}
+	matches := s.selectors.cachedMatches()
 	for _, v := range vpas {
 		v.relinking = true
-		stays := false
+		stillSelected := false
 		for set := range v.sets {
 			switch {
 			case v.selector == nil:
 				m.unlink(v, set)
-				set.claimant = v.Object.Name
+				set.lastVPA = v.Object.Name
 			case set.former:
 			case !s.owns(v, set):
 				m.unlink(v, set)
 			case matches(v, set):
-				stays = true
+				stillSelected = true
 			default:
 				m.unlink(v, set)
-				left[v] = append(left[v], set)
+				unselected[v] = append(unselected[v], set)
 			}
 		}
-		if stays { // narrowed: sets without a known owner may belong to another workload
-			left[v] = slices.DeleteFunc(left[v], func(set *labelSet) bool { return set.owner != v.target })
+		if stillSelected { // narrowed: sets without a known owner may belong to another workload
+			unselected[v] = slices.DeleteFunc(unselected[v], func(set *labelSet) bool { return set.owner != v.target })
 		}
 		m.linkFormer(s, v)
 	}
@@ -231,7 +231,7 @@ func (m *Model) relink(s *space, vpas []*VPA, now time.Time) {
 	}
 	for _, v := range vpas {
 		v.relinking = false
-		m.keepFormer(s, v, left[v])
+		m.moveToFormer(s, v, unselected[v])
 	}
 }
 
@@ -241,7 +241,7 @@ func (m *Model) link(v *VPA, set *labelSet) {
 	at, _ := slices.BinarySearchFunc(set.vpas, v, stronger)
 	set.vpas = slices.Insert(set.vpas, at, v)
 	set.invalidateLast()
-	m.push(set)
+	m.applyRules(set)
 }
 
 func (m *Model) unlink(v *VPA, set *labelSet) {
@@ -249,7 +249,7 @@ func (m *Model) unlink(v *VPA, set *labelSet) {
 	v.Invalidate()
 	set.vpas = slices.DeleteFunc(set.vpas, func(other *VPA) bool { return other == v })
 	set.invalidateLast()
-	m.push(set)
+	m.applyRules(set)
 }
 
 // reorder sorts the VPAs of v's label sets and applies the changed policy of v.
@@ -258,8 +258,8 @@ func (m *Model) reorder(v *VPA) {
 	for set := range v.sets {
 		slices.SortFunc(set.vpas, stronger)
 		set.invalidateLast()
-		if convert.Unreadable(v.Object) == "" { // else the previous rules stay
-			m.push(set)
+		if convert.UnreadableReason(v.Object) == "" { // else the previous rules stay
+			m.applyRules(set)
 		}
 	}
 }

@@ -35,7 +35,7 @@ type VPA struct {
 	Retargeted bool
 	// TargetSince is the first generation of Object that is known to have its target, see
 	// StatusOfOther.
-	Since int64
+	TargetSince int64
 	// Recipe and Sketches, which hold its data by container, are kept while the target stays the
 	// same. SavedSketches are images without a recipe to decode them, because its name is
 	// misspelled. SketchesNeeded is when a recipe last needed sketches. Only recommend.SketchKeeper
@@ -56,20 +56,20 @@ type VPA struct {
 	Published Published // written by recommend.Publisher only
 	Saved     Saved     // written by checkpoints.Saver only
 
-	model     *Model
-	target    target.Key
-	selector  labels.Selector // nil: selects nothing
-	matcher   *matcher        // in the index, nil: not indexed
-	sets      map[*labelSet]struct{}
-	pass      uint64 // last SyncVPAs that listed it
-	relinking bool
-	nameHash  uint64   // of Offset, 0: not computed
-	known     []string // containers at the last NewContainers, sorted
-	listed    uint64   // structure at the last NewContainers
-	choice    containerChoice
+	model            *Model
+	target           target.Key
+	selector         labels.Selector // nil: selects nothing
+	matcher          *matcher        // in the index, nil: not indexed
+	sets             map[*labelSet]struct{}
+	syncCount        uint64 // last SyncVPAs that listed it
+	relinking        bool
+	nameHash         uint64   // of Offset, 0: not computed
+	listedContainers []string // containers at the last NewContainers, sorted
+	listedStructure  uint64   // structure at the last NewContainers
+	choice           containerChoice
 
-	added    time.Time // when the current UID was added to the model
-	awaiting bool      // published containers without pods may have history
+	added          time.Time // when the current UID was added to the model
+	expectsHistory bool      // published containers without pods may have history
 
 	built      bool      // containers is up to date
 	containers []history // sorted by name, without series: only restored or expected
@@ -81,7 +81,7 @@ type Sizing struct {
 	Policy string // policy name, empty: none
 	Recipe string // for VPAs without the annotation, empty: recipe of the flag
 	// OverridesAnnotation reports that Recipe overrides the annotation.
-	OnlyRecipe bool
+	OverridesAnnotation bool
 	// Observe collects usage without recommendations.
 	Observe bool
 }
@@ -94,9 +94,9 @@ type history struct {
 // StatusOfOther reports whether the status of the VPA may describe an earlier target.
 func (v *VPA) StatusOfOther() bool {
 	if v.Retargeted {
-		return convert.ObservedGeneration(v.Object) < max(v.Since, 1)
+		return convert.ObservedGeneration(v.Object) < max(v.TargetSince, 1)
 	}
-	return convert.Outdated(v.Object, v.Since)
+	return convert.IsOutdated(v.Object, v.TargetSince)
 }
 
 // Revision changes with the inputs of the recommendation and checkpoints: the series, their
@@ -227,7 +227,7 @@ func (v *VPA) buildHistories() (containers []history) {
 	for container := range v.Restored {
 		entries = append(entries, entry{container: container})
 	}
-	for _, container := range v.awaited() {
+	for _, container := range v.expectedContainers() {
 		entries = append(entries, entry{container: container.ContainerName})
 	}
 	slices.SortFunc(entries, func(a, b entry) int {
@@ -291,16 +291,16 @@ func (v *VPA) PodNames() []string {
 // pods. It is free if v controls requests only.
 func (v *VPA) LimitRatio(container string) sketch.LimitRatio {
 	if v.Rules.For(container).RequestsOnly {
-		return sketch.Free
+		return sketch.NoLimitRatio
 	}
 	var tightest sketch.LimitRatio
-	var last *form // usually all pods share one
+	var last *podTemplate // usually all pods share one
 	for set := range v.sets {
 		for _, p := range set.pods {
-			if p.finished || p.form == last {
+			if p.finished || p.podTemplate == last {
 				continue
 			}
-			last = p.form
+			last = p.podTemplate
 			if at := slices.Index(p.containers, container); at >= 0 {
 				tightest = tightest.Tighter(p.limitRatio[at])
 			}

@@ -37,18 +37,18 @@ func BenchmarkCachedRecord(b *testing.B) {
 	}
 }
 
-func TestWithoutAPolicyNothingIsAllocatedForAVPA(t *testing.T) {
+func TestRunOnce_NoAllocationsPerVPAWithoutPolicy(t *testing.T) {
 	allocations := func(vpas int) (pass, follow float64) {
 		m := model.NewModel(model.Config{Store: usage.NewStore(usage.DefaultConfig())})
 		var objects []runtime.Object
 		var observed []model.Observed
 		for i := range vpas {
-			vpa := written(fmt.Sprint("vpa", i), fmt.Sprint("web", i))
+			vpa := newUserVPA(fmt.Sprint("vpa", i), fmt.Sprint("web", i))
 			objects, observed = append(objects, vpa), append(observed, model.Observed{Object: vpa, Selector: labels.Everything()})
 		}
 		m.SyncVPAs(observed, time.Now())
-		inCluster(t, func(c *cluster) {
-			pass = testing.AllocsPerRun(10, func() { c.keeper.Pass(c.t.Context(), time.Now()) })
+		runInCluster(t, func(c *cluster) {
+			pass = testing.AllocsPerRun(10, func() { c.keeper.RunOnce(c.t.Context(), time.Now()) })
 			follow = testing.AllocsPerRun(10, func() { Follow(c.keeper.Policies, m) })
 		}, objects...)
 		require.Len(t, m.VPAs(), vpas)

@@ -35,7 +35,7 @@ func deployments(namespace string, n int) (all []runtime.Object) {
 }
 
 // reactToVPAs counts VPA requests of a verb and fails them with the result of answer.
-func (c *cluster) on(verb string, answer func(a clienttesting.Action) error) *int {
+func (c *cluster) reactToVPAs(verb string, answer func(a clienttesting.Action) error) *int {
 	n := new(int)
 	c.vpas.PrependReactor(verb, "verticalpodautoscalers", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		*n++
@@ -45,17 +45,17 @@ func (c *cluster) on(verb string, answer func(a clienttesting.Action) error) *in
 	return n
 }
 
-func refusedBy(policy string) error {
+func forbiddenError(policy string) error {
 	return apierrors.NewForbidden(schema.GroupResource{Resource: "verticalpodautoscalers"}, "", errors.New(policy))
 }
 
-func (c *cluster) passes(span time.Duration) {
+func (c *cluster) runFor(span time.Duration) {
 	for range span / interval {
-		c.pass(interval)
+		c.runOnce(interval)
 	}
 }
 
-func TestAPolicyThatChangesEndsThePass(t *testing.T) {
+func TestRunOnce_StopsIfPolicyChanges(t *testing.T) {
 	for name, change := range map[string]func(c *cluster){
 		"paused": func(c *cluster) {
 			paused := c.policy("shop")
@@ -68,29 +68,29 @@ func TestAPolicyThatChangesEndsThePass(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inCluster(t, func(c *cluster) {
+			runInCluster(t, func(c *cluster) {
 				made := 0
 				go func() {
 					time.Sleep(500 * time.Millisecond) // the first twenty are created at once
-					made = len(c.made())
+					made = len(c.vpasByName())
 					change(c)
 				}()
-				c.pass(0)
+				c.runOnce(0)
 				require.Positive(t, made)
-				require.LessOrEqual(t, len(c.made()), made+1)
-			}, append(deployments("shop", 60), shop())...)
+				require.LessOrEqual(t, len(c.vpasByName()), made+1)
+			}, append(deployments("shop", 60), shopPolicy())...)
 		})
 	}
 }
 
-func TestChangesThatAreRefusedInOneNamespaceDoNotStopTheOthers(t *testing.T) {
-	policy := shop(func(p *loadlinev1alpha1.SizingPolicy) { p.Spec.Namespaces.Names = []string{"aaa", "shop"} })
-	inCluster(t, func(c *cluster) {
-		c.passes(time.Minute)
-		require.Len(t, c.made(), 250)
-		asked := c.on("patch", func(a clienttesting.Action) error {
+func TestRunOnce_RefusedChangesBlockOneNamespace(t *testing.T) {
+	policy := shopPolicy(func(p *loadlinev1alpha1.SizingPolicy) { p.Spec.Namespaces.Names = []string{"aaa", "shop"} })
+	runInCluster(t, func(c *cluster) {
+		c.runFor(time.Minute)
+		require.Len(t, c.vpasByName(), 250)
+		asked := c.reactToVPAs("patch", func(a clienttesting.Action) error {
 			if a.GetNamespace() == "aaa" {
-				return refusedBy("no changes")
+				return forbiddenError("no changes")
 			}
 			return nil
 		})
@@ -99,16 +99,16 @@ func TestChangesThatAreRefusedInOneNamespaceDoNotStopTheOthers(t *testing.T) {
 		})
 		_, err := c.kube.AppsV1().Deployments("shop").Create(t.Context(), deployment("late"), metav1.CreateOptions{})
 		require.NoError(t, err)
-		c.passes(10 * time.Minute)
-		require.Contains(t, c.made(), "deployment-late")
+		c.runFor(10 * time.Minute)
+		require.Contains(t, c.vpasByName(), "deployment-late")
 		require.Equal(t, 4, *asked, "after a minute, two and four more")
-		require.Contains(t, c.policy("shop").Status.Errors, "VPAs cannot be written in namespace aaa: "+refusedBy("no changes").Error())
+		require.Contains(t, c.policy("shop").Status.Errors, "VPAs cannot be written in namespace aaa: "+forbiddenError("no changes").Error())
 	}, append(deployments("aaa", 250), policy)...)
 }
 
-func TestALargePolicyHasAShortStatus(t *testing.T) {
+func TestStatus_BoundedForLargePolicies(t *testing.T) {
 	const namespaces, kinds = 1000, 32
-	policy := shop(func(p *loadlinev1alpha1.SizingPolicy) {
+	policy := shopPolicy(func(p *loadlinev1alpha1.SizingPolicy) {
 		p.Spec.Namespaces.Names = []string{"*"}
 		for i := range kinds - 1 {
 			p.Spec.Workloads = append(p.Spec.Workloads, loadlinev1alpha1.WorkloadSelection{APIVersion: "apps/v1", Kind: "StatefulSet", Name: fmt.Sprint("db", i)})
@@ -118,19 +118,19 @@ func TestALargePolicyHasAShortStatus(t *testing.T) {
 	for i := range namespaces {
 		objects = append(objects, deployment("web", func(d *appsv1.Deployment) { d.Namespace = fmt.Sprintf("ns%04d", i) }))
 	}
-	inCluster(t, func(c *cluster) {
-		c.on("create", func(a clienttesting.Action) error {
+	runInCluster(t, func(c *cluster) {
+		c.reactToVPAs("create", func(a clienttesting.Action) error {
 			if a.GetNamespace() < "ns0500" {
-				return refusedBy("no VPAs here")
+				return forbiddenError("no VPAs here")
 			}
 			return nil
 		})
-		wrote := c.wrote(12, interval)
+		wrote := c.runAndRecordWrites(12, interval)
 		require.Equal(t, []string{"create verticalpodautoscalers", "patch sizingpolicies/status status"}, wrote)
 		status := c.policy("shop").Status
 		require.EqualValues(t, namespaces, status.Counts.Selected)
 		require.Positive(t, status.Counts.Refused)
-		require.NotEmpty(t, c.made())
+		require.NotEmpty(t, c.vpasByName())
 		require.Len(t, status.Workloads, 100)
 		require.Len(t, status.Errors, 10)
 		require.Contains(t, status.Errors[0], "VPAs cannot be written in namespace ns0000: ")
@@ -141,92 +141,92 @@ func TestALargePolicyHasAShortStatus(t *testing.T) {
 }
 
 // A VPA with a stuck finalizer is not deleted again.
-func TestVPAsThatAreAboutToGoAreLeftAlone(t *testing.T) {
-	objects := append(deployments("aaa", 250), shop(), deployment("web"))
+func TestRunOnce_SkipsTerminatingVPAs(t *testing.T) {
+	objects := append(deployments("aaa", 250), shopPolicy(), deployment("web"))
 	gone := metav1.NewTime(time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC))
 	for i := range 250 {
-		v := written(fmt.Sprintf("deployment-web%03d", i), fmt.Sprintf("web%03d", i))
+		v := newUserVPA(fmt.Sprintf("deployment-web%03d", i), fmt.Sprintf("web%03d", i))
 		v.Namespace, v.Labels, v.Annotations = "aaa", map[string]string{fleet.PolicyLabel: "x"}, map[string]string{fleet.UnselectedAnnotation: "1999-01-01T00:00:00Z"}
 		v.Finalizers, v.DeletionTimestamp = []string{"example.com/never"}, &gone
 		objects = append(objects, v)
 	}
-	inCluster(t, func(c *cluster) {
-		deleted := c.on("delete", func(clienttesting.Action) error { return nil })
-		c.passes(2 * time.Hour)
-		require.Contains(t, c.made(), "deployment-web")
+	runInCluster(t, func(c *cluster) {
+		deleted := c.reactToVPAs("delete", func(clienttesting.Action) error { return nil })
+		c.runFor(2 * time.Hour)
+		require.Contains(t, c.vpasByName(), "deployment-web")
 		require.Zero(t, *deleted)
 	}, objects...)
 }
 
-func TestOneVPAThatIsRefusedDoesNotStopItsNamespace(t *testing.T) {
-	inCluster(t, func(c *cluster) {
-		c.on("create", func(a clienttesting.Action) error {
+func TestRunOnce_ContinuesAfterRefusedVPA(t *testing.T) {
+	runInCluster(t, func(c *cluster) {
+		c.reactToVPAs("create", func(a clienttesting.Action) error {
 			if v, ok := a.(clienttesting.CreateAction).GetObject().(*vpav1.VerticalPodAutoscaler); ok && v.Name == "deployment-aaa" {
-				return refusedBy("no owner")
+				return forbiddenError("no owner")
 			}
 			return nil
 		})
-		c.passes(3 * time.Minute)
-		require.Contains(t, c.made(), "deployment-web")
-		require.NotContains(t, c.made(), "deployment-aaa")
-	}, shop(), deployment("aaa"), deployment("web"))
+		c.runFor(3 * time.Minute)
+		require.Contains(t, c.vpasByName(), "deployment-web")
+		require.NotContains(t, c.vpasByName(), "deployment-aaa")
+	}, shopPolicy(), deployment("aaa"), deployment("web"))
 }
 
 // An unreachable API server must not count as a refusal by the namespace.
-func TestAfterAnOutageVPAsAreMadeAtOnce(t *testing.T) {
-	inCluster(t, func(c *cluster) {
+func TestRunOnce_CreatesVPAsAfterOutage(t *testing.T) {
+	runInCluster(t, func(c *cluster) {
 		away := errors.New("connection refused")
-		asked := c.on("create", func(clienttesting.Action) error { return away })
-		c.passes(90 * time.Minute)
+		asked := c.reactToVPAs("create", func(clienttesting.Action) error { return away })
+		c.runFor(90 * time.Minute)
 		require.Equal(t, 90*6, *asked, "once a pass")
 		require.Empty(t, c.policy("shop").Status.Errors)
 		away = nil
-		c.pass(interval)
-		require.Len(t, c.made(), 2)
-	}, shop(), deployment("web"), deployment("api"))
+		c.runOnce(interval)
+		require.Len(t, c.vpasByName(), 2)
+	}, shopPolicy(), deployment("web"), deployment("api"))
 }
 
-func TestWhatWasWrittenIsNotWrittenAgain(t *testing.T) {
+func TestRunOnce_WritesEachChangeOnce(t *testing.T) {
 	off := vpav1.ContainerScalingModeOff
-	policy := shop(func(p *loadlinev1alpha1.SizingPolicy) {
+	policy := shopPolicy(func(p *loadlinev1alpha1.SizingPolicy) {
 		p.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "*", Mode: &off}}}
 	})
-	inCluster(t, func(c *cluster) {
-		c.pass(0)
-		require.NotNil(t, c.made()["deployment-web"].Spec.ResourcePolicy)
-		patched := c.on("patch", func(clienttesting.Action) error { return nil })
+	runInCluster(t, func(c *cluster) {
+		c.runOnce(0)
+		require.NotNil(t, c.vpasByName()["deployment-web"].Spec.ResourcePolicy)
+		patched := c.reactToVPAs("patch", func(clienttesting.Action) error { return nil })
 		c.change("shop", func(s *loadlinev1alpha1.SizingPolicySpec) { s.ResourcePolicy = &vpav1.PodResourcePolicy{} })
-		c.passes(time.Minute)
+		c.runFor(time.Minute)
 		require.Equal(t, 1, *patched)
-		require.Nil(t, c.made()["deployment-web"].Spec.ResourcePolicy)
+		require.Nil(t, c.vpasByName()["deployment-web"].Spec.ResourcePolicy)
 	}, policy, deployment("web"))
 }
 
-func TestAPausedPolicyKeepsAMadeVPABesideThatOfAPerson(t *testing.T) {
-	inCluster(t, func(c *cluster) {
-		c.pass(0)
+func TestPausedPolicy_KeepsGeneratedVPA(t *testing.T) {
+	runInCluster(t, func(c *cluster) {
+		c.runOnce(0)
 		c.change("shop", func(s *loadlinev1alpha1.SizingPolicySpec) { s.Paused = new(true) })
-		_, err := c.vpas.AutoscalingV1().VerticalPodAutoscalers("shop").Create(t.Context(), written("mine", "web"), metav1.CreateOptions{})
+		_, err := c.vpas.AutoscalingV1().VerticalPodAutoscalers("shop").Create(t.Context(), newUserVPA("mine", "web"), metav1.CreateOptions{})
 		require.NoError(t, err)
-		c.passes(time.Minute)
-		c.pass(48 * time.Hour)
-		require.Contains(t, c.made(), "deployment-web")
-	}, shop(), deployment("web"))
+		c.runFor(time.Minute)
+		c.runOnce(48 * time.Hour)
+		require.Contains(t, c.vpasByName(), "deployment-web")
+	}, shopPolicy(), deployment("web"))
 }
 
 // A user may remove the policy label to keep the VPA before the cache sees it.
-func TestOnlyAVPAThatIsAsItWasReadIsRemoved(t *testing.T) {
-	v := written("deployment-web", "web")
+func TestDeletion_RequiresUIDAndResourceVersion(t *testing.T) {
+	v := newUserVPA("deployment-web", "web")
 	v.Labels, v.Annotations = map[string]string{fleet.PolicyLabel: "shop"}, map[string]string{fleet.UnselectedAnnotation: "1999-01-01T00:00:00Z"}
 	v.UID, v.ResourceVersion = "u", "7"
-	inCluster(t, func(c *cluster) {
+	runInCluster(t, func(c *cluster) {
 		var demands *metav1.Preconditions
-		c.on("delete", func(a clienttesting.Action) error {
+		c.reactToVPAs("delete", func(a clienttesting.Action) error {
 			demands = a.(clienttesting.DeleteActionImpl).DeleteOptions.Preconditions
 			return nil
 		})
-		c.pass(0)
-		c.pass(leastReadable)
+		c.runOnce(0)
+		c.runOnce(minReadableTime)
 		require.NotNil(t, demands)
 		require.Equal(t, "u", string(*demands.UID))
 		require.Equal(t, "7", *demands.ResourceVersion)
@@ -234,14 +234,14 @@ func TestOnlyAVPAThatIsAsItWasReadIsRemoved(t *testing.T) {
 }
 
 // An invalid recipe must not change the revision, even if the workload opted out.
-func TestARecipeThatCannotBeUsedIsLookedAtOnce(t *testing.T) {
-	policy := shop(func(p *loadlinev1alpha1.SizingPolicy) { p.Spec.Recipe = new("nonsense") })
+func TestFollow_IgnoresInvalidPolicyRecipe(t *testing.T) {
+	policy := shopPolicy(func(p *loadlinev1alpha1.SizingPolicy) { p.Spec.Recipe = new("nonsense") })
 	out := deployment("web", func(d *appsv1.Deployment) { d.Annotations = map[string]string{fleet.SkipAnnotation: "true"} })
-	v := written("mine", "web")
+	v := newUserVPA("mine", "web")
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, policy, out, v)
 		c.start()
-		book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
+		book, err := recipe.NewCache("vpa", recipe.DefaultConfig())
 		require.NoError(t, err)
 		m := model.NewModel(model.Config{Store: usage.NewStore(usage.DefaultConfig())})
 		m.SyncVPAs([]model.Observed{{Selector: labels.Everything(), Object: v}}, time.Now())
@@ -255,7 +255,7 @@ func TestARecipeThatCannotBeUsedIsLookedAtOnce(t *testing.T) {
 	})
 }
 
-func TestFollow_RestrictsTheRecipeOfUserVPAs(t *testing.T) {
+func TestFollow_RestrictsRecipeOfUserVPAs(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
 		userVPAs loadlinev1alpha1.SharingUserVPAs
@@ -265,16 +265,16 @@ func TestFollow_RestrictsTheRecipeOfUserVPAs(t *testing.T) {
 		{name: "overrides", userVPAs: loadlinev1alpha1.SharingUserVPAsOverride, want: "attune"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			policy := shop(func(p *loadlinev1alpha1.SizingPolicy) {
+			policy := shopPolicy(func(p *loadlinev1alpha1.SizingPolicy) {
 				p.Spec.Recipe = new("cruisekube")
 				p.Spec.Sharing = &loadlinev1alpha1.Sharing{Mode: new(loadlinev1alpha1.SharingOn), UserVPAs: new(tc.userVPAs)}
 			})
-			v := written("mine", "web")
+			v := newUserVPA("mine", "web")
 			v.Annotations = map[string]string{recipe.Annotation: "attune"}
 			synctest.Test(t, func(t *testing.T) {
 				c := newCluster(t, policy, deployment("web"), v)
 				c.start()
-				book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
+				book, err := recipe.NewCache("vpa", recipe.DefaultConfig())
 				require.NoError(t, err)
 				m := model.NewModel(model.Config{Store: usage.NewStore(usage.DefaultConfig())})
 				m.SyncVPAs([]model.Observed{{Selector: labels.Everything(), Object: v}}, time.Now())

@@ -57,18 +57,18 @@ type Keeper struct {
 	Metrics    *Metrics
 	Guard      model.Guard // around an iteration
 
-	limiter  flowcontrol.RateLimiter
-	refusals refusals
-	statuses map[string]statusTime
-	looked   time.Time // last status report
-	passes   int
-	readable time.Time // policies are readable since, zero: unreadable
+	limiter       flowcontrol.RateLimiter
+	refusals      refusals
+	statuses      map[string]statusState
+	lastReport    time.Time // last status report
+	iterations    int
+	readableSince time.Time // policies are readable since, zero: unreadable
 }
 
 func (k *Keeper) Run(ctx context.Context) {
 	wait.NonSlidingUntilWithContext(ctx, func(ctx context.Context) {
 		if lease.Check(ctx) == nil { // else another replica may lead
-			k.Pass(ctx, time.Now())
+			k.RunOnce(ctx, time.Now())
 		}
 	}, interval)
 }
@@ -77,7 +77,7 @@ type overview struct {
 	policies  *sizing.Snapshot
 	workloads []workload // sorted by namespace, kind and name
 	// generated VPAs without an existing workload
-	lost     []*vpav1.VerticalPodAutoscaler
+	orphaned []*vpav1.VerticalPodAutoscaler
 	problems map[string][]string // by policy
 }
 
@@ -86,34 +86,34 @@ type workload struct {
 	target.Workload
 	fleet.Decision
 
-	person, made *vpav1.VerticalPodAutoscaler // nil: none
-	refused      string                       // why the VPA could not be written, empty: no problem
+	userVPA, generated *vpav1.VerticalPodAutoscaler // nil: none
+	refused            string                       // why the VPA could not be written, empty: no problem
 }
 
 // vpa returns the VPA that applies to the workload, or nil.
 func (w *workload) vpa() *vpav1.VerticalPodAutoscaler {
-	if w.person != nil {
-		return w.person
+	if w.userVPA != nil {
+		return w.userVPA
 	}
-	return w.made
+	return w.generated
 }
 
 // RunOnce writes VPAs until the next iteration is due, which continues with current policies. Then
 // it writes statuses.
-func (k *Keeper) Pass(ctx context.Context, now time.Time) {
+func (k *Keeper) RunOnce(ctx context.Context, now time.Time) {
 	defer k.Guard.Recover(nil)
 	if k.limiter == nil {
 		k.limiter = flowcontrol.NewTokenBucketRateLimiter(writesPerSecond, writesPerSecond)
-		k.refusals, k.statuses = refusals{}, map[string]statusTime{}
+		k.refusals, k.statuses = refusals{}, map[string]statusState{}
 	}
-	k.passes++
+	k.iterations++
 	switch readable := k.Policies.Readable(); {
 	case !readable:
-		k.readable = time.Time{}
-	case k.readable.IsZero():
-		k.readable = now
+		k.readableSince = time.Time{}
+	case k.readableSince.IsZero():
+		k.readableSince = now
 	}
-	o, err := k.look(ctx)
+	o, err := k.observe(ctx)
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Caches cannot be read, so no VPA is made for SizingPolicies")
 		return
@@ -123,76 +123,76 @@ func (k *Keeper) Pass(ctx context.Context, now time.Time) {
 	k.report(ctx, o, now)
 }
 
-var labelled, _ = labels.Parse(fleet.PolicyLabel) // a constant never fails to parse
+var generatedSelector, _ = labels.Parse(fleet.PolicyLabel) // a constant never fails to parse
 
 // observe reads caches, except for new workloads of unlisted kinds.
-func (k *Keeper) look(ctx context.Context) (*overview, error) {
-	o, wanted := &overview{policies: k.Policies.Now()}, labels.Everything()
+func (k *Keeper) observe(ctx context.Context) (*overview, error) {
+	o, wanted := &overview{policies: k.Policies.Snapshot()}, labels.Everything()
 	set := o.policies.Set()
 	if set.Len() == 0 { // as in most clusters
-		wanted = labelled
+		wanted = generatedSelector
 	}
 	vpas, err := k.VPAs.List(wanted)
 	if err != nil || set.Len()+len(vpas) == 0 {
 		return o, err
 	}
-	person, made := vpasOf{}, vpasOf{}
+	userVPAs, generated := vpasByTarget{}, vpasByTarget{}
 	for _, v := range vpas {
-		if v.Spec.TargetRef == nil || !k.Namespaces.Serves(v.Namespace) {
+		if v.Spec.TargetRef == nil || !k.Namespaces.Includes(v.Namespace) {
 			continue
 		}
-		of := person
-		if convert.MadeForPolicy(v) {
-			of = made
+		byTarget := userVPAs
+		if convert.IsGenerated(v) {
+			byTarget = generated
 		}
 		key := target.RefKey(v.Namespace, v.Spec.TargetRef)
-		if other := of[key]; other == nil || target.CompareClaims(target.ClaimOf(v), target.ClaimOf(other)) < 0 {
-			of[key] = v
+		if other := byTarget[key]; other == nil || target.CompareClaims(target.ClaimOf(v), target.ClaimOf(other)) < 0 {
+			byTarget[key] = v
 		}
 	}
-	seen := func(t target.Workload) {
-		if !k.Namespaces.Serves(t.Key.Namespace) {
+	addWorkload := func(t target.Workload) {
+		if !k.Namespaces.Includes(t.Key.Namespace) {
 			return
 		}
-		w := workload{Workload: t, person: person[t.Key], made: made[t.Key]}
-		delete(made, t.Key)
-		if w.Decision = set.For(k.describe(&w)); w.Policy != nil || w.made != nil {
+		w := workload{Workload: t, userVPA: userVPAs[t.Key], generated: generated[t.Key]}
+		delete(generated, t.Key)
+		if w.Decision = set.Decide(k.describe(&w)); w.Policy != nil || w.generated != nil {
 			o.workloads = append(o.workloads, w)
 		}
 	}
-	k.Workloads.Each(seen)
-	others, err := k.others(ctx, set, person, made)
+	k.Workloads.Each(addWorkload)
+	unlisted, err := k.findUnlisted(ctx, set, userVPAs, generated)
 	if err != nil {
 		return o, err
 	}
-	for _, t := range others.workloads {
-		seen(t)
+	for _, t := range unlisted.workloads {
+		addWorkload(t)
 	}
-	o.problems = others.problems
+	o.problems = unlisted.problems
 	slices.SortFunc(o.workloads, func(a, b workload) int { return target.CompareKeys(a.Key, b.Key) })
-	for key, v := range made {
-		if !others.kept[key] {
-			o.lost = append(o.lost, v)
+	for key, v := range generated {
+		if !unlisted.unknown[key] {
+			o.orphaned = append(o.orphaned, v)
 		}
 	}
-	slices.SortFunc(o.lost, func(a, b *vpav1.VerticalPodAutoscaler) int {
+	slices.SortFunc(o.orphaned, func(a, b *vpav1.VerticalPodAutoscaler) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	return o, nil
 }
 
 func (k *Keeper) describe(w *workload) fleet.Workload {
-	described := k.Policies.Describe(w.Workload)
+	described := k.Policies.FleetWorkload(w.Workload)
 	switch {
-	case w.person != nil:
-		described.VPA = sizing.Author(w.person, false)
-	case w.made != nil:
-		described.VPA = sizing.Author(w.made, true)
+	case w.userVPA != nil:
+		described.VPA = sizing.FleetVPA(w.userVPA, false)
+	case w.generated != nil:
+		described.VPA = sizing.FleetVPA(w.generated, true)
 	}
 	return described
 }
 
-func (k *Keeper) mine(p *fleet.Policy) bool { return p.Recommender == k.Name }
+func (k *Keeper) isResponsible(p *fleet.Policy) bool { return p.Recommender == k.Name }
 
 // Follow applies policies to the VPAs of a model. They stay unchanged while their policy is
 // unknown.
@@ -205,9 +205,9 @@ func Follow(policies *sizing.Policies, m *model.Model) {
 		var s model.Sizing
 		if d.Policy != nil {
 			s.Policy, s.Recipe = d.Policy.Name, d.Policy.Recipe
-			s.OnlyRecipe = d.RestrictsUserVPAs() && v.Object.Annotations[recipe.Annotation] != ""
+			s.OverridesAnnotation = d.RestrictsUserVPAs() && v.Object.Annotations[recipe.Annotation] != ""
 			// The recommendation of a user VPA is never withdrawn.
-			s.Observe = d.Mode == fleet.Observe && convert.MadeForPolicy(v.Object)
+			s.Observe = d.Mode == fleet.Observe && convert.IsGenerated(v.Object)
 		}
 		v.Sizing = s
 	}
@@ -243,7 +243,7 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 	}
 }
 
-func (m *Metrics) forget() {
+func (m *Metrics) reset() {
 	for _, g := range [...]*prometheus.GaugeVec{m.Workloads, m.Degraded, m.Cores, m.Bytes} {
 		g.Reset()
 	}

@@ -21,16 +21,16 @@ import (
 )
 
 // policyForWorkloads selects the Fleet web by default.
-func naming(entries ...loadlinev1alpha1.WorkloadSelection) *loadlinev1alpha1.SizingPolicy {
+func policyForWorkloads(entries ...loadlinev1alpha1.WorkloadSelection) *loadlinev1alpha1.SizingPolicy {
 	if len(entries) == 0 {
 		entries = []loadlinev1alpha1.WorkloadSelection{{APIVersion: "example.com/v1", Kind: "Fleet", Name: "web"}}
 	}
-	return shop(func(p *loadlinev1alpha1.SizingPolicy) {
+	return shopPolicy(func(p *loadlinev1alpha1.SizingPolicy) {
 		p.Spec.Namespaces.Names, p.Spec.Workloads = []string{"*"}, entries
 	})
 }
 
-func owned(name, apiVersion, kind, owner string) *corev1.Pod {
+func podOwnedBy(name, apiVersion, kind, owner string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), Labels: map[string]string{"app": "web"},
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: owner, Controller: new(true)}}},
@@ -39,7 +39,7 @@ func owned(name, apiVersion, kind, owner string) *corev1.Pod {
 	}
 }
 
-const madeForFleet = "fleet-web-d310aed9b0"
+const fleetVPAName = "fleet-web-d310aed9b0"
 
 func withFleet(t *testing.T, test func(c *cluster), objects ...runtime.Object) {
 	synctest.Test(t, func(t *testing.T) {
@@ -50,84 +50,84 @@ func withFleet(t *testing.T, test func(c *cluster), objects ...runtime.Object) {
 	})
 }
 
-func TestAVPAIsMadeForAWorkloadOfACustomKind(t *testing.T) {
-	require.Equal(t, madeForFleet, fleet.MadeName("Fleet", "example.com", "web"))
-	set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", OwnerReferences: owned("", "example.com/v1", "Fleet", "web").OwnerReferences}}
+func TestCustomKind_GetsGeneratedVPA(t *testing.T) {
+	require.Equal(t, fleetVPAName, fleet.GeneratedVPAName("Fleet", "example.com", "web"))
+	set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", OwnerReferences: podOwnedBy("", "example.com/v1", "Fleet", "web").OwnerReferences}}
 	for name, objects := range map[string][]runtime.Object{
-		"its own pods":         {owned("web-a", "example.com/v1", "Fleet", "web")},
-		"another version":      {owned("web-a", "example.com/v1beta1", "Fleet", "web")},
-		"pods of a ReplicaSet": {set, owned("web-a", "apps/v1", "ReplicaSet", "web-1"), owned("web-b", "apps/v1", "ReplicaSet", "web-1")},
+		"its own pods":         {podOwnedBy("web-a", "example.com/v1", "Fleet", "web")},
+		"another version":      {podOwnedBy("web-a", "example.com/v1beta1", "Fleet", "web")},
+		"pods of a ReplicaSet": {set, podOwnedBy("web-a", "apps/v1", "ReplicaSet", "web-1"), podOwnedBy("web-b", "apps/v1", "ReplicaSet", "web-1")},
 	} {
 		withFleet(t, func(c *cluster) {
-			c.pass(0)
-			require.Len(t, c.made(), 1, name)
-			v := c.made()[madeForFleet]
+			c.runOnce(0)
+			require.Len(t, c.vpasByName(), 1, name)
+			v := c.vpasByName()[fleetVPAName]
 			require.NotNil(t, v, name)
 			require.Equal(t, &autoscalingv1.CrossVersionObjectReference{APIVersion: "example.com/v1", Kind: "Fleet", Name: "web"}, v.Spec.TargetRef)
 			require.Equal(t, []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Fleet", Name: "web", UID: "uid-fleet"}}, v.OwnerReferences)
 			require.Equal(t, vpav1.UpdateModeOff, *v.Spec.UpdatePolicy.UpdateMode)
-			c.pass(time.Minute)
+			c.runOnce(time.Minute)
 			require.Equal(t, "Served", c.ready("shop").Reason)
 			require.EqualValues(t, 1, c.policy("shop").Status.Counts.Selected)
 			require.Equal(t, "example.com/v1", c.policy("shop").Status.Workloads[0].Ref.APIVersion)
 			require.Empty(t, c.policy("shop").Status.Errors)
-		}, append(objects, naming(), deployment("web"))...)
+		}, append(objects, policyForWorkloads(), deployment("web"))...)
 	}
 }
 
 // A workload without pods gets its VPA with the first pod.
-func TestAWorkloadOfACustomKindWithoutPodsKeepsItsVPA(t *testing.T) {
+func TestCustomKind_KeepsVPAWithoutPods(t *testing.T) {
 	withFleet(t, func(c *cluster) {
-		c.pass(0)
-		require.Len(t, c.made(), 1)
+		c.runOnce(0)
+		require.Len(t, c.vpasByName(), 1)
 		require.NoError(t, c.kube.CoreV1().Pods("shop").Delete(t.Context(), "web-a", metav1.DeleteOptions{}))
 		c.fleets.Put("shop", "web", "uid-fleet", 0)
 		for range 4 {
-			c.pass(12 * time.Hour)
-			require.Contains(t, c.made(), madeForFleet)
-			require.NotContains(t, c.made()[madeForFleet].Annotations, fleet.UnselectedAnnotation)
+			c.runOnce(12 * time.Hour)
+			require.Contains(t, c.vpasByName(), fleetVPAName)
+			require.NotContains(t, c.vpasByName()[fleetVPAName].Annotations, fleet.UnselectedAnnotation)
 			require.EqualValues(t, 1, c.policy("shop").Status.Counts.Selected)
 		}
 		// The policy no longer selects it.
 		c.change("shop", func(s *loadlinev1alpha1.SizingPolicySpec) { s.Workloads[0].Name = "other" })
-		c.pass(time.Minute)
-		require.Contains(t, c.made()[madeForFleet].Annotations, fleet.UnselectedAnnotation)
-		c.pass(25 * time.Hour)
-		require.Empty(t, c.made())
-	}, naming(), owned("web-a", "example.com/v1", "Fleet", "web"))
+		c.runOnce(time.Minute)
+		require.Contains(t, c.vpasByName()[fleetVPAName].Annotations, fleet.UnselectedAnnotation)
+		c.runOnce(25 * time.Hour)
+		require.Empty(t, c.vpasByName())
+	}, policyForWorkloads(), podOwnedBy("web-a", "example.com/v1", "Fleet", "web"))
 	withFleet(t, func(c *cluster) {
-		c.pass(0)
-		require.Empty(t, c.made())
+		c.runOnce(0)
+		require.Empty(t, c.vpasByName())
 		require.Equal(t, "NothingSelected", c.ready("shop").Reason)
-	}, naming())
+	}, policyForWorkloads())
 }
 
 // While the workload cannot be read, the VPA stays unchanged.
-func TestTheVPAOfACustomKindThatIsGone(t *testing.T) {
+func TestCustomKind_MarksVPAOfDeletedWorkload(t *testing.T) {
 	withFleet(t, func(c *cluster) {
-		c.pass(0)
+		c.runOnce(0)
 		require.NoError(t, c.kube.CoreV1().Pods("shop").Delete(t.Context(), "web-a", metav1.DeleteOptions{}))
 		c.fleets.Break(http.StatusForbidden)
-		c.refreshed(time.Hour)
-		require.NotContains(t, c.made()[madeForFleet].Annotations, fleet.UnselectedAnnotation)
+		c.runWithRefresh(time.Hour)
+		require.NotContains(t, c.vpasByName()[fleetVPAName].Annotations, fleet.UnselectedAnnotation)
 		c.fleets.Break(0)
 		c.fleets.Delete("shop", "web")
-		c.refreshed(time.Hour)
-		require.Contains(t, c.made()[madeForFleet].Annotations, fleet.UnselectedAnnotation)
+		c.runWithRefresh(time.Hour)
+		require.Contains(t, c.vpasByName()[fleetVPAName].Annotations, fleet.UnselectedAnnotation)
 		c.fleets.Put("shop", "web", "uid-again", 1)
-		c.refreshed(3 * time.Hour)
-		require.NotContains(t, c.made()[madeForFleet].Annotations, fleet.UnselectedAnnotation)
-		require.EqualValues(t, "uid-again", c.made()[madeForFleet].OwnerReferences[1].UID, "as after an orphaning delete")
-	}, naming(), owned("web-a", "example.com/v1", "Fleet", "web"))
+		c.runWithRefresh(3 * time.Hour)
+		require.NotContains(t, c.vpasByName()[fleetVPAName].Annotations, fleet.UnselectedAnnotation)
+		require.EqualValues(t, "uid-again", c.vpasByName()[fleetVPAName].OwnerReferences[1].UID, "as after an orphaning delete")
+	}, policyForWorkloads(), podOwnedBy("web-a", "example.com/v1", "Fleet", "web"))
 }
 
 // Any user may create VPAs that look generated, for workloads that do not exist.
-func TestAPassDoesNotWaitForWhatNoPolicyNames(t *testing.T) {
-	objects := []runtime.Object{shop(), deployment("web")}
+func TestCustomKind_ReadsUnlistedInBackground(t *testing.T) {
+	objects := []runtime.Object{shopPolicy(), deployment("web")}
 	for i := range 100 {
 		name := fmt.Sprint("nothing-", i)
 		objects = append(objects, &vpav1.VerticalPodAutoscaler{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fleet.MadeName("Fleet", "example.com", name), Labels: map[string]string{fleet.PolicyLabel: "shop"}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fleet.GeneratedVPAName("Fleet", "example.com", name), Labels: map[string]string{fleet.PolicyLabel: "shop"}},
 			Spec: vpav1.VerticalPodAutoscalerSpec{
 				TargetRef:    &autoscalingv1.CrossVersionObjectReference{APIVersion: "example.com/v1", Kind: "Fleet", Name: name},
 				UpdatePolicy: &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeOff)},
@@ -135,80 +135,80 @@ func TestAPassDoesNotWaitForWhatNoPolicyNames(t *testing.T) {
 		})
 	}
 	withFleet(t, func(c *cluster) {
-		c.pass(0)
+		c.runOnce(0)
 		require.Zero(t, c.fleets.Asked())
-		require.Contains(t, c.made(), "deployment-web")
-		c.refreshed(time.Minute)
+		require.Contains(t, c.vpasByName(), "deployment-web")
+		c.runWithRefresh(time.Minute)
 		require.Positive(t, c.fleets.Asked(), "they are read in turns")
 	}, objects...)
 }
 
 // The garbage collector deletes a VPA with a stale owner. Replaced custom objects are noticed late.
-func TestAReplacedWorkloadOfACustomKindOwnsItsVPA(t *testing.T) {
+func TestCustomKind_ReplacedWorkloadOwnsVPA(t *testing.T) {
 	withFleet(t, func(c *cluster) {
-		c.pass(0)
-		require.NoError(t, c.vpas.AutoscalingV1().VerticalPodAutoscalers("shop").Delete(t.Context(), madeForFleet, metav1.DeleteOptions{})) // as the garbage collector does
+		c.runOnce(0)
+		require.NoError(t, c.vpas.AutoscalingV1().VerticalPodAutoscalers("shop").Delete(t.Context(), fleetVPAName, metav1.DeleteOptions{})) // as the garbage collector does
 		c.fleets.Put("shop", "web", "uid-again", 1)
-		c.pass(time.Second)
-		require.Empty(t, c.made(), "it would have the former owner")
-		c.pass(time.Second)
-		require.EqualValues(t, "uid-again", c.made()[madeForFleet].OwnerReferences[0].UID)
-	}, naming(), owned("web-a", "example.com/v1", "Fleet", "web"))
+		c.runOnce(time.Second)
+		require.Empty(t, c.vpasByName(), "it would have the former owner")
+		c.runOnce(time.Second)
+		require.EqualValues(t, "uid-again", c.vpasByName()[fleetVPAName].OwnerReferences[0].UID)
+	}, policyForWorkloads(), podOwnedBy("web-a", "example.com/v1", "Fleet", "web"))
 }
 
-func TestWhatCannotBeSelectedByNameIsSaid(t *testing.T) {
-	set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", OwnerReferences: owned("", "example.com/v1", "Fleet", "web").OwnerReferences}}
+func TestCustomKind_ReportsSelectionErrors(t *testing.T) {
+	set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", OwnerReferences: podOwnedBy("", "example.com/v1", "Fleet", "web").OwnerReferences}}
 	for name, c := range map[string]struct {
 		entry loadlinev1alpha1.WorkloadSelection
 		owner *corev1.Pod
 		want  string
 	}{
-		"no such kind": {loadlinev1alpha1.WorkloadSelection{APIVersion: "example.com/v1", Kind: "Flet", Name: "web"}, owned("web-a", "example.com/v1", "Flet", "web"),
+		"no such kind": {loadlinev1alpha1.WorkloadSelection{APIVersion: "example.com/v1", Kind: "Flet", Name: "web"}, podOwnedBy("web-a", "example.com/v1", "Flet", "web"),
 			`spec.workloads: Flet.example.com cannot be selected: find the resource of kind Flet.example.com: no matches for kind "Flet" in group "example.com": name a kind that is installed and has a scale subresource`},
-		"no scale": {loadlinev1alpha1.WorkloadSelection{APIVersion: "example.com/v1", Kind: "Crate", Name: "web"}, owned("web-a", "example.com/v1", "Crate", "web"),
+		"no scale": {loadlinev1alpha1.WorkloadSelection{APIVersion: "example.com/v1", Kind: "Crate", Name: "web"}, podOwnedBy("web-a", "example.com/v1", "Crate", "web"),
 			"spec.workloads: Crate.example.com cannot be selected: kind Crate.example.com: the kind has no scale subresource: name a kind that is installed and has a scale subresource"},
-		"no such object": {loadlinev1alpha1.WorkloadSelection{APIVersion: "example.com/v1", Kind: "Fleet", Name: "other"}, owned("web-a", "example.com/v1", "Fleet", "other"),
+		"no such object": {loadlinev1alpha1.WorkloadSelection{APIVersion: "example.com/v1", Kind: "Fleet", Name: "other"}, podOwnedBy("web-a", "example.com/v1", "Fleet", "other"),
 			"Fleet.example.com other does not exist in namespace shop: nothing that a policy can select"},
 	} {
 		withFleet(t, func(cl *cluster) {
-			cl.pass(0)
-			require.Empty(t, cl.made(), name)
+			cl.runOnce(0)
+			require.Empty(t, cl.vpasByName(), name)
 			require.Equal(t, []string{c.want}, cl.policy("shop").Status.Errors, name)
 			require.Equal(t, "NothingSelected", cl.ready("shop").Reason, name)
-		}, naming(c.entry), c.owner, set)
+		}, policyForWorkloads(c.entry), c.owner, set)
 	}
 	withFleet(t, func(c *cluster) {
 		c.fleets.Break(http.StatusForbidden)
-		c.pass(0)
-		require.Empty(t, c.made())
+		c.runOnce(0)
+		require.Empty(t, c.vpasByName())
 		require.Len(t, c.policy("shop").Status.Errors, 1)
 		require.Contains(t, c.policy("shop").Status.Errors[0], "read the scale subresource of Fleet.example.com web in namespace shop: ")
-	}, naming(), owned("web-a", "example.com/v1", "Fleet", "web"))
+	}, policyForWorkloads(), podOwnedBy("web-a", "example.com/v1", "Fleet", "web"))
 }
 
-func TestAPersonsVPAOfACustomKindCounts(t *testing.T) {
-	person := written("mine", "web")
+func TestCustomKind_CountsUserVPA(t *testing.T) {
+	person := newUserVPA("mine", "web")
 	person.Spec.TargetRef = &autoscalingv1.CrossVersionObjectReference{APIVersion: "example.com/v1", Kind: "Fleet", Name: "web"}
 	withFleet(t, func(c *cluster) {
-		c.pass(0)
-		require.Len(t, c.made(), 1, "only that of the person")
+		c.runOnce(0)
+		require.Len(t, c.vpasByName(), 1, "only that of the person")
 		require.EqualValues(t, 1, c.policy("shop").Status.Counts.Selected)
-	}, naming(), person)
+	}, policyForWorkloads(), person)
 }
 
 // The pod template of a custom kind is unknown, so annotations are read from its pods.
-func TestAnnotationsOfThePodsOfACustomKindCount(t *testing.T) {
-	out := owned("web-b", "example.com/v1", "Fleet", "web")
+func TestCustomKind_ReadsPodAnnotations(t *testing.T) {
+	out := podOwnedBy("web-b", "example.com/v1", "Fleet", "web")
 	out.Annotations = map[string]string{fleet.SkipAnnotation: "true"}
-	other := owned("other", "example.com/v1", "Fleet", "other")
+	other := podOwnedBy("other", "example.com/v1", "Fleet", "other")
 	other.Annotations = map[string]string{fleet.ModeAnnotation: "Observe"}
 	withFleet(t, func(c *cluster) {
-		c.pass(0)
-		require.Empty(t, c.made())
+		c.runOnce(0)
+		require.Empty(t, c.vpasByName())
 		require.EqualValues(t, 1, c.policy("shop").Status.Counts.Refused)
 		require.NoError(t, c.kube.CoreV1().Pods("shop").Delete(t.Context(), "web-b", metav1.DeleteOptions{}))
-		c.pass(time.Minute)
-		require.Len(t, c.made(), 1)
+		c.runOnce(time.Minute)
+		require.Len(t, c.vpasByName(), 1)
 		require.EqualValues(t, "Recommend", c.policy("shop").Status.Workloads[0].Mode)
-	}, naming(), owned("web-a", "example.com/v1", "Fleet", "web"), out, other)
+	}, policyForWorkloads(), podOwnedBy("web-a", "example.com/v1", "Fleet", "web"), out, other)
 }

@@ -44,7 +44,7 @@ type cluster struct {
 	keeper *Keeper
 }
 
-func inCluster(t *testing.T, test func(c *cluster), objects ...runtime.Object) {
+func runInCluster(t *testing.T, test func(c *cluster), objects ...runtime.Object) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, objects...)
 		c.start()
@@ -79,7 +79,7 @@ func (c *cluster) start() {
 	require.NoError(c.t, err)
 	vpas, pods := own.Autoscaling().V1().VerticalPodAutoscalers(), core.Core().V1().Pods()
 	vpas.Informer()
-	require.NoError(c.t, policies.See(pods.Informer()))
+	require.NoError(c.t, policies.WatchPods(pods.Informer()))
 	core.Start(ctx.Done())
 	own.Start(ctx.Done())
 	c.t.Cleanup(func() { stop(); core.Shutdown(); own.Shutdown() })
@@ -93,15 +93,15 @@ func (c *cluster) start() {
 	}
 }
 
-func (c *cluster) pass(after time.Duration) {
+func (c *cluster) runOnce(after time.Duration) {
 	time.Sleep(after)
 	synctest.Wait()
-	c.keeper.Pass(c.t.Context(), time.Now())
+	c.keeper.RunOnce(c.t.Context(), time.Now())
 	synctest.Wait()
 }
 
 // runWithRefresh runs iterations while custom kinds are refreshed in the background.
-func (c *cluster) refreshed(after time.Duration) {
+func (c *cluster) runWithRefresh(after time.Duration) {
 	ctx, stop := context.WithCancel(c.t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -109,14 +109,14 @@ func (c *cluster) refreshed(after time.Duration) {
 		c.keeper.Workloads.Run(ctx, nil)
 	}()
 	for range 4 { // requests keep entries active
-		c.pass(after / 4)
+		c.runOnce(after / 4)
 	}
 	stop()
 	<-ended
 }
 
 // vpasByName prefixes names outside of namespace shop with the namespace.
-func (c *cluster) made() map[string]*vpav1.VerticalPodAutoscaler {
+func (c *cluster) vpasByName() map[string]*vpav1.VerticalPodAutoscaler {
 	list, err := c.vpas.AutoscalingV1().VerticalPodAutoscalers("").List(c.t.Context(), metav1.ListOptions{})
 	require.NoError(c.t, err)
 	all := map[string]*vpav1.VerticalPodAutoscaler{}
@@ -149,7 +149,7 @@ func (c *cluster) ready(name string) metav1.Condition {
 }
 
 // shopPolicy returns a policy for all Deployments of namespace shop.
-func shop(changes ...func(*loadlinev1alpha1.SizingPolicy)) *loadlinev1alpha1.SizingPolicy {
+func shopPolicy(changes ...func(*loadlinev1alpha1.SizingPolicy)) *loadlinev1alpha1.SizingPolicy {
 	p := &loadlinev1alpha1.SizingPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "shop", Generation: 1},
 		Spec: loadlinev1alpha1.SizingPolicySpec{
@@ -172,16 +172,16 @@ func deployment(name string, changes ...func(*appsv1.Deployment)) *appsv1.Deploy
 	return d
 }
 
-func written(name, of string) *vpav1.VerticalPodAutoscaler {
+func newUserVPA(name, of string) *vpav1.VerticalPodAutoscaler {
 	return &vpav1.VerticalPodAutoscaler{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
 		Spec:       vpav1.VerticalPodAutoscalerSpec{TargetRef: &autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: of}},
 	}
 }
 
-func TestAVPAIsMadeForEachSelectedWorkload(t *testing.T) {
+func TestRunOnce_CreatesVPAsForSelectedWorkloads(t *testing.T) {
 	off, auto := vpav1.ContainerScalingModeOff, vpav1.ContainerScalingModeAuto
-	policy := shop(func(p *loadlinev1alpha1.SizingPolicy) {
+	policy := shopPolicy(func(p *loadlinev1alpha1.SizingPolicy) {
 		p.Spec.Workloads = []loadlinev1alpha1.WorkloadSelection{
 			{APIVersion: "apps/v1", Kind: "Deployment"}, {APIVersion: "apps/v1", Kind: "StatefulSet"},
 			{APIVersion: "apps/v1", Kind: "DaemonSet"}, {APIVersion: "batch/v1", Kind: "CronJob"},
@@ -194,9 +194,9 @@ func TestAVPAIsMadeForEachSelectedWorkload(t *testing.T) {
 		return metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("uid-" + name), Labels: map[string]string{"app": name}}
 	}
 	other := deployment("elsewhere", func(d *appsv1.Deployment) { d.Namespace = "other" })
-	inCluster(t, func(c *cluster) {
-		c.pass(0)
-		made := c.made()
+	runInCluster(t, func(c *cluster) {
+		c.runOnce(0)
+		made := c.vpasByName()
 		require.Len(t, made, 4)
 		for name, ref := range map[string]autoscalingv1.CrossVersionObjectReference{
 			"deployment-web": {APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}, "statefulset-db": {APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db"},
@@ -214,9 +214,9 @@ func TestAVPAIsMadeForEachSelectedWorkload(t *testing.T) {
 			require.Empty(t, v.Spec.Recommenders)
 		}
 		c.vpas.ClearActions()
-		c.pass(time.Hour)
-		c.pass(time.Hour)
-		require.Empty(t, writes(c), "nothing is left to do")
+		c.runOnce(time.Hour)
+		c.runOnce(time.Hour)
+		require.Empty(t, vpaWrites(c), "nothing is left to do")
 		status := c.policy("shop").Status
 		require.Equal(t, &loadlinev1alpha1.PolicyCounts{Selected: 4}, status.Counts)
 		require.Len(t, status.Workloads, 4)
@@ -226,7 +226,7 @@ func TestAVPAIsMadeForEachSelectedWorkload(t *testing.T) {
 	}, policy, other, deployment("web"), &appsv1.StatefulSet{ObjectMeta: meta("db")}, &appsv1.DaemonSet{ObjectMeta: meta("log")}, &batchv1.CronJob{ObjectMeta: meta("report")})
 }
 
-func writes(c *cluster) (verbs []string) {
+func vpaWrites(c *cluster) (verbs []string) {
 	for _, a := range c.vpas.Actions() {
 		if a.GetResource().Resource == "verticalpodautoscalers" && a.GetVerb() != "list" && a.GetVerb() != "watch" {
 			verbs = append(verbs, a.GetVerb())
@@ -235,48 +235,48 @@ func writes(c *cluster) (verbs []string) {
 	return verbs
 }
 
-func TestAVPAThatAPersonWroteTakesThePlaceOfAMadeOne(t *testing.T) {
-	inCluster(t, func(c *cluster) {
-		c.pass(0)
-		require.Contains(t, c.made(), "deployment-web")
-		_, err := c.vpas.AutoscalingV1().VerticalPodAutoscalers("shop").Create(t.Context(), written("mine", "web"), metav1.CreateOptions{})
+func TestUserVPA_ReplacesGeneratedVPA(t *testing.T) {
+	runInCluster(t, func(c *cluster) {
+		c.runOnce(0)
+		require.Contains(t, c.vpasByName(), "deployment-web")
+		_, err := c.vpas.AutoscalingV1().VerticalPodAutoscalers("shop").Create(t.Context(), newUserVPA("mine", "web"), metav1.CreateOptions{})
 		require.NoError(t, err)
-		c.pass(time.Minute)
-		marked := c.made()["deployment-web"]
+		c.runOnce(time.Minute)
+		marked := c.vpasByName()["deployment-web"]
 		require.Contains(t, marked.Annotations, fleet.UnselectedAnnotation)
-		c.pass(23 * time.Hour)
-		require.Contains(t, c.made(), "deployment-web")
-		c.pass(time.Hour)
-		require.NotContains(t, c.made(), "deployment-web")
-		require.Contains(t, c.made(), "mine")
+		c.runOnce(23 * time.Hour)
+		require.Contains(t, c.vpasByName(), "deployment-web")
+		c.runOnce(time.Hour)
+		require.NotContains(t, c.vpasByName(), "deployment-web")
+		require.Contains(t, c.vpasByName(), "mine")
 		require.Equal(t, int32(1), c.policy("shop").Status.Counts.Selected, "the policy is responsible for the workload all the same")
-	}, shop(), deployment("web"))
+	}, shopPolicy(), deployment("web"))
 }
 
-func TestAMadeVPAGoesADayAfterItsPolicy(t *testing.T) {
-	inCluster(t, func(c *cluster) {
-		c.pass(0)
+func TestGeneratedVPA_DeletedADayAfterPolicy(t *testing.T) {
+	runInCluster(t, func(c *cluster) {
+		c.runOnce(0)
 		c.change("shop", func(s *loadlinev1alpha1.SizingPolicySpec) { s.Namespaces.Exclude = []string{"shop"} })
-		c.pass(time.Minute)
-		require.Contains(t, c.made()["deployment-web"].Annotations, fleet.UnselectedAnnotation)
+		c.runOnce(time.Minute)
+		require.Contains(t, c.vpasByName()["deployment-web"].Annotations, fleet.UnselectedAnnotation)
 		c.change("shop", func(s *loadlinev1alpha1.SizingPolicySpec) { s.Namespaces.Exclude = nil })
-		c.pass(time.Minute)
-		require.NotContains(t, c.made()["deployment-web"].Annotations, fleet.UnselectedAnnotation, "an edit for a moment costs nothing")
+		c.runOnce(time.Minute)
+		require.NotContains(t, c.vpasByName()["deployment-web"].Annotations, fleet.UnselectedAnnotation, "an edit for a moment costs nothing")
 		c.change("shop", func(s *loadlinev1alpha1.SizingPolicySpec) { s.Paused = new(true) })
-		c.pass(48 * time.Hour)
-		c.pass(48 * time.Hour)
-		require.Contains(t, c.made(), "deployment-web", "nothing goes while the policy is paused")
+		c.runOnce(48 * time.Hour)
+		c.runOnce(48 * time.Hour)
+		require.Contains(t, c.vpasByName(), "deployment-web", "nothing goes while the policy is paused")
 		require.NoError(t, c.vpas.LoadlineV1alpha1().SizingPolicies().Delete(t.Context(), "shop", metav1.DeleteOptions{}))
-		c.pass(time.Minute)
-		c.pass(24 * time.Hour)
-		require.Empty(t, c.made())
+		c.runOnce(time.Minute)
+		c.runOnce(24 * time.Hour)
+		require.Empty(t, c.vpasByName())
 		require.Equal(t, 1.0, testutil.ToFloat64(c.keeper.Metrics.VPAs.WithLabelValues("removed")))
-	}, shop(), deployment("web"))
+	}, shopPolicy(), deployment("web"))
 }
 
-func TestNoVPAGoesWhilePoliciesCannotBeRead(t *testing.T) {
+func TestGeneratedVPA_KeptWhilePoliciesUnreadable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := written("deployment-web", "web")
+		v := newUserVPA("deployment-web", "web")
 		v.Labels, v.Annotations = map[string]string{fleet.PolicyLabel: "shop"}, map[string]string{fleet.UnselectedAnnotation: "1999-01-01T00:00:00Z"}
 		c := newCluster(t, v, deployment("web"))
 		var there atomic.Bool
@@ -284,30 +284,30 @@ func TestNoVPAGoesWhilePoliciesCannotBeRead(t *testing.T) {
 			return !there.Load(), nil, apierrors.NewNotFound(schema.GroupResource{Resource: "sizingpolicies"}, "")
 		})
 		c.start()
-		c.pass(time.Minute)
-		require.Contains(t, c.made(), "deployment-web")
+		c.runOnce(time.Minute)
+		require.Contains(t, c.vpasByName(), "deployment-web")
 		there.Store(true)
-		c.pass(6 * time.Minute)
-		require.Contains(t, c.made(), "deployment-web", "policies may be created in a moment")
-		c.pass(time.Hour)
-		require.Empty(t, c.made(), "the definition was found within five minutes, and there is no policy")
+		c.runOnce(6 * time.Minute)
+		require.Contains(t, c.vpasByName(), "deployment-web", "policies may be created in a moment")
+		c.runOnce(time.Hour)
+		require.Empty(t, c.vpasByName(), "the definition was found within five minutes, and there is no policy")
 	})
 }
 
-func TestANameThatSomebodyElseHoldsIsNotTouched(t *testing.T) {
-	inCluster(t, func(c *cluster) {
-		c.pass(0)
-		require.Empty(t, writes(c))
+func TestRunOnce_ReportsNameConflict(t *testing.T) {
+	runInCluster(t, func(c *cluster) {
+		c.runOnce(0)
+		require.Empty(t, vpaWrites(c))
 		status := c.policy("shop").Status
 		require.Equal(t, []string{"VPA shop/deployment-web cannot be made for Deployment web: there is another of that name; rename or delete it"}, status.Errors)
 		require.Equal(t, int32(1), status.Counts.Refused)
-	}, shop(), deployment("web"), written("deployment-web", "other"))
+	}, shopPolicy(), deployment("web"), newUserVPA("deployment-web", "other"))
 }
 
-func TestRefusalsInOneNamespaceDoNotStopTheOthers(t *testing.T) {
-	policy := shop(func(p *loadlinev1alpha1.SizingPolicy) { p.Spec.Namespaces.Names = []string{"shop", "second"} })
+func TestRunOnce_RefusedCreationsBlockOneNamespace(t *testing.T) {
+	policy := shopPolicy(func(p *loadlinev1alpha1.SizingPolicy) { p.Spec.Namespaces.Names = []string{"shop", "second"} })
 	second := deployment("web", func(d *appsv1.Deployment) { d.Namespace = "second" })
-	inCluster(t, func(c *cluster) {
+	runInCluster(t, func(c *cluster) {
 		refuses, asked := true, 0
 		c.vpas.PrependReactor("create", "verticalpodautoscalers", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			if a.GetNamespace() != "shop" {
@@ -317,19 +317,19 @@ func TestRefusalsInOneNamespaceDoNotStopTheOthers(t *testing.T) {
 			return refuses, nil, apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("policy says no"))
 		})
 		for range 60 { // ten minutes
-			c.pass(interval)
+			c.runOnce(interval)
 		}
 		require.Equal(t, 4, asked, "after a minute, two and four more")
-		require.Len(t, c.made(), 1)
+		require.Len(t, c.vpasByName(), 1)
 		errs := c.policy("shop").Status.Errors
 		require.Len(t, errs, 1, "however many workloads were refused")
 		require.True(t, strings.HasPrefix(errs[0], "VPAs cannot be written in namespace shop: ") && strings.HasSuffix(errs[0], "policy says no"), errs[0])
 		require.Equal(t, int32(2), c.policy("shop").Status.Counts.Refused)
 		refuses = false
 		for range 60 {
-			c.pass(interval)
+			c.runOnce(interval)
 		}
-		require.Len(t, c.made(), 3)
+		require.Len(t, c.vpasByName(), 3)
 		require.Empty(t, c.policy("shop").Status.Errors)
 	}, policy, deployment("api"), deployment("web"), second)
 }
@@ -352,13 +352,13 @@ func TestKeeper_OneNamespaceDoesNotDelayOthers(t *testing.T) {
 		{name: "busy for all", answer: busy, failing: all, asked: maxUnanswered, made: 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			objects := []runtime.Object{shop(func(p *loadlinev1alpha1.SizingPolicy) { p.Spec.Namespaces.Names = all })}
+			objects := []runtime.Object{shopPolicy(func(p *loadlinev1alpha1.SizingPolicy) { p.Spec.Namespaces.Names = all })}
 			for _, namespace := range all {
 				for _, name := range []string{"web", "api"} {
 					objects = append(objects, deployment(name, func(d *appsv1.Deployment) { d.Namespace = namespace }))
 				}
 			}
-			inCluster(t, func(c *cluster) {
+			runInCluster(t, func(c *cluster) {
 				asked, made := 0, 0
 				c.vpas.PrependReactor("create", "verticalpodautoscalers", func(a clienttesting.Action) (bool, runtime.Object, error) {
 					if slices.Contains(tc.failing, a.GetNamespace()) {
@@ -368,7 +368,7 @@ func TestKeeper_OneNamespaceDoesNotDelayOthers(t *testing.T) {
 					made++
 					return false, nil, nil
 				})
-				c.pass(0)
+				c.runOnce(0)
 				require.Equal(t, tc.asked, asked)
 				require.Equal(t, tc.made, made)
 			}, objects...)
@@ -376,10 +376,10 @@ func TestKeeper_OneNamespaceDoesNotDelayOthers(t *testing.T) {
 	}
 }
 
-func TestAMadeVPAStaysAsThePolicyWantsIt(t *testing.T) {
-	inCluster(t, func(c *cluster) {
-		c.pass(0)
-		v := c.made()["deployment-web"]
+func TestGeneratedVPA_RestoredToPolicy(t *testing.T) {
+	runInCluster(t, func(c *cluster) {
+		c.runOnce(0)
+		v := c.vpasByName()["deployment-web"]
 		auto := vpav1.UpdateModeRecreate
 		v.Spec.UpdatePolicy.UpdateMode, v.OwnerReferences = &auto, nil
 		v.Spec.StartupBoost = &vpav1.StartupBoost{}
@@ -389,31 +389,31 @@ func TestAMadeVPAStaysAsThePolicyWantsIt(t *testing.T) {
 		c.change("shop", func(s *loadlinev1alpha1.SizingPolicySpec) {
 			s.VPAMetadata = &loadlinev1alpha1.VPAMetadata{Labels: map[string]string{"owner": "platform"}}
 		})
-		c.pass(time.Minute)
-		v = c.made()["deployment-web"]
+		c.runOnce(time.Minute)
+		v = c.vpasByName()["deployment-web"]
 		require.Equal(t, vpav1.UpdateModeOff, *v.Spec.UpdatePolicy.UpdateMode)
 		require.Nil(t, v.Spec.StartupBoost)
 		require.Equal(t, types.UID("uid-web"), v.OwnerReferences[0].UID)
 		require.Equal(t, map[string]string{"loadline.dev/policy": "shop", "owner": "platform", "mine": "stays"}, v.Labels)
 		require.Equal(t, map[string]string{"mine": "stays"}, v.Annotations)
-	}, shop(), deployment("web"))
+	}, shopPolicy(), deployment("web"))
 }
 
-func TestWhoOptsOutGetsNoVPA(t *testing.T) {
+func TestSkipAnnotation_PreventsVPA(t *testing.T) {
 	skip := func(d *appsv1.Deployment) { d.Annotations = map[string]string{fleet.SkipAnnotation: "true"} }
 	strange := func(d *appsv1.Deployment) { d.Annotations = map[string]string{fleet.ModeAnnotation: "Fast"} }
-	inCluster(t, func(c *cluster) {
-		c.pass(0)
-		require.NotContains(t, c.made(), "deployment-web")
+	runInCluster(t, func(c *cluster) {
+		c.runOnce(0)
+		require.NotContains(t, c.vpasByName(), "deployment-web")
 		status := c.policy("shop").Status
 		require.Equal(t, int32(1), status.Counts.Refused)
 		require.Len(t, status.Errors, 1)
 		require.Contains(t, status.Errors[0], `Deployment odd in namespace shop: `)
 		require.Contains(t, status.Errors[0], `"Fast"`)
-	}, shop(), deployment("web", skip), deployment("odd", strange))
+	}, shopPolicy(), deployment("web", skip), deployment("odd", strange))
 }
 
-func TestTheStatusSaysWhatHoldsAPolicyBack(t *testing.T) {
+func TestStatus_ReportsWhyNotReady(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*loadlinev1alpha1.SizingPolicy)
 		others []runtime.Object
@@ -424,33 +424,33 @@ func TestTheStatusSaysWhatHoldsAPolicyBack(t *testing.T) {
 		"paused":  {change: func(p *loadlinev1alpha1.SizingPolicy) { p.Spec.Paused = new(true) }, reason: "Paused", says: "spec.paused"},
 		"nothing": {change: func(p *loadlinev1alpha1.SizingPolicy) { p.Spec.Namespaces.Names = []string{"nowhere"} }, reason: "NothingSelected", says: "spec.namespaces"},
 		"yields": {change: func(*loadlinev1alpha1.SizingPolicy) {}, reason: "AlwaysYields", says: "higher priority",
-			others: []runtime.Object{shop(func(p *loadlinev1alpha1.SizingPolicy) { p.Name, p.Spec.Priority = "strong", new(int32(500)) })}},
+			others: []runtime.Object{shopPolicy(func(p *loadlinev1alpha1.SizingPolicy) { p.Name, p.Spec.Priority = "strong", new(int32(500)) })}},
 		"of one priority": {change: func(*loadlinev1alpha1.SizingPolicy) {}, reason: "AlwaysYields", says: "or the same and a smaller name",
-			others: []runtime.Object{shop(func(p *loadlinev1alpha1.SizingPolicy) { p.Name = "earlier" })}},
+			others: []runtime.Object{shopPolicy(func(p *loadlinev1alpha1.SizingPolicy) { p.Name = "earlier" })}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inCluster(t, func(c *cluster) {
-				c.pass(0)
+			runInCluster(t, func(c *cluster) {
+				c.runOnce(0)
 				ready := c.ready("shop")
 				require.Equal(t, metav1.ConditionFalse, ready.Status)
 				require.Equal(t, test.reason, ready.Reason)
 				require.Contains(t, ready.Message, test.says)
 				if name == "invalid" || name == "paused" {
-					require.Empty(t, c.made())
+					require.Empty(t, c.vpasByName())
 				}
-			}, append(test.others, shop(test.change), deployment("web"))...)
+			}, append(test.others, shopPolicy(test.change), deployment("web"))...)
 		})
 	}
 }
 
-func TestAStatusIsWrittenOnceAMinuteAtMost(t *testing.T) {
-	inCluster(t, func(c *cluster) {
-		c.pass(0)
+func TestStatus_WrittenAtMostOncePerMinute(t *testing.T) {
+	runInCluster(t, func(c *cluster) {
+		c.runOnce(0)
 		c.vpas.ClearActions()
 		for i := range 12 { // two minutes
 			_, err := c.kube.AppsV1().Deployments("shop").Create(t.Context(), deployment("web"+strings.Repeat("x", i)), metav1.CreateOptions{})
 			require.NoError(t, err)
-			c.pass(interval)
+			c.runOnce(interval)
 		}
 		written := 0
 		for _, a := range c.vpas.Actions() {
@@ -459,26 +459,26 @@ func TestAStatusIsWrittenOnceAMinuteAtMost(t *testing.T) {
 			}
 		}
 		require.Equal(t, 2, written)
-		c.pass(time.Minute)
+		c.runOnce(time.Minute)
 		require.Equal(t, int32(12), c.policy("shop").Status.Counts.Selected)
-	}, shop())
+	}, shopPolicy())
 }
 
-func TestOnlyTheNamedRecommenderMakesVPAs(t *testing.T) {
-	inCluster(t, func(c *cluster) {
-		c.pass(0)
-		require.Empty(t, c.made())
+func TestRecommenderName_SelectsResponsible(t *testing.T) {
+	runInCluster(t, func(c *cluster) {
+		c.runOnce(0)
+		require.Empty(t, c.vpasByName())
 		require.Empty(t, c.policy("shop").Status.Conditions)
 		c.keeper.Name = "other"
-		c.pass(time.Minute)
-		v := c.made()["deployment-web"]
+		c.runOnce(time.Minute)
+		v := c.vpasByName()["deployment-web"]
 		require.Equal(t, "other", v.Spec.Recommenders[0].Name)
 		c.change("shop", func(s *loadlinev1alpha1.SizingPolicySpec) { s.Recommender = nil })
-		c.pass(time.Minute)
+		c.runOnce(time.Minute)
 		c.keeper.Name = "default"
-		c.pass(time.Minute)
-		v = c.made()["deployment-web"]
+		c.runOnce(time.Minute)
+		v = c.vpasByName()["deployment-web"]
 		require.Empty(t, v.Spec.Recommenders, "it is handed over with its history")
 		require.NotContains(t, v.Annotations, fleet.UnselectedAnnotation)
-	}, shop(func(p *loadlinev1alpha1.SizingPolicy) { p.Spec.Recommender = new("other") }), deployment("web"))
+	}, shopPolicy(func(p *loadlinev1alpha1.SizingPolicy) { p.Spec.Recommender = new("other") }), deployment("web"))
 }

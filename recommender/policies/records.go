@@ -106,13 +106,13 @@ type history struct {
 }
 
 // historyOf ignores the history of an earlier workload of the same name.
-func (r *Records) of(w *target.Workload) (h history) {
+func (r *Records) historyOf(w *target.Workload) (h history) {
 	name := sizing.RecordName(w.Key)
 	record, err := r.lister.SizingRecords(name.Namespace).Get(name.Name)
 	if err != nil {
 		return h
 	}
-	s, err := sizing.Remembered(record, *w)
+	s, err := sizing.ReadState(record, *w)
 	if err != nil {
 		return h
 	}
@@ -128,10 +128,10 @@ func (r *Records) of(w *target.Workload) (h history) {
 
 // requestTolerance is the fraction by which a request may differ from its recommendation and count
 // as applied. Recommendations fluctuate, and the updater skips small differences.
-const near = 0.1
+const requestTolerance = 0.1
 
 // requestSummary compares the requests of running pods with the recommendation.
-type inUse struct {
+type requestSummary struct {
 	savings              rollout.Savings
 	sized, differs       bool // some container matches, or differs
 	deferred, infeasible bool // the resize of some pod waits for its node, or cannot fit
@@ -140,11 +140,11 @@ type inUse struct {
 }
 
 // summarizeRequests scans the running pods once. Its result is in the order of the workloads.
-func (k *Keeper) survey(o *overview) ([]inUse, error) {
-	all, index := make([]inUse, len(o.workloads)), map[target.Key]int{}
+func (k *Keeper) summarizeRequests(o *overview) ([]requestSummary, error) {
+	all, index := make([]requestSummary, len(o.workloads)), map[target.Key]int{}
 	for i := range o.workloads {
 		w := &o.workloads[i]
-		if vpa := w.vpa(); w.Policy != nil && k.mine(w.Policy) && vpa != nil && status.Provided(vpa) {
+		if vpa := w.vpa(); w.Policy != nil && k.isResponsible(w.Policy) && vpa != nil && status.Provided(vpa) {
 			index[w.Key] = i
 		}
 	}
@@ -167,7 +167,7 @@ func (k *Keeper) survey(o *overview) ([]inUse, error) {
 
 // workloadOf returns the workload that owns a pod, directly or indirectly.
 func (k *Keeper) workloadOf(pod *corev1.Pod, index map[target.Key]int) (i int, found bool) {
-	for owner := range k.Workloads.Above(pod) {
+	for owner := range k.Workloads.PodOwnerChain(pod) {
 		if i, found = index[owner]; found {
 			return i, true
 		}
@@ -175,7 +175,7 @@ func (k *Keeper) workloadOf(pod *corev1.Pod, index map[target.Key]int) (i int, f
 	return 0, false
 }
 
-func (u *inUse) add(pod *corev1.Pod, w *workload) {
+func (u *requestSummary) add(pod *corev1.Pod, w *workload) {
 	if u.targets == nil {
 		u.targets = map[string]resources.List{}
 		for name, bounds := range convert.Recommendation(w.vpa().Status.Recommendation) {
@@ -196,7 +196,7 @@ func (u *inUse) add(pod *corev1.Pod, w *workload) {
 	}
 }
 
-func (u *inUse) compare(requests, recommended resources.List) {
+func (u *requestSummary) compare(requests, recommended resources.List) {
 	u.savings = u.savings.Add(requests, recommended, 1)
 	for k := range resources.Kind(resources.Kinds) {
 		wanted, has := recommended.Get(k)
@@ -204,7 +204,7 @@ func (u *inUse) compare(requests, recommended resources.List) {
 			continue
 		}
 		request := requests.Value(k)
-		if least, most := wanted.Scale(1-near), wanted.Scale(1+near); least <= request && request <= most {
+		if least, most := wanted.Scale(1-requestTolerance), wanted.Scale(1+requestTolerance); least <= request && request <= most {
 			u.sized = true
 		} else {
 			u.differs = true
@@ -212,10 +212,10 @@ func (u *inUse) compare(requests, recommended resources.List) {
 	}
 }
 
-func (u *inUse) applied() bool { return u.sized && !u.differs }
+func (u *requestSummary) applied() bool { return u.sized && !u.differs }
 
 // change returns the change of requests in percent, the higher one of CPU and memory.
-func (u *inUse) change() (most int) {
+func (u *requestSummary) change() (most int) {
 	for k := range resources.Kind(resources.Kinds) {
 		changed := u.savings.Less.Value(k).Add(u.savings.More.Value(k))
 		percent, _ := changed.Proportion(100, max(u.savings.Requested.Value(k), 1))

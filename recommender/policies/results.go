@@ -21,14 +21,14 @@ import (
 )
 
 const (
-	mostWorkloads = 100
-	mostErrors    = 10
-	mostNames     = 3 // of degraded workloads in a message
+	maxWorkloads = 100
+	maxErrors    = 10
+	maxNames     = 3 // of degraded workloads in a message
 )
 
 type result struct {
 	counts    loadlinev1alpha1.PolicyCounts
-	workloads []outcome // by namespace, kind and name
+	workloads []workloadResult // by namespace, kind and name
 	savings   rollout.Savings
 	degraded  int
 	names     []string // of degraded workloads
@@ -43,7 +43,7 @@ type group struct {
 	phase rollout.Phase
 }
 
-type outcome struct {
+type workloadResult struct {
 	*workload
 	history
 
@@ -53,16 +53,16 @@ type outcome struct {
 
 // results scans the workloads once, for all policies of this recommender.
 func (k *Keeper) results(o *overview) (map[string]*result, error) {
-	uses, err := k.survey(o)
+	uses, err := k.summarizeRequests(o)
 	if err != nil {
 		return nil, err
 	}
 	results := map[string]*result{}
 	for _, p := range o.policies.Objects() {
-		if k.mine(o.policies.Set().Policy(p.Name)) {
+		if k.isResponsible(o.policies.Set().Policy(p.Name)) {
 			r := &result{groups: map[group]int{}}
 			for _, problem := range o.problems[p.Name] {
-				r.complain(problem)
+				r.addProblem(problem)
 			}
 			results[p.Name] = r
 		}
@@ -74,7 +74,7 @@ func (k *Keeper) results(o *overview) (map[string]*result, error) {
 		}
 		described := k.describe(w)
 		if r := results[w.Policy.Name]; r != nil {
-			r.add(w, &uses[i], k.Records.of(&w.Workload))
+			r.add(w, &uses[i], k.Records.historyOf(&w.Workload))
 			r.reportUnknownLabels(w, &described)
 		}
 		for p := range o.policies.Set().Selecting(described) {
@@ -86,20 +86,20 @@ func (k *Keeper) results(o *overview) (map[string]*result, error) {
 	return results, nil
 }
 
-func (r *result) add(w *workload, use *inUse, h history) {
+func (r *result) add(w *workload, use *requestSummary, h history) {
 	if w.Mode != fleet.Canary {
 		h.phase = "" // phase of an earlier mode
 	}
 	r.count(w, use, h)
 	r.groups[group{w.Mode, h.phase}]++
 	if w.Problem != "" {
-		r.complain(fmt.Sprintf("%s in namespace %s: %s", w.Key, w.Key.Namespace, w.Problem))
+		r.addProblem(fmt.Sprintf("%s in namespace %s: %s", w.Key, w.Key.Namespace, w.Problem))
 	}
 	if w.refused != "" {
-		r.complain(w.refused)
+		r.addProblem(w.refused)
 	}
 	if h.degraded {
-		if r.degraded++; r.degraded <= mostNames {
+		if r.degraded++; r.degraded <= maxNames {
 			r.names = append(r.names, fmt.Sprintf("%s in namespace %s", w.Key, w.Key.Namespace))
 		}
 	}
@@ -107,10 +107,10 @@ func (r *result) add(w *workload, use *inUse, h history) {
 		r.unmeasured++
 	}
 	r.savings.Less, r.savings.More = sum(r.savings.Less, use.savings.Less), sum(r.savings.More, use.savings.More)
-	r.workloads = append(r.workloads, outcome{workload: w, history: h, savings: use.savings, change: use.change()})
+	r.workloads = append(r.workloads, workloadResult{workload: w, history: h, savings: use.savings, change: use.change()})
 }
 
-func (r *result) count(w *workload, use *inUse, h history) {
+func (r *result) count(w *workload, use *requestSummary, h history) {
 	c := &r.counts
 	add := func(counter *int32, holds bool) {
 		if holds {
@@ -132,27 +132,27 @@ func (r *result) reportUnknownLabels(w *workload, described *fleet.Workload) {
 	switch {
 	case w.Reason != reason.PolicyUnknown || w.Policy.Unusable != "":
 	case described.LabelsUnknown:
-		r.complain(fmt.Sprintf("%s in namespace %s is held: its labels exceed %s", w.Key, w.Key.Namespace, client.MaxLabels))
+		r.addProblem(fmt.Sprintf("%s in namespace %s is held: its labels exceed %s", w.Key, w.Key.Namespace, client.MaxLabels))
 	case described.NamespaceLabels == nil:
-		r.complain(fmt.Sprintf("workloads of namespace %s are held: its labels cannot be read or exceed %s", w.Key.Namespace, client.MaxLabels))
+		r.addProblem(fmt.Sprintf("workloads of namespace %s are held: its labels cannot be read or exceed %s", w.Key.Namespace, client.MaxLabels))
 	}
 }
 
-func (r *result) complain(problem string) {
-	if len(r.errors) < mostErrors && !slices.Contains(r.errors, problem) {
+func (r *result) addProblem(problem string) {
+	if len(r.errors) < maxErrors && !slices.Contains(r.errors, problem) {
 		r.errors = append(r.errors, problem)
 	}
 }
 
 func (r *result) largest(now time.Time) (list []loadlinev1alpha1.WorkloadStatus) {
-	slices.SortStableFunc(r.workloads, func(a, b outcome) int { return cmp.Compare(b.change, a.change) })
-	for i := range r.workloads[:min(len(r.workloads), mostWorkloads)] {
+	slices.SortStableFunc(r.workloads, func(a, b workloadResult) int { return cmp.Compare(b.change, a.change) })
+	for i := range r.workloads[:min(len(r.workloads), maxWorkloads)] {
 		list = append(list, r.workloads[i].status(now))
 	}
 	return list
 }
 
-func (o *outcome) status(now time.Time) loadlinev1alpha1.WorkloadStatus {
+func (o *workloadResult) status(now time.Time) loadlinev1alpha1.WorkloadStatus {
 	s := loadlinev1alpha1.WorkloadStatus{
 		Ref:   loadlinev1alpha1.WorkloadReference{APIVersion: o.APIVersion, Kind: o.Key.Kind, Namespace: o.Key.Namespace, Name: o.Key.Name},
 		Mode:  loadlinev1alpha1.RolloutMode(o.Mode.String()),
@@ -188,8 +188,8 @@ func sum(a, b resources.List) resources.List {
 // After a refused VPA write, for example by an admission policy or in a terminating namespace, the
 // namespace is retried after a delay that doubles each time.
 const (
-	firstPause = time.Minute
-	lastPause  = time.Hour
+	minRetryDelay = time.Minute
+	maxRetryDelay = time.Hour
 )
 
 type refusals map[string]*refusal
@@ -202,7 +202,7 @@ type refusal struct {
 }
 
 // blocked returns why no VPA is written in a namespace now, or an empty string.
-func (r refusals) waiting(namespace string, now time.Time) string {
+func (r refusals) blocked(namespace string, now time.Time) string {
 	if known := r[namespace]; known != nil && now.Before(known.until) {
 		return known.problem
 	}
@@ -212,22 +212,22 @@ func (r refusals) waiting(namespace string, now time.Time) string {
 func (r refusals) refused(v *vpav1.VerticalPodAutoscaler, err error, now time.Time) string {
 	known := r[v.Namespace]
 	if known == nil {
-		known = &refusal{pause: firstPause / 2}
+		known = &refusal{pause: minRetryDelay / 2}
 		r[v.Namespace] = known
 	}
 	known.vpa, known.problem = v.Name, fmt.Sprintf("VPAs cannot be written in namespace %s: %v", v.Namespace, err)
-	known.pause = min(2*known.pause, lastPause)
+	known.pause = min(2*known.pause, maxRetryDelay)
 	known.until = now.Add(known.pause)
 	return known.problem
 }
 
 // prune drops namespaces without recent attempts.
 func (r refusals) prune(now time.Time) {
-	maps.DeleteFunc(r, func(_ string, known *refusal) bool { return now.Sub(known.until) > lastPause })
+	maps.DeleteFunc(r, func(_ string, known *refusal) bool { return now.Sub(known.until) > maxRetryDelay })
 }
 
 func (r refusals) accepted(namespace string) {
 	if known := r[namespace]; known != nil {
-		known.pause, known.until = firstPause/2, time.Time{}
+		known.pause, known.until = minRetryDelay/2, time.Time{}
 	}
 }

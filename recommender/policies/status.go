@@ -22,7 +22,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-const statusEvery = time.Minute
+const statusInterval = time.Minute
 
 // Conditions of a SizingPolicy.
 const (
@@ -30,7 +30,7 @@ const (
 	conditionDegraded = "Degraded"
 )
 
-type statusTime struct {
+type statusState struct {
 	written    time.Time // zero: not written by this process
 	generation int64     // of the policy when last reported, 0: none
 }
@@ -44,14 +44,14 @@ func (k *Keeper) report(ctx context.Context, o *overview, now time.Time) {
 		klog.FromContext(ctx).Error(err, "Cannot make the statuses of SizingPolicies, trying again in the next pass")
 		return
 	}
-	k.looked = now
-	k.Metrics.forget()
+	k.lastReport = now
+	k.Metrics.reset()
 	for _, name := range slices.Sorted(maps.Keys(results)) {
 		r, p := results[name], o.policies.Object(name)
-		k.show(name, r)
-		fresh, last := k.status(r, p, o.policies.Set().Policy(name), now), k.statuses[name]
+		k.setMetrics(name, r)
+		fresh, last := k.composeStatus(r, p, o.policies.Set().Policy(name), now), k.statuses[name]
 		last.generation = p.Generation
-		write := !last.fresh(now) && !apiequality.Semantic.DeepEqual(&p.Status, fresh)
+		write := !last.recentlyWritten(now) && !apiequality.Semantic.DeepEqual(&p.Status, fresh)
 		if write {
 			last.written = now
 		}
@@ -63,27 +63,27 @@ func (k *Keeper) report(ctx context.Context, o *overview, now time.Time) {
 			klog.FromContext(ctx).Error(err, "Cannot write the status of a SizingPolicy, trying again in a minute", "policy", name)
 		}
 	}
-	maps.DeleteFunc(k.statuses, func(name string, _ statusTime) bool { return results[name] == nil })
+	maps.DeleteFunc(k.statuses, func(name string, _ statusState) bool { return results[name] == nil })
 }
 
-func (t statusTime) fresh(now time.Time) bool {
+func (t statusState) recentlyWritten(now time.Time) bool {
 	since := now.Sub(t.written)
-	return 0 <= since && since < statusEvery
+	return 0 <= since && since < statusInterval
 }
 
 // reportDue is true once a minute, because reports scan all pods, and earlier for a new or changed
 // policy.
 func (k *Keeper) reportDue(o *overview, now time.Time) bool {
-	if !(statusTime{written: k.looked}).fresh(now) {
+	if !(statusState{written: k.lastReport}).recentlyWritten(now) {
 		return true
 	}
 	return slices.ContainsFunc(o.policies.Objects(), func(p *loadlinev1alpha1.SizingPolicy) bool {
 		last := k.statuses[p.Name]
-		return k.mine(o.policies.Set().Policy(p.Name)) && last.generation != p.Generation && !last.fresh(now)
+		return k.isResponsible(o.policies.Set().Policy(p.Name)) && last.generation != p.Generation && !last.recentlyWritten(now)
 	})
 }
 
-func (k *Keeper) show(name string, r *result) {
+func (k *Keeper) setMetrics(name string, r *result) {
 	for g, n := range r.groups {
 		k.Metrics.Workloads.WithLabelValues(name, g.mode.String(), string(g.phase)).Set(float64(n))
 	}
@@ -106,19 +106,19 @@ func (k *Keeper) writeStatus(ctx context.Context, p *loadlinev1alpha1.SizingPoli
 }
 
 // composeStatus changes the transition time of a condition only with its status.
-func (k *Keeper) status(r *result, p *loadlinev1alpha1.SizingPolicy, value *fleet.Policy, now time.Time) *loadlinev1alpha1.SizingPolicyStatus {
+func (k *Keeper) composeStatus(r *result, p *loadlinev1alpha1.SizingPolicy, value *fleet.Policy, now time.Time) *loadlinev1alpha1.SizingPolicyStatus {
 	fresh := &loadlinev1alpha1.SizingPolicyStatus{
 		Conditions: slices.Clone(p.Status.Conditions), Counts: &r.counts, Savings: sizes(r.savings.Less), Increases: sizes(r.savings.More),
 		Workloads: r.largest(now), Errors: r.errors,
 	}
-	for _, c := range [...]metav1.Condition{r.ready(p, value), r.health(k.Records.Readable())} {
+	for _, c := range [...]metav1.Condition{r.readyCondition(p, value), r.degradedCondition(k.Records.Readable())} {
 		c.ObservedGeneration, c.LastTransitionTime = p.Generation, metav1.NewTime(now.UTC().Truncate(time.Second))
 		meta.SetStatusCondition(&fresh.Conditions, c)
 	}
 	return fresh
 }
 
-func (r *result) ready(p *loadlinev1alpha1.SizingPolicy, value *fleet.Policy) metav1.Condition {
+func (r *result) readyCondition(p *loadlinev1alpha1.SizingPolicy, value *fleet.Policy) metav1.Condition {
 	not := func(reason, message string) metav1.Condition {
 		return metav1.Condition{Type: conditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: message}
 	}
@@ -139,7 +139,7 @@ func (r *result) ready(p *loadlinev1alpha1.SizingPolicy, value *fleet.Policy) me
 	return served
 }
 
-func (r *result) health(known bool) metav1.Condition {
+func (r *result) degradedCondition(known bool) metav1.Condition {
 	c := metav1.Condition{Type: conditionDegraded, Status: metav1.ConditionFalse, Reason: "FewReverts"}
 	switch {
 	case !known:

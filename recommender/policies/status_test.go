@@ -33,7 +33,7 @@ import (
 	"loadline.dev/loadline/pkg/core/fleet"
 )
 
-func mode(m loadlinev1alpha1.RolloutMode) func(*loadlinev1alpha1.SizingPolicy) {
+func withMode(m loadlinev1alpha1.RolloutMode) func(*loadlinev1alpha1.SizingPolicy) {
 	return func(p *loadlinev1alpha1.SizingPolicy) { p.Spec.Rollout.Mode = &m }
 }
 
@@ -67,7 +67,7 @@ func amounts(cpu, memory string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
 }
 
-func pod(name, of, cpu, memory string, changes ...func(*corev1.Pod)) *corev1.Pod {
+func replicaSetPod(name, of, cpu, memory string, changes ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, OwnerReferences: controlledBy("apps/v1", "ReplicaSet", of)},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Resources: corev1.ResourceRequirements{Requests: amounts(cpu, memory)}}}},
@@ -83,11 +83,11 @@ func controlledBy(version, kind, name string) []metav1.OwnerReference {
 	return []metav1.OwnerReference{{APIVersion: version, Kind: kind, Name: name, Controller: new(true)}}
 }
 
-func running(name string) []runtime.Object {
+func deploymentWithReplicaSet(name string) []runtime.Object {
 	return []runtime.Object{deployment(name), &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, OwnerReferences: controlledBy("apps/v1", "Deployment", name)}}}
 }
 
-func says(kind corev1.PodConditionType, status corev1.ConditionStatus, reason string) func(*corev1.Pod) {
+func withPodCondition(kind corev1.PodConditionType, status corev1.ConditionStatus, reason string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: kind, Status: status, Reason: reason})
 	}
@@ -96,7 +96,7 @@ func says(kind corev1.PodConditionType, status corev1.ConditionStatus, reason st
 // recommend sets the recommendation of container app. With provided false the condition
 // RecommendationProvided is missing.
 func (c *cluster) recommend(vpa, cpu, memory string, provided ...bool) {
-	v, found := c.made()[vpa]
+	v, found := c.vpasByName()[vpa]
 	require.True(c.t, found, vpa)
 	v.Status = recommended(cpu, memory)
 	if slices.Contains(provided, false) {
@@ -122,13 +122,13 @@ func (c *cluster) statuses(policy string) map[string]loadlinev1alpha1.WorkloadSt
 	return all
 }
 
-func text(s loadlinev1alpha1.Sizes) string {
+func formatSizes(s loadlinev1alpha1.Sizes) string {
 	cpu, memory := s[corev1.ResourceCPU], s[corev1.ResourceMemory]
 	return cpu.String() + " " + memory.String()
 }
 
 // Labels that are not cached may exclude the workload from the policy.
-func TestStatus_NamesWorkloadsWithUnknownLabels(t *testing.T) {
+func TestStatus_ReportsWorkloadsWithUnknownLabels(t *testing.T) {
 	many := func(d *appsv1.Deployment) {
 		d.Labels = map[string]string{"sizing": "off"}
 		for i := range 100 {
@@ -138,14 +138,14 @@ func TestStatus_NamesWorkloadsWithUnknownLabels(t *testing.T) {
 	optOut := func(p *loadlinev1alpha1.SizingPolicy) {
 		p.Spec.Workloads[0].Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "sizing", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"off"}}}}
 	}
-	inCluster(t, func(c *cluster) {
-		c.pass(0)
+	runInCluster(t, func(c *cluster) {
+		c.runOnce(0)
 		require.Equal(t, []string{"Deployment web in namespace shop is held: its labels exceed 100 labels or 8 KiB"}, c.policy("shop").Status.Errors)
 		require.Len(t, c.statuses("shop"), 2)
-	}, shop(optOut), deployment("web", many), deployment("api"))
+	}, shopPolicy(optOut), deployment("web", many), deployment("api"))
 }
 
-func TestTheStatusSaysWhatBecameOfEachWorkload(t *testing.T) {
+func TestStatus_ReportsEachWorkload(t *testing.T) {
 	web := record("web", func(s *loadlinev1alpha1.SizingRecordStatus) {
 		s.Phase, s.CooldownUntil = "Canary", new(at(60))
 		s.Rounds = []loadlinev1alpha1.Round{round(9, 0, ""), round(7, 0, "Failed"), round(5, 2, "Success"), round(1, 1, "Reverted")}
@@ -156,8 +156,8 @@ func TestTheStatusSaysWhatBecameOfEachWorkload(t *testing.T) {
 	})
 	old := record("old", func(s *loadlinev1alpha1.SizingRecordStatus) { s.Phase, s.Rounds = "FullRollout", web.Status.Rounds })
 	old.OwnerReferences[0].UID = "of one that had the name before"
-	inCluster(t, func(c *cluster) {
-		c.pass(0)
+	runInCluster(t, func(c *cluster) {
+		c.runOnce(0)
 		all := c.statuses("shop")
 		require.Equal(t, loadlinev1alpha1.RolloutPhaseCanary, all["web"].Phase)
 		require.Equal(t, at(5).Unix(), all["web"].LastChange.Unix(), "the rounds after that changed nothing")
@@ -176,12 +176,12 @@ func TestTheStatusSaysWhatBecameOfEachWorkload(t *testing.T) {
 		c.change("shop", func(s *loadlinev1alpha1.SizingPolicySpec) {
 			s.Rollout.Mode = new(loadlinev1alpha1.RolloutModeRecommend)
 		})
-		c.pass(time.Minute)
+		c.runOnce(time.Minute)
 		got := c.statuses("shop")["web"]
 		require.Empty(t, got.Phase, "the mode has none")
 		require.Nil(t, got.Next, "nothing is changed")
 		require.Equal(t, at(5).Unix(), got.LastChange.Unix(), "it was changed all the same")
-	}, shop(mode("Canary"), percentage), deployment("web"), deployment("api"), deployment("old"), web, api, old)
+	}, shopPolicy(withMode("Canary"), percentage), deployment("web"), deployment("api"), deployment("old"), web, api, old)
 }
 
 func percentage(p *loadlinev1alpha1.SizingPolicy) {
@@ -189,36 +189,36 @@ func percentage(p *loadlinev1alpha1.SizingPolicy) {
 }
 
 // A restored backup has records without owners.
-func TestARecordWithoutOwnerIsThatOfItsWorkload(t *testing.T) {
+func TestStatus_MatchesRecordWithoutOwner(t *testing.T) {
 	web := record("web", degraded)
 	web.OwnerReferences = nil
-	inCluster(t, func(c *cluster) {
-		c.pass(0)
+	runInCluster(t, func(c *cluster) {
+		c.runOnce(0)
 		require.True(t, c.statuses("shop")["web"].Degraded)
-	}, shop(mode("Auto")), deployment("web"), web)
+	}, shopPolicy(withMode("Auto")), deployment("web"), web)
 }
 
-func TestTheCountsSayHowFarTheRecommendationsAre(t *testing.T) {
-	objects := []runtime.Object{shop(mode("Auto")),
-		pod("applied-1", "applied", "1050m", "1Gi",
-			says(corev1.PodResizePending, "False", "Deferred"), says(corev1.PodResizeInProgress, "True", "Infeasible")),
-		pod("applied-2", "applied", "950m", "1Gi"),
-		pod("some-1", "some", "1", "1Gi"), pod("some-2", "some", "2", "1Gi"),
-		pod("deferred-1", "deferred", "2", "1Gi", says(corev1.PodResizePending, "True", "Deferred")),
-		pod("infeasible-1", "infeasible", "2", "1Gi", says(corev1.PodResizePending, "True", "Infeasible")),
-		pod("blocked-1", "blocked", "2", "1Gi"),
-		pod("unsized-1", "unsized", "1", "1Gi", func(p *corev1.Pod) { delete(p.Spec.Containers[0].Resources.Requests, corev1.ResourceCPU) }),
+func TestStatus_CountsRolloutProgress(t *testing.T) {
+	objects := []runtime.Object{shopPolicy(withMode("Auto")),
+		replicaSetPod("applied-1", "applied", "1050m", "1Gi",
+			withPodCondition(corev1.PodResizePending, "False", "Deferred"), withPodCondition(corev1.PodResizeInProgress, "True", "Infeasible")),
+		replicaSetPod("applied-2", "applied", "950m", "1Gi"),
+		replicaSetPod("some-1", "some", "1", "1Gi"), replicaSetPod("some-2", "some", "2", "1Gi"),
+		replicaSetPod("deferred-1", "deferred", "2", "1Gi", withPodCondition(corev1.PodResizePending, "True", "Deferred")),
+		replicaSetPod("infeasible-1", "infeasible", "2", "1Gi", withPodCondition(corev1.PodResizePending, "True", "Infeasible")),
+		replicaSetPod("blocked-1", "blocked", "2", "1Gi"),
+		replicaSetPod("unsized-1", "unsized", "1", "1Gi", func(p *corev1.Pod) { delete(p.Spec.Containers[0].Resources.Requests, corev1.ResourceCPU) }),
 		// The resize in the spec is not actuated yet.
-		pod("asked-1", "asked", "1", "1Gi", func(p *corev1.Pod) {
+		replicaSetPod("asked-1", "asked", "1", "1Gi", func(p *corev1.Pod) {
 			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", Resources: &corev1.ResourceRequirements{Requests: amounts("2", "1Gi")}}}
 		}),
-		pod("bare-1", "bare", "2", "1Gi"),
-		pod("over-1", "over", "2", "1Gi", func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }),
-		pod("over-2", "over", "2", "1Gi", func(p *corev1.Pod) {
+		replicaSetPod("bare-1", "bare", "2", "1Gi"),
+		replicaSetPod("over-1", "over", "2", "1Gi", func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }),
+		replicaSetPod("over-2", "over", "2", "1Gi", func(p *corev1.Pod) {
 			p.DeletionTimestamp, p.Finalizers = new(at(0)), []string{"example.com/wait"}
 		}),
-		pod("alone", "alone", "2", "1Gi", func(p *corev1.Pod) { p.OwnerReferences = nil }),
-		pod("strange", "strange", "2", "1Gi", func(p *corev1.Pod) { p.OwnerReferences = controlledBy("example.com/v1", "Thing", "some") }),
+		replicaSetPod("alone", "alone", "2", "1Gi", func(p *corev1.Pod) { p.OwnerReferences = nil }),
+		replicaSetPod("strange", "strange", "2", "1Gi", func(p *corev1.Pod) { p.OwnerReferences = controlledBy("example.com/v1", "Thing", "some") }),
 		record("blocked", func(s *loadlinev1alpha1.SizingRecordStatus) {
 			s.Conditions = []metav1.Condition{{Type: "ResizeBlocked", Status: metav1.ConditionTrue, Reason: "PodsDeferredAndInfeasible"}}
 		}),
@@ -231,64 +231,64 @@ func TestTheCountsSayHowFarTheRecommendationsAre(t *testing.T) {
 	}
 	names := []string{"applied", "some", "deferred", "infeasible", "blocked", "unsized", "asked", "over", "bare"}
 	for _, name := range names {
-		objects = append(objects, running(name)...)
+		objects = append(objects, deploymentWithReplicaSet(name)...)
 	}
-	inCluster(t, func(c *cluster) {
-		c.pass(0)
+	runInCluster(t, func(c *cluster) {
+		c.runOnce(0)
 		for _, name := range names {
 			c.recommend("deployment-"+name, "1", "1Gi", name != "bare")
 		}
-		c.pass(time.Minute)
+		c.runOnce(time.Minute)
 		require.Equal(t, &loadlinev1alpha1.PolicyCounts{
 			Selected: 9, WithRecommendation: 8, Applied: 1, Pending: 6, Deferred: 1, Infeasible: 2, Reverted: 1,
 		}, c.policy("shop").Status.Counts)
 
 		c.change("shop", func(s *loadlinev1alpha1.SizingPolicySpec) { s.Paused = new(true) })
-		c.pass(time.Minute)
+		c.runOnce(time.Minute)
 		require.Zero(t, c.policy("shop").Status.Counts.Pending, "no pod is changed")
 		require.Equal(t, int32(1), c.policy("shop").Status.Counts.Applied)
 	}, objects...)
 }
 
 // Pods of Jobs are never resized, but their requests count as possible savings.
-func TestPodsOfACronJobAreNeverPending(t *testing.T) {
-	policy := shop(mode("Auto"), func(p *loadlinev1alpha1.SizingPolicy) {
+func TestStatus_CronJobPodsAreNeverPending(t *testing.T) {
+	policy := shopPolicy(withMode("Auto"), func(p *loadlinev1alpha1.SizingPolicy) {
 		p.Spec.Workloads = []loadlinev1alpha1.WorkloadSelection{{APIVersion: "batch/v1", Kind: "CronJob"}}
 	})
-	inCluster(t, func(c *cluster) {
-		c.pass(0)
+	runInCluster(t, func(c *cluster) {
+		c.runOnce(0)
 		c.recommend("cronjob-report", "1", "1Gi")
-		c.pass(time.Minute)
+		c.runOnce(time.Minute)
 		status := c.policy("shop").Status
 		require.Equal(t, &loadlinev1alpha1.PolicyCounts{Selected: 1, WithRecommendation: 1}, status.Counts)
-		require.Equal(t, "2 0", text(status.Savings))
+		require.Equal(t, "2 0", formatSizes(status.Savings))
 	}, policy, &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "report"}},
 		&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "report-1", OwnerReferences: controlledBy("batch/v1", "CronJob", "report")}},
-		pod("report-1-x", "", "3", "1Gi", func(p *corev1.Pod) { p.OwnerReferences = controlledBy("batch/v1", "Job", "report-1") }))
+		replicaSetPod("report-1-x", "", "3", "1Gi", func(p *corev1.Pod) { p.OwnerReferences = controlledBy("batch/v1", "Job", "report-1") }))
 }
 
-func TestTheStatusSaysWhatWouldBeSaved(t *testing.T) {
-	objects := []runtime.Object{shop(), pod("web-1", "web", "2", "1Gi"), pod("web-2", "web", "1500m", "1Gi"), pod("api-1", "api", "100m", "4Gi"), pod("same-1", "same", "1", "1Gi")}
+func TestStatus_ReportsSavingsAndIncreases(t *testing.T) {
+	objects := []runtime.Object{shopPolicy(), replicaSetPod("web-1", "web", "2", "1Gi"), replicaSetPod("web-2", "web", "1500m", "1Gi"), replicaSetPod("api-1", "api", "100m", "4Gi"), replicaSetPod("same-1", "same", "1", "1Gi")}
 	for _, name := range []string{"api", "same", "web"} {
-		objects = append(objects, running(name)...)
+		objects = append(objects, deploymentWithReplicaSet(name)...)
 	}
 	sidecar := func(p *corev1.Pod) {
 		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "proxy", Resources: corev1.ResourceRequirements{Requests: amounts("5", "5Gi")}})
 	}
 	sidecar(objects[1].(*corev1.Pod))
-	inCluster(t, func(c *cluster) {
-		c.pass(0)
+	runInCluster(t, func(c *cluster) {
+		c.runOnce(0)
 		require.Empty(t, c.policy("shop").Status.Savings)
 		c.recommend("deployment-web", "1", "1536Mi")
 		c.recommend("deployment-api", "200m", "1Gi")
 		c.recommend("deployment-same", "1", "1Gi")
-		c.pass(time.Minute)
+		c.runOnce(time.Minute)
 		status := c.policy("shop").Status
-		require.Equal(t, "1500m 3Gi", text(status.Savings), "nothing is recommended for the sidecar")
-		require.Equal(t, "100m 1Gi", text(status.Increases), "what one needs more does not hide what others save")
+		require.Equal(t, "1500m 3Gi", formatSizes(status.Savings), "nothing is recommended for the sidecar")
+		require.Equal(t, "100m 1Gi", formatSizes(status.Increases), "what one needs more does not hide what others save")
 		all := c.statuses("shop")
-		require.Equal(t, "1500m 0", text(all["web"].Savings))
-		require.Equal(t, "0 1Gi", text(all["web"].Increases))
+		require.Equal(t, "1500m 0", formatSizes(all["web"].Savings))
+		require.Equal(t, "0 1Gi", formatSizes(all["web"].Increases))
 		require.Empty(t, all["same"].Savings)
 		require.Empty(t, all["same"].Increases)
 		var order []string
@@ -300,37 +300,37 @@ func TestTheStatusSaysWhatWouldBeSaved(t *testing.T) {
 		require.Equal(t, float64(3<<30), testutil.ToFloat64(c.keeper.Metrics.Bytes.WithLabelValues("shop")))
 
 		c.vpas.ClearActions()
-		c.pass(time.Hour)
+		c.runOnce(time.Hour)
 		for _, a := range c.vpas.Actions() {
 			require.NotEqual(t, "patch", a.GetVerb(), "nothing has changed")
 		}
 		require.NoError(t, c.vpas.LoadlineV1alpha1().SizingPolicies().Delete(t.Context(), "shop", metav1.DeleteOptions{}))
-		c.pass(time.Minute)
+		c.runOnce(time.Minute)
 		require.Zero(t, testutil.CollectAndCount(c.keeper.Metrics.Cores))
 	}, objects...)
 }
 
-func TestWhatAPersonsVPARecommendsCounts(t *testing.T) {
-	mine := written("mine", "web")
+func TestStatus_PrefersUserVPA(t *testing.T) {
+	mine := newUserVPA("mine", "web")
 	mine.Status = recommended("500m", "1Gi")
-	made := written("deployment-web", "web")
+	made := newUserVPA("deployment-web", "web")
 	made.Labels, made.Status = map[string]string{fleet.PolicyLabel: "shop"}, recommended("100m", "1Gi")
-	inCluster(t, func(c *cluster) {
-		c.pass(0)
-		require.Equal(t, "500m 0", text(c.policy("shop").Status.Savings))
-	}, append(running("web"), shop(), mine, made, pod("web-1", "web", "1", "1Gi"))...)
+	runInCluster(t, func(c *cluster) {
+		c.runOnce(0)
+		require.Equal(t, "500m 0", formatSizes(c.policy("shop").Status.Savings))
+	}, append(deploymentWithReplicaSet("web"), shopPolicy(), mine, made, replicaSetPod("web-1", "web", "1", "1Gi"))...)
 }
 
-func TestTheLargestChangesAreListed(t *testing.T) {
-	objects := []runtime.Object{shop()}
+func TestStatus_ListsLargestChanges(t *testing.T) {
+	objects := []runtime.Object{shopPolicy()}
 	for i := range 120 {
 		name := fmt.Sprintf("web%03d", i)
-		vpa := written(name, name)
+		vpa := newUserVPA(name, name)
 		vpa.Status = recommended(fmt.Sprintf("%dm", 1000+10*i), "1Gi")
-		objects = append(append(objects, running(name)...), vpa, pod(name+"-1", name, "1", "1Gi"))
+		objects = append(append(objects, deploymentWithReplicaSet(name)...), vpa, replicaSetPod(name+"-1", name, "1", "1Gi"))
 	}
-	inCluster(t, func(c *cluster) {
-		c.pass(0)
+	runInCluster(t, func(c *cluster) {
+		c.runOnce(0)
 		status := c.policy("shop").Status
 		require.Equal(t, int32(120), status.Counts.Selected)
 		require.Len(t, status.Workloads, 100)
@@ -339,31 +339,31 @@ func TestTheLargestChangesAreListed(t *testing.T) {
 	}, objects...)
 }
 
-func TestAPolicySaysThatThereIsNoPrometheus(t *testing.T) {
+func TestStatus_ReportsMissingPrometheus(t *testing.T) {
 	blind := func(s *loadlinev1alpha1.SizingRecordStatus) {
 		s.Conditions = []metav1.Condition{{Type: "EvidenceMissing", Status: metav1.ConditionTrue, Reason: "NoPrometheus", LastTransitionTime: at(0)}}
 	}
 	for m, says := range map[loadlinev1alpha1.RolloutMode]bool{"Auto": true, "OneShot": true, "Recommend": false} {
-		inCluster(t, func(c *cluster) {
-			c.pass(0)
+		runInCluster(t, func(c *cluster) {
+			c.runOnce(0)
 			ready := c.ready("shop")
 			require.Equal(t, metav1.ConditionTrue, ready.Status)
 			require.Equal(t, "Served", ready.Reason)
 			require.Equal(t, says, strings.Contains(ready.Message, "give the updater --prometheus-address"), "%s: %s", m, ready.Message)
 			require.NoError(t, c.vpas.LoadlineV1alpha1().SizingRecords("shop").Delete(t.Context(), "deployment-b", metav1.DeleteOptions{}))
-			c.passes(time.Minute + interval)
+			c.runFor(time.Minute + interval)
 			require.Empty(t, c.ready("shop").Message)
-		}, shop(mode(m)), deployment("a"), deployment("b"), record("b", blind))
+		}, shopPolicy(withMode(m)), deployment("a"), deployment("b"), record("b", blind))
 	}
 }
 
-func TestAPolicyIsDegradedWhileWorkloadsAre(t *testing.T) {
-	objects := []runtime.Object{shop(mode("Auto"))}
+func TestStatus_DegradedWithWorkloads(t *testing.T) {
+	objects := []runtime.Object{shopPolicy(withMode("Auto"))}
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
 		objects = append(objects, deployment(name), record(name, degraded))
 	}
-	inCluster(t, func(c *cluster) {
-		c.pass(0)
+	runInCluster(t, func(c *cluster) {
+		c.runOnce(0)
 		condition := meta.FindStatusCondition(c.policy("shop").Status.Conditions, "Degraded")
 		require.Equal(t, metav1.ConditionTrue, condition.Status)
 		require.Equal(t, "HighRevertRate", condition.Reason)
@@ -375,11 +375,11 @@ func TestAPolicyIsDegradedWhileWorkloadsAre(t *testing.T) {
 		for _, name := range []string{"a", "b", "d", "e"} {
 			require.NoError(t, c.vpas.LoadlineV1alpha1().SizingRecords("shop").Delete(t.Context(), "deployment-"+name, metav1.DeleteOptions{}))
 		}
-		c.pass(time.Minute)
+		c.runOnce(time.Minute)
 		condition = meta.FindStatusCondition(c.policy("shop").Status.Conditions, "Degraded")
 		require.True(t, strings.HasSuffix(condition.Message, "taken back: Deployment c in namespace shop"), condition.Message)
 		require.NoError(t, c.vpas.LoadlineV1alpha1().SizingRecords("shop").Delete(t.Context(), "deployment-c", metav1.DeleteOptions{}))
-		c.pass(time.Minute)
+		c.runOnce(time.Minute)
 		condition = meta.FindStatusCondition(c.policy("shop").Status.Conditions, "Degraded")
 		require.Equal(t, metav1.ConditionFalse, condition.Status)
 		require.Empty(t, condition.Message)
@@ -388,28 +388,28 @@ func TestAPolicyIsDegradedWhileWorkloadsAre(t *testing.T) {
 	}, objects...)
 }
 
-func TestRecordsThatCannotBeReadAreSaidToBeUnknown(t *testing.T) {
+func TestStatus_UnknownWithoutRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, shop(mode("Auto")), deployment("web"), record("web", degraded))
+		c := newCluster(t, shopPolicy(withMode("Auto")), deployment("web"), record("web", degraded))
 		var there atomic.Bool
 		c.vpas.PrependReactor("list", "sizingrecords", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return !there.Load(), nil, apierrors.NewNotFound(schema.GroupResource{Resource: "sizingrecords"}, "")
 		})
 		c.start()
-		c.pass(0)
-		require.Contains(t, c.made(), "deployment-web")
+		c.runOnce(0)
+		require.Contains(t, c.vpasByName(), "deployment-web")
 		condition := meta.FindStatusCondition(c.policy("shop").Status.Conditions, "Degraded")
 		require.Equal(t, metav1.ConditionUnknown, condition.Status)
 		require.Contains(t, condition.Message, "sizingrecords")
 		there.Store(true)
-		c.pass(6 * time.Minute)
+		c.runOnce(6 * time.Minute)
 		condition = meta.FindStatusCondition(c.policy("shop").Status.Conditions, "Degraded")
 		require.Equal(t, metav1.ConditionTrue, condition.Status)
 	})
 }
 
 // A fleet has thousands of records, each with twenty rounds.
-func TestOfRecordsLittleIsKept(t *testing.T) {
+func TestTrimRecord_KeepsNeededFields(t *testing.T) {
 	full := record("web", func(s *loadlinev1alpha1.SizingRecordStatus) {
 		degraded(s)
 		s.Conditions[0].Message = "long"
@@ -422,7 +422,7 @@ func TestOfRecordsLittleIsKept(t *testing.T) {
 		s.Kept = s.Rounds[0].From
 	})
 	full.Annotations = map[string]string{"any": "thing"}
-	inCluster(t, func(c *cluster) {
+	runInCluster(t, func(c *cluster) {
 		kept, err := c.keeper.Records.lister.SizingRecords("shop").Get("deployment-web")
 		require.NoError(t, err)
 		require.Empty(t, kept.Annotations)
@@ -433,26 +433,26 @@ func TestOfRecordsLittleIsKept(t *testing.T) {
 	}, full)
 }
 
-func TestANewPolicyHasItsStatusAtOnce(t *testing.T) {
+func TestStatus_WrittenAtOnceForNewPolicy(t *testing.T) {
 	selected := func(c *cluster, name string) int32 { return c.policy(name).Status.Counts.Selected }
-	inCluster(t, func(c *cluster) {
+	runInCluster(t, func(c *cluster) {
 		create := func(name string) {
-			_, err := c.vpas.LoadlineV1alpha1().SizingPolicies().Create(t.Context(), shop(func(p *loadlinev1alpha1.SizingPolicy) { p.Name = name }), metav1.CreateOptions{})
+			_, err := c.vpas.LoadlineV1alpha1().SizingPolicies().Create(t.Context(), shopPolicy(func(p *loadlinev1alpha1.SizingPolicy) { p.Name = name }), metav1.CreateOptions{})
 			require.NoError(t, err)
 		}
-		c.pass(0)
+		c.runOnce(0)
 		create("shop")
-		c.pass(interval)
+		c.runOnce(interval)
 		require.Equal(t, int32(1), selected(c, "shop"))
 		_, err := c.kube.AppsV1().Deployments("shop").Create(t.Context(), deployment("api"), metav1.CreateOptions{})
 		require.NoError(t, err)
-		c.pass(interval)
+		c.runOnce(interval)
 		require.Equal(t, 1.0, testutil.ToFloat64(c.keeper.Metrics.Workloads.WithLabelValues("shop", "Recommend", "")), "pods are not gone over in each pass")
 		create("weaker")
-		c.pass(interval)
+		c.runOnce(interval)
 		require.Equal(t, int32(2), c.policy("weaker").Status.Counts.Yielded)
 		require.Equal(t, int32(1), selected(c, "shop"), "it was written less than a minute ago")
-		c.pass(time.Minute)
+		c.runOnce(time.Minute)
 		require.Equal(t, int32(2), selected(c, "shop"))
 
 		pause := func(paused bool) {
@@ -461,38 +461,38 @@ func TestANewPolicyHasItsStatusAtOnce(t *testing.T) {
 			_, err = c.vpas.LoadlineV1alpha1().SizingPolicies().Update(t.Context(), p, metav1.UpdateOptions{})
 			require.NoError(t, err)
 		}
-		c.passes(2*time.Minute + interval) // nothing is written
+		c.runFor(2*time.Minute + interval) // nothing is written
 		pause(true)
-		c.pass(interval)
+		c.runOnce(interval)
 		require.Equal(t, "Paused", c.ready("shop").Reason)
 		pause(false)
-		c.pass(interval)
+		c.runOnce(interval)
 		require.Equal(t, "Paused", c.ready("shop").Reason)
-		c.pass(time.Minute - interval)
+		c.runOnce(time.Minute - interval)
 		require.Equal(t, "Served", c.ready("shop").Reason)
 	}, deployment("web"))
 }
 
 // Most clusters have no policies.
-func TestWithoutPoliciesAPassAllocatesLittle(t *testing.T) {
-	objects := running("web")
+func TestRunOnce_FewAllocationsWithoutPolicies(t *testing.T) {
+	objects := deploymentWithReplicaSet("web")
 	for i := range 200 {
-		objects = append(objects, pod(fmt.Sprint("web-", i), "web", "1", "1Gi"), record(fmt.Sprint("web", i), degraded))
+		objects = append(objects, replicaSetPod(fmt.Sprint("web-", i), "web", "1", "1Gi"), record(fmt.Sprint("web", i), degraded))
 	}
-	inCluster(t, func(c *cluster) {
+	runInCluster(t, func(c *cluster) {
 		now := time.Now()
 		allocations := testing.AllocsPerRun(100, func() {
 			now = now.Add(interval)
-			c.keeper.Pass(c.t.Context(), now)
+			c.keeper.RunOnce(c.t.Context(), now)
 		})
 		require.LessOrEqual(t, allocations, 16.0)
 	}, objects...)
 }
 
 // A conflicting status write is not an error. The next status keeps the concurrent change.
-func TestAStatusUndoesNothingThatWasWrittenMeanwhile(t *testing.T) {
+func TestStatus_KeepsConcurrentWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, shop(func(p *loadlinev1alpha1.SizingPolicy) {
+		c := newCluster(t, shopPolicy(func(p *loadlinev1alpha1.SizingPolicy) {
 			p.ResourceVersion = "7"
 			p.Status.Conditions = []metav1.Condition{{Type: "Sharing", Status: metav1.ConditionTrue, Reason: "Shares"}}
 		}), deployment("web"))
@@ -515,7 +515,7 @@ func TestAStatusUndoesNothingThatWasWrittenMeanwhile(t *testing.T) {
 		})
 		c.start()
 		logger := logtesting.NewLogger(t, logtesting.NewConfig(logtesting.BufferLogs(true)))
-		c.keeper.Pass(klog.NewContext(t.Context(), logger), time.Now())
+		c.keeper.RunOnce(klog.NewContext(t.Context(), logger), time.Now())
 		require.Equal(t, 1, refused)
 		require.Empty(t, c.policy("shop").Status.Counts, "nothing is written")
 		underlier, _ := logger.GetSink().(logtesting.Underlier)
@@ -528,7 +528,7 @@ func TestAStatusUndoesNothingThatWasWrittenMeanwhile(t *testing.T) {
 		_, err := c.vpas.LoadlineV1alpha1().SizingPolicies().Update(t.Context(), p, metav1.UpdateOptions{})
 		require.NoError(t, err)
 		synctest.Wait()
-		c.pass(time.Minute)
+		c.runOnce(time.Minute)
 		require.Equal(t, 1, refused)
 		require.True(t, meta.IsStatusConditionFalse(c.policy("shop").Status.Conditions, "Sharing"))
 		require.Equal(t, int32(1), c.policy("shop").Status.Counts.Selected)
@@ -536,16 +536,16 @@ func TestAStatusUndoesNothingThatWasWrittenMeanwhile(t *testing.T) {
 }
 
 func TestStatus_IgnoresStartupBoosts(t *testing.T) {
-	boosted := pod("web-1", "web", "3", "1Gi", func(p *corev1.Pod) {
+	boosted := replicaSetPod("web-1", "web", "3", "1Gi", func(p *corev1.Pod) {
 		p.Annotations = map[string]string{convert.BoostAnnotationPrefix + p.Spec.Containers[0].Name: `{"requests":{"cpu":"500m","memory":"1Gi"},"limits":{}}`}
 	})
-	inCluster(t, func(c *cluster) {
-		c.pass(0)
+	runInCluster(t, func(c *cluster) {
+		c.runOnce(0)
 		c.recommend("deployment-web", "1", "1Gi")
-		c.pass(time.Minute)
+		c.runOnce(time.Minute)
 		status := c.policy("shop").Status
 		require.Empty(t, status.Savings)
 		require.Empty(t, status.Increases)
 		require.Equal(t, int32(1), status.Counts.Applied)
-	}, append(running("web"), shop(), boosted)...)
+	}, append(deploymentWithReplicaSet("web"), shopPolicy(), boosted)...)
 }

@@ -29,21 +29,21 @@ import (
 const (
 	// generatedRetention is how long the VPA of an unselected workload is kept, so that a brief
 	// edit of a selector does not cost the history of a fleet.
-	linger = 24 * time.Hour
+	generatedRetention = 24 * time.Hour
 	// minReadableTime is how long policies must be readable before a VPA is deleted, because a
 	// reinstalled definition precedes its policies.
-	leastReadable = time.Hour
+	minReadableTime = time.Hour
 	// maxUnanswered is the number of namespaces without an API server answer that ends an
 	// iteration.
 	maxUnanswered = 3
 )
 
-type turn struct {
-	vpa      *vpav1.VerticalPodAutoscaler
-	workload *workload // nil: it does not exist
-	owns     bool      // the write sets the workload as the owner
-	result   string    // metric label
-	send     func(ctx context.Context, vpas vpaclient.VerticalPodAutoscalerInterface) error
+type pendingWrite struct {
+	vpa       *vpav1.VerticalPodAutoscaler
+	workload  *workload // nil: it does not exist
+	setsOwner bool      // the write sets the workload as the owner
+	result    string    // metric label
+	send      func(ctx context.Context, vpas vpaclient.VerticalPodAutoscalerInterface) error
 }
 
 // write alternates between namespaces and begins with another one in each iteration, so that none
@@ -51,10 +51,10 @@ type turn struct {
 func (k *Keeper) write(ctx context.Context, o *overview, now time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, interval)
 	defer cancel()
-	due := k.due(o, now)
+	due := k.pendingWrites(o, now)
 	names := slices.Sorted(maps.Keys(due))
 	if n := len(names); n > 0 {
-		names = slices.Concat(names[k.passes%n:], names[:k.passes%n])
+		names = slices.Concat(names[k.iterations%n:], names[:k.iterations%n])
 	}
 	unanswered := 0
 	for len(due) > 0 {
@@ -64,13 +64,13 @@ func (k *Keeper) write(ctx context.Context, o *overview, now time.Time) {
 				delete(due, namespace)
 				continue
 			}
-			if due[namespace] = turns[1:]; k.refusals.waiting(namespace, now) != "" {
+			if due[namespace] = turns[1:]; k.refusals.blocked(namespace, now) != "" {
 				continue
 			}
-			if k.limiter.Wait(ctx) != nil || !k.Policies.Holds(o.policies) {
+			if k.limiter.Wait(ctx) != nil || !k.Policies.SpecsUnchanged(o.policies) {
 				return
 			}
-			err := k.take(ctx, turns[0], now)
+			err := k.execute(ctx, turns[0], now)
 			if err == nil {
 				continue
 			}
@@ -87,37 +87,37 @@ func (k *Keeper) write(ctx context.Context, o *overview, now time.Time) {
 
 // pendingWrites returns the writes by namespace. The VPA that was last refused comes last, because
 // it may always be.
-func (k *Keeper) due(o *overview, now time.Time) map[string][]turn {
-	due := map[string][]turn{}
-	add := func(t *turn) {
+func (k *Keeper) pendingWrites(o *overview, now time.Time) map[string][]pendingWrite {
+	due := map[string][]pendingWrite{}
+	add := func(t *pendingWrite) {
 		if t != nil {
 			due[t.vpa.Namespace] = append(due[t.vpa.Namespace], *t)
 		}
 	}
 	for i := range o.workloads {
 		w := &o.workloads[i]
-		w.refused = k.refusals.waiting(w.Key.Namespace, now)
+		w.refused = k.refusals.blocked(w.Key.Namespace, now)
 		switch stays := w.Policy != nil && (w.Policy.Paused || w.Policy.Unusable != ""); {
-		case w.Policy != nil && !k.mine(w.Policy): // left to another recommender
-		case w.made != nil && w.made.DeletionTimestamp != nil:
-		case w.made != nil && !w.KeepVPA && !stays:
-			add(k.unselected(w.made, now))
-		case w.made != nil:
-			add(k.keep(w, o.policies.Object(w.Policy.Name), stays))
-		case w.MakeVPA:
-			add(k.make(w, o.policies.Object(w.Policy.Name)))
+		case w.Policy != nil && !k.isResponsible(w.Policy): // left to another recommender
+		case w.generated != nil && w.generated.DeletionTimestamp != nil:
+		case w.generated != nil && !w.KeepVPA && !stays:
+			add(k.expireVPA(w.generated, now))
+		case w.generated != nil:
+			add(k.updateVPA(w, o.policies.Object(w.Policy.Name), stays))
+		case w.GenerateVPA:
+			add(k.createVPA(w, o.policies.Object(w.Policy.Name)))
 		default:
 			w.refused = "" // no write is needed
 		}
 	}
-	for _, v := range o.lost {
+	for _, v := range o.orphaned {
 		if v.DeletionTimestamp == nil {
-			add(k.unselected(v, now))
+			add(k.expireVPA(v, now))
 		}
 	}
 	for namespace, turns := range due {
 		known := k.refusals[namespace]
-		if at := slices.IndexFunc(turns, func(t turn) bool { return known != nil && t.vpa.Name == known.vpa }); at >= 0 {
+		if at := slices.IndexFunc(turns, func(t pendingWrite) bool { return known != nil && t.vpa.Name == known.vpa }); at >= 0 {
 			due[namespace] = slices.Concat(turns[at+1:], turns[:at+1])
 		}
 	}
@@ -126,9 +126,9 @@ func (k *Keeper) due(o *overview, now time.Time) map[string][]turn {
 
 // execute sends one write. On an error the rest of the namespace must wait: its write limit is used
 // up or the API server does not answer.
-func (k *Keeper) take(ctx context.Context, t turn, now time.Time) error {
+func (k *Keeper) execute(ctx context.Context, t pendingWrite, now time.Time) error {
 	log, v := klog.FromContext(ctx), t.vpa
-	if t.owns {
+	if t.setsOwner {
 		if err := k.Workloads.Confirm(ctx, t.workload.Workload); err != nil {
 			log.V(2).Info("No VPA is written: its workload is not as it was", "vpa", klog.KObj(v), "reason", err)
 			return ctx.Err()
@@ -148,7 +148,7 @@ func (k *Keeper) take(ctx context.Context, t turn, now time.Time) error {
 	case client.IsWriteLimited(err):
 		log.V(2).Info("VPA not written yet, trying again in the next pass", "vpa", klog.KObj(v), "reason", err)
 		return err
-	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err), t.result != resultMade && apierrors.IsNotFound(err):
+	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err), t.result != resultCreated && apierrors.IsNotFound(err):
 		// The cache is outdated. The next iteration retries.
 	case !isRefusal(err):
 		log.Error(err, "Cannot write the VPAs of policies, trying again in the next pass", "vpa", klog.KObj(v))
@@ -180,15 +180,15 @@ func (k *Keeper) count(result string) { k.Metrics.VPAs.WithLabelValues(result).I
 
 // Results of writes, as metric labels.
 const (
-	resultMade    = "made"
+	resultCreated = "made"
 	resultChanged = "changed"
 	resultRemoved = "removed"
 )
 
-func (k *Keeper) wanted(w *workload, policy *loadlinev1alpha1.SizingPolicy) *vpav1.VerticalPodAutoscaler {
+func (k *Keeper) desiredVPA(w *workload, policy *loadlinev1alpha1.SizingPolicy) *vpav1.VerticalPodAutoscaler {
 	v := &vpav1.VerticalPodAutoscaler{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: w.Key.Namespace, Name: fleet.MadeName(w.Key.Kind, w.Key.Group, w.Key.Name), Labels: map[string]string{},
+			Namespace: w.Key.Namespace, Name: fleet.GeneratedVPAName(w.Key.Kind, w.Key.Group, w.Key.Name), Labels: map[string]string{},
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: w.APIVersion, Kind: w.Key.Kind, Name: w.Key.Name, UID: w.UID}},
 		},
 		Spec: vpav1.VerticalPodAutoscalerSpec{
@@ -233,13 +233,13 @@ func resourcePolicy(policy *loadlinev1alpha1.SizingPolicy) *vpav1.PodResourcePol
 }
 
 // createVPA returns the write that creates the VPA of a workload, if its name is free.
-func (k *Keeper) make(w *workload, policy *loadlinev1alpha1.SizingPolicy) *turn {
-	v := k.wanted(w, policy)
+func (k *Keeper) createVPA(w *workload, policy *loadlinev1alpha1.SizingPolicy) *pendingWrite {
+	v := k.desiredVPA(w, policy)
 	if held, err := k.VPAs.VerticalPodAutoscalers(v.Namespace).Get(v.Name); err == nil {
 		w.refused = fmt.Sprintf("VPA %s/%s cannot be made for %s: there is another of that name; rename or delete it", held.Namespace, held.Name, w.Key)
 		return nil
 	}
-	return &turn{v, w, true, resultMade, func(ctx context.Context, vpas vpaclient.VerticalPodAutoscalerInterface) error {
+	return &pendingWrite{v, w, true, resultCreated, func(ctx context.Context, vpas vpaclient.VerticalPodAutoscalerInterface) error {
 		_, err := vpas.Create(ctx, v, metav1.CreateOptions{})
 		return err
 	}}
@@ -247,13 +247,13 @@ func (k *Keeper) make(w *workload, policy *loadlinev1alpha1.SizingPolicy) *turn 
 
 // updateVPA returns the write that makes a VPA match its policy, or nil. Unusable policies only
 // remove the unselected marker. Labels and annotations that the policy does not set stay.
-func (k *Keeper) keep(w *workload, policy *loadlinev1alpha1.SizingPolicy, unusable bool) *turn {
-	v, metadata, spec := w.made, map[string]any{}, map[string]any{}
+func (k *Keeper) updateVPA(w *workload, policy *loadlinev1alpha1.SizingPolicy, unusable bool) *pendingWrite {
+	v, metadata, spec := w.generated, map[string]any{}, map[string]any{}
 	if _, marked := v.Annotations[fleet.UnselectedAnnotation]; marked {
 		metadata["annotations"] = map[string]any{fleet.UnselectedAnnotation: nil}
 	}
 	if !unusable && !client.VPARefused(v) { // the cached spec of a refused VPA is not the stored one
-		k.differences(v, k.wanted(w, policy), metadata, spec)
+		k.differences(v, k.desiredVPA(w, policy), metadata, spec)
 	}
 	if len(metadata)+len(spec) == 0 {
 		w.refused = ""
@@ -263,10 +263,10 @@ func (k *Keeper) keep(w *workload, policy *loadlinev1alpha1.SizingPolicy, unusab
 }
 
 func (k *Keeper) differences(v, want *vpav1.VerticalPodAutoscaler, metadata, spec map[string]any) {
-	if missing := missing(v.Labels, want.Labels); missing != nil {
+	if missing := missingEntries(v.Labels, want.Labels); missing != nil {
 		metadata["labels"] = missing
 	}
-	if missing := missing(v.Annotations, want.Annotations); missing != nil {
+	if missing := missingEntries(v.Annotations, want.Annotations); missing != nil {
 		if marked, ok := metadata["annotations"].(map[string]any); ok {
 			maps.Copy(missing, marked)
 		}
@@ -294,7 +294,7 @@ func (k *Keeper) differences(v, want *vpav1.VerticalPodAutoscaler, metadata, spe
 
 // missingEntries returns the wanted entries that words lacks, or nil if there are none or the cache
 // has dropped words.
-func missing(words, wanted map[string]string) map[string]any {
+func missingEntries(words, wanted map[string]string) map[string]any {
 	var add map[string]any
 	if client.Dropped(words) {
 		return nil
@@ -311,13 +311,13 @@ func missing(words, wanted map[string]string) map[string]any {
 }
 
 // patch returns a write that fails if the VPA has changed since it was read.
-func (k *Keeper) patch(v *vpav1.VerticalPodAutoscaler, w *workload, metadata, spec map[string]any) *turn {
+func (k *Keeper) patch(v *vpav1.VerticalPodAutoscaler, w *workload, metadata, spec map[string]any) *pendingWrite {
 	metadata["uid"], metadata["resourceVersion"] = v.UID, v.ResourceVersion
 	body := map[string]any{"metadata": metadata}
 	if len(spec) > 0 {
 		body["spec"] = spec
 	}
-	return &turn{v, w, metadata["ownerReferences"] != nil, resultChanged, func(ctx context.Context, vpas vpaclient.VerticalPodAutoscalerInterface) error {
+	return &pendingWrite{v, w, metadata["ownerReferences"] != nil, resultChanged, func(ctx context.Context, vpas vpaclient.VerticalPodAutoscalerInterface) error {
 		text, err := json.Marshal(body)
 		if err == nil {
 			_, err = vpas.Patch(ctx, v.Name, types.MergePatchType, text, metav1.PatchOptions{})
@@ -328,18 +328,18 @@ func (k *Keeper) patch(v *vpav1.VerticalPodAutoscaler, w *workload, metadata, sp
 
 // expireVPA returns the write that marks the VPA of an unselected workload, or deletes it after
 // generatedRetention. It is nil while policies are unreadable.
-func (k *Keeper) unselected(v *vpav1.VerticalPodAutoscaler, now time.Time) *turn {
-	if k.readable.IsZero() || !k.serves(v) {
+func (k *Keeper) expireVPA(v *vpav1.VerticalPodAutoscaler, now time.Time) *pendingWrite {
+	if k.readableSince.IsZero() || !k.serves(v) {
 		return nil
 	}
 	since, err := time.Parse(time.RFC3339, v.Annotations[fleet.UnselectedAnnotation])
 	if err != nil || since.After(now) { // after a clock change, or written by a user
 		return k.patch(v, nil, map[string]any{"annotations": map[string]any{fleet.UnselectedAnnotation: now.UTC().Format(time.RFC3339)}}, map[string]any{})
 	}
-	if now.Sub(since) < linger || now.Sub(k.readable) < leastReadable {
+	if now.Sub(since) < generatedRetention || now.Sub(k.readableSince) < minReadableTime {
 		return nil
 	}
-	return &turn{v, nil, false, resultRemoved, func(ctx context.Context, vpas vpaclient.VerticalPodAutoscalerInterface) error {
+	return &pendingWrite{v, nil, false, resultRemoved, func(ctx context.Context, vpas vpaclient.VerticalPodAutoscalerInterface) error {
 		return vpas.Delete(ctx, v.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &v.UID, ResourceVersion: &v.ResourceVersion}})
 	}}
 }

@@ -35,7 +35,7 @@ type Advisor struct {
 func (a *Advisor) history(scratch *usage.Profile, v *model.VPA, container string, series []usage.Series) (p *usage.Profile, live time.Duration) {
 	if len(series) == 1 && v.Restored[container] == nil {
 		p = a.Store.ProfileOf(series[0])
-		return p, a.live(v, container, p, series)
+		return p, a.observedFor(v, container, p, series)
 	}
 	return scratch, a.merge(scratch, v, container, series)
 }
@@ -44,18 +44,18 @@ func (a *Advisor) history(scratch *usage.Profile, v *model.VPA, container string
 func (a *Advisor) merge(dst *usage.Profile, v *model.VPA, container string, series []usage.Series) (live time.Duration) {
 	dst.Reset()
 	a.Store.Profile(dst, series...)
-	live = a.live(v, container, dst, series)
+	live = a.observedFor(v, container, dst, series)
 	if restored := v.Restored[container]; restored != nil {
 		restored.MergeInto(dst)
 	}
 	return live
 }
 
-func (a *Advisor) live(v *model.VPA, container string, p *usage.Profile, series []usage.Series) time.Duration {
+func (a *Advisor) observedFor(v *model.VPA, container string, p *usage.Profile, series []usage.Series) time.Duration {
 	if p.Empty() {
 		return 0
 	}
-	from := a.proofFrom(p.First(), series)
+	from := a.trustedSince(p.First(), series)
 	if liveFrom, pending := v.Backfill.PendingFor(container); pending && liveFrom.After(from) {
 		from = liveFrom
 	}
@@ -75,7 +75,7 @@ func (a *Advisor) Estimates(v *model.VPA, scratch *usage.Profile, dst []model.Es
 		seedTarget(v, container, t)
 		result := a.recipe(v).Recommend(a.input(v, container, served, p, t))
 		if t != nil {
-			v.Change(func() { result.Remember(t) })
+			v.Change(func() { result.SaveTargets(t) })
 		}
 		dst = append(dst, a.estimate(v, container, p, live, &result))
 	}
@@ -93,7 +93,7 @@ func containersServed(v *model.VPA, containers iter.Seq2[string, []usage.Series]
 
 // memoryGrowth describes the daily memory growth of a container, or is empty. It does not change
 // the recommendation.
-func (a *Advisor) rising(v *model.VPA, container string) string {
+func (a *Advisor) memoryGrowth(v *model.VPA, container string) string {
 	t := v.Sketches[container]
 	if t == nil || t.Peaks == nil || !a.recipe(v).Needs.Peaks {
 		return ""
@@ -106,12 +106,12 @@ func (a *Advisor) rising(v *model.VPA, container string) string {
 	if a.Pods != nil {
 		limit = a.Pods.MemoryLimit(v, container)
 	}
-	return grows(g, limit)
+	return growthMessage(g, limit)
 }
 
 // roundPoints returns zero if there are enough points. It rounds down to half an hour, because each
 // step requires a status write.
-func lacking(p recipe.Points) recipe.Points {
+func roundPoints(p recipe.Points) recipe.Points {
 	const step = 6
 	if p.Have >= p.Want {
 		return recipe.Points{}
@@ -138,7 +138,7 @@ func (a *Advisor) sketch(v *model.VPA, container string) *sketch.Sketch {
 func (a *Advisor) input(v *model.VPA, container string, containers int, p *usage.Profile, t *sketch.Sketch) recipe.Input {
 	in := recipe.Input{Profile: p, Sketch: t, Containers: containers}
 	if a.recipe(v).UsesCurrent && a.Pods != nil {
-		in.Current = a.Pods.InForce(v, container)
+		in.Current = a.Pods.CurrentRequests(v, container)
 	}
 	return in
 }
@@ -147,22 +147,22 @@ func (a *Advisor) input(v *model.VPA, container string, containers int, p *usage
 func (a *Advisor) estimate(v *model.VPA, container string, p *usage.Profile, live time.Duration, result *recipe.Result) model.Estimate {
 	r := a.recipe(v)
 	untrusted := a.untrusted(v, container, live)
-	for k, covered := range result.Covered {
-		if r.Needs.Any() && p.Last().Sub(p.First()) > covered+sketchLag && covered < a.enough(v, container, resources.Kind(k)) {
+	for k, covered := range result.Coverage {
+		if r.Needs.Any() && p.Last().Sub(p.First()) > covered+sketchLag && covered < a.minObservation(v, container, resources.Kind(k)) {
 			untrusted[k] = true
 		}
 	}
 	e := model.Estimate{
 		Container: container,
 		Bounds:    result.Bounds,
-		Known:     result.Known,
+		Known:     result.Ready,
 		Untrusted: untrusted,
 		Rounded:   a.rounded(),
 		History:   status.Covered(covered(r, result, p)),
-		Rising:    a.rising(v, container),
+		Rising:    a.memoryGrowth(v, container),
 	}
 	for k, points := range result.Points {
-		e.Points[k] = lacking(points)
+		e.Points[k] = roundPoints(points)
 	}
 	return e
 }
@@ -178,7 +178,7 @@ func covered(r *recipe.Recipe, result *recipe.Result, p *usage.Profile) time.Dur
 	if r.Needs.Any() {
 		for k, empty := range [resources.Kinds]bool{p.CPU.Empty(), p.Memory.Empty()} {
 			if !empty {
-				least = min(least, result.Covered[k])
+				least = min(least, result.Coverage[k])
 			}
 		}
 	}
@@ -202,7 +202,7 @@ func seedTarget(v *model.VPA, container string, t *sketch.Sketch) {
 	for k := range resources.Kind(resources.Kinds) {
 		if target, has := targets.Get(k); has {
 			if _, _, known := t.Target(k); !known {
-				v.Change(func() { t.Recommended(k, target) })
+				v.Change(func() { t.SetTarget(k, target) })
 			}
 		}
 	}
@@ -213,7 +213,7 @@ func seedTarget(v *model.VPA, container string, t *sketch.Sketch) {
 const sketchLag = 10 * time.Minute
 
 // minObservation is the observation time required to lower a published target.
-func (a *Advisor) enough(v *model.VPA, container string, k resources.Kind) time.Duration {
+func (a *Advisor) minObservation(v *model.VPA, container string, k resources.Kind) time.Duration {
 	if k == resources.Memory {
 		return v.RulesOf(container).Interval
 	}
@@ -246,26 +246,26 @@ func (a *Advisor) advise(v *model.VPA, estimates []model.Estimate) (advice statu
 	var held, lack, rising []string
 	separate := a.recipe(v).SeparateMemoryLimit
 	for _, e := range estimates {
-		lack = append(lack, lacks(e, v.Rules.For(e.Container).Controlled)...)
+		lack = append(lack, insufficientPoints(e, v.Rules.For(e.Container).Controlled)...)
 		if e.Rising != "" {
 			rising = append(rising, fmt.Sprintf("container %s: %s", e.Container, e.Rising))
 		}
 		before, published := published(v, e.Container)
-		before = asSeparate(before, convert.HasSeparateMemoryLimit(&v.Object.Status), separate)
+		before = convertPublished(before, convert.HasSeparateMemoryLimit(&v.Object.Status), separate)
 		known := e.Known
 		if known == [resources.Kinds]bool{} && !published {
 			continue
 		}
-		c := raw(e.Container, e.Bounds, v.Rules.For(e.Container).Controlled, a.Format)
+		c := formatBounds(e.Container, e.Bounds, v.Rules.For(e.Container).Controlled, a.Format)
 		asked := len(c.Target)
 		if separate {
-			before = heldApart(before, c, e.Untrusted[resources.Memory])
+			before = raiseHeldMemory(before, c, e.Untrusted[resources.Memory])
 		}
-		if kinds := hold(&known, e.Untrusted, c, before, separate); kinds != nil {
+		if kinds := holdLowered(&known, e.Untrusted, c, before, separate); kinds != nil {
 			held = append(held, fmt.Sprintf("%s of container %s", strings.Join(kinds, " and "), e.Container))
 		}
-		note(&kept, e.Container, known)
-		keep(&c, before, known)
+		noteHeld(&kept, e.Container, known)
+		keepPublished(&c, before, known)
 		if asked > 0 && len(c.Target) == 0 {
 			continue
 		}
@@ -279,20 +279,20 @@ func (a *Advisor) advise(v *model.VPA, estimates []model.Estimate) (advice statu
 		advice.Recommendation = append(advice.Recommendation, c)
 	}
 	advice.Recommendation = PostProcess(advice.Recommendation, v.Object, a.Limits)
-	advice.Held, advice.Lacks, advice.Rising = heldMessage(held), lacksMessage(lack), strings.Join(rising, "; ")
+	advice.Held, advice.MissingPoints, advice.Rising = heldMessage(held), insufficientMessage(lack), strings.Join(rising, "; ")
 	if separate {
-		advice.Separate = separateMessage(v, advice.Recommendation)
+		advice.MemoryLimits = separateMessage(v, advice.Recommendation)
 	}
 	return advice, kept
 }
 
 // maxForecastDays is the longest reported time until memory growth reaches a limit.
-const longestForecast = 365
+const maxForecastDays = 365
 
 // growthMessage describes memory growth, and when it reaches a limit in bytes. 0 means no limit.
-func grows(g sketch.Growth, limit resources.Amount) string {
+func growthMessage(g sketch.Growth, limit resources.Amount) string {
 	left := g.Reaches(float64(limit))
-	if limit == 0 || left > longestForecast {
+	if limit == 0 || left > maxForecastDays {
 		return g.String()
 	}
 	when := "within a day"
@@ -321,7 +321,7 @@ func published(v *model.VPA, container string) (c status.Recommended, found bool
 
 // holdLowered marks untrusted kinds as unknown and returns their names, if their target or the
 // memory to protect would be lower than published.
-func hold(known *[resources.Kinds]bool, doubt [resources.Kinds]bool, c, before status.Recommended, separate bool) []string {
+func holdLowered(known *[resources.Kinds]bool, doubt [resources.Kinds]bool, c, before status.Recommended, separate bool) []string {
 	var held []string
 	for k := range resources.Kind(resources.Kinds) {
 		name := convert.ResourceName(k)
@@ -339,7 +339,7 @@ func hold(known *[resources.Kinds]bool, doubt [resources.Kinds]bool, c, before s
 	return held
 }
 
-func note(kept *map[string][resources.Kinds]bool, container string, known [resources.Kinds]bool) {
+func noteHeld(kept *map[string][resources.Kinds]bool, container string, known [resources.Kinds]bool) {
 	if known == [resources.Kinds]bool{true, true} {
 		return
 	}
@@ -351,7 +351,7 @@ func note(kept *map[string][resources.Kinds]bool, container string, known [resou
 
 // keepPublished replaces unknown kinds with their published values, or removes them. Kinds that the
 // VPA does not control stay absent.
-func keep(c *status.Recommended, before status.Recommended, known [resources.Kinds]bool) {
+func keepPublished(c *status.Recommended, before status.Recommended, known [resources.Kinds]bool) {
 	if known == [resources.Kinds]bool{true, true} {
 		return
 	}
@@ -374,7 +374,7 @@ func keep(c *status.Recommended, before status.Recommended, known [resources.Kin
 }
 
 // formatBounds omits kinds that the VPA does not control.
-func raw(container string, b resources.Bounds, controlled [resources.Kinds]bool, f convert.Format) status.Recommended {
+func formatBounds(container string, b resources.Bounds, controlled [resources.Kinds]bool, f convert.Format) status.Recommended {
 	for k := range resources.Kind(resources.Kinds) {
 		if !controlled[k] {
 			b.Lower, b.Target, b.Upper = b.Lower.Without(k), b.Target.Without(k), b.Upper.Without(k)

@@ -24,7 +24,7 @@ import (
 func now() time.Time { return time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC) }
 
 // advisorFixture has one VPA and one pod with containers a, b and c.
-type desk struct {
+type advisorFixture struct {
 	*Advisor
 	vpa   *model.VPA
 	model *model.Model
@@ -33,7 +33,7 @@ type desk struct {
 
 var everything = labels.Everything()
 
-func newDesk(t *testing.T, policies ...vpav1.ContainerResourcePolicy) desk {
+func newAdvisorFixture(t *testing.T, policies ...vpav1.ContainerResourcePolicy) advisorFixture {
 	config := usage.DefaultConfig()
 	store := usage.NewStore(config)
 	chains := recipe.VPA(recipe.DefaultConfig())
@@ -49,28 +49,28 @@ func newDesk(t *testing.T, policies ...vpav1.ContainerResourcePolicy) desk {
 			TargetRef:      &autoscalingv1.CrossVersionObjectReference{Kind: "Deployment", Name: "d"},
 			ResourcePolicy: &vpav1.PodResourcePolicy{ContainerPolicies: policies},
 		}}}}, now())
-	return desk{&Advisor{Store: store, Shape: config.Shape, Recipe: chains}, cluster.Find("ns", "v"), cluster, pod}
+	return advisorFixture{&Advisor{Store: store, Shape: config.Shape, Recipe: chains}, cluster.Find("ns", "v"), cluster, pod}
 }
 
-func (d desk) uses(t *testing.T, container string, cpu, memory resources.Amount) {
+func (d advisorFixture) addSamples(t *testing.T, container string, cpu, memory resources.Amount) {
 	for k, a := range []resources.Amount{cpu, memory} {
 		require.Equal(t, usage.Accepted, d.Store.Observe(usage.Sample{
 			Container: usage.ContainerKey{Namespace: "ns", Pod: "p", Container: container}, Kind: resources.Kind(k), At: now(), Amount: a}))
 	}
 }
 
-func (d desk) recommend() []status.Recommended { return d.advise().Recommendation }
+func (d advisorFixture) recommend() []status.Recommended { return d.advise().Recommendation }
 
-func (d desk) advise() status.Outcome {
+func (d advisorFixture) advise() status.Outcome {
 	scratch := usage.NewProfile(d.Shape)
 	return d.Advise(d.vpa, d.Estimates(d.vpa, &scratch, nil))
 }
 
-func TestOneSampleGivesTheNumbersOfTheReference(t *testing.T) {
+func TestAdvise_MatchesReferenceForOneSample(t *testing.T) {
 	off := vpav1.ContainerScalingModeOff
-	d := newDesk(t, vpav1.ContainerResourcePolicy{ContainerName: "b", Mode: &off}, vpav1.ContainerResourcePolicy{ContainerName: "c", Mode: &off})
-	d.uses(t, "a", 1500, 2e9)
-	d.uses(t, "b", 1500, 2e9)
+	d := newAdvisorFixture(t, vpav1.ContainerResourcePolicy{ContainerName: "b", Mode: &off}, vpav1.ContainerResourcePolicy{ContainerName: "c", Mode: &off})
+	d.addSamples(t, "a", 1500, 2e9)
+	d.addSamples(t, "b", 1500, 2e9)
 	got := d.recommend()
 	require.Len(t, got, 1, "mode Off removes a container, also from the division of the floor")
 	text := func(l corev1.ResourceList) string { return l.Cpu().String() + " " + l.Memory().String() }
@@ -80,20 +80,20 @@ func TestOneSampleGivesTheNumbersOfTheReference(t *testing.T) {
 	require.Equal(t, "1737m 2407501950", text(got[0].UncappedTarget))
 }
 
-func TestContainersWithoutSamplesCountForTheFloorButGetNone(t *testing.T) {
-	d := newDesk(t)
-	d.uses(t, "a", 1, 1)
+func TestAdvise_ContainersWithoutSamplesShareFloor(t *testing.T) {
+	d := newAdvisorFixture(t)
+	d.addSamples(t, "a", 1, 1)
 	got := d.recommend()
 	require.Len(t, got, 1)
 	require.Equal(t, "8m", got[0].LowerBound.Cpu().String())
 	require.EqualValues(t, 87381333, got[0].LowerBound.Memory().Value())
 }
 
-func TestOnlyControlledResourcesAreRecommended(t *testing.T) {
+func TestAdvise_OnlyControlledResources(t *testing.T) {
 	cpu, none := []corev1.ResourceName{corev1.ResourceCPU}, []corev1.ResourceName{}
-	d := newDesk(t, vpav1.ContainerResourcePolicy{ContainerName: "a", ControlledResources: &cpu}, vpav1.ContainerResourcePolicy{ContainerName: "b", ControlledResources: &none})
-	d.uses(t, "a", 100, 1e9)
-	d.uses(t, "b", 100, 1e9)
+	d := newAdvisorFixture(t, vpav1.ContainerResourcePolicy{ContainerName: "a", ControlledResources: &cpu}, vpav1.ContainerResourcePolicy{ContainerName: "b", ControlledResources: &none})
+	d.addSamples(t, "a", 100, 1e9)
+	d.addSamples(t, "b", 100, 1e9)
 	got := d.recommend()
 	require.Len(t, got, 2)
 	require.Len(t, got[0].Target, 1)
@@ -101,10 +101,10 @@ func TestOnlyControlledResourcesAreRecommended(t *testing.T) {
 	require.Empty(t, got[1].Target)
 }
 
-func TestBoundsCapAllButTheUncappedTarget(t *testing.T) {
-	d := newDesk(t, vpav1.ContainerResourcePolicy{ContainerName: "*", MaxAllowed: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("0.5")}})
+func TestAdvise_CapsAllButUncappedTarget(t *testing.T) {
+	d := newAdvisorFixture(t, vpav1.ContainerResourcePolicy{ContainerName: "*", MaxAllowed: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("0.5")}})
 	d.Limits.MaxAllowed = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}
-	d.uses(t, "a", 1500, 2e9)
+	d.addSamples(t, "a", 1500, 2e9)
 	got := d.recommend()[0]
 	require.Equal(t, "500m", got.Target.Cpu().String())
 	require.Equal(t, "1Gi", got.Target.Memory().String())
@@ -112,8 +112,8 @@ func TestBoundsCapAllButTheUncappedTarget(t *testing.T) {
 	require.Equal(t, "1737m", got.UncappedTarget.Cpu().String())
 }
 
-func TestRestoredHistoryCountsAlsoForContainersThatAreGone(t *testing.T) {
-	d := newDesk(t)
+func TestAdvise_UsesHistoryOfRemovedContainers(t *testing.T) {
+	d := newAdvisorFixture(t)
 	old := usage.NewProfile(d.Shape)
 	old.AddCPU(2, now().Add(-time.Hour))
 	old.AddPeak(1e9, now().Add(-time.Hour))
@@ -127,9 +127,9 @@ func TestRestoredHistoryCountsAlsoForContainersThatAreGone(t *testing.T) {
 	require.EqualValues(t, 1, images["gone"].Image.Samples)
 }
 
-func TestImagesLeaveOutThePeakOfTheRunningWindow(t *testing.T) {
-	d := newDesk(t)
-	d.uses(t, "a", 100, 1e9)
+func TestContents_ExcludesPeakOfOpenWindow(t *testing.T) {
+	d := newAdvisorFixture(t)
+	d.addSamples(t, "a", 100, 1e9)
 	image := d.Contents(d.vpa, now())["a"].Image
 	require.EqualValues(t, 1, image.Samples)
 	require.Empty(t, image.Memory.Weights)
@@ -137,8 +137,8 @@ func TestImagesLeaveOutThePeakOfTheRunningWindow(t *testing.T) {
 	require.Len(t, image.Memory.Weights, 1, "once the window has ended its peak is history")
 }
 
-func TestAKindWithoutDataGetsNoFloor(t *testing.T) {
-	d := newDesk(t)
+func TestAdvise_NoFloorWithoutData(t *testing.T) {
+	d := newAdvisorFixture(t)
 	a := usage.ContainerKey{Namespace: "ns", Pod: "p", Container: "a"}
 	require.Equal(t, usage.Accepted, d.Store.ObserveOOM(usage.OOM{Container: a, At: now(), Memory: 1 << 30}))
 	require.Equal(t, usage.Accepted, d.Store.Observe(usage.Sample{
@@ -153,8 +153,8 @@ func TestAKindWithoutDataGetsNoFloor(t *testing.T) {
 	require.NotContains(t, got[1].Target, corev1.ResourceMemory)
 }
 
-func TestWhatWasPublishedForAnotherTargetIsNotKept(t *testing.T) {
-	d := newDesk(t)
+func TestAdvise_DropsRecommendationOfFormerTarget(t *testing.T) {
+	d := newAdvisorFixture(t)
 	d.vpa.Object.Status.Conditions = []vpav1.VerticalPodAutoscalerCondition{{Type: vpav1.RecommendationProvided, Status: corev1.ConditionTrue}}
 	d.vpa.Object.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []status.Recommended{{
 		ContainerName: "a", Target: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("3")}}}}
@@ -163,18 +163,18 @@ func TestWhatWasPublishedForAnotherTargetIsNotKept(t *testing.T) {
 	require.Empty(t, d.recommend())
 }
 
-func TestAContainerWhoseControlledKindIsUnknownGetsNone(t *testing.T) {
+func TestAdvise_SkipsContainerWithoutControlledData(t *testing.T) {
 	cpu := []corev1.ResourceName{corev1.ResourceCPU}
-	d := newDesk(t, vpav1.ContainerResourcePolicy{ContainerName: "a", ControlledResources: &cpu})
+	d := newAdvisorFixture(t, vpav1.ContainerResourcePolicy{ContainerName: "a", ControlledResources: &cpu})
 	a := usage.ContainerKey{Namespace: "ns", Pod: "p", Container: "a"}
 	require.Equal(t, usage.Accepted, d.Store.ObserveOOM(usage.OOM{Container: a, At: now(), Memory: 1 << 30}))
 	require.Empty(t, d.recommend())
 }
 
-func TestAContainerThatControlsNothingStillHasATarget(t *testing.T) {
+func TestAdvise_EmptyTargetIfNothingControlled(t *testing.T) {
 	none := []corev1.ResourceName{}
-	d := newDesk(t, vpav1.ContainerResourcePolicy{ContainerName: "a", ControlledResources: &none})
-	d.uses(t, "a", 100, 1e9)
+	d := newAdvisorFixture(t, vpav1.ContainerResourcePolicy{ContainerName: "a", ControlledResources: &none})
+	d.addSamples(t, "a", 100, 1e9)
 	raw, err := json.Marshal(d.recommend())
 	require.NoError(t, err)
 	require.JSONEq(t, `[{"containerName":"a","target":{}}]`, string(raw), "the API server refuses a null")
@@ -182,15 +182,15 @@ func TestAContainerThatControlsNothingStillHasATarget(t *testing.T) {
 
 // With history from Prometheus the time of the last change is unknown. The published target counts
 // as changed at start, so a restart does not shorten the cooldown.
-func TestATargetOfUnknownAgeStaysForAnHour(t *testing.T) {
-	d := newDesk(t)
-	book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
+func TestAdvise_HoldsTargetOfUnknownAgeForAnHour(t *testing.T) {
+	d := newAdvisorFixture(t)
+	book, err := recipe.NewCache("vpa", recipe.DefaultConfig())
 	require.NoError(t, err)
-	d.vpa.Recipe = book.For("attune:memory-decrease=yes")
+	d.vpa.Recipe = book.ForAnnotation("attune:memory-decrease=yes")
 	d.Pods = podWith("3", "3Gi")
 	known := sketch.New(d.vpa.Recipe.Needs)
 	d.vpa.Sketches = map[string]*sketch.Sketch{"a": known}
-	d.uses(t, "a", 100, 100<<20)
+	d.addSamples(t, "a", 100, 100<<20)
 	observe := func(from, to int) {
 		for m := from; m < to; m += 5 {
 			for k, use := range []resources.Amount{100, 100 << 20} {
@@ -199,7 +199,7 @@ func TestATargetOfUnknownAgeStaysForAnHour(t *testing.T) {
 		}
 	}
 	observe(-8*24*60, 0)
-	d.publishes("a", "3", "3Gi")
+	d.setPublished("a", "3", "3Gi")
 	target := func() string { return d.recommend()[0].Target.Cpu().String() }
 	require.Equal(t, "3", target())
 	observe(0, 55)

@@ -18,7 +18,7 @@ import (
 )
 
 // Memory is released after the aggregation interval of the VPA, CPU after that of the store.
-func TestWhatIsHeldIsReleasedAfterTheIntervalOfTheVPA(t *testing.T) {
+func TestHold_EndsAfterIntervalOfVPA(t *testing.T) {
 	hours := func(n int32) *int32 { return new(n * 3600) }
 	for name, c := range map[string]struct {
 		own  *int32 // seconds
@@ -37,9 +37,9 @@ func TestWhatIsHeldIsReleasedAfterTheIntervalOfTheVPA(t *testing.T) {
 		"shorter, but gate off": {hours(2), false, 2 * time.Hour, "cpu and memory of container a"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := newDesk(t, vpav1.ContainerResourcePolicy{ContainerName: "a", MemoryAggregationIntervalSeconds: c.own})
-			d.perVPA(c.gate)
-			d.publishes("a", "3", "3Gi")
+			d := newAdvisorFixture(t, vpav1.ContainerResourcePolicy{ContainerName: "a", MemoryAggregationIntervalSeconds: c.own})
+			d.rebuildWithGate(c.gate)
+			d.setPublished("a", "3", "3Gi")
 			NoteUntrusted(d.vpa, nil)
 			for _, at := range []time.Time{now(), now().Add(c.span)} {
 				for k, used := range []resources.Amount{100, 1e8} {
@@ -56,7 +56,7 @@ func TestWhatIsHeldIsReleasedAfterTheIntervalOfTheVPA(t *testing.T) {
 	}
 }
 
-func (d *desk) perVPA(on bool) {
+func (d *advisorFixture) rebuildWithGate(on bool) {
 	object, pod := d.vpa.Object, d.pod
 	d.Store = usage.NewStore(usage.DefaultConfig())
 	d.model = model.NewModel(model.Config{Store: d.Store, PerVPA: on})
@@ -65,7 +65,7 @@ func (d *desk) perVPA(on bool) {
 	d.vpa = d.model.Find("ns", "v")
 }
 
-func (d *desk) publishes(container, cpu, memory string) {
+func (d *advisorFixture) setPublished(container, cpu, memory string) {
 	target := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
 	d.vpa.Object.Status.Conditions = []vpav1.VerticalPodAutoscalerCondition{{Type: vpav1.RecommendationProvided, Status: corev1.ConditionTrue}}
 	d.vpa.Object.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []status.Recommended{{
@@ -73,38 +73,38 @@ func (d *desk) publishes(container, cpu, memory string) {
 }
 
 // Observation before the restart counts only if no history was lost.
-func TestTheTimeThatWasWatchedBeforeTheStartCounts(t *testing.T) {
+func TestHold_CountsObservationBeforeRestart(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(*model.VPA, map[string]checkpoint.Past)
+		change func(*model.VPA, map[string]checkpoint.ContainerHistory)
 		want   time.Duration
 	}{
-		"held for five hours": {func(*model.VPA, map[string]checkpoint.Past) {}, 5 * time.Hour},
-		"seen before it alone": {func(v *model.VPA, _ map[string]checkpoint.Past) {
+		"held for five hours": {func(*model.VPA, map[string]checkpoint.ContainerHistory) {}, 5 * time.Hour},
+		"seen before it alone": {func(v *model.VPA, _ map[string]checkpoint.ContainerHistory) {
 			v.Object.Status.Conditions[1].LastTransitionTime = metav1.NewTime(now())
 		}, 0},
-		"since an unknown time": {func(v *model.VPA, _ map[string]checkpoint.Past) {
+		"since an unknown time": {func(v *model.VPA, _ map[string]checkpoint.ContainerHistory) {
 			v.Object.Status.Conditions[1].LastTransitionTime = metav1.Time{}
 		}, 0},
-		"held no more": {func(v *model.VPA, _ map[string]checkpoint.Past) {
+		"held no more": {func(v *model.VPA, _ map[string]checkpoint.ContainerHistory) {
 			v.Object.Status.Conditions[1].Status = corev1.ConditionFalse
 		}, 0},
-		"a target is unsaved": {func(v *model.VPA, _ map[string]checkpoint.Past) {
+		"a target is unsaved": {func(v *model.VPA, _ map[string]checkpoint.ContainerHistory) {
 			v.Object.Status.Conditions = append(v.Object.Status.Conditions, vpav1.VerticalPodAutoscalerCondition{Type: status.TargetUnsaved, Status: corev1.ConditionTrue})
 		}, 0},
-		"the checkpoint is gone": {func(_ *model.VPA, past map[string]checkpoint.Past) { delete(past, "a") }, 0},
-		"its windows are": {func(_ *model.VPA, past map[string]checkpoint.Past) {
-			past["a"] = checkpoint.Past{Profile: past["a"].Profile}
+		"the checkpoint is gone": {func(_ *model.VPA, past map[string]checkpoint.ContainerHistory) { delete(past, "a") }, 0},
+		"its windows are": {func(_ *model.VPA, past map[string]checkpoint.ContainerHistory) {
+			past["a"] = checkpoint.ContainerHistory{Profile: past["a"].Profile}
 		}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := newDesk(t)
-			d.publishes("a", "3", "3Gi")
+			d := newAdvisorFixture(t)
+			d.setPublished("a", "3", "3Gi")
 			d.vpa.Object.Status.Conditions = append(d.vpa.Object.Status.Conditions, vpav1.VerticalPodAutoscalerCondition{
 				Type: status.TargetHeld, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now().Add(-6 * time.Hour))})
 			seen := usage.NewProfile(d.Shape)
 			seen.AddCPU(1, now().Add(-100*time.Hour))
 			seen.AddCPU(1, now().Add(-time.Hour))
-			past := map[string]checkpoint.Past{"a": {Profile: &seen, Windows: map[string]usage.Window{}}}
+			past := map[string]checkpoint.ContainerHistory{"a": {Profile: &seen, Windows: map[string]usage.Window{}}}
 			c.change(d.vpa, past)
 			NoteUntrusted(d.vpa, past)
 			require.Equal(t, c.want, d.vpa.Trust.ObservedWhileHeld["a"])

@@ -24,15 +24,15 @@ import (
 // SketchKeeper maintains the recipes and sketches of VPAs. Its exported fields are set once. It
 // belongs to one goroutine.
 type SketchKeeper struct {
-	Book   *recipe.Book
+	Book   *recipe.Cache
 	Model  *model.Model
 	Limits CPULimits
 	Pods   *Pods // nil: pods and their start times are unknown
 	// Backfills reports that history can be loaded for new sketches.
 	Backfills bool
 
-	kept    int                  // number of VPAs that have or need sketches
-	counted map[servedRecipe]int // of the last Count
+	active     int                  // number of VPAs that have or need sketches
+	lastCounts map[servedRecipe]int // of the last Count
 }
 
 // CPULimits returns the CPU limit of a container in millicores, or 0 if none or unknown.
@@ -42,37 +42,37 @@ type CPULimits interface {
 
 // Fork returns a keeper for another model, into which another goroutine loads history. Its
 // UpdateLimits has no effect.
-func (k *SketchKeeper) For(m *model.Model, limits CPULimits) *SketchKeeper {
+func (k *SketchKeeper) Fork(m *model.Model, limits CPULimits) *SketchKeeper {
 	return &SketchKeeper{Book: k.Book.Fork(), Model: m, Limits: limits}
 }
 
 // sketchRetention is how long a sketch is kept after a recipe last needed it.
-const linger = 24 * time.Hour
+const sketchRetention = 24 * time.Hour
 
 // Follow chooses the recipes of all VPAs and adapts their sketches.
 func (k *SketchKeeper) Follow(log klog.Logger, now time.Time) {
-	k.kept = 0
+	k.active = 0
 	for _, v := range k.Model.VPAs() {
-		k.choose(log, v, now)
+		k.chooseRecipe(log, v, now)
 		needs := v.Recipe.Needs.Any()
 		if needs || v.Recipe.Problem != "" { // a misspelled recipe may need sketches
 			v.SketchesNeeded = now
 		}
-		if v.Sketches != nil && now.Sub(v.SketchesNeeded) >= linger {
+		if v.Sketches != nil && now.Sub(v.SketchesNeeded) >= sketchRetention {
 			v.Sketches = nil
 		}
 		if needs || v.Sketches != nil {
-			k.kept++
+			k.active++
 		}
 	}
 }
 
-func (k *SketchKeeper) choose(log klog.Logger, v *model.VPA, now time.Time) {
+func (k *SketchKeeper) chooseRecipe(log klog.Logger, v *model.VPA, now time.Time) {
 	annotation := v.Object.Annotations[recipe.Annotation]
-	if v.Sizing.OnlyRecipe {
+	if v.Sizing.OverridesAnnotation {
 		annotation = ""
 	}
-	if v.Recipe != nil && v.Recipe.Fits(annotation, v.Sizing.Recipe) {
+	if v.Recipe != nil && v.Recipe.Matches(annotation, v.Sizing.Recipe) {
 		return
 	}
 	former := v.Recipe
@@ -102,22 +102,22 @@ func (k *SketchKeeper) choose(log klog.Logger, v *model.VPA, now time.Time) {
 // Observe adds an accepted sample to the sketches of all selecting VPAs, weight times. A live
 // sample has weight 1, and history one for each minute of its step.
 func (k *SketchKeeper) Observe(s usage.Sample, weight int) {
-	if k.kept == 0 {
+	if k.active == 0 {
 		return
 	}
-	limit, asked := resources.Amount(0), s.Kind != resources.CPU
+	limit, limitRead := resources.Amount(0), s.Kind != resources.CPU
 	for _, v := range k.Model.Selecting(s.Container) {
-		t := of(v, s.Container.Container)
+		t := ensureSketch(v, s.Container.Container)
 		if t == nil {
 			continue
 		}
-		if !asked {
-			limit, asked = k.Limits.Limit(s.Container), true
+		if !limitRead {
+			limit, limitRead = k.Limits.Limit(s.Container), true
 		}
-		use := k.use(v, &s, limit)
+		use := k.sketchUsage(v, &s, limit)
 		// A restarted container may never get beyond its startup with this limit, so usage that the
 		// limit held down counts.
-		starting := k.starting(v, &s) && (!use.HeldDown() || !k.Pods.Restarted(s.Container))
+		starting := k.isStarting(v, &s) && (!use.CappedByLimit() || !k.Pods.Restarted(s.Container))
 		for range weight {
 			if starting {
 				t.ObserveStart(s.Container.Pod, s.At, s.Amount, limit)
@@ -125,16 +125,16 @@ func (k *SketchKeeper) Observe(s usage.Sample, weight int) {
 				t.ObserveUse(s.Container.Pod, s.At, s.Kind, use)
 			}
 		}
-		if s.Waiting > 0 && !starting {
-			t.Waited(s.At, s.Amount, s.Waiting)
+		if s.Pressure > 0 && !starting {
+			t.ObservePressure(s.At, s.Amount, s.Pressure)
 		}
 	}
 }
 
-func (k *SketchKeeper) use(v *model.VPA, s *usage.Sample, limit resources.Amount) sketch.Use {
-	u := sketch.Use{Amount: s.Amount, Limit: limit, Throttled: s.Throttled}
+func (k *SketchKeeper) sketchUsage(v *model.VPA, s *usage.Sample, limit resources.Amount) sketch.Usage {
+	u := sketch.Usage{Amount: s.Amount, Limit: limit, Throttled: s.Throttled}
 	if s.Kind == resources.CPU && limit > 0 {
-		u.Stands = v.Rules.For(s.Container.Container).RequestsOnly
+		u.FixedLimit = v.Rules.For(s.Container.Container).RequestsOnly
 	}
 	if s.Throttled > 0 && k.Pods != nil {
 		u.Request = k.Pods.Request(s.Container)
@@ -144,7 +144,7 @@ func (k *SketchKeeper) use(v *model.VPA, s *usage.Sample, limit resources.Amount
 
 // isStarting reports whether a sample is CPU usage of a container start that the recipe ignores.
 // Container starts in loaded history are unknown.
-func (k *SketchKeeper) starting(v *model.VPA, s *usage.Sample) bool {
+func (k *SketchKeeper) isStarting(v *model.VPA, s *usage.Sample) bool {
 	needs := &v.Recipe.Needs
 	if s.Kind != resources.CPU || needs.Start == 0 || k.Pods == nil {
 		return false
@@ -154,11 +154,11 @@ func (k *SketchKeeper) starting(v *model.VPA, s *usage.Sample) bool {
 
 // Killed adds an accepted kill to the sketches.
 func (k *SketchKeeper) Killed(oom usage.OOM) {
-	if k.kept == 0 {
+	if k.active == 0 {
 		return
 	}
 	for _, v := range k.Model.Selecting(oom.Container) {
-		if t := of(v, oom.Container.Container); t != nil {
+		if t := ensureSketch(v, oom.Container.Container); t != nil {
 			t.Killed(oom.At, oom.Memory, oom.Limit)
 		}
 	}
@@ -166,8 +166,8 @@ func (k *SketchKeeper) Killed(oom usage.OOM) {
 
 // UpdateLimits records current memory limits, and the requests of new containers, in sketches that
 // need them. Call it after pod changes are applied.
-func (k *SketchKeeper) Measure() {
-	if k.kept == 0 || k.Pods == nil {
+func (k *SketchKeeper) UpdateLimits() {
+	if k.active == 0 || k.Pods == nil {
 		return
 	}
 	for _, v := range k.Model.VPAs() {
@@ -175,8 +175,8 @@ func (k *SketchKeeper) Measure() {
 			continue
 		}
 		for container, t := range v.Sketches {
-			changed := t.Limited(v.LimitRatio(container))
-			if t.Undeclared() && t.Declare(k.Pods.Requests(v, container).Value(resources.Memory)) || changed {
+			changed := t.SetLimitRatio(v.LimitRatio(container))
+			if t.NeedsDeclared() && t.SetDeclared(k.Pods.Requests(v, container).Value(resources.Memory)) || changed {
 				v.Invalidate()
 			}
 		}
@@ -184,7 +184,7 @@ func (k *SketchKeeper) Measure() {
 }
 
 // ensureSketch returns the sketch of a container, or nil if the recipe needs none.
-func of(v *model.VPA, container string) *sketch.Sketch {
+func ensureSketch(v *model.VPA, container string) *sketch.Sketch {
 	t := v.Sketches[container]
 	if t != nil || !v.Recipe.Needs.Any() {
 		return t
@@ -248,7 +248,7 @@ func (k *SketchKeeper) AbsorbParts(v, past *model.VPA, partsOf func(container st
 			continue
 		}
 		t.Adapt(v.Recipe.Needs)
-		of(v, container).MergeParts(t, parts)
+		ensureSketch(v, container).MergeParts(t, parts)
 	}
 	v.Invalidate()
 }
@@ -268,13 +268,13 @@ func NewSketchGauge(registry prometheus.Registerer) *prometheus.GaugeVec {
 
 // Count sets the number of VPAs by recipe and source.
 func (k *SketchKeeper) Count(gauge *prometheus.GaugeVec) {
-	now := make(map[servedRecipe]int, len(k.counted))
+	now := make(map[servedRecipe]int, len(k.lastCounts))
 	for _, v := range k.Model.VPAs() {
 		if c := v.Recipe; c != nil {
 			now[servedRecipe{c.Name, c.Source}]++
 		}
 	}
-	for s := range k.counted {
+	for s := range k.lastCounts {
 		if now[s] == 0 {
 			gauge.DeleteLabelValues(s.recipe, string(s.source))
 		}
@@ -282,7 +282,7 @@ func (k *SketchKeeper) Count(gauge *prometheus.GaugeVec) {
 	for s, n := range now {
 		gauge.WithLabelValues(s.recipe, string(s.source)).Set(float64(n))
 	}
-	k.counted = now
+	k.lastCounts = now
 }
 
 type servedRecipe struct {
@@ -308,7 +308,7 @@ func (k *SketchKeeper) Expire(now time.Time) {
 func (a *Advisor) Explain(v *model.VPA, cached *vpav1.VerticalPodAutoscaler) (*explanation.VPA, error) {
 	answer := &explanation.VPA{Namespace: v.Object.Namespace, Name: v.Object.Name, Recipe: explanation.Recipe{Source: recipe.FromFlag}, Containers: []explanation.Container{}}
 	if v.Recipe != nil {
-		answer.Recipe = explanation.RecipeOf(v.Recipe)
+		answer.Recipe = explanation.NewRecipe(v.Recipe)
 	}
 	var estimates []model.Estimate
 	scratch, r, served := usage.NewProfile(a.Shape), a.recipe(v), containersServed(v, v.ReadRecommended())

@@ -25,8 +25,8 @@ type cpuLimits func(usage.ContainerKey) resources.Amount
 func (f cpuLimits) Limit(c usage.ContainerKey) resources.Amount { return f(c) }
 
 // newSketchKeeper returns a keeper with one VPA and one pod with containers a and b.
-func keeper(t testing.TB, text string) *SketchKeeper {
-	book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
+func newSketchKeeper(t testing.TB, text string) *SketchKeeper {
+	book, err := recipe.NewCache("vpa", recipe.DefaultConfig())
 	require.NoError(t, err)
 	cluster := model.NewModel(model.Config{Store: usage.NewStore(usage.DefaultConfig())})
 	cluster.PutPod(&corev1.Pod{
@@ -35,11 +35,11 @@ func keeper(t testing.TB, text string) *SketchKeeper {
 	}, now())
 	k := &SketchKeeper{Book: book, Model: cluster, Limits: cpuLimits(func(usage.ContainerKey) resources.Amount { return 0 }),
 		Pods: podWith("100m", "200Mi")}
-	k.see(text, "d")
+	k.syncVPA(text, "d")
 	return k
 }
 
-func (k *SketchKeeper) see(text, target string) *model.VPA {
+func (k *SketchKeeper) syncVPA(text, target string) *model.VPA {
 	k.Model.SyncVPAs([]model.Observed{{Selector: labels.Everything(), Object: &vpav1.VerticalPodAutoscaler{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v", Annotations: map[string]string{recipe.Annotation: text}},
 		Spec:       vpav1.VerticalPodAutoscalerSpec{TargetRef: &autoscalingv1.CrossVersionObjectReference{Kind: "Deployment", Name: target}},
@@ -52,8 +52,8 @@ func sample(k resources.Kind, minute int, a resources.Amount) usage.Sample {
 	return usage.Sample{Container: usage.ContainerKey{Namespace: "ns", Pod: "p", Container: "a"}, Kind: k, At: now().Add(time.Duration(minute) * time.Minute), Amount: a}
 }
 
-func TestTheRecipeOfTheReferenceCostsNothing(t *testing.T) {
-	k := keeper(t, "")
+func TestSketchKeeper_ReferenceRecipeCostsNothing(t *testing.T) {
+	k := newSketchKeeper(t, "")
 	k.Limits = cpuLimits(func(usage.ContainerKey) resources.Amount { t.Error("nobody wants to know"); return 0 })
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		k.Observe(sample(resources.CPU, 1, 100), 1)
@@ -62,8 +62,8 @@ func TestTheRecipeOfTheReferenceCostsNothing(t *testing.T) {
 	require.Nil(t, k.Model.Find("ns", "v").Sketches)
 }
 
-func TestUseAtTheLimitOfThePodIsCensored(t *testing.T) {
-	k := keeper(t, "loadline")
+func TestSketchKeeper_CensorsUsageAtLimit(t *testing.T) {
+	k := newSketchKeeper(t, "loadline")
 	k.Limits = cpuLimits(func(c usage.ContainerKey) resources.Amount {
 		require.Equal(t, "a", c.Container)
 		return 1000
@@ -76,12 +76,12 @@ func TestUseAtTheLimitOfThePodIsCensored(t *testing.T) {
 }
 
 // A burst is a sample of history that covers five minutes, or a few minutes of live samples.
-func TestASingleBurstOfHistoryDoesNotCount(t *testing.T) {
+func TestSketchKeeper_IgnoresSingleBurst(t *testing.T) {
 	for _, c := range []struct {
 		minutes, weight int // step length and sample weight
 		counts          bool
 	}{{60, 15, true}, {5, 5, false}, {1, 1, false}} {
-		k := keeper(t, "loadline")
+		k := newSketchKeeper(t, "loadline")
 		for m := 0; m < 48*60; m += c.minutes {
 			use := resources.Amount(60)
 			if m == 24*60 {
@@ -95,13 +95,13 @@ func TestASingleBurstOfHistoryDoesNotCount(t *testing.T) {
 	}
 }
 
-func TestWaitingOfLiveSamplesCounts(t *testing.T) {
+func TestSketchKeeper_CountsCPUWaiting(t *testing.T) {
 	for text, want := range map[string]float64{"cruisekube": 600, "loadline": 0} {
-		k := keeper(t, text)
+		k := newSketchKeeper(t, text)
 		s := sample(resources.CPU, 0, 500)
-		s.Waiting = 0.2
+		s.Pressure = 0.2
 		k.Observe(s, 1)
-		pressed := k.Model.Find("ns", "v").Sketches["a"].Pressed
+		pressed := k.Model.Find("ns", "v").Sketches["a"].PressureHours
 		if want == 0 {
 			require.Nil(t, pressed)
 			continue
@@ -110,51 +110,51 @@ func TestWaitingOfLiveSamplesCounts(t *testing.T) {
 	}
 }
 
-func TestAbsorb(t *testing.T) {
-	live := keeper(t, "loadline")
-	past := live.For(keeper(t, "loadline:memory=safe").Model, live.Limits)
+func TestSketchKeeper_AbsorbsHistory(t *testing.T) {
+	live := newSketchKeeper(t, "loadline")
+	past := live.Fork(newSketchKeeper(t, "loadline:memory=safe").Model, live.Limits)
 	past.Follow(klog.Background(), now())
 	past.Observe(sample(resources.Memory, -3*24*60, 900<<20), 15)
 	live.Observe(sample(resources.Memory, 0, 100<<20), 1)
 	live.Absorb(past.Model)
 	tr := live.Model.Find("ns", "v").Sketches["a"]
 	require.InEpsilonSlice(t, []float64{100 << 20, 900 << 20}, tr.Peaks.Daily(), 0.002)
-	require.InEpsilon(t, 900.0/((15*900+100)/16.0)-1, tr.Peaks.Restless(), 0.01, "it counts as fifteen")
-	covered, _ := tr.Covers(resources.Memory)
+	require.InEpsilon(t, 900.0/((15*900+100)/16.0)-1, tr.Peaks.ExcessOverMean(), 0.01, "it counts as fifteen")
+	covered, _ := tr.Coverage(resources.Memory)
 	require.Equal(t, 3*24*time.Hour, covered)
 
 	// A retargeted VPA does not take the history.
-	elsewhere := keeper(t, "loadline")
-	elsewhere.see("loadline", "other")
+	elsewhere := newSketchKeeper(t, "loadline")
+	elsewhere.syncVPA("loadline", "other")
 	elsewhere.Absorb(past.Model)
 	require.Nil(t, elsewhere.Model.Find("ns", "v").Sketches)
-	none := keeper(t, "")
+	none := newSketchKeeper(t, "")
 	none.Absorb(past.Model)
 	require.Nil(t, none.Model.Find("ns", "v").Sketches)
 }
 
-func TestMeasure(t *testing.T) {
-	k := keeper(t, "loadline")
+func TestUpdateLimits_OnlyIfRecipeNeedsLimit(t *testing.T) {
+	k := newSketchKeeper(t, "loadline")
 	k.Observe(sample(resources.Memory, 0, 100<<20), 1)
 	v := k.Model.Find("ns", "v")
 	before := v.Revision()
-	k.Measure()
-	require.Equal(t, sketch.Free, v.Sketches["a"].LimitRatio)
+	k.UpdateLimits()
+	require.Equal(t, sketch.NoLimitRatio, v.Sketches["a"].LimitRatio)
 	require.InEpsilon(t, 200<<20, v.Sketches["a"].Declared(), 0.0011)
 	require.NotEqual(t, before, v.Revision(), "the recommendation is another")
 	before = v.Revision()
-	require.Zero(t, testing.AllocsPerRun(10, k.Measure))
+	require.Zero(t, testing.AllocsPerRun(10, k.UpdateLimits))
 	require.Equal(t, before, v.Revision())
-	v = k.see("loadline:memory=safe", "d")
-	k.Measure()
-	require.Equal(t, sketch.Unseen, v.Sketches["a"].LimitRatio)
-	v = k.see("loadline", "d")
-	k.Measure()
-	require.Equal(t, sketch.Free, v.Sketches["a"].LimitRatio)
+	v = k.syncVPA("loadline:memory=safe", "d")
+	k.UpdateLimits()
+	require.Equal(t, sketch.UnknownRatio, v.Sketches["a"].LimitRatio)
+	v = k.syncVPA("loadline", "d")
+	k.UpdateLimits()
+	require.Equal(t, sketch.NoLimitRatio, v.Sketches["a"].LimitRatio)
 }
 
-func TestRestoreTakesWhatIsSound(t *testing.T) {
-	k := keeper(t, "loadline")
+func TestRestore_RejectsCorruptSketches(t *testing.T) {
+	k := newSketchKeeper(t, "loadline")
 	v := k.Model.Find("ns", "v")
 	whole := sketch.New(v.Recipe.Needs)
 	whole.Observe(now(), resources.CPU, 100, 0)
@@ -166,8 +166,8 @@ func TestRestoreTakesWhatIsSound(t *testing.T) {
 	require.ErrorIs(t, err, sketch.ErrFuture)
 }
 
-func TestSketchesOfContainersThatAreGoneGo(t *testing.T) {
-	k := keeper(t, "loadline")
+func TestExpire_DropsSketchesOfRemovedContainers(t *testing.T) {
+	k := newSketchKeeper(t, "loadline")
 	k.Observe(sample(resources.CPU, 0, 100), 1)
 	v := k.Model.Find("ns", "v")
 	v.Sketches["gone"] = sketch.New(v.Recipe.Needs)
@@ -177,8 +177,8 @@ func TestSketchesOfContainersThatAreGoneGo(t *testing.T) {
 }
 
 // Pods of an unreadable target are unknown, not deleted.
-func TestSketchesOutliveTheTroubleOfATarget(t *testing.T) {
-	k := keeper(t, "loadline")
+func TestExpire_KeepsSketchesDuringTargetError(t *testing.T) {
+	k := newSketchKeeper(t, "loadline")
 	k.Observe(sample(resources.CPU, 0, 100), 1)
 	v := k.Model.Find("ns", "v")
 	unreadable := model.Observed{Object: v.Object, Err: errors.New("no answer")}
@@ -195,7 +195,7 @@ func TestSketchesOutliveTheTroubleOfATarget(t *testing.T) {
 func BenchmarkObserve(b *testing.B) {
 	for name, text := range map[string]string{"vpa": "vpa", "loadline": "loadline", "autopilot": "autopilot:models=ensemble"} {
 		b.Run(name, func(b *testing.B) {
-			k := keeper(b, text)
+			k := newSketchKeeper(b, text)
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				k.Observe(sample(resources.Kind(i%2), i, resources.Amount(100+i*7919%1000)), 1)
@@ -204,14 +204,14 @@ func BenchmarkObserve(b *testing.B) {
 	}
 }
 
-func (k *SketchKeeper) startedAt(at time.Time) {
+func (k *SketchKeeper) setContainerStart(at time.Time) {
 	k.Pods = podWith("100m", "200Mi")
 	pod, _ := k.Pods.Pods("ns").Get("p")
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "a", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(at)}}}}
 }
 
 // CPU usage in the minutes after a container start is not steady demand.
-func TestUseOfCPUWhileAContainerStartsDoesNotCount(t *testing.T) {
+func TestObserve_IgnoresCPUDuringStart(t *testing.T) {
 	boost := &vpav1.StartupBoost{CPU: &vpav1.GenericStartupBoost{Factor: new(int32(2)), DurationSeconds: new(int32(300))}}
 	for _, c := range []struct {
 		recipe string
@@ -221,11 +221,11 @@ func TestUseOfCPUWhileAContainerStartsDoesNotCount(t *testing.T) {
 		{"loadline", nil, 3}, {"loadline:cpu=tracking", nil, 3}, {"loadline:start-minutes=0", nil, 0}, {"loadline:start-minutes=5", nil, 5},
 		{"loadline", boost, 8}, {"autopilot", boost, 0}, {"crane", nil, 0}, {"loadline:cpu=shared", nil, 3},
 	} {
-		k, plain := keeper(t, c.recipe), keeper(t, c.recipe)
+		k, plain := newSketchKeeper(t, c.recipe), newSketchKeeper(t, c.recipe)
 		k.Model.Find("ns", "v").Object.Spec.StartupBoost = c.boost
 		for m := range 600 {
 			if m%60 == 0 {
-				k.startedAt(sample(resources.CPU, m, 0).At)
+				k.setContainerStart(sample(resources.CPU, m, 0).At)
 			}
 			use := resources.Amount(100)
 			if m%60 < 8 {
@@ -235,7 +235,7 @@ func TestUseOfCPUWhileAContainerStartsDoesNotCount(t *testing.T) {
 				use = 100
 			}
 			used := sample(resources.CPU, m, use)
-			used.Waiting = 0.1
+			used.Pressure = 0.1
 			k.Observe(used, 1)
 			k.Observe(sample(resources.Memory, m, 100<<20), 1)
 			if m < 60 && m >= c.spared || m%60 >= c.spared {
@@ -247,9 +247,9 @@ func TestUseOfCPUWhileAContainerStartsDoesNotCount(t *testing.T) {
 	}
 }
 
-func TestAPodThatIsGoneDoesNotStart(t *testing.T) {
-	k := keeper(t, "loadline")
-	k.startedAt(now())
+func TestObserve_CountsCPUOfUncachedPod(t *testing.T) {
+	k := newSketchKeeper(t, "loadline")
+	k.setContainerStart(now())
 	gone := sample(resources.CPU, 1, 2000)
 	gone.Container.Pod = "gone" // in the model, but not in the cache
 	k.Model.PutPod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gone"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a"}}}}, now())
@@ -263,7 +263,7 @@ func TestAPodThatIsGoneDoesNotStart(t *testing.T) {
 
 // A container with too little CPU may restart before its start is over. Its starts are the only
 // usage, so they must count.
-func TestAStartThatFailsForWantOfCPUCounts(t *testing.T) {
+func TestObserve_CountsStartsThatLackCPU(t *testing.T) {
 	for name, c := range map[string]struct {
 		restarts  int32
 		use       resources.Amount
@@ -275,17 +275,17 @@ func TestAStartThatFailsForWantOfCPUCounts(t *testing.T) {
 		"of a new pod":              {0, 200, 0, false},
 		"of one that had something": {1, 150, 0, false},
 	} {
-		k := keeper(t, "loadline")
+		k := newSketchKeeper(t, "loadline")
 		k.Limits = cpuLimits(func(usage.ContainerKey) resources.Amount { return 200 })
 		v := k.Model.Find("ns", "v")
-		k.startedAt(now())
+		k.setContainerStart(now())
 		for m := range 24 * 60 {
 			k.Observe(sample(resources.CPU, m, 50), 1)
 		}
 		before := v.Sketches["a"].Load[resources.CPU].Level(0, v.Sketches["a"].Now)
 		for m := 24 * 60; m < 26*60; m++ {
 			if m%2 == 0 {
-				k.startedAt(sample(resources.CPU, m, 0).At)
+				k.setContainerStart(sample(resources.CPU, m, 0).At)
 				pod, _ := k.Pods.Pods("ns").Get("p")
 				pod.Status.ContainerStatuses[0].RestartCount = c.restarts
 			}

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestProgressIsToldUntilItIsDone(t *testing.T) {
+func TestLoadingGauge_ReportsProgress(t *testing.T) {
 	l := NewLoadingGauge(prometheus.NewRegistry())
 	is := func(ratio, complete float64) {
 		t.Helper()
@@ -19,11 +19,11 @@ func TestProgressIsToldUntilItIsDone(t *testing.T) {
 	is(1, 1)
 	l.Begin(4)
 	is(0, 0)
-	l.Loaded(3)
+	l.SetLoaded(3)
 	is(0.75, 0)
-	l.Loaded(5) // more than expected
+	l.SetLoaded(5) // more than expected
 	is(1, 0)
-	l.Done()
+	l.SetComplete()
 	is(1, 1)
 	l.Begin(0)
 	is(0, 0)

@@ -33,7 +33,7 @@ func PostProcess(list []vpav1.RecommendedContainerResources, vpa *vpav1.Vertical
 		if l.IntegerCPU && vpa.Annotations["vpa-post-processor.kubernetes.io/"+c.ContainerName+"_integerCPU"] == "true" {
 			c = wholeCores(c)
 		}
-		done[i] = capped(c, rules.For(c.ContainerName).OrMax(most), bounds(vpa, c.ContainerName, l.MaxAllowed))
+		done[i] = capContainer(c, rules.For(c.ContainerName).WithDefaultMax(most), boundLists(vpa, c.ContainerName, l.MaxAllowed))
 		if done[i].Target == nil {
 			done[i].Target = corev1.ResourceList{} // required, the API server rejects null
 		}
@@ -42,14 +42,14 @@ func PostProcess(list []vpav1.RecommendedContainerResources, vpa *vpav1.Vertical
 }
 
 // boundLists returns the bounds in their original notation, first from the container policy.
-func bounds(vpa *vpav1.VerticalPodAutoscaler, container string, most corev1.ResourceList) []corev1.ResourceList {
+func boundLists(vpa *vpav1.VerticalPodAutoscaler, container string, most corev1.ResourceList) []corev1.ResourceList {
 	if p := convert.ContainerPolicy(vpa, container); p != nil {
 		return []corev1.ResourceList{p.MinAllowed, p.MaxAllowed, most}
 	}
 	return []corev1.ResourceList{most}
 }
 
-func capped(c vpav1.RecommendedContainerResources, rule policy.Rule, bounds []corev1.ResourceList) vpav1.RecommendedContainerResources {
+func capContainer(c vpav1.RecommendedContainerResources, rule policy.Rule, bounds []corev1.ResourceList) vpav1.RecommendedContainerResources {
 	if rule.Min.Empty() && rule.Max.Empty() {
 		return c
 	}
@@ -57,9 +57,9 @@ func capped(c vpav1.RecommendedContainerResources, rule policy.Rule, bounds []co
 	like := func(own corev1.ResourceList) []corev1.ResourceList {
 		return append([]corev1.ResourceList{own}, bounds...)
 	}
-	c.LowerBound = convert.Written(b.Lower, like(c.LowerBound)...)
-	c.Target = convert.Written(b.Target, like(c.Target)...)
-	c.UpperBound = convert.Written(b.Upper, like(c.UpperBound)...)
+	c.LowerBound = convert.FormatLike(b.Lower, like(c.LowerBound)...)
+	c.Target = convert.FormatLike(b.Target, like(c.Target)...)
+	c.UpperBound = convert.FormatLike(b.Upper, like(c.UpperBound)...)
 	return c
 }
 
@@ -155,17 +155,17 @@ func NewLoadingGauge(registry prometheus.Registerer) *LoadingGauge {
 // Begin starts a load of total parts of about equal work.
 func (l *LoadingGauge) Begin(total int) {
 	l.total = total
-	l.Loaded(0)
+	l.SetLoaded(0)
 }
 
 // SetLoaded sets the number of loaded parts.
-func (l *LoadingGauge) Loaded(parts int) { l.set(true, float64(parts)/float64(max(l.total, 1))) }
+func (l *LoadingGauge) SetLoaded(parts int) { l.set(true, float64(parts)/float64(max(l.total, 1))) }
 
 // SetComplete marks all history as loaded. Do not call it after a permanent failure.
-func (l *LoadingGauge) Done() { l.set(false, 1) }
+func (l *LoadingGauge) SetComplete() { l.set(false, 1) }
 
 // SetPending sets the number of VPAs that wait for late loads.
-func (l *LoadingGauge) Pending(vpas int) {
+func (l *LoadingGauge) SetPending(vpas int) {
 	if l.pending != nil {
 		l.pending.Set(float64(vpas))
 	}

@@ -25,11 +25,11 @@ import (
 
 // CPULimit returns the current CPU limit of a container in millicores, or 0 without limit or pod.
 func CPULimit(pod *corev1.Pod, container string) resources.Amount {
-	_, limits := sizes(pod, container)
+	_, limits := currentResources(pod, container)
 	return limits.Value(resources.CPU)
 }
 
-func sizes(pod *corev1.Pod, container string) (requests, limits resources.List) {
+func currentResources(pod *corev1.Pod, container string) (requests, limits resources.List) {
 	if pod == nil {
 		return requests, limits
 	}
@@ -60,7 +60,7 @@ func (p Pods) Limit(c usage.ContainerKey) resources.Amount {
 // Request returns the current CPU request of a container in millicores, or 0 without request or
 // pod.
 func (p Pods) Request(c usage.ContainerKey) resources.Amount {
-	requests, _ := sizes(p.pod(c), c.Container)
+	requests, _ := currentResources(p.pod(c), c.Container)
 	return requests.Value(resources.CPU)
 }
 
@@ -103,7 +103,7 @@ func (p Pods) running(v *model.VPA, container string) iter.Seq2[*corev1.Pod, *co
 // Requests returns the current requests of a container in the first running pod that has some.
 func (p Pods) Requests(v *model.VPA, container string) resources.List {
 	for pod := range p.running(v, container) {
-		if requests, _ := sizes(pod, container); !requests.Empty() {
+		if requests, _ := currentResources(pod, container); !requests.Empty() {
 			return requests
 		}
 	}
@@ -115,7 +115,7 @@ func (p Pods) Requests(v *model.VPA, container string) resources.List {
 func (p Pods) MemoryLimit(v *model.VPA, container string) resources.Amount {
 	least := resources.Amount(0)
 	for pod := range p.running(v, container) {
-		_, limits := sizes(pod, container)
+		_, limits := currentResources(pod, container)
 		if limit := limits.Value(resources.Memory); limit > 0 && (least == 0 || limit < least) {
 			least = limit
 		}
@@ -126,7 +126,7 @@ func (p Pods) MemoryLimit(v *model.VPA, container string) resources.Amount {
 // CurrentRequests returns for each kind the median current request of a container over running pods
 // without startup boosts, the lower one of two. The median ignores single pods created by hand or
 // changed last. Without running pods it returns the last recommended target.
-func (p Pods) InForce(v *model.VPA, container string) resources.List {
+func (p Pods) CurrentRequests(v *model.VPA, container string) resources.List {
 	var values [resources.Kinds][]resources.Amount
 	runs, sizing := false, v.Object
 	if v.StatusOfOther() {
@@ -169,7 +169,7 @@ func (p Pods) InForce(v *model.VPA, container string) resources.List {
 
 // convertPublished converts between the two meanings of the upper memory bound. Limits that
 // followed the requests protected the target.
-func asSeparate(before status.Recommended, was, is bool) status.Recommended {
+func convertPublished(before status.Recommended, was, is bool) status.Recommended {
 	if was == is {
 		return before
 	}
@@ -184,7 +184,7 @@ func asSeparate(before status.Recommended, was, is bool) status.Recommended {
 
 // raiseHeldMemory raises published memory to the new values if memory is untrusted, because a kill
 // raises the memory to protect even if the request would be lower.
-func heldApart(before, now status.Recommended, doubted bool) status.Recommended {
+func raiseHeldMemory(before, now status.Recommended, doubted bool) status.Recommended {
 	if !doubted {
 		return before
 	}
@@ -200,7 +200,7 @@ func withMemory(list, from corev1.ResourceList) corev1.ResourceList {
 	if !found {
 		return list
 	}
-	return put(list, q)
+	return setMemory(list, q)
 }
 
 // withMoreMemory returns a list with the memory of another, if both have some and the other has
@@ -210,11 +210,11 @@ func withMoreMemory(list, from corev1.ResourceList) corev1.ResourceList {
 	if has, some := list[corev1.ResourceMemory]; !found || !some || q.Cmp(has) <= 0 {
 		return list
 	}
-	return put(list, q)
+	return setMemory(list, q)
 }
 
 // setMemory copies the list, because it may belong to a cached object.
-func put(list corev1.ResourceList, memory resource.Quantity) corev1.ResourceList {
+func setMemory(list corev1.ResourceList, memory resource.Quantity) corev1.ResourceList {
 	list = maps.Clone(list)
 	if list == nil {
 		list = corev1.ResourceList{}
@@ -257,7 +257,7 @@ func NewNodes(pods listers.PodLister) *Nodes {
 }
 
 // Ceiling returns the maximum possible usage of a container: the capacity of its node, else the
-// largest capacity of any node or, without nodes, the end of the histogram (usage.MaxOn).
+// largest capacity of any node or, without nodes, the end of the histogram (usage.MaxUsage).
 func (n *Nodes) Ceiling(c usage.ContainerKey, k resources.Kind) resources.Amount {
 	name := client.NodeOf(n.pods, c.Namespace, c.Pod)
 	n.mu.RLock()
@@ -266,7 +266,7 @@ func (n *Nodes) Ceiling(c usage.ContainerKey, k resources.Kind) resources.Amount
 	if most <= 0 {
 		most = n.largest.Value(k)
 	}
-	return usage.MaxOn(k, most)
+	return usage.MaxUsage(k, most)
 }
 
 // PastNodes are unknown nodes, possibly larger than all current ones.
@@ -274,7 +274,7 @@ type PastNodes struct{}
 
 // Ceiling returns the maximum possible usage at any time.
 func (PastNodes) Ceiling(_ usage.ContainerKey, k resources.Kind) resources.Amount {
-	return usage.MaxOn(k, 0)
+	return usage.MaxUsage(k, 0)
 }
 
 // cachedNode is the cached part of a node. An empty corev1.Node takes 1 KiB.

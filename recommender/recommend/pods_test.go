@@ -24,12 +24,12 @@ import (
 
 // Finished pods and pods without a request are ignored. Without pods the recommended amount
 // applies.
-func TestWhatIsInForceIsTheMedianOfThePods(t *testing.T) {
-	k := keeper(t, "attune")
+func TestCurrentRequests_ReturnsMedianOfPods(t *testing.T) {
+	k := newSketchKeeper(t, "attune")
 	k.Observe(sample(resources.CPU, 0, 100), 1)
 	v := k.Model.Find("ns", "v")
 	index := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
-	current := Pods{listers.NewPodLister(index)}.InForce
+	current := Pods{listers.NewPodLister(index)}.CurrentRequests
 	put := func(name, cpu string, phase corev1.PodPhase) {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Status: corev1.PodStatus{Phase: phase},
 			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a"}}}}
@@ -40,7 +40,7 @@ func TestWhatIsInForceIsTheMedianOfThePods(t *testing.T) {
 		require.NoError(t, index.Add(p))
 	}
 	require.True(t, current(v, "a").Empty())
-	v.Sketches["a"].Recommended(resources.CPU, 70)
+	v.Sketches["a"].SetTarget(resources.CPU, 70)
 	require.Equal(t, resources.List{}.With(resources.CPU, 70), current(v, "a"))
 	put("a", "", corev1.PodRunning)
 	require.True(t, current(v, "a").Empty())
@@ -78,7 +78,7 @@ func withStatus(pod *corev1.Pod, cpu string) *corev1.Pod {
 	return pod
 }
 
-func TestInForce_IgnoresStartupBoosts(t *testing.T) {
+func TestCurrentRequests_IgnoresStartupBoosts(t *testing.T) {
 	unreadable := boostedPod("p", "450m", "1350m")
 	unreadable.Annotations[convert.BoostAnnotationPrefix+"a"] = "{"
 	sidecar := boostedPod("p", "", "1350m")
@@ -112,7 +112,7 @@ func TestInForce_IgnoresStartupBoosts(t *testing.T) {
 			object := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v", Labels: tc.labels},
 				Spec: vpav1.VerticalPodAutoscalerSpec{TargetRef: ref, UpdatePolicy: &vpav1.PodUpdatePolicy{UpdateMode: &tc.mode}}}
 			if tc.labels != nil {
-				object.Name = convert.MadeName(object)
+				object.Name = convert.GeneratedName(object)
 			}
 			if tc.published != "" {
 				object.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{
@@ -125,7 +125,7 @@ func TestInForce_IgnoresStartupBoosts(t *testing.T) {
 				require.NoError(t, index.Add(pod))
 			}
 			cluster.SyncVPAs([]model.Observed{{Selector: everything, Object: object}}, now())
-			current := Pods{listers.NewPodLister(index)}.InForce(cluster.Find("ns", object.Name), "a")
+			current := Pods{listers.NewPodLister(index)}.CurrentRequests(cluster.Find("ns", object.Name), "a")
 			got, known := current.Get(resources.CPU)
 			require.Equal(t, tc.want != 0, known)
 			require.Equal(t, tc.want, got)
@@ -135,19 +135,19 @@ func TestInForce_IgnoresStartupBoosts(t *testing.T) {
 }
 
 // Each rollout boosts the target threefold, and an iteration runs before the boosts end.
-func TestAdvise_BoostsOfRolloutsDoNotAddUp(t *testing.T) {
+func TestAdvise_DoesNotAccumulateStartupBoosts(t *testing.T) {
 	for _, text := range []string{
 		"attune", "attune:cpu-decrease=no", "attune:cpu-decrease=no,cpu-most=64000", "attune:min-change=0,cpu-max-change=100",
 	} {
 		t.Run(text, func(t *testing.T) {
-			d := newDesk(t)
-			book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
+			d := newAdvisorFixture(t)
+			book, err := recipe.NewCache("vpa", recipe.DefaultConfig())
 			require.NoError(t, err)
-			d.vpa.Recipe = book.For(text)
+			d.vpa.Recipe = book.ForAnnotation(text)
 			require.Empty(t, d.vpa.Recipe.Problem)
 			known := sketch.New(d.vpa.Recipe.Needs)
 			d.vpa.Sketches = map[string]*sketch.Sketch{"a": known}
-			d.uses(t, "a", 375, 375<<20)
+			d.addSamples(t, "a", 375, 375<<20)
 			minute := -8 * 24 * 60
 			observe := func(minutes int) {
 				for end := minute + minutes; minute < end; minute += 5 {
@@ -157,7 +157,7 @@ func TestAdvise_BoostsOfRolloutsDoNotAddUp(t *testing.T) {
 				}
 			}
 			observe(8 * 24 * 60)
-			d.publishes("a", "450m", "1Gi")
+			d.setPublished("a", "450m", "1Gi")
 			for rollout := range 6 {
 				target := d.vpa.Object.Status.Recommendation.ContainerRecommendations[0].Target
 				boosted := resource.NewMilliQuantity(3*target.Cpu().MilliValue(), resource.DecimalSI)
@@ -167,7 +167,7 @@ func TestAdvise_BoostsOfRolloutsDoNotAddUp(t *testing.T) {
 				observe(90)
 				next := d.recommend()[0].Target
 				require.InDelta(t, 450, float64(next.Cpu().MilliValue()), 5, "rollout %d", rollout)
-				d.publishes("a", next.Cpu().String(), "1Gi")
+				d.setPublished("a", next.Cpu().String(), "1Gi")
 			}
 		})
 	}

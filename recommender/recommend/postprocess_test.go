@@ -12,7 +12,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 )
 
-func TestVectors(t *testing.T) {
+func TestPostProcess_MatchesVectors(t *testing.T) {
 	raw, err := os.ReadFile("../../testdata/vectors/recommender.json")
 	require.NoError(t, err)
 	var file struct {

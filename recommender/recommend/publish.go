@@ -63,7 +63,7 @@ type result string
 const (
 	written   result = "written"
 	unchanged result = "unchanged" // equals the published status
-	putOff    result = "put_off"   // nearly equals the published status
+	deferred  result = "put_off"   // nearly equals the published status
 	failed    result = "error"
 	late      result = "late" // first in the next iteration
 )
@@ -71,14 +71,14 @@ const (
 const (
 	// maxBoundsDelay is how long a bound may differ from the published one. Each VPA has its own
 	// slot within it.
-	longestWait = time.Hour
+	maxBoundsDelay = time.Hour
 	// minPublishTime applies even in a late iteration.
-	leastSpan = 5 * time.Second
+	minPublishTime = 5 * time.Second
 	// requestTimeout is how long requests may exceed the time.
-	requestTime = 10 * time.Second
+	requestTimeout = 10 * time.Second
 	// boundsTimeDivisor keeps iterations short: after time / boundsTimeDivisor, changes of bounds
 	// are deferred.
-	boundsShare        = 30
+	boundsTimeDivisor  = 30
 	missingLogInterval = 30 * time.Minute
 )
 
@@ -94,58 +94,58 @@ type worker struct {
 }
 
 // AddVPA initializes the state of a new VPA from its status.
-func (p *Publisher) Take(v *model.VPA, now time.Time) {
+func (p *Publisher) AddVPA(v *model.VPA, now time.Time) {
 	v.Published.Recommended, v.Published.MissingLoggedAt = status.Provided(v.Object), now
 }
 
 // Publish publishes all VPAs that changed since the last call or failed. It returns the number of
 // VPAs left when span or ctx ended. These come first the next time.
 func (p *Publisher) Publish(ctx context.Context, vpas []*model.VPA, now time.Time, span time.Duration) int {
-	jobs := p.jobs(vpas, now, func(j job) bool { return p.hasNews(j, now) })
+	jobs := p.jobs(vpas, now, func(j job) bool { return p.needsPublish(j, now) })
 	// Least recently tried VPAs come first, so that neither new VPAs nor VPAs behind hanging writes
 	// starve. Ties are ordered by the last write, even a failed one, so that bounds take turns.
 	slices.SortStableFunc(jobs, func(a, b job) int {
 		x, y := &a.vpa.Published, &b.vpa.Published
-		return cmp.Or(x.Tried.Compare(y.Tried), x.LastWriteOrSeen.Compare(y.LastWriteOrSeen))
+		return cmp.Or(x.LastTried.Compare(y.LastTried), x.LastWriteOrSeen.Compare(y.LastWriteOrSeen))
 	})
-	return p.work(ctx, jobs, now, span)
+	return p.publishAll(ctx, jobs, now, span)
 }
 
 // PublishChanged publishes VPAs with changed model.Inputs, for example after a kill. Others wait
 // for Publish.
 func (p *Publisher) PublishChanged(ctx context.Context, vpas []*model.VPA, now time.Time, span time.Duration) int {
-	return p.work(ctx, p.jobs(vpas, now, func(j job) bool { return j.seen != j.vpa.Published.Inputs }), now, span)
+	return p.publishAll(ctx, p.jobs(vpas, now, func(j job) bool { return j.seen != j.vpa.Published.Inputs }), now, span)
 }
 
 func (p *Publisher) jobs(vpas []*model.VPA, now time.Time, wanted func(job) bool) (jobs []job) {
-	look := func(v *model.VPA) {
+	collect := func(v *model.VPA) {
 		defer p.Guard.Recover(v)
 		if v.Published.LastWriteOrSeen.IsZero() {
 			v.Published.LastWriteOrSeen = now
 		}
 		v.ChooseContainers(now)
 		// An unread target is usually read within minutes. Until then no condition is written.
-		if j := (job{v, v.Inputs(now)}); !j.seen.NotRead && wanted(j) {
+		if j := (job{v, v.Inputs(now)}); !j.seen.TargetUnread && wanted(j) {
 			jobs = append(jobs, j)
 		}
 	}
 	for _, v := range vpas {
-		look(v)
+		collect(v)
 	}
 	return jobs
 }
 
-func (p *Publisher) hasNews(j job, now time.Time) bool {
+func (p *Publisher) needsPublish(j job, now time.Time) bool {
 	last := &j.vpa.Published
-	return !last.Done || !last.Recommended || last.Inputs != j.seen ||
-		last.PutOff && (last.Rushed || j.vpa.TurnCame(longestWait, last.LastWriteOrSeen, now))
+	return !last.Succeeded || !last.Recommended || last.Inputs != j.seen ||
+		last.Deferred && (last.BoundsTimeUp || j.vpa.SlotPassed(maxBoundsDelay, last.LastWriteOrSeen, now))
 }
 
 // publishAll alternates between namespaces and returns the number of jobs left.
-func (p *Publisher) work(ctx context.Context, jobs []job, now time.Time, span time.Duration) int {
-	span = max(span, leastSpan)
+func (p *Publisher) publishAll(ctx context.Context, jobs []job, now time.Time, span time.Duration) int {
+	span = max(span, minPublishTime)
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, span+requestTime)
+	ctx, cancel := context.WithTimeout(ctx, span+requestTimeout)
 	defer cancel()
 	workers := make([]worker, p.Workers)
 	for i := range workers {
@@ -155,12 +155,12 @@ func (p *Publisher) work(ctx context.Context, jobs []job, now time.Time, span ti
 		func(job) bool { return ctx.Err() == nil && time.Since(began) < span },
 		func(w int, j job) {
 			last := &j.vpa.Published
-			last.Tried, last.Rushed = now, time.Since(began) >= span/boundsShare && p.Tolerance > 0
+			last.LastTried, last.BoundsTimeUp = now, time.Since(began) >= span/boundsTimeDivisor && p.Tolerance > 0
 			p.publishOne(ctx, j, &workers[w], now)
 			p.Health.Tick()
 		})
 	for _, j := range left {
-		j.vpa.Published.Done, j.vpa.Published.Inputs = false, j.seen
+		j.vpa.Published.Succeeded, j.vpa.Published.Inputs = false, j.seen
 		p.Results.WithLabelValues(string(late)).Inc()
 	}
 	return len(left)
@@ -171,8 +171,8 @@ func (p *Publisher) publishOne(ctx context.Context, j job, w *worker, now time.T
 	defer p.Guard.Recover(v)
 	onlyHistory := j.seen
 	onlyHistory.Revision = last.Inputs.Revision
-	compare := last.Done && last.Recommended && onlyHistory == last.Inputs && len(last.Estimates) > 0
-	last.Done, last.Inputs = false, j.seen
+	compare := last.Succeeded && last.Recommended && onlyHistory == last.Inputs && len(last.Estimates) > 0
+	last.Succeeded, last.Inputs = false, j.seen
 	w.estimates = p.Advisor.Estimates(v, &w.scratch, w.estimates[:0])
 
 	var r result
@@ -180,27 +180,27 @@ func (p *Publisher) publishOne(ctx context.Context, j job, w *worker, now time.T
 	switch {
 	case compare && slices.Equal(last.Estimates, w.estimates):
 		r = unchanged
-	case compare && !p.due(v, now) && !p.worthWriting(v, last.Estimates, w.estimates):
-		r = putOff
+	case compare && !p.boundsDue(v, now) && !p.differsEnough(v, last.Estimates, w.estimates):
+		r = deferred
 	default:
 		targetsStay = false
 		r = p.write(ctx, j, w.estimates, now)
 	}
 	if targetsStay {
 		for container, target := range last.Uncapped {
-			p.Quality.Changed(v, container, target)
+			p.Quality.RecordChange(v, container, target)
 		}
 	}
 	p.Results.WithLabelValues(string(r)).Inc()
 
-	last.Done, last.PutOff = r != failed && r != late, r == putOff
-	if r == written || !last.Done {
+	last.Succeeded, last.Deferred = r != failed && r != late, r == deferred
+	if r == written || !last.Succeeded {
 		last.LastWriteOrSeen = now
 	}
 	switch {
 	case r == written || r == unchanged:
 		last.Estimates = append(last.Estimates[:0], w.estimates...)
-	case r == putOff && p.worthWriting(v, last.Estimates, w.estimates):
+	case r == deferred && p.differsEnough(v, last.Estimates, w.estimates):
 		last.Estimates = last.Estimates[:0] // the published status is based on other estimates
 	}
 }
@@ -232,12 +232,12 @@ func (p *Publisher) write(ctx context.Context, j job, estimates []model.Estimate
 		// The visible usage of a temporarily unreadable target may be incomplete, so keep its
 		// recommendation. One for an earlier target keeps its generation.
 		outcome.Recommendation = v.Object.Status.Recommendation.ContainerRecommendations
-		outcome.Earlier, outcome.Separate = v.StatusOfOther(), status.Message(v.Object, convert.SeparateMemoryLimit)
+		outcome.KeepGeneration, outcome.MemoryLimits = v.StatusOfOther(), status.Message(v.Object, convert.SeparateMemoryLimit)
 	}
-	p.remember(log, v, outcome, now)
+	p.recordOutcome(log, v, outcome, now)
 	fresh := status.Compose(v.Object, outcome, now)
-	if p.canWait(v, outcome.History, fresh, now) {
-		return putOff
+	if p.canDefer(v, outcome.History, fresh, now) {
+		return deferred
 	}
 	if status.Provided(v.Object) && convert.RaisesMemory(&v.Object.Status, &fresh) {
 		ctx = client.Urgent(ctx)
@@ -287,8 +287,8 @@ func (p *Publisher) writeTooLarge(ctx context.Context, v *model.VPA, outcome sta
 	}
 	if status.Provided(v.Object) {
 		kept := small
-		kept.Recommendation, kept.Earlier = v.Object.Status.Recommendation.ContainerRecommendations, true
-		kept.Separate = status.Message(v.Object, convert.SeparateMemoryLimit)
+		kept.Recommendation, kept.KeepGeneration = v.Object.Status.Recommendation.ContainerRecommendations, true
+		kept.MemoryLimits = status.Message(v.Object, convert.SeparateMemoryLimit)
 		done, err := p.Writer.Write(ctx, v.Object, status.Compose(v.Object, kept, now))
 		if !errors.Is(err, status.ErrTooLarge) {
 			return done, err
@@ -299,7 +299,7 @@ func (p *Publisher) writeTooLarge(ctx context.Context, v *model.VPA, outcome sta
 
 // recordOutcome records the outcome for later iterations, and logs new conditions and missing
 // recommendations.
-func (p *Publisher) remember(log klog.Logger, v *model.VPA, o status.Outcome, now time.Time) {
+func (p *Publisher) recordOutcome(log klog.Logger, v *model.VPA, o status.Outcome, now time.Time) {
 	last, provided := &v.Published, len(o.Recommendation) > 0
 	last.Rising = o.Rising != ""
 	if o.Observing != "" { // nothing is missing
@@ -316,7 +316,7 @@ func (p *Publisher) remember(log klog.Logger, v *model.VPA, o status.Outcome, no
 	if provided {
 		last.HistoryStep = 1 + convert.HistoryStep(o.History)
 	}
-	if !provided && o.Lacks == "" && !o.Outranked && now.Sub(last.MissingLoggedAt) >= missingLogInterval {
+	if !provided && o.MissingPoints == "" && !o.Outranked && now.Sub(last.MissingLoggedAt) >= missingLogInterval {
 		last.MissingLoggedAt = now
 		log.Info("VPA still has no recommendation", "vpa", klog.KObj(v.Object), "pods", o.Pods, "age", now.Sub(v.Object.CreationTimestamp.Time))
 	}
@@ -332,28 +332,28 @@ func (p *Publisher) remember(log klog.Logger, v *model.VPA, o status.Outcome, no
 	uncapped := make(map[string]resources.List, len(o.Recommendation))
 	last.Protected = nil
 	for _, c := range o.Recommendation {
-		if o.Separate != "" {
+		if o.MemoryLimits != "" {
 			if last.Protected == nil {
 				last.Protected = map[string]resources.Amount{}
 			}
 			last.Protected[c.ContainerName] = convert.Resources(c.UpperBound).Value(resources.Memory)
 		}
 		target := convert.Resources(c.UncappedTarget)
-		p.Quality.Changed(v, c.ContainerName, target)
+		p.Quality.RecordChange(v, c.ContainerName, target)
 		uncapped[c.ContainerName] = target
 	}
 	last.Uncapped = uncapped
 }
 
 // boundsDue reports whether small changes of bounds must be published.
-func (p *Publisher) due(v *model.VPA, now time.Time) bool {
-	return !v.Published.Rushed && v.TurnCame(longestWait, v.Published.LastWriteOrSeen, now)
+func (p *Publisher) boundsDue(v *model.VPA, now time.Time) bool {
+	return !v.Published.BoundsTimeUp && v.SlotPassed(maxBoundsDelay, v.Published.LastWriteOrSeen, now)
 }
 
 // canDefer reports whether a status differs only in small changes of bounds.
-func (p *Publisher) canWait(v *model.VPA, history time.Duration, fresh vpav1.VerticalPodAutoscalerStatus, now time.Time) bool {
+func (p *Publisher) canDefer(v *model.VPA, history time.Duration, fresh vpav1.VerticalPodAutoscalerStatus, now time.Time) bool {
 	published := &v.Object.Status
-	if p.Tolerance <= 0 || p.due(v, now) || published.Recommendation == nil || !status.SameButBounds(published, &fresh) {
+	if p.Tolerance <= 0 || p.boundsDue(v, now) || published.Recommendation == nil || !status.SameButBounds(published, &fresh) {
 		return false
 	}
 	bounds := func(s *vpav1.VerticalPodAutoscalerStatus) (list []model.Estimate) {
@@ -363,7 +363,7 @@ func (p *Publisher) canWait(v *model.VPA, history time.Duration, fresh vpav1.Ver
 		return list
 	}
 	before, after := bounds(published), bounds(&fresh)
-	return !slices.Equal(before, after) && !p.worthWriting(v, before, after)
+	return !slices.Equal(before, after) && !p.differsEnough(v, before, after)
 }
 
 // differsEnough reports whether estimates differ in more than small changes of bounds. A bound may
@@ -376,29 +376,29 @@ func (p *Publisher) canWait(v *model.VPA, history time.Duration, fresh vpav1.Ver
 // If pods share node headroom, the lower bound is the base of their shares. Bases fluctuate, and
 // small deviations do no harm. So a rise up to maxBaseRise and a fall up to maxBaseFall are
 // deferred.
-func (p *Publisher) worthWriting(v *model.VPA, published, fresh []model.Estimate) bool {
+func (p *Publisher) differsEnough(v *model.VPA, published, fresh []model.Estimate) bool {
 	return !slices.EqualFunc(published, fresh, func(was, is model.Estimate) bool {
 		away, nearer := p.Tolerance, p.Tolerance
 		switch {
 		case was.Rounded:
 			away, nearer = 0, 0
-		case v.Published.Rushed:
+		case v.Published.BoundsTimeUp:
 			away, nearer = math.Inf(1), math.Inf(1)
 		case p.Tolerance > 0 && is.History < convert.HistorySteps[len(convert.HistorySteps)-1].From:
-			longer := (0.5 + float64(v.Offset(longestWait))/float64(longestWait)) / 4
+			longer := (0.5 + float64(v.Offset(maxBoundsDelay))/float64(maxBoundsDelay)) / 4
 			nearer = max(nearer, longer/(1+is.History.Hours()/24))
 		}
 		rise, fall := nearer, away
-		if shares(v) && !was.Rounded {
+		if sharesNode(v) && !was.Rounded {
 			rise, fall = 0, 0
 			if p.Tolerance > 0 {
-				rise, fall = max(p.Tolerance, baseLag), max(p.Tolerance, baseSlack)
+				rise, fall = max(p.Tolerance, maxBaseRise), max(p.Tolerance, maxBaseFall)
 			}
 		}
-		if protects(v) && was.Bounds.Upper.Value(resources.Memory) != is.Bounds.Upper.Value(resources.Memory) {
+		if protectsLimits(v) && was.Bounds.Upper.Value(resources.Memory) != is.Bounds.Upper.Value(resources.Memory) {
 			return false
 		}
-		if !within(was.Bounds.Lower, is.Bounds.Lower, rise, fall) || !within(was.Bounds.Upper, is.Bounds.Upper, away, nearer) {
+		if !withinTolerance(was.Bounds.Lower, is.Bounds.Lower, rise, fall) || !withinTolerance(was.Bounds.Upper, is.Bounds.Upper, away, nearer) {
 			return false
 		}
 		is.Bounds.Lower, is.Bounds.Upper = was.Bounds.Lower, was.Bounds.Upper
@@ -408,14 +408,14 @@ func (p *Publisher) worthWriting(v *model.VPA, published, fresh []model.Estimate
 
 // maxBaseRise and maxBaseFall are deferred changes of a base: nearly two and four steps of the grid
 // for bases.
-const baseLag, baseSlack = 0.1, 0.2
+const maxBaseRise, maxBaseFall = 0.1, 0.2
 
-func shares(v *model.VPA) bool { return v.Recipe != nil && v.Recipe.Sharing != nil }
+func sharesNode(v *model.VPA) bool { return v.Recipe != nil && v.Recipe.Sharing != nil }
 
 // protectsLimits reports whether the upper memory bound is the memory to protect by limits.
-func protects(v *model.VPA) bool { return v.Recipe != nil && v.Recipe.SeparateMemoryLimit }
+func protectsLimits(v *model.VPA) bool { return v.Recipe != nil && v.Recipe.SeparateMemoryLimit }
 
-func within(was, is resources.List, rise, fall float64) bool {
+func withinTolerance(was, is resources.List, rise, fall float64) bool {
 	for k := range resources.Kind(resources.Kinds) {
 		a, found := was.Get(k)
 		b, stays := is.Get(k)

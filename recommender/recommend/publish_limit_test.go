@@ -21,7 +21,7 @@ import (
 )
 
 // limitWrites adds an API server with a write limit and VPAs of 12 KiB.
-func limitedBy(t *testing.T, p *press, limit client.WriteLimit) {
+func limitWrites(t *testing.T, p *scriptedPublisher, limit client.WriteLimit) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var steps []struct {
 			Value vpav1.VerticalPodAutoscalerStatus `json:"value"`
@@ -45,10 +45,10 @@ func limitedBy(t *testing.T, p *press, limit client.WriteLimit) {
 	p.Writer = status.Writer{Client: limited}
 }
 
-func TestPublish_WaitsForTheWriteLimitUnlessItRaisesMemory(t *testing.T) {
-	p, at := newPress(), now()
+func TestPublish_WriteLimitExemptsMemoryRaises(t *testing.T) {
+	p, at := newScriptedPublisher(), now()
 	p.vpa.Object.APIVersion, p.vpa.Object.Kind = "autoscaling.k8s.io/v1", "VerticalPodAutoscaler"
-	limitedBy(t, p, client.WriteLimit{Burst: 256 << 10, Refill: 1 << 10, Window: time.Hour})
+	limitWrites(t, p, client.WriteLimit{Burst: 256 << 10, Refill: 1 << 10, Window: time.Hour})
 	publish := func(cpu, memory resources.Amount) {
 		p.bounds.Target = p.bounds.Target.With(resources.CPU, cpu).With(resources.Memory, memory)
 		p.vpa.Invalidate()
@@ -72,7 +72,7 @@ func TestPublish_WaitsForTheWriteLimitUnlessItRaisesMemory(t *testing.T) {
 	require.Equal(t, "2Gi", p.vpa.Object.Status.Recommendation.ContainerRecommendations[0].Target.Memory().String())
 	require.True(t, status.Holds(p.vpa.Object, status.WriteLimited), "the status says why it is late")
 
-	limitedBy(t, p, client.RecommenderWrites)
+	limitWrites(t, p, client.RecommenderWrites)
 	publish(cpu, 2<<30)
 	require.Equal(t, before+1, p.count(written), "no write that only removes the condition")
 	publish(cpu+100, 2<<30)

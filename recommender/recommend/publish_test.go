@@ -37,7 +37,7 @@ const day = 24 * time.Hour
 
 func newPublisher(a *Advisor, client versioned.Interface, tolerance float64) *Publisher {
 	return &Publisher{
-		Advisor: a, Checkpoints: &checkpoints.Maintainer{Off: true}, Writer: status.Writer{Client: client},
+		Advisor: a, Checkpoints: &checkpoints.Maintainer{Disabled: true}, Writer: status.Writer{Client: client},
 		Quality: NewQuality(prometheus.NewRegistry()), Workers: 1, Tolerance: tolerance,
 		Latency: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "x"}),
 		Results: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "y"}, []string{"result"}),
@@ -45,22 +45,22 @@ func newPublisher(a *Advisor, client versioned.Interface, tolerance float64) *Pu
 }
 
 // scriptedPublisher evaluates a scripted recipe for container a.
-type press struct {
+type scriptedPublisher struct {
 	*Publisher
 	client *fake.Clientset
 	panics *prometheus.CounterVec
 	vpa    *model.VPA // "web"
 
-	bounds resources.Bounds
-	asked  atomic.Int64 // recipe evaluations
-	raised string       // VPA with a higher CPU target
-	broken string       // VPA with a panicking recipe
+	bounds       resources.Bounds
+	evaluations  atomic.Int64 // recipe evaluations
+	raisedVPA    string       // VPA with a higher CPU target
+	panickingVPA string       // VPA with a panicking recipe
 }
 
-func newPress() *press {
-	p := &press{panics: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "z"}, []string{"step"})}
-	p.bounds = resources.Bounds{Lower: resources.Of(500, 512<<20), Target: resources.Of(1000, 1<<30), Upper: resources.Of(2000, 2<<30)}
-	p.vpa = p.takes("web")
+func newScriptedPublisher() *scriptedPublisher {
+	p := &scriptedPublisher{panics: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "z"}, []string{"step"})}
+	p.bounds = resources.Bounds{Lower: resources.NewList(500, 512<<20), Target: resources.NewList(1000, 1<<30), Upper: resources.NewList(2000, 2<<30)}
+	p.vpa = p.newVPA("web")
 	p.client = fake.NewSimpleClientset(p.vpa.Object)
 	config := usage.DefaultConfig()
 	p.Publisher = newPublisher(&Advisor{Store: usage.NewStore(config), Shape: config.Shape}, p.client, 0.01)
@@ -69,17 +69,17 @@ func newPress() *press {
 }
 
 // newVPA returns a VPA without status and with ten days of history.
-func (p *press) takes(name string) *model.VPA {
+func (p *scriptedPublisher) newVPA(name string) *model.VPA {
 	object := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
 	bound := func(of func(resources.Bounds) resources.List) (chains [resources.Kinds]recipe.Chain) {
 		for k := range chains {
 			chains[k] = recipe.Chain{{Name: "test", Apply: func(recipe.Subject, float64) float64 {
-				p.asked.Add(1)
+				p.evaluations.Add(1)
 				b := p.bounds
-				if p.raised == name {
+				if p.raisedVPA == name {
 					b.Target = b.Target.With(resources.CPU, 1100)
 				}
-				if p.broken == name {
+				if p.panickingVPA == name {
 					panic("a defect")
 				}
 				return float64(of(b).Value(resources.Kind(k)))
@@ -92,18 +92,18 @@ func (p *press) takes(name string) *model.VPA {
 		Target: bound(func(b resources.Bounds) resources.List { return b.Target }),
 		Upper:  bound(func(b resources.Bounds) resources.List { return b.Upper }),
 	}}}
-	observed(v, 10*day)
+	setHistory(v, 10*day)
 	return v
 }
 
-func (p *press) some(n int) (vpas []*model.VPA) {
+func (p *scriptedPublisher) newVPAs(n int) (vpas []*model.VPA) {
 	for i := range n {
-		vpas = append(vpas, p.takes(fmt.Sprintf("vpa-%02d", i)))
+		vpas = append(vpas, p.newVPA(fmt.Sprintf("vpa-%02d", i)))
 	}
 	return vpas
 }
 
-func observed(v *model.VPA, length time.Duration) {
+func setHistory(v *model.VPA, length time.Duration) {
 	shape := usage.DefaultConfig().Shape
 	seen, longer := usage.NewProfile(shape), usage.NewProfile(shape)
 	seen.AddCPU(1, now())
@@ -118,7 +118,7 @@ func observed(v *model.VPA, length time.Duration) {
 }
 
 // publish runs one iteration and returns the number of writes.
-func (p *press) publish(t *testing.T, at time.Time) int {
+func (p *scriptedPublisher) publish(t *testing.T, at time.Time) int {
 	p.client.ClearActions()
 	p.Publish(t.Context(), []*model.VPA{p.vpa}, at, time.Minute)
 	writes := len(p.client.Actions())
@@ -130,16 +130,16 @@ func (p *press) publish(t *testing.T, at time.Time) int {
 	return writes
 }
 
-func (p *press) upper(memory int64) {
+func (p *scriptedPublisher) setUpperMemory(memory int64) {
 	p.bounds.Upper = p.bounds.Upper.With(resources.Memory, resources.Amount(memory))
 	p.vpa.Invalidate()
 }
 
-func (p *press) count(r result) float64 {
+func (p *scriptedPublisher) count(r result) float64 {
 	return testutil.ToFloat64(p.Results.WithLabelValues(string(r)))
 }
 
-func (p *press) upToDate(t *testing.T) *press {
+func (p *scriptedPublisher) publishAll(t *testing.T) *scriptedPublisher {
 	require.Equal(t, 1, p.publish(t, now()))
 	require.Zero(t, p.publish(t, now()))
 	p.isBuilt()
@@ -147,38 +147,38 @@ func (p *press) upToDate(t *testing.T) *press {
 }
 
 // isBuilt reports whether a recommendation was built since the last call.
-func (p *press) isBuilt() bool {
+func (p *scriptedPublisher) isBuilt() bool {
 	_, marked := p.vpa.Published.Uncapped["mark"]
 	p.vpa.Published.Uncapped["mark"] = resources.List{}
 	return !marked
 }
 
-func TestNothingNewIsNotEvenLookedAt(t *testing.T) {
-	p := newPress()
+func TestPublish_SkipsEvaluationWithoutChanges(t *testing.T) {
+	p := newScriptedPublisher()
 	require.Equal(t, 1, p.publish(t, now()))
 	require.Zero(t, p.publish(t, now()), "the written object comes back")
-	asked := p.asked.Load()
+	asked := p.evaluations.Load()
 	for range 5 {
 		require.Zero(t, p.publish(t, now()))
 	}
-	require.Equal(t, asked, p.asked.Load())
+	require.Equal(t, asked, p.evaluations.Load())
 	p.vpa.Invalidate()
 	require.Zero(t, p.publish(t, now()))
-	require.Equal(t, asked+3*resources.Kinds, p.asked.Load())
+	require.Equal(t, asked+3*resources.Kinds, p.evaluations.Load())
 	p.vpa.TargetError = errors.New("the target is gone")
 	p.vpa.TargetErrorSince = now()
 	require.Equal(t, 1, p.publish(t, now()))
 }
 
-func TestBoundsWaitTargetsDoNot(t *testing.T) {
-	p := newPress()
+func TestPublish_DefersBoundsButNotTargets(t *testing.T) {
+	p := newScriptedPublisher()
 	p.publish(t, now())
-	p.upper(2164261863) // 0.8 % more than 2Gi
+	p.setUpperMemory(2164261863) // 0.8 % more than 2Gi
 	require.Zero(t, p.publish(t, now().Add(time.Minute)))
-	p.upper(2190433321) // 2 % more
+	p.setUpperMemory(2190433321) // 2 % more
 	require.Equal(t, 1, p.publish(t, now().Add(2*time.Minute)))
 
-	p.upper(2200000000)
+	p.setUpperMemory(2200000000)
 	require.Zero(t, p.publish(t, now().Add(3*time.Minute)))
 	writes := 0
 	for minute := range 70 { // no further change
@@ -186,27 +186,27 @@ func TestBoundsWaitTargetsDoNot(t *testing.T) {
 	}
 	require.Equal(t, 1, writes, "within the hour it is written")
 
-	p.upper(2200000001)
+	p.setUpperMemory(2200000001)
 	p.bounds.Target = p.bounds.Target.With(resources.CPU, 1001)
 	require.Equal(t, 1, p.publish(t, now().Add(75*time.Minute)))
 
 	p.Tolerance = 0
-	p.upper(2200000002)
+	p.setUpperMemory(2200000002)
 	require.Equal(t, 1, p.publish(t, now().Add(76*time.Minute)))
 }
 
-func TestSmallChangesOfBoundsAddUp(t *testing.T) {
-	p := newPress().upToDate(t)
+func TestPublish_AccumulatesSmallBoundChanges(t *testing.T) {
+	p := newScriptedPublisher().publishAll(t)
 	memory := int64(2 << 30)
 	creep := func() int {
 		memory += memory * 4 / 1000
-		p.upper(memory)
+		p.setUpperMemory(memory)
 		return p.publish(t, now())
 	}
 	require.Zero(t, creep())
 	require.Zero(t, creep())
 	require.False(t, p.isBuilt(), "nothing is built for what can wait")
-	require.Equal(t, 2.0, p.count(putOff))
+	require.Equal(t, 2.0, p.count(deferred))
 	require.Equal(t, 1, creep(), "1.2 %, though the last step was small")
 	require.Zero(t, creep())
 	require.Zero(t, creep())
@@ -214,17 +214,17 @@ func TestSmallChangesOfBoundsAddUp(t *testing.T) {
 }
 
 // Bounds of a new workload move in each iteration. VPAs write them at different times.
-func TestBoundsOfYoungHistoriesAreWrittenAsTheyGrow(t *testing.T) {
+func TestPublish_WritesYoungBoundsAsHistoryGrows(t *testing.T) {
 	passes := map[int]bool{}
 	for i := range 20 {
-		p := newPress()
-		p.vpa = p.takes(fmt.Sprint("web-", i))
+		p := newScriptedPublisher()
+		p.vpa = p.newVPA(fmt.Sprint("web-", i))
 		require.NoError(t, p.client.Tracker().Add(p.vpa.Object))
-		observed(p.vpa, 0)
-		p.upToDate(t)
+		setHistory(p.vpa, 0)
+		p.publishAll(t)
 		writes, last := 0, 0
 		for minute := 2; minute <= 40; minute++ {
-			p.upper(int64(1+1440/minute) << 20)
+			p.setUpperMemory(int64(1+1440/minute) << 20)
 			if n := p.publish(t, now()); n > 0 {
 				writes, last = writes+n, minute
 			}
@@ -236,8 +236,8 @@ func TestBoundsOfYoungHistoriesAreWrittenAsTheyGrow(t *testing.T) {
 	require.Greater(t, len(passes), 3, "not all at once")
 }
 
-func TestWhatIsPublishedIsNotBuiltAgain(t *testing.T) {
-	p := newPress().upToDate(t)
+func TestPublish_DoesNotRebuildUnchanged(t *testing.T) {
+	p := newScriptedPublisher().publishAll(t)
 	before := p.count(unchanged)
 	for range 3 {
 		p.vpa.Invalidate()
@@ -247,8 +247,8 @@ func TestWhatIsPublishedIsNotBuiltAgain(t *testing.T) {
 	require.Equal(t, before+3, p.count(unchanged))
 }
 
-func TestAllButBoundsIsWorthWriting(t *testing.T) {
-	p := newPress()
+func TestDiffersEnough_IgnoresSmallBoundChanges(t *testing.T) {
+	p := newScriptedPublisher()
 	was := model.Estimate{Container: "a", Bounds: p.bounds, History: 10 * day}
 	for name, c := range map[string]struct {
 		change func(*model.Estimate)
@@ -269,51 +269,51 @@ func TestAllButBoundsIsWorthWriting(t *testing.T) {
 	} {
 		is := was
 		c.change(&is)
-		require.Equal(t, c.worth, p.worthWriting(p.vpa, []model.Estimate{was}, []model.Estimate{is}), name)
+		require.Equal(t, c.worth, p.differsEnough(p.vpa, []model.Estimate{was}, []model.Estimate{is}), name)
 	}
-	require.True(t, p.worthWriting(p.vpa, nil, []model.Estimate{was}))
+	require.True(t, p.differsEnough(p.vpa, nil, []model.Estimate{was}))
 }
 
 // A base that rises by more than a tenth or falls by more than a fifth is written at once, even
 // with a short history.
-func TestABaseWaitsWhileItMovesALittle(t *testing.T) {
-	p := newPress()
+func TestDiffersEnough_IgnoresSmallBaseChanges(t *testing.T) {
+	p := newScriptedPublisher()
 	served := *p.vpa.Recipe.Recipe
 	served.Sharing = &sharing.Rule{}
 	p.vpa.Recipe = &recipe.Choice{Recipe: &served}
 	for _, rushed := range []bool{false, true} {
 		for _, history := range []time.Duration{time.Hour, 10 * day} {
-			p.vpa.Published.Rushed = rushed
+			p.vpa.Published.BoundsTimeUp = rushed
 			was := model.Estimate{Container: "a", Bounds: p.bounds, History: history}
 			for base, worth := range map[resources.Amount]bool{500: false, 526: false, 550: false, 552: true, 900: true, 475: false, 401: false, 399: true} {
 				is := was
 				is.Bounds.Lower = is.Bounds.Lower.With(resources.CPU, base)
-				require.Equal(t, worth, p.worthWriting(p.vpa, []model.Estimate{was}, []model.Estimate{is}), "%d, %t, %s", base, rushed, history)
+				require.Equal(t, worth, p.differsEnough(p.vpa, []model.Estimate{was}, []model.Estimate{is}), "%d, %t, %s", base, rushed, history)
 			}
 			is := was
 			is.Bounds.Upper = is.Bounds.Upper.With(resources.CPU, 3000)
-			require.Equal(t, !rushed, p.worthWriting(p.vpa, []model.Estimate{was}, []model.Estimate{is}))
+			require.Equal(t, !rushed, p.differsEnough(p.vpa, []model.Estimate{was}, []model.Estimate{is}))
 		}
 	}
 	p.Tolerance = 0
 	is := model.Estimate{Container: "a", Bounds: p.bounds, History: 10 * day}
 	was := is
 	is.Bounds.Lower = is.Bounds.Lower.With(resources.CPU, 499)
-	p.vpa.Published.Rushed = false
-	require.True(t, p.worthWriting(p.vpa, []model.Estimate{was}, []model.Estimate{is}), "without a tolerance nothing waits")
+	p.vpa.Published.BoundsTimeUp = false
+	require.True(t, p.differsEnough(p.vpa, []model.Estimate{was}, []model.Estimate{is}), "without a tolerance nothing waits")
 }
 
-func TestBoundsThatAreRoundedAreBuilt(t *testing.T) {
-	p := newPress()
+func TestPublish_BuildsRoundedBounds(t *testing.T) {
+	p := newScriptedPublisher()
 	p.Advisor.Format.MemoryStep = 1 << 20
-	p.upToDate(t)
-	p.upper(2147483649) // may print as a whole step more
+	p.publishAll(t)
+	p.setUpperMemory(2147483649) // may print as a whole step more
 	require.Zero(t, p.publish(t, now()))
 	require.True(t, p.isBuilt())
 }
 
-func TestAnotherObjectIsLookedAtWhateverTheHistory(t *testing.T) {
-	p := newPress().upToDate(t)
+func TestPublish_EvaluatesChangedVPA(t *testing.T) {
+	p := newScriptedPublisher().publishAll(t)
 	other := p.vpa.Object.DeepCopy()
 	other.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{
 		{ContainerName: "*", MaxAllowed: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("700m")}}}}
@@ -322,8 +322,8 @@ func TestAnotherObjectIsLookedAtWhateverTheHistory(t *testing.T) {
 	require.Equal(t, "700m", p.vpa.Object.Status.Recommendation.ContainerRecommendations[0].Target.Cpu().String())
 }
 
-func TestFailedWritesAreRepeated(t *testing.T) {
-	p := newPress()
+func TestPublish_RetriesFailedWrites(t *testing.T) {
+	p := newScriptedPublisher()
 	fail := true
 	p.client.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return fail, nil, errors.New("the API server is away")
@@ -338,8 +338,8 @@ func TestFailedWritesAreRepeated(t *testing.T) {
 }
 
 // Right after start many targets are unread, which must not change their status.
-func TestNothingIsWrittenOfATargetThatWasNotReadYet(t *testing.T) {
-	p := newPress()
+func TestPublish_SkipsUnreadTargets(t *testing.T) {
+	p := newScriptedPublisher()
 	unread := fmt.Errorf("cannot read the target: %w", kubetarget.ErrNotRead)
 	p.vpa.TargetError, p.vpa.TargetErrorSince = unread, now()
 	require.Zero(t, p.publish(t, now()))
@@ -357,8 +357,8 @@ func TestNothingIsWrittenOfATargetThatWasNotReadYet(t *testing.T) {
 	require.True(t, status.Holds(p.vpa.Object, vpav1.ConfigUnsupported))
 }
 
-func TestWhatFailedWaitsForThePass(t *testing.T) {
-	p := newPress()
+func TestPublishChanged_DoesNotRetryFailedWrites(t *testing.T) {
+	p := newScriptedPublisher()
 	p.client.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("the API server is away")
 	})
@@ -375,8 +375,8 @@ func TestWhatFailedWaitsForThePass(t *testing.T) {
 }
 
 // Large statuses would fill etcd and all caches.
-func TestPublish_KeepsThePublishedRecommendationIfTheStatusIsTooLarge(t *testing.T) {
-	p := newPress()
+func TestPublish_KeepsRecommendationIfStatusTooLarge(t *testing.T) {
+	p := newScriptedPublisher()
 	p.Publish(t.Context(), []*model.VPA{p.vpa}, now(), time.Minute)
 	published, err := p.client.AutoscalingV1().VerticalPodAutoscalers("ns").Get(t.Context(), "web", metav1.GetOptions{})
 	require.NoError(t, err)
@@ -391,7 +391,7 @@ func TestPublish_KeepsThePublishedRecommendationIfTheStatusIsTooLarge(t *testing
 			if !tc.provided {
 				object.Status = vpav1.VerticalPodAutoscalerStatus{}
 			}
-			v := p.takes("web")
+			v := p.newVPA("web")
 			v.Object, v.Restored = object, map[string]*usage.Profile{strings.Repeat("x", status.MaxBytes): v.Restored["a"]}
 			v.Invalidate()
 			p.Publish(t.Context(), []*model.VPA{v}, now(), time.Minute)
@@ -410,8 +410,8 @@ func TestPublish_KeepsThePublishedRecommendationIfTheStatusIsTooLarge(t *testing
 }
 
 // The cache lacks the recommendation of a VPA in a full namespace. New pods need the stored one.
-func TestPublish_KeepsTheStoredRecommendationOfARefusedVPA(t *testing.T) {
-	p := newPress()
+func TestPublish_KeepsRecommendationOfRefusedVPA(t *testing.T) {
+	p := newScriptedPublisher()
 	require.Equal(t, 1, p.publish(t, now()))
 	stored := p.vpa.Object.DeepCopy()
 	require.Len(t, stored.Status.Recommendation.ContainerRecommendations, 1)
@@ -437,14 +437,14 @@ func TestPublish_KeepsTheStoredRecommendationOfARefusedVPA(t *testing.T) {
 			require.Equal(t, stored.Status.Recommendation, got.Status.Recommendation)
 			require.Equal(t, stored.Status.ObservedGeneration, got.Status.ObservedGeneration)
 			require.True(t, status.Provided(got))
-			require.Equal(t, client.NamespaceFull, convert.Unsupported(got))
+			require.Equal(t, client.NamespaceFull, convert.UnsupportedReason(got))
 			gauge := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "limited"}, []string{"limit"})
 			CountLimited(gauge, []*model.VPA{p.vpa})
 			require.EqualValues(t, 1, testutil.ToFloat64(gauge.WithLabelValues("namespace_bytes")))
 
 			p.vpa.Object, p.vpa.TargetError, p.vpa.Retargeted = got, nil, false
 			require.Equal(t, 1, p.publish(t, now().Add(2*time.Hour)))
-			require.Empty(t, convert.Unsupported(p.vpa.Object))
+			require.Empty(t, convert.UnsupportedReason(p.vpa.Object))
 			require.Equal(t, stored.Status.Recommendation, p.vpa.Object.Status.Recommendation)
 		})
 	}
@@ -463,7 +463,7 @@ func TestPublish_CountsBusyServersAsErrors(t *testing.T) {
 		{name: "the namespace used its write limit", answer: limited, counted: late},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			p := newPress()
+			p := newScriptedPublisher()
 			p.client.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, tc.answer })
 			p.Publish(t.Context(), []*model.VPA{p.vpa}, now(), time.Minute)
 			require.EqualValues(t, 1, p.count(tc.counted))

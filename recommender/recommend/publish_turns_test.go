@@ -25,7 +25,7 @@ import (
 )
 
 // delayWrites fails writes with the result of fail and returns successful writes.
-func (p *press) answers(takes time.Duration, fail func(vpa string) error) *[]string {
+func (p *scriptedPublisher) delayWrites(takes time.Duration, fail func(vpa string) error) *[]string {
 	p.Workers = 1
 	written := &[]string{}
 	p.client.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -40,14 +40,14 @@ func (p *press) answers(takes time.Duration, fail func(vpa string) error) *[]str
 	return written
 }
 
-func well(string) error { return nil }
+func succeed(string) error { return nil }
 
 // Publishing in a large cluster may exceed the interval, but usage must be read in time.
-func TestThoseThatHadNoTurnComeFirst(t *testing.T) {
+func TestPublish_ServesLateVPAsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPress()
-		written := p.answers(2*time.Second, well)
-		vpas := p.some(9)
+		p := newScriptedPublisher()
+		written := p.delayWrites(2*time.Second, succeed)
+		vpas := p.newVPAs(9)
 		pass := func(span time.Duration) int {
 			for _, v := range vpas {
 				v.Invalidate()
@@ -55,7 +55,7 @@ func TestThoseThatHadNoTurnComeFirst(t *testing.T) {
 			return p.Publish(t.Context(), vpas, time.Now(), span)
 		}
 		for range 3 {
-			require.Equal(t, 6, pass(leastSpan), "while three were written, six came new")
+			require.Equal(t, 6, pass(minPublishTime), "while three were written, six came new")
 		}
 		require.Equal(t, []string{"vpa-00", "vpa-01", "vpa-02", "vpa-03", "vpa-04", "vpa-05", "vpa-06", "vpa-07", "vpa-08"}, *written)
 		require.Equal(t, 18.0, p.count(late))
@@ -70,9 +70,9 @@ func TestThoseThatHadNoTurnComeFirst(t *testing.T) {
 	})
 }
 
-type answer func(*http.Request) error
+type roundTripFunc func(*http.Request) error
 
-func (f answer) RoundTrip(r *http.Request) (*http.Response, error) {
+func (f roundTripFunc) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := f(r); err != nil {
 		return nil, err
 	}
@@ -80,10 +80,10 @@ func (f answer) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // hangWrites blocks the writes of one VPA until their timeout and returns other writes.
-func (p *press) hangs(t *testing.T, name string) *[]string {
+func (p *scriptedPublisher) hangWrites(t *testing.T, name string) *[]string {
 	p.Workers = 1
 	written := &[]string{}
-	client, err := versioned.NewForConfig(&rest.Config{Host: "http://server", QPS: -1, Transport: answer(func(r *http.Request) error {
+	client, err := versioned.NewForConfig(&rest.Config{Host: "http://server", QPS: -1, Transport: roundTripFunc(func(r *http.Request) error {
 		vpa := path.Base(path.Dir(r.URL.Path)) // parent of status
 		if vpa == name {
 			<-r.Context().Done()
@@ -97,91 +97,91 @@ func (p *press) hangs(t *testing.T, name string) *[]string {
 	return written
 }
 
-func TestAVPAWhoseWriteHangsStarvesNoOther(t *testing.T) {
+func TestPublish_HangingWriteDoesNotStarveOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPress()
-		written, vpas := p.hangs(t, "vpa-00"), p.some(3)
-		require.Equal(t, 2, p.Publish(t.Context(), vpas, time.Now(), leastSpan))
-		require.Zero(t, p.Publish(t.Context(), vpas, time.Now(), leastSpan))
+		p := newScriptedPublisher()
+		written, vpas := p.hangWrites(t, "vpa-00"), p.newVPAs(3)
+		require.Equal(t, 2, p.Publish(t.Context(), vpas, time.Now(), minPublishTime))
+		require.Zero(t, p.Publish(t.Context(), vpas, time.Now(), minPublishTime))
 		require.Equal(t, []string{"vpa-01", "vpa-02"}, *written)
 	})
 }
 
-func TestAnAPIServerThatHangsEndsThePass(t *testing.T) {
+func TestPublish_EndsIfAPIServerHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPress()
-		p.hangs(t, "web")
+		p := newScriptedPublisher()
+		p.hangWrites(t, "web")
 		began := time.Now()
 		require.Zero(t, p.Publish(t.Context(), []*model.VPA{p.vpa}, time.Now(), 20*time.Second), "it had its turn")
 		require.Equal(t, 1.0, p.count(late))
-		require.Equal(t, 20*time.Second+requestTime, time.Since(began))
+		require.Equal(t, 20*time.Second+requestTimeout, time.Since(began))
 	})
 }
 
-func TestWritesThatFailDoNotDelayAFirstRecommendation(t *testing.T) {
+func TestPublish_FailedWritesDoNotDelayNewVPAs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPress()
-		written := p.answers(time.Second, func(name string) error {
+		p := newScriptedPublisher()
+		written := p.delayWrites(time.Second, func(name string) error {
 			if name != "vpa-20" {
 				return errors.New("a policy denies it")
 			}
 			return nil
 		})
-		vpas := p.some(21)
+		vpas := p.newVPAs(21)
 		for range 5 {
-			p.Publish(t.Context(), vpas[:20], time.Now(), leastSpan)
+			p.Publish(t.Context(), vpas[:20], time.Now(), minPublishTime)
 			time.Sleep(time.Minute)
 		}
-		p.Publish(t.Context(), vpas, time.Now(), leastSpan)
+		p.Publish(t.Context(), vpas, time.Now(), minPublishTime)
 		require.Equal(t, []string{"vpa-20"}, *written)
 	})
 }
 
 // A panicking VPA must not look like a lack of time.
-func TestAPanicIsATurn(t *testing.T) {
+func TestPublish_CountsPanicAsAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPress()
-		p.answers(6*time.Second, well)
-		vpas := p.some(2)
-		require.Equal(t, 1, p.Publish(t.Context(), vpas, time.Now(), leastSpan))
-		p.broken = "vpa-01"
+		p := newScriptedPublisher()
+		p.delayWrites(6*time.Second, succeed)
+		vpas := p.newVPAs(2)
+		require.Equal(t, 1, p.Publish(t.Context(), vpas, time.Now(), minPublishTime))
+		p.panickingVPA = "vpa-01"
 		for range 2 {
-			require.Zero(t, p.Publish(t.Context(), vpas, time.Now(), leastSpan))
+			require.Zero(t, p.Publish(t.Context(), vpas, time.Now(), minPublishTime))
 		}
 	})
 }
 
-func TestHistoriesAreCountedOnlyOfWhatWasLookedAt(t *testing.T) {
+func TestCountByHistory_OnlyEvaluatedVPAs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPress()
-		p.answers(6*time.Second, well)
-		vpas := p.some(3)
+		p := newScriptedPublisher()
+		p.delayWrites(6*time.Second, succeed)
+		vpas := p.newVPAs(3)
 		for _, v := range vpas {
 			v.Published.Recommended = true // as in their status
 		}
-		observed(vpas[0], 0)
-		require.Equal(t, 2, p.Publish(t.Context(), vpas, time.Now(), leastSpan))
+		setHistory(vpas[0], 0)
+		require.Equal(t, 2, p.Publish(t.Context(), vpas, time.Now(), minPublishTime))
 		gauge := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "x"}, []string{"history"})
 		CountByHistory(gauge, vpas)
 		require.Equal(t, 1.0, testutil.ToFloat64(gauge.WithLabelValues("lessthan1hour")))
 		require.Zero(t, testutil.ToFloat64(gauge.WithLabelValues("8days")))
-		require.Equal(t, 1, p.Publish(t.Context(), vpas, time.Now(), leastSpan))
+		require.Equal(t, 1, p.Publish(t.Context(), vpas, time.Now(), minPublishTime))
 		CountByHistory(gauge, vpas)
 		require.Equal(t, 1.0, testutil.ToFloat64(gauge.WithLabelValues("8days")))
 	})
 }
 
 // manyVPAPublisher takes one second per write.
-type crowd struct {
-	*press
+type manyVPAPublisher struct {
+	*scriptedPublisher
 	vpas    []*model.VPA
 	written []string
 	memory  int64
 }
 
-func newCrowd(n int) *crowd {
-	c := &crowd{press: newPress(), memory: 2 << 30}
-	c.vpas, c.Workers = c.some(n), 1
+func newManyVPAPublisher(n int) *manyVPAPublisher {
+	c := &manyVPAPublisher{scriptedPublisher: newScriptedPublisher(), memory: 2 << 30}
+	c.vpas, c.Workers = c.newVPAs(n), 1
 	c.client.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		time.Sleep(time.Second)
 		patch := a.(clienttesting.PatchAction)
@@ -205,16 +205,16 @@ func newCrowd(n int) *crowd {
 }
 
 // iterate moves all upper bounds and returns the written VPAs.
-func (c *crowd) pass(t *testing.T) []string {
+func (c *manyVPAPublisher) iterate(t *testing.T) []string {
 	c.memory += c.memory / 10
-	c.upper(c.memory)
+	c.setUpperMemory(c.memory)
 	for _, v := range c.vpas {
 		v.Invalidate()
 	}
-	return c.rest(t)
+	return c.iterateUnchanged(t)
 }
 
-func (c *crowd) rest(t *testing.T) []string {
+func (c *manyVPAPublisher) iterateUnchanged(t *testing.T) []string {
 	c.written = nil
 	require.Zero(t, c.Publish(t.Context(), c.vpas, time.Now(), time.Minute))
 	time.Sleep(time.Minute)
@@ -222,35 +222,35 @@ func (c *crowd) rest(t *testing.T) []string {
 }
 
 // Each iteration writes a few deferred bounds in turn. Targets never wait for bounds.
-func TestBoundsOfManyTakeTurns(t *testing.T) {
+func TestPublish_AlternatesDeferredBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCrowd(12)
-		require.Len(t, c.pass(t), 12, "those without a recommendation do not wait")
-		require.Equal(t, []string{"vpa-00", "vpa-01"}, c.pass(t))
-		require.Equal(t, []string{"vpa-02", "vpa-03"}, c.pass(t))
+		c := newManyVPAPublisher(12)
+		require.Len(t, c.iterate(t), 12, "those without a recommendation do not wait")
+		require.Equal(t, []string{"vpa-00", "vpa-01"}, c.iterate(t))
+		require.Equal(t, []string{"vpa-02", "vpa-03"}, c.iterate(t))
 		time.Sleep(3 * time.Hour)
-		c.raised = "vpa-11"
-		require.Equal(t, []string{"vpa-04", "vpa-05", "vpa-11"}, c.pass(t))
+		c.raisedVPA = "vpa-11"
+		require.Equal(t, []string{"vpa-04", "vpa-05", "vpa-11"}, c.iterate(t))
 		for range 4 {
-			require.Len(t, c.rest(t), 2, "they are looked at again though nothing moves")
+			require.Len(t, c.iterateUnchanged(t), 2, "they are looked at again though nothing moves")
 		}
 		require.Equal(t, []string{"vpa-01", "vpa-02"}, c.written, "and all had their turn")
 	})
 }
 
-func TestWithoutToleranceNoBoundWaits(t *testing.T) {
+func TestPublish_DefersNoBoundsWithoutTolerance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCrowd(12)
+		c := newManyVPAPublisher(12)
 		c.Tolerance = 0
-		c.pass(t)
-		require.Len(t, c.pass(t), 12)
+		c.iterate(t)
+		require.Len(t, c.iterate(t), 12)
 	})
 }
 
-func TestAPanicKeepsNoOtherVPAFromItsRecommendation(t *testing.T) {
-	p := newPress()
-	p.Workers, p.broken = 1, "bad"
-	bad := p.takes("bad")
+func TestPublish_ContinuesAfterPanic(t *testing.T) {
+	p := newScriptedPublisher()
+	p.Workers, p.panickingVPA = 1, "bad"
+	bad := p.newVPA("bad")
 	for range 2 {
 		p.Publish(t.Context(), []*model.VPA{bad, p.vpa}, now(), time.Minute)
 	}
@@ -262,9 +262,9 @@ type brokenError struct{}
 
 func (brokenError) Error() string { panic("a defect") }
 
-func TestADefectBeforeTheQueueStopsOneVPAOnly(t *testing.T) {
-	p := newPress()
-	bad := p.takes("bad")
+func TestPublish_ContinuesAfterPanicBeforeQueue(t *testing.T) {
+	p := newScriptedPublisher()
+	bad := p.newVPA("bad")
 	bad.TargetError = brokenError{}
 	p.Publish(t.Context(), []*model.VPA{bad, p.vpa}, now(), time.Minute)
 	require.Equal(t, 1.0, testutil.ToFloat64(p.panics))
@@ -272,20 +272,20 @@ func TestADefectBeforeTheQueueStopsOneVPAOnly(t *testing.T) {
 }
 
 // The VPAs of the other namespace have waited longer.
-func TestPublish_NamespacesTakeTurns(t *testing.T) {
+func TestPublish_AlternatesNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPress()
-		written := p.answers(time.Second, well)
-		vpas := p.some(60)
+		p := newScriptedPublisher()
+		written := p.delayWrites(time.Second, succeed)
+		vpas := p.newVPAs(60)
 		for _, v := range vpas {
 			v.Object.Namespace = "hog"
 		}
 		quiet := vpas[len(vpas)-1]
 		quiet.Object.Namespace = "quiet"
 		for _, v := range vpas {
-			v.Published.Tried = time.Now()
+			v.Published.LastTried = time.Now()
 		}
-		quiet.Published.Tried = time.Now().Add(time.Second) // all others have waited longer
+		quiet.Published.LastTried = time.Now().Add(time.Second) // all others have waited longer
 		p.Publish(t.Context(), vpas, time.Now().Add(time.Minute), 20*time.Second)
 		require.Contains(t, (*written)[:3], quiet.Object.Name)
 		require.GreaterOrEqual(t, len(*written), 20, "the time that others leave is used")

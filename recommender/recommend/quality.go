@@ -108,18 +108,18 @@ func (q *Quality) Observe(v *model.VPA, c usage.ContainerKey, k resources.Kind, 
 	q.relative.WithLabelValues(mode, k.String(), isOOM).Observe((value - want) / want)
 }
 
-const largestSize = 20
+const maxSizeLabel = 20
 
 // sizeLabel returns the binary logarithm of a number of pods, 0 for none.
 func sizeLabel(pods int) string {
 	if pods <= 0 {
 		return "0"
 	}
-	return strconv.Itoa(min(bits.Len(uint(pods))-1, largestSize))
+	return strconv.Itoa(min(bits.Len(uint(pods))-1, maxSizeLabel))
 }
 
 // RecordChange records the change of an uncapped target, once for each series of the container.
-func (q *Quality) Changed(v *model.VPA, container string, now resources.List) {
+func (q *Quality) RecordChange(v *model.VPA, container string, now resources.List) {
 	before := v.Published.Uncapped[container]
 	for k := range resources.Kind(resources.Kinds) {
 		is, ok := now.Get(k)
@@ -181,12 +181,12 @@ func (w *WorkloadQuality) Describe(to chan<- *prometheus.Desc) {
 // VPA at a time.
 func (w *WorkloadQuality) Collect(to chan<- prometheus.Metric) {
 	w.mu.Lock()
-	known := w.known
+	known := w.workloads
 	w.mu.Unlock()
 	var containers []containerRecord
-	for _, one := range known {
+	for _, workload := range known {
 		w.mu.Lock()
-		containers = append(containers[:0], one.containers...)
+		containers = append(containers[:0], workload.containers...)
 		now := w.now
 		w.mu.Unlock()
 		for i := range containers {
@@ -196,7 +196,7 @@ func (w *WorkloadQuality) Collect(to chan<- prometheus.Metric) {
 				if !r.published {
 					continue
 				}
-				labels := []string{one.namespace, one.name, c.name, k.String()}
+				labels := []string{workload.namespace, workload.name, c.name, k.String()}
 				send := func(d *prometheus.Desc, value float64) {
 					to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 				}

@@ -23,8 +23,8 @@ const (
 	podsPerVPA = 5
 )
 
-func manyWorkloads(tb testing.TB) *scene {
-	s := newScene(tb)
+func manyWorkloads(tb testing.TB) *qualityFixture {
+	s := newQualityFixture(tb)
 	for i := range vpas {
 		name := fmt.Sprintf("web-%d", i)
 		object := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
@@ -38,13 +38,13 @@ func manyWorkloads(tb testing.TB) *scene {
 			}, s.now)
 		}
 	}
-	s.pass(0)
-	s.samples()
-	s.pass(time.Minute)
+	s.advance(0)
+	s.addIterationSamples()
+	s.advance(time.Minute)
 	return s
 }
 
-func (s *scene) samples() {
+func (s *qualityFixture) addIterationSamples() {
 	for _, v := range s.model.VPAs() {
 		for range podsPerVPA {
 			for _, container := range []string{"app", "log"} {
@@ -56,15 +56,15 @@ func (s *scene) samples() {
 	}
 }
 
-func TestSamplesAllocateNothing(t *testing.T) {
-	s := newScene(t)
+func TestWorkloadQuality_ObserveDoesNotAllocate(t *testing.T) {
+	s := newQualityFixture(t)
 	s.publish(target("app", "1", "1Gi"))
-	require.Zero(t, testing.AllocsPerRun(100, func() { s.uses("app", resources.CPU, 5) }))
+	require.Zero(t, testing.AllocsPerRun(100, func() { s.addSamples("app", resources.CPU, 5) }))
 }
 
 // BenchmarkQualityIteration adds 200,000 samples. The case read has a concurrent reader, and
 // longest-ms is the longest delay of one sample.
-func BenchmarkQualityPass(b *testing.B) {
+func BenchmarkQualityIteration(b *testing.B) {
 	for _, read := range []bool{false, true} {
 		b.Run(map[bool]string{false: "alone", true: "read"}[read], func(b *testing.B) {
 			s := manyWorkloads(b)
@@ -84,7 +84,7 @@ func BenchmarkQualityPass(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				s.Follow(s.model, s.store, s.now)
-				s.samples()
+				s.addIterationSamples()
 				b.StopTimer()
 				v := s.model.VPAs()[0]
 				for range 1000 {

@@ -36,9 +36,9 @@ import (
 type WorkloadQuality struct {
 	qualityDescriptions
 
-	mu    sync.Mutex // held briefly, also while metrics are collected
-	now   time.Time  // of the last iteration
-	known map[*model.VPA]*workloadRecord
+	mu        sync.Mutex // held briefly, also while metrics are collected
+	now       time.Time  // of the last iteration
+	workloads map[*model.VPA]*workloadRecord
 }
 
 type workloadRecord struct {
@@ -86,21 +86,21 @@ func (w *WorkloadQuality) Follow(cluster *model.Model, store *usage.Store, now t
 	w.now = now
 	known := make(map[*model.VPA]*workloadRecord, len(cluster.VPAs()))
 	for _, v := range cluster.VPAs() {
-		one := w.known[v]
-		if one == nil {
-			one = &workloadRecord{namespace: v.Object.Namespace, name: v.Object.Name}
+		record := w.workloads[v]
+		if record == nil {
+			record = &workloadRecord{namespace: v.Object.Namespace, name: v.Object.Name}
 		}
-		known[v] = one
-		if one.object != v.Object {
-			one.read(v.Object, now)
+		known[v] = record
+		if record.object != v.Object {
+			record.readStatus(v.Object, now)
 		}
-		for i := range one.containers {
-			c := &one.containers[i]
+		for i := range record.containers {
+			c := &record.containers[i]
 			c.insights, c.insight = insightsOf(v, c.name)
 			c.complete = min(float64(completeness(v, c.name, store))/float64(v.RulesOf(c.name).Age()), 1)
 		}
 	}
-	w.known = known // a new map, because Collect may read the old one
+	w.workloads = known // a new map, because Collect may read the old one
 }
 
 func insightsOf(v *model.VPA, container string) ([resources.Kinds]recipe.Insight, bool) {
@@ -137,7 +137,7 @@ func completeness(v *model.VPA, container string, store *usage.Store) time.Durat
 	return min(max(last.Sub(first), 0), time.Duration(min(samples, longest))*time.Minute)
 }
 
-func (one *workloadRecord) read(object *vpav1.VerticalPodAutoscaler, now time.Time) {
+func (one *workloadRecord) readStatus(object *vpav1.VerticalPodAutoscaler, now time.Time) {
 	former := one.containers
 	one.object, one.containers = object, nil
 	if object.Status.Recommendation == nil {
@@ -157,7 +157,7 @@ func (one *workloadRecord) read(object *vpav1.VerticalPodAutoscaler, now time.Ti
 		targets := convert.Resources(list[i].Target)
 		for k := range resources.Kind(resources.Kinds) {
 			target, published := targets.Get(k)
-			c.records[k].set(target, published, now)
+			c.records[k].setTarget(target, published, now)
 		}
 		one.containers = append(one.containers, c)
 	}
@@ -171,7 +171,7 @@ func findContainer(containers []containerRecord, name string) *containerRecord {
 }
 
 // setTarget records the published target. A new one resets the record.
-func (r *kindRecord) set(target resources.Amount, published bool, now time.Time) {
+func (r *kindRecord) setTarget(target resources.Amount, published bool, now time.Time) {
 	switch {
 	case !published:
 		*r = kindRecord{}
@@ -215,11 +215,11 @@ func (w *WorkloadQuality) Killed(v *model.VPA, container string) {
 
 // record returns nil for a resource without a target. The caller holds the lock.
 func (w *WorkloadQuality) record(v *model.VPA, container string, k resources.Kind) *kindRecord {
-	one := w.known[v]
-	if one == nil {
+	workload := w.workloads[v]
+	if workload == nil {
 		return nil
 	}
-	c := findContainer(one.containers, container)
+	c := findContainer(workload.containers, container)
 	if c == nil || !c.records[k].published {
 		return nil
 	}

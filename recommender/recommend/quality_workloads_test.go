@@ -26,7 +26,7 @@ import (
 	"loadline.dev/loadline/recommender/model"
 )
 
-type scene struct {
+type qualityFixture struct {
 	*WorkloadQuality
 	t        testing.TB
 	registry *prometheus.Registry
@@ -36,8 +36,8 @@ type scene struct {
 	objects  []model.Observed
 }
 
-func newScene(t testing.TB) *scene {
-	s := &scene{t: t, registry: prometheus.NewRegistry(), store: usage.NewStore(usage.DefaultConfig()), now: time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)}
+func newQualityFixture(t testing.TB) *qualityFixture {
+	s := &qualityFixture{t: t, registry: prometheus.NewRegistry(), store: usage.NewStore(usage.DefaultConfig()), now: time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)}
 	s.model = model.NewModel(model.Config{Store: s.store})
 	s.WorkloadQuality = NewWorkloadQuality(s.registry)
 	return s
@@ -53,29 +53,29 @@ func target(container, cpu, memory string) vpav1.RecommendedContainerResources {
 	return vpav1.RecommendedContainerResources{ContainerName: container, Target: list, UncappedTarget: corev1.ResourceList{"cpu": resource.MustParse("99")}}
 }
 
-func (s *scene) publish(targets ...vpav1.RecommendedContainerResources) {
+func (s *qualityFixture) publish(targets ...vpav1.RecommendedContainerResources) {
 	object := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
 	if targets != nil {
 		object.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: targets}
 	}
 	s.objects = []model.Observed{{Object: object, Selector: labels.Everything()}}
-	s.pass(0)
+	s.advance(0)
 }
 
-func (s *scene) pass(later time.Duration) {
+func (s *qualityFixture) advance(later time.Duration) {
 	s.now = s.now.Add(later)
 	s.model.SyncVPAs(s.objects, s.now)
 	s.Follow(s.model, s.store, s.now)
 }
 
-func (s *scene) uses(container string, k resources.Kind, samples ...resources.Amount) {
+func (s *qualityFixture) addSamples(container string, k resources.Kind, samples ...resources.Amount) {
 	for _, used := range samples {
 		s.Observe(s.model.Find("shop", "web"), container, k, used)
 	}
 }
 
 // requireSeries compares the series of a metric, each as "container/resource=value".
-func (s *scene) is(name string, want ...string) {
+func (s *qualityFixture) requireSeries(name string, want ...string) {
 	s.t.Helper()
 	families, err := s.registry.Gather()
 	require.NoError(s.t, err)
@@ -96,110 +96,110 @@ func (s *scene) is(name string, want ...string) {
 	require.Equal(s.t, want, got, name)
 }
 
-func TestNumbersOfAScript(t *testing.T) {
-	s := newScene(t)
+func TestWorkloadQuality_ComputesMetrics(t *testing.T) {
+	s := newQualityFixture(t)
 	s.publish(target("app", "500m", "400"))
-	s.uses("app", resources.CPU, 200, 500, 700, 100)
-	s.uses("app", resources.Memory, 100, 300)
+	s.addSamples("app", resources.CPU, 200, 500, 700, 100)
+	s.addSamples("app", resources.Memory, 100, 300)
 	s.Killed(s.model.Find("shop", "web"), "app")
-	s.pass(90 * time.Second)
-	s.is("recommendation", "app/cpu=0.5", "app/memory=400")
-	s.is("slack_ratio", "app/cpu=0.25", "app/memory=0.5")
-	s.is("samples_above_target_ratio", "app/cpu=0.25", "app/memory=0")
-	s.is("peak_ratio", "app/cpu=1.4", "app/memory=0.75")
-	s.is("ooms_since_change", "app/memory=1")
-	s.is("recommendation_age_seconds", "app/cpu=90", "app/memory=90")
-	s.is("history_completeness_ratio", "app/cpu=0", "app/memory=0")
-	s.is("last_change_ratio")
+	s.advance(90 * time.Second)
+	s.requireSeries("recommendation", "app/cpu=0.5", "app/memory=400")
+	s.requireSeries("slack_ratio", "app/cpu=0.25", "app/memory=0.5")
+	s.requireSeries("samples_above_target_ratio", "app/cpu=0.25", "app/memory=0")
+	s.requireSeries("peak_ratio", "app/cpu=1.4", "app/memory=0.75")
+	s.requireSeries("ooms_since_change", "app/memory=1")
+	s.requireSeries("recommendation_age_seconds", "app/cpu=90", "app/memory=90")
+	s.requireSeries("history_completeness_ratio", "app/cpu=0", "app/memory=0")
+	s.requireSeries("last_change_ratio")
 }
 
-func TestANewTargetBeginsANewRecordOfItsResource(t *testing.T) {
-	s := newScene(t)
+func TestWorkloadQuality_ResetsResourceOnNewTarget(t *testing.T) {
+	s := newQualityFixture(t)
 	s.publish(target("app", "500m", "400"))
-	s.uses("app", resources.CPU, 1000)
-	s.uses("app", resources.Memory, 300)
+	s.addSamples("app", resources.CPU, 1000)
+	s.addSamples("app", resources.Memory, 300)
 	s.Killed(s.model.Find("shop", "web"), "app")
 	s.now = s.now.Add(time.Minute)
 	s.publish(target("app", "750m", "400"))
-	s.is("last_change_ratio", "app/cpu=0.5")
-	s.is("recommendation_age_seconds", "app/cpu=0", "app/memory=60")
-	s.is("samples_above_target_ratio", "app/memory=0")
-	s.is("slack_ratio", "app/memory=0.25")
-	s.is("ooms_since_change", "app/memory=1")
+	s.requireSeries("last_change_ratio", "app/cpu=0.5")
+	s.requireSeries("recommendation_age_seconds", "app/cpu=0", "app/memory=60")
+	s.requireSeries("samples_above_target_ratio", "app/memory=0")
+	s.requireSeries("slack_ratio", "app/memory=0.25")
+	s.requireSeries("ooms_since_change", "app/memory=1")
 	s.publish(target("app", "0.75", "200"))
-	s.uses("app", resources.CPU, 1500)
-	s.is("last_change_ratio", "app/cpu=0.5", "app/memory=-0.5")
-	s.is("ooms_since_change", "app/memory=0")
-	s.is("slack_ratio", "app/cpu=-1")
+	s.addSamples("app", resources.CPU, 1500)
+	s.requireSeries("last_change_ratio", "app/cpu=0.5", "app/memory=-0.5")
+	s.requireSeries("ooms_since_change", "app/memory=0")
+	s.requireSeries("slack_ratio", "app/cpu=-1")
 }
 
-func TestWhatIsGoneHasNoSeries(t *testing.T) {
-	s := newScene(t)
+func TestWorkloadQuality_DropsSeriesOfRemovedObjects(t *testing.T) {
+	s := newQualityFixture(t)
 	s.publish(target("app", "500m", "400"), target("log", "1m", "2"))
-	s.uses("app", resources.CPU, 1000)
+	s.addSamples("app", resources.CPU, 1000)
 	s.publish(target("app", "", "400"))
-	s.is("recommendation", "app/memory=400")
-	s.uses("app", resources.CPU, 1000)
+	s.requireSeries("recommendation", "app/memory=400")
+	s.addSamples("app", resources.CPU, 1000)
 	s.publish(target("app", "500m", "400"))
-	s.is("samples_above_target_ratio")
+	s.requireSeries("samples_above_target_ratio")
 	s.publish()
-	s.is("recommendation")
+	s.requireSeries("recommendation")
 
 	s.publish(target("app", "500m", "400"))
 	s.objects = nil
 	gone := s.model.Find("shop", "web")
-	s.pass(time.Minute)
+	s.advance(time.Minute)
 	s.Observe(gone, "app", resources.CPU, 1)
 	s.Killed(gone, "app")
 	require.Zero(t, testutil.CollectAndCount(s.WorkloadQuality))
-	require.Empty(t, s.known)
+	require.Empty(t, s.workloads)
 }
 
-func TestWhatHasNoTargetIsNotCounted(t *testing.T) {
-	s := newScene(t)
+func TestWorkloadQuality_IgnoresUsageWithoutTarget(t *testing.T) {
+	s := newQualityFixture(t)
 	s.publish(target("app", "500m", ""))
-	s.uses("other", resources.CPU, 1)
-	s.uses("app", resources.Memory, 1)
+	s.addSamples("other", resources.CPU, 1)
+	s.addSamples("app", resources.Memory, 1)
 	s.Observe(nil, "app", resources.CPU, 1)
 	s.Killed(s.model.Find("shop", "web"), "app")
-	s.is("samples_above_target_ratio")
-	s.is("ooms_since_change")
+	s.requireSeries("samples_above_target_ratio")
+	s.requireSeries("ooms_since_change")
 }
 
-func TestATargetOfNothingHasNoRatios(t *testing.T) {
-	s := newScene(t)
+func TestWorkloadQuality_OmitsRatiosOfZeroTarget(t *testing.T) {
+	s := newQualityFixture(t)
 	s.publish(target("app", "0", ""))
-	s.uses("app", resources.CPU, 1, 0)
-	s.is("recommendation", "app/cpu=0")
-	s.is("samples_above_target_ratio", "app/cpu=0.5")
-	s.is("slack_ratio")
-	s.is("peak_ratio")
+	s.addSamples("app", resources.CPU, 1, 0)
+	s.requireSeries("recommendation", "app/cpu=0")
+	s.requireSeries("samples_above_target_ratio", "app/cpu=0.5")
+	s.requireSeries("slack_ratio")
+	s.requireSeries("peak_ratio")
 	s.publish(target("app", "1", ""))
-	s.is("last_change_ratio")
+	s.requireSeries("last_change_ratio")
 }
 
-func TestAVPAWithAnotherTargetBeginsAnew(t *testing.T) {
-	s := newScene(t)
+func TestWorkloadQuality_ResetsOnRetarget(t *testing.T) {
+	s := newQualityFixture(t)
 	s.publish(target("app", "1", ""))
-	s.uses("app", resources.CPU, 500)
-	s.is("slack_ratio", "app/cpu=0.5")
+	s.addSamples("app", resources.CPU, 500)
+	s.requireSeries("slack_ratio", "app/cpu=0.5")
 	other := s.objects[0].Object.DeepCopy()
 	other.Spec.TargetRef = &autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "other"}
 	s.objects[0].Object = other
-	s.pass(time.Minute)
-	s.is("slack_ratio")
-	s.is("recommendation_age_seconds", "app/cpu=0")
+	s.advance(time.Minute)
+	s.requireSeries("slack_ratio")
+	s.requireSeries("recommendation_age_seconds", "app/cpu=0")
 }
 
 // Any user may be able to edit a status. Duplicate series would make all metrics unreadable.
-func TestAContainerThatIsListedTwiceCountsOnce(t *testing.T) {
-	s := newScene(t)
+func TestWorkloadQuality_DeduplicatesContainers(t *testing.T) {
+	s := newQualityFixture(t)
 	s.publish(target("app", "1", ""), target("app", "2", ""))
-	s.is("recommendation", "app/cpu=1")
+	s.requireSeries("recommendation", "app/cpu=1")
 }
 
-func TestCompletenessCountsTimeAndSamples(t *testing.T) {
-	s := newScene(t)
+func TestWorkloadQuality_ComputesHistoryCompleteness(t *testing.T) {
+	s := newQualityFixture(t)
 	s.model.PutPod(&corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1"},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}}},
@@ -210,27 +210,27 @@ func TestCompletenessCountsTimeAndSamples(t *testing.T) {
 			Container: usage.ContainerKey{Namespace: "shop", Pod: "web-1", Container: "app"}, At: s.now, Amount: 5}))
 	}
 	sample()
-	s.pass(4 * 24 * time.Hour)
-	s.is("history_completeness_ratio", "app/cpu=0")
+	s.advance(4 * 24 * time.Hour)
+	s.requireSeries("history_completeness_ratio", "app/cpu=0")
 	sample()
-	s.pass(0)
-	s.is("history_completeness_ratio", "app/cpu=0.000173611") // two minutes of eight days
+	s.advance(0)
+	s.requireSeries("history_completeness_ratio", "app/cpu=0.000173611") // two minutes of eight days
 
 	v := s.model.Find("shop", "web")
 	restored := usage.NewProfile(usage.DefaultConfig().Shape)
 	require.NoError(t, restored.Load(usage.ProfileImage{First: s.now.Add(-6 * 24 * time.Hour), Last: s.now.Add(-time.Hour), Samples: 1e6}))
 	v.Restored = map[string]*usage.Profile{"app": &restored}
-	s.pass(0)
-	s.is("history_completeness_ratio", "app/cpu=0.75")
-	s.pass(24 * time.Hour)
-	s.is("history_completeness_ratio", "app/cpu=0.75")
-	s.pass(4 * 24 * time.Hour)
+	s.advance(0)
+	s.requireSeries("history_completeness_ratio", "app/cpu=0.75")
+	s.advance(24 * time.Hour)
+	s.requireSeries("history_completeness_ratio", "app/cpu=0.75")
+	s.advance(4 * 24 * time.Hour)
 	sample()
-	s.pass(0)
-	s.is("history_completeness_ratio", "app/cpu=1")
+	s.advance(0)
+	s.requireSeries("history_completeness_ratio", "app/cpu=1")
 }
 
-func TestNobodyWhoWantsNoMetricsPays(t *testing.T) {
+func TestWorkloadQuality_NilDoesNotAllocate(t *testing.T) {
 	var none *WorkloadQuality
 	v := &model.VPA{}
 	require.Zero(t, testing.AllocsPerRun(10, func() {
@@ -240,20 +240,20 @@ func TestNobodyWhoWantsNoMetricsPays(t *testing.T) {
 	}))
 }
 
-func TestNamesOfTheMetricsOfWorkloads(t *testing.T) {
-	s := newScene(t)
+func TestWorkloadQuality_MetricsHaveNoLintProblems(t *testing.T) {
+	s := newQualityFixture(t)
 	s.publish(target("app", "500m", "400"))
 	s.publish(target("app", "600m", "500"))
-	s.uses("app", resources.CPU, 1)
-	s.uses("app", resources.Memory, 1)
+	s.addSamples("app", resources.CPU, 1)
+	s.addSamples("app", resources.Memory, 1)
 	require.Equal(t, 15, testutil.CollectAndCount(s.WorkloadQuality))
 	problems, err := testutil.GatherAndLint(s.registry)
 	require.NoError(t, err)
 	require.Empty(t, problems)
 }
 
-func TestLabelsAreEscaped(t *testing.T) {
-	s := newScene(t)
+func TestWorkloadQuality_EscapesLabels(t *testing.T) {
+	s := newQualityFixture(t)
 	s.publish(target("a\"\\\nb", "1", ""))
 	require.NoError(t, testutil.GatherAndCompare(s.registry, strings.NewReader(`
 # HELP loadline_workload_recommendation Published target, after capping, in cores or bytes.
@@ -262,27 +262,27 @@ loadline_workload_recommendation{container="a\"\\\nb",namespace="shop",resource=
 `), "loadline_workload_recommendation"))
 }
 
-func TestThePageShowsWhatIsServed(t *testing.T) {
+func TestWorkloadQuality_MatchesDocs(t *testing.T) {
 	page, err := os.ReadFile("../../docs/quality-metrics.md")
 	require.NoError(t, err)
 	_, rest, found := bytes.Cut(page, []byte("```text\n"))
 	require.True(t, found)
 	example, _, _ := bytes.Cut(rest, []byte("```"))
-	s := newScene(t)
+	s := newQualityFixture(t)
 	restored := usage.NewProfile(usage.DefaultConfig().Shape)
 	require.NoError(t, restored.Load(usage.ProfileImage{First: s.now.Add(-6 * 24 * time.Hour), Last: s.now, Samples: 1e6}))
 	s.publish(target("app", "400m", "256Mi"))
 	s.model.Find("shop", "web").Restored = map[string]*usage.Profile{"app": &restored}
 	s.publish(target("app", "500m", "320Mi"))
-	s.uses("app", resources.CPU, 200, 300, 700, 300)
-	s.uses("app", resources.Memory, 200<<20, 240<<20, 280<<20, 240<<20)
+	s.addSamples("app", resources.CPU, 200, 300, 700, 300)
+	s.addSamples("app", resources.Memory, 200<<20, 240<<20, 280<<20, 240<<20)
 	s.Killed(s.model.Find("shop", "web"), "app")
-	s.pass(4 * time.Minute)
+	s.advance(4 * time.Minute)
 	require.NoError(t, testutil.GatherAndCompare(s.registry, bytes.NewReader(example)))
 }
 
-func TestMetricsAreReadDuringAPass(t *testing.T) {
-	s := newScene(t)
+func TestWorkloadQuality_CollectsDuringIteration(t *testing.T) {
+	s := newQualityFixture(t)
 	s.publish(target("app", "1", "1"))
 	var readers sync.WaitGroup
 	stop := make(chan struct{})
@@ -297,23 +297,23 @@ func TestMetricsAreReadDuringAPass(t *testing.T) {
 		}
 	})
 	for i := range 200 {
-		s.uses("app", resources.CPU, resources.Amount(i))
+		s.addSamples("app", resources.CPU, resources.Amount(i))
 		s.publish(target("app", fmt.Sprint(i%2+1), "1"))
 	}
 	close(stop)
 	readers.Wait()
 }
 
-func TestWorkloadQuality_ShowsBurstsAndConfidence(t *testing.T) {
-	s := newScene(t)
+func TestWorkloadQuality_ReportsBurstsAndConfidence(t *testing.T) {
+	s := newQualityFixture(t)
 	s.publish(target("app", "500m", "400"))
-	s.is("burst_factor")
-	s.is("confidence_ratio")
+	s.requireSeries("burst_factor")
+	s.requireSeries("confidence_ratio")
 
 	v := s.model.Find("shop", "web")
-	book, err := recipe.NewBook("attune", recipe.DefaultConfig())
+	book, err := recipe.NewCache("attune", recipe.DefaultConfig())
 	require.NoError(t, err)
-	v.Recipe = book.For("")
+	v.Recipe = book.ForAnnotation("")
 	history := sketch.New(v.Recipe.Needs)
 	for i := range 120 {
 		used := resources.Amount(100)
@@ -324,9 +324,9 @@ func TestWorkloadQuality_ShowsBurstsAndConfidence(t *testing.T) {
 		history.Observe(s.now.Add(time.Duration(i)*5*time.Minute), resources.Memory, 100, 0)
 	}
 	v.Sketches = map[string]*sketch.Sketch{"app": history}
-	s.pass(time.Minute)
-	s.is("burst_factor", "app/cpu=1.4", "app/memory=1")
-	confidence := history.Points[resources.CPU].Habits().Confidence
+	s.advance(time.Minute)
+	s.requireSeries("burst_factor", "app/cpu=1.4", "app/memory=1")
+	confidence := history.Points[resources.CPU].Profile().Confidence
 	require.Positive(t, confidence)
-	s.is("confidence_ratio", fmt.Sprintf("app/cpu=%.6g", confidence), fmt.Sprintf("app/memory=%.6g", confidence))
+	s.requireSeries("confidence_ratio", fmt.Sprintf("app/cpu=%.6g", confidence), fmt.Sprintf("app/memory=%.6g", confidence))
 }

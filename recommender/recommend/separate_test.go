@@ -24,15 +24,15 @@ func memoryOf(c status.Recommended) []string {
 	return []string{c.Target.Memory().String(), c.UpperBound.Memory().String(), c.UncappedTarget.Memory().String()}
 }
 
-func TestWhatWasPublishedInTheMeaningOfNow(t *testing.T) {
+func TestConvertPublished_KeepsProtectedMemory(t *testing.T) {
 	before := mebibytes("60Mi", "120Mi")
-	require.Equal(t, []string{"60Mi", "60Mi", "60Mi"}, memoryOf(asSeparate(before, false, true)), "a limit followed the target, whatever the bound was")
-	require.Equal(t, []string{"120Mi", "120Mi", "120Mi"}, memoryOf(asSeparate(before, true, false)))
-	require.Equal(t, []string{"60Mi", "120Mi", "60Mi"}, memoryOf(asSeparate(before, true, true)))
+	require.Equal(t, []string{"60Mi", "60Mi", "60Mi"}, memoryOf(convertPublished(before, false, true)), "a limit followed the target, whatever the bound was")
+	require.Equal(t, []string{"120Mi", "120Mi", "120Mi"}, memoryOf(convertPublished(before, true, false)))
+	require.Equal(t, []string{"60Mi", "120Mi", "60Mi"}, memoryOf(convertPublished(before, true, true)))
 	require.Equal(t, []string{"60Mi", "120Mi", "60Mi"}, memoryOf(before), "the object of the cache is not touched")
 }
 
-func TestWhatALimitProtectsIsHeldByItself(t *testing.T) {
+func TestHoldLowered_HoldsProtectedMemorySeparately(t *testing.T) {
 	for name, c := range map[string]struct {
 		now  status.Recommended
 		held bool
@@ -44,31 +44,31 @@ func TestWhatALimitProtectsIsHeldByItself(t *testing.T) {
 		"more of both":               {mebibytes("70Mi", "130Mi"), false, []string{"70Mi", "130Mi", "70Mi"}},
 	} {
 		known, doubt := [resources.Kinds]bool{true, true}, [resources.Kinds]bool{resources.Memory: true}
-		before := heldApart(mebibytes("60Mi", "120Mi"), c.now, true)
-		kinds := hold(&known, doubt, c.now, before, true)
+		before := raiseHeldMemory(mebibytes("60Mi", "120Mi"), c.now, true)
+		kinds := holdLowered(&known, doubt, c.now, before, true)
 		require.Equal(t, c.held, kinds != nil, name)
-		keep(&c.now, before, known)
+		keepPublished(&c.now, before, known)
 		require.Equal(t, c.want, memoryOf(c.now), name)
 	}
-	require.Equal(t, []string{"60Mi", "120Mi", "60Mi"}, memoryOf(heldApart(mebibytes("60Mi", "120Mi"), mebibytes("70Mi", "130Mi"), false)))
+	require.Equal(t, []string{"60Mi", "120Mi", "60Mi"}, memoryOf(raiseHeldMemory(mebibytes("60Mi", "120Mi"), mebibytes("70Mi", "130Mi"), false)))
 }
 
-func TestWhatALimitProtectsDoesNotWait(t *testing.T) {
+func TestPublish_DoesNotDeferProtectedMemory(t *testing.T) {
 	estimate := func(protected resources.Amount) []model.Estimate {
-		r := resources.Of(1000, 1<<30)
+		r := resources.NewList(1000, 1<<30)
 		return []model.Estimate{{Container: "a", Bounds: resources.Bounds{Lower: r, Target: r, Upper: r.With(resources.Memory, protected)}}}
 	}
-	p := newPress()
+	p := newScriptedPublisher()
 	p.Tolerance = 0.1
-	require.False(t, p.worthWriting(p.vpa, estimate(2<<30), estimate(2<<30+1)))
+	require.False(t, p.differsEnough(p.vpa, estimate(2<<30), estimate(2<<30+1)))
 	p.vpa.Recipe.SeparateMemoryLimit = true
-	require.True(t, p.worthWriting(p.vpa, estimate(2<<30), estimate(2<<30+1)))
-	p.vpa.Published.Rushed = true
-	require.True(t, p.worthWriting(p.vpa, estimate(2<<30), estimate(2<<30+1)), "also where no bound has time")
+	require.True(t, p.differsEnough(p.vpa, estimate(2<<30), estimate(2<<30+1)))
+	p.vpa.Published.BoundsTimeUp = true
+	require.True(t, p.differsEnough(p.vpa, estimate(2<<30), estimate(2<<30+1)), "also where no bound has time")
 
 	list := mebibytes("60Mi", "120Mi")
 	statusOf := func(separate string, c status.Recommended) status.Outcome {
-		return status.Outcome{Recommendation: []status.Recommended{c}, Pods: 1, Separate: separate}
+		return status.Outcome{Recommendation: []status.Recommended{c}, Pods: 1, MemoryLimits: separate}
 	}
 	for separate, same := range map[string]bool{"": true, "because": false} {
 		a := status.Compose(p.vpa.Object, statusOf(separate, list), now())

@@ -26,7 +26,7 @@ import (
 //
 // It also records how long each container was observed while its targets were held. Otherwise
 // frequent restarts would never release them.
-func NoteUntrusted(v *model.VPA, past map[string]checkpoint.Past) {
+func NoteUntrusted(v *model.VPA, past map[string]checkpoint.ContainerHistory) {
 	v.Trust.Untrusted, v.Trust.ObservedWhileHeld = nil, nil
 	if v.StatusOfOther() || !status.Provided(v.Object) {
 		return
@@ -36,7 +36,7 @@ func NoteUntrusted(v *model.VPA, past map[string]checkpoint.Past) {
 	v.Trust.Untrusted, v.Trust.ObservedWhileHeld = map[string][resources.Kinds]bool{}, map[string]time.Duration{}
 	for _, c := range v.Object.Status.Recommendation.ContainerRecommendations {
 		loaded, found := past[c.ContainerName]
-		gap := found && behind(v.Sketches[c.ContainerName], loaded.Profile)
+		gap := found && sketchLags(v.Sketches[c.ContainerName], loaded.Profile)
 		v.Trust.Untrusted[c.ContainerName] = [resources.Kinds]bool{
 			resources.CPU:    uncertain || !found || gap,
 			resources.Memory: uncertain || !found || gap || loaded.Windows == nil,
@@ -47,7 +47,7 @@ func NoteUntrusted(v *model.VPA, past map[string]checkpoint.Past) {
 	}
 }
 
-func behind(t *sketch.Sketch, p *usage.Profile) bool {
+func sketchLags(t *sketch.Sketch, p *usage.Profile) bool {
 	return t != nil && p.Last().Sub(time.Unix(0, t.Now)) > sketchLag
 }
 
@@ -78,13 +78,13 @@ func (a *Advisor) untrusted(v *model.VPA, container string, live time.Duration) 
 // trustedSince returns the time of the first sample that counts as evidence. While history is being
 // loaded it is not before the creation of the oldest series, because one loaded part proves nothing
 // about the others.
-func (a *Advisor) proofFrom(first time.Time, series []usage.Series) time.Time {
+func (a *Advisor) trustedSince(first time.Time, series []usage.Series) time.Time {
 	if !a.incomplete() {
 		return first
 	}
-	oldest := a.Store.Created(series[0])
+	oldest := a.Store.CreatedAt(series[0])
 	for _, s := range series[1:] {
-		if created := a.Store.Created(s); created.Before(oldest) {
+		if created := a.Store.CreatedAt(s); created.Before(oldest) {
 			oldest = created
 		}
 	}
@@ -104,7 +104,7 @@ func heldMessage(held []string) string {
 	return fmt.Sprintf("not lowered, because the usage of earlier days is not known: %s; until it is loaded, or enough new usage was seen", strings.Join(held, ", "))
 }
 
-func lacks(e model.Estimate, controlled [resources.Kinds]bool) []string {
+func insufficientPoints(e model.Estimate, controlled [resources.Kinds]bool) []string {
 	var list []string
 	for k, p := range e.Points {
 		if controlled[k] && p.Have < p.Want {
@@ -115,7 +115,7 @@ func lacks(e model.Estimate, controlled [resources.Kinds]bool) []string {
 }
 
 // insufficientMessage changes at most every half hour.
-func lacksMessage(lacking []string) string {
+func insufficientMessage(lacking []string) string {
 	if len(lacking) == 0 {
 		return ""
 	}

@@ -9,7 +9,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 )
 
-func TestCompose_UsageAmbiguousAsLongAsUsageIsLeftOut(t *testing.T) {
+func TestCompose_SetsUsageAmbiguous(t *testing.T) {
 	vpa := &vpav1.VerticalPodAutoscaler{}
 	vpa.Status = Compose(vpa, Outcome{Pods: 1, Ambiguous: "container db has series of two clusters"}, time.Now())
 	require.True(t, Holds(vpa, UsageAmbiguous))

@@ -13,7 +13,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 )
 
-func TestSameIsWhatTheSemanticComparisonSays(t *testing.T) {
+func TestEqualStatus_MatchesSemanticDeepEqual(t *testing.T) {
 	for value, fields := range map[any]int{
 		vpav1.VerticalPodAutoscalerCondition{}: 6,
 		&vpav1.VerticalPodAutoscalerStatus{}:   3,
@@ -51,7 +51,7 @@ func TestSameIsWhatTheSemanticComparisonSays(t *testing.T) {
 	} {
 		other := base.DeepCopy()
 		change(other)
-		require.Equal(t, equality.Semantic.DeepEqual(&base, other), same(&base, other), name)
-		require.Equal(t, equality.Semantic.DeepEqual(other, &base), same(other, &base), name)
+		require.Equal(t, equality.Semantic.DeepEqual(&base, other), equalStatus(&base, other), name)
+		require.Equal(t, equality.Semantic.DeepEqual(other, &base), equalStatus(other, &base), name)
 	}
 }

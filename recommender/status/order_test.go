@@ -25,14 +25,14 @@ func TestCompose_SortsOwnConditionsAfterRecommendationProvided(t *testing.T) {
 		func(o *Outcome) { o.TargetError = "the target is gone" },
 		func(o *Outcome) { o.Conflict = "VPA x is older" },
 		func(o *Outcome) { o.Held = "container a" },
-		func(o *Outcome) { o.Lacks = "container a" },
+		func(o *Outcome) { o.MissingPoints = "container a" },
 		func(o *Outcome) { o.Rising = "container a" },
 		func(o *Outcome) { o.Unsaved = true },
 		func(o *Outcome) { o.History = 49 * time.Hour },
 		func(o *Outcome) { o.Observing = "shop" },
 		func(o *Outcome) { o.Recipe = "a wrong name" },
 		func(o *Outcome) { o.WriteLimited = true },
-		func(o *Outcome) { o.Separate = "container a" },
+		func(o *Outcome) { o.MemoryLimits = "container a" },
 	}
 	seen := map[vpav1.VerticalPodAutoscalerConditionType]bool{}
 	for which := range 1 << len(says) {

@@ -64,7 +64,7 @@ type Outcome struct {
 	TargetError    string                     // why the target is unusable, or empty
 	Conflict       string                     // why another VPA controls the same pods, or empty
 	Held           string                     // held targets and the reason, or empty
-	Lacks          string                     // containers with too few points, or empty
+	MissingPoints  string                     // containers with too few points, or empty
 	Rising         string                     // containers with growing memory, or empty
 	Omitted        string                     // containers above the limit of a VPA, or empty
 	Outranked      bool                       // MaxVPAs other VPAs get the usage, see Conflict
@@ -74,11 +74,11 @@ type Outcome struct {
 	Unsaved        bool                       // the history could not be saved
 	History        time.Duration              // min time covered by the samples of each container
 	Histories      []convert.ContainerHistory // of recommended containers, sorted by name
-	Earlier        bool                       // keep the observed generation of the status
+	KeepGeneration bool                       // keep the observed generation of the status
 	Observing      string                     // policy in mode Observe, or empty
 	Recipe         string                     // why another recipe is used, or empty
 	RecipePolicy   string                     // policy with a recipe that overrides the annotation, or empty
-	Separate       string                     // describes independent memory limits, or empty
+	MemoryLimits   string                     // describes independent memory limits, or empty
 }
 
 // Covered returns the longest history step within span, so that estimates change only with the
@@ -101,7 +101,7 @@ func Compose(vpa *vpav1.VerticalPodAutoscaler, o Outcome, now time.Time) vpav1.V
 	c := storedConditions(vpa, now)
 	switch {
 	case o.Observing != "":
-		c.set(vpav1.RecommendationProvided, corev1.ConditionFalse, "Observing", observing(&o))
+		c.set(vpav1.RecommendationProvided, corev1.ConditionFalse, "Observing", observingMessage(&o))
 	case len(o.Recommendation) > 0:
 		c.set(vpav1.RecommendationProvided, corev1.ConditionTrue, "", "")
 	case o.Outranked:
@@ -111,29 +111,29 @@ func Compose(vpa *vpav1.VerticalPodAutoscaler, o Outcome, now time.Time) vpav1.V
 	case o.Pods == 0:
 		c.set(vpav1.RecommendationProvided, corev1.ConditionFalse, noPods, "no pod matches the target and no history is left, so there is nothing to recommend from")
 	default:
-		c.set(vpav1.RecommendationProvided, corev1.ConditionFalse, reasonIf(o.Lacks), o.Lacks)
+		c.set(vpav1.RecommendationProvided, corev1.ConditionFalse, reasonIf(o.MissingPoints), o.MissingPoints)
 	}
-	c.keep(o.Pods == 0, vpav1.NoPodsMatched, noPods, "no pod matches the selector of the target")
-	c.keep(false, vpav1.ConfigDeprecated, "", "")
-	c.keep(o.TargetError != "", vpav1.ConfigUnsupported, "", o.TargetError)
-	c.keep(o.Conflict != "", TargetConflict, "OtherVPAControls", o.Conflict)
-	c.keep(o.Held != "", TargetHeld, "HistoryIncomplete", o.Held)
-	c.keep(o.Omitted != "", TooManyContainers, "LimitExceeded", o.Omitted)
-	c.keep(o.TooLarge, StatusTooLarge, "LimitExceeded", ErrTooLarge.Error())
-	c.keep(o.Ambiguous != "", UsageAmbiguous, "SeriesDiffer", o.Ambiguous)
-	c.keep(o.Rising != "", MemoryGrowth, "GrowsEachDay", o.Rising)
-	c.keep(o.Separate != "" && len(o.Recommendation) > 0, convert.SeparateMemoryLimit, "RequestFollowsUse", o.Separate)
-	c.keep(o.Unsaved, TargetUnsaved, "SaveFailed", "the checkpoints behind the recommendation cannot be written: the log of the recommender says why")
+	c.setIf(o.Pods == 0, vpav1.NoPodsMatched, noPods, "no pod matches the selector of the target")
+	c.setIf(false, vpav1.ConfigDeprecated, "", "")
+	c.setIf(o.TargetError != "", vpav1.ConfigUnsupported, "", o.TargetError)
+	c.setIf(o.Conflict != "", TargetConflict, "OtherVPAControls", o.Conflict)
+	c.setIf(o.Held != "", TargetHeld, "HistoryIncomplete", o.Held)
+	c.setIf(o.Omitted != "", TooManyContainers, "LimitExceeded", o.Omitted)
+	c.setIf(o.TooLarge, StatusTooLarge, "LimitExceeded", ErrTooLarge.Error())
+	c.setIf(o.Ambiguous != "", UsageAmbiguous, "SeriesDiffer", o.Ambiguous)
+	c.setIf(o.Rising != "", MemoryGrowth, "GrowsEachDay", o.Rising)
+	c.setIf(o.MemoryLimits != "" && len(o.Recommendation) > 0, convert.SeparateMemoryLimit, "RequestFollowsUse", o.MemoryLimits)
+	c.setIf(o.Unsaved, TargetUnsaved, "SaveFailed", "the checkpoints behind the recommendation cannot be written: the log of the recommender says why")
 	if o.RecipePolicy != "" {
 		c.set(InvalidRecipe, corev1.ConditionTrue, "PolicyRestricts", "annotation "+recipe.Annotation+" has no effect: SizingPolicy "+o.RecipePolicy+
 			" applies its own recipe to all VPAs (spec.sharing.userVPAs is Restrict)")
 	} else {
-		c.keep(o.Recipe != "", InvalidRecipe, "BadAnnotation", o.Recipe)
+		c.setIf(o.Recipe != "", InvalidRecipe, "BadAnnotation", o.Recipe)
 	}
-	c.keep(o.WriteLimited, WriteLimited, "LimitExceeded", "this status was written late, because the namespace had used its write limit")
-	c.sufficient(&o)
+	c.setIf(o.WriteLimited, WriteLimited, "LimitExceeded", "this status was written late, because the namespace had used its write limit")
+	c.setSufficientHistory(&o)
 	observed := vpa.Generation
-	if o.Earlier {
+	if o.KeepGeneration {
 		observed = vpa.Status.ObservedGeneration
 	}
 	c.sort()
@@ -151,7 +151,7 @@ func ComposeRefused(vpa *vpav1.VerticalPodAutoscaler, now time.Time) []vpav1.Ver
 	if c.find(vpav1.RecommendationProvided) < 0 {
 		c.set(vpav1.RecommendationProvided, corev1.ConditionFalse, "", "")
 	}
-	c.set(vpav1.ConfigUnsupported, corev1.ConditionTrue, "", convert.Unreadable(vpa))
+	c.set(vpav1.ConfigUnsupported, corev1.ConditionTrue, "", convert.UnreadableReason(vpa))
 	c.sort()
 	return c.list
 }
@@ -162,7 +162,7 @@ type conditions struct {
 }
 
 // renamedConditions maps earlier condition types to their current names.
-var renamed = map[vpav1.VerticalPodAutoscalerConditionType]vpav1.VerticalPodAutoscalerConditionType{
+var renamedConditions = map[vpav1.VerticalPodAutoscalerConditionType]vpav1.VerticalPodAutoscalerConditionType{
 	"WrongRecipe":  InvalidRecipe,
 	"RisingMemory": MemoryGrowth,
 }
@@ -170,7 +170,7 @@ var renamed = map[vpav1.VerticalPodAutoscalerConditionType]vpav1.VerticalPodAuto
 func storedConditions(vpa *vpav1.VerticalPodAutoscaler, now time.Time) conditions {
 	c := conditions{now: metav1.NewTime(now.Truncate(time.Second))}
 	for _, x := range vpa.Status.Conditions {
-		if name, old := renamed[x.Type]; old {
+		if name, old := renamedConditions[x.Type]; old {
 			x.Type = name
 		}
 		if c.find(x.Type) < 0 {
@@ -215,7 +215,7 @@ func (c *conditions) set(t vpav1.VerticalPodAutoscalerConditionType, status core
 	c.list[at] = fresh
 }
 
-func (c *conditions) keep(holds bool, t vpav1.VerticalPodAutoscalerConditionType, reason, message string) {
+func (c *conditions) setIf(holds bool, t vpav1.VerticalPodAutoscalerConditionType, reason, message string) {
 	if holds {
 		c.set(t, corev1.ConditionTrue, reason, message)
 		return
@@ -226,12 +226,12 @@ func (c *conditions) keep(holds bool, t vpav1.VerticalPodAutoscalerConditionType
 // day is the minimum history for meaningful bounds.
 const day = 24 * time.Hour
 
-func (c *conditions) sufficient(o *Outcome) {
+func (c *conditions) setSufficientHistory(o *Outcome) {
 	switch {
 	case len(o.Recommendation) == 0:
-		c.keep(false, SufficientHistory, "", "")
-	case o.Lacks != "":
-		c.set(SufficientHistory, corev1.ConditionFalse, reasonIf(o.Lacks), o.Lacks+"; "+convert.HistoryMessage(o.Histories))
+		c.setIf(false, SufficientHistory, "", "")
+	case o.MissingPoints != "":
+		c.set(SufficientHistory, corev1.ConditionFalse, reasonIf(o.MissingPoints), o.MissingPoints+"; "+convert.HistoryMessage(o.Histories))
 	case Covered(o.History) < day:
 		c.set(SufficientHistory, corev1.ConditionFalse, "FewSamples", convert.HistoryMessage(o.Histories))
 	default:
@@ -239,15 +239,15 @@ func (c *conditions) sufficient(o *Outcome) {
 	}
 }
 
-func observing(o *Outcome) string {
+func observingMessage(o *Outcome) string {
 	message := "SizingPolicy " + o.Observing + " observes in mode Observe, and shows no recommendation"
 	switch {
-	case o.Lacks != "":
-		return message + "; " + o.Lacks
+	case o.MissingPoints != "":
+		return message + "; " + o.MissingPoints
 	case o.Pods == 0:
 		return message + "; no pod matches the target"
 	}
-	return message + "; the usage seen of every container covers " + convert.AtLeast(convert.HistoryStep(o.History)) + ", and 8 days show a whole week"
+	return message + "; the usage seen of every container covers " + convert.StepText(convert.HistoryStep(o.History)) + ", and 8 days show a whole week"
 }
 
 // Provided reports whether the status of a VPA has a valid recommendation.
@@ -285,7 +285,7 @@ type Writer struct{ Client versioned.Interface }
 // value, and empty lists equal missing ones. It returns ErrTooLarge instead of writing more than
 // MaxBytes.
 func (w Writer) Write(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler, status vpav1.VerticalPodAutoscalerStatus) (bool, error) {
-	if same(&vpa.Status, &status) {
+	if equalStatus(&vpa.Status, &status) {
 		return false, nil
 	}
 	body, err := json.Marshal([]client.PatchOperation{client.PatchAdd("/status", status)})
@@ -322,7 +322,7 @@ func (w Writer) patch(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler, kin
 // The functions below compare like equality.Semantic at a tenth of the cost, for every VPA with
 // changed estimates.
 
-func same(a, b *vpav1.VerticalPodAutoscalerStatus) bool {
+func equalStatus(a, b *vpav1.VerticalPodAutoscalerStatus) bool {
 	return SameButBounds(a, b) && (a.Recommendation == nil ||
 		slices.EqualFunc(a.Recommendation.ContainerRecommendations, b.Recommendation.ContainerRecommendations, func(a, b Recommended) bool {
 			return sameList(a.LowerBound, b.LowerBound) && sameList(a.UpperBound, b.UpperBound)

@@ -25,7 +25,7 @@ func recommended(name string) Recommended {
 	return Recommended{ContainerName: name, Target: list("1", "1Gi"), LowerBound: list("500m", "512Mi"), UpperBound: list("2", "2Gi"), UncappedTarget: list("1", "1Gi")}
 }
 
-func TestConditionsOfAHealthyVPA(t *testing.T) {
+func TestCompose_SetsConditionsOfHealthyVPA(t *testing.T) {
 	old := metav1.NewTime(now().Add(-time.Hour))
 	vpa := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Generation: 4}}
 	vpa.Status.Conditions = []vpav1.VerticalPodAutoscalerCondition{
@@ -47,7 +47,7 @@ func TestConditionsOfAHealthyVPA(t *testing.T) {
 	require.Len(t, vpa.Status.Conditions, 7, "the object of the cache is not touched")
 }
 
-func TestConditionsInTrouble(t *testing.T) {
+func TestCompose_ReportsTargetErrorAndConflict(t *testing.T) {
 	s := Compose(&vpav1.VerticalPodAutoscaler{}, Outcome{TargetError: "the target is gone", Conflict: "VPA x is older"}, now())
 	types := []vpav1.VerticalPodAutoscalerConditionType{}
 	for _, c := range s.Conditions {
@@ -65,7 +65,7 @@ func TestConditionsInTrouble(t *testing.T) {
 	require.Empty(t, s.Conditions[0].Reason)
 }
 
-func TestOnlyNewsIsWritten(t *testing.T) {
+func TestWriter_SkipsUnchangedStatus(t *testing.T) {
 	vpa := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web"}}
 	client := fake.NewSimpleClientset(vpa)
 	w := Writer{Client: client}
@@ -88,7 +88,7 @@ func TestOnlyNewsIsWritten(t *testing.T) {
 	require.ErrorContains(t, err, "write the status of VPA ns/gone")
 }
 
-func TestHistoryChangesTheStatusAHandfulOfTimes(t *testing.T) {
+func TestCompose_HistoryChangesStatusOncePerStep(t *testing.T) {
 	vpa := &vpav1.VerticalPodAutoscaler{}
 	writes := 0
 	for minutes := range 10 * 24 * 60 {

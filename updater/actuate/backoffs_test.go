@@ -12,22 +12,22 @@ import (
 )
 
 // backoffExecutor calls onCall for each backoff and returns err.
-type deaf struct {
+type backoffExecutor struct {
 	Executor
 
-	asked int
-	ask   func()
-	err   error
+	calls  int
+	onCall func()
+	err    error
 }
 
-func (d *deaf) RecordBackoff(context.Context, *corev1.Pod, disruption.Backoff) error {
-	d.asked++
-	d.ask()
+func (d *backoffExecutor) RecordBackoff(context.Context, *corev1.Pod, disruption.Backoff) error {
+	d.calls++
+	d.onCall()
 	return d.err
 }
 
 // The lease is held during an iteration, and each request may take seconds.
-func TestPausesThatCannotBeWrittenDoNotHoldThePass(t *testing.T) {
+func TestRecordBackoffs_StopsOnErrorAfterCancellation(t *testing.T) {
 	for _, c := range []struct {
 		err   error
 		ends  bool // cancels the iteration in the first request
@@ -37,13 +37,13 @@ func TestPausesThatCannotBeWrittenDoNotHoldThePass(t *testing.T) {
 		{errors.New("no answer"), false, 2},
 		{nil, true, 2},
 	} {
-		pods := named("web-1-0", "web-1-1")
+		pods := podsNamed("web-1-0", "web-1-1")
 		r := newRunner(pods...)
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		d := &deaf{Executor: r.Executor, err: c.err, ask: func() {}}
+		d := &backoffExecutor{Executor: r.Executor, err: c.err, onCall: func() {}}
 		if c.ends {
-			d.ask = stop
+			d.onCall = stop
 		}
 		r.Executor = d
 		var backoffs []disruption.PodBackoff
@@ -51,6 +51,6 @@ func TestPausesThatCannotBeWrittenDoNotHoldThePass(t *testing.T) {
 			backoffs = append(backoffs, disruption.PodBackoff{Subject: disruption.Subject{Namespace: "shop", VPA: "web-vpa", Pod: pod.Name, UID: string(pod.UID)}})
 		}
 		r.run(ctx, disruption.Result{Backoffs: backoffs}, nil, noon)
-		require.Equal(t, c.asked, d.asked, "%+v", c)
+		require.Equal(t, c.asked, d.calls, "%+v", c)
 	}
 }

@@ -32,21 +32,21 @@ import (
 const checkTimeout = 15 * time.Second
 
 // BlockedError is the error of a disruption that a check of Checker or Cluster blocks.
-type Held struct {
+type BlockedError struct {
 	Reason reason.Reason
 	Cause  error
 }
 
 // Error returns the reason and its cause.
-func (h *Held) Error() string { return fmt.Sprintf("%s: %v", h.Reason, h.Cause) }
+func (h *BlockedError) Error() string { return fmt.Sprintf("%s: %v", h.Reason, h.Cause) }
 
-func (h *Held) replacement() bool {
+func (h *BlockedError) concernsReplacement() bool {
 	return h.Reason == reason.ReplacementRefused || h.Reason == reason.ReplacementUnchanged ||
 		h.Reason == reason.ReplacementUnknown
 }
 
 // Unwrap returns the cause.
-func (h *Held) Unwrap() error { return h.Cause }
+func (h *BlockedError) Unwrap() error { return h.Cause }
 
 // Clock provides the current time.
 type Clock interface{ Now() time.Time }
@@ -79,10 +79,10 @@ func (c *Checker) Paused(change Change) error { return c.pauses.active(change, N
 // if the pod is gone.
 func (c *Checker) Check(ctx context.Context, change Change) error {
 	if metav1.GetControllerOfNoCopy(change.Target) == nil {
-		return &Held{Reason: reason.NoOwner, Cause: errors.New("the pod has no controller")}
+		return &BlockedError{Reason: reason.NoOwner, Cause: errors.New("the pod has no controller")}
 	}
 	shortened := fairwork.Shortens(ctx, checkTimeout)
-	limited, cancel := fairwork.Limit(client.Once(ctx), checkTimeout)
+	limited, cancel := fairwork.Limit(client.WithoutRetries(ctx), checkTimeout)
 	defer cancel()
 	err := c.check(limited, change)
 	if errors.Is(err, client.ErrThrottled) || ctx.Err() != nil {
@@ -94,7 +94,7 @@ func (c *Checker) Check(ctx context.Context, change Change) error {
 	if client.IsWriteLimited(err) { // nothing was checked
 		return err
 	}
-	var held *Held
+	var held *BlockedError
 	_ = errors.As(err, &held) // nil: the pod may be evicted
 	c.pauses.record(change, held, Now(c.Clock))
 	return err
@@ -104,78 +104,78 @@ func (c *Checker) Check(ctx context.Context, change Change) error {
 // owner.
 func (c *Checker) CheckRestart(ctx context.Context, change Change) error {
 	if metav1.GetControllerOfNoCopy(change.Target) == nil {
-		return &Held{Reason: reason.NoOwner, Cause: errors.New("the pod has no controller")}
+		return &BlockedError{Reason: reason.NoOwner, Cause: errors.New("the pod has no controller")}
 	}
-	limited, cancel := fairwork.Limit(client.Once(ctx), checkTimeout)
+	limited, cancel := fairwork.Limit(client.WithoutRetries(ctx), checkTimeout)
 	defer cancel()
-	_, _, err := c.live(limited, change)
+	_, _, err := c.readLive(limited, change)
 	switch {
 	case errors.Is(err, client.ErrThrottled), ctx.Err() != nil:
 		return ErrRateLimited
-	case Gone(err):
+	case IsGone(err):
 		return snapshot.ErrStale
 	}
 	return err
 }
 
 func (c *Checker) check(ctx context.Context, change Change) error {
-	owner, evicted, err := c.live(ctx, change)
+	owner, evicted, err := c.readLive(ctx, change)
 	if err != nil {
 		return err
 	}
 	if convert.Protected(evicted) == reason.ProtectedFromEviction { // since the plan was made
-		return &Held{Reason: reason.ProtectedFromEviction, Cause: errors.New("an annotation of the pod forbids evictions now")}
+		return &BlockedError{Reason: reason.ProtectedFromEviction, Cause: errors.New("an annotation of the pod forbids evictions now")}
 	}
-	return c.accepts(ctx, owner, evicted, change)
+	return c.checkReplacement(ctx, owner, evicted, change)
 }
 
 // readLive returns the current owner and pod, or an error if its budget denies a disruption.
-func (c *Checker) live(ctx context.Context, change Change) (*controller, *corev1.Pod, error) {
+func (c *Checker) readLive(ctx context.Context, change Change) (*controller, *corev1.Pod, error) {
 	ref := metav1.GetControllerOfNoCopy(change.Target)
 	owner, err := readController(ctx, c.Kube, c.Targets, change, *ref)
 	switch {
 	case errors.Is(err, errNoOwner):
-		return nil, nil, &Held{Reason: reason.NoOwner, Cause: fmt.Errorf("%s %s: %w", ref.Kind, ref.Name, err)}
+		return nil, nil, &BlockedError{Reason: reason.NoOwner, Cause: fmt.Errorf("%s %s: %w", ref.Kind, ref.Name, err)}
 	case err != nil:
-		return nil, nil, &Held{Reason: reason.ReplacementUnknown, Cause: fmt.Errorf("read %s %s: %w", ref.Kind, ref.Name, shorten(err))}
+		return nil, nil, &BlockedError{Reason: reason.ReplacementUnknown, Cause: fmt.Errorf("read %s %s: %w", ref.Kind, ref.Name, shorten(err))}
 	}
 	known, pod, err := c.siblings.get(ctx, c.Kube, owner, change.Target, Now(c.Clock))
 	switch {
 	case err != nil:
-		return nil, nil, &Held{Reason: reason.ReplacementUnknown, Cause: fmt.Errorf("list the pods of %s %s: %w", ref.Kind, ref.Name, shorten(err))}
+		return nil, nil, &BlockedError{Reason: reason.ReplacementUnknown, Cause: fmt.Errorf("list the pods of %s %s: %w", ref.Kind, ref.Name, shorten(err))}
 	case pod == nil:
 		return nil, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, change.Target.Name)
 	case !known.all: // the plan counted the pods in the caches
 		return owner, pod, nil
 	}
-	return owner, pod, c.spares(owner, known.pods, pod, change)
+	return owner, pod, c.checkBudget(owner, known.pods, pod, change)
 }
 
-func (c *Checker) spares(owner *controller, pods []corev1.Pod, one *corev1.Pod, change Change) error {
+func (c *Checker) checkBudget(owner *controller, pods []corev1.Pod, evicted *corev1.Pod, change Change) error {
 	settings := change.Autoscaler.Core(false)
-	v := disruption.VPA{MinReplicas: settings.MinReplicas, Groups: []disruption.Group{{Replicas: owner.wanted}}}
-	core := stateOf(one)
+	v := disruption.VPA{MinReplicas: settings.MinReplicas, Groups: []disruption.Group{{Replicas: owner.replicas}}}
+	core := stateOf(evicted)
 	v.Pods = append(v.Pods, core)
-	leaving := 0
+	terminating := 0
 	for i := range pods {
 		switch pod := &pods[i]; {
-		case pod.UID == one.UID, pod.Status.Phase == corev1.PodSucceeded, pod.Status.Phase == corev1.PodFailed:
+		case pod.UID == evicted.UID, pod.Status.Phase == corev1.PodSucceeded, pod.Status.Phase == corev1.PodFailed:
 		case pod.DeletionTimestamp != nil:
-			leaving++
+			terminating++
 		default:
 			v.Pods = append(v.Pods, stateOf(pod))
 		}
 	}
-	if owner.wanted == disruption.Unknown { // a fixed count would shrink with each eviction
-		v.Groups[0].Replicas = len(v.Pods) + leaving
+	if owner.replicas == disruption.Unknown { // a fixed count would shrink with each eviction
+		v.Groups[0].Replicas = len(v.Pods) + terminating
 	}
 	budget := disruption.NewBudget(&v, *c.Config)
-	why := budget.Denies(&core)
-	if why == "" && change.Cause.Shares() && core.Ready && readyOf(v.Pods) == 1 {
-		why = reason.NoBudget // sharing must not take a workload's only ready pod
+	denied := budget.Denies(&core)
+	if denied == "" && change.Cause.Shares() && core.Ready && readyOf(v.Pods) == 1 {
+		denied = reason.NoBudget // sharing must not take a workload's only ready pod
 	}
-	if why != "" {
-		return &Held{Reason: why, Cause: fmt.Errorf("%s %s has %d live pods now, %d of them ready", owner.ref.Kind, owner.ref.Name, len(v.Pods), readyOf(v.Pods))}
+	if denied != "" {
+		return &BlockedError{Reason: denied, Cause: fmt.Errorf("%s %s has %d live pods now, %d of them ready", owner.ref.Kind, owner.ref.Name, len(v.Pods), readyOf(v.Pods))}
 	}
 	return nil
 }
@@ -196,41 +196,41 @@ func readyOf(pods []disruption.Pod) (ready int) {
 
 // checkReplacement creates the replacement in a dry run, through the full admission. If the webhook
 // did not process the pod, it sets the target itself and tries again.
-func (c *Checker) accepts(ctx context.Context, owner *controller, evicted *corev1.Pod, change Change) error {
+func (c *Checker) checkReplacement(ctx context.Context, owner *controller, evicted *corev1.Pod, change Change) error {
 	pod := replacement(owner, evicted)
 	created, err := c.create(ctx, pod)
-	if refusal := refusalOf(err, pod.GenerateName); refusal != nil {
+	if refusal := replacementError(err, pod.GenerateName); refusal != nil {
 		return refusal
 	}
 	// Not processed by the webhook, or a quota also counts the evicted pod.
 	if err != nil || created.Annotations[convert.ObservedAnnotation] == "" {
-		created, err = c.create(ctx, withSizes(pod, change.Autoscaler))
+		created, err = c.create(ctx, withTargets(pod, change.Autoscaler))
 	}
-	if refusal := refusalOf(err, pod.GenerateName); refusal != nil {
+	if refusal := replacementError(err, pod.GenerateName); refusal != nil {
 		return refusal
 	}
 	excess, exceeds := exceededQuota(err)
 	switch {
 	case exceeds:
-		if err := c.checkQuotas(ctx, excess, withSizes(recreated(evicted), change.Autoscaler), evicted); err != nil {
+		if err := c.checkQuotas(ctx, excess, withTargets(recreated(evicted), change.Autoscaler), evicted); err != nil {
 			return err
 		}
 		created = nil
 	case err != nil:
 		created = nil
 	case !takesEffect(change, evicted, created):
-		return &Held{Reason: reason.ReplacementUnchanged, Cause: errors.New("in a dry run the new pod has other sizes than recommended")}
+		return &BlockedError{Reason: reason.ReplacementUnchanged, Cause: errors.New("in a dry run the new pod has other sizes than recommended")}
 	}
 	if changed := owner.changedPart(evicted, created); changed != "" {
-		return &Held{Reason: reason.OlderRevision, Cause: fmt.Errorf("the template of %s %s differs from the pod: %s", owner.ref.Kind, owner.ref.Name, changed)}
+		return &BlockedError{Reason: reason.OlderRevision, Cause: fmt.Errorf("the template of %s %s differs from the pod: %s", owner.ref.Kind, owner.ref.Name, changed)}
 	}
 	return nil
 }
 
 func (c *Checker) create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	created, err := c.Kube.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-	if notPermitted(err) { // applies to all pods of the namespace
-		c.pauses.holdNamespace(pod.Namespace, &Held{Reason: reason.ReplacementUnknown, Cause: errors.New("the updater may not create pods in dry runs: its role lacks the verb create on pods")}, Now(c.Clock))
+	if isCreateForbidden(err) { // applies to all pods of the namespace
+		c.pauses.holdNamespace(pod.Namespace, &BlockedError{Reason: reason.ReplacementUnknown, Cause: errors.New("the updater may not create pods in dry runs: its role lacks the verb create on pods")}, Now(c.Clock))
 	}
 	return created, err
 }
@@ -239,12 +239,12 @@ func (c *Checker) create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, err
 func (c *Checker) Evicted(pod *corev1.Pod) { c.siblings.markTerminating(pod, Now(c.Clock)) }
 
 // AdmittedPod returns the replacement of a pod with the resources that the webhook would set now.
-func (c *Checker) Sized(ctx context.Context, change Change) (*corev1.Pod, error) {
+func (c *Checker) AdmittedPod(ctx context.Context, change Change) (*corev1.Pod, error) {
 	ref := metav1.GetControllerOfNoCopy(change.Target)
 	if ref == nil {
 		return nil, errNoOwner
 	}
-	ctx, cancel := context.WithTimeout(client.Once(ctx), checkTimeout)
+	ctx, cancel := context.WithTimeout(client.WithoutRetries(ctx), checkTimeout)
 	defer cancel()
 	owner, err := readController(ctx, c.Kube, c.Targets, change, *ref)
 	if err != nil {
@@ -266,7 +266,7 @@ func takesEffect(change Change, evicted, created *corev1.Pod) bool {
 	return effective || !planned
 }
 
-func compare(change Change, evicted, created *corev1.Pod, of func(policy.Container) resources.List) (planned, effective bool) {
+func compare(change Change, evicted, created *corev1.Pod, list func(policy.Container) resources.List) (planned, effective bool) {
 	before, after := convert.Pod(evicted).Containers, convert.Pod(created).Containers
 	for _, f := range change.Containers {
 		named := func(c policy.Container) bool { return c.Name == f.Name }
@@ -274,13 +274,13 @@ func compare(change Change, evicted, created *corev1.Pod, of func(policy.Contain
 		if i < 0 || j < 0 {
 			continue
 		}
-		target := of(policy.Container{Requests: f.Requests, Limits: f.Limits})
+		target := list(policy.Container{Requests: f.Requests, Limits: f.Limits})
 		_, boosted := created.Annotations[convert.BoostAnnotationPrefix+f.Name]
 		for k := range resources.Kind(resources.Kinds) {
-			has := of(before[i]).Value(k)
-			if direction := cmp.Compare(target.Value(k), has); target.Has(k) && direction != 0 {
+			current := list(before[i]).Value(k)
+			if direction := cmp.Compare(target.Value(k), current); target.Has(k) && direction != 0 {
 				planned = true
-				effective = effective || boosted && k == resources.CPU || cmp.Compare(of(after[j]).Value(k), has) == direction
+				effective = effective || boosted && k == resources.CPU || cmp.Compare(list(after[j]).Value(k), current) == direction
 			}
 		}
 	}
@@ -289,22 +289,22 @@ func compare(change Change, evicted, created *corev1.Pod, of func(policy.Contain
 
 // replacementError returns nil if the dry run accepts the replacement, or if only a quota refuses
 // it, since the quota counts the evicted pod as well.
-func refusalOf(err error, generateName string) error {
+func replacementError(err error, generateName string) error {
 	switch {
 	case err == nil, apierrors.IsAlreadyExists(err): // each attempt generates a new name
 		return nil
 	case client.IsWriteLimited(err):
 		return err
-	case undecided(err):
-		return &Held{Reason: reason.ReplacementUnknown, Cause: fmt.Errorf("create the replacement in a dry run: %w", shorten(err))}
+	case isUndecided(err):
+		return &BlockedError{Reason: reason.ReplacementUnknown, Cause: fmt.Errorf("create the replacement in a dry run: %w", shorten(err))}
 	}
 	if _, exceeds := exceededQuota(err); exceeds {
 		return nil
 	}
-	return &Held{Reason: reason.ReplacementRefused, Cause: errors.New(stableText(err, generateName))}
+	return &BlockedError{Reason: reason.ReplacementRefused, Cause: errors.New(stableText(err, generateName))}
 }
 
-func undecided(err error) bool {
+func isUndecided(err error) bool {
 	if deniedByAdmission(err) {
 		return false
 	}
@@ -315,15 +315,15 @@ func undecided(err error) bool {
 	code := status.Status().Code
 	return code < 400 || code >= 500 ||
 		apierrors.IsUnauthorized(err) || apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err) || apierrors.IsConflict(err) ||
-		notPermitted(err) || strings.Contains(err.Error(), "does not support dry run")
+		isCreateForbidden(err) || strings.Contains(err.Error(), "does not support dry run")
 }
 
 // createForbidden matches the authorizer's message from its start, because admission quotes texts
 // of pods.
-var mayNotCreate = regexp.MustCompile(`^pods is forbidden: User "[^"]*" cannot create resource "pods"`)
+var createForbidden = regexp.MustCompile(`^pods is forbidden: User "[^"]*" cannot create resource "pods"`)
 
-func notPermitted(err error) bool {
-	return apierrors.IsForbidden(err) && mayNotCreate.MatchString(err.Error())
+func isCreateForbidden(err error) bool {
+	return apierrors.IsForbidden(err) && createForbidden.MatchString(err.Error())
 }
 
 // deniedByAdmission reports whether a webhook or an admission policy denied a request. Both may use
@@ -343,24 +343,24 @@ func stableText(err error, generateName string) string {
 			text = strings.ReplaceAll(text, name, generateName)
 		}
 	}
-	return cut(text)
+	return truncate(text)
 }
 
 // maxCauseLength bounds the text of a refusal, in bytes. Admission may name each of thousands of
 // containers.
-const longestCause = 1000
+const maxCauseLength = 1000
 
-func cut(text string) string {
-	if len(text) <= longestCause {
+func truncate(text string) string {
+	if len(text) <= maxCauseLength {
 		return text
 	}
-	return strings.ToValidUTF8(text[:longestCause], "") + "..."
+	return strings.ToValidUTF8(text[:maxCauseLength], "") + "..."
 }
 
 // shorten bounds the text of an error to maxCauseLength. A longer error loses its chain.
 func shorten(err error) error {
-	if text := err.Error(); len(text) > longestCause {
-		return errors.New(cut(text))
+	if text := err.Error(); len(text) > maxCauseLength {
+		return errors.New(truncate(text))
 	}
 	return err
 }

@@ -31,7 +31,7 @@ import (
 )
 
 // checkerFixture is a Checker for a Deployment with one ready pod.
-type checked struct {
+type checkerFixture struct {
 	*Checker
 	kube    *fake.Clientset
 	pod     *corev1.Pod
@@ -41,7 +41,7 @@ type checked struct {
 	refusal error
 }
 
-func newChecked(t *testing.T, others ...runtime.Object) *checked {
+func newCheckerFixture(t *testing.T, others ...runtime.Object) *checkerFixture {
 	t.Helper()
 	live := livePod("ReplicaSet", "apps/v1")
 	live.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
@@ -52,17 +52,17 @@ func newChecked(t *testing.T, others ...runtime.Object) *checked {
 		},
 		Spec: appsv1.ReplicaSetSpec{Replicas: new(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, Template: template()},
 	}
-	c := &checked{kube: fake.NewClientset(append(others, live, owner)...), pod: live, now: time.Unix(1e9, 0), vpa: &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{UID: "vpa", Generation: 1}}}
+	c := &checkerFixture{kube: fake.NewClientset(append(others, live, owner)...), pod: live, now: time.Unix(1e9, 0), vpa: &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{UID: "vpa", Generation: 1}}}
 	c.kube.PrependReactor("create", "pods", func(a ktesting.Action) (bool, runtime.Object, error) {
 		pod := a.(ktesting.CreateAction).GetObject().(*corev1.Pod)
 		c.created = append(c.created, pod)
 		return true, pod, c.refusal
 	})
-	c.Checker = &Checker{Kube: c.kube, Config: &disruption.Config{MinReplicas: 1, Tolerance: 0.5}, Clock: clockOf(func() time.Time { return c.now })}
+	c.Checker = &Checker{Kube: c.kube, Config: &disruption.Config{MinReplicas: 1, Tolerance: 0.5}, Clock: clockFunc(func() time.Time { return c.now })}
 	return c
 }
 
-func (c *checked) replicas(t *testing.T, n int32) {
+func (c *checkerFixture) scale(t *testing.T, n int32) {
 	t.Helper()
 	owner, err := c.kube.AppsV1().ReplicaSets("shop").Get(t.Context(), "web", metav1.GetOptions{})
 	require.NoError(t, err)
@@ -71,41 +71,41 @@ func (c *checked) replicas(t *testing.T, n int32) {
 	require.NoError(t, err)
 }
 
-func (c *checked) change() Change {
+func (c *checkerFixture) change() Change {
 	return Change{
 		Action: disruption.Action{Subject: disruption.Subject{Namespace: "shop", Pod: c.pod.Name, UID: string(c.pod.UID)}},
 		Target: c.pod, Autoscaler: snapshot.NewVPA(c.vpa, &convert.LimitRanges{}),
 	}
 }
 
-func (c *checked) held(t *testing.T, err error) *Held {
+func (c *checkerFixture) requireBlocked(t *testing.T, err error) *BlockedError {
 	t.Helper()
-	var held *Held
+	var held *BlockedError
 	require.ErrorAs(t, err, &held)
 	return held
 }
 
 // Admission may name thousands of containers in a refusal, and events and logs repeat the text.
-func TestCheck_RefusalsAreCut(t *testing.T) {
+func TestCheck_TruncatesRefusals(t *testing.T) {
 	for _, refusal := range []error{
 		apierrors.NewForbidden(corev1.Resource("pods"), "web-", errors.New(strings.Repeat("container ", 1e5))),
 		apierrors.NewInternalError(errors.New(strings.Repeat("container ", 1e5))),
 	} {
-		c := newChecked(t)
+		c := newCheckerFixture(t)
 		c.refusal = refusal
-		held := c.held(t, c.Check(t.Context(), c.change()))
+		held := c.requireBlocked(t, c.Check(t.Context(), c.change()))
 		require.Less(t, len(held.Error()), 1200)
 		require.Contains(t, held.Error(), "container container")
 	}
 }
 
-func TestPaused_ChangedVPAEndsAPauseAfterAMinute(t *testing.T) {
-	c := newChecked(t)
+func TestPaused_VPAChangeEndsPauseAfterOneMinute(t *testing.T) {
+	c := newCheckerFixture(t)
 	c.refusal = apierrors.NewForbidden(corev1.Resource("pods"), "web-", errors.New("house rule"))
 	for generation := range 200 {
 		c.vpa.Generation = int64(generation)
 		require.NoError(t, c.Paused(c.change()))
-		require.Equal(t, reason.ReplacementRefused, c.held(t, c.Check(t.Context(), c.change())).Reason)
+		require.Equal(t, reason.ReplacementRefused, c.requireBlocked(t, c.Check(t.Context(), c.change())).Reason)
 		c.vpa.Generation++
 		c.now = c.now.Add(30 * time.Second)
 		require.Error(t, c.Paused(c.change()), "a VPA that changes all the time is checked once a minute")
@@ -116,7 +116,7 @@ func TestPaused_ChangedVPAEndsAPauseAfterAMinute(t *testing.T) {
 }
 
 // A turn is shorter while other namespaces wait.
-func TestPaused_EndOfATurnStartsNoPause(t *testing.T) {
+func TestPaused_IgnoresCheckCutByTurnEnd(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		turn   time.Duration
@@ -127,7 +127,7 @@ func TestPaused_EndOfATurnStartsNoPause(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := newChecked(t)
+				c := newCheckerFixture(t)
 				c.refusal = context.DeadlineExceeded
 				c.kube.PrependReactor("create", "pods", func(ktesting.Action) (bool, runtime.Object, error) {
 					time.Sleep(checkTimeout)
@@ -136,7 +136,7 @@ func TestPaused_EndOfATurnStartsNoPause(t *testing.T) {
 				err := c.Check(fairwork.Turn(t.Context(), tc.turn), c.change())
 				require.Equal(t, tc.pauses, c.Paused(c.change()) != nil)
 				if tc.pauses {
-					require.Equal(t, reason.ReplacementUnknown, c.held(t, err).Reason)
+					require.Equal(t, reason.ReplacementUnknown, c.requireBlocked(t, err).Reason)
 				} else {
 					require.ErrorIs(t, err, ErrTurnEnded)
 				}
@@ -146,19 +146,19 @@ func TestPaused_EndOfATurnStartsNoPause(t *testing.T) {
 }
 
 // The plan may be a minute old when its last pod is evicted.
-func TestCheck_ReadsTheProtectionOfThePodAsItIsNow(t *testing.T) {
-	c := newChecked(t)
+func TestCheck_ReadsCurrentEvictionProtection(t *testing.T) {
+	c := newCheckerFixture(t)
 	require.NoError(t, c.Check(t.Context(), c.change()))
 	live := c.pod.DeepCopy()
 	live.Annotations = map[string]string{"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
 	_, err := c.kube.CoreV1().Pods("shop").Update(t.Context(), live, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	c.now = c.now.Add(time.Minute)
-	require.Equal(t, reason.ProtectedFromEviction, c.held(t, c.Check(t.Context(), c.change())).Reason)
+	require.Equal(t, reason.ProtectedFromEviction, c.requireBlocked(t, c.Check(t.Context(), c.change())).Reason)
 }
 
 // Admission errors may quote user text with the same words.
-func TestPaused_MissingPermissionPausesChecksOfTheNamespace(t *testing.T) {
+func TestPaused_MissingPermissionPausesNamespace(t *testing.T) {
 	pods := corev1.Resource("pods")
 	for _, tc := range []struct {
 		name    string
@@ -171,7 +171,7 @@ func TestPaused_MissingPermissionPausesChecksOfTheNamespace(t *testing.T) {
 		{name: "webhook", refusal: apierrors.NewForbidden(pods, "", errors.New(`admission webhook "images.example" denied the request: User "a" cannot create resource "pods"`))},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c := newChecked(t)
+			c := newCheckerFixture(t)
 			c.refusal = tc.refusal
 			require.Error(t, c.Check(t.Context(), c.change()))
 			other := c.change()
@@ -193,7 +193,7 @@ func TestPaused_MissingPermissionPausesChecksOfTheNamespace(t *testing.T) {
 }
 
 // A workload selector may match pods of other owners.
-func TestCheck_ReadsPodsInPages(t *testing.T) {
+func TestCheck_ListsPodsInPages(t *testing.T) {
 	for _, tc := range []struct {
 		name          string
 		pages         int
@@ -205,7 +205,7 @@ func TestCheck_ReadsPodsInPages(t *testing.T) {
 		{name: "more than are read", pages: 100, checks: true, lists: 11},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c := newChecked(t)
+			c := newCheckerFixture(t)
 			c.Config.MinReplicas = 2
 			var lists []metav1.ListOptions
 			c.kube.PrependReactor("list", "pods", func(a ktesting.Action) (bool, runtime.Object, error) {
@@ -239,7 +239,7 @@ func TestCheck_ReadsPodsInPages(t *testing.T) {
 }
 
 // Evicted pods are subtracted from the shared list.
-func TestCheck_EvictionsInARowReadPodsOnce(t *testing.T) {
+func TestCheck_ConsecutiveEvictionsShareOnePodList(t *testing.T) {
 	var others []runtime.Object
 	for i := range 3 {
 		pod := livePod("ReplicaSet", "apps/v1")
@@ -247,8 +247,8 @@ func TestCheck_EvictionsInARowReadPodsOnce(t *testing.T) {
 		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 		others = append(others, pod)
 	}
-	c := newChecked(t, others...)
-	c.replicas(t, 4)
+	c := newCheckerFixture(t, others...)
+	c.scale(t, 4)
 	lists := 0
 	c.kube.PrependReactor("list", "pods", func(a ktesting.Action) (bool, runtime.Object, error) {
 		if a.(ktesting.ListActionImpl).ListOptions.Limit > 0 {
@@ -264,7 +264,7 @@ func TestCheck_EvictionsInARowReadPodsOnce(t *testing.T) {
 			c.Evicted(c.pod)
 			continue
 		}
-		require.Equal(t, reason.NoBudget, c.held(t, err).Reason)
+		require.Equal(t, reason.NoBudget, c.requireBlocked(t, err).Reason)
 		require.ErrorContains(t, err, "ReplicaSet web has 2 live pods now, 2 of them ready")
 	}
 	require.Equal(t, 1, lists)
@@ -274,9 +274,9 @@ func TestCheck_EvictionsInARowReadPodsOnce(t *testing.T) {
 }
 
 // A boosted replacement has more CPU than the evicted pod, and less once the boost is over.
-func TestCheck_BoostedReplacementHasEffect(t *testing.T) {
+func TestCheck_AcceptsBoostedReplacement(t *testing.T) {
 	for _, boosted := range []bool{true, false} {
-		c := newChecked(t)
+		c := newCheckerFixture(t)
 		c.pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m")}
 		c.kube.PrependReactor("create", "pods", func(a ktesting.Action) (bool, runtime.Object, error) {
 			pod := a.(ktesting.CreateAction).GetObject().(*corev1.Pod)
@@ -294,14 +294,14 @@ func TestCheck_BoostedReplacementHasEffect(t *testing.T) {
 		if err = c.Check(t.Context(), change); boosted {
 			require.NoError(t, err)
 		} else {
-			require.Equal(t, reason.ReplacementUnchanged, c.held(t, err).Reason)
+			require.Equal(t, reason.ReplacementUnchanged, c.requireBlocked(t, err).Reason)
 		}
 	}
 }
 
 // Owner references of cached pods have no UID.
-func TestCheck_CachedPodWithoutOwnerUID(t *testing.T) {
-	c := newChecked(t)
+func TestCheck_ReadsOwnerUIDFromAPIServer(t *testing.T) {
+	c := newCheckerFixture(t)
 	cached := c.pod.DeepCopy()
 	cached.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", Controller: new(true)}}
 	change := c.change()
@@ -311,6 +311,6 @@ func TestCheck_CachedPodWithoutOwnerUID(t *testing.T) {
 	require.Equal(t, "owner", string(c.created[0].OwnerReferences[0].UID))
 }
 
-type clockOf func() time.Time
+type clockFunc func() time.Time
 
-func (f clockOf) Now() time.Time { return f() }
+func (f clockFunc) Now() time.Time { return f() }

@@ -28,7 +28,7 @@ import (
 
 // Users can add share and boost annotations to many pods. Removing them must leave budget for other
 // writes.
-func TestMarks_RemovalHasItsOwnWriteLimit(t *testing.T) {
+func TestWriteLimit_MarkRemovalHasSeparateBudget(t *testing.T) {
 	const pods = 100
 	kube := fake.NewClientset()
 	for i := range pods {
@@ -42,10 +42,10 @@ func TestMarks_RemovalHasItsOwnWriteLimit(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	change := Change{Target: pod, Autoscaler: snapshot.NewVPA(&vpav1.VerticalPodAutoscaler{}, &convert.LimitRanges{}), Action: disruption.Action{
-		Subject: disruption.Subject{Namespace: "shop", VPA: "v", Pod: "web", UID: "1"}}, Unboosted: []string{"app"}}
+		Subject: disruption.Subject{Namespace: "shop", VPA: "v", Pod: "web", UID: "1"}}, RemovedBoosts: []string{"app"}}
 	for name, remove := range map[string]func(c *Cluster) error{
 		"share": func(c *Cluster) error { return c.RemoveShare(t.Context(), pod) },
-		"boost": func(c *Cluster) error { return c.Unboost(t.Context(), change) },
+		"boost": func(c *Cluster) error { return c.RemoveBoost(t.Context(), change) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			limiter := client.NewWriteLimiter(client.WriteLimit{Burst: 64 << 10, Refill: 64 << 10, Window: time.Hour, PerPod: 64 << 10}, prometheus.NewRegistry())
@@ -57,7 +57,7 @@ func TestMarks_RemovalHasItsOwnWriteLimit(t *testing.T) {
 			limiter.Limit(config)
 			clients, err := client.New(config)
 			require.NoError(t, err)
-			c := &Cluster{Kube: clients.Kube, Events: record.NewFakeRecorder(pods), Resizes: Limiter(0, 0), Evictions: Limiter(0, 0)}
+			c := &Cluster{Kube: clients.Kube, Events: record.NewFakeRecorder(pods), Resizes: NewLimiter(0, 0), Evictions: NewLimiter(0, 0)}
 			removed := 0
 			for err = remove(c); err == nil && removed < pods; err = remove(c) {
 				removed++

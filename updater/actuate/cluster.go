@@ -51,7 +51,7 @@ type Change struct {
 	Target     *corev1.Pod
 	Autoscaler snapshot.VPA // the VPA as of the plan
 	// RemovedBoosts are the containers that lose their startup boost.
-	Unboosted []string
+	RemovedBoosts []string
 	// Observed changes are noted on the pod first, so that they can be judged and reverted.
 	Observed bool
 	// Mark marks the pod as sharing before the resize. Nil: it does not share, or is marked.
@@ -65,7 +65,7 @@ func (c Change) Protects() bool {
 }
 
 // targets returns the new resources of the containers, with the share if there is one.
-func (c Change) gets() []policy.ContainerTarget {
+func (c Change) targets() []policy.ContainerTarget {
 	if c.Share == nil { // shares are not judged with the change
 		return c.Containers
 	}
@@ -118,7 +118,7 @@ type Cluster struct {
 }
 
 // NewLimiter returns a limiter of changes per second. A rate of 0 or below means no limit.
-func Limiter(perSecond float64, burst int) *rate.Limiter {
+func NewLimiter(perSecond float64, burst int) *rate.Limiter {
 	if perSecond <= 0 {
 		return rate.NewLimiter(rate.Inf, 0)
 	}
@@ -140,7 +140,7 @@ func (c *Cluster) Resize(ctx context.Context, change Change) (rollout.Change, er
 		return note, err
 	}
 	if change.Cause != disruption.Shared || !had { // shares move too often for an event each time
-		c.Event(change.Target, report.EventResized, fmt.Sprintf("Resized in place as VPA %s recommends (%s): %s", change.VPA, change.Cause, direction(change)), detailsOf(change.Target, Sizes(change)))
+		c.Event(change.Target, report.EventResized, fmt.Sprintf("Resized in place as VPA %s recommends (%s): %s", change.VPA, change.Cause, directions(change)), detailsOf(change.Target, DescribeChange(change)))
 	}
 	if change.Cause.Shares() { // marked already
 		return note, nil
@@ -153,15 +153,15 @@ func (c *Cluster) Resize(ctx context.Context, change Change) (rollout.Change, er
 
 // RemoveBoost restores the resources where they still differ, then removes the annotations. After
 // an error the caller retries both.
-func (c *Cluster) Unboost(ctx context.Context, change Change) error {
+func (c *Cluster) RemoveBoost(ctx context.Context, change Change) error {
 	marking := client.Cleanup(ctx)
-	if Sizes(change) != "" {
+	if DescribeChange(change) != "" {
 		marking = ctx
 		var err error
 		if change, _, err = c.resize(ctx, change); err != nil {
 			return err
 		}
-		c.Event(change.Target, report.EventResized, "Startup boost taken back: "+direction(change), detailsOf(change.Target, Sizes(change)))
+		c.Event(change.Target, report.EventResized, "Startup boost taken back: "+directions(change), detailsOf(change.Target, DescribeChange(change)))
 	}
 	if err := c.mark(marking, change); err != nil {
 		return fmt.Errorf("remove the boost annotations of pod %s: %w", klog.KObj(change.Target), err)
@@ -171,11 +171,11 @@ func (c *Cluster) Unboost(ctx context.Context, change Change) error {
 
 // AddBoost adds the startup boost that the webhook missed to a young pod. It changes nothing if a
 // dry run returns no boost. The annotations go first, because they end the boost.
-func (c *Cluster) Boost(ctx context.Context, change Change) error {
+func (c *Cluster) AddBoost(ctx context.Context, change Change) error {
 	if c.Checker == nil {
 		return nil
 	}
-	sized, err := c.Checker.Sized(ctx, change)
+	sized, err := c.Checker.AdmittedPod(ctx, change)
 	if err != nil {
 		return fmt.Errorf("find the startup boost of pod %s in a dry run: %w", klog.KObj(change.Target), err)
 	}
@@ -196,13 +196,13 @@ func (c *Cluster) Boost(ctx context.Context, change Change) error {
 	if len(change.Containers) == 0 {
 		return nil
 	}
-	if err := c.annotated(ctx, change.Target, annotations); err != nil {
+	if err := c.setAnnotations(ctx, change.Target, annotations); err != nil {
 		return fmt.Errorf("note the startup boost on pod %s: %w", klog.KObj(change.Target), err)
 	}
 	if change, _, err = c.resize(client.Unlimited(ctx), change); err != nil {
 		return err
 	}
-	c.Event(change.Target, report.EventResized, "Startup boost given: "+direction(change), detailsOf(change.Target, Sizes(change)))
+	c.Event(change.Target, report.EventResized, "Startup boost given: "+directions(change), detailsOf(change.Target, DescribeChange(change)))
 	return nil
 }
 
@@ -214,7 +214,7 @@ func (c *Cluster) resize(ctx context.Context, change Change) (_ Change, note rol
 		}
 		return change, note, fmt.Errorf("resize pod %s: %w", klog.KObj(change.Target), err)
 	}
-	if change, err = c.spared(ctx, change); err != nil {
+	if change, err = c.keepUsedMemory(ctx, change); err != nil {
 		return failed(err)
 	}
 	if change.Observed {
@@ -229,52 +229,52 @@ func (c *Cluster) resize(ctx context.Context, change Change) (_ Change, note rol
 	if fairwork.Exclude(ctx, c.Resizes.Wait) != nil {
 		return failed(ErrRateLimited)
 	}
-	leave := func() {}
+	release := func() {}
 	// Not for an OOM resize: the pod is killed repeatedly anyway, and a PodDisruptionBudget may
 	// allow no eviction just because of that.
 	if change.Restarts && !change.OOMResize {
-		if leave, err = c.mayRestart(ctx, change); err != nil {
+		if release, err = c.reserveRestart(ctx, change); err != nil {
 			return failed(fmt.Errorf("restart a container: %w", err))
 		}
 	}
-	if err := errors.Join(c.declare(ctx, change), c.markShared(ctx, change)); err != nil {
-		leave()
+	if err := errors.Join(c.noteDeclaredMemory(ctx, change), c.markShared(ctx, change)); err != nil {
+		release()
 		return failed(err)
 	}
 	if change.Observed {
 		if note, err = c.noteChange(ctx, change); err != nil {
-			leave()
+			release()
 			return failed(fmt.Errorf("note the change on the pod, so that it can be taken back: %w", err))
 		}
 		ctx = client.Unlimited(ctx) // the rest of a started change
 	}
-	limited, cancel := fairwork.Limit(client.Once(ctx), writeTimeout)
+	limited, cancel := fairwork.Limit(client.WithoutRetries(ctx), writeTimeout)
 	defer cancel()
 	_, err = c.Kube.CoreV1().Pods(change.Target.Namespace).Patch(limited, change.Target.Name, types.JSONPatchType, patch, metav1.PatchOptions{}, "resize")
-	if refused(err) {
-		leave()
+	if isNotApplied(err) {
+		release()
 		if change.Observed {
-			c.withdraw(ctx, change)
+			c.restoreNote(ctx, change)
 		}
 	}
-	switch err = c.settle(ctx, change.Target, err, change.madeOn); {
+	switch err = c.resolveResult(ctx, change.Target, err, change.appliedTo); {
 	case errors.Is(err, client.ErrThrottled):
 		return failed(ErrRateLimited)
 	case err != nil:
-		return failed(uncertain(err))
+		return failed(markUncertain(err))
 	}
-	klog.FromContext(ctx).V(2).Info("Pod resized", "pod", klog.KObj(change.Target), "vpa", change.VPA, "cause", change.Cause, "sizes", Sizes(change))
+	klog.FromContext(ctx).V(2).Info("Pod resized", "pod", klog.KObj(change.Target), "vpa", change.VPA, "cause", change.Cause, "sizes", DescribeChange(change))
 	return change, note, nil
 }
 
 // noteDeclaredMemory notes the declared memory of a pod before limit and request first change
 // separately. Afterwards it cannot be reconstructed.
-func (c *Cluster) declare(ctx context.Context, change Change) error {
-	text, news := convert.DeclaredText(change.Target.Annotations, change.gets())
-	if !news {
+func (c *Cluster) noteDeclaredMemory(ctx context.Context, change Change) error {
+	text, changed := convert.MergeDeclared(change.Target.Annotations, change.targets())
+	if !changed {
 		return nil
 	}
-	if err := c.annotated(ctx, change.Target, map[string]any{convert.DeclaredAnnotation: text}); err != nil {
+	if err := c.setAnnotations(ctx, change.Target, map[string]any{convert.DeclaredAnnotation: text}); err != nil {
 		return fmt.Errorf("note on the pod with which memory it was declared: %w", err)
 	}
 	return nil
@@ -294,17 +294,17 @@ func (c *Cluster) markShared(ctx context.Context, change Change) error {
 
 // MarkShare writes the mark of a sharing pod if it differs.
 func (c *Cluster) MarkShare(ctx context.Context, pod *corev1.Pod, m sharing.Mark) error {
-	text := convert.SharedText(m)
+	text := convert.FormatShared(m)
 	if pod.Annotations[convert.SharedAnnotation] == text && pod.Annotations[convert.ResizedAnnotation] != "" {
 		return nil
 	}
-	return c.annotated(ctx, pod, map[string]any{convert.SharedAnnotation: text, convert.ResizedAnnotation: "true"})
+	return c.setAnnotations(ctx, pod, map[string]any{convert.SharedAnnotation: text, convert.ResizedAnnotation: "true"})
 }
 
 // RemoveShare removes the sharing mark of a pod that has its peak again. It ignores a deleted pod.
 func (c *Cluster) RemoveShare(ctx context.Context, pod *corev1.Pod) error {
-	err := c.annotated(client.Cleanup(ctx), pod, map[string]any{convert.SharedAnnotation: nil})
-	if Gone(err) {
+	err := c.setAnnotations(client.Cleanup(ctx), pod, map[string]any{convert.SharedAnnotation: nil})
+	if IsGone(err) {
 		return nil
 	}
 	return err
@@ -314,35 +314,35 @@ func (c *Cluster) RemoveShare(ctx context.Context, pod *corev1.Pod) error {
 // so anything that forbids an eviction forbids it too. A dry run takes nothing from a
 // PodDisruptionBudget, so a reservation blocks other restarts until the pod is seen not ready.
 // release cancels it.
-func (c *Cluster) mayRestart(ctx context.Context, change Change) (leave func(), err error) {
-	leave = func() {}
-	if err := c.fresh(); err != nil {
+func (c *Cluster) reserveRestart(ctx context.Context, change Change) (release func(), err error) {
+	release = func() {}
+	if err := c.checkCacheAge(); err != nil {
 		return nil, err
 	}
-	if err := c.oversizedBudget(change.Target); err != nil {
+	if err := c.checkOversizedBudgets(change.Target); err != nil {
 		return nil, err
 	}
 	if c.Budgets != nil {
-		if leave, err = c.Budgets.Reserve(change.Target, true, Now(c.Clock)); err != nil {
+		if release, err = c.Budgets.Reserve(change.Target, true, Now(c.Clock)); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrRestarting, err)
 		}
 	}
-	if c.Checker != nil && len(change.Unboosted) == 0 { // a boost ends regardless of other pods
+	if c.Checker != nil && len(change.RemovedBoosts) == 0 { // a boost ends regardless of other pods
 		err = c.Checker.CheckRestart(ctx, change)
 	}
 	if err == nil {
 		err = c.evict(ctx, change, metav1.DryRunAll)
 	}
 	if err != nil {
-		leave()
+		release()
 		return nil, err
 	}
-	return leave, nil
+	return release, nil
 }
 
 // isNotApplied reports whether a request certainly had no effect. A timed out request may have had
 // one.
-func refused(err error) bool {
+func isNotApplied(err error) bool {
 	var status apierrors.APIStatus
 	return errors.Is(err, client.ErrThrottled) || errors.As(err, &status) && !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err) && !apierrors.IsInternalError(err)
 }
@@ -351,23 +351,23 @@ func (c *Cluster) mark(ctx context.Context, change Change) error {
 	restart := change.Restart
 	ready, _ := convert.Ready(change.Target)
 	if change.Restarts && !change.OOMResize && restart.At.IsZero() && ready { // the end of a boost
-		restart = disruption.Restart{At: Now(c.Clock), Count: convert.Restarts(change.Target)}
+		restart = disruption.Restart{At: Now(c.Clock), Count: convert.RestartCount(change.Target)}
 	}
-	mark, err := MarkPatch(change.Target, restart, change.Unboosted...)
+	mark, err := MarkPatch(change.Target, restart, change.RemovedBoosts...)
 	if err != nil {
 		return err
 	}
-	return c.annotate(ctx, change.Target, mark)
+	return c.patchAnnotations(ctx, change.Target, mark)
 }
 
 // RecordBackoff writes the backoff of a workload on a pod, so that it survives a restart of the
 // updater.
 func (c *Cluster) RecordBackoff(ctx context.Context, pod *corev1.Pod, p disruption.Backoff) error {
-	return c.annotated(ctx, pod, map[string]any{convert.PauseAnnotation: convert.PauseText(p)})
+	return c.setAnnotations(ctx, pod, map[string]any{convert.BackoffAnnotation: convert.FormatBackoff(p)})
 }
 
 // patchAnnotations ignores the end of ctx, because it completes a change.
-func (c *Cluster) annotate(ctx context.Context, pod *corev1.Pod, patch []byte) error {
+func (c *Cluster) patchAnnotations(ctx context.Context, pod *corev1.Pod, patch []byte) error {
 	ctx, cancel := fairwork.Limit(context.WithoutCancel(ctx), markTimeout)
 	defer cancel()
 	_, err := c.Kube.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{})
@@ -376,7 +376,7 @@ func (c *Cluster) annotate(ctx context.Context, pod *corev1.Pod, patch []byte) e
 
 // Evict evicts a pod through the eviction API, which respects PodDisruptionBudgets.
 func (c *Cluster) Evict(ctx context.Context, change Change) error {
-	if err := c.mayEvict(ctx, change); errors.Is(err, ErrRateLimited) {
+	if err := c.checkEviction(ctx, change); errors.Is(err, ErrRateLimited) {
 		return err
 	} else if err != nil {
 		return fmt.Errorf("evict pod %s: %w", klog.KObj(change.Target), err)
@@ -384,21 +384,21 @@ func (c *Cluster) Evict(ctx context.Context, change Change) error {
 	if err := c.evict(ctx, change); errors.Is(err, ErrRateLimited) {
 		return err
 	} else if err != nil {
-		return fmt.Errorf("evict pod %s: %w", klog.KObj(change.Target), uncertain(err))
+		return fmt.Errorf("evict pod %s: %w", klog.KObj(change.Target), markUncertain(err))
 	}
 	if c.Checker != nil {
 		c.Checker.Evicted(change.Target)
 	}
-	klog.FromContext(ctx).V(2).Info("Pod evicted", "pod", klog.KObj(change.Target), "vpa", change.VPA, "cause", change.Cause, "sizes", Sizes(change))
-	change = replacementOf(change)
-	details := detailsOf(change.Target, Sizes(change))
-	c.Event(change.Target, report.EventEvicted, fmt.Sprintf("Evicted so that it comes back as VPA %s recommends (%s): %s", change.VPA, change.Cause, direction(change)), details)
-	c.Event(change.Autoscaler.Object, report.EventEvictedPod, fmt.Sprintf("Evicted a pod (%s): %s", change.Cause, direction(change)), details)
+	klog.FromContext(ctx).V(2).Info("Pod evicted", "pod", klog.KObj(change.Target), "vpa", change.VPA, "cause", change.Cause, "sizes", DescribeChange(change))
+	change = withReplacementTarget(change)
+	details := detailsOf(change.Target, DescribeChange(change))
+	c.Event(change.Target, report.EventEvicted, fmt.Sprintf("Evicted so that it comes back as VPA %s recommends (%s): %s", change.VPA, change.Cause, directions(change)), details)
+	c.Event(change.Autoscaler.Object, report.EventEvictedPod, fmt.Sprintf("Evicted a pod (%s): %s", change.Cause, directions(change)), details)
 	return nil
 }
 
-func (c *Cluster) mayEvict(ctx context.Context, change Change) error {
-	if err := c.fresh(); err != nil {
+func (c *Cluster) checkEviction(ctx context.Context, change Change) error {
+	if err := c.checkCacheAge(); err != nil {
 		return err
 	}
 	if c.Checker != nil {
@@ -406,7 +406,7 @@ func (c *Cluster) mayEvict(ctx context.Context, change Change) error {
 			return err
 		}
 	}
-	if err := c.oversizedBudget(change.Target); err != nil {
+	if err := c.checkOversizedBudgets(change.Target); err != nil {
 		return err
 	}
 	if fairwork.Exclude(ctx, c.Evictions.Wait) != nil {
@@ -421,41 +421,41 @@ func (c *Cluster) mayEvict(ctx context.Context, change Change) error {
 		return nil
 	}
 	// A PodDisruptionBudget that allows no eviction avoids the more expensive checks.
-	if err := c.evict(ctx, change, metav1.DryRunAll); apierrors.IsTooManyRequests(err) || errors.Is(err, ErrRateLimited) || errors.Is(err, ErrTurnEnded) || Gone(err) {
+	if err := c.evict(ctx, change, metav1.DryRunAll); apierrors.IsTooManyRequests(err) || errors.Is(err, ErrRateLimited) || errors.Is(err, ErrTurnEnded) || IsGone(err) {
 		return err
 	}
 	err := c.Checker.Check(ctx, change)
-	if held := (*Held)(nil); errors.As(err, &held) && held.replacement() {
-		c.Events.Eventf(change.Autoscaler.Object, corev1.EventTypeWarning, held.Reason.String(), "Pods are not evicted: %s: %s", held.Reason.Explain().Means, sameForAll(held.Cause, change.Pod))
+	if held := (*BlockedError)(nil); errors.As(err, &held) && held.concernsReplacement() {
+		c.Events.Eventf(change.Autoscaler.Object, corev1.EventTypeWarning, held.Reason.String(), "Pods are not evicted: %s: %s", held.Reason.Explain().Meaning, withoutPodName(held.Cause, change.Pod))
 	}
 	return err
 }
 
 // checkOversizedBudgets returns an error if a selector of a budget in the namespace is too large to
 // evaluate. The budget may allow no disruption of the pod.
-func (c *Cluster) oversizedBudget(pod *corev1.Pod) error {
+func (c *Cluster) checkOversizedBudgets(pod *corev1.Pod) error {
 	if c.Budgets == nil {
 		return nil
 	}
 	if err := c.Budgets.Oversized(pod, Now(c.Clock)); err != nil {
-		return &Held{Reason: reason.BudgetTooLarge, Cause: err}
+		return &BlockedError{Reason: reason.BudgetTooLarge, Cause: err}
 	}
 	return nil
 }
 
-func (c *Cluster) fresh() error {
+func (c *Cluster) checkCacheAge() error {
 	if c.Caches == nil {
 		return nil
 	}
 	if err := c.Caches.Stale(); err != nil {
-		return &Held{Reason: reason.StaleCache, Cause: err}
+		return &BlockedError{Reason: reason.StaleCache, Cause: err}
 	}
 	return nil
 }
 
 func (c *Cluster) evict(ctx context.Context, change Change, dryRun ...string) error {
 	shortened := fairwork.Shortens(ctx, writeTimeout)
-	limited, cancel := fairwork.Limit(client.Once(ctx), writeTimeout)
+	limited, cancel := fairwork.Limit(client.WithoutRetries(ctx), writeTimeout)
 	defer cancel()
 	err := c.Kube.CoreV1().Pods(change.Namespace).EvictV1(limited, &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Namespace: change.Namespace, Name: change.Pod},
@@ -466,7 +466,7 @@ func (c *Cluster) evict(ctx context.Context, change Change, dryRun ...string) er
 		return ErrRateLimited
 	case err != nil && len(dryRun) > 0 && shortened && limited.Err() != nil && ctx.Err() == nil:
 		return fmt.Errorf("%w: %w", ErrTurnEnded, err)
-	case err != nil && len(dryRun) > 0 && !errors.Is(err, ErrRateLimited) && !Gone(err):
+	case err != nil && len(dryRun) > 0 && !errors.Is(err, ErrRateLimited) && !IsGone(err):
 		return fmt.Errorf("%w: %w", ErrProtected, err)
 	}
 	return err

@@ -31,11 +31,11 @@ import (
 type controller struct {
 	ref      metav1.OwnerReference
 	selector labels.Selector
-	wanted   int // disruption.Unknown: not stated
+	replicas int // disruption.Unknown: not stated
 
-	template *corev1.PodTemplateSpec // nil: not readable, as for custom workloads
-	claims   []string                // volumes that come from claim templates
-	daemon   bool                    // node affinity binds its pods to nodes
+	template    *corev1.PodTemplateSpec // nil: not readable, as for custom workloads
+	claims      []string                // volumes that come from claim templates
+	isDaemonSet bool                    // node affinity binds its pods to nodes
 	// Of a StatefulSet: pods with lower ordinals than the partition and without the update revision
 	// get an older template.
 	partition int
@@ -53,36 +53,36 @@ func readController(ctx context.Context, kube kubernetes.Interface, targets *tar
 	switch group + "/" + ref.Kind {
 	case "apps/ReplicaSet":
 		all, err := kube.AppsV1().ReplicaSets(namespace).List(ctx, one)
-		return owning(all.Items, err, ref, func(o *appsv1.ReplicaSet) (*controller, error) {
+		return findOwner(all.Items, err, ref, func(o *appsv1.ReplicaSet) (*controller, error) {
 			return unversioned(o, ref, o.Spec.Selector, &o.Spec.Template, o.Spec.Replicas)
 		})
 	case "apps/StatefulSet":
 		all, err := kube.AppsV1().StatefulSets(namespace).List(ctx, one)
-		return owning(all.Items, err, ref, func(o *appsv1.StatefulSet) (*controller, error) { return statefulSet(ref, o) })
+		return findOwner(all.Items, err, ref, func(o *appsv1.StatefulSet) (*controller, error) { return statefulSet(ref, o) })
 	case "apps/DaemonSet":
 		all, err := kube.AppsV1().DaemonSets(namespace).List(ctx, one)
-		return owning(all.Items, err, ref, func(o *appsv1.DaemonSet) (*controller, error) {
-			found, err := selecting(ref, o.Spec.Selector, &o.Status.DesiredNumberScheduled, &o.Spec.Template)
+		return findOwner(all.Items, err, ref, func(o *appsv1.DaemonSet) (*controller, error) {
+			found, err := newController(ref, o.Spec.Selector, &o.Status.DesiredNumberScheduled, &o.Spec.Template)
 			if found != nil {
-				found.daemon = true
+				found.isDaemonSet = true
 			}
 			return found, err
 		})
 	case "/ReplicationController":
 		all, err := kube.CoreV1().ReplicationControllers(namespace).List(ctx, one)
-		return owning(all.Items, err, ref, func(o *corev1.ReplicationController) (*controller, error) {
+		return findOwner(all.Items, err, ref, func(o *corev1.ReplicationController) (*controller, error) {
 			return unversioned(o, ref, metav1.SetAsLabelSelector(o.Spec.Selector), o.Spec.Template, o.Spec.Replicas)
 		})
 	case "batch/Job":
 		all, err := kube.BatchV1().Jobs(namespace).List(ctx, one)
-		return owning(all.Items, err, ref, func(o *batchv1.Job) (*controller, error) {
-			return selecting(ref, o.Spec.Selector, new(wantedByJob(o)), &o.Spec.Template)
+		return findOwner(all.Items, err, ref, func(o *batchv1.Job) (*controller, error) {
+			return newController(ref, o.Spec.Selector, new(jobReplicas(o)), &o.Spec.Template)
 		})
 	}
 	return customController(ctx, targets, change, ref)
 }
 
-func wantedByJob(o *batchv1.Job) int32 {
+func jobReplicas(o *batchv1.Job) int32 {
 	switch {
 	case o.Spec.Parallelism == nil:
 		return disruption.Unknown
@@ -93,7 +93,7 @@ func wantedByJob(o *batchv1.Job) int32 {
 }
 
 // findOwner reads the referenced object in a list, unless it is being deleted.
-func owning[T any, O interface {
+func findOwner[T any, O interface {
 	*T
 	metav1.Object
 }](all []T, err error, ref metav1.OwnerReference, read func(O) (*controller, error)) (*controller, error) {
@@ -109,14 +109,14 @@ func owning[T any, O interface {
 	return nil, errNoOwner
 }
 
-func selecting(ref metav1.OwnerReference, selector *metav1.LabelSelector, replicas *int32, template *corev1.PodTemplateSpec) (*controller, error) {
+func newController(ref metav1.OwnerReference, selector *metav1.LabelSelector, replicas *int32, template *corev1.PodTemplateSpec) (*controller, error) {
 	selects, err := client.Selector(selector)
 	if err != nil {
 		return nil, fmt.Errorf("read the selector of %s %s: %w", ref.Kind, ref.Name, err)
 	}
-	found := &controller{ref: ref, selector: selects, wanted: 1, template: template}
+	found := &controller{ref: ref, selector: selects, replicas: 1, template: template}
 	if replicas != nil {
-		found.wanted = int(*replicas)
+		found.replicas = int(*replicas)
 	}
 	if template != nil && len(template.Spec.Containers) == 0 {
 		found.template = nil
@@ -127,7 +127,7 @@ func selecting(ref metav1.OwnerReference, selector *metav1.LabelSelector, replic
 // unversioned reads a ReplicaSet or ReplicationController. The template of a ReplicaSet that a
 // Deployment owns never changes.
 func unversioned(o metav1.Object, ref metav1.OwnerReference, selector *metav1.LabelSelector, template *corev1.PodTemplateSpec, replicas *int32) (*controller, error) {
-	found, err := selecting(ref, selector, replicas, template)
+	found, err := newController(ref, selector, replicas, template)
 	if found != nil {
 		found.unversioned = found.template != nil && metav1.GetControllerOfNoCopy(o) == nil
 	}
@@ -135,7 +135,7 @@ func unversioned(o metav1.Object, ref metav1.OwnerReference, selector *metav1.La
 }
 
 func statefulSet(ref metav1.OwnerReference, o *appsv1.StatefulSet) (*controller, error) {
-	found, err := selecting(ref, o.Spec.Selector, o.Spec.Replicas, &o.Spec.Template)
+	found, err := newController(ref, o.Spec.Selector, o.Spec.Replicas, &o.Spec.Template)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +155,7 @@ func statefulSet(ref metav1.OwnerReference, o *appsv1.StatefulSet) (*controller,
 // customController uses the selector of the VPA's target and the replicas of the scale subresource.
 // If the target cannot be read, it selects by the labels of the pod.
 func customController(ctx context.Context, targets *target.Resolver, change Change, ref metav1.OwnerReference) (*controller, error) {
-	found := &controller{ref: ref, wanted: disruption.Unknown, selector: labels.SelectorFromSet(change.Target.Labels)}
+	found := &controller{ref: ref, replicas: disruption.Unknown, selector: labels.SelectorFromSet(change.Target.Labels)}
 	if targets == nil || change.Autoscaler.Object == nil {
 		return found, nil
 	}
@@ -165,7 +165,7 @@ func customController(ctx context.Context, targets *target.Resolver, change Chan
 	}
 	if key, known := target.Controller(namespace, []metav1.OwnerReference{ref}); known {
 		if replicas, stated := targets.Replicas(ctx, key); stated {
-			found.wanted = int(replicas)
+			found.replicas = int(replicas)
 		}
 	}
 	return found, nil
@@ -190,7 +190,7 @@ func (c *controller) changedPart(evicted, replacement *corev1.Pod) string {
 		return ""
 	}
 	if replacement == nil {
-		replacement = templated(evicted, c.template)
+		replacement = withTemplate(evicted, c.template)
 	}
 	for _, part := range []struct {
 		name               string
@@ -255,10 +255,10 @@ func changedContainer(template, current, next []corev1.Container) string {
 
 // withTemplate sets the fields of the current template on a pod. It stands for a missing dry run,
 // so fields that admission sets stay.
-func templated(pod *corev1.Pod, template *corev1.PodTemplateSpec) *corev1.Pod {
+func withTemplate(pod *corev1.Pod, template *corev1.PodTemplateSpec) *corev1.Pod {
 	pod = pod.DeepCopy()
-	pod.Spec.InitContainers = templatedContainers(pod.Spec.InitContainers, template.Spec.InitContainers)
-	pod.Spec.Containers = templatedContainers(pod.Spec.Containers, template.Spec.Containers)
+	pod.Spec.InitContainers = withTemplateContainers(pod.Spec.InitContainers, template.Spec.InitContainers)
+	pod.Spec.Containers = withTemplateContainers(pod.Spec.Containers, template.Spec.Containers)
 	pod.Spec.ServiceAccountName = cmp.Or(template.Spec.ServiceAccountName, pod.Spec.ServiceAccountName)
 	for _, v := range template.Spec.Volumes {
 		pod.Spec.Volumes = slices.DeleteFunc(pod.Spec.Volumes, func(other corev1.Volume) bool { return other.Name == v.Name })
@@ -267,7 +267,7 @@ func templated(pod *corev1.Pod, template *corev1.PodTemplateSpec) *corev1.Pod {
 	return pod
 }
 
-func templatedContainers(pod, template []corev1.Container) []corev1.Container {
+func withTemplateContainers(pod, template []corev1.Container) []corev1.Container {
 	for i := range template {
 		t := &template[i]
 		at := slices.IndexFunc(pod, func(c corev1.Container) bool { return c.Name == t.Name })
@@ -344,10 +344,10 @@ func generateName(owner string) string {
 
 func writtenByUs(annotation string) bool {
 	switch annotation {
-	case convert.UpdatesAnnotation, convert.ObservedAnnotation, convert.ResizedAnnotation, convert.RestartAnnotation, convert.PauseAnnotation:
+	case convert.UpdatesAnnotation, convert.ObservedAnnotation, convert.ResizedAnnotation, convert.RestartAnnotation, convert.BackoffAnnotation:
 		return true
 	}
-	return strings.HasPrefix(annotation, convert.BoostAnnotationPrefix) || slices.Contains(convert.ForeignAnnotations, annotation)
+	return strings.HasPrefix(annotation, convert.BoostAnnotationPrefix) || slices.Contains(convert.RunningPodAnnotations, annotation)
 }
 
 // fromTemplate returns a pod of the template with the parts that the controller adds for each pod.
@@ -376,7 +376,7 @@ func fromTemplate(c *controller, evicted *corev1.Pod) *corev1.Pod {
 	if evicted.Spec.Hostname != "" {
 		pod.Spec.Hostname, pod.Spec.Subdomain = evicted.Spec.Hostname, evicted.Spec.Subdomain
 	}
-	if c.daemon {
+	if c.isDaemonSet {
 		live := evicted.DeepCopy()
 		pod.Spec.Affinity, pod.Spec.Tolerations = live.Spec.Affinity, live.Spec.Tolerations
 	}
@@ -398,8 +398,8 @@ func recreated(evicted *corev1.Pod) *corev1.Pod {
 }
 
 // withTargets sets the resources that the webhook would set.
-func withSizes(pod *corev1.Pod, vpa snapshot.VPA) *corev1.Pod {
-	if vpa.Object == nil || convert.SizedAsWhole(pod) {
+func withTargets(pod *corev1.Pod, vpa snapshot.VPA) *corev1.Pod {
+	if vpa.Object == nil || convert.HasPodLevelResources(pod) {
 		return pod
 	}
 	pod = pod.DeepCopy()

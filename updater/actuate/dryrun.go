@@ -46,12 +46,12 @@ func (r *DryRun) Evict(ctx context.Context, c Change) error {
 }
 
 // RemoveBoost prints the change.
-func (r *DryRun) Unboost(_ context.Context, c Change) error {
+func (r *DryRun) RemoveBoost(_ context.Context, c Change) error {
 	return r.print("take back the startup boost of", c)
 }
 
 // AddBoost prints that the pod has no startup boost.
-func (r *DryRun) Boost(_ context.Context, c Change) error {
+func (r *DryRun) AddBoost(_ context.Context, c Change) error {
 	fmt.Fprintf(r.Out, "would give pod %s the startup boost of VPA %s that it was created without\n", klog.KObj(c.Target), c.VPA)
 	return ErrDryRun
 }
@@ -61,7 +61,7 @@ func (r *DryRun) RecordBackoff(context.Context, *corev1.Pod, disruption.Backoff)
 
 // MarkShare prints the mark.
 func (r *DryRun) MarkShare(_ context.Context, pod *corev1.Pod, m sharing.Mark) error {
-	fmt.Fprintf(r.Out, "would note on pod %s what it shares: %s\n", klog.KObj(pod), convert.SharedText(m))
+	fmt.Fprintf(r.Out, "would note on pod %s what it shares: %s\n", klog.KObj(pod), convert.FormatShared(m))
 	return nil
 }
 
@@ -86,7 +86,7 @@ func (r *DryRun) Skipped(skipped []disruption.Skip) {
 }
 
 // ReportCapacity prints whether evictions wait for free capacity, and why.
-func (r *DryRun) Room(explained string) { fmt.Fprintln(r.Out, explained) }
+func (r *DryRun) ReportCapacity(explained string) { fmt.Fprintln(r.Out, explained) }
 
 // Event prints the progress of rollouts. Skipped prints skips.
 func (r *DryRun) Event(vpa report.Object, reason, message string, _ report.Details) {
@@ -107,7 +107,7 @@ func (r *DryRun) Revert(context.Context, *corev1.Pod, []policy.ContainerTarget) 
 
 // Judged prints the verdict and the resources of a revert.
 func (r *DryRun) Judged(_ *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v rollout.Verdict, gets []policy.ContainerTarget) {
-	reason, message, sizes := judged(pod, v, gets)
+	reason, message, sizes := describeVerdict(pod, v, gets)
 	if sizes != "" {
 		message += ": " + sizes
 	}
@@ -119,21 +119,21 @@ func (r *DryRun) RevertFailed(*vpav1.VerticalPodAutoscaler, *corev1.Pod, rollout
 }
 
 func (r *DryRun) print(verb string, c Change) error {
-	fmt.Fprintf(r.Out, "would %s pod %s (VPA %s, %s): %s\n", verb, klog.KObj(c.Target), c.VPA, c.Cause, Sizes(c))
+	fmt.Fprintf(r.Out, "would %s pod %s (VPA %s, %s): %s\n", verb, klog.KObj(c.Target), c.VPA, c.Cause, DescribeChange(c))
 	return ErrDryRun
 }
 
 // DescribeChange returns the old and new resources of each changed container as text.
-func Sizes(c Change) string {
+func DescribeChange(c Change) string {
 	printer := convert.NewPrinter(c.Autoscaler.Object, *c.Autoscaler.Ranges)
-	return sizes(convert.Pod(c.Target).Containers, c.gets(), func(i int, f policy.ContainerTarget) corev1.ResourceRequirements {
+	return describeResources(convert.Pod(c.Target).Containers, c.targets(), func(i int, f policy.ContainerTarget) corev1.ResourceRequirements {
 		return printer.Sizes(f, convert.Current(c.Target, c.Target.Spec.Containers[i]))
 	})
 }
 
 // describeResources is DescribeChange for any containers. printed formats the new resources of
 // container i.
-func sizes(has []policy.Container, gets []policy.ContainerTarget, printed func(i int, f policy.ContainerTarget) corev1.ResourceRequirements) string {
+func describeResources(has []policy.Container, gets []policy.ContainerTarget, printed func(i int, f policy.ContainerTarget) corev1.ResourceRequirements) string {
 	var parts []string
 	for i, has := range has {
 		for _, f := range gets {
@@ -141,14 +141,14 @@ func sizes(has []policy.Container, gets []policy.ContainerTarget, printed func(i
 				continue
 			}
 			sizes := printed(i, f)
-			parts = append(parts, changes(f.Name+" ", f.Requests, has.Requests, sizes.Requests)...)
-			parts = append(parts, changes(f.Name+" limit ", f.Limits, has.Limits, sizes.Limits)...)
+			parts = append(parts, describeKinds(f.Name+" ", f.Requests, has.Requests, sizes.Requests)...)
+			parts = append(parts, describeKinds(f.Name+" limit ", f.Limits, has.Limits, sizes.Limits)...)
 		}
 	}
 	return strings.Join(parts, ", ")
 }
 
-func changes(what string, wanted, has resources.List, printed corev1.ResourceList) []string {
+func describeKinds(prefix string, wanted, has resources.List, printed corev1.ResourceList) []string {
 	var parts []string
 	for k := range resources.Kind(resources.Kinds) {
 		to, ok := wanted.Get(k)
@@ -162,7 +162,7 @@ func changes(what string, wanted, has resources.List, printed corev1.ResourceLis
 			before = q.String()
 		}
 		q := printed[convert.ResourceName(k)]
-		parts = append(parts, fmt.Sprintf("%s%s %s -> %s", what, k, before, q.String()))
+		parts = append(parts, fmt.Sprintf("%s%s %s -> %s", prefix, k, before, q.String()))
 	}
 	return parts
 }
@@ -191,8 +191,8 @@ func (c *Cluster) Event(about report.Object, reason, message string, details rep
 }
 
 // directions describes the requests that rise or fall, such as "cpu up, memory down".
-func direction(c Change) string {
-	has, gets := convert.Pod(c.Target).Containers, c.gets()
+func directions(c Change) string {
+	has, gets := convert.Pod(c.Target).Containers, c.targets()
 	var texts []string
 	for k := range resources.Kind(resources.Kinds) {
 		var up, down bool
@@ -221,8 +221,8 @@ func direction(c Change) string {
 
 // withReplacementTarget adds the published target to an eviction for sharing, which has no planned
 // resources.
-func replacementOf(c Change) Change {
-	if len(c.gets()) > 0 || c.Cause != disruption.NodeCrowded && c.Cause != disruption.MemoryRefused {
+func withReplacementTarget(c Change) Change {
+	if len(c.targets()) > 0 || c.Cause != disruption.NodeCrowded && c.Cause != disruption.MemoryRefused {
 		return c
 	}
 	targets := convert.Recommendation(c.Autoscaler.Object.Status.Recommendation)
@@ -234,7 +234,7 @@ func replacementOf(c Change) Change {
 	return c
 }
 
-func sameForAll(err error, pod string) string {
+func withoutPodName(err error, pod string) string {
 	const boundary = `([^a-z0-9.-]|^|$)`
 	name := regexp.MustCompile(boundary + regexp.QuoteMeta(pod) + boundary)
 	return name.ReplaceAllString(err.Error(), "${1}POD${2}")
@@ -249,4 +249,4 @@ func (c *Cluster) NotResizable(_ context.Context, pod *corev1.Pod) {
 func (c *Cluster) Skipped([]disruption.Skip) {}
 
 // ReportCapacity does nothing. The loop logs changes of the capacity check.
-func (c *Cluster) Room(string) {}
+func (c *Cluster) ReportCapacity(string) {}

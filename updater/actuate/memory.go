@@ -27,56 +27,56 @@ import (
 const (
 	// metricsTimeout bounds a request to the metrics API, which is a precaution and must not delay
 	// changes.
-	answerTime = 2 * time.Second
+	metricsTimeout = 2 * time.Second
 	// metricsPause is the pause after the metrics API timed out for a pod of a namespace. It
 	// applies to all namespaces once maxPausedNamespaces of them are paused.
-	silence          = time.Minute
-	silentNamespaces = 2
+	metricsPause        = time.Minute
+	maxPausedNamespaces = 2
 )
 
-var errSilent = errors.New("the metrics API gave no answer in time a moment ago")
+var errMetricsPaused = errors.New("the metrics API gave no answer in time a moment ago")
 
 // NewMeter returns a Meter. client may be the client of any API group.
 func NewMeter(client rest.Interface) *Meter {
-	return &Meter{client: client, until: map[string]time.Time{}}
+	return &Meter{client: client, pausedUntil: map[string]time.Time{}}
 }
 
 // Meter reads usage from the metrics API. It is safe for concurrent use.
 type Meter struct {
 	client rest.Interface
 
-	mu    sync.Mutex
-	until map[string]time.Time // by namespace: no request before
+	mu          sync.Mutex
+	pausedUntil map[string]time.Time // by namespace: no request before
 }
 
-func (m *Meter) silent(namespace string, now time.Time) bool {
+func (m *Meter) isPaused(namespace string, now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	maps.DeleteFunc(m.until, func(_ string, until time.Time) bool { return !now.Before(until) })
-	_, silent := m.until[namespace]
-	return silent || len(m.until) >= silentNamespaces
+	maps.DeleteFunc(m.pausedUntil, func(_ string, until time.Time) bool { return !now.Before(until) })
+	_, silent := m.pausedUntil[namespace]
+	return silent || len(m.pausedUntil) >= maxPausedNamespaces
 }
 
-func (m *Meter) unanswered(namespace string, now time.Time) {
+func (m *Meter) pause(namespace string, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.until[namespace] = now.Add(silence)
+	m.pausedUntil[namespace] = now.Add(metricsPause)
 }
 
 // Memory returns the memory usage of the containers of a pod, in bytes. A pod without metrics is an
 // error. The timeout is 2 s. After a timeout it sends no request for a minute, for that namespace
 // or for all.
 func (m *Meter) Memory(ctx context.Context, namespace, pod string) (map[string]resources.Amount, error) {
-	if m.silent(namespace, time.Now()) {
-		return nil, fmt.Errorf("read the metrics of pod %s/%s: %w", namespace, pod, errSilent)
+	if m.isPaused(namespace, time.Now()) {
+		return nil, fmt.Errorf("read the metrics of pod %s/%s: %w", namespace, pod, errMetricsPaused)
 	}
-	limited, cancel := context.WithTimeout(ctx, answerTime)
+	limited, cancel := context.WithTimeout(ctx, metricsTimeout)
 	defer cancel()
 	body, err := client.Body(m.client.Get().AbsPath("/apis/metrics.k8s.io/v1beta1").Namespace(namespace).Resource("pods").Name(pod).
 		SetHeader("Accept", runtime.ContentTypeJSON).MaxRetries(0).Do(limited))
 	if err != nil {
 		if limited.Err() != nil && ctx.Err() == nil {
-			m.unanswered(namespace, time.Now())
+			m.pause(namespace, time.Now())
 		}
 		return nil, fmt.Errorf("read the metrics of pod %s/%s: %w", namespace, pod, err)
 	}
@@ -99,18 +99,18 @@ func decodeMemory(body []byte) (map[string]resources.Amount, error) {
 
 // usageMargin is the minimum part of a new memory limit above the usage. Usage is some seconds old,
 // and a container at its limit is killed.
-const spare = 0.1
+const usageMargin = 0.1
 
 // keepUsedMemory limits cuts of memory limits to the usage plus usageMargin. A container gets a
 // partial cut, or keeps its memory. Under a SizingPolicy only the limit is raised, to the usage
 // plus rollout.MemoryMarginPercent. The error is ErrInUse if the rest is not worth a resize.
 // Unknown usage does not block the change, because the kubelet checks too.
-func (c *Cluster) spared(ctx context.Context, change Change) (Change, error) {
+func (c *Cluster) keepUsedMemory(ctx context.Context, change Change) (Change, error) {
 	if c.Usage == nil {
 		return change, nil
 	}
 	var used map[string]resources.Amount
-	var inUse error
+	var inUseErr error
 	current := convert.Pod(change.Target)
 	for _, has := range current.Containers {
 		at := slices.IndexFunc(change.Containers, func(f policy.ContainerTarget) bool { return f.Name == has.Name })
@@ -128,38 +128,38 @@ func (c *Cluster) spared(ctx context.Context, change Change) (Change, error) {
 				return change, nil
 			}
 		}
-		if used[has.Name] <= limit.Scale(1-spare) {
+		if used[has.Name] <= limit.Scale(1-usageMargin) {
 			continue
 		}
-		if inUse == nil {
-			inUse = fmt.Errorf("%w: container %s uses %d bytes, its new limit is %d", ErrInUse, has.Name, used[has.Name], limit)
+		if inUseErr == nil {
+			inUseErr = fmt.Errorf("%w: container %s uses %d bytes, its new limit is %d", ErrInUse, has.Name, used[has.Name], limit)
 			change.Containers = slices.Clone(change.Containers)
 		}
 		if change.Observed {
-			change.Containers[at] = rollout.LiftMemory(has, change.Containers[at], used[has.Name], rollout.MemoryMargin)
+			change.Containers[at] = rollout.ClampMemoryLimit(has, change.Containers[at], used[has.Name], rollout.MemoryMarginPercent)
 		} else {
-			change.Containers[at] = lowered(has, change.Containers[at], used[has.Name].Scale(1/(1-spare)))
+			change.Containers[at] = limitMemoryCut(has, change.Containers[at], used[has.Name].Scale(1/(1-usageMargin)))
 		}
 	}
-	if inUse != nil && !c.worthwhile(current.Containers, change.Containers) {
-		return change, inUse
+	if inUseErr != nil && !c.exceedsThreshold(current.Containers, change.Containers) {
+		return change, inUseErr
 	}
 	return change, nil
 }
 
 // limitMemoryCut keeps the memory limit at minLimit or above, with the request in proportion. It
 // drops the memory target if the limit is that low already.
-func lowered(has policy.Container, gets policy.ContainerTarget, least resources.Amount) policy.ContainerTarget {
+func limitMemoryCut(has policy.Container, gets policy.ContainerTarget, minLimit resources.Amount) policy.ContainerTarget {
 	before, limit := has.Limits.Value(resources.Memory), gets.Limits.Value(resources.Memory)
-	if least >= before {
+	if minLimit >= before {
 		gets.Requests, gets.Limits = gets.Requests.Without(resources.Memory), gets.Limits.Without(resources.Memory)
 		return gets
 	}
-	part, _ := (before - least).Proportion(policy.Whole, before-limit)
-	return policy.Partial(resources.Memory, part, has, gets)
+	part, _ := (before - minLimit).Proportion(policy.FullFraction, before-limit)
+	return policy.Interpolate(resources.Memory, part, has, gets)
 }
 
-func (c *Cluster) worthwhile(containers []policy.Container, gets []policy.ContainerTarget) bool {
+func (c *Cluster) exceedsThreshold(containers []policy.Container, gets []policy.ContainerTarget) bool {
 	return slices.ContainsFunc(containers, func(has policy.Container) bool {
 		at := slices.IndexFunc(gets, func(f policy.ContainerTarget) bool { return f.Name == has.Name })
 		return at >= 0 && (c.differs(has.Requests, gets[at].Requests) || c.differs(has.Limits, gets[at].Limits))

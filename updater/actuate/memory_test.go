@@ -16,7 +16,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-func TestMemoryOfOnePod(t *testing.T) {
+func TestMeterMemory_ReadsOnePod(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		if r.URL.Path != "/apis/metrics.k8s.io/v1beta1/namespaces/shop/pods/web" || r.Header.Get("Accept") != "application/json" {
@@ -43,18 +43,18 @@ func TestMemoryOfOnePod(t *testing.T) {
 	require.Error(t, err)
 }
 
-type hangs struct{ asked atomic.Int32 }
+type hangingTransport struct{ requests atomic.Int32 }
 
-func (h *hangs) RoundTrip(r *http.Request) (*http.Response, error) {
-	h.asked.Add(1)
+func (h *hangingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	h.requests.Add(1)
 	<-r.Context().Done()
 	return nil, r.Context().Err()
 }
 
 // Waiting for an unresponsive metrics API would hold up all changes.
-func TestAMetricsAPIThatHangsIsLeftAlone(t *testing.T) {
+func TestMeterMemory_PausesUnresponsiveAPI(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := new(hangs)
+		server := new(hangingTransport)
 		clients, err := client.New(&rest.Config{Host: "http://api.example", Transport: server})
 		require.NoError(t, err)
 		core := clients.Kube.CoreV1().RESTClient()
@@ -64,23 +64,23 @@ func TestAMetricsAPIThatHangsIsLeftAlone(t *testing.T) {
 		m := NewMeter(core)
 		_, err = m.Memory(stopped, "shop", "web")
 		require.Error(t, err)
-		require.Empty(t, m.until, "the caller had no time")
+		require.Empty(t, m.pausedUntil, "the caller had no time")
 
-		server.asked.Store(0)
+		server.requests.Store(0)
 		for _, pod := range []string{"one", "two", "three"} {
 			_, err = m.Memory(t.Context(), "shop", pod)
 			require.ErrorContains(t, err, "read the metrics of pod shop/"+pod)
 		}
-		require.ErrorIs(t, err, errSilent)
-		require.EqualValues(t, 1, server.asked.Load())
+		require.ErrorIs(t, err, errMetricsPaused)
+		require.EqualValues(t, 1, server.requests.Load())
 		_, err = m.Memory(t.Context(), "other", "web")
-		require.NotErrorIs(t, err, errSilent, "the pod of one namespace proves nothing about others")
+		require.NotErrorIs(t, err, errMetricsPaused, "the pod of one namespace proves nothing about others")
 		_, err = m.Memory(t.Context(), "third", "web")
-		require.ErrorIs(t, err, errSilent, "two namespaces do")
-		require.EqualValues(t, 2, server.asked.Load())
-		time.Sleep(silence)
+		require.ErrorIs(t, err, errMetricsPaused, "two namespaces do")
+		require.EqualValues(t, 2, server.requests.Load())
+		time.Sleep(metricsPause)
 		_, err = m.Memory(t.Context(), "shop", "web")
-		require.NotErrorIs(t, err, errSilent, "it is asked again")
-		require.EqualValues(t, 3, server.asked.Load())
+		require.NotErrorIs(t, err, errMetricsPaused, "it is asked again")
+		require.EqualValues(t, 3, server.requests.Load())
 	})
 }

@@ -27,7 +27,7 @@ import (
 
 // NewNote returns the old and new resources, the restarts and the readiness before a change. If an
 // earlier change is under observation, it keeps the original resources of its note.
-func NoteOf(c Change, now time.Time) rollout.Change {
+func NewNote(c Change, now time.Time) rollout.Change {
 	note := rollout.Change{At: now.UTC().Truncate(time.Second), Generation: c.Target.Generation}
 	note.Ready, _ = convert.Ready(c.Target)
 	core := c.Autoscaler.Pod(c.Target)
@@ -42,12 +42,12 @@ func NoteOf(c Change, now time.Time) rollout.Change {
 		if core.Containers[i].RestartsFor(f) {
 			restarts++ // the resize itself, by the resize policy of the container
 		}
-		note.Containers = append(note.Containers, rollout.Sizing{
+		note.Containers = append(note.Containers, rollout.ContainerChange{
 			From: has, To: policy.Container{Name: has.Name, Requests: f.Requests, Limits: f.Limits}, Restarts: restarts,
 		})
 	}
-	slices.SortFunc(note.Containers, func(a, b rollout.Sizing) int { return strings.Compare(a.From.Name, b.From.Name) })
-	if before, err := convert.NotedChange(c.Target); err == nil {
+	slices.SortFunc(note.Containers, func(a, b rollout.ContainerChange) int { return strings.Compare(a.From.Name, b.From.Name) })
+	if before, err := convert.ParseChange(c.Target); err == nil {
 		note = before.Renewed(note)
 	}
 	return note
@@ -70,17 +70,17 @@ func (c *Cluster) noteChange(ctx context.Context, change Change) (note rollout.C
 	cached := change.Target
 	other := func(key string) bool { return change.Target.Annotations[key] != cached.Annotations[key] }
 	for range noteAttempts {
-		if change.Target, err = c.live(ctx, cached); err != nil {
+		if change.Target, err = c.readLive(ctx, cached); err != nil {
 			return rollout.Change{}, err
 		}
-		if slices.ContainsFunc(convert.NoteAnnotations, other) {
+		if slices.ContainsFunc(convert.ChangeAnnotations, other) {
 			return rollout.Change{}, snapshot.ErrStale
 		}
-		note = NoteOf(change, Now(c.Clock))
+		note = NewNote(change, Now(c.Clock))
 		patch, _ := json.Marshal(map[string]any{"metadata": map[string]any{ // strings never fail
-			"uid": change.Target.UID, "resourceVersion": change.Target.ResourceVersion, "annotations": convert.ChangeNotes(note),
+			"uid": change.Target.UID, "resourceVersion": change.Target.ResourceVersion, "annotations": convert.FormatChange(note),
 		}})
-		if err = c.annotate(ctx, change.Target, patch); !apierrors.IsConflict(err) {
+		if err = c.patchAnnotations(ctx, change.Target, patch); !apierrors.IsConflict(err) {
 			break
 		}
 	}
@@ -95,7 +95,7 @@ var ErrNotRecordable = errors.New("the change has more containers than its annot
 // the verdict. If nothing fits, an OOM resize is made without observation.
 func recordable(c Change, now time.Time) (Change, error) {
 	all := c.Containers
-	for len(c.Containers) > 0 && !convert.Recordable(NoteOf(c, now)) {
+	for len(c.Containers) > 0 && !convert.FitsAnnotation(NewNote(c, now)) {
 		c.Containers = c.Containers[:len(c.Containers)*9/10]
 	}
 	switch {
@@ -111,73 +111,73 @@ func recordable(c Change, now time.Time) (Change, error) {
 // Note writes a change on its pod.
 func (c *Cluster) Note(ctx context.Context, pod *corev1.Pod, note rollout.Change) error {
 	annotations := map[string]any{}
-	for key, value := range convert.ChangeNotes(note) {
+	for key, value := range convert.FormatChange(note) {
 		annotations[key] = value
 	}
-	return c.annotated(ctx, pod, annotations)
+	return c.setAnnotations(ctx, pod, annotations)
 }
 
 // RemoveNote removes the note of a change from its pod. It ignores a deleted pod.
 func (c *Cluster) RemoveNote(ctx context.Context, pod *corev1.Pod) error {
-	err := c.annotated(ctx, pod, map[string]any{convert.ResizedAtAnnotation: nil, convert.OriginalAnnotation: nil})
-	if Gone(err) {
+	err := c.setAnnotations(ctx, pod, map[string]any{convert.ResizedAtAnnotation: nil, convert.OriginalAnnotation: nil})
+	if IsGone(err) {
 		return nil
 	}
 	return err
 }
 
-func (c *Cluster) annotated(ctx context.Context, pod *corev1.Pod, annotations map[string]any) error {
-	patch, err := annotate(pod, annotations)
+func (c *Cluster) setAnnotations(ctx context.Context, pod *corev1.Pod, annotations map[string]any) error {
+	patch, err := annotationPatch(pod, annotations)
 	if err != nil {
 		return err
 	}
-	return c.annotate(ctx, pod, patch)
+	return c.patchAnnotations(ctx, pod, patch)
 }
 
 // restoreNote replaces the note of a refused change with the previous note, if any.
-func (c *Cluster) withdraw(ctx context.Context, change Change) {
+func (c *Cluster) restoreNote(ctx context.Context, change Change) {
 	before := map[string]any{convert.ResizedAtAnnotation: nil, convert.OriginalAnnotation: nil}
 	for key := range before {
 		if value, there := change.Target.Annotations[key]; there {
 			before[key] = value
 		}
 	}
-	if err := c.annotated(ctx, change.Target, before); err != nil && !Gone(err) {
+	if err := c.setAnnotations(ctx, change.Target, before); err != nil && !IsGone(err) {
 		klog.FromContext(ctx).Error(err, "The note of a change that was refused is left on its pod; it is taken off when the observation ends", "pod", klog.KObj(change.Target))
 	}
 }
 
 // revertAttempts bounds the attempts of a revert that conflicts with other writes of the pod.
-const reverts = 3
+const revertAttempts = 3
 
 // Revert resizes a pod to its previous resources, without rate limit and budget. It ignores a
 // deleted pod.
 func (c *Cluster) Revert(ctx context.Context, pod *corev1.Pod, gets []policy.ContainerTarget) error {
-	patch, err := givingBack(pod, gets)
+	patch, err := revertPatch(pod, gets)
 	if err != nil {
 		return fmt.Errorf("give back to pod %s: %w", klog.KObj(pod), err)
 	}
 	for try := 1; ; try++ {
 		_, err = c.Kube.CoreV1().Pods(pod.Namespace).Patch(client.Unlimited(ctx), pod.Name, types.JSONPatchType, patch, metav1.PatchOptions{}, "resize")
-		if !apierrors.IsConflict(err) || try >= reverts {
+		if !apierrors.IsConflict(err) || try >= revertAttempts {
 			break
 		}
 	}
 	// If the result is unknown, a later iteration reads it from the pod.
-	if err = c.settle(ctx, pod, err, func(*corev1.Pod) bool { return false }); err != nil && !Gone(err) {
+	if err = c.resolveResult(ctx, pod, err, func(*corev1.Pod) bool { return false }); err != nil && !IsGone(err) {
 		return fmt.Errorf("give back to pod %s: %w", klog.KObj(pod), err)
 	}
 	return nil
 }
 
-func givingBack(pod *corev1.Pod, gets []policy.ContainerTarget) ([]byte, error) {
+func revertPatch(pod *corev1.Pod, gets []policy.ContainerTarget) ([]byte, error) {
 	steps := []client.PatchOperation{client.PatchTest("/metadata/uid", string(pod.UID))}
 	for i := range pod.Spec.Containers {
 		container := &pod.Spec.Containers[i]
 		for _, f := range gets {
 			if f.Name == container.Name {
-				steps = append(append(steps, client.PatchName(i, container)), testAmounts(i, container, printed(f))...)
-				steps = client.AppendSizes(steps, i, container, printed(f))
+				steps = append(append(steps, client.PatchTestName(i, container)), testAmounts(i, container, printed(f))...)
+				steps = client.AppendResources(steps, i, container, printed(f))
 			}
 		}
 	}
@@ -190,7 +190,7 @@ func printed(f policy.ContainerTarget) corev1.ResourceRequirements {
 
 // Judged emits an event on the pod and the VPA about a harmful or failed change.
 func (c *Cluster) Judged(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v rollout.Verdict, gets []policy.ContainerTarget) {
-	reason, message, sizes := judged(pod, v, gets)
+	reason, message, sizes := describeVerdict(pod, v, gets)
 	if reason == report.EventReverted && c.Reverts != nil {
 		c.Reverts.Reverted(cache.MetaObjectToName(vpa), v.Harm)
 	}
@@ -201,29 +201,29 @@ func (c *Cluster) Judged(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v ro
 
 // RevertFailed emits events on the pod and the VPA about a harmful change that is not reverted yet.
 func (c *Cluster) RevertFailed(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v rollout.Verdict, err error) {
-	message := fmt.Sprintf("Change did harm, %s, and could not be taken back yet; that is tried again: %s", harms[v.Harm], sameForAll(err, pod.Name))
+	message := fmt.Sprintf("Change did harm, %s, and could not be taken back yet; that is tried again: %s", harmTexts[v.Harm], withoutPodName(err, pod.Name))
 	details := withError(detailsOf(pod, ""), err)
 	c.Event(pod, report.EventResizeFailed, message, details)
 	c.Event(vpa, report.EventResizeFailed, "A pod: "+message, details)
 }
 
-func judged(pod *corev1.Pod, v rollout.Verdict, gets []policy.ContainerTarget) (reason, message, back string) {
+func describeVerdict(pod *corev1.Pod, v rollout.Verdict, gets []policy.ContainerTarget) (reason, message, restored string) {
 	// Not the spec: the node may not have made the change.
-	back = sizes(convert.NewPod(pod).Containers, gets, func(_ int, f policy.ContainerTarget) corev1.ResourceRequirements { return printed(f) })
+	restored = describeResources(convert.NewPod(pod).Containers, gets, func(_ int, f policy.ContainerTarget) corev1.ResourceRequirements { return printed(f) })
 	switch {
 	case v.Outcome == rollout.Reverted:
-		return report.EventReverted, "Change taken back, " + harms[v.Harm], back
+		return report.EventReverted, "Change taken back, " + harmTexts[v.Harm], restored
 	case v.Outcome == rollout.RevertDeferred:
-		return report.EventRevertDeferred, fmt.Sprintf("Change not taken back in time, %s: the node has no room for it. It is asked for until there is some", harms[v.Harm]), back
+		return report.EventRevertDeferred, fmt.Sprintf("Change not taken back in time, %s: the node has no room for it. It is asked for until there is some", harmTexts[v.Harm]), restored
 	case v.Harm == rollout.InfeasibleResize:
-		return report.EventResizeWithdrawn, "Resize withdrawn, its node can never do it", back
+		return report.EventResizeWithdrawn, "Resize withdrawn, its node can never do it", restored
 	case v.Harm == rollout.UnfinishedResize:
 		return report.EventResizeFailed, "Resize not finished by its node within an hour", ""
 	}
-	return report.EventResizeFailed, fmt.Sprintf("Change did harm, %s; it stays, because spec.safety.autoRevert of the policy is false", harms[v.Harm]), ""
+	return report.EventResizeFailed, fmt.Sprintf("Change did harm, %s; it stays, because spec.safety.autoRevert of the policy is false", harmTexts[v.Harm]), ""
 }
 
-var harms = map[rollout.Harm]string{
+var harmTexts = map[rollout.Harm]string{
 	rollout.OOMKill:  "a container was killed for want of memory",
 	rollout.Restart:  "a container restarts again and again",
 	rollout.Throttle: "a container is throttled at its CPU limit",

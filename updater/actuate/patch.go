@@ -15,7 +15,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-var errNothing = errors.New("no container of the pod would get other resources")
+var errNoChange = errors.New("no container of the pod would get other resources")
 
 // ResizePatch returns the JSON patch for the resize subresource. It tests the UID of the pod, the
 // names of the containers that it addresses by position, and the resources that it replaces, so
@@ -24,15 +24,15 @@ var errNothing = errors.New("no container of the pod would get other resources")
 func ResizePatch(c Change) ([]byte, error) {
 	steps := []client.PatchOperation{client.PatchTest("/metadata/uid", string(c.Target.UID))}
 	first := len(steps)
-	for i, sizes := range c.writes() {
+	for i, sizes := range c.newResources() {
 		container := &c.Target.Spec.Containers[i]
 		if len(sizes.Requests)+len(sizes.Limits) > 0 {
-			steps = append(append(steps, client.PatchName(i, container)), testAmounts(i, container, sizes)...)
-			steps = client.AppendSizes(steps, i, container, sizes)
+			steps = append(append(steps, client.PatchTestName(i, container)), testAmounts(i, container, sizes)...)
+			steps = client.AppendResources(steps, i, container, sizes)
 		}
 	}
 	if len(steps) == first {
-		return nil, errNothing
+		return nil, errNoChange
 	}
 	return json.Marshal(steps)
 }
@@ -40,8 +40,8 @@ func ResizePatch(c Change) ([]byte, error) {
 // newResources returns the resources that a resize writes, by container position, in the number
 // format of the recommendation or of the limits that decided. A request is at most an unchanged
 // limit.
-func (c *Change) writes() []corev1.ResourceRequirements {
-	printer, gets := convert.NewPrinter(c.Autoscaler.Object, *c.Autoscaler.Ranges), c.gets()
+func (c *Change) newResources() []corev1.ResourceRequirements {
+	printer, gets := convert.NewPrinter(c.Autoscaler.Object, *c.Autoscaler.Ranges), c.targets()
 	all := make([]corev1.ResourceRequirements, len(c.Target.Spec.Containers))
 	for i := range all {
 		container := &c.Target.Spec.Containers[i]
@@ -53,7 +53,7 @@ func (c *Change) writes() []corev1.ResourceRequirements {
 }
 
 // appliedTo reports whether the spec of a pod has the resources that a resize writes.
-func (c *Change) madeOn(pod *corev1.Pod) bool {
+func (c *Change) appliedTo(pod *corev1.Pod) bool {
 	has := func(list, written corev1.ResourceList) bool {
 		for name, amount := range written {
 			if q, found := list[name]; !found || q.Cmp(amount) != 0 {
@@ -62,7 +62,7 @@ func (c *Change) madeOn(pod *corev1.Pod) bool {
 		}
 		return true
 	}
-	for i, sizes := range c.writes() {
+	for i, sizes := range c.newResources() {
 		if is := pod.Spec.Containers[i].Resources; !has(is.Requests, sizes.Requests) || !has(is.Limits, sizes.Limits) {
 			return false
 		}
@@ -99,20 +99,20 @@ func testAmounts(i int, container *corev1.Container, sizes corev1.ResourceRequir
 // MarkPatch returns the merge patch that marks a pod as resized, and as restarted if restart is
 // set. It removes the given boosts and a cached backoff, and touches no other annotations. The API
 // server refuses it for another pod of that name, because a UID cannot change.
-func MarkPatch(pod *corev1.Pod, restart disruption.Restart, unboosted ...string) ([]byte, error) {
+func MarkPatch(pod *corev1.Pod, restart disruption.Restart, removedBoosts ...string) ([]byte, error) {
 	annotations := map[string]any{convert.ResizedAnnotation: "true"}
 	if !restart.At.IsZero() {
-		annotations[convert.RestartAnnotation] = convert.RestartText(restart)
+		annotations[convert.RestartAnnotation] = convert.FormatRestart(restart)
 	}
-	for _, name := range unboosted {
+	for _, name := range removedBoosts {
 		annotations[convert.BoostAnnotationPrefix+name] = nil
 	}
-	if _, left := pod.Annotations[convert.PauseAnnotation]; left {
-		annotations[convert.PauseAnnotation] = nil
+	if _, left := pod.Annotations[convert.BackoffAnnotation]; left {
+		annotations[convert.BackoffAnnotation] = nil
 	}
-	return annotate(pod, annotations)
+	return annotationPatch(pod, annotations)
 }
 
-func annotate(pod *corev1.Pod, annotations map[string]any) ([]byte, error) {
+func annotationPatch(pod *corev1.Pod, annotations map[string]any) ([]byte, error) {
 	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, "annotations": annotations}})
 }

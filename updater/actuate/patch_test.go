@@ -40,7 +40,7 @@ func twoContainers() *corev1.Pod {
 	}
 }
 
-func TestResizePatchCreatesWhatIsMissing(t *testing.T) {
+func TestResizePatch_CreatesMissingFields(t *testing.T) {
 	cpu := resources.List{}.With(resources.CPU, 250)
 	patch, err := ResizePatch(change(twoContainers(),
 		policy.ContainerTarget{Name: "app", Requests: cpu}, policy.ContainerTarget{Name: "side", Requests: cpu, Limits: cpu.With(resources.CPU, 500)}))
@@ -61,23 +61,23 @@ func TestResizePatchCreatesWhatIsMissing(t *testing.T) {
 	]`, string(patch))
 }
 
-func TestResizePatchOfNothingIsAnError(t *testing.T) {
-	for _, fitted := range [][]policy.ContainerTarget{nil, {{Name: "app"}}, {{Name: "gone", Requests: resources.Of(1, 1)}}} {
+func TestResizePatch_RejectsEmptyChange(t *testing.T) {
+	for _, fitted := range [][]policy.ContainerTarget{nil, {{Name: "app"}}, {{Name: "gone", Requests: resources.NewList(1, 1)}}} {
 		_, err := ResizePatch(change(twoContainers(), fitted...))
-		require.ErrorIs(t, err, errNothing)
+		require.ErrorIs(t, err, errNoChange)
 	}
 }
 
-func TestResizePatchKeepsDeviceClaims(t *testing.T) {
+func TestResizePatch_KeepsDeviceClaims(t *testing.T) {
 	pod := twoContainers()
 	pod.Spec.Containers[1].Resources.Claims = []corev1.ResourceClaim{{Name: "gpu"}}
-	patch, err := ResizePatch(change(pod, policy.ContainerTarget{Name: "app", Requests: resources.Of(1, 1)}))
+	patch, err := ResizePatch(change(pod, policy.ContainerTarget{Name: "app", Requests: resources.NewList(1, 1)}))
 	require.NoError(t, err)
 	require.NotContains(t, string(patch), `"path":"/spec/containers/1/resources","value":{}`)
 }
 
 // The informer cache may lag behind annotations of other controllers.
-func TestMarkPatchKeepsAnnotationsThatTheCacheHasNotSeen(t *testing.T) {
+func TestMarkPatch_KeepsUncachedAnnotations(t *testing.T) {
 	cached := twoContainers()
 	patch, err := MarkPatch(cached, disruption.Restart{})
 	require.NoError(t, err)
@@ -94,22 +94,22 @@ func TestMarkPatchKeepsAnnotationsThatTheCacheHasNotSeen(t *testing.T) {
 }
 
 // The pause annotation records an earlier change without effect.
-func TestMarkPatchTakesThePauseOff(t *testing.T) {
+func TestMarkPatch_RemovesPauseAnnotation(t *testing.T) {
 	pod := twoContainers()
-	pod.Annotations = map[string]string{convert.PauseAnnotation: "2 until 2026-01-02T12:00:00Z"}
+	pod.Annotations = map[string]string{convert.BackoffAnnotation: "2 until 2026-01-02T12:00:00Z"}
 	patch, err := MarkPatch(pod, disruption.Restart{At: time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC), Count: 1})
 	require.NoError(t, err)
 	require.JSONEq(t, `{"metadata":{"uid":"u","annotations":{"vpaInPlaceUpdated":"true","loadline.dev/without-effect":null,"loadline.dev/restart":"2026-01-02T12:00:00Z after 1"}}}`, string(patch))
 }
 
-func TestSizesTellsWhatChanges(t *testing.T) {
-	require.Equal(t, "side cpu none -> 250m, side limit cpu 1 -> 500m, app memory none -> 1Gi", Sizes(change(twoContainers(),
+func TestDescribeChange_ListsChangedResources(t *testing.T) {
+	require.Equal(t, "side cpu none -> 250m, side limit cpu 1 -> 500m, app memory none -> 1Gi", DescribeChange(change(twoContainers(),
 		policy.ContainerTarget{Name: "side", Requests: resources.List{}.With(resources.CPU, 250), Limits: resources.List{}.With(resources.CPU, 500)},
 		policy.ContainerTarget{Name: "app", Requests: resources.List{}.With(resources.Memory, 1<<30)})))
-	require.Empty(t, Sizes(change(twoContainers(), policy.ContainerTarget{Name: "side", Limits: resources.List{}.With(resources.CPU, 1000)})))
+	require.Empty(t, DescribeChange(change(twoContainers(), policy.ContainerTarget{Name: "side", Limits: resources.List{}.With(resources.CPU, 1000)})))
 }
 
-func TestNoCapacity(t *testing.T) {
+func TestNoCapacity_RequiresNodeCapacityCause(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	full := apierrors.NewForbidden(pods, "p", errors.New("full"))
 	require.False(t, NoCapacity(full))
@@ -118,25 +118,25 @@ func TestNoCapacity(t *testing.T) {
 	require.False(t, NoCapacity(nil))
 }
 
-func TestLimiter(t *testing.T) {
+func TestNewLimiter_NegativeRateIsUnlimited(t *testing.T) {
 	now := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
-	require.True(t, Limiter(-1, 0).AllowN(now, 1000), "no limit, whatever the burst")
-	limited := Limiter(0.001, 2)
+	require.True(t, NewLimiter(-1, 0).AllowN(now, 1000), "no limit, whatever the burst")
+	limited := NewLimiter(0.001, 2)
 	require.True(t, limited.AllowN(now, 2))
 	require.False(t, limited.AllowN(now, 1))
 }
 
 // A plan from a stale cache must not overwrite newer resources.
-func TestResizePatch_AppliesOnlyToThePlannedSizes(t *testing.T) {
+func TestResizePatch_AppliesOnlyToPlannedResources(t *testing.T) {
 	planned := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "p", UID: "u", ResourceVersion: "5"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{
 		Name: "app", Resources: corev1.ResourceRequirements{
 			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("0.5Gi")},
 			Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")},
 		}}, {Name: "side"}}}}
-	gets := []policy.ContainerTarget{{Name: "app", Requests: resources.Of(200, 600<<20), Limits: resources.List{}.With(resources.Memory, 1200<<20)}, {Name: "side", Requests: resources.Of(10, 10<<20)}}
+	gets := []policy.ContainerTarget{{Name: "app", Requests: resources.NewList(200, 600<<20), Limits: resources.List{}.With(resources.Memory, 1200<<20)}, {Name: "side", Requests: resources.NewList(10, 10<<20)}}
 	resize, err := ResizePatch(change(planned, gets...))
 	require.NoError(t, err)
-	back, err := givingBack(planned, gets)
+	back, err := revertPatch(planned, gets)
 	require.NoError(t, err)
 	for _, tc := range []struct {
 		name    string

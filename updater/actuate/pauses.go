@@ -42,7 +42,7 @@ type pauseKey struct {
 }
 
 type pause struct {
-	held       *Held
+	held       *BlockedError
 	generation int64 // of the VPA: a changed VPA ends the pause
 	start      time.Time
 	until      time.Time
@@ -79,14 +79,14 @@ func (p *pauses) active(change Change, now time.Time) error {
 		if !known || !now.Before(found.until) || found.generation != generationOf(change) && now.Sub(found.start) >= minPause {
 			continue
 		}
-		return &Held{Reason: found.held.Reason, Cause: fmt.Errorf("%w (next check at %s)", found.held.Cause, found.until.UTC().Format(time.RFC3339))}
+		return &BlockedError{Reason: found.held.Reason, Cause: fmt.Errorf("%w (next check at %s)", found.held.Cause, found.until.UTC().Format(time.RFC3339))}
 	}
 	return nil
 }
 
 // record replaces the pauses of a change. A new pause starts if the result of the check changes
 // only with the cluster.
-func (p *pauses) record(change Change, held *Held, now time.Time) {
+func (p *pauses) record(change Change, held *BlockedError, now time.Time) {
 	owner, pod := pauseKeys(change)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,7 +103,7 @@ func (p *pauses) record(change Change, held *Held, now time.Time) {
 		length, limit = firstUnknownPause, maxUnknownPause
 	case held.Reason == reason.OlderRevision:
 		key = pod
-	case !held.replacement():
+	case !held.concernsReplacement():
 		return
 	}
 	next := pause{held: held, generation: generationOf(change), start: now, length: length}
@@ -117,7 +117,7 @@ func (p *pauses) record(change Change, held *Held, now time.Time) {
 	p.byKey[key] = next
 }
 
-func (p *pauses) holdNamespace(namespace string, held *Held, now time.Time) {
+func (p *pauses) holdNamespace(namespace string, held *BlockedError, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	maps.DeleteFunc(p.forbidden, func(_ string, old pause) bool { return !now.Before(old.until) })

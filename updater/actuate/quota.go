@@ -88,7 +88,7 @@ func (q quotaExcess) fitsWithout(pod *corev1.Pod) bool {
 func (c *Checker) checkQuotas(ctx context.Context, excess quotaExcess, pod, evicted *corev1.Pod) error {
 	quotas, err := c.Kube.CoreV1().ResourceQuotas(evicted.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return &Held{Reason: reason.ReplacementUnknown, Cause: fmt.Errorf("list ResourceQuotas: %w", shorten(err))}
+		return &BlockedError{Reason: reason.ReplacementUnknown, Cause: fmt.Errorf("list ResourceQuotas: %w", shorten(err))}
 	}
 	all := []quotaExcess{excess}
 	left := map[string]*corev1.Pod{excess.quota: evicted}
@@ -111,7 +111,7 @@ func (c *Checker) checkQuotas(ctx context.Context, excess quotaExcess, pod, evic
 	}
 	for _, q := range all {
 		if !q.fitsWithout(left[q.quota]) {
-			return &Held{Reason: reason.ReplacementRefused, Cause: fmt.Errorf("ResourceQuota %s has no room for the new pod once the old one is gone", q.quota)}
+			return &BlockedError{Reason: reason.ReplacementRefused, Cause: fmt.Errorf("ResourceQuota %s has no room for the new pod once the old one is gone", q.quota)}
 		}
 	}
 	return nil

@@ -53,8 +53,8 @@ func Refused(err error) bool {
 // ErrUncertain is the error of a failed change that the API server may have made all the same.
 var ErrUncertain = errors.New("the API server may have made the change")
 
-func uncertain(err error) error {
-	if err == nil || refused(err) {
+func markUncertain(err error) error {
+	if err == nil || isNotApplied(err) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrUncertain, err)
@@ -90,13 +90,13 @@ func NoCapacity(err error) bool {
 }
 
 // IsGone reports whether the pod of a change does not exist any more.
-func Gone(err error) bool { return apierrors.IsNotFound(err) }
+func IsGone(err error) bool { return apierrors.IsNotFound(err) }
 
 // readLive reads a pod from the API server, with only the permission to list pods. The error is
 // snapshot.ErrStale if the pod is gone or its spec has other resources than the cached pod. In the
 // second case it also returns the pod.
-func (c *Cluster) live(ctx context.Context, cached *corev1.Pod) (*corev1.Pod, error) {
-	ctx, cancel := fairwork.Limit(client.Once(ctx), writeTimeout)
+func (c *Cluster) readLive(ctx context.Context, cached *corev1.Pod) (*corev1.Pod, error) {
+	ctx, cancel := fairwork.Limit(client.WithoutRetries(ctx), writeTimeout)
 	defer cancel()
 	all, err := c.Kube.CoreV1().Pods(cached.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + cached.Name})
 	if err != nil {
@@ -106,29 +106,29 @@ func (c *Cluster) live(ctx context.Context, cached *corev1.Pod) (*corev1.Pod, er
 	if at < 0 {
 		return nil, snapshot.ErrStale
 	}
-	is := &all.Items[at]
+	current := &all.Items[at]
 	same := func(a, b policy.Container) bool {
 		return a.Name == b.Name && a.Requests == b.Requests && a.Limits == b.Limits
 	}
-	if !slices.EqualFunc(convert.NewPod(is).Containers, convert.NewPod(cached).Containers, same) {
-		return is, snapshot.ErrStale
+	if !slices.EqualFunc(convert.NewPod(current).Containers, convert.NewPod(cached).Containers, same) {
+		return current, snapshot.ErrStale
 	}
-	return is, nil
+	return current, nil
 }
 
 // resolveResult returns the final error of a resize. If the result is unknown, it reads the pod
 // again. The error is nil if applied returns true for the pod, and snapshot.ErrStale if the pod
 // changed in another way. A failed test of a patch has the same error as an invalid pod.
-func (c *Cluster) settle(ctx context.Context, cached *corev1.Pod, err error, made func(pod *corev1.Pod) bool) error {
-	uncertain := !refused(err)
-	if err == nil || ctx.Err() != nil || !uncertain && !apierrors.IsInvalid(err) {
+func (c *Cluster) resolveResult(ctx context.Context, cached *corev1.Pod, err error, applied func(pod *corev1.Pod) bool) error {
+	unknown := !isNotApplied(err)
+	if err == nil || ctx.Err() != nil || !unknown && !apierrors.IsInvalid(err) {
 		return err
 	}
-	pod, read := c.live(ctx, cached)
+	pod, read := c.readLive(ctx, cached)
 	if !errors.Is(read, snapshot.ErrStale) {
 		return err
 	}
-	if uncertain && pod != nil && made(pod) {
+	if unknown && pod != nil && applied(pod) {
 		return nil
 	}
 	return fmt.Errorf("%w: %w", snapshot.ErrStale, err)

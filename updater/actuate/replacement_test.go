@@ -45,7 +45,7 @@ func template() corev1.PodTemplateSpec {
 	}
 }
 
-func TestReplacement_IsWhatTheControllerCreates(t *testing.T) {
+func TestReplacement_MatchesControllerPod(t *testing.T) {
 	meta := metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "owner"}
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
 	set := func(change func(*appsv1.StatefulSet)) *appsv1.StatefulSet {

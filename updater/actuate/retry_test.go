@@ -25,7 +25,7 @@ import (
 
 // PodDisruptionBudgets reject evictions with a Retry-After header. Ten waits of ten seconds would
 // delay all other changes.
-func TestNoChangeWaitsForTheTimeThatTheAPIServerNames(t *testing.T) {
+func TestCluster_IgnoresRetryAfter(t *testing.T) {
 	var asked atomic.Int32
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		asked.Add(1)
@@ -35,18 +35,18 @@ func TestNoChangeWaitsForTheTimeThatTheAPIServerNames(t *testing.T) {
 	t.Cleanup(s.Close)
 	clients, err := client.New(&rest.Config{Host: s.URL})
 	require.NoError(t, err)
-	c := &Cluster{Kube: clients.Kube, Events: record.NewFakeRecorder(9), Resizes: Limiter(0, 0), Evictions: Limiter(0, 0)}
+	c := &Cluster{Kube: clients.Kube, Events: record.NewFakeRecorder(9), Resizes: NewLimiter(0, 0), Evictions: NewLimiter(0, 0)}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "1"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}}}}
 	change := func(restarts bool) Change {
 		return Change{Target: pod, Autoscaler: snapshot.NewVPA(&vpav1.VerticalPodAutoscaler{}, &convert.LimitRanges{}), Action: disruption.Action{
 			Subject: disruption.Subject{Namespace: "shop", VPA: "v", Pod: "web", UID: "1"}, Restarts: restarts,
-			Containers: []policy.ContainerTarget{{Name: "app", Requests: resources.Of(200, 200<<20)}}}}
+			Containers: []policy.ContainerTarget{{Name: "app", Requests: resources.NewList(200, 200<<20)}}}}
 	}
 	for name, do := range map[string]func(context.Context) error{
 		"evict":   func(ctx context.Context) error { return c.Evict(ctx, change(false)) },
 		"resize":  func(ctx context.Context) error { _, err := c.Resize(ctx, change(false)); return err },
 		"restart": func(ctx context.Context) error { _, err := c.Resize(ctx, change(true)); return err },
-		"unboost": func(ctx context.Context) error { return c.Unboost(ctx, change(false)) },
+		"unboost": func(ctx context.Context) error { return c.RemoveBoost(ctx, change(false)) },
 	} {
 		asked.Store(0)
 		began := time.Now()

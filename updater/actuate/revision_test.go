@@ -23,7 +23,7 @@ import (
 
 // standalone returns a checker for the only pod of a ReplicaSet or ReplicationController without a
 // Deployment. Admission adds a container and a token to each pod, and rewrites an image.
-func standalone(t *testing.T, kind string, edit func(template *corev1.PodTemplateSpec), admit func(replacement *corev1.Pod)) *checked {
+func standalone(t *testing.T, kind string, edit func(template *corev1.PodTemplateSpec), admit func(replacement *corev1.Pod)) *checkerFixture {
 	t.Helper()
 	config := &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "config-1"}}
 	template := corev1.PodTemplateSpec{
@@ -71,7 +71,7 @@ func standalone(t *testing.T, kind string, edit func(template *corev1.PodTemplat
 	live.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("300m")}
 	inject(live, "old")
 	vpa := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{UID: "vpa", Generation: 1}}
-	c := &checked{kube: fake.NewClientset(live, owner), pod: live, now: time.Unix(1e9, 0), vpa: vpa}
+	c := &checkerFixture{kube: fake.NewClientset(live, owner), pod: live, now: time.Unix(1e9, 0), vpa: vpa}
 	c.kube.PrependReactor("create", "pods", func(a ktesting.Action) (bool, runtime.Object, error) {
 		pod := a.(ktesting.CreateAction).GetObject().(*corev1.Pod).DeepCopy()
 		inject(pod, "new")
@@ -79,12 +79,12 @@ func standalone(t *testing.T, kind string, edit func(template *corev1.PodTemplat
 		c.created = append(c.created, pod)
 		return true, pod, c.refusal
 	})
-	c.Checker = &Checker{Kube: c.kube, Config: &disruption.Config{MinReplicas: 1, Tolerance: 0.5}, Clock: clockOf(func() time.Time { return c.now })}
+	c.Checker = &Checker{Kube: c.kube, Config: &disruption.Config{MinReplicas: 1, Tolerance: 0.5}, Clock: clockFunc(func() time.Time { return c.now })}
 	return c
 }
 
 // Pods of these controllers have no revision label and are kept when the template changes.
-func TestCheck_HoldsPodsOfChangedStandaloneTemplates(t *testing.T) {
+func TestCheck_BlocksPodsOfChangedStandaloneTemplate(t *testing.T) {
 	cases := []struct {
 		name  string
 		edit  func(*corev1.PodTemplateSpec)
@@ -129,7 +129,7 @@ func TestCheck_HoldsPodsOfChangedStandaloneTemplates(t *testing.T) {
 					require.NoError(t, err)
 					return
 				}
-				held := c.held(t, err)
+				held := c.requireBlocked(t, err)
 				require.Equal(t, reason.OlderRevision, held.Reason)
 				require.ErrorContains(t, held, "the template of "+kind+" web differs from the pod: "+tc.want)
 			})
@@ -138,7 +138,7 @@ func TestCheck_HoldsPodsOfChangedStandaloneTemplates(t *testing.T) {
 }
 
 // The dry run returns no pod to compare if the quota counts both pods.
-func TestCheck_HoldsPodsOfChangedStandaloneTemplatesUnderAQuota(t *testing.T) {
+func TestCheck_BlocksChangedStandaloneTemplateUnderQuota(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		edit func(*corev1.PodTemplateSpec)
@@ -163,7 +163,7 @@ func TestCheck_HoldsPodsOfChangedStandaloneTemplatesUnderAQuota(t *testing.T) {
 				require.NoError(t, err)
 				return
 			}
-			held := c.held(t, err)
+			held := c.requireBlocked(t, err)
 			require.Equal(t, reason.OlderRevision, held.Reason)
 			require.ErrorContains(t, held, "differs from the pod: "+tc.want)
 		})
@@ -171,14 +171,14 @@ func TestCheck_HoldsPodsOfChangedStandaloneTemplatesUnderAQuota(t *testing.T) {
 }
 
 // A quota for pods with requests does not count an evicted pod without requests.
-func TestCheck_SubtractsOnlyPodsThatTheQuotaCounts(t *testing.T) {
+func TestCheck_SubtractsOnlyPodsCountedByQuota(t *testing.T) {
 	ten := corev1.ResourceList{corev1.ResourcePods: resource.MustParse("10")}
 	for scope, want := range map[corev1.ResourceQuotaScope]reason.Reason{
 		corev1.ResourceQuotaScopeNotBestEffort: reason.ReplacementRefused,
 		corev1.ResourceQuotaScopeBestEffort:    "",
 	} {
 		t.Run(string(scope), func(t *testing.T) {
-			c := newChecked(t, &corev1.ResourceQuota{
+			c := newCheckerFixture(t, &corev1.ResourceQuota{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "team"},
 				Spec:       corev1.ResourceQuotaSpec{Scopes: []corev1.ResourceQuotaScope{scope}},
 				Status:     corev1.ResourceQuotaStatus{Hard: ten, Used: ten},
@@ -190,7 +190,7 @@ func TestCheck_SubtractsOnlyPodsThatTheQuotaCounts(t *testing.T) {
 				require.NoError(t, err)
 				return
 			}
-			require.Equal(t, want, c.held(t, err).Reason)
+			require.Equal(t, want, c.requireBlocked(t, err).Reason)
 		})
 	}
 }
@@ -199,7 +199,7 @@ func TestCheck_SubtractsOnlyPodsThatTheQuotaCounts(t *testing.T) {
 func TestPaused_OlderRevisionPausesOnePod(t *testing.T) {
 	c := standalone(t, "ReplicaSet", func(p *corev1.PodTemplateSpec) { p.Spec.Containers[0].Image = "app:2" }, func(*corev1.Pod) {})
 	require.Error(t, c.Check(t.Context(), c.change()))
-	require.Equal(t, reason.OlderRevision, c.held(t, c.Paused(c.change())).Reason)
+	require.Equal(t, reason.OlderRevision, c.requireBlocked(t, c.Paused(c.change())).Reason)
 	other := c.change()
 	other.Target = c.pod.DeepCopy()
 	other.Target.Name, other.Target.UID = "web-2", "other"

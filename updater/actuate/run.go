@@ -34,15 +34,15 @@ type Executor interface {
 	// before. It removes the note if the resize is refused, and returns it otherwise.
 	Resize(ctx context.Context, c Change) (rollout.Change, error)
 	Evict(ctx context.Context, c Change) error
-	Boost(ctx context.Context, c Change) error
-	Unboost(ctx context.Context, c Change) error
+	AddBoost(ctx context.Context, c Change) error
+	RemoveBoost(ctx context.Context, c Change) error
 	RecordBackoff(ctx context.Context, pod *corev1.Pod, p disruption.Backoff) error
 	NotResizable(ctx context.Context, pod *corev1.Pod)
 	MarkShare(ctx context.Context, pod *corev1.Pod, m sharing.Mark) error
 	RemoveShare(ctx context.Context, pod *corev1.Pod) error
 	Skipped(skipped []disruption.Skip)
 	// ReportCapacity reports whether evictions wait for free capacity, and why.
-	Room(explained string)
+	ReportCapacity(explained string)
 
 	report.Recorder
 	rollouts.Reverter
@@ -58,9 +58,9 @@ type Runner struct {
 	Limiter  *disruption.RateLimiter // nil: no rate limit
 
 	// cursor is the VPA of the last change of a run that ended early. The next run begins after it.
-	cursor   cache.ObjectName
-	slow     map[string]time.Time // by namespace: time of a slow write
-	unserved map[string]bool      // namespaces with late writes that the last run left
+	cursor             cache.ObjectName
+	slowNamespaces     map[string]time.Time // by namespace: time of a slow write
+	unservedNamespaces map[string]bool      // namespaces with late writes that the last run left
 }
 
 // Plan is the input of a run.
@@ -76,7 +76,7 @@ type Plan struct {
 
 // OOMKills reports whether pods wait for more memory after an OOM kill.
 type OOMKills interface {
-	Waiting(ctx context.Context) bool
+	HasPendingOOM(ctx context.Context) bool
 }
 
 // Done is the result of a run.
@@ -116,15 +116,15 @@ type run struct {
 	marks   map[string]*sharing.Mark
 	turns   writeTurns
 
-	maybeMade bool // the change in progress was made, or may have been
+	maybeApplied bool // the change in progress was made, or may have been
 }
 
 // Run runs a plan until the rate limit or ctx ends it. The order is: reverted shares and
 // recommendations joined with them, other recommendations, other shares. Namespaces with slow
 // writes come last, see writeTurns.
 func (r *Runner) Run(ctx context.Context, plan *Plan, now time.Time) Done {
-	if r.slow == nil {
-		r.slow, r.unserved = map[string]time.Time{}, map[string]bool{}
+	if r.slowNamespaces == nil {
+		r.slowNamespaces, r.unservedNamespaces = map[string]time.Time{}, map[string]bool{}
 	}
 	w := &run{Runner: r, Plan: plan, now: now, resized: map[string]bool{}, marks: maps.Clone(plan.Shares.Moves)}
 	w.turns.used = map[string]time.Duration{}
@@ -180,19 +180,19 @@ func (w *run) changeAll(ctx context.Context, actions []disruption.Action) int {
 			} else if c.Share != nil {
 				c.Mark = w.marks[c.UID]
 			}
-			why := w.guarded(ctx, c)
+			skipReason := w.tryChange(ctx, c)
 			switch {
-			case why == turnEnded && !w.turns.lateBegun:
-				w.turns.late = append(w.turns.late, lateWrite{about: a.Subject, disrupts: disrupts, do: write})
-			case why == turnEnded:
+			case skipReason == turnEnded && !w.turns.lateBegun:
+				w.turns.late = append(w.turns.late, lateWrite{subject: a.Subject, disrupts: disrupts, do: write})
+			case skipReason == turnEnded:
 				w.skip(a.Subject, reason.RateLimited)
-			case why != "":
-				w.skip(a.Subject, why)
+			case skipReason != "":
+				w.skip(a.Subject, skipReason)
 			}
-			return why != reason.RateLimited
+			return skipReason != reason.RateLimited
 		}
 		// At once, or in runLate, after the other namespaces.
-		if goesOn := w.writeNowOrLater(ctx, a.Subject, disrupts, write); !goesOn {
+		if continues := w.writeNowOrLater(ctx, a.Subject, disrupts, write); !continues {
 			klog.FromContext(ctx).V(1).Info("Ending iteration: rate limit or time allow no further change", "left", len(actions)-i)
 			for _, left := range actions[i+1:] {
 				w.skip(left.Subject, reason.RateLimited)
@@ -207,26 +207,26 @@ func (w *run) skip(s disruption.Subject, why reason.Reason) {
 	w.done.Skipped = append(w.done.Skipped, disruption.Skip{Subject: s, Reason: why})
 }
 
-func (w *run) attempted(c Change, outcome Outcome) {
+func (w *run) recordAttempt(c Change, outcome Outcome) {
 	w.done.Attempts = append(w.done.Attempts, Attempt{Action: c.Action, Outcome: outcome})
 }
 
 // tryChange makes a change and returns a reason if it was not made, or "". It recovers from a
 // panic. A change that was not made returns the rollout start of its workload.
-func (w *run) guarded(ctx context.Context, c Change) reason.Reason {
+func (w *run) tryChange(ctx context.Context, c Change) reason.Reason {
 	if err := lease.Check(ctx); err != nil {
 		klog.FromContext(ctx).Error(err, "Ending iteration")
 		return reason.RateLimited
 	}
-	why := reason.InternalError
-	if err := serving.Guard(func() error { why = w.change(ctx, c); return nil }); err != nil {
-		w.attempted(c, OutcomePrevented)
+	skipReason := reason.InternalError
+	if err := serving.Guard(func() error { skipReason = w.change(ctx, c); return nil }); err != nil {
+		w.recordAttempt(c, OutcomePrevented)
 		klog.FromContext(ctx).Error(err, "Skipping pod: recovered from a panic", "pod", klog.KRef(c.Namespace, c.Pod), "vpa", c.VPA)
 	}
-	if why != "" {
+	if skipReason != "" {
 		w.Holds.ReturnStart(c.Subject)
 	}
-	return why
+	return skipReason
 }
 
 // change makes a change that its policy and rollout still allow.
@@ -237,7 +237,7 @@ func (w *run) change(ctx context.Context, c Change) reason.Reason {
 	case w.Holds.Limited(c.Namespace): // it would only use up rate limits
 		return reason.WriteLimit
 	}
-	switch why := w.Policies.Current(c.Autoscaler.Object, c.Cause.Shares()); {
+	switch why := w.Policies.StopReason(c.Autoscaler.Object, c.Cause.Shares()); {
 	case why == reason.PolicyUnknown && c.Cause == disruption.ShareEnded: // the pod still gets its peak
 	case why != "":
 		return why
@@ -248,44 +248,44 @@ func (w *run) change(ctx context.Context, c Change) reason.Reason {
 		}
 	}
 	if c.Evict {
-		return w.paced(c, func() reason.Reason { return w.evict(ctx, c) })
+		return w.changeAtRate(c, func() reason.Reason { return w.evict(ctx, c) })
 	}
 	if c.Restarts {
-		return w.paced(c, func() reason.Reason { return w.resize(ctx, c) })
+		return w.changeAtRate(c, func() reason.Reason { return w.resize(ctx, c) })
 	}
 	return w.resize(ctx, c)
 }
 
 // changeAtRate makes a disruptive change if the rate limiter admits it. It returns the token of a
 // change that was not made.
-func (w *run) paced(c Change, do func() reason.Reason) reason.Reason {
+func (w *run) changeAtRate(c Change, do func() reason.Reason) reason.Reason {
 	if w.Limiter == nil || !c.Disrupts {
 		return do()
 	}
 	if !w.Limiter.Take(c.Namespace, w.now) {
 		return reason.DisruptionRateLimited
 	}
-	w.maybeMade = false
-	why := do()
-	if why != "" && !w.maybeMade {
+	w.maybeApplied = false
+	skipReason := do()
+	if skipReason != "" && !w.maybeApplied {
 		w.Limiter.Return(c.Namespace)
 	}
-	return why
+	return skipReason
 }
 
-func (w *run) sent(of disruption.Subject, err error) {
+func (w *run) recordSent(of disruption.Subject, err error) {
 	if err == nil || errors.Is(err, ErrDryRun) || errors.Is(err, ErrUncertain) {
-		w.maybeMade = true
+		w.maybeApplied = true
 		w.Holds.Sent(of)
 	}
 }
 
 func (w *run) resize(ctx context.Context, c Change) reason.Reason {
 	note, err := w.Executor.Resize(ctx, c)
-	w.sent(c.Subject, err)
+	w.recordSent(c.Subject, err)
 	switch {
 	case err == nil:
-		w.attempted(c, OutcomeChanged)
+		w.recordAttempt(c, OutcomeChanged)
 		w.resized[c.UID] = true
 		if c.Shrinks || c.Share != nil && c.Share.Shrinks {
 			w.Sharing.Shrank(c.Target.Spec.NodeName, w.now)
@@ -293,7 +293,7 @@ func (w *run) resize(ctx context.Context, c Change) reason.Reason {
 		w.Holds.Changed(ctx, c.Subject, note)
 		return ""
 	case errors.Is(err, ErrInUse):
-		w.attempted(c, OutcomePrevented)
+		w.recordAttempt(c, OutcomePrevented)
 		return reason.MemoryInUse
 	case errors.Is(err, ErrRestarting):
 		return reason.RestartUnderWay
@@ -307,7 +307,7 @@ func (w *run) resize(ctx context.Context, c Change) reason.Reason {
 	case errors.Is(err, ErrTurnEnded):
 		return turnEnded
 	case errors.Is(err, ErrRateLimited):
-		w.attempted(c, OutcomeLimited)
+		w.recordAttempt(c, OutcomeLimited)
 		return reason.RateLimited
 	case client.IsWriteLimited(err):
 		return w.Holds.LimitWrites(c.Namespace)
@@ -317,19 +317,19 @@ func (w *run) resize(ctx context.Context, c Change) reason.Reason {
 		return w.resize(ctx, c)
 	}
 	klog.FromContext(ctx).V(2).Info("Failed to resize pod", "pod", klog.KObj(c.Target), "vpa", c.VPA, "reason", err)
-	if held := (*Held)(nil); errors.As(err, &held) {
+	if held := (*BlockedError)(nil); errors.As(err, &held) {
 		return held.Reason
 	}
 	switch {
 	case errors.Is(err, ErrProtected):
-		w.attempted(c, OutcomeProtected)
+		w.recordAttempt(c, OutcomeProtected)
 		return reason.EvictionRefused
 	case NoCapacity(err):
-		w.attempted(c, OutcomeTooLarge)
+		w.recordAttempt(c, OutcomeTooLarge)
 	default:
-		w.attempted(c, OutcomeRefused)
+		w.recordAttempt(c, OutcomeRefused)
 	}
-	w.failed(ctx, c, note, err)
+	w.recordFailure(ctx, c, note, err)
 	if c.MayEvict && Refused(err) {
 		c.Evict, c.Cause = true, disruption.ResizeStuck
 		evict := func() reason.Reason { return w.evict(ctx, c) }
@@ -337,7 +337,7 @@ func (w *run) resize(ctx context.Context, c Change) reason.Reason {
 		if c.Restarts { // counted already
 			why = evict()
 		} else {
-			why = w.paced(c, evict)
+			why = w.changeAtRate(c, evict)
 		}
 		if why != turnEnded { // a repetition would send the refused resize again
 			return why
@@ -348,46 +348,46 @@ func (w *run) resize(ctx context.Context, c Change) reason.Reason {
 
 // recordFailure records a refused resize and writes an event about it. It ignores a resize that was
 // not sent, or may have been made.
-func (w *run) failed(ctx context.Context, c Change, note rollout.Change, err error) {
+func (w *run) recordFailure(ctx context.Context, c Change, note rollout.Change, err error) {
 	if note.At.IsZero() || !Refused(err) {
 		return
 	}
-	w.Executor.Event(c.Autoscaler.Object, report.EventResizeFailed, "A pod could not be resized: "+sameForAll(err, c.Pod),
-		withError(detailsOf(c.Target, Sizes(c)), err))
+	w.Executor.Event(c.Autoscaler.Object, report.EventResizeFailed, "A pod could not be resized: "+withoutPodName(err, c.Pod),
+		withError(detailsOf(c.Target, DescribeChange(c)), err))
 	w.Holds.Ended(ctx, c.Subject, note, rollout.Failed)
 }
 
 func (w *run) evict(ctx context.Context, c Change) reason.Reason {
 	err := w.Executor.Evict(ctx, c)
-	w.sent(c.Subject, err)
+	w.recordSent(c.Subject, err)
 	switch {
 	case err == nil:
-		w.attempted(c, OutcomeChanged)
+		w.recordAttempt(c, OutcomeChanged)
 		w.resized[c.UID] = true
-		if hold := w.Holds.Of(c.Subject); hold != nil && hold.Observed && !c.Cause.Shares() {
-			w.Holds.Ended(ctx, c.Subject, NoteOf(c, w.now), rollout.Evicted)
+		if hold := w.Holds.HoldOf(c.Subject); hold != nil && hold.Observed && !c.Cause.Shares() {
+			w.Holds.Ended(ctx, c.Subject, NewNote(c, w.now), rollout.Evicted)
 		}
 		return ""
 	case errors.Is(err, ErrRestarting):
 		return reason.RestartUnderWay
 	case errors.Is(err, ErrDryRun):
 		return ""
-	case Gone(err):
+	case IsGone(err):
 		klog.FromContext(ctx).V(4).Info("Not evicting pod: it is gone", "pod", klog.KObj(c.Target), "vpa", c.VPA)
 		return ""
 	case errors.Is(err, ErrTurnEnded):
 		return turnEnded
 	case errors.Is(err, ErrRateLimited):
-		w.attempted(c, OutcomeLimited)
+		w.recordAttempt(c, OutcomeLimited)
 		return reason.RateLimited
 	case client.IsWriteLimited(err):
 		return w.Holds.LimitWrites(c.Namespace)
 	}
 	klog.FromContext(ctx).V(2).Info("Failed to evict pod", "pod", klog.KObj(c.Target), "vpa", c.VPA, "reason", err)
-	if held := (*Held)(nil); errors.As(err, &held) {
+	if held := (*BlockedError)(nil); errors.As(err, &held) {
 		return held.Reason
 	}
-	w.attempted(c, OutcomeRefused)
+	w.recordAttempt(c, OutcomeRefused)
 	return reason.EvictionRefused
 }
 
@@ -440,7 +440,7 @@ func (w *run) moveShare(ctx context.Context, a disruption.Action) bool {
 	if c.Target = snapshot.CurrentPod(w.Pods, a.Subject); c.Target == nil {
 		return true // gone
 	}
-	why := w.guarded(ctx, c)
+	why := w.tryChange(ctx, c)
 	if why != "" {
 		w.skip(a.Subject, why)
 	}

@@ -39,32 +39,32 @@ func (r *Runner) run(ctx context.Context, result disruption.Result, kills OOMKil
 	return r.Run(ctx, &Plan{Result: result, Holds: holds, Shares: &shares.Division{}, OOMKills: kills}, now)
 }
 
-type failing struct {
+type failingExecutor struct {
 	Executor
 
 	err     error
 	evicted int
 }
 
-func (f *failing) Evict(context.Context, Change) error {
+func (f *failingExecutor) Evict(context.Context, Change) error {
 	f.evicted++
 	return f.err
 }
 
 // An eviction without an answer may have been made.
-func TestRun_PaceCountsEvictionsThatMayHaveBeenMade(t *testing.T) {
+func TestRun_RateLimitCountsUnconfirmedEvictions(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		err     error
 		evicted int
 	}{
 		{name: "made", evicted: 1},
-		{name: "no answer", err: uncertain(context.DeadlineExceeded), evicted: 1},
-		{name: "refused", err: &Held{Reason: reason.ReplacementRefused, Cause: io.EOF}, evicted: 3},
+		{name: "no answer", err: markUncertain(context.DeadlineExceeded), evicted: 1},
+		{name: "refused", err: &BlockedError{Reason: reason.ReplacementRefused, Cause: io.EOF}, evicted: 3},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			r := newRunner(named("a", "b", "c")...)
-			executor := &failing{Executor: r.Executor, err: tc.err}
+			r := newRunner(podsNamed("a", "b", "c")...)
+			executor := &failingExecutor{Executor: r.Executor, err: tc.err}
 			r.Executor, r.Limiter = executor, disruption.NewRateLimiter(disruption.RateLimits{Cluster: 1, Namespace: 1}, noon)
 			var plan disruption.Result
 			for _, pod := range []string{"a", "b", "c"} {
@@ -76,11 +76,11 @@ func TestRun_PaceCountsEvictionsThatMayHaveBeenMade(t *testing.T) {
 	}
 }
 
-type always struct{}
+type pendingOOMKills struct{}
 
-func (always) Waiting(context.Context) bool { return true }
+func (pendingOOMKills) HasPendingOOM(context.Context) bool { return true }
 
-func named(names ...string) (pods []*corev1.Pod) {
+func podsNamed(names ...string) (pods []*corev1.Pod) {
 	for _, name := range names {
 		pods = append(pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name)}})
 	}
@@ -88,7 +88,7 @@ func named(names ...string) (pods []*corev1.Pod) {
 }
 
 // hangingExecutor blocks evictions of some VPAs until the iteration ends.
-type hanging struct {
+type hangingExecutor struct {
 	Executor
 
 	hangs  map[string]bool // by VPA
@@ -96,7 +96,7 @@ type hanging struct {
 	served int // evictions that succeed per iteration
 }
 
-func (h *hanging) Evict(ctx context.Context, c Change) error {
+func (h *hangingExecutor) Evict(ctx context.Context, c Change) error {
 	h.asked = append(h.asked, c.VPA)
 	if h.hangs[c.VPA] || len(h.asked) > h.served {
 		<-ctx.Done()
@@ -107,7 +107,7 @@ func (h *hanging) Evict(ctx context.Context, c Change) error {
 
 // A VPA that uses up an iteration, such as with an unresponsive API, must not do so in the next
 // one.
-func TestThePassAfterBeginsBehindWhatUsedItUp(t *testing.T) {
+func TestRun_ResumesBehindVPAThatExhaustedIteration(t *testing.T) {
 	for name, c := range map[string]struct {
 		hangs  map[string]bool
 		served int
@@ -116,8 +116,8 @@ func TestThePassAfterBeginsBehindWhatUsedItUp(t *testing.T) {
 		"the first hangs": {map[string]bool{"a": true}, 9, []string{"a", "b", "c", "a", "a", "b", "c"}},
 		"time for one":    {nil, 1, []string{"a", "b", "b", "c", "c", "a", "a"}},
 	} {
-		r := newRunner(named("a", "b", "c")...)
-		h := &hanging{Executor: r.Executor, hangs: c.hangs}
+		r := newRunner(podsNamed("a", "b", "c")...)
+		h := &hangingExecutor{Executor: r.Executor, hangs: c.hangs}
 		r.Executor = h
 		actions := make([]disruption.Action, 0, 3)
 		for _, vpa := range []string{"a", "b", "c"} {
@@ -137,28 +137,28 @@ func TestThePassAfterBeginsBehindWhatUsedItUp(t *testing.T) {
 	}
 }
 
-func TestEachVPAGetsItsTurnUnderARateLimit(t *testing.T) {
-	r := newRunner(named("a", "b", "c", "d")...)
+func TestRun_VPAsShareRateLimit(t *testing.T) {
+	r := newRunner(podsNamed("a", "b", "c", "d")...)
 	turns := map[string]int{}
 	var actions []disruption.Action
 	for _, name := range []string{"a", "a", "b", "c", "d"} {
 		actions = append(actions, disruption.Action{Evict: true, Subject: disruption.Subject{Namespace: "shop", VPA: name, Pod: name, UID: name}})
 	}
 	for range 12 {
-		r.Executor = &limited{left: 1, turns: turns}
+		r.Executor = &cappedExecutor{left: 1, turns: turns}
 		r.run(t.Context(), disruption.Result{Actions: actions}, nil, noon)
 	}
 	require.Equal(t, map[string]int{"a": 3, "b": 3, "c": 3, "d": 3}, turns)
 }
 
 // cappedExecutor allows a number of evictions and counts them by VPA.
-type limited struct {
+type cappedExecutor struct {
 	Executor
 	left  int
 	turns map[string]int
 }
 
-func (l *limited) Evict(_ context.Context, c Change) error {
+func (l *cappedExecutor) Evict(_ context.Context, c Change) error {
 	if l.left == 0 {
 		return ErrRateLimited
 	}

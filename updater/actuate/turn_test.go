@@ -26,15 +26,15 @@ import (
 
 // An unresponsive API server delays other namespaces by at most the limit of the turn and its last
 // request. Waits for a rate limit do not count.
-func TestCluster_TurnBoundsAllRequestsOfAChange(t *testing.T) {
+func TestCluster_TurnBoundsRequestsOfChange(t *testing.T) {
 	const limit = 4 * time.Second
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "1", Annotations: map[string]string{convert.PauseAnnotation: ""}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "1", Annotations: map[string]string{convert.BackoffAnnotation: ""}},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}}},
 	}
 	change := Change{Target: pod, Autoscaler: snapshot.NewVPA(&vpav1.VerticalPodAutoscaler{}, &convert.LimitRanges{}), Action: disruption.Action{
 		Subject:    disruption.Subject{Namespace: "shop", VPA: "v", Pod: "web", UID: "1"},
-		Containers: []policy.ContainerTarget{{Name: "app", Requests: resources.Of(200, 200<<20)}}}}
+		Containers: []policy.ContainerTarget{{Name: "app", Requests: resources.NewList(200, 200<<20)}}}}
 	observed, restarts, shares := change, change, change
 	observed.Observed, restarts.Restarts, shares.Mark = true, true, &sharing.Mark{}
 	resize := func(c Change) func(context.Context, *Cluster) error {
@@ -56,15 +56,15 @@ func TestCluster_TurnBoundsAllRequestsOfAChange(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := new(hangs)
+				server := new(hangingTransport)
 				clients, err := client.New(&rest.Config{Host: "http://api.example", Transport: server})
 				require.NoError(t, err)
-				c := &Cluster{Kube: clients.Kube, Events: record.NewFakeRecorder(9), Resizes: Limiter(0.1, 1), Evictions: Limiter(0.1, 1)}
+				c := &Cluster{Kube: clients.Kube, Events: record.NewFakeRecorder(9), Resizes: NewLimiter(0.1, 1), Evictions: NewLimiter(0.1, 1)}
 				c.Resizes.Allow()
 				c.Evictions.Allow()
 				turn := fairwork.Turn(t.Context(), limit)
 				require.Error(t, tc.do(turn, c))
-				require.Positive(t, server.asked.Load())
+				require.Positive(t, server.requests.Load())
 				require.LessOrEqual(t, fairwork.Used(turn), limit+3*time.Second, "what has begun is finished")
 			})
 		})

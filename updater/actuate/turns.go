@@ -18,7 +18,7 @@ import (
 // slowNamespaceTTL is how long the writes of a namespace come last after a write that
 // took longer than fairwork.NamespaceTime. A faster write ends it. It spans many runs, because a
 // namespace with slow writes may have none in most of them.
-const slowMemory = time.Hour
+const slowNamespaceTTL = time.Hour
 
 // writeTurns are the writes of a run that wait for the writes of all other namespaces.
 type writeTurns struct {
@@ -41,33 +41,33 @@ const (
 
 // lateWrite is a write of a namespace that has used its time.
 type lateWrite struct {
-	about    disruption.Subject
+	subject  disruption.Subject
 	disrupts bool                           // needs more requests than other writes
 	do       func(ctx context.Context) bool // reports whether the run continues
 }
 
 // writeNowOrLater makes a write at once in a turn of its namespace, or later if the namespace has
 // used its time. It reports whether the run continues.
-func (w *run) writeNowOrLater(ctx context.Context, about disruption.Subject, disrupts bool, do func(ctx context.Context) bool) bool {
-	namespace := about.Namespace
-	if since, slow := w.slow[namespace]; slow && w.now.Sub(since) >= slowMemory {
-		delete(w.slow, namespace)
+func (w *run) writeNowOrLater(ctx context.Context, subject disruption.Subject, disrupts bool, do func(ctx context.Context) bool) bool {
+	namespace := subject.Namespace
+	if since, slow := w.slowNamespaces[namespace]; slow && w.now.Sub(since) >= slowNamespaceTTL {
+		delete(w.slowNamespaces, namespace)
 	} else if slow || w.turns.used[namespace] >= fairwork.NamespaceTime {
-		w.turns.late = append(w.turns.late, lateWrite{about: about, disrupts: disrupts, do: do})
+		w.turns.late = append(w.turns.late, lateWrite{subject: subject, disrupts: disrupts, do: do})
 		return true
 	}
 	turn := fairwork.Turn(ctx, maxTurnTime)
-	goesOn := do(turn)
-	took := fairwork.Used(turn)
-	w.turns.used[namespace] += took
-	if took > fairwork.NamespaceTime && goesOn { // a run that ends is short of time for all namespaces
-		w.slow[namespace] = w.now
+	continues := do(turn)
+	used := fairwork.Used(turn)
+	w.turns.used[namespace] += used
+	if used > fairwork.NamespaceTime && continues { // a run that ends is short of time for all namespaces
+		w.slowNamespaces[namespace] = w.now
 	}
-	return goesOn
+	return continues
 }
 
 // maxLateDelay is the maximum delay of an early iteration by late writes.
-const lateTime = 3 * time.Second
+const maxLateDelay = 3 * time.Second
 
 // runLate makes the late writes in namespace turns. Namespaces without a turn in the last run come
 // first, and disruptions come last in each namespace. Every maxLateDelay it ends if pods wait for
@@ -76,7 +76,7 @@ func (w *run) runLate(ctx context.Context) {
 	all, served, ended, checked := w.turns.late, map[string]bool{}, false, time.Now()
 	w.turns.late, w.turns.lateBegun = nil, true
 	rank := func(late lateWrite) (rank int) {
-		if !w.unserved[late.about.Namespace] {
+		if !w.unservedNamespaces[late.subject.Namespace] {
 			rank += 2
 		}
 		if late.disrupts {
@@ -85,50 +85,50 @@ func (w *run) runLate(ctx context.Context) {
 		return rank
 	}
 	slices.SortStableFunc(all, func(a, b lateWrite) int { return cmp.Compare(rank(a), rank(b)) })
-	left := fairwork.Run(all, 1, func(late lateWrite) string { return late.about.Namespace },
+	left := fairwork.Run(all, 1, func(late lateWrite) string { return late.subject.Namespace },
 		func(lateWrite) bool {
-			if w.OOMKills != nil && time.Since(checked) >= lateTime {
-				w.done.Interrupted, checked = w.OOMKills.Waiting(ctx), time.Now()
+			if w.OOMKills != nil && time.Since(checked) >= maxLateDelay {
+				w.done.Interrupted, checked = w.OOMKills.HasPendingOOM(ctx), time.Now()
 			}
 			return !ended && !w.done.Interrupted
 		},
 		func(_ int, late lateWrite) {
 			turn := fairwork.Turn(ctx, maxLateTurnTime)
-			served[late.about.Namespace] = true
+			served[late.subject.Namespace] = true
 			if ended = !late.do(turn); ended {
-				w.cursor = snapshot.VPAOf(late.about)
+				w.cursor = snapshot.VPAOf(late.subject)
 			} else if fairwork.Used(turn) < fairwork.NamespaceTime {
-				delete(w.slow, late.about.Namespace)
+				delete(w.slowNamespaces, late.subject.Namespace)
 			}
 		})
 	for namespace := range served {
-		delete(w.unserved, namespace)
+		delete(w.unservedNamespaces, namespace)
 	}
 	for _, late := range left {
-		if !served[late.about.Namespace] {
-			w.unserved[late.about.Namespace] = true
+		if !served[late.subject.Namespace] {
+			w.unservedNamespaces[late.subject.Namespace] = true
 		}
-		w.skip(late.about, reason.RateLimited)
+		w.skip(late.subject, reason.RateLimited)
 	}
 }
 
 // recordBackoffs writes backoffs on pods, which survive a restart. Without time left it continues
 // only as long as the API server accepts them, because the lease waits.
 func (w *run) recordBackoffs(ctx context.Context) {
-	for _, one := range w.Backoffs {
-		pod := snapshot.CurrentPod(w.Pods, one.Subject)
+	for _, backoff := range w.Backoffs {
+		pod := snapshot.CurrentPod(w.Pods, backoff.Subject)
 		if pod == nil {
 			continue
 		}
-		goesOn := w.writeNowOrLater(ctx, one.Subject, false, func(ctx context.Context) bool {
-			err := w.Executor.RecordBackoff(ctx, pod, one.Backoff)
-			if err == nil || Gone(err) || client.IsWriteLimited(err) { // a later iteration writes it
+		continues := w.writeNowOrLater(ctx, backoff.Subject, false, func(ctx context.Context) bool {
+			err := w.Executor.RecordBackoff(ctx, pod, backoff.Backoff)
+			if err == nil || IsGone(err) || client.IsWriteLimited(err) { // a later iteration writes it
 				return true
 			}
-			klog.FromContext(ctx).Error(err, "Failed to write a back-off on a pod, a restart forgets it", "pod", klog.KRef(one.Namespace, one.Pod), "vpa", one.VPA)
+			klog.FromContext(ctx).Error(err, "Failed to write a back-off on a pod, a restart forgets it", "pod", klog.KRef(backoff.Namespace, backoff.Pod), "vpa", backoff.VPA)
 			return ctx.Err() == nil
 		})
-		if !goesOn {
+		if !continues {
 			return
 		}
 	}
@@ -136,24 +136,24 @@ func (w *run) recordBackoffs(ctx context.Context) {
 
 func (w *run) markShares(ctx context.Context) {
 	for _, m := range w.Shares.Marks {
-		pod := snapshot.CurrentPod(w.Pods, m.Of)
+		pod := snapshot.CurrentPod(w.Pods, m.Subject)
 		if pod == nil {
 			continue // gone
 		}
-		goesOn := w.writeNowOrLater(ctx, m.Of, false, func(ctx context.Context) bool {
+		continues := w.writeNowOrLater(ctx, m.Subject, false, func(ctx context.Context) bool {
 			if ctx.Err() != nil {
 				return false
 			}
-			if err := w.Executor.MarkShare(ctx, pod, m.Mark); Gone(err) {
+			if err := w.Executor.MarkShare(ctx, pod, m.Mark); IsGone(err) {
 				return true
 			} else if err != nil {
 				klog.FromContext(ctx).Error(err, "Failed to write the share of a pod, trying again in the next iteration", "pod", klog.KObj(pod))
 			} else {
-				delete(w.marks, m.Of.UID)
+				delete(w.marks, m.Subject.UID)
 			}
 			return true
 		})
-		if !goesOn {
+		if !continues {
 			return
 		}
 	}
@@ -165,7 +165,7 @@ func (w *run) endShares(ctx context.Context) {
 		if pod == nil {
 			continue
 		}
-		goesOn := w.writeNowOrLater(ctx, one, false, func(ctx context.Context) bool {
+		continues := w.writeNowOrLater(ctx, one, false, func(ctx context.Context) bool {
 			if ctx.Err() != nil {
 				return false
 			}
@@ -174,7 +174,7 @@ func (w *run) endShares(ctx context.Context) {
 			}
 			return true
 		})
-		if !goesOn {
+		if !continues {
 			return
 		}
 	}

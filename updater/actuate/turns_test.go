@@ -67,7 +67,7 @@ func (s *slowNamespace) RecordBackoff(_ context.Context, pod *corev1.Pod, _ disr
 }
 
 // The delay is at most 10 s, and all writes are made.
-func TestRun_OneNamespaceDelaysOthersByTenSeconds(t *testing.T) {
+func TestRun_BoundsDelayByBusyNamespace(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		took   time.Duration
@@ -106,7 +106,7 @@ func TestRun_OneNamespaceDelaysOthersByTenSeconds(t *testing.T) {
 }
 
 // An early iteration restores memory after an OOM kill. Late writes delay it by at most 3 s.
-func TestRun_LateWritesGiveWayToAnEarlyPass(t *testing.T) {
+func TestRun_LateWritesYieldToEarlyIteration(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "greedy", Name: "a", UID: "greedy"}}
 	r := newRunner(pod)
 	var plan disruption.Result
@@ -116,14 +116,14 @@ func TestRun_LateWritesGiveWayToAnEarlyPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowNamespace{Executor: r.Executor, took: 100 * time.Millisecond, began: time.Now()}
 		r.Executor = s
-		done := r.run(t.Context(), plan, always{}, noon)
+		done := r.run(t.Context(), plan, pendingOOMKills{}, noon)
 		require.True(t, done.Interrupted)
 		require.Equal(t, 50, s.all)
 		require.Equal(t, 5*time.Second, time.Since(s.began))
 	})
 }
 
-func TestRun_LateEvictionsComeAfterResizes(t *testing.T) {
+func TestRun_LateEvictionsFollowResizes(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "greedy", Name: "a", UID: "greedy"}}
 	r := newRunner(pod)
 	var plan disruption.Result
@@ -142,7 +142,7 @@ func TestRun_LateEvictionsComeAfterResizes(t *testing.T) {
 
 // Writes that one iteration leaves come first in the next, even if users cause early iterations all
 // the time.
-func TestRun_LateNamespacesTakeTurnsOverPasses(t *testing.T) {
+func TestRun_LateNamespacesRotateAcrossIterations(t *testing.T) {
 	var pods []*corev1.Pod
 	var plan disruption.Result
 	for _, namespace := range []string{"a", "b", "c", "d"} {
@@ -153,37 +153,37 @@ func TestRun_LateNamespacesTakeTurnsOverPasses(t *testing.T) {
 	}
 	r := newRunner(pods...)
 	synctest.Test(t, func(t *testing.T) {
-		s := &slowPods{Executor: r.Executor, resized: map[string]int{}}
-		r.Executor, r.slow, r.unserved = s, map[string]time.Time{}, map[string]bool{}
+		s := &slowResizer{Executor: r.Executor, resized: map[string]int{}}
+		r.Executor, r.slowNamespaces, r.unservedNamespaces = s, map[string]time.Time{}, map[string]bool{}
 		for _, action := range plan.Actions {
-			r.slow[action.Namespace] = noon
+			r.slowNamespaces[action.Namespace] = noon
 		}
 		for _, want := range []map[string]int{{"a": 1, "b": 1}, {"a": 1, "b": 1, "c": 1, "d": 1}} {
-			r.run(t.Context(), plan, always{}, noon)
+			r.run(t.Context(), plan, pendingOOMKills{}, noon)
 			require.Equal(t, want, s.resized)
 		}
 	})
 }
 
-type slowPods struct {
+type slowResizer struct {
 	Executor
 
 	resized map[string]int // by namespace
 }
 
-func (s *slowPods) Resize(_ context.Context, c Change) (rollout.Change, error) {
+func (s *slowResizer) Resize(_ context.Context, c Change) (rollout.Change, error) {
 	time.Sleep(2500 * time.Millisecond)
 	s.resized[c.Namespace]++
 	return rollout.Change{}, nil
 }
 
-type limitedRate struct {
+type rateLimitedExecutor struct {
 	Executor
 
 	resized []string
 }
 
-func (l *limitedRate) Resize(ctx context.Context, c Change) (rollout.Change, error) {
+func (l *rateLimitedExecutor) Resize(ctx context.Context, c Change) (rollout.Change, error) {
 	l.resized = append(l.resized, c.Namespace)
 	return rollout.Change{}, fairwork.Exclude(ctx, func(context.Context) error { time.Sleep(5 * time.Second); return nil })
 }
@@ -211,7 +211,7 @@ func (s *slowServer) Evict(ctx context.Context, c Change) error {
 }
 
 // The retry comes at the end of the same iteration.
-func TestRun_RepeatsAnEvictionWhoseTurnEnded(t *testing.T) {
+func TestRun_RetriesEvictionAfterTurnEnds(t *testing.T) {
 	pods := []*corev1.Pod{
 		{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "a", UID: "shop"}},
 		{ObjectMeta: metav1.ObjectMeta{Namespace: "crew", Name: "a", UID: "crew"}},
@@ -231,7 +231,7 @@ func TestRun_RepeatsAnEvictionWhoseTurnEnded(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &slowServer{Executor: r.Executor, never: tc.never}
-				r.Executor, r.slow = s, nil
+				r.Executor, r.slowNamespaces = s, nil
 				done := r.run(t.Context(), disruption.Result{Actions: []disruption.Action{{Subject: shop, Evict: true}, {Subject: crew}}}, nil, noon)
 				require.Equal(t, tc.want, s.evicted)
 				require.Equal(t, tc.skips, done.Skipped)
@@ -241,15 +241,15 @@ func TestRun_RepeatsAnEvictionWhoseTurnEnded(t *testing.T) {
 }
 
 // All namespaces share the rate limit, so waiting for it does not make a namespace slow.
-func TestRun_RateLimitIsNoTimeOfTheNamespace(t *testing.T) {
+func TestRun_RateLimitWaitDoesNotMarkNamespaceSlow(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "greedy", Name: "a", UID: "greedy"}}
 	r := newRunner(pod)
 	of := disruption.Subject{Namespace: "greedy", VPA: "a", Pod: "a", UID: "greedy"}
 	synctest.Test(t, func(t *testing.T) {
-		l := &limitedRate{Executor: r.Executor}
+		l := &rateLimitedExecutor{Executor: r.Executor}
 		r.Executor = l
 		r.run(t.Context(), disruption.Result{Actions: []disruption.Action{{Subject: of}, {Subject: of}, {Subject: of}}}, nil, noon)
 		require.Len(t, l.resized, 3)
-		require.Empty(t, r.slow)
+		require.Empty(t, r.slowNamespaces)
 	})
 }

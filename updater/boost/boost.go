@@ -36,7 +36,7 @@ const (
 	maxPause   = 1000 * time.Second // between failures
 	stalePause = time.Second        // after a resize with an outdated cached pod
 	// maxSearches is the number of attempts to find the VPA of a pod, with the pauses of failures.
-	searches = 5
+	maxSearches = 5
 
 	budgetPause   = 30 * time.Second // while the budget allows no restart
 	outdatedPause = 30 * time.Second // while the recommendation is for another target
@@ -49,8 +49,8 @@ const (
 
 // Executor adds and removes boosts: actuate.Cluster, or actuate.DryRun in a dry run.
 type Executor interface {
-	Boost(ctx context.Context, c actuate.Change) error
-	Unboost(ctx context.Context, c actuate.Change) error
+	AddBoost(ctx context.Context, c actuate.Change) error
+	RemoveBoost(ctx context.Context, c actuate.Change) error
 }
 
 // Config has the parts of a Queue. All fields must be set.
@@ -64,7 +64,7 @@ type Config struct {
 	StaticCPU *plan.StaticCPUNodes
 	Metrics   interface {
 		// BoostRemoved counts an attempt for a pod of a VPA. Without VPA only its namespace is set.
-		Unboosted(vpa cache.ObjectName, err error)
+		BoostRemoved(vpa cache.ObjectName, err error)
 	}
 }
 
@@ -80,33 +80,33 @@ type Queue struct {
 	Config
 	queue podqueue.Queue
 
-	mu      sync.Mutex
-	recent  map[types.UID]unboosted  // within restartTime
-	without map[cache.ObjectName]int // attempts to find the VPA
-	given   map[types.UID]time.Time  // time of the decision about a missed boost
+	mu          sync.Mutex
+	recent      map[types.UID]recentRemoval // within restartTime
+	vpaSearches map[cache.ObjectName]int    // attempts to find the VPA
+	decidedAt   map[types.UID]time.Time     // time of the decision about a missed boost
 }
 
 // recentRemoval is a recent change of a pod, which caches may not show yet.
-type unboosted struct {
-	at       time.Time
-	over     []string
-	restarts bool
+type recentRemoval struct {
+	at         time.Time
+	containers []string
+	restarts   bool
 }
 
 // New returns a queue.
 func New(c Config) *Queue {
-	return &Queue{Config: c, queue: podqueue.New(maxPause), recent: map[types.UID]unboosted{}, without: map[cache.ObjectName]int{}, given: map[types.UID]time.Time{}}
+	return &Queue{Config: c, queue: podqueue.New(maxPause), recent: map[types.UID]recentRemoval{}, vpaSearches: map[cache.ObjectName]int{}, decidedAt: map[types.UID]time.Time{}}
 }
 
 // Watch adds pods of an informer to the queue.
 func (q *Queue) Watch(pods cache.SharedIndexInformer) error {
 	add := func(object any) {
 		pod, ok := client.PodOf(object)
-		if ok && unseen(pod, time.Now()) {
+		if ok && isMissedByWebhook(pod, time.Now()) {
 			q.queue.AddAfter(cache.MetaObjectToName(pod), missedPause)
 			return
 		}
-		if !ok || !convert.HasBoosted(pod) {
+		if !ok || !convert.IsBoosted(pod) {
 			return
 		}
 		if ready, _ := convert.Ready(pod); ready {
@@ -127,29 +127,29 @@ func (q *Queue) Run(ctx context.Context) {
 
 // sync adds or removes the boost of one pod. It returns the time until the next call, or 0 to wait
 // for an event of the pod.
-func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time) (again time.Duration, err error) {
+func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time) (retryAfter time.Duration, err error) {
 	pod, err := q.Pods.Pods(name.Namespace).Get(name.Name)
-	if apierrors.IsNotFound(err) || err == nil && (pod.DeletionTimestamp != nil || !q.Reader.Namespaces.Serves(name.Namespace)) {
-		q.found(name)
+	if apierrors.IsNotFound(err) || err == nil && (pod.DeletionTimestamp != nil || !q.Reader.Namespaces.Includes(name.Namespace)) {
+		q.forgetSearch(name)
 		return 0, nil
 	}
 	if err != nil {
 		return 0, err
 	}
-	if unseen(pod, now) {
-		return 0, q.giveMissed(ctx, pod, now)
+	if isMissedByWebhook(pod, now) {
+		return 0, q.addMissedBoost(ctx, pod, now)
 	}
 	vpa, found, err := q.Reader.Controlling(ctx, pod, false)
 	if err != nil { // without the owner, the VPA is unknown
 		return 0, fmt.Errorf("find the VPA of the pod: %w", err)
 	}
 	if found {
-		q.found(name)
-	} else if pause := q.search(name); pause > 0 {
+		q.forgetSearch(name)
+	} else if pause := q.nextSearch(name); pause > 0 {
 		klog.FromContext(ctx).V(4).Info("Startup boost not taken back yet: no VPA controls the pod, as far as is known", "pod", klog.KObj(pod))
 		return pause, nil
 	}
-	if found && (q.Reader.Generations.Outdated(vpa.Object) || convert.Unreadable(vpa.Object) != "") {
+	if found && (q.Reader.Generations.Outdated(vpa.Object) || convert.UnreadableReason(vpa.Object) != "") {
 		return outdatedPause, nil
 	}
 	if !found {
@@ -164,48 +164,48 @@ func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time) 
 		vpa = vpas[0]
 	}
 	verdict := Judge(vpa, pod, now)
-	if len(verdict.Over) == 0 {
-		return verdict.Wait, nil
+	if len(verdict.Expired) == 0 {
+		return verdict.NextExpiry, nil
 	}
-	if left := q.justDone(pod.UID, verdict, now); left > 0 {
+	if left := q.remainingDelay(pod.UID, verdict, now); left > 0 {
 		return left, nil // the cache may be behind; if it is not, try again then
 	}
 	core := vpa.Pod(pod)
 	if core.Pending || core.Resize != disruption.NotResizing {
 		return 0, nil // its end is an event
 	}
-	if q.pinned(core, verdict) {
+	if q.isNodeRefusing(core, verdict) {
 		return staticPause, nil
 	}
-	if kept := keepingMemory(verdict); restarts(core, verdict) && !restarts(core, kept) {
-		verdict = kept // restarting a just started pod for memory can wait
+	if memoryKept := withoutMemory(verdict); restarts(core, verdict) && !restarts(core, memoryKept) {
+		verdict = memoryKept // restarting a just started pod for memory can wait
 	}
 	if restarts(core, verdict) {
-		refused, err := q.refused(ctx, vpa, pod)
+		refused, err := q.restartBlocker(ctx, vpa, pod)
 		if err != nil || refused != "" {
 			return budgetPause, err
 		}
 	}
-	err = q.unboost(ctx, vpa, pod, verdict, now)
+	err = q.removeBoost(ctx, vpa, pod, verdict, now)
 	switch {
 	case errors.Is(err, actuate.ErrRestarting):
 		return budgetPause, nil
 	case errors.Is(err, snapshot.ErrStale):
 		return stalePause, nil
 	}
-	return verdict.Wait, err
+	return verdict.NextExpiry, err
 }
 
 // Judge returns the verdict about the startup boosts of a pod at now. An unreadable annotation, or
 // one of an unknown container, counts as an ended boost.
-func Judge(vpa snapshot.VPA, pod *corev1.Pod, now time.Time) policy.BoostVerdict {
-	original, _ := convert.Boosted(pod) // unreadable ones are empty
+func Judge(vpa snapshot.VPA, pod *corev1.Pod, now time.Time) policy.BoostResult {
+	original, _ := convert.BoostedContainers(pod) // unreadable ones are empty
 	p := policy.BoostedPod{Containers: make([]policy.BoostedContainer, len(pod.Spec.Containers))}
 	p.Ready, p.ReadySince = convert.Ready(pod)
 	p.StaysBurstable = vpa.Rules.KeepsClass && convert.StaysBurstable(pod)
-	observed, known := convert.Observed(pod)
+	observed, known := convert.ParseObserved(pod)
 	current := convert.Pod(pod)
-	p.Unsized, p.Rounded = current.Unsized, current.Rounded
+	p.InitTotals, p.Rounded = current.InitTotals, current.Rounded
 	for i, c := range current.Containers {
 		was, boosted := original[c.Name]
 		delete(original, c.Name)
@@ -214,110 +214,110 @@ func Judge(vpa snapshot.VPA, pod *corev1.Pod, now time.Time) policy.BoostVerdict
 			Original: policy.Container{Requests: convert.Resources(was.Requests), Limits: convert.Resources(was.Limits)},
 		}
 	}
-	verdict := policy.JudgeBoost(p, policy.BoostAdvice{
-		Sizes:          vpa.Object != nil && convert.Mode(vpa.Object) != vpav1.UpdateModeOff,
-		Recommendation: vpa.Recommendation, Rules: vpa.Rules, Ranges: vpa.Ranges.Ranges,
+	verdict := policy.EvaluateBoost(p, policy.BoostInputs{
+		AppliesRecommendation: vpa.Object != nil && convert.Mode(vpa.Object) != vpav1.UpdateModeOff,
+		Recommendation:        vpa.Recommendation, Rules: vpa.Rules, Ranges: vpa.Ranges.Ranges,
 	}, now)
 	for name := range original {
-		verdict.Over = append(verdict.Over, name)
+		verdict.Expired = append(verdict.Expired, name)
 	}
 	return verdict
 }
 
 // isMissedByWebhook reports whether a young pod has no annotation of the webhook.
-func unseen(pod *corev1.Pod, now time.Time) bool {
+func isMissedByWebhook(pod *corev1.Pod, now time.Time) bool {
 	if now.Sub(pod.CreationTimestamp.Time) > missedAge || pod.Status.Phase != corev1.PodPending && pod.Status.Phase != corev1.PodRunning {
 		return false
 	}
-	_, seen := convert.Observed(pod)
-	return !seen && !convert.HasBoosted(pod)
+	_, seen := convert.ParseObserved(pod)
+	return !seen && !convert.IsBoosted(pod)
 }
 
-func (q *Queue) giveMissed(ctx context.Context, pod *corev1.Pod, now time.Time) error {
-	if pod.Spec.NodeName == "" || q.wasGiven(pod.UID, now) {
+func (q *Queue) addMissedBoost(ctx context.Context, pod *corev1.Pod, now time.Time) error {
+	if pod.Spec.NodeName == "" || q.isDecided(pod.UID, now) {
 		return nil // the node assignment is an event
 	}
 	vpa, found, err := q.Reader.Controlling(ctx, pod, false)
 	if err != nil || !found || !convert.HasBoost(vpa.Object) || pod.CreationTimestamp.Before(&vpa.Object.CreationTimestamp) {
 		return err
 	}
-	err = q.Executor.Boost(ctx, actuate.Change{Target: pod, Autoscaler: vpa, Action: disruption.Action{
+	err = q.Executor.AddBoost(ctx, actuate.Change{Target: pod, Autoscaler: vpa, Action: disruption.Action{
 		Subject: disruption.Subject{Namespace: pod.Namespace, VPA: vpa.Object.Name, Pod: pod.Name, UID: string(pod.UID)},
 		Cause:   disruption.BoostMissed,
 	}})
-	if err != nil && !errors.Is(err, actuate.ErrDryRun) && !actuate.Gone(err) {
+	if err != nil && !errors.Is(err, actuate.ErrDryRun) && !actuate.IsGone(err) {
 		return err
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.given[pod.UID] = now
+	q.decidedAt[pod.UID] = now
 	return nil
 }
 
 // isDecided reports whether the missed boost of a pod was decided. It forgets pods that are no
 // longer young.
-func (q *Queue) wasGiven(uid types.UID, now time.Time) bool {
+func (q *Queue) isDecided(uid types.UID, now time.Time) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	maps.DeleteFunc(q.given, func(_ types.UID, at time.Time) bool { return now.Sub(at) > missedAge })
-	_, given := q.given[uid]
-	return given
+	maps.DeleteFunc(q.decidedAt, func(_ types.UID, at time.Time) bool { return now.Sub(at) > missedAge })
+	_, decided := q.decidedAt[uid]
+	return decided
 }
 
 // nextSearch returns the pause before the next search for the VPA of a pod, since a cache may be
 // behind. It returns 0 after maxSearches attempts: there is none.
-func (q *Queue) search(name cache.ObjectName) time.Duration {
+func (q *Queue) nextSearch(name cache.ObjectName) time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	n := q.without[name]
-	if n >= searches {
-		delete(q.without, name)
+	n := q.vpaSearches[name]
+	if n >= maxSearches {
+		delete(q.vpaSearches, name)
 		return 0
 	}
-	q.without[name] = n + 1
+	q.vpaSearches[name] = n + 1
 	return podqueue.MinPause << n
 }
 
-func (q *Queue) found(name cache.ObjectName) {
+func (q *Queue) forgetSearch(name cache.ObjectName) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	delete(q.without, name)
+	delete(q.vpaSearches, name)
 }
 
-func (q *Queue) unboost(ctx context.Context, vpa snapshot.VPA, pod *corev1.Pod, verdict policy.BoostVerdict, now time.Time) error {
-	change := actuate.Change{Target: pod, Autoscaler: vpa, Unboosted: verdict.Over, Action: disruption.Action{
+func (q *Queue) removeBoost(ctx context.Context, vpa snapshot.VPA, pod *corev1.Pod, verdict policy.BoostResult, now time.Time) error {
+	change := actuate.Change{Target: pod, Autoscaler: vpa, RemovedBoosts: verdict.Expired, Action: disruption.Action{
 		Subject:    disruption.Subject{Namespace: pod.Namespace, VPA: vpa.Object.Name, Pod: pod.Name, UID: string(pod.UID)},
 		Cause:      disruption.BoostOver,
-		Containers: verdict.Give,
+		Containers: verdict.Targets,
 		Restarts:   restarts(vpa.Pod(pod), verdict),
 	}}
-	err := q.Executor.Unboost(ctx, change)
+	err := q.Executor.RemoveBoost(ctx, change)
 	if errors.Is(err, actuate.ErrInUse) { // may last; the CPU does not wait for it
-		change.Containers = keepingMemory(verdict).Give
-		err = q.Executor.Unboost(ctx, change)
+		change.Containers = withoutMemory(verdict).Targets
+		err = q.Executor.RemoveBoost(ctx, change)
 	}
 	if errors.Is(err, actuate.ErrRestarting) || errors.Is(err, snapshot.ErrStale) {
 		return err // the caller tries again later
 	}
-	if errors.Is(err, actuate.ErrDryRun) || err != nil && actuate.Gone(err) {
+	if errors.Is(err, actuate.ErrDryRun) || err != nil && actuate.IsGone(err) {
 		return nil
 	}
 	if err == nil {
 		q.mu.Lock()
-		q.recent[pod.UID] = unboosted{now, verdict.Over, change.Restarts}
+		q.recent[pod.UID] = recentRemoval{now, verdict.Expired, change.Restarts}
 		q.mu.Unlock()
 	}
-	q.Metrics.Unboosted(cache.NewObjectName(pod.Namespace, vpa.Object.Name), err)
+	q.Metrics.BoostRemoved(cache.NewObjectName(pod.Namespace, vpa.Object.Name), err)
 	return err
 }
 
 // remainingDelay returns how long a verdict still counts as carried out, because caches
 // may not show the change yet. It forgets older changes.
-func (q *Queue) justDone(uid types.UID, verdict policy.BoostVerdict, now time.Time) time.Duration {
+func (q *Queue) remainingDelay(uid types.UID, verdict policy.BoostResult, now time.Time) time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	maps.DeleteFunc(q.recent, func(_ types.UID, d unboosted) bool { return now.Sub(d.at) >= restartTime })
-	if d, known := q.recent[uid]; known && slices.Equal(d.over, verdict.Over) {
+	maps.DeleteFunc(q.recent, func(_ types.UID, d recentRemoval) bool { return now.Sub(d.at) >= restartTime })
+	if d, known := q.recent[uid]; known && slices.Equal(d.containers, verdict.Expired) {
 		return d.at.Add(restartTime).Sub(now)
 	}
 	return 0
@@ -325,29 +325,29 @@ func (q *Queue) justDone(uid types.UID, verdict policy.BoostVerdict, now time.Ti
 
 // isNodeRefusing reports whether the node would refuse to remove the boost. A refused pod would be
 // evicted, boosted again, and refused again.
-func (q *Queue) pinned(p disruption.Pod, verdict policy.BoostVerdict) bool {
-	p.Static, p.Containers = q.StaticCPU.Static(p.Node), slices.Clone(p.Containers)
+func (q *Queue) isNodeRefusing(p disruption.Pod, verdict policy.BoostResult) bool {
+	p.StaticCPU, p.Containers = q.StaticCPU.Static(p.Node), slices.Clone(p.Containers)
 	for i := range p.Containers {
 		c := &p.Containers[i]
-		at := slices.IndexFunc(verdict.Give, func(f policy.ContainerTarget) bool { return f.Name == c.Spec.Name })
+		at := slices.IndexFunc(verdict.Targets, func(f policy.ContainerTarget) bool { return f.Name == c.Spec.Name })
 		if c.Observed = at >= 0; c.Observed {
-			c.Target = verdict.Give[at]
+			c.Target = verdict.Targets[at]
 		}
 	}
 	return p.CPURefused()
 }
 
-func keepingMemory(v policy.BoostVerdict) policy.BoostVerdict {
-	v.Give = slices.Clone(v.Give)
-	for i := range v.Give {
-		f := &v.Give[i]
+func withoutMemory(v policy.BoostResult) policy.BoostResult {
+	v.Targets = slices.Clone(v.Targets)
+	for i := range v.Targets {
+		f := &v.Targets[i]
 		f.Requests, f.Limits = f.Requests.Without(resources.Memory), f.Limits.Without(resources.Memory)
 	}
 	return v
 }
 
-func restarts(p disruption.Pod, verdict policy.BoostVerdict) bool {
-	for _, f := range verdict.Give {
+func restarts(p disruption.Pod, verdict policy.BoostResult) bool {
+	for _, f := range verdict.Targets {
 		for i := range p.Containers {
 			if c := &p.Containers[i]; c.Spec.Name == f.Name && c.RestartsFor(f) {
 				return true
@@ -359,7 +359,7 @@ func restarts(p disruption.Pod, verdict policy.BoostVerdict) bool {
 
 // restartBlocker returns the reason that forbids to restart a container of the pod now, or "". Pods
 // with recently restarted containers count as unavailable.
-func (q *Queue) refused(ctx context.Context, vpa snapshot.VPA, pod *corev1.Pod) (reason.Reason, error) {
+func (q *Queue) restartBlocker(ctx context.Context, vpa snapshot.VPA, pod *corev1.Pod) (reason.Reason, error) {
 	v, err := q.Reader.Siblings(ctx, &vpa, pod)
 	if err != nil {
 		return "", err
@@ -367,18 +367,18 @@ func (q *Queue) refused(ctx context.Context, vpa snapshot.VPA, pod *corev1.Pod) 
 	budget := disruption.NewBudget(&v, q.Plan)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	var this *disruption.Pod
+	var current *disruption.Pod
 	for i := range v.Pods {
 		p := &v.Pods[i]
 		if p.UID == string(pod.UID) {
-			this = p
+			current = p
 		}
 		if d, known := q.recent[types.UID(p.UID)]; known && d.restarts {
 			budget.Spend(p)
 		}
 	}
-	if this == nil {
+	if current == nil {
 		return reason.NoOwner, nil
 	}
-	return budget.Denies(this), nil
+	return budget.Denies(current), nil
 }

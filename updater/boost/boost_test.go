@@ -11,20 +11,20 @@ import (
 	"loadline.dev/loadline/updater/podqueue"
 )
 
-func TestASearchEndsAndLeavesNothingBehind(t *testing.T) {
+func TestQueue_SearchEndsAndIsForgotten(t *testing.T) {
 	q, pod := New(Config{}), cache.NewObjectName("shop", "web")
 	var all time.Duration
-	for range searches {
-		pause := q.search(pod)
+	for range maxSearches {
+		pause := q.nextSearch(pod)
 		require.Positive(t, pause)
 		all += pause
 	}
 	require.Equal(t, 3100*time.Millisecond, all)
-	require.Zero(t, q.search(pod), "there is none")
-	require.Empty(t, q.without)
-	require.Equal(t, podqueue.MinPause, q.search(pod), "another search begins anew")
-	q.found(pod)
-	require.Empty(t, q.without)
+	require.Zero(t, q.nextSearch(pod), "there is none")
+	require.Empty(t, q.vpaSearches)
+	require.Equal(t, podqueue.MinPause, q.nextSearch(pod), "another search begins anew")
+	q.forgetSearch(pod)
+	require.Empty(t, q.vpaSearches)
 }
 
 // Users may write boost annotations on any number of pods.

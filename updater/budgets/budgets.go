@@ -51,11 +51,11 @@ type Budgets struct {
 	budgets policylisters.PodDisruptionBudgetLister
 	synced  cache.InformerSynced // never true without permission
 
-	mu     sync.Mutex
-	parsed map[string]*namespaceBudgets // by namespace
-	recent map[string]hold              // by shared budget or owner
-	state  disruption.PodStates         // restarts of the last plan and later checks
-	known  map[string]time.Time         // time of that state by pod UID
+	mu        sync.Mutex
+	parsed    map[string]*namespaceBudgets // by namespace
+	recent    map[string]reservation       // by shared budget or owner
+	state     disruption.PodStates         // restarts of the last plan and later checks
+	checkedAt map[string]time.Time         // time of that state by pod UID
 }
 
 // New returns Budgets that read the caches of pods and PodDisruptionBudgets.
@@ -63,12 +63,12 @@ func New(pods corelisters.PodLister, budgets policyinformers.PodDisruptionBudget
 	return &Budgets{pods: pods, budgets: budgets.Lister(), synced: budgets.Informer().HasSynced}
 }
 
-type hold struct {
-	by types.UID
-	at time.Time
+type reservation struct {
+	pod types.UID
+	at  time.Time
 }
 
-func (b *Budgets) of(namespace string, now time.Time) *namespaceBudgets {
+func (b *Budgets) inNamespace(namespace string, now time.Time) *namespaceBudgets {
 	if !b.synced() {
 		return nil
 	}
@@ -94,7 +94,7 @@ func (b *Budgets) of(namespace string, now time.Time) *namespaceBudgets {
 // Oversized returns an error if the namespace of a pod has a budget with a selector that is too
 // large to evaluate. It may select the pod and allow no disruption of it.
 func (b *Budgets) Oversized(pod *corev1.Pod, now time.Time) error {
-	budgets := b.of(pod.Namespace, now)
+	budgets := b.inNamespace(pod.Namespace, now)
 	if budgets == nil {
 		return nil
 	}
@@ -116,7 +116,7 @@ func (b *Budgets) Mark(v *disruption.View, plan []disruption.Action, now time.Ti
 		}
 	}
 	for _, namespace := range slices.Sorted(maps.Keys(namespaces)) {
-		budgets := b.of(namespace, now)
+		budgets := b.inNamespace(namespace, now)
 		// A lister fails only without its index.
 		pods, _ := b.pods.Pods(namespace).List(labels.Everything())
 		unplanned := make(map[string]*corev1.Pod, len(pods))
@@ -130,7 +130,7 @@ func (b *Budgets) Mark(v *disruption.View, plan []disruption.Action, now time.Ti
 			for j := range v.VPAs[i].Pods {
 				p := &v.VPAs[i].Pods[j]
 				if pod := unplanned[p.UID]; pod != nil && p.Namespace == namespace {
-					p.Budgets = budgets.selecting(pod)
+					p.Budgets = budgets.namesFor(pod)
 					delete(unplanned, p.UID)
 				}
 			}
@@ -138,7 +138,7 @@ func (b *Budgets) Mark(v *disruption.View, plan []disruption.Action, now time.Ti
 		for _, pod := range unplanned {
 			_ = serving.Guard(func() error { // a panic must not stop the others
 				if core, is := restartable(pod); is {
-					core.Budgets = budgets.selecting(pod)
+					core.Budgets = budgets.namesFor(pod)
 					v.Others = append(v.Others, core)
 				}
 				return nil
@@ -148,24 +148,24 @@ func (b *Budgets) Mark(v *disruption.View, plan []disruption.Action, now time.Ti
 }
 
 // RecordPlan stores the restarts of a plan.
-func (b *Budgets) Planned(s disruption.State, now time.Time) {
+func (b *Budgets) RecordPlan(s disruption.State, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.forget(now)
 	if b.state.Restarts == nil {
-		b.state.Restarts, b.known = map[string]disruption.RestartState{}, map[string]time.Time{}
+		b.state.Restarts, b.checkedAt = map[string]disruption.RestartState{}, map[string]time.Time{}
 	}
 	for uid, restart := range s.Recommended.Restarts {
-		b.state.Restarts[uid], b.known[uid] = restart, now
+		b.state.Restarts[uid], b.checkedAt[uid] = restart, now
 	}
 }
 
 // forget drops restarts without a recent check. They may be about another restart.
 func (b *Budgets) forget(now time.Time) {
 	maps.DeleteFunc(b.state.Restarts, func(uid string, _ disruption.RestartState) bool {
-		return now.Sub(b.known[uid]) >= disruption.RestartGrace
+		return now.Sub(b.checkedAt[uid]) >= disruption.RestartGrace
 	})
-	maps.DeleteFunc(b.known, func(uid string, _ time.Time) bool { _, kept := b.state.Restarts[uid]; return !kept })
+	maps.DeleteFunc(b.checkedAt, func(uid string, _ time.Time) bool { _, kept := b.state.Restarts[uid]; return !kept })
 	maps.DeleteFunc(b.parsed, func(_ string, p *namespaceBudgets) bool { return now.Sub(p.used) >= disruption.RestartGrace })
 }
 
@@ -173,46 +173,46 @@ func (b *Budgets) forget(now time.Time) {
 // if a pod of the same owner is. Otherwise a restart is reserved until the caches show it. The
 // caller calls release if it fails.
 func (b *Budgets) Reserve(pod *corev1.Pod, restarts bool, now time.Time) (release func(), err error) {
-	budgets := b.of(pod.Namespace, now)
+	budgets := b.inNamespace(pod.Namespace, now)
 	keys := keysOf(budgets, pod, restarts)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	maps.DeleteFunc(b.recent, func(_ string, h hold) bool { return now.Sub(h.at) >= cacheDelay })
+	maps.DeleteFunc(b.recent, func(_ string, h reservation) bool { return now.Sub(h.at) >= cacheDelay })
 	for _, key := range keys {
-		if h, held := b.recent[key]; held && h.by != pod.UID {
+		if h, held := b.recent[key]; held && h.pod != pod.UID {
 			return nil, fmt.Errorf("a restart was asked for a moment ago in %s", key)
 		}
 	}
 	if !restarts {
 		return func() {}, nil
 	}
-	if err := b.restarting(pod, keys, budgets, now); err != nil {
+	if err := b.checkRestarting(pod, keys, budgets, now); err != nil {
 		return nil, err
 	}
 	if b.recent == nil {
-		b.recent = map[string]hold{}
+		b.recent = map[string]reservation{}
 	}
 	for _, key := range keys {
-		b.recent[key] = hold{pod.UID, now}
+		b.recent[key] = reservation{pod.UID, now}
 	}
 	return func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		maps.DeleteFunc(b.recent, func(_ string, h hold) bool { return h.by == pod.UID })
+		maps.DeleteFunc(b.recent, func(_ string, h reservation) bool { return h.pod == pod.UID })
 	}, nil
 }
 
-func keysOf(budgets *namespaceBudgets, pod *corev1.Pod, owner bool) (keys []string) {
-	for _, name := range budgets.selecting(pod) {
+func keysOf(budgets *namespaceBudgets, pod *corev1.Pod, withOwner bool) (keys []string) {
+	for _, name := range budgets.namesFor(pod) {
 		keys = append(keys, "PodDisruptionBudget "+pod.Namespace+"/"+name)
 	}
-	if ref := metav1.GetControllerOfNoCopy(pod); owner && ref != nil {
+	if ref := metav1.GetControllerOfNoCopy(pod); withOwner && ref != nil {
 		keys = append(keys, ref.Kind+" "+pod.Namespace+"/"+ref.Name)
 	}
 	return keys
 }
 
-func (b *Budgets) restarting(pod *corev1.Pod, keys []string, budgets *namespaceBudgets, now time.Time) error {
+func (b *Budgets) checkRestarting(pod *corev1.Pod, keys []string, budgets *namespaceBudgets, now time.Time) error {
 	all, err := b.pods.Pods(pod.Namespace).List(labels.Everything())
 	if err != nil {
 		return fmt.Errorf("list the pods of namespace %s: %w", pod.Namespace, err)
@@ -227,33 +227,33 @@ func (b *Budgets) restarting(pod *corev1.Pod, keys []string, budgets *namespaceB
 		}
 		one, holds := b.state.FollowRestart(&core, now)
 		if _, follows := b.state.Restarts[one.UID]; follows {
-			if b.known == nil {
-				b.known = map[string]time.Time{}
+			if b.checkedAt == nil {
+				b.checkedAt = map[string]time.Time{}
 			}
-			b.known[one.UID] = now
+			b.checkedAt[one.UID] = now
 		}
 		if holds {
 			names[one.UID] = other.Name
 			holders.Add(one, keysOf(budgets, other, true)...)
 		}
 	}
-	if by, key, blocked := holders.Blocker(string(pod.UID), keys...); blocked {
-		return fmt.Errorf("pod %s of %s is being restarted", names[by.UID], key)
+	if blocker, key, blocked := holders.Blocker(string(pod.UID), keys...); blocked {
+		return fmt.Errorf("pod %s of %s is being restarted", names[blocker.UID], key)
 	}
 	return nil
 }
 
 // restartable converts a pod that a resize can restart, or has restarted. It returns false for
 // other pods.
-func restartable(pod *corev1.Pod) (core disruption.Pod, is bool) {
+func restartable(pod *corev1.Pod) (core disruption.Pod, ok bool) {
 	_, marked := pod.Annotations[convert.RestartAnnotation]
-	is = pod.DeletionTimestamp == nil && (marked || slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool {
+	ok = pod.DeletionTimestamp == nil && (marked || slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool {
 		return slices.ContainsFunc(c.ResizePolicy, func(p corev1.ContainerResizePolicy) bool { return p.RestartPolicy == corev1.RestartContainer })
 	}))
-	if is {
+	if ok {
 		core = convert.RunningPod(pod, nil, convert.Rules(&vpav1.VerticalPodAutoscaler{}), policy.Ranges{})
 	}
-	return core, is
+	return core, ok
 }
 
 // Trim is a cache.TransformFunc that keeps only the selector of a budget.
@@ -370,7 +370,7 @@ func parseBudgets(namespace string, objects []*policyv1.PodDisruptionBudget, bef
 
 // namesFor returns the names of the budgets that select a pod, in order. A pod with labels that the
 // cache has dropped counts as selected by all of them.
-func (n *namespaceBudgets) selecting(pod *corev1.Pod) (names []string) {
+func (n *namespaceBudgets) namesFor(pod *corev1.Pod) (names []string) {
 	if n == nil || n.tooMany {
 		return []string{UnknownBudgets}
 	}

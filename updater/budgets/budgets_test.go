@@ -53,7 +53,7 @@ func reader(t *testing.T, known bool, objects ...any) *Budgets {
 	return &Budgets{pods: corelisters.NewPodLister(pods), budgets: policylisters.NewPodDisruptionBudgetLister(budgets), synced: func() bool { return known }}
 }
 
-func TestPodsAreMarkedWithTheirBudgets(t *testing.T) {
+func TestMark_SetsBudgetsOfPods(t *testing.T) {
 	all := []any{pod("a", "a-1", labelled("a")), pod("b", "b-1", labelled("b")), budgetOf("second", &metav1.LabelSelector{MatchLabels: labelled("a")}), budgetOf("all", &metav1.LabelSelector{}), budgetOf("none", nil)}
 	mark := func(r *Budgets, a disruption.Action) (names [][]string) {
 		v := disruption.View{VPAs: []disruption.VPA{{Pods: []disruption.Pod{{Namespace: "shop", UID: "a"}, {Namespace: "shop", UID: "b"}, {Namespace: "shop", UID: "gone"}, {Namespace: "bank", UID: "a"}}}}}
@@ -72,7 +72,7 @@ func TestPodsAreMarkedWithTheirBudgets(t *testing.T) {
 	require.Equal(t, [][]string{{UnknownBudgets}, {UnknownBudgets}, nil, nil}, mark(reader(t, false, all...), disruption.Action{Restarts: true}))
 }
 
-func large(n int) *metav1.LabelSelector {
+func largeSelector(n int) *metav1.LabelSelector {
 	s := &metav1.LabelSelector{}
 	for i := range n {
 		s.MatchExpressions = append(s.MatchExpressions, metav1.LabelSelectorRequirement{Key: fmt.Sprintf("key-%d", i), Operator: metav1.LabelSelectorOpExists})
@@ -81,14 +81,14 @@ func large(n int) *metav1.LabelSelector {
 }
 
 // A budget with a selector that is not evaluated may select any pod of its namespace.
-func TestBudgets_HoldsDisruptionsForOversizedSelectors(t *testing.T) {
+func TestBudgets_BlocksDisruptionsForOversizedSelectors(t *testing.T) {
 	for _, tc := range []struct {
 		name         string
 		requirements int
 		held         bool
 	}{{"100 requirements", 100, false}, {"40,000 requirements", 40_000, true}} {
 		t.Run(tc.name, func(t *testing.T) {
-			r := reader(t, true, pod("a", "a-1", labelled("a")), budgetOf("large", large(tc.requirements)))
+			r := reader(t, true, pod("a", "a-1", labelled("a")), budgetOf("large", largeSelector(tc.requirements)))
 			err := r.Oversized(pod("a", "a-1", labelled("a")), noon)
 			require.Equal(t, tc.held, errors.Is(err, client.ErrSelectorTooLarge))
 			if tc.held {
@@ -105,7 +105,7 @@ func TestBudgets_HoldsDisruptionsForOversizedSelectors(t *testing.T) {
 func TestBudgets_ParsesEachBudgetOnce(t *testing.T) {
 	all := []any{pod("a", "a-1", labelled("a"))}
 	for i := range 40 {
-		all = append(all, budgetOf(fmt.Sprint("b-", i), large(40)))
+		all = append(all, budgetOf(fmt.Sprint("b-", i), largeSelector(40)))
 	}
 	r := reader(t, true, all...)
 	enter := func() {
@@ -113,12 +113,12 @@ func TestBudgets_ParsesEachBudgetOnce(t *testing.T) {
 		require.NoError(t, err)
 	}
 	enter()
-	before := r.of("shop", noon)
+	before := r.inNamespace("shop", noon)
 	require.Less(t, testing.AllocsPerRun(10, enter), 200.0, "a parsed budget takes over 80 allocations")
-	require.Same(t, before, r.of("shop", noon))
+	require.Same(t, before, r.inNamespace("shop", noon))
 }
 
-func TestBudgets_BoundsMatchingInANamespace(t *testing.T) {
+func TestBudgets_BoundsMatchingPerNamespace(t *testing.T) {
 	own := func(i int) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchLabels: labelled(fmt.Sprint("app-", i))}
 	}
@@ -131,19 +131,19 @@ func TestBudgets_BoundsMatchingInANamespace(t *testing.T) {
 		{name: "one for each workload", budgets: 5000, selector: own, want: []string{"b-7"}},
 		{name: "too many in all", budgets: 10001, selector: own, want: []string{UnknownBudgets}},
 		{name: "too many for one label", budgets: 1001, selector: func(int) *metav1.LabelSelector { return own(0) }, want: []string{UnknownBudgets}},
-		{name: "too many requirements without a label", budgets: 30, selector: func(int) *metav1.LabelSelector { return large(100) }, want: []string{UnknownBudgets}},
+		{name: "too many requirements without a label", budgets: 30, selector: func(int) *metav1.LabelSelector { return largeSelector(100) }, want: []string{UnknownBudgets}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var all []any
 			for i := range tc.budgets {
 				all = append(all, budgetOf(fmt.Sprint("b-", i), tc.selector(i)))
 			}
-			require.Equal(t, tc.want, reader(t, true, all...).of("shop", noon).selecting(pod("a", "a-1", labelled("app-7"))))
+			require.Equal(t, tc.want, reader(t, true, all...).inNamespace("shop", noon).namesFor(pod("a", "a-1", labelled("app-7"))))
 		})
 	}
 }
 
-func TestBudgets_FindsAllBudgetsOfAPod(t *testing.T) {
+func TestBudgets_FindsAllBudgetsOfPod(t *testing.T) {
 	selector := func(key string, operator metav1.LabelSelectorOperator, values ...string) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: key, Operator: operator, Values: values}}}
 	}
@@ -164,12 +164,12 @@ func TestBudgets_FindsAllBudgetsOfAPod(t *testing.T) {
 		{name: "no labels", want: []string{"f-not", "g-missing", "h-every"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			require.Equal(t, tc.want, r.of("shop", noon).selecting(pod("a", "a-1", tc.labels)))
+			require.Equal(t, tc.want, r.inNamespace("shop", noon).namesFor(pod("a", "a-1", tc.labels)))
 		})
 	}
 }
 
-func TestOneRestartAtATime(t *testing.T) {
+func TestReserve_AllowsOneRestartAtATime(t *testing.T) {
 	shared := budgetOf("shared", &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpIn, Values: []string{"a", "b"}}}})
 	a, sibling, b, c := pod("a", "a-1", labelled("a")), pod("a2", "a-1", labelled("x")), pod("b", "b-1", labelled("b")), pod("c", "c-1", labelled("c"))
 	now := noon
@@ -200,12 +200,12 @@ func TestOneRestartAtATime(t *testing.T) {
 	}
 }
 
-func TestARestartThatTheCachesShow(t *testing.T) {
+func TestReserve_CountsRestartsInCache(t *testing.T) {
 	all := budgetOf("all", &metav1.LabelSelector{})
 	asked := metav1.NewTime(noon.Add(-time.Minute)).Time
 	marked := func(restarts int32, ready corev1.ConditionStatus) *corev1.Pod {
 		p := pod("other", "b-1", nil)
-		p.Annotations = map[string]string{convert.RestartAnnotation: convert.RestartText(disruption.Restart{At: asked, Count: 1})}
+		p.Annotations = map[string]string{convert.RestartAnnotation: convert.FormatRestart(disruption.Restart{At: asked, Count: 1})}
 		p.Status.ContainerStatuses = []corev1.ContainerStatus{{RestartCount: restarts}}
 		p.Status.Conditions[0].Status = ready
 		return p
@@ -241,7 +241,7 @@ func TestARestartThatTheCachesShow(t *testing.T) {
 
 // A resize that the node never applies must not block others forever, and two of them must not
 // block each other.
-func TestARestartThatNeverComesHoldsNobodyForEver(t *testing.T) {
+func TestReserve_IgnoresRestartThatNeverHappens(t *testing.T) {
 	cpu := func(text string) corev1.ResourceRequirements {
 		return corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(text)}}
 	}
@@ -269,7 +269,7 @@ func TestARestartThatNeverComesHoldsNobodyForEver(t *testing.T) {
 		v := disruption.View{}
 		r.Mark(&v, []disruption.Action{{Subject: disruption.Subject{Namespace: "shop"}, Restarts: true}}, now)
 		state = disruption.Plan(v, state, disruption.Config{}, now).State
-		r.Planned(state, now)
+		r.RecordPlan(state, now)
 	}
 	a := pod("a", "a", nil)
 	require.ErrorContains(t, enters(r, a), "pod silent of PodDisruptionBudget shop/all is being restarted")
@@ -293,16 +293,16 @@ func TestARestartThatNeverComesHoldsNobodyForEver(t *testing.T) {
 }
 
 // No plan has covered the pod meanwhile, because its VPA is gone or iterations were skipped.
-func TestARestartThatIsGrantedLateHoldsOthers(t *testing.T) {
+func TestReserve_LateRestartBlocksOthers(t *testing.T) {
 	cpu := func(text string) corev1.ResourceRequirements {
 		return corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(text)}}
 	}
 	other, has := pod("other", "b-1", nil), cpu("1")
-	other.Annotations = map[string]string{convert.RestartAnnotation: convert.RestartText(disruption.Restart{At: noon})}
+	other.Annotations = map[string]string{convert.RestartAnnotation: convert.FormatRestart(disruption.Restart{At: noon})}
 	other.Spec.Containers = []corev1.Container{{Name: "c", Resources: cpu("2"), ResizePolicy: []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}}}
 	other.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", Resources: &has}}
 	r, now := reader(t, true, budgetOf("all", &metav1.LabelSelector{}), other), noon
-	r.Planned(disruption.State{}, now)
+	r.RecordPlan(disruption.State{}, now)
 	held := func() bool { _, err := r.Reserve(pod("a", "a-1", nil), true, now); return err != nil }
 	for range 10 {
 		now = now.Add(time.Minute)

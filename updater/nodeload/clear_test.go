@@ -48,7 +48,7 @@ func cleared(t *testing.T, atMost time.Duration, change func(kube *fake.Clientse
 	return left, took, logged
 }
 
-func TestOffTakesAllOwnTaintsOff(t *testing.T) {
+func TestClear_RemovesOwnTaints(t *testing.T) {
 	left, took, logged := cleared(t, time.Hour, func(*fake.Clientset) {})
 	require.Empty(t, left)
 	require.Zero(t, took, "it ends then")
@@ -56,7 +56,7 @@ func TestOffTakesAllOwnTaintsOff(t *testing.T) {
 	require.NotContains(t, logged, `node="b"`)
 }
 
-func TestOffLooksAtAllPages(t *testing.T) {
+func TestClear_ListsAllPages(t *testing.T) {
 	var asked []metav1.ListOptions
 	left, took, _ := cleared(t, time.Hour, func(kube *fake.Clientset) {
 		kube.PrependReactor("list", "nodes", func(a ktesting.Action) (bool, runtime.Object, error) {
@@ -78,7 +78,7 @@ func TestOffLooksAtAllPages(t *testing.T) {
 	require.Equal(t, []metav1.ListOptions{{Limit: pageSize}, {Limit: pageSize, Continue: "second"}}, asked)
 }
 
-func TestOffTriesAgain(t *testing.T) {
+func TestClear_RetriesConflicts(t *testing.T) {
 	tries := 0
 	left, took, logged := cleared(t, time.Hour, func(kube *fake.Clientset) {
 		kube.PrependReactor("patch", "nodes", func(a ktesting.Action) (bool, runtime.Object, error) {
@@ -94,7 +94,7 @@ func TestOffTriesAgain(t *testing.T) {
 	require.Contains(t, logged, "No node has the taint loadline.dev/overloaded any more")
 }
 
-func TestOffSaysThatItNeedsThePermission(t *testing.T) {
+func TestClear_LogsMissingPatchPermission(t *testing.T) {
 	left, took, logged := cleared(t, 5*time.Minute, func(kube *fake.Clientset) {
 		kube.PrependReactor("patch", "nodes", func(a ktesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no"))
@@ -105,7 +105,7 @@ func TestOffSaysThatItNeedsThePermission(t *testing.T) {
 	require.Contains(t, logged, "apply deploy/node-load")
 }
 
-func TestOffDoesWithoutThePermissionToList(t *testing.T) {
+func TestClear_EndsWithoutListPermission(t *testing.T) {
 	left, took, logged := cleared(t, time.Hour, func(kube *fake.Clientset) {
 		kube.PrependReactor("list", "nodes", func(ktesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no"))

@@ -41,7 +41,7 @@ type Node struct {
 }
 
 // loadPerCPU returns NaN if the load or the capacity is unknown.
-func (n *Node) relative() float64 {
+func (n *Node) loadPerCPU() float64 {
 	if n.Cores <= 0 {
 		return math.NaN()
 	}
@@ -51,7 +51,7 @@ func (n *Node) relative() float64 {
 // Limits define overload and bound the number of tainted nodes.
 type Limits struct {
 	Threshold float64 // load per CPU above which a node is overloaded, > 0
-	Most      float64 // maximum share of open nodes with the taint, > 0 and < 1
+	MaxShare  float64 // maximum share of open nodes with the taint, > 0 and < 1
 }
 
 // Reason is the reason why a node loses its taint.
@@ -75,17 +75,17 @@ type Change struct {
 // Decision lists the nodes that get, keep and lose the taint. A node is open if it is neither
 // closed nor reserved for the control plane.
 type Decision struct {
-	Keep   []string // nodes that keep the taint, by name
-	Taint  []Change // nodes that get it, most overloaded first
-	Free   []Change // nodes that lose it, by name
-	Capped []string // overloaded without it due to MaxShare, most overloaded first
+	Keep    []string // nodes that keep the taint, by name
+	Taint   []Change // nodes that get it, most overloaded first
+	Untaint []Change // nodes that lose it, by name
+	Capped  []string // overloaded without it due to MaxShare, most overloaded first
 
-	Overloaded int // nodes above the threshold
-	Unknown    int // nodes with unknown load
-	Open       int // open nodes
-	Most       int // maximum number of tainted nodes, from MaxShare
-	Held       int // closed nodes that keep it and count against MaxTainted
-	Spare      int // MaxTainted minus tainted nodes
+	Overloaded    int // nodes above the threshold
+	Unknown       int // nodes with unknown load
+	Open          int // open nodes
+	MaxTainted    int // maximum number of tainted nodes, from MaxShare
+	ClosedTainted int // closed nodes that keep it and count against MaxTainted
+	FreePlaces    int // MaxTainted minus tainted nodes
 }
 
 // Decide returns the decision about nodes, which may be in any order.
@@ -102,50 +102,50 @@ func Decide(nodes []Node, l Limits) Decision {
 		all[i] = &nodes[i]
 	}
 	slices.SortFunc(all, func(a, b *Node) int { return strings.Compare(a.Name, b.Name) })
-	frees := map[*Node]Reason{}
+	untaint := map[*Node]Reason{}
 	var candidates []*Node
 	for _, n := range all {
-		load := n.relative()
+		load := n.loadPerCPU()
 		if !n.Closed && !n.Reserved {
 			d.Open++
 		}
 		switch {
 		case n.Reserved:
-			frees[n] = ControlPlane
+			untaint[n] = ControlPlane
 			continue
 		case math.IsNaN(load):
 			d.Unknown++
-			frees[n] = LoadUnknown
+			untaint[n] = LoadUnknown
 			continue
 		case load <= l.Threshold:
-			frees[n] = NotOverloaded
+			untaint[n] = NotOverloaded
 			continue
 		}
 		d.Overloaded++
 		if !n.Closed {
 			candidates = append(candidates, n)
 		} else if n.Tainted {
-			d.Held++
+			d.ClosedTainted++
 		}
 	}
-	slices.SortFunc(candidates, first)
-	d.Most = share(l.Most, d.Open)
-	places := max(d.Most-d.Held, 0)
-	d.Spare = max(places-len(candidates), 0)
-	may := min(places, len(candidates))
-	for _, n := range candidates[:may] {
+	slices.SortFunc(candidates, byPriority)
+	d.MaxTainted = roundDown(l.MaxShare, d.Open)
+	places := max(d.MaxTainted-d.ClosedTainted, 0)
+	d.FreePlaces = max(places-len(candidates), 0)
+	count := min(places, len(candidates))
+	for _, n := range candidates[:count] {
 		if !n.Tainted {
-			d.Taint = append(d.Taint, Change{Node: n.Name, Load: n.relative()})
+			d.Taint = append(d.Taint, Change{Node: n.Name, Load: n.loadPerCPU()})
 		}
 	}
-	slices.SortFunc(candidates[may:], moreOverloaded)
-	for _, n := range candidates[may:] {
+	slices.SortFunc(candidates[count:], moreOverloaded)
+	for _, n := range candidates[count:] {
 		d.Capped = append(d.Capped, n.Name)
-		frees[n] = TooMany
+		untaint[n] = TooMany
 	}
 	for _, n := range all {
-		if why, free := frees[n]; n.Tainted && free {
-			d.Free = append(d.Free, Change{Node: n.Name, Load: n.relative(), Reason: why})
+		if why, loses := untaint[n]; n.Tainted && loses {
+			d.Untaint = append(d.Untaint, Change{Node: n.Name, Load: n.loadPerCPU(), Reason: why})
 		} else if n.Tainted {
 			d.Keep = append(d.Keep, n.Name)
 		}
@@ -154,8 +154,8 @@ func Decide(nodes []Node, l Limits) Decision {
 }
 
 // keepUnknown keeps the taint on nodes that would lose it only because of an unknown load.
-func (d *Decision) spare() {
-	d.Free = slices.DeleteFunc(d.Free, func(c Change) bool {
+func (d *Decision) keepUnknown() {
+	d.Untaint = slices.DeleteFunc(d.Untaint, func(c Change) bool {
 		if c.Reason == LoadUnknown {
 			d.Keep = append(d.Keep, c.Node)
 		}
@@ -164,7 +164,7 @@ func (d *Decision) spare() {
 	slices.Sort(d.Keep)
 }
 
-func first(a, b *Node) int {
+func byPriority(a, b *Node) int {
 	switch {
 	case a.Tainted && !b.Tainted:
 		return -1
@@ -175,14 +175,14 @@ func first(a, b *Node) int {
 }
 
 func moreOverloaded(a, b *Node) int {
-	return cmp.Or(cmp.Compare(b.relative(), a.relative()), strings.Compare(a.Name, b.Name))
+	return cmp.Or(cmp.Compare(b.loadPerCPU(), a.loadPerCPU()), strings.Compare(a.Name, b.Name))
 }
 
 // roundDown returns a part of a number of nodes, rounded down. It corrects for floats, since 0.29
 // × 100 is a little less than 29.
-func share(part float64, nodes int) int {
+func roundDown(fraction float64, nodes int) int {
 	const exact = 1e-9
-	return int(math.Floor(part*float64(nodes) + exact))
+	return int(math.Floor(fraction*float64(nodes) + exact))
 }
 
 // Clear removes the taint from all nodes, for the mode Off. It retries every minute until no node
@@ -191,15 +191,15 @@ func Clear(ctx context.Context, kube kubernetes.Interface) {
 	ctx, done := context.WithCancel(ctx)
 	defer done()
 	var reminder serving.Reminder
-	every(ctx, time.Minute, func(ctx context.Context, now time.Time) {
-		nodes, err := tainted(ctx, kube)
+	runRounds(ctx, time.Minute, func(ctx context.Context, now time.Time) {
+		nodes, err := listTainted(ctx, kube)
 		if apierrors.IsForbidden(err) {
 			klog.FromContext(ctx).V(1).Info("It is not known whether nodes have the taint "+TaintKey+" of before", "reason", err)
 			done()
 			return
 		}
 		for _, n := range nodes {
-			failed := write(ctx, kube, n, false)
+			failed := writeTaint(ctx, kube, n, false)
 			if failed == nil {
 				klog.FromContext(ctx).Info("Node takes new pods again: --node-load-taint is off", "node", n.Name)
 			}
@@ -216,7 +216,7 @@ func Clear(ctx context.Context, kube kubernetes.Interface) {
 
 const pageSize = 500
 
-func tainted(ctx context.Context, kube kubernetes.Interface) (found []*corev1.Node, _ error) {
+func listTainted(ctx context.Context, kube kubernetes.Interface) (found []*corev1.Node, _ error) {
 	for o := (metav1.ListOptions{Limit: pageSize}); ; {
 		page, err := kube.CoreV1().Nodes().List(ctx, o)
 		if err != nil {
@@ -243,8 +243,8 @@ const (
 // Bounds of Config.Interval. Shorter intervals burden Prometheus, longer ones keep wrong taints too
 // long.
 const (
-	shortest = time.Second
-	longest  = 10 * time.Minute
+	minInterval = time.Second
+	maxInterval = 10 * time.Minute
 )
 
 // Config configures the taint of overloaded nodes.
@@ -259,7 +259,7 @@ type Config struct {
 
 // DefaultConfig returns the metric of node_exporter with the label that every scrape sets.
 func DefaultConfig() Config {
-	return Config{Mode: Off, Metric: "node_load1", Label: "instance", Interval: time.Minute, Limits: Limits{Threshold: 1, Most: 0.3}}
+	return Config{Mode: Off, Metric: "node_load1", Label: "instance", Interval: time.Minute, Limits: Limits{Threshold: 1, MaxShare: 0.3}}
 }
 
 // AddFlags binds the group to fs.
@@ -269,7 +269,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Label, "node-load-label", c.Label, "Label of the series of --node-load-metric that names the node: by its name or one of its addresses, with a port or without.")
 	fs.DurationVar(&c.Interval, "node-load-interval", c.Interval, "How often Prometheus is asked for the load of nodes. An overloaded node gets the taint, and one that is not any more loses it, by so much later.")
 	fs.Float64Var(&c.Threshold, "node-load-threshold", c.Threshold, "Load for each CPU of the node's capacity above which a node is overloaded, if it stayed above it for two minutes.")
-	fs.Float64Var(&c.Most, "node-load-most", c.Most, "Largest share of the nodes that are ready and not cordoned that has the taint at once, rounded down to whole nodes. More than 0, less than 1.")
+	fs.Float64Var(&c.MaxShare, "node-load-most", c.MaxShare, "Largest share of the nodes that are ready and not cordoned that has the taint at once, rounded down to whole nodes. More than 0, less than 1.")
 }
 
 // Validate returns all problems joined. prometheus is the address of Prometheus, or empty.
@@ -279,9 +279,9 @@ func (c *Config) Validate(prometheus string) error {
 		flags.Check(prometheus != "" || c.Mode != DryRun && c.Mode != On, "node-load-taint", c.Mode, "needs --prometheus-address, or the load of no node is known"),
 		flags.Check(c.Metric != "", "node-load-metric", `""`, "must be a metric such as node_load1, or a PromQL expression"),
 		flags.Check(model.LegacyValidation.IsValidLabelName(c.Label), "node-load-label", c.Label, "must be the name of a label: letters, digits and underscores, no digit first"),
-		flags.Check(c.Interval >= shortest && c.Interval <= longest, "node-load-interval", c.Interval, "must be from "+shortest.String()+" to 10m"),
+		flags.Check(c.Interval >= minInterval && c.Interval <= maxInterval, "node-load-interval", c.Interval, "must be from "+minInterval.String()+" to 10m"),
 		flags.Check(c.Threshold > 0 && !math.IsInf(c.Threshold, 0), "node-load-threshold", c.Threshold, "must be more than 0"),
-		flags.Check(c.Most > 0 && c.Most < 1, "node-load-most", c.Most, "must be more than 0 and less than 1: some node must be left for new pods"),
+		flags.Check(c.MaxShare > 0 && c.MaxShare < 1, "node-load-most", c.MaxShare, "must be more than 0 and less than 1: some node must be left for new pods"),
 	)
 }
 
@@ -291,14 +291,14 @@ const TaintKey = "loadline.dev/overloaded"
 
 var taint = corev1.Taint{Key: TaintKey, Value: "true", Effect: corev1.TaintEffectNoSchedule}
 
-func own(t corev1.Taint) bool { return t.Key == taint.Key && t.Effect == taint.Effect }
+func isOwnTaint(t corev1.Taint) bool { return t.Key == taint.Key && t.Effect == taint.Effect }
 
 // Tainted reports whether a node has the taint.
-func Tainted(node *corev1.Node) bool { return slices.ContainsFunc(node.Spec.Taints, own) }
+func Tainted(node *corev1.Node) bool { return slices.ContainsFunc(node.Spec.Taints, isOwnTaint) }
 
 // isReserved reports whether a taint keeps ordinary pods off a node of the control plane. A node
 // with only the label of the control plane takes ordinary pods, as in small clusters.
-func reserved(node *corev1.Node) bool {
+func isReserved(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
 		return (t.Key == "node-role.kubernetes.io/control-plane" || t.Key == "node-role.kubernetes.io/master") && t.Effect != corev1.TaintEffectPreferNoSchedule
 	})
@@ -306,16 +306,16 @@ func reserved(node *corev1.Node) bool {
 
 // isDedicated reports whether another taint keeps ordinary pods off a node: it is reserved for some
 // workloads, or the control plane found a problem.
-func dedicated(node *corev1.Node) bool {
+func isDedicated(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
-		return !own(t) && (t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute)
+		return !isOwnTaint(t) && (t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute)
 	})
 }
 
 // taintPatch returns the merge patch that adds or removes the taint. It replaces the whole list, so
 // the resourceVersion makes the API server refuse it if the node has changed.
-func patch(node *corev1.Node, on bool) ([]byte, error) {
-	taints := slices.DeleteFunc(slices.Clone(node.Spec.Taints), own)
+func taintPatch(node *corev1.Node, on bool) ([]byte, error) {
+	taints := slices.DeleteFunc(slices.Clone(node.Spec.Taints), isOwnTaint)
 	if on {
 		taints = append(taints, taint)
 	}

@@ -92,34 +92,34 @@ func TestDecide(t *testing.T) {
 		"negative capacity is unknown": {nodes: with(func(n []Node) { n[0].Load, n[0].Cores = -8, -1 })},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := Decide(c.nodes, Limits{Threshold: 1, Most: 0.3})
+			d := Decide(c.nodes, Limits{Threshold: 1, MaxShare: 0.3})
 			require.Equal(t, c.keep, d.Keep)
 			require.Equal(t, c.taint, named(d.Taint))
-			require.Equal(t, c.free, named(d.Free))
+			require.Equal(t, c.free, named(d.Untaint))
 			require.Equal(t, c.capped, d.Capped)
 			require.Equal(t, c.overloaded, d.Overloaded)
-			if len(d.Free) > 0 {
-				require.Equal(t, c.why, d.Free[0].Reason)
+			if len(d.Untaint) > 0 {
+				require.Equal(t, c.why, d.Untaint[0].Reason)
 			}
 		})
 	}
 }
 
-func TestWhatADecisionCounts(t *testing.T) {
+func TestDecide_CountsNodes(t *testing.T) {
 	nodes := idle(10)
 	nodes[0].Reserved, nodes[1].Closed = true, true
 	nodes[2].Load, nodes[3].Load = unknown, 6
 	nodes[0].Load = unknown
-	d := Decide(nodes, Limits{Threshold: 1.5, Most: 0.3})
+	d := Decide(nodes, Limits{Threshold: 1.5, MaxShare: 0.3})
 	require.Equal(t, 8, d.Open)
-	require.Equal(t, 2, d.Most, "a share of the open nodes, rounded down")
+	require.Equal(t, 2, d.MaxTainted, "a share of the open nodes, rounded down")
 	require.Equal(t, 1, d.Unknown, "nobody asks for that of the control plane")
 	require.Zero(t, d.Overloaded, "6 is 1.5 for each of 4 CPUs")
-	require.Equal(t, 2, d.Spare)
-	require.Equal(t, 29, Decide(idle(100), Limits{Threshold: 1, Most: 0.29}).Most, "not 28, as the product of floats says")
+	require.Equal(t, 2, d.FreePlaces)
+	require.Equal(t, 29, Decide(idle(100), Limits{Threshold: 1, MaxShare: 0.29}).MaxTainted, "not 28, as the product of floats says")
 }
 
-func drawn(t *rapid.T) []Node {
+func drawNodes(t *rapid.T) []Node {
 	return rapid.SliceOfNDistinct(rapid.Custom(func(t *rapid.T) Node {
 		return Node{
 			Name:     rapid.StringMatching(`[a-z]{1,3}`).Draw(t, "name"),
@@ -132,10 +132,10 @@ func drawn(t *rapid.T) []Node {
 	}), 0, 40, func(n Node) string { return n.Name }).Draw(t, "nodes")
 }
 
-func TestAnyDecision(t *testing.T) {
+func TestDecide_Invariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		nodes := drawn(t)
-		l := Limits{Threshold: rapid.SampledFrom([]float64{0.5, 1, 2}).Draw(t, "threshold"), Most: rapid.Float64Range(0.01, 0.99).Draw(t, "most")}
+		nodes := drawNodes(t)
+		l := Limits{Threshold: rapid.SampledFrom([]float64{0.5, 1, 2}).Draw(t, "threshold"), MaxShare: rapid.Float64Range(0.01, 0.99).Draw(t, "most")}
 		d := Decide(nodes, l)
 
 		has := map[string]bool{}
@@ -153,7 +153,7 @@ func TestAnyDecision(t *testing.T) {
 			if has[n.Name] && n.Reserved {
 				t.Fatalf("%+v is of the control plane", n)
 			}
-			if n.Tainted && !has[n.Name] != slices.Contains(named(d.Free), n.Name) {
+			if n.Tainted && !has[n.Name] != slices.Contains(named(d.Untaint), n.Name) {
 				t.Fatalf("%+v is neither kept nor freed", n)
 			}
 			if !n.Closed && !n.Reserved {
@@ -167,19 +167,19 @@ func TestAnyDecision(t *testing.T) {
 			}
 			nodes[i].Tainted = has[n.Name]
 		}
-		if float64(tainted) > l.Most*float64(open)+1e-6 || tainted > d.Most {
+		if float64(tainted) > l.MaxShare*float64(open)+1e-6 || tainted > d.MaxTainted {
 			t.Fatalf("%d of %d have the taint", tainted, open)
 		}
-		if places := max(d.Most-held, 0); tainted+d.Spare > places {
-			t.Fatalf("%d open and %d closed nodes have it, %d may, and %d are left", tainted, held, d.Most, d.Spare)
+		if places := max(d.MaxTainted-held, 0); tainted+d.FreePlaces > places {
+			t.Fatalf("%d open and %d closed nodes have it, %d may, and %d are left", tainted, held, d.MaxTainted, d.FreePlaces)
 		}
 		for i := range nodes { // shuffle
 			j := rapid.IntRange(0, i).Draw(t, "place")
 			nodes[i], nodes[j] = nodes[j], nodes[i]
 		}
 		again := Decide(nodes, l)
-		if len(again.Taint)+len(again.Free) > 0 {
-			t.Fatalf("nothing has changed, and the next round would taint %v and free %v", again.Taint, again.Free)
+		if len(again.Taint)+len(again.Untaint) > 0 {
+			t.Fatalf("nothing has changed, and the next round would taint %v and free %v", again.Taint, again.Untaint)
 		}
 		if !slices.Equal(again.Capped, d.Capped) {
 			t.Fatalf("capped: first %v, then %v", d.Capped, again.Capped)

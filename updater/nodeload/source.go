@@ -50,11 +50,11 @@ func NewSource(env process.Environment, c Config, settings prometheus.Config, ma
 // nodes with too few samples. If a node has several series, the minimum counts. Values below 0 are
 // ignored. After an error about an incomplete response, the returned loads are still valid.
 func (s *Source) Loads(ctx context.Context, nodes []*corev1.Node, at time.Time) (map[string]float64, error) {
-	named := newDirectory(nodes)
+	nodeNames := newDirectory(nodes)
 	found := map[string]*history{}
 	r := prometheus.Range{Query: s.query, Times: prometheus.Times{Start: at.Add(-window), Step: step, Count: samples}}
 	answer, err := s.client.Range(ctx, r, func(labels map[string]string, points []prometheus.Point) {
-		node, known := named.find(labels[s.label])
+		node, known := nodeNames.find(labels[s.label])
 		if !known {
 			return
 		}
@@ -62,7 +62,7 @@ func (s *Source) Loads(ctx context.Context, nodes []*corev1.Node, at time.Time) 
 			found[node] = newHistory()
 		}
 		for _, p := range points {
-			if i, asked := r.Index(p.At); asked && p.Value >= 0 { // no load is below 0
+			if i, inRange := r.Index(p.At); inRange && p.Value >= 0 { // no load is below 0
 				found[node][i] = min(found[node][i], p.Value)
 			}
 		}
@@ -72,15 +72,15 @@ func (s *Source) Loads(ctx context.Context, nodes []*corev1.Node, at time.Time) 
 	}
 	loads := make(map[string]float64, len(found))
 	for node, h := range found {
-		if load := h.smallest(); !math.IsNaN(load) {
+		if load := h.minLoad(); !math.IsNaN(load) {
 			loads[node] = load
 		}
 	}
-	return loads, s.complaint(answer, len(found))
+	return loads, s.answerError(answer, len(found))
 }
 
 // answerError returns an error if a response is incomplete. nodes is the number of nodes with data.
-func (s *Source) complaint(answer prometheus.Answer, nodes int) error {
+func (s *Source) answerError(answer prometheus.Response, nodes int) error {
 	switch {
 	case answer.Series == 0 && answer.Broken == 0:
 		return fmt.Errorf("--node-load-metric=%s: Prometheus finds no series", s.metric)
@@ -108,7 +108,7 @@ func newHistory() *history {
 // minLoad returns the minimum, or NaN if one of the two minutes has no value. A new node, or a node
 // that is no longer scraped, does not count as overloaded. A failed scrape is no gap if its minute
 // has another one.
-func (h *history) smallest() float64 {
+func (h *history) minLoad() float64 {
 	before, now := slices.Min(h[:samples/2]), slices.Min(h[samples/2:])
 	if math.IsInf(before, 1) || math.IsInf(now, 1) {
 		return math.NaN()

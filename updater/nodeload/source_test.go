@@ -26,10 +26,10 @@ func serve(t *testing.T, handle http.HandlerFunc) *Source {
 	t.Helper()
 	server := httptest.NewServer(testkit.StrictPrometheus(t, handle))
 	t.Cleanup(server.Close)
-	return asking(t, server.URL, DefaultConfig())
+	return newSourceFor(t, server.URL, DefaultConfig())
 }
 
-func asking(t *testing.T, address string, c Config) *Source {
+func newSourceFor(t *testing.T, address string, c Config) *Source {
 	t.Helper()
 	require.NoError(t, c.Validate(address))
 	s, err := NewSource(process.OS{}, c, prometheus.Config{Address: address, Timeout: 10 * time.Second}, "")
@@ -99,7 +99,7 @@ func addressed(addresses ...string) func(*corev1.Node) {
 	}
 }
 
-func TestTwoMinutesAreAskedFor(t *testing.T) {
+func TestSourceLoads_QueriesTwoMinutes(t *testing.T) {
 	var asked []string
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		require.Equal(t, "/api/v1/query_range", r.URL.Path)
@@ -121,14 +121,14 @@ func TestTwoMinutesAreAskedFor(t *testing.T) {
 	for _, interval := range []time.Duration{10 * time.Second, 15 * time.Second, time.Second, 90 * time.Second, 1234567 * time.Microsecond} {
 		often := DefaultConfig()
 		often.Interval = interval
-		_, err = asking(t, "http://"+s.client.Server(), often).Loads(t.Context(), []*corev1.Node{object("a")}, noon)
+		_, err = newSourceFor(t, "http://"+s.client.Server(), often).Loads(t.Context(), []*corev1.Node{object("a")}, noon)
 		require.NoError(t, err, interval)
 	}
 	const query = "min by (instance) (node_load1) each 15 within "
 	require.Equal(t, []string{query + "10s", query + "30s", query + "5s", query + "7s500ms", query + "500ms", query + "10s", query + "617ms"}, asked, "time is left to free nodes")
 }
 
-func TestTheSmallestLoadOfTwoMinutesCounts(t *testing.T) {
+func TestSourceLoads_ReturnsMinimumOfTwoMinutes(t *testing.T) {
 	for name, c := range map[string]struct {
 		series []string
 		load   float64 // -1: unknown
@@ -171,7 +171,7 @@ func TestTheSmallestLoadOfTwoMinutesCounts(t *testing.T) {
 }
 
 // A partial answer is used, and the error names the problem and the flag to check.
-func TestWhatAnAnswerLacksIsSaid(t *testing.T) {
+func TestSourceLoads_ReportsIncompleteAnswers(t *testing.T) {
 	all := series("a", "9 9 9 9 9 9 9 9 9")
 	for name, c := range map[string]struct {
 		answer, want string
@@ -201,7 +201,7 @@ func TestWhatAnAnswerLacksIsSaid(t *testing.T) {
 	}
 }
 
-func TestAnExpressionWithALabelOfItsOwn(t *testing.T) {
+func TestSourceLoads_UsesConfiguredLabel(t *testing.T) {
 	c := DefaultConfig()
 	c.Metric, c.Label = `max by (node) (node_load1{cluster="a"})`, "node"
 	server := httptest.NewServer(testkit.StrictPrometheus(t, func(w http.ResponseWriter, r *http.Request) {
@@ -209,12 +209,12 @@ func TestAnExpressionWithALabelOfItsOwn(t *testing.T) {
 		fmt.Fprint(w, matrix(strings.Replace(series("a", "3 3 3 3 3 3 3 3 3"), `"instance"`, `"node"`, 1)))
 	}))
 	defer server.Close()
-	loads, err := asking(t, server.URL, c).Loads(t.Context(), []*corev1.Node{object("a")}, noon)
+	loads, err := newSourceFor(t, server.URL, c).Loads(t.Context(), []*corev1.Node{object("a")}, noon)
 	require.NoError(t, err)
 	require.Equal(t, map[string]float64{"a": 3}, loads)
 }
 
-func TestSeriesOfOthersHideNoNode(t *testing.T) {
+func TestSourceLoads_IgnoresUnrelatedSeries(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, matrix(series(strings.Repeat("x", 2<<20), "1 1 1 1 1 1 1 1 1"), series("a", "9 9 9 9 9 9 9 9 9")))
 	})
@@ -223,13 +223,13 @@ func TestSeriesOfOthersHideNoNode(t *testing.T) {
 	require.Equal(t, map[string]float64{"a": 9}, loads)
 }
 
-func TestAnAnswerIsBounded(t *testing.T) {
+func TestSourceLoads_BoundsAnswerSize(t *testing.T) {
 	others := make([]string, 17)
 	for i := range others {
 		others[i] = series(strings.Repeat("x", 1<<20), "1")
 	}
 	s := serve(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, matrix(others...)) })
 	_, err := s.Loads(t.Context(), nil, noon)
-	var large *prometheus.TooLarge
+	var large *prometheus.TooLargeError
 	require.ErrorAs(t, err, &large)
 }

@@ -30,19 +30,19 @@ const (
 	syncTimeout = 30 * time.Second
 	// unknownLoadTimeout is how long nodes keep the taint if the load of all nodes is unknown. A
 	// restarted Prometheus or one bad response must not open all nodes at once.
-	patience = 3 * time.Minute
-	shown    = 10
+	unknownLoadTimeout = 3 * time.Minute
+	maxLoggedNodes     = 10
 )
 
 // Values of the label source, for Metrics.
 const (
-	FromPrometheus = "prometheus" // the load of some or all nodes is unknown
-	FromAPIServer  = "apiserver"  // a read or a write of nodes failed
+	SourcePrometheus = "prometheus" // the load of some or all nodes is unknown
+	SourceAPIServer  = "apiserver"  // a read or a write of nodes failed
 )
 
 var (
-	errUnread  = errors.New("the list of nodes is not there, or may not be read")
-	errChanged = errors.New("others have changed the node since it was read, so it is written in the next round")
+	errNodesUnreadable = errors.New("the list of nodes is not there, or may not be read")
+	errChanged         = errors.New("others have changed the node since it was read, so it is written in the next round")
 )
 
 // Metrics receives the results of rounds.
@@ -70,11 +70,11 @@ type Watcher struct {
 
 	// dryRunTainted are the nodes that would have the taint after the last dry run. Nil: no dry run
 	// yet.
-	imagined map[string]bool
+	dryRunTainted map[string]bool
 	// unknownSince is the time of the first round without any load. Zero: some loads are available.
-	blind time.Time
+	unknownSince time.Time
 
-	reading, asking, writing, capping serving.Reminder
+	readReminder, loadReminder, writeReminder, cappedReminder serving.Reminder
 }
 
 // Run runs a round at once and then at every interval, until ctx ends. It leaves the taints to the
@@ -83,10 +83,10 @@ func (w *Watcher) Run(ctx context.Context) {
 	await, cancel := context.WithTimeout(ctx, syncTimeout)
 	cache.WaitForCacheSync(await.Done(), w.Informer.HasSynced)
 	cancel()
-	every(ctx, w.Config.Interval, w.RunOnce)
+	runRounds(ctx, w.Config.Interval, w.RunOnce)
 }
 
-func every(ctx context.Context, interval time.Duration, round func(ctx context.Context, now time.Time)) {
+func runRounds(ctx context.Context, interval time.Duration, round func(ctx context.Context, now time.Time)) {
 	bounded := func(now time.Time) {
 		ctx, cancel := context.WithTimeout(ctx, interval)
 		defer cancel()
@@ -101,7 +101,7 @@ func every(ctx context.Context, interval time.Duration, round func(ctx context.C
 // RunOnce runs one round. It ends early when ctx does.
 func (w *Watcher) RunOnce(ctx context.Context, now time.Time) {
 	nodes, err := w.read()
-	w.failed(ctx, now, &w.reading, FromAPIServer, err, "Nodes cannot be read, so overloaded ones get no taint, and none is taken off", "Nodes can be read again")
+	w.reportError(ctx, now, &w.readReminder, SourceAPIServer, err, "Nodes cannot be read, so overloaded ones get no taint, and none is taken off", "Nodes can be read again")
 	if err != nil {
 		return
 	}
@@ -109,36 +109,36 @@ func (w *Watcher) RunOnce(ctx context.Context, now time.Time) {
 	if ctx.Err() != nil {
 		return // shutdown: missing loads mean nothing
 	}
-	w.failed(ctx, now, &w.asking, FromPrometheus, err, "The load of some nodes, or all, is not known: these take new pods, if it is all after "+patience.String(), "Prometheus answers for nodes again")
+	w.reportError(ctx, now, &w.loadReminder, SourcePrometheus, err, "The load of some nodes, or all, is not known: these take new pods, if it is all after "+unknownLoadTimeout.String(), "Prometheus answers for nodes again")
 	d := Decide(w.views(nodes, loads), w.Config.Limits)
-	if w.patient(len(loads), now) {
-		d.spare()
+	if w.isWithinTimeout(len(loads), now) {
+		d.keepUnknown()
 	}
 	w.Metrics.NodeLoad(Counts{Overloaded: d.Overloaded, Tainted: len(d.Keep) + len(d.Taint), Capped: len(d.Capped), Unknown: d.Unknown})
-	w.capped(ctx, &d, now)
+	w.logCapped(ctx, &d, now)
 	if w.Config.Mode == On {
-		err := w.carryOut(ctx, nodes, &d)
-		w.failed(ctx, now, &w.writing, FromAPIServer, err, "Taints of nodes are not as they should be: it is tried again in the next round", "Nodes can be written again")
+		err := w.apply(ctx, nodes, &d)
+		w.reportError(ctx, now, &w.writeReminder, SourceAPIServer, err, "Taints of nodes are not as they should be: it is tried again in the next round", "Nodes can be written again")
 		return
 	}
-	w.rehearse(ctx, &d)
+	w.logDryRun(ctx, &d)
 }
 
 // isWithinTimeout reports whether all loads are unknown, for less than unknownLoadTimeout.
-func (w *Watcher) patient(known int, now time.Time) bool {
+func (w *Watcher) isWithinTimeout(known int, now time.Time) bool {
 	switch {
 	case known > 0:
-		w.blind = time.Time{}
+		w.unknownSince = time.Time{}
 		return false
-	case w.blind.IsZero():
-		w.blind = now
+	case w.unknownSince.IsZero():
+		w.unknownSince = now
 	}
-	return now.Sub(w.blind) < patience
+	return now.Sub(w.unknownSince) < unknownLoadTimeout
 }
 
 func (w *Watcher) read() ([]*corev1.Node, error) {
 	if !w.Informer.HasSynced() {
-		return nil, errUnread
+		return nil, errNodesUnreadable
 	}
 	nodes, err := w.Nodes.List(labels.Everything())
 	slices.SortFunc(nodes, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
@@ -153,12 +153,12 @@ func (w *Watcher) views(nodes []*corev1.Node, loads map[string]float64) []Node {
 			load = math.NaN()
 		}
 		tainted := Tainted(n)
-		if w.imagined != nil {
-			tainted = w.imagined[n.Name]
+		if w.dryRunTainted != nil {
+			tainted = w.dryRunTainted[n.Name]
 		}
 		views[i] = Node{
 			Name: n.Name, Load: load, Cores: n.Status.Capacity.Cpu().AsApproximateFloat64(),
-			Tainted: tainted, Closed: n.Spec.Unschedulable || !convert.NodeReady(n) || dedicated(n), Reserved: reserved(n),
+			Tainted: tainted, Closed: n.Spec.Unschedulable || !convert.NodeReady(n) || isDedicated(n), Reserved: isReserved(n),
 		}
 	}
 	return views
@@ -167,15 +167,15 @@ func (w *Watcher) views(nodes []*corev1.Node, loads map[string]float64) []Node {
 // apply removes taints first. A node with a failed removal counts as tainted, so that MaxTainted
 // holds. The next round retries failures. The error omits nodes that other clients changed since
 // they were read.
-func (w *Watcher) carryOut(ctx context.Context, nodes []*corev1.Node, d *Decision) error {
+func (w *Watcher) apply(ctx context.Context, nodes []*corev1.Node, d *Decision) error {
 	byName := make(map[string]*corev1.Node, len(nodes))
 	for _, n := range nodes {
 		byName[n.Name] = n
 	}
 	var errs []error
 	log := klog.FromContext(ctx)
-	done := func(c Change, on bool) bool {
-		err := write(ctx, w.Kube, byName[c.Node], on)
+	update := func(c Change, on bool) bool {
+		err := writeTaint(ctx, w.Kube, byName[c.Node], on)
 		if errors.Is(err, errChanged) {
 			log.V(2).Info("Node not written", "node", c.Node, "reason", err)
 			return false
@@ -185,17 +185,17 @@ func (w *Watcher) carryOut(ctx context.Context, nodes []*corev1.Node, d *Decisio
 		}
 		return err == nil
 	}
-	stuck := 0
-	for _, c := range d.Free {
-		if !done(c, false) {
-			stuck++
+	notRemoved := 0
+	for _, c := range d.Untaint {
+		if !update(c, false) {
+			notRemoved++
 			continue
 		}
-		log.Info("Node takes new pods again", "node", c.Node, "reason", c.Reason, "load", text(c.Load))
+		log.Info("Node takes new pods again", "node", c.Node, "reason", c.Reason, "load", loadText(c.Load))
 	}
-	for _, c := range d.Taint[:max(len(d.Taint)-max(stuck-d.Spare, 0), 0)] {
-		if done(c, true) {
-			log.Info("Node is overloaded and takes no new pods", "node", c.Node, "load", text(c.Load), "taint", taint.ToString())
+	for _, c := range d.Taint[:max(len(d.Taint)-max(notRemoved-d.FreePlaces, 0), 0)] {
+		if update(c, true) {
+			log.Info("Node is overloaded and takes no new pods", "node", c.Node, "load", loadText(c.Load), "taint", taint.ToString())
 		}
 	}
 	if len(errs) > 1 {
@@ -204,57 +204,57 @@ func (w *Watcher) carryOut(ctx context.Context, nodes []*corev1.Node, d *Decisio
 	return errors.Join(errs...)
 }
 
-func (w *Watcher) rehearse(ctx context.Context, d *Decision) {
-	for _, c := range d.Free {
-		klog.FromContext(ctx).Info("Dry run: node would take new pods again", "node", c.Node, "reason", c.Reason, "load", text(c.Load))
+func (w *Watcher) logDryRun(ctx context.Context, d *Decision) {
+	for _, c := range d.Untaint {
+		klog.FromContext(ctx).Info("Dry run: node would take new pods again", "node", c.Node, "reason", c.Reason, "load", loadText(c.Load))
 	}
-	w.imagined = map[string]bool{}
+	w.dryRunTainted = map[string]bool{}
 	for _, name := range d.Keep {
-		w.imagined[name] = true
+		w.dryRunTainted[name] = true
 	}
 	for _, c := range d.Taint {
-		klog.FromContext(ctx).Info("Dry run: node is overloaded and would take no new pods", "node", c.Node, "load", text(c.Load), "taint", taint.ToString())
-		w.imagined[c.Node] = true
+		klog.FromContext(ctx).Info("Dry run: node is overloaded and would take no new pods", "node", c.Node, "load", loadText(c.Load), "taint", taint.ToString())
+		w.dryRunTainted[c.Node] = true
 	}
 }
 
-func text(load float64) string {
+func loadText(load float64) string {
 	if math.IsNaN(load) {
 		return "unknown"
 	}
 	return fmt.Sprintf("%.2f", load)
 }
 
-func (w *Watcher) capped(ctx context.Context, d *Decision, now time.Time) {
+func (w *Watcher) logCapped(ctx context.Context, d *Decision, now time.Time) {
 	problem := ""
 	if len(d.Capped) > 0 {
-		problem = fmt.Sprintf("--node-load-most=%v allows the taint on %d of %d nodes that take new pods", w.Config.Most, d.Most, d.Open)
-		if d.Held > 0 {
-			problem += fmt.Sprintf(", and %d that take none keep it", d.Held)
+		problem = fmt.Sprintf("--node-load-most=%v allows the taint on %d of %d nodes that take new pods", w.Config.MaxShare, d.MaxTainted, d.Open)
+		if d.ClosedTainted > 0 {
+			problem += fmt.Sprintf(", and %d that take none keep it", d.ClosedTainted)
 		}
 	}
-	if due, _ := w.capping.Due(problem, now); due && problem != "" {
-		klog.FromContext(ctx).Info("Overloaded nodes go on taking new pods: "+problem, "count", len(d.Capped), "nodes", some(d.Capped))
+	if due, _ := w.cappedReminder.Due(problem, now); due && problem != "" {
+		klog.FromContext(ctx).Info("Overloaded nodes go on taking new pods: "+problem, "count", len(d.Capped), "nodes", joinNames(d.Capped))
 	}
 }
 
-func some(names []string) string {
-	if len(names) > shown {
-		names = append(slices.Clone(names[:shown]), "...")
+func joinNames(names []string) string {
+	if len(names) > maxLoggedNodes {
+		names = append(slices.Clone(names[:maxLoggedNodes]), "...")
 	}
 	return strings.Join(names, ", ")
 }
 
 // reportError counts an error. It logs message when an error begins, changes, and every ten
 // minutes, and recovered when it ends.
-func (w *Watcher) failed(ctx context.Context, now time.Time, reminder *serving.Reminder, source string, err error, sentence, over string) {
+func (w *Watcher) reportError(ctx context.Context, now time.Time, reminder *serving.Reminder, source string, err error, message, recovered string) {
 	if err != nil {
 		w.Metrics.NodeLoadFailed(source)
 	}
-	remind(ctx, reminder, now, err, sentence, over)
+	remind(ctx, reminder, now, err, message, recovered)
 }
 
-func remind(ctx context.Context, reminder *serving.Reminder, now time.Time, err error, sentence, over string) {
+func remind(ctx context.Context, reminder *serving.Reminder, now time.Time, err error, message, recovered string) {
 	problem := ""
 	if err != nil {
 		problem = err.Error()
@@ -262,17 +262,17 @@ func remind(ctx context.Context, reminder *serving.Reminder, now time.Time, err 
 	due, lasted := reminder.Due(problem, now)
 	switch {
 	case due && err != nil:
-		klog.FromContext(ctx).Error(err, sentence, "for", lasted.Round(time.Second))
+		klog.FromContext(ctx).Error(err, message, "for", lasted.Round(time.Second))
 	case due:
-		klog.FromContext(ctx).Info(over, "after", lasted.Round(time.Second))
+		klog.FromContext(ctx).Info(recovered, "after", lasted.Round(time.Second))
 	}
 }
 
 // writeTaint adds or removes the taint of a node. It ignores a deleted node.
-func write(ctx context.Context, kube kubernetes.Interface, node *corev1.Node, on bool) error {
-	body, err := patch(node, on)
+func writeTaint(ctx context.Context, kube kubernetes.Interface, node *corev1.Node, on bool) error {
+	body, err := taintPatch(node, on)
 	if err == nil {
-		_, err = kube.CoreV1().Nodes().Patch(client.Once(ctx), node.Name, types.MergePatchType, body, metav1.PatchOptions{})
+		_, err = kube.CoreV1().Nodes().Patch(client.WithoutRetries(ctx), node.Name, types.MergePatchType, body, metav1.PatchOptions{})
 	}
 	switch {
 	case err == nil || apierrors.IsNotFound(err):

@@ -40,15 +40,15 @@ func cpus(text string) corev1.ResourceList {
 // cluster has nodes, and a Prometheus with their load.
 type cluster struct {
 	*testing.T
-	kube   *fake.Clientset
-	store  cache.Indexer // nodes in the informer cache
-	loads  map[string]string
-	away   bool // Prometheus is unavailable
-	now    time.Time
-	log    *bytes.Buffer
-	counts Counts
-	failed []string
-	synced bool
+	kube        *fake.Clientset
+	store       cache.Indexer // nodes in the informer cache
+	loads       map[string]string
+	unavailable bool // Prometheus is unavailable
+	now         time.Time
+	log         *bytes.Buffer
+	counts      Counts
+	failed      []string
+	synced      bool
 
 	watcher *Watcher
 }
@@ -77,12 +77,12 @@ func newCluster(t *testing.T, mode string, change ...func(n *corev1.Node)) *clus
 
 func (c *cluster) begin(config Config, address string) {
 	c.store = cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-	c.watcher = &Watcher{Config: config, Source: asking(c.T, address, config), Kube: c.kube,
+	c.watcher = &Watcher{Config: config, Source: newSourceFor(c.T, address, config), Kube: c.kube,
 		Nodes: corelisters.NewNodeLister(c.store), Informer: syncedWhen(func() bool { return c.synced }), Metrics: c}
 }
 
 func (c *cluster) answer(w http.ResponseWriter, _ *http.Request) {
-	if c.away {
+	if c.unavailable {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
 	}
@@ -136,7 +136,7 @@ func (c *cluster) change(name string, change func(*corev1.Node)) {
 	c.put(n)
 }
 
-func (c *cluster) see() {
+func (c *cluster) syncNodes() {
 	list, err := c.kube.CoreV1().Nodes().List(c.Context(), metav1.ListOptions{})
 	require.NoError(c, err)
 	var seen []any
@@ -152,11 +152,11 @@ func (c *cluster) see() {
 
 // round runs one round with current nodes. c.log has its log and c.failed its failed sources.
 func (c *cluster) round() {
-	c.see()
-	c.act()
+	c.syncNodes()
+	c.runOnce()
 }
 
-func (c *cluster) act() {
+func (c *cluster) runOnce() {
 	c.log.Reset()
 	c.failed = nil
 	c.watcher.RunOnce(klog.NewContext(c.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(c.log)))), c.now)
@@ -182,7 +182,7 @@ func (c *cluster) patches() (n int) {
 	return n
 }
 
-func TestAnOverloadedNodeIsTaintedAndFreed(t *testing.T) {
+func TestWatcher_TaintsAndUntaintsOverloadedNode(t *testing.T) {
 	c := newCluster(t, On)
 	c.loads["n3"], c.loads["n5"] = "4.1", "4"
 	c.round()
@@ -201,7 +201,7 @@ func TestAnOverloadedNodeIsTaintedAndFreed(t *testing.T) {
 	require.Equal(t, Counts{}, c.counts)
 }
 
-func TestNoMoreNodesAreTaintedThanMayBe(t *testing.T) {
+func TestWatcher_LimitsTaintedNodes(t *testing.T) {
 	c := newCluster(t, On)
 	for i, name := range []string{"n1", "n2", "n3", "n4", "n5"} {
 		c.loads[name] = fmt.Sprint(5 + i)
@@ -222,7 +222,7 @@ func TestNoMoreNodesAreTaintedThanMayBe(t *testing.T) {
 	require.Equal(t, []string{"n1", "n5"}, c.tainted(), "of nine nodes two may, and the most overloaded of those that have it stay")
 }
 
-func TestANodeThatCannotBeFreedTakesAPlace(t *testing.T) {
+func TestWatcher_FailedUntaintCountsAgainstLimit(t *testing.T) {
 	c := newCluster(t, On)
 	for _, name := range []string{"n1", "n2", "n3"} {
 		c.loads[name] = "8"
@@ -236,7 +236,7 @@ func TestANodeThatCannotBeFreedTakesAPlace(t *testing.T) {
 	})
 	c.round()
 	require.Equal(t, []string{"n1", "n2", "n3"}, c.tainted())
-	require.Equal(t, []string{FromAPIServer}, c.failed)
+	require.Equal(t, []string{SourceAPIServer}, c.failed)
 	require.Contains(t, c.log.String(), "Taints of nodes are not as they should be: it is tried again in the next round")
 	require.Contains(t, c.log.String(), "taints of node n1: ")
 	stuck = false
@@ -255,15 +255,15 @@ func TestANodeThatCannotBeFreedTakesAPlace(t *testing.T) {
 }
 
 // This includes taints written after the node was read.
-func TestTaintsOfOthersSurvive(t *testing.T) {
+func TestWatcher_KeepsOtherTaints(t *testing.T) {
 	gpu := corev1.Taint{Key: "gpu", Value: "a", Effect: corev1.TaintEffectPreferNoSchedule}
 	drain := corev1.Taint{Key: "maintenance", Effect: corev1.TaintEffectPreferNoSchedule, TimeAdded: &metav1.Time{Time: noon}}
 	evicts := corev1.Taint{Key: TaintKey, Value: "true", Effect: corev1.TaintEffectPreferNoSchedule} // not written by the updater
 	c := newCluster(t, On, func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{gpu, evicts} })
 	c.loads["n3"] = "8"
-	c.see()
+	c.syncNodes()
 	c.change("n3", func(n *corev1.Node) { n.Spec.Taints = append(n.Spec.Taints, drain) })
-	c.act()
+	c.runOnce()
 	require.Equal(t, []corev1.Taint{gpu, evicts, drain}, c.node("n3").Spec.Taints, "it is not written as it was read")
 	require.Empty(t, c.failed, "that is nobody's fault")
 	require.Empty(t, c.log.String())
@@ -271,11 +271,11 @@ func TestTaintsOfOthersSurvive(t *testing.T) {
 	require.Len(t, c.node("n3").Spec.Taints, 4)
 	require.Equal(t, []string{"n3"}, c.tainted())
 	c.loads["n3"] = "1"
-	c.see()
+	c.syncNodes()
 	c.change("n3", func(n *corev1.Node) {
 		n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == "gpu" })
 	})
-	c.act()
+	c.runOnce()
 	require.Equal(t, []string{"n3"}, c.tainted())
 	c.round()
 	require.Len(t, c.node("n3").Spec.Taints, 2)
@@ -283,7 +283,7 @@ func TestTaintsOfOthersSurvive(t *testing.T) {
 	require.True(t, noon.Equal(c.node("n3").Spec.Taints[1].TimeAdded.Time))
 }
 
-func TestMissingDataFreesNodes(t *testing.T) {
+func TestWatcher_UntaintsNodesWithoutData(t *testing.T) {
 	for name, c := range map[string]struct {
 		happens func(c *cluster)
 		failed  []string
@@ -314,12 +314,12 @@ func TestMissingDataFreesNodes(t *testing.T) {
 
 // A single bad answer must not free all nodes, and missing answers must not keep them tainted
 // forever.
-func TestWithoutAnyLoadNodesAreFreedAfterThreeMinutes(t *testing.T) {
+func TestWatcher_UntaintsAllThreeMinutesAfterLastLoad(t *testing.T) {
 	for name, c := range map[string]struct {
 		happens func(c *cluster)
 		logged  string
 	}{
-		"Prometheus is gone": {func(c *cluster) { c.away = true }, "The load of some nodes, or all, is not known: these take new pods, if it is all after 3m0s"},
+		"Prometheus is gone": {func(c *cluster) { c.unavailable = true }, "The load of some nodes, or all, is not known: these take new pods, if it is all after 3m0s"},
 		"no series at all":   {func(c *cluster) { clear(c.loads) }, "--node-load-metric=node_load1: Prometheus finds no series"},
 	} {
 		for _, mode := range []string{On, DryRun} {
@@ -337,7 +337,7 @@ func TestWithoutAnyLoadNodesAreFreedAfterThreeMinutes(t *testing.T) {
 					require.Equal(t, before, w.tainted(), after)
 					require.NotContains(t, w.log.String(), "new pods again")
 					require.Equal(t, Counts{Tainted: 2, Unknown: 10}, w.counts)
-					require.Equal(t, []string{FromPrometheus}, w.failed)
+					require.Equal(t, []string{SourcePrometheus}, w.failed)
 				}
 				w.now = noon.Add(3 * time.Minute)
 				w.round()
@@ -348,11 +348,11 @@ func TestWithoutAnyLoadNodesAreFreedAfterThreeMinutes(t *testing.T) {
 	}
 }
 
-func TestAnAnswerEndsThePatience(t *testing.T) {
+func TestWatcher_AnswerResetsUnknownLoadTimeout(t *testing.T) {
 	c := newCluster(t, On)
 	c.loads["n3"] = "8"
 	for minute, away := range []bool{false, true, true, false, true, true, true} {
-		c.now, c.away = noon.Add(time.Duration(minute)*time.Minute), away
+		c.now, c.unavailable = noon.Add(time.Duration(minute)*time.Minute), away
 		c.round()
 		require.Equal(t, []string{"n3"}, c.tainted(), minute)
 	}
@@ -361,20 +361,20 @@ func TestAnAnswerEndsThePatience(t *testing.T) {
 	require.Empty(t, c.tainted())
 }
 
-func TestWhatIsSaidOfPrometheus(t *testing.T) {
+func TestWatcher_LogsPrometheusFailureOnce(t *testing.T) {
 	c := newCluster(t, On)
-	c.away = true
+	c.unavailable = true
 	c.round()
 	require.Contains(t, c.log.String(), "503")
 	c.round()
 	require.Empty(t, c.log.String(), "once")
-	require.Equal(t, []string{FromPrometheus}, c.failed, "counted each time")
-	c.away = false
+	require.Equal(t, []string{SourcePrometheus}, c.failed, "counted each time")
+	c.unavailable = false
 	c.round()
 	require.Contains(t, c.log.String(), "Prometheus answers for nodes again")
 }
 
-func TestASuccessorGoesOn(t *testing.T) {
+func TestWatcher_NewLeaderKeepsTaints(t *testing.T) {
 	c := newCluster(t, On)
 	for _, name := range []string{"n1", "n2", "n3"} {
 		c.loads[name] = "5"
@@ -391,7 +391,7 @@ func TestASuccessorGoesOn(t *testing.T) {
 	require.Equal(t, []string{"n2", "n3", "n8"}, other.tainted())
 }
 
-func TestNodesThatAreLeftOut(t *testing.T) {
+func TestWatcher_ExcludesUnavailableNodes(t *testing.T) {
 	c := newCluster(t, On)
 	for i := range 10 {
 		c.loads[fmt.Sprintf("n%d", i)] = "1"
@@ -416,7 +416,7 @@ func TestNodesThatAreLeftOut(t *testing.T) {
 }
 
 // Dedicated nodes are no place for ordinary pods, with or without the updater's taint.
-func TestNodesForSomePodsAreClosed(t *testing.T) {
+func TestWatcher_DedicatedNodesAreClosed(t *testing.T) {
 	for _, effect := range []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute} {
 		c := newCluster(t, On)
 		for i := range 7 {
@@ -442,7 +442,7 @@ func TestNodesForSomePodsAreClosed(t *testing.T) {
 	}
 }
 
-func TestADryRunWritesNothingAndCountsTheSame(t *testing.T) {
+func TestWatcher_DryRunCountsWithoutWrites(t *testing.T) {
 	live, dry := newCluster(t, On), newCluster(t, DryRun)
 	both := func(change func(c *cluster)) {
 		for _, c := range []*cluster{live, dry} {
@@ -465,12 +465,12 @@ func TestADryRunWritesNothingAndCountsTheSame(t *testing.T) {
 	require.Contains(t, dry.log.String(), `"Dry run: node would take new pods again" node="n2" reason="NotOverloaded" load="0.25"`)
 	require.Contains(t, dry.log.String(), `"Dry run: node is overloaded and would take no new pods" node="n4"`)
 	require.Equal(t, []string{"n1", "n3", "n4"}, live.tainted())
-	both(func(c *cluster) { c.away = true })
-	both(func(c *cluster) { c.now = noon.Add(patience) })
+	both(func(c *cluster) { c.unavailable = true })
+	both(func(c *cluster) { c.now = noon.Add(unknownLoadTimeout) })
 	require.Equal(t, 3, strings.Count(dry.log.String(), "Dry run: node would take new pods again"))
 }
 
-func TestWithoutThePermissionTheLogSaysWhatToDo(t *testing.T) {
+func TestWatcher_LogsMissingPermission(t *testing.T) {
 	c := newCluster(t, On)
 	c.loads["n3"], c.loads["n4"] = "8", "8"
 	c.kube.PrependReactor("patch", "nodes", func(a ktesting.Action) (bool, runtime.Object, error) {
@@ -478,34 +478,34 @@ func TestWithoutThePermissionTheLogSaysWhatToDo(t *testing.T) {
 	})
 	c.round()
 	require.Contains(t, c.log.String(), "apply deploy/node-load, which gives the permission, and 1 others")
-	require.Equal(t, []string{FromAPIServer}, c.failed)
+	require.Equal(t, []string{SourceAPIServer}, c.failed)
 }
 
-func TestWithoutNodesNothingIsDone(t *testing.T) {
+func TestWatcher_WaitsForNodeCache(t *testing.T) {
 	c := newCluster(t, On)
 	c.loads["n3"] = "8"
 	c.synced = false
 	c.round()
 	require.Zero(t, c.patches())
-	require.Equal(t, []string{FromAPIServer}, c.failed)
+	require.Equal(t, []string{SourceAPIServer}, c.failed)
 	require.Contains(t, c.log.String(), "Nodes cannot be read")
 }
 
-func TestANodeThatIsGoneIsNoProblem(t *testing.T) {
+func TestWatcher_IgnoresDeletedNode(t *testing.T) {
 	c := newCluster(t, On)
 	c.loads["n3"] = "8"
-	c.see()
+	c.syncNodes()
 	require.NoError(t, c.kube.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("nodes"), "", "n3"))
-	c.act()
+	c.runOnce()
 	require.Empty(t, c.failed)
 }
 
 // A process that ends leaves the taints to the next one, even though its queries fail.
-func TestTheEndOfAProcessFreesNothing(t *testing.T) {
+func TestWatcher_ShutdownKeepsTaints(t *testing.T) {
 	c := newCluster(t, On)
 	c.loads["n3"] = "8"
 	c.round()
-	c.see()
+	c.syncNodes()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	c.watcher.RunOnce(ctx, noon)
@@ -514,13 +514,13 @@ func TestTheEndOfAProcessFreesNothing(t *testing.T) {
 	require.Equal(t, []string{"n3"}, c.tainted())
 }
 
-func TestARoundIsMadeAtOnceAndAtEveryInterval(t *testing.T) {
+func TestRunRounds_StartsImmediatelyAndRepeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		var rounds []time.Duration
 		ctx, cancel := context.WithTimeout(t.Context(), 75*time.Second)
 		defer cancel()
-		every(ctx, 30*time.Second, func(ctx context.Context, now time.Time) {
+		runRounds(ctx, 30*time.Second, func(ctx context.Context, now time.Time) {
 			rounds = append(rounds, now.Sub(begin))
 			deadline, bounded := ctx.Deadline()
 			require.True(t, bounded)
@@ -530,7 +530,7 @@ func TestARoundIsMadeAtOnceAndAtEveryInterval(t *testing.T) {
 	})
 }
 
-func TestTrimKeepsWhatIsReadOfNodes(t *testing.T) {
+func TestTrimNode_KeepsUsedFields(t *testing.T) {
 	n := object("a", addressed("10.0.0.1"))
 	n.Spec.Taints = []corev1.Taint{taint}
 	n.Status.Capacity[corev1.ResourceMemory] = resource.MustParse("1Gi")

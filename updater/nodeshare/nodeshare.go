@@ -33,10 +33,10 @@ type Node struct {
 }
 
 // NewNode converts a node.
-func NodeOf(node *corev1.Node) Node {
+func NewNode(node *corev1.Node) Node {
 	n := Node{Allocatable: convert.Resources(node.Status.Allocatable), GPUs: hasGPUs(node), Cordoned: node.Spec.Unschedulable}
 	switch {
-	case convert.FollowsPods(node):
+	case convert.IsVirtualNode(node):
 		n.Problem = reason.SizeFollowsPods
 	case n.Allocatable.Value(resources.CPU) <= 0 || n.Allocatable.Value(resources.Memory) <= 0:
 		n.Problem = reason.AllocatableUnknown
@@ -60,16 +60,16 @@ func hasGPUs(node *corev1.Node) bool {
 // alone: the requests of an excluded pod reduce the available resources.
 func (n *Node) Gather(pods []*Pod) (*sharing.Node, sharing.Rule, []*Pod) {
 	for _, p := range pods {
-		p.Large = p.Large && p.Beside
+		p.Large = p.Large && p.OtherGroup
 	}
-	n.refuse(pods)
+	n.markRefused(pods)
 	for {
-		input, rule, members := n.sharing(pods)
+		input, rule, members := n.sharingInput(pods)
 		found := false
 		for i, p := range members {
-			p.Large = n.Problem != reason.AllocatableUnknown && !input.Holds(&p.Sharing)
+			p.Large = n.Problem != reason.AllocatableUnknown && !input.FitsBases(&p.Sharing)
 			found = found || p.Large
-			input.Pods[i] = p.Sharing.Within(n.amounts())
+			input.Pods[i] = p.Sharing.CappedTo(n.allocatable())
 		}
 		if !found {
 			return input, rule, members
@@ -82,45 +82,45 @@ func (n *Node) Gather(pods []*Pod) (*sharing.Node, sharing.Rule, []*Pod) {
 // the kubelet will refuse do not count. A waiting resize reduces the available resources if it fits
 // along with the bases of the sharing pods. Otherwise the kubelet never grants it, and the pods
 // would give up resources for nothing.
-func (n *Node) sharing(pods []*Pod) (*sharing.Node, sharing.Rule, []*Pod) {
-	input, rule := &sharing.Node{Available: n.amounts(), Pods: make([]sharing.Pod, 0, len(pods))}, sharing.Rule{Stay: true}
+func (n *Node) sharingInput(pods []*Pod) (*sharing.Node, sharing.Rule, []*Pod) {
+	input, rule := &sharing.Node{Available: n.allocatable(), Pods: make([]sharing.Pod, 0, len(pods))}, sharing.Rule{NeverEvict: true}
 	members := make([]*Pod, 0, len(pods))
 	var waiting []convert.Arrival
 	for _, p := range pods {
 		if p.Accepted = false; p.refused {
 			continue
 		}
-		if p.Why() != "" || p.Beside {
-			p.takes(&input.Available)
+		if p.ExclusionReason() != "" || p.OtherGroup {
+			p.subtractRequests(&input.Available)
 			if p.Waiting != (resources.List{}) {
-				waiting = append(waiting, convert.Arrival{UID: p.UID, Created: p.Created, Takes: p.Waiting})
+				waiting = append(waiting, convert.Arrival{UID: p.UID, Created: p.Created, Requests: p.Waiting})
 			}
 			continue
 		}
-		for k, shared := range p.Of.Settings.Kinds {
+		for k, shared := range p.VPA.Settings.Kinds {
 			input.Kinds[k] = input.Kinds[k] || shared
 		}
-		rule.Pooling = max(rule.Pooling, p.Of.Rule.Pooling)
-		rule.LeaveAt = max(rule.LeaveAt, p.Of.Rule.LeaveAt)
-		rule.Stay = rule.Stay && !p.Of.Settings.Evict
+		rule.Pooling = max(rule.Pooling, p.VPA.Rule.Pooling)
+		rule.EvictAbove = max(rule.EvictAbove, p.VPA.Rule.EvictAbove)
+		rule.NeverEvict = rule.NeverEvict && !p.VPA.Settings.Evict
 		members, input.Pods = append(members, p), append(input.Pods, p.Sharing)
 	}
 	if len(waiting) == 0 {
 		return input, rule, members
 	}
-	accepted := convert.Accepted(n.limits(input.Spare()), waiting)
+	accepted := convert.Admitted(n.limited(input.Spare()), waiting)
 	for _, p := range pods {
 		p.Accepted = slices.ContainsFunc(accepted, func(a convert.Arrival) bool { return a.UID == p.UID })
 	}
 	for _, a := range accepted {
 		for k := range resources.Kind(resources.Kinds) {
-			input.Available[k] -= float64(a.Takes.Value(k))
+			input.Available[k] -= float64(a.Requests.Value(k))
 		}
 	}
 	return input, rule, members
 }
 
-func (n *Node) amounts() (has sharing.Amounts) {
+func (n *Node) allocatable() (has sharing.Amounts) {
 	for k := range resources.Kind(resources.Kinds) {
 		has[k] = float64(n.Allocatable.Value(k))
 	}
@@ -129,21 +129,21 @@ func (n *Node) amounts() (has sharing.Amounts) {
 
 // markRefused marks new pods that the kubelet will refuse, because they do not fit along with the
 // granted resources of other pods. Any client with the permission can bind such a pod to a node.
-func (n *Node) refuse(pods []*Pod) {
-	left := n.amounts()
+func (n *Node) markRefused(pods []*Pod) {
+	left := n.allocatable()
 	var arrivals []convert.Arrival
 	for _, p := range pods {
 		if p.refused = p.New; p.New {
-			arrivals = append(arrivals, convert.Arrival{UID: p.UID, Created: p.Created, Takes: p.Takes})
+			arrivals = append(arrivals, convert.Arrival{UID: p.UID, Created: p.Created, Requests: p.Takes})
 			continue
 		}
-		p.takes(&left)
+		p.subtractRequests(&left)
 	}
 	if len(arrivals) == 0 {
 		return
 	}
 	accepted := map[types.UID]bool{}
-	for _, a := range convert.Accepted(n.limits(left), arrivals) {
+	for _, a := range convert.Admitted(n.limited(left), arrivals) {
 		accepted[a.UID] = true
 	}
 	for _, p := range pods {
@@ -151,35 +151,35 @@ func (n *Node) refuse(pods []*Pod) {
 	}
 }
 
-func (p *Pod) takes(left *sharing.Amounts) {
+func (p *Pod) subtractRequests(left *sharing.Amounts) {
 	for k := range resources.Kind(resources.Kinds) {
 		left[k] -= float64(p.Takes.Value(k) - p.Waiting.Value(k))
 	}
 }
 
 // limited returns the amounts of kinds with a known allocatable amount.
-func (n *Node) limits(of sharing.Amounts) (most resources.List) {
+func (n *Node) limited(amounts sharing.Amounts) (result resources.List) {
 	for k := range resources.Kind(resources.Kinds) {
 		if n.Allocatable.Value(k) > 0 {
-			most = most.With(k, resources.Amount(math.Floor(of[k])))
+			result = result.With(k, resources.Amount(math.Floor(amounts[k])))
 		}
 	}
-	return most
+	return result
 }
 
 // Pod holds the fields of a pod that sharing reads.
 type Pod struct {
-	UID     types.UID
-	Of      *VPA           // nil: none with a policy that enables sharing
-	Takes   resources.List // of its node
-	Waiting resources.List // of Takes, as convert.UngrantedResources
-	Created time.Time
-	Apart   reason.Reason // why it never shares; empty: it does
-	New     bool          // its kubelet has not accepted it yet
-	Large   bool          // too large to share, set by Gather
-	refused bool          // new, and the kubelet will refuse it, set by Gather
-	Beside  bool          // it shares with another group of pods
-	Sharing sharing.Pod   // set if it shares; the caller sets the rank
+	UID        types.UID
+	VPA        *VPA           // nil: none with a policy that enables sharing
+	Takes      resources.List // of its node
+	Waiting    resources.List // of Takes, as convert.UngrantedResources
+	Created    time.Time
+	Excluded   reason.Reason // why it never shares; empty: it does
+	New        bool          // its kubelet has not accepted it yet
+	Large      bool          // too large to share, set by Gather
+	refused    bool          // new, and the kubelet will refuse it, set by Gather
+	OtherGroup bool          // it shares with another group of pods
+	Sharing    sharing.Pod   // set if it shares; the caller sets the rank
 	// Requests are the requests of the ordinary containers, which come first in Sharing.
 	Requests []sharing.Amounts
 	// Accepted reports that sharing pods make room for the waiting resize of the pod. Gather sets
@@ -188,11 +188,11 @@ type Pod struct {
 }
 
 // ExclusionReason returns why a pod does not share, or "".
-func (p *Pod) Why() reason.Reason {
-	if p.Apart == "" && p.Large {
+func (p *Pod) ExclusionReason() reason.Reason {
+	if p.Excluded == "" && p.Large {
 		return reason.TooLarge
 	}
-	return p.Apart
+	return p.Excluded
 }
 
 // Observed holds the fields of a pod that depend only on its object. It must not be modified.
@@ -201,32 +201,32 @@ type Observed struct {
 
 	name           string         // with the namespace
 	takes, waiting resources.List // see Pod
-	facts          sharing.Facts
+	facts          sharing.PodFacts
 	mark           sharing.Mark
 	new            bool
 }
 
 type requested struct {
-	asked, runs       policy.Pod
+	spec, actual      policy.Pod
 	running, starting resources.List // see convert.Footprints
 }
 
 // ObservePod reads the object of a pod. It reuses equal resources of other, a pod of the same VPA
 // or nil: most pods of a workload have equal ones.
-func Observe(pod *corev1.Pod, other *Observed) *Observed {
+func ObservePod(pod *corev1.Pod, other *Observed) *Observed {
 	o := &Observed{
-		name: pod.Namespace + "/" + pod.Name, requested: &requested{asked: convert.NewPod(pod), runs: convert.Pod(pod)},
-		waiting: convert.Waiting(pod), new: convert.Unaccepted(pod),
+		name: pod.Namespace + "/" + pod.Name, requested: &requested{spec: convert.NewPod(pod), actual: convert.Pod(pod)},
+		waiting: convert.UngrantedResources(pod), new: convert.IsUnadmitted(pod),
 	}
-	o.mark, _ = convert.Shared(pod)
+	o.mark, _ = convert.ParseShared(pod)
 	o.running, o.starting = convert.Footprints(pod)
 	for k := range resources.Kind(resources.Kinds) {
 		o.takes = o.takes.With(k, max(o.running.Value(k), o.starting.Value(k)))
 	}
-	o.facts = sharing.Facts{
-		PodLevel: convert.SizedAsWhole(pod), Guaranteed: pod.Status.QOSClass == corev1.PodQOSGuaranteed,
-		Pending: pod.Status.Phase == corev1.PodPending, Terminating: pod.DeletionTimestamp != nil, Boosted: convert.HasBoosted(pod),
-		Resizing: o.unanswered() || resizing(pod),
+	o.facts = sharing.PodFacts{
+		PodLevelResources: convert.HasPodLevelResources(pod), Guaranteed: pod.Status.QOSClass == corev1.PodQOSGuaranteed,
+		Pending: pod.Status.Phase == corev1.PodPending, Terminating: pod.DeletionTimestamp != nil, Boosted: convert.IsBoosted(pod),
+		Resizing: o.isUnresolved() || hasResizeCondition(pod),
 	}
 	for i := range pod.Spec.Containers {
 		for _, p := range pod.Spec.Containers[i].ResizePolicy {
@@ -242,36 +242,36 @@ func Observe(pod *corev1.Pod, other *Observed) *Observed {
 }
 
 func (r *requested) equal(o *requested) bool {
-	return r == o || equalPods(&r.asked, &o.asked) && equalPods(&r.runs, &o.runs) && r.running == o.running && r.starting == o.starting
+	return r == o || equalPods(&r.spec, &o.spec) && equalPods(&r.actual, &o.actual) && r.running == o.running && r.starting == o.starting
 }
 
 func equalPods(a, b *policy.Pod) bool {
-	return slices.Equal(a.Containers, b.Containers) && a.Unsized == b.Unsized && a.Rounded == b.Rounded
+	return slices.Equal(a.Containers, b.Containers) && a.InitTotals == b.InitTotals && a.Rounded == b.Rounded
 }
 
 // Demand is the bases and peaks of the containers of a pod. Equal pods of a VPA have equal demand.
-type Sizes struct {
-	Of         *Observed // nil: no pod yet
+type Demand struct {
+	Observed   *Observed // nil: no pod yet
 	containers []sharing.Container
 	requests   []sharing.Amounts
 }
 
 // NewUnsharedPod returns a pod without a VPA, or with a VPA without sharing.
-func Unwanted(pod *corev1.Pod) Pod {
-	return Pod{UID: pod.UID, Created: pod.CreationTimestamp.Time, Takes: convert.Footprint(pod), Waiting: convert.Waiting(pod), New: convert.Unaccepted(pod), Apart: reason.NotWanted}
+func NewUnsharedPod(pod *corev1.Pod) Pod {
+	return Pod{UID: pod.UID, Created: pod.CreationTimestamp.Time, Takes: convert.Footprint(pod), Waiting: convert.UngrantedResources(pod), New: convert.IsUnadmitted(pod), Excluded: reason.NotWanted}
 }
 
 // Read returns a pod of v on a node, given the result of ObservePod. It reuses last, the demand of
 // a previous pod of v, for an equal pod and replaces it for another one. last may be zero.
-func (v *VPA) Read(pod *corev1.Pod, o *Observed, last *Sizes, on *Node, now time.Time) Pod {
-	p := Pod{UID: pod.UID, Of: v, Created: pod.CreationTimestamp.Time, Takes: o.takes, Waiting: o.waiting, New: o.new}
-	if p.Apart = sharing.Eligible(v.facts(o, on.GPUs, now)); p.Apart != "" && p.Apart != reason.Reverted {
+func (v *VPA) Read(pod *corev1.Pod, o *Observed, last *Demand, on *Node, now time.Time) Pod {
+	p := Pod{UID: pod.UID, VPA: v, Created: pod.CreationTimestamp.Time, Takes: o.takes, Waiting: o.waiting, New: o.new}
+	if p.Excluded = sharing.IneligibleReason(v.facts(o, on.GPUs, now)); p.Excluded != "" && p.Excluded != reason.Reverted {
 		return p
 	}
-	if last.Of == nil || !last.Of.equal(o.requested) {
-		*last = v.size(o)
+	if last.Observed == nil || !last.Observed.equal(o.requested) {
+		*last = v.demand(o)
 	}
-	if p.Apart != "" {
+	if p.Excluded != "" {
 		p.awaitPeak(last)
 		return p
 	}
@@ -284,20 +284,20 @@ func (v *VPA) Read(pod *corev1.Pod, o *Observed, last *Sizes, on *Node, now time
 }
 
 // MinMove is the minimum change of a request that justifies a resize, as a fraction of the request.
-const LeastMove = 0.05
+const MinMove = 0.05
 
 // awaitPeak treats the missing resources of a pod with a harmful share as a waiting resize to its
 // peak, so that sharing pods make room. Differences below MinMove do not count, because they are
 // never resized.
-func (p *Pod) awaitPeak(s *Sizes) {
-	for k, shared := range p.Of.Settings.Kinds {
+func (p *Pod) awaitPeak(s *Demand) {
+	for k, shared := range p.VPA.Settings.Kinds {
 		if !shared {
 			continue
 		}
 		k, takes := resources.Kind(k), 0.0
 		for i := range s.containers {
 			peak := max(s.containers[i].Base[k], s.containers[i].Peak[k])
-			if i < len(s.requests) && peak <= s.requests[i][k]*(1+LeastMove) {
+			if i < len(s.requests) && peak <= s.requests[i][k]*(1+MinMove) {
 				peak = s.requests[i][k]
 			}
 			takes += peak
@@ -308,29 +308,29 @@ func (p *Pod) awaitPeak(s *Sizes) {
 	}
 }
 
-func (o *Observed) unanswered() bool {
-	return !slices.EqualFunc(o.asked.Containers, o.runs.Containers, func(asked, runs policy.Container) bool {
+func (o *Observed) isUnresolved() bool {
+	return !slices.EqualFunc(o.spec.Containers, o.actual.Containers, func(asked, runs policy.Container) bool {
 		return asked.Requests == runs.Requests && asked.Limits == runs.Limits
 	})
 }
 
-func (v *VPA) facts(o *Observed, gpus bool, now time.Time) sharing.Facts {
+func (v *VPA) facts(o *Observed, gpus bool, now time.Time) sharing.PodFacts {
 	f := o.facts
-	f.Excluded = v.Mode == fleet.SharingOff && v.Why != reason.SharingOptedOut && v.Why != reason.RecipeDoesNotShare || v.Kind == "CronJob" || v.Kind == "Job"
-	f.Off, f.GPUs, f.Shared = v.Why == reason.SharingOptedOut, gpus, v.Settings.Kinds
-	f.Age, f.MinAge, f.Short, f.Reverted = now.Sub(v.Created), v.MinAge, v.Short, o.mark.Out(now)
-	for i := range o.asked.Containers {
-		name := o.asked.Containers[i].Name
-		for k, looked := range v.Looked.Of(name) {
+	f.Excluded = v.Mode == fleet.SharingOff && v.ModeReason != reason.SharingOptedOut && v.ModeReason != reason.RecipeDoesNotShare || v.Kind == "CronJob" || v.Kind == "Job"
+	f.Off, f.GPUNode, f.Shared = v.ModeReason == reason.SharingOptedOut, gpus, v.Settings.Kinds
+	f.Age, f.MinAge, f.ShortHistory, f.Reverted = now.Sub(v.Created), v.MinAge, v.ShortHistory, o.mark.RevertActive(now)
+	for i := range o.spec.Containers {
+		name := o.spec.Containers[i].Name
+		for k, looked := range v.ScaledByHPA.For(name) {
 			f.HPA[k] = f.HPA[k] || looked
 		}
 		_, recommended := v.Sizing.Recommendation[name]
-		f.Recommended = f.Recommended || recommended && v.Why != reason.RecipeDoesNotShare && !v.Outdated
+		f.Recommended = f.Recommended || recommended && v.ModeReason != reason.RecipeDoesNotShare && !v.Outdated
 	}
 	return f
 }
 
-func resizing(pod *corev1.Pod) bool {
+func hasResizeCondition(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Status == corev1.ConditionTrue && (c.Type == corev1.PodResizePending || c.Type == corev1.PodResizeInProgress)
 	})
@@ -342,21 +342,21 @@ func resizing(pod *corev1.Pod) bool {
 // Other parts of the pod, such as sidecars among the init containers, count as a further container
 // that always uses its requests. So do kinds that are not shared. Increases by minAllowed or a
 // LimitRange count only up to the current request, so that no other pod makes room for them.
-func (v *VPA) size(o *Observed) Sizes {
-	asked := o.asked.Containers
+func (v *VPA) demand(o *Observed) Demand {
+	asked := o.spec.Containers
 	base := map[string]resources.Bounds{} // without a size: a small map stays on the stack
 	v.recommendBase(base)                 // the lower bounds, at least the floors after reverts
-	bases := policy.Fit(o.runs, base, v.Sizing.Rules, *v.Sizing.Ranges)
-	peaks := policy.Fit(o.runs, v.Sizing.Recommendation, v.Sizing.Rules, *v.Sizing.Ranges)
+	bases := policy.Fit(o.actual, base, v.Sizing.Rules, *v.Sizing.Ranges)
+	peaks := policy.Fit(o.actual, v.Sizing.Recommendation, v.Sizing.Rules, *v.Sizing.Ranges)
 	all, requests := make([]sharing.Container, len(asked)+1), make([]sharing.Amounts, len(asked))
-	rest, owns, most := &all[len(asked)], v.owns(), v.policyMax()
+	rest, unraisedOf, maxAllowed := &all[len(asked)], v.unraised(), v.policyMaxAllowed()
 	for k := range resources.Kind(resources.Kinds) {
 		rest.Base[k] = float64(o.running.Value(k))
 	}
 	for i := range asked {
 		c := &all[i]
 		c.Name = asked[i].Name
-		own := owns(c.Name) // before minAllowed or a recipe floor raised them
+		unraised := unraisedOf(c.Name) // before minAllowed or a recipe floor raised them
 		for k := range resources.Kind(resources.Kinds) {
 			has := asked[i].Requests.Value(k)
 			requests[i][k] = float64(has)
@@ -364,18 +364,18 @@ func (v *VPA) size(o *Observed) Sizes {
 			base, peak := has, has
 			if v.Settings.Kinds[k] {
 				if a, fitted := bases.Containers[i].Requests.Get(k); fitted {
-					base = min(a, max(has, own.base.Value(k)))
+					base = min(a, max(has, unraised.base.Value(k)))
 				}
 				if a, fitted := peaks.Containers[i].Requests.Get(k); fitted {
-					peak = min(a, max(base, own.peak.Value(k)))
+					peak = min(a, max(base, unraised.peak.Value(k)))
 				}
 			}
-			if m, bounded := most(c.Name).Get(k); bounded && v.Settings.Kinds[k] {
+			if m, bounded := maxAllowed(c.Name).Get(k); bounded && v.Settings.Kinds[k] {
 				peak = min(peak, m)
 			}
 			c.Base[k], c.Peak[k] = float64(min(base, peak)), float64(peak)
 		}
 	}
 	rest.Peak = rest.Base
-	return Sizes{Of: o, containers: all, requests: requests}
+	return Demand{Observed: o, containers: all, requests: requests}
 }

@@ -39,14 +39,14 @@ func vpa(t *testing.T, text string, changes ...func(*fleet.Policy, *rollout.Stat
 		change(&p, &state)
 		d.Mode = p.Mode
 	}
-	v := VPAOf(object, &d, &target.Workload{Key: target.Key{Kind: "Deployment"}, Created: noon().Add(-2 * time.Hour)}, &state, newBook(t))
+	v := NewVPA(object, &d, &target.Workload{Key: target.Key{Kind: "Deployment"}, Created: noon().Add(-2 * time.Hour)}, &state, newBook(t))
 	v.Sizing = Sizing{Recommendation: convert.Recommendation(object.Status.Recommendation), Rules: convert.Rules(object), Ranges: &policy.Ranges{}}
 	return &v
 }
 
-func newBook(t *testing.T) *recipe.Book {
+func newBook(t *testing.T) *recipe.Cache {
 	t.Helper()
-	book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
+	book, err := recipe.NewCache("vpa", recipe.DefaultConfig())
 	require.NoError(t, err)
 	return book
 }
@@ -58,65 +58,65 @@ func pod(name, cpu string) *corev1.Pod {
 }
 
 func (v *VPA) read(p *corev1.Pod, on *Node) *Pod {
-	return new(v.Read(p, Observe(p, nil), &Sizes{}, on, noon()))
+	return new(v.Read(p, ObservePod(p, nil), &Demand{}, on, noon()))
 }
 
-func TestHowFarAVPAShares(t *testing.T) {
+func TestNewVPA_SharingModeAndRank(t *testing.T) {
 	canary := func(p *fleet.Policy, s *rollout.State) {
 		p.Mode, p.RolloutHash, *s = fleet.Canary, "h", rollout.State{Phase: rollout.PhaseFullRollout, Hash: "h"}
 	}
 	v := vpa(t, "loadline:cpu=shared")
 	require.Equal(t, fleet.SharingOn, v.Mode)
-	require.Empty(t, v.Why)
+	require.Empty(t, v.ModeReason)
 	v = vpa(t, "cruisekube", canary)
 	require.Equal(t, fleet.SharingOn, v.Mode, "the canary is over")
-	require.Equal(t, sharing.Rule{Pooling: sharing.Largest}, v.Rule)
+	require.Equal(t, sharing.Rule{Pooling: sharing.LargestHeadroom}, v.Rule)
 	v = vpa(t, "cruisekube", canary, func(_ *fleet.Policy, s *rollout.State) { s.Hash = "former" })
-	require.Equal(t, reason.ModeTooCautious, v.Why)
+	require.Equal(t, reason.ModeTooCautious, v.ModeReason)
 	v = vpa(t, "vpa")
 	require.Equal(t, fleet.SharingOff, v.Mode)
-	require.Equal(t, reason.RecipeDoesNotShare, v.Why)
+	require.Equal(t, reason.RecipeDoesNotShare, v.ModeReason)
 	require.Equal(t, sharing.Never, v.Rank(3))
 	v.Settings.Evict = true
 	require.Equal(t, sharing.Low, v.Rank(3))
-	own := VPAOf(&vpav1.VerticalPodAutoscaler{Spec: vpav1.VerticalPodAutoscalerSpec{UpdatePolicy: &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeInPlace)}}},
+	own := NewVPA(&vpav1.VerticalPodAutoscaler{Spec: vpav1.VerticalPodAutoscalerSpec{UpdatePolicy: &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeInPlace)}}},
 		&v.Decision, &target.Workload{}, &rollout.State{}, newBook(t))
 	own.Settings.Evict = true
 	require.Equal(t, sharing.Never, own.Rank(3), "somebody wrote a VPA that never evicts")
 }
 
-func TestWhatPodsOfANodeShare(t *testing.T) {
+func TestNodeGather_SelectsSharingPods(t *testing.T) {
 	object := &corev1.Node{}
 	object.Status.Allocatable = list("1", "1Gi")
 	object.Status.NodeInfo.KubeletVersion = "v1.35.0"
-	n := NodeOf(object)
+	n := NewNode(object)
 	require.Empty(t, n.Problem)
 	v := vpa(t, "cruisekube")
 	resizing := pod("resizing", "50m")
 	resizing.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodResizePending, Status: corev1.ConditionTrue}}
-	pods := []*Pod{v.read(pod("one", "250m"), &n), v.read(resizing, &n), new(Unwanted(pod("other", "400m"))), v.read(pod("two", "50m"), &n)}
+	pods := []*Pod{v.read(pod("one", "250m"), &n), v.read(resizing, &n), new(NewUnsharedPod(pod("other", "400m"))), v.read(pod("two", "50m"), &n)}
 	input, rule, members := n.Gather(pods)
 	require.Equal(t, []*Pod{pods[0], pods[3]}, members)
-	require.Equal(t, sharing.Rule{Pooling: sharing.Largest, Stay: true}, rule)
+	require.Equal(t, sharing.Rule{Pooling: sharing.LargestHeadroom, NeverEvict: true}, rule)
 	require.InDelta(t, 550, input.Available[resources.CPU], 0, "what the others request is gone")
 	c := input.Pods[0].Containers[0]
 	require.Equal(t, [2]float64{100, 300}, [2]float64{c.Base[resources.CPU], c.Peak[resources.CPU]})
 	require.InDelta(t, 150<<20, c.Peak[resources.Memory], 0, "memory is not shared, and counts as it is")
-	require.Equal(t, reason.Resizing, pods[1].Why())
-	require.Equal(t, reason.NotWanted, pods[2].Why())
+	require.Equal(t, reason.Resizing, pods[1].ExclusionReason())
+	require.Equal(t, reason.NotWanted, pods[2].ExclusionReason())
 
 	bound := pod("bound", "400m")
 	bound.UID, bound.Status.Phase = "bound", corev1.PodPending
-	input, _, _ = n.Gather(append(pods, new(Unwanted(bound))))
+	input, _, _ = n.Gather(append(pods, new(NewUnsharedPod(bound))))
 	require.InDelta(t, 550, input.Available[resources.CPU], 0, "it does not fit beside the others, so its kubelet refuses it")
 	bound.Spec.Containers[0].Resources.Requests = list("150m", "0")
-	input, _, _ = n.Gather(append(pods, new(Unwanted(bound))))
+	input, _, _ = n.Gather(append(pods, new(NewUnsharedPod(bound))))
 	require.InDelta(t, 400, input.Available[resources.CPU], 0)
 
 	n.Allocatable = n.Allocatable.With(resources.CPU, 500)
 	_, _, members = n.Gather(pods)
 	require.Empty(t, members)
-	require.Equal(t, reason.TooLarge, pods[0].Why(), "50m are left, and its base is 100m")
+	require.Equal(t, reason.TooLarge, pods[0].ExclusionReason(), "50m are left, and its base is 100m")
 	n.Problem = reason.AllocatableUnknown
 	_, _, members = n.Gather(pods)
 	require.Len(t, members, 2, "nobody knows what is too large")
@@ -124,8 +124,8 @@ func TestWhatPodsOfANodeShare(t *testing.T) {
 
 // minAllowed counts only up to the current request, so that a user cannot claim a whole node with
 // it.
-func TestWhatMinAllowedRaisesCountsAsFarAsItIsRequested(t *testing.T) {
-	n := Node{Allocatable: resources.Of(4000, 1<<40)}
+func TestVPARead_MinAllowedCountsUpToRequest(t *testing.T) {
+	n := Node{Allocatable: resources.NewList(4000, 1<<40)}
 	for name, test := range map[string]struct {
 		requests                       string
 		lower, target, uncapped, least string
@@ -157,18 +157,18 @@ func TestWhatMinAllowedRaisesCountsAsFarAsItIsRequested(t *testing.T) {
 		require.Equal(t, [2]float64{test.base, test.peak}, [2]float64{c.Base[resources.CPU], c.Peak[resources.CPU]}, name)
 	}
 	v := vpa(t, "cruisekube")
-	v.Sizing.Floors = map[string]resources.List{"a": resources.Of(150, 0)}
+	v.Sizing.Floors = map[string]resources.List{"a": resources.NewList(150, 0)}
 	c := v.read(pod("one", "10m"), &n).Sharing.Containers[0]
 	require.InDelta(t, 150, c.Base[resources.CPU], 0, "a floor after a revert is not what somebody wrote")
 
 	v = vpa(t, "cruisekube")
-	v.Sizing.Ranges.Container.Min = resources.Of(2000, 0)
+	v.Sizing.Ranges.Container.Min = resources.NewList(2000, 0)
 	c = v.read(pod("one", "10m"), &n).Sharing.Containers[0]
 	require.Equal(t, [2]float64{100, 300}, [2]float64{c.Base[resources.CPU], c.Peak[resources.CPU]}, "neither does a LimitRange")
 }
 
-func TestNobodyTakesANodeByMinAllowed(t *testing.T) {
-	n := Node{Allocatable: resources.Of(4000, 1<<40)}
+func TestShares_MinAllowedCannotClaimNode(t *testing.T) {
+	n := Node{Allocatable: resources.NewList(4000, 1<<40)}
 	leave := func(p *fleet.Policy, _ *rollout.State) { p.Mode, p.Sharing.Evict = fleet.Auto, true }
 	greedy, decent := vpa(t, "cruisekube", leave), vpa(t, "cruisekube", leave)
 	status := &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{{
@@ -183,13 +183,13 @@ func TestNobodyTakesANodeByMinAllowed(t *testing.T) {
 	input, rule, members := n.Gather(pods)
 	require.Len(t, members, 4)
 	found := sharing.Shares(input, rule)
-	require.Empty(t, found.Leaves)
+	require.Empty(t, found.Evictions)
 	require.Equal(t, [resources.Kinds]bool{}, found.Overcommitted)
 	require.Greater(t, found.Shares[0][0][resources.CPU], 200.0, "most of the headroom is its own")
 }
 
-func TestNobodyTakesANodeByTheFloorOfARecipe(t *testing.T) {
-	n := Node{Allocatable: resources.Of(4000, 1<<40)}
+func TestShares_RecipeFloorCannotClaimNode(t *testing.T) {
+	n := Node{Allocatable: resources.NewList(4000, 1<<40)}
 	leave := func(p *fleet.Policy, _ *rollout.State) {
 		p.Mode, p.Sharing.Evict, p.Recipe = fleet.Auto, true, "cruisekube"
 	}
@@ -218,15 +218,15 @@ func TestNobodyTakesANodeByTheFloorOfARecipe(t *testing.T) {
 				p.Sharing.Rank = sharing.Never
 			}
 			input, rule, _ := n.Gather(pods)
-			require.Equal(t, tc.base > 10, sharing.Shares(input, rule).Leaves != nil)
+			require.Equal(t, tc.base > 10, sharing.Shares(input, rule).Evictions != nil)
 		})
 	}
 	byPolicy := recommended(vpa(t, "", func(p *fleet.Policy, _ *rollout.State) { p.Mode, p.Recipe = fleet.Auto, "cruisekube:pod-min-cpu=2000" }), "2")
 	require.InDelta(t, 2000, byPolicy.read(pod("a", "10m"), &n).Sharing.Containers[0].Base[resources.CPU], 0, "the policy may reserve room")
 }
 
-func TestShares_OfUserVPAsKeepToThePolicy(t *testing.T) {
-	n := Node{Allocatable: resources.Of(4000, 1<<40)}
+func TestShares_PolicyRestrictsUserVPAs(t *testing.T) {
+	n := Node{Allocatable: resources.NewList(4000, 1<<40)}
 	restrict := func(p *fleet.Policy, _ *rollout.State) {
 		p.Mode, p.Recipe, p.Sharing.RestrictsUserVPAs = fleet.Auto, "cruisekube", true
 		p.Sharing.Max = new(convert.Rules(&vpav1.VerticalPodAutoscaler{Spec: vpav1.VerticalPodAutoscalerSpec{ResourcePolicy: &vpav1.PodResourcePolicy{
@@ -241,8 +241,8 @@ func TestShares_OfUserVPAsKeepToThePolicy(t *testing.T) {
 	require.InDelta(t, 300, c.Peak[resources.CPU], 0)
 }
 
-func TestWhatAKubeletWillRefuseTakesNothing(t *testing.T) {
-	n := Node{Allocatable: resources.Of(1000, 1<<40)}
+func TestNodeGather_IgnoresPodsThatKubeletRefuses(t *testing.T) {
+	n := Node{Allocatable: resources.NewList(1000, 1<<40)}
 	v := vpa(t, "cruisekube")
 	for name, test := range map[string]struct {
 		cpu    string
@@ -262,7 +262,7 @@ func TestWhatAKubeletWillRefuseTakesNothing(t *testing.T) {
 			input, _, _ := n.Gather([]*Pod{v.read(pod("one", "100m"), &n), v.read(bound, &n)})
 			require.InDelta(t, test.left, input.Available[resources.CPU], 0, name)
 		}
-		input, _, _ := n.Gather([]*Pod{v.read(pod("one", "100m"), &n), new(Unwanted(bound))})
+		input, _, _ := n.Gather([]*Pod{v.read(pod("one", "100m"), &n), new(NewUnsharedPod(bound))})
 		require.InDelta(t, test.left, input.Available[resources.CPU], 0, name)
 	}
 }

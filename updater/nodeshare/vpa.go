@@ -19,22 +19,22 @@ import (
 
 // VPA is a VPA with a policy that enables sharing.
 type VPA struct {
-	Decision fleet.Decision // with a policy
-	Mode     fleet.SharingMode
-	Why      reason.Reason // why Mode is below the policy's mode; empty: equal
-	Settings fleet.Sharing
-	Rule     sharing.Rule
-	Kind     string    // of the workload
-	Created  time.Time // of the workload
+	Decision   fleet.Decision // with a policy
+	Mode       fleet.SharingMode
+	ModeReason reason.Reason // why Mode is below the policy's mode; empty: equal
+	Settings   fleet.Sharing
+	Rule       sharing.Rule
+	Kind       string    // of the workload
+	Created    time.Time // of the workload
 
-	Short bool // the policy requires more usage history
-	Stays bool // it never evicts, even if its policy does
+	ShortHistory bool // the policy requires more usage history
+	NeverEvicts  bool // it never evicts, even if its policy does
 
 	// The caller of NewVPA sets these.
-	Looked   sizing.LookedAt // resources that HorizontalPodAutoscalers scale on
-	MinAge   time.Duration   // minimum age of the workload; 0: sharing.MinAge
-	Outdated bool            // the recommendation is unreadable or for another target
-	Sizing   Sizing
+	ScaledByHPA sizing.HPAResources // resources that HorizontalPodAutoscalers scale on
+	MinAge      time.Duration       // minimum age of the workload; 0: sharing.MinAge
+	Outdated    bool                // the recommendation is unreadable or for another target
+	Sizing      Sizing
 
 	KeepsCPULimit bool // a ResourceQuota counts CPU limits, so pods keep them
 
@@ -54,22 +54,22 @@ type Sizing struct {
 
 // NewVPA reads a VPA under a policy that enables sharing. state is the stored rollout in mode
 // Canary. book has the recipes.
-func VPAOf(vpa *vpav1.VerticalPodAutoscaler, d *fleet.Decision, w *target.Workload, state *rollout.State, book *recipe.Book) VPA {
+func NewVPA(vpa *vpav1.VerticalPodAutoscaler, d *fleet.Decision, w *target.Workload, state *rollout.State, book *recipe.Cache) VPA {
 	v := VPA{status: vpa.Status.Recommendation, Decision: *d, Settings: d.Policy.Sharing, Kind: w.Key.Kind, Created: w.Created}
 	if v.Created.IsZero() { // unknown
 		v.Created = vpa.CreationTimestamp.Time
 	}
-	v.Short = convert.AnyHasShortHistory(vpa, d.Policy.MinHistory)
-	v.Stays = convert.Mode(vpa) == vpav1.UpdateModeInPlace && !convert.MadeForPolicy(vpa)
-	v.Mode, v.Why = d.Shares(d.Mode == fleet.Canary && state.Phase == rollout.PhaseFullRollout && state.Hash == d.Policy.RolloutHash)
+	v.ShortHistory = convert.AnyHasShortHistory(vpa, d.Policy.MinHistory)
+	v.NeverEvicts = convert.Mode(vpa) == vpav1.UpdateModeInPlace && !convert.IsGenerated(vpa)
+	v.Mode, v.ModeReason = d.SharingMode(d.Mode == fleet.Canary && state.Phase == rollout.PhaseFullRollout && state.Hash == d.Policy.RolloutHash)
 	chosen := book.Choose(d.RecipeText(vpa.Annotations[recipe.Annotation]), d.Policy.Recipe)
-	if chosen.Source == recipe.Asked && hasHigherFloor(chosen.Recipe, book.Choose("", d.Policy.Recipe).Recipe) {
+	if chosen.Source == recipe.FromAnnotation && hasHigherFloor(chosen.Recipe, book.Choose("", d.Policy.Recipe).Recipe) {
 		v.raisedRecipe = chosen.Recipe
 	}
 	if r := chosen.Sharing; r != nil {
 		v.Rule = *r
 	} else if v.Mode != fleet.SharingOff {
-		v.Mode, v.Why = fleet.SharingOff, reason.RecipeDoesNotShare
+		v.Mode, v.ModeReason = fleet.SharingOff, reason.RecipeDoesNotShare
 	}
 	return v
 }
@@ -98,7 +98,7 @@ const floorMargin = 20
 // Rank returns the eviction rank of the pods of the workload, given their number. It is
 // sharing.Never for pods that must not be evicted.
 func (v *VPA) Rank(replicas int) sharing.Rank {
-	if !v.Settings.Evict || v.Stays {
+	if !v.Settings.Evict || v.NeverEvicts {
 		return sharing.Never
 	}
 	return v.Decision.Rank(v.Kind, replicas)
@@ -121,30 +121,30 @@ func (v *VPA) recommendBase(to map[string]resources.Bounds) {
 // unraised is the base and the peak of a container before minAllowed or a recipe floor of the VPA
 // raises them, as far as they can be derived. Otherwise a VPA author could reserve resources that
 // the pod never uses.
-type own struct{ base, peak resources.List }
+type unraised struct{ base, peak resources.List }
 
-func (v *VPA) owns() func(container string) own {
-	rule, uncapped, lowest := v.Sizing.Rules.Lookup(), v.uncapped(), v.recipeFloors()
-	return func(container string) (o own) {
+func (v *VPA) unraised() func(container string) unraised {
+	rule, uncapped, recipeFloors := v.Sizing.Rules.Lookup(), v.uncapped(), v.recipeFloors()
+	return func(container string) (o unraised) {
 		b, recommended := v.Sizing.Recommendation[container]
 		if !recommended {
 			return o
 		}
-		least, floors := rule(container).Min, v.Sizing.Floors[container]
+		minAllowed, floors := rule(container).Min, v.Sizing.Floors[container]
 		for k := range resources.Kind(resources.Kinds) {
 			base, peak := b.Lower.Value(k), b.Target.Value(k)
-			if raised := least.Value(k); raised > 0 {
+			if raised := minAllowed.Value(k); raised > 0 {
 				if base == raised { // the value before minAllowed is unknown
 					base = 0
 				}
-				if most, known := uncapped(container).Get(k); known {
-					peak = min(peak, most)
+				if uncappedTarget, known := uncapped(container).Get(k); known {
+					peak = min(peak, uncappedTarget)
 				} else if peak == raised {
 					peak = 0
 				}
 				base = min(base, peak)
 			}
-			if floor := lowest.Value(k); floor > 0 { // the value before the floor is unknown
+			if floor := recipeFloors.Value(k); floor > 0 { // the value before the floor is unknown
 				if base <= floor {
 					base = 0
 				}
@@ -160,7 +160,7 @@ func (v *VPA) owns() func(container string) own {
 
 // policyMaxAllowed returns the maxAllowed of the policy for each container, if it applies to user
 // VPAs.
-func (v *VPA) policyMax() func(container string) resources.List {
+func (v *VPA) policyMaxAllowed() func(container string) resources.List {
 	if v.Settings.Max == nil {
 		return func(string) resources.List { return resources.List{} }
 	}
@@ -168,7 +168,7 @@ func (v *VPA) policyMax() func(container string) resources.List {
 	return func(container string) resources.List { return rule(container).Max }
 }
 
-const fewContainers = 8
+const maxLinearSearch = 8
 
 // uncapped returns the target of each container before the limits of the VPA.
 func (v *VPA) uncapped() func(container string) resources.List {
@@ -176,7 +176,7 @@ func (v *VPA) uncapped() func(container string) resources.List {
 	if v.status != nil {
 		all = v.status.ContainerRecommendations
 	}
-	if len(all) > fewContainers {
+	if len(all) > maxLinearSearch {
 		named := make(map[string]resources.List, len(all))
 		for i := range slices.Backward(all) { // the first entry of a name counts
 			named[all[i].ContainerName] = convert.Resources(all[i].UncappedTarget)

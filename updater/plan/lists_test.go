@@ -57,7 +57,7 @@ func (c countingNamespaceVPAs) List(selector labels.Selector) ([]*vpav1.Vertical
 }
 
 // Users may create many VPAs and pods, and each pod event looks up its VPA.
-func TestReader_ReadsOnlyVPAsOfAWorkload(t *testing.T) {
+func TestReaderControlling_ListsNoUnrelatedVPAs(t *testing.T) {
 	var objects []runtime.Object
 	for i := range 20 {
 		name := fmt.Sprint("web-", i)
@@ -73,7 +73,7 @@ func TestReader_ReadsOnlyVPAsOfAWorkload(t *testing.T) {
 	require.Zero(t, lists, "5,000 VPAs took a millisecond for each event of a pod")
 }
 
-func TestReaderControlsAny_ListsPodsOfANamespaceOnce(t *testing.T) {
+func TestReaderControlsAny_ListsNamespacePodsOnce(t *testing.T) {
 	now := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 	var objects []runtime.Object
 	rose := map[string]bool{}

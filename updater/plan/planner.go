@@ -33,7 +33,7 @@ type Planner struct {
 // Plan plans the changes of a view. Shares always need the free capacity. Recommendations are
 // planned without it first. If there is anything to change, they are planned again with capacity
 // and budgets.
-func (p *Planner) Plan(ctx context.Context, view *disruption.View, before disruption.State, sharesMove bool, now time.Time) disruption.Result {
+func (p *Planner) Plan(ctx context.Context, view *disruption.View, previous disruption.State, sharesMove bool, now time.Time) disruption.Result {
 	if err := p.Nodes.Mark(view, func(s disruption.Subject) *corev1.Pod { return snapshot.CurrentPod(p.Pods, s) }, now); err != nil {
 		klog.FromContext(ctx).Error(err, "Failed to list nodes, counting only refused resizes as signs of the static CPU manager policy")
 	}
@@ -42,15 +42,15 @@ func (p *Planner) Plan(ctx context.Context, view *disruption.View, before disrup
 	}
 	without := p.Config
 	without.IgnoreCapacity = true
-	result := plan(ctx, *view, before, without, now)
+	result := plan(ctx, *view, previous, without, now)
 	if changes := slices.DeleteFunc(slices.Clone(result.Actions), func(a disruption.Action) bool { return a.SharesOnly() }); len(changes) > 0 {
 		p.Budgets.Mark(view, changes, now)
 		if !sharesMove && !p.Config.IgnoreCapacity {
 			p.readCapacity(ctx, view)
 		}
-		result = plan(ctx, *view, before, p.Config, now)
+		result = plan(ctx, *view, previous, p.Config, now)
 	}
-	p.Budgets.Planned(result.State, now)
+	p.Budgets.RecordPlan(result.State, now)
 	return result
 }
 
@@ -63,9 +63,9 @@ func (p *Planner) readCapacity(ctx context.Context, view *disruption.View) {
 
 // plan recovers from a panic that disruption.Plan does not attribute to one VPA. The plan then has
 // no changes.
-func plan(ctx context.Context, v disruption.View, before disruption.State, c disruption.Config, now time.Time) disruption.Result {
-	result := disruption.Result{State: before}
-	if err := serving.Guard(func() error { result = disruption.Plan(v, before, c, now); return nil }); err != nil {
+func plan(ctx context.Context, v disruption.View, previous disruption.State, c disruption.Config, now time.Time) disruption.Result {
+	result := disruption.Result{State: previous}
+	if err := serving.Guard(func() error { result = disruption.Plan(v, previous, c, now); return nil }); err != nil {
 		klog.FromContext(ctx).Error(err, "Skipping all changes of this iteration: recovered from a panic of the planner, please report it")
 	}
 	return result
@@ -128,7 +128,7 @@ func (b *builder) add(to *snapshot.View, index int, v *snapshot.VPA, e *policies
 	t := targets{vpa: v}
 	for i := range members {
 		m := &members[i]
-		containers, err := t.of(m.State)
+		containers, err := t.forState(m.State)
 		if err != nil {
 			klog.FromContext(b.ctx).Error(err, "Skipping pod: its targets cannot be computed", "pod", klog.KRef(m.Namespace, m.Name), "vpa", v.Key())
 			skip(to, v, members[i:i+1], reason.InternalError)
@@ -141,7 +141,7 @@ func (b *builder) add(to *snapshot.View, index int, v *snapshot.VPA, e *policies
 		}
 		pod := m.State.Pod
 		pod.Containers, pod.Group, pod.Protected = containers, group, m.Protected
-		pod.Bound = m.Owner.Key.Kind == "DaemonSet" && m.Owner.Key.Group == ""
+		pod.NodeBound = m.Owner.Key.Kind == "DaemonSet" && m.Owner.Key.Group == ""
 		b.pods, states = append(b.pods, pod), append(states, m.State)
 	}
 	core.Pods, core.Groups = b.pods[firstPod:len(b.pods):len(b.pods)], b.groups[firstGroup:len(b.groups):len(b.groups)]
@@ -169,9 +169,9 @@ type targets struct {
 	containers []disruption.Container
 }
 
-func (t *targets) of(s *snapshot.State) (containers []disruption.Container, err error) {
+func (t *targets) forState(s *snapshot.State) (containers []disruption.Container, err error) {
 	defer serving.Recover(&err)
-	if t.last == nil || !s.EqualSizes(t.last) {
+	if t.last == nil || !s.EqualResources(t.last) {
 		t.last = nil
 		t.containers = convert.WithTargets(s.Containers, *s.Sizing, t.vpa.Recommendation, t.vpa.Rules, t.vpa.Ranges.Ranges)
 		t.last = s

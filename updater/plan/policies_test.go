@@ -12,18 +12,18 @@ import (
 	"loadline.dev/loadline/pkg/core/reason"
 )
 
-func TestReasonsOfPoliciesAreExplained(t *testing.T) {
+func TestReasonExplain_PolicyReasons(t *testing.T) {
 	for _, why := range []reason.Reason{reason.OptedOut, reason.PolicyUnknown, reason.PolicyPaused, reason.ModeOff, reason.Observing, reason.RecommendOnly} {
 		e := why.Explain()
 		require.Equal(t, string(why), e.Reason.String())
-		require.Equal(t, why == reason.PolicyUnknown, e.Acute, "only that one is not what somebody asked for: %s", why)
+		require.Equal(t, why == reason.PolicyUnknown, e.ActionRequired, "only that one is not what somebody asked for: %s", why)
 	}
 }
 
 // The webhook adds no boost for a generated VPA. A boost of another VPA is removed by restoring the
 // pod's original resources.
-func TestAMadeVPAHasNoSayInBoosts(t *testing.T) {
-	made := targeting(fleet.MadeName("StatefulSet", "apps", "web"), "a", "apps/v1", "StatefulSet", "web")
+func TestReaderControlling_IgnoresGeneratedVPA(t *testing.T) {
+	made := targeting(fleet.GeneratedVPAName("StatefulSet", "apps", "web"), "a", "apps/v1", "StatefulSet", "web")
 	made.Labels = map[string]string{fleet.PolicyLabel: "p"}
 	made.Spec.UpdatePolicy = &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeOff)}
 	pod := controlled("a", "web-0", "apps/v1", "StatefulSet", "web")

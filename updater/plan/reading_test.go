@@ -50,7 +50,7 @@ func vpa(containers ...string) *vpav1.VerticalPodAutoscaler {
 	return v
 }
 
-func TestPodDuringResize(t *testing.T) {
+func TestVPAPod_DuringResize(t *testing.T) {
 	p := pod("app", "side")
 	p.Annotations = map[string]string{convert.ObservedAnnotation: "app"}
 	p.Spec.Containers[0].Resources.Requests = quantities("200m", "200Mi")
@@ -67,9 +67,9 @@ func TestPodDuringResize(t *testing.T) {
 
 	require.Equal(t, noon.Time, got.Started)
 	app, side := got.Containers[0], got.Containers[1]
-	require.Equal(t, resources.Of(100, 100<<20), app.Actual.Requests, "what the status says is in force")
-	require.Equal(t, resources.Of(200, 200<<20), app.Spec.Requests)
-	require.Equal(t, resources.Of(200, 200<<20), app.Target.Requests)
+	require.Equal(t, resources.NewList(100, 100<<20), app.Actual.Requests, "what the status says is in force")
+	require.Equal(t, resources.NewList(200, 200<<20), app.Spec.Requests)
+	require.Equal(t, resources.NewList(200, 200<<20), app.Target.Requests)
 	require.Equal(t, [resources.Kinds]bool{resources.Memory: true}, app.Restarts)
 	require.Equal(t, disruption.OOM{Started: noon.Time, Ended: noon.Time}, app.OOM)
 	require.True(t, app.Observed)
@@ -79,7 +79,7 @@ func TestPodDuringResize(t *testing.T) {
 }
 
 // Pod traits for quotas must survive the trimming of cached pods.
-func TestWhatQuotasAskOfAPod(t *testing.T) {
+func TestVPAPod_ReadsQuotaTraits(t *testing.T) {
 	read := func(change func(*corev1.Pod)) disruption.Pod {
 		p := pod("app")
 		change(p)
@@ -89,16 +89,16 @@ func TestWhatQuotasAskOfAPod(t *testing.T) {
 	}
 	plain := read(func(*corev1.Pod) {})
 	require.Equal(t, disruption.PodTraits{}, plain.Traits)
-	require.False(t, plain.Sized)
+	require.False(t, plain.SizedByVPA)
 	require.Equal(t, disruption.PodTraits{Terminating: true, Class: "high"}, read(func(p *corev1.Pod) {
 		p.Spec.ActiveDeadlineSeconds, p.Spec.PriorityClassName = new(int64), "high"
 	}).Traits)
 	for _, annotation := range []string{convert.UpdatesAnnotation, convert.ResizedAnnotation} {
-		require.True(t, read(func(p *corev1.Pod) { p.Annotations = map[string]string{annotation: "x"} }).Sized, annotation)
+		require.True(t, read(func(p *corev1.Pod) { p.Annotations = map[string]string{annotation: "x"} }).SizedByVPA, annotation)
 	}
 }
 
-func TestUpdatePolicy(t *testing.T) {
+func TestVPACore_ReadsUpdatePolicy(t *testing.T) {
 	v := vpa()
 	require.Equal(t, disruption.VPA{Namespace: "shop", Name: "v", Mode: disruption.Recreate}, newVPA(v).Core(true))
 
@@ -129,7 +129,7 @@ func BenchmarkPod(b *testing.B) {
 	}
 }
 
-func TestAPodWithItsOwnSize(t *testing.T) {
+func TestVPAPod_SkipsPodLevelResources(t *testing.T) {
 	p := pod("app")
 	require.False(t, newVPA(vpa("app")).Pod(p).PodLevel)
 	p.Spec.Resources = &corev1.ResourceRequirements{Requests: quantities("1", "1Gi")}
@@ -142,7 +142,7 @@ func TestAPodWithItsOwnSize(t *testing.T) {
 		"a resize would be refused, and so would the pod that comes after an eviction")
 }
 
-func TestNoRecommendationAndNoThreshold(t *testing.T) {
+func TestAssess_NoRecommendation(t *testing.T) {
 	v := vpa()
 	v.Status.Recommendation = nil
 	r := newVPA(v)
@@ -150,7 +150,7 @@ func TestNoRecommendationAndNoThreshold(t *testing.T) {
 	require.Equal(t, reason.NoRecommendation, disruption.Assess(&core, &p, disruption.Config{}, noon.Time).Reason)
 }
 
-func TestTheReaderFollowsChanges(t *testing.T) {
+func TestReader_FollowsChanges(t *testing.T) {
 	r := newReader(t, targeting("v", "a", "apps/v1", "StatefulSet", "web"), controlled("a", "web-0", "apps/v1", "StatefulSet", "web"),
 		&appsv1.StatefulSet{ObjectMeta: meta("a", "web"), Spec: appsv1.StatefulSetSpec{Selector: selector(), Replicas: new(int32(2))}})
 	target := func() resources.Amount {

@@ -57,7 +57,7 @@ func (l podList) Get(name string) (*corev1.Pod, error) {
 }
 
 // Most pods in a cluster with many custom workloads have no VPA.
-func TestOwnersOfCustomKindsAreNotAskedForInVain(t *testing.T) {
+func TestReader_MakesNoRequestsForUntargetedOwners(t *testing.T) {
 	const many = 10_000
 	server := &apiServer{}
 	clients, err := client.New(&rest.Config{Host: "http://server", Transport: server})

@@ -12,7 +12,7 @@ import (
 )
 
 // The webhook test uses the same table, because both must select the same VPA.
-func TestOfSeveralVPAsTheOneThatControlsChangesPods(t *testing.T) {
+func TestReader_SelectsSameVPAAsWebhook(t *testing.T) {
 	controller := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", Controller: new(true)}
 	set := &appsv1.ReplicaSet{ObjectMeta: meta(testkit.Namespace, "web-1"), Spec: appsv1.ReplicaSetSpec{Selector: selector(), Replicas: new(int32(1))}}
 	set.OwnerReferences = []metav1.OwnerReference{controller}
@@ -40,7 +40,7 @@ func TestOfSeveralVPAsTheOneThatControlsChangesPods(t *testing.T) {
 	}
 }
 
-func TestPodsGoToTheNextVPAWhenTheFirstIsGone(t *testing.T) {
+func TestReader_FallsBackWhenFirstVPAIsDeleted(t *testing.T) {
 	rivals := testkit.AllRivals()[0]
 	set := &appsv1.StatefulSet{ObjectMeta: meta(testkit.Namespace, "web"), Spec: appsv1.StatefulSetSpec{Selector: selector(), Replicas: new(int32(1))}}
 	pod := controlled(testkit.Namespace, "web-0", "apps/v1", "StatefulSet", "web")
@@ -55,7 +55,7 @@ func TestPodsGoToTheNextVPAWhenTheFirstIsGone(t *testing.T) {
 	require.Equal(t, "young", read(t, r).VPAs[0].Name)
 }
 
-func TestStaticPodsAreNotChanged(t *testing.T) {
+func TestReader_SkipsStaticPods(t *testing.T) {
 	r := newReader(t, targeting("v", "a", "v1", "Node", "n"), controlled("a", "kube-proxy", "v1", "Node", "n"),
 		targeting("w", "a", "example.com/v1", "Room", "blue"))
 	require.Empty(t, read(t, r).VPAs)

@@ -52,7 +52,7 @@ func (n *StaticCPUNodes) Static(node string) bool {
 	if marked := n.marked.Load(); marked != nil && (*marked)[node] {
 		return true
 	}
-	if n.Selector == nil || !n.sees() {
+	if n.Selector == nil || !n.canList() {
 		return false
 	}
 	object, err := n.Lister.Get(node)
@@ -79,32 +79,32 @@ const refusalLifetime = 24 * time.Hour
 // Mark records the refusals of nodes from the pods of a view, and marks pods on nodes with the
 // static policy. object returns a pod, or nil if it is gone. After an error only refusals count.
 func (n *StaticCPUNodes) Mark(v *disruption.View, object func(disruption.Subject) *corev1.Pod, now time.Time) error {
-	static, err := n.selected()
-	each(v, func(p *disruption.Pod) {
+	static, err := n.selectedNodes()
+	eachPod(v, func(p *disruption.Pod) {
 		if p.Resize != disruption.ResizeInfeasible {
 			return
 		}
-		if !refuses(object(disruption.Subject{Namespace: p.Namespace, Pod: p.Name, UID: p.UID})) {
+		if !isStaticCPURefusal(object(disruption.Subject{Namespace: p.Namespace, Pod: p.Name, UID: p.UID})) {
 			return
 		}
 		if n.refused == nil {
 			n.refused = map[string]refusal{}
 		}
-		uid, _ := n.known(p.Node)
+		uid, _ := n.lookup(p.Node)
 		n.refused[p.Node] = refusal{now, uid}
 	})
 	maps.DeleteFunc(n.refused, func(name string, r refusal) bool {
-		uid, there := n.known(name)
+		uid, exists := n.lookup(name)
 		replaced := uid != r.node && uid != "" && r.node != ""
-		return !there || replaced || now.Sub(r.at) >= refusalLifetime
+		return !exists || replaced || now.Sub(r.at) >= refusalLifetime
 	})
 	for name := range n.refused {
 		static[name] = true
 	}
 	n.marked.Store(&static)
 	if len(static) > 0 {
-		each(v, func(p *disruption.Pod) {
-			p.Static = static[p.Node]
+		eachPod(v, func(p *disruption.Pod) {
+			p.StaticCPU = static[p.Node]
 			// A refusal is renewed while a boosted pod is skipped because of it. Otherwise the
 			// updater would remove the boost each day, the node would refuse, and the pod would be
 			// evicted and boosted again.
@@ -116,7 +116,7 @@ func (n *StaticCPUNodes) Mark(v *disruption.View, object func(disruption.Subject
 	return err
 }
 
-func each(v *disruption.View, do func(*disruption.Pod)) {
+func eachPod(v *disruption.View, do func(*disruption.Pod)) {
 	for i := range v.VPAs {
 		if v.VPAs[i].Held != "" {
 			continue // its pods get no recommendation
@@ -128,9 +128,9 @@ func each(v *disruption.View, do func(*disruption.Pod)) {
 	}
 }
 
-func (n *StaticCPUNodes) selected() (map[string]bool, error) {
+func (n *StaticCPUNodes) selectedNodes() (map[string]bool, error) {
 	names := map[string]bool{}
-	if n.Selector == nil || !n.sees() {
+	if n.Selector == nil || !n.canList() {
 		return names, nil
 	}
 	nodes, err := n.Lister.List(n.Selector)
@@ -143,11 +143,11 @@ func (n *StaticCPUNodes) selected() (map[string]bool, error) {
 	return names, nil
 }
 
-func (n *StaticCPUNodes) sees() bool { return n.Lister != nil && n.Informer.HasSynced() }
+func (n *StaticCPUNodes) canList() bool { return n.Lister != nil && n.Informer.HasSynced() }
 
 // lookup returns the UID of a node, and whether it may exist.
-func (n *StaticCPUNodes) known(name string) (uid types.UID, there bool) {
-	if !n.sees() {
+func (n *StaticCPUNodes) lookup(name string) (uid types.UID, exists bool) {
+	if !n.canList() {
 		return "", true
 	}
 	node, err := n.Lister.Get(name)
@@ -160,7 +160,7 @@ func (n *StaticCPUNodes) known(name string) (uid types.UID, there bool) {
 // isStaticCPURefusal reports whether the node of a pod refuses a resize because of its static CPU
 // manager policy. The message differs between versions: `alongside CPU Manager static policy` in
 // 1.33, `alongside CPU Manager policy "static"` since.
-func refuses(pod *corev1.Pod) bool {
+func isStaticCPURefusal(pod *corev1.Pod) bool {
 	return pod != nil && slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		message := strings.ToLower(c.Message)
 		return c.Type == corev1.PodResizePending && c.Status == corev1.ConditionTrue && c.Reason == corev1.PodReasonInfeasible &&

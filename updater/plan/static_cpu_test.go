@@ -25,7 +25,7 @@ func infeasible(message string) *corev1.Pod {
 	}}}
 }
 
-func TestWhatKubeletsSay(t *testing.T) {
+func TestStaticCPURefusal_MatchesKubeletMessages(t *testing.T) {
 	for message, want := range map[string]bool{
 		"Resize is infeasible for Guaranteed Pods alongside CPU Manager static policy":      true, // 1.33
 		`Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`:    true, // 1.34 and later
@@ -35,19 +35,19 @@ func TestWhatKubeletsSay(t *testing.T) {
 		"In-place resize of containers with swap is not supported.":                         false,
 		"": false,
 	} {
-		require.Equal(t, want, refuses(infeasible(message)), message)
+		require.Equal(t, want, isStaticCPURefusal(infeasible(message)), message)
 	}
 	message := `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`
 	deferred := infeasible(message)
 	deferred.Status.Conditions[1].Reason = corev1.PodReasonDeferred
-	require.False(t, refuses(deferred))
+	require.False(t, isStaticCPURefusal(deferred))
 	over := infeasible(message)
 	over.Status.Conditions[1].Status = corev1.ConditionFalse
-	require.False(t, refuses(over))
-	require.False(t, refuses(nil))
+	require.False(t, isStaticCPURefusal(over))
+	require.False(t, isStaticCPURefusal(nil))
 }
 
-func TestOnlyTheLabelsThatAreAskedForAreKept(t *testing.T) {
+func TestTrimNode_KeepsSelectedLabels(t *testing.T) {
 	selector, err := labels.Parse("cpumanager=true,zone!=b")
 	require.NoError(t, err)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"cpumanager": "true", "zone": "c", "other": "x"}}}
@@ -85,7 +85,7 @@ func (c *cluster) put(t *testing.T, name string, uid types.UID, labels map[strin
 	require.NoError(t, c.nodes.Update(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid, Labels: labels}}))
 }
 
-func (c *cluster) say(node, message string) {
+func (c *cluster) refuse(node, message string) {
 	for i := range c.view.VPAs {
 		if p := &c.view.VPAs[i].Pods[0]; p.Node == node {
 			p.Resize = disruption.NotResizing
@@ -97,25 +97,25 @@ func (c *cluster) say(node, message string) {
 	}
 }
 
-func (c *cluster) static(t *testing.T, n *StaticCPUNodes, now time.Time) (names []string) {
+func (c *cluster) staticNodes(t *testing.T, n *StaticCPUNodes, now time.Time) (names []string) {
 	t.Helper()
 	for i := range c.view.VPAs {
-		c.view.VPAs[i].Pods[0].Static = false // views are rebuilt in each iteration
+		c.view.VPAs[i].Pods[0].StaticCPU = false // views are rebuilt in each iteration
 	}
 	require.NoError(t, n.Mark(&c.view, func(s disruption.Subject) *corev1.Pod { return c.pods[s.UID] }, now))
 	for i := range c.view.VPAs {
-		if p := &c.view.VPAs[i].Pods[0]; p.Static {
+		if p := &c.view.VPAs[i].Pods[0]; p.StaticCPU {
 			names = append(names, p.Node)
 		}
 	}
 	return names
 }
 
-const static = `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`
+const staticRefusal = `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`
 
 var midday = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
-func TestNodesAreKnownByTheirLabelsAndByWhatTheyRefused(t *testing.T) {
+func TestStaticCPUNodes_FoundByLabelOrRefusal(t *testing.T) {
 	c := newCluster("labelled", "refusing", "plain", "small")
 	c.put(t, "labelled", "1", map[string]string{"cpumanager": "true"})
 	for _, name := range []string{"refusing", "plain", "small"} {
@@ -123,19 +123,19 @@ func TestNodesAreKnownByTheirLabelsAndByWhatTheyRefused(t *testing.T) {
 	}
 	synced := false
 	n := &StaticCPUNodes{Selector: labels.SelectorFromSet(labels.Set{"cpumanager": "true"}), Lister: corelisters.NewNodeLister(c.nodes), Informer: syncedWhen(func() bool { return synced })}
-	require.Empty(t, c.static(t, n, midday), "nodes are not seen yet")
+	require.Empty(t, c.staticNodes(t, n, midday), "nodes are not seen yet")
 	synced = true
-	require.Equal(t, []string{"labelled"}, c.static(t, n, midday))
+	require.Equal(t, []string{"labelled"}, c.staticNodes(t, n, midday))
 
-	c.say("refusing", static)
-	c.say("small", "Node didn't have enough capacity: cpu, requested: 9000, capacity: 4000")
-	require.Equal(t, []string{"labelled", "refusing"}, c.static(t, n, midday))
-	c.say("refusing", "")
-	require.Equal(t, []string{"labelled", "refusing"}, c.static(t, n, midday.Add(23*time.Hour)), "the pod is gone, and the next one is not asked for")
-	require.Equal(t, []string{"labelled"}, c.static(t, n, midday.Add(24*time.Hour)), "its kubelet may have another policy by now")
+	c.refuse("refusing", staticRefusal)
+	c.refuse("small", "Node didn't have enough capacity: cpu, requested: 9000, capacity: 4000")
+	require.Equal(t, []string{"labelled", "refusing"}, c.staticNodes(t, n, midday))
+	c.refuse("refusing", "")
+	require.Equal(t, []string{"labelled", "refusing"}, c.staticNodes(t, n, midday.Add(23*time.Hour)), "the pod is gone, and the next one is not asked for")
+	require.Equal(t, []string{"labelled"}, c.staticNodes(t, n, midday.Add(24*time.Hour)), "its kubelet may have another policy by now")
 }
 
-func TestASelectorWithoutLabelsNamesNoNode(t *testing.T) {
+func TestParseStaticCPUNodes_EmptySelectorMatchesNothing(t *testing.T) {
 	for _, text := range []string{"", " ", ","} {
 		selector, err := ParseStaticCPUNodes(text)
 		if err == nil {
@@ -146,45 +146,45 @@ func TestASelectorWithoutLabelsNamesNoNode(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestNodesThatAreGoneAreForgotten(t *testing.T) {
+func TestStaticCPUNodes_ForgetsDeletedNodes(t *testing.T) {
 	c := newCluster("a", "b")
 	n := &StaticCPUNodes{Lister: corelisters.NewNodeLister(c.nodes), Informer: syncedWhen(func() bool { return true })}
 	c.put(t, "a", "1", nil)
 	c.put(t, "b", "1", nil)
-	c.say("a", static)
-	c.say("b", static)
-	require.Equal(t, []string{"a", "b"}, c.static(t, n, midday))
-	c.say("a", "")
-	c.say("b", "")
+	c.refuse("a", staticRefusal)
+	c.refuse("b", staticRefusal)
+	require.Equal(t, []string{"a", "b"}, c.staticNodes(t, n, midday))
+	c.refuse("a", "")
+	c.refuse("b", "")
 	c.put(t, "a", "2", nil)
 	require.NoError(t, c.nodes.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b"}}))
-	require.Empty(t, c.static(t, n, midday.Add(time.Minute)), "one was made anew, the other is gone")
+	require.Empty(t, c.staticNodes(t, n, midday.Add(time.Minute)), "one was made anew, the other is gone")
 	require.Empty(t, n.refused)
 
 	synced := false
 	n.Informer = syncedWhen(func() bool { return synced })
-	c.say("b", static)
-	require.Equal(t, []string{"b"}, c.static(t, n, midday), "nodes are not seen yet")
-	c.say("b", "")
+	c.refuse("b", staticRefusal)
+	require.Equal(t, []string{"b"}, c.staticNodes(t, n, midday), "nodes are not seen yet")
+	c.refuse("b", "")
 	synced = true
-	require.Empty(t, c.static(t, n, midday.Add(time.Minute)))
+	require.Empty(t, c.staticNodes(t, n, midday.Add(time.Minute)))
 }
 
-func TestNodesThatCannotBeSeenAreRememberedForADay(t *testing.T) {
+func TestStaticCPUNodes_WithoutInformerExpireAfterOneDay(t *testing.T) {
 	c := newCluster("a")
 	n := &StaticCPUNodes{}
-	c.say("a", static)
-	require.Equal(t, []string{"a"}, c.static(t, n, midday))
-	c.say("a", "")
-	require.Equal(t, []string{"a"}, c.static(t, n, midday.Add(time.Hour)))
-	require.Empty(t, c.static(t, n, midday.Add(24*time.Hour)))
+	c.refuse("a", staticRefusal)
+	require.Equal(t, []string{"a"}, c.staticNodes(t, n, midday))
+	c.refuse("a", "")
+	require.Equal(t, []string{"a"}, c.staticNodes(t, n, midday.Add(time.Hour)))
+	require.Empty(t, c.staticNodes(t, n, midday.Add(24*time.Hour)))
 	require.Empty(t, n.refused)
 }
 
-func TestANewNodeIsKnownBeforeTheNextPass(t *testing.T) {
+func TestStaticCPUNodes_FindsNewNodeBetweenIterations(t *testing.T) {
 	c := newCluster("a")
 	n := &StaticCPUNodes{Selector: labels.SelectorFromSet(labels.Set{"cpumanager": "true"}), Lister: corelisters.NewNodeLister(c.nodes), Informer: syncedWhen(func() bool { return true })}
-	c.static(t, n, midday)
+	c.staticNodes(t, n, midday)
 	require.NoError(t, c.nodes.Add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "new", UID: "1", Labels: map[string]string{"cpumanager": "true"}}}))
 	require.True(t, n.Static("new"))
 	require.False(t, n.Static("a"))
@@ -192,22 +192,22 @@ func TestANewNodeIsKnownBeforeTheNextPass(t *testing.T) {
 }
 
 // A boost kept because of a refusal would be removed once the refusal expires, and refused again.
-func TestARefusalLastsWhileBoostedPodsAreThere(t *testing.T) {
+func TestStaticCPUNodes_RefusalLastsWhileBoosted(t *testing.T) {
 	c := newCluster("a")
 	n := &StaticCPUNodes{}
-	c.say("a", static)
-	require.Equal(t, []string{"a"}, c.static(t, n, midday))
-	c.say("a", "")
+	c.refuse("a", staticRefusal)
+	require.Equal(t, []string{"a"}, c.staticNodes(t, n, midday))
+	c.refuse("a", "")
 	p := &c.view.VPAs[0].Pods[0]
-	has := policy.Container{Name: "c", Requests: resources.Of(2000, 100), Limits: resources.Of(2000, 100)}
-	fitted := policy.ContainerTarget{Name: "c", Requests: resources.Of(1000, 100), Limits: resources.Of(1000, 100)}
+	has := policy.Container{Name: "c", Requests: resources.NewList(2000, 100), Limits: resources.NewList(2000, 100)}
+	fitted := policy.ContainerTarget{Name: "c", Requests: resources.NewList(1000, 100), Limits: resources.NewList(1000, 100)}
 	p.Boosted, p.Containers = true, []disruption.Container{{Observed: true, Spec: has, Actual: has, Target: fitted}}
 	for hour := range 48 {
-		require.Equal(t, []string{"a"}, c.static(t, n, midday.Add(time.Duration(hour)*time.Hour)), hour)
+		require.Equal(t, []string{"a"}, c.staticNodes(t, n, midday.Add(time.Duration(hour)*time.Hour)), hour)
 	}
 }
 
-func TestNodesAreWaitedForButNotForLong(t *testing.T) {
+func TestStaticCPUNodesAwait_TimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		(&StaticCPUNodes{}).Await(t.Context())

@@ -41,9 +41,9 @@ import (
 )
 
 // panickingRanges lists LimitRanges and panics for namespace "cursed".
-type ranges struct{ corelisters.LimitRangeLister }
+type panickingRanges struct{ corelisters.LimitRangeLister }
 
-func (r ranges) LimitRanges(namespace string) corelisters.LimitRangeNamespaceLister {
+func (r panickingRanges) LimitRanges(namespace string) corelisters.LimitRangeNamespaceLister {
 	if namespace == "cursed" {
 		panic("a bug")
 	}
@@ -79,7 +79,7 @@ func newReader(t *testing.T, objects ...runtime.Object) *snapshot.Reader {
 	}
 	r := &snapshot.Reader{
 		VPAs: vpaStore{vpalisters.NewVerticalPodAutoscalerLister(vpas), vpas}, VPAIndex: vpas, Pods: factory.Core().V1().Pods().Lister(),
-		LimitRanges: ranges{factory.Core().V1().LimitRanges().Lister()}, Targets: target.New(factory, scale), Namespaces: flags.Namespaces{IgnoredNamespaces: "ignored"},
+		LimitRanges: panickingRanges{factory.Core().V1().LimitRanges().Lister()}, Targets: target.New(factory, scale), Namespaces: flags.Namespaces{IgnoredNamespaces: "ignored"},
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	factory.Start(ctx.Done())
@@ -142,7 +142,7 @@ func read(t *testing.T, r *snapshot.Reader) result {
 	return s
 }
 
-func TestPodsThatLookAlikeAreReadOnce(t *testing.T) {
+func TestReader_SharesEqualContainers(t *testing.T) {
 	objects := []runtime.Object{
 		&appsv1.ReplicaSet{ObjectMeta: meta("a", "web"), Spec: appsv1.ReplicaSetSpec{Selector: selector()}},
 		targeting("v", "a", "apps/v1", "ReplicaSet", "web"),
@@ -172,11 +172,11 @@ func TestPodsThatLookAlikeAreReadOnce(t *testing.T) {
 	require.Equal(t, resources.Amount(7000), pods[3].Containers[0].Spec.Requests.Value(resources.CPU))
 	require.Equal(t, int64(100), pods[4].Containers[0].OOM.Ended.Unix())
 	require.Zero(t, pods[3].Containers[0].OOM)
-	require.Len(t, pods[5].Fixed, 1)
-	require.Empty(t, pods[4].Fixed)
+	require.Len(t, pods[5].FixedContainers, 1)
+	require.Empty(t, pods[4].FixedContainers)
 }
 
-func TestReplicasOfOwners(t *testing.T) {
+func TestReader_ReadsReplicasOfOwners(t *testing.T) {
 	replicas := int32(5)
 	r := newReader(t,
 		&appsv1.ReplicaSet{ObjectMeta: meta("a", "web"), Spec: appsv1.ReplicaSetSpec{Replicas: &replicas, Selector: selector()}},
@@ -201,7 +201,7 @@ func TestReplicasOfOwners(t *testing.T) {
 }
 
 // The scale of a custom workload is cached from a time with 4 pods.
-func TestAnOldScaleDoesNotEnlargeTheBudget(t *testing.T) {
+func TestReader_StaleScaleKeepsLivePodCount(t *testing.T) {
 	objects := []runtime.Object{targeting("v", "d", "example.com/v1", "Room", "blue")}
 	for i := range 10 {
 		objects = append(objects, controlled("d", fmt.Sprintf("room-%d", i), "example.com/v1", "Room", "blue"))
@@ -209,7 +209,7 @@ func TestAnOldScaleDoesNotEnlargeTheBudget(t *testing.T) {
 	require.Equal(t, []disruption.Group{{Replicas: 10, Key: "d/Room.example.com blue"}}, read(t, newReader(t, objects...)).VPAs[0].Groups)
 }
 
-func TestWhatIsLeftOut(t *testing.T) {
+func TestReader_ExcludesUncontrolledPods(t *testing.T) {
 	off := targeting("off", "a", "apps/v1", "StatefulSet", "web")
 	off.CreationTimestamp = metav1.NewTime(noon.Add(-time.Hour)) // older, but without effect
 	off.Spec.UpdatePolicy = &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeOff)}
@@ -239,7 +239,7 @@ func TestWhatIsLeftOut(t *testing.T) {
 }
 
 // Pods outside all plans have a skip reason. Pods that no VPA changes are only counted.
-func TestWhyPodsAreNotInTheView(t *testing.T) {
+func TestReader_ReportsSkippedPods(t *testing.T) {
 	unknown := targeting("unknown", "a", "apps/v1", "StatefulSet", "unknown")
 	torn := targeting("torn", "b", "apps/v1", "StatefulSet", "torn")
 	torn.Annotations = map[string]string{vpav1.UnreadableAnnotation: "spec.resourcePolicy: quantity"}
@@ -299,13 +299,15 @@ func TestRead_LogsWorkloadsOfPodsWithTooManyLabels(t *testing.T) {
 	require.Equal(t, 1, strings.Count(log.String(), "Skipping pods of a workload"))
 }
 
-type failing struct{ corelisters.PodLister }
+type failingPodLister struct{ corelisters.PodLister }
 
-func (failing) List(labels.Selector) ([]*corev1.Pod, error) { return nil, errors.New("no cache") }
+func (failingPodLister) List(labels.Selector) ([]*corev1.Pod, error) {
+	return nil, errors.New("no cache")
+}
 
-func TestErrorsAreNamed(t *testing.T) {
+func TestReader_WrapsListErrors(t *testing.T) {
 	r := newReader(t, targeting("v", "d", "example.com/v1", "Room", "blue"))
-	r.Pods = failing{}
+	r.Pods = failingPodLister{}
 	_, err := views(t.Context(), r)
 	require.EqualError(t, err, "list pods: no cache")
 }

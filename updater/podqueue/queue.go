@@ -79,14 +79,14 @@ type Sync func(ctx context.Context, pod cache.ObjectName, now time.Time) (retryA
 // Serve processes a queue until ctx ends, then shuts it down. Each namespace gets up to
 // perNamespace concurrent workers. One more worker serves the other namespaces, because requests
 // for a namespace may be slow. Errors and panics of reconcile are logged with failureMessage.
-func Serve(ctx context.Context, queue Queue, perNamespace int, reconcile Sync, failed string) {
+func Serve(ctx context.Context, queue Queue, perNamespace int, reconcile Sync, failureMessage string) {
 	limit := &namespaceLimit{
 		workers: perNamespace, busy: map[string]int{}, waiting: map[string][]cache.ObjectName{}, parked: sets.Set[cache.ObjectName]{},
 	}
 	var workers sync.WaitGroup
 	for range perNamespace + 1 {
 		workers.Go(func() {
-			for serveNext(ctx, queue, limit, reconcile, failed) {
+			for serveNext(ctx, queue, limit, reconcile, failureMessage) {
 			}
 		})
 	}

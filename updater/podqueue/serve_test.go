@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-func TestServe_SlowNamespaceDelaysNoOther(t *testing.T) {
+func TestServe_SlowNamespaceDoesNotDelayOthers(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		workers int

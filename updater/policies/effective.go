@@ -35,12 +35,12 @@ import (
 
 // Effective is the effective policy of a VPA.
 type Effective struct {
-	Policy   *sizing.Policy  // governs the rollout; nil: only the VPA applies
-	Rival    string          // another policy of the same priority, or empty
-	Decision fleet.Decision  // of all SizingPolicies about the target
-	Workload target.Workload // the target
-	Known    bool            // the target exists and SizingPolicies can select it
-	Shares   bool            // the policy enables sharing
+	Policy      *sizing.Policy  // governs the rollout; nil: only the VPA applies
+	Conflicting string          // another policy of the same priority, or empty
+	Decision    fleet.Decision  // of all SizingPolicies about the target
+	Workload    target.Workload // the target
+	Selectable  bool            // the target exists and SizingPolicies can select it
+	Shares      bool            // the policy enables sharing
 
 	Update  disruption.Mode // the more conservative of VPA and policy
 	Ungated bool            // policy sets mode InPlace, which needs no feature gate
@@ -57,8 +57,8 @@ type Rollout struct {
 	Observed     bool                      // changes are noted on their pods and reverted after harm
 	Target       []policy.Container        // recommendation by container, without floors
 	ShortHistory bool                      // the policy requires more usage history
-	HPA          bool                      // an HPA scales on a resource, or HPAs cannot be read
-	Scaled       sizing.LookedAt           // resources an HPA scales on, requests stay
+	HasHPA       bool                      // an HPA scales on a resource, or HPAs cannot be read
+	ScaledByHPA  sizing.HPAResources       // resources an HPA scales on, requests stay
 	Floors       map[string]resources.List // minimum by container, after reverts
 	Max          *policy.Rules             // maxAllowed of the policy for a user VPA; nil: none
 }
@@ -67,26 +67,26 @@ type Rollout struct {
 func (e *Effective) PolicyName() string { return e.Policy.Object.Name }
 
 // ExcludedPart returns why a pod with its target may still differ from the recommendation, or "".
-func (r *Rollout) LeftOut() reason.Reason {
+func (r *Rollout) ExcludedPart() reason.Reason {
 	switch {
 	case len(r.Floors) > 0:
 		return reason.RevertBackoff
-	case len(r.Scaled) > 0:
+	case len(r.ScaledByHPA) > 0:
 		return reason.ManagedByHPA
 	}
 	return ""
 }
 
 // ChangesPods reports whether a mode changes running pods.
-func Acts(m disruption.Mode) bool { return m != disruption.Off && m != disruption.Initial }
+func ChangesPods(m disruption.Mode) bool { return m != disruption.Off && m != disruption.Initial }
 
 // Resolver resolves effective policies from caches.
 type Resolver struct {
-	VPAs     vpalisters.VerticalPodAutoscalerLister
-	Policies *sizing.Policies // nil: there are none
-	Records  *records.Store
-	HPAs     *sizing.HorizontalPodAutoscalers // nil: unknown
-	Measures bool                             // CPU throttling and pressure are measured
+	VPAs          vpalisters.VerticalPodAutoscalerLister
+	Policies      *sizing.Policies // nil: there are none
+	Records       *records.Store
+	HPAs          *sizing.HorizontalPodAutoscalers // nil: unknown
+	HasPrometheus bool                             // CPU throttling and pressure are measured
 }
 
 // Resolve returns the effective policies of VPAs. It applies floors, HPAs and maxAllowed of a
@@ -114,7 +114,7 @@ func (r *Resolver) resolve(v *snapshot.VPA, now time.Time) Effective {
 	}
 	state, err := r.Records.State(e.Workload)
 	if err != nil { // the targets that did harm are unknown
-		return Effective{Decision: e.Decision, Workload: e.Workload, Known: e.Known, Shares: e.Shares, Update: e.Update, Skip: reason.NoRecord}
+		return Effective{Decision: e.Decision, Workload: e.Workload, Selectable: e.Selectable, Shares: e.Shares, Update: e.Update, Skip: reason.NoRecord}
 	}
 	e.Floors = state.Floors(e.Target, e.Settings.Hash, now)
 	e.limit(v)
@@ -123,12 +123,12 @@ func (r *Resolver) resolve(v *snapshot.VPA, now time.Time) Effective {
 
 func (e *Effective) limit(v *snapshot.VPA) {
 	v.Rules.Outer = e.Max
-	if len(e.Floors) == 0 && len(e.Scaled) == 0 {
+	if len(e.Floors) == 0 && len(e.ScaledByHPA) == 0 {
 		return
 	}
 	v.Floors = e.Floors
 	for name, b := range v.Recommendation {
-		scaled := e.Scaled.Of(name)
+		scaled := e.ScaledByHPA.For(name)
 		b = b.AtLeast(e.Floors[name])
 		for k := range resources.Kind(resources.Kinds) {
 			if scaled[k] {
@@ -141,13 +141,13 @@ func (e *Effective) limit(v *snapshot.VPA) {
 
 // Permitted returns the effective policy of a VPA without Target and Floors.
 func (r *Resolver) Permitted(vpa *vpav1.VerticalPodAutoscaler) Effective {
-	own, generated := snapshot.ModeOf(vpa), convert.MadeForPolicy(vpa)
-	answer := r.Policies.Answer(vpa, generated)
-	e := Effective{Update: own, Decision: answer.Decision, Workload: answer.Workload, Known: answer.Known, Rival: answer.Rival}
+	vpaMode, generated := snapshot.ModeOf(vpa), convert.IsGenerated(vpa)
+	answer := r.Policies.ForTarget(vpa, generated)
+	e := Effective{Update: vpaMode, Decision: answer.Decision, Workload: answer.Workload, Selectable: answer.Known, Conflicting: answer.Rival}
 	d := &e.Decision
 	e.Shares = d.Policy != nil && d.Policy.Sharing.Mode != fleet.SharingOff
 	if d.Reason != "" {
-		if Acts(own) || generated && d.Reason != reason.ModeOff {
+		if ChangesPods(vpaMode) || generated && d.Reason != reason.ModeOff {
 			e.Skip = d.Reason
 		}
 		return e
@@ -155,7 +155,7 @@ func (r *Resolver) Permitted(vpa *vpav1.VerticalPodAutoscaler) Effective {
 	if d.Policy == nil {
 		return e
 	}
-	governing := r.Policies.Now().Policy(d.Policy.Name)
+	governing := r.Policies.Snapshot().Policy(d.Policy.Name)
 	if governing == nil {
 		return e
 	}
@@ -163,16 +163,16 @@ func (r *Resolver) Permitted(vpa *vpav1.VerticalPodAutoscaler) Effective {
 	switch {
 	case d.Mode == fleet.Inherit && !safety.Revert && settings.Schedule == nil && settings.Recreate:
 		return e // only the VPA applies
-	case !e.Known: // it could own no record
+	case !e.Selectable: // it could own no record
 		e.Skip = reason.NoRecord
 		return e
 	case e.Workload.Key.Kind == "CronJob" && e.Workload.Key.Group == "":
 		e.Skip = reason.JobNotResized
 		return e
-	case own == disruption.InPlace && !generated:
-	case own == disruption.Recreate && !settings.Recreate:
+	case vpaMode == disruption.InPlace && !generated:
+	case vpaMode == disruption.Recreate && !settings.Recreate:
 		e.Skip = reason.EvictionNotAllowed // earlier changes are still judged
-	case own == disruption.Recreate:
+	case vpaMode == disruption.Recreate:
 	case settings.Recreate:
 		e.Update = disruption.InPlaceOrRecreate
 	default:
@@ -185,9 +185,9 @@ func (r *Resolver) Permitted(vpa *vpav1.VerticalPodAutoscaler) Effective {
 	}
 	if e.Mode != fleet.Inherit {
 		e.ShortHistory = convert.AnyHasShortHistory(vpa, d.Policy.MinHistory)
-		scaled := r.HPAs.LooksAt(snapshot.TargetOf(vpa))
-		if e.HPA = len(scaled) > 0; !d.Policy.BesideHPAs {
-			e.Scaled = scaled
+		scaled := r.HPAs.Resources(snapshot.TargetOf(vpa))
+		if e.HasHPA = len(scaled) > 0; !d.Policy.IgnoresHPAs {
+			e.ScaledByHPA = scaled
 		}
 	}
 	return e
@@ -197,8 +197,8 @@ func (r *Resolver) Permitted(vpa *vpav1.VerticalPodAutoscaler) Effective {
 // pressure are not measured.
 func (r *Resolver) measured(p *sizing.Policy) (rollout.Settings, rollout.Safety) {
 	settings, safety := p.Settings, p.Safety
-	if !r.Measures {
-		settings.Unmeasured = safety.Revert && (safety.Throttle > 0 || safety.Pressure > 0)
+	if !r.HasPrometheus {
+		settings.MetricsMissing = safety.Revert && (safety.Throttle > 0 || safety.Pressure > 0)
 		safety.Throttle, safety.Pressure = 0, 0
 	}
 	return settings, safety
@@ -216,9 +216,9 @@ func (r *Resolver) Scopes(vpas []snapshot.VPA, all []Effective) []snapshot.Scope
 		switch e := &all[i]; {
 		case r.PolicyGone(e):
 			scopes[i] = snapshot.Shared
-		case e.Skip != "", Acts(e.Update) && vpas[i].Unreadable != "":
+		case e.Skip != "", ChangesPods(e.Update) && vpas[i].Unreadable != "":
 			scopes[i] = snapshot.Names
-		case Acts(e.Update):
+		case ChangesPods(e.Update):
 			scopes[i] = snapshot.States
 		case e.Shares:
 			scopes[i] = snapshot.Count
@@ -230,21 +230,21 @@ func (r *Resolver) Scopes(vpas []snapshot.VPA, all []Effective) []snapshot.Scope
 // StopReason returns why a planned change of a VPA's pod must stop: the VPA was deleted, has
 // another mode or target, or a policy holds its pods or does not change them any more. Empty: the
 // change may be made. Shares do not depend on the mode.
-func (r *Resolver) Current(planned *vpav1.VerticalPodAutoscaler, share bool) reason.Reason {
+func (r *Resolver) StopReason(planned *vpav1.VerticalPodAutoscaler, share bool) reason.Reason {
 	if planned == nil {
 		return ""
 	}
-	now, err := r.VPAs.VerticalPodAutoscalers(planned.Namespace).Get(planned.Name)
+	current, err := r.VPAs.VerticalPodAutoscalers(planned.Namespace).Get(planned.Name)
 	switch {
-	case apierrors.IsNotFound(err), err == nil && convert.Mode(now) != convert.Mode(planned):
+	case apierrors.IsNotFound(err), err == nil && convert.Mode(current) != convert.Mode(planned):
 		return reason.ModeOff
-	case err == nil && convert.Unreadable(now) != "":
+	case err == nil && convert.UnreadableReason(current) != "":
 		return reason.VPAUnreadable
-	case err == nil && snapshot.TargetOf(now) != snapshot.TargetOf(planned):
+	case err == nil && snapshot.TargetOf(current) != snapshot.TargetOf(planned):
 		return reason.StatusOutdated
 	case err == nil:
-		e := r.Permitted(now)
-		if e.Skip == "" && !share && !Acts(e.Update) {
+		e := r.Permitted(current)
+		if e.Skip == "" && !share && !ChangesPods(e.Update) {
 			return reason.ModeOff
 		}
 		return e.Skip
@@ -267,10 +267,10 @@ type Limits struct {
 // Limits returns the limits of each policy that governs one of the VPAs, by name. They count the
 // records of all workloads, including workloads without pods or with held pods.
 func (r *Resolver) Limits(all []Effective, now time.Time) map[string]*Limits {
-	limits, policies := map[string]*Limits{}, r.Policies.Now()
+	limits, policies := map[string]*Limits{}, r.Policies.Snapshot()
 	for i := range all {
 		e := &all[i]
-		if e.Decision.Policy == nil || !e.Known || e.Skip == "" && e.Policy == nil && !e.Shares {
+		if e.Decision.Policy == nil || !e.Selectable || e.Skip == "" && e.Policy == nil && !e.Shares {
 			continue
 		}
 		name := e.Decision.Policy.Name

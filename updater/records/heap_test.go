@@ -33,7 +33,7 @@ func rolledOut(tb testing.TB, name string) *loadlinev1alpha1.SizingRecord {
 		}
 		return all
 	}
-	s := rollout.State{Mode: fleet.Auto, Hash: "0123456789abcdef", CooldownUntil: noon, Kept: sizes(0)}
+	s := rollout.State{Mode: fleet.Auto, Hash: "0123456789abcdef", CooldownUntil: noon, ProvenResources: sizes(0)}
 	for n := range 20 {
 		at := noon.AddDate(0, 0, -n)
 		s.Rounds = append(s.Rounds, rollout.Round{Time: at, Last: at.Add(time.Hour), Pods: 5, Outcome: rollout.Success, From: sizes(n + 1), To: sizes(n)})
@@ -75,21 +75,21 @@ func BenchmarkCachedRecord(b *testing.B) {
 }
 
 // Each workload of a large cluster has a record. Without compaction, 10,000 would take 1.1 GiB.
-func TestARecordTakesLittle(t *testing.T) {
+func TestStore_BoundsCachedRecordSize(t *testing.T) {
 	require.Less(t, cached(t, 500), int64(12<<10))
 }
 
 // A write updates the whole object.
-func TestAWriteLosesNothing(t *testing.T) {
+func TestStoreUpdate_KeepsAllFields(t *testing.T) {
 	before := rolledOut(t, "web")
 	before.ManagedFields = nil
 	before.Labels, before.Annotations, before.Finalizers = map[string]string{"team": "shop"}, map[string]string{"note": "seen"}, []string{"example.com/audit"}
-	s, client := watch(t, false, before.DeepCopy())
-	_, err := s.Update(t.Context(), web, one)
+	s, client := newStore(t, false, before.DeepCopy())
+	_, err := s.Update(t.Context(), web, addPod)
 	require.NoError(t, err)
 	before.Status.Rounds[0].Pods++
 	before.Status.StartedAt = &before.Status.Rounds[len(before.Status.Rounds)-1].Time // records of older versions have none
-	after := live(t, client)
+	after := getRecord(t, client)
 	after.OwnerReferences = before.OwnerReferences // see TestStoreUpdate_AdoptsRecordOfWorkload
 	require.True(t, apiequality.Semantic.DeepEqual(before, after), "%v, was %v", after, before)
 }

@@ -66,21 +66,21 @@ type Store struct {
 // entry is the last record of a workload that this process wrote.
 type entry struct {
 	turn   chan struct{} // holds a value while an Update is in progress
-	record *stored
+	record *compactRecord
 }
 
 // Watch returns a store that reads from an informer. Call it before the informer starts. In a dry
 // run nothing is written or stored.
 func Watch(client versioned.Interface, informer informers.SizingRecordInformer, workloads *target.Resolver, dryRun bool) (*Store, error) {
 	shared := informer.Informer()
-	if err := shared.SetTransform(keep); err != nil {
+	if err := shared.SetTransform(transform); err != nil {
 		return nil, fmt.Errorf("keep less of SizingRecords: %w", err)
 	}
 	s := &Store{client: client, workloads: workloads, dryRun: dryRun, cached: shared.GetStore(), written: map[cache.ObjectName]*entry{}}
 	handler, err := shared.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { s.changes.Add(1) },
 		UpdateFunc: func(any, any) { s.changes.Add(1) },
-		DeleteFunc: s.gone,
+		DeleteFunc: s.deleted,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("watch SizingRecords: %w", err)
@@ -119,11 +119,11 @@ func (s *Store) StateAs(name Name, of target.Workload) (rollout.State, error) {
 	if !s.synced() {
 		return rollout.State{}, sizing.ErrUnknown
 	}
-	r, err := s.newest(name)
+	r, err := s.newestRecord(name)
 	if err != nil {
 		return rollout.State{}, err
 	}
-	return r.of(of)
+	return r.stateOf(of)
 }
 
 // Update changes the state of a workload and returns the new state. Nothing is written if change
@@ -137,11 +137,11 @@ func (s *Store) Update(ctx context.Context, of target.Workload, change func(roll
 	defer cancel()
 	name := NameOf(of.Key)
 	e := s.entry(name.ObjectName)
-	defer e.enter(ctx)()
-	r, err := s.newest(name)
+	defer e.acquire(ctx)()
+	r, err := s.newestRecord(name)
 	for try := 0; err == nil && try < attempts; try++ {
 		var before rollout.State
-		if before, err = r.of(of); err != nil {
+		if before, err = r.stateOf(of); err != nil {
 			break
 		}
 		next := change(before)
@@ -181,7 +181,7 @@ func (s *Store) Reread(ctx context.Context, of target.Workload) (rollout.State, 
 	if r != nil && !s.dryRun {
 		s.remember(s.entry(name.ObjectName), r)
 	}
-	return r.of(of)
+	return r.stateOf(of)
 }
 
 func (s *Store) entry(name cache.ObjectName) *entry {
@@ -193,8 +193,8 @@ func (s *Store) entry(name cache.ObjectName) *entry {
 	return s.written[name]
 }
 
-// enter waits at most turnWait for the turn of an Update, and returns the function that ends it.
-func (e *entry) enter(ctx context.Context) (leave func()) {
+// acquire waits at most turnWait for the turn of an Update, and returns the function that ends it.
+func (e *entry) acquire(ctx context.Context) (leave func()) {
 	select {
 	case e.turn <- struct{}{}:
 		return func() { <-e.turn }
@@ -206,7 +206,7 @@ func (e *entry) enter(ctx context.Context) (leave func()) {
 
 // remember stores a written record, unless a newer one is stored. A concurrent deletion may have
 // dropped the entry, which is then not read again.
-func (s *Store) remember(e *entry, written *stored) {
+func (s *Store) remember(e *entry, written *compactRecord) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e.record == nil || !caughtUp(e.record, written) {
@@ -215,8 +215,8 @@ func (s *Store) remember(e *entry, written *stored) {
 	s.changes.Add(1)
 }
 
-// newest returns the newer one of the cached and the last written record, or nil if there is none.
-func (s *Store) newest(name Name) (*stored, error) {
+// newestRecord returns the newer one of the cached and the last written record, or nil if there is none.
+func (s *Store) newestRecord(name Name) (*compactRecord, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	object, there, err := s.cached.GetByKey(name.key)
@@ -224,14 +224,14 @@ func (s *Store) newest(name Name) (*stored, error) {
 		return nil, fmt.Errorf("read SizingRecord %s: %w", name, err)
 	}
 	e := s.written[name.ObjectName] // reads add no entry
-	var written *stored
+	var written *compactRecord
 	if e != nil {
 		written = e.record
 	}
 	if !there {
 		return written, nil
 	}
-	cached, ok := object.(*stored)
+	cached, ok := object.(*compactRecord)
 	if !ok {
 		return nil, fmt.Errorf("read SizingRecord %s: the cache has a %T", name, object)
 	}
@@ -246,18 +246,18 @@ func (s *Store) newest(name Name) (*stored, error) {
 }
 
 // caughtUp reports whether the cached record is at least as new as the written one.
-func caughtUp(cached, written *stored) bool {
+func caughtUp(cached, written *compactRecord) bool {
 	order, err := resourceversion.CompareResourceVersion(written.ResourceVersion, cached.ResourceVersion)
 	return err == nil && order <= 0
 }
 
 // deleted drops the state of a deleted record. The rollout then starts without history.
-func (s *Store) gone(object any) {
+func (s *Store) deleted(object any) {
 	defer s.changes.Add(1)
 	if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
 		object = tombstone.Obj
 	}
-	r, ok := object.(*stored)
+	r, ok := object.(*compactRecord)
 	if !ok {
 		return
 	}
@@ -267,7 +267,7 @@ func (s *Store) gone(object any) {
 }
 
 // read returns the record from the API server, or nil if there is none.
-func (s *Store) read(ctx context.Context, of target.Workload) (*stored, error) {
+func (s *Store) read(ctx context.Context, of target.Workload) (*compactRecord, error) {
 	name := sizing.RecordName(of.Key)
 	all, err := s.client.LoadlineV1alpha1().SizingRecords(name.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name.Name})
 	if err != nil {
@@ -281,7 +281,7 @@ func (s *Store) read(ctx context.Context, of target.Workload) (*stored, error) {
 	return nil, nil //nolint:nilnil // that there is none is no error
 }
 
-func (s *Store) write(ctx context.Context, of target.Workload, before *stored, status loadlinev1alpha1.SizingRecordStatus) (*stored, error) {
+func (s *Store) write(ctx context.Context, of target.Workload, before *compactRecord, status loadlinev1alpha1.SizingRecordStatus) (*compactRecord, error) {
 	if !before.owned(of) {
 		if err := s.workloads.Confirm(ctx, of); err != nil {
 			return nil, err
@@ -292,7 +292,7 @@ func (s *Store) write(ctx context.Context, of target.Workload, before *stored, s
 	if before != nil {
 		before.DeepCopyInto(&next.ObjectMeta)
 	}
-	next.OwnerReferences, next.Status = owners(next.OwnerReferences, of), status
+	next.OwnerReferences, next.Status = withOwner(next.OwnerReferences, of), status
 	records := s.client.LoadlineV1alpha1().SizingRecords(name.Namespace)
 	var written *loadlinev1alpha1.SizingRecord
 	var err error
@@ -309,7 +309,7 @@ func (s *Store) write(ctx context.Context, of target.Workload, before *stored, s
 
 // withOwner returns the owner references with the workload added. The reference does not block its
 // deletion.
-func owners(before []metav1.OwnerReference, of target.Workload) []metav1.OwnerReference {
+func withOwner(before []metav1.OwnerReference, of target.Workload) []metav1.OwnerReference {
 	owner := metav1.OwnerReference{APIVersion: of.APIVersion, Kind: of.Key.Kind, Name: of.Key.Name, UID: of.UID, Controller: new(false), BlockOwnerDeletion: new(false)}
 	kept := []metav1.OwnerReference{owner}
 	for _, o := range before {
@@ -321,33 +321,33 @@ func owners(before []metav1.OwnerReference, of target.Workload) []metav1.OwnerRe
 	return kept
 }
 
-// stored is the part of a SizingRecord that a write must preserve. The API type with its resource
+// compactRecord is the part of a SizingRecord that a write must preserve. The API type with its resource
 // maps takes 117 KiB for twenty rounds of two containers, and an iteration over 10,000 records
 // would read as many maps. A stored record is immutable.
-type stored struct {
+type compactRecord struct {
 	metav1.ObjectMeta
 
 	state rollout.State
 }
 
 // transform is a cache.TransformFunc that compacts SizingRecords.
-func keep(object any) (any, error) {
+func transform(object any) (any, error) {
 	if r, ok := object.(*loadlinev1alpha1.SizingRecord); ok {
 		return compact(r), nil
 	}
 	return object, nil // already compact, or a tombstone
 }
 
-func compact(r *loadlinev1alpha1.SizingRecord) *stored {
-	k := &stored{ObjectMeta: r.ObjectMeta, state: convert.RolloutState(&r.Status)}
+func compact(r *loadlinev1alpha1.SizingRecord) *compactRecord {
+	k := &compactRecord{ObjectMeta: r.ObjectMeta, state: convert.RolloutState(&r.Status)}
 	k.ManagedFields = nil
 	s := &k.state
-	s.Hash = word(s.Hash)
-	shareNames(s.Kept)
+	s.Hash = intern(s.Hash)
+	shareNames(s.ProvenResources)
 	shareNames(s.HaltedTarget)
 	for i := range s.Rounds {
 		round := &s.Rounds[i]
-		round.Outcome, round.SoFar, round.Reason = word(round.Outcome), word(round.SoFar), word(round.Reason)
+		round.Outcome, round.SoFar, round.Reason = intern(round.Outcome), intern(round.SoFar), intern(round.Reason)
 		shareNames(round.From)
 		shareNames(round.To)
 		if i > 0 && slices.Equal(s.Rounds[i-1].From, round.To) { // nearly always
@@ -359,31 +359,31 @@ func compact(r *loadlinev1alpha1.SizingRecord) *stored {
 
 func shareNames(containers []policy.Container) {
 	for i := range containers {
-		containers[i].Name = word(containers[i].Name)
+		containers[i].Name = intern(containers[i].Name)
 	}
 }
 
 // intern returns a canonical copy of a string that many records have.
-func word[W ~string](w W) W { return unique.Make(w).Value() }
+func intern[W ~string](w W) W { return unique.Make(w).Value() }
 
 // GetObjectKind returns an empty kind, which is sufficient for informers.
-func (r *stored) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+func (r *compactRecord) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
 // DeepCopyObject returns the record itself because it is immutable.
-func (r *stored) DeepCopyObject() runtime.Object { return r }
+func (r *compactRecord) DeepCopyObject() runtime.Object { return r }
 
-// stateOf returns the state of a workload in the record, like sizing.Remembered.
-func (r *stored) of(workload target.Workload) (rollout.State, error) {
+// stateOf returns the state of a workload in the record, like sizing.ReadState.
+func (r *compactRecord) stateOf(workload target.Workload) (rollout.State, error) {
 	if r == nil {
 		return rollout.State{}, nil
 	}
-	if about, err := sizing.About(workload, &r.ObjectMeta); !about || err != nil {
+	if about, err := sizing.AppliesTo(workload, &r.ObjectMeta); !about || err != nil {
 		return rollout.State{}, err
 	}
 	return r.state, nil
 }
 
 // owned reports whether the record belongs to a workload. Nil belongs to none.
-func (r *stored) owned(by target.Workload) bool {
-	return r != nil && sizing.Owns(by, &r.ObjectMeta)
+func (r *compactRecord) owned(by target.Workload) bool {
+	return r != nil && sizing.IsOwner(by, &r.ObjectMeta)
 }

@@ -50,7 +50,7 @@ func record(version string, pods int32, owner string) *loadlinev1alpha1.SizingRe
 	return r
 }
 
-func watch(t *testing.T, dryRun bool, objects ...runtime.Object) (*Store, *fake.Clientset) {
+func newStore(t *testing.T, dryRun bool, objects ...runtime.Object) (*Store, *fake.Clientset) {
 	t.Helper()
 	client := fake.NewSimpleClientset(objects...)
 	factory := externalversions.NewSharedInformerFactory(client, 0)
@@ -58,7 +58,7 @@ func watch(t *testing.T, dryRun bool, objects ...runtime.Object) (*Store, *fake.
 	require.NoError(t, err)
 	_, err = s.State(web)
 	require.ErrorIs(t, err, sizing.ErrUnknown, "before the cache is filled")
-	_, err = s.Update(t.Context(), web, one)
+	_, err = s.Update(t.Context(), web, addPod)
 	require.ErrorIs(t, err, sizing.ErrUnknown)
 	ctx, stop := context.WithCancel(context.Background())
 	t.Cleanup(factory.Shutdown)
@@ -69,7 +69,7 @@ func watch(t *testing.T, dryRun bool, objects ...runtime.Object) (*Store, *fake.
 	return s, client
 }
 
-func frozen(t *testing.T, objects ...*loadlinev1alpha1.SizingRecord) cache.Store {
+func frozenCache(t *testing.T, objects ...*loadlinev1alpha1.SizingRecord) cache.Store {
 	t.Helper()
 	store := cache.NewStore(cache.MetaNamespaceKeyFunc)
 	for _, o := range objects {
@@ -79,7 +79,7 @@ func frozen(t *testing.T, objects ...*loadlinev1alpha1.SizingRecord) cache.Store
 }
 
 // addPod counts a pod in the current round.
-func one(s rollout.State) rollout.State {
+func addPod(s rollout.State) rollout.State {
 	rounds := append([]rollout.Round{}, s.Rounds...)
 	if len(rounds) == 0 {
 		rounds = []rollout.Round{{Time: noon}}
@@ -89,7 +89,7 @@ func one(s rollout.State) rollout.State {
 	return s
 }
 
-func live(t *testing.T, client *fake.Clientset) *loadlinev1alpha1.SizingRecord {
+func getRecord(t *testing.T, client *fake.Clientset) *loadlinev1alpha1.SizingRecord {
 	t.Helper()
 	r, err := client.LoadlineV1alpha1().SizingRecords("shop").Get(t.Context(), "deployment-web", metav1.GetOptions{})
 	require.NoError(t, err)
@@ -97,7 +97,7 @@ func live(t *testing.T, client *fake.Clientset) *loadlinev1alpha1.SizingRecord {
 }
 
 // rejectStaleUpdates makes a clientset refuse updates of old versions, like an API server.
-func checked(t *testing.T, client *fake.Clientset) (conflicts *int) {
+func rejectStaleUpdates(t *testing.T, client *fake.Clientset) (conflicts *int) {
 	conflicts = new(int)
 	client.PrependReactor("update", "sizingrecords", func(a ktesting.Action) (bool, runtime.Object, error) {
 		r := a.(ktesting.UpdateAction).GetObject().(*loadlinev1alpha1.SizingRecord)
@@ -114,77 +114,77 @@ func checked(t *testing.T, client *fake.Clientset) (conflicts *int) {
 }
 
 // The cache has not seen the last write of the previous leader, whose counts must survive.
-func TestAConflictIsReadAgainAndNeverOverwritten(t *testing.T) {
-	s, client := watch(t, false, record("5", 1, "uid-web"))
-	conflicts := checked(t, client)
+func TestStoreUpdate_RetriesOnConflict(t *testing.T) {
+	s, client := newStore(t, false, record("5", 1, "uid-web"))
+	conflicts := rejectStaleUpdates(t, client)
 	// The cache stays at version 5.
 	theirs := record("7", 40, "uid-web")
 	theirs.Status.PolicyHash = "theirs"
-	s.cached = frozen(t, record("5", 1, "uid-web"))
+	s.cached = frozenCache(t, record("5", 1, "uid-web"))
 	require.NoError(t, client.Tracker().Update(loadlinev1alpha1.SchemeGroupVersion.WithResource("sizingrecords"), theirs, "shop"))
 
 	calls := 0
 	got, err := s.Update(t.Context(), web, func(before rollout.State) rollout.State {
 		calls++
-		return one(before)
+		return addPod(before)
 	})
 	require.NoError(t, err)
 	require.Equal(t, 1, *conflicts)
 	require.Equal(t, 2, calls, "the change is made anew on what is there")
 	require.Equal(t, 41, got.Rounds[0].Pods)
-	require.EqualValues(t, 41, live(t, client).Status.Rounds[0].Pods)
-	require.Equal(t, "theirs", live(t, client).Status.PolicyHash)
+	require.EqualValues(t, 41, getRecord(t, client).Status.Rounds[0].Pods)
+	require.Equal(t, "theirs", getRecord(t, client).Status.PolicyHash)
 
 	// The store returns its own writes before the cache has them.
 	state, err := s.State(web)
 	require.NoError(t, err)
 	require.Equal(t, 41, state.Rounds[0].Pods)
-	_, err = s.Update(t.Context(), web, one)
+	_, err = s.Update(t.Context(), web, addPod)
 	require.NoError(t, err)
 	require.Equal(t, 1, *conflicts)
-	require.EqualValues(t, 42, live(t, client).Status.Rounds[0].Pods)
+	require.EqualValues(t, 42, getRecord(t, client).Status.Rounds[0].Pods)
 }
 
-func TestARecordThatTheCacheHasNotHeardOf(t *testing.T) {
-	s, client := watch(t, false, record("5", 3, "uid-web"))
-	checked(t, client)
-	s.cached = frozen(t)
-	got, err := s.Update(t.Context(), web, one)
+func TestStoreUpdate_KeepsUncachedRecord(t *testing.T) {
+	s, client := newStore(t, false, record("5", 3, "uid-web"))
+	rejectStaleUpdates(t, client)
+	s.cached = frozenCache(t)
+	got, err := s.Update(t.Context(), web, addPod)
 	require.NoError(t, err)
 	require.Equal(t, 4, got.Rounds[0].Pods)
-	require.EqualValues(t, 4, live(t, client).Status.Rounds[0].Pods)
+	require.EqualValues(t, 4, getRecord(t, client).Status.Rounds[0].Pods)
 }
 
-func TestARecordThatIsDeletedIsMadeAnew(t *testing.T) {
-	s, client := watch(t, false, record("5", 3, "uid-web"))
-	s.cached = frozen(t, record("5", 3, "uid-web"))
+func TestStoreUpdate_RecreatesDeletedRecord(t *testing.T) {
+	s, client := newStore(t, false, record("5", 3, "uid-web"))
+	s.cached = frozenCache(t, record("5", 3, "uid-web"))
 	require.NoError(t, client.LoadlineV1alpha1().SizingRecords("shop").Delete(t.Context(), "deployment-web", metav1.DeleteOptions{}))
-	got, err := s.Update(t.Context(), web, one)
+	got, err := s.Update(t.Context(), web, addPod)
 	require.NoError(t, err)
 	require.Equal(t, 1, got.Rounds[0].Pods)
-	require.EqualValues(t, 1, live(t, client).Status.Rounds[0].Pods)
+	require.EqualValues(t, 1, getRecord(t, client).Status.Rounds[0].Pods)
 }
 
-func TestWhoseRecordItIs(t *testing.T) {
+func TestStoreUpdate_AdoptsRecordOfWorkload(t *testing.T) {
 	for owner, pods := range map[string]int{"uid-web": 3, "": 3, "uid-before": 0} {
-		s, client := watch(t, false, record("5", 3, owner))
+		s, client := newStore(t, false, record("5", 3, owner))
 		state, err := s.State(web)
 		require.NoError(t, err)
 		require.Equal(t, pods > 0, len(state.Rounds) == 1, "%q: that of a workload that had the name before is not ours", owner)
-		_, err = s.Update(t.Context(), web, one)
+		_, err = s.Update(t.Context(), web, addPod)
 		require.NoError(t, err)
-		r := live(t, client)
+		r := getRecord(t, client)
 		require.EqualValues(t, pods+1, r.Status.Rounds[0].Pods, owner)
 		require.Equal(t, []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: "uid-web", Controller: new(false), BlockOwnerDeletion: new(false)}}, r.OwnerReferences)
 	}
 }
 
-func TestNothingIsWrittenThatDidNotChange(t *testing.T) {
+func TestStoreUpdate_SkipsUnchangedAndDryRunWrites(t *testing.T) {
 	for _, c := range []struct {
 		dryRun bool
 		change func(rollout.State) rollout.State
-	}{{false, func(s rollout.State) rollout.State { return s }}, {true, one}} {
-		s, client := watch(t, c.dryRun, record("5", 3, "uid-web"))
+	}{{false, func(s rollout.State) rollout.State { return s }}, {true, addPod}} {
+		s, client := newStore(t, c.dryRun, record("5", 3, "uid-web"))
 		got, err := s.Update(t.Context(), web, c.change)
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, got.Rounds[0].Pods, 3)
@@ -197,40 +197,40 @@ func TestNothingIsWrittenThatDidNotChange(t *testing.T) {
 	}
 }
 
-func TestARecordThatCannotBeReadIsNotWritten(t *testing.T) {
+func TestStoreUpdate_RefusesUnreadableRecord(t *testing.T) {
 	bad := record("5", 3, "uid-web")
 	bad.Annotations = map[string]string{vpav1.UnreadableAnnotation: "status.rounds: wrong type"}
-	s, client := watch(t, false, bad)
+	s, client := newStore(t, false, bad)
 	_, err := s.State(web)
 	require.ErrorIs(t, err, sizing.ErrUnknown)
-	_, err = s.Update(t.Context(), web, one)
+	_, err = s.Update(t.Context(), web, addPod)
 	require.ErrorIs(t, err, sizing.ErrUnknown)
 	require.ErrorContains(t, err, "shop/deployment-web")
 	require.Empty(t, client.Actions())
 }
 
-func TestWhoMeetsConflictsAllTheTimeGivesUp(t *testing.T) {
-	s, client := watch(t, false, record("5", 3, "uid-web"))
+func TestStoreUpdate_GivesUpAfterRepeatedConflicts(t *testing.T) {
+	s, client := newStore(t, false, record("5", 3, "uid-web"))
 	tries := 0
 	client.PrependReactor("update", "sizingrecords", func(ktesting.Action) (bool, runtime.Object, error) {
 		tries++
 		return true, nil, apierrors.NewConflict(resource, "deployment-web", errors.New("modified"))
 	})
-	_, err := s.Update(t.Context(), web, one)
+	_, err := s.Update(t.Context(), web, addPod)
 	require.EqualError(t, err, "write SizingRecord shop/deployment-web: too many conflicting updates")
 	require.Equal(t, attempts, tries)
-	require.EqualValues(t, 3, live(t, client).Status.Rounds[0].Pods)
+	require.EqualValues(t, 3, getRecord(t, client).Status.Rounds[0].Pods)
 }
 
 // Most workloads never have a record.
-func TestNothingIsKeptOfWorkloadsThatAreOnlyLookedAt(t *testing.T) {
-	s, client := watch(t, false)
+func TestStore_KeepsNothingForReads(t *testing.T) {
+	s, client := newStore(t, false)
 	for i := range 100 {
 		_, err := s.State(workload(fmt.Sprintf("job-%d", i), "uid"))
 		require.NoError(t, err)
 	}
 	require.Empty(t, s.written)
-	_, err := s.Update(t.Context(), web, one)
+	_, err := s.Update(t.Context(), web, addPod)
 	require.NoError(t, err)
 	require.Len(t, s.written, 1)
 	require.NoError(t, client.LoadlineV1alpha1().SizingRecords("shop").Delete(t.Context(), "deployment-web", metav1.DeleteOptions{}))
@@ -241,8 +241,8 @@ func TestNothingIsKeptOfWorkloadsThatAreOnlyLookedAt(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 }
 
-func TestChangesOfRecordsAreCounted(t *testing.T) {
-	s, client := watch(t, false, record("5", 3, "uid-web"))
+func TestStoreChanges_CountsAllWrites(t *testing.T) {
+	s, client := newStore(t, false, record("5", 3, "uid-web"))
 	require.Eventually(t, func() bool { return s.Changes() == 1 }, time.Minute, time.Millisecond, "the one that was there")
 	records := client.LoadlineV1alpha1().SizingRecords("shop")
 	_, err := records.Update(t.Context(), record("6", 4, "uid-web"), metav1.UpdateOptions{})
@@ -257,7 +257,7 @@ func TestChangesOfRecordsAreCounted(t *testing.T) {
 	require.EqualValues(t, 2, s.Changes())
 
 	written := s.Changes()
-	_, err = s.Update(t.Context(), web, one)
+	_, err = s.Update(t.Context(), web, addPod)
 	require.NoError(t, err)
 	require.Greater(t, s.Changes(), written, "at once, whatever the cache has heard")
 	require.Eventually(t, func() bool { return s.Changes() == written+2 }, time.Minute, time.Millisecond, "when the cache hears of it")
@@ -266,10 +266,10 @@ func TestChangesOfRecordsAreCounted(t *testing.T) {
 }
 
 // An admission webhook or API server may not answer a write.
-func TestStore_HangingWriteDelaysNobody(t *testing.T) {
-	s, client := watch(t, false, record("5", 3, "uid-web"))
-	checked(t, client)
-	s.cached = frozen(t, record("5", 3, "uid-web"))
+func TestStore_HangingWriteDoesNotBlockOthers(t *testing.T) {
+	s, client := newStore(t, false, record("5", 3, "uid-web"))
+	rejectStaleUpdates(t, client)
+	s.cached = frozenCache(t, record("5", 3, "uid-web"))
 	synctest.Test(t, func(t *testing.T) {
 		hanging := true
 		s.client = hangingOnce{client, func(ctx context.Context) error {
@@ -286,7 +286,7 @@ func TestStore_HangingWriteDelaysNobody(t *testing.T) {
 		var writing sync.WaitGroup
 		began := time.Now()
 		writing.Go(func() {
-			_, err := s.Update(ctx, web, one)
+			_, err := s.Update(ctx, web, addPod)
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			require.Equal(t, WriteTimeout, time.Since(began), "every write has a deadline")
 		})
@@ -296,7 +296,7 @@ func TestStore_HangingWriteDelaysNobody(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 3, state.Rounds[0].Pods)
 		require.Zero(t, time.Since(began), "a read does not wait")
-		got, err := s.Update(ctx, web, one)
+		got, err := s.Update(ctx, web, addPod)
 		require.NoError(t, err)
 		require.Equal(t, 4, got.Rounds[0].Pods)
 		require.LessOrEqual(t, time.Since(began), turnWait, "another write does not wait for the one that hangs")
@@ -338,7 +338,7 @@ func (h hangingRecords) Update(ctx context.Context, r *loadlinev1alpha1.SizingRe
 }
 
 func TestStoreUpdate_ConcurrentWritersLoseNothing(t *testing.T) {
-	s, client := watch(t, false, record("5", 0, "uid-web"))
+	s, client := newStore(t, false, record("5", 0, "uid-web"))
 	var mu sync.Mutex
 	version := 5
 	client.PrependReactor("update", "sizingrecords", func(a ktesting.Action) (bool, runtime.Object, error) {
@@ -357,11 +357,11 @@ func TestStoreUpdate_ConcurrentWritersLoseNothing(t *testing.T) {
 	for range 10 {
 		writing.Go(func() {
 			for range 9 { // fewer than the fake watch buffers
-				_, err := s.Update(t.Context(), web, one)
+				_, err := s.Update(t.Context(), web, addPod)
 				require.NoError(t, err)
 			}
 		})
 	}
 	writing.Wait()
-	require.EqualValues(t, 90, live(t, client).Status.Rounds[0].Pods)
+	require.EqualValues(t, 90, getRecord(t, client).Status.Rounds[0].Pods)
 }

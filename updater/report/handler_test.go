@@ -14,7 +14,7 @@ import (
 	"loadline.dev/loadline/pkg/explanation"
 )
 
-func TestWhyPodsAreLeftAloneIsAnswered(t *testing.T) {
+func TestHandler_ReturnsSkipReasons(t *testing.T) {
 	l := NewHandler()
 	ask := func(query string) (int, string) {
 		w := httptest.NewRecorder()

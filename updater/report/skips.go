@@ -96,7 +96,7 @@ func (t *Skips) Report(ctx context.Context, all []disruption.Skip, now time.Time
 			log.Info("Pod left alone", "pod", klog.KRef(s.Namespace, s.Pod), "vpa", s.VPA, "reason", s.Reason)
 		}
 		t.pods[s.UID] = skipped{id, t.iteration}
-		if s.VPA != "" && s.Reason.Explain().Acute { // the event is on the VPA
+		if s.VPA != "" && s.Reason.Explain().ActionRequired { // the event is on the VPA
 			t.count(s, now)
 		}
 	}
@@ -112,7 +112,7 @@ func (t *Skips) Wait(why string) {
 }
 
 // ReasonOf returns why the last iteration skipped a pod, or empty.
-func (t *Skips) Of(uid string) (reason.Reason, Iteration) {
+func (t *Skips) ReasonOf(uid string) (reason.Reason, Iteration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if s, found := t.pods[uid]; found {
@@ -154,7 +154,7 @@ func (t *Skips) due(now time.Time) (events []SkipEvent) {
 	for _, key := range due[:min(len(due), MaxEvents)] {
 		c := t.cases[key]
 		c.sent = true
-		message := fmt.Sprintf("Pods left alone: %d, such as %s: %s", c.pods, c.example, key.reason.Explain().Means)
+		message := fmt.Sprintf("Pods left alone: %d, such as %s: %s", c.pods, c.example, key.reason.Explain().Meaning)
 		if t.Room != "" && (key.reason == reason.NodeFull || key.reason == reason.TooLargeForNode) {
 			message += "; " + t.Room
 		}
@@ -163,8 +163,8 @@ func (t *Skips) due(now time.Time) (events []SkipEvent) {
 	return events
 }
 
-// repeat is the minimum time between two equal events.
-const repeat = time.Hour
+// repeatInterval is the minimum time between two equal events.
+const repeatInterval = time.Hour
 
 // Event identifies an event. Messages that change in each iteration are not part of it.
 type Event struct {
@@ -184,7 +184,7 @@ type Announcer struct {
 // Announce emits an event and reports whether it did. It does not if an equal event was emitted
 // less than an hour ago or the VPA is gone.
 func (a *Announcer) Announce(e Event, message string, now time.Time) bool {
-	if last, sent := a.sent[e]; sent && now.Sub(last) < repeat || !a.Write(e.VPA, e.Reason, message) {
+	if last, sent := a.sent[e]; sent && now.Sub(last) < repeatInterval || !a.Write(e.VPA, e.Reason, message) {
 		return false
 	}
 	if a.sent == nil {
@@ -209,7 +209,7 @@ func (a *Announcer) Sent(e Event) bool { _, sent := a.sent[e]; return sent }
 
 // Forget drops the events that may be emitted again.
 func (a *Announcer) Forget(now time.Time) {
-	maps.DeleteFunc(a.sent, func(_ Event, at time.Time) bool { return now.Sub(at) >= repeat })
+	maps.DeleteFunc(a.sent, func(_ Event, at time.Time) bool { return now.Sub(at) >= repeatInterval })
 }
 
 // Reasons of events.

@@ -23,7 +23,7 @@ func eventsOf(t *testing.T, r *Skips, skips []disruption.Skip, now time.Time) []
 	return events
 }
 
-func TestAReasonThatLastsIsToldOnce(t *testing.T) {
+func TestSkips_LastingReasonIsReportedOnce(t *testing.T) {
 	r := Skips{After: 10 * time.Minute}
 	tell := func(minutes int, skips ...disruption.Skip) []SkipEvent {
 		return eventsOf(t, &r, skips, noon.Add(time.Duration(minutes)*time.Minute))
@@ -44,7 +44,7 @@ func TestAReasonThatLastsIsToldOnce(t *testing.T) {
 }
 
 // Whether evictions wait for room depends on the cluster, so the event explains it.
-func TestAFullNodeIsToldWithWhatItMeans(t *testing.T) {
+func TestSkips_NodeFullEventExplainsRoom(t *testing.T) {
 	r := Skips{After: 10 * time.Minute, Room: "evictions wait"}
 	skips := []disruption.Skip{skip("a", "p1", reason.NodeFull), skip("b", "p2", reason.TooLargeForNode), skip("c", "p3", reason.QuotaFull)}
 	require.Empty(t, eventsOf(t, &r, skips, noon))
@@ -55,7 +55,7 @@ func TestAFullNodeIsToldWithWhatItMeans(t *testing.T) {
 	require.Equal(t, []bool{true, true, false}, ends)
 }
 
-func TestEventsOfManyVPAsAreSpread(t *testing.T) {
+func TestSkips_LimitEventsPerIteration(t *testing.T) {
 	r := Skips{After: 10 * time.Minute}
 	var skips []disruption.Skip
 	for i := range 50 {

@@ -25,7 +25,7 @@ const (
 	throttledMetric = prometheus.ThrottledMetric
 	waitingMetric   = prometheus.WaitingMetric
 
-	wholeWaiting = waitingMetric + " from the start of the window"
+	fullWindowWaiting = waitingMetric + " from the start of the window"
 )
 
 const (
@@ -38,24 +38,24 @@ const (
 
 // responseLimits cover a hundred pods with dozens of containers each, labels of a few KB, and some
 // surplus series.
-var answerLimits = prometheus.Limits{Bytes: 32 << 20, SeriesBytes: 1 << 20, Series: 20_000}
+var responseLimits = prometheus.Limits{Bytes: 32 << 20, SeriesBytes: 1 << 20, Series: 20_000}
 
 // ContainerKey identifies a container in a namespace.
 type ContainerKey struct{ Pod, Container string }
 
 // CPUPressure is the CPU shortage of a container over five minutes. Each fraction is from 0 to 1,
 // or NaN if unknown.
-type Share struct {
+type CPUPressure struct {
 	Throttled float64 // fraction of CPU limit periods
 	Waiting   float64 // fraction of time waiting for CPU
 }
 
 // PressureOf returns the pressure of a container, or NaN values if it is missing.
-func ShareOf(shares map[ContainerKey]Share, pod, container string) Share {
+func PressureOf(shares map[ContainerKey]CPUPressure, pod, container string) CPUPressure {
 	if s, found := shares[ContainerKey{pod, container}]; found {
 		return s
 	}
-	return Share{math.NaN(), math.NaN()}
+	return CPUPressure{math.NaN(), math.NaN()}
 }
 
 // EvidenceSource queries Prometheus for the CPU pressure of changed pods: the fraction of throttled
@@ -72,7 +72,7 @@ type EvidenceSource struct {
 // NewEvidenceSource returns a source. The settings must be valid and have an address.
 func NewEvidenceSource(env process.Environment, c EvidenceConfig) (*EvidenceSource, error) {
 	settings := c.Client(c.Address)
-	settings.Limits = answerLimits
+	settings.Limits = responseLimits
 	client, err := prometheus.New(env, settings)
 	if err != nil {
 		return nil, err
@@ -85,8 +85,8 @@ func NewEvidenceSource(env process.Environment, c EvidenceConfig) (*EvidenceSour
 // of a namespace. Read it with PressureOf. The error explains missing containers, and all returned
 // values are valid. All queries together respect the query timeout. Pods are queried in name order,
 // so callers that repeat the call for the remaining pods reach the last one.
-func (s *EvidenceSource) Shares(ctx context.Context, namespace string, pods []string, at time.Time) (map[ContainerKey]Share, error) {
-	shares := map[ContainerKey]Share{}
+func (s *EvidenceSource) CPUPressure(ctx context.Context, namespace string, pods []string, at time.Time) (map[ContainerKey]CPUPressure, error) {
+	shares := map[ContainerKey]CPUPressure{}
 	if wrong := validation.IsDNS1123Label(namespace); len(wrong) > 0 {
 		return shares, fmt.Errorf("shares of pods: the namespace %.100q: %s", namespace, wrong[0])
 	}
@@ -94,12 +94,12 @@ func (s *EvidenceSource) Shares(ctx context.Context, namespace string, pods []st
 	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, fmt.Errorf("%w within %s (--prometheus-query-timeout)", prometheus.ErrTimeout, s.timeout))
 	defer cancel()
 	for batch := range slices.Chunk(names, podsPerQuery) {
-		err := s.ask(ctx, namespace, batch, at, shares)
+		err := s.queryBatch(ctx, namespace, batch, at, shares)
 		if err == nil {
 			continue
 		}
 		errs = append(errs, fmt.Errorf("shares of %d pods of namespace %s from %s on: %w", len(batch), namespace, batch[0], err))
-		if !prometheus.Heavy(err) || errors.Is(err, prometheus.ErrTimeout) {
+		if !prometheus.IsTooExpensive(err) || errors.Is(err, prometheus.ErrTimeout) {
 			break // otherwise the batch was too large, the next may be smaller
 		}
 	}
@@ -131,12 +131,12 @@ func (s *EvidenceSource) query(namespace string, pods []string) string {
 		marked(periodsMetric, u.Rate(periodsMetric, window)),
 		marked(throttledMetric, u.Rate(throttledMetric, window)),
 		marked(waitingMetric, waited),
-		marked(wholeWaiting, waited+" and "+u.Selector(waitingMetric)+" offset "+prometheus.FormatDuration(window)),
+		marked(fullWindowWaiting, waited+" and "+u.Selector(waitingMetric)+" offset "+prometheus.FormatDuration(window)),
 	}, " or ")
 }
 
 // queryBatch adds the pressure of the containers of some pods. Incomplete responses add nothing.
-func (s *EvidenceSource) ask(ctx context.Context, namespace string, pods []string, at time.Time, shares map[ContainerKey]Share) error {
+func (s *EvidenceSource) queryBatch(ctx context.Context, namespace string, pods []string, at time.Time, shares map[ContainerKey]CPUPressure) error {
 	found := map[ContainerKey]*rates{}
 	answer, err := s.client.Instant(ctx, s.query(namespace, pods), at, func(labels map[string]string, points []prometheus.Point) {
 		c, _ := s.usage.Container(labels)
@@ -158,7 +158,7 @@ func (s *EvidenceSource) ask(ctx context.Context, namespace string, pods []strin
 		return fmt.Errorf("the answer may lack something: %.500s", strings.Join(answer.Warnings, "; "))
 	}
 	for key, r := range found {
-		shares[key] = r.share()
+		shares[key] = r.pressure()
 	}
 	if answer.Broken > 0 {
 		return fmt.Errorf("%d series cannot be read, such as: %w", answer.Broken, answer.Last)
@@ -177,7 +177,7 @@ type EvidenceConfig struct {
 }
 
 // maxQueryTimeout bounds the query timeout because a harmful change stays until the response.
-const longestTimeout = time.Minute
+const maxQueryTimeout = time.Minute
 
 // DefaultEvidenceConfig returns the labels of current kubelets.
 func DefaultEvidenceConfig() EvidenceConfig {
@@ -209,7 +209,7 @@ func (c *EvidenceConfig) Validate() error {
 		problems = append(problems, errors.New("--prometheus-address: "+err.Error()))
 	}
 	timeout, _ := prometheus.ParseDuration(c.QueryTimeout)
-	problems = append(problems, flags.Check(timeout <= longestTimeout, "prometheus-query-timeout", c.QueryTimeout, "must be at most "+longestTimeout.String()))
+	problems = append(problems, flags.Check(timeout <= maxQueryTimeout, "prometheus-query-timeout", c.QueryTimeout, "must be at most "+maxQueryTimeout.String()))
 	for _, label := range []struct{ flag, name string }{
 		{"container-namespace-label", c.NamespaceLabel}, {"container-pod-name-label", c.PodLabel}, {"container-name-label", c.ContainerLabel},
 	} {

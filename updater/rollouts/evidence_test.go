@@ -45,7 +45,7 @@ func sourceOf(t *testing.T, env process.Environment, address string) *EvidenceSo
 
 // containerSeries returns a series of a container as in a response. Labels are name=value, and the value is
 // JSON.
-func one(counter, pod, container, value string, labels ...string) string {
+func containerSeries(counter, pod, container, value string, labels ...string) string {
 	all := map[string]string{"loadline_counter": counter, "namespace": "shop", "pod": pod, "container": container, "id": "/kubepods/1", "job": "cadvisor"}
 	for _, l := range labels {
 		name, value, _ := strings.Cut(l, "=")
@@ -56,11 +56,11 @@ func one(counter, pod, container, value string, labels ...string) string {
 }
 
 func periods(value string, labels ...string) string {
-	return one(periodsMetric, "web-0", "app", value, labels...)
+	return containerSeries(periodsMetric, "web-0", "app", value, labels...)
 }
 
 func throttled(value string, labels ...string) string {
-	return one(throttledMetric, "web-0", "app", value, labels...)
+	return containerSeries(throttledMetric, "web-0", "app", value, labels...)
 }
 
 func waiting(value string, labels ...string) string {
@@ -69,7 +69,7 @@ func waiting(value string, labels ...string) string {
 
 // waitingFrom returns the two series of a container that existed for the whole window.
 func waitingFrom(pod, container, value string, labels ...string) string {
-	return one(waitingMetric, pod, container, value, labels...) + "," + one(wholeWaiting, pod, container, value, labels...)
+	return containerSeries(waitingMetric, pod, container, value, labels...) + "," + containerSeries(fullWindowWaiting, pod, container, value, labels...)
 }
 
 func vector(series ...string) string {
@@ -77,7 +77,7 @@ func vector(series ...string) string {
 }
 
 // requireShare compares shares, with NaN for unknown values.
-func requireShare(t *testing.T, throttled, waiting float64, got Share) {
+func requireShare(t *testing.T, throttled, waiting float64, got CPUPressure) {
 	t.Helper()
 	for _, c := range []struct {
 		name      string
@@ -93,7 +93,7 @@ func requireShare(t *testing.T, throttled, waiting float64, got Share) {
 
 var unknown = math.NaN()
 
-func TestOneQueryGivesEachContainerOfSeveralPodsItsOwn(t *testing.T) {
+func TestCPUPressure_OneQueryCoversAllContainers(t *testing.T) {
 	var asked []string
 	s := serveSource(t, func(w http.ResponseWriter, r *http.Request) {
 		require.NoError(t, r.ParseForm())
@@ -102,15 +102,15 @@ func TestOneQueryGivesEachContainerOfSeveralPodsItsOwn(t *testing.T) {
 		require.Equal(t, "10s", r.Form.Get("timeout"))
 		asked = append(asked, r.Form.Get("query"))
 		fmt.Fprint(w, vector(
-			one(periodsMetric, "web-0", "app", `"10"`), one(throttledMetric, "web-0", "app", `"6"`), waitingFrom("web-0", "app", `"0.25"`),
-			one(periodsMetric, "web-0", "log", `"10"`), one(throttledMetric, "web-0", "log", `"0"`),
+			containerSeries(periodsMetric, "web-0", "app", `"10"`), containerSeries(throttledMetric, "web-0", "app", `"6"`), waitingFrom("web-0", "app", `"0.25"`),
+			containerSeries(periodsMetric, "web-0", "log", `"10"`), containerSeries(throttledMetric, "web-0", "log", `"0"`),
 			waitingFrom("web.1", "app", `"1.02"`),
-			one(periodsMetric, "web-2", "app", `"10"`), one(throttledMetric, "web-2", "app", `"10"`),
+			containerSeries(periodsMetric, "web-2", "app", `"10"`), containerSeries(throttledMetric, "web-2", "app", `"10"`),
 			waitingFrom("web-0", "app", `"0.9"`, "namespace=other"),
 			waitingFrom("web-0", "", `"0.9"`),
 		))
 	})
-	shares, err := s.Shares(t.Context(), "shop", []string{"web.1", "web-0", "web.1"}, changed)
+	shares, err := s.CPUPressure(t.Context(), "shop", []string{"web.1", "web-0", "web.1"}, changed)
 	require.NoError(t, err)
 	const selector = `{pod=~".+", container!="POD", container!="", namespace="shop", pod=~"web-0|web\\.1"}`
 	require.Equal(t, []string{
@@ -121,13 +121,13 @@ func TestOneQueryGivesEachContainerOfSeveralPodsItsOwn(t *testing.T) {
 			`"loadline_counter", "container_pressure_cpu_waiting_seconds_total from the start of the window", "", "")`,
 	}, asked)
 	require.Len(t, shares, 3, "neither another pod, nor another namespace, nor the sum of a pod: %v", shares)
-	requireShare(t, 0.6, 0.25, ShareOf(shares, "web-0", "app"))
-	requireShare(t, 0, unknown, ShareOf(shares, "web-0", "log"))
-	requireShare(t, unknown, 1, ShareOf(shares, "web.1", "app"))
-	requireShare(t, unknown, unknown, ShareOf(shares, "web-2", "app"))
+	requireShare(t, 0.6, 0.25, PressureOf(shares, "web-0", "app"))
+	requireShare(t, 0, unknown, PressureOf(shares, "web-0", "log"))
+	requireShare(t, unknown, 1, PressureOf(shares, "web.1", "app"))
+	requireShare(t, unknown, unknown, PressureOf(shares, "web-2", "app"))
 }
 
-func TestWhatIsNotCertainIsNotKnown(t *testing.T) {
+func TestCPUPressure_AmbiguousSeriesAreUnknown(t *testing.T) {
 	for name, c := range map[string]struct {
 		series             []string
 		throttled, waiting float64
@@ -142,11 +142,11 @@ func TestWhatIsNotCertainIsNotKnown(t *testing.T) {
 		"less than nothing":    {[]string{periods(`"10"`), throttled(`"-1"`), waiting(`"-0.1"`)}, unknown, unknown, ""},
 		"NaN":                  {[]string{periods(`"NaN"`), throttled(`"1"`), waiting(`"NaN"`)}, unknown, unknown, ""},
 		"infinite":             {[]string{periods(`"10"`), throttled(`"+Inf"`), waiting(`"+Inf"`)}, unknown, unknown, ""},
-		"another counter":      {[]string{one("up", "web-0", "app", `"1"`), waiting(`"0.2"`)}, unknown, 0.2, ""},
+		"another counter":      {[]string{containerSeries("up", "web-0", "app", `"1"`), waiting(`"0.2"`)}, unknown, 0.2, ""},
 		"restarted":            {[]string{periods(`"2"`), throttled(`"1"`), periods(`"8"`, "id=/2", "name=b", "image=new"), throttled(`"6"`, "id=/2", "name=b", "image=new")}, 0.7, unknown, ""},
 		"restarted, waiting":   {[]string{waiting(`"0.2"`), waiting(`"0.2"`, "id=/2")}, unknown, unknown, ""},
-		"young":                {[]string{one(waitingMetric, "web-0", "app", `"0.2"`)}, unknown, unknown, ""},
-		"ended, and one young": {[]string{waiting(`"0.2"`), one(waitingMetric, "web-0", "app", `"0.2"`, "id=/2")}, unknown, unknown, ""},
+		"young":                {[]string{containerSeries(waitingMetric, "web-0", "app", `"0.2"`)}, unknown, unknown, ""},
+		"ended, and one young": {[]string{waiting(`"0.2"`), containerSeries(waitingMetric, "web-0", "app", `"0.2"`, "id=/2")}, unknown, unknown, ""},
 		"half a restart":       {[]string{periods(`"10"`), throttled(`"1"`), throttled(`"6"`, "id=/2")}, unknown, unknown, ""},
 		"two jobs":             {[]string{periods(`"10"`), throttled(`"6"`), waiting(`"0.2"`), periods(`"10"`, "job=b"), throttled(`"6"`, "job=b"), waiting(`"0.2"`, "job=b")}, unknown, unknown, ""},
 		"two jobs, one each":   {[]string{periods(`"10"`), throttled(`"6"`, "job=b")}, unknown, unknown, ""},
@@ -156,17 +156,17 @@ func TestWhatIsNotCertainIsNotKnown(t *testing.T) {
 		"a text as value":      {[]string{waiting(`"much"`)}, unknown, unknown, "2 series cannot be read, such as: "},
 	} {
 		s := serveSource(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, vector(c.series...)) })
-		shares, err := s.Shares(t.Context(), "shop", []string{"web-0"}, changed)
+		shares, err := s.CPUPressure(t.Context(), "shop", []string{"web-0"}, changed)
 		if c.fails == "" {
 			require.NoError(t, err, name)
 		} else {
 			require.ErrorContains(t, err, c.fails, name)
 		}
-		t.Run(name, func(t *testing.T) { requireShare(t, c.throttled, c.waiting, ShareOf(shares, "web-0", "app")) })
+		t.Run(name, func(t *testing.T) { requireShare(t, c.throttled, c.waiting, PressureOf(shares, "web-0", "app")) })
 	}
 }
 
-func TestAFailureIsAnErrorAndNoShare(t *testing.T) {
+func TestCPUPressure_FailureReturnsNoResults(t *testing.T) {
 	series := throttled(`"0.9"`) + "," + periods(`"1"`)
 	for want, answer := range map[string]string{
 		"is it Prometheus that answers":                   `[]`,
@@ -179,36 +179,36 @@ func TestAFailureIsAnErrorAndNoShare(t *testing.T) {
 		"cannot unmarshal number into Go value of type s": `{"status":7}`,
 	} {
 		s := serveSource(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, answer) })
-		shares, err := s.Shares(t.Context(), "shop", []string{"web-0"}, changed)
+		shares, err := s.CPUPressure(t.Context(), "shop", []string{"web-0"}, changed)
 		require.ErrorContains(t, err, "shares of 1 pods of namespace shop from web-0 on: ", answer)
 		require.ErrorContains(t, err, want, answer)
 		require.Empty(t, shares, answer)
 	}
 	server := httptest.NewServer(nil)
 	server.Close()
-	shares, err := source(t, server.URL).Shares(t.Context(), "shop", []string{"web-0"}, changed)
+	shares, err := source(t, server.URL).CPUPressure(t.Context(), "shop", []string{"web-0"}, changed)
 	require.ErrorContains(t, err, "refused")
 	require.NotNil(t, shares)
-	requireShare(t, unknown, unknown, ShareOf(shares, "web-0", "app"))
+	requireShare(t, unknown, unknown, PressureOf(shares, "web-0", "app"))
 }
 
-func hundreds(n int) (pods []string) {
+func podNames(n int) (pods []string) {
 	for i := range n {
 		pods = append(pods, fmt.Sprintf("web-%03d", i))
 	}
 	return pods
 }
 
-func asked(r *http.Request) []string {
+func queriedPods(r *http.Request) []string {
 	_, list, _ := strings.Cut(r.FormValue("query"), `namespace="shop", pod=~"`)
 	list, _, _ = strings.Cut(list, `"`)
 	return strings.Split(list, "|")
 }
 
-func TestAQueryIsForAHundredPodsAndOneThatIsTooMuchLeavesTheOthers(t *testing.T) {
+func TestCPUPressure_BatchesOfHundredFailSeparately(t *testing.T) {
 	var sizes []int
 	s := serveSource(t, func(w http.ResponseWriter, r *http.Request) {
-		pods := asked(r)
+		pods := queriedPods(r)
 		if sizes = append(sizes, len(pods)); len(sizes) == 2 {
 			w.WriteHeader(http.StatusUnprocessableEntity)
 			return
@@ -219,31 +219,31 @@ func TestAQueryIsForAHundredPodsAndOneThatIsTooMuchLeavesTheOthers(t *testing.T)
 		}
 		fmt.Fprint(w, vector(all...))
 	})
-	shares, err := s.Shares(t.Context(), "shop", hundreds(250), changed)
+	shares, err := s.CPUPressure(t.Context(), "shop", podNames(250), changed)
 	require.ErrorContains(t, err, "shares of 100 pods of namespace shop from web-100 on: ")
 	require.NotContains(t, err.Error(), "web-000")
 	require.NotContains(t, err.Error(), "web-200")
 	require.Equal(t, []int{100, 100, 50}, sizes)
 	require.Len(t, shares, 150)
 	for pod, want := range map[string]float64{"web-000": 0.4, "web-099": 0.4, "web-100": unknown, "web-199": unknown, "web-249": 0.4} {
-		requireShare(t, unknown, want, ShareOf(shares, pod, "app"))
+		requireShare(t, unknown, want, PressureOf(shares, pod, "app"))
 	}
 }
 
-func TestAServerThatRefusesIsNotAskedForTheRest(t *testing.T) {
+func TestCPUPressure_StopsAfterServerError(t *testing.T) {
 	for _, code := range []int{http.StatusUnauthorized, http.StatusNotFound, http.StatusInternalServerError, http.StatusTooManyRequests} {
 		n := 0
 		s := serveSource(t, func(w http.ResponseWriter, _ *http.Request) {
 			n++
 			w.WriteHeader(code)
 		})
-		_, err := s.Shares(t.Context(), "shop", hundreds(250), changed)
+		_, err := s.CPUPressure(t.Context(), "shop", podNames(250), changed)
 		require.ErrorContains(t, err, fmt.Sprint(code))
 		require.Equal(t, 1, n)
 	}
 }
 
-func TestTooLargeAnswersAreCut(t *testing.T) {
+func TestCPUPressure_BoundsResponseSize(t *testing.T) {
 	million := func(w io.Writer) (sent int) {
 		for i := range 1_000_000 {
 			n, err := io.WriteString(w, waiting(`"0.9"`, "container=c"+fmt.Sprint(i))+",")
@@ -272,7 +272,7 @@ func TestTooLargeAnswersAreCut(t *testing.T) {
 		var before, after runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)
-		shares, err := s.Shares(t.Context(), "shop", []string{"web-0"}, changed)
+		shares, err := s.CPUPressure(t.Context(), "shop", []string{"web-0"}, changed)
 		runtime.GC()
 		runtime.ReadMemStats(&after)
 		require.ErrorContains(t, err, want)
@@ -295,13 +295,13 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { return nil }
 func (p pipes) Addr() net.Addr { return &net.IPAddr{} }
 
-type memory struct {
+type memoryEnvironment struct {
 	process.OS
 
 	network pipes
 }
 
-func (m memory) Dial(context.Context, string, string) (net.Conn, error) {
+func (m memoryEnvironment) Dial(context.Context, string, string) (net.Conn, error) {
 	ours, theirs := net.Pipe()
 	m.network <- theirs
 	return ours, nil
@@ -316,11 +316,11 @@ func inVirtualTime(t *testing.T, handle http.HandlerFunc, test func(*testing.T, 
 		go func() { _ = server.Serve(network) }()
 		defer server.Close() //nolint:errcheck // there is nothing to close but connections
 		defer close(network)
-		test(t, sourceOf(t, memory{network: network}, "http://prometheus.test"))
+		test(t, sourceOf(t, memoryEnvironment{network: network}, "http://prometheus.test"))
 	})
 }
 
-func TestAServerThatHangsTakesTenSecondsForAllPodsTogether(t *testing.T) {
+func TestCPUPressure_HangingServerTimesOutOnce(t *testing.T) {
 	for name, begin := range map[string]string{"silent": "", "in the middle": strings.TrimSuffix(vector(waiting(`"0.9"`)), "]}}")} {
 		t.Run(name, func(t *testing.T) {
 			n := 0
@@ -334,7 +334,7 @@ func TestAServerThatHangsTakesTenSecondsForAllPodsTogether(t *testing.T) {
 				<-r.Context().Done()
 			}, func(t *testing.T, s *EvidenceSource) {
 				start := time.Now()
-				shares, err := s.Shares(t.Context(), "shop", append(hundreds(250), "web-0"), changed)
+				shares, err := s.CPUPressure(t.Context(), "shop", append(podNames(250), "web-0"), changed)
 				require.ErrorIs(t, err, prometheus.ErrTimeout)
 				require.ErrorContains(t, err, "from web-0 on: ")
 				require.ErrorContains(t, err, "within 10s (--prometheus-query-timeout)")
@@ -348,9 +348,9 @@ func TestAServerThatHangsTakesTenSecondsForAllPodsTogether(t *testing.T) {
 }
 
 // Answers received before the deadline count.
-func TestAllQueriesTogetherTakeTenSeconds(t *testing.T) {
+func TestCPUPressure_AllQueriesShareTimeout(t *testing.T) {
 	inVirtualTime(t, func(w http.ResponseWriter, r *http.Request) {
-		pods := asked(r)
+		pods := queriedPods(r)
 		select {
 		case <-time.After(4 * time.Second):
 		case <-r.Context().Done():
@@ -358,55 +358,55 @@ func TestAllQueriesTogetherTakeTenSeconds(t *testing.T) {
 		fmt.Fprint(w, vector(waitingFrom(pods[0], "app", `"0.4"`)))
 	}, func(t *testing.T, s *EvidenceSource) {
 		start := time.Now()
-		shares, err := s.Shares(t.Context(), "shop", hundreds(1000), changed)
+		shares, err := s.CPUPressure(t.Context(), "shop", podNames(1000), changed)
 		require.ErrorIs(t, err, prometheus.ErrTimeout)
 		require.ErrorContains(t, err, "from web-200 on: ")
 		require.Equal(t, 10*time.Second, time.Since(start))
 		for pod, want := range map[string]float64{"web-000": 0.4, "web-100": 0.4, "web-200": unknown} {
-			requireShare(t, unknown, want, ShareOf(shares, pod, "app"))
+			requireShare(t, unknown, want, PressureOf(shares, pod, "app"))
 		}
 	})
 }
 
-func TestTheCallerMayStop(t *testing.T) {
+func TestCPUPressure_StopsOnCancellation(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	s := serveSource(t, func(_ http.ResponseWriter, r *http.Request) {
 		_ = r.ParseForm()
 		cancel()
 		<-r.Context().Done()
 	})
-	_, err := s.Shares(ctx, "shop", hundreds(250), changed)
+	_, err := s.CPUPressure(ctx, "shop", podNames(250), changed)
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-func TestNamesThatNoPodCanHaveAreNotAskedFor(t *testing.T) {
+func TestCPUPressure_RejectsInvalidNames(t *testing.T) {
 	var queries []string
 	s := serveSource(t, func(w http.ResponseWriter, r *http.Request) {
 		queries = append(queries, r.FormValue("query"))
 		fmt.Fprint(w, vector(waiting(`"0.4"`)))
 	})
 	hostile := []string{`x"} or up{a="`, `.*`, `a|b`, "", `web\0`, "Web", "a\nb", "ü", strings.Repeat("a", 254), "..", "-a", "a-"}
-	shares, err := s.Shares(t.Context(), "shop", append(hostile, "web-0"), changed)
+	shares, err := s.CPUPressure(t.Context(), "shop", append(hostile, "web-0"), changed)
 	for _, name := range hostile {
 		require.ErrorContains(t, err, fmt.Sprintf("shares of the pod %.100q: ", name))
 	}
 	require.Len(t, queries, 1)
 	require.Contains(t, queries[0], `pod=~"web-0"}`)
-	requireShare(t, unknown, 0.4, ShareOf(shares, "web-0", "app"))
+	requireShare(t, unknown, 0.4, PressureOf(shares, "web-0", "app"))
 
 	for _, namespace := range []string{`shop"} or up{a="`, "", "a.b", ".*", "Shop"} {
-		shares, err := s.Shares(t.Context(), namespace, []string{"web-0"}, changed)
+		shares, err := s.CPUPressure(t.Context(), namespace, []string{"web-0"}, changed)
 		require.ErrorContains(t, err, fmt.Sprintf("the namespace %q: ", namespace))
 		require.Empty(t, shares)
 	}
-	_, err = s.Shares(t.Context(), "shop", hostile, changed)
+	_, err = s.CPUPressure(t.Context(), "shop", hostile, changed)
 	require.Error(t, err)
-	_, err = s.Shares(t.Context(), "shop", nil, changed)
+	_, err = s.CPUPressure(t.Context(), "shop", nil, changed)
 	require.NoError(t, err)
 	require.Len(t, queries, 1, "nothing to ask for")
 }
 
-func TestLabelsAndJobOfOldExporters(t *testing.T) {
+func TestCPUPressure_UsesConfiguredLabelsAndJob(t *testing.T) {
 	c := DefaultEvidenceConfig()
 	c.Job, c.NamespaceLabel, c.PodLabel, c.ContainerLabel, c.BearerToken = "kubernetes-cadvisor", "ns", "pod_name", "name", "secret"
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -419,12 +419,12 @@ func TestLabelsAndJobOfOldExporters(t *testing.T) {
 	c.Address = server.URL
 	s, err := NewEvidenceSource(process.OS{}, c)
 	require.NoError(t, err)
-	shares, err := s.Shares(t.Context(), "shop", []string{"web-0"}, changed)
+	shares, err := s.CPUPressure(t.Context(), "shop", []string{"web-0"}, changed)
 	require.NoError(t, err)
-	requireShare(t, 0.3, unknown, ShareOf(shares, "web-0", "app"))
+	requireShare(t, 0.3, unknown, PressureOf(shares, "web-0", "app"))
 }
 
-func TestSettings(t *testing.T) {
+func TestEvidenceConfig_Validate(t *testing.T) {
 	for want, set := range map[string]func(*EvidenceConfig){
 		"--prometheus-address: prometheus:9090 must be a URL": func(c *EvidenceConfig) { c.Address = "prometheus:9090" },
 		"--prometheus-query-timeout=soon: must be":            func(c *EvidenceConfig) { c.QueryTimeout = "soon" },

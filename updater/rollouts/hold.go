@@ -37,9 +37,9 @@ type Rollouts struct {
 	Announcer *report.Announcer
 	Metrics   Metrics
 
-	passed     map[string]time.Time // by pod UID: when it was last free and not changed
-	tripped    map[string]string    // by SizingPolicy: last reported message about its fuse
-	lastStored string               // namespace of the last record written without a pod change
+	passedOver    map[string]time.Time // by pod UID: when it was last free and not changed
+	reportedTrips map[string]string    // by SizingPolicy: last reported message about its fuse
+	lastStored    string               // namespace of the last record written without a pod change
 
 	progress atomic.Pointer[map[cache.ObjectName]Progress] // of the last iteration, by VPA
 }
@@ -77,14 +77,14 @@ type Metrics interface {
 type Holds struct {
 	*Rollouts
 
-	view    *snapshot.View
-	all     []policies.Effective // by index in the view
-	holds   map[cache.ObjectName]*Hold
-	limits  map[string]*policies.Limits // by policy
-	reverts uint64                      // recorded reverts that limits include
-	now     time.Time
-	hanging map[string]bool // namespaces with a timeout of a record write
-	limited map[string]bool // namespaces with an exhausted write limit
+	view      *snapshot.View
+	effective []policies.Effective // by index in the view
+	holds     map[cache.ObjectName]*Hold
+	limits    map[string]*policies.Limits // by policy
+	reverts   uint64                      // recorded reverts that limits include
+	now       time.Time
+	timedOut  map[string]bool // namespaces with a timeout of a record write
+	limited   map[string]bool // namespaces with an exhausted write limit
 }
 
 // Hold is the rollout of one workload in an iteration.
@@ -118,8 +118,8 @@ func (h *Hold) index(uid string) int {
 // budget and no capacity on them. The states are stored later: before the first pod change of the
 // workload, or by Save.
 func (r *Rollouts) Hold(ctx context.Context, view *snapshot.View, all []policies.Effective, now time.Time) *Holds {
-	h := &Holds{Rollouts: r, view: view, all: all, reverts: r.recordedReverts(), now: now,
-		holds: map[cache.ObjectName]*Hold{}, hanging: map[string]bool{}, limited: map[string]bool{}}
+	h := &Holds{Rollouts: r, view: view, effective: all, reverts: r.recordedReverts(), now: now,
+		holds: map[cache.ObjectName]*Hold{}, timedOut: map[string]bool{}, limited: map[string]bool{}}
 	h.readLimits(ctx)
 	for i := range view.VPAs {
 		v, e := &view.VPAs[i], h.policy(i)
@@ -145,7 +145,7 @@ func (h *Holds) publish() {
 // policy returns the effective policy of a VPA of the view, or nil if the VPA is not under a
 // policy.
 func (h *Holds) policy(i int) *policies.Effective {
-	if e := &h.all[h.view.Index[i]]; e.Policy != nil {
+	if e := &h.effective[h.view.Index[i]]; e.Policy != nil {
 		return e
 	}
 	return nil
@@ -153,7 +153,7 @@ func (h *Holds) policy(i int) *policies.Effective {
 
 // HoldOf returns the rollout of a pod's workload. It is nil without a policy or with an unknown
 // state.
-func (h *Holds) Of(s disruption.Subject) *Hold { return h.holds[snapshot.VPAOf(s)] }
+func (h *Holds) HoldOf(s disruption.Subject) *Hold { return h.holds[snapshot.VPAOf(s)] }
 
 // hold holds the pods of one VPA. If the state of the rollout is unknown, it returns nil and no pod
 // may change.
@@ -167,18 +167,18 @@ func (h *Holds) hold(ctx context.Context, v *disruption.VPA, states []*snapshot.
 		holdAll(v, reason.NoRecord)
 		return nil
 	}
-	holdLeaving(v, e, hold, h.now)
+	holdShareEvictions(v, e, hold, h.now)
 	return hold
 }
 
 // holdShareEvictions forbids share evictions outside of the schedule and during observation. These
 // evictions are not part of a rollout.
-func holdLeaving(v *disruption.VPA, e *policies.Effective, h *Hold, now time.Time) {
+func holdShareEvictions(v *disruption.VPA, e *policies.Effective, h *Hold, now time.Time) {
 	for i := range v.Pods {
 		pod := &v.Pods[i]
 		switch {
-		case !pod.Leaving():
-		case !h.input.Pods[i].Observed.IsZero():
+		case !pod.EvictableForShare():
+		case !h.input.Pods[i].ObservedSince.IsZero():
 			pod.Share.Held = reason.UnderObservation
 		case !e.Settings.Schedule.Open(now):
 			pod.Share.Held = reason.OutsideWindow
@@ -196,9 +196,9 @@ func (h *Holds) holdPods(v *disruption.VPA, states []*snapshot.State, hold *Hold
 		return errNoLimits
 	}
 	hold.before, hold.input = state, h.Reader.Workload(v, states, hold.Effective, h.Plan, h.now)
-	hold.input.Tripped, hold.input.StartBlocked = hold.limits.Trip.Holds(hold.Workload.Key.Namespace), hold.limits.Starts <= 0
+	hold.input.FuseTripped, hold.input.StartBlocked = hold.limits.Trip.Holds(hold.Workload.Key.Namespace), hold.limits.Starts <= 0
 	for i := range hold.input.Pods {
-		hold.input.Pods[i].Passed = h.passed[hold.input.Pods[i].UID]
+		hold.input.Pods[i].SkippedAt = h.passedOver[hold.input.Pods[i].UID]
 	}
 	hold.update(state, h.now)
 	for i := range v.Pods {
@@ -227,15 +227,15 @@ func (h *Holds) holdPods(v *disruption.VPA, states []*snapshot.State, hold *Hold
 // harmed reports whether the change of a pod did harm that Queue has not judged yet. The revert has
 // priority even over more memory, because a renewed note would replace the resources to revert to.
 func (h *Holds) harmed(pod *disruption.Pod, hold *Hold, i int) bool {
-	if hold.input.Pods[i].Observed.IsZero() {
+	if hold.input.Pods[i].ObservedSince.IsZero() {
 		return false
 	}
 	object := snapshot.CurrentPod(h.Pods, disruption.Subject{Namespace: pod.Namespace, Pod: pod.Name, UID: pod.UID})
 	if object == nil {
 		return false
 	}
-	change, err := convert.NotedChange(object)
-	return err == nil && (change.Harm != "" || rollout.Judge(change, h.Reader.Evidence(object, pod, hold.Workload.Key), hold.Safety, h.now).Early != "")
+	change, err := convert.ParseChange(object)
+	return err == nil && (change.Harm != "" || rollout.Judge(change, h.Reader.Evidence(object, pod, hold.Workload.Key), hold.Safety, h.now).EarlyHarm != "")
 }
 
 func (h *Hold) update(state rollout.State, now time.Time) rollout.State {
@@ -252,12 +252,12 @@ func holdAll(v *disruption.VPA, why reason.Reason) {
 // Observes reports whether a change of a pod is noted on it and judged. Additional memory for a
 // held pod after an out-of-memory kill is not part of a round, and only renews an existing note.
 func (h *Holds) Observes(of disruption.Subject) bool {
-	hold := h.Of(of)
+	hold := h.HoldOf(of)
 	if hold == nil || !hold.Observed {
 		return false
 	}
 	i := hold.index(of.UID)
-	return i >= 0 && (hold.Pods[i].Free || !hold.input.Pods[i].Observed.IsZero())
+	return i >= 0 && (hold.Pods[i].Free || !hold.input.Pods[i].ObservedSince.IsZero())
 }
 
 // Admit stores the rollout state of a pod's workload before the first change. It returns why the
@@ -321,15 +321,15 @@ func (h *Holds) store(ctx context.Context, hold *Hold) error {
 // writing records.
 const maxHangingNamespaces = 3
 
-var errHangs = errors.New("a write of a SizingRecord timed out a moment ago")
+var errWriteTimedOut = errors.New("a write of a SizingRecord timed out a moment ago")
 
 // write updates the record of a workload. After a timeout that fair scheduling did not shorten, the
 // iteration writes no further record of the namespace, so that an unresponsive admission webhook
 // does not consume the iteration. An exhausted write limit is not a failure.
 func (h *Holds) write(ctx context.Context, hold *Hold, change func(rollout.State) rollout.State) error {
-	namespace, err := hold.Workload.Key.Namespace, errHangs
+	namespace, err := hold.Workload.Key.Namespace, errWriteTimedOut
 	shortened := fairwork.Shortens(ctx, records.WriteTimeout)
-	if len(h.hanging) < maxHangingNamespaces && !h.hanging[namespace] {
+	if len(h.timedOut) < maxHangingNamespaces && !h.timedOut[namespace] {
 		_, err = h.Records.Update(ctx, hold.Workload, change)
 	}
 	if err == nil {
@@ -340,7 +340,7 @@ func (h *Holds) write(ctx context.Context, hold *Hold, change func(rollout.State
 		return err
 	}
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil && !shortened {
-		h.hanging[namespace] = true
+		h.timedOut[namespace] = true
 	}
 	h.Metrics.RecordFailed()
 	klog.FromContext(ctx).Error(err, "Failed to store the state of a rollout", "workload", hold.Workload.Key, "namespace", namespace)
@@ -350,7 +350,7 @@ func (h *Holds) write(ctx context.Context, hold *Hold, change func(rollout.State
 // update changes the record of a pod's workload. Failures are logged, and the next iteration
 // restores the missing part from the pod.
 func (h *Holds) update(ctx context.Context, of disruption.Subject, change func(rollout.State, *Hold) rollout.State) {
-	if hold := h.Of(of); hold != nil && hold.Observed {
+	if hold := h.HoldOf(of); hold != nil && hold.Observed {
 		_ = h.write(client.Unlimited(ctx), hold, func(s rollout.State) rollout.State { return change(s, hold) })
 	}
 }
@@ -362,15 +362,15 @@ func (h *Holds) Changed(ctx context.Context, of disruption.Subject, note rollout
 	}
 	h.update(ctx, of, func(s rollout.State, hold *Hold) rollout.State {
 		if s.Reverts() > hold.State.Reverts() { // reverted since it was admitted
-			return s.Began(note.At)
+			return s.RecordResizeStart(note.At)
 		}
-		return s.Changed(note)
+		return s.RecordChange(note)
 	})
 }
 
 // Ended records a change that ends without observation: a refused resize, or an eviction.
 func (h *Holds) Ended(ctx context.Context, of disruption.Subject, note rollout.Change, outcome rollout.Outcome) {
 	h.update(ctx, of, func(s rollout.State, hold *Hold) rollout.State {
-		return s.End(rollout.Ending{UID: of.UID, Change: note, Outcome: outcome}, hold.Settings, note.At)
+		return s.EndObservation(rollout.ObservationEnd{UID: of.UID, Change: note, Outcome: outcome}, hold.Settings, note.At)
 	})
 }

@@ -19,7 +19,7 @@ import (
 )
 
 // batchDelay is how long the measurer collects pods for one query.
-const gathering = time.Second
+const batchDelay = time.Second
 
 // measurer queries the CPU pressure of pods outside of the queue workers, so that queries do not
 // delay the judgment of other evidence.
@@ -27,33 +27,33 @@ type measurer struct {
 	source *EvidenceSource
 	woken  chan struct{}
 
-	mu     sync.Mutex
-	wanted map[cache.ObjectName]changeOf
-	known  map[types.UID]measured
+	mu        sync.Mutex
+	requested map[cache.ObjectName]changeKey
+	results   map[types.UID]measured
 }
 
-type changeOf struct {
+type changeKey struct {
 	uid types.UID
 	at  time.Time // when the change was sent
 }
 
 type measured struct {
-	of          changeOf
-	now, before map[ContainerKey]Share
+	of          changeKey
+	now, before map[ContainerKey]CPUPressure
 }
 
 func newMeasurer(source *EvidenceSource) *measurer {
-	return &measurer{source: source, woken: make(chan struct{}, 1), wanted: map[cache.ObjectName]changeOf{}, known: map[types.UID]measured{}}
+	return &measurer{source: source, woken: make(chan struct{}, 1), requested: map[cache.ObjectName]changeKey{}, results: map[types.UID]measured{}}
 }
 
 // request returns the measurement of a changed pod, or requests it and returns false.
-func (m *measurer) want(pod cache.ObjectName, of changeOf) (measured, bool) {
+func (m *measurer) request(pod cache.ObjectName, of changeKey) (measured, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if known, found := m.known[of.uid]; found && known.of.at.Equal(of.at) {
+	if known, found := m.results[of.uid]; found && known.of.at.Equal(of.at) {
 		return known, true
 	}
-	m.wanted[pod] = of
+	m.requested[pod] = of
 	select {
 	case m.woken <- struct{}{}:
 	default:
@@ -64,7 +64,7 @@ func (m *measurer) want(pod cache.ObjectName, of changeOf) (measured, bool) {
 func (m *measurer) forget(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.known, uid)
+	delete(m.results, uid)
 }
 
 // run measures requested pods until ctx ends, and calls ready for each finished pod.
@@ -78,20 +78,20 @@ func (m *measurer) run(ctx context.Context, ready func(cache.ObjectName), missin
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(gathering):
+		case <-time.After(batchDelay):
 		}
-		err := serving.Guard(func() error { m.ask(ctx, time.Now(), ready, missing); return nil })
+		err := serving.Guard(func() error { m.measure(ctx, time.Now(), ready, missing); return nil })
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "It is not known whether changed pods are throttled or wait for CPU")
 		}
 	}
 }
 
-func (m *measurer) ask(ctx context.Context, now time.Time, ready func(cache.ObjectName), missing func(pods int)) {
+func (m *measurer) measure(ctx context.Context, now time.Time, ready func(cache.ObjectName), missing func(pods int)) {
 	m.mu.Lock()
-	wanted := m.wanted
-	maps.DeleteFunc(m.known, func(_ types.UID, known measured) bool { return now.Sub(known.of.at) > 2*longest }) // deleted pods
-	m.wanted = map[cache.ObjectName]changeOf{}
+	wanted := m.requested
+	maps.DeleteFunc(m.results, func(_ types.UID, known measured) bool { return now.Sub(known.of.at) > 2*maxClockSkew }) // deleted pods
+	m.requested = map[cache.ObjectName]changeKey{}
 	m.mu.Unlock()
 	byNamespace := map[string][]cache.ObjectName{}
 	for _, pod := range slices.SortedFunc(maps.Keys(wanted), func(a, b cache.ObjectName) int { return cmp.Compare(a.Name, b.Name) }) {
@@ -99,31 +99,31 @@ func (m *measurer) ask(ctx context.Context, now time.Time, ready func(cache.Obje
 	}
 	for _, namespace := range slices.Sorted(maps.Keys(byNamespace)) {
 		pods := byNamespace[namespace]
-		shares, err := m.source.Shares(ctx, namespace, names(pods), now)
+		shares, err := m.source.CPUPressure(ctx, namespace, names(pods), now)
 		// Pods changed in the same minute share a query for the time before.
 		minute := func(pod cache.ObjectName) time.Time { return wanted[pod].at.Truncate(time.Minute) }
-		before := map[time.Time]map[ContainerKey]Share{}
+		before := map[time.Time]map[ContainerKey]CPUPressure{}
 		for _, pod := range pods {
 			at := minute(pod)
 			if err != nil || before[at] != nil {
 				continue
 			}
 			same := slices.DeleteFunc(slices.Clone(pods), func(other cache.ObjectName) bool { return !minute(other).Equal(at) })
-			before[at], err = m.source.Shares(ctx, namespace, names(same), at)
+			before[at], err = m.source.CPUPressure(ctx, namespace, names(same), at)
 		}
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "It is not known whether changed pods are throttled or wait for CPU", "namespace", namespace, "pods", len(pods))
 			missing(len(pods))
 			continue
 		}
-		if unknown := without(shares, pods); unknown > 0 {
+		if unknown := countMissing(shares, pods); unknown > 0 {
 			klog.FromContext(ctx).V(2).Info("Prometheus has no metrics of the CPU of containers of changed pods, by namespace, pod and container", "namespace", namespace, "pods", unknown)
 			missing(unknown)
 		}
 		m.mu.Lock()
 		for _, pod := range pods {
 			of := wanted[pod]
-			m.known[of.uid] = measured{of, shares, before[minute(pod)]}
+			m.results[of.uid] = measured{of, shares, before[minute(pod)]}
 		}
 		m.mu.Unlock()
 		for _, pod := range pods {
@@ -132,7 +132,7 @@ func (m *measurer) ask(ctx context.Context, now time.Time, ready func(cache.Obje
 	}
 }
 
-func without(shares map[ContainerKey]Share, pods []cache.ObjectName) int {
+func countMissing(shares map[ContainerKey]CPUPressure, pods []cache.ObjectName) int {
 	known := map[string]bool{}
 	for key := range shares {
 		known[key.Pod] = true
@@ -160,8 +160,8 @@ func (m measured) add(e *rollout.Evidence, pod string, change rollout.Change) {
 	e.Measured = true
 	for i := range e.Containers {
 		w := &e.Containers[i]
-		now, before := ShareOf(m.now, pod, w.Name), ShareOf(m.before, pod, w.Name)
-		w.Throttled, w.ThrottledBefore, w.Waiting, w.WaitingBefore = now.Throttled, before.Throttled, now.Waiting, before.Waiting
+		now, before := PressureOf(m.now, pod, w.Name), PressureOf(m.before, pod, w.Name)
+		w.Throttled, w.ThrottledBefore, w.Pressure, w.PressureBefore = now.Throttled, before.Throttled, now.Waiting, before.Waiting
 		for _, one := range change.Containers {
 			if one.From.Name == w.Name && !one.From.Limits.Has(resources.CPU) {
 				w.ThrottledBefore = 0
@@ -200,23 +200,23 @@ func (r *rates) add(labels map[string]string, value float64) {
 // pressure returns the known values. Throttling is a ratio, so several runs can be combined. The
 // waiting times of two runs may overlap, and a run that covers a part of the window has only a part
 // of the time. Waiting is therefore known only for a single run that covers the window.
-func (r *rates) share() Share {
-	s := Share{math.NaN(), math.NaN()}
+func (r *rates) pressure() CPUPressure {
+	s := CPUPressure{math.NaN(), math.NaN()}
 	if r.ambiguous {
 		return s
 	}
 	if periods, throttled := r.counters[periodsMetric], r.counters[throttledMetric]; periods.runs == throttled.runs {
-		s.Throttled = part(throttled.sum / periods.sum)
+		s.Throttled = ratio(throttled.sum / periods.sum)
 	}
-	if whole := r.counters[wholeWaiting]; whole.runs == 1 && r.counters[waitingMetric].runs == 1 {
-		s.Waiting = part(whole.sum)
+	if whole := r.counters[fullWindowWaiting]; whole.runs == 1 && r.counters[waitingMetric].runs == 1 {
+		s.Waiting = ratio(whole.sum)
 	}
 	return s
 }
 
 // ratio returns a value of 0 to 1, or NaN if it is invalid. Extrapolated rates may slightly exceed
 // 1.
-func part(value float64) float64 {
+func ratio(value float64) float64 {
 	const most = 1.25
 	if value < 0 || value > most {
 		return math.NaN()

@@ -16,7 +16,7 @@ import (
 
 // Prometheus may have no series for some pods, for example because a kubelet cannot name their
 // containers. The metric counts them, and their changes are judged by other evidence.
-func TestPodsThatPrometheusDoesNotHaveAreCountedAsMissing(t *testing.T) {
+func TestMeasurer_CountsPodsWithoutSeries(t *testing.T) {
 	const series = `{"metric":{"loadline_counter":%q,"namespace":"shop","pod":"web-0","container":"app"},"value":[1,"%d"]}`
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintf(w, `{"status":"success","data":{"resultType":"vector","result":[`+series+`,`+series+`]}}`,
@@ -34,13 +34,13 @@ func TestPodsThatPrometheusDoesNotHaveAreCountedAsMissing(t *testing.T) {
 	missing := 0
 	for i := range 3 {
 		pod := cache.ObjectName{Namespace: "shop", Name: fmt.Sprint("web-", i)}
-		_, found := m.want(pod, changeOf{types.UID(pod.Name), now.Add(-5 * time.Minute)})
+		_, found := m.request(pod, changeKey{types.UID(pod.Name), now.Add(-5 * time.Minute)})
 		require.False(t, found)
 	}
-	m.ask(t.Context(), now, func(pod cache.ObjectName) { ready = append(ready, pod) }, func(pods int) { missing += pods })
+	m.measure(t.Context(), now, func(pod cache.ObjectName) { ready = append(ready, pod) }, func(pods int) { missing += pods })
 	require.Len(t, ready, 3)
 	require.Equal(t, 2, missing)
-	known, found := m.want(ready[0], changeOf{"web-0", now.Add(-5 * time.Minute)})
+	known, found := m.request(ready[0], changeKey{"web-0", now.Add(-5 * time.Minute)})
 	require.True(t, found)
-	require.InDelta(t, 0.6, ShareOf(known.now, "web-0", "app").Throttled, 1e-9)
+	require.InDelta(t, 0.6, PressureOf(known.now, "web-0", "app").Throttled, 1e-9)
 }

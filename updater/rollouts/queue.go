@@ -39,19 +39,19 @@ import (
 )
 
 const (
-	maxPause   = time.Minute      // maximum retry delay after failures
-	stalePause = time.Second      // retry delay after a stale cache read
-	again      = 30 * time.Second // interval for conditions without events
+	maxRetryDelay   = time.Minute      // maximum retry delay after failures
+	staleRetryDelay = time.Second      // retry delay after a stale cache read
+	recheckInterval = 30 * time.Second // interval for conditions without events
 	// workersPerNamespace limits concurrent judgments in a namespace.
 	workersPerNamespace = 3
 	// harmNoteTimeout bounds the patch that records the reason of a revert on its pod. Webhooks of
 	// other components may delay the patch, and the revert must not wait for it.
 	harmNoteTimeout = 2 * time.Second
 	// resizeGracePeriod is how long a pod may not show a noted change yet.
-	underWay = 30 * time.Second
+	resizeGracePeriod = 30 * time.Second
 	// maxNoteAge is the age at which a note is removed while the policy is unknown. An older note
 	// has no effect any more.
-	forgotten = 24 * time.Hour
+	maxNoteAge = 24 * time.Hour
 )
 
 // Reverter changes pods. Implementations are actuate.Cluster and actuate.DryRun.
@@ -111,7 +111,7 @@ type QueueConfig struct {
 
 // NewQueue returns a queue.
 func NewQueue(c QueueConfig) *Queue {
-	q := &Queue{QueueConfig: c, queue: podqueue.New(maxPause), removals: newRemovals(), ended: map[types.UID]time.Time{}, reverts: map[types.UID]revertState{}}
+	q := &Queue{QueueConfig: c, queue: podqueue.New(maxRetryDelay), removals: newRemovals(), ended: map[types.UID]time.Time{}, reverts: map[types.UID]revertState{}}
 	if q.Remover == nil {
 		q.Remover = c.Executor
 	}
@@ -124,7 +124,7 @@ func NewQueue(c QueueConfig) *Queue {
 // Watch adds observed pods from an informer to the queue.
 func (q *Queue) Watch(pods cache.SharedIndexInformer) error {
 	add := func(object any) {
-		if pod, ok := client.PodOf(object); ok && convert.HasNotedChange(pod) {
+		if pod, ok := client.PodOf(object); ok && convert.HasRecordedChange(pod) {
 			q.queue.Add(cache.MetaObjectToName(pod))
 		}
 	}
@@ -168,28 +168,28 @@ const (
 func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time, d duty) (wait time.Duration, err error) {
 	now = now.UTC().Truncate(time.Second)
 	pod, err := q.Pods.Pods(name.Namespace).Get(name.Name)
-	if apierrors.IsNotFound(err) || err == nil && (!convert.HasNotedChange(pod) || !q.Reader.Namespaces.Serves(name.Namespace)) {
+	if apierrors.IsNotFound(err) || err == nil && (!convert.HasRecordedChange(pod) || !q.Reader.Namespaces.Includes(name.Namespace)) {
 		return 0, nil // the next iteration handles a deleted pod
 	}
 	if err != nil {
 		return 0, err
 	}
-	change, err := convert.NotedChange(pod)
+	change, err := convert.ParseChange(pod)
 	if err != nil {
 		return q.drop(ctx, pod, time.Time{}, err, d)
 	}
-	if change.At.After(now.Add(longest)) || change.At.Before(pod.CreationTimestamp.Add(-longest)) {
+	if change.At.After(now.Add(maxClockSkew)) || change.At.Before(pod.CreationTimestamp.Add(-maxClockSkew)) {
 		return q.drop(ctx, pod, change.At, fmt.Errorf("%s is no time of a change of this pod", change.At), d)
 	}
-	if q.done(pod.UID, change.At) {
-		if now.Sub(change.At) > longest { // no cache is stale for so long, so the note was written again
+	if q.isFinished(pod.UID, change.At) {
+		if now.Sub(change.At) > maxClockSkew { // no cache is stale for so long, so the note was written again
 			if d == judging {
 				q.removals.queue.Add(name)
 				return 0, nil
 			}
-			return longest, q.Remover.RemoveNote(client.Cleanup(ctx), pod)
+			return maxClockSkew, q.Remover.RemoveNote(client.Cleanup(ctx), pod)
 		}
-		return again, nil
+		return recheckInterval, nil
 	}
 	vpa, found, err := q.Reader.Controlling(ctx, pod, true)
 	if err != nil { // the policy depends on the owner
@@ -201,28 +201,28 @@ func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time, 
 	}
 	switch {
 	case of.Policy != nil && of.Observed:
-	case mayLift[of.Skip] && now.Sub(change.At) < forgotten:
-		return again, nil
+	case temporarySkips[of.Skip] && now.Sub(change.At) < maxNoteAge:
+		return recheckInterval, nil
 	default: // no policy allows changes of the pod any more
-		return q.drop(ctx, pod, change.At, errUngoverned, d)
+		return q.drop(ctx, pod, change.At, errNoPolicy, d)
 	}
-	return q.judge(ctx, &observed{pod: pod, change: change, vpa: vpa, Effective: &of}, now, d)
+	return q.judge(ctx, &observedPod{pod: pod, change: change, vpa: vpa, Effective: &of}, now, d)
 }
 
 // maxClockSkew bounds the skew of clocks and the staleness of caches.
-const longest = time.Hour
+const maxClockSkew = time.Hour
 
 // errUnrecorded is why a note without a recorded change is dropped. The updater records each change
 // before it changes a pod.
-var errUnknown = errors.New("the SizingRecord of the workload knows of no change at that time")
+var errUnrecorded = errors.New("the SizingRecord of the workload knows of no change at that time")
 
 // errNoPolicy is why a note is dropped that no policy covers.
-var errUngoverned = errors.New("no policy lets the pod be changed and taken back any more")
+var errNoPolicy = errors.New("no policy lets the pod be changed and taken back any more")
 
 // drop removes an invalid note from its pod. A note that reappears is not removed again at once.
 func (q *Queue) drop(ctx context.Context, pod *corev1.Pod, at time.Time, why error, d duty) (wait time.Duration, err error) {
-	if q.done(pod.UID, at) {
-		return again, nil
+	if q.isFinished(pod.UID, at) {
+		return recheckInterval, nil
 	}
 	if d == judging {
 		q.removals.queue.Add(cache.MetaObjectToName(pod))
@@ -238,24 +238,24 @@ func (q *Queue) drop(ctx context.Context, pod *corev1.Pod, at time.Time, why err
 
 // temporarySkips are the skip reasons of policies that may end soon. Until then the pod and its
 // note stay unchanged.
-var mayLift = map[reason.Reason]bool{reason.PolicyPaused: true, reason.PolicyUnknown: true, reason.NoRecord: true}
+var temporarySkips = map[reason.Reason]bool{reason.PolicyPaused: true, reason.PolicyUnknown: true, reason.NoRecord: true}
 
-type observed struct {
+type observedPod struct {
 	*policies.Effective
 	pod    *corev1.Pod
 	change rollout.Change
 	vpa    snapshot.VPA
 }
 
-func (q *Queue) judge(ctx context.Context, o *observed, now time.Time, d duty) (wait time.Duration, err error) {
+func (q *Queue) judge(ctx context.Context, o *observedPod, now time.Time, d duty) (wait time.Duration, err error) {
 	state, err := q.Records.State(o.Workload)
 	if err != nil {
 		return 0, err
 	}
 	if age := now.Sub(o.change.At); !state.HadRoundAt(o.change.At) {
 		name := cache.MetaObjectToName(o.pod)
-		if age >= 0 && age < underWay { // noted, but not recorded yet
-			return min(q.removals.recheckAfter(name), underWay-age), nil
+		if age >= 0 && age < resizeGracePeriod { // noted, but not recorded yet
+			return min(q.removals.recheckAfter(name), resizeGracePeriod-age), nil
 		}
 		if d == judging { // notes may be forged, so they cause no API request here
 			q.removals.queue.Add(name)
@@ -266,7 +266,7 @@ func (q *Queue) judge(ctx context.Context, o *observed, now time.Time, d duty) (
 			return 0, err
 		}
 		if !state.HadRoundAt(o.change.At) {
-			return q.drop(ctx, o.pod, o.change.At, errUnknown, d)
+			return q.drop(ctx, o.pod, o.change.At, errUnrecorded, d)
 		}
 	}
 	if d == removing { // only the judging worker judges
@@ -274,9 +274,9 @@ func (q *Queue) judge(ctx context.Context, o *observed, now time.Time, d duty) (
 		return 0, nil
 	}
 	core := o.vpa.Pod(o.pod)
-	if noted, changed := o.begun(&core, now); changed && !q.reverting(o) {
+	if noted, changed := o.updatedNote(&core, now); changed && !q.reverting(o) {
 		if o.change.Pending && !noted.Pending {
-			if _, err := q.Records.Update(ctx, o.Workload, func(s rollout.State) rollout.State { return s.Began(noted.At) }); err != nil {
+			if _, err := q.Records.Update(ctx, o.Workload, func(s rollout.State) rollout.State { return s.RecordResizeStart(noted.At) }); err != nil {
 				q.Metrics.RecordFailed()
 				return 0, err
 			}
@@ -286,10 +286,10 @@ func (q *Queue) judge(ctx context.Context, o *observed, now time.Time, d duty) (
 	// Evidence from the pod and its node. Prometheus follows below.
 	seen := q.Workloads.Evidence(o.pod, &core, o.Workload.Key)
 	verdict := rollout.Judge(o.change, seen, o.Safety, now)
-	if verdict.Ask && q.measurer != nil {
-		known, found := q.measurer.want(cache.MetaObjectToName(o.pod), changeOf{o.pod.UID, o.change.At})
+	if verdict.NeedsMetrics && q.measurer != nil {
+		known, found := q.measurer.request(cache.MetaObjectToName(o.pod), changeKey{o.pod.UID, o.change.At})
 		if !found {
-			return again, nil
+			return recheckInterval, nil
 		}
 		known.add(&seen, o.pod.Name, o.change)
 		verdict = rollout.Judge(o.change, seen, o.Safety, now)
@@ -297,17 +297,17 @@ func (q *Queue) judge(ctx context.Context, o *observed, now time.Time, d duty) (
 	if !seen.Gone && !seen.Replaced {
 		verdict = q.keepRevert(o, verdict)
 	}
-	if age := now.Sub(o.change.At); verdict.Outcome == rollout.Superseded && age >= 0 && age < underWay {
-		return underWay - age, nil // noted, but not resized yet
+	if age := now.Sub(o.change.At); verdict.Outcome == rollout.Superseded && age >= 0 && age < resizeGracePeriod {
+		return resizeGracePeriod - age, nil // noted, but not resized yet
 	}
 	var withdrawn []policy.ContainerTarget
 	switch {
 	case verdict.Outcome == "":
-		return o.next(now), nil
+		return o.nextCheck(now), nil
 	case verdict.Outcome == rollout.Reverted:
 		wait, err := q.revert(ctx, o, &core, &verdict, now)
 		if errors.Is(err, snapshot.ErrStale) {
-			return stalePause, nil
+			return staleRetryDelay, nil
 		} else if err != nil {
 			return 0, fmt.Errorf("the change did harm (%s) and is to be taken back, which is tried again: %w", verdict.Harm, err)
 		} else if wait > 0 {
@@ -323,9 +323,9 @@ func (q *Queue) judge(ctx context.Context, o *observed, now time.Time, d duty) (
 	return 0, q.end(ctx, o, verdict, withdrawn, now)
 }
 
-func (q *Queue) store(ctx context.Context, o *observed, verdict rollout.Verdict, now time.Time) error {
-	ending := rollout.Ending{UID: string(o.pod.UID), Change: o.change, Outcome: verdict.Outcome, Harm: verdict.Harm}
-	if _, err := q.Records.Update(client.Urgent(ctx), o.Workload, func(s rollout.State) rollout.State { return s.End(ending, o.Settings, now) }); err != nil {
+func (q *Queue) store(ctx context.Context, o *observedPod, verdict rollout.Verdict, now time.Time) error {
+	ending := rollout.ObservationEnd{UID: string(o.pod.UID), Change: o.change, Outcome: verdict.Outcome, Harm: verdict.Harm}
+	if _, err := q.Records.Update(client.Urgent(ctx), o.Workload, func(s rollout.State) rollout.State { return s.EndObservation(ending, o.Settings, now) }); err != nil {
 		q.Metrics.RecordFailed()
 		return err
 	}
@@ -334,7 +334,7 @@ func (q *Queue) store(ctx context.Context, o *observed, verdict rollout.Verdict,
 
 // end stores the outcome of a change and removes its note. The parameter withdrawn lists the
 // resources restored after an infeasible resize.
-func (q *Queue) end(ctx context.Context, o *observed, verdict rollout.Verdict, withdrawn []policy.ContainerTarget, now time.Time) error {
+func (q *Queue) end(ctx context.Context, o *observedPod, verdict rollout.Verdict, withdrawn []policy.ContainerTarget, now time.Time) error {
 	klog.FromContext(ctx).V(2).Info("Change of a pod judged", "pod", klog.KObj(o.pod), "vpa", o.vpa.Object.Name, "outcome", verdict.Outcome, "reason", verdict.Harm, "age", now.Sub(o.change.At))
 	if err := q.store(ctx, o, verdict, now); err != nil {
 		return err
@@ -351,9 +351,9 @@ func (q *Queue) end(ctx context.Context, o *observed, verdict rollout.Verdict, w
 
 // updatedNote returns the note after a change of the resize state. A deferred resize becomes
 // pending. When the node acts on a pending resize, its observation begins.
-func (o *observed) begun(core *disruption.Pod, now time.Time) (noted rollout.Change, changed bool) {
+func (o *observedPod) updatedNote(core *disruption.Pod, now time.Time) (noted rollout.Change, changed bool) {
 	deferred := core.Resize == disruption.ResizeDeferred
-	acted := core.Resize == disruption.NotResizing && !core.Unanswered()
+	acted := core.Resize == disruption.NotResizing && !core.ResizeUnreported()
 	noted = o.change
 	switch {
 	case deferred && !o.change.Pending:
@@ -367,17 +367,17 @@ func (o *observed) begun(core *disruption.Pod, now time.Time) (noted rollout.Cha
 }
 
 // nextCheck returns the time until the end of the next observation period, then a fixed interval.
-func (o *observed) next(now time.Time) time.Duration {
-	for _, ends := range []time.Duration{o.Safety.Period, o.change.Observed(o.Safety)} {
+func (o *observedPod) nextCheck(now time.Time) time.Duration {
+	for _, ends := range []time.Duration{o.Safety.Period, o.change.ObservationTime(o.Safety)} {
 		if left := o.change.At.Add(ends).Sub(now); left > 0 && !o.change.Pending {
 			return left
 		}
 	}
-	return again
+	return recheckInterval
 }
 
 // isFinished reports whether a change has ended while a cache may still show its note.
-func (q *Queue) done(uid types.UID, at time.Time) bool {
+func (q *Queue) isFinished(uid types.UID, at time.Time) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	ended, known := q.ended[uid]

@@ -24,14 +24,14 @@ import (
 
 // slowReverter takes 20 ms per write, like a client with 50 requests per second, and records when it
 // served each pod.
-type writing struct {
+type slowReverter struct {
 	Reverter
 
 	client chan struct{}        // holds a value during a write
 	served map[string]time.Time // by namespace and name
 }
 
-func (w *writing) RemoveNote(_ context.Context, pod *corev1.Pod) error {
+func (w *slowReverter) RemoveNote(_ context.Context, pod *corev1.Pod) error {
 	w.client <- struct{}{}
 	defer func() { <-w.client }()
 	time.Sleep(20 * time.Millisecond)
@@ -40,10 +40,10 @@ func (w *writing) RemoveNote(_ context.Context, pod *corev1.Pod) error {
 }
 
 // A user who may annotate pods writes 5,000 notes in one namespace.
-func TestNotesOfOneNamespaceKeepNoOtherWaiting(t *testing.T) {
+func TestQueue_ForgedNotesDoNotDelayOtherNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pods := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
-		w := &writing{client: make(chan struct{}, 1), served: map[string]time.Time{}}
+		w := &slowReverter{client: make(chan struct{}, 1), served: map[string]time.Time{}}
 		q := NewQueue(QueueConfig{Pods: corelisters.NewPodLister(pods), Reader: &snapshot.Reader{}, Executor: w})
 		note := func(namespace, name string) {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(namespace + name), Annotations: map[string]string{convert.ResizedAtAnnotation: "forged"}}}
@@ -71,11 +71,11 @@ func TestNotesOfOneNamespaceKeepNoOtherWaiting(t *testing.T) {
 }
 
 // Removing forged notes must not use up the requests for reverts.
-func TestRemovals_HaveTheirOwnRate(t *testing.T) {
+func TestNoteRemoval_HasSeparateRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pods := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
-		reverting := &writing{client: make(chan struct{}, 1), served: map[string]time.Time{}}
-		remover := &writing{client: make(chan struct{}, 1), served: map[string]time.Time{}}
+		reverting := &slowReverter{client: make(chan struct{}, 1), served: map[string]time.Time{}}
+		remover := &slowReverter{client: make(chan struct{}, 1), served: map[string]time.Time{}}
 		q := NewQueue(QueueConfig{Pods: corelisters.NewPodLister(pods), Reader: &snapshot.Reader{}, Executor: reverting, Remover: remover})
 		for i := range 1483 {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "attacker", Name: fmt.Sprint(i), UID: types.UID(fmt.Sprint(i)), Annotations: map[string]string{convert.ResizedAtAnnotation: "forged"}}}
@@ -105,13 +105,13 @@ func TestRemovals_HaveTheirOwnRate(t *testing.T) {
 	})
 }
 
-func TestRemovals_RemoveFromAPodOnceInAMinute(t *testing.T) {
+func TestNoteRemoval_OncePerMinutePerPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pods := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 		removed := 0
 		q := NewQueue(QueueConfig{
 			Pods: corelisters.NewPodLister(pods), Reader: &snapshot.Reader{},
-			Executor: &writing{}, Remover: countedRemovals{&removed},
+			Executor: &slowReverter{}, Remover: countedRemovals{&removed},
 		})
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
@@ -139,10 +139,10 @@ func (c countedRemovals) RemoveNote(context.Context, *corev1.Pod) error {
 
 // Users can write a note with requests that the container does not have.
 func TestChanged_AddsMissingResources(t *testing.T) {
-	o := &observed{
+	o := &observedPod{
 		pod: &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}}}},
-		change: rollout.Change{Containers: []rollout.Sizing{{
-			From: policy.Container{Name: "app"}, To: policy.Container{Requests: resources.Of(100, 1<<20), Limits: resources.Of(200, 2<<20)},
+		change: rollout.Change{Containers: []rollout.ContainerChange{{
+			From: policy.Container{Name: "app"}, To: policy.Container{Requests: resources.NewList(100, 1<<20), Limits: resources.NewList(200, 2<<20)},
 		}}},
 	}
 	got := o.changed().Spec.Containers[0].Resources

@@ -26,7 +26,7 @@ import (
 // whole, so on a full node only the resources related to the harm are restored, such as memory
 // after an out-of-memory kill.
 func (q *Queue) revert(
-	ctx context.Context, o *observed, core *disruption.Pod, v *rollout.Verdict, now time.Time,
+	ctx context.Context, o *observedPod, core *disruption.Pod, v *rollout.Verdict, now time.Time,
 ) (wait time.Duration, err error) {
 	state := q.waitingRevert(o, now)
 	nodeFull := core.Resize == disruption.ResizeDeferred || core.Resize == disruption.ResizeInfeasible
@@ -36,12 +36,12 @@ func (q *Queue) revert(
 				return 0, err
 			}
 			q.updateRevert(o, func(r *revertState) { r.reduced = true })
-			return again, nil
+			return recheckInterval, nil
 		}
 	}
-	sizes := o.change.RevertSizes(running(core), v.Harm)
+	sizes := o.change.RevertTargets(running(core), v.Harm)
 	if state.reduced {
-		sizes = v.Harm.Needs(sizes)
+		sizes = v.Harm.FilterTargets(sizes)
 	}
 	if len(sizes) > 0 {
 		if err := q.requestRevert(ctx, o, *v, sizes); err != nil {
@@ -51,7 +51,7 @@ func (q *Queue) revert(
 			q.reportRevert(o, *v, sizes)
 			return 0, nil
 		}
-		return again, nil // the confirmation of the kubelet is a pod event
+		return recheckInterval, nil // the confirmation of the kubelet is a pod event
 	}
 	return q.awaitRevert(ctx, o, core, v, state, now), nil
 }
@@ -59,7 +59,7 @@ func (q *Queue) revert(
 // awaitRevert returns how long to wait for the kubelet to complete a requested revert. It returns 0
 // if the revert is complete, or timed out and the verdict became RevertDeferred.
 func (q *Queue) awaitRevert(
-	ctx context.Context, o *observed, core *disruption.Pod, v *rollout.Verdict, state revertState, now time.Time,
+	ctx context.Context, o *observedPod, core *disruption.Pod, v *rollout.Verdict, state revertState, now time.Time,
 ) (wait time.Duration) {
 	timeout := disruption.DeferredTimeout
 	switch {
@@ -75,19 +75,19 @@ func (q *Queue) awaitRevert(
 		timeout = disruption.InProgressTimeout
 	}
 	if left := state.since.Add(timeout).Sub(now); left > 0 {
-		return min(left, again)
+		return min(left, recheckInterval)
 	}
 	v.Outcome = rollout.RevertDeferred
 	klog.FromContext(ctx).Info("Revert not carried out by the node in time",
 		"pod", klog.KObj(o.pod), "vpa", o.vpa.Object.Name, "reason", v.Harm)
-	q.Executor.Judged(o.vpa.Object, o.changed(), *v, o.change.RevertSizes(sizesOf(o.changed(), core), v.Harm))
+	q.Executor.Judged(o.vpa.Object, o.changed(), *v, o.change.RevertTargets(sizesOf(o.changed(), core), v.Harm))
 	q.Metrics.RevertDeferred(cache.MetaObjectToName(o.vpa.Object), v.Harm)
 	return 0
 }
 
 // requestRevert records the harm on the pod and then requests the resize, because the evidence may
 // be gone at the next sync. A failed record does not block the revert.
-func (q *Queue) requestRevert(ctx context.Context, o *observed, v rollout.Verdict, sizes []policy.ContainerTarget) error {
+func (q *Queue) requestRevert(ctx context.Context, o *observedPod, v rollout.Verdict, sizes []policy.ContainerTarget) error {
 	log := klog.FromContext(ctx).WithValues("pod", klog.KObj(o.pod), "vpa", o.vpa.Object.Name, "reason", v.Harm)
 	if noted := o.change; noted.Harm != v.Harm {
 		noted.Harm = v.Harm
@@ -113,7 +113,7 @@ func (q *Queue) requestRevert(ctx context.Context, o *observed, v rollout.Verdic
 
 // reportRevert emits the event of a revert and counts it. Nil sizes mean that the revert was
 // requested in an earlier sync, and the spec has the restored resources.
-func (q *Queue) reportRevert(o *observed, v rollout.Verdict, sizes []policy.ContainerTarget) {
+func (q *Queue) reportRevert(o *observedPod, v rollout.Verdict, sizes []policy.ContainerTarget) {
 	pod := o.pod
 	if sizes == nil {
 		pod = o.changed()
@@ -127,11 +127,11 @@ func (q *Queue) reportRevert(o *observed, v rollout.Verdict, sizes []policy.Cont
 }
 
 // changed returns the pod with the resources of the observed change, as before the revert.
-func (o *observed) changed() *corev1.Pod {
+func (o *observedPod) changed() *corev1.Pod {
 	pod := o.pod.DeepCopy()
 	for i := range pod.Spec.Containers {
 		c := &pod.Spec.Containers[i]
-		at := slices.IndexFunc(o.change.Containers, func(s rollout.Sizing) bool { return s.From.Name == c.Name })
+		at := slices.IndexFunc(o.change.Containers, func(s rollout.ContainerChange) bool { return s.From.Name == c.Name })
 		if at < 0 {
 			continue
 		}
@@ -160,7 +160,7 @@ func differences(pod, before *corev1.Pod) (sizes []policy.ContainerTarget) {
 	return sizes
 }
 
-func sizesOf(pod *corev1.Pod, core *disruption.Pod) []rollout.Running {
+func sizesOf(pod *corev1.Pod, core *disruption.Pod) []rollout.RunningContainer {
 	all := running(core)
 	for i, c := range convert.NewPod(pod).Containers {
 		all[i].Container = c
@@ -174,7 +174,7 @@ func unrelated(core *disruption.Pod, harm rollout.Harm) (rest []policy.Container
 		current, spec := &core.Containers[i].Actual, &core.Containers[i].Spec
 		f := policy.ContainerTarget{Name: spec.Name}
 		for k := range resources.Kind(resources.Kinds) {
-			if harm.About(k) {
+			if harm.Concerns(k) {
 				continue
 			}
 			if a, set := current.Requests.Get(k); set && a != spec.Requests.Value(k) {
@@ -196,7 +196,7 @@ func reportsResources(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Resources != nil })
 }
 
-func (q *Queue) reverting(o *observed) bool {
+func (q *Queue) reverting(o *observedPod) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	r, found := q.reverts[o.pod.UID]
@@ -204,7 +204,7 @@ func (q *Queue) reverting(o *observed) bool {
 }
 
 // waitingRevert returns the state of a revert. The first call starts the wait for the kubelet.
-func (q *Queue) waitingRevert(o *observed, now time.Time) (state revertState) {
+func (q *Queue) waitingRevert(o *observedPod, now time.Time) (state revertState) {
 	q.updateRevert(o, func(r *revertState) {
 		if r.since.IsZero() {
 			r.since = now
@@ -214,7 +214,7 @@ func (q *Queue) waitingRevert(o *observed, now time.Time) (state revertState) {
 	return state
 }
 
-func (q *Queue) updateRevert(o *observed, update func(*revertState)) {
+func (q *Queue) updateRevert(o *observedPod, update func(*revertState)) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	r := q.reverts[o.pod.UID]
@@ -225,11 +225,11 @@ func (q *Queue) updateRevert(o *observed, update func(*revertState)) {
 
 // keepRevert returns v, or the earlier verdict if it began a revert of the same change. The
 // evidence may have disappeared since, but the revert must be finished.
-func (q *Queue) keepRevert(o *observed, v rollout.Verdict) rollout.Verdict {
+func (q *Queue) keepRevert(o *observedPod, v rollout.Verdict) rollout.Verdict {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.reverts) >= maxEnded { // entries of deleted pods are never finished
-		maps.DeleteFunc(q.reverts, func(_ types.UID, r revertState) bool { return o.change.At.Sub(r.changeAt) > forgotten })
+		maps.DeleteFunc(q.reverts, func(_ types.UID, r revertState) bool { return o.change.At.Sub(r.changeAt) > maxNoteAge })
 	}
 	if v.Outcome == rollout.Reverted {
 		if !q.reverts[o.pod.UID].changeAt.Equal(o.change.At) {
@@ -241,7 +241,7 @@ func (q *Queue) keepRevert(o *observed, v rollout.Verdict) rollout.Verdict {
 	return v
 }
 
-func (q *Queue) firstFailure(o *observed) bool {
+func (q *Queue) firstFailure(o *observedPod) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	r, found := q.reverts[o.pod.UID]
@@ -254,12 +254,12 @@ func (q *Queue) firstFailure(o *observed) bool {
 }
 
 // running returns the containers of a pod with the resources of its spec.
-func running(core *disruption.Pod) (all []rollout.Running) {
+func running(core *disruption.Pod) (all []rollout.RunningContainer) {
 	for i := range core.Containers {
-		all = append(all, rollout.Running{Container: core.Containers[i].Spec, Restarts: core.Containers[i].Restarts})
+		all = append(all, rollout.RunningContainer{Container: core.Containers[i].Spec, Restarts: core.Containers[i].Restarts})
 	}
-	for _, c := range core.Fixed {
-		all = append(all, rollout.Running{Container: c})
+	for _, c := range core.FixedContainers {
+		all = append(all, rollout.RunningContainer{Container: c})
 	}
 	return all
 }

@@ -33,7 +33,7 @@ func (h *Holds) Save(ctx context.Context, planned []disruption.Action) {
 	var turned []*Hold
 	for v := range h.view.VPAs {
 		name := h.name(v)
-		if e := h.policy(v); e != nil && e.Rival != "" && conflicts < report.MaxEvents && h.announcePolicyConflict(name, e) {
+		if e := h.policy(v); e != nil && e.Conflicting != "" && conflicts < report.MaxEvents && h.announcePolicyConflict(name, e) {
 			conflicts++
 		}
 		hold := h.holds[name]
@@ -44,14 +44,14 @@ func (h *Holds) Save(ctx context.Context, planned []disruption.Action) {
 			pod := &hold.input.Pods[i]
 			if hold.Pods[i].Free && !changes[pod.UID] {
 				passed[pod.UID] = h.now
-			} else if at, known := h.passed[pod.UID]; known {
+			} else if at, known := h.passedOver[pod.UID]; known {
 				passed[pod.UID] = at
 			}
-			if !pod.Observed.IsZero() {
+			if !pod.ObservedSince.IsZero() {
 				observed++
 			}
 		}
-		if !hold.stored && hold.turned() {
+		if !hold.stored && hold.hasTransition() {
 			turned = append(turned, hold)
 		}
 	}
@@ -63,10 +63,10 @@ func (h *Holds) Save(ctx context.Context, planned []disruption.Action) {
 		}
 	}
 	h.Announcer.Forget(h.now)
-	if len(h.holds) > 0 || len(h.passed) > 0 {
+	if len(h.holds) > 0 || len(h.passedOver) > 0 {
 		h.Metrics.Observed(observed)
 	}
-	h.passed = passed
+	h.passedOver = passed
 	h.reportFuses(ctx)
 }
 
@@ -76,8 +76,8 @@ func (h *Holds) name(v int) cache.ObjectName {
 
 // hasTransition reports whether the rollout state has a transition to store. Rounds without changes
 // and workloads without a record do not count.
-func (h *Hold) turned() bool {
-	return len(h.before.Rounds) > 0 && h.State.Turned(h.before)
+func (h *Hold) hasTransition() bool {
+	return len(h.before.Rounds) > 0 && h.State.HasAdvanced(h.before)
 }
 
 // maxDeferredWrites is the maximum number of records per iteration written without a pod change.
@@ -126,7 +126,7 @@ type removals struct {
 }
 
 func newRemovals() *removals {
-	return &removals{queue: podqueue.New(maxPause), rate: limit.NewLimiter(removalRate, removalBurst), rechecked: map[cache.ObjectName]bool{}, last: map[cache.ObjectName]time.Time{}}
+	return &removals{queue: podqueue.New(maxRetryDelay), rate: limit.NewLimiter(removalRate, removalBurst), rechecked: map[cache.ObjectName]bool{}, last: map[cache.ObjectName]time.Time{}}
 }
 
 // recheckAfter returns when to check a pod with an unrecorded change again. The record cache may be
@@ -135,13 +135,13 @@ func (r *removals) recheckAfter(pod cache.ObjectName) (wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.rechecked[pod] {
-		return again
+		return recheckInterval
 	}
 	if len(r.rechecked) >= maxEnded {
 		clear(r.rechecked)
 	}
 	r.rechecked[pod] = true
-	return stalePause
+	return staleRetryDelay
 }
 
 // due returns how long a pod must wait for its next removal. Without a wait, the removal is
@@ -179,8 +179,8 @@ func (q *Queue) remove(ctx context.Context, pod cache.ObjectName, now time.Time)
 // whether it was due.
 func (h *Holds) announcePolicyConflict(name cache.ObjectName, e *policies.Effective) bool {
 	policy := e.PolicyName()
-	return h.Announcer.Announce(report.Event{VPA: name, Reason: report.EventPolicyConflict, About: policy + " " + e.Rival},
-		"SizingPolicies "+policy+" and "+e.Rival+" select the workload and have the same priority: "+policy+" is responsible alone, since its name is smaller; give them different values of spec.priority, or let only one of them select it", h.now)
+	return h.Announcer.Announce(report.Event{VPA: name, Reason: report.EventPolicyConflict, About: policy + " " + e.Conflicting},
+		"SizingPolicies "+policy+" and "+e.Conflicting+" select the workload and have the same priority: "+policy+" is responsible alone, since its name is smaller; give them different values of spec.priority, or let only one of them select it", h.now)
 }
 
 // announce emits events about the rollout of a VPA, each at most once an hour.
@@ -191,10 +191,10 @@ func (h *Holds) announce(name cache.ObjectName, hold *Hold) {
 	if hold.stored && hold.before.Phase == rollout.PhaseCanary && hold.State.Phase == rollout.PhaseFullRollout {
 		announce(report.EventCanaryPromoted, "", "The canary did well: all pods may be changed")
 	}
-	if why := obstacles[hold.Canary]; why != "" && (hold.Canary != rollout.NotObserved || !hold.State.CanarySince.IsZero()) {
+	if why := obstacleMessages[hold.Canary]; why != "" && (hold.Canary != rollout.NotObserved || !hold.State.CanarySince.IsZero()) {
 		announce(report.EventCanaryHeld, why, why)
 	}
-	if hold.HPA {
+	if hold.HasHPA {
 		announce(report.EventHPAConflict, hold.PolicyName(), "A HorizontalPodAutoscaler looks at resources of the pods that SizingPolicy "+hold.PolicyName()+" would change: spec.rollout.hpa says what becomes of these")
 	}
 	due := slices.ContainsFunc(hold.Pods, func(a rollout.PodHold) bool { return a.Reason == reason.CoolingDown })
@@ -211,7 +211,7 @@ func (h *Holds) announce(name cache.ObjectName, hold *Hold) {
 	}
 }
 
-var obstacles = map[rollout.Obstacle]string{
+var obstacleMessages = map[rollout.Obstacle]string{
 	rollout.MemberNotSuccessful: "The canary is not promoted: the change of a member did not end well, or is still to come",
 	rollout.NotObserved:         "The canary is not promoted: no change of it was observed to its end",
 	rollout.MembersBlocked:      "The canary is not promoted: the nodes of its members do not grant the change",
@@ -234,7 +234,7 @@ func (h *Hold) takeStart() bool {
 
 // ReturnStart undoes the start of a workload without a changed pod.
 func (h *Holds) ReturnStart(of disruption.Subject) {
-	if hold := h.Of(of); hold != nil && hold.countedAsStart && !hold.sent {
+	if hold := h.HoldOf(of); hold != nil && hold.countedAsStart && !hold.sent {
 		hold.limits.Starts++
 		hold.countedAsStart = false
 	}
@@ -242,7 +242,7 @@ func (h *Holds) ReturnStart(of disruption.Subject) {
 
 // Sent records that a pod of a workload was or may have been changed.
 func (h *Holds) Sent(of disruption.Subject) {
-	if hold := h.Of(of); hold != nil && hold.countedAsStart {
+	if hold := h.HoldOf(of); hold != nil && hold.countedAsStart {
 		hold.sent = true
 	}
 }
@@ -254,11 +254,11 @@ func (h *Holds) OrderStarts(actions []disruption.Action) []disruption.Action {
 	type queue struct{ policy, namespace string }
 	waiting := map[queue]int{}
 	ranks := map[*Hold]rollout.StartCount{}
-	rank := func(a disruption.Action) rollout.StartCount { return ranks[h.Of(a.Subject)] }
+	rank := func(a disruption.Action) rollout.StartCount { return ranks[h.HoldOf(a.Subject)] }
 	var places []int
 	var starts []disruption.Action
 	for i, a := range actions {
-		hold := h.Of(a.Subject)
+		hold := h.HoldOf(a.Subject)
 		if hold == nil || hold.Settings.StartRate <= 0 || hold.countedAsStart || !hold.State.Started.IsZero() {
 			continue
 		}

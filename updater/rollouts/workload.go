@@ -38,21 +38,21 @@ type Reader struct {
 func (r *Reader) Workload(v *disruption.VPA, states []*snapshot.State, of *policies.Effective, c disruption.Config, now time.Time) rollout.Workload {
 	w := rollout.Workload{
 		Mode: of.Mode, ShortHistory: of.ShortHistory, Ordinals: of.Workload.Key.Kind == "StatefulSet",
-		Rolling: r.Targets.Settling(of.Workload.Key), Target: of.Target, Pods: make([]rollout.Pod, len(v.Pods)),
+		RollingOut: r.Targets.Settling(of.Workload.Key), Target: of.Target, Pods: make([]rollout.Pod, len(v.Pods)),
 	}
 	for i := range v.Pods {
 		p := &v.Pods[i]
 		one := &w.Pods[i]
 		*one = rollout.Pod{
 			UID: p.UID, Name: p.Name, Running: !p.Pending, Ready: p.Ready,
-			Resizing:   p.Resize != disruption.NotResizing && p.Resize != disruption.ResizeDeferred && p.Resize != disruption.ResizeInfeasible || p.Unanswered(),
-			Deferred:   p.Resize == disruption.ResizeDeferred,
-			Infeasible: p.Resize == disruption.ResizeInfeasible,
-			Due:        !p.Leaves() && disruption.Assess(v, p, c, now).Reason == "", // a pod that leaves its node is not part of a rollout
-			Wants:      p.Need().Wants,
-			Node:       r.node(p.Node),
-			Observed:   states[i].ChangedAt(),
-			Unsent:     states[i].Unsent(),
+			Resizing:      p.Resize != disruption.NotResizing && p.Resize != disruption.ResizeDeferred && p.Resize != disruption.ResizeInfeasible || p.ResizeUnreported(),
+			Deferred:      p.Resize == disruption.ResizeDeferred,
+			Infeasible:    p.Resize == disruption.ResizeInfeasible,
+			Due:           !p.Leaves() && disruption.Assess(v, p, c, now).Reason == "", // a pod that leaves its node is not part of a rollout
+			TotalRequests: p.Need().After,
+			Node:          r.node(p.Node),
+			ObservedSince: states[i].ChangedAt(),
+			Unsent:        states[i].Unsent(),
 		}
 		for j := range p.Containers {
 			after := p.Containers[j].After()
@@ -62,7 +62,7 @@ func (r *Reader) Workload(v *disruption.VPA, states []*snapshot.State, of *polic
 			}
 		}
 		if !one.Due {
-			one.LeftOut = of.LeftOut()
+			one.OmittedReason = of.ExcludedPart()
 		}
 	}
 	return w
@@ -89,7 +89,7 @@ func (r *Reader) node(name string) (n rollout.Node) {
 func (r *Reader) Evidence(pod *corev1.Pod, core *disruption.Pod, workload target.Key) rollout.Evidence {
 	e := rollout.Evidence{
 		Infeasible: core.Resize == disruption.ResizeInfeasible,
-		Resizing:   core.Resize == disruption.ResizeInProgress || core.Resize == disruption.ResizeError || core.Resize == disruption.ResizeUnclear || core.Unanswered(),
+		Resizing:   core.Resize == disruption.ResizeInProgress || core.Resize == disruption.ResizeError || core.Resize == disruption.ResizeUnclear || core.ResizeUnreported(),
 		Replaced:   r.Targets.Replacing(workload),
 		Gone:       pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
 		NodeReady:  r.nodeReady(pod.Spec.NodeName),
@@ -102,7 +102,7 @@ func (r *Reader) Evidence(pod *corev1.Pod, core *disruption.Pod, workload target
 	}
 	unknown := math.NaN()
 	for i := range core.Containers {
-		w := rollout.Witness{Container: core.Containers[i].Spec, Throttled: unknown, ThrottledBefore: unknown, Waiting: unknown, WaitingBefore: unknown}
+		w := rollout.ContainerEvidence{Container: core.Containers[i].Spec, Throttled: unknown, ThrottledBefore: unknown, Pressure: unknown, PressureBefore: unknown}
 		for j := range pod.Status.ContainerStatuses {
 			s := &pod.Status.ContainerStatuses[j]
 			if s.Name != w.Name {
@@ -135,7 +135,7 @@ const fuseTimeout = 5 * time.Second
 
 // readLimits reads the limits of each policy. After a panic there are none, and all rollouts stop.
 func (h *Holds) readLimits(ctx context.Context) {
-	err := serving.Guard(func() error { h.limits = h.Policies.Limits(h.all, h.now.UTC().Truncate(time.Second)); return nil })
+	err := serving.Guard(func() error { h.limits = h.Policies.Limits(h.effective, h.now.UTC().Truncate(time.Second)); return nil })
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Failed to read the rounds of SizingPolicies, skipping their pods in this iteration")
 	}
@@ -164,12 +164,12 @@ func (h *Holds) reportFuses(ctx context.Context) {
 	for _, name := range slices.Sorted(maps.Keys(h.limits)) {
 		limits := h.limits[name]
 		if limits.Trip.At.IsZero() && !meta.IsStatusConditionTrue(limits.Policy.Status.Conditions, convert.ConditionFuseTripped) {
-			delete(h.tripped, name)
+			delete(h.reportedTrips, name)
 		} else {
 			h.reportFuse(ctx, name, limits)
 		}
 	}
-	maps.DeleteFunc(h.tripped, func(name, _ string) bool { return h.limits[name] == nil })
+	maps.DeleteFunc(h.reportedTrips, func(name, _ string) bool { return h.limits[name] == nil })
 }
 
 // reportFuse updates condition FuseTripped of a policy with a current or former trip.
@@ -180,11 +180,11 @@ func (h *Holds) reportFuse(ctx context.Context, name string, limits *policies.Li
 	if c != nil && c.Status == wanted.Status && c.Message == wanted.Message && c.LastTransitionTime.Equal(&wanted.LastTransitionTime) {
 		return
 	}
-	if !limits.Trip.At.IsZero() && h.tripped[name] != wanted.Message {
-		if h.tripped == nil {
-			h.tripped = map[string]string{}
+	if !limits.Trip.At.IsZero() && h.reportedTrips[name] != wanted.Message {
+		if h.reportedTrips == nil {
+			h.reportedTrips = map[string]string{}
 		}
-		h.tripped[name] = wanted.Message
+		h.reportedTrips[name] = wanted.Message
 		klog.FromContext(ctx).Info("Fuse of a SizingPolicy tripped, holding further changes of its pods",
 			"policy", name, "namespaces", limits.Trip.Namespaces, "since", limits.Trip.At, "message", wanted.Message)
 		h.Announcer.Recorder.Event(limits.Policy, report.EventFuseTripped, wanted.Message, nil)

@@ -21,7 +21,7 @@ import (
 
 // facts are the input of decide.
 type facts struct {
-	standing Standing
+	state    SharingState
 	kinds    [resources.Kinds]bool // kinds that the pod shares, or shared according to its mark
 	ends     [resources.Kinds]bool // kinds that it stops sharing
 	mark     sharing.Mark          // zero: none
@@ -53,16 +53,16 @@ func (f *facts) decide() decision {
 	d := decision{cause: disruption.Shared, peak: f.ends, mark: f.mark}
 	d.mark.Kinds = f.kinds
 	switch {
-	case f.standing == Ending:
+	case f.state == Ending:
 		d.cause, d.mark = disruption.ShareEnded, f.mark
 	case f.harmed:
 		d.cause, d.peak, d.early = disruption.ShareReverted, f.kinds, true
 		d.mark = f.marked(d.mark, true)
-	case f.mark.Out(f.now):
+	case f.mark.RevertActive(f.now):
 		d.cause, d.peak = disruption.ShareReverted, f.kinds
 	case f.killed:
 		d.cause, d.peak[resources.Memory] = disruption.ShareReverted, true
-	case f.standing == Pending:
+	case f.state == Pending:
 		return decision{}
 	}
 	return d
@@ -74,27 +74,27 @@ func (f *facts) marked(m sharing.Mark, reverted bool) sharing.Mark {
 }
 
 // SharingState is the state of pods under a policy with sharing enabled now or earlier.
-type Standing uint8
+type SharingState uint8
 
 // The states.
 const (
-	Pending Standing = iota // undecided: pods keep their requests
-	Ending                  // pods with a mark get their peak
-	Active                  // pods get their shares
+	Pending SharingState = iota // undecided: pods keep their requests
+	Ending                      // pods with a mark get their peak
+	Active                      // pods get their shares
 )
 
 // SharingStates are the states of policies in mode On, by spec.sharing.nodeAutoscaler. The zero
 // value is Pending.
-type Standings struct{ Usual, BesideNodeAutoscaler Standing }
+type SharingStates struct{ Default, WithNodeAutoscaler SharingState }
 
 // stateOf returns the state of a VPA with a sharing policy.
-func standingOf(v *nodeshare.VPA, may Standings) Standing {
+func stateOf(v *nodeshare.VPA, may SharingStates) SharingState {
 	switch {
-	case v.Mode == fleet.SharingOn && v.Settings.BesideNodeAutoscaler:
-		return may.BesideNodeAutoscaler
+	case v.Mode == fleet.SharingOn && v.Settings.AcceptsNodeAutoscaler:
+		return may.WithNodeAutoscaler
 	case v.Mode == fleet.SharingOn:
-		return may.Usual
-	case v.Why == reason.PolicyPaused, v.Why == reason.PolicyUnknown, v.Why == reason.ModeTooCautious && v.Decision.Mode == fleet.Canary:
+		return may.Default
+	case v.ModeReason == reason.PolicyPaused, v.ModeReason == reason.PolicyUnknown, v.ModeReason == reason.ModeTooCautious && v.Decision.Mode == fleet.Canary:
 		return Pending // the canary will reach all pods
 	}
 	return Ending
@@ -102,32 +102,32 @@ func standingOf(v *nodeshare.VPA, may Standings) Standing {
 
 // state returns the state of a pod as of the last round. It is Pending if the policy has changed
 // since.
-func (d *division) standing(p *member, e *policies.Effective) Standing {
+func (d *division) state(p *member, e *policies.Effective) SharingState {
 	switch {
 	case d.Nodes == nil || !d.NodeInformer.HasSynced(): // unknown whether changes fit
 		return Pending
-	case !d.wanted:
+	case !d.sharingEnabled:
 		return Ending
 	case d.last.Load() == nil || p == nil: // no successful last round, or a new pod
 		return Pending
-	case p.by == nil && e.Shares, p.by != nil && !stillWanted(&p.by.VPA, e):
+	case p.workload == nil && e.Shares, p.workload != nil && !policyUnchanged(&p.workload.VPA, e):
 		return Pending // until the next round
-	case p.by == nil:
+	case p.workload == nil:
 		return Ending
-	case p.by.standing != Active:
-		return p.by.standing
-	case sharing.EndsSharing(p.Apart):
+	case p.workload.state != Active:
+		return p.workload.state
+	case sharing.EndsSharing(p.Excluded):
 		return Ending
-	case p.Why() != "" || !p.node.acts(p) || p.shares == nil && !p.leaves:
+	case p.ExclusionReason() != "" || !p.node.applies(p) || p.shares == nil && !p.leaves:
 		return Pending
 	}
 	return Active
 }
 
 // policyUnchanged reports whether the policy of a VPA is the same as in the last round.
-func stillWanted(v *nodeshare.VPA, e *policies.Effective) bool {
+func policyUnchanged(v *nodeshare.VPA, e *policies.Effective) bool {
 	d := &e.Decision
-	return e.Shares && d.Policy.Name == v.Decision.Policy.Name && d.Policy.Sharing == v.Settings && d.Mode == v.Decision.Mode && d.OutOfSharing == v.Decision.OutOfSharing && d.Reason == v.Decision.Reason
+	return e.Shares && d.Policy.Name == v.Decision.Policy.Name && d.Policy.Sharing == v.Settings && d.Mode == v.Decision.Mode && d.SharingOptedOut == v.Decision.SharingOptedOut && d.Reason == v.Decision.Reason
 }
 
 type killedContainer struct {
@@ -138,21 +138,21 @@ type killedContainer struct {
 // killed reports whether a pod gets its memory peak: a container ran out of memory less than
 // sharing.OOMPause ago, or the pod has not been ready since. The result evict reports whether the
 // pod may be evicted if its node refuses the peak.
-func (d *division) killed(v *disruption.VPA, a *aim, p *disruption.Pod) (memory, evict bool) {
-	for i := range a.whole {
-		c := &a.whole[i]
+func (d *division) killed(v *disruption.VPA, a *shareTarget, p *disruption.Pod) (memory, evict bool) {
+	for i := range a.containers {
+		c := &a.containers[i]
 		if c.OOM.Ended.IsZero() || p.Ready && d.now.Sub(c.OOM.Ended) >= sharing.OOMPause {
 			continue
 		}
 		kill, of := d.kill(v, a, p, c), killedContainer{types.UID(p.UID), c.Actual.Name}
 		kill.Recorded = d.kills[of]
-		answer := sharing.AfterOOM(kill)
+		answer := sharing.RespondToOOM(kill)
 		if answer.Recorded {
 			d.record(of, kill.At)
 		}
 		if answer.Reason == reason.OOMCooling { // the reaction to the previous kill continues, in place
 			kill.At = kill.Recorded
-			answer = sharing.AfterOOM(kill)
+			answer = sharing.RespondToOOM(kill)
 			answer.MayEvict = false
 		}
 		memory, evict = memory || answer.Reason == "", evict || answer.MayEvict
@@ -160,15 +160,15 @@ func (d *division) killed(v *disruption.VPA, a *aim, p *disruption.Pod) (memory,
 	return memory, evict
 }
 
-func (d *division) kill(v *disruption.VPA, a *aim, p *disruption.Pod, c *disruption.Container) sharing.OOMKill {
+func (d *division) kill(v *disruption.VPA, a *shareTarget, p *disruption.Pod, c *disruption.Container) sharing.OOMKill {
 	object, err := d.Pods.Pods(p.Namespace).Get(p.Name)
 	kill := sharing.OOMKill{
 		At: c.OOM.Ended, Shared: a.kinds[resources.Memory], Gone: err != nil || string(object.UID) != p.UID || object.DeletionTimestamp != nil,
 		Recommended: !v.Outdated && a.vpa.Recommendation[c.Actual.Name].Target.Has(resources.Memory),
 	}
 	if s := a.shared; s != nil {
-		kill.Excluded, kill.Off, kill.Rank = s.Apart == reason.Excluded, s.Apart == reason.SharingOff, s.Sharing.Rank
-		kill.Evict = a.standing != Ending && s.by != nil && stillWanted(&s.by.VPA, a.policy) && s.by.Settings.Evict && s.node.acts(s)
+		kill.Excluded, kill.Off, kill.Rank = s.Excluded == reason.Excluded, s.Excluded == reason.SharingOff, s.Sharing.Rank
+		kill.Evict = a.state != Ending && s.workload != nil && policyUnchanged(&s.workload.VPA, a.policy) && s.workload.Settings.Evict && s.node.applies(s)
 	}
 	return kill
 }
@@ -212,7 +212,7 @@ func (p *sharePart) growsAny(kinds [resources.Kinds]bool) bool {
 	return false
 }
 
-func (p *sharePart) only(kinds [resources.Kinds]bool) *sharePart {
+func (p *sharePart) restrictTo(kinds [resources.Kinds]bool) *sharePart {
 	some := &sharePart{fitted: slices.Clone(p.fitted), shrinks: p.shrinks, grows: p.grows}
 	for k := range resources.Kind(resources.Kinds) {
 		if kinds[k] {
@@ -227,7 +227,7 @@ func (p *sharePart) only(kinds [resources.Kinds]bool) *sharePart {
 }
 
 // growthOnly returns the part without targets below the requests of a container.
-func (p *sharePart) growth(whole []disruption.Container) *sharePart {
+func (p *sharePart) growthOnly(whole []disruption.Container) *sharePart {
 	some := &sharePart{fitted: slices.Clone(p.fitted), grows: p.grows}
 	for i := range some.fitted {
 		for k := range resources.Kind(resources.Kinds) {
@@ -239,50 +239,50 @@ func (p *sharePart) growth(whole []disruption.Container) *sharePart {
 	return some
 }
 
-func others(kinds, but [resources.Kinds]bool) [resources.Kinds]bool {
+func exclude(kinds, excluded [resources.Kinds]bool) [resources.Kinds]bool {
 	for k := range kinds {
-		kinds[k] = kinds[k] && !but[k]
+		kinds[k] = kinds[k] && !excluded[k]
 	}
 	return kinds
 }
 
 // sharePart returns the targets of the shared kinds.
-func (a *aim) part() *sharePart {
+func (a *shareTarget) sharePart() *sharePart {
 	part := &sharePart{fitted: a.fit()}
 	for i := range part.fitted {
-		f, asked := &part.fitted[i], &a.whole[i].Spec
+		f, asked := &part.fitted[i], &a.containers[i].Spec
 		for k := range resources.Kind(resources.Kinds) {
 			if !a.kinds[k] {
 				*f = without(*f, k)
 				continue
 			}
 			if a.peak[k] {
-				f.Requests, f.Limits = noLess(k, f.Requests, asked.Requests), noLess(k, f.Limits, asked.Limits)
+				f.Requests, f.Limits = atLeastCurrent(k, f.Requests, asked.Requests), atLeastCurrent(k, f.Limits, asked.Limits)
 			}
-			if a.keeps(k, f, asked) {
+			if a.keepsRequest(k, f, asked) {
 				*f = without(*f, k)
 			}
 		}
-		if !a.whole[i].Observed {
+		if !a.containers[i].Observed {
 			continue
 		}
 		for k := range resources.Kind(resources.Kinds) {
 			if wanted, some := f.Requests.Get(k); some {
 				has := float64(asked.Requests.Value(k))
 				less, more := worthMoving(int(k), has, float64(wanted))
-				more = more || a.peak[k] && float64(wanted) > has*(1+nodeshare.LeastMove) || // minMove does not apply to peaks
+				more = more || a.peak[k] && float64(wanted) > has*(1+nodeshare.MinMove) || // minMove does not apply to peaks
 					a.peak[k] && !a.ends[k] && f.Limits.Value(k) > asked.Limits.Value(k) // the old limit may have caused the harm
 				part.shrinks[k], part.grows[k] = part.shrinks[k] || less, part.grows[k] || more
 			}
 		}
-		part.grows[resources.Memory] = part.grows[resources.Memory] || f.MemoryLimit != (policy.LimitSpan{}) && asked.Limits.Value(resources.Memory) < f.MemoryLimit.Least
+		part.grows[resources.Memory] = part.grows[resources.Memory] || f.MemoryLimit != (policy.LimitSpan{}) && asked.Limits.Value(resources.Memory) < f.MemoryLimit.Min
 	}
 	return part
 }
 
 // keepsRequest reports whether a container keeps its request of a kind because it has its peak, or
 // because the request would grow on an overcommitted node.
-func (a *aim) keeps(k resources.Kind, f *policy.ContainerTarget, asked *policy.Container) bool {
+func (a *shareTarget) keepsRequest(k resources.Kind, f *policy.ContainerTarget, asked *policy.Container) bool {
 	wanted, some := f.Requests.Get(k)
 	if !some {
 		return false
@@ -292,11 +292,11 @@ func (a *aim) keeps(k resources.Kind, f *policy.ContainerTarget, asked *policy.C
 		limit, limited := f.Limits.Get(k)
 		return wanted <= has && (!limited || limit <= asked.Limits.Value(k))
 	}
-	return a.standing == Active && wanted > has && a.shared.node.results[0].Overcommitted[k]
+	return a.state == Active && wanted > has && a.shared.node.results[0].Overcommitted[k]
 }
 
 // atLeastCurrent raises the amount of a kind, if present, to the current amount.
-func noLess(k resources.Kind, of, has resources.List) resources.List {
+func atLeastCurrent(k resources.Kind, of, has resources.List) resources.List {
 	if a, some := of.Get(k); some {
 		return of.With(k, max(a, has.Value(k)))
 	}
@@ -304,8 +304,8 @@ func noLess(k resources.Kind, of, has resources.List) resources.List {
 }
 
 // fit returns the container targets with shares or peaks in place of the recommendation.
-func (a *aim) fit() []policy.ContainerTarget {
-	whole := a.whole
+func (a *shareTarget) fit() []policy.ContainerTarget {
+	whole := a.containers
 	pod := policy.Pod{Containers: make([]policy.Container, len(whole))}
 	given := make(map[string]resources.Bounds, len(whole))
 	for i := range whole {
@@ -318,7 +318,7 @@ func (a *aim) fit() []policy.ContainerTarget {
 			switch {
 			case !a.kinds[k]:
 				b = resources.Bounds{Lower: b.Lower.Without(k), Target: b.Target.Without(k), Upper: b.Upper.Without(k)}
-			case b.Target.Has(k) && !a.peak[k] && a.standing == Active && i < len(a.shared.shares):
+			case b.Target.Has(k) && !a.peak[k] && a.state == Active && i < len(a.shared.shares):
 				b.Target = b.Target.With(k, amountOf(a.shared.shares[i][k]))
 			}
 		}
@@ -326,9 +326,9 @@ func (a *aim) fit() []policy.ContainerTarget {
 	}
 	rules := a.vpa.Rules
 	rules.Sharing = &policy.Sharing{Kinds: a.kinds}
-	if a.standing == Active {
-		if !a.shared.by.KeepsCPULimit {
-			rules.Sharing.CPULimit = a.shared.by.Settings.CPULimit
+	if a.state == Active {
+		if !a.shared.workload.KeepsCPULimit {
+			rules.Sharing.CPULimit = a.shared.workload.Settings.CPULimit
 		}
 		rules.Sharing.NodeCPU = a.shared.node.Allocatable.Value(resources.CPU)
 		rules.Sharing.Daemon = a.shared.Sharing.Daemon

@@ -23,24 +23,24 @@ func TestFacts_Decide(t *testing.T) {
 		facts facts
 		want  decision
 	}{
-		{"ends", facts{standing: Ending, kinds: cpu, ends: cpu, mark: shrunk}, decision{disruption.ShareEnded, cpu, shrunk, false}},
-		{"ends, whatever else happened", facts{standing: Ending, kinds: cpu, ends: cpu, mark: shrunk, harmed: true, killed: true, restarts: 4},
+		{"ends", facts{state: Ending, kinds: cpu, ends: cpu, mark: shrunk}, decision{disruption.ShareEnded, cpu, shrunk, false}},
+		{"ends, whatever else happened", facts{state: Ending, kinds: cpu, ends: cpu, mark: shrunk, harmed: true, killed: true, restarts: 4},
 			decision{disruption.ShareEnded, cpu, shrunk, false}},
-		{"new harm", facts{standing: Active, kinds: both, mark: shrunk, harmed: true, killed: true, restarts: 4},
+		{"new harm", facts{state: Active, kinds: both, mark: shrunk, harmed: true, killed: true, restarts: 4},
 			decision{disruption.ShareReverted, both, sharing.Mark{Kinds: both, At: now.Truncate(time.Second), Restarts: 4, Reverted: true}, true}},
-		{"new harm while nothing is known of the policy", facts{standing: Pending, kinds: cpu, mark: shrunk, harmed: true, restarts: 4},
+		{"new harm while nothing is known of the policy", facts{state: Pending, kinds: cpu, mark: shrunk, harmed: true, restarts: 4},
 			decision{disruption.ShareReverted, cpu, sharing.Mark{Kinds: cpu, At: now.Truncate(time.Second), Restarts: 4, Reverted: true}, true}},
-		{"harm in the last 24 hours", facts{standing: Active, kinds: both, mark: reverted, killed: true}, decision{disruption.ShareReverted, both, with(reverted, both), false}},
-		{"harm in the last 24 hours, waiting", facts{standing: Pending, kinds: cpu, mark: reverted}, decision{disruption.ShareReverted, cpu, reverted, false}},
-		{"harm before", facts{standing: Pending, kinds: cpu, mark: sharing.Mark{Kinds: cpu, At: now.Add(-25 * time.Hour), Reverted: true}}, decision{}},
-		{"killed", facts{standing: Active, kinds: both, mark: shrunk, killed: true}, decision{disruption.ShareReverted, memory, with(shrunk, both), false}},
-		{"killed, waiting", facts{standing: Pending, kinds: both, mark: with(shrunk, both), killed: true}, decision{disruption.ShareReverted, memory, with(shrunk, both), false}},
-		{"killed, and CPU is not shared any more", facts{standing: Active, kinds: both, ends: cpu, mark: shrunk, killed: true},
+		{"harm in the last 24 hours", facts{state: Active, kinds: both, mark: reverted, killed: true}, decision{disruption.ShareReverted, both, with(reverted, both), false}},
+		{"harm in the last 24 hours, waiting", facts{state: Pending, kinds: cpu, mark: reverted}, decision{disruption.ShareReverted, cpu, reverted, false}},
+		{"harm before", facts{state: Pending, kinds: cpu, mark: sharing.Mark{Kinds: cpu, At: now.Add(-25 * time.Hour), Reverted: true}}, decision{}},
+		{"killed", facts{state: Active, kinds: both, mark: shrunk, killed: true}, decision{disruption.ShareReverted, memory, with(shrunk, both), false}},
+		{"killed, waiting", facts{state: Pending, kinds: both, mark: with(shrunk, both), killed: true}, decision{disruption.ShareReverted, memory, with(shrunk, both), false}},
+		{"killed, and CPU is not shared any more", facts{state: Active, kinds: both, ends: cpu, mark: shrunk, killed: true},
 			decision{disruption.ShareReverted, both, with(shrunk, both), false}},
-		{"waits", facts{standing: Pending, kinds: cpu, mark: shrunk}, decision{}},
-		{"a kind is not shared any more", facts{standing: Active, kinds: both, ends: cpu, mark: shrunk}, decision{disruption.Shared, cpu, with(shrunk, both), false}},
-		{"shares", facts{standing: Active, kinds: both, mark: shrunk}, decision{disruption.Shared, none, with(shrunk, both), false}},
-		{"shares for the first time", facts{standing: Active, kinds: cpu}, decision{disruption.Shared, none, sharing.Mark{Kinds: cpu}, false}},
+		{"waits", facts{state: Pending, kinds: cpu, mark: shrunk}, decision{}},
+		{"a kind is not shared any more", facts{state: Active, kinds: both, ends: cpu, mark: shrunk}, decision{disruption.Shared, cpu, with(shrunk, both), false}},
+		{"shares", facts{state: Active, kinds: both, mark: shrunk}, decision{disruption.Shared, none, with(shrunk, both), false}},
+		{"shares for the first time", facts{state: Active, kinds: cpu}, decision{disruption.Shared, none, sharing.Mark{Kinds: cpu}, false}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.facts.now = now

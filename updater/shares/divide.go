@@ -25,7 +25,7 @@ import (
 type Division struct {
 	Moves map[string]*sharing.Mark // by UID: marks to write before the pods change
 	Ended []disruption.Subject     // pods that reached their peak: their mark is removed
-	Marks []Marking                // marks to write even if their pods do not change
+	Marks []MarkWrite              // marks to write even if their pods do not change
 
 	shared map[string]bool // pods with a share, by UID
 }
@@ -34,9 +34,9 @@ type Division struct {
 func (d *Division) Has(uid string) bool { return d.shared[uid] }
 
 // MarkWrite is a mark to write to a pod.
-type Marking struct {
-	Of   disruption.Subject
-	Mark sharing.Mark
+type MarkWrite struct {
+	Subject disruption.Subject
+	Mark    sharing.Mark
 }
 
 // shrinkInterval is the minimum time between two shrinks of pods on a node, unless another pod
@@ -48,12 +48,12 @@ const shrinkInterval = time.Hour
 // Divide moves the targets of shared resources from the containers of a view to their shares, as of
 // the last round. With limitShrinks, pods of a node shrink at most once an hour. Otherwise they
 // also shrink when another pod needs the room. A pod that causes a panic keeps its share.
-func (s *Sharing) Divide(ctx context.Context, in Input, view *snapshot.View, seldom bool, now time.Time) Division {
-	if s.begun.IsZero() {
-		s.begun = now
+func (s *Sharing) Divide(ctx context.Context, in Input, view *snapshot.View, limitShrinks bool, now time.Time) Division {
+	if s.started.IsZero() {
+		s.started = now
 	}
 	s.forgetKills(view)
-	d := &division{Sharing: s, in: in, view: view, now: now, seldom: seldom, wanted: in.wanted(), result: Division{shared: map[string]bool{}}}
+	d := &division{Sharing: s, in: in, view: view, now: now, limitShrinks: limitShrinks, sharingEnabled: in.sharingEnabled(), result: Division{shared: map[string]bool{}}}
 	for i := range view.VPAs {
 		d.divide(ctx, &view.VPAs[i], view.Index[i], view.States[i])
 	}
@@ -63,13 +63,13 @@ func (s *Sharing) Divide(ctx context.Context, in Input, view *snapshot.View, sel
 // division is a Division in progress.
 type division struct {
 	*Sharing
-	in     Input
-	view   *snapshot.View
-	result Division
-	now    time.Time
-	seldom bool
-	wanted bool                 // a policy enables sharing
-	shrank map[string]time.Time // see lastShrinks; nil: not computed yet
+	in             Input
+	view           *snapshot.View
+	result         Division
+	now            time.Time
+	limitShrinks   bool
+	sharingEnabled bool                 // a policy enables sharing
+	shrank         map[string]time.Time // see lastShrinks; nil: not computed yet
 }
 
 // Shrank records that a pod of a node shrank.
@@ -91,7 +91,7 @@ func (d *division) recentlyShrunk(name string, on *node) bool {
 	if last.IsZero() || d.now.Sub(last) >= shrinkInterval || !last.Before(d.last.Load().at.Truncate(time.Second)) {
 		return false
 	}
-	return d.seldom || !on.results[0].Wanted
+	return d.limitShrinks || !on.results[0].Wanted
 }
 
 // lastShrinks returns the time of the last shrink by node. Shrinks before process start are read
@@ -99,7 +99,7 @@ func (d *division) recentlyShrunk(name string, on *node) bool {
 func (d *division) lastShrinks() map[string]time.Time {
 	last := map[string]time.Time{}
 	maps.Copy(last, d.shrunk)
-	if d.now.Sub(d.begun) >= shrinkInterval {
+	if d.now.Sub(d.started) >= shrinkInterval {
 		return last
 	}
 	view := d.view
@@ -110,7 +110,7 @@ func (d *division) lastShrinks() map[string]time.Time {
 		}
 		for j := range view.VPAs[i].Pods {
 			p := &view.VPAs[i].Pods[j]
-			if d.standing(d.member(p.UID), e) != Active {
+			if d.state(d.member(p.UID), e) != Active {
 				continue
 			}
 			if mark := view.States[i][j].Mark(); mark != nil && !mark.Reverted && mark.At.After(last[p.Node]) && !mark.At.After(d.now) {
@@ -124,44 +124,44 @@ func (d *division) lastShrinks() map[string]time.Time {
 func (d *division) divide(ctx context.Context, v *disruption.VPA, index int, states []*snapshot.State) {
 	for i := range v.Pods {
 		p := &v.Pods[i]
-		if err := serving.Guard(func() error { d.pod(v, index, p, states[i].Mark()); return nil }); err != nil {
+		if err := serving.Guard(func() error { d.dividePod(v, index, p, states[i].Mark()); return nil }); err != nil {
 			klog.FromContext(ctx).Error(err, "Keeping the share of a pod: recovered from panic", "pod", klog.KRef(p.Namespace, p.Name), "vpa", v.Name)
 		}
 	}
 }
 
-func (d *division) pod(v *disruption.VPA, index int, p *disruption.Pod, mark *sharing.Mark) {
+func (d *division) dividePod(v *disruption.VPA, index int, p *disruption.Pod, mark *sharing.Mark) {
 	shared := d.member(p.UID)
 	if shared == nil && mark == nil {
 		return
 	}
-	a := aim{vpa: &d.in.VPAs[index], policy: &d.in.Policies[index], shared: shared, whole: p.Containers}
-	a.standing = d.standing(shared, a.policy)
-	if a.standing != Active && mark == nil {
+	a := shareTarget{vpa: &d.in.VPAs[index], policy: &d.in.Policies[index], shared: shared, containers: p.Containers}
+	a.state = d.state(shared, a.policy)
+	if a.state != Active && mark == nil {
 		return
 	}
 	share := &disruption.Share{}
-	if a.standing == Active {
+	if a.state == Active {
 		if share.Leaves = shared.leaves; share.Leaves && shared.shares == nil {
 			p.Share = share
 			return
 		}
-		a.kinds = shared.by.Settings.Kinds
+		a.kinds = shared.workload.Settings.Kinds
 	}
 	if mark != nil {
 		a.mark = *mark
 		kinds := a.kinds
 		for k, shared := range mark.Kinds {
-			a.ends[k] = shared && (a.standing == Ending || a.standing == Active && !kinds[k])
+			a.ends[k] = shared && (a.state == Ending || a.state == Active && !kinds[k])
 			a.kinds[k] = kinds[k] || shared
 		}
 	}
 	d.result.shared[p.UID] = true
-	share.Kinds, share.Peak = a.kinds, make([]policy.ContainerTarget, len(a.whole))
-	for i := range a.whole {
-		share.Peak[i] = a.whole[i].Target
+	share.Kinds, share.Peak = a.kinds, make([]policy.ContainerTarget, len(a.containers))
+	for i := range a.containers {
+		share.Peak[i] = a.containers[i].Target
 	}
-	p.Share, p.Containers = share, withoutKinds(a.whole, a.kinds)
+	p.Share, p.Containers = share, withoutKinds(a.containers, a.kinds)
 	d.move(v, &a, p)
 }
 
@@ -175,17 +175,17 @@ func (d *division) member(uid string) *member {
 }
 
 // shareTarget is the target of a pod that shares.
-type aim struct {
+type shareTarget struct {
 	facts
-	vpa    *snapshot.VPA
-	policy *policies.Effective
-	shared *member
-	whole  []disruption.Container // with the complete recommendation
-	peak   [resources.Kinds]bool  // see decision.peak
+	vpa        *snapshot.VPA
+	policy     *policies.Effective
+	shared     *member
+	containers []disruption.Container // with the complete recommendation
+	peak       [resources.Kinds]bool  // see decision.peak
 }
 
 // move sets the target of a pod's share, unless the pod has it.
-func (d *division) move(v *disruption.VPA, a *aim, p *disruption.Pod) {
+func (d *division) move(v *disruption.VPA, a *shareTarget, p *disruption.Pod) {
 	var evict bool
 	a.killed, evict = d.killed(v, a, p)
 	if v.Outdated || len(a.vpa.Recommendation) == 0 {
@@ -195,15 +195,15 @@ func (d *division) move(v *disruption.VPA, a *aim, p *disruption.Pod) {
 	a.harmed = d.harmed(a)
 	decided := a.decide()
 	if decided.early {
-		d.result.Marks = append(d.result.Marks, Marking{subject(v, p), decided.mark})
+		d.result.Marks = append(d.result.Marks, MarkWrite{subject(v, p), decided.mark})
 	}
 	if decided.cause == "" {
 		return
 	}
 	a.peak = decided.peak
-	part := a.part()
-	decided.mark.Kinds = others(decided.mark.Kinds, others(a.ends, part.grows))
-	part, why := d.first(part, a, decided.cause, p.Node)
+	part := a.sharePart()
+	decided.mark.Kinds = exclude(decided.mark.Kinds, exclude(a.ends, part.grows))
+	part, why := d.firstStep(part, a, decided.cause, p.Node)
 	if !part.moves() {
 		d.endsShare(a, subject(v, p), decided.mark)
 		return
@@ -222,45 +222,45 @@ func (d *division) move(v *disruption.VPA, a *aim, p *disruption.Pod) {
 
 // firstStep returns the part of a target to resize first, and why the pod keeps its share for now,
 // or empty.
-func (d *division) first(part *sharePart, a *aim, cause disruption.Cause, node string) (*sharePart, reason.Reason) {
-	why := d.waits(part, a, node)
+func (d *division) firstStep(part *sharePart, a *shareTarget, cause disruption.Cause, node string) (*sharePart, reason.Reason) {
+	why := d.skipReason(part, a, node)
 	switch {
-	case a.standing == Pending:
-		return part.only(a.peak), why
+	case a.state == Pending:
+		return part.restrictTo(a.peak), why
 	case !part.growsAny(a.peak):
 		if why != "" && why != reason.ChangedOutside && part.grows != [resources.Kinds]bool{} {
-			return part.growth(a.whole), "" // growth does not wait for a delayed shrink
+			return part.growthOnly(a.containers), "" // growth does not wait for a delayed shrink
 		}
 	case why != "" || cause == disruption.ShareReverted: // a peak does not wait for other kinds
-		part = part.only(a.peak)
+		part = part.restrictTo(a.peak)
 		if a.killed && part.grows[resources.Memory] { // memory does not wait for CPU
-			part = part.only([resources.Kinds]bool{resources.Memory: true})
+			part = part.restrictTo([resources.Kinds]bool{resources.Memory: true})
 		}
 		return part, ""
 	case part.shrinks != [resources.Kinds]bool{}: // growth may not fit and follows
-		return part.only(others(a.kinds, a.peak)), why
+		return part.restrictTo(exclude(a.kinds, a.peak)), why
 	}
 	return part, why
 }
 
 // endsShare removes kinds at their peak from the mark of a pod.
-func (d *division) endsShare(a *aim, of disruption.Subject, left sharing.Mark) {
+func (d *division) endsShare(a *shareTarget, of disruption.Subject, left sharing.Mark) {
 	if a.ends == [resources.Kinds]bool{} {
 		return
 	}
-	left.Kinds = others(a.mark.Kinds, a.ends)
+	left.Kinds = exclude(a.mark.Kinds, a.ends)
 	if left.Kinds == [resources.Kinds]bool{} {
 		d.result.Ended = append(d.result.Ended, of)
 		return
 	}
-	d.result.Marks = append(d.result.Marks, Marking{of, left})
+	d.result.Marks = append(d.result.Marks, MarkWrite{of, left})
 }
 
 func subject(v *disruption.VPA, p *disruption.Pod) disruption.Subject {
 	return disruption.Subject{Namespace: p.Namespace, VPA: v.Name, Pod: p.Name, UID: p.UID}
 }
 
-func (d *division) harmed(a *aim) bool {
+func (d *division) harmed(a *shareTarget) bool {
 	safety := rollout.Safety{Revert: true, Restarts: rollout.DefaultRestarts}
 	if a.policy.Policy != nil {
 		safety = a.policy.Safety
@@ -268,14 +268,14 @@ func (d *division) harmed(a *aim) bool {
 	return safety.Revert && a.mark.Harmed(a.restarts, safety.Restarts, d.now)
 }
 
-func (d *division) waits(part *sharePart, a *aim, node string) reason.Reason {
-	if a.standing != Active || a.peak == a.kinds {
+func (d *division) skipReason(part *sharePart, a *shareTarget, node string) reason.Reason {
+	if a.state != Active || a.peak == a.kinds {
 		return ""
 	}
-	for i := range a.whole {
+	for i := range a.containers {
 		for k, shared := range a.kinds {
-			has, seen := a.whole[i].Spec.Requests.Value(resources.Kind(k)), a.shared.Requests[i][k]
-			if shared && !a.peak[k] && math.Abs(float64(has)-seen) > nearSeen[k] {
+			has, seen := a.containers[i].Spec.Requests.Value(resources.Kind(k)), a.shared.Requests[i][k]
+			if shared && !a.peak[k] && math.Abs(float64(has)-seen) > maxRequestDrift[k] {
 				return reason.ChangedOutside
 			}
 		}
@@ -295,7 +295,7 @@ func (d *division) waits(part *sharePart, a *aim, node string) reason.Reason {
 
 // maxRequestDrift is the maximum difference of a request from its value in the last round, in
 // millicores and bytes.
-var nearSeen = [resources.Kinds]float64{resources.CPU: 1, resources.Memory: 16e6}
+var maxRequestDrift = [resources.Kinds]float64{resources.CPU: 1, resources.Memory: 16e6}
 
 func withoutKinds(whole []disruption.Container, kinds [resources.Kinds]bool) []disruption.Container {
 	containers := slices.Clone(whole)

@@ -20,26 +20,26 @@ func (s *Sharing) Explain(uid types.UID) *explanation.Share {
 		return nil
 	}
 	p := r.pods[uid]
-	if p == nil || p.Of == nil {
+	if p == nil || p.VPA == nil {
 		return nil
 	}
 	result := &p.node.results[1]
-	if p.node.acts(p) {
+	if p.node.applies(p) {
 		result = &p.node.results[0]
 	}
 	e := &explanation.Share{
-		Policy: p.Of.Decision.Policy.Name, Active: result.Active, Node: result.Name, Problem: p.node.Problem, Cordoned: p.node.Cordoned,
+		Policy: p.VPA.Decision.Policy.Name, Active: result.Active, Node: result.Name, Problem: p.node.Problem, Cordoned: p.node.Cordoned,
 		Pods: result.Pods, Leaves: slices.ContainsFunc(result.Leaves, func(l PodName) bool { return l.UID == uid }),
 	}
-	switch why := p.Why(); {
+	switch why := p.ExclusionReason(); {
 	case result.Name == "": // the shares could not be computed
 		e.Excluded = explanation.NewSkip(reason.InternalError)
-	case why != "" && p.Of.Mode == fleet.SharingOff: // the reason of the workload is more specific
-		e.Excluded = explanation.NewSkip(cmp.Or(p.Of.Why, why))
+	case why != "" && p.VPA.Mode == fleet.SharingOff: // the reason of the workload is more specific
+		e.Excluded = explanation.NewSkip(cmp.Or(p.VPA.ModeReason, why))
 	default:
 		e.Excluded = explanation.NewSkip(why)
 	}
-	e.DryRun = explanation.NewSkip(p.Of.Why)
+	e.DryRun = explanation.NewSkip(p.VPA.ModeReason)
 	if e.Excluded != nil || p.shares == nil && !e.Leaves {
 		return e
 	}
@@ -49,7 +49,7 @@ func (s *Sharing) Explain(uid types.UID) *explanation.Share {
 
 // amounts returns the amounts of one kind, or nil if the pod does not share it.
 func (p *member) amounts(of *Node, k resources.Kind) *explanation.ShareAmounts {
-	if !of.Kinds[k] || !p.Of.Settings.Kinds[k] {
+	if !of.Kinds[k] || !p.VPA.Settings.Kinds[k] {
 		return nil
 	}
 	a := &explanation.ShareAmounts{

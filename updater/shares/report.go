@@ -82,7 +82,7 @@ type PodName struct {
 
 func (r *Node) count(input *sharing.Node, members []*member, shares sharing.Result) {
 	r.Headroom, r.Overcommitted = shares.Headroom, shares.Overcommitted
-	for _, i := range shares.Leaves {
+	for _, i := range shares.Evictions {
 		r.Leaves = append(r.Leaves, PodName{members[i].UID, members[i].Sharing.Name})
 	}
 	for i, p := range members {
@@ -139,7 +139,7 @@ type Metrics interface {
 
 // newlyLeaving returns the number of pods that would leave their nodes in a dry run, without the
 // pods of the last round.
-func (r *Rounds) left(found *Round) (more int) {
+func (r *Rounds) newlyLeaving(found *Round) (more int) {
 	leaving := map[types.UID]bool{}
 	for _, n := range found.Nodes {
 		if n.Active {
@@ -156,7 +156,7 @@ func (r *Rounds) left(found *Round) (more int) {
 }
 
 // maxLoggedLeaving is the maximum number of leaving pods in a log line.
-const mostLeaving = 10
+const maxLoggedLeaving = 10
 
 // log logs the nodes with a changed log line, and the pods and workloads without sharing.
 func (r *Rounds) log(ctx context.Context, found *Round) {
@@ -204,8 +204,8 @@ func describeNode(n *Node) []any {
 		}
 	}
 	if len(n.Leaves) > 0 {
-		names := make([]string, 0, mostLeaving)
-		for _, p := range n.Leaves[:min(len(n.Leaves), mostLeaving)] {
+		names := make([]string, 0, maxLoggedLeaving)
+		for _, p := range n.Leaves[:min(len(n.Leaves), maxLoggedLeaving)] {
 			names = append(names, p.Name)
 		}
 		line = append(line, "leaving", len(n.Leaves), "examples", strings.Join(names, " "))
@@ -261,9 +261,9 @@ type Conditions struct {
 
 // clusterSharing is the part of the conditions shared by all policies in mode On.
 type clusterSharing struct {
-	standings Standings
-	obstacle  metav1.Condition // empty reason: none
-	seldom    bool             // a node autoscaler seems to add and remove nodes
+	states       SharingStates
+	obstacle     metav1.Condition // empty reason: none
+	limitShrinks bool             // a node autoscaler seems to add and remove nodes
 }
 
 // cluster returns the common part of the conditions. For nil conditions, and without a policy in
@@ -286,14 +286,14 @@ func (c *Conditions) cluster(ctx context.Context, now time.Time) (all clusterSha
 			return all
 		}
 	}
-	c.NodeAutoscaler.Look(ctx, now)
-	all.standings = Standings{Usual: Active, BesideNodeAutoscaler: Active}
+	c.NodeAutoscaler.Refresh(ctx, now)
+	all.states = SharingStates{Default: Active, WithNodeAutoscaler: Active}
 	switch {
 	case !c.NodeAutoscaler.Known(): // the state may become known soon, so no pod leaves yet
-		all.standings.Usual, all.seldom = Pending, true
+		all.states.Default, all.limitShrinks = Pending, true
 		all.obstacle = notSharing(reasonNodeAutoscaler, "acts as DryRun: it cannot be read whether nodes are added and removed; with spec.sharing.nodeAutoscaler: Accept that does not matter")
-	case c.NodeAutoscaler.Seen():
-		all.standings.Usual, all.seldom = Ending, true
+	case c.NodeAutoscaler.Detected():
+		all.states.Default, all.limitShrinks = Ending, true
 		all.obstacle = notSharing(reasonNodeAutoscaler, "acts as DryRun: nodes seem to be added and removed, and what sharing saves would be bought again: "+c.NodeAutoscaler.Sign()+
 			"; spec.sharing.nodeAutoscaler: Accept shares all the same")
 	}
@@ -301,7 +301,7 @@ func (c *Conditions) cluster(ctx context.Context, now time.Time) (all clusterSha
 }
 
 func (c *Conditions) enabled() bool {
-	policies := c.Policies.Now()
+	policies := c.Policies.Snapshot()
 	return policies != nil && slices.ContainsFunc(policies.Objects(), func(p *loadlinev1alpha1.SizingPolicy) bool {
 		return policies.Set().Policy(p.Name).Sharing.Mode == fleet.SharingOn
 	})
@@ -309,7 +309,7 @@ func (c *Conditions) enabled() bool {
 
 // write updates the conditions after a round. In a nil round no pod shares.
 func (c *Conditions) write(ctx context.Context, cluster clusterSharing, found *Round, now time.Time) {
-	policies := c.Policies.Now()
+	policies := c.Policies.Snapshot()
 	if policies == nil || c.Status.Client == nil {
 		return
 	}
@@ -320,7 +320,7 @@ func (c *Conditions) write(ctx context.Context, cluster clusterSharing, found *R
 		}
 		var wanted *metav1.Condition
 		if value.Sharing.Mode == fleet.SharingOn {
-			wanted = new(cluster.of(value, found))
+			wanted = new(cluster.condition(value, found))
 			wanted.ObservedGeneration, wanted.LastTransitionTime = p.Generation, metav1.NewTime(now.UTC().Truncate(time.Second))
 		}
 		if err := c.set(ctx, p, wanted); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
@@ -329,8 +329,8 @@ func (c *Conditions) write(ctx context.Context, cluster clusterSharing, found *R
 	}
 }
 
-func (c clusterSharing) of(p *fleet.Policy, found *Round) metav1.Condition {
-	if c.obstacle.Reason != "" && (c.obstacle.Reason != reasonNodeAutoscaler || !p.Sharing.BesideNodeAutoscaler) {
+func (c clusterSharing) condition(p *fleet.Policy, found *Round) metav1.Condition {
+	if c.obstacle.Reason != "" && (c.obstacle.Reason != reasonNodeAutoscaler || !p.Sharing.AcceptsNodeAutoscaler) {
 		return c.obstacle
 	}
 	of := &Policy{}

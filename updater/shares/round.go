@@ -45,11 +45,11 @@ type Rounds struct {
 	Conditions *Conditions // nil: dry run, no pod shares
 	Metrics    Metrics
 
-	seldom  bool               // pods of a node shrink at most once an hour
-	window  time.Time          // start of the interval of the last round
-	failed  time.Time          // start of the interval of the last failed round
-	leaving map[types.UID]bool // pods that would have left their nodes
-	logged  map[string]string  // by node
+	limitShrinks bool               // pods of a node shrink at most once an hour
+	window       time.Time          // start of the interval of the last round
+	failed       time.Time          // start of the interval of the last failed round
+	leaving      map[types.UID]bool // pods that would have left their nodes
+	logged       map[string]string  // by node
 }
 
 // Run runs a round if one is due. Intervals are aligned to the clock, so that restarts do not shift
@@ -67,8 +67,8 @@ func (r *Rounds) run(ctx context.Context, in Input, now time.Time) {
 		return
 	}
 	cluster := r.Conditions.cluster(ctx, now) // per policy: whether pods may share, and why not
-	r.seldom = cluster.seldom
-	found, err := r.Sharing.Share(ctx, in, now, cluster.standings)
+	r.limitShrinks = cluster.limitShrinks
+	found, err := r.Sharing.Share(ctx, in, now, cluster.states)
 	if ctx.Err() != nil {
 		return
 	}
@@ -87,7 +87,7 @@ func (r *Rounds) run(ctx context.Context, in Input, now time.Time) {
 		r.end()
 		return
 	}
-	r.Metrics.Shared(found, r.left(found))
+	r.Metrics.Shared(found, r.newlyLeaving(found))
 	r.log(ctx, found)
 }
 
@@ -99,7 +99,7 @@ func (r *Rounds) end() {
 
 // DivideView divides a view by the last round.
 func (r *Rounds) DivideView(ctx context.Context, in Input, view *snapshot.View, now time.Time) Division {
-	return r.Sharing.Divide(ctx, in, view, r.seldom, now)
+	return r.Sharing.Divide(ctx, in, view, r.limitShrinks, now)
 }
 
 // Sharing computes shares. Use New to create one. All methods except Explain must be called from
@@ -107,11 +107,11 @@ func (r *Rounds) DivideView(ctx context.Context, in Input, view *snapshot.View, 
 type Sharing struct {
 	Config
 
-	book   *recipe.Book
-	last   atomic.Pointer[round]         // nil: none or failed; also read by Explain
-	begun  time.Time                     // first call of Divide
-	shrunk map[string]time.Time          // by node: the last shrink for a share
-	kills  map[killedContainer]time.Time // the last recorded kills of containers that share
+	book    *recipe.Cache
+	last    atomic.Pointer[round]         // nil: none or failed; also read by Explain
+	started time.Time                     // first call of Divide
+	shrunk  map[string]time.Time          // by node: the last shrink for a share
+	kills   map[killedContainer]time.Time // the last recorded kills of containers that share
 
 	observed snapshot.VersionCache[*nodeshare.Observed] // by pod of the last round
 }
@@ -129,7 +129,7 @@ type Config struct {
 
 // New returns a Sharing before its first round.
 func New(c Config) *Sharing {
-	book, _ := recipe.NewBook("", recipe.DefaultConfig()) // the default recipe is valid
+	book, _ := recipe.NewCache("", recipe.DefaultConfig()) // the default recipe is valid
 	return &Sharing{Config: c, book: book}
 }
 
@@ -141,13 +141,13 @@ type Input struct {
 }
 
 // minMove is the minimum difference of a share and a request, in millicores and bytes, in addition
-// to nodeshare.LeastMove. It prevents a resize of small containers in each round.
-var leastMoved = [resources.Kinds]float64{resources.CPU: 10, resources.Memory: 16e6}
+// to nodeshare.MinMove. It prevents a resize of small containers in each round.
+var minMove = [resources.Kinds]float64{resources.CPU: 10, resources.Memory: 16e6}
 
 // worthMoving reports whether a share differs enough from the current request to justify a resize,
 // and in which direction.
 func worthMoving(k int, has, wanted float64) (less, more bool) {
-	by := max(has*nodeshare.LeastMove, leastMoved[k])
+	by := max(has*nodeshare.MinMove, minMove[k])
 	return wanted < has-by, wanted > has+by
 }
 
@@ -157,7 +157,7 @@ var ErrNodesUnknown = errors.New("nodes cannot be seen: the updater must see all
 // Share runs a round at now. It returns nil if no policy enables sharing. The states decide which
 // pods get their shares. VPAs, pods and nodes that cause a panic are excluded. After any other
 // panic it returns an error, and the next round starts without state.
-func (s *Sharing) Share(ctx context.Context, in Input, now time.Time, may Standings) (found *Round, err error) {
+func (s *Sharing) Share(ctx context.Context, in Input, now time.Time, may SharingStates) (found *Round, err error) {
 	var r *round
 	err = serving.Guard(func() error {
 		r, err = s.round(ctx, in, now, may)
@@ -173,8 +173,8 @@ func (s *Sharing) Share(ctx context.Context, in Input, now time.Time, may Standi
 }
 
 // round computes all shares, or returns nil if no policy enables sharing.
-func (s *Sharing) round(ctx context.Context, in Input, now time.Time, may Standings) (*round, error) {
-	if !in.wanted() {
+func (s *Sharing) round(ctx context.Context, in Input, now time.Time, may SharingStates) (*round, error) {
+	if !in.sharingEnabled() {
 		return nil, nil //nolint:nilnil // sharing is off
 	}
 	if s.Nodes == nil || !s.NodeInformer.HasSynced() {
@@ -189,15 +189,15 @@ func (s *Sharing) round(ctx context.Context, in Input, now time.Time, may Standi
 		last = &round{}
 	}
 	r := &round{
-		Sharing: s, Input: in, at: now, standings: may,
+		Sharing: s, Input: in, at: now, states: may,
 		pods: make(map[types.UID]*member, len(last.pods)), nodes: make(map[string]*node, len(objects)), workloads: make([]*workload, len(in.VPAs)),
 		found: &Round{Apart: map[reason.Reason]int{}, Policies: map[string]*Policy{}},
 	}
 	for _, o := range objects {
-		r.nodes[o.Name] = &node{Node: nodeshare.NodeOf(o)}
+		r.nodes[o.Name] = &node{Node: nodeshare.NewNode(o)}
 	}
 	r.readVPAs(ctx)
-	err = client.EachPod(s.Pods, func(pod *corev1.Pod) { r.read(ctx, pod) })
+	err = client.EachPod(s.Pods, func(pod *corev1.Pod) { r.addPod(ctx, pod) })
 	s.observed.Swap()
 	for _, name := range slices.Sorted(maps.Keys(r.nodes)) {
 		n := r.nodes[name]
@@ -223,7 +223,7 @@ func (s *Sharing) round(ctx context.Context, in Input, now time.Time, may Standi
 }
 
 // sharingEnabled reports whether a policy enables sharing.
-func (in *Input) wanted() bool {
+func (in *Input) sharingEnabled() bool {
 	return slices.ContainsFunc(in.Policies, func(e policies.Effective) bool { return e.Shares })
 }
 
@@ -232,7 +232,7 @@ type round struct {
 	*Sharing
 	Input
 	at        time.Time
-	standings Standings
+	states    SharingStates
 	pods      map[types.UID]*member
 	nodes     map[string]*node
 	workloads []*workload // by VPA; nil: without sharing
@@ -247,8 +247,8 @@ type node struct {
 }
 
 // applies reports whether the share of a pod takes effect.
-func (n *node) acts(p *member) bool {
-	return p.by != nil && p.by.standing == Active && n.Problem == ""
+func (n *node) applies(p *member) bool {
+	return p.workload != nil && p.workload.state == Active && n.Problem == ""
 }
 
 func (n *node) fail() {
@@ -259,16 +259,16 @@ func (n *node) fail() {
 }
 
 // addPod adds a pod. A pod that cannot be converted is excluded from sharing.
-func (r *round) read(ctx context.Context, pod *corev1.Pod) {
+func (r *round) addPod(ctx context.Context, pod *corev1.Pod) {
 	node := r.nodes[pod.Spec.NodeName]
 	if node == nil {
 		return // deleted, or not cached yet
 	}
 	var p *member
-	err := serving.Guard(func() error { p = r.member(ctx, pod, node); return nil })
+	err := serving.Guard(func() error { p = r.newMember(ctx, pod, node); return nil })
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Excluding pod from sharing: it cannot be converted", "pod", klog.KObj(pod))
-		p = &member{Pod: nodeshare.Pod{UID: pod.UID, Apart: reason.InternalError, Takes: node.Allocatable}, node: node}
+		p = &member{Pod: nodeshare.Pod{UID: pod.UID, Excluded: reason.InternalError, Takes: node.Allocatable}, node: node}
 		if err := serving.Guard(func() error { p.Takes = convert.Footprint(pod); return nil }); err != nil {
 			klog.FromContext(ctx).Error(err, "Failed to read the requests of a pod, leaving no room on its node for sharing", "pod", klog.KObj(pod), "node", pod.Spec.NodeName)
 		}
@@ -279,21 +279,21 @@ func (r *round) read(ctx context.Context, pod *corev1.Pod) {
 
 // count counts a pod under a sharing policy, or one that cannot be converted.
 func (r *round) count(p *member) {
-	if p.by != nil && p.by.standing == Active && p.Of != nil && p.node.Problem == "" {
-		r.found.Policies[p.Of.Decision.Policy.Name].Free = true
+	if p.workload != nil && p.workload.state == Active && p.VPA != nil && p.node.Problem == "" {
+		r.found.Policies[p.VPA.Decision.Policy.Name].Free = true
 	}
-	switch why := p.Why(); why {
+	switch why := p.ExclusionReason(); why {
 	case reason.NotWanted:
 	case "":
-		of := r.found.Policies[p.Of.Decision.Policy.Name]
+		of := r.found.Policies[p.VPA.Decision.Policy.Name]
 		of.Pods++
 		switch n := p.node; {
-		case n.acts(p):
+		case n.applies(p):
 			of.Sharing++
 			if n.results[0].Overcommitted != [resources.Kinds]bool{} {
 				of.Overcommitted = cmp.Or(of.Overcommitted, n.results[0].Name)
 			}
-		case p.by != nil && p.by.standing == Active: // only the node prevents it
+		case p.workload != nil && p.workload.state == Active: // only the node prevents it
 			if of.Held == nil {
 				of.Held = map[reason.Reason]int{}
 			}
@@ -319,7 +319,7 @@ func (n *node) compute(name string, before []PodName) {
 		*r = Node{Name: name, Active: acts, Problem: n.Problem, Cordoned: n.Cordoned}
 		var sharers []*member
 		for _, p := range n.pods {
-			if p.Beside = n.acts(p) != acts; !p.Beside && p.Apart == "" {
+			if p.OtherGroup = n.applies(p) != acts; !p.OtherGroup && p.Excluded == "" {
 				sharers = append(sharers, p)
 			}
 		}
@@ -332,13 +332,13 @@ func (n *node) compute(name string, before []PodName) {
 		r.Wanted = slices.ContainsFunc(all, func(p *nodeshare.Pod) bool { return p.Accepted })
 		if len(members) > 0 && r.Problem != reason.AllocatableUnknown {
 			shares := sharing.Shares(input, rule)
-			if leaves := shares.Leaves; acts && stay(before, sharers, leaves) {
-				rule.Stay = true
+			if leaves := shares.Evictions; acts && stillPresent(before, sharers, leaves) {
+				rule.NeverEvict = true
 				shares = sharing.Shares(input, rule)
-				shares.Leaves = leaves
+				shares.Evictions = leaves
 			}
 			for i, p := range sharers {
-				p.shares, p.leaves = shares.Shares[i], acts && slices.Contains(shares.Leaves, i)
+				p.shares, p.leaves = shares.Shares[i], acts && slices.Contains(shares.Evictions, i)
 			}
 			r.count(input, sharers, shares)
 		}
@@ -347,7 +347,7 @@ func (n *node) compute(name string, before []PodName) {
 
 // stillPresent reports whether a pod that was to leave its node in the last round is still there.
 // It may be unable to leave, so the others share the remaining room.
-func stay(before []PodName, members []*member, leaves []int) bool {
+func stillPresent(before []PodName, members []*member, leaves []int) bool {
 	return slices.ContainsFunc(leaves, func(i int) bool {
 		return slices.ContainsFunc(before, func(p PodName) bool { return p.UID == members[i].UID })
 	})
@@ -356,8 +356,8 @@ func stay(before []PodName, members []*member, leaves []int) bool {
 type workload struct {
 	nodeshare.VPA
 
-	standing Standing
-	sizes    nodeshare.Sizes // of the last pod
+	state SharingState
+	sizes nodeshare.Demand // of the last pod
 }
 
 func (r *round) readVPAs(ctx context.Context) {
@@ -365,7 +365,7 @@ func (r *round) readVPAs(ctx context.Context) {
 		if !r.Policies[i].Shares || !r.Pods.Claims(i) {
 			continue
 		}
-		err := serving.Guard(func() error { r.workloads[i] = r.workload(&r.VPAs[i], &r.Policies[i]); return nil })
+		err := serving.Guard(func() error { r.workloads[i] = r.newWorkload(&r.VPAs[i], &r.Policies[i]); return nil })
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "Excluding pods of a VPA from sharing: it cannot be converted", "vpa", r.VPAs[i].Key())
 		}
@@ -373,29 +373,29 @@ func (r *round) readVPAs(ctx context.Context) {
 }
 
 // newWorkload converts a VPA and counts it for its policy.
-func (r *round) workload(vpa *snapshot.VPA, e *policies.Effective) *workload {
+func (r *round) newWorkload(vpa *snapshot.VPA, e *policies.Effective) *workload {
 	var state rollout.State
-	if e.Decision.Mode == fleet.Canary && e.Known {
+	if e.Decision.Mode == fleet.Canary && e.Selectable {
 		if stored, err := r.Records.State(e.Workload); err == nil {
 			state = stored
 		}
 	}
-	w := &workload{VPA: nodeshare.VPAOf(vpa.Object, &e.Decision, &e.Workload, &state, r.book)}
+	w := &workload{VPA: nodeshare.NewVPA(vpa.Object, &e.Decision, &e.Workload, &state, r.book)}
 	w.MinAge = r.MinAge
 	w.KeepsCPULimit = w.Settings.CPULimit == sharing.RemoveLimit && r.quotaCountsCPULimits(vpa.Object.Namespace)
-	w.Looked = r.HPAs.LooksAt(vpa.Target)
+	w.ScaledByHPA = r.HPAs.Resources(vpa.Target)
 	w.Outdated = vpa.Outdated || vpa.Unreadable != ""
 	w.Sizing = nodeshare.Sizing{Recommendation: vpa.Recommendation, Floors: vpa.Floors, Rules: vpa.Rules, Ranges: &vpa.Ranges.Ranges}
-	w.standing = standingOf(&w.VPA, r.standings)
+	w.state = stateOf(&w.VPA, r.states)
 	p := r.found.Policies[w.Decision.Policy.Name]
 	if p == nil {
 		p = &Policy{Apart: map[reason.Reason]int{}}
 		r.found.Policies[w.Decision.Policy.Name] = p
 	}
-	if w.Why != "" {
-		p.Apart[w.Why]++
+	if w.ModeReason != "" {
+		p.Apart[w.ModeReason]++
 	}
-	if w.standing == Active {
+	if w.state == Active {
 		p.Active++
 	}
 	return w
@@ -417,8 +417,8 @@ func (s *Sharing) quotaCountsCPULimits(namespace string) bool {
 type member struct {
 	nodeshare.Pod
 
-	by   *workload // nil: its VPA does not share
-	node *node
+	workload *workload // nil: its VPA does not share
+	node     *node
 
 	// shares are the shares of the containers, also in dry run, followed by one element for the
 	// rest of the pod. Nil: the pod leaves at once. The field leaves reports that the pod leaves
@@ -428,23 +428,23 @@ type member struct {
 	marked bool // it had a share before
 }
 
-func (r *round) member(ctx context.Context, pod *corev1.Pod, on *node) *member {
+func (r *round) newMember(ctx context.Context, pod *corev1.Pod, on *node) *member {
 	p := &member{node: on}
 	owner, vpa := r.Pods.Controlling(ctx, pod)
 	if vpa < 0 || r.workloads[vpa] == nil {
-		p.Pod = nodeshare.Unwanted(pod)
+		p.Pod = nodeshare.NewUnsharedPod(pod)
 		return p
 	}
-	p.by = r.workloads[vpa]
+	p.workload = r.workloads[vpa]
 	observed, _ := r.observed.Get(pod.UID, pod.ResourceVersion, func(*nodeshare.Observed) (*nodeshare.Observed, error) {
-		return nodeshare.Observe(pod, p.by.sizes.Of), nil
+		return nodeshare.ObservePod(pod, p.workload.sizes.Observed), nil
 	})
-	p.Pod = p.by.Read(pod, observed, &p.by.sizes, &on.Node, r.at)
+	p.Pod = p.workload.Read(pod, observed, &p.workload.sizes, &on.Node, r.at)
 	_, p.marked = pod.Annotations[convert.SharedAnnotation]
 	replicas := 0
-	if p.by.Settings.Evict { // the rank depends on replicas only here
+	if p.workload.Settings.Evict { // the rank depends on replicas only here
 		replicas = r.Pods.Replicas(ctx, owner)
 	}
-	p.Sharing.Rank = p.by.Rank(replicas)
+	p.Sharing.Rank = p.workload.Rank(replicas)
 	return p
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // Users can create and delete any number of objects.
-func TestVersionCache_HoldsTheObjectsOfTheLastIteration(t *testing.T) {
+func TestVersionCache_KeepsObjectsOfLastIteration(t *testing.T) {
 	var c VersionCache[string]
 	converted := 0
 	get := func(uid, version string) string {

@@ -43,7 +43,7 @@ func (r CapacityReader) Room() (*disruption.Capacity, error) {
 		if err != nil {
 			return nil, fmt.Errorf("list nodes: %w", err)
 		}
-		if nodes, err = free(objects, r.Pods); err != nil {
+		if nodes, err = freeNodes(objects, r.Pods); err != nil {
 			return nil, fmt.Errorf("list pods: %w", err)
 		}
 	}
@@ -58,32 +58,32 @@ func (r CapacityReader) Room() (*disruption.Capacity, error) {
 		}
 	}
 	known := disruption.NewCapacity(nodes, quotas)
-	if r.NodeAutoscaler != nil && r.NodeAutoscaler.Seen() {
-		known.Growing()
+	if r.NodeAutoscaler != nil && r.NodeAutoscaler.Detected() {
+		known.WithAutoscaling()
 	}
 	return known, nil
 }
 
-func free(objects []*corev1.Node, pods corelisters.PodLister) ([]disruption.Node, error) {
+func freeNodes(objects []*corev1.Node, pods corelisters.PodLister) ([]disruption.Node, error) {
 	nodes, arriving := make(map[string]*disruption.Node, len(objects)), map[*disruption.Node][]convert.Arrival{}
 	for _, o := range objects {
 		size := convert.Resources(o.Status.Allocatable)
-		nodes[o.Name] = &disruption.Node{Name: o.Name, Size: size, Free: size,
-			Open: !o.Spec.Unschedulable && !nodeload.Tainted(o) && !convert.IsSinglePod(o), FollowsPods: convert.FollowsPods(o)}
+		nodes[o.Name] = &disruption.Node{Name: o.Name, Allocatable: size, Free: size,
+			AcceptsPods: !o.Spec.Unschedulable && !nodeload.Tainted(o) && !convert.IsSinglePod(o), FollowsPods: convert.IsVirtualNode(o)}
 	}
 	err := client.EachPod(pods, func(p *corev1.Pod) {
 		node, known := nodes[p.Spec.NodeName]
 		if !known {
 			return
 		}
-		taken, waiting := convert.Footprint(p), convert.Waiting(p)
-		if convert.Unaccepted(p) {
+		taken, waiting := convert.Footprint(p), convert.UngrantedResources(p)
+		if convert.IsUnadmitted(p) {
 			waiting = taken
 		}
 		if waiting != (resources.List{}) {
-			arriving[node] = append(arriving[node], convert.Arrival{UID: p.UID, Created: p.CreationTimestamp.Time, Takes: waiting})
+			arriving[node] = append(arriving[node], convert.Arrival{UID: p.UID, Created: p.CreationTimestamp.Time, Requests: waiting})
 		}
-		if convert.AlwaysThere(p) {
+		if convert.IsPerNode(p) {
 			for k := range resources.Kind(resources.Kinds) {
 				node.Fixed = node.Fixed.With(k, node.Fixed.Value(k).Add(taken.Value(k)))
 			}
@@ -91,11 +91,11 @@ func free(objects []*corev1.Node, pods corelisters.PodLister) ([]disruption.Node
 		for k := range resources.Kind(resources.Kinds) {
 			taken = taken.With(k, taken.Value(k).Add(-waiting.Value(k)))
 		}
-		take(node, taken)
+		reserve(node, taken)
 	})
 	for node, pods := range arriving {
-		for _, p := range convert.Accepted(node.Free, pods) {
-			take(node, p.Takes)
+		for _, p := range convert.Admitted(node.Free, pods) {
+			reserve(node, p.Requests)
 		}
 	}
 	sorted := make([]disruption.Node, 0, len(nodes))
@@ -105,7 +105,7 @@ func free(objects []*corev1.Node, pods corelisters.PodLister) ([]disruption.Node
 	return sorted, err
 }
 
-func take(node *disruption.Node, taken resources.List) {
+func reserve(node *disruption.Node, taken resources.List) {
 	for k := range resources.Kind(resources.Kinds) {
 		if left, counted := node.Free.Get(k); counted {
 			node.Free = node.Free.With(k, left.Add(-taken.Value(k)))
@@ -114,7 +114,7 @@ func take(node *disruption.Node, taken resources.List) {
 }
 
 // refreshInterval is the minimum time between two searches for signs of a node autoscaler.
-const lookAgain = 5 * time.Minute
+const refreshInterval = 5 * time.Minute
 
 // NodeAutoscaler caches whether a node autoscaler seems to add nodes.
 type NodeAutoscaler struct {
@@ -122,30 +122,30 @@ type NodeAutoscaler struct {
 	Nodes    corelisters.NodeLister // nil: nodes are not readable
 	Informer Informer               // set with Nodes
 
-	looked time.Time
-	known  bool
-	sign   string
+	refreshed time.Time
+	known     bool
+	sign      string
 }
 
 // Refresh searches for signs again after refreshInterval, and reports whether the result changed.
-func (g *NodeAutoscaler) Look(ctx context.Context, now time.Time) (news bool) {
-	if !g.looked.IsZero() && now.Sub(g.looked) < lookAgain {
+func (g *NodeAutoscaler) Refresh(ctx context.Context, now time.Time) (changed bool) {
+	if !g.refreshed.IsZero() && now.Sub(g.refreshed) < refreshInterval {
 		return false
 	}
-	g.looked = now
+	g.refreshed = now
 	sign, err := client.NodeAutoscaler{Kube: g.Kube}.Find(ctx, now, g.labels)
 	if err != nil {
 		klog.FromContext(ctx).V(1).Info("Failed to search for signs of a node autoscaler", "reason", err)
 		return false
 	}
 	// Successive searches may find different signs first.
-	news = !g.known || (sign == "") != (g.sign == "")
+	changed = !g.known || (sign == "") != (g.sign == "")
 	g.known, g.sign = true, sign
-	return news
+	return changed
 }
 
 // Detected reports whether a node autoscaler seems to add nodes.
-func (g *NodeAutoscaler) Seen() bool { return g.sign != "" }
+func (g *NodeAutoscaler) Detected() bool { return g.sign != "" }
 
 // Known reports whether a search has succeeded.
 func (g *NodeAutoscaler) Known() bool { return g.known }

@@ -24,7 +24,7 @@ func list(pairs ...string) corev1.ResourceList {
 	return l
 }
 
-func TestNodesCountAllTheirPods(t *testing.T) {
+func TestFreeNodes_CountAllPods(t *testing.T) {
 	pod := func(name, node, cpu string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: corev1.PodSpec{NodeName: node,
 			Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: list("cpu", cpu)}}}}}
@@ -41,7 +41,7 @@ func TestNodesCountAllTheirPods(t *testing.T) {
 	}
 	require.NoError(t, index.Add(resizing(pod("waits", "c", "700m"), "100m")))
 	require.NoError(t, index.Add(resizing(pod("will never be granted", "b", "1001m"), "100m")))
-	nodes, err := free([]*corev1.Node{
+	nodes, err := freeNodes([]*corev1.Node{
 		{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: corev1.NodeSpec{Unschedulable: true}, Status: corev1.NodeStatus{Allocatable: list("cpu", "1")}},
 		{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "loadline.dev/overloaded", Effect: corev1.TaintEffectNoSchedule}}}, Status: corev1.NodeStatus{Allocatable: list("cpu", "1")}},
 		{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Status: corev1.NodeStatus{Allocatable: list("cpu", "2")}},
@@ -49,13 +49,13 @@ func TestNodesCountAllTheirPods(t *testing.T) {
 	require.NoError(t, err)
 	cpu := func(m resources.Amount) resources.List { return resources.List{}.With(resources.CPU, m) }
 	require.Equal(t, []disruption.Node{
-		{Name: "a", Size: cpu(2000), Free: cpu(1500), Open: true},
-		{Name: "b", Size: cpu(1000), Free: cpu(900)},
-		{Name: "c", Size: cpu(1000), Free: cpu(300)},
+		{Name: "a", Allocatable: cpu(2000), Free: cpu(1500), AcceptsPods: true},
+		{Name: "b", Allocatable: cpu(1000), Free: cpu(900)},
+		{Name: "c", Allocatable: cpu(1000), Free: cpu(300)},
 	}, nodes)
 }
 
-func TestNodes_CountDaemonsAndStaticPodsAsAlwaysThere(t *testing.T) {
+func TestFreeNodes_DaemonAndStaticPodsAreFixed(t *testing.T) {
 	index := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	for i, owner := range []metav1.OwnerReference{
 		{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "agent"}, {APIVersion: "v1", Kind: "Node", Name: "a"}, {APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web"},
@@ -66,13 +66,13 @@ func TestNodes_CountDaemonsAndStaticPodsAsAlwaysThere(t *testing.T) {
 		pod.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: list("cpu", fmt.Sprintf("%dm", 100<<i))}}}
 		require.NoError(t, index.Add(pod))
 	}
-	nodes, err := free([]*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Status: corev1.NodeStatus{Allocatable: list("cpu", "2")}}}, corelisters.NewPodLister(index))
+	nodes, err := freeNodes([]*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Status: corev1.NodeStatus{Allocatable: list("cpu", "2")}}}, corelisters.NewPodLister(index))
 	require.NoError(t, err)
 	require.Equal(t, resources.Amount(300), nodes[0].Fixed.Value(resources.CPU))
 	require.Equal(t, resources.Amount(500), nodes[0].Free.Value(resources.CPU))
 }
 
-func TestWhatIsNotKnownFits(t *testing.T) {
+func TestCapacityReader_UnknownCapacityFits(t *testing.T) {
 	none, err := CapacityReader{}.Room()
 	require.NoError(t, err)
 	require.Nil(t, none)
@@ -81,7 +81,7 @@ func TestWhatIsNotKnownFits(t *testing.T) {
 		Quotas: corelisters.NewResourceQuotaLister(store), QuotaInformer: syncedWhen(func() bool { return false })}
 	unknown, err := waiting.Room()
 	require.NoError(t, err)
-	require.Equal(t, disruption.RoomFits, unknown.Place(disruption.Need{Node: "a", Wants: resources.Of(1, 1)}, false))
+	require.Equal(t, disruption.RoomFits, unknown.CheckPlacement(disruption.Need{Node: "a", After: resources.NewList(1, 1)}, false))
 }
 
 type syncedWhen func() bool

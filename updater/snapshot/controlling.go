@@ -137,7 +137,7 @@ type Owner struct {
 	unreadable bool                                     // top is unknown
 	vpa        int                                      // index of the VPA with target top; -1: none
 	selector   interface{ Matches(labels.Labels) bool } // set with vpa
-	looked     bool                                     // Replicas and Rolling are set
+	resolved   bool                                     // Replicas and Rolling are set
 }
 
 // owners finds the controller and the VPA of pods in one iteration.
@@ -257,9 +257,9 @@ func (o *owners) ownerOf(ctx context.Context, pod *corev1.Pod) *Owner {
 	return owner
 }
 
-func (o *owners) lookUp(ctx context.Context, owner *Owner) {
-	if !owner.looked {
-		owner.looked, owner.Replicas, owner.Rolling = true, o.reader.group(ctx, owner.Key).Replicas, o.reader.Targets.Rolling(owner.top)
+func (o *owners) resolve(ctx context.Context, owner *Owner) {
+	if !owner.resolved {
+		owner.resolved, owner.Replicas, owner.Rolling = true, o.reader.group(ctx, owner.Key).Replicas, o.reader.Targets.Rolling(owner.top)
 	}
 }
 
@@ -285,14 +285,14 @@ func (r *Reader) group(ctx context.Context, owner target.Key) disruption.Group {
 	switch {
 	case known:
 		g.Replicas = int(replicas)
-	case statesReplicas(owner.Kind):
+	case hasReplicas(owner.Kind):
 		g.Replicas = 0 // deleted
 	}
 	return g
 }
 
 // hasReplicas reports whether owners of a kind specify their number of pods.
-func statesReplicas(kind string) bool {
+func hasReplicas(kind string) bool {
 	switch kind {
 	case "ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController":
 		return true

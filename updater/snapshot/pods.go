@@ -104,12 +104,12 @@ func (s *State) declared() string {
 }
 
 // EqualResources reports whether two pods of a VPA have equal targets.
-func (s *State) EqualSizes(o *State) bool {
+func (s *State) EqualResources(o *State) bool {
 	return slices.EqualFunc(s.Containers, o.Containers, equalContainers) && equalSizing(s.Sizing, o.Sizing)
 }
 
 func equalSizing(a, b *policy.Pod) bool {
-	return a.StaysBurstable == b.StaysBurstable && a.Unsized == b.Unsized && a.Rounded == b.Rounded
+	return a.StaysBurstable == b.StaysBurstable && a.InitTotals == b.InitTotals && a.Rounded == b.Rounded
 }
 
 // errGone is the error for a pod that was deleted while it was read.
@@ -177,7 +177,7 @@ func (p *Pods) Controlling(ctx context.Context, pod *corev1.Pod) (*Owner, int) {
 
 // Replicas returns the desired replicas of an owner, see Owner.Replicas.
 func (p *Pods) Replicas(ctx context.Context, owner *Owner) int {
-	p.owners.lookUp(ctx, owner)
+	p.owners.resolve(ctx, owner)
 	return owner.Replicas
 }
 
@@ -198,7 +198,7 @@ func (r *Reader) convertPods(ctx context.Context, p *Pods, pods []Pod, scope Sco
 			if pod.State, err = r.states.Get(pod.UID, pod.version, func(previous *State) (*State, error) { return r.convert(pod, previous, last) }); err != nil {
 				return err
 			}
-			p.owners.lookUp(ctx, pod.Owner)
+			p.owners.resolve(ctx, pod.Owner)
 			pod.Protected = r.protection(pod)
 			return nil
 		})
@@ -222,7 +222,7 @@ func (r *Reader) marked(pod *Pod) bool {
 	if err != nil || object.UID != pod.UID {
 		return false
 	}
-	_, marked := convert.Shared(object)
+	_, marked := convert.ParseShared(object)
 	return marked
 }
 
@@ -235,20 +235,20 @@ func (r *Reader) convert(of *Pod, previous, last *State) (*State, error) {
 	}
 	n := notes{declared: pod.Annotations[convert.DeclaredAnnotation]}
 	if previous != nil { // another controller may have removed the annotation
-		n.declared = convert.TighterDeclared(previous.declared(), n.declared)
+		n.declared = convert.StricterDeclared(previous.declared(), n.declared)
 	}
 	pod = withDeclared(pod, n.declared)
 	core, sizing := convert.PodState(pod)
 	state := &State{Pod: core, Sizing: &sizing}
-	if last != nil && slices.EqualFunc(last.Containers, core.Containers, equalContainers) && slices.Equal(last.Fixed, core.Fixed) {
-		state.Containers, state.Fixed = last.Containers, last.Fixed
+	if last != nil && slices.EqualFunc(last.Containers, core.Containers, equalContainers) && slices.Equal(last.FixedContainers, core.FixedContainers) {
+		state.Containers, state.FixedContainers = last.Containers, last.FixedContainers
 	}
 	if last != nil && equalSizing(last.Sizing, &sizing) {
 		state.Sizing = last.Sizing
-	} else if sizing.Unsized == (policy.Unsized{}) && sizing.Rounded == (resources.List{}) {
+	} else if sizing.InitTotals == (policy.InitTotals{}) && sizing.Rounded == (resources.List{}) {
 		state.Sizing = plainSizing[sizing.StaysBurstable]
 	}
-	if mark, marked := convert.Shared(pod); marked {
+	if mark, marked := convert.ParseShared(pod); marked {
 		n.mark = &mark
 	}
 	n.changedAt, n.unsent = changedAt(pod)
@@ -283,10 +283,10 @@ func withDeclared(pod *corev1.Pod, declared string) *corev1.Pod {
 // changedAt returns the time of the change noted on a pod, or zero without a readable note. The
 // change is unsent while the spec still has the generation from before.
 func changedAt(pod *corev1.Pod) (at time.Time, unsent bool) {
-	if !convert.HasNotedChange(pod) {
+	if !convert.HasRecordedChange(pod) {
 		return time.Time{}, false
 	}
-	noted, err := convert.NotedChange(pod)
+	noted, err := convert.ParseChange(pod)
 	if err != nil || noted.At.IsZero() {
 		return time.Time{}, false
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // New pods of a custom workload get the revision of its newest pod.
-func TestProtectOlder_ProtectsOlderPodsOfCustomWorkloads(t *testing.T) {
+func TestProtectOlder_CustomWorkloads(t *testing.T) {
 	noon := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 	for _, tc := range []struct {
 		name   string

@@ -83,7 +83,7 @@ func NewVPA(vpa *vpav1.VerticalPodAutoscaler, ranges *convert.LimitRanges) VPA {
 		ranges = &convert.LimitRanges{}
 	}
 	return VPA{
-		Object: vpa, Ranges: ranges, Mode: ModeOf(vpa), Generated: convert.MadeForPolicy(vpa), Unreadable: convert.Unreadable(vpa),
+		Object: vpa, Ranges: ranges, Mode: ModeOf(vpa), Generated: convert.IsGenerated(vpa), Unreadable: convert.UnreadableReason(vpa),
 		Rules:          convert.Rules(vpa),
 		Recommendation: convert.Recommendation(vpa.Status.Recommendation),
 		Target:         TargetOf(vpa),
@@ -141,14 +141,14 @@ func (r *Reader) ReadVPAs(ctx context.Context) ([]VPA, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list VPAs: %w", err)
 	}
-	objects = slices.DeleteFunc(objects, func(o *vpav1.VerticalPodAutoscaler) bool { return !r.Namespaces.Serves(o.Namespace) })
+	objects = slices.DeleteFunc(objects, func(o *vpav1.VerticalPodAutoscaler) bool { return !r.Namespaces.Includes(o.Namespace) })
 	slices.SortFunc(objects, func(a, b *vpav1.VerticalPodAutoscaler) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	vpas, ranges := make([]VPA, len(objects)), map[string]*convert.LimitRanges{}
 	for i, o := range objects {
 		if vpas[i], err = r.readVPA(o, ranges); err != nil {
-			vpas[i] = VPA{Object: o, Target: TargetOf(o), Mode: ModeOf(o), Generated: convert.MadeForPolicy(o), err: err}
+			vpas[i] = VPA{Object: o, Target: TargetOf(o), Mode: ModeOf(o), Generated: convert.IsGenerated(o), err: err}
 		}
 	}
 	return vpas, nil

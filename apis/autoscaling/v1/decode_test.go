@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestWeightsThatCannotBeReadSpoilNothingElse(t *testing.T) {
+func TestBucketWeights_InvalidWeightsKeepOtherCheckpoints(t *testing.T) {
 	for weights, want := range map[string]map[int]uint32{
 		`{"3":10000}`: {3: 10000}, `{}`: {}, `null`: nil,
 		`{"x":1}`: {UnreadableBucket: 1}, `{"1":-1}`: {UnreadableBucket: 1}, `{"1":1.5}`: {UnreadableBucket: 1},

@@ -12,7 +12,7 @@ import (
 
 // Such quantities pass the schema, and parsing the first of them takes the Kubernetes library
 // minutes. Without a guard, this test does not end.
-func TestAQuantityThatCannotBeReadSpoilsNoOtherVPA(t *testing.T) {
+func TestVPADecode_InvalidQuantityKeepsOtherVPAs(t *testing.T) {
 	const spec = `"targetRef":{"kind":"Deployment","name":"web"},"updatePolicy":{"updateMode":"InPlace"},"recommenders":[{"name":"mine"}]`
 	for quantity, wrong := range map[string]string{
 		`"1e-2147483647"`:                       "exponent",
@@ -49,7 +49,7 @@ func TestAQuantityThatCannotBeReadSpoilsNoOtherVPA(t *testing.T) {
 }
 
 // The annotation is set only by the decoder, with a bounded length.
-func TestNobodyElseCanCallAVPAUnreadable(t *testing.T) {
+func TestVPADecode_OwnsUnreadableAnnotation(t *testing.T) {
 	var v VerticalPodAutoscaler
 	require.NoError(t, json.Unmarshal([]byte(`{"metadata":{"annotations":{"loadline.dev/unreadable":"x"}},"spec":{}}`), &v))
 	require.Empty(t, v.Annotations)
@@ -61,7 +61,7 @@ func TestNobodyElseCanCallAVPAUnreadable(t *testing.T) {
 }
 
 // The recommender replaces the status.
-func TestAStatusThatCannotBeReadCountsAsNone(t *testing.T) {
+func TestVPADecode_InvalidStatusIsEmpty(t *testing.T) {
 	for _, status := range []string{
 		`{"recommendation":{"containerRecommendations":[{"containerName":"a","target":{"cpu":"1e-2147483647"}}]}}`,
 		`{"recommendation":{"containerRecommendations":[{"containerName":"a","lowerBound":{"cpu":"1e.5"}}]}}`,
@@ -74,7 +74,7 @@ func TestAStatusThatCannotBeReadCountsAsNone(t *testing.T) {
 }
 
 // Invalid fields get the value that disables the VPA.
-func TestWhatDecidesOverPodsIsNotGuessed(t *testing.T) {
+func TestVPADecode_InvalidSpecDisablesVPA(t *testing.T) {
 	var v VerticalPodAutoscaler
 	require.NoError(t, json.Unmarshal([]byte(`{"metadata":{"name":"v"},"spec":{"targetRef":7,"updatePolicy":8,"recommenders":9}}`), &v))
 	require.Contains(t, v.Annotations[UnreadableAnnotation], "spec.targetRef: ")
@@ -88,7 +88,7 @@ func TestWhatDecidesOverPodsIsNotGuessed(t *testing.T) {
 	require.Error(t, json.Unmarshal([]byte(`{"metadata":7,"spec":7}`), &v), "nobody knows which one it is")
 }
 
-func TestUsualQuantitiesAreRead(t *testing.T) {
+func TestVPADecode_AcceptsTypicalQuantities(t *testing.T) {
 	for _, quantity := range []string{"250m", "1e3", "1E18", "1e-3", "9223372036854775807", "100T", "0.25", "+1.5"} {
 		var v VerticalPodAutoscaler
 		text := `{"metadata":{"name":"7e123456","annotations":{"note":"\u003c1e99999\u003e"}},"spec":{"resourcePolicy":{"containerPolicies":[{"containerName":"7e1234567","maxAllowed":{"cpu":"` + quantity + `"}}]}}}`
@@ -98,12 +98,12 @@ func TestUsualQuantitiesAreRead(t *testing.T) {
 	}
 }
 
-func TestErrorsNameTheTypeOfAVPA(t *testing.T) {
+func TestDecode_ErrorsNameTypeOfVPA(t *testing.T) {
 	var v VerticalPodAutoscaler
 	require.ErrorContains(t, Decode([]byte(`{"spec":7}`), &v), "Go struct field VerticalPodAutoscaler.spec of type")
 }
 
-func TestATimeThatCannotBeReadSpoilsNoOtherCheckpoint(t *testing.T) {
+func TestCheckpointDecode_InvalidTimeKeepsOtherCheckpoints(t *testing.T) {
 	var list VerticalPodAutoscalerCheckpointList
 	require.NoError(t, json.Unmarshal([]byte(`{"items":[
 		{"metadata":{"name":"bad"},"spec":{"vpaObjectName":"web","containerName":"a"},"status":{"version":"v3","totalSamplesCount":5,"firstSampleStart":"2026-01-02t12:00:00z"}},

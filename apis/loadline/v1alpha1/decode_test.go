@@ -67,7 +67,7 @@ func full(t *testing.T, path string, v reflect.Value) {
 	}
 }
 
-func TestEveryFieldSurvivesARoundTrip(t *testing.T) {
+func TestPolicyAndRecord_RoundTrip(t *testing.T) {
 	var policy SizingPolicy
 	require.NoError(t, json.Unmarshal([]byte(fullPolicy), &policy))
 	require.Empty(t, policy.Annotations)
@@ -95,7 +95,7 @@ func TestEveryFieldSurvivesARoundTrip(t *testing.T) {
 }
 
 // Otherwise one policy with such a quantity would break every program that lists policies.
-func TestAPolicyThatCannotBeReadDoesNotSpoilTheList(t *testing.T) {
+func TestPolicyDecode_InvalidPolicyKeepsOtherPolicies(t *testing.T) {
 	for bad, problem := range map[string]string{
 		`"resourcePolicy":{"containerPolicies":[{"containerName":"c","minAllowed":{"cpu":"1e.5"}}]}`:          "spec.resourcePolicy",
 		`"resourcePolicy":{"containerPolicies":[{"containerName":"c","minAllowed":{"cpu":"1e-2147483647"}}]}`: "exponent",
@@ -118,7 +118,7 @@ func TestAPolicyThatCannotBeReadDoesNotSpoilTheList(t *testing.T) {
 	}
 }
 
-func TestAStatusThatCannotBeReadCountsAsNone(t *testing.T) {
+func TestPolicyDecode_InvalidStatusIsEmpty(t *testing.T) {
 	var policy SizingPolicy
 	require.NoError(t, json.Unmarshal([]byte(`{"spec":{"priority":7},"status":{"errors":["e"],"savings":{"cpu":"1e-2147483647"}}}`), &policy))
 	require.EqualValues(t, 7, *policy.Spec.Priority)
@@ -126,7 +126,7 @@ func TestAStatusThatCannotBeReadCountsAsNone(t *testing.T) {
 	require.Empty(t, policy.Annotations)
 }
 
-func TestARecordThatCannotBeReadRemembersNothing(t *testing.T) {
+func TestRecordDecode_InvalidStatusIsEmpty(t *testing.T) {
 	for _, bad := range []string{
 		`{"consecutiveReverts":1,"kept":[{"name":"c","requests":{"cpu":"1e-2147483647"}}]}`,
 		`{"consecutiveReverts":1,"cooldownUntil":"2026-01-02t12:00:00z"}`,
@@ -140,7 +140,7 @@ func TestARecordThatCannotBeReadRemembersNothing(t *testing.T) {
 }
 
 // Only the decoder sets the annotation.
-func TestANoteInTheClusterIsNotBelieved(t *testing.T) {
+func TestDecode_OwnsUnreadableAnnotation(t *testing.T) {
 	const text = `{"metadata":{"annotations":{"loadline.dev/unreadable":"mine"}}}`
 	var policy, decoded SizingPolicy
 	var record SizingRecord

@@ -96,7 +96,7 @@ func (l load) serve(ctx context.Context, cluster *harness.Cluster, o options) er
 	}); err != nil || o.history == 0 {
 		return err
 	}
-	return l.remember(ctx, cluster, o)
+	return l.writeCheckpoints(ctx, cluster, o)
 }
 
 func recommended(ctx context.Context, cluster *harness.Cluster) (int, error) {
@@ -113,11 +113,11 @@ func recommended(ctx context.Context, cluster *harness.Cluster) (int, error) {
 	return n, nil
 }
 
-const longestWait = 30 * time.Minute
+const maxWait = 30 * time.Minute
 
 // await polls count every few seconds until it reaches n.
 func await(ctx context.Context, what string, n int, count func() (int, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, longestWait)
+	ctx, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
 	for start := time.Now(); ; {
 		is, err := count()

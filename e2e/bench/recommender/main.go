@@ -58,7 +58,7 @@ func Main(args []string) {
 const slotsPerNode = 110
 
 func run(ctx context.Context, cluster *harness.Cluster, o options) error {
-	subjects, err := chosen(ctx, o.only, cluster.Dir)
+	subjects, err := selectSubjects(ctx, o.only, cluster.Dir)
 	if err != nil {
 		return err
 	}

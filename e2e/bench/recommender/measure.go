@@ -75,7 +75,7 @@ func measure(ctx context.Context, cluster *harness.Cluster, o options, s subject
 
 // next waits for the end of the iteration after the last observed one.
 func next(ctx context.Context, d *harness.Daemon, last observation) (observation, error) {
-	ctx, cancel := context.WithTimeout(ctx, longestWait)
+	ctx, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
 	for {
 		now, err := observe(ctx, d)

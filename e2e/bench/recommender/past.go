@@ -25,7 +25,7 @@ type recording struct {
 
 // writeCheckpoints writes the checkpoints of a recommender that sampled the same recordings once a
 // minute for the span of the history. Both recommenders read them.
-func (l load) remember(ctx context.Context, cluster *harness.Cluster, o options) error {
+func (l load) writeCheckpoints(ctx context.Context, cluster *harness.Cluster, o options) error {
 	past := make([]recording, len(recordings))
 	for i, name := range recordings {
 		var err error

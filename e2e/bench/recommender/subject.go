@@ -20,7 +20,7 @@ type subject struct {
 }
 
 // selectSubjects returns the recommenders to measure. It builds the reference in dir.
-func chosen(ctx context.Context, only, dir string) ([]subject, error) {
+func selectSubjects(ctx context.Context, only, dir string) ([]subject, error) {
 	var all []subject
 	if only != reference {
 		all = append(all, subject{name: ours})

@@ -32,7 +32,7 @@ func (c crowd) workload(i int) harness.Workload {
 }
 
 // recommended is the recommendation for every pod.
-func wanted() corev1.ResourceList {
+func recommended() corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("300m"), corev1.ResourceMemory: resource.MustParse("200Mi")}
 }
 
@@ -63,7 +63,7 @@ func (c crowd) recommend(ctx context.Context, i int) error {
 	if err != nil {
 		return fmt.Errorf("recommend for VPA %s/%s: %w", w.Namespace, w.Name, err)
 	}
-	target := wanted()
+	target := recommended()
 	vpa.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{
 		{ContainerName: "app", LowerBound: target, Target: target, UpperBound: target}}}
 	if _, err = vpas.UpdateStatus(ctx, vpa, metav1.UpdateOptions{}); err != nil {
@@ -89,7 +89,7 @@ func (c crowd) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	target, sized := wanted(), 0
+	target, sized := recommended(), 0
 	for _, pod := range list.Items {
 		has := pod.Spec.Containers[0].Resources.Requests
 		if has.Cpu().Cmp(*target.Cpu()) == 0 && has.Memory().Cmp(*target.Memory()) == 0 {
@@ -116,10 +116,10 @@ func (c crowd) remove(ctx context.Context) error {
 	})
 }
 
-const longestWait = 30 * time.Minute
+const maxWait = 30 * time.Minute
 
 func (c crowd) await(ctx context.Context, what string, n int, count func(context.Context) (int, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, longestWait)
+	ctx, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
 	for {
 		is, err := count(ctx)

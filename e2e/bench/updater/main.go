@@ -70,7 +70,7 @@ func parse(text string) (sizes []int, err error) {
 const slotsPerNode = 110
 
 func run(ctx context.Context, cluster *harness.Cluster, o options) error {
-	subjects, err := chosen(ctx, o, cluster.Dir)
+	subjects, err := selectSubjects(ctx, o, cluster.Dir)
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ type subject struct {
 }
 
 // selectSubjects returns the updaters to measure. It builds the reference in dir.
-func chosen(ctx context.Context, o options, dir string) (all []subject, err error) {
+func selectSubjects(ctx context.Context, o options, dir string) (all []subject, err error) {
 	if o.only != reference {
 		all = append(all, subject{name: ours})
 	}

@@ -84,7 +84,7 @@ const lastPassTime = 3 * time.Second
 // watch follows the metrics of an updater until the end of the iteration that resized the last pod.
 func (c crowd) watch(ctx context.Context, d *harness.Daemon) (result, error) {
 	r := result{crowd: c}
-	ctx, cancel := context.WithTimeout(ctx, longestWait)
+	ctx, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
 	var first, last time.Time
 	idle, before := 0, time.Duration(0) // iterations without a change, and their duration

@@ -46,7 +46,7 @@ func fill(ctx context.Context, cluster *harness.Cluster, o options) (map[string]
 		}
 	}
 	if o.policy {
-		if err := governAll(ctx, cluster); err != nil {
+		if err := createPolicy(ctx, cluster); err != nil {
 			return nil, err
 		}
 	}
@@ -104,7 +104,7 @@ func (o options) size(ctx context.Context, cluster *harness.Cluster, w harness.W
 		return w.Name, cluster.CreateVPA(ctx, w, vpav1.UpdateModeInitial)
 	}
 	made := w
-	made.Name = fleet.MadeName("Deployment", "apps", w.Name)
+	made.Name = fleet.GeneratedVPAName("Deployment", "apps", w.Name)
 	if err := cluster.CreateVPA(ctx, made, vpav1.UpdateModeOff, func(vpa *vpav1.VerticalPodAutoscaler) {
 		vpa.Labels = map[string]string{fleet.PolicyLabel: policyName}
 		vpa.Spec.TargetRef.Name = w.Name
@@ -126,7 +126,7 @@ func (o options) size(ctx context.Context, cluster *harness.Cluster, w harness.W
 const policyName = "all"
 
 // createPolicy creates a policy that lets generated VPAs size all new pods of Deployments.
-func governAll(ctx context.Context, cluster *harness.Cluster) error {
+func createPolicy(ctx context.Context, cluster *harness.Cluster) error {
 	_, err := cluster.VPA.LoadlineV1alpha1().SizingPolicies().Create(ctx, &loadlinev1alpha1.SizingPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: policyName},
 		Spec: loadlinev1alpha1.SizingPolicySpec{

@@ -31,26 +31,26 @@ import (
 
 // sender sends reviews of new pods over HTTP/1.1, as the API server does, but with little work of
 // its own.
-type gun struct {
+type sender struct {
 	address string
 	trust   *tls.Config
 	reviews [][]byte // requests with headers, one for each VPA
 
 	mu   sync.Mutex
-	idle []*line
+	idle []*idleConn
 }
 
 // maxAnswer exceeds the length of any answer, in bytes.
-const longestAnswer = 64 << 10
+const maxAnswer = 64 << 10
 
-type line struct {
+type idleConn struct {
 	*tls.Conn
 	buffer []byte
 }
 
 // newSender reads the address and CA of the webhook from the API server, and creates one review for
 // each VPA from a pod with the API server's defaults.
-func aim(ctx context.Context, cluster *harness.Cluster, owners map[string]string) (*gun, error) {
+func newSender(ctx context.Context, cluster *harness.Cluster, owners map[string]string) (*sender, error) {
 	var registration *admissionregistrationv1.MutatingWebhookConfiguration
 	err := wait.PollUntilContextTimeout(ctx, time.Second, time.Minute, true, func(ctx context.Context) (registered bool, err error) {
 		registration, err = cluster.Kube.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, "vpa-webhook-config", metav1.GetOptions{})
@@ -66,7 +66,7 @@ func aim(ctx context.Context, cluster *harness.Cluster, owners map[string]string
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(way.CABundle)
-	g := &gun{address: target.Host, trust: &tls.Config{RootCAs: roots, ServerName: target.Hostname(), NextProtos: []string{"http/1.1"}}}
+	g := &sender{address: target.Host, trust: &tls.Config{RootCAs: roots, ServerName: target.Hostname(), NextProtos: []string{"http/1.1"}}}
 	for app, set := range owners {
 		var number int
 		if _, err := fmt.Sscanf(app, "app-%d", &number); err != nil {
@@ -129,7 +129,7 @@ func encode(pod *corev1.Pod) ([]byte, error) {
 	return json.Marshal(r)
 }
 
-func (g *gun) size() int {
+func (g *sender) size() int {
 	sum := 0
 	for _, body := range g.reviews {
 		sum += len(body)
@@ -139,7 +139,7 @@ func (g *gun) size() int {
 
 // fire sends requests at a steady rate, independent of earlier answers, and returns their
 // durations, sorted.
-func (g *gun) fire(ctx context.Context, rate int, duration time.Duration, shoot func(ctx context.Context, i int) (time.Duration, error)) ([]time.Duration, error) {
+func (g *sender) fire(ctx context.Context, rate int, duration time.Duration, shoot func(ctx context.Context, i int) (time.Duration, error)) ([]time.Duration, error) {
 	// Garbage collection in this process would delay the requests.
 	runtime.GC()
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
@@ -168,20 +168,20 @@ func (g *gun) fire(ctx context.Context, rate int, duration time.Duration, shoot 
 }
 
 // review sends a review, which must be answered with a patch. VPAs come in a scattered order.
-func (g *gun) review(ctx context.Context, i int) (time.Duration, error) {
+func (g *sender) review(ctx context.Context, i int) (time.Duration, error) {
 	return g.ask(ctx, g.reviews[i*7919%len(g.reviews)], `"patch":`)
 }
 
 // probe sends a request that requires no work of the webhook.
-func (g *gun) probe(ctx context.Context, _ int) (time.Duration, error) {
+func (g *sender) probe(ctx context.Context, _ int) (time.Duration, error) {
 	return g.ask(ctx, fmt.Appendf(nil, "GET /probe HTTP/1.1\r\nHost: %s\r\n\r\n", g.address), "OK")
 }
 
 // ask sends a request over an idle connection, or over a new one. Like the API server, it retries
 // if the webhook closed the connection while it was idle.
-func (g *gun) ask(ctx context.Context, request []byte, expected string) (time.Duration, error) {
+func (g *sender) ask(ctx context.Context, request []byte, expected string) (time.Duration, error) {
 	start := time.Now()
-	for l := g.kept(); l != nil; l = g.kept() {
+	for l := g.takeIdle(); l != nil; l = g.takeIdle() {
 		answer, err := l.exchange(request)
 		if closedIdle(err) {
 			continue
@@ -203,7 +203,7 @@ func closedIdle(err error) bool {
 }
 
 // check returns the duration of an exchange with the expected answer, and keeps the connection.
-func (g *gun) check(l *line, answer []byte, err error, expected string, took time.Duration) (time.Duration, error) {
+func (g *sender) check(l *idleConn, answer []byte, err error, expected string, took time.Duration) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
@@ -218,7 +218,7 @@ func (g *gun) check(l *line, answer []byte, err error, expected string, took tim
 
 // exchange sends a request and reads its answer. The error [io.EOF] means that the other side
 // closed the connection before it answered.
-func (l *line) exchange(request []byte) ([]byte, error) {
+func (l *idleConn) exchange(request []byte) ([]byte, error) {
 	if _, err := l.Write(request); err != nil {
 		return nil, err
 	}
@@ -227,7 +227,7 @@ func (l *line) exchange(request []byte) ([]byte, error) {
 
 // answer reads one answer with its header. It parses only as much as required to find the end,
 // because its time counts.
-func (l *line) answer() ([]byte, error) {
+func (l *idleConn) answer() ([]byte, error) {
 	for read := 0; ; {
 		if read == len(l.buffer) {
 			return nil, fmt.Errorf("an answer is longer than %d bytes: %s", len(l.buffer), l.buffer)
@@ -256,16 +256,16 @@ func (l *line) answer() ([]byte, error) {
 	}
 }
 
-func (g *gun) dial(ctx context.Context) (*line, error) {
+func (g *sender) dial(ctx context.Context) (*idleConn, error) {
 	connection, err := (&tls.Dialer{Config: g.trust}).DialContext(ctx, "tcp", g.address)
 	if err != nil {
 		return nil, err
 	}
-	return &line{Conn: connection.(*tls.Conn), buffer: make([]byte, longestAnswer)}, nil
+	return &idleConn{Conn: connection.(*tls.Conn), buffer: make([]byte, maxAnswer)}, nil
 }
 
 // takeIdle takes the most recently used idle connection, or nil if there is none.
-func (g *gun) kept() *line {
+func (g *sender) takeIdle() *idleConn {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	last := len(g.idle) - 1

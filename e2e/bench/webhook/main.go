@@ -62,7 +62,7 @@ func run(ctx context.Context, cluster *harness.Cluster, o options) error {
 	if err != nil {
 		return err
 	}
-	gun, err := aim(ctx, cluster, filled)
+	gun, err := newSender(ctx, cluster, filled)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func run(ctx context.Context, cluster *harness.Cluster, o options) error {
 		}
 		defer sleep()
 	}
-	if err := goFirst(); err != nil {
+	if err := raisePriority(); err != nil {
 		return err
 	}
 	r, err := measure(ctx, daemon, gun, o)
@@ -82,7 +82,7 @@ func run(ctx context.Context, cluster *harness.Cluster, o options) error {
 	}
 	fmt.Print("\n", r.markdown())
 	if o.document != "" {
-		if err := r.into(o.document); err != nil {
+		if err := r.writeTo(o.document); err != nil {
 			return err
 		}
 	}
@@ -90,7 +90,7 @@ func run(ctx context.Context, cluster *harness.Cluster, o options) error {
 }
 
 // measure sends requests that do nothing, and then reviews.
-func measure(ctx context.Context, daemon *harness.Daemon, gun *gun, o options) (report, error) {
+func measure(ctx context.Context, daemon *harness.Daemon, gun *sender, o options) (report, error) {
 	r := report{options: o, size: gun.size()}
 	if _, err := gun.fire(ctx, o.rate, o.warmUp, gun.review); err != nil {
 		return r, err
@@ -130,11 +130,11 @@ func startAlone(ctx context.Context, cluster *harness.Cluster, o options) (*harn
 	if err != nil {
 		return nil, err
 	}
-	if err := othersAside(os.Getpid()); err != nil {
+	if err := pinOthers(os.Getpid()); err != nil {
 		return nil, err
 	}
 	if err := daemon.Start(ctx); err != nil {
 		return nil, err
 	}
-	return daemon, keepOn("0", daemon.PID())
+	return daemon, pin("0", daemon.PID())
 }

@@ -19,7 +19,7 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-func keepOn(processors string, pid int) error {
+func pin(processors string, pid int) error {
 	out, err := exec.Command("taskset", "-acp", processors, strconv.Itoa(pid)).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("keep process %d on processors %s: %w: %s", pid, processors, err, out)
@@ -29,7 +29,7 @@ func keepOn(processors string, pid int) error {
 
 // pinOthers moves a process and its descendants, which are this command and the control plane, off
 // the first CPU. With a single CPU it does nothing.
-func othersAside(root int) error {
+func pinOthers(root int) error {
 	if runtime.NumCPU() == 1 {
 		fmt.Println("there is one processor: the program shares it with the control plane and with what measures")
 		return nil
@@ -43,7 +43,7 @@ func othersAside(root int) error {
 			if at != root {
 				continue
 			}
-			if err := keepOn(fmt.Sprintf("1-%d", runtime.NumCPU()-1), pid); err != nil {
+			if err := pin(fmt.Sprintf("1-%d", runtime.NumCPU()-1), pid); err != nil {
 				return err
 			}
 			break
@@ -97,7 +97,7 @@ func keepAwake() (end func(), err error) {
 			return nil, fmt.Errorf("keep processor %d awake: %w", processor, err)
 		}
 		spinning = append(spinning, cmd)
-		if err := rank(strconv.Itoa(cmd.Process.Pid), last); err != nil {
+		if err := rank(strconv.Itoa(cmd.Process.Pid), lowestPriority); err != nil {
 			end()
 			return nil, fmt.Errorf("let processor %d work for others first: %w", processor, err)
 		}
@@ -107,13 +107,13 @@ func keepAwake() (end func(), err error) {
 
 // highestPriority and lowestPriority are nice values.
 const (
-	first = -20
-	last  = 19
+	highestPriority = -20
+	lowestPriority  = 19
 )
 
 // raisePriority lets this command run before the control plane, which shares its CPU: waiting would
 // count as time of the webhook. Without the permission it changes nothing.
-func goFirst() error {
+func raisePriority() error {
 	threads, err := filepath.Glob("/proc/self/task/[0-9]*")
 	if err != nil {
 		return err
@@ -123,7 +123,7 @@ func goFirst() error {
 		if err != nil {
 			return err
 		}
-		switch err := syscall.Setpriority(syscall.PRIO_PROCESS, id, first); {
+		switch err := syscall.Setpriority(syscall.PRIO_PROCESS, id, highestPriority); {
 		case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
 			fmt.Println("no permission to go before the control plane: times may contain waits for it")
 			return nil
@@ -131,7 +131,7 @@ func goFirst() error {
 			return fmt.Errorf("go before the control plane: %w", err)
 		}
 	}
-	return rank("self", first)
+	return rank("self", highestPriority)
 }
 
 // rank sets the priority of the session of a process, if sessions have one.

@@ -89,7 +89,7 @@ func (r report) markdown() string {
 	return b.String()
 }
 
-func (r report) into(page string) error {
+func (r report) writeTo(page string) error {
 	what := "webhook figures"
 	if r.policy {
 		what += " under a policy"

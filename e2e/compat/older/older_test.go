@@ -42,7 +42,7 @@ var newer = []string{
 	"status.observedGeneration",
 }
 
-func TestWhatOlderTypesWriteIsKept(t *testing.T) {
+func TestOlderTypes_RoundTripThroughCurrentTypes(t *testing.T) {
 	t.Run("VerticalPodAutoscaler", kept[olderv1.VerticalPodAutoscaler, v1.VerticalPodAutoscaler])
 	t.Run("VerticalPodAutoscalerList", kept[olderv1.VerticalPodAutoscalerList, v1.VerticalPodAutoscalerList])
 	t.Run("VerticalPodAutoscalerCheckpoint", kept[olderv1.VerticalPodAutoscalerCheckpoint, v1.VerticalPodAutoscalerCheckpoint])
@@ -63,7 +63,7 @@ func kept[From, To any](t *testing.T) {
 }
 
 // Every field in newer must be lost at least once, so that the list stays exact.
-func TestOlderTypesReadOurs(t *testing.T) {
+func TestOlderTypes_DropOnlyNewerFields(t *testing.T) {
 	lost := map[string]bool{}
 	each(t, func(original v1.VerticalPodAutoscaler) {
 		var between olderv1.VerticalPodAutoscaler

@@ -31,7 +31,7 @@ func rewritten(t *testing.T, vpa *v1.VerticalPodAutoscaler) *v1.VerticalPodAutos
 }
 
 // Loadline's settings of a VPA are annotations, which such an update preserves.
-func TestAnUpdateOfLabelsAndSpecChangesNoSettingOfOurs(t *testing.T) {
+func TestGoldilocksUpdate_KeepsAnnotationsAndStatus(t *testing.T) {
 	each(t, func(vpa v1.VerticalPodAutoscaler) {
 		vpa.Annotations = map[string]string{recipe.Annotation: "loadline:memory=following", fleet.SkipAnnotation: "true", fleet.ModeAnnotation: "Observe"}
 		after := rewritten(t, &vpa)

@@ -18,24 +18,24 @@ import (
 
 // requirements come from the issue about the benchmarks, followed by our own against regressions.
 var requirements = []requirement{
-	{what: "one histogram sample", subject: "HistogramAdd/loadline", reference: "HistogramAdd/upstream", unit: "ns/op", faster: 4},
-	{what: "  its allocations", subject: "HistogramAdd/loadline", reference: "HistogramAdd/upstream", unit: "allocs/op", most: new(0.0)},
-	{what: "a tick of 200,000 samples", subject: "IngestTick/loadline", reference: "IngestTick/upstream", unit: "ns/op", faster: 4},
-	{what: "  its allocations", subject: "IngestTick/loadline", reference: "IngestTick/upstream", unit: "allocs/op", most: new(200.0)},
-	{what: "recommendation of a VPA", subject: "Recommend/loadline", reference: "Recommend/upstream", unit: "ns/VPA", faster: 4},
-	{what: "adding 50,000 pods instead of 5,000", subject: "AddPods/50000/loadline", reference: "AddPods/5000/loadline", unit: "ns/op", faster: 1. / 12},
-	{what: "checkpoints of an unchanged VPA", subject: "CheckpointsIdle/loadline", reference: "CheckpointsIdle/upstream", unit: "ns/VPA", most: new(2000.0)},
-	{what: "heap of a container after a day", subject: "Heap/loadline", reference: "Heap/upstream", unit: "B/container", most: new(120 * 1024 * 1024 / 100_000.0)},
+	{name: "one histogram sample", subject: "HistogramAdd/loadline", reference: "HistogramAdd/upstream", unit: "ns/op", minRatio: 4},
+	{name: "  its allocations", subject: "HistogramAdd/loadline", reference: "HistogramAdd/upstream", unit: "allocs/op", max: new(0.0)},
+	{name: "a tick of 200,000 samples", subject: "IngestTick/loadline", reference: "IngestTick/upstream", unit: "ns/op", minRatio: 4},
+	{name: "  its allocations", subject: "IngestTick/loadline", reference: "IngestTick/upstream", unit: "allocs/op", max: new(200.0)},
+	{name: "recommendation of a VPA", subject: "Recommend/loadline", reference: "Recommend/upstream", unit: "ns/VPA", minRatio: 4},
+	{name: "adding 50,000 pods instead of 5,000", subject: "AddPods/50000/loadline", reference: "AddPods/5000/loadline", unit: "ns/op", minRatio: 1. / 12},
+	{name: "checkpoints of an unchanged VPA", subject: "CheckpointsIdle/loadline", reference: "CheckpointsIdle/upstream", unit: "ns/VPA", max: new(2000.0)},
+	{name: "heap of a container after a day", subject: "Heap/loadline", reference: "Heap/upstream", unit: "B/container", max: new(120 * 1024 * 1024 / 100_000.0)},
 
-	{what: "recommendation without new data", subject: "NothingNew/loadline", reference: "NothingNew/upstream", unit: "ns/VPA", faster: 50, own: true},
-	{what: "recommendation, none put off", subject: "Build/loadline", reference: "Build/upstream", unit: "ns/VPA", faster: 2, own: true},
-	{what: "statuses written of a VPA", subject: "Recommend/loadline", reference: "Recommend/upstream", unit: "writes/VPA", faster: 10, own: true},
-	{what: "adding 5,000 pods, 1,000 VPAs", subject: "AddPods/5000/loadline", reference: "AddPods/5000/upstream", unit: "ns/op", faster: 1, own: true},
-	{what: "allocations for an unchanged VPA", subject: "CheckpointsIdle/loadline", reference: "CheckpointsIdle/upstream", unit: "allocs/VPA", most: new(0.1), own: true},
+	{name: "recommendation without new data", subject: "NothingNew/loadline", reference: "NothingNew/upstream", unit: "ns/VPA", minRatio: 50, isOwn: true},
+	{name: "recommendation, none put off", subject: "Build/loadline", reference: "Build/upstream", unit: "ns/VPA", minRatio: 2, isOwn: true},
+	{name: "statuses written of a VPA", subject: "Recommend/loadline", reference: "Recommend/upstream", unit: "writes/VPA", minRatio: 10, isOwn: true},
+	{name: "adding 5,000 pods, 1,000 VPAs", subject: "AddPods/5000/loadline", reference: "AddPods/5000/upstream", unit: "ns/op", minRatio: 1, isOwn: true},
+	{name: "allocations for an unchanged VPA", subject: "CheckpointsIdle/loadline", reference: "CheckpointsIdle/upstream", unit: "allocs/VPA", max: new(0.1), isOwn: true},
 }
 
 func main() {
-	results, err := read(io.TeeReader(os.Stdin, os.Stdout))
+	results, err := readBenchmarks(io.TeeReader(os.Stdin, os.Stdout))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "ratios: read standard input:", err)
 		os.Exit(2)
@@ -51,7 +51,7 @@ func report(w io.Writer, r results) bool {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "\nbenchmark\treference\tloadline\tunit\tratio\trequired\tresult")
 	for _, q := range requirements {
-		line, ok := q.line(r)
+		line, ok := q.row(r)
 		fmt.Fprintln(table, line)
 		met = met && ok
 	}
@@ -60,7 +60,7 @@ func report(w io.Writer, r results) bool {
 
 // readBenchmarks parses benchmark lines: a name, a number of iterations, then pairs of value and
 // unit.
-func read(from io.Reader) (results, error) {
+func readBenchmarks(from io.Reader) (results, error) {
 	found := results{}
 	lines := bufio.NewScanner(from)
 	for lines.Scan() {

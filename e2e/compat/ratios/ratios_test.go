@@ -19,34 +19,34 @@ BenchmarkHistogramAdd/loadline#02-2   100   120.0 ns/op   0 B/op   0 allocs/op
 PASS
 `
 
-func TestRatiosAreThoseOfPairs(t *testing.T) {
-	found, err := read(strings.NewReader(output))
+func TestRatio_ComparesRoundsInPairs(t *testing.T) {
+	found, err := readBenchmarks(strings.NewReader(output))
 	require.NoError(t, err)
-	q := requirement{what: "add", subject: "HistogramAdd/loadline", reference: "HistogramAdd/upstream", unit: "ns/op", faster: 4}
-	line, met := q.line(found)
+	q := requirement{name: "add", subject: "HistogramAdd/loadline", reference: "HistogramAdd/upstream", unit: "ns/op", minRatio: 4}
+	line, met := q.row(found)
 	require.True(t, met, line)
 	require.Equal(t, "add\t480\t120\tns/op\t4.00\tratio 4\tpass", line)
 
-	q.faster = 4.1
-	line, met = q.line(found)
+	q.minRatio = 4.1
+	line, met = q.row(found)
 	require.False(t, met)
 	require.Contains(t, line, "MISSED")
 
-	q.most, q.unit, q.own = new(0.0), "allocs/op", true
-	line, met = q.line(found)
+	q.max, q.unit, q.isOwn = new(0.0), "allocs/op", true
+	line, met = q.row(found)
 	require.True(t, met, line)
 	require.Contains(t, line, "\t-\tat most 0.0 (ours)")
 
 	q.reference = "HistogramAdd/other"
-	line, met = q.line(found)
+	line, met = q.row(found)
 	require.False(t, met)
 	require.Contains(t, line, "NOT MEASURED")
 }
 
-func TestARoundWithoutItsPairIsNotMeasured(t *testing.T) {
-	found, err := read(strings.NewReader(strings.ReplaceAll(output, "BenchmarkHistogramAdd/loadline#02-2", "FAIL")))
+func TestRatio_UnpairedRoundIsNotMeasured(t *testing.T) {
+	found, err := readBenchmarks(strings.NewReader(strings.ReplaceAll(output, "BenchmarkHistogramAdd/loadline#02-2", "FAIL")))
 	require.NoError(t, err)
-	line, met := requirement{subject: "HistogramAdd/loadline", reference: "HistogramAdd/upstream", unit: "ns/op", faster: 1}.line(found)
+	line, met := requirement{subject: "HistogramAdd/loadline", reference: "HistogramAdd/upstream", unit: "ns/op", minRatio: 1}.row(found)
 	require.False(t, met)
 	require.Contains(t, line, "NOT MEASURED")
 }
@@ -56,8 +56,8 @@ func TestMedian(t *testing.T) {
 	require.Equal(t, 3.0, median([]float64{9, 1, 2, 4}))
 }
 
-func TestTheTableTellsWhatIsMissed(t *testing.T) {
-	found, err := read(strings.NewReader(output))
+func TestReport_CountsMissingMeasurements(t *testing.T) {
+	found, err := readBenchmarks(strings.NewReader(output))
 	require.NoError(t, err)
 	var table strings.Builder
 	require.False(t, report(&table, found))

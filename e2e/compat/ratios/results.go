@@ -39,20 +39,20 @@ func median(values []float64) float64 {
 
 // requirement is a required ratio or maximum of two benchmarks.
 type requirement struct {
-	what               string
+	name               string
 	subject, reference string // benchmarks
 	unit               string
-	faster             float64  // minimum of reference / subject, 0 = no requirement
-	most               *float64 // maximum of the subject, nil = no requirement
-	own                bool     // not from the issue
+	minRatio           float64  // minimum of reference / subject, 0 = no requirement
+	max                *float64 // maximum of the subject, nil = no requirement
+	isOwn              bool     // not from the issue
 }
 
 // row returns a row of the table, and whether the requirement is met. Each round of the reference
 // is divided by the paired round of the subject, because both ran under the same conditions.
-func (q requirement) line(r results) (string, bool) {
+func (q requirement) row(r results) (string, bool) {
 	reference, subject := r[[2]string{q.reference, q.unit}], r[[2]string{q.subject, q.unit}]
 	if len(subject) == 0 || len(reference) != len(subject) {
-		return fmt.Sprintf("%s\t\t\t%s\t\t%s\tNOT MEASURED", q.what, q.unit, q.required()), false
+		return fmt.Sprintf("%s\t\t\t%s\t\t%s\tNOT MEASURED", q.name, q.unit, q.required()), false
 	}
 	ratios := make([]float64, len(subject))
 	for i := range ratios {
@@ -62,12 +62,12 @@ func (q requirement) line(r results) (string, bool) {
 	if !math.IsInf(ratio, 1) {
 		shown = fmt.Sprintf("%.2f", ratio)
 	}
-	met := ratio >= q.faster && (q.most == nil || median(subject) <= *q.most)
+	met := ratio >= q.minRatio && (q.max == nil || median(subject) <= *q.max)
 	verdict := "pass"
 	if !met {
 		verdict = "MISSED"
 	}
-	return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s", q.what, number(median(reference)), number(median(subject)), q.unit, shown, q.required(), verdict), met
+	return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s", q.name, number(median(reference)), number(median(subject)), q.unit, shown, q.required(), verdict), met
 }
 
 // quotient returns reference / subject, infinite if subject is 0.
@@ -79,11 +79,11 @@ func quotient(reference, subject float64) float64 {
 }
 
 func (q requirement) required() string {
-	text := "ratio " + strconv.FormatFloat(q.faster, 'g', 3, 64)
-	if q.most != nil {
-		text = "at most " + number(*q.most)
+	text := "ratio " + strconv.FormatFloat(q.minRatio, 'g', 3, 64)
+	if q.max != nil {
+		text = "at most " + number(*q.max)
 	}
-	if q.own {
+	if q.isOwn {
 		text += " (ours)"
 	}
 	return text

@@ -175,10 +175,10 @@ func (p Programs) Start(ctx context.Context, dir, config string) (*Server, error
 }
 
 // startTimeout limits the time until the server is ready.
-const startTime = 30 * time.Second
+const startTimeout = 30 * time.Second
 
 func (s *Server) awaitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startTime)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	for {
 		if response, err := http.Get(s.URL + "/-/ready"); err == nil {

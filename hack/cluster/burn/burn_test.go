@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestScheduleHoldsEachStepAndTheLastForGood(t *testing.T) {
+func TestSchedule_HoldsLastStepForever(t *testing.T) {
 	s, err := parseSchedule("50m:10s,0:5s,1.5")
 	require.NoError(t, err)
 	for elapsed, want := range map[time.Duration]float64{
@@ -26,7 +26,7 @@ func TestScheduleHoldsEachStepAndTheLastForGood(t *testing.T) {
 	require.Zero(t, schedule(nil).at(time.Hour))
 }
 
-func TestBadSchedulesSayWhatWouldBeRight(t *testing.T) {
+func TestSchedule_RejectsInvalidText(t *testing.T) {
 	for text, want := range map[string]string{
 		"1x":       `step 1: want an amount such as 250m, 2 or 100Mi, got "1x"`,
 		"-1":       "want an amount",
@@ -46,7 +46,7 @@ func TestBadSchedulesSayWhatWouldBeRight(t *testing.T) {
 	require.Equal(t, 2, burn("burn", []string{"stray"}))
 }
 
-func TestThreadsShareTheCores(t *testing.T) {
+func TestShare_SplitsCoresAmongThreads(t *testing.T) {
 	for cores, want := range map[float64][3]float64{0: {0, 0, 0}, 0.3: {0.3, 0, 0}, 1: {1, 0, 0}, 2.25: {1, 1, 0.25}} {
 		for thread, part := range want {
 			require.InDelta(t, part, share(cores, thread), 1e-9, "%g cores, thread %d", cores, thread)
@@ -54,17 +54,17 @@ func TestThreadsShareTheCores(t *testing.T) {
 	}
 }
 
-func TestMeterOwesWhatWasAskedAndNotWhatALimitTook(t *testing.T) {
+func TestMeter_LimitsDebtAfterThrottling(t *testing.T) {
 	var m meter
 	require.Equal(t, 30*time.Millisecond, m.due(0.3, 100*time.Millisecond, 0))
 	require.Equal(t, 30*time.Millisecond, m.due(0.3, 200*time.Millisecond, 30*time.Millisecond), "all was spent")
 	require.Equal(t, 50*time.Millisecond, m.due(0.3, 300*time.Millisecond, 40*time.Millisecond), "20 ms are left from before")
-	require.Equal(t, mostDebt, m.due(1, 10*time.Second, 40*time.Millisecond), "a long wait is not made up for")
+	require.Equal(t, maxDebt, m.due(1, 10*time.Second, 40*time.Millisecond), "a long wait is not made up for")
 	require.Zero(t, m.due(0, 11*time.Second, 900*time.Millisecond), "too much was spent")
 }
 
-func TestMemoryIsReallyTakenAndGivenBack(t *testing.T) {
-	var h held
+func TestHeld_AllocatesAndReleasesMemory(t *testing.T) {
+	var h mappedMemory
 	before := resident(t)
 	require.NoError(t, h.adjust(64<<20))
 	require.InDelta(t, 64<<20, resident(t)-before, 16<<20)
@@ -85,7 +85,7 @@ func resident(t *testing.T) int {
 }
 
 // On a busy machine the process gets less CPU than requested.
-func TestRunSpendsCPU(t *testing.T) {
+func TestRun_SpendsCPU(t *testing.T) {
 	p, err := newPlan("300m", "1Mi")
 	require.NoError(t, err)
 	stop := make(chan os.Signal, 1)

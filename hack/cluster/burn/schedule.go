@@ -10,8 +10,8 @@ import (
 
 // step is an amount in cores or bytes, and its duration. Zero lasts forever.
 type step struct {
-	amount float64
-	holds  time.Duration
+	amount   float64
+	duration time.Duration
 }
 
 type schedule []step
@@ -21,10 +21,10 @@ func (s schedule) at(elapsed time.Duration) float64 {
 	amount := 0.0
 	for _, step := range s {
 		amount = step.amount
-		if step.holds == 0 || elapsed < step.holds {
+		if step.duration == 0 || elapsed < step.duration {
 			break
 		}
-		elapsed -= step.holds
+		elapsed -= step.duration
 	}
 	return amount
 }
@@ -52,8 +52,8 @@ func parseSchedule(text string) (schedule, error) {
 		}
 		next := step{amount: parsed}
 		if bounded {
-			next.holds, err = time.ParseDuration(duration)
-			if err != nil || next.holds <= 0 {
+			next.duration, err = time.ParseDuration(duration)
+			if err != nil || next.duration <= 0 {
 				return nil, fmt.Errorf("step %d: want a duration above 0 such as 30s, got %q", i+1, duration)
 			}
 		} else if i < len(parts)-1 {
@@ -90,15 +90,15 @@ type plan struct {
 }
 
 // maxCores prevents a typing error from starting a million threads.
-const mostCores = 64
+const maxCores = 64
 
 func newPlan(cpu, memory string) (plan, error) {
 	var p plan
 	var errCPU, errMemory error
 	if p.cpu, errCPU = parseSchedule(cpu); errCPU != nil {
 		errCPU = fmt.Errorf("-cpu: %w", errCPU)
-	} else if p.cpu.peak() > mostCores {
-		errCPU = fmt.Errorf("-cpu: want at most %d cores, got %g", mostCores, p.cpu.peak())
+	} else if p.cpu.peak() > maxCores {
+		errCPU = fmt.Errorf("-cpu: want at most %d cores, got %g", maxCores, p.cpu.peak())
 	}
 	if p.memory, errMemory = parseSchedule(memory); errMemory != nil {
 		errMemory = fmt.Errorf("-memory: %w", errMemory)

@@ -13,7 +13,7 @@ const (
 	period = 20 * time.Millisecond
 	// maxDebt bounds the missed work that a thread makes up for. A larger bound would hide a CPU
 	// limit.
-	mostDebt = 200 * time.Millisecond
+	maxDebt = 200 * time.Millisecond
 )
 
 type meter struct {
@@ -25,7 +25,7 @@ type meter struct {
 // due returns the CPU time to use now. cores is the thread's average since the last call, 0 to 1.
 func (m *meter) due(cores float64, elapsed, used time.Duration) time.Duration {
 	m.owed += time.Duration(cores*float64(elapsed-m.at)) - (used - m.used)
-	m.owed = min(m.owed, mostDebt)
+	m.owed = min(m.owed, maxDebt)
 	m.at, m.used = elapsed, used
 	return max(0, m.owed)
 }
@@ -67,13 +67,13 @@ func threadTime() time.Duration {
 // chunk is the granularity of memory changes, in bytes.
 const chunk = 1 << 20
 
-type held [][]byte
+type mappedMemory [][]byte
 
 // adjust maps or unmaps memory until it holds bytes, rounded up to chunks. It writes to each page,
 // because the kernel allocates a page at its first use.
-func (h *held) adjust(bytes float64) error {
-	want := int(math.Ceil(bytes / chunk))
-	for len(*h) < want {
+func (h *mappedMemory) adjust(bytes float64) error {
+	chunks := int(math.Ceil(bytes / chunk))
+	for len(*h) < chunks {
 		pages, err := syscall.Mmap(-1, 0, chunk, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 		if err != nil {
 			return fmt.Errorf("take memory: %w", err)
@@ -83,7 +83,7 @@ func (h *held) adjust(bytes float64) error {
 		}
 		*h = append(*h, pages)
 	}
-	for len(*h) > want {
+	for len(*h) > chunks {
 		last := len(*h) - 1
 		if err := syscall.Munmap((*h)[last]); err != nil {
 			return fmt.Errorf("give memory back: %w", err)
@@ -104,7 +104,7 @@ func (p plan) run(stop <-chan os.Signal) error {
 		<-stop
 		return nil
 	}
-	var memory held
+	var memory mappedMemory
 	for tick := time.NewTicker(5 * period); ; {
 		if err := memory.adjust(p.memory.at(time.Since(began))); err != nil {
 			return err

@@ -23,7 +23,7 @@ func tree(t *testing.T, folders ...string) string {
 	return root
 }
 
-func TestGroupIsMadeInEveryHierarchyAndRemovedWithAllBelow(t *testing.T) {
+func TestGroup_CreatedAndRemovedInEveryHierarchy(t *testing.T) {
 	root := tree(t, "cpu,cpuacct", "cpuset", "memory", "pids")
 	require.NoError(t, os.Symlink("cpu,cpuacct", filepath.Join(root, "cpu")))
 	require.NoError(t, os.Mkdir(filepath.Join(root, "empty"), 0o755))
@@ -44,7 +44,7 @@ func TestGroupIsMadeInEveryHierarchyAndRemovedWithAllBelow(t *testing.T) {
 	require.NoError(t, group.Remove(), "nothing there is no error")
 }
 
-func TestGroupsOfDeadSupervisorsAreRemovedAndNoOthers(t *testing.T) {
+func TestRemoveStale_RemovesOnlyGroupsOfDeadSupervisors(t *testing.T) {
 	cmd := exec.Command("true")
 	require.NoError(t, cmd.Start())
 	gone, err := instance.ProcessOf(cmd.Process.Pid)
@@ -64,7 +64,7 @@ func TestGroupsOfDeadSupervisorsAreRemovedAndNoOthers(t *testing.T) {
 	require.NoError(t, removeStale(filepath.Join(root, "nowhere")))
 }
 
-func TestGroupSaysWhatTheMachineLacks(t *testing.T) {
+func TestHierarchies_ReportsMissingControllers(t *testing.T) {
 	_, err := hierarchies(tree(t, "cpu", "memory", "pids"))
 	require.ErrorContains(t, err, "there is no control group hierarchy")
 	require.ErrorContains(t, err, "cpuset")

@@ -57,11 +57,11 @@ func (f Folder) Claim() error {
 	if err != nil {
 		return fmt.Errorf("read folder: %w; choose another one with --dir", err)
 	}
-	ours := len(entries) == 0
+	claimable := len(entries) == 0
 	for _, entry := range entries {
-		ours = ours || entry.Name() == stateFile || (entry.Name() == lockFile && len(entries) == 1)
+		claimable = claimable || entry.Name() == stateFile || (entry.Name() == lockFile && len(entries) == 1)
 	}
-	if !ours {
+	if !claimable {
 		return fmt.Errorf("%s holds files of something else (no %s in it); choose a new or empty folder with --dir", f, stateFile)
 	}
 	return nil

@@ -16,7 +16,7 @@ import (
 	"loadline.dev/loadline/hack/cluster/pki"
 )
 
-func TestFilesOfAnInstance(t *testing.T) {
+func TestFolder_WritesInstanceFiles(t *testing.T) {
 	folder, now := Folder(t.TempDir()), time.Now()
 	authority, err := pki.NewAuthority(now)
 	require.NoError(t, err)
@@ -48,7 +48,7 @@ func TestFilesOfAnInstance(t *testing.T) {
 	require.Contains(t, string(audit), `{level: RequestResponse, userGroups: ["system:serviceaccounts:kube-system"], verbs: [create, update, patch]}`)
 }
 
-func TestPortsAreFreeAndDiffer(t *testing.T) {
+func TestFreePorts_AreFreeAndDistinct(t *testing.T) {
 	names := []string{"a", "b", "c", "d"}
 	ports, err := FreePorts(names)
 	require.NoError(t, err)
@@ -74,7 +74,7 @@ func sleeper(t *testing.T) Process {
 	return process
 }
 
-func TestRecycledProcessNumberIsNotKilled(t *testing.T) {
+func TestKillLeftovers_SparesRecycledPID(t *testing.T) {
 	folder := Folder(t.TempDir())
 	ours, stranger := sleeper(t), sleeper(t)
 	require.NoError(t, folder.SavePID("etcd", ours.PID))
@@ -89,7 +89,7 @@ func TestRecycledProcessNumberIsNotKilled(t *testing.T) {
 	require.NoError(t, ours.Signal(syscall.SIGKILL), "a second time is no error")
 }
 
-func TestBadPidFilesKillNothing(t *testing.T) {
+func TestKillLeftovers_RejectsInvalidPIDFiles(t *testing.T) {
 	folder := Folder(t.TempDir())
 	require.NoError(t, os.Mkdir(folder.Path(pidsDir), 0o755))
 	for _, text := range []string{"", "abc", "-1 5", "1 5", "0 0"} {
@@ -98,7 +98,7 @@ func TestBadPidFilesKillNothing(t *testing.T) {
 	}
 }
 
-func TestFolderOfSomethingElseIsNotTouched(t *testing.T) {
+func TestClaim_RejectsForeignFolder(t *testing.T) {
 	folder := Folder(t.TempDir())
 	require.NoError(t, folder.Claim(), "an empty folder is fine")
 	precious := folder.Path("thesis.txt")
@@ -109,7 +109,7 @@ func TestFolderOfSomethingElseIsNotTouched(t *testing.T) {
 	require.ErrorContains(t, file.Claim(), "choose another one with --dir")
 }
 
-func TestLockHasOneOwnerAndEndsWithIt(t *testing.T) {
+func TestLock_IsExclusiveUntilClosed(t *testing.T) {
 	folder := Folder(t.TempDir())
 	lock, err := folder.Lock()
 	require.NoError(t, err)
@@ -121,7 +121,7 @@ func TestLockHasOneOwnerAndEndsWithIt(t *testing.T) {
 	require.NoError(t, second.Close())
 }
 
-func TestAllBadOptionsAreNamedAtOnce(t *testing.T) {
+func TestOptions_ReportsAllInvalidOptions(t *testing.T) {
 	traces := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(traces, "bad.csv"), []byte("time,cpu_cores,memory_bytes\nx,1,1\n"), 0o644))
 	require.NoError(t, os.WriteFile(filepath.Join(traces, "bad.yaml"), []byte("{kind: Pod}"), 0o644))
@@ -144,7 +144,7 @@ func TestAllBadOptionsAreNamedAtOnce(t *testing.T) {
 	require.ErrorContains(t, o.Validate(), "--stages: want a folder, got "+o.Stages)
 }
 
-func TestFoldersBecomeAbsolute(t *testing.T) {
+func TestOptions_MakesFoldersAbsolute(t *testing.T) {
 	t.Chdir(t.TempDir())
 	here, err := os.Getwd()
 	require.NoError(t, err)
@@ -154,7 +154,7 @@ func TestFoldersBecomeAbsolute(t *testing.T) {
 	require.NoError(t, (&Options{}).Complete())
 }
 
-func TestKubectlFindsItsInstance(t *testing.T) {
+func TestKubectlTarget_ResolvesInstance(t *testing.T) {
 	folder := Folder(t.TempDir())
 	require.NoError(t, os.WriteFile(folder.Kubeconfig(), nil, 0o600))
 	t.Setenv("KUBECONFIG", "mine")

@@ -38,7 +38,7 @@ type Options struct {
 }
 
 // minScrape is the minimum of metrics-server.
-const leastScrape = 10 * time.Second
+const minScrape = 10 * time.Second
 
 // AddFlags binds the options to fs.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
@@ -49,7 +49,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.NodePods, "node-pods", 110, "pods that fit on each node")
 	fs.StringVar(&o.Traces, "traces", "", "folder of recorded usage (.csv, .csv.gz) that pods can play")
 	fs.Float64Var(&o.Speed, "speed", 1, "seconds of a trace that pass per second, unless a pod says otherwise")
-	fs.DurationVar(&o.Scrape, "metrics-every", leastScrape, "how often metrics-server scrapes; a new pod shows usage after one to two intervals")
+	fs.DurationVar(&o.Scrape, "metrics-every", minScrape, "how often metrics-server scrapes; a new pod shows usage after one to two intervals")
 	fs.StringVar(&o.Stages, "stages", "", "folder of stages (.yaml) for kwok; one with the name of a built-in stage replaces it")
 	fs.StringVar(&o.ResizeCPU, "resize-cpu", "", "a resize to more cpu than this for all containers of a pod is deferred")
 	fs.StringVar(&o.ResizeMemory, "resize-memory", "", "a resize to more memory than this for all containers of a pod is deferred")
@@ -83,7 +83,7 @@ func (o *Options) Validate() error {
 	if len(validation.IsDNS1123Subdomain(o.Name)) > 0 {
 		wrong("name", "a name of lower case letters, digits, - and .", o.Name)
 	}
-	if least := o.leastNodes(); o.Nodes < least || o.Nodes > 5000 {
+	if least := o.minNodes(); o.Nodes < least || o.Nodes > 5000 {
 		wrong("nodes", fmt.Sprintf("%d to 5000", least), o.Nodes)
 	}
 	if o.NodePods < 1 {
@@ -92,8 +92,8 @@ func (o *Options) Validate() error {
 	if o.Speed <= 0 {
 		wrong("speed", "a number above 0", o.Speed)
 	}
-	if o.Scrape < leastScrape {
-		wrong("metrics-every", leastScrape.String()+" or more (metrics-server refuses less)", o.Scrape)
+	if o.Scrape < minScrape {
+		wrong("metrics-every", minScrape.String()+" or more (metrics-server refuses less)", o.Scrape)
 	}
 	for _, q := range []struct {
 		flag, quantity string
@@ -135,7 +135,7 @@ func (o *Options) Validate() error {
 	return errors.Join(problems...)
 }
 
-func (o *Options) leastNodes() int {
+func (o *Options) minNodes() int {
 	if o.RealNode {
 		return 0
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 func load(c command) (int, error) {
-	if len(c.rest) == 0 {
+	if len(c.args) == 0 {
 		return 2, errors.New("want archives of images, such as `make images` writes")
 	}
 	node, err := c.folder.Process(supervise.RealNode)
@@ -27,7 +27,7 @@ func load(c command) (int, error) {
 	if err != nil {
 		return 1, err
 	}
-	for _, archive := range c.rest {
+	for _, archive := range c.args {
 		if err := realnode.Load(node, runtime, archive); err != nil {
 			return 1, err
 		}

@@ -11,7 +11,7 @@ import (
 	"loadline.dev/loadline/hack/cluster/instance"
 )
 
-func TestDownClearsUpAfterAKilledInstance(t *testing.T) {
+func TestDown_CleansUpAfterKilledInstance(t *testing.T) {
 	folder := instance.Folder(filepath.Join(t.TempDir(), "cluster"))
 	code, err := down(command{folder: folder})
 	require.NoError(t, err, "nothing there is no error")
@@ -39,7 +39,7 @@ func TestDownClearsUpAfterAKilledInstance(t *testing.T) {
 	require.NoDirExists(t, string(folder))
 }
 
-func TestDownDoesNotTouchAFolderOfSomethingElse(t *testing.T) {
+func TestDown_RejectsForeignFolder(t *testing.T) {
 	folder := instance.Folder(t.TempDir())
 	precious := folder.Path("thesis.txt")
 	require.NoError(t, os.WriteFile(precious, []byte("x"), 0o644))
@@ -49,7 +49,7 @@ func TestDownDoesNotTouchAFolderOfSomethingElse(t *testing.T) {
 	require.FileExists(t, precious)
 }
 
-func TestBadCommandLinesAnswerInOneLine(t *testing.T) {
+func TestDispatch_RejectsInvalidCommandLines(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		want string

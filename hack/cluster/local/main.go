@@ -42,7 +42,7 @@ type command struct {
 	folder   instance.Folder
 	options  instance.Options
 	keepLogs bool
-	rest     []string
+	args     []string
 }
 
 func dispatch(name string, args []string) (int, error) {
@@ -73,9 +73,9 @@ func dispatch(name string, args []string) (int, error) {
 	} else if err != nil {
 		return 2, err
 	}
-	c.rest = fs.Args()
-	if len(c.rest) > 0 && name != "run" && name != "load" {
-		return 2, fmt.Errorf("want no arguments besides flags, got %q", strings.Join(c.rest, " "))
+	c.args = fs.Args()
+	if len(c.args) > 0 && name != "run" && name != "load" {
+		return 2, fmt.Errorf("want no arguments besides flags, got %q", strings.Join(c.args, " "))
 	}
 	if *dir == "" && name != "fetch" {
 		return 2, errors.New("--dir: want the folder of the instance")

@@ -28,7 +28,7 @@ func up(c command) (int, error) {
 }
 
 func runWith(c command) (int, error) {
-	if len(c.rest) == 0 {
+	if len(c.args) == 0 {
 		return 2, errors.New("want a command after --")
 	}
 	s, err := c.launch()
@@ -43,7 +43,7 @@ func runWith(c command) (int, error) {
 	defer func() { _ = s.lease.Close() }()
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	cmd := exec.Command(c.rest[0], c.rest[1:]...)
+	cmd := exec.Command(c.args[0], c.args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(),
 		"KUBECONFIG="+c.folder.Kubeconfig(), instance.DirVariable+"="+string(c.folder),
@@ -99,7 +99,7 @@ func (c command) launch() (*session, error) {
 	}
 	lock, err := c.folder.Lock()
 	if errors.Is(err, instance.ErrRunning) {
-		return nil, c.running()
+		return nil, c.reportRunning()
 	}
 	if err != nil {
 		return nil, err
@@ -136,7 +136,7 @@ func (c command) launch() (*session, error) {
 }
 
 // reportRunning reports the state of a locked folder.
-func (c command) running() error {
+func (c command) reportRunning() error {
 	state, err := c.folder.State()
 	if err != nil || !state.Ready {
 		return fmt.Errorf("another command is starting or stopping the cluster in %s; wait for it", c.folder)

@@ -27,10 +27,10 @@ func CheckNamespace() error {
 	if err != nil {
 		return fmt.Errorf("find network devices: %w", err)
 	}
-	return own(devices)
+	return checkDevices(devices)
 }
 
-func own(devices []net.Interface) error {
+func checkDevices(devices []net.Interface) error {
 	if slices.ContainsFunc(devices, func(d net.Interface) bool { return d.Name == device }) {
 		return nil // created earlier, so there may be devices of pods
 	}

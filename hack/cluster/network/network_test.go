@@ -9,15 +9,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestTheMachinesNetworkIsRefused(t *testing.T) {
+func TestOwn_RejectsHostNetwork(t *testing.T) {
 	lo := net.Interface{Name: "lo", Flags: net.FlagUp | net.FlagLoopback}
 	off, on := net.Interface{Name: "tunl0"}, net.Interface{Name: "eth0", Flags: net.FlagUp}
-	require.NoError(t, own([]net.Interface{lo, off}))
-	require.ErrorContains(t, own([]net.Interface{lo, off, on}), "has the device eth0")
-	require.NoError(t, own([]net.Interface{lo, {Name: "veth1", Flags: net.FlagUp}, {Name: device}}), "of an earlier start")
+	require.NoError(t, checkDevices([]net.Interface{lo, off}))
+	require.ErrorContains(t, checkDevices([]net.Interface{lo, off, on}), "has the device eth0")
+	require.NoError(t, checkDevices([]net.Interface{lo, {Name: "veth1", Flags: net.FlagUp}, {Name: device}}), "of an earlier start")
 }
 
-func TestNetworkIsMadeOnceInANamespaceOfItsOwn(t *testing.T) {
+func TestPrepare_IsIdempotentInNetworkNamespace(t *testing.T) {
 	if os.Getenv("LOADLINE_NAMESPACE") == "" {
 		if os.Geteuid() != 0 {
 			t.Skip("a network namespace needs root")

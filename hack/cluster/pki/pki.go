@@ -26,7 +26,7 @@ type Pair struct{ Cert, Key []byte }
 // Validity of certificates. Backdating allows for clock differences.
 const (
 	backdated = time.Hour
-	validFor  = 365 * 24 * time.Hour
+	validity  = 365 * 24 * time.Hour
 )
 
 // NewAuthority creates an authority with a new key.
@@ -100,7 +100,7 @@ func certificate(subject pkix.Name, now time.Time) *x509.Certificate {
 	return &x509.Certificate{
 		Subject:   subject,
 		NotBefore: now.Add(-backdated),
-		NotAfter:  now.Add(validFor),
+		NotAfter:  now.Add(validity),
 		KeyUsage:  x509.KeyUsageDigitalSignature,
 	}
 }

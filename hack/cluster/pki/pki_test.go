@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestCertificatesWorkForServersAndClients(t *testing.T) {
+func TestAuthority_IssuesServerAndClientCertificates(t *testing.T) {
 	now := time.Now()
 	authority, err := NewAuthority(now)
 	require.NoError(t, err)

@@ -54,7 +54,7 @@ type Demand struct {
 	Ramp   time.Duration // time to full memory after a restart
 }
 
-type reading struct {
+type annotationReader struct {
 	pod       *corev1.Pod
 	container string
 	err       error
@@ -63,7 +63,7 @@ type reading struct {
 // ReadDemand reads the annotations for one container of a pod. speed is the default. The error is
 // the first problem, with the name of the annotation and the expected format.
 func ReadDemand(pod *corev1.Pod, container string, speed float64, library *trace.Library) (Demand, error) {
-	r := reading{pod: pod, container: container}
+	r := annotationReader{pod: pod, container: container}
 	demand := Demand{
 		CPU:    r.quantity(CPUAnnotation, defaultCPU),
 		Memory: r.quantity(MemoryAnnotation, defaultMemory),
@@ -85,7 +85,7 @@ func ReadDemand(pod *corev1.Pod, container string, speed float64, library *trace
 
 // traced reports whether the container plays a trace. Its own fixed amount overrides a trace of the
 // pod.
-func (r *reading) traced() bool {
+func (r *annotationReader) traced() bool {
 	annotations := r.pod.Annotations
 	if _, own := annotations[TraceAnnotation+"."+r.container]; own {
 		return true
@@ -96,20 +96,20 @@ func (r *reading) traced() bool {
 	return shared && !cpu && !memory
 }
 
-func (r *reading) text(annotation string) string {
+func (r *annotationReader) text(annotation string) string {
 	if text, own := r.pod.Annotations[annotation+"."+r.container]; own {
 		return text
 	}
 	return r.pod.Annotations[annotation]
 }
 
-func (r *reading) fail(annotation, want, got string) {
+func (r *annotationReader) fail(annotation, want, got string) {
 	if r.err == nil {
 		r.err = fmt.Errorf("annotation %s of container %s: want %s, got %q", annotation, r.container, want, got)
 	}
 }
 
-func (r *reading) quantity(annotation string, otherwise float64) float64 {
+func (r *annotationReader) quantity(annotation string, otherwise float64) float64 {
 	text := r.text(annotation)
 	if text == "" {
 		return otherwise
@@ -122,7 +122,7 @@ func (r *reading) quantity(annotation string, otherwise float64) float64 {
 	return amount.AsApproximateFloat64()
 }
 
-func (r *reading) factor(annotation string, otherwise float64) float64 {
+func (r *annotationReader) factor(annotation string, otherwise float64) float64 {
 	text := r.text(annotation)
 	if text == "" {
 		return otherwise
@@ -135,7 +135,7 @@ func (r *reading) factor(annotation string, otherwise float64) float64 {
 	return value
 }
 
-func (r *reading) duration(annotation string, otherwise time.Duration) time.Duration {
+func (r *annotationReader) duration(annotation string, otherwise time.Duration) time.Duration {
 	text := r.text(annotation)
 	if text == "" {
 		return otherwise
@@ -161,12 +161,12 @@ func traceName(text string) (string, trace.Columns, error) {
 }
 
 // simulationAnnotations returns the annotations that control usage.
-func simulation(pod *corev1.Pod) map[string]string {
-	ours := map[string]string{}
+func simulationAnnotations(pod *corev1.Pod) map[string]string {
+	kept := map[string]string{}
 	for key, value := range pod.Annotations {
 		if strings.HasPrefix(key, Prefix) && key != OOMAnnotation {
-			ours[key] = value
+			kept[key] = value
 		}
 	}
-	return ours
+	return kept
 }

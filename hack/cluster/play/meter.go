@@ -10,9 +10,9 @@ const (
 	// counter of 0.
 	startupCPU = 0.02
 	// minMemory is one page, the memory of the smallest process, in bytes.
-	smallestMemory = 4096
+	minMemory = 4096
 	// minLifetime prevents a restart every second because of a very low limit.
-	shortestLife = 5 * time.Second
+	minLifetime = 5 * time.Second
 	// restartShare is the part of its former memory with which a restarted container begins.
 	restartShare = 0.1
 )
@@ -73,9 +73,9 @@ func (m *Meter) Step(now time.Time, demand Demand, life Life) (overLimit bool) {
 	if life.Restarted && age < demand.Ramp {
 		share = restartShare + (1-restartShare)*age.Seconds()/demand.Ramp.Seconds()
 	}
-	m.Memory = math.Max(smallestMemory, last*share)
+	m.Memory = math.Max(minMemory, last*share)
 	if limit := life.Limits.Memory; limit > 0 {
-		overLimit = peak*share > limit && age >= shortestLife
+		overLimit = peak*share > limit && age >= minLifetime
 		m.Memory = math.Min(m.Memory, limit)
 	}
 	return overLimit

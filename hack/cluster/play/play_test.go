@@ -37,7 +37,7 @@ func pod(annotations map[string]string, names ...string) *corev1.Pod {
 	return p
 }
 
-func TestDemandPrefersTheContainersOwnAnnotation(t *testing.T) {
+func TestReadDemand_PrefersContainerAnnotation(t *testing.T) {
 	p := pod(map[string]string{
 		CPUAnnotation: "250m", MemoryAnnotation: "100Mi",
 		CPUAnnotation + ".side": "30m", SpeedAnnotation: "60", SpeedAnnotation + ".side": "2",
@@ -55,7 +55,7 @@ func TestDemandPrefersTheContainersOwnAnnotation(t *testing.T) {
 	require.Equal(t, Demand{CPU: 0.001, Memory: 1 << 20, Speed: 5, Ramp: 30 * time.Second}, plain)
 }
 
-func TestBadAnnotationsSayWhatIsWanted(t *testing.T) {
+func TestReadDemand_RejectsInvalidAnnotations(t *testing.T) {
 	for annotation, c := range map[string]struct{ value, want string }{
 		CPUAnnotation:    {"lots", "want a quantity"},
 		MemoryAnnotation: {"-1Mi", "want a quantity"},
@@ -70,7 +70,7 @@ func TestBadAnnotationsSayWhatIsWanted(t *testing.T) {
 	}
 }
 
-func TestCPUIsCappedAndCounted(t *testing.T) {
+func TestMeter_CapsCPUAtLimit(t *testing.T) {
 	demand := Demand{CPU: 2, Memory: 100, Speed: 1}
 	life := Life{PodStarted: epoch, Started: epoch, Limits: Limits{CPU: 0.5}}
 	var m Meter
@@ -90,7 +90,7 @@ func load(t *testing.T, text string) *trace.Trace {
 	return loaded
 }
 
-func TestPlayedCPUIsExactAtAnySpeed(t *testing.T) {
+func TestMeter_MeanCPUIsIndependentOfSpeed(t *testing.T) {
 	played := load(t, "time,cpu_cores,memory_bytes\n0,0,100\n9,1,200\n10,0,100\n") // 1 core second in 15
 	for _, speed := range []float64{1, 7, 60} {
 		var m Meter
@@ -102,7 +102,7 @@ func TestPlayedCPUIsExactAtAnySpeed(t *testing.T) {
 	}
 }
 
-func TestTooLittleMemoryKillsAgainUntilTheLimitGrows(t *testing.T) {
+func TestMeter_OOMKillsUntilLimitGrows(t *testing.T) {
 	demand := Demand{CPU: 0.1, Memory: 300, Speed: 1, Ramp: 20 * time.Second}
 	life := Life{PodStarted: epoch, Started: epoch, Limits: Limits{Memory: 200_000}}
 	demand.Memory = 300_000
@@ -128,7 +128,7 @@ func TestTooLittleMemoryKillsAgainUntilTheLimitGrows(t *testing.T) {
 	require.InDelta(t, startupCPU, m.CPUSeconds, 1e-9, "and counts from the start")
 }
 
-func TestStageServesEveryContainerOfRunningPods(t *testing.T) {
+func TestStage_ServesContainersOfRunningPods(t *testing.T) {
 	stage := NewStage(trace.NewLibrary(""), 1)
 	p := pod(map[string]string{CPUAnnotation + ".app": "500m", MemoryAnnotation + ".app": "8Mi"}, "app", "side")
 	always := corev1.ContainerRestartPolicyAlways
@@ -159,7 +159,7 @@ func TestStageServesEveryContainerOfRunningPods(t *testing.T) {
 	require.NotContains(t, string(stage.Page("n", at(20))), "container=", "a pod that is gone is not served")
 }
 
-func TestFaultyPodIsReportedOnceAndNotServed(t *testing.T) {
+func TestStage_ReportsFaultyPodOnce(t *testing.T) {
 	stage := NewStage(trace.NewLibrary(""), 1)
 	p := pod(map[string]string{TraceAnnotation: "nothing"}, "app")
 	_, faults := stage.Step(at(1), []*corev1.Pod{p})
@@ -174,7 +174,7 @@ func TestFaultyPodIsReportedOnceAndNotServed(t *testing.T) {
 	require.Contains(t, string(stage.Page("n", at(3))), "shop")
 }
 
-func TestStageAsksForAKillOncePerLife(t *testing.T) {
+func TestStage_RequestsOneKillPerContainerStart(t *testing.T) {
 	stage := NewStage(trace.NewLibrary(""), 1)
 	p := pod(map[string]string{MemoryAnnotation: "200Mi"}, "app")
 	p.Status.ContainerStatuses[0].Resources = &corev1.ResourceRequirements{
@@ -190,7 +190,7 @@ func TestStageAsksForAKillOncePerLife(t *testing.T) {
 	require.Len(t, kills, 1)
 }
 
-func TestKillOnRequestRemovesTheWishAndRestarts(t *testing.T) {
+func TestKillOnRequest_RemovesAnnotationAndRestarts(t *testing.T) {
 	ctx := context.Background()
 	p := pod(map[string]string{OOMAnnotation: "side", "keep": "me"}, "app", "side")
 	client := fake.NewClientset(p)

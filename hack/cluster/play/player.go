@@ -29,11 +29,11 @@ import (
 )
 
 // stepInterval only affects the delay of OOM kills, because a trace is integrated over each step.
-const stepEvery = time.Second
+const stepInterval = time.Second
 
 type config struct {
-	kubeconfig, address, cert, key, traces, leaveAlone string
-	speed                                              float64
+	kubeconfig, address, cert, key, traces, realNode string
+	speed                                            float64
 }
 
 // Main runs the player. args[0] is its name. It returns the exit code.
@@ -45,7 +45,7 @@ func Main(args []string) int {
 	fs.StringVar(&c.cert, "tls-cert-file", "", "certificate to serve with")
 	fs.StringVar(&c.key, "tls-private-key-file", "", "key of the certificate")
 	fs.StringVar(&c.traces, "traces", "", "folder of traces")
-	fs.StringVar(&c.leaveAlone, "leave-alone", "", "node whose pods are real")
+	fs.StringVar(&c.realNode, "leave-alone", "", "node whose pods are real")
 	fs.Float64Var(&c.speed, "speed", 1, "seconds of a trace per second")
 	if err := fs.Parse(args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -71,7 +71,7 @@ func (c config) run(ctx context.Context) error {
 		return fmt.Errorf("make client: %w", err)
 	}
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.OneTermNotEqualSelector("spec.nodeName", c.leaveAlone).String()
+		o.FieldSelector = fields.OneTermNotEqualSelector("spec.nodeName", c.realNode).String()
 	}))
 	pods := factory.Core().V1().Pods()
 	pods.Informer()
@@ -94,7 +94,7 @@ func (c config) run(ctx context.Context) error {
 		client: client, pods: pods.Lister(), stage: stage,
 		events: broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "player"}),
 	}
-	ticker := time.NewTicker(stepEvery)
+	ticker := time.NewTicker(stepInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -138,17 +138,17 @@ func (p player) tick(ctx context.Context, now time.Time) {
 		p.events.Event(f.Pod, corev1.EventTypeWarning, "SimulationFault", f.Err.Error())
 	}
 	for _, k := range kills {
-		p.done(k.Pod, k.Container, func() { p.stage.Retry(k) }, kill(ctx, p.client, k.Pod, k.Container, now))
+		p.reportKill(k.Pod, k.Container, func() { p.stage.Retry(k) }, kill(ctx, p.client, k.Pod, k.Container, now))
 	}
 	for _, pod := range pods {
 		if container := pod.Annotations[OOMAnnotation]; container != "" && pod.Status.Phase == corev1.PodRunning {
-			p.done(pod, container, func() {}, killOnRequest(ctx, p.client, pod, now))
+			p.reportKill(pod, container, func() {}, killOnRequest(ctx, p.client, pod, now))
 		}
 	}
 }
 
 // reportKill reports a kill. After a conflict the next tick retries with the changed pod.
-func (p player) done(pod *corev1.Pod, container string, retry func(), err error) {
+func (p player) reportKill(pod *corev1.Pod, container string, retry func(), err error) {
 	switch {
 	case err == nil:
 		log.Printf("pod %s/%s: container %s was killed for memory", pod.Namespace, pod.Name, container)

@@ -32,12 +32,12 @@ type Stage struct {
 	speed   float64
 
 	mu    sync.Mutex
-	pods  map[types.UID]*actor
+	pods  map[types.UID]*podState
 	nodes map[string]*node
 }
 
 // podState is the state of one running pod.
-type actor struct {
+type podState struct {
 	annotations map[string]string
 	demands     map[string]Demand
 	faulty      bool
@@ -53,7 +53,7 @@ type node struct {
 
 // NewStage returns an empty stage. speed is the default for pods without annotation.
 func NewStage(library *trace.Library, speed float64) *Stage {
-	return &Stage{library: library, speed: speed, pods: map[types.UID]*actor{}, nodes: map[string]*node{}}
+	return &Stage{library: library, speed: speed, pods: map[types.UID]*podState{}, nodes: map[string]*node{}}
 }
 
 // Step advances all running pods to now and drops the others. It returns containers to kill and new
@@ -64,12 +64,12 @@ func (s *Stage) Step(now time.Time, pods []*corev1.Pod) (kills []Kill, faults []
 	for _, n := range s.nodes {
 		n.samples = nil
 	}
-	seen := make(map[types.UID]*actor, len(pods))
+	seen := make(map[types.UID]*podState, len(pods))
 	for _, pod := range pods {
 		if pod.Status.Phase != corev1.PodRunning || pod.Spec.NodeName == "" {
 			continue
 		}
-		a, err := s.actor(pod)
+		a, err := s.podState(pod)
 		seen[pod.UID] = a
 		if err != nil {
 			faults = append(faults, Fault{pod, err})
@@ -92,12 +92,12 @@ func (s *Stage) Step(now time.Time, pods []*corev1.Pod) (kills []Kill, faults []
 }
 
 // podState reads the annotations of a pod again if they changed.
-func (s *Stage) actor(pod *corev1.Pod) (*actor, error) {
+func (s *Stage) podState(pod *corev1.Pod) (*podState, error) {
 	a, ok := s.pods[pod.UID]
 	if !ok {
-		a = &actor{meters: map[string]*Meter{}, killed: map[string]int32{}}
+		a = &podState{meters: map[string]*Meter{}, killed: map[string]int32{}}
 	}
-	annotations := simulation(pod)
+	annotations := simulationAnnotations(pod)
 	if ok && maps.Equal(a.annotations, annotations) {
 		return a, nil
 	}
@@ -150,7 +150,7 @@ func (n *node) advance(now time.Time) {
 	})
 }
 
-func (a *actor) step(now time.Time, pod *corev1.Pod) (samples []sample, over []string) {
+func (a *podState) step(now time.Time, pod *corev1.Pod) (samples []sample, over []string) {
 	running := map[string]bool{}
 	for _, c := range containers(pod) {
 		status, ok := runningStatus(pod, c.Name)

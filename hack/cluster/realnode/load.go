@@ -22,13 +22,13 @@ func Load(node instance.Process, runtime deb.Unpacked, archive string) error {
 	}
 	// The node's /run is reachable through its first process.
 	inside := filepath.Join("/proc", fmt.Sprint(node.PID), "root", socket)
-	if err := importing(ctr, inside, archive).Run(); err != nil {
+	if err := importCommand(ctr, inside, archive).Run(); err != nil {
 		return fmt.Errorf("load the images of %s: %w", archive, err)
 	}
 	return nil
 }
 
-func importing(ctr, at, archive string) *exec.Cmd {
+func importCommand(ctr, at, archive string) *exec.Cmd {
 	cmd := exec.Command(ctr, "--address="+at, "--namespace=k8s.io", "images", "import", "--snapshotter=native", archive)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	return cmd

@@ -71,7 +71,7 @@ func (c config) run(ctx context.Context) error {
 	if err := c.awaitSocket(ctx, runtimeEnded); err != nil {
 		return err
 	}
-	if err := r.run(importing(programs["ctr"], socket, c.path("image.tar"))); err != nil {
+	if err := r.run(importCommand(programs["ctr"], socket, c.path("image.tar"))); err != nil {
 		return fmt.Errorf("load the image: %w", err)
 	}
 	kubeletEnded, err := c.start(r, "kubelet", "", c.kubelet, c.kubeletFlags()...)

@@ -11,7 +11,7 @@ import (
 
 // coveredFolders are folders that kubelet and containerd write to regardless of their
 // configuration. The node has empty ones in their place.
-var covered = []string{"/run", "/var/lib", "/var/log"}
+var coveredFolders = []string{"/run", "/var/lib", "/var/log"}
 
 // isolate must run in a new mount namespace. The folders in keep stay reachable.
 func isolate(keep []string) error {
@@ -26,7 +26,7 @@ func isolate(keep []string) error {
 	}
 	var hidden []kept
 	for _, path := range keep {
-		if !slices.ContainsFunc(covered, func(folder string) bool { return strings.HasPrefix(path, folder+"/") }) {
+		if !slices.ContainsFunc(coveredFolders, func(folder string) bool { return strings.HasPrefix(path, folder+"/") }) {
 			continue
 		}
 		file, err := os.Open(path)
@@ -36,7 +36,7 @@ func isolate(keep []string) error {
 		defer func() { _ = file.Close() }()
 		hidden = append(hidden, kept{path, file})
 	}
-	for _, folder := range covered {
+	for _, folder := range coveredFolders {
 		if err := mount("tmpfs", folder, "tmpfs", 0, "mode=755"); err != nil {
 			return err
 		}
@@ -59,18 +59,18 @@ func isolate(keep []string) error {
 	if err := mount("none", "/proc/sys", "", syscall.MS_BIND|syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
 		return err
 	}
-	return pretend()
+	return overlaySysctls()
 }
 
 // expectedSysctls are kernel parameters that a kubelet sets, or else exits.
-var wanted = map[string]string{
+var expectedSysctls = map[string]string{
 	"vm/overcommit_memory": "1", "vm/panic_on_oom": "0", "kernel/panic": "10", "kernel/panic_on_oops": "1",
 	"kernel/keys/root_maxkeys": "1000000", "kernel/keys/root_maxbytes": "25000000",
 }
 
 // overlaySysctls mounts files over kernel parameters, so that the machine is unchanged.
-func pretend() error {
-	for name, value := range wanted {
+func overlaySysctls() error {
+	for name, value := range expectedSysctls {
 		path := filepath.Join("/run", strings.ReplaceAll(name, "/", "."))
 		if err := os.WriteFile(path, []byte(value+"\n"), 0o444); err != nil {
 			return fmt.Errorf("pretend kernel parameter %s: %w", name, err)

@@ -42,7 +42,7 @@ func files(t *testing.T, data []byte) map[string][]byte {
 	}
 }
 
-func TestImageHoldsTheProgramUnderItsName(t *testing.T) {
+func TestImageArchive_ContainsProgram(t *testing.T) {
 	image, err := imageArchive([]byte("program"))
 	require.NoError(t, err)
 	again, err := imageArchive([]byte("program"))
@@ -71,7 +71,7 @@ func TestImageHoldsTheProgramUnderItsName(t *testing.T) {
 	require.Equal(t, []string{"sha256:" + digest(layer)}, config.Rootfs.DiffIDs)
 }
 
-func TestFlagsComeBack(t *testing.T) {
+func TestFlags_RoundTrip(t *testing.T) {
 	var c config
 	fs := pflag.NewFlagSet("real-node", pflag.ContinueOnError)
 	c.addFlags(fs)
@@ -79,7 +79,7 @@ func TestFlagsComeBack(t *testing.T) {
 	require.Equal(t, config{folder: "/tmp/a b", kubelet: "/cache/loadline-kubelet", burn: "/cache/loadline-burn", runtime: deb.Unpacked{"/x", "/y,z"}, group: "/g", port: 7}, c)
 }
 
-func TestMissingProgramsAreNamed(t *testing.T) {
+func TestCheckPrograms_ReportsMissingPrograms(t *testing.T) {
 	folder := t.TempDir()
 	require.ErrorContains(t, CheckPrograms(folder), "make it with hack/cluster/build.sh --real-node")
 	for _, name := range []string{"loadline-kubelet", "loadline-burn"} {
@@ -88,7 +88,7 @@ func TestMissingProgramsAreNamed(t *testing.T) {
 	require.NoError(t, CheckPrograms(folder))
 }
 
-func TestFilesOfTheNode(t *testing.T) {
+func TestConfig_WritesNodeFiles(t *testing.T) {
 	burn := filepath.Join(t.TempDir(), "burn")
 	require.NoError(t, os.WriteFile(burn, []byte("program"), 0o755))
 	c := config{folder: instance.Folder(t.TempDir()), burn: burn, group: "/g", port: 4711}
@@ -136,7 +136,7 @@ func TestFilesOfTheNode(t *testing.T) {
 	require.ErrorContains(t, c.write("runc"), "read the program of the image")
 }
 
-func TestTheOnlyNodeTakesAllPods(t *testing.T) {
+func TestAnnounce_OnlyNodeHasNoTaint(t *testing.T) {
 	for _, only := range []bool{true, false} {
 		client := fake.NewClientset()
 		require.NoError(t, Announce(t.Context(), client, only))
@@ -146,7 +146,7 @@ func TestTheOnlyNodeTakesAllPods(t *testing.T) {
 	}
 }
 
-func TestImagesAreLoadedIntoANodeThatRuns(t *testing.T) {
+func TestLoad_ImportsIntoRunningNode(t *testing.T) {
 	folder := t.TempDir()
 	require.ErrorContains(t, Load(instance.Process{}, deb.Unpacked{folder}, "image.tar"), "program ctr is in none of")
 	require.NoError(t, os.MkdirAll(filepath.Join(folder, "usr", "bin"), 0o755))
@@ -160,12 +160,12 @@ func TestImagesAreLoadedIntoANodeThatRuns(t *testing.T) {
 	require.Equal(t, fmt.Sprintf("--address=/proc/%d/root/run/containerd.sock --namespace=k8s.io images import --snapshotter=native image.tar\n", self.PID), string(called))
 }
 
-func TestMainRefusesToTouchTheMachinesOwnMounts(t *testing.T) {
+func TestMain_RejectsHostMountNamespace(t *testing.T) {
 	require.Equal(t, 2, Main([]string{"real-node", "--dir=" + t.TempDir()}))
 	require.Equal(t, 2, Main([]string{"real-node", "--nonsense"}))
 }
 
-func TestReaperTellsHowEachProcessEnded(t *testing.T) {
+func TestReaper_ReportsExitOfEachProcess(t *testing.T) {
 	if os.Getenv("LOADLINE_REAPER") == "" {
 		// The reaper collects all children of its process, so it gets its own process.
 		cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
@@ -186,7 +186,7 @@ func TestReaperTellsHowEachProcessEnded(t *testing.T) {
 	require.ErrorContains(t, err, "start /nowhere")
 }
 
-func TestTrialSucceedsWhenItsPodRuns(t *testing.T) {
+func TestTry_SucceedsWhenPodRuns(t *testing.T) {
 	client := fake.NewClientset()
 	client.PrependReactor("create", "pods", func(action kubetesting.Action) (bool, runtime.Object, error) {
 		action.(kubetesting.CreateAction).GetObject().(*corev1.Pod).Status.Phase = corev1.PodRunning
@@ -198,7 +198,7 @@ func TestTrialSucceedsWhenItsPodRuns(t *testing.T) {
 	require.Empty(t, left.Items, "the trial is over")
 }
 
-func TestTrialTellsWhatTheKubeletSaid(t *testing.T) {
+func TestTry_ReportsKubeletEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset(&corev1.Event{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "e"}, Type: "Warning", Message: "no such file: runc",

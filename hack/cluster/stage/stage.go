@@ -69,27 +69,27 @@ func parse(document []byte) (Stage, error) {
 		return Stage{}, err
 	}
 	var problems []error
-	wrong := func(field, want string, got any) {
+	addProblem := func(field, want string, got any) {
 		problems = append(problems, fmt.Errorf("stage %q: %s: want %s, got %q", s.Name, field, want, got))
 	}
 	if want := v1alpha1.GroupVersion.String(); s.APIVersion != want {
-		wrong("apiVersion", want, s.APIVersion)
+		addProblem("apiVersion", want, s.APIVersion)
 	}
 	if s.Kind != v1alpha1.StageKind {
-		wrong("kind", v1alpha1.StageKind, s.Kind)
+		addProblem("kind", v1alpha1.StageKind, s.Kind)
 	}
 	if len(validation.IsDNS1123Subdomain(s.Name)) > 0 {
-		wrong("metadata.name", "a name of lower case letters, digits, - and .", s.Name)
+		addProblem("metadata.name", "a name of lower case letters, digits, - and .", s.Name)
 	}
 	if s.Spec.ResourceRef.Kind == "" {
-		wrong("spec.resourceRef.kind", "a kind, such as Pod", "")
+		addProblem("spec.resourceRef.kind", "a kind, such as Pod", "")
 	}
 	if s.Spec.Next == nil && len(s.Spec.Steps) == 0 { //nolint:staticcheck // the earlier field
-		wrong("spec.next", "what happens", "")
+		addProblem("spec.next", "what happens", "")
 	}
 	for _, query := range queries(&s.Spec) {
 		if _, err := gojq.Parse(query); err != nil {
-			wrong("expression", "a query in the language of jq", fmt.Sprintf("%s (%v)", query, err))
+			addProblem("expression", "a query in the language of jq", fmt.Sprintf("%s (%v)", query, err))
 		}
 	}
 	return Stage{Name: s.Name, YAML: document}, errors.Join(problems...)

@@ -37,7 +37,7 @@ func folder(files map[string]string) fstest.MapFS {
 	return all
 }
 
-func TestAFolderMayHoldSeveralStages(t *testing.T) {
+func TestRead_ReadsAllStagesOfAFolder(t *testing.T) {
 	stages, err := Read(folder(map[string]string{
 		"b.yaml": slow, "a.yaml": "# two\n---\n" + other + "---\n# nothing\n", "notes.txt": "no stage", "sub/c.yaml": "not read",
 	}))
@@ -53,7 +53,7 @@ func TestAFolderMayHoldSeveralStages(t *testing.T) {
 	require.Empty(t, none)
 }
 
-func TestAllThatIsWrongIsNamed(t *testing.T) {
+func TestRead_RejectsInvalidStages(t *testing.T) {
 	for want, content := range map[string]string{
 		`apiVersion: want kwok.x-k8s.io/v1alpha1, got "v1"`: "{apiVersion: v1, kind: Stage, metadata: {name: x}, spec: {resourceRef: {kind: Pod}, next: {}}}",
 		`kind: want Stage, got "Pod"`:                       "{apiVersion: kwok.x-k8s.io/v1alpha1, kind: Pod, metadata: {name: x}, spec: {resourceRef: {kind: Pod}, next: {}}}",
@@ -75,7 +75,7 @@ func TestAllThatIsWrongIsNamed(t *testing.T) {
 	require.ErrorContains(t, err, "b.yaml: the stage pod-ready is in a.yaml, too")
 }
 
-func TestMergeReplacesByName(t *testing.T) {
+func TestMerge_ReplacesByName(t *testing.T) {
 	base := []Stage{{Name: "pod-ready", File: "ours"}, {Name: "pod-delete", File: "ours"}}
 	extra := []Stage{{Name: "other", File: "theirs"}, {Name: "pod-ready", File: "theirs"}}
 	require.Equal(t, []Stage{{Name: "pod-delete", File: "ours"}, {Name: "other", File: "theirs"}, {Name: "pod-ready", File: "theirs"}}, Merge(base, extra))

@@ -207,7 +207,7 @@ func apiServices() schema.GroupVersionResource {
 }
 
 // touchInterval is the time for nodes to become ready before the stages are touched again.
-const touchEvery = 20 * time.Second
+const touchInterval = 20 * time.Second
 
 func (b *bootstrap) awaitNodes(ctx context.Context, count int) error {
 	touched := time.Now()
@@ -230,7 +230,7 @@ func (b *bootstrap) awaitNodes(ctx context.Context, count int) error {
 		if ready >= count {
 			return true, nil
 		}
-		if now := time.Now(); now.Sub(touched) >= touchEvery {
+		if now := time.Now(); now.Sub(touched) >= touchInterval {
 			touched = now
 			if err := b.touchStages(ctx, now); err != nil {
 				return false, err

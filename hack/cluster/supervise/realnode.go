@@ -84,7 +84,7 @@ func (s *supervisor) clear() {
 		return
 	}
 	if err := s.group.Remove(); err != nil {
-		s.say("%v", fmt.Errorf("clear up after the real node: %w", err))
+		s.logf("%v", fmt.Errorf("clear up after the real node: %w", err))
 	}
 	s.group = nil
 }

@@ -34,7 +34,7 @@ func simulation(o instance.Options) ([]stage.Stage, error) {
 		}
 		all = stage.Merge(all, extra)
 	}
-	room := strings.NewReplacer("ROOM_CPU", most(o.ResizeCPU), "ROOM_MEMORY", most(o.ResizeMemory))
+	room := strings.NewReplacer("ROOM_CPU", jqNumber(o.ResizeCPU), "ROOM_MEMORY", jqNumber(o.ResizeMemory))
 	for i := range all {
 		all[i].YAML = []byte(room.Replace(string(all[i].YAML)))
 	}
@@ -42,7 +42,7 @@ func simulation(o instance.Options) ([]stage.Stage, error) {
 }
 
 // jqNumber returns infinite for an empty quantity.
-func most(quantity string) string {
+func jqNumber(quantity string) string {
 	if quantity == "" {
 		return "infinite"
 	}

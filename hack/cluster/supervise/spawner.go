@@ -18,7 +18,7 @@ import (
 var errPortTaken = errors.New("a port was taken by another program")
 
 // stopTimeout is the time for a component to end after SIGTERM. It need not save data.
-const patience = 2 * time.Second
+const stopTimeout = 2 * time.Second
 
 type child struct {
 	name  string
@@ -100,7 +100,7 @@ func stop(children []*child) {
 		_ = ch.cmd.Process.Signal(syscall.SIGTERM)
 		select {
 		case <-ch.ended:
-		case <-time.After(patience):
+		case <-time.After(stopTimeout):
 			_ = ch.cmd.Process.Kill()
 			<-ch.ended
 		}

@@ -26,7 +26,7 @@ import (
 	"loadline.dev/loadline/hack/cluster/stage"
 )
 
-func TestSupervisorStopsWithTheCommandThatStartedIt(t *testing.T) {
+func TestWatchLease_StopsWhenCommandExits(t *testing.T) {
 	var cause error
 	watchLease(strings.NewReader(string(rune(ReleaseByte))), func(err error) { cause = err })
 	require.NoError(t, cause, "let go")
@@ -34,7 +34,7 @@ func TestSupervisorStopsWithTheCommandThatStartedIt(t *testing.T) {
 	require.ErrorContains(t, cause, "is gone")
 }
 
-func TestAPortTakenIsToldFromOtherFailures(t *testing.T) {
+func TestSpawnerFailure_DetectsPortInUse(t *testing.T) {
 	s := &spawner{folder: instance.Folder(t.TempDir())}
 	require.NoError(t, os.Mkdir(s.folder.Path(instance.LogsDir), 0o755))
 	fail := func(log string) error {
@@ -49,7 +49,7 @@ func TestAPortTakenIsToldFromOtherFailures(t *testing.T) {
 	require.Less(t, strings.Count(err.Error(), "old"), 20)
 }
 
-func TestAwaitNodes_RecoversFromStagesThatKwokMissed(t *testing.T) {
+func TestAwaitNodes_RecoversFromStagesMissedByKwok(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stage := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "kwok.x-k8s.io/v1alpha1", "kind": "Stage", "metadata": map[string]any{"name": "node-ready"}}}
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}
@@ -65,7 +65,7 @@ func TestAwaitNodes_RecoversFromStagesThatKwokMissed(t *testing.T) {
 	})
 }
 
-func TestTheUsersStagesReplaceOurs(t *testing.T) {
+func TestSimulation_UserStagesReplaceDefaults(t *testing.T) {
 	ours, err := simulation(instance.Options{})
 	require.NoError(t, err)
 	for _, s := range ours {
@@ -122,7 +122,7 @@ func matches(t *testing.T, all []stage.Stage, name, pod string) bool {
 }
 
 // Exactly one stage must match each resize.
-func TestResizesAreDeferredBySize(t *testing.T) {
+func TestSimulation_DefersResizesBySize(t *testing.T) {
 	pod := func(annotations, want, have string) string {
 		return fmt.Sprintf(`{metadata: {generation: 2, annotations: {%s}}, status: {phase: Running, containerStatuses: [{name: a, resources: {requests: {%s}}}, {name: b}]},
   spec: {containers: [{name: a, resources: {requests: {%s}}}, {name: b}]}}`, annotations, have, want)
@@ -155,7 +155,7 @@ func TestResizesAreDeferredBySize(t *testing.T) {
 	}
 }
 
-func TestOnlyPodsReachTheAPIServerAtOtherAddresses(t *testing.T) {
+func TestAPIServer_BindsAllAddressesForPodNetworkOnly(t *testing.T) {
 	alone := plan{}.apiServer().flags
 	require.Contains(t, alone, "--bind-address=127.0.0.1")
 	require.Contains(t, alone, "--endpoint-reconciler-type=none", "its Service leads nowhere")

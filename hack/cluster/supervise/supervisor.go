@@ -56,16 +56,16 @@ func Main(folder instance.Folder) int {
 	go watchLease(os.NewFile(LeaseFD, "lease"), abandon)
 
 	progress := os.NewFile(ProgressFD, "progress")
-	s := &supervisor{folder: folder, progress: io.MultiWriter(os.Stdout, &untilGone{progress}), began: time.Now()}
+	s := &supervisor{folder: folder, progress: io.MultiWriter(os.Stdout, &optionalWriter{progress}), began: time.Now()}
 	err := s.run(ctx, func() { _ = progress.Close() })
 	if err == nil {
-		s.say("stopped")
+		s.logf("stopped")
 		return 0
 	}
-	s.say("%v", err)
+	s.logf("%v", err)
 	s.state.Ready, s.state.Stopped = false, err.Error()
 	if err := folder.Save(s.state); err != nil {
-		s.say("%v", err)
+		s.logf("%v", err)
 	}
 	return 1
 }
@@ -78,16 +78,16 @@ func watchLease(lease io.Reader, abandon context.CancelCauseFunc) {
 }
 
 // optionalWriter discards output after the reader of the pipe has ended.
-type untilGone struct{ out io.Writer }
+type optionalWriter struct{ out io.Writer }
 
-func (u *untilGone) Write(p []byte) (int, error) {
+func (u *optionalWriter) Write(p []byte) (int, error) {
 	if _, err := u.out.Write(p); err != nil {
 		u.out = io.Discard
 	}
 	return len(p), nil
 }
 
-func (s *supervisor) say(format string, args ...any) {
+func (s *supervisor) logf(format string, args ...any) {
 	fmt.Fprintf(s.progress, "%5.1fs  %s\n", time.Since(s.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
@@ -102,7 +102,7 @@ func (s *supervisor) run(ctx context.Context, ready func()) error {
 		if !errors.Is(err, errPortTaken) || attempt == startAttempts || s.state.Ready {
 			return err
 		}
-		s.say("%v: trying other ports", strings.SplitN(err.Error(), "\n", 2)[0])
+		s.logf("%v: trying other ports", strings.SplitN(err.Error(), "\n", 2)[0])
 	}
 }
 
@@ -141,7 +141,7 @@ func (s *supervisor) attempt(ctx context.Context, ready func()) error {
 		return died
 	case ctx.Err() != nil:
 		s.state.Ready, s.state.Stopped = false, context.Cause(ctx).Error()
-		s.say("stopping: %s", s.state.Stopped)
+		s.logf("stopping: %s", s.state.Stopped)
 		return s.folder.Save(s.state)
 	default:
 		return err
@@ -181,8 +181,8 @@ func (s *supervisor) prepare(now time.Time) (*pki.Authority, error) {
 
 // step is a part of the start, named after its result.
 type step struct {
-	done string
-	do   func(context.Context) error
+	result string
+	do     func(context.Context) error
 }
 
 func (s *supervisor) bringUp(ctx context.Context) error {
@@ -223,9 +223,9 @@ func (s *supervisor) bringUp(ctx context.Context) error {
 	}
 	for _, step := range steps {
 		if err := step.do(ctx); err != nil {
-			return fmt.Errorf("waiting for %q: %w", step.done, err)
+			return fmt.Errorf("waiting for %q: %w", step.result, err)
 		}
-		s.say("%s", step.done)
+		s.logf("%s", step.result)
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ func visit(trace *Trace, from, to float64) []stretch {
 	return all
 }
 
-func TestTraceHoldsEachSampleUntilTheNextAndRepeats(t *testing.T) {
+func TestTrace_HoldsSamplesAndRepeats(t *testing.T) {
 	// Recordings may start after 0 and have gaps.
 	trace := parse(t, "time,cpu_cores,memory_bytes\n100,0.5,10\n110,1,20\n130,2,30\n")
 	require.InDelta(t, 45, trace.Length(), 1e-9, "the last sample holds for the mean gap")
@@ -47,19 +47,19 @@ func TestTraceHoldsEachSampleUntilTheNextAndRepeats(t *testing.T) {
 	require.InDelta(t, 3*(5+20+30), cpu, 1e-6)
 }
 
-func TestTraceOfOneSampleIsConstant(t *testing.T) {
+func TestTrace_SingleSampleIsConstant(t *testing.T) {
 	trace := parse(t, "time,cpu_cores,memory_bytes\n0,0.25,1e6\n")
 	require.Len(t, visit(trace, 0, 3), 3)
 	require.Equal(t, stretch{0.25, 1e6, 1}, visit(trace, 7, 8)[0])
 }
 
-func TestTraceColumnsMayBeChosen(t *testing.T) {
+func TestParse_CustomColumns(t *testing.T) {
 	trace, err := Parse(strings.NewReader("b_mem,time,note,b_cpu\n7,0,x,0.1\n"), Columns{CPU: "b_cpu", Memory: "b_mem"})
 	require.NoError(t, err)
 	require.Equal(t, []stretch{{0.1, 7, 0}}, visit(trace, 0, 0))
 }
 
-func TestBadTracesNameLineAndExpectation(t *testing.T) {
+func TestParse_ReportsLineOfInvalidTraces(t *testing.T) {
 	const header = "time,cpu_cores,memory_bytes\n"
 	for name, c := range map[string]struct{ text, want string }{
 		"empty":           {"", "line 1: want a header line"},
@@ -78,7 +78,7 @@ func TestBadTracesNameLineAndExpectation(t *testing.T) {
 	}
 }
 
-func TestLibraryFindsPlainAndCompressedTraces(t *testing.T) {
+func TestLibrary_ReadsPlainAndCompressedTraces(t *testing.T) {
 	dir := t.TempDir()
 	text := "time,cpu_cores,memory_bytes\n0,0.1,5\n"
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "more"), 0o755))

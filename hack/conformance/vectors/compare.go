@@ -46,10 +46,10 @@ type comparison struct {
 }
 
 func (c *comparison) differ(path string, want, have any) {
-	c.differences = append(c.differences, fmt.Errorf("%s: expected %s, got %s", named(path), text(want), text(have)))
+	c.differences = append(c.differences, fmt.Errorf("%s: expected %s, got %s", displayPath(path), text(want), text(have)))
 }
 
-func named(path string) string {
+func displayPath(path string) string {
 	if path == "" {
 		return "output"
 	}

@@ -26,7 +26,7 @@ func Typed[In, Out any](f func(In) (Out, error)) Handler {
 }
 
 // ValueOr returns the value of an optional input field, or its default.
-func Or[T any](v *T, otherwise T) T {
+func ValueOr[T any](v *T, otherwise T) T {
 	if v == nil {
 		return otherwise
 	}

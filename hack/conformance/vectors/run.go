@@ -100,14 +100,14 @@ func (s Suite) run(c Case) Result {
 	}
 	deviation, deviates := s.ByDesign[c.Key()]
 	if !deviates {
-		if err := guarded(handler, c); errors.Is(err, ErrUnsupported) {
+		if err := runHandler(handler, c); errors.Is(err, ErrUnsupported) {
 			return Result{c, Skipped, err.Error()}
 		} else if err != nil {
 			return Result{c, Failed, err.Error()}
 		}
 		return Result{c, Passed, ""}
 	}
-	if guarded(handler, c) == nil {
+	if runHandler(handler, c) == nil {
 		return Result{c, Failed, "gives the reference's output, but is listed as deviating by design: " + deviation.Reason}
 	}
 	ours, err := jsonpatch.MergePatch(c.Expected, []byte(deviation.Expected))
@@ -116,14 +116,14 @@ func (s Suite) run(c Case) Result {
 	}
 	changed := c
 	changed.Expected = ours
-	if err := guarded(handler, changed); err != nil {
+	if err := runHandler(handler, changed); err != nil {
 		return Result{c, Failed, "deviates in another way than documented: " + err.Error()}
 	}
 	return Result{c, ByDesign, deviation.Reason}
 }
 
 // runHandler turns a panic of the tested code into a failure of the case.
-func guarded(h Handler, c Case) (err error) {
+func runHandler(h Handler, c Case) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = errors.Join(err, fmt.Errorf("panic: %v", p))

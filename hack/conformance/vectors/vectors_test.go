@@ -32,7 +32,7 @@ const (
 
 func echo(c Case) error { return Compare(c.Expected, c.Input, c.Tolerance) }
 
-func TestLoadKnowsBothSchemas(t *testing.T) {
+func TestLoad_ReadsBothSchemas(t *testing.T) {
 	files, err := Load(write(t, map[string]string{"c.json": bySystem, "a.json": byVersion, "b.json": byCases, "README.md": "#"}))
 	require.NoError(t, err)
 	require.Len(t, files, 3)
@@ -47,7 +47,7 @@ func TestLoadKnowsBothSchemas(t *testing.T) {
 	require.Equal(t, "other/echo", files[2].Cases[0].Kind, "kinds of other systems do not collide with ours")
 }
 
-func TestFilesOfUnknownSchema(t *testing.T) {
+func TestRun_ReportsFilesOfUnknownSchema(t *testing.T) {
 	for name, c := range map[string]struct{ content, says string }{
 		"not JSON":   {"no", "unknown schema: invalid character"},
 		"a list":     {"[]", "unknown schema"},
@@ -71,7 +71,7 @@ func TestFilesOfUnknownSchema(t *testing.T) {
 	}
 }
 
-func TestLoadNamesUnreadableFiles(t *testing.T) {
+func TestLoad_ReportsUnreadableFiles(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Symlink("nowhere", filepath.Join(dir, "x.json")))
 	files, err := Load(dir)
@@ -83,14 +83,14 @@ func TestLoadNamesUnreadableFiles(t *testing.T) {
 	require.Len(t, files, 1)
 }
 
-func TestLoadOfNothing(t *testing.T) {
+func TestLoad_RejectsEmptyFolder(t *testing.T) {
 	_, err := Load(write(t, map[string]string{"README.md": "#"}))
 	require.ErrorContains(t, err, "has no .json file")
 	_, err = Suite{}.Run(filepath.Join(t.TempDir(), "absent"))
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-func TestReport(t *testing.T) {
+func TestReport_Print(t *testing.T) {
 	dir := write(t, map[string]string{"a.json": byVersion, "b.json": `{"schemaVersion": 1, "cases": [
 		{"id": "wrong", "kind": "echo", "description": "is wrong", "input": {"x": 3}, "expected": {"x": 1}},
 		{"id": "better", "kind": "echo", "input": {"x": 3, "z": 1}, "expected": {"x": 1, "y": 2}},
@@ -125,14 +125,14 @@ type failingWriter struct{}
 
 func (failingWriter) Write([]byte) (int, error) { return 0, os.ErrClosed }
 
-func TestACaseThatNeedsMoreThanThereIsIsSkipped(t *testing.T) {
+func TestSuite_SkipsUnsupportedCase(t *testing.T) {
 	s := Suite{Handlers: map[string]Handler{"echo": func(Case) error { return fmt.Errorf("gate X: %w", ErrUnsupported) }}}
 	result := s.run(Case{ID: "x", Kind: "echo"})
 	require.Equal(t, Skipped, result.Outcome)
 	require.Contains(t, result.Detail, "gate X")
 }
 
-func TestADeviationMustBeTheDocumentedOne(t *testing.T) {
+func TestSuite_DeviationMustMatchDocumentedOne(t *testing.T) {
 	c := Case{ID: "x", Kind: "echo", Input: json.RawMessage(`{"x": 3}`), Expected: json.RawMessage(`{"x": 1}`)}
 	for name, d := range map[string]struct {
 		deviation Deviation
@@ -154,7 +154,7 @@ func TestADeviationMustBeTheDocumentedOne(t *testing.T) {
 	}
 }
 
-func TestCompare(t *testing.T) {
+func TestCompare_ReportsDifferences(t *testing.T) {
 	for name, c := range map[string]struct {
 		expected string
 		got      any
@@ -190,7 +190,7 @@ func TestCompare(t *testing.T) {
 	require.Error(t, errors.Unwrap(Compare(json.RawMessage(`1`), func() {}, 0)))
 }
 
-func TestTyped(t *testing.T) {
+func TestTyped_DecodesInputAndComparesOutput(t *testing.T) {
 	type input struct {
 		Seconds *float64 `json:"seconds"`
 	}
@@ -206,6 +206,6 @@ func TestTyped(t *testing.T) {
 	require.EqualError(t, double(Case{Input: json.RawMessage(`{"seconds": 1}`), Expected: json.RawMessage(`"3s"`)}), `output: expected "3s", got "2s"`)
 	require.EqualError(t, double(Case{Input: json.RawMessage(`{"seconds": -1}`), Expected: json.RawMessage(`"3s"`)}), "negative")
 	require.ErrorContains(t, double(Case{Input: json.RawMessage(`{"minutes": 1}`), Expected: json.RawMessage(`"3s"`)}), `unknown field "minutes"`)
-	require.Equal(t, 5, Or(nil, 5))
-	require.Equal(t, 3, Or(new(3), 5))
+	require.Equal(t, 5, ValueOr(nil, 5))
+	require.Equal(t, 3, ValueOr(new(3), 5))
 }

@@ -55,11 +55,11 @@ func Commit() (Source, error) {
 }
 
 // ParsePlatforms parses platforms separated by commas.
-func Platforms(text string) (all []*v1.Platform, err error) {
-	for one := range strings.SplitSeq(text, ",") {
-		platform, err := v1.ParsePlatform(one)
+func ParsePlatforms(text string) (all []*v1.Platform, err error) {
+	for part := range strings.SplitSeq(text, ",") {
+		platform, err := v1.ParsePlatform(part)
 		if err != nil || platform.OS == "" || platform.Architecture == "" {
-			return nil, fmt.Errorf("%q is no platform such as linux/amd64", one)
+			return nil, fmt.Errorf("%q is no platform such as linux/amd64", part)
 		}
 		all = append(all, platform)
 	}
@@ -79,7 +79,7 @@ const releaseVariable = "loadline.dev/loadline/pkg/serving.release"
 
 // Binary builds a program for a platform like `make build`, unless it is cached.
 func (b *Builder) Binary(program string, platform *v1.Platform) (path string, err error) {
-	path = filepath.Join(b.Work, program+"-"+Suffix(platform))
+	path = filepath.Join(b.Work, program+"-"+PlatformSuffix(platform))
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
@@ -100,4 +100,4 @@ func (b *Builder) Binary(program string, platform *v1.Platform) (path string, er
 }
 
 // PlatformSuffix is the end of file names for a platform.
-func Suffix(platform *v1.Platform) string { return platform.OS + "-" + platform.Architecture }
+func PlatformSuffix(platform *v1.Platform) string { return platform.OS + "-" + platform.Architecture }

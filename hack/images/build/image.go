@@ -21,9 +21,9 @@ import (
 )
 
 const (
-	user = "65534:65534"
+	imageUser = "65534:65534"
 	// maxImageBytes is the maximum unpacked size of an image.
-	mostBytes = 40_000_000
+	maxImageBytes = 40_000_000
 )
 
 // Images writes the images of all daemons into a folder: for each daemon an image layout with all
@@ -79,8 +79,8 @@ func (b *Builder) image(out, program string, ref name.Tag, platform *v1.Platform
 	if err != nil {
 		return nil, err
 	}
-	prefix := filepath.Join(out, "loadline-"+program+"-"+Suffix(platform))
-	certificates, err := authoritiesSource()
+	prefix := filepath.Join(out, "loadline-"+program+"-"+PlatformSuffix(platform))
+	certificates, err := caModule()
 	if err != nil {
 		return nil, err
 	}
@@ -99,8 +99,8 @@ func (b *Builder) image(out, program string, ref name.Tag, platform *v1.Platform
 		return nil, err
 	}
 	fmt.Fprintf(b.Log, "images: %s %s: %d bytes, %s\n", ref, platform, unpacked, digest)
-	if unpacked > mostBytes {
-		return nil, fmt.Errorf("the image has %d bytes, and may have %d", unpacked, mostBytes)
+	if unpacked > maxImageBytes {
+		return nil, fmt.Errorf("the image has %d bytes, and may have %d", unpacked, maxImageBytes)
 	}
 	return image, nil
 }
@@ -133,13 +133,13 @@ func files(program string, binary []byte) []File {
 		{program, 0o755, binary},
 		{"etc/group", 0o644, []byte("root:x:0:\nnobody:x:65534:\n")},
 		{"etc/passwd", 0o644, []byte("root:x:0:0:root:/:/sbin/nologin\nnobody:x:65534:65534:nobody:/:/sbin/nologin\n")},
-		{"etc/ssl/certs/ca-certificates.crt", 0o644, authorities()},
+		{"etc/ssl/certs/ca-certificates.crt", 0o644, caCertificates()},
 	}
 }
 
 // caCertificates returns the certificates of public authorities, for metrics servers outside the
 // cluster. It skips authorities with constraints, because a certificate file cannot express them.
-func authorities() []byte {
+func caCertificates() []byte {
 	var all bytes.Buffer
 	for root := range bundle.Roots() {
 		if root.Constraint == nil {
@@ -149,8 +149,8 @@ func authorities() []byte {
 	return all.Bytes()
 }
 
-func newImage(program string, binary []byte, platform *v1.Platform, of Source) (v1.Image, error) {
-	packed, err := pack(files(program, binary), of.Time)
+func newImage(program string, binary []byte, platform *v1.Platform, source Source) (v1.Image, error) {
+	packed, err := pack(files(program, binary), source.Time)
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +163,7 @@ func newImage(program string, binary []byte, platform *v1.Platform, of Source) (
 	image, err = mutate.Append(image, mutate.Addendum{
 		Layer:     layer,
 		MediaType: types.OCILayer,
-		History:   v1.History{Created: v1.Time{Time: of.Time}, CreatedBy: "hack/images"},
+		History:   v1.History{Created: v1.Time{Time: source.Time}, CreatedBy: "hack/images"},
 	})
 	if err != nil {
 		return nil, err
@@ -173,15 +173,15 @@ func newImage(program string, binary []byte, platform *v1.Platform, of Source) (
 		return nil, err
 	}
 	config = config.DeepCopy()
-	config.OS, config.Architecture, config.Variant, config.Created = platform.OS, platform.Architecture, platform.Variant, v1.Time{Time: of.Time}
+	config.OS, config.Architecture, config.Variant, config.Created = platform.OS, platform.Architecture, platform.Variant, v1.Time{Time: source.Time}
 	config.Config = v1.Config{
 		Entrypoint: []string{"/" + program},
-		User:       user,
+		User:       imageUser,
 		WorkingDir: "/",
 		Labels: map[string]string{
 			"org.opencontainers.image.title":    "loadline-" + program,
-			"org.opencontainers.image.revision": of.Revision,
-			"org.opencontainers.image.created":  of.Time.Format(time.RFC3339),
+			"org.opencontainers.image.revision": source.Revision,
+			"org.opencontainers.image.created":  source.Time.Format(time.RFC3339),
 			"org.opencontainers.image.licenses": "Apache-2.0",
 		},
 	}

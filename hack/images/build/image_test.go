@@ -11,9 +11,9 @@ import (
 )
 
 // Programs that call servers outside of the cluster need public CA certificates.
-func TestPublicAuthoritiesAreThere(t *testing.T) {
+func TestAuthorities_ContainPublicCAs(t *testing.T) {
 	n := 0
-	for rest := authorities(); len(rest) > 0; n++ {
+	for rest := caCertificates(); len(rest) > 0; n++ {
 		var block *pem.Block
 		block, rest = pem.Decode(rest)
 		require.NotNil(t, block)
@@ -21,10 +21,10 @@ func TestPublicAuthoritiesAreThere(t *testing.T) {
 	require.Greater(t, n, 100)
 }
 
-func TestAnImageMayNotBeTooLarge(t *testing.T) {
-	image, err := newImage("recommender", bytes.Repeat([]byte{1}, mostBytes), &v1.Platform{OS: "linux", Architecture: "amd64"}, Source{Time: time.Unix(0, 0)})
+func TestSize_CountsUncompressedBytes(t *testing.T) {
+	image, err := newImage("recommender", bytes.Repeat([]byte{1}, maxImageBytes), &v1.Platform{OS: "linux", Architecture: "amd64"}, Source{Time: time.Unix(0, 0)})
 	require.NoError(t, err)
 	n, err := size(image)
 	require.NoError(t, err)
-	require.Greater(t, n, int64(mostBytes))
+	require.Greater(t, n, int64(maxImageBytes))
 }

@@ -18,9 +18,9 @@ import (
 )
 
 // writeImages writes images for two platforms to a folder, in the layout of Images.
-func written(t *testing.T) string {
+func writeImages(t *testing.T) string {
 	t.Helper()
-	platforms, err := Platforms("linux/amd64,linux/arm64")
+	platforms, err := ParsePlatforms("linux/amd64,linux/arm64")
 	require.NoError(t, err)
 	to, err := Destinations("registry.example/team", "v1")
 	require.NoError(t, err)
@@ -37,13 +37,13 @@ func written(t *testing.T) string {
 	return out
 }
 
-func TestImagesAreCopiedToARegistry(t *testing.T) {
+func TestPush_CopiesImagesToRegistry(t *testing.T) {
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
 	at := strings.TrimPrefix(server.URL, "http://") + "/team"
 	to, err := Destinations(at, "v1")
 	require.NoError(t, err)
-	folder := written(t)
+	folder := writeImages(t)
 	pushed, err := Push(t.Context(), folder, to)
 	require.NoError(t, err)
 	for _, program := range Daemons {
@@ -74,17 +74,17 @@ images:
     digest: `+pushed["recommender"].String()+"\n")
 }
 
-func TestARegistryThatRefusesIsNamed(t *testing.T) {
+func TestPush_ReportsRegistryError(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "not yours", http.StatusForbidden) }))
 	defer server.Close()
 	to, err := Destinations(strings.TrimPrefix(server.URL, "http://"), "v1")
 	require.NoError(t, err)
-	_, err = Push(t.Context(), written(t), to)
+	_, err = Push(t.Context(), writeImages(t), to)
 	require.ErrorContains(t, err, "copy the image of recommender to "+to["recommender"].String()+": ")
 	require.ErrorContains(t, err, "403")
 }
 
-func TestAPlaceWithoutRegistryIsRefused(t *testing.T) {
+func TestDestinations_RejectsInvalidRegistry(t *testing.T) {
 	for _, place := range []string{"team", "https://registry.example/team", "registry.example/Team"} {
 		_, err := Destinations(place, "v1")
 		require.ErrorContains(t, err, "a registry and the path of images in it are wanted, such as registry.example/team", place)

@@ -16,25 +16,25 @@ import (
 	"github.com/spdx/tools-golang/spdx/v2/v2_3"
 )
 
-const authoritiesModule = "golang.org/x/crypto/x509roots/fallback"
+const caModulePath = "golang.org/x/crypto/x509roots/fallback"
 
 // caModule returns the certificate module that is linked into this program.
-func authoritiesSource() (*debug.Module, error) {
+func caModule() (*debug.Module, error) {
 	self, ok := debug.ReadBuildInfo()
 	if !ok {
 		return nil, fmt.Errorf("%s was built without modules, so it is not known which certificates it carries", filepath.Base(os.Args[0]))
 	}
 	for _, d := range self.Deps {
-		if d.Path == authoritiesModule {
+		if d.Path == caModulePath {
 			return d, nil
 		}
 	}
-	return nil, fmt.Errorf("module %s, where the certificates come from, is not among those of this program", authoritiesModule)
+	return nil, fmt.Errorf("module %s, where the certificates come from, is not among those of this program", caModulePath)
 }
 
 // WriteSBOM writes the SBOM of a binary in SPDX 2.3: the Go modules in its build info, the Go
 // standard library, and bundled modules with other files of the image.
-func (b *Builder) WriteSBOM(path, name, binary string, beside ...*debug.Module) error {
+func (b *Builder) WriteSBOM(path, name, binary string, bundled ...*debug.Module) error {
 	linked, err := buildinfo.ReadFile(binary)
 	if err != nil {
 		return err
@@ -47,19 +47,19 @@ func (b *Builder) WriteSBOM(path, name, binary string, beside ...*debug.Module) 
 		linked.Main.Version = b.Version
 	}
 	var text bytes.Buffer
-	if err := spdxjson.Write(describe(name, linked, beside, sum, b.Source), &text, spdxjson.Indent(" ")); err != nil {
+	if err := spdxjson.Write(describe(name, linked, bundled, sum, b.Source), &text, spdxjson.Indent(" ")); err != nil {
 		return err
 	}
 	return os.WriteFile(path, text.Bytes(), 0o644)
 }
 
 // describe returns the SPDX document of a binary with the given SHA-256 sum.
-func describe(name string, linked *debug.BuildInfo, beside []*debug.Module, sum string, of Source) *v2_3.Document {
+func describe(name string, linked *debug.BuildInfo, bundled []*debug.Module, sum string, source Source) *v2_3.Document {
 	document := &v2_3.Document{
 		SPDXVersion: spdx.Version, DataLicense: spdx.DataLicense, SPDXIdentifier: "DOCUMENT", DocumentName: name,
 		DocumentNamespace: "https://loadline.dev/spdx/" + name + "-" + sum,
 		CreationInfo: &v2_3.CreationInfo{
-			Created: of.Time.Format(time.RFC3339), Creators: []common.Creator{{CreatorType: "Tool", Creator: "loadline-hack-images"}},
+			Created: source.Time.Format(time.RFC3339), Creators: []common.Creator{{CreatorType: "Tool", Creator: "loadline-hack-images"}},
 		},
 	}
 	main := &v2_3.Package{
@@ -86,7 +86,7 @@ func describe(name string, linked *debug.BuildInfo, beside []*debug.Module, sum 
 		}
 		add(d.Path, d.Version, common.TypeRelationshipDependsOn)
 	}
-	for _, d := range beside {
+	for _, d := range bundled {
 		add(d.Path, d.Version, common.TypeRelationshipContains)
 	}
 	return document

@@ -37,7 +37,7 @@ import (
 
 const plugin = "kubectl-loadline"
 
-type settings struct {
+type options struct {
 	version         string
 	out             string
 	platforms       string // of the daemons
@@ -46,7 +46,7 @@ type settings struct {
 }
 
 func main() {
-	var s settings
+	var s options
 	flag.StringVar(&s.version, "version", "", "version of the release, such as v0.1.0")
 	flag.StringVar(&s.out, "out", "dist/release", "folder for the release; what is there is removed")
 	flag.StringVar(&s.platforms, "platforms", "linux/amd64,linux/arm64", "platforms of the daemons and images, separated by commas")
@@ -59,23 +59,23 @@ func main() {
 	}
 }
 
-func run(s settings, log io.Writer) error {
-	of, err := build.Commit()
+func run(s options, log io.Writer) error {
+	source, err := build.Commit()
 	if err != nil {
 		return err
 	}
-	said, err := checked(s, of)
+	programVersion, err := checkVersion(s, source)
 	if err != nil {
 		return err
 	}
 	if flag.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q: there are flags only, see -h", flag.Arg(0))
 	}
-	platforms, err := build.Platforms(s.platforms)
+	platforms, err := build.ParsePlatforms(s.platforms)
 	if err != nil {
 		return fmt.Errorf("-platforms: %w", err)
 	}
-	pluginPlatforms, err := build.Platforms(s.pluginPlatforms)
+	pluginPlatforms, err := build.ParsePlatforms(s.pluginPlatforms)
 	if err != nil {
 		return fmt.Errorf("-plugin-platforms: %w", err)
 	}
@@ -88,40 +88,40 @@ func run(s settings, log io.Writer) error {
 		return err
 	}
 	r := release{
-		Builder: build.Builder{Source: of, Version: said, Work: work, Log: log},
+		Builder: build.Builder{Source: source, Version: programVersion, Work: work, Log: log},
 		version: s.version, out: s.out,
 	}
 	if err := r.Images(filepath.Join(s.out, "images"), s.version, platforms); err != nil {
 		return err
 	}
 	for _, program := range build.Daemons {
-		if err := r.program(program, "loadline-"+program, platforms); err != nil {
+		if err := r.writeProgram(program, "loadline-"+program, platforms); err != nil {
 			return err
 		}
 	}
-	if err := r.program(plugin, plugin, pluginPlatforms); err != nil {
+	if err := r.writeProgram(plugin, plugin, pluginPlatforms); err != nil {
 		return err
 	}
-	if err := r.chart(); err != nil {
+	if err := r.writeChart(); err != nil {
 		return err
 	}
-	if err := r.manifests(); err != nil {
+	if err := r.writeManifests(); err != nil {
 		return err
 	}
 	return build.WriteSums(s.out)
 }
 
 // checkVersion returns the version for the programs, or an error if a release is not allowed.
-func checked(s settings, of build.Source) (said string, err error) {
+func checkVersion(s options, source build.Source) (programVersion string, err error) {
 	// Image tags cannot contain the plus of build metadata.
 	if semver.Canonical(s.version) != s.version || s.version == "" {
 		return "", fmt.Errorf("VERSION=%q is no semantic version such as v0.1.0 or v0.2.0-rc.1", s.version)
 	}
-	if of.Changes == "" {
+	if source.Changes == "" {
 		return s.version, nil
 	}
 	if !s.allowDirty {
-		return "", fmt.Errorf("the working tree has changes that are not committed; commit them, or build with ALLOW_DIRTY=1 what is not for others:\n%s", of.Changes)
+		return "", fmt.Errorf("the working tree has changes that are not committed; commit them, or build with ALLOW_DIRTY=1 what is not for others:\n%s", source.Changes)
 	}
 	return s.version + "+dirty", nil
 }
@@ -133,18 +133,18 @@ type release struct {
 }
 
 // writeProgram writes the archives and the SBOMs of a program under the given name.
-func (r *release) program(program, name string, platforms []*v1.Platform) error {
+func (r *release) writeProgram(program, name string, platforms []*v1.Platform) error {
 	for _, platform := range platforms {
 		binary, err := r.Binary(program, platform)
 		if err != nil {
 			return err
 		}
-		full := name + "-" + r.version + "-" + build.Suffix(platform)
+		full := name + "-" + r.version + "-" + build.PlatformSuffix(platform)
 		inside := program
 		if platform.OS == "windows" {
 			inside += ".exe"
 		}
-		files, err := read(full, "LICENSE", "README.md")
+		files, err := readFiles(full, "LICENSE", "README.md")
 		if err != nil {
 			return err
 		}
@@ -153,7 +153,7 @@ func (r *release) program(program, name string, platforms []*v1.Platform) error 
 			return err
 		}
 		files = append(files, build.File{Path: path.Join(full, inside), Mode: 0o755, Content: content})
-		if err := r.pack(full+".tar.gz", files); err != nil {
+		if err := r.writeArchive(full+".tar.gz", files); err != nil {
 			return err
 		}
 		if err := r.WriteSBOM(filepath.Join(r.out, full+".spdx.json"), name, binary); err != nil {
@@ -166,8 +166,8 @@ func (r *release) program(program, name string, platforms []*v1.Platform) error 
 const chartFolder = "charts/loadline"
 
 // writeChart packs the chart like Helm, with the version.
-func (r *release) chart() error {
-	files, err := committed(".", chartFolder)
+func (r *release) writeChart() error {
+	files, err := readTracked(".", chartFolder)
 	if err != nil {
 		return err
 	}
@@ -175,14 +175,14 @@ func (r *release) chart() error {
 	for i, f := range files {
 		files[i].Path = "loadline" + strings.TrimPrefix(f.Path, chartFolder)
 		if f.Path == chartFolder+"/Chart.yaml" {
-			files[i].Content = versioned(f.Content, bare, r.version)
+			files[i].Content = setChartVersions(f.Content, bare, r.version)
 		}
 	}
-	license, err := read("loadline", "LICENSE")
+	license, err := readFiles("loadline", "LICENSE")
 	if err != nil {
 		return err
 	}
-	return r.pack("loadline-"+bare+".tgz", append(files, license...))
+	return r.writeArchive("loadline-"+bare+".tgz", append(files, license...))
 }
 
 var (
@@ -190,7 +190,7 @@ var (
 	appVersion   = regexp.MustCompile(`(?m)^appVersion: .*$`)
 )
 
-func versioned(chart []byte, version, app string) []byte {
+func setChartVersions(chart []byte, version, app string) []byte {
 	chart = chartVersion.ReplaceAllLiteral(chart, []byte("version: "+version))
 	return appVersion.ReplaceAllLiteral(chart, []byte("appVersion: "+app))
 }
@@ -198,29 +198,29 @@ func versioned(chart []byte, version, app string) []byte {
 const staticManifest = "deploy/loadline.yaml"
 
 // writeManifests writes the single manifest and packs the folder from which it is generated.
-func (r *release) manifests() error {
+func (r *release) writeManifests() error {
 	full := "loadline-deploy-" + r.version
-	files, err := committed(full, "deploy")
+	files, err := readTracked(full, "deploy")
 	if err != nil {
 		return err
 	}
 	for i, f := range files {
-		files[i].Content = r.tagged(f.Content)
+		files[i].Content = r.setImageTags(f.Content)
 		if f.Path == path.Join(full, staticManifest) {
 			name := "loadline-" + r.version + ".yaml"
-			if err := r.write(name, bytes.ReplaceAll(files[i].Content, []byte(staticManifest), []byte(name))); err != nil {
+			if err := r.writeFile(name, bytes.ReplaceAll(files[i].Content, []byte(staticManifest), []byte(name))); err != nil {
 				return err
 			}
 		}
 	}
-	more, err := read(full, "LICENSE", "README.md")
+	more, err := readFiles(full, "LICENSE", "README.md")
 	if err != nil {
 		return err
 	}
-	return r.pack(full+".tar.gz", append(files, more...))
+	return r.writeArchive(full+".tar.gz", append(files, more...))
 }
 
-func (r *release) tagged(manifest []byte) []byte {
+func (r *release) setImageTags(manifest []byte) []byte {
 	for _, program := range build.Daemons {
 		image := "loadline-" + program + ":"
 		manifest = bytes.ReplaceAll(manifest, []byte(image+"latest"), []byte(image+r.version))
@@ -228,37 +228,37 @@ func (r *release) tagged(manifest []byte) []byte {
 	return manifest
 }
 
-func (r *release) pack(name string, files []build.File) error {
+func (r *release) writeArchive(name string, files []build.File) error {
 	packed, err := build.Archive(files, r.Source.Time)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	return r.write(name, packed)
+	return r.writeFile(name, packed)
 }
 
-func (r *release) write(name string, content []byte) error {
+func (r *release) writeFile(name string, content []byte) error {
 	fmt.Fprintf(r.Log, "release: %s: %d bytes\n", name, len(content))
 	return os.WriteFile(filepath.Join(r.out, name), content, 0o644)
 }
 
 // readTracked reads the files below a folder that are tracked by git, for an archive with the given
 // path prefix.
-func committed(into, folder string) ([]build.File, error) {
+func readTracked(prefix, folder string) ([]build.File, error) {
 	names, err := exec.Command("git", "ls-files", "-z", "--", folder).Output()
 	if err != nil {
 		return nil, fmt.Errorf("git ls-files: %w", err)
 	}
-	return read(into, strings.Split(strings.TrimSuffix(string(names), "\x00"), "\x00")...)
+	return readFiles(prefix, strings.Split(strings.TrimSuffix(string(names), "\x00"), "\x00")...)
 }
 
 // readFiles reads files for an archive with the given path prefix.
-func read(into string, names ...string) (files []build.File, err error) {
+func readFiles(prefix string, names ...string) (files []build.File, err error) {
 	for _, name := range names {
 		content, err := os.ReadFile(name)
 		if err != nil {
 			return nil, err
 		}
-		files = append(files, build.File{Path: path.Join(into, name), Mode: 0o644, Content: content})
+		files = append(files, build.File{Path: path.Join(prefix, name), Mode: 0o644, Content: content})
 	}
 	return files, nil
 }

@@ -27,7 +27,7 @@ import (
 
 // Two clones of a commit in different folders must give the same release, byte for byte, with all
 // published files, consistent versions and correct checksums.
-func TestAReleaseIsTheSameWhereverItIsBuilt(t *testing.T) {
+func TestRelease_IsReproducible(t *testing.T) {
 	if testing.Short() {
 		t.Skip("skipped: it builds all programs")
 	}
@@ -43,14 +43,14 @@ func TestAReleaseIsTheSameWhereverItIsBuilt(t *testing.T) {
 		require.NoError(t, err, string(output))
 		t.Chdir(clone)
 		out := filepath.Join(clone, "dist")
-		require.NoError(t, run(settings{version: "v1.2.3", out: out, platforms: platform, pluginPlatforms: platform}, t.Output()))
+		require.NoError(t, run(options{version: "v1.2.3", out: out, platforms: platform, pluginPlatforms: platform}, t.Output()))
 		return out
 	}
 	first, second := built("one"), built("another/folder")
 	sums := contents(t, first)
 	require.Equal(t, sums, contents(t, second))
 
-	require.ElementsMatch(t, expected(), slices.DeleteFunc(slices.Collect(maps.Keys(sums)), func(name string) bool { return strings.Contains(name, "/blobs/") }))
+	require.ElementsMatch(t, expectedFiles(), slices.DeleteFunc(slices.Collect(maps.Keys(sums)), func(name string) bool { return strings.Contains(name, "/blobs/") }))
 	checkSums(t, first, sums)
 	checkImages(t, filepath.Join(first, "images"))
 	for _, program := range build.Daemons {
@@ -63,16 +63,16 @@ func TestAReleaseIsTheSameWhereverItIsBuilt(t *testing.T) {
 	of, err := build.Commit()
 	require.NoError(t, err)
 	require.Contains(t, of.Revision, "-dirty")
-	_, err = checked(settings{version: "v1.2.3"}, of)
+	_, err = checkVersion(options{version: "v1.2.3"}, of)
 	require.ErrorContains(t, err, "commit them")
 	require.ErrorContains(t, err, "?? note")
-	said, err := checked(settings{version: "v1.2.3", allowDirty: true}, of)
+	said, err := checkVersion(options{version: "v1.2.3", allowDirty: true}, of)
 	require.NoError(t, err)
 	require.Equal(t, "v1.2.3+dirty", said)
 }
 
 // expectedFiles returns the files of a release for this platform, except blobs of image layouts.
-func expected() []string {
+func expectedFiles() []string {
 	names := []string{"SHA256SUMS", "loadline-1.2.3.tgz", "loadline-v1.2.3.yaml", "loadline-deploy-v1.2.3.tar.gz"}
 	for _, program := range []string{"loadline-recommender", "loadline-updater", "loadline-admission-controller", "kubectl-loadline"} {
 		prefix := program + "-v1.2.3-linux-" + runtime.GOARCH
@@ -186,9 +186,9 @@ func unpacked(t *testing.T, archive string) map[string][]byte {
 	}
 }
 
-func TestOnlySemanticVersionsAreReleased(t *testing.T) {
+func TestRelease_RequiresSemanticVersion(t *testing.T) {
 	for _, version := range []string{"", "0.1.0", "v1", "v0.1", "v0.1.0.0", "v0.1.0+build", "latest"} {
-		err := run(settings{version: version, out: t.TempDir()}, io.Discard)
+		err := run(options{version: version, out: t.TempDir()}, io.Discard)
 		require.EqualError(t, err, fmt.Sprintf("VERSION=%q is no semantic version such as v0.1.0 or v0.2.0-rc.1", version))
 	}
 }

@@ -73,14 +73,14 @@ func RunTimeline(r *replay.Recording, k resources.Kind, o Options, c Candidate, 
 // chains of the replayed resource.
 func Recipe(name string, recipe *recipe.Recipe, store usage.StoreConfig) Candidate {
 	return Candidate{name, func(c Case) replay.Advisor {
-		return Recommender(recipe.Only(c.Kind), store, c.Recording, c.Setup)
+		return Recommender(recipe.ForKind(c.Kind), store, c.Recording, c.Setup)
 	}}
 }
 
 // Recommender returns a simulated recommender with a recipe, for a recording with at least one
 // sample.
 func Recommender(recipe *recipe.Recipe, store usage.StoreConfig, r *replay.Recording, s replay.Setup) *replay.SimulatedRecommender {
-	cluster, pod := replay.NewSimulatedRecommender(store, recipe, time.Unix(0, r.At[0]).UTC()), replay.Declared(r, s)
+	cluster, pod := replay.NewSimulatedRecommender(store, recipe, time.Unix(0, r.At[0]).UTC()), replay.InitialContainer(r, s)
 	cluster.Declare(pod.Requests.Value(resources.Memory), pod.Limits.Value(resources.Memory))
 	return cluster
 }
@@ -120,9 +120,9 @@ type Pair struct {
 }
 
 // Difference returns a difference by figure name, and whether it exists.
-func (p Pair) Difference(name string) (Figure, bool) { return named(p.Differences, name) }
+func (p Pair) Difference(name string) (Figure, bool) { return findFigure(p.Differences, name) }
 
-type twin struct{ base, other *Tally }
+type talliesPair struct{ base, other *Tally }
 
 // Compare compares the scored phases of two candidates for one resource. It ignores containers that
 // only one of them has.
@@ -130,7 +130,7 @@ func Compare(results []Result, base, other string, k resources.Kind) Pair {
 	p := Pair{Base: base, Other: other, Kind: k}
 	type key struct{ dataset, workload, container string }
 	first := map[key]*Tally{}
-	var twins []twin
+	var twins []talliesPair
 	for i := range results {
 		if r := &results[i]; r.Candidate == base && r.Kind == k {
 			first[key{r.Dataset, r.Workload, r.Container}] = &r.Scored
@@ -139,7 +139,7 @@ func Compare(results []Result, base, other string, k resources.Kind) Pair {
 	for i := range results {
 		r := &results[i]
 		if t, ok := first[key{r.Dataset, r.Workload, r.Container}]; ok && r.Candidate == other && r.Kind == k {
-			twins = append(twins, twin{t, &r.Scored})
+			twins = append(twins, talliesPair{t, &r.Scored})
 		}
 	}
 	if p.Containers = len(twins); p.Containers == 0 {
@@ -163,7 +163,7 @@ func Compare(results []Result, base, other string, k resources.Kind) Pair {
 }
 
 // difference returns the measure of other minus base.
-func (m *Measure) difference(twins []twin) Formula {
+func (m *Measure) difference(twins []talliesPair) Formula {
 	var parts, wholes [2][]float64
 	for _, t := range twins {
 		for side, tally := range [2]*Tally{t.base, t.other} {

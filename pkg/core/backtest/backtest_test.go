@@ -26,7 +26,7 @@ func equalLimit(k resources.Kind) func(*replay.Setup) {
 }
 
 // A real node reports neither usage above the limit nor the usage that killed the container.
-func TestAdvisorSeesNothingAboveTheLimit(t *testing.T) {
+func TestRun_AdvisorSeesUsageUpToLimit(t *testing.T) {
 	cpu := &listener{}
 	scored(t, recording(time.Hour, resources.CPU, always(3000)), resources.CPU, 1000, cpu, equalLimit(resources.CPU))
 	require.Len(t, cpu.seen, 60)
@@ -55,7 +55,7 @@ func (l *listener) Observe(at time.Time, _ resources.Kind, use, _ resources.Amou
 
 func (l *listener) Killed(_ time.Time, _, limit resources.Amount) { l.killed = append(l.killed, limit) }
 
-func TestSamplesAreSeenAtEachTick(t *testing.T) {
+func TestRun_ObservesCoarseSamplesAtEachTick(t *testing.T) {
 	r := recording(time.Hour, resources.CPU, always(100))
 	for i := range r.At {
 		r.At[i] = start.Add(time.Duration(i) * 5 * time.Minute).UnixNano()
@@ -68,7 +68,7 @@ func TestSamplesAreSeenAtEachTick(t *testing.T) {
 	}
 }
 
-func TestSamplesBetweenTicksAreNotSeen(t *testing.T) {
+func TestRun_IgnoresSamplesBetweenTicks(t *testing.T) {
 	r := recording(10*time.Hour, resources.CPU, func(second int) float64 { return float64(second) })
 	for i := range r.At {
 		r.At[i] = start.Add(time.Duration(i) * time.Second).UnixNano()
@@ -78,7 +78,7 @@ func TestSamplesBetweenTicksAreNotSeen(t *testing.T) {
 	require.Equal(t, []resources.Amount{0, 60, 120, 180, 240, 300, 360, 420, 480, 540}, l.seen)
 }
 
-func TestThrottledWork(t *testing.T) {
+func TestScore_ThrottledWork(t *testing.T) {
 	// Usage is two cores for ten minutes, then zero, under a limit of one core.
 	burst := func(m int) float64 { return 2000 * float64(1-min(m/10, 1)) }
 	r := recording(time.Hour, resources.CPU, burst)
@@ -87,7 +87,7 @@ func TestThrottledWork(t *testing.T) {
 	require.InDelta(t, 0.5, s.UnservedShare(), 1e-12)
 	require.Zero(t, s.Backlog)
 	l := &listener{}
-	s = scored(t, r, resources.CPU, 1000, l, func(s *replay.Setup) { equalLimit(resources.CPU)(s); s.Carry = true }).Scored
+	s = scored(t, r, resources.CPU, 1000, l, func(s *replay.Setup) { equalLimit(resources.CPU)(s); s.CarryBacklog = true }).Scored
 	require.InDelta(t, 600, s.Backlog, 1e-9, "core seconds that were put off")
 	busy := 0
 	for _, use := range l.seen {
@@ -97,7 +97,7 @@ func TestThrottledWork(t *testing.T) {
 }
 
 // Otherwise the container would crash-loop.
-func TestKillRaisesBeforeTheRestart(t *testing.T) {
+func TestOOMKill_RaisesRequestBeforeRestart(t *testing.T) {
 	config := recipe.DefaultConfig()
 	config.PodMinCPU, config.PodMinMemory = 0, 0
 	chains := recipe.VPA(config)
@@ -119,7 +119,7 @@ func TestKillRaisesBeforeTheRestart(t *testing.T) {
 }
 
 // Memory must be recommended before any CPU sample exists, or the container is killed forever.
-func TestAKillBeforeTheFirstSampleIsEnough(t *testing.T) {
+func TestOOMKill_RaisesMemoryBeforeFirstSample(t *testing.T) {
 	config := recipe.DefaultConfig()
 	config.PodMinCPU, config.PodMinMemory = 0, 0
 	chains := recipe.VPA(config)
@@ -143,7 +143,7 @@ func (l *learner) Advise(time.Time, resources.List) resources.Bounds {
 	return resources.Bounds{Lower: of(1), Target: of(l.target), Upper: of(resources.Max)}
 }
 
-func TestWithoutAnAnswerToKillsItWaitsForThePlanner(t *testing.T) {
+func TestOOMKill_WaitsForPlannerWithoutAfterKill(t *testing.T) {
 	r := recording(oneDay, resources.Memory, func(m int) float64 { return gib * (1 + float64(min(m/60, 1))) })
 	kills := func(change func(*replay.Setup)) int {
 		return scored(t, r, resources.Memory, gib, &learner{target: gib}, change).Scored.Kills
@@ -153,7 +153,7 @@ func TestWithoutAnAnswerToKillsItWaitsForThePlanner(t *testing.T) {
 	require.Equal(t, 2, kills(func(s *replay.Setup) { s.Update.AfterKill = false }), "the second was soon after a start")
 }
 
-func TestUpdatePolicy(t *testing.T) {
+func TestUpdate_RespectsBoundsAgeAndThreshold(t *testing.T) {
 	wide := func(target resources.Amount) replay.Advisor {
 		return bounded{resources.Bounds{
 			Lower: resources.List{}.With(resources.CPU, 1), Target: resources.List{}.With(resources.CPU, target),
@@ -179,18 +179,18 @@ func (bounded) Observe(time.Time, resources.Kind, resources.Amount, resources.Am
 func (bounded) Killed(time.Time, resources.Amount, resources.Amount)                  {}
 func (b bounded) Advise(time.Time, resources.List) resources.Bounds                   { return b.Bounds }
 
-func TestCutsBelowTheUseAreRefused(t *testing.T) {
+func TestUpdate_RefusesCutsBelowUsage(t *testing.T) {
 	use := func(m int) float64 { return gib * (1.25 - float64(m/60)*0.1) }
 	r := recording(2*time.Hour, resources.Memory, use)
 	held := scored(t, r, resources.Memory, 2*gib, fixedAt(resources.Memory, gib), nil).Scored
 	require.Zero(t, held.Kills)
 	require.Equal(t, 1, held.Changes)
 	require.InDelta(t, 1.5*gib, held.MeanRequest(), gib/50, "cut after an hour, when 1.15 GiB fit")
-	cut := scored(t, r, resources.Memory, 2*gib, fixedAt(resources.Memory, gib), func(s *replay.Setup) { s.Update.HoldCuts = false }).Scored
+	cut := scored(t, r, resources.Memory, 2*gib, fixedAt(resources.Memory, gib), func(s *replay.Setup) { s.Update.RefuseUnsafeCuts = false }).Scored
 	require.Positive(t, cut.Kills)
 }
 
-func TestWarmUpIsApart(t *testing.T) {
+func TestRun_ScoresWarmUpSeparately(t *testing.T) {
 	r := recording(4*oneDay, resources.CPU, func(m int) float64 { return 1000 - 500*float64(min(m/1440, 1)) })
 	options := defaultOptions()
 	options.Kinds = options.Kinds[:1]
@@ -207,7 +207,7 @@ func TestWarmUpIsApart(t *testing.T) {
 	require.InDelta(t, 10.0/24, short.Cold.Days, 1e-12)
 }
 
-func TestConvergenceAndReactions(t *testing.T) {
+func TestScore_ConvergenceAndReactions(t *testing.T) {
 	// Usage rises to two cores on the second day. The request follows six hours later and
 	// overshoots.
 	rises := func(m int) float64 { return 1000 + 1000*float64(min(m/1440, 1)) }
@@ -244,7 +244,7 @@ func (s scripted) Advise(now time.Time, _ resources.List) resources.Bounds {
 	return b
 }
 
-func TestRegret(t *testing.T) {
+func TestScore_Regret(t *testing.T) {
 	r := recording(4*oneDay, resources.Memory, func(m int) float64 { return gib * float64(1+m/1440) })
 	s := fixed(t, r, resources.Memory, 8*gib, nil).Scored
 	require.InDelta(t, (7+6+5+4)*gib*86400.0, s.Over, 1)
@@ -253,7 +253,7 @@ func TestRegret(t *testing.T) {
 	require.InDelta(t, s.Over-s.OverDaily, s.Regret(), 1)
 }
 
-func TestTwoRunsGiveTheSameBytes(t *testing.T) {
+func TestRun_IsDeterministic(t *testing.T) {
 	r := recording(5*oneDay, resources.CPU, func(m int) float64 { return 500 + 400*math.Sin(float64(m)/300) + float64(m*7919%200) })
 	for i := range r.Use[resources.Memory] {
 		r.Use[resources.Memory][i] = gib * (1 + 0.5*math.Cos(float64(i)/777))
@@ -271,10 +271,10 @@ func TestTwoRunsGiveTheSameBytes(t *testing.T) {
 	require.Equal(t, run(), run())
 }
 
-func TestSetupNamesAllProblems(t *testing.T) {
+func TestSetupValidate_ReportsAllProblems(t *testing.T) {
 	s := replay.DefaultSetup()
 	s.Limits[resources.CPU] = replay.Limit{Policy: replay.Proportional, Factor: 0.5}
-	s.Guess, s.Tick, s.Longest, s.Update.Mode = 0, 0, 0, disruption.Off
+	s.Guess, s.Tick, s.MaxBackoff, s.Update.Mode = 0, 0, 0, disruption.Off
 	err := s.Validate()
 	for _, text := range []string{"number of sized kinds", "limit factor of cpu is 0.5: must be from 1", "guessed request is 0", "tick is 0s", "longest back-off is 0s: must be at least the first one, 10s", "update mode"} {
 		require.ErrorContains(t, err, text)

@@ -24,7 +24,7 @@ func value(t *testing.T, s Summary, name string) float64 {
 	return f.Value
 }
 
-func TestFleetAndContainersAreAveragedApart(t *testing.T) {
+func TestSummarise_SeparatesFleetAndContainerMeans(t *testing.T) {
 	results := []Result{
 		result("a", resources.CPU, replay.Steady, Tally{Days: 2, Dates: 2, Seconds: 10, Reserved: 900, Over: 90, Used: 810, Changes: 4}),
 		result("a", resources.CPU, replay.Bursty, Tally{Days: 2, Dates: 2, Seconds: 10, Reserved: 100, Over: 90, Used: 10}),
@@ -48,7 +48,7 @@ func TestFleetAndContainersAreAveragedApart(t *testing.T) {
 }
 
 // The mean of 200 containers with values 0 or 1 has the confidence interval of a coin flip.
-func TestIntervalsAreOfTheRightWidth(t *testing.T) {
+func TestIntervals_HaveExpectedWidth(t *testing.T) {
 	var results []Result
 	for i := range 200 {
 		results = append(results, result("a", resources.CPU, replay.Other, Tally{Dates: 1, Reserved: 1, Over: float64(i % 2)}))
@@ -62,7 +62,7 @@ func TestIntervalsAreOfTheRightWidth(t *testing.T) {
 	require.Equal(t, Summarise(results, false), Summarise(results, false))
 }
 
-func TestWaitCountsThoseThatNeverGotThere(t *testing.T) {
+func TestWait_HandlesCensoredOutcomes(t *testing.T) {
 	o := func(seconds float64, reached bool) Outcome {
 		return Outcome{Seconds: seconds, Reached: reached}
 	}
@@ -76,7 +76,7 @@ func TestWaitCountsThoseThatNeverGotThere(t *testing.T) {
 	require.Zero(t, wait(nil).Cases)
 }
 
-func TestFront(t *testing.T) {
+func TestFront_MarksDominatedCandidates(t *testing.T) {
 	at := func(name string, over, starved float64, changes int) Result {
 		return result(name, resources.CPU, replay.Other, Tally{Days: 1, Dates: 1, Reserved: 1, Used: 1, Over: over, StarvedWork: starved, Changes: changes})
 	}
@@ -90,7 +90,7 @@ func TestFront(t *testing.T) {
 	require.Empty(t, Front(all, resources.Memory))
 }
 
-func TestCostOfACandidate(t *testing.T) {
+func TestCostOf_SumsOneCandidate(t *testing.T) {
 	results := []Result{
 		result("a", resources.CPU, replay.Other, Tally{Over: 3600 * 1000 * 10, StarvedWork: 3600 * 1000 * 2, Evictions: 3}),
 		result("a", resources.Memory, replay.Other, Tally{Over: 3600 * (8 << 30), Kills: 4}),
@@ -100,7 +100,7 @@ func TestCostOfACandidate(t *testing.T) {
 }
 
 // With the other candidate, one container needs half of the request and one needs a quarter.
-func TestPairs(t *testing.T) {
+func TestCompare_PairsContainers(t *testing.T) {
 	one := func(candidate, container string, reserved, over float64) Result {
 		r := result(candidate, resources.CPU, replay.Other, Tally{Seconds: 1, Dates: 1, Days: 1, Reserved: reserved, Over: over, Used: reserved - over})
 		r.Container = container
@@ -122,7 +122,7 @@ func TestPairs(t *testing.T) {
 	require.Zero(t, Compare(results, "a", "c", resources.CPU).Containers)
 }
 
-func TestQuantilesOfDraws(t *testing.T) {
+func TestQuantileOf_MatchesQuantileOfDraws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 20).Draw(t, "containers")
 		draw := func(name string) []float64 { return rapid.SliceOfN(rapid.Float64Range(0, 3), n, n).Draw(t, name) }
@@ -142,7 +142,7 @@ func TestQuantilesOfDraws(t *testing.T) {
 	})
 }
 
-func TestDrawsWithoutAValue(t *testing.T) {
+func TestIntervals_SkipDrawsWithoutValue(t *testing.T) {
 	interval := func(value func([]int) float64) Figure { return Intervals(3, []Formula{{"x", value}})[0] }
 	n := 0
 	some := func(every int) func([]int) float64 {
@@ -168,7 +168,7 @@ func TestDrawsWithoutAValue(t *testing.T) {
 	require.True(t, math.IsNaN(f.Low) && math.IsNaN(f.High))
 }
 
-func TestAChangeOfALimitAloneHasNoDirection(t *testing.T) {
+func TestStability_LimitOnlyChangeHasNoDirection(t *testing.T) {
 	tally := Tally{}
 	s := stability{tally: &tally}
 	for i, to := range []resources.Amount{80, 80, 70} {

@@ -47,7 +47,7 @@ func fixed(t *testing.T, r *replay.Recording, k resources.Kind, request resource
 func scored(t *testing.T, r *replay.Recording, k resources.Kind, request resources.Amount, a replay.Advisor, change func(*replay.Setup)) Result {
 	t.Helper()
 	setup := replay.DefaultSetup(k)
-	setup.Flat = setup.Flat.With(k, request)
+	setup.Initial = setup.Initial.With(k, request)
 	if change != nil {
 		change(&setup)
 	}
@@ -63,7 +63,7 @@ const (
 	gib      = 1 << 30
 )
 
-func TestConstantUse(t *testing.T) {
+func TestScore_ConstantUsage(t *testing.T) {
 	s := fixed(t, recording(24*time.Hour, resources.CPU, always(500)), resources.CPU, 1000, nil).Scored
 	require.InDelta(t, 500, s.SlackAbsolute(), 1e-9)
 	require.InDelta(t, 0.5, s.Slack(), 1e-12)
@@ -73,7 +73,7 @@ func TestConstantUse(t *testing.T) {
 	require.Equal(t, 1, s.Dates)
 }
 
-func TestShortRequest(t *testing.T) {
+func TestScore_RequestBelowUsage(t *testing.T) {
 	s := fixed(t, recording(24*time.Hour, resources.CPU, always(1000)), resources.CPU, 500, nil).Scored
 	require.Zero(t, s.Slack())
 	require.InDelta(t, 1, s.StarvedShare(), 1e-12)
@@ -83,7 +83,7 @@ func TestShortRequest(t *testing.T) {
 	require.Zero(t, s.Throttled, "without a limit nothing is throttled")
 }
 
-func TestSquareWave(t *testing.T) {
+func TestScore_SquareWave(t *testing.T) {
 	wave := func(m int) float64 { return float64(m / 30 % 2 * 1000) } // half an hour each
 	s := fixed(t, recording(24*time.Hour, resources.CPU, wave), resources.CPU, 1000, nil).Scored
 	require.InDelta(t, 0.5, s.Slack(), 1e-12)
@@ -93,7 +93,7 @@ func TestSquareWave(t *testing.T) {
 	require.InDelta(t, 0.5, s.PeakSlack(), 1e-12, "half of the hours hold none")
 }
 
-func TestOneSpikeIsOneKill(t *testing.T) {
+func TestOOMKill_OneSpikeIsOneKill(t *testing.T) {
 	spike := func(m int) float64 { return gib * float64(1+min(m, 700)/700*(1-min(abs(m-700), 1))) }
 	r := fixed(t, recording(24*time.Hour, resources.Memory, spike), resources.Memory, gib*3/2, func(s *replay.Setup) {
 		s.Limits[resources.Memory] = replay.Limit{Policy: replay.Proportional, Factor: 1}
@@ -108,7 +108,7 @@ func TestOneSpikeIsOneKill(t *testing.T) {
 
 func abs(n int) int { return max(n, -n) }
 
-func TestStuckLoopIsBoundedByTheBackoff(t *testing.T) {
+func TestOOMKill_BackoffBoundsCrashLoop(t *testing.T) {
 	r := fixed(t, recording(24*time.Hour, resources.Memory, always(2*gib)), resources.Memory, gib, func(s *replay.Setup) {
 		s.Limits[resources.Memory] = replay.Limit{Policy: replay.Proportional, Factor: 1}
 	})
@@ -119,7 +119,7 @@ func TestStuckLoopIsBoundedByTheBackoff(t *testing.T) {
 	require.InDelta(t, 1, ratio(float64(r.Scored.KillDays), float64(r.Scored.Dates)), 1e-12)
 }
 
-func TestGapIsLeftOut(t *testing.T) {
+func TestScore_ExcludesGaps(t *testing.T) {
 	r := recording(12*time.Hour, resources.CPU, always(1000))
 	first, last := 60, len(r.At)-60
 	r.At = append(r.At[:first], r.At[last:]...)
@@ -139,7 +139,7 @@ func (flapper) Advise(now time.Time, _ resources.List) resources.Bounds {
 	return resources.Bounds{Lower: size, Target: size, Upper: size}
 }
 
-func TestFlapping(t *testing.T) {
+func TestScore_Flapping(t *testing.T) {
 	r := scored(t, recording(10*24*time.Hour, resources.CPU, always(500)), resources.CPU, 1000, flapper{}, nil).Scored
 	require.InDelta(t, 24, float64(r.Changes)/r.Days, 0.1)
 	require.InDelta(t, 1, r.ReversalShare(), 0.01)

@@ -88,8 +88,8 @@ var Measures = []Measure{
 }
 
 const (
-	undone = 0.10 // relative difference to the former request that counts as undone
-	moved  = 0.10 // relative change of the target that counts as a move
+	undoneTolerance = 0.10 // relative difference to the former request that counts as undone
+	moveThreshold   = 0.10 // relative change of the target that counts as a move
 )
 
 type stability struct {
@@ -108,7 +108,7 @@ type recent struct {
 }
 
 // startPhase resets the time since the last change.
-func (s *stability) enter(t *Tally) { s.tally, s.last, s.recent = t, 0, s.recent[:0] }
+func (s *stability) startPhase(t *Tally) { s.tally, s.last, s.recent = t, 0, s.recent[:0] }
 
 func (s *stability) change(n replay.Change) {
 	t := s.tally
@@ -130,7 +130,7 @@ func (s *stability) change(n replay.Change) {
 		if n.At-r.at > day {
 			continue
 		}
-		if r.sign*step < 0 && math.Abs(float64(n.To)/r.from-1) <= undone {
+		if r.sign*step < 0 && math.Abs(float64(n.To)/r.from-1) <= undoneTolerance {
 			t.Pointless++
 			continue
 		}
@@ -143,7 +143,7 @@ func (s *stability) target(level float64) {
 	if s.level == 0 {
 		s.level = level
 	}
-	if math.Abs(level-s.level) > moved*s.level {
+	if math.Abs(level-s.level) > moveThreshold*s.level {
 		s.tally.Moves++
 		s.level = level
 	}
@@ -166,24 +166,24 @@ func Intervals(n int, all []Formula) []Figure {
 	for i, f := range all {
 		figures[i] = Figure{Name: f.Name, Value: f.Value(of)}
 	}
-	draw := Dice(Seed)
+	draw := Random(Seed)
 	for d := range Draws {
 		for i := range of {
-			of[i] = draw.Below(n)
+			of[i] = draw.IntN(n)
 		}
 		for i, f := range all {
 			drawn[i*Draws+d] = f.Value(of)
 		}
 	}
 	for i := range figures {
-		figures[i].Low, figures[i].High = Middle(drawn[i*Draws : (i+1)*Draws])
+		figures[i].Low, figures[i].High = Interval95(drawn[i*Draws : (i+1)*Draws])
 	}
 	return figures
 }
 
 // Interval95 returns the range of 95% of the drawn values. NaN values count as outside the range.
 // If 5% or more are NaN, the range is NaN.
-func Middle(values []float64) (low, high float64) {
+func Interval95(values []float64) (low, high float64) {
 	slices.Sort(values) // NaN comes first
 	has := slices.IndexFunc(values, func(v float64) bool { return !math.IsNaN(v) })
 	if has < 0 || has*20 >= len(values) {

@@ -34,13 +34,13 @@ func (p *scoredPhase) sample(s replay.Sample, first float64) {
 	p.day(s.At)
 	p.peak(s.At)
 	p.seen = true
-	t.Days += float64(s.Hold) / float64(day)
+	t.Days += float64(s.Duration) / float64(day)
 	t.Backlog = max(t.Backlog, s.Backlog)
-	if s.At > p.lastEnd || s.Down == s.Hold {
+	if s.At > p.lastEnd || s.Down == s.Duration {
 		p.run = 0
 	}
-	p.lastEnd = s.At + s.Hold
-	seconds, request := float64(s.Hold-s.Down)/1e9, float64(s.Request)
+	p.lastEnd = s.At + s.Duration
+	seconds, request := float64(s.Duration-s.Down)/1e9, float64(s.Request)
 	t.Seconds += seconds
 	t.Reserved += request * seconds
 	t.Initial += first * seconds
@@ -85,7 +85,7 @@ func (p *scoredPhase) closeDay() {
 		p.tally.Dates++
 		p.tally.StarvedDays += count(p.starved > starvedDay*p.time)
 		p.tally.KillDays += count(p.kills > 0)
-		p.tally.SevereDays += count(p.kills >= severe)
+		p.tally.SevereDays += count(p.kills >= severeKills)
 	}
 	p.seen, p.time, p.starved, p.kills = false, 0, 0, 0
 }

@@ -14,7 +14,7 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
-func under(t *testing.T, text string, r *replay.Recording, k resources.Kind, first resources.Amount, change func(*replay.Setup)) Result {
+func runRecipe(t *testing.T, text string, r *replay.Recording, k resources.Kind, first resources.Amount, change func(*replay.Setup)) Result {
 	t.Helper()
 	made, err := recipe.Parse(text)
 	require.NoError(t, err)
@@ -23,17 +23,17 @@ func under(t *testing.T, text string, r *replay.Recording, k resources.Kind, fir
 }
 
 // The reference VPA escapes the limit only because its margin exceeds the minimum change.
-func TestDemandBehindALimitIsFound(t *testing.T) {
+func TestRecipe_FindsThrottledDemand(t *testing.T) {
 	r := recording(20*oneDay, resources.CPU, func(m int) float64 { return 500 + 3500*float64(min(m/(2*1440), 1)) })
-	ours := under(t, "loadline:pod-min-cpu=10", r, resources.CPU, 1000, equalLimit(resources.CPU)).Scored
+	ours := runRecipe(t, "loadline:pod-min-cpu=10", r, resources.CPU, 1000, equalLimit(resources.CPU)).Scored
 	require.Less(t, ours.UnservedShare(), 0.02)
 	require.Less(t, ours.Changes, 10)
-	reference := under(t, "vpa:pod-min-cpu=10", r, resources.CPU, 1000, equalLimit(resources.CPU)).Scored
+	reference := runRecipe(t, "vpa:pod-min-cpu=10", r, resources.CPU, 1000, equalLimit(resources.CPU)).Scored
 	require.Greater(t, reference.UnservedShare(), 0.10)
 	t.Logf("work not served: ours %.4f with %d changes, reference %.4f with %d", ours.UnservedShare(), ours.Changes, reference.UnservedShare(), reference.Changes)
 }
 
-func TestASingleBurstIsReplayed(t *testing.T) {
+func TestRecipe_IgnoresSingleBurst(t *testing.T) {
 	for text, held := range map[string]bool{"loadline:": false, "loadline:cpu=mixed,": false, "loadline:sustained-minutes=0,": true} {
 		r := recording(4*oneDay, resources.CPU, func(m int) float64 {
 			if m >= 2000 && m < 2006 {
@@ -41,13 +41,13 @@ func TestASingleBurstIsReplayed(t *testing.T) {
 			}
 			return 60
 		})
-		s := under(t, text+"pod-min-cpu=10", r, resources.CPU, 100, nil).Scored
+		s := runRecipe(t, text+"pod-min-cpu=10", r, resources.CPU, 100, nil).Scored
 		require.Equal(t, held, s.MeanRequest() > 150, "%s: %g", text, s.MeanRequest())
 		require.Equal(t, !held, s.MeanRequest() < 100, "%s: %g", text, s.MeanRequest())
 	}
 }
 
-func TestTheMarginFollowsTheLimitOfTheReplay(t *testing.T) {
+func TestRecipe_MemoryMarginFollowsLimit(t *testing.T) {
 	const mib = 1 << 20
 	for _, c := range []struct {
 		limit replay.Limit
@@ -65,20 +65,20 @@ func TestTheMarginFollowsTheLimitOfTheReplay(t *testing.T) {
 		made, err := recipe.Parse("loadline:volatility=0,cold=0,restless=0,pod-min-memory=8")
 		require.NoError(t, err)
 		advisor := Recipe("", &made, usage.DefaultConfig()).Make(Case{Recording: r, Kind: resources.Memory, Setup: setup})
-		end := witness{}
+		end := adviceRecorder{}
 		replay.Run(r, setup, advisor, &end)
 		require.InEpsilon(t, c.want*100*mib, float64(end.last.Target.Value(resources.Memory)), 0.002, c.limit.String())
 	}
 }
 
-type witness struct{ last resources.Bounds }
+type adviceRecorder struct{ last resources.Bounds }
 
-func (w *witness) Sample(replay.Sample)    {}
-func (w *witness) Advised(a replay.Advice) { w.last = a.Bounds }
-func (w *witness) Changed(replay.Change)   {}
-func (w *witness) Killed(replay.Kill)      {}
+func (w *adviceRecorder) Sample(replay.Sample)    {}
+func (w *adviceRecorder) Advised(a replay.Advice) { w.last = a.Bounds }
+func (w *adviceRecorder) Changed(replay.Change)   {}
+func (w *adviceRecorder) Killed(replay.Kill)      {}
 
-func TestTightBoundsDecideWhatIsUrgent(t *testing.T) {
+func TestUpdate_WaitsWithinTightBounds(t *testing.T) {
 	for _, c := range []struct {
 		target  resources.Amount
 		changes int
@@ -90,15 +90,15 @@ func TestTightBoundsDecideWhatIsUrgent(t *testing.T) {
 	}
 }
 
-func TestWaitingIsReplayed(t *testing.T) {
+func TestRecipe_CPUPressureRaisesRequest(t *testing.T) {
 	for text, want := range map[string]float64{"cruisekube:": 600, "loadline:cpu=shared,peak=hours,": 600, "loadline:": 0, "vpa:": 0} {
 		r := recording(2*oneDay, resources.CPU, always(500))
-		plain := under(t, text+"pod-min-cpu=10", r, resources.CPU, 1000, nil).Scored
+		plain := runRecipe(t, text+"pod-min-cpu=10", r, resources.CPU, 1000, nil).Scored
 		for range r.At {
 			r.Waiting = append(r.Waiting, 0.2)
 		}
 		r.Waiting[7] = math.NaN()
-		pressed := under(t, text+"pod-min-cpu=10", r, resources.CPU, 1000, nil).Scored
+		pressed := runRecipe(t, text+"pod-min-cpu=10", r, resources.CPU, 1000, nil).Scored
 		if want == 0 {
 			require.Equal(t, plain, pressed, text)
 			continue
@@ -109,7 +109,7 @@ func TestWaitingIsReplayed(t *testing.T) {
 	}
 }
 
-func TestEveryRecipeLivesThroughARecording(t *testing.T) {
+func TestRecipe_ConvergesOnOrdinaryUsage(t *testing.T) {
 	r := recording(2*oneDay, resources.CPU, func(m int) float64 { return 300 + float64(m*7919%400) })
 	for i := range r.Use[resources.Memory] {
 		r.Use[resources.Memory][i] = gib + float64(i*104729%(300<<20))
@@ -119,7 +119,7 @@ func TestEveryRecipeLivesThroughARecording(t *testing.T) {
 			name += ":memory-decrease=yes"
 		}
 		for k := range resources.Kind(resources.Kinds) {
-			s := under(t, name, r, k, 8*gib, nil).Scored
+			s := runRecipe(t, name, r, k, 8*gib, nil).Scored
 			require.Less(t, s.Kills, 20, name)
 			if strings.HasPrefix(name, "attune-published") {
 				continue // requests four times the usage even at full confidence

@@ -8,11 +8,11 @@ import (
 )
 
 const (
-	stay      = int64(12 * time.Hour)   // how long a request must remain near its level
-	sustained = int64(15 * time.Minute) // minimum duration of a rise
-	subsided  = int64(time.Hour)        // time below the request after which a rise has ended
-	fallen    = 0.5                     // a fall begins when the daily peak is below this share of the request
-	relief    = 0.75                    // a change to this share of the request responds to a fall
+	stableTime   = int64(12 * time.Hour)   // how long a request must remain near its level
+	minRiseTime  = int64(15 * time.Minute) // minimum duration of a rise
+	riseEndDelay = int64(time.Hour)        // time below the request after which a rise has ended
+	fallRatio    = 0.5                     // a fall begins when the daily peak is below this share of the request
+	reliefRatio  = 0.75                    // a change to this share of the request responds to a fall
 )
 
 type point struct {
@@ -34,7 +34,7 @@ func converged(path []point, level, fraction float64, end int64) Outcome {
 		if i+1 < len(path) {
 			next = path[i+1].at
 		}
-		if in && next-since >= stay {
+		if in && next-since >= stableTime {
 			return Outcome{float64(since-start) / 1e9, true}
 		}
 	}
@@ -52,8 +52,8 @@ type rise struct {
 
 // track follows the request after a rise.
 type track struct {
-	since       int64
-	level, most float64
+	since             int64
+	level, maxRequest float64
 }
 
 // fall tracks daily peaks below half of the request.
@@ -63,16 +63,16 @@ type fall struct {
 	request float64 // at the start
 }
 
-func (w *scorer) respond(s replay.Sample) {
+func (w *scorer) trackResponses(s replay.Sample) {
 	if !w.scored {
 		return
 	}
-	w.follow(s.At, false)
-	w.rising(s)
-	w.falling(s)
+	w.closeTracks(s.At, false)
+	w.trackRise(s)
+	w.trackFall(s)
 }
 
-func (w *scorer) rising(s replay.Sample) {
+func (w *scorer) trackRise(s replay.Sample) {
 	r := &w.rise
 	above := s.Use > float64(s.Request)
 	switch {
@@ -86,23 +86,23 @@ func (w *scorer) rising(s replay.Sample) {
 	if r.since == 0 {
 		return
 	}
-	if s.At-r.since < sustained {
+	if s.At-r.since < minRiseTime {
 		r.level = max(r.level, s.Use)
 	}
 	if above {
 		r.below = 0
 	}
-	if !r.open && above && s.At+s.Hold-r.since >= sustained {
+	if !r.open && above && s.At+s.Duration-r.since >= minRiseTime {
 		r.open = true
 		r.track = append(r.track, track{r.since, r.level, float64(s.Request)})
 	}
-	if r.open && r.below != 0 && s.At+s.Hold-r.below >= subsided {
+	if r.open && r.below != 0 && s.At+s.Duration-r.below >= riseEndDelay {
 		w.result.Rises = append(w.result.Rises, Outcome{float64(r.below-r.since) / 1e9, false})
 		*r = rise{track: r.track}
 	}
 }
 
-func (w *scorer) falling(s replay.Sample) {
+func (w *scorer) trackFall(s replay.Sample) {
 	f := &w.fall
 	for len(f.peaks) > 0 && f.peaks[len(f.peaks)-1].request <= s.Use {
 		f.peaks = f.peaks[:len(f.peaks)-1]
@@ -111,7 +111,7 @@ func (w *scorer) falling(s replay.Sample) {
 	for f.peaks[0].at <= s.At-day {
 		f.peaks = f.peaks[1:]
 	}
-	low := s.At-w.ground.warm >= day && f.peaks[0].request < fallen*float64(s.Request)
+	low := s.At-w.ground.warm >= day && f.peaks[0].request < fallRatio*float64(s.Request)
 	switch {
 	case low && f.since == 0:
 		f.since, f.request = s.At, float64(s.Request)
@@ -121,38 +121,38 @@ func (w *scorer) falling(s replay.Sample) {
 	}
 }
 
-func (w *scorer) answer(c replay.Change) {
+func (w *scorer) recordResponse(c replay.Change) {
 	if !w.scored {
 		return
 	}
-	w.follow(c.At, false)
+	w.closeTracks(c.At, false)
 	for i := range w.rise.track {
-		w.rise.track[i].most = max(w.rise.track[i].most, float64(c.To))
+		w.rise.track[i].maxRequest = max(w.rise.track[i].maxRequest, float64(c.To))
 	}
 	if r := &w.rise; r.open && float64(c.To) >= r.level {
 		w.result.Rises = append(w.result.Rises, Outcome{float64(c.At-r.since) / 1e9, true})
 		*r = rise{track: r.track}
 	}
-	if f := &w.fall; f.since != 0 && float64(c.To) <= relief*f.request {
+	if f := &w.fall; f.since != 0 && float64(c.To) <= reliefRatio*f.request {
 		w.result.Falls = append(w.result.Falls, Outcome{float64(c.At-f.since) / 1e9, true})
 		f.since = 0
 	}
 }
 
 // closeTracks closes the tracks of rises over a day old, or all.
-func (w *scorer) follow(now int64, all bool) {
+func (w *scorer) closeTracks(now int64, all bool) {
 	tracks := w.rise.track[:0]
 	for _, t := range w.rise.track {
 		if !all && now-t.since <= day {
 			tracks = append(tracks, t)
 			continue
 		}
-		w.result.Overshoot = append(w.result.Overshoot, t.most/math.Max(t.level, 1)-1)
+		w.result.Overshoot = append(w.result.Overshoot, t.maxRequest/math.Max(t.level, 1)-1)
 	}
 	w.rise.track = tracks
 }
 
-func (w *scorer) finish() {
+func (w *scorer) closeOutcomes() {
 	end := w.ground.end
 	if w.rise.open {
 		w.result.Rises = append(w.result.Rises, Outcome{float64(end-w.rise.since) / 1e9, false})
@@ -160,5 +160,5 @@ func (w *scorer) finish() {
 	if w.fall.since != 0 {
 		w.result.Falls = append(w.result.Falls, Outcome{float64(end-w.fall.since) / 1e9, false})
 	}
-	w.follow(end, true)
+	w.closeTracks(end, true)
 }

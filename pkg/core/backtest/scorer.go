@@ -74,9 +74,9 @@ func NewGroundTruth(r *replay.Recording, k resources.Kind, warmUp time.Duration)
 	start, span := r.At[0], r.Span()
 	g.warm, g.short = ScoredFrom(r, warmUp)
 	g.end = start + int64(span)
-	holds := r.Holds(k)
-	g.cold = replay.LookBack(r, k, holds, start, g.warm, Margin)
-	g.scored = replay.LookBack(r, k, holds, g.warm, g.end, Margin)
+	holds := r.SampleDurations(k)
+	g.cold = replay.NewHindsight(r, k, holds, start, g.warm, Margin)
+	g.scored = replay.NewHindsight(r, k, holds, g.warm, g.end, Margin)
 	g.level = max(g.cold.Static, g.scored.Static)
 	if k == resources.CPU {
 		g.level = replay.Static(r, k, holds, start, g.end, Margin)
@@ -103,7 +103,7 @@ func newScorer(g *GroundTruth, s replay.Setup, candidate string) *scorer {
 	w := &scorer{ground: g, result: Result{
 		Dataset: r.Dataset, Workload: r.Workload, Container: r.Container, Class: r.Class, Candidate: candidate,
 		Kind: g.kind, Limit: s.Limits[g.kind].String(), Step: g.step, Short: g.short, Clipped: g.clipped,
-		First: replay.First(r, s).Value(g.kind),
+		First: replay.InitialRequests(r, s).Value(g.kind),
 	}}
 	w.stability.tally = &w.result.Cold
 	if len(r.At) > 0 {
@@ -120,7 +120,7 @@ func (w *scorer) advance(at int64) {
 	w.phase.close()
 	w.scored = true
 	w.phase = newScoredPhase(&w.result.Scored, &w.ground.scored, w.ground.warm)
-	w.stability.enter(&w.result.Scored)
+	w.stability.startPhase(&w.result.Scored)
 }
 
 func (w *scorer) Sample(s replay.Sample) {
@@ -129,7 +129,7 @@ func (w *scorer) Sample(s replay.Sample) {
 	}
 	w.advance(s.At)
 	w.phase.sample(s, float64(w.result.First))
-	w.respond(s)
+	w.trackResponses(s)
 }
 
 func (w *scorer) Advised(a replay.Advice) {
@@ -144,11 +144,11 @@ func (w *scorer) Changed(c replay.Change) {
 		return
 	}
 	w.advance(c.At)
-	if !c.Anew {
+	if !c.AtCreation {
 		w.stability.change(c)
 	}
 	w.path = append(w.path, point{c.At, float64(c.To)})
-	w.answer(c)
+	w.recordResponse(c)
 }
 
 func (w *scorer) Killed(k replay.Kill) {
@@ -167,6 +167,6 @@ func (w *scorer) Result() Result {
 	w.phase.close()
 	w.result.Near = converged(w.path, w.ground.level, 0.25, w.ground.end)
 	w.result.Close = converged(w.path, w.ground.level, 0.10, w.ground.end)
-	w.finish()
+	w.closeOutcomes()
 	return w.result
 }

@@ -45,9 +45,9 @@ type Wait struct {
 }
 
 // Figure returns a figure by name, and whether it exists.
-func (s *Summary) Figure(name string) (Figure, bool) { return named(s.Figures, name) }
+func (s *Summary) Figure(name string) (Figure, bool) { return findFigure(s.Figures, name) }
 
-func named(figures []Figure, name string) (Figure, bool) {
+func findFigure(figures []Figure, name string) (Figure, bool) {
 	i := slices.IndexFunc(figures, func(f Figure) bool { return f.Name == name })
 	if i < 0 {
 		return Figure{}, false
@@ -139,10 +139,10 @@ func Ratio(parts, wholes []float64, of []int) float64 {
 }
 
 // Random is a deterministic pseudorandom generator. Its value is the state.
-type Dice uint64
+type Random uint64
 
 // IntN returns a number in [0, n). n must be at least 1.
-func (d *Dice) Below(n int) int {
+func (d *Random) IntN(n int) int {
 	*d += 0x9e3779b97f4a7c15
 	z := uint64(*d)
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9

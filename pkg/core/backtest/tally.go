@@ -38,7 +38,7 @@ type Tally struct {
 }
 
 // severeKills is the number of kills that make a day a crash loop.
-const severe = 4
+const severeKills = 4
 
 func ratio(a, b float64) float64 {
 	if b == 0 {

@@ -13,7 +13,7 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
-func TestAFilmShowsWhatHappened(t *testing.T) {
+func TestRunTimeline_RecordsFramesAndEvents(t *testing.T) {
 	// Usage is 0.25 GiB for six hours, then 1 GiB under a limit that is too low for it.
 	r := recording(12*time.Hour, resources.Memory, func(m int) float64 { return gib * (0.25 + 0.75*float64(m/360)) })
 	for i := range r.Use[resources.CPU] {
@@ -24,7 +24,7 @@ func TestAFilmShowsWhatHappened(t *testing.T) {
 	options := defaultOptions()
 	options.Setup = func(k resources.Kind) replay.Setup {
 		s := replay.DefaultSetup(k)
-		s.Flat = s.Flat.With(resources.Memory, gib/2)
+		s.Initial = s.Initial.With(resources.Memory, gib/2)
 		return s
 	}
 	f := RunTimeline(r, resources.Memory, options, Recipe("it", &made, usage.DefaultConfig()), 12)

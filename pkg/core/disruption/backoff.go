@@ -9,14 +9,14 @@ import (
 
 // PodResources holds the requests of a pod by container name, and independent memory limits by
 // container name plus limitSuffix. It is immutable once it is in a ChangeRecord.
-type Sizes map[string]resources.List
+type PodResources map[string]resources.List
 
 // limitSuffix contains a blank, so that it never collides with a container name.
-const ofLimit = " limit"
+const limitSuffix = " limit"
 
 // Change is one change of a pod's resources.
 type Change struct {
-	Before, After Sizes
+	Before, After PodResources
 }
 
 // Forget removes a kind from the change as if it had no recommendation.
@@ -40,53 +40,53 @@ type ChangeRecord struct {
 // Backoff is the part of a ChangeRecord that is stored outside of the process. The zero value is
 // none.
 type Backoff struct {
-	Fruitless int       // consecutive changes that new pods did not have, or only in part
-	Until     time.Time // no pod is disrupted before this time
+	Ineffective int       // consecutive changes that new pods did not have, or only in part
+	Until       time.Time // no pod is disrupted before this time
 }
 
 // Resumed restores a backoff that an earlier process stored. It is a no-op once a change is
 // recorded. A backoff that ends later than any valid one is ignored, with an hour of tolerance for
 // clock skew. So is one that ended more than maxRecordAge ago.
 func (r ChangeRecord) Resumed(p Backoff, now time.Time) ChangeRecord {
-	ours := !p.Until.After(now.Add(longBackOff+skew)) && now.Sub(p.Until) <= recordAge
+	ours := !p.Until.After(now.Add(maxBackoff+clockSkew)) && now.Sub(p.Until) <= maxRecordAge
 	if r.At.IsZero() && p.Until.After(r.Until) && ours {
 		r.Backoff = p
-		r.Fruitless = min(p.Fruitless, mostResumed)
+		r.Ineffective = min(p.Ineffective, maxResumed)
 	}
 	return r
 }
 
 // maxResumed bounds a stored count, which users may edit, against overflow. The backoff has its
 // maximum long before.
-const mostResumed = 100
+const maxResumed = 100
 
 // Backoff after a change without effect, doubled for each consecutive one.
 const (
-	firstBackOff = 5 * time.Minute
-	longBackOff  = 12 * time.Hour
-	recordAge    = 24 * time.Hour // how long a ChangeRecord is kept after its last change
-	skew         = time.Hour      // maximum clock difference between two processes
+	minBackoff   = 5 * time.Minute
+	maxBackoff   = 12 * time.Hour
+	maxRecordAge = 24 * time.Hour // how long a ChangeRecord is kept after its last change
+	clockSkew    = time.Hour      // maximum clock difference between two processes
 )
 
 // Expired reports whether the record can be dropped at now.
 func (r ChangeRecord) Expired(now time.Time) bool {
-	return now.Sub(r.At) > recordAge && now.After(r.Until)
+	return now.Sub(r.At) > maxRecordAge && now.After(r.Until)
 }
 
 // Observe updates the record from a pod of the workload: its creation time, and the change that it
 // still needs. Pods created after the last change show whether that change had an effect.
-func (r ChangeRecord) See(created time.Time, next Change, now time.Time) ChangeRecord {
+func (r ChangeRecord) Observe(created time.Time, next Change, now time.Time) ChangeRecord {
 	if !created.After(r.Newest) || r.At.IsZero() {
 		return r
 	}
 	switch has := next.Before; {
-	case r.Last.arrived(has):
+	case r.Last.applied(has):
 		r.Judged, r.Backoff = true, Backoff{}
-	case !r.Judged && (r.Last.undone(has) || r.Last.short(next)):
+	case !r.Judged && (r.Last.undone(has) || r.Last.partlyApplied(next)):
 		r.Judged = true
-		r.Fruitless++
-		r.Until = now.Add(doubled(firstBackOff, r.Fruitless-1, longBackOff))
-	case !r.Judged && r.Last.met(next):
+		r.Ineffective++
+		r.Until = now.Add(doubled(minBackoff, r.Ineffective-1, maxBackoff))
+	case !r.Judged && r.Last.atTarget(next):
 		r.Judged = true // otherwise a higher recommendation would make it look partial
 	}
 	return r
@@ -101,7 +101,7 @@ func (r ChangeRecord) BacksOff(now time.Time) bool { return now.Before(r.Until) 
 // shrinks a kind. Changes that only grow never wait. The hold doubles with each reversal, up to a
 // day.
 func (r ChangeRecord) Holds(c Change, hold time.Duration, now time.Time) bool {
-	return r.reversed(c) && c.shrinks() && now.Before(r.At.Add(doubled(hold, r.Reversals, recordAge)))
+	return r.reversed(c) && c.shrinks() && now.Before(r.At.Add(doubled(hold, r.Reversals, maxRecordAge)))
 }
 
 // Changed records a change at now. The parameter newest is the creation time of the newest pod of
@@ -109,7 +109,7 @@ func (r ChangeRecord) Holds(c Change, hold time.Duration, now time.Time) bool {
 func (r ChangeRecord) Changed(c Change, newest, now time.Time) ChangeRecord {
 	if r.reversed(c) {
 		r.Reversals++
-	} else if !r.Last.same(c) {
+	} else if !r.Last.sameDirection(c) {
 		r.Reversals = 0
 	}
 	r.Last, r.At, r.Newest, r.Judged = c, now, newest, false
@@ -120,7 +120,7 @@ func (r ChangeRecord) Changed(c Change, newest, now time.Time) ChangeRecord {
 func (r ChangeRecord) reversed(c Change) bool {
 	found := false
 	for name, after := range c.After {
-		if strings.HasSuffix(name, ofLimit) {
+		if strings.HasSuffix(name, limitSuffix) {
 			continue
 		}
 		for k := range resources.Kind(resources.Kinds) {
@@ -158,7 +158,9 @@ func (c Change) any(holds func(name string, k resources.Kind) bool) bool {
 }
 
 func (c Change) anyRequest(holds func(name string, k resources.Kind) bool) bool {
-	return c.any(func(name string, k resources.Kind) bool { return !strings.HasSuffix(name, ofLimit) && holds(name, k) })
+	return c.any(func(name string, k resources.Kind) bool {
+		return !strings.HasSuffix(name, limitSuffix) && holds(name, k)
+	})
 }
 
 func (c Change) shrinks() bool {
@@ -166,7 +168,7 @@ func (c Change) shrinks() bool {
 }
 
 // sameDirection reports whether two changes of requests have the same direction in every kind.
-func (c Change) same(d Change) bool {
+func (c Change) sameDirection(d Change) bool {
 	return !d.anyRequest(func(name string, k resources.Kind) bool {
 		a, b := c.step(name, k), d.step(name, k)
 		return (a > 0) != (b > 0) || (a < 0) != (b < 0)
@@ -174,14 +176,14 @@ func (c Change) same(d Change) bool {
 }
 
 // applied reports whether a pod has the complete change.
-func (c Change) arrived(has Sizes) bool {
+func (c Change) applied(has PodResources) bool {
 	return !c.any(func(name string, k resources.Kind) bool {
 		return c.step(name, k) != 0 && has[name].Value(k) != c.After[name].Value(k)
 	})
 }
 
 // undone reports whether a pod still has all values from before the change.
-func (c Change) undone(has Sizes) bool {
+func (c Change) undone(has PodResources) bool {
 	return !c.any(func(name string, k resources.Kind) bool {
 		return c.step(name, k) != 0 && has[name].Value(k) != c.Before[name].Value(k)
 	})
@@ -190,7 +192,7 @@ func (c Change) undone(has Sizes) bool {
 // partlyApplied reports whether a pod misses a part of the change and still needs more in the same
 // direction, because another component altered the change. A pod that got a newer recommendation
 // does not qualify.
-func (c Change) short(next Change) bool {
+func (c Change) partlyApplied(next Change) bool {
 	return c.any(func(name string, k resources.Kind) bool {
 		step, again := c.step(name, k), next.step(name, k)
 		missing := c.After[name].Value(k) - next.Before[name].Value(k)
@@ -200,18 +202,18 @@ func (c Change) short(next Change) bool {
 
 // atTarget reports whether a pod needs no further change in the kinds of this change, because it
 // was created with another recommendation.
-func (c Change) met(next Change) bool {
+func (c Change) atTarget(next Change) bool {
 	return !c.any(func(name string, k resources.Kind) bool {
 		return c.step(name, k) != 0 && (!next.After[name].Has(k) || next.step(name, k) != 0)
 	})
 }
 
-func doubled(first time.Duration, n int, most time.Duration) time.Duration {
+func doubled(d time.Duration, n int, limit time.Duration) time.Duration {
 	for range n {
-		if first >= most {
+		if d >= limit {
 			break
 		}
-		first *= 2
+		d *= 2
 	}
-	return min(first, most)
+	return min(d, limit)
 }

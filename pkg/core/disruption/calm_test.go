@@ -10,7 +10,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-func remembered(mode Mode, n int, change func(i int, p *Pod)) *VPA {
+func deploymentWithOwner(mode Mode, n int, change func(i int, p *Pod)) *VPA {
 	v := deployment(mode, n, pods(n, func(i int, p *Pod) {
 		p.Created = noon.Add(-24 * time.Hour)
 		if change != nil {
@@ -21,11 +21,11 @@ func remembered(mode Mode, n int, change func(i int, p *Pod)) *VPA {
 	return v
 }
 
-func planned(v *VPA, m State, c Config, now time.Time) Result {
+func planAt(v *VPA, m State, c Config, now time.Time) Result {
 	return Plan(View{VPAs: []VPA{*v}}, m, c, now)
 }
 
-func did(m *State, a Action, now time.Time) {
+func recordDone(m *State, a Action, now time.Time) {
 	m.Record(Action{Evict: true, Owner: a.Owner, Change: a.Change, Newest: a.Newest}, Done, now)
 }
 
@@ -35,10 +35,10 @@ func evictions(v *VPA, passes int, comes ...func(*Pod)) (n int) {
 	memory := State{}
 	for pass := range passes {
 		now := noon.Add(time.Duration(pass) * time.Minute)
-		r := planned(v, memory, defaults(), now)
+		r := planAt(v, memory, defaults(), now)
 		memory = r.State
 		for _, a := range r.Actions {
-			did(&memory, a, now)
+			recordDone(&memory, a, now)
 			n++
 			for i := range v.Pods {
 				if v.Pods[i].UID == a.UID {
@@ -54,67 +54,67 @@ func evictions(v *VPA, passes int, comes ...func(*Pod)) (n int) {
 	return n
 }
 
-func TestPodsThatComeBackUnchangedAreNotEvictedForEver(t *testing.T) {
-	require.LessOrEqual(t, evictions(remembered(Recreate, 2, nil), 24*60), 10, "one a minute without back-off")
-	forgotten := remembered(Recreate, 2, nil)
+func TestEviction_BacksOffForUnchangedPods(t *testing.T) {
+	require.LessOrEqual(t, evictions(deploymentWithOwner(Recreate, 2, nil), 24*60), 10, "one a minute without back-off")
+	forgotten := deploymentWithOwner(Recreate, 2, nil)
 	forgotten.Groups[0].Key = ""
 	require.Equal(t, 24*60, evictions(forgotten, 24*60))
 
 	left := resources.Amount(0)
 	cut := func(p *Pod) { // cut to the quota, which depends on the old pod
 		left = 400 - left
-		p.Containers[0].Spec.Requests = resources.Of(left+90, (left+90)<<20)
+		p.Containers[0].Spec.Requests = resources.NewList(left+90, (left+90)<<20)
 		p.Containers[0].Actual = p.Containers[0].Spec
 	}
-	require.LessOrEqual(t, evictions(remembered(Recreate, 2, nil), 24*60, cut), 10, "one a minute without back-off")
+	require.LessOrEqual(t, evictions(deploymentWithOwner(Recreate, 2, nil), 24*60, cut), 10, "one a minute without back-off")
 
-	v := remembered(Recreate, 2, nil)
-	memory := planned(v, State{}, defaults(), noon).State
-	did(&memory, planned(v, State{}, defaults(), noon).Actions[0], noon)
+	v := deploymentWithOwner(Recreate, 2, nil)
+	memory := planAt(v, State{}, defaults(), noon).State
+	recordDone(&memory, planAt(v, State{}, defaults(), noon).Actions[0], noon)
 	v.Pods[0].UID, v.Pods[0].Created = "new", noon.Add(time.Second)
-	r := planned(v, memory, defaults(), noon.Add(time.Minute))
-	require.Equal(t, []string{"skip p0: BackingOff", "skip p1: BackingOff"}, told(r))
+	r := planAt(v, memory, defaults(), noon.Add(time.Minute))
+	require.Equal(t, []string{"skip p0: BackingOff", "skip p1: BackingOff"}, formatPlan(r))
 
 	v.Mode = InPlaceOrRecreate
-	require.Equal(t, []string{"resize p0: OutOfBounds", "skip p1: BudgetSpent"}, told(planned(v, memory, defaults(), noon.Add(time.Minute))),
+	require.Equal(t, []string{"resize p0: OutOfBounds", "skip p1: BudgetSpent"}, formatPlan(planAt(v, memory, defaults(), noon.Add(time.Minute))),
 		"a resize needs no webhook")
 }
 
-func TestAPauseIsWrittenOnPodsAndReadFromThem(t *testing.T) {
-	v := remembered(Recreate, 2, nil)
+func TestBackoff_IsPersistedOnPods(t *testing.T) {
+	v := deploymentWithOwner(Recreate, 2, nil)
 	var memory State
-	did(&memory, planned(v, State{}, defaults(), noon).Actions[0], noon)
+	recordDone(&memory, planAt(v, State{}, defaults(), noon).Actions[0], noon)
 	v.Pods[0].UID, v.Pods[0].Created = "new", noon.Add(time.Second)
-	r := planned(v, memory, defaults(), noon.Add(time.Minute))
-	want := Backoff{Fruitless: 1, Until: noon.Add(6 * time.Minute)}
+	r := planAt(v, memory, defaults(), noon.Add(time.Minute))
+	want := Backoff{Ineffective: 1, Until: noon.Add(6 * time.Minute)}
 	require.Equal(t, []PodBackoff{{Subject{Namespace: "shop", VPA: "web", Pod: "p0", UID: "new"}, want}}, r.Backoffs)
-	require.Empty(t, planned(v, r.State, defaults(), noon.Add(2*time.Minute)).Backoffs, "once")
+	require.Empty(t, planAt(v, r.State, defaults(), noon.Add(2*time.Minute)).Backoffs, "once")
 
-	v.Pods[0].Noted = &Noted{Backoff: want}
-	r = planned(v, State{}, defaults(), noon.Add(2*time.Minute))
-	require.Equal(t, []string{"skip p0: BackingOff", "skip p1: BackingOff"}, told(r), "another process knows it, too")
+	v.Pods[0].Persisted = &PersistedState{Backoff: want}
+	r = planAt(v, State{}, defaults(), noon.Add(2*time.Minute))
+	require.Equal(t, []string{"skip p0: BackingOff", "skip p1: BackingOff"}, formatPlan(r), "another process knows it, too")
 	require.Empty(t, r.Backoffs)
-	r = planned(v, State{}, defaults(), noon.Add(6*time.Minute))
-	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: BudgetSpent"}, told(r))
+	r = planAt(v, State{}, defaults(), noon.Add(6*time.Minute))
+	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: BudgetSpent"}, formatPlan(r))
 	memory = r.State
-	did(&memory, r.Actions[0], noon.Add(6*time.Minute))
-	v.Pods[0].UID, v.Pods[0].Created, v.Pods[0].Noted = "newer", noon.Add(6*time.Minute+time.Second), nil
-	r = planned(v, memory, defaults(), noon.Add(7*time.Minute))
-	require.Equal(t, Backoff{Fruitless: 2, Until: noon.Add(17 * time.Minute)}, r.Backoffs[0].Backoff, "the next one is twice as long")
+	recordDone(&memory, r.Actions[0], noon.Add(6*time.Minute))
+	v.Pods[0].UID, v.Pods[0].Created, v.Pods[0].Persisted = "newer", noon.Add(6*time.Minute+time.Second), nil
+	r = planAt(v, memory, defaults(), noon.Add(7*time.Minute))
+	require.Equal(t, Backoff{Ineffective: 2, Until: noon.Add(17 * time.Minute)}, r.Backoffs[0].Backoff, "the next one is twice as long")
 
-	v.Pods[0].Noted, v.Groups[0].Key = &Noted{Backoff: want}, ""
-	require.NotEmpty(t, planned(v, State{}, defaults(), noon.Add(time.Minute)).Actions, "an owner that is not known is not remembered")
-	v = remembered(Recreate, 2, func(_ int, p *Pod) {
-		p.Noted = &Noted{Backoff: want}
+	v.Pods[0].Persisted, v.Groups[0].Key = &PersistedState{Backoff: want}, ""
+	require.NotEmpty(t, planAt(v, State{}, defaults(), noon.Add(time.Minute)).Actions, "an owner that is not known is not remembered")
+	v = deploymentWithOwner(Recreate, 2, func(_ int, p *Pod) {
+		p.Persisted = &PersistedState{Backoff: want}
 		p.Containers[0].Spec.Requests, p.Containers[0].Actual.Requests = p.Containers[0].Target.Requests, p.Containers[0].Target.Requests
 	})
-	require.Empty(t, planned(v, State{}, defaults(), noon.Add(time.Minute)).State.Owners, "a pod that has its size tells nothing any more")
+	require.Empty(t, planAt(v, State{}, defaults(), noon.Add(time.Minute)).State.Owners, "a pod that has its size tells nothing any more")
 }
 
-func TestAStartupBoostIsNotTakenForAChangeWithoutEffect(t *testing.T) {
-	v := remembered(Recreate, 2, func(_ int, p *Pod) { p.Containers[0] = container(2500, 100, 1000, 1000) })
+func TestBackoff_IgnoresStartupBoost(t *testing.T) {
+	v := deploymentWithOwner(Recreate, 2, func(_ int, p *Pod) { p.Containers[0] = container(2500, 100, 1000, 1000) })
 	var memory State
-	did(&memory, planned(v, State{}, defaults(), noon).Actions[0], noon)
+	recordDone(&memory, planAt(v, State{}, defaults(), noon).Actions[0], noon)
 	fresh := &v.Pods[0]
 	fresh.UID, fresh.Created = "new", noon.Add(time.Second)
 	for _, c := range []struct {
@@ -128,43 +128,43 @@ func TestAStartupBoostIsNotTakenForAChangeWithoutEffect(t *testing.T) {
 		{false, 1000, 1000, 0},
 	} {
 		fresh.Boosted, fresh.Containers[0] = c.boosted, container(c.cpu, c.memory, 1000, 1000)
-		r := planned(v, memory, defaults(), noon.Add(time.Minute))
+		r := planAt(v, memory, defaults(), noon.Add(time.Minute))
 		require.Len(t, r.Backoffs, c.fruitless, "%+v", c)
 	}
 	fresh.Boosted, fresh.Containers[0] = true, container(3000, 1000, 1000, 1000)
-	memory = planned(v, memory, defaults(), noon.Add(time.Minute)).State
+	memory = planAt(v, memory, defaults(), noon.Add(time.Minute)).State
 	fresh.Boosted, fresh.Containers[0] = false, container(2000, 1000, 1000, 1000)
-	require.Len(t, planned(v, memory, defaults(), noon.Add(2*time.Minute)).Backoffs, 1, "it shows when the boost is over")
+	require.Len(t, planAt(v, memory, defaults(), noon.Add(2*time.Minute)).Backoffs, 1, "it shows when the boost is over")
 }
 
-func TestAnotherRecommendationWaitsBeforeItUndoesTheLast(t *testing.T) {
+func TestStabilization_DelaysReversal(t *testing.T) {
 	for _, mode := range []Mode{Recreate, InPlaceOrRecreate} {
-		v := remembered(mode, 2, nil)
+		v := deploymentWithOwner(mode, 2, nil)
 		c := defaults()
 		c.StabilizationWindow = 10 * time.Minute
 		var memory State
-		did(&memory, planned(v, State{}, c, noon).Actions[0], noon)
+		recordDone(&memory, planAt(v, State{}, c, noon).Actions[0], noon)
 		for i := range v.Pods {
 			v.Pods[i].Containers[0] = container(1000, 1000, 100, 100)
 		}
-		require.Equal(t, []string{"skip p0: Stabilizing", "skip p1: Stabilizing"}, told(planned(v, memory, c, noon.Add(9*time.Minute))))
-		require.Len(t, planned(v, memory, c, noon.Add(10*time.Minute)).Actions, 1)
+		require.Equal(t, []string{"skip p0: Stabilizing", "skip p1: Stabilizing"}, formatPlan(planAt(v, memory, c, noon.Add(9*time.Minute))))
+		require.Len(t, planAt(v, memory, c, noon.Add(10*time.Minute)).Actions, 1)
 		c.StabilizationWindow = 0
-		require.Len(t, planned(v, memory, c, noon.Add(time.Minute)).Actions, 1)
+		require.Len(t, planAt(v, memory, c, noon.Add(time.Minute)).Actions, 1)
 	}
 }
 
-func TestTheSameResizeIsNotAskedForInEveryPass(t *testing.T) {
+func TestResize_RetriesWithBackoff(t *testing.T) {
 	v := deployment(InPlaceOrRecreate, 2, pods(2, nil)...)
 	memory, asked := State{}, 0
 	for minute := range 120 {
 		now := noon.Add(time.Duration(minute) * time.Minute)
-		r := planned(v, memory, defaults(), now)
+		r := planAt(v, memory, defaults(), now)
 		memory = r.State
 		for _, a := range r.Actions {
 			if a.Pod == "p0" {
 				asked++
-				memory.Recommended.tried(a.UID, a.Containers, now)
+				memory.Recommended.recordAttempt(a.UID, a.Containers, now)
 			}
 		}
 	}
@@ -173,158 +173,158 @@ func TestTheSameResizeIsNotAskedForInEveryPass(t *testing.T) {
 	other := v.Pods[0]
 	other.Containers = []Container{container(100, 100, 2000, 1000)}
 	v.Pods[0] = other
-	require.Contains(t, told(planned(v, memory, defaults(), noon.Add(2*time.Hour))), "resize or evict p0: OutOfBounds", "another target")
+	require.Contains(t, formatPlan(planAt(v, memory, defaults(), noon.Add(2*time.Hour))), "resize or evict p0: OutOfBounds", "another target")
 }
 
 // The state must not grow with the number of owners that ever existed.
-func TestWhatIsRememberedOfAnOwnerEndsADayAfterItsLastChange(t *testing.T) {
-	v, memory := remembered(Off, 1, nil), State{}
-	did(&memory, Action{Owner: "shop/ReplicaSet/gone", Newest: noon}, noon)
-	require.Contains(t, planned(v, memory, defaults(), noon.Add(24*time.Hour)).State.Owners, "shop/ReplicaSet/gone")
-	require.Empty(t, planned(v, memory, defaults(), noon.Add(24*time.Hour+time.Second)).State.Owners)
+func TestState_DropsOwnersAfterADay(t *testing.T) {
+	v, memory := deploymentWithOwner(Off, 1, nil), State{}
+	recordDone(&memory, Action{Owner: "shop/ReplicaSet/gone", Newest: noon}, noon)
+	require.Contains(t, planAt(v, memory, defaults(), noon.Add(24*time.Hour)).State.Owners, "shop/ReplicaSet/gone")
+	require.Empty(t, planAt(v, memory, defaults(), noon.Add(24*time.Hour+time.Second)).State.Owners)
 }
 
-func TestAResizeThatCameIsNotOneThatWasAskedForInVain(t *testing.T) {
+func TestState_DropsAttemptsOfGrantedResizes(t *testing.T) {
 	v, memory := deployment(InPlaceOrRecreate, 1, pods(1, nil)...), State{}
-	memory.Recommended.tried("uid-p0", v.Pods[0].Targets(), noon)
-	require.Contains(t, planned(v, memory, defaults(), noon).State.Recommended.Tries, "uid-p0")
+	memory.Recommended.recordAttempt("uid-p0", v.Pods[0].Targets(), noon)
+	require.Contains(t, planAt(v, memory, defaults(), noon).State.Recommended.Attempts, "uid-p0")
 	v.Pods[0].Containers[0].Actual = v.Pods[0].Containers[0].After()
 	v.Pods[0].Containers[0].Spec = v.Pods[0].Containers[0].Actual
-	require.Empty(t, planned(v, memory, defaults(), noon).State.Recommended.Tries)
+	require.Empty(t, planAt(v, memory, defaults(), noon).State.Recommended.Attempts)
 	v = deployment(InPlaceOrRecreate, 1, pods(1, nil)...)
-	require.Empty(t, planned(v, State{}, defaults(), noon).State.Recommended.Tries, "it was never asked for")
+	require.Empty(t, planAt(v, State{}, defaults(), noon).State.Recommended.Attempts, "it was never asked for")
 }
 
-func TestNoEvictionDuringARollout(t *testing.T) {
+func TestEviction_WaitsForRollout(t *testing.T) {
 	v := deployment(Recreate, 3, pods(3, func(i int, p *Pod) { p.Ready = i > 0 })...)
 	v.Groups[0].Rolling = true
 	generous := defaults()
 	generous.Tolerance = 1
-	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: RolloutUnderWay", "skip p2: RolloutUnderWay"}, told(plans(t, v, generous)),
+	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: RolloutUnderWay", "skip p2: RolloutUnderWay"}, formatPlan(planAtNoon(t, v, generous)),
 		"the pod that is not ready may need the change")
 	v.Mode = InPlaceOrRecreate
-	require.Equal(t, []string{"resize or evict p0: OutOfBounds", "skip p1: BudgetSpent", "skip p2: BudgetSpent"}, told(plans(t, v, defaults())))
+	require.Equal(t, []string{"resize or evict p0: OutOfBounds", "skip p1: BudgetSpent", "skip p2: BudgetSpent"}, formatPlan(planAtNoon(t, v, defaults())))
 	v.Pods = v.Pods[1:]
 	v.Groups[0].Replicas = 2
-	require.Equal(t, []string{"resize p1: OutOfBounds", "skip p2: BudgetSpent"}, told(plans(t, v, defaults())), "a resize disturbs nobody")
+	require.Equal(t, []string{"resize p1: OutOfBounds", "skip p2: BudgetSpent"}, formatPlan(planAtNoon(t, v, defaults())), "a resize disturbs nobody")
 	v.Pods[0].Containers[0].Restarts[resources.CPU] = true
-	require.Contains(t, told(plans(t, v, defaults())), "skip p1: RolloutUnderWay")
+	require.Contains(t, formatPlan(planAtNoon(t, v, defaults())), "skip p1: RolloutUnderWay")
 }
 
-func TestTheLastReadyPodStays(t *testing.T) {
+func TestBudget_KeepsLastReadyPod(t *testing.T) {
 	v := deployment(Recreate, 2, pods(2, func(i int, p *Pod) { p.Ready = i == 0 })...)
-	require.Equal(t, []string{"evict p1: OutOfBounds", "skip p0: NoBudget"}, told(plans(t, v, defaults())))
+	require.Equal(t, []string{"evict p1: OutOfBounds", "skip p0: NoBudget"}, formatPlan(planAtNoon(t, v, defaults())))
 	v = deployment(Recreate, 1, pods(1, nil)...)
-	require.Equal(t, []string{"skip p0: BelowMinReplicas"}, told(plans(t, v, defaults())))
+	require.Equal(t, []string{"skip p0: BelowMinReplicas"}, formatPlan(planAtNoon(t, v, defaults())))
 	v.MinReplicas = 1
-	require.Equal(t, []string{"evict p0: OutOfBounds"}, told(plans(t, v, defaults())), "the VPA allows it")
+	require.Equal(t, []string{"evict p0: OutOfBounds"}, formatPlan(planAtNoon(t, v, defaults())), "the VPA allows it")
 }
 
 // twoNodes sizes are cores and GiB.
-func rooms(free1, free2 resources.Amount, quotas ...Quota) *Capacity {
+func twoNodes(free1, free2 resources.Amount, quotas ...Quota) *Capacity {
 	of := func(name string, size, free resources.Amount) Node {
-		return Node{Name: name, Open: true, Size: resources.Of(size*1000, size<<30), Free: resources.Of(free*1000, free<<30)}
+		return Node{Name: name, AcceptsPods: true, Allocatable: resources.NewList(size*1000, size<<30), Free: resources.NewList(free*1000, free<<30)}
 	}
 	return NewCapacity([]Node{of("n1", 4, free1), of("n2", 16, free2)}, map[string][]Quota{"shop": quotas})
 }
 
-func housed(mode Mode, n int) *VPA {
+func deploymentOnNode(mode Mode, n int) *VPA {
 	return deployment(mode, n, pods(n, func(_ int, p *Pod) { p.Node, p.Footprint = "n1", p.Containers[0].Actual.Requests })...)
 }
 
-func TestWhatDoesNotFitIsNotTried(t *testing.T) {
+func TestPlan_SkipsPodsThatDoNotFit(t *testing.T) {
 	plan := func(v *VPA, r *Capacity, m State, now time.Time) Result {
 		return Plan(View{VPAs: []VPA{*v}, Room: r}, m, defaults(), now)
 	}
-	v := housed(Recreate, 2)
-	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: BudgetSpent"}, told(plan(v, rooms(0, 1), State{}, noon)))
-	require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(plan(v, rooms(0, 0), State{}, noon)))
+	v := deploymentOnNode(Recreate, 2)
+	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: BudgetSpent"}, formatPlan(plan(v, twoNodes(0, 1), State{}, noon)))
+	require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, formatPlan(plan(v, twoNodes(0, 0), State{}, noon)))
 	v.Pods[0].Containers[0] = container(100, 100, 17000, 100)
-	require.Contains(t, told(plan(v, rooms(4, 16), State{}, noon)), "skip p0: TooLargeForNode")
+	require.Contains(t, formatPlan(plan(v, twoNodes(4, 16), State{}, noon)), "skip p0: TooLargeForNode")
 	c := defaults()
 	c.Autoscaled = true
-	v = housed(Recreate, 2)
-	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: BudgetSpent"}, told(Plan(View{VPAs: []VPA{*v}, Room: rooms(0, 0)}, State{}, c, noon)))
+	v = deploymentOnNode(Recreate, 2)
+	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: BudgetSpent"}, formatPlan(Plan(View{VPAs: []VPA{*v}, Room: twoNodes(0, 0)}, State{}, c, noon)))
 
-	v = housed(InPlace, 2)
-	require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(plan(v, rooms(0, 16), askedFor(v), noon)))
+	v = deploymentOnNode(InPlace, 2)
+	require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, formatPlan(plan(v, twoNodes(0, 16), allRequested(v), noon)))
 	quota := Quota{Requests: resources.List{}.With(resources.CPU, 100)}
 	for _, mode := range []Mode{Recreate, InPlace, InPlaceOrRecreate} {
-		require.Equal(t, []string{"skip p0: QuotaFull", "skip p1: QuotaFull"}, told(plan(housed(mode, 2), rooms(4, 4, quota), State{}, noon)))
+		require.Equal(t, []string{"skip p0: QuotaFull", "skip p1: QuotaFull"}, formatPlan(plan(deploymentOnNode(mode, 2), twoNodes(4, 4, quota), State{}, noon)))
 	}
 
 	t.Run("a full node is waited for, and then left", func(t *testing.T) {
-		v := housed(InPlaceOrRecreate, 2)
-		first := plan(v, rooms(0, 16), askedFor(v), noon)
-		require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(first))
-		again := plan(v, rooms(0, 16), first.State, noon.Add(5*time.Minute))
-		require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(again))
-		require.Equal(t, []string{"evict p0: ResizeStuck", "skip p1: BudgetSpent"}, told(plan(v, rooms(0, 16), again.State, noon.Add(5*time.Minute+1))))
-		require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(plan(v, rooms(0, 0), again.State, noon.Add(6*time.Minute))))
+		v := deploymentOnNode(InPlaceOrRecreate, 2)
+		first := plan(v, twoNodes(0, 16), allRequested(v), noon)
+		require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, formatPlan(first))
+		again := plan(v, twoNodes(0, 16), first.State, noon.Add(5*time.Minute))
+		require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, formatPlan(again))
+		require.Equal(t, []string{"evict p0: ResizeStuck", "skip p1: BudgetSpent"}, formatPlan(plan(v, twoNodes(0, 16), again.State, noon.Add(5*time.Minute+1))))
+		require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, formatPlan(plan(v, twoNodes(0, 0), again.State, noon.Add(6*time.Minute))))
 	})
 	t.Run("a node that is too small is left at once", func(t *testing.T) {
-		v := housed(InPlaceOrRecreate, 2)
+		v := deploymentOnNode(InPlaceOrRecreate, 2)
 		for i := range v.Pods {
 			v.Pods[i].Containers[0] = container(100, 100, 5000, 1000)
 		}
-		require.Equal(t, []string{"evict p0: ResizeStuck", "skip p1: BudgetSpent"}, told(plan(v, rooms(4, 16), State{}, noon)))
+		require.Equal(t, []string{"evict p0: ResizeStuck", "skip p1: BudgetSpent"}, formatPlan(plan(v, twoNodes(4, 16), State{}, noon)))
 	})
 }
 
-func askedFor(v *VPA) (m State) {
+func allRequested(v *VPA) (m State) {
 	for i := range v.Pods {
-		m.Recommended.tried(v.Pods[i].UID, v.Pods[i].Targets(), noon.Add(-time.Hour))
+		m.Recommended.recordAttempt(v.Pods[i].UID, v.Pods[i].Targets(), noon.Add(-time.Hour))
 	}
 	return m
 }
 
 // The kubelet retries a deferred resize when room becomes free.
-func TestAResizeIsSentToAFullNodeOnce(t *testing.T) {
+func TestResize_IsSentOnceToFullNode(t *testing.T) {
 	plan := func(v *VPA, r *Capacity, m State) Result {
 		return Plan(View{VPAs: []VPA{*v}, Room: r}, m, defaults(), noon)
 	}
 	for _, mode := range []Mode{InPlace, InPlaceOrRecreate} {
-		v := housed(mode, 2)
-		first := plan(v, rooms(0, 0), State{})
-		require.Equal(t, []string{"resize p0: OutOfBounds", "skip p1: BudgetSpent"}, told(first), "and it is not evicted if that is refused")
-		first.State.Recommended.tried("uid-p0", v.Pods[0].Targets(), noon)
-		require.Equal(t, []string{"resize p1: OutOfBounds", "skip p0: NodeFull"}, told(plan(v, rooms(0, 0), first.State)), "once")
+		v := deploymentOnNode(mode, 2)
+		first := plan(v, twoNodes(0, 0), State{})
+		require.Equal(t, []string{"resize p0: OutOfBounds", "skip p1: BudgetSpent"}, formatPlan(first), "and it is not evicted if that is refused")
+		first.State.Recommended.recordAttempt("uid-p0", v.Pods[0].Targets(), noon)
+		require.Equal(t, []string{"resize p1: OutOfBounds", "skip p0: NodeFull"}, formatPlan(plan(v, twoNodes(0, 0), first.State)), "once")
 		v.Pods[0].Containers[0] = container(100, 100, 1200, 1000)
-		require.Equal(t, "resize p0: OutOfBounds", told(plan(v, rooms(0, 0), first.State))[0], "another target")
+		require.Equal(t, "resize p0: OutOfBounds", formatPlan(plan(v, twoNodes(0, 0), first.State))[0], "another target")
 
-		v = housed(mode, 2)
+		v = deploymentOnNode(mode, 2)
 		for i := range v.Pods {
 			v.Pods[i].Containers[0].Restarts[resources.CPU] = true
 		}
-		require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(plan(v, rooms(0, 0), State{})), "what restarts waits")
-		v = housed(mode, 2)
+		require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, formatPlan(plan(v, twoNodes(0, 0), State{})), "what restarts waits")
+		v = deploymentOnNode(mode, 2)
 		for i := range v.Pods {
 			v.Pods[i].Containers[0] = container(100, 100, 17000, 100)
 		}
-		require.Equal(t, "skip p0: TooLargeForNode", told(plan(v, rooms(0, 0), State{}))[0], "what the node can never grant is not asked for")
+		require.Equal(t, "skip p0: TooLargeForNode", formatPlan(plan(v, twoNodes(0, 0), State{}))[0], "what the node can never grant is not asked for")
 	}
-	v := housed(InPlace, 4)
+	v := deploymentOnNode(InPlace, 4)
 	v.Pods[1].Containers[0] = container(100, 100, 300, 300)
-	tight := NewCapacity([]Node{{Name: "n1", Open: true, Size: resources.Of(9000, 9<<30), Free: resources.Of(500, 500<<20)}},
-		map[string][]Quota{"shop": {{Requests: resources.Of(1000, 9<<30)}}})
+	tight := NewCapacity([]Node{{Name: "n1", AcceptsPods: true, Allocatable: resources.NewList(9000, 9<<30), Free: resources.NewList(500, 500<<20)}},
+		map[string][]Quota{"shop": {{Requests: resources.NewList(1000, 9<<30)}}})
 	c := defaults()
 	c.Tolerance = 1
-	require.Equal(t, []string{"resize p0: OutOfBounds", "skip p2: QuotaFull", "skip p3: QuotaFull", "skip p1: QuotaFull"}, told(Plan(View{VPAs: []VPA{*v}, Room: tight}, State{}, c, noon)),
+	require.Equal(t, []string{"resize p0: OutOfBounds", "skip p2: QuotaFull", "skip p3: QuotaFull", "skip p1: QuotaFull"}, formatPlan(Plan(View{VPAs: []VPA{*v}, Room: tight}, State{}, c, noon)),
 		"the API server takes it from the quota")
-	roomy := NewCapacity([]Node{{Name: "n1", Open: true, Size: resources.Of(9000, 9<<30), Free: resources.Of(200, 200<<20)}}, nil)
-	r := Plan(View{VPAs: []VPA{*v}, Room: roomy}, askedFor(&VPA{Pods: v.Pods[1:2]}), c, noon)
-	require.Contains(t, told(r), "resize p1: OutOfBounds", "what it does not get yet it takes from nobody")
+	roomy := NewCapacity([]Node{{Name: "n1", AcceptsPods: true, Allocatable: resources.NewList(9000, 9<<30), Free: resources.NewList(200, 200<<20)}}, nil)
+	r := Plan(View{VPAs: []VPA{*v}, Room: roomy}, allRequested(&VPA{Pods: v.Pods[1:2]}), c, noon)
+	require.Contains(t, formatPlan(r), "resize p1: OutOfBounds", "what it does not get yet it takes from nobody")
 }
 
 // If the quota cannot hold both pods, the webhook would cut the new pod to its template.
-func TestAShrinkingPodIsNotCutToItsTemplate(t *testing.T) {
+func TestEviction_ShrinkingPodNeedsQuotaForReplacement(t *testing.T) {
 	shrinking := func(mode Mode, sized bool) View {
 		v := deployment(mode, 2, pods(2, func(_ int, p *Pod) {
-			p.Sized, p.Node, p.Containers = sized, "n1", []Container{container(900, 900, 300, 300)}
+			p.SizedByVPA, p.Node, p.Containers = sized, "n1", []Container{container(900, 900, 300, 300)}
 			p.Footprint = p.Containers[0].Actual.Requests
 		})...)
-		tight := Quota{Requests: resources.Of(200, 9<<30)}
-		return View{VPAs: []VPA{*v}, Room: rooms(1, 1, tight)}
+		tight := Quota{Requests: resources.NewList(200, 9<<30)}
+		return View{VPAs: []VPA{*v}, Room: twoNodes(1, 1, tight)}
 	}
 	for _, c := range []struct {
 		mode  Mode
@@ -336,37 +336,37 @@ func TestAShrinkingPodIsNotCutToItsTemplate(t *testing.T) {
 		{InPlaceOrRecreate, true, "resize p0: OutOfBounds"},
 		{InPlaceOrRecreate, false, "resize or evict p0: OutOfBounds"},
 	} {
-		require.Equal(t, c.want, told(Plan(shrinking(c.mode, c.sized), State{}, defaults(), noon))[0], "%+v", c)
+		require.Equal(t, c.want, formatPlan(Plan(shrinking(c.mode, c.sized), State{}, defaults(), noon))[0], "%+v", c)
 	}
 }
 
-func TestTheClassOfAPodIsKnownBeforeAsking(t *testing.T) {
+func TestResize_SkipsQoSClassChange(t *testing.T) {
 	unsized := func(_ int, p *Pod) {
 		p.Containers[0].Spec.Requests, p.Containers[0].Actual.Requests = resources.List{}, resources.List{}
 	}
-	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: BudgetSpent"}, told(plans(t, deployment(InPlaceOrRecreate, 2, pods(2, unsized)...), defaults())))
-	require.Equal(t, []string{"skip p0: ClassWouldChange", "skip p1: ClassWouldChange"}, told(plans(t, deployment(InPlace, 2, pods(2, unsized)...), defaults())))
+	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: BudgetSpent"}, formatPlan(planAtNoon(t, deployment(InPlaceOrRecreate, 2, pods(2, unsized)...), defaults())))
+	require.Equal(t, []string{"skip p0: ClassWouldChange", "skip p1: ClassWouldChange"}, formatPlan(planAtNoon(t, deployment(InPlace, 2, pods(2, unsized)...), defaults())))
 }
 
 // Kubelets with the static CPU manager policy refuse CPU changes of Guaranteed pods.
-func TestAStaticCPUPolicyIsKnownBeforeAsking(t *testing.T) {
+func TestResize_RespectsStaticCPUPolicy(t *testing.T) {
 	sized := func(cpu, wantCPU resources.Amount, static bool) func(int, *Pod) {
 		return func(_ int, p *Pod) {
 			c := container(cpu, 100, wantCPU, 1000)
 			c.Spec.Limits = c.Spec.Requests
 			c.Actual, c.Target.Limits = c.Spec, c.Target.Requests
-			p.Static, p.Containers = static, []Container{c}
+			p.StaticCPU, p.Containers = static, []Container{c}
 		}
 	}
 	burstable := func(i int, p *Pod) {
 		sized(2000, 4000, true)(i, p)
 		c := &p.Containers[0]
-		c.Spec.Limits = resources.Of(9000, 9<<30)
+		c.Spec.Limits = resources.NewList(9000, 9<<30)
 		c.Actual.Limits, c.Target.Limits = c.Spec.Limits, c.Spec.Limits
 	}
 	oneOf := func(i int, p *Pod) { // the QoS class depends on all containers
 		sized(2000, 4000, true)(i, p)
-		p.Fixed = []policy.Container{{Requests: resources.Of(1, 1)}}
+		p.FixedContainers = []policy.Container{{Requests: resources.NewList(1, 1)}}
 	}
 	left, evicted, resized := []string{"skip p0: StaticCPU", "skip p1: StaticCPU"}, []string{"evict p0: OutOfBounds", "skip p1: BudgetSpent"}, "resize"
 	for name, test := range map[string]struct {
@@ -381,7 +381,7 @@ func TestAStaticCPUPolicyIsKnownBeforeAsking(t *testing.T) {
 		"Burstable by another": {oneOf, false},
 	} {
 		for mode, want := range map[Mode][]string{InPlace: left, InPlaceOrRecreate: evicted} {
-			got := told(plans(t, deployment(mode, 2, pods(2, test.pod)...), defaults()))
+			got := formatPlan(planAtNoon(t, deployment(mode, 2, pods(2, test.pod)...), defaults()))
 			if test.pinned {
 				require.Equal(t, want, got, name)
 			} else {
@@ -393,7 +393,7 @@ func TestAStaticCPUPolicyIsKnownBeforeAsking(t *testing.T) {
 		v := deployment(InPlaceOrRecreate, 1, pods(1, sized(2000, 4000, true))...)
 		c := defaults()
 		c.FreeResizes = true
-		require.Equal(t, []string{"skip p0: BelowMinReplicas"}, told(plans(t, v, c)))
+		require.Equal(t, []string{"skip p0: BelowMinReplicas"}, formatPlan(planAtNoon(t, v, c)))
 	})
 	t.Run("back to what the node gave", func(t *testing.T) {
 		v := deployment(InPlace, 2, pods(2, sized(2000, 2000, true))...)
@@ -403,55 +403,55 @@ func TestAStaticCPUPolicyIsKnownBeforeAsking(t *testing.T) {
 			p.Containers[0].Spec.Requests = p.Containers[0].Spec.Requests.With(resources.CPU, 4000)
 			p.Containers[0].Spec.Limits = p.Containers[0].Spec.Requests
 		}
-		require.Equal(t, "resize p0: Retry", told(plans(t, v, defaults()))[0])
+		require.Equal(t, "resize p0: Retry", formatPlan(planAtNoon(t, v, defaults()))[0])
 	})
 	t.Run("memory for a pod that dies of it", func(t *testing.T) {
 		for _, mode := range []Mode{InPlace, InPlaceOrRecreate} {
 			v := deployment(mode, 1, pods(1, sized(2000, 4000, true))...)
 			v.Pods[0].Ready, v.Pods[0].Containers[0].OOM = false, OOM{Started: noon.Add(-time.Hour), Ended: noon}
-			r := plans(t, v, defaults())
-			require.Equal(t, []string{"resize p0: OutOfBounds"}, told(r))
-			require.Equal(t, resources.Of(2000, 1000<<20), r.Actions[0].Containers[0].Requests)
+			r := planAtNoon(t, v, defaults())
+			require.Equal(t, []string{"resize p0: OutOfBounds"}, formatPlan(r))
+			require.Equal(t, resources.NewList(2000, 1000<<20), r.Actions[0].Containers[0].Requests)
 			require.Equal(t, r.Actions[0].Containers[0].Requests, r.Actions[0].Containers[0].Limits)
 			require.True(t, r.Actions[0].OOMResize)
 		}
 	})
 }
 
-func TestAResizeThatNobodyActsOnIsNotWaitedForForEver(t *testing.T) {
+func TestResize_UnreportedResizeTimesOut(t *testing.T) {
 	v := deployment(InPlaceOrRecreate, 2, pods(2, func(_ int, p *Pod) { p.Containers[0].Spec.Requests = p.Containers[0].Target.Requests })...)
-	first := plans(t, v, defaults())
-	require.Equal(t, []string{"skip p0: WaitingForNode", "skip p1: WaitingForNode"}, told(first))
-	later := planned(v, first.State, defaults(), noon.Add(time.Hour+1))
-	require.Equal(t, []string{"evict p0: ResizeStuck", "skip p1: BudgetSpent"}, told(later))
+	first := planAtNoon(t, v, defaults())
+	require.Equal(t, []string{"skip p0: WaitingForNode", "skip p1: WaitingForNode"}, formatPlan(first))
+	later := planAt(v, first.State, defaults(), noon.Add(time.Hour+1))
+	require.Equal(t, []string{"evict p0: ResizeStuck", "skip p1: BudgetSpent"}, formatPlan(later))
 	v.Mode = InPlace
-	require.Empty(t, planned(v, first.State, defaults(), noon.Add(time.Hour+1)).Actions)
+	require.Empty(t, planAt(v, first.State, defaults(), noon.Add(time.Hour+1)).Actions)
 }
 
-func TestActionsTellWhoIsDisturbed(t *testing.T) {
+func TestAction_Disrupts(t *testing.T) {
 	v := deployment(InPlaceOrRecreate, 1, small("p0"))
 	v.MinReplicas = 1
-	require.True(t, plans(t, v, defaults()).Actions[0].Disrupts, "it may come to an eviction")
+	require.True(t, planAtNoon(t, v, defaults()).Actions[0].Disrupts, "it may come to an eviction")
 	v.Mode = InPlace
-	require.False(t, plans(t, v, defaults()).Actions[0].Disrupts)
+	require.False(t, planAtNoon(t, v, defaults()).Actions[0].Disrupts)
 	v.Pods[0].Containers[0].Restarts[resources.Memory] = true
-	require.True(t, plans(t, v, defaults()).Actions[0].Disrupts)
+	require.True(t, planAtNoon(t, v, defaults()).Actions[0].Disrupts)
 	v.Pods[0].Ready, v.Mode = false, Recreate
-	require.False(t, plans(t, v, defaults()).Actions[0].Disrupts)
+	require.False(t, planAtNoon(t, v, defaults()).Actions[0].Disrupts)
 }
 
 // The memory must arrive whether or not the pod is ready, boosted, or had a CPU change refused.
-func TestAPinnedPodGetsMemoryAfterAKill(t *testing.T) {
+func TestOOMResize_StaticCPUPodGetsMemory(t *testing.T) {
 	for _, mode := range []Mode{InPlaceOrRecreate, InPlace} {
 		for i := range 8 {
-			has := policy.Container{Name: "c", Requests: resources.Of(1000, 1000), Limits: resources.Of(1000, 1000)}
+			has := policy.Container{Name: "c", Requests: resources.NewList(1000, 1000), Limits: resources.NewList(1000, 1000)}
 			c := Container{Observed: true, Actual: has, Spec: has, OOM: OOM{Started: noon.Add(-time.Hour), Ended: noon.Add(-time.Minute)}}
-			c.Target = policy.ContainerTarget{Name: "c", Requests: resources.Of(500, 2000), Limits: resources.Of(500, 2000),
-				Bounds: resources.Bounds{Target: resources.Of(500, 2000), Lower: resources.Of(400, 1900), Upper: resources.Of(600, 2100)}}
-			p := Pod{Namespace: "n", Name: "p", UID: "p", Node: "s", Static: true, Created: noon.Add(-48 * time.Hour), Started: noon.Add(-48 * time.Hour),
+			c.Target = policy.ContainerTarget{Name: "c", Requests: resources.NewList(500, 2000), Limits: resources.NewList(500, 2000),
+				Bounds: resources.Bounds{Target: resources.NewList(500, 2000), Lower: resources.NewList(400, 1900), Upper: resources.NewList(600, 2100)}}
+			p := Pod{Namespace: "n", Name: "p", UID: "p", Node: "s", StaticCPU: true, Created: noon.Add(-48 * time.Hour), Started: noon.Add(-48 * time.Hour),
 				Ready: i&1 != 0, Boosted: i&2 != 0, Containers: []Container{c}}
 			if i&4 != 0 && mode == InPlace && !p.Boosted { // otherwise evicted or not resized
-				p.Containers[0].Spec = policy.Container{Name: "c", Requests: resources.Of(500, 1000), Limits: resources.Of(500, 1000)}
+				p.Containers[0].Spec = policy.Container{Name: "c", Requests: resources.NewList(500, 1000), Limits: resources.NewList(500, 1000)}
 				p.Resize, p.ResizeSince = ResizeInfeasible, noon.Add(-time.Hour)
 			}
 			v := VPA{Namespace: "n", Name: "v", Mode: mode, Groups: []Group{{Replicas: 1, Key: "k"}}, Pods: []Pod{p}}
@@ -465,7 +465,7 @@ func TestAPinnedPodGetsMemoryAfterAKill(t *testing.T) {
 			r := Plan(View{VPAs: []VPA{v}}, before, config, noon)
 			require.Len(t, r.Actions, 1, "mode %d, case %d: %v", mode, i, r.Skipped)
 			require.False(t, r.Actions[0].Evict || r.Actions[0].MayEvict)
-			require.Equal(t, resources.Of(1000, 2000), r.Actions[0].Containers[0].Requests, "mode %d, case %d", mode, i)
+			require.Equal(t, resources.NewList(1000, 2000), r.Actions[0].Containers[0].Requests, "mode %d, case %d", mode, i)
 		}
 	}
 }

@@ -9,13 +9,13 @@ import (
 
 // Node is the capacity of one node.
 type Node struct {
-	Name string
-	Size resources.List // total for pods
+	Name        string
+	Allocatable resources.List // total for pods
 	// Fixed is the part of Allocatable that DaemonSet and static pods reserve, as on every node of
 	// this type.
-	Fixed resources.List
-	Free  resources.List // unreserved capacity; may be negative
-	Open  bool           // accepts new pods
+	Fixed       resources.List
+	Free        resources.List // unreserved capacity; may be negative
+	AcceptsPods bool           // accepts new pods
 	// FollowsPods marks a virtual or single-pod node. The node is resized with its pods: a pod that
 	// grows or is replaced gets a node of its new size.
 	FollowsPods bool
@@ -37,10 +37,10 @@ type Quota struct {
 // affinity and other scheduling constraints are not checked: a negative result is reliable, a
 // positive one is not.
 type Capacity struct {
-	nodes  []Node
-	at     map[string]int
-	quotas map[string][]Quota
-	grows  bool
+	nodes      []Node
+	at         map[string]int
+	quotas     map[string][]Quota
+	autoscaled bool
 }
 
 // NewCapacity returns the capacity of nodes and of quotas by namespace.
@@ -53,8 +53,8 @@ func NewCapacity(nodes []Node, quotas map[string][]Quota) *Capacity {
 }
 
 // WithAutoscaling marks that nodes of any size are added for unschedulable pods, and returns r.
-func (r *Capacity) Growing() *Capacity {
-	r.grows = true
+func (r *Capacity) WithAutoscaling() *Capacity {
+	r.autoscaled = true
 	return r
 }
 
@@ -63,7 +63,7 @@ func (r *Capacity) Clone() *Capacity {
 	if r == nil {
 		return nil
 	}
-	c := &Capacity{nodes: slices.Clone(r.nodes), at: r.at, grows: r.grows, quotas: make(map[string][]Quota, len(r.quotas))}
+	c := &Capacity{nodes: slices.Clone(r.nodes), at: r.at, autoscaled: r.autoscaled, quotas: make(map[string][]Quota, len(r.quotas))}
 	for namespace, list := range r.quotas {
 		c.quotas[namespace] = slices.Clone(list)
 	}
@@ -72,66 +72,66 @@ func (r *Capacity) Clone() *Capacity {
 
 // Need is the capacity that a change of one pod needs.
 type Need struct {
-	Namespace string
-	Traits    PodTraits      // select the quotas that count it
-	Node      string         // current node
-	Bound     bool           // the pod can run on no other node
-	Leaves    bool           // the pod must not return to its node
-	Yields    bool           // the pod does not work, so its replacement may wait until it is gone
-	Sized     bool           // its template may request less than it has
-	Has       resources.List // requests of all containers
-	Wants     resources.List // the same after the change
-	Back      resources.List // requests of a new pod, with the peak of shared kinds; empty: as After
-	More      resources.List // growth of the limits; kinds without growth are absent
-	Limits    resources.List // limits of the ordinary containers after the change
+	Namespace   string
+	Traits      PodTraits      // select the quotas that count it
+	Node        string         // current node
+	NodeBound   bool           // the pod can run on no other node
+	Leaves      bool           // the pod must not return to its node
+	Starved     bool           // the pod does not work, so its replacement may wait until it is gone
+	SizedByVPA  bool           // its template may request less than it has
+	Before      resources.List // requests of all containers
+	After       resources.List // the same after the change
+	NewPod      resources.List // requests of a new pod, with the peak of shared kinds; empty: as After
+	LimitGrowth resources.List // growth of the limits; kinds without growth are absent
+	Limits      resources.List // limits of the ordinary containers after the change
 }
 
 // RoomResult is the result of a capacity check.
-type RoomAnswer uint8
+type RoomResult uint8
 
 // The results.
 const (
-	RoomFits      RoomAnswer = iota
+	RoomFits      RoomResult = iota
 	RoomFull                 // other pods have the room now
 	RoomTooLarge             // exceeds the node without fixed pods, for placement every node
 	RoomOverQuota            // a ResourceQuota leaves too little
 )
 
 // CheckResize reports whether a pod can grow on its node. A change without growth fits.
-func (r *Capacity) Resize(n Need) RoomAnswer {
-	if !n.grows() && !anyGrowth(n.More) {
+func (r *Capacity) CheckResize(n Need) RoomResult {
+	if !n.grows() && !hasGrowth(n.LimitGrowth) {
 		return RoomFits
 	}
 	if i, known := r.at[n.Node]; known && n.grows() {
 		node := r.nodes[i]
 		switch {
-		case !n.Wants.Fits(node.offers(n)), node.FollowsPods && !n.growsWithin(node.Free):
+		case !n.After.Fits(node.maxForPod(n)), node.FollowsPods && !n.growsWithin(node.Free):
 			return RoomTooLarge
 		case !n.growsWithin(node.Free):
 			return RoomFull
 		}
 	}
-	return r.quota(n, n.grown(), n.More)
+	return r.checkQuotas(n, n.growth(), n.LimitGrowth)
 }
 
 // FittingFraction returns the fraction of the growth that fits on the node and into the quotas, in
 // millionths for each kind.
-func (r *Capacity) Part(n Need) (part [resources.Kinds]resources.Amount) {
-	requests := n.grown()
+func (r *Capacity) FittingFraction(n Need) (part [resources.Kinds]resources.Amount) {
+	requests := n.growth()
 	for k := range resources.Kind(resources.Kinds) {
-		part[k] = policy.Whole
+		part[k] = policy.FullFraction
 		if i, known := r.at[n.Node]; known {
 			node := &r.nodes[i]
-			part[k] = min(part[k], shareOf(k, requests, node.Free))
-			if size, counted := node.offers(n).Get(k); counted {
-				part[k] = min(part[k], shareOf(k, requests, resources.List{}.With(k, size-n.Has.Value(k))))
+			part[k] = min(part[k], fittingFraction(k, requests, node.Free))
+			if size, counted := node.maxForPod(n).Get(k); counted {
+				part[k] = min(part[k], fittingFraction(k, requests, resources.List{}.With(k, size-n.Before.Value(k))))
 			}
 		}
 		for _, q := range r.quotas[n.Namespace] {
 			if !q.counts(n) {
 				continue
 			}
-			part[k] = min(part[k], shareOf(k, requests, q.Requests), shareOf(k, n.More, q.Limits))
+			part[k] = min(part[k], fittingFraction(k, requests, q.Requests), fittingFraction(k, n.LimitGrowth, q.Limits))
 		}
 	}
 	return part
@@ -139,12 +139,12 @@ func (r *Capacity) Part(n Need) (part [resources.Kinds]resources.Amount) {
 
 // fittingFraction returns the part of the growth that free covers, in millionths. A kind that is
 // not limited fits completely.
-func shareOf(k resources.Kind, more, free resources.List) resources.Amount {
+func fittingFraction(k resources.Kind, more, free resources.List) resources.Amount {
 	left, counted := free.Get(k)
 	if !counted || more.Value(k) <= 0 || left >= more.Value(k) {
-		return policy.Whole
+		return policy.FullFraction
 	}
-	part, _ := max(left, 0).Proportion(policy.Whole, more.Value(k))
+	part, _ := max(left, 0).Proportion(policy.FullFraction, more.Value(k))
 	return part
 }
 
@@ -158,10 +158,10 @@ func shareOf(k resources.Kind, more, free resources.List) resources.Amount {
 //
 // The node of a pod that leaves it does not count. Future nodes then count only if the current node
 // has no room for the replacement, because otherwise no node would be added for it.
-func (r *Capacity) Place(n Need, autoscaled bool) RoomAnswer {
-	n = n.anew()
-	requests, limits := n.replacement()
-	if answer := r.quota(n, requests, limits); answer != RoomFits {
+func (r *Capacity) CheckPlacement(n Need, autoscaled bool) RoomResult {
+	n = n.asNewPod()
+	requests, limits := n.quotaDemand()
+	if answer := r.checkQuotas(n, requests, limits); answer != RoomFits {
 		return answer
 	}
 	if len(r.nodes) == 0 {
@@ -171,26 +171,26 @@ func (r *Capacity) Place(n Need, autoscaled bool) RoomAnswer {
 	if known && r.nodes[i].FollowsPods {
 		return RoomFits
 	}
-	back := known && r.nodes[i].takesBack(n)
+	back := known && r.nodes[i].fitsReplacement(n)
 	if back && !n.Leaves {
 		return RoomFits
 	}
-	added := !n.Bound && (!n.Leaves || !back)
-	if r.grows && added {
+	added := !n.NodeBound && (!n.Leaves || !back)
+	if r.autoscaled && added {
 		return RoomFits
 	}
 	answer := RoomTooLarge
 	for i := range r.nodes {
 		node := &r.nodes[i]
 		switch {
-		case n.Bound && node.Name != n.Node, !n.Wants.Fits(node.offers(n)):
-		case autoscaled && added, node.Open && node.Name != n.Node && n.Wants.Fits(node.Free):
+		case n.NodeBound && node.Name != n.Node, !n.After.Fits(node.maxForPod(n)):
+		case autoscaled && added, node.AcceptsPods && node.Name != n.Node && n.After.Fits(node.Free):
 			return RoomFits
 		default:
 			answer = RoomFull
 		}
 	}
-	if n.Bound && !known {
+	if n.NodeBound && !known {
 		return RoomFits
 	}
 	return answer
@@ -198,43 +198,43 @@ func (r *Capacity) Place(n Need, autoscaled bool) RoomAnswer {
 
 // fitsReplacement reports whether the node has room for the replacement of one of its pods. A pod
 // bound to the node, such as a DaemonSet pod, also returns to a node that is closed to other pods.
-func (node *Node) takesBack(n Need) bool {
-	return (node.Open || n.Bound) && n.Wants.Fits(node.offers(n)) && n.growsWithin(node.Free)
+func (node *Node) fitsReplacement(n Need) bool {
+	return (node.AcceptsPods || n.NodeBound) && n.After.Fits(node.maxForPod(n)) && n.growsWithin(node.Free)
 }
 
 // maxForPod returns the maximum for a pod on the node: Allocatable without the fixed pods.
-func (node *Node) offers(n Need) resources.List {
-	offered := minus(node.Size, node.Fixed)
-	if n.Bound && n.Node == node.Name { // the pod is one of the fixed pods itself
-		offered = minus(node.Size, minus(node.Fixed, n.Has))
+func (node *Node) maxForPod(n Need) resources.List {
+	offered := subtract(node.Allocatable, node.Fixed)
+	if n.NodeBound && n.Node == node.Name { // the pod is one of the fixed pods itself
+		offered = subtract(node.Allocatable, subtract(node.Fixed, n.Before))
 	}
 	return offered
 }
 
 // Reserve subtracts the need of a change from the node of the pod, or for an eviction from the node
 // that CheckPlacement found.
-func (r *Capacity) Keep(n Need, evicted bool) {
-	requests, limits := n.grown(), n.More
+func (r *Capacity) Reserve(n Need, evicted bool) {
+	requests, limits := n.growth(), n.LimitGrowth
 	if evicted {
-		n = n.anew()
-		requests, limits = n.replacement()
+		n = n.asNewPod()
+		requests, limits = n.quotaDemand()
 	}
 	for i := range r.quotas[n.Namespace] {
 		q := &r.quotas[n.Namespace][i]
 		if !q.counts(n) {
 			continue
 		}
-		q.Requests, q.Limits = minus(q.Requests, requests), minus(q.Limits, limits)
+		q.Requests, q.Limits = subtract(q.Requests, requests), subtract(q.Limits, limits)
 	}
 	i, known := r.at[n.Node]
 	switch {
 	case known && evicted && r.nodes[i].FollowsPods: // the replacement gets a new node
-	case known && (!evicted || !n.Leaves && (n.Bound || r.nodes[i].takesBack(n))):
-		r.nodes[i].Free = minus(r.nodes[i].Free, n.grown())
+	case known && (!evicted || !n.Leaves && (n.NodeBound || r.nodes[i].fitsReplacement(n))):
+		r.nodes[i].Free = subtract(r.nodes[i].Free, n.growth())
 	case evicted:
 		for i := range r.nodes {
-			if node := &r.nodes[i]; node.Open && node.Name != n.Node && n.Wants.Fits(node.Free) {
-				node.Free = minus(node.Free, n.Wants)
+			if node := &r.nodes[i]; node.AcceptsPods && node.Name != n.Node && n.After.Fits(node.Free) {
+				node.Free = subtract(node.Free, n.After)
 				return
 			}
 		}
@@ -243,28 +243,28 @@ func (r *Capacity) Keep(n Need, evicted bool) {
 
 func (q *Quota) counts(n Need) bool { return ScopesCover(q.Scopes, n.Traits) }
 
-func (r *Capacity) quota(n Need, requests, limits resources.List) RoomAnswer {
+func (r *Capacity) checkQuotas(n Need, requests, limits resources.List) RoomResult {
 	for _, q := range r.quotas[n.Namespace] {
 		if !q.counts(n) {
 			continue
 		}
-		if !moreWithin(requests, q.Requests) || !moreWithin(limits, q.Limits) {
+		if !growthFits(requests, q.Requests) || !growthFits(limits, q.Limits) {
 			return RoomOverQuota
 		}
 	}
 	return RoomFits
 }
 
-func (n Need) anew() Need {
-	if !n.Back.Empty() {
-		n.Wants = n.Back
+func (n Need) asNewPod() Need {
+	if !n.NewPod.Empty() {
+		n.After = n.NewPod
 	}
 	return n
 }
 
-func (n Need) grown() (by resources.List) {
+func (n Need) growth() (by resources.List) {
 	for k := range resources.Kind(resources.Kinds) {
-		if more := n.Wants.Value(k) - n.Has.Value(k); more > 0 {
+		if more := n.After.Value(k) - n.Before.Value(k); more > 0 {
 			by = by.With(k, more)
 		}
 	}
@@ -280,29 +280,29 @@ func (n Need) grown() (by resources.List) {
 // frees room. This holds only if the pod has the resources of its template. Otherwise the webhook
 // may reduce it to the template, below its target. A starved pod has nothing to lose, so only its
 // growth counts.
-func (n Need) replacement() (requests, limits resources.List) {
+func (n Need) quotaDemand() (requests, limits resources.List) {
 	switch {
-	case n.Yields:
-		return n.grown(), n.More
-	case !n.Sized && !n.grows() && !anyGrowth(n.More):
+	case n.Starved:
+		return n.growth(), n.LimitGrowth
+	case !n.SizedByVPA && !n.grows() && !hasGrowth(n.LimitGrowth):
 		return requests, limits
 	}
 	for k := range resources.Kind(resources.Kinds) {
-		limits = limits.With(k, max(n.More.Value(k), n.Limits.Value(k)))
+		limits = limits.With(k, max(n.LimitGrowth.Value(k), n.Limits.Value(k)))
 	}
-	return n.Wants, limits
+	return n.After, limits
 }
 
-func (n Need) grows() bool { return !n.grown().Empty() }
+func (n Need) grows() bool { return !n.growth().Empty() }
 
-func (n Need) growsWithin(free resources.List) bool { return moreWithin(n.grown(), free) }
+func (n Need) growsWithin(free resources.List) bool { return growthFits(n.growth(), free) }
 
-func anyGrowth(more resources.List) bool {
+func hasGrowth(more resources.List) bool {
 	return more.Value(resources.CPU) > 0 || more.Value(resources.Memory) > 0
 }
 
 // growthFits reports whether the growth fits into free. Kinds that are not limited fit.
-func moreWithin(more, free resources.List) bool {
+func growthFits(more, free resources.List) bool {
 	for k := range resources.Kind(resources.Kinds) {
 		if left, counted := free.Get(k); counted && more.Value(k) > 0 && more.Value(k) > left {
 			return false
@@ -311,7 +311,7 @@ func moreWithin(more, free resources.List) bool {
 	return true
 }
 
-func minus(r, by resources.List) resources.List {
+func subtract(r, by resources.List) resources.List {
 	for k := range resources.Kind(resources.Kinds) {
 		if left, counted := r.Get(k); counted && by.Value(k) > 0 {
 			r = r.With(k, left-by.Value(k))
@@ -377,7 +377,7 @@ func (r ScopeRule) covers(t PodTraits) bool {
 	case ScopeNotBestEffort:
 		return !t.BestEffort
 	case ScopePriorityClass:
-		return r.names(t.Class)
+		return r.matchesClass(t.Class)
 	case ScopeCrossNamespacePodAffinity:
 		return t.CrossNamespace
 	}
@@ -386,7 +386,7 @@ func (r ScopeRule) covers(t PodTraits) bool {
 
 // matchesClass reports whether the rule selects a priority class. A pod without a class is in no
 // list.
-func (r ScopeRule) names(class string) bool {
+func (r ScopeRule) matchesClass(class string) bool {
 	listed := class != "" && slices.Contains(r.Values, class)
 	switch r.Operator {
 	case ScopeIn:

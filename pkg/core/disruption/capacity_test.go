@@ -10,155 +10,155 @@ import (
 )
 
 func node(name string, size, free resources.Amount) Node {
-	return Node{Name: name, Size: resources.Of(size, size), Free: resources.Of(free, free), Open: true}
+	return Node{Name: name, Allocatable: resources.NewList(size, size), Free: resources.NewList(free, free), AcceptsPods: true}
 }
 
 func need(has, wants resources.Amount) Need {
-	return Need{Namespace: "shop", Node: "a", Has: resources.Of(has, has), Wants: resources.Of(wants, wants)}
+	return Need{Namespace: "shop", Node: "a", Before: resources.NewList(has, has), After: resources.NewList(wants, wants)}
 }
 
-func TestResizeLooksAtTheNodeOfThePod(t *testing.T) {
+func TestCapacity_CheckResizeUsesNodeOfPod(t *testing.T) {
 	r := NewCapacity([]Node{node("a", 1000, 100), node("b", 5000, 5000)}, nil)
-	require.Equal(t, RoomFits, r.Resize(need(100, 200)))
-	require.Equal(t, RoomFull, r.Resize(need(100, 201)))
-	require.Equal(t, RoomTooLarge, r.Resize(need(100, 1001)))
-	require.Equal(t, RoomFits, r.Resize(need(2000, 1500)), "what shrinks always fits")
+	require.Equal(t, RoomFits, r.CheckResize(need(100, 200)))
+	require.Equal(t, RoomFull, r.CheckResize(need(100, 201)))
+	require.Equal(t, RoomTooLarge, r.CheckResize(need(100, 1001)))
+	require.Equal(t, RoomFits, r.CheckResize(need(2000, 1500)), "what shrinks always fits")
 	n := need(100, 9000)
 	n.Node = "unknown"
-	require.Equal(t, RoomFits, r.Resize(n))
-	require.Equal(t, RoomFits, NewCapacity(nil, nil).Resize(need(1, 9999)))
-	full := NewCapacity([]Node{{Name: "a", Size: resources.Of(1000, 1000), Free: resources.Of(-5, 500)}}, nil)
-	require.Equal(t, RoomFits, full.Resize(Need{Node: "a", Has: resources.Of(300, 300), Wants: resources.Of(200, 400)}), "only memory grows")
+	require.Equal(t, RoomFits, r.CheckResize(n))
+	require.Equal(t, RoomFits, NewCapacity(nil, nil).CheckResize(need(1, 9999)))
+	full := NewCapacity([]Node{{Name: "a", Allocatable: resources.NewList(1000, 1000), Free: resources.NewList(-5, 500)}}, nil)
+	require.Equal(t, RoomFits, full.CheckResize(Need{Node: "a", Before: resources.NewList(300, 300), After: resources.NewList(200, 400)}), "only memory grows")
 }
 
-func TestCapacity_NoMoreThanBesideDaemonsAndStaticPods(t *testing.T) {
+func TestCapacity_CountsDaemonsAndStaticPods(t *testing.T) {
 	a := node("a", 1000, 600)
-	a.Fixed = resources.Of(300, 0)
+	a.Fixed = resources.NewList(300, 0)
 	r := NewCapacity([]Node{a}, nil)
-	require.Equal(t, RoomFits, r.Place(need(100, 700), false))
-	require.Equal(t, RoomTooLarge, r.Place(need(100, 701), false))
-	require.Equal(t, RoomTooLarge, r.Resize(need(100, 701)))
-	require.Equal(t, RoomFull, NewCapacity([]Node{node("a", 1000, 600)}, nil).Resize(need(100, 701)), "small pods may leave")
+	require.Equal(t, RoomFits, r.CheckPlacement(need(100, 700), false))
+	require.Equal(t, RoomTooLarge, r.CheckPlacement(need(100, 701), false))
+	require.Equal(t, RoomTooLarge, r.CheckResize(need(100, 701)))
+	require.Equal(t, RoomFull, NewCapacity([]Node{node("a", 1000, 600)}, nil).CheckResize(need(100, 701)), "small pods may leave")
 	daemon := need(200, 900)
-	daemon.Bound, daemon.Node = true, "a"
-	require.Equal(t, RoomFull, r.Resize(daemon), "it is one of those that are always there")
+	daemon.NodeBound, daemon.Node = true, "a"
+	require.Equal(t, RoomFull, r.CheckResize(daemon), "it is one of those that are always there")
 	daemon = need(200, 901)
-	daemon.Bound, daemon.Node = true, "a"
-	require.Equal(t, RoomTooLarge, r.Resize(daemon))
+	daemon.NodeBound, daemon.Node = true, "a"
+	require.Equal(t, RoomTooLarge, r.CheckResize(daemon))
 }
 
-func TestPlaceLooksForAnyNode(t *testing.T) {
+func TestCapacity_CheckPlacementUsesAnyNode(t *testing.T) {
 	r := NewCapacity([]Node{node("a", 1000, 0), node("b", 1000, 300)}, nil)
-	require.Equal(t, RoomFits, r.Place(need(100, 100), false), "its own place")
-	require.Equal(t, RoomFits, r.Place(need(100, 300), false), "the other node")
-	require.Equal(t, RoomFull, r.Place(need(100, 301), false))
-	require.Equal(t, RoomFits, r.Place(need(100, 301), true), "a node can be added")
-	require.Equal(t, RoomTooLarge, r.Place(need(100, 1001), true))
+	require.Equal(t, RoomFits, r.CheckPlacement(need(100, 100), false), "its own place")
+	require.Equal(t, RoomFits, r.CheckPlacement(need(100, 300), false), "the other node")
+	require.Equal(t, RoomFull, r.CheckPlacement(need(100, 301), false))
+	require.Equal(t, RoomFits, r.CheckPlacement(need(100, 301), true), "a node can be added")
+	require.Equal(t, RoomTooLarge, r.CheckPlacement(need(100, 1001), true))
 	bound := need(100, 200)
-	bound.Bound = true
-	require.Equal(t, RoomFull, r.Place(bound, true), "a daemon has no other node")
+	bound.NodeBound = true
+	require.Equal(t, RoomFull, r.CheckPlacement(bound, true), "a daemon has no other node")
 	bound.Node = "unknown"
-	require.Equal(t, RoomFits, r.Place(bound, false))
-	more := NewCapacity([]Node{node("a", 1000, 0)}, map[string][]Quota{"full": {{Requests: resources.Of(0, 0)}}}).Growing().Clone()
-	require.Equal(t, RoomFits, more.Place(need(100, 1001), false), "a larger node may come")
-	require.Equal(t, RoomTooLarge, more.Resize(need(100, 1001)), "but not in the place of this one")
-	require.Equal(t, RoomFull, more.Resize(need(100, 200)))
+	require.Equal(t, RoomFits, r.CheckPlacement(bound, false))
+	more := NewCapacity([]Node{node("a", 1000, 0)}, map[string][]Quota{"full": {{Requests: resources.NewList(0, 0)}}}).WithAutoscaling().Clone()
+	require.Equal(t, RoomFits, more.CheckPlacement(need(100, 1001), false), "a larger node may come")
+	require.Equal(t, RoomTooLarge, more.CheckResize(need(100, 1001)), "but not in the place of this one")
+	require.Equal(t, RoomFull, more.CheckResize(need(100, 200)))
 	over := need(100, 200)
 	over.Namespace = "full"
-	require.Equal(t, RoomOverQuota, more.Place(over, false))
+	require.Equal(t, RoomOverQuota, more.CheckPlacement(over, false))
 	bound.Node = "a"
-	require.Equal(t, RoomFull, more.Place(bound, false), "a daemon stays where it is")
-	cordoned := NewCapacity([]Node{{Name: "a", Size: resources.Of(1000, 1000), Free: resources.Of(900, 900)}}, nil)
-	require.Equal(t, RoomFull, cordoned.Place(need(100, 100), false), "it would not come back there")
-	require.Equal(t, RoomFits, NewCapacity(nil, nil).Place(need(1, 9999), false))
+	require.Equal(t, RoomFull, more.CheckPlacement(bound, false), "a daemon stays where it is")
+	cordoned := NewCapacity([]Node{{Name: "a", Allocatable: resources.NewList(1000, 1000), Free: resources.NewList(900, 900)}}, nil)
+	require.Equal(t, RoomFull, cordoned.CheckPlacement(need(100, 100), false), "it would not come back there")
+	require.Equal(t, RoomFits, NewCapacity(nil, nil).CheckPlacement(need(1, 9999), false))
 }
 
-func TestQuotas(t *testing.T) {
-	r := NewCapacity(nil, map[string][]Quota{"shop": {{Requests: resources.Of(50, 500), Limits: resources.List{}.With(resources.Memory, 10)}}})
-	require.Equal(t, RoomFits, r.Resize(need(100, 150)))
-	require.Equal(t, RoomOverQuota, r.Resize(need(100, 151)))
-	require.Equal(t, RoomOverQuota, r.Place(need(100, 151), true))
+func TestCapacity_Quotas(t *testing.T) {
+	r := NewCapacity(nil, map[string][]Quota{"shop": {{Requests: resources.NewList(50, 500), Limits: resources.List{}.With(resources.Memory, 10)}}})
+	require.Equal(t, RoomFits, r.CheckResize(need(100, 150)))
+	require.Equal(t, RoomOverQuota, r.CheckResize(need(100, 151)))
+	require.Equal(t, RoomOverQuota, r.CheckPlacement(need(100, 151), true))
 	limits := need(100, 100)
-	limits.More = resources.Of(999, 10)
-	require.Equal(t, RoomFits, r.Resize(limits), "CPU limits are not counted")
-	limits.More = resources.Of(0, 11)
-	require.Equal(t, RoomOverQuota, r.Resize(limits))
+	limits.LimitGrowth = resources.NewList(999, 10)
+	require.Equal(t, RoomFits, r.CheckResize(limits), "CPU limits are not counted")
+	limits.LimitGrowth = resources.NewList(0, 11)
+	require.Equal(t, RoomOverQuota, r.CheckResize(limits))
 	limits.Namespace = "other"
-	require.Equal(t, RoomFits, r.Resize(limits))
-	over := NewCapacity(nil, map[string][]Quota{"shop": {{Requests: resources.Of(-5, -5)}}})
-	require.Equal(t, RoomFits, over.Resize(need(100, 50)), "a quota that is exceeded does not stop what shrinks")
+	require.Equal(t, RoomFits, r.CheckResize(limits))
+	over := NewCapacity(nil, map[string][]Quota{"shop": {{Requests: resources.NewList(-5, -5)}}})
+	require.Equal(t, RoomFits, over.CheckResize(need(100, 50)), "a quota that is exceeded does not stop what shrinks")
 }
 
-func TestQuotasOfOtherPodsDoNotCount(t *testing.T) {
+func TestCapacity_RespectsQuotaScopes(t *testing.T) {
 	r := NewCapacity(nil, map[string][]Quota{"shop": {
-		{Requests: resources.Of(50, 50), Scopes: []ScopeRule{{Scope: ScopeTerminating, Operator: ScopeExists}}},
-		{Requests: resources.Of(500, 500), Scopes: []ScopeRule{{Scope: ScopeNotTerminating, Operator: ScopeExists}}},
+		{Requests: resources.NewList(50, 50), Scopes: []ScopeRule{{Scope: ScopeTerminating, Operator: ScopeExists}}},
+		{Requests: resources.NewList(500, 500), Scopes: []ScopeRule{{Scope: ScopeNotTerminating, Operator: ScopeExists}}},
 	}})
 	server, job := need(100, 200), need(100, 200)
 	job.Traits.Terminating = true
-	require.Equal(t, RoomFits, r.Resize(server))
-	require.Equal(t, RoomOverQuota, r.Resize(job))
-	require.Equal(t, RoomFits, r.Place(server, false))
-	require.Equal(t, RoomOverQuota, r.Place(job, false))
-	require.Equal(t, [resources.Kinds]resources.Amount{policy.Whole, policy.Whole}, r.Part(server))
-	require.Equal(t, [resources.Kinds]resources.Amount{policy.Whole / 2, policy.Whole / 2}, r.Part(job))
-	server.Wants = resources.Of(600, 600)
-	r.Keep(server, false)
-	require.Equal(t, RoomOverQuota, r.Resize(need(100, 101)), "nothing is left of that quota")
-	job.Wants = resources.Of(150, 150)
-	require.Equal(t, RoomFits, r.Resize(job), "and all of the other")
+	require.Equal(t, RoomFits, r.CheckResize(server))
+	require.Equal(t, RoomOverQuota, r.CheckResize(job))
+	require.Equal(t, RoomFits, r.CheckPlacement(server, false))
+	require.Equal(t, RoomOverQuota, r.CheckPlacement(job, false))
+	require.Equal(t, [resources.Kinds]resources.Amount{policy.FullFraction, policy.FullFraction}, r.FittingFraction(server))
+	require.Equal(t, [resources.Kinds]resources.Amount{policy.FullFraction / 2, policy.FullFraction / 2}, r.FittingFraction(job))
+	server.After = resources.NewList(600, 600)
+	r.Reserve(server, false)
+	require.Equal(t, RoomOverQuota, r.CheckResize(need(100, 101)), "nothing is left of that quota")
+	job.After = resources.NewList(150, 150)
+	require.Equal(t, RoomFits, r.CheckResize(job), "and all of the other")
 }
 
 // The new pod is created before the old one has left the quota.
-func TestAQuotaMustHoldTheSuccessorBesideThePod(t *testing.T) {
+func TestCapacity_QuotaHoldsReplacementAndPod(t *testing.T) {
 	r := func() *Capacity {
-		return NewCapacity(nil, map[string][]Quota{"shop": {{Requests: resources.Of(250, 1000), Limits: resources.Of(250, 1000)}}})
+		return NewCapacity(nil, map[string][]Quota{"shop": {{Requests: resources.NewList(250, 1000), Limits: resources.NewList(250, 1000)}}})
 	}
 	n := need(100, 250)
-	require.Equal(t, RoomFits, r().Place(n, false))
+	require.Equal(t, RoomFits, r().CheckPlacement(n, false))
 	n = need(100, 251)
-	require.Equal(t, RoomOverQuota, r().Place(n, false))
-	require.Equal(t, RoomFits, r().Resize(n), "a resize takes only what is more")
-	n = Need{Namespace: "shop", Node: "a", Has: resources.Of(900, 100), Wants: resources.Of(800, 200)}
-	require.Equal(t, RoomOverQuota, r().Place(n, false), "the webhook would cut what shrinks to 250 at the same time")
-	n.Has = resources.Of(200, 100)
-	n.Wants = resources.Of(200, 200)
-	require.Equal(t, RoomFits, r().Place(n, false))
-	n.More, n.Limits = resources.Of(1, 0), resources.Of(251, 0)
-	require.Equal(t, RoomOverQuota, r().Place(n, false), "limits")
-	n.More, n.Limits = resources.Of(0, 1), resources.Of(251, 100)
-	require.Equal(t, RoomOverQuota, r().Place(n, false), "limits that stay")
-	n = Need{Namespace: "shop", Node: "a", Has: resources.Of(900, 100), Wants: resources.Of(800, 100), Limits: resources.Of(800, 100)}
-	require.Equal(t, RoomFits, r().Place(n, false), "what only shrinks comes in when the pod is gone")
-	n.Sized = true
-	require.Equal(t, RoomOverQuota, r().Place(n, false), "the webhook may cut it to its template")
-	require.Equal(t, RoomFits, r().Resize(n), "in place nobody cuts it")
+	require.Equal(t, RoomOverQuota, r().CheckPlacement(n, false))
+	require.Equal(t, RoomFits, r().CheckResize(n), "a resize takes only what is more")
+	n = Need{Namespace: "shop", Node: "a", Before: resources.NewList(900, 100), After: resources.NewList(800, 200)}
+	require.Equal(t, RoomOverQuota, r().CheckPlacement(n, false), "the webhook would cut what shrinks to 250 at the same time")
+	n.Before = resources.NewList(200, 100)
+	n.After = resources.NewList(200, 200)
+	require.Equal(t, RoomFits, r().CheckPlacement(n, false))
+	n.LimitGrowth, n.Limits = resources.NewList(1, 0), resources.NewList(251, 0)
+	require.Equal(t, RoomOverQuota, r().CheckPlacement(n, false), "limits")
+	n.LimitGrowth, n.Limits = resources.NewList(0, 1), resources.NewList(251, 100)
+	require.Equal(t, RoomOverQuota, r().CheckPlacement(n, false), "limits that stay")
+	n = Need{Namespace: "shop", Node: "a", Before: resources.NewList(900, 100), After: resources.NewList(800, 100), Limits: resources.NewList(800, 100)}
+	require.Equal(t, RoomFits, r().CheckPlacement(n, false), "what only shrinks comes in when the pod is gone")
+	n.SizedByVPA = true
+	require.Equal(t, RoomOverQuota, r().CheckPlacement(n, false), "the webhook may cut it to its template")
+	require.Equal(t, RoomFits, r().CheckResize(n), "in place nobody cuts it")
 
 	n = need(100, 200)
 	kept := r()
-	kept.Keep(n, true)
-	n.Wants = resources.Of(110, 110)
-	require.Equal(t, RoomOverQuota, kept.Place(n, false), "50 are left")
+	kept.Reserve(n, true)
+	n.After = resources.NewList(110, 110)
+	require.Equal(t, RoomOverQuota, kept.CheckPlacement(n, false), "50 are left")
 }
 
-func TestRoomIsPromisedOnce(t *testing.T) {
-	r := NewCapacity([]Node{node("a", 1000, 100), node("b", 1000, 300)}, map[string][]Quota{"shop": {{Requests: resources.Of(600, 600)}}})
+func TestCapacity_ReservesRoomOnce(t *testing.T) {
+	r := NewCapacity([]Node{node("a", 1000, 100), node("b", 1000, 300)}, map[string][]Quota{"shop": {{Requests: resources.NewList(600, 600)}}})
 	before := r.Clone()
-	r.Keep(need(100, 200), false)
-	require.Equal(t, RoomFull, r.Resize(need(100, 101)))
-	require.Equal(t, RoomFits, r.Place(need(100, 250), false))
-	r.Keep(need(100, 250), true)
-	require.Equal(t, RoomFull, r.Place(need(100, 151), false), "the other node has 50 left")
-	require.Equal(t, RoomOverQuota, r.Place(need(100, 251), false), "the quota has 250 left")
-	require.Equal(t, RoomFits, before.Resize(need(100, 200)), "a clone is apart")
+	r.Reserve(need(100, 200), false)
+	require.Equal(t, RoomFull, r.CheckResize(need(100, 101)))
+	require.Equal(t, RoomFits, r.CheckPlacement(need(100, 250), false))
+	r.Reserve(need(100, 250), true)
+	require.Equal(t, RoomFull, r.CheckPlacement(need(100, 151), false), "the other node has 50 left")
+	require.Equal(t, RoomOverQuota, r.CheckPlacement(need(100, 251), false), "the quota has 250 left")
+	require.Equal(t, RoomFits, before.CheckResize(need(100, 200)), "a clone is apart")
 	bound := need(100, 100)
-	bound.Bound = true
-	r.Keep(bound, true)
+	bound.NodeBound = true
+	r.Reserve(bound, true)
 }
 
 // On a node that is sized for its pods, a pod grows by moving to another such node.
-func TestPlan_NodesThatFollowTheirPodsAreNeverTooSmall(t *testing.T) {
-	quota := Quota{Requests: resources.Of(10, 10<<20)}
+func TestPlan_NodesSizedForPodsAreNeverTooSmall(t *testing.T) {
+	quota := Quota{Requests: resources.NewList(10, 10<<20)}
 	for _, tc := range []struct {
 		name   string
 		mode   Mode
@@ -173,10 +173,10 @@ func TestPlan_NodesThatFollowTheirPodsAreNeverTooSmall(t *testing.T) {
 		{name: "quotas count", mode: Recreate, quotas: map[string][]Quota{"shop": {quota}}, want: "skip p0: QuotaFull"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			v := deployment(tc.mode, 2, pods(2, func(_ int, p *Pod) { p.Node, p.Footprint = "f1", resources.Of(100, 100<<20) })...)
-			node := Node{Name: "f1", FollowsPods: true, Size: resources.Of(tc.free+200, 8<<30), Free: resources.Of(tc.free, 4<<30)}
+			v := deployment(tc.mode, 2, pods(2, func(_ int, p *Pod) { p.Node, p.Footprint = "f1", resources.NewList(100, 100<<20) })...)
+			node := Node{Name: "f1", FollowsPods: true, Allocatable: resources.NewList(tc.free+200, 8<<30), Free: resources.NewList(tc.free, 4<<30)}
 			r := Plan(View{VPAs: []VPA{*v}, Room: NewCapacity([]Node{node}, tc.quotas)}, State{}, defaults(), noon)
-			require.Equal(t, tc.want, told(r)[0])
+			require.Equal(t, tc.want, formatPlan(r)[0])
 		})
 	}
 }

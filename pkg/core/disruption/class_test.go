@@ -10,8 +10,8 @@ import (
 )
 
 func TestPod_ChangesClassOnlyByItsOwnContainers(t *testing.T) {
-	p := Pod{Containers: []Container{{Observed: true, Target: policy.ContainerTarget{Requests: resources.Of(1, 1)}}}}
-	p.Fixed = []policy.Container{{Requests: resources.Of(1, 1)}}
+	p := Pod{Containers: []Container{{Observed: true, Target: policy.ContainerTarget{Requests: resources.NewList(1, 1)}}}}
+	p.FixedContainers = []policy.Container{{Requests: resources.NewList(1, 1)}}
 	require.False(t, p.ChangesClass(), "another container makes it burstable already")
 }
 
@@ -19,7 +19,7 @@ func Guaranteed(containers []policy.Container) bool {
 	return policy.ClassOf(containers) == policy.Guaranteed
 }
 
-func TestGuaranteedIsAPodWhoseRequestsEqualItsLimits(t *testing.T) {
+func TestGuaranteed_RequestsEqualLimits(t *testing.T) {
 	both := func(cpu, memory resources.Amount) resources.List {
 		return resources.List{}.With(resources.CPU, cpu).With(resources.Memory, memory)
 	}

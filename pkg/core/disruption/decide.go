@@ -16,15 +16,15 @@ type Decision uint8
 // The decisions. All except Proceed and Evict come with a Reason.
 const (
 	Wait         Decision = iota // not now
-	Go                           // resize now
-	Busy                         // a resize is in progress, only another target may replace it
+	Proceed                      // resize now
+	Resizing                     // a resize is in progress, only another target may replace it
 	JustRefused                  // the node refused a resize as infeasible, another target may replace it
 	StillRefused                 // the node refuses the current target
 	Evict                        // a resize was not completed
 )
 
 // DecisionInput is the input of Decide in addition to the pod.
-type Situation struct {
+type DecisionInput struct {
 	Mode    Mode
 	Ungated bool // see VPA.Ungated
 	Budget  *Budget
@@ -49,7 +49,7 @@ type Situation struct {
 //	other    is in a resize, or has a refused target       Wait or Evict
 //	any      needs no budget                               Proceed
 //	any      needs budget                                  Proceed, or Wait if there is none
-func (s Situation) Decide(p *Pod) (Decision, reason.Reason) {
+func (s DecisionInput) Decide(p *Pod) (Decision, reason.Reason) {
 	noBudget, resizing, inPlace := s.needsNoBudget(p), p.Resize != NotResizing, s.Mode == InPlace
 	problem := s.Budget.problem(p)
 	switch {
@@ -66,33 +66,33 @@ func (s Situation) Decide(p *Pod) (Decision, reason.Reason) {
 	case inPlace && p.Resize == ResizeInfeasible:
 		return JustRefused, reason.Infeasible
 	case inPlace && resizing:
-		return Busy, unresized(p.Resize)
+		return Resizing, resizeSkipReason(p.Resize)
 	case resizing, !inPlace && s.State.NodeRefuses(p):
 		return s.fallback(p)
 	case noBudget:
-		return Go, ""
+		return Proceed, ""
 	}
 	if why := s.Budget.Denies(p); why != "" {
 		return Wait, why
 	}
-	return Go, ""
+	return Proceed, ""
 }
 
 // nodeRefuses reports whether the node refuses the target. It is false for a pod that needs memory
 // on a node with static CPU: there the CPU caused the refusal, and memory alone can still be
 // requested.
-func (s Situation) nodeRefuses(p *Pod) bool {
+func (s DecisionInput) nodeRefuses(p *Pod) bool {
 	return s.State.NodeRefuses(p) && (!p.WantsOOMResize() || !p.CPURefused())
 }
 
 // needsNoBudget reports whether a resize of the pod needs no budget. The resize still reduces the
 // budget of other pods, as in the reference VPA.
-func (s Situation) needsNoBudget(p *Pod) bool {
+func (s DecisionInput) needsNoBudget(p *Pod) bool {
 	return p.IsOOMResize() || s.Config.FreeResizes && !p.WouldRestart()
 }
 
 // Evictable returns why the pod may not be evicted now, or empty.
-func (s Situation) Evictable(p *Pod) reason.Reason {
+func (s DecisionInput) Evictable(p *Pod) reason.Reason {
 	if p.Pending || p.Resize == NotResizing {
 		return s.Budget.Denies(p)
 	}
@@ -103,15 +103,15 @@ func (s Situation) Evictable(p *Pod) reason.Reason {
 // fallback returns Evict if an uncompleted resize timed out and the budget allows it, otherwise
 // Wait. A resize of a share alone causes no eviction, except of a pod that is not ready after an
 // out-of-memory kill.
-func (s Situation) fallback(p *Pod) (Decision, reason.Reason) {
+func (s DecisionInput) fallback(p *Pod) (Decision, reason.Reason) {
 	if p.awaitsShare() && !p.starved() {
-		return Wait, unresized(p.Resize)
+		return Wait, resizeSkipReason(p.Resize)
 	}
 	age := s.Now.Sub(s.State.Since(p, s.Now))
 	waits := p.Resize == ResizeDeferred && age <= DeferredTimeout ||
-		(p.Resize == ResizeInProgress || p.Resize == ResizeError && p.TakesMemory()) && age <= InProgressTimeout
+		(p.Resize == ResizeInProgress || p.Resize == ResizeError && p.ShrinksMemory()) && age <= InProgressTimeout
 	if waits {
-		return Wait, unresized(p.Resize)
+		return Wait, resizeSkipReason(p.Resize)
 	}
 	if why := s.Budget.Denies(p); why != "" {
 		return Wait, why
@@ -145,7 +145,7 @@ func (p *Pod) awaitsShare() bool {
 	return some
 }
 
-func unresized(r ResizeState) reason.Reason {
+func resizeSkipReason(r ResizeState) reason.Reason {
 	switch r {
 	case ResizeDeferred:
 		return reason.Deferred
@@ -163,15 +163,15 @@ type Budget struct {
 }
 
 type owner struct {
-	problem    reason.Reason // why no pod may be disrupted, or empty
-	wanted     int           // desired replicas
-	tolerated  int           // maximum of unavailable pods
-	running    int           // pods that are not pending
-	ready      int
-	spent      int             // running pods disrupted by this plan
-	spentReady int             // the ready ones of them
-	leaving    []RestartHolder // ready pods that are about to be restarted
-	crowded    bool            // this plan evicts one of its pods from a crowded node
+	problem       reason.Reason // why no pod may be disrupted, or empty
+	wanted        int           // desired replicas
+	tolerated     int           // maximum of unavailable pods
+	running       int           // pods that are not pending
+	ready         int
+	spent         int             // running pods disrupted by this plan
+	spentReady    int             // the ready ones of them
+	restarting    []RestartHolder // ready pods that are about to be restarted
+	evictsCrowded bool            // this plan evicts one of its pods from a crowded node
 }
 
 // NewBudget counts the pods of a VPA.
@@ -180,7 +180,7 @@ func NewBudget(v *VPA, c Config) *Budget {
 	alive := make([]int, len(v.Groups))
 	for i := range v.Pods {
 		p := &v.Pods[i]
-		o := b.of(p)
+		o := b.ownerOf(p)
 		if o == nil {
 			continue
 		}
@@ -210,7 +210,7 @@ func NewBudget(v *VPA, c Config) *Budget {
 	return b
 }
 
-func (b *Budget) of(p *Pod) *owner {
+func (b *Budget) ownerOf(p *Pod) *owner {
 	if p.Group < 0 || p.Group >= len(b.owners) {
 		return nil
 	}
@@ -218,7 +218,7 @@ func (b *Budget) of(p *Pod) *owner {
 }
 
 func (b *Budget) problem(p *Pod) reason.Reason {
-	if o := b.of(p); o != nil {
+	if o := b.ownerOf(p); o != nil {
 		return o.problem
 	}
 	return reason.NoOwner
@@ -233,11 +233,11 @@ func (b *Budget) Denies(p *Pod) reason.Reason {
 	if p.Pending {
 		return ""
 	}
-	o := b.of(p)
-	leaving := len(o.leaving)
-	if slices.ContainsFunc(o.leaving, func(h RestartHolder) bool { return h.UID == p.UID }) {
+	o := b.ownerOf(p)
+	leaving := len(o.restarting)
+	if slices.ContainsFunc(o.restarting, func(h RestartHolder) bool { return h.UID == p.UID }) {
 		leaving--
-		if _, waits := BlockingRestart(p.UID, o.leaving); !waits {
+		if _, waits := BlockingRestart(p.UID, o.restarting); !waits {
 			leaving = 0 // the others wait for this pod
 		}
 	}
@@ -259,7 +259,7 @@ func (b *Budget) Denies(p *Pod) reason.Reason {
 
 // deniesShareEviction is Denies for an eviction because of a share. It also protects the last ready
 // pod of an owner: the loss of its clients would exceed the gain of other pods.
-func (b *Budget) deniesLeaving(p *Pod) reason.Reason {
+func (b *Budget) deniesShareEviction(p *Pod) reason.Reason {
 	if b.lastReady(p) {
 		return cmp.Or(b.Denies(p), reason.NoBudget)
 	}
@@ -267,26 +267,26 @@ func (b *Budget) deniesLeaving(p *Pod) reason.Reason {
 }
 
 func (b *Budget) lastReady(p *Pod) bool {
-	o := b.of(p)
-	return o != nil && p.Ready && o.ready-o.spentReady-len(o.leaving) <= 1
+	o := b.ownerOf(p)
+	return o != nil && p.Ready && o.ready-o.spentReady-len(o.restarting) <= 1
 }
 
 // addRestarting records a pod that is still ready but about to be restarted because of an earlier
 // plan. The pod does not block itself.
-func (b *Budget) leaves(p *Pod, one RestartHolder) {
-	if o := b.of(p); o != nil && p.Ready {
-		o.leaving = append(o.leaving, one)
+func (b *Budget) addRestarting(p *Pod, one RestartHolder) {
+	if o := b.ownerOf(p); o != nil && p.Ready {
+		o.restarting = append(o.restarting, one)
 	}
 }
 
-func (b *Budget) leavesCrowd(p *Pod) bool {
-	o := b.of(p)
-	return o != nil && o.crowded
+func (b *Budget) evictsCrowded(p *Pod) bool {
+	o := b.ownerOf(p)
+	return o != nil && o.evictsCrowded
 }
 
 // Spend records a disruption of the pod.
 func (b *Budget) Spend(p *Pod) {
-	o := b.of(p)
+	o := b.ownerOf(p)
 	if o == nil || p.Pending {
 		return
 	}
@@ -331,7 +331,7 @@ func Assess(v *VPA, p *Pod, c Config, now time.Time) Assessment {
 	a := Assessment{Distance: p.Distance()}
 	a.QuickOOM = p.QuickOOM(cmp.Or(v.QuickOOM, c.QuickOOM), now)
 	a.Reason = a.judge(p, c, now)
-	if a.Reason == "" && (!v.Mode.Resizes() || p.WouldRestart() && (!p.IsOOMResize() || !p.killedLately(now))) {
+	if a.Reason == "" && (!v.Mode.Resizes() || p.WouldRestart() && (!p.IsOOMResize() || !p.recentlyOOMKilled(now))) {
 		a.Reason = v.protection(p, !v.Mode.Resizes())
 	}
 	return a
@@ -347,7 +347,7 @@ func (a Assessment) judge(p *Pod, c Config, now time.Time) reason.Reason {
 		return reason.NoRecommendation
 	case p.PodLevel:
 		return reason.PodLevelResources
-	case !p.Changed():
+	case !p.NeedsChange():
 		return reason.Unchanged
 	case p.ViolatesLimitRange():
 		return reason.OutsideLimitRange
@@ -426,7 +426,7 @@ func (p *Pod) Distance() Distance {
 			has, gets := c.Actual.Limits.Value(resources.Memory), c.Target.Limits.Value(resources.Memory)
 			limits, wanted = limits.Add(has), wanted.Add(gets)
 			a.Grows = a.Grows || gets > has
-			a.OutOfBounds = a.OutOfBounds || has < span.Least || has > span.Most
+			a.OutOfBounds = a.OutOfBounds || has < span.Min || has > span.Max
 		}
 	}
 	for k, counts := range sized {

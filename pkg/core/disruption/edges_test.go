@@ -10,9 +10,9 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-func TestAResizeIsWaitedForUpToItsTime(t *testing.T) {
+func TestResize_TimeoutIsInclusive(t *testing.T) {
 	gives := func(p *Pod) {
-		p.Containers[0].Actual.Limits, p.Containers[0].Spec.Limits = resources.Of(500, 400<<20), resources.Of(500, 200<<20)
+		p.Containers[0].Actual.Limits, p.Containers[0].Spec.Limits = resources.NewList(500, 400<<20), resources.NewList(500, 200<<20)
 	}
 	for name, c := range map[string]struct {
 		state  ResizeState
@@ -22,7 +22,7 @@ func TestAResizeIsWaitedForUpToItsTime(t *testing.T) {
 		"deferred":                    {ResizeDeferred, nil, DeferredTimeout},
 		"in progress":                 {ResizeInProgress, nil, InProgressTimeout},
 		"in vain, memory is in use":   {ResizeError, gives, InProgressTimeout},
-		"accepted, and nothing comes": {NotResizing, asked, InProgressTimeout},
+		"accepted, and nothing comes": {NotResizing, acceptResize, InProgressTimeout},
 	} {
 		for _, mode := range []Mode{InPlaceOrRecreate, Recreate} {
 			v := deployment(mode, 2, pods(2, nil)...)
@@ -34,7 +34,7 @@ func TestAResizeIsWaitedForUpToItsTime(t *testing.T) {
 			first := func(age time.Duration) string {
 				p.ResizeSince = noon.Add(-age)
 				v.Pods[1].Containers[0].Actual = granted(v.Pods[1])
-				return told(plans(t, v, defaults()))[0]
+				return formatPlan(planAtNoon(t, v, defaults()))[0]
 			}
 			if c.state == NotResizing && mode == Recreate {
 				require.Contains(t, first(24*time.Hour), "skip ", "mode Recreate asks no node")
@@ -46,9 +46,9 @@ func TestAResizeIsWaitedForUpToItsTime(t *testing.T) {
 	}
 }
 
-func TestEvictableFollowsTheBudget(t *testing.T) {
+func TestEvictable_RespectsBudget(t *testing.T) {
 	v := deployment(Recreate, 2, pods(2, nil)...)
-	s := Situation{Mode: v.Mode, Budget: NewBudget(v, defaults()), Config: defaults(), Now: noon}
+	s := DecisionInput{Mode: v.Mode, Budget: NewBudget(v, defaults()), Config: defaults(), Now: noon}
 	require.Empty(t, s.Evictable(&v.Pods[0]))
 	s.Budget.Spend(&v.Pods[0])
 	require.Equal(t, reason.BudgetSpent, s.Evictable(&v.Pods[1]))
@@ -60,7 +60,7 @@ func TestEvictableFollowsTheBudget(t *testing.T) {
 	require.Empty(t, s.Evictable(&v.Pods[1]), "a pending pod costs nothing, whatever its resize")
 }
 
-func TestWhatABudgetCounts(t *testing.T) {
+func TestBudget_CountsReadyPods(t *testing.T) {
 	v := deployment(Recreate, 6, pods(6, func(i int, p *Pod) { p.Ready = i >= 2 })...)
 	c := defaults()
 	b := NewBudget(v, c)
@@ -71,54 +71,54 @@ func TestWhatABudgetCounts(t *testing.T) {
 	require.Empty(t, b.Denies(&v.Pods[1]))
 	b.Spend(&v.Pods[1])
 	v.Pods[1].Pending = true
-	before := *b.of(&v.Pods[1])
+	before := *b.ownerOf(&v.Pods[1])
 	b.Spend(&v.Pods[1])
-	require.Equal(t, before, *b.of(&v.Pods[1]), "a pending pod costs nothing")
+	require.Equal(t, before, *b.ownerOf(&v.Pods[1]), "a pending pod costs nothing")
 	stray := small("stray")
 	for _, group := range []int{-1, 1} {
 		stray.Group = group
 		b.Spend(&stray)
-		b.leaves(&stray, RestartHolder{UID: stray.UID})
+		b.addRestarting(&stray, RestartHolder{UID: stray.UID})
 		require.Equal(t, reason.NoOwner, b.Denies(&stray))
 	}
 }
 
 // Other clients resize pods, too, so several restarts can be pending.
-func TestSeveralPodsThatRestartHoldEachOther(t *testing.T) {
-	v := restarting(4, func(i int, p *Pod) {
+func TestRestart_PendingRestartsBlockEachOther(t *testing.T) {
+	v := restartingDeployment(4, func(i int, p *Pod) {
 		if i < 2 {
-			asked(p)
-			p.Containers[0].Target.Requests = resources.Of(3000, 3000<<20) // the current target
+			acceptResize(p)
+			p.Containers[0].Target.Requests = resources.NewList(3000, 3000<<20) // the current target
 		}
 	})
 	v.Mode = InPlace
 	c := defaults()
 	c.Tolerance = 1
-	require.Equal(t, []string{"resize p0: OutOfBounds", "skip p1: RestartUnderWay"}, told(plans(t, v, c))[:2], "the first may get another target: it restarts anyway")
+	require.Equal(t, []string{"resize p0: OutOfBounds", "skip p1: RestartUnderWay"}, formatPlan(planAtNoon(t, v, c))[:2], "the first may get another target: it restarts anyway")
 	v.Pods[0].Resize, v.Pods[1].Resize = ResizeInProgress, ResizeInProgress
 	v.Pods[0].ResizeSince, v.Pods[1].ResizeSince = noon.Add(-time.Minute), noon.Add(-2*time.Minute)
-	require.Equal(t, []string{"resize p1: Retry"}, told(plans(t, v, c))[:1])
+	require.Equal(t, []string{"resize p1: Retry"}, formatPlan(planAtNoon(t, v, c))[:1])
 	v.Pods[1].Containers[0].Actual, v.Pods[1].Resize = v.Pods[1].Containers[0].Spec, NotResizing
-	require.Equal(t, "resize p0: Retry", told(plans(t, v, c))[0], "one alone may get another target")
+	require.Equal(t, "resize p0: Retry", formatPlan(planAtNoon(t, v, c))[0], "one alone may get another target")
 }
 
-func TestARoomyNodeCutsNothing(t *testing.T) {
-	v := housed(InPlaceOrRecreate, 2)
-	for _, c := range []Config{defaults(), capping()} {
-		r := Plan(View{VPAs: []VPA{*v}, Room: rooms(4, 16)}, State{}, c, noon)
+func TestPartialResize_OnlyOnFullNode(t *testing.T) {
+	v := deploymentOnNode(InPlaceOrRecreate, 2)
+	for _, c := range []Config{defaults(), capToRoom()} {
+		r := Plan(View{VPAs: []VPA{*v}, Room: twoNodes(4, 16)}, State{}, c, noon)
 		require.True(t, r.Actions[0].MayEvict, "it is not cut, so it may be evicted if it is refused")
 	}
-	tight := NewCapacity([]Node{{Name: "n1", Open: true, Size: resources.Of(9000, 9<<30), Free: resources.Of(450, 9<<30)},
-		{Name: "n2", Open: true, Size: resources.Of(9000, 9<<30), Free: resources.Of(9000, 9<<30)}}, nil)
-	r := Plan(View{VPAs: []VPA{*v}, Room: tight}, State{}, capping(), noon)
+	tight := NewCapacity([]Node{{Name: "n1", AcceptsPods: true, Allocatable: resources.NewList(9000, 9<<30), Free: resources.NewList(450, 9<<30)},
+		{Name: "n2", AcceptsPods: true, Allocatable: resources.NewList(9000, 9<<30), Free: resources.NewList(9000, 9<<30)}}, nil)
+	r := Plan(View{VPAs: []VPA{*v}, Room: tight}, State{}, capToRoom(), noon)
 	require.False(t, r.Actions[0].MayEvict, "an eviction would not be cut")
 }
 
-func TestAKillIsNoReasonToChangeLimitsAlone(t *testing.T) {
+func TestOOMKill_DoesNotChangeLimitsAlone(t *testing.T) {
 	for memory, want := range map[resources.Amount]reason.Reason{1000: reason.SmallChange, 900: ""} {
 		p := small("p0")
 		p.Containers[0] = container(1000, memory, 1000, 1000)
-		p.Containers[0].Target.Limits = resources.Of(2000, 2000<<20)
+		p.Containers[0].Target.Limits = resources.NewList(2000, 2000<<20)
 		p.Containers[0].OOM = OOM{Started: noon.Add(-2 * time.Minute), Ended: noon.Add(-time.Minute)}
 		require.Equal(t, want, Assess(deployment(Recreate, 1), &p, defaults(), noon).Reason)
 	}

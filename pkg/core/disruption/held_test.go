@@ -11,26 +11,26 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-func wasKilled(p *Pod) {
+func withOOMKill(p *Pod) {
 	p.Containers[0].OOM = OOM{Started: noon.Add(-5 * time.Hour), Ended: noon.Add(-time.Hour)}
 }
 
-func TestHeldPodsKeepTheirReasonAndTakeNoBudget(t *testing.T) {
+func TestHeld_KeepsReasonAndUsesNoBudget(t *testing.T) {
 	for _, mode := range []Mode{Recreate, InPlaceOrRecreate, InPlace} {
 		v := deployment(mode, 4, pods(4, func(i int, p *Pod) {
 			if i < 3 {
 				p.Held = reason.Reason([]string{"NotInCanary", "CoolingDown", "UnderObservation"}[i])
 			}
 		})...)
-		r := plans(t, v, defaults())
+		r := planAtNoon(t, v, defaults())
 		require.Len(t, r.Actions, 1, mode)
 		require.Equal(t, "p3", r.Actions[0].Pod, "those that are held before it take nothing of what it needs")
-		require.Equal(t, []string{"skip p0: NotInCanary", "skip p1: CoolingDown", "skip p2: UnderObservation"}, told(r)[1:], mode)
+		require.Equal(t, []string{"skip p0: NotInCanary", "skip p1: CoolingDown", "skip p2: UnderObservation"}, formatPlan(r)[1:], mode)
 	}
 }
 
 // A problem of the pod itself precedes the hold reason, except Unchanged.
-func TestWhichReasonAHeldPodHas(t *testing.T) {
+func TestHeld_ReasonPrecedence(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Pod)
 		want   reason.Reason
@@ -47,14 +47,14 @@ func TestWhichReasonAHeldPodHas(t *testing.T) {
 		v := deployment(InPlaceOrRecreate, 2, small("p0"), small("p1"))
 		c.change(&v.Pods[0])
 		v.Pods[0].Held = reason.RevertBackoff
-		r := plans(t, v, defaults())
-		require.Contains(t, told(r), "skip p0: "+c.want.String(), name)
+		r := planAtNoon(t, v, defaults())
+		require.Contains(t, formatPlan(r), "skip p0: "+c.want.String(), name)
 	}
 	v := deployment(InPlaceOrRecreate, 2, pods(2, func(_ int, p *Pod) { p.Containers[0] = container(1000, 1000, 1000, 1000) })...)
-	require.Equal(t, []string{"skip p0: Unchanged", "skip p1: Unchanged"}, told(plans(t, v, defaults())), "nobody holds them")
+	require.Equal(t, []string{"skip p0: Unchanged", "skip p1: Unchanged"}, formatPlan(planAtNoon(t, v, defaults())), "nobody holds them")
 }
 
-func TestAHeldPodGetsMemoryAfterAKillAndNothingElse(t *testing.T) {
+func TestHeld_AllowsOnlyOOMResize(t *testing.T) {
 	held := func(changes ...func(*Pod)) *VPA {
 		return deployment(InPlaceOrRecreate, 4, pods(4, func(i int, p *Pod) {
 			p.Held = reason.CoolingDown
@@ -67,18 +67,18 @@ func TestAHeldPodGetsMemoryAfterAKillAndNothingElse(t *testing.T) {
 		})...)
 	}
 	none := []string{"skip p0: CoolingDown", "skip p1: CoolingDown", "skip p2: CoolingDown", "skip p3: CoolingDown"}
-	require.Equal(t, none, told(plans(t, held(), defaults())), "it was not killed")
-	require.Equal(t, none, told(plans(t, held(wasKilled, func(p *Pod) { p.MemoryOnly = false }), defaults())), "its rollout does not allow that")
-	require.Equal(t, none, told(plans(t, held(wasKilled, func(p *Pod) {
-		p.Containers[0].Target.Requests = resources.Of(1000, 50<<20)
+	require.Equal(t, none, formatPlan(planAtNoon(t, held(), defaults())), "it was not killed")
+	require.Equal(t, none, formatPlan(planAtNoon(t, held(withOOMKill, func(p *Pod) { p.MemoryOnly = false }), defaults())), "its rollout does not allow that")
+	require.Equal(t, none, formatPlan(planAtNoon(t, held(withOOMKill, func(p *Pod) {
+		p.Containers[0].Target.Requests = resources.NewList(1000, 50<<20)
 	}), defaults())), "it would get less memory")
 
 	for _, ready := range []bool{true, false} {
-		v := held(wasKilled, func(p *Pod) { p.Ready = ready })
+		v := held(withOOMKill, func(p *Pod) { p.Ready = ready })
 		v.Pods[0].Containers = append(v.Pods[0].Containers, container(100, 100, 1000, 1000)) // was not killed
 		v.Pods[0].Containers[1].Actual.Name, v.Pods[0].Containers[1].Spec.Name, v.Pods[0].Containers[1].Target.Name = "proxy", "proxy", "proxy"
 		before := v.Pods[0].Containers[0].Target
-		r := plans(t, v, defaults())
+		r := planAtNoon(t, v, defaults())
 		require.Len(t, r.Actions, 1)
 		require.Equal(t, "p0", r.Actions[0].Pod)
 		require.False(t, r.Actions[0].Evict)
@@ -94,11 +94,11 @@ func TestAHeldPodGetsMemoryAfterAKillAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestModeInPlaceOfAPolicyNeedsNoGate(t *testing.T) {
+func TestInPlace_PolicyModeNeedsNoFeatureGate(t *testing.T) {
 	c := defaults()
 	c.InPlaceMode = false
 	v := deployment(InPlace, 2, pods(2, nil)...)
-	require.Equal(t, []string{"skip p0: ModeNotEnabled", "skip p1: ModeNotEnabled"}, told(plans(t, v, c)))
+	require.Equal(t, []string{"skip p0: ModeNotEnabled", "skip p1: ModeNotEnabled"}, formatPlan(planAtNoon(t, v, c)))
 	v.Ungated = true
-	require.Contains(t, told(plans(t, v, c)), "resize p0: OutOfBounds")
+	require.Contains(t, formatPlan(planAtNoon(t, v, c)), "resize p0: OutOfBounds")
 }

@@ -10,23 +10,23 @@ import (
 )
 
 // inPlace plans a resize, or an eviction if a resize was not completed or is not possible.
-func (p *plan) inPlace(v *VPA, c candidate, s Situation) {
+func (p *plan) inPlace(v *VPA, c candidate, s DecisionInput) {
 	decision, why := s.Decide(c.pod)
 	cause := c.Cause()
 	switch decision {
 	case Evict:
 		p.evict(v, c.pod, s.Budget, ResizeStuck, "")
 		return
-	case Go:
+	case Proceed:
 		why = reason.WaitingForNode // if the spec already has the target
-	case JustRefused, Busy:
+	case JustRefused, Resizing:
 		cause = Retry
 	default:
 		p.skip(v, c.pod, s.skipReason(why))
 		return
 	}
-	if !c.pod.Asks() {
-		if decision == Go && p.ignored(s, c.pod) {
+	if !c.pod.ChangesSpec() {
+		if decision == Proceed && p.resizeIgnored(s, c.pod) {
 			p.evict(v, c.pod, s.Budget, ResizeStuck, s.Budget.Denies(c.pod))
 			return
 		}
@@ -46,46 +46,46 @@ func (p *plan) inPlace(v *VPA, c candidate, s Situation) {
 
 // resizeIgnored reports whether the kubelet has not acted on an accepted resize for
 // InProgressTimeout, so that the pod may be evicted.
-func (p *plan) ignored(s Situation, pod *Pod) bool {
-	return s.Mode == InPlaceOrRecreate && pod.Unanswered() && p.now.Sub(p.before.Since(pod, p.now)) > InProgressTimeout
+func (p *plan) resizeIgnored(s DecisionInput, pod *Pod) bool {
+	return s.Mode == InPlaceOrRecreate && pod.ResizeUnreported() && p.now.Sub(p.previous.Since(pod, p.now)) > InProgressTimeout
 }
 
 // resize plans a resize that needs no budget or has it. The parameter denied is the result of
 // Budget.Denies for an eviction.
-func (p *plan) resize(v *VPA, asked *Pod, s Situation, denied reason.Reason, cause Cause) {
+func (p *plan) resize(v *VPA, asked *Pod, s DecisionInput, denied reason.Reason, cause Cause) {
 	evicts := s.Mode == InPlaceOrRecreate
-	pod, why := grantable(asked)
+	pod, why := grantablePart(asked)
 	if why != "" {
 		p.evictInstead(v, asked, s, cause, why, evicts)
 		return
 	}
 	restarts, oomResize := pod.WouldRestart(), pod.IsOOMResize()
-	if why := p.mustWait(v, pod); why != "" {
+	if why := p.resizeBlocker(v, pod); why != "" {
 		p.skip(v, pod, why)
 		return
 	}
-	if (restarts || !s.needsNoBudget(pod)) && !oomResize && p.postpone(postponed{v, asked, s, cause}) {
+	if (restarts || !s.needsNoBudget(pod)) && !oomResize && p.postpone(postponedResize{v, asked, s, cause}) {
 		return
 	}
-	if restarts && !oomResize && p.blocked(pod, p.shared(v, pod)) {
+	if restarts && !oomResize && p.blocked(pod, p.sharedKeys(v, pod)) {
 		p.skip(v, pod, reason.RestartUnderWay)
 		return
 	}
 	pod, need, answer := p.fitting(pod)
 	evicts = evicts && pod == asked // a partial resize does not justify an eviction
 	if answer != RoomFits {
-		evicts = evicts && answer != RoomOverQuota && (answer == RoomTooLarge || p.crowded(pod) > DeferredTimeout)
-		p.evictInstead(v, pod, s, ResizeStuck, noRoom(answer), evicts)
+		evicts = evicts && answer != RoomOverQuota && (answer == RoomTooLarge || p.crowdedFor(pod) > DeferredTimeout)
+		p.evictInstead(v, pod, s, ResizeStuck, roomReason(answer), evicts)
 		return
 	}
-	mayEvict := denied == "" && evicts && p.mayNotEvict(v, pod) == ""
+	mayEvict := denied == "" && evicts && p.evictionBlocker(v, pod) == ""
 	s.Budget.Spend(pod)
 	if p.room != nil {
-		p.room.Keep(need, false)
+		p.room.Reserve(need, false)
 	}
 	a := Action{Cause: cause, OOMResize: oomResize, Restarts: restarts, MayEvict: mayEvict, Disrupts: pod.Ready && (restarts || mayEvict)}
 	if restarts && !oomResize {
-		p.restarting.Add(RestartHolder{UID: pod.UID}, p.shared(v, pod)...)
+		p.restarting.Add(RestartHolder{UID: pod.UID}, p.sharedKeys(v, pod)...)
 		if pod.Ready {
 			a.Restart = Restart{At: p.now, Count: int(pod.Restarts)}
 		}
@@ -93,19 +93,19 @@ func (p *plan) resize(v *VPA, asked *Pod, s Situation, denied reason.Reason, cau
 	p.add(v, pod, a)
 }
 
-func (p *plan) mustWait(v *VPA, pod *Pod) reason.Reason {
+func (p *plan) resizeBlocker(v *VPA, pod *Pod) reason.Reason {
 	switch {
-	case p.before.Waits(pod, p.now):
+	case p.previous.BacksOff(pod, p.now):
 		return reason.BackingOff
 	case pod.IsOOMResize():
 		return ""
 	case !pod.WouldRestart():
 		return p.stabilizing(v.GroupOf(pod), pod)
 	}
-	if why := p.workloadHolds(v, pod); why != "" {
+	if why := p.workloadBlocker(v, pod); why != "" {
 		return why
 	}
-	if p.awaited(pod) {
+	if p.restartRequested(pod) {
 		return reason.WaitingForNode
 	}
 	return ""
@@ -113,40 +113,40 @@ func (p *plan) mustWait(v *VPA, pod *Pod) reason.Reason {
 
 // fitting returns the pod with the change that fits now, its need, and the capacity result. With
 // CapToRoom the growth is reduced to the available room.
-func (p *plan) fitting(pod *Pod) (*Pod, Need, RoomAnswer) {
+func (p *plan) fitting(pod *Pod) (*Pod, Need, RoomResult) {
 	need := pod.Need()
 	if p.room == nil {
 		return pod, need, RoomFits
 	}
-	answer := p.room.Resize(need)
+	answer := p.room.CheckResize(need)
 	if answer == RoomFits {
 		return pod, need, answer
 	}
-	if part := p.asMuchAsFits(pod); part != nil {
+	if part := p.fittingPart(pod); part != nil {
 		return part, part.Need(), RoomFits
 	}
-	if answer == RoomFull && !pod.WouldRestart() && !p.config.CapToRoom && !p.config.onlyFitting && !p.before.Asked(pod) {
+	if answer == RoomFull && !pod.WouldRestart() && !p.config.CapToRoom && !p.config.onlyFitting && !p.previous.Requested(pod) {
 		// The kubelet grants it as soon as there is room, before the next iteration could. Restarts
 		// are excluded: they would happen later without a check of the budgets.
 		need.Node = ""
-		answer = p.room.Resize(need)
+		answer = p.room.CheckResize(need)
 	}
 	return pod, need, answer
 }
 
 // fittingPart returns a copy of the pod that grows by the available room, or nil if that part is
 // below the threshold. The rest follows when there is more room.
-func (p *plan) asMuchAsFits(pod *Pod) *Pod {
+func (p *plan) fittingPart(pod *Pod) *Pod {
 	if !p.config.CapToRoom {
 		return nil
 	}
-	part := pod.Part(p.room.Part(pod.Need()))
+	part := pod.PartialChange(p.room.FittingFraction(pod.Need()))
 	need := part.Need()
-	if p.room.Resize(need) != RoomFits {
+	if p.room.CheckResize(need) != RoomFits {
 		return nil
 	}
 	for k := range resources.Kind(resources.Kinds) {
-		if grown := need.Wants.Value(k) > need.Has.Value(k); grown && Relative(k, need.Has.Value(k), need.Wants.Value(k)) >= p.config.Threshold {
+		if grown := need.After.Value(k) > need.Before.Value(k); grown && Relative(k, need.Before.Value(k), need.After.Value(k)) >= p.config.Threshold {
 			return part
 		}
 	}
@@ -164,41 +164,41 @@ func (c *Container) After() policy.Container {
 
 // Need returns the capacity that the change of a pod needs.
 func (p *Pod) Need() Need {
-	n := Need{Namespace: p.Namespace, Traits: p.Traits, Node: p.Node, Bound: p.Bound, Leaves: p.Leaves(), Yields: p.starved(), Sized: p.Sized, Has: p.Footprint, Wants: p.Footprint}
+	n := Need{Namespace: p.Namespace, Traits: p.Traits, Node: p.Node, NodeBound: p.NodeBound, Leaves: p.Leaves(), Starved: p.starved(), SizedByVPA: p.SizedByVPA, Before: p.Footprint, After: p.Footprint}
 	for i := range p.Containers {
 		c := &p.Containers[i]
 		after := c.After()
 		for k := range resources.Kind(resources.Kinds) {
 			has := max(c.Spec.Requests.Value(k), c.Actual.Requests.Value(k))
 			if by := after.Requests.Value(k) - has; by != 0 {
-				n.Wants = n.Wants.With(k, n.Wants.Value(k).Add(by))
+				n.After = n.After.With(k, n.After.Value(k).Add(by))
 			}
 			if by := after.Limits.Value(k) - c.Spec.Limits.Value(k); by > 0 {
-				n.More = n.More.With(k, n.More.Value(k).Add(by))
+				n.LimitGrowth = n.LimitGrowth.With(k, n.LimitGrowth.Value(k).Add(by))
 			}
 			n.Limits = n.Limits.With(k, n.Limits.Value(k).Add(after.Limits.Value(k)))
 		}
 	}
-	n.Back = n.Wants
+	n.NewPod = n.After
 	for i := range p.peak() { // a new pod starts with its peak, not its share
 		whole := p.Containers[i]
 		whole.Target = p.Share.Peak[i]
 		after, shared := whole.After().Requests, p.Containers[i].After().Requests
 		for k := range resources.Kind(resources.Kinds) {
-			n.Back = n.Back.With(k, n.Back.Value(k).Add(after.Value(k)-shared.Value(k)))
+			n.NewPod = n.NewPod.With(k, n.NewPod.Value(k).Add(after.Value(k)-shared.Value(k)))
 		}
 	}
 	// Init containers ran earlier and reserve their minimum once, not in addition to ordinary
 	// containers.
 	for k := range resources.Kind(resources.Kinds) {
-		if least := p.Starting.Value(k); least > 0 {
-			n.Has, n.Wants, n.Back = n.Has.With(k, max(n.Has.Value(k), least)), n.Wants.With(k, max(n.Wants.Value(k), least)), n.Back.With(k, max(n.Back.Value(k), least))
+		if least := p.InitFootprint.Value(k); least > 0 {
+			n.Before, n.After, n.NewPod = n.Before.With(k, max(n.Before.Value(k), least)), n.After.With(k, max(n.After.Value(k), least)), n.NewPod.With(k, max(n.NewPod.Value(k), least))
 		}
 	}
 	return n
 }
 
-func noRoom(a RoomAnswer) reason.Reason {
+func roomReason(a RoomResult) reason.Reason {
 	switch a {
 	case RoomFull:
 		return reason.NodeFull
@@ -213,21 +213,21 @@ func noRoom(a RoomAnswer) reason.Reason {
 // grantablePart returns the pod with the part of its change that the node can ever grant in place,
 // or a reason. A resize cannot change the QoS class, nor the CPU under the static policy. A pod on
 // such a node that needs memory gets memory alone.
-func grantable(p *Pod) (*Pod, reason.Reason) {
+func grantablePart(p *Pod) (*Pod, reason.Reason) {
 	switch {
 	case p.ChangesClass():
 		return nil, reason.ClassWouldChange
 	case !p.CPURefused():
 		return p, ""
 	}
-	memory := p.KeepingCPU()
-	if p.WantsOOMResize() && memory.Asks() && !memory.CPURefused() {
+	memory := p.WithoutCPUChange()
+	if p.WantsOOMResize() && memory.ChangesSpec() && !memory.CPURefused() {
 		return memory, ""
 	}
 	return nil, reason.StaticCPU
 }
 
-func (p *plan) evictInstead(v *VPA, pod *Pod, s Situation, cause Cause, why reason.Reason, evicts bool) {
+func (p *plan) evictInstead(v *VPA, pod *Pod, s DecisionInput, cause Cause, why reason.Reason, evicts bool) {
 	if !evicts {
 		p.skip(v, pod, s.skipReason(why))
 		return
@@ -235,8 +235,8 @@ func (p *plan) evictInstead(v *VPA, pod *Pod, s Situation, cause Cause, why reas
 	p.evict(v, pod, s.Budget, cause, s.Budget.Denies(pod))
 }
 
-func (p *plan) crowded(pod *Pod) time.Duration {
-	since, known := p.before.Crowded[pod.UID]
+func (p *plan) crowdedFor(pod *Pod) time.Duration {
+	since, known := p.previous.Crowded[pod.UID]
 	if !known {
 		since = p.now
 	}
@@ -273,11 +273,11 @@ func (p *Pod) IsOOMResize() bool { return p.WantsOOMResize() && (!p.Ready || !p.
 
 // recentOOM is how long an out-of-memory kill overrides the protection of a pod that is not ready.
 // Long after a kill the pod may be unready for another reason.
-const lately = 10 * time.Minute
+const recentOOM = 10 * time.Minute
 
-func (p *Pod) killedLately(now time.Time) bool {
-	return p.Any(func(c *Container, k resources.Kind) bool {
-		return k == resources.Memory && now.Sub(c.OOM.Ended) < lately && c.moreMemory()
+func (p *Pod) recentlyOOMKilled(now time.Time) bool {
+	return p.AnyObserved(func(c *Container, k resources.Kind) bool {
+		return k == resources.Memory && now.Sub(c.OOM.Ended) < recentOOM && c.growsMemory()
 	})
 }
 
@@ -286,15 +286,15 @@ func (p *Pod) starved() bool { return !p.Ready && p.WantsOOMResize() }
 // WantsOOMResize reports whether the last termination of a container with growing memory was an
 // out-of-memory kill.
 func (p *Pod) WantsOOMResize() bool {
-	return p.Any(func(c *Container, k resources.Kind) bool {
-		return k == resources.Memory && !c.OOM.Ended.IsZero() && c.moreMemory()
+	return p.AnyObserved(func(c *Container, k resources.Kind) bool {
+		return k == resources.Memory && !c.OOM.Ended.IsZero() && c.growsMemory()
 	})
 }
 
 // growsMemory reports whether the change raises the memory request, or an independent memory limit,
 // above both the actual value and the spec. A resize in progress, such as a revert, may request
 // more than the recommendation.
-func (c *Container) moreMemory() bool {
+func (c *Container) growsMemory() bool {
 	const k = resources.Memory
 	return c.Target.Requests.Value(k) > max(c.Actual.Requests.Value(k), c.Spec.Requests.Value(k)) ||
 		c.Target.MemoryLimit != (policy.LimitSpan{}) && c.Target.Limits.Value(k) > max(c.Actual.Limits.Value(k), c.Spec.Limits.Value(k))
@@ -311,7 +311,7 @@ func (p *Pod) withMemory() *Pod {
 	only.Containers = slices.Clone(p.Containers)
 	for i := range only.Containers {
 		c := &only.Containers[i]
-		grows := c.Observed && !c.OOM.Ended.IsZero() && c.moreMemory()
+		grows := c.Observed && !c.OOM.Ended.IsZero() && c.growsMemory()
 		for k := range resources.Kind(resources.Kinds) {
 			if k != resources.Memory || !grows {
 				c.Target.Requests, c.Target.Limits = c.Target.Requests.Without(k), c.Target.Limits.Without(k)
@@ -323,12 +323,12 @@ func (p *Pod) withMemory() *Pod {
 
 // mustEvictStarved reports whether a pod that ran out of shared memory must be evicted because it
 // gets no more in place. A deferred or failed resize has DeferredTimeout to complete.
-func (p *plan) starves(pod *Pod) bool {
+func (p *plan) mustEvictStarved(pod *Pod) bool {
 	switch p.refused[pod.UID] {
 	case reason.NodeFull, reason.TooLargeForNode, reason.Infeasible, reason.ClassWouldChange, reason.BackingOff:
 		return true
 	case reason.Deferred, reason.ResizeFailed:
-		return p.now.Sub(p.before.Since(pod, p.now)) > DeferredTimeout
+		return p.now.Sub(p.previous.Since(pod, p.now)) > DeferredTimeout
 	}
 	return false
 }
@@ -374,7 +374,7 @@ func (v *VPA) protection(p *Pod, evict bool) reason.Reason {
 func forbidsRestart(protection reason.Reason) bool { return protection != reason.OlderRevision }
 
 // forPod returns the input for one pod, with mode InPlace if the pod is protected.
-func (s Situation) forPod(v *VPA, p *Pod) Situation {
+func (s DecisionInput) forPod(v *VPA, p *Pod) DecisionInput {
 	if s.Mode == InPlaceOrRecreate {
 		if s.protected = v.protection(p, true); s.protected != "" {
 			s.Mode, s.Ungated = InPlace, true
@@ -385,7 +385,7 @@ func (s Situation) forPod(v *VPA, p *Pod) Situation {
 
 // skipReason returns the reason to report for a pod that is not resized: the protection from
 // eviction if only an eviction would help, otherwise why.
-func (s Situation) skipReason(why reason.Reason) reason.Reason {
+func (s DecisionInput) skipReason(why reason.Reason) reason.Reason {
 	switch why {
 	case reason.Infeasible, reason.ClassWouldChange, reason.StaticCPU, reason.TooLargeForNode:
 		if s.protected != "" {

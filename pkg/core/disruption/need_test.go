@@ -9,11 +9,11 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-func TestAnInitContainerIsNotCountedBesideTheOthers(t *testing.T) {
+func TestNeed_IsMaxOfInitAndContainers(t *testing.T) {
 	pod := func(has, wants, starting resources.Amount) *Pod {
-		c := policy.Container{Name: "c", Requests: resources.Of(has, has)}
-		return &Pod{Footprint: resources.Of(has+10, has+10), Starting: resources.Of(starting, 0), Containers: []Container{{Observed: true, Actual: c, Spec: c,
-			Target: policy.ContainerTarget{Name: "c", Requests: resources.Of(wants, wants)}}}}
+		c := policy.Container{Name: "c", Requests: resources.NewList(has, has)}
+		return &Pod{Footprint: resources.NewList(has+10, has+10), InitFootprint: resources.NewList(starting, 0), Containers: []Container{{Observed: true, Actual: c, Spec: c,
+			Target: policy.ContainerTarget{Name: "c", Requests: resources.NewList(wants, wants)}}}}
 	}
 	for name, c := range map[string]struct{ has, wants, starting, before, after resources.Amount }{
 		"no init container":                   {100, 300, 0, 110, 310},
@@ -22,8 +22,8 @@ func TestAnInitContainerIsNotCountedBesideTheOthers(t *testing.T) {
 		"it takes less, and more then":        {300, 100, 200, 310, 200},
 	} {
 		n := pod(c.has, c.wants, c.starting).Need()
-		require.Equal(t, c.before, n.Has.Value(resources.CPU), name)
-		require.Equal(t, c.after, n.Wants.Value(resources.CPU), name)
-		require.Equal(t, c.has+10, n.Has.Value(resources.Memory), name)
+		require.Equal(t, c.before, n.Before.Value(resources.CPU), name)
+		require.Equal(t, c.after, n.After.Value(resources.CPU), name)
+		require.Equal(t, c.has+10, n.Before.Value(resources.Memory), name)
 	}
 }

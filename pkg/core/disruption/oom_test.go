@@ -36,7 +36,7 @@ func TestPlan_OOMResizeNeedsNoBudget(t *testing.T) {
 				p.Containers[0].Restarts[resources.Memory] = tc.restarts
 			})...)
 			var got []string
-			for _, line := range told(plans(t, v, defaults())) {
+			for _, line := range formatPlan(planAtNoon(t, v, defaults())) {
 				got = append(got, strings.Replace(line, " or evict", "", 1))
 			}
 			require.Equal(t, tc.want, got)

@@ -10,7 +10,7 @@ import (
 )
 
 // All pods of the VPA are skipped, including those already planned. Nil maps cause the panics.
-func TestPanicOfOneVPAStopsNoOther(t *testing.T) {
+func TestPlan_RecoversPanicOfOneVPA(t *testing.T) {
 	restartsOnFullNode := func(p *Pod) { // so the planner records since when
 		p.Node, p.Containers[0].Restarts[resources.CPU] = "full", true
 	}
@@ -31,18 +31,18 @@ func TestPanicOfOneVPAStopsNoOther(t *testing.T) {
 			bad.Pods[i].UID = "uid-" + bad.Pods[i].Name
 		}
 		c.last(&bad.Pods[3])
-		full := Node{Name: "full", Size: resources.Of(1e6, 1<<50), Free: resources.Of(0, 0), Open: true}
-		wide := Node{Name: "wide", Size: full.Size, Free: full.Size, Open: true}
+		full := Node{Name: "full", Allocatable: resources.NewList(1e6, 1<<50), Free: resources.NewList(0, 0), AcceptsPods: true}
+		wide := Node{Name: "wide", Allocatable: full.Allocatable, Free: full.Allocatable, AcceptsPods: true}
 		config := defaults()
 		config.Tolerance = 1 // no budget limit, so that the last pod is reached
-		p := plan{config: config, now: noon, before: c.earlier, room: NewCapacity([]Node{full, wide}, nil)}
+		p := plan{config: config, now: noon, previous: c.earlier, room: NewCapacity([]Node{full, wide}, nil)}
 		p.result.State = State{}.Next(noon)
 		c.breaks(&p.result.State.Recommended)
-		p.all([]*VPA{bad, good})
+		p.planVPAs([]*VPA{bad, good})
 		require.ElementsMatch(t, []string{
 			"evict p0: OutOfBounds", "evict p1: OutOfBounds", "evict p2: OutOfBounds", "evict p3: OutOfBounds",
 			"skip bad0: InternalError", "skip bad1: InternalError", "skip bad2: InternalError", "skip bad3: InternalError",
-		}, told(p.result), name)
+		}, formatPlan(p.result), name)
 		require.Len(t, p.result.Problems, 1, name)
 		problem := p.result.Problems[0]
 		require.Equal(t, []string{"shop", "bad"}, []string{problem.Namespace, problem.VPA}, name)

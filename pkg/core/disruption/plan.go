@@ -108,15 +108,15 @@ func Plan(view View, before State, c Config, now time.Time) Result {
 	})
 	shares := newSharePlan(order, view.Room.Clone(), before.Shared, now)
 	shares.plan(revertStep)
-	p := plan{config: c, now: now, before: before.Recommended, refused: shares.refused()}
+	p := plan{config: c, now: now, previous: before.Recommended, refused: shares.refused()}
 	p.result.State = before.Next(now)
 	p.result.Skipped = make([]Skip, 0, pods)
 	if !c.IgnoreCapacity {
 		p.room = shares.room.Clone()
 	}
-	p.others(view.Others)
-	p.all(order)
-	shares.keep(order, p.result.Actions)
+	p.observeOthers(view.Others)
+	p.planVPAs(order)
+	shares.reserveActions(order, p.result.Actions)
 	shares.plan(endStep)
 	shares.plan(moveStep)
 	shares.join(&p.result)
@@ -124,44 +124,44 @@ func Plan(view View, before State, c Config, now time.Time) Result {
 }
 
 type plan struct {
-	config  Config
-	now     time.Time
-	before  PodStates
-	room    *Capacity                // nil: not checked
-	refused map[string]reason.Reason // by UID: why a pod gets no more shared memory in place after an out-of-memory kill
-	result  Result
+	config   Config
+	now      time.Time
+	previous PodStates
+	room     *Capacity                // nil: not checked
+	refused  map[string]reason.Reason // by UID: why a pod gets no more shared memory in place after an out-of-memory kill
+	result   Result
 
 	restarting  RestartHolders
-	later       []postponed // resizes that were prevented before, planned after all others
+	postponed   []postponedResize // resizes that were prevented before, planned after all others
 	secondRound bool
-	broken      []*VPA
+	panicked    []*VPA
 }
 
-func (p *plan) all(order []*VPA) {
+func (p *plan) planVPAs(order []*VPA) {
 	for _, v := range order {
-		p.look(v)
+		p.observeVPA(v)
 	}
 	for _, v := range order {
-		if !slices.Contains(p.broken, v) {
-			p.vpa(v)
+		if !slices.Contains(p.panicked, v) {
+			p.planVPA(v)
 		}
 	}
-	p.again()
+	p.planPostponed()
 }
 
 // recoverVPA turns a panic into a Problem and skips all pods of the VPA. Other VPAs are not
 // affected.
-func (p *plan) caught(v *VPA) {
+func (p *plan) recoverVPA(v *VPA) {
 	cause := recover()
 	if cause == nil {
 		return
 	}
-	p.broken = append(p.broken, v)
+	p.panicked = append(p.panicked, v)
 	p.result.Problems = append(p.result.Problems, Problem{v.Namespace, v.Name, fmt.Sprintf("panic: %v\n%s", cause, debug.Stack())})
 	of := func(s Subject) bool { return s.Namespace == v.Namespace && s.VPA == v.Name }
 	p.result.Actions = slices.DeleteFunc(p.result.Actions, func(a Action) bool { return of(a.Subject) })
 	p.result.Skipped = slices.DeleteFunc(p.result.Skipped, func(s Skip) bool { return of(s.Subject) })
-	p.later = slices.DeleteFunc(p.later, func(r postponed) bool { return r.vpa == v })
+	p.postponed = slices.DeleteFunc(p.postponed, func(r postponedResize) bool { return r.vpa == v })
 	for i := range v.Pods {
 		p.skip(v, &v.Pods[i], reason.InternalError)
 	}
@@ -214,8 +214,8 @@ type candidate struct {
 //
 // Pods outside of the view (updater/snapshot/vpas.go, updater/plan/planner.go) and actions that
 // fail (updater/actuate/run.go) have further reasons.
-func (p *plan) vpa(v *VPA) {
-	defer p.caught(v)
+func (p *plan) planVPA(v *VPA) {
+	defer p.recoverVPA(v)
 	var candidates []candidate
 	var leaving, starving []*Pod
 	for i := range v.Pods {
@@ -226,11 +226,11 @@ func (p *plan) vpa(v *VPA) {
 			p.skip(v, pod, reason.ModeOff)
 		} else if v.Outdated {
 			p.skip(v, pod, reason.StatusOutdated)
-		} else if p.starves(pod) {
+		} else if p.mustEvictStarved(pod) {
 			starving = append(starving, pod)
 		} else if pod.Leaves() {
 			leaving = append(leaving, pod)
-		} else if a, held := Assess(v, pod, p.config, p.now), p.held(pod); held != "" && (a.Reason == reason.Unchanged || a.Reason == reason.NoRecommendation) {
+		} else if a, held := Assess(v, pod, p.config, p.now), p.holdReason(pod); held != "" && (a.Reason == reason.Unchanged || a.Reason == reason.NoRecommendation) {
 			p.skip(v, pod, held) // a rollout omits part of the change, and nothing remains
 		} else if a.Reason != "" {
 			p.skip(v, pod, a.Reason)
@@ -248,10 +248,10 @@ func (p *plan) vpa(v *VPA) {
 	slices.SortFunc(candidates, func(a, b candidate) int {
 		return cmp.Or(a.moreUrgent(b.Assessment), cmp.Compare(a.pod.Name, b.pod.Name), cmp.Compare(a.pod.UID, b.pod.UID))
 	})
-	s := Situation{Mode: v.Mode, Ungated: v.Ungated, Budget: NewBudget(v, p.config), State: p.before, Config: p.config, Now: p.now}
+	s := DecisionInput{Mode: v.Mode, Ungated: v.Ungated, Budget: NewBudget(v, p.config), State: p.previous, Config: p.config, Now: p.now}
 	p.reserve(v, s.Budget)
 	for _, pod := range starving {
-		p.evict(v, pod, s.Budget, MemoryRefused, cmp.Or(staysPut(v, pod), s.Budget.deniesLeaving(pod)))
+		p.evict(v, pod, s.Budget, MemoryRefused, cmp.Or(shareEvictionBlocker(v, pod), s.Budget.deniesShareEviction(pod)))
 	}
 	for _, c := range candidates {
 		if v.Mode.Resizes() {
@@ -261,13 +261,13 @@ func (p *plan) vpa(v *VPA) {
 		}
 	}
 	for _, pod := range leaving {
-		p.leave(v, pod, s.Budget)
+		p.planLeaving(v, pod, s.Budget)
 	}
 }
 
 // holdReason returns why a rollout holds a pod, or empty. A pod that may be evicted because its
 // node refuses its share is held like that eviction.
-func (p *plan) held(pod *Pod) reason.Reason {
+func (p *plan) holdReason(pod *Pod) reason.Reason {
 	if p.refused[pod.UID] != "" && pod.Held != reason.EvictionNotAllowed {
 		return cmp.Or(pod.Share.Held, pod.Held)
 	}
@@ -276,20 +276,20 @@ func (p *plan) held(pod *Pod) reason.Reason {
 
 // planLeaving plans the eviction of a pod that leaves its node, at most one per owner and hour. The
 // limit prevents repeated evictions of pods that return to the node.
-func (p *plan) leave(v *VPA, pod *Pod, b *Budget) {
-	denied := staysPut(v, pod)
-	if _, lately := p.result.State.Left[v.GroupOf(pod).Key]; denied == "" && (lately || b.leavesCrowd(pod)) {
+func (p *plan) planLeaving(v *VPA, pod *Pod, b *Budget) {
+	denied := shareEvictionBlocker(v, pod)
+	if _, lately := p.result.State.LastCrowdEviction[v.GroupOf(pod).Key]; denied == "" && (lately || b.evictsCrowded(pod)) {
 		denied = reason.RecentlyEvicted
 	}
-	if p.evict(v, pod, b, NodeCrowded, cmp.Or(denied, b.deniesLeaving(pod))) {
-		b.of(pod).crowded = true
+	if p.evict(v, pod, b, NodeCrowded, cmp.Or(denied, b.deniesShareEviction(pod))) {
+		b.ownerOf(pod).evictsCrowded = true
 	}
 }
 
 // shareEvictionBlocker returns why a pod must not be evicted for its share, independent of the
 // budget: evictions are not allowed, or not at this time, or the pod is under observation or bound
 // to its node.
-func staysPut(v *VPA, pod *Pod) reason.Reason {
+func shareEvictionBlocker(v *VPA, pod *Pod) reason.Reason {
 	switch {
 	case v.Mode == InPlace:
 		return reason.EvictionNotAllowed
@@ -297,7 +297,7 @@ func staysPut(v *VPA, pod *Pod) reason.Reason {
 		return pod.Share.Held
 	case pod.Held == reason.UnderObservation, pod.Held == reason.OutsideWindow, pod.Held == reason.EvictionNotAllowed, pod.Held == reason.NoRecord:
 		return pod.Held
-	case pod.Bound:
+	case pod.NodeBound:
 		return reason.NodeFull
 	}
 	return ""
@@ -305,41 +305,41 @@ func staysPut(v *VPA, pod *Pod) reason.Reason {
 
 // observeVPA records the outcome of earlier changes of a VPA's pods, and the pods that are being
 // restarted.
-func (p *plan) look(v *VPA) {
-	defer p.caught(v)
+func (p *plan) observeVPA(v *VPA) {
+	defer p.recoverVPA(v)
 	if v.Held != "" {
 		return // its pods get no recommendation
 	}
 	for i := range v.Pods {
 		pod := &v.Pods[i]
-		p.result.State.Recommended.carry(p.before, pod, p.now)
+		p.result.State.Recommended.carry(p.previous, pod, p.now)
 		if one, holds := p.result.State.Recommended.Restarting(pod, p.now); holds {
-			p.restarting.Add(one, p.shared(v, pod)...)
+			p.restarting.Add(one, p.sharedKeys(v, pod)...)
 		}
 		if v.Outdated { // the expected resources of new pods are unknown
 			continue
 		}
-		if pause, begins := p.result.State.learn(v.GroupOf(pod).Key, pod, p.now); begins {
+		if pause, begins := p.result.State.observeOutcome(v.GroupOf(pod).Key, pod, p.now); begins {
 			p.result.Backoffs = append(p.result.Backoffs, PodBackoff{subject(v, pod), pause})
 		}
 	}
 }
 
-func (p *plan) others(pods []Pod) {
-	defer p.caught(&VPA{})
+func (p *plan) observeOthers(pods []Pod) {
+	defer p.recoverVPA(&VPA{})
 	for i := range pods {
-		p.result.State.Recommended.carry(p.before, &pods[i], p.now)
+		p.result.State.Recommended.carry(p.previous, &pods[i], p.now)
 		if one, holds := p.result.State.Recommended.Restarting(&pods[i], p.now); holds {
-			p.restarting.Add(one, budgets(&pods[i])...)
+			p.restarting.Add(one, budgetKeys(&pods[i])...)
 		}
 	}
 }
 
-func (p *plan) recreate(v *VPA, c candidate, s Situation) {
+func (p *plan) recreate(v *VPA, c candidate, s DecisionInput) {
 	cause := c.Cause()
 	if c.pod.Resize != NotResizing {
 		cause = ResizeStuck
-	} else if !c.pod.Asks() {
+	} else if !c.pod.ChangesSpec() {
 		p.skip(v, c.pod, reason.WaitingForNode)
 		return
 	}
@@ -351,7 +351,7 @@ func (p *plan) evict(v *VPA, pod *Pod, b *Budget, cause Cause, denied reason.Rea
 	if protected := v.protection(pod, true); protected != "" {
 		denied = protected
 	} else if denied == "" {
-		denied = p.mayNotEvict(v, pod)
+		denied = p.evictionBlocker(v, pod)
 	}
 	if denied != "" {
 		p.skip(v, pod, denied)
@@ -359,7 +359,7 @@ func (p *plan) evict(v *VPA, pod *Pod, b *Budget, cause Cause, denied reason.Rea
 	}
 	b.Spend(pod)
 	if p.room != nil {
-		p.room.Keep(pod.Need(), true)
+		p.room.Reserve(pod.Need(), true)
 	}
 	p.add(v, pod, Action{Evict: true, Cause: cause, Disrupts: pod.Ready})
 	return true
@@ -367,22 +367,22 @@ func (p *plan) evict(v *VPA, pod *Pod, b *Budget, cause Cause, denied reason.Rea
 
 // evictionBlocker returns why the pod must not be evicted now: the state of its workload, or no
 // room for its replacement.
-func (p *plan) mayNotEvict(v *VPA, pod *Pod) reason.Reason {
-	if why := p.workloadHolds(v, pod); why != "" {
+func (p *plan) evictionBlocker(v *VPA, pod *Pod) reason.Reason {
+	if why := p.workloadBlocker(v, pod); why != "" {
 		return why
 	}
-	if pod.Ready && p.blocked(pod, budgets(pod)) {
+	if pod.Ready && p.blocked(pod, budgetKeys(pod)) {
 		return reason.RestartUnderWay // the API server still counts that pod as available
 	}
 	if p.room == nil {
 		return ""
 	}
-	return noRoom(p.room.Place(pod.Need(), p.config.Autoscaled))
+	return roomReason(p.room.CheckPlacement(pod.Need(), p.config.Autoscaled))
 }
 
 // workloadBlocker returns why the state of the workload forbids a disruption of the pod now. A
 // rollout does not block pods that are not ready, because the change may repair them.
-func (p *plan) workloadHolds(v *VPA, pod *Pod) reason.Reason {
+func (p *plan) workloadBlocker(v *VPA, pod *Pod) reason.Reason {
 	g := v.GroupOf(pod)
 	record := p.result.State.Owners[g.Key]
 	switch {

@@ -21,10 +21,10 @@ func defaults() Config {
 // container has current and target requests in millicores and MiB. Requests below half or above
 // twice the target are out of bounds.
 func container(cpu, memory, wantCPU, wantMemory resources.Amount) Container {
-	target := resources.Of(wantCPU, wantMemory<<20)
-	has := policy.Container{Name: "app", Requests: resources.Of(cpu, memory<<20)}
+	target := resources.NewList(wantCPU, wantMemory<<20)
+	has := policy.Container{Name: "app", Requests: resources.NewList(cpu, memory<<20)}
 	return Container{Observed: true, Actual: has, Spec: has, Target: policy.ContainerTarget{Name: "app", Requests: target,
-		Bounds: resources.Bounds{Lower: resources.Of(wantCPU/2, wantMemory<<19), Target: target, Upper: resources.Of(2*wantCPU, wantMemory<<21)}}}
+		Bounds: resources.Bounds{Lower: resources.NewList(wantCPU/2, wantMemory<<19), Target: target, Upper: resources.NewList(2*wantCPU, wantMemory<<21)}}}
 }
 
 func small(name string) Pod {
@@ -47,12 +47,12 @@ func pods(n int, change func(i int, p *Pod)) []Pod {
 	return all
 }
 
-func plans(t *testing.T, v *VPA, c Config) Result {
+func planAtNoon(t *testing.T, v *VPA, c Config) Result {
 	t.Helper()
 	return Plan(View{VPAs: []VPA{*v}}, State{}, c, noon)
 }
 
-func told(r Result) (lines []string) {
+func formatPlan(r Result) (lines []string) {
 	for _, a := range r.Actions {
 		verb := "resize"
 		if a.Evict {
@@ -69,7 +69,7 @@ func told(r Result) (lines []string) {
 	return lines
 }
 
-func TestBudgetIsSharedByResizesAndEvictions(t *testing.T) {
+func TestBudget_CountsResizesAndEvictions(t *testing.T) {
 	v := deployment(InPlaceOrRecreate, 6, pods(6, func(i int, p *Pod) {
 		if i == 1 {
 			p.Resize = ResizeInfeasible
@@ -78,10 +78,10 @@ func TestBudgetIsSharedByResizesAndEvictions(t *testing.T) {
 	require.Equal(t, []string{
 		"resize or evict p0: OutOfBounds", "evict p1: ResizeStuck", "resize or evict p2: OutOfBounds",
 		"skip p3: BudgetSpent", "skip p4: BudgetSpent", "skip p5: BudgetSpent",
-	}, told(plans(t, v, defaults())))
+	}, formatPlan(planAtNoon(t, v, defaults())))
 }
 
-func TestFreeResizesNeedNoBudgetButTheirFallbackDoes(t *testing.T) {
+func TestFreeResizes_OnlyFallbackNeedsBudget(t *testing.T) {
 	c := defaults()
 	c.FreeResizes = true
 	v := deployment(InPlaceOrRecreate, 4, pods(4, func(i int, p *Pod) {
@@ -89,23 +89,23 @@ func TestFreeResizesNeedNoBudgetButTheirFallbackDoes(t *testing.T) {
 	})...)
 	require.Equal(t, []string{
 		"resize or evict p0: OutOfBounds", "resize or evict p1: OutOfBounds", "resize p2: OutOfBounds", "skip p3: BudgetSpent",
-	}, told(plans(t, v, c)))
+	}, formatPlan(planAtNoon(t, v, c)))
 
 	t.Run("below the minimum a restart is not free", func(t *testing.T) {
 		v := deployment(InPlaceOrRecreate, 1, small("p0"))
-		require.Equal(t, []string{"resize p0: OutOfBounds"}, told(plans(t, v, c)))
+		require.Equal(t, []string{"resize p0: OutOfBounds"}, formatPlan(planAtNoon(t, v, c)))
 		v.Pods[0].Containers[0].Restarts[resources.CPU] = true
-		require.Equal(t, []string{"skip p0: BelowMinReplicas"}, told(plans(t, v, c)))
+		require.Equal(t, []string{"skip p0: BelowMinReplicas"}, formatPlan(planAtNoon(t, v, c)))
 	})
 }
 
 // The replica count of a custom controller is unknown, not 0.
-func TestUnknownReplicasCountTheLivePods(t *testing.T) {
-	r := plans(t, deployment(Recreate, Unknown, pods(4, nil)...), defaults())
+func TestBudget_UnknownReplicasUseLivePods(t *testing.T) {
+	r := planAtNoon(t, deployment(Recreate, Unknown, pods(4, nil)...), defaults())
 	require.Len(t, r.Actions, 2)
 }
 
-func TestInPlaceWaits(t *testing.T) {
+func TestInPlace_WaitsForNode(t *testing.T) {
 	asked := func(p *Pod) { p.Containers[0].Spec.Requests = p.Containers[0].Target.Requests }
 	v := deployment(InPlace, 8,
 		pods(8, func(i int, p *Pod) {
@@ -132,59 +132,59 @@ func TestInPlaceWaits(t *testing.T) {
 		})...)
 	c := defaults()
 	c.Tolerance = 1
-	r := plans(t, v, c)
+	r := planAtNoon(t, v, c)
 	require.Equal(t, []string{
 		"resize p1: Retry", "resize p7: OutOfBounds",
 		"skip p0: Deferred", "skip p2: NotRunning", "skip p3: Infeasible", "skip p4: ResizeFailed", "skip p5: WaitingForNode", "skip p6: WaitingForNode",
-	}, told(r))
+	}, formatPlan(r))
 	require.Contains(t, r.State.Recommended.Refused, "uid-p3")
 
-	require.Equal(t, []string{"skip p0: BelowMinReplicas"}, told(plans(t, deployment(InPlace, 1, small("p0")), defaults())))
+	require.Equal(t, []string{"skip p0: BelowMinReplicas"}, formatPlan(planAtNoon(t, deployment(InPlace, 1, small("p0")), defaults())))
 	c.InPlaceMode = false
-	require.Equal(t, []string{"skip p0: ModeNotEnabled"}, told(plans(t, deployment(InPlace, 1, small("p0")), c)))
+	require.Equal(t, []string{"skip p0: ModeNotEnabled"}, formatPlan(planAtNoon(t, deployment(InPlace, 1, small("p0")), c)))
 }
 
 // Unready pods neither enlarge the budget of the ready ones nor block their owner.
-func TestReadyPodsAreKept(t *testing.T) {
+func TestBudget_KeepsReadyPods(t *testing.T) {
 	v := deployment(Recreate, 6, pods(6, func(i int, p *Pod) { p.Ready = i < 2 })...)
-	r := plans(t, v, defaults())
+	r := planAtNoon(t, v, defaults())
 	require.Len(t, r.Actions, 3)
 	for _, a := range r.Actions {
 		require.NotContains(t, []string{"p0", "p1"}, a.Pod, "a ready pod was disrupted though most are not ready")
 	}
 	v = deployment(Recreate, 2, pods(2, func(_ int, p *Pod) { p.Ready = false })...)
-	require.Len(t, plans(t, v, defaults()).Actions, 1, "crash-looping pods must be curable")
+	require.Len(t, planAtNoon(t, v, defaults()).Actions, 1, "crash-looping pods must be curable")
 }
 
-func TestResizeTimesDoNotOutliveTheResize(t *testing.T) {
+func TestState_ResizeTimesEndWithResize(t *testing.T) {
 	v := deployment(InPlaceOrRecreate, 3, pods(3, nil)...)
 	v.Pods[0].Resize = ResizeDeferred
 	memory := State{Recommended: PodStates{Resizing: map[string]time.Time{"uid-p0": noon.Add(-400 * time.Second), "uid-gone": noon}}}
 	r := Plan(View{VPAs: []VPA{*v}}, memory, defaults(), noon)
-	require.Contains(t, told(r), "evict p0: ResizeStuck")
+	require.Contains(t, formatPlan(r), "evict p0: ResizeStuck")
 	require.NotContains(t, r.State.Recommended.Resizing, "uid-gone")
 
 	v.Pods[0].UID = "uid-new"
 	r = Plan(View{VPAs: []VPA{*v}}, memory, defaults(), noon)
-	require.Contains(t, told(r), "skip p0: Deferred", "a namesake of an earlier pod")
+	require.Contains(t, formatPlan(r), "skip p0: Deferred", "a namesake of an earlier pod")
 	require.Equal(t, noon, r.State.Recommended.Resizing["uid-new"])
 
 	v.Pods[0].Resize = NotResizing
 	require.Empty(t, Plan(View{VPAs: []VPA{*v}}, r.State, defaults(), noon).State.Recommended.Resizing)
 
 	v.Pods[0].Resize, v.Pods[0].ResizeSince = ResizeDeferred, noon.Add(-301*time.Second)
-	require.Contains(t, told(Plan(View{VPAs: []VPA{*v}}, State{}, defaults(), noon)), "evict p0: ResizeStuck",
+	require.Contains(t, formatPlan(Plan(View{VPAs: []VPA{*v}}, State{}, defaults(), noon)), "evict p0: ResizeStuck",
 		"the pod's own condition survives a restart of the updater")
 }
 
-func TestStuckPodTakesItsTurnByUrgency(t *testing.T) {
+func TestPlan_StuckPodsAreOrderedByUrgency(t *testing.T) {
 	v := deployment(InPlaceOrRecreate, 2, pods(2, nil)...)
 	v.Pods[1].Resize = ResizeInfeasible
 	v.Pods[1].Containers[0] = container(10, 10, 1000, 1000)
-	require.Equal(t, []string{"evict p1: ResizeStuck", "skip p0: BudgetSpent"}, told(plans(t, v, defaults())))
+	require.Equal(t, []string{"evict p1: ResizeStuck", "skip p0: BudgetSpent"}, formatPlan(planAtNoon(t, v, defaults())))
 }
 
-func TestNothingIsDisruptedWithoutEffect(t *testing.T) {
+func TestPlan_SkipsChangesWithoutEffect(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Pod)
 		want   reason.Reason
@@ -206,17 +206,17 @@ func TestNothingIsDisruptedWithoutEffect(t *testing.T) {
 	} {
 		for _, mode := range []Mode{Recreate, InPlaceOrRecreate, InPlace} {
 			v := deployment(mode, 3, pods(3, func(_ int, p *Pod) { c.change(p) })...)
-			r := plans(t, v, defaults())
+			r := planAtNoon(t, v, defaults())
 			require.Empty(t, r.Actions, name)
 			require.Equal(t, c.want, r.Skipped[0].Reason, name)
 		}
 	}
 	for _, mode := range []Mode{Off, Initial} {
-		require.Equal(t, reason.ModeOff, plans(t, deployment(mode, 3, pods(3, nil)...), defaults()).Skipped[0].Reason)
+		require.Equal(t, reason.ModeOff, planAtNoon(t, deployment(mode, 3, pods(3, nil)...), defaults()).Skipped[0].Reason)
 	}
 }
 
-func TestPodOutOfMemory(t *testing.T) {
+func TestOOMKill_QuickOOMNeedsNoBudget(t *testing.T) {
 	crashed := func(ran, ago time.Duration) Pod {
 		p := small("p0")
 		p.Ready, p.Started = false, noon.Add(-time.Hour)
@@ -225,46 +225,46 @@ func TestPodOutOfMemory(t *testing.T) {
 		return p
 	}
 	v := deployment(InPlaceOrRecreate, 1, crashed(time.Minute, time.Minute))
-	require.Equal(t, []string{"resize p0: OutOfMemory"}, told(plans(t, v, defaults())), "no budget is needed for a pod that does not work")
+	require.Equal(t, []string{"resize p0: OutOfMemory"}, formatPlan(planAtNoon(t, v, defaults())), "no budget is needed for a pod that does not work")
 
 	v.Pods[0] = crashed(10*time.Minute, time.Minute)
-	require.Equal(t, []string{"skip p0: TooYoung"}, told(plans(t, v, defaults())))
+	require.Equal(t, []string{"skip p0: TooYoung"}, formatPlan(planAtNoon(t, v, defaults())))
 	v.Pods[0] = crashed(time.Minute, 10*time.Minute)
-	require.Equal(t, []string{"skip p0: TooYoung"}, told(plans(t, v, defaults())), "out of memory long ago")
+	require.Equal(t, []string{"skip p0: TooYoung"}, formatPlan(planAtNoon(t, v, defaults())), "out of memory long ago")
 	v.Pods[0] = crashed(time.Minute, time.Minute)
 	v.Pods[0].Containers[0].Off = true
-	require.Equal(t, []string{"skip p0: TooYoung"}, told(plans(t, v, defaults())))
+	require.Equal(t, []string{"skip p0: TooYoung"}, formatPlan(planAtNoon(t, v, defaults())))
 	v.Pods[0].Containers[0].Off = false
 	v.QuickOOM = 30 * time.Second
-	require.Equal(t, []string{"skip p0: TooYoung"}, told(plans(t, v, defaults())))
+	require.Equal(t, []string{"skip p0: TooYoung"}, formatPlan(planAtNoon(t, v, defaults())))
 }
 
-func TestRefusedByTheNode(t *testing.T) {
+func TestResize_InfeasibleIsNotRetried(t *testing.T) {
 	v := deployment(InPlace, 3, pods(3, nil)...)
-	first := plans(t, v, defaults())
+	first := planAtNoon(t, v, defaults())
 	memory := first.State
 	put(&memory.Recommended.Refused, first.Actions[0].UID, requests(first.Actions[0].Containers))
 
 	again := Plan(View{VPAs: []VPA{*v}}, memory, defaults(), noon)
-	require.Contains(t, told(again), "skip p0: Infeasible")
+	require.Contains(t, formatPlan(again), "skip p0: Infeasible")
 	v.Mode = InPlaceOrRecreate
-	require.Contains(t, told(Plan(View{VPAs: []VPA{*v}}, memory, defaults(), noon)), "evict p0: ResizeStuck", "the resize is not tried again")
+	require.Contains(t, formatPlan(Plan(View{VPAs: []VPA{*v}}, memory, defaults(), noon)), "evict p0: ResizeStuck", "the resize is not tried again")
 
 	v.Mode = InPlace
-	v.Pods[0].Containers[0].Target.Requests = resources.Of(1001, 999<<20)
-	require.Contains(t, told(Plan(View{VPAs: []VPA{*v}}, again.State, defaults(), noon)), "resize p0: OutOfBounds", "one target is lower")
-	v.Pods[0].Containers[0].Actual.Requests = resources.Of(1000, 1000<<20)
+	v.Pods[0].Containers[0].Target.Requests = resources.NewList(1001, 999<<20)
+	require.Contains(t, formatPlan(Plan(View{VPAs: []VPA{*v}}, again.State, defaults(), noon)), "resize p0: OutOfBounds", "one target is lower")
+	v.Pods[0].Containers[0].Actual.Requests = resources.NewList(1000, 1000<<20)
 	require.Empty(t, Plan(View{VPAs: []VPA{*v}}, again.State, defaults(), noon).State.Recommended.Refused, "it was granted after all")
 }
 
-func TestATargetThatWasNotAskedForIsNotRefused(t *testing.T) {
+func TestResize_UnrequestedTargetIsNotRefused(t *testing.T) {
 	v := deployment(InPlace, 2, pods(2, func(_ int, p *Pod) {
-		p.Resize, p.Containers[0].Spec.Requests = ResizeInfeasible, resources.Of(9000, 9<<30)
+		p.Resize, p.Containers[0].Spec.Requests = ResizeInfeasible, resources.NewList(9000, 9<<30)
 	})...)
-	first := plans(t, v, defaults())
-	require.Equal(t, []string{"resize p0: Retry", "skip p1: BudgetSpent"}, told(first))
+	first := planAtNoon(t, v, defaults())
+	require.Equal(t, []string{"resize p0: Retry", "skip p1: BudgetSpent"}, formatPlan(first))
 	v.Pods[0] = pods(1, func(_ int, p *Pod) { p.Containers[0].Actual, p.Containers[0].Spec = granted(*p), granted(*p) })[0]
-	require.Equal(t, []string{"resize p1: Retry", "skip p0: Unchanged"}, told(Plan(View{VPAs: []VPA{*v}}, first.State, defaults(), noon)))
+	require.Equal(t, []string{"resize p1: Retry", "skip p0: Unchanged"}, formatPlan(Plan(View{VPAs: []VPA{*v}}, first.State, defaults(), noon)))
 }
 
 func granted(p Pod) policy.Container {
@@ -272,7 +272,7 @@ func granted(p Pod) policy.Container {
 	return policy.Container{Name: f.Name, Requests: f.Requests, Limits: f.Limits}
 }
 
-func TestRequirements(t *testing.T) {
+func TestEviction_RespectsRequirements(t *testing.T) {
 	up := Requirement{Kinds: [resources.Kinds]bool{true, true}, Higher: true}
 	down := Requirement{Kinds: [resources.Kinds]bool{resources.Memory: true}}
 	v := deployment(Recreate, 3, pods(3, func(_ int, p *Pod) { p.Containers[0] = container(100, 3000, 1000, 1000) })...)
@@ -281,34 +281,34 @@ func TestRequirements(t *testing.T) {
 		ok  bool
 	}{{nil, true}, {[]Requirement{up}, true}, {[]Requirement{up, down}, true}, {[]Requirement{{Higher: true}}, false}, {[]Requirement{{Kinds: down.Kinds, Higher: true}}, false}} {
 		v.Requirements = c.all
-		require.Equal(t, c.ok, len(plans(t, v, defaults()).Actions) > 0, "%v", c.all)
+		require.Equal(t, c.ok, len(planAtNoon(t, v, defaults()).Actions) > 0, "%v", c.all)
 	}
 	same := deployment(Recreate, 3, pods(3, func(_ int, p *Pod) { p.Containers[0] = container(100, 1000, 1000, 1000) })...)
 	for _, higher := range []bool{false, true} {
 		same.Requirements = []Requirement{{Kinds: down.Kinds, Higher: higher}}
-		require.Empty(t, plans(t, same, defaults()).Actions, "what stays is neither higher nor lower")
+		require.Empty(t, planAtNoon(t, same, defaults()).Actions, "what stays is neither higher nor lower")
 	}
 	v.Pods[0].Containers[0].Actual.Requests = resources.List{}.With(resources.CPU, 5)
-	require.Equal(t, []string{"evict p0: OutOfBounds"}, told(plans(t, v, defaults()))[:1], "without a request everything is met")
+	require.Equal(t, []string{"evict p0: OutOfBounds"}, formatPlan(planAtNoon(t, v, defaults()))[:1], "without a request everything is met")
 }
 
-func TestGrowingPodsComeFirst(t *testing.T) {
+func TestPlan_OrdersGrowingPodsFirst(t *testing.T) {
 	v := deployment(Recreate, 3, pods(3, func(i int, p *Pod) {
 		p.Containers[0] = container([]resources.Amount{2000, 160, 50}[i], 10, 200, 10)
 	})...)
 	c := defaults()
 	c.Tolerance = 1
-	require.Equal(t, []string{"evict p2: OutOfBounds", "evict p1: Changed", "evict p0: OutOfBounds"}, told(plans(t, v, c)))
+	require.Equal(t, []string{"evict p2: OutOfBounds", "evict p1: Changed", "evict p0: OutOfBounds"}, formatPlan(planAtNoon(t, v, c)))
 }
 
-func TestReasonsAreDistinct(t *testing.T) {
+func TestReasons_AreDistinct(t *testing.T) {
 	seen := map[string]bool{}
-	for _, r := range reason.Skips() {
+	for _, r := range reason.SkipReasons() {
 		require.NotEmpty(t, r.String())
 		require.False(t, seen[r.String()])
 		seen[r.String()] = true
 	}
-	require.Len(t, seen, len(reason.Skips()))
+	require.Len(t, seen, len(reason.SkipReasons()))
 }
 
 // All pods are at their targets, the common case.
@@ -331,15 +331,15 @@ func BenchmarkPlan(b *testing.B) {
 	}
 }
 
-func TestAVPAWhoseRecommendationIsOutdatedDoesNothing(t *testing.T) {
-	v := remembered(Recreate, 2, nil)
+func TestPlan_SkipsOutdatedRecommendation(t *testing.T) {
+	v := deploymentWithOwner(Recreate, 2, nil)
 	var memory State
-	did(&memory, planned(v, State{}, defaults(), noon).Actions[0], noon)
+	recordDone(&memory, planAt(v, State{}, defaults(), noon).Actions[0], noon)
 	v.Pods[0].UID, v.Pods[0].Created = "new", noon.Add(time.Second)
 	v.Outdated = true
-	r := planned(v, memory, defaults(), noon.Add(time.Minute))
-	require.Equal(t, []string{"skip p0: StatusOutdated", "skip p1: StatusOutdated"}, told(r))
+	r := planAt(v, memory, defaults(), noon.Add(time.Minute))
+	require.Equal(t, []string{"skip p0: StatusOutdated", "skip p1: StatusOutdated"}, formatPlan(r))
 	require.Empty(t, r.Backoffs)
 	v.Mode = Initial
-	require.Equal(t, []string{"skip p0: ModeOff", "skip p1: ModeOff"}, told(planned(v, memory, defaults(), noon.Add(time.Minute))))
+	require.Equal(t, []string{"skip p0: ModeOff", "skip p1: ModeOff"}, formatPlan(planAt(v, memory, defaults(), noon.Add(time.Minute))))
 }

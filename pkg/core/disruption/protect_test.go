@@ -71,8 +71,8 @@ func TestPlan_ResizesProtectedPodsWithoutEviction(t *testing.T) {
 			c := defaults()
 			c.FreeResizes, c.InPlaceMode = true, tc.mode == InPlace
 			r := Plan(View{VPAs: []VPA{*v}, Room: NewCapacity(nil, nil)}, State{}, c, noon)
-			require.Equal(t, tc.want, told(r)[0])
-			later := planned(v, r.State, c, noon.Add(48*time.Hour))
+			require.Equal(t, tc.want, formatPlan(r)[0])
+			later := planAt(v, r.State, c, noon.Add(48*time.Hour))
 			for _, a := range later.Actions {
 				require.False(t, a.Evict || a.MayEvict, "no eviction after two days either")
 			}
@@ -89,19 +89,19 @@ func TestVPA_AdmitsByNamedResourcesOnly(t *testing.T) {
 		require   []Requirement
 		want      bool
 	}{
-		{name: "memory grows, no CPU request", has: none.With(resources.Memory, 100), gets: resources.Of(50, 200), require: []Requirement{{Kinds: memory}}},
-		{name: "memory shrinks, no CPU request", has: none.With(resources.Memory, 200), gets: resources.Of(50, 100),
+		{name: "memory grows, no CPU request", has: none.With(resources.Memory, 100), gets: resources.NewList(50, 200), require: []Requirement{{Kinds: memory}}},
+		{name: "memory shrinks, no CPU request", has: none.With(resources.Memory, 200), gets: resources.NewList(50, 100),
 			require: []Requirement{{Kinds: memory}}, want: true},
-		{name: "CPU shrinks, no memory request", has: none.With(resources.CPU, 100), gets: resources.Of(50, 100),
+		{name: "CPU shrinks, no memory request", has: none.With(resources.CPU, 100), gets: resources.NewList(50, 100),
 			require: []Requirement{{Kinds: cpu, Higher: true}}},
-		{name: "no request where more is demanded", has: none, gets: resources.Of(50, 100),
+		{name: "no request where more is demanded", has: none, gets: resources.NewList(50, 100),
 			require: []Requirement{{Kinds: both, Higher: true}}, want: true},
-		{name: "no request where less is demanded", has: none, gets: resources.Of(50, 100), require: []Requirement{{Kinds: both}}},
-		{name: "no target of the named kind", has: resources.Of(50, 100), gets: none.With(resources.Memory, 300),
+		{name: "no request where less is demanded", has: none, gets: resources.NewList(50, 100), require: []Requirement{{Kinds: both}}},
+		{name: "no target of the named kind", has: resources.NewList(50, 100), gets: none.With(resources.Memory, 300),
 			require: []Requirement{{Kinds: cpu, Higher: true}}},
-		{name: "each of two", has: none.With(resources.Memory, 100), gets: resources.Of(50, 200),
+		{name: "each of two", has: none.With(resources.Memory, 100), gets: resources.NewList(50, 200),
 			require: []Requirement{{Kinds: cpu, Higher: true}, {Kinds: memory, Higher: true}}, want: true},
-		{name: "one of two", has: none.With(resources.Memory, 100), gets: resources.Of(50, 200),
+		{name: "one of two", has: none.With(resources.Memory, 100), gets: resources.NewList(50, 200),
 			require: []Requirement{{Kinds: cpu, Higher: true}, {Kinds: memory}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestCovers(t *testing.T) {
+func TestScopesCover(t *testing.T) {
 	class := func(o ScopeOperator, names ...string) []ScopeRule { return []ScopeRule{{ScopePriorityClass, o, names}} }
 	only := func(names ...ScopeName) (rules []ScopeRule) {
 		for _, name := range names {

@@ -11,7 +11,7 @@ import (
 
 // The quota has room for the replacement once the failing pod is gone. Otherwise the pod would be
 // OOM killed forever.
-func TestAFullQuotaKeepsNoPodFromItsMemory(t *testing.T) {
+func TestOOMKill_FullQuotaAllowsEviction(t *testing.T) {
 	full := func(kind resources.Kind) *Capacity {
 		return NewCapacity(nil, map[string][]Quota{"shop": {{Requests: resources.List{}.With(kind, 0)}}})
 	}
@@ -23,7 +23,7 @@ func TestAFullQuotaKeepsNoPodFromItsMemory(t *testing.T) {
 		}
 	})...)
 	plan := func(r *Capacity) []string {
-		return told(Plan(View{VPAs: []VPA{*v}, Room: r}, State{}, defaults(), noon))
+		return formatPlan(Plan(View{VPAs: []VPA{*v}, Room: r}, State{}, defaults(), noon))
 	}
 	require.Equal(t, []string{"evict p0: OutOfMemory", "skip p1: BudgetSpent"}, plan(full(resources.CPU)), "its CPU stays what it is")
 	require.Equal(t, []string{"skip p0: QuotaFull", "skip p1: NoBudget"}, plan(full(resources.Memory)), "nothing would come back")

@@ -70,24 +70,24 @@ func (d *dice) pod(n, i int) Pod {
 	p := Pod{Namespace: "shop", Name: "p" + strconv.Itoa(i), UID: strconv.Itoa(n) + "/" + strconv.Itoa(i),
 		Group: d.roll(4) - 1, Pending: d.roll(5) == 0, Boosted: d.roll(20) == 0,
 		Created: noon.Add(-time.Duration(d.roll(24)) * time.Hour), Started: noon.Add(-time.Duration(d.roll(24)) * time.Hour),
-		Node: "n" + strconv.Itoa(d.roll(3)), Bound: d.roll(8) == 0, Footprint: resources.Of(200, 200)}
+		Node: "n" + strconv.Itoa(d.roll(3)), NodeBound: d.roll(8) == 0, Footprint: resources.NewList(200, 200)}
 	if d.roll(3) == 0 {
 		p.Resize = ResizeState(d.roll(6))
 	}
 	if d.roll(12) == 0 {
-		p.Noted = &Noted{Backoff: Backoff{Fruitless: d.roll(5), Until: noon.Add(time.Duration(d.roll(20)-5) * time.Minute)}}
+		p.Persisted = &PersistedState{Backoff: Backoff{Ineffective: d.roll(5), Until: noon.Add(time.Duration(d.roll(20)-5) * time.Minute)}}
 	}
 	p.Ready = !p.Pending && d.roll(4) > 0
-	p.Sized = d.yes()
+	p.SizedByVPA = d.yes()
 	if d.roll(6) == 0 {
 		p.Protected = [...]reason.Reason{reason.ProtectedFromEviction, reason.CountsAsFailure, reason.OlderRevision}[d.roll(3)]
 	}
-	p.Static, p.Traits.Terminating = d.roll(4) == 0, d.roll(8) == 0
+	p.StaticCPU, p.Traits.Terminating = d.roll(4) == 0, d.roll(8) == 0
 	guaranteed := d.roll(3) == 0
 	for i := range 1 + d.roll(3) {
 		c := d.container(i)
 		if guaranteed {
-			c.Actual.Requests = resources.Of(resources.Amount(100+d.roll(5)*100), resources.Amount(100+d.roll(5)*100))
+			c.Actual.Requests = resources.NewList(resources.Amount(100+d.roll(5)*100), resources.Amount(100+d.roll(5)*100))
 			c.Actual.Limits, c.Spec, c.Target.Limits = c.Actual.Requests, c.Actual, c.Target.Requests
 			c.Spec.Limits = c.Spec.Requests
 		}
@@ -150,8 +150,8 @@ func (d *dice) view() (view View) {
 	if d.yes() {
 		nodes := make([]Node, d.roll(4))
 		for i := range nodes {
-			nodes[i] = Node{Name: "n" + strconv.Itoa(i), Open: d.roll(4) > 0,
-				Size: resources.Of(resources.Amount(d.roll(20)*100), 2000), Free: resources.Of(resources.Amount(d.roll(10)*100-200), resources.Amount(d.roll(10)*100))}
+			nodes[i] = Node{Name: "n" + strconv.Itoa(i), AcceptsPods: d.roll(4) > 0,
+				Allocatable: resources.NewList(resources.Amount(d.roll(20)*100), 2000), Free: resources.NewList(resources.Amount(d.roll(10)*100-200), resources.Amount(d.roll(10)*100))}
 		}
 		var quotas map[string][]Quota
 		if d.roll(3) == 0 {
@@ -169,7 +169,7 @@ func (d *dice) config() Config {
 
 // runCluster plans one cluster three times. In between, pods get their planned resources, or are
 // recreated without them.
-func life(t testing.TB, d *dice) (plans int) {
+func runCluster(t testing.TB, d *dice) (plans int) {
 	view, c := d.view(), d.config()
 	memory := State{}
 	for pass := range 3 {
@@ -179,7 +179,7 @@ func life(t testing.TB, d *dice) (plans int) {
 			t.Fatal("the same input gave another plan")
 		}
 		if pass == 0 {
-			checkPauses(t, view, r)
+			checkBackoffs(t, view, r)
 			checkRecommended(t, view, c, r)
 		}
 		checkPlan(t, view, c, r)
@@ -187,21 +187,21 @@ func life(t testing.TB, d *dice) (plans int) {
 		memory = r.State
 		plans++
 		for _, a := range r.Actions {
-			outcome := [...]Outcome{Failed, TooMuch, Done, Done}[d.roll(4)]
-			before := fmt.Sprint(memory.Recommended, memory.Owners, memory.Left)
+			outcome := [...]Outcome{Failed, Infeasible, Done, Done}[d.roll(4)]
+			before := fmt.Sprint(memory.Recommended, memory.Owners, memory.LastCrowdEviction)
 			memory.Record(a, outcome, now)
-			if a.SharesOnly() && before != fmt.Sprint(memory.Recommended, memory.Owners, memory.Left) {
+			if a.SharesOnly() && before != fmt.Sprint(memory.Recommended, memory.Owners, memory.LastCrowdEviction) {
 				t.Fatalf("%s: a share is remembered as a recommendation", a.UID)
 			}
 			if outcome == Done {
-				carry(&view, a, now, d.yes())
+				applyAction(&view, a, now, d.yes())
 			}
 		}
 	}
 	return plans
 }
 
-func carry(view *View, a Action, now time.Time, effect bool) {
+func applyAction(view *View, a Action, now time.Time, effect bool) {
 	for i := range view.VPAs {
 		for j := range view.VPAs[i].Pods {
 			p := &view.VPAs[i].Pods[j]
@@ -249,7 +249,7 @@ func TestRandomClusters(t *testing.T) {
 					t.Fatalf("seed %d: %v", seed, cause)
 				}
 			}()
-			plans += life(t, &dice{random: rand.New(rand.NewPCG(seed, 0))})
+			plans += runCluster(t, &dice{random: rand.New(rand.NewPCG(seed, 0))})
 		}()
 		if t.Failed() {
 			t.Fatalf("seed %d", seed)
@@ -260,7 +260,7 @@ func TestRandomClusters(t *testing.T) {
 
 func FuzzPlan(f *testing.F) {
 	f.Add([]byte{})
-	f.Fuzz(func(t *testing.T, data []byte) { life(t, &dice{bytes: data}) })
+	f.Fuzz(func(t *testing.T, data []byte) { runCluster(t, &dice{bytes: data}) })
 }
 
 func checkPlan(t testing.TB, view View, c Config, r Result) {
@@ -274,7 +274,7 @@ func checkPlan(t testing.TB, view View, c Config, r Result) {
 	}
 	for _, s := range r.Skipped {
 		decide(s.UID)
-		if !known[s.Reason] {
+		if !knownReasons[s.Reason] {
 			t.Fatalf("%s: reason %q is in no list", s.UID, s.Reason)
 		}
 	}
@@ -308,9 +308,9 @@ func checkPlan(t testing.TB, view View, c Config, r Result) {
 	}
 }
 
-var known = func() map[reason.Reason]bool {
+var knownReasons = func() map[reason.Reason]bool {
 	all := map[reason.Reason]bool{}
-	for _, r := range reason.Skips() {
+	for _, r := range reason.SkipReasons() {
 		all[r] = true
 	}
 	return all
@@ -327,9 +327,9 @@ func checkActions(t testing.TB, v *VPA, actions map[string]Action) {
 		switch {
 		case a.Cause.Shares() && (p.Share == nil || !a.Evict):
 			t.Fatalf("%s does not share", p.UID)
-		case !a.Cause.Shares() && (!p.Changed() || len(a.Containers) == 0):
+		case !a.Cause.Shares() && (!p.NeedsChange() || len(a.Containers) == 0):
 			t.Fatalf("%s is disrupted without a difference", p.UID)
-		case !a.Evict && !p.Asks():
+		case !a.Evict && !p.ChangesSpec():
 			t.Fatalf("%s already asks for that", p.UID)
 		case !a.Cause.Shares() && p.Boosted && (!p.WantsOOMResize() || !p.CPURefused()):
 			t.Fatalf("%s is boosted", p.UID)
@@ -339,9 +339,9 @@ func checkActions(t testing.TB, v *VPA, actions map[string]Action) {
 			t.Fatalf("%s: the mode resizes no pods", p.UID)
 		case v.Mode == InPlace && (a.Evict || a.MayEvict):
 			t.Fatalf("%s: mode InPlace evicts", p.UID)
-		case !a.Evict && takesCPU(p, a):
+		case !a.Evict && changesStaticCPU(p, a):
 			t.Fatalf("%s: its node would not give it other CPU", p.UID)
-		case !onTheWay(p, a):
+		case !towardsTarget(p, a):
 			t.Fatalf("%s would get neither what is recommended nor a part of it", p.UID)
 		case (a.Evict || a.Restarts || a.MayEvict) && p.Ready != a.Disrupts:
 			t.Fatalf("%s: who is disrupted must be told", p.UID)
@@ -355,7 +355,7 @@ func checkActions(t testing.TB, v *VPA, actions map[string]Action) {
 	}
 }
 
-func takesCPU(p *Pod, a Action) bool {
+func changesStaticCPU(p *Pod, a Action) bool {
 	other := false
 	for i := range p.Containers {
 		c := &p.Containers[i]
@@ -372,12 +372,12 @@ func takesCPU(p *Pod, a Action) bool {
 		}
 		other = other || asks.Requests.Value(resources.CPU) != c.Actual.Requests.Value(resources.CPU)
 	}
-	return p.Static && other
+	return p.StaticCPU && other
 }
 
 // towardsTarget reports whether an action gives a pod its target, or part of it if it is capped to
 // the free room.
-func onTheWay(p *Pod, a Action) bool {
+func towardsTarget(p *Pod, a Action) bool {
 	full := p.Targets()
 	asked := map[string]resources.List{}
 	for _, c := range p.Containers {
@@ -402,7 +402,7 @@ func checkShares(t testing.TB, view View, r Result) {
 			for j := range view.VPAs[i].Pods {
 				pod := &view.VPAs[i].Pods[j]
 				if at := slices.IndexFunc(r.Actions, func(a Action) bool { return a.UID == pod.UID && !a.SharesOnly() }); at >= 0 && !kept {
-					room.Keep(pod.Need(), r.Actions[at].Evict)
+					room.Reserve(pod.Need(), r.Actions[at].Evict)
 				}
 			}
 		}
@@ -439,10 +439,10 @@ func checkShares(t testing.TB, view View, r Result) {
 			gets.Containers[c].Target = pod.Share.Target[c]
 		}
 		need := gets.Need()
-		if answer := room.Resize(need); answer != RoomFits {
+		if answer := room.CheckResize(need); answer != RoomFits {
 			t.Fatalf("%s gets more than there is: %d", a.UID, answer)
 		}
-		room.Keep(need, false)
+		room.Reserve(need, false)
 	}
 }
 
@@ -487,13 +487,13 @@ func checkRecommended(t testing.TB, view View, c Config, r Result) {
 	}
 }
 
-func checkPauses(t testing.TB, view View, r Result) {
+func checkBackoffs(t testing.TB, view View, r Result) {
 	t.Helper()
 	paused := map[string]bool{}
 	for i := range view.VPAs {
 		v := &view.VPAs[i]
 		for j := range v.Pods {
-			if p := &v.Pods[j]; p.noted().Backoff.Fruitless > 0 && p.noted().Backoff.Until.After(noon) && p.Changed() {
+			if p := &v.Pods[j]; p.persisted().Backoff.Ineffective > 0 && p.persisted().Backoff.Until.After(noon) && p.NeedsChange() {
 				paused[v.GroupOf(p).Key] = true
 			}
 		}
@@ -505,12 +505,12 @@ func checkPauses(t testing.TB, view View, r Result) {
 	}
 }
 
-type away struct {
+type disruptionCount struct {
 	live, running, ready int
 	gone, goneReady      int
 }
 
-func (w *away) add(p *Pod, a Action, acted bool, c Config) {
+func (w *disruptionCount) add(p *Pod, a Action, acted bool, c Config) {
 	w.live++
 	if p.Pending {
 		return
@@ -532,7 +532,7 @@ func (w *away) add(p *Pod, a Action, acted bool, c Config) {
 func checkBudget(t testing.TB, v *VPA, c Config, actions map[string]Action) {
 	t.Helper()
 	for g, group := range v.Groups {
-		var w away
+		var w disruptionCount
 		for i := range v.Pods {
 			if p := &v.Pods[i]; p.Group == g {
 				a, acted := actions[p.UID]

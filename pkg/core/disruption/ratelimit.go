@@ -12,14 +12,14 @@ type RateLimits struct {
 
 // startPace is the cluster limit at start unless the full limit is lower. It suffices for a
 // workload of twenty replicas with half of them unavailable.
-const gentle = 10
+const startPace = 10
 
 func (p RateLimits) cluster(age time.Duration) float64 {
 	full := float64(p.Cluster)
 	if p.SlowStart <= 0 || age >= p.SlowStart {
 		return full
 	}
-	return max(min(gentle, full), full*float64(max(age, 0))/float64(p.SlowStart))
+	return max(min(startPace, full), full*float64(max(age, 0))/float64(p.SlowStart))
 }
 
 // RateLimiter counts disruptions. Use NewRateLimiter to create one.
@@ -29,18 +29,18 @@ type RateLimiter struct {
 	cluster    bucket
 	namespaces map[string]bucket
 
-	pass    time.Time
-	takes   int
-	last    map[string]int  // by namespace: number of its last take
-	waiting map[string]bool // namespaces refused by the cluster limit in this iteration
-	waited  map[string]bool // refused in the previous iteration and without a take in this one
+	iteration     time.Time
+	takes         int
+	lastTake      map[string]int  // by namespace: number of its last take
+	waiting       map[string]bool // namespaces refused by the cluster limit in this iteration
+	waitingBefore map[string]bool // refused in the previous iteration and without a take in this one
 }
 
 // NewRateLimiter returns a limiter for a process that starts at now.
 func NewRateLimiter(p RateLimits, now time.Time) *RateLimiter {
 	return &RateLimiter{
 		pace: p, began: now, cluster: bucket{p.cluster(0), now}, namespaces: map[string]bucket{},
-		last: map[string]int{}, waiting: map[string]bool{}, waited: map[string]bool{},
+		lastTake: map[string]int{}, waiting: map[string]bool{}, waitingBefore: map[string]bool{},
 	}
 }
 
@@ -48,10 +48,10 @@ func NewRateLimiter(p RateLimits, now time.Time) *RateLimiter {
 // now, and counts it. If the cluster limit is short, the namespace with the least recent take has
 // priority, so that no namespace consumes the whole limit.
 func (l *RateLimiter) Take(namespace string, now time.Time) bool {
-	if !now.Equal(l.pass) {
-		l.pass, l.waited, l.waiting = now, l.waiting, map[string]bool{}
+	if !now.Equal(l.iteration) {
+		l.iteration, l.waitingBefore, l.waiting = now, l.waiting, map[string]bool{}
 	}
-	delete(l.waited, namespace)
+	delete(l.waitingBefore, namespace)
 	cluster := l.cluster.filled(l.pace.cluster(now.Sub(l.began)), now)
 	own, known := l.namespaces[namespace]
 	if !known {
@@ -71,16 +71,16 @@ func (l *RateLimiter) Take(namespace string, now time.Time) bool {
 	l.prune(now)
 	l.namespaces[namespace] = own
 	l.takes++
-	l.last[namespace] = l.takes
+	l.lastTake[namespace] = l.takes
 	delete(l.waiting, namespace)
 	return true
 }
 
 // reserved returns the number of other waiting namespaces with a less recent take.
 func (l *RateLimiter) reserved(namespace string) (n int) {
-	for _, names := range [...]map[string]bool{l.waiting, l.waited} {
+	for _, names := range [...]map[string]bool{l.waiting, l.waitingBefore} {
 		for name := range names {
-			if l.last[name] < l.last[namespace] {
+			if l.lastTake[name] < l.lastTake[namespace] {
 				n++
 			}
 		}
@@ -101,7 +101,7 @@ func (l *RateLimiter) prune(now time.Time) {
 	for name, b := range l.namespaces {
 		if now.Sub(b.at) > time.Minute {
 			delete(l.namespaces, name)
-			delete(l.last, name)
+			delete(l.lastTake, name)
 		}
 	}
 }

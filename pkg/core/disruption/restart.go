@@ -36,31 +36,31 @@ type RestartState struct {
 	Restart
 	// PendingSince is when the pod began to wait for its node to apply the resize. Zero: it does
 	// not wait.
-	Pending time.Time
-	Over    bool // the pod became ready again, or the wait timed out
+	PendingSince time.Time
+	Over         bool // the pod became ready again, or the wait timed out
 }
 
 // follow updates the state of the last restart of a pod, and reports whether there is one. A newer
 // restart persisted on the pod replaces the state.
 func (r RestartState) follow(p *Pod, now time.Time) (next RestartState, known bool) {
-	if noted := p.noted().Restart; noted.At.After(r.At) {
-		r = RestartState{Restart: noted, Pending: r.Pending}
+	if noted := p.persisted().Restart; noted.At.After(r.At) {
+		r = RestartState{Restart: noted, PendingSince: r.PendingSince}
 	}
 	switch {
 	case p.RestartPending():
 		r.Over = false
-		if r.Pending.IsZero() {
+		if r.PendingSince.IsZero() {
 			// The reported time may belong to an earlier resize.
-			r.Pending = slices.MaxFunc([]time.Time{p.ResizeSince, r.At}, time.Time.Compare)
-			if r.Pending.IsZero() {
-				r.Pending = now
+			r.PendingSince = slices.MaxFunc([]time.Time{p.ResizeSince, r.At}, time.Time.Compare)
+			if r.PendingSince.IsZero() {
+				r.PendingSince = now
 			}
 		}
 		return r, true
 	case r.At.IsZero():
 		return r, false
-	case !r.Pending.IsZero():
-		r.At, r.Pending = now, time.Time{} // the restart begins now
+	case !r.PendingSince.IsZero():
+		r.At, r.PendingSince = now, time.Time{} // the restart begins now
 	}
 	r.Over = r.Over || !p.Recovering(r.Restart, now)
 	return r, true
@@ -69,18 +69,18 @@ func (r RestartState) follow(p *Pod, now time.Time) (next RestartState, known bo
 // stuck reports whether the node has not applied the resize for so long that other pods no longer
 // wait. A resize that is in progress or was requested a moment ago may still complete.
 func (r RestartState) stuck(p *Pod, now time.Time) bool {
-	since := r.Pending
+	since := r.PendingSince
 	if p.Resize == ResizeInProgress && p.ResizeSince.After(since) {
 		since = p.ResizeSince
 	}
-	return !r.Pending.IsZero() && now.Sub(since) >= RestartLimit && now.Sub(r.At) >= RestartGrace
+	return !r.PendingSince.IsZero() && now.Sub(since) >= RestartLimit && now.Sub(r.At) >= RestartGrace
 }
 
 // Restarting returns the holder for a pod that is being restarted, or false if no pod has to wait
 // for it.
 func (m PodStates) Restarting(p *Pod, now time.Time) (RestartHolder, bool) {
 	r, known := m.Restarts[p.UID].follow(p, now)
-	return RestartHolder{p.UID, r.Pending}, known && !r.Over && !r.stuck(p, now)
+	return RestartHolder{p.UID, r.PendingSince}, known && !r.Over && !r.stuck(p, now)
 }
 
 // FollowRestart is Restarting for repeated calls without a plan: it stores the observed state in m.
@@ -129,13 +129,13 @@ func (p *Pod) Recovering(r Restart, now time.Time) bool {
 // RestartHolder is a pod that is about to be restarted by a resize, or is not ready again after
 // one. Pods that share an owner or budget with it wait.
 type RestartHolder struct {
-	UID     string
-	Pending time.Time // when it began to wait for its node; zero: it does not wait
+	UID          string
+	PendingSince time.Time // when it began to wait for its node; zero: it does not wait
 }
 
 // compare orders holders that do not wait for their node first, then the longest waiting.
-func (h RestartHolder) order(other RestartHolder) int {
-	return cmp.Or(h.Pending.Compare(other.Pending), cmp.Compare(h.UID, other.UID))
+func (h RestartHolder) compare(other RestartHolder) int {
+	return cmp.Or(h.PendingSince.Compare(other.PendingSince), cmp.Compare(h.UID, other.UID))
 }
 
 // BlockingRestart returns the first holder that a pod must wait for, or false. The first of the
@@ -143,10 +143,10 @@ func (h RestartHolder) order(other RestartHolder) int {
 func BlockingRestart(uid string, all []RestartHolder) (first RestartHolder, blocked bool) {
 	self := slices.IndexFunc(all, func(h RestartHolder) bool { return h.UID == uid })
 	for _, h := range all {
-		if h.UID == uid || self >= 0 && !h.Pending.IsZero() && !all[self].Pending.IsZero() && all[self].order(h) < 0 {
+		if h.UID == uid || self >= 0 && !h.PendingSince.IsZero() && !all[self].PendingSince.IsZero() && all[self].compare(h) < 0 {
 			continue
 		}
-		if !blocked || h.order(first) < 0 {
+		if !blocked || h.compare(first) < 0 {
 			first, blocked = h, true
 		}
 	}
@@ -183,15 +183,15 @@ func (p *plan) blocked(pod *Pod, keys []string) bool {
 	return blocked
 }
 
-func (p *plan) shared(v *VPA, pod *Pod) []string {
+func (p *plan) sharedKeys(v *VPA, pod *Pod) []string {
 	owner := v.GroupOf(pod).Key
 	if owner == "" {
 		owner = v.Namespace + "/" + v.Name + "/" + strconv.Itoa(pod.Group)
 	}
-	return append(budgets(pod), "owner "+owner)
+	return append(budgetKeys(pod), "owner "+owner)
 }
 
-func budgets(pod *Pod) []string {
+func budgetKeys(pod *Pod) []string {
 	keys := make([]string, len(pod.Budgets), len(pod.Budgets)+1)
 	for i, name := range pod.Budgets {
 		keys[i] = "budget " + pod.Namespace + "/" + name
@@ -207,52 +207,52 @@ func (p *plan) reserve(v *VPA, b *Budget) {
 	for i := range v.Pods {
 		pod := &v.Pods[i]
 		if one, holds := p.result.State.Recommended.Restarting(pod, p.now); holds {
-			b.leaves(pod, one)
+			b.addRestarting(pod, one)
 		}
 	}
 }
 
 // restartRequested reports whether a restart of the pod was requested and the pod does not show it
 // yet, as the informer cache may be stale.
-func (p *plan) awaited(pod *Pod) bool {
+func (p *plan) restartRequested(pod *Pod) bool {
 	r, known := p.result.State.Recommended.Restarts[pod.UID]
 	return known && !r.Over && pod.Ready && !pod.RestartPending()
 }
 
 // postponedResize is a planned resize that affects other pods of its budget or owner.
-type postponed struct {
+type postponedResize struct {
 	vpa       *VPA
 	pod       *Pod
-	situation Situation
+	situation DecisionInput
 	cause     Cause
 }
 
 // postpone reports whether a resize is planned after all others because it was prevented before.
 // Otherwise a pod that can never be disrupted, or always uses its memory, would block all pods of
 // its owner and budgets.
-func (p *plan) postpone(r postponed) bool {
-	if _, protected := p.before.Protected[r.pod.UID]; !protected || p.secondRound {
+func (p *plan) postpone(r postponedResize) bool {
+	if _, protected := p.previous.Protected[r.pod.UID]; !protected || p.secondRound {
 		return false
 	}
-	p.later = append(p.later, r)
+	p.postponed = append(p.postponed, r)
 	return true
 }
 
-func (p *plan) again() {
+func (p *plan) planPostponed() {
 	p.secondRound = true
-	since := func(r postponed) time.Time { return p.before.Protected[r.pod.UID] }
-	slices.SortStableFunc(p.later, func(a, b postponed) int {
+	since := func(r postponedResize) time.Time { return p.previous.Protected[r.pod.UID] }
+	slices.SortStableFunc(p.postponed, func(a, b postponedResize) int {
 		return cmp.Or(since(a).Compare(since(b)), cmp.Compare(a.pod.Namespace, b.pod.Namespace), cmp.Compare(a.pod.Name, b.pod.Name))
 	})
-	for len(p.later) > 0 {
-		r := p.later[0]
-		p.later = p.later[1:]
-		p.onceMore(r)
+	for len(p.postponed) > 0 {
+		r := p.postponed[0]
+		p.postponed = p.postponed[1:]
+		p.retryPostponed(r)
 	}
 }
 
-func (p *plan) onceMore(r postponed) {
-	defer p.caught(r.vpa)
+func (p *plan) retryPostponed(r postponedResize) {
+	defer p.recoverVPA(r.vpa)
 	denied := r.situation.Budget.Denies(r.pod)
 	if denied != "" && !r.situation.needsNoBudget(r.pod) {
 		p.skip(r.vpa, r.pod, denied)
@@ -269,9 +269,9 @@ func (p *Pod) ChangesClass() bool {
 }
 
 func (p *Pod) classes() (has, gets policy.Class) {
-	before := make([]policy.Container, 0, len(p.Containers)+len(p.Fixed))
-	before = append(before, p.Fixed...)
-	after := append(make([]policy.Container, 0, cap(before)), p.Fixed...)
+	before := make([]policy.Container, 0, len(p.Containers)+len(p.FixedContainers))
+	before = append(before, p.FixedContainers...)
+	after := append(make([]policy.Container, 0, cap(before)), p.FixedContainers...)
 	for i := range p.Containers {
 		before = append(before, p.Containers[i].Spec)
 		after = append(after, p.Containers[i].After())
@@ -282,7 +282,7 @@ func (p *Pod) classes() (has, gets policy.Class) {
 // CPURefused reports whether the node would refuse the change because of its CPU. Under the static
 // policy a Guaranteed pod keeps its CPU for its lifetime, even if it has no exclusive CPUs.
 func (p *Pod) CPURefused() bool {
-	if !p.Static || !slices.ContainsFunc(p.Containers, func(c Container) bool {
+	if !p.StaticCPU || !slices.ContainsFunc(p.Containers, func(c Container) bool {
 		return c.After().Requests.Value(resources.CPU) != c.Actual.Requests.Value(resources.CPU)
 	}) {
 		return false

@@ -15,7 +15,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-func restarting(n int, change func(int, *Pod)) *VPA {
+func restartingDeployment(n int, change func(int, *Pod)) *VPA {
 	v := deployment(InPlaceOrRecreate, n, pods(n, func(i int, p *Pod) {
 		p.Containers[0].Restarts[resources.Memory] = true
 		if change != nil {
@@ -26,49 +26,49 @@ func restarting(n int, change func(int, *Pod)) *VPA {
 	return v
 }
 
-func ask(m *State, uid string, r Restart) {
+func recordRestart(m *State, uid string, r Restart) {
 	m.Record(Action{Subject: Subject{UID: uid}, Restart: r}, Done, r.At)
 }
 
-func asked(p *Pod) { p.Containers[0].Spec = p.Containers[0].After() }
+func acceptResize(p *Pod) { p.Containers[0].Spec = p.Containers[0].After() }
 
-func restarted(p *Pod) {
+func completeRestart(p *Pod) {
 	p.Containers[0].Actual = p.Containers[0].Spec
 	p.Resize = NotResizing
 	p.Restarts++
 }
 
-func TestOnePodIsRestartedAfterTheOther(t *testing.T) {
-	v := restarting(5, nil)
+func TestRestart_OnePodAtATime(t *testing.T) {
+	v := restartingDeployment(5, nil)
 	v.MinReplicas = 1
 	c := defaults()
 	c.Tolerance = 1
-	r := plans(t, v, c)
-	require.Equal(t, []string{"resize or evict p0: OutOfBounds", "skip p1: RestartUnderWay", "skip p2: RestartUnderWay", "skip p3: RestartUnderWay", "skip p4: RestartUnderWay"}, told(r))
+	r := planAtNoon(t, v, c)
+	require.Equal(t, []string{"resize or evict p0: OutOfBounds", "skip p1: RestartUnderWay", "skip p2: RestartUnderWay", "skip p3: RestartUnderWay", "skip p4: RestartUnderWay"}, formatPlan(r))
 	require.Equal(t, Restart{At: noon}, r.Actions[0].Restart)
 
 	p := &v.Pods[0]
 	memory := r.State
-	ask(&memory, p.UID, r.Actions[0].Restart)
+	recordRestart(&memory, p.UID, r.Actions[0].Restart)
 	next := func(what string, after time.Duration, acts int) {
 		t.Helper()
-		seen := planned(v, memory, c, noon.Add(after))
-		require.Len(t, seen.Actions, acts, "%s: %v", what, told(seen))
-		require.True(t, slices.ContainsFunc(seen.Skipped, func(s Skip) bool { return s.Reason == reason.RestartUnderWay }), "%s: %v", what, told(seen))
+		seen := planAt(v, memory, c, noon.Add(after))
+		require.Len(t, seen.Actions, acts, "%s: %v", what, formatPlan(seen))
+		require.True(t, slices.ContainsFunc(seen.Skipped, func(s Skip) bool { return s.Reason == reason.RestartUnderWay }), "%s: %v", what, formatPlan(seen))
 		if acts == 1 {
 			require.Equal(t, "p1", seen.Actions[0].Pod)
 		}
-		fresh := planned(v, State{}, c, noon.Add(after))
-		require.Len(t, fresh.Actions, acts, "%s, for another process: %v", what, told(fresh))
+		fresh := planAt(v, State{}, c, noon.Add(after))
+		require.Len(t, fresh.Actions, acts, "%s, for another process: %v", what, formatPlan(fresh))
 	}
-	p.Noted = &Noted{Restart: r.Actions[0].Restart} // as the actuator annotates the pod
+	p.Persisted = &PersistedState{Restart: r.Actions[0].Restart} // as the actuator annotates the pod
 	next("the cache does not show the resize", time.Minute, 0)
-	asked(p)
+	acceptResize(p)
 	p.Resize = ResizeInProgress
 	next("the node is at it", 2*time.Minute, 0)
 	next("the node is at it for long", 50*time.Minute, 0)
 	p.Ready = false
-	restarted(p)
+	completeRestart(p)
 	next("not ready", 3*time.Minute, 0)
 	next("not ready for long", 59*time.Minute, 0)
 	next("never ready again: every budget counts it as away", time.Hour, 1)
@@ -79,29 +79,29 @@ func TestOnePodIsRestartedAfterTheOther(t *testing.T) {
 	next("the node needed no restart", 5*time.Minute, 1)
 }
 
-func TestARestartThatNobodySawNotReadyIsOver(t *testing.T) {
-	v := restarting(3, nil)
-	r := plans(t, v, defaults())
-	ask(&r.State, "uid-p0", r.Actions[0].Restart)
-	asked(&v.Pods[0])
-	restarted(&v.Pods[0])
-	again := planned(v, r.State, defaults(), noon.Add(time.Minute))
-	require.Equal(t, "resize or evict p1: OutOfBounds", told(again)[0])
+func TestRestart_EndsWithoutUnreadyObservation(t *testing.T) {
+	v := restartingDeployment(3, nil)
+	r := planAtNoon(t, v, defaults())
+	recordRestart(&r.State, "uid-p0", r.Actions[0].Restart)
+	acceptResize(&v.Pods[0])
+	completeRestart(&v.Pods[0])
+	again := planAt(v, r.State, defaults(), noon.Add(time.Minute))
+	require.Equal(t, "resize or evict p1: OutOfBounds", formatPlan(again)[0])
 
-	ask(&again.State, "uid-p1", again.Actions[0].Restart)
+	recordRestart(&again.State, "uid-p1", again.Actions[0].Restart)
 	v.Pods[0].Ready = false // for another reason, minutes later
-	asked(&v.Pods[1])
-	restarted(&v.Pods[1])
+	acceptResize(&v.Pods[1])
+	completeRestart(&v.Pods[1])
 	c := defaults()
 	c.Tolerance = 1
-	require.Equal(t, []string{"resize or evict p2: OutOfBounds"}, told(planned(v, again.State, c, noon.Add(2*time.Minute)))[:1], "what is over stays over")
+	require.Equal(t, []string{"resize or evict p2: OutOfBounds"}, formatPlan(planAt(v, again.State, c, noon.Add(2*time.Minute)))[:1], "what is over stays over")
 	v.Pods = v.Pods[1:]
-	require.NotContains(t, planned(v, again.State, defaults(), noon.Add(2*time.Minute)).State.Recommended.Restarts, "uid-p0", "a pod that is gone")
+	require.NotContains(t, planAt(v, again.State, defaults(), noon.Add(2*time.Minute)).State.Recommended.Restarts, "uid-p0", "a pod that is gone")
 }
 
-func TestADisruptionBudgetMayCoverSeveralOwners(t *testing.T) {
+func TestRestart_SharedBudgetSpansOwners(t *testing.T) {
 	of := func(name string, budgets ...string) VPA {
-		v := restarting(3, func(_ int, p *Pod) { p.Name, p.Budgets = name+p.Name, budgets; p.UID = "uid-" + p.Name })
+		v := restartingDeployment(3, func(_ int, p *Pod) { p.Name, p.Budgets = name+p.Name, budgets; p.UID = "uid-" + p.Name })
 		v.Name, v.Groups[0].Key = name, name
 		return *v
 	}
@@ -138,40 +138,40 @@ func TestADisruptionBudgetMayCoverSeveralOwners(t *testing.T) {
 
 // Pods about to restart are still ready, but the budget of the owner must count them as
 // unavailable.
-func TestAPodThatIsAboutToRestartCountsAsAway(t *testing.T) {
-	v := restarting(4, func(i int, p *Pod) { p.Containers[0].Restarts[resources.Memory] = i == 0 })
-	asked(&v.Pods[0])
+func TestRestart_PendingPodCountsAsUnavailable(t *testing.T) {
+	v := restartingDeployment(4, func(i int, p *Pod) { p.Containers[0].Restarts[resources.Memory] = i == 0 })
+	acceptResize(&v.Pods[0])
 	v.Pods[0].Resize, v.Pods[0].ResizeSince = ResizeInProgress, noon
-	require.Equal(t, []string{"resize or evict p1: OutOfBounds", "skip p0: WaitingForNode", "skip p2: BudgetSpent", "skip p3: BudgetSpent"}, told(plans(t, v, defaults())))
-	one := restarting(2, nil)
-	asked(&one.Pods[0])
+	require.Equal(t, []string{"resize or evict p1: OutOfBounds", "skip p0: WaitingForNode", "skip p2: BudgetSpent", "skip p3: BudgetSpent"}, formatPlan(planAtNoon(t, v, defaults())))
+	one := restartingDeployment(2, nil)
+	acceptResize(&one.Pods[0])
 	one.Pods[0].Resize, one.Pods[0].ResizeSince = ResizeDeferred, noon.Add(-time.Hour)
-	require.Equal(t, "evict p0: ResizeStuck", told(plans(t, one, defaults()))[0], "it does not stand in its own way")
+	require.Equal(t, "evict p0: ResizeStuck", formatPlan(planAtNoon(t, one, defaults()))[0], "it does not stand in its own way")
 	one.Pods[0].Resize = ResizeInfeasible
 	require.False(t, one.Pods[0].RestartPending(), "it does not come by itself")
 }
 
-func TestACureIsNotHeldByARestart(t *testing.T) {
-	v := restarting(4, func(i int, p *Pod) {
+func TestRestart_DoesNotBlockOOMResize(t *testing.T) {
+	v := restartingDeployment(4, func(i int, p *Pod) {
 		if i == 3 {
 			p.Ready, p.Containers[0].OOM = false, OOM{Started: noon.Add(-time.Hour), Ended: noon.Add(-time.Minute)}
 		}
 	})
-	asked(&v.Pods[0])
+	acceptResize(&v.Pods[0])
 	v.Pods[0].Resize = ResizeInProgress
-	r := plans(t, v, defaults())
+	r := planAtNoon(t, v, defaults())
 	require.Len(t, r.Actions, 1)
 	require.Equal(t, "p3", r.Actions[0].Pod)
 	require.Zero(t, r.Actions[0].Restart, "it was not ready, so nobody has to wait until it is again")
 }
 
 // A pod whose disruption the API server refuses must not block the others.
-func TestARefusedRestartYields(t *testing.T) {
-	v := restarting(4, nil)
+func TestRestart_RefusedPodYields(t *testing.T) {
+	v := restartingDeployment(4, nil)
 	memory, order := State{}, []string{}
 	for minute := range 5 {
 		now := noon.Add(time.Duration(minute) * time.Minute)
-		r := planned(v, memory, defaults(), now)
+		r := planAt(v, memory, defaults(), now)
 		require.Len(t, r.Actions, 1)
 		require.Len(t, r.Skipped, 3)
 		memory = r.State
@@ -182,21 +182,21 @@ func TestARefusedRestartYields(t *testing.T) {
 	for i := range v.Pods {
 		v.Pods[i].Containers[0].Actual = v.Pods[i].Containers[0].After()
 	}
-	require.Empty(t, planned(v, memory, defaults(), noon.Add(time.Hour)).State.Recommended.Protected, "there is nothing left to refuse")
+	require.Empty(t, planAt(v, memory, defaults(), noon.Add(time.Hour)).State.Recommended.Protected, "there is nothing left to refuse")
 }
 
 // A pod that was refused before needs budget left over by the others.
-func TestAPodThatYieldsGetsNoBudgetOfItsOwn(t *testing.T) {
+func TestRestart_YieldingPodUsesRemainingBudget(t *testing.T) {
 	v, memory := deployment(InPlaceOrRecreate, 3, pods(3, nil)...), State{}
 	put(&memory.Recommended.Protected, "uid-p0", noon.Add(-time.Minute))
-	require.Equal(t, []string{"resize or evict p1: OutOfBounds", "skip p2: BudgetSpent", "skip p0: BudgetSpent"}, told(planned(v, memory, defaults(), noon)))
+	require.Equal(t, []string{"resize or evict p1: OutOfBounds", "skip p2: BudgetSpent", "skip p0: BudgetSpent"}, formatPlan(planAt(v, memory, defaults(), noon)))
 	v.Pods[1].Containers[0].Actual = v.Pods[1].Containers[0].After()
 	v.Pods[2].Containers[0].Actual = v.Pods[2].Containers[0].After()
-	require.Equal(t, "resize or evict p0: OutOfBounds", told(planned(v, memory, defaults(), noon))[0])
+	require.Equal(t, "resize or evict p0: OutOfBounds", formatPlan(planAt(v, memory, defaults(), noon))[0])
 }
 
 // simulatedCluster applies resizes with a delay. The view of the planner may be one step old.
-type site struct {
+type simulatedCluster struct {
 	random *rand.Rand
 	vpas   []VPA
 	phase  map[string]int // by UID
@@ -208,11 +208,11 @@ const (
 	down
 )
 
-func newSite(random *rand.Rand) *site {
-	s := &site{random: random, phase: map[string]int{}}
+func newSimulatedCluster(random *rand.Rand) *simulatedCluster {
+	s := &simulatedCluster{random: random, phase: map[string]int{}}
 	for n := range 2 + random.IntN(3) {
 		name := fmt.Sprintf("v%d", n)
-		v := restarting(1+random.IntN(5), func(_ int, p *Pod) {
+		v := restartingDeployment(1+random.IntN(5), func(_ int, p *Pod) {
 			p.Name = name + p.Name
 			p.UID = p.Name
 			if random.IntN(3) > 0 {
@@ -225,7 +225,7 @@ func newSite(random *rand.Rand) *site {
 	return s
 }
 
-func (s *site) each(do func(v *VPA, p *Pod)) {
+func (s *simulatedCluster) each(do func(v *VPA, p *Pod)) {
 	for i := range s.vpas {
 		for j := range s.vpas[i].Pods {
 			do(&s.vpas[i], &s.vpas[i].Pods[j])
@@ -233,7 +233,7 @@ func (s *site) each(do func(v *VPA, p *Pod)) {
 	}
 }
 
-func (s *site) seen() View {
+func (s *simulatedCluster) seen() View {
 	var v View
 	for _, vpa := range s.vpas {
 		vpa.Pods = slices.Clone(vpa.Pods)
@@ -245,7 +245,7 @@ func (s *site) seen() View {
 	return v
 }
 
-func (s *site) step() {
+func (s *simulatedCluster) step() {
 	s.each(func(_ *VPA, p *Pod) {
 		if s.random.IntN(2) == 0 {
 			return
@@ -254,7 +254,7 @@ func (s *site) step() {
 		case accepted:
 			p.Resize = ResizeInProgress
 			if s.random.IntN(2) == 0 {
-				restarted(p)
+				completeRestart(p)
 				p.Ready = s.random.IntN(3) == 0 // so fast that no iteration sees it unready
 				s.phase[p.UID] = down
 			}
@@ -268,7 +268,7 @@ func (s *site) step() {
 	})
 }
 
-func (s *site) check(t *testing.T) {
+func (s *simulatedCluster) check(t *testing.T) {
 	t.Helper()
 	busy := map[string]string{}
 	s.each(func(v *VPA, p *Pod) {
@@ -282,10 +282,10 @@ func (s *site) check(t *testing.T) {
 	})
 }
 
-func TestNeverTwoRestartsAtOnce(t *testing.T) {
+func TestRestart_NeverConcurrent(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 14))
-		s := newSite(random)
+		s := newSimulatedCluster(random)
 		memory, view := State{}, s.seen()
 		c := defaults()
 		c.Tolerance = float64(random.IntN(3)) / 2
@@ -310,9 +310,9 @@ func TestNeverTwoRestartsAtOnce(t *testing.T) {
 					case random.IntN(5) == 0:
 						put(&memory.Recommended.Protected, p.UID, now)
 					default:
-						asked(p)
-						p.Noted, s.phase[p.UID] = &Noted{Restart: a.Restart}, accepted
-						ask(&memory, p.UID, a.Restart)
+						acceptResize(p)
+						p.Persisted, s.phase[p.UID] = &PersistedState{Restart: a.Restart}, accepted
+						recordRestart(&memory, p.UID, a.Restart)
 					}
 				})
 			}
@@ -321,7 +321,7 @@ func TestNeverTwoRestartsAtOnce(t *testing.T) {
 			s.check(t)
 			left := 0
 			s.each(func(_ *VPA, p *Pod) {
-				if p.Changed() {
+				if p.NeedsChange() {
 					left++
 				}
 			})
@@ -333,33 +333,33 @@ func TestNeverTwoRestartsAtOnce(t *testing.T) {
 	}
 }
 
-func stuck(p *Pod, since time.Time) {
-	asked(p)
+func deferResize(p *Pod, since time.Time) {
+	acceptResize(p)
 	p.Resize, p.ResizeSince = ResizeDeferred, since
 }
 
 // A restart that never happens must not block the other pods forever. If it happens after all, they
 // wait until the pod is ready again.
-func TestARestartThatNeverComesHoldsNobodyForEver(t *testing.T) {
+func TestRestart_PendingRestartTimesOut(t *testing.T) {
 	for name, since := range map[string]time.Time{"the node tells since when": noon, "it does not": {}} {
-		v := restarting(4, nil)
+		v := restartingDeployment(4, nil)
 		v.Mode, v.MinReplicas = InPlace, 1
 		c := defaults()
 		c.Tolerance = 1
 		c.InPlaceMode = true
-		stuck(&v.Pods[0], since)
+		deferResize(&v.Pods[0], since)
 		memory := State{}
 		minute := 0
 		pass := func(until int) (acts []string) {
 			t.Helper()
 			for ; minute <= until; minute++ {
-				r := planned(v, memory, c, noon.Add(time.Duration(minute)*time.Minute))
+				r := planAt(v, memory, c, noon.Add(time.Duration(minute)*time.Minute))
 				memory, acts = r.State, nil
 				for _, a := range r.Actions {
 					acts = append(acts, a.Pod)
 				}
 				if minute == 30 { // a new target does not restart the timeout
-					ask(&memory, v.Pods[0].UID, Restart{At: noon.Add(30 * time.Minute)})
+					recordRestart(&memory, v.Pods[0].UID, Restart{At: noon.Add(30 * time.Minute)})
 				}
 			}
 			return acts
@@ -368,10 +368,10 @@ func TestARestartThatNeverComesHoldsNobodyForEver(t *testing.T) {
 		require.Equal(t, []string{"p1"}, pass(60), name)
 		asking := memory
 		asking.Recommended.Restarts = maps.Clone(memory.Recommended.Restarts)
-		ask(&asking, v.Pods[0].UID, Restart{At: noon.Add(60 * time.Minute)})
-		require.Empty(t, planned(v, asking, c, noon.Add(61*time.Minute)).Actions, "%s: what was asked for a moment ago may be granted", name)
+		recordRestart(&asking, v.Pods[0].UID, Restart{At: noon.Add(60 * time.Minute)})
+		require.Empty(t, planAt(v, asking, c, noon.Add(61*time.Minute)).Actions, "%s: what was asked for a moment ago may be granted", name)
 		require.Equal(t, []string{"p1"}, pass(120), name)
-		restarted(&v.Pods[0])
+		completeRestart(&v.Pods[0])
 		v.Pods[0].Ready = false
 		require.Empty(t, pass(121), "%s: it is away now, however long it waited before", name)
 		v.Pods[0].Ready = true
@@ -379,8 +379,8 @@ func TestARestartThatNeverComesHoldsNobodyForEver(t *testing.T) {
 	}
 }
 
-func TestOnlyANodeThatIsAtItPutsOffWhenAPodIsStuck(t *testing.T) {
-	r := RestartState{Restart: Restart{At: noon}, Pending: noon}
+func TestRestartState_OnlyProgressExtendsTimeout(t *testing.T) {
+	r := RestartState{Restart: Restart{At: noon}, PendingSince: noon}
 	for resize, is := range map[ResizeState]bool{ResizeDeferred: true, ResizeInfeasible: true, ResizeInProgress: false} {
 		p := Pod{Resize: resize, ResizeSince: noon.Add(59 * time.Minute)}
 		require.False(t, r.stuck(&p, noon.Add(59*time.Minute)))
@@ -388,7 +388,7 @@ func TestOnlyANodeThatIsAtItPutsOffWhenAPodIsStuck(t *testing.T) {
 	}
 }
 
-func TestWhatRestartsAContainer(t *testing.T) {
+func TestContainer_RestartsFor(t *testing.T) {
 	c := container(100, 1000, 200, 2000)
 	memory := policy.ContainerTarget{Requests: resources.List{}.With(resources.Memory, 2000)}
 	require.False(t, c.RestartsFor(memory))
@@ -400,16 +400,16 @@ func TestWhatRestartsAContainer(t *testing.T) {
 	require.True(t, c.RestartsFor(policy.ContainerTarget{Limits: resources.List{}.With(resources.Memory, 4000)}))
 }
 
-func TestARestartOfAPodWithoutVPAHoldsThoseOfItsBudget(t *testing.T) {
-	v := restarting(2, func(_ int, p *Pod) { p.Budgets = []string{"b"} })
+func TestRestart_PodWithoutVPABlocksItsBudget(t *testing.T) {
+	v := restartingDeployment(2, func(_ int, p *Pod) { p.Budgets = []string{"b"} })
 	v.MinReplicas = 1
-	other := restarting(1, func(_ int, p *Pod) { p.UID, p.Budgets = "other", []string{"b"} }).Pods[0]
+	other := restartingDeployment(1, func(_ int, p *Pod) { p.UID, p.Budgets = "other", []string{"b"} }).Pods[0]
 	view, memory := View{VPAs: []VPA{*v}, Others: []Pod{other}}, State{}
 	require.Len(t, Plan(view, memory, defaults(), noon).Actions, 1, "it is not being restarted")
-	asked(&view.Others[0])
+	acceptResize(&view.Others[0])
 	for minute := range 60 {
 		r := Plan(view, memory, defaults(), noon.Add(time.Duration(minute)*time.Minute))
-		require.Equal(t, []string{"skip p0: RestartUnderWay", "skip p1: RestartUnderWay"}, told(r), minute)
+		require.Equal(t, []string{"skip p0: RestartUnderWay", "skip p1: RestartUnderWay"}, formatPlan(r), minute)
 		memory = r.State
 	}
 	require.Len(t, Plan(view, memory, defaults(), noon.Add(time.Hour)).Actions, 1, "its node never carries it out")
@@ -419,17 +419,17 @@ func TestARestartOfAPodWithoutVPAHoldsThoseOfItsBudget(t *testing.T) {
 	require.Len(t, Plan(view, State{}, defaults(), noon).Actions, 1)
 }
 
-func TestPodsThatWaitForRoomAreEvictedOneAfterTheOther(t *testing.T) {
-	v := restarting(2, func(_ int, p *Pod) { p.Budgets = []string{"b"} })
-	stuck(&v.Pods[0], noon.Add(-20*time.Minute))
-	stuck(&v.Pods[1], noon.Add(-30*time.Minute))
-	require.Equal(t, []string{"evict p1: ResizeStuck"}, told(plans(t, v, defaults()))[:1])
+func TestRestart_DeferredPodsAreEvictedSequentially(t *testing.T) {
+	v := restartingDeployment(2, func(_ int, p *Pod) { p.Budgets = []string{"b"} })
+	deferResize(&v.Pods[0], noon.Add(-20*time.Minute))
+	deferResize(&v.Pods[1], noon.Add(-30*time.Minute))
+	require.Equal(t, []string{"evict p1: ResizeStuck"}, formatPlan(planAtNoon(t, v, defaults()))[:1])
 	v.Pods[0].ResizeSince = noon.Add(-40 * time.Minute)
-	require.Equal(t, []string{"evict p0: ResizeStuck"}, told(plans(t, v, defaults()))[:1])
+	require.Equal(t, []string{"evict p0: ResizeStuck"}, formatPlan(planAtNoon(t, v, defaults()))[:1])
 	v.Pods[1].Resize, v.Pods[1].ResizeSince = ResizeInProgress, noon.Add(-time.Minute)
-	require.Equal(t, []string{"evict p0: ResizeStuck"}, told(plans(t, v, defaults()))[:1], "the other waits for its node, too")
+	require.Equal(t, []string{"evict p0: ResizeStuck"}, formatPlan(planAtNoon(t, v, defaults()))[:1], "the other waits for its node, too")
 	v.Pods[1].Ready = false
-	restarted(&v.Pods[1])
-	v.Pods[1].Noted = &Noted{Restart: Restart{At: noon.Add(-time.Minute)}}
-	require.Empty(t, plans(t, v, defaults()).Actions, "the other is away")
+	completeRestart(&v.Pods[1])
+	v.Pods[1].Persisted = &PersistedState{Restart: Restart{At: noon.Add(-time.Minute)}}
+	require.Empty(t, planAtNoon(t, v, defaults()).Actions, "the other is away")
 }

@@ -12,91 +12,91 @@ import (
 
 // separateLimitPod is a young pod. Its limit in MiB is out of bounds outside of 0.95 to 1.3 times
 // its target.
-func separate(request, limit, wantRequest, wantLimit resources.Amount) Pod {
+func separateLimitPod(request, limit, wantRequest, wantLimit resources.Amount) Pod {
 	p := small("p0")
 	p.Started = noon.Add(-time.Hour)
 	c := container(100, request, 100, wantRequest)
 	c.Actual.Limits = c.Actual.Limits.With(resources.Memory, limit<<20)
 	c.Spec = c.Actual
 	c.Target.Limits = c.Target.Limits.With(resources.Memory, wantLimit<<20)
-	c.Target.MemoryLimit = policy.LimitSpan{Least: (wantLimit << 20).Scale(0.95), Most: (wantLimit << 20).Scale(1.3)}
+	c.Target.MemoryLimit = policy.LimitSpan{Min: (wantLimit << 20).Scale(0.95), Max: (wantLimit << 20).Scale(1.3)}
 	p.Containers = []Container{c}
 	return p
 }
 
-func TestALimitThatDoesNotFollowIsDueByItself(t *testing.T) {
+func TestSeparateLimit_IsDueIndependently(t *testing.T) {
 	const old = 24 * time.Hour
 	for name, c := range map[string]struct {
 		pod  Pod
 		age  time.Duration
 		want string
 	}{
-		"too low":                         {separate(100, 190, 100, 201), time.Hour, "resize or evict p0: OutOfBounds"},
-		"a little too low":                {separate(100, 196, 100, 200), time.Hour, "skip p0: TooYoung"},
-		"far too high":                    {separate(100, 262, 100, 200), time.Hour, "resize or evict p0: OutOfBounds"},
-		"too high":                        {separate(100, 258, 100, 200), time.Hour, "skip p0: TooYoung"},
-		"too high for long":               {separate(100, 258, 100, 200), old, "resize or evict p0: Changed"},
-		"a little too low for long":       {separate(100, 192, 100, 200), old, "skip p0: SmallChange"},
-		"both change: the larger counts":  {separate(94, 200, 100, 209), old, "skip p0: SmallChange"},
-		"as it should be, by the request": {separate(49, 200, 100, 200), time.Hour, "resize or evict p0: OutOfBounds"},
-		"nothing to do":                   {separate(100, 200, 100, 200), old, "skip p0: Unchanged"},
+		"too low":                         {separateLimitPod(100, 190, 100, 201), time.Hour, "resize or evict p0: OutOfBounds"},
+		"a little too low":                {separateLimitPod(100, 196, 100, 200), time.Hour, "skip p0: TooYoung"},
+		"far too high":                    {separateLimitPod(100, 262, 100, 200), time.Hour, "resize or evict p0: OutOfBounds"},
+		"too high":                        {separateLimitPod(100, 258, 100, 200), time.Hour, "skip p0: TooYoung"},
+		"too high for long":               {separateLimitPod(100, 258, 100, 200), old, "resize or evict p0: Changed"},
+		"a little too low for long":       {separateLimitPod(100, 192, 100, 200), old, "skip p0: SmallChange"},
+		"both change: the larger counts":  {separateLimitPod(94, 200, 100, 209), old, "skip p0: SmallChange"},
+		"as it should be, by the request": {separateLimitPod(49, 200, 100, 200), time.Hour, "resize or evict p0: OutOfBounds"},
+		"nothing to do":                   {separateLimitPod(100, 200, 100, 200), old, "skip p0: Unchanged"},
 	} {
 		c.pod.Started = noon.Add(-c.age)
-		require.Equal(t, []string{c.want}, told(plans(t, deployment(InPlaceOrRecreate, 1, c.pod), Config{MinReplicas: 1, Tolerance: 1, Threshold: 0.1, Lifetime: 12 * time.Hour})), name)
+		require.Equal(t, []string{c.want}, formatPlan(planAtNoon(t, deployment(InPlaceOrRecreate, 1, c.pod), Config{MinReplicas: 1, Tolerance: 1, Threshold: 0.1, Lifetime: 12 * time.Hour})), name)
 	}
 }
 
-func TestALargerLimitIsGrowth(t *testing.T) {
+func TestSeparateLimit_IncreaseIsGrowth(t *testing.T) {
 	for limit, grows := range map[resources.Amount]bool{240: true, 200: false, 160: false} {
-		p := separate(100, 200, 100, limit)
+		p := separateLimitPod(100, 200, 100, limit)
 		require.Equal(t, grows, p.Distance().Grows, "%d", limit)
 	}
-	p := separate(49, 200, 100, 200)
+	p := separateLimitPod(49, 200, 100, 200)
 	require.True(t, p.Distance().Grows, "by its request alone")
 }
 
-func TestAChangeHasLimitsThatDoNotFollow(t *testing.T) {
-	p := separate(100, 150, 90, 200)
+func TestChange_IncludesSeparateLimits(t *testing.T) {
+	p := separateLimitPod(100, 150, 90, 200)
 	added := p.Containers[0]
 	added.Spec.Name, added.Observed = "added", false
 	p.Containers = append(p.Containers, added)
 	c := p.Change()
 	require.Len(t, c.After, 2)
 	require.Equal(t, resources.Amount(-10<<20), c.step(p.Containers[0].Spec.Name, resources.Memory))
-	require.Equal(t, resources.Amount(50<<20), c.step(p.Containers[0].Spec.Name+ofLimit, resources.Memory))
+	require.Equal(t, resources.Amount(50<<20), c.step(p.Containers[0].Spec.Name+limitSuffix, resources.Memory))
 	p.Containers[0].Target.MemoryLimit = policy.LimitSpan{}
 	require.Len(t, p.Change().After, 1)
 }
 
-func TestALimitAloneReversesNothing(t *testing.T) {
-	up, down := separate(100, 150, 100, 200), separate(100, 200, 100, 150)
+func TestSeparateLimit_DoesNotReverseChange(t *testing.T) {
+	up, down := separateLimitPod(100, 150, 100, 200), separateLimitPod(100, 200, 100, 150)
 	r := ChangeRecord{}.Changed(up.Change(), noon, noon).Changed(down.Change(), noon, noon.Add(time.Minute))
 	require.Zero(t, r.Reversals)
 
-	shrinks, grows := separate(120, 200, 100, 200), separate(100, 240, 120, 200)
+	shrinks, grows := separateLimitPod(120, 200, 100, 200), separateLimitPod(100, 240, 120, 200)
 	r = ChangeRecord{}.Changed(shrinks.Change(), noon, noon)
 	require.False(t, r.Holds(grows.Change(), time.Hour, noon.Add(time.Minute)), "more is requested, though the limit is lower")
-	back := separate(100, 200, 120, 200)
+	back := separateLimitPod(100, 200, 120, 200)
 	r = r.Changed(back.Change(), noon, noon.Add(time.Minute))
 	require.Equal(t, 1, r.Reversals)
 	require.Equal(t, 1, r.Changed(back.Change(), noon, noon.Add(2*time.Minute)).Reversals, "the same once more")
 	require.Zero(t, r.Changed(up.Change(), noon, noon.Add(2*time.Minute)).Reversals, "another change")
 }
 
-func TestALargerLimitHelpsAfterAKill(t *testing.T) {
+func TestSeparateLimit_IncreaseIsOOMResize(t *testing.T) {
 	killed := func(p Pod) Pod {
 		p.Ready = false
 		p.Containers[0].OOM = OOM{noon.Add(-time.Minute), noon.Add(-time.Second)}
 		return p
 	}
-	more, same := killed(separate(100, 200, 100, 240)), killed(separate(100, 200, 100, 200))
+	more, same := killed(separateLimitPod(100, 200, 100, 240)), killed(separateLimitPod(100, 200, 100, 200))
 	require.True(t, more.IsOOMResize())
 	require.False(t, same.IsOOMResize())
 	more.MemoryOnly, more.Held = true, "AnyReason"
 	only := more.withMemory()
 	require.Equal(t, resources.Amount(240<<20), only.Containers[0].Target.Limits.Value(resources.Memory))
 	bystanders := more
-	fewer, unseen, alive := killed(separate(100, 200, 80, 200)).Containers[0], more.Containers[0], separate(100, 200, 100, 240).Containers[0]
+	fewer, unseen, alive := killed(separateLimitPod(100, 200, 80, 200)).Containers[0], more.Containers[0], separateLimitPod(100, 200, 100, 240).Containers[0]
 	unseen.Observed = false
 	bystanders.Containers = []Container{more.Containers[0], fewer, unseen, alive}
 	only = bystanders.withMemory()
@@ -104,43 +104,43 @@ func TestALargerLimitHelpsAfterAKill(t *testing.T) {
 	for i, why := range []string{"gets less", "was not seen by the webhook", "was not killed"} {
 		require.True(t, only.Containers[i+1].Target.Requests.Empty() && only.Containers[i+1].Target.Limits.Empty(), "one that %s", why)
 	}
-	follows := killed(separate(100, 200, 100, 240))
+	follows := killed(separateLimitPod(100, 200, 100, 240))
 	follows.Containers[0].Target.MemoryLimit = policy.LimitSpan{}
 	require.False(t, follows.IsOOMResize(), "a limit that follows does not grow alone")
 }
 
 // A webhook without support for separate limits applies the request but not the limit. The pods
 // must not be evicted repeatedly.
-func TestALimitThatDoesNotArriveIsNoEffect(t *testing.T) {
+func TestSeparateLimit_MissingLimitIsIneffective(t *testing.T) {
 	const minute = time.Minute
 	for name, c := range map[string]struct {
 		was, came Pod
 		backsOff  bool
 	}{
-		"the limit alone was to change":    {separate(100, 150, 100, 200), separate(100, 150, 100, 200), true},
-		"the request came, the limit not":  {separate(140, 150, 100, 200), separate(100, 150, 100, 200), true},
-		"the limit was cut on its way":     {separate(100, 150, 100, 200), separate(100, 170, 100, 200), true},
-		"both came":                        {separate(140, 150, 100, 200), separate(100, 200, 100, 200), false},
-		"with another recommendation":      {separate(100, 150, 100, 200), separate(100, 220, 100, 220), false},
-		"it came, and more is recommended": {separate(100, 150, 100, 200), separate(100, 200, 100, 300), false},
+		"the limit alone was to change":    {separateLimitPod(100, 150, 100, 200), separateLimitPod(100, 150, 100, 200), true},
+		"the request came, the limit not":  {separateLimitPod(140, 150, 100, 200), separateLimitPod(100, 150, 100, 200), true},
+		"the limit was cut on its way":     {separateLimitPod(100, 150, 100, 200), separateLimitPod(100, 170, 100, 200), true},
+		"both came":                        {separateLimitPod(140, 150, 100, 200), separateLimitPod(100, 200, 100, 200), false},
+		"with another recommendation":      {separateLimitPod(100, 150, 100, 200), separateLimitPod(100, 220, 100, 220), false},
+		"it came, and more is recommended": {separateLimitPod(100, 150, 100, 200), separateLimitPod(100, 200, 100, 300), false},
 	} {
 		r := ChangeRecord{}
 		for i := range 3 {
 			at := noon.Add(time.Duration(i) * 10 * minute)
 			r = r.Changed(c.was.Change(), at.Add(-minute), at)
-			r = r.See(at.Add(minute), c.came.Change(), at.Add(2*minute))
+			r = r.Observe(at.Add(minute), c.came.Change(), at.Add(2*minute))
 			require.Equal(t, c.backsOff, r.BacksOff(at.Add(3*minute)), "%s: %d", name, i)
 		}
 		require.Equal(t, c.backsOff, r.BacksOff(noon.Add(35*minute)), "%s: longer each time", name)
 	}
 }
 
-func TestALargerLimitIsAskedForAnew(t *testing.T) {
+func TestSeparateLimit_IncreaseIsNewAttempt(t *testing.T) {
 	var m PodStates
-	first, more := separate(100, 150, 100, 200), separate(100, 150, 100, 300)
+	first, more := separateLimitPod(100, 150, 100, 200), separateLimitPod(100, 150, 100, 300)
 	for range 5 {
-		m.tried(first.UID, first.Targets(), noon)
+		m.recordAttempt(first.UID, first.Targets(), noon)
 	}
-	require.True(t, m.Waits(&first, noon.Add(time.Minute)))
-	require.False(t, m.Waits(&more, noon.Add(time.Minute)))
+	require.True(t, m.BacksOff(&first, noon.Add(time.Minute)))
+	require.False(t, m.BacksOff(&more, noon.Add(time.Minute)))
 }

@@ -27,7 +27,7 @@ type Share struct {
 func (p *Pod) Leaves() bool { return p.Share != nil && p.Share.Leaves }
 
 // EvictableForShare reports whether the pod may be evicted for its share.
-func (p *Pod) Leaving() bool { return p.Share != nil && (p.Share.Leaves || p.Share.MayEvict) }
+func (p *Pod) EvictableForShare() bool { return p.Share != nil && (p.Share.Leaves || p.Share.MayEvict) }
 
 // peak returns the targets of a new pod by container, or nil if they are the same.
 func (p *Pod) peak() []policy.ContainerTarget {
@@ -93,11 +93,11 @@ func (a *Action) SharesOnly() bool { return a.Cause.Shares() && !a.Evict }
 // stabilization. Plan plans reverts before the recommendations, ended shares and other moves after
 // them, and joins both last.
 type sharePlan struct {
-	now    time.Time
-	before [shareSteps]PodStates
-	room   *Capacity // free after all planned actions; nil: unknown, no share moves
-	vpas   [shareSteps][]*VPA
-	moving map[string]*Share // by pod UID
+	now      time.Time
+	previous [shareSteps]PodStates
+	room     *Capacity // free after all planned actions; nil: unknown, no share moves
+	vpas     [shareSteps][]*VPA
+	moving   map[string]*Share // by pod UID
 
 	states   [shareSteps]PodStates
 	actions  []Action
@@ -106,7 +106,7 @@ type sharePlan struct {
 }
 
 func newSharePlan(order []*VPA, room *Capacity, before [shareSteps]PodStates, now time.Time) *sharePlan {
-	s := &sharePlan{now: now, before: before, room: room, skipped: map[string]reason.Reason{}}
+	s := &sharePlan{now: now, previous: before, room: room, skipped: map[string]reason.Reason{}}
 	for _, v := range order {
 		if !v.Outdated { // otherwise the peaks are unknown
 			s.add(v)
@@ -141,7 +141,7 @@ func (s *sharePlan) add(v *VPA) {
 		}
 		s.moving[pod.UID] = share
 		// Shares ignore rollouts and budgets, and pods with exclusive CPUs do not share.
-		pod.Share, pod.Held, pod.MemoryOnly, pod.Static, pod.Budgets = nil, share.Skip, false, false, nil
+		pod.Share, pod.Held, pod.MemoryOnly, pod.StaticCPU, pod.Budgets = nil, share.Skip, false, false, nil
 		pod.Containers = slices.Clone(pod.Containers)
 		for c := range pod.Containers {
 			pod.Containers[c].Target = share.Target[c]
@@ -155,12 +155,12 @@ func (s *sharePlan) plan(step shareStep) {
 		return
 	}
 	if s.room == nil {
-		s.states[step] = s.before[step]
+		s.states[step] = s.previous[step]
 		return
 	}
-	p := plan{config: Config{FreeResizes: true, onlyFitting: true}, now: s.now, before: s.before[step], room: s.room}
+	p := plan{config: Config{FreeResizes: true, onlyFitting: true}, now: s.now, previous: s.previous[step], room: s.room}
 	p.result.State.Recommended = newPodStates()
-	p.all(s.vpas[step])
+	p.planVPAs(s.vpas[step])
 	for i := range p.result.Actions {
 		a := &p.result.Actions[i]
 		share := s.moving[a.UID]
@@ -187,7 +187,7 @@ func (s *sharePlan) refused() map[string]reason.Reason {
 
 // reserveActions reserves the full need of planned recommendations, so that shares do not use that
 // capacity.
-func (s *sharePlan) keep(order []*VPA, actions []Action) {
+func (s *sharePlan) reserveActions(order []*VPA, actions []Action) {
 	if s.room == nil || len(s.moving) == 0 || len(actions) == 0 {
 		return
 	}
@@ -198,7 +198,7 @@ func (s *sharePlan) keep(order []*VPA, actions []Action) {
 	for _, v := range order {
 		for i := range v.Pods {
 			if a := needed[v.Pods[i].UID]; a != nil {
-				s.room.Keep(v.Pods[i].Need(), a.Evict)
+				s.room.Reserve(v.Pods[i].Need(), a.Evict)
 			}
 		}
 	}
@@ -237,13 +237,13 @@ func (s *sharePlan) join(r *Result) {
 	}
 	r.Skipped = slices.DeleteFunc(r.Skipped, func(skip Skip) bool {
 		share := shares[skip.UID]
-		if share != nil && !atRest(skip.Reason) {
+		if share != nil && !nearTarget(skip.Reason) {
 			share.Skip = skip.Reason
 		}
 		return share != nil
 	})
 	for i := range r.Skipped {
-		if skip := &r.Skipped[i]; atRest(skip.Reason) {
+		if skip := &r.Skipped[i]; nearTarget(skip.Reason) {
 			skip.Reason = cmp.Or(s.skipped[skip.UID], skip.Reason)
 		}
 	}
@@ -256,7 +256,7 @@ func (s *sharePlan) join(r *Result) {
 }
 
 // nearTarget reports whether a reason means that a pod has the recommended resources, or nearly.
-func atRest(r reason.Reason) bool {
+func nearTarget(r reason.Reason) bool {
 	switch r {
 	case reason.Unchanged, reason.NoRecommendation, reason.SmallChange, reason.TooYoung, reason.HasShare:
 		return true

@@ -14,7 +14,7 @@ import (
 )
 
 // withShare is a pod on node n1 at its recommendation, whose CPU share changes.
-func moved(cause Cause, has, gets resources.Amount, changes ...func(*Pod)) func(*Pod) {
+func withShare(cause Cause, has, gets resources.Amount, changes ...func(*Pod)) func(*Pod) {
 	return func(p *Pod) {
 		p.Containers[0] = container(has, 1000, 0, 1000)
 		f := &p.Containers[0].Target
@@ -35,7 +35,7 @@ func moreMemory(p *Pod) {
 	f.Bounds = resources.Bounds{Lower: f.Requests, Target: f.Requests, Upper: f.Requests}
 }
 
-func steps(r Result) (lines []string) {
+func formatStages(r Result) (lines []string) {
 	for _, a := range r.Actions {
 		line := fmt.Sprintf("%d %s: %s", a.Stage, a.Pod, a.Cause)
 		if a.Share != nil {
@@ -54,21 +54,21 @@ func steps(r Result) (lines []string) {
 	return lines
 }
 
-func sharing(config Config, room *Capacity, changes ...func(*Pod)) Result {
+func planShares(config Config, room *Capacity, changes ...func(*Pod)) Result {
 	config.FreeResizes = true
 	v := deployment(InPlaceOrRecreate, len(changes), pods(len(changes), func(i int, p *Pod) { changes[i](p) })...)
 	return Plan(View{VPAs: []VPA{*v}, Room: room}, State{}, config, noon)
 }
 
 // Shrinking shares go first. The room they free counts in the next plan.
-func TestPlan_SharesTakeRoomInSteps(t *testing.T) {
+func TestPlan_SharesUseRoomInStages(t *testing.T) {
 	grows := func(p *Pod) { // by 900m
 		onNode(p)
 		p.Containers[0] = container(100, 1000, 1000, 1000)
 	}
 	restarts := func(p *Pod) { grows(p); p.Containers[0].Restarts[resources.CPU] = true } // so that it is not requested without room
 	all := []func(*Pod){
-		moved(Shared, 500, 900), moved(Shared, 900, 500), moved(ShareEnded, 500, 900), restarts, moved(ShareReverted, 500, 900),
+		withShare(Shared, 500, 900), withShare(Shared, 900, 500), withShare(ShareEnded, 500, 900), restarts, withShare(ShareReverted, 500, 900),
 	}
 	for _, tc := range []struct {
 		name string
@@ -85,7 +85,7 @@ func TestPlan_SharesTakeRoomInSteps(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			config := defaults()
 			config.Tolerance = 1
-			require.Equal(t, tc.want, steps(sharing(config, crowding(tc.free), all...)))
+			require.Equal(t, tc.want, formatStages(planShares(config, crowdedNode(tc.free), all...)))
 		})
 	}
 }
@@ -93,11 +93,11 @@ func TestPlan_SharesTakeRoomInSteps(t *testing.T) {
 // A resize deferred on a full node precedes shares, which must not take its room.
 func TestPlan_SharesLeaveRoomForDeferredResizes(t *testing.T) {
 	more := func(p *Pod) { onNode(p); p.Containers[0] = container(100, 1000, 1000, 1000) }
-	require.Equal(t, []string{"0 p0: OutOfBounds", "skip p1: NodeFull"}, steps(sharing(defaults(), crowding(500), more, moved(Shared, 500, 900))))
+	require.Equal(t, []string{"0 p0: OutOfBounds", "skip p1: NodeFull"}, formatStages(planShares(defaults(), crowdedNode(500), more, withShare(Shared, 500, 900))))
 	config := defaults()
 	config.IgnoreCapacity = true
-	require.Equal(t, []string{"0 p0: OutOfBounds", "skip p1: NodeFull"}, steps(sharing(config, crowding(500), more, moved(Shared, 500, 900))))
-	require.Equal(t, []string{"0 p0: OutOfBounds", "3 p1: Shared"}, steps(sharing(config, crowding(1300), more, moved(Shared, 500, 900))))
+	require.Equal(t, []string{"0 p0: OutOfBounds", "skip p1: NodeFull"}, formatStages(planShares(config, crowdedNode(500), more, withShare(Shared, 500, 900))))
+	require.Equal(t, []string{"0 p0: OutOfBounds", "3 p1: Shared"}, formatStages(planShares(config, crowdedNode(1300), more, withShare(Shared, 500, 900))))
 }
 
 func TestPlan_IgnoreCapacity(t *testing.T) {
@@ -107,12 +107,12 @@ func TestPlan_IgnoreCapacity(t *testing.T) {
 		p.Containers[0] = container(100, 1000, 1000, 1000)
 		p.Containers[0].Restarts[resources.CPU] = true
 	}
-	require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, steps(sharing(config, crowding(0), more, moved(ShareReverted, 500, 900))))
+	require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, formatStages(planShares(config, crowdedNode(0), more, withShare(ShareReverted, 500, 900))))
 	config.IgnoreCapacity = true
-	require.Equal(t, []string{"0 p0: OutOfBounds", "skip p1: NodeFull"}, steps(sharing(config, crowding(0), more, moved(ShareReverted, 500, 900))))
+	require.Equal(t, []string{"0 p0: OutOfBounds", "skip p1: NodeFull"}, formatStages(planShares(config, crowdedNode(0), more, withShare(ShareReverted, 500, 900))))
 }
 
-func TestPlan_BothPartsOfAPodAreOneAction(t *testing.T) {
+func TestPlan_JoinsShareAndRecommendation(t *testing.T) {
 	restarts := func(p *Pod) { p.Containers[0].Restarts[resources.Memory] = true }
 	stuck := func(p *Pod) {
 		p.Resize, p.ResizeSince = ResizeDeferred, noon.Add(-time.Hour)
@@ -125,28 +125,28 @@ func TestPlan_BothPartsOfAPodAreOneAction(t *testing.T) {
 		pod  func(*Pod)
 		want []string
 	}{
-		{"a share", moved(Shared, 500, 900, moreMemory), []string{"0 p0: OutOfBounds and Shared"}},
-		{"a share that ends", moved(ShareEnded, 500, 900, moreMemory), []string{"0 p0: OutOfBounds and ShareEnded"}},
-		{"a share that did harm goes first", moved(ShareReverted, 500, 900, moreMemory), []string{"-1 p0: OutOfBounds and ShareReverted"}},
-		{"a restart", moved(ShareReverted, 500, 900, moreMemory, restarts), []string{"-1 p0: ShareReverted", "0 p0: OutOfBounds"}},
-		{"an eviction", moved(Shared, 500, 900, moreMemory, stuck), []string{"0 p0: ResizeStuck", "3 p0: Shared"}},
-		{"a share that waits", moved(Shared, 500, 900, moreMemory, refuses), []string{"0 p0: OutOfBounds without ChangedOutside"}},
-		{"an eviction, and a share that waits", moved(Shared, 500, 900, moreMemory, stuck, refuses), []string{"0 p0: ResizeStuck"}},
-		{"a recommendation that is held", moved(Shared, 500, 900, moreMemory, held), []string{"3 p0: Shared without CoolingDown"}},
-		{"nothing else", moved(Shared, 500, 900), []string{"3 p0: Shared"}},
-		{"both wait", moved(Shared, 500, 900, moreMemory, held, refuses), []string{"skip p0: CoolingDown"}},
-		{"a share that waits, and nothing else", moved(Shared, 500, 900, refuses), []string{"skip p0: ChangedOutside"}},
-		{"a share at its target", moved(Shared, 500, 500), []string{"skip p0: Unchanged"}},
-		{"no move", moved(Shared, 500, 900, func(p *Pod) { p.Share.Target = nil }), []string{"skip p0: HasShare"}},
-		{"nothing is recommended", moved(Shared, 500, 900, func(p *Pod) { p.Share.Target, p.Containers[0].Target = nil, policy.ContainerTarget{Name: "app"} }), []string{"skip p0: HasShare"}},
+		{"a share", withShare(Shared, 500, 900, moreMemory), []string{"0 p0: OutOfBounds and Shared"}},
+		{"a share that ends", withShare(ShareEnded, 500, 900, moreMemory), []string{"0 p0: OutOfBounds and ShareEnded"}},
+		{"a share that did harm goes first", withShare(ShareReverted, 500, 900, moreMemory), []string{"-1 p0: OutOfBounds and ShareReverted"}},
+		{"a restart", withShare(ShareReverted, 500, 900, moreMemory, restarts), []string{"-1 p0: ShareReverted", "0 p0: OutOfBounds"}},
+		{"an eviction", withShare(Shared, 500, 900, moreMemory, stuck), []string{"0 p0: ResizeStuck", "3 p0: Shared"}},
+		{"a share that waits", withShare(Shared, 500, 900, moreMemory, refuses), []string{"0 p0: OutOfBounds without ChangedOutside"}},
+		{"an eviction, and a share that waits", withShare(Shared, 500, 900, moreMemory, stuck, refuses), []string{"0 p0: ResizeStuck"}},
+		{"a recommendation that is held", withShare(Shared, 500, 900, moreMemory, held), []string{"3 p0: Shared without CoolingDown"}},
+		{"nothing else", withShare(Shared, 500, 900), []string{"3 p0: Shared"}},
+		{"both wait", withShare(Shared, 500, 900, moreMemory, held, refuses), []string{"skip p0: CoolingDown"}},
+		{"a share that waits, and nothing else", withShare(Shared, 500, 900, refuses), []string{"skip p0: ChangedOutside"}},
+		{"a share at its target", withShare(Shared, 500, 500), []string{"skip p0: Unchanged"}},
+		{"no move", withShare(Shared, 500, 900, func(p *Pod) { p.Share.Target = nil }), []string{"skip p0: HasShare"}},
+		{"nothing is recommended", withShare(Shared, 500, 900, func(p *Pod) { p.Share.Target, p.Containers[0].Target = nil, policy.ContainerTarget{Name: "app"} }), []string{"skip p0: HasShare"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			config := defaults()
 			config.Tolerance, config.MinReplicas = 1, 1
-			require.Equal(t, tc.want, steps(sharing(config, crowding(9000), tc.pod)))
+			require.Equal(t, tc.want, formatStages(planShares(config, crowdedNode(9000), tc.pod)))
 		})
 	}
-	r := sharing(defaults(), crowding(9000), moved(Shared, 500, 900, moreMemory))
+	r := planShares(defaults(), crowdedNode(9000), withShare(Shared, 500, 900, moreMemory))
 	require.Equal(t, resources.List{}.With(resources.Memory, 4000<<20), r.Actions[0].Containers[0].Requests)
 	require.Equal(t, resources.List{}.With(resources.CPU, 900), r.Actions[0].Share.Containers[0].Requests)
 }
@@ -163,15 +163,15 @@ func TestResult_OnlyOOM(t *testing.T) {
 		pod  func(*Pod)
 		want []string
 	}{
-		{"a recommendation", moved(ShareReverted, 500, 900, moreMemory, killed), []string{"0 p0: OutOfBounds"}},
-		{"a share", moved(ShareReverted, 500, 500, killed, memory), []string{"-1 p0: ShareReverted"}},
-		{"both", moved(Shared, 500, 500, moreMemory, killed, memory), []string{"0 p0: OutOfBounds and Shared"}},
-		{"none was killed", moved(ShareReverted, 500, 900, moreMemory), nil},
+		{"a recommendation", withShare(ShareReverted, 500, 900, moreMemory, killed), []string{"0 p0: OutOfBounds"}},
+		{"a share", withShare(ShareReverted, 500, 500, killed, memory), []string{"-1 p0: ShareReverted"}},
+		{"both", withShare(Shared, 500, 500, moreMemory, killed, memory), []string{"0 p0: OutOfBounds and Shared"}},
+		{"none was killed", withShare(ShareReverted, 500, 900, moreMemory), nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			early := sharing(defaults(), crowding(9000), tc.pod).OnlyOOM()
+			early := planShares(defaults(), crowdedNode(9000), tc.pod).OnlyOOM()
 			early.Skipped = nil
-			require.Equal(t, tc.want, steps(early))
+			require.Equal(t, tc.want, formatStages(early))
 			for _, a := range early.Actions {
 				require.False(t, a.MayEvict)
 			}
@@ -183,47 +183,47 @@ func TestPlan_RefusedMemoryEvicts(t *testing.T) {
 	evicts := func(p *Pod) { p.Share.MayEvict = true }
 	stays := func(p *Pod) { onNode(p); p.Containers[0] = container(1000, 1000, 1000, 1000) }
 	config := defaults()
-	require.Equal(t, []string{"0 p0: MemoryRefused", "skip p1: Unchanged"}, steps(sharing(config, crowding(0), moved(ShareReverted, 500, 900, evicts), stays)))
-	require.Equal(t, []string{"-1 p0: ShareReverted", "skip p1: Unchanged"}, steps(sharing(config, crowding(400), moved(ShareReverted, 500, 900, evicts), stays)))
-	require.Equal(t, []string{"skip p0: NodeFull", "skip p1: Unchanged"}, steps(sharing(config, crowding(0), moved(ShareReverted, 500, 900), stays)))
+	require.Equal(t, []string{"0 p0: MemoryRefused", "skip p1: Unchanged"}, formatStages(planShares(config, crowdedNode(0), withShare(ShareReverted, 500, 900, evicts), stays)))
+	require.Equal(t, []string{"-1 p0: ShareReverted", "skip p1: Unchanged"}, formatStages(planShares(config, crowdedNode(400), withShare(ShareReverted, 500, 900, evicts), stays)))
+	require.Equal(t, []string{"skip p0: NodeFull", "skip p1: Unchanged"}, formatStages(planShares(config, crowdedNode(0), withShare(ShareReverted, 500, 900), stays)))
 	held := func(p *Pod) { p.Share.Held = reason.OutsideWindow }
-	require.Equal(t, []string{"skip p0: OutsideWindow", "skip p1: Unchanged"}, steps(sharing(config, crowding(0), moved(ShareReverted, 500, 900, evicts, held), stays)))
-	require.Equal(t, []string{"-1 p0: ShareReverted", "skip p1: Unchanged"}, steps(sharing(config, crowding(400), moved(ShareReverted, 500, 900, evicts, held), stays)),
+	require.Equal(t, []string{"skip p0: OutsideWindow", "skip p1: Unchanged"}, formatStages(planShares(config, crowdedNode(0), withShare(ShareReverted, 500, 900, evicts, held), stays)))
+	require.Equal(t, []string{"-1 p0: ShareReverted", "skip p1: Unchanged"}, formatStages(planShares(config, crowdedNode(400), withShare(ShareReverted, 500, 900, evicts, held), stays)),
 		"its share moves in place at any time")
 }
 
 // A VPA whose policy is gone still ends shares, but applies no recommendation.
 func TestPlan_HeldVPAEndsShares(t *testing.T) {
 	v := deployment(Off, 2, pods(2, func(i int, p *Pod) {
-		moved(ShareEnded, 500, 900, moreMemory)(p)
+		withShare(ShareEnded, 500, 900, moreMemory)(p)
 		if i == 1 {
 			p.Share = nil
 		}
 	})...)
 	v.Held = reason.PolicyUnknown
 	require.Equal(t, []string{"1 p0: ShareEnded without PolicyUnknown", "skip p1: PolicyUnknown"},
-		steps(Plan(View{VPAs: []VPA{*v}, Room: crowding(9000)}, State{}, defaults(), noon)))
+		formatStages(Plan(View{VPAs: []VPA{*v}, Room: crowdedNode(9000)}, State{}, defaults(), noon)))
 }
 
-func TestPlan_SharesOfUnknownTargetsOrRoomStay(t *testing.T) {
-	v := deployment(InPlaceOrRecreate, 1, pods(1, func(_ int, p *Pod) { moved(ShareReverted, 500, 900)(p) })...)
+func TestPlan_KeepsSharesWithUnknownTargetOrRoom(t *testing.T) {
+	v := deployment(InPlaceOrRecreate, 1, pods(1, func(_ int, p *Pod) { withShare(ShareReverted, 500, 900)(p) })...)
 	before := State{Shared: [shareSteps]PodStates{revertStep: {Protected: map[string]time.Time{"uid-p0": noon}}}}
 	r := Plan(View{VPAs: []VPA{*v}}, before, defaults(), noon)
-	require.Equal(t, []string{"skip p0: HasShare"}, steps(r), "nobody knows what fits")
+	require.Equal(t, []string{"skip p0: HasShare"}, formatStages(r), "nobody knows what fits")
 	require.Equal(t, before.Shared, r.State.Shared)
 	v.Outdated = true
-	r = Plan(View{VPAs: []VPA{*v}, Room: crowding(9000)}, before, defaults(), noon)
-	require.Equal(t, []string{"skip p0: StatusOutdated"}, steps(r))
+	r = Plan(View{VPAs: []VPA{*v}, Room: crowdedNode(9000)}, before, defaults(), noon)
+	require.Equal(t, []string{"skip p0: StatusOutdated"}, formatStages(r))
 	require.Empty(t, r.State.Shared)
 }
 
-func TestPlan_ANewShareStartsFresh(t *testing.T) {
+func TestPlan_NewShareResetsBackoff(t *testing.T) {
 	plan := func(s State, cause Cause, gets resources.Amount) Result {
-		v := deployment(InPlaceOrRecreate, 1, pods(1, func(_ int, p *Pod) { moved(cause, 500, gets)(p) })...)
-		return Plan(View{VPAs: []VPA{*v}, Room: crowding(9000)}, s, defaults(), noon.Add(time.Second))
+		v := deployment(InPlaceOrRecreate, 1, pods(1, func(_ int, p *Pod) { withShare(cause, 500, gets)(p) })...)
+		return Plan(View{VPAs: []VPA{*v}, Room: crowdedNode(9000)}, s, defaults(), noon.Add(time.Second))
 	}
 	first := plan(State{}, Shared, 900)
-	require.Equal(t, []string{"3 p0: Shared"}, steps(first))
+	require.Equal(t, []string{"3 p0: Shared"}, formatStages(first))
 	for _, tc := range []struct {
 		name    string
 		outcome Outcome
@@ -235,19 +235,19 @@ func TestPlan_ANewShareStartsFresh(t *testing.T) {
 		{"failed once", Failed, 1, Shared, 900, "3 p0: Shared"},
 		{"failed twice", Failed, 2, Shared, 900, "skip p0: BackingOff"},
 		{"another share", Failed, 2, Shared, 950, "3 p0: Shared"},
-		{"refused", TooMuch, 1, Shared, 900, "skip p0: Infeasible"},
-		{"refused, and more now", TooMuch, 1, Shared, 1000, "skip p0: Infeasible"},
-		{"refused, and less now", TooMuch, 1, Shared, 800, "3 p0: Shared"},
+		{"refused", Infeasible, 1, Shared, 900, "skip p0: Infeasible"},
+		{"refused, and more now", Infeasible, 1, Shared, 1000, "skip p0: Infeasible"},
+		{"refused, and less now", Infeasible, 1, Shared, 800, "3 p0: Shared"},
 		{"reverted after failures", Failed, 2, ShareReverted, 900, "-1 p0: ShareReverted"},
-		{"reverted after a refusal", TooMuch, 1, ShareReverted, 1000, "-1 p0: ShareReverted"},
+		{"reverted after a refusal", Infeasible, 1, ShareReverted, 1000, "-1 p0: ShareReverted"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			state := plan(State{}, Shared, 900).State
 			for range tc.times {
 				state.Record(first.Actions[0], tc.outcome, noon)
 			}
-			require.Empty(t, state.Recommended.Tries)
-			require.Equal(t, []string{tc.want}, steps(plan(state, tc.cause, tc.gets)))
+			require.Empty(t, state.Recommended.Attempts)
+			require.Equal(t, []string{tc.want}, formatStages(plan(state, tc.cause, tc.gets)))
 		})
 	}
 }

@@ -14,9 +14,9 @@ import (
 )
 
 // crowdedNode returns node n1 with the given free millicores, and n2 with room for any pod.
-func crowding(cpu resources.Amount) *Capacity {
-	large := resources.Of(100_000, 1<<40)
-	return NewCapacity([]Node{{Name: "n1", Size: large, Free: resources.Of(cpu, 1<<40), Open: true}, {Name: "n2", Size: large, Free: large, Open: true}}, nil)
+func crowdedNode(cpu resources.Amount) *Capacity {
+	large := resources.NewList(100_000, 1<<40)
+	return NewCapacity([]Node{{Name: "n1", Allocatable: large, Free: resources.NewList(cpu, 1<<40), AcceptsPods: true}, {Name: "n2", Allocatable: large, Free: large, AcceptsPods: true}}, nil)
 }
 
 func onNode(p *Pod) {
@@ -25,10 +25,10 @@ func onNode(p *Pod) {
 
 // A resize that does not fit is sent once, so that the node can grant it later. With onlyFitting it
 // is not sent.
-func TestWhatDoesNotFitIsNotAskedFor(t *testing.T) {
+func TestResize_OnlyFittingSkipsFullNode(t *testing.T) {
 	v := deployment(InPlace, 2, pods(2, func(_ int, p *Pod) { onNode(p) })...)
 	plan := func(c Config) []string {
-		return told(Plan(View{VPAs: []VPA{*v}, Room: crowding(900)}, State{}, c, noon))
+		return formatPlan(Plan(View{VPAs: []VPA{*v}, Room: crowdedNode(900)}, State{}, c, noon))
 	}
 	c := defaults()
 	c.FreeResizes = true
@@ -37,7 +37,7 @@ func TestWhatDoesNotFitIsNotAskedFor(t *testing.T) {
 	require.Equal(t, []string{"resize p0: OutOfBounds", "skip p1: NodeFull"}, plan(c), "the first one takes all there is")
 }
 
-func TestPodsThatAreToLeaveTheirNode(t *testing.T) {
+func TestShareEviction_RespectsBudgetAndHolds(t *testing.T) {
 	leaving := func(ready int, changes ...func(i int, p *Pod)) *VPA {
 		return deployment(InPlaceOrRecreate, 4, pods(4, func(i int, p *Pod) {
 			onNode(p)
@@ -52,7 +52,7 @@ func TestPodsThatAreToLeaveTheirNode(t *testing.T) {
 		})...)
 	}
 	plan := func(v *VPA, c Config) []string {
-		return told(Plan(View{VPAs: []VPA{*v}, Room: crowding(0)}, State{}, c, noon))
+		return formatPlan(Plan(View{VPAs: []VPA{*v}, Room: crowdedNode(0)}, State{}, c, noon))
 	}
 	require.Equal(t, []string{"evict p0: NodeCrowded", "skip p3: Unchanged", "skip p1: RecentlyEvicted", "skip p2: RecentlyEvicted"}, plan(leaving(4), defaults()))
 
@@ -71,11 +71,11 @@ func TestPodsThatAreToLeaveTheirNode(t *testing.T) {
 		"it has nothing to do with a cooldown")
 }
 
-func TestAPodLeavesOnlyForAnotherNode(t *testing.T) {
-	large := resources.Of(100_000, 1<<40)
-	crowded := Node{Name: "n1", Size: large, Free: resources.Of(5000, 1<<40), Open: true}
+func TestShareEviction_NeedsAnotherNode(t *testing.T) {
+	large := resources.NewList(100_000, 1<<40)
+	crowded := Node{Name: "n1", Allocatable: large, Free: resources.NewList(5000, 1<<40), AcceptsPods: true}
 	other := func(cpu resources.Amount) Node {
-		return Node{Name: "n2", Size: large, Free: resources.Of(cpu, 1<<40), Open: true}
+		return Node{Name: "n2", Allocatable: large, Free: resources.NewList(cpu, 1<<40), AcceptsPods: true}
 	}
 	for name, test := range map[string]struct {
 		room  *Capacity
@@ -86,12 +86,12 @@ func TestAPodLeavesOnlyForAnotherNode(t *testing.T) {
 		"another node":                         {room: NewCapacity([]Node{crowded, other(3000)}, nil), want: []string{"evict p0: NodeCrowded"}},
 		"no other one":                         {room: NewCapacity([]Node{crowded}, nil), want: []string{"skip p0: NodeFull"}},
 		"the other is full":                    {room: NewCapacity([]Node{crowded, other(999)}, nil), want: []string{"skip p0: NodeFull"}},
-		"none is added, it would come back":    {room: NewCapacity([]Node{crowded}, nil).Growing(), want: []string{"skip p0: NodeFull"}},
+		"none is added, it would come back":    {room: NewCapacity([]Node{crowded}, nil).WithAutoscaling(), want: []string{"skip p0: NodeFull"}},
 		"nor by whom the updater does not see": {room: NewCapacity([]Node{crowded}, nil), added: true, want: []string{"skip p0: NodeFull"}},
-		"one is added":                         {room: crowding(0).Growing(), leave: func(p *Pod) { p.Containers[0] = container(1000, 1000, 3000, 1000) }, want: []string{"evict p0: NodeCrowded"}},
-		"bound to its node":                    {room: NewCapacity([]Node{crowded, other(3000)}, nil), leave: func(p *Pod) { p.Bound = true }, want: []string{"skip p0: NodeFull"}},
-		"bound to one that is not known":       {room: NewCapacity([]Node{other(3000)}, nil), leave: func(p *Pod) { p.Bound = true }, want: []string{"skip p0: NodeFull"}},
-		"bound, and nobody asks for room":      {leave: func(p *Pod) { p.Bound = true }, want: []string{"skip p0: NodeFull"}},
+		"one is added":                         {room: crowdedNode(0).WithAutoscaling(), leave: func(p *Pod) { p.Containers[0] = container(1000, 1000, 3000, 1000) }, want: []string{"evict p0: NodeCrowded"}},
+		"bound to its node":                    {room: NewCapacity([]Node{crowded, other(3000)}, nil), leave: func(p *Pod) { p.NodeBound = true }, want: []string{"skip p0: NodeFull"}},
+		"bound to one that is not known":       {room: NewCapacity([]Node{other(3000)}, nil), leave: func(p *Pod) { p.NodeBound = true }, want: []string{"skip p0: NodeFull"}},
+		"bound, and nobody asks for room":      {leave: func(p *Pod) { p.NodeBound = true }, want: []string{"skip p0: NodeFull"}},
 	} {
 		v := deployment(InPlaceOrRecreate, 2, pods(2, func(i int, p *Pod) {
 			p.Containers[0] = container(1000, 1000, 1000, 1000)
@@ -105,25 +105,25 @@ func TestAPodLeavesOnlyForAnotherNode(t *testing.T) {
 		})...)
 		c := defaults()
 		c.Autoscaled = test.added
-		require.Equal(t, append(test.want, "skip p1: Unchanged"), sortedTold(Plan(View{VPAs: []VPA{*v}, Room: test.room}, State{}, c, noon)), name)
+		require.Equal(t, append(test.want, "skip p1: Unchanged"), formatSorted(Plan(View{VPAs: []VPA{*v}, Room: test.room}, State{}, c, noon)), name)
 	}
 }
 
-func sortedTold(r Result) []string {
-	all := told(r)
+func formatSorted(r Result) []string {
+	all := formatPlan(r)
 	slices.Sort(all)
 	return all
 }
 
-func TestWhatLeavesTakesRoomElsewhere(t *testing.T) {
-	room := NewCapacity([]Node{{Name: "n1", Size: resources.Of(9000, 9000), Free: resources.Of(5000, 5000), Open: true}, {Name: "n2", Size: resources.Of(9000, 9000), Free: resources.Of(1500, 5000), Open: true}}, nil)
-	need := Need{Node: "n1", Leaves: true, Has: resources.Of(500, 1000), Wants: resources.Of(1000, 1000)}
-	require.Equal(t, RoomFits, room.Place(need, false))
-	room.Keep(need, true)
-	require.Equal(t, RoomFull, room.Place(need, false))
+func TestShareEviction_ReservesRoomElsewhere(t *testing.T) {
+	room := NewCapacity([]Node{{Name: "n1", Allocatable: resources.NewList(9000, 9000), Free: resources.NewList(5000, 5000), AcceptsPods: true}, {Name: "n2", Allocatable: resources.NewList(9000, 9000), Free: resources.NewList(1500, 5000), AcceptsPods: true}}, nil)
+	need := Need{Node: "n1", Leaves: true, Before: resources.NewList(500, 1000), After: resources.NewList(1000, 1000)}
+	require.Equal(t, RoomFits, room.CheckPlacement(need, false))
+	room.Reserve(need, true)
+	require.Equal(t, RoomFull, room.CheckPlacement(need, false))
 }
 
-func TestOneLeaverAnHour(t *testing.T) {
+func TestShareEviction_OnePerOwnerAndHour(t *testing.T) {
 	state, at := State{}, noon
 	for minute := range 121 {
 		at = noon.Add(time.Duration(minute) * time.Minute)
@@ -132,7 +132,7 @@ func TestOneLeaverAnHour(t *testing.T) {
 			onNode(p)
 		})...)
 		v.Groups[0].Key = "web"
-		r := Plan(View{VPAs: []VPA{*v}, Room: crowding(0)}, state, defaults(), at)
+		r := Plan(View{VPAs: []VPA{*v}, Room: crowdedNode(0)}, state, defaults(), at)
 		state = r.State
 		if minute%60 != 0 {
 			require.Empty(t, r.Actions, at)
@@ -142,16 +142,16 @@ func TestOneLeaverAnHour(t *testing.T) {
 		require.Len(t, r.Actions, 1, at)
 		if minute == 0 { // a refused eviction is retried
 			state.Record(r.Actions[0], Prevented, at)
-			r = Plan(View{VPAs: []VPA{*v}, Room: crowding(0)}, state, defaults(), at)
+			r = Plan(View{VPAs: []VPA{*v}, Room: crowdedNode(0)}, state, defaults(), at)
 			require.Len(t, r.Actions, 1)
 			state = r.State
 		}
 		state.Record(r.Actions[0], Done, at)
 	}
-	require.Empty(t, state.Next(at.Add(time.Hour)).Left, "then it is forgotten")
+	require.Empty(t, state.Next(at.Add(time.Hour)).LastCrowdEviction, "then it is forgotten")
 }
 
-func sharer(p *Pod) {
+func sharingPod(p *Pod) {
 	whole := container(300, 1000, 1000, 2000)
 	p.Share, p.Containers[0] = &Share{Kinds: [resources.Kinds]bool{resources.CPU: true}, Peak: []policy.ContainerTarget{whole.Target}}, whole
 	f := &p.Containers[0].Target
@@ -159,10 +159,10 @@ func sharer(p *Pod) {
 	onNode(p)
 }
 
-func TestAPodThatSharesComesBackAtItsPeak(t *testing.T) {
-	size := resources.Of(100_000, 1<<40)
+func TestEviction_SharingPodNeedsRoomForPeak(t *testing.T) {
+	size := resources.NewList(100_000, 1<<40)
 	room := func(own, other resources.Amount) *Capacity {
-		return NewCapacity([]Node{{Name: "n1", Size: size, Free: resources.Of(own, 1<<40), Open: true}, {Name: "n2", Size: size, Free: resources.Of(other, 1<<40), Open: true}}, nil)
+		return NewCapacity([]Node{{Name: "n1", Allocatable: size, Free: resources.NewList(own, 1<<40), AcceptsPods: true}, {Name: "n2", Allocatable: size, Free: resources.NewList(other, 1<<40), AcceptsPods: true}}, nil)
 	}
 	for name, test := range map[string]struct {
 		own, other resources.Amount
@@ -173,21 +173,21 @@ func TestAPodThatSharesComesBackAtItsPeak(t *testing.T) {
 		"its share alone fits":     {699, 999, []string{"skip p0: NodeFull", "skip p1: NodeFull"}},
 		"no room, but its share's": {0, 300, []string{"skip p0: NodeFull", "skip p1: NodeFull"}},
 	} {
-		v := deployment(Recreate, 2, pods(2, func(_ int, p *Pod) { sharer(p) })...)
-		require.Equal(t, test.want, told(Plan(View{VPAs: []VPA{*v}, Room: room(test.own, test.other)}, State{}, defaults(), noon)), name)
+		v := deployment(Recreate, 2, pods(2, func(_ int, p *Pod) { sharingPod(p) })...)
+		require.Equal(t, test.want, formatPlan(Plan(View{VPAs: []VPA{*v}, Room: room(test.own, test.other)}, State{}, defaults(), noon)), name)
 	}
-	two := deployment(Recreate, 8, pods(8, func(_ int, p *Pod) { sharer(p) })...)
+	two := deployment(Recreate, 8, pods(8, func(_ int, p *Pod) { sharingPod(p) })...)
 	evicted := Plan(View{VPAs: []VPA{*two}, Room: room(700, 1000)}, State{}, defaults(), noon).Actions
 	require.Len(t, evicted, 2, "no two are promised the same room")
 
-	p := pods(1, func(_ int, p *Pod) { sharer(p) })[0]
-	p.Starting = resources.Of(1500, 0)
+	p := pods(1, func(_ int, p *Pod) { sharingPod(p) })[0]
+	p.InitFootprint = resources.NewList(1500, 0)
 	need := p.Need()
-	require.Equal(t, resources.Of(1500, 2000<<20), need.Back, "an init container that asks for more")
-	inPlace := deployment(InPlaceOrRecreate, 2, pods(2, func(_ int, p *Pod) { sharer(p) })...)
+	require.Equal(t, resources.NewList(1500, 2000<<20), need.NewPod, "an init container that asks for more")
+	inPlace := deployment(InPlaceOrRecreate, 2, pods(2, func(_ int, p *Pod) { sharingPod(p) })...)
 	c := defaults()
 	c.FreeResizes = true
-	require.Equal(t, []string{"resize p0: Changed", "resize p1: Changed"}, withoutEvict(told(Plan(View{VPAs: []VPA{*inPlace}, Room: room(0, 0)}, State{}, c, noon))),
+	require.Equal(t, []string{"resize p0: Changed", "resize p1: Changed"}, withoutEvict(formatPlan(Plan(View{VPAs: []VPA{*inPlace}, Room: room(0, 0)}, State{}, c, noon))),
 		"a resize in place needs no more of what it shares")
 }
 
@@ -198,7 +198,7 @@ func withoutEvict(lines []string) []string {
 	return lines
 }
 
-func TestAShareThatIsNotGrantedEvictsNobody(t *testing.T) {
+func TestShare_RefusedShareDoesNotEvict(t *testing.T) {
 	for name, test := range map[string]struct {
 		resize ResizeState
 		change func(p *Pod)
@@ -206,8 +206,8 @@ func TestAShareThatIsNotGrantedEvictsNobody(t *testing.T) {
 	}{
 		"deferred":                {ResizeDeferred, func(*Pod) {}, "skip p0: Deferred"},
 		"infeasible":              {ResizeInfeasible, func(*Pod) {}, "skip p0: Infeasible"},
-		"memory, too":             {ResizeDeferred, func(p *Pod) { p.Containers[0].Spec.Requests = resources.Of(600, 1500<<20) }, "evict p0: ResizeStuck"},
-		"a memory limit, too":     {ResizeDeferred, func(p *Pod) { p.Containers[0].Spec.Limits = resources.Of(0, 1500<<20) }, "evict p0: ResizeStuck"},
+		"memory, too":             {ResizeDeferred, func(p *Pod) { p.Containers[0].Spec.Requests = resources.NewList(600, 1500<<20) }, "evict p0: ResizeStuck"},
+		"a memory limit, too":     {ResizeDeferred, func(p *Pod) { p.Containers[0].Spec.Limits = resources.NewList(0, 1500<<20) }, "evict p0: ResizeStuck"},
 		"it does not share":       {ResizeDeferred, func(p *Pod) { p.Share = nil }, "evict p0: ResizeStuck"},
 		"nobody asks for another": {ResizeDeferred, func(p *Pod) { p.Containers[0].Spec = p.Containers[0].Actual }, "evict p0: ResizeStuck"},
 		"it does not work": {ResizeDeferred, func(p *Pod) {
@@ -216,21 +216,21 @@ func TestAShareThatIsNotGrantedEvictsNobody(t *testing.T) {
 	} {
 		for _, mode := range []Mode{InPlaceOrRecreate, Recreate} {
 			v := deployment(mode, 3, pods(3, func(i int, p *Pod) {
-				sharer(p)
+				sharingPod(p)
 				if i > 0 {
 					p.Containers[0], p.Share = container(1000, 1000, 1000, 1000), nil
 					return
 				}
-				p.Resize, p.ResizeSince, p.Containers[0].Spec.Requests = test.resize, noon.Add(-time.Hour), resources.Of(600, 1000<<20)
+				p.Resize, p.ResizeSince, p.Containers[0].Spec.Requests = test.resize, noon.Add(-time.Hour), resources.NewList(600, 1000<<20)
 				test.change(p)
 			})...)
-			require.Contains(t, told(plans(t, v, defaults())), test.want, "%s, %v", name, mode)
+			require.Contains(t, formatPlan(planAtNoon(t, v, defaults())), test.want, "%s, %v", name, mode)
 		}
 	}
 }
 
 // Recent evictions for shares do not matter.
-func TestPodsThatAreRefusedMemoryAfterAKill(t *testing.T) {
+func TestShare_RefusedMemoryAfterOOMKillEvicts(t *testing.T) {
 	starving := func(why reason.Reason, changes ...func(i int, p *Pod)) *VPA {
 		return deployment(InPlaceOrRecreate, 4, pods(4, func(i int, p *Pod) {
 			onNode(p)
@@ -244,7 +244,7 @@ func TestPodsThatAreRefusedMemoryAfterAKill(t *testing.T) {
 		})...)
 	}
 	plan := func(v *VPA) []string {
-		return sortedTold(Plan(View{VPAs: []VPA{*v}, Room: crowding(0)}, State{}, defaults(), noon))
+		return formatSorted(Plan(View{VPAs: []VPA{*v}, Room: crowdedNode(0)}, State{}, defaults(), noon))
 	}
 	for why, evicted := range map[reason.Reason]bool{
 		reason.NodeFull: true, reason.TooLargeForNode: true, reason.Infeasible: true, reason.ClassWouldChange: true, reason.BackingOff: true,
@@ -263,12 +263,12 @@ func TestPodsThatAreRefusedMemoryAfterAKill(t *testing.T) {
 	}
 	v := starving(reason.NodeFull, leaving)
 	require.Contains(t, plan(v), "evict p2: MemoryRefused")
-	require.Contains(t, told(Plan(View{VPAs: []VPA{*v}, Room: crowding(0)}, State{Left: map[string]time.Time{"owner": noon}}, defaults(), noon)), "evict p2: MemoryRefused")
+	require.Contains(t, formatPlan(Plan(View{VPAs: []VPA{*v}, Room: crowdedNode(0)}, State{LastCrowdEviction: map[string]time.Time{"owner": noon}}, defaults(), noon)), "evict p2: MemoryRefused")
 	for skipReason, change := range map[reason.Reason]func(i int, p *Pod){
 		reason.NoBudget:         func(i int, p *Pod) { p.Ready = i == 2 },
 		reason.OutsideWindow:    func(_ int, p *Pod) { p.Held = reason.OutsideWindow },
 		reason.UnderObservation: func(_ int, p *Pod) { p.Held = reason.UnderObservation },
-		reason.NodeFull:         func(_ int, p *Pod) { p.Bound = true },
+		reason.NodeFull:         func(_ int, p *Pod) { p.NodeBound = true },
 	} {
 		require.Contains(t, plan(starving(reason.NodeFull, change)), "skip p2: "+string(skipReason))
 	}

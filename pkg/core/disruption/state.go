@@ -18,7 +18,7 @@ type State struct {
 	Owners map[string]ChangeRecord
 	// LastCrowdEviction is the time of the last eviction from a crowded node, by Group.Key, for
 	// crowdEvictionInterval.
-	Left map[string]time.Time
+	LastCrowdEviction map[string]time.Time
 }
 
 // PodStates is state of earlier plans by pod UID. An entry is dropped when the view no longer
@@ -31,7 +31,7 @@ type PodStates struct {
 	// Refused holds the requests that a node refused as infeasible, by container.
 	Refused map[string]map[string]resources.List
 	// Attempts counts consecutive requests of the same resize.
-	Tries map[string]Try
+	Attempts map[string]Attempt
 	// Restarts holds the last resize that was to restart a pod while it was ready.
 	Restarts map[string]RestartState
 	// Protected is when an action on a pod was last prevented, for example by a PodDisruptionBudget
@@ -41,13 +41,13 @@ type PodStates struct {
 
 // crowdEvictionInterval is the minimum time between evictions of one owner's pods from crowded
 // nodes. It prevents repeated evictions of pods that return to the same node.
-const leaveInterval = time.Hour
+const crowdEvictionInterval = time.Hour
 
 // Attempt is a requested resize.
-type Try struct {
-	For   Sizes
-	Count int
-	Until time.Time // earliest time of the next request
+type Attempt struct {
+	Target PodResources
+	Count  int
+	Until  time.Time // earliest time of the next request
 }
 
 // Outcome is the result of an action.
@@ -55,10 +55,10 @@ type Outcome uint8
 
 // The outcomes. An action that was not tried has none.
 const (
-	Done      Outcome = iota
-	Prevented         // not possible now, for example a PodDisruptionBudget or memory in use
-	Failed            // a resize was refused, or the outcome is unknown
-	TooMuch           // a resize was refused because the node can never grant it
+	Done       Outcome = iota
+	Prevented          // not possible now, for example a PodDisruptionBudget or memory in use
+	Failed             // a resize was refused, or the outcome is unknown
+	Infeasible         // a resize was refused because the node can never grant it
 )
 
 // Record stores the outcome of an action of the last plan. Only Plan and FollowRestart modify a
@@ -73,22 +73,22 @@ func (m *State) Record(a Action, o Outcome, now time.Time) {
 		if a.Owner != "" {
 			put(&m.Owners, a.Owner, m.Owners[a.Owner].Changed(a.Change, a.Newest, now))
 			if a.Cause == NodeCrowded {
-				put(&m.Left, a.Owner, now)
+				put(&m.LastCrowdEviction, a.Owner, now)
 			}
 		}
 		if a.Evict {
 			return
 		}
 		if !a.Restart.At.IsZero() { // a pending restart keeps the time of the first resize
-			put(&pods.Restarts, a.UID, RestartState{Restart: a.Restart, Pending: pods.Restarts[a.UID].Pending})
+			put(&pods.Restarts, a.UID, RestartState{Restart: a.Restart, PendingSince: pods.Restarts[a.UID].PendingSince})
 		}
 	case Prevented: // later plans postpone it
 		put(&pods.Protected, a.UID, now)
 		return
-	case TooMuch:
+	case Infeasible:
 		put(&pods.Refused, a.UID, requests(a.Containers))
 	}
-	pods.tried(a.UID, a.Containers, now)
+	pods.recordAttempt(a.UID, a.Containers, now)
 }
 
 func put[V any](m *map[string]V, key string, value V) {
@@ -102,27 +102,27 @@ func put[V any](m *map[string]V, key string, value V) {
 func (m State) Next(now time.Time) State {
 	owners := maps.Clone(m.Owners)
 	maps.DeleteFunc(owners, func(_ string, r ChangeRecord) bool { return r.Expired(now) })
-	left := maps.Clone(m.Left)
-	maps.DeleteFunc(left, func(_ string, at time.Time) bool { return now.Sub(at) >= leaveInterval })
-	return State{Recommended: newPodStates(), Owners: owners, Left: left}
+	left := maps.Clone(m.LastCrowdEviction)
+	maps.DeleteFunc(left, func(_ string, at time.Time) bool { return now.Sub(at) >= crowdEvictionInterval })
+	return State{Recommended: newPodStates(), Owners: owners, LastCrowdEviction: left}
 }
 
 func newPodStates() PodStates {
-	return PodStates{Resizing: map[string]time.Time{}, Crowded: map[string]time.Time{}, Tries: map[string]Try{}, Refused: map[string]map[string]resources.List{}}
+	return PodStates{Resizing: map[string]time.Time{}, Crowded: map[string]time.Time{}, Attempts: map[string]Attempt{}, Refused: map[string]map[string]resources.List{}}
 }
 
 // carry copies the state of a pod from the previous plan as far as it is still valid.
 func (m *PodStates) carry(before PodStates, p *Pod, now time.Time) {
-	if p.ResizeSince.IsZero() && (p.Resize != NotResizing || p.Unanswered()) {
+	if p.ResizeSince.IsZero() && (p.Resize != NotResizing || p.ResizeUnreported()) {
 		m.Resizing[p.UID] = before.Since(p, now)
 	}
 	if refused, known := before.Refused[p.UID]; known && !before.granted(p) {
 		m.Refused[p.UID] = refused
 	}
-	if try, known := before.Tries[p.UID]; known && p.Changed() {
-		m.Tries[p.UID] = try
+	if try, known := before.Attempts[p.UID]; known && p.NeedsChange() {
+		m.Attempts[p.UID] = try
 	}
-	if at, known := before.Protected[p.UID]; known && p.Changed() {
+	if at, known := before.Protected[p.UID]; known && p.NeedsChange() {
 		put(&m.Protected, p.UID, at)
 	}
 	if r, known := before.Restarts[p.UID].follow(p, now); known {
@@ -132,9 +132,9 @@ func (m *PodStates) carry(before PodStates, p *Pod, now time.Time) {
 
 // observeOutcome updates the record of an owner from one of its pods. It returns true with a
 // backoff that starts now and has to be stored on the pod.
-func (m *State) learn(owner string, p *Pod, now time.Time) (Backoff, bool) {
-	noted := p.noted().Backoff
-	left := noted.Fruitless > 0 && p.Changed()
+func (m *State) observeOutcome(owner string, p *Pod, now time.Time) (Backoff, bool) {
+	noted := p.persisted().Backoff
+	left := noted.Ineffective > 0 && p.NeedsChange()
 	if !left && len(m.Owners) == 0 {
 		return Backoff{}, false
 	}
@@ -149,44 +149,44 @@ func (m *State) learn(owner string, p *Pod, now time.Time) (Backoff, bool) {
 	if p.Boosted { // the boost hides the CPU of the change
 		next.Forget(resources.CPU)
 	}
-	seen := record.See(p.Created, next, now)
+	seen := record.Observe(p.Created, next, now)
 	put(&m.Owners, owner, seen)
-	return seen.Backoff, seen.Fruitless > record.Fruitless
+	return seen.Backoff, seen.Ineffective > record.Ineffective
 }
 
 // Delay between repeated requests of the same resize.
 const (
-	firstPause = time.Minute
-	longPause  = 30 * time.Minute
+	minRetryDelay = time.Minute
+	maxRetryDelay = 30 * time.Minute
 )
 
 // recordAttempt records a resize request at now. The second request of the same target may follow
 // at once, later ones after a doubled delay.
-func (m *PodStates) tried(uid string, wanted []policy.ContainerTarget, now time.Time) {
-	try := Try{For: wantedSizes(wanted), Until: now}
-	if before := m.Tries[uid]; maps.Equal(before.For, try.For) {
+func (m *PodStates) recordAttempt(uid string, wanted []policy.ContainerTarget, now time.Time) {
+	try := Attempt{Target: targetResources(wanted), Until: now}
+	if before := m.Attempts[uid]; maps.Equal(before.Target, try.Target) {
 		try.Count = before.Count + 1
-		try.Until = now.Add(min(firstPause<<min(try.Count-1, 10), longPause))
+		try.Until = now.Add(min(minRetryDelay<<min(try.Count-1, 10), maxRetryDelay))
 	}
-	put(&m.Tries, uid, try)
+	put(&m.Attempts, uid, try)
 }
 
 // BacksOff reports whether the target was requested in vain and must not be requested again at now.
-func (m PodStates) Waits(p *Pod, now time.Time) bool {
-	return m.Asked(p) && now.Before(m.Tries[p.UID].Until)
+func (m PodStates) BacksOff(p *Pod, now time.Time) bool {
+	return m.Requested(p) && now.Before(m.Attempts[p.UID].Until)
 }
 
 // Requested reports whether the same target was requested before.
-func (m PodStates) Asked(p *Pod) bool {
-	try, known := m.Tries[p.UID]
-	return known && maps.Equal(try.For, wantedSizes(p.Targets()))
+func (m PodStates) Requested(p *Pod) bool {
+	try, known := m.Attempts[p.UID]
+	return known && maps.Equal(try.Target, targetResources(p.Targets()))
 }
 
-func wantedSizes(of []policy.ContainerTarget) Sizes {
-	all := Sizes(requests(of))
+func targetResources(of []policy.ContainerTarget) PodResources {
+	all := PodResources(requests(of))
 	for _, f := range of {
-		if limit, some := separateLimit(f); some {
-			all[f.Name+ofLimit] = resources.List{}.With(resources.Memory, limit)
+		if limit, some := independentLimit(f); some {
+			all[f.Name+limitSuffix] = resources.List{}.With(resources.Memory, limit)
 		}
 	}
 	return all
@@ -202,7 +202,7 @@ func requests(of []policy.ContainerTarget) map[string]resources.List {
 
 func (m PodStates) granted(p *Pod) bool {
 	refused := m.Refused[p.UID]
-	return p.Resize == NotResizing && !p.Any(func(c *Container, k resources.Kind) bool {
+	return p.Resize == NotResizing && !p.AnyObserved(func(c *Container, k resources.Kind) bool {
 		return c.Actual.Requests.Value(k) < refused[c.Target.Name].Value(k)
 	})
 }
@@ -211,7 +211,7 @@ func (m PodStates) granted(p *Pod) bool {
 // container is tried again.
 func (m PodStates) NodeRefuses(p *Pod) bool {
 	refused, known := m.Refused[p.UID]
-	return known && !p.Any(func(c *Container, k resources.Kind) bool {
+	return known && !p.AnyObserved(func(c *Container, k resources.Kind) bool {
 		was, had := refused[c.Target.Name].Get(k)
 		target, has := c.Target.Requests.Get(k)
 		return had && has && target < was

@@ -67,38 +67,38 @@ type Pod struct {
 	Resize               ResizeState
 	Pending              bool // phase Pending; all other pods count as running
 	Ready                bool
-	PodLevel             bool          // has pod-level resources, which bound its containers
-	Boosted              bool          // has a startup boost, which is removed outside of plans
-	Bound                bool          // can run on no other node
-	Sized                bool          // a VPA set its resources, the template may request less
-	Static               bool          // the node has the static CPU manager policy
-	MemoryOnly           bool          // despite Held, may get memory after an out-of-memory kill
-	Restarts             int32         // sum of the restart counts of its ordinary containers
-	Noted                *Noted        // state that earlier plans stored on the pod; nil: none
-	Held                 reason.Reason // why the rollout of a SizingPolicy holds it; empty: not held
-	Protected            reason.Reason // why it must not be evicted, even if its VPA allows it; empty: not protected
+	PodLevel             bool            // has pod-level resources, which bound its containers
+	Boosted              bool            // has a startup boost, which is removed outside of plans
+	NodeBound            bool            // can run on no other node
+	SizedByVPA           bool            // a VPA set its resources, the template may request less
+	StaticCPU            bool            // the node has the static CPU manager policy
+	MemoryOnly           bool            // despite Held, may get memory after an out-of-memory kill
+	Restarts             int32           // sum of the restart counts of its ordinary containers
+	Persisted            *PersistedState // state that earlier plans stored on the pod; nil: none
+	Held                 reason.Reason   // why the rollout of a SizingPolicy holds it; empty: not held
+	Protected            reason.Reason   // why it must not be evicted, even if its VPA allows it; empty: not protected
 
-	Budgets    []string // names of the PodDisruptionBudgets that select it
-	Node       string
-	Footprint  resources.List     // node capacity that its concurrently running containers reserve
-	Starting   resources.List     // minimum that its init containers reserve
-	Traits     PodTraits          // select the quotas that count it
-	Fixed      []policy.Container // containers that are never sized, such as init containers
-	Containers []Container
-	Share      *Share // its share of node headroom; nil: it does not share
+	Budgets         []string // names of the PodDisruptionBudgets that select it
+	Node            string
+	Footprint       resources.List     // node capacity that its concurrently running containers reserve
+	InitFootprint   resources.List     // minimum that its init containers reserve
+	Traits          PodTraits          // select the quotas that count it
+	FixedContainers []policy.Container // containers that are never sized, such as init containers
+	Containers      []Container
+	Share           *Share // its share of node headroom; nil: it does not share
 }
 
 // PersistedState is state that plans store on a pod for later plans.
-type Noted struct {
+type PersistedState struct {
 	Backoff Backoff // from Result.Backoffs
 	Restart Restart // the last resize that was to restart the pod while it was ready
 }
 
-func (p *Pod) noted() Noted {
-	if p.Noted == nil {
-		return Noted{}
+func (p *Pod) persisted() PersistedState {
+	if p.Persisted == nil {
+		return PersistedState{}
 	}
-	return *p.Noted
+	return *p.Persisted
 }
 
 // ResizeState is the state of a resize in progress, as the kubelet reports it.
@@ -226,18 +226,18 @@ func differs(wanted, has resources.List, k resources.Kind) bool {
 // below ignore these containers.
 
 // NeedsChange reports whether the target differs from the actual resources.
-func (p *Pod) Changed() bool {
-	return p.Any(func(c *Container, k resources.Kind) bool { return c.Changes(k, c.Actual) })
+func (p *Pod) NeedsChange() bool {
+	return p.AnyObserved(func(c *Container, k resources.Kind) bool { return c.Changes(k, c.Actual) })
 }
 
 // ChangesSpec reports whether a resize would change the spec.
-func (p *Pod) Asks() bool {
-	return p.Any(func(c *Container, k resources.Kind) bool { return c.Changes(k, c.Spec) })
+func (p *Pod) ChangesSpec() bool {
+	return p.AnyObserved(func(c *Container, k resources.Kind) bool { return c.Changes(k, c.Spec) })
 }
 
 // WouldRestart reports whether a resize would restart a container.
 func (p *Pod) WouldRestart() bool {
-	return p.Any(func(c *Container, k resources.Kind) bool {
+	return p.AnyObserved(func(c *Container, k resources.Kind) bool {
 		return c.Restarts[k] && (c.Changes(k, c.Actual) || c.Changes(k, c.Spec))
 	})
 }
@@ -254,7 +254,7 @@ func (c *Container) RestartsFor(f policy.ContainerTarget) bool {
 
 // AnyObserved reports whether holds is true for any kind of any container that the webhook
 // observed.
-func (p *Pod) Any(holds func(*Container, resources.Kind) bool) bool {
+func (p *Pod) AnyObserved(holds func(*Container, resources.Kind) bool) bool {
 	for i := range p.Containers {
 		c := &p.Containers[i]
 		if c.Observed && (holds(c, resources.CPU) || holds(c, resources.Memory)) {
@@ -266,20 +266,22 @@ func (p *Pod) Any(holds func(*Container, resources.Kind) bool) bool {
 
 // ResizeUnreported reports whether the spec has the target but the kubelet reports neither the
 // resize nor the new resources.
-func (p *Pod) Unanswered() bool { return p.Resize == NotResizing && p.Changed() && !p.Asks() }
+func (p *Pod) ResizeUnreported() bool {
+	return p.Resize == NotResizing && p.NeedsChange() && !p.ChangesSpec()
+}
 
 // Change returns the planned change of requests and of memory limits that are independent of
 // requests.
 func (p *Pod) Change() Change {
-	c := Change{Before: Sizes{}, After: Sizes{}}
+	c := Change{Before: PodResources{}, After: PodResources{}}
 	for i := range p.Containers {
 		one := &p.Containers[i]
 		if !one.Observed {
 			continue
 		}
 		c.Before[one.Spec.Name], c.After[one.Spec.Name] = one.Spec.Requests, one.After().Requests
-		if limit, some := separateLimit(one.Target); some {
-			name := one.Spec.Name + ofLimit
+		if limit, some := independentLimit(one.Target); some {
+			name := one.Spec.Name + limitSuffix
 			c.Before[name] = resources.List{}.With(resources.Memory, one.Spec.Limits.Value(resources.Memory))
 			c.After[name] = resources.List{}.With(resources.Memory, limit)
 		}
@@ -287,7 +289,7 @@ func (p *Pod) Change() Change {
 	return c
 }
 
-func separateLimit(f policy.ContainerTarget) (limit resources.Amount, some bool) {
+func independentLimit(f policy.ContainerTarget) (limit resources.Amount, ok bool) {
 	if f.MemoryLimit == (policy.LimitSpan{}) {
 		return 0, false
 	}
@@ -308,14 +310,14 @@ func (p *Pod) Targets() []policy.ContainerTarget {
 
 // PartialChange returns a copy of the pod that changes only by the given fraction of each kind, in
 // millionths.
-func (p *Pod) Part(of [resources.Kinds]resources.Amount) *Pod {
+func (p *Pod) PartialChange(of [resources.Kinds]resources.Amount) *Pod {
 	part := *p
 	part.Containers = slices.Clone(p.Containers)
 	for i := range part.Containers {
 		c := &part.Containers[i]
 		for k, millionths := range of {
-			if millionths < policy.Whole {
-				c.Target = policy.Partial(resources.Kind(k), millionths, c.Spec, c.Target)
+			if millionths < policy.FullFraction {
+				c.Target = policy.Interpolate(resources.Kind(k), millionths, c.Spec, c.Target)
 			}
 		}
 	}
@@ -324,7 +326,7 @@ func (p *Pod) Part(of [resources.Kinds]resources.Amount) *Pod {
 
 // WithoutCPUChange returns a copy of the pod with a target that keeps the CPU it runs with, even if
 // the spec requests other CPU that was refused.
-func (p *Pod) KeepingCPU() *Pod {
+func (p *Pod) WithoutCPUChange() *Pod {
 	kept := *p
 	kept.Containers = slices.Clone(p.Containers)
 	for i := range kept.Containers {
@@ -342,7 +344,7 @@ func (p *Pod) KeepingCPU() *Pod {
 // ShrinksMemory reports whether a resize lowers a memory limit. The kubelet refuses this while the
 // memory is in use or the usage is unknown, and retries by itself. A working pod is not evicted for
 // it, because its replacement would have less memory than it uses.
-func (p *Pod) TakesMemory() bool {
+func (p *Pod) ShrinksMemory() bool {
 	return slices.ContainsFunc(p.Containers, func(c Container) bool {
 		asked, limited := c.Spec.Limits.Get(resources.Memory)
 		return limited && asked < c.Actual.Limits.Value(resources.Memory)

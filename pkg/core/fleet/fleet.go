@@ -38,16 +38,16 @@ const (
 
 // Annotations returns the keys of all annotations that Decide evaluates.
 func Annotations() []string {
-	return append([]string{SkipAnnotation, ModeAnnotation, sharing.OffAnnotation, sharing.RankAnnotation}, ForeignAnnotations()...)
+	return append([]string{SkipAnnotation, ModeAnnotation, sharing.SharingAnnotation, sharing.RankAnnotation}, ForeignAnnotations()...)
 }
 
 // ForeignAnnotations returns the keys of other projects that Decide evaluates with Options.Foreign.
 func ForeignAnnotations() []string { return []string{attuneSkip, cruiseKubeExcluded} }
 
 // HasAnnotation reports whether any annotation is relevant for Decide.
-func Annotated(annotations map[string]string) bool {
+func HasAnnotation(annotations map[string]string) bool {
 	for key := range annotations {
-		if Counts(key) {
+		if IsAnnotation(key) {
 			return true
 		}
 	}
@@ -55,9 +55,9 @@ func Annotated(annotations map[string]string) bool {
 }
 
 // IsAnnotation reports whether Decide evaluates annotations with the key.
-func Counts(key string) bool {
+func IsAnnotation(key string) bool {
 	switch key {
-	case SkipAnnotation, ModeAnnotation, sharing.OffAnnotation, sharing.RankAnnotation, attuneSkip, cruiseKubeExcluded:
+	case SkipAnnotation, ModeAnnotation, sharing.SharingAnnotation, sharing.RankAnnotation, attuneSkip, cruiseKubeExcluded:
 		return true
 	}
 	return false
@@ -70,16 +70,16 @@ type Selector interface {
 
 // Policy is a SizingPolicy.
 type Policy struct {
-	Name        string
-	Priority    int // 1 to 1000, the highest wins; 0 is unset and counts as 100
-	Paused      bool
-	Recommender string // name of the recommender for generated VPAs
-	Namespaces  Namespaces
-	Workloads   []Match // a workload must match one
-	MakeVPAs    bool    // for workloads without a VPA
-	Mode        Mode
-	Recipe      string // for VPAs without one, empty is the default of the recommender
-	Initial     InitialSizing
+	Name         string
+	Priority     int // 1 to 1000, the highest wins; 0 is unset and counts as 100
+	Paused       bool
+	Recommender  string // name of the recommender for generated VPAs
+	Namespaces   Namespaces
+	Workloads    []Match // a workload must match one
+	GenerateVPAs bool    // for workloads without a VPA
+	Mode         Mode
+	Recipe       string // for VPAs without one, empty is the default of the recommender
+	Initial      InitialSizing
 	// RolloutHash covers the fields that restart a rollout.
 	RolloutHash string
 
@@ -88,7 +88,7 @@ type Policy struct {
 	MinHistory time.Duration
 
 	// IgnoresHPAs allows changes of resources that a HorizontalPodAutoscaler scales by.
-	BesideHPAs bool
+	IgnoresHPAs bool
 
 	Sharing Sharing
 
@@ -137,19 +137,19 @@ type Workload struct {
 // VPA is the VPA of a workload. A user VPA takes precedence over a generated one. The zero value is
 // a missing VPA.
 type VPA struct {
-	Author      Author
+	Origin      VPAOrigin
 	Passive     bool // mode Off or Initial: no changes of running pods
 	Annotations map[string]string
 }
 
 // VPAOrigin distinguishes user VPAs from generated ones.
-type Author uint8
+type VPAOrigin uint8
 
 // Origins of a VPA.
 const (
-	Nobody Author = iota // the workload has no VPA
-	Person
-	Loadline // created by Loadline for a policy
+	NoVPA VPAOrigin = iota // the workload has no VPA
+	UserVPA
+	GeneratedVPA // created by Loadline for a policy
 )
 
 // Decision is the policy decision for a workload. The zero value is a workload without a policy,
@@ -160,13 +160,13 @@ type Decision struct {
 	Reason reason.Reason // why running pods do not change, empty if they may
 	// Problem describes invalid annotations and their valid values, without the name of the
 	// workload.
-	Problem string
-	MakeVPA bool // a VPA is missing and must be generated
-	KeepVPA bool // a generated VPA is still required
+	Problem     string
+	GenerateVPA bool // a VPA is missing and must be generated
+	KeepVPA     bool // a generated VPA is still required
 
 	// SharingOptedOut reports that an annotation excludes the pods from sharing, see SharingMode.
-	OutOfSharing bool
-	annotations  [3]map[string]string // of workload, pod template and VPA
+	SharingOptedOut bool
+	annotations     [3]map[string]string // of workload, pod template and VPA
 }
 
 // listed contains the kinds that a policy can select without a name, with their API versions.
@@ -191,9 +191,9 @@ func Listed(group, kind string) bool {
 // Maximum lengths. A checkpoint is named <VPA>-<container> and is limited to 253 characters by the
 // API.
 const (
-	longestName      = 253
-	longestContainer = 63
-	longestMade      = longestName - longestContainer - len("-")
+	maxNameLength          = 253
+	maxContainerNameLength = 63
+	maxGeneratedNameLength = maxNameLength - maxContainerNameLength - len("-")
 
 	hashBytes = 5 // two characters each
 )
@@ -201,9 +201,9 @@ const (
 // GeneratedVPAName returns the name of the generated VPA for a workload: <kind>-<workload> in lower
 // case. A hash is appended for custom kinds, for names that would make checkpoint names too long,
 // and for invalid names. The result is a DNS subdomain name.
-func MadeName(kind, group, name string) string {
+func GeneratedVPAName(kind, group, name string) string {
 	plain := strings.ToLower(kind) + "-" + name
-	if BuiltInKind(kind) && BuiltIn(group) && len(plain) <= longestMade && subdomain(name) {
+	if BuiltInKind(kind) && BuiltIn(group) && len(plain) <= maxGeneratedNameLength && isSubdomain(name) {
 		return plain
 	}
 	if BuiltInKind(kind) && BuiltIn(group) {
@@ -211,7 +211,7 @@ func MadeName(kind, group, name string) string {
 	}
 	sum := sha256.Sum256([]byte(group + "\x00" + kind + "\x00" + name))
 	hash := hex.EncodeToString(sum[:hashBytes])
-	room := longestMade - len("-") - len(hash)
+	room := maxGeneratedNameLength - len("-") - len(hash)
 	// The text is ASCII here, so cutting it leaves no partial character.
 	readable := strings.Trim(strings.Map(letterOrDash, plain), "-")
 	readable = strings.TrimRight(readable[:min(len(readable), room)], "-")
@@ -231,21 +231,21 @@ func BuiltInKind(kind string) bool {
 }
 
 func letterOrDash(r rune) rune {
-	if alphanumeric(r) {
+	if isAlphanumeric(r) {
 		return r
 	}
 	return '-'
 }
 
-func alphanumeric(r rune) bool { return 'a' <= r && r <= 'z' || '0' <= r && r <= '9' }
+func isAlphanumeric(r rune) bool { return 'a' <= r && r <= 'z' || '0' <= r && r <= '9' }
 
-func subdomain(text string) bool {
+func isSubdomain(text string) bool {
 	for label := range strings.SplitSeq(text, ".") {
 		if label == "" || label[0] == '-' || label[len(label)-1] == '-' {
 			return false
 		}
 		for _, r := range label {
-			if !alphanumeric(r) && r != '-' {
+			if !isAlphanumeric(r) && r != '-' {
 				return false
 			}
 		}

@@ -19,14 +19,14 @@ var (
 	someAnnotations = []map[string]string{
 		nil, nil, nil, {SkipAnnotation: "true"}, {SkipAnnotation: "false"}, {SkipAnnotation: "?"}, {ModeAnnotation: "?"},
 		{ModeAnnotation: "Inherit"}, {ModeAnnotation: "Observe"}, {ModeAnnotation: "Recommend"}, {ModeAnnotation: "OneShot"},
-		{ModeAnnotation: "Canary"}, {ModeAnnotation: "Auto"}, {"attune.io/skip": "true"}, {sharing.OffAnnotation: "off"}, {sharing.RankAnnotation: "high"},
+		{ModeAnnotation: "Canary"}, {ModeAnnotation: "Auto"}, {"attune.io/skip": "true"}, {sharing.SharingAnnotation: "off"}, {sharing.RankAnnotation: "high"},
 	}
 )
 
 func drawPolicy(t *rapid.T, name string) Policy {
 	p := Policy{Name: name, Priority: rapid.IntRange(0, 4).Draw(t, "priority"), Mode: rapid.SampledFrom(someModes).Draw(t, "mode")}
 	p.Paused = rapid.IntRange(0, 4).Draw(t, "paused") == 0
-	p.MakeVPAs = rapid.Bool().Draw(t, "make")
+	p.GenerateVPAs = rapid.Bool().Draw(t, "make")
 	p.Sharing.Mode = SharingMode(rapid.IntRange(0, int(SharingOn)).Draw(t, "sharing"))
 	if rapid.IntRange(0, 4).Draw(t, "unusable") == 0 {
 		p.Unusable = "broken"
@@ -62,8 +62,8 @@ func drawWorkload(t *rapid.T) Workload {
 		NamespaceLabels:     rapid.SampledFrom([]map[string]string{nil, {}, {"team": "shop"}}).Draw(t, "namespace labels"),
 		Labels:              rapid.SampledFrom([]map[string]string{nil, {"tier": "front"}}).Draw(t, "labels"),
 	}
-	w.VPA.Author = rapid.SampledFrom([]Author{Nobody, Person, Loadline}).Draw(t, "author")
-	if w.VPA.Author != Nobody {
+	w.VPA.Origin = rapid.SampledFrom([]VPAOrigin{NoVPA, UserVPA, GeneratedVPA}).Draw(t, "author")
+	if w.VPA.Origin != NoVPA {
 		w.VPA.Passive = rapid.Bool().Draw(t, "passive")
 		w.VPA.Annotations = rapid.SampledFrom(someAnnotations).Draw(t, "of the VPA")
 	}
@@ -83,29 +83,29 @@ func requireSame(t require.TestingT, want, got Decision) {
 	require.Equal(t, want, got)
 }
 
-func TestTheOrderOfPoliciesDoesNotMatter(t *testing.T) {
+func TestDecide_IgnoresPolicyOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		policies, w, o := drawPolicies(t), drawWorkload(t), drawOptions(t)
-		want := NewSet(policies, o).For(w)
-		requireSame(t, want, NewSet(rapid.Permutation(policies).Draw(t, "order"), o).For(w))
+		want := NewSet(policies, o).Decide(w)
+		requireSame(t, want, NewSet(rapid.Permutation(policies).Draw(t, "order"), o).Decide(w))
 	})
 }
 
-func TestAWeakerPolicyNeverChangesTheAnswer(t *testing.T) {
+func TestDecide_IgnoresLowerPriorityPolicy(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		policies, w, o := drawPolicies(t), drawWorkload(t), drawOptions(t)
-		want := NewSet(policies, o).For(w)
+		want := NewSet(policies, o).Decide(w)
 		if want.Policy == nil {
 			t.Skip("nobody is responsible")
 		}
 		weaker := drawPolicy(t, "z")
 		weaker.Priority = rapid.IntRange(1, want.Policy.Priority).Draw(t, "weaker")
-		requireSame(t, want, NewSet(append(slices.Clone(policies), weaker), o).For(w))
+		requireSame(t, want, NewSet(append(slices.Clone(policies), weaker), o).Decide(w))
 	})
 }
 
 // With Inherit, a user VPA that is not Off can be restricted to any mode.
-var given = map[Mode][]Mode{
+var allowedModes = map[Mode][]Mode{
 	Inherit:   {Inherit, Observe, Recommend},
 	Observe:   {Observe},
 	Recommend: {Observe, Recommend},
@@ -114,29 +114,29 @@ var given = map[Mode][]Mode{
 	Auto:      {Observe, Recommend, OneShot, Canary, Auto},
 }
 
-func TestNobodyGetsMoreThanThePolicyGives(t *testing.T) {
+func TestDecide_NeverExceedsPolicy(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, w := drawPolicy(t, "p"), drawWorkload(t)
 		p.Namespaces, p.Workloads = Namespaces{Names: []string{w.Namespace}}, []Match{{Group: w.Group, Kind: w.Kind}}
-		d := NewSet([]Policy{p}, drawOptions(t)).For(w)
+		d := NewSet([]Policy{p}, drawOptions(t)).Decide(w)
 		require.Equal(t, "p", d.Policy.Name)
-		may := given[p.Mode]
-		if p.Mode == Inherit && w.VPA.Author == Person && !w.VPA.Passive {
+		may := allowedModes[p.Mode]
+		if p.Mode == Inherit && w.VPA.Origin == UserVPA && !w.VPA.Passive {
 			may = someModes[:Auto]
 		}
 		require.Contains(t, may, d.Mode)
 
-		acts := d.Mode > Recommend || d.Mode == Inherit && w.VPA.Author == Person && !w.VPA.Passive
+		acts := d.Mode > Recommend || d.Mode == Inherit && w.VPA.Origin == UserVPA && !w.VPA.Passive
 		require.Equal(t, acts, d.Reason == "", "a reason where nothing is changed, and only there")
-		if p.Paused || p.Unusable != "" || w.VPA.Author == Person && w.VPA.Passive {
+		if p.Paused || p.Unusable != "" || w.VPA.Origin == UserVPA && w.VPA.Passive {
 			require.False(t, acts)
 		}
-		shared, _ := d.Shares(rapid.Bool().Draw(t, "everywhere"))
+		shared, _ := d.SharingMode(rapid.Bool().Draw(t, "everywhere"))
 		require.LessOrEqual(t, shared, p.Sharing.Mode)
 		require.False(t, shared == SharingOn && (!acts || d.Mode < Canary), "pods share only where all of them may be changed")
 		require.False(t, shared != SharingOff && (d.Reason == reason.OptedOut || p.Paused || p.Unusable != ""))
-		if d.MakeVPA {
-			require.True(t, d.KeepVPA && w.VPA.Author == Nobody && p.MakeVPAs && !p.Paused && p.Unusable == "")
+		if d.GenerateVPA {
+			require.True(t, d.KeepVPA && w.VPA.Origin == NoVPA && p.GenerateVPAs && !p.Paused && p.Unusable == "")
 		}
 	})
 }

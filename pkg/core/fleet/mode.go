@@ -38,21 +38,21 @@ func ParseMode(text string) (Mode, bool) {
 }
 
 // restrictedTo returns m, or the requested mode if that is more cautious.
-func (m Mode) reduced(asked Mode, author Author) Mode {
-	if asked == Inherit {
+func (m Mode) restrictedTo(requested Mode, origin VPAOrigin) Mode {
+	if requested == Inherit {
 		return m
 	}
 	if m != Inherit {
-		return min(m, asked)
+		return min(m, requested)
 	}
-	if asked <= Recommend || author == Person && asked < Auto {
-		return asked
+	if requested <= Recommend || origin == UserVPA && requested < Auto {
+		return requested
 	}
 	return m
 }
 
 // withoutChanges returns m, or Recommend if m could change a pod.
-func (m Mode) stopped() Mode {
+func (m Mode) withoutChanges() Mode {
 	if m == Observe {
 		return m
 	}
@@ -71,42 +71,42 @@ const (
 
 // NewPodSkipReason returns why new pods of a workload are not sized, or empty if the mode of a user
 // VPA decides. With fullRollout, a rollout in mode Canary covers all running pods.
-func (d Decision) NewPods(by Author, everywhere bool) reason.Reason {
+func (d Decision) NewPodSkipReason(origin VPAOrigin, fullRollout bool) reason.Reason {
 	switch d.Reason {
 	case reason.OptedOut, reason.PolicyUnknown, reason.PolicyPaused:
 		return d.Reason
 	}
-	made := by == Loadline
+	generated := origin == GeneratedVPA
 	switch {
-	case made && d.Reason != "":
+	case generated && d.Reason != "":
 		return d.Reason
 	case d.Policy == nil:
 		return ""
 	case d.Policy.Initial == AsWritten:
 		return reason.InitialSizingOff
-	case !made, d.Policy.Initial == ToTarget, d.Mode == Auto, d.Mode == Canary && everywhere:
+	case !generated, d.Policy.Initial == ToTarget, d.Mode == Auto, d.Mode == Canary && fullRollout:
 		return ""
 	}
 	return reason.InitialSizingOff
 }
 
-type place struct {
+type annotationSource struct {
 	name        string
 	annotations map[string]string
 }
 
-func (w *Workload) places() [3]place {
-	return [...]place{{"workload", w.Annotations}, {"pod template", w.TemplateAnnotations}, {"VPA", w.VPA.Annotations}}
+func (w *Workload) annotationSources() [3]annotationSource {
+	return [...]annotationSource{{"workload", w.Annotations}, {"pod template", w.TemplateAnnotations}, {"VPA", w.VPA.Annotations}}
 }
 
 // optedOut reports whether an annotation excludes the workload. An invalid value excludes it,
 // because its author intended to prevent changes.
 func (w *Workload) optedOut(foreign bool, problem *string) (out bool) {
-	for _, p := range w.places() {
-		if value, there := p.annotations[SkipAnnotation]; there && value != "false" {
+	for _, p := range w.annotationSources() {
+		if value, present := p.annotations[SkipAnnotation]; present && value != "false" {
 			out = true
 			if value != "true" {
-				p.complain(problem, SkipAnnotation, value, `"true" or "false"`, "true")
+				p.addProblem(problem, SkipAnnotation, value, `"true" or "false"`, "true")
 			}
 		}
 		if foreign && (p.annotations[attuneSkip] == "true" || p.annotations[cruiseKubeExcluded] == "true") {
@@ -116,31 +116,31 @@ func (w *Workload) optedOut(foreign bool, problem *string) (out bool) {
 	return out
 }
 
-func (w *Workload) reduced(m Mode, problem *string) Mode {
-	for _, p := range w.places() {
-		value, there := p.annotations[ModeAnnotation]
-		if !there {
+func (w *Workload) restrictMode(m Mode, problem *string) Mode {
+	for _, p := range w.annotationSources() {
+		value, present := p.annotations[ModeAnnotation]
+		if !present {
 			continue
 		}
-		asked, known := ParseMode(value)
+		requested, known := ParseMode(value)
 		if !known {
-			asked = Observe
-			p.complain(problem, ModeAnnotation, value, "one of "+strings.Join(modeNames[:], ", "), asked.String())
+			requested = Observe
+			p.addProblem(problem, ModeAnnotation, value, "one of "+strings.Join(modeNames[:], ", "), requested.String())
 		}
-		m = m.reduced(asked, w.VPA.Author)
+		m = m.restrictedTo(requested, w.VPA.Origin)
 	}
 	return m
 }
 
 // maxValueLength is the number of displayed characters of an invalid value. An annotation may have
 // 256 KiB.
-const longestValue = 40
+const maxValueLength = 40
 
-func (p place) complain(problem *string, key, value, right, taken string) {
-	add(problem, fmt.Sprintf("annotation %s of the %s is %.*q: must be %s; it counts as %s", key, p.name, longestValue, value, right, taken))
+func (p annotationSource) addProblem(problem *string, key, value, valid, effective string) {
+	appendProblem(problem, fmt.Sprintf("annotation %s of the %s is %.*q: must be %s; it counts as %s", key, p.name, maxValueLength, value, valid, effective))
 }
 
-func add(problem *string, another string) {
+func appendProblem(problem *string, another string) {
 	if *problem != "" && another != "" {
 		*problem += "; "
 	}
@@ -166,7 +166,7 @@ type Sharing struct {
 	// CPULimit is the treatment of CPU limits of sharing pods.
 	CPULimit sharing.CPULimit
 	// AcceptsNodeAutoscaler allows SharingOn in clusters with a node autoscaler.
-	BesideNodeAutoscaler bool
+	AcceptsNodeAutoscaler bool
 	// MaxRank is the highest rank that annotations can set, or nil.
 	MaxRank *sharing.Rank
 	// RestrictsUserVPAs applies the recipe of the policy to user VPAs, too.
@@ -177,7 +177,7 @@ type Sharing struct {
 
 // SharingMode returns the sharing mode of the workload, and the reason if it is below the mode of
 // the policy. With fullRollout, a rollout in mode Canary covers all running pods.
-func (d *Decision) Shares(everywhere bool) (SharingMode, reason.Reason) {
+func (d *Decision) SharingMode(fullRollout bool) (SharingMode, reason.Reason) {
 	if d.Policy == nil || d.Policy.Sharing.Mode == SharingOff {
 		return SharingOff, ""
 	}
@@ -185,9 +185,9 @@ func (d *Decision) Shares(everywhere bool) (SharingMode, reason.Reason) {
 	case reason.OptedOut, reason.PolicyUnknown, reason.PolicyPaused:
 		return SharingOff, d.Reason
 	}
-	acts := d.Reason == "" && (d.Mode == Auto || d.Mode == Canary && everywhere)
+	acts := d.Reason == "" && (d.Mode == Auto || d.Mode == Canary && fullRollout)
 	switch {
-	case d.OutOfSharing:
+	case d.SharingOptedOut:
 		return SharingOff, reason.SharingOptedOut
 	case d.Policy.Sharing.Mode == SharingOn && !acts:
 		return SharingDryRun, reason.ModeTooCautious
@@ -224,16 +224,16 @@ func (d *Decision) UserMax() *corepolicy.Rules {
 
 // RestrictsUserVPAs reports whether recipe and maxAllowed of the policy also apply to user VPAs.
 func (d *Decision) RestrictsUserVPAs() bool {
-	return d.Policy != nil && d.Policy.Sharing.RestrictsUserVPAs && d.Policy.Sharing.Mode == SharingOn && !d.OutOfSharing
+	return d.Policy != nil && d.Policy.Sharing.RestrictsUserVPAs && d.Policy.Sharing.Mode == SharingOn && !d.SharingOptedOut
 }
 
-func (w *Workload) sharing(d *Decision) {
-	for i, p := range w.places() {
+func (w *Workload) readSharing(d *Decision) {
+	for i, p := range w.annotationSources() {
 		d.annotations[i] = p.annotations
 		out, problem := sharing.OptedOut(p.annotations)
-		d.OutOfSharing = d.OutOfSharing || out
-		add(&d.Problem, problem)
+		d.SharingOptedOut = d.SharingOptedOut || out
+		appendProblem(&d.Problem, problem)
 		_, problem = sharing.RankOf(w.Kind, 0, p.annotations)
-		add(&d.Problem, problem)
+		appendProblem(&d.Problem, problem)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"loadline.dev/loadline/pkg/core/reason"
 )
 
-func TestModesAreSpelledLikeInTheAPI(t *testing.T) {
+func TestParseMode_RoundTrips(t *testing.T) {
 	for _, m := range []Mode{Inherit, Observe, Recommend, OneShot, Canary, Auto} {
 		parsed, ok := ParseMode(m.String())
 		require.True(t, ok)
@@ -22,7 +22,7 @@ func TestModesAreSpelledLikeInTheAPI(t *testing.T) {
 	require.Equal(t, "OneShot", OneShot.String())
 }
 
-var places = map[string]func(*Workload, map[string]string){
+var annotationPlaces = map[string]func(*Workload, map[string]string){
 	"workload":     func(w *Workload, a map[string]string) { w.Annotations = a },
 	"pod template": func(w *Workload, a map[string]string) { w.TemplateAnnotations = a },
 	"VPA":          func(w *Workload, a map[string]string) { w.VPA.Annotations = a },
@@ -43,12 +43,12 @@ func TestOptOut(t *testing.T) {
 		"CruiseKube":        {"cruisekube.truefoundry.com/excluded", "true", false, true, ""},
 		"CruiseKube, false": {"cruisekube.truefoundry.com/excluded", "false", false, false, ""},
 	} {
-		for where, put := range places {
+		for where, put := range annotationPlaces {
 			t.Run(name+"/"+where, func(t *testing.T) {
 				for foreign, out := range map[bool]bool{false: c.out, true: c.foreign} {
 					w := web()
 					put(&w, map[string]string{c.key: c.value})
-					d := NewSet([]Policy{policy("p", mode(Canary))}, Options{Foreign: foreign}).For(w)
+					d := NewSet([]Policy{policy("p", mode(Canary))}, Options{Foreign: foreign}).Decide(w)
 					require.Equal(t, "p", d.Policy.Name, "the policy stays responsible")
 					require.Equal(t, strings.ReplaceAll(c.problem, "%s", where), d.Problem)
 					require.True(t, d.KeepVPA)
@@ -59,19 +59,19 @@ func TestOptOut(t *testing.T) {
 						require.Empty(t, d.Reason)
 						require.Equal(t, Canary, d.Mode)
 					}
-					require.Equal(t, !out, d.MakeVPA)
+					require.Equal(t, !out, d.GenerateVPA)
 				}
 			})
 		}
 	}
 }
 
-func TestWhoOptsOutNeedsNoPolicyThatWorks(t *testing.T) {
-	require.Equal(t, reason.OptedOut, decide(policy("p", paused, unusable), web(annotated(SkipAnnotation, "true"))).reason)
+func TestOptOut_OverridesUnusablePolicy(t *testing.T) {
+	require.Equal(t, reason.OptedOut, decide(policy("p", paused, unusable), web(withAnnotation(SkipAnnotation, "true"))).reason)
 }
 
-func TestAnnotationsOnlyReduce(t *testing.T) {
-	written, passive := VPA{Author: Person}, VPA{Author: Person, Passive: true}
+func TestModeAnnotation_OnlyRestricts(t *testing.T) {
+	written, passive := VPA{Origin: UserVPA}, VPA{Origin: UserVPA, Passive: true}
 	for name, c := range map[string]struct {
 		policy Mode
 		asked  string
@@ -96,11 +96,11 @@ func TestAnnotationsOnlyReduce(t *testing.T) {
 		"a person's VPA that is Off gets no more":    {Inherit, "Canary", passive, Recommend, reason.ModeOff},
 		"a person's VPA that is Off, Inherit":        {Inherit, "Inherit", passive, Inherit, reason.ModeOff},
 	} {
-		for where, put := range places {
+		for where, put := range annotationPlaces {
 			t.Run(name+"/"+where, func(t *testing.T) {
 				w := web(vpa(c.vpa))
 				put(&w, map[string]string{ModeAnnotation: c.asked})
-				d := NewSet([]Policy{policy("p", mode(c.policy))}, Options{}).For(w)
+				d := NewSet([]Policy{policy("p", mode(c.policy))}, Options{}).Decide(w)
 				require.Equal(t, c.want, d.Mode)
 				require.Equal(t, c.reason, d.Reason)
 				require.Empty(t, d.Problem)
@@ -109,26 +109,26 @@ func TestAnnotationsOnlyReduce(t *testing.T) {
 	}
 }
 
-func TestTheMostCautiousAnnotationCounts(t *testing.T) {
-	w := web(annotated(ModeAnnotation, "Canary"), vpa(VPA{Author: Loadline, Annotations: map[string]string{ModeAnnotation: "OneShot"}}))
+func TestModeAnnotation_MostRestrictiveCounts(t *testing.T) {
+	w := web(withAnnotation(ModeAnnotation, "Canary"), vpa(VPA{Origin: GeneratedVPA, Annotations: map[string]string{ModeAnnotation: "OneShot"}}))
 	w.TemplateAnnotations = map[string]string{ModeAnnotation: "Recommend"}
 	require.Equal(t, Recommend, decide(policy("p"), w).mode)
 	w.TemplateAnnotations = nil
 	require.Equal(t, OneShot, decide(policy("p"), w).mode)
 }
 
-func TestAnnotationsThatCannotBeRead(t *testing.T) {
+func TestAnnotations_InvalidValues(t *testing.T) {
 	s := NewSet([]Policy{policy("p")}, Options{})
 	for _, value := range []string{"observe", "", "Off"} {
-		d := s.For(web(annotated(ModeAnnotation, value)))
+		d := s.Decide(web(withAnnotation(ModeAnnotation, value)))
 		require.Equal(t, Observe, d.Mode)
 		require.Equal(t, reason.Observing, d.Reason)
 		require.Equal(t, `annotation loadline.dev/mode of the workload is "`+value+`": must be one of Inherit, Observe, Recommend, OneShot, Canary, Auto; it counts as Observe`, d.Problem)
 	}
 
-	w := web(annotated(ModeAnnotation, strings.Repeat("ä", 1000)))
+	w := web(withAnnotation(ModeAnnotation, strings.Repeat("ä", 1000)))
 	w.TemplateAnnotations = map[string]string{SkipAnnotation: "no", ModeAnnotation: "?"}
-	d := s.For(w)
+	d := s.Decide(w)
 	require.Equal(t, reason.OptedOut, d.Reason)
 	require.Equal(t, Observe, d.Mode)
 	require.Equal(t, `annotation loadline.dev/skip of the pod template is "no": must be "true" or "false"; it counts as true; `+
@@ -136,7 +136,7 @@ func TestAnnotationsThatCannotBeRead(t *testing.T) {
 		`annotation loadline.dev/mode of the pod template is "?": must be one of Inherit, Observe, Recommend, OneShot, Canary, Auto; it counts as Observe`, d.Problem)
 }
 
-func TestNewPods(t *testing.T) {
+func TestDecision_NewPodSkipReason(t *testing.T) {
 	const canaryOver = true
 	for name, c := range map[string]struct {
 		policy  Mode
@@ -158,16 +158,16 @@ func TestNewPods(t *testing.T) {
 		"Inherit, as written":   {Inherit, AsWritten, false, reason.ModeOff, reason.InitialSizingOff},
 		"Recommend, as written": {Recommend, AsWritten, false, reason.RecommendOnly, reason.InitialSizingOff},
 	} {
-		for author, want := range map[Author]reason.Reason{Loadline: c.made, Person: c.person} {
+		for author, want := range map[VPAOrigin]reason.Reason{GeneratedVPA: c.made, UserVPA: c.person} {
 			s := NewSet([]Policy{policy("p", mode(c.policy), func(p *Policy) { p.Initial = c.initial })}, Options{})
-			require.Equal(t, want, s.For(web(vpa(VPA{Author: author}))).NewPods(author, c.over), name)
-			out := s.For(web(vpa(VPA{Author: author}), annotated(SkipAnnotation, "true")))
-			require.Equal(t, reason.OptedOut, out.NewPods(author, c.over), name)
+			require.Equal(t, want, s.Decide(web(vpa(VPA{Origin: author}))).NewPodSkipReason(author, c.over), name)
+			out := s.Decide(web(vpa(VPA{Origin: author}), withAnnotation(SkipAnnotation, "true")))
+			require.Equal(t, reason.OptedOut, out.NewPodSkipReason(author, c.over), name)
 		}
 	}
 	var none *Set
-	require.Empty(t, none.For(web(vpa(VPA{Author: Person}))).NewPods(Person, false))
-	require.Equal(t, reason.PolicyUnknown, none.For(web(vpa(VPA{Author: Loadline}))).NewPods(Loadline, true))
-	passive := VPA{Author: Person, Passive: true}
-	require.Empty(t, NewSet([]Policy{policy("p")}, Options{}).For(web(vpa(passive))).NewPods(Person, false), "its own mode says so")
+	require.Empty(t, none.Decide(web(vpa(VPA{Origin: UserVPA}))).NewPodSkipReason(UserVPA, false))
+	require.Equal(t, reason.PolicyUnknown, none.Decide(web(vpa(VPA{Origin: GeneratedVPA}))).NewPodSkipReason(GeneratedVPA, true))
+	passive := VPA{Origin: UserVPA, Passive: true}
+	require.Empty(t, NewSet([]Policy{policy("p")}, Options{}).Decide(web(vpa(passive))).NewPodSkipReason(UserVPA, false), "its own mode says so")
 }

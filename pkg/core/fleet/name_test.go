@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestNamesOfMadeVPAs(t *testing.T) {
+func TestGeneratedVPAName(t *testing.T) {
 	long := strings.Repeat("a", 178)
 	for name, c := range map[string]struct{ kind, group, name, want string }{
 		"Deployment":              {"Deployment", "apps", "web", "deployment-web"},
@@ -26,19 +26,19 @@ func TestNamesOfMadeVPAs(t *testing.T) {
 		"what is no name":         {"Deployment", "apps", "Wéb", `deployment---b-[0-9a-f]{10}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Regexp(t, "^"+c.want+"$", MadeName(c.kind, c.group, c.name))
+			require.Regexp(t, "^"+c.want+"$", GeneratedVPAName(c.kind, c.group, c.name))
 		})
 	}
 }
 
-func TestTheGroupOfABuiltInKindDoesNotMatter(t *testing.T) {
+func TestGeneratedVPAName_IgnoresGroupOfBuiltInKinds(t *testing.T) {
 	long := strings.Repeat("a", 240)
-	require.Equal(t, MadeName("Deployment", "apps", long), MadeName("Deployment", "extensions", long))
+	require.Equal(t, GeneratedVPAName("Deployment", "apps", long), GeneratedVPAName("Deployment", "extensions", long))
 }
 
 // A name that changes between versions would recreate every generated VPA.
-func TestTheHashStaysTheSame(t *testing.T) {
-	require.Equal(t, "rollout-web-5b4c3540af", MadeName("Rollout", "argoproj.io", "web"))
+func TestGeneratedVPAName_HashIsStable(t *testing.T) {
+	require.Equal(t, "rollout-web-5b4c3540af", GeneratedVPAName("Rollout", "argoproj.io", "web"))
 }
 
 var subdomainName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
@@ -50,7 +50,7 @@ func requireName(t require.TestingT, name string) {
 
 type identity struct{ kind, group, name string }
 
-func TestNamesOfDifferentWorkloadsDiffer(t *testing.T) {
+func TestGeneratedVPAName_IsUnique(t *testing.T) {
 	words := rapid.SampledFrom([]string{"web", "web-db", "web.db", "db", "a", "a-a", "deployment-web", "web--db", strings.Repeat("x", 200), strings.Repeat("x", 200) + "y"})
 	workload := rapid.Custom(func(t *rapid.T) identity {
 		i := identity{
@@ -65,9 +65,9 @@ func TestNamesOfDifferentWorkloadsDiffer(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		taken := map[string]identity{}
 		for _, w := range rapid.SliceOfN(workload, 2, 20).Draw(t, "workloads") {
-			name := MadeName(w.kind, w.group, w.name)
+			name := GeneratedVPAName(w.kind, w.group, w.name)
 			requireName(t, name)
-			require.Equal(t, name, MadeName(w.kind, w.group, w.name))
+			require.Equal(t, name, GeneratedVPAName(w.kind, w.group, w.name))
 			if other, there := taken[name]; there {
 				require.Equal(t, other, w, name)
 			}
@@ -76,10 +76,10 @@ func TestNamesOfDifferentWorkloadsDiffer(t *testing.T) {
 	})
 }
 
-func TestEveryNameIsValid(t *testing.T) {
+func TestGeneratedVPAName_IsValid(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.OneOf(rapid.String(), rapid.StringMatching(`[a-z0-9.A-Z-]{0,260}`))
 		kind := rapid.OneOf(text, rapid.Just("Deployment")).Draw(t, "kind")
-		requireName(t, MadeName(kind, rapid.OneOf(text, rapid.Just("apps")).Draw(t, "group"), text.Draw(t, "name")))
+		requireName(t, GeneratedVPAName(kind, rapid.OneOf(text, rapid.Just("apps")).Draw(t, "group"), text.Draw(t, "name")))
 	})
 }

@@ -16,11 +16,11 @@ const defaultPriority = 100
 type Set struct {
 	entries []entry
 	options Options
-	others  map[other]bool // workloads that policies select by name
+	named   map[namedWorkload]bool // workloads that policies select by name
 }
 
 // namedWorkload is a workload of an unlisted kind, in any namespace.
-type other struct{ group, kind, name string }
+type namedWorkload struct{ group, kind, name string }
 
 // Options configure a Set.
 type Options struct {
@@ -30,8 +30,8 @@ type Options struct {
 
 type entry struct {
 	Policy
-	named map[string]bool // true is selected by name, false is excluded
-	all   bool            // all other namespaces except system namespaces
+	byName        map[string]bool // true is selected by name, false is excluded
+	allNamespaces bool            // all other namespaces except system namespaces
 }
 
 // NewSet returns a set with copies of the policies. Their names must be unique.
@@ -39,38 +39,38 @@ func NewSet(policies []Policy, o Options) *Set {
 	s := &Set{options: o, entries: make([]entry, 0, len(policies))}
 	for _, p := range policies {
 		p.Priority = cmp.Or(p.Priority, defaultPriority)
-		e := entry{Policy: p, named: map[string]bool{}}
+		e := entry{Policy: p, byName: map[string]bool{}}
 		for _, name := range p.Namespaces.Names {
-			e.named[name] = true
+			e.byName[name] = true
 		}
-		e.all = e.named[AllNamespaces]
+		e.allNamespaces = e.byName[AllNamespaces]
 		for _, name := range p.Namespaces.Exclude {
-			e.named[name] = false
+			e.byName[name] = false
 		}
 		s.entries = append(s.entries, e)
 	}
 	slices.SortFunc(s.entries, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Name, b.Name))
 	})
-	s.others = map[other]bool{}
-	for _, m := range s.Named() {
-		s.others[otherOf(m.Group, m.Kind, m.Name)] = true
+	s.named = map[namedWorkload]bool{}
+	for _, m := range s.NamedMatches() {
+		s.named[newNamedWorkload(m.Group, m.Kind, m.Name)] = true
 	}
 	return s
 }
 
 // NamesWorkload reports whether a policy selects a workload of an unlisted kind by name, in any
 // namespace.
-func (s *Set) Names(group, kind, name string) bool {
-	return s != nil && s.others[otherOf(group, kind, name)]
+func (s *Set) NamesWorkload(group, kind, name string) bool {
+	return s != nil && s.named[newNamedWorkload(group, kind, name)]
 }
 
 // newNamedWorkload normalizes the group, so that equal workloads compare equal.
-func otherOf(group, kind, name string) other {
+func newNamedWorkload(group, kind, name string) namedWorkload {
 	if BuiltIn(group) {
 		group = ""
 	}
-	return other{group, kind, name}
+	return namedWorkload{group, kind, name}
 }
 
 // Len returns the number of policies.
@@ -83,7 +83,7 @@ func (s *Set) Len() int {
 
 // NamedMatches yields the policies with each match that selects a workload of an unlisted kind by
 // name, in order of precedence. They must not be modified.
-func (s *Set) Named() iter.Seq2[*Policy, *Match] {
+func (s *Set) NamedMatches() iter.Seq2[*Policy, *Match] {
 	return func(yield func(*Policy, *Match) bool) {
 		if s == nil {
 			return
@@ -114,13 +114,13 @@ func (s *Set) Policy(name string) *Policy {
 
 // MayChangePods reports whether a policy may let generated VPAs change pods of a namespace. Nil
 // labels are unknown.
-func (s *Set) Acts(namespace string, labels map[string]string) bool {
+func (s *Set) MayChangePods(namespace string, labels map[string]string) bool {
 	if s == nil {
 		return false
 	}
 	w := Workload{Namespace: namespace, NamespaceLabels: labels}
 	for i := range s.entries {
-		if e := &s.entries[i]; e.Mode > Recommend && !e.Paused && e.Unusable == "" && s.looksInto(e, &w) {
+		if e := &s.entries[i]; e.Mode > Recommend && !e.Paused && e.Unusable == "" && s.coversNamespace(e, &w) {
 			return true
 		}
 	}
@@ -128,43 +128,43 @@ func (s *Set) Acts(namespace string, labels map[string]string) bool {
 }
 
 // Decide returns the decision for a workload. It allocates only for a Problem.
-func (s *Set) For(w Workload) Decision {
-	p := s.responsible(&w)
+func (s *Set) Decide(w Workload) Decision {
+	p := s.responsiblePolicy(&w)
 	if p == nil {
-		if w.VPA.Author == Loadline {
+		if w.VPA.Origin == GeneratedVPA {
 			return Decision{Mode: Recommend, Reason: reason.PolicyUnknown}
 		}
 		return Decision{}
 	}
-	d := Decision{Policy: p, KeepVPA: w.VPA.Author != Person}
+	d := Decision{Policy: p, KeepVPA: w.VPA.Origin != UserVPA}
 	out := w.optedOut(s.options.Foreign, &d.Problem)
-	d.Mode = w.reduced(p.Mode, &d.Problem)
-	w.sharing(&d)
+	d.Mode = w.restrictMode(p.Mode, &d.Problem)
+	w.readSharing(&d)
 	switch {
 	case out:
 		d.Reason = reason.OptedOut
-	case p.Unusable != "" || guesses(p, &w):
+	case p.Unusable != "" || isUncertain(p, &w):
 		d.Reason = reason.PolicyUnknown
 	case p.Paused:
 		d.Reason = reason.PolicyPaused
 	default:
-		d.MakeVPA = p.MakeVPAs && w.VPA.Author == Nobody
-		d.beside(w.VPA)
+		d.GenerateVPA = p.GenerateVPAs && w.VPA.Origin == NoVPA
+		d.applyVPAMode(w.VPA)
 		return d
 	}
-	d.Mode = d.Mode.stopped()
+	d.Mode = d.Mode.withoutChanges()
 	return d
 }
 
 // applyVPAMode restricts the decision to the mode of the VPA, and sets why running pods do not
 // change. A generated VPA has mode Off, so only the policy mode enables changes.
-func (d *Decision) beside(v VPA) {
-	passive := v.Author == Person && v.Passive
+func (d *Decision) applyVPAMode(v VPA) {
+	passive := v.Origin == UserVPA && v.Passive
 	if passive && d.Mode != Inherit {
-		d.Mode = d.Mode.stopped()
+		d.Mode = d.Mode.withoutChanges()
 	}
 	switch {
-	case passive, d.Mode == Inherit && v.Author != Person:
+	case passive, d.Mode == Inherit && v.Origin != UserVPA:
 		d.Reason = reason.ModeOff
 	case d.Mode == Observe:
 		d.Reason = reason.Observing
@@ -190,19 +190,19 @@ func (s *Set) Selecting(w Workload) iter.Seq[*Policy] {
 
 // ConflictingPolicy returns the name of the first other policy that has the same priority and
 // selects the workload, or "". The policy name decides between the two.
-func (s *Set) Rival(responsible *Policy, w Workload) string {
+func (s *Set) ConflictingPolicy(responsible *Policy, w Workload) string {
 	for p := range s.Selecting(w) {
 		if p.Priority != responsible.Priority {
 			return ""
 		}
-		if p.Name != responsible.Name && !guesses(p, &w) {
+		if p.Name != responsible.Name && !isUncertain(p, &w) {
 			return p.Name
 		}
 	}
 	return ""
 }
 
-func (s *Set) responsible(w *Workload) *Policy {
+func (s *Set) responsiblePolicy(w *Workload) *Policy {
 	if s == nil {
 		return nil
 	}
@@ -215,7 +215,7 @@ func (s *Set) responsible(w *Workload) *Policy {
 }
 
 // isUncertain reports whether unknown labels decide if a policy selects a workload.
-func guesses(p *Policy, w *Workload) bool {
+func isUncertain(p *Policy, w *Workload) bool {
 	if w.NamespaceLabels == nil && p.Namespaces.Selector != nil && !slices.Contains(p.Namespaces.Names, w.Namespace) && !slices.Contains(p.Namespaces.Names, AllNamespaces) {
 		return true
 	}
@@ -223,7 +223,7 @@ func guesses(p *Policy, w *Workload) bool {
 }
 
 func (s *Set) selects(e *entry, w *Workload) bool {
-	if !s.looksInto(e, w) {
+	if !s.coversNamespace(e, w) {
 		return false
 	}
 	for i := range e.Workloads {
@@ -234,8 +234,8 @@ func (s *Set) selects(e *entry, w *Workload) bool {
 	return false
 }
 
-func (s *Set) looksInto(e *entry, w *Workload) bool {
-	if selected, named := e.named[w.Namespace]; named {
+func (s *Set) coversNamespace(e *entry, w *Workload) bool {
+	if selected, named := e.byName[w.Namespace]; named {
 		return selected
 	}
 	switch w.Namespace {
@@ -243,7 +243,7 @@ func (s *Set) looksInto(e *entry, w *Workload) bool {
 		return false
 	}
 	selector := e.Namespaces.Selector
-	return e.all || selector != nil && (w.NamespaceLabels == nil || selector.Matches(w.NamespaceLabels))
+	return e.allNamespaces || selector != nil && (w.NamespaceLabels == nil || selector.Matches(w.NamespaceLabels))
 }
 
 func (m *Match) matches(w *Workload) bool {

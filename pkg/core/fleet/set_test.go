@@ -22,7 +22,7 @@ var deployments = []Match{{Group: "apps", Kind: "Deployment"}}
 
 // policy selects all Deployments in mode Auto, changed by edit.
 func policy(name string, edit ...func(*Policy)) Policy {
-	p := Policy{Name: name, Namespaces: Namespaces{Names: []string{"*"}}, Workloads: deployments, MakeVPAs: true, Mode: Auto}
+	p := Policy{Name: name, Namespaces: Namespaces{Names: []string{"*"}}, Workloads: deployments, GenerateVPAs: true, Mode: Auto}
 	for _, e := range edit {
 		e(&p)
 	}
@@ -37,16 +37,16 @@ func web(edit ...func(*Workload)) Workload {
 	return w
 }
 
-func priority(n int) func(*Policy)          { return func(p *Policy) { p.Priority = n } }
-func mode(m Mode) func(*Policy)             { return func(p *Policy) { p.Mode = m } }
-func into(n Namespaces) func(*Policy)       { return func(p *Policy) { p.Namespaces = n } }
-func only(m ...Match) func(*Policy)         { return func(p *Policy) { p.Workloads = m } }
-func paused(p *Policy)                      { p.Paused = true }
-func unusable(p *Policy)                    { p.Unusable = "recipe: no such recipe" }
-func namespace(name string) func(*Workload) { return func(w *Workload) { w.Namespace = name } }
-func vpa(v VPA) func(*Workload)             { return func(w *Workload) { w.VPA = v } }
+func priority(n int) func(*Policy)            { return func(p *Policy) { p.Priority = n } }
+func mode(m Mode) func(*Policy)               { return func(p *Policy) { p.Mode = m } }
+func inNamespaces(n Namespaces) func(*Policy) { return func(p *Policy) { p.Namespaces = n } }
+func forWorkloads(m ...Match) func(*Policy)   { return func(p *Policy) { p.Workloads = m } }
+func paused(p *Policy)                        { p.Paused = true }
+func unusable(p *Policy)                      { p.Unusable = "recipe: no such recipe" }
+func namespace(name string) func(*Workload)   { return func(w *Workload) { w.Namespace = name } }
+func vpa(v VPA) func(*Workload)               { return func(w *Workload) { w.VPA = v } }
 
-func annotated(key, value string) func(*Workload) {
+func withAnnotation(key, value string) func(*Workload) {
 	return func(w *Workload) { w.Annotations = map[string]string{key: value} }
 }
 
@@ -57,7 +57,7 @@ func names(s *Set, w Workload) (all []string) {
 	return all
 }
 
-func TestPrecedence(t *testing.T) {
+func TestSet_PolicyPrecedence(t *testing.T) {
 	for name, c := range map[string]struct {
 		policies []Policy
 		want     []string // the first is responsible
@@ -66,17 +66,17 @@ func TestPrecedence(t *testing.T) {
 		"the highest priority":         {[]Policy{policy("a", priority(100)), policy("b", priority(101))}, []string{"b", "a"}},
 		"equal: the smaller name":      {[]Policy{policy("b", priority(7)), policy("a", priority(7))}, []string{"a", "b"}},
 		"absent counts as 100":         {[]Policy{policy("b", priority(100)), policy("a"), policy("c", priority(99)), policy("d", priority(101))}, []string{"d", "a", "b", "c"}},
-		"who does not select it":       {[]Policy{policy("a", priority(9), only(Match{Group: "apps", Kind: "DaemonSet"})), policy("b", priority(8))}, []string{"b"}},
+		"who does not select it":       {[]Policy{policy("a", priority(9), forWorkloads(Match{Group: "apps", Kind: "DaemonSet"})), policy("b", priority(8))}, []string{"b"}},
 		"one that cannot be used":      {[]Policy{policy("a", priority(9), unusable), policy("b", priority(8))}, []string{"a", "b"}},
 		"a paused one":                 {[]Policy{policy("a", priority(9), paused), policy("b", priority(8))}, []string{"a", "b"}},
-		"one that excludes its place":  {[]Policy{policy("a", priority(9), into(Namespaces{Names: []string{"*"}, Exclude: []string{"shop"}})), policy("b")}, []string{"b"}},
-		"nobody selects the workload":  {[]Policy{policy("a", only(Match{Group: "apps", Kind: "DaemonSet"}))}, nil},
-		"one that selects no workload": {[]Policy{policy("a", only())}, nil},
+		"one that excludes its place":  {[]Policy{policy("a", priority(9), inNamespaces(Namespaces{Names: []string{"*"}, Exclude: []string{"shop"}})), policy("b")}, []string{"b"}},
+		"nobody selects the workload":  {[]Policy{policy("a", forWorkloads(Match{Group: "apps", Kind: "DaemonSet"}))}, nil},
+		"one that selects no workload": {[]Policy{policy("a", forWorkloads())}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := NewSet(c.policies, Options{})
 			require.Equal(t, c.want, names(s, web()))
-			d := s.For(web())
+			d := s.Decide(web())
 			if c.want == nil {
 				require.Equal(t, Decision{}, d)
 				return
@@ -86,14 +86,14 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-func TestSelectingCanStop(t *testing.T) {
+func TestSelecting_StopsEarly(t *testing.T) {
 	for p := range NewSet([]Policy{policy("a"), policy("b")}, Options{}).Selecting(web()) {
 		require.Equal(t, "a", p.Name)
 		break
 	}
 }
 
-func TestNamespacesOfAPolicy(t *testing.T) {
+func TestPolicy_SelectsNamespaces(t *testing.T) {
 	team := has{"team", "shop"}
 	for name, c := range map[string]struct {
 		n      Namespaces
@@ -126,15 +126,15 @@ func TestNamespacesOfAPolicy(t *testing.T) {
 		"a name that begins like the system": {Namespaces{Names: []string{"*"}}, "kube-system-tools", nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := NewSet([]Policy{policy("p", into(c.n))}, Options{OwnNamespace: "loadline"})
+			s := NewSet([]Policy{policy("p", inNamespaces(c.n))}, Options{OwnNamespace: "loadline"})
 			w := web(namespace(c.in))
 			w.NamespaceLabels = c.labels
-			require.Equal(t, c.want, s.For(w).Policy != nil)
+			require.Equal(t, c.want, s.Decide(w).Policy != nil)
 		})
 	}
 }
 
-func TestAPolicyHoldsWhatItMaySelect(t *testing.T) {
+func TestPolicy_HoldsWorkloadsWithUnknownLabels(t *testing.T) {
 	team := has{"team", "shop"}
 	for name, c := range map[string]struct {
 		n    Namespaces
@@ -148,14 +148,14 @@ func TestAPolicyHoldsWhatItMaySelect(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := web(namespace("shop"))
 			w.NamespaceLabels = nil
-			d := NewSet([]Policy{policy("p", into(c.n), mode(Recommend))}, Options{}).For(w)
+			d := NewSet([]Policy{policy("p", inNamespaces(c.n), mode(Recommend))}, Options{}).Decide(w)
 			require.Equal(t, c.want, d.Reason)
-			require.Equal(t, c.want == reason.RecommendOnly, d.MakeVPA)
+			require.Equal(t, c.want == reason.RecommendOnly, d.GenerateVPA)
 		})
 	}
 }
 
-func TestWorkloadsOfAPolicy(t *testing.T) {
+func TestPolicy_SelectsWorkloads(t *testing.T) {
 	front := web(func(w *Workload) { w.Labels = map[string]string{"tier": "front"} })
 	rollout := web(func(w *Workload) { w.Group, w.Kind = "argoproj.io", "Rollout" })
 	for name, c := range map[string]struct {
@@ -178,17 +178,17 @@ func TestWorkloadsOfAPolicy(t *testing.T) {
 		"label, not the name":     {[]Match{{Group: "apps", Kind: "Deployment", Name: "db", Selector: has{"tier", "front"}}}, front, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Equal(t, c.want, NewSet([]Policy{policy("p", only(c.match...))}, Options{}).For(c.w).Policy != nil)
+			require.Equal(t, c.want, NewSet([]Policy{policy("p", forWorkloads(c.match...))}, Options{}).Decide(c.w).Policy != nil)
 		})
 	}
 }
 
-func TestWithoutAPolicyOnlyMadeVPAsAreHeld(t *testing.T) {
-	for name, s := range map[string]*Set{"nil": nil, "empty": NewSet(nil, Options{}), "another's": NewSet([]Policy{policy("p", only())}, Options{})} {
+func TestDecide_WithoutPolicyHoldsOnlyGeneratedVPAs(t *testing.T) {
+	for name, s := range map[string]*Set{"nil": nil, "empty": NewSet(nil, Options{}), "another's": NewSet([]Policy{policy("p", forWorkloads())}, Options{})} {
 		t.Run(name, func(t *testing.T) {
-			require.Equal(t, Decision{}, s.For(web(annotated(SkipAnnotation, "true"))))
-			require.Equal(t, Decision{}, s.For(web(annotated(ModeAnnotation, "Observe"), vpa(VPA{Author: Person}))))
-			require.Equal(t, Decision{Mode: Recommend, Reason: reason.PolicyUnknown}, s.For(web(vpa(VPA{Author: Loadline}))))
+			require.Equal(t, Decision{}, s.Decide(web(withAnnotation(SkipAnnotation, "true"))))
+			require.Equal(t, Decision{}, s.Decide(web(withAnnotation(ModeAnnotation, "Observe"), vpa(VPA{Origin: UserVPA}))))
+			require.Equal(t, Decision{Mode: Recommend, Reason: reason.PolicyUnknown}, s.Decide(web(vpa(VPA{Origin: GeneratedVPA}))))
 			require.Empty(t, names(s, web()))
 		})
 	}
@@ -201,12 +201,12 @@ type outcome struct {
 }
 
 func decide(p Policy, w Workload) outcome {
-	d := NewSet([]Policy{p}, Options{}).For(w)
-	return outcome{d.Mode, d.Reason, d.MakeVPA, d.KeepVPA}
+	d := NewSet([]Policy{p}, Options{}).Decide(w)
+	return outcome{d.Mode, d.Reason, d.GenerateVPA, d.KeepVPA}
 }
 
-func TestModeOfThePolicy(t *testing.T) {
-	written, passive, made := VPA{Author: Person}, VPA{Author: Person, Passive: true}, VPA{Author: Loadline}
+func TestDecide_PolicyMode(t *testing.T) {
+	written, passive, made := VPA{Origin: UserVPA}, VPA{Origin: UserVPA, Passive: true}, VPA{Origin: GeneratedVPA}
 	for name, c := range map[string]struct {
 		policy Policy
 		vpa    VPA
@@ -216,12 +216,12 @@ func TestModeOfThePolicy(t *testing.T) {
 		"no VPA, Observe":      {policy("p", mode(Observe)), VPA{}, outcome{Observe, reason.Observing, true, true}},
 		"no VPA, Recommend":    {policy("p", mode(Recommend)), VPA{}, outcome{Recommend, reason.RecommendOnly, true, true}},
 		"no VPA, OneShot":      {policy("p", mode(OneShot)), VPA{}, outcome{OneShot, "", true, true}},
-		"no VPA, none is made": {policy("p", func(p *Policy) { p.MakeVPAs = false }), VPA{}, outcome{Auto, "", false, true}},
+		"no VPA, none is made": {policy("p", func(p *Policy) { p.GenerateVPAs = false }), VPA{}, outcome{Auto, "", false, true}},
 
 		"made, Inherit":       {policy("p", mode(Inherit)), made, outcome{Inherit, reason.ModeOff, false, true}},
 		"made, Recommend":     {policy("p", mode(Recommend)), made, outcome{Recommend, reason.RecommendOnly, false, true}},
 		"made, Canary":        {policy("p", mode(Canary)), made, outcome{Canary, "", false, true}},
-		"made, none is made":  {policy("p", func(p *Policy) { p.MakeVPAs = false }), made, outcome{Auto, "", false, true}},
+		"made, none is made":  {policy("p", func(p *Policy) { p.GenerateVPAs = false }), made, outcome{Auto, "", false, true}},
 		"made, paused":        {policy("p", paused), made, outcome{Recommend, reason.PolicyPaused, false, true}},
 		"made, not usable":    {policy("p", unusable), made, outcome{Recommend, reason.PolicyUnknown, false, true}},
 		"made, both of these": {policy("p", unusable, paused), made, outcome{Recommend, reason.PolicyUnknown, false, true}},
@@ -253,45 +253,45 @@ func fleetOf50() []Policy {
 	all := []Policy{policy("weakest", priority(1))}
 	for i := range 49 {
 		name := "p" + strconv.Itoa(i)
-		all = append(all, policy(name, priority(1+i), into(Namespaces{Names: []string{name}, Selector: has{"team", name}, Exclude: []string{"shop2"}})))
+		all = append(all, policy(name, priority(1+i), inNamespaces(Namespaces{Names: []string{name}, Selector: has{"team", name}, Exclude: []string{"shop2"}})))
 	}
 	return all
 }
 
-func TestAnAnswerAllocatesNothing(t *testing.T) {
+func TestDecide_DoesNotAllocate(t *testing.T) {
 	s := NewSet(fleetOf50(), Options{OwnNamespace: "loadline", Foreign: true})
-	w := web(annotated(ModeAnnotation, "Canary"), vpa(VPA{Author: Loadline, Annotations: map[string]string{SkipAnnotation: "false"}}))
-	require.Equal(t, Canary, s.For(w).Mode)
-	require.Zero(t, testing.AllocsPerRun(100, func() { s.For(w) }))
+	w := web(withAnnotation(ModeAnnotation, "Canary"), vpa(VPA{Origin: GeneratedVPA, Annotations: map[string]string{SkipAnnotation: "false"}}))
+	require.Equal(t, Canary, s.Decide(w).Mode)
+	require.Zero(t, testing.AllocsPerRun(100, func() { s.Decide(w) }))
 }
 
-func TestASetKeepsItsOwnCopy(t *testing.T) {
+func TestNewSet_CopiesPolicies(t *testing.T) {
 	all := fleetOf50()
 	s := NewSet(all, Options{})
 	slices.Reverse(all)
 	all[len(all)-1].Mode = Observe
-	require.Equal(t, Auto, s.For(web()).Mode)
+	require.Equal(t, Auto, s.Decide(web()).Mode)
 }
 
-func BenchmarkFor50Policies(b *testing.B) {
+func BenchmarkDecide_50Policies(b *testing.B) {
 	s := NewSet(fleetOf50(), Options{OwnNamespace: "loadline"})
-	w := web(annotated(ModeAnnotation, "Canary"), vpa(VPA{Author: Loadline}))
+	w := web(withAnnotation(ModeAnnotation, "Canary"), vpa(VPA{Origin: GeneratedVPA}))
 	b.ReportAllocs()
 	for b.Loop() {
-		s.For(w)
+		s.Decide(w)
 	}
 }
 
-func BenchmarkForNoPolicy(b *testing.B) {
+func BenchmarkDecide_NoPolicy(b *testing.B) {
 	s := NewSet(nil, Options{})
-	w := web(vpa(VPA{Author: Person}))
+	w := web(vpa(VPA{Origin: UserVPA}))
 	b.ReportAllocs()
 	for b.Loop() {
-		s.For(w)
+		s.Decide(w)
 	}
 }
 
-func TestWhereAPolicyActs(t *testing.T) {
+func TestSet_MayChangePods(t *testing.T) {
 	team := func(p *Policy) { p.Namespaces = Namespaces{Selector: has{"team", "shop"}} }
 	for name, c := range map[string]struct {
 		policy Policy
@@ -304,36 +304,36 @@ func TestWhereAPolicyActs(t *testing.T) {
 		"Inherit":            {policy("p", mode(Inherit)), nil, false},
 		"paused":             {policy("p", paused), nil, false},
 		"unusable":           {policy("p", unusable), nil, false},
-		"elsewhere":          {policy("p", into(Namespaces{Names: []string{"pay"}})), nil, false},
+		"elsewhere":          {policy("p", inNamespaces(Namespaces{Names: []string{"pay"}})), nil, false},
 		"by label":           {policy("p", team), map[string]string{"team": "shop"}, true},
 		"by another label":   {policy("p", team), map[string]string{}, false},
 		"labels not known":   {policy("p", team), nil, true},
-		"excluded namespace": {policy("p", into(Namespaces{Names: []string{"*"}, Exclude: []string{"shop"}})), nil, false},
+		"excluded namespace": {policy("p", inNamespaces(Namespaces{Names: []string{"*"}, Exclude: []string{"shop"}})), nil, false},
 	} {
-		require.Equal(t, c.want, NewSet([]Policy{policy("a", into(Namespaces{})), c.policy}, Options{}).Acts("shop", c.labels), name)
+		require.Equal(t, c.want, NewSet([]Policy{policy("a", inNamespaces(Namespaces{})), c.policy}, Options{}).MayChangePods("shop", c.labels), name)
 	}
 	var none *Set
-	require.False(t, none.Acts("shop", nil))
+	require.False(t, none.MayChangePods("shop", nil))
 }
 
 // References to built-in kinds often have an old group or none.
-func TestNamesOfWorkloadsThatAreNotListed(t *testing.T) {
+func TestSet_NamesWorkload(t *testing.T) {
 	s := NewSet([]Policy{{Name: "p", Workloads: []Match{
 		{Group: "apps", Kind: "ReplicaSet", Name: "web"}, {Group: "example.com", Kind: "Fleet", Name: "web"}, {Group: "apps", Kind: "Deployment", Name: "web"},
 	}}}, Options{})
-	require.True(t, s.Names("", "ReplicaSet", "web"))
-	require.True(t, s.Names("apps", "ReplicaSet", "web"))
-	require.True(t, s.Names("example.com", "Fleet", "web"))
-	require.False(t, s.Names("example.org", "Fleet", "web"))
-	require.False(t, s.Names("", "Fleet", "web"))
-	require.False(t, s.Names("", "ReplicaSet", "db"))
-	require.False(t, s.Names("apps", "Deployment", "web"), "it is listed")
-	require.False(t, (*Set)(nil).Names("", "ReplicaSet", "web"))
+	require.True(t, s.NamesWorkload("", "ReplicaSet", "web"))
+	require.True(t, s.NamesWorkload("apps", "ReplicaSet", "web"))
+	require.True(t, s.NamesWorkload("example.com", "Fleet", "web"))
+	require.False(t, s.NamesWorkload("example.org", "Fleet", "web"))
+	require.False(t, s.NamesWorkload("", "Fleet", "web"))
+	require.False(t, s.NamesWorkload("", "ReplicaSet", "db"))
+	require.False(t, s.NamesWorkload("apps", "Deployment", "web"), "it is listed")
+	require.False(t, (*Set)(nil).NamesWorkload("", "ReplicaSet", "web"))
 }
 
 // For equal priorities the name decides. For different priorities there is no conflict to report.
-func TestRival(t *testing.T) {
-	byLabel := into(Namespaces{Selector: has{"team", "shop"}})
+func TestSet_ConflictingPolicy(t *testing.T) {
+	byLabel := inNamespaces(Namespaces{Selector: has{"team", "shop"}})
 	labelled := web()
 	labelled.NamespaceLabels = map[string]string{"team": "shop"}
 	unknown := web()
@@ -346,7 +346,7 @@ func TestRival(t *testing.T) {
 		"alone":                    {[]Policy{policy("a")}, web(), ""},
 		"the same priority":        {[]Policy{policy("b"), policy("a"), policy("c", priority(100))}, web(), "b"},
 		"a weaker one":             {[]Policy{policy("a"), policy("b", priority(99))}, web(), ""},
-		"it does not select it":    {[]Policy{policy("a"), policy("b", only())}, web(), ""},
+		"it does not select it":    {[]Policy{policy("a"), policy("b", forWorkloads())}, web(), ""},
 		"by label":                 {[]Policy{policy("a"), policy("b", byLabel)}, labelled, "b"},
 		"its labels are not known": {[]Policy{policy("a"), policy("b", byLabel)}, unknown, ""},
 		"a third one surely does":  {[]Policy{policy("a"), policy("b", byLabel), policy("c")}, unknown, "c"},
@@ -358,6 +358,6 @@ func TestRival(t *testing.T) {
 			}
 		}
 		responsible.Priority = 100
-		require.Equal(t, c.want, NewSet(c.policies, Options{}).Rival(&responsible, c.of), name) // also for a policy from another Set
+		require.Equal(t, c.want, NewSet(c.policies, Options{}).ConflictingPolicy(&responsible, c.of), name) // also for a policy from another Set
 	}
 }

@@ -36,39 +36,39 @@ func Time(nanoseconds int64) time.Time {
 // counts as absent.
 type Decay struct {
 	halfLife time.Duration
-	most     int64 // age at which the reference moves, see factor
-	memory   [1 << memoryBits]struct{ check, factor atomic.Uint64 }
+	maxAge   int64 // age at which the reference moves, see factor
+	cache    [1 << cacheBits]struct{ check, factor atomic.Uint64 }
 }
 
 const (
-	memoryBits = 12
-	golden     = 0x9e3779b97f4a7c15 // 2^64 over the golden ratio, its multiples spread evenly
+	cacheBits             = 12
+	goldenRatioMultiplier = 0x9e3779b97f4a7c15 // 2^64 over the golden ratio, its multiples spread evenly
 )
 
 // NewDecay returns a decay with a half-life. 0 disables decay, and times are ignored.
 func NewDecay(halfLife time.Duration) *Decay {
-	d := &Decay{halfLife: halfLife, most: int64(100 * halfLife)}
-	d.remember(0, 1) // an empty entry does not match age 0
+	d := &Decay{halfLife: halfLife, maxAge: int64(100 * halfLife)}
+	d.store(0, 1) // an empty entry does not match age 0
 	return d
 }
 
 func (d *Decay) power(age int64) float64 {
-	factor, known := d.recall(age)
+	factor, known := d.lookup(age)
 	if !known {
 		factor = math.Exp2(float64(age) / float64(d.halfLife))
-		d.remember(age, factor)
+		d.store(age, factor)
 	}
 	return factor
 }
 
-func (d *Decay) recall(age int64) (factor float64, known bool) {
-	entry := &d.memory[uint64(age)*golden>>(64-memoryBits)]
+func (d *Decay) lookup(age int64) (factor float64, known bool) {
+	entry := &d.cache[uint64(age)*goldenRatioMultiplier>>(64-cacheBits)]
 	bits := entry.factor.Load()
 	return math.Float64frombits(bits), entry.check.Load()^bits == uint64(age)
 }
 
-func (d *Decay) remember(age int64, factor float64) {
-	entry := &d.memory[uint64(age)*golden>>(64-memoryBits)]
+func (d *Decay) store(age int64, factor float64) {
+	entry := &d.cache[uint64(age)*goldenRatioMultiplier>>(64-cacheBits)]
 	entry.factor.Store(math.Float64bits(factor))
 	entry.check.Store(math.Float64bits(factor) ^ uint64(age))
 }
@@ -81,7 +81,7 @@ func (h *Histogram) factor(at int64) float64 {
 		return 1
 	}
 	age := difference(at, h.reference)
-	if age > h.decay.most {
+	if age > h.decay.maxAge {
 		h.shift(at)
 		age = difference(at, h.reference)
 	}

@@ -64,14 +64,14 @@ func (h *Histogram) Add(value, weight float64, at time.Time) {
 func (h *Histogram) AddAt(value, weight float64, at int64) {
 	bucket := h.scheme.Find(value)
 	age := at - h.reference
-	factor, known := h.decay.recall(age)
-	if !known || age > h.decay.most || (age < 0) != (at < h.reference) {
+	factor, known := h.decay.lookup(age)
+	if !known || age > h.decay.maxAge || (age < 0) != (at < h.reference) {
 		factor = h.factor(at)
 	}
 	weight = float64(weight * factor) // the conversion prevents a fused multiply-add
 	i := bucket - int(h.base)
 	if uint(i) >= uint(len(h.weights)) {
-		h.cover(int32(bucket), int32(bucket))
+		h.widen(int32(bucket), int32(bucket))
 		i = bucket - int(h.base)
 	}
 	h.total += weight
@@ -85,14 +85,14 @@ func (h *Histogram) AddAt(value, weight float64, at int64) {
 // Subtract reverses Add. A remainder below epsilon becomes 0.
 func (h *Histogram) Subtract(value, weight float64, at time.Time) {
 	weight *= h.factor(Nanoseconds(at))
-	h.take(weight, &h.total)
+	h.subtract(weight, &h.total)
 	if bucket := int32(h.scheme.Find(value)); h.weight(bucket) != 0 {
-		h.take(weight, &h.weights[bucket-h.base])
+		h.subtract(weight, &h.weights[bucket-h.base])
 	}
 	h.trim()
 }
 
-func (h *Histogram) take(weight float64, from *float64) {
+func (h *Histogram) subtract(weight float64, from *float64) {
 	if *from -= weight; *from < h.scheme.epsilon {
 		*from = 0
 	}
@@ -129,11 +129,11 @@ func (h *Histogram) MergeInto(dst *Histogram) {
 		_, scale = h.shifted(dst.reference)
 	}
 	dst.total += float64(h.total * scale)
-	low, high := h.visible(scale)
+	low, high := h.significantRange(scale)
 	if low > high {
 		return
 	}
-	dst.cover(low, high)
+	dst.widen(low, high)
 	for bucket := low; bucket <= high; bucket++ {
 		dst.weights[bucket-dst.base] += float64(h.weights[bucket-h.base] * scale)
 	}
@@ -141,7 +141,7 @@ func (h *Histogram) MergeInto(dst *Histogram) {
 }
 
 // significantRange returns min and max after scaling.
-func (h *Histogram) visible(scale float64) (low, high int32) {
+func (h *Histogram) significantRange(scale float64) (low, high int32) {
 	low, high = h.min, h.max
 	for int(low) < h.scheme.Buckets()-1 && h.weight(low)*scale < h.scheme.epsilon {
 		low++
@@ -159,7 +159,7 @@ func (h *Histogram) weight(bucket int32) float64 {
 	return 0
 }
 
-func (h *Histogram) cover(low, high int32) {
+func (h *Histogram) widen(low, high int32) {
 	old := h.weights
 	if len(old) == 0 {
 		h.base = low
@@ -182,7 +182,7 @@ func (h *Histogram) cover(low, high int32) {
 // trim updates min and max after weights decreased, and drops zero weights at the ends of the
 // window.
 func (h *Histogram) trim() {
-	h.min, h.max = h.visible(1)
+	h.min, h.max = h.significantRange(1)
 	first, end := 0, len(h.weights)
 	for end > 0 && h.weights[end-1] == 0 {
 		end--
@@ -240,7 +240,7 @@ func (h *Histogram) Load(i Image) (err error) {
 	if sum == 0 {
 		return nil
 	}
-	h.cover(int32(low), int32(high))
+	h.widen(int32(low), int32(high))
 	for bucket, weight := range i.Weights {
 		h.weights[bucket-low] = float64(weight) * (i.Total / sum)
 	}

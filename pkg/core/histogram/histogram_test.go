@@ -21,7 +21,7 @@ func instant(t testing.TB, text string) time.Time {
 	return at
 }
 
-func TestFind(t *testing.T) {
+func TestScheme_Find(t *testing.T) {
 	cpu, memory := CPUScheme(), MemoryScheme()
 	require.Equal(t, 176, cpu.Buckets())
 	require.Equal(t, 176, memory.Buckets())
@@ -39,8 +39,8 @@ func TestFind(t *testing.T) {
 
 // Find takes a shortcut through the leading bits, also next to a bucket start, where the logarithm
 // is off by one.
-func TestFindEqualsTheLogarithm(t *testing.T) {
-	for _, s := range []*Scheme{CPUScheme(), MemoryScheme(), Exponential(1, 1.01, 100, 0.1), Exponential(1, 1.002, 9, 0.1), Exponential(1, 1.04, 1e5, 0.1), Exponential(3, 2.5, 1e6, 0.1)} {
+func TestSchemeFind_MatchesLogarithm(t *testing.T) {
+	for _, s := range []*Scheme{CPUScheme(), MemoryScheme(), NewExponentialScheme(1, 1.01, 100, 0.1), NewExponentialScheme(1, 1.002, 9, 0.1), NewExponentialScheme(1, 1.04, 1e5, 0.1), NewExponentialScheme(3, 2.5, 1e6, 0.1)} {
 		model := newDense(s, 0)
 		for i := range s.Buckets() {
 			bits := math.Float64bits(s.Start(i))
@@ -58,16 +58,16 @@ func TestFindEqualsTheLogarithm(t *testing.T) {
 	}
 }
 
-func TestLinearScheme(t *testing.T) {
-	s := Exponential(0.3, 1, 5, 0.001)
+func TestScheme_Linear(t *testing.T) {
+	s := NewExponentialScheme(0.3, 1, 5, 0.001)
 	require.Equal(t, 18, s.Buckets())
 	require.Equal(t, 1, s.Find(0.3))
 	require.Equal(t, 17, s.Find(6))
 	require.Equal(t, 5.1, s.Start(17))
 }
 
-func TestQuantileTiesPickTheLowerBucket(t *testing.T) {
-	h := New(Exponential(1, 1, 10, 0.001), NewDecay(0))
+func TestQuantile_TiesPickLowerBucket(t *testing.T) {
+	h := New(NewExponentialScheme(1, 1, 10, 0.001), NewDecay(0))
 	require.True(t, h.Empty())
 	require.Zero(t, h.Quantile(0.5))
 	for v := 1.0; v <= 4; v++ {
@@ -78,15 +78,15 @@ func TestQuantileTiesPickTheLowerBucket(t *testing.T) {
 	}
 }
 
-func TestQuantileOfTheLastBucketIsItsStart(t *testing.T) {
-	h := New(Exponential(1, 1, 10, 0.001), NewDecay(0))
+func TestQuantile_LastBucketReturnsItsStart(t *testing.T) {
+	h := New(NewExponentialScheme(1, 1, 10, 0.001), NewDecay(0))
 	h.Add(2.5, 0.5, time.Time{})
 	h.Add(500, 3, time.Time{})
 	require.Equal(t, 3.0, h.Quantile(0.1))
 	require.Equal(t, 10.0, h.Quantile(0.15))
 }
 
-func TestReferenceIsTheNearestMultipleOfTheHalfLife(t *testing.T) {
+func TestReference_RoundsToHalfLife(t *testing.T) {
 	h := New(CPUScheme(), NewDecay(day))
 	require.True(t, h.Image().Reference.IsZero())
 	h.Add(0.3, 0.1, instant(t, "2024-03-10T13:30:00Z"))
@@ -100,7 +100,7 @@ func TestReferenceIsTheNearestMultipleOfTheHalfLife(t *testing.T) {
 	}, h.Image())
 }
 
-func TestWeightDoublesEveryHalfLife(t *testing.T) {
+func TestAdd_WeightDoublesEveryHalfLife(t *testing.T) {
 	h := New(MemoryScheme(), NewDecay(day))
 	for i := range 4 {
 		h.Add(1e8*float64(4-i), 1, instant(t, "2024-01-01T00:00:00Z").Add(time.Duration(i)*day))
@@ -108,7 +108,7 @@ func TestWeightDoublesEveryHalfLife(t *testing.T) {
 	require.Equal(t, 15.0, h.Image().Total)
 }
 
-func TestReferenceMovesAfterAHundredHalfLives(t *testing.T) {
+func TestReference_MovesAfterHundredHalfLives(t *testing.T) {
 	h := New(CPUScheme(), NewDecay(time.Hour))
 	h.Add(2, 1, instant(t, "2024-05-01T00:10:00Z"))
 	h.Add(4, 1, instant(t, "2024-05-05T04:00:00Z"))
@@ -119,7 +119,7 @@ func TestReferenceMovesAfterAHundredHalfLives(t *testing.T) {
 	require.Equal(t, map[int]uint32{62: 10000}, image.Weights, "the first sample has vanished")
 }
 
-func TestTooLightASampleCountsInTheTotalOnly(t *testing.T) {
+func TestAdd_LightSampleCountsInTotalOnly(t *testing.T) {
 	h := New(CPUScheme(), NewDecay(day))
 	h.Add(1, 0.1, instant(t, "2024-05-20T00:00:00Z"))
 	h.Add(8, 0.1, instant(t, "2024-05-08T00:00:00Z"))
@@ -128,8 +128,8 @@ func TestTooLightASampleCountsInTheTotalOnly(t *testing.T) {
 	require.Equal(t, CPUScheme().Start(37), h.Quantile(1))
 }
 
-func TestWhatWeighsJustEnoughCounts(t *testing.T) {
-	h := New(Exponential(1, 1, 10, 0.5), NewDecay(0))
+func TestHistogram_EpsilonIsInclusive(t *testing.T) {
+	h := New(NewExponentialScheme(1, 1, 10, 0.5), NewDecay(0))
 	h.Add(2, 0.5, time.Time{})
 	require.False(t, h.Empty())
 	require.Equal(t, 3.0, h.Quantile(1))
@@ -142,7 +142,7 @@ func TestWhatWeighsJustEnoughCounts(t *testing.T) {
 	require.Zero(t, h.Image().Total)
 }
 
-func TestSubtractUndoesAdd(t *testing.T) {
+func TestSubtract_UndoesAdd(t *testing.T) {
 	at := instant(t, "2024-05-20T07:00:00Z")
 	h := New(MemoryScheme(), NewDecay(day))
 	h.Add(3e8, 1, at)
@@ -156,7 +156,7 @@ func TestSubtractUndoesAdd(t *testing.T) {
 	require.True(t, h.Empty())
 }
 
-func TestDecayRemembersForAll(t *testing.T) {
+func TestDecay_CacheIsConsistentAcrossWorkers(t *testing.T) {
 	decay := NewDecay(day)
 	var workers sync.WaitGroup
 	for worker := range 4 {
@@ -174,7 +174,7 @@ func TestDecayRemembersForAll(t *testing.T) {
 }
 
 // The cache must not be used if the reference moves first or the age overflows.
-func TestDecayRemembersAgesOnly(t *testing.T) {
+func TestDecay_CachesAgesOnly(t *testing.T) {
 	const false777 = 777
 	first := Nanoseconds(instant(t, "2024-05-20T00:00:00Z"))
 	const hour = int64(time.Hour)
@@ -199,7 +199,7 @@ func TestDecayRemembersAgesOnly(t *testing.T) {
 			return h.Image()
 		}
 		warm, cold := NewDecay(c.halfLife), NewDecay(c.halfLife)
-		warm.remember(c.at-c.reference, false777)
+		warm.store(c.at-c.reference, false777)
 		if c.remembered {
 			require.Equal(t, 3.0+false777, add(warm).Total, c.what)
 		} else {
@@ -208,7 +208,7 @@ func TestDecayRemembersAgesOnly(t *testing.T) {
 	}
 }
 
-func TestMergeOfDifferentHistogramsPanics(t *testing.T) {
+func TestMergeInto_PanicsOnDifferentHistograms(t *testing.T) {
 	a, b, c := New(CPUScheme(), NewDecay(day)), New(CPUScheme(), NewDecay(time.Hour)), New(MemoryScheme(), NewDecay(day))
 	require.Panics(t, func() { a.MergeInto(&b) })
 	require.Panics(t, func() { a.MergeInto(&c) })
@@ -216,7 +216,7 @@ func TestMergeOfDifferentHistogramsPanics(t *testing.T) {
 	require.NotPanics(t, func() { a.MergeInto(&d) }, "schemes need not be the same object")
 }
 
-func TestOneAfterTheOtherEqualsBothAtOnce(t *testing.T) {
+func TestMergeInto_MatchesCombinedAdds(t *testing.T) {
 	scheme := CPUScheme()
 	rapid.Check(t, func(t *rapid.T) {
 		both, left, right := New(scheme, NewDecay(day)), New(scheme, NewDecay(day)), New(scheme, NewDecay(day))
@@ -238,7 +238,7 @@ func TestOneAfterTheOtherEqualsBothAtOnce(t *testing.T) {
 	})
 }
 
-func TestTimesBeyondNanosecondsAreKeptInOrder(t *testing.T) {
+func TestNanoseconds_SaturatesOutOfRangeTimes(t *testing.T) {
 	for _, year := range []int{2, 1000, 1677} {
 		at := time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)
 		require.Equal(t, Never, Nanoseconds(at), "year %d", year)
@@ -258,7 +258,7 @@ func TestTimesBeyondNanosecondsAreKeptInOrder(t *testing.T) {
 }
 
 // A dense histogram takes 1,408 bytes.
-func TestWindowIsSmall(t *testing.T) {
+func TestHistogram_MemoryIsSmall(t *testing.T) {
 	r := rand.New(rand.NewSource(1))
 	h := New(CPUScheme(), NewDecay(day))
 	at := instant(t, "2024-05-20T00:00:00Z")
@@ -268,7 +268,7 @@ func TestWindowIsSmall(t *testing.T) {
 	require.Less(t, cap(h.weights)*8, 300)
 }
 
-func TestAddDoesNotAllocateOnceWarm(t *testing.T) {
+func TestAdd_DoesNotAllocateOnceWarm(t *testing.T) {
 	h, scratch := New(CPUScheme(), NewDecay(day)), New(CPUScheme(), NewDecay(day))
 	at := instant(t, "2024-05-20T00:00:00Z")
 	for i := range 40 {
@@ -324,7 +324,7 @@ func BenchmarkMergeAndThreeQuantiles(b *testing.B) {
 	}
 }
 
-func TestWhatIsTooLightWhenItIsMergedIsNotSeen(t *testing.T) {
+func TestMergeInto_IgnoresDecayedBuckets(t *testing.T) {
 	at := instant(t, "2026-03-02T08:00:00Z")
 	old, young := New(MemoryScheme(), NewDecay(day)), New(MemoryScheme(), NewDecay(day))
 	for value, weight := range map[float64]float64{1e8: 0.0002, 1e9: 100, 9e9: 0.0002} {
@@ -338,7 +338,7 @@ func TestWhatIsTooLightWhenItIsMergedIsNotSeen(t *testing.T) {
 	require.Equal(t, want, young.Quantile(1))
 }
 
-func TestTheWindowGivesUpWhatWeighsNothing(t *testing.T) {
+func TestHistogram_ReleasesDecayedBuckets(t *testing.T) {
 	at := instant(t, "2026-03-02T08:00:00Z")
 	for name, order := range map[string][2]float64{"at the start": {1e8, 1e9}, "at the end": {1e9, 1e8}} {
 		h := New(MemoryScheme(), NewDecay(time.Hour))

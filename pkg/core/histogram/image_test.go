@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestLoadAddSave(t *testing.T) {
+func TestLoad_RoundTrips(t *testing.T) {
 	h := New(CPUScheme(), NewDecay(day))
 	stored := Image{instant(t, "2024-06-01T00:00:00Z"), 37.25, map[int]uint32{3: 10000, 7: 3217, 12: 41, 20: 1}}
 	require.NoError(t, h.Load(stored))
@@ -19,7 +19,7 @@ func TestLoadAddSave(t *testing.T) {
 }
 
 // Idle containers use only the first bucket.
-func TestTheFirstAndTheLastBucketCanBeLoaded(t *testing.T) {
+func TestLoad_AcceptsFirstAndLastBucket(t *testing.T) {
 	for bucket, quantile := range map[int]float64{0: CPUScheme().Start(1), 175: CPUScheme().Start(175)} {
 		h := New(CPUScheme(), NewDecay(day))
 		stored := Image{instant(t, "2024-06-01T00:00:00Z"), 5, map[int]uint32{bucket: 10000}}
@@ -29,14 +29,14 @@ func TestTheFirstAndTheLastBucketCanBeLoaded(t *testing.T) {
 	}
 }
 
-func TestLoadDropsOuterBucketsBelowEpsilon(t *testing.T) {
+func TestLoad_DropsOuterBucketsBelowEpsilon(t *testing.T) {
 	h := New(CPUScheme(), NewDecay(day))
 	require.NoError(t, h.Load(Image{instant(t, "2024-06-01T00:00:00Z"), 0.9, map[int]uint32{1: 1, 9: 10000, 30: 1}}))
 	require.Equal(t, map[int]uint32{9: 10000}, h.Image().Weights)
 	require.Equal(t, 0.9, h.Image().Total)
 }
 
-func TestLoadOfNothingKeepsTheReference(t *testing.T) {
+func TestLoad_EmptyImageKeepsReference(t *testing.T) {
 	at := instant(t, "2024-06-01T00:00:00Z")
 	for _, weights := range []map[int]uint32{nil, {}, {5: 0}} {
 		h := New(CPUScheme(), NewDecay(day))
@@ -47,7 +47,7 @@ func TestLoadOfNothingKeepsTheReference(t *testing.T) {
 	}
 }
 
-func TestLoadWithoutReferenceFadesAtTheFirstSample(t *testing.T) {
+func TestLoad_WithoutReferenceDecaysAtFirstSample(t *testing.T) {
 	h := New(CPUScheme(), NewDecay(day))
 	require.NoError(t, h.Load(Image{Total: 10, Weights: map[int]uint32{40: 10000}}))
 	require.Equal(t, CPUScheme().Start(41), h.Quantile(0.5))
@@ -56,7 +56,7 @@ func TestLoadWithoutReferenceFadesAtTheFirstSample(t *testing.T) {
 	require.Equal(t, 0.1, h.Image().Total)
 }
 
-func TestLoadRefusesWithAllReasonsAndChangesNothing(t *testing.T) {
+func TestLoad_RejectsInvalidImage(t *testing.T) {
 	h := New(CPUScheme(), NewDecay(day))
 	h.Add(1, 1, instant(t, "2024-06-01T00:00:00Z"))
 	before := h.Image()

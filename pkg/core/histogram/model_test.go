@@ -232,7 +232,7 @@ func play(t require.TestingT, scheme *Scheme, halfLife time.Duration, script []b
 }
 
 func FuzzWindowEqualsDense(f *testing.F) {
-	schemes := []*Scheme{CPUScheme(), MemoryScheme(), Exponential(0.25, 1, 20, 0.001)}
+	schemes := []*Scheme{CPUScheme(), MemoryScheme(), NewExponentialScheme(0.25, 1, 20, 0.001)}
 	halfLives := []time.Duration{24 * time.Hour, time.Hour, 0, 5*time.Minute + 7, 4 * 365 * 24 * time.Hour}
 	f.Fuzz(func(t *testing.T, setup byte, script []byte) {
 		play(t, schemes[int(setup)%3], halfLives[int(setup)/3%5], script[:min(len(script), 2000)])

@@ -4,7 +4,7 @@ import "math"
 
 // logTolerance is the relative distance from the start of a bucket within which Find computes the
 // logarithm. It is some hundred times the error of the logarithm.
-const band = 1e-12
+const logTolerance = 1e-12
 
 // Scheme defines the boundaries of buckets. It is immutable and may be shared.
 type Scheme struct {
@@ -25,25 +25,25 @@ const cellBits = 6
 
 // CPUScheme returns the scheme for cores of the reference recommender: 176 buckets, the first of
 // size 0.01.
-func CPUScheme() *Scheme { return Exponential(0.01, 1.05, 1000, 0.001*0.1) }
+func CPUScheme() *Scheme { return NewExponentialScheme(0.01, 1.05, 1000, 0.001*0.1) }
 
 // MemoryScheme returns the scheme for bytes of the reference recommender: 176 buckets, the first of
 // size 10 MB.
-func MemoryScheme() *Scheme { return Exponential(1e7, 1.05, 1e12, 0.001*0.1) }
+func MemoryScheme() *Scheme { return NewExponentialScheme(1e7, 1.05, 1e12, 0.001*0.1) }
 
 // NewExponentialScheme returns a scheme up to limit. Each bucket is ratio times as large as the one
 // before, with ratio at least
 // 1. Buckets below epsilon count as empty. Sizes and epsilon must be above 0.
-func Exponential(first, ratio, most, epsilon float64) *Scheme {
+func NewExponentialScheme(first, ratio, limit, epsilon float64) *Scheme {
 	s := &Scheme{first: first, ratio: ratio, growth: (ratio - 1) / first, epsilon: epsilon}
-	s.starts = make([]float64, int(math.Ceil(s.position(most)))+1)
+	s.starts = make([]float64, int(math.Ceil(s.position(limit)))+1)
 	s.edges = make([]edge, len(s.starts)+1)
 	for i := range s.starts {
 		s.starts[i] = float64(i) * first
 		if ratio != 1 {
 			s.starts[i] = first * (math.Pow(ratio, float64(i)) - 1) / (ratio - 1)
 		}
-		s.edges[i] = edge{s.starts[i] * (1 - band), s.starts[i] * (1 + band)}
+		s.edges[i] = edge{s.starts[i] * (1 - logTolerance), s.starts[i] * (1 + logTolerance)}
 	}
 	last := len(s.starts) - 1
 	s.edges[last+1] = edge{math.NaN(), math.NaN()} // no value lies beyond the last bucket
@@ -61,7 +61,7 @@ func (s *Scheme) fillCells() {
 	for c, bucket := 0, 0; c < len(s.cells); c++ {
 		start := math.Float64frombits(math.Float64bits(1)+uint64(c)<<(52-cellBits)) - 1
 		// The start of the bucket, including the tolerance, lies before the cell.
-		for bucket < last && s.starts[bucket+1]*s.growth < start*(1-3*band) {
+		for bucket < last && s.starts[bucket+1]*s.growth < start*(1-3*logTolerance) {
 			bucket++
 		}
 		s.cells[c] = uint16(bucket)
@@ -97,22 +97,22 @@ func (s *Scheme) Find(v float64) int {
 		// processor.
 		bucket := int(s.cells[cell])
 		next := &s.edges[bucket+1]
-		if over := beyond(v, next.above); over == beyond(v, next.below) {
+		if over := atLeast(v, next.above); over == atLeast(v, next.below) {
 			return bucket + over
 		}
 	}
-	return s.define(v)
+	return s.findByLogarithm(v)
 }
 
 // findByLogarithm returns the bucket of v by the definition of the reference recommender.
-func (s *Scheme) define(v float64) int {
+func (s *Scheme) findByLogarithm(v float64) int {
 	if !(v >= s.first) {
 		return 0
 	}
 	return int(min(s.position(v), float64(len(s.starts)-1)))
 }
 
-func beyond(v, edge float64) int {
+func atLeast(v, edge float64) int {
 	n := 0
 	if v >= edge {
 		n = 1

@@ -11,9 +11,9 @@ import (
 
 // week returns 54 traces of a week with daily and hourly rhythms, and a fleet with 21 copies of
 // each.
-func week() (*Fleet, []*Course) {
+func week() (*Fleet, []*Trace) {
 	const steps = 7 * 288
-	var courses []*Course
+	var courses []*Trace
 	for n := range 54 {
 		sizes := make([]size, 0, steps)
 		for i := range steps {
@@ -23,27 +23,27 @@ func week() (*Fleet, []*Course) {
 				base: float32(use), peak: 500,
 			})
 		}
-		courses = append(courses, course(steps, sizes...))
+		courses = append(courses, newTrace(steps, sizes...))
 	}
 	var of []int
 	for i := range courses {
 		of = append(of, i)
 	}
-	return NewFleet(courses, of, Copies{Step: 5 * time.Minute, Most: 7 * day, Number: 21, Seed: 1}), courses
+	return NewFleet(courses, of, FleetOptions{Step: 5 * time.Minute, MaxDuration: 7 * day, Copies: 21, Seed: 1}), courses
 }
 
 func BenchmarkRun(b *testing.B) {
 	f, courses := week()
 	o := options(16000, 64)
-	o.Placing, o.Consolidate = day, time.Hour
+	o.PlacementInterval, o.ConsolidationInterval = day, time.Hour
 	for _, c := range []struct {
 		name string
 		rule *sharing.Rule
-	}{{"alone", nil}, {"shared", &sharing.Rule{Pooling: sharing.Root, LeaveAt: 0.85}}} {
+	}{{"alone", nil}, {"shared", &sharing.Rule{Pooling: sharing.RootSumSquares, EvictAbove: 0.85}}} {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				Run(f, courses, o, Variant{Rule: c.rule, Factor: AsIs()})
+				Run(f, courses, o, Variant{Rule: c.rule, Factor: UnitFactors()})
 			}
 		})
 	}

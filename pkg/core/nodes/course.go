@@ -22,7 +22,7 @@ type Amounts [resources.Kinds][]float32
 
 // Trace is the scored phase of one container under one method, step by step. It is immutable and
 // shared by all pods that copy it.
-type Course struct {
+type Trace struct {
 	Dataset, Workload, Container string
 	Start                        int64   // nanoseconds since 1970, a multiple of the step
 	Use                          Amounts // mean CPU and peak memory of each step, 0 = not recorded
@@ -35,10 +35,10 @@ type Course struct {
 }
 
 // Steps returns the number of steps.
-func (c *Course) Steps() int { return len(c.Use[0]) }
+func (c *Trace) Steps() int { return len(c.Use[0]) }
 
 // PlayOptions holds the parameters that all traces of a fleet share.
-type Playing struct {
+type PlayOptions struct {
 	Setup  replay.Setup // Sized selects the resources with recommendations
 	Store  usage.StoreConfig
 	WarmUp time.Duration // as in a backtest
@@ -49,7 +49,7 @@ type Playing struct {
 // Play replays a recording under several methods and returns their traces in this order. It returns
 // nil if the scored phase is shorter than one step. Both resources are replayed together, as in a
 // cluster.
-func Play(r *replay.Recording, o Playing, methods []Method) []*Course {
+func Play(r *replay.Recording, o PlayOptions, methods []Method) []*Trace {
 	if len(r.At) == 0 {
 		return nil
 	}
@@ -60,9 +60,9 @@ func Play(r *replay.Recording, o Playing, methods []Method) []*Course {
 	if steps < 1 {
 		return nil
 	}
-	var courses []*Course
+	var courses []*Trace
 	for _, m := range methods {
-		c := &Course{Dataset: r.Dataset, Workload: r.Workload, Container: r.Container, Start: start}
+		c := &Trace{Dataset: r.Dataset, Workload: r.Workload, Container: r.Container, Start: start}
 		w := newRecorder(c, step, steps, m.Recipe != nil && m.Recipe.Sharing != nil)
 		advisor := replay.Advisor(replay.Fixed{})
 		if m.Recipe != nil {
@@ -79,24 +79,24 @@ func Play(r *replay.Recording, o Playing, methods []Method) []*Course {
 }
 
 type recorder struct {
-	course *Course
+	trace  *Trace
 	step   int64
 	steps  int
 	bounds bool
-	sum    [resources.Kinds][]float64 // CPU usage times nanoseconds, peak memory
-	time   [resources.Kinds][]int64   // recorded nanoseconds
-	last   [resources.Kinds]held      // previous sample
+	sum    [resources.Kinds][]float64  // CPU usage times nanoseconds, peak memory
+	time   [resources.Kinds][]int64    // recorded nanoseconds
+	last   [resources.Kinds]lastSample // previous sample
 }
 
 // lastSample is a sample that may outlast the step in which it begins.
-type held struct {
+type lastSample struct {
 	use            float64
 	end            int64
 	request, limit float32
 }
 
-func newRecorder(c *Course, step int64, steps int, bounds bool) *recorder {
-	w := &recorder{course: c, step: step, steps: steps, bounds: bounds}
+func newRecorder(c *Trace, step int64, steps int, bounds bool) *recorder {
+	w := &recorder{trace: c, step: step, steps: steps, bounds: bounds}
 	for k := range resources.Kinds {
 		w.sum[k], w.time[k] = make([]float64, steps), make([]int64, steps)
 		c.Use[k], c.Request[k], c.Limit[k] = make([]float32, steps), make([]float32, steps), make([]float32, steps)
@@ -107,7 +107,7 @@ func newRecorder(c *Course, step int64, steps int, bounds bool) *recorder {
 	return w
 }
 
-func (w *recorder) number(at int64) int { return int(floorDiv(at-w.course.Start, w.step)) }
+func (w *recorder) stepOf(at int64) int { return int(floorDiv(at-w.trace.Start, w.step)) }
 
 func floorDiv(a, b int64) int64 {
 	if a < 0 {
@@ -119,19 +119,19 @@ func floorDiv(a, b int64) int64 {
 // Sample implements replay.Observer. A sample belongs to the step in which it begins. Steps without
 // a new sample repeat the last one for its duration.
 func (w *recorder) Sample(s replay.Sample) {
-	i, k := w.number(s.At), s.Kind
+	i, k := w.stepOf(s.At), s.Kind
 	w.fill(k, i)
-	w.last[k] = held{s.Use, s.At + s.Hold, float32(s.Request), float32(s.Limit)}
+	w.last[k] = lastSample{s.Use, s.At + s.Duration, float32(s.Request), float32(s.Limit)}
 	if i < 0 || i >= w.steps {
 		return
 	}
 	if w.time[k][i] == 0 {
-		w.course.Request[k][i] = float32(s.Request)
+		w.trace.Request[k][i] = float32(s.Request)
 		w.limit(k, i, float32(s.Limit))
 	}
-	w.time[k][i] += s.Hold
+	w.time[k][i] += s.Duration
 	if k == resources.CPU {
-		w.sum[k][i] += s.Use * float64(s.Hold)
+		w.sum[k][i] += s.Use * float64(s.Duration)
 	} else {
 		w.sum[k][i] = max(w.sum[k][i], s.Use)
 	}
@@ -139,8 +139,8 @@ func (w *recorder) Sample(s replay.Sample) {
 
 // limit records the limit of a step, unless a kill has recorded the limit that was hit.
 func (w *recorder) limit(k resources.Kind, i int, limit float32) {
-	if w.course.Limit[k][i] == 0 {
-		w.course.Limit[k][i] = limit
+	if w.trace.Limit[k][i] == 0 {
+		w.trace.Limit[k][i] = limit
 	}
 }
 
@@ -148,9 +148,9 @@ func (w *recorder) limit(k resources.Kind, i int, limit float32) {
 func (w *recorder) fill(k resources.Kind, before int) {
 	last := &w.last[k]
 	for i := min(before, w.steps) - 1; i >= 0 && w.time[k][i] == 0; i-- {
-		w.course.Request[k][i] = last.request
+		w.trace.Request[k][i] = last.request
 		w.limit(k, i, last.limit)
-		if from := w.course.Start + int64(i)*w.step; from < last.end {
+		if from := w.trace.Start + int64(i)*w.step; from < last.end {
 			w.time[k][i] = w.step
 			w.sum[k][i] = last.use
 			if k == resources.CPU {
@@ -170,13 +170,13 @@ func (w *recorder) Advised(a replay.Advice) {
 	if !w.bounds {
 		return
 	}
-	i := max(w.number(a.At+w.step-1), 0)
+	i := max(w.stepOf(a.At+w.step-1), 0)
 	if i >= w.steps {
 		return
 	}
 	for k := range resources.Kind(resources.Kinds) {
 		if target, ok := a.Bounds.Target.Get(k); ok {
-			c := w.course
+			c := w.trace
 			c.Peak[k][i] = float32(target)
 			c.Base[k][i], c.Upper[k][i] = float32(a.Bounds.Lower.Value(k)), float32(a.Bounds.Upper.Value(k))
 		}
@@ -189,8 +189,8 @@ func (w *recorder) Changed(replay.Change) {}
 // Killed implements replay.Observer. The limit is raised before the next sample, so it records the
 // limit that was hit.
 func (w *recorder) Killed(kill replay.Kill) {
-	if i := w.number(kill.At); i >= 0 && i < w.steps {
-		limits := w.course.Limit[resources.Memory]
+	if i := w.stepOf(kill.At); i >= 0 && i < w.steps {
+		limits := w.trace.Limit[resources.Memory]
 		if kept := limits[i]; kept == 0 || float32(kill.Limit) < kept {
 			limits[i] = float32(kill.Limit)
 		}
@@ -199,7 +199,7 @@ func (w *recorder) Killed(kill replay.Kill) {
 
 // finish converts sums to means, repeats bounds until the next ones, and scales all amounts.
 func (w *recorder) finish(scale [resources.Kinds]float64) {
-	c := w.course
+	c := w.trace
 	for k := range resources.Kind(resources.Kinds) {
 		w.fill(k, w.steps)
 		for i := range w.steps {

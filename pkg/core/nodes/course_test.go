@@ -28,12 +28,12 @@ func recording(dataset string, start int64, minutes int) *replay.Recording {
 	return r
 }
 
-func playing() Playing {
-	return Playing{Setup: replay.DefaultSetup(resources.CPU, resources.Memory), Store: usage.DefaultConfig(), WarmUp: 30 * time.Minute, Step: 5 * time.Minute, Scale: AsIs()}
+func playing() PlayOptions {
+	return PlayOptions{Setup: replay.DefaultSetup(resources.CPU, resources.Memory), Store: usage.DefaultConfig(), WarmUp: 30 * time.Minute, Step: 5 * time.Minute, Scale: UnitFactors()}
 }
 
 // The scored phase of an hour begins after half of it, at the next whole step.
-func TestACourseIsTheScoredPhaseInSteps(t *testing.T) {
+func TestPlay_TraceIsScoredPhaseInSteps(t *testing.T) {
 	start := 1000 * day.Nanoseconds()
 	o := playing()
 	o.Setup.Limits[resources.Memory] = replay.Limit{}
@@ -59,7 +59,7 @@ func TestACourseIsTheScoredPhaseInSteps(t *testing.T) {
 
 // A sample covers at most three usual intervals. Beyond that, a gap counts as zero usage and keeps
 // the request.
-func TestGapsInACourse(t *testing.T) {
+func TestPlay_GapsKeepRequests(t *testing.T) {
 	r := recording("d", 0, 60)
 	for i := range r.At {
 		r.At[i] *= 5 // a sample every five minutes, for five hours
@@ -78,7 +78,7 @@ func TestGapsInACourse(t *testing.T) {
 	}
 }
 
-func TestAKillIsInTheCourse(t *testing.T) {
+func TestPlay_RecordsOOMKills(t *testing.T) {
 	r := recording("d", 0, 60)
 	for i := range r.At {
 		r.Use[resources.Memory][i] = 30 << 20
@@ -90,7 +90,7 @@ func TestAKillIsInTheCourse(t *testing.T) {
 	require.NoError(t, err)
 	c := Play(r, playing(), []Method{{Name: "vpa", Recipe: &vpa}})[0]
 	o := options(1000, 1)
-	require.Equal(t, 1, Run(one(c), []*Course{c}, o, Variant{Factor: AsIs()}).Kills)
+	require.Equal(t, 1, Run(fleetOf(c), []*Trace{c}, o, Variant{Factor: UnitFactors()}).Kills)
 	limits := c.Limit[resources.Memory]
 	require.Less(t, limits[3], float32(60<<20))
 	require.Greater(t, limits[4], float32(60<<20), "raised")
@@ -104,7 +104,7 @@ func sharingRecipe(t *testing.T) *recipe.Recipe {
 	return &r
 }
 
-func TestBoundsAreFromBeforeTheStep(t *testing.T) {
+func TestPlay_UsesBoundsFromBeforeStep(t *testing.T) {
 	r := recording("d", 0, 120)
 	for i := range r.At {
 		r.Use[resources.CPU][i] = 100
@@ -125,10 +125,10 @@ func TestBoundsAreFromBeforeTheStep(t *testing.T) {
 
 // Copies of long datasets begin at the same hour and all traces of a dataset on the same day, so
 // that correlated peaks stay correlated.
-func TestCopiesKeepWhatPeaksTogether(t *testing.T) {
+func TestNewFleet_CopiesPreserveCorrelation(t *testing.T) {
 	o := playing()
 	o.WarmUp = 24 * time.Hour
-	var courses []*Course
+	var courses []*Trace
 	for i, minutes := range []int{10 * 24 * 60, 10*24*60 - 7, 9 * 24 * 60} {
 		courses = append(courses, Play(recording("days", 90*minute+int64(i)*13*minute, minutes), o, []Method{{}})[0])
 	}
@@ -136,7 +136,7 @@ func TestCopiesKeepWhatPeaksTogether(t *testing.T) {
 	for i := range 2 {
 		courses = append(courses, Play(recording("bed", int64(i)*20*minute, 12*60), o, []Method{{}})[0])
 	}
-	copies := Copies{Step: 5 * time.Minute, Most: 7 * day, Number: 6, Seed: 1}
+	copies := FleetOptions{Step: 5 * time.Minute, MaxDuration: 7 * day, Copies: 6, Seed: 1}
 	f := NewFleet(courses, []int{0, 1, 2, 3, 4}, copies)
 	require.Equal(t, 7*288, f.Steps)
 	require.Len(t, f.Pods, 30)
@@ -153,24 +153,24 @@ func TestCopiesKeepWhatPeaksTogether(t *testing.T) {
 	require.ElementsMatch(t, begins[3], begins[4], "the same times of the bed, perhaps one round on")
 	for _, p := range f.Pods {
 		require.Less(t, p.From, p.Length)
-		require.Equal(t, []int{9 * 288, 8 * 288, 7 * 288, 96, 96}[p.Course], p.Length)
+		require.Equal(t, []int{9 * 288, 8 * 288, 7 * 288, 96, 96}[p.Trace], p.Length)
 	}
 	require.Equal(t, f, NewFleet(courses, []int{0, 1, 2, 3, 4}, copies))
-	copies.Apart = true
+	copies.Unaligned = true
 	begins = starts(courses, NewFleet(courses, []int{0, 1, 2, 3, 4}, copies))
 	require.NotEqual(t, begins[0], begins[1])
 	require.Zero(t, begins[0][3]%int64(day))
 	copies.Seed = 2
 	require.NotEqual(t, begins, starts(courses, NewFleet(courses, []int{0, 1, 2, 3, 4}, copies)))
-	short := NewFleet(courses, []int{3, 3}, Copies{Step: 5 * time.Minute, Most: 7 * day, Number: 1, Seed: 1})
+	short := NewFleet(courses, []int{3, 3}, FleetOptions{Step: 5 * time.Minute, MaxDuration: 7 * day, Copies: 1, Seed: 1})
 	require.Equal(t, 8*60/5, short.Steps, "no longer than what was recorded")
-	require.Equal(t, []Place{{3, 0, 96}, {3, 0, 96}}, short.Pods)
+	require.Equal(t, []FleetPod{{3, 0, 96}, {3, 0, 96}}, short.Pods)
 }
 
-func starts(courses []*Course, f *Fleet) [][]int64 {
+func starts(courses []*Trace, f *Fleet) [][]int64 {
 	all := make([][]int64, len(courses))
 	for _, p := range f.Pods {
-		all[p.Course] = append(all[p.Course], courses[p.Course].Start+int64(p.From)*5*minute)
+		all[p.Trace] = append(all[p.Trace], courses[p.Trace].Start+int64(p.From)*5*minute)
 	}
 	for i := range all {
 		slices.Sort(all[i])

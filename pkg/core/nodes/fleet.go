@@ -12,28 +12,28 @@ const day = 24 * time.Hour
 type Fleet struct {
 	Step  time.Duration
 	Steps int
-	Pods  []Place
+	Pods  []FleetPod
 }
 
 // FleetPod is a copy of a trace.
-type Place struct {
-	Course int // index of the trace
+type FleetPod struct {
+	Trace  int // index of the trace
 	From   int // first step in the trace
 	Length int // number of steps after which the trace repeats
 }
 
 // FleetOptions holds the parameters of NewFleet.
-type Copies struct {
-	Step   time.Duration
-	Most   time.Duration // maximum duration, the longest trace may be shorter
-	Number int           // number of copies of each trace, at least 1
-	Apart  bool          // each container gets its own shift, so that peaks align only by hour of the day
-	Seed   uint64        // for the shifts of the copies
+type FleetOptions struct {
+	Step        time.Duration
+	MaxDuration time.Duration // maximum duration, the longest trace may be shorter
+	Copies      int           // number of copies of each trace, at least 1
+	Unaligned   bool          // each container gets its own shift, so that peaks align only by hour of the day
+	Seed        uint64        // for the shifts of the copies
 }
 
 // dataset is a set of traces that were recorded together. Their peaks must coincide in each copy as
 // they do in the recording.
-type bed struct {
+type dataset struct {
 	start, end int64   // nanoseconds since 1970
 	days       int     // number of whole days for shifts, 0 = shifts by any number of steps
 	shifts     []int64 // of the copies
@@ -43,34 +43,34 @@ type bed struct {
 // of a dataset begins with its traces. Further copies are shifted: by whole days if the dataset has
 // two or more, which keeps the hour of the day, else by any number of steps. A trace repeats after
 // its end. Pods are shuffled to separate equal pods with simultaneous peaks.
-func NewFleet(courses []*Course, of []int, c Copies) *Fleet {
-	step, dice := int64(c.Step), backtest.Dice(c.Seed)
-	beds, order := bedsOf(courses, of, step)
+func NewFleet(courses []*Trace, of []int, c FleetOptions) *Fleet {
+	step, dice := int64(c.Step), backtest.Random(c.Seed)
+	beds, order := groupDatasets(courses, of, step)
 	longest := int64(0)
 	for _, name := range order {
 		b := beds[name]
 		longest = max(longest, b.end-b.start)
-		b.shifts = b.shift(c, step, &dice)
+		b.shifts = b.drawShifts(c, step, &dice)
 	}
-	f := &Fleet{Step: c.Step, Steps: int(max(min(int64(c.Most), longest)/step, 1))}
+	f := &Fleet{Step: c.Step, Steps: int(max(min(int64(c.MaxDuration), longest)/step, 1))}
 	for _, i := range of {
 		b := beds[courses[i].Dataset]
 		shifts := b.shifts
-		if c.Apart {
-			shifts = b.shift(c, step, &dice)
+		if c.Unaligned {
+			shifts = b.drawShifts(c, step, &dice)
 		}
 		for _, shift := range shifts {
-			f.Pods = append(f.Pods, b.begin(courses[i], i, shift, step))
+			f.Pods = append(f.Pods, b.newPod(courses[i], i, shift, step))
 		}
 	}
 	for i := len(f.Pods) - 1; i > 0; i-- {
-		j := dice.Below(i + 1)
+		j := dice.IntN(i + 1)
 		f.Pods[i], f.Pods[j] = f.Pods[j], f.Pods[i]
 	}
 	return f
 }
 
-func (b *bed) begin(c *Course, number int, shift, step int64) Place {
+func (b *dataset) newPod(c *Trace, number int, shift, step int64) FleetPod {
 	length := c.Steps()
 	if whole := int(int64(day) / step); b.days > 0 && length >= whole {
 		length -= length % whole
@@ -79,18 +79,18 @@ func (b *bed) begin(c *Course, number int, shift, step int64) Place {
 	if from < 0 {
 		from += int64(length)
 	}
-	return Place{number, int(from), length}
+	return FleetPod{number, int(from), length}
 }
 
 // groupDatasets also returns the names in the order of the traces.
-func bedsOf(courses []*Course, of []int, step int64) (beds map[string]*bed, order []string) {
-	beds = map[string]*bed{}
+func groupDatasets(courses []*Trace, of []int, step int64) (beds map[string]*dataset, order []string) {
+	beds = map[string]*dataset{}
 	for _, i := range of {
 		c := courses[i]
 		start, end := c.Start, c.Start+int64(c.Steps())*step
 		b := beds[c.Dataset]
 		if b == nil {
-			b = &bed{start: start, end: end}
+			b = &dataset{start: start, end: end}
 			beds[c.Dataset], order = b, append(order, c.Dataset)
 		}
 		b.start, b.end = min(b.start, start), max(b.end, end)
@@ -104,7 +104,7 @@ func bedsOf(courses []*Course, of []int, step int64) (beds map[string]*bed, orde
 }
 
 // drawShifts draws the shifts of the copies, 0 first and distinct as long as possible.
-func (b *bed) shift(c Copies, step int64, dice *backtest.Dice) (shifts []int64) {
+func (b *dataset) drawShifts(c FleetOptions, step int64, dice *backtest.Random) (shifts []int64) {
 	unit, times := step, int((b.end-b.start)/step)
 	if b.days > 0 {
 		unit, times = int64(day), b.days
@@ -114,10 +114,10 @@ func (b *bed) shift(c Copies, step int64, dice *backtest.Dice) (shifts []int64) 
 		order[i] = i
 	}
 	for i := times - 1; i > 1; i-- {
-		j := 1 + dice.Below(i)
+		j := 1 + dice.IntN(i)
 		order[i], order[j] = order[j], order[i]
 	}
-	for copied := range c.Number {
+	for copied := range c.Copies {
 		shifts = append(shifts, int64(order[copied%times])*unit)
 	}
 	return shifts

@@ -24,13 +24,13 @@ import (
 
 // Options holds the parameters that all compared methods share.
 type Options struct {
-	Allocatable [resources.Kinds]float64 // of a node: millicores and bytes
-	Kinds       [resources.Kinds]bool    // simulated resources, pods need none of the others
-	Share       [resources.Kinds]bool    // resources that methods with sharing share
-	Placing     time.Duration            // interval between placements of all pods, 0 = only at the start
-	Consolidate time.Duration            // minimum time between consolidations, also between shrinks of a node, 0 = none
-	Settle      bool                     // compute shares on arrival, else only in the next round
-	Stay        bool                     // only the kubelet evicts between placements, growth must fit
+	Allocatable           [resources.Kinds]float64 // of a node: millicores and bytes
+	Kinds                 [resources.Kinds]bool    // simulated resources, pods need none of the others
+	Share                 [resources.Kinds]bool    // resources that methods with sharing share
+	PlacementInterval     time.Duration            // interval between placements of all pods, 0 = only at the start
+	ConsolidationInterval time.Duration            // minimum time between consolidations, also between shrinks of a node, 0 = none
+	ShareOnArrival        bool                     // compute shares on arrival, else only in the next round
+	NoMoves               bool                     // only the kubelet evicts between placements, growth must fit
 }
 
 // Variant determines how the requests of one method are used.
@@ -40,18 +40,18 @@ type Variant struct {
 }
 
 // UnitFactors returns the factors that leave requests unchanged.
-func AsIs() [resources.Kinds]float64 { return [resources.Kinds]float64{1, 1} }
+func UnitFactors() [resources.Kinds]float64 { return [resources.Kinds]float64{1, 1} }
 
-const shareEvery = 5 * time.Minute
+const shareInterval = 5 * time.Minute
 
 // shrinkInterval is the minimum time between two rounds that shrink shares on a node, without
 // consolidation and without new pods. Usage varies within the hour, and shrinking at once moves
 // pods two to three times as often, for the same nodes and unserved work.
-const shrinkEvery = time.Hour
+const shrinkInterval = time.Hour
 
 // Run simulates a fleet under one variant of a method, whose traces must be of the recordings of
 // the fleet. Allocatable must be positive for each simulated resource.
-func Run(f *Fleet, courses []*Course, o Options, v Variant) Score {
+func Run(f *Fleet, courses []*Trace, o Options, v Variant) Score {
 	s := newSimulation(f, courses, o, v)
 	for step := range f.Steps {
 		s.step(step)
@@ -60,46 +60,46 @@ func Run(f *Fleet, courses []*Course, o Options, v Variant) Score {
 }
 
 type simulation struct {
-	options Options
-	variant Variant
-	shared  [resources.Kinds]bool // resources shared by this variant
-	length  time.Duration         // of a step
-	now     int                   // current step
-	pods    []pod
-	nodes   []node // a node without pods does not exist
-	score   Score
-	grown   []int // pods that grew in place in this step
-	scratch scratch
+	options   Options
+	variant   Variant
+	shared    [resources.Kinds]bool // resources shared by this variant
+	length    time.Duration         // of a step
+	now       int                   // current step
+	pods      []pod
+	nodes     []node // a node without pods does not exist
+	score     Score
+	grownPods []int // pods that grew in place in this step
+	scratch   scratch
 }
 
 type pod struct {
-	course  *Course
-	name    string // determines the order of pods on a sharing node
-	at      int    // current step of the trace
-	length  int    // number of steps after which the trace repeats
-	node    int
-	request [resources.Kinds]float64 // in force
-	before  [resources.Kinds]float64 // request at the start of the step
-	use     [resources.Kinds]float64 // in this step
-	came    bool                     // has its arrival request, which no share has reduced yet
-	above   bool                     // memory usage exceeded the limit in the last step
-	work    float64                  // CPU demand so far, in millicores times steps
-	lost    float64                  // unserved part of work
+	trace           *Trace
+	name            string // determines the order of pods on a sharing node
+	at              int    // current step of the trace
+	length          int    // number of steps after which the trace repeats
+	node            int
+	request         [resources.Kinds]float64 // in force
+	previousRequest [resources.Kinds]float64 // request at the start of the step
+	use             [resources.Kinds]float64 // in this step
+	awaitsShare     bool                     // has its arrival request, which no share has reduced yet
+	aboveLimit      bool                     // memory usage exceeded the limit in the last step
+	work            float64                  // CPU demand so far, in millicores times steps
+	lost            float64                  // unserved part of work
 }
 
 // node exists while it has pods.
 type node struct {
-	pods   []int
-	sum    [resources.Kinds]float64 // of requests
-	used   [resources.Kinds]float64 // demand in this step
-	busy   float64                  // CPU utilization in the last step, 0 to 1
-	shrunk int                      // step of the last reduction of shares, -1 = never
+	pods       []int
+	sum        [resources.Kinds]float64 // of requests
+	used       [resources.Kinds]float64 // demand in this step
+	cpuUsed    float64                  // CPU utilization in the last step, 0 to 1
+	lastShrink int                      // step of the last reduction of shares, -1 = never
 }
 
-func newSimulation(f *Fleet, courses []*Course, o Options, v Variant) *simulation {
+func newSimulation(f *Fleet, courses []*Trace, o Options, v Variant) *simulation {
 	s := &simulation{options: o, variant: v, length: f.Step, pods: make([]pod, len(f.Pods))}
 	for i, p := range f.Pods {
-		s.pods[i] = pod{course: courses[p.Course], name: fmt.Sprintf("%06d", i), at: p.From, length: p.Length, node: nowhere}
+		s.pods[i] = pod{trace: courses[p.Trace], name: fmt.Sprintf("%06d", i), at: p.From, length: p.Length, node: nowhere}
 	}
 	for k := range s.shared {
 		s.shared[k] = v.Rule != nil && o.Share[k] && o.Kinds[k]
@@ -107,36 +107,36 @@ func newSimulation(f *Fleet, courses []*Course, o Options, v Variant) *simulatio
 	return s
 }
 
-func (s *simulation) every(interval time.Duration) bool {
+func (s *simulation) isDue(interval time.Duration) bool {
 	return interval > 0 && s.now%max(int(interval/s.length), 1) == 0
 }
 
 func (s *simulation) step(now int) {
 	s.now = now
-	s.read()
-	if now == 0 || s.every(s.options.Placing) {
+	s.readUsage()
+	if now == 0 || s.isDue(s.options.PlacementInterval) {
 		s.place()
 	} else {
 		s.resize()
-		if s.variant.Rule != nil && s.every(shareEvery) {
+		if s.variant.Rule != nil && s.isDue(shareInterval) {
 			s.share()
 		}
-		if s.every(s.options.Consolidate) {
+		if s.isDue(s.options.ConsolidationInterval) {
 			s.consolidate()
 		}
 	}
 	s.serve()
-	s.relieve()
-	s.count()
+	s.evictForMemory()
+	s.endStep()
 }
 
-func (s *simulation) read() {
+func (s *simulation) readUsage() {
 	for i := range s.pods {
 		p := &s.pods[i]
-		p.before = p.request
+		p.previousRequest = p.request
 		for k := range resources.Kind(resources.Kinds) {
 			if s.options.Kinds[k] {
-				p.use[k] = float64(p.course.Use[k][p.at])
+				p.use[k] = float64(p.trace.Use[k][p.at])
 			}
 		}
 	}
@@ -144,14 +144,14 @@ func (s *simulation) read() {
 
 // requested returns the current request of a pod: the applied request or, with sharing, its whole
 // peak, with which it arrives. It is limited to the size of a node.
-func (s *simulation) asked(p *pod) (r [resources.Kinds]float64) {
+func (s *simulation) requested(p *pod) (r [resources.Kinds]float64) {
 	for k := range resources.Kind(resources.Kinds) {
 		switch {
 		case !s.options.Kinds[k]:
 		case s.shared[k]:
 			_, r[k] = s.span(p, k)
 		default:
-			r[k] = s.scaled(p.course.Request[k], p.at, k)
+			r[k] = s.scaled(p.trace.Request[k], p.at, k)
 		}
 	}
 	return r
@@ -159,12 +159,12 @@ func (s *simulation) asked(p *pod) (r [resources.Kinds]float64) {
 
 // span returns the base and the peak of a pod. Without a recommendation both equal its request.
 func (s *simulation) span(p *pod, k resources.Kind) (base, peak float64) {
-	if p.course.Peak[k] == nil || p.course.Peak[k][p.at] == 0 {
-		r := s.scaled(p.course.Request[k], p.at, k)
+	if p.trace.Peak[k] == nil || p.trace.Peak[k][p.at] == 0 {
+		r := s.scaled(p.trace.Request[k], p.at, k)
 		return r, r
 	}
-	base = s.scaled(p.course.Base[k], p.at, k)
-	return base, max(base, s.scaled(p.course.Peak[k], p.at, k))
+	base = s.scaled(p.trace.Base[k], p.at, k)
+	return base, max(base, s.scaled(p.trace.Peak[k], p.at, k))
 }
 
 // scaled returns an amount of a trace times the factor of the variant, limited to the size of a
@@ -173,7 +173,7 @@ func (s *simulation) scaled(amounts []float32, at int, k resources.Kind) float64
 	return min(float64(amounts[at])*s.variant.Factor[k], s.options.Allocatable[k])
 }
 
-func (s *simulation) count() {
+func (s *simulation) endStep() {
 	for i := range s.nodes {
 		if len(s.nodes[i].pods) > 0 {
 			s.score.Nodes++

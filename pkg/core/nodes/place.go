@@ -23,7 +23,7 @@ func (s *simulation) fits(sum, request [resources.Kinds]float64) bool {
 }
 
 // dominantShare returns the larger share of a node that amounts take.
-func (s *simulation) part(amounts [resources.Kinds]float64) float64 {
+func (s *simulation) dominantShare(amounts [resources.Kinds]float64) float64 {
 	most := 0.0
 	for k := range resources.Kind(resources.Kinds) {
 		if s.options.Kinds[k] {
@@ -33,41 +33,41 @@ func (s *simulation) part(amounts [resources.Kinds]float64) float64 {
 	return most
 }
 
-func (s *simulation) put(i, n int, request [resources.Kinds]float64) {
+func (s *simulation) startOn(i, n int, request [resources.Kinds]float64) {
 	p := &s.pods[i]
-	p.node, p.request, p.came = n, request, true
+	p.node, p.request, p.awaitsShare = n, request, true
 	s.nodes[n].pods = append(s.nodes[n].pods, i)
-	s.add(n, request, 1)
+	s.addRequest(n, request, 1)
 }
 
-func (s *simulation) take(i int) {
+func (s *simulation) remove(i int) {
 	p := &s.pods[i]
 	n := &s.nodes[p.node]
 	at := slices.Index(n.pods, i)
 	n.pods = slices.Delete(n.pods, at, at+1)
-	s.add(p.node, p.request, -1)
+	s.addRequest(p.node, p.request, -1)
 	if len(n.pods) == 0 {
-		*n = node{pods: n.pods, shrunk: -1}
+		*n = node{pods: n.pods, lastShrink: -1}
 	}
 	p.node = nowhere
 }
 
-func (s *simulation) add(n int, request [resources.Kinds]float64, sign float64) {
+func (s *simulation) addRequest(n int, request [resources.Kinds]float64, sign float64) {
 	for k := range request {
 		s.nodes[n].sum[k] += sign * request[k]
 	}
 }
 
-func (s *simulation) set(p *pod, request [resources.Kinds]float64) {
-	s.add(p.node, p.request, -1)
-	s.add(p.node, request, 1)
+func (s *simulation) setRequest(p *pod, request [resources.Kinds]float64) {
+	s.addRequest(p.node, p.request, -1)
+	s.addRequest(p.node, request, 1)
 	p.request = request
 }
 
 // start starts a pod with its arrival request on the first node with room, except the node that it
 // left, else on a new node.
 func (s *simulation) start(i, left int) {
-	request := s.asked(&s.pods[i])
+	request := s.requested(&s.pods[i])
 	empty := nowhere
 	for n := range s.nodes {
 		switch {
@@ -76,24 +76,24 @@ func (s *simulation) start(i, left int) {
 				empty = n
 			}
 		case n != left && s.fits(s.nodes[n].sum, request):
-			s.put(i, n, request)
+			s.startOn(i, n, request)
 			return
 		}
 	}
 	if empty == nowhere {
 		empty = len(s.nodes)
-		s.nodes = append(s.nodes, node{shrunk: -1})
+		s.nodes = append(s.nodes, node{lastShrink: -1})
 	}
-	s.put(i, empty, request)
+	s.startOn(i, empty, request)
 }
 
 func (s *simulation) move(i, from int) {
 	s.start(i, from)
-	if s.variant.Rule == nil || !s.options.Settle {
+	if s.variant.Rule == nil || !s.options.ShareOnArrival {
 		return
 	}
 	rule := *s.variant.Rule
-	rule.Stay = true
+	rule.NeverEvict = true
 	n := s.pods[i].node
 	result := s.shares(n, rule)
 	s.apply(n, s.nodes[n].pods, &result)
@@ -104,7 +104,7 @@ func (s *simulation) move(i, from int) {
 func (s *simulation) place() {
 	order, size := make([]int, len(s.pods)), make([]float64, len(s.pods))
 	for i := range s.pods {
-		order[i], size[i] = i, s.part(s.asked(&s.pods[i]))
+		order[i], size[i] = i, s.dominantShare(s.requested(&s.pods[i]))
 		s.pods[i].node = nowhere
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(size[b], size[a]) })
@@ -112,7 +112,7 @@ func (s *simulation) place() {
 	for _, i := range order {
 		s.start(i, nowhere)
 		if s.variant.Rule != nil {
-			s.settle(s.pods[i].node)
+			s.applyShares(s.pods[i].node)
 		}
 	}
 }
@@ -120,7 +120,7 @@ func (s *simulation) place() {
 // resize applies the recommended requests of resources that are not shared. On overcommitted nodes
 // the pods that grew most move, or revert to their previous request with NoMoves.
 func (s *simulation) resize() {
-	s.grown = s.grown[:0]
+	s.grownPods = s.grownPods[:0]
 	for i := range s.pods {
 		p := &s.pods[i]
 		want, grows := p.request, false
@@ -128,30 +128,30 @@ func (s *simulation) resize() {
 			if !s.options.Kinds[k] || s.shared[k] {
 				continue
 			}
-			want[k] = s.scaled(p.course.Request[k], p.at, k)
+			want[k] = s.scaled(p.trace.Request[k], p.at, k)
 			grows = grows || want[k] > p.request[k]
 		}
 		if want == p.request {
 			continue
 		}
-		s.set(p, want)
+		s.setRequest(p, want)
 		s.score.Resizes++
 		if grows {
-			s.grown = append(s.grown, i)
+			s.grownPods = append(s.grownPods, i)
 		}
 	}
 	var none [resources.Kinds]float64
 	for n := range s.nodes {
-		for len(s.grown) > 0 && !s.fits(s.nodes[n].sum, none) && s.outgrow(n) {
+		for len(s.grownPods) > 0 && !s.fits(s.nodes[n].sum, none) && s.resolveOvercommit(n) {
 		}
 	}
 }
 
 // resolveOvercommit moves the pod that grew most from an overcommitted node, or restores its
 // previous request. It returns false if no pod grew.
-func (s *simulation) outgrow(n int) bool {
+func (s *simulation) resolveOvercommit(n int) bool {
 	most, who := 0.0, nowhere
-	for _, i := range s.grown {
+	for _, i := range s.grownPods {
 		if by := s.growth(n, i); by > most {
 			most, who = by, i
 		}
@@ -160,11 +160,11 @@ func (s *simulation) outgrow(n int) bool {
 		return false
 	}
 	s.score.Resizes--
-	if p := &s.pods[who]; s.options.Stay {
-		s.set(p, p.before)
+	if p := &s.pods[who]; s.options.NoMoves {
+		s.setRequest(p, p.previousRequest)
 		return true
 	}
-	s.take(who)
+	s.remove(who)
 	s.score.Moves++
 	s.move(who, n)
 	return true
@@ -179,17 +179,17 @@ func (s *simulation) growth(n, i int) float64 {
 	}
 	for k, most := range s.options.Allocatable {
 		if s.nodes[n].sum[k] > most*(1+slack) {
-			by[k] = p.request[k] - p.before[k]
+			by[k] = p.request[k] - p.previousRequest[k]
 		}
 	}
-	return s.part(by)
+	return s.dominantShare(by)
 }
 
 // consolidate empties the least requested node if its pods fit elsewhere with their requests in
 // force, as in tools that simulate with these requests. The pods then arrive with their arrival
 // requests, which may be higher, so that a new node may be needed.
 func (s *simulation) consolidate() {
-	if s.options.Stay {
+	if s.options.NoMoves {
 		return
 	}
 	var order []int
@@ -199,15 +199,15 @@ func (s *simulation) consolidate() {
 		}
 	}
 	slices.SortStableFunc(order, func(a, b int) int {
-		return cmp.Compare(s.part(s.nodes[a].sum), s.part(s.nodes[b].sum))
+		return cmp.Compare(s.dominantShare(s.nodes[a].sum), s.dominantShare(s.nodes[b].sum))
 	})
 	for _, n := range order {
-		if !s.superfluous(n) {
+		if !s.isRemovable(n) {
 			continue
 		}
 		pods := slices.Clone(s.nodes[n].pods)
 		for _, i := range pods {
-			s.take(i)
+			s.remove(i)
 		}
 		for _, i := range pods {
 			s.move(i, nowhere)
@@ -217,7 +217,7 @@ func (s *simulation) consolidate() {
 	}
 }
 
-func (s *simulation) superfluous(n int) bool {
+func (s *simulation) isRemovable(n int) bool {
 	sums := s.scratch.sums[:0]
 	for i := range s.nodes {
 		sums = append(sums, s.nodes[i].sum)

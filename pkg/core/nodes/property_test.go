@@ -12,7 +12,7 @@ import (
 	"loadline.dev/loadline/pkg/core/sharing"
 )
 
-func consistent(t require.TestingT, s *simulation) {
+func checkConsistent(t require.TestingT, s *simulation) {
 	seen := make([]int, len(s.pods))
 	for n := range s.nodes {
 		var sum [resources.Kinds]float64
@@ -33,7 +33,7 @@ func consistent(t require.TestingT, s *simulation) {
 	}
 }
 
-func anyCourse(t *rapid.T, steps int) *Course {
+func drawTrace(t *rapid.T, steps int) *Trace {
 	amount := func(most int) float32 { return float32(rapid.IntRange(1, most).Draw(t, "amount")) }
 	var sizes []size
 	for from := 0; from < steps; from += rapid.IntRange(1, 20).Draw(t, "for") {
@@ -43,29 +43,29 @@ func anyCourse(t *rapid.T, steps int) *Course {
 			base: base, peak: base + amount(800) - 200,
 		})
 	}
-	return course(steps, sizes...)
+	return newTrace(steps, sizes...)
 }
 
-func TestNoPodIsLostAndNoNodeIsOverfull(t *testing.T) {
+func TestRun_Invariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const steps = 60
-		var courses []*Course
+		var courses []*Trace
 		for range rapid.IntRange(1, 12).Draw(t, "pods") {
-			courses = append(courses, anyCourse(t, steps))
+			courses = append(courses, drawTrace(t, steps))
 		}
 		o := options(1000, 12)
-		o.Placing, o.Consolidate = rapid.SampledFrom([]time.Duration{0, 2 * time.Hour}).Draw(t, "placing"), rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(t, "consolidate")
-		o.Stay = rapid.Bool().Draw(t, "stay")
+		o.PlacementInterval, o.ConsolidationInterval = rapid.SampledFrom([]time.Duration{0, 2 * time.Hour}).Draw(t, "placing"), rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(t, "consolidate")
+		o.NoMoves = rapid.Bool().Draw(t, "stay")
 		o.Share[resources.Memory] = rapid.Bool().Draw(t, "memory")
 		v := Variant{Factor: [2]float64{rapid.Float64Range(0.2, 2).Draw(t, "factor"), 1}}
 		if rapid.Bool().Draw(t, "shares") {
-			v.Rule = &sharing.Rule{Pooling: rapid.SampledFrom([]sharing.Pooling{sharing.Largest, sharing.Root}).Draw(t, "pooling"), LeaveAt: rapid.SampledFrom([]float64{0, 0.85}).Draw(t, "leave at")}
+			v.Rule = &sharing.Rule{Pooling: rapid.SampledFrom([]sharing.Pooling{sharing.LargestHeadroom, sharing.RootSumSquares}).Draw(t, "pooling"), EvictAbove: rapid.SampledFrom([]float64{0, 0.85}).Draw(t, "leave at")}
 		}
-		f := one(courses...)
+		f := fleetOf(courses...)
 		s := newSimulation(f, courses, o, v)
 		for i := range steps {
 			s.step(i)
-			consistent(t, s)
+			checkConsistent(t, s)
 		}
 		score := s.finish()
 		require.GreaterOrEqual(t, score.Lost, 0.0)
@@ -76,7 +76,7 @@ func TestNoPodIsLostAndNoNodeIsOverfull(t *testing.T) {
 
 // No pod gets more than its demand, nothing remains while demand is unmet, and a pod with unmet
 // demand gets at least its weighted share.
-func TestDividingIsFair(t *testing.T) {
+func TestDistribute_IsFair(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 8).Draw(t, "pods")
 		numbers := func(what string) []float64 {

@@ -34,7 +34,7 @@ func (s *Score) NotServed() float64 {
 }
 
 // MemoryFailures returns the number of OOM kills at limits and node-pressure evictions.
-func (s *Score) ByMemory() int { return s.Kills + s.Pressure }
+func (s *Score) MemoryFailures() int { return s.Kills + s.Pressure }
 
 // Evictions returns the number of pod restarts, except by placements from scratch.
 func (s *Score) Evictions() int { return s.Pressure + s.Moves + s.Leaves + s.Consolidated }
@@ -54,16 +54,16 @@ type Point struct {
 }
 
 // minRisk replaces a risk of 0, which has no logarithm.
-const leastRisk = 1e-9
+const minRisk = 1e-9
 
 // NodesNeeded returns the number of nodes at an unserved share of work above 0. It interpolates
 // between two points, linearly in the logarithm of the share, and returns NaN outside the range of
 // the points.
-func Needed(points []Point, notServed float64) float64 {
+func NodesNeeded(points []Point, notServed float64) float64 {
 	var front [][2]float64
 	for i := range points {
 		s := &points[i].Score
-		front = append(front, [2]float64{math.Log(max(s.NotServed(), leastRisk)), s.Nodes})
+		front = append(front, [2]float64{math.Log(max(s.NotServed(), minRisk)), s.Nodes})
 	}
 	slices.SortFunc(front, func(a, b [2]float64) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) })
 	kept := front[:0]
@@ -94,7 +94,7 @@ type Outcome struct {
 }
 
 // SweepOptions selects the scaled requests with which a method is simulated.
-type Sizes struct {
+type SweepOptions struct {
 	Factors    []float64 // of CPU requests, ascending, empty = no scaled requests
 	Base       Score     // of the method for comparison, with its recommended requests
 	EqualKills bool      // lowest memory requests with no more memory failures than Base
@@ -103,27 +103,27 @@ type Sizes struct {
 // Sweep simulates a fleet with the recommended and with scaled requests. It ignores the factor of
 // the variant. It omits factors beyond the compared levels and the unserved work of the base. A
 // method with more memory failures than the base at all factors has no points.
-func Sweep(f *Fleet, courses []*Course, o Options, v Variant, sizes Sizes) Outcome {
-	v.Factor = AsIs()
+func Sweep(f *Fleet, courses []*Trace, o Options, v Variant, sizes SweepOptions) Outcome {
+	v.Factor = UnitFactors()
 	out := Outcome{AsIs: Run(f, courses, o, v), MemoryFactor: 1}
 	if len(sizes.Factors) == 0 {
 		return out
 	}
 	if sizes.EqualKills && o.Kinds[resources.Memory] {
 		v.Factor[resources.CPU] = sizes.Factors[0] // nodes are fullest of memory at this factor
-		out.MemoryFactor = memoryFactor(f, courses, o, v, sizes.Base.ByMemory())
+		out.MemoryFactor = memoryFactor(f, courses, o, v, sizes.Base.MemoryFailures())
 	}
 	if math.IsNaN(out.MemoryFactor) {
 		return out
 	}
 	point := func(factor float64) Point {
 		v.Factor = [resources.Kinds]float64{resources.CPU: factor, resources.Memory: out.MemoryFactor}
-		if v.Factor == AsIs() {
+		if v.Factor == UnitFactors() {
 			return Point{factor, out.AsIs}
 		}
 		return Point{factor, Run(f, courses, o, v)}
 	}
-	levels := append(Levels(), max(sizes.Base.NotServed(), leastRisk))
+	levels := append(Levels(), max(sizes.Base.NotServed(), minRisk))
 	least, most := slices.Min(levels), slices.Max(levels)
 	middle, _ := slices.BinarySearch(sizes.Factors, 1)
 	middle = min(middle, len(sizes.Factors)-1)
@@ -148,13 +148,13 @@ const (
 
 // memoryFactor returns the lowest factor of memory requests and limits that causes no more than
 // most memory failures, else NaN.
-func memoryFactor(f *Fleet, courses []*Course, o Options, v Variant, most int) float64 {
+func memoryFactor(f *Fleet, courses []*Trace, o Options, v Variant, most int) float64 {
 	low, high := -memorySteps, memorySteps+1
 	for low < high {
 		middle := low + (high-low)/2
 		v.Factor[resources.Memory] = math.Pow(memoryStep, float64(middle))
 		score := Run(f, courses, o, v)
-		if score.ByMemory() <= most {
+		if score.MemoryFailures() <= most {
 			high = middle
 		} else {
 			low = middle + 1

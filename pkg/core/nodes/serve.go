@@ -8,18 +8,18 @@ import (
 )
 
 // Minimum cgroup weight as a CPU request in millicores.
-const leastWeight = 2
+const minWeight = 2
 
 // Minimum memory limit in bytes of a container with shared memory, normally twice the highest usage
 // of seven days.
-const sharedMemory = 512e6
+const minSharedMemory = 512e6
 
 // limit returns the limit of a pod for a resource, 0 = none.
 func (s *simulation) limit(p *pod, k resources.Kind) float64 {
-	if k == resources.Memory && s.shared[k] && p.course.Peak[k] != nil && p.course.Peak[k][p.at] > 0 {
-		return max(2*float64(p.course.Upper[k][p.at])*s.variant.Factor[k], sharedMemory)
+	if k == resources.Memory && s.shared[k] && p.trace.Peak[k] != nil && p.trace.Peak[k][p.at] > 0 {
+		return max(2*float64(p.trace.Upper[k][p.at])*s.variant.Factor[k], minSharedMemory)
 	}
-	return float64(p.course.Limit[k][p.at]) * s.variant.Factor[k]
+	return float64(p.trace.Limit[k][p.at]) * s.variant.Factor[k]
 }
 
 // serve distributes CPU. On a node with too little CPU each pod gets a share by its weight, which
@@ -42,19 +42,19 @@ func (s *simulation) serve() {
 	most := s.options.Allocatable[resources.CPU]
 	for i := range s.nodes {
 		n := &s.nodes[i]
-		n.busy = min(n.used[resources.CPU]/most, 1)
+		n.cpuUsed = min(n.used[resources.CPU]/most, 1)
 		if n.used[resources.CPU] > most*(1+slack) {
-			s.saturate(n, most)
+			s.divideCPU(n, most)
 		}
 	}
 }
 
-func (s *simulation) saturate(n *node, most float64) {
+func (s *simulation) divideCPU(n *node, most float64) {
 	b := &s.scratch
 	b.want, b.weight = b.want[:0], b.weight[:0]
 	for _, i := range n.pods {
 		p := &s.pods[i]
-		b.want, b.weight = append(b.want, p.use[resources.CPU]), append(b.weight, max(p.request[resources.CPU], leastWeight))
+		b.want, b.weight = append(b.want, p.use[resources.CPU]), append(b.weight, max(p.request[resources.CPU], minWeight))
 	}
 	b.order = divide(most, b.want, b.weight, b.order)
 	for at, i := range n.pods {
@@ -83,21 +83,21 @@ func divide(amount float64, want, weight []float64, order []int) []int {
 
 // exceedsLimit reports whether the memory usage of a pod rises above its limit in this step. Usage
 // that remains above it kills only once, because a limit that was hit is raised.
-func (s *simulation) kills(p *pod) bool {
-	limit, before := s.limit(p, resources.Memory), p.above
-	p.above = limit > 0 && float64(p.course.Use[resources.Memory][p.at]) > limit
-	return p.above && !before
+func (s *simulation) exceedsLimit(p *pod) bool {
+	limit, before := s.limit(p, resources.Memory), p.aboveLimit
+	p.aboveLimit = limit > 0 && float64(p.trace.Use[resources.Memory][p.at]) > limit
+	return p.aboveLimit && !before
 }
 
 // evictForMemory counts OOM kills at limits. If a node runs out of memory, it evicts like the
 // kubelet the pod furthest above its request, until the other pods have enough.
-func (s *simulation) relieve() {
+func (s *simulation) evictForMemory() {
 	const k = resources.Memory
 	if !s.options.Kinds[k] {
 		return
 	}
 	for i := range s.pods {
-		if s.kills(&s.pods[i]) {
+		if s.exceedsLimit(&s.pods[i]) {
 			s.score.Kills++
 		}
 	}
@@ -109,7 +109,7 @@ func (s *simulation) relieve() {
 			})
 			s.nodes[n].used[k] -= s.pods[who].use[k]
 			s.pods[who].use[k] = 0
-			s.take(who)
+			s.remove(who)
 			s.score.Pressure++
 			s.move(who, n)
 		}

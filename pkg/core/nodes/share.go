@@ -11,7 +11,7 @@ import (
 )
 
 // Minimum relative change of a share that changes a request.
-const grid = 0.05
+const minShareChange = 0.05
 
 type scratch struct {
 	sums       [][resources.Kinds]float64
@@ -24,7 +24,7 @@ type scratch struct {
 
 func (s *simulation) shares(n int, rule sharing.Rule) sharing.Result {
 	at := &s.nodes[n]
-	view := sharing.Node{Kinds: s.shared, Used: at.busy}
+	view := sharing.Node{Kinds: s.shared, Used: at.cpuUsed}
 	for k := range view.Available {
 		view.Available[k] = s.options.Allocatable[k]
 	}
@@ -46,13 +46,13 @@ func (s *simulation) shares(n int, rule sharing.Rule) sharing.Result {
 }
 
 // applyShares sets the shares of the pods on a node. No share exceeds the arrival request of a pod.
-func (s *simulation) settle(n int) {
+func (s *simulation) applyShares(n int) {
 	rule := *s.variant.Rule
-	rule.Stay = true
+	rule.NeverEvict = true
 	for at, share := range s.shares(n, rule).Shares {
 		p := &s.pods[s.nodes[n].pods[at]]
-		s.set(p, s.request(p, share[0]))
-		p.came = false
+		s.setRequest(p, s.request(p, share[0]))
+		p.awaitsShare = false
 	}
 }
 
@@ -70,7 +70,7 @@ func (s *simulation) request(p *pod, share sharing.Amounts) [resources.Kinds]flo
 // the others, reductions first. Removed pods start elsewhere with their peak.
 func (s *simulation) share() {
 	rule := *s.variant.Rule
-	rule.Stay = rule.Stay || s.options.Stay
+	rule.NeverEvict = rule.NeverEvict || s.options.NoMoves
 	var leave, from []int
 	for n := range s.nodes {
 		pods := s.nodes[n].pods
@@ -78,12 +78,12 @@ func (s *simulation) share() {
 			continue
 		}
 		result := s.shares(n, rule)
-		if len(result.Leaves) > 0 {
+		if len(result.Evictions) > 0 {
 			pods = slices.Clone(pods)
 		}
-		for _, at := range result.Leaves {
+		for _, at := range result.Evictions {
 			leave, from = append(leave, pods[at]), append(from, n)
-			s.take(pods[at])
+			s.remove(pods[at])
 		}
 		s.apply(n, pods, &result)
 	}
@@ -97,7 +97,7 @@ func (s *simulation) share() {
 // fit after all reductions, otherwise it waits for the next round.
 func (s *simulation) apply(n int, pods []int, result *sharing.Result) {
 	at := &s.nodes[n]
-	rest := s.rests(n, pods, result)
+	rest := s.shrinkPaused(n, pods, result)
 	for _, grows := range []bool{false, true} {
 		for i, share := range result.Shares {
 			if share == nil || !grows && rest {
@@ -106,17 +106,17 @@ func (s *simulation) apply(n int, pods []int, result *sharing.Result) {
 			p := &s.pods[pods[i]]
 			to := p.request
 			for k := range to {
-				if change := share[0][k] - p.request[k]; s.shared[k] && change > 0 == grows && math.Abs(change) > grid*p.request[k] {
+				if change := share[0][k] - p.request[k]; s.shared[k] && change > 0 == grows && math.Abs(change) > minShareChange*p.request[k] {
 					to[k] = share[0][k]
 				}
 			}
-			if to == p.request || grows && !s.roomFor(n, p, to, result) {
+			if to == p.request || grows && !s.canGrow(n, p, to, result) {
 				continue
 			}
-			s.set(p, to)
+			s.setRequest(p, to)
 			s.score.Resizes++
 			if !grows {
-				at.shrunk, p.came = s.now, false
+				at.lastShrink, p.awaitsShare = s.now, false
 			}
 		}
 	}
@@ -124,18 +124,18 @@ func (s *simulation) apply(n int, pods []int, result *sharing.Result) {
 
 // shrinkPaused reports whether reductions on a node must wait, because the last one was recent and
 // no new pod has to release part of its peak. With consolidation, new pods make no difference.
-func (s *simulation) rests(n int, pods []int, result *sharing.Result) bool {
+func (s *simulation) shrinkPaused(n int, pods []int, result *sharing.Result) bool {
 	at := &s.nodes[n]
-	if at.shrunk < 0 || time.Duration(s.now-at.shrunk)*s.length >= cmp.Or(s.options.Consolidate, shrinkEvery) {
+	if at.lastShrink < 0 || time.Duration(s.now-at.lastShrink)*s.length >= cmp.Or(s.options.ConsolidationInterval, shrinkInterval) {
 		return false
 	}
-	if s.options.Consolidate > 0 {
+	if s.options.ConsolidationInterval > 0 {
 		return true
 	}
 	for i, share := range result.Shares {
 		p := &s.pods[pods[i]]
 		for k, shared := range s.shared {
-			if shared && p.came && share != nil && share[0][k] < p.request[k]*(1-grid) {
+			if shared && p.awaitsShare && share != nil && share[0][k] < p.request[k]*(1-minShareChange) {
 				return false
 			}
 		}
@@ -144,7 +144,7 @@ func (s *simulation) rests(n int, pods []int, result *sharing.Result) bool {
 }
 
 // canGrow reports whether a pod may grow in place. If the bases exceed the node, no pod grows.
-func (s *simulation) roomFor(n int, p *pod, to [resources.Kinds]float64, result *sharing.Result) bool {
+func (s *simulation) canGrow(n int, p *pod, to [resources.Kinds]float64, result *sharing.Result) bool {
 	var by [resources.Kinds]float64
 	for k := range by {
 		by[k] = to[k] - p.request[k]

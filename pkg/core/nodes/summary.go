@@ -16,9 +16,9 @@ type Row struct {
 
 // Comparison is a set of rows with the same fleets.
 type Comparison struct {
-	Rows  []Row
-	First int // row with the initial requests
-	Base  int // row for comparison
+	Rows       []Row
+	InitialRow int // row with the initial requests
+	BaseRow    int // row for comparison
 }
 
 // Levels returns the unserved shares of work at which nodes are compared, in ascending order.
@@ -82,7 +82,7 @@ func (s *Summary) Figure(name string) backtest.Figure {
 	return backtest.Figure{Name: name, Value: nan, Low: nan, High: nan}
 }
 
-type drawn struct {
+type fleetOutcomes struct {
 	*Comparison
 	outcomes []Outcome
 }
@@ -94,7 +94,7 @@ func (c *Comparison) Summarise(outcomes [][]Outcome) []Summary {
 	all := make([]Summary, len(c.Rows))
 	for row := range c.Rows {
 		all[row] = Summary{Row: c.Rows[row], Outcome: outcomes[0][row]}
-		all[row].Figures = c.overDraws(outcomes, func(d drawn) []backtest.Figure { return d.figures(row) })
+		all[row].Figures = c.overDraws(outcomes, func(d fleetOutcomes) []backtest.Figure { return d.figures(row) })
 	}
 	return all
 }
@@ -102,7 +102,7 @@ func (c *Comparison) Summarise(outcomes [][]Outcome) []Summary {
 // Best returns the nodes of the best upstream row at each level, and at the unserved work of the
 // base row. The best row may differ between levels and fleets.
 func (c *Comparison) Best(outcomes [][]Outcome) []backtest.Figure {
-	return c.overDraws(outcomes, func(d drawn) (figures []backtest.Figure) {
+	return c.overDraws(outcomes, func(d fleetOutcomes) (figures []backtest.Figure) {
 		for _, level := range Levels() {
 			figures = append(figures, backtest.Figure{Name: FigureAt(level), Value: d.best(level)})
 		}
@@ -111,11 +111,11 @@ func (c *Comparison) Best(outcomes [][]Outcome) []backtest.Figure {
 }
 
 // overDraws computes figures on the fleet of all containers, with intervals from the drawn fleets.
-func (c *Comparison) overDraws(outcomes [][]Outcome, of func(drawn) []backtest.Figure) []backtest.Figure {
+func (c *Comparison) overDraws(outcomes [][]Outcome, of func(fleetOutcomes) []backtest.Figure) []backtest.Figure {
 	var figures []backtest.Figure
 	var values [][]float64
 	for i := range outcomes {
-		for at, f := range of(drawn{c, outcomes[i]}) {
+		for at, f := range of(fleetOutcomes{c, outcomes[i]}) {
 			if i == 0 {
 				figures, values = append(figures, f), append(values, nil)
 			} else {
@@ -124,17 +124,17 @@ func (c *Comparison) overDraws(outcomes [][]Outcome, of func(drawn) []backtest.F
 		}
 	}
 	for at := range figures {
-		figures[at].Low, figures[at].High = backtest.Middle(values[at])
+		figures[at].Low, figures[at].High = backtest.Interval95(values[at])
 	}
 	return figures
 }
 
-func (d drawn) figures(row int) []backtest.Figure {
+func (d fleetOutcomes) figures(row int) []backtest.Figure {
 	o := &d.outcomes[row]
 	s := &o.AsIs
 	figures := []backtest.Figure{
 		{Name: FigureNodes, Value: s.Nodes}, {Name: FigureNodeHours, Value: s.NodeHours},
-		{Name: FigureOfFirst, Value: s.Nodes / d.outcomes[d.First].AsIs.Nodes},
+		{Name: FigureOfFirst, Value: s.Nodes / d.outcomes[d.InitialRow].AsIs.Nodes},
 		{Name: FigureNotServed, Value: s.NotServed()}, {Name: FigureWorst, Value: s.Worst},
 		{Name: FigureKills, Value: s.PerPodDay(s.Kills)}, {Name: FigurePressure, Value: s.PerPodDay(s.Pressure)},
 		{Name: FigureMoves, Value: s.PerPodDay(s.Moves)}, {Name: FigureEvictions, Value: s.PerPodDay(s.Evictions())},
@@ -142,25 +142,27 @@ func (d drawn) figures(row int) []backtest.Figure {
 		{Name: FigureMemoryFactor, Value: o.MemoryFactor},
 	}
 	for _, level := range Levels() {
-		own := Needed(o.Points, level)
+		own := NodesNeeded(o.Points, level)
 		figures = append(figures, backtest.Figure{Name: FigureAt(level), Value: own},
 			backtest.Figure{Name: FigureThanBest(level), Value: 1 - own/d.best(level)},
-			backtest.Figure{Name: FigureThanBase(level), Value: 1 - own/Needed(d.outcomes[d.Base].Points, level)})
+			backtest.Figure{Name: FigureThanBase(level), Value: 1 - own/NodesNeeded(d.outcomes[d.BaseRow].Points, level)})
 	}
-	own := Needed(o.Points, d.baseRisk())
+	own := NodesNeeded(o.Points, d.baseRisk())
 	return append(figures, backtest.Figure{Name: FigureNodesAtBase(), Value: own},
-		backtest.Figure{Name: FigureAtBase(), Value: 1 - own/d.outcomes[d.Base].AsIs.Nodes})
+		backtest.Figure{Name: FigureAtBase(), Value: 1 - own/d.outcomes[d.BaseRow].AsIs.Nodes})
 }
 
 // baseRisk returns the unserved share of work of the base row, more than 0.
-func (d drawn) baseRisk() float64 { return max(d.outcomes[d.Base].AsIs.NotServed(), leastRisk) }
+func (d fleetOutcomes) baseRisk() float64 {
+	return max(d.outcomes[d.BaseRow].AsIs.NotServed(), minRisk)
+}
 
 // best returns the nodes of the best upstream row at an unserved share of work, NaN if no row
 // reaches it.
-func (d drawn) best(notServed float64) float64 {
+func (d fleetOutcomes) best(notServed float64) float64 {
 	least := math.NaN()
 	for i, row := range d.Rows {
-		if n := Needed(d.outcomes[i].Points, notServed); row.Upstream && !math.IsNaN(n) && !(least <= n) {
+		if n := NodesNeeded(d.outcomes[i].Points, notServed); row.Upstream && !math.IsNaN(n) && !(least <= n) {
 			least = n
 		}
 	}

@@ -7,13 +7,13 @@ import (
 )
 
 // Totals are the summed requests and limits of several containers.
-type Sizes struct{ Requests, Limits resources.List }
+type Totals struct{ Requests, Limits resources.List }
 
 // InitTotals are the resources of the init containers of a pod. Fit does not size them, but pod
 // LimitRanges count them.
-type Unsized struct {
-	Sidecars Sizes // restartable init containers
-	Starting Sizes // maximum over the init steps, each with its earlier sidecars
+type InitTotals struct {
+	Sidecars Totals // restartable init containers
+	Startup  Totals // maximum over the init steps, each with its earlier sidecars
 }
 
 // Admit returns wanted, moved toward base as far as needed for the LimitRanges to admit the pod. If
@@ -27,17 +27,17 @@ func (r Ranges) Admit(pod Pod, base, wanted []ContainerTarget) []ContainerTarget
 		if !r.constrains(k) || r.admits(pod, wanted, k, true) || !r.admits(pod, base, k, false) {
 			continue
 		}
-		wanted = r.furthest(pod, base, wanted, k)
+		wanted = r.furthestAdmitted(pod, base, wanted, k)
 	}
 	return wanted
 }
 
-func (r Ranges) furthest(pod Pod, base, wanted []ContainerTarget, k resources.Kind) []ContainerTarget {
-	admitted, refused := resources.Amount(0), Whole
-	best := toward(pod, base, wanted, k, 0)
+func (r Ranges) furthestAdmitted(pod Pod, base, wanted []ContainerTarget, k resources.Kind) []ContainerTarget {
+	admitted, refused := resources.Amount(0), FullFraction
+	best := interpolateAll(pod, base, wanted, k, 0)
 	for refused-admitted > 1 {
 		middle := (admitted + refused) / 2
-		if trial := toward(pod, base, wanted, k, middle); r.admits(pod, trial, k, true) {
+		if trial := interpolateAll(pod, base, wanted, k, middle); r.admits(pod, trial, k, true) {
 			admitted, best = middle, trial
 		} else {
 			refused = middle
@@ -55,7 +55,7 @@ func (r Ranges) furthest(pod Pod, base, wanted []ContainerTarget, k resources.Ki
 }
 
 // interpolateAll returns wanted with one kind at a fraction of the way from base, in millionths.
-func toward(pod Pod, base, wanted []ContainerTarget, k resources.Kind, millionths resources.Amount) []ContainerTarget {
+func interpolateAll(pod Pod, base, wanted []ContainerTarget, k resources.Kind, millionths resources.Amount) []ContainerTarget {
 	moved := slices.Clone(wanted)
 	for i, c := range pod.Containers {
 		f := &moved[i]
@@ -68,7 +68,7 @@ func toward(pod Pod, base, wanted []ContainerTarget, k resources.Kind, millionth
 				f.Limits = f.Limits.With(k, a)
 			}
 		} else {
-			*f = Partial(k, millionths, base[i].appliedTo(c), *f)
+			*f = Interpolate(k, millionths, base[i].appliedTo(c), *f)
 		}
 		if f.Bounds.Target.Has(k) {
 			request := f.appliedTo(c).Requests.Value(k)
@@ -91,21 +91,21 @@ func (r Range) constrains(k resources.Kind) bool {
 // plugin. Amounts of the pod may be rounded up from fractions, see Pod.Rounded. With certain, the
 // result must be admitted for all possible fractions, otherwise for some.
 func (r Ranges) admits(pod Pod, result []ContainerTarget, k resources.Kind, certain bool) bool {
-	var sum Sizes
+	var sum Totals
 	slack := pod.Rounded.Value(k)
 	for i, c := range pod.Containers {
 		after := result[i].appliedTo(c)
-		if !r.Container.admits(Sizes{after.Requests, after.Limits}, k, min(slack, 1), certain) {
+		if !r.Container.admits(Totals{after.Requests, after.Limits}, k, min(slack, 1), certain) {
 			return false
 		}
-		sum = sum.Plus(Sizes{after.Requests, after.Limits})
+		sum = sum.Plus(Totals{after.Requests, after.Limits})
 	}
-	return r.Pod.admits(sum.Plus(pod.Unsized.Sidecars).Larger(pod.Unsized.Starting), k, slack, certain)
+	return r.Pod.admits(sum.Plus(pod.InitTotals.Sidecars).Larger(pod.InitTotals.Startup), k, slack, certain)
 }
 
 // admits reports whether a range admits totals with exact amounts of up to slack below the given
 // ones.
-func (r Range) admits(s Sizes, k resources.Kind, slack resources.Amount, certain bool) bool {
+func (r Range) admits(s Totals, k resources.Kind, slack resources.Amount, certain bool) bool {
 	request, limit := s.Requests.Value(k), s.Limits.Value(k)
 	hasLimit := s.Limits.Has(k)
 	minRequest, minLimit := max(request-slack, 0), max(limit-slack, 0)
@@ -127,11 +127,11 @@ func (r Range) admits(s Sizes, k resources.Kind, slack resources.Amount, certain
 }
 
 // Plus returns the sum of two sizes.
-func (s Sizes) Plus(more Sizes) Sizes {
-	return Sizes{s.Requests.Plus(more.Requests), s.Limits.Plus(more.Limits)}
+func (s Totals) Plus(more Totals) Totals {
+	return Totals{s.Requests.Plus(more.Requests), s.Limits.Plus(more.Limits)}
 }
 
 // Larger returns the larger amounts of two sizes.
-func (s Sizes) Larger(other Sizes) Sizes {
-	return Sizes{s.Requests.Larger(other.Requests), s.Limits.Larger(other.Limits)}
+func (s Totals) Larger(other Totals) Totals {
+	return Totals{s.Requests.Larger(other.Requests), s.Limits.Larger(other.Limits)}
 }

@@ -9,10 +9,10 @@ import (
 )
 
 func TestFit_StaysWithinLimitRanges(t *testing.T) {
-	unsized := func(sidecars, starting resources.Amount) Unsized {
-		return Unsized{
-			Sidecars: Sizes{Requests: some(sidecars, 0), Limits: some(sidecars, 0)},
-			Starting: Sizes{Requests: some(starting, 0), Limits: some(starting, 0)},
+	unsized := func(sidecars, starting resources.Amount) InitTotals {
+		return InitTotals{
+			Sidecars: Totals{Requests: some(sidecars, 0), Limits: some(sidecars, 0)},
+			Startup:  Totals{Requests: some(starting, 0), Limits: some(starting, 0)},
 		}
 	}
 	zero := resources.List{}.With(resources.CPU, 0)
@@ -31,11 +31,11 @@ func TestFit_StaysWithinLimitRanges(t *testing.T) {
 			want: some(500, 0),
 		},
 		{
-			name: "sidecar beside the container", pod: Pod{Containers: []Container{pair("c", 100, 100, 0, 0)}, Unsized: unsized(100, 0)},
+			name: "sidecar beside the container", pod: Pod{Containers: []Container{pair("c", 100, 100, 0, 0)}, InitTotals: unsized(100, 0)},
 			target: same(600, 0), ranges: Ranges{Pod: Range{Max: some(500, 0)}}, want: some(400, 0),
 		},
 		{
-			name: "init container is larger", pod: Pod{Containers: []Container{pair("c", 100, 100, 0, 0)}, Unsized: unsized(0, 450)},
+			name: "init container is larger", pod: Pod{Containers: []Container{pair("c", 100, 100, 0, 0)}, InitTotals: unsized(0, 450)},
 			target: same(600, 0), ranges: Ranges{Pod: Range{Max: some(500, 0)}}, want: some(500, 0),
 		},
 		{
@@ -62,7 +62,7 @@ func TestFit_StaysWithinLimitRanges(t *testing.T) {
 				tc.rule = Default()
 			}
 			rules := Rules{Entries: []Entry{{Container: "c", Rule: tc.rule}}}
-			got := Fit(tc.pod, map[string]resources.Bounds{"c": dropped(tc.target, resources.Memory)}, rules, tc.ranges)
+			got := Fit(tc.pod, map[string]resources.Bounds{"c": withoutKind(tc.target, resources.Memory)}, rules, tc.ranges)
 			require.Equal(t, tc.want, got.Containers[0].Requests)
 		})
 	}

@@ -34,7 +34,7 @@ var ErrBoost = errors.New("startup boost cannot be computed")
 // current request of c. The boosted request is at most maxCPU millicores, if that is not 0.
 // maxAllowed does not limit a boost, but Ranges.Admit applies LimitRanges. f is returned unchanged
 // without a boost or for a container that is Off.
-func (r Rule) Boosted(c Container, f ContainerTarget, most resources.Amount) (ContainerTarget, error) {
+func (r Rule) ApplyBoost(c Container, f ContainerTarget, maxCPU resources.Amount) (ContainerTarget, error) {
 	if r.Off || r.Boost.Type == NoBoost || c.LimitsToZero(resources.CPU) && !f.WithoutLimit[resources.CPU] {
 		return f, nil
 	}
@@ -46,8 +46,8 @@ func (r Rule) Boosted(c Container, f ContainerTarget, most resources.Amount) (Co
 	if err != nil {
 		return f, fmt.Errorf("container %q: %w", c.Name, err)
 	}
-	if most > 0 {
-		boosted = min(boosted, most)
+	if maxCPU > 0 {
+		boosted = min(boosted, maxCPU)
 	}
 	limit := max(c.Limits.Value(resources.CPU), 0)
 	if f.WithoutLimit[resources.CPU] {
@@ -100,7 +100,7 @@ type BoostedPod struct {
 	Containers []BoostedContainer // all ordinary containers, in order
 	// StaysBurstable, InitTotals and Rounded have the same meaning as in Pod.
 	StaysBurstable bool
-	Unsized        Unsized
+	InitTotals     InitTotals
 	Rounded        resources.List
 }
 
@@ -114,29 +114,29 @@ type BoostedContainer struct {
 
 // BoostInputs are the VPA and LimitRanges of a pod. The zero value is for a pod without a VPA:
 // every boost expires as soon as the pod is ready.
-type BoostAdvice struct {
-	Sizes          bool // the update mode allows changes of new pods
-	Recommendation map[string]resources.Bounds
-	Rules          Rules
-	Ranges         Ranges
+type BoostInputs struct {
+	AppliesRecommendation bool // the update mode allows changes of new pods
+	Recommendation        map[string]resources.Bounds
+	Rules                 Rules
+	Ranges                Ranges
 }
 
 // BoostResult is the required change of a pod.
-type BoostVerdict struct {
-	Over []string          // containers with an expired boost, in pod order
-	Give []ContainerTarget // new resources, may equal the current ones
-	Wait time.Duration     // time until the next boost expires, 0 if none
+type BoostResult struct {
+	Expired    []string          // containers with an expired boost, in pod order
+	Targets    []ContainerTarget // new resources, may equal the current ones
+	NextExpiry time.Duration     // time until the next boost expires, 0 if none
 }
 
 // EvaluateBoost returns the required change of a pod at now. Nothing changes until the first boost
 // expires. Then containers without a boost get their recommendation as well, as in the reference
 // VPA.
-func JudgeBoost(p BoostedPod, a BoostAdvice, now time.Time) BoostVerdict {
-	var v BoostVerdict
+func EvaluateBoost(p BoostedPod, a BoostInputs, now time.Time) BoostResult {
+	var v BoostResult
 	if !p.Ready {
 		return v
 	}
-	over := make([]bool, len(p.Containers))
+	expired := make([]bool, len(p.Containers))
 	for i, c := range p.Containers {
 		if !c.Boosted {
 			continue
@@ -147,21 +147,21 @@ func JudgeBoost(p BoostedPod, a BoostAdvice, now time.Time) BoostVerdict {
 		}
 		switch {
 		case left < 0 || a.Rules.For(c.Current.Name).Boost.Duration == 0:
-			over[i], v.Over = true, append(v.Over, c.Current.Name)
-		case v.Wait == 0 || left < v.Wait:
-			v.Wait = max(left, time.Millisecond) // at its exact end a boost is still active
+			expired[i], v.Expired = true, append(v.Expired, c.Current.Name)
+		case v.NextExpiry == 0 || left < v.NextExpiry:
+			v.NextExpiry = max(left, time.Millisecond) // at its exact end a boost is still active
 		}
 	}
-	if len(v.Over) == 0 {
+	if len(v.Expired) == 0 {
 		return v
 	}
 	for i, f := range fitUnboosted(p, a) {
 		c := p.Containers[i]
 		switch {
-		case over[i]:
-			v.Give = append(v.Give, c.withoutBoost(f))
+		case expired[i]:
+			v.Targets = append(v.Targets, c.withoutBoost(f))
 		case !c.Boosted && c.Observed && (!f.Requests.Empty() || !f.Limits.Empty()):
-			v.Give = append(v.Give, f)
+			v.Targets = append(v.Targets, f)
 		}
 	}
 	return v
@@ -169,23 +169,23 @@ func JudgeBoost(p BoostedPod, a BoostAdvice, now time.Time) BoostVerdict {
 
 // fitUnboosted fits the containers with their original resources, so that limits keep their
 // original proportion.
-func fitUnboosted(p BoostedPod, a BoostAdvice) []ContainerTarget {
-	pod := Pod{Containers: make([]Container, len(p.Containers)), StaysBurstable: p.StaysBurstable, Unsized: p.Unsized, Rounded: p.Rounded}
+func fitUnboosted(p BoostedPod, a BoostInputs) []ContainerTarget {
+	pod := Pod{Containers: make([]Container, len(p.Containers)), StaysBurstable: p.StaysBurstable, InitTotals: p.InitTotals, Rounded: p.Rounded}
 	for i, c := range p.Containers {
 		pod.Containers[i] = c.Current
 		if c.Boosted {
-			pod.Containers[i] = c.unboosted()
+			pod.Containers[i] = c.original()
 		}
 	}
 	recommendation := a.Recommendation
-	if !a.Sizes {
+	if !a.AppliesRecommendation {
 		recommendation = nil
 	}
 	return Fit(pod, recommendation, a.Rules, a.Ranges).Containers
 }
 
 // original returns the container with the resources of its manifest, as far as known.
-func (c BoostedContainer) unboosted() Container {
+func (c BoostedContainer) original() Container {
 	u := c.Original
 	u.Name, u.Declared = c.Current.Name, c.Current.Declared
 	for k := range resources.Kind(resources.Kinds) {
@@ -204,12 +204,12 @@ func (c BoostedContainer) unboosted() Container {
 // minCPURequest replaces the boosted CPU request of a container without original request and
 // recommendation, in millicores. A request cannot be removed from a running pod, and 0 would change
 // the QoS class.
-const least = 1
+const minCPURequest = 1
 
 // withoutBoost returns the resources of the container after its boost. Without a recommendation
 // these are the original ones. CPU is at least restored to its original amount.
 func (c BoostedContainer) withoutBoost(f ContainerTarget) ContainerTarget {
-	requests, limits := atMost(c.Original.Requests, c.Current.Requests), atMost(c.Original.Limits, c.Current.Limits)
+	requests, limits := capped(c.Original.Requests, c.Current.Requests), capped(c.Original.Limits, c.Current.Limits)
 	if f.Requests.Empty() {
 		f.Requests, f.Limits = requests, limits
 	}
@@ -219,7 +219,7 @@ func (c BoostedContainer) withoutBoost(f ContainerTarget) ContainerTarget {
 	if a, ok := requests.Get(resources.CPU); ok {
 		f.Requests = f.Requests.With(resources.CPU, a)
 	} else if c.Current.Requests.Has(resources.CPU) {
-		f.Requests = f.Requests.With(resources.CPU, least)
+		f.Requests = f.Requests.With(resources.CPU, minCPURequest)
 	}
 	if a, ok := limits.Get(resources.CPU); ok {
 		f.Limits = f.Limits.With(resources.CPU, a)
@@ -228,10 +228,10 @@ func (c BoostedContainer) withoutBoost(f ContainerTarget) ContainerTarget {
 }
 
 // capped limits amounts to maxima, where present, so that annotations of a pod cannot enlarge it.
-func atMost(r, most resources.List) resources.List {
+func capped(r, maxima resources.List) resources.List {
 	for k := range resources.Kind(resources.Kinds) {
 		a, ok := r.Get(k)
-		if b, bounded := most.Get(k); ok && bounded {
+		if b, bounded := maxima.Get(k); ok && bounded {
 			r = r.With(k, min(a, b))
 		}
 	}

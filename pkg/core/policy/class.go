@@ -118,37 +118,37 @@ func separation(k resources.Kind, request resources.Amount) resources.Amount {
 }
 
 // FullFraction is 100%, in millionths.
-const Whole resources.Amount = 1e6
+const FullFraction resources.Amount = 1e6
 
 // Interpolate returns resources at a fraction, in millionths, of the way from current to target of
 // kind k. Requests are rounded down, so that the containers of a pod do not exceed their part. The
 // limit moves by the exact fraction of the rounded request. So both respect LimitRanges, including
 // the ratio, and the limit is not below the request, because this holds at both ends. A new limit
 // keeps the proportion to the request in target.
-func Partial(k resources.Kind, millionths resources.Amount, has Container, gets ContainerTarget) ContainerTarget {
-	moved, way := millionths, Whole // fraction by which the limit moves
-	from, to := has.Requests.Value(k), gets.Requests.Value(k)
-	if gets.Requests.Has(k) {
-		request := between(from, to, millionths, Whole)
-		gets.Requests = gets.Requests.With(k, request)
+func Interpolate(k resources.Kind, millionths resources.Amount, current Container, target ContainerTarget) ContainerTarget {
+	moved, way := millionths, FullFraction // fraction by which the limit moves
+	from, to := current.Requests.Value(k), target.Requests.Value(k)
+	if target.Requests.Has(k) {
+		request := interpolateAmount(from, to, millionths, FullFraction)
+		target.Requests = target.Requests.With(k, request)
 		if from != to {
 			moved, way = max(request-from, from-request), max(to-from, from-to)
 		}
 	}
-	limit, limited := gets.Limits.Get(k)
-	switch before := has.Limits.Value(k); {
+	limit, limited := target.Limits.Get(k)
+	switch before := current.Limits.Value(k); {
 	case !limited:
 	case before > 0:
-		gets.Limits = gets.Limits.With(k, between(before, limit, moved, way))
+		target.Limits = target.Limits.With(k, interpolateAmount(before, limit, moved, way))
 	case to > 0:
-		part, _ := limit.Proportion(gets.Requests.Value(k), to)
-		gets.Limits = gets.Limits.With(k, part)
+		part, _ := limit.Proportion(target.Requests.Value(k), to)
+		target.Limits = target.Limits.With(k, part)
 	}
-	return gets
+	return target
 }
 
 // interpolateAmount returns the amount at a fraction of the way between two amounts, rounded down.
-func between(from, to, moved, way resources.Amount) resources.Amount {
+func interpolateAmount(from, to, moved, way resources.Amount) resources.Amount {
 	if to >= from {
 		by, _ := (to - from).Proportion(moved, way)
 		return from + by

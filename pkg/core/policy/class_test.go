@@ -11,7 +11,7 @@ import (
 
 func TestClassOf(t *testing.T) {
 	has := func(request, limit resources.Amount) Container {
-		return Container{Requests: resources.Of(request, request), Limits: resources.Of(limit, limit)}
+		return Container{Requests: resources.NewList(request, request), Limits: resources.NewList(limit, limit)}
 	}
 	for _, tc := range []struct {
 		name       string
@@ -20,7 +20,7 @@ func TestClassOf(t *testing.T) {
 	}{
 		{name: "nothing", containers: []Container{{}, {}}, want: BestEffort},
 		{name: "zeros", containers: []Container{has(0, 0)}, want: BestEffort},
-		{name: "equal", containers: []Container{has(1, 1), {Limits: resources.Of(2, 2)}}, want: Guaranteed},
+		{name: "equal", containers: []Container{has(1, 1), {Limits: resources.NewList(2, 2)}}, want: Guaranteed},
 		{name: "equal beside nothing", containers: []Container{has(1, 1), {}}, want: Burstable},
 		{name: "limit above request", containers: []Container{has(1, 2)}, want: Burstable},
 	} {
@@ -32,7 +32,7 @@ func TestClassOf(t *testing.T) {
 // later.
 func TestFit_KeepsBurstable(t *testing.T) {
 	const mebibyte = 1 << 20
-	list := func(cpu, memory resources.Amount) resources.List { return resources.Of(cpu, memory*mebibyte) }
+	list := func(cpu, memory resources.Amount) resources.List { return resources.NewList(cpu, memory*mebibyte) }
 	container := func(name string, requests, limits resources.List) Container {
 		return Container{Name: name, Requests: requests, Limits: limits}
 	}
@@ -60,9 +60,9 @@ func TestFit_KeepsBurstable(t *testing.T) {
 			requests: []resources.List{list(500, 511)}},
 		{name: "no room anywhere", containers: []Container{container("a", list(100, 100), list(500, 512))}, targets: []resources.List{list(900, 900)},
 			rule: Rule{RequestsOnly: true, Min: list(500, 512)}, requests: []resources.List{list(500, 512)}, class: Guaranteed},
-		{name: "a limit that follows and is rounded down", containers: []Container{container("a", resources.Of(500, 1000), resources.Of(501, 1001))},
-			targets:  []resources.List{resources.Of(400, 500)},
-			requests: []resources.List{resources.Of(400, 500)}, limits: []resources.List{resources.Of(401, 500)}},
+		{name: "a limit that follows and is rounded down", containers: []Container{container("a", resources.NewList(500, 1000), resources.NewList(501, 1001))},
+			targets:  []resources.List{resources.NewList(400, 500)},
+			requests: []resources.List{resources.NewList(400, 500)}, limits: []resources.List{resources.NewList(401, 500)}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.rule.Controlled = Default().Controlled
@@ -91,7 +91,7 @@ func TestFit_KeepsClassWhereLimitsFollowRequests(t *testing.T) {
 	for seed := range uint64(20_000) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		list := func(most int) resources.List {
-			return resources.Of(resources.Amount(1+random.IntN(most)), resources.Amount(1+random.IntN(most)))
+			return resources.NewList(resources.Amount(1+random.IntN(most)), resources.Amount(1+random.IntN(most)))
 		}
 		var pod Pod
 		recommendation, guaranteed := map[string]resources.Bounds{}, random.IntN(2) == 0

@@ -9,7 +9,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-func TestWhatReasonsMean(t *testing.T) {
+func TestNote_TextAndProperties(t *testing.T) {
 	for _, c := range []struct {
 		reason                            Reason
 		text                              string
@@ -37,7 +37,7 @@ func TestWhatReasonsMean(t *testing.T) {
 	}
 }
 
-func TestWhatFitsIsNotMoved(t *testing.T) {
+func TestFit_KeepsTargetWithinRanges(t *testing.T) {
 	pod := Pod{Containers: []Container{pair("a", 100, 200, 0, 0), pair("b", 100, 200, 0, 0)}}
 	b := resources.Bounds{Lower: some(90, 0), Target: some(150, 0), Upper: some(160, 0)}
 	for _, r := range []Ranges{
@@ -57,7 +57,7 @@ func TestWhatFitsIsNotMoved(t *testing.T) {
 	}
 }
 
-func TestOnlyWhatThePodRangeMovedIsNoted(t *testing.T) {
+func TestFit_NotesOnlyTargetsMovedByPodRange(t *testing.T) {
 	const moved = "cpu scaled to fit the pod LimitRange"
 	pod := Pod{Containers: []Container{pair("a", 100, 100, 0, 0), pair("unlimited", 600, 0, 0, 0)}} // refused as it is
 	got := Fit(pod, map[string]resources.Bounds{
@@ -73,7 +73,7 @@ func TestOnlyWhatThePodRangeMovedIsNoted(t *testing.T) {
 	require.NotContains(t, notes(got[0]), moved, "only the lower bound was")
 }
 
-func TestPodMinimumOfLimits(t *testing.T) {
+func TestFit_PodMinimumAppliesToLimits(t *testing.T) {
 	pod := Pod{Containers: []Container{pair("unlimited", 1000, 0, 0, 0), pair("b", 100, 200, 0, 0)}}
 	got := Fit(pod, map[string]resources.Bounds{"unlimited": same(1000, 0), "b": same(100, 0)}, Rules{}, Ranges{Pod: Range{Min: some(900, 0)}}).Containers
 	require.Equal(t, some(1000, 0), got[0].Requests)
@@ -81,7 +81,7 @@ func TestPodMinimumOfLimits(t *testing.T) {
 	require.Equal(t, some(900, 0), got[1].Limits, "the API server compares the sum of limits, too")
 }
 
-func TestALimitThatStaysCountsAsItIs(t *testing.T) {
+func TestFit_FixedLimitCountsInPodMaximum(t *testing.T) {
 	pod := Pod{Containers: []Container{pair("only", 100, 300, 0, 0), pair("b", 100, 100, 0, 0)}}
 	r := Rules{Entries: []Entry{{Container: "only", Rule: requestsOnly()}}}
 	got := Fit(pod, map[string]resources.Bounds{"only": same(110, 0), "b": same(180, 0)}, r, Ranges{Pod: Range{Max: some(500, 0)}}).Containers
@@ -89,20 +89,20 @@ func TestALimitThatStaysCountsAsItIs(t *testing.T) {
 }
 
 // A single pass yields 1m with a limit of 1m, which would allow 2m the next time.
-func TestWhatIsGivenIsWhatWouldBeGivenAgain(t *testing.T) {
+func TestFit_RoundedResultIsStable(t *testing.T) {
 	got := fitOne(pair("c", 2, 3, 0, 0), target(2, 0), Default(), Ranges{Container: Range{Max: some(2, 0)}})
 	require.Equal(t, some(2, 0), got.Requests)
 	require.Equal(t, some(2, 0), got.Limits)
 }
 
-func TestCutsOfBoundsAreNotNoted(t *testing.T) {
+func TestFit_DoesNotNoteCappedBounds(t *testing.T) {
 	b := resources.Bounds{Lower: some(10, 0), Target: some(100, 0), Upper: some(900, 0)}
 	got := fitOne(pair("c", 100, 0, 0, 0), b, bounded(some(50, 0), some(500, 0)), Ranges{})
 	require.Empty(t, notes(got))
 	require.Equal(t, resources.Bounds{Lower: some(50, 0), Target: some(100, 0), Upper: some(500, 0)}, got.Bounds)
 }
 
-func TestTheRatioOfLimitToRequest(t *testing.T) {
+func TestFit_RespectsMaxLimitRequestRatio(t *testing.T) {
 	ratio := Ranges{Container: Range{MaxRatio: some(3000, 0)}}
 	c := pair("c", 200, 600, 0, 0)
 	require.Equal(t, some(200, 0), fitOne(c, same(100, 0), requestsOnly(), ratio).Requests, "a limit that stays bounds the request from below")
@@ -115,7 +115,7 @@ func TestTheRatioOfLimitToRequest(t *testing.T) {
 }
 
 // Limits round before and after they are summed, so proportional shares can exceed the maximum.
-func TestTheSumOfRoundedLimitsMeetsThePodMaximumToTheUnit(t *testing.T) {
+func TestFit_RoundedLimitsMeetPodMaximum(t *testing.T) {
 	var pod Pod
 	recommendation := map[string]resources.Bounds{}
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"} {
@@ -135,7 +135,7 @@ func TestTheSumOfRoundedLimitsMeetsThePodMaximumToTheUnit(t *testing.T) {
 	require.Equal(t, resources.Amount(748), sum)
 }
 
-func TestTheLastUnitDoesNotExceedAMaximum(t *testing.T) {
+func TestFit_RemainderRespectsMaximum(t *testing.T) {
 	pod := Pod{Containers: []Container{pair("a", 0, 0, 200, 0), pair("b", 0, 0, 100, 0)}}
 	rules := Rules{Entries: []Entry{{Container: "a", Rule: bounded(some(0, 0), some(0, 266))}}}
 	got := Fit(pod, map[string]resources.Bounds{"a": same(0, 200), "b": same(0, 100)}, rules, Ranges{Pod: Range{Min: some(0, 400)}})
@@ -144,7 +144,7 @@ func TestTheLastUnitDoesNotExceedAMaximum(t *testing.T) {
 }
 
 // The bounds decide whether a pod is out of range.
-func TestBoundsAreTheSameForAPodThatHasItsTarget(t *testing.T) {
+func TestFit_BoundsAreStableAtTarget(t *testing.T) {
 	b := resources.Bounds{Lower: some(5, 0), Target: some(6, 0), Upper: some(19, 0)}
 	ranges := Ranges{Container: Range{Max: some(17, 0)}}
 	first := fitOne(pair("c", 8, 10, 0, 0), b, Default(), ranges)
@@ -153,7 +153,7 @@ func TestBoundsAreTheSameForAPodThatHasItsTarget(t *testing.T) {
 	require.Equal(t, first.Bounds, again.Bounds)
 }
 
-func TestAContainerWithoutRequestAddsNothingToTheSum(t *testing.T) {
+func TestFit_ContainerWithoutRequestAddsNothingToSum(t *testing.T) {
 	pod := Pod{Containers: []Container{pair("a", 100, 0, 0, 0), pair("bare", 0, 0, 0, 0)}}
 	got := Fit(pod, map[string]resources.Bounds{"a": same(200, 0)}, Rules{}, Ranges{Pod: Range{Min: some(1000, 0)}})
 	require.Equal(t, some(1000, 0), got.Containers[0].Requests)
@@ -162,25 +162,25 @@ func TestAContainerWithoutRequestAddsNothingToTheSum(t *testing.T) {
 	require.Empty(t, notes(got.Containers[0]), "it is all that the range allows, and no more")
 }
 
-func TestALimitWithoutRequestFitsAPodMaximum(t *testing.T) {
+func TestFit_LimitWithoutRequestFitsPodMaximum(t *testing.T) {
 	got := fitOne(pair("c", 0, 500, 0, 0), same(250, 0), Default(), Ranges{Pod: Range{Max: some(300, 0)}})
 	require.Equal(t, some(250, 0), got.Requests)
 	require.Equal(t, some(250, 0), got.Limits)
 }
 
 // The reference VPA rounds up as well and can exceed the minimum by a unit per container.
-func TestCPUThatIsRaisedToAPodMinimumRoundsUp(t *testing.T) {
+func TestFit_CPURaisedToPodMinimumRoundsUp(t *testing.T) {
 	pod := Pod{Containers: []Container{pair("a", 3, 0, 0, 0), pair("b", 4, 0, 0, 0)}}
 	got := Fit(pod, map[string]resources.Bounds{"a": same(3, 0), "b": same(4, 0)}, Rules{}, Ranges{Pod: Range{Min: some(12, 0)}})
 	require.Equal(t, some(6, 0), got.Containers[0].Requests, "5.14")
 	require.Equal(t, some(7, 0), got.Containers[1].Requests, "6.86")
 }
 
-func TestBoostsAtTheirEdges(t *testing.T) {
+func TestApplyBoost_EdgeCases(t *testing.T) {
 	boosted := func(b Boost, only bool, c Container, f ContainerTarget) ContainerTarget {
 		r := Default()
 		r.Boost, r.RequestsOnly = b, only
-		got, err := r.Boosted(c, f, 0)
+		got, err := r.ApplyBoost(c, f, 0)
 		require.NoError(t, err)
 		return got
 	}

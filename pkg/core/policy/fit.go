@@ -39,7 +39,7 @@ type Pod struct {
 	// StaysBurstable is set if only these containers make the pod Burstable and it must stay
 	// Burstable, see keepBurstable.
 	StaysBurstable bool
-	Unsized        Unsized
+	InitTotals     InitTotals
 	// Rounded is the number of requests or of limits, whichever is larger, that were rounded up to
 	// whole amounts.
 	Rounded resources.List
@@ -114,7 +114,7 @@ func withoutZeroLimits(pod Pod, recommendation map[string]resources.Bounds) map[
 			if !cloned {
 				recommendation, cloned = maps.Clone(recommendation), true
 			}
-			recommendation[c.Name] = dropped(b, k)
+			recommendation[c.Name] = withoutKind(b, k)
 		}
 	}
 	return recommendation
@@ -133,11 +133,11 @@ func fitUnshared(pod Pod, recommendation map[string]resources.Bounds, rules Rule
 
 // fit is Fit for limits that follow their requests. It also returns the problem that it solved.
 func (p *problem) fit() (*problem, Result) {
-	result := p.stable()
+	result := p.solveStable()
 	for _, off := range [...]bool{false, true} {
 		for k := range resources.Kind(resources.Kinds) {
 			if result.has(Note{k, OutsidePodRange}) {
-				p, result = p.joined(k, off, result)
+				p, result = p.withJoined(k, off, result)
 			}
 		}
 	}
@@ -149,19 +149,19 @@ func (r Result) has(n Note) bool {
 }
 
 // solveStable solves p. With LimitRanges, it repeats on the result until that is stable.
-func (p *problem) stable() Result {
+func (p *problem) solveStable() Result {
 	result := p.solve()
 	if p.ranges == (Ranges{}) {
 		return result
 	}
 	next := p.clone()
 	for range maxRefits {
-		next.adopt(result)
-		again := next.solve()
-		if sameAmounts(result, again) {
+		next.setCurrent(result)
+		repeated := next.solve()
+		if sameAmounts(result, repeated) {
 			break
 		}
-		result = again
+		result = repeated
 	}
 	return result
 }
@@ -178,19 +178,19 @@ type problem struct {
 }
 
 type part struct {
-	container Container
-	rule      Rule
-	given     resources.Bounds // empty if the container stays unchanged
+	container      Container
+	rule           Rule
+	recommendation resources.Bounds // empty if the container stays unchanged
 	// movedResources are the amounts of a container that moves without a recommendation. They are
 	// already set in container.
-	moved Container
+	movedResources Container
 
 	// The following is decided first: limits that do not follow their requests, limits to remove
 	// and to write, and their notes.
-	keeps, drops [resources.Kinds]bool
-	writes       resources.List
-	span         LimitSpan
-	notes        []Note
+	fixedLimits, removedLimits [resources.Kinds]bool
+	writtenLimits              resources.List
+	memoryLimit                LimitSpan
+	notes                      []Note
 }
 
 func (p *problem) clone() *problem { return &problem{slices.Clone(p.parts), p.ranges} }
@@ -200,16 +200,16 @@ func newProblem(pod Pod, recommendation map[string]resources.Bounds, rules Rules
 	rule := rules.Lookup()
 	for i, c := range pod.Containers {
 		r := rule(c.Name)
-		p.parts[i] = part{container: c, rule: r, keeps: [resources.Kinds]bool{r.RequestsOnly, r.RequestsOnly}}
+		p.parts[i] = part{container: c, rule: r, fixedLimits: [resources.Kinds]bool{r.RequestsOnly, r.RequestsOnly}}
 		if !r.Off {
-			p.parts[i].given = recommendation[c.Name]
-			p.parts[i].share(ranges)
+			p.parts[i].recommendation = recommendation[c.Name]
+			p.parts[i].applySharing(ranges)
 		}
 	}
 	return p
 }
 
-func (p *problem) adopt(r Result) {
+func (p *problem) setCurrent(r Result) {
 	for i, f := range r.Containers {
 		c := &p.parts[i].container
 		c.Requests, c.Limits = c.Requests.Override(f.Requests), c.Limits.Override(f.Limits)
@@ -221,7 +221,7 @@ func (p *problem) solve() Result {
 	for i := range p.parts {
 		part := &p.parts[i]
 		result.Containers[i] = ContainerTarget{
-			Name: part.container.Name, Bounds: part.given, Limits: part.writes, WithoutLimit: part.drops, MemoryLimit: part.span, Notes: slices.Clone(part.notes),
+			Name: part.container.Name, Bounds: part.recommendation, Limits: part.writtenLimits, WithoutLimit: part.removedLimits, MemoryLimit: part.memoryLimit, Notes: slices.Clone(part.notes),
 		}
 	}
 	moved, members := make([]bool, len(p.parts)), make([]member, len(p.parts))
@@ -233,30 +233,30 @@ func (p *problem) solve() Result {
 		f := &result.Containers[i]
 		f.Requests = f.Bounds.Target
 		p.setLimits(i, f)
-		p.parts[i].give(f)
+		p.parts[i].writeMoved(f)
 	}
-	p.judge(result.Containers)
+	p.noteRefusals(result.Containers)
 	return result
 }
 
 // fitKind fits one kind of all containers, first the target and then the bounds. Scratch space:
 // moved, all false, and members.
 func (p *problem) fitKind(out []ContainerTarget, k resources.Kind, moved []bool, members []member) {
-	least, most := p.ranges.Pod.Min.Value(k), p.ranges.Pod.Max.Value(k)
+	minSum, maxSum := p.ranges.Pod.Min.Value(k), p.ranges.Pod.Max.Value(k)
 	for number := range len(roles(&resources.Bounds{})) {
 		for i := range out {
 			members[i] = p.member(i, k, *roles(&out[i].Bounds)[number])
 		}
-		balance(members, k, least, most)
+		balance(members, k, minSum, maxSum)
 		for i := range members {
 			if m := &members[i]; m.free {
-				m.enclose(p, i, k)
+				m.clampToBounds(p, i, k)
 				if number == 0 {
 					out[i].Notes = append(out[i].Notes, m.notes...)
 				}
 			}
 		}
-		balance(members, k, least, most)
+		balance(members, k, minSum, maxSum)
 		for i := range members {
 			m := &members[i]
 			if !m.free {
@@ -298,15 +298,15 @@ func ordered(b resources.Bounds, k resources.Kind) resources.Bounds {
 func (p *problem) member(i int, k resources.Kind, role resources.List) member {
 	part := &p.parts[i]
 	m := member{
-		name:    part.container.Name,
-		value:   max(part.container.Requests.Value(k), 0),
-		most:    math.MaxInt64,
-		limit:   p.ranges.limitBasis(part.container, k),
-		request: max(part.container.Requests.Value(k), 0),
-		pinned:  true,
+		name:     part.container.Name,
+		value:    max(part.container.Requests.Value(k), 0),
+		maxValue: math.MaxInt64,
+		limit:    p.ranges.limitBasis(part.container, k),
+		request:  max(part.container.Requests.Value(k), 0),
+		pinned:   true,
 	}
 	if value, ok := role.Get(k); ok {
-		m.value, m.free, m.pinned = max(value, 0), true, part.keeps[k]
+		m.value, m.free, m.pinned = max(value, 0), true, part.fixedLimits[k]
 	}
 	return m
 }
@@ -319,7 +319,7 @@ func (p *problem) setLimits(i int, f *ContainerTarget) {
 	var reasons [resources.Kinds]Reason
 	follows := false
 	for k := range resources.Kind(resources.Kinds) {
-		if part.keeps[k] {
+		if part.fixedLimits[k] {
 			continue
 		}
 		limit, reason := scaleLimit(p.ranges.limitBasis(part.container, k), part.container.Requests.Value(k), f.Requests.Value(k))
@@ -356,7 +356,7 @@ func scaleLimit(limit, request, wanted resources.Amount) (resources.Amount, Reas
 	return scaled, 0
 }
 
-func (p *problem) judge(out []ContainerTarget) {
+func (p *problem) noteRefusals(out []ContainerTarget) {
 	for k := range resources.Kind(resources.Kinds) {
 		requests, limits := resources.Amount(0), resources.Amount(0)
 		for i := range out {
@@ -387,8 +387,8 @@ func (p *problem) judge(out []ContainerTarget) {
 
 // outside reports whether a request and a limit violate a range. A limit of 0 is no limit.
 func outside(r Range, k resources.Kind, request, limit resources.Amount) bool {
-	least, most := r.Min.Value(k), r.Max.Value(k)
-	if least > 0 && (request < least || limit > 0 && limit < least) {
+	minimum, maximum := r.Min.Value(k), r.Max.Value(k)
+	if minimum > 0 && (request < minimum || limit > 0 && limit < minimum) {
 		return true
 	}
 	if ratio := r.MaxRatio.Value(k); ratio > 0 && limit > 0 {
@@ -396,5 +396,5 @@ func outside(r Range, k resources.Kind, request, limit resources.Amount) bool {
 			return true
 		}
 	}
-	return most > 0 && (limit > most || request > most)
+	return maximum > 0 && (limit > maximum || request > maximum)
 }

@@ -57,7 +57,7 @@ func fitOne(c Container, b resources.Bounds, rule Rule, ranges Ranges) Container
 	return Fit(Pod{Containers: []Container{c}}, map[string]resources.Bounds{c.Name: b}, rules(rule), ranges).Containers[0]
 }
 
-func TestLimitsKeepTheirProportionToRequests(t *testing.T) {
+func TestFit_LimitsKeepProportionToRequests(t *testing.T) {
 	for name, c := range map[string]struct {
 		container Container
 		target    resources.Bounds
@@ -70,7 +70,7 @@ func TestLimitsKeepTheirProportionToRequests(t *testing.T) {
 		"no limit":               {pair("c", 100, 0, 100*mi, 0), target(250, 200*mi), some(250, 200*mi), some(0, 0)},
 		"nothing at all":         {pair("c", 0, 0, 0, 0), target(250, 200*mi), some(250, 200*mi), some(0, 0)},
 		"only CPU recommended":   {pair("c", 100, 200, 100*mi, 200*mi), target(150, 0), some(150, 0), some(300, 0)},
-		"recommended nothing":    {pair("c", 100, 200, 100*mi, 200*mi), resources.Bounds{Target: resources.Of(0, 10*mi)}, resources.Of(0, 10*mi), some(0, 20*mi)},
+		"recommended nothing":    {pair("c", 100, 200, 100*mi, 200*mi), resources.Bounds{Target: resources.NewList(0, 10*mi)}, resources.NewList(0, 10*mi), some(0, 20*mi)},
 		"no overflow in between": {pair("c", 1, 2, 1<<40, 1<<41), target(5, 1<<60), some(5, 1<<60), some(10, 1<<61)},
 		"saturates":              {pair("c", 1, 2, 1, 1<<40), target(5, 1<<60), some(5, 1<<60), some(10, math.MaxInt64)},
 	} {
@@ -87,7 +87,7 @@ func notes(f ContainerTarget) (all []string) {
 	return all
 }
 
-func TestNotesUseTheWordsOfTheReference(t *testing.T) {
+func TestFit_NotesMatchReferenceVPA(t *testing.T) {
 	c := pair("c", 100, 200, 100*mi, 0)
 	require.Equal(t, []string{"cpu capped to minAllowed", "memory capped to maxAllowed", "memory: limit NOT set since originalLimit is nil or 0"},
 		notes(fitOne(c, target(50, 200*mi), bounded(some(70, 0), some(0, 150*mi)), Ranges{})))
@@ -98,7 +98,7 @@ func TestNotesUseTheWordsOfTheReference(t *testing.T) {
 		notes(fitOne(pair("c", 1, 2, 1, 1<<40), target(5, 1<<60), Default(), Ranges{})))
 }
 
-func TestContainerRangeBoundsTheRequestThroughTheLimit(t *testing.T) {
+func TestFit_ContainerRangeBoundsRequestThroughLimit(t *testing.T) {
 	got := fitOne(pair("c", 100, 300, 100*mi, 150*mi), target(250, 200*mi), Default(), Ranges{Container: Range{Max: some(500, 225*mi)}})
 	require.Equal(t, some(166, 150*mi), got.Requests)
 	require.Equal(t, some(498, 225*mi), got.Limits)
@@ -110,52 +110,52 @@ func TestContainerRangeBoundsTheRequestThroughTheLimit(t *testing.T) {
 	require.Equal(t, []string{"cpu capped to fit Min in container LimitRange", "memory capped to fit Min in container LimitRange"}, notes(got))
 }
 
-func TestNamespaceDefaultActsAsLimit(t *testing.T) {
+func TestFit_NamespaceDefaultActsAsLimit(t *testing.T) {
 	got := fitOne(pair("c", 100, 0, 100*mi, 0), target(250, 200*mi), Default(), Ranges{Container: Range{Default: some(300, 200*mi)}})
 	require.Equal(t, some(750, 400*mi), got.Limits)
 }
 
-func TestContainerWithoutLimitHasNoMaximum(t *testing.T) {
+func TestFit_ContainerWithoutLimitIgnoresMaximum(t *testing.T) {
 	got := fitOne(pair("c", 100, 0, 0, 0), target(900, 0), Default(), Ranges{Container: Range{Max: some(500, 0)}})
 	require.Equal(t, some(900, 0), got.Requests, "the API server asks for a limit, whatever the request is")
 	require.True(t, slices.ContainsFunc(got.Notes, Note.Refused))
 }
 
-func TestFit_PolicyPrecedesTheLimitRangeOfAPodThatIsRefusedAnyway(t *testing.T) {
+func TestFit_PolicyOverridesLimitRangeOfRefusedPod(t *testing.T) {
 	got := fitOne(pair("c", 600, 600, 0, 0), target(250, 0), bounded(some(700, 0), some(0, 0)), Ranges{Container: Range{Max: some(500, 0)}})
 	require.Equal(t, some(700, 0), got.Requests)
 	require.Equal(t, some(700, 0), got.Limits)
 	require.Contains(t, notes(got), "cpu does not fit the container LimitRange")
 }
 
-func TestMaximumWinsOverMinimum(t *testing.T) {
+func TestFit_MaximumOverridesMinimum(t *testing.T) {
 	got := fitOne(pair("c", 100, 0, 0, 0), target(250, 0), bounded(some(700, 0), some(300, 0)), Ranges{})
 	require.Equal(t, some(300, 0), got.Requests)
 	require.Equal(t, []string{"cpu capped to maxAllowed"}, notes(got))
 }
 
-func TestRequestsOnlyKeepsLimitsAndStaysBelowThem(t *testing.T) {
+func TestFit_RequestsOnlyStaysBelowLimits(t *testing.T) {
 	got := fitOne(pair("c", 100, 300, 100*mi, 150*mi), target(250, 200*mi), requestsOnly(), Ranges{})
 	require.Equal(t, some(250, 150*mi), got.Requests)
 	require.True(t, got.Limits.Empty())
 	require.Equal(t, []string{"memory capped to container limit"}, notes(got))
 }
 
-func TestRequestsOnlyIsNotCutByARangeOnLimitsThatStay(t *testing.T) {
+func TestFit_RequestsOnlyIgnoresRangeOnFixedLimits(t *testing.T) {
 	c := pair("c", 100, 300, 0, 0)
 	got := fitOne(c, target(250, 0), requestsOnly(), Ranges{Container: Range{Max: some(500, 0)}, Pod: Range{Max: some(500, 0)}})
 	require.Equal(t, some(250, 0), got.Requests, "the limit of 300m fits and does not move")
 }
 
-func three(cpu, memory resources.Amount) (Pod, func(b resources.Bounds) map[string]resources.Bounds) {
+func threeContainers(cpu, memory resources.Amount) (Pod, func(b resources.Bounds) map[string]resources.Bounds) {
 	pod := Pod{Containers: []Container{pair("a", cpu, cpu, memory, memory), pair("b", cpu, cpu, memory, memory), pair("d", cpu, cpu, memory, memory)}}
 	return pod, func(b resources.Bounds) map[string]resources.Bounds {
 		return map[string]resources.Bounds{"a": b, "b": b, "d": b}
 	}
 }
 
-func TestPodMaximumShrinksAllInProportion(t *testing.T) {
-	pod, all := three(100, 100*mi)
+func TestFit_PodMaximumScalesProportionally(t *testing.T) {
+	pod, all := threeContainers(100, 100*mi)
 	got := Fit(pod, all(same(200, 200*mi)), Rules{}, Ranges{Pod: Range{Max: some(500, 500*mi)}})
 	for _, f := range got.Containers {
 		require.Equal(t, some(166, 174762666), f.Requests)
@@ -165,30 +165,30 @@ func TestPodMaximumShrinksAllInProportion(t *testing.T) {
 	}
 }
 
-func TestPodMinimumIsMetToTheByte(t *testing.T) {
-	pod, all := three(50, 50*mi)
+func TestFit_PodMinimumIsMetToTheByte(t *testing.T) {
+	pod, all := threeContainers(50, 50*mi)
 	got := Fit(pod, all(same(100, 100*mi)), Rules{}, Ranges{Pod: Range{Min: some(1000, 1e9)}})
 	require.Equal(t, some(334, 333333334), got.Containers[0].Requests)
 	require.Equal(t, some(334, 333333333), got.Containers[1].Requests)
 	require.Equal(t, some(334, 333333333), got.Containers[2].Requests)
 }
 
-func TestPodMinimumHoldsWithoutLimitsToo(t *testing.T) {
+func TestFit_PodMinimumAppliesWithoutLimits(t *testing.T) {
 	got := Fit(Pod{Containers: []Container{pair("c", 200, 0, 0, 0)}}, map[string]resources.Bounds{"c": same(50, 0)}, Rules{}, Ranges{Pod: Range{Min: some(150, 0)}})
 	require.Equal(t, some(150, 0), got.Containers[0].Requests, "the API server compares the sum of requests with the minimum")
 }
 
-func TestAbsentNeverPanics(t *testing.T) {
+func TestFit_AbsentAmountsDoNotPanic(t *testing.T) {
 	ranges := Ranges{Pod: Range{Min: some(1000, 1e9), Max: some(2000, 2e9)}, Container: Range{Min: some(1, 1), Max: some(1, 1), Default: some(1, 1)}}
 	pod := Pod{Containers: []Container{pair("bare", 0, 0, 0, 0), pair("full", 1, 2, 3, 4), {}}}
-	for _, b := range []resources.Bounds{{}, {Lower: some(1, 1)}, target(1, 0), target(0, 1), {Target: resources.Of(0, 0)}, {Target: resources.Of(-5, math.MaxInt64)}} {
+	for _, b := range []resources.Bounds{{}, {Lower: some(1, 1)}, target(1, 0), target(0, 1), {Target: resources.NewList(0, 0)}, {Target: resources.NewList(-5, math.MaxInt64)}} {
 		Fit(pod, map[string]resources.Bounds{"full": b, "ghost": b}, Rules{}, ranges)
 		Fit(pod, map[string]resources.Bounds{"bare": b, "": b}, Rules{}, ranges)
 	}
 	require.Empty(t, Fit(Pod{}, nil, Rules{}, ranges).Containers)
 }
 
-func TestContainersWithoutRecommendationAreLeftAlone(t *testing.T) {
+func TestFit_KeepsContainersWithoutRecommendation(t *testing.T) {
 	off := Rules{Entries: []Entry{{Container: "off", Rule: Rule{Off: true}}}}
 	pod := Pod{Containers: []Container{pair("a", 900, 900, 0, 0), pair("b", 100, 0, 0, 0), pair("off", 100, 100, 0, 0), pair("free", 200, 0, 0, 0)}}
 	recommendation := map[string]resources.Bounds{"a": same(900, 0), "off": same(700, 0), "free": same(300, 0)}
@@ -200,7 +200,7 @@ func TestContainersWithoutRecommendationAreLeftAlone(t *testing.T) {
 	require.Equal(t, some(300, 0), got.Containers[3].Requests, "without a limit it is not part of the sum that is too high")
 }
 
-func TestSlackOfOthersMakesRoomForABound(t *testing.T) {
+func TestFit_SlackOfContainersSatisfiesBounds(t *testing.T) {
 	pod := Pod{Containers: []Container{pair("a", 100, 100, 0, 0), pair("b", 100, 100, 0, 0)}}
 	got := Fit(pod, map[string]resources.Bounds{"a": same(50, 0), "b": same(600, 0)}, Rules{},
 		Ranges{Pod: Range{Max: some(500, 0)}, Container: Range{Min: some(200, 0)}})
@@ -211,7 +211,7 @@ func TestSlackOfOthersMakesRoomForABound(t *testing.T) {
 	}
 }
 
-func TestBoundsStayAroundATargetThatThePodRangeMoved(t *testing.T) {
+func TestFit_BoundsEncloseTargetMovedByPodRange(t *testing.T) {
 	pod := Pod{Containers: []Container{pair("a", 100, 100, 0, 0), pair("b", 100, 100, 0, 0)}}
 	got := Fit(pod, map[string]resources.Bounds{
 		"a": {Lower: some(90, 0), Target: some(100, 0), Upper: some(200, 0)},
@@ -224,7 +224,7 @@ func TestBoundsStayAroundATargetThatThePodRangeMoved(t *testing.T) {
 	}
 }
 
-func TestImpossiblePodRangeIsToldAndChangesNothing(t *testing.T) {
+func TestFit_NotesUnsatisfiablePodRange(t *testing.T) {
 	pod := Pod{Containers: []Container{pair("a", 100, 100, 0, 0), pair("fixed", 0, 600, 0, 0)}}
 	got := Fit(pod, map[string]resources.Bounds{"a": same(200, 0)}, Rules{}, Ranges{Pod: Range{Max: some(500, 0)}})
 	require.Equal(t, some(200, 0), got.Containers[0].Requests)
@@ -233,23 +233,23 @@ func TestImpossiblePodRangeIsToldAndChangesNothing(t *testing.T) {
 }
 
 // unrecommendedCase is a pod whose container "rest" has no recommendation.
-type joining struct {
-	pod    Pod
-	give   resources.Bounds // for the container "a"
-	rule   Rule             // of all containers except "a"
-	ranges Ranges
-	a      [2]resources.List // expected requests and limits
-	rest   [2]resources.List
+type unrecommendedCase struct {
+	pod         Pod
+	recommended resources.Bounds // for the container "a"
+	rule        Rule             // of all containers except "a"
+	ranges      Ranges
+	a           [2]resources.List // expected requests and limits
+	rest        [2]resources.List
 }
 
-func TestContainersWithoutRecommendationMoveWhereThePodWouldBeRefused(t *testing.T) {
+func TestFit_ScalesContainersWithoutRecommendation(t *testing.T) {
 	const moved = "cpu scaled without a recommendation to fit the pod LimitRange"
 	two := Pod{Containers: []Container{pair("a", 100, 100, 0, 0), pair("rest", 600, 1200, 50*mi, 50*mi)}}
 	off := Rule{Off: true}
 	uncontrolled := Rule{Controlled: [resources.Kinds]bool{resources.Memory: true}}
 	most, least := Ranges{Pod: Range{Max: some(700, 0)}}, Ranges{Pod: Range{Min: some(2000, 0)}}
 	capped := pair("a", 100, 0, 0, 0)
-	for name, c := range map[string]joining{
+	for name, c := range map[string]unrecommendedCase{
 		"in proportion, below a maximum": {two, same(200, 0), Default(), most,
 			[2]resources.List{some(100, 0), some(100, 0)}, [2]resources.List{some(300, 0), some(600, 0)}},
 		"also if it is off":             {two, same(200, 0), off, most, [2]resources.List{some(100, 0), some(100, 0)}, [2]resources.List{some(300, 0), some(600, 0)}},
@@ -274,7 +274,7 @@ func TestContainersWithoutRecommendationMoveWhereThePodWouldBeRefused(t *testing
 			own = bounded(some(0, 0), some(200, 0))
 		}
 		rules := Rules{Entries: []Entry{{Container: "a", Rule: own}, {Container: Wildcard, Rule: c.rule}}}
-		got := Fit(c.pod, map[string]resources.Bounds{"a": c.give}, rules, c.ranges).Containers
+		got := Fit(c.pod, map[string]resources.Bounds{"a": c.recommended}, rules, c.ranges).Containers
 		require.Equal(t, c.a, [2]resources.List{got[0].Requests, got[0].Limits}, name)
 		require.Equal(t, c.rest, [2]resources.List{got[1].Requests, got[1].Limits}, name)
 		require.Equal(t, !c.rest[0].Empty(), slices.Contains(notes(got[1]), moved), name)
@@ -282,7 +282,7 @@ func TestContainersWithoutRecommendationMoveWhereThePodWouldBeRefused(t *testing
 	}
 }
 
-func TestContainersThatAreOffMoveLast(t *testing.T) {
+func TestFit_ScalesContainersWithModeOffLast(t *testing.T) {
 	pod := Pod{Containers: []Container{pair("a", 100, 100, 0, 0), pair("rest", 400, 400, 0, 0), pair("off", 400, 400, 0, 0)}}
 	rules := Rules{Entries: []Entry{{Container: "off", Rule: Rule{Off: true, Controlled: Default().Controlled}}}}
 	fit := func(most resources.Amount) (sizes []resources.List) {
@@ -357,7 +357,7 @@ func (w world) fit() Result { return Fit(w.pod, w.recommendation, w.rules, w.ran
 
 func (w world) after(r Result) Pod {
 	p := newProblem(Pod{Containers: slices.Clone(w.pod.Containers)}, nil, Rules{}, Ranges{})
-	p.adopt(r)
+	p.setCurrent(r)
 	var pod Pod
 	for _, part := range p.parts {
 		pod.Containers = append(pod.Containers, part.container)
@@ -365,13 +365,13 @@ func (w world) after(r Result) Pod {
 	return pod
 }
 
-func checkWorld(t *rapid.T) { drawWorld(t).promises(t) }
+func checkWorld(t *rapid.T) { drawWorld(t).checkInvariants(t) }
 
-func TestFitKeepsItsPromises(t *testing.T) { rapid.Check(t, checkWorld) }
+func TestFit_Invariants(t *testing.T) { rapid.Check(t, checkWorld) }
 
 func FuzzFit(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkWorld)) }
 
-func TestPodRangeIsMetWhenItCanBe(t *testing.T) {
+func TestFit_MeetsSatisfiablePodRange(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var pod Pod
 		recommendation := map[string]resources.Bounds{}

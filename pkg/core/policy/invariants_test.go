@@ -10,9 +10,9 @@ import (
 )
 
 // byteSource decodes values from fuzzer bytes, and returns zeros after the last byte.
-type drawn struct{ bytes []byte }
+type byteSource struct{ bytes []byte }
 
-func (d *drawn) next() byte {
+func (d *byteSource) next() byte {
 	if len(d.bytes) == 0 {
 		return 0
 	}
@@ -22,7 +22,7 @@ func (d *drawn) next() byte {
 }
 
 // amount is 0, small, or of any size.
-func (d *drawn) amount() resources.Amount {
+func (d *byteSource) amount() resources.Amount {
 	size := d.next()
 	a := resources.Amount(size >> 3)
 	for range size & 7 {
@@ -31,9 +31,9 @@ func (d *drawn) amount() resources.Amount {
 	return a
 }
 
-func (d *drawn) resources() resources.List { return some(d.amount(), d.amount()) }
+func (d *byteSource) resources() resources.List { return some(d.amount(), d.amount()) }
 
-func (d *drawn) world() world {
+func (d *byteSource) decodeWorld() world {
 	w := world{recommendation: map[string]resources.Bounds{}}
 	shape := d.next()
 	for i := range shape & 3 {
@@ -81,12 +81,12 @@ func FuzzFitInvariants(f *testing.F) {
 	f.Add([]byte{1, 0xa1, 100, 0xa1, 100, 0xa1, 200, 0xa1, 200, 0, 0xa1, 150, 0xa1, 150})
 	f.Add([]byte{2 | 4 | 8, 9, 100, 9, 100, 9, 200, 9, 200, 0, 9, 150, 9, 150, 9, 1, 9, 1})
 	f.Add([]byte{3 | 8, 0x0a, 1, 244, 0x0a, 1, 244})
-	f.Fuzz(func(t *testing.T, bytes []byte) { (&drawn{bytes}).world().promises(t) })
+	f.Fuzz(func(t *testing.T, bytes []byte) { (&byteSource{bytes}).decodeWorld().checkInvariants(t) })
 }
 
 // checkInvariants verifies the contract of Fit: order independence, idempotence, requests within
 // limits, proportional limits, and a note for each LimitRange refusal.
-func (w world) promises(t require.TestingT) {
+func (w world) checkInvariants(t require.TestingT) {
 	result := w.fit()
 	require.Equal(t, result, w.fit(), "deterministic")
 
@@ -104,14 +104,14 @@ func (w world) promises(t require.TestingT) {
 	require.True(t, held || refused(result) || sameAmounts(withoutMoved(result), again), "idempotent: %+v, then %+v", result, again)
 	for i, fitted := range result.Containers {
 		for k := range resources.Kind(resources.Kinds) {
-			w.invariants(t, w.pod.Containers[i], fitted, k)
+			w.checkContainer(t, w.pod.Containers[i], fitted, k)
 		}
 	}
-	w.refusals(t, result)
+	w.checkRefusals(t, result)
 	for k := range resources.Kind(resources.Kinds) {
 		if result.has(Note{k, MovedWithOthers}) {
 			p := newProblem(w.pod, w.recommendation, w.rules, w.ranges)
-			alone := p.stable()
+			alone := p.solveStable()
 			require.True(t, alone.has(Note{k, OutsidePodRange}), "a container without recommendation moves only where the pod would be refused")
 			require.False(t, result.has(Note{k, OutsidePodRange}), "and where that helps")
 		}
@@ -137,7 +137,7 @@ func refused(r Result) bool {
 	return slices.ContainsFunc(r.Containers, func(f ContainerTarget) bool { return slices.ContainsFunc(f.Notes, Note.Refused) })
 }
 
-func (w world) invariants(t require.TestingT, c Container, f ContainerTarget, k resources.Kind) {
+func (w world) checkContainer(t require.TestingT, c Container, f ContainerTarget, k resources.Kind) {
 	rule := w.rules.For(f.Name)
 	_, recommended := w.recommendation[f.Name]
 	if slices.Contains(f.Notes, Note{k, MovedWithOthers}) {
@@ -173,12 +173,12 @@ func (w world) invariants(t require.TestingT, c Container, f ContainerTarget, k 
 	if least := rule.Min.Value(k); least > 0 && (rule.Max.Value(k) <= 0 || rule.Max.Value(k) >= least) && !rule.RequestsOnly {
 		require.GreaterOrEqual(t, request, least)
 	}
-	w.proportion(t, c, f, k)
+	w.checkProportion(t, c, f, k)
 }
 
 // checkProportion verifies that a limit keeps its ratio to the request to the unit. With LimitRanges,
 // Fit starts from its own rounded result, so they are excluded.
-func (w world) proportion(t require.TestingT, c Container, f ContainerTarget, k resources.Kind) {
+func (w world) checkProportion(t require.TestingT, c Container, f ContainerTarget, k resources.Kind) {
 	before, limit := c.Limits.Value(k), f.Limits.Value(k)
 	if !f.Limits.Has(k) || w.ranges != (Ranges{}) {
 		return
@@ -187,7 +187,7 @@ func (w world) proportion(t require.TestingT, c Container, f ContainerTarget, k 
 	require.Equal(t, want, limit, "%s: the limit keeps its proportion to the request", k)
 }
 
-func (w world) refusals(t require.TestingT, result Result) {
+func (w world) checkRefusals(t require.TestingT, result Result) {
 	for k := range resources.Kind(resources.Kinds) {
 		for i, f := range result.Containers {
 			request, written := f.Requests.Get(k)

@@ -20,9 +20,9 @@ type naiveScaling struct {
 
 func (s naiveScaling) of(m member) resources.Amount {
 	if s.limits {
-		return m.limitNow()
+		return m.currentLimit()
 	}
-	return m.requestNow()
+	return m.currentRequest()
 }
 
 // naiveScale multiplies the movable members by one factor, so that their sum becomes total. A
@@ -72,11 +72,11 @@ func (s naiveScaling) share(members []member, active []int) (met []int, ok bool)
 	for at, i := range active {
 		m := &members[i]
 		share, _ := m.value.Proportion(total, part)
-		m.rest = uint64(m.value)*uint64(total) - uint64(share)*uint64(part)
-		if m.rest > 0 && s.kind == resources.CPU && s.up && !s.limits {
+		m.remainder = uint64(m.value)*uint64(total) - uint64(share)*uint64(part)
+		if m.remainder > 0 && s.kind == resources.CPU && s.up && !s.limits {
 			share = share.Add(1) // every container rounds up, as in the reference VPA
 		}
-		shares[at] = min(max(share, m.least, 1), m.most)
+		shares[at] = min(max(share, m.minValue, 1), m.maxValue)
 		if shares[at] != max(share, 1) {
 			m.value = shares[at]
 			met = append(met, i)
@@ -94,7 +94,7 @@ func (s naiveScaling) share(members []member, active []int) (met []int, ok bool)
 // reference VPA can end some bytes below a minimum, and the API server refuses the pod.
 func (s naiveScaling) finish(members []member, active []int) {
 	slices.SortFunc(active, func(a, b int) int {
-		return cmp.Or(cmp.Compare(members[b].rest, members[a].rest), cmp.Compare(members[a].name, members[b].name))
+		return cmp.Or(cmp.Compare(members[b].remainder, members[a].remainder), cmp.Compare(members[a].name, members[b].name))
 	})
 	if !s.up {
 		slices.Reverse(active)
@@ -106,9 +106,9 @@ func (s naiveScaling) finish(members []member, active []int) {
 				sum = sum.Add(s.of(m))
 			}
 			switch m := &members[i]; {
-			case s.up && sum < s.total && m.value < m.most:
+			case s.up && sum < s.total && m.value < m.maxValue:
 				m.value++
-			case !s.up && sum > s.total && m.value > max(m.least, 1):
+			case !s.up && sum > s.total && m.value > max(m.minValue, 1):
 				m.value--
 			}
 		}
@@ -122,20 +122,20 @@ func drawMembers(t *rapid.T) []member {
 	members := make([]member, rapid.IntRange(0, 12).Draw(t, "members"))
 	for i := range members {
 		least, limit := value("least"), value("limit") // no sum saturates
-		members[i] = member{name: string(rune('a' + i)), value: value("value"), least: least, most: least + value("room"),
+		members[i] = member{name: string(rune('a' + i)), value: value("value"), minValue: least, maxValue: least + value("room"),
 			limit: limit, request: limit / resources.Amount(rapid.IntRange(1, 16).Draw(t, "ratio")), free: rapid.IntRange(0, 3).Draw(t, "free") > 0, pinned: rapid.IntRange(0, 4).Draw(t, "pinned") == 0}
 	}
 	return members
 }
 
-func TestRunningSumsGiveWhatFreshOnesDo(t *testing.T) {
+func TestScale_MatchesNaiveModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		members := drawMembers(t)
 		want := naiveScaling{kind: resources.Kind(rapid.IntRange(0, resources.Kinds-1).Draw(t, "kind")), limits: rapid.Bool().Draw(t, "limits"), up: rapid.Bool().Draw(t, "up"),
 			total: resources.Amount(rapid.OneOf(rapid.Int64Range(1, 100), rapid.Int64Range(1, 1<<37)).Draw(t, "total"))}
-		s := scaling{kind: want.kind, total: want.total, limits: want.limits, up: want.up, of: (*member).requestNow}
+		s := scaling{kind: want.kind, total: want.total, limits: want.limits, up: want.up, amount: (*member).currentRequest}
 		if s.limits {
-			s.of = (*member).limitNow
+			s.amount = (*member).currentLimit
 		}
 		naive := slices.Clone(members)
 		naiveScale(naive, want)
@@ -147,24 +147,24 @@ func TestRunningSumsGiveWhatFreshOnesDo(t *testing.T) {
 	})
 }
 
-func counted(n int, hard bool) (looks int) {
+func countReads(n int, hard bool) (looks int) {
 	members := make([]member, n)
 	for i := range members {
-		members[i] = member{name: "c", value: 100, most: 1 << 40, limit: 100, request: 100, free: true}
+		members[i] = member{name: "c", value: 100, maxValue: 1 << 40, limit: 100, request: 100, free: true}
 		if hard { // one more member reaches its bound in each round
-			members[i].most = 1000 - resources.Amount(n-i)
+			members[i].maxValue = 1000 - resources.Amount(n-i)
 		}
 	}
-	scale(members, scaling{kind: resources.CPU, total: resources.Amount(n)*1000 - resources.Amount(n*n)/2, up: true, of: func(m *member) resources.Amount {
+	scale(members, scaling{kind: resources.CPU, total: resources.Amount(n)*1000 - resources.Amount(n*n)/2, up: true, amount: func(m *member) resources.Amount {
 		looks++
 		return m.value
 	}})
 	return looks
 }
 
-func TestTheWorkGrowsWithTheContainersOnly(t *testing.T) {
+func TestScale_IsLinearInContainers(t *testing.T) {
 	for _, hard := range []bool{false, true} {
-		few, many := counted(200, hard), counted(2000, hard)
+		few, many := countReads(200, hard), countReads(2000, hard)
 		require.LessOrEqual(t, many, 12*few, "hard: %t", hard)
 	}
 }

@@ -27,8 +27,8 @@ func Default() Rule { return Rule{Controlled: [resources.Kinds]bool{true, true}}
 
 // WithDefaultMax returns r with the given amounts as maximum where r has none. The recommender
 // passes its global maximum.
-func (r Rule) OrMax(most resources.List) Rule {
-	r.Max = most.Override(r.Max)
+func (r Rule) WithDefaultMax(maximum resources.List) Rule {
+	r.Max = maximum.Override(r.Max)
 	return r
 }
 
@@ -69,11 +69,11 @@ func (r Rules) For(container string) Rule {
 }
 
 // linearSearchMax is the number of entries up to which a linear search is faster than a map.
-const fewEntries = 8
+const linearSearchMax = 8
 
 // Lookup returns a faster version of For for many containers.
 func (r Rules) Lookup() func(container string) Rule {
-	if len(r.Entries) <= fewEntries {
+	if len(r.Entries) <= linearSearchMax {
 		return r.For
 	}
 	named, wildcard := make(map[string]*Entry, len(r.Entries)), &Entry{Rule: Default()}
@@ -97,7 +97,7 @@ func (r Rules) Lookup() func(container string) Rule {
 // effective returns the rule of an entry with the boost and bounds of the container.
 func (r Rules) effective(e Entry, container string) Rule {
 	if r.Outer != nil {
-		e.Rule = e.Rule.within(r.Outer.For(container).Max)
+		e.Rule = e.Rule.cappedAt(r.Outer.For(container).Max)
 	}
 	if !e.OwnBoost {
 		e.Rule.Boost = r.Boost
@@ -106,9 +106,9 @@ func (r Rules) effective(e Entry, container string) Rule {
 	return e.Rule
 }
 
-func (r Rule) within(most resources.List) Rule {
+func (r Rule) cappedAt(maxima resources.List) Rule {
 	for k := range resources.Kind(resources.Kinds) {
-		bound := most.Value(k)
+		bound := maxima.Value(k)
 		if bound == 0 {
 			continue
 		}
@@ -151,13 +151,13 @@ const (
 )
 
 // clamp raises a to lower and cuts it to upper. A bound of 0 or below is no bound.
-func clamp(a, least, most resources.Amount) (resources.Amount, side) {
+func clamp(a, lower, upper resources.Amount) (resources.Amount, side) {
 	moved := inside
-	if least > 0 && a < least {
-		a, moved = least, raised
+	if lower > 0 && a < lower {
+		a, moved = lower, raised
 	}
-	if most > 0 && a > most {
-		a, moved = most, cut
+	if upper > 0 && a > upper {
+		a, moved = upper, cut
 	}
 	return a, moved
 }
@@ -165,7 +165,7 @@ func clamp(a, least, most resources.Amount) (resources.Amount, side) {
 // withJoined returns p and its result after moving the containers without a recommendation for kind
 // k, so that the pod fits its range. If that does not help, both are returned unchanged. Containers
 // that are Off move only if off is true.
-func (p *problem) joined(k resources.Kind, off bool, result Result) (*problem, Result) {
+func (p *problem) withJoined(k resources.Kind, off bool, result Result) (*problem, Result) {
 	trial, joins := p.clone(), make([]bool, len(p.parts))
 	for i := range trial.parts {
 		joins[i] = trial.parts[i].join(k, off)
@@ -175,13 +175,13 @@ func (p *problem) joined(k resources.Kind, off bool, result Result) (*problem, R
 	}
 	// Joined containers keep the amounts of this solution. The others are fitted around them, as in
 	// an evaluation of a pod that has the result.
-	together, fixed := trial.stable(), p.clone()
+	together, fixed := trial.solveStable(), p.clone()
 	for i, joined := range joins {
 		if joined {
-			fixed.parts[i].move(k, together.Containers[i])
+			fixed.parts[i].setMoved(k, together.Containers[i])
 		}
 	}
-	fitted := fixed.stable()
+	fitted := fixed.solveStable()
 	if fitted.has(Note{k, OutsidePodRange}) || fitted.has(Note{k, OutsideRange}) {
 		return p, result
 	}
@@ -192,27 +192,27 @@ func (p *problem) joined(k resources.Kind, off bool, result Result) (*problem, R
 // the bounds of its rule. It reports whether the container has a request.
 func (p *part) join(k resources.Kind, off bool) bool {
 	request := p.container.Requests.Value(k)
-	if request <= 0 || p.given.Target.Has(k) || !off && (p.rule.Off || !p.rule.Controlled[k]) {
+	if request <= 0 || p.recommendation.Target.Has(k) || !off && (p.rule.Off || !p.rule.Controlled[k]) {
 		return false
 	}
-	p.given.Target = p.given.Target.With(k, request)
+	p.recommendation.Target = p.recommendation.Target.With(k, request)
 	return true
 }
 
-func (p *part) move(k resources.Kind, f ContainerTarget) {
+func (p *part) setMoved(k resources.Kind, f ContainerTarget) {
 	if request, ok := f.Requests.Get(k); ok {
-		p.moved.Requests, p.container.Requests = p.moved.Requests.With(k, request), p.container.Requests.With(k, request)
+		p.movedResources.Requests, p.container.Requests = p.movedResources.Requests.With(k, request), p.container.Requests.With(k, request)
 	}
 	if limit, ok := f.Limits.Get(k); ok {
-		p.moved.Limits, p.container.Limits = p.moved.Limits.With(k, limit), p.container.Limits.With(k, limit)
+		p.movedResources.Limits, p.container.Limits = p.movedResources.Limits.With(k, limit), p.container.Limits.With(k, limit)
 	}
 }
 
 // writeMoved writes the amounts of a container without a recommendation.
-func (p *part) give(f *ContainerTarget) {
-	f.Requests, f.Limits = f.Requests.Override(p.moved.Requests), f.Limits.Override(p.moved.Limits)
+func (p *part) writeMoved(f *ContainerTarget) {
+	f.Requests, f.Limits = f.Requests.Override(p.movedResources.Requests), f.Limits.Override(p.movedResources.Limits)
 	for k := range resources.Kind(resources.Kinds) {
-		if p.moved.Requests.Has(k) {
+		if p.movedResources.Requests.Has(k) {
 			f.Notes = append(f.Notes, Note{k, MovedWithOthers})
 		}
 	}
@@ -228,7 +228,7 @@ type Range struct {
 
 // Combine returns the highest minimum, the lowest maximum and the lowest default of two ranges, in
 // any order.
-func (r Range) And(other Range) Range {
+func (r Range) Combine(other Range) Range {
 	for k := range resources.Kind(resources.Kinds) {
 		if a := other.Min.Value(k); a > r.Min.Value(k) {
 			r.Min = r.Min.With(k, a)
@@ -266,7 +266,7 @@ func (r Ranges) limitBasis(c Container, k resources.Kind) resources.Amount {
 // its request, so a bound on the limit also bounds the request. A container without a limit has no
 // maximum. For a fixed limit, the bounds apply to the request alone, which must also respect the
 // ratio to the limit.
-func (r Ranges) requestBounds(c Container, k resources.Kind, keepsLimit bool) (least, most resources.Amount) {
+func (r Ranges) requestBounds(c Container, k resources.Kind, keepsLimit bool) (minRequest, maxRequest resources.Amount) {
 	lowest, highest := r.Container.Min.Value(k), r.Container.Max.Value(k)
 	basis, request := r.limitBasis(c, k), c.Requests.Value(k)
 	if keepsLimit {

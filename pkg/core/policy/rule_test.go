@@ -9,7 +9,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-func TestRuleLookup(t *testing.T) {
+func TestRulesFor_Precedence(t *testing.T) {
 	named := func(name string, cpu resources.Amount) Entry {
 		return Entry{Container: name, Rule: bounded(some(cpu, 0), some(0, 0))}
 	}
@@ -20,10 +20,10 @@ func TestRuleLookup(t *testing.T) {
 	require.Equal(t, [resources.Kinds]bool{true, true}, Default().Controlled)
 }
 
-func TestLookupFindsWhatForDoes(t *testing.T) {
+func TestRulesLookup_MatchesFor(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := Rules{Boost: Boost{Type: BoostFactor, Factor: 2}}
-		for range rapid.IntRange(0, 3*fewEntries).Draw(t, "entries") {
+		for range rapid.IntRange(0, 3*linearSearchMax).Draw(t, "entries") {
 			e := Entry{Container: rapid.SampledFrom([]string{Wildcard, "a", "b", "c", "d"}).Draw(t, "container"), OwnBoost: rapid.Bool().Draw(t, "own")}
 			e.Rule = bounded(some(resources.Amount(rapid.Int64Range(1, 1000).Draw(t, "min")), 0), some(0, 0))
 			r.Entries = append(r.Entries, e)
@@ -58,7 +58,7 @@ func TestRules_OuterMaximumBoundsMinimumAndMaximum(t *testing.T) {
 	}
 }
 
-func TestOwnBoostReplacesTheBoostOfThePod(t *testing.T) {
+func TestRulesFor_OwnBoostReplacesPodBoost(t *testing.T) {
 	podBoost, own := Boost{Type: BoostFactor, Factor: 2}, Boost{Type: BoostQuantity, Quantity: 100}
 	ruled := Default()
 	ruled.Boost = own
@@ -70,24 +70,24 @@ func TestOwnBoostReplacesTheBoostOfThePod(t *testing.T) {
 
 func TestCap(t *testing.T) {
 	b := resources.Bounds{Lower: some(100, 512*mi), Target: some(1100, 1024*mi), Upper: some(6300, 9216*mi)}
-	got := Cap(b, bounded(some(500, 3072*mi), some(2000, 0)).OrMax(some(3000, 2048*mi)))
+	got := Cap(b, bounded(some(500, 3072*mi), some(2000, 0)).WithDefaultMax(some(3000, 2048*mi)))
 	require.Equal(t, resources.Bounds{Lower: some(500, 2048*mi), Target: some(1100, 2048*mi), Upper: some(2000, 2048*mi)}, got,
 		"the own maximum shadows the global one; the maximum beats the minimum")
 	require.Equal(t, b, Cap(b, Default()))
-	require.Equal(t, b, Cap(b, bounded(resources.Of(0, 0), resources.Of(0, 0))), "a zero bound is none")
+	require.Equal(t, b, Cap(b, bounded(resources.NewList(0, 0), resources.NewList(0, 0))), "a zero bound is none")
 	require.Equal(t, resources.Bounds{}, Cap(resources.Bounds{}, bounded(some(1, 1), some(0, 0))), "nothing is added")
 }
 
-func TestRangesCombine(t *testing.T) {
+func TestRange_Combine(t *testing.T) {
 	a := Range{Min: some(10, 0), Max: some(1000, 900), Default: some(500, 0)}
 	b := Range{Min: some(5, 7), Max: some(1500, 800), Default: some(400, 300)}
 	want := Range{Min: some(10, 7), Max: some(1000, 800), Default: some(400, 300)}
-	require.Equal(t, want, a.And(b))
-	require.Equal(t, want, b.And(a))
-	require.Equal(t, a, a.And(Range{Max: resources.Of(0, 0)}), "a zero maximum is none")
+	require.Equal(t, want, a.Combine(b))
+	require.Equal(t, want, b.Combine(a))
+	require.Equal(t, a, a.Combine(Range{Max: resources.NewList(0, 0)}), "a zero maximum is none")
 }
 
-func TestBoost(t *testing.T) {
+func TestApplyBoost(t *testing.T) {
 	factor := func(n int64) Boost { return Boost{Type: BoostFactor, Factor: n} }
 	quantity := func(a resources.Amount) Boost { return Boost{Type: BoostQuantity, Quantity: a} }
 	for name, c := range map[string]struct {
@@ -114,7 +114,7 @@ func TestBoost(t *testing.T) {
 	} {
 		r := Default()
 		r.Boost, r.RequestsOnly = c.boost, c.only
-		got, err := r.Boosted(c.container, ContainerTarget{Name: "c", Requests: c.fitted}, c.most)
+		got, err := r.ApplyBoost(c.container, ContainerTarget{Name: "c", Requests: c.fitted}, c.most)
 		require.NoError(t, err, name)
 		require.True(t, got.Requests.Has(resources.CPU), name)
 		require.Equal(t, c.request, got.Requests.Value(resources.CPU), name)
@@ -122,17 +122,17 @@ func TestBoost(t *testing.T) {
 	}
 }
 
-func TestBoostThatCannotBeComputed(t *testing.T) {
+func TestApplyBoost_RejectsInvalidFactor(t *testing.T) {
 	r := Default()
 	r.Boost = Boost{Type: BoostFactor}
-	_, err := r.Boosted(pair("web", 1, 1, 1, 1), ContainerTarget{}, 0)
+	_, err := r.ApplyBoost(pair("web", 1, 1, 1, 1), ContainerTarget{}, 0)
 	require.ErrorIs(t, err, ErrBoost)
 	require.ErrorContains(t, err, `container "web": startup boost cannot be computed: factor is 0, must be at least 1`)
 }
 
-func TestNoBoostForContainersThatAreOff(t *testing.T) {
+func TestApplyBoost_IgnoresContainersWithModeOff(t *testing.T) {
 	r := Rule{Off: true, Boost: Boost{Type: BoostFactor, Factor: 2}}
-	got, err := r.Boosted(pair("c", 1, 1, 1, 1), ContainerTarget{Name: "c"}, 0)
+	got, err := r.ApplyBoost(pair("c", 1, 1, 1, 1), ContainerTarget{Name: "c"}, 0)
 	require.NoError(t, err)
 	require.Equal(t, ContainerTarget{Name: "c"}, got)
 }

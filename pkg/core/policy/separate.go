@@ -30,7 +30,7 @@ func (p Proportion) Looser(than Proportion) bool {
 }
 
 // proportionTolerance is the relative rounding error of the proportion of current amounts.
-const slightly = 0.01
+const proportionTolerance = 0.01
 
 // MemoryProportion returns the proportion for the memory limit: the declared one if recorded, else
 // the current one. Missing amounts are 0.
@@ -46,18 +46,18 @@ func (c Container) MemoryProportion() Proportion {
 // annotation could enlarge the pod.
 func (c Container) declaredHolds() bool {
 	d, request, limit := c.Declared, c.Requests.Value(resources.Memory), c.Limits.Value(resources.Memory)
-	return d.Known() && request > 0 && float64(d.Limit)*float64(request) <= (1+slightly)*float64(limit)*float64(d.Request)
+	return d.Known() && request > 0 && float64(d.Limit)*float64(request) <= (1+proportionTolerance)*float64(limit)*float64(d.Request)
 }
 
 // LimitSpan is the range of memory limits, in bytes, that need no immediate change. The zero value
 // is a limit that follows its request.
-type LimitSpan struct{ Least, Most resources.Amount }
+type LimitSpan struct{ Min, Max resources.Amount }
 
 // Ratios to the desired amount within which limits and requests need no immediate change. Recipe
 // loadline uses the same.
 const (
-	leastLimit    = 0.95
-	roomAbove     = 1.3
+	minLimitRatio = 0.95
+	maxLimitRatio = 1.3
 	inThousandths = 1000
 )
 
@@ -96,8 +96,8 @@ func fitSeparately(pod Pod, recommendation map[string]resources.Bounds, rules Ru
 	proportions := make([]Proportion, len(pod.Containers))
 	for i, c := range pod.Containers {
 		b := recommendation[c.Name]
-		target, some := b.Target.Get(resources.Memory)
-		if !some || rule(c.Name).shares(resources.Memory) {
+		target, recommended := b.Target.Get(resources.Memory)
+		if !recommended || rule(c.Name).shares(resources.Memory) {
 			continue
 		}
 		protected, limit := max(b.Upper.Value(resources.Memory), target), ranges.limitBasis(c, resources.Memory)
@@ -107,34 +107,34 @@ func fitSeparately(pod Pod, recommendation map[string]resources.Bounds, rules Ru
 				follows[i], proportions[i] = target, Proportion{request, limit}
 			} else {
 				target = protected
-				b.Lower = b.Lower.With(resources.Memory, max(b.Lower.Value(resources.Memory), protected.Scale(leastLimit)))
+				b.Lower = b.Lower.With(resources.Memory, max(b.Lower.Value(resources.Memory), protected.Scale(minLimitRatio)))
 			}
 		}
-		b.Upper = b.Upper.With(resources.Memory, max(protected, target.Scale(roomAbove)))
+		b.Upper = b.Upper.With(resources.Memory, max(protected, target.Scale(maxLimitRatio)))
 		protecting[c.Name] = b
 	}
 	first := newProblem(pod, protecting, rules, ranges)
 	p, result := first.fit()
-	p.follow(result.Containers, follows, proportions)
+	p.lowerRequests(result.Containers, follows, proportions)
 	return result
 }
 
 // lowerRequests lowers the memory requests of a result to usage.
-func (p *problem) follow(out []ContainerTarget, follows []resources.Amount, proportions []Proportion) {
+func (p *problem) lowerRequests(out []ContainerTarget, follows []resources.Amount, proportions []Proportion) {
 	const k = resources.Memory
 	lowered, requests, limits := make([]resources.Amount, len(out)), resources.Amount(0), resources.Amount(0)
 	for i := range out {
 		f, part := &out[i], &p.parts[i]
-		request, limit := has(f.Requests, part.container.Requests, k), has(f.Limits, part.container.Limits, k)
+		request, limit := amountAfter(f.Requests, part.container.Requests, k), amountAfter(f.Limits, part.container.Limits, k)
 		if follows[i] > 0 {
 			f.Declared = proportions[i]
-			f.MemoryLimit = LimitSpan{limit.Scale(leastLimit), limit.Scale(roomAbove)}
-			least := max(p.ranges.Container.Min.Value(k), part.rule.Min.Value(k), follows[i], 1)
+			f.MemoryLimit = LimitSpan{limit.Scale(minLimitRatio), limit.Scale(maxLimitRatio)}
+			minimum := max(p.ranges.Container.Min.Value(k), part.rule.Min.Value(k), follows[i], 1)
 			if ratio := p.ranges.Container.MaxRatio.Value(k); ratio > 0 {
 				smallest, _ := limit.ProportionUp(inThousandths, ratio)
-				least = max(least, smallest)
+				minimum = max(minimum, smallest)
 			}
-			request = min(request, least)
+			request = min(request, minimum)
 			lowered[i] = request
 		}
 		requests, limits = requests.Add(request), limits.Add(limit)
@@ -151,9 +151,9 @@ func (p *problem) follow(out []ContainerTarget, follows []resources.Amount, prop
 	}
 }
 
-func has(written, there resources.List, k resources.Kind) resources.Amount {
+func amountAfter(written, current resources.List, k resources.Kind) resources.Amount {
 	if a, ok := written.Get(k); ok {
 		return a
 	}
-	return max(there.Value(k), 0)
+	return max(current.Value(k), 0)
 }

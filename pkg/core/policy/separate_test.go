@@ -26,7 +26,7 @@ func separately(rule Rule) Rules {
 
 func ranged(r Range) Ranges { return Ranges{Container: r} }
 
-func TestTheLimitProtectsWhatIsNotRequested(t *testing.T) {
+func TestFit_SeparateMemoryLimit(t *testing.T) {
 	least, most := bounded(some(0, 90*mi), resources.List{}), bounded(resources.List{}, some(0, 100*mi))
 	for name, c := range map[string]struct {
 		container      Container
@@ -63,14 +63,14 @@ func TestTheLimitProtectsWhatIsNotRequested(t *testing.T) {
 		got := Fit(Pod{Containers: []Container{c.container}}, map[string]resources.Bounds{"c": c.recommended}, separately(c.rule), c.ranges).Containers[0]
 		require.Equal(t, c.request, got.Requests.Value(resources.Memory)/mi, name)
 		require.Equal(t, c.limit, got.Limits.Value(resources.Memory)/mi, name)
-		require.Equal(t, c.span, LimitSpan{got.MemoryLimit.Least / mi, got.MemoryLimit.Most / mi}, name)
+		require.Equal(t, c.span, LimitSpan{got.MemoryLimit.Min / mi, got.MemoryLimit.Max / mi}, name)
 		require.Equal(t, got.Requests, got.Bounds.Target, name)
 		require.Equal(t, c.lower, got.Bounds.Lower.Value(resources.Memory)/mi, "%s: lower", name)
 		require.Equal(t, c.upper, got.Bounds.Upper.Value(resources.Memory)/mi, "%s: upper", name)
 	}
 }
 
-func TestOnlyWhatIsRecommendedIsAsDeclared(t *testing.T) {
+func TestFit_DeclaredProportionNeedsRecommendation(t *testing.T) {
 	c := Container{Name: "c", Requests: some(100, 60*mi), Limits: some(200, 180*mi), Declared: Proportion{100 * mi, 150 * mi}}
 	off := Default()
 	off.Off = true
@@ -83,7 +83,7 @@ func TestOnlyWhatIsRecommendedIsAsDeclared(t *testing.T) {
 	}
 }
 
-func TestTheDeclaredProportionOutlivesTheRule(t *testing.T) {
+func TestFit_DeclaredProportionOutlivesSeparateLimit(t *testing.T) {
 	c := Container{Name: "c", Requests: some(0, 60*mi), Limits: some(0, 180*mi), Declared: Proportion{100 * mi, 150 * mi}}
 	got := fitOne(c, target(0, 80*mi), Default(), Ranges{})
 	require.Equal(t, some(0, 80*mi), got.Requests)
@@ -93,7 +93,7 @@ func TestTheDeclaredProportionOutlivesTheRule(t *testing.T) {
 }
 
 // Fitting the result again gives the same result, as long as the declared proportion is recorded.
-func TestFollowingNeverLowersALimit(t *testing.T) {
+func TestFit_SeparateMemoryLimitIsNeverLower(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		amount := func(name string) resources.Amount {
 			return resources.Amount(rapid.Int64Range(1<<20, 1<<33).Draw(t, name))
@@ -131,7 +131,7 @@ func TestFollowingNeverLowersALimit(t *testing.T) {
 	})
 }
 
-func TestOthersOfThePodStayAsTheyAre(t *testing.T) {
+func TestFit_SeparateMemoryLimitCountsOtherContainers(t *testing.T) {
 	pod := Pod{Containers: []Container{pair("c", 0, 0, 100*mi, 150*mi), pair("other", 0, 0, 30*mi, 40*mi)}}
 	got := Fit(pod, map[string]resources.Bounds{"c": follows(60*mi, 120*mi)}, separately(Default()), Ranges{Pod: Range{Min: some(0, 90*mi), Max: some(0, 200*mi)}})
 	require.Equal(t, some(0, 60*mi), got.Containers[0].Requests, "60 + 30 are enough")
@@ -139,7 +139,7 @@ func TestOthersOfThePodStayAsTheyAre(t *testing.T) {
 	require.True(t, got.Containers[1].Requests.Empty())
 }
 
-func TestAProportionIsLooserWhereTheLimitIsALargerMultiple(t *testing.T) {
+func TestProportion_Looser(t *testing.T) {
 	for _, c := range []struct {
 		one, other Proportion
 		want       bool
@@ -154,7 +154,7 @@ func TestAProportionIsLooserWhereTheLimitIsALargerMultiple(t *testing.T) {
 	}
 }
 
-func TestRequestsFollowUpToTheBoundOfAPod(t *testing.T) {
+func TestFit_SeparateMemoryLimitMeetsPodRange(t *testing.T) {
 	pod := Pod{Containers: []Container{pair("c", 0, 0, 100*mi, 150*mi)}}
 	for least, want := range map[resources.Amount]resources.Amount{60 * mi: 60 * mi, 60*mi + 1: 120 * mi} {
 		got := Fit(pod, map[string]resources.Bounds{"c": follows(60*mi, 120*mi)}, separately(Default()), Ranges{Pod: Range{Min: some(0, least)}}).Containers[0]

@@ -39,18 +39,18 @@ type Sharing struct {
 // Bounds and tolerance of requests of sharing pods, in millicores and bytes. A larger base exceeds
 // the maximum.
 var (
-	leastShared = [resources.Kinds]resources.Amount{resources.CPU: 1, resources.Memory: megabytes(16)}
-	mostShared  = [resources.Kinds]resources.Amount{resources.CPU: 10_000, resources.Memory: math.MaxInt64}
-	nearShared  = [resources.Kinds]resources.Amount{resources.CPU: 1, resources.Memory: megabytes(16)}
+	minShared       = [resources.Kinds]resources.Amount{resources.CPU: 1, resources.Memory: megabytes(16)}
+	maxShared       = [resources.Kinds]resources.Amount{resources.CPU: 10_000, resources.Memory: math.MaxInt64}
+	sharedTolerance = [resources.Kinds]resources.Amount{resources.CPU: 1, resources.Memory: megabytes(16)}
 )
 
 // minNewLimit is the minimum memory limit of a new pod, in bytes.
-var leastNewLimit = megabytes(512)
+var minNewLimit = megabytes(512)
 
 func megabytes(n resources.Amount) resources.Amount { return n * 1e6 }
 
 // doubled is the memory limit that protects an amount.
-func twice(a resources.Amount) resources.Amount { return a.Add(a) }
+func doubled(a resources.Amount) resources.Amount { return a.Add(a) }
 
 func (r Rule) shares(k resources.Kind) bool { return !r.Off && r.Sharing != nil && r.Sharing.Kinds[k] }
 
@@ -72,9 +72,9 @@ func fitShared(pod Pod, recommendation map[string]resources.Bounds, rules Rules,
 		for name, b := range recommendation {
 			switch {
 			case rest.New && rest.Daemon:
-				b = dropped(b, k)
+				b = withoutKind(b, k)
 			case !rest.New && (k != resources.Memory || !rules.SeparateMemoryLimit):
-				b = near(b, k)
+				b = tightBounds(b, k)
 			}
 			given[name] = b
 		}
@@ -90,17 +90,17 @@ func (r Result) refused(k resources.Kind) bool {
 }
 
 // applySharing replaces the recommendation of a container that shares, and its limits.
-func (p *part) share(ranges Ranges) {
+func (p *part) applySharing(ranges Ranges) {
 	for k := range resources.Kind(resources.Kinds) {
-		if !p.rule.shares(k) || !p.given.Target.Has(k) {
+		if !p.rule.shares(k) || !p.recommendation.Target.Has(k) {
 			continue
 		}
 		if p.container.Requests.Value(k) <= 0 {
-			p.leaveAlone(k)
+			p.dropRecommendation(k)
 			continue
 		}
-		p.keeps[k] = true
-		p.given.Target = p.given.Target.With(k, p.wanted(k))
+		p.fixedLimits[k] = true
+		p.recommendation.Target = p.recommendation.Target.With(k, p.sharedRequest(k))
 		switch {
 		case k == resources.CPU:
 			p.shareCPU(ranges)
@@ -110,37 +110,39 @@ func (p *part) share(ranges Ranges) {
 			p.shareMemory(ranges)
 		}
 		if !p.rule.Sharing.New {
-			p.given = near(p.given, k)
+			p.recommendation = tightBounds(p.recommendation, k)
 		}
 	}
 }
 
 // sharedRequest returns the request of the container, within its rule and before the limit. A
 // running container is never cut below its base, which is the lower bound.
-func (p *part) wanted(k resources.Kind) resources.Amount {
-	most := max(mostShared[k], p.given.Lower.Value(k))
+func (p *part) sharedRequest(k resources.Kind) resources.Amount {
+	most := max(maxShared[k], p.recommendation.Lower.Value(k))
 	if p.rule.Sharing.New {
 		most = 0
 	}
-	a, _ := clamp(p.given.Target.Value(k), leastShared[k], most)
+	a, _ := clamp(p.recommendation.Target.Value(k), minShared[k], most)
 	a, _ = clamp(a, p.rule.Min.Value(k), p.rule.Max.Value(k))
 	return a
 }
 
-func (p *part) leaveAlone(k resources.Kind) { p.given = dropped(p.given, k) }
+func (p *part) dropRecommendation(k resources.Kind) {
+	p.recommendation = withoutKind(p.recommendation, k)
+}
 
-func dropped(b resources.Bounds, k resources.Kind) resources.Bounds {
+func withoutKind(b resources.Bounds, k resources.Kind) resources.Bounds {
 	return resources.Bounds{Lower: b.Lower.Without(k), Target: b.Target.Without(k), Upper: b.Upper.Without(k)}
 }
 
 // tightBounds sets the bounds of a kind close to the target, so that a pod changes only when its
 // share does.
-func near(b resources.Bounds, k resources.Kind) resources.Bounds {
+func tightBounds(b resources.Bounds, k resources.Kind) resources.Bounds {
 	target, ok := b.Target.Get(k)
 	if !ok {
 		return b
 	}
-	b.Lower, b.Upper = b.Lower.With(k, max(target-nearShared[k], 0)), b.Upper.With(k, target.Add(nearShared[k]))
+	b.Lower, b.Upper = b.Lower.With(k, max(target-sharedTolerance[k], 0)), b.Upper.With(k, target.Add(sharedTolerance[k]))
 	return b
 }
 
@@ -155,7 +157,7 @@ func (p *part) setLimit(k resources.Kind, limit resources.Amount, ranges Ranges)
 		}
 		return
 	}
-	p.container.Limits, p.writes = p.container.Limits.With(k, limit), p.writes.With(k, limit)
+	p.container.Limits, p.writtenLimits = p.container.Limits.With(k, limit), p.writtenLimits.With(k, limit)
 }
 
 func (p *part) shareCPU(ranges Ranges) {
@@ -163,20 +165,20 @@ func (p *part) shareCPU(ranges Ranges) {
 	s, limit := p.rule.Sharing, p.container.Limits.Value(k)
 	switch {
 	case limit <= 0:
-	case s.New && s.CPULimit == sharing.RemoveLimit && (p.rule.RequestsOnly || ranges.wantLimit(k)):
+	case s.New && s.CPULimit == sharing.RemoveLimit && (p.rule.RequestsOnly || ranges.requireLimit(k)):
 		p.notes = append(p.notes, Note{k, LimitStays})
 	case s.New && s.CPULimit == sharing.RemoveLimit:
-		p.container.Limits, p.drops[k] = p.container.Limits.Without(k), true
+		p.container.Limits, p.removedLimits[k] = p.container.Limits.Without(k), true
 	case !s.New && s.CPULimit != sharing.KeepLimit && s.NodeCPU > 0:
 		p.setLimit(k, s.NodeCPU, ranges)
 	}
 	if s.New && s.Daemon {
-		p.leaveAlone(k)
+		p.dropRecommendation(k)
 	}
 }
 
 // requireLimit reports whether LimitRanges reject a pod without a limit, or add a default.
-func (r Ranges) wantLimit(k resources.Kind) bool {
+func (r Ranges) requireLimit(k resources.Kind) bool {
 	for _, one := range [...]Range{r.Container, r.Pod} {
 		if one.Max.Value(k) > 0 || one.MaxRatio.Value(k) > 0 || one.Default.Value(k) > 0 {
 			return true
@@ -188,24 +190,24 @@ func (r Ranges) wantLimit(k resources.Kind) bool {
 func (p *part) shareMemory(ranges Ranges) {
 	const k = resources.Memory
 	request, limit := p.container.Requests.Value(k), p.container.Limits.Value(k)
-	target := p.given.Target.Value(k)
-	protected := max(twice(p.given.Upper.Value(k)), leastShared[k])
+	target := p.recommendation.Target.Value(k)
+	protected := max(doubled(p.recommendation.Upper.Value(k)), minShared[k])
 	switch {
 	case limit <= 0:
 	case limit == request && !p.rule.RequestsOnly: // both stay equal, as in any other pod
-		p.keeps[k] = false
-		p.given.Target = p.given.Target.With(k, protected)
+		p.fixedLimits[k] = false
+		p.recommendation.Target = p.recommendation.Target.With(k, protected)
 		if protected < limit {
-			p.leaveAlone(k)
+			p.dropRecommendation(k)
 		}
 	default:
 		wanted := max(protected, limit)
 		if wanted <= target { // the upper bound is too low; equal amounts would stay equal
-			wanted = twice(target)
+			wanted = doubled(target)
 		}
 		p.setLimit(k, wanted, ranges)
-		if limit, written := p.writes.Get(k); written {
-			p.span = LimitSpan{limit.Scale(leastLimit), math.MaxInt64}
+		if limit, written := p.writtenLimits.Get(k); written {
+			p.memoryLimit = LimitSpan{limit.Scale(minLimitRatio), math.MaxInt64}
 		}
 	}
 }
@@ -213,19 +215,19 @@ func (p *part) shareMemory(ranges Ranges) {
 func (p *part) shareNewMemory(ranges Ranges) {
 	const k = resources.Memory
 	request, limit := p.container.Requests.Value(k), p.container.Limits.Value(k)
-	target := p.given.Target.Value(k)
-	wanted := max(twice(p.given.Upper.Value(k)), twice(target), leastNewLimit)
+	target := p.recommendation.Target.Value(k)
+	wanted := max(doubled(p.recommendation.Upper.Value(k)), doubled(target), minNewLimit)
 	switch {
 	case p.rule.Sharing.Daemon:
-		p.leaveAlone(k)
+		p.dropRecommendation(k)
 		if limit > 0 {
 			p.setLimit(k, max(wanted, limit), ranges)
 		}
-	case max(target-request, request-target) > nearShared[k]:
+	case max(target-request, request-target) > sharedTolerance[k]:
 		p.setLimit(k, wanted, ranges)
 	default:
-		p.leaveAlone(k)
-		if limit > 0 && wanted-limit > nearShared[k] {
+		p.dropRecommendation(k)
+		if limit > 0 && wanted-limit > sharedTolerance[k] {
 			p.setLimit(k, wanted, ranges)
 		}
 	}

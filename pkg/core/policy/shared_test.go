@@ -41,16 +41,16 @@ func shared(s *Sharing, c Container, b resources.Bounds, rule Rule, ranges Range
 	return Fit(Pod{Containers: []Container{c}}, map[string]resources.Bounds{c.Name: b}, r, ranges).Containers[0]
 }
 
-func peaking(cpu, memory, upper resources.Amount) resources.Bounds {
+func shareOf(cpu, memory, upper resources.Amount) resources.Bounds {
 	return resources.Bounds{Lower: some(cpu, memory), Target: some(cpu, memory), Upper: some(cpu, upper)}
 }
 
-func above(base resources.Amount, b resources.Bounds) resources.Bounds {
+func withBase(base resources.Amount, b resources.Bounds) resources.Bounds {
 	b.Lower = b.Lower.With(resources.CPU, base)
 	return b
 }
 
-func TestARunningPodGetsItsShare(t *testing.T) {
+func TestFit_SharesOfRunningPods(t *testing.T) {
 	c := pair("c", 1000, 0, 1000*mb, 0)
 	for name, test := range map[string]struct {
 		sharing          *Sharing
@@ -60,35 +60,35 @@ func TestARunningPodGetsItsShare(t *testing.T) {
 		requests, limits resources.List
 		notes            []Note
 	}{
-		"no limits, none added":                {running(), c, peaking(750, 500*mb, 600*mb), Default(), some(750, 500*mb), some(0, 0), nil},
-		"a CPU limit stays":                    {running(), pair("c", 1000, 2000, 1000*mb, 0), peaking(750, 500*mb, 600*mb), Default(), some(750, 500*mb), some(0, 0), nil},
-		"and cuts the request":                 {running(), pair("c", 1000, 2000, 1000*mb, 0), peaking(3000, 500*mb, 600*mb), Default(), some(2000, 500*mb), some(0, 0), []Note{{resources.CPU, CutToLimit}}},
-		"it cannot be removed":                 {running(removing), pair("c", 1000, 2000, 1000*mb, 0), peaking(750, 500*mb, 600*mb), Default(), some(750, 500*mb), some(0, 0), nil},
-		"so it becomes that of the node":       {running(onNode(8000), removing), pair("c", 1000, 2000, 1000*mb, 0), peaking(3000, 500*mb, 600*mb), Default(), some(3000, 500*mb), some(8000, 0), nil},
-		"it becomes that of the node":          {running(onNode(8000)), pair("c", 1000, 2000, 1000*mb, 0), peaking(3000, 500*mb, 600*mb), Default(), some(3000, 500*mb), some(8000, 0), nil},
-		"but none is added":                    {running(onNode(8000)), c, peaking(750, 500*mb, 600*mb), Default(), some(750, 500*mb), some(0, 0), nil},
-		"and none of a node that is not known": {running(onNode(0)), pair("c", 1000, 2000, 1000*mb, 0), peaking(750, 500*mb, 600*mb), Default(), some(750, 500*mb), some(0, 0), nil},
-		"at most 10 cores":                     {running(), c, above(4000, peaking(14000, 500*mb, 600*mb)), Default(), some(10000, 500*mb), some(0, 0), nil},
-		"but no less than the base":            {running(), c, above(12000, peaking(14000, 500*mb, 600*mb)), Default(), some(12000, 500*mb), some(0, 0), nil},
-		"and maxAllowed":                       {running(), c, above(12000, peaking(14000, 500*mb, 600*mb)), bounded(resources.List{}, some(11000, 0)), some(11000, 500*mb), some(0, 0), nil},
-		"at least a millicore and 16 MB":       {running(), c, resources.Bounds{Target: resources.Of(0, 3*mb)}, Default(), some(1, 16*mb), some(0, 0), nil},
-		"twice the upper bound":                {running(), pair("c", 1000, 0, 1000*mb, 1100*mb), peaking(750, 500*mb, 900*mb), Default(), some(750, 500*mb), some(0, 1800*mb), nil},
-		"never a lower limit":                  {running(), pair("c", 1000, 0, 1000*mb, 5000*mb), peaking(750, 500*mb, 900*mb), Default(), some(750, 500*mb), some(0, 5000*mb), nil},
-		"no less than the request":             {running(), pair("c", 1000, 0, 100*mb, 110*mb), peaking(750, 500*mb, 200*mb), Default(), some(750, 500*mb), some(0, 1000*mb), nil},
-		"equal: both":                          {running(), pair("c", 1000, 0, 1000*mb, 1000*mb), peaking(750, 500*mb, 900*mb), Default(), some(750, 1800*mb), some(0, 1800*mb), nil},
-		"equal: nothing that is lower":         {running(), pair("c", 1000, 0, 1000*mb, 1000*mb), peaking(750, 500*mb, 400*mb), Default(), some(750, 0), some(0, 0), nil},
-		"no request, nothing":                  {running(), pair("c", 0, 2000, 0, 0), peaking(750, 500*mb, 900*mb), Default(), some(0, 0), some(0, 0), nil},
-		"limits that stand":                    {running(onNode(8000)), pair("c", 1000, 2000, 1000*mb, 1100*mb), peaking(750, 500*mb, 900*mb), requestsOnly(), some(750, 500*mb), some(0, 0), []Note{{resources.CPU, LimitStays}, {resources.Memory, LimitStays}}},
-		"equal, but limits stand":              {running(), pair("c", 1000, 0, 1000*mb, 1000*mb), peaking(750, 500*mb, 900*mb), requestsOnly(), some(750, 500*mb), some(0, 0), []Note{{resources.Memory, LimitStays}}},
-		"minAllowed, and the limit for it":     {running(), pair("c", 1000, 0, 300*mb, 400*mb), peaking(750, 500*mb, 100*mb), bounded(some(900, 800*mb), resources.List{}), some(900, 800*mb), some(0, 1600*mb), nil},
-		"maxAllowed":                           {running(), c, peaking(750, 500*mb, 900*mb), bounded(resources.List{}, some(600, 400*mb)), some(600, 400*mb), some(0, 0), nil},
-		"CPU alone: memory as of any pod":      {running(withoutMB), pair("c", 1000, 2000, 1000*mb, 2000*mb), peaking(750, 500*mb, 900*mb), Default(), some(750, 500*mb), some(0, 1000*mb), nil},
-		"the node's is one of many":            {running(func(s *Sharing) { s.NodeCPU = 8000 }), pair("c", 1000, 2000, 1000*mb, 0), peaking(750, 500*mb, 600*mb), Default(), some(750, 500*mb), some(0, 0), nil},
-		"a limit equal to the share":           {running(), pair("c", 1000, 0, 900*mb, 1000*mb), peaking(750, 1000*mb, 250*mb), Default(), some(750, 1000*mb), some(0, 2000*mb), nil},
-		"equal, and enough":                    {running(), pair("c", 1000, 0, 1000*mb, 1000*mb), peaking(750, 500*mb, 500*mb), Default(), some(750, 1000*mb), some(0, 1000*mb), nil},
-		"a limit that stands as it should be":  {running(onNode(8000)), pair("c", 1000, 8000, 1000*mb, 1800*mb), peaking(750, 500*mb, 900*mb), requestsOnly(), some(750, 500*mb), some(0, 0), nil},
-		"nobody wants to remove one":           {running(removing), pair("c", 1000, 2000, 1000*mb, 0), peaking(750, 500*mb, 600*mb), requestsOnly(), some(750, 500*mb), some(0, 0), nil},
-		"memory alone: CPU as of any pod":      {running(withoutCPU), pair("c", 1000, 2000, 1000*mb, 1100*mb), peaking(750, 500*mb, 900*mb), Default(), some(750, 500*mb), some(1500, 1800*mb), nil},
+		"no limits, none added":                {running(), c, shareOf(750, 500*mb, 600*mb), Default(), some(750, 500*mb), some(0, 0), nil},
+		"a CPU limit stays":                    {running(), pair("c", 1000, 2000, 1000*mb, 0), shareOf(750, 500*mb, 600*mb), Default(), some(750, 500*mb), some(0, 0), nil},
+		"and cuts the request":                 {running(), pair("c", 1000, 2000, 1000*mb, 0), shareOf(3000, 500*mb, 600*mb), Default(), some(2000, 500*mb), some(0, 0), []Note{{resources.CPU, CutToLimit}}},
+		"it cannot be removed":                 {running(removing), pair("c", 1000, 2000, 1000*mb, 0), shareOf(750, 500*mb, 600*mb), Default(), some(750, 500*mb), some(0, 0), nil},
+		"so it becomes that of the node":       {running(onNode(8000), removing), pair("c", 1000, 2000, 1000*mb, 0), shareOf(3000, 500*mb, 600*mb), Default(), some(3000, 500*mb), some(8000, 0), nil},
+		"it becomes that of the node":          {running(onNode(8000)), pair("c", 1000, 2000, 1000*mb, 0), shareOf(3000, 500*mb, 600*mb), Default(), some(3000, 500*mb), some(8000, 0), nil},
+		"but none is added":                    {running(onNode(8000)), c, shareOf(750, 500*mb, 600*mb), Default(), some(750, 500*mb), some(0, 0), nil},
+		"and none of a node that is not known": {running(onNode(0)), pair("c", 1000, 2000, 1000*mb, 0), shareOf(750, 500*mb, 600*mb), Default(), some(750, 500*mb), some(0, 0), nil},
+		"at most 10 cores":                     {running(), c, withBase(4000, shareOf(14000, 500*mb, 600*mb)), Default(), some(10000, 500*mb), some(0, 0), nil},
+		"but no less than the base":            {running(), c, withBase(12000, shareOf(14000, 500*mb, 600*mb)), Default(), some(12000, 500*mb), some(0, 0), nil},
+		"and maxAllowed":                       {running(), c, withBase(12000, shareOf(14000, 500*mb, 600*mb)), bounded(resources.List{}, some(11000, 0)), some(11000, 500*mb), some(0, 0), nil},
+		"at least a millicore and 16 MB":       {running(), c, resources.Bounds{Target: resources.NewList(0, 3*mb)}, Default(), some(1, 16*mb), some(0, 0), nil},
+		"twice the upper bound":                {running(), pair("c", 1000, 0, 1000*mb, 1100*mb), shareOf(750, 500*mb, 900*mb), Default(), some(750, 500*mb), some(0, 1800*mb), nil},
+		"never a lower limit":                  {running(), pair("c", 1000, 0, 1000*mb, 5000*mb), shareOf(750, 500*mb, 900*mb), Default(), some(750, 500*mb), some(0, 5000*mb), nil},
+		"no less than the request":             {running(), pair("c", 1000, 0, 100*mb, 110*mb), shareOf(750, 500*mb, 200*mb), Default(), some(750, 500*mb), some(0, 1000*mb), nil},
+		"equal: both":                          {running(), pair("c", 1000, 0, 1000*mb, 1000*mb), shareOf(750, 500*mb, 900*mb), Default(), some(750, 1800*mb), some(0, 1800*mb), nil},
+		"equal: nothing that is lower":         {running(), pair("c", 1000, 0, 1000*mb, 1000*mb), shareOf(750, 500*mb, 400*mb), Default(), some(750, 0), some(0, 0), nil},
+		"no request, nothing":                  {running(), pair("c", 0, 2000, 0, 0), shareOf(750, 500*mb, 900*mb), Default(), some(0, 0), some(0, 0), nil},
+		"limits that stand":                    {running(onNode(8000)), pair("c", 1000, 2000, 1000*mb, 1100*mb), shareOf(750, 500*mb, 900*mb), requestsOnly(), some(750, 500*mb), some(0, 0), []Note{{resources.CPU, LimitStays}, {resources.Memory, LimitStays}}},
+		"equal, but limits stand":              {running(), pair("c", 1000, 0, 1000*mb, 1000*mb), shareOf(750, 500*mb, 900*mb), requestsOnly(), some(750, 500*mb), some(0, 0), []Note{{resources.Memory, LimitStays}}},
+		"minAllowed, and the limit for it":     {running(), pair("c", 1000, 0, 300*mb, 400*mb), shareOf(750, 500*mb, 100*mb), bounded(some(900, 800*mb), resources.List{}), some(900, 800*mb), some(0, 1600*mb), nil},
+		"maxAllowed":                           {running(), c, shareOf(750, 500*mb, 900*mb), bounded(resources.List{}, some(600, 400*mb)), some(600, 400*mb), some(0, 0), nil},
+		"CPU alone: memory as of any pod":      {running(withoutMB), pair("c", 1000, 2000, 1000*mb, 2000*mb), shareOf(750, 500*mb, 900*mb), Default(), some(750, 500*mb), some(0, 1000*mb), nil},
+		"the node's is one of many":            {running(func(s *Sharing) { s.NodeCPU = 8000 }), pair("c", 1000, 2000, 1000*mb, 0), shareOf(750, 500*mb, 600*mb), Default(), some(750, 500*mb), some(0, 0), nil},
+		"a limit equal to the share":           {running(), pair("c", 1000, 0, 900*mb, 1000*mb), shareOf(750, 1000*mb, 250*mb), Default(), some(750, 1000*mb), some(0, 2000*mb), nil},
+		"equal, and enough":                    {running(), pair("c", 1000, 0, 1000*mb, 1000*mb), shareOf(750, 500*mb, 500*mb), Default(), some(750, 1000*mb), some(0, 1000*mb), nil},
+		"a limit that stands as it should be":  {running(onNode(8000)), pair("c", 1000, 8000, 1000*mb, 1800*mb), shareOf(750, 500*mb, 900*mb), requestsOnly(), some(750, 500*mb), some(0, 0), nil},
+		"nobody wants to remove one":           {running(removing), pair("c", 1000, 2000, 1000*mb, 0), shareOf(750, 500*mb, 600*mb), requestsOnly(), some(750, 500*mb), some(0, 0), nil},
+		"memory alone: CPU as of any pod":      {running(withoutCPU), pair("c", 1000, 2000, 1000*mb, 1100*mb), shareOf(750, 500*mb, 900*mb), Default(), some(750, 500*mb), some(1500, 1800*mb), nil},
 	} {
 		got := shared(test.sharing, test.container, test.given, test.rule, Ranges{})
 		require.Equal(t, test.requests, got.Requests, name)
@@ -97,30 +97,30 @@ func TestARunningPodGetsItsShare(t *testing.T) {
 		require.Equal(t, [resources.Kinds]bool{}, got.WithoutLimit, name)
 		for k := range resources.Kind(resources.Kinds) {
 			if share, ok := got.Requests.Get(k); ok && test.sharing.Kinds[k] && !slices.Contains(got.Notes, Note{k, CutToLimit}) && test.rule.Min.Empty() && test.rule.Max.Empty() {
-				require.Equal(t, max(share-nearShared[k], 0), got.Bounds.Lower.Value(k), "%s: it moves when its share has", name)
-				require.Equal(t, share+nearShared[k], got.Bounds.Upper.Value(k), name)
+				require.Equal(t, max(share-sharedTolerance[k], 0), got.Bounds.Lower.Value(k), "%s: it moves when its share has", name)
+				require.Equal(t, share+sharedTolerance[k], got.Bounds.Upper.Value(k), name)
 			} else if !ok && test.sharing.Kinds[k] {
 				require.Equal(t, resources.Bounds{}, only(got.Bounds, k), "%s: what it gets nothing of has no bounds", name)
 			}
 		}
 	}
-	got := shared(running(), pair("c", 1000, 0, 1000*mb, 1100*mb), peaking(750, 500*mb, 900*mb), Default(), Ranges{})
-	require.Equal(t, 1710*mb, got.MemoryLimit.Least, "a limit that is far below is raised at once")
-	require.Greater(t, got.MemoryLimit.Most, 1<<40*mi, "and none is too high")
-	require.Zero(t, shared(running(), c, peaking(750, 500*mb, 900*mb), Default(), Ranges{}).MemoryLimit)
-	require.Zero(t, shared(running(), pair("c", 1000, 0, 1000*mb, 1100*mb), peaking(750, 500*mb, 900*mb), requestsOnly(), Ranges{}).MemoryLimit, "a limit that stands has no span")
+	got := shared(running(), pair("c", 1000, 0, 1000*mb, 1100*mb), shareOf(750, 500*mb, 900*mb), Default(), Ranges{})
+	require.Equal(t, 1710*mb, got.MemoryLimit.Min, "a limit that is far below is raised at once")
+	require.Greater(t, got.MemoryLimit.Max, 1<<40*mi, "and none is too high")
+	require.Zero(t, shared(running(), c, shareOf(750, 500*mb, 900*mb), Default(), Ranges{}).MemoryLimit)
+	require.Zero(t, shared(running(), pair("c", 1000, 0, 1000*mb, 1100*mb), shareOf(750, 500*mb, 900*mb), requestsOnly(), Ranges{}).MemoryLimit, "a limit that stands has no span")
 }
 
 func only(b resources.Bounds, k resources.Kind) resources.Bounds {
 	for other := range resources.Kind(resources.Kinds) {
 		if other != k {
-			b = dropped(b, other)
+			b = withoutKind(b, other)
 		}
 	}
 	return b
 }
 
-func TestANewPodGetsItsPeak(t *testing.T) {
+func TestFit_PeaksOfNewPods(t *testing.T) {
 	c := pair("c", 2000, 0, 2000*mb, 3000*mb)
 	for name, test := range map[string]struct {
 		sharing          *Sharing
@@ -131,29 +131,29 @@ func TestANewPodGetsItsPeak(t *testing.T) {
 		without          bool
 		notes            []Note
 	}{
-		"a CPU limit stays":                  {created(), pair("c", 2000, 4000, 2000*mb, 3000*mb), peaking(1250, 700*mb, 900*mb), Default(), some(1250, 700*mb), some(0, 1800*mb), false, nil},
-		"a CPU limit goes":                   {created(removing), pair("c", 2000, 4000, 2000*mb, 3000*mb), peaking(5250, 700*mb, 900*mb), Default(), some(5250, 700*mb), some(0, 1800*mb), true, nil},
-		"that of no node yet":                {created(onNode(8000)), pair("c", 2000, 4000, 2000*mb, 3000*mb), peaking(1250, 700*mb, 900*mb), Default(), some(1250, 700*mb), some(0, 1800*mb), false, nil},
-		"a memory limit is added":            {created(), pair("c", 2000, 0, 2000*mb, 0), peaking(1250, 700*mb, 900*mb), Default(), some(1250, 700*mb), some(0, 1800*mb), false, nil},
-		"twice the request":                  {created(), c, peaking(1250, 700*mb, 300*mb), Default(), some(1250, 700*mb), some(0, 1400*mb), false, nil},
-		"at least 512 MB":                    {created(), c, peaking(20, 40*mb, 60*mb), Default(), some(20, 40*mb), some(0, 512*mb), false, nil},
-		"at least 16 MB":                     {created(), c, peaking(20, 4*mb, 6*mb), Default(), some(20, 16*mb), some(0, 512*mb), false, nil},
-		"no change of 16 MB":                 {created(), pair("c", 2000, 0, 716*mb, 3000*mb), peaking(1250, 700*mb, 900*mb), Default(), some(1250, 0), some(0, 0), false, nil},
-		"but one of 17":                      {created(), pair("c", 2000, 0, 717*mb, 3000*mb), peaking(1250, 700*mb, 900*mb), Default(), some(1250, 700*mb), some(0, 1800*mb), false, nil},
-		"and of a limit that is low":         {created(), pair("c", 2000, 0, 700*mb, 710*mb), peaking(1250, 700*mb, 900*mb), Default(), some(1250, 0), some(0, 1800*mb), false, nil},
-		"at least a millicore":               {created(), c, resources.Bounds{Target: resources.Of(0, 700*mb), Upper: some(0, 900*mb)}, Default(), some(1, 700*mb), some(0, 1800*mb), false, nil},
-		"and more than 10 cores":             {created(), c, peaking(14000, 700*mb, 900*mb), Default(), some(14000, 700*mb), some(0, 1800*mb), false, nil},
-		"equal need not stay":                {created(), pair("c", 2000, 0, 2000*mb, 2000*mb), peaking(1250, 700*mb, 900*mb), Default(), some(1250, 700*mb), some(0, 1800*mb), false, nil},
-		"no request, nothing":                {created(removing), pair("c", 0, 4000, 0, 0), peaking(1250, 700*mb, 900*mb), Default(), some(0, 0), some(0, 0), false, nil},
-		"a daemon keeps its requests":        {created(removing, ofDaemon), pair("c", 2000, 4000, 2000*mb, 3000*mb), peaking(1250, 700*mb, 900*mb), Default(), some(0, 0), some(0, 3000*mb), true, nil},
-		"and gets a higher limit":            {created(ofDaemon), c, peaking(1250, 700*mb, 1900*mb), Default(), some(0, 0), some(0, 3800*mb), false, nil},
-		"but no other":                       {created(ofDaemon), pair("c", 2000, 0, 2000*mb, 0), peaking(1250, 700*mb, 1900*mb), Default(), some(0, 0), some(0, 0), false, nil},
-		"a limit 16 MB too low stays":        {created(), pair("c", 2000, 0, 700*mb, 1784*mb), peaking(1250, 700*mb, 900*mb), Default(), some(1250, 0), some(0, 0), false, nil},
-		"no limit for a request that stays":  {created(), pair("c", 2000, 0, 700*mb, 0), peaking(1250, 700*mb, 900*mb), Default(), some(1250, 0), some(0, 0), false, nil},
-		"limits that nobody wants to remove": {created(), pair("c", 2000, 4000, 2000*mb, 1800*mb), peaking(1250, 700*mb, 900*mb), requestsOnly(), some(1250, 700*mb), some(0, 0), false, nil},
-		"limits that stand": {created(removing), pair("c", 2000, 4000, 2000*mb, 3000*mb), peaking(1250, 700*mb, 900*mb), requestsOnly(), some(1250, 700*mb), some(0, 0), false,
+		"a CPU limit stays":                  {created(), pair("c", 2000, 4000, 2000*mb, 3000*mb), shareOf(1250, 700*mb, 900*mb), Default(), some(1250, 700*mb), some(0, 1800*mb), false, nil},
+		"a CPU limit goes":                   {created(removing), pair("c", 2000, 4000, 2000*mb, 3000*mb), shareOf(5250, 700*mb, 900*mb), Default(), some(5250, 700*mb), some(0, 1800*mb), true, nil},
+		"that of no node yet":                {created(onNode(8000)), pair("c", 2000, 4000, 2000*mb, 3000*mb), shareOf(1250, 700*mb, 900*mb), Default(), some(1250, 700*mb), some(0, 1800*mb), false, nil},
+		"a memory limit is added":            {created(), pair("c", 2000, 0, 2000*mb, 0), shareOf(1250, 700*mb, 900*mb), Default(), some(1250, 700*mb), some(0, 1800*mb), false, nil},
+		"twice the request":                  {created(), c, shareOf(1250, 700*mb, 300*mb), Default(), some(1250, 700*mb), some(0, 1400*mb), false, nil},
+		"at least 512 MB":                    {created(), c, shareOf(20, 40*mb, 60*mb), Default(), some(20, 40*mb), some(0, 512*mb), false, nil},
+		"at least 16 MB":                     {created(), c, shareOf(20, 4*mb, 6*mb), Default(), some(20, 16*mb), some(0, 512*mb), false, nil},
+		"no change of 16 MB":                 {created(), pair("c", 2000, 0, 716*mb, 3000*mb), shareOf(1250, 700*mb, 900*mb), Default(), some(1250, 0), some(0, 0), false, nil},
+		"but one of 17":                      {created(), pair("c", 2000, 0, 717*mb, 3000*mb), shareOf(1250, 700*mb, 900*mb), Default(), some(1250, 700*mb), some(0, 1800*mb), false, nil},
+		"and of a limit that is low":         {created(), pair("c", 2000, 0, 700*mb, 710*mb), shareOf(1250, 700*mb, 900*mb), Default(), some(1250, 0), some(0, 1800*mb), false, nil},
+		"at least a millicore":               {created(), c, resources.Bounds{Target: resources.NewList(0, 700*mb), Upper: some(0, 900*mb)}, Default(), some(1, 700*mb), some(0, 1800*mb), false, nil},
+		"and more than 10 cores":             {created(), c, shareOf(14000, 700*mb, 900*mb), Default(), some(14000, 700*mb), some(0, 1800*mb), false, nil},
+		"equal need not stay":                {created(), pair("c", 2000, 0, 2000*mb, 2000*mb), shareOf(1250, 700*mb, 900*mb), Default(), some(1250, 700*mb), some(0, 1800*mb), false, nil},
+		"no request, nothing":                {created(removing), pair("c", 0, 4000, 0, 0), shareOf(1250, 700*mb, 900*mb), Default(), some(0, 0), some(0, 0), false, nil},
+		"a daemon keeps its requests":        {created(removing, ofDaemon), pair("c", 2000, 4000, 2000*mb, 3000*mb), shareOf(1250, 700*mb, 900*mb), Default(), some(0, 0), some(0, 3000*mb), true, nil},
+		"and gets a higher limit":            {created(ofDaemon), c, shareOf(1250, 700*mb, 1900*mb), Default(), some(0, 0), some(0, 3800*mb), false, nil},
+		"but no other":                       {created(ofDaemon), pair("c", 2000, 0, 2000*mb, 0), shareOf(1250, 700*mb, 1900*mb), Default(), some(0, 0), some(0, 0), false, nil},
+		"a limit 16 MB too low stays":        {created(), pair("c", 2000, 0, 700*mb, 1784*mb), shareOf(1250, 700*mb, 900*mb), Default(), some(1250, 0), some(0, 0), false, nil},
+		"no limit for a request that stays":  {created(), pair("c", 2000, 0, 700*mb, 0), shareOf(1250, 700*mb, 900*mb), Default(), some(1250, 0), some(0, 0), false, nil},
+		"limits that nobody wants to remove": {created(), pair("c", 2000, 4000, 2000*mb, 1800*mb), shareOf(1250, 700*mb, 900*mb), requestsOnly(), some(1250, 700*mb), some(0, 0), false, nil},
+		"limits that stand": {created(removing), pair("c", 2000, 4000, 2000*mb, 3000*mb), shareOf(1250, 700*mb, 900*mb), requestsOnly(), some(1250, 700*mb), some(0, 0), false,
 			[]Note{{resources.CPU, LimitStays}, {resources.Memory, LimitStays}}},
-		"off": {created(removing), pair("c", 2000, 4000, 2000*mb, 3000*mb), peaking(1250, 700*mb, 900*mb), Rule{Off: true}, some(0, 0), some(0, 0), false, nil},
+		"off": {created(removing), pair("c", 2000, 4000, 2000*mb, 3000*mb), shareOf(1250, 700*mb, 900*mb), Rule{Off: true}, some(0, 0), some(0, 0), false, nil},
 	} {
 		got := shared(test.sharing, test.container, test.given, test.rule, Ranges{})
 		require.Equal(t, test.requests, got.Requests, name)
@@ -163,8 +163,8 @@ func TestANewPodGetsItsPeak(t *testing.T) {
 	}
 }
 
-func TestLimitRangesHoldForPodsThatShare(t *testing.T) {
-	c, given := pair("c", 1000, 2000, 1000*mb, 1100*mb), peaking(750, 500*mb, 900*mb)
+func TestFit_SharingRespectsLimitRanges(t *testing.T) {
+	c, given := pair("c", 1000, 2000, 1000*mb, 1100*mb), shareOf(750, 500*mb, 900*mb)
 	both := Pod{Containers: []Container{pair("a", 1000, 2000, 1000*mb, 1100*mb), pair("b", 1000, 2000, 1000*mb, 1100*mb)}}
 	for name, test := range map[string]struct {
 		sharing          *Sharing
@@ -206,7 +206,7 @@ func TestLimitRangesHoldForPodsThatShare(t *testing.T) {
 	require.Equal(t, some(0, 0), daemons.Limits, "what is refused is not given to a daemon, which keeps what it has")
 }
 
-func TestSharedCPUBesideASeparateMemoryLimit(t *testing.T) {
+func TestFit_SharedCPUWithSeparateMemoryLimit(t *testing.T) {
 	r := separately(Default())
 	r.Sharing = running(withoutMB)
 	c := pair("c", 1000, 2000, 100*mi, 150*mi)
@@ -230,7 +230,7 @@ func TestSharedCPUBesideASeparateMemoryLimit(t *testing.T) {
 	require.Equal(t, some(0, 300*mi), got.Limits, "and is not lowered, whatever the container was declared with")
 }
 
-func TestABoostOfAPodThatShares(t *testing.T) {
+func TestApplyBoost_WithSharing(t *testing.T) {
 	rule := Default()
 	rule.Boost = Boost{Type: BoostFactor, Factor: 3}
 	c := pair("c", 2000, 4000, 0, 0)
@@ -239,7 +239,7 @@ func TestABoostOfAPodThatShares(t *testing.T) {
 		request resources.Amount
 	}{"within the limit that stays": {created(), 3999}, "without limit": {created(removing), 4500}} {
 		rule.Sharing = test.sharing
-		f, err := rule.Boosted(c, shared(test.sharing, c, peaking(1500, 0, 0), rule, Ranges{}), 0)
+		f, err := rule.ApplyBoost(c, shared(test.sharing, c, shareOf(1500, 0, 0), rule, Ranges{}), 0)
 		require.NoError(t, err)
 		require.Equal(t, some(test.request, 0), f.Requests, name)
 		require.True(t, f.Limits.Empty(), name)
@@ -247,8 +247,8 @@ func TestABoostOfAPodThatShares(t *testing.T) {
 }
 
 func drawShared(t *rapid.T) (world, *Sharing) {
-	d := drawn{rapid.SliceOfN(rapid.Byte(), 0, 120).Draw(t, "world")}
-	w := d.world()
+	d := byteSource{rapid.SliceOfN(rapid.Byte(), 0, 120).Draw(t, "world")}
+	w := d.decodeWorld()
 	s := &Sharing{
 		Kinds:    [resources.Kinds]bool{rapid.Bool().Draw(t, "CPU"), rapid.Bool().Draw(t, "memory")},
 		CPULimit: sharing.CPULimit(rapid.IntRange(0, 2).Draw(t, "limit")), NodeCPU: resources.Amount(rapid.Int64Range(0, 64000).Draw(t, "node")),
@@ -258,7 +258,7 @@ func drawShared(t *rapid.T) (world, *Sharing) {
 	return w, s
 }
 
-func TestWhatHoldsOfEachPodThatShares(t *testing.T) {
+func TestFit_SharingInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, s := drawShared(t)
 		result := w.fit()
@@ -268,9 +268,9 @@ func TestWhatHoldsOfEachPodThatShares(t *testing.T) {
 		other := mirrored.fit()
 		slices.Reverse(other.Containers)
 		require.Equal(t, result, other)
-		w.refusals(t, result)
+		w.checkRefusals(t, result)
 		for i, f := range result.Containers {
-			w.sharedInvariants(t, s, w.pod.Containers[i], f)
+			w.checkShared(t, s, w.pod.Containers[i], f)
 		}
 		if refused(result) || w.ranges != (Ranges{}) {
 			return
@@ -282,9 +282,9 @@ func TestWhatHoldsOfEachPodThatShares(t *testing.T) {
 	})
 }
 
-func (w world) sharedInvariants(t *rapid.T, s *Sharing, c Container, f ContainerTarget) {
+func (w world) checkShared(t *rapid.T, s *Sharing, c Container, f ContainerTarget) {
 	for k := range resources.Kind(resources.Kinds) {
-		request, limit := has(f.Requests, c.Requests, k), has(f.Limits, c.Limits, k)
+		request, limit := amountAfter(f.Requests, c.Requests, k), amountAfter(f.Limits, c.Limits, k)
 		if f.WithoutLimit[k] {
 			require.True(t, s.New && k == resources.CPU && c.Limits.Value(k) > 0 && !f.Limits.Has(k))
 			limit = 0

@@ -11,12 +11,12 @@ const (
 
 // Explanation describes a reason to users, in Markdown.
 type Explanation struct {
-	Reason Reason
-	Scope  Scope
-	Means  string // a clause
-	Advice string
+	Reason  Reason
+	Scope   Scope
+	Meaning string // a clause
+	Advice  string
 	// ActionRequired is false for reasons that end without an action, or are intended.
-	Acute bool
+	ActionRequired bool
 }
 
 // explained maps each reason to its first explanation.

@@ -152,7 +152,7 @@ func (r Reason) Explain() Explanation { return explained[r] }
 func All() []Explanation { return explanations }
 
 // SkipReasons returns the reasons of skipped pods in the order of the docs.
-func Skips() (all []Reason) {
+func SkipReasons() (all []Reason) {
 	for _, e := range All() {
 		if e.Scope == SkippedPod {
 			all = append(all, e.Reason)

@@ -22,9 +22,9 @@ func TestAll_ExplainsEachReason(t *testing.T) {
 		key := Explanation{Reason: e.Reason, Scope: e.Scope}
 		require.False(t, seen[key], "%s is explained twice", e.Reason)
 		seen[key], explained[e.Reason] = true, true
-		require.NotEmpty(t, e.Means, e.Reason)
+		require.NotEmpty(t, e.Meaning, e.Reason)
 		require.NotEmpty(t, e.Advice, e.Reason)
-		require.False(t, strings.Contains(e.Means+e.Advice, "|"), "%s: the page is a table", e.Reason)
+		require.False(t, strings.Contains(e.Meaning+e.Advice, "|"), "%s: the page is a table", e.Reason)
 	}
 	declared := 0
 	ast.Inspect(file, func(n ast.Node) bool {
@@ -49,8 +49,8 @@ func TestExplain_PrefersSkippedPods(t *testing.T) {
 }
 
 // The docs list reasons in the order of declaration.
-func TestSkips_KeepsOrder(t *testing.T) {
-	skips := Skips()
+func TestSkipReasons_KeepsOrder(t *testing.T) {
+	skips := SkipReasons()
 	require.Equal(t, NoVPA, skips[0])
 	require.Equal(t, InternalError, skips[len(skips)-1])
 	require.NotContains(t, skips, GPUNode)

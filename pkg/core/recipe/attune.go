@@ -13,47 +13,47 @@ import (
 
 // Attune holds the settings of the attune recipe for one resource.
 type Attune struct {
-	Percentile  float64 // 50, 90, 95 or 99
-	Overhead    float64 // percent
-	Sensitivity float64 // to bursts, 0 or below = ignore bursts
-	Doubt       Doubt   // margin for lack of confidence
-	Least, Most float64 // millicores or bytes
-	MinChange   float64 // percent, smaller changes are ignored
-	Change      float64 // maximum change at a time, percent
-	Increase    float64 // maximum increase, 0 = MaxChange
-	Decrease    float64 // maximum decrease, 0 = MaxChange
+	Percentile  float64           // 50, 90, 95 or 99
+	Overhead    float64           // percent
+	Sensitivity float64           // to bursts, 0 or below = ignore bursts
+	Confidence  ConfidenceFormula // margin for lack of confidence
+	Min, Max    float64           // millicores or bytes
+	MinChange   float64           // percent, smaller changes are ignored
+	MaxChange   float64           // maximum change at a time, percent
+	MaxIncrease float64           // maximum increase, 0 = MaxChange
+	MaxDecrease float64           // maximum decrease, 0 = MaxChange
 	MayDecrease bool
 	FromCPU     float64 // memory: GiB per CPU core instead of usage, 0 = off
 }
 
 // In percent.
-const usualChange = 50
+const defaultMaxChange = 50
 
 // ChangeLimits returns the maximum increase and decrease in percent.
-func (a Attune) Caps() (increase, decrease float64) {
-	both := cmp.Or(a.Change, usualChange)
-	return cmp.Or(a.Increase, both), cmp.Or(a.Decrease, both)
+func (a Attune) ChangeLimits() (increase, decrease float64) {
+	both := cmp.Or(a.MaxChange, defaultMaxChange)
+	return cmp.Or(a.MaxIncrease, both), cmp.Or(a.MaxDecrease, both)
 }
 
 // A recommendation requires minPoints points of five minutes. After a change the target is kept for
 // cooldown.
 const (
-	leastPoints = 48
-	cooldown    = time.Hour
+	minPoints = 48
+	cooldown  = time.Hour
 )
 
 // attune is a recipe based on a percentile of the week or of its worst hour, plus margins.
 type attune struct {
-	kinds     [resources.Kinds]Attune
-	doubt     Doubt   // for both resources
-	minChange float64 // for both resources
-	mean      bool    // of the pods of a workload, else the highest pod
+	kinds      [resources.Kinds]Attune
+	confidence ConfidenceFormula // for both resources
+	minChange  float64           // for both resources
+	mean       bool              // of the pods of a workload, else the highest pod
 }
 
 func newAttune(published bool) *attune {
-	return &attune{doubt: Doubt{Published: published, Multiplier: 1, Exponent: 2}, minChange: 10, kinds: [resources.Kinds]Attune{
-		{Percentile: 95, Overhead: 20, Sensitivity: 0.1, Least: 1, Most: 4000, Change: 50, MayDecrease: true},
-		{Percentile: 99, Overhead: 30, Sensitivity: 0.1, Least: 4 << 20, Most: 8 << 30, Change: 30},
+	return &attune{confidence: ConfidenceFormula{Published: published, Multiplier: 1, Exponent: 2}, minChange: 10, kinds: [resources.Kinds]Attune{
+		{Percentile: 95, Overhead: 20, Sensitivity: 0.1, Min: 1, Max: 4000, MaxChange: 50, MayDecrease: true},
+		{Percentile: 99, Overhead: 30, Sensitivity: 0.1, Min: 4 << 20, Max: 8 << 30, MaxChange: 30},
 	}}
 }
 
@@ -72,74 +72,74 @@ func (a *attune) choices() []choice {
 func (a *attune) settings() []setting {
 	list := []setting{
 		{"memory-from-cpu-ratio", &a.kinds[resources.Memory].FromCPU, 0, 1000},
-		{"confidence-multiplier", &a.doubt.Multiplier, 0, 100}, {"confidence-exponent", &a.doubt.Exponent, 0, 10},
+		{"confidence-multiplier", &a.confidence.Multiplier, 0, 100}, {"confidence-exponent", &a.confidence.Exponent, 0, 10},
 		{"min-change", &a.minChange, 0, 100},
 	}
 	for k := range resources.Kind(resources.Kinds) {
 		c, name := &a.kinds[k], k.String()
 		list = append(list,
 			setting{name + "-overhead", &c.Overhead, 0, 900},
-			setting{name + "-burst-sensitivity", &c.Sensitivity, 0, 1}, setting{name + "-least", &c.Least, 1, 1e14},
-			setting{name + "-most", &c.Most, 1, 1e14}, setting{name + "-max-change", &c.Change, 1, 100},
-			setting{name + "-max-increase", &c.Increase, 0, 100}, setting{name + "-max-decrease", &c.Decrease, 0, 100})
+			setting{name + "-burst-sensitivity", &c.Sensitivity, 0, 1}, setting{name + "-least", &c.Min, 1, 1e14},
+			setting{name + "-most", &c.Max, 1, 1e14}, setting{name + "-max-change", &c.MaxChange, 1, 100},
+			setting{name + "-max-increase", &c.MaxIncrease, 0, 100}, setting{name + "-max-decrease", &c.MaxDecrease, 0, 100})
 	}
 	return list
 }
 
-func (a *attune) make() Recipe {
-	r := Recipe{Needs: sketch.Needs{Points: true, Mean: a.mean}, UsesCurrent: true, LeastPoints: leastPoints}
+func (a *attune) build() Recipe {
+	r := Recipe{Needs: sketch.Needs{Points: true, Mean: a.mean}, UsesCurrent: true, MinPoints: minPoints}
 	for k := range resources.Kind(resources.Kinds) {
 		one := a.kinds[k]
-		one.Doubt, one.MinChange = a.doubt, a.minChange
-		habits := func(s Subject) *sketch.Habits { return s.Sketch.Points[k].Habits() }
-		r.Target[k], r.PointsOf[k], r.burst[k] = one.Chain(k, habits), k, one.Sensitivity
+		one.Confidence, one.MinChange = a.confidence, a.minChange
+		habits := func(s Subject) *sketch.UsageProfile { return s.Sketch.Points[k].Profile() }
+		r.Target[k], r.PointsKind[k], r.burst[k] = one.Chain(k, habits), k, one.Sensitivity
 		if one.FromCPU > 0 {
 			r.Target[k] = one.MemoryChain(r.Target[resources.CPU])
-			r.PointsOf[k], r.burst[k] = resources.CPU, 0
+			r.PointsKind[k], r.burst[k] = resources.CPU, 0
 		}
 	}
 	for k := range resources.Kind(resources.Kinds) {
 		r.Target[k] = append(r.Target[k], Floor(k))
 	}
-	around(&r, lower, upper)
+	setDefaultBounds(&r, defaultLower, defaultUpper)
 	return r
 }
 
 // Chain returns the steps from a usage profile to a request. Each step rounds up.
-func (a Attune) Chain(k resources.Kind, habits Habits) Chain {
+func (a Attune) Chain(k resources.Kind, habits ProfileFunc) Chain {
 	return append(Chain{
-		Up(Worst(k, a.Percentile, habits)),
-		Up(Percent(a.Overhead)),
-		Up(Burst(a.Sensitivity, habits)),
-		Up(Unsure(a.Doubt, habits)),
-	}, a.bounded(k)...)
+		RoundUp(WorstPercentile(k, a.Percentile, habits)),
+		RoundUp(AddPercent(a.Overhead)),
+		RoundUp(Burst(a.Sensitivity, habits)),
+		RoundUp(ConfidenceMargin(a.Confidence, habits)),
+	}, a.finalSteps(k)...)
 }
 
 // MemoryChain returns the steps from a CPU request to a memory request.
 func (a Attune) MemoryChain(cpu Chain) Chain {
 	return append(Chain{
-		Up(FromCPU(a.FromCPU, cpu)),
-		Up(Percent(a.Overhead)),
-	}, a.bounded(resources.Memory)...)
+		RoundUp(FromCPU(a.FromCPU, cpu)),
+		RoundUp(AddPercent(a.Overhead)),
+	}, a.finalSteps(resources.Memory)...)
 }
 
 // finalSteps bound the request and its changes. The change filter follows the range, so a request
 // outside the range moves into it in several steps, an hour apart.
-func (a Attune) bounded(k resources.Kind) Chain {
-	increase, decrease := a.Caps()
-	chain := Chain{Range(a.Least, a.Most), Up(ChangeFilter(k, a.MinChange, increase, decrease)), OncePer(k, cooldown)}
+func (a Attune) finalSteps(k resources.Kind) Chain {
+	increase, decrease := a.ChangeLimits()
+	chain := Chain{Range(a.Min, a.Max), RoundUp(ChangeFilter(k, a.MinChange, increase, decrease)), OncePer(k, cooldown)}
 	if !a.MayDecrease {
-		chain = append(chain, NoDecrease(k, a.Most))
+		chain = append(chain, NoDecrease(k, a.Max))
 	}
 	return chain
 }
 
 // ProfileFunc returns the usage profile of a container in millicores or bytes.
-type Habits func(Subject) *sketch.Habits
+type ProfileFunc func(Subject) *sketch.UsageProfile
 
 // WorstPercentile begins a chain with a percentile of the week or of its worst hour. Without usage
 // it returns the current request.
-func Worst(k resources.Kind, percentile float64, habits Habits) Step {
+func WorstPercentile(k resources.Kind, percentile float64, habits ProfileFunc) Step {
 	return Step{Name: fmt.Sprintf("%s percentile %g of the week or an hour", k, percentile), Apply: func(s Subject, _ float64) float64 {
 		if highest := habits(s).Highest(int(percentile)); highest > 0 {
 			return highest
@@ -149,11 +149,11 @@ func Worst(k resources.Kind, percentile float64, habits Habits) Step {
 }
 
 // Burst increases the amount where the maximum is far above the other samples.
-func Burst(sensitivity float64, habits Habits) Step {
+func Burst(sensitivity float64, habits ProfileFunc) Step {
 	name := fmt.Sprintf("burst, sensitivity %g", sensitivity)
 	return Step{Name: name, Apply: func(s Subject, in float64) float64 {
 		return in * BurstFactor(habits(s).Burst, sensitivity)
-	}, Says: func(s Subject) string {
+	}, Describe: func(s Subject) string {
 		magnitude := habits(s).Burst
 		if magnitude == 0 {
 			return name + ": x 1, no burst"
@@ -163,10 +163,10 @@ func Burst(sensitivity float64, habits Habits) Step {
 }
 
 // ConfidenceMargin increases the amount where there is little usage history.
-func Unsure(d Doubt, habits Habits) Step {
+func ConfidenceMargin(d ConfidenceFormula, habits ProfileFunc) Step {
 	return Step{Name: "confidence", Apply: func(s Subject, in float64) float64 {
 		return in * d.Factor(habits(s).Confidence)
-	}, Says: func(s Subject) string {
+	}, Describe: func(s Subject) string {
 		h := habits(s)
 		return fmt.Sprintf("confidence %.4g of %d points: x %.4g", h.Confidence, h.Points, d.Factor(h.Confidence))
 	}}
@@ -180,7 +180,7 @@ func FromCPU(ratio float64, cpu Chain) Step {
 }
 
 // AddPercent adds a percentage.
-func Percent(p float64) Step {
+func AddPercent(p float64) Step {
 	return Step{Name: fmt.Sprintf("+ %g %%", p), Apply: func(_ Subject, in float64) float64 { return in * (1 + p/100) }}
 }
 
@@ -193,19 +193,19 @@ func BurstFactor(magnitude, sensitivity float64) float64 {
 }
 
 // Lower limit of the confidence in the published formula.
-const leastConfidence = 0.1
+const minConfidence = 0.1
 
 // ConfidenceFormula computes the margin for lack of confidence.
-type Doubt struct {
+type ConfidenceFormula struct {
 	Published            bool // formula of the published text, else of the released program
 	Multiplier, Exponent float64
 }
 
 // Factor returns the factor for a confidence. At full confidence the released formula returns 1,
 // and the published one with its default multiplier and exponent returns 4.
-func (d Doubt) Factor(confidence float64) float64 {
+func (d ConfidenceFormula) Factor(confidence float64) float64 {
 	if d.Published {
-		return math.Pow(1+d.Multiplier/max(confidence, leastConfidence), d.Exponent)
+		return math.Pow(1+d.Multiplier/max(confidence, minConfidence), d.Exponent)
 	}
 	return 1 + d.Multiplier*math.Pow(1-min(max(confidence, 0), 1), d.Exponent)
 }
@@ -215,31 +215,31 @@ func (d Doubt) Factor(confidence float64) float64 {
 func ChangeFilter(k resources.Kind, minChange, increase, decrease float64) Step {
 	name := fmt.Sprintf("change from %g %% on, at most + %g %% or - %g %%", minChange, increase, decrease)
 	return Step{Name: name, Apply: func(s Subject, in float64) float64 {
-		result, _ := Filter(float64(s.Current.Value(k)), in, minChange, increase, decrease)
+		result, _ := FilterChange(float64(s.Current.Value(k)), in, minChange, increase, decrease)
 		return result
 	}}
 }
 
 // Outcomes of FilterChange.
 const (
-	Kept   = "min_change_filtered"
-	Capped = "max_change_capped"
+	MinChangeFiltered = "min_change_filtered"
+	MaxChangeCapped   = "max_change_capped"
 )
 
 // FilterChange is ChangeFilter for two amounts. It also returns the outcome, empty if the change
 // passed.
-func Filter(current, wanted, minChange, increase, decrease float64) (result float64, did string) {
+func FilterChange(current, wanted, minChange, increase, decrease float64) (result float64, outcome string) {
 	if current <= 0 {
 		return wanted, ""
 	}
 	percent := math.Abs(wanted-current) * 100 / current
 	switch {
 	case percent < minChange:
-		return current, Kept
+		return current, MinChangeFiltered
 	case wanted > current && percent > increase:
-		return current + current*increase/100, Capped
+		return current + current*increase/100, MaxChangeCapped
 	case wanted < current && percent > decrease:
-		return current - current*decrease/100, Capped
+		return current - current*decrease/100, MaxChangeCapped
 	}
 	return wanted, ""
 }

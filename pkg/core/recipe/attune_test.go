@@ -16,8 +16,8 @@ type loop struct {
 	highest resources.List // highest request so far
 }
 
-func closed(t *testing.T, text string, cpu, memory resources.Amount) *loop {
-	l := &loop{life: live(t, text), request: resources.Of(cpu, memory)}
+func closedLoop(t *testing.T, text string, cpu, memory resources.Amount) *loop {
+	l := &loop{life: live(t, text), request: resources.NewList(cpu, memory)}
 	l.highest = l.request
 	return l
 }
@@ -30,10 +30,10 @@ func (l *loop) run(t *testing.T, cpu, memory resources.Amount, length time.Durat
 			l.sketch.Observe(l.at, resources.Kind(k), use, 0)
 		}
 		result := l.recipe.Recommend(Input{Sketch: l.sketch, Containers: 1, Current: l.request})
-		result.Remember(l.sketch)
+		result.SaveTargets(l.sketch)
 		for k := range resources.Kind(resources.Kinds) {
-			require.Equal(t, l.at.Sub(start) >= 48*five, result.Known[k], "%s at %s", k, l.at)
-			if target := result.Bounds.Target.Value(k); result.Known[k] && target != l.request.Value(k) {
+			require.Equal(t, l.at.Sub(start) >= 48*five, result.Ready[k], "%s at %s", k, l.at)
+			if target := result.Bounds.Target.Value(k); result.Ready[k] && target != l.request.Value(k) {
 				require.GreaterOrEqual(t, l.at.Sub(l.changed[k]), time.Hour, "%s at %s, from %d to %d", k, l.at, l.request.Value(k), target)
 				l.request, l.changed[k] = l.request.With(k, target), l.at
 				l.highest = l.highest.With(k, max(target, l.highest.Value(k)))
@@ -47,12 +47,12 @@ func multiple(r resources.List, k resources.Kind, use resources.Amount) float64 
 }
 
 // Each recommendation becomes the request that the next one starts from, which must converge.
-func TestAttuneOfANewPodComesNearItsUse(t *testing.T) {
+func TestAttune_ConvergesToUsage(t *testing.T) {
 	const week = 7*24*time.Hour + time.Hour
 	for _, c := range []struct {
 		cpu, memory resources.Amount // first requests
 	}{{100, 128 * mib}, {2000, 4096 * mib}} {
-		l := closed(t, "attune:memory-decrease=yes,pod-min-cpu=0", c.cpu, c.memory)
+		l := closedLoop(t, "attune:memory-decrease=yes,pod-min-cpu=0", c.cpu, c.memory)
 		l.run(t, 200, 300*mib, 24*time.Hour)
 		require.LessOrEqual(t, multiple(l.highest, resources.CPU, max(200, c.cpu)), 2.36, "overhead x lack of confidence")
 		require.LessOrEqual(t, multiple(l.highest, resources.Memory, max(300*mib, c.memory)), 2.56)
@@ -60,14 +60,14 @@ func TestAttuneOfANewPodComesNearItsUse(t *testing.T) {
 		require.InDelta(t, 1.2, multiple(l.request, resources.CPU, 200), 0.121, "from %d", c.cpu)
 		require.InDelta(t, 1.3, multiple(l.request, resources.Memory, 300*mib), 0.13, "from %d", c.memory)
 	}
-	kept := closed(t, "attune", 100, 128*mib)
+	kept := closedLoop(t, "attune", 100, 128*mib)
 	kept.run(t, 200, 300*mib, week)
 	require.InDelta(t, 2.5, multiple(kept.request, resources.Memory, 300*mib), 0.06)
 	require.Equal(t, kept.highest.Value(resources.Memory), kept.request.Value(resources.Memory))
 }
 
-func TestAttune_IdleContainerEndsNearTheLeastAmount(t *testing.T) {
-	l := closed(t, "attune:pod-min-cpu=0", 300, 128*mib)
+func TestAttune_IdleContainerEndsNearMinimum(t *testing.T) {
+	l := closedLoop(t, "attune:pod-min-cpu=0", 300, 128*mib)
 	l.run(t, 0, 100*mib, 72*time.Hour)
 	require.LessOrEqual(t, l.highest.Value(resources.CPU), resources.Amount(300), "usage of 0 never raises the request")
 	require.LessOrEqual(t, l.request.Value(resources.CPU), resources.Amount(4))
@@ -83,7 +83,7 @@ func TestAttune_DecreasesOnlyWhereAllowed(t *testing.T) {
 		{name: "neither", recipe: "attune:cpu-decrease=no"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l := closed(t, tc.recipe, 2000, 4096*mib)
+			l := closedLoop(t, tc.recipe, 2000, 4096*mib)
 			l.run(t, 200, 300*mib, 48*time.Hour)
 			require.Equal(t, tc.shrinks[resources.CPU], l.request.Value(resources.CPU) < 2000)
 			require.Equal(t, tc.shrinks[resources.Memory], l.request.Value(resources.Memory) < 4096*mib)
@@ -93,8 +93,8 @@ func TestAttune_DecreasesOnlyWhereAllowed(t *testing.T) {
 
 // The published formula recommends four times the usage at full confidence, and a hundred times at
 // none.
-func TestAttuneAsPublishedTakesHoursToRise(t *testing.T) {
-	l := closed(t, "attune-published:pod-min-cpu=0", 100, 128*mib)
+func TestAttunePublished_RisesWithinHours(t *testing.T) {
+	l := closedLoop(t, "attune-published:pod-min-cpu=0", 100, 128*mib)
 	l.run(t, 200, 300*mib, 5*time.Hour)
 	require.LessOrEqual(t, multiple(l.highest, resources.CPU, 100), 1.5*1.5, "an hour after the first recommendation")
 	require.LessOrEqual(t, multiple(l.highest, resources.Memory, 128*mib), 1.7)
@@ -106,7 +106,7 @@ func TestAttuneAsPublishedTakesHoursToRise(t *testing.T) {
 	require.Equal(t, l.highest.Value(resources.Memory), l.request.Value(resources.Memory), "it does not shrink")
 }
 
-func TestMemoryFromCPUWaitsForPointsOfCPU(t *testing.T) {
+func TestAttune_MemoryFromCPUWaitsForCPUPoints(t *testing.T) {
 	l := live(t, "attune:memory-from-cpu-ratio=4")
 	l.use(resources.Memory, 100*mib, 5*time.Hour)
 	points := func() Points {
@@ -119,7 +119,7 @@ func TestMemoryFromCPUWaitsForPointsOfCPU(t *testing.T) {
 }
 
 // Any other percentile would fall back to 95.
-func TestOtherPercentilesAreRefused(t *testing.T) {
+func TestAttune_RejectsUnsupportedPercentiles(t *testing.T) {
 	for _, text := range []string{"attune:cpu-percentile=93", "attune-published:memory-percentile=100", "attune:cpu-percentile=0.95"} {
 		_, err := Parse(text)
 		require.ErrorContains(t, err, "must be one of 50, 90, 95, 99")
@@ -127,7 +127,7 @@ func TestOtherPercentilesAreRefused(t *testing.T) {
 	require.Equal(t, "cpu percentile 90 of the week or an hour", parsed(t, "attune:cpu-percentile=90").Target[resources.CPU][0].Name)
 }
 
-func TestAttuneTakesThePodThatUsesMost(t *testing.T) {
+func TestAttune_UsesPodWithHighestUsage(t *testing.T) {
 	for text, want := range map[string]float64{"attune": 900, "attune:pods=max": 900, "attune:pods=mean": 300} {
 		l := live(t, text)
 		for end := l.at.Add(6 * time.Hour); l.at.Before(end); l.at = l.at.Add(time.Minute) {
@@ -135,11 +135,11 @@ func TestAttuneTakesThePodThatUsesMost(t *testing.T) {
 				l.sketch.ObservePod(pod, l.at, resources.CPU, use, 0)
 			}
 		}
-		require.InEpsilon(t, want, l.sketch.Points[resources.CPU].Habits().Overall.P95, 0.002, text)
+		require.InEpsilon(t, want, l.sketch.Points[resources.CPU].Profile().Overall.P95, 0.002, text)
 	}
 }
 
-func TestAttune_NoDecreaseEndsAtTheLargestAmount(t *testing.T) {
+func TestAttune_CapsRequestsAtMaximum(t *testing.T) {
 	for _, tc := range []struct {
 		name         string
 		recipe       string
@@ -153,7 +153,7 @@ func TestAttune_NoDecreaseEndsAtTheLargestAmount(t *testing.T) {
 		{name: "memory above the range", recipe: "attune", kind: resources.Memory, request: 24576 * mib, end: 8192 * mib},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l := closed(t, tc.recipe, 300, 512*mib)
+			l := closedLoop(t, tc.recipe, 300, 512*mib)
 			l.request = l.request.With(tc.kind, tc.request)
 			l.run(t, 50, 50*mib, 24*time.Hour)
 			require.Equal(t, tc.end, l.request.Value(tc.kind))

@@ -30,7 +30,7 @@ type autopilot struct {
 func newAutopilot() *autopilot {
 	return &autopilot{
 		cpu: "p95", memory: "max", cpuHours: 12, memoryHours: 48, days: 7, cpuMargin: 0.10, memoryMargin: 0.10,
-		cpuLower: lower[resources.CPU], cpuUpper: upper[resources.CPU], memoryLower: lower[resources.Memory], memoryUpper: upper[resources.Memory],
+		cpuLower: defaultLower[resources.CPU], cpuUpper: defaultUpper[resources.CPU], memoryLower: defaultLower[resources.Memory], memoryUpper: defaultUpper[resources.Memory],
 		costs: [resources.Kinds]sketch.Costs{
 			{Overrun: 20, Change: 0.02, Switch: 0.05, Learning: 0.01},
 			{Overrun: 1000, Change: 0.02, Switch: 0.05, Learning: 0.001},
@@ -68,7 +68,7 @@ func (a *autopilot) settings() []setting {
 	return list
 }
 
-func (a *autopilot) make() Recipe {
+func (a *autopilot) build() Recipe {
 	var r Recipe
 	if a.ensemble {
 		r = a.models()
@@ -78,7 +78,7 @@ func (a *autopilot) make() Recipe {
 	for k := range resources.Kind(resources.Kinds) {
 		r.Target[k] = append(r.Target[k], AtLeast(1), Floor(k)) // no request is 0
 	}
-	around(&r, [resources.Kinds]float64{a.cpuLower, a.memoryLower}, [resources.Kinds]float64{a.cpuUpper, a.memoryUpper})
+	setDefaultBounds(&r, [resources.Kinds]float64{a.cpuLower, a.memoryLower}, [resources.Kinds]float64{a.cpuUpper, a.memoryUpper})
 	return r
 }
 
@@ -92,9 +92,9 @@ func (a *autopilot) models() Recipe {
 			}
 		}
 		r.Needs.Models[k] = sketch.NewModelShape(k, a.decays[k], margins, a.costs[k])
-		r.Target[k] = Chain{Cheapest(k)}
+		r.Target[k] = Chain{CheapestModel(k)}
 	}
-	r.Target[resources.Memory] = append(r.Target[resources.Memory], RunningPeak())
+	r.Target[resources.Memory] = append(r.Target[resources.Memory], CurrentPeak())
 	return r
 }
 
@@ -105,7 +105,7 @@ func (a *autopilot) window() Recipe {
 	r := Recipe{Needs: sketch.Needs{Peaks: true}}
 	cpu := shape(resources.CPU, a.cpuHours, map[string]float64{"p95": 0.95, "p90": 0.90, "mean": sketch.Average}[a.cpu]).Sustained(hours(a.sustained / 60))
 	r.Needs.Load[resources.CPU] = cpu
-	r.Target[resources.CPU] = Chain{Level(cpu, 0), LastHour(resources.CPU), Enlarged(a.cpuMargin)}
+	r.Target[resources.CPU] = Chain{Level(cpu, 0), LastHour(resources.CPU), AddFraction(a.cpuMargin)}
 
 	days := int64(a.days)
 	if a.memory == "max" {
@@ -118,7 +118,7 @@ func (a *autopilot) window() Recipe {
 			r.Target[resources.Memory] = append(r.Target[resources.Memory], OrHighest(0.5, days))
 		}
 	}
-	r.Target[resources.Memory] = append(r.Target[resources.Memory], Enlarged(a.memoryMargin))
+	r.Target[resources.Memory] = append(r.Target[resources.Memory], AddFraction(a.memoryMargin))
 	return r
 }
 
@@ -138,12 +138,12 @@ func OrHighest(share float64, days int64) Step {
 
 // CurrentPeak raises the amount to the peak of the open window. Memory in use cannot be reclaimed,
 // and in the first minutes no model has a limit.
-func RunningPeak() Step {
-	return Step{Name: "or highest of the last hours", Apply: func(s Subject, in float64) float64 { return max(in, s.Sketch.Peaks.Running()) }}
+func CurrentPeak() Step {
+	return Step{Name: "or highest of the last hours", Apply: func(s Subject, in float64) float64 { return max(in, s.Sketch.Peaks.CurrentPeak()) }}
 }
 
 // CheapestModel begins a chain with the limit of the model with the lowest past cost.
-func Cheapest(k resources.Kind) Step {
+func CheapestModel(k resources.Kind) Step {
 	return Step{Name: k.String() + " limit of the model that cost least", Apply: func(s Subject, _ float64) float64 {
 		return s.Sketch.Models[k].Limit()
 	}}

@@ -14,7 +14,7 @@ import (
 // A container that uses 60 millicores, and 5 cores in bursts, gets a target for one of the two
 // levels: 1.05 times the ends of the buckets, 0.0611 and 5.2201 cores. Once both levels are seen,
 // neighboring buckets merge, and the lower one ends at 0.0661.
-const low, lowBesideHigh, high resources.Amount = 64, 69, 5481
+const low, lowWithHigh, high resources.Amount = 64, 69, 5481
 
 // targets returns the target after each minute for pods that burst together.
 func targets(t testing.TB, text string, pods, days int, bursts func(minute int) bool) (all []resources.Amount) {
@@ -34,7 +34,7 @@ func targets(t testing.TB, text string, pods, days int, bursts func(minute int) 
 }
 
 // A level counts only if usage exceeded it for 15 minutes in total.
-func TestASingleBurstDoesNotCount(t *testing.T) {
+func TestLoadline_IgnoresSingleBurst(t *testing.T) {
 	const h, days = 60, 7
 	const end = days * 24 * h
 	type span struct {
@@ -57,7 +57,7 @@ func TestASingleBurstDoesNotCount(t *testing.T) {
 			all := targets(t, "loadline", pods, days, c.bursts)
 			for _, want := range c.wants {
 				for m, target := range all[want.from:want.to] {
-					expected := []resources.Amount{low, lowBesideHigh}
+					expected := []resources.Amount{low, lowWithHigh}
 					if want.high {
 						expected = []resources.Amount{high}
 					}
@@ -71,7 +71,7 @@ func TestASingleBurstDoesNotCount(t *testing.T) {
 	}
 }
 
-func TestAMinuteAtEachStartDoesNotCount(t *testing.T) {
+func TestLoadline_IgnoresStaggeredStartupBursts(t *testing.T) {
 	r := parsed(t, "loadline")
 	s := sketch.New(r.Needs)
 	for m := range 24 * 60 {
@@ -83,22 +83,22 @@ func TestAMinuteAtEachStartDoesNotCount(t *testing.T) {
 			s.ObservePod(fmt.Sprint(p), start.Add(time.Duration(m)*time.Minute), resources.CPU, use, 0)
 		}
 		target := r.Recommend(Input{Sketch: s, Containers: 1}).Bounds.Target.Value(resources.CPU)
-		require.Contains(t, []resources.Amount{low, lowBesideHigh}, target, m)
+		require.Contains(t, []resources.Amount{low, lowWithHigh}, target, m)
 	}
 }
 
 // During the first hour, a quarter of the known time is enough.
-func TestWhatIsThereFromTheStartCountsAtOnce(t *testing.T) {
+func TestLoadline_CountsInitialLoadAtOnce(t *testing.T) {
 	always := targets(t, "loadline", 1, 1, func(int) bool { return true })
 	require.Equal(t, high, always[0])
 	require.Equal(t, high, always[len(always)-1])
 	started := targets(t, "loadline", 1, 1, func(m int) bool { return m < 2 })
 	require.Equal(t, high, started[1])
-	require.Equal(t, lowBesideHigh, started[12])
-	require.Equal(t, lowBesideHigh, started[len(started)-1])
+	require.Equal(t, lowWithHigh, started[12])
+	require.Equal(t, lowWithHigh, started[len(started)-1])
 }
 
-func TestSustainedMinutes(t *testing.T) {
+func TestSustainedMinutes_PerRecipe(t *testing.T) {
 	once := func(m int) bool { return m >= 6*60 && m < 6*60+12 }
 	for text, counts := range map[string]bool{
 		"loadline": false, "loadline:cpu=calm": false, "loadline:cpu=calm-lean": false, "loadline:cpu=calm-safe": false, "loadline:cpu=mixed": false,
@@ -117,7 +117,7 @@ func TestSustainedMinutes(t *testing.T) {
 }
 
 // A container is large from a calm target of 4 cores until it falls below 3.2 cores.
-func TestMixedTracksLargeContainers(t *testing.T) {
+func TestLoadlineMixed_TracksLargeContainers(t *testing.T) {
 	mixed, calm, tracking := live(t, "loadline:cpu=mixed"), live(t, "loadline"), live(t, "loadline:cpu=tracking")
 	use := func(a resources.Amount, length time.Duration) {
 		for _, l := range []*life{mixed, calm, tracking} {
@@ -141,7 +141,7 @@ func TestMixedTracksLargeContainers(t *testing.T) {
 	require.Equal(t, "tracking, as calm was above 4 cores and not below 3.2 since: the highest of 0.6 of the time, half-life 12h, 0.9 of the time, half-life 1h, and the last hour", says())
 }
 
-func TestMixedDoesNotSwing(t *testing.T) {
+func TestLoadlineMixed_HasHysteresis(t *testing.T) {
 	const between = 3500 // millicores, a target of 3.7 cores
 	for before, large := range map[resources.Amount]bool{6000: true, 2000: false} {
 		l := live(t, "loadline:cpu=mixed")

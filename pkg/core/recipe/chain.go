@@ -34,17 +34,17 @@ type Result struct {
 	Bounds resources.Bounds
 	// Ready reports for each resource whether the history suffices for a recommendation. The bounds
 	// of other resources are meaningless.
-	Known   [resources.Kinds]bool
-	Covered [resources.Kinds]time.Duration // from the first to the last usage in the sketch, 0 = none
-	Points  [resources.Kinds]Points        // existing and required points, zero if the recipe needs none
+	Ready    [resources.Kinds]bool
+	Coverage [resources.Kinds]time.Duration // from the first to the last usage in the sketch, 0 = none
+	Points   [resources.Kinds]Points        // existing and required points, zero if the recipe needs none
 }
 
 // SaveTargets records the targets in a sketch for recipes that need the time of the last change.
 // The sketch may be nil.
-func (r *Result) Remember(s *sketch.Sketch) {
+func (r *Result) SaveTargets(s *sketch.Sketch) {
 	for k := range resources.Kind(resources.Kinds) {
-		if s != nil && r.Known[k] {
-			s.Recommended(k, r.Bounds.Target.Value(k))
+		if s != nil && r.Ready[k] {
+			s.SetTarget(k, r.Bounds.Target.Value(k))
 		}
 	}
 }
@@ -61,21 +61,21 @@ type Subject struct {
 // Step is one named step of a chain. It must not modify the subject. Results of a chain are
 // millicores or bytes. In the recipe "vpa" all intermediate amounts are whole numbers too.
 type Step struct {
-	Name  string
-	Apply func(s Subject, in float64) float64
-	Says  func(s Subject) string // replaces Name in explanations, nil = Name
+	Name     string
+	Apply    func(s Subject, in float64) float64
+	Describe func(s Subject) string // replaces Name in explanations, nil = Name
 }
 
-func (step *Step) name(s Subject) string {
-	if step.Says != nil {
-		return step.Says(s)
+func (step *Step) label(s Subject) string {
+	if step.Describe != nil {
+		return step.Describe(s)
 	}
 	return step.Name
 }
 
 // wholeAmountStep creates a step from a function of whole amounts. It drops fractions and limits
 // amounts to resources.Max, so that no setting of a later step can overflow.
-func whole(name string, apply func(s Subject, in resources.Amount) resources.Amount) Step {
+func wholeAmountStep(name string, apply func(s Subject, in resources.Amount) resources.Amount) Step {
 	return Step{Name: name, Apply: func(s Subject, in float64) float64 { return float64(apply(s, resources.FromFloat(in))) }}
 }
 
@@ -88,7 +88,7 @@ func (c Chain) Run(s Subject, values *[]Value) resources.Amount {
 	for i := range c {
 		amount = c[i].Apply(s, amount)
 		if values != nil {
-			*values = append(*values, Value{c[i].name(s), amount})
+			*values = append(*values, Value{c[i].label(s), amount})
 		}
 	}
 	return resources.FromFloat(amount)
@@ -102,8 +102,8 @@ type Recipe struct {
 	UsesCurrent bool         // the requests in force affect the result
 	// MinPoints is the number of five-minute points that a recommendation requires. If it is not 0,
 	// Needs.Points is set. PointsKind is the resource whose points count, for each resource.
-	LeastPoints int
-	PointsOf    [resources.Kinds]resources.Kind
+	MinPoints  int
+	PointsKind [resources.Kinds]resources.Kind
 	// SeparateMemoryLimit means that memory limits do not follow the requests. The target is the
 	// request, and the upper bound is the limit.
 	SeparateMemoryLimit bool
@@ -121,20 +121,20 @@ func (r *Recipe) Minimum(n int) resources.List {
 	share := 1.0 / float64(max(n, 1))
 	cpu := resources.FromFloat(r.podMin[resources.CPU] * 0.001 * 1000)
 	memory := resources.FromFloat(r.podMin[resources.Memory] * 1024 * 1024)
-	return resources.Of(cpu.Scale(share), memory.Scale(share))
+	return resources.NewList(cpu.Scale(share), memory.Scale(share))
 }
 
 // Floor raises the amount to the minimum of the subject.
 func Floor(kind resources.Kind) Step {
-	return whole("floor", func(s Subject, in resources.Amount) resources.Amount {
+	return wholeAmountStep("floor", func(s Subject, in resources.Amount) resources.Amount {
 		return max(in, s.Minimum.Value(kind))
 	})
 }
 
 // ForKind returns the recipe without the chains and needs of other resources, so that their bounds
 // are 0.
-func (r *Recipe) Only(k resources.Kind) *Recipe {
-	only := &Recipe{Needs: r.Needs.Only(k), UsesCurrent: r.UsesCurrent, LeastPoints: r.LeastPoints, PointsOf: r.PointsOf,
+func (r *Recipe) ForKind(k resources.Kind) *Recipe {
+	only := &Recipe{Needs: r.Needs.ForKind(k), UsesCurrent: r.UsesCurrent, MinPoints: r.MinPoints, PointsKind: r.PointsKind,
 		SeparateMemoryLimit: r.SeparateMemoryLimit, Sharing: r.Sharing, podMin: r.podMin, burst: r.burst}
 	only.Target[k], only.Lower[k], only.Upper[k] = r.Target[k], r.Lower[k], r.Upper[k]
 	return only
@@ -169,27 +169,27 @@ func (r *Recipe) subject(in Input) Subject {
 // Result.SaveTargets.
 func (r *Recipe) Recommend(in Input) Result {
 	s := r.subject(in)
-	result := r.known(in, s)
+	result := r.readiness(in, s)
 	result.Bounds = r.evaluate(s, nil)
 	return result
 }
 
 // readiness returns a result without bounds: whether the history suffices.
-func (r *Recipe) known(in Input, s Subject) (result Result) {
-	result.Known = [resources.Kinds]bool{true, true}
+func (r *Recipe) readiness(in Input, s Subject) (result Result) {
+	result.Ready = [resources.Kinds]bool{true, true}
 	if in.Profile != nil {
-		result.Known = [resources.Kinds]bool{resources.CPU: !in.Profile.CPU.Empty(), resources.Memory: !in.Profile.Memory.Empty()}
+		result.Ready = [resources.Kinds]bool{resources.CPU: !in.Profile.CPU.Empty(), resources.Memory: !in.Profile.Memory.Empty()}
 	}
 	for k := range resources.Kind(resources.Kinds) {
 		if s.Sketch != nil {
-			covered, some := s.Sketch.Covers(k)
-			if result.Known[k] = result.Known[k] && some; some {
-				result.Covered[k] = covered
+			covered, some := s.Sketch.Coverage(k)
+			if result.Ready[k] = result.Ready[k] && some; some {
+				result.Coverage[k] = covered
 			}
 		}
-		if r.LeastPoints > 0 {
-			result.Points[k] = Points{s.Sketch.Points[r.PointsOf[k]].Habits().Points, r.LeastPoints}
-			result.Known[k] = result.Known[k] && result.Points[k].Have >= r.LeastPoints
+		if r.MinPoints > 0 {
+			result.Points[k] = Points{s.Sketch.Points[r.PointsKind[k]].Profile().Points, r.MinPoints}
+			result.Ready[k] = result.Ready[k] && result.Points[k].Have >= r.MinPoints
 		}
 	}
 	return result
@@ -204,15 +204,15 @@ type Insight struct {
 
 // Insights returns the insight for each resource, and false if the recipe has no points.
 func (r *Recipe) Insights(s *sketch.Sketch) (all [resources.Kinds]Insight, found bool) {
-	if r.LeastPoints == 0 || s == nil {
+	if r.MinPoints == 0 || s == nil {
 		return all, false
 	}
 	for k := range resources.Kind(resources.Kinds) {
-		points := s.Points[r.PointsOf[k]]
+		points := s.Points[r.PointsKind[k]]
 		if points == nil {
 			return all, false
 		}
-		h := points.Habits()
+		h := points.Profile()
 		all[k] = Insight{h.Points, h.Confidence, BurstFactor(h.Burst, r.burst[k])}
 	}
 	return all, true

@@ -14,18 +14,18 @@ type Source string
 
 // The sources.
 const (
-	FromFlag   Source = "flag"
-	Asked      Source = "annotation"
-	FromPolicy Source = "policy"
-	NotUsable  Source = "wrong_annotation" // invalid annotation or policy, so the flag applies
+	FromFlag       Source = "flag"
+	FromAnnotation Source = "annotation"
+	FromPolicy     Source = "policy"
+	InvalidText    Source = "wrong_annotation" // invalid annotation or policy, so the flag applies
 )
 
 // Limits of the cache. Any VPA author can write an unlimited number of annotations of up to 256
 // KiB.
 const (
-	mostParsed  = 1000
-	mostText    = 1000
-	mostProblem = 3000
+	maxParsed  = 1000
+	maxText    = 1000
+	maxProblem = 3000
 )
 
 // Choice is the recipe of a VPA. It is immutable.
@@ -39,7 +39,7 @@ type Choice struct {
 }
 
 // Matches reports whether Choose returns this choice for the same texts, without a lookup.
-func (c *Choice) Fits(annotation, policy string) bool {
+func (c *Choice) Matches(annotation, policy string) bool {
 	if annotation == "" && policy != "" {
 		return c.Policy && c.Text == policy
 	}
@@ -47,58 +47,58 @@ func (c *Choice) Fits(annotation, policy string) bool {
 }
 
 // Cache holds recipes by their text. It is not safe for concurrent use, but its choices are.
-type Book struct {
-	defaults Config
-	flag     string
-	standard *Choice
-	parsed   map[asked]*Choice
+type Cache struct {
+	defaults   Config
+	flag       string
+	flagChoice *Choice
+	parsed     map[cacheKey]*Choice
 }
 
 // cacheKey is a text and its source, FromAnnotation or FromPolicy.
-type asked struct {
+type cacheKey struct {
 	text   string
 	source Source
 }
 
 // NewCache returns a cache for the recipe of the command line and the settings of the recipe "vpa".
-func NewBook(flag string, defaults Config) (*Book, error) {
+func NewCache(flag string, defaults Config) (*Cache, error) {
 	r, err := ParseWith(defaults, flag)
 	if err != nil {
 		return nil, err
 	}
-	b := &Book{defaults: defaults, flag: flag, parsed: map[asked]*Choice{}}
-	b.standard = &Choice{Recipe: &r, Name: nameOf(flag), Source: FromFlag}
+	b := &Cache{defaults: defaults, flag: flag, parsed: map[cacheKey]*Choice{}}
+	b.flagChoice = &Choice{Recipe: &r, Name: nameOf(flag), Source: FromFlag}
 	return b, nil
 }
 
 // Fork returns an empty cache with the same defaults for another goroutine.
-func (b *Book) Fork() *Book {
-	return &Book{defaults: b.defaults, flag: b.flag, standard: b.standard, parsed: map[asked]*Choice{}}
+func (b *Cache) Fork() *Cache {
+	return &Cache{defaults: b.defaults, flag: b.flag, flagChoice: b.flagChoice, parsed: map[cacheKey]*Choice{}}
 }
 
 // ForAnnotation returns the recipe for an annotation value, empty = none.
-func (b *Book) For(text string) *Choice { return b.find(asked{text, Asked}) }
+func (b *Cache) ForAnnotation(text string) *Choice { return b.find(cacheKey{text, FromAnnotation}) }
 
 // Choose returns the recipe of a VPA: from its annotation, else from the responsible SizingPolicy.
 // Empty = none.
-func (b *Book) Choose(annotation, policy string) *Choice {
+func (b *Cache) Choose(annotation, policy string) *Choice {
 	if annotation == "" {
-		return b.find(asked{policy, FromPolicy})
+		return b.find(cacheKey{policy, FromPolicy})
 	}
-	return b.For(annotation)
+	return b.ForAnnotation(annotation)
 }
 
-func (b *Book) find(a asked) *Choice {
+func (b *Cache) find(a cacheKey) *Choice {
 	if a.text == "" {
-		return b.standard
+		return b.flagChoice
 	}
 	if known := b.parsed[a]; known != nil {
 		return known
 	}
-	if len(b.parsed) >= mostParsed { // too many distinct texts
+	if len(b.parsed) >= maxParsed { // too many distinct texts
 		clear(b.parsed)
 	}
-	c := *b.standard
+	c := *b.flagChoice
 	c.Text, c.Policy = a.text, a.source == FromPolicy
 	if r, err := parse(b.defaults, a.text); err == nil {
 		c.Recipe, c.Name, c.Source = &r, nameOf(a.text), a.source
@@ -107,10 +107,10 @@ func (b *Book) find(a asked) *Choice {
 		if a.source == FromPolicy {
 			where = "spec.recipe of the SizingPolicy"
 		}
-		c.Source = NotUsable
+		c.Source = InvalidText
 		c.Problem = fmt.Sprintf("%s: %s; until that is right the recipe is %q, that of the recommender", where, oneLine(err), b.flag)
 	}
-	if len(a.text) <= mostText {
+	if len(a.text) <= maxText {
 		b.parsed[a] = &c
 	}
 	return &c
@@ -126,18 +126,18 @@ func Problem(text string) string {
 }
 
 func parse(defaults Config, text string) (Recipe, error) {
-	if len(text) > mostText {
-		return Recipe{}, fmt.Errorf("it has %d characters, must have at most %d", len(text), mostText)
+	if len(text) > maxText {
+		return Recipe{}, fmt.Errorf("it has %d characters, must have at most %d", len(text), maxText)
 	}
 	return ParseWith(defaults, text)
 }
 
 func oneLine(err error) string {
-	what := strings.ReplaceAll(err.Error(), "\n", "; ")
-	if len(what) > mostProblem {
-		what = strings.ToValidUTF8(what[:mostProblem], "") + " and so on"
+	line := strings.ReplaceAll(err.Error(), "\n", "; ")
+	if len(line) > maxProblem {
+		line = strings.ToValidUTF8(line[:maxProblem], "") + " and so on"
 	}
-	return what
+	return line
 }
 
 func nameOf(text string) string {

@@ -14,9 +14,9 @@ import (
 
 // Crane's fixed constants.
 const (
-	craneLeast    = 0.00001 // minimum weight of a sample
-	craneCPUMost  = 100     // cores
-	craneMostSize = 104857600000
+	craneMinWeight = 0.00001 // minimum weight of a sample
+	craneMaxCPU    = 100     // cores
+	craneMaxMemory = 104857600000
 )
 
 // Default age up to which a kill counts.
@@ -31,7 +31,7 @@ type crane struct {
 	bucket             [resources.Kinds]float64 // cores, bytes
 	days               float64
 	daysOf             [resources.Kinds]float64 // 0 = days
-	careless           bool                     // kills do not count
+	ignoreKills        bool                     // kills do not count
 	killRatio          float64
 	killBump           float64 // MiB
 	killAge            time.Duration
@@ -51,12 +51,12 @@ func (c *crane) choices() []choice {
 			if c.shapes = nil; option == "default" {
 				c.shapes = DefaultShapes()
 			}
-		}, other: "a list of cores and GiB such as 0.5c1g+1c2g", parse: func(text string) (err error) {
+		}, valueHint: "a list of cores and GiB such as 0.5c1g+1c2g", parse: func(text string) (err error) {
 			c.shapes, err = ParseShapes(strings.ReplaceAll(text, "+", ","))
 			return err
 		}},
-		{name: "oom-protection", options: []string{"yes", "no"}, apply: func(option string) { c.careless = option == "no" }},
-		{name: "oom-history-length", other: "a time from 1h to 1440h", parse: func(text string) error {
+		{name: "oom-protection", options: []string{"yes", "no"}, apply: func(option string) { c.ignoreKills = option == "no" }},
+		{name: "oom-history-length", valueHint: "a time from 1h to 1440h", parse: func(text string) error {
 			age, err := time.ParseDuration(text)
 			if err != nil || age < time.Hour || age > 60*24*time.Hour {
 				return errors.New("it is none")
@@ -81,20 +81,20 @@ func (c *crane) settings() []setting {
 	return list
 }
 
-func (c *crane) make() Recipe {
+func (c *crane) build() Recipe {
 	var window [resources.Kinds]time.Duration
 	for k := range window {
 		window[k] = time.Duration(cmp.Or(c.daysOf[k], c.days)) * 24 * time.Hour
 	}
-	shape := sketch.NewWeightedShape(c.bucket, [resources.Kinds]float64{craneCPUMost, craneMostSize}, craneLeast, window)
-	r := Recipe{Needs: sketch.Needs{Weighted: shape, Kills: !c.careless}}
+	shape := sketch.NewWeightedShape(c.bucket, [resources.Kinds]float64{craneMaxCPU, craneMaxMemory}, craneMinWeight, window)
+	r := Recipe{Needs: sketch.Needs{Weighted: shape, Kills: !c.ignoreKills}}
 	for k := range resources.Kind(resources.Kinds) {
 		r.Target[k] = Chain{
-			Heavy(k, c.percentile[k]), Enlarged(c.margin[k]),
+			WeightedQuantile(k, c.percentile[k]), AddFraction(c.margin[k]),
 			Utilisation(cmp.Or(c.utilisations[k], c.utilisation)), Truncated(k),
 		}
 	}
-	if !c.careless {
+	if !c.ignoreKills {
 		r.Target[resources.Memory] = append(r.Target[resources.Memory], AfterKill(c.killBump*(1<<20), c.killRatio, c.killAge))
 	}
 	if c.shapes != nil {
@@ -106,12 +106,12 @@ func (c *crane) make() Recipe {
 	for k := range resources.Kind(resources.Kinds) {
 		r.Target[k] = append(r.Target[k], Floor(k))
 	}
-	around(&r, lower, upper)
+	setDefaultBounds(&r, defaultLower, defaultUpper)
 	return r
 }
 
 // WeightedQuantile begins a chain with a quantile of the samples weighted by their amount.
-func Heavy(k resources.Kind, q float64) Step {
+func WeightedQuantile(k resources.Kind, q float64) Step {
 	return Step{Name: fmt.Sprintf("%s quantile %g by weight", k, q), Apply: func(s Subject, _ float64) float64 {
 		return s.Sketch.Weighted[k].Quantile(q)
 	}}
@@ -137,7 +137,7 @@ func Truncated(k resources.Kind) Step {
 func AfterKill(bump, ratio float64, age time.Duration) Step {
 	name := fmt.Sprintf("request at a kill + %g or x %g", bump, ratio)
 	return Step{Name: name, Apply: func(s Subject, in float64) float64 {
-		had, killed := s.Sketch.Kills.Largest(s.Sketch.Now, age)
+		had, killed := s.Sketch.Kills.LargestRequest(s.Sketch.Now, age)
 		if !killed {
 			return in
 		}

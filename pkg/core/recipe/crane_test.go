@@ -9,16 +9,16 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-func TestCraneTellsTheResourcesApart(t *testing.T) {
+func TestCrane_SettingsPerResource(t *testing.T) {
 	const day = 24 * time.Hour
 	for text, want := range map[string]resources.List{ // 0.2 cores and 300 MiB, with a margin
-		"crane":                            resources.Of(229, 361758720),
-		"crane:target-utilisation=0.5":     resources.Of(459, 723517440),
-		"crane:cpu-target-utilisation=0.5": resources.Of(459, 361758720),
-		"crane:target-utilisation=0.5,cpu-target-utilisation=1": resources.Of(229, 723517440),
-		"crane:days=1":                    resources.Of(114, 120586239),
-		"crane:memory-days=2":             resources.Of(229, 120586239),
-		"crane:cpu-days=2,memory-days=14": resources.Of(114, 361758720),
+		"crane":                            resources.NewList(229, 361758720),
+		"crane:target-utilisation=0.5":     resources.NewList(459, 723517440),
+		"crane:cpu-target-utilisation=0.5": resources.NewList(459, 361758720),
+		"crane:target-utilisation=0.5,cpu-target-utilisation=1": resources.NewList(229, 723517440),
+		"crane:days=1":                    resources.NewList(114, 120586239),
+		"crane:memory-days=2":             resources.NewList(229, 120586239),
+		"crane:cpu-days=2,memory-days=14": resources.NewList(114, 361758720),
 	} {
 		l := live(t, text)
 		for k, uses := range [resources.Kinds][2]resources.Amount{{150, 50}, {250 * mib, 50 * mib}} {
@@ -33,7 +33,7 @@ func TestCraneTellsTheResourcesApart(t *testing.T) {
 	}
 }
 
-func TestProtectionAfterAKillCanBeShorterOrNone(t *testing.T) {
+func TestCrane_OOMProtectionSettings(t *testing.T) {
 	for text, want := range map[string]float64{
 		"crane": 612, "crane:oom-protection=yes": 612, "crane:oom-history-length=240h": 612,
 		"crane:oom-protection=no": 115, "crane:oom-history-length=48h": 115,
@@ -46,12 +46,12 @@ func TestProtectionAfterAKillCanBeShorterOrNone(t *testing.T) {
 	}
 }
 
-func TestOwnShapes(t *testing.T) {
+func TestCrane_CustomShapes(t *testing.T) {
 	for text, want := range map[string]resources.List{
-		"crane:shapes=default":         resources.Of(250, 256*mib),
-		"crane:shapes=3c6g+0.3c0.125g": resources.Of(300, 128*mib),
-		"crane:shapes=0.2c8g+0.1c0.5g": resources.Of(200, 8192*mib),
-		"crane:shapes=0.1c0.125g":      resources.Of(114, 120586239),
+		"crane:shapes=default":         resources.NewList(250, 256*mib),
+		"crane:shapes=3c6g+0.3c0.125g": resources.NewList(300, 128*mib),
+		"crane:shapes=0.2c8g+0.1c0.5g": resources.NewList(200, 8192*mib),
+		"crane:shapes=0.1c0.125g":      resources.NewList(114, 120586239),
 	} {
 		l := live(t, text)
 		l.use(resources.CPU, 50, time.Hour)

@@ -10,18 +10,18 @@ import (
 	"loadline.dev/loadline/pkg/core/sketch"
 )
 
-func (l *life) press(a resources.Amount, share float64, length time.Duration) {
+func (l *life) usePressure(a resources.Amount, share float64, length time.Duration) {
 	for end := l.at.Add(length); l.at.Before(end); l.at = l.at.Add(time.Minute) {
 		l.sketch.Observe(l.at, resources.CPU, a, 0)
-		l.sketch.Waited(l.at, a, share)
+		l.sketch.ObservePressure(l.at, a, share)
 	}
 }
 
 // The published example: 0.5 cores with 20 % pressure need 0.6 cores, as base and as peak. Amounts
 // are stored to a thousandth, rounded up.
-func TestWaitingForCPUCountsAsUse(t *testing.T) {
+func TestCruiseKube_PressureCountsAsUsage(t *testing.T) {
 	l := live(t, "cruisekube:pod-min-cpu=0,cpu-minutes=10")
-	l.press(500, 0.2, time.Hour)
+	l.usePressure(500, 0.2, time.Hour)
 	b := l.bounds()
 	require.InDelta(t, 600, float64(b.Target.Value(resources.CPU)), 1)
 	require.InDelta(t, 600, float64(b.Lower.Value(resources.CPU)), 1)
@@ -37,10 +37,10 @@ func TestWaitingForCPUCountsAsUse(t *testing.T) {
 	require.Equal(t, resources.Amount(500), b.Lower.Value(resources.CPU), "exactly")
 }
 
-func TestUnknownWaitingChangesNothing(t *testing.T) {
+func TestCruiseKube_UnknownPressureHasNoEffect(t *testing.T) {
 	l := live(t, "cruisekube:base=0.75")
 	l.use(resources.CPU, 500, time.Hour)
-	require.Nil(t, l.sketch.Pressed)
+	require.Nil(t, l.sketch.PressureHours)
 	l.sketch.Now = l.at.UnixNano()
 	explained := l.recipe.Explain(Input{Sketch: l.sketch, Containers: 1})
 	for at, steps := range map[int][]Value{2: explained.Target[resources.CPU], 1: explained.Lower[resources.CPU]} {
@@ -48,11 +48,11 @@ func TestUnknownWaitingChangesNothing(t *testing.T) {
 		require.Equal(t, steps[at-1].Amount, steps[at].Amount)
 	}
 	pressed := live(t, "loadline:cpu=calm")
-	pressed.press(500, 0.5, time.Hour)
-	require.Nil(t, pressed.sketch.Pressed, "a recipe that does not want to know")
+	pressed.usePressure(500, 0.5, time.Hour)
+	require.Nil(t, pressed.sketch.PressureHours, "a recipe that does not want to know")
 }
 
-func TestAKillAsksForTheLimitElseTheUse(t *testing.T) {
+func TestCruiseKube_OOMKillRaisesToLimitOrUsage(t *testing.T) {
 	for name, c := range map[string]struct{ request, limit, want resources.Amount }{
 		"limit":                 {300, 600, 600},
 		"limit, equal":          {300, 300, 300},

@@ -38,7 +38,7 @@ func recipe(t testing.TB, c Config) *Recipe {
 	return &r
 }
 
-func TestVPARecipe(t *testing.T) {
+func TestVPA_Recommend(t *testing.T) {
 	config := DefaultConfig()
 	r := recipe(t, config)
 	for _, c := range []struct {
@@ -48,36 +48,36 @@ func TestVPARecipe(t *testing.T) {
 		want       resources.Bounds
 	}{
 		{"a day of samples", past(1441, []float64{100, 120, 140, 400}, 300e6, 420e6), 1, resources.Bounds{
-			Lower: resources.Of(142, 510750973), Target: resources.Of(476, 511772986), Upper: resources.Of(952, 1023545972),
+			Lower: resources.NewList(142, 510750973), Target: resources.NewList(476, 511772986), Upper: resources.NewList(952, 1023545972),
 		}},
 		{"half an hour, tiny", past(31, []float64{5}, 20e6), 2, resources.Bounds{
-			Lower: resources.Of(12, 131072000), Target: resources.Of(12, 131072000), Upper: resources.Of(539, 1155174902),
+			Lower: resources.NewList(12, 131072000), Target: resources.NewList(12, 131072000), Upper: resources.NewList(539, 1155174902),
 		}},
 		{"half an hour, large", past(31, []float64{700, 900}, 600e6), 2, resources.Bounds{
-			Lower: resources.Of(740, 652561755), Target: resources.Of(1038, 716711186), Upper: resources.Of(50862, 35118848114),
+			Lower: resources.NewList(740, 652561755), Target: resources.NewList(1038, 716711186), Upper: resources.NewList(50862, 35118848114),
 		}},
 		{"a single sample", past(1, []float64{1500}, 2e9), 1, resources.Bounds{
-			Lower: resources.Of(25, 262144000), Target: resources.Of(1737, 2407501950), Upper: resources.Of(resources.Max, resources.Max),
+			Lower: resources.NewList(25, 262144000), Target: resources.NewList(1737, 2407501950), Upper: resources.NewList(resources.Max, resources.Max),
 		}},
 		{"a single sample of nothing and no memory", past(1, []float64{0}), 1, resources.Bounds{
-			Lower: resources.Of(25, 262144000), Target: resources.Of(25, 262144000), Upper: resources.Of(resources.Max, 262144000),
+			Lower: resources.NewList(25, 262144000), Target: resources.NewList(25, 262144000), Upper: resources.NewList(resources.Max, 262144000),
 		}},
 		{"nothing at all", past(0, nil), 3, resources.Bounds{
-			Lower: resources.Of(8, 87381333), Target: resources.Of(8, 87381333), Upper: resources.Of(8, 87381333),
+			Lower: resources.NewList(8, 87381333), Target: resources.NewList(8, 87381333), Upper: resources.NewList(8, 87381333),
 		}},
 	} {
 		require.Equal(t, c.want, r.Recommend(Input{Profile: c.past, Containers: c.containers}).Bounds, c.name)
 	}
 }
 
-func TestMinimumIsShared(t *testing.T) {
+func TestVPA_MinimumIsDividedByContainers(t *testing.T) {
 	r := VPA(DefaultConfig())
-	require.Equal(t, resources.Of(25, 262144000), r.Minimum(1))
-	require.Equal(t, resources.Of(12, 131072000), r.Minimum(2))
-	require.Equal(t, resources.Of(8, 87381333), r.Minimum(3))
+	require.Equal(t, resources.NewList(25, 262144000), r.Minimum(1))
+	require.Equal(t, resources.NewList(12, 131072000), r.Minimum(2))
+	require.Equal(t, resources.NewList(8, 87381333), r.Minimum(3))
 }
 
-func TestExplainEndsWhereBoundsEnds(t *testing.T) {
+func TestVPA_ExplainMatchesRecommend(t *testing.T) {
 	r := recipe(t, DefaultConfig())
 	rapid.Check(t, func(t *rapid.T) {
 		p := past(rapid.IntRange(0, 50).Draw(t, "samples"), rapid.SliceOfN(rapid.Float64Range(0, 1e6), 1, 9).Draw(t, "mcpu"),
@@ -99,7 +99,7 @@ func TestExplainEndsWhereBoundsEnds(t *testing.T) {
 	})
 }
 
-func TestExplainNamesTheSteps(t *testing.T) {
+func TestVPA_ExplainNamesSteps(t *testing.T) {
 	config := DefaultConfig()
 	config.Confidence[resources.CPU] = 12*time.Hour + 30*time.Minute
 	config.PodMinCPU = 1000
@@ -109,17 +109,17 @@ func TestExplainNamesTheSteps(t *testing.T) {
 	require.Equal(t, "confidence (1 + 0.001/c)^-2, c in 24h", e.Lower[resources.Memory][2].Step)
 }
 
-func TestMarginStaysBelowTheCeiling(t *testing.T) {
+func TestMargin_SaturatesAtMax(t *testing.T) {
 	require.Equal(t, float64(resources.Max), Margin(0.15).Apply(Subject{}, float64(resources.Max)))
 	require.Equal(t, float64(resources.Max), Margin(1e300).Apply(Subject{}, 1))
 	require.Equal(t, 11.0, Margin(0.15).Apply(Subject{}, 10))
 }
 
-func TestFloorWithoutMinimum(t *testing.T) {
+func TestFloor_WithoutMinimum(t *testing.T) {
 	require.Equal(t, 7.0, Floor(resources.CPU).Apply(Subject{}, 7))
 }
 
-func TestValidateNamesAllProblems(t *testing.T) {
+func TestConfigValidate_ReportsAllProblems(t *testing.T) {
 	require.NoError(t, DefaultConfig().Validate())
 	c := DefaultConfig()
 	c.Target[resources.Memory] = 90

@@ -11,14 +11,14 @@ import (
 )
 
 // The floors of the reference VPA apply to other recipes only if they are set explicitly.
-func TestRecipesHaveTheirOwnFloors(t *testing.T) {
-	reference, asked := resources.Of(25, 250*mib), DefaultConfig()
+func TestFloors_PerRecipe(t *testing.T) {
+	reference, asked := resources.NewList(25, 250*mib), DefaultConfig()
 	asked.PodMinMemory, asked.PodMinSet[resources.Memory] = 100, true
 	for _, name := range Names() {
 		lifted := name == "vpa" || name == "loadline"
 		require.Equal(t, lifted, parsed(t, name).Minimum(1) == reference, name)
 		if !lifted {
-			require.Equal(t, resources.Of(0, 0), parsed(t, name).Minimum(1), name)
+			require.Equal(t, resources.NewList(0, 0), parsed(t, name).Minimum(1), name)
 		}
 		given, err := ParseWith(asked, name)
 		require.NoError(t, err)
@@ -28,13 +28,13 @@ func TestRecipesHaveTheirOwnFloors(t *testing.T) {
 	}
 }
 
-func TestTheLeastOfEachRecipe(t *testing.T) {
+func TestRecipe_IdleContainerGetsMinimum(t *testing.T) {
 	for text, want := range map[string]resources.List{
-		"vpa": resources.Of(25, 250*mib), "loadline": resources.Of(25, 250*mib),
-		"crane":      resources.Of(114, 120586239), // the first bucket
-		"attune":     resources.Of(3, 4*mib),
-		"cruisekube": resources.Of(1, 16e6),
-		"autopilot":  resources.Of(1, 1),
+		"vpa": resources.NewList(25, 250*mib), "loadline": resources.NewList(25, 250*mib),
+		"crane":      resources.NewList(114, 120586239), // the first bucket
+		"attune":     resources.NewList(3, 4*mib),
+		"cruisekube": resources.NewList(1, 16e6),
+		"autopilot":  resources.NewList(1, 1),
 	} {
 		r := parsed(t, text)
 		p, l := usage.NewProfile(usage.NewProfileShape(24*time.Hour, 24*time.Hour)), live(t, text)

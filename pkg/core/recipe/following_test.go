@@ -18,7 +18,7 @@ func (l *life) memoryOf(t *testing.T) (request, protected float64) {
 }
 
 // Usage is 300 MiB for four days and 100 MiB for two.
-func TestTheRequestFollowsUse(t *testing.T) {
+func TestLoadlineFollowing_RequestFollowsUsage(t *testing.T) {
 	for name, c := range map[string]struct {
 		recipe  string
 		ratio   sketch.LimitRatio
@@ -26,21 +26,21 @@ func TestTheRequestFollowsUse(t *testing.T) {
 		says    string
 	}{
 		"a limit that leaves room":   {"loadline:memory=following", 150, true, "highest of the last day + 0.1, if that is less"},
-		"a limit that stands":        {"loadline:memory=following", sketch.Free, true, "highest of the last day + 0.1, if that is less"},
+		"a limit that stands":        {"loadline:memory=following", sketch.NoLimitRatio, true, "highest of the last day + 0.1, if that is less"},
 		"limit and request equal":    {"loadline:memory=following", 100, false, "the same for the request, as limit and request are equal"},
-		"the limit was never seen":   {"loadline:memory=following", sketch.Unseen, false, "the same for the request, as the limit is not known yet"},
+		"the limit was never seen":   {"loadline:memory=following", sketch.UnknownRatio, false, "the same for the request, as the limit is not known yet"},
 		"new for a hundred hours":    {"loadline:memory=following,declared-hours=200", 150, false, "the same for the request, as less than 200 hours were seen"},
 		"with a larger fixed margin": {"loadline:memory=following,margin=0.3", 150, true, "highest of the last day + 0.1, if that is less"},
 	} {
 		l := live(t, c.recipe)
 		require.True(t, l.recipe.SeparateMemoryLimit)
-		require.True(t, l.recipe.Only(resources.Memory).SeparateMemoryLimit)
+		require.True(t, l.recipe.ForKind(resources.Memory).SeparateMemoryLimit)
 		usual := live(t, "loadline")
 		if c.recipe != "loadline:memory=following" {
 			usual = live(t, "loadline:"+c.recipe[len("loadline:memory=following,"):])
 		}
 		for _, one := range []*life{l, usual} {
-			one.sketch.Limited(c.ratio)
+			one.sketch.SetLimitRatio(c.ratio)
 			one.use(resources.Memory, 300*mib, 4*24*time.Hour)
 			one.use(resources.Memory, 100*mib, 2*24*time.Hour)
 		}
@@ -58,9 +58,9 @@ func TestTheRequestFollowsUse(t *testing.T) {
 	}
 }
 
-func TestTheRequestFollowsFromTheFirstDayOn(t *testing.T) {
+func TestLoadlineFollowing_StartsAfterFirstDay(t *testing.T) {
 	l := live(t, "loadline:memory=following")
-	l.sketch.Limited(150)
+	l.sketch.SetLimitRatio(150)
 	l.use(resources.Memory, 100*mib, 23*time.Hour)
 	request, protected := l.memoryOf(t)
 	require.Equal(t, protected, request)
@@ -70,9 +70,9 @@ func TestTheRequestFollowsFromTheFirstDayOn(t *testing.T) {
 	require.Greater(t, protected, 110.5, "it is still new")
 }
 
-func TestAKillRaisesRequestAndProtection(t *testing.T) {
+func TestLoadlineFollowing_OOMKillRaisesRequestAndLimit(t *testing.T) {
 	l := live(t, "loadline:memory=following")
-	l.sketch.Limited(150)
+	l.sketch.SetLimitRatio(150)
 	l.use(resources.Memory, 100*mib, 4*24*time.Hour)
 	l.sketch.Killed(l.at, 100*mib, 200*mib)
 	request, protected := l.memoryOf(t)
@@ -80,10 +80,10 @@ func TestAKillRaisesRequestAndProtection(t *testing.T) {
 	require.GreaterOrEqual(t, protected, request)
 }
 
-func TestFollowingNeedsNoMoreState(t *testing.T) {
+func TestLoadlineFollowing_NeedsNoMoreState(t *testing.T) {
 	following, usual := live(t, "loadline:memory=following"), live(t, "loadline")
 	for _, l := range []*life{following, usual} {
-		l.sketch.Limited(150)
+		l.sketch.SetLimitRatio(150)
 		l.use(resources.Memory, 300*mib, 3*24*time.Hour)
 		l.use(resources.CPU, 100, 3*24*time.Hour)
 	}

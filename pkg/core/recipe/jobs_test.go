@@ -11,7 +11,7 @@ import (
 )
 
 // Each estimator forgets the time between runs differently.
-func TestAJobKeepsWhatItsRunsNeededWhileItBegins(t *testing.T) {
+func TestLoadline_JobKeepsRequestBetweenRuns(t *testing.T) {
 	const day = 24 * time.Hour
 	for _, c := range []struct {
 		recipe string

@@ -12,12 +12,12 @@ import (
 // loadline is Loadline's own recipe. Memory is the second-highest daily peak of two weeks, and CPU
 // a share of the load in a slow and a fast histogram.
 type loadline struct {
-	margin         Fixed   // of memory
-	following      bool    // the memory request follows usage, the limit follows the estimate
-	volatility     float64 // memory margin per unit of volatility
-	cold, restless float64 // margin of a new container: fixed, and per unit of ExcessOverMean
-	coldHours      float64 // half-life of this margin
-	declaredHours  float64 // how long a new container keeps its declared memory request
+	margin         FixedMargin // of memory
+	followsUsage   bool        // the memory request follows usage, the limit follows the estimate
+	volatility     float64     // memory margin per unit of volatility
+	cold, restless float64     // margin of a new container: fixed, and per unit of ExcessOverMean
+	coldHours      float64     // half-life of this margin
+	declaredHours  float64     // how long a new container keeps its declared memory request
 
 	share, fastShare         float64
 	halfLife, fastHalfLife   float64 // hours
@@ -44,7 +44,7 @@ func newLoadline() *loadline {
 
 // memory applies a preset. The presets default and following derive the margin from the limit.
 func (l *loadline) memory(preset string) {
-	l.following = preset == "following"
+	l.followsUsage = preset == "following"
 	switch preset {
 	case "lean":
 		l.margin, l.volatility = 0, 0
@@ -111,13 +111,13 @@ func (l *loadline) shape() *sketch.LoadShape {
 	return sketch.NewLoadShape(resources.CPU, halfLives, [2]float64{l.share, l.fastShare}, l.byLoad, l.hour).Sustained(hours(l.sustained / 60))
 }
 
-func (l *loadline) make() Recipe {
+func (l *loadline) build() Recipe {
 	shape := l.shape()
 	if l.throttling {
 		shape = shape.Throttling()
 	}
 	r := Recipe{Needs: sketch.Needs{
-		Peaks: true, LimitRatio: l.margin.FollowsLimit() || l.following, Declared: hours(l.declaredHours), Start: hours(l.start / 60),
+		Peaks: true, LimitRatio: l.margin.FollowsLimit() || l.followsUsage, Declared: hours(l.declaredHours), Start: hours(l.start / 60),
 		Load: [resources.Kinds]*sketch.LoadShape{resources.CPU: shape},
 	}}
 	r.Target[resources.CPU] = Chain{Level(shape, 0), OrLevel(shape, 1)}
@@ -128,7 +128,7 @@ func (l *loadline) make() Recipe {
 	if l.mixed {
 		var tracking loadline
 		tracking.cpu("tracking")
-		until := stillLarge * l.large
+		until := stillLargeShare * l.large
 		r.Needs.Tracked = sketch.NewTrackedShape(tracking.shape(), 1000*l.large/l.factor, 1000*until/l.factor)
 		r.Target[resources.CPU] = append(r.Target[resources.CPU], Tracking(r.Needs.Tracked, l.large, until))
 	}
@@ -138,14 +138,14 @@ func (l *loadline) make() Recipe {
 	r.Target[resources.CPU] = append(r.Target[resources.CPU], Floor(resources.CPU))
 	r.Target[resources.Memory] = Chain{
 		TwoPeaks(), VolatileMargin(l.margin, l.volatility, l.cold, l.restless, hours(l.coldHours)),
-		LastDay(l.margin, leastLastDay),
+		LastDay(l.margin, minLastDayMargin),
 	}
 	if l.declaredHours > 0 {
-		r.Target[resources.Memory] = append(r.Target[resources.Memory], AtFirst(l.declaredHours))
+		r.Target[resources.Memory] = append(r.Target[resources.Memory], DeclaredRequest(l.declaredHours))
 	}
 	r.Target[resources.Memory] = append(r.Target[resources.Memory], Floor(resources.Memory))
-	around(&r, [resources.Kinds]float64{l.cpuLower, l.memoryLower}, [resources.Kinds]float64{l.cpuUpper, l.memoryUpper})
-	if l.following {
+	setDefaultBounds(&r, [resources.Kinds]float64{l.cpuLower, l.memoryLower}, [resources.Kinds]float64{l.cpuUpper, l.memoryUpper})
+	if l.followsUsage {
 		l.follow(&r)
 	}
 	if l.sharing {
@@ -155,7 +155,7 @@ func (l *loadline) make() Recipe {
 }
 
 // Below this share of the threshold a large container is no longer large.
-const stillLarge = 0.8
+const stillLargeShare = 0.8
 
 // Tracking uses the tracking estimate for large containers. Thresholds are in cores.
 func Tracking(shape *sketch.TrackedShape, from, until float64) Step {
@@ -163,7 +163,7 @@ func Tracking(shape *sketch.TrackedShape, from, until float64) Step {
 	calm := fmt.Sprintf("calm, as that was not above %g cores, or was below %g since", from, until)
 	return Step{
 		Name: "tracking of large containers",
-		Says: func(s Subject) string {
+		Describe: func(s Subject) string {
 			if s.Sketch.Tracked.Large() {
 				return tracked
 			}
@@ -180,45 +180,45 @@ func Tracking(shape *sketch.TrackedShape, from, until float64) Step {
 }
 
 // Minimum margin over the peak of the last day.
-const leastLastDay = 0.05
+const minLastDayMargin = 0.05
 
 // TwoPeaks begins a memory chain with the second-highest daily peak of two weeks or the current
 // peak. When a weekly event begins, the same window two weeks ago counts too.
 func TwoPeaks() Step {
 	return Step{Name: "second-highest daily peak of 14 days, or the running one", Apply: func(s Subject, _ float64) float64 {
-		return max(sketch.Base(s.Sketch.Peaks.Weekly()), s.Sketch.Peaks.Running())
+		return max(sketch.Base(s.Sketch.Peaks.Weekly()), s.Sketch.Peaks.CurrentPeak())
 	}}
 }
 
 // Maximum of VolatileMargin, as a fraction.
-const mostMargin = 3
+const maxMargin = 3
 
 // VolatileMargin adds a fixed fraction, more for volatile daily peaks, and more for a new
 // container, especially if its peak is far above its mean.
-func VolatileMargin(fixed Fixed, volatility, cold, restless float64, halfLife time.Duration) Step {
+func VolatileMargin(fixed FixedMargin, volatility, cold, restless float64, halfLife time.Duration) Step {
 	says := func(s Subject) string {
-		return fmt.Sprintf("margin %s + %g x volatility + (%g + %g x restlessness) halved every %gh", fixed.says(s), volatility, cold, restless, halfLife.Hours())
+		return fmt.Sprintf("margin %s + %g x volatility + (%g + %g x restlessness) halved every %gh", fixed.describe(s), volatility, cold, restless, halfLife.Hours())
 	}
-	return Step{Name: "margin", Says: says, Apply: func(s Subject, in float64) float64 {
-		p, least := s.Sketch.Peaks, fixed.of(s)
-		young := min(mostMargin, cold+restless*p.Restless()) * math.Exp2(-float64(p.Age(s.Sketch.Now))/float64(halfLife))
+	return Step{Name: "margin", Describe: says, Apply: func(s Subject, in float64) float64 {
+		p, least := s.Sketch.Peaks, fixed.fraction(s)
+		young := min(maxMargin, cold+restless*p.ExcessOverMean()) * math.Exp2(-float64(p.Age(s.Sketch.Now))/float64(halfLife))
 		margin := least + volatility*p.Volatility(p.Daily()) + young
-		return in * (1 + min(max(margin, min(least, 0)), mostMargin))
+		return in * (1 + min(max(margin, min(least, 0)), maxMargin))
 	}}
 }
 
 // DeclaredRequest raises the amount to the declared request while the container is new.
-func AtFirst(hours float64) Step {
+func DeclaredRequest(hours float64) Step {
 	return Step{Name: fmt.Sprintf("or declared request in the first %gh", hours), Apply: func(s Subject, in float64) float64 {
 		return max(in, s.Sketch.Declared())
 	}}
 }
 
 // LastDay raises the amount to the peak of the last day plus the fixed margin, at least least.
-func LastDay(fixed Fixed, least float64) Step {
-	margin := func(s Subject) float64 { return max(fixed.of(s), least) }
+func LastDay(fixed FixedMargin, least float64) Step {
+	margin := func(s Subject) float64 { return max(fixed.fraction(s), least) }
 	says := func(s Subject) string { return fmt.Sprintf("or highest of the last day + %.3g", margin(s)) }
-	return Step{Name: "or highest of the last day", Says: says, Apply: func(s Subject, in float64) float64 {
-		return max(in, s.Sketch.Peaks.Day()*(1+margin(s)))
+	return Step{Name: "or highest of the last day", Describe: says, Apply: func(s Subject, in float64) float64 {
+		return max(in, s.Sketch.Peaks.LastDayPeak()*(1+margin(s)))
 	}}
 }

@@ -56,7 +56,7 @@ func (l *life) bounds() resources.Bounds {
 
 func (l *life) memory() float64 { return float64(l.bounds().Target.Value(resources.Memory)) / mib }
 
-func TestOneOutlierIsForgivenAfterItsDay(t *testing.T) {
+func TestLoadline_IgnoresMemoryOutlierAfterADay(t *testing.T) {
 	const day = 24 * time.Hour
 	l := live(t, "loadline:memory=default")
 	l.use(resources.Memory, 100*mib, 11*day)
@@ -75,7 +75,7 @@ func TestOneOutlierIsForgivenAfterItsDay(t *testing.T) {
 	require.InEpsilon(t, 110.00, l.memory(), 0.002)
 }
 
-func TestNewContainer(t *testing.T) {
+func TestLoadline_NewContainerMargin(t *testing.T) {
 	flat := live(t, "loadline:memory=default")
 	flat.use(resources.Memory, 200*mib, time.Hour)
 	require.InEpsilon(t, 246.73, flat.memory(), 0.002, "0.10 and 0.15 x 2^(-1/6)")
@@ -88,7 +88,7 @@ func TestNewContainer(t *testing.T) {
 
 // During its first hour a container keeps its declared memory if that exceeds 200 MiB plus 0.10 and
 // the margin for new containers: 246.73 MiB at the end of the hour.
-func TestANewContainerKeepsItsRequest(t *testing.T) {
+func TestLoadline_NewContainerKeepsDeclaredMemory(t *testing.T) {
 	for _, c := range []struct {
 		recipe        string
 		declared      resources.Amount // MiB
@@ -101,7 +101,7 @@ func TestANewContainerKeepsItsRequest(t *testing.T) {
 		{"loadline", 0, 247.18, 246.73},
 	} {
 		l := live(t, c.recipe)
-		l.sketch.Declare(c.declared * mib)
+		l.sketch.SetDeclared(c.declared * mib)
 		l.use(resources.Memory, 200*mib, 55*time.Minute)
 		require.InEpsilon(t, c.before, l.memory(), 0.002, "%s, %d", c.recipe, c.declared)
 		l.use(resources.Memory, 200*mib, five)
@@ -110,7 +110,7 @@ func TestANewContainerKeepsItsRequest(t *testing.T) {
 }
 
 // Twelve days of 100 MiB have no volatility and no margin for new containers.
-func TestTheMarginFollowsTheLimit(t *testing.T) {
+func TestLoadline_MarginFollowsLimit(t *testing.T) {
 	const long = 12 * 24 * time.Hour
 	for _, c := range []struct {
 		recipe     string
@@ -127,8 +127,8 @@ func TestTheMarginFollowsTheLimit(t *testing.T) {
 		{"loadline", 121, 110, "margin 0.1 (limit 1.21 x request)"},
 		{"loadline", 200, 110, "margin 0.1 (limit 2 x request)"},
 		{"loadline", 50000, 110, "margin 0.1 (limit 500 x request)"},
-		{"loadline", sketch.Free, 110, "margin 0.1 (no limit follows the request)"},
-		{"loadline", sketch.Unseen, 110, "margin 0.1 (the limit is not known yet)"},
+		{"loadline", sketch.NoLimitRatio, 110, "margin 0.1 (no limit follows the request)"},
+		{"loadline", sketch.UnknownRatio, 110, "margin 0.1 (the limit is not known yet)"},
 		{"loadline:memory=safe", 200, 120, "margin 0.2 + 0.15 x volatility"},
 		{"loadline:memory=equal", 100, 105, "margin 0 + 0.15 x volatility"},
 		{"loadline:memory=lean", 100, 105, "margin 0 + 0 x volatility"},
@@ -136,7 +136,7 @@ func TestTheMarginFollowsTheLimit(t *testing.T) {
 		{"loadline:memory=default,margin=0.3", 100, 130, "margin 0.3 + 0.15 x volatility"},
 	} {
 		l := live(t, c.recipe)
-		l.sketch.Limited(c.limitRatio)
+		l.sketch.SetLimitRatio(c.limitRatio)
 		l.use(resources.Memory, 100*mib, long)
 		require.InEpsilon(t, c.want, l.memory(), 0.002, "%s, %d", c.recipe, c.limitRatio)
 		l.sketch.Now = l.at.UnixNano()
@@ -146,12 +146,12 @@ func TestTheMarginFollowsTheLimit(t *testing.T) {
 	}
 }
 
-func TestTheMarginHasNoJumps(t *testing.T) {
+func TestLoadline_MarginIsContinuous(t *testing.T) {
 	l, before := live(t, "loadline"), 0.0
 	l.use(resources.Memory, 100*mib, 2*24*time.Hour)
 	l.use(resources.Memory, 50*mib, 2*24*time.Hour) // so that the last day does not decide
 	for h := sketch.LimitRatio(100); h < 400; h++ {
-		l.sketch.Limited(h)
+		l.sketch.SetLimitRatio(h)
 		is := l.memory()
 		if h > 100 {
 			require.LessOrEqual(t, is, before, "limitRatio %d", h)
@@ -161,7 +161,7 @@ func TestTheMarginHasNoJumps(t *testing.T) {
 	}
 }
 
-func TestShareOfTheLoadAndOfTheTime(t *testing.T) {
+func TestLoadline_ShareOfLoadAndTime(t *testing.T) {
 	for text, want := range map[string]float64{
 		"loadline:cpu=tracking,share=0.899,fast-share=0,half-life-hours=1000":                   1.0113,
 		"loadline:cpu=calm,factor=1,share=0.40,fast-share=0,half-life-hours=1000":               1.0113,
@@ -176,7 +176,7 @@ func TestShareOfTheLoadAndOfTheTime(t *testing.T) {
 	}
 }
 
-func TestTrackingKeepsTheHighestOfTheLastHour(t *testing.T) {
+func TestLoadlineTracking_KeepsPeakOfLastHour(t *testing.T) {
 	l := live(t, "loadline:cpu=tracking")
 	l.use(resources.CPU, 2000, 6*time.Hour)
 	high := l.bounds().Target.Value(resources.CPU)
@@ -186,7 +186,7 @@ func TestTrackingKeepsTheHighestOfTheLastHour(t *testing.T) {
 	require.Less(t, l.bounds().Target.Value(resources.CPU), high/2)
 }
 
-func TestBoundsAreTight(t *testing.T) {
+func TestLoadline_BoundsAreTight(t *testing.T) {
 	l := live(t, "loadline:cpu=calm")
 	l.use(resources.CPU, 1000, 5*24*time.Hour)
 	b := l.bounds()
@@ -200,7 +200,7 @@ func TestBoundsAreTight(t *testing.T) {
 	require.InDelta(t, 1.3*target, float64(b.Upper.Value(resources.Memory)), 1)
 }
 
-func TestAKillEntersAsANeed(t *testing.T) {
+func TestLoadline_OOMKillRaisesMemory(t *testing.T) {
 	for _, c := range []struct{ limit, peak float64 }{{500, 600}, {40, 56}} {
 		l := live(t, "loadline:memory=lean,cold=0,restless=0")
 		l.use(resources.Memory, 10*mib, 12*time.Hour)
@@ -209,7 +209,7 @@ func TestAKillEntersAsANeed(t *testing.T) {
 	}
 }
 
-func TestUseAtTheLimitIsCensored(t *testing.T) {
+func TestLoadline_UsageAtLimitCountsDouble(t *testing.T) {
 	l := live(t, "loadline:cpu=calm")
 	for range 100 {
 		l.sketch.Observe(l.at, resources.CPU, 980, 1000)
@@ -234,7 +234,7 @@ func TestParse(t *testing.T) {
 		}
 	}
 	require.Equal(t, "cpu quantile 0.95", parsed(t, "vpa:target-cpu=0.95, margin=0.3").Target[resources.CPU][0].Name)
-	require.Equal(t, resources.Of(10, 8*mib), parsed(t, "crane:pod-min-cpu=10,pod-min-memory=8").Minimum(1))
+	require.Equal(t, resources.NewList(10, 8*mib), parsed(t, "crane:pod-min-cpu=10,pod-min-memory=8").Minimum(1))
 	_, err := Parse("soup:salt=1")
 	require.EqualError(t, err, `recipe "soup" does not exist: must be one of vpa, loadline, crane, attune, attune-published, cruisekube, autopilot`)
 	_, err = Parse("loadline:cpu=frantic,margin=x,share=2,salt=1,factor,cold=1,cold=2")
@@ -247,7 +247,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestBoundsAreInOrder(t *testing.T) {
+func TestRecipes_BoundsAreOrdered(t *testing.T) {
 	for _, name := range Names()[1:] {
 		l := live(t, name+":pod-min-cpu=1")
 		for i := range 3000 {

@@ -13,25 +13,25 @@ import (
 )
 
 type setting struct {
-	name        string
-	value       *float64
-	least, most float64
+	name             string
+	value            *float64
+	minimum, maximum float64
 }
 
-type menu interface {
+type builder interface {
 	settings() []setting
 	choices() []choice
-	make() Recipe
+	build() Recipe
 }
 
 // choice is a parameter with named options for sets of numbers. Choices are applied before numbers,
 // so that numbers can override them.
 type choice struct {
-	name    string
-	options []string
-	apply   func(option string)
-	other   string                  // values allowed besides the options, empty = none
-	parse   func(text string) error // parses such a value
+	name      string
+	options   []string
+	apply     func(option string)
+	valueHint string                  // values allowed besides the options, empty = none
+	parse     func(text string) error // parses such a value
 }
 
 func (c choice) set(option string) error {
@@ -44,8 +44,8 @@ func (c choice) set(option string) error {
 		if c.parse(option) == nil {
 			return nil
 		}
-		if want = c.other; len(c.options) > 0 {
-			want = strings.Join(c.options, ", ") + " or " + c.other
+		if want = c.valueHint; len(c.options) > 0 {
+			want = strings.Join(c.options, ", ") + " or " + c.valueHint
 		}
 	}
 	return fmt.Errorf("%s is %q: must be %s", c.name, option, want)
@@ -58,7 +58,7 @@ func Names() []string {
 
 // newBuilder returns the builder of a recipe, nil if the name is unknown, and whether its steps
 // have their own minimum, which replaces the default minimum of the reference recommender.
-func menuOf(name string, c Config) (m menu, ownFloors bool) {
+func newBuilder(name string, c Config) (m builder, ownFloors bool) {
 	switch name {
 	case "", "vpa":
 		return newVPA(c), false
@@ -90,7 +90,7 @@ func Parse(text string) (Recipe, error) { return ParseWith(DefaultConfig(), text
 // with its own minimum, a default pod minimum applies only if it was set explicitly.
 func ParseWith(defaults Config, text string) (Recipe, error) {
 	name, given, _ := strings.Cut(strings.TrimSpace(text), ":")
-	m, ownFloors := menuOf(name, defaults)
+	m, ownFloors := newBuilder(name, defaults)
 	if m == nil {
 		return Recipe{}, fmt.Errorf("recipe %q does not exist: must be one of %s", name, strings.Join(Names(), ", "))
 	}
@@ -124,7 +124,7 @@ func ParseWith(defaults Config, text string) (Recipe, error) {
 	if err := errors.Join(problems...); err != nil {
 		return Recipe{}, fmt.Errorf("recipe %q: %w", text, err)
 	}
-	r := m.make()
+	r := m.build()
 	r.podMin = podMin
 	return r, nil
 }
@@ -149,14 +149,14 @@ func pairs(text string) (values map[string]string, problems []error) {
 
 func (s setting) set(value string) error {
 	parsed, err := strconv.ParseFloat(value, 64)
-	if err != nil || !(parsed >= s.least && parsed <= s.most) {
-		return fmt.Errorf("%s is %q: must be a number from %g to %g", s.name, value, s.least, s.most)
+	if err != nil || !(parsed >= s.minimum && parsed <= s.maximum) {
+		return fmt.Errorf("%s is %q: must be a number from %g to %g", s.name, value, s.minimum, s.maximum)
 	}
 	*s.value = parsed
 	return nil
 }
 
-func names(m menu, all []setting) []string {
+func names(m builder, all []setting) []string {
 	var list []string
 	for _, c := range m.choices() {
 		list = append(list, c.name)
@@ -168,9 +168,9 @@ func names(m menu, all []setting) []string {
 	return list
 }
 
-type none struct{}
+type noChoices struct{}
 
-func (none) choices() []choice { return nil }
+func (noChoices) choices() []choice { return nil }
 
 // Config holds the settings of the recipes. Arrays are indexed by resource.
 type Config struct {

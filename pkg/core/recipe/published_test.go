@@ -20,14 +20,14 @@ func TestRecipes_PublishedExamplesAreExact(t *testing.T) {
 		current      resources.List
 		want         resources.Amount
 	}{
-		{name: "attune: use and request are equal", recipe: "attune:cpu-overhead=0", kind: resources.CPU, use: 200, length: week, current: resources.Of(200, 0), want: 200},
-		{name: "attune: 9 % of change is noise", recipe: "attune:cpu-overhead=0,confidence-multiplier=0", kind: resources.CPU, use: 109, length: week, current: resources.Of(100, 0), want: 100},
-		{name: "attune: 10 % of change passes", recipe: "attune:cpu-overhead=0,confidence-multiplier=0", kind: resources.CPU, use: 110, length: week, current: resources.Of(100, 0), want: 110},
+		{name: "attune: use and request are equal", recipe: "attune:cpu-overhead=0", kind: resources.CPU, use: 200, length: week, current: resources.NewList(200, 0), want: 200},
+		{name: "attune: 9 % of change is noise", recipe: "attune:cpu-overhead=0,confidence-multiplier=0", kind: resources.CPU, use: 109, length: week, current: resources.NewList(100, 0), want: 100},
+		{name: "attune: 10 % of change passes", recipe: "attune:cpu-overhead=0,confidence-multiplier=0", kind: resources.CPU, use: 110, length: week, current: resources.NewList(100, 0), want: 110},
 		{name: "attune: overhead of 20 %", recipe: "attune:confidence-multiplier=0", kind: resources.CPU, use: 200, length: week, want: 240},
-		{name: "attune: a fall is capped", recipe: "attune:confidence-multiplier=0", kind: resources.CPU, use: 200, length: week, current: resources.Of(500, 0), want: 250},
-		{name: "attune: memory is capped", recipe: "attune:memory-overhead=0", kind: resources.Memory, use: 1e9, length: week, current: resources.Of(0, 100<<20), want: 130 << 20},
+		{name: "attune: a fall is capped", recipe: "attune:confidence-multiplier=0", kind: resources.CPU, use: 200, length: week, current: resources.NewList(500, 0), want: 250},
+		{name: "attune: memory is capped", recipe: "attune:memory-overhead=0", kind: resources.Memory, use: 1e9, length: week, current: resources.NewList(0, 100<<20), want: 130 << 20},
 		{name: "attune: memory of 300Mi", recipe: "attune:memory-overhead=30,confidence-multiplier=0", kind: resources.Memory, use: 300 << 20, length: week, want: 390 << 20},
-		{name: "attune: no least change", recipe: "attune:cpu-overhead=0,min-change=0,confidence-multiplier=0", kind: resources.CPU, use: 109, length: week, current: resources.Of(100, 0), want: 109},
+		{name: "attune: no least change", recipe: "attune:cpu-overhead=0,min-change=0,confidence-multiplier=0", kind: resources.CPU, use: 109, length: week, current: resources.NewList(100, 0), want: 109},
 		{name: "crane: 0.12 cores", recipe: "crane", kind: resources.CPU, use: 120, length: week, want: 229},
 		{name: "crane: 0.002 cores", recipe: "crane", kind: resources.CPU, use: 2, length: week, want: 114},
 		{name: "crane: 200 MB", recipe: "crane", kind: resources.Memory, use: 200e6, length: week, want: 241172479},
@@ -60,15 +60,15 @@ func TestCruiseKube_BaseAndPeakAreExact(t *testing.T) {
 func TestAttune_ConfidenceSettings(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
-		doubt Doubt
+		doubt ConfidenceFormula
 		want  float64
 	}{
-		{name: "as shipped", doubt: Doubt{Multiplier: 1, Exponent: 2}, want: 1.25},
-		{name: "twice as much", doubt: Doubt{Multiplier: 2, Exponent: 2}, want: 1.5},
-		{name: "linear", doubt: Doubt{Multiplier: 1, Exponent: 1}, want: 1.5},
-		{name: "none", doubt: Doubt{Exponent: 2}, want: 1},
-		{name: "as published", doubt: Doubt{Published: true, Multiplier: 1, Exponent: 2}, want: 9},
-		{name: "as published, of another multiplier", doubt: Doubt{Published: true, Multiplier: 0.5, Exponent: 1}, want: 2},
+		{name: "as shipped", doubt: ConfidenceFormula{Multiplier: 1, Exponent: 2}, want: 1.25},
+		{name: "twice as much", doubt: ConfidenceFormula{Multiplier: 2, Exponent: 2}, want: 1.5},
+		{name: "linear", doubt: ConfidenceFormula{Multiplier: 1, Exponent: 1}, want: 1.5},
+		{name: "none", doubt: ConfidenceFormula{Exponent: 2}, want: 1},
+		{name: "as published", doubt: ConfidenceFormula{Published: true, Multiplier: 1, Exponent: 2}, want: 9},
+		{name: "as published, of another multiplier", doubt: ConfidenceFormula{Published: true, Multiplier: 0.5, Exponent: 1}, want: 2},
 	} {
 		t.Run(tc.name, func(t *testing.T) { require.InDelta(t, tc.want, tc.doubt.Factor(0.5), 1e-12) })
 	}
@@ -76,7 +76,7 @@ func TestAttune_ConfidenceSettings(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestInsights_OfAttune(t *testing.T) {
+func TestAttune_Insights(t *testing.T) {
 	l := live(t, "attune:cpu-burst-sensitivity=0.2")
 	l.use(resources.CPU, 800, 5*time.Minute)
 	l.use(resources.CPU, 100, 10*time.Hour)

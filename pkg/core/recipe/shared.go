@@ -45,24 +45,24 @@ func (c *shared) peak(calm Chain) Chain {
 	} else {
 		first.Name = "or " + first.Name
 	}
-	return append(slices.Clone(calm), first, OrLastHour(resources.CPU), UnderPressure((*sketch.Hours).Peak), Up(AtLeast(1)))
+	return append(slices.Clone(calm), first, OrLastHour(resources.CPU), UnderPressure((*sketch.Hours).Peak), RoundUp(AtLeast(1)))
 }
 
 func (c *shared) share(r *Recipe) {
 	const k = resources.CPU
 	r.Needs.Hours[k], r.Needs.Pressure = true, true
-	r.Lower[k] = base(k, c.minutes, c.base, UpToGrid(), Floor(k))
-	r.Upper[k] = highestSeen(k)
-	r.Sharing = &sharing.Rule{Pooling: sharing.Largest, LeaveAt: c.leaveAt}
+	r.Lower[k] = baseChain(k, c.minutes, c.base, UpToGrid(), Floor(k))
+	r.Upper[k] = highestChain(k)
+	r.Sharing = &sharing.Rule{Pooling: sharing.LargestHeadroom, EvictAbove: c.leaveAt}
 	if c.root {
-		r.Sharing.Pooling = sharing.Root
+		r.Sharing.Pooling = sharing.RootSumSquares
 	}
 }
 
 // baseChain returns the lower-bound chain for a base: a quantile of the last minutes, raised by
 // further steps and limited to the peak.
-func base(k resources.Kind, minutes, q float64, raise ...Step) Chain {
-	chain := Chain{Lately(k, int64(minutes), q)}
+func baseChain(k resources.Kind, minutes, q float64, raise ...Step) Chain {
+	chain := Chain{RecentQuantile(k, int64(minutes), q)}
 	if k == resources.CPU {
 		chain = append(chain, UnderPressure(func(h *sketch.Hours) float64 { return h.Recent(int64(minutes), q) }))
 	}
@@ -70,7 +70,7 @@ func base(k resources.Kind, minutes, q float64, raise ...Step) Chain {
 }
 
 // highestChain returns the upper-bound chain: the highest usage of a week, at least the target.
-func highestSeen(k resources.Kind) Chain {
+func highestChain(k resources.Kind) Chain {
 	chain := Chain{FromTarget(k), OrHighestOfWeek(k)}
 	if k == resources.CPU {
 		chain = append(chain, UnderPressure((*sketch.Hours).Highest))
@@ -104,10 +104,10 @@ func OrHighestOfWeek(k resources.Kind) Step {
 // nothing if the waiting time is unknown, as with the metrics API.
 func UnderPressure(of func(*sketch.Hours) float64) Step {
 	return Step{Name: "or with the time that work waited for CPU", Apply: func(s Subject, in float64) float64 {
-		if s.Sketch.Pressed == nil {
+		if s.Sketch.PressureHours == nil {
 			return in
 		}
-		return max(in, of(s.Sketch.Pressed))
+		return max(in, of(s.Sketch.PressureHours))
 	}}
 }
 
@@ -139,42 +139,42 @@ func NoMoreThanTarget(k resources.Kind) Step {
 // and the peak memory of the last 30 minutes, which are both within the last hour, and the memory
 // at an OOM kill.
 type cruiseKube struct {
-	none
+	noChoices
 	base       float64
 	cpuMinutes float64
 	memMinutes float64
-	cpuMost    float64 // millicores
+	maxCPU     float64 // millicores
 }
 
 func newCruiseKube() *cruiseKube {
-	return &cruiseKube{base: 0.75, cpuMinutes: 10, memMinutes: 30, cpuMost: 10_000}
+	return &cruiseKube{base: 0.75, cpuMinutes: 10, memMinutes: 30, maxCPU: 10_000}
 }
 
 func (c *cruiseKube) settings() []setting {
 	return []setting{
 		{"base", &c.base, 0, 1}, {"cpu-minutes", &c.cpuMinutes, 1, 30}, {"memory-minutes", &c.memMinutes, 1, 30},
-		{"cpu-most", &c.cpuMost, 1, 1e9},
+		{"cpu-most", &c.maxCPU, 1, 1e9},
 	}
 }
 
-func (c *cruiseKube) make() Recipe {
+func (c *cruiseKube) build() Recipe {
 	const cpuLeast, memoryLeast = 1, 16e6 // millicores, bytes
 	const cpu, memory = resources.CPU, resources.Memory
 	var r Recipe
 	r.Needs = sketch.Needs{Hours: [resources.Kinds]bool{cpu: true, memory: true}, Pressure: true, Kills: true}
-	r.Sharing = &sharing.Rule{Pooling: sharing.Largest}
-	r.Target[cpu] = Chain{HourOfDay(cpu), OrLastHour(cpu), UnderPressure((*sketch.Hours).Peak), Up(Range(cpuLeast, c.cpuMost)), Floor(cpu)}
-	r.Lower[cpu] = base(cpu, c.cpuMinutes, c.base, Up(AtLeast(cpuLeast)), Floor(cpu))
+	r.Sharing = &sharing.Rule{Pooling: sharing.LargestHeadroom}
+	r.Target[cpu] = Chain{HourOfDay(cpu), OrLastHour(cpu), UnderPressure((*sketch.Hours).Peak), RoundUp(Range(cpuLeast, c.maxCPU)), Floor(cpu)}
+	r.Lower[cpu] = baseChain(cpu, c.cpuMinutes, c.base, RoundUp(AtLeast(cpuLeast)), Floor(cpu))
 	r.Target[memory] = Chain{HourOfDay(memory), OrLastHour(memory), AtKill(killAge), AtLeast(memoryLeast), Floor(memory)}
-	r.Lower[memory] = base(memory, c.memMinutes, c.base, AtKill(killAge), Up(AtLeast(memoryLeast)), Floor(memory))
+	r.Lower[memory] = baseChain(memory, c.memMinutes, c.base, AtKill(killAge), RoundUp(AtLeast(memoryLeast)), Floor(memory))
 	for k := range resources.Kind(resources.Kinds) {
-		r.Upper[k] = highestSeen(k)
+		r.Upper[k] = highestChain(k)
 	}
 	return r
 }
 
 // RecentQuantile begins a chain with a quantile of the usage of the last minutes.
-func Lately(k resources.Kind, minutes int64, q float64) Step {
+func RecentQuantile(k resources.Kind, minutes int64, q float64) Step {
 	return Step{Name: fmt.Sprintf("%s quantile %g of %d minutes", k, q, minutes), Apply: func(s Subject, _ float64) float64 {
 		return s.Sketch.Hours[k].Recent(minutes, q)
 	}}
@@ -183,6 +183,6 @@ func Lately(k resources.Kind, minutes int64, q float64) Step {
 // AtKill raises the amount to the memory at an OOM kill within an age.
 func AtKill(age time.Duration) Step {
 	return Step{Name: fmt.Sprintf("or limit at a kill, else use, for %gh", age.Hours()), Apply: func(s Subject, in float64) float64 {
-		return max(in, float64(s.Sketch.Kills.Reached(s.Sketch.Now, age)))
+		return max(in, float64(s.Sketch.Kills.ReachedMemory(s.Sketch.Now, age)))
 	}}
 }

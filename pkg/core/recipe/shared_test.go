@@ -18,16 +18,16 @@ import (
 	"loadline.dev/loadline/pkg/core/sketch"
 )
 
-func TestWhichRecipesShare(t *testing.T) {
+func TestParse_SharingRules(t *testing.T) {
 	for text, want := range map[string]*sharing.Rule{
 		"vpa": nil, "loadline": nil, "loadline:cpu=mixed": nil, "loadline:pooling=largest,leave-at=0.5": nil, "autopilot": nil, "crane": nil, "attune": nil,
-		"cruisekube":                                     {Pooling: sharing.Largest},
-		"loadline:cpu=shared":                            {Pooling: sharing.Root, LeaveAt: 1},
-		"loadline:cpu=shared,memory=following":           {Pooling: sharing.Root, LeaveAt: 1},
-		"loadline:cpu=shared,pooling=largest,leave-at=0": {Pooling: sharing.Largest},
+		"cruisekube":                                     {Pooling: sharing.LargestHeadroom},
+		"loadline:cpu=shared":                            {Pooling: sharing.RootSumSquares, EvictAbove: 1},
+		"loadline:cpu=shared,memory=following":           {Pooling: sharing.RootSumSquares, EvictAbove: 1},
+		"loadline:cpu=shared,pooling=largest,leave-at=0": {Pooling: sharing.LargestHeadroom},
 	} {
 		require.Equal(t, want, parsed(t, text).Sharing, text)
-		require.Equal(t, want, parsed(t, text).Only(resources.Memory).Sharing, text)
+		require.Equal(t, want, parsed(t, text).ForKind(resources.Memory).Sharing, text)
 	}
 	require.True(t, parsed(t, "loadline:cpu=shared,memory=following").SeparateMemoryLimit)
 	require.False(t, parsed(t, "loadline:cpu=shared").SeparateMemoryLimit)
@@ -53,7 +53,7 @@ func (l *life) cpu() (base, peak, highest float64) {
 
 // 0.9 cores for two minutes are too short for calm, but count in the weekly hours. 104 and 333 are
 // the next powers of 1.05 after 100 and 325.
-func TestBaseAndPeak(t *testing.T) {
+func TestLoadlineShared_BaseAndPeak(t *testing.T) {
 	l := live(t, "loadline:cpu=shared,pod-min-cpu=0")
 	l.minutes(100, 34*time.Hour)
 	l.minutes(900, 2*time.Minute)
@@ -86,7 +86,7 @@ func TestBaseAndPeak(t *testing.T) {
 	require.InDelta(t, 400, highest, 1.5, "the 900 are forgotten")
 }
 
-func TestThePeakIsTheLargerOfTwo(t *testing.T) {
+func TestLoadlineShared_PeakSettings(t *testing.T) {
 	for _, c := range []struct {
 		text         string
 		burst, level float64 // peak half an hour after a burst, and where the level of yesterday was higher
@@ -112,9 +112,9 @@ func TestThePeakIsTheLargerOfTwo(t *testing.T) {
 
 // Half a core with 20 % pressure needs 0.6 cores as base and peak. The base stays at the peak,
 // although the next step of its grid is 627 millicores.
-func TestWaitingCountsWhereCPUIsShared(t *testing.T) {
+func TestLoadlineShared_PressureRaisesBaseAndPeak(t *testing.T) {
 	l := live(t, "loadline:cpu=shared,peak=hours")
-	l.press(500, 0.2, time.Hour)
+	l.usePressure(500, 0.2, time.Hour)
 	base, peak, highest := l.cpu()
 	require.InDelta(t, 600, peak, 2)
 	require.Equal(t, peak, base)
@@ -126,11 +126,11 @@ func TestWaitingCountsWhereCPUIsShared(t *testing.T) {
 	require.InDelta(t, 600, highest, 2, "of seven days, and not the 500 that were used")
 }
 
-func TestFractionsAreRoundedUp(t *testing.T) {
+func TestShared_RoundsFractionsUp(t *testing.T) {
 	for _, text := range []string{"cruisekube", "loadline:cpu=shared,peak=hours,pod-min-cpu=0"} {
 		for use := 1; use < 300; use++ {
 			l := live(t, text)
-			l.press(resources.Amount(use), 0.3, 10*time.Minute)
+			l.usePressure(resources.Amount(use), 0.3, 10*time.Minute)
 			base, peak, _ := l.cpu()
 			require.GreaterOrEqual(t, base, 1.3*float64(use), text)
 			require.GreaterOrEqual(t, peak, base, text)
@@ -138,7 +138,7 @@ func TestFractionsAreRoundedUp(t *testing.T) {
 	}
 }
 
-func TestAStartIsNoPeak(t *testing.T) {
+func TestLoadlineShared_IgnoresStartupUsage(t *testing.T) {
 	l := live(t, "loadline:cpu=shared")
 	l.minutes(100, time.Hour)
 	l.sketch.ObserveStart("new", l.at, 4000, 0)
@@ -148,7 +148,7 @@ func TestAStartIsNoPeak(t *testing.T) {
 	require.Less(t, highest, 120.0)
 }
 
-func TestTheBaseIsExplained(t *testing.T) {
+func TestLoadlineShared_ExplainNamesSteps(t *testing.T) {
 	l := live(t, "loadline:cpu=shared")
 	l.minutes(100, 34*time.Hour)
 	l.minutes(900, 3*time.Minute)
@@ -173,7 +173,7 @@ func TestTheBaseIsExplained(t *testing.T) {
 	}
 }
 
-func TestCruiseKubeHasItsOwnRange(t *testing.T) {
+func TestCruiseKube_Range(t *testing.T) {
 	for _, c := range []struct {
 		text               string
 		cpu, memory        resources.Amount
@@ -198,7 +198,7 @@ func TestCruiseKubeHasItsOwnRange(t *testing.T) {
 	}
 }
 
-func TestCruiseKubeKnowsTheWeekOfMemory(t *testing.T) {
+func TestCruiseKube_MemoryBounds(t *testing.T) {
 	l := live(t, "cruisekube")
 	l.use(resources.Memory, 100*mib, 10*time.Hour)
 	l.use(resources.Memory, 300*mib, 2*time.Hour)
@@ -220,9 +220,9 @@ func TestCruiseKubeKnowsTheWeekOfMemory(t *testing.T) {
 }
 
 // minuteUsage is the usage of the pods of a workload by minute.
-type seen struct{ use, pressed []float64 }
+type minuteUsage struct{ use, pressed []float64 }
 
-func (s seen) quantile(minutes int, q float64) float64 {
+func (s minuteUsage) quantile(minutes int, q float64) float64 {
 	last := slices.Clone(s.pressed[max(len(s.pressed)-minutes, 0):])
 	slices.Sort(last)
 	rank := q * float64(len(last)-1)
@@ -233,7 +233,7 @@ func (s seen) quantile(minutes int, q float64) float64 {
 	return last[low] + (rank-float64(low))*(last[low+1]-last[low])
 }
 
-func TestBasePeakAndHighestAreInOrder(t *testing.T) {
+func TestShared_Invariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.SampledFrom([]string{
 			"cruisekube", "cruisekube:base=0.9,cpu-minutes=5", "loadline:cpu=shared,memory=following,pod-min-cpu=0", "loadline:cpu=shared,base=0.9,base-minutes=30,pod-min-cpu=0",
@@ -248,8 +248,8 @@ func TestBasePeakAndHighestAreInOrder(t *testing.T) {
 		case "loadline:cpu=shared,base=0.9,base-minutes=30,pod-min-cpu=0":
 			minutes, q = 30, 0.9
 		}
-		s, cpu, memory := sketch.New(r.Needs), seen{}, seen{}
-		s.Limited(sketch.Free)
+		s, cpu, memory := sketch.New(r.Needs), minuteUsage{}, minuteUsage{}
+		s.SetLimitRatio(sketch.NoLimitRatio)
 		pods, waits := rapid.IntRange(1, 3).Draw(t, "pods"), rapid.Bool().Draw(t, "waits")
 		at := start.Add(time.Duration(rapid.IntRange(0, 120).Draw(t, "begins")) * time.Minute)
 		for range rapid.IntRange(1, 200).Draw(t, "minutes") {
@@ -260,15 +260,15 @@ func TestBasePeakAndHighestAreInOrder(t *testing.T) {
 				share := 0.0
 				if waits && rapid.Bool().Draw(t, "waited") {
 					share = 0.3
-					s.Waited(at, use, share)
+					s.ObservePressure(at, use, share)
 				}
 				most, pressed = max(most, float64(use)), max(pressed, float64(use)*(1+share))
 				took := resources.Amount(rapid.IntRange(20, 2000).Draw(t, "memory")) * mib
 				s.ObservePod(string(rune('a'+pod)), at, resources.Memory, took, 0)
 				bytes = max(bytes, float64(took))
 			}
-			cpu = seen{append(cpu.use, most), append(cpu.pressed, pressed)}
-			memory = seen{append(memory.use, bytes), append(memory.pressed, bytes)}
+			cpu = minuteUsage{append(cpu.use, most), append(cpu.pressed, pressed)}
+			memory = minuteUsage{append(memory.use, bytes), append(memory.pressed, bytes)}
 			at = at.Add(time.Minute)
 		}
 		b := r.Recommend(Input{Sketch: s, Containers: 1}).Bounds
@@ -291,7 +291,7 @@ func TestBasePeakAndHighestAreInOrder(t *testing.T) {
 	})
 }
 
-func TestTheGridIsOfFivePercent(t *testing.T) {
+func TestUpToGrid_StepsAreFivePercent(t *testing.T) {
 	grid := func(in float64) float64 { return UpToGrid().Apply(Subject{}, in) }
 	for in, want := range map[float64]float64{0: 0, 0.3: 1, 1: 1, 1.01: 2, 100: 104, 104: 109, 103.03: 104, 1e9: 1_026_000_000} {
 		require.InEpsilon(t, want+1, grid(in)+1, 0.03, in)
@@ -306,7 +306,7 @@ func TestTheGridIsOfFivePercent(t *testing.T) {
 
 // The recordings have one line a second. Each stands for a minute here, so usage varies more than
 // in real minutes.
-func TestTheGridSparesChanges(t *testing.T) {
+func TestLoadlineShared_GridReducesChanges(t *testing.T) {
 	for _, name := range []string{"steady", "growing", "spiky"} {
 		l := live(t, "loadline:cpu=shared,pod-min-cpu=0")
 		bases, percentiles, before, was := 0, 0, 0.0, 0.0

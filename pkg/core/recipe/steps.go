@@ -19,13 +19,13 @@ func Factor(f float64) Step {
 }
 
 // AddFraction adds a fraction without rounding.
-func Enlarged(f float64) Step {
+func AddFraction(f float64) Step {
 	return Step{Name: fmt.Sprintf("margin %g", f), Apply: func(_ Subject, in float64) float64 { return in * (1 + f) }}
 }
 
 // RoundUp rounds up to a whole amount after a step.
-func Up(s Step) Step {
-	return Step{Name: s.Name, Says: s.Says, Apply: func(subject Subject, in float64) float64 { return math.Ceil(s.Apply(subject, in)) }}
+func RoundUp(s Step) Step {
+	return Step{Name: s.Name, Describe: s.Describe, Apply: func(subject Subject, in float64) float64 { return math.Ceil(s.Apply(subject, in)) }}
 }
 
 // AtLeast raises the amount to a minimum.
@@ -59,12 +59,12 @@ func LastHour(k resources.Kind) Step {
 
 // Default bounds. A request below lower x target or above upper x target is changed at once.
 var (
-	lower = [resources.Kinds]float64{0.85, 0.95}
-	upper = [resources.Kinds]float64{1.5, 1.3}
+	defaultLower = [resources.Kinds]float64{0.85, 0.95}
+	defaultUpper = [resources.Kinds]float64{1.5, 1.3}
 )
 
 // setDefaultBounds adds bounds that are multiples of the target.
-func around(r *Recipe, lower, upper [resources.Kinds]float64) {
+func setDefaultBounds(r *Recipe, lower, upper [resources.Kinds]float64) {
 	for k := range resources.Kind(resources.Kinds) {
 		r.Lower[k] = Chain{FromTarget(k), Factor(lower[k]), Floor(k)}
 		r.Upper[k] = Chain{FromTarget(k), Factor(upper[k])}
@@ -77,56 +77,56 @@ func FromTarget(k resources.Kind) Step {
 }
 
 // FixedMargin is the part of a memory margin that does not depend on usage: a fraction, or ByLimit.
-type Fixed float64
+type FixedMargin float64
 
 // ByLimit returns a margin that depends on the limit of the container.
-func ByLimit() Fixed { return Fixed(math.NaN()) }
+func ByLimit() FixedMargin { return FixedMargin(math.NaN()) }
 
 // FollowsLimit reports whether the margin is ByLimit.
-func (f Fixed) FollowsLimit() bool { return math.IsNaN(float64(f)) }
+func (f FixedMargin) FollowsLimit() bool { return math.IsNaN(float64(f)) }
 
 // The default margin applies with a roomy limit, with a limit that does not follow the request, and
 // with an unknown limit. Below roomyRatio the margin grows linearly up to tightMargin. For the
 // numbers see lab/docs/recipe-design.md.
 const (
-	usual = 0.10
-	tight = 0.20 // limit equal to the request
-	roomy = 1.2  // minimum ratio of limit to request for the default margin
+	defaultMargin = 0.10
+	tightMargin   = 0.20 // limit equal to the request
+	roomyRatio    = 1.2  // minimum ratio of limit to request for the default margin
 )
 
-func asks(h sketch.LimitRatio) float64 {
+func marginForLimit(h sketch.LimitRatio) float64 {
 	ratio, some := h.Ratio()
-	if !some || ratio >= roomy {
-		return usual
+	if !some || ratio >= roomyRatio {
+		return defaultMargin
 	}
-	return tight - (tight-usual)*max(ratio-1, 0)/(roomy-1)
+	return tightMargin - (tightMargin-defaultMargin)*max(ratio-1, 0)/(roomyRatio-1)
 }
 
-func (f Fixed) of(s Subject) float64 {
+func (f FixedMargin) fraction(s Subject) float64 {
 	if f.FollowsLimit() {
-		return asks(s.Sketch.LimitRatio)
+		return marginForLimit(s.Sketch.LimitRatio)
 	}
 	return float64(f)
 }
 
-func (f Fixed) says(s Subject) string {
+func (f FixedMargin) describe(s Subject) string {
 	if !f.FollowsLimit() {
 		return fmt.Sprintf("%g", float64(f))
 	}
 	why := "the limit is not known yet"
 	if ratio, some := s.Sketch.LimitRatio.Ratio(); some {
 		why = fmt.Sprintf("limit %g x request", ratio)
-	} else if s.Sketch.LimitRatio == sketch.Free {
+	} else if s.Sketch.LimitRatio == sketch.NoLimitRatio {
 		why = "no limit follows the request"
 	}
-	return fmt.Sprintf("%.3g (%s)", f.of(s), why)
+	return fmt.Sprintf("%.3g (%s)", f.fraction(s), why)
 }
 
 // Margin over the peak of the last day, as a fraction.
-const overDay = 0.10
+const followMargin = 0.10
 
 // A younger container has no complete daily peak.
-const wholeDay = 24 * time.Hour
+const minFollowAge = 24 * time.Hour
 
 // follow makes the memory request of a recipe follow usage, and turns its former target into the
 // limit.
@@ -134,7 +134,7 @@ func (l *loadline) follow(r *Recipe) {
 	protects := r.Target[resources.Memory]
 	r.SeparateMemoryLimit = true
 	r.Upper[resources.Memory] = protects
-	r.Target[resources.Memory] = append(slices.Clone(protects), Following(overDay, max(wholeDay, hours(l.declaredHours))), Floor(resources.Memory))
+	r.Target[resources.Memory] = append(slices.Clone(protects), Following(followMargin, max(minFollowAge, hours(l.declaredHours))), Floor(resources.Memory))
 }
 
 // Following lowers the request from the limit to the peak of the last day plus a margin. It does
@@ -143,26 +143,26 @@ func (l *loadline) follow(r *Recipe) {
 func Following(margin float64, first time.Duration) Step {
 	usual := fmt.Sprintf("highest of the last day + %g, if that is less", margin)
 	says := func(s Subject) string {
-		if why := stays(s, first); why != "" {
+		if why := followBlocker(s, first); why != "" {
 			return "the same for the request, as " + why
 		}
 		return usual
 	}
-	return Step{Name: usual, Says: says, Apply: func(s Subject, in float64) float64 {
-		if stays(s, first) != "" {
+	return Step{Name: usual, Describe: says, Apply: func(s Subject, in float64) float64 {
+		if followBlocker(s, first) != "" {
 			return in
 		}
-		return min(in, s.Sketch.Peaks.Day()*(1+margin))
+		return min(in, s.Sketch.Peaks.LastDayPeak()*(1+margin))
 	}}
 }
 
 // followBlocker returns why the memory request does not follow usage, empty if it does.
-func stays(s Subject, first time.Duration) string {
+func followBlocker(s Subject, first time.Duration) string {
 	ratio, some := s.Sketch.LimitRatio.Ratio()
 	switch {
 	case some && ratio <= 1:
 		return "limit and request are equal"
-	case s.Sketch.LimitRatio == sketch.Unseen:
+	case s.Sketch.LimitRatio == sketch.UnknownRatio:
 		return "the limit is not known yet"
 	case s.Sketch.Peaks.Age(s.Sketch.Now) < first:
 		return fmt.Sprintf("less than %g hours were seen", first.Hours())

@@ -30,7 +30,7 @@ func (b bursting) requests(t *testing.T, text string, first, limit float64, know
 				throttled += b.share / float64(len(window))
 			}
 		}
-		s.ObserveUse("", start.Add(time.Duration(m)*time.Minute), resources.CPU, sketch.Use{
+		s.ObserveUse("", start.Add(time.Duration(m)*time.Minute), resources.CPU, sketch.Usage{
 			Amount: resources.FromFloat(use), Limit: resources.FromFloat(request * limit), Request: resources.FromFloat(request), Throttled: throttled,
 		})
 		bounds := r.Recommend(Input{Sketch: s, Containers: 1}).Bounds
@@ -42,7 +42,7 @@ func (b bursting) requests(t *testing.T, text string, first, limit float64, know
 }
 
 // Mean usage alone yields far lower limits.
-func TestThrottlingFindsTheLimitThatBurstsNeed(t *testing.T) {
+func TestThrottling_FindsLimitForBursts(t *testing.T) {
 	const day, days = 24 * 60, 14
 	for _, text := range []string{"loadline", "loadline:cpu=calm-lean", "loadline:cpu=tracking", "loadline:cpu=mixed"} {
 		for _, limit := range []float64{1, 4} {
@@ -70,7 +70,7 @@ func TestThrottlingFindsTheLimitThatBurstsNeed(t *testing.T) {
 	}
 }
 
-func TestThrottlingThatIsSeldomOrNotCountedChangesNothing(t *testing.T) {
+func TestThrottling_IgnoresRareOrUncounted(t *testing.T) {
 	b := bursting{500, 50, 0.04}
 	require.Equal(t, b.requests(t, "loadline", 100, 1, false, 1440), b.requests(t, "loadline", 100, 1, true, 1440), "a twenty-fifth of the time")
 	b.share = 0.2
@@ -80,7 +80,7 @@ func TestThrottlingThatIsSeldomOrNotCountedChangesNothing(t *testing.T) {
 		target := func(throttled float64) resources.List {
 			s := sketch.New(r.Needs)
 			for m := range 1440 {
-				s.ObserveUse("", start.Add(time.Duration(m)*time.Minute), resources.CPU, sketch.Use{Amount: 60, Limit: 100, Throttled: throttled})
+				s.ObserveUse("", start.Add(time.Duration(m)*time.Minute), resources.CPU, sketch.Usage{Amount: 60, Limit: 100, Throttled: throttled})
 			}
 			return r.Recommend(Input{Profile: past(1, []float64{60}, 1), Sketch: s, Containers: 1}).Bounds.Target
 		}

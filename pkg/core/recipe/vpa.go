@@ -10,7 +10,7 @@ import (
 )
 
 type vpa struct {
-	none
+	noChoices
 	config     Config
 	confidence [resources.Kinds]float64 // hours
 }
@@ -35,7 +35,7 @@ func (v *vpa) settings() []setting {
 	return list
 }
 
-func (v *vpa) make() Recipe {
+func (v *vpa) build() Recipe {
 	for k, hours := range v.confidence {
 		v.config.Confidence[k] = time.Duration(hours * float64(time.Hour))
 	}
@@ -63,18 +63,18 @@ func VPA(c Config) Recipe {
 func Quantile(kind resources.Kind, q float64) Step {
 	name := fmt.Sprintf("%s quantile %v", kind, q)
 	if kind == resources.CPU {
-		return whole(name, func(s Subject, _ resources.Amount) resources.Amount {
+		return wholeAmountStep(name, func(s Subject, _ resources.Amount) resources.Amount {
 			return resources.FromFloat(s.Profile.CPU.Quantile(q) * 1000) // cores
 		})
 	}
-	return whole(name, func(s Subject, _ resources.Amount) resources.Amount {
+	return wholeAmountStep(name, func(s Subject, _ resources.Amount) resources.Amount {
 		return resources.FromFloat(s.Profile.Memory.Quantile(q))
 	})
 }
 
 // Margin adds a fraction.
 func Margin(fraction float64) Step {
-	return whole(fmt.Sprintf("margin %v", fraction), func(_ Subject, in resources.Amount) resources.Amount {
+	return wholeAmountStep(fmt.Sprintf("margin %v", fraction), func(_ Subject, in resources.Amount) resources.Amount {
 		return min(in.Add(in.Scale(fraction)), resources.Max)
 	})
 }
@@ -84,14 +84,14 @@ func Margin(fraction float64) Step {
 // shrinks as the history grows. Without confidence a positive amount becomes the maximum or the
 // minimum, while 0 remains 0.
 func Confidence(multiplier, exponent float64, interval time.Duration) Step {
-	name := fmt.Sprintf("confidence (1 + %v/c)^%v, c in %s", multiplier, exponent, short(interval))
-	return whole(name, func(s Subject, in resources.Amount) resources.Amount {
+	name := fmt.Sprintf("confidence (1 + %v/c)^%v, c in %s", multiplier, exponent, formatShort(interval))
+	return wholeAmountStep(name, func(s Subject, in resources.Amount) resources.Amount {
 		return in.Scale(math.Pow(1+multiplier/s.Profile.Confidence(interval), exponent))
 	})
 }
 
 // formatShort omits trailing zero minutes and seconds of a duration.
-func short(d time.Duration) string {
+func formatShort(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
 		text = strings.TrimSuffix(text, "0s")

@@ -11,7 +11,7 @@ import (
 )
 
 // The numbers are the example in the doc comment of VPA.
-func TestTheExampleOfTheReference(t *testing.T) {
+func TestVPA_DocumentedExample(t *testing.T) {
 	p := usage.NewProfile(usage.DefaultConfig().Shape)
 	for minute := range 60 {
 		p.AddCPU(0.12, time.Date(2026, 3, 2, 8, minute, 0, 0, time.UTC))

@@ -28,7 +28,7 @@ func Classes() []Class { return []Class{Steady, Diurnal, Bursty, Batch, Growing,
 // Classify returns the class of a recording. Each sample has the same weight.
 func Classify(r *Recording) Class {
 	cpu := sorted(r.Use[resources.CPU])
-	if growing(r) {
+	if isGrowing(r) {
 		return Growing
 	}
 	if len(cpu) == 0 {
@@ -41,7 +41,7 @@ func Classify(r *Recording) Class {
 		return Idle
 	case p99 >= 150 && float64(below) > 0.7*float64(len(cpu)):
 		return Batch
-	case r.Span() >= 3*24*time.Hour && rhythm(r) > 0.4:
+	case r.Span() >= 3*24*time.Hour && dailyCorrelation(r) > 0.4:
 		return Diurnal
 	case p99 >= 50 && p99 >= 5*p50:
 		return Bursty
@@ -73,7 +73,7 @@ func moments(values []float64) (mean, deviation float64) {
 
 // isGrowing fits a line through the median memory of each day or, in recordings under three days,
 // of each twelfth.
-func growing(r *Recording) bool {
+func isGrowing(r *Recording) bool {
 	const leastMean, leastRise, leastFit = 32 << 20, 0.4, 0.5
 	if len(r.At) == 0 || !r.Has(resources.Memory) {
 		return false
@@ -97,13 +97,13 @@ func growing(r *Recording) bool {
 	if len(x) < 3 {
 		return false
 	}
-	slope, fit := line(x, y)
+	slope, fit := fitLine(x, y)
 	mean, _ := moments(y)
 	return mean > leastMean && fit > leastFit && slope*(x[len(x)-1]-x[0]) > leastRise*mean
 }
 
 // fitLine returns the slope of the least-squares line and the share of the variance it explains.
-func line(x, y []float64) (slope, fit float64) {
+func fitLine(x, y []float64) (slope, fit float64) {
 	meanX, deviationX := moments(x)
 	meanY, deviationY := moments(y)
 	both := 0.0
@@ -118,7 +118,7 @@ func line(x, y []float64) (slope, fit float64) {
 }
 
 // dailyCorrelation correlates the mean CPU usage of each hour with the same hour of the day before.
-func rhythm(r *Recording) float64 {
+func dailyCorrelation(r *Recording) float64 {
 	const hour, lag = int64(time.Hour), 24
 	hours := make([]float64, (r.At[len(r.At)-1]-r.At[0])/hour+1)
 	counts := make([]float64, len(hours))

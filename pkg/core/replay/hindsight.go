@@ -29,24 +29,24 @@ type Hindsight struct {
 
 // NewHindsight computes the hindsight for a resource from an instant up to another, with its sample
 // durations and a margin for memory.
-func LookBack(r *Recording, k resources.Kind, holds []int64, from, to int64, margin float64) Hindsight {
+func NewHindsight(r *Recording, k resources.Kind, holds []int64, from, to int64, margin float64) Hindsight {
 	h := Hindsight{Window: int64(peakWindow[k])}
 	if k == resources.CPU {
 		margin = 0
 	}
-	s := stretch{r, k, holds, from, to}
-	need := s.need
+	s := segment{r, k, holds, from, to}
+	need := s.requirement
 	h.Daily, h.Peaks = make([]float64, s.blocks(day)), make([]float64, s.blocks(h.Window))
-	for block, parts := range s.cut(day) {
+	for block, parts := range s.splitBlocks(day) {
 		h.Daily[block] = need(parts) * (1 + margin)
-		h.OverDaily += over(parts, h.Daily[block])
+		h.OverDaily += unusedAmount(parts, h.Daily[block])
 	}
-	for block, parts := range s.cut(h.Window) {
+	for block, parts := range s.splitBlocks(h.Window) {
 		h.Peaks[block] = need(parts)
 	}
-	for _, parts := range s.cut(max(to-from, 1)) {
+	for _, parts := range s.splitBlocks(max(to-from, 1)) {
 		h.Static = need(parts) * (1 + margin)
-		h.OverStatic = over(parts, h.Static)
+		h.OverStatic = unusedAmount(parts, h.Static)
 	}
 	return h
 }
@@ -56,21 +56,21 @@ func Static(r *Recording, k resources.Kind, holds []int64, from, to int64, margi
 	if k == resources.CPU {
 		margin = 0
 	}
-	s := stretch{r, k, holds, from, to}
-	for _, parts := range s.cut(max(to-from, 1)) {
-		return s.need(parts) * (1 + margin)
+	s := segment{r, k, holds, from, to}
+	for _, parts := range s.splitBlocks(max(to-from, 1)) {
+		return s.requirement(parts) * (1 + margin)
 	}
 	return 0
 }
 
-type part struct {
+type usagePart struct {
 	use  float64
 	hold int64
 }
 
-func byUse(a, b part) int { return cmp.Compare(a.use, b.use) }
+func byUse(a, b usagePart) int { return cmp.Compare(a.use, b.use) }
 
-type stretch struct {
+type segment struct {
 	recording *Recording
 	kind      resources.Kind
 	holds     []int64
@@ -78,31 +78,31 @@ type stretch struct {
 }
 
 // requirement returns the best request for parts, without margin.
-func (s stretch) need(parts []part) float64 {
+func (s segment) requirement(parts []usagePart) float64 {
 	if s.kind == resources.Memory {
 		return slices.MaxFunc(parts, byUse).use
 	}
-	return quantile(parts, often)
+	return quantile(parts, cpuCoverage)
 }
 
 // Share of time for which hindsight requests enough CPU.
-const often = 0.95
+const cpuCoverage = 0.95
 
-func (s stretch) blocks(width int64) int64 { return max(s.to-s.from+width-1, 0) / width }
+func (s segment) blocks(width int64) int64 { return max(s.to-s.from+width-1, 0) / width }
 
 // splitBlocks yields the number and the parts of each block with samples, valid until the next
 // iteration.
-func (s stretch) cut(width int64) iter.Seq2[int64, []part] {
-	return func(yield func(int64, []part) bool) {
+func (s segment) splitBlocks(width int64) iter.Seq2[int64, []usagePart] {
+	return func(yield func(int64, []usagePart) bool) {
 		at, _ := slices.BinarySearch(s.recording.At, s.from)
 		end, _ := slices.BinarySearch(s.recording.At, s.to)
-		var parts []part
+		var parts []usagePart
 		for at < end {
 			block := (s.recording.At[at] - s.from) / width
 			parts = parts[:0]
 			for ; at < end && (s.recording.At[at]-s.from)/width == block; at++ {
 				if s.holds[at] > 0 {
-					parts = append(parts, part{s.recording.Use[s.kind][at], s.holds[at]})
+					parts = append(parts, usagePart{s.recording.Use[s.kind][at], s.holds[at]})
 				}
 			}
 			if len(parts) > 0 && !yield(block, parts) {
@@ -113,7 +113,7 @@ func (s stretch) cut(width int64) iter.Seq2[int64, []part] {
 }
 
 // quantile returns the lowest usage not exceeded for the share q of the time. It sorts the parts.
-func quantile(parts []part, q float64) float64 {
+func quantile(parts []usagePart, q float64) float64 {
 	slices.SortFunc(parts, byUse)
 	total, sum := 0.0, 0.0
 	for _, p := range parts {
@@ -128,7 +128,7 @@ func quantile(parts []part, q float64) float64 {
 }
 
 // unusedAmount returns amount times seconds.
-func over(parts []part, request float64) (sum float64) {
+func unusedAmount(parts []usagePart, request float64) (sum float64) {
 	for _, p := range parts {
 		sum += max(0, request-p.use) * float64(p.hold) / 1e9
 	}

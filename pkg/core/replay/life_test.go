@@ -11,7 +11,7 @@ import (
 )
 
 // recorder always recommends next.
-type notes struct {
+type recorder struct {
 	seen    [resources.Kinds][]observed
 	changes []Change
 	kills   []Kill
@@ -24,21 +24,21 @@ type observed struct {
 	use    resources.Amount
 }
 
-func (n *notes) Observe(at time.Time, k resources.Kind, use, _ resources.Amount) {
+func (n *recorder) Observe(at time.Time, k resources.Kind, use, _ resources.Amount) {
 	n.seen[k] = append(n.seen[k], observed{at.Unix() - begin/1e9, use})
 }
-func (n *notes) Killed(time.Time, resources.Amount, resources.Amount) {}
-func (n *notes) Started(at time.Time)                                 { n.starts = append(n.starts, at.Unix()-begin/1e9) }
-func (n *notes) Advise(time.Time, resources.List) resources.Bounds {
+func (n *recorder) Killed(time.Time, resources.Amount, resources.Amount) {}
+func (n *recorder) Started(at time.Time)                                 { n.starts = append(n.starts, at.Unix()-begin/1e9) }
+func (n *recorder) Advise(time.Time, resources.List) resources.Bounds {
 	return resources.Bounds{Lower: n.next, Target: n.next, Upper: n.next}
 }
 
-type told struct{ *notes }
+type eventRecorder struct{ *recorder }
 
-func (told) Sample(Sample)      {}
-func (told) Advised(Advice)     {}
-func (t told) Changed(c Change) { t.changes = append(t.changes, c) }
-func (t told) Killed(k Kill)    { t.kills = append(t.kills, k) }
+func (eventRecorder) Sample(Sample)      {}
+func (eventRecorder) Advised(Advice)     {}
+func (t eventRecorder) Changed(c Change) { t.changes = append(t.changes, c) }
+func (t eventRecorder) Killed(k Kill)    { t.kills = append(t.kills, k) }
 
 const begin = int64(600e9)
 
@@ -52,16 +52,16 @@ func seconds(use ...float64) *Recording {
 }
 
 // run replays with a scrape every three seconds and a tick every six.
-func run(r *Recording, change func(*Setup)) *notes {
-	n := &notes{}
+func run(r *Recording, change func(*Setup)) *recorder {
+	n := &recorder{}
 	s := DefaultSetup(resources.CPU)
 	s.Tick, s.Scrape = 6*time.Second, 3*time.Second
 	change(&s)
-	Run(r, s, n, told{n})
+	Run(r, s, n, eventRecorder{n})
 	return n
 }
 
-func TestScrapesShowTheMeanOfCPUAndTheLastMemory(t *testing.T) {
+func TestScrape_MeanCPUAndLastMemory(t *testing.T) {
 	n := run(seconds(0, 3, 6, 10, 20, 30, 1, 1, 1, 7, 7, 7, 0), func(*Setup) {})
 	// The scrape at 3 s is replaced before the tick at 6 s, whose scrape has the mean of 10, 20 and
 	// 30.
@@ -73,7 +73,7 @@ func TestScrapesShowTheMeanOfCPUAndTheLastMemory(t *testing.T) {
 	require.Equal(t, []observed{{3, 3}, {6, 20}}, n.seen[resources.CPU], "each scrape is told once")
 }
 
-func TestScrapesOfCoarseSamplesAndAfterGaps(t *testing.T) {
+func TestScrape_CoarseSamplesAndGaps(t *testing.T) {
 	r := &Recording{At: []int64{begin, begin + 6e9, begin + 12e9, begin + 100e9, begin + 106e9}}
 	for k := range r.Use {
 		r.Use[k] = []float64{10, 20, 30, 40, 50}
@@ -85,48 +85,48 @@ func TestScrapesOfCoarseSamplesAndAfterGaps(t *testing.T) {
 	require.Equal(t, []observed{{6, 10}, {12, 20}, {18, 30}, {24, 30}, {30, 30}, {102, 40}, {108, 50}}, n.seen[resources.Memory])
 }
 
-func TestScrapesDoNotSeeAKilledContainer(t *testing.T) {
+func TestScrape_SkipsKilledContainer(t *testing.T) {
 	n := run(seconds(1, 1, 1, 9, 1, 1, 1, 1, 1, 1, 1, 1, 1), func(s *Setup) {
 		*s = DefaultSetup(resources.Memory)
-		s.Tick, s.Scrape, s.Restart, s.Backoff, s.Longest, s.BackoffReset = time.Second, 3*time.Second, 4*time.Second, 0, 0, 0
-		s.Flat, s.Limits[resources.Memory] = resources.Of(1, 5), Limit{Proportional, 1}
+		s.Tick, s.Scrape, s.Restart, s.Backoff, s.MaxBackoff, s.BackoffReset = time.Second, 3*time.Second, 4*time.Second, 0, 0, 0
+		s.Initial, s.Limits[resources.Memory] = resources.NewList(1, 5), Limit{Proportional, 1}
 	})
 	require.Len(t, n.kills, 1)
 	require.Equal(t, []observed{{3, 1}, {9, 1}, {12, 1}}, n.seen[resources.Memory])
 }
 
-func TestAGapIsANewPodWithWhatIsRecommendedThen(t *testing.T) {
+func TestRun_LongGapStartsNewPodAtTarget(t *testing.T) {
 	r := seconds(1, 1, 1, 1, 1, 1)
 	for i := 3; i < 6; i++ {
 		r.At[i] += 600e9
 	}
-	n := &notes{next: resources.List{}.With(resources.CPU, 300)}
+	n := &recorder{next: resources.List{}.With(resources.CPU, 300)}
 	s := DefaultSetup(resources.CPU)
-	s.Flat, s.NewPod, s.Update.Planner.Threshold = resources.Of(290, 1), 10*time.Minute, 1
-	Run(r, s, patient{n}, told{n})
-	require.Equal(t, []Change{{At: begin + 603e9, Kind: resources.CPU, From: 290, To: 300, Anew: true, Cause: NewPod}}, n.changes)
+	s.Initial, s.NewPod, s.Update.Planner.Threshold = resources.NewList(290, 1), 10*time.Minute, 1
+	Run(r, s, wideBounds{n}, eventRecorder{n})
+	require.Equal(t, []Change{{At: begin + 603e9, Kind: resources.CPU, From: 290, To: 300, AtCreation: true, Cause: NewPod}}, n.changes)
 	n.changes, s.NewPod = nil, 0
-	Run(r, s, patient{n}, told{n})
+	Run(r, s, wideBounds{n}, eventRecorder{n})
 	require.Empty(t, n.changes, "within the bounds a pod is left alone")
 }
 
-type patient struct{ *notes }
+type wideBounds struct{ *recorder }
 
-func (p patient) Advise(time.Time, resources.List) resources.Bounds {
+func (p wideBounds) Advise(time.Time, resources.List) resources.Bounds {
 	least, most := resources.List{}.With(resources.CPU, 1), resources.List{}.With(resources.CPU, 1e6)
 	return resources.Bounds{Lower: least, Target: p.next, Upper: most}
 }
 
-func TestAKilledContainerBeginsAfresh(t *testing.T) {
+func TestRun_KilledContainerRestartsMemory(t *testing.T) {
 	var uses []float64
 	for i := range 300 {
 		uses = append(uses, float64(100+i))
 	}
 	life := func(afresh bool) []Kill {
-		n := &notes{}
+		n := &recorder{}
 		s := DefaultSetup(resources.Memory)
-		s.Afresh, s.Limits[resources.Memory], s.Flat = afresh, Limit{Proportional, 1}, resources.Of(1, 150)
-		Run(seconds(uses...), s, n, told{n})
+		s.MemoryFromStart, s.Limits[resources.Memory], s.Initial = afresh, Limit{Proportional, 1}, resources.NewList(1, 150)
+		Run(seconds(uses...), s, n, eventRecorder{n})
 		return n.kills
 	}
 	require.Equal(t, []Kill{{At: begin + 51e9, Use: 151, Limit: 150}, {At: begin + 121e9, Use: 221, Limit: 150}, {At: begin + 201e9, Use: 301, Limit: 150}}, life(false))
@@ -134,13 +134,13 @@ func TestAKilledContainerBeginsAfresh(t *testing.T) {
 	require.Equal(t, []Kill{{At: begin + 51e9, Use: 151, Limit: 150}, {At: begin + 172e9, Use: 151, Limit: 150}}, life(true))
 }
 
-func TestWhoeverWantsToKnowIsToldOfStarts(t *testing.T) {
+func TestRun_ReportsContainerStarts(t *testing.T) {
 	starts := func(r *Recording, next resources.List, change func(*Setup)) []int64 {
-		n := &notes{next: next}
+		n := &recorder{next: next}
 		s := DefaultSetup(resources.CPU, resources.Memory)
-		s.Flat, s.Limits[resources.Memory] = resources.Of(100, 100), Limit{Proportional, 1}
+		s.Initial, s.Limits[resources.Memory] = resources.NewList(100, 100), Limit{Proportional, 1}
 		change(&s)
-		Run(r, s, n, told{n})
+		Run(r, s, n, eventRecorder{n})
 		return n.starts
 	}
 	r := seconds(1, 1, 1, 1, 1, 1)
@@ -148,7 +148,7 @@ func TestWhoeverWantsToKnowIsToldOfStarts(t *testing.T) {
 	require.Equal(t, []int64{0}, starts(r, resources.List{}, func(s *Setup) { s.Startup = true }))
 	require.Equal(t, []int64{71}, starts(seconds(1, 200, 1, 1), resources.List{}, func(*Setup) {}), "after a kill: a minute and ten seconds")
 	evict := func(s *Setup) { s.Update.Mode = disruption.Recreate }
-	require.Equal(t, []int64{61}, starts(r, resources.Of(500, 500), evict), "a pod that is evicted is down for a minute")
+	require.Equal(t, []int64{61}, starts(r, resources.NewList(500, 500), evict), "a pod that is evicted is down for a minute")
 	for i := 3; i < 6; i++ {
 		r.At[i] += 600e9
 	}

@@ -20,15 +20,15 @@ type pod struct {
 	view     disruption.View
 	state    disruption.State // result of the last plan
 	pods     int              // number of earlier pods
-	seen     bool             // there was a plan for it
+	planned  bool             // there was a plan for it
 }
 
 // InitialContainer returns the container at the start of a replay. Later limits keep the ratio to
 // its requests.
-func Declared(r *Recording, s Setup) policy.Container {
-	c := policy.Container{Name: Container, Requests: First(r, s)}
+func InitialContainer(r *Recording, s Setup) policy.Container {
+	c := policy.Container{Name: Container, Requests: InitialRequests(r, s)}
 	for k := range resources.Kind(resources.Kinds) {
-		if limit := firstLimit(r, s.Limits[k], k, c.Requests.Value(k)); limit > 0 && s.Sized[k] {
+		if limit := initialLimit(r, s.Limits[k], k, c.Requests.Value(k)); limit > 0 && s.Sized[k] {
 			c.Limits = c.Limits.With(k, limit)
 		}
 	}
@@ -36,7 +36,7 @@ func Declared(r *Recording, s Setup) policy.Container {
 }
 
 func newPod(r *Recording, s Setup) pod {
-	c := Declared(r, s)
+	c := InitialContainer(r, s)
 	start := time.Unix(0, r.At[0]).UTC()
 	return pod{
 		setup:    &s,
@@ -52,7 +52,7 @@ func newPod(r *Recording, s Setup) pod {
 	}
 }
 
-func firstLimit(r *Recording, l Limit, k resources.Kind, request resources.Amount) resources.Amount {
+func initialLimit(r *Recording, l Limit, k resources.Kind, request resources.Amount) resources.Amount {
 	switch l.Policy {
 	case NoLimit:
 		return 0
@@ -76,27 +76,27 @@ func (p *pod) request(k resources.Kind) resources.Amount {
 
 func (p *pod) limit(k resources.Kind) resources.Amount { return p.container().Actual.Limits.Value(k) }
 
-func (p *pod) wanted(k resources.Kind) resources.Amount {
+func (p *pod) targetRequest(k resources.Kind) resources.Amount {
 	if a, ok := p.container().Target.Requests.Get(k); ok {
 		return a
 	}
 	return p.request(k)
 }
 
-func (p *pod) wantedLimit() resources.Amount {
+func (p *pod) targetMemoryLimit() resources.Amount {
 	if a, ok := p.container().Target.Limits.Get(resources.Memory); ok {
 		return a
 	}
 	return p.limit(resources.Memory)
 }
 
-func (p *pod) starves(use float64) bool {
+func (p *pod) cutsBelowUsage(use float64) bool {
 	limit, ok := p.container().Target.Limits.Get(resources.Memory)
 	return ok && limit < p.limit(resources.Memory) && use > float64(limit)
 }
 
 // capBounds drops resources without recommendation and applies the limits of the rule.
-func sized(b resources.Bounds, s *Setup) resources.Bounds {
+func capBounds(b resources.Bounds, s *Setup) resources.Bounds {
 	for k := range resources.Kind(resources.Kinds) {
 		if !s.Sized[k] {
 			b.Lower, b.Target, b.Upper = b.Lower.Without(k), b.Target.Without(k), b.Upper.Without(k)
@@ -127,11 +127,11 @@ func (p *pod) fitted(b resources.Bounds) policy.ContainerTarget {
 
 func (p *pod) plan(now time.Time) (disruption.Action, bool) {
 	vpa, config := &p.view.VPAs[0], p.setup.Update.Planner
-	if p.seen && (p.waits(now) || disruption.Assess(vpa, p.pod(), config, now).Reason != "") {
+	if p.planned && (p.isUnchanged(now) || disruption.Assess(vpa, p.pod(), config, now).Reason != "") {
 		return disruption.Action{}, false // same result as Plan, but faster
 	}
 	result := disruption.Plan(p.view, p.state, config, now)
-	p.state, p.seen = result.State, true
+	p.state, p.planned = result.State, true
 	if len(result.Actions) == 0 {
 		return disruption.Action{}, false
 	}
@@ -140,11 +140,11 @@ func (p *pod) plan(now time.Time) (disruption.Action, bool) {
 
 // Above this share of the threshold isUnchanged does not decide, because the planner may round
 // differently.
-const surely = 0.99
+const thresholdMargin = 0.99
 
 // isUnchanged reports the most frequent result without the cost of a plan: the pod is within its
 // bounds, was never OOM-killed, and is too young or has too small a change.
-func (p *pod) waits(now time.Time) bool {
+func (p *pod) isUnchanged(now time.Time) bool {
 	c, config := p.container(), &p.setup.Update.Planner
 	if !c.OOM.Ended.IsZero() {
 		return false
@@ -165,17 +165,17 @@ func (p *pod) waits(now time.Time) bool {
 	}
 	if span := c.Target.MemoryLimit; span != (policy.LimitSpan{}) {
 		limit := p.limit(resources.Memory)
-		if limit < span.Least || limit > span.Most {
+		if limit < span.Min || limit > span.Max {
 			return false
 		}
-		change += math.Abs(float64(p.wantedLimit()-limit)) / float64(max(limit, 1)) // at least the change that the planner computes
+		change += math.Abs(float64(p.targetMemoryLimit()-limit)) / float64(max(limit, 1)) // at least the change that the planner computes
 	}
-	return change < surely*config.Threshold || now.Before(p.pod().Started.Add(config.Lifetime))
+	return change < thresholdMargin*config.Threshold || now.Before(p.pod().Started.Add(config.Lifetime))
 }
 
 // applyTarget applies the last fit to the pod. The age of the pod restarts after an eviction, and
 // with Update.FromChange after any change.
-func (p *pod) adopt(now int64, evicted bool) {
+func (p *pod) applyTarget(now int64, evicted bool) {
 	c := p.container()
 	c.Actual.Requests, c.Actual.Limits = c.Actual.Requests.Override(c.Target.Requests), c.Actual.Limits.Override(c.Target.Limits)
 	c.Spec = c.Actual
@@ -186,12 +186,12 @@ func (p *pod) adopt(now int64, evicted bool) {
 	if evicted {
 		c.OOM = disruption.OOM{}
 		p.pods++
-		pod.Created, pod.UID, p.seen = at, Container+strconv.Itoa(p.pods), false
+		pod.Created, pod.UID, p.planned = at, Container+strconv.Itoa(p.pods), false
 	}
 }
 
 // recordKill records an OOM kill of a container that ran since up.
-func (p *pod) die(up, at int64) {
+func (p *pod) recordKill(up, at int64) {
 	started := p.pod().Started
 	if ran := time.Unix(0, up).UTC(); ran.After(started) {
 		started = ran
@@ -203,7 +203,7 @@ func (p *pod) die(up, at int64) {
 const NewPod = "NewPod"
 
 // startIndexes holds the sample indexes at which the pod and its container start.
-type life struct {
+type startIndexes struct {
 	pod, container int
 	killed         bool // the container has not restarted yet
 }
@@ -212,7 +212,7 @@ type life struct {
 // the usage of its pod from the first sample on.
 func (p *replay) memory(r *Recording, i int) float64 {
 	use, l := r.Use[resources.Memory], &p.life
-	if !p.setup.Afresh {
+	if !p.setup.MemoryFromStart {
 		return use[i]
 	}
 	if l.killed && r.At[i] >= p.up {
@@ -228,18 +228,18 @@ func (p *replay) memory(r *Recording, i int) float64 {
 	return use[i]
 }
 
-func (p *replay) renew(at int64, i int) {
+func (p *replay) startPod(at int64, i int) {
 	p.pod.fit(p.advise(at))
 	for k := range resources.Kind(resources.Kinds) {
-		if from, to := p.pod.request(k), p.pod.wanted(k); from != to {
-			p.witness.Changed(Change{At: at, Kind: k, From: from, To: to, Anew: true, Cause: NewPod})
+		if from, to := p.pod.request(k), p.pod.targetRequest(k); from != to {
+			p.observer.Changed(Change{At: at, Kind: k, From: from, To: to, AtCreation: true, Cause: NewPod})
 		}
 	}
-	p.pod.adopt(at, true)
-	p.life = life{pod: i, container: i}
+	p.pod.applyTarget(at, true)
+	p.life = startIndexes{pod: i, container: i}
 	p.up, p.killed, p.backoff, p.backlog = at, 0, p.setup.Backoff, 0
 	p.lastUse = [resources.Kinds]float64{}
-	p.meters = [resources.Kinds]meter{}
+	p.meters = [resources.Kinds]scrapeMeter{}
 	p.started(at)
 }
 
@@ -248,7 +248,7 @@ func (p *replay) renew(at int64, i int) {
 //	scrapes   |         |         |         |
 //	samples     [-- a --][-- b --][-- c --]
 //	                    ^ CPU: (part of a + part of b) / time; memory: b
-type meter struct {
+type scrapeMeter struct {
 	next   int64   // time of the next scrape, 0 = no scrape yet
 	amount float64 // CPU usage times nanoseconds
 	ran    int64   // nanoseconds that the container ran
@@ -259,12 +259,12 @@ type meter struct {
 func (p *replay) measure(s Sample) {
 	m, every, tick := &p.meters[s.Kind], int64(p.setup.Scrape), int64(p.setup.Tick)
 	if m.next <= s.At { // the first sample, or one after a gap
-		*m = meter{next: p.start + ((s.At-p.start)/every+1)*every}
+		*m = scrapeMeter{next: p.start + ((s.At-p.start)/every+1)*every}
 	}
-	end := s.At + s.Hold
+	end := s.At + s.Duration
 	from := min(s.At+s.Down, end)
 	if math.IsNaN(s.Seen) {
-		*m, from = meter{next: m.next}, end
+		*m, from = scrapeMeter{next: m.next}, end
 	}
 	for {
 		upTo := min(m.next, end)
@@ -278,10 +278,10 @@ func (p *replay) measure(s Sample) {
 		if s.Kind == resources.CPU {
 			seen = m.amount / float64(m.ran)
 		}
-		if asked := p.start + (m.next-p.start+tick-1)/tick*tick; asked < m.next+every && from < m.next && m.ran > 0 {
+		if queriedAt := p.start + (m.next-p.start+tick-1)/tick*tick; queriedAt < m.next+every && from < m.next && m.ran > 0 {
 			p.observe(m.next, s.Kind, seen, s.Limit)
 		}
 		from = max(from, m.next)
-		*m = meter{next: m.next + every}
+		*m = scrapeMeter{next: m.next + every}
 	}
 }

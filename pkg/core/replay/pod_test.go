@@ -11,7 +11,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-func TestFitIsThatOfThePolicy(t *testing.T) {
+func TestPodFit_MatchesPolicy(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := DefaultSetup(resources.CPU, resources.Memory)
 		s.Limits[resources.CPU] = Limit{LimitPolicy(rapid.IntRange(0, 2).Draw(t, "policy")), 1.5}
@@ -20,7 +20,7 @@ func TestFitIsThatOfThePolicy(t *testing.T) {
 		p.rules.SeparateMemoryLimit = rapid.Bool().Draw(t, "separate")
 		for range 20 {
 			draw := func(name string) resources.List {
-				return resources.Of(resources.Amount(rapid.IntRange(1, 4).Draw(t, name)), resources.Amount(rapid.IntRange(1, 4).Draw(t, name+" memory"))<<20)
+				return resources.NewList(resources.Amount(rapid.IntRange(1, 4).Draw(t, name)), resources.Amount(rapid.IntRange(1, 4).Draw(t, name+" memory"))<<20)
 			}
 			b := resources.Bounds{Lower: draw("lower"), Target: draw("target"), Upper: draw("upper")}
 			if rapid.Bool().Draw(t, "only CPU") {
@@ -32,7 +32,7 @@ func TestFitIsThatOfThePolicy(t *testing.T) {
 	})
 }
 
-func TestThePlannerIsOnlyLeftOutWhereItWouldDoNothing(t *testing.T) {
+func TestPod_SkipsPlannerOnlyIfUnchanged(t *testing.T) {
 	asked, left := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		s := DefaultSetup(resources.CPU, resources.Memory)
@@ -52,10 +52,10 @@ func TestThePlannerIsOnlyLeftOutWhereItWouldDoNothing(t *testing.T) {
 		p.container().Actual.Limits = draw("limits").Without(resources.CPU)
 		p.fit(resources.Bounds{Lower: draw("lower"), Target: draw("target"), Upper: draw("upper")})
 		if rapid.IntRange(0, 9).Draw(t, "killed") == 0 {
-			p.die(0, int64(time.Minute))
+			p.recordKill(0, int64(time.Minute))
 		}
 		now := time.Unix(0, 0).Add(time.Duration(rapid.IntRange(0, 24).Draw(t, "hours")) * time.Hour)
-		if !p.waits(now) {
+		if !p.isUnchanged(now) {
 			asked++
 			return
 		}
@@ -66,8 +66,8 @@ func TestThePlannerIsOnlyLeftOutWhereItWouldDoNothing(t *testing.T) {
 	require.Positive(t, left)
 }
 
-func TestLimits(t *testing.T) {
-	r := &Recording{Requests: resources.Of(100, 1000), Limits: resources.Of(300, 1500)}
+func TestInitialLimit(t *testing.T) {
+	r := &Recording{Requests: resources.NewList(100, 1000), Limits: resources.NewList(300, 1500)}
 	for _, c := range []struct {
 		limit   Limit
 		k       resources.Kind
@@ -80,21 +80,21 @@ func TestLimits(t *testing.T) {
 		{Limit{Policy: KeepRatio}, resources.CPU, 200, 600},
 		{Limit{Policy: KeepRatio}, resources.Memory, 2000, 3000},
 	} {
-		require.Equal(t, c.want, firstLimit(r, c.limit, c.k, c.request), c.limit.String())
+		require.Equal(t, c.want, initialLimit(r, c.limit, c.k, c.request), c.limit.String())
 	}
-	unknown := &Recording{Limits: resources.Of(300, 0)}
-	require.Equal(t, resources.Amount(200), firstLimit(unknown, Limit{Policy: KeepRatio}, resources.CPU, 200), "equal without a recorded request")
-	require.Equal(t, resources.Amount(300), First(unknown, DefaultSetup()).Value(resources.CPU), "the limit is the request then")
+	unknown := &Recording{Limits: resources.NewList(300, 0)}
+	require.Equal(t, resources.Amount(200), initialLimit(unknown, Limit{Policy: KeepRatio}, resources.CPU, 200), "equal without a recorded request")
+	require.Equal(t, resources.Amount(300), InitialRequests(unknown, DefaultSetup()).Value(resources.CPU), "the limit is the request then")
 }
 
-type flapping struct{ notes }
+type flapping struct{ recorder }
 
 func (*flapping) Advise(now time.Time, _ resources.List) resources.Bounds {
-	size := resources.Of(resources.Amount(100+200*(now.Minute()%2)), 0)
+	size := resources.NewList(resources.Amount(100+200*(now.Minute()%2)), 0)
 	return resources.Bounds{Lower: size, Target: size, Upper: size}
 }
 
-func TestPlansRememberEarlierChanges(t *testing.T) {
+func TestRun_PlannerKeepsState(t *testing.T) {
 	changes := func(window time.Duration) int {
 		r, f := &Recording{}, &flapping{}
 		for i := range int64(60) {
@@ -102,8 +102,8 @@ func TestPlansRememberEarlierChanges(t *testing.T) {
 			r.Use[resources.CPU], r.Use[resources.Memory] = append(r.Use[resources.CPU], 50), append(r.Use[resources.Memory], 1)
 		}
 		s := DefaultSetup(resources.CPU)
-		s.Flat, s.Update.Planner.StabilizationWindow = resources.Of(100, 1), window
-		Run(r, s, f, told{&f.notes})
+		s.Initial, s.Update.Planner.StabilizationWindow = resources.NewList(100, 1), window
+		Run(r, s, f, eventRecorder{&f.recorder})
 		return len(f.changes)
 	}
 	require.Equal(t, 60, changes(0))

@@ -18,7 +18,7 @@ type SimulatedRecommender struct {
 	key     usage.ContainerKey
 	recipe  *recipe.Recipe
 	sketch  *sketch.Sketch        // nil if the recipe needs none
-	blind   [resources.Kinds]bool // resources of which only sample times matter
+	unused  [resources.Kinds]bool // resources of which only sample times matter
 	started time.Time             // container start, zero = unknown
 	kills   int
 }
@@ -30,11 +30,11 @@ func NewSimulatedRecommender(c usage.StoreConfig, recipe *recipe.Recipe, start t
 	if recipe.Needs.Any() {
 		a.sketch = sketch.New(recipe.Needs)
 	}
-	for k := range a.blind {
-		a.blind[k] = len(recipe.Target[k])+len(recipe.Lower[k])+len(recipe.Upper[k]) == 0
+	for k := range a.unused {
+		a.unused[k] = len(recipe.Target[k])+len(recipe.Lower[k])+len(recipe.Upper[k]) == 0
 	}
-	if a.blind[resources.CPU] {
-		c.Shape = c.Shape.Timeless()
+	if a.unused[resources.CPU] {
+		c.Shape = c.Shape.WithoutCPUDecay()
 	}
 	a.store = usage.NewStore(c)
 	a.series, _ = a.store.Track(a.key, usage.SeriesKey{Namespace: name, Container: name}, start)
@@ -44,8 +44,8 @@ func NewSimulatedRecommender(c usage.StoreConfig, recipe *recipe.Recipe, start t
 // Declare sets the declared memory request in bytes, and the limit that follows it, 0 = none.
 func (a *SimulatedRecommender) Declare(request, limit resources.Amount) {
 	if a.sketch != nil {
-		a.sketch.Limited(sketch.LimitRatioOf(request, limit))
-		a.sketch.Declare(request)
+		a.sketch.SetLimitRatio(sketch.LimitRatioOf(request, limit))
+		a.sketch.SetDeclared(request)
 	}
 }
 
@@ -61,9 +61,9 @@ func (a *SimulatedRecommender) Observe(at time.Time, k resources.Kind, use, limi
 	// A recipe reads the histograms of the resources that it estimates, and the times of CPU
 	// samples, which determine the confidence for both resources.
 	switch {
-	case a.blind[k] && k == resources.Memory:
+	case a.unused[k] && k == resources.Memory:
 		return
-	case a.blind[k]:
+	case a.unused[k]:
 		use = 0
 	}
 	a.store.Observe(usage.Sample{Container: a.key, Kind: k, At: at, Amount: use})
@@ -78,9 +78,9 @@ func (a *SimulatedRecommender) starting(at time.Time) bool {
 func (a *SimulatedRecommender) Started(at time.Time) { a.started = at }
 
 // ObservePressure implements PressureObserver.
-func (a *SimulatedRecommender) Waited(at time.Time, use resources.Amount, share float64) {
+func (a *SimulatedRecommender) ObservePressure(at time.Time, use resources.Amount, share float64) {
 	if a.sketch != nil && !a.starting(at) {
-		a.sketch.Waited(at, use, share)
+		a.sketch.ObservePressure(at, use, share)
 	}
 }
 
@@ -97,13 +97,13 @@ func (a *SimulatedRecommender) Killed(at time.Time, request, limit resources.Amo
 // was killed before its first sample has only memory history.
 func (a *SimulatedRecommender) Advise(_ time.Time, current resources.List) resources.Bounds {
 	result := a.recipe.Recommend(a.input(current))
-	if result.Known == [resources.Kinds]bool{} {
+	if result.Ready == [resources.Kinds]bool{} {
 		return resources.Bounds{}
 	}
-	result.Remember(a.sketch)
+	result.SaveTargets(a.sketch)
 	b := result.Bounds
 	for k := range resources.Kind(resources.Kinds) {
-		if !result.Known[k] {
+		if !result.Ready[k] {
 			b.Lower, b.Target, b.Upper = b.Lower.Without(k), b.Target.Without(k), b.Upper.Without(k)
 		}
 	}

@@ -12,30 +12,30 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
-func TestOneKindIsSizedAsWithTheOther(t *testing.T) {
+func TestSimulatedRecommender_SingleResourceMatchesBoth(t *testing.T) {
 	for _, text := range []string{
 		"vpa:pod-min-cpu=1,pod-min-memory=1", "loadline:pod-min-cpu=1,pod-min-memory=1", "loadline:cpu=mixed", "loadline:cpu=tracking", "loadline:cpu=shared", "loadline:memory=following", "autopilot", "crane", "cruisekube",
 	} {
 		t.Run(text, func(t *testing.T) {
 			chains, err := recipe.Parse(text)
 			require.NoError(t, err)
-			oneKindAsWithTheOther(t, &chains)
+			requireSingleMatchesBoth(t, &chains)
 		})
 	}
 	chains, err := recipe.Parse("loadline")
 	require.NoError(t, err)
-	require.Nil(t, sketch.New(chains.Only(resources.CPU).Needs).Peaks, "nor is more remembered")
-	require.Nil(t, sketch.New(chains.Only(resources.Memory).Needs).Load[resources.CPU])
+	require.Nil(t, sketch.New(chains.ForKind(resources.CPU).Needs).Peaks, "nor is more remembered")
+	require.Nil(t, sketch.New(chains.ForKind(resources.Memory).Needs).Load[resources.CPU])
 }
 
-func oneKindAsWithTheOther(t *testing.T, chains *recipe.Recipe) {
+func requireSingleMatchesBoth(t *testing.T, chains *recipe.Recipe) {
 	start := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
 	cluster := func(r *recipe.Recipe) *SimulatedRecommender {
 		return NewSimulatedRecommender(usage.DefaultConfig(), r, start)
 	}
-	both, single := cluster(chains), [resources.Kinds]*SimulatedRecommender{cluster(chains.Only(resources.CPU)), cluster(chains.Only(resources.Memory))}
-	require.Equal(t, [resources.Kinds]bool{false, true}, single[resources.CPU].blind)
-	require.Equal(t, [resources.Kinds]bool{true, false}, single[resources.Memory].blind)
+	both, single := cluster(chains), [resources.Kinds]*SimulatedRecommender{cluster(chains.ForKind(resources.CPU)), cluster(chains.ForKind(resources.Memory))}
+	require.Equal(t, [resources.Kinds]bool{false, true}, single[resources.CPU].unused)
+	require.Equal(t, [resources.Kinds]bool{true, false}, single[resources.Memory].unused)
 	all := append(single[:], both)
 	for minute := range 3 * 1440 {
 		now := start.Add(time.Duration(minute) * time.Minute)
@@ -48,7 +48,7 @@ func oneKindAsWithTheOther(t *testing.T, chains *recipe.Recipe) {
 			}
 			use := resources.Amount(minute * 7919 % 4000)
 			c.Observe(now, resources.CPU, use, 0)
-			c.Waited(now, use, 0.2)
+			c.ObservePressure(now, use, 0.2)
 			if minute > 5 {
 				c.Observe(now, resources.Memory, resources.Amount(1<<28+minute*104729%(1<<30)), 0)
 			}
@@ -66,7 +66,7 @@ func oneKindAsWithTheOther(t *testing.T, chains *recipe.Recipe) {
 	}
 }
 
-func TestStartsDoNotCountForRecipesThatLeaveThemOut(t *testing.T) {
+func TestSimulatedRecommender_StartupUsage(t *testing.T) {
 	start := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
 	target := func(text string, tells bool) resources.Amount {
 		chains, err := recipe.Parse(text)
@@ -81,7 +81,7 @@ func TestStartsDoNotCountForRecipesThatLeaveThemOut(t *testing.T) {
 				use = 2000
 			}
 			a.Observe(now, resources.CPU, use, 0)
-			a.Waited(now, use, 0.3)
+			a.ObservePressure(now, use, 0.3)
 		}
 		return a.Advise(start.Add(300*time.Minute), resources.List{}).Target.Value(resources.CPU)
 	}

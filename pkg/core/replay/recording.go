@@ -55,7 +55,7 @@ func (r *Recording) Span() time.Duration {
 // SampleDurations returns the duration of each sample of a resource in nanoseconds. A sample lasts
 // until the next one, but at most three median steps, and the last one lasts one step. Missing
 // samples have duration 0.
-func (r *Recording) Holds(k resources.Kind) []int64 {
+func (r *Recording) SampleDurations(k resources.Kind) []int64 {
 	step := int64(r.Step())
 	most := gapSteps * step
 	holds := make([]int64, len(r.At))
@@ -82,7 +82,7 @@ func (r *Recording) Clipped(k resources.Kind) bool {
 			most = v
 		}
 	}
-	for i, hold := range r.Holds(k) {
+	for i, hold := range r.SampleDurations(k) {
 		total += hold
 		if r.Use[k][i] >= 0.98*most {
 			near += hold

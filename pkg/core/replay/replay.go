@@ -20,13 +20,13 @@ import (
 const Container = "app"
 
 type replay struct {
-	setup   Setup
-	advisor Advisor
-	listens Listener // the advisor, if waiting was recorded, else nil
-	starter Starter  // the advisor, if it implements StartObserver
-	waiting float64  // share of time in the current sample, NaN = unknown
-	witness Witness
-	pod     pod
+	setup            Setup
+	advisor          Advisor
+	pressureObserver PressureObserver // the advisor, if waiting was recorded, else nil
+	startObserver    StartObserver    // the advisor, if it implements StartObserver
+	waiting          float64          // share of time in the current sample, NaN = unknown
+	observer         Observer
+	pod              pod
 
 	start   int64         // start of the recording and time of the first tick
 	backlog float64       // core seconds of delayed CPU work
@@ -35,16 +35,16 @@ type replay struct {
 	backoff time.Duration // backoff of the next kill
 	planned int64         // time of the last plan
 	lastUse [resources.Kinds]float64
-	meters  [resources.Kinds]meter
-	life    life
+	meters  [resources.Kinds]scrapeMeter
+	life    startIndexes
 }
 
 // InitialRequests returns the requests at the start of a replay: from the setup, else the recorded
 // requests, else the recorded limits, else the guess. They are at least one millicore and one byte.
-func First(r *Recording, s Setup) resources.List {
+func InitialRequests(r *Recording, s Setup) resources.List {
 	var first resources.List
 	for k := range resources.Kind(resources.Kinds) {
-		a, known := s.Flat.Get(k)
+		a, known := s.Initial.Get(k)
 		if !known {
 			a, known = r.Requests.Get(k)
 		}
@@ -52,14 +52,14 @@ func First(r *Recording, s Setup) resources.List {
 			a, known = r.Limits.Get(k)
 		}
 		if !known {
-			a = resources.FromFloat(math.Ceil(s.Guess * firstHour(r, k)))
+			a = resources.FromFloat(math.Ceil(s.Guess * firstHourPeak(r, k)))
 		}
 		first = first.With(k, max(a, 1))
 	}
 	return first
 }
 
-func firstHour(r *Recording, k resources.Kind) float64 {
+func firstHourPeak(r *Recording, k resources.Kind) float64 {
 	most := 0.0
 	for i, use := range r.Use[k] {
 		if r.At[i]-r.At[0] >= int64(time.Hour) {
@@ -73,32 +73,32 @@ func firstHour(r *Recording, k resources.Kind) float64 {
 }
 
 // Run replays a recording. The setup must be valid.
-func Run(r *Recording, s Setup, a Advisor, w Witness) {
+func Run(r *Recording, s Setup, a Advisor, w Observer) {
 	if len(r.At) == 0 {
 		return
 	}
 	var holds [resources.Kinds][]int64
 	for k := range resources.Kind(resources.Kinds) {
-		holds[k] = r.Holds(k)
+		holds[k] = r.SampleDurations(k)
 	}
-	p := &replay{start: r.At[0], setup: s, advisor: a, witness: w, backoff: s.Backoff, planned: math.MinInt64, pod: newPod(r, s)}
-	if protector, ok := a.(Protector); ok {
+	p := &replay{start: r.At[0], setup: s, advisor: a, observer: w, backoff: s.Backoff, planned: math.MinInt64, pod: newPod(r, s)}
+	if protector, ok := a.(LimitSeparator); ok {
 		p.pod.rules.SeparateMemoryLimit = protector.SeparateMemoryLimit()
 	}
 	if r.Waiting != nil {
-		p.listens, _ = a.(Listener)
+		p.pressureObserver, _ = a.(PressureObserver)
 	}
-	p.starter, _ = a.(Starter)
+	p.startObserver, _ = a.(StartObserver)
 	if s.Startup {
 		p.started(r.At[0])
 	}
 	for i, at := range r.At {
 		longest := int64(0)
-		if p.listens != nil {
+		if p.pressureObserver != nil {
 			p.waiting = r.Waiting[i]
 		}
 		if i > 0 && s.NewPod > 0 && at-r.At[i-1] >= int64(s.NewPod) {
-			p.renew(at, i)
+			p.startPod(at, i)
 		}
 		use := [resources.Kinds]float64{resources.CPU: r.Use[resources.CPU][i], resources.Memory: p.memory(r, i)}
 		p.memoryKill(at, use[resources.Memory], holds[resources.Memory][i])
@@ -123,12 +123,12 @@ func (p *replay) memoryKill(at int64, use float64, hold int64) {
 	if p.killed != 0 && dies-p.up >= int64(p.setup.BackoffReset) {
 		p.backoff = p.setup.Backoff
 	}
-	p.pod.die(p.up, dies)
+	p.pod.recordKill(p.up, dies)
 	p.killed, p.up = dies, dies+int64(p.setup.Restart+p.backoff)
-	p.backoff = min(max(2*p.backoff, p.setup.Backoff), p.setup.Longest)
+	p.backoff = min(max(2*p.backoff, p.setup.Backoff), p.setup.MaxBackoff)
 	p.life.killed = true
 	p.started(p.up)
-	p.witness.Killed(Kill{dies, use, limit})
+	p.observer.Killed(Kill{dies, use, limit})
 	p.advisor.Killed(time.Unix(0, dies).UTC(), p.pod.request(resources.Memory), limit)
 	if p.setup.Update.AfterKill {
 		p.raise(dies)
@@ -138,11 +138,11 @@ func (p *replay) memoryKill(at int64, use float64, hold int64) {
 func (p *replay) sample(at int64, k resources.Kind, use float64, hold int64) {
 	limit := p.pod.limit(k)
 	s := Sample{
-		At: at, Hold: hold, Down: min(max(p.up-at, 0), hold), Kind: k, Use: use, Seen: use,
+		At: at, Duration: hold, Down: min(max(p.up-at, 0), hold), Kind: k, Use: use, Seen: use,
 		Request: p.pod.request(k), Limit: limit,
 	}
 	if k == resources.CPU {
-		s.Seen, s.Backlog = p.serve(use, hold-s.Down, limit)
+		s.Seen, s.Backlog = p.limitCPU(use, hold-s.Down, limit)
 	}
 	if limit > 0 {
 		s.Seen = min(s.Seen, float64(limit))
@@ -152,20 +152,20 @@ func (p *replay) sample(at int64, k resources.Kind, use float64, hold int64) {
 		s.Seen = math.NaN()
 	}
 	p.lastUse[k] = s.Seen
-	p.witness.Sample(s)
+	p.observer.Sample(s)
 	if p.setup.Scrape > 0 {
 		p.measure(s)
 		return
 	}
-	p.show(s)
+	p.observeAtTicks(s)
 }
 
 // limitCPU returns the CPU usage under a limit, and the delayed work in core seconds.
-func (p *replay) serve(use float64, up int64, limit resources.Amount) (served, backlog float64) {
+func (p *replay) limitCPU(use float64, up int64, limit resources.Amount) (served, backlog float64) {
 	if limit == 0 {
 		return use, 0
 	}
-	if !p.setup.Carry || up == 0 {
+	if !p.setup.CarryBacklog || up == 0 {
 		return min(use, float64(limit)), p.backlog
 	}
 	seconds := float64(up) / 1e9
@@ -176,13 +176,13 @@ func (p *replay) serve(use float64, up int64, limit resources.Amount) (served, b
 }
 
 // observeAtTicks passes a sample to the advisor at each tick while it lasts.
-func (p *replay) show(s Sample) {
+func (p *replay) observeAtTicks(s Sample) {
 	if math.IsNaN(s.Seen) {
 		return
 	}
 	tick := int64(p.setup.Tick)
 	first := p.start + (s.At+s.Down-p.start+tick-1)/tick*tick
-	for at := first; at < s.At+s.Hold; at += tick {
+	for at := first; at < s.At+s.Duration; at += tick {
 		p.observe(at, s.Kind, s.Seen, s.Limit)
 	}
 }
@@ -190,8 +190,8 @@ func (p *replay) show(s Sample) {
 func (p *replay) observe(at int64, k resources.Kind, use float64, limit resources.Amount) {
 	seen := resources.FromFloat(math.Ceil(use)) // rounded like in the metrics API
 	p.advisor.Observe(time.Unix(0, at).UTC(), k, seen, limit)
-	if p.listens != nil && k == resources.CPU && !math.IsNaN(p.waiting) {
-		p.listens.Waited(time.Unix(0, at).UTC(), seen, p.waiting)
+	if p.pressureObserver != nil && k == resources.CPU && !math.IsNaN(p.waiting) {
+		p.pressureObserver.ObservePressure(time.Unix(0, at).UTC(), seen, p.waiting)
 	}
 }
 
@@ -208,20 +208,20 @@ func (p *replay) plan(now int64) {
 }
 
 func (p *replay) started(at int64) {
-	if p.starter != nil {
-		p.starter.Started(time.Unix(0, at).UTC())
+	if p.startObserver != nil {
+		p.startObserver.Started(time.Unix(0, at).UTC())
 	}
 }
 
 func (p *replay) advise(now int64) resources.Bounds {
-	bounds := sized(p.advisor.Advise(time.Unix(0, now).UTC(), p.pod.container().Actual.Requests), &p.setup)
-	p.witness.Advised(Advice{now, bounds})
+	bounds := capBounds(p.advisor.Advise(time.Unix(0, now).UTC(), p.pod.container().Actual.Requests), &p.setup)
+	p.observer.Advised(Advice{now, bounds})
 	return bounds
 }
 
 func (p *replay) raise(now int64) {
 	p.pod.fit(p.advise(now))
-	if p.pod.wanted(resources.Memory) > p.pod.request(resources.Memory) || p.pod.wantedLimit() > p.pod.limit(resources.Memory) {
+	if p.pod.targetRequest(resources.Memory) > p.pod.request(resources.Memory) || p.pod.targetMemoryLimit() > p.pod.limit(resources.Memory) {
 		pod := p.pod.pod()
 		a := disruption.Action{
 			Subject: disruption.Subject{UID: pod.UID}, Cause: disruption.OutOfMemory, Evict: p.setup.Update.Mode == disruption.Recreate,
@@ -234,7 +234,7 @@ func (p *replay) raise(now int64) {
 // apply applies a planned change, unless it would lower the memory limit below the current usage.
 // An eviction restarts the container. After a kill it restarts anyway.
 func (p *replay) apply(now int64, a disruption.Action) disruption.Outcome {
-	if p.setup.Update.HoldCuts && !a.Evict && p.pod.starves(p.lastUse[resources.Memory]) {
+	if p.setup.Update.RefuseUnsafeCuts && !a.Evict && p.pod.cutsBelowUsage(p.lastUse[resources.Memory]) {
 		return disruption.Prevented
 	}
 	if a.Evict {
@@ -242,11 +242,11 @@ func (p *replay) apply(now int64, a disruption.Action) disruption.Outcome {
 		p.started(p.up)
 	}
 	for k := range resources.Kind(resources.Kinds) {
-		from, to := p.pod.request(k), p.pod.wanted(k)
-		if from != to || k == resources.Memory && p.pod.wantedLimit() != p.pod.limit(k) {
-			p.witness.Changed(Change{At: now, Kind: k, From: from, To: to, Evicted: a.Evict, Cause: a.Cause})
+		from, to := p.pod.request(k), p.pod.targetRequest(k)
+		if from != to || k == resources.Memory && p.pod.targetMemoryLimit() != p.pod.limit(k) {
+			p.observer.Changed(Change{At: now, Kind: k, From: from, To: to, Evicted: a.Evict, Cause: a.Cause})
 		}
 	}
-	p.pod.adopt(now, a.Evict)
+	p.pod.applyTarget(now, a.Evict)
 	return disruption.Done
 }

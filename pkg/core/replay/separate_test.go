@@ -10,16 +10,16 @@ import (
 )
 
 // separateAdvisor recommends a request of 60 bytes and protects 120, or 200 after a kill.
-type apart struct {
-	notes
+type separateAdvisor struct {
+	recorder
 	separate bool
 	killed   bool
 	limits   []resources.Amount // in force, one for each memory sample
 }
 
-func (a *apart) SeparateMemoryLimit() bool                            { return a.separate }
-func (a *apart) Killed(time.Time, resources.Amount, resources.Amount) { a.killed = true }
-func (a *apart) Advise(time.Time, resources.List) resources.Bounds {
+func (a *separateAdvisor) SeparateMemoryLimit() bool                            { return a.separate }
+func (a *separateAdvisor) Killed(time.Time, resources.Amount, resources.Amount) { a.killed = true }
+func (a *separateAdvisor) Advise(time.Time, resources.List) resources.Bounds {
 	of := func(v resources.Amount) resources.List { return resources.List{}.With(resources.Memory, v) }
 	b := resources.Bounds{Lower: of(57), Target: of(60), Upper: of(120)}
 	if a.killed {
@@ -28,12 +28,12 @@ func (a *apart) Advise(time.Time, resources.List) resources.Bounds {
 	return b
 }
 
-type sawLimits struct {
-	told
-	of *apart
+type limitRecorder struct {
+	eventRecorder
+	of *separateAdvisor
 }
 
-func (s sawLimits) Sample(x Sample) {
+func (s limitRecorder) Sample(x Sample) {
 	if x.Kind == resources.Memory {
 		s.of.limits = append(s.of.limits, x.Limit)
 	}
@@ -43,12 +43,12 @@ func (s sawLimits) Sample(x Sample) {
 // 180 and 300. The kill raises only the limit, before the container restarts. If the limit follows
 // the request, 100 is within the bounds and falls to 60, because the kill came soon after the
 // start.
-func TestTheReplayedLimitIsSeparate(t *testing.T) {
+func TestRun_SeparateMemoryLimit(t *testing.T) {
 	for separate, want := range map[bool][]resources.Amount{
 		true:  {150, 180, 180, 180, 300, 300}, // a sample with a kill reports the limit after it
 		false: {150, 150, 150, 150, 150, 90},
 	} {
-		a := &apart{separate: separate}
+		a := &separateAdvisor{separate: separate}
 		r := &Recording{}
 		for m, use := range []float64{50, 50, 50, 50, 190, 50} {
 			r.At = append(r.At, begin+int64(m)*int64(time.Minute))
@@ -56,8 +56,8 @@ func TestTheReplayedLimitIsSeparate(t *testing.T) {
 		}
 		s := DefaultSetup(resources.Memory)
 		s.Limits[resources.Memory] = Limit{Proportional, 1.5}
-		s.Flat = s.Flat.With(resources.Memory, 100)
-		Run(r, s, a, sawLimits{told{&a.notes}, a})
+		s.Initial = s.Initial.With(resources.Memory, 100)
+		Run(r, s, a, limitRecorder{eventRecorder{&a.recorder}, a})
 		require.Equal(t, want, a.limits)
 		if separate {
 			require.Len(t, a.changes, 2, "down to 60, and the limit alone")

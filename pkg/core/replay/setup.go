@@ -23,27 +23,27 @@ type Advisor interface {
 }
 
 // PressureObserver is an Advisor that also uses the time that work waited for CPU.
-type Listener interface {
+type PressureObserver interface {
 	// ObservePressure adds the share of time, 0 to 1, in which work waited, right after Observe for
 	// the same instant.
-	Waited(at time.Time, use resources.Amount, share float64)
+	ObservePressure(at time.Time, use resources.Amount, share float64)
 }
 
 // StartObserver is an Advisor that also uses container starts.
-type Starter interface {
+type StartObserver interface {
 	// Started reports a container start. Earlier usage belongs to another container.
 	Started(at time.Time)
 }
 
 // LimitSeparator is an Advisor whose memory limits may be independent of the requests.
-type Protector interface {
+type LimitSeparator interface {
 	// SeparateMemoryLimit reports whether memory limits are independent of the requests. The
 	// request is then the target, and the limit the upper bound.
 	SeparateMemoryLimit() bool
 }
 
 // Observer receives the events of a replay. Its arguments are valid only during the call.
-type Witness interface {
+type Observer interface {
 	Sample(Sample)
 	Advised(Advice)
 	Changed(Change)
@@ -53,7 +53,7 @@ type Witness interface {
 // Sample is one recorded sample of one resource, with the resources in force.
 type Sample struct {
 	At             int64 // nanoseconds since 1970
-	Hold           int64 // nanoseconds
+	Duration       int64 // nanoseconds
 	Down           int64 // part of Duration without a running container
 	Kind           resources.Kind
 	Use            float64          // as recorded
@@ -70,12 +70,12 @@ type Advice struct {
 
 // Change is an applied change of one request. If only the memory limit changed, From equals To.
 type Change struct {
-	At       int64
-	Kind     resources.Kind
-	From, To resources.Amount
-	Evicted  bool // by eviction, else by in-place resize
-	Anew     bool // applied at pod creation without disruption
-	Cause    disruption.Cause
+	At         int64
+	Kind       resources.Kind
+	From, To   resources.Amount
+	Evicted    bool // by eviction, else by in-place resize
+	AtCreation bool // applied at pod creation without disruption
+	Cause      disruption.Cause
 }
 
 // Kill is an OOM kill.
@@ -116,24 +116,24 @@ func (l Limit) String() string {
 
 // Setup holds the parameters of a replay.
 type Setup struct {
-	Sized  [resources.Kinds]bool  // resources with recommendations, others keep their initial request
-	Limits [resources.Kinds]Limit // for each resource
-	Flat   resources.List         // initial requests, absent = recorded request or Guess
-	Guess  float64                // initial request as a multiple of the peak of the first hour
-	Rule   policy.Rule            // minimum and maximum
+	Sized   [resources.Kinds]bool  // resources with recommendations, others keep their initial request
+	Limits  [resources.Kinds]Limit // for each resource
+	Initial resources.List         // initial requests, absent = recorded request or Guess
+	Guess   float64                // initial request as a multiple of the peak of the first hour
+	Rule    policy.Rule            // minimum and maximum
 
 	// Scrape is the interval of measurements, as in a metrics server: CPU is the mean since the
 	// last scrape, memory the current usage. 0 = each sample that lasts until a tick is measured.
-	Scrape  time.Duration
-	NewPod  time.Duration // minimum gap that starts a new pod, 0 = never
-	Startup bool          // recording begins with a container start, else unknown
-	Afresh  bool          // after a kill, memory usage restarts as at the pod's start
+	Scrape          time.Duration
+	NewPod          time.Duration // minimum gap that starts a new pod, 0 = never
+	Startup         bool          // recording begins with a container start, else unknown
+	MemoryFromStart bool          // after a kill, memory usage restarts as at the pod's start
 
-	Carry        bool          // CPU work above the limit is delayed, else dropped
+	CarryBacklog bool          // CPU work above the limit is delayed, else dropped
 	Tick         time.Duration // interval of recommendations and plans
 	Restart      time.Duration // duration of a restart
 	Backoff      time.Duration // added after a kill, doubled after each further kill
-	Longest      time.Duration // upper limit of the backoff
+	MaxBackoff   time.Duration // upper limit of the backoff
 	BackoffReset time.Duration // time without a kill after which the backoff is reset
 
 	Update Update
@@ -141,11 +141,11 @@ type Setup struct {
 
 // Update holds the parameters of updates.
 type Update struct {
-	Mode       disruption.Mode
-	Planner    disruption.Config
-	FromChange bool // Planner.Lifetime counts from the last change, else the pod start
-	AfterKill  bool // apply a higher memory target before the restart
-	HoldCuts   bool // refuse to lower the memory limit below the current usage
+	Mode             disruption.Mode
+	Planner          disruption.Config
+	FromChange       bool // Planner.Lifetime counts from the last change, else the pod start
+	AfterKill        bool // apply a higher memory target before the restart
+	RefuseUnsafeCuts bool // refuse to lower the memory limit below the current usage
 }
 
 // DefaultSetup returns a setup for the given resources with the defaults of the reference: memory
@@ -154,13 +154,13 @@ func DefaultSetup(sized ...resources.Kind) Setup {
 	s := Setup{
 		Limits: [resources.Kinds]Limit{resources.Memory: {Proportional, 1.2}},
 		Guess:  2, Rule: policy.Default(), Tick: time.Minute,
-		Restart: time.Minute, Backoff: 10 * time.Second, Longest: 5 * time.Minute, BackoffReset: 10 * time.Minute,
+		Restart: time.Minute, Backoff: 10 * time.Second, MaxBackoff: 5 * time.Minute, BackoffReset: 10 * time.Minute,
 		Update: Update{
 			Mode: disruption.InPlaceOrRecreate,
 			Planner: disruption.Config{
 				MinReplicas: 1, Tolerance: 1, Threshold: 0.1, Lifetime: 12 * time.Hour, QuickOOM: 10 * time.Minute, FreeResizes: true,
 			},
-			FromChange: true, AfterKill: true, HoldCuts: true,
+			FromChange: true, AfterKill: true, RefuseUnsafeCuts: true,
 		},
 	}
 	for _, k := range sized {
@@ -172,14 +172,14 @@ func DefaultSetup(sized ...resources.Kind) Setup {
 // Validate returns all problems of s joined.
 func (s Setup) Validate() error {
 	var problems []error
-	check := func(ok bool, what string, value any, want string) {
+	check := func(ok bool, name string, value any, want string) {
 		if !ok {
-			problems = append(problems, fmt.Errorf("%s is %v: must be %s", what, value, want))
+			problems = append(problems, fmt.Errorf("%s is %v: must be %s", name, value, want))
 		}
 	}
 	for k, l := range s.Limits {
 		check(l.Policy != Proportional || l.Factor >= 1 && l.Factor <= 1e6, "limit factor of "+resources.Kind(k).String(), l.Factor, "from 1 to 1000000")
-		check(s.Flat.Value(resources.Kind(k)) >= 0, "first request of "+resources.Kind(k).String(), s.Flat.Value(resources.Kind(k)), "0 or more")
+		check(s.Initial.Value(resources.Kind(k)) >= 0, "first request of "+resources.Kind(k).String(), s.Initial.Value(resources.Kind(k)), "0 or more")
 	}
 	check(s.Sized != [resources.Kinds]bool{}, "number of sized kinds", 0, "1 or more")
 	check(s.Guess > 0 && s.Guess <= 1e6, "factor of a guessed request", s.Guess, "more than 0, up to 1000000")
@@ -187,7 +187,7 @@ func (s Setup) Validate() error {
 	check(s.Scrape >= 0, "time between two measurements", s.Scrape, "0 or longer")
 	check(s.NewPod >= 0, "gap that ends a pod", s.NewPod, "0 or longer")
 	check(s.Restart >= 0, "restart", s.Restart, "0 or longer")
-	check(s.Backoff >= 0 && s.Longest >= s.Backoff, "longest back-off", s.Longest, fmt.Sprintf("at least the first one, %v", s.Backoff))
+	check(s.Backoff >= 0 && s.MaxBackoff >= s.Backoff, "longest back-off", s.MaxBackoff, fmt.Sprintf("at least the first one, %v", s.Backoff))
 	check(s.BackoffReset >= 0, "time without a kill", s.BackoffReset, "0 or longer")
 	check(s.Update.Mode == disruption.Recreate || s.Update.Mode == disruption.InPlaceOrRecreate, "update mode", s.Update.Mode, "Recreate or InPlaceOrRecreate")
 	check(s.Update.Planner.Threshold >= 0, "least change", s.Update.Planner.Threshold, "0 or more")

@@ -70,7 +70,7 @@ func (f *Timeline) Sample(s Sample) {
 		return
 	}
 	frame, i := f.frame(s.At), min((s.At-f.Start)/f.Length, int64(len(f.Frames)-1))
-	hold := float64(s.Hold)
+	hold := float64(s.Duration)
 	if f.recorded[i] == 0 {
 		frame.Highest, frame.Mean = s.Use, 0
 	}

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestFromFloatClamps(t *testing.T) {
+func TestFromFloat_Clamps(t *testing.T) {
 	for _, c := range []struct {
 		in   float64
 		want Amount
@@ -19,7 +19,7 @@ func TestFromFloatClamps(t *testing.T) {
 	}
 }
 
-func TestAddSaturates(t *testing.T) {
+func TestAmount_AddSaturates(t *testing.T) {
 	require.Equal(t, Amount(3), Amount(1).Add(2))
 	require.Equal(t, Amount(1), Amount(1).Add(0))
 	require.Equal(t, Amount(-1), Amount(1).Add(-2))
@@ -27,7 +27,7 @@ func TestAddSaturates(t *testing.T) {
 	require.Equal(t, Amount(math.MinInt64), Amount(math.MinInt64+1).Add(-2))
 }
 
-func TestProportion(t *testing.T) {
+func TestAmount_Proportion(t *testing.T) {
 	for _, c := range []struct {
 		a, num, den, down, up Amount
 		ok                    bool
@@ -48,7 +48,7 @@ func TestProportion(t *testing.T) {
 	}
 }
 
-func TestProportionOfSmallNumbersIsPlainDivision(t *testing.T) {
+func TestAmount_ProportionMatchesDivision(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := rapid.Int64Range(0, math.MaxInt32).Draw(t, "a")
 		num := rapid.Int64Range(0, math.MaxInt32).Draw(t, "num")
@@ -59,7 +59,7 @@ func TestProportionOfSmallNumbersIsPlainDivision(t *testing.T) {
 	})
 }
 
-func TestRoundUp(t *testing.T) {
+func TestAmount_RoundUp(t *testing.T) {
 	require.Equal(t, Amount(200), Amount(101).RoundUp(100))
 	require.Equal(t, Amount(100), Amount(100).RoundUp(100))
 	require.Equal(t, Amount(251<<20), Amount(262144001).RoundUp(1<<20))
@@ -68,7 +68,7 @@ func TestRoundUp(t *testing.T) {
 	require.Equal(t, Amount(7), Amount(7).RoundUp(-3))
 }
 
-func TestResources(t *testing.T) {
+func TestList(t *testing.T) {
 	var none List
 	require.True(t, none.Empty())
 	r := none.With(CPU, 0)
@@ -78,7 +78,7 @@ func TestResources(t *testing.T) {
 	require.Zero(t, got)
 	require.False(t, r.Has(Memory))
 	require.Equal(t, none, r.Without(CPU))
-	require.Equal(t, Of(1, 2), none.With(Memory, 2).With(CPU, 1))
-	require.Equal(t, Amount(2), Of(1, 2).Value(Memory))
+	require.Equal(t, NewList(1, 2), none.With(Memory, 2).With(CPU, 1))
+	require.Equal(t, Amount(2), NewList(1, 2).Value(Memory))
 	require.Equal(t, "cpu memory", CPU.String()+" "+Memory.String())
 }

@@ -23,7 +23,7 @@ type List struct {
 }
 
 // NewList returns a list with both kinds.
-func Of(cpu, memory Amount) List {
+func NewList(cpu, memory Amount) List {
 	return List{}.With(CPU, cpu).With(Memory, memory)
 }
 
@@ -102,13 +102,13 @@ type Bounds struct {
 // AtLeast returns bounds with a target of at least floor. Kinds that floor lacks are unchanged.
 func (b Bounds) AtLeast(floor List) Bounds {
 	for k := range Kind(Kinds) {
-		least, there := floor.Get(k)
+		minimum, there := floor.Get(k)
 		if !there {
 			continue
 		}
-		b.Target = b.Target.With(k, max(least, b.Target.Value(k)))
+		b.Target = b.Target.With(k, max(minimum, b.Target.Value(k)))
 		if upper, bounded := b.Upper.Get(k); bounded {
-			b.Upper = b.Upper.With(k, max(upper, least))
+			b.Upper = b.Upper.With(k, max(upper, minimum))
 		}
 	}
 	return b

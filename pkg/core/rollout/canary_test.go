@@ -14,7 +14,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-func TestEligiblePods(t *testing.T) {
+func TestPod_Eligible(t *testing.T) {
 	for name, c := range map[string]struct {
 		pod  Pod
 		want bool
@@ -44,7 +44,7 @@ func canary(t *testing.T, pods, share int) (Workload, Settings, State) {
 	return w, set, s
 }
 
-func TestMembersAreChosenOnce(t *testing.T) {
+func TestCanary_KeepsMembers(t *testing.T) {
 	w, set, s := canary(t, 10, 30)
 	require.Equal(t, []string{"p0", "p1", "p2"}, members(s))
 	s = change(s, &w.Pods[0], noon)
@@ -66,7 +66,7 @@ func TestMembersAreChosenOnce(t *testing.T) {
 	require.Equal(t, []string{"p0", "p2", "new10"}, members(s))
 }
 
-func TestAMemberIsReplacedByAPodThatRuns(t *testing.T) {
+func TestCanary_ReplacesMembersWithRunningPods(t *testing.T) {
 	w, set, s := canary(t, 10, 20)
 	for i := range w.Pods {
 		w.Pods[i].Resizing = true
@@ -86,7 +86,7 @@ func TestAMemberIsReplacedByAPodThatRuns(t *testing.T) {
 	require.Equal(t, []string{"p1", "q0"}, members(Hold(s, w, set, noon.Add(time.Minute)).State))
 }
 
-func TestMembersAreThoseThatAreToBeChanged(t *testing.T) {
+func TestCanary_ChoosesDuePods(t *testing.T) {
 	w, set := deployment(fleet.Canary, 4), unlimited()
 	set.Percentage = 50
 	w.Pods[0].Due, w.Pods[1].Due, w.Pods[2].Due = false, false, false
@@ -95,7 +95,7 @@ func TestMembersAreThoseThatAreToBeChanged(t *testing.T) {
 	require.Empty(t, Hold(State{}, w, set, noon).State.Members, "nothing is to be changed")
 }
 
-func TestStatefulSetsBeginAtTheHighestOrdinal(t *testing.T) {
+func TestCanary_StatefulSetStartsAtHighestOrdinal(t *testing.T) {
 	w, set := deployment(fleet.Canary, 12), unlimited()
 	for i := range w.Pods {
 		w.Pods[i].Name = fmt.Sprintf("db-%d", i)
@@ -106,7 +106,7 @@ func TestStatefulSetsBeginAtTheHighestOrdinal(t *testing.T) {
 	require.Equal(t, []string{"p0", "p1", "p10"}, members(Hold(State{}, w, set, noon).State))
 }
 
-func TestMembersOfAWorkloadThatIsScaledToNothing(t *testing.T) {
+func TestCanary_KeepsMembersAtZeroReplicas(t *testing.T) {
 	_, set, s := canary(t, 10, 30)
 	s = Hold(s, Workload{Mode: fleet.Canary}, set, noon.Add(time.Minute)).State
 	require.Len(t, s.Members, 3)
@@ -114,25 +114,25 @@ func TestMembersOfAWorkloadThatIsScaledToNothing(t *testing.T) {
 	w.Pods[0].UID = "q0"
 	h := Hold(s, w, set, noon.Add(2*time.Minute))
 	require.Equal(t, []string{"q0", "p0", "p1"}, members(h.State))
-	require.Equal(t, []string{"p0"}, free(w, h))
+	require.Equal(t, []string{"p0"}, releasedPods(w, h))
 }
 
-func TestPromotion(t *testing.T) {
+func TestCanary_Promotion(t *testing.T) {
 	later := noon.Add(DefaultPeriod)
 	for name, c := range map[string]struct {
 		does func(*Workload, *Settings, State) State // two members, both observed since noon
 		want Obstacle
 	}{
-		"both did well":   {both, ""},
+		"both did well":   {endBoth, ""},
 		"one is observed": {func(w *Workload, _ *Settings, s State) State { return end(s, &w.Pods[0], Success, "", noon, later) }, RoundOpen},
 		"one did well before, and waits for its node": {func(w *Workload, set *Settings, s State) State {
-			s = Hold(both(w, set, s), *w, *set, later).State
+			s = Hold(endBoth(w, set, s), *w, *set, later).State
 			s.Phase, s.CanarySince, s.Members = PhaseCanary, noon, []Member{{"p0", Success}, {"p1", Success}}
-			w.Pods[1].Observed, w.Pods[1].Deferred = noon.Add(time.Minute), true
+			w.Pods[1].ObservedSince, w.Pods[1].Deferred = noon.Add(time.Minute), true
 			return s
 		}, MemberNotSuccessful},
 		"nobody knows since when": {func(w *Workload, set *Settings, s State) State {
-			s = Hold(both(w, set, s), *w, *set, noon).State
+			s = Hold(endBoth(w, set, s), *w, *set, noon).State
 			s.CanarySince = time.Time{}
 			return s
 		}, NotObserved},
@@ -148,18 +148,18 @@ func TestPromotion(t *testing.T) {
 		"both were reverted": {func(w *Workload, _ *Settings, s State) State {
 			return end(end(s, &w.Pods[0], Success, "", noon, later), &w.Pods[1], Reverted, OOMKill, noon, later)
 		}, MemberNotSuccessful},
-		"the period is not over": {func(w *Workload, set *Settings, s State) State { set.CanaryPeriod++; return both(w, set, s) }, PeriodNotOver},
-		"a person decides":       {func(w *Workload, set *Settings, s State) State { set.AutoPromote = false; return both(w, set, s) }, AutoPromoteOff},
+		"the period is not over": {func(w *Workload, set *Settings, s State) State { set.CanaryPeriod++; return endBoth(w, set, s) }, PeriodNotOver},
+		"a person decides":       {func(w *Workload, set *Settings, s State) State { set.AutoPromote = false; return endBoth(w, set, s) }, AutoPromoteOff},
 		"nodes do not grant them": {func(w *Workload, _ *Settings, s State) State {
 			w.Pods[0].Deferred, w.Pods[1].Infeasible = true, true
 			return s
 		}, MembersBlocked},
 		"one had what it gets": {func(w *Workload, _ *Settings, s State) State {
-			w.Pods[1].Observed = time.Time{}
+			w.Pods[1].ObservedSince = time.Time{}
 			return end(s, &w.Pods[0], Success, "", noon, later)
 		}, ""},
 		"all had what they get": {func(w *Workload, _ *Settings, s State) State {
-			w.Pods[0].Observed, w.Pods[1].Observed = time.Time{}, time.Time{}
+			w.Pods[0].ObservedSince, w.Pods[1].ObservedSince = time.Time{}, time.Time{}
 			return s
 		}, NotObserved},
 	} {
@@ -177,18 +177,18 @@ func TestPromotion(t *testing.T) {
 			if h.State.Phase == PhaseFullRollout {
 				require.Equal(t, reason.CoolingDown, h.Pods[len(h.Pods)-1].Reason, "the rest follows after the cooldown")
 				w.Pods[0].Due = true
-				require.Contains(t, free(w, Hold(h.State, w, set, later.Add(time.Hour))), "p3")
+				require.Contains(t, releasedPods(w, Hold(h.State, w, set, later.Add(time.Hour))), "p3")
 			}
 		})
 	}
 }
 
-func both(w *Workload, set *Settings, s State) State {
+func endBoth(w *Workload, set *Settings, s State) State {
 	later := noon.Add(DefaultPeriod)
 	return end(end(s, &w.Pods[0], Success, "", noon, later), &w.Pods[1], Success, "", noon, later)
 }
 
-func TestThePeriodOfACanaryIsThatOfAllItsRounds(t *testing.T) {
+func TestCanary_PeriodSpansAllRounds(t *testing.T) {
 	w, set, s := canary(t, 4, 25)
 	set.CanaryPeriod, set.Cooldown = 3*time.Hour, time.Hour
 	now := noon
@@ -208,7 +208,7 @@ func TestThePeriodOfACanaryIsThatOfAllItsRounds(t *testing.T) {
 	require.Zero(t, reverted.CanarySince, "it begins anew")
 }
 
-func TestThePeriodOfACanaryThatBeginsAmidARoundBeginsWithIt(t *testing.T) {
+func TestCanary_PolicyChangeRestartsPeriod(t *testing.T) {
 	for name, edit := range map[string]func(*Workload, *Settings){
 		"another hash": func(_ *Workload, set *Settings) { set.Hash = "other" },
 		"another mode": func(w *Workload, set *Settings) { w.Mode, set.Hash = fleet.Canary, "other" },
@@ -220,7 +220,7 @@ func TestThePeriodOfACanaryThatBeginsAmidARoundBeginsWithIt(t *testing.T) {
 		}
 		s = change(s, &w.Pods[0], noon)
 		for i := range 3 { // the record does not have the changes yet
-			w.Pods[i].Observed = noon
+			w.Pods[i].ObservedSince = noon
 		}
 		edit(&w, &set)
 		edited := noon.Add(50 * time.Minute)
@@ -238,7 +238,7 @@ func TestThePeriodOfACanaryThatBeginsAmidARoundBeginsWithIt(t *testing.T) {
 
 // A process can end before it removes the change annotation from the pod. The next process detects
 // the harm.
-func TestAMemberThatIsTakenBackAfterAllDidNotDoWell(t *testing.T) {
+func TestCanary_LateRevertClearsMemberSuccess(t *testing.T) {
 	w, _, s := canary(t, 4, 50)
 	s = change(change(s, &w.Pods[0], noon), &w.Pods[1], noon)
 	s = end(s, &w.Pods[1], Reverted, Restart, noon, noon.Add(time.Minute))
@@ -249,7 +249,7 @@ func TestAMemberThatIsTakenBackAfterAllDidNotDoWell(t *testing.T) {
 	require.Equal(t, 1, s.Reverts())
 }
 
-func TestBlockedMembersAreSaid(t *testing.T) {
+func TestHold_ReportsBlockedResizes(t *testing.T) {
 	for reason, nodes := range map[string][2]string{"PodsDeferred": {"d", "d"}, "PodsInfeasible": {"i", "i"}, "PodsDeferredAndInfeasible": {"i", "d"}, "": {"d", ""}} {
 		w, set, s := canary(t, 4, 50)
 		for i, state := range nodes {
@@ -262,10 +262,10 @@ func TestBlockedMembersAreSaid(t *testing.T) {
 	require.Equal(t, "PodsDeferred", Hold(State{}, w, settings(), noon).State.ResizeBlocked.Reason)
 }
 
-func full(t *testing.T) (Workload, Settings, State) {
+func fullRollout(t *testing.T) (Workload, Settings, State) {
 	t.Helper()
 	w, set, s := canary(t, 4, 50)
-	s = both(&w, &set, change(change(s, &w.Pods[0], noon), &w.Pods[1], noon))
+	s = endBoth(&w, &set, change(change(s, &w.Pods[0], noon), &w.Pods[1], noon))
 	s = Hold(s, w, set, noon.Add(DefaultPeriod)).State
 	require.Equal(t, PhaseFullRollout, s.Phase)
 	require.Empty(t, s.Members)
@@ -273,7 +273,7 @@ func full(t *testing.T) (Workload, Settings, State) {
 	return w, set, s
 }
 
-func TestWhatThrowsAFullRolloutBack(t *testing.T) {
+func TestFullRollout_ReturnsToCanary(t *testing.T) {
 	evening := noon.Add(8 * time.Hour)
 	for name, c := range map[string]struct {
 		does func(*Workload, *Settings)
@@ -281,29 +281,29 @@ func TestWhatThrowsAFullRolloutBack(t *testing.T) {
 	}{
 		"nothing":                    {func(*Workload, *Settings) {}, PhaseFullRollout},
 		"another hash":               {func(_ *Workload, s *Settings) { s.Hash = "other" }, PhaseCanary},
-		"a pause":                    {func(w *Workload, _ *Settings) { w.Stopped, w.Mode = reason.PolicyPaused, fleet.Recommend }, PhaseFullRollout},
-		"a policy that is not known": {func(w *Workload, s *Settings) { w.Stopped, s.Hash = reason.PolicyUnknown, "" }, PhaseFullRollout},
+		"a pause":                    {func(w *Workload, _ *Settings) { w.StopReason, w.Mode = reason.PolicyPaused, fleet.Recommend }, PhaseFullRollout},
+		"a policy that is not known": {func(w *Workload, s *Settings) { w.StopReason, s.Hash = reason.PolicyUnknown, "" }, PhaseFullRollout},
 		"another schedule":           {func(_ *Workload, s *Settings) { s.Schedule = &Schedule{} }, PhaseFullRollout},
 		"another target":             {func(w *Workload, _ *Settings) { w.Target = []policy.Container{requests("app", 900, 900)} }, PhaseFullRollout},
 		"mode Auto, which has none":  {func(w *Workload, s *Settings) { w.Mode, s.Hash = fleet.Auto, "other" }, ""},
-		"edited while it is paused":  {func(w *Workload, s *Settings) { w.Stopped, s.Hash = reason.PolicyPaused, "other" }, ""},
+		"edited while it is paused":  {func(w *Workload, s *Settings) { w.StopReason, s.Hash = reason.PolicyPaused, "other" }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, set, s := full(t)
+			w, set, s := fullRollout(t)
 			c.does(&w, &set)
 			s = Hold(s, w, set, evening).State
 			require.Equal(t, c.want, s.Phase)
 		})
 	}
-	w, set, s := full(t)
-	w.Stopped, set.Hash = reason.PolicyPaused, "other"
+	w, set, s := fullRollout(t)
+	w.StopReason, set.Hash = reason.PolicyPaused, "other"
 	s = Hold(s, w, set, evening).State
-	w.Stopped = ""
+	w.StopReason = ""
 	require.Equal(t, []string{"p2", "p3"}, members(Hold(s, w, set, evening).State), "chosen anew, of those that are due")
 }
 
-func TestARevertInAFullRolloutDoesNotThrowItBack(t *testing.T) {
-	w, set, s := full(t)
+func TestFullRollout_RevertKeepsPhase(t *testing.T) {
+	w, set, s := fullRollout(t)
 	evening := noon.Add(8 * time.Hour)
 	s = Hold(s, w, set, evening).State
 	s = end(change(s, &w.Pods[2], evening), &w.Pods[2], Reverted, Throttle, evening, evening)
@@ -312,12 +312,12 @@ func TestARevertInAFullRolloutDoesNotThrowItBack(t *testing.T) {
 	require.Equal(t, reason.CoolingDown, h.Pods[3].Reason)
 }
 
-func TestDegradedTwiceHaltsUntilSomethingChanges(t *testing.T) {
+func TestCanary_HaltsAfterRepeatedReverts(t *testing.T) {
 	w, set, s := canary(t, 10, 10)
 	set.Cooldown = 0
 	reverted := func() {
 		s = Hold(s, w, set, noon).State
-		s = s.Changed(cut(noon)).End(Ending{UID: "p0", Change: cut(noon), Outcome: Reverted}, set, noon)
+		s = s.RecordChange(lowerCPU(noon)).EndObservation(ObservationEnd{UID: "p0", Change: lowerCPU(noon), Outcome: Reverted}, set, noon)
 	}
 	for round := range 3 {
 		require.Zero(t, s.Degraded, round)
@@ -341,16 +341,16 @@ func TestDegradedTwiceHaltsUntilSomethingChanges(t *testing.T) {
 	require.Zero(t, Hold(cooling, same, long, noon).Next, "nobody knows when")
 	same.Target = []policy.Container{requests("app", 220, 100)}
 	h = Hold(s, same, set, noon)
-	require.Equal(t, []string{"p0"}, free(same, h), "another target")
+	require.Equal(t, []string{"p0"}, releasedPods(same, h), "another target")
 	require.Empty(t, h.State.HaltedTarget)
 	set.Hash = "other"
-	require.Equal(t, []string{"p0"}, free(w, Hold(s, w, set, noon)), "another policy")
+	require.Equal(t, []string{"p0"}, releasedPods(w, Hold(s, w, set, noon)), "another policy")
 }
 
-func TestTargetsThatDiffer(t *testing.T) {
+func TestTargetDiffers(t *testing.T) {
 	before := []policy.Container{requests("app", 200, -1), requests("gone", 1, 1)}
-	require.False(t, differs(before, []policy.Container{requests("app", 181, 999), requests("new", 5, 5)}))
-	require.True(t, differs(before, []policy.Container{requests("app", 180, 999)}))
-	require.False(t, differs([]policy.Container{{Name: "app", Requests: resources.Of(0, 0)}}, []policy.Container{requests("app", 0, 0)}))
-	require.True(t, differs([]policy.Container{{Name: "app", Requests: resources.Of(0, 0)}}, []policy.Container{requests("app", 1, 0)}))
+	require.False(t, targetDiffers(before, []policy.Container{requests("app", 181, 999), requests("new", 5, 5)}))
+	require.True(t, targetDiffers(before, []policy.Container{requests("app", 180, 999)}))
+	require.False(t, targetDiffers([]policy.Container{{Name: "app", Requests: resources.NewList(0, 0)}}, []policy.Container{requests("app", 0, 0)}))
+	require.True(t, targetDiffers([]policy.Container{{Name: "app", Requests: resources.NewList(0, 0)}}, []policy.Container{requests("app", 1, 0)}))
 }

@@ -19,7 +19,7 @@ func TestRollingOut(t *testing.T) {
 	}
 }
 
-func TestNodesThatHoldGrowth(t *testing.T) {
+func TestNode_GrowthBlocked(t *testing.T) {
 	cpu, memory := [resources.Kinds]bool{true, false}, [resources.Kinds]bool{false, true}
 	none := [resources.Kinds]bool{}
 	for name, c := range map[string]struct {
@@ -31,11 +31,11 @@ func TestNodesThatHoldGrowth(t *testing.T) {
 		"lacks memory": {Node{Known: true, MemoryPressure: true}, memory, reason.NodePressure}, "CPU is no memory": {Node{Known: true, MemoryPressure: true}, cpu, ""},
 		"lacks disk": {Node{Known: true, DiskOrPIDPressure: true}, cpu, reason.NodePressure}, "shrinks": {Node{Known: true, DiskOrPIDPressure: true}, none, ""},
 	} {
-		require.Equal(t, c.want, c.node.holds(c.grows), name)
+		require.Equal(t, c.want, c.node.growthBlocked(c.grows), name)
 	}
 }
 
-func TestMemoryLimitsStayAboveWhatIsUsed(t *testing.T) {
+func TestClampMemoryLimit(t *testing.T) {
 	for name, c := range map[string]struct {
 		has        policy.Container
 		to         policy.Container
@@ -52,11 +52,11 @@ func TestMemoryLimitsStayAboveWhatIsUsed(t *testing.T) {
 		"a request equal to its limit": {sizes("app", 1, 1024, 1, 1024), sizes("app", 1, 512, -1, 512), 600, 10, 660 * mi, 660 * mi},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := LiftMemory(c.has, policy.ContainerTarget{Requests: c.to.Requests, Limits: c.to.Limits}, c.used*mi, c.margin)
+			got := ClampMemoryLimit(c.has, policy.ContainerTarget{Requests: c.to.Requests, Limits: c.to.Limits}, c.used*mi, c.margin)
 			require.Equal(t, c.limit, got.Limits.Value(resources.Memory))
 			require.Equal(t, c.req, got.Requests.Value(resources.Memory))
 		})
 	}
-	untouched := policy.ContainerTarget{Requests: resources.Of(1, 1)}
-	require.Equal(t, untouched, LiftMemory(sizes("app", 1, 1, 1, 1), untouched, 5*mi, 10), "no limit is written")
+	untouched := policy.ContainerTarget{Requests: resources.NewList(1, 1)}
+	require.Equal(t, untouched, ClampMemoryLimit(sizes("app", 1, 1, 1, 1), untouched, 5*mi, 10), "no limit is written")
 }

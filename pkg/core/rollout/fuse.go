@@ -128,7 +128,7 @@ func (p *PolicyRounds) Trip(acknowledged, now time.Time) Trip {
 	}
 	t := p.trip(nil, since, now.Unix())
 	if !t.HoldsPolicy() {
-		t = t.with(p.trip(p.running, since, now.Unix()))
+		t = t.merged(p.trip(p.running, since, now.Unix()))
 	}
 	for namespace, at := range p.lastChange {
 		if t.Holds(namespace) && at <= now.Add(skew).Unix() {
@@ -138,7 +138,7 @@ func (p *PolicyRounds) Trip(acknowledged, now time.Time) Trip {
 	return t
 }
 
-func (t Trip) with(other Trip) Trip {
+func (t Trip) merged(other Trip) Trip {
 	if t.At.IsZero() || other.HoldsPolicy() {
 		return other
 	}
@@ -190,20 +190,20 @@ func (c counts) tooMany() bool { return c.reverted >= fuseReverts && c.reverted*
 func (p *PolicyRounds) trip(running []verdict, since, now int64) (t Trip) {
 	edges := p.edges(running, since, now)
 	var all counts
-	of := make(map[string]counts, len(p.lastChange))
+	byNamespace := make(map[string]counts, len(p.lastChange))
 	for i, e := range edges {
-		all, of[e.namespace] = all.plus(e.counts), of[e.namespace].plus(e.counts)
+		all, byNamespace[e.namespace] = all.plus(e.counts), byNamespace[e.namespace].plus(e.counts)
 		if i+1 < len(edges) && edges[i+1].at == e.at || all.ended < fuseRounds || !all.tooMany() {
 			continue
 		}
 		worst := ""
-		for name, c := range of {
-			more := c.reverted - of[worst].reverted
+		for name, c := range byNamespace {
+			more := c.reverted - byNamespace[worst].reverted
 			if worst == "" || more > 0 || more == 0 && name < worst {
 				worst = name
 			}
 		}
-		if len(p.lastChange) == 1 || all.tooManyBeside(of[worst]) {
+		if len(p.lastChange) == 1 || all.tooManyCapped(byNamespace[worst]) {
 			return p.tripped(e.at, all)
 		}
 		held := t.Namespaces
@@ -222,9 +222,9 @@ func (p *PolicyRounds) trip(running []verdict, since, now int64) (t Trip) {
 
 // tooManyCapped is tooMany with the reverts of the worst namespace capped at the reverts of all
 // others. A single revert of the others is no evidence against the policy.
-func (c counts) tooManyBeside(most counts) bool {
-	others := c.reverted - most.reverted
-	excess := max(0, most.reverted-others)
+func (c counts) tooManyCapped(worst counts) bool {
+	others := c.reverted - worst.reverted
+	excess := max(0, worst.reverted-others)
 	if excess > 0 && others < fuseReverts {
 		return false
 	}

@@ -162,23 +162,23 @@ func TestPolicyRoundsStarts_CountsNamespaces(t *testing.T) {
 	require.Negative(t, by["c"].Compare(by["b"]))
 }
 
-func TestHold_ForgetsSizesOfOtherContainers(t *testing.T) {
+func TestHold_ForgetsResourcesOfRemovedContainers(t *testing.T) {
 	w, set := deployment(fleet.Auto, 2), settings()
 	s := Hold(State{}, w, set, noon).State
 	for i := range 400 {
 		name := fmt.Sprintf("old-%03d", i)
-		s.Kept = append(s.Kept, policy.Container{Name: name})
-		s.Reverted = append(s.Reverted, RevertedSizes{Container: policy.Container{Name: name}, At: noon})
+		s.ProvenResources = append(s.ProvenResources, policy.Container{Name: name})
+		s.RevertedResources = append(s.RevertedResources, RevertedResources{Container: policy.Container{Name: name}, At: noon})
 	}
-	s.Kept = append(s.Kept, policy.Container{Name: w.Target[0].Name})
+	s.ProvenResources = append(s.ProvenResources, policy.Container{Name: w.Target[0].Name})
 	held := Hold(s, w, set, noon).State
-	require.Equal(t, []policy.Container{{Name: w.Target[0].Name}}, held.Kept)
-	require.Empty(t, held.Reverted)
+	require.Equal(t, []policy.Container{{Name: w.Target[0].Name}}, held.ProvenResources)
+	require.Empty(t, held.RevertedResources)
 	w.Target = nil
-	require.Len(t, Hold(s, w, set, noon).State.Kept, 401, "without a recommendation nothing is known")
+	require.Len(t, Hold(s, w, set, noon).State.ProvenResources, 401, "without a recommendation nothing is known")
 }
 
-func TestHold_BoundsTheMembersOfACanary(t *testing.T) {
+func TestHold_BoundsCanaryMembers(t *testing.T) {
 	w, set := deployment(fleet.Canary, 2000), settings()
 	set.Percentage, set.MaxConcurrent = 50, 0
 	require.Len(t, Hold(State{}, w, set, noon).State.Members, 300)
@@ -253,7 +253,7 @@ func TestPolicyRoundsStarts(t *testing.T) {
 	}
 }
 
-func TestHold_StartRateHoldsWorkloadsThatHaveNotStarted(t *testing.T) {
+func TestHold_StartRateBlocksUnstartedWorkloads(t *testing.T) {
 	w, set := deployment(fleet.Auto, 2), settings()
 	w.StartBlocked = true
 	held := Hold(State{}, w, set, noon)
@@ -265,26 +265,26 @@ func TestHold_StartRateHoldsWorkloadsThatHaveNotStarted(t *testing.T) {
 	require.Equal(t, noon.Add(time.Second), s.Started)
 	s = end(s, &w.Pods[0], Success, "", noon.Add(time.Second), noon.Add(6*time.Minute))
 	w.StartBlocked = true
-	require.Equal(t, []string{"p1"}, free(w, Hold(s, w, set, noon.Add(6*time.Minute))), "one that has started goes on")
+	require.Equal(t, []string{"p1"}, releasedPods(w, Hold(s, w, set, noon.Add(6*time.Minute))), "one that has started goes on")
 
 	set.Hash = "changed"
 	held = Hold(s, w, set, noon.Add(6*time.Minute))
-	require.Empty(t, free(w, held), "a running round must not bring another recipe")
+	require.Empty(t, releasedPods(w, held), "a running round must not bring another recipe")
 	require.Zero(t, held.State.Started)
 	require.Equal(t, PolicyChanged, held.State.StartPending.Reason, "its rounds are no start")
 	s = change(held.State, &w.Pods[1], noon.Add(7*time.Minute))
 	require.Zero(t, s.StartPending)
 }
 
-func TestHold_TrippedFuseHoldsAllPodsButMemoryAfterKills(t *testing.T) {
+func TestHold_TrippedFuseAllowsOnlyOOMResizes(t *testing.T) {
 	for _, mode := range []fleet.Mode{fleet.Auto, fleet.Inherit} {
 		t.Run(mode.String(), func(t *testing.T) {
 			w, set := deployment(mode, 2), settings()
 			s := change(Hold(State{}, w, set, noon).State, &w.Pods[0], noon.Add(time.Second))
 			s = end(s, &w.Pods[0], Success, "", noon.Add(time.Second), noon.Add(6*time.Minute))
-			w.Tripped = true
+			w.FuseTripped = true
 			held := Hold(s, w, set, noon.Add(6*time.Minute))
-			require.Empty(t, free(w, held))
+			require.Empty(t, releasedPods(w, held))
 			require.Equal(t, reason.FuseTripped, held.Pods[1].Reason)
 			require.True(t, held.Pods[1].MemoryOnly)
 		})

@@ -17,13 +17,13 @@ func past(text string) (s State) {
 	return s
 }
 
-func TestOnlyRevertsInARowCount(t *testing.T) {
+func TestReverts_CountsConsecutiveRounds(t *testing.T) {
 	for text, want := range map[string]int{"": 0, "S": 0, "R": 1, "RR": 2, "RRS": 0, "SRR": 2, "RFR": 2, "RRRF": 3, "RRE": 2, "RUPR": 2, "RSR": 1, "RR.": 2, "FEUP": 0} {
 		require.Equal(t, want, past(text).Reverts(), text)
 	}
 }
 
-func TestDegradedIsThreeOfTheLastFive(t *testing.T) {
+func TestDegraded_NeedsThreeRevertsInFiveRounds(t *testing.T) {
 	for text, want := range map[string]bool{
 		"": false, "RR": false, "RRR": true, "RRRSS": true, "RRRSSS": false, "SRSRSR": true, "RSSRSR": false, "RFRFR": true, "RRRFFF": false, "RRRSS.": true,
 	} {
@@ -31,7 +31,7 @@ func TestDegradedIsThreeOfTheLastFive(t *testing.T) {
 	}
 }
 
-func TestCooldownDoublesUpToSixteenTimes(t *testing.T) {
+func TestCooldown_DoublesUpToSixteenTimes(t *testing.T) {
 	for reverts, want := range []time.Duration{1, 2, 4, 8, 16, 16, 16} {
 		require.Equal(t, want*time.Hour, Cooldown(time.Hour, reverts))
 	}
@@ -40,7 +40,7 @@ func TestCooldownDoublesUpToSixteenTimes(t *testing.T) {
 	require.Zero(t, Cooldown(-time.Hour, 3))
 }
 
-func TestCooldownOfAClockThatIsAhead(t *testing.T) {
+func TestCooldown_ToleratesClockSkew(t *testing.T) {
 	now := at("2026-03-02T12:00:00Z")
 	for name, c := range map[string]struct {
 		left, want time.Duration
@@ -52,22 +52,22 @@ func TestCooldownOfAClockThatIsAhead(t *testing.T) {
 		"no clock of ours":               {2*time.Hour + 1, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			until, lasts := State{CooldownUntil: now.Add(c.left)}.coolsDown(time.Hour, now)
+			until, lasts := State{CooldownUntil: now.Add(c.left)}.cooldown(time.Hour, now)
 			require.Equal(t, c.want > 0, lasts)
 			if lasts {
 				require.Equal(t, now.Add(c.want), until)
 			}
 		})
 	}
-	_, lasts := State{CooldownUntil: now.Add(time.Minute)}.coolsDown(0, now)
+	_, lasts := State{CooldownUntil: now.Add(time.Minute)}.cooldown(0, now)
 	require.False(t, lasts, "a policy without cooldown waits for none of before")
-	_, lasts = State{Rounds: past("RR").Rounds, CooldownUntil: now.Add(4 * time.Hour)}.coolsDown(time.Hour, now)
+	_, lasts = State{Rounds: past("RR").Rounds, CooldownUntil: now.Add(4 * time.Hour)}.cooldown(time.Hour, now)
 	require.True(t, lasts, "two reverts")
 }
 
-func TestTwentyRoundsAreKept(t *testing.T) {
+func TestState_KeepsTwentyRounds(t *testing.T) {
 	s := past("SSSSSSSSSSSSSSSSSSSS")
-	s.open(at("2026-03-02T12:00:00Z"))
+	s.openRound(at("2026-03-02T12:00:00Z"))
 	require.Len(t, s.Rounds, 20)
 	require.Equal(t, at("2026-03-02T12:00:00Z"), s.Rounds[0].Time)
 	require.Empty(t, s.Rounds[0].Outcome)

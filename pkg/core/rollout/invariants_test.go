@@ -19,28 +19,28 @@ import (
 // world simulates one workload with its pods, its record, and a process that can crash at any time.
 type world struct {
 	*rapid.T
-	now     time.Time
-	set     Settings
-	safety  Safety
-	mode    fleet.Mode
-	paused  bool
-	limited bool // limits are twice the requests
-	target  resources.List
-	pods    []*body
-	born    int
-	record  State // as stored
+	now         time.Time
+	set         Settings
+	safety      Safety
+	mode        fleet.Mode
+	paused      bool
+	limited     bool // limits are twice the requests
+	target      resources.List
+	pods        []*simulatedPod
+	podsCreated int
+	record      State // as stored
 
-	ended  map[string]Outcome // of changes, by pod and time
-	bad    []taken
-	until  time.Time // end of the cooldown, computed independently
-	counts map[string]bool
+	ended           map[string]Outcome // of changes, by pod and time
+	revertedChanges []revertedChange
+	until           time.Time // end of the cooldown, computed independently
+	counts          map[string]bool
 
 	// Progress of the canary since it began or restarted, computed independently.
 	since time.Time          // its first change; zero: there was none
 	tried map[string]Outcome // of the last change, by pod
 }
 
-type body struct {
+type simulatedPod struct {
 	uid      string
 	sizes    policy.Container
 	note     *Change
@@ -53,7 +53,7 @@ type body struct {
 	foreign  bool // another client changed it since its change
 }
 
-type taken struct {
+type revertedChange struct {
 	cpu resources.Amount
 	at  time.Time
 }
@@ -71,15 +71,15 @@ func newWorld(t *rapid.T) *world {
 	w.set.Cooldown = rapid.SampledFrom([]time.Duration{0, 10 * time.Second, time.Minute, time.Hour}).Draw(t, "cooldown")
 	w.mode = rapid.SampledFrom([]fleet.Mode{fleet.OneShot, fleet.Canary, fleet.Canary, fleet.Auto}).Draw(t, "mode")
 	w.limited = rapid.Bool().Draw(t, "limited")
-	w.target = resources.Of(200, 100)
+	w.target = resources.NewList(200, 100)
 	w.add(rapid.IntRange(1, 12).Draw(t, "pods"))
 	return w
 }
 
 func (w *world) add(n int) {
 	for range n {
-		w.born++
-		w.pods = append(w.pods, &body{uid: fmt.Sprintf("p%02d", w.born), sizes: w.sized(resources.Of(5000, 3000))})
+		w.podsCreated++
+		w.pods = append(w.pods, &simulatedPod{uid: fmt.Sprintf("p%02d", w.podsCreated), sizes: w.sized(resources.NewList(5000, 3000))})
 	}
 }
 
@@ -94,8 +94,8 @@ func (w *world) sized(requests resources.List) policy.Container {
 }
 
 // sidecarEvidence is the evidence of an unhealthy sidecar that no change touches.
-func (w *world) beside() Witness {
-	return Witness{Container: sizes("proxy", 100, 100, 100, 100), Restarts: 99, OOMKilled: w.now, Throttled: 1, Waiting: 1}
+func (w *world) sidecarEvidence() ContainerEvidence {
+	return ContainerEvidence{Container: sizes("proxy", 100, 100, 100, 100), Restarts: 99, OOMKilled: w.now, Throttled: 1, Pressure: 1}
 }
 
 func (w *world) wanted() resources.List {
@@ -110,24 +110,24 @@ func (w *world) wanted() resources.List {
 func (w *world) workload() Workload {
 	view := Workload{Mode: w.mode, Target: []policy.Container{{Name: "app", Requests: w.target}}}
 	if w.paused {
-		view.Stopped = reason.PolicyPaused
+		view.StopReason = reason.PolicyPaused
 	}
 	for _, b := range w.pods {
 		p := Pod{UID: b.uid, Name: b.uid, Running: true, Ready: b.unready.IsZero(), Deferred: b.deferred, Due: b.sizes.Requests != w.wanted(), Node: Node{Known: true}}
 		if b.note != nil {
-			p.Observed = b.note.At
+			p.ObservedSince = b.note.At
 		}
 		view.Pods = append(view.Pods, p)
 	}
 	return view
 }
 
-func (w *world) happens() {
+func (w *world) applyEvent() {
 	if len(w.pods) == 0 {
 		w.add(1)
 	}
 	i := rapid.IntRange(0, len(w.pods)-1).Draw(w.T, "pod")
-	if noted := slices.IndexFunc(w.pods, func(b *body) bool { return b.note != nil }); noted >= 0 && rapid.Bool().Draw(w.T, "one that is observed") {
+	if noted := slices.IndexFunc(w.pods, func(b *simulatedPod) bool { return b.note != nil }); noted >= 0 && rapid.Bool().Draw(w.T, "one that is observed") {
 		i = noted
 	}
 	switch b := w.pods[i]; rapid.IntRange(0, 18).Draw(w.T, "event") {
@@ -140,21 +140,21 @@ func (w *world) happens() {
 	case 5:
 		w.add(rapid.IntRange(1, 3).Draw(w.T, "new"))
 	case 6, 7:
-		w.target = resources.Of(resources.Amount(rapid.IntRange(50, 6000).Draw(w.T, "cpu")), resources.Amount(rapid.IntRange(50, 4000).Draw(w.T, "memory")))
+		w.target = resources.NewList(resources.Amount(rapid.IntRange(50, 6000).Draw(w.T, "cpu")), resources.Amount(rapid.IntRange(50, 4000).Draw(w.T, "memory")))
 	case 8:
 		w.paused = !w.paused
 	case 9:
 		w.set.Hash = rapid.SampledFrom([]string{"h", "i"}).Draw(w.T, "hash")
 	case 10:
 		if b.note != nil {
-			b.foreign, b.deferred, b.sizes.Requests = true, false, resources.Of(1, 1)
+			b.foreign, b.deferred, b.sizes.Requests = true, false, resources.NewList(1, 1)
 		}
 	case 11, 12:
-		w.hurt()
+		w.causeHarm()
 	case 13:
 		if b.deferred {
 			b.deferred, b.note.Pending, b.note.At = false, false, w.now.Add(-time.Second)
-			w.begins(b.note.At)
+			w.recordStart(b.note.At)
 		}
 	case 14, 15:
 		if b.unready.IsZero() {
@@ -167,19 +167,19 @@ func (w *world) happens() {
 			b.unready = w.now
 		}
 	case 18:
-		w.measured(b)
+		w.drawMeasurements(b)
 	}
 }
 
-func (w *world) measured(b *body) {
+func (w *world) drawMeasurements(b *simulatedPod) {
 	for i := range b.shares {
 		b.shares[i] = rapid.SampledFrom([]float64{math.NaN(), 0.1, DefaultPressure, 0.45, 0.9}).Draw(w.T, "share")
 	}
 }
 
 // causeHarm makes every pod with the target restart and raises the recommendation.
-func (w *world) hurt() {
-	if !slices.ContainsFunc(w.pods, func(b *body) bool { return b.note != nil }) {
+func (w *world) causeHarm() {
+	if !slices.ContainsFunc(w.pods, func(b *simulatedPod) bool { return b.note != nil }) {
 		return
 	}
 	for _, b := range w.pods {
@@ -188,14 +188,14 @@ func (w *world) hurt() {
 	w.target = w.target.With(resources.CPU, min(w.target.Value(resources.CPU)*6/5+1, 4800))
 }
 
-func (w *world) begins(at time.Time) {
+func (w *world) recordStart(at time.Time) {
 	if w.record.Phase == PhaseCanary && w.since.IsZero() {
 		w.since = at
 	}
 }
 
 // expectedHarm reimplements the harm rules independently of package rollout.
-func (w *world) violated(b *body) Harm {
+func (w *world) expectedHarm(b *simulatedPod) Harm {
 	one, age := b.note.Containers[0], w.now.Sub(b.note.At)
 	less := func(k resources.Kind, was, is resources.List) bool { return is.Value(k) < was.Value(k) }
 	cpu, memory := less(resources.CPU, one.From.Requests, one.To.Requests), less(resources.Memory, one.From.Requests, one.To.Requests)
@@ -229,14 +229,14 @@ func (w *world) judge() {
 		}
 		harm := b.note.Harm // recorded harm persists, whatever the current evidence
 		if harm == "" {
-			harm = w.violated(b)
+			harm = w.expectedHarm(b)
 		}
 		if b.foreign || b.note.Pending {
 			harm = ""
 		}
-		v := Judge(*b.note, Evidence{NodeReady: !b.away, Measured: true, NotReady: !b.unready.IsZero(), NotReadySince: b.unready, Containers: []Witness{
-			{Container: b.sizes, Restarts: b.restarts, OOMKilled: b.killed, Throttled: b.shares[0], ThrottledBefore: b.shares[1], Waiting: b.shares[2], WaitingBefore: b.shares[3]},
-			w.beside(),
+		v := Judge(*b.note, Evidence{NodeReady: !b.away, Measured: true, NotReady: !b.unready.IsZero(), NotReadySince: b.unready, Containers: []ContainerEvidence{
+			{Container: b.sizes, Restarts: b.restarts, OOMKilled: b.killed, Throttled: b.shares[0], ThrottledBefore: b.shares[1], Pressure: b.shares[2], PressureBefore: b.shares[3]},
+			w.sidecarEvidence(),
 		}}, w.safety, w.now)
 		require.Equal(w, harm != "", v.Outcome == Reverted, "a revert if and only if it hurts: %q, %+v", harm, v)
 		if v.Outcome == Reverted {
@@ -262,9 +262,9 @@ func (w *world) judge() {
 
 func (w *world) dies(when string) bool { return rapid.IntRange(0, 9).Draw(w.T, "dies "+when) == 0 }
 
-func (w *world) giveBack(b *body, v Verdict) {
+func (w *world) giveBack(b *simulatedPod, v Verdict) {
 	before, from := b.sizes, b.note.Containers[0].From
-	for _, f := range b.note.RevertSizes(running(b.sizes, w.beside().Container), v.Harm) {
+	for _, f := range b.note.RevertTargets(running(b.sizes, w.sidecarEvidence().Container), v.Harm) {
 		require.Equal(w, "app", f.Name, "nobody else gets anything")
 		for k := range resources.Kind(resources.Kinds) {
 			if a, ok := f.Requests.Get(k); ok {
@@ -281,16 +281,16 @@ func (w *world) giveBack(b *body, v Verdict) {
 	}
 }
 
-func (w *world) end(b *body, v Verdict) {
+func (w *world) end(b *simulatedPod, v Verdict) {
 	c := *b.note
 	id, stored := fmt.Sprint(b.uid, c.At), w.record
-	ending := Ending{UID: b.uid, Change: c, Outcome: v.Outcome, Harm: v.Harm}
-	w.record = w.record.End(ending, w.set, w.now)
+	ending := ObservationEnd{UID: b.uid, Change: c, Outcome: v.Outcome, Harm: v.Harm}
+	w.record = w.record.EndObservation(ending, w.set, w.now)
 	again := w.now
 	if v.Outcome == Reverted {
 		again = again.Add(time.Second)
 	}
-	require.Equal(w, w.record, w.record.End(ending, w.set, again), "the same end twice is one")
+	require.Equal(w, w.record, w.record.EndObservation(ending, w.set, again), "the same end twice is one")
 	if w.tried[b.uid] = v.Outcome; v.Outcome == Reverted {
 		delete(w.tried, b.uid)
 	}
@@ -305,17 +305,17 @@ func (w *world) end(b *body, v Verdict) {
 	}
 	if c.Containers[0].lowersRequest(resources.CPU) {
 		// If several pods are reverted, the first one counts. It is not earlier than the change.
-		w.bad = append(w.bad, taken{c.Containers[0].To.Requests.Value(resources.CPU), c.At})
+		w.revertedChanges = append(w.revertedChanges, revertedChange{c.Containers[0].To.Requests.Value(resources.CPU), c.At})
 	}
 	of := slices.IndexFunc(w.record.Rounds, func(r Round) bool { return !c.At.Before(r.Time) })
 	require.True(w, of < 0 || w.record.Rounds[of].Outcome == Reverted, "its round is a reverted one")
 	require.LessOrEqual(w, reverted(w.record), reverted(stored)+1, "a round counts once")
 	if reverted(w.record) > reverted(stored) {
-		w.anew()
+		w.resetCanary()
 	}
 }
 
-func (w *world) anew() { w.since, w.tried = time.Time{}, map[string]Outcome{} }
+func (w *world) resetCanary() { w.since, w.tried = time.Time{}, map[string]Outcome{} }
 
 func reverted(s State) (rounds int) {
 	for _, r := range s.Rounds {
@@ -326,7 +326,7 @@ func reverted(s State) (rounds int) {
 	return rounds
 }
 
-func inARow(rounds []Round) (reverts int) {
+func consecutiveReverts(rounds []Round) (reverts int) {
 	for _, r := range rounds {
 		if r.Outcome == Success {
 			break
@@ -338,7 +338,7 @@ func inARow(rounds []Round) (reverts int) {
 	return reverts
 }
 
-func (w *world) count() {
+func (w *world) checkRounds() {
 	if len(w.record.Rounds) == 0 || w.record.Rounds[0].Outcome == "" {
 		return
 	}
@@ -352,7 +352,7 @@ func (w *world) count() {
 	if pause > 0 {
 		pause = max(pause, time.Minute)
 	}
-	for range min(inARow(newest.Rounds), 4) {
+	for range min(consecutiveReverts(newest.Rounds), 4) {
 		pause *= 2
 	}
 	w.until = w.now.Add(pause)
@@ -368,22 +368,22 @@ func (w *world) count() {
 	require.Equal(w, last >= 3, newest.Degraded.Reason != "", "degraded by rounds")
 }
 
-func (w *world) pass() {
+func (w *world) iterate() {
 	view := w.workload()
 	before := w.record
 	h := Hold(w.record, view, w.set, w.now)
 	w.record = h.State
-	w.count()
+	w.checkRounds()
 	if before.Hash != w.record.Hash { // another policy may try it again
-		w.bad = nil
-		w.anew()
+		w.revertedChanges = nil
+		w.resetCanary()
 		if before.Hash != "" { // possibly during a round
 			w.since = w.now
 		}
 	}
 	again := Hold(h.State, view, w.set, w.now)
 	require.Equal(w, h, again, "nothing changes by looking twice")
-	w.trial(before)
+	w.checkCanary(before)
 	changed := 0
 	for i, a := range h.Pods {
 		if !a.Free {
@@ -416,7 +416,7 @@ func (w *world) pass() {
 	}
 }
 
-func (w *world) trial(before State) {
+func (w *world) checkCanary(before State) {
 	if w.mode != fleet.Canary {
 		require.Empty(w, w.record.Phase)
 		return
@@ -433,21 +433,21 @@ func (w *world) trial(before State) {
 		return
 	case w.record.Phase == PhaseFullRollout:
 		require.True(w, same && before.Phase == PhaseCanary, "from %s", before.Phase)
-		w.promoted(members(before))
+		w.checkPromotion(members(before))
 		return
 	case (!same || len(before.Members) == 0) && len(is) > 0:
 		require.Len(w, is, max(1, w.set.Percentage*eligible/100), "its share")
 	case same:
 		require.LessOrEqual(w, len(is), len(before.Members), "a canary does not grow")
 		for _, uid := range members(before) {
-			if slices.ContainsFunc(w.pods, func(b *body) bool { return b.uid == uid }) {
+			if slices.ContainsFunc(w.pods, func(b *simulatedPod) bool { return b.uid == uid }) {
 				require.Contains(w, is, uid, "nobody leaves it")
 			}
 		}
 	}
 }
 
-func (w *world) promoted(members []string) {
+func (w *world) checkPromotion(members []string) {
 	require.True(w, w.set.AutoPromote, "nobody asked for it")
 	require.False(w, w.since.IsZero())
 	require.GreaterOrEqual(w, w.now.Sub(w.since), w.set.CanaryPeriod)
@@ -469,42 +469,42 @@ func (w *world) promoted(members []string) {
 	require.Positive(w, did)
 }
 
-func (w *world) resize(b *body) {
+func (w *world) resize(b *simulatedPod) {
 	to := w.sized(w.wanted())
 	cpu := to.Requests.Value(resources.CPU)
-	for _, bad := range w.bad {
-		if w.now.Sub(bad.at) < keptFor {
+	for _, bad := range w.revertedChanges {
+		if w.now.Sub(bad.at) < revertRetention {
 			require.False(w, cpu <= bad.cpu && cpu < b.sizes.Requests.Value(resources.CPU), "what did harm is not tried again")
 		}
 	}
-	w.begins(w.now)
-	b.note = &Change{At: w.now, Ready: b.unready.IsZero(), Containers: []Sizing{{From: b.sizes, To: to, Restarts: b.restarts}}}
+	w.recordStart(w.now)
+	b.note = &Change{At: w.now, Ready: b.unready.IsZero(), Containers: []ContainerChange{{From: b.sizes, To: to, Restarts: b.restarts}}}
 	b.sizes = to
-	w.measured(b)
+	w.drawMeasurements(b)
 	if rapid.IntRange(0, 5).Draw(w.T, "deferred") == 0 {
 		b.deferred, b.note.Pending = true, true
 	}
 	if !w.dies("before the change is stored") {
-		w.record = w.record.Changed(*b.note)
+		w.record = w.record.RecordChange(*b.note)
 	}
 }
 
 // The process may crash at any point.
-func TestRandomHistories(t *testing.T) {
+func TestRollout_RandomHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)
 		hard := rapid.IntRange(0, 3).Draw(t, "hard") == 0
 		for range rapid.IntRange(1, 120).Draw(t, "steps") {
 			w.now = w.now.Add(rapid.SampledFrom([]time.Duration{10 * time.Second, time.Minute, 5 * time.Minute, 6 * time.Minute, 20 * time.Minute, 2 * time.Hour, 24 * time.Hour}).Draw(t, "later"))
 			if hard && rapid.Bool().Draw(t, "hurts") {
-				w.hurt()
+				w.causeHarm()
 			}
 			for range rapid.IntRange(1, 3).Draw(t, "events") {
-				w.happens()
+				w.applyEvent()
 			}
 			w.judge()
-			w.count()
-			w.pass()
+			w.checkRounds()
+			w.iterate()
 		}
 	})
 }

@@ -26,7 +26,7 @@ const (
 )
 
 // TriggersRevert reports whether changes are reverted for this kind of harm.
-func (h Harm) Reverts() bool {
+func (h Harm) TriggersRevert() bool {
 	switch h {
 	case OOMKill, Restart, Throttle, Pressure, NotReady:
 		return true
@@ -56,11 +56,11 @@ const (
 	// change.
 	shareWindow = 5 * time.Minute
 	// evidenceGrace is how long evidence counts after the end of an observation.
-	tolerated = 10 * time.Minute
+	evidenceGrace = 10 * time.Minute
 	// pressureFactor is the minimum increase of pressure over the value before the change.
-	worse = 2
+	pressureFactor = 2
 	// resizeTimeout is the maximum duration of a resize.
-	finished = time.Hour
+	resizeTimeout = time.Hour
 )
 
 // ObservationPeriod returns own, or else other, or else DefaultPeriod. 0 is an absent field.
@@ -70,7 +70,7 @@ func ObservationPeriod(own, other time.Duration) time.Duration {
 
 // Evidence is the observed state of a changed pod.
 type Evidence struct {
-	Containers []Witness
+	Containers []ContainerEvidence
 	Infeasible bool // the node can never fit the resize
 	Resizing   bool // the resize is in progress or retried by the node
 	Replaced   bool // the pod template of the workload has changed
@@ -87,25 +87,25 @@ type Evidence struct {
 }
 
 // ContainerEvidence is the observed state of one container of a changed pod.
-type Witness struct {
+type ContainerEvidence struct {
 	policy.Container           // requests and limits of the spec
 	OOMKilled        time.Time // end of the last run if it was OOM-killed, else zero
 	Restarts         int
 	// Shares over five minutes, now and before the change. NaN is unknown.
 	Throttled, ThrottledBefore float64
-	Waiting, WaitingBefore     float64 // CPU pressure
+	Pressure, PressureBefore   float64 // CPU pressure
 }
 
 // Verdict is the current result of a change.
 type Verdict struct {
-	Outcome Outcome // empty while the observation continues
-	Harm    Harm    // cause of Reverted and Failed
-	Ask     bool    // throttling and pressure are required now, but not measured
+	Outcome      Outcome // empty while the observation continues
+	Harm         Harm    // cause of Reverted and Failed
+	NeedsMetrics bool    // throttling and pressure are required now, but not measured
 
-	Early Harm // harm that counts at any time: OOMKill and Restart
-	Full  Harm // harm that counts at the end of the period
+	EarlyHarm Harm // harm that counts at any time: OOMKill and Restart
+	FinalHarm Harm // harm that counts at the end of the period
 	// SharesPending reports that the change is younger than the window of throttling and pressure.
-	Later bool
+	SharesPending bool
 }
 
 // Judge returns the current result of a change. Recorded harm is final, because its evidence may be
@@ -114,46 +114,46 @@ type Verdict struct {
 // evidence is no harm.
 func Judge(c Change, e Evidence, s Safety, now time.Time) (v Verdict) {
 	age := now.Sub(c.At)
-	v.Early = c.early(e, s)
-	v.Full, v.Later = c.full(e, s, age, v.Early)
-	ends, why := c.Observed(s), v.Early
+	v.EarlyHarm = c.earlyHarm(e, s)
+	v.FinalHarm, v.SharesPending = c.finalHarm(e, s, age, v.EarlyHarm)
+	duration, why := c.ObservationTime(s), v.EarlyHarm
 	if age >= s.Period {
-		why = v.Full
+		why = v.FinalHarm
 	}
 	why = cmp.Or(c.Harm, why)
-	never := c.Generation != 0 && e.Generation == c.Generation // the process ended before it applied the change
-	switch ours := e.holds(c.Containers, false); {
-	case e.Gone, e.Replaced, never:
+	notApplied := c.Generation != 0 && e.Generation == c.Generation // the process ended before it applied the change
+	switch unchanged := e.holds(c.Containers, false); {
+	case e.Gone, e.Replaced, notApplied:
 		v.Outcome = Superseded
-	case !ours && why != "" && e.holds(c.Containers, true):
+	case !unchanged && why != "" && e.holds(c.Containers, true):
 		v.Outcome, v.Harm = Reverted, why // the revert was applied, then the process ended
-	case !ours:
+	case !unchanged:
 		v.Outcome = Superseded
 	case c.Harm != "":
-		v.harmed(why, s)
+		v.setHarm(why, s)
 	case e.Infeasible:
 		v.Outcome, v.Harm = Failed, InfeasibleResize
 	case c.Pending:
-	case e.Resizing && v.Early == "":
-		if age >= finished {
+	case e.Resizing && v.EarlyHarm == "":
+		if age >= resizeTimeout {
 			v.Outcome, v.Harm = Failed, UnfinishedResize
 		}
 	case !c.lowers():
 		v.Outcome = Success
-	case age > ends+tolerated && !e.Resizing, age < -skew:
+	case age > duration+evidenceGrace && !e.Resizing, age < -skew:
 		v.Outcome = Unobserved
 	case why != "":
-		v.harmed(why, s)
-	case age < ends:
-	case !e.Measured && c.least(s) > 0:
-		v.Ask = true
+		v.setHarm(why, s)
+	case age < duration:
+	case !e.Measured && c.minObservation(s) > 0:
+		v.NeedsMetrics = true
 	default:
 		v.Outcome = Success
 	}
 	return v
 }
 
-func (v *Verdict) harmed(why Harm, s Safety) {
+func (v *Verdict) setHarm(why Harm, s Safety) {
 	v.Outcome, v.Harm = Reverted, why
 	if !s.Revert {
 		v.Outcome = Failed
@@ -161,22 +161,26 @@ func (v *Verdict) harmed(why Harm, s Safety) {
 }
 
 // ObservationTime returns the duration of the observation.
-func (c *Change) Observed(s Safety) time.Duration { return max(s.Period, c.least(s)) }
+func (c *Change) ObservationTime(s Safety) time.Duration { return max(s.Period, c.minObservation(s)) }
 
 // minObservation returns how long throttling and pressure take to measure, or 0 if the change needs
 // neither.
-func (c *Change) least(s Safety) time.Duration {
-	if slices.ContainsFunc(c.Containers, func(one Sizing) bool { return one.throttles(s) || one.waits(s) }) {
+func (c *Change) minObservation(s Safety) time.Duration {
+	if slices.ContainsFunc(c.Containers, func(one ContainerChange) bool { return one.checksThrottling(s) || one.checksPressure(s) }) {
 		return shareWindow
 	}
 	return 0
 }
 
-func (c *Sizing) throttles(s Safety) bool { return s.Throttle > 0 && c.lowersLimit(resources.CPU) }
+func (c *ContainerChange) checksThrottling(s Safety) bool {
+	return s.Throttle > 0 && c.lowersLimit(resources.CPU)
+}
 
-func (c *Sizing) waits(s Safety) bool { return s.Pressure > 0 && c.lowersRequest(resources.CPU) }
+func (c *ContainerChange) checksPressure(s Safety) bool {
+	return s.Pressure > 0 && c.lowersRequest(resources.CPU)
+}
 
-func (c *Change) any(e Evidence, holds func(*Sizing, *Witness) bool) bool {
+func (c *Change) anyContainer(e Evidence, holds func(*ContainerChange, *ContainerEvidence) bool) bool {
 	for i := range c.Containers {
 		for j := range e.Containers {
 			if e.Containers[j].Name == c.Containers[i].From.Name && holds(&c.Containers[i], &e.Containers[j]) {
@@ -188,11 +192,13 @@ func (c *Change) any(e Evidence, holds func(*Sizing, *Witness) bool) bool {
 }
 
 // earlyHarm returns harm that counts before the end of the period.
-func (c *Change) early(e Evidence, s Safety) Harm {
+func (c *Change) earlyHarm(e Evidence, s Safety) Harm {
 	switch {
-	case c.any(e, func(one *Sizing, w *Witness) bool { return one.lowers(resources.Memory) && w.OOMKilled.After(c.At) }):
+	case c.anyContainer(e, func(one *ContainerChange, w *ContainerEvidence) bool {
+		return one.lowers(resources.Memory) && w.OOMKilled.After(c.At)
+	}):
 		return OOMKill
-	case c.any(e, func(one *Sizing, w *Witness) bool {
+	case c.anyContainer(e, func(one *ContainerChange, w *ContainerEvidence) bool {
 		return one.lowersAny() && w.Restarts >= one.Restarts+max(s.Restarts, 1)
 	}):
 		return Restart
@@ -202,38 +208,38 @@ func (c *Change) early(e Evidence, s Safety) Harm {
 
 // finalHarm returns harm that counts at the end of the period. Comparisons with NaN are false, so
 // missing shares are no harm.
-func (c *Change) full(e Evidence, s Safety, age time.Duration, early Harm) (why Harm, later bool) {
+func (c *Change) finalHarm(e Evidence, s Safety, age time.Duration, early Harm) (why Harm, later bool) {
 	measured := age >= shareWindow
 	switch {
 	case early != "":
 		return early, false
-	case measured && c.any(e, func(one *Sizing, w *Witness) bool {
-		return one.throttles(s) && w.Throttled > s.Throttle && w.ThrottledBefore <= s.Throttle
+	case measured && c.anyContainer(e, func(one *ContainerChange, w *ContainerEvidence) bool {
+		return one.checksThrottling(s) && w.Throttled > s.Throttle && w.ThrottledBefore <= s.Throttle
 	}):
 		return Throttle, false
-	case measured && c.any(e, func(one *Sizing, w *Witness) bool {
-		return one.waits(s) && w.Waiting > s.Pressure && w.Waiting >= worse*w.WaitingBefore
+	case measured && c.anyContainer(e, func(one *ContainerChange, w *ContainerEvidence) bool {
+		return one.checksPressure(s) && w.Pressure > s.Pressure && w.Pressure >= pressureFactor*w.PressureBefore
 	}):
 		return Pressure, false
 	case c.lowers() && c.Ready && e.NotReady && e.NodeReady && !e.NotReadySince.After(c.At.Add(s.Period)):
 		return NotReady, false
 	}
-	return "", !measured && c.least(s) > 0
+	return "", !measured && c.minObservation(s) > 0
 }
 
 // holds reports whether the pod still has the resources of the change. With allowReverted, each
 // amount may also be the reverted one.
-func (e *Evidence) holds(changed []Sizing, back bool) bool {
+func (e *Evidence) holds(changed []ContainerChange, allowReverted bool) bool {
 	for i := range e.Containers {
 		has := &e.Containers[i].Container
-		at := slices.IndexFunc(changed, func(s Sizing) bool { return s.From.Name == has.Name })
+		at := slices.IndexFunc(changed, func(s ContainerChange) bool { return s.From.Name == has.Name })
 		if at < 0 {
 			continue
 		}
 		to, from := changed[at].To, changed[at].From
 		for k := range resources.Kind(resources.Kinds) {
-			if other(k, to.Requests, has.Requests) && (!back || other(k, larger(k, to.Requests, from.Requests), has.Requests)) ||
-				other(k, to.Limits, has.Limits) && (!back || other(k, larger(k, to.Limits, from.Limits), has.Limits)) {
+			if overwritten(k, to.Requests, has.Requests) && (!allowReverted || overwritten(k, withLarger(k, to.Requests, from.Requests), has.Requests)) ||
+				overwritten(k, to.Limits, has.Limits) && (!allowReverted || overwritten(k, withLarger(k, to.Limits, from.Limits), has.Limits)) {
 				return false
 			}
 		}
@@ -241,7 +247,7 @@ func (e *Evidence) holds(changed []Sizing, back bool) bool {
 	return true
 }
 
-func other(k resources.Kind, wrote, has resources.List) bool {
+func overwritten(k resources.Kind, wrote, has resources.List) bool {
 	a, ok := wrote.Get(k)
 	return ok && (!has.Has(k) || has.Value(k) != a)
 }
@@ -259,36 +265,40 @@ type Change struct {
 	// Harm is recorded before the revert, so that another process can complete the revert after a
 	// crash. Empty means no detected harm.
 	Harm       Harm
-	Containers []Sizing
+	Containers []ContainerChange
 }
 
 // ContainerChange is the change of one container.
-type Sizing struct {
+type ContainerChange struct {
 	From     policy.Container // resources before the change, with the container name
 	To       policy.Container // written resources, absent kinds are unchanged
 	Restarts int              // restart count before the change
 }
 
-func (c *Sizing) lowersRequest(k resources.Kind) bool {
+func (c *ContainerChange) lowersRequest(k resources.Kind) bool {
 	to, written := c.To.Requests.Get(k)
 	from, had := c.From.Requests.Get(k)
 	return written && had && to < from
 }
 
 // lowersLimit reports whether the limit of a kind was lowered or added.
-func (c *Sizing) lowersLimit(k resources.Kind) bool {
+func (c *ContainerChange) lowersLimit(k resources.Kind) bool {
 	to, written := c.To.Limits.Get(k)
 	from, had := c.From.Limits.Get(k)
 	return written && (!had || to < from)
 }
 
-func (c *Sizing) lowers(k resources.Kind) bool { return c.lowersRequest(k) || c.lowersLimit(k) }
+func (c *ContainerChange) lowers(k resources.Kind) bool {
+	return c.lowersRequest(k) || c.lowersLimit(k)
+}
 
-func (c *Sizing) lowersAny() bool { return c.lowers(resources.CPU) || c.lowers(resources.Memory) }
+func (c *ContainerChange) lowersAny() bool {
+	return c.lowers(resources.CPU) || c.lowers(resources.Memory)
+}
 
 // lowers reports whether the change lowers any resource. Only lowered resources can do harm.
 func (c *Change) lowers() bool {
-	return slices.ContainsFunc(c.Containers, func(s Sizing) bool { return s.lowersAny() })
+	return slices.ContainsFunc(c.Containers, func(s ContainerChange) bool { return s.lowersAny() })
 }
 
 // Renewed returns the change to store when a pod under observation changes again, for example to
@@ -298,7 +308,7 @@ func (c Change) Renewed(next Change) Change {
 	next.Ready = next.Ready || c.Ready
 	next.Containers = slices.Clone(next.Containers)
 	for _, old := range c.Containers {
-		i := slices.IndexFunc(next.Containers, func(s Sizing) bool { return s.From.Name == old.From.Name })
+		i := slices.IndexFunc(next.Containers, func(s ContainerChange) bool { return s.From.Name == old.From.Name })
 		if i < 0 {
 			next.Containers = append(next.Containers, old)
 			continue
@@ -306,22 +316,22 @@ func (c Change) Renewed(next Change) Change {
 		s := &next.Containers[i]
 		for k := range resources.Kind(resources.Kinds) {
 			if old.To.Requests.Has(k) || old.To.Limits.Has(k) {
-				s.From.Requests, s.From.Limits = copied(k, s.From.Requests, old.From.Requests), copied(k, s.From.Limits, old.From.Limits)
+				s.From.Requests, s.From.Limits = withCopied(k, s.From.Requests, old.From.Requests), withCopied(k, s.From.Limits, old.From.Limits)
 			}
 			if !s.To.Requests.Has(k) {
-				s.To.Requests = copied(k, s.To.Requests, old.To.Requests)
+				s.To.Requests = withCopied(k, s.To.Requests, old.To.Requests)
 			}
 			if !s.To.Limits.Has(k) {
-				s.To.Limits = copied(k, s.To.Limits, old.To.Limits)
+				s.To.Limits = withCopied(k, s.To.Limits, old.To.Limits)
 			}
 		}
 	}
-	slices.SortStableFunc(next.Containers, func(a, b Sizing) int { return cmp.Compare(a.From.Name, b.From.Name) })
+	slices.SortStableFunc(next.Containers, func(a, b ContainerChange) int { return cmp.Compare(a.From.Name, b.From.Name) })
 	return next
 }
 
 // withCopied returns into with the amount of a kind in from, or without the kind if from has none.
-func copied(k resources.Kind, into, from resources.List) resources.List {
+func withCopied(k resources.Kind, into, from resources.List) resources.List {
 	if a, ok := from.Get(k); ok {
 		return into.With(k, a)
 	}
@@ -330,7 +340,7 @@ func copied(k resources.Kind, into, from resources.List) resources.List {
 
 // RunningContainer is a container of the current pod spec. Containers without recommendations count
 // for the QoS class.
-type Running struct {
+type RunningContainer struct {
 	policy.Container
 	Restarts [resources.Kinds]bool // a resize of the kind restarts the container
 }
@@ -342,38 +352,38 @@ type Running struct {
 // A limit that the change added cannot be removed from a running pod. If the revert would make the
 // pod Guaranteed, one request stays one unit below its limit, because a resize must not change the
 // QoS class.
-func (c *Change) RevertSizes(now []Running, why Harm) (gets []policy.ContainerTarget) {
+func (c *Change) RevertTargets(now []RunningContainer, why Harm) (targets []policy.ContainerTarget) {
 	after := make([]policy.Container, len(now))
-	for i, has := range now {
-		after[i] = has.Container
-		at := slices.IndexFunc(c.Containers, func(s Sizing) bool { return s.From.Name == has.Name })
+	for i, container := range now {
+		after[i] = container.Container
+		at := slices.IndexFunc(c.Containers, func(s ContainerChange) bool { return s.From.Name == container.Name })
 		if at < 0 {
 			continue
 		}
 		for k := range resources.Kind(resources.Kinds) {
-			if has.Restarts[k] && why != OOMKill && why != Restart {
+			if container.Restarts[k] && why != OOMKill && why != Restart {
 				continue
 			}
 			from := c.Containers[at].From
-			after[i].Requests, after[i].Limits = larger(k, after[i].Requests, from.Requests), larger(k, after[i].Limits, from.Limits)
+			after[i].Requests, after[i].Limits = withLarger(k, after[i].Requests, from.Requests), withLarger(k, after[i].Limits, from.Limits)
 		}
 	}
-	keepClass(now, after)
-	for i, has := range now {
-		f := policy.ContainerTarget{Name: has.Name}
+	preserveClass(now, after)
+	for i, container := range now {
+		f := policy.ContainerTarget{Name: container.Name}
 		for k := range resources.Kind(resources.Kinds) {
-			f.Requests, f.Limits = written(k, f.Requests, has.Requests, after[i].Requests), written(k, f.Limits, has.Limits, after[i].Limits)
+			f.Requests, f.Limits = withChange(k, f.Requests, container.Requests, after[i].Requests), withChange(k, f.Limits, container.Limits, after[i].Limits)
 		}
 		if !f.Requests.Empty() || !f.Limits.Empty() {
-			gets = append(gets, f)
+			targets = append(targets, f)
 		}
 	}
-	return gets
+	return targets
 }
 
 // Concerns reports whether the harm relates to a kind of resource. An OOM kill concerns memory,
 // throttling and pressure concern CPU, and all other harm concerns both.
-func (h Harm) About(k resources.Kind) bool {
+func (h Harm) Concerns(k resources.Kind) bool {
 	switch h {
 	case OOMKill:
 		return k == resources.Memory
@@ -384,10 +394,10 @@ func (h Harm) About(k resources.Kind) bool {
 }
 
 // FilterTargets returns the amounts of the kinds that the harm concerns.
-func (h Harm) Needs(gets []policy.ContainerTarget) (needed []policy.ContainerTarget) {
-	for _, f := range gets {
+func (h Harm) FilterTargets(targets []policy.ContainerTarget) (needed []policy.ContainerTarget) {
+	for _, f := range targets {
 		for k := range resources.Kind(resources.Kinds) {
-			if !h.About(k) {
+			if !h.Concerns(k) {
 				f.Requests, f.Limits = f.Requests.Without(k), f.Limits.Without(k)
 			}
 		}
@@ -400,16 +410,16 @@ func (h Harm) Needs(gets []policy.ContainerTarget) (needed []policy.ContainerTar
 
 // withLarger returns current with the previous amount of a kind, if that is larger. A missing
 // amount stays missing, because a container without a limit is unlimited.
-func larger(k resources.Kind, has, was resources.List) resources.List {
-	if now, ok := has.Get(k); ok && was.Value(k) > now {
-		return has.With(k, was.Value(k))
+func withLarger(k resources.Kind, current, previous resources.List) resources.List {
+	if now, ok := current.Get(k); ok && previous.Value(k) > now {
+		return current.With(k, previous.Value(k))
 	}
-	return has
+	return current
 }
 
 // withChange returns into with the target amount of a kind, if it differs from the current one.
-func written(k resources.Kind, into, has, gets resources.List) resources.List {
-	if a, ok := gets.Get(k); ok && a != has.Value(k) {
+func withChange(k resources.Kind, into, current, target resources.List) resources.List {
+	if a, ok := target.Get(k); ok && a != current.Value(k) {
 		return into.With(k, a)
 	}
 	return into
@@ -417,10 +427,10 @@ func written(k resources.Kind, into, has, gets resources.List) resources.List {
 
 // preserveClass lowers one restored request by one unit, if the restored requests would make the
 // pod Guaranteed.
-func keepClass(now []Running, after []policy.Container) {
+func preserveClass(now []RunningContainer, after []policy.Container) {
 	before := make([]policy.Container, len(now))
-	for i, has := range now {
-		before[i] = has.Container
+	for i, container := range now {
+		before[i] = container.Container
 	}
 	if policy.ClassOf(before) == policy.Guaranteed || policy.ClassOf(after) != policy.Guaranteed {
 		return

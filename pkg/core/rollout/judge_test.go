@@ -18,12 +18,12 @@ var (
 // lowered is a change at noon that lowers requests and limits of CPU and memory, with the evidence
 // of a healthy pod.
 func lowered() (Change, Evidence) {
-	c := Change{At: noon, Ready: true, Containers: []Sizing{{From: sizes("app", 500, 200, 1000, 400), To: sizes("app", 200, 100, 400, 200), Restarts: 3}}}
-	e := Evidence{NodeReady: true, Measured: true, Containers: []Witness{{Container: c.Containers[0].To, Restarts: 3}}}
+	c := Change{At: noon, Ready: true, Containers: []ContainerChange{{From: sizes("app", 500, 200, 1000, 400), To: sizes("app", 200, 100, 400, 200), Restarts: 3}}}
+	e := Evidence{NodeReady: true, Measured: true, Containers: []ContainerEvidence{{Container: c.Containers[0].To, Restarts: 3}}}
 	return c, e
 }
 
-func TestWhatEndsAnObservation(t *testing.T) {
+func TestJudge(t *testing.T) {
 	none := math.NaN()
 	for name, c := range map[string]struct {
 		after  time.Duration
@@ -62,14 +62,14 @@ func TestWhatEndsAnObservation(t *testing.T) {
 			e.Containers[0].Throttled = 0.9
 		}, Success, ""},
 		"waits": {5 * time.Minute, func(_ *Change, e *Evidence, _ *Safety) {
-			e.Containers[0].Waiting, e.Containers[0].WaitingBefore = 0.4, 0.2
+			e.Containers[0].Pressure, e.Containers[0].PressureBefore = 0.4, 0.2
 		}, Reverted, Pressure},
 		"waits hardly more than before": {5 * time.Minute, func(_ *Change, e *Evidence, _ *Safety) {
-			e.Containers[0].Waiting, e.Containers[0].WaitingBefore = 0.4, 0.21
+			e.Containers[0].Pressure, e.Containers[0].PressureBefore = 0.4, 0.21
 		}, Success, ""},
-		"waits as much as is tolerated": {5 * time.Minute, func(_ *Change, e *Evidence, _ *Safety) { e.Containers[0].Waiting = 0.3 }, Success, ""},
+		"waits as much as is tolerated": {5 * time.Minute, func(_ *Change, e *Evidence, _ *Safety) { e.Containers[0].Pressure = 0.3 }, Success, ""},
 		"waiting before is not known": {5 * time.Minute, func(_ *Change, e *Evidence, _ *Safety) {
-			e.Containers[0].Waiting, e.Containers[0].WaitingBefore = 0.4, none
+			e.Containers[0].Pressure, e.Containers[0].PressureBefore = 0.4, none
 		}, Success, ""},
 		"not ready":                              {5 * time.Minute, func(_ *Change, e *Evidence, _ *Safety) { e.NotReady = true }, Reverted, NotReady},
 		"not ready yet":                          {4 * time.Minute, func(_ *Change, e *Evidence, _ *Safety) { e.NotReady = true }, "", ""},
@@ -118,7 +118,7 @@ func TestWhatEndsAnObservation(t *testing.T) {
 		"not measured, but not needed":          {5 * time.Minute, func(_ *Change, e *Evidence, s *Safety) { e.Measured, s.Throttle, s.Pressure = false, 0, 0 }, Success, ""},
 		"harm that is not taken back":           {time.Minute, func(_ *Change, e *Evidence, s *Safety) { s.Revert, e.Containers[0].Restarts = false, 5 }, Failed, Restart},
 		"a sidecar that was not touched": {5 * time.Minute, func(_ *Change, e *Evidence, _ *Safety) {
-			e.Containers = append(e.Containers, Witness{Container: requests("sidecar", 1, 1), OOMKilled: noon.Add(1), Restarts: 9})
+			e.Containers = append(e.Containers, ContainerEvidence{Container: requests("sidecar", 1, 1), OOMKilled: noon.Add(1), Restarts: 9})
 		}, Success, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -145,30 +145,30 @@ func raise(c *Change, e *Evidence) {
 	e.Containers[0].Container = c.Containers[0].To
 }
 
-func TestOnlyWhatWasLoweredCanHurt(t *testing.T) {
+func TestJudge_OnlyLoweredResourcesCauseHarm(t *testing.T) {
 	c, e := lowered()
 	e.NotReady = true
-	require.Equal(t, NotReady, Judge(c, e, careful, noon).Full)
+	require.Equal(t, NotReady, Judge(c, e, careful, noon).FinalHarm)
 	raise(&c, &e)
-	require.Empty(t, Judge(c, e, careful, noon).Full)
+	require.Empty(t, Judge(c, e, careful, noon).FinalHarm)
 }
 
-func TestSharesAreAskedForAtTheEndOfThePeriod(t *testing.T) {
+func TestJudge_NeedsMetricsAtEndOfPeriod(t *testing.T) {
 	c, e := lowered()
 	e.Measured = false
-	require.False(t, Judge(c, e, careful, noon.Add(4*time.Minute)).Ask)
-	require.True(t, Judge(c, e, careful, noon.Add(5*time.Minute)).Ask)
+	require.False(t, Judge(c, e, careful, noon.Add(4*time.Minute)).NeedsMetrics)
+	require.True(t, Judge(c, e, careful, noon.Add(5*time.Minute)).NeedsMetrics)
 	e.Measured = true
-	require.False(t, Judge(c, e, careful, noon.Add(5*time.Minute)).Ask)
+	require.False(t, Judge(c, e, careful, noon.Add(5*time.Minute)).NeedsMetrics)
 	c.Containers[0].From.Limits = c.Containers[0].To.Limits
 	e.Measured = false
-	require.True(t, Judge(c, e, careful, noon.Add(5*time.Minute)).Ask, "the request was lowered")
+	require.True(t, Judge(c, e, careful, noon.Add(5*time.Minute)).NeedsMetrics, "the request was lowered")
 	c.Containers[0].From.Requests = c.Containers[0].From.Requests.With(resources.CPU, 200)
 	require.Equal(t, Success, Judge(c, e, careful, noon.Add(5*time.Minute)).Outcome)
-	require.False(t, Judge(c, e, careful, noon.Add(time.Minute)).Later)
+	require.False(t, Judge(c, e, careful, noon.Add(time.Minute)).SharesPending)
 }
 
-func TestObservationPeriods(t *testing.T) {
+func TestObservationPeriod(t *testing.T) {
 	require.Equal(t, time.Minute, ObservationPeriod(time.Minute, time.Hour))
 	require.Equal(t, time.Hour, ObservationPeriod(0, time.Hour))
 	require.Equal(t, DefaultPeriod, ObservationPeriod(0, 0))

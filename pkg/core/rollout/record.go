@@ -11,25 +11,25 @@ import (
 )
 
 // revertRetention is how long reverted resources are not applied again.
-const keptFor = 7 * 24 * time.Hour
+const revertRetention = 7 * 24 * time.Hour
 
 // targetThreshold is the relative change that makes a target a different one.
-const moved = 0.1
+const targetThreshold = 0.1
 
 // RecordChange returns the state after a change of a pod.
-func (s State) Changed(c Change) State {
+func (s State) RecordChange(c Change) State {
 	s = s.clone()
 	if s.round() == nil { // the record was deleted since the round began
-		s.open(c.At)
+		s.openRound(c.At)
 	}
 	r := s.round()
-	r.note(c)
+	r.recordChange(c)
 	r.Pods, r.Last = r.Pods+1, later(r.Last, c.At)
-	s.start(c.At)
+	s.recordStart(c.At)
 	return s
 }
 
-func (s *State) start(at time.Time) {
+func (s *State) recordStart(at time.Time) {
 	if s.Started.IsZero() {
 		s.Started = at
 	}
@@ -50,13 +50,13 @@ func (s *State) prune(target []policy.Container) {
 	for _, c := range target {
 		names[c.Name] = true
 	}
-	s.Kept = slices.DeleteFunc(s.Kept, func(c policy.Container) bool { return !names[c.Name] })
-	s.Reverted = slices.DeleteFunc(s.Reverted, func(r RevertedSizes) bool { return !names[r.Name] })
+	s.ProvenResources = slices.DeleteFunc(s.ProvenResources, func(c policy.Container) bool { return !names[c.Name] })
+	s.RevertedResources = slices.DeleteFunc(s.RevertedResources, func(r RevertedResources) bool { return !names[r.Name] })
 }
 
 // RecordResizeStart returns the state after a node started a resize that had been deferred, or that
 // was in progress during a revert. The resize belongs to the newest round.
-func (s State) Began(at time.Time) State {
+func (s State) RecordResizeStart(at time.Time) State {
 	s = s.clone()
 	if len(s.Rounds) > 0 {
 		s.Rounds[0].Last = later(s.Rounds[0].Last, at)
@@ -79,9 +79,9 @@ func (s State) HadRoundAt(at time.Time) bool {
 
 // HasAdvanced reports whether the rollout differs from an earlier state. Changes to a round without
 // changed pods do not count.
-func (s State) Turned(before State) bool {
+func (s State) HasAdvanced(before State) bool {
 	return s.Phase != before.Phase || s.Hash != before.Hash || s.Mode != before.Mode || !s.CooldownUntil.Equal(before.CooldownUntil) ||
-		!s.Started.Equal(before.Started) || len(s.Reverted) != len(before.Reverted) || s.ended() != before.ended() || s.Degraded.Reason != before.Degraded.Reason ||
+		!s.Started.Equal(before.Started) || len(s.RevertedResources) != len(before.RevertedResources) || s.ended() != before.ended() || s.Degraded.Reason != before.Degraded.Reason ||
 		s.ResizeBlocked.Reason != before.ResizeBlocked.Reason || s.ScheduleBlocked.Reason != before.ScheduleBlocked.Reason ||
 		s.EvidenceMissing.Reason != before.EvidenceMissing.Reason || s.progress() != before.progress()
 }
@@ -112,20 +112,20 @@ func (s State) ended() (round struct {
 }
 
 // recordChange sets the start of the round and its resources from the first change.
-func (r *Round) note(c Change) {
+func (r *Round) recordChange(c Change) {
 	if !r.begun() {
 		r.Time = c.At
 	}
 	if len(r.From) > 0 {
 		return
 	}
-	for _, one := range c.Containers {
-		r.From, r.To = append(r.From, one.From), append(r.To, one.To)
+	for _, container := range c.Containers {
+		r.From, r.To = append(r.From, container.From), append(r.To, container.To)
 	}
 }
 
 // ObservationEnd is a change with a completed observation.
-type Ending struct {
+type ObservationEnd struct {
 	UID     string
 	Change  Change
 	Outcome Outcome
@@ -135,30 +135,30 @@ type Ending struct {
 // EndObservation returns the state after the observation of a change. A reverted change ends its
 // round at once. Store the state before the change is removed from the pod: the same end counts
 // only once.
-func (s State) End(e Ending, set Settings, now time.Time) State {
+func (s State) EndObservation(e ObservationEnd, set Settings, now time.Time) State {
 	s = s.clone()
 	switch e.Outcome {
 	case Success:
-		s.keep(e.Change, now)
+		s.recordSuccess(e.Change, now)
 	case Reverted, RevertDeferred:
-		s.avoid(e.Change, now)
-		s.tried(e.UID, "") // the outcome of an earlier change does not count
+		s.recordHarm(e.Change, now)
+		s.setMemberOutcome(e.UID, "") // the outcome of an earlier change does not count
 		s.revert(e, set, now)
 		return s
 	}
-	s.tried(e.UID, e.Outcome)
+	s.setMemberOutcome(e.UID, e.Outcome)
 	r := s.round()
 	if r == nil || e.Change.At.Before(r.Time) {
 		return s
 	}
-	r.note(e.Change)
+	r.recordChange(e.Change)
 	if e.Outcome != Failed { // the process may have ended before it counted the change
 		r.Pods = max(r.Pods, 1)
 	}
 	if e.Outcome == Evicted {
-		s.start(e.Change.At)
+		s.recordStart(e.Change.At)
 	}
-	if o := first(r.SoFar, e.Outcome); o != r.SoFar {
+	if o := leadingOutcome(r.SoFar, e.Outcome); o != r.SoFar {
 		r.SoFar, r.Reason = o, e.Harm
 	}
 	return s
@@ -166,7 +166,7 @@ func (s State) End(e Ending, set Settings, now time.Time) State {
 
 // setMemberOutcome sets the outcome of the last change of a canary member. Empty means that the
 // change is retried.
-func (s *State) tried(uid string, o Outcome) {
+func (s *State) setMemberOutcome(uid string, o Outcome) {
 	for i := range s.Members {
 		if s.Members[i].UID == uid {
 			s.Members[i].Outcome = o
@@ -176,34 +176,34 @@ func (s *State) tried(uid string, o Outcome) {
 
 // revert marks the round of a change as reverted. It also ends the round in progress, which may
 // have the same target.
-func (s *State) revert(e Ending, set Settings, now time.Time) {
+func (s *State) revert(e ObservationEnd, set Settings, now time.Time) {
 	if len(s.Rounds) == 0 { // the record was deleted
-		s.open(e.Change.At)
+		s.openRound(e.Change.At)
 	}
-	of := slices.IndexFunc(s.Rounds, func(r Round) bool { return !e.Change.At.Before(r.Time) })
-	if of < 0 {
+	index := slices.IndexFunc(s.Rounds, func(r Round) bool { return !e.Change.At.Before(r.Time) })
+	if index < 0 {
 		return
 	}
-	if s.Rounds[of].Outcome.reverted() {
+	if s.Rounds[index].Outcome.reverted() {
 		if e.Outcome == RevertDeferred {
-			s.Rounds[of].Outcome = e.Outcome
+			s.Rounds[index].Outcome = e.Outcome
 		}
 		return
 	}
-	s.Rounds[of].note(e.Change)
-	s.Rounds[of].Pods = max(s.Rounds[of].Pods, 1)
-	s.Rounds[of].Outcome, s.Rounds[of].Reason, s.Rounds[of].SoFar, s.Rounds[of].Ended = e.Outcome, e.Harm, "", now
+	s.Rounds[index].recordChange(e.Change)
+	s.Rounds[index].Pods = max(s.Rounds[index].Pods, 1)
+	s.Rounds[index].Outcome, s.Rounds[index].Reason, s.Rounds[index].SoFar, s.Rounds[index].Ended = e.Outcome, e.Harm, "", now
 	if r := s.round(); r != nil && r.begun() {
 		r.Outcome, r.SoFar, r.Ended = cmp.Or(r.SoFar, Superseded), "", now
 	} else if r != nil {
-		s.Rounds, of = s.Rounds[1:], of-1
+		s.Rounds, index = s.Rounds[1:], index-1
 	}
-	s.coolDown(set.Cooldown, now)
+	s.startCooldown(set.Cooldown, now)
 	s.CanarySince = time.Time{} // the canary period restarts
 	for i := range s.Members {
 		s.Members[i].Outcome = ""
 	}
-	if s.Phase != "" && degraded(s.Rounds[of:]) && degraded(s.Rounds[of+1:]) {
+	if s.Phase != "" && degraded(s.Rounds[index:]) && degraded(s.Rounds[index+1:]) {
 		s.Phase = PhaseHalted
 	}
 }
@@ -213,7 +213,7 @@ func (o Outcome) reverted() bool { return o == Reverted || o == RevertDeferred }
 // precedence lists outcomes of changes. The first one that occurs is the outcome of the round.
 var precedence = []Outcome{Success, Evicted, Failed, Unobserved, Superseded}
 
-func first(a, b Outcome) Outcome {
+func leadingOutcome(a, b Outcome) Outcome {
 	for _, o := range precedence {
 		if a == o || b == o {
 			return o
@@ -224,94 +224,94 @@ func first(a, b Outcome) Outcome {
 
 // recordSuccess stores the resources of a successful change, except resources that did harm to
 // another pod.
-func (s *State) keep(c Change, now time.Time) {
-	for _, one := range c.Containers {
-		kept, bad := s.kept(one.From.Name), s.bad(one.From.Name, now)
+func (s *State) recordSuccess(c Change, now time.Time) {
+	for _, container := range c.Containers {
+		proven, harmful := s.provenEntry(container.From.Name), s.harmful(container.From.Name, now)
 		for k := range resources.Kind(resources.Kinds) {
-			kept.Requests = better(k, kept.Requests, one.To.Requests, bad.Requests)
-			kept.Limits = better(k, kept.Limits, one.To.Limits, bad.Limits)
+			proven.Requests = withProven(k, proven.Requests, container.To.Requests, harmful.Requests)
+			proven.Limits = withProven(k, proven.Limits, container.To.Limits, harmful.Limits)
 		}
 	}
 }
 
 // withProven returns proven with the successful amount of a kind, if that exceeds the harmful
 // amount.
-func better(k resources.Kind, kept, well, bad resources.List) resources.List {
-	if a, ok := well.Get(k); ok && (!bad.Has(k) || a > bad.Value(k)) {
-		return kept.With(k, a)
+func withProven(k resources.Kind, proven, successful, harmful resources.List) resources.List {
+	if a, ok := successful.Get(k); ok && (!harmful.Has(k) || a > harmful.Value(k)) {
+		return proven.With(k, a)
 	}
-	return kept
+	return proven
 }
 
 // harmful returns the reverted resources of a container that must not be applied again yet.
-func (s *State) bad(name string, now time.Time) RevertedSizes {
-	for _, r := range s.Reverted {
+func (s *State) harmful(name string, now time.Time) RevertedResources {
+	for _, r := range s.RevertedResources {
 		if r.Name == name && !r.expired(now) {
 			return r
 		}
 	}
-	return RevertedSizes{}
+	return RevertedResources{}
 }
 
 // provenEntry returns the entry of a container in ProvenResources, and adds it if missing.
-func (s *State) kept(name string) *policy.Container {
-	i, found := slices.BinarySearchFunc(s.Kept, name, func(c policy.Container, name string) int { return strings.Compare(c.Name, name) })
+func (s *State) provenEntry(name string) *policy.Container {
+	i, found := slices.BinarySearchFunc(s.ProvenResources, name, func(c policy.Container, name string) int { return strings.Compare(c.Name, name) })
 	if !found {
-		s.Kept = slices.Insert(s.Kept, i, policy.Container{Name: name})
+		s.ProvenResources = slices.Insert(s.ProvenResources, i, policy.Container{Name: name})
 	}
-	return &s.Kept[i]
+	return &s.ProvenResources[i]
 }
 
 // recordHarm stores the lowered resources of a reverted change, and replaces proven resources that
 // are not above them.
-func (s *State) avoid(c Change, now time.Time) {
+func (s *State) recordHarm(c Change, now time.Time) {
 	for i := range c.Containers {
-		one := &c.Containers[i]
-		if !one.lowersAny() {
+		container := &c.Containers[i]
+		if !container.lowersAny() {
 			continue
 		}
-		bad, kept := RevertedSizes{Container: policy.Container{Name: one.From.Name}, At: now}, s.kept(one.From.Name)
+		harmful, proven := RevertedResources{Container: policy.Container{Name: container.From.Name}, At: now}, s.provenEntry(container.From.Name)
 		for k := range resources.Kind(resources.Kinds) {
-			if one.lowersRequest(k) {
-				bad.Requests = bad.Requests.With(k, one.To.Requests.Value(k))
-				kept.Requests = atLeast(k, kept.Requests, one.To.Requests, one.From.Requests)
+			if container.lowersRequest(k) {
+				harmful.Requests = harmful.Requests.With(k, container.To.Requests.Value(k))
+				proven.Requests = provenAbove(k, proven.Requests, container.To.Requests, container.From.Requests)
 			}
-			if one.lowersLimit(k) {
-				bad.Limits = bad.Limits.With(k, one.To.Limits.Value(k))
-				kept.Limits = atLeast(k, kept.Limits, one.To.Limits, one.From.Limits)
+			if container.lowersLimit(k) {
+				harmful.Limits = harmful.Limits.With(k, container.To.Limits.Value(k))
+				proven.Limits = provenAbove(k, proven.Limits, container.To.Limits, container.From.Limits)
 			}
 		}
-		at, found := slices.BinarySearchFunc(s.Reverted, bad.Name, func(r RevertedSizes, name string) int { return cmp.Compare(r.Name, name) })
+		at, found := slices.BinarySearchFunc(s.RevertedResources, harmful.Name, func(r RevertedResources, name string) int { return cmp.Compare(r.Name, name) })
 		if !found {
-			s.Reverted = slices.Insert(s.Reverted, at, bad)
+			s.RevertedResources = slices.Insert(s.RevertedResources, at, harmful)
 			continue
 		}
-		if before := s.Reverted[at]; !before.expired(now) {
-			bad = bad.merged(before)
+		if before := s.RevertedResources[at]; !before.expired(now) {
+			harmful = harmful.merged(before)
 			if !c.At.After(before.At) { // a repeated harmful change, or this end was stored already
-				bad.At = before.At
+				harmful.At = before.At
 			}
 		}
-		s.Reverted[at] = bad
+		s.RevertedResources[at] = harmful
 	}
 }
 
 // provenAbove returns proven with the amount of from, unless proven is above the amount of to.
-func atLeast(k resources.Kind, kept, to, from resources.List) resources.List {
-	if kept.Has(k) && kept.Value(k) > to.Value(k) {
-		return kept
+func provenAbove(k resources.Kind, proven, to, from resources.List) resources.List {
+	if proven.Has(k) && proven.Value(k) > to.Value(k) {
+		return proven
 	}
-	return copied(k, kept, from)
+	return withCopied(k, proven, from)
 }
 
 // merged returns the maximum of both, because all of them did harm.
-func (r RevertedSizes) merged(before RevertedSizes) RevertedSizes {
+func (r RevertedResources) merged(before RevertedResources) RevertedResources {
 	r.Requests, r.Limits = r.Requests.Larger(before.Requests), r.Limits.Larger(before.Limits)
 	return r
 }
 
-func (r RevertedSizes) expired(now time.Time) bool {
-	return now.Sub(r.At) >= keptFor || r.At.Sub(now) > skew
+func (r RevertedResources) expired(now time.Time) bool {
+	return now.Sub(r.At) >= revertRetention || r.At.Sub(now) > skew
 }
 
 // Floor returns the minimum requests of a container, also for new pods: the last successful
@@ -322,18 +322,18 @@ func (s State) Floor(container string, target resources.List, hash string, now t
 	if hash != "" && hash != s.Hash {
 		return floor
 	}
-	r := s.bad(container, now)
-	at := slices.IndexFunc(s.Kept, func(c policy.Container) bool { return c.Name == container })
+	r := s.harmful(container, now)
+	at := slices.IndexFunc(s.ProvenResources, func(c policy.Container) bool { return c.Name == container })
 	if at < 0 {
 		return floor
 	}
 	for k := range resources.Kind(resources.Kinds) {
 		bad, did := r.Requests.Get(k)
 		wanted, recommended := target.Get(k)
-		if !did || !recommended || float64(wanted) > (1+moved)*float64(bad) {
+		if !did || !recommended || float64(wanted) > (1+targetThreshold)*float64(bad) {
 			continue
 		}
-		if kept, ok := s.Kept[at].Requests.Get(k); ok && kept > wanted {
+		if kept, ok := s.ProvenResources[at].Requests.Get(k); ok && kept > wanted {
 			floor = floor.With(k, kept)
 		}
 	}
@@ -342,7 +342,7 @@ func (s State) Floor(container string, target resources.List, hash string, now t
 
 // Floors returns the floors by container for a recommended target, or nil.
 func (s State) Floors(target []policy.Container, hash string, now time.Time) (floors map[string]resources.List) {
-	if len(s.Reverted) == 0 {
+	if len(s.RevertedResources) == 0 {
 		return nil
 	}
 	for _, c := range target {
@@ -357,14 +357,14 @@ func (s State) Floors(target []policy.Container, hash string, now time.Time) (fl
 }
 
 const (
-	leastCooldown = time.Minute
-	mostDoublings = 4
+	minCooldown  = time.Minute
+	maxDoublings = 4
 	// skew is the maximum lead of the clock that wrote a stored time.
 	skew = time.Hour
 
 	degradedWindow  = 5 // rounds
 	degradedReverts = 3 // reverted rounds within degradedWindow
-	mostRounds      = 20
+	maxRounds       = 20
 
 	highRevertRate = "HighRevertRate"
 )
@@ -375,7 +375,7 @@ func Cooldown(base time.Duration, reverts int) time.Duration {
 	if base <= 0 {
 		return 0
 	}
-	return max(base, leastCooldown) << min(reverts, mostDoublings)
+	return max(base, minCooldown) << min(reverts, maxDoublings)
 }
 
 // Reverts returns the number of consecutive reverted rounds. Only Success resets it. Other outcomes
@@ -395,7 +395,7 @@ func (s State) Reverts() (count int) {
 // cooldown returns the end of the cooldown, and whether it is active. A stored end beyond the
 // current settings stems from a clock that is ahead, or from older settings. It is cut to a full
 // cooldown from now, or ignored if more than one hour too late.
-func (s State) coolsDown(base time.Duration, now time.Time) (until time.Time, lasts bool) {
+func (s State) cooldown(base time.Duration, now time.Time) (until time.Time, active bool) {
 	latest := now.Add(Cooldown(base, s.Reverts()))
 	until = s.CooldownUntil
 	if until.After(latest) {
@@ -424,16 +424,16 @@ func degraded(rounds []Round) bool {
 	return reverts >= degradedReverts
 }
 
-func (s *State) open(now time.Time) {
-	s.Rounds = append([]Round{{Time: now}}, s.Rounds[:min(len(s.Rounds), mostRounds-1)]...)
+func (s *State) openRound(now time.Time) {
+	s.Rounds = append([]Round{{Time: now}}, s.Rounds[:min(len(s.Rounds), maxRounds-1)]...)
 }
 
-func (s *State) close(o Outcome, base time.Duration, now time.Time) {
+func (s *State) closeRound(o Outcome, base time.Duration, now time.Time) {
 	s.Rounds[0].Outcome, s.Rounds[0].SoFar, s.Rounds[0].Ended = o, "", now
-	s.coolDown(base, now)
+	s.startCooldown(base, now)
 }
 
-func (s *State) coolDown(base time.Duration, now time.Time) {
+func (s *State) startCooldown(base time.Duration, now time.Time) {
 	s.CooldownUntil = time.Time{}
 	if pause := Cooldown(base, s.Reverts()); pause > 0 {
 		s.CooldownUntil = now.Add(pause)

@@ -54,17 +54,17 @@ const (
 // State is the stored rollout of one workload. The zero value has no history. Exported methods
 // return a modified copy.
 type State struct {
-	Mode          fleet.Mode // mode at the last evaluation
-	Phase         Phase
-	Hash          string // of the policy fields that phase and reverts depend on
-	Members       []Member
-	Started       time.Time          // first change of a pod under Hash, or zero
-	CanarySince   time.Time          // start of its first round, zero without one or after a revert
-	HaltedTarget  []policy.Container // recommendation when the rollout halted
-	CooldownUntil time.Time
-	Kept          []policy.Container // last successful resources, sorted by name
-	Reverted      []RevertedSizes    // harmful resources, sorted by name
-	Rounds        []Round            // newest first, at most 20
+	Mode              fleet.Mode // mode at the last evaluation
+	Phase             Phase
+	Hash              string // of the policy fields that phase and reverts depend on
+	Members           []Member
+	Started           time.Time          // first change of a pod under Hash, or zero
+	CanarySince       time.Time          // start of its first round, zero without one or after a revert
+	HaltedTarget      []policy.Container // recommendation when the rollout halted
+	CooldownUntil     time.Time
+	ProvenResources   []policy.Container  // last successful resources, sorted by name
+	RevertedResources []RevertedResources // harmful resources, sorted by name
+	Rounds            []Round             // newest first, at most 20
 
 	Degraded        Condition // HighRevertRate
 	ResizeBlocked   Condition // PodsDeferred, PodsInfeasible or PodsDeferredAndInfeasible
@@ -80,7 +80,7 @@ type Member struct {
 }
 
 // RevertedResources are the lowered resources of one container that were reverted after harm.
-type RevertedSizes struct {
+type RevertedResources struct {
 	policy.Container
 	At time.Time
 }
@@ -134,7 +134,7 @@ type Settings struct {
 	Schedule      *Schedule     // nil is always open
 	// MetricsMissing reports that throttling and CPU pressure are configured, but no metrics source
 	// is.
-	Unmeasured bool
+	MetricsMissing bool
 }
 
 // Default settings of a policy in a mode that changes pods.
@@ -147,7 +147,7 @@ const (
 
 func (s State) clone() State {
 	s.Members, s.Rounds = slices.Clone(s.Members), slices.Clone(s.Rounds)
-	s.Kept, s.Reverted = slices.Clone(s.Kept), slices.Clone(s.Reverted)
+	s.ProvenResources, s.RevertedResources = slices.Clone(s.ProvenResources), slices.Clone(s.RevertedResources)
 	return s
 }
 
@@ -162,14 +162,14 @@ func (s *State) round() *Round {
 // Workload is the input of Hold.
 type Workload struct {
 	// StopReason forbids any change of a running pod. Empty means Mode decides.
-	Stopped  reason.Reason
-	Mode     fleet.Mode
-	Ordinals bool // StatefulSet, changed from the highest ordinal down
-	Rolling  bool // a template rollout is in progress, see RollingOut
+	StopReason reason.Reason
+	Mode       fleet.Mode
+	Ordinals   bool // StatefulSet, changed from the highest ordinal down
+	RollingOut bool // a template rollout is in progress, see RollingOut
 	// ShortHistory reports less usage history than the policy requires.
 	ShortHistory bool
 	// FuseTripped reports that the fuse of the policy holds the workload.
-	Tripped bool
+	FuseTripped bool
 	// StartBlocked holds the workload unless it has started.
 	StartBlocked bool
 
@@ -186,17 +186,17 @@ type Pod struct {
 	Deferred    bool // the node has no room for the requested resize
 	Infeasible  bool // the node can never fit the requested resize
 	// ObservedSince is Change.At of the change stored on the pod, or zero.
-	Observed time.Time
-	Unsent   bool // the process ended before it sent the stored change
+	ObservedSince time.Time
+	Unsent        bool // the process ended before it sent the stored change
 
-	Due     bool                  // a change is pending, unless this package holds it
-	LeftOut reason.Reason         // RevertBackoff or ManagedByHPA, if part of the change is omitted
-	Grows   [resources.Kinds]bool // kinds whose requests or limits grow
-	Wants   resources.List        // on its node after the change, with init containers
-	Node    Node
+	Due           bool                  // a change is pending, unless this package holds it
+	OmittedReason reason.Reason         // RevertBackoff or ManagedByHPA, if part of the change is omitted
+	Grows         [resources.Kinds]bool // kinds whose requests or limits grow
+	TotalRequests resources.List        // on its node after the change, with init containers
+	Node          Node
 	// SkippedAt is when package disruption last skipped the pod although it was free. Other pods go
 	// first then.
-	Passed time.Time
+	SkippedAt time.Time
 }
 
 // Eligible reports whether the pod runs and no resize is in progress. An infeasible resize does not
@@ -215,12 +215,12 @@ func (p *Pod) ineligible() reason.Reason {
 
 // isUnjudged reports whether an applied change has no verdict yet. A deferred resize has had no
 // effect.
-func (p *Pod) unjudged() bool { return p.observed() && !p.Deferred && !p.Terminating }
+func (p *Pod) isUnjudged() bool { return p.isObserved() && !p.Deferred && !p.Terminating }
 
-func (p *Pod) observed() bool { return !p.Observed.IsZero() }
+func (p *Pod) isObserved() bool { return !p.ObservedSince.IsZero() }
 
 // compare orders pods by name, and pods of a StatefulSet from the highest ordinal down.
-func (w *Workload) before(a, b *Pod) int {
+func (w *Workload) compare(a, b *Pod) int {
 	if w.Ordinals {
 		if order := cmp.Compare(ordinal(b.Name), ordinal(a.Name)); order != 0 {
 			return order
@@ -237,7 +237,7 @@ func ordinal(name string) int {
 	return n
 }
 
-func (w *Workload) present(uid string) *Pod {
+func (w *Workload) livePod(uid string) *Pod {
 	for i := range w.Pods {
 		if p := &w.Pods[i]; p.UID == uid && !p.Terminating {
 			return p
@@ -253,7 +253,7 @@ const maxMembers = 300
 // rounded down, from 1 to maxMembers, pods with a planned change first. Later calls only replace
 // members that are gone, so new, pending and changed pods do not enlarge the canary. It shrinks
 // with the workload.
-func (s *State) choose(w *Workload, percentage int) {
+func (s *State) chooseMembers(w *Workload, percentage int) {
 	var eligible []*Pod
 	live := 0
 	for i := range w.Pods {
@@ -264,29 +264,29 @@ func (s *State) choose(w *Workload, percentage int) {
 			live++
 		}
 	}
-	wanted := max(1, percentage*len(eligible)/100)
+	size := max(1, percentage*len(eligible)/100)
 	if len(s.Members) > 0 {
-		wanted = min(len(s.Members), max(1, percentage*live/100))
+		size = min(len(s.Members), max(1, percentage*live/100))
 	}
-	wanted = min(wanted, maxMembers)
+	size = min(size, maxMembers)
 	var members, gone []Member
 	for _, m := range s.Members {
-		if w.present(m.UID) != nil {
+		if w.livePod(m.UID) != nil {
 			members = append(members, m)
 		} else {
 			gone = append(gone, m)
 		}
 	}
-	slices.SortFunc(eligible, func(a, b *Pod) int { return cmp.Or(dueFirst(a, b), w.before(a, b)) })
+	slices.SortFunc(eligible, func(a, b *Pod) int { return cmp.Or(compareDue(a, b), w.compare(a, b)) })
 	for _, p := range eligible {
-		if len(members) < wanted && !slices.ContainsFunc(members, func(m Member) bool { return m.UID == p.UID }) {
+		if len(members) < size && !slices.ContainsFunc(members, func(m Member) bool { return m.UID == p.UID }) {
 			members = append(members, Member{UID: p.UID})
 		}
 	}
 	s.Members = append(members, gone[:max(0, len(s.Members)-len(members))]...)
 }
 
-func dueFirst(a, b *Pod) int {
+func compareDue(a, b *Pod) int {
 	switch {
 	case a.Due == b.Due:
 		return 0
@@ -316,16 +316,16 @@ const (
 func (h *hold) obstacle() Obstacle {
 	done, missing := false, false
 	for _, m := range h.Members {
-		p := h.w.present(m.UID)
+		p := h.w.livePod(m.UID)
 		if p == nil {
 			continue
 		}
 		done = done || m.Outcome == Success
 		// A member that had the target before the canary started is no obstacle.
-		missing = missing || p.observed() || m.Outcome != Success && (m.Outcome != "" || p.Due)
+		missing = missing || p.isObserved() || m.Outcome != Success && (m.Outcome != "" || p.Due)
 	}
 	switch {
-	case h.blocked() != "":
+	case h.blockedReason() != "":
 		return MembersBlocked
 	case h.round() != nil:
 		return RoundOpen
@@ -342,7 +342,7 @@ func (h *hold) obstacle() Obstacle {
 }
 
 // targetDiffers reports whether the recommended request of a container moved by 10% or more.
-func differs(before, target []policy.Container) bool {
+func targetDiffers(before, target []policy.Container) bool {
 	for _, b := range before {
 		i := slices.IndexFunc(target, func(c policy.Container) bool { return c.Name == b.Name })
 		for k := range resources.Kind(resources.Kinds) {
@@ -351,7 +351,7 @@ func differs(before, target []policy.Container) bool {
 				continue
 			}
 			is, has := target[i].Requests.Get(k)
-			if has && float64(max(is-was, was-is)) >= moved*float64(was) && is != was {
+			if has && float64(max(is-was, was-is)) >= targetThreshold*float64(was) && is != was {
 				return true
 			}
 		}
@@ -368,7 +368,7 @@ type Node struct {
 }
 
 // growthBlocked returns why resources cannot grow on the node, or "".
-func (n Node) holds(grows [resources.Kinds]bool) reason.Reason {
+func (n Node) growthBlocked(grows [resources.Kinds]bool) reason.Reason {
 	switch {
 	case !grows[resources.CPU] && !grows[resources.Memory]:
 		return ""
@@ -380,28 +380,30 @@ func (n Node) holds(grows [resources.Kinds]bool) reason.Reason {
 	return ""
 }
 
-func (n Node) holdsMemory() bool { return n.holds([resources.Kinds]bool{resources.Memory: true}) != "" }
+func (n Node) memoryGrowthBlocked() bool {
+	return n.growthBlocked([resources.Kinds]bool{resources.Memory: true}) != ""
+}
 
 // MemoryMarginPercent is the minimum distance of a lowered memory limit above the usage, in percent
 // of the usage.
-const MemoryMargin = 10
+const MemoryMarginPercent = 10
 
 // ClampMemoryLimit keeps a lowered memory limit above the usage, by a margin in percent and at
 // least one byte, but not above the current limit. A request that equals the limit stays equal.
-func LiftMemory(has policy.Container, gets policy.ContainerTarget, used resources.Amount, margin int) policy.ContainerTarget {
-	before := has.Limits.Value(resources.Memory)
-	limit, ok := gets.Limits.Get(resources.Memory)
+func ClampMemoryLimit(current policy.Container, target policy.ContainerTarget, used resources.Amount, margin int) policy.ContainerTarget {
+	before := current.Limits.Value(resources.Memory)
+	limit, ok := target.Limits.Get(resources.Memory)
 	if !ok || before <= 0 || limit >= before {
-		return gets
+		return target
 	}
-	least, _ := used.ProportionUp(resources.Amount(100+margin), 100)
-	least = min(max(least, used.Add(1)), before)
-	if limit >= least {
-		return gets
+	minimum, _ := used.ProportionUp(resources.Amount(100+margin), 100)
+	minimum = min(max(minimum, used.Add(1)), before)
+	if limit >= minimum {
+		return target
 	}
-	gets.Limits = gets.Limits.With(resources.Memory, least)
-	if request, ok := has.Requests.Get(resources.Memory); ok && request == before && gets.Requests.Has(resources.Memory) {
-		gets.Requests = gets.Requests.With(resources.Memory, least)
+	target.Limits = target.Limits.With(resources.Memory, minimum)
+	if request, ok := current.Requests.Get(resources.Memory); ok && request == before && target.Requests.Has(resources.Memory) {
+		target.Requests = target.Requests.With(resources.Memory, minimum)
 	}
-	return gets
+	return target
 }

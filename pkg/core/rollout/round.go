@@ -35,42 +35,42 @@ type PodHold struct {
 
 // Hold decides which pods of a workload may change now, before a plan is made.
 func Hold(s State, w Workload, set Settings, now time.Time) HoldResult {
-	w.Stopped = cmp.Or(w.Stopped, passive[w.Mode])
-	h := hold{State: s.clone(), w: &w, set: set, now: now, answers: make([]PodHold, len(w.Pods))}
-	h.follow()
-	h.adopt()
-	if w.Stopped == "" && w.Mode == fleet.Inherit {
-		h.finish()
-		h.inherit()
+	w.StopReason = cmp.Or(w.StopReason, passiveModes[w.Mode])
+	h := hold{State: s.clone(), w: &w, set: set, now: now, podHolds: make([]PodHold, len(w.Pods))}
+	h.syncPolicy()
+	h.adoptChanges()
+	if w.StopReason == "" && w.Mode == fleet.Inherit {
+		h.finishRound()
+		h.decideInherited()
 		return h.result()
 	}
-	if h.round() != nil && h.Phase == PhaseCanary && w.Stopped == "" {
-		h.choose(&w, set.Percentage)
+	if h.round() != nil && h.Phase == PhaseCanary && w.StopReason == "" {
+		h.chooseMembers(&w, set.Percentage)
 	}
-	h.finish()
-	if h.Phase == PhaseCanary && w.Stopped == "" && h.obstacle() == "" {
-		h.phase(PhaseFullRollout)
+	h.finishRound()
+	if h.Phase == PhaseCanary && w.StopReason == "" && h.obstacle() == "" {
+		h.setPhase(PhaseFullRollout)
 	}
-	h.decide()
+	h.decidePods()
 	return h.result()
 }
 
-var passive = map[fleet.Mode]reason.Reason{fleet.Observe: reason.Observing, fleet.Recommend: reason.RecommendOnly}
+var passiveModes = map[fleet.Mode]reason.Reason{fleet.Observe: reason.Observing, fleet.Recommend: reason.RecommendOnly}
 
 type hold struct {
 	State
-	w       *Workload
-	set     Settings
-	now     time.Time
-	answers []PodHold
-	next    time.Time
-	enters  bool // this evaluation enters PhaseCanary
+	w            *Workload
+	set          Settings
+	now          time.Time
+	podHolds     []PodHold
+	next         time.Time
+	entersCanary bool // this evaluation enters PhaseCanary
 }
 
 func (h *hold) result() HoldResult {
-	h.ResizeBlocked.set(h.blocked(), h.now)
-	held := HoldResult{State: h.State, Pods: h.answers, Evict: h.evicts(), Next: h.next}
-	if h.Phase == PhaseCanary && h.w.Stopped == "" {
+	h.ResizeBlocked.set(h.blockedReason(), h.now)
+	held := HoldResult{State: h.State, Pods: h.podHolds, Evict: h.canEvict(), Next: h.next}
+	if h.Phase == PhaseCanary && h.w.StopReason == "" {
 		held.Canary = h.obstacle()
 	}
 	return held
@@ -78,30 +78,30 @@ func (h *hold) result() HoldResult {
 
 // canEvict reports whether pods that cannot be resized in place may be evicted. Mode OneShot and a
 // canary under observation do not justify an eviction.
-func (h *hold) evicts() bool {
-	return h.set.Recreate && h.w.Stopped == "" && (h.w.Mode == fleet.Auto || h.Phase == PhaseFullRollout)
+func (h *hold) canEvict() bool {
+	return h.set.Recreate && h.w.StopReason == "" && (h.w.Mode == fleet.Auto || h.Phase == PhaseFullRollout)
 }
 
-func (h *hold) follow() {
+func (h *hold) syncPolicy() {
 	if h.set.Hash != "" && h.set.Hash != h.Hash {
 		h.restart()
 	}
-	h.Reverted = slices.DeleteFunc(h.Reverted, func(r RevertedSizes) bool { return r.expired(h.now) })
-	if h.w.Stopped != "" {
+	h.RevertedResources = slices.DeleteFunc(h.RevertedResources, func(r RevertedResources) bool { return r.expired(h.now) })
+	if h.w.StopReason != "" {
 		return // a pause or an opt-out does not reset the rollout
 	}
 	h.prune(h.w.Target)
 	h.Mode = h.w.Mode
 	missing := ""
-	if h.set.Unmeasured {
+	if h.set.MetricsMissing {
 		missing = NoPrometheus
 	}
 	h.EvidenceMissing.set(missing, h.now)
 	switch {
 	case h.Mode != fleet.Canary:
-		h.phase("")
-	case h.Phase == "", h.Phase == PhaseHalted && differs(h.HaltedTarget, h.w.Target):
-		h.Phase, h.enters = PhaseCanary, true
+		h.setPhase("")
+	case h.Phase == "", h.Phase == PhaseHalted && targetDiffers(h.HaltedTarget, h.w.Target):
+		h.Phase, h.entersCanary = PhaseCanary, true
 	}
 	if h.Phase != PhaseHalted {
 		h.HaltedTarget = nil
@@ -115,38 +115,38 @@ func (h *hold) restart() {
 	if !h.Started.IsZero() || h.StartPending.Reason != "" {
 		pending = PolicyChanged
 	}
-	h.Hash, h.Reverted, h.Started = h.set.Hash, nil, time.Time{}
+	h.Hash, h.RevertedResources, h.Started = h.set.Hash, nil, time.Time{}
 	h.StartPending.set(pending, h.now)
-	h.phase("")
+	h.setPhase("")
 }
 
 // setPhase enters a phase and clears the data of the previous one.
-func (h *hold) phase(p Phase) { h.Phase, h.Members, h.CanarySince = p, nil, time.Time{} }
+func (h *hold) setPhase(p Phase) { h.Phase, h.Members, h.CanarySince = p, nil, time.Time{} }
 
 // adoptChanges counts changes of the round that a process applied but could not store.
-func (h *hold) adopt() {
+func (h *hold) adoptChanges() {
 	r := h.round()
 	if r == nil {
 		return
 	}
 	changed, first, last := 0, time.Time{}, time.Time{}
 	for i := range h.w.Pods {
-		if p := &h.w.Pods[i]; p.observed() && !p.Unsent && !p.Observed.Before(r.Time) {
+		if p := &h.w.Pods[i]; p.isObserved() && !p.Unsent && !p.ObservedSince.Before(r.Time) {
 			changed++
-			if first.IsZero() || p.Observed.Before(first) {
-				first = p.Observed
+			if first.IsZero() || p.ObservedSince.Before(first) {
+				first = p.ObservedSince
 			}
-			last = later(last, p.Observed)
+			last = later(last, p.ObservedSince)
 		}
 	}
 	if !r.begun() && changed > 0 {
 		r.Time = first
-		h.start(first)
+		h.recordStart(first)
 	}
 	r.Pods, r.Last = max(r.Pods, changed), later(r.Last, last)
 	if h.Phase == PhaseCanary && h.CanarySince.IsZero() && r.begun() {
 		h.CanarySince = r.Time
-		if h.enters { // in mid-round: earlier changes do not count for the canary
+		if h.entersCanary { // in mid-round: earlier changes do not count for the canary
 			h.CanarySince = h.now
 		}
 	}
@@ -154,56 +154,56 @@ func (h *hold) adopt() {
 
 // decideInherited holds pods only for reasons of the policy and the schedule. The VPA decides the
 // rest.
-func (h *hold) inherit() {
-	held := h.paced()
-	if open := h.window(); !open {
+func (h *hold) decideInherited() {
+	held := h.policyReason()
+	if open := h.checkWindow(); !open {
 		held = cmp.Or(held, reason.OutsideWindow)
 	}
-	if held == "" && h.round() == nil && h.some(func(p *Pod) bool { return p.Due }) {
-		h.open(h.now) // stored before the first change, so the change on the pod stays valid even if later writes fail
+	if held == "" && h.round() == nil && h.anyPod(func(p *Pod) bool { return p.Due }) {
+		h.openRound(h.now) // stored before the first change, so the change on the pod stays valid even if later writes fail
 	}
-	for i := range h.answers {
-		if h.answers[i] = (PodHold{Free: held == "", MemoryOnly: true}); h.w.Pods[i].Due {
-			h.answers[i].Reason = held
+	for i := range h.podHolds {
+		if h.podHolds[i] = (PodHold{Free: held == "", MemoryOnly: true}); h.w.Pods[i].Due {
+			h.podHolds[i].Reason = held
 		}
 	}
 }
 
 // checkWindow reports whether the schedule allows changes now. It records a closed window that
 // holds a pending change.
-func (h *hold) window() bool {
+func (h *hold) checkWindow() bool {
 	open, blocked := h.set.Schedule.Open(h.now), ""
-	if !open && h.some(func(p *Pod) bool { return p.Due }) {
+	if !open && h.anyPod(func(p *Pod) bool { return p.Due }) {
 		blocked = string(reason.OutsideWindow)
 	}
 	h.ScheduleBlocked.set(blocked, h.now)
 	if !open {
-		h.opens(h.now)
+		h.setNext(h.now)
 	}
 	return open
 }
 
 // setNext sets the earliest next change to the first opening of the schedule from a time on.
-func (h *hold) opens(from time.Time) { h.next, _ = h.set.Schedule.NextOpening(from) }
+func (h *hold) setNext(from time.Time) { h.next, _ = h.set.Schedule.NextOpening(from) }
 
 // finishRound ends the round when all changes have a verdict and no selected pod is due or waits
 // for its node, or at its time limit. A round without any change is discarded.
-func (h *hold) finish() {
+func (h *hold) finishRound() {
 	r := h.round()
-	if r == nil || h.unjudged() > 0 || h.w.Stopped == reason.PolicyUnknown { // an unknown policy has no cooldown setting
+	if r == nil || h.countUnjudged() > 0 || h.w.StopReason == reason.PolicyUnknown { // an unknown policy has no cooldown setting
 		return
 	}
-	goesOn := h.w.Stopped == "" && h.mayGoOn()
-	more := h.some(func(p *Pod) bool {
-		waits := p.Deferred && p.observed() && !p.Terminating && !p.Observed.Before(r.Time)
-		return waits || goesOn && p.Due && h.selects(p)
+	continues := h.w.StopReason == "" && h.canContinue()
+	hasMore := h.anyPod(func(p *Pod) bool {
+		waits := p.Deferred && p.isObserved() && !p.Terminating && !p.ObservedSince.Before(r.Time)
+		return waits || continues && p.Due && h.selects(p)
 	})
 	switch {
-	case more && !h.timeOver():
+	case hasMore && !h.timedOut():
 	case !r.begun():
 		h.Rounds = h.Rounds[1:]
 	default:
-		h.close(cmp.Or(r.SoFar, Superseded), h.set.Cooldown, h.now)
+		h.closeRound(cmp.Or(r.SoFar, Superseded), h.set.Cooldown, h.now)
 	}
 }
 
@@ -216,20 +216,20 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-func (h *hold) timeOver() bool {
+func (h *hold) timedOut() bool {
 	r := h.round()
 	return r != nil && r.begun() && !h.now.Before(later(r.Time, r.Last).Add(roundLimit))
 }
 
 // canContinue reports whether the round may change another pod. Mode OneShot allows one change.
-func (h *hold) mayGoOn() bool {
+func (h *hold) canContinue() bool {
 	r := h.round()
 	return h.Mode != fleet.OneShot || r == nil || !r.begun()
 }
 
-func (h *hold) unjudged() (count int) {
+func (h *hold) countUnjudged() (count int) {
 	for i := range h.w.Pods {
-		if h.w.Pods[i].unjudged() {
+		if h.w.Pods[i].isUnjudged() {
 			count++
 		}
 	}
@@ -238,8 +238,8 @@ func (h *hold) unjudged() (count int) {
 
 // blockedReason returns why the nodes block the changes of all selected pods, or "" if one can
 // change.
-func (h *hold) blocked() string {
-	deferred, infeasible, others := false, false, false
+func (h *hold) blockedReason() string {
+	deferred, infeasible, changeable := false, false, false
 	for i := range h.w.Pods {
 		switch p := &h.w.Pods[i]; {
 		case !h.selects(p) || p.Terminating || h.Phase != PhaseCanary && !p.Due:
@@ -248,11 +248,11 @@ func (h *hold) blocked() string {
 		case p.Infeasible:
 			infeasible = true
 		default:
-			others = true
+			changeable = true
 		}
 	}
 	switch {
-	case others:
+	case changeable:
 		return ""
 	case deferred && infeasible:
 		return "PodsDeferredAndInfeasible"
@@ -265,47 +265,47 @@ func (h *hold) blocked() string {
 }
 
 // decidePods sets the result of each pod, and opens a round if a pod may change.
-func (h *hold) decide() {
-	held, free := h.workload(), 0
+func (h *hold) decidePods() {
+	held, free := h.workloadReason(), 0
 	if held == "" {
-		if free = h.room(); free > 0 && h.Phase == PhaseCanary && h.round() == nil && h.some(func(p *Pod) bool { return p.Due && p.Eligible() }) {
-			h.choose(h.w, h.set.Percentage)
+		if free = h.remainingChanges(); free > 0 && h.Phase == PhaseCanary && h.round() == nil && h.anyPod(func(p *Pod) bool { return p.Due && p.Eligible() }) {
+			h.chooseMembers(h.w, h.set.Percentage)
 		}
 	}
 	var candidates []int
 	for i := range h.w.Pods {
 		p := &h.w.Pods[i]
-		h.answers[i].MemoryOnly = h.w.Stopped == "" && !p.Node.holdsMemory()
-		switch why := h.pod(p); {
+		h.podHolds[i].MemoryOnly = h.w.StopReason == "" && !p.Node.memoryGrowthBlocked()
+		switch why := h.podReason(p); {
 		case !p.Due:
-			h.answers[i].Reason = p.LeftOut
-		case p.observed() && h.w.Stopped == "":
-			h.answers[i].Reason = reason.UnderObservation
+			h.podHolds[i].Reason = p.OmittedReason
+		case p.isObserved() && h.w.StopReason == "":
+			h.podHolds[i].Reason = reason.UnderObservation
 		case held != "":
-			h.answers[i].Reason = held
+			h.podHolds[i].Reason = held
 		case why != "":
-			h.answers[i].Reason = why
+			h.podHolds[i].Reason = why
 		default:
 			candidates = append(candidates, i)
 		}
 	}
 	slices.SortFunc(candidates, func(a, b int) int {
 		p, q := &h.w.Pods[a], &h.w.Pods[b]
-		return cmp.Or(p.Passed.Compare(q.Passed), h.w.before(p, q))
+		return cmp.Or(p.SkippedAt.Compare(q.SkippedAt), h.w.compare(p, q))
 	})
 	for n, i := range candidates {
 		if n < free {
-			h.answers[i].Free = true
+			h.podHolds[i].Free = true
 		} else {
-			h.answers[i].Reason = reason.UnderObservation
+			h.podHolds[i].Reason = reason.UnderObservation
 		}
 	}
 	if free > 0 && len(candidates) > 0 && h.round() == nil {
-		h.open(h.now)
+		h.openRound(h.now)
 	}
 }
 
-func (h *hold) some(holds func(*Pod) bool) bool {
+func (h *hold) anyPod(holds func(*Pod) bool) bool {
 	for i := range h.w.Pods {
 		if holds(&h.w.Pods[i]) {
 			return true
@@ -314,17 +314,17 @@ func (h *hold) some(holds func(*Pod) bool) bool {
 	return false
 }
 
-func (h *hold) workload() reason.Reason {
-	if h.w.Stopped != "" {
+func (h *hold) workloadReason() reason.Reason {
+	if h.w.StopReason != "" {
 		h.ScheduleBlocked.set("", h.now)
-		return h.w.Stopped
+		return h.w.StopReason
 	}
-	open := h.window()
-	until, lasts := h.coolsDown(h.set.Cooldown, h.now)
-	if lasts {
-		h.opens(until)
+	open := h.checkWindow()
+	until, active := h.cooldown(h.set.Cooldown, h.now)
+	if active {
+		h.setNext(until)
 	}
-	switch paced := h.paced(); {
+	switch paced := h.policyReason(); {
 	case paced == reason.FuseTripped: // first, because it needs action of a user
 		return paced
 	case h.Phase == PhaseHalted:
@@ -334,7 +334,7 @@ func (h *hold) workload() reason.Reason {
 		return reason.OutsideWindow
 	case h.w.ShortHistory:
 		return reason.ShortHistory
-	case lasts:
+	case active:
 		return reason.CoolingDown
 	default:
 		return paced
@@ -342,9 +342,9 @@ func (h *hold) workload() reason.Reason {
 }
 
 // policyReason returns why the policy as a whole holds the workload, or "".
-func (h *hold) paced() reason.Reason {
+func (h *hold) policyReason() reason.Reason {
 	switch {
-	case h.w.Tripped:
+	case h.w.FuseTripped:
 		return reason.FuseTripped
 	case h.w.StartBlocked && h.Started.IsZero():
 		return reason.StartRate
@@ -352,33 +352,33 @@ func (h *hold) paced() reason.Reason {
 	return ""
 }
 
-func (h *hold) pod(p *Pod) reason.Reason {
+func (h *hold) podReason(p *Pod) reason.Reason {
 	switch {
 	case !h.selects(p):
 		return reason.NotInCanary
 	case !p.Eligible():
 		return p.ineligible()
-	case h.w.Rolling && p.Ready:
+	case h.w.RollingOut && p.Ready:
 		return reason.RolloutUnderWay
 	}
-	why := p.Node.holds(p.Grows)
+	why := p.Node.growthBlocked(p.Grows)
 	// A kubelet rejects growth beyond its allocatable resources, even if only a terminated init
 	// container needs them.
-	if why == "" && p.Grows != [resources.Kinds]bool{} && !p.Wants.Fits(p.Node.Size) && !h.evicts() {
+	if why == "" && p.Grows != [resources.Kinds]bool{} && !p.TotalRequests.Fits(p.Node.Size) && !h.canEvict() {
 		return reason.TooLargeForNode
 	}
 	return why
 }
 
-func (h *hold) room() int {
-	most := h.set.MaxConcurrent
+func (h *hold) remainingChanges() int {
+	limit := h.set.MaxConcurrent
 	switch {
-	case h.timeOver() || !h.mayGoOn():
+	case h.timedOut() || !h.canContinue():
 		return 0
 	case h.Mode == fleet.OneShot:
-		most = 1
-	case most <= 0:
+		limit = 1
+	case limit <= 0:
 		return len(h.w.Pods)
 	}
-	return max(0, most-h.unjudged())
+	return max(0, limit-h.countUnjudged())
 }

@@ -33,7 +33,7 @@ func unlimited() Settings {
 	return s
 }
 
-func free(w Workload, h HoldResult) (names []string) {
+func releasedPods(w Workload, h HoldResult) (names []string) {
 	for i, a := range h.Pods {
 		if a.Free {
 			names = append(names, w.Pods[i].Name)
@@ -49,21 +49,21 @@ func reasons(h HoldResult) (all []reason.Reason) {
 	return all
 }
 
-func cut(at time.Time) Change {
-	return Change{At: at, Ready: true, Containers: []Sizing{{From: requests("app", 500, 100), To: requests("app", 200, -1)}}}
+func lowerCPU(at time.Time) Change {
+	return Change{At: at, Ready: true, Containers: []ContainerChange{{From: requests("app", 500, 100), To: requests("app", 200, -1)}}}
 }
 
 func change(s State, p *Pod, at time.Time) State {
-	p.Observed, p.Due = at, false
-	return s.Changed(cut(at))
+	p.ObservedSince, p.Due = at, false
+	return s.RecordChange(lowerCPU(at))
 }
 
 func end(s State, p *Pod, o Outcome, why Harm, changed, now time.Time) State {
-	p.Observed, p.Due = time.Time{}, o == Reverted || o == Failed
-	return s.End(Ending{UID: p.UID, Change: cut(changed), Outcome: o, Harm: why}, settings(), now)
+	p.ObservedSince, p.Due = time.Time{}, o == Reverted || o == Failed
+	return s.EndObservation(ObservationEnd{UID: p.UID, Change: lowerCPU(changed), Outcome: o, Harm: why}, settings(), now)
 }
 
-func TestModesSelectPods(t *testing.T) {
+func TestHold_ModeSelectsPods(t *testing.T) {
 	for name, c := range map[string]struct {
 		mode  fleet.Mode
 		pods  int
@@ -79,37 +79,39 @@ func TestModesSelectPods(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w, set := deployment(c.mode, c.pods), unlimited()
 			set.Percentage = c.share
-			require.Equal(t, c.want, free(w, Hold(State{}, w, set, noon)))
+			require.Equal(t, c.want, releasedPods(w, Hold(State{}, w, set, noon)))
 		})
 	}
 }
 
-func TestWhyPodsAreHeld(t *testing.T) {
+func TestHold_SkipReasons(t *testing.T) {
 	night := &Schedule{Windows: []Window{window("22:00", "06:00")}, Zone: time.UTC}
 	for name, c := range map[string]struct {
 		does func(*Workload, *Settings, *State)
 		want []reason.Reason // two pods in mode Auto with maxConcurrent 1
 	}{
-		"the first goes":           {func(*Workload, *Settings, *State) {}, []reason.Reason{"", reason.UnderObservation}},
-		"observing":                {func(w *Workload, _ *Settings, _ *State) { w.Mode = fleet.Observe }, []reason.Reason{reason.Observing, reason.Observing}},
-		"recommending":             {func(w *Workload, _ *Settings, _ *State) { w.Mode = fleet.Recommend }, []reason.Reason{reason.RecommendOnly, reason.RecommendOnly}},
-		"stopped":                  {func(w *Workload, _ *Settings, _ *State) { w.Stopped = reason.PolicyPaused }, []reason.Reason{reason.PolicyPaused, reason.PolicyPaused}},
-		"stopped, though observed": {func(w *Workload, _ *Settings, _ *State) { w.Stopped, w.Pods[0].Observed = reason.PolicyPaused, noon }, []reason.Reason{reason.PolicyPaused, reason.PolicyPaused}},
+		"the first goes": {func(*Workload, *Settings, *State) {}, []reason.Reason{"", reason.UnderObservation}},
+		"observing":      {func(w *Workload, _ *Settings, _ *State) { w.Mode = fleet.Observe }, []reason.Reason{reason.Observing, reason.Observing}},
+		"recommending":   {func(w *Workload, _ *Settings, _ *State) { w.Mode = fleet.Recommend }, []reason.Reason{reason.RecommendOnly, reason.RecommendOnly}},
+		"stopped":        {func(w *Workload, _ *Settings, _ *State) { w.StopReason = reason.PolicyPaused }, []reason.Reason{reason.PolicyPaused, reason.PolicyPaused}},
+		"stopped, though observed": {func(w *Workload, _ *Settings, _ *State) {
+			w.StopReason, w.Pods[0].ObservedSince = reason.PolicyPaused, noon
+		}, []reason.Reason{reason.PolicyPaused, reason.PolicyPaused}},
 		"outside of the window":    {func(_ *Workload, s *Settings, _ *State) { s.Schedule = night }, []reason.Reason{reason.OutsideWindow, reason.OutsideWindow}},
 		"cooling down":             {func(_ *Workload, _ *Settings, s *State) { s.CooldownUntil = noon.Add(1) }, []reason.Reason{reason.CoolingDown, reason.CoolingDown}},
 		"outside of the canary":    {func(w *Workload, _ *Settings, _ *State) { w.Mode = fleet.Canary }, []reason.Reason{"", reason.NotInCanary}},
 		"halted":                   {halt, []reason.Reason{reason.Halted, reason.Halted}},
-		"observed":                 {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Observed = noon }, []reason.Reason{reason.UnderObservation, reason.UnderObservation}},
+		"observed":                 {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].ObservedSince = noon }, []reason.Reason{reason.UnderObservation, reason.UnderObservation}},
 		"pending":                  {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Running = false }, []reason.Reason{reason.NotRunning, ""}},
 		"terminating":              {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Terminating = true }, []reason.Reason{reason.NotRunning, ""}},
 		"resizing":                 {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Resizing = true }, []reason.Reason{reason.WaitingForNode, ""}},
 		"deferred":                 {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Deferred = true }, []reason.Reason{reason.Deferred, ""}},
 		"infeasible is asked anew": {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Infeasible = true }, []reason.Reason{"", reason.UnderObservation}},
-		"others go first":          {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Passed = noon }, []reason.Reason{reason.UnderObservation, ""}},
-		"rolling out":              {func(w *Workload, _ *Settings, _ *State) { w.Rolling, w.Pods[1].Ready = true, false }, []reason.Reason{reason.RolloutUnderWay, ""}},
+		"others go first":          {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].SkippedAt = noon }, []reason.Reason{reason.UnderObservation, ""}},
+		"rolling out":              {func(w *Workload, _ *Settings, _ *State) { w.RollingOut, w.Pods[1].Ready = true, false }, []reason.Reason{reason.RolloutUnderWay, ""}},
 		"nothing to change":        {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Due = false }, []reason.Reason{"", ""}},
 		"kept": {func(w *Workload, _ *Settings, _ *State) {
-			w.Pods[0].Due, w.Pods[0].LeftOut = false, reason.RevertBackoff
+			w.Pods[0].Due, w.Pods[0].OmittedReason = false, reason.RevertBackoff
 		}, []reason.Reason{reason.RevertBackoff, ""}},
 		"no pressure, no growth": {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Node = Node{} }, []reason.Reason{"", reason.UnderObservation}},
 		"the node is not known": {func(w *Workload, _ *Settings, _ *State) {
@@ -119,8 +121,11 @@ func TestWhyPodsAreHeld(t *testing.T) {
 		"pressure": {func(w *Workload, _ *Settings, _ *State) {
 			w.Pods[0].Node, w.Pods[0].Grows[resources.Memory] = Node{Known: true, MemoryPressure: true}, true
 		}, []reason.Reason{reason.NodePressure, ""}},
-		"the node is too small":            {func(w *Workload, _ *Settings, _ *State) { small(w) }, []reason.Reason{reason.TooLargeForNode, ""}},
-		"it fits exactly":                  {func(w *Workload, _ *Settings, _ *State) { small(w); w.Pods[0].Wants = resources.Of(1000, 1) }, []reason.Reason{"", reason.UnderObservation}},
+		"the node is too small": {func(w *Workload, _ *Settings, _ *State) { small(w) }, []reason.Reason{reason.TooLargeForNode, ""}},
+		"it fits exactly": {func(w *Workload, _ *Settings, _ *State) {
+			small(w)
+			w.Pods[0].TotalRequests = resources.NewList(1000, 1)
+		}, []reason.Reason{"", reason.UnderObservation}},
 		"too small, and it shrinks":        {func(w *Workload, _ *Settings, _ *State) { small(w); w.Pods[0].Grows = [resources.Kinds]bool{} }, []reason.Reason{"", reason.UnderObservation}},
 		"too small, and it may be evicted": {func(w *Workload, s *Settings, _ *State) { small(w); s.Recreate = true }, []reason.Reason{"", reason.UnderObservation}},
 		"a window that is closed for a person's VPA": {func(w *Workload, s *Settings, _ *State) {
@@ -142,7 +147,7 @@ func TestWhyPodsAreHeld(t *testing.T) {
 
 func small(w *Workload) {
 	p := &w.Pods[0]
-	p.Node.Size, p.Wants, p.Grows[resources.CPU] = resources.List{}.With(resources.CPU, 1000), resources.Of(1001, 1), true
+	p.Node.Size, p.TotalRequests, p.Grows[resources.CPU] = resources.List{}.With(resources.CPU, 1000), resources.NewList(1001, 1), true
 }
 
 func halt(w *Workload, _ *Settings, s *State) {
@@ -150,25 +155,25 @@ func halt(w *Workload, _ *Settings, s *State) {
 	s.HaltedTarget = w.Target
 }
 
-func TestMemoryAfterAKillIsGivenInEveryActingMode(t *testing.T) {
+func TestHold_AllowsOOMResizeInActingModes(t *testing.T) {
 	closed := settings()
 	closed.Schedule = &Schedule{}
 	for _, mode := range []fleet.Mode{fleet.Inherit, fleet.OneShot, fleet.Canary, fleet.Auto} {
 		w := deployment(mode, 2)
 		h := Hold(State{CooldownUntil: noon.Add(time.Minute)}, w, closed, noon)
-		require.Empty(t, free(w, h))
+		require.Empty(t, releasedPods(w, h))
 		require.True(t, h.Pods[1].MemoryOnly, mode)
 	}
 	w := deployment(fleet.Auto, 2)
 	w.Pods[0].Node = Node{Known: true, MemoryPressure: true}
 	h := Hold(State{}, w, closed, noon)
 	require.Equal(t, []bool{false, true}, []bool{h.Pods[0].MemoryOnly, h.Pods[1].MemoryOnly}, "not where the node lacks it")
-	w.Stopped = reason.OptedOut
+	w.StopReason = reason.OptedOut
 	require.False(t, Hold(State{}, w, settings(), noon).Pods[1].MemoryOnly)
 	require.False(t, Hold(State{}, deployment(fleet.Recommend, 1), settings(), noon).Pods[0].MemoryOnly)
 }
 
-func TestEvictionNeedsAModeThatChangesAllPods(t *testing.T) {
+func TestHold_EvictionNeedsFullRollout(t *testing.T) {
 	set := settings()
 	set.Recreate = true
 	for mode, want := range map[fleet.Mode]bool{fleet.OneShot: false, fleet.Canary: false, fleet.Auto: true, fleet.Recommend: false} {
@@ -177,20 +182,20 @@ func TestEvictionNeedsAModeThatChangesAllPods(t *testing.T) {
 	require.True(t, Hold(State{Hash: "h", Phase: PhaseFullRollout}, deployment(fleet.Canary, 1), set, noon).Evict)
 	require.False(t, Hold(State{}, deployment(fleet.Auto, 1), settings(), noon).Evict, "InPlaceOnly")
 	paused := deployment(fleet.Auto, 1)
-	paused.Stopped = reason.PolicyPaused
+	paused.StopReason = reason.PolicyPaused
 	require.False(t, Hold(State{}, paused, set, noon).Evict)
 }
 
-func TestARoundEndsWhenNothingIsLeft(t *testing.T) {
+func TestRound_EndsWithoutDuePods(t *testing.T) {
 	w, set := deployment(fleet.Auto, 2), settings()
 	h := Hold(State{}, w, set, noon)
-	require.Equal(t, []string{"p0"}, free(w, h))
+	require.Equal(t, []string{"p0"}, releasedPods(w, h))
 	s := change(h.State, &w.Pods[0], noon.Add(time.Second))
 	h = Hold(s, w, set, noon.Add(time.Minute))
-	require.Empty(t, free(w, h), "one at a time")
+	require.Empty(t, releasedPods(w, h), "one at a time")
 	s = end(h.State, &w.Pods[0], Success, "", noon.Add(time.Second), noon.Add(6*time.Minute))
 	h = Hold(s, w, set, noon.Add(6*time.Minute))
-	require.Equal(t, []string{"p1"}, free(w, h), "the same round goes on")
+	require.Equal(t, []string{"p1"}, releasedPods(w, h), "the same round goes on")
 	s = change(h.State, &w.Pods[1], noon.Add(6*time.Minute))
 	s = end(s, &w.Pods[1], Success, "", noon.Add(6*time.Minute), noon.Add(12*time.Minute))
 	require.Empty(t, s.Rounds[0].Outcome)
@@ -198,28 +203,28 @@ func TestARoundEndsWhenNothingIsLeft(t *testing.T) {
 	require.Equal(t, []Round{{Time: noon.Add(time.Second), Last: noon.Add(6 * time.Minute), Pods: 2, Outcome: Success, Ended: noon.Add(12 * time.Minute),
 		From: []policy.Container{requests("app", 500, 100)}, To: []policy.Container{requests("app", 200, -1)}}}, h.State.Rounds)
 	require.Equal(t, noon.Add(72*time.Minute), h.State.CooldownUntil, "it begins at the end of the round")
-	require.Equal(t, []policy.Container{requests("app", 200, -1)}, h.State.Kept)
+	require.Equal(t, []policy.Container{requests("app", 200, -1)}, h.State.ProvenResources)
 
 	w.Pods[0].Due = true
 	h = Hold(h.State, w, set, noon.Add(72*time.Minute-1))
 	require.Equal(t, []reason.Reason{reason.CoolingDown, ""}, reasons(h))
 	require.Equal(t, noon.Add(72*time.Minute), h.Next)
-	require.Equal(t, []string{"p0"}, free(w, Hold(h.State, w, set, noon.Add(72*time.Minute))))
+	require.Equal(t, []string{"p0"}, releasedPods(w, Hold(h.State, w, set, noon.Add(72*time.Minute))))
 }
 
-func TestARoundWaitsForAPolicyThatIsNotKnown(t *testing.T) {
+func TestRound_StaysOpenWhilePolicyIsUnknown(t *testing.T) {
 	w := deployment(fleet.Auto, 1)
 	s := change(Hold(State{}, w, settings(), noon).State, &w.Pods[0], noon)
 	s = end(s, &w.Pods[0], Success, "", noon, noon.Add(time.Minute))
-	w.Stopped = reason.PolicyUnknown
+	w.StopReason = reason.PolicyUnknown
 	s = Hold(s, w, Settings{}, noon.Add(time.Minute)).State
 	require.Empty(t, s.Rounds[0].Outcome, "its cooldown is not known")
-	w.Stopped = reason.PolicyPaused
+	w.StopReason = reason.PolicyPaused
 	s = Hold(s, w, settings(), noon.Add(time.Minute)).State
 	require.Equal(t, noon.Add(61*time.Minute), s.CooldownUntil)
 }
 
-func TestARoundThatChangesNothingIsForgotten(t *testing.T) {
+func TestRound_IsDroppedWithoutChanges(t *testing.T) {
 	w, set := deployment(fleet.Auto, 2), settings()
 	s := Hold(State{}, w, set, noon).State
 	require.Len(t, s.Rounds, 1)
@@ -233,21 +238,21 @@ func TestARoundThatChangesNothingIsForgotten(t *testing.T) {
 
 // A process can end after it annotated a pod and before it sent the change, or before it stored the
 // record.
-func TestHold_CountsChangesThatWereMadeAndNotStored(t *testing.T) {
+func TestHold_CountsSentUnstoredChanges(t *testing.T) {
 	w, set := deployment(fleet.Auto, 3), settings()
 	stored := Hold(State{}, w, set, noon).State
-	w.Pods[0].Observed, w.Pods[1].Observed = noon.Add(time.Second), noon.Add(2*time.Second)
+	w.Pods[0].ObservedSince, w.Pods[1].ObservedSince = noon.Add(time.Second), noon.Add(2*time.Second)
 	w.Pods[0].Unsent = true
 	s := Hold(stored, w, set, noon.Add(time.Minute)).State
 	require.Equal(t, 1, s.Rounds[0].Pods)
-	require.True(t, s.Turned(stored), "the next iteration stores it")
-	require.False(t, Hold(s, w, set, noon.Add(2*time.Minute)).State.Turned(s))
+	require.True(t, s.HasAdvanced(stored), "the next iteration stores it")
+	require.False(t, Hold(s, w, set, noon.Add(2*time.Minute)).State.HasAdvanced(s))
 
-	w.Pods[1].Observed = time.Time{}
-	require.False(t, Hold(stored, w, set, noon.Add(time.Minute)).State.Turned(stored), "nothing was changed")
+	w.Pods[1].ObservedSince = time.Time{}
+	require.False(t, Hold(stored, w, set, noon.Add(time.Minute)).State.HasAdvanced(stored), "nothing was changed")
 }
 
-func TestAHundredPodsOneAfterTheOther(t *testing.T) {
+func TestRound_HundredPodsSequentially(t *testing.T) {
 	w, set, s := deployment(fleet.Auto, 100), settings(), State{}
 	var observed *Pod
 	var since time.Time
@@ -279,41 +284,41 @@ func TestAHundredPodsOneAfterTheOther(t *testing.T) {
 	require.Equal(t, 100, pods)
 }
 
-func TestAfterAnHourARoundBeginsNoChange(t *testing.T) {
+func TestRound_StartsNoChangeAfterAnHour(t *testing.T) {
 	w, set := deployment(fleet.Auto, 3), settings()
 	set.MaxConcurrent = 2
 	s := Hold(State{}, w, set, noon).State
 	s = change(s, &w.Pods[0], noon)
-	require.Equal(t, []string{"p1"}, free(w, Hold(s, w, set, noon.Add(time.Hour-1))))
+	require.Equal(t, []string{"p1"}, releasedPods(w, Hold(s, w, set, noon.Add(time.Hour-1))))
 	h := Hold(s, w, set, noon.Add(time.Hour))
-	require.Empty(t, free(w, h))
+	require.Empty(t, releasedPods(w, h))
 	require.Empty(t, h.State.Rounds[0].Outcome, "what was begun is still judged in it")
 	w.Pods[0].Terminating = true
 	h = Hold(s, w, set, noon.Add(time.Hour))
 	require.Equal(t, Superseded, h.State.Rounds[0].Outcome, "nobody waits for a pod that goes")
 }
 
-func TestChangesThatWereNotStoredAreFound(t *testing.T) {
+func TestRound_FindsUnstoredChanges(t *testing.T) {
 	w, set := deployment(fleet.Auto, 3), unlimited()
 	s := Hold(State{}, w, set, noon).State
 	for i, seconds := range []time.Duration{2, 1, 3} {
-		w.Pods[i].Observed = noon.Add(seconds * time.Second)
+		w.Pods[i].ObservedSince = noon.Add(seconds * time.Second)
 	}
 	s = Hold(s, w, set, noon.Add(time.Minute)).State
 	require.Equal(t, 3, s.Rounds[0].Pods)
 	require.Equal(t, noon.Add(time.Second), s.Rounds[0].Time)
-	s = s.Changed(cut(noon.Add(time.Minute)))
+	s = s.RecordChange(lowerCPU(noon.Add(time.Minute)))
 	require.Equal(t, 4, s.Rounds[0].Pods)
 	require.Equal(t, noon.Add(time.Second), s.Rounds[0].Time)
 	require.Equal(t, []policy.Container{requests("app", 200, -1)}, s.Rounds[0].To)
 
 	later := past("R")
 	later.Rounds[0].Time = noon
-	later.open(noon.Add(time.Hour))
+	later.openRound(noon.Add(time.Hour))
 	require.Zero(t, Hold(later, w, set, noon.Add(time.Hour)).State.Rounds[0].Pods, "those of a round before are none of this one")
 }
 
-func TestOneBadTargetOnFiveMembersIsOneRevertedRound(t *testing.T) {
+func TestRound_RevertsOfMembersCountOnce(t *testing.T) {
 	w, set := deployment(fleet.Canary, 10), unlimited()
 	set.Percentage = 50
 	s := Hold(State{}, w, set, noon).State
@@ -334,62 +339,62 @@ func TestOneBadTargetOnFiveMembersIsOneRevertedRound(t *testing.T) {
 	require.Equal(t, PhaseCanary, s.Phase)
 }
 
-func TestOneShotIsOnePodARound(t *testing.T) {
+func TestOneShot_ChangesOnePodPerRound(t *testing.T) {
 	w, set := deployment(fleet.OneShot, 3), unlimited()
 	w.Pods[0].Due = false
 	h := Hold(State{}, w, set, noon)
-	require.Equal(t, []string{"p1"}, free(w, h), "among those that would change")
+	require.Equal(t, []string{"p1"}, releasedPods(w, h), "among those that would change")
 	s := change(h.State, &w.Pods[1], noon)
-	require.Empty(t, free(w, Hold(s, w, set, noon.Add(time.Minute))))
+	require.Empty(t, releasedPods(w, Hold(s, w, set, noon.Add(time.Minute))))
 	s = end(s, &w.Pods[1], Success, "", noon, noon.Add(5*time.Minute))
 	h = Hold(s, w, set, noon.Add(5*time.Minute))
-	require.Empty(t, free(w, h))
+	require.Empty(t, releasedPods(w, h))
 	require.Equal(t, noon.Add(65*time.Minute), h.State.CooldownUntil)
 	h = Hold(h.State, w, set, noon.Add(65*time.Minute))
-	require.Equal(t, []string{"p2"}, free(w, h))
+	require.Equal(t, []string{"p2"}, releasedPods(w, h))
 	// The process ends before it records the change.
-	w.Pods[2].Observed, w.Pods[2].Due, w.Pods[0].Due = noon.Add(65*time.Minute), false, true
-	require.Empty(t, free(w, Hold(h.State, w, set, noon.Add(66*time.Minute))))
+	w.Pods[2].ObservedSince, w.Pods[2].Due, w.Pods[0].Due = noon.Add(65*time.Minute), false, true
+	require.Empty(t, releasedPods(w, Hold(h.State, w, set, noon.Add(66*time.Minute))))
 	s = end(h.State, &w.Pods[2], Success, "", noon.Add(65*time.Minute), noon.Add(70*time.Minute))
 	h = Hold(s, w, set, noon.Add(70*time.Minute))
 	require.Equal(t, 1, h.State.Rounds[0].Pods)
 	require.Equal(t, Success, h.State.Rounds[0].Outcome)
 }
 
-func TestOneShotWaitsForADeferredPod(t *testing.T) {
+func TestOneShot_WaitsForDeferredPod(t *testing.T) {
 	w, set := deployment(fleet.OneShot, 2), unlimited()
 	s := change(Hold(State{}, w, set, noon).State, &w.Pods[0], noon)
 	w.Pods[0].Deferred, w.Pods[0].Due = true, true
 	h := Hold(s, w, set, noon.Add(time.Hour-1))
-	require.Empty(t, free(w, h), "the round has its pod")
+	require.Empty(t, releasedPods(w, h), "the round has its pod")
 	require.Empty(t, h.State.Rounds[0].Outcome)
 	h = Hold(h.State, w, set, noon.Add(time.Hour))
 	require.Equal(t, Superseded, h.State.Rounds[0].Outcome, "but not for ever")
-	require.Equal(t, []string{"p1"}, free(w, Hold(h.State, w, set, noon.Add(2*time.Hour))))
+	require.Equal(t, []string{"p1"}, releasedPods(w, Hold(h.State, w, set, noon.Add(2*time.Hour))))
 	w.Pods[0].Terminating = true
 	require.Equal(t, Superseded, Hold(s, w, set, noon.Add(time.Minute)).State.Rounds[0].Outcome, "nor for one that goes")
 }
 
-func TestARoundDoesNotWaitForAPodOfARoundBefore(t *testing.T) {
+func TestRound_IgnoresPodsOfEarlierRounds(t *testing.T) {
 	w, set := deployment(fleet.Auto, 2), settings()
-	w.Pods[0].Deferred, w.Pods[0].Due, w.Pods[0].Observed = true, false, noon.Add(-time.Hour)
+	w.Pods[0].Deferred, w.Pods[0].Due, w.Pods[0].ObservedSince = true, false, noon.Add(-time.Hour)
 	s := change(Hold(State{}, w, set, noon).State, &w.Pods[1], noon)
 	s = end(s, &w.Pods[1], Success, "", noon, noon.Add(time.Minute))
 	require.Equal(t, Success, Hold(s, w, set, noon.Add(time.Minute)).State.Rounds[0].Outcome)
 }
 
-func TestInheritLeavesRoundsToTheVPA(t *testing.T) {
+func TestInherit_ReleasesAllPods(t *testing.T) {
 	w, set := deployment(fleet.Inherit, 2), settings()
 	set.Cooldown = 0
 	s := change(Hold(State{}, w, set, noon).State, &w.Pods[0], noon)
 	h := Hold(s, w, set, noon.Add(time.Minute))
-	require.Equal(t, []string{"p0", "p1"}, free(w, h))
+	require.Equal(t, []string{"p0", "p1"}, releasedPods(w, h))
 	w.Pods[1].Due = false
 	s = end(h.State, &w.Pods[0], Success, "", noon, noon.Add(time.Minute))
 	require.Equal(t, Success, Hold(s, w, set, noon.Add(time.Minute)).State.Rounds[0].Outcome)
 }
 
-func TestWhatARoundEndsAs(t *testing.T) {
+func TestRound_Outcome(t *testing.T) {
 	for name, c := range map[string]struct {
 		ends []Outcome
 		want Outcome
@@ -406,7 +411,7 @@ func TestWhatARoundEndsAs(t *testing.T) {
 			}
 			for i, o := range c.ends {
 				why := map[Outcome]Harm{Failed: InfeasibleResize}[o]
-				s = s.End(Ending{UID: w.Pods[i].UID, Change: cut(noon), Outcome: o, Harm: why}, set, noon.Add(time.Minute))
+				s = s.EndObservation(ObservationEnd{UID: w.Pods[i].UID, Change: lowerCPU(noon), Outcome: o, Harm: why}, set, noon.Add(time.Minute))
 			}
 			w.Pods = nil
 			s = Hold(s, w, set, noon.Add(time.Minute)).State
@@ -417,7 +422,7 @@ func TestWhatARoundEndsAs(t *testing.T) {
 	}
 }
 
-func TestScheduleBlocksAndSaysWhenItOpens(t *testing.T) {
+func TestSchedule_BlocksUntilNextOpening(t *testing.T) {
 	w, set := deployment(fleet.Auto, 1), settings()
 	set.Schedule = &Schedule{Windows: []Window{window("22:00", "06:00")}, Zone: time.UTC}
 	h := Hold(State{}, w, set, noon)
@@ -433,19 +438,19 @@ func TestScheduleBlocksAndSaysWhenItOpens(t *testing.T) {
 	require.Equal(t, noon, h.State.ScheduleBlocked.Since)
 	h = Hold(h.State, w, set, noon.Add(10*time.Hour))
 	require.Zero(t, h.State.ScheduleBlocked)
-	require.Equal(t, []string{"p0"}, free(w, h))
+	require.Equal(t, []string{"p0"}, releasedPods(w, h))
 	w.Pods[0].Due = false
 	require.Zero(t, Hold(State{}, w, set, noon).State.ScheduleBlocked, "nothing waits for it")
-	w.Stopped = reason.PolicyPaused
+	w.StopReason = reason.PolicyPaused
 	require.Zero(t, Hold(State{ScheduleBlocked: Condition{"OutsideWindow", noon}}, w, set, noon).State.ScheduleBlocked, "it is not what keeps it")
 }
 
-func TestWhatDidHarmIsNotTriedAgain(t *testing.T) {
+func TestFloor_BlocksRevertedResources(t *testing.T) {
 	w, set := deployment(fleet.Auto, 1), settings()
 	s := change(Hold(State{}, w, set, noon).State, &w.Pods[0], noon)
 	s = end(s, &w.Pods[0], Reverted, Pressure, noon, noon)
 	floor := func(cpu resources.Amount, hash string, after time.Duration) resources.List {
-		return s.Floor("app", resources.Of(cpu, 50*mi), hash, noon.Add(after))
+		return s.Floor("app", resources.NewList(cpu, 50*mi), hash, noon.Add(after))
 	}
 	kept := resources.List{}.With(resources.CPU, 500)
 	require.Equal(t, kept, floor(200, "h", time.Minute), "memory was not lowered")
@@ -456,49 +461,49 @@ func TestWhatDidHarmIsNotTriedAgain(t *testing.T) {
 	require.Equal(t, kept, floor(200, "h", -time.Hour), "a clock that is behind")
 	require.Zero(t, floor(200, "h", -time.Hour-1), "by more")
 	require.Zero(t, floor(200, "other", time.Minute), "the policy changed")
-	require.Zero(t, s.Floor("proxy", resources.Of(1, 1), "h", noon))
+	require.Zero(t, s.Floor("proxy", resources.NewList(1, 1), "h", noon))
 	require.Zero(t, s.Floor("app", resources.List{}, "h", noon), "nothing is recommended")
-	require.Len(t, Hold(s, w, set, noon.Add(time.Hour)).State.Reverted, 1)
-	require.Empty(t, Hold(s, w, set, noon.Add(7*24*time.Hour)).State.Reverted)
+	require.Len(t, Hold(s, w, set, noon.Add(time.Hour)).State.RevertedResources, 1)
+	require.Empty(t, Hold(s, w, set, noon.Add(7*24*time.Hour)).State.RevertedResources)
 	set.Hash = "other"
-	require.Empty(t, Hold(s, w, set, noon.Add(time.Hour)).State.Reverted)
+	require.Empty(t, Hold(s, w, set, noon.Add(time.Hour)).State.RevertedResources)
 }
 
-func TestTheLastSizesThatDidWellAreTheFloor(t *testing.T) {
+func TestFloor_UsesLastProvenResources(t *testing.T) {
 	step := func(s State, from, to resources.Amount, o Outcome) State {
-		c := Change{At: noon, Containers: []Sizing{{From: requests("app", from, 100), To: requests("app", to, -1)}}}
-		return s.Changed(c).End(Ending{UID: "p0", Change: c, Outcome: o}, settings(), noon)
+		c := Change{At: noon, Containers: []ContainerChange{{From: requests("app", from, 100), To: requests("app", to, -1)}}}
+		return s.RecordChange(c).EndObservation(ObservationEnd{UID: "p0", Change: c, Outcome: o}, settings(), noon)
 	}
 	cpu := func(s State) resources.Amount {
-		return s.Floor("app", resources.Of(100, 1), "", noon).Value(resources.CPU)
+		return s.Floor("app", resources.NewList(100, 1), "", noon).Value(resources.CPU)
 	}
 	s := step(State{}, 1000, 600, Success)
 	s = step(s, 600, 300, Reverted)
 	require.EqualValues(t, 600, cpu(s))
 	s = step(s, 900, 250, Reverted) // another pod, never changed before
 	require.EqualValues(t, 600, cpu(s))
-	require.EqualValues(t, 300, s.Reverted[0].Requests.Value(resources.CPU), "all of both did harm")
+	require.EqualValues(t, 300, s.RevertedResources[0].Requests.Value(resources.CPU), "all of both did harm")
 	s = step(s, 1000, 700, Reverted) // resources proven before now do harm
 	require.EqualValues(t, 1000, cpu(s))
 
-	later := Change{At: noon, Containers: []Sizing{{From: requests("app", 900, 100), To: requests("app", 250, -1)}}}
-	s = s.End(Ending{UID: "p0", Change: later, Outcome: Reverted}, settings(), noon.Add(keptFor))
-	require.EqualValues(t, 250, s.Reverted[0].Requests.Value(resources.CPU), "the harm of a week ago is forgotten")
+	later := Change{At: noon, Containers: []ContainerChange{{From: requests("app", 900, 100), To: requests("app", 250, -1)}}}
+	s = s.EndObservation(ObservationEnd{UID: "p0", Change: later, Outcome: Reverted}, settings(), noon.Add(revertRetention))
+	require.EqualValues(t, 250, s.RevertedResources[0].Requests.Value(resources.CPU), "the harm of a week ago is forgotten")
 }
 
-func TestContainersAreKeptInOrder(t *testing.T) {
+func TestState_SortsContainers(t *testing.T) {
 	c := Change{At: noon}
 	for _, name := range []string{"web", "app", "proxy"} {
-		c.Containers = append(c.Containers, Sizing{From: requests(name, 500, 100), To: requests(name, 100, 100)})
+		c.Containers = append(c.Containers, ContainerChange{From: requests(name, 500, 100), To: requests(name, 100, 100)})
 	}
-	s := State{}.End(Ending{Change: c, Outcome: Success}, settings(), noon).End(Ending{Change: c, Outcome: Reverted}, settings(), noon)
+	s := State{}.EndObservation(ObservationEnd{Change: c, Outcome: Success}, settings(), noon).EndObservation(ObservationEnd{Change: c, Outcome: Reverted}, settings(), noon)
 	for i, name := range []string{"app", "proxy", "web"} {
-		require.Equal(t, name, s.Kept[i].Name)
-		require.Equal(t, name, s.Reverted[i].Name)
+		require.Equal(t, name, s.ProvenResources[i].Name)
+		require.Equal(t, name, s.RevertedResources[i].Name)
 	}
 }
 
-func TestARevertAfterTheRoundCountsForIt(t *testing.T) {
+func TestRevert_AfterRoundEndChangesOutcome(t *testing.T) {
 	w, set := deployment(fleet.Auto, 1), settings()
 	s := change(Hold(State{}, w, set, noon).State, &w.Pods[0], noon)
 	w.Pods[0].Deferred = true
@@ -511,26 +516,26 @@ func TestARevertAfterTheRoundCountsForIt(t *testing.T) {
 	require.Equal(t, noon.Add(212*time.Minute), s.CooldownUntil)
 }
 
-func TestAChangeOfARoundBeforeIsNoneOfTheOneThatGoesOn(t *testing.T) {
+func TestEndObservation_IgnoresChangeOfEarlierRound(t *testing.T) {
 	s := State{Rounds: []Round{{Time: noon.Add(time.Hour)}, {Time: noon, Pods: 1, Outcome: Reverted}}}
-	s = s.End(Ending{UID: "p0", Change: cut(noon.Add(time.Minute)), Outcome: Success}, settings(), noon.Add(time.Hour))
+	s = s.EndObservation(ObservationEnd{UID: "p0", Change: lowerCPU(noon.Add(time.Minute)), Outcome: Success}, settings(), noon.Add(time.Hour))
 	require.False(t, s.Rounds[0].begun())
-	require.NotEmpty(t, s.Kept, "though it did well")
+	require.NotEmpty(t, s.ProvenResources, "though it did well")
 }
 
-func TestARefusedChangeBeginsARound(t *testing.T) {
+func TestRound_RefusedChangeStartsIt(t *testing.T) {
 	w, set := deployment(fleet.Auto, 1), settings()
 	s := Hold(State{}, w, set, noon).State // room appears days later
 	friday := noon.Add(96 * time.Hour)
-	s = s.End(Ending{UID: "p0", Change: cut(friday), Outcome: Failed}, set, friday)
+	s = s.EndObservation(ObservationEnd{UID: "p0", Change: lowerCPU(friday), Outcome: Failed}, set, friday)
 	require.Zero(t, s.Rounds[0].Pods)
-	require.Equal(t, []string{"p0"}, free(w, Hold(s, w, set, friday.Add(time.Hour-1))), "it is tried again")
+	require.Equal(t, []string{"p0"}, releasedPods(w, Hold(s, w, set, friday.Add(time.Hour-1))), "it is tried again")
 	s = Hold(s, w, set, friday.Add(time.Hour)).State
 	require.Equal(t, Failed, s.Rounds[0].Outcome)
 	require.Equal(t, friday, s.Rounds[0].Time)
 }
 
-func TestTheSameRevertTwiceCountsOnce(t *testing.T) {
+func TestRevert_RepeatedRevertCountsOnce(t *testing.T) {
 	w, set, s := canary(t, 4, 50)
 	s = change(change(s, &w.Pods[0], noon), &w.Pods[1], noon)
 	s = end(s, &w.Pods[1], Success, "", noon, noon)
@@ -540,34 +545,34 @@ func TestTheSameRevertTwiceCountsOnce(t *testing.T) {
 	require.Equal(t, reason.CoolingDown, Hold(once, w, set, noon.Add(time.Minute)).Pods[0].Reason)
 }
 
-func TestARevertOfARoundBeforeEndsTheOneThatGoesOn(t *testing.T) {
+func TestRevert_OfEarlierRoundEndsCurrentRound(t *testing.T) {
 	first := Round{Time: noon, Pods: 1, Outcome: Success}
-	late := Ending{UID: "p0", Change: cut(noon.Add(time.Minute)), Outcome: Reverted, Harm: OOMKill}
+	late := ObservationEnd{UID: "p0", Change: lowerCPU(noon.Add(time.Minute)), Outcome: Reverted, Harm: OOMKill}
 	now := noon.Add(3 * time.Hour)
-	s := State{Rounds: []Round{{Time: noon.Add(2 * time.Hour), Pods: 1}, first}}.End(late, settings(), now)
+	s := State{Rounds: []Round{{Time: noon.Add(2 * time.Hour), Pods: 1}, first}}.EndObservation(late, settings(), now)
 	require.Equal(t, []Outcome{Superseded, Reverted}, []Outcome{s.Rounds[0].Outcome, s.Rounds[1].Outcome})
 	require.Equal(t, now.Add(2*time.Hour), s.CooldownUntil)
-	s = State{Rounds: []Round{{Time: noon.Add(2 * time.Hour)}, first}}.End(late, settings(), now)
+	s = State{Rounds: []Round{{Time: noon.Add(2 * time.Hour)}, first}}.EndObservation(late, settings(), now)
 	require.Len(t, s.Rounds, 1, "nothing had happened in it")
 	require.Equal(t, Reverted, s.Rounds[0].Outcome)
 	require.Equal(t, 1, s.Rounds[0].Pods)
 }
 
-func TestARevertWithoutRecordIsNoted(t *testing.T) {
-	s := State{}.End(Ending{UID: "p0", Change: cut(noon), Outcome: Reverted, Harm: OOMKill}, settings(), noon.Add(time.Minute))
+func TestRevert_WithoutRecordIsRecorded(t *testing.T) {
+	s := State{}.EndObservation(ObservationEnd{UID: "p0", Change: lowerCPU(noon), Outcome: Reverted, Harm: OOMKill}, settings(), noon.Add(time.Minute))
 	require.Equal(t, 1, s.Reverts())
 	require.Equal(t, 1, s.Rounds[0].Pods)
 	require.Equal(t, noon.Add(121*time.Minute), s.CooldownUntil)
-	require.Len(t, s.Reverted, 1)
+	require.Len(t, s.RevertedResources, 1)
 }
 
-func TestHold_ShortHistoryHoldsAllButMemoryAfterAKill(t *testing.T) {
+func TestHold_ShortHistoryAllowsOnlyOOMResizes(t *testing.T) {
 	for _, mode := range []fleet.Mode{fleet.OneShot, fleet.Canary, fleet.Auto} {
 		t.Run(mode.String(), func(t *testing.T) {
 			w := deployment(mode, 3)
 			w.ShortHistory = true
 			h := Hold(State{}, w, unlimited(), noon)
-			require.Empty(t, free(w, h))
+			require.Empty(t, releasedPods(w, h))
 			require.Equal(t, []reason.Reason{reason.ShortHistory, reason.ShortHistory, reason.ShortHistory}, reasons(h))
 			for _, a := range h.Pods {
 				require.True(t, a.MemoryOnly)
@@ -575,10 +580,10 @@ func TestHold_ShortHistoryHoldsAllButMemoryAfterAKill(t *testing.T) {
 			require.Empty(t, h.State.Rounds)
 			w.ShortHistory = false
 			h = Hold(h.State, w, unlimited(), noon)
-			require.NotEmpty(t, free(w, h))
+			require.NotEmpty(t, releasedPods(w, h))
 		})
 	}
 	w := deployment(fleet.Inherit, 1)
 	w.ShortHistory = true
-	require.Equal(t, []string{"p0"}, free(w, Hold(State{}, w, unlimited(), noon)), "the VPA decides")
+	require.Equal(t, []string{"p0"}, releasedPods(w, Hold(State{}, w, unlimited(), noon)), "the VPA decides")
 }

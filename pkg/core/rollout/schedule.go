@@ -49,23 +49,23 @@ func (s *Schedule) Open(at time.Time) bool {
 	clock, today := clockOf(local), local.Weekday()
 	yesterday := (today + 6) % 7
 	if len(s.Windows) == 0 {
-		return s.opens(today)
+		return s.opensOn(today)
 	}
 	return slices.ContainsFunc(s.Windows, func(w Window) bool {
 		if w.Start <= w.End {
-			return s.opens(today) && w.Start <= clock && clock < w.End
+			return s.opensOn(today) && w.Start <= clock && clock < w.End
 		}
-		return s.opens(today) && w.Start <= clock || s.opens(yesterday) && clock < w.End
+		return s.opensOn(today) && w.Start <= clock || s.opensOn(yesterday) && clock < w.End
 	})
 }
 
-func (s *Schedule) opens(day time.Weekday) bool {
+func (s *Schedule) opensOn(day time.Weekday) bool {
 	return len(s.Days) == 0 || slices.Contains(s.Days, day)
 }
 
 // openingHorizon is how far NextOpening searches. A weekly window that a clock change skips opens
 // one week later.
-const ahead = 15 * 24 * time.Hour
+const openingHorizon = 15 * 24 * time.Hour
 
 // NextOpening returns the first time from at on at which the schedule is open, or false if there is
 // none.
@@ -74,14 +74,14 @@ func (s *Schedule) NextOpening(at time.Time) (time.Time, bool) {
 		return at, s == nil
 	}
 	// Between two clock changes all days have 24 hours.
-	for from := at; from.Before(at.Add(ahead)); {
+	for from := at; from.Before(at.Add(openingHorizon)); {
 		if s.Open(from) {
 			return from, true
 		}
 		local := from.In(s.Zone)
 		_, until := local.ZoneBounds()
-		if until.IsZero() || until.After(at.Add(ahead)) {
-			until = at.Add(ahead)
+		if until.IsZero() || until.After(at.Add(openingHorizon)) {
+			until = at.Add(openingHorizon)
 		}
 		if first, found := s.firstStart(local, until); found {
 			return first.In(s.Zone), true
@@ -158,7 +158,7 @@ var DefaultPrices = Prices{Core: 0.031, GiB: 0.004}
 const hoursOfMonth = 730
 
 // Monthly returns the monthly cost of resources.
-func (p Prices) Monthly(of resources.List) float64 {
-	cores, gib := float64(of.Value(resources.CPU))/1000, float64(of.Value(resources.Memory))/(1<<30)
+func (p Prices) Monthly(list resources.List) float64 {
+	cores, gib := float64(list.Value(resources.CPU))/1000, float64(list.Value(resources.Memory))/(1<<30)
 	return (cores*p.Core + gib*p.GiB) * hoursOfMonth
 }

@@ -33,7 +33,7 @@ func zone(t require.TestingT, name string) *time.Location {
 	return z
 }
 
-func TestWindowsOfASchedule(t *testing.T) {
+func TestSchedule_Open(t *testing.T) {
 	night := []Window{window("22:00", "06:00")}
 	for name, c := range map[string]struct {
 		schedule *Schedule
@@ -59,7 +59,7 @@ func TestWindowsOfASchedule(t *testing.T) {
 	}
 }
 
-func TestWhenAScheduleOpens(t *testing.T) {
+func TestSchedule_NextOpening(t *testing.T) {
 	berlin := zone(t, "Europe/Berlin")
 	for name, c := range map[string]struct {
 		schedule    *Schedule
@@ -93,7 +93,7 @@ func TestWhenAScheduleOpens(t *testing.T) {
 }
 
 // The expected opening is found minute by minute.
-func TestNextOpeningIsTheFirst(t *testing.T) {
+func TestSchedule_NextOpeningIsEarliest(t *testing.T) {
 	zones := []*time.Location{time.UTC, zone(t, "Europe/Berlin"), zone(t, "Australia/Lord_Howe"), zone(t, "America/New_York")}
 	rapid.Check(t, func(t *rapid.T) {
 		s := &Schedule{Zone: rapid.SampledFrom(zones).Draw(t, "zone")}
@@ -117,7 +117,7 @@ func TestNextOpeningIsTheFirst(t *testing.T) {
 	})
 }
 
-func TestTimesOfTheDay(t *testing.T) {
+func TestParseClock(t *testing.T) {
 	for text, want := range map[string]Clock{"00:00": 0, "06:05": 365, "23:59": 1439} {
 		got, err := ParseClock(text)
 		require.NoError(t, err)

@@ -15,24 +15,24 @@ import (
 const MinAge = time.Hour
 
 // PodFacts decide whether a pod shares. The last five are false for a pod that is being created.
-type Facts struct {
-	Excluded    bool
-	Off         bool // see OptedOut
-	GPUs        bool // the node has GPUs
-	PodLevel    bool
-	Guaranteed  bool                  // QoS class
-	Shared      [resources.Kinds]bool // kinds that the policy shares
-	HPA         [resources.Kinds]bool // kinds that HorizontalPodAutoscalers scale any container by
-	Recommended bool                  // base and peak of a container are available
-	Restarts    [resources.Kinds]bool // kinds with a restart on resize
-	Age         time.Duration         // of the workload
-	MinAge      time.Duration         // of the workload, 0 means MinAge
-	Short       bool                  // less usage history than the policy requires
-	Reverted    bool                  // see Mark.RevertActive
-	Pending     bool
-	Terminating bool
-	Boosted     bool
-	Resizing    bool // a resize is in progress, deferred or infeasible
+type PodFacts struct {
+	Excluded          bool
+	Off               bool // see OptedOut
+	GPUNode           bool // the node has GPUs
+	PodLevelResources bool
+	Guaranteed        bool                  // QoS class
+	Shared            [resources.Kinds]bool // kinds that the policy shares
+	HPA               [resources.Kinds]bool // kinds that HorizontalPodAutoscalers scale any container by
+	Recommended       bool                  // base and peak of a container are available
+	Restarts          [resources.Kinds]bool // kinds with a restart on resize
+	Age               time.Duration         // of the workload
+	MinAge            time.Duration         // of the workload, 0 means MinAge
+	ShortHistory      bool                  // less usage history than the policy requires
+	Reverted          bool                  // see Mark.RevertActive
+	Pending           bool
+	Terminating       bool
+	Boosted           bool
+	Resizing          bool // a resize is in progress, deferred or infeasible
 }
 
 // EndsSharing reports whether a reason rarely goes away, so that pods with a share lose it.
@@ -45,7 +45,7 @@ func EndsSharing(r reason.Reason) bool {
 }
 
 // IneligibleReason returns why a pod does not share the headroom of its node, or "" if it does.
-func Eligible(f Facts) reason.Reason {
+func IneligibleReason(f PodFacts) reason.Reason {
 	scaled, restarts := false, false
 	for k, shared := range f.Shared {
 		scaled, restarts = scaled || shared && f.HPA[k], restarts || shared && f.Restarts[k]
@@ -54,8 +54,8 @@ func Eligible(f Facts) reason.Reason {
 		holds bool
 		reason.Reason
 	}{
-		{f.Excluded, reason.Excluded}, {f.Off, reason.SharingOff}, {f.GPUs, reason.GPUNode}, {f.PodLevel, reason.PodLevelResources}, {f.Guaranteed, reason.Guaranteed},
-		{restarts, reason.RestartsOnResize}, {scaled, reason.ManagedByHPA}, {!f.Recommended, reason.NoRecommendation}, {f.Age < cmp.Or(f.MinAge, MinAge), reason.NewWorkload}, {f.Short, reason.ShortHistory},
+		{f.Excluded, reason.Excluded}, {f.Off, reason.SharingOff}, {f.GPUNode, reason.GPUNode}, {f.PodLevelResources, reason.PodLevelResources}, {f.Guaranteed, reason.Guaranteed},
+		{restarts, reason.RestartsOnResize}, {scaled, reason.ManagedByHPA}, {!f.Recommended, reason.NoRecommendation}, {f.Age < cmp.Or(f.MinAge, MinAge), reason.NewWorkload}, {f.ShortHistory, reason.ShortHistory},
 		{f.Reverted, reason.Reverted}, {f.Pending, reason.NotRunning}, {f.Terminating, reason.Terminating}, {f.Boosted, reason.Boosted}, {f.Resizing, reason.Resizing},
 	} {
 		if one.holds {
@@ -91,31 +91,31 @@ const (
 	// RevertFor is how long a pod with a harmful share keeps its peak.
 	RevertFor = 24 * time.Hour
 	// observationPeriod is how long restarts after a reduction count as harm.
-	watch = 15 * time.Minute
+	observationPeriod = 15 * time.Minute
 )
 
 // RevertActive reports whether the pod has its peak at now because its share did harm. An
 // implausible time is ignored.
-func (m Mark) Out(now time.Time) bool {
-	return m.Reverted && m.since(now, RevertFor)
+func (m Mark) RevertActive(now time.Time) bool {
+	return m.Reverted && m.isRecent(now, RevertFor)
 }
 
 // Harmed reports whether the pod has restarted often enough since its reduction to revert its
 // share.
-func (m Mark) Harmed(restarts, most int, now time.Time) bool {
-	return !m.Reverted && m.since(now, watch) && restarts >= m.Restarts+max(most, 1)
+func (m Mark) Harmed(restarts, limit int, now time.Time) bool {
+	return !m.Reverted && m.isRecent(now, observationPeriod) && restarts >= m.Restarts+max(limit, 1)
 }
 
 // Restarted reports whether the pod has restarted since its recent reduction. Such a pod is not
 // reduced further, and its observation continues.
 func (m Mark) Restarted(restarts int, now time.Time) bool {
-	return !m.Reverted && m.since(now, watch) && restarts > m.Restarts
+	return !m.Reverted && m.isRecent(now, observationPeriod) && restarts > m.Restarts
 }
 
 // isRecent reports whether the time of the mark is at most maxAge before or after now.
-func (m Mark) since(now time.Time, most time.Duration) bool {
+func (m Mark) isRecent(now time.Time, maxAge time.Duration) bool {
 	age := now.Sub(m.At)
-	return age < most && age > -most
+	return age < maxAge && age > -maxAge
 }
 
 const (
@@ -143,7 +143,7 @@ type OOMKill struct {
 
 // OOMResponse is the response to a kill. The recipe derives the required memory from the usage
 // history, which has all kills.
-type OOMAnswer struct {
+type OOMResponse struct {
 	Recorded bool          // the cooldown starts at this kill
 	Reason   reason.Reason // why nothing else is done, empty resizes memory to its peak in place
 	MayEvict bool          // the pod may be evicted if the resize is rejected
@@ -151,11 +151,11 @@ type OOMAnswer struct {
 
 // RespondToOOM returns the response to a kill. More memory comes by in-place resize, so that the
 // pod survives. Eviction is the fallback if the node rejects the resize.
-func AfterOOM(k OOMKill) OOMAnswer {
+func RespondToOOM(k OOMKill) OOMResponse {
 	if !k.Recorded.IsZero() && !k.At.Equal(k.Recorded) && k.At.Sub(k.Recorded) < OOMCooldown {
-		return OOMAnswer{Reason: reason.OOMCooling}
+		return OOMResponse{Reason: reason.OOMCooling}
 	}
-	answer := OOMAnswer{Recorded: true}
+	response := OOMResponse{Recorded: true}
 	for _, one := range [...]struct {
 		holds bool
 		reason.Reason
@@ -163,12 +163,12 @@ func AfterOOM(k OOMKill) OOMAnswer {
 		{!k.Recommended, reason.NoRecommendation}, {!k.Shared, reason.MemoryNotShared}, {k.Gone, reason.Terminating}, {k.Excluded, reason.Excluded}, {k.Off, reason.SharingOff},
 	} {
 		if one.holds {
-			answer.Reason = one.Reason
-			return answer
+			response.Reason = one.Reason
+			return response
 		}
 	}
-	answer.MayEvict = k.Evict && k.Rank != Never
-	return answer
+	response.MayEvict = k.Evict && k.Rank != Never
+	return response
 }
 
 // Annotations of a workload or of its pod template.
@@ -177,7 +177,7 @@ const (
 	RankAnnotation = "loadline.dev/eviction-ranking"
 	// SharingAnnotation with value "off" excludes the pods from sharing. They are sized as in any
 	// other workload.
-	OffAnnotation = "loadline.dev/sharing"
+	SharingAnnotation = "loadline.dev/sharing"
 )
 
 const on, off = "on", "off"
@@ -221,17 +221,17 @@ func DefaultRank(kind string, replicas int) Rank {
 // author intended to restrict evictions.
 func RankOf(kind string, replicas int, annotations ...map[string]string) (rank Rank, problem string) {
 	annotated := false
-	for _, of := range annotations {
-		value, there := of[RankAnnotation]
-		if !there {
+	for _, source := range annotations {
+		value, present := source[RankAnnotation]
+		if !present {
 			continue
 		}
-		asked, ok := ParseRank(value)
+		requested, ok := ParseRank(value)
 		if !ok {
-			asked = Never
-			problem = cmp.Or(problem, complaint(RankAnnotation, value, strings.Join(rankNames[:], ", "), Never.String()))
+			requested = Never
+			problem = cmp.Or(problem, problemText(RankAnnotation, value, strings.Join(rankNames[:], ", "), Never.String()))
 		}
-		rank, annotated = max(rank, asked), true
+		rank, annotated = max(rank, requested), true
 	}
 	if !annotated {
 		rank = DefaultRank(kind, replicas)
@@ -242,14 +242,14 @@ func RankOf(kind string, replicas int, annotations ...map[string]string) (rank R
 // OptedOut reports whether the annotations of a workload or its pod template exclude its pods from
 // sharing, and a problem with them. An invalid value excludes them.
 func OptedOut(annotations ...map[string]string) (out bool, problem string) {
-	for _, of := range annotations {
-		value, there := of[OffAnnotation]
-		if !there || value == on {
+	for _, source := range annotations {
+		value, present := source[SharingAnnotation]
+		if !present || value == on {
 			continue
 		}
 		out = true
 		if value != off {
-			problem = cmp.Or(problem, complaint(OffAnnotation, value, "on, "+off, off))
+			problem = cmp.Or(problem, problemText(SharingAnnotation, value, "on, "+off, off))
 		}
 	}
 	return out, problem
@@ -257,8 +257,8 @@ func OptedOut(annotations ...map[string]string) (out bool, problem string) {
 
 // maxValueLength is the number of displayed characters of an invalid value. An annotation may have
 // 256 KiB.
-const longestValue = 40
+const maxValueLength = 40
 
-func complaint(key, value, right, taken string) string {
-	return fmt.Sprintf("annotation %s is %.*q: must be one of %s; it counts as %s", key, longestValue, value, right, taken)
+func problemText(key, value, valid, effective string) string {
+	return fmt.Sprintf("annotation %s is %.*q: must be one of %s; it counts as %s", key, maxValueLength, value, valid, effective)
 }

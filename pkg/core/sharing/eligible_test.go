@@ -10,44 +10,44 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-func ordinary() Facts {
-	return Facts{Shared: [resources.Kinds]bool{resources.CPU: true}, Recommended: true, Age: MinAge}
+func eligiblePod() PodFacts {
+	return PodFacts{Shared: [resources.Kinds]bool{resources.CPU: true}, Recommended: true, Age: MinAge}
 }
 
-func TestWhoShares(t *testing.T) {
+func TestIneligibleReason(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(*Facts)
+		change func(*PodFacts)
 		want   reason.Reason
 	}{
-		"ordinary":                      {func(*Facts) {}, ""},
-		"excluded":                      {func(f *Facts) { f.Excluded = true }, reason.Excluded},
-		"opted out":                     {func(f *Facts) { f.Off = true }, reason.SharingOff},
-		"on a node with GPUs":           {func(f *Facts) { f.GPUs = true }, reason.GPUNode},
-		"sized as a whole":              {func(f *Facts) { f.PodLevel = true }, reason.PodLevelResources},
-		"of class Guaranteed":           {func(f *Facts) { f.Guaranteed = true }, reason.Guaranteed},
-		"CPU that restarts":             {func(f *Facts) { f.Restarts[resources.CPU] = true }, reason.RestartsOnResize},
-		"memory that restarts":          {func(f *Facts) { f.Restarts[resources.Memory] = true }, ""},
-		"old enough for some":           {func(f *Facts) { f.Age, f.MinAge = time.Minute, time.Minute }, ""},
-		"its share did harm":            {func(f *Facts) { f.Reverted = true }, reason.Reverted},
-		"an HPA on CPU":                 {func(f *Facts) { f.HPA[resources.CPU] = true }, reason.ManagedByHPA},
-		"an HPA on what is not shared":  {func(f *Facts) { f.HPA[resources.Memory] = true }, ""},
-		"an HPA on memory that is":      {func(f *Facts) { f.HPA[resources.Memory], f.Shared[resources.Memory] = true, true }, reason.ManagedByHPA},
-		"nothing is known":              {func(f *Facts) { f.Recommended = false }, reason.NoRecommendation},
-		"too young":                     {func(f *Facts) { f.Age = MinAge - time.Second }, reason.NewWorkload},
-		"pending":                       {func(f *Facts) { f.Pending = true }, reason.NotRunning},
-		"being deleted":                 {func(f *Facts) { f.Terminating = true }, reason.Terminating},
-		"boosted":                       {func(f *Facts) { f.Boosted = true }, reason.Boosted},
-		"resizing":                      {func(f *Facts) { f.Resizing = true }, reason.Resizing},
-		"what is wanted is said first":  {func(f *Facts) { f.Off, f.Recommended, f.Pending = true, false, true }, reason.SharingOff},
-		"what lasts before what passes": {func(f *Facts) { f.Guaranteed, f.Resizing = true, true }, reason.Guaranteed},
+		"ordinary":                      {func(*PodFacts) {}, ""},
+		"excluded":                      {func(f *PodFacts) { f.Excluded = true }, reason.Excluded},
+		"opted out":                     {func(f *PodFacts) { f.Off = true }, reason.SharingOff},
+		"on a node with GPUs":           {func(f *PodFacts) { f.GPUNode = true }, reason.GPUNode},
+		"sized as a whole":              {func(f *PodFacts) { f.PodLevelResources = true }, reason.PodLevelResources},
+		"of class Guaranteed":           {func(f *PodFacts) { f.Guaranteed = true }, reason.Guaranteed},
+		"CPU that restarts":             {func(f *PodFacts) { f.Restarts[resources.CPU] = true }, reason.RestartsOnResize},
+		"memory that restarts":          {func(f *PodFacts) { f.Restarts[resources.Memory] = true }, ""},
+		"old enough for some":           {func(f *PodFacts) { f.Age, f.MinAge = time.Minute, time.Minute }, ""},
+		"its share did harm":            {func(f *PodFacts) { f.Reverted = true }, reason.Reverted},
+		"an HPA on CPU":                 {func(f *PodFacts) { f.HPA[resources.CPU] = true }, reason.ManagedByHPA},
+		"an HPA on what is not shared":  {func(f *PodFacts) { f.HPA[resources.Memory] = true }, ""},
+		"an HPA on memory that is":      {func(f *PodFacts) { f.HPA[resources.Memory], f.Shared[resources.Memory] = true, true }, reason.ManagedByHPA},
+		"nothing is known":              {func(f *PodFacts) { f.Recommended = false }, reason.NoRecommendation},
+		"too young":                     {func(f *PodFacts) { f.Age = MinAge - time.Second }, reason.NewWorkload},
+		"pending":                       {func(f *PodFacts) { f.Pending = true }, reason.NotRunning},
+		"being deleted":                 {func(f *PodFacts) { f.Terminating = true }, reason.Terminating},
+		"boosted":                       {func(f *PodFacts) { f.Boosted = true }, reason.Boosted},
+		"resizing":                      {func(f *PodFacts) { f.Resizing = true }, reason.Resizing},
+		"what is wanted is said first":  {func(f *PodFacts) { f.Off, f.Recommended, f.Pending = true, false, true }, reason.SharingOff},
+		"what lasts before what passes": {func(f *PodFacts) { f.Guaranteed, f.Resizing = true, true }, reason.Guaranteed},
 	} {
-		f := ordinary()
+		f := eligiblePod()
 		c.change(&f)
-		require.Equal(t, c.want, Eligible(f), name)
+		require.Equal(t, c.want, IneligibleReason(f), name)
 	}
 }
 
-func TestRanks(t *testing.T) {
+func TestRankOf(t *testing.T) {
 	annotated := func(value string) map[string]string { return map[string]string{RankAnnotation: value} }
 	for name, c := range map[string]struct {
 		kind        string
@@ -78,15 +78,15 @@ func TestRanks(t *testing.T) {
 	require.Equal(t, "low medium high no-eviction", Low.String()+" "+Medium.String()+" "+High.String()+" "+Never.String())
 }
 
-func TestOptingOut(t *testing.T) {
+func TestOptedOut(t *testing.T) {
 	for value, want := range map[string]bool{"off": true, "on": false, "": true, "Off": true} {
-		out, problem := OptedOut(nil, map[string]string{OffAnnotation: value})
+		out, problem := OptedOut(nil, map[string]string{SharingAnnotation: value})
 		require.Equal(t, want, out, value)
 		require.Equal(t, value != "on" && value != "off", problem != "", value)
 	}
 	out, problem := OptedOut(nil, map[string]string{"other": "off"})
 	require.False(t, out)
 	require.Empty(t, problem)
-	_, problem = OptedOut(map[string]string{OffAnnotation: "false"})
+	_, problem = OptedOut(map[string]string{SharingAnnotation: "false"})
 	require.Equal(t, `annotation loadline.dev/sharing is "false": must be one of on, off; it counts as off`, problem)
 }

@@ -43,9 +43,9 @@ func drawNode(t *rapid.T) (*Node, Rule) {
 		n.Available[k] = needs[k]*rapid.Float64Range(-0.1, 2).Draw(t, "available") + drawAmount(t, k, "more")
 	}
 	return n, Rule{
-		Pooling: Pooling(rapid.IntRange(0, 1).Draw(t, "pooling")),
-		LeaveAt: rapid.SampledFrom([]float64{0, 0.5, 0.85}).Draw(t, "leave at"),
-		Stay:    rapid.IntRange(0, 3).Draw(t, "stay") == 0,
+		Pooling:    Pooling(rapid.IntRange(0, 1).Draw(t, "pooling")),
+		EvictAbove: rapid.SampledFrom([]float64{0, 0.5, 0.85}).Draw(t, "leave at"),
+		NeverEvict: rapid.IntRange(0, 3).Draw(t, "stay") == 0,
 	}
 }
 
@@ -62,20 +62,20 @@ func (n *Node) remaining(leaves []int) *Node {
 
 const nearly = 1e-8 // relative
 
-func TestWhatHoldsOnEachNode(t *testing.T) {
+func TestShares_Invariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n, rule := drawNode(t)
 		got := Shares(n, rule)
 		require.Equal(t, got, Shares(n, rule), "the same again")
-		for _, i := range got.Leaves {
-			require.False(t, n.Pods[i].Daemon || n.Pods[i].Rank == Never || rule.Stay, "%s must not leave", n.Pods[i].Name)
+		for _, i := range got.Evictions {
+			require.False(t, n.Pods[i].Daemon || n.Pods[i].Rank == Never || rule.NeverEvict, "%s must not leave", n.Pods[i].Name)
 		}
 		for i := range n.Pods {
-			require.Equal(t, slices.Contains(got.Leaves, i), got.Shares[i] == nil)
+			require.Equal(t, slices.Contains(got.Evictions, i), got.Shares[i] == nil)
 		}
 		for k := range resources.Kind(resources.Kinds) {
 			if n.Kinds[k] {
-				sums(t, n, rule, got, k)
+				checkSums(t, n, rule, got, k)
 			} else {
 				require.False(t, got.Overcommitted[k])
 				require.Zero(t, got.Headroom[k])
@@ -86,7 +86,7 @@ func TestWhatHoldsOnEachNode(t *testing.T) {
 
 // checkSums verifies that each share is within base and peak, and that the shares fit unless the
 // bases exceed the node.
-func sums(t *rapid.T, n *Node, rule Rule, got Result, k resources.Kind) {
+func checkSums(t *rapid.T, n *Node, rule Rule, got Result, k resources.Kind) {
 	shares, bases, totals, largest, squares := 0.0, 0.0, 0.0, 0.0, 0.0
 	for i, p := range n.Pods {
 		if got.Shares[i] == nil {
@@ -108,17 +108,17 @@ func sums(t *rapid.T, n *Node, rule Rule, got Result, k resources.Kind) {
 	case got.Overcommitted[k]:
 		require.Greater(t, totals, n.Available[k])
 		require.Zero(t, pooled)
-	case len(got.Leaves) < len(n.Pods):
+	case len(got.Evictions) < len(n.Pods):
 		require.LessOrEqual(t, totals, room)
 		require.LessOrEqual(t, totals+pooled, room*(1+nearly))
 	}
 	require.LessOrEqual(t, got.Headroom[k]*got.Headroom[k], squares*(1+nearly))
-	if rule.Pooling == Largest {
+	if rule.Pooling == LargestHeadroom {
 		require.LessOrEqual(t, got.Headroom[k], largest)
 	}
 }
 
-func TestTheOrderOfPodsDoesNotMatter(t *testing.T) {
+func TestShares_IgnorePodOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n, rule := drawNode(t)
 		got := Shares(n, rule)
@@ -134,7 +134,7 @@ func TestTheOrderOfPodsDoesNotMatter(t *testing.T) {
 			mixed.Pods = append(mixed.Pods, n.Pods[i])
 		}
 		other := Shares(&mixed, rule)
-		require.Equal(t, n.names(got.Leaves), mixed.names(other.Leaves))
+		require.Equal(t, n.names(got.Evictions), mixed.names(other.Evictions))
 		for at, i := range order {
 			require.Equal(t, got.Shares[i], other.Shares[at])
 		}
@@ -143,40 +143,40 @@ func TestTheOrderOfPodsDoesNotMatter(t *testing.T) {
 	})
 }
 
-func TestNothingMovesWhenNothingChanged(t *testing.T) {
+func TestShares_AreStable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n, rule := drawNode(t)
 		got := Shares(n, rule)
-		rest := n.remaining(got.Leaves)
+		rest := n.remaining(got.Evictions)
 		rest.Used = 0
 		again := Shares(rest, rule)
-		require.Empty(t, again.Leaves)
+		require.Empty(t, again.Evictions)
 		require.Equal(t, slices.DeleteFunc(slices.Clone(got.Shares), func(s []Amounts) bool { return s == nil }), append([][]Amounts{}, again.Shares...))
 		require.Equal(t, got.Headroom, again.Headroom)
 	})
 }
 
-func TestTheLastOneHadToLeave(t *testing.T) {
+func TestShares_EvictionsAreMinimal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n, rule := drawNode(t)
-		rule.LeaveAt = 0
+		rule.EvictAbove = 0
 		n.Kinds[resources.Memory] = false // otherwise the other resource may cause the eviction
-		leaves := Shares(n, rule).Leaves
+		leaves := Shares(n, rule).Evictions
 		if len(leaves) == 0 {
 			return
 		}
 		before := n.remaining(leaves[:len(leaves)-1])
-		require.Len(t, Shares(before, rule).Leaves, 1)
-		rule.Stay = true
+		require.Len(t, Shares(before, rule).Evictions, 1)
+		rule.NeverEvict = true
 		sum := 0.0
 		for i := range before.Pods {
 			sum += before.Pods[i].total(resources.CPU)
 		}
-		require.Greater(t, sum+before.pooled(resources.CPU, rule, everyone(before)), before.Available[resources.CPU])
+		require.Greater(t, sum+before.pooled(resources.CPU, rule, allPods(before)), before.Available[resources.CPU])
 	})
 }
 
-func everyone(n *Node) (all []int) {
+func allPods(n *Node) (all []int) {
 	for i := range n.Pods {
 		all = append(all, i)
 	}

@@ -20,10 +20,10 @@ type Pooling uint8
 const (
 	// LargestHeadroom is the maximum of all headrooms, as in CruiseKube. It is too small if two
 	// containers peak together.
-	Largest Pooling = iota
+	LargestHeadroom Pooling = iota
 	// RootSumSquares is the square root of the sum of the squared headrooms, for independent peaks.
 	// It is between the maximum and the sum.
-	Root
+	RootSumSquares
 )
 
 // Rule configures sharing on a node.
@@ -32,9 +32,9 @@ type Rule struct {
 	// EvictAbove is the CPU utilization of the node, 0 to 1, above which one pod is evicted. Apart
 	// from that, pods are evicted only if the bases do not fit. 0 evicts pods as soon as bases and
 	// headroom do not fit.
-	LeaveAt float64
+	EvictAbove float64
 	// NeverEvict disables evictions.
-	Stay bool
+	NeverEvict bool
 }
 
 // Amounts are fractional millicores and bytes, neither negative nor infinite.
@@ -57,7 +57,7 @@ type Pod struct {
 	Containers []Container
 }
 
-func (p *Pod) staysAnyway() bool { return p.Daemon || p.Rank == Never }
+func (p *Pod) neverEvicted() bool { return p.Daemon || p.Rank == Never }
 
 func (p *Pod) total(k resources.Kind) float64 {
 	sum := 0.0
@@ -67,7 +67,7 @@ func (p *Pod) total(k resources.Kind) float64 {
 	return max(sum, p.Init[k])
 }
 
-func (p *Pod) largest(k resources.Kind) float64 {
+func (p *Pod) maxHeadroom(k resources.Kind) float64 {
 	most := 0.0
 	for i := range p.Containers {
 		most = max(most, p.Containers[i].headroom(k))
@@ -77,18 +77,18 @@ func (p *Pod) largest(k resources.Kind) float64 {
 
 // CappedTo returns a copy of the pod with bases and peaks of at most limit, because a pod cannot
 // use more than its node has.
-func (p *Pod) Within(most Amounts) Pod {
+func (p *Pod) CappedTo(limit Amounts) Pod {
 	cut, copied := *p, false
 	for i := range p.Containers {
-		for k := range most {
-			if p.Containers[i].Base[k] <= most[k] && p.Containers[i].Peak[k] <= most[k] {
+		for k := range limit {
+			if p.Containers[i].Base[k] <= limit[k] && p.Containers[i].Peak[k] <= limit[k] {
 				continue
 			}
 			if !copied {
 				cut.Containers, copied = slices.Clone(p.Containers), true
 			}
 			c := &cut.Containers[i]
-			c.Base[k], c.Peak[k] = min(c.Base[k], most[k]), min(c.Peak[k], most[k])
+			c.Base[k], c.Peak[k] = min(c.Base[k], limit[k]), min(c.Peak[k], limit[k])
 		}
 	}
 	return cut
@@ -104,16 +104,16 @@ type Node struct {
 
 // Result contains the shares of a node. A kind that is not shared has no share.
 type Result struct {
-	Shares   [][]Amounts // by pod and container, nil for evicted pods
-	Leaves   []int       // pods to evict, in order
-	Headroom Amounts     // total above the bases
+	Shares    [][]Amounts // by pod and container, nil for evicted pods
+	Evictions []int       // pods to evict, in order
+	Headroom  Amounts     // total above the bases
 	// Overcommitted are kinds with bases that exceed the available amount. Then shares equal the
 	// bases, and no pod should grow.
 	Overcommitted [resources.Kinds]bool
 }
 
 // sumTolerance absorbs the floating-point error of sums, so that exact fits are accepted.
-const fits = 1 + 1e-9
+const sumTolerance = 1 + 1e-9
 
 // Shares returns the share of each container: its base, plus the node's headroom in proportion to
 // its own headroom. Base ≤ share ≤ peak holds, and all shares together are at most the bases
@@ -121,21 +121,21 @@ const fits = 1 + 1e-9
 // depend on the order of the pods, but their names must be unique. Applying the shares to the node
 // and calling Shares again returns the same result.
 func Shares(n *Node, r Rule) Result {
-	stay := make([]int, len(n.Pods))
-	for i := range stay {
-		stay[i] = i
+	remaining := make([]int, len(n.Pods))
+	for i := range remaining {
+		remaining[i] = i
 	}
-	slices.SortFunc(stay, func(a, b int) int { return cmp.Compare(n.Pods[a].Name, n.Pods[b].Name) })
+	slices.SortFunc(remaining, func(a, b int) int { return cmp.Compare(n.Pods[a].Name, n.Pods[b].Name) })
 	var result Result
 	for _, k := range [...]resources.Kind{resources.Memory, resources.CPU} {
 		if n.Kinds[k] {
-			stay = n.leave(k, r, stay, &result)
+			remaining = n.evictUntilFits(k, r, remaining, &result)
 		}
 	}
-	result.Shares = n.noShares(stay)
+	result.Shares = n.newShares(remaining)
 	for k := range resources.Kind(resources.Kinds) {
 		if n.Kinds[k] {
-			n.divide(k, r, stay, &result)
+			n.distribute(k, r, remaining, &result)
 		}
 	}
 	return result
@@ -143,13 +143,13 @@ func Shares(n *Node, r Rule) Result {
 
 // newShares allocates zero shares for the containers of the remaining pods, with a single
 // allocation.
-func (n *Node) noShares(stay []int) [][]Amounts {
+func (n *Node) newShares(remaining []int) [][]Amounts {
 	containers := 0
-	for _, i := range stay {
+	for _, i := range remaining {
 		containers += len(n.Pods[i].Containers)
 	}
 	shares, all := make([][]Amounts, len(n.Pods)), make([]Amounts, containers)
-	for _, i := range stay {
+	for _, i := range remaining {
 		own := len(n.Pods[i].Containers)
 		shares[i], all = all[:own:own], all[own:]
 	}
@@ -158,53 +158,55 @@ func (n *Node) noShares(stay []int) [][]Amounts {
 
 // evictUntilFits removes pods until the others fit, or no further pod may be evicted. It reuses
 // remaining.
-func (n *Node) leave(k resources.Kind, r Rule, stay []int, result *Result) []int {
-	if r.Stay || n.has(k, r, stay) {
-		return stay
+func (n *Node) evictUntilFits(k resources.Kind, r Rule, remaining []int, result *Result) []int {
+	if r.NeverEvict || n.fits(k, r, remaining) {
+		return remaining
 	}
-	first := slices.Clone(stay)
-	slices.SortStableFunc(first, func(a, b int) int { // remaining is sorted by name
+	candidates := slices.Clone(remaining)
+	slices.SortStableFunc(candidates, func(a, b int) int { // remaining is sorted by name
 		x, y := &n.Pods[a], &n.Pods[b]
-		return cmp.Or(cmp.Compare(x.Rank, y.Rank), cmp.Compare(y.largest(k), x.largest(k)))
+		return cmp.Or(cmp.Compare(x.Rank, y.Rank), cmp.Compare(y.maxHeadroom(k), x.maxHeadroom(k)))
 	})
-	hot := n.hot(k, r)
-	for _, i := range first {
-		if n.Pods[i].staysAnyway() {
+	saturated := n.isSaturated(k, r)
+	for _, i := range candidates {
+		if n.Pods[i].neverEvicted() {
 			continue
 		}
-		at := slices.Index(stay, i)
-		stay = slices.Delete(stay, at, at+1)
-		result.Leaves = append(result.Leaves, i)
-		if hot { // one at a time: the usage without this pod is not yet measured
-			r.LeaveAt, hot = math.Inf(1), false
+		at := slices.Index(remaining, i)
+		remaining = slices.Delete(remaining, at, at+1)
+		result.Evictions = append(result.Evictions, i)
+		if saturated { // one at a time: the usage without this pod is not yet measured
+			r.EvictAbove, saturated = math.Inf(1), false
 		}
-		if n.has(k, r, stay) {
+		if n.fits(k, r, remaining) {
 			break
 		}
 	}
-	return stay
+	return remaining
 }
 
 // isSaturated reports whether CPU utilization alone requires an eviction.
-func (n *Node) hot(k resources.Kind, r Rule) bool {
-	return k == resources.CPU && r.LeaveAt > 0 && n.Used > r.LeaveAt
+func (n *Node) isSaturated(k resources.Kind, r Rule) bool {
+	return k == resources.CPU && r.EvictAbove > 0 && n.Used > r.EvictAbove
 }
 
-func (n *Node) has(k resources.Kind, r Rule, stay []int) bool {
+func (n *Node) fits(k resources.Kind, r Rule, remaining []int) bool {
 	pooled := 0.0
-	if r.LeaveAt == 0 {
-		pooled = n.pooled(k, r, stay)
+	if r.EvictAbove == 0 {
+		pooled = n.pooled(k, r, remaining)
 	}
-	return !n.hot(k, r) && n.holds(k, n.sum(k, stay)+pooled)
+	return !n.isSaturated(k, r) && n.canProvide(k, n.sum(k, remaining)+pooled)
 }
 
-func (n *Node) holds(k resources.Kind, amount float64) bool { return amount <= n.Available[k]*fits }
+func (n *Node) canProvide(k resources.Kind, amount float64) bool {
+	return amount <= n.Available[k]*sumTolerance
+}
 
 // FitsBases reports whether the node fits the bases of a pod if no other pod shares. Otherwise the
 // pod would take everything from the others.
-func (n *Node) Holds(p *Pod) bool {
+func (n *Node) FitsBases(p *Pod) bool {
 	for k, shared := range n.Kinds {
-		if shared && !n.holds(resources.Kind(k), p.total(resources.Kind(k))) {
+		if shared && !n.canProvide(resources.Kind(k), p.total(resources.Kind(k))) {
 			return false
 		}
 	}
@@ -222,42 +224,42 @@ func (n *Node) Spare() (left Amounts) {
 	return left
 }
 
-func (n *Node) sum(k resources.Kind, of []int) float64 {
+func (n *Node) sum(k resources.Kind, pods []int) float64 {
 	sum := 0.0
-	for _, i := range of {
+	for _, i := range pods {
 		sum += n.Pods[i].total(k)
 	}
 	return sum
 }
 
-func (n *Node) pooled(k resources.Kind, r Rule, of []int) float64 {
+func (n *Node) pooled(k resources.Kind, r Rule, pods []int) float64 {
 	largest, squares := 0.0, 0.0
-	for _, i := range of {
+	for _, i := range pods {
 		for c := range n.Pods[i].Containers {
 			h := n.Pods[i].Containers[c].headroom(k)
 			largest, squares = max(largest, h), squares+h*h
 		}
 	}
-	if r.Pooling == Root {
+	if r.Pooling == RootSumSquares {
 		return max(math.Sqrt(squares), largest)
 	}
 	return largest
 }
 
-func (n *Node) divide(k resources.Kind, r Rule, stay []int, result *Result) {
-	sum, total := n.sum(k, stay), 0.0
-	for _, i := range stay {
+func (n *Node) distribute(k resources.Kind, r Rule, remaining []int, result *Result) {
+	sum, total := n.sum(k, remaining), 0.0
+	for _, i := range remaining {
 		for c := range n.Pods[i].Containers {
 			total += n.Pods[i].Containers[c].headroom(k)
 		}
 	}
-	pooled := n.pooled(k, r, stay)
-	if !n.holds(k, sum+pooled) {
+	pooled := n.pooled(k, r, remaining)
+	if !n.canProvide(k, sum+pooled) {
 		pooled = max(n.Available[k]-sum, 0)
 	}
-	result.Overcommitted[k] = len(stay) > 0 && !n.holds(k, sum)
+	result.Overcommitted[k] = len(remaining) > 0 && !n.canProvide(k, sum)
 	result.Headroom[k] = pooled
-	for _, i := range stay {
+	for _, i := range remaining {
 		for c := range n.Pods[i].Containers {
 			own := &n.Pods[i].Containers[c]
 			share := own.Base[k]

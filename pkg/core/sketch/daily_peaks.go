@@ -22,34 +22,34 @@ type DailyPeaks struct {
 	peaks   [slotsKept]uint16 // memory scale codes, 0 = empty
 	running int64             // number of the open window since 1970
 
-	first   int64   // first sample in ns since 1970, 0 = none
-	last    uint32  // last sample in minutes since 1970, 0 = unknown
-	idle    uint16  // full hours of gaps, without the first hour of each gap
-	before  uint16  // code of the peak before the last long pause, 0 = none
-	highest float32 // peak of all time
-	kills   uint8   // OOM kills in the open window, see addKill
-	former  uint16  // code of the window 14 days before the open one, 0 = none
-	sum     float64
-	samples float64
+	first           int64   // first sample in ns since 1970, 0 = none
+	last            uint32  // last sample in minutes since 1970, 0 = unknown
+	idleHours       uint16  // full hours of gaps, without the first hour of each gap
+	peakBeforePause uint16  // code of the peak before the last long pause, 0 = none
+	highest         float32 // peak of all time
+	kills           uint8   // OOM kills in the open window, see addKill
+	peakTwoWeeksAgo uint16  // code of the window 14 days before the open one, 0 = none
+	sum             float64
+	samples         float64
 }
 
 // A gap between samples adds at most one hour to the age of a container. The rest is idle time, so
 // that a job of a few minutes a day is not mature after one day.
-const pause, minute = int64(time.Hour), int64(time.Minute)
+const gapAllowance, minute = int64(time.Hour), int64(time.Minute)
 
 func (p *DailyPeaks) addGap(length int64) {
-	p.idle = uint16(min(int64(p.idle)+max(length/pause-1, 0), math.MaxUint16))
+	p.idleHours = uint16(min(int64(p.idleHours)+max(length/gapAllowance-1, 0), math.MaxUint16))
 }
 
 // Observe adds a sample in bytes. A sample older than the open window counts in the open window.
 func (p *DailyPeaks) Observe(at int64, bytes float64) {
-	p.peak(at, bytes)
+	p.addPeak(at, bytes)
 	p.sum, p.samples = p.sum+bytes, p.samples+1
 }
 
 // addPeak records a peak without a sample, because the estimate after an OOM kill must not change
 // the mean.
-func (p *DailyPeaks) peak(at int64, bytes float64) {
+func (p *DailyPeaks) addPeak(at int64, bytes float64) {
 	if p.first == 0 {
 		p.first, p.running = at, at/window
 	}
@@ -58,10 +58,10 @@ func (p *DailyPeaks) peak(at int64, bytes float64) {
 	}
 	p.last = max(p.last, uint32(at/minute))
 	if at/window-p.running >= slotsKept {
-		p.before = scales[ram].encode(p.Highest(days))
+		p.peakBeforePause = scales[ram].encode(p.Highest(days))
 	}
 	if at/window > p.running {
-		p.kills, p.former = 0, p.of(at/window-slotsKept)
+		p.kills, p.peakTwoWeeksAgo = 0, p.windowPeak(at/window-slotsKept)
 	}
 	advanceRing(&p.running, at/window, p.peaks[:])
 	slot := &p.peaks[p.running%slotsKept]
@@ -70,12 +70,12 @@ func (p *DailyPeaks) peak(at int64, bytes float64) {
 }
 
 // windowPeak returns the peak code of a window by number, 0 if empty or unknown.
-func (p *DailyPeaks) of(number int64) uint16 {
+func (p *DailyPeaks) windowPeak(number int64) uint16 {
 	switch {
 	case number < 0 || number > p.running || number < p.running-slotsKept:
 		return 0
 	case number == p.running-slotsKept:
-		return p.former
+		return p.peakTwoWeeksAgo
 	}
 	return p.peaks[number%slotsKept]
 }
@@ -84,17 +84,17 @@ func (p *DailyPeaks) of(number int64) uint16 {
 func (p *DailyPeaks) Empty() bool { return p.first == 0 }
 
 // CurrentPeak returns the peak of the open window.
-func (p *DailyPeaks) Running() float64 { return scales[ram].decode(p.peaks[p.running%slotsKept]) }
+func (p *DailyPeaks) CurrentPeak() float64 { return scales[ram].decode(p.peaks[p.running%slotsKept]) }
 
 // LastDayPeak returns the peak of the latest four windows.
-func (p *DailyPeaks) Day() float64 { return p.day(0) }
+func (p *DailyPeaks) LastDayPeak() float64 { return p.dayPeak(0) }
 
-func (p *DailyPeaks) day(ago int64) float64 {
-	return scales[ram].decode(p.coded(p.running - ago*perDay))
+func (p *DailyPeaks) dayPeak(ago int64) float64 {
+	return scales[ram].decode(p.blockPeak(p.running - ago*perDay))
 }
 
 // blockPeak returns the peak code of the four windows up to end, 0 if empty or expired.
-func (p *DailyPeaks) coded(end int64) uint16 {
+func (p *DailyPeaks) blockPeak(end int64) uint16 {
 	code := uint16(0)
 	for number := end; number > end-perDay; number-- {
 		if number >= 0 && number > p.running-slotsKept {
@@ -105,46 +105,46 @@ func (p *DailyPeaks) coded(end int64) uint16 {
 }
 
 // Highest returns the highest peak of the last days, at most 14, counted back from the open window.
-func (p *DailyPeaks) Highest(among int64) float64 {
+func (p *DailyPeaks) Highest(dayCount int64) float64 {
 	highest := 0.0
-	for ago := range min(among, days) {
-		highest = max(highest, p.day(ago))
+	for ago := range min(dayCount, days) {
+		highest = max(highest, p.dayPeak(ago))
 	}
 	return highest
 }
 
 // minDailyPeaks are enough without the peak from before a long pause.
-const enough = 4
+const minDailyPeaks = 4
 
 // Daily returns the peaks of the days with samples, latest first, counted back from the open
 // window. With fewer than four peaks it appends the peak from before a pause of two weeks or more,
 // without which a monthly job would start small each time.
 //
 // Daily and Weekly fill the list in a second function, so that it can stay on the caller's stack.
-func (p *DailyPeaks) Daily() []float64 { return p.daily(make([]float64, 0, mostPeaks)) }
+func (p *DailyPeaks) Daily() []float64 { return p.daily(make([]float64, 0, maxPeaks)) }
 
-const mostPeaks = days + 1
+const maxPeaks = days + 1
 
 func (p *DailyPeaks) daily(daily []float64) []float64 {
 	for ago := range int64(days) {
-		if peak := p.day(ago); peak > 0 {
+		if peak := p.dayPeak(ago); peak > 0 {
 			daily = append(daily, peak)
 		}
 	}
-	if p.before != 0 && len(daily) < enough {
-		daily = append(daily, scales[ram].decode(p.before))
+	if p.peakBeforePause != 0 && len(daily) < minDailyPeaks {
+		daily = append(daily, scales[ram].decode(p.peakBeforePause))
 	}
 	return daily
 }
 
 // Weekly returns Daily and the peak of the window two weeks before the open one. A weekly event
 // then appears twice when it begins, although the open window has replaced one occurrence.
-func (p *DailyPeaks) Weekly() []float64 { return p.weekly(make([]float64, 0, mostPeaks)) }
+func (p *DailyPeaks) Weekly() []float64 { return p.weekly(make([]float64, 0, maxPeaks)) }
 
 func (p *DailyPeaks) weekly(daily []float64) []float64 {
 	daily = p.daily(daily)
-	if p.former != 0 && len(daily) >= enough {
-		daily = append(daily, scales[ram].decode(p.former))
+	if p.peakTwoWeeksAgo != 0 && len(daily) >= minDailyPeaks {
+		daily = append(daily, scales[ram].decode(p.peakTwoWeeksAgo))
 	}
 	return daily
 }
@@ -156,13 +156,13 @@ func Base(daily []float64) float64 {
 	for _, peak := range daily {
 		largest, second = max(largest, peak), max(second, min(largest, peak))
 	}
-	if len(daily) < enough {
+	if len(daily) < minDailyPeaks {
 		return largest
 	}
 	return second
 }
 
-const unsure = 0.3
+const assumedVolatility = 0.3
 
 // Volatility returns the standard deviation of the logarithms of the daily peaks. It is 0 in the
 // first window, and an assumed value with fewer than two peaks.
@@ -171,10 +171,10 @@ func (p *DailyPeaks) Volatility(daily []float64) float64 {
 	case p.first/window == p.running:
 		return 0
 	case len(daily) < 2:
-		return unsure
+		return assumedVolatility
 	}
 	mean, sum := 0.0, 0.0
-	logs := make([]float64, 0, mostPeaks)
+	logs := make([]float64, 0, maxPeaks)
 	for _, d := range daily {
 		logs = append(logs, math.Log(d))
 	}
@@ -188,7 +188,7 @@ func (p *DailyPeaks) Volatility(daily []float64) float64 {
 }
 
 // ExcessOverMean returns how far the highest usage exceeds the mean, as a fraction of the mean.
-func (p *DailyPeaks) Restless() float64 {
+func (p *DailyPeaks) ExcessOverMean() float64 {
 	if p.sum == 0 {
 		return 0
 	}
@@ -197,7 +197,7 @@ func (p *DailyPeaks) Restless() float64 {
 
 // Age returns the time since the first sample without idle hours. A gap adds less than two hours.
 func (p *DailyPeaks) Age(now int64) time.Duration {
-	return time.Duration(max(now-p.first-int64(p.idle)*pause, 0))
+	return time.Duration(max(now-p.first-int64(p.idleHours)*gapAllowance, 0))
 }
 
 func (p *DailyPeaks) merge(o *DailyPeaks) {
@@ -206,13 +206,13 @@ func (p *DailyPeaks) merge(o *DailyPeaks) {
 	}
 	switch apart := o.running - p.running; {
 	case p.first == 0:
-		p.before = o.before
+		p.peakBeforePause = o.peakBeforePause
 	case apart >= slotsKept:
-		p.before = scales[ram].encode(p.Highest(days))
+		p.peakBeforePause = scales[ram].encode(p.Highest(days))
 	case -apart >= slotsKept:
-		p.before = scales[ram].encode(o.Highest(days))
+		p.peakBeforePause = scales[ram].encode(o.Highest(days))
 	default:
-		p.before = max(p.before, o.before)
+		p.peakBeforePause = max(p.peakBeforePause, o.peakBeforePause)
 	}
 	switch {
 	case o.running > p.running:
@@ -221,7 +221,7 @@ func (p *DailyPeaks) merge(o *DailyPeaks) {
 		p.kills = max(p.kills, o.kills)
 	}
 	oldest := max(p.running, o.running) - slotsKept
-	p.former = max(p.of(oldest), o.of(oldest))
+	p.peakTwoWeeksAgo = max(p.windowPeak(oldest), o.windowPeak(oldest))
 	mergeRings(&p.running, p.peaks[:], o.running, o.peaks[:])
 	p.mergePauses(o)
 	if p.first == 0 || o.first < p.first {
@@ -242,12 +242,12 @@ func (p *DailyPeaks) mergePauses(o *DailyPeaks) {
 	last := max(p.last, o.last)
 	switch {
 	case late.first == 0:
-		p.idle = early.idle
+		p.idleHours = early.idleHours
 	case early.last != 0 && ends < begins:
-		p.idle = uint16(min(int64(early.idle)+int64(late.idle), math.MaxUint16))
+		p.idleHours = uint16(min(int64(early.idleHours)+int64(late.idleHours), math.MaxUint16))
 		p.addGap(begins - ends)
 	default:
-		p.idle = min(early.idle, late.idle)
+		p.idleHours = min(early.idleHours, late.idleHours)
 	}
 	p.last = last
 }
@@ -260,16 +260,16 @@ func (p *DailyPeaks) write(w *imageWriter) {
 	w.Float(p.sum)
 	w.Float(p.samples)
 	w.Int(int64(p.last))
-	w.Int(int64(p.idle))
-	w.Int(int64(p.before))
+	w.Int(int64(p.idleHours))
+	w.Int(int64(p.peakBeforePause))
 	w.Int(int64(p.kills))
-	if p.former != 0 {
-		w.Int(int64(p.former))
+	if p.peakTwoWeeksAgo != 0 {
+		w.Int(int64(p.peakTwoWeeksAgo))
 	}
 }
 
 func (p *DailyPeaks) read(r *imageReader) {
-	p.running = r.Within(0, mostNumber)
+	p.running = r.Within(0, maxSlotNumber)
 	r.Scaled(&scales[ram], p.peaks[:])
 	p.first = r.Within(0, math.MaxInt64)
 	p.highest, p.sum, p.samples = float32(r.Float()), r.Float(), r.Float()
@@ -277,10 +277,10 @@ func (p *DailyPeaks) read(r *imageReader) {
 		p.sum = 0
 	}
 	if !r.Empty() { // older images have no pauses
-		p.last, p.idle = uint32(r.Within(0, math.MaxUint32)), uint16(r.Within(0, math.MaxUint16))
-		p.before, p.kills = r.Code(&scales[ram]), uint8(r.Within(0, mostKills))
+		p.last, p.idleHours = uint32(r.Within(0, math.MaxUint32)), uint16(r.Within(0, math.MaxUint16))
+		p.peakBeforePause, p.kills = r.Code(&scales[ram]), uint8(r.Within(0, maxKills))
 	}
 	if !r.Empty() {
-		p.former = r.Code(&scales[ram])
+		p.peakTwoWeeksAgo = r.Code(&scales[ram])
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestDaysAgainstAList(t *testing.T) {
+func TestDailyPeaks_MatchesNaiveModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var p DailyPeaks
 		windows := map[int64]float64{}
@@ -34,22 +34,22 @@ func TestDaysAgainstAList(t *testing.T) {
 			}
 		}
 		latest := daily[0]
-		if before > 0 && len(daily) < enough {
+		if before > 0 && len(daily) < minDailyPeaks {
 			daily = append(daily, before)
 		}
 		require.InEpsilonSlice(t, daily, p.Daily(), 0.002)
-		require.InEpsilon(t, windows[now/window], p.Running(), 0.002)
-		require.InEpsilon(t, latest, p.Day(), 0.002)
+		require.InEpsilon(t, windows[now/window], p.CurrentPeak(), 0.002)
+		require.InEpsilon(t, latest, p.LastDayPeak(), 0.002)
 	})
 }
 
-func TestBaseForgivesOneOutlier(t *testing.T) {
+func TestBase_IgnoresOneOutlier(t *testing.T) {
 	require.Zero(t, Base(nil))
 	require.Equal(t, 9.0, Base([]float64{1, 9, 3}), "too little is known to forgive")
 	require.Equal(t, 3.0, Base([]float64{1, 9, 3, 2}))
 }
 
-func TestJobsAreKnownByTheirRuns(t *testing.T) {
+func TestDailyPeaks_JobHistory(t *testing.T) {
 	var p DailyPeaks
 	day := func(n int) {
 		for m := range 5 {
@@ -69,7 +69,7 @@ func TestJobsAreKnownByTheirRuns(t *testing.T) {
 	require.Len(t, p.Daily(), 4, "then it is known well enough without")
 }
 
-func TestPausesOfMergedDays(t *testing.T) {
+func TestDailyPeaks_MergePauses(t *testing.T) {
 	life := func(hours ...int) *DailyPeaks {
 		p := &DailyPeaks{}
 		for _, h := range hours {
@@ -87,20 +87,20 @@ func TestPausesOfMergedDays(t *testing.T) {
 	} {
 		c.a.merge(c.b)
 		require.Equal(t, c.whole.Age(int64(c.whole.last)*minute), c.a.Age(int64(c.a.last)*minute))
-		require.Equal(t, c.whole.before, c.a.before)
+		require.Equal(t, c.whole.peakBeforePause, c.a.peakBeforePause)
 	}
 }
 
-func TestVolatility(t *testing.T) {
+func TestDailyPeaks_Volatility(t *testing.T) {
 	var p DailyPeaks
 	p.Observe(at(0), 100)
 	require.Zero(t, p.Volatility(p.Daily()), "the first window")
 	p.Observe(at(7*time.Hour), 100)
-	require.Equal(t, unsure, p.Volatility(p.Daily()), "one day")
+	require.Equal(t, assumedVolatility, p.Volatility(p.Daily()), "one day")
 	require.InDelta(t, math.Log(4)/math.Sqrt2, p.Volatility([]float64{100, 400}), 1e-9)
 }
 
-func TestImagesBeforePausesAreRead(t *testing.T) {
+func TestDailyPeaks_ReadsImageWithoutPauses(t *testing.T) {
 	var p, old DailyPeaks
 	for i := range 100 {
 		p.Observe(at(time.Duration(i)*time.Minute), float64(i<<20))
@@ -124,7 +124,7 @@ func TestImagesBeforePausesAreRead(t *testing.T) {
 	require.Equal(t, p.Daily(), old.Daily())
 }
 
-func sundays(p *DailyPeaks, from, to int, hour int) {
+func weeklyPeaks(p *DailyPeaks, from, to int, hour int) {
 	for h := from; h < to; h++ {
 		use := 100.0
 		if h%(7*24) == 6*24+hour {
@@ -134,37 +134,37 @@ func sundays(p *DailyPeaks, from, to int, hour int) {
 	}
 }
 
-func TestAWeekIsRememberedTwiceWhenTheNextOneBegins(t *testing.T) {
+func TestDailyPeaks_RemembersWeeklyPeak(t *testing.T) {
 	for _, hour := range []int{0, 2, 5, 6, 13, 23} {
 		for _, week := range []int{2, 3, 4} {
 			p := &DailyPeaks{}
-			sundays(p, 0, (week*7+6)*24+hour, hour) // the next weekly peak is about to begin
+			weeklyPeaks(p, 0, (week*7+6)*24+hour, hour) // the next weekly peak is about to begin
 			require.InEpsilon(t, 900<<20, Base(p.Weekly()), 0.002, "hour %d, week %d", hour, week)
 		}
 	}
 	p := &DailyPeaks{}
-	sundays(p, 0, 7*24, 2)
+	weeklyPeaks(p, 0, 7*24, 2)
 	for h := 7 * 24; h < 40*24; h++ {
 		p.Observe(at(time.Duration(h)*time.Hour), 100<<20)
 	}
 	require.InEpsilon(t, 100<<20, Base(p.Weekly()), 0.002, "it is forgotten")
 	p = &DailyPeaks{}
-	sundays(p, 0, 21*24, 2)
+	weeklyPeaks(p, 0, 21*24, 2)
 	p.Observe(at(60*24*time.Hour), 100<<20)
-	require.Zero(t, p.former, "after a long pause there is no such window")
+	require.Zero(t, p.peakTwoWeeksAgo, "after a long pause there is no such window")
 }
 
-func TestTheWindowOfTwoWeeksAgoIsMergedAndSaved(t *testing.T) {
+func TestDailyPeaks_MergesPeakOfTwoWeeksAgo(t *testing.T) {
 	whole, early, late := &DailyPeaks{}, &DailyPeaks{}, &DailyPeaks{}
 	const now = 20*24 + 2
-	sundays(whole, 0, now, 2)
-	sundays(early, 0, 15*24, 2)
-	sundays(late, 15*24, now, 2)
+	weeklyPeaks(whole, 0, now, 2)
+	weeklyPeaks(early, 0, 15*24, 2)
+	weeklyPeaks(late, 15*24, now, 2)
 	for _, pair := range [][2]*DailyPeaks{{early, late}, {late, early}} {
 		merged := *pair[0]
 		merged.merge(pair[1])
 		require.Equal(t, whole.Weekly(), merged.Weekly())
-		require.NotZero(t, merged.former)
+		require.NotZero(t, merged.peakTwoWeeksAgo)
 	}
 	var w imageWriter
 	whole.write(&w)
@@ -173,5 +173,5 @@ func TestTheWindowOfTwoWeeksAgoIsMergedAndSaved(t *testing.T) {
 	require.Equal(t, *whole, again)
 	twice := *whole
 	twice.merge(whole)
-	require.Equal(t, whole.former, twice.former)
+	require.Equal(t, whole.peakTwoWeeksAgo, twice.peakTwoWeeksAgo)
 }

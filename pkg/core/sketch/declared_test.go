@@ -9,17 +9,17 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-func TestDeclared(t *testing.T) {
+func TestSketch_Declared(t *testing.T) {
 	const mib = 1 << 20
 	needs := Needs{Peaks: true, Declared: time.Hour}
 	tr := New(needs)
-	require.False(t, tr.Undeclared(), "it has not begun")
+	require.False(t, tr.NeedsDeclared(), "it has not begun")
 	tr.Observe(start, resources.Memory, 10*mib, 0)
-	require.True(t, tr.Undeclared())
-	require.False(t, tr.Declare(0), "none")
-	require.True(t, tr.Declare(256*mib))
-	require.False(t, tr.Declare(100*mib))
-	require.False(t, tr.Undeclared())
+	require.True(t, tr.NeedsDeclared())
+	require.False(t, tr.SetDeclared(0), "none")
+	require.True(t, tr.SetDeclared(256*mib))
+	require.False(t, tr.SetDeclared(100*mib))
+	require.False(t, tr.NeedsDeclared())
 	require.InEpsilon(t, 256*mib, tr.Declared(), 0.0011)
 	tr.Observe(start.Add(59*time.Minute), resources.Memory, 10*mib, 0)
 	again, err := Read(needs, tr.Image(), start, 0)
@@ -32,13 +32,13 @@ func TestDeclared(t *testing.T) {
 	old := New(needs)
 	old.Observe(start, resources.Memory, 10*mib, 0)
 	old.Observe(start.Add(time.Hour), resources.Memory, 10*mib, 0)
-	require.False(t, old.Undeclared(), "what it was declared with does not matter any more")
-	require.False(t, old.Declare(256*mib))
+	require.False(t, old.NeedsDeclared(), "what it was declared with does not matter any more")
+	require.False(t, old.SetDeclared(256*mib))
 
 	past := New(needs)
 	past.Merge(tr)
 	require.Equal(t, tr.Declared(), past.Declared())
 	tr.Adapt(Needs{Peaks: true})
 	require.Zero(t, tr.Declared())
-	require.False(t, tr.Declare(256*mib), "nobody wants to know")
+	require.False(t, tr.SetDeclared(256*mib), "nobody wants to know")
 }

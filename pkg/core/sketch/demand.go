@@ -8,11 +8,11 @@ import (
 )
 
 // Usage is one measurement of a resource, in millicores or bytes.
-type Use struct {
-	Amount  resources.Amount
-	Limit   resources.Amount // limit of the usage, 0 = no limit
-	Request resources.Amount // in force, 0 = equal to the limit, needed with Throttled only
-	Stands  bool             // the limit does not follow the request
+type Usage struct {
+	Amount     resources.Amount
+	Limit      resources.Amount // limit of the usage, 0 = no limit
+	Request    resources.Amount // in force, 0 = equal to the limit, needed with Throttled only
+	FixedLimit bool             // the limit does not follow the request
 
 	// Throttled is the share of time, 0 to 1, in which usage reached the CPU limit, although the
 	// mean may be below it. 0 if unknown.
@@ -21,29 +21,29 @@ type Use struct {
 
 // From cappedShare of its limit on, CPU usage is capped, and the demand is assumed to be
 // cappedFactor times the limit. Otherwise a container at its limit would appear to need no more.
-const clipped, censored = 0.98, 2
+const cappedShare, cappedFactor = 0.98, 2
 
 // From this share of throttled time on, the demand exceeds the mean usage, which hides short bursts
 // up to the limit.
-const reached = 0.05
+const minThrottled = 0.05
 
 // CappedByLimit reports whether a CPU limit that follows the request hides the demand.
-func (u Use) HeldDown() bool {
+func (u Usage) CappedByLimit() bool {
 	limit := float64(u.Limit)
-	return limit > 0 && !u.Stands && (float64(u.Amount) >= clipped*limit || u.Throttled >= reached)
+	return limit > 0 && !u.FixedLimit && (float64(u.Amount) >= cappedShare*limit || u.Throttled >= minThrottled)
 }
 
 // demand returns the estimated CPU demand of a usage in millicores, and the part due to throttling
 // of this usage.
-func (t *Sketch) demand(at int64, u Use) (wanted, throttled float64) {
+func (t *Sketch) demand(at int64, u Usage) (wanted, throttled float64) {
 	use, limit := float64(u.Amount), float64(u.Limit)
 	switch {
 	case limit <= 0:
 		return use, 0
-	case use >= clipped*limit:
-		return censored * limit, 0
-	case t.countsThrottling() && !u.Stands: // with a fixed limit no request would help
-		need := t.throttled.heldBack(at)
+	case use >= cappedShare*limit:
+		return cappedFactor * limit, 0
+	case t.countsThrottling() && !u.FixedLimit: // with a fixed limit no request would help
+		need := t.throttled.decayedNeed(at)
 		throttled = t.throttled.demand(at, u)
 		return max(use, need, throttled), throttled
 	}
@@ -52,7 +52,7 @@ func (t *Sketch) demand(at int64, u Use) (wanted, throttled float64) {
 
 func (t *Sketch) countsThrottling() bool { return t.Load[cpu] != nil && t.Load[cpu].shape.throttling }
 
-func (t *Sketch) loadThatCounts() *Load {
+func (t *Sketch) activeLoad() *Load {
 	if t.Tracked != nil && t.Tracked.Large() {
 		return &t.Tracked.Load
 	}
@@ -61,15 +61,15 @@ func (t *Sketch) loadThatCounts() *Load {
 
 // ThrottledDemand returns the minimum CPU demand in millicores that throttling has shown, 0 if
 // unknown.
-func (t *Sketch) HeldBack() float64 { return t.throttled.heldBack(t.Now) }
+func (t *Sketch) ThrottledDemand() float64 { return t.throttled.decayedNeed(t.Now) }
 
 // throttled is the evidence of a CPU limit that is reached in bursts.
 type throttled struct {
-	lowest lately // lowest limit of the last 15 minutes or more
-	need   lately // demand to which throttling has raised the load
+	lowest timedAmount // lowest limit of the last 15 minutes or more
+	need   timedAmount // demand to which throttling has raised the load
 }
 
-type lately struct {
+type timedAmount struct {
 	amount uint16 // CPU scale code, 0 = none
 	slot   uint16 // number of the 15-minute slot since 1970, low 16 bits
 }
@@ -77,12 +77,12 @@ type lately struct {
 // slotLength is longer than the interval over which throttling is measured.
 const slotLength = int64(15 * time.Minute)
 
-func since(at int64, amount float64) lately {
-	return lately{scales[cpu].encode(amount), uint16(at / slotLength)}
+func newTimedAmount(at int64, amount float64) timedAmount {
+	return timedAmount{scales[cpu].encode(amount), uint16(at / slotLength)}
 }
 
 // age returns the number of slots since the amount was set, 0 after 341 days.
-func (l lately) age(at int64) float64 {
+func (l timedAmount) age(at int64) float64 {
 	if slots := uint16(at/slotLength) - l.slot; slots <= math.MaxInt16 {
 		return float64(slots)
 	}
@@ -92,7 +92,7 @@ func (l lately) age(at int64) float64 {
 // Half-life of the throttled demand in slots: one week.
 const needHalfLife = 7 * 24 * 4
 
-func (h *throttled) heldBack(at int64) float64 {
+func (h *throttled) decayedNeed(at int64) float64 {
 	return scales[cpu].decode(h.need.amount) * math.Exp2(-h.need.age(at)/needHalfLife)
 }
 
@@ -100,16 +100,16 @@ func (h *throttled) heldBack(at int64) float64 {
 // request, because the limit follows the request and doubles too. Throttling is measured over some
 // minutes in which the limit may just have been raised, so the lowest recent limit applies. Each
 // throttled period uses all of the limit, so inconsistent samples do not count.
-func (h *throttled) demand(at int64, u Use) float64 {
+func (h *throttled) demand(at int64, u Usage) float64 {
 	limit := float64(u.Limit)
 	if h.lowest.amount == 0 || limit <= scales[cpu].decode(h.lowest.amount) || h.lowest.age(at) > 1 {
-		h.lowest = since(at, limit)
+		h.lowest = newTimedAmount(at, limit)
 	}
 	lowest := min(scales[cpu].decode(h.lowest.amount), limit)
-	if !(u.Throttled >= reached) || float64(u.Amount) < reached*lowest {
+	if !(u.Throttled >= minThrottled) || float64(u.Amount) < minThrottled*lowest {
 		return 0
 	}
-	wanted := censored * lowest
+	wanted := cappedFactor * lowest
 	if u.Request > 0 && u.Request < u.Limit {
 		wanted *= float64(u.Request) / limit
 	}
@@ -119,23 +119,23 @@ func (h *throttled) demand(at int64, u Use) float64 {
 // recordNeed keeps the demand of a throttled usage if it has raised the load, as a single burst
 // does not. Under the higher limit nothing is throttled and the means hide the bursts again, so
 // without this memory the request would oscillate.
-func (h *throttled) raised(at int64, wanted float64, l *Load) {
-	if wanted > h.heldBack(at) && max(l.Level(0, at), l.Level(1, at)) >= wanted {
-		h.need = since(at, wanted)
+func (h *throttled) recordNeed(at int64, wanted float64, l *Load) {
+	if wanted > h.decayedNeed(at) && max(l.Level(0, at), l.Level(1, at)) >= wanted {
+		h.need = newTimedAmount(at, wanted)
 	}
 }
 
-type throttling struct{}
+type throttlingPart struct{}
 
-func (throttling) needed(t *Sketch) bool { return t.countsThrottling() }
+func (throttlingPart) needed(t *Sketch) bool { return t.countsThrottling() }
 
-func (throttling) merge(t, o *Sketch) {
+func (throttlingPart) merge(t, o *Sketch) {
 	if t.countsThrottling() && t.throttled == (throttled{}) {
 		t.throttled = o.throttled
 	}
 }
 
-func (throttling) write(t *Sketch, w *imageWriter) {
+func (throttlingPart) write(t *Sketch, w *imageWriter) {
 	if h := t.throttled; t.countsThrottling() && h != (throttled{}) {
 		for _, n := range [...]uint16{h.lowest.amount, h.lowest.slot, h.need.amount, h.need.slot} {
 			w.Int(int64(n))
@@ -143,10 +143,10 @@ func (throttling) write(t *Sketch, w *imageWriter) {
 	}
 }
 
-func (throttling) read(t *Sketch, r *imageReader) bool {
+func (throttlingPart) read(t *Sketch, r *imageReader) bool {
 	if t.countsThrottling() {
-		for _, l := range []*lately{&t.throttled.lowest, &t.throttled.need} {
-			*l = lately{r.Code(&scales[cpu]), uint16(r.Within(0, math.MaxUint16))}
+		for _, l := range []*timedAmount{&t.throttled.lowest, &t.throttled.need} {
+			*l = timedAmount{r.Code(&scales[cpu]), uint16(r.Within(0, math.MaxUint16))}
 		}
 	}
 	return t.countsThrottling()
@@ -162,10 +162,10 @@ func (n *Needs) Starting(age, boost time.Duration) bool {
 // ObserveStart is ObservePod during a container start. The usage counts only until other CPU usage
 // arrives, which matters for jobs shorter than their start phase.
 func (t *Sketch) ObserveStart(pod string, at time.Time, use, limit resources.Amount) {
-	if _, known := t.Covers(cpu); known && !t.flags.has(onlyStarts) {
+	if _, known := t.Coverage(cpu); known && !t.flags.has(onlyStarts) {
 		return
 	}
-	t.observe(pod, at, cpu, Use{Amount: use, Limit: limit})
+	t.observe(pod, at, cpu, Usage{Amount: use, Limit: limit})
 	t.flags.set(onlyStarts, true)
 }
 
@@ -175,7 +175,7 @@ func (t *Sketch) forgetStarts() {
 		return
 	}
 	t.flags.set(onlyStarts, false)
-	t.begun[cpu] = 0
+	t.firstUsage[cpu] = 0
 	if l := t.Load[cpu]; l != nil {
 		t.Load[cpu] = newLoad(l.shape)
 	}
@@ -185,35 +185,35 @@ func (t *Sketch) forgetStarts() {
 	if t.Hours[cpu] != nil {
 		t.Hours[cpu] = newHours(cpu)
 	}
-	t.Pressed = nil
+	t.PressureHours = nil
 }
 
 // mergeStarts runs first in a merge. It drops the starts of t if o has other usage. The few starts
 // of o are merged in any case.
 func (t *Sketch) mergeStarts(o *Sketch) {
 	switch {
-	case o.begun[cpu] == 0:
-	case t.begun[cpu] == 0:
-		t.flags.set(onlyStarts, t.flags.has(sparing) && o.flags.has(onlyStarts))
+	case o.firstUsage[cpu] == 0:
+	case t.firstUsage[cpu] == 0:
+		t.flags.set(onlyStarts, t.flags.has(ignoresStarts) && o.flags.has(onlyStarts))
 	case !o.flags.has(onlyStarts):
 		t.forgetStarts()
 	}
 }
 
 // startsPart stores the flag onlyStarts.
-type starts struct{}
+type startsPart struct{}
 
-func (starts) needed(t *Sketch) bool { return t.flags.has(sparing) }
+func (startsPart) needed(t *Sketch) bool { return t.flags.has(ignoresStarts) }
 
-func (starts) merge(_, _ *Sketch) {}
+func (startsPart) merge(_, _ *Sketch) {}
 
-func (starts) write(t *Sketch, w *imageWriter) {
+func (startsPart) write(t *Sketch, w *imageWriter) {
 	if t.flags.has(onlyStarts) {
 		w.Int(1)
 	}
 }
 
-func (s starts) read(t *Sketch, r *imageReader) bool {
+func (s startsPart) read(t *Sketch, r *imageReader) bool {
 	t.flags.set(onlyStarts, r.Within(1, 1) == 1 && s.needed(t))
 	return s.needed(t)
 }

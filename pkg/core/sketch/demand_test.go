@@ -10,29 +10,29 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-func TestWhatAUseUnderALimitIsTakenFor(t *testing.T) {
+func TestDemand_FromUsageUnderLimit(t *testing.T) {
 	for name, c := range map[string]struct {
-		use  Use
+		use  Usage
 		want float64
 	}{
-		"no limit": {Use{Amount: 300}, 300},
-		"no limit that is known, but throttled, as by that of the pod": {Use{Amount: 300, Throttled: 0.5}, 300},
-		"below the limit":                       {Use{Amount: 300, Limit: 1000}, 300},
-		"at the limit":                          {Use{Amount: 980, Limit: 1000}, 2000},
-		"at the limit, and throttled":           {Use{Amount: 980, Limit: 1000, Request: 100, Throttled: 0.1}, 2000},
-		"throttled for a twentieth of the time": {Use{Amount: 280, Limit: 1000, Throttled: 0.05}, 2000},
-		"throttled for less":                    {Use{Amount: 280, Limit: 1000, Throttled: 0.049}, 280},
-		"throttled all the time":                {Use{Amount: 900, Limit: 1000, Throttled: 1}, 2000},
-		"with a request below the limit":        {Use{Amount: 280, Limit: 1000, Request: 200, Throttled: 0.1}, 400},
-		"with a request far below use":          {Use{Amount: 280, Limit: 1000, Request: 100, Throttled: 0.1}, 280},
-		"with a request above the limit":        {Use{Amount: 280, Limit: 1000, Request: 3000, Throttled: 0.1}, 2000},
-		"under a limit that stands still":       {Use{Amount: 280, Limit: 1000, Request: 200, Stands: true, Throttled: 0.9}, 280},
-		"at a limit that stands still":          {Use{Amount: 1000, Limit: 1000, Request: 200, Stands: true, Throttled: 0.9}, 2000},
-		"use is not enough for a twentieth":     {Use{Amount: 49, Limit: 1000, Throttled: 0.9}, 49},
-		"a million":                             {Use{Amount: 250, Limit: 1000, Throttled: 1e6}, 2000},
-		"no number":                             {Use{Amount: 250, Limit: 1000, Throttled: math.NaN()}, 250},
-		"negative":                              {Use{Amount: 250, Limit: 1000, Throttled: -1}, 250},
-		"no use":                                {Use{Limit: 1000, Throttled: 0.5}, 0},
+		"no limit": {Usage{Amount: 300}, 300},
+		"no limit that is known, but throttled, as by that of the pod": {Usage{Amount: 300, Throttled: 0.5}, 300},
+		"below the limit":                       {Usage{Amount: 300, Limit: 1000}, 300},
+		"at the limit":                          {Usage{Amount: 980, Limit: 1000}, 2000},
+		"at the limit, and throttled":           {Usage{Amount: 980, Limit: 1000, Request: 100, Throttled: 0.1}, 2000},
+		"throttled for a twentieth of the time": {Usage{Amount: 280, Limit: 1000, Throttled: 0.05}, 2000},
+		"throttled for less":                    {Usage{Amount: 280, Limit: 1000, Throttled: 0.049}, 280},
+		"throttled all the time":                {Usage{Amount: 900, Limit: 1000, Throttled: 1}, 2000},
+		"with a request below the limit":        {Usage{Amount: 280, Limit: 1000, Request: 200, Throttled: 0.1}, 400},
+		"with a request far below use":          {Usage{Amount: 280, Limit: 1000, Request: 100, Throttled: 0.1}, 280},
+		"with a request above the limit":        {Usage{Amount: 280, Limit: 1000, Request: 3000, Throttled: 0.1}, 2000},
+		"under a limit that stands still":       {Usage{Amount: 280, Limit: 1000, Request: 200, FixedLimit: true, Throttled: 0.9}, 280},
+		"at a limit that stands still":          {Usage{Amount: 1000, Limit: 1000, Request: 200, FixedLimit: true, Throttled: 0.9}, 2000},
+		"use is not enough for a twentieth":     {Usage{Amount: 49, Limit: 1000, Throttled: 0.9}, 49},
+		"a million":                             {Usage{Amount: 250, Limit: 1000, Throttled: 1e6}, 2000},
+		"no number":                             {Usage{Amount: 250, Limit: 1000, Throttled: math.NaN()}, 250},
+		"negative":                              {Usage{Amount: 250, Limit: 1000, Throttled: -1}, 250},
+		"no use":                                {Usage{Limit: 1000, Throttled: 0.5}, 0},
 	} {
 		got, _ := New(Needs{Load: ofCPU(calm().Throttling())}).demand(start.UnixNano(), c.use)
 		require.InDelta(t, c.want, got, 1e-9, name)
@@ -52,7 +52,7 @@ func TestWhatAUseUnderALimitIsTakenFor(t *testing.T) {
 func throttledFor(tr *Sketch, minutes int, use, limit resources.Amount, share float64) float64 {
 	from, last := time.Unix(0, max(tr.Now, start.UnixNano())), 0.0
 	for m := range minutes {
-		at, u := from.Add(time.Duration(m+1)*time.Minute), Use{Amount: use, Limit: limit, Throttled: share}
+		at, u := from.Add(time.Duration(m+1)*time.Minute), Usage{Amount: use, Limit: limit, Throttled: share}
 		last, _ = tr.demand(at.UnixNano(), u)
 		tr.ObserveUse("", at, resources.CPU, u)
 	}
@@ -61,7 +61,7 @@ func throttledFor(tr *Sketch, minutes int, use, limit resources.Amount, share fl
 
 // If the throttled share has just raised the limit, twice the new limit would raise it again and
 // again.
-func TestThrottlingIsOfTheLowestLimitOfLate(t *testing.T) {
+func TestDemand_UsesLowestRecentLimit(t *testing.T) {
 	tr := New(Needs{Load: ofCPU(calm().Throttling())})
 	require.InEpsilon(t, 200, throttledFor(tr, 1, 60, 100, 0.5), 0.002)
 	require.InEpsilon(t, 200, throttledFor(tr, 14, 120, 200, 0.5), 0.002)
@@ -74,15 +74,15 @@ func TestThrottlingIsOfTheLowestLimitOfLate(t *testing.T) {
 }
 
 // The demand has a half-life of a week, and must have raised the load.
-func TestWhatThrottlingHasShownIsForgottenByAndBy(t *testing.T) {
+func TestThrottledDemand_Decays(t *testing.T) {
 	sustained := func() *Sketch { return New(Needs{Load: ofCPU(calm().Sustained(15 * time.Minute).Throttling())}) }
 	tr := sustained()
 	throttledFor(tr, 120, 30, 200, 0)
 	require.Equal(t, 400.0, throttledFor(tr, 14, 60, 200, 0.2))
-	require.Zero(t, tr.HeldBack(), "14 minutes are a burst")
+	require.Zero(t, tr.ThrottledDemand(), "14 minutes are a burst")
 	require.Equal(t, 60.0, throttledFor(tr, 1, 60, 200, 0))
 	throttledFor(tr, 14, 60, 200, 0.2)
-	require.InEpsilon(t, 400, tr.HeldBack(), 0.002)
+	require.InEpsilon(t, 400, tr.ThrottledDemand(), 0.002)
 	require.InEpsilon(t, 400, throttledFor(tr, 20, 60, 420, 0), 0.003, "the limit follows")
 	require.InEpsilon(t, 200, throttledFor(tr, 7*24*60, 60, 420, 0), 0.01)
 	require.Equal(t, 60.0, throttledFor(tr, 1, 60, 0, 0), "a container without limit is not held back")
@@ -91,38 +91,38 @@ func TestWhatThrottlingHasShownIsForgottenByAndBy(t *testing.T) {
 	throttledFor(tr, 84*60, 60, 420, 0)
 	require.InEpsilon(t, 71, throttledFor(tr, 20, 20, 30, 0.2), 0.01, "throttled under a low limit it needs what it did under a higher one")
 	require.InEpsilon(t, 50, throttledFor(tr, 84*60, 30, 420, 0), 0.02, "which is forgotten all the same")
-	late, _ := tr.demand(tr.Now-int64(time.Hour), Use{Amount: 1, Limit: 420})
+	late, _ := tr.demand(tr.Now-int64(time.Hour), Usage{Amount: 1, Limit: 420})
 	require.InEpsilon(t, 50, late, 0.02, "a sample that comes late")
 	fresh := sustained()
 	throttledFor(fresh, 60, 60, 200, 0.2)
-	late, _ = fresh.demand(fresh.Now-int64(2*time.Hour), Use{Amount: 1, Limit: 420})
+	late, _ = fresh.demand(fresh.Now-int64(2*time.Hour), Usage{Amount: 1, Limit: 420})
 	require.InEpsilon(t, 400, late, 0.002, "one of before anything was known")
 
 	small := sustained()
 	for m := range 60 {
-		small.ObserveUse("", start.Add(time.Duration(m)*time.Minute), resources.CPU, Use{Amount: 280, Limit: 1000, Request: 100, Throttled: 0.2})
+		small.ObserveUse("", start.Add(time.Duration(m)*time.Minute), resources.CPU, Usage{Amount: 280, Limit: 1000, Request: 100, Throttled: 0.2})
 	}
-	require.InEpsilon(t, 200, small.HeldBack(), 0.002, "use that is above is not kept, only what is due to throttling")
+	require.InEpsilon(t, 200, small.ThrottledDemand(), 0.002, "use that is above is not kept, only what is due to throttling")
 
 	tr.Adapt(Needs{Load: ofCPU(calm().Sustained(15 * time.Minute))})
-	require.Zero(t, tr.HeldBack(), "nobody asks any more")
+	require.Zero(t, tr.ThrottledDemand(), "nobody asks any more")
 }
 
-func TestWhatThrottlingHasShownIsMergedAndReadAgain(t *testing.T) {
+func TestThrottledDemand_MergesAndRoundTrips(t *testing.T) {
 	tr := New(Needs{Load: ofCPU(calm().Throttling())})
 	throttledFor(tr, 60, 60, 200, 0.2)
-	require.NotZero(t, tr.HeldBack())
+	require.NotZero(t, tr.ThrottledDemand())
 	again, err := Read(Needs{Load: ofCPU(calm().Throttling())}, tr.Image(), start, 0)
 	require.NoError(t, err)
 	require.Equal(t, tr.throttled, again.throttled)
 	fresh := New(Needs{Load: ofCPU(calm().Throttling())})
 	fresh.Merge(tr)
-	require.Equal(t, tr.HeldBack(), fresh.HeldBack())
+	require.Equal(t, tr.ThrottledDemand(), fresh.ThrottledDemand())
 	other := New(Needs{Load: ofCPU(calm().Throttling())})
 	throttledFor(other, 60, 60, 300, 0.2)
 	fresh.Merge(other)
-	require.Equal(t, tr.HeldBack(), fresh.HeldBack(), "what is live stays")
+	require.Equal(t, tr.ThrottledDemand(), fresh.ThrottledDemand(), "what is live stays")
 	other, err = Read(Needs{Load: ofCPU(calm())}, tr.Image(), start, 0)
 	require.NoError(t, err)
-	require.Zero(t, other.HeldBack())
+	require.Zero(t, other.ThrottledDemand())
 }

@@ -14,12 +14,12 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-var ofBoth = [resources.Kinds]bool{true, true}
+var bothKinds = [resources.Kinds]bool{true, true}
 
 // fullLife is a sketch of two days that exercises every part.
-func life(needs Needs) *Sketch {
+func fullLife(needs Needs) *Sketch {
 	t, earlier := New(needs), New(needs)
-	t.Limited(120)
+	t.SetLimitRatio(120)
 	for i := range 60 {
 		now := start.Add(-9*time.Hour + time.Duration(i)*time.Minute)
 		earlier.Observe(now, resources.CPU, resources.Amount(200+i*7), 0)
@@ -33,13 +33,13 @@ func life(needs Needs) *Sketch {
 		cpu, memory := resources.Amount(100+i*7919%1900), resources.Amount(i*104729%1000003)<<10
 		t.ObservePod([]string{"a", "b"}[i%2], now, resources.CPU, cpu, resources.Amount(i/300*1000))
 		t.ObservePod([]string{"a", "b"}[i%2], now, resources.Memory, memory, 0)
-		t.Declare(100 << 20)
+		t.SetDeclared(100 << 20)
 		if i%50 == 20 {
-			t.Waited(now, cpu, 0.25)
+			t.ObservePressure(now, cpu, 0.25)
 		}
 		if i%200 == 130 {
 			t.Killed(now, memory, resources.Amount(i%400/200)<<30)
-			t.Recommended(resources.Memory, 2*memory)
+			t.SetTarget(resources.Memory, 2*memory)
 		}
 	}
 	t.Merge(earlier)
@@ -47,14 +47,14 @@ func life(needs Needs) *Sketch {
 }
 
 // Other versions read and write these images in checkpoints.
-func TestImageStaysAsItIs(t *testing.T) {
+func TestImage_MatchesGolden(t *testing.T) {
 	for name, needs := range map[string]Needs{
-		"everything": everything(),
+		"everything": allParts(),
 		"loadline":   {Peaks: true, LimitRatio: true, Declared: 100 * time.Hour, Load: ofCPU(calm())},
-		"cruisekube": {Hours: ofBoth, Pressure: true, Kills: true},
-		"shared":     shared(),
+		"cruisekube": {Hours: bothKinds, Pressure: true, Kills: true},
+		"shared":     sharedNeeds(),
 	} {
-		image := life(needs).Image()
+		image := fullLife(needs).Image()
 		saved := golden(t, name)
 		again, err := Read(needs, saved, start, 0)
 		require.NoError(t, err)
@@ -65,16 +65,16 @@ func TestImageStaysAsItIs(t *testing.T) {
 	}
 }
 
-func shared() Needs {
+func sharedNeeds() Needs {
 	return Needs{Peaks: true, LimitRatio: true, Declared: 100 * time.Hour, Load: ofCPU(calm()), Hours: [resources.Kinds]bool{resources.CPU: true}, Pressure: true}
 }
 
 // After a change of the preset, parts needed by both stay and the others begin. The hours start
 // with the current usage.
-func TestAnImageWithoutHoursIsRead(t *testing.T) {
-	old, err := Read(shared(), golden(t, "loadline"), start, 0)
+func TestRead_ImageWithoutHours(t *testing.T) {
+	old, err := Read(sharedNeeds(), golden(t, "loadline"), start, 0)
 	require.NoError(t, err)
-	_, known := old.Covers(cpu)
+	_, known := old.Coverage(cpu)
 	require.False(t, known, "nothing is known of its hours")
 	was, err := Read(Needs{Peaks: true, Load: ofCPU(calm())}, golden(t, "loadline"), start, 0)
 	require.NoError(t, err)
@@ -82,38 +82,38 @@ func TestAnImageWithoutHoursIsRead(t *testing.T) {
 	require.Equal(t, was.Peaks, old.Peaks)
 	now := time.Unix(0, old.Now).Add(time.Minute)
 	old.Observe(now, resources.CPU, 500, 0)
-	old.Waited(now, 500, 0.2)
-	covered, known := old.Covers(cpu)
+	old.ObservePressure(now, 500, 0.2)
+	covered, known := old.Coverage(cpu)
 	require.True(t, known)
 	require.Zero(t, covered)
 	require.InEpsilon(t, 500, old.Hours[cpu].Highest(), 0.002)
-	require.InEpsilon(t, 600, old.Pressed.Recent(10, 0.75), 0.002)
+	require.InEpsilon(t, 600, old.PressureHours.Recent(10, 0.75), 0.002)
 }
 
-func TestAnImageWithoutLimitsIsRead(t *testing.T) {
+func TestRead_ImageWithoutLimits(t *testing.T) {
 	saved := golden(t, "everything-without-limits")
-	old, err := Read(everything(), saved, start, 0)
+	old, err := Read(allParts(), saved, start, 0)
 	require.NoError(t, err)
-	again, err := Read(everything(), old.Image(), start, 0)
+	again, err := Read(allParts(), old.Image(), start, 0)
 	require.NoError(t, err)
 	require.Equal(t, old, again)
-	_, known := old.Covers(cpu)
+	_, known := old.Coverage(cpu)
 	require.True(t, known)
 }
 
-func TestAnImageWithoutTheFirstUseIsRead(t *testing.T) {
+func TestRead_ImageWithoutFirstUsage(t *testing.T) {
 	needs := Needs{Peaks: true, LimitRatio: true, Declared: 100 * time.Hour, Load: ofCPU(calm().Sustained(15 * time.Minute))}
 	old, err := Read(needs, golden(t, "loadline-without-first"), start, 0)
 	require.NoError(t, err)
-	require.Equal(t, life(needs).Load[cpu].first, old.Load[cpu].first)
+	require.Equal(t, fullLife(needs).Load[cpu].first, old.Load[cpu].first)
 	same, err := Read(needs, golden(t, "loadline-in-thousandths"), start, 0)
 	require.NoError(t, err)
 	require.Equal(t, same.Image(), old.Image())
 
-	needs.Tracked = tracked()
+	needs.Tracked = trackedShape()
 	more, err := Read(needs, golden(t, "loadline-without-first"), start, 0)
 	require.NoError(t, err)
-	_, known := more.Covers(cpu)
+	_, known := more.Coverage(cpu)
 	require.False(t, known, "nothing is known of what the second load needs")
 	require.Equal(t, old.Load[cpu].first, more.Load[cpu].first)
 	require.Equal(t, old.Load[cpu].Level(0, old.Now), more.Load[cpu].Level(0, more.Now))
@@ -128,10 +128,10 @@ func golden(t *testing.T, name string) []byte {
 }
 
 // A recommender keeps a sketch for each of 100,000 containers.
-func TestSizeOfAnEmptySketch(t *testing.T) {
+func TestSketch_EmptySizeIsBounded(t *testing.T) {
 	require.LessOrEqual(t, unsafe.Sizeof(Sketch{}), uintptr(152))
 	for needs, most := range map[*Needs]float64{
-		{}: 1, {Peaks: true, LimitRatio: true, Declared: time.Hour, Load: ofCPU(calm())}: 3, {Hours: ofBoth, Pressure: true, Kills: true}: 4,
+		{}: 1, {Peaks: true, LimitRatio: true, Declared: time.Hour, Load: ofCPU(calm())}: 3, {Hours: bothKinds, Pressure: true, Kills: true}: 4,
 	} {
 		require.LessOrEqual(t, testing.AllocsPerRun(10, func() { New(*needs) }), most)
 	}
@@ -140,11 +140,11 @@ func TestSizeOfAnEmptySketch(t *testing.T) {
 func BenchmarkSketch(b *testing.B) {
 	for name, needs := range map[string]Needs{
 		"loadline":   {Peaks: true, LimitRatio: true, Declared: time.Hour, Load: ofCPU(calm())},
-		"cruisekube": {Hours: ofBoth, Pressure: true, Kills: true},
+		"cruisekube": {Hours: bothKinds, Pressure: true, Kills: true},
 	} {
 		b.Run(name+"/observe", func(b *testing.B) {
 			b.ReportAllocs()
-			t, now := life(needs), start.Add(100*time.Hour)
+			t, now := fullLife(needs), start.Add(100*time.Hour)
 			for i := range b.N {
 				if i%1000 == 0 {
 					now = now.Add(time.Minute)
@@ -161,14 +161,14 @@ func BenchmarkSketch(b *testing.B) {
 		})
 		b.Run(name+"/image", func(b *testing.B) {
 			b.ReportAllocs()
-			t := life(needs)
+			t := fullLife(needs)
 			for range b.N {
 				t.Image()
 			}
 		})
 		b.Run(name+"/read", func(b *testing.B) {
 			b.ReportAllocs()
-			image := life(needs).Image()
+			image := fullLife(needs).Image()
 			for range b.N {
 				if _, err := Read(needs, image, start, 0); err != nil {
 					b.Fatal(err)
@@ -177,7 +177,7 @@ func BenchmarkSketch(b *testing.B) {
 		})
 		b.Run(name+"/adapt", func(b *testing.B) {
 			b.ReportAllocs()
-			t := life(needs)
+			t := fullLife(needs)
 			for range b.N {
 				t.Adapt(needs)
 			}

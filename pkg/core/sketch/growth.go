@@ -71,7 +71,7 @@ func (p *DailyPeaks) Growth() Growth {
 
 // twoDays returns the peak code of the two days up to a window, 0 if one day is empty.
 func (p *DailyPeaks) twoDays(end int64) uint16 {
-	late, early := p.coded(end), p.coded(end-perDay)
+	late, early := p.blockPeak(end), p.blockPeak(end-perDay)
 	if late == 0 || early == 0 {
 		return 0
 	}
@@ -88,7 +88,7 @@ func (p *DailyPeaks) growth(last, end int64) (Growth, bool) {
 	}
 	first := end - int64(span-1)*perDay
 	return Growth{
-		From: scales[ram].decode(p.coded(first)), To: scales[ram].decode(p.coded(last)),
+		From: scales[ram].decode(p.blockPeak(first)), To: scales[ram].decode(p.blockPeak(last)),
 		Days: int(last-first) / perDay, PerDay: p.slope(end, span),
 	}, true
 }
@@ -100,13 +100,13 @@ func (p *DailyPeaks) rises(end int64, span, falls int) bool {
 	if begin < p.first/window-1 || begin < p.running-slotsKept {
 		return false
 	}
-	first, last := scales[ram].decode(p.coded(begin+perDay)), scales[ram].decode(p.coded(end))
+	first, last := scales[ram].decode(p.blockPeak(begin+perDay)), scales[ram].decode(p.blockPeak(end))
 	if first == 0 || last < first*(1+grown) { // nearly always
 		return false
 	}
 	var peaks [longSpan]float64
 	for i := range span {
-		peaks[i] = scales[ram].decode(p.coded(begin + int64(i+1)*perDay))
+		peaks[i] = scales[ram].decode(p.blockPeak(begin + int64(i+1)*perDay))
 	}
 	if middle := peaks[span/2]; last-middle < half*(middle-first) {
 		return false
@@ -123,7 +123,7 @@ func (p *DailyPeaks) rises(end int64, span, falls int) bool {
 	}
 	before := uint16(0)
 	for number := begin; number > p.running-slotsKept; number -= perDay {
-		before = max(before, p.coded(number))
+		before = max(before, p.blockPeak(number))
 	}
 	return falls >= 0 && last >= scales[ram].decode(before)*(1+grown) && p.slope(end, span)*(shortSpan-1) >= grown*first
 }
@@ -134,7 +134,7 @@ func (p *DailyPeaks) slope(end int64, span int) float64 {
 	slopes := room[:0]
 	for late := range span {
 		for early := late + 1; early < span; early++ { // counted back from the end
-			rise := scales[ram].decode(p.coded(end-int64(late)*perDay)) - scales[ram].decode(p.coded(end-int64(early)*perDay))
+			rise := scales[ram].decode(p.blockPeak(end-int64(late)*perDay)) - scales[ram].decode(p.blockPeak(end-int64(early)*perDay))
 			slopes = append(slopes, rise/float64(early-late))
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestGrowthIsToldOfWhatGrows(t *testing.T) {
+func TestGrowth_DetectsGrowth(t *testing.T) {
 	daily := func(h int) float64 { return 30 * math.Sin(float64(h)/24*2*math.Pi) }
 	const never = 99
 	for _, c := range []struct {
@@ -55,7 +55,7 @@ func TestGrowthIsToldOfWhatGrows(t *testing.T) {
 	}
 }
 
-func TestGrowthSaysHowMuchAndHowLong(t *testing.T) {
+func TestGrowth_ReportsRateAndDuration(t *testing.T) {
 	p := &DailyPeaks{}
 	for h := range 8*24 + 1 {
 		p.Observe(at(time.Duration(h)*time.Hour), (100+float64(h)/24*31)*(1<<20))
@@ -71,7 +71,7 @@ func TestGrowthSaysHowMuchAndHowLong(t *testing.T) {
 	}
 }
 
-func TestGrowthLooksAtWholeDays(t *testing.T) {
+func TestGrowth_UsesWholeDays(t *testing.T) {
 	p := &DailyPeaks{}
 	for h := range 20 * 24 {
 		p.Observe(at(time.Duration(h)*time.Hour), (100+float64(h)/4)*(1<<20))
@@ -81,7 +81,7 @@ func TestGrowthLooksAtWholeDays(t *testing.T) {
 	}
 }
 
-func TestBytesOfPeople(t *testing.T) {
+func TestBytes_IsHumanReadable(t *testing.T) {
 	for want, bytes := range map[string]float64{
 		"1 GiB": 1 << 30, "1000 MiB": 1000 << 20, "1.5 GiB": 1.501 * (1 << 30), "120 MiB": 123.4 * (1 << 20), "7 bytes": 7, "1 KiB": 1024, "9100 GiB": 9123 * (1 << 30),
 	} {

@@ -91,62 +91,62 @@ func (h *Hours) write(w *imageWriter) {
 }
 
 func (h *Hours) read(r *imageReader) {
-	h.running = r.Within(0, mostNumber)
+	h.running = r.Within(0, maxSlotNumber)
 	r.Scaled(&scales[h.kind], h.highest[:])
-	h.minute = r.Within(0, mostNumber)
+	h.minute = r.Within(0, maxSlotNumber)
 	r.Scaled(&scales[h.kind], h.recent[:])
 }
 
 // ObservePressure adds the share of time, 0 to 1, for which CPU work waited. It must follow the
 // observation of that usage. PressureHours keeps the peaks of usage x (1 + share), the usage
 // without waiting.
-func (t *Sketch) Waited(at time.Time, use resources.Amount, share float64) {
-	if !t.waits || t.Hours[resources.CPU] == nil {
+func (t *Sketch) ObservePressure(at time.Time, use resources.Amount, share float64) {
+	if !t.needsPressure || t.Hours[resources.CPU] == nil {
 		return
 	}
-	if t.Pressed == nil {
-		t.Pressed = unpressed(t)
+	if t.PressureHours == nil {
+		t.PressureHours = newPressureHours(t)
 	}
-	t.Pressed.Observe(at.UnixNano(), float64(use)*(1+share))
+	t.PressureHours.Observe(at.UnixNano(), float64(use)*(1+share))
 }
 
-func unpressed(t *Sketch) *Hours {
+func newPressureHours(t *Sketch) *Hours {
 	same := *t.Hours[resources.CPU]
 	return &same
 }
 
 // pressurePart stores PressureHours, which exist only after a pressure measurement.
-type pressure struct{}
+type pressurePart struct{}
 
-func (pressure) needed(t *Sketch) bool { return t.waits }
+func (pressurePart) needed(t *Sketch) bool { return t.needsPressure }
 
 // merge uses the measured hours for a sketch without pressure measurements.
-func (pressure) merge(t, o *Sketch) {
-	if !t.waits || t.Pressed == nil && o.Pressed == nil || t.Hours[resources.CPU] == nil || o.Hours[resources.CPU] == nil {
+func (pressurePart) merge(t, o *Sketch) {
+	if !t.needsPressure || t.PressureHours == nil && o.PressureHours == nil || t.Hours[resources.CPU] == nil || o.Hours[resources.CPU] == nil {
 		return
 	}
-	if t.Pressed == nil {
-		t.Pressed = unpressed(t)
+	if t.PressureHours == nil {
+		t.PressureHours = newPressureHours(t)
 	}
-	if o.Pressed == nil {
-		t.Pressed.merge(o.Hours[resources.CPU])
+	if o.PressureHours == nil {
+		t.PressureHours.merge(o.Hours[resources.CPU])
 		return
 	}
-	t.Pressed.merge(o.Pressed)
+	t.PressureHours.merge(o.PressureHours)
 }
 
-func (pressure) write(t *Sketch, w *imageWriter) {
-	if t.Pressed != nil {
-		t.Pressed.write(w)
+func (pressurePart) write(t *Sketch, w *imageWriter) {
+	if t.PressureHours != nil {
+		t.PressureHours.write(w)
 	}
 }
 
-func (pressure) read(t *Sketch, r *imageReader) bool {
-	if t.waits {
-		t.Pressed = newHours(resources.CPU)
-		t.Pressed.read(r)
+func (pressurePart) read(t *Sketch, r *imageReader) bool {
+	if t.needsPressure {
+		t.PressureHours = newHours(resources.CPU)
+		t.PressureHours.read(r)
 	}
-	return t.waits
+	return t.needsPressure
 }
 
 // Quantiles are the quantiles of a set of samples.
@@ -154,7 +154,7 @@ type Quantiles struct{ P50, P90, P95, P99, Max float64 }
 
 // UsageProfile summarizes the usage of a container over some days, in total and by hour of the day,
 // in the unit of the samples.
-type Habits struct {
+type UsageProfile struct {
 	Overall    Quantiles
 	Hourly     [hoursADay]Quantiles // UTC, all 0 without samples
 	Known      [hoursADay]bool      // the hour has samples
@@ -166,8 +166,8 @@ type Habits struct {
 
 // A maximum over burstRatio times the 95th percentile is a burst.
 const (
-	burstRatio = 3
-	sureDays   = 7
+	burstRatio         = 3
+	fullConfidenceDays = 7
 )
 
 // Ranked gives access to amounts by rank, smallest first.
@@ -181,21 +181,21 @@ func QuantilesOf(amounts Ranked) Quantiles {
 	if amounts.Len() == 0 {
 		return Quantiles{}
 	}
-	at := func(q float64) float64 { return between(amounts, q) }
+	at := func(q float64) float64 { return quantile(amounts, q) }
 	return Quantiles{at(0.5), at(0.9), at(0.95), at(0.99), at(1)}
 }
 
 // Assess sets confidence and burst from the quantiles, the number of samples and the days they
 // span.
-func (h *Habits) Judge(points int, days float64) {
+func (h *UsageProfile) Assess(points int, days float64) {
 	h.Points, h.Days, h.Burst = points, days, 0
-	h.Confidence = min(max(min(days, math.Sqrt(float64(points)/24))/sureDays, 0), 1)
+	h.Confidence = min(max(min(days, math.Sqrt(float64(points)/24))/fullConfidenceDays, 0), 1)
 	if p95 := h.Overall.P95; p95 > 0 && h.Overall.Max/p95 > burstRatio {
 		h.Burst = h.Overall.Max / p95
 	}
 }
 
-func between(amounts Ranked, q float64) float64 {
+func quantile(amounts Ranked, q float64) float64 {
 	rank := q * float64(amounts.Len()-1)
 	low := int(math.Floor(rank))
 	if low+1 >= amounts.Len() {
@@ -211,21 +211,21 @@ func interpolate(values []float64, q float64) float64 {
 		return 0
 	}
 	slices.Sort(values)
-	return between(Ordered(values), q)
+	return quantile(SortedAmounts(values), q)
 }
 
 // SortedAmounts are amounts in ascending order.
-type Ordered []float64
+type SortedAmounts []float64
 
 // Len returns the number of amounts.
-func (o Ordered) Len() int { return len(o) }
+func (o SortedAmounts) Len() int { return len(o) }
 
 // At returns the amount of a rank.
-func (o Ordered) At(rank int) float64 { return o[rank] }
+func (o SortedAmounts) At(rank int) float64 { return o[rank] }
 
 // Highest returns the maximum of a percentile over the overall and hourly quantiles. Unsupported
 // percentiles count as 95.
-func (h *Habits) Highest(percentile int) float64 {
+func (h *UsageProfile) Highest(percentile int) float64 {
 	of := func(q Quantiles) float64 {
 		switch percentile {
 		case 50:

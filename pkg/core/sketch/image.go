@@ -15,7 +15,7 @@ const frame = 1
 func (t *Sketch) Image() []byte {
 	var image, content imageWriter
 	content.Int(t.Now)
-	for _, at := range t.begun {
+	for _, at := range t.firstUsage {
 		content.Int(at)
 	}
 	image.Part(frame, content)
@@ -45,7 +45,7 @@ func Read(n Needs, image []byte, now time.Time, ahead time.Duration) (*Sketch, e
 			t.readFrame(content)
 		}
 		if former, found := formerParts[number]; found {
-			number, content.former = former.present, former.unit
+			number, content.formerUnit = former.present, former.unit
 		}
 		for i := range parts {
 			if parts[i].number == number {
@@ -56,17 +56,17 @@ func Read(n Needs, image []byte, now time.Time, ahead time.Duration) (*Sketch, e
 			return nil, fmt.Errorf("part %d: %w", number, content.Err())
 		}
 	}
-	if ahead > 0 && t.later(now.Add(ahead)) {
+	if ahead > 0 && t.hasUsageAfter(now.Add(ahead)) {
 		return nil, ErrFuture
 	}
 	for k, l := range t.Load {
 		if l != nil && l.first == 0 && len(l.uses.weights) > 0 { // older images lack it, and no other part began later
-			l.first = t.begun[k]
+			l.first = t.firstUsage[k]
 		}
 	}
 	for i, p := range parts {
-		if p.begins != none && p.needed(t) && !had[i] {
-			t.begun[p.begins] = 0
+		if p.begins != anyKind && p.needed(t) && !had[i] {
+			t.firstUsage[p.begins] = 0
 		}
 	}
 	return t, nil
@@ -74,9 +74,9 @@ func Read(n Needs, image []byte, now time.Time, ahead time.Duration) (*Sketch, e
 
 // hasUsageAfter reports whether there is usage after an instant. It would never expire, because the
 // rings drop older samples.
-func (t *Sketch) later(than time.Time) bool {
+func (t *Sketch) hasUsageAfter(than time.Time) bool {
 	at := than.UnixNano()
-	for _, h := range [...]*Hours{t.Hours[cpu], t.Hours[ram], t.Pressed} {
+	for _, h := range [...]*Hours{t.Hours[cpu], t.Hours[ram], t.PressureHours} {
 		if h != nil && (h.running > at/int64(time.Hour) || h.minute > at/int64(time.Minute)) {
 			return true
 		}
@@ -86,8 +86,8 @@ func (t *Sketch) later(than time.Time) bool {
 
 func (t *Sketch) readFrame(r *imageReader) {
 	t.Now = r.Within(0, math.MaxInt64)
-	for k := range t.begun {
-		t.begun[k] = r.Within(0, math.MaxInt64)
+	for k := range t.firstUsage {
+		t.firstUsage[k] = r.Within(0, math.MaxInt64)
 	}
 }
 
@@ -130,10 +130,10 @@ var ErrImage = errors.New("it is cut short, or was not written by us")
 
 // imageReader reads numbers from an image. After an error it returns only zeros.
 type imageReader struct {
-	rest   []byte
-	err    error
-	other  bool    // content does not fit the needs, e.g. bucket sizes differ
-	former float64 // codes per millicore or byte in older images, 0 = scale codes
+	rest       []byte
+	err        error
+	mismatch   bool    // content does not fit the needs, e.g. bucket sizes differ
+	formerUnit float64 // codes per millicore or byte in older images, 0 = scale codes
 }
 
 func newImageReader(bytes []byte) *imageReader { return &imageReader{rest: bytes} }
@@ -170,7 +170,7 @@ func (r *imageReader) Float() float64 {
 	if raw == nil {
 		return 0
 	}
-	return r.sound(math.Float64frombits(binary.LittleEndian.Uint64(raw)))
+	return r.checkFinite(math.Float64frombits(binary.LittleEndian.Uint64(raw)))
 }
 
 func (r *imageReader) Short() float32 {
@@ -178,10 +178,10 @@ func (r *imageReader) Short() float32 {
 	if raw == nil {
 		return 0
 	}
-	return float32(r.sound(float64(math.Float32frombits(binary.LittleEndian.Uint32(raw)))))
+	return float32(r.checkFinite(float64(math.Float32frombits(binary.LittleEndian.Uint32(raw)))))
 }
 
-func (r *imageReader) sound(f float64) float64 {
+func (r *imageReader) checkFinite(f float64) float64 {
 	if !(f >= 0) || math.IsInf(f, 0) {
 		r.Fail()
 		return 0
@@ -201,9 +201,9 @@ func (r *imageReader) Codes(slots []uint16) {
 
 // Scaled reads the slots of a ring with scale codes, and converts the codes of older images.
 func (r *imageReader) Scaled(s *scale, slots []uint16) {
-	if r.Codes(slots); r.former > 0 {
+	if r.Codes(slots); r.formerUnit > 0 {
 		for i, code := range slots {
-			slots[i] = s.recode(code, r.former)
+			slots[i] = s.recode(code, r.formerUnit)
 		}
 	}
 }
@@ -211,8 +211,8 @@ func (r *imageReader) Scaled(s *scale, slots []uint16) {
 // Code reads one scale code, or an unscaled number with a nil scale.
 func (r *imageReader) Code(s *scale) uint16 {
 	code := uint16(r.Within(0, math.MaxUint16))
-	if s != nil && r.former > 0 {
-		return s.recode(code, r.former)
+	if s != nil && r.formerUnit > 0 {
+		return s.recode(code, r.formerUnit)
 	}
 	return code
 }

@@ -17,15 +17,15 @@ func calm() *LoadShape {
 	return NewLoadShape(resources.CPU, [2]time.Duration{48 * time.Hour, 4 * time.Hour}, [2]float64{0.75, 0.5}, true, false)
 }
 
-func tracked() *TrackedShape {
+func trackedShape() *TrackedShape {
 	return NewTrackedShape(NewLoadShape(resources.CPU, [2]time.Duration{12 * time.Hour, time.Hour}, [2]float64{0.6, 0.9}, false, true), 4000, 3200)
 }
 
 func ofCPU(s *LoadShape) [resources.Kinds]*LoadShape { return [resources.Kinds]*LoadShape{s} }
 
-func everything() Needs {
+func allParts() Needs {
 	return Needs{
-		Tracked: tracked(), Peaks: true, Points: true, Mean: true, Hours: ofBoth, Pressure: true, Kills: true, LimitRatio: true, Declared: time.Hour, Start: 3 * time.Minute,
+		Tracked: trackedShape(), Peaks: true, Points: true, Mean: true, Hours: bothKinds, Pressure: true, Kills: true, LimitRatio: true, Declared: time.Hour, Start: 3 * time.Minute,
 		Load: [resources.Kinds]*LoadShape{
 			NewLoadShape(resources.CPU, [2]time.Duration{12 * time.Hour, time.Hour}, [2]float64{0.6, 0.9}, false, true).Throttling(),
 			NewLoadShape(resources.Memory, [2]time.Duration{48 * time.Hour, time.Hour}, [2]float64{0.98, Average}, true, true),
@@ -38,10 +38,10 @@ func everything() Needs {
 	}
 }
 
-func random(t *rapid.T, tr *Sketch, from time.Time) {
+func fillRandomly(t *rapid.T, tr *Sketch, from time.Time) {
 	now := from
-	tr.Limited(LimitRatio(rapid.Uint16().Draw(t, "limit ratio")))
-	tr.Declare(resources.Amount(rapid.IntRange(0, 1<<40).Draw(t, "declared")))
+	tr.SetLimitRatio(LimitRatio(rapid.Uint16().Draw(t, "limit ratio")))
+	tr.SetDeclared(resources.Amount(rapid.IntRange(0, 1<<40).Draw(t, "declared")))
 	for range rapid.IntRange(0, 150).Draw(t, "samples") {
 		now = now.Add(rapid.SampledFrom([]time.Duration{time.Minute, 20 * time.Minute, 7 * time.Hour}).Draw(t, "step"))
 		cpu := resources.Amount(rapid.IntRange(0, 60000).Draw(t, "cpu"))
@@ -50,32 +50,32 @@ func random(t *rapid.T, tr *Sketch, from time.Time) {
 			continue
 		}
 		pod := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "pod")
-		tr.ObserveUse(pod, now, resources.CPU, Use{
+		tr.ObserveUse(pod, now, resources.CPU, Usage{
 			Amount: cpu, Limit: resources.Amount(rapid.SampledFrom([]int{0, 1000, 50000}).Draw(t, "limit")), Throttled: rapid.Float64Range(0, 1).Draw(t, "throttled"),
 		})
 		if rapid.IntRange(0, 5).Draw(t, "pressed") == 0 {
-			tr.Waited(now, cpu, rapid.Float64Range(0, 1).Draw(t, "share"))
+			tr.ObservePressure(now, cpu, rapid.Float64Range(0, 1).Draw(t, "share"))
 		}
 		tr.ObservePod(pod, now, resources.Memory, resources.Amount(rapid.IntRange(1, 1<<34).Draw(t, "memory")), 0)
 		if rapid.IntRange(0, 50).Draw(t, "kill") == 0 {
 			tr.Killed(now, 1<<30, 1<<31)
-			tr.Recommended(resources.Memory, cpu)
+			tr.SetTarget(resources.Memory, cpu)
 		}
 	}
 }
 
-func TestImageIsTheWholeSketch(t *testing.T) {
+func TestImage_RoundTrips(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		needs := everything()
+		needs := allParts()
 		tr := New(needs)
-		random(t, tr, start)
+		fillRandomly(t, tr, start)
 		again, err := Read(needs, tr.Image(), start, 0)
 		require.NoError(t, err)
 		require.Equal(t, tr.Image(), again.Image())
 		for range 10 {
 			for k := range resources.Kind(resources.Kinds) {
 				use, now := resources.Amount(rapid.IntRange(1, 1<<30).Draw(t, "use")), time.Unix(0, tr.Now).Add(13*time.Minute)
-				throttled := Use{Amount: use, Limit: 1 << 31, Throttled: 0.3}
+				throttled := Usage{Amount: use, Limit: 1 << 31, Throttled: 0.3}
 				tr.ObserveUse("", now, k, throttled)
 				again.ObserveUse("", now, k, throttled)
 			}
@@ -87,63 +87,63 @@ func TestImageIsTheWholeSketch(t *testing.T) {
 	})
 }
 
-func TestAnImageThatIsCutShortIsRefusedOrHasWholeParts(t *testing.T) {
-	tr := New(everything())
+func TestRead_TruncatedImage(t *testing.T) {
+	tr := New(allParts())
 	for i := range 500 {
 		tr.Observe(start.Add(time.Duration(i)*time.Hour), resources.Kind(i%2), resources.Amount(i*i*1000), 0)
 	}
 	image := tr.Image()
 	for n := range len(image) {
-		if got, err := Read(everything(), image[:n], start, 0); err == nil {
-			covered, _ := got.Covers(resources.Memory)
+		if got, err := Read(allParts(), image[:n], start, 0); err == nil {
+			covered, _ := got.Coverage(resources.Memory)
 			require.True(t, n == 0 || covered >= 0)
 		}
 	}
-	_, err := Read(everything(), image, start, time.Hour)
+	_, err := Read(allParts(), image, start, time.Hour)
 	require.ErrorIs(t, err, ErrFuture)
 }
 
 // An edited checkpoint may have an old last usage, but hours in the future.
-func TestHoursOfTheFutureAreRefused(t *testing.T) {
+func TestRead_RejectsFutureHours(t *testing.T) {
 	for name, change := range map[string]func(*Hours){
 		"hour":   func(h *Hours) { h.running += 50 * 365 * 24 },
 		"minute": func(h *Hours) { h.minute += 50 * 365 * 24 * 60 },
 		"none":   func(*Hours) {},
 	} {
 		for k := range resources.Kind(resources.Kinds) {
-			tr := New(everything())
+			tr := New(allParts())
 			tr.Observe(start, k, 300, 0)
 			change(tr.Hours[k])
-			_, err := Read(everything(), tr.Image(), start, time.Hour)
+			_, err := Read(allParts(), tr.Image(), start, time.Hour)
 			require.Equal(t, name != "none", errors.Is(err, ErrFuture), name)
 		}
 	}
 }
 
 func FuzzRead(f *testing.F) {
-	tr := New(everything())
+	tr := New(allParts())
 	for i := range 50 {
 		tr.Observe(start.Add(time.Duration(i)*time.Hour), resources.Kind(i%2), resources.Amount(i*i*1000), 0)
 	}
 	f.Add(tr.Image())
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, image []byte) {
-		got, err := Read(everything(), image, start, 0)
+		got, err := Read(allParts(), image, start, 0)
 		if err != nil {
 			return
 		}
 		got.Observe(start, resources.CPU, 5, 0)
 		got.Observe(start, resources.Memory, 5, 0)
 		_ = got.Load[0].Level(0, got.Now)
-		_ = got.Points[0].Habits()
+		_ = got.Points[0].Profile()
 		_ = got.Weighted[1].Quantile(0.5)
 		_ = got.Image()
 	})
 }
 
-func TestMergeIsAsIfItHadBeenOneSketch(t *testing.T) {
+func TestMerge_MatchesSingleSketch(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		needs := everything()
+		needs := allParts()
 		whole, early, late := New(needs), New(needs), New(needs)
 		now := start
 		for i := range 200 {
@@ -158,26 +158,26 @@ func TestMergeIsAsIfItHadBeenOneSketch(t *testing.T) {
 				for _, tr := range []*Sketch{whole, half} {
 					tr.Observe(now, k, use, 0)
 					if pressed {
-						tr.Waited(now, use, 0.5)
+						tr.ObservePressure(now, use, 0.5)
 					}
 				}
 			}
 		}
 		late.Merge(early)
 		require.Equal(t, whole.Peaks.Daily(), late.Peaks.Daily())
-		require.InEpsilon(t, whole.Peaks.Restless()+1, late.Peaks.Restless()+1, 1e-9)
+		require.InEpsilon(t, whole.Peaks.ExcessOverMean()+1, late.Peaks.ExcessOverMean()+1, 1e-9)
 		require.InEpsilon(t, whole.Load[0].Level(0, whole.Now), late.Load[0].Level(0, late.Now), 0.051)
 		require.Equal(t, whole.Hours[0].Peak(), late.Hours[0].Peak())
-		require.Equal(t, whole.Pressed, late.Pressed)
+		require.Equal(t, whole.PressureHours, late.PressureHours)
 		require.InEpsilon(t, whole.Weighted[0].Quantile(0.9), late.Weighted[0].Quantile(0.9), 1e-9)
-		require.Equal(t, *whole.Points[1].Habits(), *late.Points[1].Habits())
-		a, _ := whole.Covers(resources.CPU)
-		b, _ := late.Covers(resources.CPU)
+		require.Equal(t, *whole.Points[1].Profile(), *late.Points[1].Profile())
+		a, _ := whole.Coverage(resources.CPU)
+		b, _ := late.Coverage(resources.CPU)
 		require.Equal(t, a, b)
 	})
 }
 
-func TestAdaptKeepsWhatBothNeed(t *testing.T) {
+func TestAdapt_KeepsCommonParts(t *testing.T) {
 	tr := New(Needs{Peaks: true, Load: ofCPU(calm())})
 	for i := range 100 {
 		tr.Observe(start.Add(time.Duration(i)*time.Minute), resources.CPU, 1000, 0)
@@ -186,13 +186,13 @@ func TestAdaptKeepsWhatBothNeed(t *testing.T) {
 	level := tr.Load[0].Level(0, tr.Now)
 	tr.Adapt(Needs{Peaks: true, Load: ofCPU(calm())})
 	require.Equal(t, level, tr.Load[0].Level(0, tr.Now), "the same, in another place")
-	_, known := tr.Covers(resources.CPU)
+	_, known := tr.Coverage(resources.CPU)
 	require.True(t, known)
 	tr.Adapt(Needs{Peaks: true, Load: ofCPU(NewLoadShape(resources.CPU, [2]time.Duration{time.Hour, 12 * time.Hour}, [2]float64{0.5, 0.5}, false, true))})
 	require.Zero(t, tr.Load[0].Level(0, tr.Now), "it forgets at another speed")
-	_, known = tr.Covers(resources.CPU)
+	_, known = tr.Coverage(resources.CPU)
 	require.False(t, known)
-	covered, known := tr.Covers(resources.Memory)
+	covered, known := tr.Coverage(resources.Memory)
 	require.True(t, known)
 	require.Equal(t, 99*time.Minute, covered)
 	tr.Adapt(Needs{})
@@ -200,7 +200,7 @@ func TestAdaptKeepsWhatBothNeed(t *testing.T) {
 }
 
 // Two loads or the CPU hours add half a KiB, pressure adds a second set of hours.
-func TestSizeOfASketch(t *testing.T) {
+func TestSketch_SizeIsBounded(t *testing.T) {
 	for name, c := range map[string]struct {
 		tracked      *TrackedShape
 		shared, wait bool
@@ -208,30 +208,30 @@ func TestSizeOfASketch(t *testing.T) {
 		most         uintptr
 	}{
 		"calm, flat": {nil, false, false, 1000, 1024 + 24}, "calm, wide": {nil, false, false, 1_000_000, 1024 + 24},
-		"mixed, flat": {tracked(), false, false, 1000, 1536}, "mixed, wide": {tracked(), false, false, 1_000_000, 1536},
+		"mixed, flat": {trackedShape(), false, false, 1000, 1536}, "mixed, wide": {trackedShape(), false, false, 1_000_000, 1536},
 		"shared": {nil, true, false, 1_000_000, 1536}, "shared, work waits": {nil, true, true, 1_000_000, 2048},
 	} {
 		tr := New(Needs{Peaks: true, LimitRatio: true, Declared: time.Hour, Start: time.Minute, Load: ofCPU(calm().Throttling()), Tracked: c.tracked,
 			Hours: [resources.Kinds]bool{c.shared, false}, Pressure: c.shared})
-		tr.Limited(Free)
-		tr.Declare(1 << 40)
+		tr.SetLimitRatio(NoLimitRatio)
+		tr.SetDeclared(1 << 40)
 		for i := range 40000 {
 			now := start.Add(time.Duration(i) * time.Minute)
 			cpu := resources.Amount(math.Exp(float64(i*7919%10007) / 10007 * math.Log(float64(c.use))))
 			tr.Observe(now, resources.CPU, cpu, 2*resources.Amount(c.use))
 			if c.wait {
-				tr.Waited(now, cpu, 0.1)
+				tr.ObservePressure(now, cpu, 0.1)
 			}
 			tr.Observe(now, resources.Memory, resources.Amount(i*104729%1000003)<<14, 0)
 		}
 		const weight = unsafe.Sizeof([2]float32{})
-		size := unsafe.Sizeof(*tr) + unsafe.Sizeof(*tr.Peaks) + unsafe.Sizeof(*tr.Load[0]) + mostWeights*weight
-		require.LessOrEqual(t, cap(tr.Load[0].uses.weights), mostWeights)
+		size := unsafe.Sizeof(*tr) + unsafe.Sizeof(*tr.Peaks) + unsafe.Sizeof(*tr.Load[0]) + maxLoadWeights*weight
+		require.LessOrEqual(t, cap(tr.Load[0].uses.weights), maxLoadWeights)
 		if c.tracked != nil {
-			size += unsafe.Sizeof(*tr.Tracked) + fewWeights*weight
-			require.LessOrEqual(t, cap(tr.Tracked.uses.weights), fewWeights)
+			size += unsafe.Sizeof(*tr.Tracked) + maxTrackedWeights*weight
+			require.LessOrEqual(t, cap(tr.Tracked.uses.weights), maxTrackedWeights)
 		}
-		for _, h := range []*Hours{tr.Hours[resources.CPU], tr.Hours[resources.Memory], tr.Pressed} {
+		for _, h := range []*Hours{tr.Hours[resources.CPU], tr.Hours[resources.Memory], tr.PressureHours} {
 			if h != nil {
 				size += unsafe.Sizeof(*h)
 			}
@@ -242,7 +242,7 @@ func TestSizeOfASketch(t *testing.T) {
 	}
 }
 
-func TestRingsMerge(t *testing.T) {
+func TestRing_Merge(t *testing.T) {
 	a, b := make([]uint16, 4), make([]uint16, 4)
 	var at, bt int64
 	for i, v := range []uint16{5, 9, 2, 7, 1, 3} {
@@ -259,8 +259,8 @@ func TestRingsMerge(t *testing.T) {
 }
 
 // A part that is missing in allParts is not covered by the properties above.
-func TestEverythingHasAllParts(t *testing.T) {
-	tr := New(everything())
+func TestEverything_HasAllParts(t *testing.T) {
+	tr := New(allParts())
 	for _, p := range parts {
 		require.True(t, p.needed(tr), "the part with the number %d", p.number)
 	}

@@ -19,7 +19,7 @@ type kill struct {
 	reached resources.Amount // limit that was hit or, without a limit, the usage
 }
 
-func (one kill) within(o kill) bool {
+func (one kill) coveredBy(o kill) bool {
 	return one.at <= o.at && one.request <= o.request && one.reached <= o.reached
 }
 
@@ -28,14 +28,14 @@ func (one kill) within(o kill) bool {
 func (k *Kills) add(fresh kill) {
 	oldest := 0
 	for i := range k {
-		if fresh.within(k[i]) {
+		if fresh.coveredBy(k[i]) {
 			return
 		}
 		if k[i].at < k[oldest].at {
 			oldest = i
 		}
 	}
-	less := slices.IndexFunc(k[:], func(one kill) bool { return one.within(fresh) })
+	less := slices.IndexFunc(k[:], func(one kill) bool { return one.coveredBy(fresh) })
 	switch {
 	case less >= 0:
 		k[less] = fresh
@@ -46,18 +46,18 @@ func (k *Kills) add(fresh kill) {
 
 // LargestRequest returns the largest request at a kill within an age, or false if there was no
 // kill.
-func (k *Kills) Largest(now int64, age time.Duration) (resources.Amount, bool) {
-	return k.most(now, age, func(one kill) resources.Amount { return one.request })
+func (k *Kills) LargestRequest(now int64, age time.Duration) (resources.Amount, bool) {
+	return k.maxOf(now, age, func(one kill) resources.Amount { return one.request })
 }
 
 // ReachedMemory returns the highest memory at a kill within an age: the limit that was hit, else
 // the usage. It returns 0 if there was no kill.
-func (k *Kills) Reached(now int64, age time.Duration) resources.Amount {
-	reached, _ := k.most(now, age, func(one kill) resources.Amount { return one.reached })
+func (k *Kills) ReachedMemory(now int64, age time.Duration) resources.Amount {
+	reached, _ := k.maxOf(now, age, func(one kill) resources.Amount { return one.reached })
 	return reached
 }
 
-func (k *Kills) most(now int64, age time.Duration, of func(kill) resources.Amount) (most resources.Amount, found bool) {
+func (k *Kills) maxOf(now int64, age time.Duration, of func(kill) resources.Amount) (most resources.Amount, found bool) {
 	for _, one := range k {
 		if one.at != 0 && now-one.at <= int64(age) {
 			most, found = max(most, of(one)), true
@@ -104,7 +104,7 @@ func (k *Kills) read(r *imageReader) {
 const (
 	killRatio = 1.2
 	killBump  = 16 << 20
-	mostKills = 5
+	maxKills  = 5
 )
 
 // NeededAfterKill returns the assumed memory need in bytes after one or more kills of a container
@@ -122,11 +122,11 @@ func NeededAfterKill(had float64, kills uint8) float64 {
 // usage of an evicted pod, and limit is the limit that was hit, 0 = none.
 func (t *Sketch) Killed(at time.Time, request, limit resources.Amount) {
 	instant := at.UnixNano()
-	t.saw(resources.Memory, instant)
+	t.recordTime(resources.Memory, instant)
 	had := float64(max(request, limit))
 	need := NeededAfterKill(had, 1)
 	if t.Peaks != nil {
-		need = t.Peaks.kill(instant, had)
+		need = t.Peaks.addKill(instant, had)
 	}
 	if l := t.Load[resources.Memory]; l != nil {
 		l.Observe(instant, need)
@@ -135,13 +135,13 @@ func (t *Sketch) Killed(at time.Time, request, limit resources.Amount) {
 		m.Observe(instant, need)
 	}
 	if t.Kills != nil {
-		t.Kills.add(kill{instant, request, t.reached(request, limit)})
+		t.Kills.add(kill{instant, request, t.memoryAtKill(request, limit)})
 	}
 }
 
 // memoryAtKill returns the limit of a killed container or, without a limit, its recent peak, at
 // least the reported memory.
-func (t *Sketch) reached(reported, limit resources.Amount) resources.Amount {
+func (t *Sketch) memoryAtKill(reported, limit resources.Amount) resources.Amount {
 	switch hours := t.Hours[resources.Memory]; {
 	case limit > 0:
 		return limit
@@ -158,33 +158,33 @@ type LimitRatio uint16
 
 // Values that are not a ratio.
 const (
-	Unseen LimitRatio = 0              // no pod with the container seen yet
-	Free   LimitRatio = math.MaxUint16 // no limit, or a limit that does not follow the request
+	UnknownRatio LimitRatio = 0              // no pod with the container seen yet
+	NoLimitRatio LimitRatio = math.MaxUint16 // no limit, or a limit that does not follow the request
 )
 
-const equal LimitRatio = 100
+const equalRatio LimitRatio = 100
 
 // LimitRatioOf returns the ratio of a limit to a request in bytes, 0 = none. A missing request
 // equals the limit.
 func LimitRatioOf(request, limit resources.Amount) LimitRatio {
 	switch {
 	case limit <= 0:
-		return Free
+		return NoLimitRatio
 	case request <= 0:
-		return equal
+		return equalRatio
 	}
-	ratio := math.Round(float64(equal) * float64(limit) / float64(request))
-	return LimitRatio(min(max(ratio, float64(equal)), float64(Free-1)))
+	ratio := math.Round(float64(equalRatio) * float64(limit) / float64(request))
+	return LimitRatio(min(max(ratio, float64(equalRatio)), float64(NoLimitRatio-1)))
 }
 
 // Ratio returns the limit as a multiple of the request, and false if there is none.
 func (h LimitRatio) Ratio() (float64, bool) {
-	return float64(h) / float64(equal), h != Unseen && h != Free
+	return float64(h) / float64(equalRatio), h != UnknownRatio && h != NoLimitRatio
 }
 
 // Tighter returns the smaller of two ratios.
 func (h LimitRatio) Tighter(o LimitRatio) LimitRatio {
-	if h == Unseen || o != Unseen && o < h {
+	if h == UnknownRatio || o != UnknownRatio && o < h {
 		return o
 	}
 	return h
@@ -193,8 +193,8 @@ func (h LimitRatio) Tighter(o LimitRatio) LimitRatio {
 // SetLimitRatio records the limit ratio of the current pods, and reports whether it changed.
 // Without pods the last ratio remains, because new pods use the same template. It does nothing if
 // the recipe does not need the ratio.
-func (t *Sketch) Limited(h LimitRatio) bool {
-	if !t.flags.has(limited) || h == Unseen || h == t.LimitRatio {
+func (t *Sketch) SetLimitRatio(h LimitRatio) bool {
+	if !t.flags.has(needsLimitRatio) || h == UnknownRatio || h == t.LimitRatio {
 		return false
 	}
 	t.LimitRatio = h
@@ -202,12 +202,12 @@ func (t *Sketch) Limited(h LimitRatio) bool {
 }
 
 // NeedsDeclared reports whether the container is new and its declared memory request is missing.
-func (t *Sketch) Undeclared() bool { return t.declared == 0 && t.new() && !t.Peaks.Empty() }
+func (t *Sketch) NeedsDeclared() bool { return t.declared == 0 && t.isNew() && !t.Peaks.Empty() }
 
 // SetDeclared records the memory request of a new container in bytes, and reports whether it did.
 // Only the first counts, because later ones may be recommendations.
-func (t *Sketch) Declare(request resources.Amount) bool {
-	if request <= 0 || t.declared != 0 || !t.new() {
+func (t *Sketch) SetDeclared(request resources.Amount) bool {
+	if request <= 0 || t.declared != 0 || !t.isNew() {
 		return false
 	}
 	t.declared = scales[ram].encode(float64(request))
@@ -216,27 +216,27 @@ func (t *Sketch) Declare(request resources.Amount) bool {
 
 // Declared returns the declared memory request of a new container, 0 if it is not new or unknown.
 func (t *Sketch) Declared() float64 {
-	if !t.new() {
+	if !t.isNew() {
 		return 0
 	}
 	return scales[ram].decode(t.declared)
 }
 
-func (t *Sketch) new() bool {
+func (t *Sketch) isNew() bool {
 	return t.Peaks != nil && (t.Peaks.Empty() || t.Peaks.Age(t.Now) < time.Duration(t.declaredIn)*time.Minute) && t.declaredIn > 0
 }
 
 // addKill records a kill of a container with so much memory, and returns its assumed need. The need
 // grows faster with each kill in the open window. Kills with less memory than the previous need do
 // not count.
-func (p *DailyPeaks) kill(at int64, had float64) (need float64) {
+func (p *DailyPeaks) addKill(at int64, had float64) (need float64) {
 	if at/window > p.running {
 		p.kills = 0
 	}
-	if p.kills == 0 || had >= p.Running() {
-		p.kills = min(p.kills+1, mostKills)
+	if p.kills == 0 || had >= p.CurrentPeak() {
+		p.kills = min(p.kills+1, maxKills)
 	}
 	need = NeededAfterKill(had, p.kills)
-	p.peak(at, need)
+	p.addPeak(at, need)
 	return need
 }

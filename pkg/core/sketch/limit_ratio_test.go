@@ -22,10 +22,10 @@ func TestLimitRatioOf(t *testing.T) {
 		{1000, 1004, 100, 1},
 		{1000, 1006, 101, 1.01},
 		{0, 50 * mib, 100, 1}, // the request defaults to the limit
-		{100 * mib, 0, Free, 0},
-		{0, 0, Free, 0},
+		{100 * mib, 0, NoLimitRatio, 0},
+		{0, 0, NoLimitRatio, 0},
 		{100, 50, 100, 1}, // rejected by the API server
-		{1, math.MaxInt64, Free - 1, 655.34},
+		{1, math.MaxInt64, NoLimitRatio - 1, 655.34},
 	} {
 		got := LimitRatioOf(c.request, c.limit)
 		require.Equal(t, c.want, got, "%d, %d", c.request, c.limit)
@@ -35,43 +35,43 @@ func TestLimitRatioOf(t *testing.T) {
 			require.InDelta(t, c.ratio, ratio, 1e-9)
 		}
 	}
-	_, some := Unseen.Ratio()
+	_, some := UnknownRatio.Ratio()
 	require.False(t, some)
 }
 
-func TestTheTighterLimitRatio(t *testing.T) {
+func TestLimitRatio_Tighter(t *testing.T) {
 	for _, c := range []struct{ a, b, want LimitRatio }{
-		{Unseen, Unseen, Unseen}, {Unseen, 120, 120}, {Unseen, Free, Free}, {100, 120, 100}, {120, Free, 120}, {Free, Free, Free},
+		{UnknownRatio, UnknownRatio, UnknownRatio}, {UnknownRatio, 120, 120}, {UnknownRatio, NoLimitRatio, NoLimitRatio}, {100, 120, 100}, {120, NoLimitRatio, 120}, {NoLimitRatio, NoLimitRatio, NoLimitRatio},
 	} {
 		require.Equal(t, c.want, c.a.Tighter(c.b))
 		require.Equal(t, c.want, c.b.Tighter(c.a))
 	}
 }
 
-func TestLimitRatioIsKept(t *testing.T) {
+func TestSketch_KeepsLimitRatio(t *testing.T) {
 	tr := New(Needs{LimitRatio: true})
-	require.False(t, tr.Limited(Unseen))
-	require.True(t, tr.Limited(120))
-	require.False(t, tr.Limited(120))
-	require.False(t, tr.Limited(Unseen))
+	require.False(t, tr.SetLimitRatio(UnknownRatio))
+	require.True(t, tr.SetLimitRatio(120))
+	require.False(t, tr.SetLimitRatio(120))
+	require.False(t, tr.SetLimitRatio(UnknownRatio))
 	require.Equal(t, LimitRatio(120), tr.LimitRatio)
 	again, err := Read(Needs{LimitRatio: true}, tr.Image(), start, 0)
 	require.NoError(t, err)
 	require.Equal(t, LimitRatio(120), again.LimitRatio)
-	require.True(t, again.Limited(Free))
+	require.True(t, again.SetLimitRatio(NoLimitRatio))
 
 	again, err = Read(Needs{Peaks: true}, tr.Image(), start, 0)
 	require.NoError(t, err)
-	require.Equal(t, Unseen, again.LimitRatio, "nobody wants to know")
-	require.False(t, again.Limited(120))
+	require.Equal(t, UnknownRatio, again.LimitRatio, "nobody wants to know")
+	require.False(t, again.SetLimitRatio(120))
 	require.Equal(t, New(Needs{Peaks: true}).Image(), again.Image())
 
 	past := New(Needs{LimitRatio: true})
 	past.Merge(tr)
 	require.Equal(t, LimitRatio(120), past.LimitRatio)
-	tr.Limited(100)
+	tr.SetLimitRatio(100)
 	past.Merge(tr)
 	require.Equal(t, LimitRatio(120), past.LimitRatio, "its own is what was seen")
 	tr.Adapt(Needs{Peaks: true})
-	require.Equal(t, Unseen, tr.LimitRatio)
+	require.Equal(t, UnknownRatio, tr.LimitRatio)
 }

@@ -19,14 +19,14 @@ type LoadShape struct {
 	hour       bool
 	sustained  time.Duration
 	throttling bool
-	sizes      sizes // for a tracked load
+	thresholds largeThresholds // for a tracked load
 	names      [2]string
 }
 
 // The first bucket is two millicores or 256 KiB, each further one is 5% larger.
 var schemes = [resources.Kinds]*histogram.Scheme{
-	resources.CPU:    histogram.Exponential(0.002, 1.05, 1000, lightest),
-	resources.Memory: histogram.Exponential(1<<18, 1.05, 1e13, lightest),
+	resources.CPU:    histogram.NewExponentialScheme(0.002, 1.05, 1000, minWeight),
+	resources.Memory: histogram.NewExponentialScheme(1<<18, 1.05, 1e13, minWeight),
 }
 
 // units are one core and one byte as amounts.
@@ -38,7 +38,7 @@ const Average = -1
 // NewLoadShape returns the shape of a slow and a fast histogram. Each share refers to total usage
 // with byLoad, else to time. With hour, the load also keeps the highest level of the last hour.
 func NewLoadShape(k resources.Kind, halfLives [2]time.Duration, shares [2]float64, byLoad, hour bool) *LoadShape {
-	s := &LoadShape{pairShape: pairShape{schemes[k], halfLives, mostWeights}, kind: k, shares: shares, byLoad: byLoad, hour: hour}
+	s := &LoadShape{pairShape: pairShape{schemes[k], halfLives, maxLoadWeights}, kind: k, shares: shares, byLoad: byLoad, hour: hour}
 	of := map[bool]string{true: "load", false: "time"}[byLoad]
 	for i, h := range halfLives {
 		s.names[i] = fmt.Sprintf("%v of the %s, half-life %gh", shares[i], of, h.Hours())
@@ -75,18 +75,18 @@ func (s *LoadShape) Throttling() *LoadShape {
 
 // For a new container, usage must have been high for this share of its age, if that is less than
 // the sustained time. Usage from the first minute on then counts at once.
-const newPart = 0.25
+const newContainerShare = 0.25
 
 // minWeightShare returns the share of the weight that must lie at or above a level, for a container
 // with an age in nanoseconds.
-func (s *LoadShape) least(i int, age float64) float64 {
+func (s *LoadShape) minWeightShare(i int, age float64) float64 {
 	switch {
 	case s.sustained == 0:
 		return 0
 	case age <= 0:
-		return newPart
+		return newContainerShare
 	}
-	asked, halfLife := min(float64(s.sustained), newPart*age), float64(s.halfLives[i])
+	asked, halfLife := min(float64(s.sustained), newContainerShare*age), float64(s.halfLives[i])
 	watched := halfLife / math.Ln2 * -math.Expm1(-math.Ln2*age/halfLife)
 	return asked / watched
 }
@@ -146,7 +146,7 @@ func (l *Load) Level(i int, now int64) float64 {
 	if s.shares[i] == Average {
 		return l.uses.mean(&s.pairShape, i) * units[s.kind]
 	}
-	return l.uses.share(&s.pairShape, i, s.shares[i], s.byLoad, s.least(i, float64(now-l.first))) * units[s.kind]
+	return l.uses.share(&s.pairShape, i, s.shares[i], s.byLoad, s.minWeightShare(i, float64(now-l.first))) * units[s.kind]
 }
 
 // Hour returns the highest level of the last hour, 0 if it is not kept.
@@ -201,11 +201,11 @@ func (l *Load) write(w *imageWriter) {
 }
 
 func (l *Load) read(r *imageReader) {
-	if r.other = [2]time.Duration{time.Duration(r.Int()), time.Duration(r.Int())} != l.shape.halfLives; r.other {
+	if r.mismatch = [2]time.Duration{time.Duration(r.Int()), time.Duration(r.Int())} != l.shape.halfLives; r.mismatch {
 		return
 	}
 	l.uses.read(&l.shape.pairShape, r)
-	l.latest = r.Within(0, mostNumber)
+	l.latest = r.Within(0, maxSlotNumber)
 	r.Scaled(&scales[l.shape.kind], l.slots[:])
 	l.peak = r.Float()
 	if !r.Empty() { // else Read takes it from the sketch
@@ -224,21 +224,23 @@ const AllParts = ^Parts(0)
 
 // renewable is a part with usage, which lacks the usage from before a reset.
 type renewable interface {
-	renewed(before, after *Sketch) bool
+	isReset(before, after *Sketch) bool
 }
 
-func (p kept[P, T]) renewed(before, after *Sketch) bool {
+func (p pointerPart[P, T]) isReset(before, after *Sketch) bool {
 	return p.field(after) != nil && p.field(after) != p.field(before)
 }
 
-func (pressure) renewed(before, after *Sketch) bool { return after.waits && !before.waits }
+func (pressurePart) isReset(before, after *Sketch) bool {
+	return after.needsPressure && !before.needsPressure
+}
 
 // AdaptParts is Adapt, and returns the parts that were reset.
 func (t *Sketch) AdaptParts(n Needs) (anew Parts) {
 	before := *t
 	t.Adapt(n)
 	for i := range parts {
-		if p, holds := parts[i].part.(renewable); holds && p.renewed(&before, t) {
+		if p, holds := parts[i].part.(renewable); holds && p.isReset(&before, t) {
 			anew |= 1 << i
 		}
 	}
@@ -252,9 +254,9 @@ func (t *Sketch) MergeParts(o *Sketch, which Parts) {
 	}
 	t.mergeStarts(o)
 	t.Now = max(t.Now, o.Now)
-	for k := range t.begun {
-		if t.begun[k] == 0 || o.begun[k] != 0 && o.begun[k] < t.begun[k] {
-			t.begun[k] = o.begun[k]
+	for k := range t.firstUsage {
+		if t.firstUsage[k] == 0 || o.firstUsage[k] != 0 && o.firstUsage[k] < t.firstUsage[k] {
+			t.firstUsage[k] = o.firstUsage[k]
 		}
 	}
 	for i := range parts {

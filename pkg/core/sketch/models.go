@@ -27,7 +27,7 @@ type Costs struct {
 // the share of the history that is forgotten in five minutes.
 func NewModelShape(k resources.Kind, decays [2]float64, margins []float64, costs Costs) *ModelShape {
 	s := &ModelShape{kind: k, Costs: costs, margins: margins}
-	s.scheme, s.most = schemes[k], mostWeights
+	s.scheme, s.maxWeights = schemes[k], maxLoadWeights
 	for i, d := range decays {
 		s.halfLives[i] = time.Duration(math.Ln2 / -math.Log1p(-d) * float64(slotWidth))
 	}
@@ -37,13 +37,13 @@ func NewModelShape(k resources.Kind, decays [2]float64, margins []float64, costs
 // Models is an ensemble of models for one resource of a container. Each model has the limit with
 // the lowest past cost, and the model with the lowest cost is chosen.
 type Models struct {
-	shape   *ModelShape
-	uses    pair
-	models  []model
-	chosen  int8
-	number  int64   // of five minutes, number since 1970
-	samples float32 // samples in the open slot
-	peak    float64 // peak in the open slot, the only value used for memory
+	shape    *ModelShape
+	uses     pair
+	models   []model
+	chosen   int8
+	openSlot int64   // of five minutes, number since 1970
+	samples  float32 // samples in the open slot
+	peak     float64 // peak in the open slot, the only value used for memory
 }
 
 // model amounts are cores or bytes.
@@ -59,19 +59,19 @@ func newModels(shape *ModelShape) *Models {
 
 // Observe adds a sample in millicores or bytes.
 func (m *Models) Observe(at int64, use float64) {
-	if number := at / slotWidth; number > m.number {
+	if number := at / slotWidth; number > m.openSlot {
 		m.close()
-		m.number = number
+		m.openSlot = number
 	}
 	use /= units[m.shape.kind]
 	m.peak = max(m.peak, use)
 	if m.shape.kind == resources.CPU {
-		m.take(at, use)
+		m.count(at, use)
 	}
 	m.samples++
 }
 
-func (m *Models) take(at int64, use float64) {
+func (m *Models) count(at int64, use float64) {
 	m.uses.add(&m.shape.pairShape, at, use)
 	for i := range m.models {
 		a := &m.models[i]
@@ -87,7 +87,7 @@ func (m *Models) close() {
 	}
 	samples := float64(m.samples)
 	if m.shape.kind == resources.Memory {
-		m.take((m.number+1)*slotWidth-1, m.peak)
+		m.count((m.openSlot+1)*slotWidth-1, m.peak)
 		samples = 1
 	}
 	m.samples, m.peak = 0, 0
@@ -156,9 +156,9 @@ func (m *Models) adapt(shape *ModelShape) *Models {
 
 // merge adds the usage of another ensemble, and takes the costs of the later one.
 func (m *Models) merge(o *Models) {
-	if o.number > m.number {
+	if o.openSlot > m.openSlot {
 		copy(m.models, o.models)
-		m.chosen, m.number, m.samples, m.peak = o.chosen, o.number, o.samples, o.peak
+		m.chosen, m.openSlot, m.samples, m.peak = o.chosen, o.openSlot, o.samples, o.peak
 	}
 	m.uses.merge(&m.shape.pairShape, &o.uses)
 }
@@ -174,14 +174,14 @@ func (m *Models) write(w *imageWriter) {
 		}
 	}
 	w.Int(int64(m.chosen))
-	w.Int(m.number)
+	w.Int(m.openSlot)
 	w.Short(m.samples)
 	w.Float(m.peak)
 }
 
 func (m *Models) read(r *imageReader) {
-	r.other = [2]time.Duration{time.Duration(r.Int()), time.Duration(r.Int())} != m.shape.halfLives
-	if r.other = r.Int() != int64(len(m.models)) || r.other; r.other {
+	r.mismatch = [2]time.Duration{time.Duration(r.Int()), time.Duration(r.Int())} != m.shape.halfLives
+	if r.mismatch = r.Int() != int64(len(m.models)) || r.mismatch; r.mismatch {
 		return
 	}
 	m.uses.read(&m.shape.pairShape, r)
@@ -189,6 +189,6 @@ func (m *Models) read(r *imageReader) {
 		m.models[i] = model{r.Short(), r.Short(), r.Short(), r.Short()}
 	}
 	m.chosen = int8(r.Within(0, int64(len(m.models))-1))
-	m.number = r.Within(0, mostNumber)
+	m.openSlot = r.Within(0, maxSlotNumber)
 	m.samples, m.peak = r.Short(), r.Float()
 }

@@ -11,7 +11,7 @@ import (
 
 // If an overrun costs twenty times as much as unused CPU, the optimal limit covers 20/21 of the
 // time.
-func TestTheCheapestLimitIsAQuantile(t *testing.T) {
+func TestModels_OptimalLimitIsQuantile(t *testing.T) {
 	shape := NewModelShape(resources.CPU, [2]float64{0.001, 0.005}, []float64{0}, Costs{Overrun: 20, Learning: 0.01})
 	m := newModels(shape)
 	require.Zero(t, m.Limit())
@@ -34,7 +34,7 @@ func TestTheCheapestLimitIsAQuantile(t *testing.T) {
 	require.InEpsilon(t, 1000, m.Limit(), 0.03)
 }
 
-func TestTheModelThatCostsLeastIsChosen(t *testing.T) {
+func TestModels_ChoosesCheapestModel(t *testing.T) {
 	shape := NewModelShape(resources.CPU, [2]float64{0.001, 0.02}, []float64{0, 0.5}, Costs{Overrun: 20, Change: 0.01, Switch: 0.01, Learning: 0.05})
 	m, now := newModels(shape), at(0)
 	live := func(use float64, length time.Duration) {
@@ -49,7 +49,7 @@ func TestTheModelThatCostsLeastIsChosen(t *testing.T) {
 	require.Equal(t, int8(1), m.chosen%2)
 }
 
-func TestAChangeThatCostsMoreThanItSavesIsNotMade(t *testing.T) {
+func TestModels_AvoidsUnprofitableChange(t *testing.T) {
 	for change, moves := range map[float64]bool{0: true, 10: false} {
 		m := newModels(NewModelShape(resources.CPU, [2]float64{0.01, 0.02}, []float64{0}, Costs{Overrun: 20, Change: change, Learning: 0.05}))
 		for i := range 3000 {
@@ -63,7 +63,7 @@ func TestAChangeThatCostsMoreThanItSavesIsNotMade(t *testing.T) {
 	}
 }
 
-func TestModelsOfMemorySeePeaks(t *testing.T) {
+func TestModels_MemoryUsesPeaks(t *testing.T) {
 	m := newModels(NewModelShape(resources.Memory, [2]float64{0.0003, 0.001}, []float64{0}, Costs{Overrun: 1, Learning: 0.01}))
 	for i := range 3000 {
 		use := 100 << 20

@@ -26,16 +26,16 @@ type pair struct {
 }
 
 type pairShape struct {
-	scheme    *histogram.Scheme
-	halfLives [2]time.Duration
-	most      int32
+	scheme     *histogram.Scheme
+	halfLives  [2]time.Duration
+	maxWeights int32
 }
 
 const (
-	mostWeights = 80
-	fewWeights  = 48   // for loads of large containers
-	lightest    = 1e-4 // of a sample, lighter buckets are dropped
-	mostAge     = 32   // in half-lives, then weights get a new reference time
+	maxLoadWeights    = 80
+	maxTrackedWeights = 48   // for loads of large containers
+	minWeight         = 1e-4 // of a sample, lighter buckets are dropped
+	maxReferenceAge   = 32   // in half-lives, then weights get a new reference time
 )
 
 func (s *pairShape) factor(i int, age int64) float64 {
@@ -46,7 +46,7 @@ func (p *pair) add(s *pairShape, at int64, use float64) {
 	if len(p.weights) == 0 {
 		p.reference = at
 	}
-	if age := at - p.reference; age > mostAge*int64(min(s.halfLives[0], s.halfLives[1])) {
+	if age := at - p.reference; age > maxReferenceAge*int64(min(s.halfLives[0], s.halfLives[1])) {
 		p.shift(s, at)
 	}
 	w := p.bucket(s, int32(s.scheme.Find(use)), at)
@@ -57,15 +57,15 @@ func (p *pair) add(s *pairShape, at int64, use float64) {
 
 // bucket returns the weights of a bucket of the scheme, extending the window if needed.
 func (p *pair) bucket(s *pairShape, number int32, at int64) *[2]float32 {
-	if low, high := p.span(number); high-low >= s.most {
+	if low, high := p.span(number); high-low >= s.maxWeights {
 		p.shift(s, max(at, p.reference))
 	}
-	for low, high := p.span(number); high-low >= s.most; low, high = p.span(number) {
+	for low, high := p.span(number); high-low >= s.maxWeights; low, high = p.span(number) {
 		p.coarsen()
 	}
 	low, high := p.span(number)
 	if size := int(high - low + 1); size != len(p.weights) {
-		wider := make([][2]float32, size, min((size+7)/8*8, int(s.most)))
+		wider := make([][2]float32, size, min((size+7)/8*8, int(s.maxWeights)))
 		if len(p.weights) > 0 {
 			copy(wider[p.base-low:], p.weights)
 		}
@@ -90,7 +90,7 @@ func (p *pair) shift(s *pairShape, to int64) {
 	for b := range p.weights {
 		for i := range scale {
 			w := float64(p.weights[b][i]) * scale[i]
-			if w < lightest {
+			if w < minWeight {
 				w = 0
 			}
 			p.weights[b][i] = float32(w)
@@ -105,7 +105,7 @@ func (p *pair) shift(s *pairShape, to int64) {
 		return
 	}
 	p.weights, p.base = p.weights[first:end:end], p.base+int32(first)
-	for p.coarse > 0 && 2*len(p.weights) <= int(s.most) {
+	for p.coarse > 0 && 2*len(p.weights) <= int(s.maxWeights) {
 		p.refine()
 	}
 }
@@ -231,7 +231,7 @@ func (p *pair) write(w *imageWriter) {
 func (p *pair) read(s *pairShape, r *imageReader) {
 	const mostCoarse = 8
 	*p = pair{coarse: uint8(r.Within(0, mostCoarse)), base: int32(r.Within(0, int64(s.scheme.Buckets()))), reference: r.Within(0, math.MaxInt64)}
-	n := r.Within(0, int64(s.most))
+	n := r.Within(0, int64(s.maxWeights))
 	if last := (int64(p.base) + n - 1) << p.coarse; last >= int64(s.scheme.Buckets()) {
 		r.Fail()
 		return

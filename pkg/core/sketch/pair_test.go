@@ -38,7 +38,7 @@ func (n naive) share(s *LoadShape, i int, now int64, share float64) float64 {
 
 // The compact form is exact if usage differs by at most a hundredfold. Otherwise it errs upwards by
 // some buckets.
-func TestPairAgainstAllUses(t *testing.T) {
+func TestPair_MatchesNaiveModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		shape := NewLoadShape(resources.CPU, [2]time.Duration{48 * time.Hour, 4 * time.Hour},
 			[2]float64{rapid.Float64Range(0.3, 0.95).Draw(t, "slow"), rapid.Float64Range(0.3, 0.95).Draw(t, "fast")}, rapid.Bool().Draw(t, "by load"), false)
@@ -53,7 +53,7 @@ func TestPairAgainstAllUses(t *testing.T) {
 			}
 			all.at, all.use = append(all.at, now), append(all.use, use)
 			l.Observe(now, use*1000)
-			require.LessOrEqual(t, len(l.uses.weights), mostWeights)
+			require.LessOrEqual(t, len(l.uses.weights), maxLoadWeights)
 		}
 		for i := range 2 {
 			// Distant values may have nearly equal shares, so the comparison tolerates a small
@@ -69,7 +69,7 @@ func TestPairAgainstAllUses(t *testing.T) {
 	})
 }
 
-func TestBucketsBecomeFineAgain(t *testing.T) {
+func TestPair_BucketsBecomeFineAgain(t *testing.T) {
 	l, now := newLoad(calm()), at(0)
 	l.Observe(now, 900_000)
 	l.Observe(now, 5)
@@ -82,7 +82,7 @@ func TestBucketsBecomeFineAgain(t *testing.T) {
 	require.InEpsilon(t, 1011.3, l.Level(0, now), 0.001)
 }
 
-func TestLevels(t *testing.T) {
+func TestLoad_Levels(t *testing.T) {
 	l := newLoad(NewLoadShape(resources.CPU, [2]time.Duration{48 * time.Hour, 4 * time.Hour}, [2]float64{0.75, 0.5}, true, false))
 	require.Zero(t, l.Level(0, at(0)))
 	for i := range 20000 {

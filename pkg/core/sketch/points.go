@@ -26,19 +26,19 @@ const (
 // time of its last change, which it cannot derive from the requests in force, because they follow
 // its target within minutes.
 type Points struct {
-	kind    resources.Kind
-	mean    bool             // of the pods, else the pod with the highest usage
-	uses    [points]uint16   // scale codes by point number modulo the ring, 0 = none
-	running int64            // number of the open point since 1970
-	open    []podUse         // pods seen in the open point, ordered by key
-	target  resources.Amount // last recommended target
-	since   int64            // ns since 1970, 0 = no target
-	takenAt int64            // point number at the last Profile call
-	habits  Habits           // result of the last Profile call
-	ordered codes            // known usage in ascending order, nil = not sorted yet
+	kind        resources.Kind
+	mean        bool             // of the pods, else the pod with the highest usage
+	uses        [points]uint16   // scale codes by point number modulo the ring, 0 = none
+	running     int64            // number of the open point since 1970
+	open        []podUsage       // pods seen in the open point, ordered by key
+	target      resources.Amount // last recommended target
+	targetSince int64            // ns since 1970, 0 = no target
+	profiledAt  int64            // point number at the last Profile call
+	profile     UsageProfile     // result of the last Profile call
+	sorted      codes            // known usage in ascending order, nil = not sorted yet
 }
 
-type podUse struct {
+type podUsage struct {
 	pod        uint64  // key
 	sum, count float64 // CPU: of the samples. Memory: the peak, and 1
 }
@@ -53,7 +53,7 @@ func (p *Points) Observe(at int64, use float64, pod string) {
 	if number := at / pointWidth; number > p.running {
 		p.advance(number)
 	}
-	u := p.of(p.key(pod))
+	u := p.openUsage(p.key(pod))
 	if p.kind == resources.Memory {
 		u.sum, u.count = max(u.sum, use), 1
 		return
@@ -71,10 +71,10 @@ func (p *Points) key(pod string) uint64 {
 	return sum.Sum64()
 }
 
-func (p *Points) of(key uint64) *podUse {
-	at, found := slices.BinarySearchFunc(p.open, key, func(u podUse, key uint64) int { return cmp.Compare(u.pod, key) })
+func (p *Points) openUsage(key uint64) *podUsage {
+	at, found := slices.BinarySearchFunc(p.open, key, func(u podUsage, key uint64) int { return cmp.Compare(u.pod, key) })
 	if !found {
-		p.open = slices.Insert(p.open, at, podUse{pod: key})
+		p.open = slices.Insert(p.open, at, podUsage{pod: key})
 	}
 	return &p.open[at]
 }
@@ -82,11 +82,11 @@ func (p *Points) of(key uint64) *podUse {
 func (p *Points) advance(number int64) {
 	if code := p.value(); code != 0 {
 		p.uses[p.running%points] = code
-		p.ordered.insert(code)
+		p.sorted.insert(code)
 	}
 	p.open = p.open[:0]
 	for gone := p.running + 1; gone <= min(number, p.running+points); gone++ {
-		p.ordered.remove(p.uses[gone%points])
+		p.sorted.remove(p.uses[gone%points])
 	}
 	advanceRing(&p.running, number, p.uses[:])
 }
@@ -116,7 +116,7 @@ func (c *codes) remove(code uint16) {
 	}
 }
 
-func inOrder(uses ...[]uint16) codes {
+func sortCodes(uses ...[]uint16) codes {
 	all := make(codes, 0, len(uses)*len(uses[0]))
 	for _, some := range uses {
 		for _, code := range some {
@@ -160,16 +160,16 @@ func (p *Points) adapt(k resources.Kind, needed, mean bool) *Points {
 
 // Profile returns the usage profile of the complete points. It is read every five minutes, so the
 // sorted codes are kept, and only hours of the day with changed points are computed again.
-func (p *Points) Habits() *Habits {
-	if p.takenAt == p.running {
-		return &p.habits
+func (p *Points) Profile() *UsageProfile {
+	if p.profiledAt == p.running {
+		return &p.profile
 	}
-	h := &p.habits
-	if p.ordered == nil {
-		p.ordered, p.takenAt = inOrder(p.uses[:]), 0
+	h := &p.profile
+	if p.sorted == nil {
+		p.sorted, p.profiledAt = sortCodes(p.uses[:]), 0
 	}
 	for hour := range h.Hourly {
-		if !p.sawHour(hour) {
+		if !p.hourChanged(hour) {
 			continue
 		}
 		var days [points / pointsADay][]uint16
@@ -177,19 +177,19 @@ func (p *Points) Habits() *Habits {
 			from := day*pointsADay + hour*pointsAnHour
 			days[day] = p.uses[from : from+pointsAnHour]
 		}
-		uses := inOrder(days[:]...)
+		uses := sortCodes(days[:]...)
 		h.Known[hour], h.Hourly[hour] = len(uses) > 0, QuantilesOf(amounts{&scales[p.kind], uses})
 	}
-	h.Overall = QuantilesOf(amounts{&scales[p.kind], p.ordered})
-	h.Judge(len(p.ordered), p.span().Hours()/24)
-	p.takenAt = p.running
+	h.Overall = QuantilesOf(amounts{&scales[p.kind], p.sorted})
+	h.Assess(len(p.sorted), p.span().Hours()/24)
+	p.profiledAt = p.running
 	return h
 }
 
-func (p *Points) sawHour(hour int) bool {
-	from := p.takenAt / pointsAnHour // the expired point is one later than the added one, a week ago
+func (p *Points) hourChanged(hour int) bool {
+	from := p.profiledAt / pointsAnHour // the expired point is one later than the added one, a week ago
 	to := p.running / pointsAnHour
-	return p.takenAt == 0 || to-from >= hoursADay || (int64(hour)-from%hoursADay+hoursADay)%hoursADay <= to-from
+	return p.profiledAt == 0 || to-from >= hoursADay || (int64(hour)-from%hoursADay+hoursADay)%hoursADay <= to-from
 }
 
 func (p *Points) span() time.Duration {
@@ -212,7 +212,7 @@ func (p *Points) merge(o *Points) {
 		p.open = append(p.open, o.open...)
 	case o.running == p.running:
 		for _, u := range o.open {
-			mine := p.of(u.pod)
+			mine := p.openUsage(u.pod)
 			if p.kind == resources.Memory {
 				mine.sum, mine.count = max(mine.sum, u.sum), 1
 			} else {
@@ -223,15 +223,15 @@ func (p *Points) merge(o *Points) {
 		theirs[o.running%points] = max(theirs[o.running%points], o.value())
 	}
 	mergeRings(&p.running, p.uses[:], o.running, theirs[:])
-	if o.since > p.since {
-		p.target, p.since = o.target, o.since
+	if o.targetSince > p.targetSince {
+		p.target, p.targetSince = o.target, o.targetSince
 	}
-	p.takenAt, p.ordered = 0, nil
+	p.profiledAt, p.sorted = 0, nil
 }
 
 // write begins with the sums over all pods, which older versions read as the open point.
 func (p *Points) write(w *imageWriter) {
-	var all podUse
+	var all podUsage
 	for _, u := range p.open {
 		all.sum, all.count = all.sum+u.sum, all.count+u.count
 	}
@@ -246,23 +246,23 @@ func (p *Points) write(w *imageWriter) {
 		w.Float(u.count)
 	}
 	w.Int(int64(p.target))
-	w.Int(p.since)
+	w.Int(p.targetSince)
 }
 
-const mostPods = 1 << 20
+const maxPods = 1 << 20
 
 func (p *Points) read(r *imageReader) {
-	*p = Points{kind: p.kind, mean: p.mean, running: r.Within(0, mostNumber)}
-	all := podUse{anyPod, r.Float(), r.Float()}
+	*p = Points{kind: p.kind, mean: p.mean, running: r.Within(0, maxSlotNumber)}
+	all := podUsage{anyPod, r.Float(), r.Float()}
 	r.Scaled(&scales[p.kind], p.uses[:])
 	if r.Empty() { // older images have no pod keys
 		if all.count > 0 {
-			p.open = []podUse{all}
+			p.open = []podUsage{all}
 		}
 		return
 	}
-	for range r.Within(0, mostPods) {
-		u := podUse{uint64(r.Int()), r.Float(), r.Float()}
+	for range r.Within(0, maxPods) {
+		u := podUsage{uint64(r.Int()), r.Float(), r.Float()}
 		if n := len(p.open); n > 0 && u.pod <= p.open[n-1].pod {
 			r.Fail()
 		}
@@ -271,13 +271,13 @@ func (p *Points) read(r *imageReader) {
 		}
 		p.open = append(p.open, u)
 	}
-	p.target, p.since = resources.Amount(r.Within(0, math.MaxInt64)), r.Within(0, math.MaxInt64)
+	p.target, p.targetSince = resources.Amount(r.Within(0, math.MaxInt64)), r.Within(0, math.MaxInt64)
 }
 
 // SetTarget records a new recommended target of a resource. Without points it does nothing.
-func (t *Sketch) Recommended(k resources.Kind, target resources.Amount) {
-	if p := t.Points[k]; p != nil && (p.since == 0 || p.target != target) {
-		p.target, p.since = target, max(t.Now, 1)
+func (t *Sketch) SetTarget(k resources.Kind, target resources.Amount) {
+	if p := t.Points[k]; p != nil && (p.targetSince == 0 || p.target != target) {
+		p.target, p.targetSince = target, max(t.Now, 1)
 	}
 }
 
@@ -288,5 +288,5 @@ func (t *Sketch) Target(k resources.Kind) (target resources.Amount, since time.D
 	if p == nil {
 		return 0, 0, false
 	}
-	return p.target, time.Duration(max(t.Now-p.since, 0)), p.since != 0
+	return p.target, time.Duration(max(t.Now-p.targetSince, 0)), p.targetSince != 0
 }

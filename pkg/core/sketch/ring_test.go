@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestRing_HoldsTheLatestNumbers(t *testing.T) {
+func TestRing_HoldsLatestNumbers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var slots [5]uint16
 		var running int64

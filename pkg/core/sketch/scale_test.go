@@ -38,7 +38,7 @@ func TestScale_RoundAmountsAreExact(t *testing.T) {
 	}
 }
 
-func TestScale_OthersAreRoundedUpByAThousandth(t *testing.T) {
+func TestScale_RoundsUpByAThousandth(t *testing.T) {
 	for k := range resources.Kind(resources.Kinds) {
 		s := &scales[k]
 		require.Less(t, len(s.amounts), 1<<16, "all have a code")
@@ -58,23 +58,23 @@ func TestRead_OlderImagesKeepPointsAndHours(t *testing.T) {
 	for _, name := range []string{"everything-in-thousandths", "cruisekube-in-thousandths", "shared-in-thousandths"} {
 		t.Run(name, func(t *testing.T) {
 			needs := map[string]Needs{
-				"everything-in-thousandths": everything(), "cruisekube-in-thousandths": {Hours: ofBoth, Pressure: true, Kills: true}, "shared-in-thousandths": shared(),
+				"everything-in-thousandths": allParts(), "cruisekube-in-thousandths": {Hours: bothKinds, Pressure: true, Kills: true}, "shared-in-thousandths": sharedNeeds(),
 			}[name]
 			old, err := Read(needs, golden(t, name), start, 0)
 			require.NoError(t, err)
-			want := life(needs)
+			want := fullLife(needs)
 			for k := range resources.Kind(resources.Kinds) {
-				_, known := old.Covers(k)
+				_, known := old.Coverage(k)
 				require.True(t, known, "the history of %s does not begin anew", k)
 				if needs.Points {
-					require.InEpsilon(t, want.Points[k].Habits().Overall.P95, old.Points[k].Habits().Overall.P95, 0.003)
+					require.InEpsilon(t, want.Points[k].Profile().Overall.P95, old.Points[k].Profile().Overall.P95, 0.003)
 				}
 				if needs.Hours[k] {
 					require.InEpsilon(t, want.Hours[k].Highest(), old.Hours[k].Highest(), 0.003)
 				}
 			}
 			if needs.Pressure {
-				require.InEpsilon(t, want.Pressed.Highest(), old.Pressed.Highest(), 0.003)
+				require.InEpsilon(t, want.PressureHours.Highest(), old.PressureHours.Highest(), 0.003)
 			}
 		})
 	}
@@ -83,17 +83,17 @@ func TestRead_OlderImagesKeepPointsAndHours(t *testing.T) {
 // The codes of these images are powers of codeStep.
 func TestRead_OlderImagesKeepPeaksAndLoads(t *testing.T) {
 	for name, needs := range map[string]Needs{
-		"everything-peaks-in-thousandths": everything(),
+		"everything-peaks-in-thousandths": allParts(),
 		"loadline-in-thousandths":         {Peaks: true, LimitRatio: true, Declared: 100 * time.Hour, Load: ofCPU(calm())},
-		"shared-peaks-in-thousandths":     shared(),
+		"shared-peaks-in-thousandths":     sharedNeeds(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			old, err := Read(needs, golden(t, name), start, 0)
 			require.NoError(t, err)
-			want := life(needs)
+			want := fullLife(needs)
 			for k := range resources.Kind(resources.Kinds) {
-				if _, had := want.Covers(k); had {
-					_, known := old.Covers(k)
+				if _, had := want.Coverage(k); had {
+					_, known := old.Coverage(k)
 					require.True(t, known, "the history of %s does not begin anew", k)
 				}
 				if l := want.Load[k]; l != nil {
@@ -103,7 +103,7 @@ func TestRead_OlderImagesKeepPeaksAndLoads(t *testing.T) {
 			require.InEpsilon(t, want.Peaks.Highest(days), old.Peaks.Highest(days), 0.003)
 			require.Equal(t, len(want.Peaks.Weekly()), len(old.Peaks.Weekly()))
 			require.InDelta(t, want.Declared(), old.Declared(), 0.003*want.Declared())
-			require.InDelta(t, want.HeldBack(), old.HeldBack(), 0.003*want.HeldBack())
+			require.InDelta(t, want.ThrottledDemand(), old.ThrottledDemand(), 0.003*want.ThrottledDemand())
 			require.Equal(t, want.LimitRatio, old.LimitRatio)
 			again, err := Read(needs, old.Image(), start, 0)
 			require.NoError(t, err)
@@ -115,19 +115,19 @@ func TestRead_OlderImagesKeepPeaksAndLoads(t *testing.T) {
 func TestPeaks_AreExact(t *testing.T) {
 	s := New(Needs{Peaks: true, Declared: time.Hour})
 	s.Observe(start, resources.Memory, 700e6, 0)
-	s.Declare(300 << 20)
+	s.SetDeclared(300 << 20)
 	require.Equal(t, 700e6, s.Peaks.Highest(days))
-	require.Equal(t, 700e6, s.Peaks.Running())
+	require.Equal(t, 700e6, s.Peaks.CurrentPeak())
 	require.Equal(t, float64(300<<20), s.Declared())
 }
 
-func TestPoints_ASteadyUseIsExact(t *testing.T) {
+func TestPoints_SteadyUsageIsExact(t *testing.T) {
 	for k, use := range map[resources.Kind]resources.Amount{resources.CPU: 200, resources.Memory: 1e9} {
-		s := New(Needs{Points: true, Hours: ofBoth})
+		s := New(Needs{Points: true, Hours: bothKinds})
 		for i := range 60 {
 			s.ObservePod("a", start.Add(time.Duration(i)*time.Minute), k, use, 0)
 		}
-		require.Equal(t, float64(use), s.Points[k].Habits().Overall.P95, "%s", k)
+		require.Equal(t, float64(use), s.Points[k].Profile().Overall.P95, "%s", k)
 		require.Equal(t, float64(use), s.Hours[k].Peak(), "%s", k)
 		require.Equal(t, float64(use), s.Hours[k].Recent(10, 0.75), "%s", k)
 	}

@@ -48,7 +48,7 @@ func (n Needs) Throttling() bool { return n.Load[cpu] != nil && n.Load[cpu].thro
 
 // ForKind returns the needs without the parts for the other resource. Parts that record when usage
 // was seen serve both and remain.
-func (n Needs) Only(k resources.Kind) Needs {
+func (n Needs) ForKind(k resources.Kind) Needs {
 	for other := range resources.Kind(resources.Kinds) {
 		if other != k {
 			n.Load[other], n.Hours[other], n.Models[other] = nil, false, nil
@@ -67,31 +67,31 @@ func (n *Needs) Any() bool { return *n != Needs{} }
 
 // Sketch holds the needed parts, others are nil.
 type Sketch struct {
-	Peaks      *DailyPeaks
-	Load       [resources.Kinds]*Load
-	Tracked    *Tracked // of CPU
-	Points     [resources.Kinds]*Points
-	Hours      [resources.Kinds]*Hours
-	Weighted   [resources.Kinds]*Weighted
-	Models     [resources.Kinds]*Models
-	Kills      *Kills
-	Pressed    *Hours     // CPU usage plus waiting time, nil = never measured
-	LimitRatio LimitRatio // of memory, as last seen
-	waits      bool       // PressureHours are needed
-	flags      flags
-	throttled  throttled              // of CPU
-	declared   uint16                 // code of the memory request of a new container, 0 = unknown
-	declaredIn uint16                 // minutes for which it counts
-	Now        int64                  // ns since 1970: time of the evaluation or of the last sample
-	begun      [resources.Kinds]int64 // ns since 1970: first usage in all needed parts, 0 = none
+	Peaks         *DailyPeaks
+	Load          [resources.Kinds]*Load
+	Tracked       *Tracked // of CPU
+	Points        [resources.Kinds]*Points
+	Hours         [resources.Kinds]*Hours
+	Weighted      [resources.Kinds]*Weighted
+	Models        [resources.Kinds]*Models
+	Kills         *Kills
+	PressureHours *Hours     // CPU usage plus waiting time, nil = never measured
+	LimitRatio    LimitRatio // of memory, as last seen
+	needsPressure bool       // PressureHours are needed
+	flags         flags
+	throttled     throttled              // of CPU
+	declared      uint16                 // code of the memory request of a new container, 0 = unknown
+	declaredIn    uint16                 // minutes for which it counts
+	Now           int64                  // ns since 1970: time of the evaluation or of the last sample
+	firstUsage    [resources.Kinds]int64 // ns since 1970: first usage in all needed parts, 0 = none
 }
 
 type flags uint8
 
 const (
-	limited    flags = 1 << iota // LimitRatio is needed
-	sparing                      // starts count only without other CPU usage
-	onlyStarts                   // there is no CPU usage except starts
+	needsLimitRatio flags = 1 << iota // LimitRatio is needed
+	ignoresStarts                     // starts count only without other CPU usage
+	onlyStarts                        // there is no CPU usage except starts
 )
 
 func (f *flags) has(flag flags) bool { return *f&flag != 0 }
@@ -111,39 +111,39 @@ var parts = [...]struct {
 	begins resources.Kind // resource whose usage restarts if an image lacks this part
 	part
 }{
-	{25, ram, keep(func(t *Sketch) *DailyPeaks { return t.Peaks })},
-	{3, none, keep(func(t *Sketch) *Kills { return t.Kills })},
-	{24, none, pressure{}},
-	{15, none, declared{func(t *Sketch) *uint16 { return (*uint16)(&t.LimitRatio) }, nil, func(t *Sketch) bool { return t.flags.has(limited) }}},
-	{26, none, declared{func(t *Sketch) *uint16 { return &t.declared }, &scales[ram], func(t *Sketch) bool { return t.declaredIn > 0 }}},
-	{18, none, starts{}},
-	{27, none, throttling{}},
-	{28, cpu, keep(func(t *Sketch) *Load { return t.Load[cpu] })},
-	{30, cpu, keep(func(t *Sketch) *Tracked { return t.Tracked })},
-	{12, cpu, keep(func(t *Sketch) *Models { return t.Models[cpu] })},
-	{20, cpu, keep(func(t *Sketch) *Points { return t.Points[cpu] })},
-	{22, cpu, keep(func(t *Sketch) *Hours { return t.Hours[cpu] })},
-	{10, cpu, keep(func(t *Sketch) *Weighted { return t.Weighted[cpu] })},
-	{29, ram, keep(func(t *Sketch) *Load { return t.Load[ram] })},
-	{13, ram, keep(func(t *Sketch) *Models { return t.Models[ram] })},
-	{21, ram, keep(func(t *Sketch) *Points { return t.Points[ram] })},
-	{23, ram, keep(func(t *Sketch) *Hours { return t.Hours[ram] })},
-	{11, ram, keep(func(t *Sketch) *Weighted { return t.Weighted[ram] })},
+	{25, ram, newPointerPart(func(t *Sketch) *DailyPeaks { return t.Peaks })},
+	{3, anyKind, newPointerPart(func(t *Sketch) *Kills { return t.Kills })},
+	{24, anyKind, pressurePart{}},
+	{15, anyKind, numberPart{func(t *Sketch) *uint16 { return (*uint16)(&t.LimitRatio) }, nil, func(t *Sketch) bool { return t.flags.has(needsLimitRatio) }}},
+	{26, anyKind, numberPart{func(t *Sketch) *uint16 { return &t.declared }, &scales[ram], func(t *Sketch) bool { return t.declaredIn > 0 }}},
+	{18, anyKind, startsPart{}},
+	{27, anyKind, throttlingPart{}},
+	{28, cpu, newPointerPart(func(t *Sketch) *Load { return t.Load[cpu] })},
+	{30, cpu, newPointerPart(func(t *Sketch) *Tracked { return t.Tracked })},
+	{12, cpu, newPointerPart(func(t *Sketch) *Models { return t.Models[cpu] })},
+	{20, cpu, newPointerPart(func(t *Sketch) *Points { return t.Points[cpu] })},
+	{22, cpu, newPointerPart(func(t *Sketch) *Hours { return t.Hours[cpu] })},
+	{10, cpu, newPointerPart(func(t *Sketch) *Weighted { return t.Weighted[cpu] })},
+	{29, ram, newPointerPart(func(t *Sketch) *Load { return t.Load[ram] })},
+	{13, ram, newPointerPart(func(t *Sketch) *Models { return t.Models[ram] })},
+	{21, ram, newPointerPart(func(t *Sketch) *Points { return t.Points[ram] })},
+	{23, ram, newPointerPart(func(t *Sketch) *Hours { return t.Hours[ram] })},
+	{11, ram, newPointerPart(func(t *Sketch) *Weighted { return t.Weighted[ram] })},
 }
 
 // formerPart is a part of older images, with powers of codeStep as codes.
-type coded struct {
+type formerPart struct {
 	present int64   // current number of the part
 	unit    float64 // codes per millicore or byte
 }
 
-var formerParts = map[int64]coded{
+var formerParts = map[int64]formerPart{
 	2: {25, 1}, 16: {26, 1}, 19: {27, 1}, 4: {28, 1000}, 5: {29, 1000}, 17: {30, 1000},
 	6: {20, 1000}, 7: {21, 1000}, 8: {22, 1000}, 9: {23, 1000}, 14: {24, 1000},
 }
 
 // anyKind marks parts that recipes can work without.
-const none resources.Kind = resources.Kinds
+const anyKind resources.Kind = resources.Kinds
 
 // New returns an empty sketch.
 func New(n Needs) *Sketch {
@@ -156,31 +156,31 @@ func New(n Needs) *Sketch {
 // drops the others.
 func (t *Sketch) Adapt(n Needs) {
 	anew := [resources.Kinds]bool{
-		cpu: put(&t.Tracked, t.Tracked.adapt(n.Tracked)),
-		ram: put(&t.Peaks, same(n.Peaks, t.Peaks)),
+		cpu: replace(&t.Tracked, t.Tracked.adapt(n.Tracked)),
+		ram: replace(&t.Peaks, ensure(n.Peaks, t.Peaks)),
 	}
 	for k := range resources.Kind(resources.Kinds) {
-		anew[k] = put(&t.Load[k], t.Load[k].adapt(n.Load[k])) || anew[k]
-		anew[k] = put(&t.Models[k], t.Models[k].adapt(n.Models[k])) || anew[k]
-		anew[k] = put(&t.Points[k], t.Points[k].adapt(k, n.Points, n.Mean)) || anew[k]
-		anew[k] = put(&t.Hours[k], t.Hours[k].adapt(k, n.Hours[k])) || anew[k]
-		anew[k] = put(&t.Weighted[k], t.Weighted[k].adapt(k, n.Weighted)) || anew[k]
+		anew[k] = replace(&t.Load[k], t.Load[k].adapt(n.Load[k])) || anew[k]
+		anew[k] = replace(&t.Models[k], t.Models[k].adapt(n.Models[k])) || anew[k]
+		anew[k] = replace(&t.Points[k], t.Points[k].adapt(k, n.Points, n.Mean)) || anew[k]
+		anew[k] = replace(&t.Hours[k], t.Hours[k].adapt(k, n.Hours[k])) || anew[k]
+		anew[k] = replace(&t.Weighted[k], t.Weighted[k].adapt(k, n.Weighted)) || anew[k]
 		if anew[k] {
-			t.begun[k] = 0
+			t.firstUsage[k] = 0
 		}
 	}
-	put(&t.Kills, same(n.Kills, t.Kills))
-	if t.waits = n.Pressure && n.Hours[cpu]; !t.waits {
-		t.Pressed = nil
+	replace(&t.Kills, ensure(n.Kills, t.Kills))
+	if t.needsPressure = n.Pressure && n.Hours[cpu]; !t.needsPressure {
+		t.PressureHours = nil
 	}
 	if !t.countsThrottling() {
 		t.throttled = throttled{}
 	}
-	t.flags.set(limited, n.LimitRatio)
+	t.flags.set(needsLimitRatio, n.LimitRatio)
 	if !n.LimitRatio {
-		t.LimitRatio = Unseen
+		t.LimitRatio = UnknownRatio
 	}
-	t.flags.set(sparing, n.Start > 0)
+	t.flags.set(ignoresStarts, n.Start > 0)
 	t.flags.set(onlyStarts, n.Start > 0 && t.flags.has(onlyStarts))
 	if t.declaredIn = uint16(min(n.Declared/time.Minute, math.MaxUint16)); t.declaredIn == 0 {
 		t.declared = 0
@@ -189,8 +189,8 @@ func (t *Sketch) Adapt(n Needs) {
 
 // Coverage returns the time from the first to the last usage of a resource in all needed parts, and
 // false without usage.
-func (t *Sketch) Covers(k resources.Kind) (time.Duration, bool) {
-	return time.Duration(max(t.Now-t.begun[k], 0)), t.begun[k] != 0
+func (t *Sketch) Coverage(k resources.Kind) (time.Duration, bool) {
+	return time.Duration(max(t.Now-t.firstUsage[k], 0)), t.firstUsage[k] != 0
 }
 
 // Observe is ObservePod for a workload of one pod.
@@ -201,20 +201,20 @@ func (t *Sketch) Observe(at time.Time, k resources.Kind, use, limit resources.Am
 // ObservePod adds the usage of a named pod in millicores or bytes. limit is the maximum possible
 // usage, 0 = no limit.
 func (t *Sketch) ObservePod(pod string, at time.Time, k resources.Kind, use, limit resources.Amount) {
-	t.ObserveUse(pod, at, k, Use{Amount: use, Limit: limit})
+	t.ObserveUse(pod, at, k, Usage{Amount: use, Limit: limit})
 }
 
 // ObserveUse is ObservePod for a Usage with request and throttling.
-func (t *Sketch) ObserveUse(pod string, at time.Time, k resources.Kind, u Use) {
+func (t *Sketch) ObserveUse(pod string, at time.Time, k resources.Kind, u Usage) {
 	if k == cpu {
 		t.forgetStarts()
 	}
 	t.observe(pod, at, k, u)
 }
 
-func (t *Sketch) observe(pod string, at time.Time, k resources.Kind, u Use) {
+func (t *Sketch) observe(pod string, at time.Time, k resources.Kind, u Usage) {
 	instant, value := at.UnixNano(), float64(u.Amount)
-	t.saw(k, instant)
+	t.recordTime(k, instant)
 	demanded, throttled := value, 0.0
 	if k == cpu {
 		demanded, throttled = t.demand(instant, u)
@@ -222,8 +222,8 @@ func (t *Sketch) observe(pod string, at time.Time, k resources.Kind, u Use) {
 	if k == ram && t.Peaks != nil {
 		t.Peaks.Observe(instant, value)
 	}
-	if k == cpu && t.Pressed != nil {
-		t.Pressed.Observe(instant, value) // ObservePressure raises it
+	if k == cpu && t.PressureHours != nil {
+		t.PressureHours.Observe(instant, value) // ObservePressure raises it
 	}
 	if l := t.Load[k]; l != nil {
 		l.Observe(instant, demanded)
@@ -232,7 +232,7 @@ func (t *Sketch) observe(pod string, at time.Time, k resources.Kind, u Use) {
 		t.Tracked.observe(instant, demanded, t.Load[cpu])
 	}
 	if throttled > 0 {
-		t.throttled.raised(instant, throttled, t.loadThatCounts())
+		t.throttled.recordNeed(instant, throttled, t.activeLoad())
 	}
 	if m := t.Models[k]; m != nil {
 		m.Observe(instant, demanded)
@@ -248,10 +248,10 @@ func (t *Sketch) observe(pod string, at time.Time, k resources.Kind, u Use) {
 	}
 }
 
-func (t *Sketch) saw(k resources.Kind, at int64) {
+func (t *Sketch) recordTime(k resources.Kind, at int64) {
 	t.Now = max(t.Now, at)
-	if t.begun[k] == 0 {
-		t.begun[k] = max(at, 1)
+	if t.firstUsage[k] == 0 {
+		t.firstUsage[k] = max(at, 1)
 	}
 }
 
@@ -276,41 +276,41 @@ type record[P any] interface {
 }
 
 // pointerPart is a part that a sketch holds as a pointer, nil if it is not needed.
-type kept[P any, T record[P]] struct{ field func(*Sketch) T }
+type pointerPart[P any, T record[P]] struct{ field func(*Sketch) T }
 
-func keep[P any, T record[P]](field func(*Sketch) T) part { return kept[P, T]{field} }
+func newPointerPart[P any, T record[P]](field func(*Sketch) T) part { return pointerPart[P, T]{field} }
 
-func (p kept[P, T]) needed(t *Sketch) bool { return p.field(t) != nil }
+func (p pointerPart[P, T]) needed(t *Sketch) bool { return p.field(t) != nil }
 
-func (p kept[P, T]) merge(t, o *Sketch) {
+func (p pointerPart[P, T]) merge(t, o *Sketch) {
 	if m, other := p.field(t), p.field(o); m != nil && other != nil {
 		m.merge(other)
 	}
 }
 
-func (p kept[P, T]) write(t *Sketch, w *imageWriter) {
+func (p pointerPart[P, T]) write(t *Sketch, w *imageWriter) {
 	if m := p.field(t); m != nil {
 		m.write(w)
 	}
 }
 
-func (p kept[P, T]) read(t *Sketch, r *imageReader) bool {
+func (p pointerPart[P, T]) read(t *Sketch, r *imageReader) bool {
 	m := p.field(t)
 	if m != nil {
 		m.read(r)
 	}
-	return m != nil && !r.other
+	return m != nil && !r.mismatch
 }
 
 // replace sets a part, and reports whether it was reset.
-func put[P any](m **P, to *P) (anew bool) {
+func replace[P any](m **P, to *P) (anew bool) {
 	anew = to != nil && to != *m
 	*m = to
 	return anew
 }
 
 // ensure returns m or an empty P if needed, else nil.
-func same[P any](needed bool, m *P) *P {
+func ensure[P any](needed bool, m *P) *P {
 	switch {
 	case !needed:
 		return nil
@@ -321,27 +321,27 @@ func same[P any](needed bool, m *P) *P {
 }
 
 // numberPart is one property of the created pods, 0 = unknown.
-type declared struct {
+type numberPart struct {
 	number func(*Sketch) *uint16
 	scale  *scale // nil = the number is not a scale code
 	wanted func(*Sketch) bool
 }
 
-func (d declared) needed(t *Sketch) bool { return d.wanted(t) }
+func (d numberPart) needed(t *Sketch) bool { return d.wanted(t) }
 
-func (d declared) merge(t, o *Sketch) {
+func (d numberPart) merge(t, o *Sketch) {
 	if d.needed(t) && *d.number(t) == 0 {
 		*d.number(t) = *d.number(o)
 	}
 }
 
-func (d declared) write(t *Sketch, w *imageWriter) {
+func (d numberPart) write(t *Sketch, w *imageWriter) {
 	if n := *d.number(t); n != 0 {
 		w.Int(int64(n))
 	}
 }
 
-func (d declared) read(t *Sketch, r *imageReader) bool {
+func (d numberPart) read(t *Sketch, r *imageReader) bool {
 	if d.needed(t) {
 		*d.number(t) = r.Code(d.scale)
 	}
@@ -352,14 +352,14 @@ func (d declared) read(t *Sketch, r *imageReader) bool {
 type TrackedShape struct{ *LoadShape }
 
 // largeThresholds are levels of the primary load in millicores.
-type sizes struct{ from, until float64 }
+type largeThresholds struct{ from, until float64 }
 
 // NewTrackedShape returns the shape of a second load for large containers. A container is large
 // from when the level of its Load exceeds from millicores until it drops below until. To save
 // memory, neighboring buckets are merged where usage differs by more than a factor of ten.
 func NewTrackedShape(shape *LoadShape, from, until float64) *TrackedShape {
 	small := *shape
-	small.most, small.sizes = fewWeights, sizes{from, until}
+	small.maxWeights, small.thresholds = maxTrackedWeights, largeThresholds{from, until}
 	return &TrackedShape{&small}
 }
 
@@ -378,7 +378,7 @@ func newTracked(shape *TrackedShape) *Tracked {
 func (t *Tracked) observe(at int64, use float64, other *Load) {
 	if at/slotWidth > t.latest {
 		level := max(other.Level(0, at), other.Level(1, at))
-		t.large = level > t.shape.sizes.from || t.large && level >= t.shape.sizes.until
+		t.large = level > t.shape.thresholds.from || t.large && level >= t.shape.thresholds.until
 	}
 	t.Observe(at, use)
 }
@@ -415,7 +415,7 @@ func (t *Tracked) write(w *imageWriter) {
 
 func (t *Tracked) read(r *imageReader) {
 	large := r.Within(0, 1)
-	if t.Load.read(r); !r.other {
+	if t.Load.read(r); !r.mismatch {
 		t.large = large == 1
 	}
 }

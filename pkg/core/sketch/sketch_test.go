@@ -15,29 +15,29 @@ func at(d time.Duration) int64 { return start.Add(d).UnixNano() }
 
 // simulateKills adds a tenth to the estimated need at each kill, and returns the number of kills
 // and the final amount.
-func lives(tr *Sketch, has, needs float64, apart time.Duration) (kills int, last float64) {
+func simulateKills(tr *Sketch, has, needs float64, apart time.Duration) (kills int, last float64) {
 	for at := start; has < needs; at = at.Add(apart) {
 		tr.Killed(at, resources.Amount(has), 0)
 		kills++
-		has = max(has, 1.1*tr.Peaks.Running())
+		has = max(has, 1.1*tr.Peaks.CurrentPeak())
 	}
 	return kills, has
 }
 
 const mib = 1 << 20
 
-func TestKillsThatComeSoonAreAnsweredFaster(t *testing.T) {
+func TestOOMKill_RapidKillsEscalateFaster(t *testing.T) {
 	for _, c := range []struct {
 		has, needs, most float64
 		kills            int
 	}{
 		{32, 45, 53, 1}, {32, 400, 880, 5}, {100, 400, 880, 4}, {1000, 3000, 4000, 3}, {400, 440, 530, 1},
 	} {
-		kills, last := lives(New(Needs{Peaks: true}), c.has*mib, c.needs*mib, 2*time.Minute)
+		kills, last := simulateKills(New(Needs{Peaks: true}), c.has*mib, c.needs*mib, 2*time.Minute)
 		require.LessOrEqual(t, kills, c.kills, "%v to %v MiB: has %v", c.has, c.needs, last/mib)
 		require.LessOrEqual(t, last, c.most*mib, "%v to %v MiB", c.has, c.needs)
 	}
-	slow, _ := lives(New(Needs{Peaks: true}), 32*mib, 400*mib, 7*time.Hour)
+	slow, _ := simulateKills(New(Needs{Peaks: true}), 32*mib, 400*mib, 7*time.Hour)
 	require.Greater(t, slow, 6, "kills in different windows do not add up")
 
 	tr := New(Needs{Peaks: true})
@@ -48,36 +48,36 @@ func TestKillsThatComeSoonAreAnsweredFaster(t *testing.T) {
 		require.Equal(t, tr.Peaks, again.Peaks)
 		tr = again
 	}
-	require.InEpsilon(t, 120*mib, tr.Peaks.Running(), 0.002)
+	require.InEpsilon(t, 120*mib, tr.Peaks.CurrentPeak(), 0.002)
 }
 
-func TestKillsKeepTheLatest(t *testing.T) {
+func TestKills_KeepLatest(t *testing.T) {
 	var k Kills
-	_, found := k.Largest(at(0), time.Hour)
+	_, found := k.LargestRequest(at(0), time.Hour)
 	require.False(t, found)
 	for i := range 6 {
 		k.add(kill{at: at(time.Duration(i) * time.Hour), request: resources.Amount(600 - i*100), reached: resources.Amount(i)})
 	}
-	largest, found := k.Largest(at(5*time.Hour), 24*time.Hour)
+	largest, found := k.LargestRequest(at(5*time.Hour), 24*time.Hour)
 	require.True(t, found)
 	require.Equal(t, resources.Amount(400), largest, "of the last four")
-	require.Equal(t, resources.Amount(5), k.Reached(at(5*time.Hour), 24*time.Hour))
-	largest, _ = k.Largest(at(5*time.Hour), time.Hour)
+	require.Equal(t, resources.Amount(5), k.ReachedMemory(at(5*time.Hour), 24*time.Hour))
+	largest, _ = k.LargestRequest(at(5*time.Hour), time.Hour)
 	require.Equal(t, resources.Amount(200), largest)
-	_, found = k.Largest(at(7*time.Hour), time.Hour)
+	_, found = k.LargestRequest(at(7*time.Hour), time.Hour)
 	require.False(t, found)
 }
 
-func TestManySmallKillsDoNotHideALargeOne(t *testing.T) {
+func TestKills_SmallKillsDoNotHideLargeOne(t *testing.T) {
 	var k Kills
 	k.add(kill{at(0), 800, 900})
 	for i := range 20 {
 		k.add(kill{at(time.Duration(i+1) * time.Hour), 100, resources.Amount(100 + i%2)})
 	}
-	largest, _ := k.Largest(at(20*time.Hour), 24*time.Hour)
+	largest, _ := k.LargestRequest(at(20*time.Hour), 24*time.Hour)
 	require.Equal(t, resources.Amount(800), largest)
-	require.Equal(t, resources.Amount(900), k.Reached(at(20*time.Hour), 24*time.Hour))
-	require.Equal(t, resources.Amount(101), k.Reached(at(20*time.Hour), 6*time.Hour), "and the small ones count when it is old")
+	require.Equal(t, resources.Amount(900), k.ReachedMemory(at(20*time.Hour), 24*time.Hour))
+	require.Equal(t, resources.Amount(101), k.ReachedMemory(at(20*time.Hour), 6*time.Hour), "and the small ones count when it is old")
 	k.add(kill{at(0), 800, 900}) // once more, as in a merge
 	again := k
 	again.merge(&k)

@@ -13,7 +13,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-func TestHours(t *testing.T) {
+func TestHours_Peak(t *testing.T) {
 	var h Hours
 	use := func(d time.Duration, v float64) { h.Observe(at(d), v) }
 	use(0, 90)
@@ -31,7 +31,7 @@ func TestHours(t *testing.T) {
 	require.InEpsilon(t, 10, h.Peak(), 0.002)
 }
 
-func TestRecentMinutes(t *testing.T) {
+func TestHours_Recent(t *testing.T) {
 	var h Hours
 	for i := range 100 {
 		h.Observe(at(time.Duration(i)*time.Minute), float64(i+1))
@@ -41,7 +41,7 @@ func TestRecentMinutes(t *testing.T) {
 	require.Zero(t, new(Hours).Recent(10, 0.5))
 }
 
-func TestWeightedForgetsAfterItsDays(t *testing.T) {
+func TestWeighted_ForgetsAfterItsDays(t *testing.T) {
 	shape := NewWeightedShape([resources.Kinds]float64{0.1, 100 << 20}, [resources.Kinds]float64{100, 104857600000}, 0.00001, [resources.Kinds]time.Duration{7 * 24 * time.Hour, 7 * 24 * time.Hour})
 	w := newWeighted(shape, resources.CPU)
 	w.Observe(at(0), 5000)
@@ -55,7 +55,7 @@ func TestWeightedForgetsAfterItsDays(t *testing.T) {
 }
 
 // An edited checkpoint can be as large as an annotation allows.
-func TestBucketsThatAreNotInOrderAreRefused(t *testing.T) {
+func TestWeighted_RejectsUnorderedBuckets(t *testing.T) {
 	shape := NewWeightedShape([resources.Kinds]float64{0.1, 100 << 20}, [resources.Kinds]float64{100, 104857600000}, 0.00001, [resources.Kinds]time.Duration{7 * 24 * time.Hour, 7 * 24 * time.Hour})
 	for name, buckets := range map[string][]int64{"falling": {5, 4}, "twice": {5, 5}, "rising": {4, 5}} {
 		var image imageWriter
@@ -69,19 +69,19 @@ func TestBucketsThatAreNotInOrderAreRefused(t *testing.T) {
 		}
 		r := newImageReader(image)
 		newWeighted(shape, resources.CPU).read(r)
-		require.False(t, r.other)
+		require.False(t, r.mismatch)
 		require.Equal(t, name == "rising", r.Err() == nil, name)
 	}
 }
 
-func TestPointsAreMeansOfCPUAndPeaksOfMemory(t *testing.T) {
+func TestPoints_MeanCPUAndPeakMemory(t *testing.T) {
 	for k, want := range map[resources.Kind]float64{resources.CPU: 200, resources.Memory: 300} {
 		p := newPoints(k, false)
 		for i := range 60 {
 			p.Observe(at(time.Duration(i)*time.Minute), float64(100+i%5*50), "a")
 		}
 		p.Observe(at(time.Hour), 1e6, "a")
-		h := p.Habits()
+		h := p.Profile()
 		require.Equal(t, 12, h.Points, "the open one does not count")
 		require.InEpsilon(t, want, h.Overall.Max, 0.002)
 		require.InDelta(t, 55.0/60/24, h.Days, 1e-9)
@@ -90,7 +90,7 @@ func TestPointsAreMeansOfCPUAndPeaksOfMemory(t *testing.T) {
 	}
 }
 
-func TestPodsThatTakeTurnsAreNoSum(t *testing.T) {
+func TestPoints_ComparesPodMeans(t *testing.T) {
 	for mean, want := range map[bool]float64{false: 300, true: 200} {
 		p := newPoints(resources.CPU, mean)
 		for i := range 10 {
@@ -100,11 +100,11 @@ func TestPodsThatTakeTurnsAreNoSum(t *testing.T) {
 		}
 		p.Observe(at(9*time.Minute)-5*int64(time.Minute), 100, "c") // late: counts in the open point
 		p.Observe(at(10*time.Minute), 0, "a")
-		require.InEpsilon(t, want, p.Habits().Overall.Max, 0.002)
+		require.InEpsilon(t, want, p.Profile().Overall.Max, 0.002)
 	}
 }
 
-func TestPointsOfBeforeAreRead(t *testing.T) {
+func TestPoints_ReadsFormerImage(t *testing.T) {
 	var image imageWriter
 	p := newPoints(resources.CPU, false)
 	for i := range 7 {
@@ -117,11 +117,11 @@ func TestPointsOfBeforeAreRead(t *testing.T) {
 	again := newPoints(resources.CPU, false)
 	again.read(newImageReader(image))
 	again.Observe(at(10*time.Minute), 1, "a")
-	require.Equal(t, 2, again.Habits().Points)
-	require.InEpsilon(t, 300, again.Habits().Overall.P50, 0.002)
+	require.Equal(t, 2, again.Profile().Points)
+	require.InEpsilon(t, 300, again.Profile().Overall.P50, 0.002)
 }
 
-func TestHabitsAreThoseOfThePoints(t *testing.T) {
+func TestPointsProfile_MatchesPoints(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, now := newPoints(resources.CPU, false), at(0)
 		for range rapid.IntRange(1, 12).Draw(t, "looks") {
@@ -133,17 +133,17 @@ func TestHabitsAreThoseOfThePoints(t *testing.T) {
 				now += rapid.SampledFrom([]int64{int64(time.Hour), int64(26 * time.Hour), int64(8 * 24 * time.Hour)}).Draw(t, "length")
 				p.Observe(now, 1, "")
 			}
-			got := *p.Habits()
-			p.takenAt, p.ordered, p.habits = 0, nil, Habits{}
-			require.Equal(t, *p.Habits(), got)
+			got := *p.Profile()
+			p.profiledAt, p.sorted, p.profile = 0, nil, UsageProfile{}
+			require.Equal(t, *p.Profile(), got)
 			require.Equal(t, fromPoints(p), got)
 		}
 	})
 }
 
-func fromPoints(p *Points) (h Habits) {
-	var all Ordered
-	var hourly [24]Ordered
+func fromPoints(p *Points) (h UsageProfile) {
+	var all SortedAmounts
+	var hourly [24]SortedAmounts
 	first, last := int64(math.MaxInt64), int64(0)
 	for number := max(p.running-points+1, 0); number < p.running; number++ {
 		if code := p.uses[number%points]; code != 0 {
@@ -158,11 +158,11 @@ func fromPoints(p *Points) (h Habits) {
 	}
 	slices.Sort(all)
 	h.Overall = QuantilesOf(all)
-	h.Judge(len(all), time.Duration(max(last-first, 0)*pointWidth).Hours()/24)
+	h.Assess(len(all), time.Duration(max(last-first, 0)*pointWidth).Hours()/24)
 	return h
 }
 
-func BenchmarkHabits(b *testing.B) {
+func BenchmarkPoints_Profile(b *testing.B) {
 	random := rand.New(rand.NewPCG(1, 2))
 	p, now := newPoints(resources.CPU, false), at(0)
 	next := func() {
@@ -175,6 +175,6 @@ func BenchmarkHabits(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		next()
-		p.Habits()
+		p.Profile()
 	}
 }

@@ -151,20 +151,20 @@ func (w *Weighted) write(to *imageWriter) {
 	}
 }
 
-const mostDays, mostCells = 100, 1 << 20
+const maxDays, maxCells = 100, 1 << 20
 
 // read requires ascending buckets, as written, because inserting unordered ones takes quadratic
 // time.
 func (w *Weighted) read(r *imageReader) {
-	if r.other = r.Float() != w.shape.sizes[w.kind]; r.other {
+	if r.mismatch = r.Float() != w.shape.sizes[w.kind]; r.mismatch {
 		return
 	}
 	w.days = nil
-	for range r.Within(0, mostDays) {
-		number := r.Within(0, mostNumber)
+	for range r.Within(0, maxDays) {
+		number := r.Within(0, maxSlotNumber)
 		d, last := w.day(number), int32(-1)
-		for range r.Within(0, mostCells) {
-			bucket, weight := int32(r.Within(0, mostCells)), r.Float()
+		for range r.Within(0, maxCells) {
+			bucket, weight := int32(r.Within(0, maxCells)), r.Float()
 			if bucket <= last {
 				r.Fail()
 			}
@@ -239,7 +239,7 @@ func (s *scale) recode(code uint16, parts float64) uint16 {
 	return s.encode(math.Pow(codeStep, float64(code-1)) / parts)
 }
 
-const mostNumber = 1 << 40
+const maxSlotNumber = 1 << 40
 
 // advanceRing moves the current slot of a ring forward, and empties reused slots.
 func advanceRing(running *int64, to int64, slots []uint16) {

@@ -42,7 +42,7 @@ func (l *load) tick(step time.Duration) {
 	}
 }
 
-func TestObserveDoesNotAllocateOnceWarm(t *testing.T) {
+func TestObserve_DoesNotAllocateOnceWarm(t *testing.T) {
 	l := newLoad(50)
 	for range 500 {
 		l.tick(time.Hour)

@@ -9,7 +9,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-func TestVersionGrowsWithEachChange(t *testing.T) {
+func TestVersion_IncreasesWithEachChange(t *testing.T) {
 	s := NewStore(DefaultConfig())
 	series, _ := s.Track(app, SeriesKey{"ns", "app", "a=b"}, morning)
 	last := s.Version(series)
@@ -36,7 +36,7 @@ func TestVersionGrowsWithEachChange(t *testing.T) {
 	grows("another series in the slot", true)
 }
 
-func TestOurClockMayJump(t *testing.T) {
+func TestExpire_ToleratesClockJumps(t *testing.T) {
 	s := tracking(DefaultConfig())
 	yes := func(Series) bool { return true }
 	other := ContainerKey{"ns", "p2", "app"}
@@ -52,7 +52,7 @@ func TestOurClockMayJump(t *testing.T) {
 		s.Track(late, SeriesKey{"ns", "app", jump.String()}, morning.Add(jump))
 		s.Forget(late)
 	}
-	require.Equal(t, morning.Add(time.Minute), s.Credible(morning.Add(time.Minute)))
+	require.Equal(t, morning.Add(time.Minute), s.CredibleTime(morning.Add(time.Minute)))
 	s.Observe(Sample{Container: other, Kind: resources.CPU, At: morning.Add(8 * day), Amount: 100})
 	require.Len(t, s.Expire(morning.Add(8*day), yes), 2, "time has passed: samples say so")
 	s.Observe(Sample{Container: other, Kind: resources.CPU, At: morning.Add(9 * day), Amount: 100})
@@ -60,9 +60,9 @@ func TestOurClockMayJump(t *testing.T) {
 	require.Equal(t, 1, s.Len())
 }
 
-func TestSpanOfASeries(t *testing.T) {
+func TestStore_Span(t *testing.T) {
 	s := tracking(DefaultConfig())
-	series, _ := s.Tracked(app)
+	series, _ := s.SeriesOf(app)
 	first, last, samples := s.Span(series)
 	require.True(t, first.IsZero() && last.IsZero())
 	require.Zero(t, samples)
@@ -75,7 +75,7 @@ func TestSpanOfASeries(t *testing.T) {
 	require.EqualValues(t, 3, samples)
 }
 
-func TestAResumedWindowTakesSamplesThoughItsLengthChanged(t *testing.T) {
+func TestRestoreWindow_AcceptsSamplesAfterLengthChange(t *testing.T) {
 	for name, length := range map[string]time.Duration{"shorter": time.Hour, "longer": 7 * 24 * time.Hour} {
 		s := NewStore(DefaultConfig())
 		c := ContainerKey{Namespace: "ns", Pod: "p", Container: "a"}
@@ -84,7 +84,7 @@ func TestAResumedWindowTakesSamplesThoughItsLengthChanged(t *testing.T) {
 		rules.Interval = length
 		s.SetRules(series, rules)
 		now := time.Unix(1e9, 0)
-		require.True(t, s.Resume(c, Window{End: now.Add(20 * time.Hour), Usage: 100, OOM: none}))
+		require.True(t, s.RestoreWindow(c, Window{End: now.Add(20 * time.Hour), Usage: 100, OOM: none}))
 		require.Equal(t, Accepted, s.Observe(Sample{Container: c, Kind: resources.Memory, At: now, Amount: 50}), name)
 		require.Equal(t, Accepted, s.ObserveOOM(OOM{Container: c, At: now.Add(time.Second), Memory: 100, ID: "1"}), name)
 		_, end, _ := s.Peak(c)
@@ -92,7 +92,7 @@ func TestAResumedWindowTakesSamplesThoughItsLengthChanged(t *testing.T) {
 	}
 }
 
-func TestAPodThatWasJustObservedIsNotRememberedBeyondItsEnd(t *testing.T) {
+func TestObserve_ForgetsCachedPod(t *testing.T) {
 	s := NewStore(DefaultConfig())
 	key := func(container string) ContainerKey { return ContainerKey{"ns", "p", container} }
 	at := time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)

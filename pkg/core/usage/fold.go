@@ -10,7 +10,7 @@ import (
 // Rekey gives a series without containers another key, or merges it into an existing series with
 // the key and frees from. It returns the resulting series, or false without any change if
 // containers feed the series or it already has the key.
-func (s *Store) Fold(from Series, key SeriesKey) (Series, bool) {
+func (s *Store) Rekey(from Series, key SeriesKey) (Series, bool) {
 	h := s.series.At(from)
 	if h.first != none || h.key == key {
 		return from, false
@@ -30,7 +30,7 @@ func (s *Store) Fold(from Series, key SeriesKey) (Series, bool) {
 // MoveHistory adds the history of a series to the series with another key, created if needed, and
 // returns that series. The containers of the first series continue to feed it, starting with an
 // empty history.
-func (s *Store) Move(from Series, key SeriesKey) Series {
+func (s *Store) MoveHistory(from Series, key SeriesKey) Series {
 	created := s.series.At(from).created
 	into, found := s.names.Find(key.Namespace, key.name())
 	if !found {
@@ -38,7 +38,7 @@ func (s *Store) Move(from Series, key SeriesKey) Series {
 	}
 	h := s.series.At(from)
 	h.mergeInto(s.series.At(into))
-	h.empty(s, created)
+	h.reset(s, created)
 	return into
 }
 
@@ -51,7 +51,7 @@ func (h *history) mergeInto(to *history) {
 }
 
 // reset clears a history that containers feed. Their open windows lose their peaks.
-func (h *history) empty(s *Store, created time.Time) {
+func (h *history) reset(s *Store, created time.Time) {
 	h.profile, h.created, h.version = NewProfile(s.config.Shape), created, h.version+1
 	for slot := h.first; slot != none; slot = s.containers.At(slot).next {
 		s.containers.At(slot).window.forgetPeak()
@@ -59,7 +59,7 @@ func (h *history) empty(s *Store, created time.Time) {
 }
 
 // DropSeries frees a series and its handle. It returns false if containers feed the series.
-func (s *Store) Drop(series Series) bool {
+func (s *Store) DropSeries(series Series) bool {
 	if s.series.At(series).first != none {
 		return false
 	}
@@ -77,28 +77,28 @@ func (s *Store) remove(series Series) {
 // Import merges a series of another store with the same shape into the series with the same key,
 // created if needed. It returns that series and only reads the other store. Overlapping windows of
 // a container that both stores track become one window with the higher peak.
-func (s *Store) Absorb(other *Store, from Series, now time.Time) Series {
-	theirs := other.series.At(from)
-	into, found := s.names.Find(theirs.key.Namespace, theirs.key.name())
+func (s *Store) Import(other *Store, from Series, now time.Time) Series {
+	source := other.series.At(from)
+	into, found := s.names.Find(source.key.Namespace, source.key.name())
 	if !found {
-		into = s.addSeries(theirs.key, now)
+		into = s.addSeries(source.key, now)
 	}
 	h := s.series.At(into)
-	theirs.profile.MergeInto(&h.profile)
+	source.profile.MergeInto(&h.profile)
 	h.version++
 	s.newest = max(s.newest, other.newest)
-	for at := theirs.first; at != none; at = other.containers.At(at).next {
+	for at := source.first; at != none; at = other.containers.At(at).next {
 		c := other.containers.At(at)
 		if slot, known := s.slot(other.key(c)); known && s.containers.At(slot).series == into {
 			s.containers.At(slot).lastCPU = max(s.containers.At(slot).lastCPU, c.lastCPU)
-			s.merge(h, &s.containers.At(slot).window, c.window)
+			s.mergeWindows(h, &s.containers.At(slot).window, c.window)
 		}
 	}
 	return into
 }
 
 // mergeWindows merges o into w. The peaks of both are already in h.
-func (s *Store) merge(h *history, w *window, o window) {
+func (s *Store) mergeWindows(h *history, w *window, o window) {
 	interval := int64(s.rules(h).Interval)
 	switch {
 	case o.last == none || w.last != none && o.end <= max(w.last, w.end-interval):
@@ -176,16 +176,16 @@ func (s *Store) Windows(now time.Time, series ...Series) iter.Seq2[ContainerKey,
 // whether the peak was restored or, if w has none, the kill. The peak is ignored if the container
 // has a window already or w.End is out of range. Everything is ignored if the container is not
 // tracked.
-func (s *Store) Resume(c ContainerKey, w Window) bool {
+func (s *Store) RestoreWindow(c ContainerKey, w Window) bool {
 	slot, known := s.slot(c)
 	if !known {
 		return false
 	}
-	resumed := s.resumeKill(slot, w)
+	restored := s.restoreKill(slot, w)
 	end, inRange := instant(w.End)
 	peak := max(w.Usage, w.OOM)
 	if peak < 0 {
-		return resumed
+		return restored
 	}
 	if !inRange || s.containers.At(slot).window.last != none {
 		return false
@@ -203,7 +203,7 @@ func (s *Store) Resume(c ContainerKey, w Window) bool {
 	return true
 }
 
-func (s *Store) resumeKill(slot int32, w Window) bool {
+func (s *Store) restoreKill(slot int32, w Window) bool {
 	at, inRange := instant(w.Kill)
 	c := s.containers.At(slot)
 	if !inRange || c.kill != nil && c.kill.at >= at {
@@ -211,7 +211,7 @@ func (s *Store) resumeKill(slot int32, w Window) bool {
 	}
 	c.kill = &kill{at: at, need: max(w.OOM, none)}
 	copy(c.kill.recent[:], w.Kills)
-	c.kill.timed = c.kill.recent[0] == 0
+	c.kill.byTime = c.kill.recent[0] == 0
 	return true
 }
 

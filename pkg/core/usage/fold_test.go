@@ -10,18 +10,18 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-func TestFold(t *testing.T) {
+func TestRekey(t *testing.T) {
 	s := tracking(DefaultConfig())
 	s.use(resources.CPU, morning, 100)
 	s.use(resources.Memory, morning, 300*mi)
 	common := SeriesKey{"ns", "app", "app=x"}
-	_, ok := s.Fold(0, common)
+	_, ok := s.Rekey(0, common)
 	require.False(t, ok, "it is fed")
 	s.Forget(app)
-	_, ok = s.Fold(0, appKey)
+	_, ok = s.Rekey(0, appKey)
 	require.False(t, ok, "that is itself")
 	before, version := s.image(0), s.Version(0)
-	into, ok := s.Fold(0, common)
+	into, ok := s.Rekey(0, common)
 	require.True(t, ok)
 	require.Equal(t, before, s.image(into))
 	require.Equal(t, common, s.Key(into))
@@ -32,10 +32,10 @@ func TestFold(t *testing.T) {
 	s.Track(app, appKey, morning.Add(day))
 	s.use(resources.CPU, morning.Add(day), 300)
 	s.use(resources.Memory, morning.Add(day), 800*mi)
-	from, _ := s.Tracked(app)
+	from, _ := s.SeriesOf(app)
 	s.Forget(app)
 	before, version = s.image(from, into), s.Version(into)
-	same, ok := s.Fold(from, common)
+	same, ok := s.Rekey(from, common)
 	require.True(t, ok)
 	require.Greater(t, s.Version(into), version, "what was made of its former history is out of date")
 	require.Equal(t, into, same)
@@ -48,7 +48,7 @@ func TestFold(t *testing.T) {
 }
 
 // Without CPU samples, peaks must not expire early after a rollout.
-func TestAFoldedSeriesIsAsOldAsTheFirst(t *testing.T) {
+func TestRekey_KeepsCreationTime(t *testing.T) {
 	common := SeriesKey{"ns", "app", "app=x"}
 	later := morning.Add(day)
 	for name, c := range map[string]struct {
@@ -68,14 +68,14 @@ func TestAFoldedSeriesIsAsOldAsTheFirst(t *testing.T) {
 			from, _ := s.Track(app, appKey, c.from)
 			require.Equal(t, Accepted, s.use(c.kind, later, 100))
 			require.True(t, s.Forget(app))
-			_, folded := s.Fold(from, common)
+			_, folded := s.Rekey(from, common)
 			require.True(t, folded)
-			require.Equal(t, c.want, s.Created(into))
+			require.Equal(t, c.want, s.CreatedAt(into))
 		})
 	}
 }
 
-func TestAbsorbJoinsOpenWindows(t *testing.T) {
+func TestImport_JoinsOpenWindows(t *testing.T) {
 	for name, c := range map[string]struct {
 		ours, theirs   resources.Amount // Mi; negative = no window
 		gap            time.Duration    // from the start of theirs to the start of ours
@@ -102,7 +102,7 @@ func TestAbsorbJoinsOpenWindows(t *testing.T) {
 				require.Equal(t, Accepted, ours.use(resources.Memory, began.Add(2*time.Minute), 1*mi))
 			}
 			version := ours.Version(0)
-			require.Equal(t, Series(0), ours.Absorb(theirs, 0, began))
+			require.Equal(t, Series(0), ours.Import(theirs, 0, began))
 			require.Greater(t, ours.Version(0), version)
 			require.Len(t, ours.image(0).Memory.Weights, c.peaks)
 			require.EqualValues(t, 1, ours.image(0).Samples)
@@ -125,19 +125,19 @@ func TestAbsorbJoinsOpenWindows(t *testing.T) {
 
 // Consecutive windows have no gap, so one store may have the window after the last window of the
 // other.
-func TestAbsorbKeepsThePeakOfTheWindowBefore(t *testing.T) {
+func TestImport_KeepsPeakOfPreviousWindow(t *testing.T) {
 	ours, theirs := tracking(DefaultConfig()), tracking(DefaultConfig())
 	ours.use(resources.Memory, morning, 300*mi)
 	theirs.use(resources.Memory, morning, 0)
 	theirs.use(resources.Memory, morning.Add(day), 700*mi)
-	ours.Absorb(theirs, 0, morning)
+	ours.Import(theirs, 0, morning)
 	require.Len(t, ours.image(0).Memory.Weights, 3)
 	peak, end, _ := ours.Peak(app)
 	require.Equal(t, 700*mi, peak)
 	require.Equal(t, morning.Add(2*day), end)
 }
 
-func TestAbsorbKeepsTheNeedAfterAKill(t *testing.T) {
+func TestImport_KeepsNeedAfterOOMKill(t *testing.T) {
 	for name, oursWasKilled := range map[string]bool{"in our window": true, "in theirs": false} {
 		t.Run(name, func(t *testing.T) {
 			killed, other := tracking(DefaultConfig()), tracking(DefaultConfig())
@@ -147,7 +147,7 @@ func TestAbsorbKeepsTheNeedAfterAKill(t *testing.T) {
 			if oursWasKilled {
 				ours, theirs = killed, other
 			}
-			ours.Absorb(theirs, 0, morning)
+			ours.Import(theirs, 0, morning)
 			require.Equal(t, 600*mi, ours.peakOf(t, app))
 			require.Len(t, ours.image(0).Memory.Weights, 1)
 		})
@@ -155,28 +155,28 @@ func TestAbsorbKeepsTheNeedAfterAKill(t *testing.T) {
 }
 
 // Samples observed by another store show that the clock has not jumped.
-func TestAbsorbBringsTheTimeOfTheNewestSample(t *testing.T) {
+func TestImport_AdvancesCredibleTime(t *testing.T) {
 	ours, theirs := NewStore(DefaultConfig()), tracking(DefaultConfig())
 	theirs.use(resources.CPU, morning, 100)
-	ours.Absorb(theirs, 0, morning)
-	require.Equal(t, morning.Add(time.Hour), ours.Credible(morning.Add(day)))
+	ours.Import(theirs, 0, morning)
+	require.Equal(t, morning.Add(time.Hour), ours.CredibleTime(morning.Add(day)))
 	older := tracking(DefaultConfig())
 	older.use(resources.CPU, morning.Add(-day), 100)
-	ours.Absorb(older, 0, morning)
-	require.Equal(t, morning.Add(time.Hour), ours.Credible(morning.Add(day)), "an older one takes nothing back")
+	ours.Import(older, 0, morning)
+	require.Equal(t, morning.Add(time.Hour), ours.CredibleTime(morning.Add(day)), "an older one takes nothing back")
 }
 
-func TestAbsorbBringsWhatWasNotThere(t *testing.T) {
+func TestImport_AddsMissingSeries(t *testing.T) {
 	ours, theirs := NewStore(DefaultConfig()), tracking(DefaultConfig())
 	theirs.use(resources.CPU, morning, 100)
 	theirs.use(resources.Memory, morning, 100*mi)
-	series := ours.Absorb(theirs, 0, morning)
+	series := ours.Import(theirs, 0, morning)
 	require.Equal(t, theirs.image(0), ours.image(series))
 	require.Zero(t, ours.Containers())
 	require.EqualValues(t, 1, theirs.image(0).Samples, "the other store is as before")
 }
 
-func TestASmallStoreGivesBackWhatALargeOneHad(t *testing.T) {
+func TestExpire_ReleasesMemory(t *testing.T) {
 	s := NewStore(DefaultConfig())
 	names := func(i int) (ContainerKey, SeriesKey) {
 		return ContainerKey{"ns", fmt.Sprint("p", i), "app"}, SeriesKey{"ns", "app", fmt.Sprint("pod=", i/2)}
@@ -198,7 +198,7 @@ func TestASmallStoreGivesBackWhatALargeOneHad(t *testing.T) {
 	require.Equal(t, 51, int(s.series.Len()))
 	for i := range 1000 {
 		c, key := names(i)
-		series, known := s.Tracked(c)
+		series, known := s.SeriesOf(c)
 		require.Equal(t, stays(i), known)
 		if known {
 			require.Equal(t, key, s.Key(series))
@@ -216,15 +216,15 @@ func TestASmallStoreGivesBackWhatALargeOneHad(t *testing.T) {
 	require.Equal(t, 500, s.Len())
 }
 
-func TestOnlyASeriesThatNothingFeedsIsDropped(t *testing.T) {
+func TestDropSeries_RequiresUnfedSeries(t *testing.T) {
 	s := NewStore(DefaultConfig())
 	key := ContainerKey{"ns", "p", "a"}
 	series, _ := s.Track(key, SeriesKey{"ns", "a", "app=x"}, morning)
-	require.False(t, s.Drop(series), "the container feeds it")
+	require.False(t, s.DropSeries(series), "the container feeds it")
 	require.Equal(t, 1, s.Len())
 	version := s.Version(series)
 	s.Forget(key)
-	require.True(t, s.Drop(series))
+	require.True(t, s.DropSeries(series))
 	require.Zero(t, s.Len())
 	again, created := s.Track(key, SeriesKey{"ns", "a", "app=x"}, morning)
 	require.True(t, created)

@@ -11,28 +11,28 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-func (s *Store) killed(id string, at time.Time, memory, limit resources.Amount) Reason {
+func (s *Store) observeKill(id string, at time.Time, memory, limit resources.Amount) Reason {
 	return s.ObserveOOM(OOM{Container: app, At: at, Memory: memory * mi, Limit: limit * mi, ID: id})
 }
 
-func TestAKillCountsOnce(t *testing.T) {
+func TestObserveOOM_CountsOnce(t *testing.T) {
 	s := tracking(DefaultConfig())
 	at := clock(t, "10:05")
-	require.Equal(t, Accepted, s.killed("one", at, 1000, 0))
+	require.Equal(t, Accepted, s.observeKill("one", at, 1000, 0))
 	version := s.Version(0)
-	require.Equal(t, Duplicate, s.killed("one", at, 3000, 0))
+	require.Equal(t, Duplicate, s.observeKill("one", at, 3000, 0))
 	require.Equal(t, 1200*mi, s.peakOf(t, app))
 	require.Equal(t, version, s.Version(0))
-	require.Equal(t, Accepted, s.killed("two", at, 900, 0), "another in the same second")
+	require.Equal(t, Accepted, s.observeKill("two", at, 900, 0), "another in the same second")
 	require.Greater(t, s.Version(0), version, "the kill must be remembered, though the peak stays")
-	require.Equal(t, Accepted, s.killed("", at.Add(-time.Second), 3000, 0), "without an ID each counts")
+	require.Equal(t, Accepted, s.observeKill("", at.Add(-time.Second), 3000, 0), "without an ID each counts")
 	require.Equal(t, 3600*mi, s.peakOf(t, app))
 }
 
-func TestKillsAreRememberedOverARestart(t *testing.T) {
+func TestObserveOOM_DeduplicatesAcrossRestarts(t *testing.T) {
 	s := tracking(DefaultConfig())
 	at := clock(t, "10:05")
-	s.killed("one", at, 1000, 0)
+	s.observeKill("one", at, 1000, 0)
 	for _, later := range []struct {
 		now  time.Time
 		open bool
@@ -42,24 +42,24 @@ func TestKillsAreRememberedOverARestart(t *testing.T) {
 			require.Equal(t, at, w.Kill)
 			require.Len(t, w.Kills, 1)
 			require.Equal(t, later.open, !w.End.IsZero())
-			require.True(t, again.Resume(c, w))
-			require.False(t, again.Resume(c, w))
+			require.True(t, again.RestoreWindow(c, w))
+			require.False(t, again.RestoreWindow(c, w))
 		}
-		require.Equal(t, Duplicate, again.killed("one", at, 3000, 0))
-		require.Equal(t, Accepted, again.killed("two", at.Add(-time.Second), 3000, 0), "the clock was set back")
-		require.Equal(t, Duplicate, again.killed("two", at.Add(-time.Second), 3000, 0))
-		require.Equal(t, Duplicate, again.killed("one", at, 3000, 0))
+		require.Equal(t, Duplicate, again.observeKill("one", at, 3000, 0))
+		require.Equal(t, Accepted, again.observeKill("two", at.Add(-time.Second), 3000, 0), "the clock was set back")
+		require.Equal(t, Duplicate, again.observeKill("two", at.Add(-time.Second), 3000, 0))
+		require.Equal(t, Duplicate, again.observeKill("one", at, 3000, 0))
 	}
 	for range s.Windows(at.Add(day+1), 0) {
 		require.Fail(t, "an interval later there is nothing to remember")
 	}
 }
 
-func TestFoundKillsMustBeFresh(t *testing.T) {
+func TestObserveOOM_DiscoveredKillsMustBeRecent(t *testing.T) {
 	s := tracking(DefaultConfig())
 	now := clock(t, "10:05")
 	found := func(id string, age time.Duration) Reason {
-		return s.ObserveOOM(OOM{Container: app, At: now.Add(-age), Memory: 100 * mi, ID: id, Found: now})
+		return s.ObserveOOM(OOM{Container: app, At: now.Add(-age), Memory: 100 * mi, ID: id, Discovered: now})
 	}
 	require.Equal(t, TooOld, found("old", day+1))
 	_, _, peaked := s.Peak(app)
@@ -67,51 +67,51 @@ func TestFoundKillsMustBeFresh(t *testing.T) {
 	require.Equal(t, Accepted, found("fresh", day))
 }
 
-func TestTheLimitCountsWhenUseIsUnknown(t *testing.T) {
+func TestObserveOOM_UsesLimitWithoutUsage(t *testing.T) {
 	s := tracking(DefaultConfig())
-	require.Equal(t, Accepted, s.killed("one", clock(t, "10:05"), 1000, 2000))
+	require.Equal(t, Accepted, s.observeKill("one", clock(t, "10:05"), 1000, 2000))
 	require.Equal(t, 2400*mi, s.peakOf(t, app))
-	require.Equal(t, NegativeAmount, s.killed("two", clock(t, "10:06"), 1000, -1))
+	require.Equal(t, NegativeAmount, s.observeKill("two", clock(t, "10:06"), 1000, -1))
 
 	s = tracking(DefaultConfig())
 	s.use(resources.Memory, clock(t, "10:00"), 1100*mi)
-	s.killed("one", clock(t, "10:05"), 1000, 2000)
+	s.observeKill("one", clock(t, "10:05"), 1000, 2000)
 	require.Equal(t, 1320*mi, s.peakOf(t, app), "the use is known")
 }
 
 // A container that had its estimated need and was killed again needs more than the ratio predicts.
-func TestRepeatedKillsEscalate(t *testing.T) {
+func TestObserveOOM_RepeatedKillsEscalate(t *testing.T) {
 	s := tracking(DefaultConfig())
 	at, had := clock(t, "10:00"), resources.Amount(1000)
 	for i, want := range []resources.Amount{1200, 1728, 2985} {
 		at = at.Add(time.Minute)
-		require.Equal(t, Accepted, s.killed(at.String(), at, had, 0))
+		require.Equal(t, Accepted, s.observeKill(at.String(), at, had, 0))
 		require.InDelta(t, float64(want*mi), float64(s.peakOf(t, app)), float64(8*mi), "kill %d", i)
 		had = s.peakOf(t, app)/mi + 1
 	}
 	for range 10 {
 		at = at.Add(time.Minute)
 		before := s.peakOf(t, app)
-		require.Equal(t, Accepted, s.killed(at.String(), at, had, 0))
+		require.Equal(t, Accepted, s.observeKill(at.String(), at, had, 0))
 		require.Less(t, s.peakOf(t, app), before*5/2, "a step is at most about the double")
 		had = s.peakOf(t, app)/mi + 1
 	}
 }
 
-func TestKillsUnderACapDoNotEscalate(t *testing.T) {
+func TestObserveOOM_KillsUnderCapDoNotEscalate(t *testing.T) {
 	s := tracking(DefaultConfig())
 	at := clock(t, "10:00")
 	for range 50 {
 		at = at.Add(10 * time.Minute)
-		require.Equal(t, Accepted, s.killed(at.String(), at, 1000, 1000))
+		require.Equal(t, Accepted, s.observeKill(at.String(), at, 1000, 1000))
 		require.Equal(t, 1200*mi, s.peakOf(t, app))
 	}
 	at = at.Add(day + time.Minute) // no kill for an interval resets the escalation
-	require.Equal(t, Accepted, s.killed("new", at, 1200, 1200))
+	require.Equal(t, Accepted, s.observeKill("new", at, 1200, 1200))
 	require.Equal(t, 1440*mi, s.peakOf(t, app))
 }
 
-func TestTheEndOfAContainerWithAPeakIsAChange(t *testing.T) {
+func TestForget_IncreasesVersion(t *testing.T) {
 	s := tracking(DefaultConfig())
 	s.use(resources.Memory, morning, 100*mi)
 	version := s.Version(0)
@@ -120,17 +120,17 @@ func TestTheEndOfAContainerWithAPeakIsAChange(t *testing.T) {
 }
 
 // The clock of a node may be set back, so kills are distinguished by ID and not by time.
-func TestAKillBeforeTheLastOneCountsOnce(t *testing.T) {
+func TestObserveOOM_OutOfOrderKillsCountOnce(t *testing.T) {
 	s := tracking(DefaultConfig())
 	at := clock(t, "10:05")
-	require.Equal(t, Accepted, s.killed("one", at, 1000, 0))
-	require.Equal(t, Accepted, s.killed("two", at.Add(-time.Hour), 2000, 0))
+	require.Equal(t, Accepted, s.observeKill("one", at, 1000, 0))
+	require.Equal(t, Accepted, s.observeKill("two", at.Add(-time.Hour), 2000, 0))
 	require.Equal(t, 2880*mi, s.peakOf(t, app), "it had more than it was taken to need")
-	require.Equal(t, Accepted, s.killed("three", at.Add(-30*time.Minute), 900, 0))
+	require.Equal(t, Accepted, s.observeKill("three", at.Add(-30*time.Minute), 900, 0))
 	version := s.Version(0)
 	for range 2 { // in any order, repeatedly
 		for id, seen := range map[string]time.Duration{"one": 0, "two": -time.Hour, "three": -30 * time.Minute} {
-			require.Equal(t, Duplicate, s.killed(id, at.Add(seen), 9000, 0), id)
+			require.Equal(t, Duplicate, s.observeKill(id, at.Add(seen), 9000, 0), id)
 		}
 	}
 	require.Equal(t, version, s.Version(0))
@@ -141,63 +141,63 @@ func TestAKillBeforeTheLastOneCountsOnce(t *testing.T) {
 	}
 }
 
-func TestTheLastKillsAreRemembered(t *testing.T) {
+func TestObserveOOM_RemembersLastKills(t *testing.T) {
 	s := tracking(DefaultConfig())
 	at := clock(t, "10:05")
 	name := func(i int) string { return fmt.Sprint("kill ", i) }
 	for i := range 100 {
-		require.Equal(t, Accepted, s.killed(name(i), at.Add(-time.Duration(i)*time.Second), 1000, 0))
+		require.Equal(t, Accepted, s.observeKill(name(i), at.Add(-time.Duration(i)*time.Second), 1000, 0))
 		for j := max(0, i-RememberedKills+1); j <= i; j++ {
-			require.Equal(t, Duplicate, s.killed(name(j), at.Add(-time.Duration(j)*time.Second), 1000, 0), "%d after %d", j, i)
+			require.Equal(t, Duplicate, s.observeKill(name(j), at.Add(-time.Duration(j)*time.Second), 1000, 0), "%d after %d", j, i)
 		}
 	}
 	for _, w := range s.Windows(at, 0) {
 		require.Len(t, w.Kills, RememberedKills)
 		again := tracking(DefaultConfig())
 		w.Kills = append(w.Kills, 1, 2, 3) // more than the store writes
-		require.True(t, again.Resume(app, w))
-		require.Equal(t, Duplicate, again.killed(name(99), at.Add(-99*time.Second), 1000, 0))
-		require.Equal(t, Duplicate, again.killed(name(100-RememberedKills), at, 1000, 0))
-		require.Equal(t, Accepted, again.killed(name(100), at.Add(-100*time.Second), 1000, 0))
+		require.True(t, again.RestoreWindow(app, w))
+		require.Equal(t, Duplicate, again.observeKill(name(99), at.Add(-99*time.Second), 1000, 0))
+		require.Equal(t, Duplicate, again.observeKill(name(100-RememberedKills), at, 1000, 0))
+		require.Equal(t, Accepted, again.observeKill(name(100), at.Add(-100*time.Second), 1000, 0))
 	}
 }
 
 // A checkpoint may contain only the time of the last kill.
-func TestWithoutIDsAKillIsOldByItsTime(t *testing.T) {
+func TestRestoreWindow_ComparesTimesWithoutIDs(t *testing.T) {
 	s := tracking(DefaultConfig())
 	at := clock(t, "10:05")
-	require.True(t, s.Resume(app, Window{Usage: none, OOM: none, Kill: at}))
-	require.Equal(t, Duplicate, s.killed("one", at, 3000, 0))
-	require.Equal(t, Duplicate, s.killed("zero", at.Add(-time.Second), 3000, 0))
-	require.Equal(t, Accepted, s.killed("two", at.Add(time.Second), 3000, 0))
-	require.Equal(t, Accepted, s.killed("three", at.Add(-time.Second), 3000, 0), "now IDs tell")
-	require.Equal(t, Duplicate, s.killed("one", at, 3000, 0), "its ID was noted when time told it")
-	require.Equal(t, Duplicate, s.killed("zero", at.Add(-time.Second), 3000, 0))
+	require.True(t, s.RestoreWindow(app, Window{Usage: none, OOM: none, Kill: at}))
+	require.Equal(t, Duplicate, s.observeKill("one", at, 3000, 0))
+	require.Equal(t, Duplicate, s.observeKill("zero", at.Add(-time.Second), 3000, 0))
+	require.Equal(t, Accepted, s.observeKill("two", at.Add(time.Second), 3000, 0))
+	require.Equal(t, Accepted, s.observeKill("three", at.Add(-time.Second), 3000, 0), "now IDs tell")
+	require.Equal(t, Duplicate, s.observeKill("one", at, 3000, 0), "its ID was noted when time told it")
+	require.Equal(t, Duplicate, s.observeKill("zero", at.Add(-time.Second), 3000, 0))
 }
 
 // IDs recorded in this state are incomplete.
-func TestWithoutIDsTimeTellsOverMoreRestarts(t *testing.T) {
+func TestRestoreWindow_ComparesTimesAcrossRestarts(t *testing.T) {
 	at := clock(t, "10:05")
 	w := Window{Usage: none, OOM: none, Kill: at}
 	for range 3 {
 		s := tracking(DefaultConfig())
-		require.True(t, s.Resume(app, w))
-		require.Equal(t, Duplicate, s.killed("one", at, 3000, 0))
+		require.True(t, s.RestoreWindow(app, w))
+		require.Equal(t, Duplicate, s.observeKill("one", at, 3000, 0))
 		for _, w = range s.Windows(at, 0) {
 			require.Equal(t, at, w.Kill)
 			require.Empty(t, w.Kills)
 		}
-		require.Equal(t, Duplicate, s.killed("zero", at.Add(-time.Second), 3000, 0))
+		require.Equal(t, Duplicate, s.observeKill("zero", at.Add(-time.Second), 3000, 0))
 	}
 }
 
-func TestAContainerThatWasNeverKilledCostsAPointer(t *testing.T) {
+func TestContainer_SizeIsBounded(t *testing.T) {
 	require.LessOrEqual(t, unsafe.Sizeof(container{}), uintptr(88))
 	require.LessOrEqual(t, unsafe.Sizeof(kill{}), uintptr(64))
 }
 
 // A container has separate clocks for samples and kills.
-func TestObserve_TakesSamplesFromBeforeAKill(t *testing.T) {
+func TestObserve_AcceptsSamplesFromBeforeOOMKill(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		sample string

@@ -101,12 +101,12 @@ func (n *naive) oom(c *naiveContainer, o OOM) {
 	case c.kill.IsZero() || o.At.Sub(c.kill) > n.rules.Interval:
 		c.steps = 0
 	case c.need >= 0 && max(o.Memory, o.Limit) >= c.need:
-		c.steps = min(c.steps+1, mostSteps)
+		c.steps = min(c.steps+1, maxSteps)
 	}
 	if o.At.After(c.kill) {
 		c.kill = o.At
 	}
-	c.ids, c.need = append(c.ids, o.ID), n.rules.needed(used, c.steps)
+	c.ids, c.need = append(c.ids, o.ID), n.rules.memoryNeed(used, c.steps)
 	n.memory(c, o.At)
 	c.oom = max(c.oom, c.need)
 }
@@ -208,12 +208,12 @@ func (n *naive) image(shape ProfileShape, container string) ProfileImage {
 	return p.Image()
 }
 
-type rig struct {
+type storeUnderTest struct {
 	*Store
 	restored map[string]*Profile
 }
 
-func (r *rig) all(container string) (list []Series) {
+func (r *storeUnderTest) all(container string) (list []Series) {
 	for series, key := range r.All() {
 		if key.Container == container {
 			list = append(list, series)
@@ -222,7 +222,7 @@ func (r *rig) all(container string) (list []Series) {
 	return list
 }
 
-func (r *rig) profile(container string) *Profile {
+func (r *storeUnderTest) profile(container string) *Profile {
 	p := NewProfile(r.config.Shape)
 	r.Profile(&p, r.all(container)...)
 	if restored := r.restored[container]; restored != nil {
@@ -231,7 +231,7 @@ func (r *rig) profile(container string) *Profile {
 	return &p
 }
 
-func (r *rig) restart(n *naive, now time.Time) {
+func (r *storeUnderTest) restart(n *naive, now time.Time) {
 	next, windows := NewStore(r.config), map[ContainerKey]Window{}
 	for _, container := range names {
 		p := r.profile(container)
@@ -240,21 +240,21 @@ func (r *rig) restart(n *naive, now time.Time) {
 		r.restored[container] = p
 	}
 	for key := range n.containers {
-		series, _ := r.Tracked(key)
+		series, _ := r.SeriesOf(key)
 		next.Track(key, r.Key(series), now)
 	}
 	for key, w := range windows {
-		next.Resume(key, w)
+		next.RestoreWindow(key, w)
 	}
 	r.Store = next
 }
 
 var names = []string{"a", "b"}
 
-func TestRandomHistoriesAreThoseOfANaiveModel(t *testing.T) {
+func TestStore_MatchesNaiveModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		config := StoreConfig{Shape: NewProfileShape(0, 0), Rules: Rules{OOMRatio: 1.2, OOMMinBump: 100 * mi, Interval: time.Hour, Count: 3}}
-		r := &rig{Store: NewStore(config), restored: map[string]*Profile{}}
+		r := &storeUnderTest{Store: NewStore(config), restored: map[string]*Profile{}}
 		n := &naive{rules: r.Rules(), series: map[SeriesKey]*naiveSeries{}, containers: map[ContainerKey]*naiveContainer{}, restored: map[string]*naiveSeries{}}
 		now := morning
 		pods, sets := rapid.SampledFrom([]string{"p1", "p2", "p3"}), rapid.SampledFrom([]string{"x", "y", "z"})
@@ -293,7 +293,7 @@ func TestRandomHistoriesAreThoseOfANaiveModel(t *testing.T) {
 			case "fold":
 				from := SeriesKey{"ns", c.Container, sets.Draw(t, "from")}
 				if series, found := r.Find(from); found {
-					r.Fold(series, key)
+					r.Rekey(series, key)
 				}
 				n.fold(from, key)
 			case "forget":

@@ -19,7 +19,7 @@ func instant(at time.Time) (int64, bool) {
 // memory samples must not be older. Kills do not count here: memory samples from before a kill may
 // arrive after it.
 func (s *Store) Observe(sample Sample) Reason {
-	slot, at, reason := s.check(sample)
+	slot, at, reason := s.validate(sample)
 	if reason != Accepted {
 		return reason
 	}
@@ -30,7 +30,7 @@ func (s *Store) Observe(sample Sample) Reason {
 			return NotNewer
 		}
 		last := w.last
-		s.enter(c, at, sample.Amount, &w.usage)
+		s.recordPeak(c, at, sample.Amount, &w.usage)
 		if w.used < last {
 			w.last = max(w.last, last) // a kill was the latest
 		}
@@ -48,13 +48,13 @@ func (s *Store) Observe(sample Sample) Reason {
 
 // Check returns the result of Observe without adding the sample. It ignores the order of samples.
 func (s *Store) Check(sample Sample) Reason {
-	_, _, reason := s.check(sample)
+	_, _, reason := s.validate(sample)
 	return reason
 }
 
 // validate checks a sample regardless of the order of samples.
-func (s *Store) check(sample Sample) (slot int32, at int64, reason Reason) {
-	slot, known := s.observed(sample.Container)
+func (s *Store) validate(sample Sample) (slot int32, at int64, reason Reason) {
+	slot, known := s.slotCached(sample.Container)
 	at, inRange := instant(sample.At)
 	switch {
 	case !known:
@@ -70,14 +70,14 @@ func (s *Store) check(sample Sample) (slot int32, at int64, reason Reason) {
 }
 
 func (s *Store) aboveCeiling(sample Sample) bool {
-	most := s.Ceiling(sample.Container, sample.Kind)
-	return most > 0 && sample.Amount > most
+	ceiling := s.Ceiling(sample.Container, sample.Kind)
+	return ceiling > 0 && sample.Amount > ceiling
 }
 
 // recordPeak makes value the peak of the window if it is higher. The argument peak is the field for
 // this kind of peak. An OOM kill may be older than the last sample, and then moves the time of the
 // window back.
-func (s *Store) enter(c *container, at int64, value resources.Amount, peak *resources.Amount) {
+func (s *Store) recordPeak(c *container, at int64, value resources.Amount, peak *resources.Amount) {
 	h, w := s.series.At(c.series), &c.window
 	if w.last == none {
 		w.end = at
@@ -107,7 +107,7 @@ type kill struct {
 	need   resources.Amount        // assumed demand in bytes since the last kill, or none
 	steps  int                     // kills despite having the assumed demand
 	recent [RememberedKills]uint64 // hashes of the IDs, newest first, 0 is none or unknown
-	timed  bool                    // some IDs are unknown, so kills up to at are duplicates
+	byTime bool                    // some IDs are unknown, so kills up to at are duplicates
 }
 
 // RememberedKills is the number of kills of a container that are recognized when reported again. A
@@ -115,7 +115,7 @@ type kill struct {
 const RememberedKills = 4
 
 // maxSteps limits the counted steps, see Rules.memoryNeed.
-const mostSteps = 4
+const maxSteps = 4
 
 // hashOf returns the hash of an ID, never 0.
 func hashOf(id string) uint64 {
@@ -127,20 +127,20 @@ func hashOf(id string) uint64 {
 // isDuplicate reports whether a kill was already recorded. It compares IDs, because the clock of a
 // node may be set back. After a restart with unknown IDs, it compares times until the next new
 // kill.
-func (k *kill) covers(at int64, id string) bool {
-	return k != nil && (k.knows(id) || k.timed && at <= k.at)
+func (k *kill) isDuplicate(at int64, id string) bool {
+	return k != nil && (k.hasID(id) || k.byTime && at <= k.at)
 }
 
-func (k *kill) knows(id string) bool { return slices.Contains(k.recent[:], hashOf(id)) }
+func (k *kill) hasID(id string) bool { return slices.Contains(k.recent[:], hashOf(id)) }
 
-func (k *kill) remember(at int64, id string) {
-	k.at, k.timed = max(k.at, at), false
-	k.note(id)
+func (k *kill) record(at int64, id string) {
+	k.at, k.byTime = max(k.at, at), false
+	k.addID(id)
 }
 
 // addID stores the ID of a recorded kill, for the time when times no longer count.
-func (k *kill) note(id string) {
-	if !k.knows(id) {
+func (k *kill) addID(id string) {
+	if !k.hasID(id) {
 		copy(k.recent[1:], k.recent[:])
 		k.recent[0] = hashOf(id)
 	}
@@ -148,7 +148,7 @@ func (k *kill) note(id string) {
 
 // hashes returns the known IDs, or none while times count, because the list is incomplete then.
 func (k *kill) hashes() []uint64 {
-	if k.timed {
+	if k.byTime {
 		return nil
 	}
 	known := slices.Index(k.recent[:], 0)
@@ -161,12 +161,12 @@ func (k *kill) hashes() []uint64 {
 // nextSteps returns the steps after another kill. Only a container that had its assumed demand
 // needs more: one that is kept small is killed repeatedly without a higher demand. An interval
 // without kills resets the steps.
-func (k *kill) next(at int64, had resources.Amount, rules Rules) int {
+func (k *kill) nextSteps(at int64, had resources.Amount, rules Rules) int {
 	switch {
 	case k == nil || at-k.at > int64(rules.Interval):
 		return 0
 	case k.need != none && had >= k.need:
-		return min(k.steps+1, mostSteps)
+		return min(k.steps+1, maxSteps)
 	}
 	return k.steps
 }
@@ -190,30 +190,30 @@ func (s *Store) ObserveOOM(oom OOM) Reason {
 	h := s.series.At(c.series)
 	rules := s.rules(h)
 	switch {
-	case oom.ID != "" && c.kill.covers(at, oom.ID):
-		c.kill.note(oom.ID)
+	case oom.ID != "" && c.kill.isDuplicate(at, oom.ID):
+		c.kill.addID(oom.ID)
 		return Duplicate
 	case c.window.last != none && at < c.window.last-int64(rules.Interval):
 		return TooOld
-	case !oom.Found.IsZero() && oom.Found.Sub(oom.At) > rules.Interval:
+	case !oom.Discovered.IsZero() && oom.Discovered.Sub(oom.At) > rules.Interval:
 		return TooOld
 	}
 	had := max(oom.Memory, c.window.usage)
 	if c.window.usage <= 0 {
 		had = max(had, oom.Limit)
 	}
-	need := rules.needed(had, 0)
+	need := rules.memoryNeed(had, 0)
 	if oom.ID != "" {
-		steps := c.kill.next(at, max(oom.Memory, oom.Limit), rules)
-		need = rules.needed(had, steps)
+		steps := c.kill.nextSteps(at, max(oom.Memory, oom.Limit), rules)
+		need = rules.memoryNeed(had, steps)
 		if c.kill == nil {
 			c.kill = &kill{}
 		}
 		c.kill.need, c.kill.steps = need, steps
-		c.kill.remember(at, oom.ID)
+		c.kill.record(at, oom.ID)
 		h.version++
 	}
-	s.enter(c, at, need, &c.window.oom)
+	s.recordPeak(c, at, need, &c.window.oom)
 	return Accepted
 }
 
@@ -229,19 +229,19 @@ func (s *Store) ReviseOOM(oom OOM) {
 	if c.window.usage <= oom.Memory {
 		return
 	}
-	if oom.ID != "" && c.kill != nil && c.kill.knows(oom.ID) {
+	if oom.ID != "" && c.kill != nil && c.kill.hasID(oom.ID) {
 		steps = c.kill.steps
 	}
-	need := s.rules(s.series.At(c.series)).needed(c.window.usage, steps)
+	need := s.rules(s.series.At(c.series)).memoryNeed(c.window.usage, steps)
 	if c.kill != nil {
 		c.kill.need = max(c.kill.need, need)
 	}
-	s.enter(c, at, need, &c.window.oom)
+	s.recordPeak(c, at, need, &c.window.oom)
 }
 
 // memoryNeed returns the demand of a container that was killed with an amount of memory. Each step
 // applies the ratio once more, until the demand is twice the amount.
-func (r Rules) needed(had resources.Amount, steps int) resources.Amount {
+func (r Rules) memoryNeed(had resources.Amount, steps int) resources.Amount {
 	need := max(had.Add(r.OOMMinBump), had.Scale(r.OOMRatio))
 	for ; steps > 0 && need < had.Add(had); steps-- {
 		need = max(need, need.Scale(r.OOMRatio))

@@ -26,7 +26,7 @@ func NewProfileShape(cpuHalfLife, memoryHalfLife time.Duration) ProfileShape {
 
 // WithoutCPUDecay returns the shape without decay of CPU samples, for callers that only need their
 // times and count.
-func (s ProfileShape) Timeless() ProfileShape {
+func (s ProfileShape) WithoutCPUDecay() ProfileShape {
 	s.cpuDecay = histogram.NewDecay(0)
 	return s
 }
@@ -61,7 +61,7 @@ func (p *Profile) Reset() {
 func (p *Profile) AddCPU(cores float64, at time.Time) {
 	instant := histogram.Nanoseconds(at)
 	p.CPU.AddAt(cores, cpuWeight, instant)
-	p.cover(instant)
+	p.extend(instant)
 	p.samples++
 }
 
@@ -101,13 +101,13 @@ func (p *Profile) Confidence(interval time.Duration) float64 {
 func (p *Profile) MergeInto(dst *Profile) {
 	p.CPU.MergeInto(&dst.CPU)
 	p.Memory.MergeInto(&dst.Memory)
-	dst.cover(p.first)
-	dst.cover(p.last)
+	dst.extend(p.first)
+	dst.extend(p.last)
 	dst.samples += p.samples
 }
 
 // extend widens first and last to a time, if that is known.
-func (p *Profile) cover(at int64) {
+func (p *Profile) extend(at int64) {
 	if at == histogram.Never {
 		return
 	}
@@ -147,8 +147,8 @@ func (p *Profile) Load(i ProfileImage) error {
 		p.Reset()
 		return err
 	}
-	p.cover(histogram.Nanoseconds(i.First))
-	p.cover(histogram.Nanoseconds(i.Last))
+	p.extend(histogram.Nanoseconds(i.First))
+	p.extend(histogram.Nanoseconds(i.Last))
 	p.samples = i.Samples
 	return nil
 }

@@ -20,7 +20,7 @@ func minutes(n int) *Profile {
 	return &p
 }
 
-func TestConfidenceIsTheLesserOfTimeAndNumber(t *testing.T) {
+func TestConfidence_IsMinimumOfTimeAndSamples(t *testing.T) {
 	require.Zero(t, minutes(0).Confidence(day), "nothing known")
 	require.Zero(t, minutes(1).Confidence(day), "one sample covers no time")
 	require.InDelta(t, 1.0, minutes(1441).Confidence(day), 1e-9)
@@ -34,7 +34,7 @@ func TestConfidenceIsTheLesserOfTimeAndNumber(t *testing.T) {
 	require.InDelta(t, 192.0/1440, p.Confidence(day), 1e-9, "limited by number")
 }
 
-func TestOnlyCPUSamplesCount(t *testing.T) {
+func TestProfile_CountsOnlyCPUSamples(t *testing.T) {
 	p := NewProfile(NewProfileShape(day, day))
 	p.AddPeak(5e8, start)
 	require.True(t, p.Empty())
@@ -45,7 +45,7 @@ func TestOnlyCPUSamplesCount(t *testing.T) {
 	require.True(t, p.Memory.Empty())
 }
 
-func TestMergeJoinsPastsAndKeepsItsSource(t *testing.T) {
+func TestProfileMergeInto_KeepsSource(t *testing.T) {
 	a, b := minutes(10), minutes(0)
 	b.AddCPU(3, start.Add(-day))
 	b.AddPeak(4e8, start)
@@ -62,14 +62,14 @@ func TestMergeJoinsPastsAndKeepsItsSource(t *testing.T) {
 	require.Equal(t, after, a.Image(), "merging nothing changes nothing")
 }
 
-func TestResetLeavesNothing(t *testing.T) {
+func TestProfile_Reset(t *testing.T) {
 	p := minutes(5)
 	p.AddPeak(5e8, start)
 	p.Reset()
 	require.Equal(t, minutes(0).Image(), p.Image())
 }
 
-func TestImageRoundTrip(t *testing.T) {
+func TestProfileImage_RoundTrips(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := minutes(rapid.IntRange(0, 100).Draw(t, "samples"))
 		for _, peak := range rapid.SliceOfN(rapid.Float64Range(0, 1e12), 0, 8).Draw(t, "peaks") {
@@ -82,7 +82,7 @@ func TestImageRoundTrip(t *testing.T) {
 	})
 }
 
-func TestLoadRefusesWithAllReasons(t *testing.T) {
+func TestProfileLoad_ReportsAllProblems(t *testing.T) {
 	p := minutes(3)
 	err := p.Load(ProfileImage{
 		CPU:     histogram.Image{Total: -1},
@@ -95,7 +95,7 @@ func TestLoadRefusesWithAllReasons(t *testing.T) {
 	require.Equal(t, minutes(0).Image(), p.Image())
 }
 
-func TestLoadWithMissingTimesGivesNoConfidence(t *testing.T) {
+func TestProfileLoad_MissingTimesGiveNoConfidence(t *testing.T) {
 	p := minutes(0)
 	for _, i := range []ProfileImage{{Samples: 5}, {Samples: 5, Last: start}, {Samples: 5, First: start}} {
 		require.NoError(t, p.Load(i))

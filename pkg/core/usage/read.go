@@ -28,7 +28,7 @@ func (s *Store) Span(series Series) (first, last time.Time, samples int64) {
 // CreatedAt returns the time from which on samples of a series may come from this store. Imports do
 // not change it. Merged series have the earlier time, but the later one while there is no CPU
 // sample, because it then determines expiry.
-func (s *Store) Created(series Series) time.Time { return s.series.At(series).created }
+func (s *Store) CreatedAt(series Series) time.Time { return s.series.At(series).created }
 
 // Version returns a number that increases with each change of a series' history, also across reuse
 // of the handle.
@@ -43,7 +43,7 @@ func (s *Store) Find(key SeriesKey) (Series, bool) {
 func (s *Store) Key(series Series) SeriesKey { return s.series.At(series).key }
 
 // SeriesOf returns the series that a tracked container feeds.
-func (s *Store) Tracked(c ContainerKey) (Series, bool) {
+func (s *Store) SeriesOf(c ContainerKey) (Series, bool) {
 	slot, known := s.slot(c)
 	if !known {
 		return none, false
@@ -61,7 +61,7 @@ func (s *Store) Ceiling(c ContainerKey, k resources.Kind) resources.Amount {
 
 // WindowUsage returns the maximum memory usage in the current window of a container in bytes, or 0
 // if unknown.
-func (s *Store) Used(c ContainerKey) resources.Amount {
+func (s *Store) WindowUsage(c ContainerKey) resources.Amount {
 	slot, known := s.slot(c)
 	if !known {
 		return 0
@@ -104,8 +104,8 @@ func (x *Index[K, V]) Find(namespace string, key K) (value V, known bool) {
 }
 
 // FindCached is Find for the goroutine that modifies the index. It caches the last namespace.
-func (x *Index[K, V]) FindNear(namespace string, key K) (value V, known bool) {
-	if !x.enter(namespace) {
+func (x *Index[K, V]) FindCached(namespace string, key K) (value V, known bool) {
+	if !x.selectNamespace(namespace) {
 		return value, false
 	}
 	value, known = x.space[key]
@@ -113,7 +113,7 @@ func (x *Index[K, V]) FindNear(namespace string, key K) (value V, known bool) {
 }
 
 // selectNamespace caches a namespace, and reports whether it has entries.
-func (x *Index[K, V]) enter(namespace string) (known bool) {
+func (x *Index[K, V]) selectNamespace(namespace string) (known bool) {
 	if x.space != nil && x.namespace == namespace {
 		return true
 	}
@@ -126,7 +126,7 @@ func (x *Index[K, V]) enter(namespace string) (known bool) {
 
 // Put sets the value of a key.
 func (x *Index[K, V]) Put(namespace string, key K, value V) {
-	if !x.enter(namespace) {
+	if !x.selectNamespace(namespace) {
 		x.namespace, x.space = namespace, map[K]V{}
 		x.spaces[namespace] = x.space
 	}
@@ -156,11 +156,11 @@ func newPodIndex() podIndex { return podIndex{Index: NewIndex[string, int32]()} 
 
 // findCached returns the first container of a pod. Readers must not use it, because it changes the
 // cache.
-func (x *podIndex) recent(namespace, pod string) int32 {
+func (x *podIndex) findCached(namespace, pod string) int32 {
 	if x.pod == pod && x.inNamespace == namespace && pod != "" {
 		return x.first
 	}
-	first, known := x.FindNear(namespace, pod)
+	first, known := x.FindCached(namespace, pod)
 	if !known {
 		return none
 	}
@@ -168,12 +168,12 @@ func (x *podIndex) recent(namespace, pod string) int32 {
 	return first
 }
 
-func (x *podIndex) lead(namespace, pod string, first int32) {
+func (x *podIndex) setFirst(namespace, pod string, first int32) {
 	x.Put(namespace, pod, first)
 	x.inNamespace, x.pod, x.first = namespace, pod, first
 }
 
-func (x *podIndex) drop(namespace, pod string) {
+func (x *podIndex) remove(namespace, pod string) {
 	x.Remove(namespace, pod)
 	x.pod = ""
 }

@@ -10,7 +10,7 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
-func TestPagesStayWhereTheyAre(t *testing.T) {
+func TestPages_KeepAddresses(t *testing.T) {
 	var p usage.Pages[int32, int]
 	first := p.At(p.Add())
 	for i := range int32(1000) {
@@ -23,21 +23,21 @@ func TestPagesStayWhereTheyAre(t *testing.T) {
 	require.EqualValues(t, 1001, p.Len())
 }
 
-func TestPagesAreGivenBack(t *testing.T) {
+func TestPages_TruncateReleasesPages(t *testing.T) {
 	var p usage.Pages[int32, int]
 	for range 200 {
 		*p.At(p.Add()) = 1
 	}
-	p.Cut(65)
+	p.Truncate(65)
 	require.EqualValues(t, 65, p.Len())
 	require.Equal(t, int32(65), p.Add())
 	require.Panics(t, func() { p.At(128) }, "the third page is gone")
-	p.Cut(0)
+	p.Truncate(0)
 	require.Equal(t, int32(0), p.Add())
 	require.Zero(t, *p.At(0), "a page that was given back is not used again")
 }
 
-func TestIndexIsAMap(t *testing.T) {
+func TestIndex_MatchesMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		index, plain := usage.NewIndex[string, int](), map[[2]string]int{}
 		for i := range 60 {
@@ -54,7 +54,7 @@ func TestIndexIsAMap(t *testing.T) {
 			value, known := index.Find(namespace, key)
 			require.Equal(t, wanted, known)
 			require.Equal(t, want, value)
-			value, known = index.FindNear(namespace, key)
+			value, known = index.FindCached(namespace, key)
 			require.Equal(t, wanted, known)
 			require.Equal(t, want, value)
 		}

@@ -38,7 +38,7 @@ type Store struct {
 	pods           podIndex
 	tracked        int
 	forgotten      int    // containers since the last compaction
-	floor          uint64 // highest version of a freed slot
+	minVersion     uint64 // highest version of a freed slot
 	newest         int64  // time of the newest CPU sample
 }
 
@@ -67,17 +67,17 @@ func (s *Store) slot(c ContainerKey) (slot int32, known bool) {
 	if !known {
 		return none, false
 	}
-	return s.among(first, c)
+	return s.findInPod(first, c)
 }
 
 // slotCached is slot with a cache for consecutive containers of a pod. Readers must not use it,
 // because it changes the cache.
-func (s *Store) observed(c ContainerKey) (slot int32, known bool) {
-	return s.among(s.pods.recent(c.Namespace, c.Pod), c)
+func (s *Store) slotCached(c ContainerKey) (slot int32, known bool) {
+	return s.findInPod(s.pods.findCached(c.Namespace, c.Pod), c)
 }
 
 // findInPod searches the containers of a pod from its first slot on.
-func (s *Store) among(slot int32, c ContainerKey) (container int32, known bool) {
+func (s *Store) findInPod(slot int32, c ContainerKey) (container int32, known bool) {
 	for slot != none && s.series.At(s.containers.At(slot).series).key.Container != c.Container {
 		slot = s.containers.At(slot).sibling
 	}
@@ -91,7 +91,7 @@ func (s *Store) key(c *container) ContainerKey {
 
 // NewStore returns an empty store.
 func NewStore(c StoreConfig) *Store {
-	c.Rules = c.Rules.Sound()
+	c.Rules = c.Rules.Normalized()
 	return &Store{config: c, names: NewIndex[seriesName, Series](), pods: newPodIndex(), newest: none}
 }
 
@@ -99,7 +99,7 @@ func NewStore(c StoreConfig) *Store {
 // changed. It returns the series and whether it was created. Namespace and container name of both
 // keys must be equal.
 func (s *Store) Track(c ContainerKey, key SeriesKey, now time.Time) (series Series, created bool) {
-	series, found := s.names.FindNear(key.Namespace, key.name())
+	series, found := s.names.FindCached(key.Namespace, key.name())
 	if !found {
 		series = s.addSeries(key, now)
 	}
@@ -109,15 +109,15 @@ func (s *Store) Track(c ContainerKey, key SeriesKey, now time.Time) (series Seri
 
 // Feed is Track for an existing series handle.
 func (s *Store) Feed(c ContainerKey, series Series) {
-	first := s.pods.recent(c.Namespace, c.Pod)
-	slot, known := s.among(first, c)
+	first := s.pods.findCached(c.Namespace, c.Pod)
+	slot, known := s.findInPod(first, c)
 	switch {
 	case !known:
 		slot = s.addContainer(c, first)
 	case s.containers.At(slot).series == series:
 		return
 	default:
-		s.leave(slot)
+		s.detach(slot)
 		s.containers.At(slot).window.forgetPeak() // the peak belongs to the previous series
 	}
 	s.link(slot, series)
@@ -129,10 +129,10 @@ func (s *Store) addSeries(key SeriesKey, now time.Time) Series {
 		slot, s.freeSeries = s.freeSeries[n-1], s.freeSeries[:n-1]
 	} else {
 		slot = s.series.Add()
-		s.series.At(slot).version = s.floor
+		s.series.At(slot).version = s.minVersion
 	}
 	*s.series.At(slot) = history{
-		key: key, profile: NewProfile(s.config.Shape), created: s.Credible(now), first: none, live: true,
+		key: key, profile: NewProfile(s.config.Shape), created: s.CredibleTime(now), first: none, live: true,
 		version: s.series.At(slot).version + 1,
 	}
 	s.names.Put(key.Namespace, key.name(), slot)
@@ -148,16 +148,16 @@ func (s *Store) addContainer(key ContainerKey, first int32) int32 {
 		slot = s.containers.Add()
 	}
 	*s.containers.At(slot) = container{pod: key.Pod, lastCPU: none, window: newWindow()}
-	s.join(slot, first, key.Namespace)
+	s.addToPod(slot, first, key.Namespace)
 	return slot
 }
 
 // addToPod links a container to its pod. The argument first is none for the first container.
-func (s *Store) join(slot, first int32, namespace string) {
+func (s *Store) addToPod(slot, first int32, namespace string) {
 	s.tracked++
 	if first == none {
 		s.containers.At(slot).sibling = none
-		s.pods.lead(namespace, s.containers.At(slot).pod, slot)
+		s.pods.setFirst(namespace, s.containers.At(slot).pod, slot)
 		return
 	}
 	s.containers.At(slot).sibling, s.containers.At(first).sibling = s.containers.At(first).sibling, slot
@@ -174,9 +174,9 @@ func (s *Store) removeFromPod(slot int32, namespace string) {
 		}
 		s.containers.At(first).sibling = next
 	case next != none:
-		s.pods.lead(namespace, pod, next)
+		s.pods.setFirst(namespace, pod, next)
 	default:
-		s.pods.drop(namespace, pod)
+		s.pods.remove(namespace, pod)
 	}
 }
 
@@ -202,7 +202,7 @@ func (s *Store) unlink(slot int32) {
 }
 
 // detach unlinks a container from its series. The peak of its window becomes final.
-func (s *Store) leave(slot int32) {
+func (s *Store) detach(slot int32) {
 	if c := s.containers.At(slot); c.window.peak() != none {
 		s.series.At(c.series).version++
 	}
@@ -216,7 +216,7 @@ func (s *Store) Forget(c ContainerKey) bool {
 	if !known {
 		return false
 	}
-	s.leave(slot)
+	s.detach(slot)
 	s.removeFromPod(slot, c.Namespace)
 	*s.containers.At(slot) = container{}
 	s.freeContainers = append(s.freeContainers, slot)
@@ -231,7 +231,7 @@ func (s *Store) Rules() Rules { return s.config.Rules }
 // corrected: an interval below a second or above 68 years, a count below 1 and a negative bump.
 func (s *Store) SetRules(series Series, r Rules) {
 	h := s.series.At(series)
-	switch r = r.Sound(); {
+	switch r = r.Normalized(); {
 	case r == s.config.Rules:
 		h.rules = nil
 	case h.rules == nil || *h.rules != r:
@@ -247,13 +247,13 @@ func (s *Store) rules(h *history) Rules {
 }
 
 // maxClockLead is the maximum lead of the local clock over the samples.
-const mostAhead = time.Hour
+const maxClockLead = time.Hour
 
 // CredibleTime returns now, but at most one hour after the newest CPU sample. Without new samples
 // nothing may expire, because the local clock may have jumped, or the sample source failed for
 // days.
-func (s *Store) Credible(now time.Time) time.Time {
-	latest := time.Unix(0, s.newest).Add(mostAhead)
+func (s *Store) CredibleTime(now time.Time) time.Time {
+	latest := time.Unix(0, s.newest).Add(maxClockLead)
 	if s.newest == none || now.Before(latest) {
 		return now
 	}
@@ -266,22 +266,22 @@ func (s *Store) Credible(now time.Time) time.Time {
 // contributes returns false. An idle series with containers is emptied instead. The time is limited
 // to CredibleTime.
 func (s *Store) Expire(now time.Time, contributes func(Series) bool) []Series {
-	var gone []Series
-	now = s.Credible(now)
+	var expired []Series
+	now = s.CredibleTime(now)
 	for series := range s.series.Len() {
 		h := s.series.At(series)
 		if !h.live || !s.idle(series, now, contributes) {
 			continue
 		}
 		if h.first != none {
-			h.empty(s, now)
+			h.reset(s, now)
 			continue
 		}
 		s.remove(series)
-		gone = append(gone, series)
+		expired = append(expired, series)
 	}
 	s.compact()
-	return gone
+	return expired
 }
 
 func (s *Store) idle(series Series, now time.Time, contributes func(Series) bool) bool {
@@ -322,7 +322,7 @@ func (p *Pages[I, T]) Add() I {
 }
 
 // Truncate removes the elements from an index on, and frees whole pages.
-func (p *Pages[I, T]) Cut(end I) {
+func (p *Pages[I, T]) Truncate(end I) {
 	pages := (int(end) + pageSize - 1) / pageSize
 	clear(p.pages[pages:])
 	p.pages, p.used = p.pages[:pages], end
@@ -331,16 +331,16 @@ func (p *Pages[I, T]) Cut(end I) {
 // compact frees the memory of removed series and containers if it is significant. Maps and slices
 // never shrink, and a map grows if its keys change often.
 func (s *Store) compact() {
-	if s.forgotten > leastSpare && s.forgotten > int(s.containers.Len())/spareShare {
+	if s.forgotten > minSpare && s.forgotten > int(s.containers.Len())/spareShare {
 		s.compactContainers()
 	}
 	end := s.series.Len()
 	for end > 0 && !s.series.At(end-1).live {
 		end--
-		s.floor = max(s.floor, s.series.At(end).version)
+		s.minVersion = max(s.minVersion, s.series.At(end).version)
 	}
-	if spare := s.series.Len() - end; spare > leastSpare && spare > s.series.Len()/spareShare {
-		s.series.Cut(end)
+	if spare := s.series.Len() - end; spare > minSpare && spare > s.series.Len()/spareShare {
+		s.series.Truncate(end)
 		s.freeSeries = slices.DeleteFunc(s.freeSeries, func(i Series) bool { return i >= end })
 		s.names = NewIndex[seriesName, Series]()
 		for series, key := range s.All() {
@@ -353,7 +353,7 @@ func (s *Store) compact() {
 
 // Memory is significant above both thresholds.
 const (
-	leastSpare = 64
+	minSpare   = 64
 	spareShare = 16 // 1/spareShare of all slots
 )
 
@@ -368,7 +368,7 @@ func (s *Store) compactContainers() {
 		for at := first; h.live && at != none; at = former.At(at).next {
 			slot := s.containers.Add()
 			*s.containers.At(slot) = *former.At(at)
-			s.join(slot, s.pods.recent(h.key.Namespace, former.At(at).pod), h.key.Namespace)
+			s.addToPod(slot, s.pods.findCached(h.key.Namespace, former.At(at).pod), h.key.Namespace)
 			s.link(slot, series)
 		}
 	}

@@ -57,7 +57,7 @@ func (s *Store) image(series ...Series) ProfileImage {
 	return p.Image()
 }
 
-func TestMemoryWindows(t *testing.T) {
+func TestObserve_MemoryWindows(t *testing.T) {
 	s := tracking(DefaultConfig())
 	_, _, ok := s.Peak(app)
 	require.False(t, ok)
@@ -87,7 +87,7 @@ func TestMemoryWindows(t *testing.T) {
 	require.Len(t, s.image(0).Memory.Weights, 3, "one entry a window")
 }
 
-func TestCPUSamplesMustBeNewer(t *testing.T) {
+func TestObserve_CPUSamplesMustBeNewer(t *testing.T) {
 	s := tracking(DefaultConfig())
 	require.Equal(t, Accepted, s.use(resources.CPU, morning, 100))
 	require.Equal(t, NotNewer, s.use(resources.CPU, morning, 900))
@@ -99,7 +99,7 @@ func TestCPUSamplesMustBeNewer(t *testing.T) {
 	require.Equal(t, morning.Add(time.Minute), got.Last)
 }
 
-func TestRefusals(t *testing.T) {
+func TestObserve_RejectsInvalidSamples(t *testing.T) {
 	s := tracking(DefaultConfig())
 	stranger := ContainerKey{"ns", "p1", "other"}
 	require.Equal(t, UnknownContainer, s.Observe(Sample{Container: stranger, Kind: resources.CPU, At: morning, Amount: 1}))
@@ -114,7 +114,7 @@ func TestRefusals(t *testing.T) {
 	require.Empty(t, s.image(0).Memory.Weights)
 }
 
-func TestOOMSequence(t *testing.T) {
+func TestObserveOOM_Sequence(t *testing.T) {
 	s := tracking(DefaultConfig())
 	yesterday := func(text string) time.Time { return clock(t, text).Add(-day) }
 	for _, c := range []struct {
@@ -145,14 +145,14 @@ func TestOOMSequence(t *testing.T) {
 	}
 }
 
-func TestOOMTakesTheHigherOfReportAndUse(t *testing.T) {
+func TestObserveOOM_UsesHigherOfReportAndUsage(t *testing.T) {
 	s := tracking(DefaultConfig())
 	s.use(resources.Memory, morning, 400*mi)
 	require.Equal(t, Accepted, s.ObserveOOM(OOM{Container: app, At: morning, Memory: 0}), "a container without request")
 	require.Equal(t, 500*mi, s.peakOf(t, app))
 }
 
-func TestOOMMayOpenAWindow(t *testing.T) {
+func TestObserveOOM_OpensWindow(t *testing.T) {
 	s := tracking(DefaultConfig())
 	require.Equal(t, Accepted, s.ObserveOOM(OOM{Container: app, At: morning, Memory: 500 * mi}))
 	require.Equal(t, 600*mi, s.peakOf(t, app))
@@ -161,7 +161,7 @@ func TestOOMMayOpenAWindow(t *testing.T) {
 }
 
 // The reference recommender loses every later peak and OOM kill of such a window.
-func TestAWindowThatBeginsWithZeroTakesLaterPeaks(t *testing.T) {
+func TestObserve_ZeroWindowAcceptsLaterPeaks(t *testing.T) {
 	s := tracking(DefaultConfig())
 	s.use(resources.Memory, morning, 0)
 	require.Zero(t, s.peakOf(t, app))
@@ -172,7 +172,7 @@ func TestAWindowThatBeginsWithZeroTakesLaterPeaks(t *testing.T) {
 	require.Len(t, s.image(0).Memory.Weights, 1, "the 0 is replaced like any other peak")
 }
 
-func TestRulesOfASeries(t *testing.T) {
+func TestSetRules_OverridesDefaults(t *testing.T) {
 	s := tracking(DefaultConfig())
 	own := Rules{OOMRatio: 2, OOMMinBump: 0, Interval: time.Hour, Count: 2}
 	s.SetRules(0, own)
@@ -190,7 +190,7 @@ func TestRulesOfASeries(t *testing.T) {
 	require.Equal(t, morning.Add(time.Hour+day), ends)
 }
 
-func TestSenselessRulesAreBroughtIntoRange(t *testing.T) {
+func TestSetRules_NormalizesInvalidRules(t *testing.T) {
 	s := NewStore(StoreConfig{Shape: NewProfileShape(day, day)})
 	s.Track(app, appKey, morning)
 	for _, r := range []Rules{{}, {Interval: -day, Count: -1, OOMMinBump: -5}, {Interval: 1 << 62, Count: 1 << 62, OOMRatio: 1e300}} {
@@ -203,16 +203,16 @@ func TestSenselessRulesAreBroughtIntoRange(t *testing.T) {
 	}
 }
 
-func TestTheLeastThatMakesSenseStays(t *testing.T) {
+func TestRules_NormalizedKeepsMinimum(t *testing.T) {
 	r := Rules{OOMRatio: 1, OOMMinBump: 1, Interval: time.Second, Count: 1}
-	require.Equal(t, r, r.Sound())
+	require.Equal(t, r, r.Normalized())
 	require.Equal(t, time.Second, r.Age())
 	for _, count := range []int64{0, -1} {
 		require.Equal(t, time.Hour, Rules{Interval: time.Hour, Count: count}.Age(), "history lasts for one interval at least")
 	}
 }
 
-func TestPodsWithEqualLabelsShareASeries(t *testing.T) {
+func TestTrack_PodsWithEqualLabelsShareSeries(t *testing.T) {
 	s := tracking(DefaultConfig())
 	twin := ContainerKey{"ns", "p2", "app"}
 	series, created := s.Track(twin, appKey, morning)
@@ -226,7 +226,7 @@ func TestPodsWithEqualLabelsShareASeries(t *testing.T) {
 	require.Equal(t, 2, s.Containers())
 }
 
-func TestRelabelledPodFeedsAnotherSeries(t *testing.T) {
+func TestTrack_RelabelledPodFeedsAnotherSeries(t *testing.T) {
 	s := tracking(DefaultConfig())
 	s.use(resources.Memory, morning, 500*mi)
 	s.use(resources.CPU, morning, 100)
@@ -238,19 +238,19 @@ func TestRelabelledPodFeedsAnotherSeries(t *testing.T) {
 	require.Equal(t, NotNewer, s.use(resources.CPU, morning, 100), "the clock goes on")
 	require.Equal(t, before, s.image(0), "what was seen under the old labels stays there")
 	require.Len(t, s.image(series).Memory.Weights, 1)
-	got, ok := s.Tracked(app)
+	got, ok := s.SeriesOf(app)
 	require.True(t, ok)
 	require.Equal(t, series, got)
 	require.Equal(t, other, s.Key(got))
 }
 
-func TestForget(t *testing.T) {
+func TestForget_KeepsSeries(t *testing.T) {
 	s := tracking(DefaultConfig())
 	s.use(resources.CPU, morning, 100)
 	require.True(t, s.Forget(app))
 	require.False(t, s.Forget(app))
 	require.Equal(t, UnknownContainer, s.use(resources.CPU, morning.Add(1), 100))
-	_, ok := s.Tracked(app)
+	_, ok := s.SeriesOf(app)
 	require.False(t, ok)
 	require.Equal(t, 1, s.Len(), "the history outlives the container")
 	series, created := s.Track(app, appKey, morning)
@@ -260,7 +260,7 @@ func TestForget(t *testing.T) {
 	require.False(t, ok, "a new instance has no window")
 }
 
-func TestCheckpointLeavesOpenWindowsOut(t *testing.T) {
+func TestRemovePeaks_ExcludesOpenWindows(t *testing.T) {
 	s := tracking(DefaultConfig())
 	s.use(resources.Memory, morning, 300*mi)
 	s.use(resources.Memory, morning.Add(day), 700*mi)
@@ -273,7 +273,7 @@ func TestCheckpointLeavesOpenWindowsOut(t *testing.T) {
 	require.Len(t, s.image(0).Memory.Weights, 2, "the series is as before")
 }
 
-func TestExpire(t *testing.T) {
+func TestExpire_DropsOldSeries(t *testing.T) {
 	yes, no := func(Series) bool { return true }, func(Series) bool { return false }
 	s := NewStore(DefaultConfig())
 	for i, name := range []string{"sampled", "silent", "pointless", "fed"} {
@@ -308,7 +308,7 @@ func TestExpire(t *testing.T) {
 	require.Equal(t, []Series{3}, s.Expire(morning.Add(20*day), yes), "by its own rules")
 }
 
-func TestSlotsAreReused(t *testing.T) {
+func TestExpire_ReusesSlots(t *testing.T) {
 	s := NewStore(DefaultConfig())
 	now := morning
 	for i := range 1000 {
@@ -336,7 +336,7 @@ func TestSlotsAreReused(t *testing.T) {
 	}
 }
 
-func TestEveryContainerFeedsExactlyOneSeries(t *testing.T) {
+func TestStore_ContainersFeedOneSeries(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := NewStore(DefaultConfig())
 		want := map[ContainerKey]SeriesKey{}
@@ -371,7 +371,7 @@ func TestEveryContainerFeedsExactlyOneSeries(t *testing.T) {
 	})
 }
 
-func TestSeriesHoldsOnePeakAWindow(t *testing.T) {
+func TestSeries_OnePeakPerWindow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		config := DefaultConfig()
 		s := tracking(config)
@@ -399,7 +399,7 @@ func TestSeriesHoldsOnePeakAWindow(t *testing.T) {
 	})
 }
 
-func TestResumedWindowCountsOnce(t *testing.T) {
+func TestRestoreWindow_CountsPeakOnce(t *testing.T) {
 	day := 24 * time.Hour
 	before := NewStore(DefaultConfig())
 	series, _ := before.Track(app, SeriesKey{"ns", "app", "a=b"}, morning)
@@ -410,8 +410,8 @@ func TestResumedWindowCountsOnce(t *testing.T) {
 		after.Track(app, SeriesKey{"ns", "app", "a=b"}, morning)
 		for c, w := range before.Windows(morning.Add(2*time.Hour), series) {
 			require.Equal(t, morning.Add(day), w.End)
-			require.True(t, after.Resume(c, w))
-			require.False(t, after.Resume(c, w), "it has a window now")
+			require.True(t, after.RestoreWindow(c, w))
+			require.False(t, after.RestoreWindow(c, w), "it has a window now")
 		}
 		was, is := NewProfile(before.config.Shape), NewProfile(before.config.Shape)
 		before.Profile(&was, series)
@@ -425,5 +425,5 @@ func TestResumedWindowCountsOnce(t *testing.T) {
 	for range before.Windows(morning.Add(day), 0) {
 		require.Fail(t, "the window has ended")
 	}
-	require.False(t, before.Resume(ContainerKey{"ns", "stranger", "app"}, Window{End: morning.Add(day), Usage: 1}))
+	require.False(t, before.RestoreWindow(ContainerKey{"ns", "stranger", "app"}, Window{End: morning.Add(day), Usage: 1}))
 }

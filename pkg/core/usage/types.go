@@ -32,17 +32,17 @@ type Sample struct {
 	At        time.Time
 	Amount    resources.Amount
 	Throttled float64 // CPU: share of time at the limit, 0 to 1, 0 if unknown
-	Waiting   float64 // CPU: share of time waiting for CPU, 0 to 1, 0 if unknown
+	Pressure  float64 // CPU: share of time waiting for CPU, 0 to 1, 0 if unknown
 }
 
 // OOM is an OOM kill of a container.
 type OOM struct {
-	Container ContainerKey
-	At        time.Time
-	Memory    resources.Amount // bytes: request, or usage at pod eviction; 0 is unknown
-	Limit     resources.Amount // bytes: limit, 0 is none or unknown
-	ID        string           // unique per kill of the container; empty counts repeats
-	Found     time.Time        // discovery in a newly seen pod, zero if observed live
+	Container  ContainerKey
+	At         time.Time
+	Memory     resources.Amount // bytes: request, or usage at pod eviction; 0 is unknown
+	Limit      resources.Amount // bytes: limit, 0 is none or unknown
+	ID         string           // unique per kill of the container; empty counts repeats
+	Discovered time.Time        // discovery in a newly seen pod, zero if observed live
 }
 
 // Rules are the settings of a series that a VPA may override.
@@ -94,7 +94,7 @@ const (
 const maxInterval = (1<<31 - 1) * time.Second
 
 // Normalized returns r with all values in their valid ranges.
-func (r Rules) Sound() Rules {
+func (r Rules) Normalized() Rules {
 	r.OOMMinBump = max(r.OOMMinBump, 0)
 	r.Interval = min(max(r.Interval, time.Second), maxInterval)
 	r.Count = max(r.Count, 1)
@@ -105,7 +105,7 @@ func (r Rules) Sound() Rules {
 // overflow.
 func (r Rules) Age() time.Duration {
 	const longest = 1<<63 - 1
-	r = r.Sound()
+	r = r.Normalized()
 	if r.Count > longest/int64(r.Interval) {
 		return longest
 	}
@@ -118,7 +118,7 @@ var maxWithoutNodes = [resources.Kinds]resources.Amount{resources.CPU: 1_000_000
 // MaxUsage returns the maximum possible usage of a container on a node with a capacity. A capacity
 // of 0 is unknown and returns the end of the histogram. CPU usage is a measured rate and may appear
 // 10% too high.
-func MaxOn(k resources.Kind, capacity resources.Amount) resources.Amount {
+func MaxUsage(k resources.Kind, capacity resources.Amount) resources.Amount {
 	switch {
 	case capacity <= 0:
 		return maxWithoutNodes[k]

@@ -22,23 +22,23 @@ import (
 )
 
 // EstimateSize estimates the memory of an object in bytes, including all referenced memory.
-func Of(object any) int64 { return walk{}.of(object) }
+func EstimateSize(object any) int64 { return sizeWalk{}.objectSize(object) }
 
 // sizeWalk estimates the memory of several objects. Shared memory counts once.
-type walk map[unsafe.Pointer]struct{}
+type sizeWalk map[unsafe.Pointer]struct{}
 
-func (w walk) of(object any) int64 {
+func (w sizeWalk) objectSize(object any) int64 {
 	if object == nil {
 		return 0
 	}
 	v := reflect.ValueOf(object)
 	if v.Kind() != reflect.Pointer {
-		return int64(v.Type().Size()) + w.referenced(v)
+		return int64(v.Type().Size()) + w.referencedSize(v)
 	}
-	return w.referenced(v)
+	return w.referencedSize(v)
 }
 
-func (w walk) first(at unsafe.Pointer) bool {
+func (w sizeWalk) visit(at unsafe.Pointer) bool {
 	if _, met := w[at]; met {
 		return false
 	}
@@ -47,38 +47,38 @@ func (w walk) first(at unsafe.Pointer) bool {
 }
 
 // referencedSize does not count the value itself.
-func (w walk) referenced(v reflect.Value) (n int64) {
+func (w sizeWalk) referencedSize(v reflect.Value) (n int64) {
 	switch v.Kind() {
 	case reflect.String:
 		return int64(v.Len())
 	case reflect.Pointer:
-		if v.IsNil() || v.Type() == location || !w.first(v.UnsafePointer()) {
+		if v.IsNil() || v.Type() == location || !w.visit(v.UnsafePointer()) {
 			return 0
 		}
-		return int64(v.Type().Elem().Size()) + w.referenced(v.Elem())
+		return int64(v.Type().Elem().Size()) + w.referencedSize(v.Elem())
 	case reflect.Interface:
 		if v.IsNil() {
 			return 0
 		}
-		return w.referenced(v.Elem())
+		return w.referencedSize(v.Elem())
 	case reflect.Slice:
-		return int64(v.Cap())*int64(v.Type().Elem().Size()) + w.elements(v)
+		return int64(v.Cap())*int64(v.Type().Elem().Size()) + w.elementsSize(v)
 	case reflect.Array:
-		return w.elements(v)
+		return w.elementsSize(v)
 	case reflect.Map:
-		return w.table(v)
+		return w.mapSize(v)
 	case reflect.Struct:
-		for _, i := range pointers(v.Type()) {
-			n += w.referenced(v.Field(i))
+		for _, i := range findPointerFields(v.Type()) {
+			n += w.referencedSize(v.Field(i))
 		}
 	}
 	return n
 }
 
-func (w walk) elements(v reflect.Value) (n int64) {
-	if len(pointers(v.Type().Elem())) > 0 {
+func (w sizeWalk) elementsSize(v reflect.Value) (n int64) {
+	if len(findPointerFields(v.Type().Elem())) > 0 {
 		for i := range v.Len() {
-			n += w.referenced(v.Index(i))
+			n += w.referencedSize(v.Index(i))
 		}
 	}
 	return n
@@ -86,15 +86,15 @@ func (w walk) elements(v reflect.Value) (n int64) {
 
 // mapSize returns the memory of a map: a header, and slots for a power of two of entries, at least
 // 8.
-func (w walk) table(v reflect.Value) int64 {
+func (w sizeWalk) mapSize(v reflect.Value) int64 {
 	const header, group = 48, 8
-	if v.IsNil() || !w.first(v.UnsafePointer()) {
+	if v.IsNil() || !w.visit(v.UnsafePointer()) {
 		return 0
 	}
 	entry := int64(v.Type().Key().Size() + v.Type().Elem().Size() + 1)
 	n := header + entry*max(group, int64(1)<<bits.Len(uint(v.Len())*8/7))
 	for entries := v.MapRange(); entries.Next(); {
-		n += w.referenced(entries.Key()) + w.referenced(entries.Value())
+		n += w.referencedSize(entries.Key()) + w.referencedSize(entries.Value())
 	}
 	return n
 }
@@ -106,7 +106,7 @@ var pointerFields sync.Map // reflect.Type -> []int
 
 // findPointerFields returns the fields of a struct that reference other memory. For other types it
 // returns one element if values do.
-func pointers(t reflect.Type) []int {
+func findPointerFields(t reflect.Type) []int {
 	if known, found := pointerFields.Load(t); found {
 		return known.([]int)
 	}
@@ -114,12 +114,12 @@ func pointers(t reflect.Type) []int {
 	switch t.Kind() {
 	case reflect.Struct:
 		for i := range t.NumField() {
-			if len(pointers(t.Field(i).Type)) > 0 {
+			if len(findPointerFields(t.Field(i).Type)) > 0 {
 				fields = append(fields, i)
 			}
 		}
 	case reflect.Array:
-		fields = pointers(t.Elem())
+		fields = findPointerFields(t.Elem())
 	case reflect.String, reflect.Pointer, reflect.Interface, reflect.Slice, reflect.Map:
 		fields = []int{0}
 	}
@@ -191,7 +191,7 @@ func (s *Sizes) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-ticker.C:
-			if s.due(now.Sub(measured)) {
+			if s.isDue(now.Sub(measured)) {
 				s.measure()
 				measured = now
 			}
@@ -199,7 +199,7 @@ func (s *Sizes) Run(ctx context.Context) {
 	}
 }
 
-func (s *Sizes) due(since time.Duration) bool {
+func (s *Sizes) isDue(since time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.added || since >= measureInterval
@@ -233,9 +233,9 @@ func measure(stores map[string][]cache.Store) (r Report) {
 	for _, resource := range slices.Sorted(maps.Keys(stores)) {
 		r.Bytes[resource] = 0
 		for _, store := range stores[resource] {
-			met := walk{}
+			seen := sizeWalk{}
 			for _, object := range store.List() {
-				size := met.of(object)
+				size := seen.objectSize(object)
 				r.Bytes[resource] += size
 				r.Objects[resource]++
 				if o, namespaced := object.(interface{ GetNamespace() string }); namespaced && o.GetNamespace() != "" {

@@ -11,7 +11,7 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-func TestOf_EstimatesHeap(t *testing.T) {
+func TestEstimateSize_MatchesHeap(t *testing.T) {
 	c := testkit.Crowd{Pods: 500, Deployments: 100, Revisions: 2, Nodes: 10}
 	for name, object := range map[string]func(i int) any{
 		"pod": func(i int) any { return c.Pod(i).DeepCopy() },
@@ -33,7 +33,7 @@ func TestOf_EstimatesHeap(t *testing.T) {
 			}
 			heap := testkit.LiveHeap() - before
 			for _, o := range all {
-				estimate += Of(o)
+				estimate += EstimateSize(o)
 			}
 			t.Logf("heap %d, estimate %d", heap/500, estimate/500)
 			require.InEpsilon(t, heap, estimate, 0.35)
@@ -44,8 +44,8 @@ func TestOf_EstimatesHeap(t *testing.T) {
 
 func TestWalk_CountsSharedMemoryOnce(t *testing.T) {
 	shared := map[string]string{"app": "web"}
-	w := walk{}
-	first := w.of(&corev1.Pod{Spec: corev1.PodSpec{NodeSelector: shared}})
-	second := w.of(&corev1.Pod{Spec: corev1.PodSpec{NodeSelector: shared}})
+	w := sizeWalk{}
+	first := w.objectSize(&corev1.Pod{Spec: corev1.PodSpec{NodeSelector: shared}})
+	second := w.objectSize(&corev1.Pod{Spec: corev1.PodSpec{NodeSelector: shared}})
 	require.Greater(t, first, second)
 }

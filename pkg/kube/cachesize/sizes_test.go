@@ -71,7 +71,7 @@ func (b blocking) List() []any {
 	return nil
 }
 
-func TestSizes_ScrapesWaitForNoMeasurement(t *testing.T) {
+func TestSizes_ScrapesDoNotWaitForMeasurement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, release := New(prometheus.NewRegistry()), make(chan struct{})
 		s.Add("pods", blocking{release: release})

@@ -13,7 +13,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-func TestBody_ErrorHasTheReasonOfTheServer(t *testing.T) {
+func TestBody_ErrorContainsReasonOfServer(t *testing.T) {
 	for _, tc := range []struct {
 		name, kind, body string
 		code             int

@@ -127,13 +127,13 @@ func boundLabels(labels map[string]string) map[string]string {
 }
 
 // internLabels copies labels and shares the memory of well-known strings.
-func shareWords(labels map[string]string) map[string]string {
+func internLabels(labels map[string]string) map[string]string {
 	if labels == nil {
 		return nil
 	}
 	kept := make(map[string]string, len(labels))
 	for key, value := range labels {
-		kept[constant(key)] = constant(value)
+		kept[intern(key)] = intern(value)
 	}
 	return kept
 }
@@ -161,19 +161,19 @@ func truncate[T ~string](text T, limit int) T {
 	return T(strings.Clone(string(text[:limit])))
 }
 
-func word[T ~string](text T) T { return truncate(constant(text), maxReference) }
+func boundString[T ~string](text T) T { return truncate(intern(text), maxReference) }
 
-func optionalWord[T ~string](text *T) *T {
+func boundOptionalString[T ~string](text *T) *T {
 	if text == nil || len(*text) <= maxReference {
 		return text
 	}
-	return new(word(*text))
+	return new(boundString(*text))
 }
 
-func words[T ~string](all []T, n int) []T {
+func boundStrings[T ~string](all []T, n int) []T {
 	kept := slices.Clone(all[:min(len(all), n)])
 	for i := range kept {
-		kept[i] = word(kept[i])
+		kept[i] = boundString(kept[i])
 	}
 	return kept
 }
@@ -181,7 +181,7 @@ func words[T ~string](all []T, n int) []T {
 // knownAnnotations keeps annotations that the programs read, or with the prefix "vpa" or
 // "loadline.dev/", each within its limit. The result is nil only for nil input, because a patch
 // must then create the map.
-func ours(annotations map[string]string) map[string]string {
+func knownAnnotations(annotations map[string]string) map[string]string {
 	if annotations == nil {
 		return nil
 	}
@@ -212,7 +212,7 @@ func boundAnnotation(key, value string) string {
 }
 
 // policyAnnotations keeps the annotations that exclude a workload from a policy.
-func forPolicies(annotations map[string]string) (kept map[string]string) {
+func policyAnnotations(annotations map[string]string) (kept map[string]string) {
 	for _, key := range fleet.Annotations() {
 		if value, has := annotations[key]; has {
 			if kept == nil {
@@ -236,9 +236,9 @@ func BoundOwners(owners []metav1.OwnerReference) []metav1.OwnerReference {
 	}
 	trimmed := make([]metav1.OwnerReference, len(owners))
 	for i, o := range owners {
-		trimmed[i] = metav1.OwnerReference{APIVersion: word(o.APIVersion), Kind: word(o.Kind), Name: word(o.Name)}
+		trimmed[i] = metav1.OwnerReference{APIVersion: boundString(o.APIVersion), Kind: boundString(o.Kind), Name: boundString(o.Name)}
 		if o.Controller != nil && *o.Controller {
-			trimmed[i].Controller = &controls
+			trimmed[i].Controller = &isController
 		}
 	}
 	return trimmed
@@ -257,7 +257,7 @@ func fullOwners(owners []metav1.OwnerReference) []metav1.OwnerReference {
 }
 
 // isController must not be changed, because all cached owners refer to it.
-var controls = true
+var isController = true
 
 // boundContainers returns at most maxContainers containers. The last one then has no name and the
 // total CPU and memory of all dropped ones, so that the sum of the pod is unchanged.
@@ -323,13 +323,13 @@ func resourcesEach(n int) int { return min(maxPodResources/(2*max(n, 1)), maxRes
 func boundResources(r corev1.ResourceRequirements, limit int) corev1.ResourceRequirements {
 	kept := corev1.ResourceRequirements{Requests: boundListTo(r.Requests, limit), Limits: boundListTo(r.Limits, limit)}
 	if len(r.Claims) > 0 {
-		kept.Claims = someClaim
+		kept.Claims = placeholderClaims
 	}
 	return kept
 }
 
 // placeholderClaims shows that a container has resource claims.
-var someClaim = []corev1.ResourceClaim{{}}
+var placeholderClaims = []corev1.ResourceClaim{{}}
 
 func boundPodResources(r *corev1.ResourceRequirements, limit int) *corev1.ResourceRequirements {
 	if r == nil {
@@ -349,7 +349,7 @@ func boundResizePolicy(all []corev1.ContainerResizePolicy) (kept []corev1.Contai
 	}
 	for _, name := range mainNames {
 		if i := slices.IndexFunc(all, func(p corev1.ContainerResizePolicy) bool { return p.ResourceName == name }); i >= 0 {
-			kept = append(kept, corev1.ContainerResizePolicy{ResourceName: name, RestartPolicy: word(all[i].RestartPolicy)})
+			kept = append(kept, corev1.ContainerResizePolicy{ResourceName: name, RestartPolicy: boundString(all[i].RestartPolicy)})
 		}
 	}
 	return kept
@@ -366,16 +366,16 @@ func disruptionRules(p *batchv1.PodFailurePolicy) *batchv1.PodFailurePolicy {
 	}
 	kept := &batchv1.PodFailurePolicy{}
 	for _, rule := range p.Rules[:min(len(p.Rules), maxEntries)] {
-		trimmed := batchv1.PodFailurePolicyRule{Action: word(rule.Action)}
+		trimmed := batchv1.PodFailurePolicyRule{Action: boundString(rule.Action)}
 		if exits := rule.OnExitCodes; exits != nil {
 			trimmed.OnExitCodes = &batchv1.PodFailurePolicyOnExitCodesRequirement{
-				Operator: word(exits.Operator), Values: firstN(exits.Values, maxExitCodes),
+				Operator: boundString(exits.Operator), Values: firstN(exits.Values, maxExitCodes),
 			}
 		}
 		for _, c := range rule.OnPodConditions[:min(len(rule.OnPodConditions), maxEntries)] {
 			if c.Type == corev1.DisruptionTarget {
 				trimmed.OnPodConditions = append(trimmed.OnPodConditions,
-					batchv1.PodFailurePolicyOnPodConditionsPattern{Type: corev1.DisruptionTarget, Status: word(c.Status)})
+					batchv1.PodFailurePolicyOnPodConditionsPattern{Type: corev1.DisruptionTarget, Status: boundString(c.Status)})
 			}
 		}
 		kept.Rules = append(kept.Rules, trimmed)
@@ -390,7 +390,7 @@ const maxExitCodes = 255
 func withTemplateGeneration(kept metav1.ObjectMeta, annotations map[string]string) metav1.ObjectMeta {
 	if generation, has := annotations[appsv1.DeprecatedTemplateGeneration]; has {
 		kept.Annotations = maps.Clone(kept.Annotations)
-		metav1.SetMetaDataAnnotation(&kept, appsv1.DeprecatedTemplateGeneration, word(generation))
+		metav1.SetMetaDataAnnotation(&kept, appsv1.DeprecatedTemplateGeneration, boundString(generation))
 	}
 	return kept
 }
@@ -404,19 +404,19 @@ const (
 
 // deadlineTransport adds a deadline to every request except watches, and rejects writes of a leader
 // that may have a successor.
-type bounded struct{ http.RoundTripper }
+type deadlineTransport struct{ http.RoundTripper }
 
 // Bounded returns a copy of a configuration for clients that New does not build. Every request
 // except a watch has a deadline, and writes fail in the context of a leader that may have a
 // successor.
 func Bounded(config *rest.Config) *rest.Config {
 	own := rest.CopyConfig(config)
-	own.Wrap(func(sends http.RoundTripper) http.RoundTripper { return bounded{sends} })
+	own.Wrap(func(next http.RoundTripper) http.RoundTripper { return deadlineTransport{next} })
 	return own
 }
 
 // RoundTrip sends a request with a deadline.
-func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+func (b deadlineTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	limit := writeTimeout
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		if r.URL.Query().Has("watch") {
@@ -437,7 +437,7 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // WrappedRoundTripper returns the next round tripper, for the client library.
-func (b bounded) WrappedRoundTripper() http.RoundTripper { return b.RoundTripper }
+func (b deadlineTransport) WrappedRoundTripper() http.RoundTripper { return b.RoundTripper }
 
 // boundedBody releases the deadline of its request when it is closed.
 type boundedBody struct {

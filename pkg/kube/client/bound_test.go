@@ -95,7 +95,7 @@ func hostileMeta(name string) metav1.ObjectMeta {
 	for range 5000 {
 		m.OwnerReferences = append(m.OwnerReferences, metav1.OwnerReference{Kind: strings.Repeat("K", 50), Name: strings.Repeat("n", 50)})
 	}
-	m.OwnerReferences = append(m.OwnerReferences, metav1.OwnerReference{Kind: "Deployment", Name: "web", Controller: &controls})
+	m.OwnerReferences = append(m.OwnerReferences, metav1.OwnerReference{Kind: "Deployment", Name: "web", Controller: &isController})
 	return m
 }
 
@@ -141,7 +141,7 @@ func hostileObjects(name string) map[string]any {
 		"Deployment":            &appsv1.Deployment{ObjectMeta: hostileMeta(name), Spec: appsv1.DeploymentSpec{Selector: requirements(20_000), Template: template}},
 		"StatefulSet":           &appsv1.StatefulSet{ObjectMeta: hostileMeta(name), Spec: appsv1.StatefulSetSpec{Selector: requirements(5000), Template: template}},
 		"DaemonSet":             &appsv1.DaemonSet{ObjectMeta: hostileMeta(name), Spec: appsv1.DaemonSetSpec{Selector: requirements(5000), Template: template}},
-		"ReplicaSet":            &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{{Kind: long, Name: long, Controller: &controls}}}, Spec: appsv1.ReplicaSetSpec{Selector: requirements(5000)}},
+		"ReplicaSet":            &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{{Kind: long, Name: long, Controller: &isController}}}, Spec: appsv1.ReplicaSetSpec{Selector: requirements(5000)}},
 		"ReplicationController": &corev1.ReplicationController{ObjectMeta: hostileMeta(name), Spec: corev1.ReplicationControllerSpec{Selector: many("a/", 5000)}},
 		"Job":                   &batchv1.Job{ObjectMeta: hostileMeta(name), Spec: job},
 		"CronJob": &batchv1.CronJob{ObjectMeta: hostileMeta(name), Spec: batchv1.CronJobSpec{JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{
@@ -160,7 +160,7 @@ func hostileObjects(name string) map[string]any {
 func TestTrimmer_BoundsMemoryOfHostileObjects(t *testing.T) {
 	for kind, object := range hostileObjects("x") {
 		t.Run(kind, func(t *testing.T) {
-			before := cachesize.Of(object)
+			before := cachesize.EstimateSize(object)
 			kept, err := new(Trimmer).Trim(object)
 			require.NoError(t, err)
 			limit := int64(100 << 10)
@@ -170,8 +170,8 @@ func TestTrimmer_BoundsMemoryOfHostileObjects(t *testing.T) {
 			case "VerticalPodAutoscaler": // 300 recommendations
 				limit = 400 << 10
 			}
-			t.Logf("%d KiB of %d", cachesize.Of(kept)>>10, before>>10)
-			require.LessOrEqual(t, cachesize.Of(kept), limit)
+			t.Logf("%d KiB of %d", cachesize.EstimateSize(kept)>>10, before>>10)
+			require.LessOrEqual(t, cachesize.EstimateSize(kept), limit)
 		})
 	}
 }
@@ -212,13 +212,13 @@ func TestTrim_KeepsMeaningOfBoundedObjects(t *testing.T) {
 	require.True(t, Dropped(pod.Labels), "no VPA selects the pod")
 	require.Equal(t, "web", metav1.GetControllerOf(pod).Name)
 	require.True(t, convert.Traits(pod).CrossNamespace)
-	require.Empty(t, convert.Declared(pod.Annotations))
+	require.Empty(t, convert.ParseDeclared(pod.Annotations))
 	pod.Annotations[convert.ResizedAtAnnotation] = "2026-01-02T12:00:00Z"
-	_, err := convert.NotedChange(pod)
+	_, err := convert.ParseChange(pod)
 	require.ErrorContains(t, err, "has more than")
 
 	v := trimOne(t, hostile["VerticalPodAutoscaler"].(*vpav1.VerticalPodAutoscaler))
-	require.Equal(t, "spec.resourcePolicy.containerPolicies: must have at most 300 entries, has 5000", convert.Unreadable(v))
+	require.Equal(t, "spec.resourcePolicy.containerPolicies: must have at most 300 entries, has 5000", convert.UnreadableReason(v))
 	require.Equal(t, vpav1.UpdateModeOff, *v.Spec.UpdatePolicy.UpdateMode)
 	require.NotEmpty(t, recipe.Problem(v.Annotations[recipe.Annotation]), "a recipe that was cut is not another recipe")
 
@@ -245,7 +245,7 @@ func TestTrim_DropsSpecsWithLongNames(t *testing.T) {
 				policies[i].ContainerName = tc.container
 			}
 			v := trimOne(t, &vpav1.VerticalPodAutoscaler{Spec: vpav1.VerticalPodAutoscalerSpec{ResourcePolicy: &vpav1.PodResourcePolicy{ContainerPolicies: policies}}})
-			require.Equal(t, tc.unreadable, convert.Unreadable(v) != "")
+			require.Equal(t, tc.unreadable, convert.UnreadableReason(v) != "")
 		})
 	}
 }

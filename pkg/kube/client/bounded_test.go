@@ -25,7 +25,7 @@ func (silent) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, context.Cause(r.Context())
 }
 
-func TestBounded_EveryRequestButAWatchHasADeadline(t *testing.T) {
+func TestBounded_SetsDeadlineExceptForWatches(t *testing.T) {
 	for _, tc := range []struct {
 		name, method, url string
 		caller, want      time.Duration
@@ -47,7 +47,7 @@ func TestBounded_EveryRequestButAWatchHasADeadline(t *testing.T) {
 				request, err := http.NewRequestWithContext(ctx, tc.method, tc.url, nil)
 				require.NoError(t, err)
 				began := time.Now()
-				_, err = bounded{silent{}}.RoundTrip(request) //nolint:bodyclose // there is none
+				_, err = deadlineTransport{silent{}}.RoundTrip(request) //nolint:bodyclose // there is none
 				require.Error(t, err)
 				require.Equal(t, tc.want, time.Since(began))
 			})
@@ -63,7 +63,7 @@ func (a answering) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // A leader that is suspended during an iteration resumes with its pending writes.
-func TestBounded_SendsNoWriteOfAFormerLeader(t *testing.T) {
+func TestBounded_RejectsWritesOfFormerLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kube := testkit.FrozenLeases{Interface: fake.NewClientset(), Frozen: new(atomic.Bool), Thaw: make(chan struct{})}
 		election := flags.DefaultElection("test")
@@ -76,7 +76,7 @@ func TestBounded_SendsNoWriteOfAFormerLeader(t *testing.T) {
 				send := func(method string) error {
 					request, err := http.NewRequestWithContext(ctx, method, "http://server/pods/p", nil)
 					require.NoError(t, err)
-					response, err := bounded{answering{&requests}}.RoundTrip(request)
+					response, err := deadlineTransport{answering{&requests}}.RoundTrip(request)
 					if err == nil {
 						require.NoError(t, response.Body.Close())
 					}

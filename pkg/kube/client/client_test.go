@@ -28,7 +28,7 @@ import (
 	"loadline.dev/loadline/pkg/process"
 )
 
-func TestConfigTakesLimitsAndAgent(t *testing.T) {
+func TestRESTConfig_SetsLimitsAndUserAgent(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config")
 	require.NoError(t, os.WriteFile(file, []byte(`{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"k"}}],"clusters":[{"name":"k","cluster":{"server":"http://127.0.0.1:1"}}]}`), 0o600))
 	config, err := process.OS{}.RESTConfig(flags.Kube{Kubeconfig: file, QPS: 5, Burst: 7.9}, "loadline-test")
@@ -43,7 +43,7 @@ func TestConfigTakesLimitsAndAgent(t *testing.T) {
 	require.ErrorContains(t, err, "--kube-api-burst=0")
 }
 
-func TestUnreachableServerIsNamedAfterAWhile(t *testing.T) {
+func TestWaitForServer_TimesOut(t *testing.T) {
 	clients, err := New(&rest.Config{Host: "http://127.0.0.1:1"})
 	require.NoError(t, err)
 	err = clients.WaitForServer(t.Context(), time.Second)
@@ -54,7 +54,7 @@ func TestUnreachableServerIsNamedAfterAWhile(t *testing.T) {
 	require.ErrorIs(t, clients.WaitForServer(ctx, time.Minute), context.Canceled)
 }
 
-func TestRequestsWithoutTimeAreNotMistakenForAnswers(t *testing.T) {
+func TestThrottling_IsNotMistakenForResponse(t *testing.T) {
 	clients, err := New(&rest.Config{Host: "http://127.0.0.1:1", QPS: 0.01, Burst: 1})
 	require.NoError(t, err)
 	ctx, stop := context.WithTimeout(t.Context(), 90*time.Second) // the second token comes after 100 s
@@ -93,7 +93,7 @@ func server(t *testing.T) *Clients {
 }
 
 // Names come from references that any user can write. They must not lead to another path.
-func TestScaleAsksForNothingElse(t *testing.T) {
+func TestScale_RejectsInvalidNames(t *testing.T) {
 	scales := NewScales(server(t).Kube)
 	thing := schema.GroupKind{Group: "example.com", Kind: "Thing"}
 	for _, name := range []string{"../../ns/things/one", "..", ".", "%2e%2e", "a/b", ""} {
@@ -104,7 +104,7 @@ func TestScaleAsksForNothingElse(t *testing.T) {
 	require.ErrorContains(t, err, `invalid namespace "x/../ns"`)
 }
 
-func TestScaleIsFoundThroughDiscovery(t *testing.T) {
+func TestScale_UsesDiscovery(t *testing.T) {
 	clients := server(t)
 	require.NoError(t, clients.WaitForServer(t.Context(), time.Second))
 	scales := NewScales(clients.Kube)
@@ -134,7 +134,7 @@ func TestScaleIsFoundThroughDiscovery(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestCachesHoldTrimmedObjects(t *testing.T) {
+func TestFactory_TrimsPods(t *testing.T) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", Labels: map[string]string{"a": "b"},
 			Annotations:   map[string]string{"vpaUpdates": "x", "loadline.dev/y": "z", "kubectl.kubernetes.io/last-applied-configuration": "long"},
@@ -175,7 +175,7 @@ func TestCachesHoldTrimmedObjects(t *testing.T) {
 }
 
 // The scopes of quotas must match a trimmed pod as the original.
-func TestTrimKeepsWhatScopesOfQuotasAsk(t *testing.T) {
+func TestTrimPod_KeepsQuotaScopes(t *testing.T) {
 	abroad := &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{Namespaces: []string{"other"}}}}}
 	for _, spec := range []corev1.PodSpec{
 		{}, {ActiveDeadlineSeconds: new(int64)}, {PriorityClassName: "high"}, {Affinity: abroad}, {Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}}},
@@ -188,7 +188,7 @@ func TestTrimKeepsWhatScopesOfQuotasAsk(t *testing.T) {
 	}
 }
 
-func TestTrimKeepsSelectorsOwnersAndReplicas(t *testing.T) {
+func TestTrimWorkload_KeepsSelectorsOwnersAndReplicas(t *testing.T) {
 	yes, n := true, int32(4)
 	meta := metav1.ObjectMeta{Name: "x", OwnerReferences: []metav1.OwnerReference{{Kind: "Y", Controller: &yes}}, ManagedFields: []metav1.ManagedFieldsEntry{{}}}
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
@@ -215,7 +215,7 @@ func TestTrimKeepsSelectorsOwnersAndReplicas(t *testing.T) {
 	require.Equal(t, tombstone, trim(tombstone))
 }
 
-func TestTrimmedReplicaSetsKnowNameOwnerAndReplicas(t *testing.T) {
+func TestTrimReplicaSet_KeepsNameOwnerAndReplicas(t *testing.T) {
 	yes, no, none := true, false, int32(0)
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
 	set := func(owners ...metav1.OwnerReference) *ReplicaSet {
@@ -245,7 +245,7 @@ func TestTrimmedReplicaSetsKnowNameOwnerAndReplicas(t *testing.T) {
 	require.Nil(t, silent.(*ReplicaSet).Replicas(), "it says nothing")
 }
 
-func TestTrimmedVPAMeansTheSame(t *testing.T) {
+func TestTrimVPA_KeepsMeaning(t *testing.T) {
 	list := func(cpu string) corev1.ResourceList {
 		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
 	}
@@ -269,7 +269,7 @@ func TestTrimmedVPAMeansTheSame(t *testing.T) {
 	require.EqualValues(t, 3, trimmed.Generation)
 }
 
-func TestSyncEndsWithItsContextAndNamesWhatIsMissing(t *testing.T) {
+func TestSync_TimeoutNamesMissingCaches(t *testing.T) {
 	ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer stop()
 	err := Sync(ctx, map[string]cache.InformerSynced{"pods": func() bool { return false }, "jobs": func() bool { return true }})

@@ -39,11 +39,11 @@ type options struct {
 }
 
 // WithSizes adds the stores of a factory to sizes, which may be nil.
-func Measured(s *cachesize.Sizes) Option { return func(o *options) { o.sizes = s } }
+func WithSizes(s *cachesize.Sizes) Option { return func(o *options) { o.sizes = s } }
 
 // WithFreshness records in f when informers receive data. They list again after MaxCacheAge of
 // silence.
-func Tracked(f *Freshness) Option { return func(o *options) { o.freshness = f } }
+func WithFreshness(f *Freshness) Option { return func(o *options) { o.freshness = f } }
 
 func apply(all []Option) (o options) {
 	for _, option := range all {
@@ -78,7 +78,7 @@ func (f *Freshness) Stale() error {
 	return nil
 }
 
-func (f *Freshness) note(resource string, at time.Time) {
+func (f *Freshness) record(resource string, at time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.received == nil {
@@ -96,9 +96,9 @@ func (f *Freshness) forget(resource string) {
 	maps.DeleteFunc(f.received, func(name string, _ time.Time) bool { return name == resource })
 }
 
-func (f *Freshness) track(object runtime.Object, optional bool, asks *cache.ListWatch) *cache.ListWatch {
+func (f *Freshness) track(object runtime.Object, optional bool, requests *cache.ListWatch) *cache.ListWatch {
 	if f == nil {
-		return asks
+		return requests
 	}
 	resource := resourceOf(object)
 	failed := func(err error) {
@@ -109,16 +109,16 @@ func (f *Freshness) track(object runtime.Object, optional bool, asks *cache.List
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			began := time.Now()
-			all, err := asks.ListWithContextFunc(ctx, o)
+			all, err := requests.ListWithContextFunc(ctx, o)
 			if err != nil {
 				failed(err)
 				return nil, err
 			}
-			f.note(resource, began)
+			f.record(resource, began)
 			return all, nil
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			w, err := asks.WatchFuncWithContext(ctx, o)
+			w, err := requests.WatchFuncWithContext(ctx, o)
 			if err != nil {
 				failed(err)
 				return nil, err
@@ -150,7 +150,7 @@ func (f *Freshness) follow(w watch.Interface, resource string) watch.Interface {
 					return
 				}
 				if event.Type != watch.Error {
-					f.note(resource, time.Now())
+					f.record(resource, time.Now())
 				}
 				silence.Reset(MaxCacheAge)
 				select {

@@ -52,7 +52,7 @@ func run(t *testing.T, factory informers.SharedInformerFactory, informer cache.S
 	cache.WaitForCacheSync(t.Context().Done(), informer.HasSynced)
 }
 
-func TestFreshness_SilentWatch(t *testing.T) {
+func TestFreshness_DetectsSilentWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, freshness := newSilentServer(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}), &Freshness{}
 		var slow atomic.Bool
@@ -62,7 +62,7 @@ func TestFreshness_SilentWatch(t *testing.T) {
 			}
 			return false, nil, nil
 		})
-		factory := Factory(server, "", 0, "", Tracked(freshness))
+		factory := Factory(server, "", 0, "", WithFreshness(freshness))
 		run(t, factory, factory.Core().V1().Pods().Informer())
 		synctest.Wait()
 		require.NoError(t, freshness.Stale(), "it was just listed")
@@ -87,10 +87,10 @@ func TestFreshness_SilentWatch(t *testing.T) {
 	})
 }
 
-func TestFreshness_AllWatchesAskForBookmarks(t *testing.T) {
+func TestFreshness_AllWatchesRequestBookmarks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, freshness := newSilentServer(), &Freshness{}
-		factory := Factory(server, "", 0, "", Tracked(freshness))
+		factory := Factory(server, "", 0, "", WithFreshness(freshness))
 		core, apps, batch := factory.Core().V1(), factory.Apps().V1(), factory.Batch().V1()
 		for _, informer := range []cache.SharedIndexInformer{
 			core.Pods().Informer(), core.Nodes().Informer(), core.Namespaces().Informer(), core.LimitRanges().Informer(), core.ResourceQuotas().Informer(),
@@ -100,7 +100,7 @@ func TestFreshness_AllWatchesAskForBookmarks(t *testing.T) {
 			run(t, factory, informer)
 		}
 		vpas := vpafake.NewSimpleClientset()
-		own := VPAFactory(vpas, "", Tracked(freshness))
+		own := VPAFactory(vpas, "", WithFreshness(freshness))
 		t.Cleanup(own.Shutdown)
 		synced := []cache.InformerSynced{
 			own.Autoscaling().V1().VerticalPodAutoscalers().Informer().HasSynced, own.Loadline().V1alpha1().SizingPolicies().Informer().HasSynced,
@@ -117,7 +117,7 @@ func TestFreshness_AllWatchesAskForBookmarks(t *testing.T) {
 }
 
 // The programs work without optional resources, so a resource that becomes forbidden is not stale.
-func TestFreshness_ForbiddenResource(t *testing.T) {
+func TestFreshness_IgnoresForbiddenResource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, freshness := newSilentServer(), &Freshness{}
 		var forbidden atomic.Bool
@@ -129,7 +129,7 @@ func TestFreshness_ForbiddenResource(t *testing.T) {
 			_, _, err := refuse(a)
 			return forbidden.Load(), nil, err
 		})
-		factory := Factory(server, "", 0, "", Tracked(freshness))
+		factory := Factory(server, "", 0, "", WithFreshness(freshness))
 		nodes := factory.Core().V1().Nodes().Informer()
 		require.NoError(t, Optional(nodes, 0, "no nodes"))
 		run(t, factory, nodes)

@@ -59,21 +59,21 @@ func newGroups(config *rest.Config) (*groups, error) {
 		}
 		shared.RateLimiter = limiter{flowcontrol.NewTokenBucketRateLimiter(shared.QPS, shared.Burst)}
 	}
-	shared.Wrap(func(sends http.RoundTripper) http.RoundTripper { return once{sends} })
-	caller, err := rest.HTTPClientFor(shared)
+	shared.Wrap(func(next http.RoundTripper) http.RoundTripper { return noRetryTransport{next} })
+	httpClient, err := rest.HTTPClientFor(shared)
 	if err != nil {
 		return nil, err
 	}
 	var g groups
 	var problems [8]error
-	g.admissionregistration, problems[0] = admissionregistrationv1.NewForConfigAndClient(shared, caller)
-	g.apps, problems[1] = appsv1.NewForConfigAndClient(shared, caller)
-	g.batch, problems[2] = batchv1.NewForConfigAndClient(shared, caller)
-	g.coordination, problems[3] = coordinationv1.NewForConfigAndClient(shared, caller)
-	g.core, problems[4] = corev1.NewForConfigAndClient(shared, caller)
-	g.discovery, problems[5] = discovery.NewDiscoveryClientForConfigAndClient(shared, caller)
-	g.policy, problems[6] = policyv1.NewForConfigAndClient(shared, caller)
-	g.autoscaling, problems[7] = autoscalingv2.NewForConfigAndClient(shared, caller)
+	g.admissionregistration, problems[0] = admissionregistrationv1.NewForConfigAndClient(shared, httpClient)
+	g.apps, problems[1] = appsv1.NewForConfigAndClient(shared, httpClient)
+	g.batch, problems[2] = batchv1.NewForConfigAndClient(shared, httpClient)
+	g.coordination, problems[3] = coordinationv1.NewForConfigAndClient(shared, httpClient)
+	g.core, problems[4] = corev1.NewForConfigAndClient(shared, httpClient)
+	g.discovery, problems[5] = discovery.NewDiscoveryClientForConfigAndClient(shared, httpClient)
+	g.policy, problems[6] = policyv1.NewForConfigAndClient(shared, httpClient)
+	g.autoscaling, problems[7] = autoscalingv2.NewForConfigAndClient(shared, httpClient)
 	return &g, errors.Join(problems[:]...)
 }
 
@@ -103,23 +103,25 @@ func (g *groups) PolicyV1() policyv1.PolicyV1Interface { return g.policy }
 // Discovery returns the discovery client.
 func (g *groups) Discovery() discovery.DiscoveryInterfaces { return g.discovery }
 
-type onceKey struct{}
+type withoutRetriesKey struct{}
 
 // WithoutRetries returns a context whose requests are sent once. Otherwise the client library
 // blocks and retries up to ten times after a response with a Retry-After header.
-func Once(ctx context.Context) context.Context { return context.WithValue(ctx, onceKey{}, true) }
+func WithoutRetries(ctx context.Context) context.Context {
+	return context.WithValue(ctx, withoutRetriesKey{}, true)
+}
 
 // noRetryTransport removes the Retry-After header from responses for a context of WithoutRetries.
-type once struct{ http.RoundTripper }
+type noRetryTransport struct{ http.RoundTripper }
 
 // RoundTrip sends a request.
-func (o once) RoundTrip(r *http.Request) (*http.Response, error) {
+func (o noRetryTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := o.RoundTripper.RoundTrip(r)
-	if response != nil && r.Context().Value(onceKey{}) != nil {
+	if response != nil && r.Context().Value(withoutRetriesKey{}) != nil {
 		response.Header.Del("Retry-After")
 	}
 	return response, err
 }
 
 // WrappedRoundTripper returns the next round tripper, for the client library.
-func (o once) WrappedRoundTripper() http.RoundTripper { return o.RoundTripper }
+func (o noRetryTransport) WrappedRoundTripper() http.RoundTripper { return o.RoundTripper }

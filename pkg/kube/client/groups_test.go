@@ -8,7 +8,7 @@ import (
 )
 
 // The client of a missing group is a nil interface, which panics on first use.
-func TestEveryGroupThatAProgramUsesHasAClient(t *testing.T) {
+func TestNew_CreatesClientForEveryGroup(t *testing.T) {
 	clients, err := New(&rest.Config{Host: "https://127.0.0.1:1"})
 	require.NoError(t, err)
 	for name, rest := range map[string]func() rest.Interface{

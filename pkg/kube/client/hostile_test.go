@@ -51,10 +51,10 @@ func TestTrim_BoundsEveryField(t *testing.T) {
 				again, err := new(Trimmer).Trim(kept)
 				require.NoError(t, err)
 				for _, o := range []any{kept, again} {
-					require.LessOrEqual(t, cachesize.Of(o)>>10, tc.limit)
+					require.LessOrEqual(t, cachesize.EstimateSize(o)>>10, tc.limit)
 					require.Empty(t, longStrings(reflect.ValueOf(o), "", map[any]bool{}))
 				}
-				t.Logf("%d KiB", cachesize.Of(kept)>>10)
+				t.Logf("%d KiB", cachesize.EstimateSize(kept)>>10)
 			})
 		}
 	}
@@ -137,11 +137,11 @@ func keepVPAs(t *testing.T, trimmer *Trimmer, n int, one func(i int) *vpav1.Vert
 		object, err := trimmer.Trim(one(i))
 		require.NoError(t, err)
 		v := object.(*vpav1.VerticalPodAutoscaler)
-		if kept = append(kept, v); convert.Unreadable(v) == "" {
+		if kept = append(kept, v); convert.UnreadableReason(v) == "" {
 			usable++
 			continue
 		}
-		require.Equal(t, NamespaceFull, convert.Unreadable(v))
+		require.Equal(t, NamespaceFull, convert.UnreadableReason(v))
 		require.Equal(t, vpav1.UpdateModeOff, *v.Spec.UpdatePolicy.UpdateMode)
 		require.Nil(t, v.Spec.ResourcePolicy)
 	}
@@ -184,22 +184,22 @@ func TestTrimmer_BoundsVPAsOfNamespaces(t *testing.T) {
 	runtime.KeepAlive(all)
 }
 
-func TestTrimmer_ReadmitsVPAsOnceThereIsRoom(t *testing.T) {
+func TestTrimmer_ReadmitsVPAsWithFreeBudget(t *testing.T) {
 	trimmer := &Trimmer{}
 	kept, usable := keepVPAs(t, trimmer, 200, func(i int) *vpav1.VerticalPodAutoscaler { return largeVPA("shop", i) })
 	require.Less(t, usable, 200)
 	last := func() string {
 		object, err := trimmer.Trim(largeVPA("shop", 199))
 		require.NoError(t, err)
-		return convert.Unreadable(object.(*vpav1.VerticalPodAutoscaler))
+		return convert.UnreadableReason(object.(*vpav1.VerticalPodAutoscaler))
 	}
 	unchanged, err := trimmer.Trim(largeVPA("shop", 0))
 	require.NoError(t, err)
-	require.Empty(t, convert.Unreadable(unchanged.(*vpav1.VerticalPodAutoscaler)), "an update of a cached VPA does not lose its spec")
+	require.Empty(t, convert.UnreadableReason(unchanged.(*vpav1.VerticalPodAutoscaler)), "an update of a cached VPA does not lose its spec")
 	require.NotEmpty(t, last())
 	other, err := trimmer.Trim(largeVPA("pay", 0))
 	require.NoError(t, err)
-	require.Empty(t, convert.Unreadable(other.(*vpav1.VerticalPodAutoscaler)), "other namespaces are not affected")
+	require.Empty(t, convert.UnreadableReason(other.(*vpav1.VerticalPodAutoscaler)), "other namespaces are not affected")
 
 	clear(kept[:len(kept)/2])
 	require.Eventually(t, func() bool {
@@ -209,28 +209,28 @@ func TestTrimmer_ReadmitsVPAsOnceThereIsRoom(t *testing.T) {
 	runtime.KeepAlive(kept)
 }
 
-func TestTrim_BoundsWordsOfRefusedSpecs(t *testing.T) {
+func TestTrim_BoundsNamesInRefusedSpecs(t *testing.T) {
 	v := ordinaryVPA("shop", 1, 2)
 	v.Spec.Recommenders = []*vpav1.VerticalPodAutoscalerRecommenderSelector{{Name: strings.Repeat("r", 1<<20)}}
 	kept := trimOne(t, v)
-	require.NotEmpty(t, convert.Unreadable(kept))
+	require.NotEmpty(t, convert.UnreadableReason(kept))
 	require.Len(t, kept.Spec.Recommenders[0].Name, maxReference)
 }
 
-func TestTrim_KeepsWhatVPAsUse(t *testing.T) {
+func TestTrim_KeepsEffectiveFieldsOfVPAs(t *testing.T) {
 	v := ordinaryVPA("shop", 1, 2)
 	v.Spec.ResourcePolicy.ContainerPolicies[0].MaxAllowed = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}
 	for i := range 4000 {
 		v.Spec.ResourcePolicy.ContainerPolicies[0].MaxAllowed[corev1.ResourceName(fmt.Sprint("example.com/", i))] = resource.MustParse("1")
 	}
 	kept := trimOne(t, v.DeepCopy())
-	require.Empty(t, convert.Unreadable(kept))
+	require.Empty(t, convert.UnreadableReason(kept))
 	require.Equal(t, convert.Rules(v), convert.Rules(kept))
 	require.Equal(t, v.Status, kept.Status)
 }
 
 // Recommendations in a full namespace still change a little.
-func TestTrimmer_KeepsCachedVPAsThatGrowWithinTheirCharge(t *testing.T) {
+func TestTrimmer_KeepsCachedVPAsThatGrowWithinCharge(t *testing.T) {
 	trimmer := &Trimmer{}
 	kept, usable := keepVPAs(t, trimmer, 200, func(i int) *vpav1.VerticalPodAutoscaler { return largeVPA("shop", i) })
 	require.Less(t, usable, 200)
@@ -238,7 +238,7 @@ func TestTrimmer_KeepsCachedVPAsThatGrowWithinTheirCharge(t *testing.T) {
 	grown.Annotations["example.com/team"] += "s"
 	object, err := trimmer.Trim(grown)
 	require.NoError(t, err)
-	require.Empty(t, convert.Unreadable(object.(*vpav1.VerticalPodAutoscaler)))
+	require.Empty(t, convert.UnreadableReason(object.(*vpav1.VerticalPodAutoscaler)))
 	runtime.KeepAlive(kept)
 }
 

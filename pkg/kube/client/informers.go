@@ -58,7 +58,7 @@ const (
 // Servers stream the first list since Kubernetes 1.34, and each object is trimmed on arrival. A
 // list of an older server is completely in memory before it is trimmed.
 func Factory(kube kubernetes.Interface, namespace string, resync time.Duration, fieldSelector string, options ...Option) informers.SharedInformerFactory {
-	f := &factory{kube: kube, fieldSelector: fieldSelector, builder: builder{namespace, trusted, apply(options)}}
+	f := &factory{kube: kube, fieldSelector: fieldSelector, builder: builder{namespace, forbiddenGracePeriod, apply(options)}}
 	f.SharedInformerFactory = informers.NewSharedInformerFactoryWithOptions(kube, resync,
 		informers.WithNamespace(namespace), informers.WithTransform(new(Trimmer).Trim), informers.WithTweakListOptions(f.tweak))
 	return f
@@ -145,7 +145,7 @@ func (f *factory) requests(object runtime.Object) (w *cache.ListWatch, optional 
 func VPAFactory(vpa versioned.Interface, namespace string, options ...Option) externalversions.SharedInformerFactory {
 	all := externalversions.NewSharedInformerFactoryWithOptions(vpa, ObjectResync,
 		externalversions.WithNamespace(namespace), externalversions.WithTransform(new(Trimmer).Trim))
-	return &vpaFactory{all, builder{namespace, trusted, apply(options)}, vpa}
+	return &vpaFactory{all, builder{namespace, forbiddenGracePeriod, apply(options)}, vpa}
 }
 
 type vpaFactory struct {
@@ -194,15 +194,15 @@ func (f *vpaFactory) requests(object runtime.Object) (w *cache.ListWatch, option
 // builder builds informers with the options of this package, and an optionalInformer for optional
 // kinds.
 type builder struct {
-	namespace string
-	trust     time.Duration // see forbiddenGracePeriod
+	namespace   string
+	gracePeriod time.Duration // see forbiddenGracePeriod
 	options
 }
 
 func (b *builder) build(client any, object runtime.Object, resync time.Duration, requests *cache.ListWatch, optional bool) cache.SharedIndexInformer {
-	g := &guarded{trust: b.trust}
+	g := &optionalInformer{gracePeriod: b.gracePeriod}
 	if optional {
-		requests = g.guard(requests)
+		requests = g.wrap(requests)
 	}
 	requests = b.freshness.track(object, optional, requests)
 	indexers := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
@@ -243,11 +243,11 @@ const syncNotice = 30 * time.Second
 // only when ctx ends.
 func Sync(ctx context.Context, caches map[string]cache.InformerSynced) error {
 	var waiting []string
-	said := time.Now()
+	lastNotice := time.Now()
 	err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		waiting = slices.DeleteFunc(slices.Sorted(maps.Keys(caches)), func(name string) bool { return caches[name]() })
-		if len(waiting) > 0 && time.Since(said) >= syncNotice {
-			said = time.Now()
+		if len(waiting) > 0 && time.Since(lastNotice) >= syncNotice {
+			lastNotice = time.Now()
 			klog.FromContext(ctx).Info("Still waiting for the API server to list objects: are the custom resource definitions installed, and may this program list them?", "objects", waiting)
 		}
 		return len(waiting) == 0, nil
@@ -261,11 +261,11 @@ func Sync(ctx context.Context, caches map[string]cache.InformerSynced) error {
 const (
 	// RetryForbidden is the pause before reading a forbidden resource again. It doubles with each
 	// refusal, up to maxRetryForbidden.
-	RetryForbidden = 10 * time.Second
-	mostForbidden  = 5 * time.Minute
+	RetryForbidden    = 10 * time.Second
+	maxRetryForbidden = 5 * time.Minute
 	// forbiddenGracePeriod is the time for which cached objects stay valid after a refusal. An API
 	// server refuses requests for a moment while it starts or a role is being replaced.
-	trusted = 5 * time.Minute
+	forbiddenGracePeriod = 5 * time.Minute
 )
 
 // Optional lets a program run without the objects of an informer while reading them is forbidden,
@@ -287,9 +287,9 @@ func Optional(informer cache.SharedInformer, retry time.Duration, sentence strin
 // reports whether the objects were listed or refused. Early refusals, while a starting API server
 // loads its roles, do not count.
 func OptionalSync(informer cache.SharedInformer, sentence string) (cache.InformerSynced, error) {
-	var was atomic.Bool
-	err := optional(informer, 0, sentence, []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}, func() { was.Store(true) })
-	return func() bool { return informer.HasSynced() || was.Load() }, err
+	var denied atomic.Bool
+	err := optional(informer, 0, sentence, []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}, func() { denied.Store(true) })
+	return func() bool { return informer.HasSynced() || denied.Load() }, err
 }
 
 // optional retries after the early pauses before it accepts a refusal and calls note.
@@ -309,13 +309,13 @@ func optional(informer cache.SharedInformer, retry time.Duration, sentence strin
 				klog.FromContext(ctx).Info(sentence, "reason", err)
 			}
 			pause = cmp.Or(retry, RetryForbidden)
-			for ; attempts > before+1 && pause < mostForbidden; attempts-- {
+			for ; attempts > before+1 && pause < maxRetryForbidden; attempts-- {
 				pause *= 2
 			}
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(min(pause, mostForbidden)):
+		case <-time.After(min(pause, maxRetryForbidden)):
 		}
 	})
 }
@@ -325,12 +325,12 @@ func refused(err error) bool { return apierrors.IsForbidden(err) || apierrors.Is
 
 // optionalInformer is not synced while reading is forbidden, because the cached objects may be
 // outdated.
-type guarded struct {
+type optionalInformer struct {
 	cache.SharedIndexInformer
 
-	trust     time.Duration // see forbiddenGracePeriod
-	forbidden atomic.Int64  // start, in ns since 1970; 0: not forbidden
-	attempts  atomic.Int32  // refused since the last list
+	gracePeriod    time.Duration // see forbiddenGracePeriod
+	forbiddenSince atomic.Int64  // start, in ns since 1970; 0: not forbidden
+	attempts       atomic.Int32  // refused since the last list
 }
 
 // attemptsKey is the context key of the number of refusals since the last list. It is passed by
@@ -338,7 +338,7 @@ type guarded struct {
 type attemptsKey struct{}
 
 // SetWatchErrorHandlerWithContext passes the number of refusals to the handler.
-func (g *guarded) SetWatchErrorHandlerWithContext(handle cache.WatchErrorHandlerWithContext) error {
+func (g *optionalInformer) SetWatchErrorHandlerWithContext(handle cache.WatchErrorHandlerWithContext) error {
 	return g.SharedIndexInformer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
 		if refused(err) {
 			ctx = context.WithValue(ctx, attemptsKey{}, g.attempts.Add(1))
@@ -348,45 +348,45 @@ func (g *guarded) SetWatchErrorHandlerWithContext(handle cache.WatchErrorHandler
 }
 
 // HasSynced reports whether the cached objects are valid.
-func (g *guarded) HasSynced() bool {
-	since := g.forbidden.Load()
-	return g.SharedIndexInformer.HasSynced() && (since == 0 || time.Since(time.Unix(0, since)) < g.trust)
+func (g *optionalInformer) HasSynced() bool {
+	since := g.forbiddenSince.Load()
+	return g.SharedIndexInformer.HasSynced() && (since == 0 || time.Since(time.Unix(0, since)) < g.gracePeriod)
 }
 
-func (g *guarded) note(err error) {
+func (g *optionalInformer) recordError(err error) {
 	if refused(err) {
-		g.forbidden.CompareAndSwap(0, time.Now().UnixNano())
+		g.forbiddenSince.CompareAndSwap(0, time.Now().UnixNano())
 	}
 }
 
-func (g *guarded) listed() {
+func (g *optionalInformer) recordList() {
 	g.attempts.Store(0)
-	g.forbidden.Store(0)
+	g.forbiddenSince.Store(0)
 }
 
-func (g *guarded) guard(asks *cache.ListWatch) *cache.ListWatch {
+func (g *optionalInformer) wrap(requests *cache.ListWatch) *cache.ListWatch {
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			all, err := asks.ListWithContextFunc(ctx, o)
-			g.note(err)
+			all, err := requests.ListWithContextFunc(ctx, o)
+			g.recordError(err)
 			return all, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			w, err := asks.WatchFuncWithContext(ctx, o)
-			g.note(err)
+			w, err := requests.WatchFuncWithContext(ctx, o)
+			g.recordError(err)
 			switch {
 			case err != nil:
 				return nil, err
 			case o.SendInitialEvents == nil || !*o.SendInitialEvents:
-				g.listed() // an informer watches after a list
+				g.recordList() // an informer watches after a list
 				return w, nil
-			case g.forbidden.Load() == 0:
+			case g.forbiddenSince.Load() == 0:
 				return w, nil
 			}
 			return watch.Filter(w, func(event watch.Event) (watch.Event, bool) {
 				if event.Type == watch.Bookmark {
 					if mark, ok := event.Object.(metav1.Object); ok && mark.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
-						g.listed() // the end of a streamed list
+						g.recordList() // the end of a streamed list
 					}
 				}
 				return event, true

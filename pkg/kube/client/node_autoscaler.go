@@ -22,7 +22,7 @@ const (
 )
 
 // maxStatusAge allows for clock differences between programs.
-const freshStatus = time.Hour
+const maxStatusAge = time.Hour
 
 // Node labels of Karpenter are only on nodes that were added for pods.
 var (
@@ -68,13 +68,13 @@ func (c NodeAutoscaler) Find(ctx context.Context, now time.Time, labels func(con
 	if err != nil {
 		return "", fmt.Errorf("read the labels of nodes: %w", err)
 	}
-	if sign = labelOfMost(nodes, karpenterLabels); sign != "" {
+	if sign = majorityLabel(nodes, karpenterLabels); sign != "" {
 		return sign, nil
 	}
-	if sign, err = c.served(); sign != "" || err != nil || !hidden && !c.Cautious {
+	if sign, err = c.findNodePools(); sign != "" || err != nil || !hidden && !c.Cautious {
 		return sign, err
 	}
-	if sign = labelOfMost(nodes, managedLabels); sign == "" && hidden && c.Cautious {
+	if sign = majorityLabel(nodes, managedLabels); sign == "" && hidden && c.Cautious {
 		sign = fmt.Sprintf("ConfigMap %s/%s, which may not be read", autoscalerNamespace, autoscalerStatus)
 	}
 	return sign, nil
@@ -84,11 +84,11 @@ func (c NodeAutoscaler) Find(ctx context.Context, now time.Time, labels func(con
 func isFreshStatus(status *corev1.ConfigMap, now time.Time) bool {
 	text, _, _ := strings.Cut(status.Annotations[autoscalerUpdated], " m=")
 	at, err := time.Parse("2006-01-02 15:04:05.999999999 -0700 MST", text)
-	return err != nil || now.Sub(at) < freshStatus
+	return err != nil || now.Sub(at) < maxStatusAge
 }
 
 // majorityLabel returns the first of the labels on any node, if most nodes have one of the labels.
-func labelOfMost(nodes []map[string]string, labels []string) string {
+func majorityLabel(nodes []map[string]string, labels []string) string {
 	labelled, first := 0, len(labels)
 	for _, node := range nodes {
 		at := slices.IndexFunc(labels, func(label string) bool { _, has := node[label]; return has })
@@ -103,7 +103,7 @@ func labelOfMost(nodes []map[string]string, labels []string) string {
 }
 
 // findNodePools returns a sign if the API server lists the NodePools of Karpenter.
-func (c NodeAutoscaler) served() (string, error) {
+func (c NodeAutoscaler) findNodePools() (string, error) {
 	groups, err := c.Kube.Discovery().ServerGroups()
 	if err != nil {
 		return "", fmt.Errorf("read the groups of the API server: %w", err)

@@ -22,7 +22,7 @@ func autoscalerSays(at string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cluster-autoscaler-status", Annotations: map[string]string{autoscalerUpdated: at}}}
 }
 
-func TestSignsThatNodesAreAdded(t *testing.T) {
+func TestNodeAutoscaler_FindsSigns(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, autoscalerStatus, nil)
 	broken := errors.New("broken")
 	const reported = "ConfigMap kube-system/cluster-autoscaler-status of cluster-autoscaler"

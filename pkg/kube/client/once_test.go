@@ -28,10 +28,10 @@ func busy(t *testing.T, retryAfter string) (*Clients, *atomic.Int32) {
 	return clients, &asked
 }
 
-func TestARequestIsSentOnceWhereThatIsWanted(t *testing.T) {
+func TestWithoutRetries_SendsRequestOnce(t *testing.T) {
 	clients, asked := busy(t, "10")
 	began := time.Now()
-	err := clients.Kube.CoreV1().Pods("ns").Delete(Once(t.Context()), "p", metav1.DeleteOptions{})
+	err := clients.Kube.CoreV1().Pods("ns").Delete(WithoutRetries(t.Context()), "p", metav1.DeleteOptions{})
 	require.True(t, apierrors.IsTooManyRequests(err), err)
 	require.ErrorContains(t, err, "the budget allows none")
 	require.Less(t, time.Since(began), 5*time.Second)

@@ -45,7 +45,7 @@ func (p *pages) String() string {
 	return p.text.String()
 }
 
-func TestAMissingPermissionIsSaidOnceAndFoundLater(t *testing.T) {
+func TestOptional_LogsForbiddenOnceAndRetries(t *testing.T) {
 	kube := fake.NewClientset(&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "q"}})
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "resourcequotas"}, "", nil)
 	var mu sync.Mutex
@@ -74,7 +74,7 @@ func TestAMissingPermissionIsSaidOnceAndFoundLater(t *testing.T) {
 	<-ended
 }
 
-func TestAnInformerThatMayNotReadEndsAtOnce(t *testing.T) {
+func TestOptional_ForbiddenInformerStopsImmediately(t *testing.T) {
 	kube := fake.NewClientset()
 	asked := make(chan struct{}, 10)
 	kube.PrependReactor("list", "resourcequotas", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -91,7 +91,7 @@ func TestAnInformerThatMayNotReadEndsAtOnce(t *testing.T) {
 }
 
 // After a permission is revoked, the cached objects may be outdated.
-func TestWhatMayNoMoreBeReadIsNotKnown(t *testing.T) {
+func TestOptional_RevokedPermissionUnsyncsInformer(t *testing.T) {
 	kube := fake.NewClientset(&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "q"}}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
 		&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b"}})
 	var revoked atomic.Bool
@@ -116,7 +116,7 @@ func TestWhatMayNoMoreBeReadIsNotKnown(t *testing.T) {
 		})
 	}
 	f := Factory(kube, "", time.Hour, "")
-	f.(*factory).trust = time.Nanosecond
+	f.(*factory).gracePeriod = time.Nanosecond
 	informers := []cache.SharedIndexInformer{f.Core().V1().ResourceQuotas().Informer(), f.Core().V1().Nodes().Informer(), f.Policy().V1().PodDisruptionBudgets().Informer()}
 	for _, informer := range informers {
 		require.NoError(t, Optional(informer, time.Millisecond, "They are not asked"))
@@ -144,7 +144,7 @@ func TestWhatMayNoMoreBeReadIsNotKnown(t *testing.T) {
 }
 
 // A 403 may last only for seconds while roles are replaced.
-func TestWhatWasForbiddenIsTriedAgainSoonAndThenLessOften(t *testing.T) {
+func TestOptional_RetriesForbiddenWithBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kube := fake.NewClientset()
 		began := time.Now()
@@ -176,25 +176,25 @@ type filled struct{ cache.SharedIndexInformer }
 func (filled) HasSynced() bool { return true }
 
 // A starting API server or a replaced role can forbid access for some seconds.
-func TestWhatIsForbiddenForAMomentStaysKnown(t *testing.T) {
+func TestOptional_ToleratesShortForbiddenPeriods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := &guarded{SharedIndexInformer: filled{}, trust: trusted}
+		g := &optionalInformer{SharedIndexInformer: filled{}, gracePeriod: forbiddenGracePeriod}
 		for range 3 {
-			g.note(apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", nil))
+			g.recordError(apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", nil))
 			require.True(t, g.HasSynced())
-			time.Sleep(trusted / 3)
+			time.Sleep(forbiddenGracePeriod / 3)
 		}
 		require.False(t, g.HasSynced(), "since the first of them")
-		g.listed()
+		g.recordList()
 		require.True(t, g.HasSynced())
 	})
 }
 
-func TestAStreamedListIsKnownWhenItIsComplete(t *testing.T) {
-	g := &guarded{}
-	g.note(apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", nil))
+func TestOptional_StreamedListEndsWithBookmark(t *testing.T) {
+	g := &optionalInformer{}
+	g.recordError(apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", nil))
 	source := watch.NewFakeWithChanSize(3, false)
-	asks := g.guard(&cache.ListWatch{WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) { return source, nil }})
+	asks := g.wrap(&cache.ListWatch{WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) { return source, nil }})
 	w, err := asks.WatchFuncWithContext(t.Context(), metav1.ListOptions{SendInitialEvents: new(true)})
 	require.NoError(t, err)
 	defer w.Stop()
@@ -202,8 +202,8 @@ func TestAStreamedListIsKnownWhenItIsComplete(t *testing.T) {
 	source.Action(watch.Bookmark, &corev1.Node{})
 	<-w.ResultChan()
 	<-w.ResultChan()
-	require.NotZero(t, g.forbidden.Load())
+	require.NotZero(t, g.forbiddenSince.Load())
 	source.Action(watch.Bookmark, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}})
 	<-w.ResultChan()
-	require.Zero(t, g.forbidden.Load())
+	require.Zero(t, g.forbiddenSince.Load())
 }

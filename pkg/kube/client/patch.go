@@ -34,13 +34,13 @@ func PatchTest(path string, value any) PatchOperation {
 }
 
 // PatchTestName tests the name of container i of a pod.
-func PatchName(i int, container *corev1.Container) PatchOperation {
+func PatchTestName(i int, container *corev1.Container) PatchOperation {
 	return PatchTest("/spec/containers/"+strconv.Itoa(i)+"/name", container.Name)
 }
 
 // AppendResources appends steps that set the requests and limits of container i of a pod, and
 // create missing parent objects.
-func AppendSizes(steps []PatchOperation, i int, container *corev1.Container, sizes corev1.ResourceRequirements) []PatchOperation {
+func AppendResources(steps []PatchOperation, i int, container *corev1.Container, desired corev1.ResourceRequirements) []PatchOperation {
 	path := "/spec/containers/" + strconv.Itoa(i) + "/resources"
 	if !convert.HasResources(container) {
 		steps = append(steps, PatchAdd(path, EmptyObject))
@@ -48,7 +48,7 @@ func AppendSizes(steps []PatchOperation, i int, container *corev1.Container, siz
 	for _, list := range [...]struct {
 		path        string
 		has, wanted corev1.ResourceList
-	}{{path + "/requests", container.Resources.Requests, sizes.Requests}, {path + "/limits", container.Resources.Limits, sizes.Limits}} {
+	}{{path + "/requests", container.Resources.Requests, desired.Requests}, {path + "/limits", container.Resources.Limits, desired.Limits}} {
 		if len(list.wanted) > 0 && list.has == nil {
 			steps = append(steps, PatchAdd(list.path, EmptyObject))
 		}

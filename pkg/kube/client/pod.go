@@ -29,53 +29,53 @@ type Pod struct {
 	generation       int64
 	observed         int64 // generation observed by the status
 	created, started int64 // nanoseconds since 1970, 0: unknown
-	kin              *part[kin]
+	ownerFields      *part[ownerFields]
 	labels           *part[map[string]string] // apart, because they may contain the pod name
 	shape            *part[shape]
-	states           *part[states]
+	statusFields     *part[statusFields]
 	node             unique.Handle[string]
-	readySince       int64  // nanoseconds since 1970, 0: unknown
-	rare             *rare  // nil: no such fields
-	began            uint32 // seconds since 1970, 0: unknown or different times
-	ready            uint8  // index into readiness
+	readySince       int64       // nanoseconds since 1970, 0: unknown
+	rare             *rareFields // nil: no such fields
+	containerStart   uint32      // seconds since 1970, 0: unknown or different times
+	ready            uint8       // index into readiness
 }
 
 // readiness lists the statuses of the condition Ready. The first means no condition.
 var readiness = [...]corev1.ConditionStatus{"", corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown}
 
 // rareFields are the fields of few pods.
-type rare struct {
-	deletion   *metav1.Time
-	resources  *corev1.ResourceRequirements
-	granted    *corev1.ResourceRequirements // of the whole pod, like allocated
-	allocated  corev1.ResourceList
-	overhead   corev1.ResourceList
-	deadline   *int64
-	affinity   *corev1.Affinity
-	conditions []corev1.PodCondition // without Ready
-	began      []uint32              // of each container, in the order of the statuses
-	reason     string                // of the failure
-	resized    resized
+type rareFields struct {
+	deletion        *metav1.Time
+	resources       *corev1.ResourceRequirements
+	granted         *corev1.ResourceRequirements // of the whole pod, like allocated
+	allocated       corev1.ResourceList
+	overhead        corev1.ResourceList
+	deadline        *int64
+	affinity        *corev1.Affinity
+	conditions      []corev1.PodCondition // without Ready
+	containerStarts []uint32              // of each container, in the order of the statuses
+	reason          string                // of the failure
+	resized         resizeTime
 }
 
 // StartOf returns when a container of a pod started, accurate to sameStartWindow seconds, and the
 // zero time if it does not run or its start is unknown.
 func StartOf(pods corelisters.PodLister, namespace, pod, container string) time.Time {
-	switch p := listed(pods, namespace, pod).(type) {
+	switch p := lookupPod(pods, namespace, pod).(type) {
 	case *corev1.Pod:
 		return secondsTime(startOf(p.Status.ContainerStatuses, startsOf(p.Status.ContainerStatuses), container))
 	case *Pod:
-		if p.rare != nil && p.rare.began != nil {
-			return secondsTime(startOf(p.states.value.containers, p.rare.began, container))
+		if p.rare != nil && p.rare.containerStarts != nil {
+			return secondsTime(startOf(p.statusFields.value.containers, p.rare.containerStarts, container))
 		}
-		return secondsTime(p.began)
+		return secondsTime(p.containerStart)
 	}
 	return time.Time{}
 }
 
 // NodeOf returns the node name of a pod, empty if it has no node or does not exist.
 func NodeOf(pods corelisters.PodLister, namespace, pod string) string {
-	switch p := listed(pods, namespace, pod).(type) {
+	switch p := lookupPod(pods, namespace, pod).(type) {
 	case *corev1.Pod:
 		return p.Spec.NodeName
 	case *Pod:
@@ -86,7 +86,7 @@ func NodeOf(pods corelisters.PodLister, namespace, pod string) string {
 
 // lookupPod returns a *Pod for listers of Factory and a *corev1.Pod for others, nil if it does not
 // exist.
-func listed(pods corelisters.PodLister, namespace, name string) any {
+func lookupPod(pods corelisters.PodLister, namespace, name string) any {
 	if cached, ok := pods.(podLister); ok {
 		object, _, _ := cached.GetByKey(namespace + "/" + name) // an index in memory returns no errors
 		return object
@@ -119,10 +119,10 @@ func startsOf(statuses []corev1.ContainerStatus) []uint32 {
 
 // sameStartWindow is the maximum distance of simultaneous container starts in seconds. Only the
 // last one is stored.
-const together = 30
+const sameStartWindow = 30
 
 // recordStarts stores the container starts of an untrimmed pod, which are usually simultaneous.
-func (p *Pod) begin(statuses []corev1.ContainerStatus) {
+func (p *Pod) recordStarts(statuses []corev1.ContainerStatus) {
 	starts := startsOf(statuses)
 	first, last := uint32(math.MaxUint32), uint32(0)
 	for _, start := range starts {
@@ -130,36 +130,36 @@ func (p *Pod) begin(statuses []corev1.ContainerStatus) {
 			first, last = min(first, start), max(last, start)
 		}
 	}
-	if last == 0 || last-first <= together {
-		p.began = last
+	if last == 0 || last-first <= sameStartWindow {
+		p.containerStart = last
 		return
 	}
-	p.few().began = starts
+	p.ensureRare().containerStarts = starts
 }
 
 // ensureRare returns the rare fields of a pod that is not in a cache yet.
-func (p *Pod) few() *rare {
+func (p *Pod) ensureRare() *rareFields {
 	if p.rare == nil {
-		p.rare = &rare{}
+		p.rare = &rareFields{}
 	}
 	return p.rare
 }
 
 // resizeTime is the time of the last in-place resize.
-type resized struct {
+type resizeTime struct {
 	known bool
 	at    time.Time // zero: never
 }
 
 // resizedAt reads the managed fields of the subresource resize. Without managed fields the time is
 // unknown.
-func resizedAt(managed []metav1.ManagedFieldsEntry) resized {
-	r := resized{known: len(managed) > 0}
+func resizedAt(managed []metav1.ManagedFieldsEntry) resizeTime {
+	r := resizeTime{known: len(managed) > 0}
 	for _, m := range managed {
 		switch {
 		case m.Subresource != "resize":
 		case m.Time == nil:
-			return resized{}
+			return resizeTime{}
 		case m.Time.After(r.at):
 			r.at = m.Time.Time
 		}
@@ -170,7 +170,7 @@ func resizedAt(managed []metav1.ManagedFieldsEntry) resized {
 // ResizedAt returns when a pod of an informer was last resized in place, zero if never, and whether
 // that is known. Caches store it for pods with an out-of-memory kill.
 func ResizedAt(object any) (at time.Time, known bool) {
-	var r resized
+	var r resizeTime
 	switch o := object.(type) {
 	case *Pod:
 		if o.rare != nil {
@@ -204,7 +204,7 @@ func PodOf(object any) (*corev1.Pod, bool) {
 func AnnotationsOf(object any) (namespace string, annotations map[string]string) {
 	switch o := object.(type) {
 	case *Pod:
-		return o.kin.value.namespace, o.kin.value.annotations
+		return o.ownerFields.value.namespace, o.ownerFields.value.annotations
 	case *corev1.Pod:
 		return o.Namespace, o.Annotations
 	}
@@ -214,13 +214,13 @@ func AnnotationsOf(object any) (namespace string, annotations map[string]string)
 // Object builds a pod with the fields that Trim keeps. It refers to cached memory, which must not
 // be changed.
 func (p *Pod) Object() *corev1.Pod {
-	var made made
-	p.make(&made)
-	return &made.Pod
+	var built builtPod
+	p.build(&built)
+	return &built.Pod
 }
 
 // builtPod combines the unshared parts of a pod in one allocation.
-type made struct {
+type builtPod struct {
 	corev1.Pod
 
 	started metav1.Time
@@ -229,14 +229,14 @@ type made struct {
 
 // build overwrites a zero pod or a pod that it has written before. It skips fields that cached pods
 // lack, because a whole corev1.Pod is over a kilobyte.
-func (p *Pod) make(m *made) {
-	o, kin, shape, states := &m.Pod, &p.kin.value, &p.shape.value, &p.states.value
+func (p *Pod) build(m *builtPod) {
+	o, owner, shape, states := &m.Pod, &p.ownerFields.value, &p.shape.value, &p.statusFields.value
 	p.writeMeta(&o.ObjectMeta)
 	o.Spec.Containers, o.Spec.InitContainers = shape.containers, shape.init
-	o.Spec.NodeName, o.Spec.PriorityClassName, o.Spec.RestartPolicy = p.node.Value(), kin.priority, kin.restart
+	o.Spec.NodeName, o.Spec.PriorityClassName, o.Spec.RestartPolicy = p.node.Value(), owner.priority, owner.restart
 	o.Spec.Resources, o.Spec.Overhead, o.Spec.ActiveDeadlineSeconds, o.Spec.Affinity = nil, nil, nil, nil
 	o.Status.Resources, o.Status.AllocatedResources = nil, nil
-	o.Status.Phase, o.Status.QOSClass, o.Status.ObservedGeneration = states.phase, kin.class, p.observed
+	o.Status.Phase, o.Status.QOSClass, o.Status.ObservedGeneration = states.phase, owner.class, p.observed
 	o.Status.ContainerStatuses, o.Status.InitContainerStatuses = states.containers, states.init
 	o.Status.StartTime, o.Status.Conditions, o.Status.Reason = nil, nil, ""
 	if p.started != 0 {
@@ -266,10 +266,10 @@ func EachPod(pods corelisters.PodLister, do func(*corev1.Pod)) error {
 		}
 		return err
 	}
-	var pod made
+	var pod builtPod
 	for _, object := range cached.Indexer.List() {
 		if p, ok := object.(*Pod); ok {
-			p.make(&pod)
+			p.build(&pod)
 			do(&pod.Pod)
 		}
 	}
@@ -277,7 +277,7 @@ func EachPod(pods corelisters.PodLister, do func(*corev1.Pod)) error {
 }
 
 func (p *Pod) writeMeta(m *metav1.ObjectMeta) {
-	k := &p.kin.value
+	k := &p.ownerFields.value
 	m.Name, m.Namespace, m.UID, m.ResourceVersion, m.Generation = p.name, k.namespace, p.uid, p.version, p.generation
 	m.CreationTimestamp, m.Labels, m.Annotations, m.OwnerReferences = instant(p.created), p.labels.value, k.annotations, k.owners
 	m.DeletionTimestamp = nil
@@ -309,7 +309,7 @@ func (p *Pod) GetObjectMeta() metav1.Object {
 }
 
 // GetNamespace returns the namespace.
-func (p *Pod) GetNamespace() string { return p.kin.value.namespace }
+func (p *Pod) GetNamespace() string { return p.ownerFields.value.namespace }
 
 // GetObjectKind returns an empty kind, because informers need none.
 func (p *Pod) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
@@ -325,56 +325,56 @@ func (t *Trimmer) sharePod(o *corev1.Pod) *Pod {
 	p := &Pod{
 		name: o.Name, version: o.ResourceVersion, uid: o.UID, generation: o.Generation, observed: o.Status.ObservedGeneration,
 		created: nanoseconds(o.CreationTimestamp), node: unique.Make(o.Spec.NodeName),
-		kin: t.shareKin(o), labels: t.shareLabels(o.Labels), shape: t.shareShape(o),
+		ownerFields: t.shareOwnerFields(o), labels: t.shareLabels(o.Labels), shape: t.shareShape(o),
 	}
-	p.states = t.shareStates(o, &p.shape.value)
+	p.statusFields = t.shareStatuses(o, &p.shape.value)
 	if o.Status.StartTime != nil {
 		p.started = nanoseconds(*o.Status.StartTime)
 	}
-	few := rare{deletion: o.DeletionTimestamp, resources: o.Spec.Resources, overhead: o.Spec.Overhead, deadline: o.Spec.ActiveDeadlineSeconds, affinity: o.Spec.Affinity,
+	extra := rareFields{deletion: o.DeletionTimestamp, resources: o.Spec.Resources, overhead: o.Spec.Overhead, deadline: o.Spec.ActiveDeadlineSeconds, affinity: o.Spec.Affinity,
 		granted: o.Status.Resources, allocated: o.Status.AllocatedResources, reason: o.Status.Reason}
 	for _, c := range o.Status.Conditions {
 		if at := slices.Index(readiness[:], c.Status); c.Type == corev1.PodReady && p.ready == 0 && at > 0 {
 			p.ready, p.readySince = uint8(at), nanoseconds(c.LastTransitionTime)
 		} else {
-			few.conditions = append(few.conditions, c)
+			extra.conditions = append(extra.conditions, c)
 		}
 	}
-	if few.deletion != nil || few.resources != nil || few.overhead != nil || few.deadline != nil || few.affinity != nil || few.conditions != nil ||
-		few.reason != "" {
-		p.rare = &few
+	if extra.deletion != nil || extra.resources != nil || extra.overhead != nil || extra.deadline != nil || extra.affinity != nil || extra.conditions != nil ||
+		extra.reason != "" {
+		p.rare = &extra
 	}
-	runtime.AddCleanup(p, holdings.release, holdings{t, p.kin, p.labels, p.shape, p.states})
+	runtime.AddCleanup(p, podParts.release, podParts{t, p.ownerFields, p.labels, p.shape, p.statusFields})
 	return p
 }
 
 // podParts are the shared parts of one pod.
-type holdings struct {
-	of     *Trimmer
-	kin    *part[kin]
-	labels *part[map[string]string]
-	shape  *part[shape]
-	states *part[states]
+type podParts struct {
+	trimmer      *Trimmer
+	ownerFields  *part[ownerFields]
+	labels       *part[map[string]string]
+	shape        *part[shape]
+	statusFields *part[statusFields]
 }
 
-func (h holdings) release() {
-	t := h.of
+func (h podParts) release() {
+	t := h.trimmer
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.kins.leave(h.kin) {
-		t.pods.release(h.kin)
+	if t.ownerFields.release(h.ownerFields) {
+		t.pods.release(h.ownerFields)
 	}
-	t.words.leave(h.labels)
-	if t.shapes.leave(h.shape) {
+	t.labels.release(h.labels)
+	if t.shapes.release(h.shape) {
 		t.pods.release(h.shape)
-		t.leave(h.shape.value.amounts)
+		t.releaseLists(h.shape.value.lists)
 		for _, policy := range h.shape.value.policies {
-			t.policies.leave(policy)
+			t.policies.release(policy)
 		}
 	}
-	if t.states.leave(h.states) {
-		t.pods.release(h.states)
-		t.leave(h.states.value.amounts)
+	if t.statusFields.release(h.statusFields) {
+		t.pods.release(h.statusFields)
+		t.releaseLists(h.statusFields.value.lists)
 	}
 }
 

@@ -41,14 +41,14 @@ type podCharge struct {
 
 // admit charges the large parts of a pod, or returns false if they exceed the limit.
 func (b *podBudget) admit(p *Pod) bool {
-	kin, shape, states := &p.kin.value, &p.shape.value, &p.states.value
+	owner, shape, states := &p.ownerFields.value, &p.shape.value, &p.statusFields.value
 	parts := [...]struct {
 		part any
 		size int64
 	}{
-		{p.kin, int64(mapSize(kin.annotations))},
+		{p.ownerFields, int64(mapSize(owner.annotations))},
 		{p.shape, sizeOfContainers(shape.containers) + sizeOfContainers(shape.init)},
-		{p.states, sizeOfStatuses(states.containers) + sizeOfStatuses(states.init)},
+		{p.statusFields, sizeOfStatuses(states.containers) + sizeOfStatuses(states.init)},
 	}
 	needs := int64(0)
 	for i := range parts {
@@ -65,22 +65,22 @@ func (b *podBudget) admit(p *Pod) bool {
 	if b.charges == nil {
 		b.namespaces, b.charges = map[string]*largePods{}, map[any]podCharge{}
 	}
-	n := b.namespaces[kin.namespace]
+	n := b.namespaces[owner.namespace]
 	if n == nil {
 		n = &largePods{}
-		b.namespaces[kin.namespace] = n
+		b.namespaces[owner.namespace] = n
 	}
 	if n.bytes+needs > maxLargePods {
 		if !n.logged {
 			n.logged = true
-			klog.InfoS("Ignoring further large pods of a namespace because of their memory", "namespace", kin.namespace, "limit", maxLargePods)
+			klog.InfoS("Ignoring further large pods of a namespace because of their memory", "namespace", owner.namespace, "limit", maxLargePods)
 		}
 		return false
 	}
 	n.bytes += needs
 	for _, part := range parts {
 		if part.size > 0 {
-			b.charges[part.part] = podCharge{kin.namespace, part.size}
+			b.charges[part.part] = podCharge{owner.namespace, part.size}
 		}
 	}
 	return true
@@ -175,16 +175,16 @@ func refusePod(p *corev1.Pod) *corev1.Pod {
 }
 
 // raiseResources raises CPU and memory to at least the values of another list.
-func raiseResources(most *corev1.ResourceList, list corev1.ResourceList) {
+func raiseResources(maxima *corev1.ResourceList, list corev1.ResourceList) {
 	for _, name := range mainNames {
 		q, has := list[name]
-		if before := (*most)[name]; !has || before.Cmp(q) >= 0 {
+		if before := (*maxima)[name]; !has || before.Cmp(q) >= 0 {
 			continue
 		}
-		if *most == nil {
-			*most = corev1.ResourceList{}
+		if *maxima == nil {
+			*maxima = corev1.ResourceList{}
 		}
-		(*most)[name] = q
+		(*maxima)[name] = q
 	}
 }
 
@@ -194,11 +194,11 @@ const (
 	// vpaStep is the granularity of charges, in bytes. A cached VPA may grow within its charge.
 	vpaStep = 4 << 10
 	// readmitLimit leaves room for recommendations when a refused VPA is cached again.
-	readmitted = maxNamespaceVPAs / 4 * 3
+	readmitLimit = maxNamespaceVPAs / 4 * 3
 	// vpaOverhead is the memory for keys and charge of a cached VPA.
 	vpaOverhead = 400
 	// listShareOverhead is the memory of sharing one resource list.
-	amountOverhead = 96
+	listShareOverhead = 96
 )
 
 // NamespaceFull is the reason why the spec of a VPA is not cached.
@@ -236,7 +236,7 @@ func (b vpaBudget) admit(v *vpav1.VerticalPodAutoscaler) *vpaCharge {
 		n.bytes -= before.bytes
 		fits = !before.refused && charge.bytes <= before.bytes
 		if before.refused {
-			limit = readmitted
+			limit = readmitLimit
 		}
 	}
 	charge.refused = VPARefused(v) // informers trim twice
@@ -258,8 +258,8 @@ func refuseVPA(v *vpav1.VerticalPodAutoscaler) {
 		annotations[fleet.UnselectedAnnotation] = boundAnnotation(fleet.UnselectedAnnotation, since)
 	}
 	v.Annotations = annotations
-	if policy, made := v.Labels[fleet.PolicyLabel]; made {
-		v.Labels = map[string]string{droppedKey: "", fleet.PolicyLabel: word(policy)}
+	if policy, generated := v.Labels[fleet.PolicyLabel]; generated {
+		v.Labels = map[string]string{droppedKey: "", fleet.PolicyLabel: boundString(policy)}
 	}
 	for i := range v.Status.Conditions {
 		v.Status.Conditions[i].Message = truncate(v.Status.Conditions[i].Message, maxMessage)
@@ -281,7 +281,7 @@ func sizeOfVPA(v *vpav1.VerticalPodAutoscaler) int64 {
 	if r := v.Status.Recommendation; r != nil {
 		lists += 3 * len(r.ContainerRecommendations)
 	}
-	return cachesize.Of(v) + vpaOverhead + int64(lists)*amountOverhead
+	return cachesize.EstimateSize(v) + vpaOverhead + int64(lists)*listShareOverhead
 }
 
 // release returns the charge of a deleted object, unless a newer version has replaced it.
@@ -297,14 +297,14 @@ func (b vpaBudget) release(namespace, name string, charge *vpaCharge) {
 }
 
 type chargedVPA struct {
-	of              *Trimmer
+	trimmer         *Trimmer
 	namespace, name string
 	charge          *vpaCharge
-	uses            amounts
+	lists           sharedLists
 }
 
 // admitVPA charges a trimmed VPA and shares its resource lists.
-func (t *Trimmer) keepVPA(v *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
+func (t *Trimmer) admitVPA(v *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.vpas == nil {
@@ -316,8 +316,8 @@ func (t *Trimmer) keepVPA(v *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAuto
 }
 
 func (c chargedVPA) release() {
-	c.of.mu.Lock()
-	defer c.of.mu.Unlock()
-	c.of.leave(c.uses)
-	c.of.vpas.release(c.namespace, c.name, c.charge)
+	c.trimmer.mu.Lock()
+	defer c.trimmer.mu.Unlock()
+	c.trimmer.releaseLists(c.lists)
+	c.trimmer.vpas.release(c.namespace, c.name, c.charge)
 }

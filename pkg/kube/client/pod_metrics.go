@@ -113,7 +113,7 @@ func podItems(d *json.Decoder, yield func(usage.Sample)) error {
 		switch err := d.Decode(&pod); {
 		case err == nil:
 			eachContainer(&pod, yield)
-		case wrongValue(err):
+		case isValueError(err):
 			unusable++
 			last = fmt.Errorf("pod %s/%s: %w", pod.Metadata.Namespace, pod.Metadata.Name, err)
 		default:
@@ -127,7 +127,7 @@ func podItems(d *json.Decoder, yield func(usage.Sample)) error {
 }
 
 // isValueError reports whether only a value is invalid. The decoder can continue after it.
-func wrongValue(err error) bool {
+func isValueError(err error) bool {
 	var kind *json.UnmarshalTypeError
 	var instant *time.ParseError
 	return errors.As(err, &kind) || errors.As(err, &instant)
@@ -157,7 +157,7 @@ func eachContainer(pod *podMetrics, yield func(usage.Sample)) {
 				Container: usage.ContainerKey{Namespace: pod.Metadata.Namespace, Pod: pod.Metadata.Name, Container: container.Name},
 				Kind:      k,
 				At:        pod.Timestamp,
-				Amount:    convert.Measured(k, used),
+				Amount:    convert.MeasuredAmount(k, used),
 			})
 		}
 	}

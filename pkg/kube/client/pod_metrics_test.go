@@ -28,7 +28,7 @@ func decodePods(text string) ([]usage.Sample, error) {
 	return samples, err
 }
 
-func TestEachPresentResourceIsASample(t *testing.T) {
+func TestDecodePodMetrics_OneSamplePerResource(t *testing.T) {
 	got, err := decodePods(twoPods)
 	require.NoError(t, err)
 	at := time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
@@ -43,7 +43,7 @@ func TestEachPresentResourceIsASample(t *testing.T) {
 	}, got)
 }
 
-func TestAnswersThatAreNoListAreErrors(t *testing.T) {
+func TestDecodePodMetrics_RejectsInvalidLists(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                               "EOF",
 		"[]":                             "is it a PodMetricsList?",
@@ -63,7 +63,7 @@ func TestAnswersThatAreNoListAreErrors(t *testing.T) {
 	}
 }
 
-func TestSourceAsksForOneNamespaceOrAll(t *testing.T) {
+func TestPodMetrics_RequestsOneNamespaceOrAll(t *testing.T) {
 	var path string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path = r.URL.Path
@@ -81,7 +81,7 @@ func TestSourceAsksForOneNamespaceOrAll(t *testing.T) {
 	}
 }
 
-func TestMissingMetricsAPIIsAClearError(t *testing.T) {
+func TestPodMetrics_MissingAPIIsClearError(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusNotFound)
@@ -104,7 +104,7 @@ func FuzzDecodePodMetrics(f *testing.F) {
 	})
 }
 
-func TestOnePodThatCannotBeReadDoesNotStopTheOthers(t *testing.T) {
+func TestDecodePodMetrics_InvalidPodKeepsOtherPods(t *testing.T) {
 	var pods []string
 	err := decodePodMetrics(strings.NewReader(`{"items": [
 		{"metadata": {"namespace": "ns", "name": "a"}, "timestamp": "yesterday", "containers": [{"name": "c", "usage": {"cpu": "1"}}]},

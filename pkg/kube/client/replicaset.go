@@ -14,19 +14,19 @@ import (
 type ReplicaSet struct {
 	metav1.Object
 
-	name      string
-	namespace unique.Handle[string]
-	version   string
-	owner     *[1]metav1.OwnerReference // without UID, shared by revisions; nil: no controller
-	selector  *metav1.LabelSelector     // nil for a ReplicaSet of a Deployment
-	replicas  int32
-	counted   bool // replicas are set
+	name        string
+	namespace   unique.Handle[string]
+	version     string
+	owner       *[1]metav1.OwnerReference // without UID, shared by revisions; nil: no controller
+	selector    *metav1.LabelSelector     // nil for a ReplicaSet of a Deployment
+	replicas    int32
+	hasReplicas bool // replicas are set
 }
 
 func trimReplicaSet(o *appsv1.ReplicaSet) *ReplicaSet {
 	r := &ReplicaSet{name: o.Name, namespace: unique.Make(o.Namespace), version: o.ResourceVersion}
 	if o.Spec.Replicas != nil {
-		r.replicas, r.counted = *o.Spec.Replicas, true
+		r.replicas, r.hasReplicas = *o.Spec.Replicas, true
 	}
 	owner := metav1.GetControllerOfNoCopy(o)
 	if owner == nil || owner.Kind != "Deployment" || customGroup(owner) {
@@ -36,17 +36,17 @@ func trimReplicaSet(o *appsv1.ReplicaSet) *ReplicaSet {
 		return r
 	}
 	// The name of a revision begins with the name of its owner.
-	name := word(owner.Name)
+	name := boundString(owner.Name)
 	if strings.HasPrefix(r.name, name) {
 		name = r.name[:len(name)]
 	}
-	r.owner = &[1]metav1.OwnerReference{{APIVersion: word(owner.APIVersion), Kind: word(owner.Kind), Name: name, Controller: &controls}}
+	r.owner = &[1]metav1.OwnerReference{{APIVersion: boundString(owner.APIVersion), Kind: boundString(owner.Kind), Name: name, Controller: &isController}}
 	return r
 }
 
 // shareOwner reuses the owner reference of the previous ReplicaSet if they are equal. API servers
 // list by name, so the revisions of a Deployment are adjacent.
-func (t *Trimmer) keepReplicaSet(r *ReplicaSet) *ReplicaSet {
+func (t *Trimmer) shareOwner(r *ReplicaSet) *ReplicaSet {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if last := t.revision; last != nil && last.owner != nil && r.owner != nil && last.namespace == r.namespace && *last.owner == *r.owner {
@@ -82,7 +82,7 @@ func (r *ReplicaSet) Selector() *metav1.LabelSelector { return r.selector }
 
 // Replicas returns the desired number of pods, nil if unset.
 func (r *ReplicaSet) Replicas() *int32 {
-	if !r.counted {
+	if !r.hasReplicas {
 		return nil
 	}
 	return &r.replicas

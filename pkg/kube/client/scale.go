@@ -26,22 +26,22 @@ var ErrNoScale = errors.New("the kind has no scale subresource")
 
 // Scales reads scale subresources of any kind. They have one format, so plain GET requests suffice.
 type Scales struct {
-	kube   kubernetes.Interface
-	known  discovery.CachedDiscoveryInterface
-	mapper *restmapper.DeferredDiscoveryRESTMapper
+	kube            kubernetes.Interface
+	cachedDiscovery discovery.CachedDiscoveryInterface
+	mapper          *restmapper.DeferredDiscoveryRESTMapper
 
-	mu        sync.Mutex
-	relearned time.Time // last refresh of discovery for an unknown kind
+	mu          sync.Mutex
+	lastRefresh time.Time // last refresh of discovery for an unknown kind
 }
 
 // refreshInterval limits discovery requests for unknown kinds: any user can write owner references
 // with nonexistent kinds.
-const relearnEvery = 30 * time.Second
+const refreshInterval = 30 * time.Second
 
 // NewScales returns a reader that finds paths through discovery.
 func NewScales(kube kubernetes.Interface) *Scales {
 	known := memory.NewMemCacheClient(kube.Discovery())
-	return &Scales{kube: kube, known: known, mapper: restmapper.NewDeferredDiscoveryRESTMapper(known)}
+	return &Scales{kube: kube, cachedDiscovery: known, mapper: restmapper.NewDeferredDiscoveryRESTMapper(known)}
 }
 
 // Reset clears the discovery cache.
@@ -75,7 +75,7 @@ func (s *Scales) Check(kind schema.GroupKind) error {
 // mappings returns the scalable versions of a kind. The error explains missing versions.
 func (s *Scales) mappings(kind schema.GroupKind) (scalable []*meta.RESTMapping, err error) {
 	all, err := s.mapper.RESTMappings(kind)
-	if meta.IsNoMatchError(err) && s.relearn() { // the kind may be newer than the cache
+	if meta.IsNoMatchError(err) && s.refresh() { // the kind may be newer than the cache
 		all, err = s.mapper.RESTMappings(kind)
 	}
 	if err != nil {
@@ -87,7 +87,7 @@ func (s *Scales) mappings(kind schema.GroupKind) (scalable []*meta.RESTMapping, 
 			err = fmt.Errorf("kind %s is in no namespace: %w that pods of a namespace could count in", kind, ErrNoScale)
 			continue
 		}
-		if has, unknown := s.scalable(mapping.Resource); unknown != nil {
+		if has, unknown := s.hasScale(mapping.Resource); unknown != nil {
 			err = fmt.Errorf("find out whether kind %s has a scale subresource: %w", kind, unknown)
 		} else if has {
 			scalable = append(scalable, mapping)
@@ -97,25 +97,25 @@ func (s *Scales) mappings(kind schema.GroupKind) (scalable []*meta.RESTMapping, 
 }
 
 // refresh resets discovery at most once per refreshInterval, and reports whether it did.
-func (s *Scales) relearn() bool {
+func (s *Scales) refresh() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now := time.Now(); now.Sub(s.relearned) >= relearnEvery {
-		s.relearned = now
+	if now := time.Now(); now.Sub(s.lastRefresh) >= refreshInterval {
+		s.lastRefresh = now
 		s.Reset()
 		return true
 	}
 	return false
 }
 
-func (s *Scales) read(ctx context.Context, namespace string, of *meta.RESTMapping, name string) (*autoscalingv1.Scale, error) {
-	gv := of.Resource.GroupVersion()
+func (s *Scales) read(ctx context.Context, namespace string, mapping *meta.RESTMapping, name string) (*autoscalingv1.Scale, error) {
+	gv := mapping.Resource.GroupVersion()
 	root := path.Join("/apis", gv.String())
 	if gv.Group == "" {
 		root = path.Join("/api", gv.Version)
 	}
 	raw, err := Body(s.kube.Discovery().RESTClient().Get().AbsPath(root).
-		Namespace(namespace).Resource(of.Resource.Resource).Name(name).SubResource("scale").
+		Namespace(namespace).Resource(mapping.Resource.Resource).Name(name).SubResource("scale").
 		SetHeader("Accept", runtime.ContentTypeJSON).
 		Do(ctx))
 	if err != nil {
@@ -125,12 +125,12 @@ func (s *Scales) read(ctx context.Context, namespace string, of *meta.RESTMappin
 	if err := json.Unmarshal(raw, &scale); err != nil {
 		return nil, err
 	}
-	scale.TypeMeta = metav1.TypeMeta{APIVersion: gv.String(), Kind: of.GroupVersionKind.Kind}
+	scale.TypeMeta = metav1.TypeMeta{APIVersion: gv.String(), Kind: mapping.GroupVersionKind.Kind}
 	return &scale, nil
 }
 
-func (s *Scales) scalable(resource schema.GroupVersionResource) (bool, error) {
-	list, err := s.known.ServerResourcesForGroupVersion(resource.GroupVersion().String())
+func (s *Scales) hasScale(resource schema.GroupVersionResource) (bool, error) {
+	list, err := s.cachedDiscovery.ServerResourcesForGroupVersion(resource.GroupVersion().String())
 	if err != nil {
 		return false, err
 	}

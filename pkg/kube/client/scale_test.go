@@ -16,7 +16,7 @@ import (
 
 // A newly installed kind is found soon, and unknown kinds do not cause discovery requests each
 // time.
-func TestKindsThatAreInstalledLater(t *testing.T) {
+func TestScales_FindKindsInstalledLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var fleets testkit.Fleets
 		fleets.Put("shop", "web", "1", 3)

@@ -55,7 +55,7 @@ func (p *pool[T]) share(d digest, value T) *part[T] {
 }
 
 // release removes a reference and reports whether it was the last one.
-func (p *pool[T]) leave(x *part[T]) (last bool) {
+func (p *pool[T]) release(x *part[T]) (last bool) {
 	if x.users--; x.users > 0 {
 		return false
 	}
@@ -65,21 +65,21 @@ func (p *pool[T]) leave(x *part[T]) (last bool) {
 
 // digestInput is the encoded input of a digest. Strings are length-prefixed, so that encodings are
 // unique.
-type text []byte
+type digestInput []byte
 
-func (t *text) digest() digest {
+func (t *digestInput) digest() digest {
 	sum := sha256.Sum256(*t)
 	return digest(sum[:len(digest{})])
 }
 
-func (t *text) number(n int64) { *t = binary.AppendVarint(*t, n) }
+func (t *digestInput) number(n int64) { *t = binary.AppendVarint(*t, n) }
 
-func (t *text) word(s string) {
+func (t *digestInput) word(s string) {
 	t.number(int64(len(s)))
 	*t = append(*t, s...)
 }
 
-func (t *text) yes(b bool) {
+func (t *digestInput) boolean(b bool) {
 	n := int64(0)
 	if b {
 		n = 1
@@ -88,7 +88,7 @@ func (t *text) yes(b bool) {
 }
 
 // stringMap distinguishes nil from an empty map.
-func (t *text) words(m map[string]string) {
+func (t *digestInput) stringMap(m map[string]string) {
 	if m == nil {
 		t.number(-1)
 		return
@@ -101,7 +101,7 @@ func (t *text) words(m map[string]string) {
 }
 
 // list also encodes number formats, so lists with equal encodings print alike.
-func (t *text) list(list corev1.ResourceList) {
+func (t *digestInput) list(list corev1.ResourceList) {
 	if list == nil {
 		t.number(-1)
 		return
@@ -124,18 +124,18 @@ func (t *text) list(list corev1.ResourceList) {
 	}
 }
 
-func (t *text) quantity(q resource.Quantity) {
+func (t *digestInput) quantity(q resource.Quantity) {
 	t.word(string(q.Format))
 	if n, whole := q.AsInt64(); whole { // most bytes and many cores are whole
-		t.yes(true)
+		t.boolean(true)
 		t.number(n)
 		return
 	}
-	t.yes(false)
+	t.boolean(false)
 	t.word(q.String())
 }
 
-func (t *text) resources(r *corev1.ResourceRequirements) {
+func (t *digestInput) resources(r *corev1.ResourceRequirements) {
 	t.list(r.Requests)
 	t.list(r.Limits)
 	t.number(int64(len(r.Claims)))
@@ -145,7 +145,7 @@ func (t *text) resources(r *corev1.ResourceRequirements) {
 	}
 }
 
-func (t *text) policy(policy []corev1.ContainerResizePolicy) {
+func (t *digestInput) policy(policy []corev1.ContainerResizePolicy) {
 	t.number(int64(len(policy)))
 	for _, p := range policy {
 		t.word(string(p.ResourceName))
@@ -153,13 +153,13 @@ func (t *text) policy(policy []corev1.ContainerResizePolicy) {
 	}
 }
 
-func (t *text) owners(owners []metav1.OwnerReference) {
+func (t *digestInput) owners(owners []metav1.OwnerReference) {
 	t.number(int64(len(owners)))
 	for i := range owners {
 		o := &owners[i]
 		t.word(o.APIVersion)
 		t.word(o.Kind)
 		t.word(o.Name)
-		t.yes(o.Controller != nil && *o.Controller)
+		t.boolean(o.Controller != nil && *o.Controller)
 	}
 }

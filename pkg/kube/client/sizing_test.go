@@ -23,7 +23,7 @@ import (
 )
 
 // Policies are cluster-scoped, so a program that is restricted to one namespace reads them as well.
-func TestPoliciesAreReadWhateverTheNamespaceAndRecordsOfItOnly(t *testing.T) {
+func TestVPAFactory_ReadsPoliciesAndRecordsOfNamespace(t *testing.T) {
 	record := func(namespace string) *loadlinev1alpha1.SizingRecord {
 		return &loadlinev1alpha1.SizingRecord{ObjectMeta: metav1.ObjectMeta{Name: "deployment-web", Namespace: namespace}}
 	}
@@ -44,7 +44,7 @@ func TestPoliciesAreReadWhateverTheNamespaceAndRecordsOfItOnly(t *testing.T) {
 
 // Any user may write annotations of 256 KiB on a workload without pods, which each program would
 // cache.
-func TestOfLongAnnotationsForPoliciesABeginningIsKept(t *testing.T) {
+func TestTrimWorkload_TruncatesPolicyAnnotations(t *testing.T) {
 	d := &appsv1.Deployment{}
 	d.Annotations = map[string]string{fleet.ModeAnnotation: strings.Repeat("x", 120<<10), fleet.SkipAnnotation: "true", "else": "x"}
 	d.Spec.Template.Annotations = d.Annotations
@@ -57,7 +57,7 @@ func TestOfLongAnnotationsForPoliciesABeginningIsKept(t *testing.T) {
 }
 
 // A starting API server may forbid access for a short time.
-func TestAProgramDoesNotTakeAFirstRefusalForTheTruth(t *testing.T) {
+func TestOptionalSync_RetriesBeforeGivingUp(t *testing.T) {
 	for refusals, want := range map[int]bool{2: true, 100: false} {
 		synctest.Test(t, func(t *testing.T) {
 			own, asked := fake.NewSimpleClientset(), 0

@@ -20,7 +20,7 @@ func runs(name string, since int64) corev1.ContainerStatus {
 }
 
 // Pods that share a status can have different start times. Getting a pod does not compute them.
-func TestTheStartOfAContainerIsKnown(t *testing.T) {
+func TestStartOf_ReturnsContainerStart(t *testing.T) {
 	waits := corev1.ContainerStatus{Name: "b", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}}
 	indexers := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
 	trimmed, whole := cache.NewIndexer(cache.MetaNamespaceKeyFunc, indexers), cache.NewIndexer(cache.MetaNamespaceKeyFunc, indexers)
@@ -57,19 +57,19 @@ func TestTheStartOfAContainerIsKnown(t *testing.T) {
 	require.True(t, made.Status.ContainerStatuses[0].State.Running.StartedAt.IsZero(), "what pods share says no time")
 }
 
-func TestContainersThatStartTogetherHaveOneStart(t *testing.T) {
+func TestPodStarts_SharedWhenClose(t *testing.T) {
 	for apart, rare := range map[int64]bool{0: false, 30: false, 31: true} {
 		var p Pod
-		p.begin([]corev1.ContainerStatus{runs("a", 1000), runs("b", 1000+apart)})
+		p.recordStarts([]corev1.ContainerStatus{runs("a", 1000), runs("b", 1000+apart)})
 		require.Equal(t, rare, p.rare != nil, apart)
 		if !rare {
-			require.Equal(t, time.Unix(1000+apart, 0), secondsTime(p.began))
+			require.Equal(t, time.Unix(1000+apart, 0), secondsTime(p.containerStart))
 		}
 	}
 }
 
 // EachPod reuses one object for all pods, so no field of the previous pod may remain.
-func TestEachPodIsAsItIsAlone(t *testing.T) {
+func TestEachPod_MatchesSinglePods(t *testing.T) {
 	cached := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	var trimmer Trimmer
 	seconds, always := int64(60), corev1.ContainerRestartPolicyAlways

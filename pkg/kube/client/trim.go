@@ -23,37 +23,37 @@ func Trim(object any) (any, error) {
 	case *corev1.Pod:
 		return trimPod(o), nil
 	case *appsv1.Deployment:
-		return &appsv1.Deployment{ObjectMeta: selectable(o.ObjectMeta),
+		return &appsv1.Deployment{ObjectMeta: selectableMeta(o.ObjectMeta),
 			Spec: appsv1.DeploymentSpec{
 				Selector: BoundSelector(o.Spec.Selector), Replicas: o.Spec.Replicas, Paused: o.Spec.Paused,
-				Template: annotated(&o.Spec.Template),
+				Template: templateAnnotations(&o.Spec.Template),
 			},
 			Status: appsv1.DeploymentStatus{
 				ObservedGeneration: o.Status.ObservedGeneration, Replicas: o.Status.Replicas, UpdatedReplicas: o.Status.UpdatedReplicas,
 				AvailableReplicas: o.Status.AvailableReplicas,
-				Conditions:        progress(o.Status.Conditions),
+				Conditions:        progressingCondition(o.Status.Conditions),
 			}}, nil
 	case *appsv1.ReplicaSet:
 		return trimReplicaSet(o), nil
 	case *ReplicaSet: // already trimmed
 		return o, nil
 	case *appsv1.StatefulSet:
-		return &appsv1.StatefulSet{ObjectMeta: selectable(o.ObjectMeta),
+		return &appsv1.StatefulSet{ObjectMeta: selectableMeta(o.ObjectMeta),
 			Spec: appsv1.StatefulSetSpec{
 				Selector: BoundSelector(o.Spec.Selector), Replicas: o.Spec.Replicas, Ordinals: o.Spec.Ordinals,
-				UpdateStrategy: statefulStrategy(o.Spec.UpdateStrategy), Template: annotated(&o.Spec.Template),
+				UpdateStrategy: statefulStrategy(o.Spec.UpdateStrategy), Template: templateAnnotations(&o.Spec.Template),
 			},
 			Status: appsv1.StatefulSetStatus{
 				ObservedGeneration: o.Status.ObservedGeneration, Replicas: o.Status.Replicas, UpdatedReplicas: o.Status.UpdatedReplicas,
 				AvailableReplicas: o.Status.AvailableReplicas,
-				CurrentRevision:   word(o.Status.CurrentRevision), UpdateRevision: word(o.Status.UpdateRevision),
+				CurrentRevision:   boundString(o.Status.CurrentRevision), UpdateRevision: boundString(o.Status.UpdateRevision),
 			}}, nil
 	case *appsv1.DaemonSet:
-		return &appsv1.DaemonSet{ObjectMeta: withTemplateGeneration(selectable(o.ObjectMeta), o.Annotations),
+		return &appsv1.DaemonSet{ObjectMeta: withTemplateGeneration(selectableMeta(o.ObjectMeta), o.Annotations),
 			Spec: appsv1.DaemonSetSpec{
 				Selector:       BoundSelector(o.Spec.Selector),
-				UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: word(o.Spec.UpdateStrategy.Type)},
-				Template:       annotated(&o.Spec.Template),
+				UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: boundString(o.Spec.UpdateStrategy.Type)},
+				Template:       templateAnnotations(&o.Spec.Template),
 			},
 			Status: appsv1.DaemonSetStatus{
 				ObservedGeneration: o.Status.ObservedGeneration, CurrentNumberScheduled: o.Status.CurrentNumberScheduled,
@@ -63,10 +63,10 @@ func Trim(object any) (any, error) {
 				NumberAvailable:        o.Status.NumberAvailable,
 			}}, nil
 	case *corev1.ReplicationController:
-		return &corev1.ReplicationController{ObjectMeta: identity(o.ObjectMeta),
+		return &corev1.ReplicationController{ObjectMeta: identityMeta(o.ObjectMeta),
 			Spec: corev1.ReplicationControllerSpec{Selector: boundLabels(o.Spec.Selector), Replicas: o.Spec.Replicas}}, nil
 	case *batchv1.Job:
-		return &batchv1.Job{ObjectMeta: identity(o.ObjectMeta),
+		return &batchv1.Job{ObjectMeta: identityMeta(o.ObjectMeta),
 			Spec: batchv1.JobSpec{
 				Selector: BoundSelector(o.Spec.Selector), Parallelism: o.Spec.Parallelism,
 				PodFailurePolicy: disruptionRules(o.Spec.PodFailurePolicy),
@@ -76,17 +76,17 @@ func Trim(object any) (any, error) {
 	case *corev1.Node:
 		return trimNode(o), nil
 	case *autoscalingv2.HorizontalPodAutoscaler:
-		return &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: identity(o.ObjectMeta),
+		return &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: identityMeta(o.ObjectMeta),
 			Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
-				ScaleTargetRef: boundHPATarget(o.Spec.ScaleTargetRef), Metrics: ofResources(o.Spec.Metrics),
+				ScaleTargetRef: boundHPATarget(o.Spec.ScaleTargetRef), Metrics: resourceMetrics(o.Spec.Metrics),
 			}}, nil
 	case *corev1.Namespace:
 		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 			Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Labels: boundLabels(o.Labels),
 		}}, nil
 	case *batchv1.CronJob:
-		trimmed := &batchv1.CronJob{ObjectMeta: selectable(o.ObjectMeta)}
-		trimmed.Spec.JobTemplate.Spec.Template = annotated(&o.Spec.JobTemplate.Spec.Template)
+		trimmed := &batchv1.CronJob{ObjectMeta: selectableMeta(o.ObjectMeta)}
+		trimmed.Spec.JobTemplate.Spec.Template = templateAnnotations(&o.Spec.JobTemplate.Spec.Template)
 		trimmed.Spec.JobTemplate.Spec.Template.Labels = boundLabels(o.Spec.JobTemplate.Spec.Template.Labels)
 		return trimmed, nil
 	case *corev1.LimitRange:
@@ -101,47 +101,47 @@ func Trim(object any) (any, error) {
 		accessor.SetGenerateName("")
 		accessor.SetSelfLink("")
 		accessor.SetLabels(boundLabels(accessor.GetLabels()))
-		accessor.SetAnnotations(ours(accessor.GetAnnotations()))
+		accessor.SetAnnotations(knownAnnotations(accessor.GetAnnotations()))
 	}
 	// Other objects, such as tombstones, pass unchanged.
 	return object, nil
 }
 
 func trimNode(o *corev1.Node) *corev1.Node {
-	labels, taints := convert.FollowsPodsMarks(o)
+	labels, taints := convert.VirtualNodeMarks(o)
 	taints = firstN(taints, maxEntries)
 	for i := range taints {
-		taints[i] = corev1.Taint{Key: word(taints[i].Key), Value: word(taints[i].Value), Effect: word(taints[i].Effect)}
+		taints[i] = corev1.Taint{Key: boundString(taints[i].Key), Value: boundString(taints[i].Value), Effect: boundString(taints[i].Effect)}
 	}
 	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Labels: growing(o.Labels, labels)},
+		ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Labels: addAutoscalerLabels(o.Labels, labels)},
 		Spec:       corev1.NodeSpec{Unschedulable: o.Spec.Unschedulable, Taints: taints},
 		Status: corev1.NodeStatus{
-			Allocatable: boundAllocatable(o.Status.Allocatable), Conditions: health(o.Status.Conditions),
-			NodeInfo: corev1.NodeSystemInfo{KubeletVersion: word(o.Status.NodeInfo.KubeletVersion)},
+			Allocatable: boundAllocatable(o.Status.Allocatable), Conditions: healthConditions(o.Status.Conditions),
+			NodeInfo: corev1.NodeSystemInfo{KubeletVersion: boundString(o.Status.NodeInfo.KubeletVersion)},
 		},
 	}
 }
 
-func growing(labels, kept map[string]string) map[string]string {
+func addAutoscalerLabels(labels, kept map[string]string) map[string]string {
 	for _, key := range NodeAutoscalerLabels() {
 		if value, has := labels[key]; has {
 			if kept == nil {
 				kept = map[string]string{}
 			}
-			kept[key] = word(value)
+			kept[key] = boundString(value)
 		}
 	}
 	return kept
 }
 
 // healthConditions keeps one health condition of each type.
-func health(conditions []corev1.NodeCondition) (kept []corev1.NodeCondition) {
+func healthConditions(conditions []corev1.NodeCondition) (kept []corev1.NodeCondition) {
 	for _, c := range conditions {
 		switch c.Type {
 		case corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure:
 			if !slices.ContainsFunc(kept, func(k corev1.NodeCondition) bool { return k.Type == c.Type }) {
-				kept = append(kept, corev1.NodeCondition{Type: c.Type, Status: word(c.Status)})
+				kept = append(kept, corev1.NodeCondition{Type: c.Type, Status: boundString(c.Status)})
 			}
 		}
 	}
@@ -166,7 +166,7 @@ func boundAllocatable(list corev1.ResourceList) corev1.ResourceList {
 const maxNodeResources = 64
 
 func statefulStrategy(s appsv1.StatefulSetUpdateStrategy) appsv1.StatefulSetUpdateStrategy {
-	kept := appsv1.StatefulSetUpdateStrategy{Type: word(s.Type)}
+	kept := appsv1.StatefulSetUpdateStrategy{Type: boundString(s.Type)}
 	if s.RollingUpdate != nil {
 		kept.RollingUpdate = &appsv1.RollingUpdateStatefulSetStrategy{Partition: s.RollingUpdate.Partition}
 	}
@@ -176,11 +176,11 @@ func statefulStrategy(s appsv1.StatefulSetUpdateStrategy) appsv1.StatefulSetUpda
 // trimLimitRange keeps CPU and memory of pods and containers. The API server accepts one item of
 // each type.
 func trimLimitRange(o *corev1.LimitRange) *corev1.LimitRange {
-	trimmed := &corev1.LimitRange{ObjectMeta: identity(o.ObjectMeta)}
-	for _, of := range [...]corev1.LimitType{corev1.LimitTypePod, corev1.LimitTypeContainer} {
-		if i := slices.IndexFunc(o.Spec.Limits, func(item corev1.LimitRangeItem) bool { return item.Type == of }); i >= 0 {
+	trimmed := &corev1.LimitRange{ObjectMeta: identityMeta(o.ObjectMeta)}
+	for _, limitType := range [...]corev1.LimitType{corev1.LimitTypePod, corev1.LimitTypeContainer} {
+		if i := slices.IndexFunc(o.Spec.Limits, func(item corev1.LimitRangeItem) bool { return item.Type == limitType }); i >= 0 {
 			item := &o.Spec.Limits[i]
-			trimmed.Spec.Limits = append(trimmed.Spec.Limits, corev1.LimitRangeItem{Type: of,
+			trimmed.Spec.Limits = append(trimmed.Spec.Limits, corev1.LimitRangeItem{Type: limitType,
 				Min: mainResources(item.Min), Max: mainResources(item.Max), Default: mainResources(item.Default),
 				DefaultRequest: mainResources(item.DefaultRequest), MaxLimitRequestRatio: mainResources(item.MaxLimitRequestRatio)})
 		}
@@ -191,9 +191,9 @@ func trimLimitRange(o *corev1.LimitRange) *corev1.LimitRange {
 // trimQuota keeps limits and usage of CPU and memory, and the scopes. Without an oversized scope
 // selector the quota counts more pods.
 func trimQuota(o *corev1.ResourceQuota) *corev1.ResourceQuota {
-	trimmed := &corev1.ResourceQuota{ObjectMeta: identity(o.ObjectMeta)}
+	trimmed := &corev1.ResourceQuota{ObjectMeta: identityMeta(o.ObjectMeta)}
 	trimmed.Status.Hard, trimmed.Status.Used = convert.QuotaResources(o.Status.Hard), convert.QuotaResources(o.Status.Used)
-	trimmed.Spec.Scopes = words(o.Spec.Scopes, maxEntries)
+	trimmed.Spec.Scopes = boundStrings(o.Spec.Scopes, maxEntries)
 	if s := o.Spec.ScopeSelector; s != nil && len(s.MatchExpressions) <= maxEntries && s.Size() <= maxSelector {
 		trimmed.Spec.ScopeSelector = s
 	}
@@ -203,7 +203,7 @@ func trimQuota(o *corev1.ResourceQuota) *corev1.ResourceQuota {
 // resourceMetrics keeps resource metrics and their target types. The result is not nil if metrics
 // were dropped, because the API server defaults to CPU without any metric. More than maxMetrics
 // metrics become CPU and memory metrics of all containers.
-func ofResources(metrics []autoscalingv2.MetricSpec) (kept []autoscalingv2.MetricSpec) {
+func resourceMetrics(metrics []autoscalingv2.MetricSpec) (kept []autoscalingv2.MetricSpec) {
 	if len(metrics) > 0 {
 		kept = []autoscalingv2.MetricSpec{}
 	}
@@ -217,12 +217,12 @@ func ofResources(metrics []autoscalingv2.MetricSpec) (kept []autoscalingv2.Metri
 			}
 			return kept
 		case m.Resource != nil:
-			kept = append(kept, autoscalingv2.MetricSpec{Type: word(m.Type), Resource: &autoscalingv2.ResourceMetricSource{
-				Name: word(m.Resource.Name), Target: autoscalingv2.MetricTarget{Type: word(m.Resource.Target.Type)}}})
+			kept = append(kept, autoscalingv2.MetricSpec{Type: boundString(m.Type), Resource: &autoscalingv2.ResourceMetricSource{
+				Name: boundString(m.Resource.Name), Target: autoscalingv2.MetricTarget{Type: boundString(m.Resource.Target.Type)}}})
 		case m.ContainerResource != nil:
 			c := m.ContainerResource
-			kept = append(kept, autoscalingv2.MetricSpec{Type: word(m.Type), ContainerResource: &autoscalingv2.ContainerResourceMetricSource{
-				Name: word(c.Name), Container: word(c.Container), Target: autoscalingv2.MetricTarget{Type: word(c.Target.Type)}}})
+			kept = append(kept, autoscalingv2.MetricSpec{Type: boundString(m.Type), ContainerResource: &autoscalingv2.ContainerResourceMetricSource{
+				Name: boundString(c.Name), Container: boundString(c.Container), Target: autoscalingv2.MetricTarget{Type: boundString(c.Target.Type)}}})
 		}
 	}
 	return kept
@@ -230,17 +230,17 @@ func ofResources(metrics []autoscalingv2.MetricSpec) (kept []autoscalingv2.Metri
 
 const maxMetrics = 50
 
-func progress(conditions []appsv1.DeploymentCondition) []appsv1.DeploymentCondition {
+func progressingCondition(conditions []appsv1.DeploymentCondition) []appsv1.DeploymentCondition {
 	for _, c := range conditions {
 		if c.Type == appsv1.DeploymentProgressing {
-			return []appsv1.DeploymentCondition{{Type: c.Type, Status: word(c.Status)}}
+			return []appsv1.DeploymentCondition{{Type: c.Type, Status: boundString(c.Status)}}
 		}
 	}
 	return nil
 }
 
 // identityMeta keeps the identity and the owners.
-func identity(m metav1.ObjectMeta) metav1.ObjectMeta {
+func identityMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Name:              m.Name,
 		Namespace:         m.Namespace,
@@ -254,44 +254,44 @@ func identity(m metav1.ObjectMeta) metav1.ObjectMeta {
 }
 
 // selectableMeta also keeps the metadata by which a policy selects a workload.
-func selectable(m metav1.ObjectMeta) metav1.ObjectMeta {
-	kept := identity(m)
-	kept.Labels, kept.Annotations = shareWords(boundLabels(m.Labels)), forPolicies(m.Annotations)
+func selectableMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
+	kept := identityMeta(m)
+	kept.Labels, kept.Annotations = internLabels(boundLabels(m.Labels)), policyAnnotations(m.Annotations)
 	return kept
 }
 
-func annotated(template *corev1.PodTemplateSpec) corev1.PodTemplateSpec {
-	return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Annotations: forPolicies(template.Annotations)}}
+func templateAnnotations(template *corev1.PodTemplateSpec) corev1.PodTemplateSpec {
+	return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Annotations: policyAnnotations(template.Annotations)}}
 }
 
 func trimPod(p *corev1.Pod) *corev1.Pod {
 	trimmed := &corev1.Pod{
-		ObjectMeta: identity(p.ObjectMeta),
+		ObjectMeta: identityMeta(p.ObjectMeta),
 		Spec: corev1.PodSpec{
 			Containers:     trimContainers(p.Spec.Containers),
 			InitContainers: trimContainers(p.Spec.InitContainers),
-			NodeName:       word(p.Spec.NodeName),
+			NodeName:       boundString(p.Spec.NodeName),
 			Resources:      boundPodResources(p.Spec.Resources, maxResources),
 			Overhead:       boundList(p.Spec.Overhead),
 
 			ActiveDeadlineSeconds: p.Spec.ActiveDeadlineSeconds,
-			RestartPolicy:         word(p.Spec.RestartPolicy),
-			PriorityClassName:     word(p.Spec.PriorityClassName),
+			RestartPolicy:         boundString(p.Spec.RestartPolicy),
+			PriorityClassName:     boundString(p.Spec.PriorityClassName),
 		},
 		Status: corev1.PodStatus{
-			Phase:                 word(p.Status.Phase),
+			Phase:                 boundString(p.Status.Phase),
 			Conditions:            trimConditions(p.Status.Conditions),
 			ContainerStatuses:     trimStatuses(p.Status.ContainerStatuses),
 			InitContainerStatuses: trimStatuses(p.Status.InitContainerStatuses),
 			StartTime:             p.Status.StartTime,
-			QOSClass:              word(p.Status.QOSClass),
+			QOSClass:              boundString(p.Status.QOSClass),
 			ObservedGeneration:    p.Status.ObservedGeneration,
 		},
 	}
 	if convert.EvictedByKubelet(p) {
 		trimmed.Status.Reason = convert.ReasonEvicted
 	}
-	trimmed.Labels, trimmed.Annotations = boundLabels(p.Labels), ours(p.Annotations)
+	trimmed.Labels, trimmed.Annotations = boundLabels(p.Labels), knownAnnotations(p.Annotations)
 	if Unselectable(p) != "" {
 		trimmed.Labels = droppedLabels
 	}
@@ -332,10 +332,10 @@ func trimContainers(containers []corev1.Container) []corev1.Container {
 	for i := range containers {
 		c := &containers[i]
 		trimmed[i] = corev1.Container{
-			Name:          word(c.Name),
+			Name:          boundString(c.Name),
 			Resources:     boundResources(c.Resources, limit),
 			ResizePolicy:  boundResizePolicy(c.ResizePolicy),
-			RestartPolicy: optionalWord(c.RestartPolicy),
+			RestartPolicy: boundOptionalString(c.RestartPolicy),
 		}
 	}
 	return trimmed
@@ -346,11 +346,11 @@ func trimConditions(conditions []corev1.PodCondition) []corev1.PodCondition {
 	trimmed := make([]corev1.PodCondition, 0, 1) // enough for most pods
 	for i := range conditions {
 		c := &conditions[i]
-		kept := corev1.PodCondition{Type: c.Type, Status: word(c.Status), LastTransitionTime: c.LastTransitionTime}
+		kept := corev1.PodCondition{Type: c.Type, Status: boundString(c.Status), LastTransitionTime: c.LastTransitionTime}
 		switch c.Type {
 		case corev1.PodReady:
 		case corev1.PodResizePending, corev1.PodResizeInProgress:
-			kept.Message, kept.Reason = truncate(c.Message, maxMessage), word(c.Reason)
+			kept.Message, kept.Reason = truncate(c.Message, maxMessage), boundString(c.Reason)
 			kept.LastProbeTime, kept.ObservedGeneration = c.LastProbeTime, c.ObservedGeneration
 		default:
 			continue
@@ -372,7 +372,7 @@ func trimStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
 	for i := range statuses {
 		s := &statuses[i]
 		trimmed[i] = corev1.ContainerStatus{
-			Name:                 word(s.Name),
+			Name:                 boundString(s.Name),
 			State:                trimState(s.State),
 			LastTerminationState: trimState(s.LastTerminationState),
 			Ready:                s.Ready,
@@ -389,15 +389,15 @@ func trimStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
 // messages most states are equal.
 func trimState(s corev1.ContainerState) corev1.ContainerState {
 	if s.Waiting != nil {
-		s.Waiting = &corev1.ContainerStateWaiting{Reason: word(s.Waiting.Reason)}
+		s.Waiting = &corev1.ContainerStateWaiting{Reason: boundString(s.Waiting.Reason)}
 	}
 	if s.Running != nil {
 		s.Running = &running
 	}
 	if end := s.Terminated; end != nil {
-		s.Terminated = &corev1.ContainerStateTerminated{Reason: word(end.Reason)}
+		s.Terminated = &corev1.ContainerStateTerminated{Reason: boundString(end.Reason)}
 		if end.Reason == convert.OOMKilled {
-			s.Terminated.StartedAt, s.Terminated.FinishedAt, s.Terminated.ContainerID = end.StartedAt, end.FinishedAt, word(end.ContainerID)
+			s.Terminated.StartedAt, s.Terminated.FinishedAt, s.Terminated.ContainerID = end.StartedAt, end.FinishedAt, boundString(end.ContainerID)
 		}
 	}
 	return s
@@ -406,14 +406,14 @@ func trimState(s corev1.ContainerState) corev1.ContainerState {
 // running is shared and must not be changed.
 var running corev1.ContainerStateRunning
 
-func constant[T ~string](word T) T {
-	if known, found := constants[string(word)]; found {
+func intern[T ~string](word T) T {
+	if known, found := internedStrings[string(word)]; found {
 		return T(known)
 	}
 	return word
 }
 
-var constants = func() map[string]string {
+var internedStrings = func() map[string]string {
 	known := map[string]string{}
 	for _, word := range []string{
 		string(corev1.PodRunning), string(corev1.PodPending), string(corev1.PodSucceeded), string(corev1.PodFailed),

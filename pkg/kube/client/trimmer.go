@@ -25,23 +25,23 @@ import (
 //
 // Returned objects share memory with other cached objects and must not be changed in place.
 type Trimmer struct {
-	mu       sync.Mutex
-	text     text // buffer for the current digest
-	lists    pool[corev1.ResourceList]
-	words    pool[map[string]string]
-	kins     pool[kin]
-	policies pool[[]corev1.ContainerResizePolicy]
-	shapes   pool[shape]
-	states   pool[states]
-	vpas     vpaBudget
-	pods     podBudget
-	revision *ReplicaSet // the previous one
+	mu           sync.Mutex
+	text         digestInput // buffer for the current digest
+	lists        pool[corev1.ResourceList]
+	labels       pool[map[string]string]
+	ownerFields  pool[ownerFields]
+	policies     pool[[]corev1.ContainerResizePolicy]
+	shapes       pool[shape]
+	statusFields pool[statusFields]
+	vpas         vpaBudget
+	pods         podBudget
+	revision     *ReplicaSet // the previous one
 }
 
-type amounts []*part[corev1.ResourceList]
+type sharedLists []*part[corev1.ResourceList]
 
 // ownerFields are the common fields of the pods of one owner.
-type kin struct {
+type ownerFields struct {
 	namespace   string
 	annotations map[string]string
 	owners      []metav1.OwnerReference
@@ -53,15 +53,15 @@ type kin struct {
 // shape holds the common fields of pods of one revision with equal resources.
 type shape struct {
 	containers, init []corev1.Container
-	amounts          amounts
+	lists            sharedLists
 	policies         []*part[[]corev1.ContainerResizePolicy]
 }
 
 // statusFields are the common status fields of healthy pods.
-type states struct {
+type statusFields struct {
 	phase            corev1.PodPhase
 	containers, init []corev1.ContainerStatus
-	amounts          amounts // without lists of the shape
+	lists            sharedLists // without lists of the shape
 }
 
 // Trim is a cache.TransformFunc that keeps the fields of the function Trim and converts pods to
@@ -76,62 +76,62 @@ func (t *Trimmer) Trim(object any) (any, error) {
 		if !t.pods.admit(p) {
 			return t.sharePod(refusePod(trimPod(o))), nil
 		}
-		p.begin(o.Status.ContainerStatuses[:min(len(o.Status.ContainerStatuses), maxContainers)])
+		p.recordStarts(o.Status.ContainerStatuses[:min(len(o.Status.ContainerStatuses), maxContainers)])
 		if slices.ContainsFunc(o.Status.ContainerStatuses, wasOOMKilled) {
-			p.few().resized = resizedAt(o.ManagedFields)
+			p.ensureRare().resized = resizedAt(o.ManagedFields)
 		}
 		return p, nil
 	case *Pod: // already trimmed
 		return o, nil
 	case *appsv1.ReplicaSet:
-		return t.keepReplicaSet(trimReplicaSet(o)), nil
+		return t.shareOwner(trimReplicaSet(o)), nil
 	case *vpav1.VerticalPodAutoscaler:
-		return t.keepVPA(trimVPA(o)), nil
+		return t.admitVPA(trimVPA(o)), nil
 	}
 	return Trim(object)
 }
 
-func (t *Trimmer) leave(amounts amounts) {
+func (t *Trimmer) releaseLists(amounts sharedLists) {
 	for _, list := range amounts {
-		t.lists.leave(list)
+		t.lists.release(list)
 	}
 }
 
 // sharePart returns the part of a value, which write encodes for its digest.
-func shared[T any](t *Trimmer, of *pool[T], value T, write func(*text, T)) *part[T] {
+func sharePart[T any](t *Trimmer, values *pool[T], value T, write func(*digestInput, T)) *part[T] {
 	t.text = t.text[:0]
 	write(&t.text, value)
-	return of.share(t.text.digest(), value)
+	return values.share(t.text.digest(), value)
 }
 
 func (t *Trimmer) shareLabels(labels map[string]string) *part[map[string]string] {
 	t.text = t.text[:0]
-	t.text.words(labels)
+	t.text.stringMap(labels)
 	d := t.text.digest()
-	if found := t.words.find(d); found != nil {
+	if found := t.labels.find(d); found != nil {
 		return found
 	}
-	return t.words.add(d, shareWords(labels))
+	return t.labels.add(d, internLabels(labels))
 }
 
-func (t *Trimmer) shareKin(p *corev1.Pod) *part[kin] {
+func (t *Trimmer) shareOwnerFields(p *corev1.Pod) *part[ownerFields] {
 	t.text = t.text[:0]
 	t.text.word(p.Namespace)
-	t.text.words(p.Annotations)
+	t.text.stringMap(p.Annotations)
 	t.text.owners(p.OwnerReferences)
 	t.text.word(p.Spec.PriorityClassName)
 	t.text.word(string(p.Status.QOSClass))
 	t.text.word(string(p.Spec.RestartPolicy))
-	return t.kins.share(t.text.digest(), kin{p.Namespace, p.Annotations, p.OwnerReferences, p.Spec.PriorityClassName, p.Status.QOSClass, p.Spec.RestartPolicy})
+	return t.ownerFields.share(t.text.digest(), ownerFields{p.Namespace, p.Annotations, p.OwnerReferences, p.Spec.PriorityClassName, p.Status.QOSClass, p.Spec.RestartPolicy})
 }
 
 // shareLists replaces lists by shared copies and appends these to uses.
-func (t *Trimmer) share(uses amounts, lists ...*corev1.ResourceList) amounts {
+func (t *Trimmer) shareLists(uses sharedLists, lists ...*corev1.ResourceList) sharedLists {
 	for _, list := range lists {
 		if *list == nil {
 			continue
 		}
-		known := shared(t, &t.lists, *list, (*text).list)
+		known := sharePart(t, &t.lists, *list, (*digestInput).list)
 		*list, uses = known.value, append(uses, known)
 	}
 	return uses
@@ -145,7 +145,7 @@ func (t *Trimmer) shapeOf(p *corev1.Pod) digest {
 		for i := range containers {
 			c := &containers[i]
 			t.text.word(c.Name)
-			t.text.yes(c.RestartPolicy != nil)
+			t.text.boolean(c.RestartPolicy != nil)
 			if c.RestartPolicy != nil {
 				t.text.word(string(*c.RestartPolicy))
 			}
@@ -163,13 +163,13 @@ func (t *Trimmer) shareShape(p *corev1.Pod) *part[shape] {
 	}
 	count := len(p.Spec.Containers) + len(p.Spec.InitContainers)
 	added := shape{containers: p.Spec.Containers, init: p.Spec.InitContainers,
-		amounts: make(amounts, 0, 2*count), policies: make([]*part[[]corev1.ContainerResizePolicy], 0, count)}
+		lists: make(sharedLists, 0, 2*count), policies: make([]*part[[]corev1.ContainerResizePolicy], 0, count)}
 	for _, containers := range [...][]corev1.Container{added.containers, added.init} {
 		for i := range containers {
 			c := &containers[i]
-			added.amounts = t.share(added.amounts, &c.Resources.Requests, &c.Resources.Limits)
+			added.lists = t.shareLists(added.lists, &c.Resources.Requests, &c.Resources.Limits)
 			if c.ResizePolicy != nil {
-				policy := shared(t, &t.policies, c.ResizePolicy, (*text).policy)
+				policy := sharePart(t, &t.policies, c.ResizePolicy, (*digestInput).policy)
 				c.ResizePolicy, added.policies = policy.value, append(added.policies, policy)
 			}
 		}
@@ -178,7 +178,7 @@ func (t *Trimmer) shareShape(p *corev1.Pod) *part[shape] {
 }
 
 // shareStatuses reuses the resource lists of the containers, which are usually equal.
-func (t *Trimmer) shareStates(p *corev1.Pod, of *shape) *part[states] {
+func (t *Trimmer) shareStatuses(p *corev1.Pod, specs *shape) *part[statusFields] {
 	t.text = t.text[:0]
 	t.text.word(string(p.Status.Phase))
 	for _, statuses := range [...][]corev1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses} {
@@ -188,31 +188,31 @@ func (t *Trimmer) shareStates(p *corev1.Pod, of *shape) *part[states] {
 		}
 	}
 	d := t.text.digest()
-	if known := t.states.find(d); known != nil {
+	if known := t.statusFields.find(d); known != nil {
 		return known
 	}
-	added := states{phase: p.Status.Phase, containers: p.Status.ContainerStatuses, init: p.Status.InitContainerStatuses}
+	added := statusFields{phase: p.Status.Phase, containers: p.Status.ContainerStatuses, init: p.Status.InitContainerStatuses}
 	for _, part := range [...]struct {
 		statuses   []corev1.ContainerStatus
 		containers []corev1.Container
-	}{{added.containers, of.containers}, {added.init, of.init}} {
+	}{{added.containers, specs.containers}, {added.init, specs.init}} {
 		for i := range part.statuses {
 			s := &part.statuses[i]
 			if s.Resources == nil {
 				continue
 			}
-			if asked := t.asked(s, part.containers); asked != nil {
-				s.Resources = asked
+			if spec := t.specResources(s, part.containers); spec != nil {
+				s.Resources = spec
 				continue
 			}
-			added.amounts = t.share(added.amounts, &s.Resources.Requests, &s.Resources.Limits)
+			added.lists = t.shareLists(added.lists, &s.Resources.Requests, &s.Resources.Limits)
 		}
 	}
-	return t.states.add(d, added)
+	return t.statusFields.add(d, added)
 }
 
 // specResources returns the resources in the spec if they equal the actual ones, otherwise nil.
-func (t *Trimmer) asked(s *corev1.ContainerStatus, containers []corev1.Container) *corev1.ResourceRequirements {
+func (t *Trimmer) specResources(s *corev1.ContainerStatus, containers []corev1.Container) *corev1.ResourceRequirements {
 	at := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == s.Name })
 	if at < 0 {
 		return nil
@@ -227,25 +227,25 @@ func (t *Trimmer) asked(s *corev1.ContainerStatus, containers []corev1.Container
 	return &containers[at].Resources
 }
 
-func (t *text) status(s *corev1.ContainerStatus) {
+func (t *digestInput) status(s *corev1.ContainerStatus) {
 	t.word(s.Name)
-	t.yes(s.Ready)
+	t.boolean(s.Ready)
 	t.number(int64(s.RestartCount))
 	t.state(&s.State)
 	t.state(&s.LastTerminationState)
-	t.yes(s.Resources != nil)
+	t.boolean(s.Resources != nil)
 	if s.Resources != nil {
 		t.resources(s.Resources)
 	}
 }
 
-func (t *text) state(s *corev1.ContainerState) {
-	t.yes(s.Waiting != nil)
+func (t *digestInput) state(s *corev1.ContainerState) {
+	t.boolean(s.Waiting != nil)
 	if s.Waiting != nil {
 		t.word(s.Waiting.Reason)
 	}
-	t.yes(s.Running != nil)
-	t.yes(s.Terminated != nil)
+	t.boolean(s.Running != nil)
+	t.boolean(s.Terminated != nil)
 	if end := s.Terminated; end != nil {
 		t.word(end.Reason)
 		t.word(end.ContainerID)
@@ -255,16 +255,16 @@ func (t *text) state(s *corev1.ContainerState) {
 }
 
 // shareVPA replaces the resource lists by shared copies and returns these.
-func (t *Trimmer) shareVPA(v *vpav1.VerticalPodAutoscaler) (uses amounts) {
+func (t *Trimmer) shareVPA(v *vpav1.VerticalPodAutoscaler) (uses sharedLists) {
 	if policy := v.Spec.ResourcePolicy; policy != nil {
 		for i := range policy.ContainerPolicies {
-			uses = t.share(uses, &policy.ContainerPolicies[i].MinAllowed, &policy.ContainerPolicies[i].MaxAllowed)
+			uses = t.shareLists(uses, &policy.ContainerPolicies[i].MinAllowed, &policy.ContainerPolicies[i].MaxAllowed)
 		}
 	}
 	if r := v.Status.Recommendation; r != nil {
 		for i := range r.ContainerRecommendations {
 			c := &r.ContainerRecommendations[i]
-			uses = t.share(uses, &c.Target, &c.LowerBound, &c.UpperBound, &c.UncappedTarget)
+			uses = t.shareLists(uses, &c.Target, &c.LowerBound, &c.UpperBound, &c.UncappedTarget)
 		}
 	}
 	return slices.Clone(uses)
@@ -285,10 +285,10 @@ func trimVPA(v *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
 	trimmed.ManagedFields, trimmed.Labels, trimmed.Annotations, trimmed.Finalizers = nil, nil, vpaAnnotations(v.Annotations), nil
 	trimmed.OwnerReferences, trimmed.GenerateName = fullOwners(v.OwnerReferences), ""
 	trimmed.SelfLink = "" //nolint:staticcheck // a user may still write it
-	trimmed.Kind, trimmed.APIVersion = word(v.Kind), word(v.APIVersion)
-	if policy, made := v.Labels[fleet.PolicyLabel]; made {
+	trimmed.Kind, trimmed.APIVersion = boundString(v.Kind), boundString(v.APIVersion)
+	if policy, generated := v.Labels[fleet.PolicyLabel]; generated {
 		if trimmed.Labels = boundLabels(v.Labels); Dropped(trimmed.Labels) {
-			trimmed.Labels = map[string]string{droppedKey: "", fleet.PolicyLabel: word(policy)}
+			trimmed.Labels = map[string]string{droppedKey: "", fleet.PolicyLabel: boundString(policy)}
 		}
 	}
 	if problem := SpecTooLarge(&v.Spec); problem != "" {
@@ -304,7 +304,7 @@ func trimVPA(v *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
 	list = slices.Clone(list[:min(len(list), maxVPAContainers)])
 	for i := range list {
 		c := &list[i]
-		c.ContainerName = word(c.ContainerName)
+		c.ContainerName = boundString(c.ContainerName)
 		c.Target, c.UncappedTarget = mainResources(c.Target), mainResources(c.UncappedTarget)
 		c.LowerBound, c.UpperBound = mainResources(c.LowerBound), mainResources(c.UpperBound)
 		if apiequality.Semantic.DeepEqual(c.UncappedTarget, c.Target) {
@@ -332,7 +332,7 @@ func vpaAnnotations(annotations map[string]string) map[string]string {
 	if foreign <= maxVPAAnnotations {
 		return kept
 	}
-	kept = ours(kept)
+	kept = knownAnnotations(kept)
 	kept[droppedKey] = ""
 	return kept
 }
@@ -363,7 +363,7 @@ func boundConditions(all []vpav1.VerticalPodAutoscalerCondition) []vpav1.Vertica
 	kept := slices.Clone(all[:min(len(all), maxVPAConditions)])
 	for i := range kept {
 		c := &kept[i]
-		c.Type, c.Status, c.Reason = word(c.Type), word(c.Status), word(c.Reason)
+		c.Type, c.Status, c.Reason = boundString(c.Type), boundString(c.Status), boundString(c.Reason)
 		c.Message = truncate(c.Message, convert.MaxConditionMessage)
 	}
 	return kept
@@ -433,7 +433,7 @@ func unusableSpec(s *vpav1.VerticalPodAutoscalerSpec) vpav1.VerticalPodAutoscale
 	case len(s.Recommenders) > 1: // no recommender serves it
 		kept.Recommenders = []*vpav1.VerticalPodAutoscalerRecommenderSelector{{}}
 	case len(s.Recommenders) == 1 && s.Recommenders[0] != nil:
-		kept.Recommenders = []*vpav1.VerticalPodAutoscalerRecommenderSelector{{Name: word(s.Recommenders[0].Name)}}
+		kept.Recommenders = []*vpav1.VerticalPodAutoscalerRecommenderSelector{{Name: boundString(s.Recommenders[0].Name)}}
 	}
 	return kept
 }
@@ -444,7 +444,7 @@ func boundTarget(ref *autoscalingv1.CrossVersionObjectReference) *autoscalingv1.
 	if ref == nil || len(ref.APIVersion)+len(ref.Kind)+len(ref.Name) <= maxReference {
 		return ref
 	}
-	return &autoscalingv1.CrossVersionObjectReference{APIVersion: word(ref.APIVersion), Kind: word(ref.Kind), Name: word(ref.Name)}
+	return &autoscalingv1.CrossVersionObjectReference{APIVersion: boundString(ref.APIVersion), Kind: boundString(ref.Kind), Name: boundString(ref.Name)}
 }
 
 func boundHPATarget(ref autoscalingv2.CrossVersionObjectReference) autoscalingv2.CrossVersionObjectReference {

@@ -27,7 +27,7 @@ func trimmedPod(t *testing.T, trimmer *Trimmer, pod *corev1.Pod) *corev1.Pod {
 	return got.(*Pod).Object()
 }
 
-func TestATrimmerKeepsOfAPodWhatTrimKeeps(t *testing.T) {
+func TestTrimPod_MatchesWithAndWithoutSharing(t *testing.T) {
 	var trimmer Trimmer
 	for i := range few.Pods {
 		whole := few.Pod(i)
@@ -43,7 +43,7 @@ func TestATrimmerKeepsOfAPodWhatTrimKeeps(t *testing.T) {
 	}
 }
 
-func TestPodsThatDifferShareOnlyWhatIsEqual(t *testing.T) {
+func TestTrimPod_SharesOnlyEqualParts(t *testing.T) {
 	var trimmer Trimmer
 	base := trimmedPod(t, &trimmer, few.Pod(0))
 	list := func(text string) corev1.ResourceList {
@@ -99,12 +99,12 @@ func shown(p *corev1.Pod) string {
 	return fmt.Sprintf("%v %v %v", r.Requests.Cpu(), r.Limits == nil, p.Annotations == nil)
 }
 
-func TestATrimmerForgetsPartsThatNobodyHas(t *testing.T) {
+func TestTrimPod_ReleasesUnusedParts(t *testing.T) {
 	var trimmer Trimmer
 	held := func() [6]int {
 		trimmer.mu.Lock()
 		defer trimmer.mu.Unlock()
-		return [6]int{len(trimmer.policies.held), len(trimmer.words.held), len(trimmer.kins.held), len(trimmer.shapes.held), len(trimmer.states.held), len(trimmer.lists.held)}
+		return [6]int{len(trimmer.policies.held), len(trimmer.labels.held), len(trimmer.ownerFields.held), len(trimmer.shapes.held), len(trimmer.statusFields.held), len(trimmer.lists.held)}
 	}
 	cached := func(i int) *Pod {
 		got, err := trimmer.Trim(few.Pod(i))
@@ -113,7 +113,7 @@ func TestATrimmerForgetsPartsThatNobodyHas(t *testing.T) {
 	}
 	first, second, other := cached(0), cached(1), cached(5)
 	require.Same(t, first.shape, second.shape, "pods of a revision have the same containers")
-	require.Same(t, first.states, second.states)
+	require.Same(t, first.statusFields, second.statusFields)
 	require.Equal(t, 2, held()[3], "of two Deployments")
 	vpa, err := trimmer.Trim(few.VPA(1))
 	require.NoError(t, err)
@@ -128,7 +128,7 @@ func TestATrimmerForgetsPartsThatNobodyHas(t *testing.T) {
 	require.Eventually(t, func() bool { runtime.GC(); return held() == [6]int{} }, time.Minute, time.Millisecond)
 }
 
-func TestVPAsShareEqualAmounts(t *testing.T) {
+func TestTrimVPA_SharesEqualAmounts(t *testing.T) {
 	var trimmer Trimmer
 	trim := func(i int) *vpav1.VerticalPodAutoscaler {
 		whole := few.VPA(i)
@@ -147,7 +147,7 @@ func TestVPAsShareEqualAmounts(t *testing.T) {
 }
 
 // Maximum heap of a cached object, without its cache keys.
-func TestCachedObjectsAreSmall(t *testing.T) {
+func TestTrimObjects_AreSmall(t *testing.T) {
 	c := testkit.Crowd{Pods: 1_000, Deployments: 200, Revisions: 11, Nodes: 100}
 	for name, o := range map[string]struct {
 		count, most int

@@ -170,7 +170,7 @@ func (l *WriteLimiter) countPod(before, after any) {
 func runningIn(object any) (namespace string, running bool) {
 	switch o := object.(type) {
 	case *Pod:
-		return o.GetNamespace(), o.states.value.phase == corev1.PodRunning
+		return o.GetNamespace(), o.statusFields.value.phase == corev1.PodRunning
 	case *corev1.Pod:
 		return o.Namespace, o.Status.Phase == corev1.PodRunning
 	}

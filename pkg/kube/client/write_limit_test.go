@@ -83,7 +83,7 @@ func (s *limitedServer) run(pods int) {
 }
 
 // A tenant cannot make the programs fill etcd, however often its objects change.
-func TestWriteLimiter_BoundsWhatANamespaceStores(t *testing.T) {
+func TestWriteLimiter_BoundsBytesOfNamespace(t *testing.T) {
 	var total int64
 	for _, limit := range []WriteLimit{RecommenderWrites, UpdaterWrites} {
 		s := newLimitedServer(t, limit, 300<<10)
@@ -191,7 +191,7 @@ func TestWriteLimiter_NeverLimitsALargeNamespace(t *testing.T) {
 }
 
 // Writes that protect pods from harm pass while other writes are refused.
-func TestWriteLimiter_ReservesAPartForUrgentWrites(t *testing.T) {
+func TestWriteLimiter_ReservesPartForUrgentWrites(t *testing.T) {
 	s := newLimitedServer(t, UpdaterWrites, 8<<10)
 	for s.patchPod(t.Context(), "greedy") == nil {
 	}
@@ -203,7 +203,7 @@ func TestWriteLimiter_ReservesAPartForUrgentWrites(t *testing.T) {
 
 // A user can repeatedly write forged annotations on many pods. Their removal must not use the
 // budget that grows with the number of pods.
-func TestWriteLimiter_BoundsCleanupWithoutRegardToPods(t *testing.T) {
+func TestWriteLimiter_BoundsCleanupRegardlessOfPods(t *testing.T) {
 	s := newLimitedServer(t, UpdaterWrites, 8<<10)
 	s.run(10000)
 	for minute := 0; minute < 10; minute++ {
@@ -219,7 +219,7 @@ func TestWriteLimiter_BoundsCleanupWithoutRegardToPods(t *testing.T) {
 	require.NoError(t, s.patchPod(Cleanup(Urgent(t.Context())), "greedy"))
 }
 
-func TestWriteLimiter_ForgetsALargeObject(t *testing.T) {
+func TestWriteLimiter_RecoversAfterLargeObject(t *testing.T) {
 	s := newLimitedServer(t, UpdaterWrites, 1<<20)
 	require.NoError(t, s.patchPod(t.Context(), "greedy"))
 	s.size.Store(8 << 10)
@@ -229,7 +229,7 @@ func TestWriteLimiter_ForgetsALargeObject(t *testing.T) {
 	require.Less(t, s.namespaces["greedy"].expected, 10<<10)
 }
 
-func TestWriteLimiter_WritesALargeVPASeldom(t *testing.T) {
+func TestWriteLimiter_WritesLargeVPARarely(t *testing.T) {
 	s := newLimitedServer(t, RecommenderWrites, 1<<20)
 	require.NoError(t, s.patchStatus(t.Context(), "large"))
 	s.now = s.now.Add(9 * time.Minute)
@@ -246,7 +246,7 @@ func TestWriteLimiter_WritesALargeVPASeldom(t *testing.T) {
 	require.NoError(t, s.patchStatus(t.Context(), "large"), "it is small now")
 }
 
-func TestWriteLimiter_RefillsInTheWindow(t *testing.T) {
+func TestWriteLimiter_RefillsWithinWindow(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	limit := WriteLimit{Burst: 1 << 20, Refill: 1 << 20, Window: 10 * time.Minute}
 	l := NewWriteLimiter(limit, prometheus.NewRegistry())

@@ -16,14 +16,14 @@ import (
 )
 
 // Heartbeat is a Lease that the admission controller renews.
-type Beat struct {
+type Heartbeat struct {
 	Client    coordinationclient.LeasesGetter
 	Namespace string
 	Name      string
 	Holder    string        // host name of the writer, only for writing
 	Interval  time.Duration // between two writes, only for writing
 
-	last *coordinationv1.Lease // as last written or read by Write, nil if unknown
+	cached *coordinationv1.Lease // as last written or read by Write, nil if unknown
 }
 
 // Namespace returns the namespace of the heartbeat: the flag, else the NAMESPACE variable of the
@@ -32,7 +32,7 @@ func Namespace(flag string) string { return cmp.Or(flag, os.Getenv("NAMESPACE"),
 
 // Write renews the Lease at now, and creates it if it is missing. A faster replica counts as
 // success. It takes at most one interval.
-func (b *Beat) Write(ctx context.Context, now time.Time) error {
+func (b *Heartbeat) Write(ctx context.Context, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, b.Interval)
 	defer cancel()
 	err := retry(ctx, func() error { return b.write(ctx, now) })
@@ -43,9 +43,9 @@ func (b *Beat) Write(ctx context.Context, now time.Time) error {
 }
 
 // write first renews the cached Lease, which needs one request while no other replica renews it.
-func (b *Beat) write(ctx context.Context, now time.Time) error {
-	if b.last != nil {
-		err := b.renew(ctx, b.last, now)
+func (b *Heartbeat) write(ctx context.Context, now time.Time) error {
+	if b.cached != nil {
+		err := b.renew(ctx, b.cached, now)
 		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			return err
 		}
@@ -63,27 +63,27 @@ func (b *Beat) write(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	if renewed := lease.Spec.RenewTime; b.last != nil && renewed != nil && now.Sub(renewed.Time).Abs() < b.Interval {
-		b.last = lease
+	if renewed := lease.Spec.RenewTime; b.cached != nil && renewed != nil && now.Sub(renewed.Time).Abs() < b.Interval {
+		b.cached = lease
 		return nil
 	}
 	return b.renew(ctx, lease, now)
 }
 
-func (b *Beat) renew(ctx context.Context, lease *coordinationv1.Lease, now time.Time) error {
+func (b *Heartbeat) renew(ctx context.Context, lease *coordinationv1.Lease, now time.Time) error {
 	lease = lease.DeepCopy()
 	lease.Spec.RenewTime = &metav1.MicroTime{Time: now}
 	lease.Spec.HolderIdentity = &b.Holder
 	written, err := b.Client.Leases(b.Namespace).Update(ctx, lease, metav1.UpdateOptions{})
 	if err == nil {
-		b.last = written
+		b.cached = written
 	}
 	return err
 }
 
 // Expire makes the Lease stale if this process was the last to renew it, so that readers need not
 // wait for its age. The next heartbeat of another replica makes it fresh again.
-func (b *Beat) Expire(ctx context.Context) error {
+func (b *Heartbeat) Expire(ctx context.Context) error {
 	leases := b.Client.Leases(b.Namespace)
 	lease, err := leases.Get(ctx, b.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -102,28 +102,28 @@ func (b *Beat) Expire(ctx context.Context) error {
 	return nil
 }
 
-func (b *Beat) read(ctx context.Context) (lease *coordinationv1.Lease, err error) {
-	if again := retry(ctx, func() error {
+func (b *Heartbeat) read(ctx context.Context) (lease *coordinationv1.Lease, err error) {
+	if retryErr := retry(ctx, func() error {
 		lease, err = b.Client.Leases(b.Namespace).Get(ctx, b.Name, metav1.GetOptions{})
 		return err
-	}); again != nil {
-		return nil, fmt.Errorf("read the heartbeat lease %s/%s: %w", b.Namespace, b.Name, again)
+	}); retryErr != nil {
+		return nil, fmt.Errorf("read the heartbeat lease %s/%s: %w", b.Namespace, b.Name, retryErr)
 	}
 	return lease, nil
 }
 
-var pauses = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 3, Steps: 3}
+var backoff = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 3, Steps: 3}
 
 // retry makes at most three attempts.
 func retry(ctx context.Context, do func() error) (err error) {
-	ended := wait.ExponentialBackoffWithContext(ctx, pauses, func(context.Context) (bool, error) {
+	ended := wait.ExponentialBackoffWithContext(ctx, backoff, func(context.Context) (bool, error) {
 		err = do()
-		return !passing(err), nil
+		return !isTransient(err), nil
 	})
 	return cmp.Or(err, ended)
 }
 
-func passing(err error) bool {
+func isTransient(err error) bool {
 	if err == nil {
 		return false
 	}

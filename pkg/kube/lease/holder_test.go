@@ -16,7 +16,7 @@ import (
 	"loadline.dev/loadline/pkg/flags"
 )
 
-func TestWhoHoldsALease(t *testing.T) {
+func TestHolder_ReturnsCurrentHolder(t *testing.T) {
 	now := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 	election := flags.DefaultElection("vpa-updater")
 	for name, c := range map[string]struct {

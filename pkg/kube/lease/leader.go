@@ -36,7 +36,7 @@ import (
 // replica.
 var ErrStopRequested = errors.New("stop requested")
 
-func until(ctx, leading context.Context) (context.Context, func()) {
+func withStopCause(ctx, leading context.Context) (context.Context, func()) {
 	working, stop := context.WithCancelCause(leading)
 	unbind := context.AfterFunc(ctx, func() { stop(ErrStopRequested) })
 	return working, func() { unbind(); stop(nil) }
@@ -49,7 +49,7 @@ func until(ctx, leading context.Context) (context.Context, func()) {
 // reports whether it may still act.
 func Lead(ctx context.Context, env process.Environment, kube kubernetes.Interface, e flags.Election, work func(context.Context) error) error {
 	if !e.Enabled {
-		working, stop := until(ctx, context.WithoutCancel(ctx))
+		working, stop := withStopCause(ctx, context.WithoutCancel(ctx))
 		defer stop()
 		return work(working)
 	}
@@ -64,13 +64,13 @@ func Lead(ctx context.Context, env process.Environment, kube kubernetes.Interfac
 	defer release()
 	var begun atomic.Bool // work has begun, or must not begin any more
 	ended := make(chan error, 1)
-	own := &term{limit: e.RenewDeadline, Interface: &resourcelock.LeaseLock{
+	leaseTerm := &term{limit: e.RenewDeadline, Interface: &resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: e.Namespace, Name: e.Name},
 		Client:     kube.CoordinationV1(),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 	}}
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock:            own,
+		Lock:            leaseTerm,
 		LeaseDuration:   e.LeaseDuration,
 		RenewDeadline:   e.RenewDeadline,
 		RetryPeriod:     e.RetryPeriod,
@@ -81,7 +81,7 @@ func Lead(ctx context.Context, env process.Environment, kube kubernetes.Interfac
 				if begun.Swap(true) {
 					return
 				}
-				working, stop := until(ctx, context.WithValue(leading, termKey{}, own))
+				working, stop := withStopCause(ctx, context.WithValue(leading, termKey{}, leaseTerm))
 				defer stop()
 				ended <- work(working)
 			},
@@ -126,11 +126,11 @@ func Holder(ctx context.Context, kube kubernetes.Interface, e flags.Election, no
 	case lease.Spec.HolderIdentity == nil || lease.Spec.RenewTime == nil:
 		return "", nil
 	}
-	lasts := e.LeaseDuration
+	duration := e.LeaseDuration
 	if seconds := lease.Spec.LeaseDurationSeconds; seconds != nil {
-		lasts = time.Duration(*seconds) * time.Second
+		duration = time.Duration(*seconds) * time.Second
 	}
-	if !now.Before(lease.Spec.RenewTime.Add(lasts)) {
+	if !now.Before(lease.Spec.RenewTime.Add(duration)) {
 		return "", nil
 	}
 	return *lease.Spec.HolderIdentity, nil
@@ -138,13 +138,13 @@ func Holder(ctx context.Context, kube kubernetes.Interface, e flags.Election, no
 
 // Monitor considers a heartbeat alive while its Lease changes. Only the clock of the reader counts,
 // so that a wrong clock of the writer has no effect. It is not safe for concurrent use.
-type Pulse struct {
-	Beat    *Beat
-	Timeout time.Duration // maximum time between two heartbeats
+type Monitor struct {
+	Heartbeat *Heartbeat
+	Timeout   time.Duration // maximum time between two heartbeats
 
-	last   renewal
-	since  time.Time
-	looked time.Time // zero if never
+	last     renewal
+	since    time.Time
+	lastRead time.Time // zero if never
 }
 
 type renewal struct {
@@ -156,8 +156,8 @@ type renewal struct {
 // ago. On the first read, or after a gap of more than twice Timeout, the Lease counts if its own
 // times are younger than Timeout. A Lease that its writer expired never counts. A missing or
 // unreadable Lease is an error.
-func (p *Pulse) Alive(ctx context.Context, now time.Time) (bool, error) {
-	lease, err := p.Beat.read(ctx)
+func (p *Monitor) Alive(ctx context.Context, now time.Time) (bool, error) {
+	lease, err := p.Heartbeat.read(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -165,14 +165,14 @@ func (p *Pulse) Alive(ctx context.Context, now time.Time) (bool, error) {
 	if lease.Spec.RenewTime != nil {
 		seen.renewed = *lease.Spec.RenewTime
 	}
-	blind := p.looked.IsZero() || now.Sub(p.looked) > 2*p.Timeout
-	if p.looked.IsZero() || !same(seen, p.last) {
+	blind := p.lastRead.IsZero() || now.Sub(p.lastRead) > 2*p.Timeout
+	if p.lastRead.IsZero() || !same(seen, p.last) {
 		p.last, p.since = seen, now
 		if blind && !fresh(lease, p.Timeout, now) || expired(lease) {
 			p.since = now.Add(-p.Timeout)
 		}
 	}
-	p.looked = now
+	p.lastRead = now
 	return now.Sub(p.since) < p.Timeout, nil
 }
 

@@ -31,7 +31,7 @@ func election() flags.Election {
 	return e
 }
 
-func TestWithoutElectionWorkSimplyRuns(t *testing.T) {
+func TestLead_RunsDirectlyWithoutElection(t *testing.T) {
 	boom := errors.New("boom")
 	require.ErrorIs(t, Lead(t.Context(), process.OS{}, fake.NewClientset(), flags.DefaultElection("x"), func(context.Context) error { return boom }), boom)
 	ctx, stop := context.WithCancel(t.Context())
@@ -43,7 +43,7 @@ func TestWithoutElectionWorkSimplyRuns(t *testing.T) {
 	}))
 }
 
-func TestOnlyOneOfTwoWorksAndTheOtherTakesOver(t *testing.T) {
+func TestLead_StandbyTakesOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kube := fake.NewClientset()
 		var working atomic.Int32
@@ -77,7 +77,7 @@ func TestOnlyOneOfTwoWorksAndTheOtherTakesOver(t *testing.T) {
 	})
 }
 
-func TestLostLeaseIsAnError(t *testing.T) {
+func TestLead_LostLeaseIsError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kube := fake.NewClientset()
 		var away, ended atomic.Bool
@@ -105,7 +105,7 @@ func TestLostLeaseIsAnError(t *testing.T) {
 	})
 }
 
-func TestStandbyEndsWithoutEverWorking(t *testing.T) {
+func TestLead_StandbyStopsWithoutLeading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kube := fake.NewClientset()
 		kube.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -122,12 +122,12 @@ func TestStandbyEndsWithoutEverWorking(t *testing.T) {
 	})
 }
 
-func beat(kube *fake.Clientset) *Beat {
-	return &Beat{Client: kube.CoordinationV1(), Namespace: "ns", Name: "beat", Holder: "me", Interval: 10 * time.Second}
+func beat(kube *fake.Clientset) *Heartbeat {
+	return &Heartbeat{Client: kube.CoordinationV1(), Namespace: "ns", Name: "beat", Holder: "me", Interval: 10 * time.Second}
 }
 
 // firstLook returns a monitor that judges only by the age of the Lease.
-func firstLook(b *Beat) *Pulse { return &Pulse{Beat: b, Timeout: time.Minute} }
+func firstLook(b *Heartbeat) *Monitor { return &Monitor{Heartbeat: b, Timeout: time.Minute} }
 
 func stored(t *testing.T, kube *fake.Clientset) *coordinationv1.Lease {
 	l, err := kube.CoordinationV1().Leases("ns").Get(t.Context(), "beat", metav1.GetOptions{})
@@ -135,7 +135,7 @@ func stored(t *testing.T, kube *fake.Clientset) *coordinationv1.Lease {
 	return l
 }
 
-func TestHeartbeat(t *testing.T) {
+func TestHeartbeat_WriteAndExpire(t *testing.T) {
 	now := time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
 	kube := fake.NewClientset()
 	b := beat(kube)
@@ -188,7 +188,7 @@ func versioned(kube *fake.Clientset) (requests func() []string) {
 }
 
 // An idle webhook does little but its heartbeat.
-func TestAHeartbeatIsOneRequest(t *testing.T) {
+func TestHeartbeat_RenewsWithOneRequest(t *testing.T) {
 	now := time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
 	kube := fake.NewClientset()
 	requests := versioned(kube)
@@ -198,7 +198,7 @@ func TestAHeartbeatIsOneRequest(t *testing.T) {
 	require.Equal(t, []string{"get", "create"}, requests())
 	require.NoError(t, b.Write(t.Context(), now))
 	require.Equal(t, []string{"get", "update"}, requests())
-	next := func(who *Beat, after time.Duration) []string {
+	next := func(who *Heartbeat, after time.Duration) []string {
 		now = now.Add(after)
 		require.NoError(t, who.Write(t.Context(), now))
 		return requests()
@@ -221,7 +221,7 @@ func TestAHeartbeatIsOneRequest(t *testing.T) {
 	require.Equal(t, []string{"update", "get", "create"}, next(b, 10*time.Second))
 }
 
-func TestAYoungLeaseIsAliveBeforeItsFirstRenewal(t *testing.T) {
+func TestMonitor_NewLeaseIsAliveBeforeFirstRenewal(t *testing.T) {
 	now := time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
 	kube := fake.NewClientset(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "beat", CreationTimestamp: metav1.NewTime(now)}})
 	for age, want := range map[time.Duration]bool{59 * time.Second: true, time.Minute: false} {
@@ -231,7 +231,7 @@ func TestAYoungLeaseIsAliveBeforeItsFirstRenewal(t *testing.T) {
 	}
 }
 
-func TestHeartbeatRetriesPassingErrorsOnly(t *testing.T) {
+func TestHeartbeat_RetriesOnlyTransientErrors(t *testing.T) {
 	resource := schema.GroupResource{Resource: "leases"}
 	for _, c := range []struct {
 		err   error
@@ -254,7 +254,7 @@ func TestHeartbeatRetriesPassingErrorsOnly(t *testing.T) {
 	}
 }
 
-func TestFasterReplicaIsNoFailure(t *testing.T) {
+func TestHeartbeat_ConcurrentCreateIsNoError(t *testing.T) {
 	kube := fake.NewClientset()
 	b := beat(kube)
 	kube.PrependReactor("create", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -263,7 +263,7 @@ func TestFasterReplicaIsNoFailure(t *testing.T) {
 	require.NoError(t, b.Write(t.Context(), time.Now()))
 }
 
-func TestNamespace(t *testing.T) {
+func TestNamespace_DefaultsFromEnvironment(t *testing.T) {
 	t.Setenv("NAMESPACE", "")
 	require.Equal(t, "kube-system", Namespace(""))
 	t.Setenv("NAMESPACE", "mine")
@@ -272,7 +272,7 @@ func TestNamespace(t *testing.T) {
 }
 
 // A suspended process resumes before its elector notices that the lease is lost.
-func TestCheck_FrozenLeaderDoesNotActBesideItsSuccessor(t *testing.T) {
+func TestCheck_FrozenLeaderStopsBeforeSuccessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kube := fake.NewClientset()
 		frozen := testkit.FrozenLeases{Interface: kube, Frozen: new(atomic.Bool), Thaw: make(chan struct{})}
@@ -316,7 +316,7 @@ func TestCheck_FrozenLeaderDoesNotActBesideItsSuccessor(t *testing.T) {
 	})
 }
 
-func TestCheck_WallClockCountsWhileTheMonotonicClockStandsStill(t *testing.T) {
+func TestCheck_UsesWallClockIfMonotonicClockStops(t *testing.T) {
 	renewed := time.Now()
 	own := &term{limit: 10 * time.Second, renewed: renewed}
 	require.Zero(t, own.age(renewed))

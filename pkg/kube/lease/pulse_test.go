@@ -35,18 +35,18 @@ func (h *heart) beat(s int) {
 	require.NoError(h.t, err)
 }
 
-func (h *heart) pulse() *Pulse {
-	return &Pulse{Beat: &Beat{Client: h.kube.CoordinationV1(), Namespace: "ns", Name: "beat"}, Timeout: time.Minute}
+func (h *heart) pulse() *Monitor {
+	return &Monitor{Heartbeat: &Heartbeat{Client: h.kube.CoordinationV1(), Namespace: "ns", Name: "beat"}, Timeout: time.Minute}
 }
 
-func (h *heart) alive(p *Pulse, s int) bool {
+func (h *heart) alive(p *Monitor, s int) bool {
 	h.t.Helper()
 	alive, err := p.Alive(h.t.Context(), h.at(s))
 	require.NoError(h.t, err)
 	return alive
 }
 
-func TestOnlyTheClockOfTheReaderCounts(t *testing.T) {
+func TestMonitor_UsesOnlyClockOfReader(t *testing.T) {
 	for _, wrong := range []time.Duration{0, -time.Hour, time.Hour} {
 		h := newHeart(t, wrong)
 		p := h.pulse()
@@ -61,7 +61,7 @@ func TestOnlyTheClockOfTheReaderCounts(t *testing.T) {
 	}
 }
 
-func TestAPulseAfterALongPauseIsNoProof(t *testing.T) {
+func TestMonitor_RequiresRecentHeartbeatAfterPause(t *testing.T) {
 	h := newHeart(t, 0)
 	p := h.pulse()
 	h.beat(0)
@@ -72,12 +72,12 @@ func TestAPulseAfterALongPauseIsNoProof(t *testing.T) {
 	require.True(t, h.alive(p, 301))
 }
 
-func TestAPulseSeesWhatWasMadeStale(t *testing.T) {
+func TestMonitor_DetectsExpiredLease(t *testing.T) {
 	h := newHeart(t, 0)
 	p := h.pulse()
 	h.beat(0)
 	require.True(t, h.alive(p, 1))
-	writer := p.Beat
+	writer := p.Heartbeat
 	writer.Holder = "me"
 	lease, err := h.kube.CoordinationV1().Leases("ns").Get(t.Context(), "beat", metav1.GetOptions{})
 	require.NoError(t, err)

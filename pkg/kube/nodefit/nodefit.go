@@ -28,26 +28,26 @@ type Placement struct {
 }
 
 // DaemonSet is a DaemonSet with the node resources that its pods reserve.
-type Daemon struct {
+type DaemonSet struct {
 	Namespace, Name string
-	Takes           resources.List
+	Requests        resources.List
 	Placement       Placement
 }
 
 // Nodes are the nodes of a cluster. The zero value has none.
 type Nodes struct {
 	nodes   []node
-	daemons []Daemon
-	room    resources.List // minimum of all nodes
+	daemons []DaemonSet
+	minRoom resources.List // minimum of all nodes
 }
 
 type node struct {
-	name   string
-	size   resources.List
-	taken  resources.List // by DaemonSet pods and static pods
-	grows  bool           // capacity follows the pods, see Largest
-	labels map[string]string
-	taints []corev1.Taint
+	name     string
+	size     resources.List
+	reserved resources.List // by DaemonSet pods and static pods
+	virtual  bool           // capacity follows the pods, see Largest
+	labels   map[string]string
+	taints   []corev1.Taint
 }
 
 // maxNodes is the limit for considered nodes. Larger clusters are not checked, to bound the cost
@@ -55,10 +55,10 @@ type node struct {
 const maxNodes = 1000
 
 // maxReserved caps the fraction of a node that DaemonSet pods and static pods reserve.
-const mostTaken = 0.5
+const maxReserved = 0.5
 
 // Summarize returns the relevant properties of at most maxNodes nodes.
-func Summarize(all []corev1.Node, daemons []Daemon) *Nodes {
+func Summarize(all []corev1.Node, daemons []DaemonSet) *Nodes {
 	n := &Nodes{daemons: daemons}
 	if len(all) > maxNodes {
 		return n
@@ -69,36 +69,36 @@ func Summarize(all []corev1.Node, daemons []Daemon) *Nodes {
 		}
 	}
 	for i := range n.nodes {
-		if n.nodes[i].grows {
+		if n.nodes[i].virtual {
 			continue
 		}
 		room := n.nodes[i].room(nil)
 		for k := range resources.Kind(resources.Kinds) {
-			if least, known := n.room.Get(k); !known || room.Value(k) < least {
-				n.room = n.room.With(k, room.Value(k))
+			if least, known := n.minRoom.Get(k); !known || room.Value(k) < least {
+				n.minRoom = n.minRoom.With(k, room.Value(k))
 			}
 		}
 	}
 	return n
 }
 
-func summarize(o *corev1.Node, daemons []Daemon) node {
-	n := node{name: o.Name, size: convert.Resources(o.Status.Allocatable), labels: maps.Clone(o.Labels), grows: convert.FollowsPods(o)}
+func summarize(o *corev1.Node, daemons []DaemonSet) node {
+	n := node{name: o.Name, size: convert.Resources(o.Status.Allocatable), labels: maps.Clone(o.Labels), virtual: convert.IsVirtualNode(o)}
 	for _, t := range o.Spec.Taints {
-		if keepsOff(&t) {
+		if blocksPods(&t) {
 			n.taints = append(n.taints, corev1.Taint{Key: t.Key, Value: t.Value, Effect: t.Effect})
 		}
 	}
 	for i := range daemons {
-		if n.takes(&daemons[i].Placement) {
-			n.taken = n.taken.Plus(daemons[i].Takes)
+		if n.accepts(&daemons[i].Placement) {
+			n.reserved = n.reserved.Plus(daemons[i].Requests)
 		}
 	}
 	return n
 }
 
 // blocksPods ignores temporary taints of Kubernetes and the updater.
-func keepsOff(t *corev1.Taint) bool {
+func blocksPods(t *corev1.Taint) bool {
 	passing := strings.HasPrefix(t.Key, "node.kubernetes.io/") || strings.HasPrefix(t.Key, "node.cloudprovider.kubernetes.io/") ||
 		strings.HasPrefix(t.Key, "loadline.dev/")
 	return !passing && (t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute)
@@ -106,8 +106,8 @@ func keepsOff(t *corev1.Taint) bool {
 
 // FitsEverywhere reports whether every node is large enough for the requests, so that a call of
 // Largest is unnecessary.
-func (n *Nodes) HoldAnywhere(requests resources.List) bool {
-	return n == nil || len(n.nodes) == 0 || requests.Fits(n.room)
+func (n *Nodes) FitsEverywhere(requests resources.List) bool {
+	return n == nil || len(n.nodes) == 0 || requests.Fits(n.minRoom)
 }
 
 // Largest returns the room of the candidate node that fits the largest part of the requests. It
@@ -116,43 +116,43 @@ func (n *Nodes) HoldAnywhere(requests resources.List) bool {
 //
 // A kubelet can label its own node. So a virtual node counts as unlimited only if a toleration of
 // the pod names its taint, or if most candidate nodes are virtual.
-func (n *Nodes) Largest(requests resources.List, p *Placement, own func(namespace, name string) bool) (room resources.List, tooLarge bool) {
-	if n.HoldAnywhere(requests) || convert.GetsOwnNode(p.Scheduler) {
+func (n *Nodes) Largest(requests resources.List, p *Placement, isOwner func(namespace, name string) bool) (room resources.List, tooLarge bool) {
+	if n.FitsEverywhere(requests) || convert.GetsOwnNode(p.Scheduler) {
 		return room, false
 	}
-	var except resources.List
+	var ownReserved resources.List
 	for _, d := range n.daemons {
-		if own(d.Namespace, d.Name) {
-			except = d.Takes
+		if isOwner(d.Namespace, d.Name) {
+			ownReserved = d.Requests
 		}
 	}
-	best, candidates, growing := -1.0, 0, 0
+	best, candidates, virtual := -1.0, 0, 0
 	for i := range n.nodes {
 		one := &n.nodes[i]
-		if !one.takes(p) {
+		if !one.accepts(p) {
 			continue
 		}
 		candidates++
-		if one.grows {
-			growing++
+		if one.virtual {
+			virtual++
 		}
-		has := one.room(&except)
-		if one.grows && one.namedBy(p) || requests.Fits(has) {
+		has := one.room(&ownReserved)
+		if one.virtual && one.hasToleratedVirtualTaint(p) || requests.Fits(has) {
 			return resources.List{}, false
 		}
-		if part := part(requests, has); part > best {
+		if part := fittingFraction(requests, has); part > best {
 			best, room = part, has
 		}
 	}
-	if 2*growing > candidates {
+	if 2*virtual > candidates {
 		return resources.List{}, false
 	}
 	return room, best > 0
 }
 
-func (n *node) namedBy(p *Placement) bool {
+func (n *node) hasToleratedVirtualTaint(p *Placement) bool {
 	return slices.ContainsFunc(n.taints, func(taint corev1.Taint) bool {
-		return convert.IsFollowsPodsTaint(taint) && slices.ContainsFunc(p.Tolerations, func(t corev1.Toleration) bool { return t.Key == taint.Key })
+		return convert.IsVirtualNodeTaint(taint) && slices.ContainsFunc(p.Tolerations, func(t corev1.Toleration) bool { return t.Key == taint.Key })
 	})
 }
 
@@ -161,27 +161,27 @@ func (n *node) room(own *resources.List) resources.List {
 	room := n.size
 	for k := range resources.Kind(resources.Kinds) {
 		if has, known := room.Get(k); known {
-			taken := n.taken.Value(k)
+			taken := n.reserved.Value(k)
 			if own != nil {
 				taken = max(taken-own.Value(k), 0)
 			}
-			room = room.With(k, max(has-taken, resources.Amount(float64(has)*(1-mostTaken))))
+			room = room.With(k, max(has-taken, resources.Amount(float64(has)*(1-maxReserved))))
 		}
 	}
 	return room
 }
 
-func part(requests, room resources.List) float64 {
-	least := 1.0
+func fittingFraction(requests, room resources.List) float64 {
+	lowest := 1.0
 	for k := range resources.Kind(resources.Kinds) {
 		if has, known := room.Get(k); known && requests.Value(k) > 0 {
-			least = min(least, float64(has)/float64(requests.Value(k)))
+			lowest = min(lowest, float64(has)/float64(requests.Value(k)))
 		}
 	}
-	return least
+	return lowest
 }
 
-func (n *node) takes(p *Placement) bool {
+func (n *node) accepts(p *Placement) bool {
 	if p.NodeName != "" {
 		return p.NodeName == n.name
 	}

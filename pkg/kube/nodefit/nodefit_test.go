@@ -40,7 +40,7 @@ func expression(key string, op corev1.NodeSelectorOperator, values ...string) co
 	return corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key, Operator: op, Values: values}}}
 }
 
-func TestLargest_NodesThatFollowTheirPodsHoldAnything(t *testing.T) {
+func TestLargest_VirtualNodesAreUnbounded(t *testing.T) {
 	tolerating := Placement{Tolerations: []corev1.Toleration{{Key: "virtual-kubelet.io/provider", Operator: corev1.TolerationOpExists}}}
 	virtual := sized("virtual", "4", "8Gi", labelled("type", "virtual-kubelet"), tainted("virtual-kubelet.io/provider"))
 	single := sized("single", "64", "256Gi", labelled("eks.amazonaws.com/compute-type", "fargate"))
@@ -65,22 +65,22 @@ func TestLargest_NodesThatFollowTheirPodsHoldAnything(t *testing.T) {
 		{name: "pod that gets a node of its own", nodes: []corev1.Node{single, plain}, p: Placement{Scheduler: "fargate-scheduler"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			room, tooLarge := Summarize(tc.nodes, nil).Largest(resources.Of(100, 40*gib), &tc.p, func(_, _ string) bool { return false })
+			room, tooLarge := Summarize(tc.nodes, nil).Largest(resources.NewList(100, 40*gib), &tc.p, func(_, _ string) bool { return false })
 			require.Equal(t, tc.want > 0, tooLarge)
 			require.Equal(t, tc.want*gib, room.Value(resources.Memory))
 		})
 	}
 }
 
-func TestLargest_NodeThatThePodCanGoTo(t *testing.T) {
+func TestLargest_OnlyNodesThatPodCanRunOn(t *testing.T) {
 	n := Summarize([]corev1.Node{
 		sized("small", "4", "8Gi", labelled("pool", "small")),
 		sized("middle", "8", "32Gi", labelled("pool", "middle"), labelled("generation", "5")),
 		sized("gpu", "64", "256Gi", labelled("pool", "gpu"), tainted("example.com/gpu")),
 		sized("cordoned", "8", "64Gi", labelled("pool", "spare"), tainted("node.kubernetes.io/unschedulable")),
-	}, []Daemon{
-		{Namespace: "kube-system", Name: "proxy", Takes: resources.Of(100, gib), Placement: Placement{Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}}},
-		{Namespace: "kube-system", Name: "driver", Takes: resources.Of(100, gib), Placement: Placement{NodeSelector: map[string]string{"pool": "middle"}}},
+	}, []DaemonSet{
+		{Namespace: "kube-system", Name: "proxy", Requests: resources.NewList(100, gib), Placement: Placement{Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}}},
+		{Namespace: "kube-system", Name: "driver", Requests: resources.NewList(100, gib), Placement: Placement{NodeSelector: map[string]string{"pool": "middle"}}},
 	})
 	for _, tc := range []struct {
 		name   string
@@ -108,24 +108,24 @@ func TestLargest_NodeThatThePodCanGoTo(t *testing.T) {
 		{name: "no node at all", memory: 40, p: Placement{NodeSelector: map[string]string{"pool": "new"}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			room, tooLarge := n.Largest(resources.Of(100, tc.memory*gib), &tc.p, func(_, name string) bool { return name == tc.own })
+			room, tooLarge := n.Largest(resources.NewList(100, tc.memory*gib), &tc.p, func(_, name string) bool { return name == tc.own })
 			require.Equal(t, tc.want > 0, tooLarge)
 			require.Equal(t, tc.want*gib, room.Value(resources.Memory))
 		})
 	}
-	_, tooLarge := new(Nodes).Largest(resources.Of(100, gib), &Placement{}, nil)
+	_, tooLarge := new(Nodes).Largest(resources.NewList(100, gib), &Placement{}, nil)
 	require.False(t, tooLarge, "nothing is known of nodes")
 }
 
 // If only some nodes were kept, a pod could be capped to these.
-func TestSummarize_TooManyNodesBoundNothing(t *testing.T) {
+func TestSummarize_TooManyNodesAreUnbounded(t *testing.T) {
 	all := make([]corev1.Node, maxNodes+1)
 	for i := range all {
 		all[i] = corev1.Node{Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("16Gi")}}}
 	}
 	mine := func(string, string) bool { return false }
-	_, tooLarge := Summarize(all, nil).Largest(resources.Of(0, 80<<30), &Placement{}, mine)
+	_, tooLarge := Summarize(all, nil).Largest(resources.NewList(0, 80<<30), &Placement{}, mine)
 	require.False(t, tooLarge)
-	_, tooLarge = Summarize(all[:maxNodes], nil).Largest(resources.Of(0, 80<<30), &Placement{}, mine)
+	_, tooLarge = Summarize(all[:maxNodes], nil).Largest(resources.NewList(0, 80<<30), &Placement{}, mine)
 	require.True(t, tooLarge)
 }

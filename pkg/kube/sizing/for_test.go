@@ -63,31 +63,31 @@ func autoscaler(name string) *vpav1.VerticalPodAutoscaler {
 	}}
 }
 
-func made() *vpav1.VerticalPodAutoscaler {
+func generatedVPA() *vpav1.VerticalPodAutoscaler {
 	vpa := autoscaler("deployment-web")
 	vpa.Labels = map[string]string{fleet.PolicyLabel: "p"}
 	return vpa
 }
 
-func TestWithoutPoliciesOnlyMadeVPAsAreHeld(t *testing.T) {
+func TestPoliciesFor_WithoutPolicyOnlyGeneratedVPAsAreSkipped(t *testing.T) {
 	var none *Policies
 	idle := autoscaler("web")
 	idle.Spec.TargetRef = nil
 	for name, p := range map[string]*Policies{"nil": none, "none": watched(t, nil), "another's": watched(t, selecting("back"))} {
 		require.Equal(t, fleet.Decision{}, p.For(autoscaler("web")), name)
 		require.Equal(t, fleet.Decision{}, p.For(idle), name)
-		require.Equal(t, reason.PolicyUnknown, p.For(made()).Reason, name)
+		require.Equal(t, reason.PolicyUnknown, p.For(generatedVPA()).Reason, name)
 	}
-	require.Zero(t, none.Now().Set().Len())
+	require.Zero(t, none.Snapshot().Set().Len())
 }
 
-func TestModesThatChangePodsAreServed(t *testing.T) {
+func TestPoliciesFor_ModesThatChangePods(t *testing.T) {
 	web := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "u", Labels: map[string]string{"tier": "front"}}}
 	for _, mode := range []fleet.Mode{fleet.OneShot, fleet.Canary, fleet.Auto} {
 		policy := selecting("front")
 		policy.Spec.Rollout = &loadlinev1alpha1.Rollout{Mode: new(loadlinev1alpha1.RolloutMode(mode.String())), Canary: &loadlinev1alpha1.Canary{Percentage: new(int32(10))}}
 		p := watched(t, policy, web)
-		for _, vpa := range []*vpav1.VerticalPodAutoscaler{autoscaler("web"), made()} {
+		for _, vpa := range []*vpav1.VerticalPodAutoscaler{autoscaler("web"), generatedVPA()} {
 			d := p.For(vpa)
 			require.Equal(t, mode, d.Mode)
 			require.Empty(t, d.Reason)
@@ -96,10 +96,10 @@ func TestModesThatChangePodsAreServed(t *testing.T) {
 			require.True(t, known)
 			require.EqualValues(t, "u", workload.UID)
 		}
-		require.True(t, p.Acts("shop"))
-		require.False(t, p.Acts("other"))
+		require.True(t, p.MayChangePods("shop"))
+		require.False(t, p.MayChangePods("other"))
 	}
-	require.False(t, watched(t, selecting("front"), web).Acts("shop"))
+	require.False(t, watched(t, selecting("front"), web).MayChangePods("shop"))
 	nowhere := autoscaler("web")
 	nowhere.Spec.TargetRef = nil
 	_, known := watched(t, nil).Target(nowhere)
@@ -107,7 +107,7 @@ func TestModesThatChangePodsAreServed(t *testing.T) {
 }
 
 // Otherwise a workload that is being deleted but waits for a finalizer would leave its policy.
-func TestAWorkloadThatGoesAwayStaysWithItsPolicy(t *testing.T) {
+func TestPoliciesFor_DeletedWorkloadKeepsPolicy(t *testing.T) {
 	web := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Labels: map[string]string{"tier": "front"}}}
 	for _, goes := range []bool{false, true} {
 		if goes {
@@ -115,21 +115,21 @@ func TestAWorkloadThatGoesAwayStaysWithItsPolicy(t *testing.T) {
 		}
 		p := watched(t, selecting("front"), web)
 		require.Equal(t, reason.RecommendOnly, p.For(autoscaler("web")).Reason)
-		require.Equal(t, reason.RecommendOnly, p.For(made()).Reason)
-		require.Equal(t, "p", p.Now().Object("p").Name)
+		require.Equal(t, reason.RecommendOnly, p.For(generatedVPA()).Reason)
+		require.Equal(t, "p", p.Snapshot().Object("p").Name)
 	}
 }
 
 // Each new pod and each VPA in an iteration of the updater needs one decision.
-func TestWithoutPoliciesADecisionAllocatesNothing(t *testing.T) {
+func TestPoliciesFor_AllocatesNothingWithoutPolicies(t *testing.T) {
 	p, vpa := watched(t, nil), autoscaler("web")
 	require.Equal(t, fleet.Decision{}, p.For(vpa))
 	require.Zero(t, testing.AllocsPerRun(100, func() { p.For(vpa) }))
-	require.Zero(t, testing.AllocsPerRun(100, func() { p.Acts("shop") }))
+	require.Zero(t, testing.AllocsPerRun(100, func() { p.MayChangePods("shop") }))
 }
 
 // An object with labels too large for the cache may have the opt-out label.
-func TestFor_UnknownLabelsHold(t *testing.T) {
+func TestPoliciesFor_UnknownLabelsSkipPods(t *testing.T) {
 	many := map[string]string{"sizing": "off"}
 	for i := range 100 {
 		many[fmt.Sprint("label-", i)] = "x"
@@ -167,9 +167,9 @@ func TestFor_UnknownLabelsHold(t *testing.T) {
 
 			reader, err := NewReader(t.Context(), kube, vpas, fleet.Options{})
 			require.NoError(t, err)
-			standing, err := reader.Standing(t.Context(), made())
+			standing, err := reader.WorkloadStatus(t.Context(), generatedVPA())
 			require.NoError(t, err)
-			for by, d := range map[string]fleet.Decision{"caches": watchedIn(t, kube, vpas).For(made()), "requests": standing.Decision} {
+			for by, d := range map[string]fleet.Decision{"caches": watchedIn(t, kube, vpas).For(generatedVPA()), "requests": standing.Decision} {
 				require.Equal(t, tc.responsible, d.Policy != nil, by)
 				if tc.responsible {
 					require.Equal(t, tc.reason, d.Reason, by)

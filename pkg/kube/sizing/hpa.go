@@ -23,7 +23,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// Owners yields a workload and the controllers above it. Resolver.From and Live.From implement it.
+// Owners yields a workload and the controllers above it. Resolver.OwnerChain and Live.OwnerChain implement it.
 type Owners func(target.Key) iter.Seq[target.Key]
 
 // Scales reports whether a HorizontalPodAutoscaler scales pods of a workload: its scale target is
@@ -33,7 +33,7 @@ func Scales(h *autoscalingv2.HorizontalPodAutoscaler, workload target.Key, owner
 	if h.Namespace != workload.Namespace {
 		return false
 	}
-	for key := range owners(scaled(h)) {
+	for key := range owners(scaleTarget(h)) {
 		if key == workload || key == anyGroup(workload) {
 			return true
 		}
@@ -41,7 +41,7 @@ func Scales(h *autoscalingv2.HorizontalPodAutoscaler, workload target.Key, owner
 	return false
 }
 
-func scaled(h *autoscalingv2.HorizontalPodAutoscaler) target.Key {
+func scaleTarget(h *autoscalingv2.HorizontalPodAutoscaler) target.Key {
 	ref := &h.Spec.ScaleTargetRef
 	key := target.NewKey(h.Namespace, ref.APIVersion, ref.Kind, ref.Name)
 	if !strings.Contains(key.Group, ".") { // groups of custom resources have a dot
@@ -59,10 +59,10 @@ const anyContainer = ""
 
 // HPAResources are the resources, by container, with requests that affect HorizontalPodAutoscalers.
 // Nil means none.
-type LookedAt map[string][resources.Kinds]bool
+type HPAResources map[string][resources.Kinds]bool
 
 // For returns the resources of one container.
-func (l LookedAt) Of(container string) (kinds [resources.Kinds]bool) {
+func (l HPAResources) For(container string) (kinds [resources.Kinds]bool) {
 	all, one := l[anyContainer], l[container]
 	for k := range kinds {
 		kinds[k] = all[k] || one[k]
@@ -72,10 +72,10 @@ func (l LookedAt) Of(container string) (kinds [resources.Kinds]bool) {
 
 // Conflicts returns the resources that a VPA with these rules changes although
 // HorizontalPodAutoscalers depend on the requests.
-func (l LookedAt) Against(rules policy.Rules) (kinds [resources.Kinds]bool) {
-	for container, looked := range l {
+func (l HPAResources) Conflicts(rules policy.Rules) (kinds [resources.Kinds]bool) {
+	for container, dependent := range l {
 		for k := range resources.Kind(resources.Kinds) {
-			if looked[k] && controls(rules, container, k) {
+			if dependent[k] && controls(rules, container, k) {
 				kinds[k] = true
 			}
 		}
@@ -93,10 +93,10 @@ func controls(rules policy.Rules, container string, k resources.Kind) bool {
 // UtilizationResources returns the resources with requests that affect a HorizontalPodAutoscaler:
 // it compares their usage as a percentage of the request. Absolute values and metrics other than
 // pod resources do not depend on requests. Without metrics the API server uses CPU.
-func Looks(h *autoscalingv2.HorizontalPodAutoscaler) LookedAt {
-	var looked LookedAt
-	note := func(container string, name corev1.ResourceName, of autoscalingv2.MetricTargetType) {
-		if of == autoscalingv2.AverageValueMetricType || of == autoscalingv2.ValueMetricType {
+func UtilizationResources(h *autoscalingv2.HorizontalPodAutoscaler) HPAResources {
+	var looked HPAResources
+	add := func(container string, name corev1.ResourceName, targetType autoscalingv2.MetricTargetType) {
+		if targetType == autoscalingv2.AverageValueMetricType || targetType == autoscalingv2.ValueMetricType {
 			return
 		}
 		for k := range resources.Kind(resources.Kinds) {
@@ -106,22 +106,22 @@ func Looks(h *autoscalingv2.HorizontalPodAutoscaler) LookedAt {
 		}
 	}
 	if h.Spec.Metrics == nil {
-		note(anyContainer, corev1.ResourceCPU, autoscalingv2.UtilizationMetricType)
+		add(anyContainer, corev1.ResourceCPU, autoscalingv2.UtilizationMetricType)
 	}
 	for i := range h.Spec.Metrics {
 		switch m := &h.Spec.Metrics[i]; {
 		case m.Resource != nil:
-			note(anyContainer, m.Resource.Name, m.Resource.Target.Type)
+			add(anyContainer, m.Resource.Name, m.Resource.Target.Type)
 		case m.ContainerResource != nil:
-			note(m.ContainerResource.Container, m.ContainerResource.Name, m.ContainerResource.Target.Type)
+			add(m.ContainerResource.Container, m.ContainerResource.Name, m.ContainerResource.Target.Type)
 		}
 	}
 	return looked
 }
 
-func (l LookedAt) with(container string, k resources.Kind) LookedAt {
+func (l HPAResources) with(container string, k resources.Kind) HPAResources {
 	if l == nil {
-		l = LookedAt{}
+		l = HPAResources{}
 	}
 	kinds := l[container]
 	kinds[k] = true
@@ -129,7 +129,7 @@ func (l LookedAt) with(container string, k resources.Kind) LookedAt {
 	return l
 }
 
-func (l LookedAt) merge(o LookedAt) LookedAt {
+func (l HPAResources) merge(o HPAResources) HPAResources {
 	for container, kinds := range o {
 		for k, is := range kinds {
 			if is {
@@ -142,46 +142,46 @@ func (l LookedAt) merge(o LookedAt) LookedAt {
 
 // ownersTTL is how long owners are cached, and the minimum time between two reads of a namespace
 // after changes.
-const ownersLife = 10 * time.Second
+const ownersTTL = 10 * time.Second
 
 // HorizontalPodAutoscalers finds the requests that affect HorizontalPodAutoscalers. Create it with
 // WatchHPAs. It is safe for concurrent use.
 type HorizontalPodAutoscalers struct {
 	informer cache.SharedIndexInformer
 	lister   autoscalinglisters.HorizontalPodAutoscalerLister
-	known    cache.InformerSynced
+	ready    cache.InformerSynced
 	owners   Owners
 
 	mu         sync.Mutex
-	namespaces map[string]*scaledPods
+	namespaces map[string]*namespaceHPAs
 }
 
 // namespaceHPAs are the resources that affect HorizontalPodAutoscalers of a namespace, for each
 // scale target and its owners. They are read once, without the lock of other namespaces.
-type scaledPods struct {
-	since  time.Time
-	forced time.Time // time of the latest read after a change
-	read   sync.Once
-	looked map[target.Key]LookedAt
+type namespaceHPAs struct {
+	since       time.Time
+	invalidated time.Time // time of the latest read after a change
+	once        sync.Once
+	byWorkload  map[target.Key]HPAResources
 }
 
 // WatchHPAs reads HorizontalPodAutoscalers with an informer of a factory. Call it before the
 // factory starts. The consequence is logged if they cannot be read.
-func WatchHPAs(core informers.SharedInformerFactory, owners Owners, sentence string) (*HorizontalPodAutoscalers, error) {
+func WatchHPAs(core informers.SharedInformerFactory, owners Owners, consequence string) (*HorizontalPodAutoscalers, error) {
 	all := core.Autoscaling().V2().HorizontalPodAutoscalers()
-	h := &HorizontalPodAutoscalers{informer: all.Informer(), lister: all.Lister(), owners: owners, namespaces: map[string]*scaledPods{}}
+	h := &HorizontalPodAutoscalers{informer: all.Informer(), lister: all.Lister(), owners: owners, namespaces: map[string]*namespaceHPAs{}}
 	var err error
-	if h.known, err = client.OptionalSync(h.informer, sentence); err != nil {
+	if h.ready, err = client.OptionalSync(h.informer, consequence); err != nil {
 		return nil, fmt.Errorf("watch HorizontalPodAutoscalers: %w", err)
 	}
 	_, err = h.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: h.forget,
+		AddFunc: h.invalidate,
 		UpdateFunc: func(before, after any) {
 			if !sameSpec(before, after) {
-				h.forget(after)
+				h.invalidate(after)
 			}
 		},
-		DeleteFunc: h.forget,
+		DeleteFunc: h.invalidate,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("watch HorizontalPodAutoscalers: %w", err)
@@ -197,7 +197,7 @@ func sameSpec(before, after any) bool {
 
 // invalidate causes a new read of a namespace. Further changes within ownersTTL wait for the next
 // regular read, so that frequent changes do not cause a read for each pod.
-func (h *HorizontalPodAutoscalers) forget(object any) {
+func (h *HorizontalPodAutoscalers) invalidate(object any) {
 	name, err := cache.DeletionHandlingObjectToName(object)
 	if err != nil {
 		return
@@ -205,42 +205,42 @@ func (h *HorizontalPodAutoscalers) forget(object any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
-	if pods := h.namespaces[name.Namespace]; pods != nil && now.Sub(pods.forced) >= ownersLife {
-		h.namespaces[name.Namespace] = &scaledPods{since: now, forced: now}
+	if pods := h.namespaces[name.Namespace]; pods != nil && now.Sub(pods.invalidated) >= ownersTTL {
+		h.namespaces[name.Namespace] = &namespaceHPAs{since: now, invalidated: now}
 	}
 }
 
 // Synced reports whether the cache is synced, or HorizontalPodAutoscalers cannot be read.
-func (h *HorizontalPodAutoscalers) Synced() bool { return h.known() }
+func (h *HorizontalPodAutoscalers) Synced() bool { return h.ready() }
 
 // Resources returns the resources of a workload with requests that affect HorizontalPodAutoscalers,
 // nil if there are none. It returns all resources if the receiver is nil or
 // HorizontalPodAutoscalers cannot be read. The result must not be modified.
-func (h *HorizontalPodAutoscalers) LooksAt(workload target.Key) LookedAt {
+func (h *HorizontalPodAutoscalers) Resources(workload target.Key) HPAResources {
 	if h == nil || !h.informer.HasSynced() {
-		return LookedAt{anyContainer: {true, true}}
+		return HPAResources{anyContainer: {true, true}}
 	}
-	pods := h.scaled(workload.Namespace)
-	pods.read.Do(func() { pods.looked = h.look(workload.Namespace) })
+	pods := h.namespaceState(workload.Namespace)
+	pods.once.Do(func() { pods.byWorkload = h.readNamespace(workload.Namespace) })
 	if workload.Group == "" {
-		return pods.looked[workload]
+		return pods.byWorkload[workload]
 	}
-	named, other := pods.looked[workload], pods.looked[anyGroup(workload)]
+	named, other := pods.byWorkload[workload], pods.byWorkload[anyGroup(workload)]
 	if len(other) == 0 {
 		return named
 	}
-	return LookedAt(nil).merge(named).merge(other)
+	return HPAResources(nil).merge(named).merge(other)
 }
 
-func (h *HorizontalPodAutoscalers) scaled(namespace string) *scaledPods {
+func (h *HorizontalPodAutoscalers) namespaceState(namespace string) *namespaceHPAs {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now, pods := time.Now(), h.namespaces[namespace]
 	switch {
 	case pods == nil:
-		pods = &scaledPods{since: now}
-	case now.Sub(pods.since) >= ownersLife:
-		pods = &scaledPods{since: now, forced: pods.forced}
+		pods = &namespaceHPAs{since: now}
+	case now.Sub(pods.since) >= ownersTTL:
+		pods = &namespaceHPAs{since: now, invalidated: pods.invalidated}
 	default:
 		return pods
 	}
@@ -248,18 +248,18 @@ func (h *HorizontalPodAutoscalers) scaled(namespace string) *scaledPods {
 	return pods
 }
 
-func (h *HorizontalPodAutoscalers) look(namespace string) map[target.Key]LookedAt {
+func (h *HorizontalPodAutoscalers) readNamespace(namespace string) map[target.Key]HPAResources {
 	all, err := h.lister.HorizontalPodAutoscalers(namespace).List(labels.Everything())
 	if err != nil { // impossible: the informer has the namespace index
 		return nil
 	}
-	looked := map[target.Key]LookedAt{}
+	looked := map[target.Key]HPAResources{}
 	for _, one := range all {
-		looks := Looks(one)
+		looks := UtilizationResources(one)
 		if looks == nil {
 			continue
 		}
-		for key := range h.owners(scaled(one)) {
+		for key := range h.owners(scaleTarget(one)) {
 			looked[key] = looked[key].merge(looks)
 		}
 	}

@@ -34,7 +34,7 @@ func onContainer(container string, name corev1.ResourceName, of autoscalingv2.Me
 		ContainerResource: &autoscalingv2.ContainerResourceMetricSource{Name: name, Container: container, Target: autoscalingv2.MetricTarget{Type: of}}}
 }
 
-func TestLooks_OnlyAtPartsOfTheRequest(t *testing.T) {
+func TestUtilizationResources_OnlyMetricsRelativeToRequests(t *testing.T) {
 	external := autoscalingv2.MetricSpec{Type: autoscalingv2.ExternalMetricSourceType, External: &autoscalingv2.ExternalMetricSource{}}
 	onlyMemory := policy.Rules{Entries: []policy.Entry{{Container: policy.Wildcard, Rule: policy.Rule{Controlled: [resources.Kinds]bool{resources.Memory: true}}}}}
 	for _, tc := range []struct {
@@ -58,10 +58,10 @@ func TestLooks_OnlyAtPartsOfTheRequest(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := scaler("apps/v1", "Deployment", "web", tc.metrics...)
-			require.Equal(t, tc.want, Looks(h).Against(tc.rules))
+			require.Equal(t, tc.want, UtilizationResources(h).Conflicts(tc.rules))
 			trimmed, err := client.Trim(h)
 			require.NoError(t, err)
-			require.Equal(t, tc.want, Looks(trimmed.(*autoscalingv2.HorizontalPodAutoscaler)).Against(tc.rules), "as the caches hold it")
+			require.Equal(t, tc.want, UtilizationResources(trimmed.(*autoscalingv2.HorizontalPodAutoscaler)).Conflicts(tc.rules), "as the caches hold it")
 		})
 	}
 }
@@ -73,16 +73,16 @@ func watchedHPAs(ctx context.Context, t *testing.T, h *autoscalingv2.HorizontalP
 	kube := fake.NewClientset(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}, owned, h)
 	f := client.Factory(kube, "", time.Hour, "")
 	targets := target.New(f, nil)
-	known, err := WatchHPAs(f, targets.From, "")
+	known, err := WatchHPAs(f, targets.OwnerChain, "")
 	require.NoError(t, err)
-	require.NotNil(t, known.LooksAt(target.Key{Namespace: "shop", Kind: "Deployment", Name: "other"}), "before they are read, one may look at anything")
+	require.NotNil(t, known.Resources(target.Key{Namespace: "shop", Kind: "Deployment", Name: "other"}), "before they are read, one may look at anything")
 	f.Start(ctx.Done())
 	require.NoError(t, client.Sync(ctx, targets.Synced()))
 	f.WaitForCacheSync(ctx.Done())
 	return known
 }
 
-func TestLooksAt_ReferencesAreComparedAsTheAPIServerDoes(t *testing.T) {
+func TestHPAs_MatchReferencesLikeAPIServer(t *testing.T) {
 	key := func(group, kind, name string) target.Key {
 		return target.Key{Namespace: "shop", Group: group, Kind: kind, Name: name}
 	}
@@ -113,8 +113,8 @@ func TestLooksAt_ReferencesAreComparedAsTheAPIServerDoes(t *testing.T) {
 				h := scaler(tc.apiVersion, tc.kind, tc.named, on("cpu", autoscalingv2.UtilizationMetricType))
 				known := watchedHPAs(ctx, t, h)
 				synctest.Wait()
-				require.Equal(t, tc.want, known.LooksAt(tc.of) != nil)
-				looked, first := LooksAt([]autoscalingv2.HorizontalPodAutoscaler{*h}, tc.of, known.owners)
+				require.Equal(t, tc.want, known.Resources(tc.of) != nil)
+				looked, first := FindHPAResources([]autoscalingv2.HorizontalPodAutoscaler{*h}, tc.of, known.owners)
 				require.Equal(t, tc.want, looked != nil)
 				require.Equal(t, tc.want, first != nil)
 			})
@@ -123,7 +123,7 @@ func TestLooksAt_ReferencesAreComparedAsTheAPIServerDoes(t *testing.T) {
 }
 
 // The status of an HPA changes every 15 s, and a namespace can have many HPAs.
-func TestLooksAt_StatusesReadNothingAgain(t *testing.T) {
+func TestHPAs_StatusUpdatesCauseNoReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
@@ -137,35 +137,35 @@ func TestLooksAt_StatusesReadNothingAgain(t *testing.T) {
 			<-release
 			return owners(key)
 		}
-		require.NotNil(t, known.LooksAt(web))
+		require.NotNil(t, known.Resources(web))
 		all := known.informer.GetStore().List()
 		updated := all[0].(*autoscalingv2.HorizontalPodAutoscaler).DeepCopy()
 		updated.Status.CurrentReplicas++
 		update := func() {
 			if !sameSpec(all[0], updated) {
-				known.forget(updated)
+				known.invalidate(updated)
 			}
 		}
 		update()
-		require.NotNil(t, known.LooksAt(web))
+		require.NotNil(t, known.Resources(web))
 		require.Equal(t, 1, read)
 		updated.Spec.Metrics = nil
 		update()
-		require.NotNil(t, known.LooksAt(web))
+		require.NotNil(t, known.Resources(web))
 		require.Equal(t, 2, read)
 
 		// A slow namespace does not delay others.
-		time.Sleep(ownersLife)
-		known.forget(updated)
+		time.Sleep(ownersTTL)
+		known.invalidate(updated)
 		release = make(chan struct{})
-		go known.LooksAt(web)
+		go known.Resources(web)
 		synctest.Wait()
-		require.Nil(t, known.LooksAt(target.Key{Namespace: "pay", Kind: "Deployment", Name: "web"}))
+		require.Nil(t, known.Resources(target.Key{Namespace: "pay", Kind: "Deployment", Name: "web"}))
 		close(release)
 	})
 }
 
-func TestLooksAt_LimitsReadsForChanges(t *testing.T) {
+func TestHPAs_LimitReadsOnChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
@@ -182,15 +182,15 @@ func TestLooksAt_LimitsReadsForChanges(t *testing.T) {
 			current = current.DeepCopy()
 			current.Spec.Metrics = scaler("", "", "", on(metric, autoscalingv2.UtilizationMetricType)).Spec.Metrics
 			require.NoError(t, known.informer.GetStore().Update(current))
-			known.forget(current)
+			known.invalidate(current)
 		}
-		looksAt := func(k resources.Kind) bool { return known.LooksAt(web).Of("app")[k] }
+		looksAt := func(k resources.Kind) bool { return known.Resources(web).For("app")[k] }
 		require.True(t, looksAt(resources.CPU))
 		change("memory")
 		require.True(t, looksAt(resources.Memory), "the first change takes effect at once")
 		change("cpu")
 		require.True(t, looksAt(resources.Memory))
-		time.Sleep(ownersLife)
+		time.Sleep(ownersTTL)
 		require.True(t, looksAt(resources.CPU), "and later ones within ten seconds")
 		read = 0
 		for range 600 {

@@ -35,7 +35,7 @@ type Reader struct {
 
 // NewReader reads all policies. There are none if the CRD is not installed.
 func NewReader(ctx context.Context, kube kubernetes.Interface, own versioned.Interface, o fleet.Options) (*Reader, error) {
-	r := WithoutPolicies(kube, own)
+	r := NewReaderWithoutPolicies(kube, own)
 	list, err := own.LoadlineV1alpha1().SizingPolicies().List(ctx, metav1.ListOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -53,33 +53,33 @@ func NewReader(ctx context.Context, kube kubernetes.Interface, own versioned.Int
 
 // NewReaderWithoutPolicies returns a Reader without policies, for users without permission to read
 // them.
-func WithoutPolicies(kube kubernetes.Interface, own versioned.Interface) *Reader {
+func NewReaderWithoutPolicies(kube kubernetes.Interface, own versioned.Interface) *Reader {
 	return &Reader{kube: kube, own: own, scales: client.NewScales(kube), set: fleet.NewSet(nil, fleet.Options{}), namespaces: map[string]*corev1.Namespace{}}
 }
 
 // WorkloadStatus is the policy decision and the rollout state of the workload of a VPA. The zero
 // value means that no policy applies.
-type Standing struct {
+type WorkloadStatus struct {
 	fleet.Decision
 
-	Author   fleet.Author                   // of the VPA
-	Object   *loadlinev1alpha1.SizingPolicy // the responsible policy, nil if there is none
-	Workload target.Workload
-	Selector labels.Selector // of its pods, nil if unknown
-	Recorded bool
-	State    rollout.State
-	Unread   error // why State is unknown, or nil
+	Author    fleet.VPAOrigin                // of the VPA
+	Object    *loadlinev1alpha1.SizingPolicy // the responsible policy, nil if there is none
+	Workload  target.Workload
+	Selector  labels.Selector // of its pods, nil if unknown
+	HasRecord bool
+	State     rollout.State
+	StateErr  error // why State is unknown, or nil
 }
 
 // WorkloadStatus returns the policy that is responsible for the target of a VPA, and the recorded
 // rollout state.
-func (r *Reader) Standing(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) (s Standing, err error) {
-	made := convert.MadeForPolicy(vpa)
-	if vpa.Spec.TargetRef == nil || r.set.Len() == 0 && !made {
+func (r *Reader) WorkloadStatus(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) (s WorkloadStatus, err error) {
+	generated := convert.IsGenerated(vpa)
+	if vpa.Spec.TargetRef == nil || r.set.Len() == 0 && !generated {
 		return s, nil
 	}
-	author := Author(vpa, made)
-	s.Author = author.Author
+	author := FleetVPA(vpa, generated)
+	s.Author = author.Origin
 	if s.Workload, s.Selector, s.Decision, err = r.decide(ctx, target.RefKey(vpa.Namespace, vpa.Spec.TargetRef), author); err != nil || s.Policy == nil {
 		return s, err
 	}
@@ -92,10 +92,10 @@ func (r *Reader) Standing(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler)
 	record, err := r.own.LoadlineV1alpha1().SizingRecords(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
 	switch {
 	case err == nil:
-		s.Recorded = true
-		s.State, s.Unread = Remembered(record, s.Workload)
+		s.HasRecord = true
+		s.State, s.StateErr = ReadState(record, s.Workload)
 	case !apierrors.IsNotFound(err):
-		s.Unread = fmt.Errorf("read SizingRecord %s: %w", name, err)
+		s.StateErr = fmt.Errorf("read SizingRecord %s: %w", name, err)
 	}
 	return s, nil
 }
@@ -103,23 +103,23 @@ func (r *Reader) Standing(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler)
 // FindHPAResources returns the resources of a workload with requests that affect
 // HorizontalPodAutoscalers, and the first affected HorizontalPodAutoscaler. Both are nil if there
 // is none.
-func LooksAt(all []autoscalingv2.HorizontalPodAutoscaler, workload target.Key, owners Owners) (looked LookedAt, first *autoscalingv2.HorizontalPodAutoscaler) {
+func FindHPAResources(all []autoscalingv2.HorizontalPodAutoscaler, workload target.Key, owners Owners) (found HPAResources, first *autoscalingv2.HorizontalPodAutoscaler) {
 	for i := range all {
 		h := &all[i]
-		looks := Looks(h)
+		looks := UtilizationResources(h)
 		if looks == nil || !Scales(h, workload, owners) {
 			continue
 		}
-		looked = looked.merge(looks)
+		found = found.merge(looks)
 		if first == nil {
 			first = h
 		}
 	}
-	return looked, first
+	return found, first
 }
 
 // PolicyFor returns the policy that is responsible for a workload, nil if there is none.
-func (r *Reader) Responsible(ctx context.Context, key target.Key) (*fleet.Policy, error) {
+func (r *Reader) PolicyFor(ctx context.Context, key target.Key) (*fleet.Policy, error) {
 	_, _, d, err := r.decide(ctx, key, fleet.VPA{})
 	return d.Policy, err
 }
@@ -135,9 +135,9 @@ func (r *Reader) decide(ctx context.Context, key target.Key, vpa fleet.VPA) (w t
 		}
 		r.namespaces[key.Namespace] = namespace
 	}
-	described := describe(w, namespace)
+	described := fleetWorkload(w, namespace)
 	described.VPA = vpa
-	return w, pods, r.set.For(described), nil
+	return w, pods, r.set.Decide(described), nil
 }
 
 // workload reads a workload and the selector of its pods. A missing workload has only a name.
@@ -150,7 +150,7 @@ func (r *Reader) workload(ctx context.Context, key target.Key) (target.Workload,
 		return target.Workload{}, nil, err
 	}
 	if w, found := target.WorkloadOf(object); found && err == nil {
-		return w, podsOf(object), nil
+		return w, podSelector(object), nil
 	}
 	return target.Workload{Key: key}, nil, nil
 }
@@ -168,7 +168,7 @@ func (r *Reader) scaled(ctx context.Context, key target.Key) (target.Workload, l
 }
 
 // podSelector returns the pod selector of a workload, nil if it has no valid one.
-func podsOf(object any) labels.Selector {
+func podSelector(object any) labels.Selector {
 	var written *metav1.LabelSelector
 	switch o := object.(type) {
 	case *appsv1.Deployment:

@@ -25,14 +25,14 @@ import (
 var ErrUnknown = errors.New("SizingRecords cannot be read")
 
 // RecordName returns the name of the SizingRecord of a workload.
-func RecordName(of target.Key) cache.ObjectName {
-	return cache.NewObjectName(of.Namespace, fleet.MadeName(of.Kind, of.Group, of.Name))
+func RecordName(key target.Key) cache.ObjectName {
+	return cache.NewObjectName(key.Namespace, fleet.GeneratedVPAName(key.Kind, key.Group, key.Name))
 }
 
 // IsOwner reports whether the workload owns a record, rather than an earlier workload with the same
 // name.
-func Owns(of target.Workload, record *metav1.ObjectMeta) bool {
-	return slices.ContainsFunc(record.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == of.UID })
+func IsOwner(workload target.Workload, record *metav1.ObjectMeta) bool {
+	return slices.ContainsFunc(record.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == workload.UID })
 }
 
 // ReadState returns the rollout state of a workload in its record. The state is empty if there is
@@ -40,24 +40,24 @@ func Owns(of target.Workload, record *metav1.ObjectMeta) bool {
 // after a restore of a backup, counts for the workload. The error is ErrUnknown if the record
 // cannot be read, or if it belongs to another workload of an unlisted kind. The cached workload of
 // such a kind may be outdated, so it is unknown which of the two is gone.
-func Remembered(record *loadlinev1alpha1.SizingRecord, of target.Workload) (rollout.State, error) {
+func ReadState(record *loadlinev1alpha1.SizingRecord, workload target.Workload) (rollout.State, error) {
 	if record == nil {
 		return rollout.State{}, nil
 	}
-	if about, err := About(of, &record.ObjectMeta); !about || err != nil {
+	if applies, err := AppliesTo(workload, &record.ObjectMeta); !applies || err != nil {
 		return rollout.State{}, err
 	}
 	return convert.RolloutState(&record.Status), nil
 }
 
 // AppliesTo reports whether a record counts for a workload, with the rules of ReadState.
-func About(of target.Workload, record *metav1.ObjectMeta) (bool, error) {
+func AppliesTo(workload target.Workload, record *metav1.ObjectMeta) (bool, error) {
 	switch {
-	case Owns(of, record) || !ownedByNamesake(record, of):
-	case fleet.Listed(of.Key.Group, of.Key.Kind):
+	case IsOwner(workload, record) || !ownedByNamesake(record, workload):
+	case fleet.Listed(workload.Key.Group, workload.Key.Kind):
 		return false, nil
 	default:
-		return false, fmt.Errorf("%w: %s is that of another %s", ErrUnknown, cache.MetaObjectToName(record), of.Key)
+		return false, fmt.Errorf("%w: %s is that of another %s", ErrUnknown, cache.MetaObjectToName(record), workload.Key)
 	}
 	if problem := record.Annotations[vpav1.UnreadableAnnotation]; problem != "" {
 		return false, fmt.Errorf("%w: %s: %s", ErrUnknown, cache.MetaObjectToName(record), problem)
@@ -65,19 +65,19 @@ func About(of target.Workload, record *metav1.ObjectMeta) (bool, error) {
 	return true, nil
 }
 
-func ownedByNamesake(record *metav1.ObjectMeta, of target.Workload) bool {
+func ownedByNamesake(record *metav1.ObjectMeta, workload target.Workload) bool {
 	return slices.ContainsFunc(record.OwnerReferences, func(o metav1.OwnerReference) bool {
-		return o.Kind == of.Key.Kind && o.Name == of.Key.Name && o.UID != of.UID
+		return o.Kind == workload.Key.Kind && o.Name == workload.Key.Name && o.UID != workload.UID
 	})
 }
 
 // SkipNewPods returns why new pods of a workload keep the resources of their template, from the
 // policy decision and the rollout state. It is empty if they do not, as far as the mode of a user
 // VPA allows.
-func NewPods(d fleet.Decision, by fleet.Author, s rollout.State) reason.Reason {
+func SkipNewPods(d fleet.Decision, author fleet.VPAOrigin, s rollout.State) reason.Reason {
 	current := d.Policy != nil && d.Policy.RolloutHash == s.Hash // else a new rollout begins
-	why := d.NewPods(by, current && s.Phase == rollout.PhaseFullRollout)
-	if why == "" && by == fleet.Loadline && d.Mode == fleet.Canary && current && s.Phase == rollout.PhaseHalted {
+	why := d.NewPodSkipReason(author, current && s.Phase == rollout.PhaseFullRollout)
+	if why == "" && author == fleet.GeneratedVPA && d.Mode == fleet.Canary && current && s.Phase == rollout.PhaseHalted {
 		return reason.Halted
 	}
 	return why
@@ -88,7 +88,7 @@ func NewPods(d fleet.Decision, by fleet.Author, s rollout.State) reason.Reason {
 type Records struct {
 	lister listers.SizingRecordLister
 	synced cache.InformerSynced
-	known  cache.InformerSynced // the cache is synced, or records cannot be read
+	ready  cache.InformerSynced // the cache is synced, or records cannot be read
 }
 
 // WatchRecords must be called before the factory starts.
@@ -96,23 +96,23 @@ func WatchRecords(vpas externalversions.SharedInformerFactory) (*Records, error)
 	records := vpas.Loadline().V1alpha1().SizingRecords()
 	informer := records.Informer()
 	known, err := client.OptionalSync(informer, "SizingRecords cannot be read, so new pods stay as they are written under a SizingPolicy that changes pods, where no person wrote a VPA")
-	if err = errors.Join(err, informer.SetTransform(forNewPods)); err != nil {
+	if err = errors.Join(err, informer.SetTransform(trimRecord)); err != nil {
 		return nil, fmt.Errorf("watch SizingRecords: %w", err)
 	}
-	return &Records{lister: records.Lister(), synced: informer.HasSynced, known: known}, nil
+	return &Records{lister: records.Lister(), synced: informer.HasSynced, ready: known}, nil
 }
 
 // Synced reports whether the cache is synced, or records cannot be read. It is true for nil
 // Records.
-func (r *Records) Synced() bool { return r == nil || r.known() }
+func (r *Records) Synced() bool { return r == nil || r.ready() }
 
 // State returns the rollout state of a workload, as far as it affects new pods. The error is
 // ErrUnknown if records cannot be read.
-func (r *Records) State(of target.Workload) (rollout.State, error) {
+func (r *Records) State(workload target.Workload) (rollout.State, error) {
 	if r == nil || !r.synced() {
 		return rollout.State{}, ErrUnknown
 	}
-	name := RecordName(of.Key)
+	name := RecordName(workload.Key)
 	record, err := r.lister.SizingRecords(name.Namespace).Get(name.Name)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -120,12 +120,12 @@ func (r *Records) State(of target.Workload) (rollout.State, error) {
 	case err != nil:
 		return rollout.State{}, fmt.Errorf("read SizingRecord %s: %w", name, err)
 	}
-	return Remembered(record, of)
+	return ReadState(record, workload)
 }
 
 // trimRecord is a cache.TransformFunc that keeps the fields for new pods. It drops rounds and
 // canary members, and keeps the proven resources only if other resources were reverted.
-func forNewPods(object any) (any, error) {
+func trimRecord(object any) (any, error) {
 	r, ok := object.(*loadlinev1alpha1.SizingRecord)
 	if !ok {
 		return object, nil

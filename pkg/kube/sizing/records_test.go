@@ -67,7 +67,7 @@ func unreadable(r *loadlinev1alpha1.SizingRecord) {
 	r.Annotations = map[string]string{vpav1.UnreadableAnnotation: "status: cpu"}
 }
 
-func TestARecordIsThatOfItsOwner(t *testing.T) {
+func TestReadState_RequiresMatchingOwner(t *testing.T) {
 	require.Equal(t, "shop/deployment-web", RecordName(web.Key).String())
 	for name, c := range map[string]struct {
 		record *loadlinev1alpha1.SizingRecord
@@ -81,27 +81,27 @@ func TestARecordIsThatOfItsOwner(t *testing.T) {
 		"of nobody":             {record(owner("")), false, rollout.PhaseFullRollout},
 		"of a former, not read": {record(owner("former"), unreadable), false, ""},
 	} {
-		s, err := Remembered(c.record, web)
+		s, err := ReadState(c.record, web)
 		require.NoError(t, err, name)
 		require.Equal(t, c.phase, s.Phase, name)
-		require.Equal(t, c.owns, c.record != nil && Owns(web, &c.record.ObjectMeta), name)
+		require.Equal(t, c.owns, c.record != nil && IsOwner(web, &c.record.ObjectMeta), name)
 	}
-	_, err := Remembered(record(unreadable), web)
+	_, err := ReadState(record(unreadable), web)
 	require.ErrorIs(t, err, ErrUnknown)
 	require.ErrorContains(t, err, "shop/deployment-web: status: cpu")
 }
 
-func TestNewPodsGoByThePhaseOfThePolicyThatIsThere(t *testing.T) {
+func TestSkipNewPods_FollowsPhaseOfCurrentPolicy(t *testing.T) {
 	p := fleet.Policy{Namespaces: fleet.Namespaces{Names: []string{"*"}}, Workloads: []fleet.Match{{Kind: "Deployment"}}, Mode: fleet.Canary, RolloutHash: "h"}
-	d := fleet.NewSet([]fleet.Policy{p}, fleet.Options{}).For(fleet.Workload{Kind: "Deployment", Name: "web", Namespace: "shop", VPA: fleet.VPA{Author: fleet.Loadline}})
-	require.Empty(t, NewPods(d, fleet.Loadline, rollout.State{Phase: rollout.PhaseFullRollout, Hash: "h"}))
-	require.Equal(t, reason.InitialSizingOff, NewPods(d, fleet.Loadline, rollout.State{Phase: rollout.PhaseFullRollout, Hash: "other"}))
+	d := fleet.NewSet([]fleet.Policy{p}, fleet.Options{}).Decide(fleet.Workload{Kind: "Deployment", Name: "web", Namespace: "shop", VPA: fleet.VPA{Origin: fleet.GeneratedVPA}})
+	require.Empty(t, SkipNewPods(d, fleet.GeneratedVPA, rollout.State{Phase: rollout.PhaseFullRollout, Hash: "h"}))
+	require.Equal(t, reason.InitialSizingOff, SkipNewPods(d, fleet.GeneratedVPA, rollout.State{Phase: rollout.PhaseFullRollout, Hash: "other"}))
 	d.Policy.Initial = fleet.ToTarget
-	require.Equal(t, reason.Halted, NewPods(d, fleet.Loadline, rollout.State{Phase: rollout.PhaseHalted, Hash: "h"}))
-	require.Empty(t, NewPods(d, fleet.Loadline, rollout.State{Phase: rollout.PhaseHalted, Hash: "other"}))
-	require.Empty(t, NewPods(d, fleet.Person, rollout.State{Phase: rollout.PhaseHalted, Hash: "h"}))
+	require.Equal(t, reason.Halted, SkipNewPods(d, fleet.GeneratedVPA, rollout.State{Phase: rollout.PhaseHalted, Hash: "h"}))
+	require.Empty(t, SkipNewPods(d, fleet.GeneratedVPA, rollout.State{Phase: rollout.PhaseHalted, Hash: "other"}))
+	require.Empty(t, SkipNewPods(d, fleet.UserVPA, rollout.State{Phase: rollout.PhaseHalted, Hash: "h"}))
 	d.Mode = fleet.OneShot // an annotation reduces the mode, and OneShot has no phases
-	require.Empty(t, NewPods(d, fleet.Loadline, rollout.State{Phase: rollout.PhaseHalted, Hash: "h"}))
+	require.Empty(t, SkipNewPods(d, fleet.GeneratedVPA, rollout.State{Phase: rollout.PhaseHalted, Hash: "h"}))
 }
 
 func watchedRecords(t *testing.T, refused error, objects ...runtime.Object) *Records {
@@ -117,15 +117,15 @@ func watchedRecords(t *testing.T, refused error, objects ...runtime.Object) *Rec
 	return r
 }
 
-func TestRecordsTellWhatIsRememberedOfAWorkload(t *testing.T) {
+func TestRecords_ReturnStateOfWorkload(t *testing.T) {
 	r := watchedRecords(t, nil, record())
 	s, err := r.State(web)
 	require.NoError(t, err)
 	require.Equal(t, rollout.PhaseFullRollout, s.Phase)
 	require.Equal(t, "h", s.Hash)
 	cpu := resources.List{}.With(resources.CPU, 200)
-	require.Equal(t, []policy.Container{{Name: "c", Requests: cpu}}, s.Kept)
-	require.Len(t, s.Reverted, 1)
+	require.Equal(t, []policy.Container{{Name: "c", Requests: cpu}}, s.ProvenResources)
+	require.Len(t, s.RevertedResources, 1)
 	require.Empty(t, s.Rounds, "nobody needs them for a new pod")
 	require.Empty(t, s.Members)
 	s, err = r.State(target.Workload{Key: target.Key{Namespace: "shop", Kind: "Deployment", Name: "other"}})
@@ -135,7 +135,7 @@ func TestRecordsTellWhatIsRememberedOfAWorkload(t *testing.T) {
 	well := record(func(r *loadlinev1alpha1.SizingRecord) { r.Status.Reverted = nil })
 	s, err = watchedRecords(t, nil, well).State(web)
 	require.NoError(t, err)
-	require.Empty(t, s.Kept, "nothing did harm")
+	require.Empty(t, s.ProvenResources, "nothing did harm")
 
 	_, err = watchedRecords(t, nil, record(unreadable)).State(web)
 	require.ErrorIs(t, err, ErrUnknown)
@@ -144,7 +144,7 @@ func TestRecordsTellWhatIsRememberedOfAWorkload(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnknown)
 }
 
-func TestRecordsThatMayNotBeReadAreUnknown(t *testing.T) {
+func TestRecords_ForbiddenIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := watchedRecords(t, apierrors.NewForbidden(schema.GroupResource{Resource: "sizingrecords"}, "", nil), record())
 		_, err := r.State(web)

@@ -9,7 +9,7 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 )
 
-func TestPodsShareAsTheUpdaterSaysOfThePolicyAsItIs(t *testing.T) {
+func TestIsSharing_RequiresConditionOfCurrentGeneration(t *testing.T) {
 	for name, c := range map[string]struct {
 		condition metav1.Condition
 		want      bool
@@ -22,7 +22,7 @@ func TestPodsShareAsTheUpdaterSaysOfThePolicyAsItIs(t *testing.T) {
 		p := &loadlinev1alpha1.SizingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "shop", Generation: 3}}
 		p.Status.Conditions = []metav1.Condition{c.condition}
 		s := &Snapshot{policies: map[string]*Policy{"shop": {Object: p}}}
-		require.Equal(t, c.want, s.Shares("shop"), name)
-		require.False(t, s.Shares("other"), name)
+		require.Equal(t, c.want, s.IsSharing("shop"), name)
+		require.False(t, s.IsSharing("other"), name)
 	}
 }

@@ -38,23 +38,23 @@ import (
 // Policies are the SizingPolicies of the cluster. All methods are safe for concurrent use. A nil
 // Policies has none.
 type Policies struct {
-	workloads  *target.Resolver
-	options    fleet.Options
-	policies   cache.SharedIndexInformer
-	namespaces cache.SharedIndexInformer
-	lister     listers.SizingPolicyLister
-	byName     corelisters.NamespaceLister
-	heard      cache.InformerSynced      // the event handler has seen all policies
-	pods       cache.SharedIndexInformer // nil without WatchPods
-	annotated  annotated
-	synced     map[string]cache.InformerSynced
+	workloads     *target.Resolver
+	options       fleet.Options
+	policies      cache.SharedIndexInformer
+	namespaces    cache.SharedIndexInformer
+	lister        listers.SizingPolicyLister
+	byName        corelisters.NamespaceLister
+	handlerSynced cache.InformerSynced      // the event handler has seen all policies
+	pods          cache.SharedIndexInformer // nil without WatchPods
+	annotated     annotatedPods
+	synced        map[string]cache.InformerSynced
 
-	some    chan struct{} // closed when the first policy exists
-	first   sync.Once     // guards the close of nonEmpty
-	changes atomic.Uint64 // number of policy changes so far
-	specs   atomic.Uint64 // the ones that changed more than a status
-	mu      sync.Mutex    // serializes reads of the policies
-	last    atomic.Pointer[Snapshot]
+	nonEmpty  chan struct{} // closed when the first policy exists
+	closeOnce sync.Once     // guards the close of nonEmpty
+	changes   atomic.Uint64 // number of policy changes so far
+	specs     atomic.Uint64 // the ones that changed more than a status
+	mu        sync.Mutex    // serializes reads of the policies
+	cached    atomic.Pointer[Snapshot]
 }
 
 // Snapshot holds the policies after a number of changes. It is immutable. A nil Snapshot has none.
@@ -79,7 +79,7 @@ type Policy struct {
 func Watch(vpas externalversions.SharedInformerFactory, core informers.SharedInformerFactory, workloads *target.Resolver, o fleet.Options) (*Policies, error) {
 	policies, namespaces := vpas.Loadline().V1alpha1().SizingPolicies(), core.Core().V1().Namespaces()
 	p := &Policies{
-		workloads: workloads, options: o, some: make(chan struct{}), annotated: annotated{namespaces: map[string]*onPods{}},
+		workloads: workloads, options: o, nonEmpty: make(chan struct{}), annotated: annotatedPods{namespaces: map[string]*namespaceAnnotations{}},
 		policies: policies.Informer(), namespaces: namespaces.Informer(), lister: policies.Lister(), byName: namespaces.Lister(),
 	}
 	changed := func(spec bool) {
@@ -91,7 +91,7 @@ func Watch(vpas externalversions.SharedInformerFactory, core informers.SharedInf
 	handler, err := p.policies.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) {
 			changed(true)
-			p.first.Do(func() { close(p.some) })
+			p.closeOnce.Do(func() { close(p.nonEmpty) })
 		},
 		UpdateFunc: func(before, after any) {
 			b, _ := before.(*loadlinev1alpha1.SizingPolicy)
@@ -103,18 +103,18 @@ func Watch(vpas externalversions.SharedInformerFactory, core informers.SharedInf
 	if err != nil {
 		return nil, fmt.Errorf("watch SizingPolicies: %w", err)
 	}
-	p.heard = handler.HasSynced
+	p.handlerSynced = handler.HasSynced
 	policiesKnown, err := client.OptionalSync(p.policies, "SizingPolicies cannot be read, so there are none, and no pod is changed because of a VPA that was made for one")
 	namespacesKnown, err2 := client.OptionalSync(p.namespaces, "Namespaces cannot be read, so a SizingPolicy that selects them by label holds all workloads of its kinds as they are")
 	p.synced = map[string]cache.InformerSynced{
-		"sizingpolicies": func() bool { return policiesKnown() && (p.heard() || !p.policies.HasSynced()) },
+		"sizingpolicies": func() bool { return policiesKnown() && (p.handlerSynced() || !p.policies.HasSynced()) },
 		"namespaces":     namespacesKnown,
 	}
 	return p, errors.Join(err, err2)
 }
 
 // NonEmpty returns a channel that is closed when the first policy exists, and stays closed.
-func (p *Policies) Some() <-chan struct{} { return p.some }
+func (p *Policies) NonEmpty() <-chan struct{} { return p.nonEmpty }
 
 // Synced returns functions by resource name. Each reports whether the cache is synced, or the
 // resource cannot be read.
@@ -122,22 +122,22 @@ func (p *Policies) Synced() map[string]cache.InformerSynced { return p.synced }
 
 // Readable reports whether all policies are known. Until then an unknown policy may select any
 // workload.
-func (p *Policies) Readable() bool { return p.policies.HasSynced() && p.heard() }
+func (p *Policies) Readable() bool { return p.policies.HasSynced() && p.handlerSynced() }
 
 // Snapshot returns the policies as of the last change.
-func (p *Policies) Now() *Snapshot {
+func (p *Policies) Snapshot() *Snapshot {
 	if p == nil {
 		return nil
 	}
-	if k := p.last.Load(); p.current(k) {
+	if k := p.cached.Load(); p.current(k) {
 		return k
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	k := p.last.Load()
+	k := p.cached.Load()
 	if !p.current(k) {
 		k = p.read(k)
-		p.last.Store(k)
+		p.cached.Store(k)
 	}
 	return k
 }
@@ -148,7 +148,7 @@ func (p *Policies) current(s *Snapshot) bool {
 
 // SpecsUnchanged reports whether specs and annotations of all policies are the same as in a
 // snapshot.
-func (p *Policies) Holds(s *Snapshot) bool {
+func (p *Policies) SpecsUnchanged(s *Snapshot) bool {
 	return s.specs == p.specs.Load() && s.readable == p.Readable()
 }
 
@@ -204,7 +204,7 @@ func (s *Snapshot) Object(name string) *loadlinev1alpha1.SizingPolicy {
 const ConditionSharing = "Sharing"
 
 // IsSharing reports whether condition Sharing is true for the current generation of a policy.
-func (s *Snapshot) Shares(policy string) bool {
+func (s *Snapshot) IsSharing(policy string) bool {
 	o := s.Object(policy)
 	if o == nil {
 		return false
@@ -223,18 +223,18 @@ func (s *Snapshot) Set() *fleet.Set {
 
 // For returns the decision for the target of a VPA.
 func (p *Policies) For(vpa *vpav1.VerticalPodAutoscaler) fleet.Decision {
-	a, _ := p.decide(p.Now().Set(), vpa, convert.MadeForPolicy(vpa), nil)
+	a, _ := p.decide(p.Snapshot().Set(), vpa, convert.IsGenerated(vpa), nil)
 	return a.Decision
 }
 
 // ForPod returns the decision for a pod at creation, like For for the target of its VPA.
 func (p *Policies) ForPod(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod) fleet.Decision {
-	a, _ := p.decide(p.Now().Set(), vpa, convert.MadeForPolicy(vpa), pod)
+	a, _ := p.decide(p.Snapshot().Set(), vpa, convert.IsGenerated(vpa), pod)
 	return a.Decision
 }
 
 // TargetDecision is the decision for the target of a VPA.
-type Answer struct {
+type TargetDecision struct {
 	fleet.Decision
 
 	Workload target.Workload
@@ -244,21 +244,21 @@ type Answer struct {
 
 // ForTarget returns the decision of For with more details. The value generated is
 // convert.IsGenerated.
-func (p *Policies) Answer(vpa *vpav1.VerticalPodAutoscaler, generated bool) Answer {
-	set := p.Now().Set()
+func (p *Policies) ForTarget(vpa *vpav1.VerticalPodAutoscaler, generated bool) TargetDecision {
+	set := p.Snapshot().Set()
 	a, w := p.decide(set, vpa, generated, nil)
 	if a.Known && a.Policy != nil {
 		w.VPA = fleet.VPA{}
-		a.Rival = set.Rival(a.Policy, w)
+		a.Rival = set.ConflictingPolicy(a.Policy, w)
 	}
 	return a
 }
 
 // decide returns no rival. The pod of the workload may be nil.
-func (p *Policies) decide(set *fleet.Set, vpa *vpav1.VerticalPodAutoscaler, generated bool, pod *corev1.Pod) (a Answer, w fleet.Workload) {
+func (p *Policies) decide(set *fleet.Set, vpa *vpav1.VerticalPodAutoscaler, generated bool, pod *corev1.Pod) (a TargetDecision, w fleet.Workload) {
 	if set.Len() == 0 || vpa.Spec.TargetRef == nil { // as in most clusters
 		if generated {
-			a.Decision = set.For(fleet.Workload{VPA: Author(vpa, generated)})
+			a.Decision = set.Decide(fleet.Workload{VPA: FleetVPA(vpa, generated)})
 		}
 		return a, w
 	}
@@ -266,19 +266,19 @@ func (p *Policies) decide(set *fleet.Set, vpa *vpav1.VerticalPodAutoscaler, gene
 	if a.Workload, a.Known = p.workloads.Workload(key); !a.Known {
 		a.Workload.Key = key
 	}
-	w = p.Describe(a.Workload)
-	w.VPA = Author(vpa, generated)
+	w = p.FleetWorkload(a.Workload)
+	w.VPA = FleetVPA(vpa, generated)
 	if pod != nil && !fleet.Listed(key.Group, key.Kind) {
 		w.TemplateAnnotations = pod.Annotations
 	}
-	a.Decision = set.For(w)
+	a.Decision = set.Decide(w)
 	return a, w
 }
 
 // MayChangePods reports whether a policy may let generated VPAs change pods of a namespace.
-func (p *Policies) Acts(namespace string) bool {
-	set := p.Now().Set()
-	return set.Len() > 0 && set.Acts(namespace, labelsOf(p.namespace(namespace)))
+func (p *Policies) MayChangePods(namespace string) bool {
+	set := p.Snapshot().Set()
+	return set.Len() > 0 && set.MayChangePods(namespace, namespaceLabels(p.namespace(namespace)))
 }
 
 // Target returns the target of a VPA. It returns false if the workload is missing, unknown, or of a
@@ -291,10 +291,10 @@ func (p *Policies) Target(vpa *vpav1.VerticalPodAutoscaler) (target.Workload, bo
 }
 
 // FleetWorkload converts a workload for package fleet, without its VPA.
-func (p *Policies) Describe(w target.Workload) fleet.Workload {
-	described := describe(w, p.namespace(w.Key.Namespace))
+func (p *Policies) FleetWorkload(w target.Workload) fleet.Workload {
+	described := fleetWorkload(w, p.namespace(w.Key.Namespace))
 	if !fleet.Listed(w.Key.Group, w.Key.Kind) {
-		described.TemplateAnnotations = p.onPods(w.Key)
+		described.TemplateAnnotations = p.templateAnnotations(w.Key)
 	}
 	return described
 }
@@ -308,16 +308,16 @@ func (p *Policies) namespace(name string) *corev1.Namespace {
 }
 
 // fleetWorkload treats a nil namespace as unknown.
-func describe(w target.Workload, namespace *corev1.Namespace) fleet.Workload {
+func fleetWorkload(w target.Workload, namespace *corev1.Namespace) fleet.Workload {
 	return fleet.Workload{
 		Group: w.Key.Group, Kind: w.Key.Kind, Namespace: w.Key.Namespace, Name: w.Key.Name,
 		Labels: w.Labels, LabelsUnknown: client.LabelsTooLarge(w.Labels), Annotations: w.Annotations, TemplateAnnotations: w.TemplateAnnotations,
-		NamespaceLabels: labelsOf(namespace),
+		NamespaceLabels: namespaceLabels(namespace),
 	}
 }
 
 // namespaceLabels returns nil if the labels are unknown.
-func labelsOf(namespace *corev1.Namespace) map[string]string {
+func namespaceLabels(namespace *corev1.Namespace) map[string]string {
 	switch {
 	case namespace == nil, client.LabelsTooLarge(namespace.Labels):
 		return nil
@@ -328,10 +328,10 @@ func labelsOf(namespace *corev1.Namespace) map[string]string {
 }
 
 // FleetVPA converts a VPA for package fleet. The value generated is convert.IsGenerated.
-func Author(vpa *vpav1.VerticalPodAutoscaler, made bool) fleet.VPA {
-	if made {
-		return fleet.VPA{Author: fleet.Loadline, Annotations: vpa.Annotations}
+func FleetVPA(vpa *vpav1.VerticalPodAutoscaler, generated bool) fleet.VPA {
+	if generated {
+		return fleet.VPA{Origin: fleet.GeneratedVPA, Annotations: vpa.Annotations}
 	}
 	mode := convert.Mode(vpa)
-	return fleet.VPA{Author: fleet.Person, Annotations: vpa.Annotations, Passive: mode == vpav1.UpdateModeOff || mode == vpav1.UpdateModeInitial}
+	return fleet.VPA{Origin: fleet.UserVPA, Annotations: vpa.Annotations, Passive: mode == vpav1.UpdateModeOff || mode == vpav1.UpdateModeInitial}
 }

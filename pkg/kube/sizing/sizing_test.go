@@ -84,26 +84,26 @@ func inCluster(t *testing.T, test func(c *cluster), missing ...string) {
 	})
 }
 
-func person(namespace string) *vpav1.VerticalPodAutoscaler {
+func userVPA(namespace string) *vpav1.VerticalPodAutoscaler {
 	return &vpav1.VerticalPodAutoscaler{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "mine"},
 		Spec:       vpav1.VerticalPodAutoscalerSpec{TargetRef: &autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}},
 	}
 }
 
-func TestAPolicyIsResponsibleForTheNamespacesWithItsLabel(t *testing.T) {
+func TestPolicies_SelectNamespacesByLabel(t *testing.T) {
 	inCluster(t, func(c *cluster) {
-		require.Equal(t, reason.RecommendOnly, c.policies.For(person("shop")).Reason)
-		require.Equal(t, reason.RecommendOnly, c.policies.For(made()).Reason)
-		require.Equal(t, fleet.Decision{}, c.policies.For(person("other")))
-		require.Equal(t, "shop", c.policies.Now().Objects()[0].Name)
+		require.Equal(t, reason.RecommendOnly, c.policies.For(userVPA("shop")).Reason)
+		require.Equal(t, reason.RecommendOnly, c.policies.For(generatedVPA()).Reason)
+		require.Equal(t, fleet.Decision{}, c.policies.For(userVPA("other")))
+		require.Equal(t, "shop", c.policies.Snapshot().Objects()[0].Name)
 	})
 }
 
 // A label alone does not make a VPA a generated one, because it may be a copy.
-func TestACopyOfAMadeVPAIsAPersons(t *testing.T) {
+func TestPolicies_CopyOfGeneratedVPAIsUserVPA(t *testing.T) {
 	inCluster(t, func(c *cluster) {
-		v := made()
+		v := generatedVPA()
 		v.Namespace = "other"
 		require.Equal(t, reason.PolicyUnknown, c.policies.For(v).Reason)
 		v.Name = "copy"
@@ -111,49 +111,49 @@ func TestACopyOfAMadeVPAIsAPersons(t *testing.T) {
 	})
 }
 
-func TestWithoutPermissionThereAreNoPolicies(t *testing.T) {
+func TestPolicies_ForbiddenMeansNone(t *testing.T) {
 	inCluster(t, func(c *cluster) {
-		require.Equal(t, fleet.Decision{}, c.policies.For(person("shop")))
-		require.Equal(t, reason.PolicyUnknown, c.policies.For(made()).Reason)
+		require.Equal(t, fleet.Decision{}, c.policies.For(userVPA("shop")))
+		require.Equal(t, reason.PolicyUnknown, c.policies.For(generatedVPA()).Reason)
 		require.False(t, c.policies.Readable())
 		c.refuses["sizingpolicies"].Store(false)
 		time.Sleep(6 * time.Minute)
 		synctest.Wait()
 		require.True(t, c.policies.Readable())
-		require.Equal(t, reason.RecommendOnly, c.policies.For(person("shop")).Reason)
+		require.Equal(t, reason.RecommendOnly, c.policies.For(userVPA("shop")).Reason)
 	}, "sizingpolicies")
 }
 
 // The current spec of a policy is unknown once it can no longer be read.
-func TestAPolicyThatCannotBeReadAnyMoreHoldsItsWorkloads(t *testing.T) {
+func TestPolicies_UnreadablePolicySkipsItsWorkloads(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		c.refuses["sizingpolicies"].Store(true)
 		c.watches[len(c.watches)-1].Error(&apierrors.NewResourceExpired("compacted").ErrStatus) // the informer must list again
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		require.Equal(t, reason.RecommendOnly, c.policies.For(person("shop")).Reason, "a role may be replaced")
+		require.Equal(t, reason.RecommendOnly, c.policies.For(userVPA("shop")).Reason, "a role may be replaced")
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		require.Equal(t, reason.PolicyUnknown, c.policies.For(person("shop")).Reason)
-		require.Equal(t, reason.PolicyUnknown, c.policies.For(made()).Reason)
-		require.Equal(t, fleet.Decision{}, c.policies.For(person("other")))
+		require.Equal(t, reason.PolicyUnknown, c.policies.For(userVPA("shop")).Reason)
+		require.Equal(t, reason.PolicyUnknown, c.policies.For(generatedVPA()).Reason)
+		require.Equal(t, fleet.Decision{}, c.policies.For(userVPA("other")))
 	})
 }
 
-func TestASelectorOfNamespacesThatCannotBeReadHoldsAll(t *testing.T) {
+func TestPolicies_UnreadableNamespacesSkipAllWorkloads(t *testing.T) {
 	inCluster(t, func(c *cluster) {
-		require.Equal(t, reason.PolicyUnknown, c.policies.For(person("shop")).Reason)
-		require.Equal(t, reason.PolicyUnknown, c.policies.For(person("other")).Reason)
+		require.Equal(t, reason.PolicyUnknown, c.policies.For(userVPA("shop")).Reason)
+		require.Equal(t, reason.PolicyUnknown, c.policies.For(userVPA("other")).Reason)
 		c.refuses["namespaces"].Store(false)
 		time.Sleep(6 * time.Minute)
 		synctest.Wait()
-		require.Equal(t, reason.RecommendOnly, c.policies.For(person("shop")).Reason)
-		require.Equal(t, fleet.Decision{}, c.policies.For(person("other")))
+		require.Equal(t, reason.RecommendOnly, c.policies.For(userVPA("shop")).Reason)
+		require.Equal(t, fleet.Decision{}, c.policies.For(userVPA("other")))
 	}, "namespaces")
 }
 
 // Both permissions may come from one role and be lost together.
-func TestAPolicyThatSelectsByLabelHoldsItsWorkloadsWithoutAnyPermission(t *testing.T) {
+func TestPolicies_LosingAllPermissionsSkipsWorkloads(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		for _, refuses := range c.refuses {
 			refuses.Store(true)
@@ -161,21 +161,21 @@ func TestAPolicyThatSelectsByLabelHoldsItsWorkloadsWithoutAnyPermission(t *testi
 		c.watches[len(c.watches)-1].Error(&apierrors.NewResourceExpired("compacted").ErrStatus)
 		time.Sleep(20 * time.Minute)
 		synctest.Wait()
-		require.Equal(t, reason.PolicyUnknown, c.policies.For(person("shop")).Reason)
+		require.Equal(t, reason.PolicyUnknown, c.policies.For(userVPA("shop")).Reason)
 	})
 }
 
 // The event of a namespace may arrive after events of its workloads.
-func TestANamespaceThatIsNotKnownYetIsHeld(t *testing.T) {
-	inCluster(t, func(c *cluster) { require.Equal(t, reason.PolicyUnknown, c.policies.For(person("new")).Reason) })
+func TestPolicies_UnknownNamespaceIsSkipped(t *testing.T) {
+	inCluster(t, func(c *cluster) { require.Equal(t, reason.PolicyUnknown, c.policies.For(userVPA("new")).Reason) })
 }
 
 // A cached decision is reused only while none of its inputs changes.
-func TestAnAnswerThatIsAskedForAgain(t *testing.T) {
+func TestPolicies_DecisionFollowsChanges(t *testing.T) {
 	optedOut := map[string]string{fleet.SkipAnnotation: "true"}
 	for name, change := range map[string]func(t *testing.T, c *cluster, vpa *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler{
 		"policy": func(t *testing.T, c *cluster, vpa *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
-			policy := c.policies.Now().Object("shop").DeepCopy()
+			policy := c.policies.Snapshot().Object("shop").DeepCopy()
 			policy.Spec.Rollout.Mode = new(loadlinev1alpha1.RolloutModeAuto)
 			c.watches[len(c.watches)-1].Modify(policy)
 			return vpa
@@ -202,14 +202,14 @@ func TestAnAnswerThatIsAskedForAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inCluster(t, func(c *cluster) {
-				vpa := person("shop")
-				before := c.policies.Answer(vpa, false)
+				vpa := userVPA("shop")
+				before := c.policies.ForTarget(vpa, false)
 				require.Equal(t, reason.RecommendOnly, before.Reason)
 				require.True(t, before.Known)
 
 				vpa = change(t, c, vpa)
 				synctest.Wait()
-				after := c.policies.Answer(vpa, false)
+				after := c.policies.ForTarget(vpa, false)
 				require.NotEqual(t, []any{before.Decision, before.Known}, []any{after.Decision, after.Known})
 			})
 		})

@@ -24,7 +24,7 @@ type Claim struct {
 	TargetKind, TargetName string
 	TargetVersion          string // API group and version of the target
 	Created                time.Time
-	Made                   bool // for a policy; user VPAs take precedence
+	Generated              bool // for a policy; user VPAs take precedence
 	Idle                   bool // mode Off without startup boost: changes no pod, except by its policy
 	// Selector is the selector of the target, equal for all VPAs of a target. Nil matches nothing.
 	Selector interface{ Matches(labels.Labels) bool }
@@ -35,9 +35,9 @@ type Claim struct {
 func ClaimOf(vpa *vpav1.VerticalPodAutoscaler) Claim {
 	claim := Claim{
 		VPA: vpa, Namespace: vpa.Namespace, Name: vpa.Name, Created: vpa.CreationTimestamp.Time,
-		Made: convert.MadeForPolicy(vpa),
+		Generated: convert.IsGenerated(vpa),
 		// An unreadable spec may contain a boost.
-		Idle: convert.Mode(vpa) == vpav1.UpdateModeOff && !convert.HasBoost(vpa) && convert.Unreadable(vpa) == "",
+		Idle: convert.Mode(vpa) == vpav1.UpdateModeOff && !convert.HasBoost(vpa) && convert.UnreadableReason(vpa) == "",
 	}
 	if ref := vpa.Spec.TargetRef; ref != nil {
 		claim.TargetKind, claim.TargetName, claim.TargetVersion = ref.Kind, ref.Name, ref.APIVersion
@@ -130,8 +130,8 @@ func (x *Claims) Len() int { return len(x.targets) }
 
 // Controlling returns the VPA that controls a pod with the given topmost controller and labels, or
 // false.
-func (x *Claims) Controlling(top Key, of map[string]string) (Claim, bool) {
-	if strongest, found := x.Targeting(top); found && !client.LabelsTooLarge(of) && strongest.Selector.Matches(labels.Set(of)) {
+func (x *Claims) Controlling(top Key, podLabels map[string]string) (Claim, bool) {
+	if strongest, found := x.Targeting(top); found && !client.LabelsTooLarge(podLabels) && strongest.Selector.Matches(labels.Set(podLabels)) {
 		return strongest, true
 	}
 	return Claim{}, false
@@ -149,10 +149,10 @@ func (x *Claims) Targeting(controller Key) (Claim, bool) {
 // CompareClaims orders VPAs by precedence for the same pods: user VPAs before generated VPAs, then
 // VPAs that may change pods before idle ones, then by creation time, then by name.
 func CompareClaims(a, b Claim) int {
-	return cmp.Or(lastIf(a.Made, b.Made), lastIf(a.Idle, b.Idle), a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
+	return cmp.Or(falseFirst(a.Generated, b.Generated), falseFirst(a.Idle, b.Idle), a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
 }
 
-func lastIf(a, b bool) int {
+func falseFirst(a, b bool) int {
 	switch {
 	case a == b:
 		return 0
@@ -170,17 +170,17 @@ func Indexers() cache.Indexers {
 	return cache.Indexers{byTarget: func(object any) ([]string, error) {
 		vpa, ok := object.(*vpav1.VerticalPodAutoscaler)
 		if ok && vpa.Spec.TargetRef != nil && CheckRef(vpa.Spec.TargetRef) == nil {
-			return []string{RefKey(vpa.Namespace, vpa.Spec.TargetRef).indexed()}, nil
+			return []string{RefKey(vpa.Namespace, vpa.Spec.TargetRef).indexKey()}, nil
 		}
 		return nil, nil // a path such as ../other would be a key of another namespace
 	}}
 }
 
-func (k Key) indexed() string { return path.Join(k.Namespace, k.Group, k.Kind, k.Name) }
+func (k Key) indexKey() string { return path.Join(k.Namespace, k.Group, k.Kind, k.Name) }
 
 // VPAsOf returns the VPAs with a target, in no order, or an error if the index is missing.
 func VPAsOf(vpas cache.Indexer, target Key) ([]*vpav1.VerticalPodAutoscaler, error) {
-	objects, err := vpas.ByIndex(byTarget, target.indexed())
+	objects, err := vpas.ByIndex(byTarget, target.indexKey())
 	found := make([]*vpav1.VerticalPodAutoscaler, 0, len(objects))
 	for _, object := range objects {
 		if vpa, ok := object.(*vpav1.VerticalPodAutoscaler); ok {
@@ -194,11 +194,11 @@ func VPAsOf(vpas cache.Indexer, target Key) ([]*vpav1.VerticalPodAutoscaler, err
 // and nil are empty. It is safe for concurrent use.
 type Generations struct {
 	mu    sync.Mutex
-	known map[cache.ObjectName]sighting
+	known map[cache.ObjectName]observation
 }
 
 // observation is the observed state of one VPA.
-type sighting struct {
+type observation struct {
 	uid    types.UID
 	target Key
 	since  int64 // generation of the first observation with target
@@ -207,7 +207,7 @@ type sighting struct {
 
 // Watch observes the VPAs of an informer. Earlier generations of existing VPAs are unknown.
 func (g *Generations) Watch(vpas cache.SharedInformer) error {
-	_, err := vpas.AddEventHandler(vpaHandler(func(vpa *vpav1.VerticalPodAutoscaler) { g.see(vpa, true) }, g.forget))
+	_, err := vpas.AddEventHandler(vpaHandler(func(vpa *vpav1.VerticalPodAutoscaler) { g.observe(vpa, true) }, g.forget))
 	if err != nil {
 		return fmt.Errorf("watch the targets of VPAs: %w", err)
 	}
@@ -218,14 +218,14 @@ func (g *Generations) Watch(vpas cache.SharedInformer) error {
 // also observes the VPA, because a cache may return it before Watch is notified.
 func (g *Generations) Outdated(vpa *vpav1.VerticalPodAutoscaler) bool {
 	if g == nil {
-		return convert.Outdated(vpa, vpa.Generation)
+		return convert.IsOutdated(vpa, vpa.Generation)
 	}
-	return convert.Outdated(vpa, g.see(vpa, false))
+	return convert.IsOutdated(vpa, g.observe(vpa, false))
 }
 
 // observe returns the generation since which a VPA has had its target. It adds an unknown VPA only
 // if exists is true.
-func (g *Generations) see(vpa *vpav1.VerticalPodAutoscaler, there bool) (since int64) {
+func (g *Generations) observe(vpa *vpav1.VerticalPodAutoscaler, exists bool) (since int64) {
 	name, at := cache.MetaObjectToName(vpa), vpa.Generation
 	var target Key
 	if vpa.Spec.TargetRef != nil {
@@ -235,10 +235,10 @@ func (g *Generations) see(vpa *vpav1.VerticalPodAutoscaler, there bool) (since i
 	defer g.mu.Unlock()
 	s, known := g.known[name]
 	switch {
-	case !known && !there:
+	case !known && !exists:
 		return at
 	case !known || s.uid != vpa.UID:
-		s = sighting{uid: vpa.UID, target: target, since: at, last: at}
+		s = observation{uid: vpa.UID, target: target, since: at, last: at}
 	case at >= s.last && s.target != target:
 		s.target, s.since, s.last = target, at, at
 	case at < s.last && s.target != target: // a late notification
@@ -247,7 +247,7 @@ func (g *Generations) see(vpa *vpav1.VerticalPodAutoscaler, there bool) (since i
 		s.last = max(s.last, at)
 	}
 	if g.known == nil {
-		g.known = map[cache.ObjectName]sighting{}
+		g.known = map[cache.ObjectName]observation{}
 	}
 	g.known[name] = s
 	return s.since

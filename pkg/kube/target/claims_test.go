@@ -39,7 +39,7 @@ func controlling(t *testing.T, top Key, all ...Claim) string {
 	return found.Name
 }
 
-func TestTheOldestVPAControls(t *testing.T) {
+func TestClaims_OldestVPAControls(t *testing.T) {
 	require.Equal(t, "old", controlling(t, top, vpa("young", 2), vpa("old", 1), vpa("middle", 1).with(func(v *Claim) { v.Created = v.Created.Add(time.Hour) })))
 }
 
@@ -48,18 +48,18 @@ func (v Claim) with(change func(*Claim)) Claim {
 	return v
 }
 
-func TestTheSmallerNameBreaksATie(t *testing.T) {
+func TestClaims_SmallerNameBreaksTie(t *testing.T) {
 	require.Equal(t, "a", controlling(t, top, vpa("b", 1), vpa("a", 1), vpa("c", 1)))
 }
 
-func TestAnIdleVPAComesBehindTheOthers(t *testing.T) {
+func TestClaims_IdleVPAComesLast(t *testing.T) {
 	idle := func(v *Claim) { v.Idle = true }
 	require.Equal(t, "young", controlling(t, top, vpa("old", 1).with(idle), vpa("young", 2)))
 	require.Equal(t, "young", controlling(t, top, vpa("young", 2), vpa("old", 1).with(idle)))
 	require.Equal(t, "old", controlling(t, top, vpa("young", 2).with(idle), vpa("old", 1).with(idle)))
 }
 
-func TestOnlyVPAsOfTheControllerCount(t *testing.T) {
+func TestClaims_OnlyVPAsOfController(t *testing.T) {
 	for name, other := range map[string]Claim{
 		"other namespace":  vpa("x", 0).with(func(v *Claim) { v.Namespace = "ns2" }),
 		"other target":     vpa("x", 0).with(func(v *Claim) { v.TargetName = "e" }),
@@ -73,7 +73,7 @@ func TestOnlyVPAsOfTheControllerCount(t *testing.T) {
 	require.Empty(t, controlling(t, Key{}, vpa("mine", 5)))
 }
 
-func TestPutReplacesAndRemoveForgets(t *testing.T) {
+func TestClaims_PutReplacesAndRemoveDeletes(t *testing.T) {
 	var x Claims
 	x.Remove("default", "never there")
 	x.Put(vpa("a", 1))
@@ -87,7 +87,7 @@ func TestPutReplacesAndRemoveForgets(t *testing.T) {
 	require.False(t, found)
 }
 
-func TestTheOrderOfArrivalDoesNotMatter(t *testing.T) {
+func TestClaims_OrderOfArrivalIsIrrelevant(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var all []Claim
 		for _, n := range rapid.SliceOfNDistinct(rapid.IntRange(0, 30), 1, 8, rapid.ID[int]).Draw(t, "names") {
@@ -110,7 +110,7 @@ func TestTheOrderOfArrivalDoesNotMatter(t *testing.T) {
 }
 
 // Users can create any number of VPAs with one target.
-func TestClaims_StrongestOfOneTargetIsAsked(t *testing.T) {
+func TestClaims_EvaluateOnlyStrongestOfTarget(t *testing.T) {
 	var x Claims
 	asked := map[string]int{}
 	for i := range 1000 {
@@ -126,7 +126,7 @@ func TestClaims_StrongestOfOneTargetIsAsked(t *testing.T) {
 	require.Equal(t, map[string]int{"v1": 1}, asked)
 }
 
-func TestClaims_CompareReferencesAsTheAPIServerDoes(t *testing.T) {
+func TestClaims_MatchReferencesLikeAPIServer(t *testing.T) {
 	custom := Key{Namespace: "default", Group: "apps.example.com", Kind: "StatefulSet", Name: "d"}
 	ref := func(apiVersion, kind string) Claim {
 		return vpa("x", 0).with(func(v *Claim) { v.TargetVersion, v.TargetKind = apiVersion, kind })

@@ -38,38 +38,38 @@ type Finder struct {
 
 	mu         sync.RWMutex
 	index      Claims
-	namespaces map[string]numbers
+	namespaces map[string]vpaCounts
 	admitted   map[string]map[string]time.Time // admission times of VPAs not yet in the informer, by namespace and name
 
-	pausing sync.Mutex
+	waitMu  sync.Mutex
 	waiting map[string]int // number of waiting pods by namespace
 }
 
 // vpaCounts counts the VPAs of a namespace that may change pods.
-type numbers struct {
-	acting int // not idle
-	made   int // idle, but generated: the policy may change pods
+type vpaCounts struct {
+	active    int // not idle
+	generated int // idle, but generated: the policy may change pods
 }
 
 // Serves reports whether a namespace has a VPA that may change its pods. Idle generated VPAs count
 // only with includeGenerated.
-func (f *Finder) Serves(namespace string, made bool) bool {
+func (f *Finder) Serves(namespace string, includeGenerated bool) bool {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	n := f.namespaces[namespace]
-	return n.acting > 0 || made && n.made > 0 || len(f.admitted[namespace]) > 0
+	return n.active > 0 || includeGenerated && n.generated > 0 || len(f.admitted[namespace]) > 0
 }
 
 // Bounds of admitted VPAs. An API server may reject a VPA after the webhook has admitted it.
 const (
-	admittedFor  = 2 * time.Second
-	mostAdmitted = 20 // per namespace
+	admittedLifetime = 2 * time.Second
+	maxAdmitted      = 20 // per namespace
 )
 
 // RecordAdmission records the admission of a VPA at time now. Pods of its namespace wait until the
 // informer returns it, see Find.
-func (f *Finder) Admitted(vpa *vpav1.VerticalPodAutoscaler, now time.Time) {
-	if vpa.Name == "" || vpa.Spec.TargetRef == nil || ClaimOf(vpa).bystands() {
+func (f *Finder) RecordAdmission(vpa *vpav1.VerticalPodAutoscaler, now time.Time) {
+	if vpa.Name == "" || vpa.Spec.TargetRef == nil || ClaimOf(vpa).isInactive() {
 		return
 	}
 	f.mu.Lock()
@@ -85,21 +85,21 @@ func (f *Finder) Admitted(vpa *vpav1.VerticalPodAutoscaler, now time.Time) {
 		names = map[string]time.Time{}
 		f.admitted[vpa.Namespace] = names
 	}
-	if len(names) < mostAdmitted {
+	if len(names) < maxAdmitted {
 		names[vpa.Name] = now
 	}
 }
 
 func (f *Finder) expire(namespace string, now time.Time) {
 	names := f.admitted[namespace]
-	maps.DeleteFunc(names, func(_ string, at time.Time) bool { return now.Sub(at) >= admittedFor })
+	maps.DeleteFunc(names, func(_ string, at time.Time) bool { return now.Sub(at) >= admittedLifetime })
 	if len(names) == 0 {
 		delete(f.admitted, namespace)
 	}
 }
 
 // hasPendingVPA reports whether a namespace has an admitted VPA that is not in the informer yet.
-func (f *Finder) expects(namespace string) bool {
+func (f *Finder) hasPendingVPA(namespace string) bool {
 	f.mu.RLock()
 	expected := len(f.admitted[namespace]) > 0
 	f.mu.RUnlock()
@@ -125,7 +125,7 @@ func NewFinder(ctx context.Context, resolver TopmostResolver) *Finder {
 	return &Finder{
 		resolver:   resolver,
 		ctx:        ctx,
-		namespaces: map[string]numbers{},
+		namespaces: map[string]vpaCounts{},
 		admitted:   map[string]map[string]time.Time{},
 		waiting:    map[string]int{},
 	}
@@ -133,14 +133,14 @@ func NewFinder(ctx context.Context, resolver TopmostResolver) *Finder {
 
 // Handler updates the Finder from an informer of VPAs. It calls prefetch for targets without
 // informer, if their VPA may change pods.
-func (f *Finder) Handler(wanted func(Key)) cache.ResourceEventHandler {
+func (f *Finder) Handler(prefetch func(Key)) cache.ResourceEventHandler {
 	return vpaHandler(func(vpa *vpav1.VerticalPodAutoscaler) {
 		f.Put(vpa)
-		if vpa.Spec.TargetRef == nil || ClaimOf(vpa).bystands() {
+		if vpa.Spec.TargetRef == nil || ClaimOf(vpa).isInactive() {
 			return
 		}
 		if key := RefKey(vpa.Namespace, vpa.Spec.TargetRef); key.Custom() {
-			wanted(key)
+			prefetch(key)
 		}
 	}, f.Remove)
 }
@@ -164,7 +164,7 @@ func vpaHandler(put func(*vpav1.VerticalPodAutoscaler), remove func(cache.Object
 
 // isInactive reports whether a VPA changes no pod under any policy. It still takes precedence over
 // a generated VPA.
-func (v Claim) bystands() bool { return v.Idle && !v.Made }
+func (v Claim) isInactive() bool { return v.Idle && !v.Generated }
 
 // Put adds or replaces a VPA. It removes a VPA without target.
 func (f *Finder) Put(vpa *vpav1.VerticalPodAutoscaler) {
@@ -175,14 +175,14 @@ func (f *Finder) Put(vpa *vpav1.VerticalPodAutoscaler) {
 	}
 	claim := ClaimOf(vpa)
 	claim.Selector = &targetSelector{finder: f, vpa: vpa}
-	f.change(name, &claim)
+	f.replace(name, &claim)
 }
 
 // Remove removes a VPA if the Finder has it.
-func (f *Finder) Remove(name cache.ObjectName) { f.change(name, nil) }
+func (f *Finder) Remove(name cache.ObjectName) { f.replace(name, nil) }
 
 // replace removes a VPA if claim is nil.
-func (f *Finder) change(name cache.ObjectName, by *Claim) {
+func (f *Finder) replace(name cache.ObjectName, claim *Claim) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if names := f.admitted[name.Namespace]; names != nil {
@@ -194,21 +194,21 @@ func (f *Finder) change(name cache.ObjectName, by *Claim) {
 	if before, known := f.index.Remove(name.Namespace, name.Name); known {
 		n.count(&before, -1)
 	}
-	if by != nil {
-		f.index.Put(*by)
-		n.count(by, 1)
+	if claim != nil {
+		f.index.Put(*claim)
+		n.count(claim, 1)
 	}
-	if f.namespaces[name.Namespace] = n; n == (numbers{}) {
+	if f.namespaces[name.Namespace] = n; n == (vpaCounts{}) {
 		delete(f.namespaces, name.Namespace)
 	}
 }
 
-func (n *numbers) count(c *Claim, by int) {
+func (n *vpaCounts) count(c *Claim, delta int) {
 	switch {
 	case !c.Idle:
-		n.acting += by
-	case c.Made:
-		n.made += by
+		n.active += delta
+	case c.Generated:
+		n.generated += delta
 	}
 }
 
@@ -220,7 +220,7 @@ type targetSelector struct {
 }
 
 // Matches reports whether the target selects a pod with the given labels.
-func (s *targetSelector) Matches(of labels.Labels) bool {
+func (s *targetSelector) Matches(podLabels labels.Labels) bool {
 	ctx := s.finder.ctx
 	selection, err := s.finder.resolver.Select(ctx, s.vpa.Namespace, s.vpa.Spec.TargetRef, s.last.Load())
 	if err != nil {
@@ -228,7 +228,7 @@ func (s *targetSelector) Matches(of labels.Labels) bool {
 		return false
 	}
 	s.last.Store(selection)
-	return selection.Selector.Matches(of)
+	return selection.Selector.Matches(podLabels)
 }
 
 // Find returns the VPA that controls a pod about to be created. Its target is the topmost
@@ -255,7 +255,7 @@ func (f *Finder) Find(ctx context.Context, namespace string, pod *corev1.Pod) (*
 	f.mu.RLock()
 	chosen, found := f.index.Targeting(top)
 	f.mu.RUnlock()
-	if !found || chosen.bystands() || client.Unselectable(pod) != "" || !chosen.Selector.Matches(labels.Set(pod.Labels)) {
+	if !found || chosen.isInactive() || client.Unselectable(pod) != "" || !chosen.Selector.Matches(labels.Set(pod.Labels)) {
 		return nil, nil
 	}
 	return chosen.VPA, nil
@@ -267,30 +267,30 @@ var pauses = [...]time.Duration{20 * time.Millisecond, 60 * time.Millisecond, 12
 
 // maxWaitingPods is the maximum number of waiting pods in a namespace. Each occupies one of the
 // server's concurrent requests, and any user can give a pod a nonexistent owner.
-const mostWaitingPods = 20
+const maxWaitingPods = 20
 
 func (f *Finder) topmost(ctx context.Context, owner Key) (top Key, found bool, err error) {
-	settled := func() bool {
+	resolved := func() bool {
 		top, found, err = f.resolver.Topmost(ctx, owner)
-		return answered(err) && !f.expects(owner.Namespace)
+		return isConclusive(err) && !f.hasPendingVPA(owner.Namespace)
 	}
-	if settled() {
+	if resolved() {
 		return top, found, err
 	}
-	if !f.wait(owner.Namespace) {
-		if answered(err) {
+	if !f.startWait(owner.Namespace) {
+		if isConclusive(err) {
 			return top, found, err
 		}
-		return Key{}, false, fmt.Errorf("%d other pods of namespace %s wait for their owners already: %w", mostWaitingPods, owner.Namespace, err)
+		return Key{}, false, fmt.Errorf("%d other pods of namespace %s wait for their owners already: %w", maxWaitingPods, owner.Namespace, err)
 	}
-	defer f.waited(owner.Namespace)
+	defer f.endWait(owner.Namespace)
 	for _, pause := range pauses {
 		select {
 		case <-ctx.Done():
 			return top, found, err
 		case <-time.After(pause):
 		}
-		if settled() {
+		if resolved() {
 			break
 		}
 	}
@@ -298,19 +298,19 @@ func (f *Finder) topmost(ctx context.Context, owner Key) (top Key, found bool, e
 }
 
 // startWait returns false if too many pods of a namespace wait. Otherwise endWait must follow.
-func (f *Finder) wait(namespace string) bool {
-	f.pausing.Lock()
-	defer f.pausing.Unlock()
-	if f.waiting[namespace] >= mostWaitingPods {
+func (f *Finder) startWait(namespace string) bool {
+	f.waitMu.Lock()
+	defer f.waitMu.Unlock()
+	if f.waiting[namespace] >= maxWaitingPods {
 		return false
 	}
 	f.waiting[namespace]++
 	return true
 }
 
-func (f *Finder) waited(namespace string) {
-	f.pausing.Lock()
-	defer f.pausing.Unlock()
+func (f *Finder) endWait(namespace string) {
+	f.waitMu.Lock()
+	defer f.waitMu.Unlock()
 	if f.waiting[namespace]--; f.waiting[namespace] == 0 {
 		delete(f.waiting, namespace)
 	}
@@ -318,7 +318,7 @@ func (f *Finder) waited(namespace string) {
 
 // isConclusive reports whether a lookup succeeded or the API server returned an error about an
 // owner. Such an error is cached for longer than a pod can wait.
-func answered(err error) bool {
+func isConclusive(err error) bool {
 	var status apierrors.APIStatus
 	return err == nil || errors.As(err, &status) || meta.IsNoMatchError(err)
 }

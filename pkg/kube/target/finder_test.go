@@ -55,7 +55,7 @@ func (c *cluster) Select(_ context.Context, _ string, _ *autoscalingv1.CrossVers
 	return &Selection{Selector: labels.SelectorFromSet(labels.Set{"app": "web"})}, nil
 }
 
-func TestFind(t *testing.T) {
+func TestFind_FollowsVPAChanges(t *testing.T) {
 	pod := testkit.Pod("p")
 	known := &cluster{}
 	f := NewFinder(t.Context(), known)
@@ -89,7 +89,7 @@ func TestFind(t *testing.T) {
 	require.Empty(t, f.namespaces)
 }
 
-func TestOfSeveralVPAsTheOneThatControlsIsFound(t *testing.T) {
+func TestFind_ReturnsControllingVPA(t *testing.T) {
 	for _, c := range testkit.AllRivals() {
 		f := NewFinder(t.Context(), &cluster{})
 		for _, vpa := range c.VPAs {
@@ -104,7 +104,7 @@ func TestOfSeveralVPAsTheOneThatControlsIsFound(t *testing.T) {
 	}
 }
 
-func TestTheNextVPAControlsWhenTheOneThatDidIsGone(t *testing.T) {
+func TestFind_NextVPAControlsAfterRemoval(t *testing.T) {
 	f := NewFinder(t.Context(), &cluster{})
 	first, second := testkit.VPA("a"), testkit.VPA("b")
 	f.Put(first)
@@ -125,7 +125,7 @@ func TestTheNextVPAControlsWhenTheOneThatDidIsGone(t *testing.T) {
 }
 
 // The pods of a VPA in mode Off need no decision.
-func TestTheTargetOfAnIdleVPAIsNotRead(t *testing.T) {
+func TestFinder_DoesNotReadTargetsOfIdleVPAs(t *testing.T) {
 	var wanted []Key
 	h := NewFinder(t.Context(), &cluster{}).Handler(func(key Key) { wanted = append(wanted, key) })
 	rollout := func(v *vpav1.VerticalPodAutoscaler) {
@@ -138,10 +138,10 @@ func TestTheTargetOfAnIdleVPAIsNotRead(t *testing.T) {
 
 // A generated VPA has mode Off, and its policy determines its effect. A user VPA takes precedence,
 // even in mode Off.
-func TestAMadeVPAIsFoundUnlessAPersonWroteOne(t *testing.T) {
+func TestFind_UserVPAOverridesGeneratedVPA(t *testing.T) {
 	c := &cluster{}
 	f := NewFinder(t.Context(), c)
-	made := testkit.VPA(fleet.MadeName("Deployment", "apps", "web"), testkit.Mode(vpav1.UpdateModeOff), func(v *vpav1.VerticalPodAutoscaler) {
+	made := testkit.VPA(fleet.GeneratedVPAName("Deployment", "apps", "web"), testkit.Mode(vpav1.UpdateModeOff), func(v *vpav1.VerticalPodAutoscaler) {
 		v.Labels = map[string]string{fleet.PolicyLabel: "fleet"}
 	})
 	off := testkit.VPA("off", testkit.Mode(vpav1.UpdateModeOff))
@@ -176,7 +176,7 @@ func TestAMadeVPAIsFoundUnlessAPersonWroteOne(t *testing.T) {
 	require.Empty(t, f.namespaces)
 }
 
-func TestStaticPodsHaveNoVPA(t *testing.T) {
+func TestFind_StaticPodsHaveNoVPA(t *testing.T) {
 	f := NewFinder(t.Context(), &cluster{})
 	f.Put(testkit.VPA("v", func(v *vpav1.VerticalPodAutoscaler) {
 		v.Spec.TargetRef = &autoscalingv1.CrossVersionObjectReference{APIVersion: "v1", Kind: "Node", Name: "n"}
@@ -188,7 +188,7 @@ func TestStaticPodsHaveNoVPA(t *testing.T) {
 	require.Nil(t, got)
 }
 
-func TestAPodWithoutVPAInItsNamespaceCostsNothing(t *testing.T) {
+func TestFind_NamespaceWithoutVPAMakesNoCalls(t *testing.T) {
 	c := &cluster{}
 	f := NewFinder(t.Context(), c)
 	f.Put(testkit.VPA("v"))
@@ -203,7 +203,7 @@ func TestAPodWithoutVPAInItsNamespaceCostsNothing(t *testing.T) {
 	require.Zero(t, c.calls)
 }
 
-func TestAnOwnerThatIsNotKnownYetIsLookedUpAgain(t *testing.T) {
+func TestFind_RetriesUnknownOwner(t *testing.T) {
 	late := &cluster{failures: 2}
 	f := NewFinder(t.Context(), late)
 	f.Put(testkit.VPA("v"))
@@ -218,7 +218,7 @@ func TestAnOwnerThatIsNotKnownYetIsLookedUpAgain(t *testing.T) {
 	require.ErrorContains(t, err, "find the topmost controller above ReplicaSet web-1: ReplicaSet web-1 does not exist")
 }
 
-func TestFind_WaitsForAVPAThatWasJustAdmitted(t *testing.T) {
+func TestFind_WaitsForJustAdmittedVPA(t *testing.T) {
 	never := time.Hour
 	for _, tc := range []struct {
 		name          string
@@ -229,7 +229,7 @@ func TestFind_WaitsForAVPAThatWasJustAdmitted(t *testing.T) {
 		{name: "shown before the pod", arrive: time.Millisecond, found: true},
 		{name: "shown a moment later", shown: 50 * time.Millisecond, arrive: time.Millisecond, found: true, waits: 80 * time.Millisecond},
 		{name: "refused after its admission", shown: never, arrive: time.Millisecond, waits: 200 * time.Millisecond},
-		{name: "refused some time ago", shown: never, arrive: admittedFor},
+		{name: "refused some time ago", shown: never, arrive: admittedLifetime},
 		{name: "of mode Off", idle: true, shown: never, arrive: time.Millisecond},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -239,7 +239,7 @@ func TestFind_WaitsForAVPAThatWasJustAdmitted(t *testing.T) {
 				if tc.idle {
 					vpa.Spec.UpdatePolicy = &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeOff)}
 				}
-				f.Admitted(vpa, time.Now())
+				f.RecordAdmission(vpa, time.Now())
 				if tc.shown != never {
 					time.AfterFunc(tc.shown, func() { f.Put(vpa) })
 				}
@@ -249,29 +249,29 @@ func TestFind_WaitsForAVPAThatWasJustAdmitted(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, tc.found, got != nil)
 				require.Equal(t, tc.waits, time.Since(began))
-				f.Admitted(testkit.VPA("another"), time.Now().Add(admittedFor))
+				f.RecordAdmission(testkit.VPA("another"), time.Now().Add(admittedLifetime))
 				require.Len(t, f.admitted[testkit.Namespace], 1, "the notes of VPAs that did not come end")
 			})
 		})
 	}
 }
 
-func TestAdmitted_IsBoundedInEachNamespace(t *testing.T) {
+func TestRecordAdmission_IsBoundedPerNamespace(t *testing.T) {
 	f := NewFinder(t.Context(), &cluster{})
 	for i := range 1000 {
-		f.Admitted(testkit.VPA(fmt.Sprint("v", i)), time.Now())
+		f.RecordAdmission(testkit.VPA(fmt.Sprint("v", i)), time.Now())
 	}
-	require.Len(t, f.admitted[testkit.Namespace], mostAdmitted)
+	require.Len(t, f.admitted[testkit.Namespace], maxAdmitted)
 	other := testkit.VPA("known")
 	other.Namespace = "other"
 	f.Put(other)
-	f.Admitted(other, time.Now())
-	require.False(t, f.expects("other"))
+	f.RecordAdmission(other, time.Now())
+	require.False(t, f.hasPendingVPA("other"))
 }
 
 // Any user can create pods with nonexistent owners. While they wait, they occupy answers that pods
 // of other namespaces need.
-func TestFewPodsOfANamespaceWaitForTheirOwners(t *testing.T) {
+func TestFind_BoundsPodsWaitingForOwners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := NewFinder(t.Context(), absent{})
 		f.Put(testkit.VPA("v"))
@@ -312,7 +312,7 @@ func (absent) Topmost(context.Context, Key) (Key, bool, error) {
 }
 
 // The API server would repeat such an error, so the pod must not wait for a retry.
-func TestAPodDoesNotWaitForAnAnswerThatIsKnown(t *testing.T) {
+func TestFind_DoesNotRetryPermanentErrors(t *testing.T) {
 	for name, err := range map[string]error{
 		"forbidden":    apierrors.NewForbidden(schema.GroupResource{Resource: "rollouts"}, "web", nil),
 		"no such kind": &meta.NoKindMatchError{GroupKind: schema.GroupKind{Kind: "Rollout"}},
@@ -326,7 +326,7 @@ func TestAPodDoesNotWaitForAnAnswerThatIsKnown(t *testing.T) {
 	}
 }
 
-func TestAVPAWithoutTargetIsNoCandidate(t *testing.T) {
+func TestFind_IgnoresVPAWithoutTarget(t *testing.T) {
 	f := NewFinder(t.Context(), &cluster{})
 	f.Put(testkit.VPA("v", func(v *vpav1.VerticalPodAutoscaler) { v.Spec.TargetRef = nil }))
 	got, err := f.Find(t.Context(), testkit.Namespace, testkit.Pod("p"))
@@ -334,7 +334,7 @@ func TestAVPAWithoutTargetIsNoCandidate(t *testing.T) {
 	require.Nil(t, got)
 }
 
-func TestAnOwnerWithoutControllerFieldIsNone(t *testing.T) {
+func TestFind_IgnoresOwnerWithoutControllerField(t *testing.T) {
 	f := NewFinder(t.Context(), &cluster{})
 	f.Put(testkit.VPA("v"))
 	pod := testkit.Pod("p")
@@ -346,7 +346,7 @@ func TestAnOwnerWithoutControllerFieldIsNone(t *testing.T) {
 
 // The caches of updater and recommender drop the labels of such pods, so no VPA controls them. The
 // webhook must not size them either.
-func TestFind_LeavesOutPodsThatNoOtherProgramSelects(t *testing.T) {
+func TestFind_SkipsPodsThatCachesCannotHold(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		change func(*corev1.Pod)

@@ -25,7 +25,7 @@ func at(generation, seen int64, target string) *vpav1.VerticalPodAutoscaler {
 	return v
 }
 
-func TestOnlyAChangeOfTheTargetMakesARecommendationOutdated(t *testing.T) {
+func TestGenerations_OnlyTargetChangeOutdates(t *testing.T) {
 	for name, c := range map[string]struct {
 		seen     []*vpav1.VerticalPodAutoscaler
 		outdated bool // expected for the last of them
@@ -44,7 +44,7 @@ func TestOnlyAChangeOfTheTargetMakesARecommendationOutdated(t *testing.T) {
 	} {
 		var g Generations
 		for _, v := range c.seen {
-			g.see(v, true)
+			g.observe(v, true)
 		}
 		require.Equal(t, c.outdated, g.Outdated(c.seen[len(c.seen)-1]), name)
 	}
@@ -58,15 +58,15 @@ func spelled(v *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
 	return v
 }
 
-func TestANamesakeBeginsAnew(t *testing.T) {
+func TestGenerations_RecreatedVPAStartsAnew(t *testing.T) {
 	var g Generations
-	g.see(at(1, 0, "a"), true)
+	g.observe(at(1, 0, "a"), true)
 	again := at(5, 4, "a")
 	again.UID = types.UID("2")
 	require.True(t, g.Outdated(again))
 }
 
-func TestGenerationsFollowAnInformer(t *testing.T) {
+func TestGenerations_FollowInformer(t *testing.T) {
 	clients := vpafake.NewSimpleClientset(at(4, 4, "a"))
 	f := client.VPAFactory(clients, "")
 	informer := f.Autoscaling().V1().VerticalPodAutoscalers().Informer()
@@ -77,7 +77,7 @@ func TestGenerationsFollowAnInformer(t *testing.T) {
 	t.Cleanup(func() { stop(); f.Shutdown() })
 	require.NoError(t, client.Sync(ctx, map[string]cache.InformerSynced{"vpas": informer.HasSynced}))
 	require.Eventually(t, func() bool { return testkit.Watched(clients, "verticalpodautoscalers") }, time.Minute, time.Millisecond)
-	known := func() (s sighting, found bool) {
+	known := func() (s observation, found bool) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		s, found = g.known[cache.NewObjectName("ns", "v")]

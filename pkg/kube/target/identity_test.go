@@ -15,7 +15,7 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-func TestAWorkloadIsKnownByItsScale(t *testing.T) {
+func TestResolver_IdentifiesWorkloadByScale(t *testing.T) {
 	var fleets testkit.Fleets
 	fleets.Put("ns", "web", "uid-1", 2)
 	r := newResolver(t, client.NewScales(fleets.In(fake.NewClientset())).Scale)
@@ -45,7 +45,7 @@ func TestAWorkloadIsKnownByItsScale(t *testing.T) {
 	require.ErrorIs(t, r.Confirm(t.Context(), w), ErrNoWorkload)
 }
 
-func TestWhatIsNoWorkload(t *testing.T) {
+func TestResolverRead_RejectsNonWorkloads(t *testing.T) {
 	var fleets testkit.Fleets
 	fleets.Put("ns", "bare", "", 2)
 	r := newResolver(t, client.NewScales(fleets.In(fake.NewClientset())).Scale)
@@ -66,7 +66,7 @@ func TestWhatIsNoWorkload(t *testing.T) {
 }
 
 // Only the topmost controller can be selected.
-func TestAWorkloadThatAnotherOwnsIsNone(t *testing.T) {
+func TestResolverRead_RejectsOwnedWorkload(t *testing.T) {
 	scales := scaled{"ReplicaSet.apps/set": scale("app=x"), "ReplicaSet.apps/alone": scale("app=x")}
 	for _, s := range scales {
 		s.UID, s.APIVersion = "uid", "apps/v1"
@@ -83,7 +83,7 @@ func TestAWorkloadThatAnotherOwnsIsNone(t *testing.T) {
 	require.EqualValues(t, "uid", w.UID)
 }
 
-func TestAWorkloadThatSomebodyLooksForIsRead(t *testing.T) {
+func TestResolverWorkload_TriggersRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var fleets testkit.Fleets
 		fleets.Put("ns", "web", "uid-1", 2)
@@ -98,20 +98,20 @@ func TestAWorkloadThatSomebodyLooksForIsRead(t *testing.T) {
 	})
 }
 
-func TestControllersAboveAPod(t *testing.T) {
+func TestPodOwnerChain_ReturnsControllers(t *testing.T) {
 	r := newResolver(t, scaled{}.scale,
 		&appsv1.ReplicaSet{ObjectMeta: named("web-1", owner("example.com/v1", "Fleet", "web"))},
 		&appsv1.ReplicaSet{ObjectMeta: named("a", owner("apps/v1", "ReplicaSet", "a"))})
 	above := func(owners string) (names []string) {
-		for key := range r.Above(&corev1.Pod{ObjectMeta: named("p", owner("apps/v1", "ReplicaSet", owners))}) {
+		for key := range r.PodOwnerChain(&corev1.Pod{ObjectMeta: named("p", owner("apps/v1", "ReplicaSet", owners))}) {
 			names = append(names, key.String())
 		}
 		return names
 	}
 	require.Equal(t, []string{"ReplicaSet web-1", "Fleet.example.com web"}, above("web-1"))
 	require.Equal(t, []string{"ReplicaSet gone"}, above("gone"))
-	require.Len(t, above("a"), longestWalk, "a circle")
-	for range r.Above(&corev1.Pod{ObjectMeta: named("p")}) {
+	require.Len(t, above("a"), maxOwnerDepth, "a circle")
+	for range r.PodOwnerChain(&corev1.Pod{ObjectMeta: named("p")}) {
 		t.Fatal("nobody owns it")
 	}
 }

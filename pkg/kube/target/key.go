@@ -82,7 +82,7 @@ func (k Key) check() error {
 func unnameable(r rune) bool { return r == ' ' || r == utf8.RuneError || !strconv.IsPrint(r) }
 
 // nodeKind is the kind of the owner of static pods.
-const node = "Node"
+const nodeKind = "Node"
 
 // NewKey returns the key of a referenced workload. It drops the version, because all versions are
 // the same object, and the group of well-known kinds. So "apps/v1", the removed
@@ -117,7 +117,7 @@ func Controller(namespace string, owners []metav1.OwnerReference) (Key, bool) {
 }
 
 // static reports whether k owns static pods.
-func (k Key) static() bool { return k.Kind == node && fleet.BuiltIn(k.Group) }
+func (k Key) static() bool { return k.Kind == nodeKind && fleet.BuiltIn(k.Group) }
 
 // Custom reports whether k is read through its scale subresource.
 func (k Key) Custom() bool { return !k.wellKnown() && !k.static() }
@@ -171,9 +171,9 @@ func ReadScale(ctx context.Context, read Scale, key Key) (w Workload, selector s
 		return Workload{}, "", fmt.Errorf("%w: %w", ErrNoWorkload, err)
 	}
 	scale, err := read(ctx, key.Namespace, key.GroupKind(), key.Name)
-	var a answer
+	var a scaleInfo
 	if err == nil {
-		a = answerOf(scale)
+		a = scaleInfoOf(scale)
 	}
 	w, err = workloadOf(key, a, err)
 	return w, a.selector, err
@@ -181,7 +181,7 @@ func ReadScale(ctx context.Context, read Scale, key Key) (w Workload, selector s
 
 // ReadCached is Read without requests. It returns ErrNotRead for an uncached workload, which Run
 // reads within the limit of its namespace.
-func (r *Resolver) Known(key Key) (Workload, error) {
+func (r *Resolver) ReadCached(key Key) (Workload, error) {
 	if err := key.check(); err != nil {
 		return Workload{}, fmt.Errorf("%w: %w", ErrNoWorkload, err)
 	}
@@ -199,7 +199,7 @@ func (r *Resolver) Confirm(ctx context.Context, w Workload) error {
 	if fleet.Listed(w.Key.Group, w.Key.Kind) {
 		return nil
 	}
-	a, err := r.scales.again(ctx, w.Key)
+	a, err := r.scales.refetch(ctx, w.Key)
 	now, err := workloadOf(w.Key, a, err)
 	switch {
 	case err != nil:
@@ -211,7 +211,7 @@ func (r *Resolver) Confirm(ctx context.Context, w Workload) error {
 }
 
 // workloadOf returns a workload from its scale subresource, or from the error of reading it.
-func workloadOf(key Key, a answer, err error) (Workload, error) {
+func workloadOf(key Key, a scaleInfo, err error) (Workload, error) {
 	switch {
 	case apierrors.IsNotFound(err):
 		return Workload{}, fmt.Errorf("%s does not exist in namespace %s: %w", key, key.Namespace, ErrNoWorkload)
@@ -228,37 +228,37 @@ func workloadOf(key Key, a answer, err error) (Workload, error) {
 // SelectorKeys counts the label keys in selectors of controllers that outlive their pods:
 // Deployments, StatefulSets, DaemonSets, ReplicationControllers, and ReplicaSets without owner.
 // Other selectors contain labels of one generation of pods. It is safe for concurrent use.
-type Keys struct {
-	mu    sync.RWMutex
-	users map[string]map[string]int // number of controllers by namespace and key
+type SelectorKeys struct {
+	mu     sync.RWMutex
+	counts map[string]map[string]int // number of controllers by namespace and key
 
-	heard []cache.InformerSynced
+	handlersSynced []cache.InformerSynced
 }
 
 // Synced reports whether all controllers in the informers are counted.
-func (k *Keys) Synced() bool {
-	return !slices.ContainsFunc(k.heard, func(synced cache.InformerSynced) bool { return !synced() })
+func (k *SelectorKeys) Synced() bool {
+	return !slices.ContainsFunc(k.handlersSynced, func(synced cache.InformerSynced) bool { return !synced() })
 }
 
 // SelectorKeys returns the selector keys of all controllers. Call it before the informers start.
-func (r *Resolver) Keys() (*Keys, error) {
-	k := &Keys{users: map[string]map[string]int{}}
+func (r *Resolver) SelectorKeys() (*SelectorKeys, error) {
+	k := &SelectorKeys{counts: map[string]map[string]int{}}
 	heard, err := r.workloads.watch("selectors", func(_ string, before, after any) {
 		k.count(after, 1)
 		k.count(before, -1)
 	})
-	k.heard = heard
+	k.handlersSynced = heard
 	return k, err
 }
 
 // Contains reports whether any controller selector in a namespace has a key.
-func (k *Keys) Mention(namespace, key string) bool {
+func (k *SelectorKeys) Contains(namespace, key string) bool {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	return k.users[namespace][key] > 0
+	return k.counts[namespace][key] > 0
 }
 
-func (k *Keys) count(object any, more int) {
+func (k *SelectorKeys) count(object any, delta int) {
 	switch o := object.(type) {
 	case *batchv1.Job, *batchv1.CronJob:
 		return
@@ -274,14 +274,14 @@ func (k *Keys) count(object any, more int) {
 	namespace := object.(metav1.Object).GetNamespace()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	users := k.users[namespace]
-	if users == nil {
-		users = map[string]int{}
-		k.users[namespace] = users
+	counts := k.counts[namespace]
+	if counts == nil {
+		counts = map[string]int{}
+		k.counts[namespace] = counts
 	}
 	add := func(key string) {
-		if users[key] += more; users[key] == 0 {
-			delete(users, key)
+		if counts[key] += delta; counts[key] == 0 {
+			delete(counts, key)
 		}
 	}
 	for key := range w.selector.MatchLabels {
@@ -290,7 +290,7 @@ func (k *Keys) count(object any, more int) {
 	for i := range w.selector.MatchExpressions {
 		add(w.selector.MatchExpressions[i].Key)
 	}
-	if len(users) == 0 {
-		delete(k.users, namespace)
+	if len(counts) == 0 {
+		delete(k.counts, namespace)
 	}
 }

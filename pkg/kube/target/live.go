@@ -26,36 +26,36 @@ import (
 // Live is a Resolver without informers: it reads each controller once from the API server. It is
 // not safe for concurrent use.
 type Live struct {
-	kube  kubernetes.Interface
-	scale Scale
-	read  map[Key]liveAnswer
+	kube    kubernetes.Interface
+	scale   Scale
+	results map[Key]liveWorkload
 }
 
-type liveAnswer struct {
+type liveWorkload struct {
 	workload
 
 	template *corev1.PodTemplateSpec // nil for kinds without informer
 
-	scaled string // selector in the scale subresource
-	counts bool   // can be the topmost controller
-	err    error
+	selectorText string // selector in the scale subresource
+	canBeTopmost bool   // can be the topmost controller
+	err          error
 }
 
 // NewLive returns a resolver that reads scale subresources through scale.
 func NewLive(kube kubernetes.Interface, scale Scale) *Live {
-	return &Live{kube: kube, scale: scale, read: map[Key]liveAnswer{}}
+	return &Live{kube: kube, scale: scale, results: map[Key]liveWorkload{}}
 }
 
 // Topmost is like Resolver.Topmost.
 func (l *Live) Topmost(ctx context.Context, start Key) (top Key, found bool, err error) {
 	return topmost(ctx, start, func(ctx context.Context, key Key) ([]metav1.OwnerReference, bool, error) {
 		a := l.get(ctx, key)
-		return a.owners, a.counts, a.err
+		return a.owners, a.canBeTopmost, a.err
 	})
 }
 
 // OwnerChain is like Resolver.OwnerChain. It ends at the first controller that cannot be read.
-func (l *Live) From(ctx context.Context) func(Key) iter.Seq[Key] {
+func (l *Live) OwnerChain(ctx context.Context) func(Key) iter.Seq[Key] {
 	return func(key Key) iter.Seq[Key] {
 		return upward(key, func(key Key) []metav1.OwnerReference { return l.get(ctx, key).owners })
 	}
@@ -74,8 +74,8 @@ func (l *Live) Replicas(ctx context.Context, key Key) (int32, bool) {
 func (l *Live) Selects(ctx context.Context, key Key, podLabels map[string]string) bool {
 	a := l.get(ctx, key)
 	selector, err := client.Selector(a.selector)
-	if a.scaled != "" {
-		selector, err = client.ParseSelector(a.scaled)
+	if a.selectorText != "" {
+		selector, err = client.ParseSelector(a.selectorText)
 	}
 	return a.err == nil && err == nil && selector.Matches(labels.Set(podLabels))
 }
@@ -88,16 +88,16 @@ func (l *Live) Template(ctx context.Context, key Key) (template *corev1.PodTempl
 	return a.template, owner, owned, a.err
 }
 
-func (l *Live) get(ctx context.Context, key Key) liveAnswer {
-	a, known := l.read[key]
+func (l *Live) get(ctx context.Context, key Key) liveWorkload {
+	a, known := l.results[key]
 	if !known {
-		a = l.ask(ctx, key)
-		l.read[key] = a
+		a = l.fetch(ctx, key)
+		l.results[key] = a
 	}
 	return a
 }
 
-func (l *Live) ask(ctx context.Context, key Key) (a liveAnswer) {
+func (l *Live) fetch(ctx context.Context, key Key) (a liveWorkload) {
 	if key.static() {
 		return a
 	}
@@ -110,8 +110,8 @@ func (l *Live) ask(ctx context.Context, key Key) (a liveAnswer) {
 			a.err = fmt.Errorf("read the scale subresource of %s: %w", key, err)
 			return a
 		}
-		of := answerOf(scale)
-		a.owners, a.replicas, a.scaled, a.counts = of.owners, &of.replicas, of.selector, true
+		of := scaleInfoOf(scale)
+		a.owners, a.replicas, a.selectorText, a.canBeTopmost = of.owners, &of.replicas, of.selector, true
 		return a
 	}
 	object, err := Get(ctx, l.kube, key)
@@ -119,7 +119,7 @@ func (l *Live) ask(ctx context.Context, key Key) (a liveAnswer) {
 		a.err = fmt.Errorf("read %s in namespace %s: %w", key, key.Namespace, err)
 		return a
 	}
-	a.workload, a.counts = describe(object)
+	a.workload, a.canBeTopmost = describe(object)
 	a.template = templateOf(object)
 	return a
 }
@@ -170,31 +170,31 @@ func Get(ctx context.Context, kube kubernetes.Interface, key Key) (any, error) {
 type replacement struct {
 	ignoresDisruption bool // a Job does not count evicted pods as failed
 
-	label    string // pod label with the revision; empty: all are equal
-	revision string // of a pod that is created now; empty: unknown
+	revisionLabel string // pod label with the revision; empty: all are equal
+	revision      string // of a pod that is created now; empty: unknown
 	// oldRevision is the revision of pods below the partition of a StatefulSet.
-	held  string
-	below int
+	oldRevision string
+	partition   int
 }
 
 // IgnoresDisruption reports whether a workload is a Job that does not count an evicted pod as
 // failed.
 func (r *Resolver) IgnoresDisruption(key Key) bool {
-	return r.cached(key).replaces.ignoresDisruption
+	return r.cached(key).replacement.ignoresDisruption
 }
 
 // KeepsRevision reports whether the replacement of an evicted pod has the same revision. For custom
 // workloads the revision is unknown and the result true.
 func (r *Resolver) KeepsRevision(key Key, pod string, labels map[string]string) bool {
-	replaces := r.cached(key).replaces
-	if replaces.label == "" {
+	replaces := r.cached(key).replacement
+	if replaces.revisionLabel == "" {
 		return true
 	}
 	next := replaces.revision
-	if replaces.below > 0 && ordinal(pod) < replaces.below {
-		next = replaces.held
+	if replaces.partition > 0 && ordinal(pod) < replaces.partition {
+		next = replaces.oldRevision
 	}
-	return next != "" && next == labels[replaces.label]
+	return next != "" && next == labels[replaces.revisionLabel]
 }
 
 // ordinal returns the number at the end of a pod name.
@@ -209,30 +209,30 @@ func ordinal(pod string) int {
 // statefulSetReplacement returns the newest revision for new pods, or the current one below the
 // partition of a rolling update. The revision is unknown while the controller has not observed the
 // newest spec.
-func ofStatefulSet(s *appsv1.StatefulSet) (r replacement) {
+func statefulSetReplacement(s *appsv1.StatefulSet) (r replacement) {
 	if s.Status.UpdateRevision == "" { // before its controller has created any pod
 		return r
 	}
-	r.label = appsv1.ControllerRevisionHashLabelKey
+	r.revisionLabel = appsv1.ControllerRevisionHashLabelKey
 	if s.Status.ObservedGeneration < s.Generation {
 		return r
 	}
 	r.revision = s.Status.UpdateRevision
 	if u := s.Spec.UpdateStrategy; u.Type != appsv1.OnDeleteStatefulSetStrategyType && u.RollingUpdate != nil && u.RollingUpdate.Partition != nil {
-		r.held, r.below = s.Status.CurrentRevision, int(*u.RollingUpdate.Partition)
+		r.oldRevision, r.partition = s.Status.CurrentRevision, int(*u.RollingUpdate.Partition)
 		if s.Spec.Ordinals != nil {
-			r.below += int(s.Spec.Ordinals.Start)
+			r.partition += int(s.Spec.Ordinals.Start)
 		}
 	}
 	return r
 }
 
 // daemonSetReplacement returns the newest revision, which all new pods get.
-func ofDaemonSet(d *appsv1.DaemonSet) (r replacement) {
+func daemonSetReplacement(d *appsv1.DaemonSet) (r replacement) {
 	if d.Status.ObservedGeneration >= d.Generation && d.Status.UpdatedNumberScheduled >= d.Status.CurrentNumberScheduled {
 		return r
 	}
-	return replacement{label: templateGeneration, revision: d.Annotations[appsv1.DeprecatedTemplateGeneration]}
+	return replacement{revisionLabel: templateGeneration, revision: d.Annotations[appsv1.DeprecatedTemplateGeneration]}
 }
 
 const templateGeneration = "pod-template-generation"

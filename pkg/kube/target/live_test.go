@@ -18,7 +18,7 @@ import (
 
 // A resolver without caches returns the same results as one with caches and reads each controller
 // once.
-func TestOwnersAreReadWithRequests(t *testing.T) {
+func TestLive_MatchesCachedResolver(t *testing.T) {
 	meta := func(name string, owner ...metav1.OwnerReference) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: "ns", Name: name, OwnerReferences: owner}
 	}

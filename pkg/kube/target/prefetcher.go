@@ -16,51 +16,51 @@ type Prefetcher struct {
 	read  func(ctx context.Context, key Key)
 	ready chan struct{} // has one value while a workload may be queued
 
-	mu      sync.Mutex
-	waiting map[string][]Key // by namespace, oldest first; none is empty
-	order   []string         // namespaces, next one first
-	known   map[Key]bool     // all queued workloads
+	mu     sync.Mutex
+	queues map[string][]Key // by namespace, oldest first; none is empty
+	order  []string         // namespaces, next one first
+	queued map[Key]bool     // all queued workloads
 }
 
 const (
 	// readers is the number of concurrent requests.
 	readers = 4
 	// maxQueued bounds the queue of all namespaces together.
-	mostWaiting = 10_000
+	maxQueued = 10_000
 )
 
 // NewPrefetcher returns a Prefetcher that reads workloads and their owners with read.
 func NewPrefetcher(read func(ctx context.Context, key Key)) *Prefetcher {
-	return &Prefetcher{read: read, ready: make(chan struct{}, 1), waiting: map[string][]Key{}, known: map[Key]bool{}}
+	return &Prefetcher{read: read, ready: make(chan struct{}, 1), queues: map[string][]Key{}, queued: map[Key]bool{}}
 }
 
 // Enqueue queues a workload unless it is queued already. It does not block. A full queue drops the
 // newest workload of the namespace with the most, and the next pod enqueues it again.
-func (s *Prefetcher) Want(key Key) {
+func (s *Prefetcher) Enqueue(key Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.known[key] {
+	if s.queued[key] {
 		return
 	}
-	if len(s.known) >= mostWaiting {
+	if len(s.queued) >= maxQueued {
 		fullest := s.fullest()
-		if len(s.waiting[key.Namespace])+1 >= len(s.waiting[fullest]) {
+		if len(s.queues[key.Namespace])+1 >= len(s.queues[fullest]) {
 			return
 		}
 		s.dropNewest(fullest)
 	}
-	if len(s.waiting[key.Namespace]) == 0 {
+	if len(s.queues[key.Namespace]) == 0 {
 		s.order = append(s.order, key.Namespace)
 	}
-	s.waiting[key.Namespace] = append(s.waiting[key.Namespace], key)
-	s.known[key] = true
+	s.queues[key.Namespace] = append(s.queues[key.Namespace], key)
+	s.queued[key] = true
 	s.wake()
 }
 
 // fullest returns the namespace with the most queued workloads, the first in order of equals.
 func (s *Prefetcher) fullest() (fullest string) {
 	for _, namespace := range s.order {
-		if len(s.waiting[namespace]) > len(s.waiting[fullest]) {
+		if len(s.queues[namespace]) > len(s.queues[fullest]) {
 			fullest = namespace
 		}
 	}
@@ -68,10 +68,10 @@ func (s *Prefetcher) fullest() (fullest string) {
 }
 
 func (s *Prefetcher) dropNewest(namespace string) {
-	keys := s.waiting[namespace]
+	keys := s.queues[namespace]
 	last := len(keys) - 1
-	delete(s.known, keys[last])
-	s.waiting[namespace] = slices.Delete(keys, last, last+1)
+	delete(s.queued, keys[last])
+	s.queues[namespace] = slices.Delete(keys, last, last+1)
 }
 
 func (s *Prefetcher) wake() {
@@ -109,13 +109,13 @@ func (s *Prefetcher) next() (key Key, ok bool) {
 		return Key{}, false
 	}
 	namespace := s.order[0]
-	key, s.order = s.waiting[namespace][0], s.order[1:]
-	delete(s.known, key)
-	if rest := s.waiting[namespace][1:]; len(rest) > 0 {
-		s.waiting[namespace] = rest
+	key, s.order = s.queues[namespace][0], s.order[1:]
+	delete(s.queued, key)
+	if rest := s.queues[namespace][1:]; len(rest) > 0 {
+		s.queues[namespace] = rest
 		s.order = append(s.order, namespace)
 	} else {
-		delete(s.waiting, namespace)
+		delete(s.queues, namespace)
 	}
 	if len(s.order) > 0 {
 		s.wake()

@@ -22,7 +22,7 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-func TestAPrefetcherReadsEachWorkloadOnceAndMoreAtATime(t *testing.T) {
+func TestPrefetcher_ReadsEachWorkloadOnceInParallel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		read := map[string]int{}
@@ -33,7 +33,7 @@ func TestAPrefetcherReadsEachWorkloadOnceAndMoreAtATime(t *testing.T) {
 			read[key.Name]++
 		})
 		for _, name := range []string{"a", "b", "a", "c", "d", "a"} {
-			s.Want(Key{Name: name})
+			s.Enqueue(Key{Name: name})
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
@@ -45,10 +45,10 @@ func TestAPrefetcherReadsEachWorkloadOnceAndMoreAtATime(t *testing.T) {
 			return maps.Clone(read)
 		}
 		require.Equal(t, map[string]int{"a": 1, "b": 1, "c": 1, "d": 1}, times())
-		s.Want(Key{Name: "a"})
+		s.Enqueue(Key{Name: "a"})
 		time.Sleep(1100 * time.Millisecond)
 		require.Equal(t, 2, times()["a"])
-		s.Want(Key{Name: "last"})
+		s.Enqueue(Key{Name: "last"})
 		time.Sleep(100 * time.Millisecond)
 		stop()
 		<-ended
@@ -58,18 +58,18 @@ func TestAPrefetcherReadsEachWorkloadOnceAndMoreAtATime(t *testing.T) {
 
 // Any user can create pods with arbitrary owners. They must neither fill the memory nor delay the
 // pods of other namespaces.
-func TestAPrefetcherIsBoundedAndFairToNamespaces(t *testing.T) {
+func TestPrefetcher_IsBoundedAndFairToNamespaces(t *testing.T) {
 	s := NewPrefetcher(nil)
-	for i := range 3 * mostWaiting {
-		s.Want(Key{Namespace: "greedy", Name: fmt.Sprint(i)})
+	for i := range 3 * maxQueued {
+		s.Enqueue(Key{Namespace: "greedy", Name: fmt.Sprint(i)})
 	}
-	require.Len(t, s.known, mostWaiting)
+	require.Len(t, s.queued, maxQueued)
 	for i := range 3 {
-		s.Want(Key{Namespace: "shop", Name: fmt.Sprint(i)})
-		s.Want(Key{Namespace: "bank", Name: fmt.Sprint(i)})
+		s.Enqueue(Key{Namespace: "shop", Name: fmt.Sprint(i)})
+		s.Enqueue(Key{Namespace: "bank", Name: fmt.Sprint(i)})
 	}
-	s.Want(Key{Namespace: "greedy", Name: "0"})
-	require.Len(t, s.known, mostWaiting)
+	s.Enqueue(Key{Namespace: "greedy", Name: "0"})
+	require.Len(t, s.queued, maxQueued)
 	var order []string
 	for range 10 {
 		key, ok := s.next()
@@ -80,31 +80,31 @@ func TestAPrefetcherIsBoundedAndFairToNamespaces(t *testing.T) {
 	left := 0
 	for key, ok := s.next(); ok; key, ok = s.next() {
 		left++
-		require.NotEqual(t, fmt.Sprint(mostWaiting-1), key.Name, "the newest made room")
+		require.NotEqual(t, fmt.Sprint(maxQueued-1), key.Name, "the newest made room")
 	}
-	require.Equal(t, mostWaiting-10, left)
-	require.Empty(t, s.known)
-	require.Empty(t, s.waiting)
+	require.Equal(t, maxQueued-10, left)
+	require.Empty(t, s.queued)
+	require.Empty(t, s.queues)
 	require.Empty(t, s.order)
 }
 
-func TestAFullPrefetcherTakesFromNobodyWithLess(t *testing.T) {
+func TestPrefetcher_FullQueueKeepsSmallerShares(t *testing.T) {
 	s := NewPrefetcher(nil)
-	for i := range mostWaiting {
-		s.Want(Key{Namespace: fmt.Sprint(i % 4), Name: fmt.Sprint(i)})
+	for i := range maxQueued {
+		s.Enqueue(Key{Namespace: fmt.Sprint(i % 4), Name: fmt.Sprint(i)})
 	}
-	s.Want(Key{Namespace: "1", Name: "more"})
-	for namespace, keys := range s.waiting {
-		require.Len(t, keys, mostWaiting/4, namespace)
+	s.Enqueue(Key{Namespace: "1", Name: "more"})
+	for namespace, keys := range s.queues {
+		require.Len(t, keys, maxQueued/4, namespace)
 	}
-	s.Want(Key{Namespace: "new", Name: "first"})
-	require.Len(t, s.waiting["new"], 1)
-	require.Len(t, s.waiting["0"], mostWaiting/4-1)
+	s.Enqueue(Key{Namespace: "new", Name: "first"})
+	require.Len(t, s.queues["new"], 1)
+	require.Len(t, s.queues["0"], maxQueued/4-1)
 }
 
 // The target of a VPA is read when the VPA appears, so the first pod of a custom kind needs no API
 // call.
-func TestPodsOfCustomControllersNeedNoAPICall(t *testing.T) {
+func TestFinder_PodsOfCustomControllersNeedNoAPICall(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var calls atomic.Int32
 	f := client.Factory(fake.NewClientset(), "", time.Hour, "")
@@ -119,14 +119,14 @@ func TestPodsOfCustomControllersNeedNoAPICall(t *testing.T) {
 	defer func() { stop(); ended.Wait(); f.Shutdown() }()
 	scout := NewPrefetcher(func(ctx context.Context, key Key) { _, _, _ = resolver.Topmost(ctx, key) })
 	ended.Go(func() { scout.Run(ctx) })
-	finder := NewFinder(ctx, resolver.Remembering(scout.Want))
+	finder := NewFinder(ctx, resolver.CacheOnly(scout.Enqueue))
 	rollout := func(name string) func(*vpav1.VerticalPodAutoscaler) {
 		return func(v *vpav1.VerticalPodAutoscaler) {
 			v.Spec.TargetRef = &autoscalingv1.CrossVersionObjectReference{APIVersion: "argoproj.io/v1alpha1", Kind: "Rollout", Name: name}
 		}
 	}
 	vpa := testkit.VPA("v", rollout("web"))
-	finder.Handler(scout.Want).OnAdd(vpa, true)
+	finder.Handler(scout.Enqueue).OnAdd(vpa, true)
 	require.Eventually(t, func() bool { return calls.Load() == 1 }, time.Minute, time.Millisecond)
 
 	pod := testkit.Pod("p")
@@ -146,20 +146,20 @@ func TestPodsOfCustomControllersNeedNoAPICall(t *testing.T) {
 	require.Equal(t, "w", got.Name)
 }
 
-func TestOwnersThatOnlyPodsNameDoNotDelayTargets(t *testing.T) {
+func TestPrefetcher_PodOwnersDoNotDelayTargets(t *testing.T) {
 	resolver := New(client.Factory(fake.NewClientset(), "", time.Hour, ""), func(context.Context, string, schema.GroupKind, string) (*autoscalingv1.Scale, error) {
 		return nil, apierrors.NewNotFound(schema.GroupResource{}, "")
 	})
 	scout := NewPrefetcher(nil)
-	remembering := resolver.Remembering(scout.Want)
+	remembering := resolver.CacheOnly(scout.Enqueue)
 	rollout := func(name string) Key {
 		return Key{Namespace: "ns", Group: "argoproj.io", Kind: "Rollout", Name: name}
 	}
-	for i := range 2 * mostWaiting {
+	for i := range 2 * maxQueued {
 		_, _, err := remembering.Topmost(t.Context(), rollout(fmt.Sprint("invented-", i)))
 		require.ErrorIs(t, err, ErrNotRead)
 	}
-	scout.Want(rollout("web"))
+	scout.Enqueue(rollout("web"))
 	for read := 0; ; read++ {
 		key, some := scout.next()
 		require.True(t, some, "it was dropped")
@@ -172,5 +172,5 @@ func TestOwnersThatOnlyPodsNameDoNotDelayTargets(t *testing.T) {
 		_, _, err = remembering.Topmost(t.Context(), rollout(fmt.Sprint("next-", read)))
 		require.ErrorIs(t, err, ErrNotRead)
 	}
-	require.NotEmpty(t, scout.known, "those that pods name have their turn, too")
+	require.NotEmpty(t, scout.queued, "those that pods name have their turn, too")
 }

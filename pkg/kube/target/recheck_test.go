@@ -14,7 +14,7 @@ import (
 
 // The selector of a target without pods may have changed and is read before the next regular
 // refresh.
-func TestRecheck_ReadsTheSelectorOfATargetSoon(t *testing.T) {
+func TestRecheck_ReadsSelectorSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var color atomic.Value
 		color.Store("color=blue")

@@ -29,7 +29,7 @@ import (
 type Resolver struct {
 	workloads *workloads
 	scales    *scaleCache
-	scale     func(ctx context.Context, key Key) (answer, error) // scale subresources from scales
+	scale     func(ctx context.Context, key Key) (scaleInfo, error) // scale subresources from scales
 }
 
 // New registers informers with the factory, which the caller starts, and reads scale subresources
@@ -55,15 +55,15 @@ var ErrHangs = fmt.Errorf("requests for this kind time out, see whether its conv
 // It changes r too: first reads may wait without limit, because a Prefetcher already shares reads
 // between namespaces, and a namespace has at most maxReviewErrors cached errors. Call it before r
 // is used.
-func (r *Resolver) Remembering(wanted func(Key)) *Resolver {
-	r.scales.mostFailed, r.scales.mostFirst, r.scales.mostFirstOfAll = mostFailedOfReviews, math.MaxInt64, math.MaxInt64
-	recall := func(_ context.Context, key Key) (answer, error) {
-		a, known, err := r.scales.recall(key, false)
+func (r *Resolver) CacheOnly(prefetch func(Key)) *Resolver {
+	r.scales.maxErrors, r.scales.maxFirstWait, r.scales.maxTotalFirstWait = maxReviewErrors, math.MaxInt64, math.MaxInt64
+	recall := func(_ context.Context, key Key) (scaleInfo, error) {
+		a, known, err := r.scales.lookup(key, false)
 		if !known {
-			if r.scales.want(key) {
-				wanted(key)
+			if r.scales.addUnread(key) {
+				prefetch(key)
 			}
-			return answer{}, ErrNotRead
+			return scaleInfo{}, ErrNotRead
 		}
 		return a, err
 	}
@@ -176,7 +176,7 @@ func (r *Resolver) selection(ctx context.Context, key Key, before *Selection) (*
 }
 
 // maxOwnerDepth turns an owner cycle into an error. Real chains have two or three links.
-const longestWalk = 20
+const maxOwnerDepth = 20
 
 // Topmost returns the last of a workload and its controlling owners that is well known or has a
 // scale subresource, or false. An unreadable owner is an error, because the result could be wrong.
@@ -192,7 +192,7 @@ func topmost(ctx context.Context, start Key, owners func(context.Context, Key) (
 		if walked < len(path) {
 			path[walked] = key
 		}
-		if walked >= longestWalk {
+		if walked >= maxOwnerDepth {
 			return Key{}, false, fmt.Errorf("the owners form a circle: %s, %s, %s, %s", path[0], path[1], path[2], path[3])
 		}
 		if err := key.check(); err != nil {
@@ -242,7 +242,7 @@ func (r *Resolver) owners(ctx context.Context, key Key) (owners []metav1.OwnerRe
 // controller if none can be the topmost. It returns false if the result is not cached yet. Run then
 // reads it.
 func (r *Resolver) Top(controller Key) (top Key, known bool) {
-	cached := Resolver{workloads: r.workloads, scales: r.scales, scale: func(_ context.Context, key Key) (answer, error) { return r.scales.cached(key) }}
+	cached := Resolver{workloads: r.workloads, scales: r.scales, scale: func(_ context.Context, key Key) (scaleInfo, error) { return r.scales.cached(key) }}
 	top, found, err := cached.Topmost(context.Background(), controller)
 	if err != nil {
 		return Key{}, false

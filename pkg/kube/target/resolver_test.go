@@ -17,7 +17,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-func TestARememberingResolverNeverAsks(t *testing.T) {
+func TestCacheOnly_NeverMakesRequests(t *testing.T) {
 	asked := atomic.Int32{}
 	reply := make(chan struct{})
 	known := scaled{"Rollout.argoproj.io/web": scale("app=web")}
@@ -27,7 +27,7 @@ func TestARememberingResolverNeverAsks(t *testing.T) {
 		return known.scale(ctx, namespace, kind, name)
 	}, &appsv1.ReplicaSet{ObjectMeta: named("web-1", owner("argoproj.io/v1alpha1", "Rollout", "web"))})
 	var wanted []Key
-	remembering := r.Remembering(func(k Key) { wanted = append(wanted, k) })
+	remembering := r.CacheOnly(func(k Key) { wanted = append(wanted, k) })
 	set := Key{Namespace: "ns", Kind: "ReplicaSet", Name: "web-1"}
 	rollout := Key{Namespace: "ns", Group: "argoproj.io", Kind: "Rollout", Name: "web"}
 
@@ -59,13 +59,13 @@ func TestARememberingResolverNeverAsks(t *testing.T) {
 
 // Pods of one owner arrive together. A concurrent reader of the cached result must not be mistaken
 // for a pending request.
-func TestRememberingResolversDoNotHinderEachOther(t *testing.T) {
+func TestCacheOnly_ConcurrentReadersDoNotBlock(t *testing.T) {
 	r := newResolver(t, scaled{"Rollout.argoproj.io/web": scale("app=web")}.scale)
 	rollout := Key{Namespace: "ns", Group: "argoproj.io", Kind: "Rollout", Name: "web"}
 	_, _, err := r.Topmost(t.Context(), rollout)
 	require.NoError(t, err)
 	missed := atomic.Int32{}
-	remembering := r.Remembering(func(Key) { missed.Add(1) })
+	remembering := r.CacheOnly(func(Key) { missed.Add(1) })
 	var readers sync.WaitGroup
 	for range 8 {
 		readers.Go(func() {
@@ -78,7 +78,7 @@ func TestRememberingResolversDoNotHinderEachOther(t *testing.T) {
 	require.Zero(t, missed.Load())
 }
 
-func TestOwnersOfOtherKindsAreSeenBeforeTheirPods(t *testing.T) {
+func TestOwners_ReportsCustomOwnersBeforePods(t *testing.T) {
 	kube := fake.NewClientset(
 		&appsv1.ReplicaSet{ObjectMeta: named("web-1", owner("argoproj.io/v1alpha1", "Rollout", "web"))},
 		&appsv1.ReplicaSet{ObjectMeta: named("shop-1", owner("apps/v1", "Deployment", "shop"))},

@@ -26,45 +26,45 @@ import (
 type Scale func(ctx context.Context, namespace string, kind schema.GroupKind, name string) (*autoscalingv1.Scale, error)
 
 const (
-	scaleRefresh  = 10 * time.Minute // refresh interval, times 1 to 2
-	scaleForget   = time.Hour        // since the last use
-	scaleLoop     = 7 * time.Second  // interval of the search for due entries
-	scaleTimeout  = 10 * time.Second // of one request
-	firstTimeout  = 3 * time.Second  // of a request that a caller waits for
-	retryFirst    = 15 * time.Second // after a failure, doubles up to scaleRefresh
-	missingMost   = time.Hour        // maximum retry interval after NotFound
-	hangPause     = time.Minute      // pause of a kind after a timeout, see isHanging
-	discoveryLife = 5 * time.Minute
+	scaleRefresh    = 10 * time.Minute // refresh interval, times 1 to 2
+	scaleForget     = time.Hour        // since the last use
+	scaleLoop       = 7 * time.Second  // interval of the search for due entries
+	scaleTimeout    = 10 * time.Second // of one request
+	firstTimeout    = 3 * time.Second  // of a request that a caller waits for
+	minRetry        = 15 * time.Second // after a failure, doubles up to scaleRefresh
+	maxMissingRetry = time.Hour        // maximum retry interval after NotFound
+	hangPause       = time.Minute      // pause of a kind after a timeout, see isHanging
+	discoveryLife   = 5 * time.Minute
 
 	// maxErrors bounds the cached errors of a namespace. Updater and recommender look up all
 	// targets and owners in each iteration. A limit below the number of missing workloads would
 	// cause requests in every iteration.
-	mostFailed = 20_000
+	maxErrors = 20_000
 	// maxReviewErrors replaces maxErrors for admission reviews: the pod of a review may never be
 	// created, and any user can give it any owner. Nothing else bounds nonexistent owners.
-	mostFailedOfReviews = 1000
+	maxReviewErrors = 1000
 	// maxFirstWait bounds the time of callers of get within firstWaitWindow for unread workloads of
 	// one namespace, and run reads the rest. A namespace that renames targets all the time must not
 	// use up the iterations of all.
-	mostFirst  = 4 * time.Second
-	firstsLife = time.Minute
+	maxFirstWait    = 4 * time.Second
+	firstWaitWindow = time.Minute
 	// maxTotalFirstWait is maxFirstWait for all namespaces. A pending request may exceed it by
 	// firstTimeout, so callers wait 10 s at most.
-	mostFirstOfAll = 7 * time.Second
+	maxTotalFirstWait = 7 * time.Second
 	// maxRoundRequests and maxRoundTime bound one round of requests, after which due entries are
 	// selected again.
-	mostOfRound  = 500
-	longestRound = 15 * time.Second
+	maxRoundRequests = 500
+	maxRoundTime     = 15 * time.Second
 	// maxUnread bounds the waiting workloads of a namespace from CacheOnly resolvers. Existing
 	// workloads must not wait behind nonexistent ones of users.
-	mostUnread = 16
+	maxUnread = 16
 	// unreadLifetime is the time after which a waiting workload makes room, because the reader may
 	// have dropped it.
-	unreadLife = time.Minute
+	unreadLifetime = time.Minute
 )
 
 // scaleInfo holds the used fields of a scale subresource.
-type answer struct {
+type scaleInfo struct {
 	selector string
 	replicas int32
 	owners   []metav1.OwnerReference
@@ -73,22 +73,22 @@ type answer struct {
 	uid        types.UID
 }
 
-func answerOf(s *autoscalingv1.Scale) answer {
-	return answer{selector: client.BoundSelectorText(s.Status.Selector), replicas: s.Spec.Replicas, owners: client.BoundOwners(s.OwnerReferences), apiVersion: s.APIVersion, uid: s.UID}
+func scaleInfoOf(s *autoscalingv1.Scale) scaleInfo {
+	return scaleInfo{selector: client.BoundSelectorText(s.Status.Selector), replicas: s.Spec.Replicas, owners: client.BoundOwners(s.OwnerReferences), apiVersion: s.APIVersion, uid: s.UID}
 }
 
 // entry is a cached result. Concurrent first readers share one request. The mutex is never held
 // during a request.
 type entry struct {
-	mu    sync.RWMutex
-	read  atomic.Int64  // last use, in ns since 1970
-	first chan struct{} // closed when the first request ends; nil: no such request
+	mu       sync.RWMutex
+	lastUsed atomic.Int64  // last use, in ns since 1970
+	first    chan struct{} // closed when the first request ends; nil: no such request
 	state
 }
 
 type state struct {
 	known    bool
-	answer   answer
+	info     scaleInfo
 	err      error
 	failures int
 	due      time.Time // time of the next request
@@ -97,20 +97,20 @@ type state struct {
 // scaleCache caches scale subresources and errors. Readers wait only for the first result, never
 // for a refresh. A kind without scale subresource takes one entry for all objects.
 type scaleCache struct {
-	scale                     Scale
-	mostFailed                int
-	mostFirst, mostFirstOfAll time.Duration
+	scale                           Scale
+	maxErrors                       int
+	maxFirstWait, maxTotalFirstWait time.Duration
 
-	mu        sync.Mutex
-	entries   map[Key]*entry
-	scaleless map[schema.GroupKind]scaleless
-	hanging   map[schema.GroupKind]hang
-	unread    map[string]map[Key]time.Time // start of the wait of unread workloads, by namespace
-	firsts    map[string]time.Duration     // time of waits in get since windowStart, by namespace
-	firstsAll time.Duration                // the sum of firstWaits
-	counting  time.Time
+	mu             sync.Mutex
+	entries        map[Key]*entry
+	scaleless      map[schema.GroupKind]scaleless
+	hanging        map[schema.GroupKind]hang
+	unread         map[string]map[Key]time.Time // start of the wait of unread workloads, by namespace
+	firstWaits     map[string]time.Duration     // time of waits in get since windowStart, by namespace
+	totalFirstWait time.Duration                // the sum of firstWaits
+	windowStart    time.Time
 
-	asked string // last namespace of a round; the next round starts after it
+	lastNamespace string // last namespace of a round; the next round starts after it
 }
 
 type scaleless struct {
@@ -119,7 +119,7 @@ type scaleless struct {
 }
 
 func newScaleCache(scale Scale) *scaleCache {
-	return &scaleCache{scale: scale, mostFailed: mostFailed, mostFirst: mostFirst, mostFirstOfAll: mostFirstOfAll, entries: map[Key]*entry{}, scaleless: map[schema.GroupKind]scaleless{}, hanging: map[schema.GroupKind]hang{}, unread: map[string]map[Key]time.Time{}, firsts: map[string]time.Duration{}}
+	return &scaleCache{scale: scale, maxErrors: maxErrors, maxFirstWait: maxFirstWait, maxTotalFirstWait: maxTotalFirstWait, entries: map[Key]*entry{}, scaleless: map[schema.GroupKind]scaleless{}, hanging: map[schema.GroupKind]hang{}, unread: map[string]map[Key]time.Time{}, firstWaits: map[string]time.Duration{}}
 }
 
 // find returns the entry of an object, or the error of its kind. A missing entry is added or nil.
@@ -140,64 +140,64 @@ func (c *scaleCache) find(key Key, add bool) (*entry, error) {
 	return e, nil
 }
 
-func (c *scaleCache) get(ctx context.Context, key Key) (answer, error) {
+func (c *scaleCache) get(ctx context.Context, key Key) (scaleInfo, error) {
 	e, err := c.find(key, false)
 	if e == nil && err == nil {
-		if c.hangs(key) { // add no entry, so that Run does not read it either
-			return answer{}, ErrHangs
+		if c.isHanging(key) { // add no entry, so that Run does not read it either
+			return scaleInfo{}, ErrHangs
 		}
 		e, err = c.find(key, true)
 	}
 	if err != nil {
-		return answer{}, err
+		return scaleInfo{}, err
 	}
-	e.read.Store(time.Now().UnixNano())
+	e.lastUsed.Store(time.Now().UnixNano())
 	for {
 		known, first, mine := e.join()
 		switch {
 		case known.known:
-			return known.answer, known.err
+			return known.info, known.err
 		case mine:
-			return c.askFirst(ctx, key, e)
+			return c.fetchFirst(ctx, key, e)
 		}
 		select {
 		case <-first:
 		case <-ctx.Done():
-			return answer{}, ctx.Err()
+			return scaleInfo{}, ctx.Err()
 		}
 	}
 }
 
 // lookup does not wait for a result. With add, run reads a missing one.
-func (c *scaleCache) recall(key Key, soon bool) (a answer, known bool, err error) {
-	e, err := c.find(key, soon)
+func (c *scaleCache) lookup(key Key, add bool) (a scaleInfo, known bool, err error) {
+	e, err := c.find(key, add)
 	if err != nil {
-		return answer{}, true, err
+		return scaleInfo{}, true, err
 	}
 	if e == nil {
-		return answer{}, false, nil
+		return scaleInfo{}, false, nil
 	}
 	e.mu.RLock()
 	defer e.mu.RUnlock()
-	e.read.Store(time.Now().UnixNano())
-	return e.answer, e.known, e.err
+	e.lastUsed.Store(time.Now().UnixNano())
+	return e.info, e.known, e.err
 }
 
 // cached returns ErrNotRead for a missing result, which run reads within the limit of its
 // namespace.
-func (c *scaleCache) cached(key Key) (answer, error) {
-	a, known, err := c.recall(key, false)
-	if !known && c.want(key) {
-		a, known, err = c.recall(key, true)
+func (c *scaleCache) cached(key Key) (scaleInfo, error) {
+	a, known, err := c.lookup(key, false)
+	if !known && c.addUnread(key) {
+		a, known, err = c.lookup(key, true)
 	}
 	if !known {
-		return answer{}, ErrNotRead
+		return scaleInfo{}, ErrNotRead
 	}
 	return a, err
 }
 
 // addUnread reports whether the caller is to read a workload, within the limit of its namespace.
-func (c *scaleCache) want(key Key) bool {
+func (c *scaleCache) addUnread(key Key) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.entries[key] != nil {
@@ -206,12 +206,12 @@ func (c *scaleCache) want(key Key) bool {
 	if _, waits := c.unread[key.Namespace][key]; waits {
 		return true // but the reader may have dropped it
 	}
-	if len(c.unread[key.Namespace]) >= mostUnread {
+	if len(c.unread[key.Namespace]) >= maxUnread {
 		c.dropUnread(key.Namespace, expired)
 	}
 	waiting := c.unread[key.Namespace]
 	switch {
-	case len(waiting) >= mostUnread:
+	case len(waiting) >= maxUnread:
 		return false
 	case waiting == nil:
 		waiting = map[Key]time.Time{}
@@ -221,7 +221,7 @@ func (c *scaleCache) want(key Key) bool {
 	return true
 }
 
-func expired(_ Key, since time.Time) bool { return time.Since(since) >= unreadLife }
+func expired(_ Key, since time.Time) bool { return time.Since(since) >= unreadLifetime }
 
 // dropUnread requires the lock.
 func (c *scaleCache) dropUnread(namespace string, gone func(Key, time.Time) bool) {
@@ -235,45 +235,45 @@ func (c *scaleCache) dropUnread(namespace string, gone func(Key, time.Time) bool
 // keeps the last good result, because it contains no news about the workload. If the context of the
 // caller ended or the client's rate limit left no time, only the time of the next request is
 // updated, even without a result. The returned error is from the request.
-func (c *scaleCache) ask(ctx context.Context, key Key, e *state, limit time.Duration) error {
+func (c *scaleCache) fetch(ctx context.Context, key Key, e *state, limit time.Duration) error {
 	within, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	scale, err := c.scale(within, key.Namespace, key.GroupKind(), key.Name)
 	if err != nil && (ctx.Err() != nil || errors.Is(err, client.ErrThrottled)) {
-		e.due = time.Now().Add(retryFirst)
+		e.due = time.Now().Add(minRetry)
 		return err
 	}
 	if within.Err() != nil && errors.Is(err, context.DeadlineExceeded) {
-		c.timedOut(key)
+		c.recordTimeout(key)
 	}
 	e.due = time.Now().Add(scaleRefresh + rand.N(scaleRefresh))
 	if err == nil {
 		e.known, e.err, e.failures = true, nil, 0
-		e.answer = answerOf(scale)
+		e.info = scaleInfoOf(scale)
 		return nil
 	}
 	if errors.Is(err, client.ErrNoScale) {
-		c.without(key, err)
+		c.markScaleless(key, err)
 	}
-	if e.known && e.err == nil && lasting(err) {
+	if e.known && e.err == nil && isPermanent(err) {
 		e.failures = 0 // earlier failures were temporary
 	}
-	most := scaleRefresh
+	maxRetry := scaleRefresh
 	if apierrors.IsNotFound(err) {
-		most = missingMost
+		maxRetry = maxMissingRetry
 	}
-	e.due = time.Now().Add(min(retryFirst<<min(e.failures, 10), most))
+	e.due = time.Now().Add(min(minRetry<<min(e.failures, 10), maxRetry))
 	e.failures++
-	if e.known && e.err == nil && !lasting(err) {
+	if e.known && e.err == nil && !isPermanent(err) {
 		return err
 	}
-	e.known, e.err, e.answer = true, err, answer{}
+	e.known, e.err, e.info = true, err, scaleInfo{}
 	return err
 }
 
 // isPermanent reports whether an error concerns the object or permissions, so that a retry would
 // fail too.
-func lasting(err error) bool {
+func isPermanent(err error) bool {
 	return errors.Is(err, client.ErrNoScale) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) || meta.IsNoMatchError(err)
 }
 
@@ -290,7 +290,7 @@ func (c *scaleCache) run(ctx context.Context, forget func()) {
 			if forget != nil {
 				forget()
 			}
-			c.reconsider(ctx)
+			c.recheckScaleless(ctx)
 		case <-loop.C:
 			c.refresh(ctx)
 		}
@@ -304,18 +304,18 @@ func (c *scaleCache) refresh(ctx context.Context) {
 	}
 	entries := maps.Clone(c.entries)
 	c.mu.Unlock()
-	c.forgetHangs()
-	c.shed(entries)
+	c.dropExpiredHangs()
+	c.dropErrors(entries)
 	began := time.Now()
-	for _, key := range c.due(entries, began) {
-		if ctx.Err() != nil || time.Since(began) >= longestRound {
+	for _, key := range c.dueKeys(entries, began) {
+		if ctx.Err() != nil || time.Since(began) >= maxRoundTime {
 			break
 		}
-		if c.hangs(key) {
+		if c.isHanging(key) {
 			continue
 		}
-		_, _ = c.renew(ctx, key, entries[key], scaleTimeout) // a failure is recorded in the entry
-		c.asked = key.Namespace
+		_, _ = c.refreshEntry(ctx, key, entries[key], scaleTimeout) // a failure is recorded in the entry
+		c.lastNamespace = key.Namespace
 	}
 }
 
@@ -323,7 +323,7 @@ func (c *scaleCache) refresh(ctx context.Context) {
 // entries to request. Namespaces take turns, starting after the last one of the previous round,
 // because a hanging server completes few requests in each round. Within a namespace the longest
 // overdue come first. An entry without any request is due since its creation.
-func (c *scaleCache) due(entries map[Key]*entry, now time.Time) (next []Key) {
+func (c *scaleCache) dueKeys(entries map[Key]*entry, now time.Time) (next []Key) {
 	type due struct {
 		key  Key
 		when time.Time
@@ -331,30 +331,30 @@ func (c *scaleCache) due(entries map[Key]*entry, now time.Time) (next []Key) {
 	waiting := map[string][]due{}
 	for key, e := range entries {
 		e.mu.RLock()
-		unused, when, asked := now.UnixNano()-e.read.Load() >= int64(scaleForget), e.due, e.first != nil
+		unused, when, asked := now.UnixNano()-e.lastUsed.Load() >= int64(scaleForget), e.due, e.first != nil
 		e.mu.RUnlock()
 		switch {
 		case asked: // the first request is pending
 		case unused:
 			c.drop(key)
-		case !now.Before(when) && !c.hangs(key):
+		case !now.Before(when) && !c.isHanging(key):
 			waiting[key.Namespace] = append(waiting[key.Namespace], due{key, when})
 		}
 	}
-	for _, of := range waiting {
-		slices.SortFunc(of, func(a, b due) int { return cmp.Or(a.when.Compare(b.when), CompareKeys(a.key, b.key)) })
+	for _, group := range waiting {
+		slices.SortFunc(group, func(a, b due) int { return cmp.Or(a.when.Compare(b.when), CompareKeys(a.key, b.key)) })
 	}
 	namespaces := slices.Sorted(maps.Keys(waiting))
-	after, found := slices.BinarySearch(namespaces, c.asked)
+	after, found := slices.BinarySearch(namespaces, c.lastNamespace)
 	if found {
 		after++
 	}
 	namespaces = slices.Concat(namespaces[after:], namespaces[:after])
-	for turn := 0; len(next) < mostOfRound; turn++ {
+	for turn := 0; len(next) < maxRoundRequests; turn++ {
 		before := len(next)
 		for _, namespace := range namespaces {
-			if of := waiting[namespace]; turn < len(of) && len(next) < mostOfRound {
-				next = append(next, of[turn].key)
+			if group := waiting[namespace]; turn < len(group) && len(next) < maxRoundRequests {
+				next = append(next, group[turn].key)
 			}
 		}
 		if len(next) == before {
@@ -366,35 +366,35 @@ func (c *scaleCache) due(entries map[Key]*entry, now time.Time) (next []Key) {
 
 // refreshEntry does not lock the entry during the request, so readers get the old result. It
 // returns the error of the request, even if the old result stays valid.
-func (c *scaleCache) renew(ctx context.Context, key Key, e *entry, limit time.Duration) (answer, error) {
+func (c *scaleCache) refreshEntry(ctx context.Context, key Key, e *entry, limit time.Duration) (scaleInfo, error) {
 	e.mu.RLock()
 	fresh := e.state
 	e.mu.RUnlock()
-	failed := c.ask(ctx, key, &fresh, limit)
+	failed := c.fetch(ctx, key, &fresh, limit)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if failed != nil && !lasting(failed) && e.known && e.err == nil { // a concurrent request succeeded
+	if failed != nil && !isPermanent(failed) && e.known && e.err == nil { // a concurrent request succeeded
 		e.due, e.failures = fresh.due, fresh.failures
-		return e.answer, failed
+		return e.info, failed
 	}
 	e.state = fresh
-	return fresh.answer, failed
+	return fresh.info, failed
 }
 
 // refetch bypasses the cache.
-func (c *scaleCache) again(ctx context.Context, key Key) (answer, error) {
-	if c.hangs(key) {
-		return answer{}, ErrHangs
+func (c *scaleCache) refetch(ctx context.Context, key Key) (scaleInfo, error) {
+	if c.isHanging(key) {
+		return scaleInfo{}, ErrHangs
 	}
 	e, err := c.find(key, true)
 	if err != nil {
-		return answer{}, err
+		return scaleInfo{}, err
 	}
-	e.read.Store(time.Now().UnixNano())
-	return c.renew(ctx, key, e, firstTimeout)
+	e.lastUsed.Store(time.Now().UnixNano())
+	return c.refreshEntry(ctx, key, e, firstTimeout)
 }
 
-func (c *scaleCache) without(key Key, err error) {
+func (c *scaleCache) markScaleless(key Key, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.scaleless[key.GroupKind()] = scaleless{key, err}
@@ -403,7 +403,7 @@ func (c *scaleCache) without(key Key, err error) {
 
 // recheckScaleless requests one object of each kind without scale subresource. A failed request
 // changes nothing.
-func (c *scaleCache) reconsider(ctx context.Context) {
+func (c *scaleCache) recheckScaleless(ctx context.Context) {
 	c.mu.Lock()
 	kinds := maps.Clone(c.scaleless)
 	c.mu.Unlock()
@@ -411,7 +411,7 @@ func (c *scaleCache) reconsider(ctx context.Context) {
 		within, cancel := context.WithTimeout(ctx, scaleTimeout)
 		_, err := c.scale(within, none.example.Namespace, kind, none.example.Name)
 		cancel()
-		if errors.Is(err, client.ErrNoScale) || err != nil && !lasting(err) {
+		if errors.Is(err, client.ErrNoScale) || err != nil && !isPermanent(err) {
 			continue
 		}
 		c.mu.Lock()
@@ -427,7 +427,7 @@ func (c *scaleCache) drop(key Key) {
 }
 
 // dropErrors drops the least recently used errors above maxErrors in each namespace.
-func (c *scaleCache) shed(entries map[Key]*entry) {
+func (c *scaleCache) dropErrors(entries map[Key]*entry) {
 	type failed struct {
 		key  Key
 		read int64
@@ -436,16 +436,16 @@ func (c *scaleCache) shed(entries map[Key]*entry) {
 	for key, e := range entries {
 		e.mu.RLock()
 		if e.first == nil && (!e.known || e.err != nil) { // an unread object may not exist either
-			all[key.Namespace] = append(all[key.Namespace], failed{key, e.read.Load()})
+			all[key.Namespace] = append(all[key.Namespace], failed{key, e.lastUsed.Load()})
 		}
 		e.mu.RUnlock()
 	}
-	for _, some := range all {
-		if len(some) <= c.mostFailed {
+	for _, group := range all {
+		if len(group) <= c.maxErrors {
 			continue
 		}
-		slices.SortFunc(some, func(a, b failed) int { return cmp.Compare(a.read, b.read) })
-		for _, f := range some[:len(some)-c.mostFailed] {
+		slices.SortFunc(group, func(a, b failed) int { return cmp.Compare(a.read, b.read) })
+		for _, f := range group[:len(group)-c.maxErrors] {
 			c.drop(f.key)
 			delete(entries, f.key)
 		}

@@ -20,7 +20,7 @@ import (
 )
 
 // Users who create pods can name any number of nonexistent owners.
-func TestOwnersThatDoNotExistAreForgotten(t *testing.T) {
+func TestScaleCache_BoundsMissingOwners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &Resolver{scales: newScaleCache(func(_ context.Context, namespace string, _ schema.GroupKind, name string) (*autoscalingv1.Scale, error) {
 			if namespace == "real" {
@@ -28,10 +28,10 @@ func TestOwnersThatDoNotExistAreForgotten(t *testing.T) {
 			}
 			return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "rollouts"}, name)
 		})}
-		r.Remembering(func(Key) {}) // enables lookups of the review path
+		r.CacheOnly(func(Key) {}) // enables lookups of the review path
 		c := r.scales
 		ask := func(namespace string, i int) { _, _ = c.get(t.Context(), rolloutOf(namespace, i)) }
-		for i := range 3 * mostFailedOfReviews {
+		for i := range 3 * maxReviewErrors {
 			ask("greedy", i)
 			ask("real", i)
 			time.Sleep(time.Millisecond)
@@ -42,14 +42,14 @@ func TestOwnersThatDoNotExistAreForgotten(t *testing.T) {
 		for key := range c.entries {
 			kept[key.Namespace]++
 		}
-		require.Equal(t, map[string]int{"greedy": mostFailedOfReviews, "real": 3 * mostFailedOfReviews, "shop": 1}, kept)
-		require.Contains(t, c.entries, rolloutOf("greedy", 3*mostFailedOfReviews-1), "the newest stay")
+		require.Equal(t, map[string]int{"greedy": maxReviewErrors, "real": 3 * maxReviewErrors, "shop": 1}, kept)
+		require.Contains(t, c.entries, rolloutOf("greedy", 3*maxReviewErrors-1), "the newest stay")
 	})
 }
 
 // Users can create thousands of VPAs with nonexistent targets, and the updater looks up all of them
 // in each iteration.
-func TestTargetsThatDoNotExistAreNotAskedForInEachPass(t *testing.T) {
+func TestScaleCache_BacksOffOnMissingTargets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const targets = 1500
 		var requests atomic.Int64
@@ -90,7 +90,7 @@ func limited(_ context.Context, namespace string, _ schema.GroupKind, name strin
 }
 
 // Users who write VPAs in one namespace can constantly change their targets.
-func TestTargetsThatAreRenamedLeaveThePassToOthers(t *testing.T) {
+func TestScaleCache_NewTargetsDoNotUseUpIteration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newScaleCache(limited)
 		for pass := range 10 {
@@ -98,13 +98,13 @@ func TestTargetsThatAreRenamedLeaveThePassToOthers(t *testing.T) {
 			for i := range 3000 {
 				asked := time.Now()
 				_, err := c.get(t.Context(), rolloutOf("greedy", 3000*pass+i))
-				if asked.Sub(began) >= mostFirst {
+				if asked.Sub(began) >= maxFirstWait {
 					require.ErrorIs(t, err, ErrNotRead)
 				} else {
 					require.ErrorContains(t, err, "not found")
 				}
 			}
-			require.LessOrEqual(t, time.Since(began), mostFirst+time.Second)
+			require.LessOrEqual(t, time.Since(began), maxFirstWait+time.Second)
 			a, err := c.get(t.Context(), rolloutOf("shop", pass))
 			require.NoError(t, err)
 			require.EqualValues(t, 3, a.replicas)
@@ -115,7 +115,7 @@ func TestTargetsThatAreRenamedLeaveThePassToOthers(t *testing.T) {
 
 // Several namespaces together cannot use up an iteration either. Lookups that it skips are made
 // soon.
-func TestSeveralNamespacesDoNotUseUpThePassTogether(t *testing.T) {
+func TestScaleCache_SeveralNamespacesDoNotUseUpIteration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newScaleCache(limited)
 		ctx, stop := context.WithCancel(t.Context())
@@ -125,14 +125,14 @@ func TestSeveralNamespacesDoNotUseUpThePassTogether(t *testing.T) {
 				_, _ = c.get(ctx, rolloutOf(fmt.Sprint("team-", namespace), i))
 			}
 		}
-		require.LessOrEqual(t, time.Since(began), mostFirstOfAll+time.Second)
+		require.LessOrEqual(t, time.Since(began), maxTotalFirstWait+time.Second)
 		_, err := c.get(ctx, rolloutOf("shop", 1))
 		require.ErrorIs(t, err, ErrNotRead)
 		var running sync.WaitGroup
 		defer running.Wait()
 		defer stop()
 		running.Go(func() { c.run(ctx, nil) })
-		time.Sleep(2 * (mostOfRound*20*time.Millisecond + scaleLoop))
+		time.Sleep(2 * (maxRoundRequests*20*time.Millisecond + scaleLoop))
 		a, err := c.get(ctx, rolloutOf("shop", 1))
 		require.NoError(t, err)
 		require.EqualValues(t, 3, a.replicas)
@@ -172,7 +172,7 @@ func TestScaleCache_NewTargetsDelayOtherNamespacesByTenSeconds(t *testing.T) {
 }
 
 // A hanging server answers only one or two requests in each round. Each namespace gets its turn.
-func TestNoNamespaceIsLeftOutWhileTheServerHangs(t *testing.T) {
+func TestScaleCache_HangingServerSkipsNoNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := map[string]int{}
 		c := newScaleCache(func(ctx context.Context, namespace string, _ schema.GroupKind, _ string) (*autoscalingv1.Scale, error) {
@@ -184,7 +184,7 @@ func TestNoNamespaceIsLeftOutWhileTheServerHangs(t *testing.T) {
 			for _, namespace := range []string{"a", "b", "c", "d"} {
 				e, err := c.find(rolloutOf(namespace, i), true)
 				require.NoError(t, err)
-				e.read.Store(time.Now().UnixNano())
+				e.lastUsed.Store(time.Now().UnixNano())
 			}
 		}
 		for range 8 {
@@ -197,7 +197,7 @@ func TestNoNamespaceIsLeftOutWhileTheServerHangs(t *testing.T) {
 
 // A kind with a hanging conversion webhook delays neither an iteration nor the reads of other
 // kinds.
-func TestAKindThatHangsHoldsUpNoOther(t *testing.T) {
+func TestScaleCache_HangingKindDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hanging := 0
 		c := newScaleCache(func(ctx context.Context, namespace string, kind schema.GroupKind, name string) (*autoscalingv1.Scale, error) {
@@ -211,9 +211,9 @@ func TestAKindThatHangsHoldsUpNoOther(t *testing.T) {
 		database := func(i int) Key {
 			return Key{Namespace: fmt.Sprint("team-", i), Group: "db.example", Kind: "Database", Name: "main"}
 		}
-		for i := range 2 * mostOfRound {
+		for i := range 2 * maxRoundRequests {
 			for _, key := range []Key{database(i), rolloutOf(fmt.Sprint("team-", i), 1)} {
-				_, _, _ = c.recall(key, true)
+				_, _, _ = c.lookup(key, true)
 			}
 		}
 		began := time.Now()
@@ -221,26 +221,26 @@ func TestAKindThatHangsHoldsUpNoOther(t *testing.T) {
 		c.refresh(t.Context())
 		c.refresh(t.Context())
 		require.Equal(t, 2, hanging)
-		require.Less(t, time.Since(began), 2*scaleTimeout+2*mostOfRound*20*time.Millisecond+time.Second)
-		for i := range 2 * mostOfRound {
-			_, known, err := c.recall(rolloutOf(fmt.Sprint("team-", i), 1), false)
+		require.Less(t, time.Since(began), 2*scaleTimeout+2*maxRoundRequests*20*time.Millisecond+time.Second)
+		for i := range 2 * maxRoundRequests {
+			_, known, err := c.lookup(rolloutOf(fmt.Sprint("team-", i), 1), false)
 			require.NoError(t, err)
 			require.True(t, known)
 		}
 
 		asked := time.Now()
-		_, err := c.get(t.Context(), database(mostOfRound))
+		_, err := c.get(t.Context(), database(maxRoundRequests))
 		require.ErrorIs(t, err, ErrHangs)
 		require.ErrorIs(t, err, ErrNotRead, "nothing can be said about it")
 		require.Zero(t, time.Since(asked))
 		time.Sleep(hangPause)
-		_, err = c.get(t.Context(), database(mostOfRound))
+		_, err = c.get(t.Context(), database(maxRoundRequests))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, 3, hanging)
 	})
 }
 
-func TestANamespaceThatHangsHoldsUpNoOther(t *testing.T) {
+func TestScaleCache_HangingNamespaceDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newScaleCache(func(ctx context.Context, namespace string, kind schema.GroupKind, name string) (*autoscalingv1.Scale, error) {
 			if namespace == "slow" {
@@ -263,7 +263,7 @@ func TestANamespaceThatHangsHoldsUpNoOther(t *testing.T) {
 
 // Iterations that write confirm each workload. Workloads of a hanging kind take only seconds of an
 // iteration.
-func TestConfirmingSpendsSecondsOnAKindThatHangs(t *testing.T) {
+func TestScaleCache_ConfirmingHangingKindTakesSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newScaleCache(func(ctx context.Context, _ string, _ schema.GroupKind, _ string) (*autoscalingv1.Scale, error) {
 			<-ctx.Done()
@@ -271,11 +271,11 @@ func TestConfirmingSpendsSecondsOnAKindThatHangs(t *testing.T) {
 		})
 		began := time.Now()
 		for i := range 20 {
-			_, err := c.again(t.Context(), rolloutOf("slow", i))
+			_, err := c.refetch(t.Context(), rolloutOf("slow", i))
 			require.Error(t, err)
 		}
 		require.Less(t, time.Since(began), firstTimeout+time.Second)
-		_, err := c.again(t.Context(), rolloutOf("slow", 0))
+		_, err := c.refetch(t.Context(), rolloutOf("slow", 0))
 		require.ErrorIs(t, err, ErrHangs)
 		time.Sleep(hangPause)
 		c.refresh(t.Context())
@@ -283,7 +283,7 @@ func TestConfirmingSpendsSecondsOnAKindThatHangs(t *testing.T) {
 	})
 }
 
-func TestWhatIsDueDoesNotWaitForAFirstAnswer(t *testing.T) {
+func TestScaleCache_RefreshDoesNotWaitForFirstRequest(t *testing.T) {
 	begun, hangs := make(chan struct{}), make(chan struct{})
 	c := newScaleCache(func(_ context.Context, namespace string, _ schema.GroupKind, _ string) (*autoscalingv1.Scale, error) {
 		if namespace == "slow" {
@@ -295,7 +295,7 @@ func TestWhatIsDueDoesNotWaitForAFirstAnswer(t *testing.T) {
 	var waiting sync.WaitGroup
 	waiting.Go(func() { _, _ = c.get(t.Context(), rolloutOf("slow", 1)) })
 	<-begun
-	_, _, _ = c.recall(rolloutOf("shop", 1), true)
+	_, _, _ = c.lookup(rolloutOf("shop", 1), true)
 	refreshed := make(chan struct{})
 	waiting.Go(func() { c.refresh(t.Context()); close(refreshed) })
 	select {
@@ -305,12 +305,12 @@ func TestWhatIsDueDoesNotWaitForAFirstAnswer(t *testing.T) {
 	}
 	close(hangs)
 	waiting.Wait()
-	_, known, err := c.recall(rolloutOf("shop", 1), false)
+	_, known, err := c.lookup(rolloutOf("shop", 1), false)
 	require.NoError(t, err)
 	require.True(t, known)
 }
 
-func TestNewWorkloadsAreReadInTheirTurn(t *testing.T) {
+func TestScaleCache_ReadsInOrderOfDueTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked []string
 		c := newScaleCache(func(_ context.Context, _ string, _ schema.GroupKind, name string) (*autoscalingv1.Scale, error) {
@@ -318,7 +318,7 @@ func TestNewWorkloadsAreReadInTheirTurn(t *testing.T) {
 			return &autoscalingv1.Scale{}, nil
 		})
 		for i := range 10 {
-			_, _, _ = c.recall(rolloutOf("shop", 9-i), true)
+			_, _, _ = c.lookup(rolloutOf("shop", 9-i), true)
 			time.Sleep(time.Second)
 		}
 		c.refresh(t.Context())
@@ -326,15 +326,15 @@ func TestNewWorkloadsAreReadInTheirTurn(t *testing.T) {
 	})
 }
 
-func TestNamespacesTakeTurnsInWhatIsReadAgain(t *testing.T) {
+func TestScaleCache_RefreshAlternatesNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const many = 6 * mostOfRound
+		const many = 6 * maxRoundRequests
 		c := newScaleCache(limited)
 		for i := range many {
 			_, _ = c.find(rolloutOf("greedy", i), true)
 		}
 		for _, e := range c.entries {
-			e.read.Store(time.Now().UnixNano())
+			e.lastUsed.Store(time.Now().UnixNano())
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
@@ -343,22 +343,22 @@ func TestNamespacesTakeTurnsInWhatIsReadAgain(t *testing.T) {
 		running.Go(func() { c.run(ctx, nil) })
 		time.Sleep(scaleLoop + time.Second) // during the first round
 		late := rolloutOf("shop", 1)
-		_, known, _ := c.recall(late, true)
+		_, known, _ := c.lookup(late, true)
 		require.False(t, known)
-		time.Sleep(2 * (mostOfRound*20*time.Millisecond + scaleLoop))
-		a, known, err := c.recall(late, false)
+		time.Sleep(2 * (maxRoundRequests*20*time.Millisecond + scaleLoop))
+		a, known, err := c.lookup(late, false)
 		require.NoError(t, err)
 		require.True(t, known)
 		require.EqualValues(t, 3, a.replicas)
-		time.Sleep(many / mostOfRound * (mostOfRound*20*time.Millisecond + scaleLoop))
-		_, known, err = c.recall(rolloutOf("greedy", many-1), false)
+		time.Sleep(many / maxRoundRequests * (maxRoundRequests*20*time.Millisecond + scaleLoop))
+		_, known, err = c.lookup(rolloutOf("greedy", many-1), false)
 		require.True(t, known, "of the others each is read in the end")
 		require.True(t, apierrors.IsNotFound(err))
 	})
 }
 
 // A caller that runs out of time stores no result, and the next caller makes the request again.
-func TestACallerWithoutTimeIsNoNewsAboutAWorkload(t *testing.T) {
+func TestScaleCache_CanceledCallerStoresNoResult(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	good := &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: 3}}
@@ -385,7 +385,7 @@ func TestACallerWithoutTimeIsNoNewsAboutAWorkload(t *testing.T) {
 	require.EqualValues(t, 3, a.replicas)
 }
 
-func TestAFailureDoesNotTakeTheAnswerOfAnother(t *testing.T) {
+func TestScaleCache_FailureKeepsConcurrentResult(t *testing.T) {
 	var c *scaleCache
 	first := true
 	c = newScaleCache(func(context.Context, string, schema.GroupKind, string) (*autoscalingv1.Scale, error) {
@@ -399,16 +399,16 @@ func TestAFailureDoesNotTakeTheAnswerOfAnother(t *testing.T) {
 	})
 	e, err := c.find(rolloutOf("shop", 1), true)
 	require.NoError(t, err)
-	_, err = c.renew(t.Context(), rolloutOf("shop", 1), e, scaleTimeout)
+	_, err = c.refreshEntry(t.Context(), rolloutOf("shop", 1), e, scaleTimeout)
 	require.ErrorContains(t, err, "the server is away")
-	a, known, err := c.recall(rolloutOf("shop", 1), false)
+	a, known, err := c.lookup(rolloutOf("shop", 1), false)
 	require.NoError(t, err)
 	require.True(t, known)
 	require.EqualValues(t, 3, a.replicas)
 }
 
 // References can be as large as their object, and the cache keeps them.
-func TestNamesThatNothingCanHaveAreNotAskedFor(t *testing.T) {
+func TestScaleCache_RejectsInvalidNames(t *testing.T) {
 	r := &Resolver{scales: newScaleCache(func(context.Context, string, schema.GroupKind, string) (*autoscalingv1.Scale, error) {
 		t.Error("asked")
 		return nil, errors.New("asked")
@@ -447,7 +447,7 @@ func TestScaleCache_ReadersDoNotWaitForRequestOfAnother(t *testing.T) {
 		synctest.Wait()
 
 		began := time.Now()
-		_, known, err := c.recall(key, true)
+		_, known, err := c.lookup(key, true)
 		require.NoError(t, err)
 		require.False(t, known)
 		require.Zero(t, time.Since(began))

@@ -12,14 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-func TestFewWorkloadsThatNobodyHasReadAreWantedAtOnce(t *testing.T) {
+func TestCacheOnly_BoundsPendingReadsPerNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &Resolver{scales: newScaleCache(func(context.Context, string, schema.GroupKind, string) (*autoscalingv1.Scale, error) {
 			return &autoscalingv1.Scale{}, nil
 		})}
 		r.scale = r.scales.get
 		wanted := map[Key]int{}
-		remembering := r.Remembering(func(key Key) { wanted[key]++ })
+		remembering := r.CacheOnly(func(key Key) { wanted[key]++ })
 		rollout := func(namespace string, i int) Key {
 			return Key{Namespace: namespace, Group: "argoproj.io", Kind: "Rollout", Name: fmt.Sprint(i)}
 		}
@@ -30,7 +30,7 @@ func TestFewWorkloadsThatNobodyHasReadAreWantedAtOnce(t *testing.T) {
 		for i := range 1000 {
 			ask(rollout("crowded", i))
 		}
-		require.Len(t, wanted, mostUnread)
+		require.Len(t, wanted, maxUnread)
 		ask(rollout("crowded", 0))
 		require.Equal(t, 2, wanted[rollout("crowded", 0)], "it may have been dropped")
 		ask(rollout("other", 0))
@@ -47,10 +47,10 @@ func TestFewWorkloadsThatNobodyHasReadAreWantedAtOnce(t *testing.T) {
 		require.Equal(t, 1, wanted[rollout("crowded", 500)], "one was read")
 		require.Zero(t, wanted[rollout("crowded", 501)])
 
-		time.Sleep(unreadLife)
+		time.Sleep(unreadLifetime)
 		ask(rollout("crowded", 501))
 		require.Equal(t, 1, wanted[rollout("crowded", 501)], "the others were lost")
-		time.Sleep(unreadLife)
+		time.Sleep(unreadLifetime)
 		r.scales.refresh(t.Context())
 		require.Empty(t, r.scales.unread)
 	})

@@ -18,7 +18,7 @@ type hang struct {
 // isHanging reports whether requests for a kind timed out within hangPause, in this namespace or in
 // two different ones. An unresponsive conversion webhook or API server must not delay other kinds,
 // and slow objects of one namespace must not delay other namespaces.
-func (c *scaleCache) hangs(key Key) bool {
+func (c *scaleCache) isHanging(key Key) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h := c.hanging[key.GroupKind()]
@@ -26,7 +26,7 @@ func (c *scaleCache) hangs(key Key) bool {
 }
 
 // recordTimeout does not extend a pause because of requests that were already pending.
-func (c *scaleCache) timedOut(key Key) {
+func (c *scaleCache) recordTimeout(key Key) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
@@ -43,7 +43,7 @@ func (c *scaleCache) timedOut(key Key) {
 	c.hanging[key.GroupKind()] = h
 }
 
-func (c *scaleCache) forgetHangs() {
+func (c *scaleCache) dropExpiredHangs() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	maps.DeleteFunc(c.hanging, func(_ schema.GroupKind, h hang) bool { return !time.Now().Before(h.until) })
@@ -60,7 +60,7 @@ func (e *entry) join() (known state, first <-chan struct{}, mine bool) {
 	return e.state, e.first, mine
 }
 
-func (e *entry) leave() {
+func (e *entry) finishFirst() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	close(e.first)
@@ -68,35 +68,35 @@ func (e *entry) leave() {
 }
 
 // fetchFirst sends the first request of a joined entry.
-func (c *scaleCache) askFirst(ctx context.Context, key Key, e *entry) (answer, error) {
-	defer e.leave()
+func (c *scaleCache) fetchFirst(ctx context.Context, key Key, e *entry) (scaleInfo, error) {
+	defer e.finishFirst()
 	if err := ctx.Err(); err != nil {
-		return answer{}, err
+		return scaleInfo{}, err
 	}
-	if c.hangs(key) {
-		return answer{}, ErrHangs
+	if c.isHanging(key) {
+		return scaleInfo{}, ErrHangs
 	}
 	if !c.mayWait(key.Namespace) {
-		return answer{}, ErrNotRead
+		return scaleInfo{}, ErrNotRead
 	}
 	began := time.Now()
 	defer func() { c.waited(key.Namespace, time.Since(began)) }()
-	return c.renew(ctx, key, e, firstTimeout)
+	return c.refreshEntry(ctx, key, e, firstTimeout)
 }
 
 func (c *scaleCache) mayWait(namespace string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now := time.Now(); now.Sub(c.counting) >= firstsLife {
-		clear(c.firsts)
-		c.firstsAll, c.counting = 0, now
+	if now := time.Now(); now.Sub(c.windowStart) >= firstWaitWindow {
+		clear(c.firstWaits)
+		c.totalFirstWait, c.windowStart = 0, now
 	}
-	return c.firsts[namespace] < c.mostFirst && c.firstsAll < c.mostFirstOfAll
+	return c.firstWaits[namespace] < c.maxFirstWait && c.totalFirstWait < c.maxTotalFirstWait
 }
 
 func (c *scaleCache) waited(namespace string, d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.firsts[namespace] += d
-	c.firstsAll += d
+	c.firstWaits[namespace] += d
+	c.totalFirstWait += d
 }

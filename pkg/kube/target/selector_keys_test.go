@@ -16,7 +16,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-func TestKeysOfTheSelectorsOfControllers(t *testing.T) {
+func TestSelectorKeys_FollowControllers(t *testing.T) {
 	with := func(key string) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{key: "x"}}
 	}
@@ -32,18 +32,18 @@ func TestKeysOfTheSelectorsOfControllers(t *testing.T) {
 	)
 	f := client.Factory(kube, "", time.Hour, "")
 	r := New(f, nil)
-	keys, err := r.Keys()
+	keys, err := r.SelectorKeys()
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	f.Start(ctx.Done())
 	t.Cleanup(func() { stop(); f.Shutdown() })
 	require.NoError(t, client.Sync(ctx, r.Synced()))
 	for _, key := range []string{"deployment", "stateful", "daemon", "controller", "alone"} {
-		require.Eventually(t, func() bool { return keys.Mention("ns", key) }, time.Minute, time.Millisecond, key)
-		require.False(t, keys.Mention("other", key), key)
+		require.Eventually(t, func() bool { return keys.Contains("ns", key) }, time.Minute, time.Millisecond, key)
+		require.False(t, keys.Contains("other", key), key)
 	}
-	require.False(t, keys.Mention("ns", "generation"))
-	require.False(t, keys.Mention("ns", "job"))
+	require.False(t, keys.Contains("ns", "generation"))
+	require.False(t, keys.Contains("ns", "job"))
 
 	changed, err := kube.AppsV1().StatefulSets("ns").Get(ctx, "s", metav1.GetOptions{})
 	require.NoError(t, err)
@@ -52,19 +52,19 @@ func TestKeysOfTheSelectorsOfControllers(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, kube.AppsV1().DaemonSets("ns").Delete(ctx, "d", metav1.DeleteOptions{}))
 	require.Eventually(t, func() bool {
-		return keys.Mention("ns", "other") && !keys.Mention("ns", "stateful") && !keys.Mention("ns", "daemon")
+		return keys.Contains("ns", "other") && !keys.Contains("ns", "stateful") && !keys.Contains("ns", "daemon")
 	}, time.Minute, time.Millisecond)
 }
 
 // A late delete event carries the last known state.
-func TestKeysOfNobodyAreForgotten(t *testing.T) {
-	k := &Keys{users: map[string]map[string]int{}}
+func TestSelectorKeys_ForgetsUnusedKeys(t *testing.T) {
+	k := &SelectorKeys{counts: map[string]map[string]int{}}
 	d := &appsv1.Deployment{ObjectMeta: named("d"), Spec: appsv1.DeploymentSpec{Selector: selector()}}
 	k.count(d, 1)
 	k.count(d, 1)
 	k.count(d, -1)
-	require.True(t, k.Mention("ns", "app"))
+	require.True(t, k.Contains("ns", "app"))
 	k.count(d, -1)
 	k.count(cache.DeletedFinalStateUnknown{}, -1)
-	require.Empty(t, k.users)
+	require.Empty(t, k.counts)
 }

@@ -18,7 +18,7 @@ func progressOf(t *testing.T, kind string, o runtime.Object) progress {
 	return progress{r.Settling(key), r.Replacing(key)}
 }
 
-func TestDeploymentsThatSettle(t *testing.T) {
+func TestSettling_Deployments(t *testing.T) {
 	for what, c := range map[string]struct {
 		change func(*appsv1.Deployment)
 		want   progress
@@ -51,7 +51,7 @@ func seen(replicas, updated, available int32) appsv1.DeploymentStatus {
 	return appsv1.DeploymentStatus{ObservedGeneration: 4, Replicas: replicas, UpdatedReplicas: updated, AvailableReplicas: available}
 }
 
-func TestStatefulSetsThatSettle(t *testing.T) {
+func TestSettling_StatefulSets(t *testing.T) {
 	partition := func(s *appsv1.StatefulSet, n int32) {
 		s.Spec.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateStatefulSetStrategy{Partition: &n}
 	}
@@ -89,7 +89,7 @@ func TestStatefulSetsThatSettle(t *testing.T) {
 	}
 }
 
-func TestDaemonSetsThatSettle(t *testing.T) {
+func TestSettling_DaemonSets(t *testing.T) {
 	for what, c := range map[string]struct {
 		change func(*appsv1.DaemonSet)
 		want   progress
@@ -118,7 +118,7 @@ func TestDaemonSetsThatSettle(t *testing.T) {
 	}
 }
 
-func TestOtherWorkloadsNeitherSettleNorReplace(t *testing.T) {
+func TestSettling_OtherWorkloads(t *testing.T) {
 	r := newResolver(t, scaled{}.scale)
 	for _, key := range []Key{
 		{Namespace: "ns", Kind: "Deployment", Name: "gone"}, {Namespace: "ns", Kind: "ReplicaSet", Name: "x"},

@@ -72,7 +72,7 @@ func ref(apiVersion, kind, name string) *autoscalingv1.CrossVersionObjectReferen
 	return &autoscalingv1.CrossVersionObjectReference{APIVersion: apiVersion, Kind: kind, Name: name}
 }
 
-func TestSelectorsOfTheWellKnownKinds(t *testing.T) {
+func TestResolve_BuiltInKinds(t *testing.T) {
 	cron := &batchv1.CronJob{ObjectMeta: named("x")}
 	cron.Spec.JobTemplate.Spec.Template.Labels = selector().MatchLabels
 	n := int32(3)
@@ -96,7 +96,7 @@ func TestSelectorsOfTheWellKnownKinds(t *testing.T) {
 	}
 }
 
-func TestKindOfAnotherGroupIsReadThroughItsScale(t *testing.T) {
+func TestResolve_CustomGroupUsesScale(t *testing.T) {
 	r := newResolver(t, scaled{"StatefulSet.example.com/x": scale("app=custom")}.scale,
 		&appsv1.StatefulSet{ObjectMeta: named("x"), Spec: appsv1.StatefulSetSpec{Selector: selector()}})
 	got, err := r.Resolve(t.Context(), "ns", ref("example.com/v1", "StatefulSet", "x"))
@@ -109,7 +109,7 @@ func TestKindOfAnotherGroupIsReadThroughItsScale(t *testing.T) {
 
 // A previous selection is valid only for an unchanged target. A recreated target may select other
 // pods.
-func TestWhatWasSelectedBeforeIsNotKeptForAnotherTarget(t *testing.T) {
+func TestSelect_DropsPreviousSelectionOfOtherTarget(t *testing.T) {
 	r := newResolver(t, scaled{"Thing.example.com/x": scale("app=x")}.scale,
 		&appsv1.Deployment{ObjectMeta: named("x"), Spec: appsv1.DeploymentSpec{Selector: selector()}})
 	for _, to := range []*autoscalingv1.CrossVersionObjectReference{ref("apps/v1", "Deployment", "x"), ref("example.com/v1", "Thing", "x")} {
@@ -122,7 +122,7 @@ func TestWhatWasSelectedBeforeIsNotKeptForAnotherTarget(t *testing.T) {
 	}
 }
 
-func TestTargetsThatCannotBeUsedSayWhyAndWhatToDo(t *testing.T) {
+func TestResolve_ErrorsNameProblemAndRemedy(t *testing.T) {
 	cron := &batchv1.CronJob{ObjectMeta: named("nolabels")}
 	forbidden := func(ctx context.Context, ns string, kind schema.GroupKind, name string) (*autoscalingv1.Scale, error) {
 		if kind.Kind == "Secret" {
@@ -167,7 +167,7 @@ func TestTargetsThatCannotBeUsedSayWhyAndWhatToDo(t *testing.T) {
 	require.ErrorContains(t, err, "the target ReplicaSet rs cannot be used: another controller owns it", "its selector is not cached")
 }
 
-func TestTopmost(t *testing.T) {
+func TestTopmost_FindsTopmostController(t *testing.T) {
 	r := newResolver(t, scaled{
 		"Rollout.argoproj.io/roll": scale("app=x", owner("example.com/v1", "Fleet", "fleet")),
 		"Circle.example.com/a":     scale("app=x", owner("example.com/v1", "Circle", "b")),
@@ -212,7 +212,7 @@ func TestTopmost(t *testing.T) {
 
 // References become part of a request path. With the permissions of the program, they could read
 // objects in another namespace.
-func TestAReferenceCannotLeadToAnotherPath(t *testing.T) {
+func TestResolver_RejectsPathsInReferences(t *testing.T) {
 	asked := 0
 	r := newResolver(t, func(context.Context, string, schema.GroupKind, string) (*autoscalingv1.Scale, error) {
 		asked++
@@ -250,7 +250,7 @@ func TestAReferenceCannotLeadToAnotherPath(t *testing.T) {
 
 // Pods of a Node are static. A VPA cannot control them, even if a server returns a scale of the
 // Node.
-func TestANodeIsNoTarget(t *testing.T) {
+func TestSelector_RejectsNode(t *testing.T) {
 	r := newResolver(t, scaled{"Node./n": scale("app=x")}.scale)
 	for _, version := range []string{"v1", "", "core/v1"} {
 		_, err := r.Selector(t.Context(), "ns", ref(version, "Node", "n"))
@@ -258,7 +258,7 @@ func TestANodeIsNoTarget(t *testing.T) {
 	}
 }
 
-func TestControllerOfAPod(t *testing.T) {
+func TestController_ReturnsControllerOwner(t *testing.T) {
 	no := false
 	key, found := Controller("ns", []metav1.OwnerReference{owner("apps/v1", "ReplicaSet", "first"), {Kind: "Thing"}, owner("apps/v1", "ReplicaSet", "last"), {Kind: "Thing", Controller: &no}})
 	require.True(t, found)
@@ -269,7 +269,7 @@ func TestControllerOfAPod(t *testing.T) {
 	require.False(t, found)
 }
 
-func TestScaleAnswersAreKeptAndRefreshed(t *testing.T) {
+func TestScaleCache_CachesAndRefreshes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		calls, text, fails := 0, "app=x", error(nil)
@@ -329,7 +329,7 @@ func TestScaleAnswersAreKeptAndRefreshed(t *testing.T) {
 }
 
 // The refresh loop is idle while the cache is empty.
-func TestWhatIsAskedForAfterALongTimeIsRefreshed(t *testing.T) {
+func TestScaleCache_RefreshesAfterIdleTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32
 		c := newScaleCache(func(context.Context, string, schema.GroupKind, string) (*autoscalingv1.Scale, error) {
@@ -344,11 +344,11 @@ func TestWhatIsAskedForAfterALongTimeIsRefreshed(t *testing.T) {
 			require.Empty(t, c.entries, "forgotten")
 			c.mu.Unlock()
 			key := Key{Kind: "Machine", Name: fmt.Sprint(i)}
-			_, known, _ := c.recall(key, true)
+			_, known, _ := c.lookup(key, true)
 			require.False(t, known)
 			time.Sleep(scaleLoop)
 			synctest.Wait()
-			_, known, err := c.recall(key, false)
+			_, known, err := c.lookup(key, false)
 			require.NoError(t, err)
 			require.True(t, known)
 			before := calls.Load()
@@ -361,7 +361,7 @@ func TestWhatIsAskedForAfterALongTimeIsRefreshed(t *testing.T) {
 }
 
 // Only the kind is cached if it has no scale subresource, not its objects.
-func TestAKindWithoutScaleIsAskedForOnce(t *testing.T) {
+func TestScaleCache_RequestsKindWithoutScaleOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32
 		var scalable atomic.Bool
@@ -378,7 +378,7 @@ func TestAKindWithoutScaleIsAskedForOnce(t *testing.T) {
 			key := Key{Kind: "Machine", Name: fmt.Sprint(i)}
 			_, err := c.get(t.Context(), key)
 			require.ErrorIs(t, err, client.ErrNoScale)
-			_, known, err := c.recall(key, false)
+			_, known, err := c.lookup(key, false)
 			require.True(t, known, "nobody has to wait")
 			require.ErrorIs(t, err, client.ErrNoScale)
 		}
@@ -398,7 +398,7 @@ func TestAKindWithoutScaleIsAskedForOnce(t *testing.T) {
 }
 
 // A missing object is requested less and less often, but at least once an hour.
-func TestMissingObjectsAreAskedForSeldom(t *testing.T) {
+func TestScaleCache_RequestsMissingObjectsRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var at []time.Duration
 		begin := time.Now()
@@ -419,7 +419,7 @@ func TestMissingObjectsAreAskedForSeldom(t *testing.T) {
 		require.GreaterOrEqual(t, len(at), 24)
 		require.Less(t, at[3], 3*time.Minute, "soon at first: the object may come a moment later")
 		for i := 1; i < len(at); i++ {
-			require.LessOrEqual(t, at[i]-at[i-1], missingMost+2*scaleLoop)
+			require.LessOrEqual(t, at[i]-at[i-1], maxMissingRetry+2*scaleLoop)
 		}
 	})
 }

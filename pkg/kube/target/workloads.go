@@ -84,7 +84,7 @@ func (r *Resolver) Owners(seen func(Key)) error {
 
 // MemoizeWorkloads caches the parsed form of well-known objects until an informer reports a change.
 // It is for programs with repeated reads. Call it before the informers start.
-func (r *Resolver) Remember() error {
+func (r *Resolver) MemoizeWorkloads() error {
 	w := r.workloads
 	w.known = map[Key]workload{}
 	_, err := w.watch("changes", func(kind string, before, after any) {
@@ -103,13 +103,13 @@ func (r *Resolver) Remember() error {
 
 // workload holds the used fields of an object of a well-known kind.
 type workload struct {
-	selector *metav1.LabelSelector
-	owners   []metav1.OwnerReference
-	replicas *int32 // nil: unset or not applicable
-	rolling  bool   // a rollout is in progress
-	settling bool   // see Resolver.Settling
-	seen     bool   // its controller has observed its newest spec
-	replaces replacement
+	selector    *metav1.LabelSelector
+	owners      []metav1.OwnerReference
+	replicas    *int32 // nil: unset or not applicable
+	rolling     bool   // a rollout is in progress
+	settling    bool   // see Resolver.Settling
+	observed    bool   // its controller has observed its newest spec
+	replacement replacement
 }
 
 func (w *workloads) lookup(key Key) (workload, error) {
@@ -157,9 +157,9 @@ func describe(object any) (workload, bool) {
 	case *appsv1.ReplicaSet: // not in caches of client.Factory
 		return workload{o.Spec.Selector, o.OwnerReferences, o.Spec.Replicas, false, false, false, replacement{}}, true
 	case *appsv1.StatefulSet:
-		return workload{o.Spec.Selector, o.OwnerReferences, o.Spec.Replicas, setRolls(o), setSettles(o), o.Status.ObservedGeneration >= o.Generation, ofStatefulSet(o)}, true
+		return workload{o.Spec.Selector, o.OwnerReferences, o.Spec.Replicas, statefulSetRolls(o), statefulSetSettles(o), o.Status.ObservedGeneration >= o.Generation, statefulSetReplacement(o)}, true
 	case *appsv1.DaemonSet:
-		return workload{o.Spec.Selector, o.OwnerReferences, &o.Status.DesiredNumberScheduled, daemonsRoll(o), daemonsSettle(o), o.Status.ObservedGeneration >= o.Generation, ofDaemonSet(o)}, true
+		return workload{o.Spec.Selector, o.OwnerReferences, &o.Status.DesiredNumberScheduled, daemonSetRolls(o), daemonSetSettles(o), o.Status.ObservedGeneration >= o.Generation, daemonSetReplacement(o)}, true
 	case *corev1.ReplicationController:
 		return workload{metav1.SetAsLabelSelector(o.Spec.Selector), o.OwnerReferences, o.Spec.Replicas, false, false, false, replacement{}}, true
 	case *batchv1.Job:
@@ -202,7 +202,7 @@ func (r *Resolver) Each(seen func(Workload)) {
 // its kind has no scale subresource.
 func (r *Resolver) Workload(key Key) (Workload, bool) {
 	if !fleet.Listed(key.Group, key.Kind) {
-		w, err := r.Known(key)
+		w, err := r.ReadCached(key)
 		return w, err == nil
 	}
 	object, _, err := r.workloads.informers[key.Kind].GetStore().GetByKey(key.Namespace + "/" + key.Name)
@@ -213,24 +213,24 @@ func (r *Resolver) Workload(key Key) (Workload, bool) {
 }
 
 // PodOwnerChain yields the cached controllers above a pod, bottom up.
-func (r *Resolver) Above(pod *corev1.Pod) iter.Seq[Key] {
+func (r *Resolver) PodOwnerChain(pod *corev1.Pod) iter.Seq[Key] {
 	return func(yield func(Key) bool) {
 		if key, owned := Controller(pod.Namespace, pod.OwnerReferences); owned {
-			r.From(key)(yield)
+			r.OwnerChain(key)(yield)
 		}
 	}
 }
 
 // OwnerChain yields a workload and the cached controllers above it. The owners of a custom resource
 // are in its scale subresource.
-func (r *Resolver) From(key Key) iter.Seq[Key] {
+func (r *Resolver) OwnerChain(key Key) iter.Seq[Key] {
 	return upward(key, r.cachedOwners)
 }
 
 func upward(key Key, owners func(Key) []metav1.OwnerReference) iter.Seq[Key] {
 	return func(yield func(Key) bool) {
 		owned := true
-		for step := 0; owned && step < longestWalk && yield(key); step++ {
+		for step := 0; owned && step < maxOwnerDepth && yield(key); step++ {
 			key, owned = Controller(key.Namespace, owners(key))
 		}
 	}
@@ -238,7 +238,7 @@ func upward(key Key, owners func(Key) []metav1.OwnerReference) iter.Seq[Key] {
 
 func (r *Resolver) cachedOwners(key Key) []metav1.OwnerReference {
 	if key.Custom() {
-		a, _, _ := r.scales.recall(key, false)
+		a, _, _ := r.scales.lookup(key, false)
 		return a.owners
 	}
 	return r.cached(key).owners
@@ -276,7 +276,7 @@ func (r *Resolver) Rolling(key Key) bool {
 // is false for a workload that is only scaled.
 func (r *Resolver) Replacing(key Key) bool {
 	w := r.cached(key)
-	return w.rolling && w.seen
+	return w.rolling && w.observed
 }
 
 // Settling reports whether too few pods have the newest template or are available. It is false for
@@ -293,7 +293,7 @@ func deploymentSettles(d *appsv1.Deployment) bool {
 	return d.Status.ObservedGeneration < d.Generation || rollout.RollingOut(wanted, int(d.Status.UpdatedReplicas), int(d.Status.AvailableReplicas))
 }
 
-func setSettles(s *appsv1.StatefulSet) bool {
+func statefulSetSettles(s *appsv1.StatefulSet) bool {
 	wanted, updated := 1, int(s.Status.UpdatedReplicas)
 	if s.Spec.Replicas != nil {
 		wanted = int(*s.Spec.Replicas)
@@ -307,7 +307,7 @@ func setSettles(s *appsv1.StatefulSet) bool {
 	return s.Status.ObservedGeneration < s.Generation || rollout.RollingOut(wanted, updated, int(s.Status.AvailableReplicas))
 }
 
-func daemonsSettle(d *appsv1.DaemonSet) bool {
+func daemonSetSettles(d *appsv1.DaemonSet) bool {
 	wanted, updated := int(d.Status.DesiredNumberScheduled), int(d.Status.UpdatedNumberScheduled)
 	if d.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType {
 		updated = wanted
@@ -324,7 +324,7 @@ func deploymentRolls(d *appsv1.Deployment) bool {
 	return !d.Spec.Paused && (d.Status.ObservedGeneration < d.Generation || d.Status.Replicas > d.Status.UpdatedReplicas)
 }
 
-func setRolls(s *appsv1.StatefulSet) bool {
+func statefulSetRolls(s *appsv1.StatefulSet) bool {
 	if s.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType {
 		return false
 	}
@@ -336,7 +336,7 @@ func setRolls(s *appsv1.StatefulSet) bool {
 		s.Status.CurrentRevision != s.Status.UpdateRevision && s.Status.UpdatedReplicas < wanted
 }
 
-func daemonsRoll(d *appsv1.DaemonSet) bool {
+func daemonSetRolls(d *appsv1.DaemonSet) bool {
 	if d.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType {
 		return false
 	}

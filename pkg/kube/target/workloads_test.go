@@ -14,7 +14,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-func TestRollouts(t *testing.T) {
+func TestRolling_DetectsRollouts(t *testing.T) {
 	d := func(change func(*appsv1.Deployment)) *appsv1.Deployment {
 		o := &appsv1.Deployment{ObjectMeta: named("x"), Status: appsv1.DeploymentStatus{ObservedGeneration: 4, Replicas: 3, UpdatedReplicas: 3}}
 		o.Generation = 4
@@ -41,15 +41,15 @@ func TestRollouts(t *testing.T) {
 		o.Status.Replicas = 4
 		o.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionFalse}}
 	})), "it has missed its deadline")
-	require.True(t, setRolls(s(func(*appsv1.StatefulSet) {})))
-	require.False(t, setRolls(s(func(o *appsv1.StatefulSet) { o.Status.CurrentRevision = "b" })))
-	require.False(t, setRolls(s(func(o *appsv1.StatefulSet) { o.Spec.UpdateStrategy.Type = appsv1.OnDeleteStatefulSetStrategyType })))
-	require.False(t, setRolls(s(func(o *appsv1.StatefulSet) {
+	require.True(t, statefulSetRolls(s(func(*appsv1.StatefulSet) {})))
+	require.False(t, statefulSetRolls(s(func(o *appsv1.StatefulSet) { o.Status.CurrentRevision = "b" })))
+	require.False(t, statefulSetRolls(s(func(o *appsv1.StatefulSet) { o.Spec.UpdateStrategy.Type = appsv1.OnDeleteStatefulSetStrategyType })))
+	require.False(t, statefulSetRolls(s(func(o *appsv1.StatefulSet) {
 		o.Spec.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateStatefulSetStrategy{Partition: new(int32(2))}
 	})), "the part that was asked for is done")
-	require.False(t, daemonsRoll(ds(func(*appsv1.DaemonSet) {})))
-	require.True(t, daemonsRoll(ds(func(o *appsv1.DaemonSet) { o.Status.UpdatedNumberScheduled = 2 })))
-	require.False(t, daemonsRoll(ds(func(o *appsv1.DaemonSet) {
+	require.False(t, daemonSetRolls(ds(func(*appsv1.DaemonSet) {})))
+	require.True(t, daemonSetRolls(ds(func(o *appsv1.DaemonSet) { o.Status.UpdatedNumberScheduled = 2 })))
+	require.False(t, daemonSetRolls(ds(func(o *appsv1.DaemonSet) {
 		o.Status.UpdatedNumberScheduled, o.Spec.UpdateStrategy.Type = 2, appsv1.OnDeleteDaemonSetStrategyType
 	})))
 
@@ -61,12 +61,12 @@ func TestRollouts(t *testing.T) {
 	require.False(t, r.Rolling(Key{Namespace: "ns", Group: "example.com", Kind: "Room", Name: "x"}))
 }
 
-func TestRememberFollowsChanges(t *testing.T) {
+func TestMemoizeWorkloads_FollowsChanges(t *testing.T) {
 	n := int32(3)
 	kube := fake.NewClientset(&appsv1.ReplicaSet{ObjectMeta: named("x"), Spec: appsv1.ReplicaSetSpec{Selector: selector(), Replicas: &n}})
 	f := client.Factory(kube, "", time.Hour, "")
 	r := New(f, scaled{}.scale)
-	require.NoError(t, r.Remember())
+	require.NoError(t, r.MemoizeWorkloads())
 	ctx, stop := context.WithCancel(t.Context())
 	defer f.Shutdown()
 	defer stop()
@@ -96,7 +96,7 @@ func TestRememberFollowsChanges(t *testing.T) {
 
 // A workload that is being deleted gets no new objects, but its labels and annotations apply as
 // long as it has pods.
-func TestAWorkloadThatGoesAwayIsKnownUntilItIsGone(t *testing.T) {
+func TestWorkload_DeletedIsKnownUntilGone(t *testing.T) {
 	deployment := &appsv1.Deployment{ObjectMeta: named("x")}
 	deployment.Labels, deployment.Annotations = map[string]string{"tier": "web"}, map[string]string{"loadline.dev/skip": "true"}
 	deployment.Spec.Template.Annotations = map[string]string{"loadline.dev/mode": "Observe"}

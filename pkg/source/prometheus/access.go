@@ -75,7 +75,7 @@ func (a *Access) Complete() error {
 
 // Validate checks that at most one authentication method is set, and that the timeout is valid if
 // Prometheus is enabled.
-func (a *Access) Validate(asked bool) error {
+func (a *Access) Validate(enabled bool) error {
 	timeout, err := ParseDuration(a.QueryTimeout)
 	_, wrong := readHeaders(a.Headers, "")
 	return errors.Join(
@@ -84,7 +84,7 @@ func (a *Access) Validate(asked bool) error {
 			"excludes --prometheus-bearer-token-file="+a.BearerTokenFile+": give only one of the two"),
 		flags.Check(a.Username == "" || a.BearerToken == "" && a.BearerTokenFile == "", "username", a.Username,
 			"excludes a bearer token: give either the user or the token"),
-		flags.Check(!asked || err == nil && timeout > 0, "prometheus-query-timeout", a.QueryTimeout, "must be a duration such as 5m or 90s"),
+		flags.Check(!enabled || err == nil && timeout > 0, "prometheus-query-timeout", a.QueryTimeout, "must be a duration such as 5m or 90s"),
 	)
 }
 
@@ -108,12 +108,12 @@ func (a *Access) Client(address string) Config {
 
 // AmbiguousContainers holds skipped containers with the reason. The zero value is empty. All
 // methods are safe for concurrent use, and do nothing on nil.
-type Ambiguities struct {
-	mu         sync.Mutex
-	live, past map[usage.ContainerKey]error
+type AmbiguousContainers struct {
+	mu            sync.Mutex
+	live, history map[usage.ContainerKey]error
 }
 
-func (a *Ambiguities) setLive(found map[usage.ContainerKey]error) {
+func (a *AmbiguousContainers) setLive(found map[usage.ContainerKey]error) {
 	if a == nil {
 		return
 	}
@@ -123,26 +123,26 @@ func (a *Ambiguities) setLive(found map[usage.ContainerKey]error) {
 }
 
 // AddHistory adds the containers without history.
-func (a *Ambiguities) AddPast(d *Distinct) {
+func (a *AmbiguousContainers) AddHistory(d *AmbiguityDetector) {
 	if a == nil || len(d.ambiguous) == 0 {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.past == nil {
-		a.past = map[usage.ContainerKey]error{}
+	if a.history == nil {
+		a.history = map[usage.ContainerKey]error{}
 	}
-	maps.Copy(a.past, d.ambiguous)
+	maps.Copy(a.history, d.ambiguous)
 }
 
 // Each visits all containers in the order of their names.
-func (a *Ambiguities) Each(visit func(c usage.ContainerKey, why error)) {
+func (a *AmbiguousContainers) Each(visit func(c usage.ContainerKey, why error)) {
 	if a == nil {
 		return
 	}
 	a.mu.Lock()
 	all := map[usage.ContainerKey]error{}
-	maps.Copy(all, a.past)
+	maps.Copy(all, a.history)
 	maps.Copy(all, a.live)
 	a.mu.Unlock()
 	order := slices.SortedFunc(maps.Keys(all), func(x, y usage.ContainerKey) int {
@@ -173,20 +173,20 @@ func Cluster(labels map[string]string) string {
 	return strings.Join(names, ", ")
 }
 
-func severalClusters(clusters map[string]bool) error {
+func multipleClustersError(clusters map[string]bool) error {
 	names := slices.Sorted(maps.Keys(clusters))
 	return fmt.Errorf("series of several clusters, with %s and with %s: select one, for example with --prometheus-matchers='%s'", names[0], names[1], names[1])
 }
 
 // ClusterDetector finds the cluster of some pods on a server with several clusters. The zero value
 // has seen no series.
-type Clusters struct {
+type ClusterDetector struct {
 	all  map[string]bool
 	pods map[string]map[string]bool
 }
 
 // Add records the labels of a series. The pod is empty for a series of another pod.
-func (c *Clusters) Add(pod string, labels map[string]string) {
+func (c *ClusterDetector) Add(pod string, labels map[string]string) {
 	if c.all == nil {
 		c.all, c.pods = map[string]bool{}, map[string]map[string]bool{}
 	}
@@ -203,7 +203,7 @@ func (c *Clusters) Add(pod string, labels map[string]string) {
 
 // Resolve returns the cluster of the pods. It returns false if no pod is in exactly one cluster. It
 // returns an error if series of several clusters cannot be distinguished.
-func (c *Clusters) Own() (cluster string, known bool, err error) {
+func (c *ClusterDetector) Resolve() (cluster string, known bool, err error) {
 	own := map[string]bool{}
 	for _, clusters := range c.pods {
 		if len(clusters) == 1 {
@@ -220,21 +220,21 @@ func (c *Clusters) Own() (cluster string, known bool, err error) {
 	delete(all, "")
 	switch {
 	case len(own) > 1:
-		return "", false, severalClusters(own)
+		return "", false, multipleClustersError(own)
 	case !known && len(all) > 1:
-		return "", false, severalClusters(all)
+		return "", false, multipleClustersError(all)
 	}
 	return cluster, known, nil
 }
 
 const (
-	lower  = "abcdefghijklmnopqrstuvwxyz"
-	digits = "0123456789"
-	random = "bcdfghjklmnpqrstvwxz2456789" // characters of generated name suffixes
+	lower          = "abcdefghijklmnopqrstuvwxyz"
+	digits         = "0123456789"
+	generatedChars = "bcdfghjklmnpqrstvwxz2456789" // characters of generated name suffixes
 )
 
-func consists(text, set string, least, most int) bool {
-	return least <= len(text) && len(text) <= most && strings.Trim(text, set) == ""
+func consistsOf(text, set string, minLen, maxLen int) bool {
+	return minLen <= len(text) && len(text) <= maxLen && strings.Trim(text, set) == ""
 }
 
 // CommonPodNames returns the common name prefixes of a pod and the other pods of its workload, the
@@ -243,14 +243,14 @@ func consists(text, set string, least, most int) bool {
 func CommonPodNames(name string) []string {
 	front, end, found := cutLast(name)
 	switch {
-	case found && consists(end, random, 5, 5):
+	case found && consistsOf(end, generatedChars, 5, 5):
 		names := []string{front + "-"}
 		// The middle part is the hash of a ReplicaSet or the number of a CronJob run.
-		if owner, middle, more := cutLast(front); more && (consists(middle, random, 6, 10) || consists(middle, digits, 8, 12)) {
+		if owner, middle, more := cutLast(front); more && (consistsOf(middle, generatedChars, 6, 10) || consistsOf(middle, digits, 8, 12)) {
 			front = owner
 		}
 		return append(names, front)
-	case found && consists(end, digits, 1, 10):
+	case found && consistsOf(end, digits, 1, 10):
 		return []string{front}
 	}
 	return nil

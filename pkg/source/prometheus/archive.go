@@ -31,20 +31,20 @@ type ArchiveQuery struct {
 	Step         time.Duration // CPU samples are means over it, memory samples maximums
 
 	// MinMemory raises lower memory samples to this value, in bytes.
-	LeastMemory float64
+	MinMemory float64
 }
 
 // ReadArchive yields recordings of all containers on a server that include accepts, and problems.
 // Nil accepts all. A warning about a container comes with its recording, otherwise one of the two
 // is nil. It stops early without a problem when the context ends.
-func ReadArchive(ctx context.Context, client *Client, q ArchiveQuery, want func(workload, container string) bool) iter.Seq2[*replay.Recording, *trace.Problem] {
-	return readArchive(ctx, client, q, want, firstPause)
+func ReadArchive(ctx context.Context, client *Client, q ArchiveQuery, include func(workload, container string) bool) iter.Seq2[*replay.Recording, *trace.Problem] {
+	return readArchive(ctx, client, q, include, firstPause)
 }
 
-func readArchive(ctx context.Context, client *Client, q ArchiveQuery, want func(workload, container string) bool, pause time.Duration) iter.Seq2[*replay.Recording, *trace.Problem] {
+func readArchive(ctx context.Context, client *Client, q ArchiveQuery, include func(workload, container string) bool, pause time.Duration) iter.Seq2[*replay.Recording, *trace.Problem] {
 	return func(yield func(*replay.Recording, *trace.Problem) bool) {
 		r := &archiveReader{
-			client: client, query: q, want: want, yield: yield, retries: Retries{Pause: pause, MostFailures: mostFailures},
+			client: client, query: q, include: include, yield: yield, retries: Retries{Pause: pause, MaxFailures: maxFailures},
 			times: Times{q.Since, q.Step, int(q.Until.Sub(q.Since)/q.Step) + 1},
 		}
 		if err := r.read(ctx); err != nil && ctx.Err() == nil {
@@ -56,16 +56,16 @@ func readArchive(ctx context.Context, client *Client, q ArchiveQuery, want func(
 type archiveReader struct {
 	client  *Client
 	query   ArchiveQuery
-	want    func(workload, container string) bool // nil for all
+	include func(workload, container string) bool // nil for all
 	yield   func(*replay.Recording, *trace.Problem) bool
 	stopped bool
 
-	asked   []column
-	times   Times
-	retries Retries
-	short   int           // containers with less than two samples
-	got     [columns]bool // columns with at least one response
-	warned  bool
+	queried  []column
+	times    Times
+	retries  Retries
+	tooShort int           // containers with less than two samples
+	answered [columns]bool // columns with at least one response
+	warned   bool
 }
 
 func (r *archiveReader) report(p *trace.Problem) {
@@ -82,7 +82,7 @@ func (r *archiveReader) read(ctx context.Context) error {
 		return err
 	}
 	for len(subjects) > 0 && !r.stopped {
-		n := r.together(subjects)
+		n := r.batchSize(subjects)
 		b := r.newBatch(subjects[:n])
 		subjects = subjects[n:]
 		if err := r.fill(ctx, b); err != nil {
@@ -90,21 +90,21 @@ func (r *archiveReader) read(ctx context.Context) error {
 		}
 		r.emit(b)
 	}
-	for _, c := range []column{cpuUse, memoryUse} {
-		if !r.got[c] {
+	for _, c := range []column{cpuUsage, memoryUsage} {
+		if !r.answered[c] {
 			r.report(&trace.Problem{Warning: true, Text: fmt.Sprintf("no container has %s: expected some; a rate needs two scrapes within --history-resolution, which is %s, or more", c, r.query.Step)})
 		}
 	}
-	if r.short > 0 {
+	if r.tooShort > 0 {
 		r.report(&trace.Problem{Warning: true, Text: fmt.Sprintf("%d containers are left out because they lived too short: expected two samples, %s apart, or more; "+
-			"a finer --history-resolution shows more of them", r.short, r.query.Step)})
+			"a finer --history-resolution shows more of them", r.tooShort, r.query.Step)})
 	}
 	return nil
 }
 
 // MaxArchiveSamples is the maximum number of samples of a container, because a whole container is
 // held in memory.
-const MostArchiveSamples = batchValues
+const MaxArchiveSamples = batchValues
 
 // Limits per batch and query: values of each kind in a batch, values of a query, and pods of a
 // query, because their names are in its text.
@@ -116,25 +116,25 @@ const (
 
 // maxFailures is the number of consecutive failed queries after which the server counts as
 // unavailable. It is enough to find one bad container of a hundred.
-const mostFailures = 16
+const maxFailures = 16
 
 // batchSize returns how many of the first subjects form a batch of one namespace.
-func (r *archiveReader) together(subjects []subject) int {
-	most := min(max(batchValues/r.times.Count, 1), queryPods, len(subjects))
-	for n := range most {
+func (r *archiveReader) batchSize(subjects []subject) int {
+	limit := min(max(batchValues/r.times.Count, 1), queryPods, len(subjects))
+	for n := range limit {
 		if subjects[n].key.Namespace != subjects[0].key.Namespace {
 			return n
 		}
 	}
-	return most
+	return limit
 }
 
 // column is a kind of container data: usage samples or declared resources.
 type column int
 
 const (
-	cpuUse column = iota
-	memoryUse
+	cpuUsage column = iota
+	memoryUsage
 	cpuWaiting
 	columns // number of usage columns
 	requests
@@ -143,48 +143,48 @@ const (
 
 // String returns the column name in files for usage, and the metric name for resources.
 func (c column) String() string {
-	return [...]string{cpuUse: "cpu_cores", memoryUse: "memory_bytes", cpuWaiting: "cpu_waiting_share",
+	return [...]string{cpuUsage: "cpu_cores", memoryUsage: "memory_bytes", cpuWaiting: "cpu_waiting_share",
 		requests: "kube_pod_container_resource_requests", limits: "kube_pod_container_resource_limits"}[c]
 }
 
-func (r *archiveReader) text(c column, u Usage) string {
+func (r *archiveReader) queryText(c column, u Usage) string {
 	switch c {
-	case cpuUse:
-		return u.Each(u.CPU(r.query.Step))
-	case memoryUse:
-		return u.Each(u.Peak(r.query.Step))
+	case cpuUsage:
+		return u.PerContainer(u.CPU(r.query.Step))
+	case memoryUsage:
+		return u.PerContainer(u.Peak(r.query.Step))
 	}
-	return u.Each(u.Rate(r.query.Waiting, r.query.Step))
+	return u.PerContainer(u.Rate(r.query.Waiting, r.query.Step))
 }
 
-type member struct {
+type containerData struct {
 	subject
 	values           [columns][]float64 // one per time, NaN if unknown, nil if not queried
 	requests, limits resources.List
-	wrong            *trace.Problem // why the container is skipped, or nil
+	problem          *trace.Problem // why the container is skipped, or nil
 }
 
-type archiveBatch []*member
+type archiveBatch []*containerData
 
 func (r *archiveReader) newBatch(subjects []subject) archiveBatch {
 	b := make(archiveBatch, len(subjects))
 	for i, s := range subjects {
-		b[i] = &member{subject: s}
-		for _, c := range r.asked {
+		b[i] = &containerData{subject: s}
+		for _, c := range r.queried {
 			b[i].values[c] = slices.Repeat([]float64{math.NaN()}, r.times.Count)
 		}
 	}
 	return b
 }
 
-func (m *member) fail(c column, text string) {
-	if m.wrong == nil {
-		m.wrong = &trace.Problem{Column: c.String(), Series: m.name(), Text: text}
+func (m *containerData) fail(c column, text string) {
+	if m.problem == nil {
+		m.problem = &trace.Problem{Column: c.String(), Series: m.name(), Text: text}
 	}
 }
 
-func (b archiveBatch) index() map[usage.ContainerKey]*member {
-	index := make(map[usage.ContainerKey]*member, len(b))
+func (b archiveBatch) index() map[usage.ContainerKey]*containerData {
+	index := make(map[usage.ContainerKey]*containerData, len(b))
 	for _, m := range b {
 		index[m.key] = m
 	}
@@ -218,22 +218,22 @@ type part struct {
 
 // fill queries all columns of a batch. Containers with unreadable declared resources are skipped.
 func (r *archiveReader) fill(ctx context.Context, b archiveBatch) error {
-	for _, c := range r.asked {
+	for _, c := range r.queried {
 		var parts []part
-		for _, times := range r.times.Cut(min(max(queryValues/len(b), 1), MostTimes)) {
+		for _, times := range r.times.Cut(min(max(queryValues/len(b), 1), MaxTimes)) {
 			parts = append(parts, part{b, c, times})
 		}
-		if _, err := ReadParts(ctx, &r.retries, parts, r.ask, r.lost); err != nil {
+		if _, err := ReadParts(ctx, &r.retries, parts, r.runQuery, r.markLost); err != nil {
 			return fmt.Errorf("%s: %w", c, err)
 		}
 	}
 	for _, c := range []column{requests, limits} {
-		_, err := ReadParts(ctx, &r.retries, []part{{b, c, r.times}}, r.ask, r.lost)
+		_, err := ReadParts(ctx, &r.retries, []part{{b, c, r.times}}, r.runQuery, r.markLost)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if err != nil {
-			_ = r.lost(part{b, c, r.times}, err) // never returns an error
+			_ = r.markLost(part{b, c, r.times}, err) // never returns an error
 		}
 	}
 	return nil
@@ -241,14 +241,14 @@ func (r *archiveReader) fill(ctx context.Context, b archiveBatch) error {
 
 // minPartTimes is the minimum number of times of a query. A container that is too large even for
 // such a query is skipped.
-const leastPart = MostTimes / 8
+const minPartTimes = MaxTimes / 8
 
 // Split halves the containers, and then the times if a part may succeed.
 func (p part) Split(err error) (parts []part) {
 	if half := len(p.batch) / 2; half > 0 {
 		return []part{{p.batch[:half], p.column, p.times}, {p.batch[half:], p.column, p.times}}
 	}
-	if p.column < columns && Divisible(err) && p.times.Count/2 >= leastPart {
+	if p.column < columns && IsDivisible(err) && p.times.Count/2 >= minPartTimes {
 		for _, times := range p.times.Halves() {
 			parts = append(parts, part{p.batch, p.column, times})
 		}
@@ -256,12 +256,12 @@ func (p part) Split(err error) (parts []part) {
 	return parts
 }
 
-func (r *archiveReader) lost(p part, err error) error {
+func (r *archiveReader) markLost(p part, err error) error {
 	for _, m := range p.batch {
 		if p.column < columns {
 			m.fail(p.column, fmt.Sprintf("from %s to %s: %v: expected an answer", instant(p.times.Start), instant(p.times.Last()), err))
-		} else if m.wrong == nil {
-			m.wrong = &trace.Problem{Series: m.name(), Text: fmt.Sprintf("%s: %v: expected an answer, if only that nothing is known", p.column, err)}
+		} else if m.problem == nil {
+			m.problem = &trace.Problem{Series: m.name(), Text: fmt.Sprintf("%s: %v: expected an answer, if only that nothing is known", p.column, err)}
 		}
 	}
 	return nil
@@ -269,30 +269,30 @@ func (r *archiveReader) lost(p part, err error) error {
 
 func instant(at time.Time) string { return at.UTC().Format(time.RFC3339) }
 
-func (r *archiveReader) ask(ctx context.Context, p part) (err error) {
-	if len(p.batch) == 1 && p.batch[0].wrong != nil {
+func (r *archiveReader) runQuery(ctx context.Context, p part) (err error) {
+	if len(p.batch) == 1 && p.batch[0].problem != nil {
 		return nil //nolint:nilerr // it is reported when the batch is handed out, and the others go on
 	}
-	var answer Answer
+	var answer Response
 	if p.column < columns {
-		answer, err = r.askUsage(ctx, p)
+		answer, err = r.queryUsage(ctx, p)
 	} else {
-		answer, err = r.askDeclared(ctx, p)
+		answer, err = r.queryDeclared(ctx, p)
 	}
 	r.warn(answer)
 	return err
 }
 
-func (r *archiveReader) askUsage(ctx context.Context, p part) (Answer, error) {
+func (r *archiveReader) queryUsage(ctx context.Context, p part) (Response, error) {
 	u, c := r.query.Usage, p.column
 	u.Namespace = p.batch[0].key.Namespace
 	u.Matchers = strings.TrimPrefix(u.Matchers+", "+p.batch.pods(u.PodLabel), ", ")
 	members := p.batch.index()
-	find := func(labels map[string]string) *member {
+	find := func(labels map[string]string) *containerData {
 		key, _ := u.Container(labels)
 		return members[key] // nil for another container of the pods
 	}
-	distinct := NewDistinct(u, r.query.Step)
+	distinct := NewAmbiguityDetector(u, r.query.Step)
 	rejected := func(labels map[string]string, at time.Time, what string) {
 		m := find(labels)
 		_, named := u.Container(labels)
@@ -306,29 +306,29 @@ func (r *archiveReader) askUsage(ctx context.Context, p part) (Answer, error) {
 			m.fail(c, fmt.Sprintf("%s, at %s: expected a number, or no sample if unknown", what, instant(at)))
 		}
 	}
-	return r.client.Range(ctx, Range{Query: r.text(c, u), Times: p.times}, func(labels map[string]string, points []Point) {
+	return r.client.Range(ctx, Range{Query: r.queryText(c, u), Times: p.times}, func(labels map[string]string, points []Point) {
 		m := find(labels)
 		switch {
 		case m == nil:
 		case distinct.Add(m.key, labels, points):
-			r.take(m, c, points)
+			r.store(m, c, points)
 		default:
-			r.got = [columns]bool{cpuUse: true, memoryUse: true, cpuWaiting: true} // usage exists
+			r.answered = [columns]bool{cpuUsage: true, memoryUsage: true, cpuWaiting: true} // usage exists
 			m.fail(c, distinct.Ambiguous(m.key).Error())
 		}
 	}, rejected)
 }
 
 // warn reports one warning. Thanos, for example, warns if it omits an unreachable store.
-func (r *archiveReader) warn(answer Answer) {
+func (r *archiveReader) warn(answer Response) {
 	if len(answer.Warnings) > 0 && !r.warned {
 		r.warned = true
 		r.report(&trace.Problem{Warning: true, Text: fmt.Sprintf("the server says of an answer: %s: expected a whole one", strings.Join(answer.Warnings, "; "))})
 	}
 }
 
-func (r *archiveReader) take(m *member, c column, points []Point) {
-	r.got[c] = true
+func (r *archiveReader) store(m *containerData, c column, points []Point) {
+	r.answered[c] = true
 	for _, p := range points {
 		step, found := r.times.Index(p.At)
 		switch {
@@ -339,7 +339,7 @@ func (r *archiveReader) take(m *member, c column, points []Point) {
 		default:
 			value := p.Value
 			switch c {
-			case cpuUse:
+			case cpuUsage:
 				value *= 1000
 			case cpuWaiting:
 				value = min(value, 1) // a rate can be slightly higher
@@ -355,10 +355,10 @@ func (r *archiveReader) take(m *member, c column, points []Point) {
 // searched. The maximum of the first window with any request counts.
 const declaredSteps = 100
 
-func (r *archiveReader) askDeclared(ctx context.Context, p part) (Answer, error) {
+func (r *archiveReader) queryDeclared(ctx context.Context, p part) (Response, error) {
 	window := max(r.query.Step, (r.query.Until.Sub(r.query.Since) / declaredSteps).Truncate(time.Second))
 	var queries []string
-	for i, selector := range r.state(p.column.String(), p.batch[0].key.Namespace, `resource=~"cpu|memory"`) {
+	for i, selector := range r.stateSelectors(p.column.String(), p.batch[0].key.Namespace, `resource=~"cpu|memory"`) {
 		prefix := []string{"", exported}[i]
 		selector = strings.TrimSuffix(selector, "}") + ", " + p.batch.pods(prefix+"pod") + "}"
 		by := "namespace, pod, container, resource"
@@ -392,17 +392,17 @@ func (r *archiveReader) emit(b archiveBatch) {
 		if r.stopped {
 			return
 		}
-		if m.wrong != nil {
-			r.report(m.wrong)
+		if m.problem != nil {
+			r.report(m.problem)
 			continue
 		}
 		recording := r.recording(m)
 		if len(recording.At) < 2 {
-			r.short++
+			r.tooShort++
 			continue
 		}
 		var warning *trace.Problem
-		if text := trace.Unsteady(recording); text != "" {
+		if text := trace.DescribeGaps(recording); text != "" {
 			warning = &trace.Problem{File: r.client.Server(), Column: "timestamp", Series: m.name(), Text: text, Warning: true}
 		}
 		r.stopped = !r.yield(recording, warning)
@@ -410,16 +410,16 @@ func (r *archiveReader) emit(b archiveBatch) {
 }
 
 // recording omits times without values.
-func (r *archiveReader) recording(m *member) *replay.Recording {
+func (r *archiveReader) recording(m *containerData) *replay.Recording {
 	known := &replay.Recording{Dataset: r.client.Server(), Workload: m.workload, Container: m.container, Requests: m.requests, Limits: m.limits}
 	for step := range r.times.Count {
-		cpu, memory := m.values[cpuUse][step], m.values[memoryUse][step]
+		cpu, memory := m.values[cpuUsage][step], m.values[memoryUsage][step]
 		if math.IsNaN(cpu) && math.IsNaN(memory) {
 			continue
 		}
 		known.At = append(known.At, r.times.At(step).UnixNano())
 		known.Use[resources.CPU] = append(known.Use[resources.CPU], cpu)
-		known.Use[resources.Memory] = append(known.Use[resources.Memory], math.Max(memory, r.query.LeastMemory)) // NaN stays
+		known.Use[resources.Memory] = append(known.Use[resources.Memory], math.Max(memory, r.query.MinMemory)) // NaN stays
 	}
 	if waiting := m.values[cpuWaiting]; slices.ContainsFunc(waiting, func(v float64) bool { return !math.IsNaN(v) }) {
 		for _, at := range known.At {

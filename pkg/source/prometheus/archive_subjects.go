@@ -32,14 +32,14 @@ func (r *archiveReader) subjects(ctx context.Context) ([]subject, error) {
 	u := r.query.Usage
 	found := map[usage.ContainerKey]string{}
 	var unnamed map[string]string
-	r.asked = []column{cpuUse, memoryUse}
+	r.queried = []column{cpuUsage, memoryUsage}
 	metrics := []string{u.Selector(u.CPUMetric), u.Selector(u.MemoryMetric)}
 	if r.query.Waiting != "" {
 		metrics = append(metrics, u.Selector(r.query.Waiting))
 	}
 	err := r.labels(ctx, metrics, func(labels map[string]string) {
 		if r.query.Waiting != "" && labels["__name__"] == r.query.Waiting {
-			r.asked = []column{cpuUse, memoryUse, cpuWaiting}
+			r.queried = []column{cpuUsage, memoryUsage, cpuWaiting}
 			return
 		}
 		if key, ok := u.Container(labels); ok {
@@ -66,17 +66,17 @@ func (r *archiveReader) subjects(ctx context.Context) ([]subject, error) {
 	for key := range found {
 		pod := podName{key.Namespace, key.Pod}
 		s := subject{key, key.Namespace + "/" + owners.workload(pod), key.Pod + "/" + key.Container}
-		if (selected == nil || selected[pod]) && (r.want == nil || r.want(s.workload, s.container)) {
+		if (selected == nil || selected[pod]) && (r.include == nil || r.include(s.workload, s.container)) {
 			subjects = append(subjects, s)
 		}
 	}
 	slices.SortFunc(subjects, subject.compare)
-	return r.ofOneCluster(subjects, found), nil
+	return r.dropMultiCluster(subjects, found), nil
 }
 
 // dropMultiCluster drops workloads with pods in several clusters. AmbiguityDetector handles pods
 // with the same name in several clusters.
-func (r *archiveReader) ofOneCluster(subjects []subject, cluster map[usage.ContainerKey]string) []subject {
+func (r *archiveReader) dropMultiCluster(subjects []subject, cluster map[usage.ContainerKey]string) []subject {
 	clusters := map[string]map[string]bool{}
 	for _, s := range subjects {
 		name := cluster[s.key]
@@ -90,7 +90,7 @@ func (r *archiveReader) ofOneCluster(subjects []subject, cluster map[usage.Conta
 	}
 	for _, workload := range slices.Sorted(maps.Keys(clusters)) {
 		if len(clusters[workload]) > 1 {
-			r.report(&trace.Problem{Series: workload, Text: severalClusters(clusters[workload]).Error()})
+			r.report(&trace.Problem{Series: workload, Text: multipleClustersError(clusters[workload]).Error()})
 		}
 	}
 	return slices.DeleteFunc(subjects, func(s subject) bool { return len(clusters[s.workload]) > 1 })
@@ -99,40 +99,40 @@ func (r *archiveReader) ofOneCluster(subjects []subject, cluster map[usage.Conta
 // labels queries the labels of series in parts if needed. It may visit a series more than once.
 func (r *archiveReader) labels(ctx context.Context, selectors []string, visit func(labels map[string]string)) error {
 	broken := 0
-	ask := func(ctx context.Context, q question) error {
+	ask := func(ctx context.Context, q labelQuery) error {
 		answer, err := r.client.Labels(ctx, q.selectors, q.since, q.until, visit)
 		if r.warn(answer); err == nil {
 			broken += answer.Broken
 		}
 		return err
 	}
-	lost := func(_ question, err error) error { return err }
-	_, err := ReadParts(ctx, &r.retries, []question{{selectors, r.query.Since, r.query.Until}}, ask, lost)
+	lost := func(_ labelQuery, err error) error { return err }
+	_, err := ReadParts(ctx, &r.retries, []labelQuery{{selectors, r.query.Since, r.query.Until}}, ask, lost)
 	if err == nil && broken > 0 {
 		r.report(&trace.Problem{Text: fmt.Sprintf("%d series of %s have labels that cannot be read: expected text", broken, strings.Join(selectors, " and "))})
 	}
 	return err
 }
 
-type question struct {
+type labelQuery struct {
 	selectors    []string
 	since, until time.Time
 }
 
-const leastSpan = time.Hour
+const minSpan = time.Hour
 
 // Split returns one query per selector, and then two halves of the time range. It returns none if
 // the time range is too short, or if no part may succeed.
-func (q question) Split(err error) (parts []question) {
+func (q labelQuery) Split(err error) (parts []labelQuery) {
 	length := q.until.Sub(q.since)
 	switch middle := q.since.Add(length / 2); {
-	case !Divisible(err):
+	case !IsDivisible(err):
 	case len(q.selectors) > 1:
 		for i := range q.selectors {
-			parts = append(parts, question{q.selectors[i : i+1], q.since, q.until})
+			parts = append(parts, labelQuery{q.selectors[i : i+1], q.since, q.until})
 		}
-	case length >= leastSpan:
-		parts = []question{{q.selectors, q.since, middle}, {q.selectors, middle, q.until}}
+	case length >= minSpan:
+		parts = []labelQuery{{q.selectors, q.since, middle}, {q.selectors, middle, q.until}}
 	}
 	return parts
 }
@@ -141,7 +141,7 @@ type podName struct{ namespace, pod string }
 
 // stateSelectors returns the selectors of a kube-state-metrics metric in a namespace, or in all if
 // it is empty. A namespace needs two selectors, because its label may have the prefix exported_.
-func (r *archiveReader) state(metric, namespace string, matchers ...string) []string {
+func (r *archiveReader) stateSelectors(metric, namespace string, matchers ...string) []string {
 	matchers = append(matchers, r.query.Usage.Matchers, r.query.StateMatchers)
 	if namespace == "" {
 		return []string{metric + "{" + JoinMatchers(matchers...) + "}"}
@@ -156,7 +156,7 @@ func (r *archiveReader) selected(ctx context.Context) (map[podName]bool, error) 
 	if r.query.Pods == nil || r.query.Pods.Empty() {
 		return nil, nil
 	}
-	pods, selectors := map[podName]bool{}, r.state("kube_pod_labels", r.query.Usage.Namespace, matchers(r.query.Pods)...)
+	pods, selectors := map[podName]bool{}, r.stateSelectors("kube_pod_labels", r.query.Usage.Namespace, matchers(r.query.Pods)...)
 	err := r.labels(ctx, selectors, func(labels map[string]string) {
 		pods[podName{StateLabel(labels, "namespace"), StateLabel(labels, "pod")}] = true
 	})
@@ -193,14 +193,14 @@ func matchers(pods labels.Selector) []string {
 
 type owner struct{ kind, name string }
 
-func (o owner) before(other owner) bool {
-	if (o.kind == none) != (other.kind == none) {
-		return other.kind == none
+func (o owner) precedes(other owner) bool {
+	if (o.kind == noOwner) != (other.kind == noOwner) {
+		return other.kind == noOwner
 	}
 	return cmp.Or(strings.Compare(o.name, other.name), strings.Compare(o.kind, other.kind)) < 0
 }
 
-type owned struct{ kind, namespace, name string }
+type objectKey struct{ kind, namespace, name string }
 
 // owners queries the owners of objects. Without owners the workload is derived from the pod name.
 func (r *archiveReader) owners(ctx context.Context) owners {
@@ -208,40 +208,40 @@ func (r *archiveReader) owners(ctx context.Context) owners {
 	for _, ask := range []struct{ metric, label, kind string }{
 		{"kube_pod_owner", "pod", "Pod"}, {"kube_replicaset_owner", "replicaset", "ReplicaSet"}, {"kube_job_owner", "job_name", "Job"},
 	} {
-		err := r.labels(ctx, r.state(ask.metric, r.query.Usage.Namespace), func(labels map[string]string) {
-			key, one := owned{ask.kind, StateLabel(labels, "namespace"), StateLabel(labels, ask.label)}, owner{labels["owner_kind"], labels["owner_name"]}
+		err := r.labels(ctx, r.stateSelectors(ask.metric, r.query.Usage.Namespace), func(labels map[string]string) {
+			key, one := objectKey{ask.kind, StateLabel(labels, "namespace"), StateLabel(labels, ask.label)}, owner{labels["owner_kind"], labels["owner_name"]}
 			if labels["owner_is_controller"] == "false" {
 				return
 			}
 			// An adopted orphan has several owners, and the result must not depend on their order.
-			if before, known := o[key]; !known || one.before(before) {
+			if before, known := o[key]; !known || one.precedes(before) {
 				o[key] = one
 			}
 		})
 		if err != nil && ctx.Err() == nil {
 			r.report(&trace.Problem{Warning: true, Text: fmt.Sprintf("owners of pods, from %s: %v: the names of pods tell their workloads", ask.metric, err)})
-			maps.DeleteFunc(o, func(key owned, _ owner) bool { return key.kind == ask.kind })
+			maps.DeleteFunc(o, func(key objectKey, _ owner) bool { return key.kind == ask.kind })
 		}
 	}
 	return o
 }
 
-type owners map[owned]owner
+type owners map[objectKey]owner
 
 // noOwner is the label value of kube-state-metrics.
-const none = "<none>"
+const noOwner = "<none>"
 
 // workload returns the name of the workload of a pod: its topmost owner or, if unknown, the common
 // prefix of the pod names.
 func (o owners) workload(pod podName) string {
-	direct, known := o[owned{"Pod", pod.namespace, pod.pod}]
-	top, further := o[owned{direct.kind, pod.namespace, direct.name}]
+	direct, known := o[objectKey{"Pod", pod.namespace, pod.pod}]
+	top, further := o[objectKey{direct.kind, pod.namespace, direct.name}]
 	switch {
 	case known && direct.kind == "Node":
 		return strings.TrimSuffix(pod.pod, "-"+direct.name) // a static pod
-	case known && direct.kind == none:
+	case known && direct.kind == noOwner:
 		return pod.pod
-	case further && top.kind != none:
+	case further && top.kind != noOwner:
 		return top.name
 	case further, known && direct.kind != "ReplicaSet" && direct.kind != "Job":
 		return direct.name

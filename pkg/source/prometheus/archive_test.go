@@ -22,7 +22,7 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-func TestRecordingsAreWhatTheServerHas(t *testing.T) {
+func TestReadArchive_ReturnsRecordings(t *testing.T) {
 	f := newFake(t)
 	minutes := func(at time.Time) float64 { return at.Sub(start).Minutes() }
 	f.usage("shop", "web-7d9f8b6c5d-x2k4p", "app",
@@ -37,7 +37,7 @@ func TestRecordingsAreWhatTheServerHas(t *testing.T) {
 	f.add("kube_pod_container_resource_limits", func(at time.Time) string { return strconv.Itoa(5000 + int(minutes(at))) },
 		"namespace", "shop", "pod", "web-7d9f8b6c5d-x2k4p", "container", "app", "resource", "memory")
 	q := hour()
-	q.LeastMemory = 20_000
+	q.MinMemory = 20_000
 	found, problems := f.read(q)
 	require.Empty(t, problems)
 	require.Equal(t, []string{"shop/web web-7d9f8b6c5d-x2k4p/app"}, seriesNames(found))
@@ -55,7 +55,7 @@ func TestRecordingsAreWhatTheServerHas(t *testing.T) {
 }
 
 // The waiting time is queried only if it is requested and the server has the metric.
-func TestWaiting(t *testing.T) {
+func TestReadArchive_WaitingTime(t *testing.T) {
 	f := newFake(t)
 	f.container("ns", "web-0", "app")
 	f.container("ns", "web-1", "app")
@@ -80,7 +80,7 @@ func TestWaiting(t *testing.T) {
 	require.Contains(t, f.queries[6].query, `max without (id, name, image, instance, node) (rate(waiting_total{`)
 }
 
-func TestWorkloadsAreOwnersOrWhatNamesTell(t *testing.T) {
+func TestReadArchive_WorkloadsFromOwnersOrPodNames(t *testing.T) {
 	f := newFake(t)
 	for _, pod := range []string{"web-7d9f8b6c5d-x2k4p", "bare-7d9f8b6c5d-x2k4p", "odd-name", "db-0", "nightly-28912345-x2k4p", "lone", "proxy-node7", "gone-6c5d8b7d9f-zzzzz"} {
 		f.container("b", pod, "app")
@@ -113,7 +113,7 @@ func TestWorkloadsAreOwnersOrWhatNamesTell(t *testing.T) {
 	require.Equal(t, seriesNames(found), seriesNames(again), "whatever order the server has")
 }
 
-func TestBadSeriesAreLeftOutAndTold(t *testing.T) {
+func TestReadArchive_ReportsInvalidSeries(t *testing.T) {
 	at := func(minute int, value string) func(time.Time) string {
 		return func(now time.Time) string {
 			if now.Sub(start) == time.Duration(minute)*time.Minute {
@@ -159,7 +159,7 @@ func TestBadSeriesAreLeftOutAndTold(t *testing.T) {
 	}
 }
 
-func TestOneContainerThatFailsDoesNotEndTheRun(t *testing.T) {
+func TestReadArchive_IsolatesFailingContainer(t *testing.T) {
 	for name, spoil := range map[string]func(w http.ResponseWriter, r *http.Request){
 		"(500, Internal Server Error)": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
 		"(422, execution): too many samples": func(w http.ResponseWriter, _ *http.Request) {
@@ -177,7 +177,7 @@ func TestOneContainerThatFailsDoesNotEndTheRun(t *testing.T) {
 		for i := range 60 {
 			f.container("ns", fmt.Sprintf("web-%d", i), "app")
 		}
-		f.spoil = func(w http.ResponseWriter, r *http.Request, a asked) bool {
+		f.spoil = func(w http.ResponseWriter, r *http.Request, a rangeQuery) bool {
 			bad := slices.Contains(a.pods, "web-41") && strings.Contains(a.query, "memory_bytes")
 			if bad {
 				spoil(w, r)
@@ -192,11 +192,11 @@ func TestOneContainerThatFailsDoesNotEndTheRun(t *testing.T) {
 	}
 }
 
-func TestAServerThatHesitatesIsAskedAgain(t *testing.T) {
+func TestReadArchive_RetriesTransientErrors(t *testing.T) {
 	f := newFake(t)
 	f.container("ns", "web-0", "app")
 	failures := 2
-	f.spoil = func(w http.ResponseWriter, _ *http.Request, _ asked) bool {
+	f.spoil = func(w http.ResponseWriter, _ *http.Request, _ rangeQuery) bool {
 		if failures--; failures >= 0 {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
@@ -208,13 +208,13 @@ func TestAServerThatHesitatesIsAskedAgain(t *testing.T) {
 }
 
 // An overloaded server gets time and no additional queries.
-func TestAServerThatAsksForTimeGetsIt(t *testing.T) {
+func TestReadArchive_HonorsRetryAfter(t *testing.T) {
 	f := newFake(t)
 	for i := range 4 {
 		f.container("ns", fmt.Sprintf("web-%d", i), "app")
 	}
 	failures := 6
-	f.spoil = func(w http.ResponseWriter, _ *http.Request, _ asked) bool {
+	f.spoil = func(w http.ResponseWriter, _ *http.Request, _ rangeQuery) bool {
 		if failures--; failures == 0 {
 			w.Header().Set("Retry-After", "1")
 		}
@@ -241,12 +241,12 @@ func TestAServerThatAsksForTimeGetsIt(t *testing.T) {
 }
 
 // Proxies close connections with too long responses.
-func TestWhatIsCutOffIsAskedForInHalves(t *testing.T) {
+func TestReadArchive_SplitsQueriesOnReset(t *testing.T) {
 	f := newFake(t)
 	for i := range 4 {
 		f.container("ns", fmt.Sprintf("web-%d", i), "app")
 	}
-	f.spoil = func(w http.ResponseWriter, _ *http.Request, a asked) bool {
+	f.spoil = func(w http.ResponseWriter, _ *http.Request, a rangeQuery) bool {
 		if len(a.pods) < 2 || !strings.Contains(a.query, "memory_bytes") {
 			return false
 		}
@@ -264,7 +264,7 @@ func TestWhatIsCutOffIsAskedForInHalves(t *testing.T) {
 	require.Len(t, found, 4)
 }
 
-func TestSeriesAndDeclaredResourcesAreAskedForInHalves(t *testing.T) {
+func TestReadArchive_SplitsSeriesAndResourceQueries(t *testing.T) {
 	f := newFake(t)
 	for i := range 5 {
 		pod := fmt.Sprintf("web-%d", i)
@@ -273,7 +273,7 @@ func TestSeriesAndDeclaredResourcesAreAskedForInHalves(t *testing.T) {
 		f.add("kube_pod_owner", always("1"), "namespace", "ns", "pod", pod, "owner_kind", "StatefulSet", "owner_name", "shop")
 	}
 	f.tooMuch = func(selectors []string, span time.Duration) bool { return len(selectors) > 1 || span > 2*time.Hour }
-	f.spoil = func(w http.ResponseWriter, _ *http.Request, a asked) bool {
+	f.spoil = func(w http.ResponseWriter, _ *http.Request, a rangeQuery) bool {
 		bad := strings.Contains(a.query, "kube_pod_container_resource") && (len(a.pods) > 1 || a.pods[0] == "web-3")
 		if bad {
 			w.WriteHeader(http.StatusUnprocessableEntity)
@@ -293,14 +293,14 @@ func TestSeriesAndDeclaredResourcesAreAskedForInHalves(t *testing.T) {
 
 // A proxy with a byte limit truncates the list of series, and the usage of one container over a
 // long time.
-func TestReadArchive_ReadsCutAnswersInHalves(t *testing.T) {
+func TestReadArchive_SplitsTruncatedResponses(t *testing.T) {
 	f := newFake(t)
 	f.container("ns", "web-0", "app")
 	q := hour()
 	q.Step, q.Until = time.Second, start.Add(7*time.Hour)
 	f.cuts, f.tooMuch = true, func(selectors []string, span time.Duration) bool { return len(selectors) > 1 || span > 2*time.Hour }
-	f.spoil = func(w http.ResponseWriter, _ *http.Request, a asked) bool {
-		long := strings.Contains(a.query, "cpu_total") && a.steps(q.Step) > MostTimes/2
+	f.spoil = func(w http.ResponseWriter, _ *http.Request, a rangeQuery) bool {
+		long := strings.Contains(a.query, "cpu_total") && a.steps(q.Step) > MaxTimes/2
 		if long {
 			cut(w)
 		}
@@ -311,13 +311,13 @@ func TestReadArchive_ReadsCutAnswersInHalves(t *testing.T) {
 	require.Equal(t, []string{"ns/web web-0/app"}, seriesNames(found))
 }
 
-func TestSlowBodiesAreAskedForInHalves(t *testing.T) {
+func TestReadArchive_SplitsQueriesOnTimeout(t *testing.T) {
 	f := newFake(t)
 	for i := range 4 {
 		f.container("ns", fmt.Sprintf("web-%d", i), "app")
 	}
 	slow := 0
-	f.spoil = func(w http.ResponseWriter, r *http.Request, a asked) bool {
+	f.spoil = func(w http.ResponseWriter, r *http.Request, a rangeQuery) bool {
 		if len(a.pods) < 2 || !strings.Contains(a.query, "cpu_total") {
 			return false
 		}
@@ -337,7 +337,7 @@ func TestSlowBodiesAreAskedForInHalves(t *testing.T) {
 	require.Equal(t, 3, slow)
 }
 
-func TestAServerThatIsNoneEndsItsPart(t *testing.T) {
+func TestReadArchive_InvalidServerIsProblem(t *testing.T) {
 	for want, answer := range map[string]func(http.ResponseWriter){
 		"which containers there are: query http://127.0.0.1:": func(w http.ResponseWriter) { w.WriteHeader(http.StatusUnauthorized) },
 		"invalid character": func(w http.ResponseWriter) { fmt.Fprint(w, "<html>") },
@@ -355,13 +355,13 @@ func TestAServerThatIsNoneEndsItsPart(t *testing.T) {
 	}
 }
 
-func TestAServerThatGoesAwayLosesNothingSilently(t *testing.T) {
+func TestReadArchive_ReportsContainersNotRead(t *testing.T) {
 	f := newFake(t)
 	f.container("a", "web-0", "app")
 	for i := range 3 {
 		f.container("b", fmt.Sprintf("web-%d", i), "app")
 	}
-	f.spoil = func(w http.ResponseWriter, _ *http.Request, a asked) bool {
+	f.spoil = func(w http.ResponseWriter, _ *http.Request, a rangeQuery) bool {
 		if !strings.Contains(a.query, `namespace="b"`) {
 			return false
 		}
@@ -374,7 +374,7 @@ func TestAServerThatGoesAwayLosesNothingSilently(t *testing.T) {
 	require.Contains(t, problems[0], "cpu_cores: query http://")
 	require.Contains(t, problems[0], "(403, Forbidden)")
 	require.Contains(t, problems[0], "; 3 containers are not read")
-	f.spoil = func(w http.ResponseWriter, _ *http.Request, _ asked) bool {
+	f.spoil = func(w http.ResponseWriter, _ *http.Request, _ rangeQuery) bool {
 		w.WriteHeader(http.StatusInternalServerError)
 		return true
 	}
@@ -385,10 +385,10 @@ func TestAServerThatGoesAwayLosesNothingSilently(t *testing.T) {
 	found, problems = f.read(hour())
 	require.Empty(t, found)
 	require.Contains(t, problems[len(problems)-1], "16 queries one after the other failed: ")
-	require.LessOrEqual(t, len(f.queries), (16+2)*tries)
+	require.LessOrEqual(t, len(f.queries), (16+2)*maxAttempts)
 }
 
-func TestLongTimesAndManyContainersAreReadInParts(t *testing.T) {
+func TestReadArchive_SplitsLongTimesAndManyContainers(t *testing.T) {
 	f := newFake(t)
 	q := hour()
 	q.Step, q.Until = time.Second, start.Add(7*time.Hour)
@@ -404,7 +404,7 @@ func TestLongTimesAndManyContainersAreReadInParts(t *testing.T) {
 		if strings.Contains(a.query, "kube_pod_container_resource") {
 			continue // uses longer steps
 		}
-		require.LessOrEqual(t, a.steps(q.Step), MostTimes, a.query)
+		require.LessOrEqual(t, a.steps(q.Step), MaxTimes, a.query)
 		require.LessOrEqual(t, a.steps(q.Step)*len(a.pods), queryValues, a.query)
 		if strings.Contains(a.query, "cpu_total") {
 			values += a.steps(q.Step) * len(a.pods)
@@ -413,7 +413,7 @@ func TestLongTimesAndManyContainersAreReadInParts(t *testing.T) {
 	require.Equal(t, 60*(7*3600+1), values, "each time is asked for once")
 }
 
-func TestOnlyWhatIsWantedIsAskedFor(t *testing.T) {
+func TestReadArchive_QueriesOnlySelected(t *testing.T) {
 	f := newFake(t)
 	f.container("ns", "web-0", "app")
 	f.container("ns", "web-1", "app")
@@ -438,7 +438,7 @@ func TestOnlyWhatIsWantedIsAskedFor(t *testing.T) {
 	require.Contains(t, problems[0], "no pod has the labels app.kubernetes.io/name in (w.b,web),env!=dev,!old,tier: expected series kube_pod_labels{")
 }
 
-func TestTheEndOfTheContextEndsReading(t *testing.T) {
+func TestReadArchive_StopsWithContext(t *testing.T) {
 	f := newFake(t)
 	for i := range 3 {
 		f.container(fmt.Sprintf("ns%d", i), "web-0", "app")
@@ -467,13 +467,13 @@ func TestTheEndOfTheContextEndsReading(t *testing.T) {
 }
 
 // kube-state-metrics converts label names to snake case.
-func TestLabelsAreNamedAsTheExporterDoes(t *testing.T) {
+func TestMatchers_ConvertLabelNamesLikeExporter(t *testing.T) {
 	selector, err := labels.Parse("appName!=web,appTier=front,!K8sJob")
 	require.NoError(t, err)
 	require.ElementsMatch(t, []string{`label_app_name!~"web"`, `label_app_tier=~"front"`, `label_k8s_job=""`}, matchers(selector))
 }
 
-func TestWhatSeriesOfTheClusterMustMatch(t *testing.T) {
+func TestReadArchive_StateMatchersApplyToStateMetrics(t *testing.T) {
 	f := newFake(t)
 	f.container("ns", "web-0", "app")
 	q := hour()
@@ -486,7 +486,7 @@ func TestWhatSeriesOfTheClusterMustMatch(t *testing.T) {
 	require.Contains(t, f.selectors, `kube_pod_owner{cluster="eu"}`)
 }
 
-func TestAKindThatNobodyHasIsTold(t *testing.T) {
+func TestReadArchive_ReportsMissingResource(t *testing.T) {
 	f := newFake(t)
 	f.usage("ns", "web-0", "app", always(""), always("1e8"))
 	found, problems := f.read(hour())
@@ -494,11 +494,11 @@ func TestAKindThatNobodyHasIsTold(t *testing.T) {
 	require.Equal(t, []string{"no container has cpu_cores: expected some; a rate needs two scrapes within --history-resolution, which is 5m0s, or more"}, problems)
 }
 
-func TestWarningsOfTheServerAreTold(t *testing.T) {
+func TestReadArchive_ReportsServerWarnings(t *testing.T) {
 	f := newFake(t)
 	f.container("ns", "web-0", "app")
 	f.container("ns", "web-1", "app")
-	f.spoil = func(w http.ResponseWriter, _ *http.Request, a asked) bool {
+	f.spoil = func(w http.ResponseWriter, _ *http.Request, a rangeQuery) bool {
 		if !strings.Contains(a.query, "requests") {
 			return false
 		}

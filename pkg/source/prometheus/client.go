@@ -70,7 +70,7 @@ func New(env process.Environment, c Config) (*Client, error) {
 	}
 	transport := process.Transport(env)
 	if c.Insecure || c.CAFile != "" {
-		trusted, err := roots(c.CAFile)
+		trusted, err := loadRootCAs(c.CAFile)
 		if err != nil {
 			return nil, err
 		}
@@ -86,7 +86,7 @@ func New(env process.Environment, c Config) (*Client, error) {
 }
 
 // loadRootCAs returns nil for the certificates of the system.
-func roots(file string) (*x509.CertPool, error) {
+func loadRootCAs(file string) (*x509.CertPool, error) {
 	if file == "" {
 		return nil, nil
 	}
@@ -127,11 +127,11 @@ type Range struct {
 }
 
 // Range sends a range query and visits the series of its response like Decode.
-func (c *Client) Range(ctx context.Context, r Range, visit Visit, rejected Rejected) (Answer, error) {
+func (c *Client) Range(ctx context.Context, r Range, visit Visit, rejected Rejected) (Response, error) {
 	answer, err := c.query(ctx, "query_range", url.Values{
 		"query": {r.Query}, "start": {seconds(r.Start)}, "end": {seconds(r.Last())},
 		"step": {strconv.FormatFloat(r.Step.Seconds(), 'f', -1, 64)},
-	}, func(body io.Reader) (Answer, error) { return Decode(body, c.config.Limits, visit, rejected) })
+	}, func(body io.Reader) (Response, error) { return Decode(body, c.config.Limits, visit, rejected) })
 	if err == nil && answer.Type != "matrix" {
 		err = fmt.Errorf("the query %s gives a %s: want series over time (a matrix)", r.Query, answer.Type)
 	}
@@ -144,12 +144,12 @@ func (c *Client) Server() string { return c.base.Host + strings.TrimSuffix(c.bas
 // Instant sends a query for one time and visits the series of its response. A zero time means the
 // current time of the server. The response is a vector, or a matrix if the query ends with a range
 // such as [8d].
-func (c *Client) Instant(ctx context.Context, query string, at time.Time, visit Visit) (Answer, error) {
+func (c *Client) Instant(ctx context.Context, query string, at time.Time, visit Visit) (Response, error) {
 	form := url.Values{"query": {query}}
 	if !at.IsZero() {
 		form.Set("time", seconds(at))
 	}
-	answer, err := c.query(ctx, "query", form, func(body io.Reader) (Answer, error) { return Decode(body, c.config.Limits, visit, nil) })
+	answer, err := c.query(ctx, "query", form, func(body io.Reader) (Response, error) { return Decode(body, c.config.Limits, visit, nil) })
 	if err == nil && answer.Type != "matrix" && answer.Type != "vector" {
 		err = fmt.Errorf("the query %s gives a %s: want series (a vector or a matrix)", query, answer.Type)
 	}
@@ -158,18 +158,18 @@ func (c *Client) Instant(ctx context.Context, query string, at time.Time, visit 
 
 // Labels visits the labels of the series that match one of the selectors and have a point from
 // start to end.
-func (c *Client) Labels(ctx context.Context, selectors []string, start, end time.Time, visit func(labels map[string]string)) (Answer, error) {
+func (c *Client) Labels(ctx context.Context, selectors []string, start, end time.Time, visit func(labels map[string]string)) (Response, error) {
 	return c.query(ctx, "series", url.Values{"match[]": selectors, "start": {seconds(start)}, "end": {seconds(end)}},
-		func(body io.Reader) (Answer, error) { return DecodeLabels(body, c.config.Limits, visit) })
+		func(body io.Reader) (Response, error) { return DecodeLabels(body, c.config.Limits, visit) })
 }
 
 func seconds(at time.Time) string {
 	return strconv.FormatFloat(float64(at.UnixMilli())/1000, 'f', -1, 64)
 }
 
-type read func(body io.Reader) (Answer, error)
+type bodyDecoder func(body io.Reader) (Response, error)
 
-func (c *Client) query(ctx context.Context, path string, form url.Values, body read) (Answer, error) {
+func (c *Client) query(ctx context.Context, path string, form url.Values, body bodyDecoder) (Response, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.config.Timeout,
 		fmt.Errorf("%w within %s (--prometheus-query-timeout)", ErrTimeout, c.config.Timeout))
 	defer cancel()
@@ -184,13 +184,13 @@ func (c *Client) query(ctx context.Context, path string, form url.Values, body r
 	return answer, fmt.Errorf("query %s: %w", c.base.Redacted(), err)
 }
 
-func (c *Client) send(ctx context.Context, path string, form url.Values, body read) (Answer, error) {
+func (c *Client) send(ctx context.Context, path string, form url.Values, body bodyDecoder) (Response, error) {
 	var response *http.Response
 	var err error
 	if !c.useGet.Load() {
 		response, err = c.request(ctx, http.MethodPost, path, form)
 		if err != nil {
-			return Answer{}, err
+			return Response{}, err
 		}
 		if response.StatusCode == http.StatusMethodNotAllowed || response.StatusCode == http.StatusNotImplemented {
 			c.useGet.Store(true)
@@ -199,12 +199,12 @@ func (c *Client) send(ctx context.Context, path string, form url.Values, body re
 	}
 	if c.useGet.Load() {
 		if response, err = c.request(ctx, http.MethodGet, path, form); err != nil {
-			return Answer{}, err
+			return Response{}, err
 		}
 	}
 	defer response.Body.Close()
 	if response.StatusCode/100 != 2 {
-		return Answer{}, refusal(response)
+		return Response{}, readError(response)
 	}
 	return body(response.Body)
 }
@@ -290,14 +290,14 @@ func readHeaders(lines []string, file string) (http.Header, error) {
 	return headers, nil
 }
 
-func refusal(response *http.Response) error {
+func readError(response *http.Response) error {
 	const enough = 64 << 10
 	text, _ := io.ReadAll(io.LimitReader(response.Body, enough))
-	e := &Error{Code: response.StatusCode, Type: http.StatusText(response.StatusCode), Later: retryAfter(response.Header.Get("Retry-After"), time.Now())}
-	var said struct{ ErrorType, Error string }
+	e := &Error{Code: response.StatusCode, Type: http.StatusText(response.StatusCode), RetryAfter: retryAfter(response.Header.Get("Retry-After"), time.Now())}
+	var parsed struct{ ErrorType, Error string }
 	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
-	if json.Unmarshal(text, &said) == nil && said.Error != "" {
-		e.Type, e.Message = said.ErrorType, said.Error
+	if json.Unmarshal(text, &parsed) == nil && parsed.Error != "" {
+		e.Type, e.Message = parsed.ErrorType, parsed.Error
 	} else if kind == "text/plain" {
 		e.Message = fmt.Sprintf("%.200s", strings.TrimSpace(string(text)))
 	}

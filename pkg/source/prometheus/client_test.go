@@ -42,7 +42,7 @@ func ask(t *testing.T, c *Client) error {
 	return err
 }
 
-func TestQueriesAreSentAsTheAPIWantsThem(t *testing.T) {
+func TestClient_SendsQueryAsPOST(t *testing.T) {
 	client, told := serve(t, Config{Timeout: 90 * time.Second}, func(w http.ResponseWriter, r *http.Request) {
 		require.NoError(t, r.ParseForm())
 		require.Equal(t, http.MethodPost, r.Method)
@@ -59,7 +59,7 @@ func TestQueriesAreSentAsTheAPIWantsThem(t *testing.T) {
 	require.Equal(t, []string{"200 post"}, *told)
 }
 
-func TestServersWithoutPOSTAreAskedWithGET(t *testing.T) {
+func TestClient_FallsBackToGET(t *testing.T) {
 	client, told := serve(t, Config{}, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
 			http.Error(w, "no", http.StatusMethodNotAllowed)
@@ -73,7 +73,7 @@ func TestServersWithoutPOSTAreAskedWithGET(t *testing.T) {
 	require.Equal(t, []string{"405 post", "200 get", "200 get"}, *told)
 }
 
-func TestAuthentication(t *testing.T) {
+func TestClient_Authenticates(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(file, []byte(" one\n"), 0o600))
 	var got string
@@ -104,7 +104,7 @@ func TestAuthentication(t *testing.T) {
 	require.Equal(t, "Bearer two", got, "the token was rotated")
 }
 
-func TestCredentialsDoNotFollowARedirectToAnotherHost(t *testing.T) {
+func TestClient_DropsCredentialsOnRedirectToOtherHost(t *testing.T) {
 	var got []string
 	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = append(got, r.Header.Get("Authorization")) }))
 	defer other.Close()
@@ -116,7 +116,7 @@ func TestCredentialsDoNotFollowARedirectToAnotherHost(t *testing.T) {
 	require.Equal(t, []string{""}, got)
 }
 
-func TestTLS(t *testing.T) {
+func TestClient_VerifiesTLS(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[]}}`)
 	}))
@@ -133,7 +133,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-func TestRefusalsSayWhatPrometheusSays(t *testing.T) {
+func TestClient_ErrorsContainServerMessage(t *testing.T) {
 	for _, c := range []struct {
 		code             int
 		kind, body, want string
@@ -158,7 +158,7 @@ func TestRefusalsSayWhatPrometheusSays(t *testing.T) {
 	}
 }
 
-func TestRefusalsSayWhenToAskAgain(t *testing.T) {
+func TestClient_ParsesRetryAfter(t *testing.T) {
 	for text, want := range map[string]time.Duration{"": 0, "7": 7 * time.Second, "-7": 0, "soon": 0, "99999999999": 0,
 		time.Now().Add(time.Hour).UTC().Format(http.TimeFormat): time.Hour, time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat): 0} {
 		client, _ := serve(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {
@@ -167,14 +167,14 @@ func TestRefusalsSayWhenToAskAgain(t *testing.T) {
 		})
 		var refused *Error
 		require.ErrorAs(t, ask(t, client), &refused)
-		require.InDelta(t, want, refused.Later, float64(10*time.Second), text)
+		require.InDelta(t, want, refused.RetryAfter, float64(10*time.Second), text)
 		if want == 0 {
-			require.Zero(t, refused.Later, text)
+			require.Zero(t, refused.RetryAfter, text)
 		}
 	}
 }
 
-func TestRangeQueriesWantAMatrix(t *testing.T) {
+func TestClientRange_RequiresMatrix(t *testing.T) {
 	client, _ := serve(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[]}}`)
 	})
@@ -182,7 +182,7 @@ func TestRangeQueriesWantAMatrix(t *testing.T) {
 	require.ErrorContains(t, err, "gives a vector: want series over time")
 }
 
-func TestAServerThatIsAwayIsCounted(t *testing.T) {
+func TestClient_ObservesConnectionErrors(t *testing.T) {
 	server := httptest.NewServer(nil)
 	server.Close()
 	var told []string
@@ -195,7 +195,7 @@ func TestAServerThatIsAwayIsCounted(t *testing.T) {
 	require.Equal(t, []string{"error post"}, told)
 }
 
-func TestSlowBodiesEndWithTheTimeOut(t *testing.T) {
+func TestClient_TimesOutOnSlowBody(t *testing.T) {
 	n := 0
 	client, _ := serve(t, Config{Timeout: 100 * time.Millisecond}, func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"1"]},`)
@@ -208,7 +208,7 @@ func TestSlowBodiesEndWithTheTimeOut(t *testing.T) {
 	require.Equal(t, 1, n, "what arrived is handed on")
 }
 
-func TestBadAddresses(t *testing.T) {
+func TestNew_RejectsInvalidAddresses(t *testing.T) {
 	for _, address := range []string{"", "prometheus:9090", "http://", "ftp://x", "http://u:secret@[", "://"} {
 		_, err := New(process.OS{}, Config{Address: address})
 		require.ErrorContains(t, err, "must be a URL such as", address)
@@ -220,7 +220,7 @@ func names() Usage {
 	return Usage{CPUMetric: "cpu_total", MemoryMetric: "mem", Job: "cadvisor", NamespaceLabel: "namespace", PodLabel: "pod_name", ContainerLabel: "name"}
 }
 
-func TestUsageQueries(t *testing.T) {
+func TestUsage_BuildsQueries(t *testing.T) {
 	u := names()
 	require.Equal(t, `rate(cpu_total{job="cadvisor", pod_name=~".+", name!="POD", name!=""}[1h])`, u.CPU(time.Hour))
 	require.Equal(t, `mem{job="cadvisor", pod_name=~".+", name!="POD", name!=""}`, u.Memory())
@@ -229,7 +229,7 @@ func TestUsageQueries(t *testing.T) {
 	require.Equal(t, `rate(cpu_total{pod_name=~".+", name!="POD", name!="", namespace="ns"}[1m30s])`, u.Query(resources.CPU, 90*time.Second))
 }
 
-func TestLabelsOfSeries(t *testing.T) {
+func TestClientLabels_ReturnsLabelSets(t *testing.T) {
 	client, _ := serve(t, Config{}, func(w http.ResponseWriter, r *http.Request) {
 		require.NoError(t, r.ParseForm())
 		require.Equal(t, "/below/api/v1/series", r.URL.Path)
@@ -244,7 +244,7 @@ func TestLabelsOfSeries(t *testing.T) {
 	require.Equal(t, 1, answer.Broken)
 }
 
-func TestWhatCannotBeUsedIsToldOfItsSeries(t *testing.T) {
+func TestClientRange_ReportsUnusableSeries(t *testing.T) {
 	client, _ := serve(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, matrix(`{"metric":{"a":"1"},"values":[[1,"1"],[2,"NaN"],[3,"+Inf"]]},{"metric":{"a":"2"},"values":[[1,1]]},{"metric":{"a":"3"},"values":[[1,"1"]]}`))
 	})
@@ -258,7 +258,7 @@ func TestWhatCannotBeUsedIsToldOfItsSeries(t *testing.T) {
 	require.Equal(t, []string{"map[a:1] 2 is NaN, the first of 2 such", fmt.Sprint("map[a:2] ", time.Time{}.Unix(), ` cannot be read: "[1,1]]" is no [time, "value"]`)}, told)
 }
 
-func TestOnlyCertificatesOfTheFileAreTrusted(t *testing.T) {
+func TestClient_TrustsOnlyCAFile(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[]}}`)
 	}))
@@ -275,7 +275,7 @@ func TestOnlyCertificatesOfTheFileAreTrusted(t *testing.T) {
 	require.NoError(t, ask(t, client))
 }
 
-func TestServersAreNamedWithoutSecrets(t *testing.T) {
+func TestClientServer_OmitsCredentials(t *testing.T) {
 	client, err := New(process.OS{}, Config{Address: "https://u:secret@prometheus.example:9090/below/"})
 	require.NoError(t, err)
 	require.Equal(t, "prometheus.example:9090/below", client.Server())

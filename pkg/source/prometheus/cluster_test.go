@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestCluster_IsNamedByUsualLabels(t *testing.T) {
+func TestCluster_UsesCommonLabels(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		labels map[string]string
@@ -24,7 +24,7 @@ func TestCluster_IsNamedByUsualLabels(t *testing.T) {
 	}
 }
 
-func TestClusters_OwnIsTheOneOfThePods(t *testing.T) {
+func TestClusterDetector_ResolvesClusterOfPods(t *testing.T) {
 	type series struct{ pod, cluster string }
 	for _, tc := range []struct {
 		name    string
@@ -45,7 +45,7 @@ func TestClusters_OwnIsTheOneOfThePods(t *testing.T) {
 		{name: "no pod in any of two", series: []series{{cluster: "eu"}, {cluster: "us"}}, problem: "several clusters"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			var c Clusters
+			var c ClusterDetector
 			for _, s := range tc.series {
 				labels := map[string]string{}
 				if s.cluster != "" {
@@ -53,7 +53,7 @@ func TestClusters_OwnIsTheOneOfThePods(t *testing.T) {
 				}
 				c.Add(s.pod, labels)
 			}
-			own, known, err := c.Own()
+			own, known, err := c.Resolve()
 			require.Equal(t, tc.want, own)
 			require.Equal(t, tc.known, known)
 			if tc.problem == "" {

@@ -24,7 +24,7 @@ type Visit func(labels map[string]string, points []Point)
 type Rejected func(labels map[string]string, at time.Time, what string)
 
 // Response is the metadata of a response.
-type Answer struct {
+type Response struct {
 	Type     string // of the result: matrix, vector, scalar or string
 	Series   int
 	Points   int      // passed to Visit
@@ -36,10 +36,10 @@ type Answer struct {
 
 // Error is the error that Prometheus returns for a query.
 type Error struct {
-	Code    int    // HTTP status, 0 if unknown
-	Type    string // such as bad_data, execution or timeout
-	Message string
-	Later   time.Duration // delay until the next attempt, 0 if not requested
+	Code       int    // HTTP status, 0 if unknown
+	Type       string // such as bad_data, execution or timeout
+	Message    string
+	RetryAfter time.Duration // delay until the next attempt, 0 if not requested
 }
 
 func (e Error) Error() string {
@@ -67,19 +67,19 @@ func DefaultLimits() Limits {
 }
 
 // TooLargeError means that a response exceeds a limit.
-type TooLarge struct {
-	What  string // unit of the limit, such as series
+type TooLargeError struct {
+	Unit  string // unit of the limit, such as series
 	Limit int64
 }
 
-func (e *TooLarge) Error() string {
-	return fmt.Sprintf("the answer has more than %d %s: ask for less, such as one namespace or a coarser resolution", e.Limit, e.What)
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("the answer has more than %d %s: ask for less, such as one namespace or a coarser resolution", e.Limit, e.Unit)
 }
 
 // IsTooExpensive reports whether a query failed because it exceeds a limit of the server or of this
 // client, so that a smaller one may succeed.
-func Heavy(err error) bool {
-	var large *TooLarge
+func IsTooExpensive(err error) bool {
+	var large *TooLargeError
 	var refused *Error
 	return errors.As(err, &large) || errors.Is(err, ErrTimeout) ||
 		errors.As(err, &refused) && (refused.Code == http.StatusUnprocessableEntity || refused.Code == http.StatusServiceUnavailable || refused.Code == http.StatusGatewayTimeout)
@@ -87,27 +87,27 @@ func Heavy(err error) bool {
 
 // IsDivisible reports whether a part of a failed query may succeed: the query is too expensive, or
 // its response ended early, as at a proxy with a limit.
-func Divisible(err error) bool {
-	return Heavy(err) || errors.Is(err, ErrCut) || errors.Is(err, io.ErrUnexpectedEOF)
+func IsDivisible(err error) bool {
+	return IsTooExpensive(err) || errors.Is(err, ErrCut) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // Decode decodes a response and visits each series with points. Unreadable series are counted and
 // skipped. A failure that Prometheus reports is an *Error. After any other error the response is
 // invalid, incomplete or too large, and the series before the error were visited. Unusable points
 // are passed to rejected unless it is nil.
-func Decode(r io.Reader, limits Limits, visit Visit, rejected Rejected) (Answer, error) {
+func Decode(r io.Reader, limits Limits, visit Visit, rejected Rejected) (Response, error) {
 	d := newDecoder(r, limits)
 	d.visit, d.rejected = visit, rejected
-	err := d.answer(d.data)
-	return d.Answer, err
+	err := d.readResponse(d.readData)
+	return d.Response, err
 }
 
 // DecodeLabels decodes a response with label sets and visits each of them. Unreadable labels count
 // as broken.
-func DecodeLabels(r io.Reader, limits Limits, visit func(labels map[string]string)) (Answer, error) {
+func DecodeLabels(r io.Reader, limits Limits, visit func(labels map[string]string)) (Response, error) {
 	d := newDecoder(r, limits)
-	err := d.answer(func() error { return d.list(func() error { return d.names(visit) }) })
-	return d.Answer, err
+	err := d.readResponse(func() error { return d.readList(func() error { return d.readLabels(visit) }) })
+	return d.Response, err
 }
 
 func newDecoder(r io.Reader, limits Limits) *decoder {
@@ -117,7 +117,7 @@ func newDecoder(r io.Reader, limits Limits) *decoder {
 
 type decoder struct {
 	*json.Decoder
-	Answer
+	Response
 	meter    *meter
 	visit    Visit
 	rejected Rejected
@@ -126,7 +126,7 @@ type decoder struct {
 	labels map[string]string
 }
 
-func (d *decoder) answer(data func() error) error {
+func (d *decoder) readResponse(data func() error) error {
 	err := d.envelope(data)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("the answer ends in the middle: %w", io.ErrUnexpectedEOF)
@@ -138,7 +138,7 @@ func (d *decoder) envelope(data func() error) error {
 	var status string
 	var found bool
 	var failed Error
-	err := d.object(func(key string) error {
+	err := d.readObject(func(key string) error {
 		switch key {
 		case "status":
 			return d.Decode(&status)
@@ -167,19 +167,19 @@ func (d *decoder) envelope(data func() error) error {
 	return nil
 }
 
-func (d *decoder) data() error {
-	return d.object(func(key string) error {
+func (d *decoder) readData() error {
+	return d.readObject(func(key string) error {
 		switch key {
 		case "resultType":
 			return d.Decode(&d.Type)
 		case "result":
-			return d.list(d.one)
+			return d.readList(d.readSeries)
 		}
 		return d.skip()
 	})
 }
 
-func (d *decoder) list(one func() error) error {
+func (d *decoder) readList(one func() error) error {
 	start, err := d.Token()
 	if err != nil || start == nil {
 		return err
@@ -196,7 +196,7 @@ func (d *decoder) list(one func() error) error {
 	return d.expect(json.Delim(']'))
 }
 
-func (d *decoder) names(visit func(labels map[string]string)) error {
+func (d *decoder) readLabels(visit func(labels map[string]string)) error {
 	labels := map[string]string{}
 	err := d.Decode(&labels)
 	var kind *json.UnmarshalTypeError
@@ -209,14 +209,14 @@ func (d *decoder) names(visit func(labels map[string]string)) error {
 		return err
 	}
 	if d.Series++; d.Series > d.meter.limits.Series {
-		return &TooLarge{"series", int64(d.meter.limits.Series)}
+		return &TooLargeError{"series", int64(d.meter.limits.Series)}
 	}
 	visit(labels)
 	return nil
 }
 
 // readSeries counts a series with invalid values, and reading continues after it.
-func (d *decoder) one() error {
+func (d *decoder) readSeries() error {
 	d.labels, d.points.list, d.points.unusable = map[string]string{}, d.points.list[:0], 0
 	series := struct {
 		Metric *map[string]string `json:"metric"`
@@ -238,10 +238,10 @@ func (d *decoder) one() error {
 		return err
 	}
 	if d.Unusable += d.points.unusable; d.points.unusable > 0 && d.rejected != nil {
-		d.rejected(d.labels, d.points.odd.At, fmt.Sprintf("is %g, the first of %d such", d.points.odd.Value, d.points.unusable))
+		d.rejected(d.labels, d.points.firstUnusable.At, fmt.Sprintf("is %g, the first of %d such", d.points.firstUnusable.Value, d.points.unusable))
 	}
 	if d.Series++; d.Series > d.meter.limits.Series {
-		return &TooLarge{"series", int64(d.meter.limits.Series)}
+		return &TooLargeError{"series", int64(d.meter.limits.Series)}
 	}
 	if len(d.points.list) > 0 {
 		d.Points += len(d.points.list)
@@ -251,7 +251,7 @@ func (d *decoder) one() error {
 }
 
 // readObject treats null as an empty object.
-func (d *decoder) object(field func(key string) error) error {
+func (d *decoder) readObject(field func(key string) error) error {
 	d.meter.series = d.meter.limits.SeriesBytes
 	start, err := d.Token()
 	if err != nil || start == nil {
@@ -294,13 +294,13 @@ type meter struct {
 
 func (m *meter) Read(p []byte) (int, error) {
 	if m.whole <= 0 {
-		return 0, &TooLarge{"bytes", m.limits.Bytes}
+		return 0, &TooLargeError{"bytes", m.limits.Bytes}
 	}
 	if m.series <= 0 {
-		return 0, &TooLarge{"bytes in one series", m.limits.SeriesBytes}
+		return 0, &TooLargeError{"bytes in one series", m.limits.SeriesBytes}
 	}
-	if most := min(m.whole, m.series); int64(len(p)) > most {
-		p = p[:most]
+	if limit := min(m.whole, m.series); int64(len(p)) > limit {
+		p = p[:limit]
 	}
 	n, err := m.reader.Read(p)
 	m.whole, m.series = m.whole-int64(n), m.series-int64(n)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func decode(text string) (string, Answer, error) {
+func decode(text string) (string, Response, error) {
 	var lines []string
 	answer, err := Decode(strings.NewReader(text), DefaultLimits(), func(labels map[string]string, points []Point) {
 		line := fmt.Sprint(labels)
@@ -28,20 +28,20 @@ func matrix(series string) string {
 	return `{"status":"success","data":{"resultType":"matrix","result":[` + series + `]}}`
 }
 
-func TestMatrixIsReadSeriesBySeries(t *testing.T) {
+func TestDecode_Matrix(t *testing.T) {
 	got, answer, err := decode(matrix(`
 		{"metric":{"__name__":"m","pod":"p\"1"},"values":[[1435781430.781,"1"],[1435781445.781,"0.5"]]},
 		{"values":[ [ 1435781430 , "-2e3" ] ],"metric":{}}`))
 	require.NoError(t, err)
 	require.Equal(t, `map[__name__:m pod:p"1] 1435781430781:1 1435781445781:0.5`+"\n"+`map[] 1435781430000:-2000`, got)
-	require.Equal(t, Answer{Type: "matrix", Series: 2, Points: 3}, answer)
+	require.Equal(t, Response{Type: "matrix", Series: 2, Points: 3}, answer)
 }
 
-func TestVectorScalarAndEmptyAnswers(t *testing.T) {
+func TestDecode_VectorScalarAndEmpty(t *testing.T) {
 	got, answer, err := decode(`{"data":{"result":[{"metric":{"a":"b"},"value":[1,"2"]}],"resultType":"vector"},"status":"success","warnings":["slow"],"infos":[]}`)
 	require.NoError(t, err)
 	require.Equal(t, "map[a:b] 1000:2", got)
-	require.Equal(t, Answer{Type: "vector", Series: 1, Points: 1, Warnings: []string{"slow"}}, answer)
+	require.Equal(t, Response{Type: "vector", Series: 1, Points: 1, Warnings: []string{"slow"}}, answer)
 	for _, kind := range []string{"scalar", "string"} {
 		_, answer, err := decode(`{"status":"success","data":{"resultType":"` + kind + `","result":[1435781451.781,"1"]}}`)
 		require.NoError(t, err)
@@ -55,7 +55,7 @@ func TestVectorScalarAndEmptyAnswers(t *testing.T) {
 	}
 }
 
-func TestValuesThatAreNoNumberAreLeftOut(t *testing.T) {
+func TestDecode_DropsNonFiniteValues(t *testing.T) {
 	got, answer, err := decode(matrix(`
 		{"metric":{"a":"1"},"values":[[1,"NaN"],[2,"+Inf"],[3,"7"],[4,"-Inf"]]},
 		{"metric":{"a":"2"},"values":[[1,"NaN"]]},
@@ -66,7 +66,7 @@ func TestValuesThatAreNoNumberAreLeftOut(t *testing.T) {
 	require.Equal(t, 4, answer.Unusable)
 }
 
-func TestOneSeriesThatCannotBeReadDoesNotStopTheOthers(t *testing.T) {
+func TestDecode_InvalidSeriesKeepsOthers(t *testing.T) {
 	good := `{"metric":{"good":"1"},"values":[[1,"1"]]}`
 	for _, bad := range []string{
 		`{"metric":{"a":1},"values":[[1,"1"]]}`,
@@ -88,7 +88,7 @@ func TestOneSeriesThatCannotBeReadDoesNotStopTheOthers(t *testing.T) {
 	}
 }
 
-func TestAnswersThatAreNoneAreErrors(t *testing.T) {
+func TestDecode_InvalidResponsesAreErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                               "ends in the middle",
 		"<html>":                         "invalid character",
@@ -106,7 +106,7 @@ func TestAnswersThatAreNoneAreErrors(t *testing.T) {
 	}
 }
 
-func TestAnswersAreBounded(t *testing.T) {
+func TestDecode_EnforcesLimits(t *testing.T) {
 	one := `{"metric":{"a":"b"},"values":[[1,"1"]]}`
 	many := matrix(strings.TrimSuffix(strings.Repeat(one+",", 1000), ","))
 	for want, limits := range map[string]Limits{
@@ -119,7 +119,7 @@ func TestAnswersAreBounded(t *testing.T) {
 			text = matrix(`{"metric":{"a":"` + strings.Repeat("b", 2000) + `"},"values":[[1,"1"]]}`)
 		}
 		_, err := Decode(strings.NewReader(text), limits, func(map[string]string, []Point) {}, nil)
-		var large *TooLarge
+		var large *TooLargeError
 		require.ErrorAs(t, err, &large, want)
 		require.ErrorContains(t, err, want)
 	}
@@ -129,7 +129,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	require.Equal(t, 1000, n)
 }
 
-func TestAnswersStream(t *testing.T) {
+func TestDecode_StreamsSeries(t *testing.T) {
 	body, server := io.Pipe()
 	visited := make(chan struct{})
 	go func() {

@@ -14,15 +14,15 @@ var runLabels = []string{"id", "name", "image", "instance", "node"}
 
 // AmbiguityDetector finds containers with concurrent series from several clusters or several
 // replicas of a server. Series that follow each other are runs of one container.
-type Distinct struct {
+type AmbiguityDetector struct {
 	usage     Usage
 	tolerance time.Duration
-	seen      map[usage.ContainerKey][]writer
+	seen      map[usage.ContainerKey][]seriesGroup
 	ambiguous map[usage.ContainerKey]error
 }
 
 // seriesGroup are the series of a container with the same labels, apart from run labels.
-type writer struct {
+type seriesGroup struct {
 	labels     map[string]string
 	from, till time.Time
 }
@@ -32,17 +32,17 @@ const lookback = 5 * time.Minute
 
 // NewAmbiguityDetector returns a detector for series with the labels of u, and with values over a
 // window. The values of two runs overlap for that long.
-func NewDistinct(u Usage, window time.Duration) *Distinct {
-	return &Distinct{u, max(window, lookback), map[usage.ContainerKey][]writer{}, map[usage.ContainerKey]error{}}
+func NewAmbiguityDetector(u Usage, window time.Duration) *AmbiguityDetector {
+	return &AmbiguityDetector{u, max(window, lookback), map[usage.ContainerKey][]seriesGroup{}, map[usage.ContainerKey]error{}}
 }
 
 // Add records the labels and the points of a series, and reports whether the container is still
 // unambiguous.
-func (d *Distinct) Add(c usage.ContainerKey, labels map[string]string, points []Point) bool {
+func (d *AmbiguityDetector) Add(c usage.ContainerKey, labels map[string]string, points []Point) bool {
 	if d.ambiguous[c] != nil || len(points) == 0 {
 		return d.ambiguous[c] == nil
 	}
-	added := writer{labels, points[0].At, points[len(points)-1].At}
+	added := seriesGroup{labels, points[0].At, points[len(points)-1].At}
 	known := d.seen[c]
 	for i := range known {
 		name, differs := d.difference(known[i].labels, labels)
@@ -50,7 +50,7 @@ func (d *Distinct) Add(c usage.ContainerKey, labels map[string]string, points []
 			known[i].from, known[i].till = earlier(known[i].from, added.from), later(known[i].till, added.till)
 			return true
 		}
-		if known[i].beside(added, d.tolerance) {
+		if known[i].overlaps(added, d.tolerance) {
 			a, b := known[i].labels[name], labels[name]
 			if b < a {
 				a, b = b, a
@@ -66,13 +66,13 @@ func (d *Distinct) Add(c usage.ContainerKey, labels map[string]string, points []
 }
 
 // MarkAmbiguous makes a container ambiguous.
-func (d *Distinct) Refuse(c usage.ContainerKey, why error) {
+func (d *AmbiguityDetector) MarkAmbiguous(c usage.ContainerKey, why error) {
 	if d.ambiguous[c] == nil {
 		d.ambiguous[c] = fmt.Errorf("container %s of pod %s/%s has %w", c.Container, c.Namespace, c.Pod, why)
 	}
 }
 
-func (w writer) beside(o writer, tolerance time.Duration) bool {
+func (w seriesGroup) overlaps(o seriesGroup, tolerance time.Duration) bool {
 	return w.from.Equal(o.from) && w.till.Equal(o.till) || earlier(w.till, o.till).Sub(later(w.from, o.from)) > tolerance
 }
 
@@ -91,7 +91,7 @@ func later(a, b time.Time) time.Time {
 }
 
 // difference returns the first differing label by name that is not a run label.
-func (d *Distinct) difference(first, other map[string]string) (name string, differs bool) {
+func (d *AmbiguityDetector) difference(first, other map[string]string) (name string, differs bool) {
 	names := slices.AppendSeq(slices.Collect(maps.Keys(first)), maps.Keys(other))
 	slices.Sort(names)
 	for _, name := range names {
@@ -103,10 +103,10 @@ func (d *Distinct) difference(first, other map[string]string) (name string, diff
 }
 
 // Ambiguous returns why a container is ambiguous, nil if it is not.
-func (d *Distinct) Ambiguous(c usage.ContainerKey) error { return d.ambiguous[c] }
+func (d *AmbiguityDetector) Ambiguous(c usage.ContainerKey) error { return d.ambiguous[c] }
 
 // Err returns the problem of the first ambiguous container by name, and the number of further ones.
-func (d *Distinct) Err() error {
+func (d *AmbiguityDetector) Err() error {
 	var first error
 	for _, err := range d.ambiguous {
 		if first == nil || err.Error() < first.Error() {

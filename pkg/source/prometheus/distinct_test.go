@@ -19,7 +19,7 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-func TestDistinct_ReportsOtherLabels(t *testing.T) {
+func TestAmbiguityDetector_ReportsDifferingLabels(t *testing.T) {
 	c := usage.ContainerKey{Namespace: "data", Pod: "db-0", Container: "db"}
 	at := func(from, till time.Duration) []Point { return []Point{{At: start.Add(from)}, {At: start.Add(till)}} }
 	always := at(0, time.Hour)
@@ -43,7 +43,7 @@ func TestDistinct_ReportsOtherLabels(t *testing.T) {
 			other: map[string]string{"zone": "b"}, otherPoints: at(28*time.Minute, time.Hour)},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			d := NewDistinct(hour().Usage, time.Minute)
+			d := NewAmbiguityDetector(hour().Usage, time.Minute)
 			require.True(t, d.Add(c, tc.first, tc.firstPoints))
 			require.Equal(t, tc.want == "", d.Add(c, tc.other, tc.otherPoints))
 			if tc.want == "" {
@@ -56,7 +56,7 @@ func TestDistinct_ReportsOtherLabels(t *testing.T) {
 	}
 }
 
-func TestAddMatchers_ToSelectorsOnly(t *testing.T) {
+func TestAddMatchers_OnlyToSelectors(t *testing.T) {
 	for _, tc := range []struct{ name, expression, want string }{
 		{"metric", "node_load1", `node_load1{cluster="eu"}`},
 		{"selector", `up{job="a{2}", }`, `up{job="a{2}", cluster="eu"}`},
@@ -72,7 +72,7 @@ func TestAddMatchers_ToSelectorsOnly(t *testing.T) {
 	}
 }
 
-func TestLive_ReportsSeriesOfTwoClusters(t *testing.T) {
+func TestLiveReader_ReportsSeriesOfTwoClusters(t *testing.T) {
 	answer := func(labels string) string {
 		return `{"metric":{"namespace":"ns","pod":"p","container":"c","cluster":"` + labels + `"},"value":[1772438400,"0.5"]}`
 	}
@@ -84,8 +84,8 @@ func TestLive_ReportsSeriesOfTwoClusters(t *testing.T) {
 	defer server.Close()
 	client, err := New(process.OS{}, Config{Address: server.URL, Timeout: 5 * time.Second})
 	require.NoError(t, err)
-	live := &Live{Client: client, Usage: hour().Usage, Window: 5 * time.Minute}
-	pods, left := map[string]int{}, &Ambiguities{}
+	live := &LiveReader{Client: client, Usage: hour().Usage, Window: 5 * time.Minute}
+	pods, left := map[string]int{}, &AmbiguousContainers{}
 	live.Ambiguities = left
 	err = live.Samples(t.Context(), func(s usage.Sample) { pods[s.Container.Pod]++ })
 	require.ErrorContains(t, err, `container c of pod ns/p has series with cluster="east" and cluster="west"`)
@@ -98,7 +98,7 @@ func TestLive_ReportsSeriesOfTwoClusters(t *testing.T) {
 	require.Equal(t, 1, pods["p"])
 }
 
-func TestReadArchive_LeavesOutSeriesOfTwoClusters(t *testing.T) {
+func TestReadArchive_SkipsSeriesOfTwoClusters(t *testing.T) {
 	f := newFake(t)
 	f.container("shop", "api-0", "app")
 	for _, cluster := range []string{"east", "west"} {
@@ -113,7 +113,7 @@ func TestReadArchive_LeavesOutSeriesOfTwoClusters(t *testing.T) {
 }
 
 // The pods of a Deployment have different names in each cluster.
-func TestReadArchive_LeavesOutWorkloadsOfTwoClusters(t *testing.T) {
+func TestReadArchive_SkipsWorkloadsOfTwoClusters(t *testing.T) {
 	f := newFake(t)
 	f.container("shop", "api-0", "app")
 	for cluster, pod := range map[string]string{"east": "web-7d9f8b6c5d-x2k4p", "west": "web-5c4b8f7d9-bcdfg"} {
@@ -129,7 +129,7 @@ func TestReadArchive_LeavesOutWorkloadsOfTwoClusters(t *testing.T) {
 }
 
 // Without honor_labels, Prometheus prefixes the labels of kube-state-metrics.
-func TestReadArchive_KnowsExportedLabels(t *testing.T) {
+func TestReadArchive_ReadsExportedLabels(t *testing.T) {
 	f := newFake(t)
 	f.container("shop", "web-7d9f8b6c5d-x2k4p", "app")
 	state := func(metric, value string, labels ...string) {

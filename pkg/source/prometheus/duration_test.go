@@ -43,7 +43,7 @@ func TestParseDuration_ReadsBothFormats(t *testing.T) {
 
 // Each duration that a flag accepts yields requests that Prometheus accepts. The test server
 // rejects invalid ones.
-func TestClient_SendsDurationsThatPrometheusAccepts(t *testing.T) {
+func TestClient_SendsValidDurations(t *testing.T) {
 	for _, d := range []time.Duration{7500 * time.Millisecond, 1001 * time.Millisecond, 1000400 * time.Microsecond, 90 * time.Second, 36 * time.Hour} {
 		t.Run(d.String(), func(t *testing.T) {
 			client, _ := serve(t, Config{Timeout: d}, func(w http.ResponseWriter, _ *http.Request) {

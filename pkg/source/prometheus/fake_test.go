@@ -31,13 +31,13 @@ type series struct {
 func always(value string) func(time.Time) string { return func(time.Time) string { return value } }
 
 // rangeQuery is a parsed range query.
-type asked struct {
+type rangeQuery struct {
 	query    string
 	pods     []string
 	from, to time.Time
 }
 
-func (a asked) steps(step time.Duration) int { return int(a.to.Sub(a.from)/step) + 1 }
+func (a rangeQuery) steps(step time.Duration) int { return int(a.to.Sub(a.from)/step) + 1 }
 
 // fake is a Prometheus server that does not evaluate expressions. It finds metric, namespace and
 // pods in their text.
@@ -45,14 +45,14 @@ type fake struct {
 	*testing.T
 	series []series
 	// spoil may answer a range query instead of the fake. It then returns true.
-	spoil func(w http.ResponseWriter, r *http.Request, a asked) bool
+	spoil func(w http.ResponseWriter, r *http.Request, a rangeQuery) bool
 	// tooMuch reports whether a query for series exceeds the limits, nil for never.
 	tooMuch func(selectors []string, span time.Duration) bool
 	cuts    bool                                  // truncate the response of such a query instead of rejecting it
 	want    func(workload, container string) bool // passed to readArchive
 
 	mu        sync.Mutex
-	queries   []asked
+	queries   []rangeQuery
 	selectors []string
 }
 
@@ -131,7 +131,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.listed(w, selectors)
 		return
 	}
-	a := asked{query: r.Form.Get("query"), from: seconds("start"), to: seconds("end")}
+	a := rangeQuery{query: r.Form.Get("query"), from: seconds("start"), to: seconds("end")}
 	found, pods := f.find(a.query)
 	a.pods = pods
 	f.queries = append(f.queries, a)
@@ -158,7 +158,7 @@ func (f *fake) listed(w http.ResponseWriter, selectors []string) {
 	fmt.Fprintf(w, `{"status":"success","data":%s}`, text)
 }
 
-func (f *fake) matrix(w http.ResponseWriter, found []series, a asked, step time.Duration) {
+func (f *fake) matrix(w http.ResponseWriter, found []series, a rangeQuery, step time.Duration) {
 	var lists []string
 	for _, s := range found {
 		var points []string

@@ -12,7 +12,7 @@ import (
 )
 
 // LiveReader reads current usage.
-type Live struct {
+type LiveReader struct {
 	Client *Client
 	Usage  Usage
 	Window time.Duration // for the mean CPU usage, covers several scrapes
@@ -20,7 +20,7 @@ type Live struct {
 	Waiting    string // counter of seconds of CPU waiting, empty for none
 	Throttling bool   // also query CPU throttling
 
-	Ambiguities *Ambiguities // receives skipped containers, may be nil
+	Ambiguities *AmbiguousContainers // receives skipped containers, may be nil
 
 	// WaitingUnknown is set by Samples if Prometheus has the Waiting metric for no container.
 	WaitingUnknown bool
@@ -34,7 +34,7 @@ type Live struct {
 //
 // If requested, CPU samples include the share of time that tasks waited for CPU, if the node
 // reports it, and the share of time that the container was throttled.
-func (l *Live) Samples(ctx context.Context, yield func(usage.Sample)) error {
+func (l *LiveReader) Samples(ctx context.Context, yield func(usage.Sample)) error {
 	known, err := l.shares(ctx)
 	ambiguous := map[usage.ContainerKey]error{}
 	errs := []error{err}
@@ -55,12 +55,12 @@ type shares struct {
 // shares sends the optional queries. An empty response is not an error, because few nodes report
 // CPU waiting, and few containers may have a limit. The error joins all failures, and the rest of
 // the result is valid.
-func (l *Live) shares(ctx context.Context) (shares, error) {
+func (l *LiveReader) shares(ctx context.Context) (shares, error) {
 	var known shares
 	var waiting, throttled error
 	if l.Waiting != "" {
 		var containers int
-		known.waiting, containers, waiting = l.share(ctx, l.Usage.Each(l.Usage.Rate(l.Waiting, l.Window)))
+		known.waiting, containers, waiting = l.share(ctx, l.Usage.PerContainer(l.Usage.Rate(l.Waiting, l.Window)))
 		l.WaitingUnknown = waiting == nil && containers == 0
 		if waiting != nil {
 			waiting = fmt.Errorf("time that work waited for CPU from Prometheus: %w", waiting)
@@ -76,23 +76,23 @@ func (l *Live) shares(ctx context.Context) (shares, error) {
 
 // share returns the positive time shares in the response to a query, and the number of all
 // containers in it.
-func (l *Live) share(ctx context.Context, query string) (of map[usage.ContainerKey]float64, containers int, err error) {
-	of = map[usage.ContainerKey]float64{}
+func (l *LiveReader) share(ctx context.Context, query string) (byContainer map[usage.ContainerKey]float64, containers int, err error) {
+	byContainer = map[usage.ContainerKey]float64{}
 	answer, err := l.Client.Instant(ctx, query, time.Time{}, func(labels map[string]string, points []Point) {
 		if share := points[len(points)-1].Value; share > 0 { // also excludes NaN
 			if container, ok := l.Usage.Container(labels); ok {
-				of[container] = min(share, 1)
+				byContainer[container] = min(share, 1)
 			}
 		}
 	})
-	return of, answer.Series, err
+	return byContainer, answer.Series, err
 }
 
-func (l *Live) samples(ctx context.Context, k resources.Kind, known shares, ambiguous map[usage.ContainerKey]error, yield func(usage.Sample)) error {
+func (l *LiveReader) samples(ctx context.Context, k resources.Kind, known shares, ambiguous map[usage.ContainerKey]error, yield func(usage.Sample)) error {
 	unlabelled := 0
-	distinct := NewDistinct(l.Usage, l.Window)
+	distinct := NewAmbiguityDetector(l.Usage, l.Window)
 	var samples []usage.Sample
-	query := l.Usage.Each(l.Usage.Query(k, l.Window))
+	query := l.Usage.PerContainer(l.Usage.Query(k, l.Window))
 	answer, err := l.Client.Instant(ctx, query, time.Time{}, func(labels map[string]string, points []Point) {
 		container, ok := l.Usage.Container(labels)
 		if !ok {
@@ -105,7 +105,7 @@ func (l *Live) samples(ctx context.Context, k resources.Kind, known shares, ambi
 		last := points[len(points)-1]
 		s := usage.Sample{Container: container, Kind: k, At: last.At, Amount: Amount(k, last.Value)}
 		if k == resources.CPU {
-			s.Waiting, s.Throttled = known.waiting[container], known.throttled[container]
+			s.Pressure, s.Throttled = known.waiting[container], known.throttled[container]
 		}
 		samples = append(samples, s)
 	})

@@ -15,7 +15,7 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-func TestLiveUsage(t *testing.T) {
+func TestLiveReader_ReturnsSamples(t *testing.T) {
 	answers := map[string]string{
 		`max without (id, image, instance, node) (rate(cpu_total{job="cadvisor", pod_name=~".+", name!="POD", name!=""}[5m]))`: `{"metric":{"namespace":"ns","pod_name":"p","name":"c"},"value":[1772438400,"0.2509"]}`,
 		`max without (id, image, instance, node) (mem{job="cadvisor", pod_name=~".+", name!="POD", name!=""})`: `{"metric":{"namespace":"ns","pod_name":"p","name":"c"},"value":[1772438399,"1024.7"]},
@@ -34,7 +34,7 @@ func TestLiveUsage(t *testing.T) {
 	defer server.Close()
 	client, err := New(process.OS{}, Config{Address: server.URL, Timeout: 5 * time.Second})
 	require.NoError(t, err)
-	live := &Live{Client: client, Usage: Usage{CPUMetric: "cpu_total", MemoryMetric: "mem", Job: "cadvisor",
+	live := &LiveReader{Client: client, Usage: Usage{CPUMetric: "cpu_total", MemoryMetric: "mem", Job: "cadvisor",
 		NamespaceLabel: "namespace", PodLabel: "pod_name", ContainerLabel: "name"}, Window: 5 * time.Minute}
 	var got []usage.Sample
 	err = live.Samples(t.Context(), func(s usage.Sample) { got = append(got, s) })
@@ -61,7 +61,7 @@ func TestLiveUsage(t *testing.T) {
 
 // The waiting time is queried only if requested. A missing metric is no error, and a failed query
 // does not affect usage.
-func TestWaitingIsToldWithTheUseOfCPU(t *testing.T) {
+func TestLiveReader_WaitingTime(t *testing.T) {
 	const waiting = `max without (id, name, image, instance, node) (rate(waited{pod=~".+", c!="POD", c!=""}[5m]))`
 	series := func(value string) string {
 		return `{"metric":{"ns":"ns","pod":"p","c":"c"},"value":[1772438400,"` + value + `"]}`
@@ -79,10 +79,10 @@ func TestWaitingIsToldWithTheUseOfCPU(t *testing.T) {
 	defer server.Close()
 	client, err := New(process.OS{}, Config{Address: server.URL, Timeout: 5 * time.Second})
 	require.NoError(t, err)
-	live := &Live{Client: client, Window: 5 * time.Minute,
+	live := &LiveReader{Client: client, Window: 5 * time.Minute,
 		Usage: Usage{CPUMetric: "cpu", MemoryMetric: "mem", NamespaceLabel: "ns", PodLabel: "pod", ContainerLabel: "c"}}
 	shares := func() (all []float64, err error) {
-		err = live.Samples(t.Context(), func(s usage.Sample) { all = append(all, s.Waiting) })
+		err = live.Samples(t.Context(), func(s usage.Sample) { all = append(all, s.Pressure) })
 		return all, err
 	}
 	for _, c := range []struct {
@@ -114,7 +114,7 @@ func TestWaitingIsToldWithTheUseOfCPU(t *testing.T) {
 
 // Throttling is queried once for all containers, and only if requested. Values outside of 0 to 1
 // are clamped or dropped.
-func TestThrottlingIsToldWithTheUseOfCPU(t *testing.T) {
+func TestLiveReader_Throttling(t *testing.T) {
 	const throttled = `max without (id, name, image, instance, node) (rate(container_cpu_cfs_throttled_periods_total{pod=~".+", c!="POD", c!=""}[5m])) / ` +
 		`clamp_min(max without (id, name, image, instance, node) (rate(container_cpu_cfs_periods_total{pod=~".+", c!="POD", c!=""}[5m])), 10)`
 	series := func(container, value string) string {
@@ -133,7 +133,7 @@ func TestThrottlingIsToldWithTheUseOfCPU(t *testing.T) {
 	defer server.Close()
 	client, err := New(process.OS{}, Config{Address: server.URL, Timeout: 5 * time.Second})
 	require.NoError(t, err)
-	live := &Live{Client: client, Window: 5 * time.Minute,
+	live := &LiveReader{Client: client, Window: 5 * time.Minute,
 		Usage: Usage{CPUMetric: "cpu", MemoryMetric: "mem", NamespaceLabel: "ns", PodLabel: "pod", ContainerLabel: "c"}}
 	for name, c := range map[string]struct {
 		answer string

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestNamesOfPodsInCommon(t *testing.T) {
+func TestCommonPodNames_RemovesSuffixes(t *testing.T) {
 	for name, want := range map[string][]string{
 		"web-7d9f8b6c5d-x2k4p":     {"web-7d9f8b6c5d-", "web"},
 		"nightly-28912345-x2k4p":   {"nightly-28912345-", "nightly"},
@@ -23,7 +23,7 @@ func TestNamesOfPodsInCommon(t *testing.T) {
 	}
 }
 
-func TestFold(t *testing.T) {
+func TestFoldLabelName_ConvertsToSnakeCase(t *testing.T) {
 	for name, want := range map[string]string{
 		"app.kubernetes.io/name": "app_kubernetes_io_name", "app_kubernetes_io_name": "app_kubernetes_io_name",
 		"appName": "app_name", "app_name": "app_name", "K8sApp": "k8s_app", "k8s-App": "k8s_app", "appURL": "app_url", "": "",

@@ -24,7 +24,7 @@ type Times struct {
 
 // MaxTimes is the maximum number of times of a query. Prometheus refuses more than 11,000 points
 // per series.
-const MostTimes = 10_000
+const MaxTimes = 10_000
 
 // At returns the time at an index.
 func (t Times) At(index int) time.Time { return t.Start.Add(time.Duration(index) * t.Step) }
@@ -40,9 +40,9 @@ func (t Times) Index(at time.Time) (index int, found bool) {
 }
 
 // Cut splits t into parts of at most maxCount times, the earliest first.
-func (t Times) Cut(most int) (parts []Times) {
-	for from := 0; from < t.Count; from += most {
-		parts = append(parts, Times{t.At(from), t.Step, min(most, t.Count-from)})
+func (t Times) Cut(maxCount int) (parts []Times) {
+	for from := 0; from < t.Count; from += maxCount {
+		parts = append(parts, Times{t.At(from), t.Step, min(maxCount, t.Count-from)})
 	}
 	return parts
 }
@@ -55,12 +55,12 @@ func (t Times) Halves() []Times {
 
 // Retries limits the attempts of a failing query.
 type Retries struct {
-	Pause        time.Duration // initial delay of retries, 0 for no retries
-	MostFailures int           // consecutive failures until the server counts as unavailable
+	Pause       time.Duration // initial delay of retries, 0 for no retries
+	MaxFailures int           // consecutive failures until the server counts as unavailable
 	// ContinueOnError splits no part, and continues with the next part after a final error, because
 	// the server may refuse single parts, for example by metric.
-	GoOn     bool
-	failures int
+	ContinueOnError bool
+	failures        int
 }
 
 // Part is a part of data that may be too large for one query.
@@ -71,23 +71,23 @@ type Part[P any] interface {
 // ReadParts calls query for one part after the other. It retries a failed query after a pause if
 // that may help, and then splits its part. It passes lost parts to skip, and an error of skip ends
 // the read. After a final error it returns the remaining parts.
-func ReadParts[P Part[P]](ctx context.Context, r *Retries, parts []P, ask func(context.Context, P) error, lost func(P, error) error) (rest []P, err error) {
+func ReadParts[P Part[P]](ctx context.Context, r *Retries, parts []P, query func(context.Context, P) error, skip func(P, error) error) (rest []P, err error) {
 	for rest = parts; len(rest) > 0; {
-		err := r.send(ctx, func() error { return ask(ctx, rest[0]) })
+		err := r.send(ctx, func() error { return query(ctx, rest[0]) })
 		if err == nil {
 			r.failures, rest = 0, rest[1:]
 			continue
 		}
-		if r.failures++; ctx.Err() != nil || final(err) && !r.GoOn {
+		if r.failures++; ctx.Err() != nil || isFinal(err) && !r.ContinueOnError {
 			return rest, err
 		}
 		var smaller []P
-		if !r.GoOn {
+		if !r.ContinueOnError {
 			smaller = rest[0].Split(err)
 		}
-		gaveUp := r.failures >= r.MostFailures
-		if len(smaller) == 0 && (!gaveUp || r.GoOn) {
-			if err := lost(rest[0], err); err != nil {
+		gaveUp := r.failures >= r.MaxFailures
+		if len(smaller) == 0 && (!gaveUp || r.ContinueOnError) {
+			if err := skip(rest[0], err); err != nil {
 				return rest, err
 			}
 			rest = rest[1:]
@@ -104,17 +104,17 @@ func ReadParts[P Part[P]](ctx context.Context, r *Retries, parts []P, ask func(c
 // Number of attempts, for busy servers and others. A pause is at most maxPauseFactor times the
 // first one, or as long as the server requests, up to maxPause.
 const (
-	tries        = 3
-	busyTries    = 8
-	firstPause   = time.Second
-	slack        = 120
-	longestPause = 5 * time.Minute
+	maxAttempts     = 3
+	maxBusyAttempts = 8
+	firstPause      = time.Second
+	maxPauseFactor  = 120
+	maxPause        = 5 * time.Minute
 )
 
 // send repeats ask until it succeeds, or fails with an error that a retry does not change.
 func (r *Retries) send(ctx context.Context, ask func() error) error {
 	const growth = 4
-	pauses := wait.Backoff{Duration: r.Pause, Factor: growth, Steps: busyTries, Cap: slack * r.Pause}
+	pauses := wait.Backoff{Duration: r.Pause, Factor: growth, Steps: maxBusyAttempts, Cap: maxPauseFactor * r.Pause}
 	for try := 1; ; try++ {
 		err := ask()
 		if err == nil || ctx.Err() != nil || r.Pause == 0 || try >= attempts(err) {
@@ -123,7 +123,7 @@ func (r *Retries) send(ctx context.Context, ask func() error) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(max(pauses.Step(), min(said(err).Later, longestPause))):
+		case <-time.After(max(pauses.Step(), min(serverError(err).RetryAfter, maxPause))):
 		}
 	}
 }
@@ -132,7 +132,7 @@ func (r *Retries) send(ctx context.Context, ask func() error) error {
 const noAnswer = -1
 
 // serverError has the code noAnswer if the error is not from the server.
-func said(err error) Error {
+func serverError(err error) Error {
 	var e *Error
 	if errors.As(err, &e) {
 		return *e
@@ -142,29 +142,29 @@ func said(err error) Error {
 
 // attempts returns the number of attempts of a query that fails with an error.
 func attempts(err error) int {
-	switch code := said(err).Code; {
+	switch code := serverError(err).Code; {
 	case code == http.StatusTooManyRequests:
-		return busyTries
-	case hopeless(code) || Heavy(err) && code != http.StatusServiceUnavailable:
+		return maxBusyAttempts
+	case isPermanent(code) || IsTooExpensive(err) && code != http.StatusServiceUnavailable:
 		return 1
 	}
-	return tries
+	return maxAttempts
 }
 
 // isPermanent reports whether every similar query fails in the same way: the server refuses the
 // credentials, or is not Prometheus.
-func hopeless(code int) bool {
+func isPermanent(code int) bool {
 	return slices.Contains([]int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound}, code)
 }
 
 // isFinal reports whether further queries are useless: the server is unreachable, overloaded for
 // long, or would refuse parts as well.
-func final(err error) bool {
-	code := said(err).Code
+func isFinal(err error) bool {
+	code := serverError(err).Code
 	if code == noAnswer {
-		return !Divisible(err)
+		return !IsDivisible(err)
 	}
-	return hopeless(code) || code == http.StatusTooManyRequests
+	return isPermanent(code) || code == http.StatusTooManyRequests
 }
 
 // FormatDuration returns d in the format of Prometheus, which has no fractions: 7.5 s is 7s500ms.
@@ -189,9 +189,9 @@ func ParseDuration(text string) (time.Duration, error) {
 // points parses `[[1435781430.781,"1"], …]` or a single `[1435781430.781,"1"]`. The generic
 // decoder would need some microseconds per point, and a day of a large cluster has millions.
 type points struct {
-	list     []Point
-	unusable int // NaN, which also marks the end of a series, and infinities
-	odd      Point
+	list          []Point
+	unusable      int // NaN, which also marks the end of a series, and infinities
+	firstUnusable Point
 }
 
 type pointError struct{ text string }
@@ -203,54 +203,54 @@ func (p *points) UnmarshalJSON(text []byte) error {
 	if bytes.Equal(text, []byte("null")) {
 		return nil
 	}
-	rest, ok := follow(text, '[')
+	rest, ok := skipByte(text, '[')
 	if !ok {
-		return broken(text)
+		return newPointError(text)
 	}
-	if _, nested := follow(rest, '['); !nested && len(bytes.TrimSpace(rest)) > 1 {
-		_, err := p.one(text)
+	if _, nested := skipByte(rest, '['); !nested && len(bytes.TrimSpace(rest)) > 1 {
+		_, err := p.parsePoint(text)
 		return err
 	}
 	for {
-		if _, end := follow(rest, ']'); end {
+		if _, end := skipByte(rest, ']'); end {
 			return nil
 		}
-		next, err := p.one(rest)
+		next, err := p.parsePoint(rest)
 		if err != nil {
 			return err
 		}
-		rest, _ = follow(next, ',')
+		rest, _ = skipByte(next, ',')
 	}
 }
 
 // parsePoint returns the rest of the text after the point.
-func (p *points) one(text []byte) ([]byte, error) {
-	rest, ok := follow(text, '[')
+func (p *points) parsePoint(text []byte) ([]byte, error) {
+	rest, ok := skipByte(text, '[')
 	comma := bytes.IndexByte(rest, ',')
 	if !ok || comma < 0 {
-		return nil, broken(text)
+		return nil, newPointError(text)
 	}
 	seconds, err := strconv.ParseFloat(string(bytes.TrimSpace(rest[:comma])), 64)
-	if err != nil || math.Abs(seconds) > latest {
-		return nil, broken(text)
+	if err != nil || math.Abs(seconds) > maxSeconds {
+		return nil, newPointError(text)
 	}
-	rest, ok = follow(rest[comma+1:], '"')
+	rest, ok = skipByte(rest[comma+1:], '"')
 	quote := bytes.IndexByte(rest, '"')
 	if !ok || quote < 0 {
-		return nil, broken(text)
+		return nil, newPointError(text)
 	}
 	value, err := strconv.ParseFloat(string(rest[:quote]), 64)
 	if err != nil {
-		return nil, broken(text)
+		return nil, newPointError(text)
 	}
-	rest, ok = follow(rest[quote+1:], ']')
+	rest, ok = skipByte(rest[quote+1:], ']')
 	if !ok {
-		return nil, broken(text)
+		return nil, newPointError(text)
 	}
 	point := Point{time.UnixMilli(int64(math.Round(seconds * 1000))).UTC(), value}
 	if math.IsNaN(value) || math.IsInf(value, 0) {
 		if p.unusable++; p.unusable == 1 {
-			p.odd = point
+			p.firstUnusable = point
 		}
 		return rest, nil
 	}
@@ -259,11 +259,11 @@ func (p *points) one(text []byte) ([]byte, error) {
 }
 
 // maxSeconds is the maximum time in seconds since 1970, after the year 5000.
-const latest = 1e11
+const maxSeconds = 1e11
 
 // skipByte reports whether text starts with c after blanks, and returns the text after c. Otherwise
 // it returns text.
-func follow(text []byte, c byte) ([]byte, bool) {
+func skipByte(text []byte, c byte) ([]byte, bool) {
 	trimmed := bytes.TrimLeft(text, " \t\r\n")
 	if len(trimmed) == 0 || trimmed[0] != c {
 		return text, false
@@ -271,7 +271,7 @@ func follow(text []byte, c byte) ([]byte, bool) {
 	return trimmed[1:], true
 }
 
-func broken(text []byte) error {
+func newPointError(text []byte) error {
 	const shown = 40
 	return &pointError{fmt.Sprintf("%.*q is no [time, \"value\"]", shown, text)}
 }

@@ -59,7 +59,7 @@ const periodsPerSecond = 10
 // over window. If a kubelet has shorter periods, it is the share of throttled periods, which is
 // higher for containers that seldom run.
 func (u Usage) Throttled(window time.Duration) string {
-	return u.Each(u.Rate(ThrottledMetric, window)) + " / clamp_min(" + u.Each(u.Rate(PeriodsMetric, window)) + ", " + strconv.Itoa(periodsPerSecond) + ")"
+	return u.PerContainer(u.Rate(ThrottledMetric, window)) + " / clamp_min(" + u.PerContainer(u.Rate(PeriodsMetric, window)) + ", " + strconv.Itoa(periodsPerSecond) + ")"
 }
 
 // Memory returns the query for memory usage in bytes.
@@ -73,7 +73,7 @@ func (u Usage) Peak(window time.Duration) string {
 // PerContainer returns the query for one value per container, the maximum of its runs, such as
 // before and after a restart. Series that differ in other labels stay separate for
 // AmbiguityDetector.
-func (u Usage) Each(query string) string {
+func (u Usage) PerContainer(query string) string {
 	return "max without (" + strings.Join(u.runLabels(), ", ") + ") (" + query + ")"
 }
 

@@ -14,29 +14,29 @@ import (
 	"strings"
 )
 
-const longest = 64 << 10
+const maxLineBytes = 64 << 10
 
 // lines reads comma-separated values line by line, plain or gzip-compressed.
 type lines struct {
-	file    string
-	columns []string
-	content *bufio.Reader
-	at      []int // position of each column, -1 if missing
-	width   int   // fields per line
-	line    int   // from 1
-	fields  [][]byte
+	file      string
+	columns   []string
+	content   *bufio.Reader
+	positions []int // position of each column, -1 if missing
+	width     int   // fields per line
+	line      int   // from 1
+	fields    [][]byte
 }
 
 // newLines reads the header of a file with column names in any order. The first columns, as many as
 // needed, are required.
 func newLines(content io.Reader, file string, columns []string, needed int) (*lines, *Problem) {
-	l := &lines{file: file, columns: columns, content: bufio.NewReaderSize(content, longest), at: slices.Repeat([]int{-1}, len(columns))}
+	l := &lines{file: file, columns: columns, content: bufio.NewReaderSize(content, maxLineBytes), positions: slices.Repeat([]int{-1}, len(columns))}
 	if magic, err := l.content.Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
 		unpacked, err := gzip.NewReader(l.content)
 		if err != nil {
 			return l, l.problem("", "gzip: %v: expected a file as gzip writes it", err)
 		}
-		l.content = bufio.NewReaderSize(unpacked, longest)
+		l.content = bufio.NewReaderSize(unpacked, maxLineBytes)
 	}
 	line, problem := l.read()
 	if problem == nil && line == nil {
@@ -54,12 +54,12 @@ func newLines(content io.Reader, file string, columns []string, needed int) (*li
 		switch {
 		case column < 0:
 			return l, l.problem(name, "is not known: expected the columns %s", l.names())
-		case l.at[column] >= 0:
+		case l.positions[column] >= 0:
 			return l, l.problem(name, "is there twice: expected each of %s once", l.names())
 		}
-		l.at[column] = at
+		l.positions[column] = at
 	}
-	if missing := slices.Index(l.at[:needed], -1); missing >= 0 {
+	if missing := slices.Index(l.positions[:needed], -1); missing >= 0 {
 		return l, l.problem(columns[missing], "is missing: expected the columns %s", l.names())
 	}
 	l.width = len(l.fields)
@@ -94,7 +94,7 @@ func (l *lines) read() ([]byte, *Problem) {
 	l.line++
 	switch {
 	case errors.Is(err, bufio.ErrBufferFull):
-		return nil, l.problem("", "is longer than %d bytes: expected a line of %d columns", longest, len(l.columns))
+		return nil, l.problem("", "is longer than %d bytes: expected a line of %d columns", maxLineBytes, len(l.columns))
 	case err != nil && !errors.Is(err, io.EOF):
 		return nil, l.problem("", "cannot be read: %v: expected a whole file", err)
 	}
@@ -123,7 +123,7 @@ func (l *lines) split(line []byte) *Problem {
 
 // text returns nil if the column is missing.
 func (l *lines) text(column int) []byte {
-	if at := l.at[column]; at >= 0 {
+	if at := l.positions[column]; at >= 0 {
 		return l.fields[at]
 	}
 	return nil
@@ -148,7 +148,7 @@ func (l *lines) value(column int) (float64, *Problem) {
 	return value, nil
 }
 
-var powers = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15}
+var powersOfTen = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15}
 
 // decimal parses the most common numbers: up to fifteen digits with or without a point. The digits
 // and the power of ten are exact, so their quotient is rounded only once. It returns false for all
@@ -172,7 +172,7 @@ func decimal(field []byte) (value float64, ok bool) {
 	if len(field) > most || len(field) == 0 || point && len(field) == 1 {
 		return 0, false
 	}
-	return float64(digits) / powers[after], true
+	return float64(digits) / powersOfTen[after], true
 }
 
 // Problem is an error in a recording.

@@ -24,8 +24,8 @@ const (
 	workload = iota
 	container
 	timestamp
-	cpuUse
-	memoryUse
+	cpuUsage
+	memoryUsage
 	cpuRequest
 	memoryRequest
 	cpuLimit
@@ -44,7 +44,7 @@ var names = [columns]string{
 type Options struct {
 	// MinMemory raises lower memory samples to this value, in bytes. A running container uses some
 	// memory even if a hypervisor reports none for its guest.
-	LeastMemory float64
+	MinMemory float64
 }
 
 // Read yields the recordings and the problems of a file. A warning about a container comes with its
@@ -64,15 +64,15 @@ type reader struct {
 	yield   func(*replay.Recording, *Problem) bool
 	stopped bool
 
-	room int // samples of the previous container, a guess for this one
-	seen map[string]bool
+	capacity int // samples of the previous container, a guess for this one
+	seen     map[string]bool
 
-	name   string
-	now    *replay.Recording
-	broken bool // the current container has a problem and is skipped
-	gap    gap
-	empty  empty
-	fixed  [columns]string // request and limit columns of the first line
+	name        string
+	current     *replay.Recording
+	broken      bool // the current container has a problem and is skipped
+	gap         gap
+	empty       empty
+	firstValues [columns]string // request and limit columns of the first line
 }
 
 // gap is the longest time between two samples.
@@ -92,8 +92,8 @@ func (r *reader) read(content io.Reader, file string) (problem *Problem) {
 	if r.lines, problem = newLines(content, file, names[:], timestamp+1); problem != nil {
 		return problem
 	}
-	if r.at[cpuUse] < 0 && r.at[memoryUse] < 0 {
-		return r.problem(names[cpuUse], "is missing, and %s too: expected at least one of them", names[memoryUse])
+	if r.positions[cpuUsage] < 0 && r.positions[memoryUsage] < 0 {
+		return r.problem(names[cpuUsage], "is missing, and %s too: expected at least one of them", names[memoryUsage])
 	}
 	for !r.stopped {
 		more, problem := r.next()
@@ -110,7 +110,7 @@ func (r *reader) read(content io.Reader, file string) (problem *Problem) {
 			r.fail(problem)
 			continue
 		}
-		if r.now == nil || string(r.text(container)) != r.now.Container || string(r.text(workload)) != r.now.Workload {
+		if r.current == nil || string(r.text(container)) != r.current.Container || string(r.text(workload)) != r.current.Workload {
 			r.begin()
 		}
 		if !r.broken && !r.stopped {
@@ -122,17 +122,17 @@ func (r *reader) read(content io.Reader, file string) (problem *Problem) {
 
 func (r *reader) begin() {
 	r.emit()
-	r.room = 0
-	if r.now != nil {
-		r.room = len(r.now.At)
+	r.capacity = 0
+	if r.current != nil {
+		r.capacity = len(r.current.At)
 	}
-	r.now = &replay.Recording{Dataset: r.file, Workload: string(r.text(workload)), Container: string(r.text(container))}
-	r.name, r.broken, r.gap, r.empty = r.now.Workload+"/"+r.now.Container, false, gap{}, empty{}
+	r.current = &replay.Recording{Dataset: r.file, Workload: string(r.text(workload)), Container: string(r.text(container))}
+	r.name, r.broken, r.gap, r.empty = r.current.Workload+"/"+r.current.Container, false, gap{}, empty{}
 	for c := cpuRequest; c <= memoryLimit; c++ {
-		r.fixed[c] = string(r.text(c))
+		r.firstValues[c] = string(r.text(c))
 	}
 	switch {
-	case r.now.Container == "":
+	case r.current.Container == "":
 		r.fail(r.problem(names[container], "is empty: expected a name"))
 	case r.seen[r.name]:
 		r.fail(r.problem(names[container], "was there before: expected all lines of a container one after the other"))
@@ -145,10 +145,10 @@ func (r *reader) begin() {
 
 func (r *reader) declared(k resources.Kind, request, limit int, scale float64) {
 	if value, ok := r.number(request); ok && value > 0 {
-		r.now.Requests = r.now.Requests.With(k, resources.FromFloat(math.Round(value*scale)))
+		r.current.Requests = r.current.Requests.With(k, resources.FromFloat(math.Round(value*scale)))
 	}
 	if value, ok := r.number(limit); ok && value > 0 {
-		r.now.Limits = r.now.Limits.With(k, resources.FromFloat(math.Round(value*scale)))
+		r.current.Limits = r.current.Limits.With(k, resources.FromFloat(math.Round(value*scale)))
 	}
 }
 
@@ -172,20 +172,20 @@ func (r *reader) sample() {
 		return
 	}
 	instant := int64(math.Round(at * 1e9))
-	if before, known := r.before(); known && instant <= before {
+	if before, known := r.previousTime(); known && instant <= before {
 		r.fail(r.problem(names[timestamp], "is %s, not later than %s in the line before: expected rising time", r.text(timestamp),
 			strconv.FormatFloat(float64(before)/1e9, 'f', -1, 64)))
 		return
 	}
-	cpu, hasCPU := r.number(cpuUse)
-	memory, hasMemory := r.number(memoryUse)
+	cpu, hasCPU := r.number(cpuUsage)
+	memory, hasMemory := r.number(memoryUsage)
 	waiting, _ := r.number(cpuWaiting)
 	if waiting > 1 {
 		r.fail(r.problem(names[cpuWaiting], "is %s: expected a share of time, from 0 to 1", r.text(cpuWaiting)))
 	}
 	for c := cpuRequest; c <= memoryLimit && !r.broken; c++ {
-		if string(r.text(c)) != r.fixed[c] {
-			r.fail(r.problem(names[c], "is %q, was %q: expected the same in all lines of a container", r.text(c), r.fixed[c]))
+		if string(r.text(c)) != r.firstValues[c] {
+			r.fail(r.problem(names[c], "is %q, was %q: expected the same in all lines of a container", r.text(c), r.firstValues[c]))
 		}
 	}
 	if r.broken {
@@ -195,29 +195,29 @@ func (r *reader) sample() {
 		r.skip(instant)
 		return
 	}
-	if n := len(r.now.At); n > 0 && instant-r.now.At[n-1] > r.gap.length {
-		r.gap = gap{r.line, instant - r.now.At[n-1]}
+	if n := len(r.current.At); n > 0 && instant-r.current.At[n-1] > r.gap.length {
+		r.gap = gap{r.line, instant - r.current.At[n-1]}
 	}
-	if r.at[cpuWaiting] >= 0 {
-		r.now.Waiting = append(r.now.Waiting, waiting)
+	if r.positions[cpuWaiting] >= 0 {
+		r.current.Waiting = append(r.current.Waiting, waiting)
 	}
-	if r.now.At == nil {
-		r.now.At = make([]int64, 0, r.room)
-		for k := range r.now.Use {
-			r.now.Use[k] = make([]float64, 0, r.room)
+	if r.current.At == nil {
+		r.current.At = make([]int64, 0, r.capacity)
+		for k := range r.current.Use {
+			r.current.Use[k] = make([]float64, 0, r.capacity)
 		}
 	}
-	r.now.At = append(r.now.At, instant)
-	r.now.Use[resources.CPU] = append(r.now.Use[resources.CPU], cpu*1000)
-	r.now.Use[resources.Memory] = append(r.now.Use[resources.Memory], math.Max(memory, r.options.LeastMemory)) // NaN stays
+	r.current.At = append(r.current.At, instant)
+	r.current.Use[resources.CPU] = append(r.current.Use[resources.CPU], cpu*1000)
+	r.current.Use[resources.Memory] = append(r.current.Use[resources.Memory], math.Max(memory, r.options.MinMemory)) // NaN stays
 }
 
 // previousTime returns the time of the previous line of the container, or false if there is none.
-func (r *reader) before() (at int64, known bool) {
-	if n := len(r.now.At); n > 0 {
-		at = r.now.At[n-1]
+func (r *reader) previousTime() (at int64, known bool) {
+	if n := len(r.current.At); n > 0 {
+		at = r.current.At[n-1]
 	}
-	return max(at, r.empty.last), len(r.now.At) > 0 || r.empty.rows > 0
+	return max(at, r.empty.last), len(r.current.At) > 0 || r.empty.rows > 0
 }
 
 func (r *reader) skip(instant int64) {
@@ -236,35 +236,35 @@ func (r *reader) fail(p *Problem) {
 }
 
 func (r *reader) emit() {
-	if r.now == nil || r.broken || r.stopped {
+	if r.current == nil || r.broken || r.stopped {
 		return
 	}
 	switch {
-	case len(r.now.At) < 2 && r.empty.rows > 0:
-		r.fail(r.hollow("two samples or more"))
+	case len(r.current.At) < 2 && r.empty.rows > 0:
+		r.fail(r.emptyProblem("two samples or more"))
 		return
-	case len(r.now.At) < 2:
+	case len(r.current.At) < 2:
 		r.fail(r.problem(names[timestamp], "is the only one: expected two samples or more"))
 		return
 	}
-	r.now.Class = replay.Classify(r.now)
-	r.stopped = !r.yield(r.now, r.warning())
+	r.current.Class = replay.Classify(r.current)
+	r.stopped = !r.yield(r.current, r.warning())
 }
 
 // maxOddSteps is the share of steps that may differ from the usual one by half without a warning. A
 // gap is more than gapSteps usual steps long.
 const (
-	oddSteps = 0.05
-	gapSteps = 3
+	maxOddSteps = 0.05
+	gapSteps    = 3
 )
 
 // warning reports lines without values, gaps and mixed steps, nil if there are none.
 func (r *reader) warning() *Problem {
-	text := Unsteady(r.now)
+	text := DescribeGaps(r.current)
 	p := &Problem{File: r.file, Line: r.gap.line, Column: names[timestamp], Series: r.name, Text: text}
 	switch {
 	case r.empty.rows > 0:
-		p = r.hollow("at least one of them; such a line is a gap")
+		p = r.emptyProblem("at least one of them; such a line is a gap")
 		if text != "" {
 			p.Text += "; " + text
 		}
@@ -275,13 +275,13 @@ func (r *reader) warning() *Problem {
 	return p
 }
 
-func (r *reader) hollow(expected string) *Problem {
-	return &Problem{File: r.file, Line: r.empty.line, Column: names[cpuUse], Series: r.name,
-		Text: fmt.Sprintf("is empty, and %s too, in %d of %d lines: expected %s", names[memoryUse], r.empty.rows, r.empty.rows+len(r.now.At), expected)}
+func (r *reader) emptyProblem(expected string) *Problem {
+	return &Problem{File: r.file, Line: r.empty.line, Column: names[cpuUsage], Series: r.name,
+		Text: fmt.Sprintf("is empty, and %s too, in %d of %d lines: expected %s", names[memoryUsage], r.empty.rows, r.empty.rows+len(r.current.At), expected)}
 }
 
 // DescribeGaps describes gaps and mixed steps in a recording. It is empty if there are none.
-func Unsteady(r *replay.Recording) string {
+func DescribeGaps(r *replay.Recording) string {
 	step := int64(r.Step())
 	odd, gaps, longest := 0, 0, int64(0)
 	for i := 1; i < len(r.At); i++ {
@@ -294,7 +294,7 @@ func Unsteady(r *replay.Recording) string {
 		}
 	}
 	switch {
-	case float64(odd) > oddSteps*float64(len(r.At)):
+	case float64(odd) > maxOddSteps*float64(len(r.At)):
 		return fmt.Sprintf("%d of %d steps are not about %s as usual: expected equal steps", odd, len(r.At)-1, time.Duration(step))
 	case gaps > 0:
 		return fmt.Sprintf("%d gaps, the longest of %s: expected a sample every %s; gaps are left out of all totals", gaps, time.Duration(longest), time.Duration(step))

@@ -40,14 +40,14 @@ func packed(t *testing.T, content string) string {
 	return b.String()
 }
 
-func TestRead(t *testing.T) {
+func TestRead_PlainAndCompressed(t *testing.T) {
 	content := head +
 		"w,a,60,0.5,1000,1,2000,,4000\n" +
 		"w,a,120,,3000,1,2000,,4000\r\n" +
 		"w,\"b,1\",60.5,0.25,,,,2,\n" +
 		"w,\"b,1\",61.5,1e-3,,,,2,"
 	for name, c := range map[string]string{"plain": content, "packed": packed(t, content)} {
-		found, problems := read(c, Options{LeastMemory: 2000})
+		found, problems := read(c, Options{MinMemory: 2000})
 		require.Empty(t, problems, name)
 		require.Len(t, found, 2)
 		a, b := found[0], found[1]
@@ -55,7 +55,7 @@ func TestRead(t *testing.T) {
 		require.InDelta(t, 500, a.Use[resources.CPU][0], 1e-9)
 		require.True(t, math.IsNaN(a.Use[resources.CPU][1]))
 		require.Equal(t, []float64{2000, 3000}, a.Use[resources.Memory], "raised to the least")
-		require.Equal(t, resources.Of(1000, 2000), a.Requests)
+		require.Equal(t, resources.NewList(1000, 2000), a.Requests)
 		require.Equal(t, resources.List{}.With(resources.Memory, 4000), a.Limits)
 		require.Equal(t, "b,1", b.Container)
 		require.Equal(t, []int64{60.5e9, 61.5e9}, b.At)
@@ -64,14 +64,14 @@ func TestRead(t *testing.T) {
 	}
 }
 
-func TestColumnsInAnotherOrder(t *testing.T) {
+func TestRead_AcceptsAnyColumnOrder(t *testing.T) {
 	found, problems := read("\ufeffmemory_bytes,timestamp,container,workload\n5,1,c,w\n6,2,c,w\n", Options{})
 	require.Empty(t, problems)
 	require.Equal(t, []float64{5, 6}, found[0].Use[resources.Memory])
 }
 
 // Each problem names file, line, column and the expected value. Other containers are read.
-func TestProblems(t *testing.T) {
+func TestRead_ReportsProblems(t *testing.T) {
 	const good = "w,good,1,1,,,,,\nw,good,2,1,,,,,\n"
 	lines := func(rows ...string) string { return head + strings.Join(rows, "\n") + "\n" + good }
 	for name, c := range map[string]struct {
@@ -100,7 +100,7 @@ func TestProblems(t *testing.T) {
 		"torn apart":      {lines("w,a,60,1,,,,,", "w,a,61,1,,,,,", "w,b,60,1,,,,,", "w,b,61,1,,,,,", "w,a,62,1,,,,,"), "f.csv:6: column container: w/a: was there before: expected all lines of a container one after the other", false},
 		"one sample":      {lines("w,a,60,1,,,,,"), "column timestamp: w/a: is the only one: expected two samples or more", false},
 		"quotes":          {lines("w,a,60,1,,,,,", "w,\"a,60,1,,,,,"), "f.csv:3: w/a: the quotes do not match", false},
-		"long line":       {head + good + strings.Repeat("x", 2*longest), "f.csv:4: w/good: is longer than 65536 bytes", true},
+		"long line":       {head + good + strings.Repeat("x", 2*maxLineBytes), "f.csv:4: w/good: is longer than 65536 bytes", true},
 		"no gzip":         {"\x1f\x8bxx", "f.csv: gzip: ", true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-func TestCutShort(t *testing.T) {
+func TestRead_TruncatedFileKeepsCompleteContainers(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(head)
 	for c := range 20 {
@@ -136,7 +136,7 @@ func TestCutShort(t *testing.T) {
 	}
 }
 
-func TestGapsAndMixedStepsAreWarnings(t *testing.T) {
+func TestRead_GapsAndMixedStepsAreWarnings(t *testing.T) {
 	row := func(at int) string { return fmt.Sprintf("w,a,%d,1,,,,,\n", at) }
 	gap, mixed := head, head
 	for i := range 50 {
@@ -153,7 +153,7 @@ func TestGapsAndMixedStepsAreWarnings(t *testing.T) {
 }
 
 // A line without a value is a gap of one container, so the container is still usable.
-func TestALineWithoutAValueIsAGap(t *testing.T) {
+func TestRead_LineWithoutValueIsGap(t *testing.T) {
 	full, gappy, missing := head, head, head
 	for i := range 50 {
 		row := fmt.Sprintf("w,a,%d,1,2,,,,\n", 60*i+1)
@@ -181,7 +181,7 @@ func TestALineWithoutAValueIsAGap(t *testing.T) {
 		"1 gaps, the longest of 11m0s: expected a sample every 1m0s; gaps are left out of all totals (used nevertheless)"}, problems)
 }
 
-func TestStoppingEarly(t *testing.T) {
+func TestRead_StopsEarly(t *testing.T) {
 	content := head + "w,a,1,1,,,,,\nw,a,2,1,,,,,\nw,b,1,1,,,,,\nw,b,2,1,,,,,\n"
 	n := 0
 	for r, p := range Read(strings.NewReader(content), "f", Options{}) {
@@ -224,7 +224,7 @@ func BenchmarkRead(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/100000, "ns/row")
 }
 
-func TestWaitingIsOptionalAndAShare(t *testing.T) {
+func TestRead_WaitingShareIsOptional(t *testing.T) {
 	const wide = "workload,container,timestamp,cpu_cores,cpu_waiting_share\n"
 	found, problems := read(wide+"w,a,1,0.5,0.2\nw,a,2,0.5,\n", Options{})
 	require.Empty(t, problems)
@@ -237,7 +237,7 @@ func TestWaitingIsOptionalAndAShare(t *testing.T) {
 	require.Equal(t, []string{"f.csv:2: column cpu_waiting_share: w/a: is 1.5: expected a share of time, from 0 to 1"}, problems)
 }
 
-func TestDecimalsAreReadExactly(t *testing.T) {
+func TestDecimal_MatchesParseFloat(t *testing.T) {
 	quick := 0
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringMatching(`[0-9]{0,12}(\.[0-9]{0,12})?`).Draw(t, "number")
