@@ -163,15 +163,15 @@ cluster-up: ## start a local control plane and print its kubeconfig
 cluster-down: ## stop the local control plane and remove its state
 	@binary=$$(hack/cluster/build.sh | tail -n 1); "$$binary" down --dir $(CLUSTER)
 
-.PHONY: e2e e2e-compiled e2e-together e2e-first e2e-second
-e2e: build plugin cluster-binary e2e-compiled ## user-visible promises, on three local control planes beside each other
-	@$(MAKE) -j3 --output-sync=target e2e-together e2e-first e2e-second
+.PHONY: e2e e2e-compiled e2e-together e2e-first e2e-second e2e-third
+e2e: build plugin cluster-binary e2e-compiled ## user-visible promises, on four local control planes in parallel
+	@$(MAKE) -j4 --output-sync=target e2e-together e2e-first e2e-second e2e-third
 # Processes beside each other would each compile the same libraries. To list what is exported compiles, and links nothing.
 e2e-compiled:
 	@cd e2e && CGO_ENABLED=1 GOFLAGS="$(filter-out -trimpath,$(GOFLAGS))" go list -race -export -test . ./demo ./harness ./node ./prometheus/... ./replay >/dev/null
 e2e-together:
 	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary LOADLINE_PROMISES=together $(RACE) -count=1 -parallel 16 -timeout 25m . ./demo ./harness ./replay
-e2e-first e2e-second:
+e2e-first e2e-second e2e-third:
 	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary LOADLINE_PROMISES=$(@:e2e-%=%) $(RACE) -count=1 -timeout 25m .
 
 .PHONY: e2e-migration
@@ -246,7 +246,7 @@ test: check lab ## everything that must pass before a change lands
 	$(MAKE) build plugin cluster-binary e2e-compiled
 	@$(MAKE) -j2 --output-sync=target NODE=optional e2e-node test-beside-node
 # A change of CPU is observed for five minutes, so what runs on the real node mostly waits. What
-# computes goes before e2e: beside three control planes and a node it makes promises late.
+# computes goes before e2e: next to four control planes and a node it delays the promises.
 test-beside-node:
 	$(MAKE) compat
 	$(MAKE) prometheus

@@ -264,7 +264,7 @@ func fillNode(t *testing.T, pattern harness.Workload) (workloads []harness.Workl
 // the arguments and the policy of the overlay. The expected values are computed with the published
 // formulas.
 func TestCruiseKubeOverlay_FollowsPublishedAlgorithm(t *testing.T) {
-	exclusiveTest(t, processFirst)
+	exclusiveTest(t, processThird)
 	web := newWorkload(t, cruiseKube, 3)
 	web.Node, web.Tolerate = cruiseKube, ownTaint
 	crowding := fillNode(t, web)

@@ -105,19 +105,20 @@ func startPrograms(ctx context.Context) (err error) {
 }
 
 // Tests are split between processes with a cluster each, because the tests that stop a program take
-// twice as long as all others. LOADLINE_PROMISES selects a process. Without it one process runs all
+// three times as long as all others. LOADLINE_PROMISES selects a process. Without it one process runs all
 // tests.
 const (
 	processTogether = "together" // no program is stopped for long
-	processFirst    = "first"    // a program is stopped; first and second take equally long
+	processFirst    = "first"    // a program is stopped; first, second and third take equally long
 	processSecond   = "second"
+	processThird    = "third"
 )
 
 var process = os.Getenv("LOADLINE_PROMISES")
 
 // checkProcess rejects values of LOADLINE_PROMISES that would run no test.
 func checkProcess() error {
-	if known := []string{"", processTogether, processFirst, processSecond}; !slices.Contains(known, process) {
+	if known := []string{"", processTogether, processFirst, processSecond, processThird}; !slices.Contains(known, process) {
 		return fmt.Errorf("LOADLINE_PROMISES=%s: must be one of %q", process, known)
 	}
 	return nil

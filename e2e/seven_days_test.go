@@ -35,7 +35,7 @@ var systems = []struct{ name, recipe string }{
 // Prometheus with seven days of usage. Live usage comes from the same server, which has samples
 // beyond the end of the test.
 func TestHistory_TargetsSurviveRestartsAndLeaderChange(t *testing.T) {
-	exclusiveTest(t, processFirst)
+	exclusiveTest(t, processThird)
 	programs, err := server.Find(t.Context())
 	if err != nil {
 		t.Skip(err)

@@ -164,7 +164,7 @@ func createInitialVPAWithTarget(t *testing.T, w harness.Workload, target corev1.
 // Stops two replicas in turns, as in a rollout, with failure policy Fail. The test must not run in
 // parallel with others, which need the webhook.
 func TestWebhook_RolloutUnderLoad(t *testing.T) {
-	exclusiveTest(t, processFirst)
+	exclusiveTest(t, processThird)
 	r := twoReplicas(t, "--webhook-failure-policy-fail")
 	load := createPods(t, "replaced-replicas")
 	defer load.stop()
@@ -180,7 +180,7 @@ func TestWebhook_RolloutUnderLoad(t *testing.T) {
 // Kills replicas in turns. With the default failure policy no creation may fail, but some pods may
 // start without the target.
 func TestWebhook_KilledReplicasUnderLoad(t *testing.T) {
-	exclusiveTest(t, processFirst)
+	exclusiveTest(t, processThird)
 	r := twoReplicas(t)
 	load := createPods(t, "killed-replicas")
 	defer load.stop()
