@@ -117,8 +117,8 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 
 func (c *Config) addOwnFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Secret, "tls-secret", c.Secret, "Secret, in the namespace of the program, that holds a self-issued certificate.")
-	fs.DurationVar(&c.Drain, "drain-delay", c.Drain, "How long the webhook still answers after SIGTERM, so that the Service can forget it first.")
-	fs.StringVar(&c.ClientCA, "webhook-client-ca-file", c.ClientCA, "CA (PEM) of the client certificate that the API server must show to the webhook. Empty: none is asked for.")
+	fs.DurationVar(&c.Drain, "drain-delay", c.Drain, "How long the webhook keeps answering after SIGTERM, until the Service has removed it.")
+	fs.StringVar(&c.ClientCA, "webhook-client-ca-file", c.ClientCA, "CA (PEM) of the client certificate that the API server must present to the webhook. Empty: no certificate is required.")
 	c.Policies.AddFlags(fs)
 	flags.AddSharingMinAge(fs, &c.SharingMinAge)
 	fs.StringVar(&c.ClientNames, "webhook-client-names", c.ClientNames, "Common names that the client certificate may have, separated by commas. Empty: any.")
@@ -195,7 +195,6 @@ func (c *Config) callers() server.Callers {
 	return callers
 }
 
-// cipherSuites returns the secure suites of crypto/tls by name and the unknown names.
 func (c *Config) cipherSuites() (ids []uint16, unknown []string) {
 	known := map[string]uint16{}
 	for _, suite := range tls.CipherSuites() {
@@ -275,7 +274,6 @@ func (c *Config) validation() validate.Config {
 	return validate.Config{InPlace: c.Gates.InPlace, PerVPAConfig: c.Gates.PerVPAConfig, Boost: c.Gates.CPUStartupBoost}
 }
 
-// heartbeat returns the Lease that the updater reads.
 func (c *Config) heartbeat(env process.Environment, client coordinationclient.LeasesGetter) *lease.Heartbeat {
 	holder, err := env.Hostname()
 	if err != nil {
@@ -284,7 +282,6 @@ func (c *Config) heartbeat(env process.Environment, client coordinationclient.Le
 	return &lease.Heartbeat{Client: client, Namespace: lease.Namespace(c.LeaseNamespace), Name: c.LeaseName, Holder: holder, Interval: c.LeaseInterval}
 }
 
-// serviceProbe returns the prober for the API server's route to the webhook.
 func (c *Config) serviceProbe(env process.Environment) server.ServiceProbe {
 	w := server.ServiceProbe{Foreign: !c.Register, Service: c.Service, Host: c.host(), Environment: env}
 	if c.ByURL {

@@ -39,10 +39,8 @@ type finder interface {
 }
 
 type nodes interface {
-	// Nodes returns the nodes available to new pods, nil if they are unknown or larger nodes may be
-	// added.
+	// Nodes is nil if the nodes available to new pods are unknown or larger ones may be added.
 	Nodes() *nodefit.Nodes
-	// Exceeded records that a pod was larger than every node.
 	Exceeded()
 }
 
@@ -53,15 +51,13 @@ type podHandler struct {
 	quotas      func(namespace string) []*corev1.ResourceQuota // nil: unknown
 	nodes       nodes                                          // nil: unknown
 	mutation    mutate.Config
-	// outdated reports whether the recommendation may belong to a former target of the VPA. Nil
-	// means never.
+	// outdated reports a recommendation that may be for a former target of the VPA. Nil: never.
 	outdated func(*vpav1.VerticalPodAutoscaler) bool
 	policies *sizing.Policies                 // nil: none
 	records  *sizing.Records                  // of workloads under a policy, nil: unreadable
 	hpas     *sizing.HorizontalPodAutoscalers // nil: unreadable
 	recipes  *recipe.Cache                    // decides whether the pods of a recipe share
-	// sharingMinAge is the minimum age of a workload whose pods share their node. 0 means
-	// sharing.MinAge.
+	// sharingMinAge is the minimum age of a sharing workload, 0 for sharing.MinAge.
 	sharingMinAge time.Duration
 }
 
@@ -71,7 +67,7 @@ func (h podHandler) handler() server.Handler {
 
 func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRequest) server.Answer {
 	if request.Resource.Version != "v1" || request.SubResource != "" {
-		return server.Answer{Cause: server.CauseResource, Err: fmt.Errorf("only pods of version v1 are known, not version %q, subresource %q", request.Resource.Version, request.SubResource)}
+		return server.Answer{Cause: server.CauseResource, Err: fmt.Errorf("unsupported pod request: must be version v1 without subresource, not version %q, subresource %q", request.Resource.Version, request.SubResource)}
 	}
 	if !h.serves(request.Namespace) || request.Operation != "" && request.Operation != admissionv1.Create {
 		return server.Answer{} // an in-place resize is not admitted here
@@ -83,15 +79,14 @@ func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRe
 	return answer
 }
 
-// removeForeignAnnotations adds patch operations that remove the updater's annotations from a new
-// pod. A new pod was never resized, and the updater would restore the resources in those
-// annotations. The removals come first, because the answer may add the same annotations with
-// correct values. A dry run shows them too.
+// removeForeignAnnotations removes the updater's annotations from a new pod, which was never
+// resized: the updater would restore the resources in them. The removals come first, because the
+// answer may add the same annotations with correct values.
 func removeForeignAnnotations(ctx context.Context, request *admissionv1.AdmissionRequest, answer server.Answer, notes []string) server.Answer {
 	patch := make([]client.PatchOperation, 0, len(notes)+len(answer.Patch))
 	for _, name := range notes {
 		patch = append(patch, client.PatchRemove(client.PatchPath("metadata", "annotations", name)))
-		answer.Warnings = append(answer.Warnings, "annotation "+name+" taken off: only the updater notes what a pod had before it was resized")
+		answer.Warnings = append(answer.Warnings, "annotation "+name+" removed: only the updater may record the resources from before a resize")
 	}
 	answer.Patch = append(patch, answer.Patch...)
 	if answer.Err == nil {
@@ -99,7 +94,7 @@ func removeForeignAnnotations(ctx context.Context, request *admissionv1.Admissio
 	}
 	after := answer.After
 	answer.After = func() {
-		klog.FromContext(ctx).V(2).Info("New pod came with notes that only the updater writes, which were taken off", "pod", klog.KRef(request.Namespace, request.Name), "uid", request.UID, "annotations", notes)
+		klog.FromContext(ctx).V(2).Info("Removed annotations reserved for the updater from new pod", "pod", klog.KRef(request.Namespace, request.Name), "uid", request.UID, "annotations", notes)
 		if after != nil {
 			after()
 		}
@@ -131,7 +126,7 @@ func (h podHandler) mutatePod(ctx context.Context, request *admissionv1.Admissio
 		return server.Answer{}
 	}
 	if problem := convert.UnreadableReason(vpa); problem != "" {
-		return server.Answer{Warnings: []string{"VerticalPodAutoscaler " + vpa.Name + ": not used, because it cannot be read: " + problem}}
+		return server.Answer{Warnings: []string{"VerticalPodAutoscaler " + vpa.Name + ": skipped, because it cannot be read: " + problem}}
 	}
 	result := h.applyPolicy(vpa, pod)
 	if result.skipReason != "" {
@@ -139,7 +134,7 @@ func (h podHandler) mutatePod(ctx context.Context, request *admissionv1.Admissio
 	}
 	if h.outdated != nil && h.outdated(vpa) {
 		result.vpa = convert.WithoutRecommendation(result.vpa)
-		result.warnings = []string{"VerticalPodAutoscaler " + vpa.Name + ": not used, because it may have had another target when its recommendation was made; the recommender has not seen its present one yet"}
+		result.warnings = []string{"VerticalPodAutoscaler " + vpa.Name + ": skipped, because its recommendation may be for a previous target; the recommender has not processed the current target yet"}
 	}
 	objects, err := h.limitRanges.LimitRanges(request.Namespace).List(labels.Everything())
 	if err != nil {
@@ -169,12 +164,11 @@ func (h podHandler) mutatePod(ctx context.Context, request *admissionv1.Admissio
 // closure would cost every review an allocation.
 func skipPod(ctx context.Context, request *admissionv1.AdmissionRequest, pod, vpa klog.ObjectRef, why reason.Reason) server.Answer {
 	return server.Answer{After: func() {
-		klog.FromContext(ctx).V(4).Info("New pod stays as it is written", "pod", pod, "vpa", vpa, "uid", request.UID, "reason", why)
+		klog.FromContext(ctx).V(4).Info("Skipping new pod", "pod", pod, "vpa", vpa, "uid", request.UID, "reason", why)
 	}}
 }
 
-// logMutation logs a mutation with its warnings, because the Kubernetes controllers drop the
-// warnings. A dry run changes no pod.
+// logMutation logs a mutation with its warnings, because Kubernetes controllers drop them.
 func logMutation(ctx context.Context, request *admissionv1.AdmissionRequest, m mutate.Mutation, pod, vpa klog.ObjectRef) {
 	log := klog.FromContext(ctx)
 	if len(m.Warnings) > 0 {
@@ -190,8 +184,7 @@ func logMutation(ctx context.Context, request *admissionv1.AdmissionRequest, m m
 	}
 }
 
-// advisor returns warnings about an accepted VPA. The old VPA is nil on create. Implemented by
-// validate.Cluster.
+// advisor returns warnings about an accepted VPA. The old VPA is nil on create.
 type advisor func(ctx context.Context, vpa, old *vpav1.VerticalPodAutoscaler) []string
 
 // vpaHandler validates VPA objects. It passes VPAs that are about to be created to admitted.
@@ -241,8 +234,7 @@ func policyHandler(config validate.Config) server.Handler {
 	}
 }
 
-// sharing returns how a new pod shares the free resources of its node, or nil for ordinary sizing.
-// Like the updater, it requires that the policy status allows sharing.
+// sharing is nil for ordinary sizing. Like the updater, it requires a policy status with sharing.
 func (h podHandler) sharing(d *fleet.Decision, vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, remembered rollout.State, now time.Time) *policy.Sharing {
 	if d.Policy == nil || !h.policies.Snapshot().IsSharing(d.Policy.Name) {
 		return nil

@@ -82,7 +82,7 @@ func TestPodHandler_IgnoresRecommendationForOtherTarget(t *testing.T) {
 		require.Contains(t, answer.Patch, client.PatchAdd("/spec/containers/0/resources/requests/cpu", want))
 		require.Equal(t, outdated, len(answer.Warnings) > 0)
 		for _, warning := range answer.Warnings {
-			require.Contains(t, warning, "VerticalPodAutoscaler v: not used, because it may have had another target")
+			require.Contains(t, warning, "VerticalPodAutoscaler v: skipped, because its recommendation may be for a previous target")
 		}
 	}
 	require.NotNil(t, vpa.Status.Recommendation, "the cache is not changed")
@@ -96,7 +96,7 @@ func TestPodHandler_IgnoresUnreadableVPA(t *testing.T) {
 	answer := handlerOf(t, fakeFinder{vpa: vpa}).answer(t.Context(), podRequest(t, testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))))
 	require.NoError(t, answer.Err)
 	require.Empty(t, answer.Patch)
-	require.Equal(t, []string{"VerticalPodAutoscaler v: not used, because it cannot be read: spec.resourcePolicy: quantity"}, answer.Warnings)
+	require.Equal(t, []string{"VerticalPodAutoscaler v: skipped, because it cannot be read: spec.resourcePolicy: quantity"}, answer.Warnings)
 }
 
 func TestPodHandler_SkipsPods(t *testing.T) {
@@ -114,7 +114,7 @@ func TestPodHandler_SkipsPods(t *testing.T) {
 		"no VPA":                {fakeFinder{}, pod, nil, "", ""},
 		"ignored namespace":     {fakeFinder{vpa: vpa}, pod, func(r *admissionv1.AdmissionRequest) { r.Namespace = "ignored" }, "", ""},
 		"update of a pod":       {fakeFinder{vpa: vpa}, pod, func(r *admissionv1.AdmissionRequest) { r.Operation = admissionv1.Update }, "", ""},
-		"other version":         {fakeFinder{vpa: vpa}, pod, func(r *admissionv1.AdmissionRequest) { r.Resource.Version = "v2" }, server.CauseResource, "only pods of version v1"},
+		"other version":         {fakeFinder{vpa: vpa}, pod, func(r *admissionv1.AdmissionRequest) { r.Resource.Version = "v2" }, server.CauseResource, "unsupported pod request: must be version v1 without subresource, not version \"v2\""},
 		"namespace without VPA": {fakeFinder{vpa: vpa}, 7, func(r *admissionv1.AdmissionRequest) { r.Namespace = "without-vpa" }, "", ""},
 		"too many containers":   {fakeFinder{vpa: vpa}, testkit.Pod("p", make([]corev1.Container, server.MaxContainers+1)...), nil, server.CauseTooComplex, "more than 300 containers"},
 		"no pod":                {fakeFinder{vpa: vpa}, 7, nil, server.CauseObject, "not a pod"},

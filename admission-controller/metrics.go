@@ -13,8 +13,7 @@ import (
 
 const labelPod = "Pod"
 
-// metrics holds the collectors of this program. Names, labels and buckets with the prefix vpa_
-// match the reference VPA.
+// metrics holds the collectors. Names, labels and buckets of vpa_ metrics match the reference VPA.
 type metrics struct {
 	sizes     *cachesize.Sizes
 	pods      *prometheus.CounterVec
@@ -33,7 +32,7 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 		sizes: cachesize.New(registerer),
 		pods: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "vpa_admission_controller_admission_pods_total",
-			Help: "Pods that the webhook was asked about, by whether it changed them.",
+			Help: "Pods reviewed by the webhook, by whether they were changed.",
 		}, []string{"applied"}),
 		latency: auto.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "vpa_admission_controller_admission_latency_seconds",
@@ -47,12 +46,12 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 		}, []string{"step"}),
 		reviews: auto.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "loadline_admission_controller_review_duration_seconds",
-			Help:    "Time an admission request took, in buckets as fine as the webhook is fast.",
+			Help:    "Time an admission request took, in fine buckets.",
 			Buckets: []float64{.00005, .0001, .0002, .0005, .001, .002, .005, .01, .05, .2, 1},
 		}, []string{"resource"}),
 		problems: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "loadline_admission_controller_problems_total",
-			Help: "Admission requests that went wrong, by cause.",
+			Help: "Admission requests with a problem, by cause.",
 		}, []string{"cause"}),
 		notAfter: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "loadline_admission_controller_certificate_expiry_timestamp_seconds",
@@ -65,7 +64,6 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 	}
 }
 
-// Request counts an answered request.
 func (m *metrics) Request(status, resource string, took time.Duration) {
 	m.latency.WithLabelValues(status, resource).Observe(took.Seconds())
 	m.reviews.WithLabelValues(resource).Observe(took.Seconds())
@@ -74,15 +72,12 @@ func (m *metrics) Request(status, resource string, took time.Duration) {
 	}
 }
 
-// Step records the duration of a step of a request.
 func (m *metrics) Step(step string, took time.Duration) {
 	m.execution.WithLabelValues(step).Observe(took.Seconds())
 }
 
-// Problem counts a failed request.
 func (m *metrics) Problem(cause server.Cause) { m.problems.WithLabelValues(string(cause)).Inc() }
 
-// Certificate records when the served certificate expires.
 func (m *metrics) Certificate(end, now time.Time) {
 	m.notAfter.WithLabelValues().Set(float64(end.Unix()))
 	m.daysLeft.WithLabelValues().Set(end.Sub(now).Hours() / 24)

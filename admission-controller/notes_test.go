@@ -72,7 +72,7 @@ func TestPodHandler_RemovesReservedAnnotations(t *testing.T) {
 		require.NotContains(t, pod.Annotations, convert.SharedAnnotation, name)
 		require.Equal(t, "shop", pod.Annotations["team"], name)
 		require.Equal(t, c.sized, pod.Annotations[convert.UpdatesAnnotation] != "", name)
-		require.Contains(t, answer.Warnings, "annotation loadline.dev/original taken off: only the updater notes what a pod had before it was resized", name)
+		require.Contains(t, answer.Warnings, "annotation loadline.dev/original removed: only the updater may record the resources from before a resize", name)
 	}
 }
 

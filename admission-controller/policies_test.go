@@ -176,7 +176,7 @@ func TestPolicy_DeterminesSizingOfNewPods(t *testing.T) {
 				continue
 			}
 			require.Empty(t, answer.Patch, name)
-			require.Contains(t, said, `"New pod stays as it is written" pod="default/p" vpa="default/`+vpa.Name+`"`, name)
+			require.Contains(t, said, `"Skipping new pod" pod="default/p" vpa="default/`+vpa.Name+`"`, name)
 			require.Contains(t, said, `reason="`+want+`"`, name)
 		}
 	}

@@ -18,7 +18,6 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// policyResult is the effect of a SizingPolicy on a VPA and a new pod.
 type policyResult struct {
 	vpa        *vpav1.VerticalPodAutoscaler // as applied to the pod
 	sharing    *policy.Sharing              // node sharing, nil: none
@@ -68,8 +67,7 @@ func (h podHandler) applyPolicy(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Po
 	return policyResult{vpa: acting, sharing: shares, outer: outer, warnings: warnings}
 }
 
-// withHistory returns a VPA with only the recommendations that rest on enough history, or nil if
-// none does.
+// withHistory returns a VPA with only the recommendations on enough history, nil if there is none.
 func withHistory(vpa *vpav1.VerticalPodAutoscaler, minHistory time.Duration) *vpav1.VerticalPodAutoscaler {
 	if !convert.AnyHasShortHistory(vpa, minHistory) {
 		return vpa
@@ -86,8 +84,7 @@ func withHistory(vpa *vpav1.VerticalPodAutoscaler, minHistory time.Duration) *vp
 	return &acting
 }
 
-// asInitial returns a generated VPA with update mode Initial instead of Off and without a startup
-// boost. A boost in its resourcePolicy still applies.
+// asInitial sets mode Initial and drops the startup boost. Boosts in resourcePolicy still apply.
 func asInitial(vpa *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
 	acting := *vpa
 	acting.Spec.UpdatePolicy = &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeInitial)}
@@ -95,8 +92,7 @@ func asInitial(vpa *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
 	return &acting
 }
 
-// withoutScaled returns a VPA without recommendations for resources that HorizontalPodAutoscalers
-// scale on. The updater skips these resources, so new pods must get the same values.
+// withoutScaled drops recommendations for resources that HPAs scale on, as the updater does.
 func withoutScaled(vpa *vpav1.VerticalPodAutoscaler, scaled sizing.HPAResources) *vpav1.VerticalPodAutoscaler {
 	if len(scaled) == 0 || vpa.Status.Recommendation == nil {
 		return vpa
@@ -137,7 +133,7 @@ func withFloors(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, remembered ro
 			name, raised := convert.ResourceName(k), convert.Quantity(k, minimum)
 			recommended := c.Target[name]
 			c.Target[name] = raised
-			warnings = append(warnings, fmt.Sprintf("VerticalPodAutoscaler %s: container %s: %s stays at %s although %s is recommended, because less did harm and was taken back",
+			warnings = append(warnings, fmt.Sprintf("VerticalPodAutoscaler %s: container %s: %s stays at %s although %s is recommended, because a lower value was reverted after harm",
 				vpa.Name, c.ContainerName, k, raised.String(), recommended.String()))
 		}
 	}

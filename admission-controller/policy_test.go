@@ -189,8 +189,8 @@ func TestReverted_FloorsRequestsOfNewPods(t *testing.T) {
 			require.Contains(t, answer.Patch, client.PatchAdd("/spec/containers/0/resources/requests/memory", "1Gi"), name)
 			require.Equal(t, c.warned, len(answer.Warnings) > 0, name)
 			if c.warned {
-				require.Equal(t, []string{"VerticalPodAutoscaler " + vpa.Name + ": container c: cpu stays at " + c.want + " although " + c.recommended + " is recommended, because less did harm and was taken back"}, answer.Warnings)
-				require.Contains(t, said, "because less did harm")
+				require.Equal(t, []string{"VerticalPodAutoscaler " + vpa.Name + ": container c: cpu stays at " + c.want + " although " + c.recommended + " is recommended, because a lower value was reverted after harm"}, answer.Warnings)
+				require.Contains(t, said, "because a lower value was reverted after harm")
 			}
 		}
 	}

@@ -71,8 +71,7 @@ func Run(ctx context.Context, config *Config, env process.Environment) error {
 	})
 }
 
-// portFree reports early whether the webhook port can be opened. The port opens for good once the
-// certificate exists.
+// portFree detects a port conflict early. The port opens for good once the certificate exists.
 func portFree(env process.Environment, port int) error {
 	s := server.New(server.Config{Environment: env, Port: port})
 	if err := s.Listen(); err != nil {
@@ -164,21 +163,18 @@ type caches struct {
 	refresh func(context.Context) error
 }
 
-// servedNamespaces lists the namespaces with a VPA that may change pods on its own or under a
-// policy.
+// servedNamespaces lists namespaces with a VPA that may change pods, on its own or under a policy.
 type servedNamespaces struct {
 	finder   *target.Finder
 	policies *sizing.Policies
 }
 
-// Namespaces returns the names of the namespaces, sorted.
 func (s servedNamespaces) Namespaces() []string {
 	return slices.DeleteFunc(s.finder.Namespaces(), func(namespace string) bool { return !s.finder.Serves(namespace, s.policies.MayChangePods(namespace)) })
 }
 
-// policyCaches holds the informers that only policies need: namespaces, SizingRecords and
-// HorizontalPodAutoscalers. They start with the first policy, because each watch wakes an idle
-// program once a minute.
+// policyCaches holds the informers that only policies need. They start with the first policy,
+// because each watch wakes an idle program once a minute.
 type policyCaches struct {
 	core   informers.SharedInformerFactory
 	vpas   externalversions.SharedInformerFactory
@@ -240,7 +236,7 @@ func fillCaches(ctx context.Context, config *Config, clients *client.Clients, op
 	}
 	policies, err := sizing.Watch(vpas, optional.core, resolver, fleet.Options{OwnNamespace: config.namespace(), Foreign: config.Policies.ForeignAnnotations})
 	records, err2 := sizing.WatchRecords(optional.vpas)
-	hpas, err3 := sizing.WatchHPAs(optional.core, resolver.OwnerChain, "HorizontalPodAutoscalers cannot be read, so new pods stay as they are written under a SizingPolicy that changes pods, where no person wrote a VPA")
+	hpas, err3 := sizing.WatchHPAs(optional.core, resolver.OwnerChain, "Failed to read HorizontalPodAutoscalers, leaving new pods with generated VPAs unchanged")
 	if err = errors.Join(err, err2, err3); err != nil {
 		return caches{}, err
 	}
@@ -282,12 +278,11 @@ func fillCaches(ctx context.Context, config *Config, clients *client.Clients, op
 	}, nil
 }
 
-// findOwners returns a finder that never waits for the API server, its resolver, and the prefetcher
-// that reads unresolved owners while it runs.
+// findOwners returns a finder that never waits: its prefetcher reads unresolved owners.
 func findOwners(ctx context.Context, resolver *target.Resolver) (finder *target.Finder, remembering *target.Resolver, scout *target.Prefetcher, err error) {
 	scout = target.NewPrefetcher(func(ctx context.Context, key target.Key) {
 		if _, _, err := resolver.Topmost(ctx, key); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).V(4).Info("Owner of pods cannot be read", "owner", key.String(), "namespace", key.Namespace, "reason", err)
+			klog.FromContext(ctx).V(4).Info("Failed to read the owner of pods", "owner", key.String(), "namespace", key.Namespace, "reason", err)
 		}
 	})
 	remembering = resolver.CacheOnly(scout.Enqueue)

@@ -96,5 +96,5 @@ func TestQuota_PodReducedByWebhookIsEvictedOnce(t *testing.T) {
 	}
 	require.Equal(t, 1, cut, "the webhook gives the new pod what is left")
 	during(t, 20*time.Second, func() {})
-	require.Equal(t, 1, strings.Count(evictionsOf(t, w), "Evicted so that"))
+	require.Equal(t, 1, strings.Count(evictionsOf(t, w), "Evicted to apply"))
 }

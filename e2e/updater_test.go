@@ -84,7 +84,7 @@ func awaitSkippedBy(t *testing.T, by *harness.Daemon, namespace, reason string) 
 			return err
 		}
 		for line := range strings.Lines(string(log)) {
-			if strings.Contains(line, "Pod left alone") && strings.Contains(line, `pod="`+namespace+"/") && strings.Contains(line, `reason="`+reason+`"`) {
+			if strings.Contains(line, "Skipping pod") && strings.Contains(line, `pod="`+namespace+"/") && strings.Contains(line, `reason="`+reason+`"`) {
 				return nil
 			}
 		}

@@ -39,7 +39,7 @@ func backtestCommand() *cobra.Command {
 	c := backtest.Default()
 	cmd := &cobra.Command{
 		Use: "backtest [flags] FILE|DIRECTORY|URL...", Short: "replay recorded usage and score recommendations",
-		Long: "Replays recorded usage under recipes and scores what they would have\nrecommended. docs/backtest.md says what the columns mean.",
+		Long: "Replays recorded usage under recipes and scores what they would have\nrecommended. docs/backtest.md explains the columns.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return cli.Exit(backtest.Run(cmd.Context(), c, args, cmd.OutOrStdout(), cmd.ErrOrStderr()))
 		},

@@ -27,8 +27,8 @@ func TestCommands_ExitCodesAndOutput(t *testing.T) {
 		{[]string{"--version"}, 0, "kubectl-loadline ", ""},
 		{[]string{"explain", "--none"}, 2, "", "kubectl loadline explain: unknown flag: --none (see kubectl loadline explain --help)"},
 		{[]string{"completion", "bash"}, 0, "__complete", ""},
-		{[]string{"__complete", "pol"}, 0, "policy\ttake SizingPolicies off their pods", ""},
-		{[]string{"policy"}, 2, "", "want the command detach"},
+		{[]string{"__complete", "pol"}, 0, "policy\tdetach SizingPolicies from their pods", ""},
+		{[]string{"policy"}, 2, "", "missing command: must be detach"},
 		{[]string{"savings", "--help"}, 0, "Usage: kubectl loadline savings [flags] [POLICY...]", ""},
 		{[]string{"backtest", "--help"}, 0, "Usage: kubectl loadline backtest [flags] FILE|DIRECTORY|URL...", ""},
 	} {
@@ -113,9 +113,9 @@ func TestCommands_RejectFlagsThatDoNotApply(t *testing.T) {
 		code int
 		says string
 	}{
-		{"pod without its kind", []string{"why", "web-1"}, flags.ExitUsage, "want one pod, such as pod/web-1"},
-		{"no pod", []string{"why"}, flags.ExitUsage, "want one pod, such as pod/web-1"},
-		{"two pods", []string{"why", "pod/web-1", "pod/web-2"}, flags.ExitUsage, "want one pod, such as pod/web-1"},
+		{"pod without its kind", []string{"why", "web-1"}, flags.ExitUsage, "must have one pod as argument, such as pod/web-1"},
+		{"no pod", []string{"why"}, flags.ExitUsage, "must have one pod as argument, such as pod/web-1"},
+		{"two pods", []string{"why", "pod/web-1", "pod/web-2"}, flags.ExitUsage, "must have one pod as argument, such as pod/web-1"},
 		{"all namespaces for a pod", []string{"why", "-A", "pod/x"}, flags.ExitUsage, "-A"},
 		{"namespace of a policy", []string{"policy", "detach", "-n", "a", "shop"}, flags.ExitUsage, "a SizingPolicy has no namespace"},
 		{"workload that is not there", []string{"recommend", "-n", "a", "web"}, flags.ExitFailed, "web: no workload of this name has running pods in namespace a"},

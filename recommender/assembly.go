@@ -127,7 +127,7 @@ func (a *assembly) watchNodes() (cache.InformerSynced, error) {
 	}
 	nodes := a.controllers.Core().V1().Nodes().Informer()
 	_, failed := nodes.AddEventHandler(a.nodes)
-	known, err := client.OptionalSync(nodes, "Nodes cannot be read, so usage samples above the capacity of a node are dropped only where no node can have as much")
+	known, err := client.OptionalSync(nodes, "Cannot read nodes, so usage samples are dropped only above the largest possible capacity of any node")
 	if err = errors.Join(failed, err, nodes.SetTransform(recommend.TrimNode)); err != nil {
 		return nil, fmt.Errorf("watch nodes: %w", err)
 	}

@@ -73,12 +73,12 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	c.Estimate.AddFlags(fs)
 	c.Policies.AddFlags(fs)
 
-	fs.StringVar(&c.Recipe, "recipe", c.Recipe, `How usage becomes a recommendation, perhaps with settings, as in "loadline:cpu=tracking". One of `+
-		strings.Join(recipe.Names(), ", ")+`; "vpa" is that of the reference, with the settings of the other flags. A VPA may have its own in the annotation `+recipe.Annotation+".")
-	fs.StringVar(&c.Name, "recommender-name", c.Name, `Own name. VPAs that list it in spec.recommenders are served; "default" serves those that list none.`)
-	fs.DurationVar(&c.Interval, "recommender-interval", c.Interval, "Time between two passes. /health-check fails after five times this without one.")
+	fs.StringVar(&c.Recipe, "recipe", c.Recipe, `Recipe that turns usage into a recommendation, optionally with settings, for example "loadline:cpu=tracking". One of `+
+		strings.Join(recipe.Names(), ", ")+`; "vpa" is the recipe of the reference recommender with the settings of the other flags. A VPA can override it with the annotation `+recipe.Annotation+".")
+	fs.StringVar(&c.Name, "recommender-name", c.Name, `Name of this recommender. It serves VPAs that list it in spec.recommenders; "default" also serves VPAs without a list.`)
+	fs.DurationVar(&c.Interval, "recommender-interval", c.Interval, "Time between two iterations. /health-check fails after five intervals without one.")
 	fs.BoolVar(&c.MemorySaver, "memory-saver", c.MemorySaver, "Keep history only for pods that some VPA selects.")
-	fs.BoolVar(&c.Explain, "explain", c.Explain, "Serve explanations of recommendations at /explain/vpa on the address of the metrics, without authentication: any pod that reaches it can read the sizes of a VPA by name.")
+	fs.BoolVar(&c.Explain, "explain", c.Explain, "Serve explanations of recommendations at /explain/vpa on the address of the metrics, without authentication: any pod that reaches it can read the recommendation of a VPA by name.")
 	fs.IntVar(&c.Workers, "update-worker-count", c.Workers, "Parallel writes of status and of checkpoints.")
 
 	c.Checkpoints.AddFlags(fs)
@@ -158,12 +158,12 @@ func DefaultAggregation() Aggregation {
 
 // AddFlags binds the group to fs.
 func (a *Aggregation) AddFlags(fs *pflag.FlagSet) {
-	fs.DurationVar(&a.Interval, "memory-aggregation-interval", a.Interval, "Length of the window of which the memory peak is taken.")
+	fs.DurationVar(&a.Interval, "memory-aggregation-interval", a.Interval, "Length of the window for the memory peak.")
 	fs.Int64Var(&a.Count, "memory-aggregation-interval-count", a.Count, "Windows kept; this times the interval is the age at which idle history expires.")
 	fs.DurationVar(&a.MemoryHalfLife, "memory-histogram-decay-half-life", a.MemoryHalfLife, "Age at which a memory peak has lost half its weight.")
 	fs.DurationVar(&a.CPUHalfLife, "cpu-histogram-decay-half-life", a.CPUHalfLife, "Age at which a CPU sample has lost half its weight.")
-	fs.Float64Var(&a.OOMRatio, "oom-bump-up-ratio", a.OOMRatio, "After an out-of-memory kill at least this multiple of the memory is taken as needed.")
-	fs.Float64Var(&a.OOMMinBump, "oom-min-bump-up-bytes", a.OOMMinBump, "After an out-of-memory kill at least this many bytes more are taken as needed.")
+	fs.Float64Var(&a.OOMRatio, "oom-bump-up-ratio", a.OOMRatio, "Minimum factor by which the memory of a container is raised after an out-of-memory kill.")
+	fs.Float64Var(&a.OOMMinBump, "oom-min-bump-up-bytes", a.OOMMinBump, "Minimum number of bytes by which the memory of a container is raised after an out-of-memory kill.")
 }
 
 // Validate returns all problems of the group.
@@ -234,10 +234,10 @@ func DefaultCheckpoints() Checkpoints {
 
 // AddFlags binds the group to fs.
 func (c *Checkpoints) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&c.Storage, "storage", c.Storage, `"prometheus" takes history from there; everything else keeps it in checkpoint objects.`)
-	fs.DurationVar(&c.CollectInterval, "checkpoints-gc-interval", c.CollectInterval, "Least time between two clean-ups of checkpoints without VPA.")
-	fs.DurationVar(&c.Timeout, "checkpoints-timeout", c.Timeout, "How long a pass may write checkpoints; the rest follows in the next.")
-	fs.DurationVar(&c.Interval, "checkpoints-interval", c.Interval, "How often the changed history of a VPA is written; what a published target rests on is written at once. 0: in each pass.")
+	fs.StringVar(&c.Storage, "storage", c.Storage, `"prometheus" loads history from Prometheus; any other value saves it in checkpoint objects.`)
+	fs.DurationVar(&c.CollectInterval, "checkpoints-gc-interval", c.CollectInterval, "Minimum time between two clean-ups of checkpoints without a VPA.")
+	fs.DurationVar(&c.Timeout, "checkpoints-timeout", c.Timeout, "Time limit for checkpoint writes in one iteration. The rest is written in the next one.")
+	fs.DurationVar(&c.Interval, "checkpoints-interval", c.Interval, "Interval between writes of the changed history of a VPA. History behind a newly published target is written immediately. 0: in each iteration.")
 	fs.IntVar(&c.Min, "min-checkpoints", c.Min, "Deprecated, has no effect.")
 }
 
@@ -277,10 +277,10 @@ func (o *Output) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.MemoryStep, "round-memory-bytes", o.MemoryStep, "Round memory up to a multiple of this.")
 	fs.BoolVar(&o.HumanizeMemory, "humanize-memory", o.HumanizeMemory, "Deprecated: write memory with two decimals in the largest unit.")
 	fs.BoolVar(&o.IntegerCPU, "cpu-integer-post-processor-enabled", o.IntegerCPU, "Round CPU up to whole cores where a VPA has the annotation vpa-post-processor.kubernetes.io/<container>_integerCPU=true.")
-	fs.Float64Var(&o.Tolerance, "status-tolerance", o.Tolerance, "A lower or upper bound that moved by at most this fraction, or came a little nearer to the target because a short history got longer, is written within an hour, and at once with any other change. Where many bounds move more than that, each pass writes some of them in turn. 0: always at once.")
+	fs.Float64Var(&o.Tolerance, "status-tolerance", o.Tolerance, "Changes of bounds up to this fraction, or slight approaches to the target as a short history grows, are written within an hour or with any other change. If many bounds change more, each iteration writes some of them in turn. 0: all changes are written immediately.")
 	fs.BoolVar(&o.WorkloadMetrics, "workload-metrics", o.WorkloadMetrics, "Serve metrics of the quality of each recommendation: up to 19 series for each VPA and container.")
-	fs.Var(&o.MaxCPU, "container-recommendation-max-allowed-cpu", "Most CPU recommended for a container whose policy has no maxAllowed. Unset: no limit.")
-	fs.Var(&o.MaxMemory, "container-recommendation-max-allowed-memory", "Most memory recommended for a container whose policy has no maxAllowed. Unset: no limit.")
+	fs.Var(&o.MaxCPU, "container-recommendation-max-allowed-cpu", "Maximum CPU recommendation for containers without maxAllowed in their policy. Unset: no limit.")
+	fs.Var(&o.MaxMemory, "container-recommendation-max-allowed-memory", "Maximum memory recommendation for containers without maxAllowed in their policy. Unset: no limit.")
 }
 
 // Validate returns all problems of the group.

@@ -68,7 +68,7 @@ func (p *Prometheus) AddFlags(fs *pflag.FlagSet) {
 	text(&p.Resolution, "history-resolution", "Step of the history, and window of the CPU rate.")
 	text(&p.CPUMetric, "history-cpu-metric", "Counter of CPU seconds.")
 	text(&p.MemoryMetric, "history-memory-metric", "Gauge of memory bytes.")
-	text(&p.WaitingMetric, "history-cpu-waiting-metric", "Counter of the seconds in which work waited for CPU, for recipes that want to know. Empty: none.")
+	text(&p.WaitingMetric, "history-cpu-waiting-metric", "Counter of seconds spent waiting for CPU, for recipes that need it. Empty: none.")
 	text(&p.LabelsMetric, "metric-for-pod-labels", "Expression that gives the labels of pods.")
 	text(&p.PodLabelPrefix, "pod-label-prefix", "Prefix of the labels of pods in that metric.")
 	text(&p.PodNamespaceLabel, "pod-namespace-label", "Label with the namespace in that metric.")
@@ -77,7 +77,7 @@ func (p *Prometheus) AddFlags(fs *pflag.FlagSet) {
 	text(&p.ContainerPodLabel, "container-pod-name-label", "Label with the name of the pod in usage metrics.")
 	text(&p.ContainerLabel, "container-name-label", "Label with the name of the container in usage and external metrics.")
 	text(&p.UsageSource, "usage-source", `Where live usage comes from: "metrics", the metrics API, or "prometheus", with the flags for history.`)
-	fs.DurationVar(&p.RateWindow, "prometheus-rate-window", p.RateWindow, "Time over which live CPU usage from Prometheus is a mean: at least four scrapes.")
+	fs.DurationVar(&p.RateWindow, "prometheus-rate-window", p.RateWindow, "Averaging window of live CPU usage from Prometheus. Use at least four scrape intervals.")
 }
 
 // Validate checks the authentication and, if Prometheus is used, the other settings.

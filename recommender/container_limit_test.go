@@ -86,7 +86,7 @@ func TestContainerLimit_BoundsStatusAndHeap(t *testing.T) {
 	require.Equal(t, all[:model.MaxContainers], w.recommendedNames("v"))
 	state, message := w.condition("v", status.TooManyContainers)
 	require.Equal(t, corev1.ConditionTrue, state)
-	require.Contains(t, message, "5700 are left out: "+all[300])
+	require.Contains(t, message, "5700 have none: "+all[300])
 
 	text, err := json.Marshal(w.vpa("v"))
 	require.NoError(t, err)

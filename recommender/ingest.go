@@ -82,7 +82,7 @@ func (i *Ingester) RunOnce(ctx context.Context, now time.Time) {
 	}
 	skewed := future != usage.ContainerKey{}
 	if skewed && !i.skewed {
-		log.Info("Samples from the future are not taken: compare the clock of the node with ours",
+		log.Info("Rejecting usage samples from the future, check the clock of the node",
 			"pod", klog.KRef(future.Namespace, future.Pod), "now", now)
 	}
 	i.skewed = skewed
@@ -124,7 +124,7 @@ func (i *Ingester) StoreKills(log klog.Logger, now time.Time) {
 	ooms, dropped := i.OOMs.Drain()
 	if dropped > 0 {
 		i.Kills.WithLabelValues("dropped").Add(float64(dropped))
-		log.Info("More out-of-memory kills than fit between two passes, some were dropped", "dropped", dropped)
+		log.Info("Dropped out-of-memory kills, because the queue was full", "dropped", dropped)
 	}
 	i.Model.Change(func() {
 		for _, oom := range ooms {
@@ -193,8 +193,8 @@ func (i *Ingester) logOutage(log klog.Logger, err error, now time.Time) {
 	case lasted > 0:
 		log.Error(err, source+" still does not answer", "outage", lasted)
 	case source == metricsAPI:
-		log.Error(err, source+" does not answer, or not well: recommendations stay as they are until it does. Is metrics-server installed?")
+		log.Error(err, source+" is not available, keeping all recommendations. Check that metrics-server is installed")
 	default:
-		log.Error(err, source+" does not answer, or not well: recommendations stay as they are until it does")
+		log.Error(err, source+" is not available, keeping all recommendations")
 	}
 }

@@ -128,7 +128,7 @@ func (l *Loop) loadVPAs(ctx context.Context, now time.Time, restoreTime time.Dur
 	log := klog.FromContext(ctx)
 	observed, err := l.Roster.Observe(ctx, l.Health)
 	if err != nil {
-		log.Error(err, "Cannot list VPAs, going on with those of the last pass")
+		log.Error(err, "Failed to list VPAs, using the VPAs of the last iteration")
 		return
 	}
 	model.LogTargetErrors(log, l.Model, observed)
@@ -148,7 +148,7 @@ func (l *Loop) syncVPAs(log klog.Logger, observed []model.Observed, now time.Tim
 		v.Restored = l.Restored.Profiles(owner)
 		if err := l.Sketches.Restore(v, l.Restored.Sketches(owner), now, ahead); err != nil {
 			l.Metrics.checkpoints.WithLabelValues("mended").Inc()
-			log.Error(err, "Checkpoint is used, but not all of it", "vpa", klog.KObj(v.Object))
+			log.Error(err, "Using only part of a checkpoint", "vpa", klog.KObj(v.Object))
 		}
 		if l.Restored[owner] == nil {
 			l.inheritHistory(log, v, now, ahead)
@@ -172,7 +172,7 @@ func (l *Loop) inheritHistory(log klog.Logger, v *model.VPA, now time.Time, ahea
 		images[container] = sketch.Image()
 	}
 	if err := l.Sketches.Restore(v, images, now, ahead); err != nil {
-		log.Error(err, "Not all that is known of a workload passes to the VPA that a person wrote for it", "vpa", klog.KObj(v.Object), "from", klog.KObj(generated.Object))
+		log.Error(err, "Failed to pass all history of a generated VPA to the user VPA of the same workload", "vpa", klog.KObj(v.Object), "from", klog.KObj(generated.Object))
 	}
 }
 
@@ -183,7 +183,7 @@ func (l *Loop) dropForeignHistory(log klog.Logger, v *model.VPA, owner checkpoin
 	if len(foreign) == 0 {
 		return
 	}
-	log.Info("The target of a VPA has changed, the history of the former one is not used", "vpa", klog.KObj(v.Object),
+	log.Info("Target of VPA changed, discarding the history of the previous target", "vpa", klog.KObj(v.Object),
 		"target", v.Target().String(), "unused", fmt.Sprint(foreign))
 	l.Metrics.checkpoints.WithLabelValues("foreign").Add(float64(len(foreign)))
 	l.Checkpoints.Saver.MarkForeign(owner, foreign)
@@ -263,7 +263,7 @@ func (l *Loop) publish(ctx context.Context, now time.Time) {
 		}
 	}
 	if left := l.Publisher.Publish(ctx, l.Model.VPAs(), now, l.timeBudget()*2/3); left > 0 {
-		klog.FromContext(ctx).Info("Not all VPAs had their turn in time, they come first in the next pass", "vpas", left)
+		klog.FromContext(ctx).Info("Time limit reached, publishing the remaining VPAs first in the next iteration", "vpas", left)
 	}
 	recommend.CountByHistory(l.Metrics.depth, l.Model.VPAs())
 	recommend.CountRising(l.Metrics.rising, l.Model.VPAs())

@@ -157,7 +157,7 @@ func TestRunOnce_ReportsInvalidTargets(t *testing.T) {
 	require.Equal(t, corev1.ConditionTrue, state)
 	require.Equal(t, "Deployment nowhere does not exist in namespace ns", message)
 	_, message = w.condition("without", vpav1.ConfigUnsupported)
-	require.Contains(t, message, "spec.targetRef names no target")
+	require.Contains(t, message, "spec.targetRef is incomplete")
 	_, message = w.condition("unreadable", vpav1.ConfigUnsupported)
 	require.Equal(t, "spec.x: quantity", message)
 	for _, name := range []string{"gone", "without"} {
@@ -413,7 +413,7 @@ func TestCheckpoints_RateLimitsErrorLogs(t *testing.T) {
 	w.setUsage("web-1", "a", 300, 200)
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	said := func() int {
-		return strings.Count(logger.GetSink().(ktesting.Underlier).GetBuffer().String(), "Some checkpoints are not saved")
+		return strings.Count(logger.GetSink().(ktesting.Underlier).GetBuffer().String(), "Failed to save some checkpoints")
 	}
 	pass := func(n int) {
 		for range n {

@@ -241,8 +241,8 @@ func TestCPUWaiting_LogsMissingDataOnce(t *testing.T) {
 		"no series":            {"cruisekube", "prometheus", "waited_total", "", "Prometheus has no series of waited_total"},
 		"nothing waited":       {"cruisekube", "prometheus", "waited_total", `{"metric":{"namespace":"ns","pod_name":"web-1","name":"a"},"value":[1772438400,"0"]}`, ""},
 		"no metric":            {"loadline:cpu=shared", "prometheus", "", "", "--history-cpu-waiting-metric is empty"},
-		"metrics API":          {"loadline:cpu=shared", "metrics", "waited_total", "", "the metrics API does not have it"},
-		"external metrics":     {"loadline:cpu=shared", "external", "waited_total", "", "external metrics do not have it"},
+		"metrics API":          {"loadline:cpu=shared", "metrics", "waited_total", "", "the metrics API does not include it"},
+		"external metrics":     {"loadline:cpu=shared", "external", "waited_total", "", "external metrics do not include it"},
 		"nobody wants to know": {"loadline", "metrics", "waited_total", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -274,7 +274,7 @@ func TestCPUWaiting_LogsMissingDataOnce(t *testing.T) {
 				require.NoError(t, from.Samples(klog.NewContext(t.Context(), logger), func(usage.Sample) {}))
 			}
 			logged := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
-			require.Equal(t, min(len(c.reason), 1), strings.Count(logged, "CPU use counts as it is"), logged)
+			require.Equal(t, min(len(c.reason), 1), strings.Count(logged, "using CPU usage unchanged"), logged)
 			require.Contains(t, logged, c.reason)
 		})
 	}

@@ -73,7 +73,7 @@ func observeAndRecommend(t *testing.T, name string) {
 	for range 2 {
 		provided, message := w.condition("deployment-web", vpav1.RecommendationProvided)
 		require.Equal(t, corev1.ConditionFalse, provided)
-		require.Contains(t, message, "SizingPolicy all observes in mode Observe, and shows no recommendation; ")
+		require.Contains(t, message, "SizingPolicy all is in mode Observe and publishes no recommendation; ")
 		require.Empty(t, w.recommendations("deployment-web"))
 		require.NotEmpty(t, w.recommendations("mine"))
 

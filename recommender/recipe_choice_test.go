@@ -49,7 +49,7 @@ func TestInvalidRecipe_FallsBackToFlag(t *testing.T) {
 	wrong, message := w.condition("web", status.InvalidRecipe)
 	require.Equal(t, corev1.ConditionTrue, wrong)
 	require.Equal(t, `annotation loadline.dev/recipe: recipe "loadline:cpu=frantic": cpu is "frantic": must be one of calm, calm-lean, calm-safe, tracking, tracking-lean, tracking-safe, mixed, shared; `+
-		`until that is right the recipe is "vpa", that of the recommender`, message)
+		`using recipe "vpa" of the recommender until this is fixed`, message)
 	require.NotEmpty(t, w.recommendations("web"))
 	require.NotEmpty(t, w.recommendations("other"))
 	require.Equal(t, 1.0, testutil.ToFloat64(w.metrics.recipes.WithLabelValues("vpa", "wrong_annotation")))

@@ -91,7 +91,7 @@ func newPolicyClient(config *rest.Config) (versioned.Interface, error) {
 	own.QPS, own.WarningHandler = -1, rest.NoWarnings{}
 	clientset, err := versioned.NewForConfig(own)
 	if err != nil {
-		return nil, fmt.Errorf("build the client of policies for %s: %w", config.Host, err)
+		return nil, fmt.Errorf("create the policy client for %s: %w", config.Host, err)
 	}
 	return clientset, nil
 }
@@ -160,9 +160,9 @@ func (l *Loop) load(ctx context.Context, clients *client.Clients, now func() tim
 
 func (l *Loop) reportCheckpoints(ctx context.Context, problems []checkpoint.Problem) {
 	for _, p := range problems {
-		result, message := "rejected", "Checkpoint cannot be used, its history is lost"
+		result, message := "rejected", "Rejecting checkpoint, its history is lost"
 		if errors.Is(p.Err, checkpoint.ErrWindows) || errors.Is(p.Err, checkpoint.ErrFuture) {
-			result, message = "mended", "Checkpoint is used, but not all of it as it is"
+			result, message = "mended", "Using only part of a checkpoint"
 		}
 		l.Metrics.checkpoints.WithLabelValues(result).Inc()
 		klog.FromContext(ctx).Error(p.Err, message, "checkpoint", p.Object)

@@ -42,7 +42,7 @@ func TestFollowingMemory_SeparatesRequestAndLimit(t *testing.T) {
 	require.Greater(t, protected, 2200.0)
 	state, message := w.condition("web", convert.SeparateMemoryLimit)
 	require.Equal(t, corev1.ConditionTrue, state)
-	require.Equal(t, "memory requests follow use; a memory limit is the upper bound x declared limit / declared request", message)
+	require.Equal(t, "memory requests follow usage; a memory limit is the upper bound x declared limit / declared request", message)
 
 	w.restart()
 	w.iterate(5)
@@ -66,7 +66,7 @@ func TestFollowingMemory_KeepsRequestEqualToLimit(t *testing.T) {
 	require.Equal(t, protected, request)
 	require.Greater(t, protected, 2200.0)
 	_, message := w.condition("web", convert.SeparateMemoryLimit)
-	require.Contains(t, message, "; the request stays with the limit, which equals it, of: a")
+	require.Contains(t, message, "; the request stays equal to the limit in containers: a")
 }
 
 // Without the checkpoint the worst day is unknown, so neither value falls. The request still rises

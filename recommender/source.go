@@ -80,13 +80,13 @@ func newUsageSource(env process.Environment, config *rest.Config, c sourceConfig
 		if err != nil {
 			return o, err
 		}
-		o.sampleSource = noPressureSource{source, w, "external metrics do not have it"}
+		o.sampleSource = noPressureSource{source, w, "external metrics do not include it"}
 	default:
 		source, err := client.NewPodMetrics(config, c.Namespace)
 		if err != nil {
 			return o, err
 		}
-		o.sampleSource = noPressureSource{source, w, "the metrics API does not have it"}
+		o.sampleSource = noPressureSource{source, w, "the metrics API does not include it"}
 	}
 	return o, nil
 }
@@ -139,7 +139,7 @@ func (w *sourceNeeds) pressure() bool {
 func (w *sourceNeeds) logMissingPressure(ctx context.Context, why string) {
 	if !w.missingLogged {
 		w.missingLogged = true
-		klog.FromContext(ctx).Info("A recipe wants to know how long work waited for CPU, and this is not known: CPU use counts as it is", "reason", why)
+		klog.FromContext(ctx).Info("A recipe needs CPU waiting times, but they are not available, using CPU usage unchanged", "reason", why)
 	}
 }
 
@@ -229,7 +229,7 @@ func (s *externalMetrics) Samples(ctx context.Context, yield func(usage.Sample))
 	if len(failed) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d of %d external metrics cannot be read, such as %w", len(failed), len(requests), errors.Join(failed[:min(len(failed), maxReportedErrors)]...))
+	return fmt.Errorf("read external metrics: %d of %d failed, such as: %w", len(failed), len(requests), errors.Join(failed[:min(len(failed), maxReportedErrors)]...))
 }
 
 func (s *externalMetrics) fetch(ctx context.Context, q externalRequest) ([]usage.Sample, error) {
@@ -260,7 +260,7 @@ func decodeExternal(text []byte, pod externalPod, k resources.Kind, label string
 		return nil, err
 	}
 	if list.Items == nil {
-		return nil, fmt.Errorf("the answer has no items: is it an ExternalMetricValueList?")
+		return nil, fmt.Errorf("response has no items: expected an ExternalMetricValueList")
 	}
 	var samples []usage.Sample
 	var last error

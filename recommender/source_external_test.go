@@ -102,8 +102,8 @@ func TestExternalMetrics_ContinuesAfterError(t *testing.T) {
 	n := 0
 	err := s.Samples(t.Context(), func(usage.Sample) { n++ })
 	require.Equal(t, 18, n)
-	require.ErrorContains(t, err, "2 of 20 external metrics cannot be read")
-	require.ErrorContains(t, err, "such as cpu_use of pod ns/p3: no such metric")
+	require.ErrorContains(t, err, "read external metrics: 2 of 20 failed")
+	require.ErrorContains(t, err, "such as: cpu_use of pod ns/p3: no such metric")
 }
 
 func TestExternalMetrics_StopsWithContext(t *testing.T) {

@@ -170,7 +170,7 @@ func TestBoost_AddsBoostMissedByWebhook(t *testing.T) {
 			told := ""
 			require.Eventually(t, func() bool {
 				told += strings.Join(w.drainEvents(), "\n")
-				return strings.Contains(told, "Startup boost given: cpu up")
+				return strings.Contains(told, "Startup boost added: cpu up")
 			}, time.Minute, 5*time.Millisecond)
 			time.Sleep(1500 * time.Millisecond)
 			require.Len(t, w.replaced, 1, "given once")
@@ -342,7 +342,7 @@ func TestDryRun_KeepsBoost(t *testing.T) {
 	w.runBoosts()
 	select {
 	case text := <-out.said:
-		require.Equal(t, "would take back the startup boost of pod shop/web-1-0 (VPA web-vpa, BoostOver): app cpu 400m -> 200m, app memory 100Mi -> 200Mi, app limit memory 200Mi -> 400Mi\n", text)
+		require.Equal(t, "would remove the startup boost of pod shop/web-1-0 (VPA web-vpa, BoostOver): app cpu 400m -> 200m, app memory 100Mi -> 200Mi, app limit memory 200Mi -> 400Mi\n", text)
 	case <-time.After(10 * time.Second):
 		t.Fatal("nothing was printed")
 	}

@@ -106,7 +106,7 @@ func (c *caches) watchPolicies() (err error) {
 		return err
 	}
 	all := c.vpas.Loadline().V1alpha1().SizingRecords()
-	c.recordsSynced, err = client.OptionalSync(all.Informer(), "SizingRecords cannot be read, so no pod is changed because of a SizingPolicy in mode OneShot, Canary or Auto")
+	c.recordsSynced, err = client.OptionalSync(all.Informer(), "Cannot read SizingRecords: skipping changes of SizingPolicies in mode OneShot, Canary or Auto")
 	if err != nil {
 		return fmt.Errorf("watch SizingRecords: %w", err)
 	}
@@ -118,16 +118,16 @@ func (c *caches) watchPolicies() (err error) {
 // works without permission to list them.
 func (c *caches) watchConstraints() error {
 	quotas := c.constraints.Core().V1().ResourceQuotas().Informer()
-	if err := client.Optional(quotas, c.forbiddenRetry, "ResourceQuotas cannot be read, so it is not asked whether they have room for a change"); err != nil {
+	if err := client.Optional(quotas, c.forbiddenRetry, "Cannot read ResourceQuotas: planning changes without quota checks"); err != nil {
 		return fmt.Errorf("watch resource quotas: %w", err)
 	}
 	disruptions := c.constraints.Policy().V1().PodDisruptionBudgets().Informer()
 	if err := errors.Join(disruptions.SetTransform(budgets.Trim), client.Optional(disruptions, c.forbiddenRetry,
-		"PodDisruptionBudgets cannot be read, so all pods of a namespace count as if they shared one, and resizes restart one after the other")); err != nil {
+		"Cannot read PodDisruptionBudgets: treating all pods of a namespace as one budget and restarting them one after the other")); err != nil {
 		return fmt.Errorf("watch PodDisruptionBudgets: %w", err)
 	}
 	var err error
-	if c.hpas, err = sizing.WatchHPAs(c.constraints, c.targets.OwnerChain, "HorizontalPodAutoscalers cannot be read, so no pod is changed because of a SizingPolicy in mode OneShot, Canary or Auto"); err != nil {
+	if c.hpas, err = sizing.WatchHPAs(c.constraints, c.targets.OwnerChain, "Cannot read HorizontalPodAutoscalers: skipping changes of SizingPolicies in mode OneShot, Canary or Auto"); err != nil {
 		return err
 	}
 	whole, loads := c.config.Kube.Namespace == "", c.config.NodeLoad.Mode != nodeload.Off
@@ -142,7 +142,7 @@ func (c *caches) watchConstraints() error {
 		trim = nodeload.Trim(trim)
 	}
 	err = errors.Join(nodes.Informer().SetTransform(trim),
-		client.Optional(nodes.Informer(), c.forbiddenRetry, "Nodes cannot be read, so it is not asked whether they have room for a change, and which have the static CPU manager policy shows only when they refuse"))
+		client.Optional(nodes.Informer(), c.forbiddenRetry, "Cannot read nodes: planning changes without capacity checks, and detecting the static CPU manager policy only from refused resizes"))
 	if err != nil {
 		return fmt.Errorf("watch nodes: %w", err)
 	}

@@ -103,45 +103,45 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	c.Election.AddFlags(fs)
 	c.Serving.AddFlags(fs)
 	c.Gates.AddFlags(fs)
-	fs.DurationVar(&c.Interval, "updater-interval", c.Interval, "Time between two passes, and the longest that one may take. /health-check fails after five times this without one.")
-	fs.IntVar(&c.BoostWorkers, "concurrent-cpu-startup-boost-syncs", c.BoostWorkers, "Parallel workers that take startup boosts back.")
+	fs.DurationVar(&c.Interval, "updater-interval", c.Interval, "Time between two iterations, and the timeout of one. /health-check fails after five intervals without a finished iteration.")
+	fs.IntVar(&c.BoostWorkers, "concurrent-cpu-startup-boost-syncs", c.BoostWorkers, "Number of parallel workers that remove startup boosts.")
 	c.Disruption.addFlags(fs)
 	c.Heartbeat.addFlags(fs)
 	c.addOwnFlags(fs)
 }
 
 func (d *Disruption) addFlags(fs *pflag.FlagSet) {
-	fs.IntVar(&d.MinReplicas, "min-replicas", d.MinReplicas, "Live pods that an owner must have before any of them is disrupted. spec.updatePolicy.minReplicas of a VPA goes first.")
-	fs.Float64Var(&d.Tolerance, "eviction-tolerance", d.Tolerance, "Part of the wanted replicas of an owner that may be away at once, rounded down.")
-	fs.Float64Var(&d.Rate, "eviction-rate-limit", d.Rate, "Evictions a second and, apart, resizes a second. 0 or below: no limit.")
-	fs.IntVar(&d.Burst, "eviction-rate-burst", d.Burst, "Evictions, and resizes, that may exceed the rate at once.")
-	fs.Float64Var(&d.Threshold, "pod-update-threshold", d.Threshold, "Least relative change for which a pod within its recommended bounds is updated.")
-	fs.DurationVar(&d.Lifetime, "in-recommendation-bounds-eviction-lifetime-threshold", d.Lifetime, "Least age at which a pod within its recommended bounds is updated.")
-	fs.DurationVar(&d.QuickOOM, "evict-after-oom-threshold", d.QuickOOM, "A container that ran out of memory within this time after its start makes its pod eligible whatever its age.")
+	fs.IntVar(&d.MinReplicas, "min-replicas", d.MinReplicas, "Minimum number of live pods of an owner for a disruption. spec.updatePolicy.minReplicas of a VPA overrides it.")
+	fs.Float64Var(&d.Tolerance, "eviction-tolerance", d.Tolerance, "Fraction of the desired replicas of an owner that may be unavailable at once, rounded down.")
+	fs.Float64Var(&d.Rate, "eviction-rate-limit", d.Rate, "Maximum evictions per second and, separately, resizes per second. If 0 or below, there is no limit.")
+	fs.IntVar(&d.Burst, "eviction-rate-burst", d.Burst, "Burst of evictions, and of resizes, above the rate limit.")
+	fs.Float64Var(&d.Threshold, "pod-update-threshold", d.Threshold, "Minimum relative change for which a pod within its recommended bounds is updated.")
+	fs.DurationVar(&d.Lifetime, "in-recommendation-bounds-eviction-lifetime-threshold", d.Lifetime, "Minimum age at which a pod within its recommended bounds is updated.")
+	fs.DurationVar(&d.QuickOOM, "evict-after-oom-threshold", d.QuickOOM, "A container that runs out of memory within this time after its start makes its pod eligible at any age.")
 	fs.BoolVar(&d.FreeResizes, "in-place-skip-disruption-budget", d.FreeResizes, "Resizes that restart no container need neither --min-replicas nor --eviction-tolerance.")
 }
 
 func (h *Heartbeat) addFlags(fs *pflag.FlagSet) {
-	fs.BoolVar(&h.Required, "use-admission-controller-status", h.Required, "Change pods only while the admission controller shows that it works.")
-	fs.StringVar(&h.Name, "admission-controller-status-lease-name", h.Name, "Name of the Lease with which it does.")
-	fs.StringVar(&h.Namespace, "admission-controller-status-lease-namespace", h.Namespace, "Namespace of that Lease. Empty: variable NAMESPACE, or else kube-system.")
-	fs.DurationVar(&h.Timeout, "admission-controller-status-lease-timeout", h.Timeout, "Age from which that Lease counts as stale.")
+	fs.BoolVar(&h.Required, "use-admission-controller-status", h.Required, "Change pods only while the admission controller renews its status Lease.")
+	fs.StringVar(&h.Name, "admission-controller-status-lease-name", h.Name, "Name of the status Lease of the admission controller.")
+	fs.StringVar(&h.Namespace, "admission-controller-status-lease-namespace", h.Namespace, "Namespace of the status Lease. If empty, the environment variable NAMESPACE, or else kube-system.")
+	fs.DurationVar(&h.Timeout, "admission-controller-status-lease-timeout", h.Timeout, "Age at which the status Lease is stale.")
 }
 
 // addOwnFlags adds the flags that the reference VPA does not have.
 func (c *Config) addOwnFlags(fs *pflag.FlagSet) {
-	fs.IntVar(&c.Pace.Cluster, "eviction-pace", c.Pace.Cluster, "Evictions of ready pods, and resizes that restart their containers, a minute in the whole cluster, at most. It spreads mass events; a workload alone never gets there. 0: no limit.")
-	fs.IntVar(&c.Pace.Namespace, "namespace-eviction-pace", c.Pace.Namespace, "The same for each namespace. 0: no limit.")
-	fs.DurationVar(&c.Pace.SlowStart, "eviction-slow-start", c.Pace.SlowStart, "How long after the start until --eviction-pace is reached; it begins with 10 a minute. 0: at once.")
-	fs.DurationVar(&c.Disruption.StabilizationWindow, "stabilization-window", c.Disruption.StabilizationWindow, "Shortest time after which a change is undone by one that makes pods smaller again; doubled each time that they go back and forth, up to a day. 0: at once.")
-	fs.DurationVar(&c.SkipEventDelay, "left-alone-event-after", c.SkipEventDelay, "How long pods of a VPA must be left alone for one reason that asks somebody to do something before an event on the VPA says so. 0: at once.")
-	fs.StringVar(&c.EvictionRoom, "eviction-room", c.EvictionRoom, "Which room an eviction needs: auto, any where something shows that nodes are added for pods that find none, else free; free, what a node has left now; size, a node that is large enough, for clusters that add nodes; off, which is not to ask, neither for resizes. Quotas count in any case but off.")
-	fs.BoolVar(&c.Disruption.CapToRoom, "cap-to-room", c.Disruption.CapToRoom, "Where the recommended size does not fit into the node or a quota, resize to what fits, if that is a change of --pod-update-threshold or more. Evictions are never cut.")
-	fs.StringVar(&c.StaticCPUNodes, "static-cpu-nodes", c.StaticCPUNodes, "Label selector of the nodes whose kubelet has the static CPU manager policy. It refuses pods of class Guaranteed other CPU in place, so they are not asked for it. Empty: known only of nodes that have refused.")
-	fs.BoolVar(&c.Explain, "explain", c.Explain, "Serve explanations of pods at /explain/pod, and the skipped pods by reason at /explain/skips, on the address of the metrics, without authentication: any pod that reaches it can read the sizes of a pod by name.")
-	fs.BoolVar(&c.DryRun, "dry-run", c.DryRun, "Print what would be done to standard output and write nothing to the cluster, no Lease either.")
+	fs.IntVar(&c.Pace.Cluster, "eviction-pace", c.Pace.Cluster, "Maximum evictions of ready pods, and resizes that restart their containers, per minute in the whole cluster. It spreads mass events, a single workload never reaches it. If 0, there is no limit.")
+	fs.IntVar(&c.Pace.Namespace, "namespace-eviction-pace", c.Pace.Namespace, "Maximum per minute for each namespace. If 0, there is no limit.")
+	fs.DurationVar(&c.Pace.SlowStart, "eviction-slow-start", c.Pace.SlowStart, "Time after the start in which the rate grows from 10 per minute to --eviction-pace. If 0, there is no slow start.")
+	fs.DurationVar(&c.Disruption.StabilizationWindow, "stabilization-window", c.Disruption.StabilizationWindow, "Minimum time before an increase is reversed by a decrease. It doubles with each reversal, up to a day. If 0, there is no minimum.")
+	fs.DurationVar(&c.SkipEventDelay, "left-alone-event-after", c.SkipEventDelay, "Time that pods of a VPA are skipped for one reason that requires user action before an event on the VPA reports it. If 0, it is reported at once.")
+	fs.StringVar(&c.EvictionRoom, "eviction-room", c.EvictionRoom, "Capacity that an eviction requires. free: free capacity on a node now. size: a node that is large enough, for clusters with a node autoscaler. auto: no check of nodes if a node autoscaler is detected, else free. off: no check, for resizes neither. All values except off check quotas.")
+	fs.BoolVar(&c.Disruption.CapToRoom, "cap-to-room", c.Disruption.CapToRoom, "If the recommended resources do not fit into the node or a quota, resize to the part that fits, if that changes at least --pod-update-threshold. Evictions are never reduced.")
+	fs.StringVar(&c.StaticCPUNodes, "static-cpu-nodes", c.StaticCPUNodes, "Label selector of nodes with the static CPU manager policy. Their kubelet refuses in-place CPU changes of Guaranteed pods, so the updater does not try them. If empty, such nodes are detected from refused resizes.")
+	fs.BoolVar(&c.Explain, "explain", c.Explain, "Serve explanations of pods at /explain/pod, and the skipped pods by reason at /explain/skips, on the metrics address, without authentication. Any pod that can reach it can read the resources of a pod by name.")
+	fs.BoolVar(&c.DryRun, "dry-run", c.DryRun, "Print planned changes to standard output and write nothing to the cluster, including Leases.")
 	flags.AddSharingMinAge(fs, &c.SharingMinAge)
-	fs.DurationVar(&c.SharingInterval, "sharing-interval", c.SharingInterval, "Time between two rounds that divide the headroom of each node among the pods that share it (spec.sharing of a SizingPolicy). Rounds begin with an iteration, so a value below --updater-interval has its effect.")
+	fs.DurationVar(&c.SharingInterval, "sharing-interval", c.SharingInterval, "Time between two rounds that divide the headroom of each node among its sharing pods (spec.sharing of a SizingPolicy). Rounds start with an iteration, so a value below --updater-interval has the effect of --updater-interval.")
 	c.Evidence.AddFlags(fs)
 	c.NodeLoad.AddFlags(fs)
 	c.Policies.AddFlags(fs)
@@ -166,7 +166,7 @@ func (c *Config) Validate() error {
 		flags.Check(c.SkipEventDelay >= 0, "left-alone-event-after", c.SkipEventDelay, "must not be negative"),
 		flags.Check(c.Disruption.StabilizationWindow >= 0 && c.Disruption.StabilizationWindow <= 24*time.Hour, "stabilization-window", c.Disruption.StabilizationWindow, "must be from 0 to 24h"),
 		flags.Check(slices.Contains([]string{roomAuto, roomFree, roomSize, roomOff}, c.EvictionRoom), "eviction-room", c.EvictionRoom, "must be auto, free, size or off"),
-		flags.Check(!c.Disruption.CapToRoom || c.EvictionRoom != roomOff, "cap-to-room", c.Disruption.CapToRoom, "needs --eviction-room=auto, free or size, or nobody knows what fits"),
+		flags.Check(!c.Disruption.CapToRoom || c.EvictionRoom != roomOff, "cap-to-room", c.Disruption.CapToRoom, "needs --eviction-room=auto, free or size"),
 		flags.Check(badSelector == nil, "static-cpu-nodes", c.StaticCPUNodes, fmt.Sprintf("must be a label selector such as cpumanager=true: %v", badSelector)),
 		flags.Check(c.Heartbeat.Timeout > 0, "admission-controller-status-lease-timeout", c.Heartbeat.Timeout, "must be longer than 0"),
 		flags.Check(c.Heartbeat.Name != "" || !c.Heartbeat.Required, "admission-controller-status-lease-name", `""`, "must be the name of a Lease"),
@@ -182,7 +182,7 @@ func (d *Disruption) validate() error {
 		flags.Check(d.MinReplicas >= 0, "min-replicas", d.MinReplicas, "must not be negative"),
 		flags.Check(d.Tolerance >= 0 && d.Tolerance <= 1, "eviction-tolerance", d.Tolerance, "must be between 0 and 1"),
 		flags.Check(!math.IsNaN(d.Rate), "eviction-rate-limit", d.Rate, "must be a number"),
-		flags.Check(d.Burst > 0 || d.Rate <= 0, "eviction-rate-burst", d.Burst, "must be at least 1 while --eviction-rate-limit limits the rate, or no pod is ever changed"),
+		flags.Check(d.Burst > 0 || d.Rate <= 0, "eviction-rate-burst", d.Burst, "must be at least 1 if --eviction-rate-limit is set, otherwise no pod is ever changed"),
 		flags.Check(d.Threshold >= 0, "pod-update-threshold", d.Threshold, "must not be negative"),
 		flags.Check(d.Lifetime >= 0, "in-recommendation-bounds-eviction-lifetime-threshold", d.Lifetime, "must not be negative"),
 		flags.Check(d.QuickOOM >= 0, "evict-after-oom-threshold", d.QuickOOM, "must not be negative"),

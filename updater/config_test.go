@@ -131,7 +131,7 @@ func TestConfig_InvalidInputPrintsOneLineEach(t *testing.T) {
 		{[]string{"--eviction-tolerance=NaN"}, flags.ExitUsage, "must be between 0 and 1"},
 		{[]string{"--stabilization-window=25h"}, flags.ExitUsage, "--stabilization-window=25h0m0s: must be from 0 to 24h"},
 		{[]string{"--node-load-taint=yes"}, flags.ExitUsage, "--node-load-taint=yes: must be off, dry-run or on"},
-		{[]string{"--node-load-taint=dry-run"}, flags.ExitUsage, "--node-load-taint=dry-run: needs --prometheus-address, or the load of no node is known"},
+		{[]string{"--node-load-taint=dry-run"}, flags.ExitUsage, "--node-load-taint=dry-run: requires --prometheus-address"},
 		{[]string{"--node-load-metric="}, flags.ExitUsage, `--node-load-metric="": must be a metric such as node_load1, or a PromQL expression`},
 		{[]string{"--node-load-label=the node"}, flags.ExitUsage, "--node-load-label=the node: must be the name of a label: "},
 		{[]string{"--node-load-threshold=0"}, flags.ExitUsage, "--node-load-threshold=0: must be more than 0"},

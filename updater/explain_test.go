@@ -146,7 +146,7 @@ func TestExplainPod_ReportsSkippedIterations(t *testing.T) {
 	w.runOnce(noon)
 	_, err := w.explainer.Explain(t.Context(), "shop", "web-1-0")
 	require.ErrorIs(t, err, explanation.ErrNotReady)
-	require.ErrorContains(t, err, "the admission controller does not show that it works")
+	require.ErrorContains(t, err, "the status Lease of the admission controller is missing or stale")
 	alive = true
 	w.runOnce(noon.Add(time.Minute))
 	require.Empty(t, w.explain("web-1-0").Waiting)
@@ -154,7 +154,7 @@ func TestExplainPod_ReportsSkippedIterations(t *testing.T) {
 	w.runOnce(noon.Add(2 * time.Minute))
 	e := w.explain("web-1-0")
 	require.Equal(t, noon.Add(time.Minute), e.AsOf)
-	require.Contains(t, e.Waiting, "the admission controller does not show that it works")
+	require.Contains(t, e.Waiting, "the status Lease of the admission controller is missing or stale")
 }
 
 func TestExplainPod_NewAndTerminatingPods(t *testing.T) {

@@ -161,14 +161,14 @@ func (l *Loop) webhookAlive(ctx context.Context, now time.Time) bool {
 	alive, err := l.alive(ctx, now)
 	switch {
 	case err != nil:
-		klog.FromContext(ctx).Error(err, "Pass skipped: it is not known whether the admission controller works, so evicted pods might come back unchanged. Start it, or set --use-admission-controller-status=false")
+		klog.FromContext(ctx).Error(err, "Skipping iteration: failed to read the status Lease of the admission controller, evicted pods might come back unchanged. Start it, or set --use-admission-controller-status=false")
 		l.metrics.HeartbeatMissing("error")
 	case !alive:
-		klog.FromContext(ctx).Info("Pass skipped: the admission controller has not shown for a while that it works, so evicted pods might come back unchanged")
+		klog.FromContext(ctx).Info("Skipping iteration: the status Lease of the admission controller is stale, evicted pods might come back unchanged")
 		l.metrics.HeartbeatMissing("invalid")
 	}
 	if err != nil || !alive {
-		l.skips.Wait("the admission controller does not show that it works, so evicted pods might come back unchanged")
+		l.skips.Wait("the status Lease of the admission controller is missing or stale, evicted pods might come back unchanged")
 	}
 	return err == nil && alive
 }
@@ -178,7 +178,7 @@ func (l *Loop) webhookAlive(ctx context.Context, now time.Time) bool {
 func (l *Loop) findNodeAutoscaler(ctx context.Context, now time.Time) {
 	if autoscaler := l.planner.Capacity.NodeAutoscaler; autoscaler != nil && autoscaler.Refresh(ctx, now) {
 		l.skips.Room = autoscaler.Explain()
-		klog.FromContext(ctx).Info("Room for evictions (--eviction-room=auto): " + l.skips.Room)
+		klog.FromContext(ctx).Info("Capacity check of evictions (--eviction-room=auto): " + l.skips.Room)
 		l.runner.Executor.ReportCapacity(l.skips.Room)
 	}
 }

@@ -47,7 +47,7 @@ func TestResize_InPlaceWithinBudget(t *testing.T) {
 	require.Equal(t, "true", pod.Annotations["vpaInPlaceUpdated"])
 	events := w.drainEvents()
 	require.Len(t, events, 1)
-	require.True(t, strings.HasPrefix(events[0], "Normal InPlaceResizedByVPA Resized in place as VPA web-vpa recommends (OutOfBounds): cpu up, memory up "), events[0])
+	require.True(t, strings.HasPrefix(events[0], "Normal InPlaceResizedByVPA Resized in place to the recommendation of VPA web-vpa (OutOfBounds): cpu up, memory up "), events[0])
 	require.Contains(t, events[0], "app cpu 100m -> 200m, app memory 100Mi -> 200Mi, app limit memory 200Mi -> 400Mi")
 
 	labels := []string{"vpa_size_log2", "1", "vpa_name", "web-vpa", "vpa_namespace", "shop"}
@@ -82,8 +82,8 @@ func TestEviction_SendsUIDPrecondition(t *testing.T) {
 		events[text]++
 	}
 	require.Equal(t, map[string]int{
-		"Normal EvictedByVPA Evicted so that it comes back as VPA web-vpa recommends (OutOfBounds): cpu up, memory up": 2,
-		"Normal EvictedPod Evicted a pod (OutOfBounds): cpu up, memory up":                                             2,
+		"Normal EvictedByVPA Evicted to apply the recommendation of VPA web-vpa (OutOfBounds): cpu up, memory up": 2,
+		"Normal EvictedPod Evicted a pod (OutOfBounds): cpu up, memory up":                                        2,
 	}, events, "the text is the same for each pod, so that events are counted up")
 	require.EqualValues(t, 2, w.value("vpa_updater_evicted_pods_total", "update_mode", "Auto", "vpa_size_log2", "2"))
 	require.EqualValues(t, 4, w.value("vpa_updater_evictable_pods_total", "update_mode", "Auto"))
@@ -196,9 +196,9 @@ func TestDryRun_WritesNothing(t *testing.T) {
 	w.runOnce(noon)
 	require.Empty(t, w.writes())
 	require.Empty(t, w.drainEvents())
-	require.Equal(t, "evictions wait for a node with free room, because nothing shows that nodes are added\nwould resize pod shop/web-1-0 (VPA web-vpa, OutOfBounds): app cpu 100m -> 200m, app memory 100Mi -> 200Mi, app limit memory 200Mi -> 400Mi\nwould leave pod shop/web-1-1 alone (VPA web-vpa): BudgetSpent\n", out.String())
+	require.Equal(t, "evictions wait for a node with free capacity, because no node autoscaler was detected\nwould resize pod shop/web-1-0 (VPA web-vpa, OutOfBounds): app cpu 100m -> 200m, app memory 100Mi -> 200Mi, app limit memory 200Mi -> 400Mi\nwould skip pod shop/web-1-1 (VPA web-vpa): BudgetSpent\n", out.String())
 	w.runOnce(noon.Add(time.Minute))
-	require.Equal(t, 1, strings.Count(out.String(), "alone"), "what was said is not said again")
+	require.Equal(t, 1, strings.Count(out.String(), "would skip"), "what was said is not said again")
 	require.Zero(t, w.value("vpa_updater_in_place_updated_pods_total", "vpa_name", "web-vpa"))
 }
 
@@ -348,11 +348,11 @@ func TestSkips_ReportPodsOutsidePlans(t *testing.T) {
 	w.runOnce(noon.Add(config.SkipEventDelay))
 	require.EqualValues(t, 3, w.value("loadline_updater_skipped_pods", "reason", "TargetUnreadable"))
 	require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "NoVPA"))
-	require.Equal(t, []string{"Normal TargetUnreadable Pods left alone: 3, such as web-1-0: the target of its VPA cannot be read, has no label selector of its own, or one of more than 100 requirements or 8 KiB"}, w.drainEvents())
+	require.Equal(t, []string{"Normal TargetUnreadable Skipped pods: 3, such as web-1-0: the target of its VPA cannot be read, has no label selector of its own, or one of more than 100 requirements or 8 KiB"}, w.drainEvents())
 	w.loop.setExecutor(&actuate.DryRun{Out: &out})
 	w.loop.skips = report.Skips{After: config.SkipEventDelay}
 	w.runOnce(noon.Add(2 * config.SkipEventDelay))
-	require.Contains(t, out.String(), "would leave pod shop/web-1-0 alone (VPA web-vpa): TargetUnreadable\n")
+	require.Contains(t, out.String(), "would skip pod shop/web-1-0 (VPA web-vpa): TargetUnreadable\n")
 }
 
 func TestResize_PatchTestsPodIdentity(t *testing.T) {

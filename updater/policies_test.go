@@ -128,7 +128,7 @@ func TestPolicy_SkipReasonByMode(t *testing.T) {
 		w := newWorld(t, Default(), append(deployed(), generatedVPA())...)
 		said := w.dryRunOutput()
 		require.NotContains(t, said, "would resize", name)
-		require.Equal(t, c.made != "", strings.Contains(said, "would leave pod shop/web-1-0 alone (VPA deployment-web): "+c.made), "%s: %s", name, said)
+		require.Equal(t, c.made != "", strings.Contains(said, "would skip pod shop/web-1-0 (VPA deployment-web): "+c.made), "%s: %s", name, said)
 		if c.made != "" {
 			require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", c.made), name)
 		}
@@ -138,7 +138,7 @@ func TestPolicy_SkipReasonByMode(t *testing.T) {
 		require.Equal(t, c.persons == "", strings.Contains(said, "would resize pod shop/web-1-0 (VPA web-vpa"), "%s: %s", name, said)
 		if c.persons != "" {
 			require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", c.persons), name)
-			require.Contains(t, said, "would leave pod shop/web-1-0 alone (VPA web-vpa): "+c.persons, name)
+			require.Contains(t, said, "would skip pod shop/web-1-0 (VPA web-vpa): "+c.persons, name)
 		}
 	}
 }
@@ -164,7 +164,7 @@ func TestPolicy_SkipsCronJobPods(t *testing.T) {
 	})
 	w := newWorld(t, Default(), append(pods, cronJob, job, made, policy)...)
 	said := w.dryRunOutput()
-	require.Contains(t, said, "would leave pod shop/web-1-0 alone (VPA cronjob-web): JobNotResized")
+	require.Contains(t, said, "would skip pod shop/web-1-0 (VPA cronjob-web): JobNotResized")
 	require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", "JobNotResized"))
 }
 
@@ -262,7 +262,7 @@ func TestPolicy_MissingCRDKeepsUserVPAsActive(t *testing.T) {
 		want string
 	}{
 		{name: "a person's", vpa: autoscaler(vpav1.UpdateModeInPlaceOrRecreate), want: "would resize pod shop/web-1-0 (VPA web-vpa, OutOfBounds)"},
-		{name: "a made one", vpa: generatedVPA(), want: "would leave pod shop/web-1-0 alone (VPA deployment-web): PolicyUnknown"},
+		{name: "a made one", vpa: generatedVPA(), want: "would skip pod shop/web-1-0 (VPA deployment-web): PolicyUnknown"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -316,7 +316,7 @@ func TestGeneratedVPA_EditedModeHasNoEffect(t *testing.T) {
 		vpa := generatedVPA()
 		vpa.Spec.UpdatePolicy.UpdateMode = new(vpav1.UpdateModeRecreate)
 		w := newWorld(t, Default(), append(deployment(2, nil), vpa, c.policy)...)
-		require.Contains(t, w.dryRunOutput(), "would leave pod shop/web-1-0 alone (VPA deployment-web): "+c.reason)
+		require.Contains(t, w.dryRunOutput(), "would skip pod shop/web-1-0 (VPA deployment-web): "+c.reason)
 		require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", c.reason))
 	}
 }
@@ -324,7 +324,7 @@ func TestGeneratedVPA_EditedModeHasNoEffect(t *testing.T) {
 // Only an unusable policy needs attention. The other reasons are configured.
 func TestPolicy_EventOnlyIfUnusable(t *testing.T) {
 	for want, policy := range map[string]*loadlinev1alpha1.SizingPolicy{
-		"Normal PolicyUnknown Pods left alone: 2, such as web-1-0": sizingPolicy(loadlinev1alpha1.RolloutModeRecommend, unusablePolicy),
+		"Normal PolicyUnknown Skipped pods: 2, such as web-1-0": sizingPolicy(loadlinev1alpha1.RolloutModeRecommend, unusablePolicy),
 		"": sizingPolicy(loadlinev1alpha1.RolloutModeRecommend),
 	} {
 		w := newWorld(t, Default(), append(deployment(2, nil), generatedVPA(), policy)...)

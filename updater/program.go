@@ -324,10 +324,10 @@ func runLeader(ctx context.Context, config *Config, d dependencies, health *serv
 func logResizeSupport(ctx context.Context, kube kubernetes.Interface) {
 	resources, err := kube.Discovery().ServerResourcesForGroupVersion(corev1.SchemeGroupVersion.String())
 	if err != nil {
-		klog.FromContext(ctx).V(1).Info("It is not known whether the API server resizes pods in place", "reason", err)
+		klog.FromContext(ctx).V(1).Info("Failed to detect whether the API server supports in-place resize", "reason", err)
 		return
 	}
 	if !slices.ContainsFunc(resources.APIResources, func(r metav1.APIResource) bool { return r.Name == "pods/resize" }) {
-		klog.FromContext(ctx).Info("The API server does not resize pods in place: that needs Kubernetes 1.33. Mode InPlaceOrRecreate evicts instead, mode InPlace does nothing")
+		klog.FromContext(ctx).Info("The API server does not support in-place resize, which requires Kubernetes 1.33. Mode InPlaceOrRecreate evicts instead, mode InPlace does nothing")
 	}
 }

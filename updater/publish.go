@@ -223,7 +223,7 @@ func (l *Loop) announceSkip(it *iteration, s *disruption.Skip, now time.Time) bo
 			return false
 		}
 		return l.announcer.Announce(report.Event{VPA: name, Reason: report.EventResizeSkipped, About: s.Reason.String()},
-			fmt.Sprintf("Pods that SizingPolicy %s would resize are left alone, such as %s: %s (%s)", policy, s.Pod, s.Reason.Explain().Meaning, s.Reason), now)
+			fmt.Sprintf("Skipped pods that SizingPolicy %s would resize, such as %s: %s (%s)", policy, s.Pod, s.Reason.Explain().Meaning, s.Reason), now)
 	}
 	return false
 }
@@ -372,7 +372,7 @@ type tallyEvent struct {
 }
 
 var tallyFormats = map[string]string{
-	report.EventResizedPods: "Resized %s in place", report.EventEvictedPod: "Evicted %s", report.EventReverted: "Took back changes of %s",
+	report.EventResizedPods: "Resized %s in place", report.EventEvictedPod: "Evicted %s", report.EventReverted: "Reverted changes of %s",
 }
 
 // message describes the changes, such as "Resized 3 pods of 2 workloads in place: OutOfBounds 2,

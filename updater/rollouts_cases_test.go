@@ -321,7 +321,7 @@ func TestResize_WithdrawsInfeasible(t *testing.T) {
 	require.Zero(t, r.reverts())
 	told := r.drainEvents()
 	require.Len(t, told, 2)
-	require.Contains(t, told[0], "Warning ResizeWithdrawn Resize withdrawn, its node can never do it map[loadline.dev/pod:web-1-0 loadline.dev/sizes:app cpu 50m -> 100m")
+	require.Contains(t, told[0], "Warning ResizeWithdrawn Resize withdrawn, its node can never grant it map[loadline.dev/pod:web-1-0 loadline.dev/sizes:app cpu 50m -> 100m")
 	s := r.record()
 	require.Equal(t, loadlinev1alpha1.RoundOutcome("Failed"), s.Rounds[0].SoFar)
 	require.Zero(t, s.ConsecutiveReverts)

@@ -267,7 +267,7 @@ func TestRevert_RetriesFailure(t *testing.T) {
 	broken := failCalls(r.kube, "patch", "pods", "resize")
 	for range 3 {
 		_, err := r.sync("web-1-0", time.Minute)
-		require.ErrorContains(t, err, "give back to pod shop/web-1-0: connection refused")
+		require.ErrorContains(t, err, "revert pod shop/web-1-0: connection refused")
 	}
 	require.Equal(t, "50m 100m", r.sizes())
 	require.Equal(t, []string{"web-1-0"}, r.noted())

@@ -37,7 +37,7 @@ func TestEvents_ReportEqualPriorityPolicies(t *testing.T) {
 		p.Name = "zulu"
 		return p
 	}
-	const said = "SizingPolicies fleet and zulu select the workload and have the same priority: fleet is responsible alone"
+	const said = "SizingPolicies fleet and zulu select the workload and have the same priority: fleet applies because its name sorts first"
 	r := newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto), rival(100))
 	r.at(0)
 	require.Equal(t, 1, r.count("PolicyConflict", said))
@@ -45,7 +45,7 @@ func TestEvents_ReportEqualPriorityPolicies(t *testing.T) {
 	require.Zero(t, r.count("PolicyConflict", said))
 	r.at(time.Hour)
 	require.Equal(t, 1, r.count("PolicyConflict", said))
-	require.Contains(t, newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto), rival(100)).dryRunOutput(), "would say of VPA shop/deployment-web: PolicyConflict: "+said)
+	require.Contains(t, newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto), rival(100)).dryRunOutput(), "would emit event on VPA shop/deployment-web: PolicyConflict: "+said)
 
 	for _, priority := range []int32{1, 99} {
 		r = newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto), rival(priority))
@@ -71,7 +71,7 @@ func TestEvents_ReportBlockedResizeOnce(t *testing.T) {
 		r := roll(t, Default(), append(deployment(2, nil), generatedVPA(), sizingPolicy(loadlinev1alpha1.RolloutModeAuto), node)...)
 		require.Empty(t, r.at(0), why)
 		require.Equal(t, 2, r.skipped(why))
-		require.Equal(t, 1, r.count("ResizeSkipped", "Warning ResizeSkipped Pods that SizingPolicy fleet would resize are left alone, such as web-1-"), why)
+		require.Equal(t, 1, r.count("ResizeSkipped", "Warning ResizeSkipped Skipped pods that SizingPolicy fleet would resize, such as web-1-"), why)
 		for _, after := range []time.Duration{5 * time.Minute, 15 * time.Minute} {
 			r.at(after)
 			require.Empty(t, r.drainEvents(), why)

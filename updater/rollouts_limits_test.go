@@ -249,7 +249,7 @@ func TestDryRun_RolloutWritesNothing(t *testing.T) {
 	said := r.out.String()
 	require.Contains(t, said, "would resize pod shop/web-1-0 (VPA deployment-web, OutOfBounds): app cpu 100m -> 50m")
 	for _, pod := range []string{"web-1-1", "web-1-2", "web-1-3"} {
-		require.Contains(t, said, "would leave pod shop/"+pod+" alone (VPA deployment-web): NotInCanary")
+		require.Contains(t, said, "would skip pod shop/"+pod+" (VPA deployment-web): NotInCanary")
 	}
 	require.NotContains(t, said, "would resize pod shop/web-1-1")
 	require.Zero(t, r.records())
@@ -266,7 +266,7 @@ func TestDryRun_RevertWritesNothing(t *testing.T) {
 	r.restart()
 	before, writes := r.record(), r.writes()
 	r.judge(time.Minute)
-	require.Contains(t, r.out.String(), "would say of pod shop/web-1-0: Reverted: Change taken back, a container restarts again and again: app cpu 50m -> 100m")
+	require.Contains(t, r.out.String(), "would emit event on pod shop/web-1-0: Reverted: Change reverted, a container restarts repeatedly: app cpu 50m -> 100m")
 	require.Equal(t, before, r.record())
 	require.Equal(t, writes, r.writes())
 	require.Equal(t, []string{"web-1-0"}, r.noted())
@@ -323,7 +323,7 @@ func TestPolicy_PausePostponesReverts(t *testing.T) {
 // The note of a workload paused for over a day is removed without a verdict.
 func TestCanary_UnobservedIsNotPromoted(t *testing.T) {
 	r := newRolling(t, 4, canaryOf(25, true))
-	held := "Normal CanaryHeld The canary is not promoted: no change of it was observed to its end"
+	held := "Normal CanaryHeld Canary not promoted: no change completed its observation"
 	require.Equal(t, []string{"web-1-0"}, r.at(0))
 	require.NotContains(t, r.drainEvents(), held)
 	r.edit(pausedPolicy)
@@ -346,5 +346,5 @@ func TestAutoRevert_DisabledOnlyReportsHarm(t *testing.T) {
 	require.Equal(t, "50m 100m", r.sizes())
 	require.Empty(t, r.noted())
 	require.Zero(t, r.reverts())
-	require.Contains(t, r.drainEvents()[0], "Warning ResizeFailed Change did harm, a container restarts again and again; it stays, because spec.safety.autoRevert of the policy is false")
+	require.Contains(t, r.drainEvents()[0], "Warning ResizeFailed Change did harm, a container restarts repeatedly. It is not reverted because spec.safety.autoRevert of the policy is false")
 }

@@ -57,7 +57,7 @@ func TestRevert_CountsOnceKubeletHasAppliedIt(t *testing.T) {
 	r.judge(70 * time.Second)
 	require.Equal(t, 1, r.reverts())
 	require.Empty(t, r.noted())
-	require.Contains(t, strings.Join(r.drainEvents(), "\n"), "Warning Reverted Change taken back, a container was killed for want of memory")
+	require.Contains(t, strings.Join(r.drainEvents(), "\n"), "Warning Reverted Change reverted, a container ran out of memory")
 	require.Equal(t, loadlinev1alpha1.RoundReverted, r.record().Rounds[0].Outcome)
 	require.Zero(t, r.deferredReverts())
 }

@@ -233,8 +233,8 @@ func TestRevert_OfHarmfulChange(t *testing.T) {
 	require.NotContains(t, r.pod("web-1-0").Annotations, convert.ResizedAtAnnotation)
 	require.EqualValues(t, 1, r.value("loadline_updater_reverts_total", "reason", "Restarts", "vpa_name", "deployment-web"))
 	require.Equal(t, []string{
-		"Warning Reverted Change taken back, a container restarts again and again map[loadline.dev/pod:web-1-0 loadline.dev/sizes:app cpu 50m -> 100m, app memory 50Mi -> 100Mi, app limit memory 100Mi -> 200Mi]",
-		"Warning Reverted A pod: Change taken back, a container restarts again and again map[loadline.dev/pod:web-1-0 loadline.dev/sizes:app cpu 50m -> 100m, app memory 50Mi -> 100Mi, app limit memory 100Mi -> 200Mi]",
+		"Warning Reverted Change reverted, a container restarts repeatedly map[loadline.dev/pod:web-1-0 loadline.dev/sizes:app cpu 50m -> 100m, app memory 50Mi -> 100Mi, app limit memory 100Mi -> 200Mi]",
+		"Warning Reverted A pod: Change reverted, a container restarts repeatedly map[loadline.dev/pod:web-1-0 loadline.dev/sizes:app cpu 50m -> 100m, app memory 50Mi -> 100Mi, app limit memory 100Mi -> 200Mi]",
 	}, r.drainEvents())
 	s := r.record()
 	require.Equal(t, loadlinev1alpha1.RoundReverted, s.Rounds[0].Outcome)
@@ -274,7 +274,7 @@ func TestCanary_IsPromoted(t *testing.T) {
 	r.drainEvents()
 	require.Equal(t, []string{"web-1-2", "web-1-3"}, r.at(6*time.Minute))
 	require.Equal(t, loadlinev1alpha1.RolloutPhaseFullRollout, r.record().Phase)
-	require.Contains(t, r.drainEvents(), "Normal CanaryPromoted The canary did well: all pods may be changed")
+	require.Contains(t, r.drainEvents(), "Normal CanaryPromoted Canary promoted: all pods may be changed")
 }
 
 // The note is written before the change, and its event must not end the change.
@@ -309,7 +309,7 @@ func TestHPA_ScaledResourceIsExcluded(t *testing.T) {
 	r.at(6 * time.Minute)
 	require.Equal(t, 1, r.skipped("ManagedByHPA"), "what is recommended for it is not all that it gets")
 
-	require.Contains(t, newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto), hpa()).dryRunOutput(), "would say of VPA shop/deployment-web: HPAConflict")
+	require.Contains(t, newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto), hpa()).dryRunOutput(), "would emit event on VPA shop/deployment-web: HPAConflict")
 
 	proceed := loadlinev1alpha1.HPAProceed
 	r = newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.HPA = &proceed }), hpa())

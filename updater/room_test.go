@@ -31,14 +31,14 @@ func TestEvictionRoom_WaitsUnlessNodesAreAutoscaled(t *testing.T) {
 		evicts  bool
 		says    string
 	}{
-		"nothing shows it": {roomAuto, []runtime.Object{node("n1", "150m")}, false, "evictions wait for a node with free room, because nothing shows that nodes are added"},
+		"nothing shows it": {roomAuto, []runtime.Object{node("n1", "150m")}, false, "evictions wait for a node with free capacity, because no node autoscaler was detected"},
 		"a virtual node":   {roomSize, []runtime.Object{virtual}, true, ""},
 		"a node of a pod":  {roomSize, []runtime.Object{single}, true, ""},
 		"a managed pool":   {roomAuto, []runtime.Object{fixed}, false, "evictions wait"},
-		"an autoscaler":    {roomAuto, []runtime.Object{node("n1", "150m"), status}, true, "evictions do not wait for room on nodes, because nodes seem to be added: ConfigMap kube-system/cluster-autoscaler-status"},
+		"an autoscaler":    {roomAuto, []runtime.Object{node("n1", "150m"), status}, true, "evictions do not wait for node capacity, because a node autoscaler was detected: ConfigMap kube-system/cluster-autoscaler-status"},
 		"Karpenter":        {roomAuto, []runtime.Object{added}, true, "label karpenter.sh/nodepool of most nodes"},
 		"a node that labels itself": {roomAuto, []runtime.Object{added, node("n2", "150m")}, false,
-			"evictions wait for a node with free room, because nothing shows that nodes are added"},
+			"evictions wait for a node with free capacity, because no node autoscaler was detected"},
 		"somebody said so": {roomFree, []runtime.Object{added, status}, false, ""},
 		"or how much":      {roomSize, []runtime.Object{added, status}, false, ""},
 		"or not to ask":    {roomOff, []runtime.Object{node("n1", "150m")}, true, ""},

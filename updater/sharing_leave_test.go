@@ -132,7 +132,7 @@ func TestSharingEnd_KeepsSharesWhileChangesAreForbidden(t *testing.T) {
 		require.Equal(t, "800m 800m 800m", r.runAt(10*time.Minute), name)
 		if name != "skip" {
 			require.Contains(t, r.condition(), "False ModeTooCautious", name)
-			require.Contains(t, r.condition(), `pods that have a share keep it: to give it back, set spec.sharing.mode: "Off" first, while pods may be changed`, name)
+			require.Contains(t, r.condition(), `pods with a share keep it: to end it, set spec.sharing.mode: "Off" first, while pods may be changed`, name)
 		}
 		r.edit(sharingOff)
 		require.Equal(t, "800m 800m 800m", r.runAt(15*time.Minute), name)
@@ -176,7 +176,7 @@ func TestShareEviction_WhenBasesDoNotFit(t *testing.T) {
 	r = crowded(4)
 	r.runAt(0)
 	require.Empty(t, r.evictions(), "evict is false")
-	require.Contains(t, r.condition(), "True NodeOvercommitted: pods that share: 4; what its pods use nearly always is more than a node has, such as n1")
+	require.Contains(t, r.condition(), "True NodeOvercommitted: pods that share: 4; the bases of the pods exceed the capacity of nodes, such as n1")
 
 	r = crowded(4, evicting, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.Method = nil })
 	r.runAt(0)

@@ -180,7 +180,7 @@ func TestShare_UnknownStateKeepsShares(t *testing.T) {
 		}
 		require.NotContains(t, r.marks()[:3], "", name)
 		if name == "the lease cannot be read" {
-			require.Contains(t, r.condition(), "False AnotherUpdater: acts as DryRun: it cannot be read whether another updater works beside this one: read the Lease kube-system/vpa-updater: forbidden")
+			require.Contains(t, r.condition(), "False AnotherUpdater: acts as DryRun: failed to check for another updater: read the Lease kube-system/vpa-updater: forbidden")
 		}
 	}
 }
@@ -191,7 +191,7 @@ func TestShare_UnknownNodeAutoscalingMovesNoPod(t *testing.T) {
 		return true, nil, errors.New("the server is away")
 	})
 	require.Equal(t, "1400m 1400m 1400m", r.runAt(0))
-	require.Contains(t, r.condition(), "False NodeAutoscaler: acts as DryRun: it cannot be read whether nodes are added and removed")
+	require.Contains(t, r.condition(), "False NodeAutoscaler: acts as DryRun: failed to check for a node autoscaler; to share anyway")
 }
 
 func TestShare_RetriesOnConflict(t *testing.T) {
@@ -216,7 +216,7 @@ func TestShare_ReportsOldKubelet(t *testing.T) {
 	}
 	r := shareWith(t, Default(), objects...)
 	require.Equal(t, "950m 950m 1400m", r.runAt(0))
-	require.Equal(t, "True Shares: pods that share: 2; pods of nodes on which nothing can be changed: KubeletTooOld=1; such a node is n2", r.condition())
+	require.Equal(t, "True Shares: pods that share: 2; pods on nodes that do not allow changes: KubeletTooOld=1; such a node is n2", r.condition())
 }
 
 // payWorkload returns two pods of a workload in namespace "pay" under policy "pay", with its VPA.
@@ -257,7 +257,7 @@ func TestShare_IneligibleNodesAndPods(t *testing.T) {
 		change  func(r *rolling)
 		want    string // prefix of the condition
 	}{
-		"an old kubelet":      {objects: []runtime.Object{kubelet("n1", "8", older)}, want: "False KubeletTooOld: acts as DryRun: pods of nodes on which nothing can be changed: KubeletTooOld=3; such a node is n1"},
+		"an old kubelet":      {objects: []runtime.Object{kubelet("n1", "8", older)}, want: "False KubeletTooOld: acts as DryRun: pods on nodes that do not allow changes: KubeletTooOld=3; such a node is n1"},
 		"a cordoned node":     {objects: []runtime.Object{kubelet("n1", "8", func(n *corev1.Node) { n.Spec.Unschedulable = true })}, want: "True Shares: pods that share: 3"},
 		"nothing allocatable": {objects: []runtime.Object{kubelet("n1", "8", func(n *corev1.Node) { n.Status.Allocatable = nil })}, want: "False AllocatableUnknown"},
 		"an HPA on CPU":       {objects: []runtime.Object{hpa()}, want: "True Shares: pods that share: 0"},

@@ -468,12 +468,12 @@ func TestSharingCondition_ReportsBlockers(t *testing.T) {
 		want   string
 	}{
 		"a dry run":                      {sharingPolicy(dryRun, automatic), []runtime.Object{scaled}, ""},
-		"a mode that is too cautious":    {sharingPolicy(on), nil, "ModeTooCautious: acts as DryRun for workloads of which not all running pods may be changed"},
-		"a recipe that does not share":   {sharingPolicy(on, automatic, calm), nil, "RecipeDoesNotShare: workloads do not share whose recipe is not made for it"},
+		"a mode that is too cautious":    {sharingPolicy(on), nil, "ModeTooCautious: acts as DryRun for workloads with running pods that must not change"},
+		"a recipe that does not share":   {sharingPolicy(on, automatic, calm), nil, "RecipeDoesNotShare: some workloads have a recipe that does not support sharing"},
 		"another updater":                {sharingPolicy(on, automatic), []runtime.Object{held}, "AnotherUpdater: acts as DryRun: another updater holds the Lease: other-1"},
 		"another updater that is gone":   {sharingPolicy(on, automatic), []runtime.Object{expired}, "Shares"},
-		"cluster-autoscaler":             {sharingPolicy(on, automatic), []runtime.Object{scaled}, "NodeAutoscaler: acts as DryRun: nodes seem to be added and removed"},
-		"Karpenter":                      {sharingPolicy(on, automatic), []runtime.Object{karpenter}, "NodeAutoscaler: acts as DryRun: nodes seem to be added and removed, and what sharing saves would be bought again: label karpenter.sh/nodepool of most nodes"},
+		"cluster-autoscaler":             {sharingPolicy(on, automatic), []runtime.Object{scaled}, "NodeAutoscaler: acts as DryRun: detected a node autoscaler, which would offset the savings of sharing: ConfigMap kube-system/cluster-autoscaler-status"},
+		"Karpenter":                      {sharingPolicy(on, automatic), []runtime.Object{karpenter}, "NodeAutoscaler: acts as DryRun: detected a node autoscaler, which would offset the savings of sharing: label karpenter.sh/nodepool of most nodes"},
 		"an autoscaler that is accepted": {sharingPolicy(on, automatic, accepts), []runtime.Object{scaled}, "Shares"},
 		"nothing":                        {sharingPolicy(on, automatic), nil, "Shares: pods that share: 3"},
 	} {
@@ -500,7 +500,7 @@ func TestSharing_RequiresAllNamespaces(t *testing.T) {
 	config := Default()
 	config.Kube.Namespace = "shop"
 	w := newWorld(t, config, append(peakingPods(3, nil), peakingVPA(), sharingPolicy(loadlinev1alpha1.SharingOn, automatic), kubelet("n1", "8"))...)
-	require.Contains(t, w.sharingCondition(0), "NodesUnknown: nodes cannot be seen")
+	require.Contains(t, w.sharingCondition(0), "NodesUnknown: nodes cannot be read: the updater must watch all namespaces")
 	require.NotContains(t, strings.Join(describe(w.registry, t), "\n"), "loadline_sharing_pods")
 }
 

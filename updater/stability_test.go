@@ -169,7 +169,7 @@ func TestSkips_LastingReasonEmitsEvent(t *testing.T) {
 	for minute := range 30 {
 		w.runOnce(noon.Add(time.Duration(minute) * time.Minute))
 	}
-	require.Equal(t, []string{"Normal BelowMinReplicas Pods left alone: 1, such as web-1-0: fewer live pods than the minimum"}, w.drainEvents())
+	require.Equal(t, []string{"Normal BelowMinReplicas Skipped pods: 1, such as web-1-0: fewer live pods than the minimum"}, w.drainEvents())
 }
 
 func TestBackoff_EndsEvictionsWithoutEffect(t *testing.T) {

@@ -57,7 +57,7 @@ func TestTally_ReportsReasonOnceInFiveMinutes(t *testing.T) {
 	require.Empty(t, tl.due(noon, governed))
 	events := tl.due(noon, governed)
 	require.Len(t, events, 1)
-	require.Equal(t, "Took back changes of 1 pod of 1 workload: "+string(rollout.OOMKill)+" 1", events[0].message)
+	require.Equal(t, "Reverted changes of 1 pod of 1 workload: "+string(rollout.OOMKill)+" 1", events[0].message)
 }
 
 // A round of one pod per iteration emits one event. A round without end emits one every five

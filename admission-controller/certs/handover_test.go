@@ -180,7 +180,7 @@ func TestKeeper_KeepsGoodCertificateOverUntrustedOne(t *testing.T) {
 	require.NoError(t, k.RunOnce(t.Context(), jan1))
 	write(t, f, issued{ca: good.ca, cert: stray.cert, key: stray.key})
 	for minutes := range 10 {
-		require.ErrorContains(t, k.RunOnce(t.Context(), jan1.Add(time.Duration(minutes)*time.Minute)), "not signed by the CAs that came with it")
+		require.ErrorContains(t, k.RunOnce(t.Context(), jan1.Add(time.Duration(minutes)*time.Minute)), "not signed by the CAs provided with it")
 	}
 	require.Equal(t, parse(good.cert)[0].Raw, k.Holder.Current().Certificate.Leaf.Raw)
 	end := jan1.Add(schedule.Life)
@@ -216,7 +216,7 @@ func TestKeeper_LogsNewCertificatesAndDaysLeft(t *testing.T) {
 		require.NoError(t, k.RunOnce(ctx, jan1.Add(after)))
 		return text.String()
 	}
-	require.Contains(t, run(0), `"The serving certificate expires soon: if it is not of this program, see that it is renewed" daysLeft=3`)
+	require.Contains(t, run(0), `"The serving certificate expires soon: if another program issues it, check that it gets renewed" daysLeft=3`)
 	write(t, f, must(t, jan1.Add(time.Minute)))
 	said := run(time.Minute)
 	require.Contains(t, said, `"New client CA found, reloading and patching webhook"`)

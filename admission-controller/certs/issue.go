@@ -20,8 +20,7 @@ const backdate = 5 * time.Minute
 
 type issued struct{ ca, cert, key []byte }
 
-// issue creates a CA, signs one serving certificate for the hosts (DNS names or IP addresses) and
-// discards the CA key.
+// issue creates a CA, signs one serving certificate for the hosts, and discards the CA key.
 func issue(hosts []string, now time.Time, life time.Duration) (issued, error) {
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -83,7 +82,6 @@ func encode(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-// parse returns all certificates in PEM data and skips other blocks.
 func parse(data []byte) []*x509.Certificate {
 	var all []*x509.Certificate
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
@@ -94,7 +92,6 @@ func parse(data []byte) []*x509.Certificate {
 	return all
 }
 
-// unexpired returns the distinct CAs of a bundle that have not expired.
 func unexpired(bundle []byte, now time.Time) []byte {
 	var kept []byte
 	seen := map[string]bool{}
@@ -107,8 +104,7 @@ func unexpired(bundle []byte, now time.Time) []byte {
 	return kept
 }
 
-// Schedule holds the lifetime of certificates and how long two CAs are trusted before the newer
-// certificate is served.
+// Schedule holds the lifetime of certificates and how long a new CA is trusted before its use.
 type Schedule struct {
 	Life    time.Duration
 	Overlap time.Duration
@@ -117,7 +113,6 @@ type Schedule struct {
 // DefaultSchedule returns one year and one hour. API servers learn of a new CA much faster.
 func DefaultSchedule() Schedule { return Schedule{Life: 365 * 24 * time.Hour, Overlap: time.Hour} }
 
-// renewAt returns the time of renewal, at two thirds of the certificate's lifetime.
 func renewAt(c *x509.Certificate) time.Time {
 	return c.NotBefore.Add(c.NotAfter.Sub(c.NotBefore) / 3 * 2) // divide first: 273 years, the reference's lifetime, times 2 overflows
 }
@@ -170,8 +165,7 @@ func (s Schedule) isDue(serving, next *x509.Certificate, now time.Time) bool {
 	return !now.Before(announced.Add(overlap))
 }
 
-// verify returns an error unless a bundle of CAs (PEM) suffices to trust the first certificate of a
-// chain at now. An empty host skips the check of the name.
+// verify checks that the bundle of CAs (PEM) trusts chain[0] at now. An empty host skips the name.
 func verify(chain []*x509.Certificate, bundle []byte, host string, now time.Time) error {
 	roots, intermediates := x509.NewCertPool(), x509.NewCertPool()
 	roots.AppendCertsFromPEM(bundle)
@@ -182,8 +176,7 @@ func verify(chain []*x509.Certificate, bundle []byte, host string, now time.Time
 	return err
 }
 
-// check returns the serving certificate if it matches its key, is trusted by the bundle and is
-// valid for every host at now.
+// check returns the certificate if it matches its key, is trusted, and is valid for every host.
 func check(cert, key, bundle []byte, hosts []string, now time.Time) (*x509.Certificate, error) {
 	if len(cert) == 0 || len(key) == 0 {
 		return nil, errors.New("there is no certificate")

@@ -41,8 +41,7 @@ const (
 	// republishInterval is how often an unchanged registration is checked for damage: while it is
 	// missing, evicted pods come back unchanged and are evicted again.
 	republishInterval = time.Minute
-	// announceDelay is how long a CA is published before its certificate is served, so that all API
-	// servers have learned of it.
+	// announceDelay is how long a CA is published before use, so that all API servers have it.
 	announceDelay = 15 * time.Second
 	// expiryLogInterval is how often the remaining days are logged. Below minDaysLeft an operator
 	// must act: self-issued certificates are renewed long before.
@@ -50,8 +49,7 @@ const (
 	minDaysLeft       = 14
 )
 
-// Keeper keeps the serving certificate and the registration of the webhook up to date. It is used
-// by one goroutine, except for Registered.
+// Keeper keeps certificate and registration up to date. Only Registered may be called concurrently.
 type Keeper struct {
 	Source    Source
 	Registrar *Registrar // nil: another program registers the webhook
@@ -72,8 +70,7 @@ type Keeper struct {
 	registerError atomic.Pointer[error] // error of the last registration, if any
 }
 
-// Registered returns why the last attempt to register the webhook failed. It may be called at any
-// time.
+// Registered returns the error of the last registration, if any. It may be called at any time.
 func (k *Keeper) Registered() error {
 	if failed := k.registerError.Load(); failed != nil {
 		return *failed
@@ -81,9 +78,8 @@ func (k *Keeper) Registered() error {
 	return nil
 }
 
-// RunOnce loads the certificate and registers the webhook if due. A certificate that the API server
-// does not trust yet waits while another one can be served. An error keeps the current certificate
-// in use.
+// RunOnce loads the certificate and registers the webhook if due. A certificate not yet trusted by
+// the API server waits while another works. On errors the current certificate stays in use.
 func (k *Keeper) RunOnce(ctx context.Context, now time.Time) error {
 	if k.isFresh(now) {
 		return errors.Join(k.publish(ctx, k.published, now), k.reportExpiry(ctx, now))
@@ -100,14 +96,12 @@ func (k *Keeper) RunOnce(ctx context.Context, now time.Time) error {
 	return errors.Join(err, k.serve(ctx, serving, now), k.reportExpiry(ctx, now))
 }
 
-// isFresh reports whether Source need not be loaded.
 func (k *Keeper) isFresh(now time.Time) bool {
 	serving := k.Holder.Current()
 	return serving != nil && !k.waiting && now.Before(k.loadedAt.Add(k.Interval)) && serving.NotAfter.After(now.Add(time.Hour))
 }
 
-// publish registers the webhook if the CAs or the registration changed, the last time is long ago,
-// or a certificate waits for its CA.
+// publish registers the webhook after a change, periodically, and while a certificate waits.
 func (k *Keeper) publish(ctx context.Context, cas []byte, now time.Time) error {
 	if k.Registrar == nil {
 		return nil
@@ -144,14 +138,13 @@ func (k *Keeper) publish(ctx context.Context, cas []byte, now time.Time) error {
 	return nil
 }
 
-// serve serves the certificate now, or later if the current one is safer. It fails if the
-// certificate's own CAs do not sign it.
+// serve uses the certificate now, or later if the current one is safer. Its own CAs must sign it.
 func (k *Keeper) serve(ctx context.Context, next *Serving, now time.Time) error {
 	log, before := klog.FromContext(ctx), k.Holder.Current()
 	fresh := before == nil || !before.Certificate.Leaf.Equal(next.Certificate.Leaf)
 	if k.waiting = fresh && before != nil && k.Registrar != nil && k.shouldWait(before, next, now); k.waiting {
 		if !next.trustedBy(next.CAs, now) {
-			return errors.New("the new certificate is not signed by the CAs that came with it, so the former one stays: give both of one issuer")
+			return errors.New("new certificate is not signed by the CAs provided with it, keeping the current one: provide both from the same issuer")
 		}
 		log.Info("New certificate found, waiting until the API server trusts it", "expires", next.NotAfter)
 		return nil
@@ -166,8 +159,7 @@ func (k *Keeper) serve(ctx context.Context, next *Serving, now time.Time) error 
 	return nil
 }
 
-// shouldWait reports whether the API server trusts the served certificate but may not trust the
-// next one yet.
+// shouldWait reports whether the API server trusts the served certificate, but maybe not the next.
 func (k *Keeper) shouldWait(served, next *Serving, now time.Time) bool {
 	var announced []byte // CAs that were published long enough ago
 	for ca, since := range k.trustedSince {
@@ -178,8 +170,7 @@ func (k *Keeper) shouldWait(served, next *Serving, now time.Time) bool {
 	return served.trustedBy(k.trusted, now.Add(announceDelay)) && !next.trustedBy(announced, now)
 }
 
-// reportExpiry records and logs the expiry of the served certificate. It fails if the certificate
-// has expired.
+// reportExpiry records and logs the expiry of the served certificate. An expired one is an error.
 func (k *Keeper) reportExpiry(ctx context.Context, now time.Time) error {
 	serving := k.Holder.Current()
 	if serving == nil {
@@ -196,7 +187,7 @@ func (k *Keeper) reportExpiry(ctx context.Context, now time.Time) error {
 	days := int(serving.NotAfter.Sub(now).Hours() / 24)
 	log := klog.FromContext(ctx).WithValues("daysLeft", days, "expires", serving.NotAfter)
 	if days < minDaysLeft {
-		log.Info("The serving certificate expires soon: if it is not of this program, see that it is renewed")
+		log.Info("The serving certificate expires soon: if another program issues it, check that it gets renewed")
 		return nil
 	}
 	log.V(1).Info("The serving certificate is valid")
@@ -205,9 +196,8 @@ func (k *Keeper) reportExpiry(ctx context.Context, now time.Time) error {
 
 const keepInterval = 10 * time.Second
 
-// Run calls RunOnce until ctx ends and logs errors. With once set, it returns as soon as there is a
-// certificate to serve. That certificate need not be registered: the registration of an earlier
-// process may still work.
+// Run calls RunOnce until ctx ends and logs errors. With once, it returns when there is a
+// certificate, even if not registered: the registration of an earlier process may still work.
 func (k *Keeper) Run(ctx context.Context, once bool) {
 	_ = wait.PollUntilContextCancel(ctx, keepInterval, true, func(ctx context.Context) (bool, error) {
 		err := k.RunOnce(ctx, time.Now())
@@ -236,7 +226,6 @@ func newServing(cert, key, cas []byte) (*Serving, error) {
 // Load returns s.
 func (s *Serving) Load(context.Context, time.Time, []byte) (*Serving, error) { return s, nil }
 
-// trustedBy reports whether a bundle of CAs (PEM) suffices to trust the certificate.
 func (s *Serving) trustedBy(bundle []byte, now time.Time) bool {
 	chain := []*x509.Certificate{s.Certificate.Leaf}
 	for _, der := range s.Certificate.Certificate[1:] {
@@ -247,8 +236,7 @@ func (s *Serving) trustedBy(bundle []byte, now time.Time) bool {
 	return verify(chain, bundle, "", now) == nil
 }
 
-// Holder gives the certificate to new connections. It is safe for concurrent use. The zero value
-// has no certificate yet.
+// Holder holds the served certificate, none at first. It is safe for concurrent use.
 type Holder struct {
 	current atomic.Pointer[Serving]
 	trusted atomic.Pointer[[]byte]
@@ -259,8 +247,7 @@ func (h *Holder) Set(s *Serving) { h.current.Store(s) }
 
 func (h *Holder) trust(cas []byte) { h.trusted.Store(&cas) }
 
-// Trusted returns the CAs (PEM) that were published to the API server, nil if another program
-// publishes them.
+// Trusted returns the published CAs (PEM), nil if another program publishes them.
 func (h *Holder) Trusted() []byte {
 	if cas := h.trusted.Load(); cas != nil {
 		return *cas
@@ -282,9 +269,8 @@ func (h *Holder) ForConnection(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return &s.Certificate, nil
 }
 
-// TrustAnnotation is the annotation of the configuration with the time until which each CA is
-// trusted. Replicas with mounted certificates see new files at different times, and must not remove
-// a CA that another replica has added.
+// TrustAnnotation holds the time until which each CA is trusted. Replicas see new mounted files at
+// different times, and must not remove each other's CAs.
 const TrustAnnotation = "loadline.dev/trusted-until"
 
 // trustGrace is how long a CA stays trusted after the last replica required it. A required CA is
@@ -343,7 +329,6 @@ func (t trust) encode() (string, error) {
 	return string(raw), err
 }
 
-// parseTrust reads the value of TrustAnnotation. An unreadable value counts as empty.
 func parseTrust(value string) map[string]time.Time {
 	var until map[string]time.Time
 	if json.Unmarshal([]byte(value), &until) != nil {

@@ -44,8 +44,7 @@ type Config struct {
 	// program nor the cluster could start again.
 	Fail bool
 
-	// OnlyNamespace and IgnoredNamespaces restrict the namespaces of pods and VPAs. At most one of
-	// the two is set. Policies are always included.
+	// OnlyNamespace and IgnoredNamespaces restrict pods and VPAs, not policies. Only one is set.
 	OnlyNamespace     string
 	IgnoredNamespaces []string
 }
@@ -61,14 +60,12 @@ type Registrar struct {
 	version    string   // resource version at the last write, empty: unknown
 }
 
-// Stale reports whether the served namespaces differ from the registered ones. Only Fail depends on
-// them.
+// Stale reports whether the registration with Fail covers other namespaces than the served ones.
 func (r *Registrar) Stale() bool {
 	return r.Config.Fail && !slices.Equal(r.Served.Namespaces(), r.registered)
 }
 
-// Apply writes or creates the configuration. It returns the CAs (PEM) that the API server trusts
-// from then on: the given ones, and recent CAs of other replicas.
+// Apply writes the configuration. It returns all trusted CAs (PEM), also those of other replicas.
 func (r *Registrar) Apply(ctx context.Context, cas []byte, now time.Time) (trusted []byte, err error) {
 	if err := retry.RetryOnConflict(retry.DefaultRetry, func() (err error) {
 		trusted, err = r.apply(ctx, cas, now)
@@ -148,8 +145,8 @@ func (c Config) requiredNamespaces() []string {
 }
 
 // lenientWebhook returns a webhook with failure policy Ignore. Only this one handles policies: they
-// have no namespace, so the API server would call both webhooks, and users must be able to pause a
-// policy while the program is down. A cluster without the policy resource ignores the rule.
+// have no namespace, so both webhooks would be called, and users must be able to pause a policy
+// while the program is down. A cluster without the policy resource ignores the rule.
 func (c Config) lenientWebhook(name string, namespaces *metaapply.LabelSelectorApplyConfiguration, cas []byte) *apply.MutatingWebhookApplyConfiguration {
 	policies := rule(loadlinev1alpha1.GroupName, loadlinev1alpha1.SchemeGroupVersion.Version, "sizingpolicies", admissionv1.Create, admissionv1.Update)
 	return c.webhook(name, admissionv1.Ignore, namespaces, cas).WithRules(policies)
@@ -189,8 +186,6 @@ func (c Config) clientConfig(cas []byte) *apply.WebhookClientConfigApplyConfigur
 	return config.WithService(apply.ServiceReference().WithNamespace(c.Namespace).WithName(c.Service))
 }
 
-// namespaces selects by the label that every namespace carries. Without a restriction the selector
-// is empty.
 func (c Config) namespaces() *metaapply.LabelSelectorApplyConfiguration {
 	selector := metaapply.LabelSelector()
 	switch {

@@ -26,10 +26,8 @@ type Store struct {
 	Schedule  Schedule
 }
 
-// Load returns the certificate to serve at now. It creates a missing Secret and rotates the
-// certificate when due. One replica writes and the others use the result. Trusted are the CAs that
-// the API server trusts, nil for none. Secrets of another issuer, such as cert-manager, are only
-// read.
+// Load creates a missing Secret and rotates the certificate when due. One replica writes, the
+// others use the result. Secrets of another issuer, such as cert-manager, are only read.
 func (s *Store) Load(ctx context.Context, now time.Time, trusted []byte) (*Serving, error) {
 	raced := func(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
 	var serving *Serving
@@ -77,8 +75,7 @@ func (s *Store) load(ctx context.Context, now time.Time, trusted []byte) (*Servi
 	return newServing(data[certKey], data[keyKey], data[bundleKey])
 }
 
-// isForeign reports whether another program issues the certificate. It uses the keys of the type
-// kubernetes.io/tls, which Store never writes.
+// isForeign reports another issuer by keys of type kubernetes.io/tls, which Store never writes.
 func isForeign(data map[string][]byte) bool {
 	return len(data[certKey]) == 0 && len(data[corev1.TLSCertKey]) > 0
 }
@@ -96,8 +93,7 @@ func readForeign(data map[string][]byte) (*Serving, error) {
 
 const foreignCAKey = "ca.crt"
 
-// mergeData keeps other entries of the Secret, except the obsolete CA key of the reference VPA's
-// script.
+// mergeData keeps other entries, except the obsolete CA key of the reference VPA's script.
 func mergeData(old, ours map[string][]byte) map[string][]byte {
 	all := maps.Clone(old)
 	if all == nil {
@@ -117,8 +113,7 @@ type Files struct {
 	Key  string
 }
 
-// Present reports whether a certificate or a key is mounted. One of the two is enough, so that Load
-// reports the missing file.
+// Present reports whether a certificate or a key is mounted: Load reports the missing one.
 func (f Files) Present() bool {
 	return slices.ContainsFunc([]string{f.Cert, f.Key}, func(name string) bool {
 		_, err := os.Stat(name)
@@ -126,8 +121,7 @@ func (f Files) Present() bool {
 	})
 }
 
-// Load reads the files. On an error the caller keeps its certificate: files are replaced one after
-// the other.
+// Load reads the files. Errors can be transient, because files are replaced one after the other.
 func (f Files) Load(context.Context, time.Time, []byte) (*Serving, error) {
 	var contents [3][]byte
 	var problems []error

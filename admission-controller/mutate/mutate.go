@@ -41,22 +41,19 @@ type Mutation struct {
 	Warnings []string                // for the creator of the pod
 }
 
-// Constraints holds the bounds of a namespace and its nodes for one pod, and the pod's node
-// sharing. The zero value has no bounds.
+// Constraints holds the bounds and the sharing of one pod. The zero value has no bounds.
 type Constraints struct {
 	Ranges convert.LimitRanges
 	Room   Room // for this pod
-	// Nodes bounds the pod, nil means no bound. Written is the pod as JSON, from which its
-	// placement is decoded.
+	// Nodes bounds the pod, nil: no bound. Its placement is decoded from Written, the pod as JSON.
 	Nodes   *nodefit.Nodes
 	Written []byte
 	Sharing *policy.Sharing // by its SizingPolicy, nil: no sharing
 	Outer   *policy.Rules   // its maxAllowed bounds a user VPA, nil: none
 }
 
-// Patch returns the changes that the VPA makes to the pod. The patch tests the name of a container
-// before it changes the container. Patch fails only if a boost cannot be computed. The pod must
-// then stay unchanged.
+// Patch returns the changes that the VPA makes to the pod, with a test of each changed container's
+// name. It fails only if a boost cannot be computed: the pod must then stay unchanged.
 func (c Config) Patch(pod *corev1.Pod, vpa *vpav1.VerticalPodAutoscaler, namespace Constraints) (Mutation, error) {
 	m := mutation{config: c, pod: pod, vpa: vpa, ranges: namespace.Ranges}
 	m.steps = make([]client.PatchOperation, 0, annotationSteps+containerSteps*len(pod.Spec.Containers))
@@ -74,8 +71,7 @@ func (c Config) Patch(pod *corev1.Pod, vpa *vpav1.VerticalPodAutoscaler, namespa
 		fitted := make([]policy.ContainerTarget, len(sizes))
 		for i, s := range sizes {
 			fitted[i] = s.ContainerTarget
-			// The resources in the number format of the deciding values. A request never exceeds a
-			// limit that stays.
+			// Number format of the deciding values. No request exceeds a limit that stays.
 			m.patchContainer(i, s, printer.Sizes(s.ContainerTarget, pod.Spec.Containers[i].Resources))
 		}
 		// Annotations of a new pod are ignored: they may be copied from another pod.
@@ -126,8 +122,7 @@ type containerSize struct {
 	boosted bool
 }
 
-// fitContainers returns the resources of each container: recommendation and boost, cut to quotas
-// and nodes.
+// fitContainers returns recommendation and boost of each container, cut to quotas and nodes.
 func (m *mutation) fitContainers(namespace Constraints, shares *policy.Sharing) ([]containerSize, error) {
 	current, rules := convert.NewPod(m.pod), convert.Rules(m.vpa)
 	rules.Sharing, rules.Outer, m.recommended = shares, namespace.Outer, m.recommendation()
@@ -176,7 +171,6 @@ func (m *mutation) fitContainers(namespace Constraints, shares *policy.Sharing) 
 	return sizes, nil
 }
 
-// podRequests returns the effective requests of a pod with the fitted resources.
 func podRequests(pod *corev1.Pod, current policy.Pod, fitted []policy.ContainerTarget) (sum resources.List) {
 	for i, c := range current.Containers {
 		for k := range resources.Kind(resources.Kinds) {
@@ -196,14 +190,13 @@ func podRequests(pod *corev1.Pod, current policy.Pod, fitted []policy.ContainerT
 	return sum
 }
 
-// sharing returns how the pod shares its node. A CPU limit stays if a quota rejects pods without
-// one.
+// sharing keeps a CPU limit if a quota rejects pods without one.
 func (m *mutation) sharing(namespace Constraints) *policy.Sharing {
 	s := namespace.Sharing
 	if s == nil || s.CPULimit != sharing.RemoveLimit || !namespace.Room.Limits.Has(resources.CPU) {
 		return s
 	}
-	m.warn("CPU limits stay although the pod shares its node, because a ResourceQuota of namespace %s demands them", m.pod.Namespace)
+	m.warn("CPU limits stay although the pod shares its node, because a ResourceQuota of namespace %s requires them", m.pod.Namespace)
 	kept := *s
 	kept.CPULimit = sharing.KeepLimit
 	return &kept
@@ -333,8 +326,7 @@ func (m *mutation) note(words ...string) {
 	m.hasNote = true
 }
 
-// addNotes writes the notes of the reference VPA. Notes about a rejection or a cut recommendation
-// become warnings.
+// addNotes writes the reference VPA's notes. Rejections and cut recommendations become warnings.
 func (m *mutation) addNotes(fitted policy.ContainerTarget) {
 	for _, about := range [2]bool{false, true} {
 		for _, n := range fitted.Notes {
@@ -363,7 +355,6 @@ func (m *mutation) addNotes(fitted policy.ContainerTarget) {
 	}
 }
 
-// warnMoves warns about changed resources of a container without a recommendation.
 func (m *mutation) warnMoves(container *corev1.Container, fitted policy.ContainerTarget) {
 	for _, n := range fitted.Notes {
 		if n.Reason != policy.MovedWithOthers {

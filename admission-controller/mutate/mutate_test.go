@@ -120,7 +120,7 @@ func TestPatch_WarnsOfTargetOutsideLimitRange(t *testing.T) {
 	ranges := inNamespace([]*corev1.LimitRange{testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: testkit.List("cpu=500m")})})
 	m, err := Config{}.Patch(testkit.Pod("p", testkit.Container("c", "cpu=100m", "cpu=100m")), vpa, ranges)
 	require.NoError(t, err)
-	require.Equal(t, []string{"VerticalPodAutoscaler v: container c: cpu held at what the LimitRanges admit"}, m.Warnings)
+	require.Equal(t, []string{"VerticalPodAutoscaler v: container c: cpu held at the value that the LimitRanges admit"}, m.Warnings)
 }
 
 func TestPatch_WarnsOfPodThatWillBeRefused(t *testing.T) {

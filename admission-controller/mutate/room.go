@@ -14,14 +14,12 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// Room is the remaining quota for the containers of one pod. An absent kind is unbounded. The zero
-// value bounds nothing.
+// Room is the remaining quota for the containers of one pod. An absent kind is unbounded.
 type Room struct {
 	Requests, Limits resources.List
 }
 
-// RoomFor returns the remaining quota of a namespace for the ordinary containers of a pod, after
-// its sidecars and overhead.
+// RoomFor returns the remaining quota for the ordinary containers, after sidecars and overhead.
 func RoomFor(pod *corev1.Pod, quotas []*corev1.ResourceQuota) Room {
 	var room Room
 	traits := convert.Traits(pod)
@@ -41,7 +39,6 @@ func (r Room) subtractExtras(pod *corev1.Pod) Room {
 	return r
 }
 
-// forEachExtra calls count for each sidecar and for the pod overhead.
 func forEachExtra(pod *corev1.Pod, count func(requests, limits corev1.ResourceList)) {
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
@@ -52,7 +49,6 @@ func forEachExtra(pod *corev1.Pod, count func(requests, limits corev1.ResourceLi
 	count(pod.Spec.Overhead, pod.Spec.Overhead)
 }
 
-// tighter returns the smaller of two bounds for each kind. Negative quota counts as 0.
 func tighter(known, left resources.List) resources.List {
 	for k := range resources.Kind(resources.Kinds) {
 		a, bounded := left.Get(k)
@@ -83,10 +79,9 @@ type Change struct {
 	From, To  resources.Amount // request, equal if no cut makes the pod fit
 }
 
-// Cut returns the resources of the containers within the room: the desired ones if they fit, else
-// the largest fraction of the way from minimum to desired that fits. If not even the minimum fits,
-// they get the minimum as the nearest value. Desired and minimum have an entry for each container
-// of the pod, in its order. Limits move with the requests.
+// Cut returns the desired resources if they fit, else the largest fitting fraction of the way from
+// minimum to desired, at least the minimum. Both have an entry for each container of the pod, in
+// its order. Limits move with the requests.
 func (r Room) Cut(pod policy.Pod, minimum, desired []policy.ContainerTarget) ([]policy.ContainerTarget, []Change) {
 	if r == (Room{}) {
 		return desired, nil
@@ -115,8 +110,7 @@ func (r Room) Cut(pod policy.Pod, minimum, desired []policy.ContainerTarget) ([]
 	return cut, changes
 }
 
-// maxFraction returns the largest fraction of the way from minimum to desired that fits, or -1 if
-// not even the minimum does.
+// maxFraction returns the largest fraction that fits, or -1 if not even the minimum does.
 func (r Room) maxFraction(pod policy.Pod, minimum, desired []policy.ContainerTarget, k resources.Kind) resources.Amount {
 	fits := func(share resources.Amount) bool {
 		var requests, limits resources.Amount
@@ -177,9 +171,8 @@ func within(sum resources.Amount, room resources.List, k resources.Kind) bool {
 	return !bounded || sum <= most
 }
 
-// interpolate returns the resources of a container after a fraction of the way from minimum to
-// desired. Desired resources that do not exceed the minimum are returned unchanged. If only the
-// limit exceeds it, only the limit is interpolated.
+// interpolate returns the resources at a fraction of the way from minimum to desired. Desired
+// values up to the minimum stay. If only the limit exceeds it, only the limit is interpolated.
 func interpolate(minimum, desired policy.ContainerTarget, k resources.Kind, fraction resources.Amount) policy.ContainerTarget {
 	low, ok := minimum.Requests.Get(k)
 	if !ok {

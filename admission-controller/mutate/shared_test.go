@@ -53,7 +53,7 @@ func TestPatch_SharingSizesNewPods(t *testing.T) {
 		"nothing it has":              {wantRequests: "", wantLimits: ""},
 		"a quota demands CPU limits": {requests: "cpu=2 memory=2000M", limits: "cpu=4 memory=3000M", room: quotas("limits.cpu=8"),
 			wantRequests: "cpu=1250m memory=700M", wantLimits: "cpu=4 memory=1800M", updates: "cpu request, memory request, memory limit",
-			warns: []string{"CPU limits stay although the pod shares its node, because a ResourceQuota of namespace default demands them"}},
+			warns: []string{"CPU limits stay although the pod shares its node, because a ResourceQuota of namespace default requires them"}},
 		"CPU limits that a quota demands stay anyway": {requests: "cpu=1 memory=2000M", limits: "cpu=4 memory=3000M", room: quotas("limits.cpu=8"), keeps: true,
 			wantRequests: "cpu=1250m memory=700M", wantLimits: "cpu=4 memory=1800M", updates: "cpu request, memory request, memory limit"},
 		"a quota cuts the memory limit": {requests: "cpu=2 memory=600M", limits: "memory=900M", room: quotas("limits.memory=1000M"),

@@ -22,18 +22,16 @@ import (
 	"loadline.dev/loadline/pkg/process"
 )
 
-// Beater renews the heartbeat Lease while the webhook answers probes. The updater evicts pods while
-// the heartbeat is fresh. If the API server's route to the webhook is known, each probe uses it,
-// and the own port is probed every two minutes for the health of the program. Otherwise each probe
-// uses the own port. An answered probe is valid for two heartbeats.
+// Beater renews the heartbeat Lease while the webhook answers probes. The updater evicts pods only
+// while it is fresh. Probes use the API server's route to the webhook if known, else the own port.
+// An answered probe is valid for two heartbeats.
 type Beater struct {
 	Lease   *lease.Heartbeat
 	Server  *Server      // for probes of the own port
 	Service ServiceProbe // finds the API server's route
 	Health  *Health      // updated by probes of the own port
 	// Keeper reports why the API server may not call the webhook. An error only stops the
-	// heartbeat: another process could not register either, and an earlier registration may still
-	// work.
+	// heartbeat: an earlier registration may still work.
 	Keeper *certs.Keeper
 
 	loggedNoRoute bool      // the missing route was logged
@@ -43,15 +41,13 @@ type Beater struct {
 	probeValid    bool      // the last probe is valid for one more heartbeat
 }
 
-// selfProbeInterval is how often the own port is probed if the API server's route is probed with
-// each heartbeat. After a failure it is probed with each heartbeat, and an answer keeps the program
-// healthy for five minutes.
+// selfProbeInterval applies to the own port while probes use the API server's route. After a
+// failure the own port is probed with each heartbeat.
 const selfProbeInterval = 2 * time.Minute
 
 const expireTimeout = 3 * time.Second
 
-// Run renews the Lease until ctx ends, and then makes it stale, so that no pod is evicted in the
-// following minute.
+// Run renews the Lease until ctx ends, and then makes it stale, so that evictions stop at once.
 func (b *Beater) Run(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	start, renewed := time.Now(), false
@@ -115,7 +111,7 @@ func (b *Beater) probe(ctx context.Context) error {
 		return b.serviceProber.Probe(ctx, service, time.Now())
 	}
 	if !b.loggedNoRoute {
-		klog.FromContext(ctx).Info("The way of the API server to the webhook is not known here, so only the own port is probed before each heartbeat", "host", service.Host)
+		klog.FromContext(ctx).Info("Failed to resolve the API server's route to the webhook, probing only the own port before each heartbeat", "host", service.Host)
 	}
 	b.loggedNoRoute = true
 	return nil
@@ -148,9 +144,8 @@ type Prober struct {
 	since     time.Time
 }
 
-// Probe returns an error unless the webhook at the end of a route answers. Connections are made as
-// by the API server: for the given name, trusting only the CAs. A changed route, changed CAs, a
-// failure or reconnectInterval end the old connection.
+// Probe returns an error unless the webhook answers. It connects as the API server does: for the
+// given name, trusting only the CAs. It reconnects after a changed route or failure.
 func (p *Prober) Probe(ctx context.Context, to ProbeTarget, now time.Time) error {
 	same := p.route.Address == to.Address && p.route.Host == to.Host && bytes.Equal(p.route.CAs, to.CAs)
 	if !same || !now.Before(p.since.Add(reconnectInterval)) {
@@ -192,13 +187,13 @@ func (r ProbeTarget) probe(ctx context.Context, transport *http.Transport) error
 	}
 	response, err := transport.RoundTrip(request)
 	if err != nil {
-		return fmt.Errorf("the webhook does not answer a probe of its own at %s: %w", r.Address, err)
+		return fmt.Errorf("probe own webhook at %s: %w", r.Address, err)
 	}
 	// Drain the body, so that the connection can be reused.
 	_, _ = io.CopyN(io.Discard, response.Body, maxProbeResponse)
 	_ = response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("the webhook answers a probe of its own at %s with %s", r.Address, response.Status)
+		return fmt.Errorf("probe own webhook at %s: unexpected status %s", r.Address, response.Status)
 	}
 	return nil
 }
@@ -215,9 +210,8 @@ type ServiceProbe struct {
 	Environment process.Environment
 }
 
-// Target returns the route through the Service or by URL, trusting the given CAs (PEM). It is false
-// if another program registers the webhook, and if the Service cannot be resolved here: pods on the
-// host network may have no cluster DNS, and the API server does not need it.
+// Target returns the route through the Service or by URL, trusting the CAs (PEM). It is false if
+// another program registers the webhook, or without cluster DNS, as on the host network.
 func (w ServiceProbe) Target(ctx context.Context, trusted []byte) (ProbeTarget, bool) {
 	route := ProbeTarget{Host: w.Host, CAs: trusted}
 	if w.Foreign {

@@ -139,7 +139,7 @@ func TestBeater_NoHeartbeatWithoutService(t *testing.T) {
 	require.NoError(t, closed.Close())
 	b := beater(client, newPort(t).Listener)
 	b.Service = ServiceProbe{URL: "https://" + closed.Addr().String(), Host: "vpa-webhook.kube-system.svc", Environment: process.OS{}}
-	require.ErrorContains(t, b.once(t.Context()), "does not answer a probe of its own at "+closed.Addr().String())
+	require.ErrorContains(t, b.once(t.Context()), "probe own webhook at "+closed.Addr().String()+": dial tcp ")
 	require.True(t, b.Health.ready.Load())
 	require.Empty(t, client.Actions())
 

@@ -13,8 +13,7 @@ import (
 // maxQuote is how much of a header a message quotes, in bytes.
 const maxQuote = 100
 
-// read returns the body, or the HTTP code of an empty answer. The body is nil if there is no memory
-// for it.
+// read returns the body, nil without memory for it, or the HTTP code of an empty answer.
 func (x *exchange) read(ctx context.Context, w http.ResponseWriter, request *http.Request) (body []byte, code int) {
 	if !x.callers.permits(request) {
 		x.problem(CauseClient, errNoClientCertificate)
@@ -38,11 +37,8 @@ func (x *exchange) read(ctx context.Context, w http.ResponseWriter, request *htt
 }
 
 // receive reads a body of the given length, -1 if unknown. Memory is reserved for received bytes,
-// not for the announced length. A large body must fill its memory soon, or a client could reserve
-// all of it and send nothing more.
-//
-// Without memory, receive decodes the review's head from the beginning of the body, drops the rest
-// and returns a nil body.
+// and a large body must fill it soon, or a client could hold all of it. Without memory, receive
+// decodes the review's head, drops the rest and returns a nil body.
 func (x *exchange) receive(ctx context.Context, control *http.ResponseController, from io.Reader, length int64) ([]byte, error) {
 	x.buffer = buffers.Get().(*[]byte)
 	body := (*x.buffer)[:0]
@@ -95,7 +91,6 @@ func (x *exchange) reuse() {
 	}
 }
 
-// larger returns the size after a full buffer, at most the length of the body.
 func larger(size int, length int64) int {
 	next := min(max(2*size, initialBody), MaxBody)
 	if int64(size) < length && length < int64(next) {
@@ -128,7 +123,6 @@ func (x *exchange) release() {
 	}
 }
 
-// limit sets the read deadline of a body. The zero time removes it.
 func limit(control *http.ResponseController, until time.Time) error {
 	if err := control.SetReadDeadline(until); !errors.Is(err, http.ErrNotSupported) {
 		return err
@@ -136,8 +130,7 @@ func limit(control *http.ResponseController, until time.Time) error {
 	return nil // a body without a network connection cannot stall
 }
 
-// slots limits concurrent reviews: overall, per namespace, and large reviews per namespace. A
-// namespace that sends many reviews waits for its own.
+// slots limits concurrent reviews overall, per namespace, and large reviews per namespace.
 type slots struct {
 	all chan struct{} // a value for each review in progress
 
@@ -154,8 +147,7 @@ func newSlots(number int) *slots {
 	return &slots{all: make(chan struct{}, number), namespaces: map[string]*namespaceSlots{}}
 }
 
-// begin waits for the slots of a review. It returns a function that releases them, or nil once half
-// of the remaining time of ctx has passed.
+// begin waits for slots and returns their release, or nil after half of the remaining time of ctx.
 func (s *slots) begin(ctx context.Context, namespace string, large bool) (end func()) {
 	n := s.enter(namespace)
 	needed := []chan struct{}{n.large, n.all, s.all}
@@ -195,8 +187,7 @@ func (s *slots) leave(namespace string, n *namespaceSlots, held []chan struct{})
 	}
 }
 
-// takeSlot waits for one slot until half of the time since start has passed. A free slot needs no
-// timer.
+// takeSlot waits until half of the time since start has passed. A free slot needs no timer.
 func takeSlot(ctx context.Context, start time.Time, slot chan struct{}) bool {
 	select {
 	case slot <- struct{}{}:

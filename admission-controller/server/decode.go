@@ -98,8 +98,7 @@ func findSpec(raw []byte) (spec []byte, valid bool) {
 	return spec, d.end() == nil
 }
 
-// decoder decodes selected members of a JSON document and skips all others. Each method reads the next value.
-// After the first error the methods read nothing.
+// decoder decodes selected members. Each method reads the next value, or nothing after an error.
 type decoder struct {
 	jsontext.Decoder
 	buffer bytes.Buffer
@@ -120,7 +119,6 @@ var (
 	decoderOptions = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
 )
 
-// newDecoder returns a decoder for raw, to be freed after use.
 func newDecoder(raw []byte) *decoder {
 	d := decoders.Get().(*decoder)
 	d.buffer, d.progress = *bytes.NewBuffer(raw), progress{in: raw, maxDepth: maxDepth}
@@ -144,8 +142,7 @@ func (d *decoder) end() error {
 	return d.err
 }
 
-// fail records an error of the library without its JSON pointer, which may be as long as the
-// document.
+// fail records an error without its JSON pointer, which may be as long as the document.
 func (d *decoder) fail(err error) {
 	var syntax *jsontext.SyntacticError
 	switch {
@@ -313,7 +310,6 @@ func (d *decoder) boolean() *bool {
 	return nil
 }
 
-// short reads a value of at most maxText bytes into a Go value.
 func (d *decoder) short(into any) {
 	if raw := d.raw(); raw != nil && d.isShort(raw) {
 		d.unmarshal(raw, into)
@@ -338,14 +334,12 @@ func (d *decoder) checkQuantity(raw []byte) bool {
 	return d.err == nil
 }
 
-// Members of a VPA that hold quantities.
 var (
 	quantityLists  = []string{"minAllowed", "maxAllowed", "target", "lowerBound", "upperBound", "uncappedTarget"}
 	quantityFields = []string{"oomBumpUpRatio", "oomMinBumpUp", "quantity"}
 )
 
-// checkValue counts the parts of a value that belongs to the member name, directly or as a list
-// element.
+// checkValue counts the parts of a value of the member name, or of an element of its list.
 func (d *decoder) checkValue(name []byte, inQuantityList bool) {
 	if d.err != nil {
 		return

@@ -11,9 +11,8 @@ import (
 	"loadline.dev/loadline/pkg/core/fleet"
 )
 
-// DecodePod decodes the parts of a pod that affect its resources: names, labels, owners, annotations of
-// policies, containers with their resources, and the fields that quotas depend on. The map of annotations is
-// empty if the pod has only others.
+// DecodePod decodes the parts of a pod that affect its resources, and the fields that quotas depend
+// on. The map of annotations is empty, not nil, if the pod has only others.
 func DecodePod(raw []byte) (*corev1.Pod, error) {
 	d := newDecoder(raw)
 	defer d.free()

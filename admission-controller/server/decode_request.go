@@ -25,7 +25,7 @@ func DecodeRequest(body []byte) (*admissionv1.AdmissionRequest, error) {
 	return request, nil
 }
 
-// decodeHead decodes the members of a request in the beginning of a body. It returns nil if they include no UID.
+// decodeHead decodes a request from the beginning of a body. It returns nil without a UID.
 func decodeHead(beginning []byte) *admissionv1.AdmissionRequest {
 	d := newDecoder(beginning)
 	defer d.free()
@@ -39,8 +39,7 @@ func decodeHead(beginning []byte) *admissionv1.AdmissionRequest {
 	return request
 }
 
-// namespaceOf returns the namespace of a review, or "" if no namespace precedes the objects. It decodes no
-// other part of the body.
+// namespaceOf returns the namespace of a review, or "" if none precedes the objects.
 func namespaceOf(beginning []byte) string {
 	d := newDecoder(beginning)
 	defer d.free()

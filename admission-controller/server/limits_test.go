@@ -362,7 +362,7 @@ func TestServer_LargeReviewsWaitForMemory(t *testing.T) {
 		answer := postReview(h, "/?timeout=10s", padded(maxSmallBody+1000))
 		require.Equal(t, 4500*time.Millisecond, time.Since(start), "half of the time that the API server gives")
 		require.Contains(t, answer, `"uid":"u1","allowed":true`)
-		require.Contains(t, answer, "not looked at")
+		require.Contains(t, answer, "this one was not checked")
 		require.Equal(t, []Cause{CauseBusy}, r.causes)
 		require.Equal(t, "error Pod", r.requests[1])
 		require.EqualValues(t, 1, seen.Load())

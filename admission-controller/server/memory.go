@@ -7,14 +7,12 @@ import (
 	"sync"
 )
 
-// memory limits the bytes of large bodies. A body reserves bytes as it grows, so a client that
-// announces much and sends little holds little.
+// memory limits the bytes of large bodies, reserved as a body grows.
 //
 // Bodies that each hold a part and wait for the rest would deadlock. Therefore the size of one
-// whole body is set aside as a reserve. It belongs to one body at a time, which can always be read
-// to its end and then releases everything. Waiting bodies are served by namespace, the namespace
-// with the fewest bytes first, then by arrival. A namespace with many large bodies therefore delays
-// others by at most one of them.
+// whole body is a reserve for one body at a time, which can always be read to its end. The
+// namespace with the fewest bytes is served first, then by arrival. A namespace with many large
+// bodies therefore delays others by at most one of them.
 type memory struct {
 	mu           sync.Mutex
 	free         int
@@ -47,8 +45,7 @@ func (m *memory) open(namespace string) *reservation {
 	return &reservation{memory: m, namespace: namespace, number: m.number}
 }
 
-// grow waits until the reservation holds size bytes, at most the reserve, or ctx ends. It reports
-// whether it succeeded.
+// grow waits until the reservation holds size bytes, at most the reserve. It is false if ctx ended.
 func (s *reservation) grow(ctx context.Context, size int) bool {
 	if ctx.Err() != nil {
 		return false
@@ -92,8 +89,7 @@ func (s *reservation) close() {
 	s.grantWaiting()
 }
 
-// grantWaiting grants waiting reservations until the next one has to wait. The caller holds the
-// mutex.
+// grantWaiting grants reservations until the next one has to wait. The caller holds the mutex.
 func (m *memory) grantWaiting() {
 	for len(m.waiting) > 0 {
 		next := slices.MinFunc(m.waiting, func(a, b *reservation) int { return cmp.Compare(m.heldBy[a.namespace], m.heldBy[b.namespace]) })

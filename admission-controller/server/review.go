@@ -24,8 +24,7 @@ type Answer struct {
 	Refusal  *metav1.Status // nil: allowed
 	Patch    []client.PatchOperation
 	Warnings []string
-	// Err is why the object is allowed unchecked. The Patch still applies. Cause is the metric
-	// label of Err or of an oddity.
+	// Err is why the object is allowed unchecked. The Patch still applies. Cause is a metric label.
 	Err   error
 	Cause Cause
 	// After runs once the answer was sent successfully, for reports that must not delay the object.
@@ -87,8 +86,7 @@ type Recorder interface {
 	Problem(cause Cause)
 }
 
-// Memory limits of reviews. Any tenant that may create pods can send large ones, and many at a
-// time.
+// Memory limits of reviews. Any tenant that may create pods can send many large ones at a time.
 const (
 	// MaxBody is the largest request body in bytes.
 	MaxBody = 5 << 20
@@ -97,8 +95,7 @@ const (
 	// initialBody is the first buffer of a body in bytes. A full buffer doubles.
 	initialBody = 4 << 10
 	// maxLargeBytes limits the bytes of all bodies above maxSmallBody in memory.
-	maxLargeBytes = 40 << 20
-	// maxConcurrentReviews limits how many reviews are decoded and answered at the same time.
+	maxLargeBytes        = 40 << 20
 	maxConcurrentReviews = 100
 	// namespaceShare is the divisor of maxConcurrentReviews for one namespace.
 	namespaceShare = 4
@@ -171,12 +168,11 @@ func (r *reviewer) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	}
 }
 
-// finish runs After. It must not panic: the connection would be cut, and the client may already
-// have written its next request.
+// finish runs After. A panic would cut the connection, on which a next request may be written.
 func (x *exchange) finish() {
 	defer func() {
 		if fault := recover(); fault != nil {
-			x.report(CausePanic, fmt.Errorf("panic: %v", fault), "Answered, but what tells of the answer failed", debug.Stack())
+			x.report(CausePanic, fmt.Errorf("panic: %v", fault), "Failed to report an answered request", debug.Stack())
 		}
 	}()
 	if x.after != nil {
@@ -184,7 +180,6 @@ func (x *exchange) finish() {
 	}
 }
 
-// writeResponse writes and flushes the whole body before the handler ends.
 func writeResponse(w http.ResponseWriter, body []byte) error {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
@@ -206,10 +201,9 @@ func timeout(request *http.Request) time.Duration {
 	return limit * 9 / 10
 }
 
-var errBusy = errors.New("too many or too large reviews at the same time: this one was not looked at")
+var errBusy = errors.New("too many or too large concurrent reviews: this one was not checked")
 
-// withHalfTimeout ends after half of the time between from and the deadline of ctx. The rest
-// remains for the answer.
+// withHalfTimeout ends halfway between from and the deadline of ctx. The rest is for the answer.
 func withHalfTimeout(ctx context.Context, from time.Time) (context.Context, context.CancelFunc) {
 	end, ok := ctx.Deadline()
 	if !ok {
@@ -218,8 +212,7 @@ func withHalfTimeout(ctx context.Context, from time.Time) (context.Context, cont
 	return context.WithDeadline(ctx, from.Add(end.Sub(from)/2))
 }
 
-// answer returns the response to the review in a body. A nil body means that there was no memory
-// for it.
+// answer returns the response to a review. A nil body means that there was no memory for it.
 func (x *exchange) answer(ctx context.Context, body []byte) *admissionv1.AdmissionResponse {
 	if body == nil {
 		return x.busy()
@@ -253,7 +246,7 @@ func (x *exchange) busy() *admissionv1.AdmissionResponse {
 	return response
 }
 
-const unchangedPrefix = "VPA admission controller: left unchanged: "
+const unchangedPrefix = "VPA admission controller: allowed unchanged: "
 
 func (x *exchange) admit(ctx context.Context, body []byte) *admissionv1.AdmissionResponse {
 	response := &admissionv1.AdmissionResponse{Allowed: true}
@@ -283,7 +276,6 @@ func (x *exchange) admit(ctx context.Context, body []byte) *admissionv1.Admissio
 	return response
 }
 
-// request decodes the request of a review. A panic counts as CausePanic.
 func (x *exchange) request(body []byte) (request *admissionv1.AdmissionRequest, err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
@@ -305,8 +297,7 @@ func (x *exchange) find(request *admissionv1.AdmissionRequest) (Handler, bool) {
 	return Handler{}, false
 }
 
-// callHandler runs the handler and turns a panic into an answer. The log has the object name set by
-// the handler.
+// callHandler turns a panic into an answer. The log has the object name set by the handler.
 func (x *exchange) callHandler(ctx context.Context, h Handler, request *admissionv1.AdmissionRequest) (answer Answer) {
 	defer func() {
 		cause := recover()
@@ -361,7 +352,7 @@ func (x *exchange) logger() klog.Logger {
 	return x.log.WithValues("resource", x.decoded.Resource.Resource, "namespace", x.decoded.Namespace, "name", x.decoded.Name, "uid", x.decoded.UID)
 }
 
-const notAnswered = "Request not answered as it should be"
+const notAnswered = "Failed to answer request normally"
 
 func (x *exchange) problem(cause Cause, err error) { x.report(cause, err, notAnswered, nil) }
 

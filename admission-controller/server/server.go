@@ -38,8 +38,7 @@ type Config struct {
 	Handlers    []Handler
 	Recorder    Recorder
 	Callers     Callers
-	// Drain is how long the server answers after its context ended, so that the cluster can remove
-	// this replica from the Service first.
+	// Drain is how long to serve after the context ended, until the Service drops this replica.
 	Drain time.Duration
 }
 
@@ -52,20 +51,17 @@ type Server struct {
 // ProbePath is answered without an admission request.
 const ProbePath = "/probe"
 
-// Limits of connections. API servers open one for each review in progress, mostly below ten. The
-// timeouts of the probe connection are multiples of the 10 s heartbeat, so that the runtime wakes
-// up less often.
+// Limits of connections. API servers open one for each review, mostly below ten. Timeouts of probes
+// are multiples of the 10 s heartbeat, so that the runtime wakes up less often.
 const (
-	// firstByteTimeout limits the wait for the first byte of a request. API servers open
-	// connections ahead and keep unused ones for 90 s. If the webhook closed one earlier, it might
-	// lose a request.
+	// firstByteTimeout exceeds the 90 s for which API servers keep unused connections: closing one
+	// earlier might lose a request.
 	firstByteTimeout = 100 * time.Second
 	bodyTimeout      = 20 * time.Second
 	chunkTimeout     = 2 * time.Second  // per doubling of a large body, below a memory wait
 	answerTimeout    = 40 * time.Second // the API server waits 30 s at most
 	idleTimeout      = 3 * time.Minute
-	// probeIdleTimeout applies to connections without a review. It exceeds the two minutes between
-	// two self-probes.
+	// probeIdleTimeout, without a review, exceeds the two minutes between two self-probes.
 	probeIdleTimeout = 150 * time.Second
 	shutdownTimeout  = 10 * time.Second // for open requests at shutdown
 	shutdownIdle     = 10 * time.Second // idle time before shutdown closes a connection
@@ -111,8 +107,7 @@ type tlsServer struct{ *tls.Config }
 
 func (e tlsServer) Server(c net.Conn) *tls.Conn { return tls.Server(c, e.Config) }
 
-// Run serves until ctx ends, continues for the drain time, and lets open requests finish. Listen
-// must have been called.
+// Run serves until ctx ends and for Drain, then lets open requests finish. It requires Listen.
 func (s *Server) Run(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	config := s.config.TLS.Clone()
@@ -138,9 +133,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// StartGrace is how long a starting program reports that it is not ready. The liveness probe uses
-// the same path in the manifests of this project and of the reference VPA, and gives up at the
-// third failure, at the earliest 25 seconds after the start. A longer or equal time could restart a
+// StartGrace is how long a starting program reports that it is not ready. Liveness probes use the
+// same path and fail at the earliest 25 s after the start, so a time that long could restart a
 // program that waits for a slow API server.
 const StartGrace = 20 * time.Second
 
@@ -169,8 +163,7 @@ func (h *Health) Alive() {
 
 var errStarting = errors.New("the webhook does not answer yet")
 
-// Check fails while the webhook starts, for at most StartGrace, and after maxProbeAge without an
-// answered self-probe.
+// Check fails until the first self-probe, for StartGrace at most, and maxProbeAge after the last.
 func (h *Health) Check() error {
 	if !h.ready.Load() {
 		if time.Since(h.started) < StartGrace {
@@ -200,9 +193,8 @@ func (c Callers) Load() (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// requireCertificate makes connections request a client certificate. A client without one can still
-// use ProbePath, as the kubelet does. A wrong certificate is rejected. The CA file is read for each
-// connection, so it may change.
+// requireCertificate rejects wrong client certificates. Clients without one can still use
+// ProbePath, as the kubelet does. The CA file is read for each connection, so it may change.
 func (c Callers) requireCertificate(config *tls.Config) {
 	config.ClientAuth = tls.RequestClientCert
 	config.VerifyConnection = func(state tls.ConnectionState) error {
@@ -227,14 +219,13 @@ func (c Callers) verify(chain []*x509.Certificate, roots *x509.CertPool) error {
 		return fmt.Errorf("client certificate of %q: %w", chain[0].Subject.CommonName, err)
 	}
 	if len(c.Names) > 0 && !slices.Contains(c.Names, chain[0].Subject.CommonName) {
-		return fmt.Errorf("client certificate is of %q, must be of %s", chain[0].Subject.CommonName, strings.Join(c.Names, " or "))
+		return fmt.Errorf("client certificate has common name %q, must be %s", chain[0].Subject.CommonName, strings.Join(c.Names, " or "))
 	}
 	return nil
 }
 
-var errNoClientCertificate = errors.New("the client has no certificate, which --webhook-client-ca-file demands: give the API server one in its admission configuration")
+var errNoClientCertificate = errors.New("missing client certificate, required by --webhook-client-ca-file: configure one for the API server in its admission configuration")
 
-// permits reports whether the connection of a request may send reviews.
 func (c Callers) permits(request *http.Request) bool {
 	return c.CAFile == "" || request.TLS != nil && len(request.TLS.PeerCertificates) > 0
 }

@@ -94,9 +94,9 @@ func TestServer_AnswersReviews(t *testing.T) {
 		"refused": {"application/json", review, func() Answer { return Answer{Refusal: refusal} }, 200,
 			`{"uid":"u1","allowed":false,"status":{"metadata":{},"status":"Failure","reason":"Invalid","code":422}}`, "skipped Pod", nil},
 		"problem": {"application/json", review, func() Answer { return Answer{Err: errors.New("no owner"), Cause: CauseOwner} }, 200,
-			`{"uid":"u1","allowed":true,"warnings":["VPA admission controller: left unchanged: no owner"]}`, "error Pod", []Cause{CauseOwner}},
+			`{"uid":"u1","allowed":true,"warnings":["VPA admission controller: allowed unchanged: no owner"]}`, "error Pod", []Cause{CauseOwner}},
 		"panic": {"application/json", review, func() Answer { panic("boom") }, 200,
-			`{"uid":"u1","allowed":true,"warnings":["VPA admission controller: left unchanged: panic: boom"]}`, "error Pod", []Cause{CausePanic}},
+			`{"uid":"u1","allowed":true,"warnings":["VPA admission controller: allowed unchanged: panic: boom"]}`, "error Pod", []Cause{CausePanic}},
 	} {
 		r := &recorder{}
 		h := New(Config{Environment: process.OS{}, Handlers: []Handler{pods(c.answer)}, Recorder: r}).Handler(klog.Background())
@@ -164,7 +164,9 @@ func TestServer_ServesTLSAndDrains(t *testing.T) {
 	}
 	require.NoError(t, probe(ctx, "127.0.0.1", cas))
 	require.NoError(t, probe(ctx, "any.name", nil), "without CAs the certificate is not looked at")
-	require.ErrorContains(t, probe(ctx, "10.1.1.1", cas), "does not answer a probe of its own")
+	err := probe(ctx, "10.1.1.1", cas)
+	require.ErrorContains(t, err, "probe own webhook at 127.0.0.1:")
+	require.ErrorContains(t, err, "not 10.1.1.1")
 	_, others := selfSigned(t)
 	require.Error(t, probe(ctx, "127.0.0.1", others))
 
@@ -327,7 +329,7 @@ func TestProblems_AreCountedAndReturned(t *testing.T) {
 	r, answer := reviewOnce(review, func() Answer { return Answer{Err: errors.New("no such owner"), Cause: CauseOwner} })
 	require.Equal(t, []Cause{CauseOwner}, r.causes)
 	require.Equal(t, []string{"error Pod"}, r.requests)
-	require.Contains(t, answer, "left unchanged: no such owner")
+	require.Contains(t, answer, "allowed unchanged: no such owner")
 	require.Contains(t, answer, `"allowed":true`)
 }
 

@@ -50,7 +50,6 @@ type Cluster struct {
 	once          sync.Once
 }
 
-// quotas is the cache of all ResourceQuotas.
 type quotas struct {
 	corelisters.ResourceQuotaLister
 
@@ -87,7 +86,7 @@ func (c *Cluster) Run(ctx context.Context) {
 func (c *Cluster) followQuotas(ctx context.Context) {
 	factory := client.Factory(c.Kube, c.Namespace, 0, "")
 	informer := factory.Core().V1().ResourceQuotas()
-	if err := client.Optional(informer.Informer(), c.Retry, "ResourceQuotas cannot be read, so new pods are not cut to what they leave"); err != nil {
+	if err := client.Optional(informer.Informer(), c.Retry, "Failed to read ResourceQuotas, admitting new pods without quota cuts"); err != nil {
 		klog.FromContext(ctx).Error(err, "Watch resource quotas") // only if the informer already runs
 	}
 	factory.Start(ctx.Done())
@@ -96,9 +95,8 @@ func (c *Cluster) followQuotas(ctx context.Context) {
 	factory.Shutdown()
 }
 
-// Advise returns warnings about a VPA that is created or changed. The old VPA is nil on create. It
-// returns none if the spec is unchanged, or while maxAdvised VPAs are being advised: each one holds
-// a review slot of the server.
+// Advise returns warnings about a VPA with a new or changed spec. Old is nil on create. Each call
+// holds a review slot of the server, so there are none while maxAdvised VPAs are being advised.
 func (c *Cluster) Advise(ctx context.Context, vpa, old *vpav1.VerticalPodAutoscaler) []string {
 	if vpa.Spec.TargetRef == nil || old != nil && reflect.DeepEqual(vpa.Spec, old.Spec) {
 		return nil
@@ -123,14 +121,13 @@ func (c *Cluster) Advise(ctx context.Context, vpa, old *vpav1.VerticalPodAutosca
 		view.Largest = *largest
 	}
 	if err != nil {
-		klog.FromContext(ctx).V(4).Info("HorizontalPodAutoscalers cannot be read, so no warning tells of them", "reason", err)
+		klog.FromContext(ctx).V(4).Info("Failed to read HorizontalPodAutoscalers, giving no warnings about them", "reason", err)
 	}
 	return Advise(vpa, view)
 }
 
-// target returns why the target of a VPA has no pods, and its pod template, as far as they are
-// known. It never waits for the caches. If the target is not cached or its template is needed, it
-// is read once from the API server: users create a VPA and its target at the same time.
+// target returns why the target has no pods, and its pod template, as far as known. It never waits
+// for caches. An uncached target is read once: users create a VPA and its target together.
 func (c *Cluster) target(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) (podless string, template *corev1.PodSpec) {
 	key := target.RefKey(vpa.Namespace, vpa.Spec.TargetRef)
 	_, err := c.Targets.Selector(ctx, vpa.Namespace, vpa.Spec.TargetRef)
@@ -184,7 +181,7 @@ func (c *Cluster) sameTarget(vpa *vpav1.VerticalPodAutoscaler) (others []*vpav1.
 
 func (c *Cluster) scaled(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) (found []ScalingHPA, err error) {
 	if vpa.Namespace == "" {
-		return nil, errors.New("the review names no namespace, and those of all are not for one VPA")
+		return nil, errors.New("list HorizontalPodAutoscalers: review without a namespace")
 	}
 	list, err := c.autoscalers(ctx, vpa.Namespace)
 	if err != nil {
@@ -201,8 +198,7 @@ func (c *Cluster) scaled(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) 
 	return found, nil
 }
 
-// autoscalers lists the HorizontalPodAutoscalers of a namespace. Tenants decide how long the list
-// is, so the length and the number of concurrent lists are bounded.
+// autoscalers lists HPAs of a namespace. Tenants decide the length, so it is bounded.
 func (c *Cluster) autoscalers(ctx context.Context, namespace string) (list autoscalingv2.HorizontalPodAutoscalerList, err error) {
 	select {
 	case c.listSlots() <- struct{}{}:

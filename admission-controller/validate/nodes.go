@@ -59,7 +59,6 @@ func (c *Cluster) Nodes() *nodefit.Nodes {
 // Exceeded records that a pod exceeded every node, because a larger node may exist by now.
 func (c *Cluster) Exceeded() { c.nodesExceeded.Store(true) }
 
-// followNodes reads nodes, as long as they are needed, until ctx ends.
 func (c *Cluster) followNodes(ctx context.Context) {
 	c.nodesNeeded.Store(true)
 	var read time.Time
@@ -87,8 +86,7 @@ func (c *Cluster) followNodes(ctx context.Context) {
 	}
 }
 
-// readNodes reads the nodes, the DaemonSets that take room on them, and whether larger nodes may be
-// added.
+// readNodes reads nodes, their DaemonSets, and whether larger nodes may be added.
 func (c *Cluster) readNodes(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, nodesTimeout)
 	defer cancel()

@@ -21,9 +21,8 @@ type PolicyVerdict struct {
 	Warnings []string        // at most maxFindings
 }
 
-// CheckPolicy validates a SizingPolicy. Old is the raw stored object of an update, else nil. If the
-// spec is unchanged, its errors become warnings: they must not block a new label, or the last
-// update of an object that is being deleted.
+// CheckPolicy validates a SizingPolicy. Old is the raw stored object of an update, else nil. Errors
+// of an unchanged spec become warnings: they must not block new labels or a deletion.
 func (c Config) CheckPolicy(raw, old []byte) PolicyVerdict {
 	verdict := c.checkPolicy(raw, old)
 	if len(verdict.Errors) == 0 || !server.HaveSameSpec(raw, old) {
@@ -64,8 +63,7 @@ func (c Config) checkPolicy(raw, old []byte) PolicyVerdict {
 	return PolicyVerdict{Errors: ch.errors, Warnings: ch.warnings}
 }
 
-// repairScalars finds invalid durations and fractions, for which encoding/json reports no field. It
-// returns the object without them, and an error for each.
+// repairScalars removes invalid durations and fractions, for which encoding/json names no field.
 func repairScalars(raw []byte) ([]byte, field.ErrorList) {
 	var problems field.ErrorList
 	decoder := json.NewDecoder(bytes.NewReader(raw))
@@ -124,8 +122,7 @@ func isDuration(text string) bool {
 // isText accepts any text. The value is checked elsewhere.
 func isText(string) bool { return true }
 
-// Status returns the answer for an object with errors: 422 with one cause for each error, nil
-// without errors.
+// Status returns the answer: 422 with one cause for each error, nil without errors.
 func (v PolicyVerdict) Status(name string) *metav1.Status {
 	return invalid(schema.GroupKind{Group: loadlinev1alpha1.GroupName, Kind: "SizingPolicy"}, name, v.Errors)
 }

@@ -47,8 +47,7 @@ func (c *Cluster) reserveForStaticPods(ctx context.Context, nodes []corev1.Node)
 	return nil
 }
 
-// kindOf returns the common properties of nodes of one kind: resources, instance type, roles and
-// taints.
+// kindOf returns the common properties of nodes: resources, instance type, roles and taints.
 func kindOf(node *corev1.Node) string {
 	parts := []string{node.Labels[corev1.LabelInstanceTypeStable], node.Status.Allocatable.Cpu().String(), node.Status.Allocatable.Memory().String()}
 	var special []string

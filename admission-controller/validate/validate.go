@@ -29,8 +29,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// Config holds the enabled alpha features. A field of a disabled feature is rejected, unless the
-// old object has a field of that feature already.
+// Config enables alpha features. Fields of others are rejected unless the old object uses them.
 type Config struct {
 	InPlace      bool // update mode InPlace
 	PerVPAConfig bool // memory aggregation and OOM settings per VPA
@@ -42,13 +41,11 @@ type Verdict struct {
 	Errors   field.ErrorList         // in field order, at most maxFindings, empty: valid
 	Warnings []string                // at most maxFindings
 	Patch    []client.PatchOperation // defaults, empty with errors
-	// Object is the checked object, nil if it cannot or need not be decoded. Old is the stored
-	// object, nil if there is none or it cannot be decoded.
+	// Object is the checked and Old the stored object, nil if there is none or it is not decoded.
 	Object, Old *vpav1.VerticalPodAutoscaler
 }
 
-// Bounds of the findings about one object. The message of the answer, the log line and each cause
-// repeat the errors.
+// Bounds of the findings about one object. Message, log line and each cause repeat the errors.
 const (
 	maxFindings = 20
 	maxPolicies = 300  // containerPolicies of a checked object
@@ -56,9 +53,8 @@ const (
 	maxDetail   = 1000 // bytes of an encoding/json error
 )
 
-// Check validates an object. Old is the raw stored object of an update, else nil. An unreadable old
-// object counts as none, so that it can be repaired. An object that is being deleted is allowed if
-// its spec is unchanged: its last update removes a finalizer.
+// Check validates an object. Old is the raw stored object, nil or unreadable for none. An object
+// that is being deleted is allowed if its spec is unchanged: its last update removes a finalizer.
 func (c Config) Check(raw, old []byte) Verdict {
 	if server.IsDeleted(raw) && server.HaveSameSpec(raw, old) {
 		return Verdict{}
@@ -147,15 +143,14 @@ func (ch *checker) warn(format string, args ...any) {
 	}
 }
 
-// recipe rejects an invalid recipe, which the recommender would replace at once. An already stored
-// one does not block other changes.
+// recipe rejects an invalid recipe. An already stored one does not block other changes.
 func (ch *checker) recipe(text, stored string) {
 	problem := recipe.Problem(text)
 	at := field.NewPath("metadata", "annotations").Key(recipe.Annotation)
 	switch {
 	case problem == "":
 	case text == stored:
-		ch.warn("%s: %s; until that is right the recipe is that of the recommender", at, problem)
+		ch.warn("%s: %s; the recommender's default recipe applies until you correct it", at, problem)
 	default:
 		ch.refuse(field.Invalid(at, text, problem))
 	}
@@ -176,8 +171,7 @@ func (ch *checker) target(ref, stored *autoscalingv1.CrossVersionObjectReference
 	}
 }
 
-// size rejects a spec that the programs refuse to cache because of its size. An already stored one
-// does not block other changes.
+// size rejects a spec too large for the caches. An already stored one does not block changes.
 func (ch *checker) size(spec, stored *vpav1.VerticalPodAutoscalerSpec) {
 	problem := client.SpecTooLarge(spec)
 	switch {
@@ -271,8 +265,7 @@ func (ch *checker) startupBoost(b *vpav1.StartupBoost, at *field.Path) {
 	}
 }
 
-// Status returns the answer for an object with errors: 422 with one cause for each error, nil
-// without errors.
+// Status returns the answer: 422 with one cause for each error, nil without errors.
 func (v Verdict) Status(name string) *metav1.Status {
 	return invalid(schema.GroupKind{Group: vpav1.SchemeGroupVersion.Group, Kind: "VerticalPodAutoscaler"}, name, v.Errors)
 }
@@ -300,8 +293,7 @@ func decodeError(raw []byte, err error) *field.Error {
 	return field.TypeInvalid(at, printableValue(value), expectedType(wrong.Type, names[len(names)-1], value))
 }
 
-// locate finds the first value at or below a path that does not decode into the expected type. List
-// indexes are not part of the names.
+// locate finds the first value at or below a path with the wrong type. Names have no list indexes.
 func locate(within any, names []string, at *field.Path, want reflect.Type) (path *field.Path, value any, found bool) {
 	if list, ok := within.([]any); ok && (len(names) > 0 || want.Kind() != reflect.Slice) {
 		for i, element := range list {

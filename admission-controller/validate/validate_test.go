@@ -168,7 +168,7 @@ func TestCheck_RefusesInvalidRecipeUnlessStored(t *testing.T) {
 	require.Empty(t, verdict.Errors, "what is stored already does not stop other changes")
 	require.Len(t, verdict.Warnings, 1)
 	require.Contains(t, verdict.Warnings[0], problem)
-	require.Contains(t, verdict.Warnings[0], "until that is right the recipe is that of the recommender")
+	require.Contains(t, verdict.Warnings[0], "the recommender's default recipe applies until you correct it")
 	long := Config{}.Check(vpa(strings.Repeat("ä", 100000)), nil).Errors[0].Error()
 	require.Less(t, len(long), 400)
 	require.Contains(t, long, "must have at most 1000")

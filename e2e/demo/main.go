@@ -25,7 +25,7 @@ import (
 
 func main() {
 	keep := flag.Bool("keep", false, "leave the control plane and the programs running until ctrl-C")
-	timeout := flag.Duration("timeout", 5*time.Minute, "how long the workloads may take to be put right")
+	timeout := flag.Duration("timeout", 5*time.Minute, "time limit for resizing the workloads")
 	flag.Parse()
 	harness.Main("demo", func(ctx context.Context) error {
 		return harness.Run(ctx, "demo", harness.Options{Nodes: 3}, func(ctx context.Context, cluster *harness.Cluster) error { return run(ctx, cluster, *keep, *timeout) })

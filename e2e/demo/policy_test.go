@@ -128,7 +128,7 @@ func TestRolloutChanges_ListsChanges(t *testing.T) {
 	before.rollouts[0].pods[0].request = fullRequest
 	before.rollouts[1].record.Rounds[0].Outcome = ""
 	before.rollouts[1].pods[0].restarts, before.rollouts[1].pods[0].request, before.rollouts[1].pods[0].limit = 0, reducedRequest, reducedRequest
-	after.events = []event{{"e", "Reverted", hurt + "-0", "Change taken back"}}
+	after.events = []event{{"e", "Reverted", hurt + "-0", "Change reverted"}}
 	require.Equal(t, []string{
 		"   0s  front: VPA deployment-front made, in mode Off",
 		"   0s  front: first recommendation: target 100m / 256Mi",
@@ -137,7 +137,7 @@ func TestRolloutChanges_ListsChanges(t *testing.T) {
 		"   0s  report-0: OOM-killed at a memory limit of 256Mi",
 		"   0s  report-0: resized in place: 100m / 256Mi -> 100m / 1024Mi",
 		"   0s  report: 0 of 2 pods have the new size, phase Canary, last round: Reverted, OOMKilled",
-		"   0s  report-0: event Reverted: Change taken back",
+		"   0s  report-0: event Reverted: Change reverted",
 	}, rolloutChanges(before, after, noon))
 	require.Empty(t, rolloutChanges(after, after, noon))
 }

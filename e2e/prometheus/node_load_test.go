@@ -63,7 +63,7 @@ func TestNodeLoadSource_ReadsMinimumOfTwoMinutes(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, loads, metric)
 	}
-	for metric, says := range map[string]string{"node_load1{": "parse error", "node_load5": "--node-load-metric=node_load5: Prometheus finds no series"} {
+	for metric, says := range map[string]string{"node_load1{": "parse error", "node_load5": "--node-load-metric=node_load5: no series in Prometheus"} {
 		config := nodeload.DefaultConfig()
 		config.Metric = metric
 		source, err := nodeload.NewSource(process.OS{}, config, settings, "")

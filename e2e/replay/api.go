@@ -194,7 +194,7 @@ func (a *API) await(ctx context.Context, empty int) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the recommender asked for usage up to %s only: %w", at.UTC(), context.Cause(ctx))
+			return fmt.Errorf("the recommender requested usage only up to %s: %w", at.UTC(), context.Cause(ctx))
 		case <-time.After(2 * time.Millisecond):
 		}
 	}

@@ -32,8 +32,8 @@ func main() {
 
 func run() error {
 	var out bytes.Buffer
-	out.WriteString("# Objects\n\nFor those who write VPAs and SizingPolicies, or read what the programs write. Generated from `deploy/crds`; `kubectl explain` prints the same.\n" +
-		"Fields that are required are in bold. The fields of the status are written by the programs.\n")
+	out.WriteString("# Objects\n\nLook up the fields of all Loadline objects. Generated from `deploy/crds`, like the output of `kubectl explain`.\n" +
+		"Required fields are in bold. Loadline writes the status fields.\n")
 	for _, path := range definitions {
 		text, err := os.ReadFile(path)
 		if err != nil {

@@ -31,11 +31,11 @@ import (
 )
 
 func main() {
-	out := flag.String("out", "dist/images", "folder for the images; what is there is removed")
+	out := flag.String("out", "dist/images", "folder for the images; its content is removed")
 	tag := flag.String("tag", "latest", "tag of the images")
 	platforms := flag.String("platforms", "linux/amd64,linux/arm64", "platforms, separated by commas")
-	registry := flag.String("push", "", "where in a registry to copy the images, such as registry.example/team; empty: nowhere")
-	folder := flag.String("kustomization", "dist/deploy", "with -push: folder of a kustomization of deploy with these images")
+	registry := flag.String("push", "", "registry path to copy the images to, such as registry.example/team; empty means none")
+	folder := flag.String("kustomization", "dist/deploy", "with -push: folder for a kustomization of deploy with these images")
 	flag.Parse()
 	if err := run(*out, *tag, *platforms, *registry, *folder, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "images:", err)
@@ -53,7 +53,7 @@ func run(out, tag, platforms, registry, folder string, log io.Writer) error {
 		return fmt.Errorf("-platforms: %w", err)
 	}
 	if flag.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q: there are flags only, see -h", flag.Arg(0))
+		return fmt.Errorf("unexpected argument %q: want flags only, see -h", flag.Arg(0))
 	}
 	var to map[string]name.Tag
 	if registry != "" {
@@ -96,7 +96,7 @@ func checkImageOverrides(file string) error {
 	}
 	for line := range strings.Lines(string(text)) {
 		if strings.HasPrefix(line, "images:") {
-			return fmt.Errorf("-push: %s has images: take them out, as the images that are pushed would not be found behind them", file)
+			return fmt.Errorf("-push: %s has images: take them out, because they would hide the pushed images", file)
 		}
 	}
 	return nil

@@ -66,7 +66,7 @@ func chartRoles(root string) ([]byte, error) {
 	for _, r := range roles {
 		r.Programs = programs[r.Kind+"/"+r.Name]
 		if len(r.Programs) == 0 && r.Name != unboundRole {
-			return nil, fmt.Errorf("no binding gives %s %s to a program", r.Kind, r.Name)
+			return nil, fmt.Errorf("no binding of %s %s to a program", r.Kind, r.Name)
 		}
 		r.Name = strings.TrimPrefix(r.Name, "system:")
 		r.Name = strings.Replace(r.Name, "vpa-", "", 1)

@@ -87,7 +87,7 @@ func (s metrics) check(source, expr string) error {
 	for _, g := range grouping.FindAllStringSubmatch(expr, -1) {
 		for label := range strings.SplitSeq(g[1], ",") {
 			if label = strings.TrimSpace(label); label != "" && !all[label] {
-				problems = append(problems, fmt.Errorf("%s: groups by %s, which no metric of it has", source, label))
+				problems = append(problems, fmt.Errorf("%s: groups by %s, which none of its metrics has", source, label))
 			}
 		}
 	}

@@ -24,7 +24,7 @@ func TestMetricsCheck_DetectsUnknownMetricsAndLabels(t *testing.T) {
 	for expr, want := range map[string]string{
 		`sum(loadline_no_such_metric)`:                  "no program serves loadline_no_such_metric",
 		`loadline_updater_skipped_pods{mode="x"} > 0`:   "loadline_updater_skipped_pods has no label mode",
-		`sum by (pod) (loadline_updater_skipped_pods)`:  "groups by pod, which no metric of it has",
+		`sum by (pod) (loadline_updater_skipped_pods)`:  "groups by pod, which none of its metrics has",
 		`rate(loadline_updater_skipped_pods_count[5m])`: "no program serves loadline_updater_skipped_pods_count",
 		`up == 0`: "names no metric",
 		`sum by (reason) (loadline_updater_skipped_pods) > 0`:      "",

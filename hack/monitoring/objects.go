@@ -28,14 +28,14 @@ func stateMetrics(prefix, policies string) any {
 	const object = "verticalpodautoscaler_"
 	recommended := []any{"status", "recommendation", "containerRecommendations"}
 	for _, of := range []struct{ field, what string }{
-		{"target", "What is recommended."}, {"lowerBound", "Below this a pod is to be changed."},
-		{"upperBound", "Above this a pod is to be changed."}, {"uncappedTarget", "What would be recommended without maxAllowed and minAllowed."},
+		{"target", "What is recommended."}, {"lowerBound", "Lower bound of the recommendation."},
+		{"upperBound", "Upper bound of the recommendation."}, {"uncappedTarget", "Target without minAllowed and maxAllowed."},
 	} {
 		amounts(object+"status_recommendation_containerrecommendations_"+strings.ToLower(of.field), of.what, recommended, of.field)
 	}
 	allowed := []any{"spec", "resourcePolicy", "containerPolicies"}
-	amounts(object+"spec_resourcepolicy_"+policies+"_minallowed", "The least that a container may get.", allowed, "minAllowed")
-	amounts(object+"spec_resourcepolicy_"+policies+"_maxallowed", "The most that a container may get.", allowed, "maxAllowed")
+	amounts(object+"spec_resourcepolicy_"+policies+"_minallowed", "Minimum recommendation for the container.", allowed, "minAllowed")
+	amounts(object+"spec_resourcepolicy_"+policies+"_maxallowed", "Maximum recommendation for the container.", allowed, "maxAllowed")
 	list = append(list,
 		map[string]any{
 			"name": object + "spec_updatepolicy_updatemode", "help": "1 for the mode that is set.",

@@ -9,7 +9,7 @@ import (
 
 const intro = `# Monitoring
 
-For those who watch the programs. This page and all that it speaks of are generated from one table of alerts and the
+Use this page to monitor Loadline. It is generated, like the files below, from the alert definitions and the
 metrics that the programs serve, on ` + "`/metrics`" + ` of their ports (recommender 8942, updater 8943, admission controller 8944).
 
 | in ` + "`deploy/monitoring`" + ` | what it is |
@@ -23,7 +23,7 @@ metrics that the programs serve, on ` + "`/metrics`" + ` of their ports (recomme
 
 `
 
-const newSeriesNote = `Most counters of what goes wrong begin with the first event, which ` + "`increase`" + ` alone does not see. So their alerts take a counter that is new
+const newSeriesNote = `Most error counters begin with their first event, which ` + "`increase`" + ` alone does not see. So their alerts take a counter that is new
 within the time at its value (` + "`max_over_time`" + `), provided that Prometheus knew the program before that time: what it finds when it begins, or goes on after a
 gap, may be old.
 
@@ -45,7 +45,7 @@ func page(served metrics) string {
 		}
 		b.WriteString("\n")
 	}
-	b.WriteString("## Metrics\n\nThose that begin with `vpa_` have the names, labels and buckets of the reference VPA.\n")
+	b.WriteString("## Metrics\n\nMetrics that begin with `vpa_` have the names, labels and buckets of the reference VPA.\n")
 	for _, program := range programs {
 		fmt.Fprintf(&b, "\n### Of the %s\n\n| metric | type | labels | |\n|---|---|---|---|\n", strings.ReplaceAll(program, "-", " "))
 		for _, name := range slices.Sorted(maps.Keys(served)) {

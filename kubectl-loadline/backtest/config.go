@@ -72,9 +72,9 @@ func Default() *Config {
 // AddFlags binds every flag.
 func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&c.Recipes, "recipe", c.Recipes, "Recipe to replay, as `NAME[:SETTING=VALUE,...]`; repeat it to compare several.")
-	fs.BoolVar(&c.Baselines, "baselines", c.Baselines, "Replay what every recipe should beat, too: the first request, a static oracle, moving maxima, a decaying 95th percentile.")
+	fs.BoolVar(&c.Baselines, "baselines", c.Baselines, "Also replay baselines that every recipe should beat: the first request, a static oracle, moving maxima, a decaying 95th percentile.")
 	fs.StringSliceVar(&c.Kinds, "kinds", c.Kinds, "Resources to replay, each apart.")
-	fs.StringVar(&c.Part, "part", c.Part, "Containers to replay: all, or those of one half, tune or report, told apart by a hash of file and workload.")
+	fs.StringVar(&c.Part, "part", c.Part, "Containers to replay: all, or one half, tune or report, split by a hash of file and workload.")
 	fs.StringVar(&c.CPULimit, "cpu-limit", c.CPULimit, "Limit that goes with a CPU request: none, keep-ratio, or a factor of the request.")
 	fs.StringVar(&c.MemoryLimit, "memory-limit", c.MemoryLimit, "The same for memory.")
 	fs.StringVar(&c.Mode, "mode", c.Mode, "How changes are applied: in-place, or evict, which restarts the pod.")
@@ -88,18 +88,18 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.Float64Var(&c.Setup.Guess, "first-factor", c.Setup.Guess, "First request as a multiple of the highest use in the first hour, where none is recorded.")
 	fs.Var(&c.MinMemory, "least-memory", "Lower samples of memory are raised to this.")
 	planner := &c.Setup.Update.Planner
-	fs.Float64Var(&planner.Threshold, "pod-update-threshold", planner.Threshold, "Least relative change for which a pod within its recommended bounds is updated.")
-	fs.DurationVar(&planner.Lifetime, "in-recommendation-bounds-eviction-lifetime-threshold", planner.Lifetime, "Least age at which a pod within its recommended bounds is updated.")
+	fs.Float64Var(&planner.Threshold, "pod-update-threshold", planner.Threshold, "Minimum relative change for which a pod within its recommended bounds is updated.")
+	fs.DurationVar(&planner.Lifetime, "in-recommendation-bounds-eviction-lifetime-threshold", planner.Lifetime, "Minimum age at which a pod within its recommended bounds is updated.")
 	fs.BoolVar(&c.Setup.Update.AfterKill, "raise-after-oom", c.Setup.Update.AfterKill, "A larger memory target is applied before the restart after an out-of-memory kill.")
-	fs.StringVar(&c.AfterOOM, "after-oom", c.AfterOOM, "Memory of a container that was killed for want of it: recorded, what the recording has for that time, or afresh, what it has from the start of the pod on.")
+	fs.StringVar(&c.AfterOOM, "after-oom", c.AfterOOM, "Memory usage of a container after an OOM kill: recorded continues the recording, afresh restarts it from the start of the pod.")
 	fs.DurationVar(&c.Setup.Scrape, "scrape", c.Setup.Scrape, "How often use is measured: CPU as a mean since the time before, memory as it is then. 0: each sample is seen that lasts until the recommender looks.")
-	fs.DurationVar(&c.Setup.NewPod, "new-pod-after", c.Setup.NewPod, "A gap this long ends a pod, and the next one starts with what is recommended then, as the runs of a job do. 0: there is one pod.")
+	fs.DurationVar(&c.Setup.NewPod, "new-pod-after", c.Setup.NewPod, "A gap of this length ends a pod, and the next one starts with the current recommendation, like the runs of a job. 0: a single pod.")
 	fs.BoolVar(&c.Setup.Startup, "startup", c.Setup.Startup, "Each recording begins when its container starts. Otherwise only pods after a gap and restarts are known to start.")
 	fs.StringVarP(&c.Output, "output", "o", c.Output, "Form of the result: table, json, csv, html, a page that needs no network, or events, a line of JSON for each change, kill and recommendation.")
 	fs.StringVar(&c.File, "file", c.File, "File to write the result to, in place of the standard output.")
 	fs.BoolVar(&c.Classes, "classes", c.Classes, "Table: a row for each class of load, too.")
-	fs.IntVar(&c.Charts, "charts", c.Charts, "Page: containers of each resource that are drawn over time, those that cost most under the last recipe.")
-	fs.DurationVar(&c.Every, "every", c.Every, "Events: time from one recommendation that is told to the next. 0: only the one at the end of each recording is.")
+	fs.IntVar(&c.Charts, "charts", c.Charts, "HTML page: number of containers with a chart for each resource, most expensive under the last recipe first.")
+	fs.DurationVar(&c.Every, "every", c.Every, "Events: minimum time between two reported recommendations. 0: only the last one of each recording.")
 	fs.IntVar(&c.Workers, "workers", c.Workers, "Containers that are replayed side by side; each is in memory as a whole.")
 	fs.BoolVarP(&c.Quiet, "quiet", "q", c.Quiet, "No progress and no warnings.")
 	c.Servers.AddFlags(fs)
@@ -114,7 +114,6 @@ type plan struct {
 	nodes      *nodePlan // nil: no nodes
 }
 
-// plan returns the parsed configuration, or all its problems joined.
 func (c *Config) plan() (plan, error) {
 	var p plan
 	var problems []error
@@ -206,8 +205,7 @@ func (c *Config) first(s *replay.Setup) error {
 	return errors.Join(c.FirstCPU.Check("first-cpu"), c.FirstMemory.Check("first-memory"), c.MostCPU.Check("max-cpu"), c.MostMemory.Check("max-memory"))
 }
 
-// candidates returns the baselines and the recipes, and whether a recipe requires the time spent
-// waiting for CPU.
+// candidates also reports whether a recipe requires the time spent waiting for CPU.
 func (c *Config) candidates() (all []backtest.Candidate, pressure bool, err error) {
 	store := usage.DefaultConfig()
 	var problems []error
@@ -274,23 +272,23 @@ func DefaultNodes() Nodes {
 
 // AddFlags binds every flag.
 func (n *Nodes) AddFlags(fs *pflag.FlagSet) {
-	fs.BoolVar(&n.On, "nodes", n.On, "Place the containers on nodes by their requests, let their use run there, and compare how many nodes recipes need, with and without sharing what a node has left.")
+	fs.BoolVar(&n.On, "nodes", n.On, "Place the containers on nodes by their requests, replay their usage there, and compare how many nodes recipes need, with and without sharing node headroom.")
 	fs.Var(&n.CPU, "node-cpu", "CPU of a node that pods can have.")
 	fs.Var(&n.Memory, "node-memory", "Memory of a node that pods can have.")
 	fs.IntVar(&n.Copies, "node-copies", n.Copies, "Pods for each recorded container. They begin at other times of the recording: other days, if it has two or more.")
-	fs.BoolVar(&n.Apart, "node-apart", n.Apart, "Each pod begins at a time of its own. Otherwise one copy of all containers of a file or server begins at the same time, so that what peaked together does.")
-	fs.DurationVar(&n.Time, "node-time", n.Time, "Time for which the nodes run, unless all recordings are shorter. The warm-up is left out.")
+	fs.BoolVar(&n.Apart, "node-apart", n.Apart, "Start each pod at a different time. Otherwise one copy of all containers of a file or server starts at the same time, which preserves common peaks.")
+	fs.DurationVar(&n.Time, "node-time", n.Time, "Time that the nodes run, unless all recordings are shorter. The warm-up is excluded.")
 	fs.DurationVar(&n.Step, "node-step", n.Step, "Step of the nodes: use of CPU is averaged over it, of memory the highest counts.")
-	fs.Float64Var(&n.ScaleCPU, "node-scale-cpu", n.ScaleCPU, "Factor of recorded CPU and what was requested for it, so that recorded machines become pods.")
+	fs.Float64Var(&n.ScaleCPU, "node-scale-cpu", n.ScaleCPU, "Factor for recorded CPU usage and requests, to turn recorded machines into pods.")
 	fs.Float64Var(&n.ScaleMemory, "node-scale-memory", n.ScaleMemory, "The same for memory.")
 	fs.DurationVar(&n.Placing, "node-placing", n.Placing, "Time from one placing of all pods from scratch, the largest first, to the next. 0: only at the start.")
 	fs.DurationVar(&n.Consolidate, "node-consolidate", n.Consolidate, "Least time between two nodes that are emptied because their pods, as they are, fit elsewhere. Shares on a node shrink at most that often. 0: none is emptied, and shares shrink once an hour, or where a pod came that is to give something of its peak.")
 	fs.BoolVar(&n.Settle, "node-settle", n.Settle, "Shares on a node are computed anew when a pod comes to it, too. Otherwise several that come between two rounds, 5 minutes apart, need room for all of their peaks.")
-	fs.BoolVar(&n.Stay, "node-stay", n.Stay, "Between two placings pods do not move: what does not fit in place waits. Only kubelets evict.")
+	fs.BoolVar(&n.Stay, "node-stay", n.Stay, "Never move pods between two placements: changes that do not fit in place wait. Only kubelets evict.")
 	fs.StringSliceVar(&n.Share, "node-share", n.Share, "Resources that recipes made for it share.")
 	fs.Float64SliceVar(&n.Factors, "node-factors", n.Factors, "Factors of the CPU requests, so that recipes can be compared where they leave the same work undone. Those that lead beyond that are left out.")
-	fs.StringArrayVar(&n.Upstream, "node-upstream", n.Upstream, "Recipe with settings of upstream, of which the best is taken with hindsight; repeat it. Given empty: there are none.")
-	fs.BoolVar(&n.EqualKills, "node-equal-kills", n.EqualKills, "With these factors, scale memory requests and limits so that there are no more OOM kills and evictions for want of memory than with the first recipe.")
+	fs.StringArrayVar(&n.Upstream, "node-upstream", n.Upstream, "Recipe with upstream settings, repeatable. The best one is chosen with hindsight. Empty: none.")
+	fs.BoolVar(&n.EqualKills, "node-equal-kills", n.EqualKills, "With these factors, scale memory requests and limits until OOM kills and memory evictions do not exceed those of the first recipe.")
 	fs.IntVar(&n.Draws, "node-draws", n.Draws, "Fleets of drawn containers for the intervals; 0: there are none.")
 }
 
@@ -307,8 +305,7 @@ type nodePlan struct {
 	equalKills  bool // compare at equal kills
 }
 
-// plan returns the comparison on nodes, or all problems of its flags joined. It counts the kinds of
-// p.
+// plan returns the comparison on nodes, or all problems of its flags joined.
 func (n *Nodes) plan(c *Config, p *plan) (*nodePlan, error) {
 	o := &nodePlan{factors: slices.Sorted(slices.Values(n.Factors)), draws: n.Draws, equalKills: n.EqualKills}
 	o.options = nodes.Options{PlacementInterval: n.Placing, ConsolidationInterval: n.Consolidate, ShareOnArrival: n.Settle, NoMoves: n.Stay}
@@ -391,8 +388,7 @@ func (o *nodePlan) row(r nodes.Row) {
 	o.rows.Rows, o.recipeIndex = append(o.rows.Rows, r), append(o.recipeIndex, len(o.texts)-1)
 }
 
-// methods returns new copies of the recipes for one worker: recipes cache powers of two, and CPUs
-// that share this cache wait for each other.
+// methods returns copies for one worker: CPUs that share a recipe's cache wait for each other.
 func (o *nodePlan) methods() []nodes.Method {
 	all := []nodes.Method{{Name: o.rows.Rows[0].Name}}
 	for _, text := range o.texts[1:] {

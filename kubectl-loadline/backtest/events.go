@@ -58,7 +58,6 @@ type eventWriter struct {
 	request resources.Amount // in force at end
 }
 
-// Sample implements replay.Observer.
 func (r *eventWriter) Sample(s replay.Sample) {
 	if s.Kind == r.kind {
 		r.request = s.Request
@@ -66,7 +65,6 @@ func (r *eventWriter) Sample(s replay.Sample) {
 	r.end = max(r.end, s.At+s.Duration)
 }
 
-// Advised implements replay.Observer.
 func (r *eventWriter) Advised(a replay.Advice) {
 	r.last = a
 	if r.interval > 0 && (r.written == 0 || a.At-r.written >= int64(r.interval)) {
@@ -74,7 +72,6 @@ func (r *eventWriter) Advised(a replay.Advice) {
 	}
 }
 
-// Changed implements replay.Observer.
 func (r *eventWriter) Changed(c replay.Change) {
 	if c.Kind != r.kind {
 		return
@@ -85,15 +82,13 @@ func (r *eventWriter) Changed(c replay.Change) {
 	r.write(e)
 }
 
-// Killed implements replay.Observer.
 func (r *eventWriter) Killed(k replay.Kill) {
 	e := r.at(k.At, Killed)
 	e.Use, e.Limit = r.text(resources.FromFloat(k.Use)), r.text(k.Limit)
 	r.write(e)
 }
 
-// finish writes the recommendation at the end. It computes one if the replay did not after the last
-// sample.
+// finish writes the recommendation at the end, computed anew if samples came after the last one.
 func (r *eventWriter) finish(a replay.Advisor, rule policy.Rule) {
 	if r.end > r.last.At {
 		current := resources.List{}.With(r.kind, r.request)
@@ -125,10 +120,8 @@ func (r *eventWriter) text(a resources.Amount) string {
 	return q.String()
 }
 
-// Events replays a container under all candidates and writes the events, ordered by resource,
-// candidate and time. The last recommendation of each replay is the one at its end, and may be
-// followed by the change that it caused. Earlier ones are at least every apart, or omitted if that
-// is 0.
+// Events replays a container under all candidates and writes the events by resource, candidate and
+// time. The last recommendation is at the end, earlier ones at least every apart, or none if 0.
 func Events(r *replay.Recording, o backtest.Options, every time.Duration, candidates []backtest.Candidate, write func(Event)) {
 	for _, k := range o.Kinds {
 		if !r.Has(k) {
@@ -146,8 +139,7 @@ func Events(r *replay.Recording, o backtest.Options, every time.Duration, candid
 	}
 }
 
-// events writes the events of all containers as lines of JSON, ordered by source, container,
-// resource, recipe and time.
+// events writes the events of all containers as JSON lines, ordered by source and container.
 func (c *Config) events(ctx context.Context, p plan, from []Source, out, errOut io.Writer) error {
 	lines := json.NewEncoder(printable.JSON(out))
 	o := &runResult{}

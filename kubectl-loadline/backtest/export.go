@@ -18,8 +18,7 @@ type column[T any] struct {
 	value func(*T) any // string, float64, int or bool
 }
 
-// columns describe a container under one candidate in the scored phase. Resources are in cores or
-// bytes, and hours in core-hours or GiB-hours.
+// columns describe a scored container. Units: cores or bytes, core-hours or GiB-hours.
 var columns = []column[backtest.Result]{
 	{"dataset", func(r *backtest.Result) any { return r.Dataset }},
 	{"workload", func(r *backtest.Result) any { return r.Workload }},
@@ -55,8 +54,7 @@ var columns = []column[backtest.Result]{
 	{"clipped", func(r *backtest.Result) any { return r.Clipped }},
 }
 
-// starvedShare returns the fraction of time with usage above the request, or 0 for the other
-// resource.
+// starvedShare is the fraction of time with usage above the request, 0 for the other resource.
 func starvedShare(r *backtest.Result, k resources.Kind) float64 {
 	if r.Kind != k {
 		return 0
@@ -93,7 +91,6 @@ func writeCSV[T any](out io.Writer, columns []column[T], results []T) error {
 	return printable.CSV(out, rows)
 }
 
-// fields returns a result for JSON, which sorts the names.
 func fields[T any](columns []column[T], result *T) map[string]any {
 	all := make(map[string]any, len(columns))
 	for _, c := range columns {
@@ -108,7 +105,6 @@ func fields[T any](columns []column[T], result *T) map[string]any {
 // number is a float64 for JSON. Infinity, which stands for an event that never came, becomes null.
 type number float64
 
-// MarshalJSON implements json.Marshaler.
 func (n number) MarshalJSON() ([]byte, error) {
 	if math.IsInf(float64(n), 0) || math.IsNaN(float64(n)) {
 		return []byte("null"), nil

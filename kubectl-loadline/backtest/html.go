@@ -162,8 +162,7 @@ type Chart struct {
 	Timeline *replay.Timeline
 }
 
-// charts replays the charted containers again under all recipes, in the order of the page.
-// Baselines have no charts.
+// charts replays the charted containers under all recipes. Baselines have no charts.
 func (c *Config) charts(ctx context.Context, p plan, from []Source, d *Report) ([]Chart, error) {
 	if c.Output != "html" || c.Charts == 0 || len(p.candidates) == 0 {
 		return nil, nil
@@ -216,8 +215,7 @@ type Key struct {
 	Kind                         resources.Kind
 }
 
-// Worst returns at most the given number of containers of each kind with the highest cost under a
-// candidate, most expensive first.
+// Worst returns up to most containers of each kind, the most expensive under a candidate first.
 func (d *Report) Worst(candidate string, most int) []Key {
 	var all []Key
 	for k := range resources.Kind(resources.Kinds) {
@@ -235,8 +233,7 @@ func (d *Report) Worst(candidate string, most int) []Key {
 	return all
 }
 
-// price returns the cost of a result per container-day, so that the length of a recording does not
-// matter.
+// price returns the cost per container-day, so that the length of a recording does not matter.
 func price(r *backtest.Result) float64 {
 	t := &r.Scored
 	sum := float64(t.Evictions)*backtest.EvictionPrice + float64(t.Kills)*backtest.KillPrice + starvedHours(r)*backtest.StarvedCoreHour

@@ -50,7 +50,7 @@ func CompareNodes(ctx context.Context, c *Config, args ...string) (*NodeReport, 
 	return j, errors.Join(append(o.failed(), err)...)
 }
 
-var errTooShort = errors.New("no recording is long enough for nodes: want at least one step after the warm-up")
+var errTooShort = errors.New("no recording is long enough for nodes: must have at least one step after the warm-up")
 
 // fleet holds the containers of one draw, and the outcome of each row.
 type fleet struct {

@@ -24,12 +24,11 @@ import (
 
 const name = "kubectl loadline backtest"
 
-// Run runs the command with the recordings in args and returns the exit code. It is 1 if a
-// container or a file was skipped, although the result has the others.
+// Run returns the exit code, 1 if a container or a file was skipped. The result has the others.
 func Run(ctx context.Context, config *Config, args []string, out, errOut io.Writer) int {
 	plan, err := config.plan()
 	if len(args) == 0 {
-		err = errors.Join(err, errors.New("no recordings are named: want files or directories of .csv or .csv.gz, or addresses of Prometheus"))
+		err = errors.Join(err, errors.New("missing recordings: name files or directories of .csv or .csv.gz, or Prometheus addresses"))
 	}
 	if err != nil {
 		for line := range strings.Lines(err.Error()) {
@@ -89,8 +88,7 @@ func (c *Config) report(errOut io.Writer, problems []*trace.Problem) {
 	}
 }
 
-// base returns the candidate that others are compared with: the first named recipe, or the first
-// baseline.
+// base returns the candidate that others are compared with.
 func (c *Config) base(p plan) string {
 	if len(c.Recipes) > 0 {
 		return c.Recipes[0]
@@ -122,7 +120,6 @@ func (c *Config) write(out io.Writer, d *Report, charts []Chart) error {
 	return d.Table(out, c.Classes)
 }
 
-// describe lists the settings that influence the result besides the recordings.
 func (c *Config) describe(p plan) []Setting {
 	s := p.setup[resources.CPU]
 	first := func(q flags.Quantity) string {
@@ -185,7 +182,6 @@ type runResult struct {
 	courses    [][]*nodes.Trace // by container and recipe, nil: too short
 }
 
-// failed returns the problems that skipped a recording or container.
 func (o *runResult) failed() (problems []error) {
 	for _, p := range o.problems {
 		if !p.Warning {
@@ -197,7 +193,6 @@ func (o *runResult) failed() (problems []error) {
 
 var errNothing = errors.New("nothing could be replayed")
 
-// complete returns an error if anything was skipped.
 func (o *runResult) complete() error {
 	if o.containers == 0 {
 		return errNothing
@@ -208,8 +203,7 @@ func (o *runResult) complete() error {
 	return nil
 }
 
-// Replay replays the containers of files, directories and servers. It fails if anything was
-// skipped.
+// Replay replays containers of files, directories and servers. It fails if anything was skipped.
 func Replay(ctx context.Context, c *Config, args ...string) ([]backtest.Result, error) {
 	p, err := c.plan()
 	if err != nil {
@@ -237,8 +231,7 @@ type recordingResult struct {
 	courses []*nodes.Trace
 }
 
-// replayAll replays all containers of the sources. Results have the order of the sources. It
-// reports the progress as sources begun, all sources, and containers done.
+// replayAll returns results in the order of the sources and reports the progress.
 func replayAll(ctx context.Context, p plan, c *Config, from []Source, report func(source, sources, containers int)) (*runResult, error) {
 	o := &runResult{}
 	jobs := make(chan job)
@@ -247,8 +240,7 @@ func replayAll(ctx context.Context, p plan, c *Config, from []Source, report fun
 	done := 0
 	for range c.Workers {
 		workers.Go(func() {
-			// Each worker has its own candidates: recipes cache powers of two, and CPUs that share
-			// this cache wait for each other.
+			// CPUs that share a recipe's cache of powers of two wait for each other.
 			own, _, err := c.candidates()
 			if err != nil {
 				own = p.candidates // unreachable: parsed before
@@ -296,8 +288,7 @@ func replayAll(ctx context.Context, p plan, c *Config, from []Source, report fun
 	return o, err
 }
 
-// read passes the containers of one source to take. An unusable source is recorded as a problem.
-// The error is the end of the context or an error of take.
+// read passes the containers of a source to take. The error is of take, or the end of ctx.
 func (o *runResult) read(ctx context.Context, part string, from Source, take func(*replay.Recording) error) error {
 	for r, problem := range from.Read(ctx, nil) {
 		if problem != nil {
@@ -314,8 +305,7 @@ func (o *runResult) read(ctx context.Context, part string, from Source, take fun
 	return ctx.Err()
 }
 
-// inPart reports whether a container belongs to a part. Recipes are tuned on one half and reported
-// on the other.
+// inPart reports whether a container belongs to a part: one half for tuning, one for reports.
 func inPart(part string, r *replay.Recording) bool {
 	if part == "all" {
 		return true

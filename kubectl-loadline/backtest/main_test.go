@@ -138,7 +138,7 @@ func TestBacktest_ReportsAllInvalidFlags(t *testing.T) {
 		`recipe "soup" does not exist`, `margin is "x"`, "--cpu-limit=0.5: must be none, keep-ratio, or a number from 1 up", "--memory-limit=some",
 		"--mode=hope: must be in-place or evict", "--lifetime-from=now", "--after-oom=never: must be recorded or afresh",
 		"time between two measurements is -1s", "gap that ends a pod is -1m0s", "max-memory", "--kinds=disk", "--part=third", "--output=song", "--workers=0", "--every=-1h", "--warm-up=-1h",
-		"--first-cpu=-1", "factor of a guessed request is 0", "no recordings are named",
+		"--first-cpu=-1", "factor of a guessed request is 0", "missing recordings: name files or directories",
 	} {
 		require.Contains(t, errs, text)
 	}

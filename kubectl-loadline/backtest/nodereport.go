@@ -13,7 +13,6 @@ import (
 	"loadline.dev/loadline/pkg/printable"
 )
 
-// describe lists the settings that influence the nodes besides the recordings.
 func (n *Nodes) describe() []Setting {
 	placing, moves, emptied := "at the start", "moves", "none is emptied"
 	if n.Placing > 0 {
@@ -41,7 +40,6 @@ func (n *Nodes) describe() []Setting {
 	}
 }
 
-// unscaledColumns are the columns of recipes as they recommend.
 var unscaledColumns = []figureColumn{
 	{nodes.FigureNodes, "NODES", 1}, {nodes.FigureNodeHours, "NODE-HOURS", 1}, {nodes.FigureOfFirst, "OF FIRST %", 100}, {nodes.FigureNotServed, "NOT SERVED %", 100},
 	{nodes.FigureWorst, "WORST POD %", 100}, {nodes.FigureKills, "OOM/DAY", 1}, {nodes.FigurePressure, "PRESSURE/DAY", 1},
@@ -64,7 +62,6 @@ func (j *NodeReport) label(s *nodes.Summary) string {
 	return s.Name
 }
 
-// cell formats a figure, with its interval if there are draws.
 func (j *NodeReport) cell(f backtest.Figure, factor float64) string {
 	switch {
 	case math.IsNaN(f.Value):
@@ -99,9 +96,8 @@ func (j *NodeReport) title() string {
 	return text
 }
 
-// equalTitle describes the comparison at equal unserved work.
 func (j *NodeReport) equalTitle() string {
-	return fmt.Sprintf("nodes where the same part of the work is not served; BEST is upstream's with hindsight, BASE what %s needs as it is and leaves undone then", j.Base)
+	return fmt.Sprintf("nodes at equal unserved work; BEST is the best upstream setting with hindsight, BASE is %s unscaled, at its own unserved work", j.Base)
 }
 
 func (j *NodeReport) table(w io.Writer) {
@@ -139,7 +135,6 @@ type nodeLine struct {
 	asIs    bool // unscaled, regardless of the factors
 }
 
-// lines returns all runs: of each row unscaled, and with each factor.
 func (j *NodeReport) lines() (all []nodeLine) {
 	for _, rows := range [][]nodes.Summary{j.Rows, j.Upstream} {
 		for i := range rows {
@@ -211,7 +206,6 @@ func (j *NodeReport) json() *nodeReportJSON {
 	return out
 }
 
-// nodePage is the chart of nodes and unserved work in a page.
 type nodePage struct {
 	Title   string     `json:"title"`
 	Equal   string     `json:"equal"`

@@ -56,7 +56,7 @@ func TestNodes_AllOutputFormats(t *testing.T) {
 	require.Zero(t, code, errs)
 	for _, text := range []string{
 		"nodes: 4 cores, 8Gi; at most one is emptied every 1h0m0s\n", "pods: 8 for each container, ", "shared: cpu, every 5 minutes\n", "nodes: 24 pods of 3 containers, ", "3 draws of containers", "NOT SERVED %", "EVICTIONS/DAY",
-		"first request", "cruisekube, shared", "best upstream with hindsight", "NODES AT 0.1 %", "BASE what vpa:pod-min-cpu=10 needs",
+		"first request", "cruisekube, shared", "best upstream with hindsight", "NODES AT 0.1 %", "nodes at equal unserved work; BEST is the best upstream setting with hindsight, BASE is vpa:pod-min-cpu=10 unscaled, at its own unserved work:\n",
 		"cpu: 3 containers", // the scores without nodes are included
 	} {
 		require.Contains(t, table, text)

@@ -110,7 +110,6 @@ type figureColumn struct {
 	factor        float64
 }
 
-// tableColumns are the figures of the table by kind.
 var tableColumns = [resources.Kinds][]figureColumn{
 	resources.CPU: {
 		{"slack", "SLACK FLEET %", 100}, {"slack_mean", "MEAN %", 100}, {"slack_peak_mean", "PEAK %", 100},
@@ -139,8 +138,7 @@ func cells(k resources.Kind, figure func(string) (backtest.Figure, bool)) (all [
 	return all
 }
 
-// Table writes text tables: the settings, and for each kind a line for each candidate, with classes
-// also one for each class.
+// Table writes the settings, and a line for each kind, candidate and, if requested, class.
 func (d *Report) Table(out io.Writer, classes bool) error {
 	w := bufio.NewWriter(out) // it keeps the first error
 	for _, s := range d.Settings {

@@ -30,8 +30,7 @@ type Source struct {
 
 // Reader reads recordings.
 type Reader interface {
-	// Read yields recordings and problems until the context ends, at least of the containers
-	// accepted by want. A nil want accepts all.
+	// Read yields problems and recordings, at least of the containers that want accepts, nil: all.
 	Read(ctx context.Context, want func(workload, container string) bool) iter.Seq2[*replay.Recording, *trace.Problem]
 }
 
@@ -67,7 +66,6 @@ func (s *Sources) Find(args []string) ([]Source, error) {
 	return all, nil
 }
 
-// expand returns the files and addresses that arguments stand for.
 func expand(args []string) ([]string, error) {
 	var names []string
 	for _, arg := range args {
@@ -100,7 +98,6 @@ func expand(args []string) ([]string, error) {
 	return names, nil
 }
 
-// recordingsIn returns the recordings of a directory, and the lists of servers.
 func recordingsIn(directory string) ([]string, error) {
 	entries, err := os.ReadDir(directory)
 	if err != nil {
@@ -149,7 +146,6 @@ type file struct {
 	options trace.Options
 }
 
-// Read reads all recordings.
 func (f file) Read(ctx context.Context, _ func(workload, container string) bool) iter.Seq2[*replay.Recording, *trace.Problem] {
 	return func(yield func(*replay.Recording, *trace.Problem) bool) {
 		content, err := os.Open(f.name)
@@ -184,9 +180,8 @@ type Servers struct {
 	Selector, WaitingMetric, StateMatchers string
 }
 
-// DefaultServers returns the metric names of current kubelets and common exporters, and a step of
-// five minutes: no shorter than four scrapes of a minute, and no longer than the pace at which
-// memory kills.
+// DefaultServers returns the metric names of current kubelets, and a step of five minutes: at least
+// four scrapes of a minute, and at most the pace at which memory kills.
 func DefaultServers() Servers {
 	s := Servers{
 		Access: prometheus.DefaultAccess(), Length: "8d", Resolution: "5m", WaitingMetric: prometheus.WaitingMetric,
@@ -200,18 +195,18 @@ func DefaultServers() Servers {
 func (s *Servers) AddFlags(fs *pflag.FlagSet) {
 	text := func(field *string, name, usage string) { fs.StringVar(field, name, *field, usage) }
 	s.Access.AddFlags(fs)
-	text(&s.CAFile, "prometheus-ca-file", "PEM file with the only certificates that are trusted to sign that of Prometheus. Unset: those of the system.")
+	text(&s.CAFile, "prometheus-ca-file", "PEM file with the CAs trusted for Prometheus. Unset: the system CAs.")
 	text(&s.Length, "history-length", "Prometheus: how far back before --until usage is read.")
 	text(&s.Resolution, "history-resolution", "Prometheus: time between two samples; CPU is a mean over it, memory its maximum. At least four scrapes.")
 	text(&s.Since, "since", "Prometheus: first sample, as in 2026-03-02T08:00:00Z, in place of --history-length.")
 	text(&s.Until, "until", "Prometheus: last sample. Unset: now.")
 	fs.StringVarP(&s.Namespace, "namespace", "n", s.Namespace, "Prometheus: the only namespace that is read. Unset: all.")
 	fs.StringVarP(&s.Selector, "selector", "l", s.Selector, "Prometheus: labels of the pods that are read, as for kubectl. It needs kube_pod_labels of kube-state-metrics.")
-	text(&s.StateMatchers, "state-matchers", "Prometheus: what only series of kube-state-metrics must match besides --prometheus-matchers. They name owners, requests and limits.")
+	text(&s.StateMatchers, "state-matchers", "Prometheus: additional matchers for series of kube-state-metrics, which provide owners, requests and limits.")
 	text(&s.Job, "prometheus-cadvisor-job-name", "Value of the label job of usage metrics. Unset: any.")
 	text(&s.CPUMetric, "history-cpu-metric", "Counter of CPU seconds.")
 	text(&s.MemoryMetric, "history-memory-metric", "Gauge of memory bytes.")
-	text(&s.WaitingMetric, "history-cpu-waiting-metric", "Counter of the seconds in which work waited for CPU, for recipes that want to know. Unset: none.")
+	text(&s.WaitingMetric, "history-cpu-waiting-metric", "Counter of seconds spent waiting for CPU, for recipes that use it. Unset: none.")
 	text(&s.NamespaceLabel, "container-namespace-label", "Label with the namespace in usage metrics.")
 	text(&s.PodLabel, "container-pod-name-label", "Label with the name of the pod in usage metrics.")
 	text(&s.ContainerLabel, "container-name-label", "Label with the name of the container in usage metrics.")
@@ -287,7 +282,6 @@ type archive struct {
 	query  prometheus.ArchiveQuery
 }
 
-// Read reads the recordings of the wanted containers.
 func (a archive) Read(ctx context.Context, want func(workload, container string) bool) iter.Seq2[*replay.Recording, *trace.Problem] {
 	return prometheus.ReadArchive(ctx, a.client, a.query, want)
 }

@@ -18,13 +18,11 @@ import (
 	"loadline.dev/loadline/pkg/serving"
 )
 
-// usageError marks errors of the command line.
 type usageError struct{ error }
 
 // exitCode is returned by commands that have printed their errors.
 type exitCode int
 
-// Error implements error. It is never printed.
 func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 // Exit returns the error for an exit code of a command that has printed its errors.
@@ -104,7 +102,6 @@ func NewRoot(commands []*cobra.Command) *cobra.Command {
 	return root
 }
 
-// commandNames returns the sorted names of subcommands, without help.
 func commandNames(parent *cobra.Command) (all []string) {
 	for _, c := range parent.Commands() {
 		if c.IsAvailableCommand() && c.Name() != "help" {
@@ -146,7 +143,7 @@ func overview(cmd *cobra.Command, out io.Writer) {
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	listCommands(w, cmd)
 	_ = w.Flush() // package fmt ignores write errors, too
-	printable.Fprintf(out, "\n%s COMMAND --help tells more.\n", cmd.CommandPath())
+	printable.Fprintf(out, "\nUse %s COMMAND --help for more information.\n", cmd.CommandPath())
 }
 
 func listCommands(w io.Writer, parent *cobra.Command) {

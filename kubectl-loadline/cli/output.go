@@ -81,8 +81,7 @@ func (o *OutputFlag) Print(out, errOut io.Writer, a Report) error {
 	return o.tables(out, a)
 }
 
-// MarshalYAML encodes a value without unprintable characters. Block style leaves some of them
-// unescaped. Such values are written in flow style.
+// MarshalYAML uses flow style for unprintable characters, some of which block style leaves as is.
 func MarshalYAML(value any) ([]byte, error) {
 	var flow bytes.Buffer
 	e := json.NewEncoder(printable.FlowYAML(&flow))

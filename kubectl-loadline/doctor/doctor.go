@@ -40,7 +40,6 @@ const (
 	severityNote    severity = "note" // information only
 )
 
-// severityOrder sorts severities, worst first.
 var severityOrder = []severity{severityError, severityWarning, severityNote}
 
 type finding struct {
@@ -51,7 +50,6 @@ type finding struct {
 	Fix      string   `json:"fix"`
 }
 
-// check is one check of a cluster.
 type check struct {
 	name string
 	run  func(context.Context, *examination) error // an error means that the check is not possible
@@ -103,7 +101,6 @@ type examination struct {
 	findings    []finding
 }
 
-// add adds a finding of the current check, without duplicates.
 func (e *examination) add(s severity, object, problem, fix string) {
 	if f := (finding{s, e.check, object, problem, fix}); !slices.Contains(e.findings, f) {
 		e.findings = append(e.findings, f)
@@ -144,7 +141,6 @@ func (e *examination) read(ctx context.Context) {
 	}
 }
 
-// require returns why one of the resources could not be read.
 func (e *examination) require(resources ...string) error {
 	for _, r := range resources {
 		if err := e.unread[r]; err != nil {
@@ -208,7 +204,6 @@ func (a *doctorReport) text() string {
 	return b.String()
 }
 
-// has reports whether a finding has at least this severity.
 func (a *doctorReport) has(s severity) bool {
 	return slices.ContainsFunc(a.Findings, func(f finding) bool { return slices.Index(severityOrder, f.Severity) <= slices.Index(severityOrder, s) })
 }
@@ -257,16 +252,14 @@ type reviewing struct {
 	reviews authorizationv1.AuthorizationV1Interface
 }
 
-// AuthorizationV1 returns the client of permission reviews.
 func (r reviewing) AuthorizationV1() authorizationv1.AuthorizationV1Interface { return r.reviews }
 
 // Commands returns doctor and migrate.
 func Commands() []*cobra.Command {
-	doctor := &cobra.Command{Use: "doctor [flags]", Short: "look for what keeps the programs from working, and say what to do", Long: doctorHelp}
+	doctor := &cobra.Command{Use: "doctor [flags]", Short: "find problems of the installation, and suggest fixes", Long: doctorHelp}
 	return []*cobra.Command{examineCommand(doctor, doctorChecks, false), migrateCommand()}
 }
 
-// Annotations of Helm on the objects of a release.
 const (
 	releaseAnnotation = "meta.helm.sh/release-name"
 	releaseNamespace  = "meta.helm.sh/release-namespace"
@@ -275,8 +268,7 @@ const (
 // deployFolder is the folder with all objects except deploy/crds. make push writes it.
 const deployFolder = "dist/deploy, or the folder that it was installed from"
 
-// notInstalled reports whether a program has no Deployment, although another one has. For example,
-// users of recommendations alone only install the recommender.
+// notInstalled reports whether a program is missing although another one has a Deployment.
 func (e *examination) notInstalled(program string) bool {
 	return e.installed[program].Deployment == nil && slices.ContainsFunc(programs.Names, func(p string) bool { return e.installed[p].Deployment != nil })
 }
@@ -293,8 +285,7 @@ func (e *examination) installCommand(folder string) string {
 	return "kubectl apply -k " + folder
 }
 
-// upgradeCommand returns the command that upgrades the release of a Deployment, or "". A migration
-// switches to the chart of Loadline.
+// upgradeCommand returns the Helm upgrade of a Deployment, or "". A migration switches the chart.
 func upgradeCommand(d *appsv1.Deployment, moves bool) string {
 	name := d.Annotations[releaseAnnotation]
 	if name == "" {
@@ -302,13 +293,12 @@ func upgradeCommand(d *appsv1.Deployment, moves bool) string {
 	}
 	chart := "CHART --reset-then-reuse-values, with the chart of the release"
 	if moves {
-		chart = "charts/loadline --reset-then-reuse-values --take-ownership, with images of yours as docs/migrate.md says"
+		chart = "charts/loadline --reset-then-reuse-values --take-ownership, with your images as described in docs/migrate.md"
 	}
 	return fmt.Sprintf("helm -n %s upgrade %s %s", cmp.Or(d.Annotations[releaseNamespace], d.Namespace), name, chart)
 }
 
-// replacedByUpgrade reports whether an object belongs to the release of a program. The upgrade removes
-// such objects if the new chart lacks them.
+// replacedByUpgrade reports objects of the release, which Helm removes if the new chart lacks them.
 func (e *examination) replacedByUpgrade(object metav1.Object) bool {
 	annotations := object.GetAnnotations()
 	return annotations[releaseAnnotation] != "" && slices.ContainsFunc(programs.Names, func(program string) bool {

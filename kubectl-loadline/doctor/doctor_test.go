@@ -287,7 +287,7 @@ func TestDoctor_Findings(t *testing.T) {
 			w.more[1].(*appsv1.Deployment).OwnerReferences = plugintest.OwnedBy("StatefulSet", "top")
 			w.more = append(w.more, &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "top"}})
 		}, "targets", "belongs to StatefulSet top", "let spec.targetRef name StatefulSet top"},
-		"unreadable": {func(w *testCluster) { w.vpa.Annotations = map[string]string{vpav1.UnreadableAnnotation: "spec: x"} }, "unreadable VPAs", "it cannot be read, so its pods are left alone: spec: x", "correct that field"},
+		"unreadable": {func(w *testCluster) { w.vpa.Annotations = map[string]string{vpav1.UnreadableAnnotation: "spec: x"} }, "unreadable VPAs", "it cannot be read, so its pods are skipped: spec: x", "correct that field"},
 		"more containers than recommendations": {func(w *testCluster) {
 			w.vpa.Status.Conditions = append(w.vpa.Status.Conditions, vpav1.VerticalPodAutoscalerCondition{Type: "TooManyContainers", Status: corev1.ConditionTrue, Message: "100 of 400 containers get no recommendation"})
 		}, "limits", "100 of 400 containers get no recommendation", "split the workload"},
@@ -300,7 +300,7 @@ func TestDoctor_Findings(t *testing.T) {
 		}, "fuses", "2 of 5 rounds were reverted", "kubectl annotate --overwrite sizingpolicy fleet loadline.dev/acknowledge="},
 		"nobody serves": {func(w *testCluster) {
 			w.vpa.Status.Conditions, w.vpa.Spec.Recommenders = nil, []*vpav1.VerticalPodAutoscalerRecommenderSelector{{Name: "fast"}}
-		}, "recommenders", `it asks for recommender "fast"`, "--recommender-name=fast"},
+		}, "recommenders", `it selects recommender "fast", and its status is empty`, "--recommender-name=fast"},
 		"no resize":      {func(w *testCluster) { w.resources[0].APIResources = w.resources[0].APIResources[:1] }, "resize in place", "it does not resize pods in place", "Kubernetes 1.33"},
 		"an old kubelet": {func(w *testCluster) { w.node.Status.NodeInfo.KubeletVersion = "v1.32.0" }, "resize in place", "its kubelet v1.32.0 does not resize", "a kubelet of version 1.33"},
 		"a budget of nil": {func(w *testCluster) {

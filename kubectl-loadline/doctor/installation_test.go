@@ -119,7 +119,7 @@ func TestDoctor_ReportsMissingDeploymentsOnce(t *testing.T) {
 	w := newTestCluster(t)
 	w.deployments = nil
 	require.Equal(t, []finding{{severityNote, "programs", "Namespace kube-system", "no Deployment of recommender, updater, admission-controller was found: the service accounts, labels and Leases of deploy/base are taken for theirs",
-		"nothing, if they run outside of the cluster; else --programs-namespace says where to look"}}, w.examine(t).Findings)
+		"nothing, if they run outside of the cluster; else set --programs-namespace to their namespace"}}, w.examine(t).Findings)
 	w = newTestCluster(t)
 	w.hidden = true
 	a := w.examine(t)
@@ -153,7 +153,7 @@ func TestDoctor_SkipsMissingPrograms(t *testing.T) {
 	for _, installation := range []string{"manifests", "chart", "other flags"} {
 		a := lone(installation, 0)
 		require.Equal(t, []string{"note programs: no Deployment runs the updater: no running pod is changed", "note programs: no Deployment runs the admission-controller: new pods are not sized"}, found(a), installation)
-		require.Equal(t, "nothing, if that is meant; if it runs elsewhere, --programs-namespace says where to look; else kubectl apply -k dist/deploy, or the folder that it was installed from, with the updater among what that installs (docs/install.md)", a.Findings[0].Fix)
+		require.Equal(t, "nothing, if intended; if it runs elsewhere, set --programs-namespace to its namespace; else kubectl apply -k dist/deploy, or the folder that it was installed from, with the updater enabled (docs/install.md)", a.Findings[0].Fix)
 	}
 	require.Equal(t, []string{"note programs: no Deployment runs the admission-controller: new pods are not sized, and the updater evicts none"}, found(lone("manifests", 0, 1)))
 	require.Contains(t, found(lone("manifests", 1, 2)), "warning programs: no Deployment runs the recommender: nothing is recommended", "that is hardly meant")
@@ -333,7 +333,7 @@ func TestDoctor_ReadsServedCertificate(t *testing.T) {
 		require.Contains(t, unreadable[0].Problem, "it has no certificate that can be read", name)
 		for _, f := range []finding{a.Findings[0], unreadable[0]} {
 			require.Equal(t, c.mounted, strings.HasPrefix(f.Fix, "renew it with whoever issues it"), "%s: %s", name, f.Fix)
-			require.Equal(t, !c.mounted, strings.Contains(f.Fix, "restart the admission controller, which issues another"), "%s: %s", name, f.Fix)
+			require.Equal(t, !c.mounted, strings.Contains(f.Fix, "restart the admission controller to issue a new one"), "%s: %s", name, f.Fix)
 		}
 	}
 }

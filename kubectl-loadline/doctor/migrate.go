@@ -37,9 +37,9 @@ var migrateChecks = []check{
 
 func migrateCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "migrate", Short: "move over from another VPA", Args: cli.Args(cobra.NoArgs), RunE: func(*cobra.Command, []string) error {
-		return cli.Invalid(errors.New("want the command check (see kubectl loadline migrate check --help)"))
+		return cli.Invalid(errors.New("missing command: must be check (see kubectl loadline migrate check --help)"))
 	}}
-	cmd.AddCommand(examineCommand(&cobra.Command{Use: "check [flags]", Short: "compare an installation of the reference VPA with what is supported", Long: migrateHelp}, migrateChecks, true))
+	cmd.AddCommand(examineCommand(&cobra.Command{Use: "check [flags]", Short: "compare an installation of the reference VPA with the supported features", Long: migrateHelp}, migrateChecks, true))
 	return cmd
 }
 
@@ -72,7 +72,7 @@ func checkInstallation(_ context.Context, e *examination) error {
 	}
 	for _, p := range programs.Names {
 		if !found[p] {
-			e.add(severityWarning, "Namespace "+e.programs, "no Deployment runs the "+p, "--programs-namespace says where to look; if there is none, kubectl apply -k dist/deploy")
+			e.add(severityWarning, "Namespace "+e.programs, "no Deployment runs the "+p, "set --programs-namespace to its namespace; if there is none, kubectl apply -k dist/deploy")
 		}
 	}
 	return nil

@@ -128,7 +128,7 @@ func TestMigrate_CommandLine(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"migrate"}, 2, "want the command check"},
+		{[]string{"migrate"}, 2, "missing command: must be check"},
 		{[]string{"migrate", "check", "--help"}, 0, "Usage: kubectl loadline migrate check [flags]"},
 		{[]string{"migrate", "check", "--kubeconfig=/nowhere/at/all"}, 1, "kubectl loadline migrate check: "},
 	} {

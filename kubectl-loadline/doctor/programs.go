@@ -24,7 +24,6 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 )
 
-// missingResources returns the resources of a group that the API server does not have.
 func (e *examination) missingResources(groupVersion string, wanted ...string) ([]string, error) {
 	served, err := e.kube.Discovery().ServerResourcesForGroupVersion(groupVersion)
 	if apierrors.IsNotFound(err) {
@@ -72,7 +71,6 @@ func checkMetricsAPI(_ context.Context, e *examination) error {
 	return nil
 }
 
-// checkPrograms reports programs without a Deployment.
 func checkPrograms(_ context.Context, e *examination) error {
 	const assumed = "the service accounts, labels and Leases of deploy/base are taken for theirs"
 	if err := e.unread["Deployments"]; err != nil {
@@ -85,12 +83,11 @@ func checkPrograms(_ context.Context, e *examination) error {
 	}
 	if !slices.ContainsFunc(programs.Names, func(p string) bool { return e.installed[p].Deployment != nil }) {
 		e.add(severityNote, "Namespace "+e.programs, fmt.Sprintf("no Deployment of %s was found: %s", strings.Join(programs.Names, ", "), assumed),
-			"nothing, if they run outside of the cluster; else --programs-namespace says where to look")
+			"nothing, if they run outside of the cluster; else set --programs-namespace to their namespace")
 	}
 	return nil
 }
 
-// addNotInstalled reports the effect of a missing program. The others depend on the recommender.
 func (e *examination) addNotInstalled(program string) {
 	severity, effect := severityNote, "no running pod is changed"
 	switch program {
@@ -103,7 +100,7 @@ func (e *examination) addNotInstalled(program string) {
 		}
 	}
 	e.add(severity, "Namespace "+e.programs, fmt.Sprintf("no Deployment runs the %s: %s", program, effect),
-		fmt.Sprintf("nothing, if that is meant; if it runs elsewhere, --programs-namespace says where to look; else %s, with the %s among what that installs (docs/install.md)", e.installCommand(deployFolder), program))
+		fmt.Sprintf("nothing, if intended; if it runs elsewhere, set --programs-namespace to its namespace; else %s, with the %s enabled (docs/install.md)", e.installCommand(deployFolder), program))
 }
 
 func checkLeases(ctx context.Context, e *examination) error {
@@ -132,7 +129,6 @@ func checkLeases(ctx context.Context, e *examination) error {
 	return nil
 }
 
-// checkLeader checks a program with one active replica.
 func (e *examination) checkLeader(ctx context.Context, p *programs.Installation, effect string) error {
 	if e.notInstalled(p.Program) {
 		return nil
@@ -151,7 +147,7 @@ func (e *examination) checkLeader(ctx context.Context, p *programs.Installation,
 	if p.Deployment == nil {
 		unless = ", unless it runs with --leader-elect=false"
 	}
-	e.add(severityError, "Lease "+p.Lease.String(), fmt.Sprintf("no %s holds it, so %s%s", p.Program, effect, unless), p.PodsCommand()+", and its log; --programs-namespace says where to look")
+	e.add(severityError, "Lease "+p.Lease.String(), fmt.Sprintf("no %s holds it, so %s%s", p.Program, effect, unless), p.PodsCommand()+", and its log; set --programs-namespace to its namespace")
 	return nil
 }
 
@@ -195,7 +191,7 @@ func checkPermissions(ctx context.Context, e *examination) error {
 			}}
 			reviewed, err := e.kube.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
 			if err != nil {
-				return fmt.Errorf("ask what service account %s may do: %w", account, err)
+				return fmt.Errorf("review permissions of service account %s: %w", account, err)
 			}
 			if !reviewed.Status.Allowed {
 				severity, folder := severityError, deployFolder
@@ -233,12 +229,11 @@ func checkWebhook(ctx context.Context, e *examination) error {
 		}
 	}
 	if len(configuration.Webhooks) == 0 { // from manifests, to be completed by the admission controller
-		e.add(severityError, object, "it has no webhook, so new pods are not sized", "the admission controller has not registered, and its log says why: "+e.installed["admission-controller"].LogsCommand()+"; with --register-webhook=false put yours there")
+		e.add(severityError, object, "it has no webhook, so new pods are not sized", "the admission controller has not registered, see its log for the cause: "+e.installed["admission-controller"].LogsCommand()+"; with --register-webhook=false put yours there")
 	}
 	return nil
 }
 
-// checkHook checks whether the API server can reach and trust a webhook.
 func (e *examination) checkHook(ctx context.Context, object string, hook *admissionv1.MutatingWebhook) error {
 	cas, err := certificates(hook.ClientConfig.CABundle)
 	switch serving, readable := e.certificate(ctx); {
@@ -277,7 +272,6 @@ func ready(p corev1.Pod) bool {
 	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue })
 }
 
-// certificate returns the certificate of the admission controller, and whether it is readable.
 func (e *examination) certificate(ctx context.Context) (*x509.Certificate, bool) {
 	p := e.installed["admission-controller"]
 	secret, err := e.kube.CoreV1().Secrets(e.programs).Get(ctx, p.CertificateSecret, metav1.GetOptions{})
@@ -306,7 +300,6 @@ func certificates(text []byte) (all []*x509.Certificate, err error) {
 	}
 }
 
-// trusts reports whether one of the CAs issued a certificate.
 func trusts(cas []*x509.Certificate, serving *x509.Certificate, now time.Time) bool {
 	roots := x509.NewCertPool()
 	for _, ca := range cas {
@@ -333,7 +326,7 @@ func checkCertificate(ctx context.Context, e *examination) error {
 	if err != nil {
 		return fmt.Errorf("read %s: %w", object, err)
 	}
-	fix, anew := "restart the admission controller, which issues another; its log says why it did not", "delete it and restart the admission controller, which issues another"
+	fix, anew := "restart the admission controller to issue a new one; see its log for the cause", "delete it and restart the admission controller to issue a new one"
 	if p.MountsCertificate || len(secret.Data[corev1.TLSCertKey]) > 0 {
 		fix = "renew it with whoever issues it, such as cert-manager or tooling of yours"
 		anew = fix

@@ -78,7 +78,7 @@ func checkTargets(ctx context.Context, e *examination) error {
 func checkUnreadable(_ context.Context, e *examination) error {
 	for _, v := range e.vpas {
 		if problem := convert.UnreadableReason(v); problem != "" {
-			e.add(severityError, cli.VPAName(v), "it cannot be read, so its pods are left alone: "+problem, "correct that field")
+			e.add(severityError, cli.VPAName(v), "it cannot be read, so its pods are skipped: "+problem, "correct that field")
 		}
 	}
 	return e.require("VPAs")
@@ -101,7 +101,6 @@ func checkLimits(_ context.Context, e *examination) error {
 	return e.require("VPAs")
 }
 
-// checkFuses finds SizingPolicies with a tripped fuse.
 func checkFuses(ctx context.Context, e *examination) error {
 	policies, err := e.own.LoadlineV1alpha1().SizingPolicies().List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) { // another check covers the definitions
@@ -119,7 +118,6 @@ func checkFuses(ctx context.Context, e *examination) error {
 	return nil
 }
 
-// checkContainerNames finds container policies without a matching container.
 func checkContainerNames(ctx context.Context, e *examination) error {
 	var failed error
 	for _, v := range e.vpas {
@@ -155,7 +153,6 @@ func checkContainerNames(ctx context.Context, e *examination) error {
 	return errors.Join(e.require("VPAs"), failed)
 }
 
-// podsOf returns the pods that the selector of a workload matches.
 func (e *examination) podsOf(ctx context.Context, key target.Key) (specs []*corev1.PodSpec, err error) {
 	all, read := e.pods[key.Namespace]
 	if !read {
@@ -186,7 +183,7 @@ func checkRecommenders(_ context.Context, e *examination) error {
 		if len(v.Spec.Recommenders) > 0 && v.Spec.Recommenders[0] != nil {
 			name = v.Spec.Recommenders[0].Name
 		}
-		e.add(severityError, cli.VPAName(v), fmt.Sprintf("no recommender serves it: it asks for recommender %q, and nobody has written its status", name),
+		e.add(severityError, cli.VPAName(v), fmt.Sprintf("no recommender serves it: it selects recommender %q, and its status is empty", name),
 			fmt.Sprintf("run a recommender with --recommender-name=%s, or correct spec.recommenders", name))
 	}
 	return e.require("VPAs")
@@ -214,7 +211,7 @@ func checkCheckpoints(ctx context.Context, e *examination) error {
 	for _, v := range e.vpas {
 		saved, known := newest[v.Namespace+"/"+v.Name]
 		if known && e.now.Sub(saved) > staleAfter {
-			e.add(severityWarning, cli.VPAName(v), fmt.Sprintf("its checkpoints were last saved at %s, so what is recommended is from then, too", cli.Timestamp(saved)),
+			e.add(severityWarning, cli.VPAName(v), fmt.Sprintf("its checkpoints were last saved at %s, so its recommendation is equally old", cli.Timestamp(saved)),
 				"see whether its recommender runs, gets usage of these pods, and may write checkpoints; where the pods are gone for good, delete the VPA")
 		}
 	}
@@ -245,8 +242,7 @@ func checkHPAs(ctx context.Context, e *examination) error {
 	return nil
 }
 
-// yields reports whether a VPA was generated for a policy that leaves resources to
-// HorizontalPodAutoscalers. It is false if the policy cannot be read.
+// yields reports whether a generated VPA's policy leaves resources to HPAs, false if unreadable.
 func (e *examination) yields(ctx context.Context, v *vpav1.VerticalPodAutoscaler) bool {
 	if !convert.IsGenerated(v) {
 		return false

@@ -50,7 +50,6 @@ the recipe and the estimate flags of the recommender.
 For a pod it shows how the updater treats it: the recommendation, the rollout, why it is
 skipped, and its share of the headroom of its node.`
 
-// explainCommand shows each step of a recommendation, and the rollout.
 func explainCommand() *cobra.Command {
 	c, estimate := explainConfig{}, pflag.NewFlagSet("", pflag.ContinueOnError)
 	cmd := &cobra.Command{
@@ -83,7 +82,7 @@ func (c *explainConfig) run(ctx context.Context, args []string, out, errOut io.W
 		problem = errors.Join(problem, flags.Problem("from-checkpoint", c.checkpoint, "excludes --prometheus-address"))
 	}
 	if len(args) != 1 {
-		problem = errors.Join(problem, errors.New("want the name of one VPA, or pod/NAME"))
+		problem = errors.Join(problem, errors.New("must have the name of one VPA or pod/NAME as argument"))
 	}
 	kind, object := "VPA", strings.Join(args, "")
 	if pod, found := strings.CutPrefix(object, "pod/"); found {
@@ -156,7 +155,6 @@ func printPod(ctx context.Context, own versioned.Interface, q inventory.Request,
 // targetHeld is the condition of a published target that differs from the last step.
 const targetHeld = "TargetHeld"
 
-// unanswered describes why steps are missing, or returns "".
 func (a *vpaReport) unanswered() string {
 	if a.Unanswered == "" {
 		return ""
@@ -172,7 +170,6 @@ func (a *vpaReport) recipe() string {
 	return ""
 }
 
-// Print writes the report as a table.
 func (a *vpaReport) Print(out io.Writer) error {
 	if text := a.unanswered(); text != "" {
 		printable.Fprintln(out, "!", text)
@@ -227,7 +224,7 @@ func (a *vpaReport) printState(out io.Writer) {
 	if problem := convert.UnreadableReason(a.VPA); problem != "" {
 		printable.Fprintf(out, "! no pod is changed, because the VPA cannot be read: %s\n", problem)
 	} else if convert.IsOutdated(a.VPA, a.VPA.Generation) {
-		printable.Fprintf(out, "! what is published is for generation %d of the VPA, and this is %d: if spec.targetRef changed since, no pod gets it before the recommender has seen that\n",
+		printable.Fprintf(out, "! the published recommendation is for generation %d of the VPA, and the current generation is %d: if spec.targetRef has changed, no pod gets it until the recommender has processed the change\n",
 			convert.ObservedGeneration(a.VPA), a.VPA.Generation)
 	}
 	if a.Room != "" {
@@ -262,13 +259,13 @@ func (a *vpaReport) printContainer(out io.Writer, c *explanation.Container) erro
 		}
 	}
 	if len(lacks) > 0 {
-		printable.Fprintf(out, "! there are %s of five minutes: until there are enough nothing is recommended, and what is published stays\n", strings.Join(lacks, " and "))
+		printable.Fprintf(out, "! there are %s of five minutes: until there are enough, no new recommendation is computed, and the published one stays\n", strings.Join(lacks, " and "))
 	}
 	if c.MemoryGrowth != "" {
-		printable.Fprintf(out, "! %s: if it is a leak, no recommendation will be enough, and maxAllowed bounds what it takes\n", c.MemoryGrowth)
+		printable.Fprintf(out, "! %s: if it is a leak, no recommendation will be enough, and maxAllowed bounds its memory\n", c.MemoryGrowth)
 	}
 	if c.MinimumCPU > 0 {
-		printable.Fprintf(out, "! its CPU limit was too low for its bursts: under a limit, use counts as %.0fm at least, of which half is forgotten in a week\n", c.MinimumCPU)
+		printable.Fprintf(out, "! its CPU limit was too low for its bursts: under a limit, usage counts as at least %.0fm, with a half-life of a week\n", c.MinimumCPU)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for k := range resources.Kind(resources.Kinds) {
@@ -282,7 +279,6 @@ type bound struct {
 	steps []explanation.Step
 }
 
-// bounds returns the bounds of a resource of a container.
 func bounds(c *explanation.Container, k resources.Kind) []bound {
 	upper, r := "upper bound", c.Resource(k)
 	if separateLimit(c, k) {
@@ -318,8 +314,7 @@ func printResource(w io.Writer, c *explanation.Container, k resources.Kind) {
 	}
 }
 
-// printLimit prints the memory limit that protects the upper bound, before policy, rounding and
-// LimitRanges. Pods with the smallest ratio decide.
+// printLimit prints the limit before policy, rounding and LimitRanges. The smallest ratio decides.
 func printLimit(w io.Writer, c *explanation.Container) {
 	steps, ratio := c.Memory.UpperBound, *c.MemoryLimitRatio
 	if ratio == 0 || len(steps) == 0 {

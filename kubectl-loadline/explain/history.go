@@ -28,7 +28,7 @@ of the updater, which the API server keeps for an hour. An argument is a part of
 name of the objects.`
 
 func historyCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "history [flags] [NAME]", Short: "show what was done to pods, and what came of it", Long: historyHelp, Args: cli.Args(cobra.MaximumNArgs(1))}
+	cmd := &cobra.Command{Use: "history [flags] [NAME]", Short: "show changes of pods and their outcomes", Long: historyHelp, Args: cli.Args(cobra.MaximumNArgs(1))}
 	where, output := cli.AddClusterFlags(cmd), cli.AddOutputFlag(cmd)
 	all := cmd.Flags().BoolP("all-namespaces", "A", false, "Those of all namespaces.")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

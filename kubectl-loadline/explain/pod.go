@@ -45,7 +45,6 @@ type podReport struct {
 	unknownVPA string // why the VPA cannot be read, empty: readable
 }
 
-// explainPod reads a pod and its VPA, and queries the updater.
 func explainPod(ctx context.Context, own versioned.Interface, q inventory.Request) (*podReport, error) {
 	pod, err := q.Kube.CoreV1().Pods(q.Namespace).Get(ctx, q.Name, metav1.GetOptions{})
 	if err != nil {
@@ -62,7 +61,7 @@ func explainPod(ctx context.Context, own versioned.Interface, q inventory.Reques
 		a.problem("%s", a.unknownVPA)
 	}
 	if a.Events, err = updaterEvents(ctx, q.Kube, pod); err != nil {
-		a.problem("it is not known what the updater said of the pod: %v", err)
+		a.problem("list events of the pod: %v", err)
 	}
 	return a, nil
 }
@@ -93,7 +92,6 @@ func (a *podReport) query(ctx context.Context, q inventory.Request) {
 	}
 }
 
-// readPod explains a pod by the objects that the user can read.
 func readPod(ctx context.Context, s *inventory.Reader, pod *corev1.Pod) *podReport {
 	a := &podReport{Now: s.Now, Pod: pod, Explained: explanation.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)}}
 	vpa, err := s.Controlling(ctx, pod)
@@ -129,8 +127,7 @@ func (a *podReport) problem(format string, args ...any) {
 	a.Problems = append(a.Problems, fmt.Sprintf(format, args...))
 }
 
-// assess returns the reason for which an updater without flags would skip the pod, as far as it is
-// visible to the user, or "".
+// assess returns why an updater without flags would skip the pod, as far as visible, or "".
 func (a *podReport) assess(running *disruption.Pod) reason.Reason {
 	passive := false
 	switch mode := convert.Mode(a.VPA); {
@@ -183,7 +180,6 @@ func (a *podReport) skip() *explanation.Skip {
 
 const maxEvents = 5
 
-// updaterEvents returns the updater's events about an object, newest first.
 func updaterEvents(ctx context.Context, kube kubernetes.Interface, object metav1.Object) ([]corev1.Event, error) {
 	list, err := kube.CoreV1().Events(object.GetNamespace()).List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("involvedObject.uid", string(object.GetUID())).String()})
 	if err != nil {
@@ -196,10 +192,9 @@ func updaterEvents(ctx context.Context, kube kubernetes.Interface, object metav1
 	return events[:min(len(events), maxEvents)], nil
 }
 
-// Print writes the report as tables.
 func (a *podReport) Print(out io.Writer) error {
 	if a.Unanswered != "" {
-		printable.Fprintf(out, "! %s: only what you can read yourself\n", a.Unanswered)
+		printable.Fprintf(out, "! %s: limited to objects that you can read\n", a.Unanswered)
 	}
 	printable.Fprintf(out, "pod %s/%s", a.Pod.Namespace, a.Pod.Name)
 	if a.Pod.Spec.NodeName != "" {
@@ -261,7 +256,6 @@ func (a *podReport) rollout() (rows []row) {
 	return rows
 }
 
-// resize describes the resize status, and the changes that the updater noted.
 func (a *podReport) resize() (rows []row) {
 	for _, c := range a.Pod.Status.Conditions {
 		if c.Status == corev1.ConditionTrue && (c.Type == corev1.PodResizePending || c.Type == corev1.PodResizeInProgress) {
@@ -278,12 +272,11 @@ func (a *podReport) resize() (rows []row) {
 		}
 	}
 	if convert.IsBoosted(a.Pod) {
-		rows = append(rows, row{"boosted", "it has extra CPU while it starts, which is taken back"})
+		rows = append(rows, row{"boosted", "it has a startup CPU boost, which is reverted"})
 	}
 	return rows
 }
 
-// reasons describes events, and why the pod is skipped.
 func (a *podReport) reasons() (rows []row) {
 	for i := range a.Events {
 		e := &a.Events[i]
@@ -307,7 +300,6 @@ func (a *podReport) reasons() (rows []row) {
 	return rows
 }
 
-// share describes the share of the pod in the headroom of its node.
 func (a *podReport) share() (rows []row) {
 	if mark, marked := convert.ParseShared(a.Pod); marked {
 		rows = append(rows, row{"has a share", describeMark(mark)})

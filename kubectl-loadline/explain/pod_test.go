@@ -106,8 +106,8 @@ func TestExplainPod_ReportsUpdaterState(t *testing.T) {
 	answer.DryRun = true
 	require.Contains(t, squeezed(explainTextWith(t, plugintest.NewShop(), answer)), " skipped no: it would be changed, but the updater runs with --dry-run\n")
 	answer = updaterAnswer(t, "resized")
-	answer.Waiting = "the admission controller does not show that it works"
-	require.Contains(t, explainTextWith(t, plugintest.NewShop(), answer), "! nothing is changed since 2026-01-02T12:00:00Z: the admission controller does not show that it works\n")
+	answer.Waiting = "the status Lease of the admission controller is missing or stale, evicted pods might come back unchanged"
+	require.Contains(t, explainTextWith(t, plugintest.NewShop(), answer), "! nothing is changed since 2026-01-02T12:00:00Z: the status Lease of the admission controller is missing or stale, evicted pods might come back unchanged\n")
 	answer = updaterAnswer(t, "mode-off")
 	answer.VPA, answer.Problem = "", "find the VPA of the pod: forbidden"
 	require.Contains(t, explainTextWith(t, plugintest.NewShop(), answer), "! find the VPA of the pod: forbidden\n")
@@ -117,7 +117,7 @@ func TestExplainPod_ReportsUpdaterState(t *testing.T) {
 func TestExplainPod_UnscheduledPod(t *testing.T) {
 	s := plugintest.NewShop()
 	s.Pods["web-1-b"].Spec.NodeName, s.Pods["web-1-b"].Status.Phase = "", corev1.PodPending
-	require.True(t, strings.HasPrefix(explainTextWith(t, s, updaterAnswer(t, "resized")), "! the pod is on no node yet, so the updater does not change it: only what you can read yourself\npod shop/web-1-b\n"))
+	require.True(t, strings.HasPrefix(explainTextWith(t, s, updaterAnswer(t, "resized")), "! the pod is on no node yet, so the updater does not change it: limited to objects that you can read\npod shop/web-1-b\n"))
 }
 
 // The updater may have an earlier pod with this name in its cache.
@@ -125,12 +125,12 @@ func TestExplainPod_IgnoresExplanationOfEarlierPod(t *testing.T) {
 	answer := updaterAnswer(t, "too-young")
 	answer.UID = "former"
 	text := squeezed(explainTextWith(t, plugintest.NewShop(), answer))
-	require.Contains(t, text, "! the updater does not know this pod yet: only what you can read yourself\n")
+	require.Contains(t, text, "! the updater does not know this pod yet: limited to objects that you can read\n")
 	require.Contains(t, text, " skipped Unchanged: ")
 }
 
 func TestExplainPod_ReportsUnreachableUpdater(t *testing.T) {
-	require.True(t, strings.HasPrefix(explainText(t, plugintest.NewShop(), "web-1-b"), "! query the updater in namespace kube-system: no pod found: only what you can read yourself\npod shop/web-1-b, node n1\n"))
+	require.True(t, strings.HasPrefix(explainText(t, plugintest.NewShop(), "web-1-b"), "! query the updater in namespace kube-system: no pod found: limited to objects that you can read\npod shop/web-1-b, node n1\n"))
 }
 
 func TestExplainPod_ReasonsWithoutUpdater(t *testing.T) {

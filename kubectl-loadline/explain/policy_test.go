@@ -49,13 +49,13 @@ func TestExplainVPA_UsesRecipeOfPolicy(t *testing.T) {
 	}
 	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web"}}
 	out := ask(deployment)
-	require.Contains(t, out, "VPA ns/web, recipe crane (of the policy: crane)\nSizingPolicy: shop, mode Recommend; running pods are left alone: RecommendOnly\n")
+	require.Contains(t, out, "VPA ns/web, recipe crane (of the policy: crane)\nSizingPolicy: shop, mode Recommend; running pods are skipped: RecommendOnly\n")
 	deployment.Annotations = map[string]string{fleet.SkipAnnotation: "true"}
-	require.Contains(t, ask(deployment), "running pods are left alone: OptedOut\n")
+	require.Contains(t, ask(deployment), "running pods are skipped: OptedOut\n")
 	deployment.Annotations = map[string]string{"attune.io/skip": "true"}
-	require.Contains(t, ask(deployment), "running pods are left alone: RecommendOnly\n")
+	require.Contains(t, ask(deployment), "running pods are skipped: RecommendOnly\n")
 	options.Foreign = true
-	require.Contains(t, ask(deployment), "running pods are left alone: OptedOut\n")
+	require.Contains(t, ask(deployment), "running pods are skipped: OptedOut\n")
 
 	policies := client.LoadlineV1alpha1().SizingPolicies()
 	wrong, err := policies.Get(t.Context(), "shop", metav1.GetOptions{})
@@ -65,12 +65,12 @@ func TestExplainVPA_UsesRecipeOfPolicy(t *testing.T) {
 	require.NoError(t, err)
 	out = ask(deployment)
 	require.Contains(t, out, "VPA ns/web, recipe vpa\n")
-	require.Contains(t, out, "! SizingPolicy shop cannot be used, and a recommender that runs keeps the recipe that it had: spec.priority: Invalid value: 5000")
+	require.Contains(t, out, "! SizingPolicy shop is invalid, and a running recommender keeps its previous recipe: spec.priority: Invalid value: 5000")
 
 	client.PrependReactor("list", "sizingpolicies", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "sizingpolicies"}, "", nil)
 	})
 	out = ask(deployment)
 	require.Contains(t, out, "VPA ns/web, recipe vpa\n")
-	require.Contains(t, out, "! it is not known which SizingPolicy is responsible, so the recipe may be another one: list SizingPolicies: sizingpolicies is forbidden")
+	require.Contains(t, out, "! the responsible SizingPolicy is unknown, so the recipe may be another one: list SizingPolicies: sizingpolicies is forbidden")
 }

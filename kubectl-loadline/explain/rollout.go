@@ -33,7 +33,6 @@ type rolloutReport struct {
 // maxQueries is the maximum number of pods of a workload that the updater explains for its rollout.
 const maxQueries = 3
 
-// query reads the rollout of a VPA from the updater, by the pods of its workload.
 func (r *rolloutReport) query(ctx context.Context, q inventory.Request) error {
 	if r.Policy == nil || r.Mode <= fleet.Recommend {
 		return nil
@@ -57,7 +56,6 @@ func (r *rolloutReport) query(ctx context.Context, q inventory.Request) error {
 	return nil
 }
 
-// current returns the rollout, as the updater computes it or as it is stored.
 func (r *rolloutReport) current() explanation.Rollout {
 	if r.updater != nil {
 		return *r.updater
@@ -69,20 +67,20 @@ func (r *rolloutReport) print(out io.Writer) error {
 	if r.Policy == nil && r.Reason == "" {
 		return nil
 	}
-	name := "none is responsible for this VPA, which was made for one"
+	name := "none is responsible for this VPA, which was generated for one"
 	if r.Policy != nil {
 		name = r.Policy.Name + ", mode " + r.Mode.String()
 	}
 	printable.Fprintf(out, "SizingPolicy: %s", name)
 	if r.Reason != "" {
-		printable.Fprintf(out, "; running pods are left alone: %s", r.Reason)
+		printable.Fprintf(out, "; running pods are skipped: %s", r.Reason)
 	}
 	printable.Fprintln(out)
 	if r.Problem != "" {
 		printable.Fprintln(out, "!", r.Problem)
 	}
 	if r.StateErr != nil {
-		printable.Fprintf(out, "! nobody knows what was done before, so no running pod is changed: %v\n", r.StateErr)
+		printable.Fprintf(out, "! the rollout state is unknown, so no running pod is changed: %v\n", r.StateErr)
 	}
 	if r.Object == nil || !r.HasRecord && r.Mode <= fleet.Recommend {
 		return nil
@@ -116,7 +114,7 @@ func (r *rolloutReport) phase() (rows []row) {
 	case rollout.PhaseCanary:
 		phase += r.members()
 	case rollout.PhaseHalted:
-		phase += ", until what is recommended or the policy changes: changes were taken back again and again"
+		phase += ", until the recommendation or the policy changes: changes were reverted repeatedly"
 	}
 	rows = append(rows, row{"phase", phase})
 	obstacle := current.Canary
@@ -139,7 +137,7 @@ var obstacles = map[rollout.Obstacle]string{
 	rollout.MemberNotSuccessful: "a change of a member ended otherwise, or is still to come",
 	rollout.PeriodNotOver:       "it is observed until",
 	rollout.MembersBlocked:      "the nodes of its members do not grant the change",
-	rollout.AutoPromoteOff:      "a person decides: spec.rollout.canary.autoPromote is not true",
+	rollout.AutoPromoteOff:      "manual promotion is required: spec.rollout.canary.autoPromote is not true",
 }
 
 func (r *rolloutReport) members() string {
@@ -196,7 +194,6 @@ func (r *rolloutReport) lastRound() []row {
 	return rows
 }
 
-// limits describes the limits of all workloads of the policy: its fuse, and its start rate.
 func (r *rolloutReport) limits() (rows []row) {
 	if r.StateErr != nil || r.Reason != "" {
 		return nil
@@ -211,7 +208,6 @@ func (r *rolloutReport) limits() (rows []row) {
 	return rows
 }
 
-// next describes the cooldown, and the earliest next change.
 func (r *rolloutReport) next() (rows []row) {
 	if r.StateErr != nil || r.Reason != "" {
 		return nil
@@ -219,7 +215,7 @@ func (r *rolloutReport) next() (rows []row) {
 	if until := r.State.CooldownUntil; until.After(r.Now) {
 		text := "until " + cli.Timestamp(until)
 		if n := r.State.Reverts(); n > 0 {
-			text += fmt.Sprintf(", longer because of rounds in a row that were taken back: %d", n)
+			text += fmt.Sprintf(", extended after consecutive reverted rounds: %d", n)
 		}
 		rows = append(rows, row{"cooldown", text})
 	}
@@ -254,7 +250,7 @@ func (r *rolloutReport) newPods() []row {
 	case why != "":
 		return []row{{"new pods", "as they are written: " + string(why)}}
 	case r.ShortHistory:
-		return []row{{"new pods", fmt.Sprintf("containers with less than %s of usage as they are written: %s", r.Policy.MinHistory, reason.ShortHistory)}}
+		return []row{{"new pods", fmt.Sprintf("as they are written for containers with less than %s of usage: %s", r.Policy.MinHistory, reason.ShortHistory)}}
 	case r.Author == fleet.UserVPA:
 		return []row{{"new pods", "as the VPA says"}}
 	case r.StateErr != nil:

@@ -149,7 +149,7 @@ SizingPolicy: shop, mode Auto
   new pods    get what is recommended
 `},
 		"Recommend": {shown{rollout: mode(loadlinev1alpha1.RolloutModeRecommend)}, `
-SizingPolicy: shop, mode Recommend; running pods are left alone: RecommendOnly
+SizingPolicy: shop, mode Recommend; running pods are skipped: RecommendOnly
 `},
 		"canary not begun": {shown{updater: explanation.Rollout{Phase: rollout.PhaseCanary, Canary: rollout.NotObserved}, rollout: canary}, `
 SizingPolicy: shop, mode Canary
@@ -178,7 +178,7 @@ SizingPolicy: shop, mode Canary
 		"canary that is paused": {shown{rollout: canary, state: rollout.State{
 			Mode: fleet.Canary, Phase: rollout.PhaseCanary, Members: member(rollout.Success), CanarySince: plugintest.Before(20), CooldownUntil: plugintest.Before(-40)},
 			edit: func(p *loadlinev1alpha1.SizingPolicy, _ *loadlinev1alpha1.SizingRecord) { p.Spec.Paused = new(true) }}, `
-SizingPolicy: shop, mode Recommend; running pods are left alone: PolicyPaused
+SizingPolicy: shop, mode Recommend; running pods are skipped: PolicyPaused
   phase       Canary, 1 of 1 members did well, since 2026-03-02T07:40:00Z
   last round  none: no pod was changed yet
   new pods    as they are written: PolicyPaused
@@ -204,7 +204,7 @@ SizingPolicy: shop, mode Canary
 			Mode: fleet.Canary, Phase: rollout.PhaseCanary, Members: member(rollout.Success), CanarySince: plugintest.Before(20), Rounds: round(rollout.Success, ""), CooldownUntil: plugintest.Before(-40)}}, `
 SizingPolicy: shop, mode Canary
   phase         Canary, 1 of 1 members did well, since 2026-03-02T07:40:00Z
-  not promoted  AutoPromoteOff: a person decides: spec.rollout.canary.autoPromote is not true
+  not promoted  AutoPromoteOff: manual promotion is required: spec.rollout.canary.autoPromote is not true
   last round    2026-03-02T07:40:00Z, pods changed: 1, Success
                 container a: cpu 800m to 400m
   cooldown      until 2026-03-02T08:40:00Z
@@ -228,7 +228,7 @@ SizingPolicy: shop, mode Canary
   not promoted  MemberNotSuccessful: a change of a member ended otherwise, or is still to come
   last round    2026-03-02T07:40:00Z, pods changed: 1, Reverted: OOMKilled
                 container a: cpu 800m to 400m
-  cooldown      until 2026-03-02T09:40:00Z, longer because of rounds in a row that were taken back: 1
+  cooldown      until 2026-03-02T09:40:00Z, extended after consecutive reverted rounds: 1
   next change   not before 2026-03-02T09:40:00Z
   kept          container a: cpu 800m, although 400m is recommended, because less did harm
   new pods      as they are written: InitialSizingOff
@@ -247,7 +247,7 @@ SizingPolicy: shop, mode Canary
   not promoted   MembersBlocked: the nodes of its members do not grant the change
   last round     2026-03-02T07:40:00Z, pods changed: 1, Superseded
                  container a: cpu 800m to 400m
-  ResizeBlocked  since 2026-03-02T07:45:00Z, PodsDeferred: The nodes of all pods that are to be changed have no room for it now.
+  ResizeBlocked  since 2026-03-02T07:45:00Z, PodsDeferred: No node of the pods to change has room for the resize now.
   new pods       as they are written: InitialSizingOff
 `},
 		"full rollout": {shown{rollout: canary, state: rollout.State{Mode: fleet.Canary, Phase: rollout.PhaseFullRollout, Rounds: round(rollout.Success, "")}}, `
@@ -272,10 +272,10 @@ SizingPolicy: shop, mode Canary
 		"halted": {shown{rollout: canary, state: rollout.State{Mode: fleet.Canary, Phase: rollout.PhaseHalted, HaltedTarget: []policy.Container{cpu("a", 400)}, Rounds: round(rollout.Reverted, rollout.Restart),
 			Degraded: rollout.Condition{Reason: "HighRevertRate", Since: plugintest.Before(10)}}}, `
 SizingPolicy: shop, mode Canary
-  phase       Halted, until what is recommended or the policy changes: changes were taken back again and again
+  phase       Halted, until the recommendation or the policy changes: changes were reverted repeatedly
   last round  2026-03-02T07:40:00Z, pods changed: 1, Reverted: Restarts
               container a: cpu 800m to 400m
-  Degraded    since 2026-03-02T07:50:00Z, HighRevertRate: At least three of the last five rounds of changes were taken back.
+  Degraded    since 2026-03-02T07:50:00Z, HighRevertRate: At least three of the last five rounds were reverted.
   new pods    as they are written: InitialSizingOff
 `},
 		"closed window": {shown{updater: explanation.Rollout{Next: plugintest.Now().Add(14 * time.Hour)}, rollout: loadlinev1alpha1.Rollout{Mode: auto.Mode, StartRate: auto.StartRate, Schedule: &loadlinev1alpha1.Schedule{Windows: []loadlinev1alpha1.Window{{Start: "22:00", End: "06:00"}}}},
@@ -288,7 +288,7 @@ SizingPolicy: shop, mode Auto
 `},
 		"paused under observation": {shown{rollout: auto, Notes: convert.FormatChange(lowered(2)), state: rollout.State{Mode: fleet.Auto, Rounds: round("", "")},
 			edit: func(p *loadlinev1alpha1.SizingPolicy, _ *loadlinev1alpha1.SizingRecord) { p.Spec.Paused = new(true) }}, `
-SizingPolicy: shop, mode Recommend; running pods are left alone: PolicyPaused
+SizingPolicy: shop, mode Recommend; running pods are skipped: PolicyPaused
   last round  2026-03-02T07:40:00Z, pods changed: 1, goes on
               container a: cpu 800m to 400m
   new pods    as they are written: PolicyPaused
@@ -310,7 +310,7 @@ SizingPolicy: shop, mode Auto
 			r.Annotations = map[string]string{vpav1.UnreadableAnnotation: "status: cpu"}
 		}}, `
 SizingPolicy: shop, mode Auto
-! nobody knows what was done before, so no running pod is changed: SizingRecords cannot be read: ns/deployment-web: status: cpu
+! the rollout state is unknown, so no running pod is changed: SizingRecords cannot be read: ns/deployment-web: status: cpu
   new pods  as they are written
 `},
 		"pods that may not be listed": {shown{rollout: canary, list: errors.New("forbidden"), state: rollout.State{Mode: fleet.Canary, Phase: rollout.PhaseCanary, Members: member(rollout.Success), CanarySince: plugintest.Before(20)}}, `

@@ -43,7 +43,7 @@ func statusCommand() *cobra.Command {
 	c := &statusConfig{}
 	cmd := &cobra.Command{
 		Use: "status [flags]", Long: statusHelp, Args: statusArgs,
-		Short: "show what is managed, how far it is, and what is not done and why", RunE: c.run,
+		Short: "show managed workloads, their rollouts, and skipped pods with reasons", RunE: c.run,
 	}
 	c.cluster, c.output = cli.AddClusterFlags(cmd), cli.AddOutputFlag(cmd)
 	c.scope.AddFlags(cmd, "VPAs")
@@ -52,13 +52,12 @@ func statusCommand() *cobra.Command {
 	return cmd
 }
 
-// statusArgs rejects arguments, and names the command for a pod.
 func statusArgs(_ *cobra.Command, args []string) error {
 	if len(args) > 0 && strings.HasPrefix(args[0], "pod/") {
-		return cli.Invalid(fmt.Errorf("%q: want no argument; for a pod use: kubectl loadline why %s", args[0], args[0]))
+		return cli.Invalid(fmt.Errorf("unexpected argument %q: for a pod use: kubectl loadline why %s", args[0], args[0]))
 	}
 	if len(args) > 0 {
-		return cli.Invalid(fmt.Errorf("%q: want no argument: -l selects VPAs by their labels", args[0]))
+		return cli.Invalid(fmt.Errorf("unexpected argument %q: -l selects VPAs by their labels", args[0]))
 	}
 	return nil
 }
@@ -86,7 +85,6 @@ type skippedPods struct {
 	Advice string        `json:"advice,omitempty"`
 }
 
-// workloadStatus is the state of a VPA and its pods.
 type workloadStatus struct {
 	Namespace     string        `json:"namespace"`
 	VPA           string        `json:"vpa"`
@@ -102,7 +100,6 @@ type workloadStatus struct {
 	Skipped       []skippedPods `json:"leftAlone,omitempty"`
 }
 
-// statusReport is the state of many workloads.
 type statusReport struct {
 	Workloads  []workloadStatus `json:"workloads"`
 	Reasons    []skippedPods    `json:"reasons,omitempty"` // of all pods
@@ -112,7 +109,6 @@ type statusReport struct {
 	skips      map[explanation.Skip]int // skipped pods by explanation
 }
 
-// statusOf reads the VPAs of a namespace, or of all, that a label selector selects, and their pods.
 func statusOf(ctx context.Context, own versioned.Interface, q inventory.Request, selector string) (*statusReport, error) {
 	vpas, err := own.AutoscalingV1().VerticalPodAutoscalers(q.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
@@ -138,7 +134,7 @@ func statusOf(ctx context.Context, own versioned.Interface, q inventory.Request,
 	}
 	skips, err := programs.SkipReasons(ctx, q.Kube, q.Programs, q.Now)
 	if err != nil {
-		a.Problems = append(a.Problems, fmt.Sprintf("the reasons are those that can be seen from outside: %v", err))
+		a.Problems = append(a.Problems, fmt.Sprintf("reasons are limited to visible objects, because the updater is not available: %v", err))
 	}
 	rows := map[cache.ObjectName]*workloadStatus{}
 	for i := range vpas.Items {
@@ -219,7 +215,6 @@ func (a *statusReport) count(p *podReport, skips map[types.UID]reason.Reason, ro
 	a.skips[*skip]++
 }
 
-// explain adds the meaning of the reasons, and removes duplicate problems.
 func (a *statusReport) explain() {
 	for i := range a.Workloads {
 		slices.SortFunc(a.Workloads[i].Skipped, func(a, b skippedPods) int { return cmp.Compare(a.Reason, b.Reason) })

@@ -28,7 +28,7 @@ func TestStatusOfPod_ReasonsOfUpdater(t *testing.T) {
 		a, err := whyPod(t.Context(), own, request(t, s, kube, "web-1-b"))
 		require.NoError(t, err)
 		text := squeezed(plugintest.Printed(t, a, "table"))
-		require.Contains(t, text, "LEFT ALONE "+string(why)+"\nWHAT IT MEANS "+why.Explain().Meaning+"\nWHAT TO DO "+why.Explain().Advice+"\nSAYS the updater")
+		require.Contains(t, text, "LEFT ALONE "+string(why)+"\nWHAT IT MEANS "+why.Explain().Meaning+"\nWHAT TO DO "+why.Explain().Advice+"\nSAYS the last iteration of the updater\n")
 		require.NotContains(t, text, "!")
 	}
 }
@@ -42,7 +42,7 @@ func TestStatusOfPod_WithoutUpdater(t *testing.T) {
 	require.NoError(t, err)
 	text := squeezed(plugintest.Printed(t, a, "table"))
 	require.Contains(t, text, "LEFT ALONE TooYoung\n")
-	require.Contains(t, text, "SAYS what can be seen from outside\n")
+	require.Contains(t, text, "SAYS the objects visible to you\n")
 	require.Contains(t, text, "! query the updater in namespace kube-system: no pod found\n")
 	a, err = whyPod(t.Context(), own, inventory.Request{Namespace: "kube-system", Name: "proxy-a", Book: request(t, s, kube, "").Book, Now: plugintest.Now(), Kube: kube})
 	require.NoError(t, err)
@@ -108,7 +108,7 @@ func TestStatus_PolicyWithoutMode(t *testing.T) {
 
 		pod, err := whyPod(t.Context(), own, request(t, s, kube, "web-1-b"))
 		require.NoError(t, err)
-		require.Contains(t, squeezed(plugintest.Printed(t, pod, "table")), "POLICY shop, mode Inherit\nLEFT ALONE ModeOff\nWHAT IT MEANS "+means+"\nWHAT TO DO "+advice+"\nSAYS the updater, of its last pass\n", name)
+		require.Contains(t, squeezed(plugintest.Printed(t, pod, "table")), "POLICY shop, mode Inherit\nLEFT ALONE ModeOff\nWHAT IT MEANS "+means+"\nWHAT TO DO "+advice+"\nSAYS the last iteration of the updater\n", name)
 
 		require.Contains(t, squeezed(explainText(t, s, "web-1-b")), " skipped ModeOff: "+means+"\n", name)
 	}
@@ -177,8 +177,8 @@ func TestStatus_CommandLine(t *testing.T) {
 		want string
 	}{
 		{[]string{"--help"}, 0, "Usage: kubectl loadline status [flags]"},
-		{[]string{"web"}, 2, `kubectl loadline status: "web": want no argument`},
-		{[]string{"pod/web-1"}, 2, `kubectl loadline status: "pod/web-1": want no argument; for a pod use: kubectl loadline why pod/web-1`},
+		{[]string{"web"}, 2, `kubectl loadline status: unexpected argument "web": -l selects VPAs by their labels`},
+		{[]string{"pod/web-1"}, 2, `kubectl loadline status: unexpected argument "pod/web-1": for a pod use: kubectl loadline why pod/web-1`},
 		{[]string{"-o", "xml", "-l", "a=b=c"}, 2, "--output=xml: must be table, wide, json, yaml, csv, md; --selector=a=b=c: "},
 		{[]string{"--kubeconfig=/nowhere/at/all"}, 1, "kubectl loadline status: "},
 	} {

@@ -30,7 +30,6 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// vpaReport explains the recommendation of a VPA.
 type vpaReport struct {
 	VPA        *vpav1.VerticalPodAutoscaler
 	Explained  explanation.VPA
@@ -74,7 +73,6 @@ func explainServed(ctx context.Context, client versioned.Interface, q inventory.
 	return a, nil
 }
 
-// explainFrom explains a VPA by the history that load returns.
 func explainFrom(ctx context.Context, client versioned.Interface, q inventory.Request, load historyLoader) (*vpaReport, error) {
 	a, err := readVPA(ctx, client, q)
 	if err != nil {
@@ -98,7 +96,6 @@ func readVPA(ctx context.Context, client versioned.Interface, q inventory.Reques
 	return &vpaReport{VPA: vpa}, nil
 }
 
-// historyFromCheckpoints returns the history of the containers of a VPA, by name.
 func historyFromCheckpoints(ctx context.Context, client versioned.Interface, q inventory.Request, a *vpaReport) (map[string]checkpoint.ContainerHistory, error) {
 	owner := checkpoint.Owner{Namespace: q.Namespace, VPA: q.Name}
 	loader := checkpoint.Loader{Client: client, Namespace: q.Namespace, Shape: usage.DefaultConfig().Shape}
@@ -120,8 +117,7 @@ func historyFromCheckpoints(ctx context.Context, client versioned.Interface, q i
 	return history[owner], nil
 }
 
-// resolvePolicy finds the policy and the rollout of the VPA. It returns the effective recipe, with a
-// valid policy taken into account.
+// resolvePolicy finds the policy and rollout of the VPA. It returns the effective recipe.
 func (a *vpaReport) resolvePolicy(ctx context.Context, client versioned.Interface, q inventory.Request) *recipe.Choice {
 	annotated := a.VPA.Annotations[recipe.Annotation]
 	choice := q.Book.ForAnnotation(annotated)
@@ -133,7 +129,7 @@ func (a *vpaReport) resolvePolicy(ctx context.Context, client versioned.Interfac
 		a.Rollout.WorkloadStatus, err = reader.WorkloadStatus(ctx, a.VPA)
 	}
 	if err != nil {
-		problem := "it is not known which SizingPolicy is responsible"
+		problem := "the responsible SizingPolicy is unknown"
 		if a.Computed != nil {
 			problem += ", so the recipe may be another one"
 		}
@@ -147,7 +143,7 @@ func (a *vpaReport) resolvePolicy(ctx context.Context, client versioned.Interfac
 	case p == nil:
 		return choice
 	case p.Unusable != "":
-		a.Problems = append(a.Problems, fmt.Sprintf("SizingPolicy %s cannot be used, and a recommender that runs keeps the recipe that it had: %s", p.Name, p.Unusable))
+		a.Problems = append(a.Problems, fmt.Sprintf("SizingPolicy %s is invalid, and a running recommender keeps its previous recipe: %s", p.Name, p.Unusable))
 		return choice
 	default:
 		return q.Book.Choose(a.Rollout.RecipeText(annotated), p.Recipe)
@@ -179,7 +175,7 @@ func (a *vpaReport) explain(history map[string]checkpoint.ContainerHistory, now 
 		if needs := a.Computed.Needs; needs.Any() {
 			t, err := sketch.Read(needs, past.Sketch, now, 0)
 			if err != nil {
-				a.Problems = append(a.Problems, fmt.Sprintf("container %s: what the recipe knows besides the histograms cannot be read: %v", container, err))
+				a.Problems = append(a.Problems, fmt.Sprintf("container %s: failed to read the sketch of the recipe: %v", container, err))
 				t = sketch.New(needs)
 			}
 			in.Sketch = t
@@ -192,8 +188,7 @@ func (a *vpaReport) explain(history map[string]checkpoint.ContainerHistory, now 
 
 const nodesPage = 500
 
-// evictionRoom describes whether evictions wait for node capacity, and why. It returns "" without
-// the permission to read nodes.
+// evictionRoom describes whether evictions wait for capacity, "" without permission to read nodes.
 func evictionRoom(ctx context.Context, kube kubernetes.Interface, now time.Time) string {
 	labels := func(ctx context.Context) (all []map[string]string, err error) {
 		for options := (metav1.ListOptions{Limit: nodesPage}); ; {
@@ -216,7 +211,6 @@ func evictionRoom(ctx context.Context, kube kubernetes.Interface, now time.Time)
 	return client.ExplainEvictionRoom(sign)
 }
 
-// stepRow is the result of one step of a recipe.
 type stepRow struct {
 	Container string              `json:"container"`
 	Resource  corev1.ResourceName `json:"resource"`
@@ -227,7 +221,6 @@ type stepRow struct {
 	kind resources.Kind
 }
 
-// stepsReport is the machine-readable report about a VPA.
 type stepsReport struct {
 	Namespace string               `json:"namespace"`
 	VPA       string               `json:"vpa"`
@@ -238,7 +231,6 @@ type stepsReport struct {
 	Problems  []string             `json:"problems,omitempty"`
 }
 
-// steps returns the machine-readable report.
 func (a *vpaReport) steps() *stepsReport {
 	e := &stepsReport{Namespace: a.VPA.Namespace, VPA: a.VPA.Name, Recipe: a.recipe(), State: rowOf(a.VPA, &a.Rollout.Rollout), Saved: map[string]time.Time{}, Problems: a.Problems}
 	for _, problem := range []string{a.Explained.Recipe.Problem, a.unanswered()} {
@@ -273,7 +265,6 @@ func (e *stepsReport) Tables() []cli.Table {
 
 func (e *stepsReport) Notes() []string { return cli.Warnings(e.Problems) }
 
-// historyFromUsage returns the history of the containers of a VPA from the usage of its pods.
 func historyFromUsage(ctx context.Context, own versioned.Interface, q inventory.Request, a *vpaReport, e *inventory.Estimator) (map[string]checkpoint.ContainerHistory, error) {
 	s, err := inventory.NewReader(ctx, own, q)
 	if err != nil {

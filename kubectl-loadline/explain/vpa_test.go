@@ -191,7 +191,7 @@ func TestExplainVPA_OutdatedStatus(t *testing.T) {
 		a.VPA.Generation, a.VPA.Status.ObservedGeneration = 5, seen
 		var out bytes.Buffer
 		require.NoError(t, a.Print(&out))
-		require.Equal(t, said, strings.Contains(out.String(), "! what is published is for generation 4 of the VPA, and this is 5"), seen)
+		require.Equal(t, said, strings.Contains(out.String(), "! the published recommendation is for generation 4 of the VPA, and the current generation is 5"), seen)
 	}
 }
 
@@ -223,7 +223,7 @@ func TestExplainVPA_LowLimit(t *testing.T) {
 		a.explain(map[string]checkpoint.ContainerHistory{"a": {Profile: &p, Sketch: known.Image()}}, plugintest.Now())
 		var out bytes.Buffer
 		require.NoError(t, a.Print(&out))
-		require.Equal(t, said, strings.Contains(out.String(), "! its CPU limit was too low for its bursts: under a limit, use counts as 600m at least"), out.String())
+		require.Equal(t, said, strings.Contains(out.String(), "! its CPU limit was too low for its bursts: under a limit, usage counts as at least 600m"), out.String())
 	}
 }
 
@@ -266,8 +266,8 @@ func TestExplain_CommandLine(t *testing.T) {
 		want string
 	}{
 		{[]string{"--help"}, 0, "Usage: kubectl loadline explain [flags] VPA|pod/NAME"},
-		{nil, 2, "want the name of one VPA, or pod/NAME"},
-		{[]string{"a", "b"}, 2, "want the name of one VPA, or pod/NAME"},
+		{nil, 2, "must have the name of one VPA or pod/NAME as argument"},
+		{[]string{"a", "b"}, 2, "must have the name of one VPA or pod/NAME as argument"},
 		{[]string{"--recipe=soup", "web"}, 2, `--recipe=soup: recipe "soup" does not exist`},
 		{[]string{"--target-cpu-percentile=7", "web"}, 2, "--target-cpu-percentile=7: must be from 0 to 1"},
 		{[]string{"-o", "json", "pod/web-1"}, 2, "--output=json: must be table for a pod: why pod/web-1 has all forms"},

@@ -33,7 +33,7 @@ func whyCommand() *cobra.Command {
 	c := &whyConfig{}
 	cmd := &cobra.Command{
 		Use: "why [flags] pod/NAME", Long: whyHelp,
-		Short: "show why a pod is not changed, and what to do", RunE: c.run,
+		Short: "show why a pod is skipped, and suggest a fix", RunE: c.run,
 	}
 	c.cluster, c.output = cli.AddClusterFlags(cmd), cli.AddOutputFlag(cmd)
 	cli.AddProgramsFlag(cmd, &c.programs)
@@ -45,7 +45,7 @@ func (c *whyConfig) run(cmd *cobra.Command, args []string) error {
 	pod, found := strings.CutPrefix(strings.Join(args, " "), "pod/")
 	var wrong error
 	if len(args) != 1 || !found || pod == "" {
-		wrong = errors.New("want one pod, such as pod/web-1")
+		wrong = errors.New("must have one pod as argument, such as pod/web-1")
 	}
 	if err := cli.Invalid(c.output.Validate(), wrong); err != nil {
 		return err
@@ -62,7 +62,6 @@ func (c *whyConfig) run(cmd *cobra.Command, args []string) error {
 	return c.output.Print(cmd.OutOrStdout(), cmd.ErrOrStderr(), a)
 }
 
-// newRequest connects to the cluster and returns a request for the namespace of the flags.
 func newRequest(clusterFlags *cli.ClusterFlags, programs string, policies flags.Policies) (*cli.Cluster, inventory.Request, error) {
 	cluster, err := clusterFlags.Connect()
 	if err != nil {
@@ -80,7 +79,6 @@ type podEvent struct {
 	Message string    `json:"message"`
 }
 
-// whyReport is why one pod is not changed.
 type whyReport struct {
 	Namespace string          `json:"namespace"`
 	Pod       string          `json:"pod"`
@@ -94,14 +92,11 @@ type whyReport struct {
 	Problems  []string        `json:"problems,omitempty"`
 }
 
-// Sources of a reason.
 const (
-	fromUpdater = "the updater, of its last pass"
-	fromStatus  = "what can be seen from outside"
+	fromUpdater = "the last iteration of the updater"
+	fromStatus  = "the objects visible to you"
 )
 
-// whyPod reads a pod and why it is skipped, from the updater or from the objects that the user can
-// read.
 func whyPod(ctx context.Context, own versioned.Interface, q inventory.Request) (*whyReport, error) {
 	a, err := explainPod(ctx, own, q)
 	if err != nil {

@@ -38,7 +38,7 @@ func (f *EstimateFlags) AddFlags(fs *pflag.FlagSet) {
 	f.Access, f.Settings = prometheus.DefaultAccess(), flags.DefaultEstimate()
 	f.Access.QueryTimeout = "1m"
 	fs.StringVar(&f.Recipe, "recipe", "vpa", "Recipe of estimates for workloads without a VPA.")
-	fs.StringVar(&f.Address, "prometheus-address", "", "Prometheus whose history is the base of estimates. Unset: what the metrics API says at this moment, once.")
+	fs.StringVar(&f.Address, "prometheus-address", "", "Prometheus with the history for estimates. Unset: a single sample from the metrics API.")
 	fs.StringVar(&f.Length, "history-length", "8d", "How far back usage is read from Prometheus.")
 	fs.StringVar(&f.Resolution, "history-resolution", "5m", "Time between two samples from Prometheus: CPU is a mean over it, memory its maximum.")
 	f.Access.AddFlags(fs)
@@ -107,8 +107,7 @@ func (e *Estimator) Add(s usage.Sample) {
 	e.samples[s.Container] = append(e.samples[s.Container], s)
 }
 
-// addNodes sets the node capacities that bound current usage. They do not bound history, because nodes
-// may have been larger before.
+// addNodes sets the bounds of current usage. History has none: nodes may have been larger before.
 func (e *Estimator) addNodes(nodes []corev1.Node) {
 	e.nodes = map[string]resources.List{}
 	for i := range nodes {

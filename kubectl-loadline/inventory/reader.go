@@ -73,7 +73,7 @@ func NewReader(ctx context.Context, own versioned.Interface, q Request) (*Reader
 	var problems []string
 	reader, err := sizing.NewReader(ctx, q.Kube, own, q.Policies)
 	if apierrors.IsForbidden(err) { // users of one namespace need no SizingPolicies
-		reader, problems = sizing.NewReaderWithoutPolicies(q.Kube, own), []string{fmt.Sprintf("nothing here counts what SizingPolicies say: %v", err)}
+		reader, problems = sizing.NewReaderWithoutPolicies(q.Kube, own), []string{fmt.Sprintf("SizingPolicies are ignored: %v", err)}
 	} else if err != nil {
 		return nil, err
 	}
@@ -169,7 +169,6 @@ type targetSelector struct {
 	target target.Key
 }
 
-// Matches reports whether the target selects a pod with these labels.
 func (s targetSelector) Matches(of labels.Labels) bool {
 	set, _ := of.(labels.Set)
 	return s.owners.Selects(s.ctx, s.target, set)
@@ -203,7 +202,6 @@ func (q *Request) DescribeScope(selector labels.Selector) string {
 	return text
 }
 
-// limitRanges returns the LimitRanges of a namespace, or none if they cannot be read.
 func (s *Reader) limitRanges(ctx context.Context, name string) policy.Ranges {
 	if known, read := s.ranges[name]; read {
 		return known

@@ -119,7 +119,6 @@ func (s *Reader) Workloads(
 	return all, named, slices.Compact(problems), nil
 }
 
-// template returns the container names of a pod template, or why the template cannot be changed.
 func (s *Reader) template(ctx context.Context, key target.Key) (containers []string, fixed string) {
 	template, owner, owned, err := s.Owners.Template(ctx, key)
 	switch {

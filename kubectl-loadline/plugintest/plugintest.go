@@ -60,7 +60,7 @@ func RequirePrintable(t *testing.T, printed string) {
 }
 
 // PoliciesForbidden is the note of commands that cannot list SizingPolicies.
-const PoliciesForbidden = "nothing here counts what SizingPolicies say: list SizingPolicies: sizingpolicies is forbidden: "
+const PoliciesForbidden = "SizingPolicies are ignored: list SizingPolicies: sizingpolicies is forbidden: "
 
 // AskServer runs a command against an API server with empty lists, and returns the requested paths.
 func AskServer(t *testing.T, commands []*cobra.Command, absent string, args ...string) (paths []string, code int, out, errs string) {

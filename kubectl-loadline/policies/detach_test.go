@@ -129,7 +129,7 @@ pod shop/web-1-a: is no longer under observation, and keeps its sizes
 SizingRecord shop/deployment-old: removed
 SizingRecord shop/deployment-web: removed
 SizingRecord shop/statefulset-db: removed
-VPAs that were made for it stay, 1 of them: of mode Off they change no pod
+VPAs generated for it that stay: 1; with mode Off they change no pod
 `, said)
 	require.Equal(t, []string{"pay/alone", "pay/db-0", "pay/web-1-a", "shop/alone"}, observed(t, clients), "those of others stay")
 	require.Equal(t, []string{"pay/deployment-web", "pay/statefulset-db"}, recordsLeft(t, clients))
@@ -146,7 +146,7 @@ VPAs that were made for it stay, 1 of them: of mode Off they change no pod
 	require.NoError(t, err)
 	require.Equal(t, `SizingPolicy shop: is paused already
 nothing is left to remove
-VPAs that were made for it stay, 1 of them: of mode Off they change no pod
+VPAs generated for it that stay: 1; with mode Off they change no pod
 `, said)
 }
 
@@ -161,7 +161,7 @@ func TestDetach_ReportsShares(t *testing.T) {
 	for _, dry := range []bool{true, false} {
 		said, err := runDetach(t, clients, detachOptions{Policy: "shop", DryRun: dry})
 		require.NoError(t, err)
-		require.Contains(t, said, "\n! 2 pods keep their share of what their nodes have left,")
+		require.Contains(t, said, "\n! 2 pods keep their share of the node headroom,")
 	}
 }
 
@@ -231,7 +231,7 @@ pod shop/web-1-a: would no longer be under observation, and keep its sizes
 SizingRecord shop/deployment-old: would be removed
 SizingRecord shop/deployment-web: would be removed
 SizingRecord shop/statefulset-db: would be removed
-VPAs that were made for it stay, 1 of them: of mode Off they change no pod
+VPAs generated for it that stay: 1; with mode Off they change no pod
 `, said)
 	for _, action := range append(kube.Actions(), own.Actions()...) {
 		require.Contains(t, []string{"get", "list"}, action.GetVerb())
@@ -281,7 +281,7 @@ func TestDetach_DeletedPolicy(t *testing.T) {
 	require.Equal(t, `SizingPolicy shop: does not exist
 pod shop/web-1-a: is no longer under observation, and keeps its sizes
 SizingRecord shop/deployment-web: removed
-VPAs that were made for it stay, 1 of them: of mode Off they change no pod
+VPAs generated for it that stay: 1; with mode Off they change no pod
 `, said)
 	_, err = runDetach(t, clients, detachOptions{Policy: "other"})
 	require.EqualError(t, err, "SizingPolicy other does not exist, and no VPA was made for it")
@@ -363,10 +363,10 @@ func TestDetach_CommandLine(t *testing.T) {
 		code int
 		want string
 	}{
-		{nil, 2, "want the command detach"},
-		{[]string{"attach", "shop"}, 2, "want the command detach"},
+		{nil, 2, "missing command: must be detach"},
+		{[]string{"attach", "shop"}, 2, "missing command: must be detach"},
 		{[]string{"detach", "--help"}, 0, "Usage: kubectl loadline policy detach [flags] NAME"},
-		{[]string{"detach"}, 2, "want the name of one SizingPolicy"},
+		{[]string{"detach"}, 2, "must have the name of one SizingPolicy as argument"},
 		{[]string{"detach", "--force", "shop"}, 2, "--force"},
 		{[]string{"detach", "--kubeconfig=/nowhere/at/all", "shop"}, 1, "kubectl loadline policy detach: "},
 	} {

@@ -30,13 +30,12 @@ import (
 	"loadline.dev/loadline/pkg/printable"
 )
 
-// policyCommand groups the commands about SizingPolicies. Its only command, detach, precedes a
-// downgrade or uninstallation.
+// policyCommand has one command, detach, for use before a downgrade or uninstallation.
 func policyCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "policy", Short: "take SizingPolicies off their pods", Args: cobra.ArbitraryArgs,
+		Use: "policy", Short: "detach SizingPolicies from their pods", Args: cobra.ArbitraryArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return cli.Invalid(errors.New("want the command detach (see kubectl loadline policy detach --help)"))
+			return cli.Invalid(errors.New("missing command: must be detach (see kubectl loadline policy detach --help)"))
 		},
 	}
 	cmd.AddCommand(detachCommand())
@@ -57,7 +56,7 @@ func detachCommand() *cobra.Command {
 	dryRun := cmd.Flags().Bool("dry-run", false, "Only say what would be done.")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
-			return cli.Invalid(errors.New("want the name of one SizingPolicy"))
+			return cli.Invalid(errors.New("must have the name of one SizingPolicy as argument"))
 		}
 		if *where.Namespace != "" {
 			return cli.Invalid(errors.New("--namespace: a SizingPolicy has no namespace, it is taken off its pods in all namespaces"))
@@ -74,7 +73,6 @@ func detachCommand() *cobra.Command {
 // Commands returns the commands about SizingPolicies.
 func Commands() []*cobra.Command { return []*cobra.Command{policyCommand()} }
 
-// detachOptions select the policy to detach.
 type detachOptions struct {
 	Policy string
 	DryRun bool // write nothing
@@ -162,8 +160,7 @@ func (d *detachment) pause(ctx context.Context) (exists bool, err error) {
 	return true, nil
 }
 
-// removeAnnotations removes the annotations of an observed change from a pod of the policy, and
-// counts the pod if it has a share.
+// removeAnnotations removes the annotations of an observed change, and counts pods with a share.
 func (d *detachment) removeAnnotations(ctx context.Context, p *corev1.Pod) {
 	_, noted := p.Annotations[convert.OriginalAnnotation]
 	noted = noted || convert.HasRecordedChange(p)
@@ -194,7 +191,6 @@ func (d *detachment) removeAnnotations(ctx context.Context, p *corev1.Pod) {
 	}
 }
 
-// selects reports whether a pod belongs to a workload of the policy.
 func (d *detachment) selects(ctx context.Context, p *corev1.Pod) (bool, error) {
 	workload, controlled, err := d.workload(ctx, p)
 	if err != nil || !controlled {
@@ -223,8 +219,7 @@ func (d *detachment) workload(ctx context.Context, p *corev1.Pod) (target.Key, b
 	return above, true, nil
 }
 
-// isSelected reports whether the policy selects a workload, or has a generated VPA for it if no
-// policy does now.
+// isSelected reports whether the policy selects a workload, or generated its VPA if none does now.
 func (d *detachment) isSelected(ctx context.Context, workload target.Key) (bool, error) {
 	if mine, known := d.selected[workload]; known {
 		return mine, nil
@@ -276,7 +271,6 @@ func (d *detachment) record(ctx context.Context, r *loadlinev1alpha1.SizingRecor
 	}
 }
 
-// workloadOf returns the workload of a record, and whether its owners name it.
 func (d *detachment) workloadOf(r *loadlinev1alpha1.SizingRecord) (target.Key, bool) {
 	for _, o := range r.OwnerReferences {
 		if key := target.NewKey(r.Namespace, o.APIVersion, o.Kind, o.Name); sizing.RecordName(key).Name == r.Name {
@@ -291,10 +285,10 @@ func (d *detachment) reportRemaining() {
 		printable.Fprintln(d.out, "nothing is left to remove")
 	}
 	if len(d.generated) > 0 {
-		printable.Fprintf(d.out, "VPAs that were made for it stay, %d of them: of mode Off they change no pod\n", len(d.generated))
+		printable.Fprintf(d.out, "VPAs generated for it that stay: %d; with mode Off they change no pod\n", len(d.generated))
 	}
 	if d.sharing > 0 {
-		printable.Fprintf(d.out, "! %d pods keep their share of what their nodes have left, as nothing changes them now: spec.sharing.mode: \"Off\" before the policy is paused gives it back\n", d.sharing)
+		printable.Fprintf(d.out, "! %d pods keep their share of the node headroom, because a paused policy changes no pod: set spec.sharing.mode: \"Off\" before pausing the policy to return it\n", d.sharing)
 	}
 	var acting []string
 	for name, vpa := range d.generated {

@@ -50,8 +50,7 @@ func ExplainPod(ctx context.Context, kube kubernetes.Interface, programs, namesp
 	return answer, query(ctx, kube, "updater", programs, explanation.PodPath, map[string]string{"namespace": namespace, "name": name}, now, answer)
 }
 
-// query sends a GET request to the leader of a program, through the API server, and decodes the answer. It needs the
-// permission to get pods/proxy.
+// query sends a GET request to a program's leader. It needs the permission to get pods/proxy.
 func query(ctx context.Context, kube kubernetes.Interface, program, namespace, path string, params map[string]string, now time.Time, answer any) error {
 	pods, port, err := leaders(ctx, kube, program, namespace, now)
 	if err == nil && len(pods) == 0 {
@@ -100,8 +99,7 @@ func explainRefusal(err error, permission string) error {
 	return err
 }
 
-// leaders returns the pods of a program that may lead, and the metrics port. These are the
-// holder of the Lease or, without a holder, all pods.
+// leaders returns the holder of the Lease, or all pods without one, and the metrics port.
 func leaders(ctx context.Context, kube kubernetes.Interface, program, namespace string, now time.Time) (names []string, port string, err error) {
 	deployments, err := ListDeployments(ctx, kube, namespace)
 	if err != nil && !apierrors.IsForbidden(err) { // without the permission the defaults apply

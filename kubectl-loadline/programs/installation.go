@@ -190,7 +190,6 @@ func (p *Installation) PodsCommand() string { return p.kubectl("get pods") }
 // LogsCommand returns the command that prints the complete logs.
 func (p *Installation) LogsCommand() string { return p.kubectl("logs") + " --prefix --tail=-1" }
 
-// kubectl returns a kubectl command for the pods.
 func (p *Installation) kubectl(verb string) string {
 	selector := p.selector
 	if strings.ContainsAny(selector, " !()") {
@@ -199,8 +198,7 @@ func (p *Installation) kubectl(verb string) string {
 	return fmt.Sprintf("kubectl -n %s %s -l %s", p.Namespace, verb, selector)
 }
 
-// Starting reports whether the program was installed or changed within the last minute, or is
-// being rolled out. Kubernetes reports rollouts that exceed their deadline.
+// Starting reports whether the program changed within the last minute or is being rolled out.
 func (p *Installation) Starting(now time.Time) bool {
 	const while = time.Minute
 	if p.Deployment == nil {
@@ -246,8 +244,7 @@ func knownFlagsOf(program string) map[string]knownFlag {
 	return known
 }
 
-// UnsupportedFlags returns the flags of a command line that a program does not have, and its flags
-// that the reference VPA does not have.
+// UnsupportedFlags returns unknown flags, and flags that the reference VPA does not have.
 func UnsupportedFlags(program string, args []string) (unknown, own []string) {
 	known := knownFlagsOf(program)
 	for name := range parseFlags(program, args) {

@@ -70,7 +70,6 @@ func createCommand() *cobra.Command {
 	return cmd
 }
 
-// createOptions select the objects to create.
 type createOptions struct {
 	Policy   string // name of a SizingPolicy. Empty: VPAs
 	Named    bool   // workloads are selected by name. The policy lists names in place of kinds
@@ -88,7 +87,6 @@ type manifests struct {
 	problems []string
 }
 
-// versionOf returns the API version of a kind of Kubernetes.
 func versionOf(key target.Key) (string, bool) {
 	switch group := key.GroupKind().Group; group {
 	case "apps", "batch":
@@ -99,7 +97,6 @@ func versionOf(key target.Key) (string, bool) {
 	return "", false
 }
 
-// objectsFor returns VPAs of mode Off, or a policy.
 func objectsFor(workloads []*inventory.Workload, want createOptions) (*manifests, error) {
 	c := &manifests{}
 	if want.Policy != "" && want.All {
@@ -148,8 +145,7 @@ func objectsFor(workloads []*inventory.Workload, want createOptions) (*manifests
 	return c, c.limitSize(&want)
 }
 
-// withoutSystem drops workloads of namespaces that "*" in a policy does not select, and reports them.
-// It uses the selection of the programs.
+// withoutSystem drops and reports workloads in namespaces that "*" in a policy does not select.
 func (c *manifests) withoutSystem(workloads []*inventory.Workload, programs string) (others []*inventory.Workload) {
 	all := fleet.NewSet([]fleet.Policy{{Mode: fleet.Auto, Namespaces: fleet.Namespaces{Names: []string{fleet.AllNamespaces}}}}, fleet.Options{OwnNamespace: programs})
 	spared := map[string]bool{}
@@ -166,8 +162,7 @@ func (c *manifests) withoutSystem(workloads []*inventory.Workload, programs stri
 	return others
 }
 
-// limitSize returns an error if the API server would reject the policy for its size. It drops
-// workloads that are not selected by name.
+// limitSize fails if the policy is too large. Names that are not arguments are dropped first.
 func (c *manifests) limitSize(want *createOptions) error {
 	spec := &c.policy.Spec
 	if n := len(spec.Namespaces.Names); n > convert.MaxNamespaces {

@@ -30,7 +30,7 @@ not have.`
 
 func exportCommand() *cobra.Command {
 	c, form := &sizesFlags{}, ""
-	cmd := &cobra.Command{Use: "export [flags] [[KIND/]NAME...]", Short: "write what is recommended as patches, a kustomization or Helm values", Long: exportHelp}
+	cmd := &cobra.Command{Use: "export [flags] [[KIND/]NAME...]", Short: "write recommendations as patches, a kustomization or Helm values", Long: exportHelp}
 	c.addFlags(cmd)
 	cmd.Flags().StringVarP(&form, "output", "o", exportForms[0], "Form: "+strings.Join(exportForms, ", ")+".")
 	// This only fails without the flag.
@@ -58,7 +58,6 @@ type patchSet struct {
 	problems []string
 }
 
-// patchesOf returns patches for the containers in pod templates that can be changed.
 func patchesOf(all sizeList) (e patchSet) {
 	for start := 0; start < len(all); {
 		w, end := all[start].workload, start+1
@@ -161,7 +160,6 @@ type patchedContainer struct {
 	Resources corev1.ResourceRequirements `json:"resources"`
 }
 
-// template wraps containers in the spec of a workload.
 func template(key target.Key, containers []patchedContainer) map[string]any {
 	pod := map[string]any{"template": map[string]any{"spec": map[string]any{"containers": containers}}}
 	if key.Kind == "CronJob" {

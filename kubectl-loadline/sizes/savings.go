@@ -49,11 +49,10 @@ with the recommended resources, and the price of that in a month: of each Sizing
 and of each workload without one. Arguments are names of SizingPolicies. Without -n all
 namespaces are read.`
 
-// savingsCommand shows the price of the difference between requests and published recommendations.
 func savingsCommand() *cobra.Command {
 	c := &savingsConfig{}
 	cmd := &cobra.Command{
-		Use: "savings [flags] [POLICY...]", Short: "show what recommendations would save, and cost", Long: savingsHelp,
+		Use: "savings [flags] [POLICY...]", Short: "show savings and costs of recommendations", Long: savingsHelp,
 		RunE: c.run,
 	}
 	c.cluster, c.output = cli.AddClusterFlags(cmd), cli.AddOutputFlag(cmd)
@@ -84,7 +83,6 @@ func (c *savingsConfig) run(cmd *cobra.Command, names []string) error {
 	return c.output.Print(cmd.OutOrStdout(), cmd.ErrOrStderr(), a)
 }
 
-// savingsScope selects the workloads of savings.
 type savingsScope struct {
 	Selector labels.Selector // selects pods
 	Policies []string        // Empty: all workloads, with or without a policy
@@ -133,7 +131,6 @@ type savingsRow struct {
 // withoutPolicy is the name of the row of workloads without a policy.
 const withoutPolicy = "-"
 
-// savingsReport lists the savings and costs of all workloads.
 type savingsReport struct {
 	Policies  []savingsRow            `json:"policies"`            // the last may be withoutPolicy
 	Workloads map[string][]savingsRow `json:"workloads,omitempty"` // by policy
@@ -238,7 +235,6 @@ func (a *savingsReport) read(ctx context.Context, own versioned.Interface, s *in
 	return a.complete(vpas, scope), nil
 }
 
-// complete returns the VPAs with a recommendation and running pods, and reports the others.
 func (a *savingsReport) complete(vpas []*sizedVPA, scope savingsScope) (complete []*sizedVPA) {
 	var waiting, idle []string
 	for _, v := range vpas {
@@ -279,7 +275,6 @@ func (v *sizedVPA) add(pod *corev1.Pod) {
 	}
 }
 
-// policyRow returns the row of a policy with its workloads, and its total savings.
 func (c *savingsConfig) policyRow(name string, vpas []*sizedVPA) (row savingsRow, total rollout.Savings) {
 	var listed []savingsRow
 	for _, v := range vpas {
@@ -331,7 +326,7 @@ func (a *savingsReport) Notes() []string {
 	if a.All.Workloads == 0 {
 		return notes
 	}
-	return append(notes, "", "What the running pods would request less and more than now with what is recommended, and what that is",
+	return append(notes, "", "Decrease and increase of the requests of running pods with the recommendations, and their value",
 		fmt.Sprintf("in a month of 730 hours, at %g a core-hour and %g a GiB-hour.", a.CorePrice, a.GiBPrice))
 }
 

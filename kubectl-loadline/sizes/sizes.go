@@ -27,7 +27,6 @@ import (
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 )
 
-// containerSize is the request of a container of a workload, and its recommendation.
 type containerSize struct {
 	Namespace string              `json:"namespace"`
 	Workload  string              `json:"workload"`
@@ -104,7 +103,6 @@ func addSize(rows map[string]*containerSize, w *inventory.Workload, pod *corev1.
 	row.Requests, row.Limits = highest(row.Requests, requests), highest(row.Limits, c.Spec.Limits)
 }
 
-// highest returns the maximum of each kind.
 func highest(current corev1.ResourceList, other resources.List) corev1.ResourceList {
 	result := convert.Resources(current)
 	for k := range resources.Kind(resources.Kinds) {
@@ -115,7 +113,6 @@ func highest(current corev1.ResourceList, other resources.List) corev1.ResourceL
 	return convert.Format{}.List(result)
 }
 
-// change returns the current request and the target of a kind, and whether they differ.
 func (c *containerSize) change(k resources.Kind) (request, target resources.Amount, changes bool) {
 	target, hasTarget := convert.Resources(c.Target).Get(k)
 	request, hasRequest := convert.Resources(c.Requests).Get(k)
@@ -199,7 +196,7 @@ at this moment, which is little. Arguments are KIND/NAME or NAME; without any: o
 all workloads of the namespace that have pods.`
 
 func recommendCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "recommend [flags] [[KIND/]NAME...]", Short: "show what is recommended, also for workloads without a VPA", Long: recommendHelp}
+	cmd := &cobra.Command{Use: "recommend [flags] [[KIND/]NAME...]", Short: "show recommendations, also for workloads without a VPA", Long: recommendHelp}
 	return reportCommand(cmd, func(sizes sizeList, problems []string) cli.Report {
 		return &recommendReport{append(sizeList{}, sizes...), problems}
 	})
@@ -246,7 +243,7 @@ func boundsText(c *containerSize, k resources.Kind) string {
 func (a *recommendReport) Notes() (notes []string) {
 	for i := range a.Containers {
 		if a.Containers[i].From == inventory.FromMetricsAPI {
-			notes = append(notes, "! "+inventory.FromMetricsAPI+" knows the use of this moment only: with --prometheus-address an estimate is as good as the history there")
+			notes = append(notes, "! "+inventory.FromMetricsAPI+" only has current usage: estimates from --prometheus-address use its history")
 			break
 		}
 	}
@@ -255,7 +252,7 @@ func (a *recommendReport) Notes() (notes []string) {
 
 func diffCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "diff [flags] [[KIND/]NAME...]", Short: "show how far requests are from what is recommended",
+		Use: "diff [flags] [[KIND/]NAME...]", Short: "compare requests with recommendations",
 		Long: "Shows what would change of each container if its pods requested what is recommended,\nas recommend shows that. The severity is high from 500m or 500 MiB on, medium from 250,\nlow from 100.",
 	}
 	return reportCommand(cmd, func(sizes sizeList, problems []string) cli.Report { return diffOf(sizes, problems) })
@@ -323,7 +320,7 @@ func (a *diffReport) Tables() []cli.Table {
 func (a *diffReport) Notes() []string {
 	notes := cli.Warnings(a.Problems)
 	if len(a.Changes)+len(notes) == 0 {
-		notes = []string{"All containers request what is recommended."}
+		notes = []string{"All containers request their recommended resources."}
 	}
 	return notes
 }

@@ -43,10 +43,10 @@ func parse(args []string) (config, error) {
 	fs := flag.NewFlagSet("coarsen", flag.ContinueOnError)
 	fs.DurationVar(&c.step, "step", time.Second, "length of a step, after -slow")
 	fs.StringVar(&c.memory, "memory", "last", "memory of a step: last or max")
-	fs.Float64Var(&c.slowdown, "slow", 1, "how many seconds a recorded one lasts")
-	fs.DurationVar(&c.runInterval, "apart", 0, "from the start of one run of a process to that of the next, after -slow; 0 means as recorded")
-	fs.IntVar(&c.times, "times", 1, "how often the recording is told")
-	fs.DurationVar(&c.repeatInterval, "every", 0, "from the start of one time to the next; 0 means one follows the other")
+	fs.Float64Var(&c.slowdown, "slow", 1, "seconds in the result per recorded second")
+	fs.DurationVar(&c.runInterval, "apart", 0, "time between the starts of two runs of a process, after -slow; 0 means as recorded")
+	fs.IntVar(&c.times, "times", 1, "number of repetitions of the recording")
+	fs.DurationVar(&c.repeatInterval, "every", 0, "time between the starts of two repetitions; 0 means back to back")
 	fs.Int64Var(&c.start, "start", 1767225600, "seconds since 1970 of the first sample")
 	if err := fs.Parse(args); err != nil {
 		return c, err

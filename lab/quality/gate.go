@@ -179,7 +179,7 @@ func compareTable(set string, found table, results string, update bool) ([]strin
 		for _, o := range origins {
 			more, err := compareRows(committed[p.name][o], found[p.name][o], p.kind)
 			if err != nil {
-				return nil, fmt.Errorf("committed result %s: %s, %s: %w: if this is meant, run with -update", file, p.name, o, err)
+				return nil, fmt.Errorf("committed result %s: %s, %s: %w: if this is intended, run with -update", file, p.name, o, err)
 			}
 			for _, reason := range more {
 				worse = append(worse, fmt.Sprintf("%s, %s, %s, %s: %s", set, p.name, o, shortName(reason.recipe), reason.text))

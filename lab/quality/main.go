@@ -46,12 +46,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("quality", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.sample, "sample", "../testdata/traces", "directory of the recordings that are always replayed")
-	flags.StringVar(&o.traces, "traces", "", "directory of more recordings; left out if it does not exist")
+	flags.StringVar(&o.traces, "traces", "", "directory of additional recordings; skipped if it does not exist")
 	flags.StringVar(&o.results, "results", "quality", "directory of the committed results")
 	flags.BoolVar(&o.update, "update", false, "write the results instead of comparing with them")
-	flags.StringVar(&o.page, "page", "", "Markdown file that gets the tables of -traces")
-	flags.StringVar(&o.overview, "overview", "../README.md", "Markdown file that gets the figures of the overview; with -page")
-	flags.StringVar(&o.nodes, "nodes", "", "Markdown file that gets the tables of nodes, from the recordings of -traces; nothing else is done then")
+	flags.StringVar(&o.page, "page", "", "Markdown file for the tables of -traces")
+	flags.StringVar(&o.overview, "overview", "../README.md", "Markdown file for the figures of the overview; with -page")
+	flags.StringVar(&o.nodes, "nodes", "", "Markdown file for the node tables from the recordings of -traces; skips everything else")
 	if flags.Parse(args) != nil || flags.NArg() > 0 {
 		return 2
 	}
@@ -101,7 +101,7 @@ func (o *options) gate(out io.Writer) ([]string, error) {
 		return worse, err
 	}
 	if _, err := os.Stat(o.traces); err != nil && o.page == "" {
-		fmt.Fprintf(out, "%s is not there: only the sample was replayed\n", o.traces)
+		fmt.Fprintf(out, "%s does not exist: replayed only the sample\n", o.traces)
 		return worse, nil
 	}
 	files, err := containers(o.traces)

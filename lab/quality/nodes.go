@@ -271,7 +271,7 @@ func compareNodes(found []nodeRow, file string, update bool) (worse []string, er
 		return nil, fmt.Errorf("committed result %s: %w", file, err)
 	}
 	if !slices.EqualFunc(committed, found, func(a, b nodeRow) bool { return a.Recipe == b.Recipe && a.Shared == b.Shared }) {
-		return nil, fmt.Errorf("committed result %s: has other recipes than were placed: if this is meant, run with -update", file)
+		return nil, fmt.Errorf("committed result %s: has other recipes than the simulated ones: if this is intended, run with -update", file)
 	}
 	for i, is := range found {
 		for _, name := range nodeGauges {

@@ -57,8 +57,8 @@ func parse(args []string) (config, error) {
 	fs.DurationVar(&c.every, "every", time.Second, "time between samples")
 	fs.DurationVar(&c.duration, "for", 0, "length of the recording; 0 means until the processes end")
 	fs.DurationVar(&c.wait, "wait", 0, "how long to wait for the first process to appear")
-	fs.BoolVar(&c.gaps, "gaps", false, "go on while no process is left, until -for is over: jobs")
-	fs.StringVar(&c.cgroup, "cgroup", "", "folder of the cpu control group whose throttling is recorded as well, such as /sys/fs/cgroup/cpu/x")
+	fs.BoolVar(&c.gaps, "gaps", false, "keep recording while no process runs, until -for ends; for jobs")
+	fs.StringVar(&c.cgroup, "cgroup", "", "folder of a CPU cgroup to record throttling from, such as /sys/fs/cgroup/cpu/x")
 	pid := fs.Int("pid", 0, "process to record")
 	match := fs.String("match", "", "record the processes whose command line matches this regular expression")
 	if err := fs.Parse(args); err != nil {
@@ -74,7 +74,7 @@ func parse(args []string) (config, error) {
 	check(fs.NArg() == 0, "want flags only, got %q", fs.Arg(0))
 	check(strings.HasSuffix(strings.TrimSuffix(c.out, ".gz"), ".csv"), "-out: want a file name that ends in .csv or .csv.gz, got %q", c.out)
 	check(c.every >= 10*time.Millisecond, "-every: want 10ms or more, got %v", c.every)
-	check(!c.gaps || c.duration > 0, "-gaps: want -for too, or the recording has no end")
+	check(!c.gaps || c.duration > 0, "-gaps: requires -for")
 	check((*pid == 0) != (*match == ""), "want either -pid or -match")
 	check(err == nil, "-match: %w", err)
 	c.filter = processFilter{pid: *pid, pattern: pattern, self: os.Getpid()}

@@ -85,7 +85,7 @@ func ancestors(proc procfs.FS, pid int) map[int]bool {
 func readThrottled(group fs.FS) (time.Duration, error) {
 	data, err := fs.ReadFile(group, "cpu.stat")
 	if err != nil {
-		return 0, fmt.Errorf("-cgroup: want the folder of a cpu control group: %w", err)
+		return 0, fmt.Errorf("-cgroup: want the folder of a CPU cgroup: %w", err)
 	}
 	units := map[string]time.Duration{"throttled_time": time.Nanosecond, "throttled_usec": time.Microsecond}
 	for line := range strings.Lines(string(data)) {
@@ -99,5 +99,5 @@ func readThrottled(group fs.FS) (time.Duration, error) {
 		}
 		return time.Duration(count) * units[fields[0]], nil
 	}
-	return 0, errors.New("-cgroup: want a cpu.stat with throttled_time or throttled_usec: is a limit possible for this group?")
+	return 0, errors.New("-cgroup: want a cpu.stat with throttled_time or throttled_usec: does this cgroup support CPU limits?")
 }

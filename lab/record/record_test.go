@@ -111,12 +111,12 @@ func TestThrottled_ReadsBothCgroupVersions(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 	err = run([]string{"-out", filepath.Join(t.TempDir(), "x.csv"), "-pid", "1", "-cgroup", "/nowhere"})
-	require.ErrorContains(t, err, "-cgroup: want the folder of a cpu control group")
+	require.ErrorContains(t, err, "-cgroup: want the folder of a CPU cgroup")
 }
 
 func TestParse_RejectsInvalidFlags(t *testing.T) {
 	_, err := parse([]string{"-out", "x.txt", "-every", "1ms", "-pid", "1", "-match", "(", "-gaps"})
-	for _, want := range []string{"-out: want a file name that ends in .csv", "-every: want 10ms or more", "either -pid or -match", "-match: error parsing regexp", "-gaps: want -for too"} {
+	for _, want := range []string{"-out: want a file name that ends in .csv", "-every: want 10ms or more", "either -pid or -match", "-match: error parsing regexp", "-gaps: requires -for"} {
 		require.ErrorContains(t, err, want)
 	}
 	err = run([]string{"-out", filepath.Join(t.TempDir(), "x.csv"), "-match", "no process has this command line"})

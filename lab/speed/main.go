@@ -28,7 +28,7 @@ import (
 func main() {
 	plugin := flag.String("plugin", "../bin/kubectl-loadline", "program to measure")
 	recipe := flag.String("recipe", "vpa", "recipe to replay, without baselines")
-	runs := flag.Int("runs", 3, "runs of each recording, of which the fastest counts")
+	runs := flag.Int("runs", 3, "runs of each recording; the fastest counts")
 	flag.Parse()
 	if flag.NArg() != 1 || *runs < 1 {
 		flag.Usage()

@@ -33,15 +33,12 @@ type History map[Owner]map[string]ContainerHistory
 // ContainerHistory is the content of the checkpoint of a container.
 type ContainerHistory struct {
 	Profile *usage.Profile
-	// Windows are the memory windows, by pod, that were open at the time of the checkpoint. Profile
-	// lacks their peaks. Nil means unknown.
+	// Windows holds the open memory windows by pod. Profile lacks their peaks. Nil means unknown.
 	Windows map[string]usage.Window
 	Sketch  []byte // encoded recipe state, may be empty
-	// Target is the workload of the history. It is zero if unknown, as in checkpoints of the
-	// reference recommender.
+	// Target is the workload of the history, zero for checkpoints of the reference recommender.
 	Target target.Key
-	// Rewritten reports whether another recommender has written Profile since. Its workload is then
-	// unknown.
+	// Rewritten means that another recommender has written Profile, for an unknown workload.
 	Rewritten bool
 }
 
@@ -105,8 +102,7 @@ type Loader struct {
 	MaxSkew   MaxSkew
 }
 
-// Problem is an unusable checkpoint. If only a part is unusable, the error is ErrWindows or
-// ErrFuture.
+// Problem is an unusable checkpoint, or with ErrWindows or ErrFuture a partly unusable one.
 type Problem struct {
 	Object string // namespace/name
 	Err    error
@@ -169,7 +165,7 @@ func (l *Loader) LoadWithRetry(ctx context.Context, include func(Owner) bool, no
 			return history, problems, nil
 		}
 		if ctx.Err() == nil {
-			log.Error(err, "Cannot load the history, nothing is recommended until that works. Retrying", "after", retryPause)
+			log.Error(err, "Failed to load usage history from checkpoints, retrying before any recommendation", "after", retryPause)
 		}
 		select {
 		case <-ctx.Done():
@@ -200,8 +196,7 @@ func (l *Loader) add(p *Pages, c *vpav1.VerticalPodAutoscalerCheckpoint, now tim
 	p.written[past.Profile] = c.Status.LastUpdateTime.Time
 }
 
-// read returns no profile if the checkpoint is unusable. The error may also report a part that was
-// repaired or dropped.
+// read returns no profile if the checkpoint is unusable. Errors include repaired or dropped parts.
 func (l *Loader) read(c *vpav1.VerticalPodAutoscalerCheckpoint, now time.Time) (past ContainerHistory, err error) {
 	image, err := Image(&c.Status)
 	if err != nil {

@@ -86,9 +86,8 @@ func (r Record) Object() *vpav1.VerticalPodAutoscalerCheckpoint {
 	}
 }
 
-// Patch returns the JSON patch of an object with or without annotations. The API server refuses the
-// patch if that assumption is wrong, or if the object is the checkpoint of another container, so
-// that no foreign annotation is lost.
+// Patch returns a JSON patch. The API server refuses it if annotated is wrong, or if the object is
+// the checkpoint of another container, so that no foreign annotation is lost.
 func (r Record) Patch(annotated bool) ([]byte, error) {
 	steps := []client.PatchOperation{
 		client.PatchTest("/spec/vpaObjectName", r.spec.VPAObjectName),
@@ -108,8 +107,7 @@ func (r Record) Patch(annotated bool) ([]byte, error) {
 // Version is the only format that is written and read.
 const Version = "v3"
 
-// Image converts the status of a checkpoint. Loading the image into a profile checks weights and
-// times.
+// Image converts a checkpoint status. Loading the image into a profile checks weights and times.
 func Image(s *vpav1.VerticalPodAutoscalerCheckpointStatus) (usage.ProfileImage, error) {
 	if s.Version != Version {
 		return usage.ProfileImage{}, fmt.Errorf("status.version is %q, only %q can be read", s.Version, Version)
@@ -130,8 +128,7 @@ func Image(s *vpav1.VerticalPodAutoscalerCheckpointStatus) (usage.ProfileImage, 
 	}, nil
 }
 
-// maxTotalWeight is above any sum of weights: within a hundred half-lives the weight of a sample
-// grows to 1e30.
+// maxTotalWeight exceeds any sum of weights: in 100 half-lives a sample's weight grows to 1e30.
 const maxTotalWeight = 1e60
 
 func checkHistogram(field string, h vpav1.HistogramCheckpoint) error {
@@ -169,12 +166,10 @@ func histogramStatus(i histogram.Image) vpav1.HistogramCheckpoint {
 	}
 }
 
-// placeholderAnnotation replaces annotations in the cache, because Saver only needs to know whether
-// there are any.
+// placeholderAnnotation replaces cached annotations: Saver only checks whether there are any.
 var placeholderAnnotation = map[string]string{OpenWindows: ""}
 
-// Trim is a cache.TransformFunc that drops the histograms and annotations of checkpoints, because
-// only Load needs them. A placeholder remains if there are annotations.
+// Trim drops histograms from cached checkpoints and replaces annotations by a placeholder.
 func Trim(object any) (any, error) {
 	c, ok := object.(*vpav1.VerticalPodAutoscalerCheckpoint)
 	if !ok {
@@ -196,13 +191,11 @@ func Trim(object any) (any, error) {
 	return trimmed, nil
 }
 
-// ErrFuture means that a checkpoint had times in the future, because of a wrong clock. They are
-// replaced by the current time, because new samples would have no weight otherwise, and the history
-// would never expire.
-var ErrFuture = errors.New("has times in the future, which count as now: was it written while a clock was wrong?")
+// ErrFuture means that times of a checkpoint were in the future and were replaced by the current
+// time. New samples would otherwise have no weight, and the history would never expire.
+var ErrFuture = errors.New("time in the future was replaced by the current time, check the clocks of the nodes")
 
-// MaxSkew limits how far the times of a checkpoint may be ahead of the local clock. Zero fields
-// have no limit.
+// MaxSkew limits how far checkpoint times may be ahead of the local clock. Zero means no limit.
 type MaxSkew struct {
 	Sample      time.Duration // first and last sample
 	CPU, Memory time.Duration // reference times of the decay
@@ -228,7 +221,6 @@ func (a MaxSkew) clampTimes(i *usage.ProfileImage, now time.Time) (err error) {
 	return err
 }
 
-// closeWindows ends windows now if they would end too far ahead.
 func (a MaxSkew) closeWindows(windows map[string]usage.Window, now time.Time) (err error) {
 	for pod, w := range windows {
 		if a.Window > 0 && w.End.Sub(now) > a.Window {

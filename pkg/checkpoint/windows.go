@@ -15,9 +15,8 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// OpenWindows is the annotation of a checkpoint with its open memory windows, the target of the
-// history and the sketch of a recipe. The status lacks the peaks of these windows, as with the
-// reference recommender, so a restart would lose them.
+// OpenWindows is the annotation of a checkpoint with its open memory windows, target and recipe
+// sketch. The status lacks the peaks of these windows, so a restart would lose them.
 const OpenWindows = "loadline.dev/open-windows"
 
 // ErrWindows means that the annotation is unusable. The status is still usable.
@@ -49,7 +48,6 @@ type targetRef struct {
 	Name  string `json:"name"`
 }
 
-// window is the stored form of a usage.Window.
 type window struct {
 	End   time.Time         `json:"end,omitzero"`
 	Usage *resources.Amount `json:"usage,omitempty"` // bytes
@@ -58,7 +56,6 @@ type window struct {
 	Kills []uint64          `json:"kills,omitempty"` // hashes of IDs
 }
 
-// formatTime uses the format of the API server.
 func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // encodeWindows keeps the windows with the highest peaks if there are too many.
@@ -79,13 +76,12 @@ func encodeWindows(windows map[string]usage.Window) ([]byte, error) {
 }
 
 // ErrSketch means that a sketch is too large for the annotation. Everything else is saved.
-var ErrSketch = errors.New("what the recipe knows of the past is too large for the annotation " + OpenWindows + " and was left out, so a restart begins it anew: choose larger buckets or fewer days in the annotation loadline.dev/recipe")
+var ErrSketch = errors.New("drop sketch: the sketch of the recipe is too large for the annotation " + OpenWindows + " and starts empty after a restart, choose larger buckets or fewer days in the annotation loadline.dev/recipe")
 
 func fits(target, windows, sketch []byte) bool {
 	return len(target)+len(windows)+base64.StdEncoding.EncodedLen(len(sketch)) < maxBytes
 }
 
-// encodeAnnotation accepts an empty target and sketch.
 func encodeAnnotation(target, windows, sketch []byte, written time.Time) string {
 	text := `{"written":"` + formatTime(written) + `"`
 	if len(target) > 0 {
@@ -119,8 +115,7 @@ func optionalAmount(a resources.Amount) *resources.Amount {
 	return &a
 }
 
-// decode reads the annotation of a checkpoint. The windows stay nil if the status was not written
-// at the time in the annotation.
+// decode reads the annotation. Windows stay nil if the status was written at another time.
 func (past *ContainerHistory) decode(text, namespace string, written time.Time) error {
 	var o storedAnnotation
 	if err := json.Unmarshal([]byte(text), &o); err != nil {

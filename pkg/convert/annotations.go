@@ -21,17 +21,14 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Annotations of a pod that the VPA components exchange.
 const (
 	// UpdatesAnnotation lists the changes of the webhook for users.
 	UpdatesAnnotation = "vpaUpdates"
-	// ObservedAnnotation lists the containers that the webhook saw. It lacks containers that
-	// another webhook added later.
+	// ObservedAnnotation lists the containers that the webhook saw, without ones added later.
 	ObservedAnnotation = "vpaObservedContainers"
 	// ResizedAnnotation marks a pod that was resized in place.
 	ResizedAnnotation = "vpaInPlaceUpdated"
-	// BoostAnnotationPrefix plus a container name marks a boosted container and holds its original
-	// resources.
+	// BoostAnnotationPrefix + container name holds the original resources of a boosted container.
 	BoostAnnotationPrefix = "vpaCpuStartupBoost/"
 )
 
@@ -67,9 +64,8 @@ func FormatObserved(pod *corev1.Pod) string {
 	return strings.Join(names, observedSeparator)
 }
 
-// ParseObserved returns the containers that the webhook saw when the pod was created. It returns
-// false if the annotation is missing or not a list of container names. An empty value is an empty
-// list.
+// ParseObserved returns the containers that the webhook saw at creation. It returns false if the
+// annotation is missing or invalid. An empty value is an empty list.
 func ParseObserved(pod *corev1.Pod) (containers []string, ok bool) {
 	value, ok := pod.Annotations[ObservedAnnotation]
 	if !ok || value == "" {
@@ -82,7 +78,6 @@ func ParseObserved(pod *corev1.Pod) (containers []string, ok bool) {
 	return containers, true
 }
 
-// storedContainer always has both lists.
 type storedContainer struct {
 	Requests storedResources `json:"requests"`
 	Limits   storedResources `json:"limits"`
@@ -114,14 +109,12 @@ func (n *storedResources) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// BoostAnnotation returns the annotation that marks a boosted container and stores its original CPU
-// and memory.
+// BoostAnnotation returns the annotation of a boosted container with its original CPU and memory.
 func BoostAnnotation(c corev1.Container) (key, value string) {
 	text, _ := json.Marshal(storedContainer{storeResources(c.Resources.Requests), storeResources(c.Resources.Limits)}) // quantities never fail
 	return BoostAnnotationPrefix + c.Name, string(text)
 }
 
-// storeResources returns the CPU and memory of a list, never nil.
 func storeResources(list corev1.ResourceList) storedResources {
 	stored := storedResources{}
 	for k := range resources.Kind(resources.Kinds) {
@@ -132,9 +125,8 @@ func storeResources(list corev1.ResourceList) storedResources {
 	return stored
 }
 
-// BoostedContainers returns the original resources of the containers that carry a boost annotation.
-// An unreadable annotation causes an error and empty resources, so that the container still counts
-// as boosted.
+// BoostedContainers returns the original resources of boosted containers. An unreadable annotation
+// causes an error and empty resources, so that the container still counts as boosted.
 func BoostedContainers(pod *corev1.Pod) (map[string]corev1.ResourceRequirements, error) {
 	var boosted map[string]corev1.ResourceRequirements
 	var broken error
@@ -268,8 +260,7 @@ func EvictedByKubelet(pod *corev1.Pod) bool {
 // The target is the request, and the upper bound determines the limit.
 const SeparateMemoryLimit vpav1.VerticalPodAutoscalerConditionType = "SeparateMemoryLimit"
 
-// HasSeparateMemoryLimit reports whether condition SeparateMemoryLimit is true in the status of a
-// VPA.
+// HasSeparateMemoryLimit reports whether condition SeparateMemoryLimit is true.
 func HasSeparateMemoryLimit(status *vpav1.VerticalPodAutoscalerStatus) bool {
 	for i := range status.Conditions {
 		if c := &status.Conditions[i]; c.Type == SeparateMemoryLimit {
@@ -305,9 +296,8 @@ func memory(n storedResources) resources.Amount {
 	return Resources(corev1.ResourceList(n)).Value(resources.Memory)
 }
 
-// StricterDeclared returns the trusted one of two values of DeclaredAnnotation on one pod. That is
-// the current value, unless it allows a larger limit than the previous value or drops a container
-// of it.
+// StricterDeclared returns the trusted one of two values of DeclaredAnnotation on one pod: now,
+// unless it allows a larger limit than before or drops a container.
 func StricterDeclared(before, now string) string {
 	if before == "" || before == now {
 		return now
@@ -321,8 +311,7 @@ func StricterDeclared(before, now string) string {
 	return now
 }
 
-// MergeDeclared adds the declared memory of the targets to the value of DeclaredAnnotation. It
-// returns false if the value need not change.
+// MergeDeclared adds the declared memory of targets, and returns false if the value is unchanged.
 func MergeDeclared(annotations map[string]string, targets []policy.ContainerTarget) (text string, changed bool) {
 	known := ParseDeclared(annotations)
 	for _, f := range targets {

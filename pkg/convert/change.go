@@ -34,8 +34,7 @@ var RunningPodAnnotations = []string{ResizedAtAnnotation, OriginalAnnotation, De
 
 const deferredSuffix = " deferred"
 
-// MaxOriginal is the maximum size of OriginalAnnotation in bytes, because every user with write
-// access to the pod can set it.
+// MaxOriginal is the maximum size of OriginalAnnotation in bytes. Users can set the annotation.
 const MaxOriginal = 16 << 10
 
 // storedChange is one container in OriginalAnnotation.
@@ -72,8 +71,7 @@ func FormatChange(c rollout.Change) map[string]string {
 	return map[string]string{ResizedAtAnnotation: at, OriginalAnnotation: string(text)}
 }
 
-// FitsAnnotation reports whether the annotations of a change, including its harm, stay within
-// MaxOriginal.
+// FitsAnnotation reports whether the annotations of a change, harm included, fit MaxOriginal.
 func FitsAnnotation(c rollout.Change) bool {
 	c.Harm = rollout.OOMKill // the longest harm that pods record
 	return len(FormatChange(c)[OriginalAnnotation]) <= MaxOriginal
@@ -93,8 +91,7 @@ func HasRecordedChange(pod *corev1.Pod) bool {
 	return there
 }
 
-// ParseChange returns the change that a pod records. It returns an error if the annotations are
-// invalid, or name a container that the pod does not have.
+// ParseChange returns the recorded change. Invalid annotations and unknown containers are errors.
 func ParseChange(pod *corev1.Pod) (c rollout.Change, err error) {
 	at, deferred := strings.CutSuffix(pod.Annotations[ResizedAtAnnotation], deferredSuffix)
 	if len(at) > len(time.RFC3339) {
@@ -136,10 +133,10 @@ func ParseChange(pod *corev1.Pod) (c rollout.Change, err error) {
 }
 
 // SharedAnnotation marks a pod that got its share of the node headroom. Its value holds the shared
-// resources, the time of the shrink and the restart count at that time: "cpu at
-// 2026-01-02T12:00:00Z after 3". A pod that never shrank has "cpu" alone. The suffix " reverted"
-// means that the pod got its peak back, because its share caused harm. The annotation is written
-// before the resize, and removed when the pod has its peak again.
+// resources, and the time and restart count of the shrink: "cpu at 2026-01-02T12:00:00Z after 3". A
+// pod that never shrank has "cpu" alone. The suffix " reverted" means that the share caused harm
+// and the pod got its peak back. The annotation is written before the resize, and removed when the
+// pod has its peak again.
 const SharedAnnotation = "loadline.dev/shared"
 
 const (
@@ -167,9 +164,8 @@ func FormatShared(m sharing.Mark) string {
 	return text
 }
 
-// ParseShared reads SharedAnnotation. It returns false if the pod has none. An invalid value means
-// that the pod shares all resources, so that the pod gets its peak before the annotation is
-// removed.
+// ParseShared reads SharedAnnotation. It returns false if absent. An invalid value means all
+// resources, so that the pod gets its peak before the annotation is removed.
 func ParseShared(pod *corev1.Pod) (m sharing.Mark, marked bool) {
 	text, marked := pod.Annotations[SharedAnnotation]
 	if !marked {

@@ -118,8 +118,7 @@ func IsGenerated(vpa *vpav1.VerticalPodAutoscaler) bool {
 	return labelled && vpa.Name == GeneratedName(vpa)
 }
 
-// GeneratedName returns the name of the generated VPA for the target of a VPA. It is empty without
-// a target.
+// GeneratedName returns the name of the generated VPA for the target, empty without a target.
 func GeneratedName(vpa *vpav1.VerticalPodAutoscaler) string {
 	ref := vpa.Spec.TargetRef
 	if ref == nil {
@@ -147,7 +146,6 @@ func Recommender(p *loadlinev1alpha1.SizingPolicy) string {
 	return *p.Spec.Recommender
 }
 
-// labelSelector adapts a Kubernetes selector to fleet.Selector.
 type labelSelector struct{ labels.Selector }
 
 func (s labelSelector) Matches(set map[string]string) bool {

@@ -58,8 +58,7 @@ func podLevelRequests(pod *corev1.Pod) resources.List {
 	return Resources(pod.Spec.Resources.Requests)
 }
 
-// podLevelGranted returns the pod-level requests that the node reserves, or the ones in the spec
-// until the kubelet reports them.
+// podLevelGranted falls back to the spec until the kubelet reports the status.
 func podLevelGranted(pod *corev1.Pod) resources.List {
 	if pod.Status.Resources == nil {
 		return podLevelRequests(pod)
@@ -71,7 +70,6 @@ func requestedOrGranted(statuses []corev1.ContainerStatus, c *corev1.Container) 
 	return Resources(c.Resources.Requests).Larger(granted(statuses, c))
 }
 
-// granted returns the requests in force, or the ones in the spec if the status has none.
 func granted(statuses []corev1.ContainerStatus, c *corev1.Container) resources.List {
 	return Resources(inForce(statuses, c).Requests)
 }

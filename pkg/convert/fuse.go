@@ -18,8 +18,7 @@ import (
 // its pod changes. Their reverts no longer trip its fuse.
 const AcknowledgeAnnotation = "loadline.dev/acknowledge"
 
-// ConditionFuseTripped of a SizingPolicy reports whether its fuse has tripped. The updater adds it
-// on the first trip.
+// ConditionFuseTripped of a SizingPolicy is added by the updater when its fuse first trips.
 const ConditionFuseTripped = "FuseTripped"
 
 const (
@@ -90,8 +89,7 @@ const (
 	heldSuffix = ": "
 )
 
-// heldNamespaces returns the namespaces that a condition reports as held, or nil if it holds the
-// whole policy.
+// heldNamespaces parses the namespaces in a condition. Nil means that the whole policy is held.
 func heldNamespaces(c *metav1.Condition) []string {
 	names, held := strings.CutPrefix(c.Message, heldPrefix)
 	if !held || c.Reason != fuseNamespacesHeld {
@@ -103,14 +101,13 @@ func heldNamespaces(c *metav1.Condition) []string {
 
 var acknowledgePath = field.NewPath("metadata", "annotations").Key(AcknowledgeAnnotation)
 
-// acknowledgeProblem returns why the annotation of a policy does not acknowledge a trip of its
-// fuse. It returns nil if the acknowledgement is valid or absent. A zero trip is unknown.
+// acknowledgeProblem returns nil if the acknowledgement is valid or absent. A zero trip is unknown.
 func acknowledgeProblem(p *loadlinev1alpha1.SizingPolicy, tripped, now time.Time) *field.Error {
 	text, is := p.Annotations[AcknowledgeAnnotation]
 	if !is || text == "" && !tripped.IsZero() {
 		return nil
 	}
-	must := "the time that condition " + ConditionFuseTripped + " names, such as 2026-01-02T15:04:05Z"
+	must := "the time in condition " + ConditionFuseTripped + ", such as 2026-01-02T15:04:05Z"
 	if !tripped.IsZero() {
 		must = tripped.UTC().Format(time.RFC3339)
 	}
@@ -124,7 +121,6 @@ func acknowledgeProblem(p *loadlinev1alpha1.SizingPolicy, tripped, now time.Time
 	return field.Invalid(acknowledgePath, truncate(text), why+", must be "+must)
 }
 
-// acknowledgeFailure returns why a time does not acknowledge a trip, or an empty string if it does.
 func acknowledgeFailure(written, tripped, now time.Time) string {
 	switch {
 	case written.Before(tripped):

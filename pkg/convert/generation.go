@@ -6,8 +6,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 )
 
-// MaxConditionMessage is the maximum length of a VPA condition message in bytes. Longer messages
-// are cut, also in caches.
+// MaxConditionMessage is the maximum length of VPA condition messages in bytes, also in caches.
 const MaxConditionMessage = 8 << 10
 
 // IsOutdated reports whether the recommendation of a VPA may be for an earlier target reference,
@@ -20,14 +19,12 @@ func IsOutdated(vpa *vpav1.VerticalPodAutoscaler, since int64) bool {
 	return seen > 0 && seen < since
 }
 
-// UnreadableReason returns why the spec of a VPA could not be parsed completely, or an empty
-// string.
+// UnreadableReason returns why a VPA spec could not be parsed completely, or an empty string.
 func UnreadableReason(vpa *vpav1.VerticalPodAutoscaler) string {
 	return vpa.Annotations[vpav1.UnreadableAnnotation]
 }
 
-// UnsupportedReason returns the message of condition ConfigUnsupported if it is true, else an empty
-// string.
+// UnsupportedReason returns the message of a true condition ConfigUnsupported, or an empty string.
 func UnsupportedReason(vpa *vpav1.VerticalPodAutoscaler) string {
 	for i := range vpa.Status.Conditions {
 		if c := &vpa.Status.Conditions[i]; c.Type == vpav1.ConfigUnsupported && c.Status == corev1.ConditionTrue {
@@ -37,8 +34,7 @@ func UnsupportedReason(vpa *vpav1.VerticalPodAutoscaler) string {
 	return ""
 }
 
-// ObservedGeneration returns the generation of a VPA that its recommendation is based on, 0 if
-// unknown.
+// ObservedGeneration returns the VPA generation of the recommendation, 0 if unknown.
 func ObservedGeneration(vpa *vpav1.VerticalPodAutoscaler) int64 {
 	seen := vpa.Status.ObservedGeneration
 	for i := range vpa.Status.Conditions {

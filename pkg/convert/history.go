@@ -8,12 +8,10 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 )
 
-// SufficientHistory is the VPA condition that reports how much usage the recommendation is based
-// on.
+// SufficientHistory is the VPA condition with the amount of usage behind the recommendation.
 const SufficientHistory vpav1.VerticalPodAutoscalerConditionType = "SufficientHistory"
 
-// HistorySteps are the spans of history in conditions and metrics. They are few, because each step
-// is a status write.
+// HistorySteps are the few spans in conditions and metrics, because each step is a status write.
 var HistorySteps = [...]struct {
 	Name string
 	From time.Duration
@@ -76,9 +74,8 @@ func HistoryMessage(containers []ContainerHistory) string {
 	return message + byContainer + strings.Join(append(parts, allOthers+" "+StepText(longest)), ", ")
 }
 
-// History returns the span of usage behind the recommendation for a container, rounded down to a
-// step. It returns false if condition SufficientHistory does not report it, as with another
-// recommender.
+// History returns the span of usage behind a recommendation, rounded down to a step. It returns
+// false if condition SufficientHistory lacks it, as with another recommender.
 func History(vpa *vpav1.VerticalPodAutoscaler, container string) (span time.Duration, known bool) {
 	at := slices.IndexFunc(vpa.Status.Conditions, func(c vpav1.VerticalPodAutoscalerCondition) bool {
 		return c.Type == SufficientHistory
@@ -104,7 +101,6 @@ func History(vpa *vpav1.VerticalPodAutoscaler, container string) (span time.Dura
 	return 0, false
 }
 
-// parseStep returns -1 if text is no step.
 func parseStep(text string) int {
 	for step := range HistorySteps {
 		if text == StepText(step) {
@@ -124,7 +120,7 @@ func HasShortHistory(vpa *vpav1.VerticalPodAutoscaler, container string, require
 	return known && span < min(required, HistorySteps[len(HistorySteps)-1].From)
 }
 
-// AnyHasShortHistory reports whether HasShortHistory is true for any container with a recommendation.
+// AnyHasShortHistory is HasShortHistory for any container with a recommendation.
 func AnyHasShortHistory(vpa *vpav1.VerticalPodAutoscaler, required time.Duration) bool {
 	r := vpa.Status.Recommendation
 	return required > 0 && r != nil && slices.ContainsFunc(r.ContainerRecommendations, func(c vpav1.RecommendedContainerResources) bool {

@@ -77,8 +77,7 @@ func VirtualNodeMarks(node *corev1.Node) (labels map[string]string, taints []cor
 	return labels, taints
 }
 
-// IsPerNode reports whether a pod belongs to its node: it is a DaemonSet pod or a static pod, so
-// that another node of the same kind runs one as well.
+// IsPerNode reports whether a pod belongs to its node, as a DaemonSet pod or a static pod.
 func IsPerNode(pod *corev1.Pod) bool {
 	return IsStatic(pod) || controlledBy(pod, appsv1.SchemeGroupVersion.WithKind("DaemonSet"))
 }

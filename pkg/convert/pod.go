@@ -58,8 +58,7 @@ func corePod(pod *corev1.Pod, sizes func(int) corev1.ResourceRequirements) polic
 	return policy.Pod{Containers: containers, InitTotals: initContainerResources(pod), Rounded: fractionalMemory(pod)}
 }
 
-// fractionalMemory counts the memory requests or limits, whichever are more, with a fraction of a
-// byte.
+// fractionalMemory counts memory requests or limits with a fraction of a byte, the larger count.
 func fractionalMemory(pod *corev1.Pod) (r resources.List) {
 	var requests, limits resources.Amount
 	fraction := func(list corev1.ResourceList) resources.Amount {
@@ -94,8 +93,7 @@ func initContainerResources(pod *corev1.Pod) (u policy.InitTotals) {
 	return u
 }
 
-// Current returns the resources in force of a container: its status if present, even if empty, else
-// its spec.
+// Current returns the resources in force: the status if present, even if empty, else the spec.
 func Current(pod *corev1.Pod, container corev1.Container) corev1.ResourceRequirements {
 	return inForce(pod.Status.ContainerStatuses, &container)
 }
@@ -132,8 +130,7 @@ func HasPodLevelResources(pod *corev1.Pod) bool {
 	return r != nil && (!Resources(r.Requests).Empty() || !Resources(r.Limits).Empty())
 }
 
-// IsSizedByVPA reports whether a VPA has set the resources of the pod, at creation or later, so
-// that its template may have others.
+// IsSizedByVPA reports whether a VPA has set resources of the pod, so that its template may differ.
 func IsSizedByVPA(pod *corev1.Pod) bool {
 	return pod.Annotations[UpdatesAnnotation] != "" || pod.Annotations[ResizedAnnotation] != ""
 }
@@ -193,8 +190,7 @@ func PodState(pod *corev1.Pod) (disruption.Pod, policy.Pod) {
 	return p, current
 }
 
-// WithTargets returns copies of the containers of a pod with their targets. Sizing is the second
-// result of PodState.
+// WithTargets returns copies of containers with targets. Sizing is the second result of PodState.
 func WithTargets(containers []disruption.Container, sizing policy.Pod, recommendation map[string]resources.Bounds, rules policy.Rules, ranges policy.Ranges) []disruption.Container {
 	containers = slices.Clone(containers)
 	sizing.Containers = make([]policy.Container, len(containers))
@@ -236,8 +232,7 @@ func initContainers(pod *corev1.Pod) (containers []policy.Container) {
 	return containers
 }
 
-// conditions returns whether a pod is ready, and the state of its resize. A pending resize
-// overrides one in progress, because it is newer.
+// conditions returns readiness and resize state. A pending resize is newer than one in progress.
 func conditions(pod *corev1.Pod) (ready bool, state disruption.ResizeState, since time.Time) {
 	for _, c := range pod.Status.Conditions {
 		if c.Status != corev1.ConditionTrue {
@@ -335,8 +330,7 @@ func UngrantedResources(pod *corev1.Pod) (more resources.List) {
 	return more
 }
 
-// ResizeInfeasible reports whether the kubelet has marked the resize of a pod as infeasible on its
-// node.
+// ResizeInfeasible reports whether the kubelet has marked the resize of a pod as infeasible.
 func ResizeInfeasible(pod *corev1.Pod) bool {
 	c := resizePending(pod)
 	return c != nil && c.Reason == corev1.PodReasonInfeasible

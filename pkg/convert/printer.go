@@ -13,12 +13,10 @@ import (
 
 // Format is the number format of a recommender.
 type Format struct {
-	// CPUStep in millicores and MemoryStep in bytes: amounts are rounded up to a multiple. Steps of
-	// 1 and below do not round.
+	// CPUStep (millicores) and MemoryStep (bytes) round up to a multiple. 1 and below do not round.
 	CPUStep, MemoryStep int64
-	// HumanizeMemory prints memory with two decimals in the largest binary unit that is not above
-	// the value. The decimals are parsed again, so that the quantity can hold fractions of a byte,
-	// as with the reference recommender.
+	// HumanizeMemory prints memory with two decimals in the largest binary unit up to the value.
+	// The quantity can then hold fractions of a byte, as with the reference recommender.
 	HumanizeMemory bool
 }
 

@@ -9,7 +9,6 @@ import (
 	"loadline.dev/loadline/pkg/core/reason"
 )
 
-// Annotations that protect pods from evictions.
 const (
 	safeToEvict      = "cluster-autoscaler.kubernetes.io/safe-to-evict"     // if "false"
 	doNotDisrupt     = "karpenter.sh/do-not-disrupt"                        // unless "false"

@@ -10,14 +10,12 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// quotaNames are the synonymous resource names of quotas.
 var quotaNames = [resources.Kinds]struct{ requests, limits []corev1.ResourceName }{
 	resources.CPU:    {[]corev1.ResourceName{corev1.ResourceRequestsCPU, corev1.ResourceCPU}, []corev1.ResourceName{corev1.ResourceLimitsCPU}},
 	resources.Memory: {[]corev1.ResourceName{corev1.ResourceRequestsMemory, corev1.ResourceMemory}, []corev1.ResourceName{corev1.ResourceLimitsMemory}},
 }
 
-// Quota returns the remaining resources of a quota by its status. They are negative if the quota is
-// exceeded.
+// Quota returns the remaining resources of a quota by its status, negative if exceeded.
 func Quota(q *corev1.ResourceQuota) disruption.Quota {
 	left := disruption.Quota{Scopes: scopes(q)}
 	for k := range resources.Kind(resources.Kinds) {
@@ -59,7 +57,6 @@ func lower(r resources.List, k resources.Kind, name corev1.ResourceName, q *core
 	return r.With(k, left)
 }
 
-// roundDown rounds a bound down to whole units.
 func roundDown(k resources.Kind, q resource.Quantity) resources.Amount {
 	a := Amount(k, q)
 	if exact := Quantity(k, a); exact.Cmp(q) > 0 {
@@ -90,7 +87,6 @@ func Traits(pod *corev1.Pod) disruption.PodTraits {
 	}
 }
 
-// crossesNamespaces reports whether a pod affinity names other namespaces or may select them.
 func crossesNamespaces(a *corev1.Affinity) bool {
 	if a == nil {
 		return false

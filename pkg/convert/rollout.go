@@ -125,8 +125,7 @@ func rolloutHash(p *loadlinev1alpha1.SizingPolicy) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// schedule returns nil if changes are always allowed. A schedule with an unknown zone or an invalid
-// time or day is never open.
+// schedule returns nil if changes are always allowed. An invalid schedule is never open.
 func schedule(s *loadlinev1alpha1.Schedule) *rollout.Schedule {
 	if s == nil {
 		return nil
@@ -189,8 +188,7 @@ func RolloutState(r *loadlinev1alpha1.SizingRecordStatus) rollout.State {
 	return s
 }
 
-// firstChange returns when the oldest round with pods began. Records of earlier versions have no
-// other start time.
+// firstChange returns the start of the oldest round with pods, for records of earlier versions.
 func firstChange(rounds []rollout.Round) time.Time {
 	for _, r := range slices.Backward(rounds) {
 		if r.Pods > 0 {
@@ -226,18 +224,17 @@ func conditionField(s *rollout.State, kind string) *rollout.Condition {
 }
 
 var conditionMessages = map[string]string{
-	"HighRevertRate":             "At least three of the last five rounds of changes were taken back.",
-	"PodsDeferred":               "The nodes of all pods that are to be changed have no room for it now.",
-	"PodsInfeasible":             "The nodes of all pods that are to be changed can never hold the change.",
-	"PodsDeferredAndInfeasible":  "The nodes of all pods that are to be changed have no room for it now, or can never hold it.",
+	"HighRevertRate":             "At least three of the last five rounds were reverted.",
+	"PodsDeferred":               "No node of the pods to change has room for the resize now.",
+	"PodsInfeasible":             "The resize can never fit on the nodes of the pods to change.",
+	"PodsDeferredAndInfeasible":  "No node of the pods to change has room for the resize now, or the resize can never fit.",
 	string(reason.OutsideWindow): "The schedule of the policy does not allow changes now.",
-	rollout.NoPrometheus:         "It is not observed whether changed pods are throttled or wait for CPU: the updater has no --prometheus-address.",
-	rollout.PolicyChanged:        "The policy has changed since the last round, and no pod was changed since.",
+	rollout.NoPrometheus:         "Throttling and CPU pressure of changed pods are not observed: the updater has no --prometheus-address.",
+	rollout.PolicyChanged:        "The policy has changed since the last round, and no pod has been changed since.",
 }
 
-// RecordStatus converts a rollout state to the status of its record. Times must be in whole
-// seconds. Resources that do not fit into the record are dropped, the ones of the oldest rounds
-// first.
+// RecordStatus converts a rollout state to a record status. Times must be in whole seconds.
+// Resources that do not fit are dropped, oldest rounds first.
 func RecordStatus(s rollout.State) loadlinev1alpha1.SizingRecordStatus {
 	r := loadlinev1alpha1.SizingRecordStatus{
 		Mode: loadlinev1alpha1.RolloutMode(s.Mode.String()), Phase: loadlinev1alpha1.RolloutPhase(s.Phase), PolicyHash: s.Hash,

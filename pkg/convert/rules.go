@@ -31,8 +31,7 @@ func HasBoost(vpa *vpav1.VerticalPodAutoscaler) bool {
 	return slices.ContainsFunc(containerPolicies(vpa), func(c vpav1.ContainerResourcePolicy) bool { return hasBoost(c.StartupBoost) })
 }
 
-// BoostDuration returns how long the startup boost of a container lasts after its pod is ready, 0
-// without a boost.
+// BoostDuration returns how long a startup boost lasts after the pod is ready, 0 without a boost.
 func BoostDuration(vpa *vpav1.VerticalPodAutoscaler, container string) time.Duration {
 	b := vpa.Spec.StartupBoost
 	if own := ContainerPolicy(vpa, container); own != nil && hasBoost(own.StartupBoost) {
@@ -50,8 +49,7 @@ func containerPolicies(vpa *vpav1.VerticalPodAutoscaler) []vpav1.ContainerResour
 	return vpa.Spec.ResourcePolicy.ContainerPolicies
 }
 
-// ContainerPolicy returns the policy of a container: the first entry with its name, else the last
-// wildcard, else nil.
+// ContainerPolicy returns the first entry with the name, else the last wildcard, else nil.
 func ContainerPolicy(vpa *vpav1.VerticalPodAutoscaler, container string) *vpav1.ContainerResourcePolicy {
 	var found *vpav1.ContainerResourcePolicy
 	policies := containerPolicies(vpa)
@@ -66,7 +64,6 @@ func ContainerPolicy(vpa *vpav1.VerticalPodAutoscaler, container string) *vpav1.
 	return found
 }
 
-// policyIndex finds container policies of a VPA for many containers.
 type policyIndex struct {
 	named    nameIndex[vpav1.ContainerResourcePolicy]
 	wildcard *vpav1.ContainerResourcePolicy
@@ -106,8 +103,7 @@ func Rules(vpa *vpav1.VerticalPodAutoscaler) policy.Rules {
 	return rules
 }
 
-// keepsClass reports whether running pods of a VPA are resized in place, because of its mode or
-// because the VPA is generated.
+// keepsClass reports whether running pods of a VPA are resized in place.
 func keepsClass(vpa *vpav1.VerticalPodAutoscaler) bool {
 	switch Mode(vpa) {
 	case vpav1.UpdateModeInPlaceOrRecreate, vpav1.UpdateModeInPlace:
@@ -130,8 +126,7 @@ func rule(c vpav1.ContainerResourcePolicy) policy.Rule {
 	return r
 }
 
-// boost converts a startup boost. The default type is a factor, as in the reference VPA. An unknown
-// type means no boost.
+// boost defaults to a factor, as the reference VPA. An unknown type means no boost.
 func boost(b *vpav1.StartupBoost) policy.Boost {
 	if !hasBoost(b) {
 		return policy.Boost{}
@@ -158,8 +153,7 @@ func boost(b *vpav1.StartupBoost) policy.Boost {
 // maxLinearSearch is the number of items up to which a linear search is faster than a map.
 const maxLinearSearch = 8
 
-// nameIndex finds items by name, the first of several items with one name. It builds its map only
-// once.
+// nameIndex finds the first item with a name. It builds its map only once.
 type nameIndex[T any] struct {
 	items []T
 	name  func(*T) string
@@ -196,7 +190,6 @@ func (n *nameIndex[T]) find(wanted string) *T {
 // original format. The zero value imposes no limits.
 type LimitRanges struct {
 	policy.Ranges
-	// Bounds and defaults of containers in their original format.
 	min, max, defaults corev1.ResourceList
 }
 
@@ -223,8 +216,7 @@ func Ranges(objects []*corev1.LimitRange) LimitRanges {
 	return all
 }
 
-// effectiveQuantities returns the original quantities behind the combined values. It keeps an
-// earlier quantity that still equals the value, and takes the quantity of the item otherwise.
+// effectiveQuantities keeps an earlier quantity with the same value, otherwise takes the item's.
 func effectiveQuantities(before, item corev1.ResourceList, values resources.List) corev1.ResourceList {
 	for k := range resources.Kind(resources.Kinds) {
 		name := ResourceName(k)

@@ -24,7 +24,6 @@ import (
 	"loadline.dev/loadline/pkg/core/sharing"
 )
 
-// ownPrefix begins the keys of all labels and annotations of Loadline.
 const ownPrefix = loadlinev1alpha1.GroupName + "/"
 
 // Limits of the API server for a policy.
@@ -120,7 +119,6 @@ func (ch *policyCheck) refuse(e *field.Error) {
 
 func (ch *policyCheck) isFull() bool { return len(ch.problems) >= maxProblems }
 
-// refuseLong refuses a text that is longer than any name, and reports whether it did.
 func (ch *policyCheck) refuseLong(text string, at *field.Path) bool {
 	if len(text) <= maxNameBytes {
 		return false
@@ -147,9 +145,9 @@ func (ch *policyCheck) namespaces(n *loadlinev1alpha1.NamespaceSelection, at *fi
 	switch {
 	case len(n.Names) > MaxNamespaces || len(n.Exclude) > MaxNamespaces:
 	case all && len(n.Exclude) == 0:
-		ch.warn(`%s: "*" selects every namespace but kube-system, kube-public, kube-node-lease and that of the programs: name in exclude those that are to stay as they are`, at.Child("names"))
+		ch.warn(`%s: "*" selects every namespace except kube-system, kube-public, kube-node-lease and the namespace of Loadline: add namespaces that must not change to exclude`, at.Child("names"))
 	case !all && n.Selector == nil && len(named) > 0 && !slices.ContainsFunc(named, func(name string) bool { return !slices.Contains(n.Exclude, name) }):
-		ch.warn("%s: no namespace is selected: exclude has all that names has", at)
+		ch.warn("%s: no namespace is selected: exclude contains all of names", at)
 	}
 }
 
@@ -251,7 +249,6 @@ func truncate(text string) string {
 	return text
 }
 
-// metadata checks labels or annotations. The function value returns the problems of a value.
 func (ch *policyCheck) metadata(entries map[string]string, at *field.Path, value func(string) []string) {
 	if len(entries) > maxMetadata {
 		ch.refuse(field.TooMany(at, len(entries), maxMetadata))
@@ -269,7 +266,7 @@ func (ch *policyCheck) metadata(entries map[string]string, at *field.Path, value
 		case key == corev1.LastAppliedConfigAnnotation:
 			ch.refuse(field.Invalid(at, key, "must not be set: kubectl writes it"))
 		case strings.HasPrefix(key, ownPrefix):
-			ch.refuse(field.Invalid(at, key, "must not begin with "+ownPrefix+", which is for the programs; a recipe goes into spec.recipe"))
+			ch.refuse(field.Invalid(at, key, "must not begin with "+ownPrefix+", which is reserved for Loadline; set a recipe in spec.recipe"))
 		}
 		if value == nil || ch.refuseLong(entries[key], at.Key(truncate(key))) {
 			continue
@@ -288,7 +285,7 @@ func (ch *policyCheck) rollout(r *loadlinev1alpha1.Rollout, at *field.Path) {
 		loadlinev1alpha1.RolloutModeOneShot, loadlinev1alpha1.RolloutModeCanary, loadlinev1alpha1.RolloutModeAuto)
 	canary := r.Mode != nil && *r.Mode == loadlinev1alpha1.RolloutModeCanary
 	if canary && (r.Canary == nil || r.Canary.Percentage == nil) {
-		ch.refuse(field.Required(at.Child("canary", "percentage"), "mode Canary needs the share of the pods that is changed first, for example 10"))
+		ch.refuse(field.Required(at.Child("canary", "percentage"), "must be the percentage of pods to change first in mode Canary, for example 10"))
 	}
 	if c := r.Canary; c != nil {
 		if n := c.Percentage; n != nil && (*n < 1 || *n > 100) {
@@ -358,8 +355,7 @@ func (ch *policyCheck) window(w loadlinev1alpha1.Window, at *field.Path) {
 
 var days = []loadlinev1alpha1.DayOfWeek{"Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"}
 
-// knownZone reports whether a zone exists. The local zone is rejected, because it differs between
-// the nodes on which the programs run.
+// knownZone rejects the local zone, because it differs between the nodes of the programs.
 func knownZone(name string) bool {
 	if name == "" || len(name) > maxZoneBytes || name == time.Local.String() {
 		return false
@@ -368,13 +364,12 @@ func knownZone(name string) bool {
 	return err == nil
 }
 
-// fraction is a decimal from 0 to 1.
 var fraction = regexp.MustCompile(`^(0(\.[0-9]{1,6})?|1(\.0{1,6})?)$`)
 
 func (ch *policyCheck) safety(s *loadlinev1alpha1.Safety, at *field.Path) {
 	ch.observation(s.ObservationPeriod, at.Child("observationPeriod"))
 	if n := s.Restarts; n != nil && *n < 1 {
-		ch.refuse(field.Invalid(at.Child("restarts"), *n, "must be at least 1; autoRevert: false takes nothing back"))
+		ch.refuse(field.Invalid(at.Child("restarts"), *n, "must be at least 1; set autoRevert: false to disable reverts"))
 	}
 	for _, share := range []struct {
 		name string
@@ -406,11 +401,11 @@ func (ch *policyCheck) sharing(spec *loadlinev1alpha1.SizingPolicySpec, at *fiel
 
 func (ch *policyCheck) sharingRecipe(text *string, at *field.Path) {
 	if text == nil || *text == "" {
-		ch.warn("%s: only pods share whose recipe is made for it, and spec.recipe names none: it counts for VPAs with the annotation %s", at, recipe.Annotation)
+		ch.warn("%s: sharing requires a recipe with sharing support, and spec.recipe names none: only VPAs with the annotation %s share", at, recipe.Annotation)
 		return
 	}
 	if r, err := recipe.Parse(*text); err == nil && r.Sharing == nil {
-		ch.warn("%s: pods with the recipe %q do not share: use one that is made for it, such as cruisekube", at, truncate(*text))
+		ch.warn("%s: pods with the recipe %q do not share: use a recipe with sharing support, such as cruisekube", at, truncate(*text))
 	}
 }
 

@@ -67,12 +67,10 @@ type Container struct {
 	// Incomplete is set if the recipe needs data that is missing, apart from histograms.
 	Incomplete   bool   `json:"incomplete,omitempty"`
 	MemoryGrowth string `json:"memoryGrowth,omitempty"`
-	// MinimumCPU is the minimum usage in millicores that counts under a CPU limit, because the
-	// limit was too low for bursts.
+	// MinimumCPU, in millicores, counts as minimum usage if the CPU limit was too low for bursts.
 	MinimumCPU float64 `json:"minimumCPU,omitempty"`
-	// MemoryLimitRatio is the declared memory limit divided by the declared request, 0 if there is
-	// none. It is set if limits do not follow requests. The upper bound of memory is then the
-	// amount that a limit protects.
+	// MemoryLimitRatio is the declared memory limit divided by the request, 0 without one, set if
+	// limits do not follow requests. The upper bound is then the amount that a limit protects.
 	MemoryLimitRatio *float64                             `json:"memoryLimitRatio,omitempty"`
 	Published        *vpav1.RecommendedContainerResources `json:"published,omitempty"`
 }
@@ -85,8 +83,7 @@ type Resource struct {
 	Points     *Points `json:"points,omitempty"` // of recipes that need a minimum number
 }
 
-// Points are numbers of five-minute points: existing ones, and the number that a recommendation
-// needs.
+// Points counts five-minute points: existing ones, and the number that a recommendation needs.
 type Points struct {
 	Have int `json:"have"`
 	Want int `json:"want"`
@@ -170,20 +167,17 @@ type Skips struct {
 }
 
 const (
-	// answerTimeout is the timeout of an answer.
 	answerTimeout = 5 * time.Second
 	// workDivisor is the divisor of the time in which answers are computed, because any pod can
 	// request them and they delay the loop.
 	workDivisor = 10
-	// maxPause is the maximum pause after an answer. The time of an answer includes the wait for
-	// the loop.
+	// maxPause is the maximum pause after an answer. An answer includes the wait for the loop.
 	maxPause = 10 * time.Second
 	// maxQuery is the maximum length of a query, twice the length with the longest names.
 	maxQuery = 1024
 )
 
-// Explainer explains objects. It returns an error that wraps ErrUnknown for objects that the
-// program does not serve.
+// Explainer explains objects. The error wraps ErrUnknown for objects that it does not serve.
 type Explainer interface {
 	Explain(ctx context.Context, namespace, name string) (any, error)
 }
@@ -214,7 +208,6 @@ func (t Turns) Answer(w http.ResponseWriter, r *http.Request, compute func(conte
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 	default:
 		w.Header().Set("Content-Type", "application/json")
-		// A client that disconnected needs no answer.
 		_, _ = w.Write(text)
 	}
 }
@@ -234,8 +227,7 @@ func (t Turns) compute(ctx context.Context, compute func(context.Context) (any, 
 	return json.Marshal(answer)
 }
 
-// Handler answers GET requests with ?namespace=NAMESPACE&name=NAME. It computes one explanation at
-// a time.
+// Handler answers GET ?namespace=NAMESPACE&name=NAME, one explanation at a time.
 type Handler struct {
 	explainer atomic.Pointer[Explainer]
 	turns     Turns
@@ -292,7 +284,6 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // ErrNotReady is the error of a replica that does not explain yet.
 var ErrNotReady = errors.New("this replica does not lead, or its first iteration has not ended")
 
-// check returns an error that names a parameter and a valid value.
 func check(parameter, value, example string, validate validation.ValidateNameFunc) error {
 	problems := validate(value, false)
 	if len(problems) == 0 {

@@ -98,8 +98,7 @@ type ShareAmounts struct {
 	Overcommitted bool    `json:"overcommitted,omitempty"` // the bases exceed Available
 }
 
-// WithoutShared removes the resources that a pod shares, or shared by its mark, from the targets of
-// its containers.
+// WithoutShared removes resources that a pod shares, or shared by its mark, from the targets.
 func (p *Pod) WithoutShared(mark sharing.Mark) {
 	for k := range resources.Kind(resources.Kinds) {
 		if !mark.Kinds[k] && (p.Share == nil || !p.Share.Active || p.Share.Amounts(k) == nil) {

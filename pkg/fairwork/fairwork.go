@@ -11,10 +11,10 @@ import (
 // NamespaceTime is the worker time that a namespace may use before all others had a turn.
 const NamespaceTime = 2 * time.Second
 
-// Run processes items in order, each as soon as a worker is free. The items of a namespace that has
-// used NamespaceTime wait until all other namespaces are done. Then each namespace gets its time
-// again. Once allowed returns false, Run starts no more items. do gets the number of the worker,
-// from 0. Run returns the items that were not started.
+// Run processes items in order, each as soon as a worker is free. Items of a namespace that has
+// used NamespaceTime wait until all others are done, then each namespace gets its time again. Once
+// allowed returns false, Run starts no more items. do gets the worker number, from 0. Run returns
+// the items that were not started.
 func Run[T any](items []T, workers int, namespace func(T) string, allowed func(T) bool, do func(worker int, item T)) (left []T) {
 	q := queue[T]{namespace: namespace, allowed: allowed, items: items, began: time.Now(), namespaces: map[string]*usage{}}
 	var all sync.WaitGroup
@@ -45,7 +45,6 @@ func RoundRobin[T any](items []T, namespace func(T) string) []T {
 	return slices.Concat(rounds...)
 }
 
-// queue holds the items that Run has not started.
 type queue[T any] struct {
 	namespace func(T) string
 	allowed   func(T) bool
@@ -64,7 +63,6 @@ type usage struct {
 	running int
 }
 
-// next returns the next item of a namespace that has not used its time.
 func (q *queue[T]) next() (item T, u *usage, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -101,7 +99,6 @@ func (q *queue[T]) next() (item T, u *usage, ok bool) {
 	return item, nil, false
 }
 
-// done charges a finished item to its namespace.
 func (q *queue[T]) done(u *usage) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -109,13 +106,11 @@ func (q *queue[T]) done(u *usage) {
 	u.used += time.Since(q.began)
 }
 
-// minRequestTime is the minimum time limit of a request in a turn, so that a change that has begun
-// can be finished.
+// minRequestTime is the minimum limit of a request, so that a change in progress can be finished.
 const minRequestTime = 3 * time.Second
 
 type turnKey struct{}
 
-// turn is the time that one namespace may use while others wait.
 type turn struct {
 	began    time.Time
 	limit    time.Duration
@@ -143,8 +138,7 @@ func Shortens(ctx context.Context, defaultTimeout time.Duration) bool {
 	return ok && t.limit-t.used() < defaultTimeout && minRequestTime < defaultTimeout
 }
 
-// Exclude calls wait and does not count its time as part of the turn, since all namespaces share
-// rate limits.
+// Exclude excludes the time of wait from the turn, since all namespaces share rate limits.
 func Exclude(ctx context.Context, wait func(context.Context) error) error {
 	if t, ok := ctx.Value(turnKey{}).(*turn); ok {
 		began := time.Now()

@@ -20,8 +20,8 @@ func DefaultEstimate() Estimate { return Estimate{recipe.DefaultConfig()} }
 // AddFlags binds the group to fs.
 func (e *Estimate) AddFlags(fs *pflag.FlagSet) {
 	fs.Float64Var(&e.Margin, "recommendation-margin-fraction", e.Margin, "Added to every estimate, as a fraction of it.")
-	fs.Var(&optionalFloat{&e.PodMinCPU, &e.PodMinSet[resources.CPU]}, "pod-recommendation-min-cpu-millicores", "Least CPU recommended for a pod, shared by its containers.")
-	fs.Var(&optionalFloat{&e.PodMinMemory, &e.PodMinSet[resources.Memory]}, "pod-recommendation-min-memory-mb", "Least memory recommended for a pod in MiB, shared by its containers.")
+	fs.Var(&optionalFloat{&e.PodMinCPU, &e.PodMinSet[resources.CPU]}, "pod-recommendation-min-cpu-millicores", "Minimum CPU recommended for a pod, divided among its containers.")
+	fs.Var(&optionalFloat{&e.PodMinMemory, &e.PodMinSet[resources.Memory]}, "pod-recommendation-min-memory-mb", "Minimum memory recommended for a pod in MiB, divided among its containers.")
 	for k, name := range kindNames() {
 		fs.Float64Var(&e.Target[k], "target-"+name+"-percentile", e.Target[k], "Share of the "+name+" usage, 0 to 1, that the target covers.")
 		fs.Float64Var(&e.Lower[k], "recommendation-lower-bound-"+name+"-percentile", e.Lower[k], "Share of the "+name+" usage, 0 to 1, that the lower bound covers.")

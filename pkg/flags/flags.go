@@ -36,7 +36,7 @@ func New(name string) *pflag.FlagSet {
 	return fs
 }
 
-// Problem describes a flag with a wrong value. The requirement begins with "must be", or is an
+// Problem describes a wrong flag value. The requirement begins with "must be", or is an
 // instruction.
 func Problem(flag string, value any, requirement string) error {
 	return fmt.Errorf("--%s=%v: %s", flag, value, requirement)
@@ -50,8 +50,7 @@ func Check(ok bool, flag string, value any, requirement string) error {
 	return Problem(flag, value, requirement)
 }
 
-// List splits a comma-separated list and drops empty items. Blanks are kept as part of the item, as
-// in the reference programs.
+// List splits at commas and drops empty items. Blanks stay, as in the reference programs.
 func List(s string) []string {
 	var items []string
 	for item := range strings.SplitSeq(s, ",") {
@@ -62,8 +61,7 @@ func List(s string) []string {
 	return items
 }
 
-// Describe describes every flag of fs in two lines: its syntax, and its meaning. The text is the
-// same for every terminal width, and in the documentation.
+// Describe describes each flag in two lines, syntax and meaning, the same for every terminal width.
 func Describe(fs *pflag.FlagSet) string {
 	var text strings.Builder
 	fs.VisitAll(func(f *pflag.Flag) {
@@ -88,8 +86,7 @@ func isZeroDefault(value string) bool {
 	return value == "" || value == "false" || value == "0" || value == "[]"
 }
 
-// Quantity is a flag with an optional Kubernetes quantity. Bind it with pflag.FlagSet.Var. The zero
-// value is unset.
+// Quantity is a flag with an optional Kubernetes quantity, for FlagSet.Var. Zero is unset.
 type Quantity struct {
 	Value resource.Quantity
 	IsSet bool
@@ -139,8 +136,7 @@ func (logFilter) FilterF(format string, args []any) (string, []any) {
 	return "%s", []any{printable.Lines(fmt.Sprintf(format, args...))}
 }
 
-// FilterS implements klog.LogFilter. Values of other types become JSON, which escapes line breaks
-// and other ASCII control characters.
+// FilterS implements klog.LogFilter. Other types become JSON, which escapes control characters.
 func (logFilter) FilterS(msg string, keysAndValues []any) (string, []any) {
 	escaped := slices.Clone(keysAndValues)
 	for i, value := range escaped {
@@ -183,8 +179,7 @@ func escapedError(err error) (escaped error) {
 	return err
 }
 
-// withEscapes returns a context with a logger that also escapes errors, because klog does not pass
-// them to filters.
+// withEscapes also escapes errors, which klog does not pass to filters.
 func withEscapes(ctx context.Context) context.Context {
 	return klog.NewContext(ctx, klog.New(&errorEscapes{klog.FromContext(ctx).GetSink()}))
 }
@@ -226,11 +221,8 @@ func (s *errorEscapes) WithCallDepth(depth int) klog.LogSink {
 	return s
 }
 
-// Gates are the feature gates of the API level, as plain booleans. All are alpha and off by
-// default.
-//
-// k8s.io/component-base/featuregate would add a quarter of a megabyte to each binary for three
-// booleans.
+// Gates are the feature gates of the API level, all alpha and off by default. Package featuregate
+// of component-base would add a quarter of a megabyte to each binary for three booleans.
 type Gates struct {
 	PerVPAConfig    bool // use OOM and memory aggregation settings of a VPA
 	CPUStartupBoost bool // use startup boosts of a VPA
@@ -265,8 +257,7 @@ func (v *gateValue) String() string { return strings.Join(v.given, ",") }
 // Type returns the type name for help texts.
 func (v *gateValue) Type() string { return "mapStringBool" }
 
-// Set switches the named gates. AllAlpha switches all gates that are not named explicitly. AllBeta
-// is accepted, but there are no beta gates.
+// Set switches gates. AllAlpha switches gates that are not named. AllBeta is accepted, but empty.
 func (v *gateValue) Set(s string) error {
 	switches, gates := map[string]bool{}, v.gates.byName()
 	for _, item := range List(s) {

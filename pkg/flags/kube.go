@@ -23,8 +23,7 @@ type Namespaces struct {
 	IgnoredNamespaces string // comma-separated namespaces to ignore
 }
 
-// DefaultKube returns the defaults: in-cluster, 50 requests per second with a burst of 100, all
-// namespaces.
+// DefaultKube returns in-cluster access with 50 requests per second, burst 100, all namespaces.
 func DefaultKube() Kube { return Kube{QPS: 50, Burst: 100} }
 
 // AddFlags binds the group to fs.
@@ -33,7 +32,7 @@ func (k *Kube) AddFlags(fs *pflag.FlagSet) {
 	fs.Float64Var(&k.QPS, "kube-api-qps", k.QPS, "Requests a second to the API server, for each kind of client. Negative: no limit.")
 	fs.Float64Var(&k.Burst, "kube-api-burst", k.Burst, "Requests to the API server that may exceed the rate at once.")
 	fs.StringVar(&k.Namespace, "vpa-object-namespace", k.Namespace, "Work on this namespace only. Empty: on all. Excludes --ignored-vpa-object-namespaces.")
-	fs.StringVar(&k.IgnoredNamespaces, "ignored-vpa-object-namespaces", k.IgnoredNamespaces, "Comma separated namespaces that are left alone. Excludes --vpa-object-namespace.")
+	fs.StringVar(&k.IgnoredNamespaces, "ignored-vpa-object-namespaces", k.IgnoredNamespaces, "Comma-separated namespaces to ignore. Excludes --vpa-object-namespace.")
 }
 
 // Validate returns all problems of the group.

@@ -32,12 +32,12 @@ func DefaultLogging() Logging {
 	size := func(s string) error { _, err := strconv.ParseUint(s, 10, 64); return err }
 	text := func(string) error { return nil }
 	return Logging{values: []*logValue{
-		{name: verbosity, kind: "level", text: "4", check: checkNumber, usage: "Verbosity: 0 what needs a human, 1 start and configuration, 2 a pod was changed, 4 why one was not, 6 single samples."},
+		{name: verbosity, kind: "level", text: "4", check: checkNumber, usage: "Verbosity: 0 problems for the operator, 1 startup and configuration, 2 changed pods, 4 skipped pods with reasons, 6 single samples."},
 		{name: "vmodule", kind: "moduleSpec", text: "", check: checkModules, usage: "Verbosity for single source files: pattern=N, separated by commas."},
 		{name: "logtostderr", kind: "bool", text: "true", check: boolean, usage: "Log to standard error instead of files."},
 		{name: "alsologtostderr", kind: "bool", text: "false", check: boolean, usage: "Log to standard error as well as to files. No effect while --logtostderr is on."},
-		{name: "alsologtostderrthreshold", kind: "severity", text: "", check: checkSeverity, usage: "Least severity of the copy that --alsologtostderr writes."},
-		{name: "stderrthreshold", kind: "severity", text: "0", check: checkSeverity, usage: "Least severity (INFO, WARNING, ERROR, FATAL or 0 to 3) that goes to standard error when logging to files."},
+		{name: "alsologtostderrthreshold", kind: "severity", text: "", check: checkSeverity, usage: "Minimum severity of lines that --alsologtostderr copies."},
+		{name: "stderrthreshold", kind: "severity", text: "0", check: checkSeverity, usage: "Minimum severity (INFO, WARNING, ERROR, FATAL or 0 to 3) of lines on standard error when logging to files."},
 		{name: "legacy-stderr-threshold-behavior", kind: "bool", text: "true", check: boolean, usage: "Ignore --stderrthreshold while --logtostderr is on."},
 		{name: "log-dir", kind: "string", text: "", check: text, usage: "Directory of the log files. No effect while --logtostderr is on."},
 		{name: "log-file", kind: "string", text: "", check: text, usage: "Single log file. No effect while --logtostderr is on."},

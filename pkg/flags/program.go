@@ -85,7 +85,7 @@ func (p Program) run(fs *pflag.FlagSet, errOut io.Writer) int {
 		}
 	})
 	for _, word := range fs.Args() {
-		log.Info("Argument ignored: it is no flag. A switch is set with --name=false, not with a blank", "argument", word)
+		log.Info("Ignoring positional argument, set boolean flags with --name=false instead of a space", "argument", word)
 	}
 	if err := p.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		printable.Fprintf(errOut, "%s: %v\n", p.Name, err)
@@ -131,8 +131,7 @@ type Election struct {
 	Namespace     string        // of the Lease
 }
 
-// DefaultElection returns the defaults with the given Lease name: off, 15 s, 10 s and 2 s, in
-// kube-system.
+// DefaultElection returns the defaults for a Lease in kube-system: off, 15 s, 10 s and 2 s.
 func DefaultElection(name string) Election {
 	return Election{
 		LeaseDuration: 15 * time.Second,
@@ -146,9 +145,9 @@ func DefaultElection(name string) Election {
 
 // AddFlags binds the group to fs.
 func (e *Election) AddFlags(fs *pflag.FlagSet) {
-	fs.BoolVar(&e.Enabled, "leader-elect", e.Enabled, "Take a Lease before working, so that of several replicas only one works.")
-	fs.DurationVar(&e.LeaseDuration, "leader-elect-lease-duration", e.LeaseDuration, "How long a candidate waits after the last renewal it saw before it takes the Lease.")
-	fs.DurationVar(&e.RenewDeadline, "leader-elect-renew-deadline", e.RenewDeadline, "A leader that could not renew for this long gives up. Less than the lease duration.")
+	fs.BoolVar(&e.Enabled, "leader-elect", e.Enabled, "Acquire a Lease before starting, so that only one of several replicas is active.")
+	fs.DurationVar(&e.LeaseDuration, "leader-elect-lease-duration", e.LeaseDuration, "How long a candidate waits after the last observed renewal before it acquires the Lease.")
+	fs.DurationVar(&e.RenewDeadline, "leader-elect-renew-deadline", e.RenewDeadline, "A leader without a renewal for this long stops. Must be shorter than the lease duration.")
 	fs.DurationVar(&e.RetryPeriod, "leader-elect-retry-period", e.RetryPeriod, "Wait between two attempts to take or renew the Lease.")
 	fs.StringVar(&e.Lock, "leader-elect-resource-lock", e.Lock, `Kind of the lock. Only "leases" exists.`)
 	fs.StringVar(&e.Name, "leader-elect-resource-name", e.Name, "Name of the Lease.")
@@ -184,14 +183,14 @@ type Policies struct {
 // AddFlags binds the group to fs.
 func (p *Policies) AddFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&p.ForeignAnnotations, "foreign-annotations", p.ForeignAnnotations, "Under a SizingPolicy "+strings.Join(fleet.ForeignAnnotations(), ` or `)+
-		` with the value "true" takes a workload out as `+fleet.SkipAnnotation+" does. The same for recommender, updater and admission controller.")
+		` with the value "true" excludes a workload like `+fleet.SkipAnnotation+". Use the same value for the recommender, updater and admission controller.")
 }
 
 const sharingMinAge = "sharing-min-age"
 
 // AddSharingMinAge binds the shared flag of the updater and the admission controller.
 func AddSharingMinAge(fs *pflag.FlagSet, age *time.Duration) {
-	fs.DurationVar(age, sharingMinAge, *age, "Shortest age of a workload whose pods share the headroom of their nodes (spec.sharing of a SizingPolicy): younger ones have too little history of their peaks. The same for updater and admission controller.")
+	fs.DurationVar(age, sharingMinAge, *age, "Minimum age of a workload for sharing node headroom (spec.sharing of a SizingPolicy), because younger workloads have too little peak history. Use the same value for the updater and the admission controller.")
 }
 
 // CheckSharingMinAge validates the value of the flag.

@@ -21,7 +21,6 @@ func Line(text string) string { return escape(text, "") }
 // Lines is Line for a text of several lines. It keeps line breaks and tabs.
 func Lines(text string) string { return escape(text, "\n\t") }
 
-// escape replaces all characters that are neither printable nor in allowed.
 func escape(text, allowed string) string {
 	var b strings.Builder
 	copied := 0 // length of the text already in b
@@ -47,7 +46,6 @@ func escape(text, allowed string) string {
 	return b.String() + text[copied:]
 }
 
-// operand formats a value as package fmt does, as one line.
 type operand struct{ v any }
 
 // Format implements fmt.Formatter.
@@ -55,8 +53,7 @@ func (o operand) Format(state fmt.State, verb rune) {
 	_, _ = io.WriteString(state, Line(fmt.Sprintf(fmt.FormatString(state, verb), o.v)))
 }
 
-// Fprintf is fmt.Fprintf with operands that cannot end a line or a column. The format is not
-// escaped. It ignores errors of the writer.
+// Fprintf is fmt.Fprintf with escaped operands, not format. It ignores errors of the writer.
 func Fprintf(w io.Writer, format string, operands ...any) {
 	values := make([]any, len(operands))
 	for i, v := range operands {
@@ -65,8 +62,7 @@ func Fprintf(w io.Writer, format string, operands ...any) {
 	_, _ = fmt.Fprintf(w, format, values...)
 }
 
-// Fprintln writes the operands as one line, with spaces between them. It ignores errors of the
-// writer.
+// Fprintln writes operands as one line, separated by spaces. It ignores errors of the writer.
 func Fprintln(w io.Writer, operands ...any) {
 	_, _ = io.WriteString(w, Line(strings.TrimSuffix(fmt.Sprintln(operands...), "\n"))+"\n")
 }
@@ -99,8 +95,7 @@ func CSV(w io.Writer, rows [][]string) error {
 	return out.Error()
 }
 
-// number matches a decimal number or infinity, which a spreadsheet cannot evaluate to anything
-// else.
+// number matches a decimal number or infinity, which a spreadsheet evaluates to itself.
 var number = regexp.MustCompile(`^[+-]?(Inf|\d+(\.\d*)?([eE][+-]?\d+)?)$`)
 
 // isFormula reports whether a spreadsheet may evaluate a cell other than a number or a dash.

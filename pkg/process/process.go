@@ -19,8 +19,7 @@ import (
 
 // Environment is the machine that a program runs on. Tests replace parts of OS.
 type Environment interface {
-	// RESTConfig returns the configuration of the API server. The user agent begins with agent, for
-	// audit logs.
+	// RESTConfig returns the API server configuration. The user agent begins with agent.
 	RESTConfig(kube flags.Kube, agent string) (*rest.Config, error)
 	Listen(network, address string) (net.Listener, error)
 	Dial(ctx context.Context, network, address string) (net.Conn, error)
@@ -47,7 +46,7 @@ func load(path string) (*rest.Config, error) {
 	if path == "" {
 		config, err := rest.InClusterConfig()
 		if errors.Is(err, rest.ErrNotInCluster) {
-			return nil, errors.New(`--kubeconfig="": this is no pod of a cluster: give the path of a kubeconfig file`)
+			return nil, errors.New(`--kubeconfig="": not running in a pod: set the path of a kubeconfig file`)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read the service account of the pod: %w", err)

@@ -19,5 +19,5 @@ func TestRESTConfig_RefusesUnusableKubeconfigs(t *testing.T) {
 	require.ErrorContains(t, err, "must be a valid kubeconfig file")
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	_, err = OS{}.RESTConfig(flags.Kube{}, "test")
-	require.ErrorContains(t, err, "this is no pod of a cluster: give the path of a kubeconfig file")
+	require.ErrorContains(t, err, "not running in a pod: set the path of a kubeconfig file")
 }

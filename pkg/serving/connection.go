@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// Connection is an open connection of a Port. The nil Connection ignores all calls, so handlers
-// also work without a Port.
+// Connection is a connection of a Port. Nil ignores all calls, for handlers without a Port.
 type Connection struct {
 	net.Conn          // read by the HTTP server: TLS or plain
 	raw      net.Conn // below TLS

@@ -115,8 +115,7 @@ func (cs *connections) enter(c *Connection, next phase) {
 	c.phase, c.order, c.since = next, cs.steps, time.Now()
 }
 
-// remove unregisters a connection and returns it, or nil if it is nil or not open. The caller holds
-// the mutex.
+// remove returns nil for a nil or unregistered connection. The caller holds the mutex.
 func (cs *connections) remove(c *Connection) *Connection {
 	if c == nil {
 		return nil
@@ -131,7 +130,6 @@ func (cs *connections) remove(c *Connection) *Connection {
 	return c
 }
 
-// drop closes a connection with a slow reader while others wait.
 func (cs *connections) drop(c *Connection) {
 	cs.mu.Lock()
 	open := cs.remove(c) != nil
@@ -206,9 +204,8 @@ func (cs *connections) victimOfAddress(opened *Connection) *Connection {
 	return found
 }
 
-// victim returns the connection to close if too many are open: an untrusted one of the address with
-// the most untrusted ones. If there is none, it is a connection of the address with the most
-// connections. The caller holds the mutex.
+// victim returns the connection to close: an untrusted one of the address with the most untrusted
+// ones, else one of the address with the most connections. The caller holds the mutex.
 func (cs *connections) victim(opened *Connection) *Connection {
 	now := opened.since
 	for c := range cs.open {
@@ -273,15 +270,13 @@ func connectionIn(conn net.Conn) *Connection {
 const restInterval = 100 * time.Millisecond
 
 // await waits until connections that may get a review are closed or idle for the rest time, at most
-// for the rest time. A client with a recently used connection will likely use it soon, and a
-// request during its closure is lost.
+// that long: a client may reuse a connection soon, and a request during its closure is lost.
 func (cs *connections) await() {
 	for end := time.Now().Add(cs.bounds.Rest); cs.busy(time.Now()) && time.Now().Before(end); {
 		time.Sleep(restInterval)
 	}
 }
 
-// busy reports whether a connection that may get a review was used or opened within the rest time.
 func (cs *connections) busy(now time.Time) bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()

@@ -59,12 +59,10 @@ type Health struct {
 	last   time.Time // end of the last iteration
 }
 
-// NewHealth returns an inactive Health. timeout is the maximum healthy time between two iterations.
-// The programs use five times their interval.
+// NewHealth returns an inactive Health. timeout is the maximum healthy time between iterations.
 func NewHealth(timeout time.Duration) *Health { return &Health{timeout: timeout} }
 
-// Activate starts watching. Before, Check always succeeds, so that a standby replica, or one that
-// loads its history, is healthy.
+// Activate starts watching. Before, Check succeeds, as for a standby or while history is loading.
 func (h *Health) Activate() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -86,7 +84,7 @@ func (h *Health) Check() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if age := time.Since(h.last); h.active && age > h.timeout {
-		return fmt.Errorf("no pass has ended for %s; at most %s is healthy", age.Round(time.Second), h.timeout)
+		return fmt.Errorf("no iteration has ended for %s, maximum is %s", age.Round(time.Second), h.timeout)
 	}
 	return nil
 }
@@ -122,11 +120,9 @@ func Recover(err *error) {
 	}
 }
 
-// reminderInterval is the interval at which a lasting problem is logged.
 const reminderInterval = 10 * time.Minute
 
-// Reminder decides when to log a problem: when it begins, when it changes, and every ten minutes.
-// The zero Reminder has no problem.
+// Reminder decides when to log a problem: at its start, at each change, and every ten minutes.
 type Reminder struct {
 	problem       string
 	began, logged time.Time

@@ -42,8 +42,7 @@ const (
 
 // Bounds limits the connections of one Port.
 type Bounds struct {
-	// Connections is the maximum number of open connections. One client address may have a quarter
-	// of them.
+	// Connections is the maximum of open connections. One client address may have a quarter.
 	Connections int
 	// MemoryPart is the part, in eighths, of the memory for connections that this port may use.
 	// That memory is half of GOMEMLIMIT. It can lower Connections.
@@ -57,19 +56,16 @@ type Bounds struct {
 	// Idle and ProbeIdle are the idle timeouts of trusted and other connections.
 	Idle, ProbeIdle time.Duration
 
-	// Drain is how long the port still answers after its context ended, with "Connection:
-	// close".
+	// Drain is how long the port answers after its context ended, with "Connection: close".
 	Drain time.Duration
-	// Rest is the time that a connection must be unused before the shutdown closes it. The port
-	// waits at most as long.
+	// Rest is the unused time after which shutdown closes a connection. It waits at most as long.
 	Rest time.Duration
 	// End is the timeout of open requests at shutdown.
 	End time.Duration
 }
 
 // Port serves HTTP/1.1 on one listener and bounds everything that a client controls. It does not
-// offer HTTP/2, which multiplexes requests, because API servers, the kubelet and Prometheus do not
-// need it.
+// offer HTTP/2, which API servers, the kubelet and Prometheus do not need.
 type Port struct {
 	Listener net.Listener
 	// TLS starts TLS on a connection, only for HTTP/1.1. Nil means plain HTTP. The interface lets
@@ -81,7 +77,6 @@ type Port struct {
 	Evicted interface{ Inc() }
 }
 
-// connections returns the number of connections that fit the memory limit in bytes.
 func (b Bounds) connections(memoryLimit int64) int {
 	if memoryLimit == math.MaxInt64 {
 		return b.Connections
@@ -90,8 +85,7 @@ func (b Bounds) connections(memoryLimit int64) int {
 	return int(min(int64(b.Connections), max(fit, minConnections)))
 }
 
-// Run serves until ctx ends, drains, and lets open requests end. It returns an error if the
-// listener fails.
+// Run serves until ctx ends, drains, and finishes open requests. It fails if the listener fails.
 func (p *Port) Run(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	report := stdlog.New(errorLog{log, &Throttle{}}, "", 0)
@@ -140,9 +134,8 @@ func onlyHTTP1() *http.Protocols {
 	return protocols
 }
 
-// guard bounds the body of each request. While the port drains, each response closes its
-// connection, so that the client reconnects to another replica. Otherwise the client might send a
-// request while the connection is being closed.
+// guard bounds request bodies. While the port drains, each response closes its connection, so that
+// the client reconnects to another replica before its connection is closed.
 func (p *Port) guard(draining *atomic.Bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		body := request.ContentLength != 0
@@ -152,7 +145,7 @@ func (p *Port) guard(draining *atomic.Bool) http.Handler {
 		}
 		if body && p.Bounds.Body == 0 {
 			w.Header().Set("Connection", "close")
-			http.Error(w, "requests with a body are not served here", http.StatusRequestEntityTooLarge)
+			http.Error(w, "requests with a body are not supported", http.StatusRequestEntityTooLarge)
 			return
 		}
 		p.Handler.ServeHTTP(w, request)
@@ -286,8 +279,7 @@ func (l *pageLimiter) admit() {
 	}
 }
 
-// dropSlow closes the connections of requests that hold a place longer than holdTime, and returns
-// the time until the next one does.
+// dropSlow closes connections that exceed holdTime, and returns the time until the next one does.
 func (l *pageLimiter) dropSlow(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

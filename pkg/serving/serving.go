@@ -53,9 +53,8 @@ type Server struct {
 	closed   prometheus.Counter // connections closed in favor of others
 }
 
-// New returns a server for the address host:port that shows the registry and answers /health-check
-// with "OK", or with status 500 and the error of health. With profiling it also serves
-// /debug/pprof/.
+// New returns a server for host:port with the metrics of the registry, and /health-check, which
+// answers "OK", or status 500 with the error of health. profiling adds /debug/pprof/.
 func New(env process.Environment, address string, profiling bool, registry *prometheus.Registry, health func() error) *Server {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", limitPage(promhttp.InstrumentMetricHandler(registry, promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))))
@@ -64,7 +63,6 @@ func New(env process.Environment, address string, profiling bool, registry *prom
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
-		// A client that went away needs no answer.
 		_, _ = w.Write([]byte("OK"))
 	})
 	if profiling {
@@ -82,8 +80,7 @@ func (s *Server) Handle(path string, handler http.Handler) {
 	s.handler.Handle(path, limitPage(handler))
 }
 
-// Listen opens the port, so that a port in use is detected before anything else starts. Run calls
-// it if necessary.
+// Listen opens the port, so that a port in use is detected early. Run calls it if necessary.
 func (s *Server) Listen() error {
 	listener, err := s.env.Listen("tcp", s.address)
 	if err != nil {
@@ -103,8 +100,7 @@ var statusBounds = Bounds{
 	End: 2 * time.Second,
 }
 
-// Run serves until ctx ends, lets open requests end and returns nil. It returns an error if the
-// port cannot be opened or fails later.
+// Run serves until ctx ends and finishes open requests. An unusable port is an error.
 func (s *Server) Run(ctx context.Context) error {
 	if s.listener == nil {
 		if err := s.Listen(); err != nil {
@@ -119,8 +115,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// RunWith serves while work runs. If either fails or ctx ends, it ends both and returns the first
-// error.
+// RunWith serves while work runs. The first error, or the end of ctx, ends both.
 func (s *Server) RunWith(ctx context.Context, work func(context.Context) error) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

@@ -102,7 +102,7 @@ func TestHealth_ChecksOnlyActiveLoops(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		require.NoError(t, h.Check())
 		time.Sleep(time.Second)
-		require.EqualError(t, h.Check(), "no pass has ended for 5m1s; at most 5m0s is healthy")
+		require.EqualError(t, h.Check(), "no iteration has ended for 5m1s, maximum is 5m0s")
 		h.Tick()
 		require.NoError(t, h.Check())
 	})

@@ -36,10 +36,8 @@ type Crowd struct {
 // perNamespace is the number of Deployments in a namespace.
 const perNamespace = 20
 
-// born is the creation time of all objects except pods.
 var born = metav1.NewTime(time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC))
 
-// crowdWorkload identifies one Deployment.
 type crowdWorkload struct {
 	number          int
 	name, namespace string
@@ -75,7 +73,6 @@ func (w crowdWorkload) podLabels(revision int) map[string]string {
 	return l
 }
 
-// managed returns managed fields of the given number of writers.
 func managed(writers int) (fields []metav1.ManagedFieldsEntry) {
 	text := `{"f:metadata":{"f:labels":{".":{},"f:app":{},"f:pod-template-hash":{}}},"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{".":{},"f:env":{".":{}` +
 		`,"k:{\"name\":\"DATABASE_URL\"}":{".":{},"f:name":{},"f:value":{}},"k:{\"name\":\"LOG_LEVEL\"}":{".":{},"f:name":{},"f:value":{}}},"f:image":{},"f:imagePullPolicy":{},"f:livenessProbe":{".":{},` +
@@ -96,8 +93,7 @@ func amounts(cpu, memory int64) corev1.ResourceList {
 	}
 }
 
-// sizes returns the resources of a container. The first container has the target of its VPA, which
-// differs between workloads. Sidecars are equal everywhere.
+// sizes returns the VPA target for the first container. Sidecars are equal everywhere.
 func (w crowdWorkload) sizes(container int) corev1.ResourceRequirements {
 	if container > 0 {
 		return corev1.ResourceRequirements{Requests: amounts(100, 128<<20), Limits: amounts(2000, 1<<30)}
@@ -150,8 +146,7 @@ func (w crowdWorkload) spec() corev1.PodSpec {
 	return spec
 }
 
-// Pod returns a pod. Pods are distributed evenly over the Deployments. The pods of a Deployment are
-// consecutive, as in a list of the API server.
+// Pod returns a pod. The pods of a Deployment are consecutive, as in a list of the API server.
 func (c Crowd) Pod(i int) *corev1.Pod {
 	w := c.workload(i * c.Deployments / c.Pods)
 	revision, controller := c.Revisions-1, true
@@ -175,8 +170,7 @@ func (c Crowd) Pod(i int) *corev1.Pod {
 	return pod
 }
 
-// status sets the status of a running pod. One pod in ten was restarted once, and one in a hundred
-// was OOM killed.
+// status sets a running status. One pod in ten restarted once, one in a hundred was OOM killed.
 func (w crowdWorkload) status(pod *corev1.Pod, i int) {
 	started := metav1.NewTime(pod.CreationTimestamp.Add(4 * time.Second))
 	pod.Status = corev1.PodStatus{
@@ -241,8 +235,7 @@ func (c Crowd) Deployment(i int) *appsv1.Deployment {
 	}
 }
 
-// ReplicaSet returns a ReplicaSet. The revisions of a Deployment are consecutive, and only the last
-// one has pods.
+// ReplicaSet returns a revision of a Deployment. Only the last of consecutive ones has pods.
 func (c Crowd) ReplicaSet(i int) *appsv1.ReplicaSet {
 	w, revision, controller := c.workload(i/c.Revisions), i%c.Revisions, true
 	replicas := int32(0)
@@ -259,9 +252,8 @@ func (c Crowd) ReplicaSet(i int) *appsv1.ReplicaSet {
 	}
 }
 
-// VPA returns the VPA of a Deployment, in mode InPlaceOrRecreate. Its recommendation equals the
-// resources of the pods, except for one VPA in four, which recommends the minimum for all
-// containers.
+// VPA returns the VPA of a Deployment, in mode InPlaceOrRecreate. It recommends the resources of
+// the pods, or for one VPA in four the minimum.
 func (c Crowd) VPA(i int) *vpav1.VerticalPodAutoscaler {
 	w, mode := c.workload(i), vpav1.UpdateModeInPlaceOrRecreate
 	vpa := &vpav1.VerticalPodAutoscaler{
@@ -320,7 +312,6 @@ func (c Crowd) Policy() *loadlinev1alpha1.SizingPolicy {
 
 const policyName = "everything"
 
-// underPolicy turns a VPA into a generated VPA of the policy.
 func (c Crowd) underPolicy(vpa *vpav1.VerticalPodAutoscaler, w crowdWorkload) {
 	vpa.Name, vpa.Annotations = fleet.GeneratedVPAName("Deployment", "apps", w.name), nil
 	vpa.Labels = map[string]string{fleet.PolicyLabel: policyName}

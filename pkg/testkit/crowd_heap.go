@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// crowds returns the measured clusters, each without and with a SizingPolicy: a small one, and the
-// two clusters in docs/scale.md.
+// crowds returns a small cluster and the two in docs/scale.md, without and with a SizingPolicy.
 func crowds() (all []Crowd) {
 	for _, c := range []Crowd{
 		{Pods: 5_000, Deployments: 1_000, Revisions: 11, Nodes: 200},
@@ -33,9 +32,8 @@ func (c Crowd) String() string {
 	return fmt.Sprintf("%d_pods", c.Pods)
 }
 
-// MeasureHeap measures the heap of a program that watches each cluster of crowds through an API
-// server at url, after fill has filled its caches. The function returned by fill is called after
-// the measurement.
+// MeasureHeap measures the heap of a program that watches each cluster through an API server at
+// url, after fill has filled its caches. closing is called after the measurement.
 func MeasureHeap(b *testing.B, fill func(b *testing.B, url string, c Crowd) (closing func())) {
 	for _, c := range crowds() {
 		b.Run(c.String(), func(b *testing.B) {
@@ -73,8 +71,7 @@ func LiveHeap() (live int64) {
 	return live
 }
 
-// CPUTime returns the CPU time of the process. Unlike wall-clock time, it does not depend on the
-// load of other processes.
+// CPUTime returns the CPU time of the process, which is independent of the load of other processes.
 func CPUTime(tb testing.TB) time.Duration {
 	tb.Helper()
 	var usage syscall.Rusage
@@ -84,8 +81,7 @@ func CPUTime(tb testing.TB) time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// peakHeap samples the live heap until stop is called, which returns the peak in bytes. It includes
-// the heap of the server.
+// peakHeap samples the live heap until stop, which returns the peak in bytes, server included.
 func peakHeap() (stop func() int64) {
 	var done sync.WaitGroup
 	end, highest := make(chan struct{}), int64(0)

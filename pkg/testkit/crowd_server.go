@@ -40,12 +40,10 @@ type crowdKind struct {
 	object func(i int) runtime.Object
 }
 
-// custom reports whether the kind is a custom resource.
 func (k crowdKind) custom() bool {
 	return k.Group == vpav1.SchemeGroupVersion.Group || k.Group == loadlinev1alpha1.GroupName
 }
 
-// absentKinds are the kinds without objects, by resource.
 var absentKinds = map[string]schema.GroupVersionKind{
 	"statefulsets":                     {Group: "apps", Version: "v1", Kind: "StatefulSet"},
 	"daemonsets":                       {Group: "apps", Version: "v1", Kind: "DaemonSet"},
@@ -107,7 +105,6 @@ func (s *CrowdServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// media returns the encoding of a kind: JSON for custom resources, otherwise protobuf.
 func media(k crowdKind) runtime.SerializerInfo {
 	wanted := runtime.ContentTypeProtobuf
 	if k.custom() {
@@ -117,7 +114,6 @@ func media(k crowdKind) runtime.SerializerInfo {
 	return info
 }
 
-// encode encodes an object as the API server does.
 func encode(k crowdKind, object runtime.Object) []byte {
 	if k.custom() {
 		data, err := json.Marshal(object)
@@ -173,7 +169,6 @@ func lastOf(k crowdKind) runtime.Object {
 	return object
 }
 
-// bookmark returns an object with only a resource version.
 func bookmark(k crowdKind) runtime.Object {
 	object, err := scheme.Scheme.New(k.GroupVersionKind)
 	if k.custom() {

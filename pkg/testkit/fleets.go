@@ -15,8 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Fleets simulates a custom resource with a scale subresource: Fleet of example.com/v1. The group
-// also has the kind Crate without one. The zero value has no objects.
+// Fleets simulates kind Fleet of example.com/v1 with a scale subresource, and kind Crate without.
 type Fleets struct {
 	mu     sync.Mutex
 	scales map[string]autoscalingv1.Scale // by path

@@ -9,9 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Installers calls accepts with the arguments that installers of the reference VPA pass to the
-// program under test. Each file in testdata/installers has the arguments of one installer. Accepts
-// must return no error.
+// Installers calls accepts, which must return no error, with the arguments that installers of the
+// reference VPA pass. Each file in testdata/installers has the arguments of one installer.
 func Installers(t *testing.T, accepts func(args []string) error) {
 	files, err := filepath.Glob("testdata/installers/*.args")
 	require.NoError(t, err)

@@ -14,8 +14,7 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// StrictPrometheus fails the test for requests that Prometheus rejects, and sends the response of
-// Prometheus. It passes valid requests to handle.
+// StrictPrometheus fails the test for requests that Prometheus rejects. Others go to handle.
 func StrictPrometheus(t *testing.T, handle http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		err := PrometheusProblem(r)
@@ -30,7 +29,6 @@ func StrictPrometheus(t *testing.T, handle http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// maxPrometheusPoints is the maximum number of points per series in Prometheus.
 const maxPrometheusPoints = 11_000
 
 // PrometheusProblem returns the reason why Prometheus rejects a request to its query API. It
@@ -188,7 +186,6 @@ func (p *promReader) expression() error {
 	}
 }
 
-// clauses reads each of the words that comes next, with the label names in parentheses after it.
 func (p *promReader) clauses(words ...string) error {
 	for _, word := range words {
 		before := p.rest
@@ -258,7 +255,6 @@ func (p *promReader) arguments() error {
 	return nil
 }
 
-// matchers reads the matchers after an opening brace and returns their number.
 func (p *promReader) matchers() (n int, err error) {
 	for ; !p.next("}"); n++ {
 		if p.take(promName) == "" {

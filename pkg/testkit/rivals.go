@@ -12,13 +12,11 @@ import (
 type Rivals struct {
 	Name string
 	VPAs []*vpav1.VerticalPodAutoscaler
-	// Webhook is the VPA applied to new pods, Updater the VPA applied to running pods. Empty means
-	// none.
+	// Webhook is the VPA for new pods, Updater the VPA for running pods. Empty means none.
 	Webhook, Updater string
 }
 
-// AllRivals returns the cases on which all programs must agree. Webhook and updater choose the same
-// VPA, and change no pods if its mode does not allow it.
+// AllRivals returns the cases in which webhook and updater must choose the same VPA, or none.
 func AllRivals() []Rivals {
 	const initial, recreate, off = vpav1.UpdateModeInitial, vpav1.UpdateModeRecreate, vpav1.UpdateModeOff
 	noon := time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)

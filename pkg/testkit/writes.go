@@ -68,12 +68,10 @@ func Patched(patch []byte) (fields []string) {
 	return slices.DeleteFunc(fields, meansObject)
 }
 
-// meansObject reports whether a field only identifies the object.
 func meansObject(field string) bool {
 	return field == "metadata.uid" || field == "metadata.resourceVersion"
 }
 
-// fieldDepth is the number of path segments in a field name.
 const fieldDepth = 3
 
 func field(path []string) string {

@@ -315,7 +315,7 @@ func (l *Loader) requestedVPAs(ctx context.Context, d *directory) (observed []mo
 	if l.requests == nil {
 		vpas, err := l.config.VPAs.ObserveRead(ctx)
 		if err != nil {
-			klog.FromContext(ctx).Error(err, "Cannot list VPAs, loading history without them")
+			klog.FromContext(ctx).Error(err, "Failed to list VPAs, loading history without them")
 		}
 		l.setRequests(vpas, d)
 	}

@@ -95,7 +95,7 @@ func (l *Loader) fetch(ctx context.Context, d *directory, c chunk) (*batch, erro
 	l.config.Ambiguities.AddHistory(b.distinct)
 	if err := b.distinct.Err(); err != nil && !l.ambiguous {
 		l.ambiguous = true
-		klog.FromContext(ctx).Error(err, "No history of containers whose series differ in labels that are not known")
+		klog.FromContext(ctx).Error(err, "Ignoring the history of containers with ambiguous series")
 	}
 	b.counts[notNumber] += answer.Unusable
 	b.counts[unreadable] += answer.Broken
@@ -124,14 +124,14 @@ func (l *Loader) findCluster(ctx context.Context, d *directory) {
 	})
 	l.ownCluster.name, l.ownCluster.known, l.ownCluster.problem = clusters.Resolve()
 	if err != nil {
-		l.ownCluster.problem = fmt.Errorf("series of a cluster that is not known: %w", err)
+		l.ownCluster.problem = fmt.Errorf("identify the cluster of series: %w", err)
 	}
 }
 
 func (l *Loader) logOther(ctx context.Context, cluster string) {
 	if !l.otherLogged {
 		l.otherLogged = true
-		klog.FromContext(ctx).Info("History of other clusters in Prometheus is left out", "cluster", l.ownCluster.name, "other", cluster)
+		klog.FromContext(ctx).Info("Ignoring the history of other clusters in Prometheus", "cluster", l.ownCluster.name, "other", cluster)
 	}
 }
 
@@ -194,7 +194,7 @@ func (l *Loader) fetchWaiting(ctx context.Context, b *batch) {
 	case ctx.Err() != nil:
 	case err != nil && l.waiting != waitingFailed:
 		l.waiting = waitingFailed
-		klog.FromContext(ctx).Error(err, "Cannot load for how long work waited for CPU in the past: CPU use counts as it is", "metric", l.config.Waiting)
+		klog.FromContext(ctx).Error(err, "Failed to load past CPU waiting times, using CPU usage unchanged", "metric", l.config.Waiting)
 	case err != nil:
 	case answer.Series > 0:
 		b.waiting, l.waiting = shares, max(l.waiting, waitingAvailable)
@@ -268,7 +268,7 @@ var errLabels = errors.New("labels of pods")
 func (l *Loader) directory(ctx context.Context) (*directory, error) {
 	pods, err := l.config.Pods.List(labels.Everything())
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot list pods, loading history without their labels")
+		klog.FromContext(ctx).Error(err, "Failed to list pods, loading history without their labels")
 	}
 	d := newDirectory(pods)
 	unnamed := 0
@@ -287,9 +287,9 @@ func (l *Loader) directory(ctx context.Context) (*directory, error) {
 	log := klog.FromContext(ctx)
 	switch {
 	case err != nil:
-		log.Error(err, "No labels of pods from Prometheus: pods that are gone count for the workload that their name tells. Check --metric-for-pod-labels")
+		log.Error(err, "Failed to load pod labels from Prometheus, assigning deleted pods to workloads by name. Check --metric-for-pod-labels")
 	case unnamed > 0:
-		log.Info("Series with labels of pods do not name the pod: check --pod-namespace-label and --pod-name-label",
+		log.Info("Series with pod labels lack the name of the pod. Check --pod-namespace-label and --pod-name-label",
 			"series", unnamed, "of", answer.Series, "want", []string{l.config.Labels.Namespace, l.config.Labels.Pod})
 	}
 	return d, nil

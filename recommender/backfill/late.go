@@ -161,14 +161,14 @@ func (l *LateLoader) attempt(ctx context.Context, load *lateLoad) {
 	switch {
 	case p.State == Complete:
 		load.complete = true
-		log.V(1).Info("History from Prometheus is complete for VPAs that came later", "vpas", len(load.loader.requests), "samples", p.Samples)
+		log.V(1).Info("Loaded the history of later VPAs from Prometheus", "vpas", len(load.loader.requests), "samples", p.Samples)
 	case load.mustSplit(err):
 		l.split(load)
-		log.Error(p.Err, "History of VPAs that came later is not complete, trying each namespace by itself", "namespaces", len(load.namespaces))
+		log.Error(p.Err, "Failed to load all history of later VPAs, retrying each namespace separately", "namespaces", len(load.namespaces))
 	default:
 		pause := load.pauses.Step()
 		load.nextAttempt = time.Now().Add(pause)
-		log.Error(p.Err, "History of VPAs that came later is not complete, trying again", "namespaces", len(load.namespaces), "after", pause)
+		log.Error(p.Err, "Failed to load all history of later VPAs, retrying", "namespaces", len(load.namespaces), "after", pause)
 	}
 }
 

@@ -152,19 +152,19 @@ func (l *Loader) Run(ctx context.Context) {
 		l.once.Do(func() { close(l.firstAttempt) })
 		if p.State == Complete {
 			if l.waiting == waitingUnavailable {
-				log.Info("A recipe wants to know how long work waited for CPU, and Prometheus does not know it of the past: CPU use counts as it is", "metric", l.config.Waiting)
+				log.Info("A recipe needs CPU waiting times, but Prometheus has no history of them, using CPU usage unchanged", "metric", l.config.Waiting)
 			}
 			log.V(1).Info("History from Prometheus is complete", "samples", p.Samples, "took", time.Since(start))
 			return
 		}
 		pause := pauses.Step()
 		if p.State == Empty {
-			log.Info("Prometheus has no usage from before the start, trying again. If it should have some, check --history-cpu-metric, --history-memory-metric, "+
+			log.Info("Prometheus has no usage from before the start, retrying. If this is unexpected, check --history-cpu-metric, --history-memory-metric, "+
 				"--prometheus-cadvisor-job-name, --prometheus-matchers, --container-namespace-label, --container-pod-name-label and --container-name-label",
 				"cpuQuery", l.config.Usage.CPU(l.config.Step), "cpuSeries", l.series[resources.CPU],
 				"memoryQuery", l.config.Usage.Memory(), "memorySeries", l.series[resources.Memory], "after", pause)
 		} else {
-			log.Error(p.Err, "History from Prometheus is not complete, trying again", "done", p.Done, "of", p.Total, "after", pause)
+			log.Error(p.Err, "Failed to load all history from Prometheus, retrying", "done", p.Done, "of", p.Total, "after", pause)
 		}
 		select {
 		case <-ctx.Done():

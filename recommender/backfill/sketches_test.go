@@ -55,8 +55,8 @@ func TestSketches_IncludeCPUWaiting(t *testing.T) {
 		"it waited":      {"waited_total", always02, false, 600, ""},
 		"for part of it": {"waited_total", func(at time.Time) (string, bool) { return "0.4", at.Day() == 9 && at.Hour() == 8 }, false, 700, ""},
 		"never":          {"waited_total", constantValue("0"), false, 0, ""},
-		"no series":      {"waited_total", nil, false, 0, "Prometheus does not know it of the past"},
-		"refused":        {"waited_total", always02, true, 0, "Cannot load for how long work waited for CPU in the past"},
+		"no series":      {"waited_total", nil, false, 0, "Prometheus has no history of them"},
+		"refused":        {"waited_total", always02, true, 0, "Failed to load past CPU waiting times"},
 		"no metric":      {"", always02, false, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestSketches_IncludeCPUWaiting(t *testing.T) {
 				require.InEpsilon(t, c.peak, known.PressureHours.Peak(), 0.002)
 			}
 			logged := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
-			require.Equal(t, min(len(c.says), 1), strings.Count(logged, "CPU use counts as it is"), logged)
+			require.Equal(t, min(len(c.says), 1), strings.Count(logged, "using CPU usage unchanged"), logged)
 			require.Contains(t, logged, c.says)
 		})
 	}

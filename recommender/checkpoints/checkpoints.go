@@ -49,8 +49,8 @@ func (u *Maintainer) Save(ctx context.Context, scope Scope, now time.Time, idle 
 	u.Results.WithLabelValues("written").Add(float64(result.Written))
 	u.Results.WithLabelValues("unchanged").Add(float64(result.Unchanged))
 	u.Results.WithLabelValues("late").Add(float64(result.Late))
-	u.report(ctx, &u.unsaved, result.Err, "error", "Some checkpoints are not saved: a restart would begin with what is stored", now)
-	u.report(ctx, &u.full, result.Full, "namespace_full", "Checkpoints exceed the limit of their namespace, so they are not saved", now)
+	u.report(ctx, &u.unsaved, result.Err, "error", "Failed to save some checkpoints, a restart would load older ones", now)
+	u.report(ctx, &u.full, result.Full, "namespace_full", "Skipping checkpoints that exceed the limit of their namespace", now)
 	klog.FromContext(ctx).V(4).Info("Checkpoints", "written", result.Written, "unchanged", result.Unchanged, "late", result.Late)
 }
 
@@ -84,7 +84,7 @@ func (u *Maintainer) Clean(ctx context.Context, now time.Time) {
 		u.lastCollection = time.Time{}
 	}
 	u.Results.WithLabelValues("deleted").Add(float64(deleted))
-	u.report(ctx, &u.undeleted, err, "error", "Cannot delete some checkpoints without VPA, trying again later", now)
+	u.report(ctx, &u.undeleted, err, "error", "Failed to delete some checkpoints without a VPA, retrying later", now)
 }
 
 const loggedLines = 10

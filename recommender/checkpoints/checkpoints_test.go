@@ -305,7 +305,7 @@ func TestSave_RejectsLongNamesWithoutRequest(t *testing.T) {
 	vpa, container := strings.Repeat("v", 190), strings.Repeat("c", 62)
 	r := b.save(t, now(), b.setContents(vpa, map[string]checkpoint.Content{container: content(1), container + "c": content(1)}))
 	require.ErrorIs(t, r.Err, ErrTooLong)
-	require.ErrorContains(t, r.Err, "more than the 253 characters")
+	require.ErrorContains(t, r.Err, "exceeds the limit of 253 characters")
 	require.Equal(t, 1, r.Written, "253 characters are allowed")
 	require.Len(t, b.client.Actions(), 2, "a patch that finds nothing, and a creation")
 }

@@ -30,10 +30,10 @@ import (
 var ErrClash = errors.New("the name is taken by another container's checkpoint: rename the VPA or the container")
 
 // ErrPoorer reports that the stored checkpoint has much more history than its replacement.
-var ErrPoorer = errors.New("the stored checkpoint holds much more history and was not written by this process: left alone until ours has caught up or the stored one expires")
+var ErrPoorer = errors.New("the stored checkpoint has much more history and was written by another process: not replaced until the current history has caught up or the stored one expires")
 
 // ErrTooLong reports that the name is too long for an object.
-var ErrTooLong = fmt.Errorf("the name has more than the %d characters that an object may have: shorten that of the VPA or of the container, until then a restart forgets its history", maxNameLength)
+var ErrTooLong = fmt.Errorf("the checkpoint name exceeds the limit of %d characters: shorten the name of the VPA or of the container, otherwise a restart loses its history", maxNameLength)
 
 // ErrNamespaceFull reports that a checkpoint exceeds the limit of its namespace.
 var ErrNamespaceFull = fmt.Errorf("the checkpoints of the namespace have reached their limit "+

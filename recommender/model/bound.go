@@ -63,7 +63,7 @@ func (m *Model) limitEnded(s *namespaceState) {
 	}
 	if !s.limitLogged {
 		s.limitLogged = true
-		klog.Background().Info("Namespace keeps too many histories of containers that do not run any more: the oldest are dropped, first those of no VPA",
+		klog.Background().Info("Namespace has too many histories of ended containers, dropping the oldest, first without a VPA",
 			"namespace", s.name, "histories", len(all), "most", s.maxEndedWeight)
 	}
 	slices.SortFunc(all, func(a, b endedHistory) int {

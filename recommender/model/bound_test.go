@@ -60,7 +60,7 @@ func TestLimitEnded_BoundsHistoriesOfDeletedPods(t *testing.T) {
 	}
 	require.EqualValues(t, 1, vpaProfile(m, "v", "a").Samples(), "a VPA with many loses some before others")
 	require.Len(t, m.Find("ns", "run").Series("a"), len(m.Find("ns", "run").sets))
-	require.Equal(t, 1, strings.Count(log.String(), "keeps too many histories"), log.String())
+	require.Equal(t, 1, strings.Count(log.String(), "has too many histories"), log.String())
 
 	list[1] = lost
 	m.SyncVPAs(list, now().Add(time.Hour))

@@ -206,7 +206,7 @@ func (v *VPA) OmittedMessage() string {
 	if more := len(omitted) - maxNamedOmissions; more > 0 {
 		names += fmt.Sprintf(" and %d more", more)
 	}
-	return fmt.Sprintf("a VPA gets recommendations for at most %d containers, %d are left out: %s", MaxContainers, len(omitted), names)
+	return fmt.Sprintf("a VPA gets recommendations for at most %d containers, %d have none: %s", MaxContainers, len(omitted), names)
 }
 
 // serves reports whether a VPA is one of the first MaxVPAs of a label set.

@@ -47,7 +47,7 @@ func (e *Evictions) watchOnce(ctx context.Context) {
 	watcher, err := e.kube.CoreV1().Events(e.namespace).Watch(ctx, metav1.ListOptions{FieldSelector: "reason=Evicted"})
 	if err != nil {
 		if ctx.Err() == nil && !e.failing {
-			klog.FromContext(ctx).Error(err, "Cannot watch eviction events; out-of-memory evictions are not seen until that works. Retrying")
+			klog.FromContext(ctx).Error(err, "Failed to watch eviction events, missing out-of-memory evictions until a retry succeeds")
 		}
 		e.failing = true
 		return

@@ -261,5 +261,5 @@ func (g Guard) Recover(v *VPA) {
 	if v != nil && v.Object != nil {
 		vpa = klog.KObj(v.Object).String()
 	}
-	klog.Background().Error(fmt.Errorf("%v", recovered), "A defect of the recommender: please report it. Going on with the rest", "step", g.step, "vpa", vpa, "stack", string(debug.Stack()))
+	klog.Background().Error(fmt.Errorf("%v", recovered), "Recovered from panic, please report this bug", "step", g.step, "vpa", vpa, "stack", string(debug.Stack()))
 }

@@ -431,6 +431,6 @@ func LogTargetErrors(log klog.Logger, model *Model, observed []Observed) {
 		}
 	}
 	if len(unread) > 0 {
-		log.Info("Scale subresources of targets have not been read yet, which wait for the API server", "vpas", len(unread), "first", unread[0])
+		log.Info("Waiting for the API server to read the scale subresources of targets", "vpas", len(unread), "first", unread[0])
 	}
 }

@@ -188,13 +188,13 @@ func (v *VPA) conflict() string {
 	case !v.Acts() && other.Acts():
 		why = "this one is switched off"
 	case other.Object.CreationTimestamp.Equal(&v.Object.CreationTimestamp):
-		why = "both are equally old and its name comes first"
+		why = "both have the same age and its name sorts first"
 	}
 	limit := ""
 	if v.Outranked() {
 		limit = fmt.Sprintf(", and only the first %d VPAs of a pod get a recommendation", MaxVPAs)
 	}
-	return fmt.Sprintf("VPA %s selects the same pods and controls them because %s%s: delete one of the two, or give them different targets",
+	return fmt.Sprintf("VPA %s selects the same pods and controls them because %s%s: delete one of the two VPAs, or change its target",
 		other.Object.Name, why, limit)
 }
 

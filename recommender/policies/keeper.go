@@ -65,6 +65,7 @@ type Keeper struct {
 	readableSince time.Time // policies are readable since, zero: unreadable
 }
 
+// Run runs RunOnce periodically while this replica leads.
 func (k *Keeper) Run(ctx context.Context) {
 	wait.NonSlidingUntilWithContext(ctx, func(ctx context.Context) {
 		if lease.Check(ctx) == nil { // else another replica may lead
@@ -115,7 +116,7 @@ func (k *Keeper) RunOnce(ctx context.Context, now time.Time) {
 	}
 	o, err := k.observe(ctx)
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Caches cannot be read, so no VPA is made for SizingPolicies")
+		klog.FromContext(ctx).Error(err, "Failed to read caches, not generating VPAs for SizingPolicies")
 		return
 	}
 	k.write(ctx, o, now)
@@ -231,15 +232,15 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 	return &Metrics{
 		VPAs: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "loadline_recommender_made_vpas_total",
-			Help: "VPAs made for SizingPolicies, by what was done with them: made, changed, removed, refused, error.",
+			Help: "Writes of generated VPAs by result: made, changed, removed, refused, error.",
 		}, []string{"result"}),
 		Workloads: gauge("loadline_policy_workloads",
-			"Workloads that a SizingPolicy is responsible for, by the mode that counts for them and the phase of their rollout.", "mode", "phase"),
-		Degraded: gauge("loadline_policy_degraded", "Workloads of a SizingPolicy whose changes were taken back repeatedly."),
+			"Workloads to which a SizingPolicy applies, by effective mode and rollout phase.", "mode", "phase"),
+		Degraded: gauge("loadline_policy_degraded", "Workloads of a SizingPolicy with repeatedly reverted changes."),
 		Cores: gauge("loadline_policy_saved_cores",
-			"CPU that the running pods of a SizingPolicy would request less than now with what is recommended, over the containers that need less."),
+			"Reduction of CPU requests if the recommendations were applied, in running pods of a SizingPolicy, over containers with lower recommendations."),
 		Bytes: gauge("loadline_policy_saved_bytes",
-			"Memory that the running pods of a SizingPolicy would request less than now with what is recommended, over the containers that need less."),
+			"Reduction of memory requests if the recommendations were applied, in running pods of a SizingPolicy, over containers with lower recommendations."),
 	}
 }
 

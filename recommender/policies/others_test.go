@@ -168,7 +168,7 @@ func TestCustomKind_ReportsSelectionErrors(t *testing.T) {
 		"no scale": {loadlinev1alpha1.WorkloadSelection{APIVersion: "example.com/v1", Kind: "Crate", Name: "web"}, podOwnedBy("web-a", "example.com/v1", "Crate", "web"),
 			"spec.workloads: Crate.example.com cannot be selected: kind Crate.example.com: the kind has no scale subresource: name a kind that is installed and has a scale subresource"},
 		"no such object": {loadlinev1alpha1.WorkloadSelection{APIVersion: "example.com/v1", Kind: "Fleet", Name: "other"}, podOwnedBy("web-a", "example.com/v1", "Fleet", "other"),
-			"Fleet.example.com other does not exist in namespace shop: nothing that a policy can select"},
+			"Fleet.example.com other does not exist in namespace shop: not a workload that a policy can select"},
 	} {
 		withFleet(t, func(cl *cluster) {
 			cl.runOnce(0)

@@ -299,7 +299,7 @@ func TestRunOnce_ReportsNameConflict(t *testing.T) {
 		c.runOnce(0)
 		require.Empty(t, vpaWrites(c))
 		status := c.policy("shop").Status
-		require.Equal(t, []string{"VPA shop/deployment-web cannot be made for Deployment web: there is another of that name; rename or delete it"}, status.Errors)
+		require.Equal(t, []string{"VPA shop/deployment-web cannot be generated for Deployment web: another VPA has this name; rename or delete it"}, status.Errors)
 		require.Equal(t, int32(1), status.Counts.Refused)
 	}, shopPolicy(), deployment("web"), newUserVPA("deployment-web", "other"))
 }
@@ -425,7 +425,7 @@ func TestStatus_ReportsWhyNotReady(t *testing.T) {
 		"nothing": {change: func(p *loadlinev1alpha1.SizingPolicy) { p.Spec.Namespaces.Names = []string{"nowhere"} }, reason: "NothingSelected", says: "spec.namespaces"},
 		"yields": {change: func(*loadlinev1alpha1.SizingPolicy) {}, reason: "AlwaysYields", says: "higher priority",
 			others: []runtime.Object{shopPolicy(func(p *loadlinev1alpha1.SizingPolicy) { p.Name, p.Spec.Priority = "strong", new(int32(500)) })}},
-		"of one priority": {change: func(*loadlinev1alpha1.SizingPolicy) {}, reason: "AlwaysYields", says: "or the same and a smaller name",
+		"of one priority": {change: func(*loadlinev1alpha1.SizingPolicy) {}, reason: "AlwaysYields", says: "or with the same priority and a name that sorts first",
 			others: []runtime.Object{shopPolicy(func(p *loadlinev1alpha1.SizingPolicy) { p.Name = "earlier" })}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -39,7 +39,7 @@ func WatchRecords(own externalversions.SharedInformerFactory) (*Records, error) 
 		return nil, fmt.Errorf("trim SizingRecords: %w", err)
 	}
 	var err error
-	if r.synced, err = client.OptionalSync(r.informer, "SizingRecords cannot be read, so the status of a SizingPolicy does not say what became of its changes"); err != nil {
+	if r.synced, err = client.OptionalSync(r.informer, "Cannot read SizingRecords, so the status of a SizingPolicy does not include results of its changes"); err != nil {
 		return nil, fmt.Errorf("watch SizingRecords: %w", err)
 	}
 	return r, nil

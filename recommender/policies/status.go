@@ -41,7 +41,7 @@ func (k *Keeper) report(ctx context.Context, o *overview, now time.Time) {
 	}
 	results, err := k.results(o)
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot make the statuses of SizingPolicies, trying again in the next pass")
+		klog.FromContext(ctx).Error(err, "Failed to compose the statuses of SizingPolicies, retrying in the next iteration")
 		return
 	}
 	k.lastReport = now
@@ -60,7 +60,7 @@ func (k *Keeper) report(ctx context.Context, o *overview, now time.Time) {
 			continue
 		}
 		if err := k.writeStatus(ctx, p, fresh); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			klog.FromContext(ctx).Error(err, "Cannot write the status of a SizingPolicy, trying again in a minute", "policy", name)
+			klog.FromContext(ctx).Error(err, "Failed to write the status of a SizingPolicy, retrying in a minute", "policy", name)
 		}
 	}
 	maps.DeleteFunc(k.statuses, func(name string, _ statusState) bool { return results[name] == nil })
@@ -124,17 +124,17 @@ func (r *result) readyCondition(p *loadlinev1alpha1.SizingPolicy, value *fleet.P
 	}
 	switch {
 	case value.Unusable != "":
-		return not("Unusable", "the policy holds what it selects, no pod of that is changed: "+value.Unusable)
+		return not("Unusable", "the policy suspends all selected workloads and changes no pod: "+value.Unusable)
 	case p.Spec.Paused != nil && *p.Spec.Paused:
-		return not("Paused", "spec.paused is true: no VPA is made or removed, and no pod is changed")
+		return not("Paused", "spec.paused is true: no VPA is created or deleted, and no pod is changed")
 	case r.counts.Selected == 0 && r.counts.Yielded > 0:
-		return not("AlwaysYields", "each workload that this policy selects is another policy's, which has a higher priority, or the same and a smaller name")
+		return not("AlwaysYields", "all selected workloads belong to other policies with a higher priority, or with the same priority and a name that sorts first")
 	case r.counts.Selected == 0:
 		return not("NothingSelected", "no workload is selected: check spec.namespaces and spec.workloads")
 	}
 	served := metav1.Condition{Type: conditionReady, Status: metav1.ConditionTrue, Reason: "Served"}
 	if r.unmeasured > 0 {
-		served.Message = "it is not observed whether changed pods are throttled or wait for CPU: give the updater --prometheus-address, or set spec.safety.throttle and pressure to \"0\""
+		served.Message = "throttling and CPU pressure of changed pods are not observed: set the updater flag --prometheus-address, or set spec.safety.throttle and pressure to \"0\""
 	}
 	return served
 }
@@ -144,10 +144,10 @@ func (r *result) degradedCondition(known bool) metav1.Condition {
 	switch {
 	case !known:
 		c.Status, c.Reason = metav1.ConditionUnknown, "RecordsUnknown"
-		c.Message = "SizingRecords cannot be read: install their definition, and give the recommender list and watch on sizingrecords"
+		c.Message = "SizingRecords cannot be read: install their definition, and grant the recommender list and watch on sizingrecords"
 	case r.degraded > 0:
 		c.Status, c.Reason = metav1.ConditionTrue, "HighRevertRate"
-		c.Message = "at least three of the last five rounds of changes were taken back: " + strings.Join(r.names, ", ")
+		c.Message = "at least three of the last five rounds were reverted: " + strings.Join(r.names, ", ")
 		if others := r.degraded - len(r.names); others > 0 {
 			c.Message += fmt.Sprintf(" and %d others", others)
 		}

@@ -349,7 +349,7 @@ func TestStatus_ReportsMissingPrometheus(t *testing.T) {
 			ready := c.ready("shop")
 			require.Equal(t, metav1.ConditionTrue, ready.Status)
 			require.Equal(t, "Served", ready.Reason)
-			require.Equal(t, says, strings.Contains(ready.Message, "give the updater --prometheus-address"), "%s: %s", m, ready.Message)
+			require.Equal(t, says, strings.Contains(ready.Message, "set the updater flag --prometheus-address"), "%s: %s", m, ready.Message)
 			require.NoError(t, c.vpas.LoadlineV1alpha1().SizingRecords("shop").Delete(t.Context(), "deployment-b", metav1.DeleteOptions{}))
 			c.runFor(time.Minute + interval)
 			require.Empty(t, c.ready("shop").Message)
@@ -367,7 +367,7 @@ func TestStatus_DegradedWithWorkloads(t *testing.T) {
 		condition := meta.FindStatusCondition(c.policy("shop").Status.Conditions, "Degraded")
 		require.Equal(t, metav1.ConditionTrue, condition.Status)
 		require.Equal(t, "HighRevertRate", condition.Reason)
-		require.Equal(t, "at least three of the last five rounds of changes were taken back: Deployment a in namespace shop, "+
+		require.Equal(t, "at least three of the last five rounds were reverted: Deployment a in namespace shop, "+
 			"Deployment b in namespace shop, Deployment c in namespace shop and 2 others", condition.Message)
 		require.Equal(t, 5.0, testutil.ToFloat64(c.keeper.Metrics.Degraded.WithLabelValues("shop")))
 		require.Equal(t, metav1.ConditionTrue, c.ready("shop").Status, "it is used")
@@ -377,7 +377,7 @@ func TestStatus_DegradedWithWorkloads(t *testing.T) {
 		}
 		c.runOnce(time.Minute)
 		condition = meta.FindStatusCondition(c.policy("shop").Status.Conditions, "Degraded")
-		require.True(t, strings.HasSuffix(condition.Message, "taken back: Deployment c in namespace shop"), condition.Message)
+		require.True(t, strings.HasSuffix(condition.Message, "were reverted: Deployment c in namespace shop"), condition.Message)
 		require.NoError(t, c.vpas.LoadlineV1alpha1().SizingRecords("shop").Delete(t.Context(), "deployment-c", metav1.DeleteOptions{}))
 		c.runOnce(time.Minute)
 		condition = meta.FindStatusCondition(c.policy("shop").Status.Conditions, "Degraded")

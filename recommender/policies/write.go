@@ -130,7 +130,7 @@ func (k *Keeper) execute(ctx context.Context, t pendingWrite, now time.Time) err
 	log, v := klog.FromContext(ctx), t.vpa
 	if t.setsOwner {
 		if err := k.Workloads.Confirm(ctx, t.workload.Workload); err != nil {
-			log.V(2).Info("No VPA is written: its workload is not as it was", "vpa", klog.KObj(v), "reason", err)
+			log.V(2).Info("Skipping VPA write: its workload has changed", "vpa", klog.KObj(v), "reason", err)
 			return ctx.Err()
 		}
 	}
@@ -146,12 +146,12 @@ func (k *Keeper) execute(ctx context.Context, t pendingWrite, now time.Time) err
 	case ctx.Err() != nil:
 		return err
 	case client.IsWriteLimited(err):
-		log.V(2).Info("VPA not written yet, trying again in the next pass", "vpa", klog.KObj(v), "reason", err)
+		log.V(2).Info("VPA not written yet, retrying in the next iteration", "vpa", klog.KObj(v), "reason", err)
 		return err
 	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err), t.result != resultCreated && apierrors.IsNotFound(err):
 		// The cache is outdated. The next iteration retries.
 	case !isRefusal(err):
-		log.Error(err, "Cannot write the VPAs of policies, trying again in the next pass", "vpa", klog.KObj(v))
+		log.Error(err, "Failed to write a generated VPA, retrying in the next iteration", "vpa", klog.KObj(v))
 		k.count("error")
 		return err
 	default:
@@ -159,7 +159,7 @@ func (k *Keeper) execute(ctx context.Context, t pendingWrite, now time.Time) err
 		if t.workload != nil {
 			t.workload.refused = problem
 		}
-		log.Error(err, "The VPA of a workload was refused, trying again later", "vpa", klog.KObj(v))
+		log.Error(err, "API server refused a generated VPA, retrying later", "vpa", klog.KObj(v))
 		k.count("refused")
 	}
 	return nil
@@ -236,7 +236,7 @@ func resourcePolicy(policy *loadlinev1alpha1.SizingPolicy) *vpav1.PodResourcePol
 func (k *Keeper) createVPA(w *workload, policy *loadlinev1alpha1.SizingPolicy) *pendingWrite {
 	v := k.desiredVPA(w, policy)
 	if held, err := k.VPAs.VerticalPodAutoscalers(v.Namespace).Get(v.Name); err == nil {
-		w.refused = fmt.Sprintf("VPA %s/%s cannot be made for %s: there is another of that name; rename or delete it", held.Namespace, held.Name, w.Key)
+		w.refused = fmt.Sprintf("VPA %s/%s cannot be generated for %s: another VPA has this name; rename or delete it", held.Namespace, held.Name, w.Key)
 		return nil
 	}
 	return &pendingWrite{v, w, true, resultCreated, func(ctx context.Context, vpas vpaclient.VerticalPodAutoscalerInterface) error {

@@ -79,7 +79,7 @@ func (k *SketchKeeper) chooseRecipe(log klog.Logger, v *model.VPA, now time.Time
 	v.Recipe = k.Book.Choose(annotation, v.Sizing.Recipe)
 	v.Invalidate()
 	if v.Recipe.Problem != "" {
-		log.Info("The recipe of a VPA cannot be used", "vpa", klog.KObj(v.Object), "problem", v.Recipe.Problem)
+		log.Info("VPA has an invalid recipe", "vpa", klog.KObj(v.Object), "problem", v.Recipe.Problem)
 	}
 	if v.Recipe.Needs.Any() {
 		anew := sketch.AllParts
@@ -212,7 +212,7 @@ func (k *SketchKeeper) Restore(v *model.VPA, images map[string][]byte, now time.
 	for _, container := range slices.Sorted(maps.Keys(images)) {
 		t, err := sketch.Read(needs, images[container], now, ahead)
 		if err != nil {
-			problems = append(problems, fmt.Errorf("container %s: what the recipe %s knows of the past cannot be used: %w", container, v.Recipe.Name, err))
+			problems = append(problems, fmt.Errorf("restore the sketch of container %s for recipe %s: %w", container, v.Recipe.Name, err))
 			continue
 		}
 		if !needs.Any() {
@@ -262,7 +262,7 @@ func AnyNeeds(m *model.Model, something func(sketch.Needs) bool) bool {
 func NewSketchGauge(registry prometheus.Registerer) *prometheus.GaugeVec {
 	return promauto.With(registry).NewGaugeVec(prometheus.GaugeOpts{
 		Name: "loadline_recommender_vpas_by_recipe",
-		Help: `VPAs by the recipe that serves them, and by where that comes from: the flag, the annotation, a policy, or "wrong_annotation", which means that the flag's recipe stands in.`,
+		Help: `VPAs by recipe and its source: the flag, the annotation, a policy, or "wrong_annotation", if the annotation is invalid and the recipe of the flag is used.`,
 	}, []string{"recipe", "source"})
 }
 

@@ -159,7 +159,7 @@ func TestRestore_RejectsCorruptSketches(t *testing.T) {
 	whole := sketch.New(v.Recipe.Needs)
 	whole.Observe(now(), resources.CPU, 100, 0)
 	err := k.Restore(v, map[string][]byte{"a": whole.Image(), "b": {4, 200, 1}}, now(), time.Hour)
-	require.ErrorContains(t, err, "container b: what the recipe loadline knows of the past cannot be used: it is cut short")
+	require.ErrorContains(t, err, "restore the sketch of container b for recipe loadline: truncated or corrupt image")
 	require.Equal(t, whole.Image(), v.Sketches["a"].Image())
 	require.NotContains(t, v.Sketches, "b")
 	err = k.Restore(v, map[string][]byte{"a": whole.Image()}, now().Add(-2*time.Hour), time.Hour)

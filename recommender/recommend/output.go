@@ -137,11 +137,11 @@ func NewLoadingGauge(registry prometheus.Registerer) *LoadingGauge {
 	l := &LoadingGauge{
 		ratio: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "loadline_recommender_history_progress_ratio",
-			Help: "How much of the history from before the start is loaded, from 0 to 1.",
+			Help: "Loaded part of the history from before the start, from 0 to 1.",
 		}),
 		complete: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "loadline_recommender_history_complete",
-			Help: "1 when all history from before the start is loaded, or none is to be. 0 also while Prometheus has no usage at all, until a day was seen live. While it is 0 no published target is lowered.",
+			Help: "1 if all history from before the start is loaded or none is needed. Also 0 while Prometheus has no usage, until a day of live usage is known. While it is 0, no published target is lowered.",
 		}),
 		pending: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "loadline_recommender_history_pending_vpas",

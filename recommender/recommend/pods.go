@@ -234,9 +234,9 @@ func separateMessage(v *model.VPA, recommended []status.Recommended) string {
 			equal = append(equal, c.ContainerName)
 		}
 	}
-	message := "memory requests follow use; a memory limit is the upper bound x declared limit / declared request"
+	message := "memory requests follow usage; a memory limit is the upper bound x declared limit / declared request"
 	if len(equal) > 0 {
-		message += fmt.Sprintf("; the request stays with the limit, which equals it, of: %s", strings.Join(equal, ", "))
+		message += fmt.Sprintf("; the request stays equal to the limit in containers: %s", strings.Join(equal, ", "))
 	}
 	return message
 }

@@ -263,10 +263,10 @@ func (p *Publisher) resultOf(ctx context.Context, v *model.VPA, done bool, err e
 	case err != nil && ctx.Err() != nil:
 		return late
 	case client.IsWriteLimited(err):
-		log.V(2).Info("Recommendation not published yet, trying again in the next pass", "vpa", klog.KObj(v.Object), "reason", err)
+		log.V(2).Info("Recommendation not published yet, retrying in the next iteration", "vpa", klog.KObj(v.Object), "reason", err)
 		return late
 	case err != nil:
-		log.Error(err, "Cannot publish a recommendation, trying again in the next pass", "vpa", klog.KObj(v.Object))
+		log.Error(err, "Failed to publish a recommendation, retrying in the next iteration", "vpa", klog.KObj(v.Object))
 		return failed
 	case done:
 		return written

@@ -101,7 +101,7 @@ func heldMessage(held []string) string {
 	if len(held) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("not lowered, because the usage of earlier days is not known: %s; until it is loaded, or enough new usage was seen", strings.Join(held, ", "))
+	return fmt.Sprintf("not lowered, because earlier usage is unknown: %s; until it is loaded, or enough new usage is observed", strings.Join(held, ", "))
 }
 
 func insufficientPoints(e model.Estimate, controlled [resources.Kinds]bool) []string {

@@ -109,7 +109,7 @@ func Compose(vpa *vpav1.VerticalPodAutoscaler, o Outcome, now time.Time) vpav1.V
 	case o.TooLarge:
 		c.set(vpav1.RecommendationProvided, corev1.ConditionFalse, "StatusTooLarge", ErrTooLarge.Error())
 	case o.Pods == 0:
-		c.set(vpav1.RecommendationProvided, corev1.ConditionFalse, noPods, "no pod matches the target and no history is left, so there is nothing to recommend from")
+		c.set(vpav1.RecommendationProvided, corev1.ConditionFalse, noPods, "no pod matches the target and no history is left, so nothing can be recommended")
 	default:
 		c.set(vpav1.RecommendationProvided, corev1.ConditionFalse, reasonIf(o.MissingPoints), o.MissingPoints)
 	}
@@ -123,7 +123,7 @@ func Compose(vpa *vpav1.VerticalPodAutoscaler, o Outcome, now time.Time) vpav1.V
 	c.setIf(o.Ambiguous != "", UsageAmbiguous, "SeriesDiffer", o.Ambiguous)
 	c.setIf(o.Rising != "", MemoryGrowth, "GrowsEachDay", o.Rising)
 	c.setIf(o.MemoryLimits != "" && len(o.Recommendation) > 0, convert.SeparateMemoryLimit, "RequestFollowsUse", o.MemoryLimits)
-	c.setIf(o.Unsaved, TargetUnsaved, "SaveFailed", "the checkpoints behind the recommendation cannot be written: the log of the recommender says why")
+	c.setIf(o.Unsaved, TargetUnsaved, "SaveFailed", "the checkpoints behind the recommendation cannot be written: see the log of the recommender")
 	if o.RecipePolicy != "" {
 		c.set(InvalidRecipe, corev1.ConditionTrue, "PolicyRestricts", "annotation "+recipe.Annotation+" has no effect: SizingPolicy "+o.RecipePolicy+
 			" applies its own recipe to all VPAs (spec.sharing.userVPAs is Restrict)")
@@ -240,14 +240,14 @@ func (c *conditions) setSufficientHistory(o *Outcome) {
 }
 
 func observingMessage(o *Outcome) string {
-	message := "SizingPolicy " + o.Observing + " observes in mode Observe, and shows no recommendation"
+	message := "SizingPolicy " + o.Observing + " is in mode Observe and publishes no recommendation"
 	switch {
 	case o.MissingPoints != "":
 		return message + "; " + o.MissingPoints
 	case o.Pods == 0:
 		return message + "; no pod matches the target"
 	}
-	return message + "; the usage seen of every container covers " + convert.StepText(convert.HistoryStep(o.History)) + ", and 8 days show a whole week"
+	return message + "; the observed usage of every container covers " + convert.StepText(convert.HistoryStep(o.History)) + ", and 8 days show a whole week"
 }
 
 // Provided reports whether the status of a VPA has a valid recommendation.

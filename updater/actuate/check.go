@@ -124,7 +124,7 @@ func (c *Checker) check(ctx context.Context, change Change) error {
 		return err
 	}
 	if convert.Protected(evicted) == reason.ProtectedFromEviction { // since the plan was made
-		return &BlockedError{Reason: reason.ProtectedFromEviction, Cause: errors.New("an annotation of the pod forbids evictions now")}
+		return &BlockedError{Reason: reason.ProtectedFromEviction, Cause: errors.New("an annotation of the pod now forbids evictions")}
 	}
 	return c.checkReplacement(ctx, owner, evicted, change)
 }
@@ -219,7 +219,7 @@ func (c *Checker) checkReplacement(ctx context.Context, owner *controller, evict
 	case err != nil:
 		created = nil
 	case !takesEffect(change, evicted, created):
-		return &BlockedError{Reason: reason.ReplacementUnchanged, Cause: errors.New("in a dry run the new pod has other sizes than recommended")}
+		return &BlockedError{Reason: reason.ReplacementUnchanged, Cause: errors.New("the dry run of the replacement does not have the recommended resources")}
 	}
 	if changed := owner.changedPart(evicted, created); changed != "" {
 		return &BlockedError{Reason: reason.OlderRevision, Cause: fmt.Errorf("the template of %s %s differs from the pod: %s", owner.ref.Kind, owner.ref.Name, changed)}

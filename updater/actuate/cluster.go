@@ -140,13 +140,13 @@ func (c *Cluster) Resize(ctx context.Context, change Change) (rollout.Change, er
 		return note, err
 	}
 	if change.Cause != disruption.Shared || !had { // shares move too often for an event each time
-		c.Event(change.Target, report.EventResized, fmt.Sprintf("Resized in place as VPA %s recommends (%s): %s", change.VPA, change.Cause, directions(change)), detailsOf(change.Target, DescribeChange(change)))
+		c.Event(change.Target, report.EventResized, fmt.Sprintf("Resized in place to the recommendation of VPA %s (%s): %s", change.VPA, change.Cause, directions(change)), detailsOf(change.Target, DescribeChange(change)))
 	}
 	if change.Cause.Shares() { // marked already
 		return note, nil
 	}
 	if err := c.mark(client.Unlimited(ctx), change); err != nil {
-		klog.FromContext(ctx).Error(err, "Resized pod could not be marked with an annotation", "pod", klog.KObj(change.Target))
+		klog.FromContext(ctx).Error(err, "Failed to annotate a resized pod", "pod", klog.KObj(change.Target))
 	}
 	return note, nil
 }
@@ -161,7 +161,7 @@ func (c *Cluster) RemoveBoost(ctx context.Context, change Change) error {
 		if change, _, err = c.resize(ctx, change); err != nil {
 			return err
 		}
-		c.Event(change.Target, report.EventResized, "Startup boost taken back: "+directions(change), detailsOf(change.Target, DescribeChange(change)))
+		c.Event(change.Target, report.EventResized, "Startup boost removed: "+directions(change), detailsOf(change.Target, DescribeChange(change)))
 	}
 	if err := c.mark(marking, change); err != nil {
 		return fmt.Errorf("remove the boost annotations of pod %s: %w", klog.KObj(change.Target), err)
@@ -197,12 +197,12 @@ func (c *Cluster) AddBoost(ctx context.Context, change Change) error {
 		return nil
 	}
 	if err := c.setAnnotations(ctx, change.Target, annotations); err != nil {
-		return fmt.Errorf("note the startup boost on pod %s: %w", klog.KObj(change.Target), err)
+		return fmt.Errorf("annotate pod %s with the startup boost: %w", klog.KObj(change.Target), err)
 	}
 	if change, _, err = c.resize(client.Unlimited(ctx), change); err != nil {
 		return err
 	}
-	c.Event(change.Target, report.EventResized, "Startup boost given: "+directions(change), detailsOf(change.Target, DescribeChange(change)))
+	c.Event(change.Target, report.EventResized, "Startup boost added: "+directions(change), detailsOf(change.Target, DescribeChange(change)))
 	return nil
 }
 
@@ -244,7 +244,7 @@ func (c *Cluster) resize(ctx context.Context, change Change) (_ Change, note rol
 	if change.Observed {
 		if note, err = c.noteChange(ctx, change); err != nil {
 			release()
-			return failed(fmt.Errorf("note the change on the pod, so that it can be taken back: %w", err))
+			return failed(fmt.Errorf("note the change on the pod: %w", err))
 		}
 		ctx = client.Unlimited(ctx) // the rest of a started change
 	}
@@ -275,7 +275,7 @@ func (c *Cluster) noteDeclaredMemory(ctx context.Context, change Change) error {
 		return nil
 	}
 	if err := c.setAnnotations(ctx, change.Target, map[string]any{convert.DeclaredAnnotation: text}); err != nil {
-		return fmt.Errorf("note on the pod with which memory it was declared: %w", err)
+		return fmt.Errorf("note the declared memory on the pod: %w", err)
 	}
 	return nil
 }
@@ -287,7 +287,7 @@ func (c *Cluster) markShared(ctx context.Context, change Change) error {
 		return nil
 	}
 	if err := c.MarkShare(ctx, change.Target, *change.Mark); err != nil {
-		return fmt.Errorf("note on the pod that it shares what its node has left: %w", err)
+		return fmt.Errorf("mark the pod as sharing: %w", err)
 	}
 	return nil
 }
@@ -392,7 +392,7 @@ func (c *Cluster) Evict(ctx context.Context, change Change) error {
 	klog.FromContext(ctx).V(2).Info("Pod evicted", "pod", klog.KObj(change.Target), "vpa", change.VPA, "cause", change.Cause, "sizes", DescribeChange(change))
 	change = withReplacementTarget(change)
 	details := detailsOf(change.Target, DescribeChange(change))
-	c.Event(change.Target, report.EventEvicted, fmt.Sprintf("Evicted so that it comes back as VPA %s recommends (%s): %s", change.VPA, change.Cause, directions(change)), details)
+	c.Event(change.Target, report.EventEvicted, fmt.Sprintf("Evicted to apply the recommendation of VPA %s (%s): %s", change.VPA, change.Cause, directions(change)), details)
 	c.Event(change.Autoscaler.Object, report.EventEvictedPod, fmt.Sprintf("Evicted a pod (%s): %s", change.Cause, directions(change)), details)
 	return nil
 }

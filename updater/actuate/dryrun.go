@@ -47,12 +47,12 @@ func (r *DryRun) Evict(ctx context.Context, c Change) error {
 
 // RemoveBoost prints the change.
 func (r *DryRun) RemoveBoost(_ context.Context, c Change) error {
-	return r.print("take back the startup boost of", c)
+	return r.print("remove the startup boost of", c)
 }
 
 // AddBoost prints that the pod has no startup boost.
 func (r *DryRun) AddBoost(_ context.Context, c Change) error {
-	fmt.Fprintf(r.Out, "would give pod %s the startup boost of VPA %s that it was created without\n", klog.KObj(c.Target), c.VPA)
+	fmt.Fprintf(r.Out, "would add to pod %s the missing startup boost of VPA %s\n", klog.KObj(c.Target), c.VPA)
 	return ErrDryRun
 }
 
@@ -61,7 +61,7 @@ func (r *DryRun) RecordBackoff(context.Context, *corev1.Pod, disruption.Backoff)
 
 // MarkShare prints the mark.
 func (r *DryRun) MarkShare(_ context.Context, pod *corev1.Pod, m sharing.Mark) error {
-	fmt.Fprintf(r.Out, "would note on pod %s what it shares: %s\n", klog.KObj(pod), convert.FormatShared(m))
+	fmt.Fprintf(r.Out, "would mark pod %s as sharing: %s\n", klog.KObj(pod), convert.FormatShared(m))
 	return nil
 }
 
@@ -81,7 +81,7 @@ func (r *DryRun) Skipped(skipped []disruption.Skip) {
 		if s.VPA == "" { // unknown
 			of = ""
 		}
-		fmt.Fprintf(r.Out, "would leave pod %s alone%s: %s\n", klog.KRef(s.Namespace, s.Pod), of, s.Reason)
+		fmt.Fprintf(r.Out, "would skip pod %s%s: %s\n", klog.KRef(s.Namespace, s.Pod), of, s.Reason)
 	}
 }
 
@@ -92,7 +92,7 @@ func (r *DryRun) ReportCapacity(explained string) { fmt.Fprintln(r.Out, explaine
 func (r *DryRun) Event(vpa report.Object, reason, message string, _ report.Details) {
 	switch reason {
 	case report.EventCanaryPromoted, report.EventCanaryHeld, report.EventCooldownActive, report.EventScheduleSkipped, report.EventHPAConflict, report.EventPolicyConflict:
-		fmt.Fprintf(r.Out, "would say of VPA %s: %s: %s\n", klog.KObj(vpa), reason, message)
+		fmt.Fprintf(r.Out, "would emit event on VPA %s: %s: %s\n", klog.KObj(vpa), reason, message)
 	}
 }
 
@@ -111,7 +111,7 @@ func (r *DryRun) Judged(_ *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v rollo
 	if sizes != "" {
 		message += ": " + sizes
 	}
-	fmt.Fprintf(r.Out, "would say of pod %s: %s: %s\n", klog.KObj(pod), reason, message)
+	fmt.Fprintf(r.Out, "would emit event on pod %s: %s: %s\n", klog.KObj(pod), reason, message)
 }
 
 // RevertFailed does nothing, since no request fails.
@@ -242,7 +242,7 @@ func withoutPodName(err error, pod string) string {
 
 // NotResizable emits an event: the node of the pod cannot grant the recommended resources.
 func (c *Cluster) NotResizable(_ context.Context, pod *corev1.Pod) {
-	c.Event(pod, report.EventNotResizable, "Not resized: its node cannot grant the recommended resources. It is tried again when less is recommended", nil)
+	c.Event(pod, report.EventNotResizable, "Not resized: its node cannot grant the recommended resources. Retried when the recommendation decreases", nil)
 }
 
 // Skipped does nothing. Skipped pods are logged.

@@ -34,7 +34,7 @@ const (
 	maxPausedNamespaces = 2
 )
 
-var errMetricsPaused = errors.New("the metrics API gave no answer in time a moment ago")
+var errMetricsPaused = errors.New("metrics API is paused after a recent timeout")
 
 // NewMeter returns a Meter. client may be the client of any API group.
 func NewMeter(client rest.Interface) *Meter {
@@ -124,7 +124,7 @@ func (c *Cluster) keepUsedMemory(ctx context.Context, change Change) (Change, er
 		if used == nil {
 			var err error
 			if used, err = c.Usage.Memory(ctx, change.Target.Namespace, change.Target.Name); err != nil {
-				klog.FromContext(ctx).V(4).Info("A memory limit is cut without knowing the usage", "pod", klog.KObj(change.Target), "reason", err)
+				klog.FromContext(ctx).V(4).Info("Reducing a memory limit without known usage", "pod", klog.KObj(change.Target), "reason", err)
 				return change, nil
 			}
 		}

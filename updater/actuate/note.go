@@ -89,7 +89,7 @@ func (c *Cluster) noteChange(ctx context.Context, change Change) (note rollout.C
 
 // ErrNotRecordable is the error of a change that exceeds its annotation, so it could not be judged
 // and reverted.
-var ErrNotRecordable = errors.New("the change has more containers than its annotation has room for")
+var ErrNotRecordable = errors.New("the change exceeds the size of its annotation")
 
 // recordable returns a change of as many containers as the note can hold. The others follow after
 // the verdict. If nothing fits, an OOM resize is made without observation.
@@ -143,7 +143,7 @@ func (c *Cluster) restoreNote(ctx context.Context, change Change) {
 		}
 	}
 	if err := c.setAnnotations(ctx, change.Target, before); err != nil && !IsGone(err) {
-		klog.FromContext(ctx).Error(err, "The note of a change that was refused is left on its pod; it is taken off when the observation ends", "pod", klog.KObj(change.Target))
+		klog.FromContext(ctx).Error(err, "Failed to remove the note of a refused change from its pod, the end of its observation removes it", "pod", klog.KObj(change.Target))
 	}
 }
 
@@ -155,7 +155,7 @@ const revertAttempts = 3
 func (c *Cluster) Revert(ctx context.Context, pod *corev1.Pod, gets []policy.ContainerTarget) error {
 	patch, err := revertPatch(pod, gets)
 	if err != nil {
-		return fmt.Errorf("give back to pod %s: %w", klog.KObj(pod), err)
+		return fmt.Errorf("revert pod %s: %w", klog.KObj(pod), err)
 	}
 	for try := 1; ; try++ {
 		_, err = c.Kube.CoreV1().Pods(pod.Namespace).Patch(client.Unlimited(ctx), pod.Name, types.JSONPatchType, patch, metav1.PatchOptions{}, "resize")
@@ -165,7 +165,7 @@ func (c *Cluster) Revert(ctx context.Context, pod *corev1.Pod, gets []policy.Con
 	}
 	// If the result is unknown, a later iteration reads it from the pod.
 	if err = c.resolveResult(ctx, pod, err, func(*corev1.Pod) bool { return false }); err != nil && !IsGone(err) {
-		return fmt.Errorf("give back to pod %s: %w", klog.KObj(pod), err)
+		return fmt.Errorf("revert pod %s: %w", klog.KObj(pod), err)
 	}
 	return nil
 }
@@ -201,7 +201,7 @@ func (c *Cluster) Judged(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v ro
 
 // RevertFailed emits events on the pod and the VPA about a harmful change that is not reverted yet.
 func (c *Cluster) RevertFailed(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v rollout.Verdict, err error) {
-	message := fmt.Sprintf("Change did harm, %s, and could not be taken back yet; that is tried again: %s", harmTexts[v.Harm], withoutPodName(err, pod.Name))
+	message := fmt.Sprintf("Failed to revert a harmful change (%s), retrying: %s", harmTexts[v.Harm], withoutPodName(err, pod.Name))
 	details := withError(detailsOf(pod, ""), err)
 	c.Event(pod, report.EventResizeFailed, message, details)
 	c.Event(vpa, report.EventResizeFailed, "A pod: "+message, details)
@@ -212,21 +212,21 @@ func describeVerdict(pod *corev1.Pod, v rollout.Verdict, gets []policy.Container
 	restored = describeResources(convert.NewPod(pod).Containers, gets, func(_ int, f policy.ContainerTarget) corev1.ResourceRequirements { return printed(f) })
 	switch {
 	case v.Outcome == rollout.Reverted:
-		return report.EventReverted, "Change taken back, " + harmTexts[v.Harm], restored
+		return report.EventReverted, "Change reverted, " + harmTexts[v.Harm], restored
 	case v.Outcome == rollout.RevertDeferred:
-		return report.EventRevertDeferred, fmt.Sprintf("Change not taken back in time, %s: the node has no room for it. It is asked for until there is some", harmTexts[v.Harm]), restored
+		return report.EventRevertDeferred, fmt.Sprintf("Change not reverted in time, %s: the node has no capacity. The revert is retried", harmTexts[v.Harm]), restored
 	case v.Harm == rollout.InfeasibleResize:
-		return report.EventResizeWithdrawn, "Resize withdrawn, its node can never do it", restored
+		return report.EventResizeWithdrawn, "Resize withdrawn, its node can never grant it", restored
 	case v.Harm == rollout.UnfinishedResize:
 		return report.EventResizeFailed, "Resize not finished by its node within an hour", ""
 	}
-	return report.EventResizeFailed, fmt.Sprintf("Change did harm, %s; it stays, because spec.safety.autoRevert of the policy is false", harmTexts[v.Harm]), ""
+	return report.EventResizeFailed, fmt.Sprintf("Change did harm, %s. It is not reverted because spec.safety.autoRevert of the policy is false", harmTexts[v.Harm]), ""
 }
 
 var harmTexts = map[rollout.Harm]string{
-	rollout.OOMKill:  "a container was killed for want of memory",
-	rollout.Restart:  "a container restarts again and again",
+	rollout.OOMKill:  "a container ran out of memory",
+	rollout.Restart:  "a container restarts repeatedly",
 	rollout.Throttle: "a container is throttled at its CPU limit",
 	rollout.Pressure: "a container waits for CPU",
-	rollout.NotReady: "the pod is not ready any more",
+	rollout.NotReady: "the pod is no longer ready",
 }

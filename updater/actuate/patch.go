@@ -15,7 +15,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-var errNoChange = errors.New("no container of the pod would get other resources")
+var errNoChange = errors.New("the change has no effect on any container")
 
 // ResizePatch returns the JSON patch for the resize subresource. It tests the UID of the pod, the
 // names of the containers that it addresses by position, and the resources that it replaces, so

@@ -19,7 +19,7 @@ import (
 
 // ErrRateLimited is the error of a change that the updater's or the client's rate limit does not
 // allow before the iteration ends.
-var ErrRateLimited = errors.New("the rate limit allows no change before the pass ends")
+var ErrRateLimited = errors.New("the rate limit allows no change before the iteration ends")
 
 // ErrTurnEnded is the error of an eviction that was not tried, because the turn of its namespace
 // ended before the checks did.

@@ -125,7 +125,7 @@ func (w *run) recordBackoffs(ctx context.Context) {
 			if err == nil || IsGone(err) || client.IsWriteLimited(err) { // a later iteration writes it
 				return true
 			}
-			klog.FromContext(ctx).Error(err, "Failed to write a back-off on a pod, a restart forgets it", "pod", klog.KRef(backoff.Namespace, backoff.Pod), "vpa", backoff.VPA)
+			klog.FromContext(ctx).Error(err, "Failed to write a backoff on a pod, a restart of the updater loses it", "pod", klog.KRef(backoff.Namespace, backoff.Pod), "vpa", backoff.VPA)
 			return ctx.Err() == nil
 		})
 		if !continues {

@@ -122,7 +122,7 @@ func (q *Queue) Watch(pods cache.SharedIndexInformer) error {
 
 // Run serves the queue until ctx ends.
 func (q *Queue) Run(ctx context.Context) {
-	podqueue.Serve(ctx, q.queue, q.Workers, q.sync, "Failed to give or take back a startup boost, trying again")
+	podqueue.Serve(ctx, q.queue, q.Workers, q.sync, "Failed to add or remove a startup boost, retrying")
 }
 
 // sync adds or removes the boost of one pod. It returns the time until the next call, or 0 to wait
@@ -146,7 +146,7 @@ func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time) 
 	if found {
 		q.forgetSearch(name)
 	} else if pause := q.nextSearch(name); pause > 0 {
-		klog.FromContext(ctx).V(4).Info("Startup boost not taken back yet: no VPA controls the pod, as far as is known", "pod", klog.KObj(pod))
+		klog.FromContext(ctx).V(4).Info("Startup boost not removed yet: found no VPA that controls the pod", "pod", klog.KObj(pod))
 		return pause, nil
 	}
 	if found && (q.Reader.Generations.Outdated(vpa.Object) || convert.UnreadableReason(vpa.Object) != "") {

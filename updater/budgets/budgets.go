@@ -100,7 +100,7 @@ func (b *Budgets) Oversized(pod *corev1.Pod, now time.Time) error {
 	}
 	for i := range budgets.budgets {
 		if one := &budgets.budgets[i]; one.oversized {
-			return fmt.Errorf("the selector of PodDisruptionBudget %s/%s is not evaluated: %w", pod.Namespace, one.name, client.ErrSelectorTooLarge)
+			return fmt.Errorf("evaluate the selector of PodDisruptionBudget %s/%s: %w", pod.Namespace, one.name, client.ErrSelectorTooLarge)
 		}
 	}
 	return nil
@@ -180,7 +180,7 @@ func (b *Budgets) Reserve(pod *corev1.Pod, restarts bool, now time.Time) (releas
 	maps.DeleteFunc(b.recent, func(_ string, h reservation) bool { return now.Sub(h.at) >= cacheDelay })
 	for _, key := range keys {
 		if h, held := b.recent[key]; held && h.pod != pod.UID {
-			return nil, fmt.Errorf("a restart was asked for a moment ago in %s", key)
+			return nil, fmt.Errorf("another restart was requested recently in %s", key)
 		}
 	}
 	if !restarts {

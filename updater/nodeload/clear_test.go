@@ -90,7 +90,7 @@ func TestClear_RetriesConflicts(t *testing.T) {
 	})
 	require.Empty(t, left)
 	require.Equal(t, 2*time.Minute, took)
-	require.Contains(t, logged, "Nodes may still have the taint loadline.dev/overloaded, which --node-load-taint=off takes off")
+	require.Contains(t, logged, "Nodes may still have the taint loadline.dev/overloaded, which --node-load-taint=off removes")
 	require.Contains(t, logged, "No node has the taint loadline.dev/overloaded any more")
 }
 

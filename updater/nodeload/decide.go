@@ -194,7 +194,7 @@ func Clear(ctx context.Context, kube kubernetes.Interface) {
 	runRounds(ctx, time.Minute, func(ctx context.Context, now time.Time) {
 		nodes, err := listTainted(ctx, kube)
 		if apierrors.IsForbidden(err) {
-			klog.FromContext(ctx).V(1).Info("It is not known whether nodes have the taint "+TaintKey+" of before", "reason", err)
+			klog.FromContext(ctx).V(1).Info("Failed to list nodes with the taint "+TaintKey+" of earlier processes", "reason", err)
 			done()
 			return
 		}
@@ -206,7 +206,7 @@ func Clear(ctx context.Context, kube kubernetes.Interface) {
 			err = errors.Join(err, failed)
 		}
 		if ctx.Err() == nil || err == nil {
-			remind(ctx, &reminder, now, err, "Nodes may still have the taint "+TaintKey+", which --node-load-taint=off takes off", "No node has the taint "+TaintKey+" any more")
+			remind(ctx, &reminder, now, err, "Nodes may still have the taint "+TaintKey+", which --node-load-taint=off removes", "No node has the taint "+TaintKey+" any more")
 		}
 		if err == nil {
 			done()
@@ -264,19 +264,19 @@ func DefaultConfig() Config {
 
 // AddFlags binds the group to fs.
 func (c *Config) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&c.Mode, "node-load-taint", c.Mode, "Whether overloaded nodes get the taint "+TaintKey+"=true:NoSchedule: off, which takes such taints off at the start; dry-run, which writes nothing and says in log and metrics what on would do; on, which needs the permission of deploy/node-load. The last two need --prometheus-address.")
-	fs.StringVar(&c.Metric, "node-load-metric", c.Metric, "Metric, or PromQL expression, with the load of a node over one minute: how many tasks run or wait. It must leave out series that others than the exporter write, as node_load1{job=\"node-exporter\"} does.")
-	fs.StringVar(&c.Label, "node-load-label", c.Label, "Label of the series of --node-load-metric that names the node: by its name or one of its addresses, with a port or without.")
-	fs.DurationVar(&c.Interval, "node-load-interval", c.Interval, "How often Prometheus is asked for the load of nodes. An overloaded node gets the taint, and one that is not any more loses it, by so much later.")
-	fs.Float64Var(&c.Threshold, "node-load-threshold", c.Threshold, "Load for each CPU of the node's capacity above which a node is overloaded, if it stayed above it for two minutes.")
-	fs.Float64Var(&c.MaxShare, "node-load-most", c.MaxShare, "Largest share of the nodes that are ready and not cordoned that has the taint at once, rounded down to whole nodes. More than 0, less than 1.")
+	fs.StringVar(&c.Mode, "node-load-taint", c.Mode, "Whether overloaded nodes get the taint "+TaintKey+"=true:NoSchedule. off: removes such taints at the start. dry-run: writes nothing, logs and counts the actions of on. on: requires the permission of deploy/node-load. dry-run and on require --prometheus-address.")
+	fs.StringVar(&c.Metric, "node-load-metric", c.Metric, "Metric, or PromQL expression, with the load of a node over one minute: the number of running and waiting tasks. It must exclude series that the exporter does not write, as node_load1{job=\"node-exporter\"} does.")
+	fs.StringVar(&c.Label, "node-load-label", c.Label, "Label of --node-load-metric with the name or an address of the node, with or without a port.")
+	fs.DurationVar(&c.Interval, "node-load-interval", c.Interval, "Time between two queries of node loads. It delays adding and removing the taint.")
+	fs.Float64Var(&c.Threshold, "node-load-threshold", c.Threshold, "Load per CPU of the node's capacity. A node above it for two minutes is overloaded.")
+	fs.Float64Var(&c.MaxShare, "node-load-most", c.MaxShare, "Maximum fraction of ready, uncordoned nodes with the taint, rounded down to whole nodes. More than 0, less than 1.")
 }
 
 // Validate returns all problems joined. prometheus is the address of Prometheus, or empty.
 func (c *Config) Validate(prometheus string) error {
 	return errors.Join(
 		flags.Check(slices.Contains([]string{Off, DryRun, On}, c.Mode), "node-load-taint", c.Mode, "must be off, dry-run or on"),
-		flags.Check(prometheus != "" || c.Mode != DryRun && c.Mode != On, "node-load-taint", c.Mode, "needs --prometheus-address, or the load of no node is known"),
+		flags.Check(prometheus != "" || c.Mode != DryRun && c.Mode != On, "node-load-taint", c.Mode, "requires --prometheus-address"),
 		flags.Check(c.Metric != "", "node-load-metric", `""`, "must be a metric such as node_load1, or a PromQL expression"),
 		flags.Check(model.LegacyValidation.IsValidLabelName(c.Label), "node-load-label", c.Label, "must be the name of a label: letters, digits and underscores, no digit first"),
 		flags.Check(c.Interval >= minInterval && c.Interval <= maxInterval, "node-load-interval", c.Interval, "must be from "+minInterval.String()+" to 10m"),

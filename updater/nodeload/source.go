@@ -83,13 +83,13 @@ func (s *Source) Loads(ctx context.Context, nodes []*corev1.Node, at time.Time) 
 func (s *Source) answerError(answer prometheus.Response, nodes int) error {
 	switch {
 	case answer.Series == 0 && answer.Broken == 0:
-		return fmt.Errorf("--node-load-metric=%s: Prometheus finds no series", s.metric)
+		return fmt.Errorf("--node-load-metric=%s: no series in Prometheus", s.metric)
 	case nodes == 0 && answer.Series > 0:
-		return fmt.Errorf("--node-load-label=%s: in none of %d series it has the name or an address of a node", s.label, answer.Series)
+		return fmt.Errorf("--node-load-label=%s: none of %d series has the name or an address of a node", s.label, answer.Series)
 	case answer.Broken > 0:
-		return fmt.Errorf("%d series cannot be read, such as: %w", answer.Broken, answer.Last)
+		return fmt.Errorf("failed to parse %d series, such as: %w", answer.Broken, answer.Last)
 	case len(answer.Warnings) > 0:
-		return errors.New("the answer may lack something: " + fmt.Sprintf("%.500s", strings.Join(answer.Warnings, "; ")))
+		return errors.New("response may be incomplete: " + fmt.Sprintf("%.500s", strings.Join(answer.Warnings, "; ")))
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ func TestNewSource_AddsMatchers(t *testing.T) {
 			s, err := NewSource(process.OS{}, config, prometheus.Config{Address: server.URL, Timeout: 10 * time.Second}, tc.matchers)
 			require.NoError(t, err)
 			_, err = s.Loads(t.Context(), nil, noon)
-			require.ErrorContains(t, err, "finds no series")
+			require.ErrorContains(t, err, "--node-load-metric="+tc.metric+": no series in Prometheus")
 			require.Equal(t, tc.want, asked)
 		})
 	}
@@ -179,14 +179,14 @@ func TestSourceLoads_ReportsIncompleteAnswers(t *testing.T) {
 	}{
 		"complete":         {matrix(all), "", 1},
 		"others, too":      {matrix(all, series("elsewhere", "1 1 1 1 1 1 1 1 1")), "", 1},
-		"nothing":          {matrix(), "--node-load-metric=node_load1: Prometheus finds no series", 0},
-		"none of ours":     {matrix(series("elsewhere", "9 9 9 9 9 9 9 9 9")), "--node-load-label=instance: in none of 1 series it has the name or an address of a node", 0},
-		"one that is odd":  {matrix(all, `{"metric":{"instance":7},"values":[[1,"1"]]}`), "1 series cannot be read, such as: ", 1},
-		"a store is away":  {strings.Replace(matrix(all), `{"status"`, `{"warnings":["a store is away"],"status"`, 1), "the answer may lack something: a store is away", 1},
+		"nothing":          {matrix(), "--node-load-metric=node_load1: no series in Prometheus", 0},
+		"none of ours":     {matrix(series("elsewhere", "9 9 9 9 9 9 9 9 9")), "--node-load-label=instance: none of 1 series has the name or an address of a node", 0},
+		"one that is odd":  {matrix(all, `{"metric":{"instance":7},"values":[[1,"1"]]}`), "failed to parse 1 series, such as: ", 1},
+		"a store is away":  {strings.Replace(matrix(all), `{"status"`, `{"warnings":["a store is away"],"status"`, 1), "response may be incomplete: a store is away", 1},
 		"no answer":        {`<html>`, "invalid character", 0},
-		"half an answer":   {strings.TrimSuffix(matrix(all), "]}}"), "ends in the middle", 0},
-		"a bad expression": {`{"status":"error","errorType":"bad_data","error":"parse error"}`, "Prometheus refuses the query (bad_data): parse error", 0},
-		"not over time":    {`{"status":"success","data":{"resultType":"scalar","result":[1772438400,"0.9"]}}`, "gives a scalar", 0},
+		"half an answer":   {strings.TrimSuffix(matrix(all), "]}}"), "truncated response: unexpected EOF", 0},
+		"a bad expression": {`{"status":"error","errorType":"bad_data","error":"parse error"}`, "Prometheus rejected the query (bad_data): parse error", 0},
+		"not over time":    {`{"status":"success","data":{"resultType":"scalar","result":[1772438400,"0.9"]}}`, "returned a scalar: must return series over time (a matrix)", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := serve(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, c.answer) })

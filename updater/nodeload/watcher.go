@@ -41,8 +41,8 @@ const (
 )
 
 var (
-	errNodesUnreadable = errors.New("the list of nodes is not there, or may not be read")
-	errChanged         = errors.New("others have changed the node since it was read, so it is written in the next round")
+	errNodesUnreadable = errors.New("list nodes: the cache has not synced, or permission is missing")
+	errChanged         = errors.New("conflict with another client, retrying in the next round")
 )
 
 // Metrics receives the results of rounds.
@@ -101,7 +101,7 @@ func runRounds(ctx context.Context, interval time.Duration, round func(ctx conte
 // RunOnce runs one round. It ends early when ctx does.
 func (w *Watcher) RunOnce(ctx context.Context, now time.Time) {
 	nodes, err := w.read()
-	w.reportError(ctx, now, &w.readReminder, SourceAPIServer, err, "Nodes cannot be read, so overloaded ones get no taint, and none is taken off", "Nodes can be read again")
+	w.reportError(ctx, now, &w.readReminder, SourceAPIServer, err, "Failed to read nodes: no taint is added or removed", "Nodes can be read again")
 	if err != nil {
 		return
 	}
@@ -109,7 +109,7 @@ func (w *Watcher) RunOnce(ctx context.Context, now time.Time) {
 	if ctx.Err() != nil {
 		return // shutdown: missing loads mean nothing
 	}
-	w.reportError(ctx, now, &w.loadReminder, SourcePrometheus, err, "The load of some nodes, or all, is not known: these take new pods, if it is all after "+unknownLoadTimeout.String(), "Prometheus answers for nodes again")
+	w.reportError(ctx, now, &w.loadReminder, SourcePrometheus, err, "Failed to query the load of some or all nodes: nodes with unknown load lose the taint, but if all loads are unknown only after "+unknownLoadTimeout.String(), "Prometheus returns the load of nodes again")
 	d := Decide(w.views(nodes, loads), w.Config.Limits)
 	if w.isWithinTimeout(len(loads), now) {
 		d.keepUnknown()
@@ -118,7 +118,7 @@ func (w *Watcher) RunOnce(ctx context.Context, now time.Time) {
 	w.logCapped(ctx, &d, now)
 	if w.Config.Mode == On {
 		err := w.apply(ctx, nodes, &d)
-		w.reportError(ctx, now, &w.writeReminder, SourceAPIServer, err, "Taints of nodes are not as they should be: it is tried again in the next round", "Nodes can be written again")
+		w.reportError(ctx, now, &w.writeReminder, SourceAPIServer, err, "Failed to write taints of nodes, retrying in the next round", "Nodes can be written again")
 		return
 	}
 	w.logDryRun(ctx, &d)
@@ -230,11 +230,11 @@ func (w *Watcher) logCapped(ctx context.Context, d *Decision, now time.Time) {
 	if len(d.Capped) > 0 {
 		problem = fmt.Sprintf("--node-load-most=%v allows the taint on %d of %d nodes that take new pods", w.Config.MaxShare, d.MaxTainted, d.Open)
 		if d.ClosedTainted > 0 {
-			problem += fmt.Sprintf(", and %d that take none keep it", d.ClosedTainted)
+			problem += fmt.Sprintf("; closed nodes that keep it: %d", d.ClosedTainted)
 		}
 	}
 	if due, _ := w.cappedReminder.Due(problem, now); due && problem != "" {
-		klog.FromContext(ctx).Info("Overloaded nodes go on taking new pods: "+problem, "count", len(d.Capped), "nodes", joinNames(d.Capped))
+		klog.FromContext(ctx).Info("Overloaded nodes without taint: "+problem, "count", len(d.Capped), "nodes", joinNames(d.Capped))
 	}
 }
 
@@ -280,7 +280,7 @@ func writeTaint(ctx context.Context, kube kubernetes.Interface, node *corev1.Nod
 	case apierrors.IsConflict(err):
 		return fmt.Errorf("taints of node %s: %w", node.Name, errChanged)
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("taints of node %s: %w: apply deploy/node-load, which gives the permission", node.Name, err)
+		return fmt.Errorf("taints of node %s: %w: apply deploy/node-load for the permission", node.Name, err)
 	}
 	return fmt.Errorf("taints of node %s: %w", node.Name, err)
 }

@@ -209,7 +209,7 @@ func TestWatcher_LimitsTaintedNodes(t *testing.T) {
 	c.round()
 	require.Equal(t, []string{"n3", "n4", "n5"}, c.tainted())
 	require.Equal(t, Counts{Overloaded: 5, Tainted: 3, Capped: 2}, c.counts)
-	require.Contains(t, c.log.String(), `"Overloaded nodes go on taking new pods: --node-load-most=0.3 allows the taint on 3 of 10 nodes that take new pods" count=2 nodes="n2, n1"`)
+	require.Contains(t, c.log.String(), `"Overloaded nodes without taint: --node-load-most=0.3 allows the taint on 3 of 10 nodes that take new pods" count=2 nodes="n2, n1"`)
 	c.loads["n1"] = "99"
 	c.round()
 	require.Equal(t, []string{"n3", "n4", "n5"}, c.tainted(), "the taint does not wander")
@@ -237,7 +237,7 @@ func TestWatcher_FailedUntaintCountsAgainstLimit(t *testing.T) {
 	c.round()
 	require.Equal(t, []string{"n1", "n2", "n3"}, c.tainted())
 	require.Equal(t, []string{SourceAPIServer}, c.failed)
-	require.Contains(t, c.log.String(), "Taints of nodes are not as they should be: it is tried again in the next round")
+	require.Contains(t, c.log.String(), "Failed to write taints of nodes, retrying in the next round")
 	require.Contains(t, c.log.String(), "taints of node n1: ")
 	stuck = false
 	c.round()
@@ -319,8 +319,8 @@ func TestWatcher_UntaintsAllThreeMinutesAfterLastLoad(t *testing.T) {
 		happens func(c *cluster)
 		logged  string
 	}{
-		"Prometheus is gone": {func(c *cluster) { c.unavailable = true }, "The load of some nodes, or all, is not known: these take new pods, if it is all after 3m0s"},
-		"no series at all":   {func(c *cluster) { clear(c.loads) }, "--node-load-metric=node_load1: Prometheus finds no series"},
+		"Prometheus is gone": {func(c *cluster) { c.unavailable = true }, "Failed to query the load of some or all nodes: nodes with unknown load lose the taint, but if all loads are unknown only after 3m0s"},
+		"no series at all":   {func(c *cluster) { clear(c.loads) }, "--node-load-metric=node_load1: no series in Prometheus"},
 	} {
 		for _, mode := range []string{On, DryRun} {
 			t.Run(name+", "+mode, func(t *testing.T) {
@@ -371,7 +371,7 @@ func TestWatcher_LogsPrometheusFailureOnce(t *testing.T) {
 	require.Equal(t, []string{SourcePrometheus}, c.failed, "counted each time")
 	c.unavailable = false
 	c.round()
-	require.Contains(t, c.log.String(), "Prometheus answers for nodes again")
+	require.Contains(t, c.log.String(), "Prometheus returns the load of nodes again")
 }
 
 func TestWatcher_NewLeaderKeepsTaints(t *testing.T) {
@@ -434,7 +434,7 @@ func TestWatcher_DedicatedNodesAreClosed(t *testing.T) {
 		c.loads["n1"] = "8"
 		c.round()
 		require.Equal(t, []string{"n9"}, c.tainted(), "it keeps the taint, and the only place")
-		require.Contains(t, c.log.String(), "allows the taint on 1 of 4 nodes that take new pods, and 1 that take none keep it")
+		require.Contains(t, c.log.String(), "allows the taint on 1 of 4 nodes that take new pods; closed nodes that keep it: 1")
 		c.loads["n9"] = "1"
 		c.round()
 		require.Equal(t, []string{"n1"}, c.tainted())
@@ -477,7 +477,7 @@ func TestWatcher_LogsMissingPermission(t *testing.T) {
 		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, a.(ktesting.PatchAction).GetName(), errors.New("no"))
 	})
 	c.round()
-	require.Contains(t, c.log.String(), "apply deploy/node-load, which gives the permission, and 1 others")
+	require.Contains(t, c.log.String(), "apply deploy/node-load for the permission, and 1 others")
 	require.Equal(t, []string{SourceAPIServer}, c.failed)
 }
 
@@ -488,7 +488,7 @@ func TestWatcher_WaitsForNodeCache(t *testing.T) {
 	c.round()
 	require.Zero(t, c.patches())
 	require.Equal(t, []string{SourceAPIServer}, c.failed)
-	require.Contains(t, c.log.String(), "Nodes cannot be read")
+	require.Contains(t, c.log.String(), "Failed to read nodes: no taint is added or removed")
 }
 
 func TestWatcher_IgnoresDeletedNode(t *testing.T) {

@@ -74,7 +74,7 @@ type entry struct {
 func Watch(client versioned.Interface, informer informers.SizingRecordInformer, workloads *target.Resolver, dryRun bool) (*Store, error) {
 	shared := informer.Informer()
 	if err := shared.SetTransform(transform); err != nil {
-		return nil, fmt.Errorf("keep less of SizingRecords: %w", err)
+		return nil, fmt.Errorf("set transform for SizingRecords: %w", err)
 	}
 	s := &Store{client: client, workloads: workloads, dryRun: dryRun, cached: shared.GetStore(), written: map[cache.ObjectName]*entry{}}
 	handler, err := shared.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -233,7 +233,7 @@ func (s *Store) newestRecord(name Name) (*compactRecord, error) {
 	}
 	cached, ok := object.(*compactRecord)
 	if !ok {
-		return nil, fmt.Errorf("read SizingRecord %s: the cache has a %T", name, object)
+		return nil, fmt.Errorf("read SizingRecord %s: unexpected type %T in the cache", name, object)
 	}
 	if written == nil {
 		return cached, nil

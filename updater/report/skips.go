@@ -93,7 +93,7 @@ func (t *Skips) Report(ctx context.Context, all []disruption.Skip, now time.Time
 		before, known := t.pods[s.UID]
 		if !known || before.reason != id {
 			changed = append(changed, *s)
-			log.Info("Pod left alone", "pod", klog.KRef(s.Namespace, s.Pod), "vpa", s.VPA, "reason", s.Reason)
+			log.Info("Skipping pod", "pod", klog.KRef(s.Namespace, s.Pod), "vpa", s.VPA, "reason", s.Reason)
 		}
 		t.pods[s.UID] = skipped{id, t.iteration}
 		if s.VPA != "" && s.Reason.Explain().ActionRequired { // the event is on the VPA
@@ -154,7 +154,7 @@ func (t *Skips) due(now time.Time) (events []SkipEvent) {
 	for _, key := range due[:min(len(due), MaxEvents)] {
 		c := t.cases[key]
 		c.sent = true
-		message := fmt.Sprintf("Pods left alone: %d, such as %s: %s", c.pods, c.example, key.reason.Explain().Meaning)
+		message := fmt.Sprintf("Skipped pods: %d, such as %s: %s", c.pods, c.example, key.reason.Explain().Meaning)
 		if t.Room != "" && (key.reason == reason.NodeFull || key.reason == reason.TooLargeForNode) {
 			message += "; " + t.Room
 		}

@@ -34,7 +34,7 @@ func TestSkips_LastingReasonIsReportedOnce(t *testing.T) {
 	events := tell(10, small...)
 	require.Len(t, events, 1, "what passes by itself is not told")
 	require.Equal(t, reason.BelowMinReplicas, events[0].Reason)
-	require.Equal(t, "Pods left alone: 2, such as p1: fewer live pods than the minimum", events[0].Message)
+	require.Equal(t, "Skipped pods: 2, such as p1: fewer live pods than the minimum", events[0].Message)
 	require.Empty(t, tell(60, small...), "it is known")
 	require.Empty(t, tell(61))
 	require.Empty(t, r.cases)

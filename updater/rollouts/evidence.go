@@ -88,7 +88,7 @@ func NewEvidenceSource(env process.Environment, c EvidenceConfig) (*EvidenceSour
 func (s *EvidenceSource) CPUPressure(ctx context.Context, namespace string, pods []string, at time.Time) (map[ContainerKey]CPUPressure, error) {
 	shares := map[ContainerKey]CPUPressure{}
 	if wrong := validation.IsDNS1123Label(namespace); len(wrong) > 0 {
-		return shares, fmt.Errorf("shares of pods: the namespace %.100q: %s", namespace, wrong[0])
+		return shares, fmt.Errorf("query CPU pressure: invalid namespace %.100q: %s", namespace, wrong[0])
 	}
 	names, errs := validNames(pods)
 	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, fmt.Errorf("%w within %s (--prometheus-query-timeout)", prometheus.ErrTimeout, s.timeout))
@@ -98,7 +98,7 @@ func (s *EvidenceSource) CPUPressure(ctx context.Context, namespace string, pods
 		if err == nil {
 			continue
 		}
-		errs = append(errs, fmt.Errorf("shares of %d pods of namespace %s from %s on: %w", len(batch), namespace, batch[0], err))
+		errs = append(errs, fmt.Errorf("query CPU pressure of %d pods of namespace %s starting with %s: %w", len(batch), namespace, batch[0], err))
 		if !prometheus.IsTooExpensive(err) || errors.Is(err, prometheus.ErrTimeout) {
 			break // otherwise the batch was too large, the next may be smaller
 		}
@@ -109,7 +109,7 @@ func (s *EvidenceSource) CPUPressure(ctx context.Context, namespace string, pods
 func validNames(pods []string) (names []string, errs []error) {
 	for _, pod := range pods {
 		if wrong := validation.IsDNS1123Subdomain(pod); len(wrong) > 0 {
-			errs = append(errs, fmt.Errorf("shares of the pod %.100q: %s", pod, wrong[0]))
+			errs = append(errs, fmt.Errorf("query CPU pressure: invalid pod name %.100q: %s", pod, wrong[0]))
 			continue
 		}
 		names = append(names, pod)
@@ -153,15 +153,15 @@ func (s *EvidenceSource) queryBatch(ctx context.Context, namespace string, pods 
 	case err != nil:
 		return err
 	case answer.Type != "vector":
-		return fmt.Errorf("the answer is a %s: want a vector", answer.Type)
+		return fmt.Errorf("unexpected result type %s, expected vector", answer.Type)
 	case len(answer.Warnings) > 0:
-		return fmt.Errorf("the answer may lack something: %.500s", strings.Join(answer.Warnings, "; "))
+		return fmt.Errorf("result may be incomplete: %.500s", strings.Join(answer.Warnings, "; "))
 	}
 	for key, r := range found {
 		shares[key] = r.pressure()
 	}
 	if answer.Broken > 0 {
-		return fmt.Errorf("%d series cannot be read, such as: %w", answer.Broken, answer.Last)
+		return fmt.Errorf("failed to parse %d series, such as: %w", answer.Broken, answer.Last)
 	}
 	return nil
 }
@@ -190,8 +190,8 @@ func DefaultEvidenceConfig() EvidenceConfig {
 func (c *EvidenceConfig) AddFlags(fs *pflag.FlagSet) {
 	c.Access.AddFlags(fs)
 	text := func(field *string, name, usage string) { fs.StringVar(field, name, *field, usage) }
-	text(&c.Address, "prometheus-address", "URL of the Prometheus that is asked whether containers with less CPU are throttled or wait for it, and with --node-load-taint for the load of nodes. Empty: none is asked, and no change is taken back for that.")
-	text(&c.Job, "prometheus-cadvisor-job-name", "Value of the label job of the metrics of containers. Empty: any; of a container that several jobs scrape nothing is known then.")
+	text(&c.Address, "prometheus-address", "URL of the Prometheus server to query for throttling and CPU pressure of containers with reduced CPU, and with --node-load-taint for node load. If empty, Prometheus is not queried, and no change is reverted for these reasons.")
+	text(&c.Job, "prometheus-cadvisor-job-name", "Value of the job label of container metrics. If empty, any job matches, and a container scraped by several jobs has no CPU evidence.")
 	text(&c.NamespaceLabel, "container-namespace-label", "Label with the namespace in the metrics of containers.")
 	text(&c.PodLabel, "container-pod-name-label", "Label with the name of the pod in the metrics of containers.")
 	text(&c.ContainerLabel, "container-name-label", "Label with the name of the container in the metrics of containers.")

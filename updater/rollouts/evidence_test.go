@@ -151,9 +151,9 @@ func TestCPUPressure_AmbiguousSeriesAreUnknown(t *testing.T) {
 		"two jobs":             {[]string{periods(`"10"`), throttled(`"6"`), waiting(`"0.2"`), periods(`"10"`, "job=b"), throttled(`"6"`, "job=b"), waiting(`"0.2"`, "job=b")}, unknown, unknown, ""},
 		"two jobs, one each":   {[]string{periods(`"10"`), throttled(`"6"`, "job=b")}, unknown, unknown, ""},
 		"two clusters":         {[]string{waiting(`"0.2"`, "cluster=a"), periods(`"10"`, "cluster=b"), throttled(`"6"`, "cluster=b")}, unknown, unknown, ""},
-		"a number as the name": {[]string{periods(`"10"`), throttled(`"6"`), `{"metric":{"pod":7},"value":[1,"1"]}`}, 0.6, unknown, "1 series cannot be read, such as: "},
-		"a number as value":    {[]string{periods(`"10"`), throttled(`6`), waiting(`"0.2"`)}, unknown, 0.2, "1 series cannot be read, such as: "},
-		"a text as value":      {[]string{waiting(`"much"`)}, unknown, unknown, "2 series cannot be read, such as: "},
+		"a number as the name": {[]string{periods(`"10"`), throttled(`"6"`), `{"metric":{"pod":7},"value":[1,"1"]}`}, 0.6, unknown, "failed to parse 1 series, such as: "},
+		"a number as value":    {[]string{periods(`"10"`), throttled(`6`), waiting(`"0.2"`)}, unknown, 0.2, "failed to parse 1 series, such as: "},
+		"a text as value":      {[]string{waiting(`"much"`)}, unknown, unknown, "failed to parse 2 series, such as: "},
 	} {
 		s := serveSource(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, vector(c.series...)) })
 		shares, err := s.CPUPressure(t.Context(), "shop", []string{"web-0"}, changed)
@@ -169,18 +169,18 @@ func TestCPUPressure_AmbiguousSeriesAreUnknown(t *testing.T) {
 func TestCPUPressure_FailureReturnsNoResults(t *testing.T) {
 	series := throttled(`"0.9"`) + "," + periods(`"1"`)
 	for want, answer := range map[string]string{
-		"is it Prometheus that answers":                   `[]`,
+		"must be an object: check that the server is Prometheus": `[]`,
 		"invalid character":                               `<html>`,
-		"ends in the middle":                              strings.TrimSuffix(vector(series), "]}}"),
-		"gives a scalar":                                  `{"status":"success","data":{"resultType":"scalar","result":[1772438400,"0.9"]}}`,
-		"is a matrix: want a vector":                      `{"status":"success","data":{"resultType":"matrix","result":[` + strings.NewReplacer(`"value":[`, `"values":[[`, `]}`, `]]}`).Replace(series) + `]}}`,
-		"may lack something: a store is away":             strings.Replace(vector(series), `{"status"`, `{"warnings":["a store is away"],"status"`, 1),
+		"truncated response":                              strings.TrimSuffix(vector(series), "]}}"),
+		"returned a scalar: must return series":           `{"status":"success","data":{"resultType":"scalar","result":[1772438400,"0.9"]}}`,
+		"unexpected result type matrix, expected vector":  `{"status":"success","data":{"resultType":"matrix","result":[` + strings.NewReplacer(`"value":[`, `"values":[[`, `]}`, `]]}`).Replace(series) + `]}}`,
+		"result may be incomplete: a store is away":       strings.Replace(vector(series), `{"status"`, `{"warnings":["a store is away"],"status"`, 1),
 		"too many samples":                                `{"status":"error","errorType":"execution","error":"too many samples"}`,
 		"cannot unmarshal number into Go value of type s": `{"status":7}`,
 	} {
 		s := serveSource(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, answer) })
 		shares, err := s.CPUPressure(t.Context(), "shop", []string{"web-0"}, changed)
-		require.ErrorContains(t, err, "shares of 1 pods of namespace shop from web-0 on: ", answer)
+		require.ErrorContains(t, err, "query CPU pressure of 1 pods of namespace shop starting with web-0: ", answer)
 		require.ErrorContains(t, err, want, answer)
 		require.Empty(t, shares, answer)
 	}
@@ -220,7 +220,7 @@ func TestCPUPressure_BatchesOfHundredFailSeparately(t *testing.T) {
 		fmt.Fprint(w, vector(all...))
 	})
 	shares, err := s.CPUPressure(t.Context(), "shop", podNames(250), changed)
-	require.ErrorContains(t, err, "shares of 100 pods of namespace shop from web-100 on: ")
+	require.ErrorContains(t, err, "query CPU pressure of 100 pods of namespace shop starting with web-100: ")
 	require.NotContains(t, err.Error(), "web-000")
 	require.NotContains(t, err.Error(), "web-200")
 	require.Equal(t, []int{100, 100, 50}, sizes)
@@ -263,7 +263,7 @@ func TestCPUPressure_BoundsResponseSize(t *testing.T) {
 		}
 		return sent
 	}
-	for want, write := range map[string]func(io.Writer) int{"more than 20000 series": million, "more than 1048576 bytes in one series": endless} {
+	for want, write := range map[string]func(io.Writer) int{"the response exceeds 20000 series": million, "the response exceeds 1048576 bytes in one series": endless} {
 		sent := make(chan int, 1)
 		s := serveSource(t, func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(w, strings.TrimSuffix(vector(periods(`"10"`), throttled(`"6"`)), "]}}")+",")
@@ -336,7 +336,7 @@ func TestCPUPressure_HangingServerTimesOutOnce(t *testing.T) {
 				start := time.Now()
 				shares, err := s.CPUPressure(t.Context(), "shop", append(podNames(250), "web-0"), changed)
 				require.ErrorIs(t, err, prometheus.ErrTimeout)
-				require.ErrorContains(t, err, "from web-0 on: ")
+				require.ErrorContains(t, err, "starting with web-0: ")
 				require.ErrorContains(t, err, "within 10s (--prometheus-query-timeout)")
 				require.NotContains(t, err.Error(), "\n", "once is enough")
 				require.Empty(t, shares)
@@ -360,7 +360,7 @@ func TestCPUPressure_AllQueriesShareTimeout(t *testing.T) {
 		start := time.Now()
 		shares, err := s.CPUPressure(t.Context(), "shop", podNames(1000), changed)
 		require.ErrorIs(t, err, prometheus.ErrTimeout)
-		require.ErrorContains(t, err, "from web-200 on: ")
+		require.ErrorContains(t, err, "starting with web-200: ")
 		require.Equal(t, 10*time.Second, time.Since(start))
 		for pod, want := range map[string]float64{"web-000": 0.4, "web-100": 0.4, "web-200": unknown} {
 			requireShare(t, unknown, want, PressureOf(shares, pod, "app"))
@@ -388,7 +388,7 @@ func TestCPUPressure_RejectsInvalidNames(t *testing.T) {
 	hostile := []string{`x"} or up{a="`, `.*`, `a|b`, "", `web\0`, "Web", "a\nb", "ü", strings.Repeat("a", 254), "..", "-a", "a-"}
 	shares, err := s.CPUPressure(t.Context(), "shop", append(hostile, "web-0"), changed)
 	for _, name := range hostile {
-		require.ErrorContains(t, err, fmt.Sprintf("shares of the pod %.100q: ", name))
+		require.ErrorContains(t, err, fmt.Sprintf("query CPU pressure: invalid pod name %.100q: ", name))
 	}
 	require.Len(t, queries, 1)
 	require.Contains(t, queries[0], `pod=~"web-0"}`)
@@ -396,7 +396,7 @@ func TestCPUPressure_RejectsInvalidNames(t *testing.T) {
 
 	for _, namespace := range []string{`shop"} or up{a="`, "", "a.b", ".*", "Shop"} {
 		shares, err := s.CPUPressure(t.Context(), namespace, []string{"web-0"}, changed)
-		require.ErrorContains(t, err, fmt.Sprintf("the namespace %q: ", namespace))
+		require.ErrorContains(t, err, fmt.Sprintf("query CPU pressure: invalid namespace %q: ", namespace))
 		require.Empty(t, shares)
 	}
 	_, err = s.CPUPressure(t.Context(), "shop", hostile, changed)

@@ -321,7 +321,7 @@ func (h *Holds) store(ctx context.Context, hold *Hold) error {
 // writing records.
 const maxHangingNamespaces = 3
 
-var errWriteTimedOut = errors.New("a write of a SizingRecord timed out a moment ago")
+var errWriteTimedOut = errors.New("a recent write of a SizingRecord timed out")
 
 // write updates the record of a workload. After a timeout that fair scheduling did not shorten, the
 // iteration writes no further record of the namespace, so that an unresponsive admission webhook

@@ -82,7 +82,7 @@ func (m *measurer) run(ctx context.Context, ready func(cache.ObjectName), missin
 		}
 		err := serving.Guard(func() error { m.measure(ctx, time.Now(), ready, missing); return nil })
 		if err != nil {
-			klog.FromContext(ctx).Error(err, "It is not known whether changed pods are throttled or wait for CPU")
+			klog.FromContext(ctx).Error(err, "Failed to query CPU pressure of changed pods")
 		}
 	}
 }
@@ -112,12 +112,12 @@ func (m *measurer) measure(ctx context.Context, now time.Time, ready func(cache.
 			before[at], err = m.source.CPUPressure(ctx, namespace, names(same), at)
 		}
 		if err != nil {
-			klog.FromContext(ctx).Error(err, "It is not known whether changed pods are throttled or wait for CPU", "namespace", namespace, "pods", len(pods))
+			klog.FromContext(ctx).Error(err, "Failed to query CPU pressure of changed pods", "namespace", namespace, "pods", len(pods))
 			missing(len(pods))
 			continue
 		}
 		if unknown := countMissing(shares, pods); unknown > 0 {
-			klog.FromContext(ctx).V(2).Info("Prometheus has no metrics of the CPU of containers of changed pods, by namespace, pod and container", "namespace", namespace, "pods", unknown)
+			klog.FromContext(ctx).V(2).Info("No CPU metrics of changed pods in Prometheus, check the namespace, pod and container labels", "namespace", namespace, "pods", unknown)
 			missing(unknown)
 		}
 		m.mu.Lock()

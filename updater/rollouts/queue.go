@@ -146,7 +146,7 @@ func (q *Queue) Run(ctx context.Context) {
 	})
 	podqueue.Serve(ctx, q.queue, workersPerNamespace, func(ctx context.Context, pod cache.ObjectName, now time.Time) (time.Duration, error) {
 		return q.sync(ctx, pod, now, judging)
-	}, "The change of a pod is not judged yet")
+	}, "Failed to judge the change of a pod, trying again")
 	measuring.Wait()
 }
 
@@ -179,7 +179,7 @@ func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time, 
 		return q.drop(ctx, pod, time.Time{}, err, d)
 	}
 	if change.At.After(now.Add(maxClockSkew)) || change.At.Before(pod.CreationTimestamp.Add(-maxClockSkew)) {
-		return q.drop(ctx, pod, change.At, fmt.Errorf("%s is no time of a change of this pod", change.At), d)
+		return q.drop(ctx, pod, change.At, fmt.Errorf("change time %s is out of range for this pod", change.At), d)
 	}
 	if q.isFinished(pod.UID, change.At) {
 		if now.Sub(change.At) > maxClockSkew { // no cache is stale for so long, so the note was written again
@@ -214,10 +214,10 @@ const maxClockSkew = time.Hour
 
 // errUnrecorded is why a note without a recorded change is dropped. The updater records each change
 // before it changes a pod.
-var errUnrecorded = errors.New("the SizingRecord of the workload knows of no change at that time")
+var errUnrecorded = errors.New("the SizingRecord of the workload has no change at this time")
 
 // errNoPolicy is why a note is dropped that no policy covers.
-var errNoPolicy = errors.New("no policy lets the pod be changed and taken back any more")
+var errNoPolicy = errors.New("no policy allows changes and reverts of the pod")
 
 // drop removes an invalid note from its pod. A note that reappears is not removed again at once.
 func (q *Queue) drop(ctx context.Context, pod *corev1.Pod, at time.Time, why error, d duty) (wait time.Duration, err error) {
@@ -228,7 +228,7 @@ func (q *Queue) drop(ctx context.Context, pod *corev1.Pod, at time.Time, why err
 		q.removals.queue.Add(cache.MetaObjectToName(pod))
 		return 0, nil
 	}
-	klog.FromContext(ctx).Info("The note of a change is taken off its pod, and nothing is judged", "pod", klog.KObj(pod), "reason", why)
+	klog.FromContext(ctx).Info("Removing the invalid note of a change from its pod", "pod", klog.KObj(pod), "reason", why)
 	if err := q.Remover.RemoveNote(client.Cleanup(ctx), pod); err != nil {
 		return 0, err
 	}
@@ -309,7 +309,7 @@ func (q *Queue) judge(ctx context.Context, o *observedPod, now time.Time, d duty
 		if errors.Is(err, snapshot.ErrStale) {
 			return staleRetryDelay, nil
 		} else if err != nil {
-			return 0, fmt.Errorf("the change did harm (%s) and is to be taken back, which is tried again: %w", verdict.Harm, err)
+			return 0, fmt.Errorf("revert harmful change (%s): %w", verdict.Harm, err)
 		} else if wait > 0 {
 			return wait, q.store(ctx, o, verdict, now)
 		}

@@ -180,7 +180,7 @@ func (q *Queue) remove(ctx context.Context, pod cache.ObjectName, now time.Time)
 func (h *Holds) announcePolicyConflict(name cache.ObjectName, e *policies.Effective) bool {
 	policy := e.PolicyName()
 	return h.Announcer.Announce(report.Event{VPA: name, Reason: report.EventPolicyConflict, About: policy + " " + e.Conflicting},
-		"SizingPolicies "+policy+" and "+e.Conflicting+" select the workload and have the same priority: "+policy+" is responsible alone, since its name is smaller; give them different values of spec.priority, or let only one of them select it", h.now)
+		"SizingPolicies "+policy+" and "+e.Conflicting+" select the workload and have the same priority: "+policy+" applies because its name sorts first; set different values of spec.priority, or let only one of them select it", h.now)
 }
 
 // announce emits events about the rollout of a VPA, each at most once an hour.
@@ -189,20 +189,20 @@ func (h *Holds) announce(name cache.ObjectName, hold *Hold) {
 		h.Announcer.Announce(report.Event{VPA: name, Reason: event, About: about}, message, h.now)
 	}
 	if hold.stored && hold.before.Phase == rollout.PhaseCanary && hold.State.Phase == rollout.PhaseFullRollout {
-		announce(report.EventCanaryPromoted, "", "The canary did well: all pods may be changed")
+		announce(report.EventCanaryPromoted, "", "Canary promoted: all pods may be changed")
 	}
 	if why := obstacleMessages[hold.Canary]; why != "" && (hold.Canary != rollout.NotObserved || !hold.State.CanarySince.IsZero()) {
 		announce(report.EventCanaryHeld, why, why)
 	}
 	if hold.HasHPA {
-		announce(report.EventHPAConflict, hold.PolicyName(), "A HorizontalPodAutoscaler looks at resources of the pods that SizingPolicy "+hold.PolicyName()+" would change: spec.rollout.hpa says what becomes of these")
+		announce(report.EventHPAConflict, hold.PolicyName(), "A HorizontalPodAutoscaler scales on resources managed by SizingPolicy "+hold.PolicyName()+", which are handled according to spec.rollout.hpa")
 	}
 	due := slices.ContainsFunc(hold.Pods, func(a rollout.PodHold) bool { return a.Reason == reason.CoolingDown })
 	if due && !hold.Next.IsZero() {
-		announce(report.EventCooldownActive, "", "Pods are not changed before "+hold.Next.UTC().Format(time.RFC3339)+": the last round of changes ended a short time ago")
+		announce(report.EventCooldownActive, "", "Pods are not changed before "+hold.Next.UTC().Format(time.RFC3339)+", cooling down after the last round of changes")
 	}
 	if hold.State.ScheduleBlocked.Reason != "" {
-		opens := "never: its zone or its windows cannot be read"
+		opens := "never, because its time zone or windows are invalid"
 		if !hold.Next.IsZero() {
 			opens = hold.Next.UTC().Format(time.RFC3339)
 		}
@@ -212,10 +212,10 @@ func (h *Holds) announce(name cache.ObjectName, hold *Hold) {
 }
 
 var obstacleMessages = map[rollout.Obstacle]string{
-	rollout.MemberNotSuccessful: "The canary is not promoted: the change of a member did not end well, or is still to come",
-	rollout.NotObserved:         "The canary is not promoted: no change of it was observed to its end",
-	rollout.MembersBlocked:      "The canary is not promoted: the nodes of its members do not grant the change",
-	rollout.AutoPromoteOff:      "The canary did well and waits to be promoted: set spec.rollout.canary.autoPromote",
+	rollout.MemberNotSuccessful: "Canary not promoted: the change of a canary pod failed or is pending",
+	rollout.NotObserved:         "Canary not promoted: no change completed its observation",
+	rollout.MembersBlocked:      "Canary not promoted: the nodes of the canary pods do not grant the change",
+	rollout.AutoPromoteOff:      "Canary succeeded but is not promoted automatically: set spec.rollout.canary.autoPromote",
 }
 
 // takeStart reports whether the start rate allows a change of the workload, and counts its first

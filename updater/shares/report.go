@@ -182,7 +182,7 @@ func (r *Rounds) log(ctx context.Context, found *Round) {
 		of := found.Policies[name]
 		line := []any{"policy", name, "pods", of.Pods}
 		if len(of.Apart) > 0 {
-			line = append(line, "workloadsThatShareLess", counted(of.Apart))
+			line = append(line, "workloadsWithoutSharing", counted(of.Apart))
 		}
 		log.Info(logPrefix[of.Active > 0]+": a policy", line...)
 	}
@@ -279,7 +279,7 @@ func (c *Conditions) cluster(ctx context.Context, now time.Time) (all clusterSha
 	if c.Election != nil {
 		switch holder, err := lease.Holder(ctx, c.Kube, *c.Election, now); {
 		case err != nil:
-			all.obstacle = notSharing(reasonAnotherUpdater, "acts as DryRun: it cannot be read whether another updater works beside this one: "+err.Error())
+			all.obstacle = notSharing(reasonAnotherUpdater, "acts as DryRun: failed to check for another updater: "+err.Error())
 			return all
 		case holder != "":
 			all.obstacle = notSharing(reasonAnotherUpdater, "acts as DryRun: another updater holds the Lease: "+holder+"; let only one of them run, or give all of them --leader-elect")
@@ -291,11 +291,11 @@ func (c *Conditions) cluster(ctx context.Context, now time.Time) (all clusterSha
 	switch {
 	case !c.NodeAutoscaler.Known(): // the state may become known soon, so no pod leaves yet
 		all.states.Default, all.limitShrinks = Pending, true
-		all.obstacle = notSharing(reasonNodeAutoscaler, "acts as DryRun: it cannot be read whether nodes are added and removed; with spec.sharing.nodeAutoscaler: Accept that does not matter")
+		all.obstacle = notSharing(reasonNodeAutoscaler, "acts as DryRun: failed to check for a node autoscaler; to share anyway, set spec.sharing.nodeAutoscaler: Accept")
 	case c.NodeAutoscaler.Detected():
 		all.states.Default, all.limitShrinks = Ending, true
-		all.obstacle = notSharing(reasonNodeAutoscaler, "acts as DryRun: nodes seem to be added and removed, and what sharing saves would be bought again: "+c.NodeAutoscaler.Sign()+
-			"; spec.sharing.nodeAutoscaler: Accept shares all the same")
+		all.obstacle = notSharing(reasonNodeAutoscaler, "acts as DryRun: detected a node autoscaler, which would offset the savings of sharing: "+c.NodeAutoscaler.Sign()+
+			"; to share anyway, set spec.sharing.nodeAutoscaler: Accept")
 	}
 	return all
 }
@@ -324,7 +324,7 @@ func (c *Conditions) write(ctx context.Context, cluster clusterSharing, found *R
 			wanted.ObservedGeneration, wanted.LastTransitionTime = p.Generation, metav1.NewTime(now.UTC().Truncate(time.Second))
 		}
 		if err := c.set(ctx, p, wanted); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			klog.FromContext(ctx).Error(err, "Cannot write condition Sharing of a SizingPolicy, trying again in the next round", "policy", p.Name)
+			klog.FromContext(ctx).Error(err, "Failed to write condition Sharing of a SizingPolicy, trying again in the next round", "policy", p.Name)
 		}
 	}
 }
@@ -339,30 +339,30 @@ func (c clusterSharing) condition(p *fleet.Policy, found *Round) metav1.Conditio
 	}
 	held := ""
 	if len(of.Held) > 0 {
-		held = "pods of nodes on which nothing can be changed: " + counted(of.Held) + "; such a node is " + of.HeldOn
+		held = "pods on nodes that do not allow changes: " + counted(of.Held) + "; such a node is " + of.HeldOn
 	}
 	switch {
 	case !of.Free && held != "":
 		return notSharing(string(slices.Max(slices.Collect(maps.Keys(of.Held)))), "acts as DryRun: "+held)
 	case of.Active > 0:
 	case of.Apart[reason.ModeTooCautious] > 0:
-		return notSharing(string(reason.ModeTooCautious), "acts as DryRun for workloads of which not all running pods may be changed: "+
-			"On needs spec.rollout.mode Auto, or Canary once that has come to all pods, and no VPA that a person wrote in mode Off or Initial; "+
-			"pods that have a share keep it: to give it back, set spec.sharing.mode: \"Off\" first, while pods may be changed")
+		return notSharing(string(reason.ModeTooCautious), "acts as DryRun for workloads with running pods that must not change: "+
+			"On requires spec.rollout.mode Auto, or Canary after it reached all pods, and no user VPA in mode Off or Initial; "+
+			"pods with a share keep it: to end it, set spec.sharing.mode: \"Off\" first, while pods may be changed")
 	case of.Apart[reason.RecipeDoesNotShare] > 0:
-		return notSharing(string(reason.RecipeDoesNotShare), "workloads do not share whose recipe is not made for it: name one that is in spec.recipe, such as "+recipesThatShare)
+		return notSharing(string(reason.RecipeDoesNotShare), "some workloads have a recipe that does not support sharing: set spec.recipe to one that does, such as "+recipesThatShare)
 	}
 	condition := metav1.Condition{Type: sizing.ConditionSharing, Status: metav1.ConditionTrue, Reason: reasonShares,
 		Message: fmt.Sprintf("pods that share: %d", of.Sharing)}
 	if len(of.Apart) > 0 {
-		condition.Message += "; workloads that do not, or only in a dry run: " + counted(of.Apart)
+		condition.Message += "; workloads without sharing, or only in dry run: " + counted(of.Apart)
 	}
 	if held != "" {
 		condition.Message += "; " + held
 	}
 	if of.Overcommitted != "" {
 		condition.Reason = reasonNodeOvercommitted
-		condition.Message += "; what its pods use nearly always is more than a node has, such as " + of.Overcommitted + ": none of them is given more there"
+		condition.Message += "; the bases of the pods exceed the capacity of nodes, such as " + of.Overcommitted + ": pods there get no headroom"
 	}
 	return condition
 }

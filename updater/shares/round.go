@@ -152,7 +152,7 @@ func worthMoving(k int, has, wanted float64) (less, more bool) {
 }
 
 // ErrNodesUnknown is the error of a round without readable nodes.
-var ErrNodesUnknown = errors.New("nodes cannot be seen: the updater must see all namespaces (no --vpa-object-namespace), and may need the permission to list nodes")
+var ErrNodesUnknown = errors.New("nodes cannot be read: the updater must watch all namespaces (no --vpa-object-namespace), and may need permission to list nodes")
 
 // Share runs a round at now. It returns nil if no policy enables sharing. The states decide which
 // pods get their shares. VPAs, pods and nodes that cause a panic are excluded. After any other

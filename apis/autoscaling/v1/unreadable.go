@@ -185,7 +185,7 @@ func unsound(path, quantity string) string {
 		return path + ": " + err.Error()
 	}
 	if _, err := resource.ParseQuantity(quantity); err != nil {
-		return fmt.Sprintf("%s: %q is no quantity: write it with a unit, such as 250m or 1Gi", path, quantity)
+		return fmt.Sprintf("%s: %q is not a quantity: use a unit, such as 250m or 1Gi", path, quantity)
 	}
 	return ""
 }

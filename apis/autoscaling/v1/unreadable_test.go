@@ -20,9 +20,9 @@ func TestVPADecode_InvalidQuantityKeepsOtherVPAs(t *testing.T) {
 		`1e-2147483647`:                         "exponent",
 		`"1\u0065-2147483647"`:                  "exponent",
 		`"` + strings.Repeat("9", 100000) + `"`: "longer than 64 bytes",
-		`"1e.5"`:                                `"1e.5" is no quantity`,
-		`"1e1.5"`:                               "is no quantity",
-		`"1e5."`:                                "is no quantity",
+		`"1e.5"`:                                `"1e.5" is not a quantity`,
+		`"1e1.5"`:                               "is not a quantity",
+		`"1e5."`:                                "is not a quantity",
 	} {
 		for at, part := range map[string]string{
 			"spec.resourcePolicy.containerPolicies[0].minAllowed.cpu":            `"resourcePolicy":{"containerPolicies":[{"containerName":"a","minAllowed":{"cpu":%s}}]}}`,

@@ -31,7 +31,7 @@ func pin(processors string, pid int) error {
 // the first CPU. With a single CPU it does nothing.
 func pinOthers(root int) error {
 	if runtime.NumCPU() == 1 {
-		fmt.Println("there is one processor: the program shares it with the control plane and with what measures")
+		fmt.Println("only one CPU: the program shares it with the control plane and the benchmark")
 		return nil
 	}
 	parents, err := parents()

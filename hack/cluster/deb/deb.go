@@ -41,13 +41,13 @@ func Fetch(ctx context.Context, packages ...string) (Unpacked, error) {
 		if known := unpacked(parent, packages); known != nil {
 			return known, nil
 		}
-		return nil, fmt.Errorf("packages %v of the distribution cannot be had: %w", packages, err)
+		return nil, fmt.Errorf("fetch packages %v of the distribution: %w", packages, err)
 	}
 	var all Unpacked
 	for i, name := range packages {
 		folder, err := fetch(ctx, parent, name, newest[i])
 		if err != nil {
-			return nil, fmt.Errorf("package %s of the distribution cannot be had: %w", name, err)
+			return nil, fmt.Errorf("fetch package %s of the distribution: %w", name, err)
 		}
 		all = append(all, folder)
 	}

@@ -62,7 +62,7 @@ func (f Folder) Claim() error {
 		claimable = claimable || entry.Name() == stateFile || (entry.Name() == lockFile && len(entries) == 1)
 	}
 	if !claimable {
-		return fmt.Errorf("%s holds files of something else (no %s in it); choose a new or empty folder with --dir", f, stateFile)
+		return fmt.Errorf("%s contains unrelated files (no %s in it); choose a new or empty folder with --dir", f, stateFile)
 	}
 	return nil
 }

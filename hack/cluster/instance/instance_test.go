@@ -103,7 +103,7 @@ func TestClaim_RejectsForeignFolder(t *testing.T) {
 	require.NoError(t, folder.Claim(), "an empty folder is fine")
 	precious := folder.Path("thesis.txt")
 	require.NoError(t, os.WriteFile(precious, []byte("x"), 0o644))
-	require.ErrorContains(t, folder.Claim(), "holds files of something else")
+	require.ErrorContains(t, folder.Claim(), "contains unrelated files")
 
 	file := Folder(precious)
 	require.ErrorContains(t, file.Claim(), "choose another one with --dir")

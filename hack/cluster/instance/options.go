@@ -48,15 +48,15 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.NodeMemory, "node-memory", "32Gi", "memory of each node")
 	fs.IntVar(&o.NodePods, "node-pods", 110, "pods that fit on each node")
 	fs.StringVar(&o.Traces, "traces", "", "folder of recorded usage (.csv, .csv.gz) that pods can play")
-	fs.Float64Var(&o.Speed, "speed", 1, "seconds of a trace that pass per second, unless a pod says otherwise")
+	fs.Float64Var(&o.Speed, "speed", 1, "seconds of a trace that pass per second, unless a pod overrides it")
 	fs.DurationVar(&o.Scrape, "metrics-every", minScrape, "how often metrics-server scrapes; a new pod shows usage after one to two intervals")
 	fs.StringVar(&o.Stages, "stages", "", "folder of stages (.yaml) for kwok; one with the name of a built-in stage replaces it")
 	fs.StringVar(&o.ResizeCPU, "resize-cpu", "", "a resize to more cpu than this for all containers of a pod is deferred")
 	fs.StringVar(&o.ResizeMemory, "resize-memory", "", "a resize to more memory than this for all containers of a pod is deferred")
 	fs.BoolVar(&o.RealNode, "real-node", false, "add one real node with containers, "+RealNode+"; needs root, and programs of build.sh --real-node")
 	fs.BoolVar(&o.PodNetwork, "pod-network", false, "connect the pods of the real node, and serve Services; needs a network namespace of its own, see unshare --net")
-	fs.BoolVar(&o.Audit, "audit", false, "write who asked the API server for what to logs/audit.log, one JSON object per line")
-	fs.StringVar(&o.AuditObjectsOf, "audit-objects-of", "", "group of users for whom --audit also logs the objects that they write, such as system:serviceaccounts:kube-system")
+	fs.BoolVar(&o.Audit, "audit", false, "write an audit log of API requests to logs/audit.log, one JSON object per line")
+	fs.StringVar(&o.AuditObjectsOf, "audit-objects-of", "", "user group for which --audit also logs written objects, such as system:serviceaccounts:kube-system")
 }
 
 // Complete makes paths absolute, because the supervisor has a different working directory.

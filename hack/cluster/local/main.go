@@ -14,12 +14,12 @@ import (
 
 const usage = `loadline-cluster: a Kubernetes control plane with simulated nodes, on this machine
 
-  loadline-cluster up --dir DIR [flags]         start one; says so if it runs already
+  loadline-cluster up --dir DIR [flags]         start one, or report a running one
   loadline-cluster down --dir DIR [--keep-logs] stop it and remove DIR
   loadline-cluster run --dir DIR [flags] -- CMD start one, run CMD with its KUBECONFIG, stop it
   loadline-cluster status --dir DIR             ports, processes and their memory
   loadline-cluster kubectl [--dir DIR] ...      kubectl for it
-  loadline-cluster load --dir DIR FILE...       give its real node the images of archives
+  loadline-cluster load --dir DIR FILE...       import image archives into its real node
   loadline-cluster fetch                        download the packages of a real node, for a start without network
 
 Flags of up and run:

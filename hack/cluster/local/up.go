@@ -36,7 +36,7 @@ func runWith(c command) (int, error) {
 		return exitCode(err), err
 	}
 	if s == nil {
-		return 1, fmt.Errorf("the cluster in %s runs already; run would stop it at the end, so it wants a folder of its own", c.folder)
+		return 1, fmt.Errorf("the cluster in %s is running already; run stops its cluster at the end and requires a separate folder", c.folder)
 	}
 	// If this process is killed, the supervisor sees the end of the lease and stops. Keep the lease
 	// reachable, because the garbage collector closes unreachable files.

@@ -36,7 +36,7 @@ func checkDevices(devices []net.Interface) error {
 	}
 	for _, d := range devices {
 		if d.Flags&net.FlagUp != 0 && d.Flags&net.FlagLoopback == 0 {
-			return fmt.Errorf("the network has the device %s, so it may be the machine's, which must stay as it is; start it with unshare --net", d.Name)
+			return fmt.Errorf("network device %s is up, so this may be the machine's network namespace; start it with unshare --net", d.Name)
 		}
 	}
 	return nil

@@ -13,7 +13,7 @@ func TestOwn_RejectsHostNetwork(t *testing.T) {
 	lo := net.Interface{Name: "lo", Flags: net.FlagUp | net.FlagLoopback}
 	off, on := net.Interface{Name: "tunl0"}, net.Interface{Name: "eth0", Flags: net.FlagUp}
 	require.NoError(t, checkDevices([]net.Interface{lo, off}))
-	require.ErrorContains(t, checkDevices([]net.Interface{lo, off, on}), "has the device eth0")
+	require.ErrorContains(t, checkDevices([]net.Interface{lo, off, on}), "network device eth0 is up")
 	require.NoError(t, checkDevices([]net.Interface{lo, {Name: "veth1", Flags: net.FlagUp}, {Name: device}}), "of an earlier start")
 }
 

@@ -151,8 +151,8 @@ func (p player) tick(ctx context.Context, now time.Time) {
 func (p player) reportKill(pod *corev1.Pod, container string, retry func(), err error) {
 	switch {
 	case err == nil:
-		log.Printf("pod %s/%s: container %s was killed for memory", pod.Namespace, pod.Name, container)
-		p.events.Eventf(pod, corev1.EventTypeWarning, "OOMKilling", "Container %s was killed for memory (simulated)", container)
+		log.Printf("pod %s/%s: container %s was OOM killed", pod.Namespace, pod.Name, container)
+		p.events.Eventf(pod, corev1.EventTypeWarning, "OOMKilling", "Container %s was OOM killed (simulated)", container)
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err), errors.Is(err, context.Canceled):
 		retry()
 	default:

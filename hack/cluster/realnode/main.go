@@ -29,7 +29,7 @@ func Main(args []string) int {
 	}
 	if os.Getpid() != 1 {
 		// The mounts below would change the machine.
-		fmt.Fprintln(os.Stderr, args[0]+": want to be the first process of a namespace; use loadline-cluster up --real-node")
+		fmt.Fprintln(os.Stderr, args[0]+": must be the first process of a namespace; use loadline-cluster up --real-node")
 		return 2
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)

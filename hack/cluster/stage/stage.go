@@ -49,7 +49,7 @@ func Read(folder fs.FS) ([]Stage, error) {
 	}
 	for i, s := range stages {
 		if first := slices.IndexFunc(stages, func(other Stage) bool { return other.Name == s.Name }); first < i {
-			problems = append(problems, fmt.Errorf("%s: the stage %s is in %s, too", s.File, s.Name, stages[first].File))
+			problems = append(problems, fmt.Errorf("%s: duplicate stage %s, also in %s", s.File, s.Name, stages[first].File))
 		}
 	}
 	return stages, errors.Join(problems...)

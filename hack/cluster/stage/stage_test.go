@@ -72,7 +72,7 @@ func TestRead_RejectsInvalidStages(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 	_, err := Read(folder(map[string]string{"a.yaml": slow, "b.yaml": slow}))
-	require.ErrorContains(t, err, "b.yaml: the stage pod-ready is in a.yaml, too")
+	require.ErrorContains(t, err, "b.yaml: duplicate stage pod-ready, also in a.yaml")
 }
 
 func TestMerge_ReplacesByName(t *testing.T) {

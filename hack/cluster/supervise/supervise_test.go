@@ -31,7 +31,7 @@ func TestWatchLease_StopsWhenCommandExits(t *testing.T) {
 	watchLease(strings.NewReader(string(rune(ReleaseByte))), func(err error) { cause = err })
 	require.NoError(t, cause, "let go")
 	watchLease(strings.NewReader(""), func(err error) { cause = err })
-	require.ErrorContains(t, cause, "is gone")
+	require.ErrorContains(t, cause, "has ended")
 }
 
 func TestSpawnerFailure_DetectsPortInUse(t *testing.T) {

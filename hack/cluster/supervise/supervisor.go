@@ -73,7 +73,7 @@ func Main(folder instance.Folder) int {
 // watchLease stops the instance if the command that started it ends without releasing it.
 func watchLease(lease io.Reader, abandon context.CancelCauseFunc) {
 	if n, _ := lease.Read(make([]byte, 1)); n == 0 {
-		abandon(errors.New("the command that started it is gone"))
+		abandon(errors.New("the command that started it has ended"))
 	}
 }
 

@@ -34,7 +34,7 @@ type Source struct {
 func Commit() (Source, error) {
 	text, err := exec.Command("git", "log", "-1", "--format=%H %ct").Output()
 	if err != nil {
-		return Source{}, fmt.Errorf("git log: %w: what is built carries the commit from which it is built", err)
+		return Source{}, fmt.Errorf("git log: %w: builds require a git commit", err)
 	}
 	revision, seconds, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
 	if given := os.Getenv("SOURCE_DATE_EPOCH"); given != "" {
@@ -42,7 +42,7 @@ func Commit() (Source, error) {
 	}
 	at, err := strconv.ParseInt(seconds, 10, 64)
 	if err != nil {
-		return Source{}, fmt.Errorf("SOURCE_DATE_EPOCH: %w: a number of seconds since 1970 is wanted", err)
+		return Source{}, fmt.Errorf("SOURCE_DATE_EPOCH: %w: want seconds since 1970", err)
 	}
 	changes, err := exec.Command("git", "status", "--porcelain").Output()
 	if err != nil {

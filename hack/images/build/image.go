@@ -100,7 +100,7 @@ func (b *Builder) image(out, program string, ref name.Tag, platform *v1.Platform
 	}
 	fmt.Fprintf(b.Log, "images: %s %s: %d bytes, %s\n", ref, platform, unpacked, digest)
 	if unpacked > maxImageBytes {
-		return nil, fmt.Errorf("the image has %d bytes, and may have %d", unpacked, maxImageBytes)
+		return nil, fmt.Errorf("image has %d bytes, more than the maximum of %d", unpacked, maxImageBytes)
 	}
 	return image, nil
 }

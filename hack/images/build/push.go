@@ -16,7 +16,7 @@ import (
 // Destinations returns the image references by daemon, below a path in a registry such as
 // registry.example/team.
 func Destinations(registry, tag string) (map[string]name.Tag, error) {
-	const wanted = "a registry and the path of images in it are wanted, such as registry.example/team"
+	const wanted = "want a registry and an image path, such as registry.example/team"
 	if strings.Contains(registry, "://") {
 		return nil, fmt.Errorf("%q: %s", registry, wanted)
 	}

@@ -87,6 +87,6 @@ func TestPush_ReportsRegistryError(t *testing.T) {
 func TestDestinations_RejectsInvalidRegistry(t *testing.T) {
 	for _, place := range []string{"team", "https://registry.example/team", "registry.example/Team"} {
 		_, err := Destinations(place, "v1")
-		require.ErrorContains(t, err, "a registry and the path of images in it are wanted, such as registry.example/team", place)
+		require.ErrorContains(t, err, "want a registry and an image path, such as registry.example/team", place)
 	}
 }

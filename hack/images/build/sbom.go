@@ -22,14 +22,14 @@ const caModulePath = "golang.org/x/crypto/x509roots/fallback"
 func caModule() (*debug.Module, error) {
 	self, ok := debug.ReadBuildInfo()
 	if !ok {
-		return nil, fmt.Errorf("%s was built without modules, so it is not known which certificates it carries", filepath.Base(os.Args[0]))
+		return nil, fmt.Errorf("%s was built without modules: the version of its certificates is unknown", filepath.Base(os.Args[0]))
 	}
 	for _, d := range self.Deps {
 		if d.Path == caModulePath {
 			return d, nil
 		}
 	}
-	return nil, fmt.Errorf("module %s, where the certificates come from, is not among those of this program", caModulePath)
+	return nil, fmt.Errorf("module %s with the certificates is not linked into this program", caModulePath)
 }
 
 // WriteSBOM writes the SBOM of a binary in SPDX 2.3: the Go modules in its build info, the Go

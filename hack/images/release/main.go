@@ -48,10 +48,10 @@ type options struct {
 func main() {
 	var s options
 	flag.StringVar(&s.version, "version", "", "version of the release, such as v0.1.0")
-	flag.StringVar(&s.out, "out", "dist/release", "folder for the release; what is there is removed")
+	flag.StringVar(&s.out, "out", "dist/release", "folder for the release; its content is removed")
 	flag.StringVar(&s.platforms, "platforms", "linux/amd64,linux/arm64", "platforms of the daemons and images, separated by commas")
 	flag.StringVar(&s.pluginPlatforms, "plugin-platforms", "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64,windows/amd64", "platforms of the plugin, separated by commas")
-	flag.BoolVar(&s.allowDirty, "allow-dirty", false, "build from files that are not committed, too; programs then say so")
+	flag.BoolVar(&s.allowDirty, "allow-dirty", false, "allow uncommitted changes; the version is then marked as dirty")
 	flag.Parse()
 	if err := run(s, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
@@ -69,7 +69,7 @@ func run(s options, log io.Writer) error {
 		return err
 	}
 	if flag.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q: there are flags only, see -h", flag.Arg(0))
+		return fmt.Errorf("unexpected argument %q: want flags only, see -h", flag.Arg(0))
 	}
 	platforms, err := build.ParsePlatforms(s.platforms)
 	if err != nil {
@@ -121,7 +121,7 @@ func checkVersion(s options, source build.Source) (programVersion string, err er
 		return s.version, nil
 	}
 	if !s.allowDirty {
-		return "", fmt.Errorf("the working tree has changes that are not committed; commit them, or build with ALLOW_DIRTY=1 what is not for others:\n%s", source.Changes)
+		return "", fmt.Errorf("the working tree has uncommitted changes: commit them, or set ALLOW_DIRTY=1 for a private build:\n%s", source.Changes)
 	}
 	return s.version + "+dirty", nil
 }

@@ -22,8 +22,7 @@ import (
 // Candidate is a named advisor under test.
 type Candidate struct {
 	Name string
-	// Make returns the advisor for one replay. GroundTruth contains the future, so only baselines
-	// may use it.
+	// Make returns the advisor for one replay. Only baselines may use Ground, which has the future.
 	Make func(Case) replay.Advisor
 }
 
@@ -42,8 +41,7 @@ type Options struct {
 	Kinds  []resources.Kind                  // replayed separately, so that changes of one do not trigger the other
 }
 
-// Run replays each resource of a recording separately under all candidates. It is safe for
-// concurrent use.
+// Run replays each resource separately under all candidates. It is safe for concurrent use.
 func Run(r *replay.Recording, o Options, candidates ...Candidate) []Result {
 	var results []Result
 	for _, k := range o.Kinds {
@@ -69,16 +67,14 @@ func RunTimeline(r *replay.Recording, k resources.Kind, o Options, c Candidate, 
 	return f
 }
 
-// Recipe returns the candidate that runs a recipe in a simulated recommender. It evaluates only the
-// chains of the replayed resource.
+// Recipe returns the candidate that runs a recipe, with only the chains of the replayed resource.
 func Recipe(name string, recipe *recipe.Recipe, store usage.StoreConfig) Candidate {
 	return Candidate{name, func(c Case) replay.Advisor {
 		return Recommender(recipe.ForKind(c.Kind), store, c.Recording, c.Setup)
 	}}
 }
 
-// Recommender returns a simulated recommender with a recipe, for a recording with at least one
-// sample.
+// Recommender returns a simulated recommender for a recording with at least one sample.
 func Recommender(recipe *recipe.Recipe, store usage.StoreConfig, r *replay.Recording, s replay.Setup) *replay.SimulatedRecommender {
 	cluster, pod := replay.NewSimulatedRecommender(store, recipe, time.Unix(0, r.At[0]).UTC()), replay.InitialContainer(r, s)
 	cluster.Declare(pod.Requests.Value(resources.Memory), pod.Limits.Value(resources.Memory))
@@ -109,8 +105,7 @@ func Baselines(store usage.StoreConfig) []Candidate {
 	}
 }
 
-// Pair compares two candidates on the same containers, which shows far smaller differences than two
-// separate intervals.
+// Pair compares two candidates on the same containers, which is far more exact than two intervals.
 type Pair struct {
 	Base, Other string
 	Kind        resources.Kind
@@ -124,8 +119,7 @@ func (p Pair) Difference(name string) (Figure, bool) { return findFigure(p.Diffe
 
 type talliesPair struct{ base, other *Tally }
 
-// Compare compares the scored phases of two candidates for one resource. It ignores containers that
-// only one of them has.
+// Compare compares the scored phases of two candidates on the containers that both of them have.
 func Compare(results []Result, base, other string, k resources.Kind) Pair {
 	p := Pair{Base: base, Other: other, Kind: k}
 	type key struct{ dataset, workload, container string }
@@ -162,7 +156,6 @@ func Compare(results []Result, base, other string, k resources.Kind) Pair {
 	return p
 }
 
-// difference returns the measure of other minus base.
 func (m *Measure) difference(twins []talliesPair) Formula {
 	var parts, wholes [2][]float64
 	for _, t := range twins {

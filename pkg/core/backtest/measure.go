@@ -107,7 +107,6 @@ type recent struct {
 	sign float64 // of the change
 }
 
-// startPhase resets the time since the last change.
 func (s *stability) startPhase(t *Tally) { s.tally, s.last, s.recent = t, 0, s.recent[:0] }
 
 func (s *stability) change(n replay.Change) {
@@ -155,8 +154,7 @@ type Formula struct {
 	Value func(of []int) float64
 }
 
-// Intervals computes figures over all n containers, and their intervals from the same draws for all
-// figures.
+// Intervals computes figures over all n containers, with intervals from the same draws.
 func Intervals(n int, all []Formula) []Figure {
 	of := make([]int, n)
 	for i := range of {
@@ -194,7 +192,6 @@ func Interval95(values []float64) (low, high float64) {
 	return values[outside], values[len(values)-1-outside]
 }
 
-// over returns the measure as a function of container indexes.
 func (m *Measure) over(parts, wholes []float64) func(of []int) float64 {
 	if m.quantile > 0 {
 		return quantileOf(m.quantile, parts, wholes)

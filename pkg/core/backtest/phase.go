@@ -72,7 +72,6 @@ func (p *scoredPhase) kill(k replay.Kill) {
 	p.tally.Excess = append(p.tally.Excess, k.Use/float64(k.Limit)-1)
 }
 
-// day closes the current day if at is in another one.
 func (p *scoredPhase) day(at int64) {
 	if date := (at - p.start) / day; date != p.date {
 		p.closeDay()
@@ -97,7 +96,6 @@ func count(holds bool) int {
 	return 0
 }
 
-// peak closes the current window if at is in another one.
 func (p *scoredPhase) peak(at int64) {
 	if window := (at - p.start) / p.hindsight.Window; window != p.window {
 		p.closeWindow()

@@ -20,8 +20,7 @@ type point struct {
 	request float64
 }
 
-// converged returns the time from the start until the request remains within a fraction of a level
-// for stableTime.
+// converged returns the time until the request stays within a fraction of a level for stableTime.
 func converged(path []point, level, fraction float64, end int64) Outcome {
 	start, since, in := path[0].at, int64(0), false
 	for i, p := range path {
@@ -41,7 +40,6 @@ func converged(path []point, level, fraction float64, end int64) Outcome {
 	return Outcome{float64(end-start) / 1e9, false}
 }
 
-// rise tracks usage above the request.
 type rise struct {
 	since int64   // start, 0 = no rise
 	below int64   // time since which usage is not above the request, 0 = above
@@ -56,7 +54,6 @@ type track struct {
 	level, maxRequest float64
 }
 
-// fall tracks daily peaks below half of the request.
 type fall struct {
 	peaks   []point // descending usage within a day, the first is the peak
 	since   int64   // start, 0 = no fall

@@ -40,8 +40,7 @@ type Outcome struct {
 	Reached bool // the event occurred, else the observation ended without it
 }
 
-// GroundTruth holds the data for scoring one resource of a recording, independent of the candidate.
-// It is safe for concurrent use.
+// GroundTruth holds the data for scoring a resource of a recording. It is safe for concurrent use.
 type GroundTruth struct {
 	recording    *replay.Recording
 	kind         resources.Kind
@@ -54,9 +53,8 @@ type GroundTruth struct {
 	level        float64 // static hindsight of the whole recording
 }
 
-// ScoredFrom returns the start of the scored phase of a recording in nanoseconds since 1970, and
-// whether the warm-up is shortened. A recording shorter than two warm-ups has a warm-up of a
-// quarter of its length.
+// ScoredFrom returns the start of the scored phase in nanoseconds since 1970, and whether the
+// warm-up is short: a quarter of the recording, if that is shorter than two warm-ups.
 func ScoredFrom(r *replay.Recording, warmUp time.Duration) (from int64, short bool) {
 	span := r.Span()
 	if short = span < 2*warmUp; short {

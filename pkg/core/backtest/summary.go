@@ -120,7 +120,6 @@ func phase(r *Result, cold bool) *Tally {
 	return &r.Scored
 }
 
-// figure returns the measure for a set of containers.
 func (m *Measure) figure(tallies []*Tally) Formula {
 	parts, wholes := make([]float64, len(tallies)), make([]float64, len(tallies))
 	for i, t := range tallies {

@@ -37,7 +37,6 @@ type Tally struct {
 	Moves     int       // target changes over 10%, applied or not
 }
 
-// severeKills is the number of kills that make a day a crash loop.
 const severeKills = 4
 
 func ratio(a, b float64) float64 {

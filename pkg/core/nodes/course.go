@@ -20,8 +20,7 @@ type Method struct {
 // Amounts are millicores or bytes by step, for each resource, nil = none.
 type Amounts [resources.Kinds][]float32
 
-// Trace is the scored phase of one container under one method, step by step. It is immutable and
-// shared by all pods that copy it.
+// Trace is the scored phase of a container under one method, by step. It is immutable and shared.
 type Trace struct {
 	Dataset, Workload, Container string
 	Start                        int64   // nanoseconds since 1970, a multiple of the step
@@ -29,8 +28,7 @@ type Trace struct {
 	Request                      Amounts // applied by the updater
 	Limit                        Amounts // with the request, 0 = none
 
-	// Lower bound, target and upper bound of the last recommendation before each step, for recipes
-	// with sharing. 0 = no recommendation yet.
+	// Bounds of the last recommendation before each step, only with sharing. 0 = none yet.
 	Base, Peak, Upper Amounts
 }
 
@@ -46,9 +44,8 @@ type PlayOptions struct {
 	Scale  [resources.Kinds]float64 // factor for usage, requests and limits
 }
 
-// Play replays a recording under several methods and returns their traces in this order. It returns
-// nil if the scored phase is shorter than one step. Both resources are replayed together, as in a
-// cluster.
+// Play returns the traces of a recording under several methods in this order, nil if the scored
+// phase is shorter than one step. Both resources are replayed together, as in a cluster.
 func Play(r *replay.Recording, o PlayOptions, methods []Method) []*Trace {
 	if len(r.At) == 0 {
 		return nil
@@ -116,8 +113,7 @@ func floorDiv(a, b int64) int64 {
 	return a / b
 }
 
-// Sample implements replay.Observer. A sample belongs to the step in which it begins. Steps without
-// a new sample repeat the last one for its duration.
+// Sample implements replay.Observer. A sample belongs to the step in which it begins.
 func (w *recorder) Sample(s replay.Sample) {
 	i, k := w.stepOf(s.At), s.Kind
 	w.fill(k, i)
@@ -164,8 +160,7 @@ func (w *recorder) fill(k resources.Kind, before int) {
 
 const unrecorded = -1
 
-// Advised implements replay.Observer. A recommendation applies from the first step that begins
-// after it.
+// Advised applies a recommendation from the first step that begins after it.
 func (w *recorder) Advised(a replay.Advice) {
 	if !w.bounds {
 		return
@@ -186,8 +181,7 @@ func (w *recorder) Advised(a replay.Advice) {
 // Changed implements replay.Observer. Samples contain the requests in force.
 func (w *recorder) Changed(replay.Change) {}
 
-// Killed implements replay.Observer. The limit is raised before the next sample, so it records the
-// limit that was hit.
+// Killed records the limit that was hit, because it is raised before the next sample.
 func (w *recorder) Killed(kill replay.Kill) {
 	if i := w.stepOf(kill.At); i >= 0 && i < w.steps {
 		limits := w.trace.Limit[resources.Memory]

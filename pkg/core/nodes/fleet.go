@@ -31,8 +31,7 @@ type FleetOptions struct {
 	Seed        uint64        // for the shifts of the copies
 }
 
-// dataset is a set of traces that were recorded together. Their peaks must coincide in each copy as
-// they do in the recording.
+// dataset is a set of traces recorded together, whose peaks must coincide in each copy too.
 type dataset struct {
 	start, end int64   // nanoseconds since 1970
 	days       int     // number of whole days for shifts, 0 = shifts by any number of steps
@@ -82,7 +81,6 @@ func (b *dataset) newPod(c *Trace, number int, shift, step int64) FleetPod {
 	return FleetPod{number, int(from), length}
 }
 
-// groupDatasets also returns the names in the order of the traces.
 func groupDatasets(courses []*Trace, of []int, step int64) (beds map[string]*dataset, order []string) {
 	beds = map[string]*dataset{}
 	for _, i := range of {

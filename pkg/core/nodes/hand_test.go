@@ -392,11 +392,11 @@ func TestNodesNeeded_Interpolates(t *testing.T) {
 		return Point{Score: Score{Work: 1, Lost: notServed, Nodes: nodes}}
 	}
 	points := []Point{point(1e-2, 10), point(1e-4, 30), point(5e-3, 40)}
-	require.InDelta(t, 20, NodesNeeded(points, 1e-3), 1e-9, "half of the way in the logarithm")
-	require.InDelta(t, 10, NodesNeeded(points, 1e-2), 1e-9)
-	require.True(t, math.IsNaN(NodesNeeded(points, 1e-5)), "none comes to so little")
-	require.True(t, math.IsNaN(NodesNeeded(points, 0.1)), "nor to so much")
-	require.True(t, math.IsNaN(NodesNeeded(nil, 0.1)))
+	require.InDelta(t, 20, InterpolateCount(points, 1e-3), 1e-9, "half of the way in the logarithm")
+	require.InDelta(t, 10, InterpolateCount(points, 1e-2), 1e-9)
+	require.True(t, math.IsNaN(InterpolateCount(points, 1e-5)), "none comes to so little")
+	require.True(t, math.IsNaN(InterpolateCount(points, 0.1)), "nor to so much")
+	require.True(t, math.IsNaN(InterpolateCount(nil, 0.1)))
 	none := []Point{point(0, 30), point(1e-3, 12)}
-	require.InDelta(t, 12+18.0/6, NodesNeeded(none, 1e-4), 1e-9, "nothing at all counts as a part of 1e-9")
+	require.InDelta(t, 12+18.0/6, InterpolateCount(none, 1e-4), 1e-9, "nothing at all counts as a part of 1e-9")
 }

@@ -87,7 +87,6 @@ type pod struct {
 	lost            float64                  // unserved part of work
 }
 
-// node exists while it has pods.
 type node struct {
 	pods       []int
 	sum        [resources.Kinds]float64 // of requests
@@ -142,8 +141,7 @@ func (s *simulation) readUsage() {
 	}
 }
 
-// requested returns the current request of a pod: the applied request or, with sharing, its whole
-// peak, with which it arrives. It is limited to the size of a node.
+// requested returns the applied request or, with sharing, the whole peak with which a pod arrives.
 func (s *simulation) requested(p *pod) (r [resources.Kinds]float64) {
 	for k := range resources.Kind(resources.Kinds) {
 		switch {
@@ -167,8 +165,6 @@ func (s *simulation) span(p *pod, k resources.Kind) (base, peak float64) {
 	return base, max(base, s.scaled(p.trace.Peak[k], p.at, k))
 }
 
-// scaled returns an amount of a trace times the factor of the variant, limited to the size of a
-// node.
 func (s *simulation) scaled(amounts []float32, at int, k resources.Kind) float64 {
 	return min(float64(amounts[at])*s.variant.Factor[k], s.options.Allocatable[k])
 }

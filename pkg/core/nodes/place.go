@@ -12,7 +12,6 @@ const nowhere = -1
 // slack tolerates rounding errors of sums.
 const slack = 1e-9
 
-// fits reports whether a node with a sum of requests has room for another one.
 func (s *simulation) fits(sum, request [resources.Kinds]float64) bool {
 	for k, most := range s.options.Allocatable {
 		if s.options.Kinds[k] && sum[k]+request[k] > most*(1+slack) {
@@ -22,7 +21,6 @@ func (s *simulation) fits(sum, request [resources.Kinds]float64) bool {
 	return true
 }
 
-// dominantShare returns the larger share of a node that amounts take.
 func (s *simulation) dominantShare(amounts [resources.Kinds]float64) float64 {
 	most := 0.0
 	for k := range resources.Kind(resources.Kinds) {
@@ -64,8 +62,7 @@ func (s *simulation) setRequest(p *pod, request [resources.Kinds]float64) {
 	p.request = request
 }
 
-// start starts a pod with its arrival request on the first node with room, except the node that it
-// left, else on a new node.
+// start starts a pod on the first node with room, except the node that it left, else on a new node.
 func (s *simulation) start(i, left int) {
 	request := s.requested(&s.pods[i])
 	empty := nowhere
@@ -147,8 +144,7 @@ func (s *simulation) resize() {
 	}
 }
 
-// resolveOvercommit moves the pod that grew most from an overcommitted node, or restores its
-// previous request. It returns false if no pod grew.
+// resolveOvercommit moves or restores the pod that grew most, and returns false if none grew.
 func (s *simulation) resolveOvercommit(n int) bool {
 	most, who := 0.0, nowhere
 	for _, i := range s.grownPods {
@@ -170,8 +166,7 @@ func (s *simulation) resolveOvercommit(n int) bool {
 	return true
 }
 
-// growth returns the share of a node by which a pod grew in this step, in overcommitted resources.
-// It returns 0 for a pod on another node.
+// growth returns the node share by which a pod grew in this step, in overcommitted resources.
 func (s *simulation) growth(n, i int) float64 {
 	p, by := &s.pods[i], [resources.Kinds]float64{}
 	if p.node != n {

@@ -56,10 +56,9 @@ type Point struct {
 // minRisk replaces a risk of 0, which has no logarithm.
 const minRisk = 1e-9
 
-// NodesNeeded returns the number of nodes at an unserved share of work above 0. It interpolates
-// between two points, linearly in the logarithm of the share, and returns NaN outside the range of
-// the points.
-func NodesNeeded(points []Point, notServed float64) float64 {
+// InterpolateCount returns the number of nodes at an unserved share of work above 0, linear in the
+// logarithm of the share. It returns NaN outside the range of the points.
+func InterpolateCount(points []Point, notServed float64) float64 {
 	var front [][2]float64
 	for i := range points {
 		s := &points[i].Score
@@ -146,8 +145,7 @@ const (
 	memoryStep  = 1.05
 )
 
-// memoryFactor returns the lowest factor of memory requests and limits that causes no more than
-// most memory failures, else NaN.
+// memoryFactor returns the lowest memory factor with at most most failures, NaN if there is none.
 func memoryFactor(f *Fleet, courses []*Trace, o Options, v Variant, most int) float64 {
 	low, high := -memorySteps, memorySteps+1
 	for low < high {

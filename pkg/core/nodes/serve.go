@@ -10,8 +10,7 @@ import (
 // Minimum cgroup weight as a CPU request in millicores.
 const minWeight = 2
 
-// Minimum memory limit in bytes of a container with shared memory, normally twice the highest usage
-// of seven days.
+// Minimum memory limit in bytes with sharing, normally twice the highest usage of seven days.
 const minSharedMemory = 512e6
 
 // limit returns the limit of a pod for a resource, 0 = none.

@@ -48,8 +48,7 @@ const (
 // FigureAt returns the figure name for nodes at a level.
 func FigureAt(level float64) string { return figureAt + percent(level) }
 
-// FigureThanBest returns the figure name for the reduction of nodes at a level relative to the best
-// upstream row. Negative values are an increase.
+// FigureThanBest returns the name for the reduction of nodes relative to the best upstream row.
 func FigureThanBest(level float64) string { return figureThanBest + percent(level) }
 
 // FigureThanBase returns the same relative to the base row.
@@ -58,8 +57,7 @@ func FigureThanBase(level float64) string { return figureThanBase + percent(leve
 // FigureNodesAtBase returns the figure name for nodes at the unserved work of the base row.
 func FigureNodesAtBase() string { return figureAt + atBase }
 
-// FigureAtBase returns the figure name for the reduction of nodes relative to the base row, at its
-// unserved work.
+// FigureAtBase returns the name for the reduction relative to the base row, at its unserved work.
 func FigureAtBase() string { return figureThanBase + atBase }
 
 func percent(level float64) string { return strconv.FormatFloat(level*100, 'g', 6, 64) }
@@ -88,8 +86,7 @@ type fleetOutcomes struct {
 }
 
 // Summarise returns the figures of all rows. outcomes[0] holds the outcomes of each row on the
-// fleet of all containers, and the others the outcomes on drawn fleets, from which intervals are
-// computed.
+// fleet of all containers, and the others on drawn fleets, for the intervals.
 func (c *Comparison) Summarise(outcomes [][]Outcome) []Summary {
 	all := make([]Summary, len(c.Rows))
 	for row := range c.Rows {
@@ -110,7 +107,6 @@ func (c *Comparison) Best(outcomes [][]Outcome) []backtest.Figure {
 	})
 }
 
-// overDraws computes figures on the fleet of all containers, with intervals from the drawn fleets.
 func (c *Comparison) overDraws(outcomes [][]Outcome, of func(fleetOutcomes) []backtest.Figure) []backtest.Figure {
 	var figures []backtest.Figure
 	var values [][]float64
@@ -142,12 +138,12 @@ func (d fleetOutcomes) figures(row int) []backtest.Figure {
 		{Name: FigureMemoryFactor, Value: o.MemoryFactor},
 	}
 	for _, level := range Levels() {
-		own := NodesNeeded(o.Points, level)
+		own := InterpolateCount(o.Points, level)
 		figures = append(figures, backtest.Figure{Name: FigureAt(level), Value: own},
 			backtest.Figure{Name: FigureThanBest(level), Value: 1 - own/d.best(level)},
-			backtest.Figure{Name: FigureThanBase(level), Value: 1 - own/NodesNeeded(d.outcomes[d.BaseRow].Points, level)})
+			backtest.Figure{Name: FigureThanBase(level), Value: 1 - own/InterpolateCount(d.outcomes[d.BaseRow].Points, level)})
 	}
-	own := NodesNeeded(o.Points, d.baseRisk())
+	own := InterpolateCount(o.Points, d.baseRisk())
 	return append(figures, backtest.Figure{Name: FigureNodesAtBase(), Value: own},
 		backtest.Figure{Name: FigureAtBase(), Value: 1 - own/d.outcomes[d.BaseRow].AsIs.Nodes})
 }
@@ -157,12 +153,11 @@ func (d fleetOutcomes) baseRisk() float64 {
 	return max(d.outcomes[d.BaseRow].AsIs.NotServed(), minRisk)
 }
 
-// best returns the nodes of the best upstream row at an unserved share of work, NaN if no row
-// reaches it.
+// best returns the nodes of the best upstream row at an unserved share, NaN if no row reaches it.
 func (d fleetOutcomes) best(notServed float64) float64 {
 	least := math.NaN()
 	for i, row := range d.Rows {
-		if n := NodesNeeded(d.outcomes[i].Points, notServed); row.Upstream && !math.IsNaN(n) && !(least <= n) {
+		if n := InterpolateCount(d.outcomes[i].Points, notServed); row.Upstream && !math.IsNaN(n) && !(least <= n) {
 			least = n
 		}
 	}

@@ -79,7 +79,7 @@ func (n Note) String() string {
 	case OutsidePodRange:
 		return kind + " does not fit the pod LimitRange"
 	case HeldByRange:
-		return kind + " held at what the LimitRanges admit"
+		return kind + " held at the value that the LimitRanges admit"
 	case LimitStays:
 		return kind + ": limit NOT changed although the pod shares its node"
 	}

@@ -35,8 +35,7 @@ func (a Attune) ChangeLimits() (increase, decrease float64) {
 	return cmp.Or(a.MaxIncrease, both), cmp.Or(a.MaxDecrease, both)
 }
 
-// A recommendation requires minPoints points of five minutes. After a change the target is kept for
-// cooldown.
+// A recommendation requires minPoints of five minutes. A changed target is kept for cooldown.
 const (
 	minPoints = 48
 	cooldown  = time.Hour
@@ -192,7 +191,6 @@ func BurstFactor(magnitude, sensitivity float64) float64 {
 	return 1 + sensitivity*math.Log2(magnitude)
 }
 
-// Lower limit of the confidence in the published formula.
 const minConfidence = 0.1
 
 // ConfidenceFormula computes the margin for lack of confidence.
@@ -226,8 +224,7 @@ const (
 	MaxChangeCapped   = "max_change_capped"
 )
 
-// FilterChange is ChangeFilter for two amounts. It also returns the outcome, empty if the change
-// passed.
+// FilterChange is ChangeFilter for two amounts. It also returns the outcome, empty if it passed.
 func FilterChange(current, wanted, minChange, increase, decrease float64) (result float64, outcome string) {
 	if current <= 0 {
 		return wanted, ""
@@ -244,8 +241,7 @@ func FilterChange(current, wanted, minChange, increase, decrease float64) (resul
 	return wanted, ""
 }
 
-// OncePer keeps the last recommended target until interval has passed since it changed. The
-// requests in force cannot show this time, because they follow the target earlier.
+// OncePer keeps the last recommended target until interval has passed since it changed.
 func OncePer(k resources.Kind, interval time.Duration) Step {
 	return Step{Name: fmt.Sprintf("at most one change in %gh", interval.Hours()), Apply: func(s Subject, in float64) float64 {
 		if s.Sketch == nil {

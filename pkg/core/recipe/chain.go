@@ -32,15 +32,13 @@ type Points struct{ Have, Want int }
 // Result is the recommendation for an Input.
 type Result struct {
 	Bounds resources.Bounds
-	// Ready reports for each resource whether the history suffices for a recommendation. The bounds
-	// of other resources are meaningless.
+	// Ready reports for each resource whether the history suffices. Other bounds are meaningless.
 	Ready    [resources.Kinds]bool
 	Coverage [resources.Kinds]time.Duration // from the first to the last usage in the sketch, 0 = none
 	Points   [resources.Kinds]Points        // existing and required points, zero if the recipe needs none
 }
 
-// SaveTargets records the targets in a sketch for recipes that need the time of the last change.
-// The sketch may be nil.
+// SaveTargets records the targets in a sketch, which may be nil, for recipes that limit changes.
 func (r *Result) SaveTargets(s *sketch.Sketch) {
 	for k := range resources.Kind(resources.Kinds) {
 		if s != nil && r.Ready[k] {
@@ -104,8 +102,7 @@ type Recipe struct {
 	// Needs.Points is set. PointsKind is the resource whose points count, for each resource.
 	MinPoints  int
 	PointsKind [resources.Kinds]resources.Kind
-	// SeparateMemoryLimit means that memory limits do not follow the requests. The target is the
-	// request, and the upper bound is the limit.
+	// SeparateMemoryLimit means that the memory limit is the upper bound, whatever the request is.
 	SeparateMemoryLimit bool
 	// Sharing is the rule by which the pods of a node share its headroom. The lower bound is then
 	// the base of a container, and the target its peak. nil = no sharing.
@@ -131,8 +128,7 @@ func Floor(kind resources.Kind) Step {
 	})
 }
 
-// ForKind returns the recipe without the chains and needs of other resources, so that their bounds
-// are 0.
+// ForKind returns the recipe without chains and needs of other resources, whose bounds are then 0.
 func (r *Recipe) ForKind(k resources.Kind) *Recipe {
 	only := &Recipe{Needs: r.Needs.ForKind(k), UsesCurrent: r.UsesCurrent, MinPoints: r.MinPoints, PointsKind: r.PointsKind,
 		SeparateMemoryLimit: r.SeparateMemoryLimit, Sharing: r.Sharing, podMin: r.podMin, burst: r.burst}
@@ -165,8 +161,7 @@ func (r *Recipe) subject(in Input) Subject {
 	return s
 }
 
-// Recommend returns the recommendation for a container. It does not modify its input, unlike
-// Result.SaveTargets.
+// Recommend returns the recommendation for a container. It does not modify its input.
 func (r *Recipe) Recommend(in Input) Result {
 	s := r.subject(in)
 	result := r.readiness(in, s)
@@ -174,7 +169,6 @@ func (r *Recipe) Recommend(in Input) Result {
 	return result
 }
 
-// readiness returns a result without bounds: whether the history suffices.
 func (r *Recipe) readiness(in Input, s Subject) (result Result) {
 	result.Ready = [resources.Kinds]bool{true, true}
 	if in.Profile != nil {
@@ -224,8 +218,7 @@ type Value struct {
 	Amount float64
 }
 
-// Explanation holds the amount after each step. The last one of each list, without its fraction, is
-// the recommendation.
+// Explanation holds the amount after each step. The last ones, truncated, are the recommendation.
 type Explanation struct {
 	Target, Lower, Upper [resources.Kinds][]Value
 }

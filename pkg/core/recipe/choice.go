@@ -20,8 +20,7 @@ const (
 	InvalidText    Source = "wrong_annotation" // invalid annotation or policy, so the flag applies
 )
 
-// Limits of the cache. Any VPA author can write an unlimited number of annotations of up to 256
-// KiB.
+// Limits of the cache, because VPA authors can write any number of annotations of up to 256 KiB.
 const (
 	maxParsed  = 1000
 	maxText    = 1000
@@ -54,7 +53,6 @@ type Cache struct {
 	parsed     map[cacheKey]*Choice
 }
 
-// cacheKey is a text and its source, FromAnnotation or FromPolicy.
 type cacheKey struct {
 	text   string
 	source Source
@@ -79,8 +77,7 @@ func (b *Cache) Fork() *Cache {
 // ForAnnotation returns the recipe for an annotation value, empty = none.
 func (b *Cache) ForAnnotation(text string) *Choice { return b.find(cacheKey{text, FromAnnotation}) }
 
-// Choose returns the recipe of a VPA: from its annotation, else from the responsible SizingPolicy.
-// Empty = none.
+// Choose returns the recipe of a VPA: from its annotation, else its SizingPolicy. Empty = none.
 func (b *Cache) Choose(annotation, policy string) *Choice {
 	if annotation == "" {
 		return b.find(cacheKey{policy, FromPolicy})
@@ -108,7 +105,7 @@ func (b *Cache) find(a cacheKey) *Choice {
 			where = "spec.recipe of the SizingPolicy"
 		}
 		c.Source = InvalidText
-		c.Problem = fmt.Sprintf("%s: %s; until that is right the recipe is %q, that of the recommender", where, oneLine(err), b.flag)
+		c.Problem = fmt.Sprintf("%s: %s; using recipe %q of the recommender until this is fixed", where, oneLine(err), b.flag)
 	}
 	if len(a.text) <= maxText {
 		b.parsed[a] = &c
@@ -116,8 +113,7 @@ func (b *Cache) find(a cacheKey) *Choice {
 	return &c
 }
 
-// Problem returns one line about an invalid annotation value and the valid ones, empty if it is
-// valid. It assumes a recommender with default settings.
+// Problem describes an invalid annotation value in one line, empty if valid, for default settings.
 func Problem(text string) string {
 	if _, err := parse(DefaultConfig(), text); err != nil {
 		return oneLine(err)
@@ -127,7 +123,7 @@ func Problem(text string) string {
 
 func parse(defaults Config, text string) (Recipe, error) {
 	if len(text) > maxText {
-		return Recipe{}, fmt.Errorf("it has %d characters, must have at most %d", len(text), maxText)
+		return Recipe{}, fmt.Errorf("must have at most %d characters, has %d", maxText, len(text))
 	}
 	return ParseWith(defaults, text)
 }

@@ -36,7 +36,7 @@ func TestCache_ForAnnotation(t *testing.T) {
 	require.Equal(t, InvalidText, wrong.Source)
 	require.Equal(t, "vpa", wrong.Name)
 	require.Same(t, standard.Recipe, wrong.Recipe)
-	for _, part := range []string{"annotation loadline.dev/recipe: ", `cpu is "frantic": must be one of calm, `, `; "salt" does not exist`, `the recipe is "vpa"`} {
+	for _, part := range []string{"annotation loadline.dev/recipe: ", `cpu is "frantic": must be one of calm, `, `; "salt" does not exist`, `; using recipe "vpa" of the recommender until this is fixed`} {
 		require.Contains(t, wrong.Problem, part)
 	}
 	require.NotContains(t, wrong.Problem, "\n")
@@ -63,7 +63,7 @@ func TestCache_RejectsLongText(t *testing.T) {
 	for i := range 10 {
 		long := b.ForAnnotation("loadline:" + strings.Repeat("a=1,", 50000) + strconv.Itoa(i))
 		require.Equal(t, InvalidText, long.Source)
-		require.Contains(t, long.Problem, "it has 200010 characters, must have at most 1000; until that is right the recipe is")
+		require.Contains(t, long.Problem, "must have at most 1000 characters, has 200010; using recipe ")
 	}
 	require.Empty(t, b.parsed)
 	many := "autopilot:"
@@ -74,7 +74,7 @@ func TestCache_RejectsLongText(t *testing.T) {
 	require.Equal(t, InvalidText, wrong.Source)
 	require.Less(t, len(wrong.Problem), 3300)
 	require.True(t, utf8.ValidString(wrong.Problem))
-	require.Contains(t, wrong.Problem, `and so on; until that is right the recipe is "vpa"`)
+	require.Contains(t, wrong.Problem, `and so on; using recipe "vpa"`)
 }
 
 // Each VPA may have its own settings.

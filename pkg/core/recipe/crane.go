@@ -12,14 +12,12 @@ import (
 	"loadline.dev/loadline/pkg/core/sketch"
 )
 
-// Crane's fixed constants.
 const (
 	craneMinWeight = 0.00001 // minimum weight of a sample
 	craneMaxCPU    = 100     // cores
 	craneMaxMemory = 104857600000
 )
 
-// Default age up to which a kill counts.
 const killAge = 7 * 24 * time.Hour
 
 // crane is a quantile of a week's samples in buckets of equal size. The weight of a sample is its
@@ -132,8 +130,7 @@ func Truncated(k resources.Kind) Step {
 	}}
 }
 
-// AfterKill raises the amount for a container killed within an age, to its largest request at a
-// kill plus a bump in bytes, or times a ratio.
+// AfterKill raises the amount to the largest request at a kill within an age, + bump or x ratio.
 func AfterKill(bump, ratio float64, age time.Duration) Step {
 	name := fmt.Sprintf("request at a kill + %g or x %g", bump, ratio)
 	return Step{Name: name, Apply: func(s Subject, in float64) float64 {

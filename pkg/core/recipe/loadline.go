@@ -42,7 +42,6 @@ func newLoadline() *loadline {
 	return l
 }
 
-// memory applies a preset. The presets default and following derive the margin from the limit.
 func (l *loadline) memory(preset string) {
 	l.followsUsage = preset == "following"
 	switch preset {
@@ -179,7 +178,6 @@ func Tracking(shape *sketch.TrackedShape, from, until float64) Step {
 	}
 }
 
-// Minimum margin over the peak of the last day.
 const minLastDayMargin = 0.05
 
 // TwoPeaks begins a memory chain with the second-highest daily peak of two weeks or the current
@@ -193,8 +191,7 @@ func TwoPeaks() Step {
 // Maximum of VolatileMargin, as a fraction.
 const maxMargin = 3
 
-// VolatileMargin adds a fixed fraction, more for volatile daily peaks, and more for a new
-// container, especially if its peak is far above its mean.
+// VolatileMargin adds a fixed fraction, more for volatile daily peaks, and more for new containers.
 func VolatileMargin(fixed FixedMargin, volatility, cold, restless float64, halfLife time.Duration) Step {
 	says := func(s Subject) string {
 		return fmt.Sprintf("margin %s + %g x volatility + (%g + %g x restlessness) halved every %gh", fixed.describe(s), volatility, cold, restless, halfLife.Hours())

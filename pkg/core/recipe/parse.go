@@ -24,8 +24,7 @@ type builder interface {
 	build() Recipe
 }
 
-// choice is a parameter with named options for sets of numbers. Choices are applied before numbers,
-// so that numbers can override them.
+// choice is a parameter with named options. Choices come before numbers, which can override them.
 type choice struct {
 	name      string
 	options   []string
@@ -56,8 +55,7 @@ func Names() []string {
 	return []string{"vpa", "loadline", "crane", "attune", "attune-published", "cruisekube", "autopilot"}
 }
 
-// newBuilder returns the builder of a recipe, nil if the name is unknown, and whether its steps
-// have their own minimum, which replaces the default minimum of the reference recommender.
+// newBuilder returns nil for an unknown name. With ownFloors, no default pod minimum applies.
 func newBuilder(name string, c Config) (m builder, ownFloors bool) {
 	switch name {
 	case "", "vpa":
@@ -78,12 +76,8 @@ func newBuilder(name string, c Config) (m builder, ownFloors bool) {
 	return nil, false
 }
 
-// Parse returns the recipe for a text with a name and optional settings, as in
-//
-//	loadline:cpu=tracking,margin=0.2
-//
-// Every recipe has pod-min-cpu (millicores) and pod-min-memory (MiB), the minimum for a pod. The
-// error lists all problems.
+// Parse returns the recipe for a text such as "loadline:cpu=tracking,margin=0.2". Every recipe has
+// pod-min-cpu (millicores) and pod-min-memory (MiB). The error lists all problems.
 func Parse(text string) (Recipe, error) { return ParseWith(DefaultConfig(), text) }
 
 // ParseWith is Parse with other defaults for the recipe "vpa" and the pod minimum. For a recipe

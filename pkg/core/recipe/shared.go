@@ -59,8 +59,6 @@ func (c *shared) share(r *Recipe) {
 	}
 }
 
-// baseChain returns the lower-bound chain for a base: a quantile of the last minutes, raised by
-// further steps and limited to the peak.
 func baseChain(k resources.Kind, minutes, q float64, raise ...Step) Chain {
 	chain := Chain{RecentQuantile(k, int64(minutes), q)}
 	if k == resources.CPU {
@@ -69,7 +67,6 @@ func baseChain(k resources.Kind, minutes, q float64, raise ...Step) Chain {
 	return append(append(chain, raise...), NoMoreThanTarget(k))
 }
 
-// highestChain returns the upper-bound chain: the highest usage of a week, at least the target.
 func highestChain(k resources.Kind) Chain {
 	chain := Chain{FromTarget(k), OrHighestOfWeek(k)}
 	if k == resources.CPU {
@@ -78,8 +75,7 @@ func highestChain(k resources.Kind) Chain {
 	return chain
 }
 
-// HourOfDay raises the amount to the highest usage at this hour of the day in a week. It may begin
-// a chain.
+// HourOfDay raises the amount to the week's highest usage at this hour. It may begin a chain.
 func HourOfDay(k resources.Kind) Step {
 	return Step{Name: k.String() + " peak of this hour of the day", Apply: func(s Subject, in float64) float64 {
 		return max(in, s.Sketch.Hours[k].SameHour())
@@ -100,8 +96,7 @@ func OrHighestOfWeek(k resources.Kind) Step {
 	}}
 }
 
-// UnderPressure raises the amount to the CPU demand without waiting time, read with of. It does
-// nothing if the waiting time is unknown, as with the metrics API.
+// UnderPressure raises the amount to the CPU demand without waiting time, if that is known.
 func UnderPressure(of func(*sketch.Hours) float64) Step {
 	return Step{Name: "or with the time that work waited for CPU", Apply: func(s Subject, in float64) float64 {
 		if s.Sketch.PressureHours == nil {
@@ -115,8 +110,7 @@ const gridRatio = 1.05
 
 var logGrid = math.Log(gridRatio)
 
-// UpToGrid rounds up to the next power of gridRatio in whole millicores or bytes, so that small
-// variations often have no effect.
+// UpToGrid rounds up to the next power of gridRatio, so that small variations often have no effect.
 func UpToGrid() Step {
 	return Step{Name: "up to the next step of 5 %", Apply: func(_ Subject, in float64) float64 {
 		power := math.Ceil(math.Log(in)/logGrid - 1e-9)
@@ -182,7 +176,7 @@ func RecentQuantile(k resources.Kind, minutes int64, q float64) Step {
 
 // AtKill raises the amount to the memory at an OOM kill within an age.
 func AtKill(age time.Duration) Step {
-	return Step{Name: fmt.Sprintf("or limit at a kill, else use, for %gh", age.Hours()), Apply: func(s Subject, in float64) float64 {
+	return Step{Name: fmt.Sprintf("or limit at an OOM kill, else usage, for %gh", age.Hours()), Apply: func(s Subject, in float64) float64 {
 		return max(in, float64(s.Sketch.Kills.ReachedMemory(s.Sketch.Now, age)))
 	}}
 }

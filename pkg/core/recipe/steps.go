@@ -63,7 +63,6 @@ var (
 	defaultUpper = [resources.Kinds]float64{1.5, 1.3}
 )
 
-// setDefaultBounds adds bounds that are multiples of the target.
 func setDefaultBounds(r *Recipe, lower, upper [resources.Kinds]float64) {
 	for k := range resources.Kind(resources.Kinds) {
 		r.Lower[k] = Chain{FromTarget(k), Factor(lower[k]), Floor(k)}
@@ -128,8 +127,7 @@ const followMargin = 0.10
 // A younger container has no complete daily peak.
 const minFollowAge = 24 * time.Hour
 
-// follow makes the memory request of a recipe follow usage, and turns its former target into the
-// limit.
+// follow makes the memory request follow usage, and turns the former target into the limit.
 func (l *loadline) follow(r *Recipe) {
 	protects := r.Target[resources.Memory]
 	r.SeparateMemoryLimit = true
@@ -137,9 +135,8 @@ func (l *loadline) follow(r *Recipe) {
 	r.Target[resources.Memory] = append(slices.Clone(protects), Following(followMargin, max(minFollowAge, hours(l.declaredHours))), Floor(resources.Memory))
 }
 
-// Following lowers the request from the limit to the peak of the last day plus a margin. It does
-// nothing if limit and request are equal, if the limit is unknown, and until the container has an
-// age of first.
+// Following lowers the request from the limit to the peak of the last day plus a margin, unless
+// limit and request are equal, the limit is unknown, or the container is younger than first.
 func Following(margin float64, first time.Duration) Step {
 	usual := fmt.Sprintf("highest of the last day + %g, if that is less", margin)
 	says := func(s Subject) string {
@@ -156,7 +153,6 @@ func Following(margin float64, first time.Duration) Step {
 	}}
 }
 
-// followBlocker returns why the memory request does not follow usage, empty if it does.
 func followBlocker(s Subject, first time.Duration) string {
 	ratio, some := s.Sketch.LimitRatio.Ratio()
 	switch {
@@ -213,8 +209,7 @@ func Smallest(shapes []MachineShape, cpu, memory resources.Amount) (MachineShape
 	return shapes[i], true
 }
 
-// ToShape rounds up to the smallest shape that has room for the results of both chains. Without
-// such a shape it does nothing.
+// ToShape rounds up to the smallest shape with room for the results of both chains, if any.
 func ToShape(k resources.Kind, shapes []MachineShape, both [resources.Kinds]Chain) Step {
 	return Step{Name: "smallest shape", Apply: func(s Subject, in float64) float64 {
 		shape, ok := Smallest(shapes, both[resources.CPU].Run(s, nil), both[resources.Memory].Run(s, nil))

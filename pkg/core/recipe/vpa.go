@@ -80,9 +80,8 @@ func Margin(fraction float64) Step {
 }
 
 // Confidence multiplies by (1 + multiplier/c)^exponent, where c is the number of intervals in the
-// history. A positive exponent increases the amount, a negative one reduces it, and the effect
-// shrinks as the history grows. Without confidence a positive amount becomes the maximum or the
-// minimum, while 0 remains 0.
+// history. A positive exponent increases the amount, a negative one reduces it. Without history a
+// positive amount becomes the maximum or the minimum, while 0 remains 0.
 func Confidence(multiplier, exponent float64, interval time.Duration) Step {
 	name := fmt.Sprintf("confidence (1 + %v/c)^%v, c in %s", multiplier, exponent, formatShort(interval))
 	return wholeAmountStep(name, func(s Subject, in resources.Amount) resources.Amount {
@@ -90,7 +89,6 @@ func Confidence(multiplier, exponent float64, interval time.Duration) Step {
 	})
 }
 
-// formatShort omits trailing zero minutes and seconds of a duration.
 func formatShort(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {

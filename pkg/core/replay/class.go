@@ -71,8 +71,7 @@ func moments(values []float64) (mean, deviation float64) {
 	return mean, math.Sqrt(deviation)
 }
 
-// isGrowing fits a line through the median memory of each day or, in recordings under three days,
-// of each twelfth.
+// isGrowing fits a line to the median memory of each day, or of each twelfth if under three days.
 func isGrowing(r *Recording) bool {
 	const leastMean, leastRise, leastFit = 32 << 20, 0.4, 0.5
 	if len(r.At) == 0 || !r.Has(resources.Memory) {
@@ -117,7 +116,6 @@ func fitLine(x, y []float64) (slope, fit float64) {
 	return both / (deviationX * deviationX), correlation * correlation
 }
 
-// dailyCorrelation correlates the mean CPU usage of each hour with the same hour of the day before.
 func dailyCorrelation(r *Recording) float64 {
 	const hour, lag = int64(time.Hour), 24
 	hours := make([]float64, (r.At[len(r.At)-1]-r.At[0])/hour+1)

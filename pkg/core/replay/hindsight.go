@@ -9,8 +9,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// peakWindow is the window with one peak. Slack against peaks could have been released for a whole
-// window.
+// peakWindow is the window of one peak: unused requests could have been released for all of it.
 var peakWindow = [resources.Kinds]time.Duration{time.Hour, 24 * time.Hour}
 
 const day = int64(24 * time.Hour)
@@ -27,8 +26,7 @@ type Hindsight struct {
 	OverStatic, OverDaily float64 // unused part of these requests, amount times seconds
 }
 
-// NewHindsight computes the hindsight for a resource from an instant up to another, with its sample
-// durations and a margin for memory.
+// NewHindsight computes the hindsight for a resource in a time range, with a margin for memory.
 func NewHindsight(r *Recording, k resources.Kind, holds []int64, from, to int64, margin float64) Hindsight {
 	h := Hindsight{Window: int64(peakWindow[k])}
 	if k == resources.CPU {
@@ -77,7 +75,6 @@ type segment struct {
 	from, to  int64
 }
 
-// requirement returns the best request for parts, without margin.
 func (s segment) requirement(parts []usagePart) float64 {
 	if s.kind == resources.Memory {
 		return slices.MaxFunc(parts, byUse).use
@@ -85,13 +82,11 @@ func (s segment) requirement(parts []usagePart) float64 {
 	return quantile(parts, cpuCoverage)
 }
 
-// Share of time for which hindsight requests enough CPU.
 const cpuCoverage = 0.95
 
 func (s segment) blocks(width int64) int64 { return max(s.to-s.from+width-1, 0) / width }
 
-// splitBlocks yields the number and the parts of each block with samples, valid until the next
-// iteration.
+// splitBlocks yields number and parts of each block with samples, valid until the next iteration.
 func (s segment) splitBlocks(width int64) iter.Seq2[int64, []usagePart] {
 	return func(yield func(int64, []usagePart) bool) {
 		at, _ := slices.BinarySearch(s.recording.At, s.from)

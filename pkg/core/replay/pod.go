@@ -10,8 +10,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// pod is the replayed pod as the updater plans for it. Resources without recommendation have no
-// limit.
+// pod is the pod as the updater plans for it. Resources without recommendation have no limit.
 type pod struct {
 	setup    *Setup
 	template policy.Pod // as declared, limits keep the ratio of this template
@@ -23,8 +22,7 @@ type pod struct {
 	planned  bool             // there was a plan for it
 }
 
-// InitialContainer returns the container at the start of a replay. Later limits keep the ratio to
-// its requests.
+// InitialContainer returns the container at the start of a replay. Later limits keep its ratio.
 func InitialContainer(r *Recording, s Setup) policy.Container {
 	c := policy.Container{Name: Container, Requests: InitialRequests(r, s)}
 	for k := range resources.Kind(resources.Kinds) {
@@ -95,7 +93,6 @@ func (p *pod) cutsBelowUsage(use float64) bool {
 	return ok && limit < p.limit(resources.Memory) && use > float64(limit)
 }
 
-// capBounds drops resources without recommendation and applies the limits of the rule.
 func capBounds(b resources.Bounds, s *Setup) resources.Bounds {
 	for k := range resources.Kind(resources.Kinds) {
 		if !s.Sized[k] {
@@ -108,9 +105,8 @@ func capBounds(b resources.Bounds, s *Setup) resources.Bounds {
 	return policy.Cap(b, s.Rule)
 }
 
-// fit computes the resources for a recommendation. Bounds change with every sample, but targets
-// rarely. Without ranges and rules, a fit for the same target differs only in its bounds and is
-// reused, unless the limit depends on a bound.
+// fit reuses the last fit for the same target, which differs only in its bounds, unless the limit
+// depends on a bound. Bounds change with every sample, but targets rarely.
 func (p *pod) fit(b resources.Bounds) {
 	c := p.container()
 	if separate := p.rules.SeparateMemoryLimit; c.Target.Name == "" || c.Target.Bounds.Target != b.Target || separate && p.fits != b {
@@ -138,8 +134,7 @@ func (p *pod) plan(now time.Time) (disruption.Action, bool) {
 	return result.Actions[0], true
 }
 
-// Above this share of the threshold isUnchanged does not decide, because the planner may round
-// differently.
+// Above this share of the threshold isUnchanged does not decide: the planner may round otherwise.
 const thresholdMargin = 0.99
 
 // isUnchanged reports the most frequent result without the cost of a plan: the pod is within its
@@ -173,8 +168,7 @@ func (p *pod) isUnchanged(now time.Time) bool {
 	return change < thresholdMargin*config.Threshold || now.Before(p.pod().Started.Add(config.Lifetime))
 }
 
-// applyTarget applies the last fit to the pod. The age of the pod restarts after an eviction, and
-// with Update.FromChange after any change.
+// applyTarget restarts the age of the pod after an eviction, and with Update.FromChange always.
 func (p *pod) applyTarget(now int64, evicted bool) {
 	c := p.container()
 	c.Actual.Requests, c.Actual.Limits = c.Actual.Requests.Override(c.Target.Requests), c.Actual.Limits.Override(c.Target.Limits)
@@ -190,7 +184,6 @@ func (p *pod) applyTarget(now int64, evicted bool) {
 	}
 }
 
-// recordKill records an OOM kill of a container that ran since up.
 func (p *pod) recordKill(up, at int64) {
 	started := p.pod().Started
 	if ran := time.Unix(0, up).UTC(); ran.After(started) {

@@ -10,8 +10,7 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
-// SimulatedRecommender is the recommender of a cluster with one container. Create it with
-// NewSimulatedRecommender.
+// SimulatedRecommender is the recommender of a cluster with one container.
 type SimulatedRecommender struct {
 	store   *usage.Store
 	series  usage.Series
@@ -69,7 +68,6 @@ func (a *SimulatedRecommender) Observe(at time.Time, k resources.Kind, use, limi
 	a.store.Observe(usage.Sample{Container: a.key, Kind: k, At: at, Amount: use})
 }
 
-// starting reports whether the container is starting and the recipe ignores container starts.
 func (a *SimulatedRecommender) starting(at time.Time) bool {
 	return a.recipe.Needs.Starting(at.Sub(a.started), 0)
 }
@@ -93,8 +91,7 @@ func (a *SimulatedRecommender) Killed(at time.Time, request, limit resources.Amo
 	a.store.ObserveOOM(usage.OOM{Container: a.key, At: at, Memory: request, Limit: limit, ID: strconv.Itoa(a.kills)})
 }
 
-// Advise implements Advisor. As in a cluster, it omits resources without history. A container that
-// was killed before its first sample has only memory history.
+// Advise implements Advisor. As in a cluster, it omits resources without history.
 func (a *SimulatedRecommender) Advise(_ time.Time, current resources.List) resources.Bounds {
 	result := a.recipe.Recommend(a.input(current))
 	if result.Ready == [resources.Kinds]bool{} {
@@ -142,8 +139,7 @@ const (
 	killRatio          = 1.2 // a kill counts as usage of 1.2 times the limit
 )
 
-// MovingMax recommends the highest usage within a window plus a margin. Create it with
-// NewMovingMax.
+// MovingMax recommends the highest usage within a window plus a margin.
 type MovingMax struct {
 	window time.Duration
 	margin float64

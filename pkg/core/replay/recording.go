@@ -16,8 +16,7 @@ type Recording struct {
 	At  []int64                    // nanoseconds since 1970, strictly ascending
 	Use [resources.Kinds][]float64 // millicores and bytes from each instant on, NaN = not recorded
 
-	// Waiting is the share of time, 0 to 1, from each instant on in which work waited for CPU. NaN
-	// = not recorded, nil = never recorded.
+	// Waiting is the share of time, 0 to 1, for which work waited for CPU. NaN, nil = not recorded.
 	Waiting []float64
 
 	Requests, Limits resources.List // as recorded, absent = unknown
@@ -52,9 +51,8 @@ func (r *Recording) Span() time.Duration {
 	return time.Duration(r.At[len(r.At)-1]-r.At[0]) + r.Step()
 }
 
-// SampleDurations returns the duration of each sample of a resource in nanoseconds. A sample lasts
-// until the next one, but at most three median steps, and the last one lasts one step. Missing
-// samples have duration 0.
+// SampleDurations returns the duration of each sample in nanoseconds: until the next one, at most
+// three median steps. The last one lasts one step, and missing ones 0.
 func (r *Recording) SampleDurations(k resources.Kind) []int64 {
 	step := int64(r.Step())
 	most := gapSteps * step

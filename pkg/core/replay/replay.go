@@ -175,7 +175,6 @@ func (p *replay) limitCPU(use float64, up int64, limit resources.Amount) (served
 	return served, p.backlog
 }
 
-// observeAtTicks passes a sample to the advisor at each tick while it lasts.
 func (p *replay) observeAtTicks(s Sample) {
 	if math.IsNaN(s.Seen) {
 		return
@@ -231,8 +230,7 @@ func (p *replay) raise(now int64) {
 	}
 }
 
-// apply applies a planned change, unless it would lower the memory limit below the current usage.
-// An eviction restarts the container. After a kill it restarts anyway.
+// apply refuses a change that would lower the memory limit below the current usage.
 func (p *replay) apply(now int64, a disruption.Action) disruption.Outcome {
 	if p.setup.Update.RefuseUnsafeCuts && !a.Evict && p.pod.cutsBelowUsage(p.lastUse[resources.Memory]) {
 		return disruption.Prevented

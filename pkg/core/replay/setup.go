@@ -12,20 +12,17 @@ import (
 
 // Advisor computes recommendations from the same data as the recommender of a cluster.
 type Advisor interface {
-	// Observe adds a measured usage in millicores or bytes. limit is the maximum possible usage, 0
-	// = no limit.
+	// Observe adds a usage in millicores or bytes. limit is the maximum possible usage, 0 = none.
 	Observe(at time.Time, k resources.Kind, use, limit resources.Amount)
 	// Killed reports an OOM kill with the request and the limit that was hit.
 	Killed(at time.Time, request, limit resources.Amount)
-	// Advise returns the recommendation for a container with the current requests. Absent resources
-	// remain unchanged.
+	// Advise returns the recommendation for the current requests. Absent resources do not change.
 	Advise(now time.Time, current resources.List) resources.Bounds
 }
 
 // PressureObserver is an Advisor that also uses the time that work waited for CPU.
 type PressureObserver interface {
-	// ObservePressure adds the share of time, 0 to 1, in which work waited, right after Observe for
-	// the same instant.
+	// ObservePressure adds the share of time, 0 to 1, in which work waited, right after Observe.
 	ObservePressure(at time.Time, use resources.Amount, share float64)
 }
 
@@ -37,8 +34,7 @@ type StartObserver interface {
 
 // LimitSeparator is an Advisor whose memory limits may be independent of the requests.
 type LimitSeparator interface {
-	// SeparateMemoryLimit reports whether memory limits are independent of the requests. The
-	// request is then the target, and the limit the upper bound.
+	// SeparateMemoryLimit reports whether the upper bound is the memory limit.
 	SeparateMemoryLimit() bool
 }
 

@@ -47,8 +47,7 @@ type Timeline struct {
 	request   resources.List
 }
 
-// NewTimeline returns a timeline with a number of frames for one resource. It records the steps of
-// an advisor that implements Explainer.
+// NewTimeline returns a timeline for one resource, with steps if the advisor is an Explainer.
 func NewTimeline(r *Recording, k resources.Kind, frames int, advisor Advisor) *Timeline {
 	f := &Timeline{Kind: k, Start: r.At[0], Length: max(int64(r.Span())/int64(frames)+1, 1)}
 	f.Frames, f.recorded = make([]Frame, frames), make([]float64, frames)

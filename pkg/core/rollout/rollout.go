@@ -177,6 +177,7 @@ type Workload struct {
 	Pods   []Pod
 }
 
+// Pod is the state of one pod of the workload.
 type Pod struct {
 	UID, Name   string
 	Running     bool // phase of the pod

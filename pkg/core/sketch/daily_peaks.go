@@ -47,8 +47,7 @@ func (p *DailyPeaks) Observe(at int64, bytes float64) {
 	p.sum, p.samples = p.sum+bytes, p.samples+1
 }
 
-// addPeak records a peak without a sample, because the estimate after an OOM kill must not change
-// the mean.
+// addPeak adds no sample, because the estimate after an OOM kill must not change the mean.
 func (p *DailyPeaks) addPeak(at int64, bytes float64) {
 	if p.first == 0 {
 		p.first, p.running = at, at/window
@@ -116,11 +115,9 @@ func (p *DailyPeaks) Highest(dayCount int64) float64 {
 // minDailyPeaks are enough without the peak from before a long pause.
 const minDailyPeaks = 4
 
-// Daily returns the peaks of the days with samples, latest first, counted back from the open
-// window. With fewer than four peaks it appends the peak from before a pause of two weeks or more,
-// without which a monthly job would start small each time.
-//
-// Daily and Weekly fill the list in a second function, so that it can stay on the caller's stack.
+// Daily returns the peaks of the days with samples, latest first. With fewer than four it adds the
+// peak from before a pause of two weeks or more, so that a monthly job does not start small. A
+// second function fills the list, so that it can stay on the caller's stack.
 func (p *DailyPeaks) Daily() []float64 { return p.daily(make([]float64, 0, maxPeaks)) }
 
 const maxPeaks = days + 1

@@ -14,8 +14,7 @@ type Usage struct {
 	Request    resources.Amount // in force, 0 = equal to the limit, needed with Throttled only
 	FixedLimit bool             // the limit does not follow the request
 
-	// Throttled is the share of time, 0 to 1, in which usage reached the CPU limit, although the
-	// mean may be below it. 0 if unknown.
+	// Throttled is the share of time, 0 to 1, in which usage reached the CPU limit. 0 if unknown.
 	Throttled float64
 }
 
@@ -23,8 +22,7 @@ type Usage struct {
 // cappedFactor times the limit. Otherwise a container at its limit would appear to need no more.
 const cappedShare, cappedFactor = 0.98, 2
 
-// From this share of throttled time on, the demand exceeds the mean usage, which hides short bursts
-// up to the limit.
+// From this share of throttled time on, the mean usage hides bursts up to the limit.
 const minThrottled = 0.05
 
 // CappedByLimit reports whether a CPU limit that follows the request hides the demand.
@@ -33,8 +31,7 @@ func (u Usage) CappedByLimit() bool {
 	return limit > 0 && !u.FixedLimit && (float64(u.Amount) >= cappedShare*limit || u.Throttled >= minThrottled)
 }
 
-// demand returns the estimated CPU demand of a usage in millicores, and the part due to throttling
-// of this usage.
+// demand returns the estimated CPU demand in millicores, and its part due to throttling.
 func (t *Sketch) demand(at int64, u Usage) (wanted, throttled float64) {
 	use, limit := float64(u.Amount), float64(u.Limit)
 	switch {
@@ -59,8 +56,7 @@ func (t *Sketch) activeLoad() *Load {
 	return t.Load[cpu]
 }
 
-// ThrottledDemand returns the minimum CPU demand in millicores that throttling has shown, 0 if
-// unknown.
+// ThrottledDemand returns the minimum demand in millicores that throttling has shown, 0 if unknown.
 func (t *Sketch) ThrottledDemand() float64 { return t.throttled.decayedNeed(t.Now) }
 
 // throttled is the evidence of a CPU limit that is reached in bursts.
@@ -153,8 +149,7 @@ func (throttlingPart) read(t *Sketch, r *imageReader) bool {
 }
 
 // Starting reports whether CPU usage at this age of a container belongs to its start. boost is the
-// duration of its startup boost, 0 = none. A negative age stems from usage before the start or a
-// wrong clock.
+// duration of its startup boost, 0 = none. A negative age, as with a wrong clock, is no start.
 func (n *Needs) Starting(age, boost time.Duration) bool {
 	return n.Start > 0 && age >= 0 && age < n.Start+boost
 }
@@ -200,7 +195,6 @@ func (t *Sketch) mergeStarts(o *Sketch) {
 	}
 }
 
-// startsPart stores the flag onlyStarts.
 type startsPart struct{}
 
 func (startsPart) needed(t *Sketch) bool { return t.flags.has(ignoresStarts) }

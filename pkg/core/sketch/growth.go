@@ -19,8 +19,7 @@ func (g Growth) String() string {
 	return fmt.Sprintf("memory grew by %s a day over %d days, to %s", Bytes(g.PerDay, 2), g.Days, Bytes(g.To, 3))
 }
 
-// Reaches returns the number of started days until continued growth reaches a limit in bytes. The
-// minimum is 1, also if it is already reached.
+// Reaches returns the started days until continued growth reaches a limit in bytes, at least 1.
 func (g Growth) Reaches(limit float64) int {
 	return int(max(math.Ceil(min((limit-g.To)/g.PerDay, math.MaxInt32)), 1))
 }
@@ -53,9 +52,8 @@ const (
 )
 
 // Growth returns the memory growth from day to day, or the zero Growth. It compares daily peaks, so
-// daily rhythms have no effect, nor do restarts after which usage returns to its former level.
-// Detected growth lasts until the peak of two days does not exceed the two days before. The result
-// changes only when a 6-hour window ends.
+// daily rhythms and restarts have no effect. Detected growth lasts until the peak of two days does
+// not exceed the two days before. The result changes only when a 6-hour window ends.
 func (p *DailyPeaks) Growth() Growth {
 	last := p.running - 1 // the open window may still rise
 	for end := last; end > last-slotsKept; end-- {
@@ -69,7 +67,6 @@ func (p *DailyPeaks) Growth() Growth {
 	return Growth{}
 }
 
-// twoDays returns the peak code of the two days up to a window, 0 if one day is empty.
 func (p *DailyPeaks) twoDays(end int64) uint16 {
 	late, early := p.blockPeak(end), p.blockPeak(end-perDay)
 	if late == 0 || early == 0 {

@@ -49,8 +49,7 @@ func (h *Hours) Observe(at int64, use float64) {
 // Peak returns the maximum of SameHour and LastHour.
 func (h *Hours) Peak() float64 { return max(h.SameHour(), h.LastHour()) }
 
-// SameHour returns the highest usage in the current hour and in the same hour of the last seven
-// days.
+// SameHour returns the highest usage in the current hour and the same hour of the last seven days.
 func (h *Hours) SameHour() float64 {
 	code := uint16(0)
 	for ago := int64(0); ago < hoursKept && ago <= h.running; ago += 24 {
@@ -97,9 +96,8 @@ func (h *Hours) read(r *imageReader) {
 	r.Scaled(&scales[h.kind], h.recent[:])
 }
 
-// ObservePressure adds the share of time, 0 to 1, for which CPU work waited. It must follow the
-// observation of that usage. PressureHours keeps the peaks of usage x (1 + share), the usage
-// without waiting.
+// ObservePressure adds the share of time, 0 to 1, for which CPU work waited, after the observation
+// of that usage. PressureHours keeps the peaks of usage x (1 + share), the usage without waiting.
 func (t *Sketch) ObservePressure(at time.Time, use resources.Amount, share float64) {
 	if !t.needsPressure || t.Hours[resources.CPU] == nil {
 		return
@@ -115,7 +113,6 @@ func newPressureHours(t *Sketch) *Hours {
 	return &same
 }
 
-// pressurePart stores PressureHours, which exist only after a pressure measurement.
 type pressurePart struct{}
 
 func (pressurePart) needed(t *Sketch) bool { return t.needsPressure }
@@ -152,8 +149,7 @@ func (pressurePart) read(t *Sketch, r *imageReader) bool {
 // Quantiles are the quantiles of a set of samples.
 type Quantiles struct{ P50, P90, P95, P99, Max float64 }
 
-// UsageProfile summarizes the usage of a container over some days, in total and by hour of the day,
-// in the unit of the samples.
+// UsageProfile summarizes the usage of a container over some days, in the unit of the samples.
 type UsageProfile struct {
 	Overall    Quantiles
 	Hourly     [hoursADay]Quantiles // UTC, all 0 without samples
@@ -185,8 +181,7 @@ func QuantilesOf(amounts Ranked) Quantiles {
 	return Quantiles{at(0.5), at(0.9), at(0.95), at(0.99), at(1)}
 }
 
-// Assess sets confidence and burst from the quantiles, the number of samples and the days they
-// span.
+// Assess sets confidence and burst from the quantiles, the samples and the days that they span.
 func (h *UsageProfile) Assess(points int, days float64) {
 	h.Points, h.Days, h.Burst = points, days, 0
 	h.Confidence = min(max(min(days, math.Sqrt(float64(points)/24))/fullConfidenceDays, 0), 1)
@@ -223,8 +218,7 @@ func (o SortedAmounts) Len() int { return len(o) }
 // At returns the amount of a rank.
 func (o SortedAmounts) At(rank int) float64 { return o[rank] }
 
-// Highest returns the maximum of a percentile over the overall and hourly quantiles. Unsupported
-// percentiles count as 95.
+// Highest returns the highest overall or hourly percentile. Unsupported percentiles count as 95.
 func (h *UsageProfile) Highest(percentile int) float64 {
 	of := func(q Quantiles) float64 {
 		switch percentile {

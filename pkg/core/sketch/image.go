@@ -29,11 +29,10 @@ func (t *Sketch) Image() []byte {
 }
 
 // ErrFuture means that an image holds times in the future.
-var ErrFuture = errors.New("it has uses in the future: was it written while a clock was wrong?")
+var ErrFuture = errors.New("usage in the future: written while a clock was wrong?")
 
-// Read returns a sketch for the given needs, filled from an image as far as possible. It skips
-// unknown parts, and fails if the image is corrupt or has usage after now + ahead. 0 disables this
-// check.
+// Read fills a sketch with the given needs from an image as far as possible. It skips unknown
+// parts, and fails if the image is corrupt or has usage after now + ahead. 0 = no check.
 func Read(n Needs, image []byte, now time.Time, ahead time.Duration) (*Sketch, error) {
 	t, had := New(n), [len(parts)]bool{}
 	for r := newImageReader(image); !r.Empty(); {
@@ -72,8 +71,7 @@ func Read(n Needs, image []byte, now time.Time, ahead time.Duration) (*Sketch, e
 	return t, nil
 }
 
-// hasUsageAfter reports whether there is usage after an instant. It would never expire, because the
-// rings drop older samples.
+// hasUsageAfter finds usage that would never expire, because the rings drop older samples.
 func (t *Sketch) hasUsageAfter(than time.Time) bool {
 	at := than.UnixNano()
 	for _, h := range [...]*Hours{t.Hours[cpu], t.Hours[ram], t.PressureHours} {
@@ -103,7 +101,6 @@ func (w *imageWriter) Short(f float32) {
 	*w = binary.LittleEndian.AppendUint32(*w, math.Float32bits(f))
 }
 
-// Codes appends the slots of a ring without empty slots at both ends.
 func (w *imageWriter) Codes(slots []uint16) {
 	first, end := 0, len(slots)
 	for end > 0 && slots[end-1] == 0 {
@@ -126,7 +123,7 @@ func (w *imageWriter) Part(tag int64, content imageWriter) {
 }
 
 // ErrImage means that an image is truncated or corrupt.
-var ErrImage = errors.New("it is cut short, or was not written by us")
+var ErrImage = errors.New("truncated or corrupt image")
 
 // imageReader reads numbers from an image. After an error it returns only zeros.
 type imageReader struct {
@@ -154,7 +151,6 @@ func (r *imageReader) Int() int64 {
 	return n
 }
 
-// Within fails outside the range.
 func (r *imageReader) Within(least, most int64) int64 {
 	n := r.Int()
 	if n < least || n > most {
@@ -199,7 +195,6 @@ func (r *imageReader) Codes(slots []uint16) {
 	}
 }
 
-// Scaled reads the slots of a ring with scale codes, and converts the codes of older images.
 func (r *imageReader) Scaled(s *scale, slots []uint16) {
 	if r.Codes(slots); r.formerUnit > 0 {
 		for i, code := range slots {

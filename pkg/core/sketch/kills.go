@@ -50,8 +50,7 @@ func (k *Kills) LargestRequest(now int64, age time.Duration) (resources.Amount, 
 	return k.maxOf(now, age, func(one kill) resources.Amount { return one.request })
 }
 
-// ReachedMemory returns the highest memory at a kill within an age: the limit that was hit, else
-// the usage. It returns 0 if there was no kill.
+// ReachedMemory returns the highest limit hit, else usage, at a kill within an age, 0 if none.
 func (k *Kills) ReachedMemory(now int64, age time.Duration) resources.Amount {
 	reached, _ := k.maxOf(now, age, func(one kill) resources.Amount { return one.reached })
 	return reached
@@ -107,8 +106,7 @@ const (
 	maxKills  = 5
 )
 
-// NeededAfterKill returns the assumed memory need in bytes after one or more kills of a container
-// with had bytes.
+// NeededAfterKill returns the assumed need in bytes after kills of a container with had bytes.
 func NeededAfterKill(had float64, kills uint8) float64 {
 	first := max(killRatio*had, had+killBump)
 	ratio, bump := 1.0, float64(killBump)/2
@@ -139,8 +137,6 @@ func (t *Sketch) Killed(at time.Time, request, limit resources.Amount) {
 	}
 }
 
-// memoryAtKill returns the limit of a killed container or, without a limit, its recent peak, at
-// least the reported memory.
 func (t *Sketch) memoryAtKill(reported, limit resources.Amount) resources.Amount {
 	switch hours := t.Hours[resources.Memory]; {
 	case limit > 0:
@@ -164,8 +160,7 @@ const (
 
 const equalRatio LimitRatio = 100
 
-// LimitRatioOf returns the ratio of a limit to a request in bytes, 0 = none. A missing request
-// equals the limit.
+// LimitRatioOf returns the ratio of limit to request, 0 = none. A missing request equals the limit.
 func LimitRatioOf(request, limit resources.Amount) LimitRatio {
 	switch {
 	case limit <= 0:
@@ -190,9 +185,8 @@ func (h LimitRatio) Tighter(o LimitRatio) LimitRatio {
 	return h
 }
 
-// SetLimitRatio records the limit ratio of the current pods, and reports whether it changed.
-// Without pods the last ratio remains, because new pods use the same template. It does nothing if
-// the recipe does not need the ratio.
+// SetLimitRatio records the ratio of the current pods if it is needed, and reports whether it
+// changed. Without pods the last ratio remains, because new pods use the same template.
 func (t *Sketch) SetLimitRatio(h LimitRatio) bool {
 	if !t.flags.has(needsLimitRatio) || h == UnknownRatio || h == t.LimitRatio {
 		return false
@@ -226,9 +220,8 @@ func (t *Sketch) isNew() bool {
 	return t.Peaks != nil && (t.Peaks.Empty() || t.Peaks.Age(t.Now) < time.Duration(t.declaredIn)*time.Minute) && t.declaredIn > 0
 }
 
-// addKill records a kill of a container with so much memory, and returns its assumed need. The need
-// grows faster with each kill in the open window. Kills with less memory than the previous need do
-// not count.
+// addKill records a kill at a memory, and returns the assumed need, which grows faster with each
+// kill in the open window. Kills with less memory than the previous need do not count.
 func (p *DailyPeaks) addKill(at int64, had float64) (need float64) {
 	if at/window > p.running {
 		p.kills = 0

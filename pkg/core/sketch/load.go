@@ -49,9 +49,8 @@ func NewLoadShape(k resources.Kind, halfLives [2]time.Duration, shares [2]float6
 	return s
 }
 
-// Sustained returns the shape with an additional condition: usage must have reached a level for a
-// total time of length, which decays like the usage, so that a shorter burst does not count. 0 = no
-// condition. Means ignore it.
+// Sustained adds a condition: usage must have reached a level for a total time of length, which
+// decays like the usage, so that a shorter burst does not count. 0 = no condition. Means ignore it.
 func (s *LoadShape) Sustained(length time.Duration) *LoadShape {
 	if length == 0 {
 		return s
@@ -77,8 +76,7 @@ func (s *LoadShape) Throttling() *LoadShape {
 // the sustained time. Usage from the first minute on then counts at once.
 const newContainerShare = 0.25
 
-// minWeightShare returns the share of the weight that must lie at or above a level, for a container
-// with an age in nanoseconds.
+// minWeightShare returns the minimum share of weight at or above a level, at an age in nanoseconds.
 func (s *LoadShape) minWeightShare(i int, age float64) float64 {
 	switch {
 	case s.sustained == 0:
@@ -109,7 +107,6 @@ type Load struct {
 	first  int64         // first usage in ns since 1970, 0 = none or unknown
 }
 
-// The last hour is kept in slots of five minutes.
 const (
 	slots     = 12
 	slotWidth = int64(5 * time.Minute)
@@ -117,8 +114,7 @@ const (
 
 func newLoad(shape *LoadShape) *Load { return &Load{shape: shape} }
 
-// Observe adds a sample in millicores or bytes. Samples have equal weight, because they arrive once
-// a minute.
+// Observe adds a sample in millicores or bytes. All weigh the same, as they arrive once a minute.
 func (l *Load) Observe(at int64, use float64) {
 	if at = max(at, 1); l.first == 0 || at < l.first {
 		l.first = at
@@ -139,8 +135,7 @@ func (l *Load) Observe(at int64, use float64) {
 	}
 }
 
-// Level returns the level of the slow (0) or the fast (1) histogram at an instant, in millicores or
-// bytes.
+// Level returns a level of the slow (0) or fast (1) histogram, in millicores or bytes.
 func (l *Load) Level(i int, now int64) float64 {
 	s := l.shape
 	if s.shares[i] == Average {
@@ -182,7 +177,6 @@ func (l *Load) merge(o *Load) {
 	}
 }
 
-// closeSlot adds the memory peak of the open slot to the histograms.
 func (l *Load) closeSlot() {
 	if l.peak > 0 {
 		l.uses.add(&l.shape.pairShape, (l.latest+1)*slotWidth-1, l.peak)

@@ -124,7 +124,6 @@ func (m *Models) limit(i int, mean float64) float64 {
 	return best * margin
 }
 
-// cost returns the mean cost per sample that a limit would have had.
 func (m *Models) cost(speed int, limit float64) float64 {
 	sum, total := 0.0, 0.0
 	for b := range m.uses.weights {

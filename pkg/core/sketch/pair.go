@@ -74,7 +74,6 @@ func (p *pair) bucket(s *pairShape, number int32, at int64) *[2]float32 {
 	return &p.weights[number>>p.coarse-p.base]
 }
 
-// span returns the bucket range of the window extended by a bucket.
 func (p *pair) span(number int32) (low, high int32) {
 	number >>= p.coarse
 	if len(p.weights) == 0 {

@@ -10,7 +10,6 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// One week in points of five minutes.
 const (
 	pointWidth   = int64(5 * time.Minute)
 	hoursADay    = 24
@@ -20,11 +19,9 @@ const (
 )
 
 // Points holds the usage in each five minutes of a week: the mean CPU or the peak memory of a pod,
-// as the mean or the maximum over the pods of a workload.
-//
-// It also holds the last recommended target. A recipe that limits the change of a request needs the
-// time of its last change, which it cannot derive from the requests in force, because they follow
-// its target within minutes.
+// as the mean or the maximum over the pods of a workload. It also holds the last recommended target
+// and its time, for recipes that limit changes. The requests in force do not show this time,
+// because they follow the target within minutes.
 type Points struct {
 	kind        resources.Kind
 	mean        bool             // of the pods, else the pod with the highest usage
@@ -47,8 +44,7 @@ const anyPod = 0
 
 func newPoints(k resources.Kind, mean bool) *Points { return &Points{kind: k, mean: mean} }
 
-// Observe adds a sample of a pod in millicores or bytes. A sample older than the open point counts
-// in the open point.
+// Observe adds a sample of a pod in millicores or bytes. An old sample counts in the open point.
 func (p *Points) Observe(at int64, use float64, pod string) {
 	if number := at / pointWidth; number > p.running {
 		p.advance(number)
@@ -129,7 +125,6 @@ func sortCodes(uses ...[]uint16) codes {
 	return all
 }
 
-// value returns the code of the open point, 0 if it is empty.
 func (p *Points) value() uint16 {
 	if len(p.open) == 0 {
 		return 0
@@ -145,7 +140,6 @@ func (p *Points) value() uint16 {
 	return scales[p.kind].encode(highest)
 }
 
-// adapt also resets the open point if mean changes.
 func (p *Points) adapt(k resources.Kind, needed, mean bool) *Points {
 	switch {
 	case !needed:
@@ -158,8 +152,7 @@ func (p *Points) adapt(k resources.Kind, needed, mean bool) *Points {
 	return p
 }
 
-// Profile returns the usage profile of the complete points. It is read every five minutes, so the
-// sorted codes are kept, and only hours of the day with changed points are computed again.
+// Profile returns the usage profile of the complete points. Only changed hours are computed again.
 func (p *Points) Profile() *UsageProfile {
 	if p.profiledAt == p.running {
 		return &p.profile
@@ -203,7 +196,6 @@ func (p *Points) span() time.Duration {
 	return time.Duration(max(last-first, 0) * pointWidth)
 }
 
-// merge keeps the higher usage where both have a point.
 func (p *Points) merge(o *Points) {
 	theirs := o.uses
 	switch {
@@ -281,8 +273,7 @@ func (t *Sketch) SetTarget(k resources.Kind, target resources.Amount) {
 	}
 }
 
-// Target returns the last recommended target of a resource and its age. It returns false if there
-// is none, or without points.
+// Target returns the last recommended target of a resource and its age, or false if there is none.
 func (t *Sketch) Target(k resources.Kind) (target resources.Amount, since time.Duration, known bool) {
 	p := t.Points[k]
 	if p == nil {

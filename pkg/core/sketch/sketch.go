@@ -152,8 +152,7 @@ func New(n Needs) *Sketch {
 	return t
 }
 
-// Adapt changes the needs of a sketch. It keeps parts that are still needed, resets new ones, and
-// drops the others.
+// Adapt changes the needs: it keeps parts that are still needed, resets new ones, and drops others.
 func (t *Sketch) Adapt(n Needs) {
 	anew := [resources.Kinds]bool{
 		cpu: replace(&t.Tracked, t.Tracked.adapt(n.Tracked)),
@@ -187,8 +186,7 @@ func (t *Sketch) Adapt(n Needs) {
 	}
 }
 
-// Coverage returns the time from the first to the last usage of a resource in all needed parts, and
-// false without usage.
+// Coverage returns the time from first to last usage in all needed parts, and false without usage.
 func (t *Sketch) Coverage(k resources.Kind) (time.Duration, bool) {
 	return time.Duration(max(t.Now-t.firstUsage[k], 0)), t.firstUsage[k] != 0
 }
@@ -198,8 +196,7 @@ func (t *Sketch) Observe(at time.Time, k resources.Kind, use, limit resources.Am
 	t.ObservePod("", at, k, use, limit)
 }
 
-// ObservePod adds the usage of a named pod in millicores or bytes. limit is the maximum possible
-// usage, 0 = no limit.
+// ObservePod adds the usage of a pod in millicores or bytes. limit is its maximum, 0 = no limit.
 func (t *Sketch) ObservePod(pod string, at time.Time, k resources.Kind, use, limit resources.Amount) {
 	t.ObserveUse(pod, at, k, Usage{Amount: use, Limit: limit})
 }
@@ -255,8 +252,7 @@ func (t *Sketch) recordTime(k resources.Kind, at int64) {
 	}
 }
 
-// Merge adds a sketch of another time with the same needs. For the same time, the higher usage
-// counts, or both.
+// Merge adds a sketch with the same needs. For the same time, the higher usage counts, or both.
 func (t *Sketch) Merge(o *Sketch) { t.MergeParts(o, AllParts) }
 
 type part interface {
@@ -302,14 +298,12 @@ func (p pointerPart[P, T]) read(t *Sketch, r *imageReader) bool {
 	return m != nil && !r.mismatch
 }
 
-// replace sets a part, and reports whether it was reset.
 func replace[P any](m **P, to *P) (anew bool) {
 	anew = to != nil && to != *m
 	*m = to
 	return anew
 }
 
-// ensure returns m or an empty P if needed, else nil.
 func ensure[P any](needed bool, m *P) *P {
 	switch {
 	case !needed:

@@ -16,9 +16,8 @@ type WeightedShape struct {
 	window [resources.Kinds]time.Duration
 }
 
-// NewWeightedShape returns the shape of histograms with buckets of a size up to a maximum. The
-// weight of a sample is its amount, at least least. It expires after the window of its resource, in
-// whole days.
+// NewWeightedShape returns the shape of histograms with buckets of a size up to a maximum. A sample
+// weighs its amount, at least least, and expires after the window of its resource, in whole days.
 func NewWeightedShape(size, most [resources.Kinds]float64, least float64, window [resources.Kinds]time.Duration) *WeightedShape {
 	s := &WeightedShape{sizes: size, least: least, window: window}
 	for k := range s.last {
@@ -27,8 +26,7 @@ func NewWeightedShape(size, most [resources.Kinds]float64, least float64, window
 	return s
 }
 
-// bucket computes the bucket without a table of edges, because 100,000 VPAs may each have their own
-// bucket size.
+// bucket needs no table of edges, because 100,000 VPAs may each have their own bucket size.
 func (s *WeightedShape) bucket(k resources.Kind, use float64) int32 {
 	return int32(max(min(use/s.sizes[k], float64(s.last[k])), 0))
 }
@@ -153,8 +151,7 @@ func (w *Weighted) write(to *imageWriter) {
 
 const maxDays, maxCells = 100, 1 << 20
 
-// read requires ascending buckets, as written, because inserting unordered ones takes quadratic
-// time.
+// read requires ascending buckets, because inserting unordered ones takes quadratic time.
 func (w *Weighted) read(r *imageReader) {
 	if r.mismatch = r.Float() != w.shape.sizes[w.kind]; r.mismatch {
 		return
@@ -230,8 +227,7 @@ func (s *scale) decode(code uint16) float64 {
 	return s.amounts[min(int(code), len(s.amounts))-1]
 }
 
-// recode converts a code of older images, a power of codeStep in parts of a millicore or byte,
-// rounding up.
+// recode rounds up a code of older images: a power of codeStep in parts of a millicore or byte.
 func (s *scale) recode(code uint16, parts float64) uint16 {
 	if code == 0 {
 		return 0

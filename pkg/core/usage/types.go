@@ -84,9 +84,9 @@ const (
 	UnknownContainer Reason = "the container is not tracked"
 	NegativeAmount   Reason = "the amount is negative"
 	NotNewer         Reason = "the container has a newer sample already"
-	TooOld           Reason = "the OOM is more than one memory window older than the last memory sample, or than when it was found"
-	Duplicate        Reason = "the OOM was taken already"
-	AboveCeiling     Reason = "the amount is more than the container can use"
+	TooOld           Reason = "the OOM is more than one memory window older than the last memory sample, or than its discovery"
+	Duplicate        Reason = "the OOM was recorded already"
+	AboveCeiling     Reason = "the amount exceeds the possible usage of the container"
 	OutOfRange       Reason = "the time is not between the years 1970 and 2190"
 )
 

@@ -84,8 +84,7 @@ func (w sizeWalk) elementsSize(v reflect.Value) (n int64) {
 	return n
 }
 
-// mapSize returns the memory of a map: a header, and slots for a power of two of entries, at least
-// 8.
+// mapSize counts a header, and slots for a power of two of entries, at least 8.
 func (w sizeWalk) mapSize(v reflect.Value) int64 {
 	const header, group = 48, 8
 	if v.IsNil() || !w.visit(v.UnsafePointer()) {
@@ -268,6 +267,5 @@ func (s *Sizes) Collect(to chan<- prometheus.Metric) {
 // ServeHTTP answers with the memory of all caches as JSON.
 func (s *Sizes) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
-	// the client may be gone
 	_ = json.NewEncoder(w).Encode(s.Report())
 }

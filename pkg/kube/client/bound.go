@@ -66,8 +66,7 @@ func Dropped(labels map[string]string) bool {
 	return dropped
 }
 
-// Selector parses a label selector. It returns ErrSelectorTooLarge for an oversized or dropped
-// selector.
+// Selector parses a label selector. An oversized or dropped one is ErrSelectorTooLarge.
 func Selector(s *metav1.LabelSelector) (labels.Selector, error) {
 	if s != nil && (Dropped(s.MatchLabels) || tooLarge(s)) {
 		return nil, ErrSelectorTooLarge
@@ -96,8 +95,7 @@ func ParseSelector(text string) (labels.Selector, error) {
 // BoundSelectorText truncates a selector for a cache. ParseSelector still rejects an oversized one.
 func BoundSelectorText(text string) string { return truncate(text, maxSelector+1) }
 
-// BoundSelector returns a label selector for a cache. An oversized one is replaced, and Selector
-// rejects the replacement.
+// BoundSelector replaces an oversized selector for a cache. Selector rejects the replacement.
 func BoundSelector(s *metav1.LabelSelector) *metav1.LabelSelector {
 	if s != nil && tooLarge(s) {
 		return droppedSelector
@@ -113,8 +111,7 @@ func tooLarge(s *metav1.LabelSelector) bool {
 	return len(s.MatchLabels)+len(s.MatchExpressions) > maxRequirements || s.Size()+valueOverhead*values > maxSelector
 }
 
-// LabelsTooLarge reports whether labels are oversized or dropped. Such an object may have any
-// label.
+// LabelsTooLarge reports oversized or dropped labels. Such an object may have any label.
 func LabelsTooLarge(labels map[string]string) bool {
 	return len(labels) > maxLabels || Dropped(labels) || mapSize(labels) > maxLabelBytes
 }
@@ -126,7 +123,6 @@ func boundLabels(labels map[string]string) map[string]string {
 	return labels
 }
 
-// internLabels copies labels and shares the memory of well-known strings.
 func internLabels(labels map[string]string) map[string]string {
 	if labels == nil {
 		return nil
@@ -178,9 +174,8 @@ func boundStrings[T ~string](all []T, n int) []T {
 	return kept
 }
 
-// knownAnnotations keeps annotations that the programs read, or with the prefix "vpa" or
-// "loadline.dev/", each within its limit. The result is nil only for nil input, because a patch
-// must then create the map.
+// knownAnnotations keeps annotations that the programs read, within their limits. The result is nil
+// only for nil input, because a patch must then create the map.
 func knownAnnotations(annotations map[string]string) map[string]string {
 	if annotations == nil {
 		return nil
@@ -205,13 +200,11 @@ func knownAnnotations(annotations map[string]string) map[string]string {
 	return kept
 }
 
-// boundAnnotation truncates the value of an annotation. Its reader still rejects an oversized
-// value.
+// boundAnnotation truncates a value so that its reader still rejects it.
 func boundAnnotation(key, value string) string {
 	return truncate(value, cmp.Or(convert.AnnotationLimit(key), maxAnnotation)+1)
 }
 
-// policyAnnotations keeps the annotations that exclude a workload from a policy.
 func policyAnnotations(annotations map[string]string) (kept map[string]string) {
 	for _, key := range fleet.Annotations() {
 		if value, has := annotations[key]; has {
@@ -224,8 +217,7 @@ func policyAnnotations(annotations map[string]string) (kept map[string]string) {
 	return kept
 }
 
-// BoundOwners keeps API version, kind and name of owners for a cache. It keeps only the controller
-// if there are more than maxOwners.
+// BoundOwners keeps API version, kind and name, and only the controller above maxOwners.
 func BoundOwners(owners []metav1.OwnerReference) []metav1.OwnerReference {
 	if len(owners) == 0 {
 		return nil
@@ -244,8 +236,7 @@ func BoundOwners(owners []metav1.OwnerReference) []metav1.OwnerReference {
 	return trimmed
 }
 
-// fullOwners keeps complete owner references, because patches write them back. It keeps the first
-// maxOwners, except references that are too long for any object.
+// fullOwners keeps the first maxOwners complete references without long ones, for patches.
 func fullOwners(owners []metav1.OwnerReference) []metav1.OwnerReference {
 	long := func(o metav1.OwnerReference) bool {
 		return len(o.APIVersion)+len(o.Kind)+len(o.Name)+len(o.UID) > 2*maxReference
@@ -328,7 +319,6 @@ func boundResources(r corev1.ResourceRequirements, limit int) corev1.ResourceReq
 	return kept
 }
 
-// placeholderClaims shows that a container has resource claims.
 var placeholderClaims = []corev1.ResourceClaim{{}}
 
 func boundPodResources(r *corev1.ResourceRequirements, limit int) *corev1.ResourceRequirements {
@@ -339,7 +329,6 @@ func boundPodResources(r *corev1.ResourceRequirements, limit int) *corev1.Resour
 	return &bounded
 }
 
-// boundResizePolicy keeps only CPU and memory of an oversized list.
 func boundResizePolicy(all []corev1.ContainerResizePolicy) (kept []corev1.ContainerResizePolicy) {
 	long := func(p corev1.ContainerResizePolicy) bool {
 		return len(p.ResourceName)+len(p.RestartPolicy) > maxReference
@@ -383,10 +372,8 @@ func disruptionRules(p *batchv1.PodFailurePolicy) *batchv1.PodFailurePolicy {
 	return kept
 }
 
-// maxExitCodes is the maximum of the API server for one rule.
 const maxExitCodes = 255
 
-// withTemplateGeneration keeps the annotation with the newest template generation of a DaemonSet.
 func withTemplateGeneration(kept metav1.ObjectMeta, annotations map[string]string) metav1.ObjectMeta {
 	if generation, has := annotations[appsv1.DeprecatedTemplateGeneration]; has {
 		kept.Annotations = maps.Clone(kept.Annotations)
@@ -402,8 +389,7 @@ const (
 	readTimeout = 2 * time.Minute
 )
 
-// deadlineTransport adds a deadline to every request except watches, and rejects writes of a leader
-// that may have a successor.
+// deadlineTransport implements Bounded.
 type deadlineTransport struct{ http.RoundTripper }
 
 // Bounded returns a copy of a configuration for clients that New does not build. Every request
@@ -439,7 +425,6 @@ func (b deadlineTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 // WrappedRoundTripper returns the next round tripper, for the client library.
 func (b deadlineTransport) WrappedRoundTripper() http.RoundTripper { return b.RoundTripper }
 
-// boundedBody releases the deadline of its request when it is closed.
 type boundedBody struct {
 	io.ReadCloser
 	cancel context.CancelFunc

@@ -38,8 +38,7 @@ type Clients struct {
 	host string
 }
 
-// New builds the clients. Core objects are encoded as protobuf, which costs a fraction of JSON on
-// both sides. Deadlines and leadership checks are described at Bounded.
+// New builds the clients. Protobuf for core objects costs a fraction of JSON on both sides.
 func New(config *rest.Config) (*Clients, error) {
 	config = Bounded(config)
 	core := rest.CopyConfig(config)
@@ -61,8 +60,7 @@ const (
 	pingPause   = 2 * time.Second
 )
 
-// WaitForServer waits for the API server and logs its first failure. After atMost it returns an
-// error with server and cause, so that a restart policy sees the failure.
+// WaitForServer waits for the API server and logs its first failure. It fails after atMost.
 func (c *Clients) WaitForServer(ctx context.Context, atMost time.Duration) error {
 	var silent error // error of the last ping, nil before the first failure
 	ended := wait.PollUntilContextTimeout(ctx, pingPause, atMost, true, func(context.Context) (bool, error) {
@@ -85,8 +83,7 @@ func (c *Clients) ping(ctx context.Context) error {
 	return c.Kube.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Error()
 }
 
-// Raw returns a client of version v1beta1 of an API group, with its own rate limit. It decodes only
-// errors, and the caller parses JSON responses.
+// Raw returns a client of v1beta1 of an API group with its own rate limit. Callers parse responses.
 func Raw(config *rest.Config, group string) (*rest.RESTClient, error) {
 	own := Bounded(config)
 	own.APIPath = "/apis"
@@ -103,8 +100,7 @@ func Raw(config *rest.Config, group string) (*rest.RESTClient, error) {
 // maxCause is the maximum length of a quoted response body in an error, in bytes.
 const maxCause = 500
 
-// Body returns the body of a response. The error of a failed request includes the server's reason,
-// which the client library drops from raw responses.
+// Body returns the body of a response. Errors include the reason, which raw responses lack.
 func Body(answer rest.Result) ([]byte, error) {
 	body, err := answer.Raw()
 	var failed apierrors.APIStatus
@@ -127,7 +123,6 @@ func Body(answer rest.Result) ([]byte, error) {
 	return nil, err
 }
 
-// plain returns the beginning of a body as one printable line.
 func plain(body []byte) string {
 	text := strings.ToValidUTF8(string(body[:min(len(body), maxCause)]), "")
 	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")

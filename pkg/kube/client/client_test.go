@@ -125,7 +125,7 @@ func TestScale_UsesDiscovery(t *testing.T) {
 	require.EqualError(t, err, "kind Machine.example.com: the kind has no scale subresource")
 	_, err = scales.Scale(t.Context(), "ns", schema.GroupKind{Group: "example.com", Kind: "Zone"}, "one")
 	require.ErrorIs(t, err, ErrNoScale)
-	require.ErrorContains(t, err, "kind Zone.example.com is in no namespace")
+	require.ErrorContains(t, err, "kind Zone.example.com is cluster-scoped")
 	require.NoError(t, scales.Check(schema.GroupKind{Group: "example.com", Kind: "Thing"}))
 	require.ErrorIs(t, scales.Check(schema.GroupKind{Group: "example.com", Kind: "Machine"}), ErrNoScale)
 	require.ErrorContains(t, scales.Check(schema.GroupKind{Group: "example.com", Kind: "Nothing"}), "no matches for kind")

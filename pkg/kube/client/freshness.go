@@ -41,8 +41,7 @@ type options struct {
 // WithSizes adds the stores of a factory to sizes, which may be nil.
 func WithSizes(s *cachesize.Sizes) Option { return func(o *options) { o.sizes = s } }
 
-// WithFreshness records in f when informers receive data. They list again after MaxCacheAge of
-// silence.
+// WithFreshness records received data in f. Informers list again after MaxCacheAge of silence.
 func WithFreshness(f *Freshness) Option { return func(o *options) { o.freshness = f } }
 
 func apply(all []Option) (o options) {

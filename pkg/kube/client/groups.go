@@ -19,9 +19,9 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// groups is a kubernetes.Interface with only the API groups in use. The full clientset has about
-// fifty, which the linker cannot remove and which exceed the size budget of the binaries. A missing
-// group is a nil interface that panics at its first use: add it to this file.
+// groups is a kubernetes.Interface with only the API groups in use. All fifty would exceed the size
+// budget of the binaries. A missing group is a nil interface that panics at its first use: add it
+// to this file.
 type groups struct {
 	kubernetes.Interface
 
@@ -35,8 +35,7 @@ type groups struct {
 	discovery             *discovery.DiscoveryClient
 }
 
-// ErrThrottled is returned for an unsent request: the rate limit of --kube-api-qps leaves no time
-// for it.
+// ErrThrottled is returned for an unsent request: --kube-api-qps leaves no time for it.
 var ErrThrottled = errors.New("no time left under --kube-api-qps")
 
 // limiter distinguishes its own errors from errors of a server.

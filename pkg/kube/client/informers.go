@@ -91,8 +91,7 @@ func (f *factory) Batch() batch.Interface { return batch.New(f, f.namespace, f.t
 // Policy returns the informers of the group policy.
 func (f *factory) Policy() policy.Interface { return policy.New(f, f.namespace, f.tweak) }
 
-// InformerFor returns the informer of a kind. It uses create for kinds that requests does not
-// support.
+// InformerFor returns the informer of a kind. It uses create if requests does not support it.
 func (f *factory) InformerFor(object runtime.Object, create internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
 	if requests, optional := f.requests(object); requests != nil {
 		create = func(kube kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
@@ -104,8 +103,7 @@ func (f *factory) InformerFor(object runtime.Object, create internalinterfaces.N
 	return informer
 }
 
-// requests returns the list and watch calls of a kind, nil if unsupported, and whether it is
-// optional.
+// requests returns nil for an unsupported kind, and whether the kind is optional.
 func (f *factory) requests(object runtime.Object) (w *cache.ListWatch, optional bool) {
 	switch object.(type) {
 	case *corev1.Pod:
@@ -140,8 +138,7 @@ func (f *factory) requests(object runtime.Object) (w *cache.ListWatch, optional 
 	return nil, false
 }
 
-// VPAFactory returns a factory of informers for VPAs, checkpoints, SizingRecords and the
-// cluster-scoped SizingPolicies. An empty namespace means all namespaces.
+// VPAFactory is Factory for VPAs, checkpoints, SizingRecords and cluster-scoped SizingPolicies.
 func VPAFactory(vpa versioned.Interface, namespace string, options ...Option) externalversions.SharedInformerFactory {
 	all := externalversions.NewSharedInformerFactoryWithOptions(vpa, ObjectResync,
 		externalversions.WithNamespace(namespace), externalversions.WithTransform(new(Trimmer).Trim))
@@ -163,8 +160,7 @@ func (f *vpaFactory) Autoscaling() autoscalingk8sio.Interface {
 // Loadline returns the informers of the group loadline.dev.
 func (f *vpaFactory) Loadline() loadline.Interface { return loadline.New(f, f.namespace, nil) }
 
-// InformerFor returns the informer of a kind. It uses create for kinds that requests does not
-// support.
+// InformerFor returns the informer of a kind. It uses create if requests does not support it.
 func (f *vpaFactory) InformerFor(object runtime.Object, create vpainterfaces.NewInformerFunc) cache.SharedIndexInformer {
 	if requests, optional := f.requests(object); requests != nil {
 		create = func(vpa versioned.Interface, resync time.Duration) cache.SharedIndexInformer {
@@ -176,8 +172,6 @@ func (f *vpaFactory) InformerFor(object runtime.Object, create vpainterfaces.New
 	return informer
 }
 
-// requests returns the list and watch calls of a kind, nil if unsupported, and whether it is
-// optional.
 func (f *vpaFactory) requests(object runtime.Object) (w *cache.ListWatch, optional bool) {
 	all := func(*metav1.ListOptions) {}
 	switch object.(type) {
@@ -191,8 +185,7 @@ func (f *vpaFactory) requests(object runtime.Object) (w *cache.ListWatch, option
 	return nil, false
 }
 
-// builder builds informers with the options of this package, and an optionalInformer for optional
-// kinds.
+// builder builds informers with options, optional kinds as an optionalInformer.
 type builder struct {
 	namespace   string
 	gracePeriod time.Duration // see forbiddenGracePeriod
@@ -222,7 +215,6 @@ type typedClient[L runtime.Object] interface {
 	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
 }
 
-// requests returns the list and watch calls of a client.
 func requests[L runtime.Object](client typedClient[L], tweak func(*metav1.ListOptions)) *cache.ListWatch {
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -236,11 +228,9 @@ func requests[L runtime.Object](client typedClient[L], tweak func(*metav1.ListOp
 	}
 }
 
-// syncNotice is the interval of log messages while Sync waits.
 const syncNotice = 30 * time.Second
 
-// Sync waits for the named caches and logs the missing ones every half minute. It returns an error
-// only when ctx ends.
+// Sync waits for caches and logs the missing ones every half minute. It fails only when ctx ends.
 func Sync(ctx context.Context, caches map[string]cache.InformerSynced) error {
 	var waiting []string
 	lastNotice := time.Now()
@@ -248,7 +238,7 @@ func Sync(ctx context.Context, caches map[string]cache.InformerSynced) error {
 		waiting = slices.DeleteFunc(slices.Sorted(maps.Keys(caches)), func(name string) bool { return caches[name]() })
 		if len(waiting) > 0 && time.Since(lastNotice) >= syncNotice {
 			lastNotice = time.Now()
-			klog.FromContext(ctx).Info("Still waiting for the API server to list objects: are the custom resource definitions installed, and may this program list them?", "objects", waiting)
+			klog.FromContext(ctx).Info("Still waiting for the API server to list objects, check custom resource definitions and permissions", "objects", waiting)
 		}
 		return len(waiting) == 0, nil
 	})
@@ -270,22 +260,17 @@ const (
 
 // Optional lets a program run without the objects of an informer while reading them is forbidden,
 // as with the permissions of the reference VPA, or while their definition is not installed.
-// HasSynced of the informer is then false, some minutes later if it was true before.
+// HasSynced is then false, some minutes later if it was true before.
 //
-// The sentence describes the consequence. It is logged once, instead of an error of the client
-// library for each attempt. The informer retries after the given pause or a multiple of it, where 0
-// means RetryForbidden.
-//
-// Call it before the informer starts. It supports informers of Factory and VPAFactory for nodes,
-// namespaces, ResourceQuotas, PodDisruptionBudgets, HorizontalPodAutoscalers, SizingPolicies and
-// SizingRecords.
+// The sentence describes the consequence, and is logged once instead of an error for each attempt.
+// The informer retries after the given pause or a multiple of it, where 0 means RetryForbidden.
+// Call it before the informer starts, only for optional kinds of Factory and VPAFactory.
 func Optional(informer cache.SharedInformer, retry time.Duration, sentence string) error {
 	return optional(informer, retry, sentence, nil, func() {})
 }
 
-// OptionalSync is Optional for objects that a program waits for at start. The returned function
-// reports whether the objects were listed or refused. Early refusals, while a starting API server
-// loads its roles, do not count.
+// OptionalSync is Optional for objects needed at start. The returned function reports whether they
+// were listed or refused. Refusals while a starting API server loads its roles do not count.
 func OptionalSync(informer cache.SharedInformer, sentence string) (cache.InformerSynced, error) {
 	var denied atomic.Bool
 	err := optional(informer, 0, sentence, []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}, func() { denied.Store(true) })
@@ -320,11 +305,9 @@ func optional(informer cache.SharedInformer, retry time.Duration, sentence strin
 	})
 }
 
-// refused reports whether a permission or a resource definition is missing.
 func refused(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) }
 
-// optionalInformer is not synced while reading is forbidden, because the cached objects may be
-// outdated.
+// optionalInformer is not synced while reading is forbidden: its objects may be outdated.
 type optionalInformer struct {
 	cache.SharedIndexInformer
 

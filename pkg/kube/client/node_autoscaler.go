@@ -13,8 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// The status ConfigMap of cluster-autoscaler, which it updates every few seconds, and the
-// annotation with the time of the last update.
+// The status ConfigMap that cluster-autoscaler updates every few seconds.
 const (
 	autoscalerNamespace = "kube-system"
 	autoscalerStatus    = "cluster-autoscaler-status"
@@ -27,26 +26,23 @@ const maxStatusAge = time.Hour
 // Node labels of Karpenter are only on nodes that were added for pods.
 var (
 	karpenterLabels = []string{"karpenter.sh/nodepool", "karpenter.sh/provisioner-name"}
-	// managedLabels are on all nodes of a managed pool, even if no node is ever added. The
-	// autoscaler of such a cluster writes the ConfigMap, so the labels count only if reading it is
-	// forbidden.
+	// managedLabels are on all nodes of a managed pool, even if no node is ever added, so they
+	// count only if reading the ConfigMap is forbidden.
 	managedLabels = []string{"cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup", "kubernetes.azure.com/agentpool"}
 )
 
 // NodeAutoscalerLabels returns the node labels that Find reads.
 func NodeAutoscalerLabels() []string { return slices.Concat(karpenterLabels, managedLabels) }
 
-// API group and resource of Karpenter.
 const (
 	karpenterGroup = "karpenter.sh"
 	nodePools      = "nodepools"
 )
 
-// NodeAutoscaler detects an autoscaler that adds nodes for pending pods. The signs are the status
-// of cluster-autoscaler, the kind NodePool of Karpenter and its labels on most nodes. Without
-// permission to read the status, labels of managed pools on most nodes count. Labels of a few nodes
-// do not count, because a kubelet can label its own node. It cannot predict whether a node would be
-// added for a certain pod.
+// NodeAutoscaler detects an autoscaler that adds nodes for pending pods, by the status of
+// cluster-autoscaler, the kind NodePool of Karpenter, or labels on most nodes. Labels of managed
+// pools count only without permission to read the status. Labels of a few nodes do not count,
+// because a kubelet can label its own node. It cannot predict whether a certain pod gets a node.
 type NodeAutoscaler struct {
 	Kube kubernetes.Interface
 	// Cautious accepts weak signs too: an unreadable status, and nodes of managed pools.
@@ -75,7 +71,7 @@ func (c NodeAutoscaler) Find(ctx context.Context, now time.Time, labels func(con
 		return sign, err
 	}
 	if sign = majorityLabel(nodes, managedLabels); sign == "" && hidden && c.Cautious {
-		sign = fmt.Sprintf("ConfigMap %s/%s, which may not be read", autoscalerNamespace, autoscalerStatus)
+		sign = fmt.Sprintf("ConfigMap %s/%s, which is forbidden to read", autoscalerNamespace, autoscalerStatus)
 	}
 	return sign, nil
 }
@@ -102,7 +98,6 @@ func majorityLabel(nodes []map[string]string, labels []string) string {
 	return fmt.Sprintf("label %s of most nodes", labels[first])
 }
 
-// findNodePools returns a sign if the API server lists the NodePools of Karpenter.
 func (c NodeAutoscaler) findNodePools() (string, error) {
 	groups, err := c.Kube.Discovery().ServerGroups()
 	if err != nil {
@@ -126,7 +121,7 @@ func (c NodeAutoscaler) findNodePools() (string, error) {
 // ExplainEvictionRoom explains the effect of a sign on evictions.
 func ExplainEvictionRoom(sign string) string {
 	if sign == "" {
-		return "evictions wait for a node with free room, because nothing shows that nodes are added"
+		return "evictions wait for a node with free capacity, because no node autoscaler was detected"
 	}
-	return "evictions do not wait for room on nodes, because nodes seem to be added: " + sign
+	return "evictions do not wait for node capacity, because a node autoscaler was detected: " + sign
 }

@@ -78,6 +78,6 @@ func TestNodeAutoscaler_FindsSigns(t *testing.T) {
 		require.Equal(t, c.failed, err != nil, name)
 		require.Equal(t, c.want, sign, name)
 	}
-	require.Contains(t, ExplainEvictionRoom(""), "wait for a node with free room")
-	require.Contains(t, ExplainEvictionRoom("x"), "do not wait for room on nodes, because nodes seem to be added: x")
+	require.Contains(t, ExplainEvictionRoom(""), "wait for a node with free capacity")
+	require.Contains(t, ExplainEvictionRoom("x"), "do not wait for node capacity, because a node autoscaler was detected: x")
 }

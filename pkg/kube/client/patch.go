@@ -38,8 +38,7 @@ func PatchTestName(i int, container *corev1.Container) PatchOperation {
 	return PatchTest("/spec/containers/"+strconv.Itoa(i)+"/name", container.Name)
 }
 
-// AppendResources appends steps that set the requests and limits of container i of a pod, and
-// create missing parent objects.
+// AppendResources sets the requests and limits of container i, and creates missing parents.
 func AppendResources(steps []PatchOperation, i int, container *corev1.Container, desired corev1.ResourceRequirements) []PatchOperation {
 	path := "/spec/containers/" + strconv.Itoa(i) + "/resources"
 	if !convert.HasResources(container) {

@@ -43,7 +43,6 @@ type Pod struct {
 // readiness lists the statuses of the condition Ready. The first means no condition.
 var readiness = [...]corev1.ConditionStatus{"", corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown}
 
-// rareFields are the fields of few pods.
 type rareFields struct {
 	deletion        *metav1.Time
 	resources       *corev1.ResourceRequirements
@@ -58,8 +57,7 @@ type rareFields struct {
 	resized         resizeTime
 }
 
-// StartOf returns when a container of a pod started, accurate to sameStartWindow seconds, and the
-// zero time if it does not run or its start is unknown.
+// StartOf returns a container start, accurate to sameStartWindow, zero if unknown or not running.
 func StartOf(pods corelisters.PodLister, namespace, pod, container string) time.Time {
 	switch p := lookupPod(pods, namespace, pod).(type) {
 	case *corev1.Pod:
@@ -84,8 +82,7 @@ func NodeOf(pods corelisters.PodLister, namespace, pod string) string {
 	return ""
 }
 
-// lookupPod returns a *Pod for listers of Factory and a *corev1.Pod for others, nil if it does not
-// exist.
+// lookupPod returns a *Pod for listers of Factory, a *corev1.Pod for others, nil if missing.
 func lookupPod(pods corelisters.PodLister, namespace, name string) any {
 	if cached, ok := pods.(podLister); ok {
 		object, _, _ := cached.GetByKey(namespace + "/" + name) // an index in memory returns no errors
@@ -117,11 +114,9 @@ func startsOf(statuses []corev1.ContainerStatus) []uint32 {
 	return starts
 }
 
-// sameStartWindow is the maximum distance of simultaneous container starts in seconds. Only the
-// last one is stored.
+// sameStartWindow is the distance in seconds of starts that are stored as one, the last.
 const sameStartWindow = 30
 
-// recordStarts stores the container starts of an untrimmed pod, which are usually simultaneous.
 func (p *Pod) recordStarts(statuses []corev1.ContainerStatus) {
 	starts := startsOf(statuses)
 	first, last := uint32(math.MaxUint32), uint32(0)
@@ -145,14 +140,12 @@ func (p *Pod) ensureRare() *rareFields {
 	return p.rare
 }
 
-// resizeTime is the time of the last in-place resize.
 type resizeTime struct {
 	known bool
 	at    time.Time // zero: never
 }
 
-// resizedAt reads the managed fields of the subresource resize. Without managed fields the time is
-// unknown.
+// resizedAt reads the managed fields of subresource resize. Without any the time is unknown.
 func resizedAt(managed []metav1.ManagedFieldsEntry) resizeTime {
 	r := resizeTime{known: len(managed) > 0}
 	for _, m := range managed {
@@ -211,8 +204,7 @@ func AnnotationsOf(object any) (namespace string, annotations map[string]string)
 	return "", nil
 }
 
-// Object builds a pod with the fields that Trim keeps. It refers to cached memory, which must not
-// be changed.
+// Object builds a pod with the fields that Trim keeps. It shares cached memory: do not change it.
 func (p *Pod) Object() *corev1.Pod {
 	var built builtPod
 	p.build(&built)
@@ -255,8 +247,7 @@ func (p *Pod) build(m *builtPod) {
 	}
 }
 
-// EachPod calls do for each pod of a lister, in no order. The pod is valid until do returns,
-// because the listers of Factory reuse it.
+// EachPod calls do for each pod, in no order. The pod is only valid until do returns.
 func EachPod(pods corelisters.PodLister, do func(*corev1.Pod)) error {
 	cached, ok := pods.(podLister)
 	if !ok {
@@ -286,7 +277,6 @@ func (p *Pod) writeMeta(m *metav1.ObjectMeta) {
 	}
 }
 
-// nanoseconds returns 0 for the zero time.
 func nanoseconds(t metav1.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -320,7 +310,6 @@ func (p *Pod) DeepCopyObject() kruntime.Object {
 	return &other
 }
 
-// sharePod returns the cached form of a trimmed pod.
 func (t *Trimmer) sharePod(o *corev1.Pod) *Pod {
 	p := &Pod{
 		name: o.Name, version: o.ResourceVersion, uid: o.UID, generation: o.Generation, observed: o.Status.ObservedGeneration,
@@ -348,7 +337,6 @@ func (t *Trimmer) sharePod(o *corev1.Pod) *Pod {
 	return p
 }
 
-// podParts are the shared parts of one pod.
 type podParts struct {
 	trimmer      *Trimmer
 	ownerFields  *part[ownerFields]

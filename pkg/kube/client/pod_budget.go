@@ -39,7 +39,6 @@ type podCharge struct {
 	bytes     int64
 }
 
-// admit charges the large parts of a pod, or returns false if they exceed the limit.
 func (b *podBudget) admit(p *Pod) bool {
 	owner, shape, states := &p.ownerFields.value, &p.shape.value, &p.statusFields.value
 	parts := [...]struct {
@@ -174,7 +173,6 @@ func refusePod(p *corev1.Pod) *corev1.Pod {
 	return p
 }
 
-// raiseResources raises CPU and memory to at least the values of another list.
 func raiseResources(maxima *corev1.ResourceList, list corev1.ResourceList) {
 	for _, name := range mainNames {
 		q, has := list[name]
@@ -196,8 +194,7 @@ const (
 	// readmitLimit leaves room for recommendations when a refused VPA is cached again.
 	readmitLimit = maxNamespaceVPAs / 4 * 3
 	// vpaOverhead is the memory for keys and charge of a cached VPA.
-	vpaOverhead = 400
-	// listShareOverhead is the memory of sharing one resource list.
+	vpaOverhead       = 400
 	listShareOverhead = 96
 )
 
@@ -249,8 +246,7 @@ func (b vpaBudget) admit(v *vpav1.VerticalPodAutoscaler) *vpaCharge {
 	return charge
 }
 
-// refuseVPA keeps the target, the condition that reports the limit, and the fields that identify a
-// generated VPA.
+// refuseVPA keeps the target, the condition with the limit, and the marks of a generated VPA.
 func refuseVPA(v *vpav1.VerticalPodAutoscaler) {
 	refuseSpec(v, NamespaceFull)
 	annotations := map[string]string{droppedKey: "", vpav1.UnreadableAnnotation: NamespaceFull}
@@ -303,7 +299,6 @@ type chargedVPA struct {
 	lists           sharedLists
 }
 
-// admitVPA charges a trimmed VPA and shares its resource lists.
 func (t *Trimmer) admitVPA(v *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -64,9 +64,9 @@ type podMetrics struct {
 	} `json:"containers"`
 }
 
-// decodePodMetrics calls yield for each sample of a PodMetricsList. Amounts are rounded up. A
-// negative amount becomes -1, which the store rejects, and an invalid quantity is skipped. Invalid
-// pods result in an error after all other samples. Other input fails at once.
+// decodePodMetrics yields the samples of a PodMetricsList, rounded up. A negative amount becomes
+// -1, which the store rejects, and an invalid quantity is skipped. Invalid pods cause an error
+// after all other samples. Other input fails at once.
 func decodePodMetrics(r io.Reader, yield func(usage.Sample)) error {
 	d := json.NewDecoder(r)
 	if err := expectToken(d, json.Delim('{')); err != nil {
@@ -91,7 +91,7 @@ func decodePodMetrics(r io.Reader, yield func(usage.Sample)) error {
 		}
 	}
 	if !found {
-		return errors.New("the answer has no items: is it a PodMetricsList?")
+		return errors.New("response has no items: want a PodMetricsList")
 	}
 	return expectToken(d, json.Delim('}'))
 }
@@ -123,7 +123,7 @@ func podItems(d *json.Decoder, yield func(usage.Sample)) error {
 	if err := expectToken(d, json.Delim(']')); err != nil || last == nil {
 		return err
 	}
-	return fmt.Errorf("%d pods of the answer cannot be read, such as %w", unusable, last)
+	return fmt.Errorf("%d pods of the response cannot be decoded, such as %w", unusable, last)
 }
 
 // isValueError reports whether only a value is invalid. The decoder can continue after it.
@@ -139,7 +139,7 @@ func expectToken(d *json.Decoder, want json.Delim) error {
 		return err
 	}
 	if token != want {
-		return fmt.Errorf("the answer has %v where %v must be: is it a PodMetricsList?", token, want)
+		return fmt.Errorf("response has %v, want %v of a PodMetricsList", token, want)
 	}
 	return nil
 }

@@ -46,7 +46,7 @@ func TestDecodePodMetrics_OneSamplePerResource(t *testing.T) {
 func TestDecodePodMetrics_RejectsInvalidLists(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                               "EOF",
-		"[]":                             "is it a PodMetricsList?",
+		"[]":                             "want { of a PodMetricsList",
 		`{"kind":"Status"}`:              "no items",
 		`{"items":{}}`:                   "want a list",
 		`{"items":[{"containers":3}]}`:   "containers",

@@ -56,7 +56,6 @@ func (t *Trimmer) shareOwner(r *ReplicaSet) *ReplicaSet {
 	return r
 }
 
-// customGroup reports whether the API group has a dot, as the group of every custom resource.
 func customGroup(owner *metav1.OwnerReference) bool { return strings.Contains(owner.APIVersion, ".") }
 
 // GetName returns the name.
@@ -76,8 +75,7 @@ func (r *ReplicaSet) GetOwnerReferences() []metav1.OwnerReference {
 	return r.owner[:]
 }
 
-// Selector returns the pod selector, nil for a ReplicaSet of a Deployment, which cannot be a VPA
-// target.
+// Selector returns the pod selector, nil for a ReplicaSet of a Deployment, which is no VPA target.
 func (r *ReplicaSet) Selector() *metav1.LabelSelector { return r.selector }
 
 // Replicas returns the desired number of pods, nil if unset.

@@ -34,8 +34,7 @@ type Scales struct {
 	lastRefresh time.Time // last refresh of discovery for an unknown kind
 }
 
-// refreshInterval limits discovery requests for unknown kinds: any user can write owner references
-// with nonexistent kinds.
+// refreshInterval limits discovery of unknown kinds, which any user can write in owner references.
 const refreshInterval = 30 * time.Second
 
 // NewScales returns a reader that finds paths through discovery.
@@ -62,8 +61,7 @@ func (s *Scales) Scale(ctx context.Context, namespace string, kind schema.GroupK
 	return nil, err
 }
 
-// Check returns nil if a kind has a scale subresource, and ErrNoScale if discovery has no such
-// version.
+// Check returns nil for a kind with a scale subresource, ErrNoScale if discovery has none.
 func (s *Scales) Check(kind schema.GroupKind) error {
 	mappings, err := s.mappings(kind)
 	if len(mappings) > 0 {
@@ -72,7 +70,6 @@ func (s *Scales) Check(kind schema.GroupKind) error {
 	return err
 }
 
-// mappings returns the scalable versions of a kind. The error explains missing versions.
 func (s *Scales) mappings(kind schema.GroupKind) (scalable []*meta.RESTMapping, err error) {
 	all, err := s.mapper.RESTMappings(kind)
 	if meta.IsNoMatchError(err) && s.refresh() { // the kind may be newer than the cache
@@ -84,11 +81,11 @@ func (s *Scales) mappings(kind schema.GroupKind) (scalable []*meta.RESTMapping, 
 	err = fmt.Errorf("kind %s: %w", kind, ErrNoScale)
 	for _, mapping := range all {
 		if mapping.Scope.Name() != meta.RESTScopeNameNamespace {
-			err = fmt.Errorf("kind %s is in no namespace: %w that pods of a namespace could count in", kind, ErrNoScale)
+			err = fmt.Errorf("kind %s is cluster-scoped: %w for pods of a namespace", kind, ErrNoScale)
 			continue
 		}
 		if has, unknown := s.hasScale(mapping.Resource); unknown != nil {
-			err = fmt.Errorf("find out whether kind %s has a scale subresource: %w", kind, unknown)
+			err = fmt.Errorf("check kind %s for a scale subresource: %w", kind, unknown)
 		} else if has {
 			scalable = append(scalable, mapping)
 		}
@@ -96,7 +93,6 @@ func (s *Scales) mappings(kind schema.GroupKind) (scalable []*meta.RESTMapping, 
 	return scalable, err
 }
 
-// refresh resets discovery at most once per refreshInterval, and reports whether it did.
 func (s *Scales) refresh() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

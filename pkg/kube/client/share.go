@@ -11,8 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// digest identifies a value by its content. It is cryptographic, because users could construct
-// collisions.
+// digest identifies a value. It is cryptographic, because users could construct collisions.
 type digest [sha256.Size / 2]byte
 
 // pool keeps one copy of each shared value while it is referenced. The owner holds the lock.
@@ -27,7 +26,6 @@ type part[T any] struct {
 	users  int32
 }
 
-// find returns the part with a digest and adds a reference, or returns nil.
 func (p *pool[T]) find(d digest) *part[T] {
 	found := p.held[d]
 	if found != nil {
@@ -46,7 +44,6 @@ func (p *pool[T]) add(d digest, value T) *part[T] {
 	return added
 }
 
-// share returns or adds the part of a value and adds a reference.
 func (p *pool[T]) share(d digest, value T) *part[T] {
 	if found := p.find(d); found != nil {
 		return found
@@ -54,7 +51,6 @@ func (p *pool[T]) share(d digest, value T) *part[T] {
 	return p.add(d, value)
 }
 
-// release removes a reference and reports whether it was the last one.
 func (p *pool[T]) release(x *part[T]) (last bool) {
 	if x.users--; x.users > 0 {
 		return false
@@ -63,8 +59,7 @@ func (p *pool[T]) release(x *part[T]) (last bool) {
 	return true
 }
 
-// digestInput is the encoded input of a digest. Strings are length-prefixed, so that encodings are
-// unique.
+// digestInput encodes strings with a length prefix, so that encodings are unique.
 type digestInput []byte
 
 func (t *digestInput) digest() digest {
@@ -87,7 +82,6 @@ func (t *digestInput) boolean(b bool) {
 	t.number(n)
 }
 
-// stringMap distinguishes nil from an empty map.
 func (t *digestInput) stringMap(m map[string]string) {
 	if m == nil {
 		t.number(-1)

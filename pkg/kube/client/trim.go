@@ -103,7 +103,6 @@ func Trim(object any) (any, error) {
 		accessor.SetLabels(boundLabels(accessor.GetLabels()))
 		accessor.SetAnnotations(knownAnnotations(accessor.GetAnnotations()))
 	}
-	// Other objects, such as tombstones, pass unchanged.
 	return object, nil
 }
 
@@ -135,7 +134,6 @@ func addAutoscalerLabels(labels, kept map[string]string) map[string]string {
 	return kept
 }
 
-// healthConditions keeps one health condition of each type.
 func healthConditions(conditions []corev1.NodeCondition) (kept []corev1.NodeCondition) {
 	for _, c := range conditions {
 		switch c.Type {
@@ -173,8 +171,7 @@ func statefulStrategy(s appsv1.StatefulSetUpdateStrategy) appsv1.StatefulSetUpda
 	return kept
 }
 
-// trimLimitRange keeps CPU and memory of pods and containers. The API server accepts one item of
-// each type.
+// trimLimitRange keeps CPU and memory. The API server accepts one item of each type.
 func trimLimitRange(o *corev1.LimitRange) *corev1.LimitRange {
 	trimmed := &corev1.LimitRange{ObjectMeta: identityMeta(o.ObjectMeta)}
 	for _, limitType := range [...]corev1.LimitType{corev1.LimitTypePod, corev1.LimitTypeContainer} {
@@ -188,8 +185,7 @@ func trimLimitRange(o *corev1.LimitRange) *corev1.LimitRange {
 	return trimmed
 }
 
-// trimQuota keeps limits and usage of CPU and memory, and the scopes. Without an oversized scope
-// selector the quota counts more pods.
+// trimQuota drops an oversized scope selector, so that the quota counts more pods.
 func trimQuota(o *corev1.ResourceQuota) *corev1.ResourceQuota {
 	trimmed := &corev1.ResourceQuota{ObjectMeta: identityMeta(o.ObjectMeta)}
 	trimmed.Status.Hard, trimmed.Status.Used = convert.QuotaResources(o.Status.Hard), convert.QuotaResources(o.Status.Used)
@@ -239,7 +235,6 @@ func progressingCondition(conditions []appsv1.DeploymentCondition) []appsv1.Depl
 	return nil
 }
 
-// identityMeta keeps the identity and the owners.
 func identityMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Name:              m.Name,
@@ -253,7 +248,6 @@ func identityMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
 	}
 }
 
-// selectableMeta also keeps the metadata by which a policy selects a workload.
 func selectableMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
 	kept := identityMeta(m)
 	kept.Labels, kept.Annotations = internLabels(boundLabels(m.Labels)), policyAnnotations(m.Annotations)
@@ -305,8 +299,7 @@ func trimPod(p *corev1.Pod) *corev1.Pod {
 	return trimmed
 }
 
-// Unselectable returns the reason why no VPA can select a pod, empty if one can. Caches drop the
-// labels of such an oversized pod.
+// Unselectable returns why no VPA can select an oversized pod, or an empty string.
 func Unselectable(p *corev1.Pod) string {
 	switch {
 	case LabelsTooLarge(p.Labels):
@@ -341,7 +334,6 @@ func trimContainers(containers []corev1.Container) []corev1.Container {
 	return trimmed
 }
 
-// trimConditions keeps one condition for each of readiness, pending resize and resize in progress.
 func trimConditions(conditions []corev1.PodCondition) []corev1.PodCondition {
 	trimmed := make([]corev1.PodCondition, 0, 1) // enough for most pods
 	for i := range conditions {

@@ -18,12 +18,9 @@ import (
 	"loadline.dev/loadline/pkg/core/fleet"
 )
 
-// Trimmer trims the objects of informers and shares equal labels, containers and resource lists.
-// Pods of a ReplicaSet differ in little more than their names, and a map of two quantities takes
-// 700 bytes. Unused parts are released. The zero value is ready to use. It is safe for concurrent
-// use.
-//
-// Returned objects share memory with other cached objects and must not be changed in place.
+// Trimmer trims the objects of informers and shares equal labels, containers and resource lists,
+// because pods of a ReplicaSet differ little. Unused parts are released. Returned objects must not
+// be changed in place. The zero value is ready to use. It is safe for concurrent use.
 type Trimmer struct {
 	mu           sync.Mutex
 	text         digestInput // buffer for the current digest
@@ -40,7 +37,6 @@ type Trimmer struct {
 
 type sharedLists []*part[corev1.ResourceList]
 
-// ownerFields are the common fields of the pods of one owner.
 type ownerFields struct {
 	namespace   string
 	annotations map[string]string
@@ -50,23 +46,20 @@ type ownerFields struct {
 	restart     corev1.RestartPolicy
 }
 
-// shape holds the common fields of pods of one revision with equal resources.
 type shape struct {
 	containers, init []corev1.Container
 	lists            sharedLists
 	policies         []*part[[]corev1.ContainerResizePolicy]
 }
 
-// statusFields are the common status fields of healthy pods.
 type statusFields struct {
 	phase            corev1.PodPhase
 	containers, init []corev1.ContainerStatus
 	lists            sharedLists // without lists of the shape
 }
 
-// Trim is a cache.TransformFunc that keeps the fields of the function Trim and converts pods to
-// *Pod. A trimmed object is unchanged, because informers call it twice while they fill their
-// caches.
+// Trim is a cache.TransformFunc: the function Trim with pods as *Pod. A trimmed object is
+// unchanged, because informers call it twice while they fill their caches.
 func (t *Trimmer) Trim(object any) (any, error) {
 	switch o := object.(type) {
 	case *corev1.Pod:
@@ -97,7 +90,6 @@ func (t *Trimmer) releaseLists(amounts sharedLists) {
 	}
 }
 
-// sharePart returns the part of a value, which write encodes for its digest.
 func sharePart[T any](t *Trimmer, values *pool[T], value T, write func(*digestInput, T)) *part[T] {
 	t.text = t.text[:0]
 	write(&t.text, value)
@@ -125,7 +117,6 @@ func (t *Trimmer) shareOwnerFields(p *corev1.Pod) *part[ownerFields] {
 	return t.ownerFields.share(t.text.digest(), ownerFields{p.Namespace, p.Annotations, p.OwnerReferences, p.Spec.PriorityClassName, p.Status.QOSClass, p.Spec.RestartPolicy})
 }
 
-// shareLists replaces lists by shared copies and appends these to uses.
 func (t *Trimmer) shareLists(uses sharedLists, lists ...*corev1.ResourceList) sharedLists {
 	for _, list := range lists {
 		if *list == nil {
@@ -177,7 +168,6 @@ func (t *Trimmer) shareShape(p *corev1.Pod) *part[shape] {
 	return t.shapes.add(d, added)
 }
 
-// shareStatuses reuses the resource lists of the containers, which are usually equal.
 func (t *Trimmer) shareStatuses(p *corev1.Pod, specs *shape) *part[statusFields] {
 	t.text = t.text[:0]
 	t.text.word(string(p.Status.Phase))
@@ -254,7 +244,6 @@ func (t *digestInput) state(s *corev1.ContainerState) {
 	}
 }
 
-// shareVPA replaces the resource lists by shared copies and returns these.
 func (t *Trimmer) shareVPA(v *vpav1.VerticalPodAutoscaler) (uses sharedLists) {
 	if policy := v.Spec.ResourcePolicy; policy != nil {
 		for i := range policy.ContainerPolicies {
@@ -278,8 +267,7 @@ const (
 	maxVPAAnnotations = 8 << 10 // bytes; above, only known annotations are kept
 )
 
-// trimVPA also shares equal lists of a recommendation, which are most of the memory of a VPA. The
-// uncapped target equals the target if nothing was capped.
+// trimVPA also shares equal lists of a recommendation, which are most of the memory of a VPA.
 func trimVPA(v *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
 	trimmed := &vpav1.VerticalPodAutoscaler{TypeMeta: v.TypeMeta, ObjectMeta: v.ObjectMeta, Spec: v.Spec, Status: v.Status}
 	trimmed.ManagedFields, trimmed.Labels, trimmed.Annotations, trimmed.Finalizers = nil, nil, vpaAnnotations(v.Annotations), nil
@@ -337,7 +325,6 @@ func vpaAnnotations(annotations map[string]string) map[string]string {
 	return kept
 }
 
-// refuseSpec removes the spec and records the problem in an annotation.
 func refuseSpec(trimmed *vpav1.VerticalPodAutoscaler, problem string) {
 	trimmed.Spec = unusableSpec(&trimmed.Spec)
 	if _, known := trimmed.Annotations[vpav1.UnreadableAnnotation]; !known {
@@ -345,8 +332,7 @@ func refuseSpec(trimmed *vpav1.VerticalPodAutoscaler, problem string) {
 	}
 }
 
-// BoundPolicy returns a resource policy for a cache, with only CPU and memory in minAllowed and
-// maxAllowed.
+// BoundPolicy bounds a policy for a cache, with only CPU and memory in minAllowed and maxAllowed.
 func BoundPolicy(p *vpav1.PodResourcePolicy) *vpav1.PodResourcePolicy {
 	if p == nil {
 		return nil
@@ -438,8 +424,7 @@ func unusableSpec(s *vpav1.VerticalPodAutoscalerSpec) vpav1.VerticalPodAutoscale
 	return kept
 }
 
-// boundTarget truncates a reference that is too long to match an object. The result matches none
-// either.
+// boundTarget truncates a reference that is too long to match any object.
 func boundTarget(ref *autoscalingv1.CrossVersionObjectReference) *autoscalingv1.CrossVersionObjectReference {
 	if ref == nil || len(ref.APIVersion)+len(ref.Kind)+len(ref.Name) <= maxReference {
 		return ref

@@ -33,7 +33,7 @@ type WriteLimit struct {
 }
 
 // Limits of the programs. Together they allow less than 64 MiB in ten minutes for a namespace with
-// few pods. The admission controller does not write objects of users.
+// few pods. The admission controller writes no objects of users.
 var (
 	RecommenderWrites = WriteLimit{Burst: 16 << 20, Refill: 24 << 20, Window: 10 * time.Minute, PerPod: 32 << 10}
 	UpdaterWrites     = WriteLimit{Burst: 8 << 20, Refill: 12 << 20, Window: 10 * time.Minute, PerPod: 48 << 10}
@@ -83,8 +83,7 @@ func Urgent(ctx context.Context) context.Context {
 	return context.WithValue(ctx, priorityKey{}, max(urgent, priorityOf(ctx)))
 }
 
-// Unlimited returns a context for writes that are always sent, but still count: reverts, and the
-// rest of a change that has begun.
+// Unlimited returns a context for writes that are always sent, but count, such as reverts.
 func Unlimited(ctx context.Context) context.Context {
 	return context.WithValue(ctx, priorityKey{}, unlimited)
 }
@@ -177,12 +176,10 @@ func runningIn(object any) (namespace string, running bool) {
 	return "", false
 }
 
-// factor returns the growth of a namespace's limit because of its pods.
 func (l *WriteLimiter) factor(namespace string) float64 {
 	return max(1, float64(l.running[namespace])*float64(l.limit.PerPod)/float64(l.limit.Refill))
 }
 
-// reserve reserves bytes for a write, or returns the reason to refuse it.
 func (l *WriteLimiter) reserve(w write, p priority) (reserved int, refusal string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -212,7 +209,6 @@ func (l *WriteLimiter) reserve(w write, p priority) (reserved int, refusal strin
 	return 0, refusal
 }
 
-// refill credits the bytes since the last call.
 func (l *WriteLimiter) refill(namespace string) *namespaceWrites {
 	now := l.now()
 	update := func(name string, n *namespaceWrites) (idle bool) {
@@ -308,7 +304,6 @@ func (t limitedWrites) RoundTrip(r *http.Request) (*http.Response, error) {
 // WrappedRoundTripper returns the next round tripper, for the client library.
 func (t limitedWrites) WrappedRoundTripper() http.RoundTripper { return t.RoundTripper }
 
-// write is a request that stores an object.
 type write struct {
 	namespace, resource, name string
 	copies                    int // number of times the response is stored
@@ -336,8 +331,7 @@ func writeOf(r *http.Request) (w write, counts bool) {
 	return w, true
 }
 
-// refuse returns a response instead of an error, because the event recorder would retry after an
-// error.
+// refuse returns a response, because the event recorder would retry after an error.
 func refuse(r *http.Request, message string) (*http.Response, error) {
 	status := metav1.Status{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
@@ -346,7 +340,7 @@ func refuse(r *http.Request, message string) (*http.Response, error) {
 	}
 	body, err := json.Marshal(status)
 	if err != nil {
-		return nil, fmt.Errorf("print the answer to a write that is not sent: %w", err)
+		return nil, fmt.Errorf("encode the response to an unsent write: %w", err)
 	}
 	return &http.Response{
 		Status: http.StatusText(http.StatusTooManyRequests), StatusCode: http.StatusTooManyRequests,
@@ -355,7 +349,6 @@ func refuse(r *http.Request, message string) (*http.Response, error) {
 	}, nil
 }
 
-// countedBody passes the number of bytes read to closed when it is closed.
 type countedBody struct {
 	io.ReadCloser
 	size   int

@@ -26,8 +26,7 @@ type Heartbeat struct {
 	cached *coordinationv1.Lease // as last written or read by Write, nil if unknown
 }
 
-// Namespace returns the namespace of the heartbeat: the flag, else the NAMESPACE variable of the
-// pod, else kube-system.
+// Namespace returns the heartbeat namespace: the flag, else $NAMESPACE, else kube-system.
 func Namespace(flag string) string { return cmp.Or(flag, os.Getenv("NAMESPACE"), "kube-system") }
 
 // Write renews the Lease at now, and creates it if it is missing. A faster replica counts as

@@ -31,9 +31,8 @@ import (
 	"loadline.dev/loadline/pkg/process"
 )
 
-// ErrStopRequested is the cancellation cause of the context of work if the context of Lead ended
-// while the Lease was held. Only in this case can final writes of work not conflict with another
-// replica.
+// ErrStopRequested is the cancellation cause of work if the context of Lead ended while the Lease
+// was held. Only then can final writes of work not conflict with another replica.
 var ErrStopRequested = errors.New("stop requested")
 
 func withStopCause(ctx, leading context.Context) (context.Context, func()) {
@@ -101,7 +100,7 @@ func Lead(ctx context.Context, env process.Environment, kube kubernetes.Interfac
 	}()
 	select {
 	case <-electorEnded: // not by this function, so the Lease is lost
-		return fmt.Errorf("lost the lease %s/%s: another replica may work now, so this one ends", e.Namespace, e.Name)
+		return fmt.Errorf("lost the lease %s/%s: stopping, because another replica may be active", e.Namespace, e.Name)
 	case err = <-ended:
 	case <-ctx.Done():
 		if begun.Swap(true) {
@@ -113,9 +112,8 @@ func Lead(ctx context.Context, env process.Environment, kube kubernetes.Interfac
 	return err
 }
 
-// Holder returns the holder of the Lease of an election at now, for a process that does not take
-// part in it. It is empty without a holder. A holder that has not renewed the Lease for its
-// duration, by the clock of the holder, does not count.
+// Holder returns the Lease holder of an election at now, for other processes, empty without one. A
+// holder that has not renewed the Lease for its duration, by its own clock, does not count.
 func Holder(ctx context.Context, kube kubernetes.Interface, e flags.Election, now time.Time) (string, error) {
 	lease, err := kube.CoordinationV1().Leases(e.Namespace).Get(ctx, e.Name, metav1.GetOptions{})
 	switch {
@@ -191,12 +189,10 @@ func fresh(lease *coordinationv1.Lease, timeout time.Duration, now time.Time) bo
 	return renewed != nil && renewed.Add(timeout).After(now)
 }
 
-// ErrNotRenewed is the error of a skipped action: the leader Lease was not renewed in time, so
-// another replica may lead.
+// ErrNotRenewed means that the leader Lease was not renewed in time, so another replica may lead.
 var ErrNotRenewed = errors.New("the leader lease was not renewed in time, so another replica may lead")
 
-// term limits how long this process may act after it renewed its Lease. It is safe for concurrent
-// use.
+// term limits how long to act after the last renewal of the Lease. It is safe for concurrent use.
 type term struct {
 	resourcelock.Interface
 
@@ -208,11 +204,10 @@ type term struct {
 
 type termKey struct{}
 
-// Check returns ErrNotRenewed if the work that Lead started with ctx must not act now. A process
-// that was frozen, as by SIGSTOP or a pause of the virtual machine, detects a possible successor
-// with it before its elector does. Loops call it before each iteration and each queue item, and
-// package client before each write. It returns nil for a context that does not come from Lead, and
-// while election is off.
+// Check returns ErrNotRenewed if the work that Lead started with ctx must not act now, even if the
+// process was frozen and its elector has not noticed yet. Loops call it before each iteration and
+// queue item, and package client before each write. It returns nil for other contexts, and while
+// election is off.
 func Check(ctx context.Context) error {
 	t, leads := ctx.Value(termKey{}).(*term)
 	if !leads {

@@ -50,8 +50,7 @@ type node struct {
 	taints   []corev1.Taint
 }
 
-// maxNodes is the limit for considered nodes. Larger clusters are not checked, to bound the cost
-// per pod.
+// maxNodes bounds the cost per pod. Larger clusters are not checked.
 const maxNodes = 1000
 
 // maxReserved caps the fraction of a node that DaemonSet pods and static pods reserve.
@@ -104,8 +103,7 @@ func blocksPods(t *corev1.Taint) bool {
 	return !passing && (t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute)
 }
 
-// FitsEverywhere reports whether every node is large enough for the requests, so that a call of
-// Largest is unnecessary.
+// FitsEverywhere reports whether every node is large enough, so that Largest is unnecessary.
 func (n *Nodes) FitsEverywhere(requests resources.List) bool {
 	return n == nil || len(n.nodes) == 0 || requests.Fits(n.minRoom)
 }
@@ -211,7 +209,6 @@ func tolerates(t *corev1.Toleration, taint *corev1.Taint) bool {
 	return true // includes unknown operators: one node too many is better than one too few
 }
 
-// matches reports whether an affinity term matches a node. An empty term matches none.
 func (n *node) matches(term corev1.NodeSelectorTerm) bool {
 	if len(term.MatchExpressions)+len(term.MatchFields) == 0 {
 		return false

@@ -23,7 +23,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// Owners yields a workload and the controllers above it. Resolver.OwnerChain and Live.OwnerChain implement it.
+// Owners yields a workload and the controllers above it, such as Resolver.OwnerChain.
 type Owners func(target.Key) iter.Seq[target.Key]
 
 // Scales reports whether a HorizontalPodAutoscaler scales pods of a workload: its scale target is
@@ -57,8 +57,7 @@ func anyGroup(key target.Key) target.Key {
 
 const anyContainer = ""
 
-// HPAResources are the resources, by container, with requests that affect HorizontalPodAutoscalers.
-// Nil means none.
+// HPAResources are resources, by container, with requests that affect HPAs. Nil means none.
 type HPAResources map[string][resources.Kinds]bool
 
 // For returns the resources of one container.
@@ -70,8 +69,7 @@ func (l HPAResources) For(container string) (kinds [resources.Kinds]bool) {
 	return kinds
 }
 
-// Conflicts returns the resources that a VPA with these rules changes although
-// HorizontalPodAutoscalers depend on the requests.
+// Conflicts returns the resources that these rules change although HPAs depend on the requests.
 func (l HPAResources) Conflicts(rules policy.Rules) (kinds [resources.Kinds]bool) {
 	for container, dependent := range l {
 		for k := range resources.Kind(resources.Kinds) {
@@ -90,9 +88,9 @@ func controls(rules policy.Rules, container string, k resources.Kind) bool {
 		does(rules.For(container))
 }
 
-// UtilizationResources returns the resources with requests that affect a HorizontalPodAutoscaler:
-// it compares their usage as a percentage of the request. Absolute values and metrics other than
-// pod resources do not depend on requests. Without metrics the API server uses CPU.
+// UtilizationResources returns the resources that a HorizontalPodAutoscaler compares with requests
+// in percent. Absolute values and other metrics do not depend on requests. Without metrics the API
+// server uses CPU.
 func UtilizationResources(h *autoscalingv2.HorizontalPodAutoscaler) HPAResources {
 	var looked HPAResources
 	add := func(container string, name corev1.ResourceName, targetType autoscalingv2.MetricTargetType) {
@@ -213,9 +211,8 @@ func (h *HorizontalPodAutoscalers) invalidate(object any) {
 // Synced reports whether the cache is synced, or HorizontalPodAutoscalers cannot be read.
 func (h *HorizontalPodAutoscalers) Synced() bool { return h.ready() }
 
-// Resources returns the resources of a workload with requests that affect HorizontalPodAutoscalers,
-// nil if there are none. It returns all resources if the receiver is nil or
-// HorizontalPodAutoscalers cannot be read. The result must not be modified.
+// Resources returns the resources of a workload that affect HPAs, nil if none, all if the receiver
+// is nil or HPAs cannot be read. The result must not be modified.
 func (h *HorizontalPodAutoscalers) Resources(workload target.Key) HPAResources {
 	if h == nil || !h.informer.HasSynced() {
 		return HPAResources{anyContainer: {true, true}}

@@ -51,14 +51,12 @@ func NewReader(ctx context.Context, kube kubernetes.Interface, own versioned.Int
 	return r, nil
 }
 
-// NewReaderWithoutPolicies returns a Reader without policies, for users without permission to read
-// them.
+// NewReaderWithoutPolicies returns a Reader for users without permission to read policies.
 func NewReaderWithoutPolicies(kube kubernetes.Interface, own versioned.Interface) *Reader {
 	return &Reader{kube: kube, own: own, scales: client.NewScales(kube), set: fleet.NewSet(nil, fleet.Options{}), namespaces: map[string]*corev1.Namespace{}}
 }
 
-// WorkloadStatus is the policy decision and the rollout state of the workload of a VPA. The zero
-// value means that no policy applies.
+// WorkloadStatus is the policy decision and rollout state of a workload. Zero means no policy.
 type WorkloadStatus struct {
 	fleet.Decision
 
@@ -71,8 +69,7 @@ type WorkloadStatus struct {
 	StateErr  error // why State is unknown, or nil
 }
 
-// WorkloadStatus returns the policy that is responsible for the target of a VPA, and the recorded
-// rollout state.
+// WorkloadStatus returns the policy of a VPA's target, and the recorded rollout state.
 func (r *Reader) WorkloadStatus(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) (s WorkloadStatus, err error) {
 	generated := convert.IsGenerated(vpa)
 	if vpa.Spec.TargetRef == nil || r.set.Len() == 0 && !generated {
@@ -100,9 +97,8 @@ func (r *Reader) WorkloadStatus(ctx context.Context, vpa *vpav1.VerticalPodAutos
 	return s, nil
 }
 
-// FindHPAResources returns the resources of a workload with requests that affect
-// HorizontalPodAutoscalers, and the first affected HorizontalPodAutoscaler. Both are nil if there
-// is none.
+// FindHPAResources returns the resources of a workload that affect HorizontalPodAutoscalers, and
+// the first affected one. Both are nil if there is none.
 func FindHPAResources(all []autoscalingv2.HorizontalPodAutoscaler, workload target.Key, owners Owners) (found HPAResources, first *autoscalingv2.HorizontalPodAutoscaler) {
 	for i := range all {
 		h := &all[i]
@@ -167,7 +163,6 @@ func (r *Reader) scaled(ctx context.Context, key target.Key) (target.Workload, l
 	return w, pods, nil
 }
 
-// podSelector returns the pod selector of a workload, nil if it has no valid one.
 func podSelector(object any) labels.Selector {
 	var written *metav1.LabelSelector
 	switch o := object.(type) {

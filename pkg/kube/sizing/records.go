@@ -29,8 +29,7 @@ func RecordName(key target.Key) cache.ObjectName {
 	return cache.NewObjectName(key.Namespace, fleet.GeneratedVPAName(key.Kind, key.Group, key.Name))
 }
 
-// IsOwner reports whether the workload owns a record, rather than an earlier workload with the same
-// name.
+// IsOwner reports whether a record belongs to the workload, not to an earlier one with its name.
 func IsOwner(workload target.Workload, record *metav1.ObjectMeta) bool {
 	return slices.ContainsFunc(record.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == workload.UID })
 }
@@ -57,7 +56,7 @@ func AppliesTo(workload target.Workload, record *metav1.ObjectMeta) (bool, error
 	case fleet.Listed(workload.Key.Group, workload.Key.Kind):
 		return false, nil
 	default:
-		return false, fmt.Errorf("%w: %s is that of another %s", ErrUnknown, cache.MetaObjectToName(record), workload.Key)
+		return false, fmt.Errorf("%w: %s belongs to an earlier %s", ErrUnknown, cache.MetaObjectToName(record), workload.Key)
 	}
 	if problem := record.Annotations[vpav1.UnreadableAnnotation]; problem != "" {
 		return false, fmt.Errorf("%w: %s: %s", ErrUnknown, cache.MetaObjectToName(record), problem)
@@ -71,9 +70,8 @@ func ownedByNamesake(record *metav1.ObjectMeta, workload target.Workload) bool {
 	})
 }
 
-// SkipNewPods returns why new pods of a workload keep the resources of their template, from the
-// policy decision and the rollout state. It is empty if they do not, as far as the mode of a user
-// VPA allows.
+// SkipNewPods returns why new pods keep the resources of their template, from decision and rollout
+// state. It is empty if they do not, as far as the mode of a user VPA allows.
 func SkipNewPods(d fleet.Decision, author fleet.VPAOrigin, s rollout.State) reason.Reason {
 	current := d.Policy != nil && d.Policy.RolloutHash == s.Hash // else a new rollout begins
 	why := d.NewPodSkipReason(author, current && s.Phase == rollout.PhaseFullRollout)
@@ -95,19 +93,17 @@ type Records struct {
 func WatchRecords(vpas externalversions.SharedInformerFactory) (*Records, error) {
 	records := vpas.Loadline().V1alpha1().SizingRecords()
 	informer := records.Informer()
-	known, err := client.OptionalSync(informer, "SizingRecords cannot be read, so new pods stay as they are written under a SizingPolicy that changes pods, where no person wrote a VPA")
+	known, err := client.OptionalSync(informer, "SizingRecords cannot be read, so new pods keep the resources of their template under a SizingPolicy that changes pods, unless they have a user VPA")
 	if err = errors.Join(err, informer.SetTransform(trimRecord)); err != nil {
 		return nil, fmt.Errorf("watch SizingRecords: %w", err)
 	}
 	return &Records{lister: records.Lister(), synced: informer.HasSynced, ready: known}, nil
 }
 
-// Synced reports whether the cache is synced, or records cannot be read. It is true for nil
-// Records.
+// Synced reports whether the cache is synced, records are unreadable, or r is nil.
 func (r *Records) Synced() bool { return r == nil || r.ready() }
 
-// State returns the rollout state of a workload, as far as it affects new pods. The error is
-// ErrUnknown if records cannot be read.
+// State returns the rollout state for new pods, or ErrUnknown if records cannot be read.
 func (r *Records) State(workload target.Workload) (rollout.State, error) {
 	if r == nil || !r.synced() {
 		return rollout.State{}, ErrUnknown

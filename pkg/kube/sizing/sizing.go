@@ -35,8 +35,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// Policies are the SizingPolicies of the cluster. All methods are safe for concurrent use. A nil
-// Policies has none.
+// Policies holds the SizingPolicies. It is safe for concurrent use. A nil Policies has none.
 type Policies struct {
 	workloads     *target.Resolver
 	options       fleet.Options
@@ -73,9 +72,8 @@ type Policy struct {
 	Safety   rollout.Safety // reverts harm by default in modes that change pods
 }
 
-// Watch reads policies with the first factory, and namespaces with the second. Call it before they
-// start. The second factory need not start until the first policy exists. After that, unknown
-// namespaces hold their workloads.
+// Watch reads policies with the first factory and namespaces with the second. Call it before they
+// start. The second may start with the first policy, then unknown namespaces hold workloads.
 func Watch(vpas externalversions.SharedInformerFactory, core informers.SharedInformerFactory, workloads *target.Resolver, o fleet.Options) (*Policies, error) {
 	policies, namespaces := vpas.Loadline().V1alpha1().SizingPolicies(), core.Core().V1().Namespaces()
 	p := &Policies{
@@ -104,8 +102,8 @@ func Watch(vpas externalversions.SharedInformerFactory, core informers.SharedInf
 		return nil, fmt.Errorf("watch SizingPolicies: %w", err)
 	}
 	p.handlerSynced = handler.HasSynced
-	policiesKnown, err := client.OptionalSync(p.policies, "SizingPolicies cannot be read, so there are none, and no pod is changed because of a VPA that was made for one")
-	namespacesKnown, err2 := client.OptionalSync(p.namespaces, "Namespaces cannot be read, so a SizingPolicy that selects them by label holds all workloads of its kinds as they are")
+	policiesKnown, err := client.OptionalSync(p.policies, "SizingPolicies cannot be read, so none apply, and generated VPAs change no pods")
+	namespacesKnown, err2 := client.OptionalSync(p.namespaces, "Namespaces cannot be read, so a SizingPolicy that selects them by label holds all workloads of its kinds")
 	p.synced = map[string]cache.InformerSynced{
 		"sizingpolicies": func() bool { return policiesKnown() && (p.handlerSynced() || !p.policies.HasSynced()) },
 		"namespaces":     namespacesKnown,
@@ -116,8 +114,7 @@ func Watch(vpas externalversions.SharedInformerFactory, core informers.SharedInf
 // NonEmpty returns a channel that is closed when the first policy exists, and stays closed.
 func (p *Policies) NonEmpty() <-chan struct{} { return p.nonEmpty }
 
-// Synced returns functions by resource name. Each reports whether the cache is synced, or the
-// resource cannot be read.
+// Synced reports, by resource name, whether the cache is synced or the resource is unreadable.
 func (p *Policies) Synced() map[string]cache.InformerSynced { return p.synced }
 
 // Readable reports whether all policies are known. Until then an unknown policy may select any
@@ -146,8 +143,7 @@ func (p *Policies) current(s *Snapshot) bool {
 	return s != nil && s.changes == p.changes.Load() && s.readable == p.Readable()
 }
 
-// SpecsUnchanged reports whether specs and annotations of all policies are the same as in a
-// snapshot.
+// SpecsUnchanged reports whether specs and annotations of all policies equal a snapshot.
 func (p *Policies) SpecsUnchanged(s *Snapshot) bool {
 	return s.specs == p.specs.Load() && s.readable == p.Readable()
 }
@@ -162,7 +158,7 @@ func (p *Policies) read(last *Snapshot) *Snapshot {
 	for _, o := range objects {
 		v := convert.Policy(o)
 		if !k.readable {
-			v.Unusable = "the recommender, the updater or the admission controller may not read SizingPolicies any more: give it list and watch on sizingpolicies"
+			v.Unusable = "the recommender, the updater or the admission controller has lost permission to read SizingPolicies: grant list and watch on sizingpolicies"
 		}
 		one := last.Policy(o.Name)
 		if one == nil || one.Object != o {
@@ -242,8 +238,7 @@ type TargetDecision struct {
 	Rival    string // policy that loses only by name, see fleet.Set.Rival
 }
 
-// ForTarget returns the decision of For with more details. The value generated is
-// convert.IsGenerated.
+// ForTarget is For with more details. The value generated is convert.IsGenerated.
 func (p *Policies) ForTarget(vpa *vpav1.VerticalPodAutoscaler, generated bool) TargetDecision {
 	set := p.Snapshot().Set()
 	a, w := p.decide(set, vpa, generated, nil)
@@ -281,8 +276,7 @@ func (p *Policies) MayChangePods(namespace string) bool {
 	return set.Len() > 0 && set.MayChangePods(namespace, namespaceLabels(p.namespace(namespace)))
 }
 
-// Target returns the target of a VPA. It returns false if the workload is missing, unknown, or of a
-// kind that policies cannot select.
+// Target returns the target of a VPA, or false if it is missing, unknown, or not selectable.
 func (p *Policies) Target(vpa *vpav1.VerticalPodAutoscaler) (target.Workload, bool) {
 	if vpa.Spec.TargetRef == nil {
 		return target.Workload{}, false

@@ -51,7 +51,6 @@ type annotatedPods struct {
 	namespaces map[string]*namespaceAnnotations
 }
 
-// namespaceAnnotations are the annotated pods of a namespace, by owner.
 type namespaceAnnotations struct {
 	newest     map[target.Key]*corev1.Pod
 	events     uint64    // events before the read
@@ -60,8 +59,7 @@ type namespaceAnnotations struct {
 }
 
 const (
-	// pauseFactor limits the load of annotation reads: the pause after a read is at least this
-	// multiple of its duration.
+	// pauseFactor limits the load: a pause is at least this multiple of the duration of a read.
 	pauseFactor = 100
 	// ownerDelay is the maximum delay of pod owners.
 	ownerDelay = 10 * time.Second
@@ -109,7 +107,6 @@ func (p *Policies) newestPods(namespace string) map[target.Key]*corev1.Pod {
 	return newest
 }
 
-// newer prefers the smaller name among pods of the same age.
 func newer(pod, other *corev1.Pod) bool {
 	if pod.CreationTimestamp.Equal(&other.CreationTimestamp) {
 		return pod.Name < other.Name

@@ -30,8 +30,7 @@ type Claim struct {
 	Selector interface{ Matches(labels.Labels) bool }
 }
 
-// ClaimOf returns the claim of a VPA without Selector. Without targetRef, kind and name of the
-// target are empty.
+// ClaimOf returns a claim without Selector. Without targetRef, kind and name are empty.
 func ClaimOf(vpa *vpav1.VerticalPodAutoscaler) Claim {
 	claim := Claim{
 		VPA: vpa, Namespace: vpa.Namespace, Name: vpa.Name, Created: vpa.CreationTimestamp.Time,
@@ -54,9 +53,8 @@ type Claims struct {
 
 type claims struct {
 	all []*Claim // strongest first
-	// strongest is the only VPA that can control a pod, because all VPAs of a target select the
-	// same pods. Users can create any number of them, and only this one is evaluated for each pod.
-	// Nil if none has a selector.
+	// strongest is the only VPA that can control a pod, nil if none has a selector. Users can
+	// create any number of VPAs for a target, but only this one is evaluated for each pod.
 	strongest *Claim
 }
 
@@ -128,8 +126,7 @@ func (x *Claims) Has(name cache.ObjectName) bool {
 // Len returns the number of VPAs in the index.
 func (x *Claims) Len() int { return len(x.targets) }
 
-// Controlling returns the VPA that controls a pod with the given topmost controller and labels, or
-// false.
+// Controlling returns the VPA that controls a pod with this topmost controller and labels.
 func (x *Claims) Controlling(top Key, podLabels map[string]string) (Claim, bool) {
 	if strongest, found := x.Targeting(top); found && !client.LabelsTooLarge(podLabels) && strongest.Selector.Matches(labels.Set(podLabels)) {
 		return strongest, true
@@ -162,7 +159,6 @@ func falseFirst(a, b bool) int {
 	return 1
 }
 
-// byTarget is the name of an index.
 const byTarget = "target"
 
 // Indexers returns the index of VPAs for VPAsOf.
@@ -197,7 +193,6 @@ type Generations struct {
 	known map[cache.ObjectName]observation
 }
 
-// observation is the observed state of one VPA.
 type observation struct {
 	uid    types.UID
 	target Key
@@ -223,8 +218,7 @@ func (g *Generations) Outdated(vpa *vpav1.VerticalPodAutoscaler) bool {
 	return convert.IsOutdated(vpa, g.observe(vpa, false))
 }
 
-// observe returns the generation since which a VPA has had its target. It adds an unknown VPA only
-// if exists is true.
+// observe returns the generation of the current target. An unknown VPA is added only if it exists.
 func (g *Generations) observe(vpa *vpav1.VerticalPodAutoscaler, exists bool) (since int64) {
 	name, at := cache.MetaObjectToName(vpa), vpa.Generation
 	var target Key

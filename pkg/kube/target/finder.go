@@ -22,8 +22,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-// TopmostResolver resolves controllers and selectors. Resolver implements it with API calls, and
-// Resolver.CacheOnly without.
+// TopmostResolver resolves controllers and selectors, such as Resolver and Resolver.CacheOnly.
 type TopmostResolver interface {
 	// Topmost returns the topmost controller above (or equal to) a workload.
 	Topmost(ctx context.Context, start Key) (top Key, found bool, err error)
@@ -45,7 +44,6 @@ type Finder struct {
 	waiting map[string]int // number of waiting pods by namespace
 }
 
-// vpaCounts counts the VPAs of a namespace that may change pods.
 type vpaCounts struct {
 	active    int // not idle
 	generated int // idle, but generated: the policy may change pods
@@ -98,7 +96,6 @@ func (f *Finder) expire(namespace string, now time.Time) {
 	}
 }
 
-// hasPendingVPA reports whether a namespace has an admitted VPA that is not in the informer yet.
 func (f *Finder) hasPendingVPA(namespace string) bool {
 	f.mu.RLock()
 	expected := len(f.admitted[namespace]) > 0
@@ -112,8 +109,7 @@ func (f *Finder) hasPendingVPA(namespace string) bool {
 	return len(f.admitted[namespace]) > 0
 }
 
-// Namespaces returns the sorted namespaces with VPAs that may change pods, idle generated ones
-// included.
+// Namespaces returns the sorted namespaces with VPAs that may change pods, or generated ones.
 func (f *Finder) Namespaces() []string {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -131,8 +127,7 @@ func NewFinder(ctx context.Context, resolver TopmostResolver) *Finder {
 	}
 }
 
-// Handler updates the Finder from an informer of VPAs. It calls prefetch for targets without
-// informer, if their VPA may change pods.
+// Handler updates the Finder. It calls prefetch for targets of active VPAs without informer.
 func (f *Finder) Handler(prefetch func(Key)) cache.ResourceEventHandler {
 	return vpaHandler(func(vpa *vpav1.VerticalPodAutoscaler) {
 		f.Put(vpa)
@@ -281,7 +276,7 @@ func (f *Finder) topmost(ctx context.Context, owner Key) (top Key, found bool, e
 		if isConclusive(err) {
 			return top, found, err
 		}
-		return Key{}, false, fmt.Errorf("%d other pods of namespace %s wait for their owners already: %w", maxWaitingPods, owner.Namespace, err)
+		return Key{}, false, fmt.Errorf("%d other pods of namespace %s already wait for their owners: %w", maxWaitingPods, owner.Namespace, err)
 	}
 	defer f.endWait(owner.Namespace)
 	for _, pause := range pauses {

@@ -287,7 +287,7 @@ func TestFind_BoundsPodsWaitingForOwners(t *testing.T) {
 				waited.Add(1)
 			} else {
 				refused.Add(1)
-				assert.ErrorContains(t, err, "20 other pods of namespace default wait for their owners")
+				assert.ErrorContains(t, err, "20 other pods of namespace default already wait for their owners")
 			}
 		}
 		var all sync.WaitGroup

@@ -36,7 +36,7 @@ func TestResolver_IdentifiesWorkloadByScale(t *testing.T) {
 	require.Error(t, r.Confirm(t.Context(), w))
 	fleets.Break(0)
 	fleets.Put("ns", "web", "uid-2", 2)
-	require.ErrorContains(t, r.Confirm(t.Context(), w), "Fleet.example.com web in namespace ns was replaced by another of that name")
+	require.ErrorContains(t, r.Confirm(t.Context(), w), "Fleet.example.com web in namespace ns was replaced by another object of that name")
 	w, known = r.Workload(key)
 	require.True(t, known, "it was read")
 	require.EqualValues(t, "uid-2", w.UID)
@@ -61,7 +61,7 @@ func TestResolverRead_RejectsNonWorkloads(t *testing.T) {
 	_, known := r.Workload(NewKey("ns", "example.com/v1", "Fleet", "../x"))
 	require.False(t, known)
 	_, err = r.Read(t.Context(), NewKey("ns", "example.com/v1", "Fleet", "bare"))
-	require.ErrorContains(t, err, "says no metadata.uid")
+	require.ErrorContains(t, err, "has no metadata.uid")
 	require.NotErrorIs(t, err, ErrNoWorkload)
 }
 
@@ -77,7 +77,7 @@ func TestResolverRead_RejectsOwnedWorkload(t *testing.T) {
 		&appsv1.ReplicaSet{ObjectMeta: named("alone")})
 	_, err := r.Read(t.Context(), NewKey("ns", "apps/v1", "ReplicaSet", "set"))
 	require.ErrorIs(t, err, ErrNoWorkload)
-	require.ErrorContains(t, err, "Deployment web owns it")
+	require.ErrorContains(t, err, "select its owner Deployment web instead")
 	w, err := r.Read(t.Context(), NewKey("ns", "apps/v1", "ReplicaSet", "alone"))
 	require.NoError(t, err)
 	require.EqualValues(t, "uid", w.UID)

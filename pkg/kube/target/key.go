@@ -116,7 +116,6 @@ func Controller(namespace string, owners []metav1.OwnerReference) (Key, bool) {
 	return Key{}, false
 }
 
-// static reports whether k owns static pods.
 func (k Key) static() bool { return k.Kind == nodeKind && fleet.BuiltIn(k.Group) }
 
 // Custom reports whether k is read through its scale subresource.
@@ -142,7 +141,7 @@ func (k Key) GroupKind() schema.GroupKind {
 
 // ErrNoWorkload is returned for a workload that a policy cannot select: it does not exist, its kind
 // has no scale subresource, or another controller owns it.
-var ErrNoWorkload = errors.New("nothing that a policy can select")
+var ErrNoWorkload = errors.New("not a workload that a policy can select")
 
 // Read returns a workload of an unlisted kind from its scale subresource, cached or requested.
 // After errors other than ErrNoWorkload the state is unknown.
@@ -157,9 +156,9 @@ func (r *Resolver) Read(ctx context.Context, key Key) (Workload, error) {
 	}
 	switch top, found, err := r.Topmost(ctx, key); {
 	case err != nil:
-		return Workload{}, fmt.Errorf("find out whether another controller owns %s in namespace %s: %w", key, key.Namespace, err)
+		return Workload{}, fmt.Errorf("resolve the owners of %s in namespace %s: %w", key, key.Namespace, err)
 	case found && top != key:
-		return Workload{}, fmt.Errorf("%s in namespace %s is %w: %s owns it, which a policy can name", key, key.Namespace, ErrNoWorkload, top)
+		return Workload{}, fmt.Errorf("%s in namespace %s is %w: select its owner %s instead", key, key.Namespace, ErrNoWorkload, top)
 	}
 	return w, nil
 }
@@ -205,12 +204,11 @@ func (r *Resolver) Confirm(ctx context.Context, w Workload) error {
 	case err != nil:
 		return err
 	case now.UID != w.UID:
-		return fmt.Errorf("%s in namespace %s was replaced by another of that name", w.Key, w.Key.Namespace)
+		return fmt.Errorf("%s in namespace %s was replaced by another object of that name", w.Key, w.Key.Namespace)
 	}
 	return nil
 }
 
-// workloadOf returns a workload from its scale subresource, or from the error of reading it.
 func workloadOf(key Key, a scaleInfo, err error) (Workload, error) {
 	switch {
 	case apierrors.IsNotFound(err):
@@ -220,7 +218,7 @@ func workloadOf(key Key, a scaleInfo, err error) (Workload, error) {
 	case err != nil:
 		return Workload{}, fmt.Errorf("read the scale subresource of %s in namespace %s: %w", key, key.Namespace, err)
 	case a.uid == "" || a.apiVersion == "":
-		return Workload{}, fmt.Errorf("the scale subresource of %s in namespace %s says no metadata.uid, so that it could own no VPA", key, key.Namespace)
+		return Workload{}, fmt.Errorf("the scale subresource of %s in namespace %s has no metadata.uid, which the owner of a VPA requires", key, key.Namespace)
 	}
 	return Workload{Key: key, APIVersion: a.apiVersion, UID: a.uid}, nil
 }

@@ -69,8 +69,7 @@ func (l *Live) Replicas(ctx context.Context, key Key) (int32, bool) {
 	return 0, false
 }
 
-// Selects reports whether the selector of a workload matches the labels of a pod. An unreadable
-// workload selects nothing.
+// Selects reports whether a workload selects pod labels. An unreadable workload selects nothing.
 func (l *Live) Selects(ctx context.Context, key Key, podLabels map[string]string) bool {
 	a := l.get(ctx, key)
 	selector, err := client.Selector(a.selector)
@@ -177,8 +176,7 @@ type replacement struct {
 	partition   int
 }
 
-// IgnoresDisruption reports whether a workload is a Job that does not count an evicted pod as
-// failed.
+// IgnoresDisruption reports whether a workload is a Job that does not count evicted pods as failed.
 func (r *Resolver) IgnoresDisruption(key Key) bool {
 	return r.cached(key).replacement.ignoresDisruption
 }
@@ -197,7 +195,6 @@ func (r *Resolver) KeepsRevision(key Key, pod string, labels map[string]string) 
 	return next != "" && next == labels[replaces.revisionLabel]
 }
 
-// ordinal returns the number at the end of a pod name.
 func ordinal(pod string) int {
 	n, err := strconv.Atoi(pod[strings.LastIndexByte(pod, '-')+1:])
 	if err != nil {
@@ -237,7 +234,6 @@ func daemonSetReplacement(d *appsv1.DaemonSet) (r replacement) {
 
 const templateGeneration = "pod-template-generation"
 
-// Exit codes after SIGTERM and SIGKILL.
 const (
 	exitedBySIGTERM = 143
 	exitedBySIGKILL = 137

@@ -57,7 +57,6 @@ func (s *Prefetcher) Enqueue(key Key) {
 	s.wake()
 }
 
-// fullest returns the namespace with the most queued workloads, the first in order of equals.
 func (s *Prefetcher) fullest() (fullest string) {
 	for _, namespace := range s.order {
 		if len(s.queues[namespace]) > len(s.queues[fullest]) {
@@ -124,8 +123,7 @@ func (s *Prefetcher) next() (key Key, ok bool) {
 }
 
 // Recheck makes Run read the scale subresource of a target early, because a selector without
-// matching pods may be outdated. It does not block. It ignores targets in informer caches and
-// targets that were never read.
+// matching pods may be outdated. It does not block, and ignores cached kinds and unread targets.
 func (r *Resolver) Recheck(namespace string, ref *autoscalingv1.CrossVersionObjectReference) {
 	if ref == nil {
 		return

@@ -43,10 +43,10 @@ func New(factory informers.SharedInformerFactory, scale Scale) *Resolver {
 // ErrNotRead is returned for a workload that has not been read yet: by resolvers of CacheOnly, and
 // after new workloads have used up maxFirstWait or maxTotalFirstWait. Run reads such workloads
 // later.
-var ErrNotRead = errors.New("the API server has not been asked yet, and will be within minutes")
+var ErrNotRead = errors.New("not read from the API server yet, will be read within minutes")
 
 // ErrHangs is ErrNotRead after a request for the same kind timed out.
-var ErrHangs = fmt.Errorf("requests for this kind time out, see whether its conversion webhook and its API server answer: %w", ErrNotRead)
+var ErrHangs = fmt.Errorf("requests for this kind time out, check its conversion webhook and its API server: %w", ErrNotRead)
 
 // CacheOnly returns a resolver for admission reviews, which must not block. It shares the cache of
 // r and never sends a request. For an uncached scale subresource it returns ErrNotRead and calls
@@ -85,17 +85,16 @@ func (r *Resolver) Resolve(ctx context.Context, namespace string, ref *autoscali
 	top, found, err := r.Topmost(ctx, key)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("cannot find out whether another controller owns the target %s: %w", key, err)
+		return nil, fmt.Errorf("cannot resolve the owners of the target %s: %w", key, err)
 	case !found:
-		return nil, fmt.Errorf("the target %s is no controller with a scale subresource: name one in spec.targetRef", key)
+		return nil, fmt.Errorf("the target %s is not a controller with a scale subresource: set spec.targetRef to one", key)
 	case top != key:
-		return nil, fmt.Errorf("the target %s is owned by %s: name that one in spec.targetRef", key, top)
+		return nil, fmt.Errorf("the target %s is owned by %s: set spec.targetRef to the owner", key, top)
 	}
 	return selector, unusable
 }
 
-// errOwned is the error of a workload that is cached without selector, because a Deployment owns
-// it.
+// errOwned is the error of a workload without selector in the cache, because a Deployment owns it.
 var errOwned = errors.New("another controller owns it")
 
 // Selector returns the label selector of a VPA's target without checking its owners.
@@ -114,25 +113,24 @@ type Selection struct {
 	text     string                // from a scale subresource
 }
 
-// Select is Selector for repeated calls: it returns before, which may be nil, if the selector is
-// unchanged.
+// Select is Selector for repeated calls: it returns before, maybe nil, if nothing changed.
 func (r *Resolver) Select(ctx context.Context, namespace string, ref *autoscalingv1.CrossVersionObjectReference, before *Selection) (*Selection, error) {
 	if ref == nil || ref.Kind == "" || ref.Name == "" {
-		return nil, errors.New("spec.targetRef names no target: give apiVersion, kind and name of the controller of the pods")
+		return nil, errors.New("spec.targetRef is incomplete: set apiVersion, kind and name of the controller of the pods")
 	}
 	key := RefKey(namespace, ref)
 	if err := key.check(); err != nil {
 		return nil, fmt.Errorf("spec.targetRef: %w", err)
 	}
 	if key.static() {
-		return nil, fmt.Errorf("spec.targetRef: the target %s owns static pods, whose resources are in files of that node: name a controller of other pods", key)
+		return nil, fmt.Errorf("spec.targetRef: the target %s owns static pods, which are configured in files on the node: set another controller", key)
 	}
 	selected, err := r.selection(ctx, key, before)
 	if err != nil {
 		return nil, err
 	}
 	if selected.Selector.Empty() {
-		return nil, fmt.Errorf("the target %s has an empty label selector, which would mean every pod of the namespace: give its pods labels of their own", key)
+		return nil, fmt.Errorf("the target %s has an empty label selector, which selects every pod of the namespace: set a selector for its own pods", key)
 	}
 	return selected, nil
 }
@@ -160,7 +158,7 @@ func (r *Resolver) selection(ctx context.Context, key Key, before *Selection) (*
 	}
 	scale, err := r.scale(ctx, key)
 	if err != nil {
-		return nil, fmt.Errorf("cannot read the scale subresource of the target %s, whose kind is none that is known without it: %w", key, err)
+		return nil, fmt.Errorf("cannot read the scale subresource of the target %s, which its kind requires: %w", key, err)
 	}
 	if scale.selector == "" {
 		return nil, fmt.Errorf("the scale subresource of the target %s has an empty status.selector: its custom resource definition needs labelSelectorPath", key)
@@ -193,7 +191,7 @@ func topmost(ctx context.Context, start Key, owners func(context.Context, Key) (
 			path[walked] = key
 		}
 		if walked >= maxOwnerDepth {
-			return Key{}, false, fmt.Errorf("the owners form a circle: %s, %s, %s, %s", path[0], path[1], path[2], path[3])
+			return Key{}, false, fmt.Errorf("the owners form a cycle: %s, %s, %s, %s", path[0], path[1], path[2], path[3])
 		}
 		if err := key.check(); err != nil {
 			of := "a pod"
@@ -218,8 +216,7 @@ func topmost(ctx context.Context, start Key, owners func(context.Context, Key) (
 	}
 }
 
-// owners returns the owners of a workload, and false if it cannot be the topmost, because it does
-// not exist or its kind has no scale subresource.
+// owners returns false for a missing workload or a kind without scale subresource.
 func (r *Resolver) owners(ctx context.Context, key Key) (owners []metav1.OwnerReference, counts bool, err error) {
 	if key.static() {
 		return nil, false, nil
@@ -238,9 +235,8 @@ func (r *Resolver) owners(ctx context.Context, key Key) (owners []metav1.OwnerRe
 	return scale.owners, true, nil
 }
 
-// Top returns the topmost controller at or above a pod's controller from the caches, or the pod's
-// controller if none can be the topmost. It returns false if the result is not cached yet. Run then
-// reads it.
+// Top returns the topmost controller from the caches, or the pod's controller if none can be it. It
+// returns false if the result is not cached yet, and Run then reads it.
 func (r *Resolver) Top(controller Key) (top Key, known bool) {
 	cached := Resolver{workloads: r.workloads, scales: r.scales, scale: func(_ context.Context, key Key) (scaleInfo, error) { return r.scales.cached(key) }}
 	top, found, err := cached.Topmost(context.Background(), controller)

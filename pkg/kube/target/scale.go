@@ -36,9 +36,8 @@ const (
 	hangPause       = time.Minute      // pause of a kind after a timeout, see isHanging
 	discoveryLife   = 5 * time.Minute
 
-	// maxErrors bounds the cached errors of a namespace. Updater and recommender look up all
-	// targets and owners in each iteration. A limit below the number of missing workloads would
-	// cause requests in every iteration.
+	// maxErrors bounds the cached errors of a namespace. A limit below the number of missing
+	// workloads would cause requests in every iteration of updater and recommender.
 	maxErrors = 20_000
 	// maxReviewErrors replaces maxErrors for admission reviews: the pod of a review may never be
 	// created, and any user can give it any owner. Nothing else bounds nonexistent owners.
@@ -63,7 +62,6 @@ const (
 	unreadLifetime = time.Minute
 )
 
-// scaleInfo holds the used fields of a scale subresource.
 type scaleInfo struct {
 	selector string
 	replicas int32
@@ -183,8 +181,7 @@ func (c *scaleCache) lookup(key Key, add bool) (a scaleInfo, known bool, err err
 	return e.info, e.known, e.err
 }
 
-// cached returns ErrNotRead for a missing result, which run reads within the limit of its
-// namespace.
+// cached returns ErrNotRead for a missing result. run reads it within the limit of its namespace.
 func (c *scaleCache) cached(key Key) (scaleInfo, error) {
 	a, known, err := c.lookup(key, false)
 	if !known && c.addUnread(key) {
@@ -232,9 +229,9 @@ func (c *scaleCache) dropUnread(namespace string, gone func(Key, time.Time) bool
 }
 
 // fetch requests the scale subresource and updates a copy of an entry's state. A temporary failure
-// keeps the last good result, because it contains no news about the workload. If the context of the
-// caller ended or the client's rate limit left no time, only the time of the next request is
-// updated, even without a result. The returned error is from the request.
+// keeps the last good result. If the context of the caller ended or the client's rate limit left no
+// time, only the time of the next request is updated, even without a result. The returned error is
+// from the request.
 func (c *scaleCache) fetch(ctx context.Context, key Key, e *state, limit time.Duration) error {
 	within, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -271,8 +268,7 @@ func (c *scaleCache) fetch(ctx context.Context, key Key, e *state, limit time.Du
 	return err
 }
 
-// isPermanent reports whether an error concerns the object or permissions, so that a retry would
-// fail too.
+// isPermanent reports whether a retry would fail too, because of the object or permissions.
 func isPermanent(err error) bool {
 	return errors.Is(err, client.ErrNoScale) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) || meta.IsNoMatchError(err)
 }
@@ -319,10 +315,10 @@ func (c *scaleCache) refresh(ctx context.Context) {
 	}
 }
 
-// dueKeys drops entries that are unused for scaleForget, and returns at most maxRoundRequests
-// entries to request. Namespaces take turns, starting after the last one of the previous round,
-// because a hanging server completes few requests in each round. Within a namespace the longest
-// overdue come first. An entry without any request is due since its creation.
+// dueKeys drops entries unused for scaleForget, and returns at most maxRoundRequests due entries.
+// Namespaces take turns after the last one of the previous round, because a hanging server
+// completes few requests in each round. Within a namespace the longest overdue come first. An entry
+// without any request is due since its creation.
 func (c *scaleCache) dueKeys(entries map[Key]*entry, now time.Time) (next []Key) {
 	type due struct {
 		key  Key
@@ -364,8 +360,7 @@ func (c *scaleCache) dueKeys(entries map[Key]*entry, now time.Time) (next []Key)
 	return next
 }
 
-// refreshEntry does not lock the entry during the request, so readers get the old result. It
-// returns the error of the request, even if the old result stays valid.
+// refreshEntry lets readers get the old result during the request. It returns the request's error.
 func (c *scaleCache) refreshEntry(ctx context.Context, key Key, e *entry, limit time.Duration) (scaleInfo, error) {
 	e.mu.RLock()
 	fresh := e.state
@@ -401,8 +396,7 @@ func (c *scaleCache) markScaleless(key Key, err error) {
 	delete(c.entries, key)
 }
 
-// recheckScaleless requests one object of each kind without scale subresource. A failed request
-// changes nothing.
+// recheckScaleless requests one object of each kind. A failed request changes nothing.
 func (c *scaleCache) recheckScaleless(ctx context.Context) {
 	c.mu.Lock()
 	kinds := maps.Clone(c.scaleless)

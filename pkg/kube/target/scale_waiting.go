@@ -67,7 +67,6 @@ func (e *entry) finishFirst() {
 	e.first = nil
 }
 
-// fetchFirst sends the first request of a joined entry.
 func (c *scaleCache) fetchFirst(ctx context.Context, key Key, e *entry) (scaleInfo, error) {
 	defer e.finishFirst()
 	if err := ctx.Err(); err != nil {

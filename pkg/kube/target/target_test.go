@@ -142,14 +142,14 @@ func TestResolve_ErrorsNameProblemAndRemedy(t *testing.T) {
 		ref  *autoscalingv1.CrossVersionObjectReference
 		want string
 	}{
-		{nil, "spec.targetRef names no target"},
-		{ref("apps/v1", "Deployment", ""), "spec.targetRef names no target"},
+		{nil, "spec.targetRef is incomplete"},
+		{ref("apps/v1", "Deployment", ""), "spec.targetRef is incomplete"},
 		{ref("apps/v1", "Deployment", "nowhere"), "Deployment nowhere does not exist in namespace ns"},
-		{ref("apps/v1", "ReplicaSet", "rs"), "the target ReplicaSet rs is owned by Deployment d: name that one in spec.targetRef"},
-		{ref("apps/v1", "ReplicaSet", "lost"), "cannot find out whether another controller owns the target ReplicaSet lost: Deployment gone does not exist"},
+		{ref("apps/v1", "ReplicaSet", "rs"), "the target ReplicaSet rs is owned by Deployment d: set spec.targetRef to the owner"},
+		{ref("apps/v1", "ReplicaSet", "lost"), "cannot resolve the owners of the target ReplicaSet lost: Deployment gone does not exist"},
 		{ref("apps/v1", "Deployment", "none"), "has no label selector"},
 		{ref("apps/v1", "Deployment", "broken"), "cannot be used"},
-		{ref("apps/v1", "Deployment", "all"), "empty label selector, which would mean every pod"},
+		{ref("apps/v1", "Deployment", "all"), "empty label selector, which selects every pod of the namespace"},
 		{ref("batch/v1", "CronJob", "nolabels"), "label selector"},
 		{ref("example.com/v1", "Thing", "nowhere"), "cannot read the scale subresource of the target Thing.example.com nowhere"},
 		{ref("example.com/v1", "Thing", "noselector"), "empty status.selector: its custom resource definition needs labelSelectorPath"},
@@ -207,7 +207,7 @@ func TestTopmost_FindsTopmostController(t *testing.T) {
 	_, _, err = top("apps/v1", "ReplicaSet", "orphan")
 	require.ErrorContains(t, err, "Deployment gone does not exist")
 	_, _, err = top("example.com/v1", "Circle", "a")
-	require.ErrorContains(t, err, "circle")
+	require.ErrorContains(t, err, "the owners form a cycle: ")
 }
 
 // References become part of a request path. With the permissions of the program, they could read
@@ -254,7 +254,7 @@ func TestSelector_RejectsNode(t *testing.T) {
 	r := newResolver(t, scaled{"Node./n": scale("app=x")}.scale)
 	for _, version := range []string{"v1", "", "core/v1"} {
 		_, err := r.Selector(t.Context(), "ns", ref(version, "Node", "n"))
-		require.ErrorContains(t, err, "owns static pods, whose resources are in files of that node: name a controller of other pods")
+		require.ErrorContains(t, err, "owns static pods, which are configured in files on the node: set another controller")
 	}
 }
 

@@ -101,7 +101,6 @@ func (r *Resolver) MemoizeWorkloads() error {
 	return err
 }
 
-// workload holds the used fields of an object of a well-known kind.
 type workload struct {
 	selector    *metav1.LabelSelector
 	owners      []metav1.OwnerReference
@@ -147,7 +146,6 @@ func (r *Resolver) cached(key Key) workload {
 	return w
 }
 
-// describe returns the used fields of an object, and false if its kind is not well known.
 func describe(object any) (workload, bool) {
 	switch o := object.(type) {
 	case *appsv1.Deployment:
@@ -181,8 +179,7 @@ type Workload struct {
 	Created                                  time.Time // zero: unknown
 }
 
-// Each calls seen with each Deployment, StatefulSet, DaemonSet and CronJob that is not being
-// deleted.
+// Each calls seen with each Deployment, StatefulSet, DaemonSet and CronJob not being deleted.
 func (r *Resolver) Each(seen func(Workload)) {
 	for _, kind := range fleet.ListedKinds() {
 		for _, object := range r.workloads.informers[kind].GetStore().List() {
@@ -197,9 +194,8 @@ func (r *Resolver) Each(seen func(Workload)) {
 }
 
 // Workload returns a workload from the caches, even while it is being deleted, because it still
-// applies to its pods. An unlisted kind is returned from its last scale subresource, which Run
-// reads soon if it is missing. The result is false if the workload does not exist, is unknown, or
-// its kind has no scale subresource.
+// applies to its pods. Run reads a missing scale subresource of an unlisted kind soon. The result
+// is false if the workload is missing, unknown, or its kind has no scale subresource.
 func (r *Resolver) Workload(key Key) (Workload, bool) {
 	if !fleet.Listed(key.Group, key.Kind) {
 		w, err := r.ReadCached(key)
@@ -221,8 +217,7 @@ func (r *Resolver) PodOwnerChain(pod *corev1.Pod) iter.Seq[Key] {
 	}
 }
 
-// OwnerChain yields a workload and the cached controllers above it. The owners of a custom resource
-// are in its scale subresource.
+// OwnerChain yields a workload and its cached controllers, also from scale subresources.
 func (r *Resolver) OwnerChain(key Key) iter.Seq[Key] {
 	return upward(key, r.cachedOwners)
 }

@@ -41,14 +41,13 @@ func (a *Access) AddFlags(fs *pflag.FlagSet) {
 	text(&a.Username, "username", "User for basic authentication; else the variable PROMETHEUS_USERNAME.")
 	text(&a.Password, "password", "Password for basic authentication; else the variable PROMETHEUS_PASSWORD.")
 	text(&a.BearerToken, "prometheus-bearer-token", "Token for bearer authentication.")
-	fs.StringArrayVar(&a.Headers, "prometheus-header", a.Headers, `Header of each request, as in "X-Scope-OrgID: team". It may be given several times. Secrets belong into --prometheus-headers-file.`)
+	fs.StringArrayVar(&a.Headers, "prometheus-header", a.Headers, `Header of each request, as in "X-Scope-OrgID: team". It can be repeated. Put secrets into --prometheus-headers-file.`)
 	text(&a.HeadersFile, "prometheus-headers-file", "File with headers of each request, one \"Name: value\" a line. It is read for each query.")
-	text(&a.Matchers, "prometheus-matchers", "What all series must match, as PromQL has it between braces: cluster=\"eu\". Needed where several clusters share a server. An expression that is more than a selector must have it itself.")
+	text(&a.Matchers, "prometheus-matchers", "PromQL matchers for all series, without braces: cluster=\"eu\". Required if several clusters share a server. Expressions other than plain selectors must contain the matchers themselves.")
 	text(&a.BearerTokenFile, "prometheus-bearer-token-file", "File with that token. It is read for each query, so it may rotate.")
 }
 
-// Complete reads credentials from the environment, and checks that the configured files are
-// readable.
+// Complete reads credentials from the environment, and checks that configured files are readable.
 func (a *Access) Complete() error {
 	if a.BearerToken+a.BearerTokenFile == "" && (a.Username == "" || a.Password == "") {
 		if user, password := os.Getenv("PROMETHEUS_USERNAME"), os.Getenv("PROMETHEUS_PASSWORD"); user != "" && password != "" {
@@ -73,8 +72,7 @@ func (a *Access) Complete() error {
 	return nil
 }
 
-// Validate checks that at most one authentication method is set, and that the timeout is valid if
-// Prometheus is enabled.
+// Validate refuses several authentication methods, and an invalid timeout if enabled.
 func (a *Access) Validate(enabled bool) error {
 	timeout, err := ParseDuration(a.QueryTimeout)
 	_, wrong := readHeaders(a.Headers, "")
@@ -157,8 +155,7 @@ func (a *AmbiguousContainers) Each(visit func(c usage.ContainerKey, why error)) 
 // labels, such as zones and nodes, may differ between the pods of one cluster.
 var clusterLabel = regexp.MustCompile(`(?i)^((k8s|kube|kubernetes)_?)?cluster(_?(name|id|uid))?$`)
 
-// Cluster returns the cluster labels of a series as PromQL matchers, sorted by name. It is empty
-// without such labels.
+// Cluster returns the cluster labels of a series as sorted PromQL matchers, empty without any.
 func Cluster(labels map[string]string) string {
 	var names []string
 	for name, value := range labels {
@@ -178,8 +175,7 @@ func multipleClustersError(clusters map[string]bool) error {
 	return fmt.Errorf("series of several clusters, with %s and with %s: select one, for example with --prometheus-matchers='%s'", names[0], names[1], names[1])
 }
 
-// ClusterDetector finds the cluster of some pods on a server with several clusters. The zero value
-// has seen no series.
+// ClusterDetector finds the cluster of pods on a server with several clusters.
 type ClusterDetector struct {
 	all  map[string]bool
 	pods map[string]map[string]bool

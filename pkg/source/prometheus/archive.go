@@ -23,8 +23,7 @@ type ArchiveQuery struct {
 	Usage   Usage
 	Waiting string          // counter of seconds of CPU waiting, empty for none
 	Pods    labels.Selector // selector for pod labels, nil for all
-	// StateMatchers are additional PromQL matchers for series of kube-state-metrics, without
-	// braces.
+	// StateMatchers are additional PromQL matchers for kube-state-metrics series, without braces.
 	StateMatchers string
 
 	Since, Until time.Time     // first and last sample, the others at whole steps after Since
@@ -92,18 +91,17 @@ func (r *archiveReader) read(ctx context.Context) error {
 	}
 	for _, c := range []column{cpuUsage, memoryUsage} {
 		if !r.answered[c] {
-			r.report(&trace.Problem{Warning: true, Text: fmt.Sprintf("no container has %s: expected some; a rate needs two scrapes within --history-resolution, which is %s, or more", c, r.query.Step)})
+			r.report(&trace.Problem{Warning: true, Text: fmt.Sprintf("no container has %s: expected at least one; a rate needs at least two scrapes within --history-resolution, which is %s", c, r.query.Step)})
 		}
 	}
 	if r.tooShort > 0 {
-		r.report(&trace.Problem{Warning: true, Text: fmt.Sprintf("%d containers are left out because they lived too short: expected two samples, %s apart, or more; "+
-			"a finer --history-resolution shows more of them", r.tooShort, r.query.Step)})
+		r.report(&trace.Problem{Warning: true, Text: fmt.Sprintf("skipped %d short-lived containers: expected at least two samples, %s apart; "+
+			"a finer --history-resolution includes more of them", r.tooShort, r.query.Step)})
 	}
 	return nil
 }
 
-// MaxArchiveSamples is the maximum number of samples of a container, because a whole container is
-// held in memory.
+// MaxArchiveSamples is the maximum per container, because a whole container is held in memory.
 const MaxArchiveSamples = batchValues
 
 // Limits per batch and query: values of each kind in a batch, values of a query, and pods of a
@@ -129,7 +127,6 @@ func (r *archiveReader) batchSize(subjects []subject) int {
 	return limit
 }
 
-// column is a kind of container data: usage samples or declared resources.
 type column int
 
 const (
@@ -209,7 +206,6 @@ func OneOf(texts []string) string {
 	return strings.Join(quoted, "|")
 }
 
-// part is the scope of one query: a column of some containers at some times.
 type part struct {
 	batch  archiveBatch
 	column column
@@ -259,9 +255,9 @@ func (p part) Split(err error) (parts []part) {
 func (r *archiveReader) markLost(p part, err error) error {
 	for _, m := range p.batch {
 		if p.column < columns {
-			m.fail(p.column, fmt.Sprintf("from %s to %s: %v: expected an answer", instant(p.times.Start), instant(p.times.Last()), err))
+			m.fail(p.column, fmt.Sprintf("from %s to %s: %v: expected a response", instant(p.times.Start), instant(p.times.Last()), err))
 		} else if m.problem == nil {
-			m.problem = &trace.Problem{Series: m.name(), Text: fmt.Sprintf("%s: %v: expected an answer, if only that nothing is known", p.column, err)}
+			m.problem = &trace.Problem{Series: m.name(), Text: fmt.Sprintf("%s: %v: expected a response, even an empty one", p.column, err)}
 		}
 	}
 	return nil
@@ -323,7 +319,7 @@ func (r *archiveReader) queryUsage(ctx context.Context, p part) (Response, error
 func (r *archiveReader) warn(answer Response) {
 	if len(answer.Warnings) > 0 && !r.warned {
 		r.warned = true
-		r.report(&trace.Problem{Warning: true, Text: fmt.Sprintf("the server says of an answer: %s: expected a whole one", strings.Join(answer.Warnings, "; "))})
+		r.report(&trace.Problem{Warning: true, Text: fmt.Sprintf("warning from the server: %s: expected a complete response", strings.Join(answer.Warnings, "; "))})
 	}
 }
 
@@ -409,7 +405,6 @@ func (r *archiveReader) emit(b archiveBatch) {
 	}
 }
 
-// recording omits times without values.
 func (r *archiveReader) recording(m *containerData) *replay.Recording {
 	known := &replay.Recording{Dataset: r.client.Server(), Workload: m.workload, Container: m.container, Requests: m.requests, Limits: m.limits}
 	for step := range r.times.Count {

@@ -16,7 +16,6 @@ import (
 	"loadline.dev/loadline/pkg/source/trace"
 )
 
-// subject is a container to read, with its name in recordings.
 type subject struct {
 	key                 usage.ContainerKey
 	workload, container string
@@ -49,13 +48,13 @@ func (r *archiveReader) subjects(ctx context.Context) ([]subject, error) {
 		}
 	})
 	if err != nil {
-		return nil, fmt.Errorf("which containers there are: %w", err)
+		return nil, fmt.Errorf("list containers: %w", err)
 	}
 	if unnamed != nil {
-		r.report(&trace.Problem{Text: fmt.Sprintf("series such as %v are left out: expected the labels %s, %s and %s", unnamed, u.NamespaceLabel, u.PodLabel, u.ContainerLabel)})
+		r.report(&trace.Problem{Text: fmt.Sprintf("skipped series such as %v: expected the labels %s, %s and %s", unnamed, u.NamespaceLabel, u.PodLabel, u.ContainerLabel)})
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("has no usage in this time: expected series %s: check metrics, labels, --namespace and --prometheus-matchers", u.Selector(u.MemoryMetric))
+		return nil, fmt.Errorf("no usage in this time range: expected series %s: check metrics, labels, --namespace and --prometheus-matchers", u.Selector(u.MemoryMetric))
 	}
 	selected, err := r.selected(ctx)
 	if err != nil {
@@ -121,8 +120,7 @@ type labelQuery struct {
 
 const minSpan = time.Hour
 
-// Split returns one query per selector, and then two halves of the time range. It returns none if
-// the time range is too short, or if no part may succeed.
+// Split splits by selector, then halves the time range. It returns none if that cannot help.
 func (q labelQuery) Split(err error) (parts []labelQuery) {
 	length := q.until.Sub(q.since)
 	switch middle := q.since.Add(length / 2); {
@@ -219,7 +217,7 @@ func (r *archiveReader) owners(ctx context.Context) owners {
 			}
 		})
 		if err != nil && ctx.Err() == nil {
-			r.report(&trace.Problem{Warning: true, Text: fmt.Sprintf("owners of pods, from %s: %v: the names of pods tell their workloads", ask.metric, err)})
+			r.report(&trace.Problem{Warning: true, Text: fmt.Sprintf("owners of pods, from %s: %v: workloads are derived from pod names", ask.metric, err)})
 			maps.DeleteFunc(o, func(key objectKey, _ owner) bool { return key.kind == ask.kind })
 		}
 	}
@@ -228,11 +226,9 @@ func (r *archiveReader) owners(ctx context.Context) owners {
 
 type owners map[objectKey]owner
 
-// noOwner is the label value of kube-state-metrics.
 const noOwner = "<none>"
 
-// workload returns the name of the workload of a pod: its topmost owner or, if unknown, the common
-// prefix of the pod names.
+// workload returns the topmost owner of a pod, else the common prefix of the pod names.
 func (o owners) workload(pod podName) string {
 	direct, known := o[objectKey{"Pod", pod.namespace, pod.pod}]
 	top, further := o[objectKey{direct.kind, pod.namespace, direct.name}]

@@ -137,14 +137,14 @@ func TestReadArchive_ReportsInvalidSeries(t *testing.T) {
 				return ""
 			}
 			return "1"
-		}, always(""), "column timestamp: ns/bad/app: 1 gaps, the longest of 35m0s: expected a sample every 5m0s; gaps are left out of all totals (used nevertheless)", true},
+		}, always(""), "column timestamp: ns/bad/app: 1 gaps, the longest of 35m0s: expected a sample every 5m0s; totals exclude gaps (used nevertheless)", true},
 		"too short": {at(0, "1"), always(""), "", false},
 	} {
 		f := newFake(t)
 		f.container("ns", "before", "app")
 		if name == "too short" {
 			c.cpu = func(now time.Time) string { return map[bool]string{true: "1"}[now.Equal(start)] }
-			c.says = "1 containers are left out because they lived too short: expected two samples, 5m0s apart, or more; a finer --history-resolution shows more of them"
+			c.says = "skipped 1 short-lived containers: expected at least two samples, 5m0s apart; a finer --history-resolution includes more of them"
 		}
 		f.usage("ns", "bad-0", "app", c.cpu, c.memory)
 		f.container("ns", "later", "app")
@@ -166,7 +166,7 @@ func TestReadArchive_IsolatesFailingContainer(t *testing.T) {
 			w.WriteHeader(http.StatusUnprocessableEntity)
 			fmt.Fprint(w, `{"status":"error","errorType":"execution","error":"too many samples"}`)
 		},
-		"ends in the middle": func(w http.ResponseWriter, _ *http.Request) {
+		"truncated response": func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(w, `{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},`)
 		},
 		"(internal): index": func(w http.ResponseWriter, _ *http.Request) {
@@ -339,10 +339,10 @@ func TestReadArchive_SplitsQueriesOnTimeout(t *testing.T) {
 
 func TestReadArchive_InvalidServerIsProblem(t *testing.T) {
 	for want, answer := range map[string]func(http.ResponseWriter){
-		"which containers there are: query http://127.0.0.1:": func(w http.ResponseWriter) { w.WriteHeader(http.StatusUnauthorized) },
-		"invalid character": func(w http.ResponseWriter) { fmt.Fprint(w, "<html>") },
-		"want a list":       func(w http.ResponseWriter) { fmt.Fprint(w, `{"status":"success","data":7}`) },
-		`has no usage in this time: expected series memory_bytes{pod=~".+"`: func(w http.ResponseWriter) { fmt.Fprint(w, `{"status":"success","data":[]}`) },
+		"list containers: query http://127.0.0.1:": func(w http.ResponseWriter) { w.WriteHeader(http.StatusUnauthorized) },
+		"invalid character":                        func(w http.ResponseWriter) { fmt.Fprint(w, "<html>") },
+		"want a list":                              func(w http.ResponseWriter) { fmt.Fprint(w, `{"status":"success","data":7}`) },
+		`no usage in this time range: expected series memory_bytes{pod=~".+"`: func(w http.ResponseWriter) { fmt.Fprint(w, `{"status":"success","data":[]}`) },
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { answer(w) }))
 		client, err := New(process.OS{}, Config{Address: server.URL, Timeout: time.Second})
@@ -384,7 +384,7 @@ func TestReadArchive_ReportsContainersNotRead(t *testing.T) {
 	f.queries = nil
 	found, problems = f.read(hour())
 	require.Empty(t, found)
-	require.Contains(t, problems[len(problems)-1], "16 queries one after the other failed: ")
+	require.Contains(t, problems[len(problems)-1], "16 consecutive queries failed: ")
 	require.LessOrEqual(t, len(f.queries), (16+2)*maxAttempts)
 }
 
@@ -491,7 +491,7 @@ func TestReadArchive_ReportsMissingResource(t *testing.T) {
 	f.usage("ns", "web-0", "app", always(""), always("1e8"))
 	found, problems := f.read(hour())
 	require.Len(t, found, 1)
-	require.Equal(t, []string{"no container has cpu_cores: expected some; a rate needs two scrapes within --history-resolution, which is 5m0s, or more"}, problems)
+	require.Equal(t, []string{"no container has cpu_cores: expected at least one; a rate needs at least two scrapes within --history-resolution, which is 5m0s"}, problems)
 }
 
 func TestReadArchive_ReportsServerWarnings(t *testing.T) {
@@ -507,5 +507,5 @@ func TestReadArchive_ReportsServerWarnings(t *testing.T) {
 	}
 	found, problems := f.read(hour())
 	require.Len(t, found, 2)
-	require.Equal(t, []string{"the server says of an answer: a store is away: expected a whole one"}, problems)
+	require.Equal(t, []string{"warning from the server: a store is away: expected a complete response"}, problems)
 }

@@ -31,8 +31,7 @@ import (
 	"loadline.dev/loadline/pkg/process"
 )
 
-// Config configures the connection to Prometheus. At most one authentication method is set: user
-// and password, the token, or the token file.
+// Config configures the connection to Prometheus, with at most one authentication method.
 type Config struct {
 	Address  string // URL, with an optional path before /api/v1
 	Insecure bool   // do not verify the TLS certificate
@@ -61,8 +60,7 @@ type Client struct {
 	maxTime string
 }
 
-// New returns a client. It returns an error if the address is invalid, or the certificate file has
-// no certificates.
+// New returns an error for an invalid address, or a certificate file without certificates.
 func New(env process.Environment, c Config) (*Client, error) {
 	base, err := ParseAddress(c.Address)
 	if err != nil {
@@ -96,16 +94,16 @@ func loadRootCAs(file string) (*x509.CertPool, error) {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("read the certificates to trust: %s has none: want a PEM file", file)
+		return nil, fmt.Errorf("read the certificates to trust: %s has none, must be a PEM file", file)
 	}
 	return pool, nil
 }
 
 var (
 	// ErrTimeout means that a query took longer than Config.Timeout.
-	ErrTimeout = errors.New("no whole answer")
+	ErrTimeout = errors.New("no complete response")
 	// ErrCut means that the connection was closed in the middle of a response.
-	ErrCut = errors.New("the connection ended before the answer")
+	ErrCut = errors.New("connection closed before the end of the response")
 )
 
 // ParseAddress parses the URL of a server.
@@ -133,7 +131,7 @@ func (c *Client) Range(ctx context.Context, r Range, visit Visit, rejected Rejec
 		"step": {strconv.FormatFloat(r.Step.Seconds(), 'f', -1, 64)},
 	}, func(body io.Reader) (Response, error) { return Decode(body, c.config.Limits, visit, rejected) })
 	if err == nil && answer.Type != "matrix" {
-		err = fmt.Errorf("the query %s gives a %s: want series over time (a matrix)", r.Query, answer.Type)
+		err = fmt.Errorf("query %s returned a %s: must return series over time (a matrix)", r.Query, answer.Type)
 	}
 	return answer, err
 }
@@ -141,9 +139,8 @@ func (c *Client) Range(ctx context.Context, r Range, visit Visit, rejected Rejec
 // Server returns the host and the path of the server address, without credentials.
 func (c *Client) Server() string { return c.base.Host + strings.TrimSuffix(c.base.Path, "/") }
 
-// Instant sends a query for one time and visits the series of its response. A zero time means the
-// current time of the server. The response is a vector, or a matrix if the query ends with a range
-// such as [8d].
+// Instant visits the series of a query at one time, where zero is the current time of the server.
+// The response is a vector, or a matrix for a range such as [8d].
 func (c *Client) Instant(ctx context.Context, query string, at time.Time, visit Visit) (Response, error) {
 	form := url.Values{"query": {query}}
 	if !at.IsZero() {
@@ -151,13 +148,12 @@ func (c *Client) Instant(ctx context.Context, query string, at time.Time, visit 
 	}
 	answer, err := c.query(ctx, "query", form, func(body io.Reader) (Response, error) { return Decode(body, c.config.Limits, visit, nil) })
 	if err == nil && answer.Type != "matrix" && answer.Type != "vector" {
-		err = fmt.Errorf("the query %s gives a %s: want series (a vector or a matrix)", query, answer.Type)
+		err = fmt.Errorf("query %s returned a %s: must return series (a vector or a matrix)", query, answer.Type)
 	}
 	return answer, err
 }
 
-// Labels visits the labels of the series that match one of the selectors and have a point from
-// start to end.
+// Labels visits the labels of series that match a selector and have a point from start to end.
 func (c *Client) Labels(ctx context.Context, selectors []string, start, end time.Time, visit func(labels map[string]string)) (Response, error) {
 	return c.query(ctx, "series", url.Values{"match[]": selectors, "start": {seconds(start)}, "end": {seconds(end)}},
 		func(body io.Reader) (Response, error) { return DecodeLabels(body, c.config.Limits, visit) })

@@ -138,15 +138,15 @@ func TestClient_ErrorsContainServerMessage(t *testing.T) {
 		code             int
 		kind, body, want string
 	}{
-		{400, "application/json", `{"status":"error","errorType":"bad_data","error":"parse error"}`, "refuses the query (400, bad_data): parse error"},
+		{400, "application/json", `{"status":"error","errorType":"bad_data","error":"parse error"}`, "rejected the query (400, bad_data): parse error"},
 		{422, "application/json", `{"status":"error","errorType":"execution","error":"too many samples"}`, "(422, execution): too many samples"},
 		{503, "text/plain; charset=utf-8", "starting up\n", "(503, Service Unavailable): starting up"},
 		{500, "text/html", "<html>", "(500, Internal Server Error)"},
 		{401, "", "", "(401, Unauthorized): Check --prometheus-bearer-token"},
 		{404, "", "", "(404, Not Found): Check --prometheus-address"},
 		{200, "", `{"status":"error","errorType":"internal","error":"late"}`, "(internal): late"},
-		{200, "", `{"status":"success","data":{"resultType":"scalar","result":[1,"1"]}}`, "gives a scalar: want series"},
-		{200, "", `{"status":"success","data":{"resultType":"vector","result":[`, "ends in the middle"},
+		{200, "", `{"status":"success","data":{"resultType":"scalar","result":[1,"1"]}}`, "returned a scalar: must return series"},
+		{200, "", `{"status":"success","data":{"resultType":"vector","result":[`, "truncated response"},
 	} {
 		client, told := serve(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", c.kind)
@@ -179,7 +179,7 @@ func TestClientRange_RequiresMatrix(t *testing.T) {
 		fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[]}}`)
 	})
 	_, err := client.Range(t.Context(), Range{Query: "up", Times: Times{at(), time.Minute, 2}}, nil, nil)
-	require.ErrorContains(t, err, "gives a vector: want series over time")
+	require.ErrorContains(t, err, "returned a vector: must return series over time")
 }
 
 func TestClient_ObservesConnectionErrors(t *testing.T) {
@@ -203,7 +203,7 @@ func TestClient_TimesOutOnSlowBody(t *testing.T) {
 		<-r.Context().Done()
 	})
 	_, err := client.Instant(t.Context(), "up", time.Time{}, func(map[string]string, []Point) { n++ })
-	require.ErrorContains(t, err, "no whole answer within 100ms (--prometheus-query-timeout)")
+	require.ErrorContains(t, err, "no complete response within 100ms (--prometheus-query-timeout)")
 	require.ErrorIs(t, err, ErrTimeout)
 	require.Equal(t, 1, n, "what arrived is handed on")
 }
@@ -268,7 +268,7 @@ func TestClient_TrustsOnlyCAFile(t *testing.T) {
 	require.ErrorContains(t, err, "read the certificates to trust: open "+file)
 	require.NoError(t, os.WriteFile(file, []byte("none"), 0o600))
 	_, err = New(process.OS{}, Config{Address: server.URL, CAFile: file})
-	require.ErrorContains(t, err, file+" has none: want a PEM file")
+	require.ErrorContains(t, err, file+" has none, must be a PEM file")
 	require.NoError(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600))
 	client, err := New(process.OS{}, Config{Address: server.URL, CAFile: file, Timeout: 5 * time.Second})
 	require.NoError(t, err)

@@ -15,8 +15,7 @@ type Point struct {
 	Value float64
 }
 
-// Visit receives one series with its labels and its points in response order. The points are valid
-// until it returns.
+// Visit receives the labels and points of a series. The points are valid until it returns.
 type Visit func(labels map[string]string, points []Point)
 
 // Rejected is called for a series with unusable points, with the time of the first NaN or infinite
@@ -50,7 +49,7 @@ func (e Error) Error() string {
 	if e.Message != "" {
 		e.Message = ": " + e.Message
 	}
-	return "Prometheus refuses the query (" + what + ")" + e.Message
+	return "Prometheus rejected the query (" + what + ")" + e.Message
 }
 
 // Limits bounds the size of a response.
@@ -60,8 +59,7 @@ type Limits struct {
 	Series      int
 }
 
-// DefaultLimits is enough for a day of 500,000 containers with one point per hour and 2 KB of
-// labels each.
+// DefaultLimits fits a day of 500,000 containers with hourly points and 2 KB of labels each.
 func DefaultLimits() Limits {
 	return Limits{Bytes: 2 << 30, SeriesBytes: 16 << 20, Series: 2_000_000}
 }
@@ -73,11 +71,10 @@ type TooLargeError struct {
 }
 
 func (e *TooLargeError) Error() string {
-	return fmt.Sprintf("the answer has more than %d %s: ask for less, such as one namespace or a coarser resolution", e.Limit, e.Unit)
+	return fmt.Sprintf("the response exceeds %d %s: query less, such as one namespace or a coarser resolution", e.Limit, e.Unit)
 }
 
-// IsTooExpensive reports whether a query failed because it exceeds a limit of the server or of this
-// client, so that a smaller one may succeed.
+// IsTooExpensive reports whether a query exceeded a limit, so that a smaller one may succeed.
 func IsTooExpensive(err error) bool {
 	var large *TooLargeError
 	var refused *Error
@@ -85,8 +82,7 @@ func IsTooExpensive(err error) bool {
 		errors.As(err, &refused) && (refused.Code == http.StatusUnprocessableEntity || refused.Code == http.StatusServiceUnavailable || refused.Code == http.StatusGatewayTimeout)
 }
 
-// IsDivisible reports whether a part of a failed query may succeed: the query is too expensive, or
-// its response ended early, as at a proxy with a limit.
+// IsDivisible reports whether a part may succeed: too expensive, or the response ended early.
 func IsDivisible(err error) bool {
 	return IsTooExpensive(err) || errors.Is(err, ErrCut) || errors.Is(err, io.ErrUnexpectedEOF)
 }
@@ -102,8 +98,7 @@ func Decode(r io.Reader, limits Limits, visit Visit, rejected Rejected) (Respons
 	return d.Response, err
 }
 
-// DecodeLabels decodes a response with label sets and visits each of them. Unreadable labels count
-// as broken.
+// DecodeLabels decodes label sets and visits each of them. Unreadable labels count as broken.
 func DecodeLabels(r io.Reader, limits Limits, visit func(labels map[string]string)) (Response, error) {
 	d := newDecoder(r, limits)
 	err := d.readResponse(func() error { return d.readList(func() error { return d.readLabels(visit) }) })
@@ -129,7 +124,7 @@ type decoder struct {
 func (d *decoder) readResponse(data func() error) error {
 	err := d.envelope(data)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("the answer ends in the middle: %w", io.ErrUnexpectedEOF)
+		return fmt.Errorf("truncated response: %w", io.ErrUnexpectedEOF)
 	}
 	return err
 }
@@ -160,9 +155,9 @@ func (d *decoder) envelope(data func() error) error {
 	case status == "error":
 		return &failed
 	case status != "success":
-		return fmt.Errorf("the answer has the status %q: is it Prometheus that answers?", status)
+		return fmt.Errorf("unexpected status %q in the response: check that the server is Prometheus", status)
 	case !found:
-		return errors.New("the answer has no data: is it Prometheus that answers?")
+		return errors.New("no data in the response: check that the server is Prometheus")
 	}
 	return nil
 }
@@ -258,7 +253,7 @@ func (d *decoder) readObject(field func(key string) error) error {
 		return err
 	}
 	if start != json.Delim('{') {
-		return fmt.Errorf("the answer has %v where an object must be: is it Prometheus that answers?", start)
+		return fmt.Errorf("unexpected %v in the response, must be an object: check that the server is Prometheus", start)
 	}
 	for d.More() {
 		key, err := d.Token()
@@ -280,12 +275,11 @@ func (d *decoder) skip() error {
 func (d *decoder) expect(want json.Delim) error {
 	token, err := d.Token()
 	if err == nil && token != want {
-		return fmt.Errorf("the answer has %v where %v must be", token, want)
+		return fmt.Errorf("unexpected %v in the response, must be %v", token, want)
 	}
 	return err
 }
 
-// meter limits the bytes of the whole response and of the current series.
 type meter struct {
 	reader        io.Reader
 	limits        Limits

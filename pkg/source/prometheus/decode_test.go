@@ -90,16 +90,16 @@ func TestDecode_InvalidSeriesKeepsOthers(t *testing.T) {
 
 func TestDecode_InvalidResponsesAreErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                               "ends in the middle",
+		"":                               "truncated response",
 		"<html>":                         "invalid character",
-		"[]":                             "is it Prometheus",
+		"[]":                             "check that the server is Prometheus",
 		"{}":                             `status ""`,
 		`{"status":"success"}`:           "no data",
-		`{"status":"success","data":[]}`: "is it Prometheus",
+		`{"status":"success","data":[]}`: "check that the server is Prometheus",
 		`{"status":"success","data":{"result":{}}}`:                                                           "want a list",
-		`{"status":"error","errorType":"execution","error":"too many samples"}`:                               "refuses the query (execution): too many samples",
-		strings.TrimSuffix(matrix(`{"metric":{},"values":[[1,"1"]]}`), `"1"]]}]}}`):                           "ends in the middle",
-		strings.TrimSuffix(matrix(`{"metric":{},"values":[[1,"1"]]},{"metric":{},"values":[[1,"1"]]}`), `}}`): "ends in the middle",
+		`{"status":"error","errorType":"execution","error":"too many samples"}`:                               "rejected the query (execution): too many samples",
+		strings.TrimSuffix(matrix(`{"metric":{},"values":[[1,"1"]]}`), `"1"]]}]}}`):                           "truncated response",
+		strings.TrimSuffix(matrix(`{"metric":{},"values":[[1,"1"]]},{"metric":{},"values":[[1,"1"]]}`), `}}`): "truncated response",
 	} {
 		_, _, err := decode(text)
 		require.ErrorContains(t, err, want, text)
@@ -110,9 +110,9 @@ func TestDecode_EnforcesLimits(t *testing.T) {
 	one := `{"metric":{"a":"b"},"values":[[1,"1"]]}`
 	many := matrix(strings.TrimSuffix(strings.Repeat(one+",", 1000), ","))
 	for want, limits := range map[string]Limits{
-		"more than 999 series":              {Bytes: 1 << 20, SeriesBytes: 1 << 20, Series: 999},
-		"more than 20000 bytes":             {Bytes: 20_000, SeriesBytes: 1 << 20, Series: 1000},
-		"more than 900 bytes in one series": {Bytes: 1 << 20, SeriesBytes: 900, Series: 1000},
+		"exceeds 999 series":              {Bytes: 1 << 20, SeriesBytes: 1 << 20, Series: 999},
+		"exceeds 20000 bytes":             {Bytes: 20_000, SeriesBytes: 1 << 20, Series: 1000},
+		"exceeds 900 bytes in one series": {Bytes: 1 << 20, SeriesBytes: 900, Series: 1000},
 	} {
 		text := many
 		if limits.SeriesBytes == 900 {

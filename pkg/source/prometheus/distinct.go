@@ -30,14 +30,12 @@ type seriesGroup struct {
 // lookback is how long a server repeats the last value of an ended series.
 const lookback = 5 * time.Minute
 
-// NewAmbiguityDetector returns a detector for series with the labels of u, and with values over a
-// window. The values of two runs overlap for that long.
+// NewAmbiguityDetector takes the window of the values. Values of two runs overlap for that long.
 func NewAmbiguityDetector(u Usage, window time.Duration) *AmbiguityDetector {
 	return &AmbiguityDetector{u, max(window, lookback), map[usage.ContainerKey][]seriesGroup{}, map[usage.ContainerKey]error{}}
 }
 
-// Add records the labels and the points of a series, and reports whether the container is still
-// unambiguous.
+// Add records a series, and reports whether the container is still unambiguous.
 func (d *AmbiguityDetector) Add(c usage.ContainerKey, labels map[string]string, points []Point) bool {
 	if d.ambiguous[c] != nil || len(points) == 0 {
 		return d.ambiguous[c] == nil

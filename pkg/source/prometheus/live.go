@@ -27,13 +27,12 @@ type LiveReader struct {
 }
 
 // Samples queries CPU and memory and calls yield for each sample. The highest of several series of
-// a container counts, such as series before and after a restart. Containers with series that differ
-// in other labels are skipped. Skipped containers, and series without namespace, pod or container,
-// cause an error after all samples. If the query for one resource fails, the other continues, and
-// the error names the resource.
+// a container counts, as before and after a restart. Containers with series that differ in other
+// labels are skipped. They, and series without namespace, pod or container, cause an error after
+// all samples. If the query for one resource fails, the other continues.
 //
-// If requested, CPU samples include the share of time that tasks waited for CPU, if the node
-// reports it, and the share of time that the container was throttled.
+// If requested, CPU samples include the shares of time that tasks waited for CPU, if reported, and
+// that the container was throttled.
 func (l *LiveReader) Samples(ctx context.Context, yield func(usage.Sample)) error {
 	known, err := l.shares(ctx)
 	ambiguous := map[usage.ContainerKey]error{}
@@ -52,9 +51,8 @@ type shares struct {
 	waiting, throttled map[usage.ContainerKey]float64
 }
 
-// shares sends the optional queries. An empty response is not an error, because few nodes report
-// CPU waiting, and few containers may have a limit. The error joins all failures, and the rest of
-// the result is valid.
+// shares sends the optional queries. An empty response is no error, because few nodes report
+// waiting and few containers have a limit. The error joins all failures, and the rest is valid.
 func (l *LiveReader) shares(ctx context.Context) (shares, error) {
 	var known shares
 	var waiting, throttled error
@@ -74,8 +72,7 @@ func (l *LiveReader) shares(ctx context.Context) (shares, error) {
 	return known, errors.Join(waiting, throttled)
 }
 
-// share returns the positive time shares in the response to a query, and the number of all
-// containers in it.
+// share returns the positive shares in a response, and the number of all its containers.
 func (l *LiveReader) share(ctx context.Context, query string) (byContainer map[usage.ContainerKey]float64, containers int, err error) {
 	byContainer = map[usage.ContainerKey]float64{}
 	answer, err := l.Client.Instant(ctx, query, time.Time{}, func(labels map[string]string, points []Point) {
@@ -124,9 +121,9 @@ func (l *LiveReader) samples(ctx context.Context, k resources.Kind, known shares
 		return fmt.Errorf("%d of %d series lack the label %s, %s or %s", unlabelled, answer.Series,
 			l.Usage.NamespaceLabel, l.Usage.PodLabel, l.Usage.ContainerLabel)
 	case answer.Broken > 0:
-		return fmt.Errorf("%d series cannot be read, such as: %w", answer.Broken, answer.Last)
+		return fmt.Errorf("failed to parse %d series, such as: %w", answer.Broken, answer.Last)
 	case answer.Series == 0:
-		return fmt.Errorf("the query %s finds nothing: check the names of metric, job and labels", query)
+		return fmt.Errorf("no series for query %s: check the names of the metric, job and labels", query)
 	}
 	return nil
 }

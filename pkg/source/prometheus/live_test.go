@@ -51,7 +51,8 @@ func TestLiveReader_ReturnsSamples(t *testing.T) {
 		answers[query] = ""
 	}
 	err = live.Samples(t.Context(), func(usage.Sample) { t.Fatal("no sample") })
-	require.ErrorContains(t, err, "finds nothing: check the names")
+	require.ErrorContains(t, err, "no series for query ")
+	require.ErrorContains(t, err, ": check the names of the metric, job and labels")
 	down = true
 	err = live.Samples(t.Context(), func(usage.Sample) { t.Fatal("no sample") })
 	require.ErrorContains(t, err, "cpu usage from Prometheus: query http://127.0.0.1")

@@ -22,8 +22,7 @@ type Times struct {
 	Count int
 }
 
-// MaxTimes is the maximum number of times of a query. Prometheus refuses more than 11,000 points
-// per series.
+// MaxTimes is the maximum of times of a query. Prometheus refuses over 11,000 points per series.
 const MaxTimes = 10_000
 
 // At returns the time at an index.
@@ -32,8 +31,7 @@ func (t Times) At(index int) time.Time { return t.Start.Add(time.Duration(index)
 // Last returns the last time.
 func (t Times) Last() time.Time { return t.At(t.Count - 1) }
 
-// Index returns the index of the time of a point. It returns false if there is none. Some servers
-// shift the times by less than a step.
+// Index returns the index of the time of a point. Some servers shift times by less than a step.
 func (t Times) Index(at time.Time) (index int, found bool) {
 	index = int((at.Sub(t.Start) + t.Step/2) / t.Step)
 	return index, 0 <= index && index < t.Count && !at.Before(t.Start.Add(-t.Step))
@@ -57,8 +55,7 @@ func (t Times) Halves() []Times {
 type Retries struct {
 	Pause       time.Duration // initial delay of retries, 0 for no retries
 	MaxFailures int           // consecutive failures until the server counts as unavailable
-	// ContinueOnError splits no part, and continues with the next part after a final error, because
-	// the server may refuse single parts, for example by metric.
+	// ContinueOnError splits no part and continues after a final error, which may concern one part.
 	ContinueOnError bool
 	failures        int
 }
@@ -68,9 +65,9 @@ type Part[P any] interface {
 	Split(err error) []P // returns smaller parts of a failed one, or none if it is lost
 }
 
-// ReadParts calls query for one part after the other. It retries a failed query after a pause if
-// that may help, and then splits its part. It passes lost parts to skip, and an error of skip ends
-// the read. After a final error it returns the remaining parts.
+// ReadParts calls query for each part in turn. It retries a failed query if that may help, then
+// splits its part. Lost parts go to skip, and an error of skip ends the read. After a final error
+// it returns the remaining parts.
 func ReadParts[P Part[P]](ctx context.Context, r *Retries, parts []P, query func(context.Context, P) error, skip func(P, error) error) (rest []P, err error) {
 	for rest = parts; len(rest) > 0; {
 		err := r.send(ctx, func() error { return query(ctx, rest[0]) })
@@ -95,7 +92,7 @@ func ReadParts[P Part[P]](ctx context.Context, r *Retries, parts []P, query func
 			rest = slices.Concat(smaller, rest[1:])
 		}
 		if gaveUp {
-			return rest, fmt.Errorf("%d queries one after the other failed: %w", r.failures, err)
+			return rest, fmt.Errorf("%d consecutive queries failed: %w", r.failures, err)
 		}
 	}
 	return nil, nil
@@ -111,7 +108,6 @@ const (
 	maxPause        = 5 * time.Minute
 )
 
-// send repeats ask until it succeeds, or fails with an error that a retry does not change.
 func (r *Retries) send(ctx context.Context, ask func() error) error {
 	const growth = 4
 	pauses := wait.Backoff{Duration: r.Pause, Factor: growth, Steps: maxBusyAttempts, Cap: maxPauseFactor * r.Pause}
@@ -131,7 +127,6 @@ func (r *Retries) send(ctx context.Context, ask func() error) error {
 // noAnswer is the code of errors that do not come from the server.
 const noAnswer = -1
 
-// serverError has the code noAnswer if the error is not from the server.
 func serverError(err error) Error {
 	var e *Error
 	if errors.As(err, &e) {
@@ -140,7 +135,6 @@ func serverError(err error) Error {
 	return Error{Code: noAnswer}
 }
 
-// attempts returns the number of attempts of a query that fails with an error.
 func attempts(err error) int {
 	switch code := serverError(err).Code; {
 	case code == http.StatusTooManyRequests:
@@ -151,14 +145,12 @@ func attempts(err error) int {
 	return maxAttempts
 }
 
-// isPermanent reports whether every similar query fails in the same way: the server refuses the
-// credentials, or is not Prometheus.
+// isPermanent reports whether every query fails: wrong credentials, or not Prometheus.
 func isPermanent(code int) bool {
 	return slices.Contains([]int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound}, code)
 }
 
-// isFinal reports whether further queries are useless: the server is unreachable, overloaded for
-// long, or would refuse parts as well.
+// isFinal reports whether further queries are useless, because parts would fail as well.
 func isFinal(err error) bool {
 	code := serverError(err).Code
 	if code == noAnswer {
@@ -173,8 +165,7 @@ func FormatDuration(d time.Duration) string {
 	return model.Duration(max(d.Round(time.Millisecond), time.Millisecond)).String()
 }
 
-// ParseDuration parses a duration in the format of Prometheus, such as 8d or 1h30m, or of Go, such
-// as 7.5s.
+// ParseDuration parses the format of Prometheus, such as 8d or 1h30m, or of Go, such as 7.5s.
 func ParseDuration(text string) (time.Duration, error) {
 	d, err := model.ParseDuration(text)
 	if err == nil {
@@ -223,7 +214,6 @@ func (p *points) UnmarshalJSON(text []byte) error {
 	}
 }
 
-// parsePoint returns the rest of the text after the point.
 func (p *points) parsePoint(text []byte) ([]byte, error) {
 	rest, ok := skipByte(text, '[')
 	comma := bytes.IndexByte(rest, ',')
@@ -261,8 +251,7 @@ func (p *points) parsePoint(text []byte) ([]byte, error) {
 // maxSeconds is the maximum time in seconds since 1970, after the year 5000.
 const maxSeconds = 1e11
 
-// skipByte reports whether text starts with c after blanks, and returns the text after c. Otherwise
-// it returns text.
+// skipByte returns the text after blanks and c, or text and false.
 func skipByte(text []byte, c byte) ([]byte, bool) {
 	trimmed := bytes.TrimLeft(text, " \t\r\n")
 	if len(trimmed) == 0 || trimmed[0] != c {

@@ -70,9 +70,8 @@ func (u Usage) Peak(window time.Duration) string {
 	return "max_over_time(" + u.Memory() + "[" + FormatDuration(window) + "])"
 }
 
-// PerContainer returns the query for one value per container, the maximum of its runs, such as
-// before and after a restart. Series that differ in other labels stay separate for
-// AmbiguityDetector.
+// PerContainer returns the query for the maximum of the runs of each container, as before and after
+// a restart. Series that differ in other labels stay separate.
 func (u Usage) PerContainer(query string) string {
 	return "max without (" + strings.Join(u.runLabels(), ", ") + ") (" + query + ")"
 }
@@ -118,8 +117,7 @@ func JoinMatchers(lists ...string) string {
 
 var plainSelector = regexp.MustCompile(`^\s*([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(?:\{((?:[^{}"]|"(?:[^"\\]|\\.)*")*)\})?\s*(\[[^][]*\])?\s*$`)
 
-// AddMatchers adds matchers to an expression that is a metric or a selector. It does not change
-// other expressions, which must contain the matchers themselves.
+// AddMatchers adds matchers to a metric or selector. Other expressions must contain them already.
 func AddMatchers(expression, matchers string) string {
 	parts := plainSelector.FindStringSubmatch(expression)
 	if parts == nil || strings.TrimSpace(matchers) == "" {

@@ -16,7 +16,6 @@ import (
 
 const maxLineBytes = 64 << 10
 
-// lines reads comma-separated values line by line, plain or gzip-compressed.
 type lines struct {
 	file      string
 	columns   []string
@@ -27,8 +26,7 @@ type lines struct {
 	fields    [][]byte
 }
 
-// newLines reads the header of a file with column names in any order. The first columns, as many as
-// needed, are required.
+// newLines reads a header with columns in any order. The first needed columns are required.
 func newLines(content io.Reader, file string, columns []string, needed int) (*lines, *Problem) {
 	l := &lines{file: file, columns: columns, content: bufio.NewReaderSize(content, maxLineBytes), positions: slices.Repeat([]int{-1}, len(columns))}
 	if magic, err := l.content.Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
@@ -72,8 +70,7 @@ func (l *lines) problem(column, text string, values ...any) *Problem {
 	return &Problem{File: l.file, Line: l.line, Column: column, Text: fmt.Sprintf(text, values...)}
 }
 
-// next reads a line and reports whether there is one. A problem without a line ends the file. Other
-// problems affect only the line.
+// next reports whether there is a line. A problem without a line ends the file.
 func (l *lines) next() (more bool, problem *Problem) {
 	line, problem := l.read()
 	if line == nil {
@@ -121,7 +118,6 @@ func (l *lines) split(line []byte) *Problem {
 	return nil
 }
 
-// text returns nil if the column is missing.
 func (l *lines) text(column int) []byte {
 	if at := l.positions[column]; at >= 0 {
 		return l.fields[at]
@@ -150,9 +146,8 @@ func (l *lines) value(column int) (float64, *Problem) {
 
 var powersOfTen = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15}
 
-// decimal parses the most common numbers: up to fifteen digits with or without a point. The digits
-// and the power of ten are exact, so their quotient is rounded only once. It returns false for all
-// other numbers.
+// decimal parses numbers of up to fifteen digits with or without a point. Digits and power of ten
+// are exact, so their quotient is rounded only once.
 func decimal(field []byte) (value float64, ok bool) {
 	const most = 15
 	digits, after, point := int64(0), 0, false

@@ -42,8 +42,7 @@ var names = [columns]string{
 
 // Options configure Read.
 type Options struct {
-	// MinMemory raises lower memory samples to this value, in bytes. A running container uses some
-	// memory even if a hypervisor reports none for its guest.
+	// MinMemory raises lower samples, in bytes. Hypervisors may report none for a running guest.
 	MinMemory float64
 }
 
@@ -75,7 +74,6 @@ type reader struct {
 	firstValues [columns]string // request and limit columns of the first line
 }
 
-// gap is the longest time between two samples.
 type gap struct {
 	line   int
 	length int64
@@ -87,7 +85,6 @@ type empty struct {
 	last       int64 // time of the last one, nanoseconds since 1970
 }
 
-// read returns the problem that ends the file early, or nil.
 func (r *reader) read(content io.Reader, file string) (problem *Problem) {
 	if r.lines, problem = newLines(content, file, names[:], timestamp+1); problem != nil {
 		return problem
@@ -152,7 +149,6 @@ func (r *reader) declared(k resources.Kind, request, limit int, scale float64) {
 	}
 }
 
-// number returns false if the column is empty or missing.
 func (r *reader) number(column int) (value float64, known bool) {
 	value, problem := r.value(column)
 	if problem != nil {
@@ -212,7 +208,6 @@ func (r *reader) sample() {
 	r.current.Use[resources.Memory] = append(r.current.Use[resources.Memory], math.Max(memory, r.options.MinMemory)) // NaN stays
 }
 
-// previousTime returns the time of the previous line of the container, or false if there is none.
 func (r *reader) previousTime() (at int64, known bool) {
 	if n := len(r.current.At); n > 0 {
 		at = r.current.At[n-1]
@@ -244,7 +239,7 @@ func (r *reader) emit() {
 		r.fail(r.emptyProblem("two samples or more"))
 		return
 	case len(r.current.At) < 2:
-		r.fail(r.problem(names[timestamp], "is the only one: expected two samples or more"))
+		r.fail(r.problem(names[timestamp], "is the only sample: expected at least two"))
 		return
 	}
 	r.current.Class = replay.Classify(r.current)
@@ -258,7 +253,6 @@ const (
 	gapSteps    = 3
 )
 
-// warning reports lines without values, gaps and mixed steps, nil if there are none.
 func (r *reader) warning() *Problem {
 	text := DescribeGaps(r.current)
 	p := &Problem{File: r.file, Line: r.gap.line, Column: names[timestamp], Series: r.name, Text: text}
@@ -297,7 +291,7 @@ func DescribeGaps(r *replay.Recording) string {
 	case float64(odd) > maxOddSteps*float64(len(r.At)):
 		return fmt.Sprintf("%d of %d steps are not about %s as usual: expected equal steps", odd, len(r.At)-1, time.Duration(step))
 	case gaps > 0:
-		return fmt.Sprintf("%d gaps, the longest of %s: expected a sample every %s; gaps are left out of all totals", gaps, time.Duration(longest), time.Duration(step))
+		return fmt.Sprintf("%d gaps, the longest of %s: expected a sample every %s; totals exclude gaps", gaps, time.Duration(longest), time.Duration(step))
 	}
 	return ""
 }

@@ -98,7 +98,7 @@ func TestRead_ReportsProblems(t *testing.T) {
 		"too few fields":  {lines("w,a,60,1,,,,,", "w,a,61"), "f.csv:3: w/a: has 3 fields: expected 9", false},
 		"no name":         {lines("w,,60,1,,,,,"), "f.csv:2: column container: w/: is empty: expected a name", false},
 		"torn apart":      {lines("w,a,60,1,,,,,", "w,a,61,1,,,,,", "w,b,60,1,,,,,", "w,b,61,1,,,,,", "w,a,62,1,,,,,"), "f.csv:6: column container: w/a: was there before: expected all lines of a container one after the other", false},
-		"one sample":      {lines("w,a,60,1,,,,,"), "column timestamp: w/a: is the only one: expected two samples or more", false},
+		"one sample":      {lines("w,a,60,1,,,,,"), "column timestamp: w/a: is the only sample: expected at least two", false},
 		"quotes":          {lines("w,a,60,1,,,,,", "w,\"a,60,1,,,,,"), "f.csv:3: w/a: the quotes do not match", false},
 		"long line":       {head + good + strings.Repeat("x", 2*maxLineBytes), "f.csv:4: w/good: is longer than 65536 bytes", true},
 		"no gzip":         {"\x1f\x8bxx", "f.csv: gzip: ", true},
@@ -145,7 +145,7 @@ func TestRead_GapsAndMixedStepsAreWarnings(t *testing.T) {
 	}
 	found, problems := read(gap, Options{})
 	require.Len(t, found, 1)
-	require.Equal(t, []string{"f.csv:27: column timestamp: w/a: 1 gaps, the longest of 2h1m0s: expected a sample every 1m0s; gaps are left out of all totals (used nevertheless)"}, problems)
+	require.Equal(t, []string{"f.csv:27: column timestamp: w/a: 1 gaps, the longest of 2h1m0s: expected a sample every 1m0s; totals exclude gaps (used nevertheless)"}, problems)
 	found, problems = read(mixed, Options{})
 	require.Len(t, found, 1)
 	require.Len(t, problems, 1)
@@ -178,7 +178,7 @@ func TestRead_LineWithoutValueIsGap(t *testing.T) {
 	require.Len(t, found, 1)
 	require.Len(t, found[0].At, 40)
 	require.Equal(t, []string{"f.csv:22: column cpu_cores: w/a: is empty, and memory_bytes too, in 10 of 50 lines: expected at least one of them; such a line is a gap; " +
-		"1 gaps, the longest of 11m0s: expected a sample every 1m0s; gaps are left out of all totals (used nevertheless)"}, problems)
+		"1 gaps, the longest of 11m0s: expected a sample every 1m0s; totals exclude gaps (used nevertheless)"}, problems)
 }
 
 func TestRead_StopsEarly(t *testing.T) {

@@ -44,8 +44,7 @@ func List(t *rapid.T, label string) corev1.ResourceList {
 	return list
 }
 
-// Pod draws a pod that is valid in a namespace without LimitRanges. Its containers are named a, b
-// and c.
+// Pod draws a pod with containers a, b and c that is valid in a namespace without LimitRanges.
 func Pod(t *rapid.T) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "drawn"}}
 	for i := range rapid.IntRange(1, 3).Draw(t, "containers") {
@@ -166,8 +165,7 @@ func boost(t *rapid.T, label string) *vpav1.StartupBoost {
 	return nil
 }
 
-// ascending reorders the quantities of the lists, so that each is at most the quantity in a later
-// list.
+// ascending sorts each resource, so that no list exceeds a later one.
 func ascending(lists ...corev1.ResourceList) {
 	for _, name := range sized {
 		var with []corev1.ResourceList
@@ -210,7 +208,6 @@ func Ranges(t *rapid.T) (objects []*corev1.LimitRange) {
 	return objects
 }
 
-// bounds draws quantities that ordinary pods can satisfy.
 func bounds(t *rapid.T, label string) corev1.ResourceList {
 	list := corev1.ResourceList{}
 	for _, name := range sized {
