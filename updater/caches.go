@@ -30,7 +30,6 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// caches holds the informers of the updater.
 type caches struct {
 	config            *Config
 	clients           *client.Clients
@@ -114,8 +113,7 @@ func (c *caches) watchPolicies() (err error) {
 	return err
 }
 
-// watchConstraints builds the informers of nodes, quotas, budgets and autoscalers. The updater
-// works without permission to list them.
+// watchConstraints builds informers for objects that the updater may lack permission to list.
 func (c *caches) watchConstraints() error {
 	quotas := c.constraints.Core().V1().ResourceQuotas().Informer()
 	if err := client.Optional(quotas, c.forbiddenRetry, "Cannot read ResourceQuotas: planning changes without quota checks"); err != nil {
@@ -192,7 +190,6 @@ func (c *caches) capacity(config *Config) (r snapshot.CapacityReader) {
 	return r
 }
 
-// policyStatus returns the writer of conditions. In a dry run it writes nothing.
 func (c *caches) policyStatus(config *Config) policies.Status {
 	if config.DryRun {
 		return policies.Status{}
@@ -200,8 +197,7 @@ func (c *caches) policyStatus(config *Config) policies.Status {
 	return policies.Status{Client: c.clients.VPA}
 }
 
-// sharingConditions returns the conditions of sharing. In a dry run it writes nothing and ignores
-// other updaters.
+// sharingConditions ignores other updaters in a dry run, and writes nothing.
 func (c *caches) sharingConditions(config *Config) *shares.Conditions {
 	conditions := &shares.Conditions{Status: c.policyStatus(config), Policies: c.policies, Confined: c.nodes == nil,
 		Nodes: c.nodeInformer, Kube: c.clients.Kube}

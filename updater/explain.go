@@ -20,8 +20,7 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// explainer explains pods from the caches and the last iteration. It changes nothing and runs
-// concurrently with the loop.
+// explainer explains pods from the caches and the last iteration, concurrently with the loop.
 type explainer struct {
 	reader   *snapshot.Reader
 	policies *policies.Resolver
@@ -78,8 +77,7 @@ func (e *explainer) explain(ctx context.Context, namespace, name string) (*expla
 }
 
 func (e *explainer) vpa(ctx context.Context, pod *corev1.Pod) (snapshot.VPA, bool, error) {
-	// Owners of custom kinds are read from the API server. Skip that for pods that no VPA can
-	// control.
+	// Owners of custom kinds are read from the API server. Skip that in namespaces without VPA.
 	all, err := e.reader.VPAs.VerticalPodAutoscalers(pod.Namespace).List(labels.Everything())
 	if err != nil || len(all) == 0 {
 		return snapshot.VPA{}, false, err

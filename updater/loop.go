@@ -90,8 +90,7 @@ func (l *Loop) read(ctx context.Context, now time.Time, endStep func(step string
 	if it.vpas, err = l.reader.ReadVPAs(ctx); err != nil { // 1. rules, recommendations, targets
 		return nil, err
 	}
-	// 2. the effective policy of each VPA. It raises recommendations to floors, drops resources
-	// that an HPA scales on, and limits rules.
+	// 2. effective policies: they apply floors, HPAs and limits to recommendations and rules.
 	it.policies = l.policies.Resolve(ctx, it.vpas, now)
 	endStep("ListVPAs")
 	endStep("ListPods")                                                                                      // upstream step, takes no time here
@@ -129,7 +128,6 @@ func (it *iteration) input() shares.Input {
 	return shares.Input{VPAs: it.vpas, Policies: it.policies, Pods: &it.pods}
 }
 
-// vpa returns the current version of a VPA, or nil if it was deleted.
 func (l *Loop) vpa(name cache.ObjectName) *vpav1.VerticalPodAutoscaler {
 	vpa, err := l.reader.VPAs.VerticalPodAutoscalers(name.Namespace).Get(name.Name)
 	if err != nil {
@@ -138,7 +136,6 @@ func (l *Loop) vpa(name cache.ObjectName) *vpav1.VerticalPodAutoscaler {
 	return vpa
 }
 
-// reportStale logs when disruptions start to wait for a cache, and when they continue.
 func (l *Loop) reportStale(ctx context.Context) {
 	if l.stale == nil {
 		return
@@ -153,7 +150,6 @@ func (l *Loop) reportStale(ctx context.Context) {
 	l.wasStale = err != nil
 }
 
-// webhookAlive reports whether the admission controller can give evicted pods their targets.
 func (l *Loop) webhookAlive(ctx context.Context, now time.Time) bool {
 	if l.alive == nil {
 		return true
@@ -173,8 +169,7 @@ func (l *Loop) webhookAlive(ctx context.Context, now time.Time) bool {
 	return err == nil && alive
 }
 
-// findNodeAutoscaler looks for signs of a node autoscaler and reports changes. Without one,
-// evictions wait for free capacity.
+// findNodeAutoscaler logs changes. Without one, evictions wait for free capacity.
 func (l *Loop) findNodeAutoscaler(ctx context.Context, now time.Time) {
 	if autoscaler := l.planner.Capacity.NodeAutoscaler; autoscaler != nil && autoscaler.Refresh(ctx, now) {
 		l.skips.Room = autoscaler.Explain()

@@ -22,12 +22,10 @@ import (
 	"loadline.dev/loadline/updater/shares"
 )
 
-// sizeClasses is the number of values of the label vpa_size_log2: 0 to 19. Larger VPAs count with
-// the last.
+// sizeClasses is the number of values of vpa_size_log2. The last one includes larger VPAs.
 const sizeClasses = 20
 
-// metrics are the metrics of the updater. Names, labels and buckets of vpa_updater_ match the
-// reference VPA.
+// metrics match the reference VPA in names, labels and buckets of vpa_updater_.
 type metrics struct {
 	controlled, evictable, withEvictable, withEvicted *prometheus.GaugeVec
 	updatable, withUpdatable, withUpdated             *prometheus.GaugeVec
@@ -62,7 +60,6 @@ type metrics struct {
 	queued sync.Map // cache.ObjectName of VPAs counted since the last DrainQueued
 }
 
-// vpaState is the state of a VPA in the last iteration.
 type vpaState struct {
 	pods int
 	mode vpav1.UpdateMode
@@ -190,7 +187,6 @@ func (m *metrics) Resized(s *score) {
 	m.updated.Add(s.Name, s.Pods, s.Mode, 1)
 }
 
-// Infeasible counts a pod skipped because its node refused the resize before.
 func (m *metrics) Infeasible(s *score) {
 	m.infeasible.WithLabelValues(s.size(), s.Name.Name, s.Name.Namespace).Inc()
 }
@@ -202,7 +198,6 @@ func (m *metrics) Reverted(vpa cache.ObjectName, harm rollout.Harm) {
 	m.queued.Store(vpa, nil) // after the count: DrainQueued may run in between
 }
 
-// RevertDeferred counts a revert that the node did not carry out in time.
 func (m *metrics) RevertDeferred(vpa cache.ObjectName, harm rollout.Harm) {
 	m.deferred.WithLabelValues(string(harm), vpa.Name, vpa.Namespace).Inc()
 	m.queued.Store(vpa, nil) // after the count: DrainQueued may run in between
@@ -210,10 +205,8 @@ func (m *metrics) RevertDeferred(vpa cache.ObjectName, harm rollout.Harm) {
 
 func (m *metrics) RecordFailed() { m.recordErrors.WithLabelValues().Inc() }
 
-// RevertFailed counts a failed revert, which is retried.
 func (m *metrics) RevertFailed() { m.revertErrors.WithLabelValues().Inc() }
 
-// EvidenceMissing counts pods without a complete answer from Prometheus.
 func (m *metrics) EvidenceMissing(pods int) {
 	m.missing.WithLabelValues("prometheus").Add(float64(pods))
 }
@@ -268,7 +261,6 @@ func (m *metrics) Shared(round *shares.Round, newEvictions int) {
 	m.sharedEvictions.WithLabelValues(sharingMode(false)).Add(float64(newEvictions))
 }
 
-// SharingEvicted counts a pod evicted because the sharing pods of its node need more than it has.
 func (m *metrics) SharingEvicted() { m.sharedEvictions.WithLabelValues(sharingMode(true)).Inc() }
 
 func (m *metrics) SharingEnded() {
@@ -286,9 +278,8 @@ func (m *metrics) NodeLoad(c nodeload.Counts) {
 
 func (m *metrics) NodeLoadFailed(source string) { m.loadErrors.WithLabelValues(source).Inc() }
 
-// countWaiting counts the waiting pods of a VPA as failed attempts if all its evictions were
-// refused. The reference updater tries each of them in the same iteration, and a budget that
-// refuses one refuses all.
+// countWaiting counts waiting pods as failed attempts if all evictions of the VPA were refused. The
+// reference updater tries each of them, and a budget that refuses one refuses all.
 func (m *metrics) countWaiting(scores []*score) {
 	for _, s := range scores {
 		for range s.Waiting {
@@ -313,8 +304,7 @@ func (m *metrics) FailedResize(s *score, reason string) {
 	m.failedResizes.WithLabelValues(s.size(), reason, s.Name.Name, s.Name.Namespace).Inc()
 }
 
-// BoostRemoved counts an attempt to remove a startup boost. The size of the VPA is from the last
-// iteration.
+// BoostRemoved counts an attempt to remove a startup boost, by the last size of the VPA.
 func (m *metrics) BoostRemoved(vpa cache.ObjectName, err error) {
 	if vpa.Name != "" {
 		defer m.queued.Store(vpa, nil)
@@ -349,8 +339,7 @@ func (m *metrics) Forget(vpa cache.ObjectName) {
 	}
 }
 
-// Publish sets the gauges of an iteration. Gauges by size alone show all sizes, gauges by mode only
-// pairs that occur.
+// Publish sets gauges. Gauges by size alone show all sizes, gauges by mode only pairs that occur.
 func (m *metrics) Publish(scores []*score, skipped map[reason.Reason]int) {
 	m.countWaiting(scores)
 	for _, g := range []*prometheus.GaugeVec{m.controlled, m.evictable, m.withEvictable, m.withEvicted} {
@@ -393,8 +382,7 @@ func (m *metrics) Publish(scores []*score, skipped map[reason.Reason]int) {
 	}
 }
 
-// cacheAges collects the age of each cache on every scrape, so that the gauge rises while an
-// iteration hangs.
+// cacheAges collects ages on every scrape, so that the gauge rises while an iteration hangs.
 type cacheAges struct {
 	ages atomic.Pointer[func() map[string]time.Duration] // by resource; nil: this replica does not lead
 }

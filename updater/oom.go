@@ -23,10 +23,9 @@ import (
 	"loadline.dev/loadline/updater/shares"
 )
 
-// memoryIncreases collects VPAs that recommend more memory than before for any container, and VPAs
-// that recommend more for a container that was just killed than its pod requests. Replicas are
-// killed one after the other, and the first kill alone may raise the recommendation. It is safe for
-// concurrent use.
+// memoryIncreases collects VPAs that recommend more memory than before for a container, or more
+// than the pod of a just killed container requests: the first of several kills may raise the
+// recommendation alone. It is safe for concurrent use.
 type memoryIncreases struct {
 	wake chan struct{}
 
@@ -82,8 +81,7 @@ func (r *memoryIncreases) addKilled(vpas cache.Indexer, targets *target.Resolver
 	}
 }
 
-// newlyKilled returns the containers whose last termination is an out-of-memory kill that was not
-// in the old status.
+// newlyKilled returns the containers with an OOM kill that the old status does not show.
 func newlyKilled(previous, current *corev1.Pod) (names []string) {
 	lastKill := func(pod *corev1.Pod, name string) (at metav1.Time) {
 		for i := range pod.Status.ContainerStatuses {
@@ -103,8 +101,7 @@ func newlyKilled(previous, current *corev1.Pod) (names []string) {
 	return names
 }
 
-// recommendsMore reports whether a VPA recommends more memory for one of the containers than the
-// pod requests. If limits do not follow requests, a larger limit counts too.
+// recommendsMore also compares limits if memory limits do not follow requests.
 func recommendsMore(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, names []string) bool {
 	if vpa.Status.Recommendation == nil {
 		return false
@@ -155,8 +152,7 @@ func (r *memoryIncreases) add(name cache.ObjectName) {
 	}
 }
 
-// RunEarly makes an early iteration for out-of-memory kills, and repeats an iteration that was
-// interrupted for it.
+// RunEarly makes an early iteration for OOM kills, and repeats an iteration interrupted for it.
 func (l *Loop) RunEarly(ctx context.Context, now time.Time, increased []cache.ObjectName) {
 	l.RunOOM(ctx, now, increased)
 	if l.interrupted {
@@ -167,7 +163,7 @@ func (l *Loop) RunEarly(ctx context.Context, now time.Time, increased []cache.Ob
 // RunOOM resizes pods that ran out of memory to their new targets, whether they are ready again or
 // not. serving.RunEvery calls it a second after memoryIncreases.Wake, at most every five seconds.
 // It makes only these resizes and writes backoffs. It needs no admission controller because the
-// pods stay. It returns early if no pod was killed.
+// pods stay.
 func (l *Loop) RunOOM(ctx context.Context, now time.Time, increased []cache.ObjectName) {
 	if !l.HasOOMKilled(ctx, increased, now) {
 		return
@@ -191,9 +187,8 @@ func (l *Loop) HasPendingOOM(ctx context.Context) bool {
 // HasOOMKilled. The next regular iteration resizes pods that were killed earlier.
 const recentOOMWindow = 10 * time.Minute
 
-// HasOOMKilled reports whether a pod that one of the VPAs may resize has a container whose last
-// termination was an out-of-memory kill, and that is not ready or was killed within
-// recentOOMWindow.
+// HasOOMKilled reports whether one of the VPAs may resize a pod with an OOM-killed container that
+// is not ready or was killed within recentOOMWindow.
 func (l *Loop) HasOOMKilled(ctx context.Context, vpas []cache.ObjectName, now time.Time) bool {
 	resizing := map[string]map[string]bool{} // names of VPAs by namespace
 	for _, name := range vpas {

@@ -143,14 +143,12 @@ func (p *program) run(ctx context.Context, health *serving.Health) {
 	}), withTimeout(func(ctx context.Context, now time.Time) { p.loop.RunEarly(ctx, now, p.memoryIncreases.Drain()) }))
 }
 
-// shutdown waits until events are written and informers have ended. The context of start must be
-// done.
+// shutdown waits for events and informers. The context of start must be done.
 func (p *program) shutdown() {
 	p.stopEvents()
 	p.caches.shutdown()
 }
 
-// heartbeat returns the check of the admission controller's Lease, or nil if it is not required.
 func heartbeat(h Heartbeat, kube kubernetes.Interface) func(ctx context.Context, now time.Time) (bool, error) {
 	if !h.Required {
 		return nil
@@ -159,8 +157,6 @@ func heartbeat(h Heartbeat, kube kubernetes.Interface) func(ctx context.Context,
 	return (&lease.Monitor{Heartbeat: beat, Timeout: h.Timeout}).Alive
 }
 
-// newRecorder returns an event recorder and its shutdown function. Nil replacement: events are
-// written to the API server.
 func newRecorder(ctx context.Context, kube kubernetes.Interface, replacement record.EventRecorder) (record.EventRecorder, func(), error) {
 	if replacement != nil {
 		return replacement, func() {}, nil
@@ -183,8 +179,6 @@ type executorParts struct {
 	clock    actuate.Clock // nil: time.Now
 }
 
-// newExecutors returns the executors of the loop and of the observer. In a dry run they print
-// changes.
 func newExecutors(config *Config, d dependencies, p executorParts) (actuate.Executor, rollouts.Reverter) {
 	checker := &actuate.Checker{Kube: d.clients.evictionChecks, Targets: p.caches.targets, Config: new(config.planning()), Clock: p.clock}
 	if config.DryRun {
@@ -202,8 +196,7 @@ func newExecutors(config *Config, d dependencies, p executorParts) (actuate.Exec
 	}, &actuate.Cluster{Kube: d.clients.reverts, Events: p.recorder, Clock: p.clock, Reverts: p.changes}
 }
 
-// newObserver returns the queue that judges changes and reverts harmful ones. Its executor is
-// separate, so that iterations do not delay it.
+// newObserver gets a separate executor, so that iterations do not delay reverts.
 func newObserver(config *Config, d dependencies, c *caches, reverter rollouts.Reverter) (*rollouts.Queue, error) {
 	settings := rollouts.QueueConfig{Reader: c.reader(config), Policies: c.resolver(config), Workloads: c.workloads(), Pods: c.pods.Core().V1().Pods().Lister(), Records: c.records, Executor: reverter, Metrics: d.metrics}
 	if !config.DryRun {
@@ -218,8 +211,7 @@ func newObserver(config *Config, d dependencies, c *caches, reverter rollouts.Re
 	return rollouts.NewQueue(settings), nil
 }
 
-// newNodeLoad returns a function that keeps new pods off overloaded nodes until its context ends.
-// Mode off removes the taints of earlier processes. A dry run writes no nodes.
+// newNodeLoad returns a function that runs until its context ends. Mode off removes old taints.
 func newNodeLoad(config *Config, d dependencies, nodes coreinformers.NodeInformer) (func(context.Context), error) {
 	settings := config.NodeLoad
 	switch {
@@ -264,13 +256,11 @@ func Run(ctx context.Context, config *Config, env process.Environment) error {
 	})
 }
 
-// explanations serve explanations while this process leads.
 type explanations struct {
 	pods  *explanation.Handler
 	skips *report.Handler
 }
 
-// connect connects to the API server and runs the program while this process leads.
 func connect(ctx context.Context, config *Config, d dependencies, health *serving.Health, explain *explanations) (err error) {
 	if d.clients, err = dial(config.Kube, d); err != nil {
 		return err

@@ -39,8 +39,7 @@ func (s *scores) forPod(pod disruption.Subject) *score {
 	return vpaScore
 }
 
-// newScores counts planned changes and skips. It makes the counters of VPAs visible before the
-// first change.
+// newScores counts planned changes and skips, and makes counters visible before the first change.
 func (l *Loop) newScores(it *iteration) scores {
 	it.skips = it.skipped()
 	vpas := it.view.VPAs
@@ -209,8 +208,7 @@ func (l *Loop) reportSkips(ctx context.Context, it *iteration, now time.Time) {
 	}
 }
 
-// announceSkip writes an event on the VPA of a pod with a new skip reason, if a check before a
-// change under a policy forbids it or if policies exclude the workload. It reports whether it did.
+// announceSkip emits an event about a new skip under a policy if it is due.
 func (l *Loop) announceSkip(it *iteration, s *disruption.Skip, now time.Time) bool {
 	name := snapshot.VPAOf(s.Subject)
 	switch s.Reason {
@@ -251,9 +249,8 @@ const tallyInterval = 5 * time.Minute
 // round pauses for an iteration while a resized pod becomes ready.
 const quietIterations = 2
 
-// tally counts changes of pods until an event reports them on their VPA, and on the SizingPolicy
-// that governs it. Budgets spread a round over several iterations, so the event is emitted after
-// quietIterations without a change.
+// tally counts changes until an event reports them on their VPA and its SizingPolicy. Budgets
+// spread a round over several iterations, so the event waits for quietIterations.
 type tally struct {
 	mu       sync.Mutex
 	reverted []revertedChange // since the last iteration
@@ -321,8 +318,7 @@ func (t *tally) add(key tallyKey, vpa cache.ObjectName, cause string) {
 	c.workloads[vpa] = true
 }
 
-// due returns the events to emit now, in a fixed order, and resets their counts. policyOf returns
-// the name of the SizingPolicy that governs a VPA, or "".
+// due returns the events to emit now in a fixed order. policyOf returns "" without a SizingPolicy.
 func (t *tally) due(now time.Time, policyOf func(cache.ObjectName) string) (events []tallyEvent) {
 	t.mu.Lock()
 	reverted := t.reverted
@@ -353,8 +349,7 @@ func (t *tally) due(now time.Time, policyOf func(cache.ObjectName) string) (even
 	return events
 }
 
-// updateQuiet counts the calls without added pods, and reports whether the round may continue. It
-// returns false once the event would cover more than tallyInterval.
+// updateQuiet reports whether the round may continue, for at most tallyInterval.
 func (c *count) updateQuiet(now time.Time) bool {
 	if c.previous == 0 {
 		c.firstSeen = now
@@ -375,8 +370,7 @@ var tallyFormats = map[string]string{
 	report.EventResizedPods: "Resized %s in place", report.EventEvictedPod: "Evicted %s", report.EventReverted: "Reverted changes of %s",
 }
 
-// message describes the changes, such as "Resized 3 pods of 2 workloads in place: OutOfBounds 2,
-// OutOfMemory 1".
+// message returns text such as "Resized 3 pods of 2 workloads in place: OutOfBounds 2".
 func (c *count) message(key tallyKey) string {
 	pods := plural(c.pods, "pod")
 	if key.policy != "" {

@@ -59,9 +59,8 @@ func Now(clock Clock) time.Time {
 	return clock.Now()
 }
 
-// Checker makes the last checks before a disruption, against the API server and not against caches:
-// the owner has enough other pods, and admission accepts a replacement of the same revision. It is
-// safe for concurrent use.
+// Checker makes the last checks before a disruption against the API server: the owner has enough
+// pods, and admission accepts a replacement of the same revision. It is safe for concurrent use.
 type Checker struct {
 	Kube    kubernetes.Interface
 	Targets *target.Resolver // replicas and selectors of custom workloads; may be nil
@@ -75,8 +74,7 @@ type Checker struct {
 // Paused returns the result of an earlier check that must not be repeated yet, or nil.
 func (c *Checker) Paused(change Change) error { return c.pauses.active(change, Now(c.Clock)) }
 
-// Check returns nil if a pod may be evicted and a *BlockedError if not. The error satisfies IsGone
-// if the pod is gone.
+// Check returns a *BlockedError if a pod must not be evicted, and an IsGone error if it is gone.
 func (c *Checker) Check(ctx context.Context, change Change) error {
 	if metav1.GetControllerOfNoCopy(change.Target) == nil {
 		return &BlockedError{Reason: reason.NoOwner, Cause: errors.New("the pod has no controller")}
@@ -100,8 +98,7 @@ func (c *Checker) Check(ctx context.Context, change Change) error {
 	return err
 }
 
-// CheckRestart returns nil if a resize may restart a container, given the current pods of the
-// owner.
+// CheckRestart returns nil if a resize may restart a container, given the owner's current pods.
 func (c *Checker) CheckRestart(ctx context.Context, change Change) error {
 	if metav1.GetControllerOfNoCopy(change.Target) == nil {
 		return &BlockedError{Reason: reason.NoOwner, Cause: errors.New("the pod has no controller")}
@@ -253,9 +250,8 @@ func (c *Checker) AdmittedPod(ctx context.Context, change Change) (*corev1.Pod, 
 	return c.create(ctx, replacement(owner, change.Target))
 }
 
-// takesEffect reports whether the replacement moves at least one request in the planned direction.
-// Limits count only if no request changes. It is true for an eviction without changes, such as a
-// move.
+// takesEffect reports whether the replacement moves a request, or else a limit, in the planned
+// direction. It is true for an eviction without changes, such as a move.
 func takesEffect(change Change, evicted, created *corev1.Pod) bool {
 	requests := func(c policy.Container) resources.List { return c.Requests }
 	limits := func(c policy.Container) resources.List { return c.Limits }
@@ -287,8 +283,7 @@ func compare(change Change, evicted, created *corev1.Pod, list func(policy.Conta
 	return planned, effective
 }
 
-// replacementError returns nil if the dry run accepts the replacement, or if only a quota refuses
-// it, since the quota counts the evicted pod as well.
+// replacementError ignores refusals by quotas, because these count the evicted pod as well.
 func replacementError(err error, generateName string) error {
 	switch {
 	case err == nil, apierrors.IsAlreadyExists(err): // each attempt generates a new name
@@ -318,23 +313,20 @@ func isUndecided(err error) bool {
 		isCreateForbidden(err) || strings.Contains(err.Error(), "does not support dry run")
 }
 
-// createForbidden matches the authorizer's message from its start, because admission quotes texts
-// of pods.
+// createForbidden is anchored, because messages of admission quote texts of pods.
 var createForbidden = regexp.MustCompile(`^pods is forbidden: User "[^"]*" cannot create resource "pods"`)
 
 func isCreateForbidden(err error) bool {
 	return apierrors.IsForbidden(err) && createForbidden.MatchString(err.Error())
 }
 
-// deniedByAdmission reports whether a webhook or an admission policy denied a request. Both may use
-// any status code.
+// deniedByAdmission detects webhooks and admission policies, which may use any status code.
 func deniedByAdmission(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && (strings.Contains(err.Error(), "denied the request") || strings.Contains(err.Error(), " denied request: "))
 }
 
-// stableText returns the truncated text of an error without the generated pod name, so that events
-// are aggregated.
+// stableText truncates and omits the generated pod name, so that events are aggregated.
 func stableText(err error, generateName string) string {
 	text := err.Error()
 	var status apierrors.APIStatus
@@ -346,8 +338,7 @@ func stableText(err error, generateName string) string {
 	return truncate(text)
 }
 
-// maxCauseLength bounds the text of a refusal, in bytes. Admission may name each of thousands of
-// containers.
+// maxCauseLength is in bytes. Admission may name each of thousands of containers.
 const maxCauseLength = 1000
 
 func truncate(text string) string {

@@ -64,7 +64,6 @@ func (c Change) Protects() bool {
 	return c.OOMResize || c.Cause == disruption.ShareEnded || c.Cause == disruption.ShareReverted
 }
 
-// targets returns the new resources of the containers, with the share if there is one.
 func (c Change) targets() []policy.ContainerTarget {
 	if c.Share == nil { // shares are not judged with the change
 		return c.Containers
@@ -126,8 +125,7 @@ func NewLimiter(perSecond float64, burst int) *rate.Limiter {
 }
 
 const (
-	// writeTimeout bounds a resize, an eviction or a read. In a namespace turn, all requests are
-	// shorter.
+	// writeTimeout bounds a resize, an eviction or a read. It is shorter in a namespace turn.
 	writeTimeout = 30 * time.Second
 	markTimeout  = 10 * time.Second
 )
@@ -151,8 +149,7 @@ func (c *Cluster) Resize(ctx context.Context, change Change) (rollout.Change, er
 	return note, nil
 }
 
-// RemoveBoost restores the resources where they still differ, then removes the annotations. After
-// an error the caller retries both.
+// RemoveBoost restores differing resources, then removes annotations. The caller retries both.
 func (c *Cluster) RemoveBoost(ctx context.Context, change Change) error {
 	marking := client.Cleanup(ctx)
 	if DescribeChange(change) != "" {
@@ -280,8 +277,7 @@ func (c *Cluster) noteDeclaredMemory(ctx context.Context, change Change) error {
 	return nil
 }
 
-// markShared marks a pod before it gets its share, so that a restarted updater finds the pods that
-// need their peak back.
+// markShared runs before the resize, so that a restarted updater finds pods that need their peak.
 func (c *Cluster) markShared(ctx context.Context, change Change) error {
 	if change.Mark == nil {
 		return nil
@@ -310,10 +306,9 @@ func (c *Cluster) RemoveShare(ctx context.Context, pod *corev1.Pod) error {
 	return err
 }
 
-// reserveRestart returns an error if a container must not restart now. A restart is a disruption,
-// so anything that forbids an eviction forbids it too. A dry run takes nothing from a
-// PodDisruptionBudget, so a reservation blocks other restarts until the pod is seen not ready.
-// release cancels it.
+// reserveRestart returns an error if a container must not restart now: everything that forbids an
+// eviction forbids it. A dry run takes nothing from a PodDisruptionBudget, so a reservation blocks
+// other restarts until the pod is seen not ready. release cancels it.
 func (c *Cluster) reserveRestart(ctx context.Context, change Change) (release func(), err error) {
 	release = func() {}
 	if err := c.checkCacheAge(); err != nil {
@@ -340,8 +335,7 @@ func (c *Cluster) reserveRestart(ctx context.Context, change Change) (release fu
 	return release, nil
 }
 
-// isNotApplied reports whether a request certainly had no effect. A timed out request may have had
-// one.
+// isNotApplied reports whether a request certainly had no effect, unlike a timed out one.
 func isNotApplied(err error) bool {
 	var status apierrors.APIStatus
 	return errors.Is(err, client.ErrThrottled) || errors.As(err, &status) && !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err) && !apierrors.IsInternalError(err)
@@ -360,8 +354,7 @@ func (c *Cluster) mark(ctx context.Context, change Change) error {
 	return c.patchAnnotations(ctx, change.Target, mark)
 }
 
-// RecordBackoff writes the backoff of a workload on a pod, so that it survives a restart of the
-// updater.
+// RecordBackoff writes the backoff of a workload on a pod, where it survives a restart.
 func (c *Cluster) RecordBackoff(ctx context.Context, pod *corev1.Pod, p disruption.Backoff) error {
 	return c.setAnnotations(ctx, pod, map[string]any{convert.BackoffAnnotation: convert.FormatBackoff(p)})
 }
@@ -431,8 +424,7 @@ func (c *Cluster) checkEviction(ctx context.Context, change Change) error {
 	return err
 }
 
-// checkOversizedBudgets returns an error if a selector of a budget in the namespace is too large to
-// evaluate. The budget may allow no disruption of the pod.
+// checkOversizedBudgets fails for a selector too large to evaluate, which may forbid disruption.
 func (c *Cluster) checkOversizedBudgets(pod *corev1.Pod) error {
 	if c.Budgets == nil {
 		return nil

@@ -92,7 +92,6 @@ func jobReplicas(o *batchv1.Job) int32 {
 	return min(*o.Spec.Parallelism, max(*o.Spec.Completions-o.Status.Succeeded, 0))
 }
 
-// findOwner reads the referenced object in a list, unless it is being deleted.
 func findOwner[T any, O interface {
 	*T
 	metav1.Object
@@ -124,8 +123,7 @@ func newController(ref metav1.OwnerReference, selector *metav1.LabelSelector, re
 	return found, nil
 }
 
-// unversioned reads a ReplicaSet or ReplicationController. The template of a ReplicaSet that a
-// Deployment owns never changes.
+// unversioned reads a controller. The template of a Deployment's ReplicaSet never changes.
 func unversioned(o metav1.Object, ref metav1.OwnerReference, selector *metav1.LabelSelector, template *corev1.PodTemplateSpec, replicas *int32) (*controller, error) {
 	found, err := newController(ref, selector, replicas, template)
 	if found != nil {
@@ -152,8 +150,7 @@ func statefulSet(ref metav1.OwnerReference, o *appsv1.StatefulSet) (*controller,
 	return found, nil
 }
 
-// customController uses the selector of the VPA's target and the replicas of the scale subresource.
-// If the target cannot be read, it selects by the labels of the pod.
+// customController selects by the labels of the pod if the target of the VPA cannot be read.
 func customController(ctx context.Context, targets *target.Resolver, change Change, ref metav1.OwnerReference) (*controller, error) {
 	found := &controller{ref: ref, replicas: disruption.Unknown, selector: labels.SelectorFromSet(change.Target.Labels)}
 	if targets == nil || change.Autoscaler.Object == nil {
@@ -171,8 +168,6 @@ func customController(ctx context.Context, targets *target.Resolver, change Chan
 	return found, nil
 }
 
-// usesOlderTemplate reports whether the replacement of a pod gets an older template than the one in
-// the spec.
 func (c *controller) usesOlderTemplate(pod *corev1.Pod) bool {
 	revision := pod.Labels[appsv1.ControllerRevisionHashLabelKey]
 	if c.partition == 0 || revision == "" || revision == c.revision {
@@ -182,9 +177,8 @@ func (c *controller) usesOlderTemplate(pod *corev1.Pod) bool {
 	return err == nil && ordinal < c.partition
 }
 
-// changedPart returns a changed part of the template of an unversioned controller, or "". The
-// replacement has passed admission in a dry run, so a part that admission adds to every pod is not
-// a change. It may be nil.
+// changedPart returns a changed part of an unversioned template, or "". A part that admission adds
+// to every pod, as replacement shows, is not a change. replacement may be nil.
 func (c *controller) changedPart(evicted, replacement *corev1.Pod) string {
 	if !c.unversioned {
 		return ""
@@ -225,9 +219,8 @@ func (c *controller) changedPart(evicted, replacement *corev1.Pod) string {
 	return ""
 }
 
-// changedContainer returns the first template container that differs between a pod and its
-// replacement in a field other than resources, or the first container that only the pod has.
-// Containers that only admission adds may differ.
+// changedContainer returns the first container that differs in fields other than resources, or that
+// only the pod has. Containers that only admission adds may differ.
 func changedContainer(template, current, next []corev1.Container) string {
 	find := func(all []corev1.Container, name string) int {
 		return slices.IndexFunc(all, func(c corev1.Container) bool { return c.Name == name })
@@ -253,8 +246,7 @@ func changedContainer(template, current, next []corev1.Container) string {
 	return ""
 }
 
-// withTemplate sets the fields of the current template on a pod. It stands for a missing dry run,
-// so fields that admission sets stay.
+// withTemplate stands for a missing dry run, so fields that admission sets stay.
 func withTemplate(pod *corev1.Pod, template *corev1.PodTemplateSpec) *corev1.Pod {
 	pod = pod.DeepCopy()
 	pod.Spec.InitContainers = withTemplateContainers(pod.Spec.InitContainers, template.Spec.InitContainers)
@@ -293,8 +285,7 @@ func withTemplateContainers(pod, template []corev1.Container) []corev1.Container
 	return pod
 }
 
-// withoutResources removes the fields that a resize changes or that the API server adds to each
-// pod.
+// withoutResources removes fields that a resize changes or the API server adds to each pod.
 func withoutResources(c corev1.Container) corev1.Container {
 	c.Resources, c.ResizePolicy = corev1.ResourceRequirements{}, nil
 	c.VolumeMounts = slices.DeleteFunc(slices.Clone(c.VolumeMounts), func(m corev1.VolumeMount) bool {
@@ -308,12 +299,10 @@ var perPodLabels = []string{
 	batchv1.JobCompletionIndexAnnotation,
 }
 
-// replacement returns the pod that a controller creates for an evicted one: from the template, or
-// from the evicted pod if the template is not readable or has another revision.
-//
-// The name is always generated, because a StatefulSet reuses the name of the evicted pod, which
-// still exists. The owner reference does not block the deletion of the owner, because some clusters
-// require a permission on finalizers for that, which the updater lacks.
+// replacement returns the pod that a controller creates for an evicted one. The name is generated,
+// because a StatefulSet reuses the name of the evicted pod, which still exists. The owner reference
+// does not block the owner's deletion, because some clusters require a permission on finalizers for
+// it.
 func replacement(c *controller, evicted *corev1.Pod) *corev1.Pod {
 	var pod *corev1.Pod
 	if c.template == nil || c.usesOlderTemplate(evicted) {
@@ -350,7 +339,6 @@ func writtenByUs(annotation string) bool {
 	return strings.HasPrefix(annotation, convert.BoostAnnotationPrefix) || slices.Contains(convert.RunningPodAnnotations, annotation)
 }
 
-// fromTemplate returns a pod of the template with the parts that the controller adds for each pod.
 func fromTemplate(c *controller, evicted *corev1.Pod) *corev1.Pod {
 	template := c.template.DeepCopy()
 	pod := &corev1.Pod{
@@ -383,8 +371,7 @@ func fromTemplate(c *controller, evicted *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
-// recreated removes the fields that the API server, the scheduler and the kubelet set and that a
-// new pod must not have.
+// recreated omits fields that the API server, the scheduler and the kubelet set.
 func recreated(evicted *corev1.Pod) *corev1.Pod {
 	live := evicted.DeepCopy()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: live.Labels, Annotations: live.Annotations}, Spec: live.Spec}
@@ -397,7 +384,6 @@ func recreated(evicted *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
-// withTargets sets the resources that the webhook would set.
 func withTargets(pod *corev1.Pod, vpa snapshot.VPA) *corev1.Pod {
 	if vpa.Object == nil || convert.HasPodLevelResources(pod) {
 		return pod

@@ -131,8 +131,7 @@ func DescribeChange(c Change) string {
 	})
 }
 
-// describeResources is DescribeChange for any containers. printed formats the new resources of
-// container i.
+// describeResources calls printed to format the new resources of container i.
 func describeResources(has []policy.Container, gets []policy.ContainerTarget, printed func(i int, f policy.ContainerTarget) corev1.ResourceRequirements) string {
 	var parts []string
 	for i, has := range has {
@@ -219,8 +218,7 @@ func directions(c Change) string {
 	return strings.Join(texts, ", ")
 }
 
-// withReplacementTarget adds the published target to an eviction for sharing, which has no planned
-// resources.
+// withReplacementTarget adds the published target to a sharing eviction, which plans none.
 func withReplacementTarget(c Change) Change {
 	if len(c.targets()) > 0 || c.Cause != disruption.NodeCrowded && c.Cause != disruption.MemoryRefused {
 		return c

@@ -25,8 +25,7 @@ import (
 )
 
 const (
-	// metricsTimeout bounds a request to the metrics API, which is a precaution and must not delay
-	// changes.
+	// metricsTimeout is short, because the metrics API is a precaution and must not delay changes.
 	metricsTimeout = 2 * time.Second
 	// metricsPause is the pause after the metrics API timed out for a pod of a namespace. It
 	// applies to all namespaces once maxPausedNamespaces of them are paused.
@@ -63,9 +62,8 @@ func (m *Meter) pause(namespace string, now time.Time) {
 	m.pausedUntil[namespace] = now.Add(metricsPause)
 }
 
-// Memory returns the memory usage of the containers of a pod, in bytes. A pod without metrics is an
-// error. The timeout is 2 s. After a timeout it sends no request for a minute, for that namespace
-// or for all.
+// Memory returns the usage of the containers of a pod in bytes, or an error without metrics. The
+// timeout is 2 s. After one, it sends no request for a minute, for that namespace or for all.
 func (m *Meter) Memory(ctx context.Context, namespace, pod string) (map[string]resources.Amount, error) {
 	if m.isPaused(namespace, time.Now()) {
 		return nil, fmt.Errorf("read the metrics of pod %s/%s: %w", namespace, pod, errMetricsPaused)
@@ -101,10 +99,9 @@ func decodeMemory(body []byte) (map[string]resources.Amount, error) {
 // and a container at its limit is killed.
 const usageMargin = 0.1
 
-// keepUsedMemory limits cuts of memory limits to the usage plus usageMargin. A container gets a
-// partial cut, or keeps its memory. Under a SizingPolicy only the limit is raised, to the usage
-// plus rollout.MemoryMarginPercent. The error is ErrInUse if the rest is not worth a resize.
-// Unknown usage does not block the change, because the kubelet checks too.
+// keepUsedMemory limits cuts of memory limits to the usage plus usageMargin. Under a SizingPolicy
+// only the limit is raised, to the usage plus rollout.MemoryMarginPercent. The error is ErrInUse if
+// the rest is not worth a resize. Unknown usage allows the change: the kubelet checks too.
 func (c *Cluster) keepUsedMemory(ctx context.Context, change Change) (Change, error) {
 	if c.Usage == nil {
 		return change, nil
@@ -147,8 +144,7 @@ func (c *Cluster) keepUsedMemory(ctx context.Context, change Change) (Change, er
 	return change, nil
 }
 
-// limitMemoryCut keeps the memory limit at minLimit or above, with the request in proportion. It
-// drops the memory target if the limit is that low already.
+// limitMemoryCut keeps the request in proportion, and drops the target if nothing can be cut.
 func limitMemoryCut(has policy.Container, gets policy.ContainerTarget, minLimit resources.Amount) policy.ContainerTarget {
 	before, limit := has.Limits.Value(resources.Memory), gets.Limits.Value(resources.Memory)
 	if minLimit >= before {

@@ -64,8 +64,7 @@ func restartsOf(pod *corev1.Pod, container string) int {
 
 const noteAttempts = 3
 
-// noteChange writes the note of a change on its pod first. It replaces the note that the change was
-// planned with, and no newer one.
+// noteChange replaces the note that the change was planned with, and no newer one.
 func (c *Cluster) noteChange(ctx context.Context, change Change) (note rollout.Change, err error) {
 	cached := change.Target
 	other := func(key string) bool { return change.Target.Annotations[key] != cached.Annotations[key] }
@@ -87,8 +86,7 @@ func (c *Cluster) noteChange(ctx context.Context, change Change) (note rollout.C
 	return note, err
 }
 
-// ErrNotRecordable is the error of a change that exceeds its annotation, so it could not be judged
-// and reverted.
+// ErrNotRecordable is the error of a change too large for its annotation, which reverts need.
 var ErrNotRecordable = errors.New("the change exceeds the size of its annotation")
 
 // recordable returns a change of as many containers as the note can hold. The others follow after
@@ -134,7 +132,6 @@ func (c *Cluster) setAnnotations(ctx context.Context, pod *corev1.Pod, annotatio
 	return c.patchAnnotations(ctx, pod, patch)
 }
 
-// restoreNote replaces the note of a refused change with the previous note, if any.
 func (c *Cluster) restoreNote(ctx context.Context, change Change) {
 	before := map[string]any{convert.ResizedAtAnnotation: nil, convert.OriginalAnnotation: nil}
 	for key := range before {
@@ -147,11 +144,9 @@ func (c *Cluster) restoreNote(ctx context.Context, change Change) {
 	}
 }
 
-// revertAttempts bounds the attempts of a revert that conflicts with other writes of the pod.
 const revertAttempts = 3
 
-// Revert resizes a pod to its previous resources, without rate limit and budget. It ignores a
-// deleted pod.
+// Revert restores previous resources without rate limit and budget. It ignores a deleted pod.
 func (c *Cluster) Revert(ctx context.Context, pod *corev1.Pod, gets []policy.ContainerTarget) error {
 	patch, err := revertPatch(pod, gets)
 	if err != nil {

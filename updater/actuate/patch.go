@@ -17,10 +17,9 @@ import (
 
 var errNoChange = errors.New("the change has no effect on any container")
 
-// ResizePatch returns the JSON patch for the resize subresource. It tests the UID of the pod, the
-// names of the containers that it addresses by position, and the resources that it replaces, so
-// that a plan from an old cache does not undo a newer resize. It does not depend on the status of
-// the pod. A change without effect is an error.
+// ResizePatch returns the JSON patch for the resize subresource. It tests the UID, the names of
+// containers that it addresses by position, and the resources that it replaces, so that a plan from
+// an old cache does not undo a newer resize. A change without effect is an error.
 func ResizePatch(c Change) ([]byte, error) {
 	steps := []client.PatchOperation{client.PatchTest("/metadata/uid", string(c.Target.UID))}
 	first := len(steps)
@@ -37,9 +36,8 @@ func ResizePatch(c Change) ([]byte, error) {
 	return json.Marshal(steps)
 }
 
-// newResources returns the resources that a resize writes, by container position, in the number
-// format of the recommendation or of the limits that decided. A request is at most an unchanged
-// limit.
+// newResources returns the resources to write by container position, in the number format of the
+// recommendation or of the deciding limits. A request is at most an unchanged limit.
 func (c *Change) newResources() []corev1.ResourceRequirements {
 	printer, gets := convert.NewPrinter(c.Autoscaler.Object, *c.Autoscaler.Ranges), c.targets()
 	all := make([]corev1.ResourceRequirements, len(c.Target.Spec.Containers))
@@ -52,7 +50,6 @@ func (c *Change) newResources() []corev1.ResourceRequirements {
 	return all
 }
 
-// appliedTo reports whether the spec of a pod has the resources that a resize writes.
 func (c *Change) appliedTo(pod *corev1.Pod) bool {
 	has := func(list, written corev1.ResourceList) bool {
 		for name, amount := range written {
@@ -70,8 +67,7 @@ func (c *Change) appliedTo(pod *corev1.Pod) bool {
 	return true
 }
 
-// testAmounts returns patch steps that test the old value of every quantity in sizes. Old values
-// may be missing.
+// testAmounts tests the old value of every quantity in sizes. Old values may be missing.
 func testAmounts(i int, container *corev1.Container, sizes corev1.ResourceRequirements) (steps []client.PatchOperation) {
 	for _, list := range []struct {
 		path        string
@@ -97,8 +93,8 @@ func testAmounts(i int, container *corev1.Container, sizes corev1.ResourceRequir
 }
 
 // MarkPatch returns the merge patch that marks a pod as resized, and as restarted if restart is
-// set. It removes the given boosts and a cached backoff, and touches no other annotations. The API
-// server refuses it for another pod of that name, because a UID cannot change.
+// set. It removes the given boosts and a cached backoff. The API server refuses it for another pod
+// of that name, because a UID cannot change.
 func MarkPatch(pod *corev1.Pod, restart disruption.Restart, removedBoosts ...string) ([]byte, error) {
 	annotations := map[string]any{convert.ResizedAnnotation: "true"}
 	if !restart.At.IsZero() {

@@ -12,8 +12,7 @@ import (
 	"loadline.dev/loadline/pkg/core/reason"
 )
 
-// A check for the pods of an owner, or for a pod of an older revision, is repeated after a pause.
-// The pause doubles each time.
+// A blocked check of an owner or an older pod is repeated after a pause that doubles each time.
 const (
 	firstRefusalPause = 5 * time.Minute
 	maxRefusalPause   = time.Hour
@@ -23,18 +22,15 @@ const (
 	forbiddenPause    = time.Minute // pause of all checks in a namespace
 )
 
-// pauses holds the results of checks until the checks may be repeated. It is safe for concurrent
-// use.
+// pauses holds check results until they may be repeated. It is safe for concurrent use.
 type pauses struct {
 	mu    sync.Mutex
 	byKey map[pauseKey]pause
-	// forbidden applies to every eviction in a namespace, because the updater lacks the permission
-	// to create pods.
+	// forbidden blocks every eviction in a namespace without permission to create pods.
 	forbidden map[string]pause
 }
 
-// pauseKey identifies a VPA and an owner of pods, or a VPA and one pod. A new pod template of a
-// Deployment creates a new owner.
+// pauseKey identifies a VPA and an owner or a pod. A new pod template creates a new owner.
 type pauseKey struct {
 	object types.UID
 	name   string // kind, namespace and name
@@ -84,8 +80,7 @@ func (p *pauses) active(change Change, now time.Time) error {
 	return nil
 }
 
-// record replaces the pauses of a change. A new pause starts if the result of the check changes
-// only with the cluster.
+// record replaces pauses. A new one starts if the result changes only with the cluster.
 func (p *pauses) record(change Change, held *BlockedError, now time.Time) {
 	owner, pod := pauseKeys(change)
 	p.mu.Lock()

@@ -59,8 +59,7 @@ func parseAmounts(text string) (corev1.ResourceList, bool) {
 	return list, true
 }
 
-// fitsWithout reports whether the quota has room once a pod is gone. Nil: the quota does not count
-// the pod.
+// fitsWithout reports whether the quota has room without a pod. Nil: the quota does not count it.
 func (q quotaExcess) fitsWithout(pod *corev1.Pod) bool {
 	for name, requested := range q.requested {
 		limit, bounded := q.limited[name]
@@ -82,9 +81,9 @@ func (q quotaExcess) fitsWithout(pod *corev1.Pod) bool {
 	return true
 }
 
-// checkQuotas returns an error if a quota has no room for a replacement once the evicted pod is
-// gone. The API server names only the first quota that a dry run exceeds. The pod has the
-// containers of the evicted pod, including ones that admission added, and its new resources.
+// checkQuotas fails if a quota has no room for a replacement once the evicted pod is gone. The API
+// server names only the first exceeded quota. pod has the containers of the evicted pod, including
+// ones that admission added, and its new resources.
 func (c *Checker) checkQuotas(ctx context.Context, excess quotaExcess, pod, evicted *corev1.Pod) error {
 	quotas, err := c.Kube.CoreV1().ResourceQuotas(evicted.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -17,27 +17,22 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// ErrRateLimited is the error of a change that the updater's or the client's rate limit does not
-// allow before the iteration ends.
+// ErrRateLimited is the error of a change that rate limits delay beyond the iteration.
 var ErrRateLimited = errors.New("the rate limit allows no change before the iteration ends")
 
-// ErrTurnEnded is the error of an eviction that was not tried, because the turn of its namespace
-// ended before the checks did.
+// ErrTurnEnded is the error of an eviction not tried, because its namespace turn ended.
 var ErrTurnEnded = errors.New("the turn of the namespace ended before the checks of an eviction")
 
 // ErrDryRun is the error of a change that was only printed.
 var ErrDryRun = errors.New("a dry run changes nothing")
 
-// ErrInUse is the error of a resize that would cut the memory limit of a pod below its usage plus
-// usageMargin.
+// ErrInUse is the error of a resize to a memory limit below the usage plus usageMargin.
 var ErrInUse = errors.New("the pod uses too much memory for its new limit")
 
-// ErrProtected is the error of a resize that would restart a container although the API server
-// would refuse to evict the pod, for example because of a PodDisruptionBudget.
+// ErrProtected is the error of a resize with restart of a pod that must not be evicted.
 var ErrProtected = errors.New("the pod may not be disrupted now")
 
-// ErrRestarting is the error of a disruption while a resize restarts another pod of the same owner
-// or PodDisruptionBudget.
+// ErrRestarting is the error while another pod of the owner or PodDisruptionBudget restarts.
 var ErrRestarting = errors.New("another pod is being restarted")
 
 // Refused reports whether this pod can never get a resize that a new pod may get: the resize is
@@ -60,14 +55,12 @@ func markUncertain(err error) error {
 	return fmt.Errorf("%w: %w", ErrUncertain, err)
 }
 
-// Rejected reports whether the API server or its admission refused the content of a resize, so that
-// another resize may be accepted.
+// Rejected reports whether the content of a resize was refused, so another may be accepted.
 func Rejected(err error) bool {
 	return Refused(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 }
 
-// invalidResize reports whether the validation of pods refused a resize. Admission policies and
-// failed tests of a patch have the same code and reason.
+// invalidResize excludes admission policies and failed patch tests, which have the same code.
 func invalidResize(err error) bool {
 	var status apierrors.APIStatus
 	if !apierrors.IsInvalid(err) || deniedByAdmission(err) || !errors.As(err, &status) {
@@ -77,8 +70,7 @@ func invalidResize(err error) bool {
 	return details != nil && details.Kind == "Pod"
 }
 
-// Causes of the API server for a resize that the node can never grant, or for a node that cannot
-// resize at all.
+// Causes for a resize that the node can never grant, or a node that cannot resize at all.
 const (
 	nodeCapacity        metav1.CauseType = "NodeCapacity"
 	unsupportedPlatform metav1.CauseType = "UnsupportedPlatform"
@@ -92,9 +84,8 @@ func NoCapacity(err error) bool {
 // IsGone reports whether the pod of a change does not exist any more.
 func IsGone(err error) bool { return apierrors.IsNotFound(err) }
 
-// readLive reads a pod from the API server, with only the permission to list pods. The error is
-// snapshot.ErrStale if the pod is gone or its spec has other resources than the cached pod. In the
-// second case it also returns the pod.
+// readLive reads a pod with only the permission to list pods. The error is snapshot.ErrStale if it
+// is gone, or has other resources than the cached pod. In the second case it is also returned.
 func (c *Cluster) readLive(ctx context.Context, cached *corev1.Pod) (*corev1.Pod, error) {
 	ctx, cancel := fairwork.Limit(client.WithoutRetries(ctx), writeTimeout)
 	defer cancel()
@@ -116,9 +107,9 @@ func (c *Cluster) readLive(ctx context.Context, cached *corev1.Pod) (*corev1.Pod
 	return current, nil
 }
 
-// resolveResult returns the final error of a resize. If the result is unknown, it reads the pod
-// again. The error is nil if applied returns true for the pod, and snapshot.ErrStale if the pod
-// changed in another way. A failed test of a patch has the same error as an invalid pod.
+// resolveResult returns the final error of a resize. If the result is unknown, it reads the pod:
+// nil if applied returns true, snapshot.ErrStale after other changes. A failed patch test has the
+// same error as an invalid pod.
 func (c *Cluster) resolveResult(ctx context.Context, cached *corev1.Pod, err error, applied func(pod *corev1.Pod) bool) error {
 	unknown := !isNotApplied(err)
 	if err == nil || ctx.Err() != nil || !unknown && !apierrors.IsInvalid(err) {

@@ -145,7 +145,6 @@ func (r *Runner) Run(ctx context.Context, plan *Plan, now time.Time) Done {
 	return w.done
 }
 
-// fromCursor moves the actions of the VPAs up to the cursor behind all others.
 func (r *Runner) fromCursor(actions []disruption.Action) []disruption.Action {
 	next := slices.IndexFunc(actions, func(a disruption.Action) bool {
 		return cmp.Or(cmp.Compare(a.Namespace, r.cursor.Namespace), cmp.Compare(a.VPA, r.cursor.Name)) > 0
@@ -163,8 +162,7 @@ func (w *run) vpa(of disruption.Subject) (v snapshot.VPA) {
 	return v
 }
 
-// changeAll makes changes until the rate limit ends the run. It returns the number of changes
-// before the end.
+// changeAll returns the number of changes before the rate limit ends the run.
 func (w *run) changeAll(ctx context.Context, actions []disruption.Action) int {
 	for i, a := range actions {
 		target := snapshot.CurrentPod(w.Pods, a.Subject)
@@ -229,7 +227,6 @@ func (w *run) tryChange(ctx context.Context, c Change) reason.Reason {
 	return skipReason
 }
 
-// change makes a change that its policy and rollout still allow.
 func (w *run) change(ctx context.Context, c Change) reason.Reason {
 	switch {
 	case c.Protects():
@@ -256,8 +253,7 @@ func (w *run) change(ctx context.Context, c Change) reason.Reason {
 	return w.resize(ctx, c)
 }
 
-// changeAtRate makes a disruptive change if the rate limiter admits it. It returns the token of a
-// change that was not made.
+// changeAtRate returns the token of a change that was not made.
 func (w *run) changeAtRate(c Change, do func() reason.Reason) reason.Reason {
 	if w.Limiter == nil || !c.Disrupts {
 		return do()
@@ -346,8 +342,7 @@ func (w *run) resize(ctx context.Context, c Change) reason.Reason {
 	return reason.ResizeRefused
 }
 
-// recordFailure records a refused resize and writes an event about it. It ignores a resize that was
-// not sent, or may have been made.
+// recordFailure ignores a resize that was not sent, or may have been made.
 func (w *run) recordFailure(ctx context.Context, c Change, note rollout.Change, err error) {
 	if note.At.IsZero() || !Refused(err) {
 		return
@@ -391,9 +386,8 @@ func (w *run) evict(ctx context.Context, c Change) reason.Reason {
 	return reason.EvictionRefused
 }
 
-// byStage splits actions by the time when they run: recommendations joined with a reverted share,
-// reverted shares, all other recommendations, all other shares. A share that is part of a
-// recommendation is also listed by itself, in case the recommendation is not carried out.
+// byStage splits actions by the order of Run. A share in a recommendation is also listed by itself,
+// in case the recommendation is not carried out.
 func byStage(actions []disruption.Action) (joined, reverts, others, shares []disruption.Action) {
 	for _, a := range actions {
 		share := a.Share

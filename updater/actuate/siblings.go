@@ -40,8 +40,7 @@ type ownerKey struct {
 	name string // kind, namespace and name
 }
 
-// get returns the pods of an owner, at most siblingAge old, and the current state of one of them,
-// or nil if that pod is gone.
+// get returns the pods of an owner, at most siblingAge old, and one of them, or nil if it is gone.
 func (s *siblingCache) get(ctx context.Context, kube kubernetes.Interface, owner *controller, cached *corev1.Pod, now time.Time) (siblings, *corev1.Pod, error) {
 	key := ownerKey{uid: owner.ref.UID, name: owner.ref.Kind + " " + cached.Namespace + "/" + owner.ref.Name}
 	s.mu.Lock()

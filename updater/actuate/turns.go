@@ -15,9 +15,8 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// slowNamespaceTTL is how long the writes of a namespace come last after a write that
-// took longer than fairwork.NamespaceTime. A faster write ends it. It spans many runs, because a
-// namespace with slow writes may have none in most of them.
+// slowNamespaceTTL is how long a namespace comes last after a write over fairwork.NamespaceTime, or
+// until a faster one. It spans many runs, because most runs may have no slow writes.
 const slowNamespaceTTL = time.Hour
 
 // writeTurns are the writes of a run that wait for the writes of all other namespaces.
@@ -27,27 +26,23 @@ type writeTurns struct {
 	lateBegun bool // late writes are being made
 }
 
-// turnEnded is the result of a change whose checks needed more than the turn. It was not tried, and
-// is repeated as a late write of the same run.
+// turnEnded is the result of a change not tried within the turn. A late write repeats it.
 const turnEnded reason.Reason = "TurnEnded"
 
 const (
 	// maxTurnTime bounds all requests of a write while other namespaces wait. An unresponsive
 	// admission webhook with failurePolicy Ignore may take longer. Then the namespace comes last.
-	maxTurnTime = 6 * time.Second
-	// maxLateTurnTime bounds all requests of a late write.
+	maxTurnTime     = 6 * time.Second
 	maxLateTurnTime = time.Minute
 )
 
-// lateWrite is a write of a namespace that has used its time.
 type lateWrite struct {
 	subject  disruption.Subject
 	disrupts bool                           // needs more requests than other writes
 	do       func(ctx context.Context) bool // reports whether the run continues
 }
 
-// writeNowOrLater makes a write at once in a turn of its namespace, or later if the namespace has
-// used its time. It reports whether the run continues.
+// writeNowOrLater delays a write of a slow namespace. It reports whether the run continues.
 func (w *run) writeNowOrLater(ctx context.Context, subject disruption.Subject, disrupts bool, do func(ctx context.Context) bool) bool {
 	namespace := subject.Namespace
 	if since, slow := w.slowNamespaces[namespace]; slow && w.now.Sub(since) >= slowNamespaceTTL {
@@ -69,9 +64,9 @@ func (w *run) writeNowOrLater(ctx context.Context, subject disruption.Subject, d
 // maxLateDelay is the maximum delay of an early iteration by late writes.
 const maxLateDelay = 3 * time.Second
 
-// runLate makes the late writes in namespace turns. Namespaces without a turn in the last run come
-// first, and disruptions come last in each namespace. Every maxLateDelay it ends if pods wait for
-// memory after a kill. The iteration is then repeated, because users can cause kills at any time.
+// runLate makes the late writes in turns: namespaces without a turn in the last run first,
+// disruptions last. Every maxLateDelay it ends if pods wait for memory after a kill. The iteration
+// is then repeated, because users can cause kills at any time.
 func (w *run) runLate(ctx context.Context) {
 	all, served, ended, checked := w.turns.late, map[string]bool{}, false, time.Now()
 	w.turns.late, w.turns.lateBegun = nil, true
@@ -112,8 +107,7 @@ func (w *run) runLate(ctx context.Context) {
 	}
 }
 
-// recordBackoffs writes backoffs on pods, which survive a restart. Without time left it continues
-// only as long as the API server accepts them, because the lease waits.
+// recordBackoffs ends at the first refusal without time left, because the lease waits.
 func (w *run) recordBackoffs(ctx context.Context) {
 	for _, backoff := range w.Backoffs {
 		pod := snapshot.CurrentPod(w.Pods, backoff.Subject)

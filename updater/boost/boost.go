@@ -125,8 +125,7 @@ func (q *Queue) Run(ctx context.Context) {
 	podqueue.Serve(ctx, q.queue, q.Workers, q.sync, "Failed to add or remove a startup boost, retrying")
 }
 
-// sync adds or removes the boost of one pod. It returns the time until the next call, or 0 to wait
-// for an event of the pod.
+// sync returns the time until the next call, or 0 to wait for an event of the pod.
 func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time) (retryAfter time.Duration, err error) {
 	pod, err := q.Pods.Pods(name.Namespace).Get(name.Name)
 	if apierrors.IsNotFound(err) || err == nil && (pod.DeletionTimestamp != nil || !q.Reader.Namespaces.Includes(name.Namespace)) {
@@ -224,7 +223,6 @@ func Judge(vpa snapshot.VPA, pod *corev1.Pod, now time.Time) policy.BoostResult 
 	return verdict
 }
 
-// isMissedByWebhook reports whether a young pod has no annotation of the webhook.
 func isMissedByWebhook(pod *corev1.Pod, now time.Time) bool {
 	if now.Sub(pod.CreationTimestamp.Time) > missedAge || pod.Status.Phase != corev1.PodPending && pod.Status.Phase != corev1.PodRunning {
 		return false
@@ -254,8 +252,6 @@ func (q *Queue) addMissedBoost(ctx context.Context, pod *corev1.Pod, now time.Ti
 	return nil
 }
 
-// isDecided reports whether the missed boost of a pod was decided. It forgets pods that are no
-// longer young.
 func (q *Queue) isDecided(uid types.UID, now time.Time) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -264,8 +260,7 @@ func (q *Queue) isDecided(uid types.UID, now time.Time) bool {
 	return decided
 }
 
-// nextSearch returns the pause before the next search for the VPA of a pod, since a cache may be
-// behind. It returns 0 after maxSearches attempts: there is none.
+// nextSearch returns the pause before the next search, as caches lag, or 0 after maxSearches.
 func (q *Queue) nextSearch(name cache.ObjectName) time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -311,8 +306,7 @@ func (q *Queue) removeBoost(ctx context.Context, vpa snapshot.VPA, pod *corev1.P
 	return err
 }
 
-// remainingDelay returns how long a verdict still counts as carried out, because caches
-// may not show the change yet. It forgets older changes.
+// remainingDelay returns how long a verdict counts as carried out, as caches may be behind.
 func (q *Queue) remainingDelay(uid types.UID, verdict policy.BoostResult, now time.Time) time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -357,8 +351,7 @@ func restarts(p disruption.Pod, verdict policy.BoostResult) bool {
 	return false
 }
 
-// restartBlocker returns the reason that forbids to restart a container of the pod now, or "". Pods
-// with recently restarted containers count as unavailable.
+// restartBlocker counts pods with recently restarted containers as unavailable.
 func (q *Queue) restartBlocker(ctx context.Context, vpa snapshot.VPA, pod *corev1.Pod) (reason.Reason, error) {
 	v, err := q.Reader.Siblings(ctx, &vpa, pod)
 	if err != nil {

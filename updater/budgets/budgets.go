@@ -40,12 +40,8 @@ const cacheDelay = 30 * time.Second
 
 // Budgets lists the PodDisruptionBudgets that select a pod, and restarts the pods of one budget or
 // owner one after the other. It is safe for concurrent use. The API server decides whether a budget
-// allows a disruption.
-//
-// Mark adds the budgets of pods to a view, and pods without VPA that may be restarting. Reserve is
-// called right before a restart or an eviction, minutes after a plan or without one. It checks the
-// current pods of the namespace, and the last changes that no cache has yet. RecordPlan stores the
-// restarts of the plan's state.
+// allows a disruption. Reserve runs minutes after a plan or without one, so it checks the current
+// pods and the last changes that no cache has yet.
 type Budgets struct {
 	pods    corelisters.PodLister
 	budgets policylisters.PodDisruptionBudgetLister
@@ -91,8 +87,7 @@ func (b *Budgets) inNamespace(namespace string, now time.Time) *namespaceBudgets
 	return parsed
 }
 
-// Oversized returns an error if the namespace of a pod has a budget with a selector that is too
-// large to evaluate. It may select the pod and allow no disruption of it.
+// Oversized returns an error if a budget in the namespace of a pod is too large to evaluate.
 func (b *Budgets) Oversized(pod *corev1.Pod, now time.Time) error {
 	budgets := b.inNamespace(pod.Namespace, now)
 	if budgets == nil {
@@ -106,8 +101,7 @@ func (b *Budgets) Oversized(pod *corev1.Pod, now time.Time) error {
 	return nil
 }
 
-// Mark adds the budgets of pods to a view, in the namespaces of planned disruptions, and other pods
-// there that may be restarting.
+// Mark adds budgets, and other pods that may be restarting, in namespaces of planned disruptions.
 func (b *Budgets) Mark(v *disruption.View, plan []disruption.Action, now time.Time) {
 	namespaces := map[string]bool{}
 	for i := range plan {
@@ -243,8 +237,7 @@ func (b *Budgets) checkRestarting(pod *corev1.Pod, keys []string, budgets *names
 	return nil
 }
 
-// restartable converts a pod that a resize can restart, or has restarted. It returns false for
-// other pods.
+// restartable converts a pod that a resize can restart, or has restarted.
 func restartable(pod *corev1.Pod) (core disruption.Pod, ok bool) {
 	_, marked := pod.Annotations[convert.RestartAnnotation]
 	ok = pod.DeletionTimestamp == nil && (marked || slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool {
@@ -368,8 +361,7 @@ func parseBudgets(namespace string, objects []*policyv1.PodDisruptionBudget, bef
 	return parsed
 }
 
-// namesFor returns the names of the budgets that select a pod, in order. A pod with labels that the
-// cache has dropped counts as selected by all of them.
+// namesFor returns the sorted budgets of a pod, which are all if the cache dropped its labels.
 func (n *namespaceBudgets) namesFor(pod *corev1.Pod) (names []string) {
 	if n == nil || n.tooMany {
 		return []string{UnknownBudgets}

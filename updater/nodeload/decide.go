@@ -153,7 +153,6 @@ func Decide(nodes []Node, l Limits) Decision {
 	return d
 }
 
-// keepUnknown keeps the taint on nodes that would lose it only because of an unknown load.
 func (d *Decision) keepUnknown() {
 	d.Untaint = slices.DeleteFunc(d.Untaint, func(c Change) bool {
 		if c.Reason == LoadUnknown {
@@ -178,8 +177,7 @@ func moreOverloaded(a, b *Node) int {
 	return cmp.Or(cmp.Compare(b.loadPerCPU(), a.loadPerCPU()), strings.Compare(a.Name, b.Name))
 }
 
-// roundDown returns a part of a number of nodes, rounded down. It corrects for floats, since 0.29
-// × 100 is a little less than 29.
+// roundDown corrects for floats: 0.29 × 100 is a little less than 29.
 func roundDown(fraction float64, nodes int) int {
 	const exact = 1e-9
 	return int(math.Floor(fraction*float64(nodes) + exact))
@@ -240,8 +238,7 @@ const (
 	On     = "on"
 )
 
-// Bounds of Config.Interval. Shorter intervals burden Prometheus, longer ones keep wrong taints too
-// long.
+// Shorter intervals burden Prometheus, longer ones keep wrong taints too long.
 const (
 	minInterval = time.Second
 	maxInterval = 10 * time.Minute
@@ -285,8 +282,7 @@ func (c *Config) Validate(prometheus string) error {
 	)
 }
 
-// TaintKey is the key of the taint of overloaded nodes. With the effect NoSchedule it belongs to
-// the updater, with any value.
+// TaintKey belongs to the updater with the effect NoSchedule and any value.
 const TaintKey = "loadline.dev/overloaded"
 
 var taint = corev1.Taint{Key: TaintKey, Value: "true", Effect: corev1.TaintEffectNoSchedule}
@@ -296,24 +292,21 @@ func isOwnTaint(t corev1.Taint) bool { return t.Key == taint.Key && t.Effect == 
 // Tainted reports whether a node has the taint.
 func Tainted(node *corev1.Node) bool { return slices.ContainsFunc(node.Spec.Taints, isOwnTaint) }
 
-// isReserved reports whether a taint keeps ordinary pods off a node of the control plane. A node
-// with only the label of the control plane takes ordinary pods, as in small clusters.
+// isReserved ignores node labels: in small clusters, control plane nodes take ordinary pods.
 func isReserved(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
 		return (t.Key == "node-role.kubernetes.io/control-plane" || t.Key == "node-role.kubernetes.io/master") && t.Effect != corev1.TaintEffectPreferNoSchedule
 	})
 }
 
-// isDedicated reports whether another taint keeps ordinary pods off a node: it is reserved for some
-// workloads, or the control plane found a problem.
+// isDedicated reports whether another taint keeps ordinary pods off a node.
 func isDedicated(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
 		return !isOwnTaint(t) && (t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute)
 	})
 }
 
-// taintPatch returns the merge patch that adds or removes the taint. It replaces the whole list, so
-// the resourceVersion makes the API server refuse it if the node has changed.
+// taintPatch replaces the whole list. The resourceVersion makes it fail if the node has changed.
 func taintPatch(node *corev1.Node, on bool) ([]byte, error) {
 	taints := slices.DeleteFunc(slices.Clone(node.Spec.Taints), isOwnTaint)
 	if on {
@@ -325,8 +318,7 @@ func taintPatch(node *corev1.Node, on bool) ([]byte, error) {
 	})
 }
 
-// Trim returns a cache.TransformFunc that keeps the fields that a Watcher reads and the fields that
-// other keeps.
+// Trim returns a cache.TransformFunc that keeps the fields of a Watcher and of other.
 func Trim(other cache.TransformFunc) cache.TransformFunc {
 	return func(object any) (any, error) {
 		trimmed, err := other(object)

@@ -46,9 +46,9 @@ func NewSource(env process.Environment, c Config, settings prometheus.Config, ma
 	return &Source{client: client, metric: c.Metric, label: c.Label, query: fmt.Sprintf("min by (%s) (%s)", c.Label, prometheus.AddMatchers(c.Metric, matchers))}, nil
 }
 
-// Loads returns the minimum load of each node over the two minutes before at, by name. It omits
-// nodes with too few samples. If a node has several series, the minimum counts. Values below 0 are
-// ignored. After an error about an incomplete response, the returned loads are still valid.
+// Loads returns the minimum load of each node by name, over its series and the two minutes before
+// at. It omits nodes with too few samples and values below 0. After an error about an incomplete
+// response, the loads are still valid.
 func (s *Source) Loads(ctx context.Context, nodes []*corev1.Node, at time.Time) (map[string]float64, error) {
 	nodeNames := newDirectory(nodes)
 	found := map[string]*history{}
@@ -105,9 +105,8 @@ func newHistory() *history {
 	return &h
 }
 
-// minLoad returns the minimum, or NaN if one of the two minutes has no value. A new node, or a node
-// that is no longer scraped, does not count as overloaded. A failed scrape is no gap if its minute
-// has another one.
+// minLoad returns the minimum, or NaN if one of the two minutes has no value, so that new nodes do
+// not count as overloaded. A failed scrape is no gap if its minute has another one.
 func (h *history) minLoad() float64 {
 	before, now := slices.Min(h[:samples/2]), slices.Min(h[samples/2:])
 	if math.IsInf(before, 1) || math.IsInf(now, 1) {
@@ -140,7 +139,6 @@ func newDirectory(nodes []*corev1.Node) directory {
 	return d
 }
 
-// find returns the node of a label value, with or without a port.
 func (d directory) find(value string) (node string, known bool) {
 	if node, known = d[value]; known {
 		return node, true

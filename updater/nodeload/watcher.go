@@ -25,8 +25,7 @@ import (
 )
 
 const (
-	// syncTimeout bounds the wait for nodes before the first round. Without permission they never
-	// arrive.
+	// syncTimeout bounds the wait for nodes, which never arrive without permission.
 	syncTimeout = 30 * time.Second
 	// unknownLoadTimeout is how long nodes keep the taint if the load of all nodes is unknown. A
 	// restarted Prometheus or one bad response must not open all nodes at once.
@@ -68,8 +67,7 @@ type Watcher struct {
 	Informer interface{ HasSynced() bool } // of nodes
 	Metrics  Metrics
 
-	// dryRunTainted are the nodes that would have the taint after the last dry run. Nil: no dry run
-	// yet.
+	// dryRunTainted are the nodes with the taint in the last dry run. Nil: no dry run yet.
 	dryRunTainted map[string]bool
 	// unknownSince is the time of the first round without any load. Zero: some loads are available.
 	unknownSince time.Time
@@ -164,9 +162,8 @@ func (w *Watcher) views(nodes []*corev1.Node, loads map[string]float64) []Node {
 	return views
 }
 
-// apply removes taints first. A node with a failed removal counts as tainted, so that MaxTainted
-// holds. The next round retries failures. The error omits nodes that other clients changed since
-// they were read.
+// apply removes taints first. A failed removal counts as tainted, so that MaxTainted holds. The
+// error omits nodes that other clients changed since they were read.
 func (w *Watcher) apply(ctx context.Context, nodes []*corev1.Node, d *Decision) error {
 	byName := make(map[string]*corev1.Node, len(nodes))
 	for _, n := range nodes {
@@ -245,8 +242,7 @@ func joinNames(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// reportError counts an error. It logs message when an error begins, changes, and every ten
-// minutes, and recovered when it ends.
+// reportError logs when an error begins, changes or ends, and every ten minutes.
 func (w *Watcher) reportError(ctx context.Context, now time.Time, reminder *serving.Reminder, source string, err error, message, recovered string) {
 	if err != nil {
 		w.Metrics.NodeLoadFailed(source)
@@ -268,7 +264,6 @@ func remind(ctx context.Context, reminder *serving.Reminder, now time.Time, err 
 	}
 }
 
-// writeTaint adds or removes the taint of a node. It ignores a deleted node.
 func writeTaint(ctx context.Context, kube kubernetes.Interface, node *corev1.Node, on bool) error {
 	body, err := taintPatch(node, on)
 	if err == nil {

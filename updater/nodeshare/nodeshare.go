@@ -24,8 +24,7 @@ import (
 	"loadline.dev/loadline/pkg/core/sharing"
 )
 
-// Node holds the fields of a node that sharing reads. Kubelets write other fields every few
-// minutes.
+// Node holds the fields that sharing reads. Kubelets write others every few minutes.
 type Node struct {
 	Allocatable    resources.List
 	GPUs, Cordoned bool
@@ -77,11 +76,10 @@ func (n *Node) Gather(pods []*Pod) (*sharing.Node, sharing.Rule, []*Pod) {
 	}
 }
 
-// sharingInput returns the sharing pods if no further pod is too large. If their recipes differ,
-// the more conservative rule applies. A kind that a pod does not share counts in full. Pods that
-// the kubelet will refuse do not count. A waiting resize reduces the available resources if it fits
-// along with the bases of the sharing pods. Otherwise the kubelet never grants it, and the pods
-// would give up resources for nothing.
+// sharingInput returns the sharing pods if no further pod is too large. If recipes differ, the more
+// conservative rule applies. Unshared kinds count in full, and pods that the kubelet will refuse do
+// not count. A waiting resize reduces the available resources if it fits along with all bases.
+// Otherwise it is never granted, and the pods would give up resources for nothing.
 func (n *Node) sharingInput(pods []*Pod) (*sharing.Node, sharing.Rule, []*Pod) {
 	input, rule := &sharing.Node{Available: n.allocatable(), Pods: make([]sharing.Pod, 0, len(pods))}, sharing.Rule{NeverEvict: true}
 	members := make([]*Pod, 0, len(pods))
@@ -157,7 +155,6 @@ func (p *Pod) subtractRequests(left *sharing.Amounts) {
 	}
 }
 
-// limited returns the amounts of kinds with a known allocatable amount.
 func (n *Node) limited(amounts sharing.Amounts) (result resources.List) {
 	for k := range resources.Kind(resources.Kinds) {
 		if n.Allocatable.Value(k) > 0 {
@@ -182,8 +179,7 @@ type Pod struct {
 	Sharing    sharing.Pod   // set if it shares; the caller sets the rank
 	// Requests are the requests of the ordinary containers, which come first in Sharing.
 	Requests []sharing.Amounts
-	// Accepted reports that sharing pods make room for the waiting resize of the pod. Gather sets
-	// it.
+	// Accepted, set by Gather, reports that pods make room for the pod's waiting resize.
 	Accepted bool
 }
 
@@ -211,8 +207,7 @@ type requested struct {
 	running, starting resources.List // see convert.Footprints
 }
 
-// ObservePod reads the object of a pod. It reuses equal resources of other, a pod of the same VPA
-// or nil: most pods of a workload have equal ones.
+// ObservePod reads a pod. It reuses equal resources of other, a pod of the same VPA or nil.
 func ObservePod(pod *corev1.Pod, other *Observed) *Observed {
 	o := &Observed{
 		name: pod.Namespace + "/" + pod.Name, requested: &requested{spec: convert.NewPod(pod), actual: convert.Pod(pod)},
@@ -286,9 +281,8 @@ func (v *VPA) Read(pod *corev1.Pod, o *Observed, last *Demand, on *Node, now tim
 // MinMove is the minimum change of a request that justifies a resize, as a fraction of the request.
 const MinMove = 0.05
 
-// awaitPeak treats the missing resources of a pod with a harmful share as a waiting resize to its
-// peak, so that sharing pods make room. Differences below MinMove do not count, because they are
-// never resized.
+// awaitPeak treats the missing resources of a pod with a harmful share as a waiting resize, so that
+// sharing pods make room. Differences below MinMove are never resized.
 func (p *Pod) awaitPeak(s *Demand) {
 	for k, shared := range p.VPA.Settings.Kinds {
 		if !shared {
@@ -336,12 +330,11 @@ func hasResizeCondition(pod *corev1.Pod) bool {
 	})
 }
 
-// demand computes the base of each container, which is its lower bound or the floor after a revert,
-// and its peak, which is its target, within the limits of the VPA, the namespace and the container.
-//
-// Other parts of the pod, such as sidecars among the init containers, count as a further container
-// that always uses its requests. So do kinds that are not shared. Increases by minAllowed or a
-// LimitRange count only up to the current request, so that no other pod makes room for them.
+// demand computes the base of each container, its lower bound or the floor after a revert, and its
+// peak, its target, within the limits of the VPA, the namespace and the container. Sidecars and
+// unshared kinds count as a further container that always uses its requests. Increases by
+// minAllowed or a LimitRange count only up to the current request, so that no other pod makes room
+// for them.
 func (v *VPA) demand(o *Observed) Demand {
 	asked := o.spec.Containers
 	base := map[string]resources.Bounds{} // without a size: a small map stays on the stack

@@ -39,8 +39,7 @@ type VPA struct {
 	KeepsCPULimit bool // a ResourceQuota counts CPU limits, so pods keep them
 
 	status *vpav1.RecommendedPodResources
-	// raisedRecipe is the recipe of the annotation if its floors for a pod exceed the floors of the
-	// policy.
+	// raisedRecipe is the annotation's recipe if its floors for a pod exceed the policy's.
 	raisedRecipe *recipe.Recipe
 }
 
@@ -52,8 +51,7 @@ type Sizing struct {
 	Ranges         *policy.Ranges // of the namespace, shared by its VPAs
 }
 
-// NewVPA reads a VPA under a policy that enables sharing. state is the stored rollout in mode
-// Canary. book has the recipes.
+// NewVPA reads a VPA under a sharing policy. state is the stored rollout in mode Canary.
 func NewVPA(vpa *vpav1.VerticalPodAutoscaler, d *fleet.Decision, w *target.Workload, state *rollout.State, book *recipe.Cache) VPA {
 	v := VPA{status: vpa.Status.Recommendation, Decision: *d, Settings: d.Policy.Sharing, Kind: w.Key.Kind, Created: w.Created}
 	if v.Created.IsZero() { // unknown
@@ -95,8 +93,7 @@ func (v *VPA) recipeFloors() (floors resources.List) {
 // floorMargin divides a floor to get its maximum excess by rounding.
 const floorMargin = 20
 
-// Rank returns the eviction rank of the pods of the workload, given their number. It is
-// sharing.Never for pods that must not be evicted.
+// Rank returns the eviction rank of the pods given their number, or sharing.Never.
 func (v *VPA) Rank(replicas int) sharing.Rank {
 	if !v.Settings.Evict || v.NeverEvicts {
 		return sharing.Never
@@ -104,8 +101,7 @@ func (v *VPA) Rank(replicas int) sharing.Rank {
 	return v.Decision.Rank(v.Kind, replicas)
 }
 
-// recommendBase adds a recommendation with the base as its target, at least the floors after
-// reverts.
+// recommendBase adds recommendations with the base as target, at least the floors after reverts.
 func (v *VPA) recommendBase(to map[string]resources.Bounds) {
 	for name, b := range v.Sizing.Recommendation {
 		floors := v.Sizing.Floors[name]
@@ -158,8 +154,7 @@ func (v *VPA) unraised() func(container string) unraised {
 	}
 }
 
-// policyMaxAllowed returns the maxAllowed of the policy for each container, if it applies to user
-// VPAs.
+// policyMaxAllowed returns zero limits unless maxAllowed of the policy applies to user VPAs.
 func (v *VPA) policyMaxAllowed() func(container string) resources.List {
 	if v.Settings.Max == nil {
 		return func(string) resources.List { return resources.List{} }

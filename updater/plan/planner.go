@@ -30,9 +30,8 @@ type Planner struct {
 	Budgets  *budgets.Budgets
 }
 
-// Plan plans the changes of a view. Shares always need the free capacity. Recommendations are
-// planned without it first. If there is anything to change, they are planned again with capacity
-// and budgets.
+// Plan plans a view. Shares always need the capacity. Recommendations are planned without it first,
+// and again with capacity and budgets if there is anything to change.
 func (p *Planner) Plan(ctx context.Context, view *disruption.View, previous disruption.State, sharesMove bool, now time.Time) disruption.Result {
 	if err := p.Nodes.Mark(view, func(s disruption.Subject) *corev1.Pod { return snapshot.CurrentPod(p.Pods, s) }, now); err != nil {
 		klog.FromContext(ctx).Error(err, "Failed to list nodes, counting only refused resizes as signs of the static CPU manager policy")
@@ -61,8 +60,7 @@ func (p *Planner) readCapacity(ctx context.Context, view *disruption.View) {
 	}
 }
 
-// plan recovers from a panic that disruption.Plan does not attribute to one VPA. The plan then has
-// no changes.
+// plan returns no changes after a panic that disruption.Plan does not attribute to one VPA.
 func plan(ctx context.Context, v disruption.View, previous disruption.State, c disruption.Config, now time.Time) disruption.Result {
 	result := disruption.Result{State: previous}
 	if err := serving.Guard(func() error { result = disruption.Plan(v, previous, c, now); return nil }); err != nil {
@@ -161,8 +159,7 @@ func (b *builder) add(to *snapshot.View, index int, v *snapshot.VPA, e *policies
 	to.VPAs, to.Index, to.States = append(to.VPAs, core), append(to.Index, index), append(to.States, states)
 }
 
-// targets computes the targets of the pods of one VPA. It reuses them for the next pod if that has
-// equal resources.
+// targets reuses the targets of the last pod for a pod with equal resources.
 type targets struct {
 	vpa        *snapshot.VPA
 	last       *snapshot.State

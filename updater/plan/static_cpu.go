@@ -46,8 +46,7 @@ func (n *StaticCPUNodes) Await(ctx context.Context) {
 	cache.WaitForCacheSync(ctx.Done(), n.Informer.HasSynced)
 }
 
-// Static reports whether a node had the static policy at the last Mark, or whether Selector selects
-// it now.
+// Static reports whether a node had the static policy at the last Mark or is selected now.
 func (n *StaticCPUNodes) Static(node string) bool {
 	if marked := n.marked.Load(); marked != nil && (*marked)[node] {
 		return true
@@ -105,9 +104,8 @@ func (n *StaticCPUNodes) Mark(v *disruption.View, object func(disruption.Subject
 	if len(static) > 0 {
 		eachPod(v, func(p *disruption.Pod) {
 			p.StaticCPU = static[p.Node]
-			// A refusal is renewed while a boosted pod is skipped because of it. Otherwise the
-			// updater would remove the boost each day, the node would refuse, and the pod would be
-			// evicted and boosted again.
+			// Renew a refusal while it keeps a boosted pod. Otherwise the boost would be removed
+			// each day, refused, and the pod evicted and boosted again.
 			if r, known := n.refused[p.Node]; known && p.Boosted && p.CPURefused() {
 				n.refused[p.Node] = refusal{now, r.node}
 			}

@@ -55,7 +55,6 @@ func (t *namespaceQueue) Push(pod cache.ObjectName) {
 	t.pods++
 }
 
-// Pop removes the first pod of the next namespace and moves the namespace to the end.
 func (t *namespaceQueue) Pop() cache.ObjectName {
 	namespace := t.next[0]
 	pod, others := t.waiting[namespace][0], t.waiting[namespace][1:]
@@ -95,7 +94,6 @@ func Serve(ctx context.Context, queue Queue, perNamespace int, reconcile Sync, f
 	workers.Wait()
 }
 
-// serveNext serves one pod of the queue. It returns false after the shutdown of the queue.
 func serveNext(ctx context.Context, queue Queue, limit *namespaceLimit, reconcile Sync, failed string) bool {
 	name, ended := queue.Get()
 	if ended {
@@ -131,8 +129,7 @@ func serveNext(ctx context.Context, queue Queue, limit *namespaceLimit, reconcil
 	return true
 }
 
-// namespaceLimit bounds the concurrently served pods of a namespace. Further pods wait outside of
-// the queue.
+// namespaceLimit bounds the workers of a namespace. Further pods wait outside of the queue.
 type namespaceLimit struct {
 	workers int
 
@@ -142,8 +139,7 @@ type namespaceLimit struct {
 	parked  sets.Set[cache.ObjectName]    // all waiting pods, each once
 }
 
-// enter reports whether a pod may be served now. Otherwise the pod waits until a worker leaves its
-// namespace.
+// enter reports whether a pod may be served now. Otherwise it waits for a worker.
 func (l *namespaceLimit) enter(pod cache.ObjectName) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -89,8 +89,7 @@ type Resolver struct {
 	HasPrometheus bool                             // CPU throttling and pressure are measured
 }
 
-// Resolve returns the effective policies of VPAs. It applies floors, HPAs and maxAllowed of a
-// policy to the recommendations and rules of vpas.
+// Resolve returns effective policies, and applies floors, HPAs and maxAllowed to vpas.
 func (r *Resolver) Resolve(ctx context.Context, vpas []snapshot.VPA, now time.Time) []Effective {
 	all := make([]Effective, len(vpas))
 	for i := range vpas {
@@ -193,8 +192,7 @@ func (r *Resolver) Permitted(vpa *vpav1.VerticalPodAutoscaler) Effective {
 	return e
 }
 
-// measured returns the settings and the safety of a policy. Without Prometheus, throttling and
-// pressure are not measured.
+// measured disables throttling and pressure without Prometheus.
 func (r *Resolver) measured(p *sizing.Policy) (rollout.Settings, rollout.Safety) {
 	settings, safety := p.Settings, p.Safety
 	if !r.HasPrometheus {
@@ -227,9 +225,8 @@ func (r *Resolver) Scopes(vpas []snapshot.VPA, all []Effective) []snapshot.Scope
 	return scopes
 }
 
-// StopReason returns why a planned change of a VPA's pod must stop: the VPA was deleted, has
-// another mode or target, or a policy holds its pods or does not change them any more. Empty: the
-// change may be made. Shares do not depend on the mode.
+// StopReason returns why a planned change must stop, or "": the VPA was deleted, has another mode
+// or target, or a policy holds its pods. Shares do not depend on the mode.
 func (r *Resolver) StopReason(planned *vpav1.VerticalPodAutoscaler, share bool) reason.Reason {
 	if planned == nil {
 		return ""
@@ -315,8 +312,7 @@ type Status struct {
 	Client versioned.Interface // nil: no writes
 }
 
-// Write replaces the list of conditions of a policy, unless another client has written the policy
-// meanwhile.
+// Write replaces the conditions of a policy, unless another client has written it meanwhile.
 func (s Status) Write(ctx context.Context, p *loadlinev1alpha1.SizingPolicy, conditions []metav1.Condition) error {
 	if s.Client == nil {
 		return nil

@@ -69,8 +69,7 @@ type entry struct {
 	record *compactRecord
 }
 
-// Watch returns a store that reads from an informer. Call it before the informer starts. In a dry
-// run nothing is written or stored.
+// Watch returns a store. Call it before the informer starts. A dry run writes and stores nothing.
 func Watch(client versioned.Interface, informer informers.SizingRecordInformer, workloads *target.Resolver, dryRun bool) (*Store, error) {
 	shared := informer.Informer()
 	if err := shared.SetTransform(transform); err != nil {
@@ -204,8 +203,7 @@ func (e *entry) acquire(ctx context.Context) (leave func()) {
 	return func() {}
 }
 
-// remember stores a written record, unless a newer one is stored. A concurrent deletion may have
-// dropped the entry, which is then not read again.
+// remember stores a record unless a newer one is. A concurrent deletion may have dropped the entry.
 func (s *Store) remember(e *entry, written *compactRecord) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,7 +213,7 @@ func (s *Store) remember(e *entry, written *compactRecord) {
 	s.changes.Add(1)
 }
 
-// newestRecord returns the newer one of the cached and the last written record, or nil if there is none.
+// newestRecord returns the newer of the cached and the last written record, or nil.
 func (s *Store) newestRecord(name Name) (*compactRecord, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -245,7 +243,6 @@ func (s *Store) newestRecord(name Name) (*compactRecord, error) {
 	return cached, nil
 }
 
-// caughtUp reports whether the cached record is at least as new as the written one.
 func caughtUp(cached, written *compactRecord) bool {
 	order, err := resourceversion.CompareResourceVersion(written.ResourceVersion, cached.ResourceVersion)
 	return err == nil && order <= 0
@@ -266,7 +263,6 @@ func (s *Store) deleted(object any) {
 	delete(s.written, cache.MetaObjectToName(r))
 }
 
-// read returns the record from the API server, or nil if there is none.
 func (s *Store) read(ctx context.Context, of target.Workload) (*compactRecord, error) {
 	name := sizing.RecordName(of.Key)
 	all, err := s.client.LoadlineV1alpha1().SizingRecords(name.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name.Name})
@@ -307,8 +303,7 @@ func (s *Store) write(ctx context.Context, of target.Workload, before *compactRe
 	return compact(written), nil
 }
 
-// withOwner returns the owner references with the workload added. The reference does not block its
-// deletion.
+// withOwner adds a reference to the workload that does not block its deletion.
 func withOwner(before []metav1.OwnerReference, of target.Workload) []metav1.OwnerReference {
 	owner := metav1.OwnerReference{APIVersion: of.APIVersion, Kind: of.Key.Kind, Name: of.Key.Name, UID: of.UID, Controller: new(false), BlockOwnerDeletion: new(false)}
 	kept := []metav1.OwnerReference{owner}
@@ -321,16 +316,14 @@ func withOwner(before []metav1.OwnerReference, of target.Workload) []metav1.Owne
 	return kept
 }
 
-// compactRecord is the part of a SizingRecord that a write must preserve. The API type with its resource
-// maps takes 117 KiB for twenty rounds of two containers, and an iteration over 10,000 records
-// would read as many maps. A stored record is immutable.
+// compactRecord is the part of a SizingRecord that a write must preserve. The API type takes 117
+// KiB for twenty rounds of two containers. A stored record is immutable.
 type compactRecord struct {
 	metav1.ObjectMeta
 
 	state rollout.State
 }
 
-// transform is a cache.TransformFunc that compacts SizingRecords.
 func transform(object any) (any, error) {
 	if r, ok := object.(*loadlinev1alpha1.SizingRecord); ok {
 		return compact(r), nil
@@ -372,7 +365,6 @@ func (r *compactRecord) GetObjectKind() schema.ObjectKind { return schema.EmptyO
 // DeepCopyObject returns the record itself because it is immutable.
 func (r *compactRecord) DeepCopyObject() runtime.Object { return r }
 
-// stateOf returns the state of a workload in the record, like sizing.ReadState.
 func (r *compactRecord) stateOf(workload target.Workload) (rollout.State, error) {
 	if r == nil {
 		return rollout.State{}, nil
@@ -383,7 +375,6 @@ func (r *compactRecord) stateOf(workload target.Workload) (rollout.State, error)
 	return r.state, nil
 }
 
-// owned reports whether the record belongs to a workload. Nil belongs to none.
 func (r *compactRecord) owned(by target.Workload) bool {
 	return r != nil && sizing.IsOwner(by, &r.ObjectMeta)
 }

@@ -23,8 +23,7 @@ import (
 	vpalisters "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
 )
 
-// MaxEvents is the maximum number of events of one kind in an iteration. The rest follows in later
-// iterations.
+// MaxEvents is the maximum number of events of one kind in an iteration. The rest follows later.
 const MaxEvents = 20
 
 // SkipEvent is a due event on a VPA.
@@ -72,8 +71,7 @@ type continuation struct {
 	sent      bool
 }
 
-// Report logs the changes since the last iteration. It returns the pods with a new skip reason, and
-// the due events by VPA and reason.
+// Report logs changes. It returns pods with a new skip reason, and due events by VPA and reason.
 func (t *Skips) Report(ctx context.Context, all []disruption.Skip, now time.Time) (changed []disruption.Skip, events []SkipEvent) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -163,7 +161,6 @@ func (t *Skips) due(now time.Time) (events []SkipEvent) {
 	return events
 }
 
-// repeatInterval is the minimum time between two equal events.
 const repeatInterval = time.Hour
 
 // Event identifies an event. Messages that change in each iteration are not part of it.
@@ -181,8 +178,7 @@ type Announcer struct {
 	sent map[Event]time.Time
 }
 
-// Announce emits an event and reports whether it did. It does not if an equal event was emitted
-// less than an hour ago or the VPA is gone.
+// Announce emits an event, unless the VPA is gone or an equal one was emitted within an hour.
 func (a *Announcer) Announce(e Event, message string, now time.Time) bool {
 	if last, sent := a.sent[e]; sent && now.Sub(last) < repeatInterval || !a.Write(e.VPA, e.Reason, message) {
 		return false
@@ -259,8 +255,7 @@ type Handler struct {
 	turns explanation.Turns
 }
 
-// NewHandler returns a Handler that responds with status 503 until Serve is called, as in a replica
-// that does not lead.
+// NewHandler returns a Handler that responds with status 503 until Serve is called.
 func NewHandler() *Handler { return &Handler{turns: explanation.NewTurns()} }
 
 // Serve serves the pods of s from now on.

@@ -36,8 +36,7 @@ const (
 	counterLabel = "loadline_counter"
 )
 
-// responseLimits cover a hundred pods with dozens of containers each, labels of a few KB, and some
-// surplus series.
+// responseLimits cover a hundred pods with dozens of containers each, and labels of a few KB.
 var responseLimits = prometheus.Limits{Bytes: 32 << 20, SeriesBytes: 1 << 20, Series: 20_000}
 
 // ContainerKey identifies a container in a namespace.
@@ -58,11 +57,9 @@ func PressureOf(shares map[ContainerKey]CPUPressure, pod, container string) CPUP
 	return CPUPressure{math.NaN(), math.NaN()}
 }
 
-// EvidenceSource queries Prometheus for the CPU pressure of changed pods: the fraction of throttled
-// periods, and the fraction of time waiting for CPU. It is safe for concurrent use.
-//
-// Values are NaN if nothing was scraped, the server is unavailable, or the series are implausible
-// for one container. Errors are for logging only.
+// EvidenceSource queries Prometheus for the CPU pressure of changed pods. Values are NaN if nothing
+// was scraped, the server is unavailable, or the series are implausible for one container. Errors
+// are for logging only. It is safe for concurrent use.
 type EvidenceSource struct {
 	client  *prometheus.Client
 	usage   prometheus.Usage // labels and job
@@ -81,10 +78,9 @@ func NewEvidenceSource(env process.Environment, c EvidenceConfig) (*EvidenceSour
 	return &EvidenceSource{client, usage, settings.Timeout}, nil
 }
 
-// CPUPressure returns the pressure over the five minutes before at for the containers of some pods
-// of a namespace. Read it with PressureOf. The error explains missing containers, and all returned
-// values are valid. All queries together respect the query timeout. Pods are queried in name order,
-// so callers that repeat the call for the remaining pods reach the last one.
+// CPUPressure returns the pressure of pods of a namespace over the five minutes before at. Read it
+// with PressureOf. The error explains missing containers, and returned values are valid. Pods are
+// queried in name order, so callers that repeat the call for the remaining pods reach the last one.
 func (s *EvidenceSource) CPUPressure(ctx context.Context, namespace string, pods []string, at time.Time) (map[ContainerKey]CPUPressure, error) {
 	shares := map[ContainerKey]CPUPressure{}
 	if wrong := validation.IsDNS1123Label(namespace); len(wrong) > 0 {
@@ -118,8 +114,7 @@ func validNames(pods []string) (names []string, errs []error) {
 	return slices.Compact(names), errs
 }
 
-// query returns a query for the rates of all counters, and for the waiting time of series that
-// existed at the start of the window.
+// query covers the rates of all counters, and waiting since the start of the window.
 func (s *EvidenceSource) query(namespace string, pods []string) string {
 	u := s.usage
 	u.Namespace, u.Matchers = namespace, prometheus.JoinMatchers(u.Matchers, fmt.Sprintf("%s=~%q", u.PodLabel, prometheus.OneOf(pods)))
@@ -197,8 +192,7 @@ func (c *EvidenceConfig) AddFlags(fs *pflag.FlagSet) {
 	text(&c.ContainerLabel, "container-name-label", "Label with the name of the container in the metrics of containers.")
 }
 
-// Validate checks that at most one authentication method is set and, if Prometheus is used, the
-// other settings.
+// Validate allows one authentication method. Other settings must be valid if Prometheus is used.
 func (c *EvidenceConfig) Validate() error {
 	asked := c.Address != ""
 	problems := []error{c.Access.Validate(asked)}

@@ -25,8 +25,7 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// Rollouts decides which pods under a SizingPolicy may change, and stores the states of their
-// rollouts.
+// Rollouts decides which pods under a SizingPolicy may change, and stores rollout states.
 type Rollouts struct {
 	Reader    *Reader
 	Policies  *policies.Resolver
@@ -66,10 +65,8 @@ type Metrics interface {
 	Observed(pods int)
 	Fuses(limits map[string]*policies.Limits)
 	Reverted(vpa cache.ObjectName, harm rollout.Harm)
-	// RevertDeferred counts a revert that the node did not complete in time.
 	RevertDeferred(vpa cache.ObjectName, harm rollout.Harm)
 	RevertFailed()
-	// EvidenceMissing counts pods without metrics in Prometheus.
 	EvidenceMissing(pods int)
 }
 
@@ -114,9 +111,8 @@ func (h *Hold) index(uid string) int {
 	return -1
 }
 
-// Hold marks the pods that their rollouts do not allow to change now, so that the plan spends no
-// budget and no capacity on them. The states are stored later: before the first pod change of the
-// workload, or by Save.
+// Hold marks the pods that must not change now, so that the plan spends no budget and capacity on
+// them. States are stored before the first change of the workload, or by Save.
 func (r *Rollouts) Hold(ctx context.Context, view *snapshot.View, all []policies.Effective, now time.Time) *Holds {
 	h := &Holds{Rollouts: r, view: view, effective: all, reverts: r.recordedReverts(), now: now,
 		holds: map[cache.ObjectName]*Hold{}, timedOut: map[string]bool{}, limited: map[string]bool{}}
@@ -142,8 +138,6 @@ func (h *Holds) publish() {
 	h.progress.Store(&all)
 }
 
-// policy returns the effective policy of a VPA of the view, or nil if the VPA is not under a
-// policy.
 func (h *Holds) policy(i int) *policies.Effective {
 	if e := &h.effective[h.view.Index[i]]; e.Policy != nil {
 		return e
@@ -151,12 +145,10 @@ func (h *Holds) policy(i int) *policies.Effective {
 	return nil
 }
 
-// HoldOf returns the rollout of a pod's workload. It is nil without a policy or with an unknown
-// state.
+// HoldOf returns the rollout of a pod's workload, or nil without a policy or a known state.
 func (h *Holds) HoldOf(s disruption.Subject) *Hold { return h.holds[snapshot.VPAOf(s)] }
 
-// hold holds the pods of one VPA. If the state of the rollout is unknown, it returns nil and no pod
-// may change.
+// hold returns nil if the rollout state is unknown, and then no pod may change.
 func (h *Holds) hold(ctx context.Context, v *disruption.VPA, states []*snapshot.State, e *policies.Effective) *Hold {
 	if v.Outdated {
 		return nil
@@ -171,8 +163,7 @@ func (h *Holds) hold(ctx context.Context, v *disruption.VPA, states []*snapshot.
 	return hold
 }
 
-// holdShareEvictions forbids share evictions outside of the schedule and during observation. These
-// evictions are not part of a rollout.
+// holdShareEvictions forbids share evictions outside of the schedule and during observation.
 func holdShareEvictions(v *disruption.VPA, e *policies.Effective, h *Hold, now time.Time) {
 	for i := range v.Pods {
 		pod := &v.Pods[i]
@@ -186,7 +177,6 @@ func holdShareEvictions(v *disruption.VPA, e *policies.Effective, h *Hold, now t
 	}
 }
 
-// holdPods sets Pod.Held for the pods that wait. The plan does not change them.
 func (h *Holds) holdPods(v *disruption.VPA, states []*snapshot.State, hold *Hold) error {
 	state, err := h.Records.State(hold.Workload)
 	if err != nil {
@@ -260,9 +250,8 @@ func (h *Holds) Observes(of disruption.Subject) bool {
 	return i >= 0 && (hold.Pods[i].Free || !hold.input.Pods[i].ObservedSince.IsZero())
 }
 
-// Admit stores the rollout state of a pod's workload before the first change. It returns why the
-// pod must not change after all, or empty, because another process may have written the record
-// since the plan.
+// Admit stores the rollout state before the first change of a workload. It returns why the pod must
+// not change, or "", because another process may have written the record.
 func (h *Holds) Admit(ctx context.Context, of disruption.Subject) reason.Reason {
 	hold, governed := h.holds[snapshot.VPAOf(of)]
 	switch {
@@ -317,15 +306,13 @@ func (h *Holds) store(ctx context.Context, hold *Hold) error {
 	return err
 }
 
-// maxHangingNamespaces is the number of namespaces with timeouts at which an iteration stops
-// writing records.
+// maxHangingNamespaces is the number of namespaces with timeouts that end record writes.
 const maxHangingNamespaces = 3
 
 var errWriteTimedOut = errors.New("a recent write of a SizingRecord timed out")
 
-// write updates the record of a workload. After a timeout that fair scheduling did not shorten, the
-// iteration writes no further record of the namespace, so that an unresponsive admission webhook
-// does not consume the iteration. An exhausted write limit is not a failure.
+// After a timeout that fair scheduling did not shorten, write skips the namespace for the
+// iteration, so that an unresponsive webhook does not consume it. A write limit is not a failure.
 func (h *Holds) write(ctx context.Context, hold *Hold, change func(rollout.State) rollout.State) error {
 	namespace, err := hold.Workload.Key.Namespace, errWriteTimedOut
 	shortened := fairwork.Shortens(ctx, records.WriteTimeout)
@@ -347,8 +334,7 @@ func (h *Holds) write(ctx context.Context, hold *Hold, change func(rollout.State
 	return err
 }
 
-// update changes the record of a pod's workload. Failures are logged, and the next iteration
-// restores the missing part from the pod.
+// update logs failures, and the next iteration restores the missing part from the pod.
 func (h *Holds) update(ctx context.Context, of disruption.Subject, change func(rollout.State, *Hold) rollout.State) {
 	if hold := h.HoldOf(of); hold != nil && hold.Observed {
 		_ = h.write(client.Unlimited(ctx), hold, func(s rollout.State) rollout.State { return change(s, hold) })

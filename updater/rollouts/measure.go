@@ -21,8 +21,7 @@ import (
 // batchDelay is how long the measurer collects pods for one query.
 const batchDelay = time.Second
 
-// measurer queries the CPU pressure of pods outside of the queue workers, so that queries do not
-// delay the judgment of other evidence.
+// measurer queries CPU pressure apart from queue workers, so that queries delay no judgment.
 type measurer struct {
 	source *EvidenceSource
 	woken  chan struct{}
@@ -154,8 +153,7 @@ func names(pods []cache.ObjectName) []string {
 	return all
 }
 
-// add adds the measurement to the evidence of a changed pod. A container without a previous CPU
-// limit was not throttled.
+// add treats a container without a previous CPU limit as not throttled.
 func (m measured) add(e *rollout.Evidence, pod string, change rollout.Change) {
 	e.Measured = true
 	for i := range e.Containers {
@@ -197,9 +195,9 @@ func (r *rates) add(labels map[string]string, value float64) {
 	r.counters[labels[counterLabel]] = rate{c.sum + value, c.runs + 1}
 }
 
-// pressure returns the known values. Throttling is a ratio, so several runs can be combined. The
-// waiting times of two runs may overlap, and a run that covers a part of the window has only a part
-// of the time. Waiting is therefore known only for a single run that covers the window.
+// pressure returns the known values. Throttling is a ratio, so several runs can be combined.
+// Waiting times of runs may overlap, so they are known only for a single run that covers the
+// window.
 func (r *rates) pressure() CPUPressure {
 	s := CPUPressure{math.NaN(), math.NaN()}
 	if r.ambiguous {
@@ -214,8 +212,7 @@ func (r *rates) pressure() CPUPressure {
 	return s
 }
 
-// ratio returns a value of 0 to 1, or NaN if it is invalid. Extrapolated rates may slightly exceed
-// 1.
+// ratio returns a value of 0 to 1, or NaN. Extrapolated rates may slightly exceed 1.
 func ratio(value float64) float64 {
 	const most = 1.25
 	if value < 0 || value > most {

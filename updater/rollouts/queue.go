@@ -39,31 +39,26 @@ import (
 )
 
 const (
-	maxRetryDelay   = time.Minute      // maximum retry delay after failures
-	staleRetryDelay = time.Second      // retry delay after a stale cache read
-	recheckInterval = 30 * time.Second // interval for conditions without events
-	// workersPerNamespace limits concurrent judgments in a namespace.
+	maxRetryDelay       = time.Minute      // maximum retry delay after failures
+	staleRetryDelay     = time.Second      // retry delay after a stale cache read
+	recheckInterval     = 30 * time.Second // interval for conditions without events
 	workersPerNamespace = 3
 	// harmNoteTimeout bounds the patch that records the reason of a revert on its pod. Webhooks of
 	// other components may delay the patch, and the revert must not wait for it.
 	harmNoteTimeout = 2 * time.Second
 	// resizeGracePeriod is how long a pod may not show a noted change yet.
 	resizeGracePeriod = 30 * time.Second
-	// maxNoteAge is the age at which a note is removed while the policy is unknown. An older note
-	// has no effect any more.
+	// maxNoteAge is the age at which a note is removed while its policy is unknown.
 	maxNoteAge = 24 * time.Hour
 )
 
 // Reverter changes pods. Implementations are actuate.Cluster and actuate.DryRun.
 type Reverter interface {
-	// Note stores a change on its pod.
 	Note(ctx context.Context, pod *corev1.Pod, note rollout.Change) error
 	RemoveNote(ctx context.Context, pod *corev1.Pod) error
-	// Revert resizes a pod to the previous resources of its containers.
 	Revert(ctx context.Context, pod *corev1.Pod, gets []policy.ContainerTarget) error
 	// Judged reports a change that did harm or failed, and the resources that the pod got instead.
 	Judged(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v rollout.Verdict, gets []policy.ContainerTarget)
-	// RevertFailed reports a harmful change that is not reverted yet.
 	RevertFailed(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v rollout.Verdict, err error)
 }
 
@@ -100,8 +95,7 @@ type QueueConfig struct {
 	Records   *records.Store
 	Executor  Reverter
 	Metrics   Metrics
-	// Remover removes invalid notes from pods. Its requests have a separate rate limit. Nil:
-	// Executor.
+	// Remover removes invalid notes at a separate rate limit. Nil: Executor.
 	Remover interface {
 		RemoveNote(ctx context.Context, pod *corev1.Pod) error
 	}
@@ -150,8 +144,7 @@ func (q *Queue) Run(ctx context.Context) {
 	measuring.Wait()
 }
 
-// Sync processes one pod at now and returns when to check it again, or 0 to wait for a pod event.
-// It removes an invalid note at once.
+// Sync processes one pod at now. It returns when to check it again, or 0 to wait for a pod event.
 func (q *Queue) Sync(ctx context.Context, name cache.ObjectName, now time.Time) (wait time.Duration, err error) {
 	return q.sync(ctx, name, now, everything)
 }
@@ -212,11 +205,9 @@ func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time, 
 // maxClockSkew bounds the skew of clocks and the staleness of caches.
 const maxClockSkew = time.Hour
 
-// errUnrecorded is why a note without a recorded change is dropped. The updater records each change
-// before it changes a pod.
+// errUnrecorded drops a note: each change is recorded before the pod changes.
 var errUnrecorded = errors.New("the SizingRecord of the workload has no change at this time")
 
-// errNoPolicy is why a note is dropped that no policy covers.
 var errNoPolicy = errors.New("no policy allows changes and reverts of the pod")
 
 // drop removes an invalid note from its pod. A note that reappears is not removed again at once.
@@ -236,8 +227,7 @@ func (q *Queue) drop(ctx context.Context, pod *corev1.Pod, at time.Time, why err
 	return 0, nil
 }
 
-// temporarySkips are the skip reasons of policies that may end soon. Until then the pod and its
-// note stay unchanged.
+// temporarySkips may end soon, so the pod and its note stay unchanged.
 var temporarySkips = map[reason.Reason]bool{reason.PolicyPaused: true, reason.PolicyUnknown: true, reason.NoRecord: true}
 
 type observedPod struct {
@@ -332,8 +322,7 @@ func (q *Queue) store(ctx context.Context, o *observedPod, verdict rollout.Verdi
 	return nil
 }
 
-// end stores the outcome of a change and removes its note. The parameter withdrawn lists the
-// resources restored after an infeasible resize.
+// end takes withdrawn, the resources restored after an infeasible resize.
 func (q *Queue) end(ctx context.Context, o *observedPod, verdict rollout.Verdict, withdrawn []policy.ContainerTarget, now time.Time) error {
 	klog.FromContext(ctx).V(2).Info("Change of a pod judged", "pod", klog.KObj(o.pod), "vpa", o.vpa.Object.Name, "outcome", verdict.Outcome, "reason", verdict.Harm, "age", now.Sub(o.change.At))
 	if err := q.store(ctx, o, verdict, now); err != nil {

@@ -21,10 +21,9 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// revert restores the previous resources of a pod. It returns how long to wait for the kubelet, or
-// 0 if the revert is complete or the verdict became RevertDeferred. A node grants a resize as a
-// whole, so on a full node only the resources related to the harm are restored, such as memory
-// after an out-of-memory kill.
+// revert restores previous resources. It returns how long to wait for the kubelet, or 0 if it is
+// complete or the verdict became RevertDeferred. A node grants a resize as a whole, so on a full
+// node only resources related to the harm are restored.
 func (q *Queue) revert(
 	ctx context.Context, o *observedPod, core *disruption.Pod, v *rollout.Verdict, now time.Time,
 ) (wait time.Duration, err error) {
@@ -56,8 +55,7 @@ func (q *Queue) revert(
 	return q.awaitRevert(ctx, o, core, v, state, now), nil
 }
 
-// awaitRevert returns how long to wait for the kubelet to complete a requested revert. It returns 0
-// if the revert is complete, or timed out and the verdict became RevertDeferred.
+// awaitRevert returns how long to wait for the kubelet, or 0 if the revert completed or timed out.
 func (q *Queue) awaitRevert(
 	ctx context.Context, o *observedPod, core *disruption.Pod, v *rollout.Verdict, state revertState, now time.Time,
 ) (wait time.Duration) {
@@ -111,8 +109,7 @@ func (q *Queue) requestRevert(ctx context.Context, o *observedPod, v rollout.Ver
 	return nil
 }
 
-// reportRevert emits the event of a revert and counts it. Nil sizes mean that the revert was
-// requested in an earlier sync, and the spec has the restored resources.
+// reportRevert takes nil sizes for a revert requested in an earlier sync and shown by the spec.
 func (q *Queue) reportRevert(o *observedPod, v rollout.Verdict, sizes []policy.ContainerTarget) {
 	pod := o.pod
 	if sizes == nil {
@@ -126,7 +123,6 @@ func (q *Queue) reportRevert(o *observedPod, v rollout.Verdict, sizes []policy.C
 	q.Metrics.Reverted(cache.MetaObjectToName(o.vpa.Object), v.Harm)
 }
 
-// changed returns the pod with the resources of the observed change, as before the revert.
 func (o *observedPod) changed() *corev1.Pod {
 	pod := o.pod.DeepCopy()
 	for i := range pod.Spec.Containers {
@@ -149,7 +145,6 @@ func with(list corev1.ResourceList, amounts resources.List) corev1.ResourceList 
 	return all
 }
 
-// differences returns the containers with resources that differ from an earlier spec.
 func differences(pod, before *corev1.Pod) (sizes []policy.ContainerTarget) {
 	previous := convert.NewPod(before).Containers
 	for i, c := range convert.NewPod(pod).Containers {
@@ -223,8 +218,7 @@ func (q *Queue) updateRevert(o *observedPod, update func(*revertState)) {
 	q.reverts[o.pod.UID] = r
 }
 
-// keepRevert returns v, or the earlier verdict if it began a revert of the same change. The
-// evidence may have disappeared since, but the revert must be finished.
+// keepRevert finishes a revert in progress even if the evidence has disappeared since.
 func (q *Queue) keepRevert(o *observedPod, v rollout.Verdict) rollout.Verdict {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -253,7 +247,6 @@ func (q *Queue) firstFailure(o *observedPod) bool {
 	return true
 }
 
-// running returns the containers of a pod with the resources of its spec.
 func running(core *disruption.Pod) (all []rollout.RunningContainer) {
 	for i := range core.Containers {
 		all = append(all, rollout.RunningContainer{Container: core.Containers[i].Spec, Restarts: core.Containers[i].Restarts})
@@ -264,7 +257,6 @@ func running(core *disruption.Pod) (all []rollout.RunningContainer) {
 	return all
 }
 
-// allocated returns the allocated resources of containers with a different spec.
 func allocated(core *disruption.Pod) (sizes []policy.ContainerTarget) {
 	for i := range core.Containers {
 		c := &core.Containers[i]

@@ -19,9 +19,8 @@ import (
 	"loadline.dev/loadline/updater/report"
 )
 
-// Save stores state transitions without a pod change, such as the end of a round or a promotion,
-// and announces them. It records the free pods that the plan did not change, so that the next
-// iteration prefers others.
+// Save stores and announces transitions without a pod change. It records the free pods that the
+// plan did not change, so that the next iteration prefers others.
 func (h *Holds) Save(ctx context.Context, planned []disruption.Action) {
 	passed, changes := map[string]time.Time{}, map[string]bool{}
 	for i := range planned {
@@ -74,18 +73,15 @@ func (h *Holds) name(v int) cache.ObjectName {
 	return cache.NewObjectName(h.view.VPAs[v].Namespace, h.view.VPAs[v].Name)
 }
 
-// hasTransition reports whether the rollout state has a transition to store. Rounds without changes
-// and workloads without a record do not count.
+// hasTransition is false for rounds without changes and workloads without a record.
 func (h *Hold) hasTransition() bool {
 	return len(h.before.Rounds) > 0 && h.State.HasAdvanced(h.before)
 }
 
-// maxDeferredWrites is the maximum number of records per iteration written without a pod change.
-// The rest follows in the next iteration.
+// maxDeferredWrites bounds the records per iteration that are written without a pod change.
 const maxDeferredWrites = 100
 
-// storeDeferred writes records without a pod change. Namespaces take turns, starting after the last
-// served one, so that none delays others by more than an iteration.
+// storeDeferred serves namespaces in turns, so that none delays others by over an iteration.
 func (h *Holds) storeDeferred(ctx context.Context, all []*Hold) {
 	namespace := func(one *Hold) string { return one.Workload.Key.Namespace }
 	if next := slices.IndexFunc(all, func(one *Hold) bool { return namespace(one) > h.lastStored }); next > 0 {
@@ -113,9 +109,8 @@ const (
 	podPause = time.Minute
 )
 
-// removals removes invalid notes from pods. Users with write access to pods can create any number
-// of them. Removals therefore have a separate rate, namespaces take turns, and pending judgments
-// have priority.
+// removals removes invalid notes. Users can create any number of them, so removals have a separate
+// rate, namespaces take turns, and pending judgments have priority.
 type removals struct {
 	queue podqueue.Queue
 	rate  *limit.Limiter
@@ -144,8 +139,7 @@ func (r *removals) recheckAfter(pod cache.ObjectName) (wait time.Duration) {
 	return staleRetryDelay
 }
 
-// due returns how long a pod must wait for its next removal. Without a wait, the removal is
-// counted.
+// due returns how long a pod must wait for its next removal. Without a wait, it is counted.
 func (r *removals) due(pod cache.ObjectName, now time.Time) (wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -175,8 +169,7 @@ func (q *Queue) remove(ctx context.Context, pod cache.ObjectName, now time.Time)
 	return q.sync(ctx, pod, now, removing)
 }
 
-// announcePolicyConflict emits an event about two policies of the same priority, and reports
-// whether it was due.
+// announcePolicyConflict reports whether the event about the two policies was due.
 func (h *Holds) announcePolicyConflict(name cache.ObjectName, e *policies.Effective) bool {
 	policy := e.PolicyName()
 	return h.Announcer.Announce(report.Event{VPA: name, Reason: report.EventPolicyConflict, About: policy + " " + e.Conflicting},

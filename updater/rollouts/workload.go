@@ -33,8 +33,7 @@ type Reader struct {
 	NodeInformer snapshot.Informer      // set with Nodes
 }
 
-// Workload returns the rollout input for the pods of a VPA, in their order. The states belong to
-// the pods by index.
+// Workload returns the rollout input for the pods of a VPA. states have the same order.
 func (r *Reader) Workload(v *disruption.VPA, states []*snapshot.State, of *policies.Effective, c disruption.Config, now time.Time) rollout.Workload {
 	w := rollout.Workload{
 		Mode: of.Mode, ShortHistory: of.ShortHistory, Ordinals: of.Workload.Key.Kind == "StatefulSet",
@@ -148,8 +147,7 @@ func (r *Rollouts) recordedReverts() uint64 {
 	return r.Records.Reverts()
 }
 
-// fuseTripped reports whether the policy's fuse holds a workload. It includes trips during this
-// iteration, since Queue judges changes concurrently.
+// fuseTripped includes trips during this iteration, since Queue judges concurrently.
 func (h *Holds) fuseTripped(hold *Hold) bool {
 	if reverts := h.recordedReverts(); reverts != h.reverts {
 		h.reverts = reverts
@@ -197,8 +195,7 @@ func (h *Holds) reportFuse(ctx context.Context, name string, limits *policies.Li
 	}
 }
 
-// withCondition replaces the condition of the same type. Unlike meta.SetStatusCondition it also
-// updates the transition time, which acknowledges the trip.
+// withCondition, unlike meta.SetStatusCondition, also updates the transition time of a trip.
 func withCondition(conditions []metav1.Condition, wanted metav1.Condition) []metav1.Condition {
 	all := slices.DeleteFunc(slices.Clone(conditions), func(c metav1.Condition) bool { return c.Type == wanted.Type })
 	return append(all, wanted)

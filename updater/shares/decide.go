@@ -87,7 +87,6 @@ const (
 // value is Pending.
 type SharingStates struct{ Default, WithNodeAutoscaler SharingState }
 
-// stateOf returns the state of a VPA with a sharing policy.
 func stateOf(v *nodeshare.VPA, may SharingStates) SharingState {
 	switch {
 	case v.Mode == fleet.SharingOn && v.Settings.AcceptsNodeAutoscaler:
@@ -100,8 +99,7 @@ func stateOf(v *nodeshare.VPA, may SharingStates) SharingState {
 	return Ending
 }
 
-// state returns the state of a pod as of the last round. It is Pending if the policy has changed
-// since.
+// state returns the state as of the last round, or Pending if the policy has changed since.
 func (d *division) state(p *member, e *policies.Effective) SharingState {
 	switch {
 	case d.Nodes == nil || !d.NodeInformer.HasSynced(): // unknown whether changes fit
@@ -124,7 +122,6 @@ func (d *division) state(p *member, e *policies.Effective) SharingState {
 	return Active
 }
 
-// policyUnchanged reports whether the policy of a VPA is the same as in the last round.
 func policyUnchanged(v *nodeshare.VPA, e *policies.Effective) bool {
 	d := &e.Decision
 	return e.Shares && d.Policy.Name == v.Decision.Policy.Name && d.Policy.Sharing == v.Settings && d.Mode == v.Decision.Mode && d.SharingOptedOut == v.Decision.SharingOptedOut && d.Reason == v.Decision.Reason
@@ -135,9 +132,8 @@ type killedContainer struct {
 	name string
 }
 
-// killed reports whether a pod gets its memory peak: a container ran out of memory less than
-// sharing.OOMPause ago, or the pod has not been ready since. The result evict reports whether the
-// pod may be evicted if its node refuses the peak.
+// killed reports whether a pod gets its memory peak: it ran out of memory within sharing.OOMPause
+// or was not ready since. evict reports whether it may be evicted if its node refuses.
 func (d *division) killed(v *disruption.VPA, a *shareTarget, p *disruption.Pod) (memory, evict bool) {
 	for i := range a.containers {
 		c := &a.containers[i]
@@ -226,7 +222,6 @@ func (p *sharePart) restrictTo(kinds [resources.Kinds]bool) *sharePart {
 	return some
 }
 
-// growthOnly returns the part without targets below the requests of a container.
 func (p *sharePart) growthOnly(whole []disruption.Container) *sharePart {
 	some := &sharePart{fitted: slices.Clone(p.fitted), grows: p.grows}
 	for i := range some.fitted {
@@ -246,7 +241,6 @@ func exclude(kinds, excluded [resources.Kinds]bool) [resources.Kinds]bool {
 	return kinds
 }
 
-// sharePart returns the targets of the shared kinds.
 func (a *shareTarget) sharePart() *sharePart {
 	part := &sharePart{fitted: a.fit()}
 	for i := range part.fitted {
@@ -280,8 +274,7 @@ func (a *shareTarget) sharePart() *sharePart {
 	return part
 }
 
-// keepsRequest reports whether a container keeps its request of a kind because it has its peak, or
-// because the request would grow on an overcommitted node.
+// keepsRequest is true at a peak, and for growth on an overcommitted node.
 func (a *shareTarget) keepsRequest(k resources.Kind, f *policy.ContainerTarget, asked *policy.Container) bool {
 	wanted, some := f.Requests.Get(k)
 	if !some {
@@ -295,7 +288,6 @@ func (a *shareTarget) keepsRequest(k resources.Kind, f *policy.ContainerTarget, 
 	return a.state == Active && wanted > has && a.shared.node.results[0].Overcommitted[k]
 }
 
-// atLeastCurrent raises the amount of a kind, if present, to the current amount.
 func atLeastCurrent(k resources.Kind, of, has resources.List) resources.List {
 	if a, some := of.Get(k); some {
 		return of.With(k, max(a, has.Value(k)))
@@ -336,8 +328,7 @@ func (a *shareTarget) fit() []policy.ContainerTarget {
 	return policy.Fit(pod, given, rules, a.vpa.Ranges.Ranges).Containers
 }
 
-// amountOf rounds a share down to whole millicores or bytes, so that the sum of all shares fits. It
-// tolerates rounding errors of sums.
+// amountOf rounds down to millicores or bytes, so that shares fit despite rounding errors.
 func amountOf(share float64) resources.Amount { return resources.Amount(math.Floor(share + 1e-6)) }
 
 func without(f policy.ContainerTarget, k resources.Kind) policy.ContainerTarget {

@@ -39,15 +39,14 @@ type MarkWrite struct {
 	Mark    sharing.Mark
 }
 
-// shrinkInterval is the minimum time between two shrinks of pods on a node, unless another pod
-// needs the room. Usage varies within the hour, and following it down at once doubles or triples
-// the resizes without saving nodes. With a node autoscaler the interval always applies, so that
-// scale-down timers can expire.
+// shrinkInterval is the minimum time between two shrinks on a node, unless another pod needs the
+// room. Following usage down at once doubles or triples the resizes without saving nodes. With a
+// node autoscaler it always applies, so that scale-down timers can expire.
 const shrinkInterval = time.Hour
 
-// Divide moves the targets of shared resources from the containers of a view to their shares, as of
-// the last round. With limitShrinks, pods of a node shrink at most once an hour. Otherwise they
-// also shrink when another pod needs the room. A pod that causes a panic keeps its share.
+// Divide moves the targets of shared resources in a view to their shares as of the last round. With
+// limitShrinks, pods of a node shrink at most once an hour, otherwise also when another pod needs
+// the room. A pod that causes a panic keeps its share.
 func (s *Sharing) Divide(ctx context.Context, in Input, view *snapshot.View, limitShrinks bool, now time.Time) Division {
 	if s.started.IsZero() {
 		s.started = now
@@ -60,7 +59,6 @@ func (s *Sharing) Divide(ctx context.Context, in Input, view *snapshot.View, lim
 	return d.result
 }
 
-// division is a Division in progress.
 type division struct {
 	*Sharing
 	in             Input
@@ -81,8 +79,7 @@ func (s *Sharing) Shrank(node string, now time.Time) {
 	s.shrunk[node] = now
 }
 
-// recentlyShrunk reports whether pods of a node shrank within shrinkInterval, but before the last
-// round. The shrinks of one round may take several iterations.
+// recentlyShrunk ignores shrinks for the last round, which may take several iterations.
 func (d *division) recentlyShrunk(name string, on *node) bool {
 	if d.shrank == nil {
 		d.shrank = d.lastShrinks()
@@ -165,7 +162,6 @@ func (d *division) dividePod(v *disruption.VPA, index int, p *disruption.Pod, ma
 	d.move(v, &a, p)
 }
 
-// member returns a pod of the last round, or nil if there is none.
 func (d *division) member(uid string) *member {
 	last := d.last.Load()
 	if last == nil {
@@ -220,8 +216,7 @@ func (d *division) move(v *disruption.VPA, a *shareTarget, p *disruption.Pod) {
 	d.result.Moves[p.UID] = &decided.mark
 }
 
-// firstStep returns the part of a target to resize first, and why the pod keeps its share for now,
-// or empty.
+// firstStep returns the part of a target to resize first, and why the share stays, or empty.
 func (d *division) firstStep(part *sharePart, a *shareTarget, cause disruption.Cause, node string) (*sharePart, reason.Reason) {
 	why := d.skipReason(part, a, node)
 	switch {
@@ -293,8 +288,7 @@ func (d *division) skipReason(part *sharePart, a *shareTarget, node string) reas
 	return ""
 }
 
-// maxRequestDrift is the maximum difference of a request from its value in the last round, in
-// millicores and bytes.
+// maxRequestDrift is the maximum drift of a request since the last round, in millicores and bytes.
 var maxRequestDrift = [resources.Kinds]float64{resources.CPU: 1, resources.Memory: 16e6}
 
 func withoutKinds(whole []disruption.Container, kinds [resources.Kinds]bool) []disruption.Container {

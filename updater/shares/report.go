@@ -133,12 +133,10 @@ func moves(p *nodeshare.Pod, input *sharing.Node, shares []sharing.Amounts) (shr
 type Metrics interface {
 	// Shared publishes a round, and counts the pods that would newly leave their nodes.
 	Shared(found *Round, leave int)
-	// SharingEnded removes the metrics of the last round.
 	SharingEnded()
 }
 
-// newlyLeaving returns the number of pods that would leave their nodes in a dry run, without the
-// pods of the last round.
+// newlyLeaving counts dry-run evictions that the last round did not have.
 func (r *Rounds) newlyLeaving(found *Round) (more int) {
 	leaving := map[types.UID]bool{}
 	for _, n := range found.Nodes {
@@ -155,7 +153,6 @@ func (r *Rounds) newlyLeaving(found *Round) (more int) {
 	return more
 }
 
-// maxLoggedLeaving is the maximum number of leaving pods in a log line.
 const maxLoggedLeaving = 10
 
 // log logs the nodes with a changed log line, and the pods and workloads without sharing.
@@ -188,7 +185,6 @@ func (r *Rounds) log(ctx context.Context, found *Round) {
 	}
 }
 
-// logPrefix is the message by whether shares are in effect.
 var logPrefix = map[bool]string{true: "Sharing", false: "Sharing, dry run"}
 
 func describeNode(n *Node) []any {
@@ -266,8 +262,7 @@ type clusterSharing struct {
 	limitShrinks bool             // a node autoscaler seems to add and remove nodes
 }
 
-// cluster returns the common part of the conditions. For nil conditions, and without a policy in
-// mode On, it is the zero value and no pod shares.
+// cluster returns zero, and no pod shares, for nil conditions and without a policy in mode On.
 func (c *Conditions) cluster(ctx context.Context, now time.Time) (all clusterSharing) {
 	if c == nil || !c.enabled() {
 		return all

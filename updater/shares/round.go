@@ -91,7 +91,6 @@ func (r *Rounds) run(ctx context.Context, in Input, now time.Time) {
 	r.log(ctx, found)
 }
 
-// end drops the results of the last round.
 func (r *Rounds) end() {
 	r.leaving, r.logged = nil, nil
 	r.Metrics.SharingEnded()
@@ -144,8 +143,7 @@ type Input struct {
 // to nodeshare.MinMove. It prevents a resize of small containers in each round.
 var minMove = [resources.Kinds]float64{resources.CPU: 10, resources.Memory: 16e6}
 
-// worthMoving reports whether a share differs enough from the current request to justify a resize,
-// and in which direction.
+// worthMoving reports whether a share justifies a resize, and in which direction.
 func worthMoving(k int, has, wanted float64) (less, more bool) {
 	by := max(has*nodeshare.MinMove, minMove[k])
 	return wanted < has-by, wanted > has+by
@@ -154,9 +152,8 @@ func worthMoving(k int, has, wanted float64) (less, more bool) {
 // ErrNodesUnknown is the error of a round without readable nodes.
 var ErrNodesUnknown = errors.New("nodes cannot be read: the updater must watch all namespaces (no --vpa-object-namespace), and may need permission to list nodes")
 
-// Share runs a round at now. It returns nil if no policy enables sharing. The states decide which
-// pods get their shares. VPAs, pods and nodes that cause a panic are excluded. After any other
-// panic it returns an error, and the next round starts without state.
+// Share runs a round, or returns nil if no policy enables sharing. Objects that cause a panic are
+// excluded. After any other panic, the next round starts without state.
 func (s *Sharing) Share(ctx context.Context, in Input, now time.Time, may SharingStates) (found *Round, err error) {
 	var r *round
 	err = serving.Guard(func() error {
@@ -172,7 +169,6 @@ func (s *Sharing) Share(ctx context.Context, in Input, now time.Time, may Sharin
 	return r.found, nil
 }
 
-// round computes all shares, or returns nil if no policy enables sharing.
 func (s *Sharing) round(ctx context.Context, in Input, now time.Time, may SharingStates) (*round, error) {
 	if !in.sharingEnabled() {
 		return nil, nil //nolint:nilnil // sharing is off
@@ -222,7 +218,6 @@ func (s *Sharing) round(ctx context.Context, in Input, now time.Time, may Sharin
 	return r, err
 }
 
-// sharingEnabled reports whether a policy enables sharing.
 func (in *Input) sharingEnabled() bool {
 	return slices.ContainsFunc(in.Policies, func(e policies.Effective) bool { return e.Shares })
 }
@@ -246,7 +241,6 @@ type node struct {
 	results [2]Node // index 0: shares in effect, 1: dry run
 }
 
-// applies reports whether the share of a pod takes effect.
 func (n *node) applies(p *member) bool {
 	return p.workload != nil && p.workload.state == Active && n.Problem == ""
 }
@@ -258,7 +252,6 @@ func (n *node) fail() {
 	}
 }
 
-// addPod adds a pod. A pod that cannot be converted is excluded from sharing.
 func (r *round) addPod(ctx context.Context, pod *corev1.Pod) {
 	node := r.nodes[pod.Spec.NodeName]
 	if node == nil {
@@ -305,9 +298,8 @@ func (r *round) count(p *member) {
 	}
 }
 
-// compute computes the shares of a node. Pods with shares in effect and pods in dry run are
-// computed separately: each group counts the full requests of the other. The parameter before lists
-// the pods that were to leave in the last round.
+// compute handles pods with shares in effect and in dry run apart: each group counts the full
+// requests of the other. before lists the pods that were to leave in the last round.
 func (n *node) compute(name string, before []PodName) {
 	slices.SortFunc(n.pods, func(a, b *member) int { return cmp.Compare(a.Sharing.Name, b.Sharing.Name) })
 	all := make([]*nodeshare.Pod, len(n.pods))
@@ -401,8 +393,7 @@ func (r *round) newWorkload(vpa *snapshot.VPA, e *policies.Effective) *workload 
 	return w
 }
 
-// quotaCountsCPULimits reports whether a ResourceQuota of a namespace counts CPU limits, or cannot
-// be read.
+// quotaCountsCPULimits is also true if the quotas of a namespace cannot be read.
 func (s *Sharing) quotaCountsCPULimits(namespace string) bool {
 	if s.Quotas == nil {
 		return false
@@ -413,7 +404,6 @@ func (s *Sharing) quotaCountsCPULimits(namespace string) bool {
 	})
 }
 
-// member is a pod on a node.
 type member struct {
 	nodeshare.Pod
 

@@ -30,9 +30,8 @@ type CapacityReader struct {
 	NodeAutoscaler *NodeAutoscaler                 // nil: nodes are not added
 }
 
-// Room returns the free capacity of nodes and quotas, or nil if both are unknown. It counts all
-// pods, with and without a VPA. While nodes are unknown, every node has room. With a detected node
-// autoscaler, nodes are added on demand.
+// Room returns the free capacity, or nil if it is unknown. It counts pods with and without a VPA.
+// Unknown nodes have room. With a detected node autoscaler, nodes are added on demand.
 func (r CapacityReader) Room() (*disruption.Capacity, error) {
 	if r.Nodes == nil && r.Quotas == nil {
 		return nil, nil //nolint:nilnil // unknown capacity is no error
@@ -113,7 +112,6 @@ func reserve(node *disruption.Node, taken resources.List) {
 	}
 }
 
-// refreshInterval is the minimum time between two searches for signs of a node autoscaler.
 const refreshInterval = 5 * time.Minute
 
 // NodeAutoscaler caches whether a node autoscaler seems to add nodes.

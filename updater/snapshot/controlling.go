@@ -77,8 +77,7 @@ func (r *Reader) selects(ctx context.Context, c target.Claim, top target.Key, po
 	return found, nil
 }
 
-// ControlsAny reports whether one of the named VPAs controls a pod of the namespace that matches.
-// It lists the pods once.
+// ControlsAny reports whether a named VPA controls a matching pod of the namespace.
 func (r *Reader) ControlsAny(ctx context.Context, namespace string, vpas map[string]bool, matches func(*corev1.Pod) bool) bool {
 	pods, _ := r.Pods.Pods(namespace).List(labels.Everything()) // fails only without an index
 	strongest := map[target.Key]target.Claim{}
@@ -231,8 +230,7 @@ func (o *owners) controlling(ctx context.Context, pod *corev1.Pod) (owner *Owner
 	return owner, -1, reason.NoVPA, ""
 }
 
-// ownerOf returns the direct controller of a pod. It is nil if there is none, or the namespace is
-// not active.
+// ownerOf returns nil without a controller, or if the namespace is not active.
 func (o *owners) ownerOf(ctx context.Context, pod *corev1.Pod) *Owner {
 	if o == nil || len(pod.OwnerReferences) == 0 || !o.active[pod.Namespace] {
 		return nil
@@ -263,8 +261,7 @@ func (o *owners) resolve(ctx context.Context, owner *Owner) {
 	}
 }
 
-// logDropped logs that the pods of an owner have too many labels to be cached, unless it was logged
-// in the last iteration.
+// logDropped logs a pod with too many labels to be cached, unless the last iteration did.
 func (o *owners) logDropped(ctx context.Context, owner *Owner, pod *corev1.Pod) {
 	if o.dropped[owner.Key] {
 		return
@@ -277,8 +274,7 @@ func (o *owners) logDropped(ctx context.Context, owner *Owner, pod *corev1.Pod) 
 		"namespace", pod.Namespace, "workload", owner.top, "pod", pod.Name)
 }
 
-// group reads the desired replicas of an owner. Owners without that field, such as a Job or a
-// custom workload without scale, are counted by their live pods.
+// group returns disruption.Unknown replicas for Jobs and custom workloads without scale.
 func (r *Reader) group(ctx context.Context, owner target.Key) disruption.Group {
 	g := disruption.Group{Replicas: disruption.Unknown}
 	replicas, known := r.Targets.Replicas(ctx, owner)
@@ -291,7 +287,6 @@ func (r *Reader) group(ctx context.Context, owner target.Key) disruption.Group {
 	return g
 }
 
-// hasReplicas reports whether owners of a kind specify their number of pods.
 func hasReplicas(kind string) bool {
 	switch kind {
 	case "ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController":

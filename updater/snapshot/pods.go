@@ -76,8 +76,7 @@ type notes struct {
 	declared  string
 }
 
-// ChangedAt returns the time of the change noted on the pod, in milliseconds, or zero without a
-// note.
+// ChangedAt returns the time of the noted change in milliseconds, or zero without a note.
 func (s *State) ChangedAt() time.Time {
 	if s.notes == nil {
 		return time.Time{}
@@ -112,7 +111,6 @@ func equalSizing(a, b *policy.Pod) bool {
 	return a.StaysBurstable == b.StaysBurstable && a.InitTotals == b.InitTotals && a.Rounded == b.Rounded
 }
 
-// errGone is the error for a pod that was deleted while it was read.
 var errGone = errors.New("the pod is gone")
 
 // ReadPods returns the pods of VPAs to the extent of their scopes.
@@ -226,8 +224,7 @@ func (r *Reader) marked(pod *Pod) bool {
 	return marked
 }
 
-// convert returns the state of a pod. It shares equal values with the previous pod of the VPA,
-// because most pods of a workload have equal containers.
+// convert shares equal values with the previous pod of the VPA, since most are equal.
 func (r *Reader) convert(of *Pod, previous, last *State) (*State, error) {
 	pod, err := r.Pods.Pods(of.Namespace).Get(of.Name)
 	if err != nil || pod.UID != of.UID {
@@ -266,7 +263,6 @@ func equalContainers(a, b disruption.Container) bool {
 	return a.Observed == b.Observed && a.Actual == b.Actual && a.Spec == b.Spec && a.Restarts == b.Restarts && a.OOM == b.OOM
 }
 
-// withDeclared returns a copy of a cached pod with the given annotation of its declared memory.
 func withDeclared(pod *corev1.Pod, declared string) *corev1.Pod {
 	if pod.Annotations[convert.DeclaredAnnotation] == declared {
 		return pod
@@ -280,8 +276,7 @@ func withDeclared(pod *corev1.Pod, declared string) *corev1.Pod {
 	return &changed
 }
 
-// changedAt returns the time of the change noted on a pod, or zero without a readable note. The
-// change is unsent while the spec still has the generation from before.
+// changedAt returns zero without a readable note. unsent: the generation is from before the change.
 func changedAt(pod *corev1.Pod) (at time.Time, unsent bool) {
 	if !convert.HasRecordedChange(pod) {
 		return time.Time{}, false
@@ -293,8 +288,7 @@ func changedAt(pod *corev1.Pod) (at time.Time, unsent bool) {
 	return time.UnixMilli(noted.At.UnixMilli()).UTC(), noted.Generation != 0 && noted.Generation == pod.Generation
 }
 
-// protection returns why a pod must not be evicted, or empty: a protection of the pod itself, or a
-// replacement of an older revision.
+// protection returns why a pod must not be evicted, such as an older revision, or empty.
 func (r *Reader) protection(pod *Pod) reason.Reason {
 	why := pod.State.Protected
 	if why == reason.CountsAsFailure && r.Targets.IgnoresDisruption(pod.Owner.Key) {
@@ -343,8 +337,7 @@ func (p *Pods) Claims(vpa int) bool {
 	return p.owners.vpas[vpa].err == nil && p.owners.claims.Has(p.owners.vpas[vpa].Key())
 }
 
-// ErrStale is the error for a pod that was resized, or got another noted change, since the caches
-// were read. Nothing was changed, and the next plan reads the current pod.
+// ErrStale is the error for a pod that changed since the caches were read. Nothing was written.
 var ErrStale = errors.New("the pod was changed since it was read")
 
 // CurrentPod returns the current version of a pod, or nil if it is gone.

@@ -113,8 +113,7 @@ func ModeOf(vpa *vpav1.VerticalPodAutoscaler) disruption.Mode {
 	return disruption.Off
 }
 
-// Core returns the plan input for the VPA, without pods. EvictAfterOOMSeconds requires the feature
-// gate PerVPAConfig.
+// Core returns the plan input without pods. EvictAfterOOMSeconds requires gate PerVPAConfig.
 func (v *VPA) Core(perVPAConfig bool) disruption.VPA {
 	core := disruption.VPA{Namespace: v.Object.Namespace, Name: v.Object.Name, Mode: v.Mode, Outdated: v.Outdated, Requirements: convert.Requirements(v.Object)}
 	p := v.Object.Spec.UpdatePolicy
@@ -154,7 +153,6 @@ func (r *Reader) ReadVPAs(ctx context.Context) ([]VPA, error) {
 	return vpas, nil
 }
 
-// readVPA converts a VPA. It caches the LimitRanges by namespace.
 func (r *Reader) readVPA(vpa *vpav1.VerticalPodAutoscaler, ranges map[string]*convert.LimitRanges) (v VPA, err error) {
 	defer serving.Recover(&err)
 	if ranges[vpa.Namespace] == nil {
@@ -169,7 +167,6 @@ func (r *Reader) readVPA(vpa *vpav1.VerticalPodAutoscaler, ranges map[string]*co
 	return v, nil
 }
 
-// rangesOf combines the LimitRanges of a namespace.
 func (r *Reader) rangesOf(namespace string) (*convert.LimitRanges, error) {
 	objects, err := r.LimitRanges.LimitRanges(namespace).List(labels.Everything())
 	if err != nil {

@@ -37,16 +37,14 @@ type ChangeRecord struct {
 	Reversals int // consecutive changes that reversed the previous one
 }
 
-// Backoff is the part of a ChangeRecord that is stored outside of the process. The zero value is
-// none.
+// Backoff is the part of a ChangeRecord that is stored outside of the process. Zero: none.
 type Backoff struct {
 	Ineffective int       // consecutive changes that new pods did not have, or only in part
 	Until       time.Time // no pod is disrupted before this time
 }
 
-// Resumed restores a backoff that an earlier process stored. It is a no-op once a change is
-// recorded. A backoff that ends later than any valid one is ignored, with an hour of tolerance for
-// clock skew. So is one that ended more than maxRecordAge ago.
+// Resumed restores a backoff that an earlier process stored, unless a change is recorded. It
+// ignores one that ends later than any valid one, plus clockSkew, or ended over maxRecordAge ago.
 func (r ChangeRecord) Resumed(p Backoff, now time.Time) ChangeRecord {
 	ours := !p.Until.After(now.Add(maxBackoff+clockSkew)) && now.Sub(p.Until) <= maxRecordAge
 	if r.At.IsZero() && p.Until.After(r.Until) && ours {
@@ -56,8 +54,7 @@ func (r ChangeRecord) Resumed(p Backoff, now time.Time) ChangeRecord {
 	return r
 }
 
-// maxResumed bounds a stored count, which users may edit, against overflow. The backoff has its
-// maximum long before.
+// maxResumed bounds a stored count, which users may edit, against overflow.
 const maxResumed = 100
 
 // Backoff after a change without effect, doubled for each consecutive one.
@@ -92,20 +89,17 @@ func (r ChangeRecord) Observe(created time.Time, next Change, now time.Time) Cha
 	return r
 }
 
-// BacksOff reports whether pods of the workload must not be disrupted at now because earlier
-// disruptions had no effect.
+// BacksOff reports whether earlier disruptions without effect forbid disruptions at now.
 func (r ChangeRecord) BacksOff(now time.Time) bool { return now.Before(r.Until) }
 
-// Holds reports whether a change must wait at now because it would reverse the last one. A reversal
-// returns to within a tenth of the earlier value, moves no kind further in the last direction, and
-// shrinks a kind. Changes that only grow never wait. The hold doubles with each reversal, up to a
-// day.
+// Holds reports whether a change must wait at now because it reverses the last one: it returns to
+// within a tenth of the earlier value, moves no kind further in the last direction, and shrinks a
+// kind. The hold doubles with each reversal, up to a day.
 func (r ChangeRecord) Holds(c Change, hold time.Duration, now time.Time) bool {
 	return r.reversed(c) && c.shrinks() && now.Before(r.At.Add(doubled(hold, r.Reversals, maxRecordAge)))
 }
 
-// Changed records a change at now. The parameter newest is the creation time of the newest pod of
-// the workload.
+// Changed records a change at now; newest is the creation time of the workload's newest pod.
 func (r ChangeRecord) Changed(c Change, newest, now time.Time) ChangeRecord {
 	if r.reversed(c) {
 		r.Reversals++
@@ -167,7 +161,6 @@ func (c Change) shrinks() bool {
 	return c.anyRequest(func(name string, k resources.Kind) bool { return c.step(name, k) < 0 })
 }
 
-// sameDirection reports whether two changes of requests have the same direction in every kind.
 func (c Change) sameDirection(d Change) bool {
 	return !d.anyRequest(func(name string, k resources.Kind) bool {
 		a, b := c.step(name, k), d.step(name, k)
@@ -175,23 +168,20 @@ func (c Change) sameDirection(d Change) bool {
 	})
 }
 
-// applied reports whether a pod has the complete change.
 func (c Change) applied(has PodResources) bool {
 	return !c.any(func(name string, k resources.Kind) bool {
 		return c.step(name, k) != 0 && has[name].Value(k) != c.After[name].Value(k)
 	})
 }
 
-// undone reports whether a pod still has all values from before the change.
 func (c Change) undone(has PodResources) bool {
 	return !c.any(func(name string, k resources.Kind) bool {
 		return c.step(name, k) != 0 && has[name].Value(k) != c.Before[name].Value(k)
 	})
 }
 
-// partlyApplied reports whether a pod misses a part of the change and still needs more in the same
-// direction, because another component altered the change. A pod that got a newer recommendation
-// does not qualify.
+// partlyApplied reports whether another component altered the change: a pod misses a part of it and
+// needs more in the same direction. A pod with a newer recommendation does not qualify.
 func (c Change) partlyApplied(next Change) bool {
 	return c.any(func(name string, k resources.Kind) bool {
 		step, again := c.step(name, k), next.step(name, k)
@@ -200,8 +190,7 @@ func (c Change) partlyApplied(next Change) bool {
 	})
 }
 
-// atTarget reports whether a pod needs no further change in the kinds of this change, because it
-// was created with another recommendation.
+// atTarget reports whether a pod, created with another recommendation, needs no further change.
 func (c Change) atTarget(next Change) bool {
 	return !c.any(func(name string, k resources.Kind) bool {
 		return c.step(name, k) != 0 && (!next.After[name].Has(k) || next.step(name, k) != 0)

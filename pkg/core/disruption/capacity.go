@@ -11,8 +11,8 @@ import (
 type Node struct {
 	Name        string
 	Allocatable resources.List // total for pods
-	// Fixed is the part of Allocatable that DaemonSet and static pods reserve, as on every node of
-	// this type.
+	// Fixed is the part of Allocatable for DaemonSet and static pods, as on every node of this
+	// type.
 	Fixed       resources.List
 	Free        resources.List // unreserved capacity; may be negative
 	AcceptsPods bool           // accepts new pods
@@ -21,8 +21,7 @@ type Node struct {
 	FollowsPods bool
 }
 
-// Quota is the remainder of one ResourceQuota for the pods that its scopes cover. Kinds that it
-// does not limit are absent.
+// Quota is the remainder of one ResourceQuota. Kinds that it does not limit are absent.
 type Quota struct {
 	Requests, Limits resources.List
 	Scopes           []ScopeRule
@@ -32,10 +31,9 @@ type Quota struct {
 // fits.
 //
 // CheckResize checks whether a pod can grow on its node, CheckPlacement whether the replacement of
-// an evicted pod finds a node. Both also check the quotas of the namespace with scopes that cover
-// the pod. Reserve subtracts the need of a change, so that no room is promised twice. Taints,
-// affinity and other scheduling constraints are not checked: a negative result is reliable, a
-// positive one is not.
+// an evicted pod finds a node, both within the quotas that cover the pod. Reserve subtracts the
+// need of a change, so that no room is promised twice. Taints, affinity and other scheduling
+// constraints are not checked: a negative result is reliable, a positive one is not.
 type Capacity struct {
 	nodes      []Node
 	at         map[string]int
@@ -114,8 +112,7 @@ func (r *Capacity) CheckResize(n Need) RoomResult {
 	return r.checkQuotas(n, n.growth(), n.LimitGrowth)
 }
 
-// FittingFraction returns the fraction of the growth that fits on the node and into the quotas, in
-// millionths for each kind.
+// FittingFraction returns the part of the growth that fits on node and quotas, in millionths.
 func (r *Capacity) FittingFraction(n Need) (part [resources.Kinds]resources.Amount) {
 	requests := n.growth()
 	for k := range resources.Kind(resources.Kinds) {
@@ -137,8 +134,7 @@ func (r *Capacity) FittingFraction(n Need) (part [resources.Kinds]resources.Amou
 	return part
 }
 
-// fittingFraction returns the part of the growth that free covers, in millionths. A kind that is
-// not limited fits completely.
+// fittingFraction returns the part of more that free covers, in millionths; all if not limited.
 func fittingFraction(k resources.Kind, more, free resources.List) resources.Amount {
 	left, counted := free.Get(k)
 	if !counted || more.Value(k) <= 0 || left >= more.Value(k) {
@@ -196,13 +192,11 @@ func (r *Capacity) CheckPlacement(n Need, autoscaled bool) RoomResult {
 	return answer
 }
 
-// fitsReplacement reports whether the node has room for the replacement of one of its pods. A pod
-// bound to the node, such as a DaemonSet pod, also returns to a node that is closed to other pods.
+// fitsReplacement also accepts pods bound to the node, such as DaemonSet pods, on a closed node.
 func (node *Node) fitsReplacement(n Need) bool {
 	return (node.AcceptsPods || n.NodeBound) && n.After.Fits(node.maxForPod(n)) && n.growsWithin(node.Free)
 }
 
-// maxForPod returns the maximum for a pod on the node: Allocatable without the fixed pods.
 func (node *Node) maxForPod(n Need) resources.List {
 	offered := subtract(node.Allocatable, node.Fixed)
 	if n.NodeBound && n.Node == node.Name { // the pod is one of the fixed pods itself
@@ -384,8 +378,7 @@ func (r ScopeRule) covers(t PodTraits) bool {
 	return false
 }
 
-// matchesClass reports whether the rule selects a priority class. A pod without a class is in no
-// list.
+// matchesClass reports whether the rule selects a class. A pod without a class is in no list.
 func (r ScopeRule) matchesClass(class string) bool {
 	listed := class != "" && slices.Contains(r.Values, class)
 	switch r.Operator {

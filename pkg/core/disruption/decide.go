@@ -78,15 +78,13 @@ func (s DecisionInput) Decide(p *Pod) (Decision, reason.Reason) {
 	return Proceed, ""
 }
 
-// nodeRefuses reports whether the node refuses the target. It is false for a pod that needs memory
-// on a node with static CPU: there the CPU caused the refusal, and memory alone can still be
-// requested.
+// nodeRefuses is false for a pod that needs memory on a node with static CPU: there the CPU caused
+// the refusal, and memory alone can still be requested.
 func (s DecisionInput) nodeRefuses(p *Pod) bool {
 	return s.State.NodeRefuses(p) && (!p.WantsOOMResize() || !p.CPURefused())
 }
 
-// needsNoBudget reports whether a resize of the pod needs no budget. The resize still reduces the
-// budget of other pods, as in the reference VPA.
+// needsNoBudget exempts resizes. They still reduce the budget of others, as in the reference VPA.
 func (s DecisionInput) needsNoBudget(p *Pod) bool {
 	return p.IsOOMResize() || s.Config.FreeResizes && !p.WouldRestart()
 }
@@ -271,8 +269,7 @@ func (b *Budget) lastReady(p *Pod) bool {
 	return o != nil && p.Ready && o.ready-o.spentReady-len(o.restarting) <= 1
 }
 
-// addRestarting records a pod that is still ready but about to be restarted because of an earlier
-// plan. The pod does not block itself.
+// addRestarting records a ready pod that is about to be restarted because of an earlier plan.
 func (b *Budget) addRestarting(p *Pod, one RestartHolder) {
 	if o := b.ownerOf(p); o != nil && p.Ready {
 		o.restarting = append(o.restarting, one)
@@ -314,7 +311,6 @@ func (a Assessment) Cause() Cause {
 	return Changed
 }
 
-// moreUrgent orders assessments: growing pods first, then by larger change.
 func (a Assessment) moreUrgent(b Assessment) int {
 	switch {
 	case a.Grows && !b.Grows:
@@ -325,8 +321,7 @@ func (a Assessment) moreUrgent(b Assessment) int {
 	return cmp.Compare(b.Change, a.Change)
 }
 
-// Assess compares the actual resources of a pod with its target. Containers that the webhook did
-// not observe do not count.
+// Assess compares a pod with its target. Containers that the webhook did not observe do not count.
 func Assess(v *VPA, p *Pod, c Config, now time.Time) Assessment {
 	a := Assessment{Distance: p.Distance()}
 	a.QuickOOM = p.QuickOOM(cmp.Or(v.QuickOOM, c.QuickOOM), now)
@@ -379,7 +374,6 @@ func (v *VPA) Admits(p *Pod) bool {
 }
 
 // meets reports whether the container would change as r requires. A missing request counts as 0.
-// Kinds that r does not list are ignored.
 func (c *Container) meets(r Requirement) bool {
 	met := false
 	for k := range resources.Kind(resources.Kinds) {

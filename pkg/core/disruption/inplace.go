@@ -44,14 +44,12 @@ func (p *plan) inPlace(v *VPA, c candidate, s DecisionInput) {
 	p.resize(v, c.pod, s, denied, cause)
 }
 
-// resizeIgnored reports whether the kubelet has not acted on an accepted resize for
-// InProgressTimeout, so that the pod may be evicted.
+// resizeIgnored reports whether the kubelet ignored an accepted resize for InProgressTimeout.
 func (p *plan) resizeIgnored(s DecisionInput, pod *Pod) bool {
 	return s.Mode == InPlaceOrRecreate && pod.ResizeUnreported() && p.now.Sub(p.previous.Since(pod, p.now)) > InProgressTimeout
 }
 
-// resize plans a resize that needs no budget or has it. The parameter denied is the result of
-// Budget.Denies for an eviction.
+// resize plans a resize that passed the budget; denied is Budget.Denies for an eviction.
 func (p *plan) resize(v *VPA, asked *Pod, s DecisionInput, denied reason.Reason, cause Cause) {
 	evicts := s.Mode == InPlaceOrRecreate
 	pod, why := grantablePart(asked)
@@ -111,8 +109,7 @@ func (p *plan) resizeBlocker(v *VPA, pod *Pod) reason.Reason {
 	return ""
 }
 
-// fitting returns the pod with the change that fits now, its need, and the capacity result. With
-// CapToRoom the growth is reduced to the available room.
+// fitting returns the pod with the change that fits now, with CapToRoom a part of the growth.
 func (p *plan) fitting(pod *Pod) (*Pod, Need, RoomResult) {
 	need := pod.Need()
 	if p.room == nil {
@@ -134,8 +131,7 @@ func (p *plan) fitting(pod *Pod) (*Pod, Need, RoomResult) {
 	return pod, need, answer
 }
 
-// fittingPart returns a copy of the pod that grows by the available room, or nil if that part is
-// below the threshold. The rest follows when there is more room.
+// fittingPart returns a copy that grows by the available room, or nil below the threshold.
 func (p *plan) fittingPart(pod *Pod) *Pod {
 	if !p.config.CapToRoom {
 		return nil
@@ -188,8 +184,7 @@ func (p *Pod) Need() Need {
 			n.NewPod = n.NewPod.With(k, n.NewPod.Value(k).Add(after.Value(k)-shared.Value(k)))
 		}
 	}
-	// Init containers ran earlier and reserve their minimum once, not in addition to ordinary
-	// containers.
+	// Init containers ran earlier: they reserve their minimum once, not in addition to others.
 	for k := range resources.Kind(resources.Kinds) {
 		if least := p.InitFootprint.Value(k); least > 0 {
 			n.Before, n.After, n.NewPod = n.Before.With(k, max(n.Before.Value(k), least)), n.After.With(k, max(n.After.Value(k), least)), n.NewPod.With(k, max(n.NewPod.Value(k), least))
@@ -283,8 +278,7 @@ func (p *Pod) recentlyOOMKilled(now time.Time) bool {
 
 func (p *Pod) starved() bool { return !p.Ready && p.WantsOOMResize() }
 
-// WantsOOMResize reports whether the last termination of a container with growing memory was an
-// out-of-memory kill.
+// WantsOOMResize reports whether a container with growing memory last terminated out of memory.
 func (p *Pod) WantsOOMResize() bool {
 	return p.AnyObserved(func(c *Container, k resources.Kind) bool {
 		return k == resources.Memory && !c.OOM.Ended.IsZero() && c.growsMemory()
@@ -300,9 +294,8 @@ func (c *Container) growsMemory() bool {
 		c.Target.MemoryLimit != (policy.LimitSpan{}) && c.Target.Limits.Value(k) > max(c.Actual.Limits.Value(k), c.Spec.Limits.Value(k))
 }
 
-// withMemory returns a copy of a held pod that only changes memory, in containers with growing
-// memory after an out-of-memory kill. It returns nil if there are none, or the rollout forbids that
-// as well.
+// withMemory returns a copy of a held pod that only changes memory, of containers that grow after
+// an out-of-memory kill. It is nil if there are none, or the rollout forbids that as well.
 func (p *Pod) withMemory() *Pod {
 	if !p.MemoryOnly || !p.WantsOOMResize() {
 		return nil
@@ -333,8 +326,7 @@ func (p *plan) mustEvictStarved(pod *Pod) bool {
 	return false
 }
 
-// OnlyOOM returns the plan reduced to resizes that add memory after out-of-memory kills, without
-// evictions.
+// OnlyOOM returns only the resizes that add memory after out-of-memory kills, without evictions.
 func (r Result) OnlyOOM() Result {
 	var kept []Action
 	for _, a := range r.Actions {
@@ -357,8 +349,7 @@ func (r Result) OnlyOOM() Result {
 // Resizes that restart no container are still allowed: in mode InPlaceOrRecreate a protected pod is
 // handled as in mode InPlace.
 
-// protection returns why a pod must not be evicted or, with evict false, why a resize must not
-// restart its containers. It returns empty if the pod is not protected.
+// protection returns why a pod must not be evicted, or with evict false not restarted by a resize.
 func (v *VPA) protection(p *Pod, evict bool) reason.Reason {
 	switch {
 	case p.Protected != "" && (evict || forbidsRestart(p.Protected)):
@@ -369,11 +360,9 @@ func (v *VPA) protection(p *Pod, evict bool) reason.Reason {
 	return ""
 }
 
-// forbidsRestart reports whether a protection from eviction also covers container restarts. A
-// restart keeps the revision of the pod, so OlderRevision does not.
+// forbidsRestart excludes OlderRevision, because a restart keeps the revision of the pod.
 func forbidsRestart(protection reason.Reason) bool { return protection != reason.OlderRevision }
 
-// forPod returns the input for one pod, with mode InPlace if the pod is protected.
 func (s DecisionInput) forPod(v *VPA, p *Pod) DecisionInput {
 	if s.Mode == InPlaceOrRecreate {
 		if s.protected = v.protection(p, true); s.protected != "" {
@@ -383,8 +372,7 @@ func (s DecisionInput) forPod(v *VPA, p *Pod) DecisionInput {
 	return s
 }
 
-// skipReason returns the reason to report for a pod that is not resized: the protection from
-// eviction if only an eviction would help, otherwise why.
+// skipReason returns the protection from eviction if only an eviction would help, otherwise why.
 func (s DecisionInput) skipReason(why reason.Reason) reason.Reason {
 	switch why {
 	case reason.Infeasible, reason.ClassWouldChange, reason.StaticCPU, reason.TooLargeForNode:

@@ -35,8 +35,7 @@ type Action struct {
 	Cause      Cause
 	Containers []policy.ContainerTarget // targets; skipped containers are absent
 	Restarts   bool                     // a resize restarts a container, so it is a disruption
-	// Restart is recorded by State.Record for a resize that restarts a ready pod. Otherwise it is
-	// zero.
+	// Restart is zero except for a resize that restarts a ready pod. State.Record stores it.
 	Restart Restart
 	// MayEvict allows an immediate eviction if the resize is refused. Mode and budget permit it.
 	MayEvict bool
@@ -48,8 +47,7 @@ type Action struct {
 	Share *Action       // the share that the same resize applies; nil: none
 	Skip  reason.Reason // why the other part, share or recommendation, is omitted; empty: it is not
 
-	// Recorded by State.Record: the owner key, the change, and the creation time of the owner's
-	// newest pod.
+	// Recorded by State.Record: owner key, change, and creation time of the owner's newest pod.
 	Owner  string
 	Change Change
 	Newest time.Time
@@ -149,8 +147,7 @@ func (p *plan) planVPAs(order []*VPA) {
 	p.planPostponed()
 }
 
-// recoverVPA turns a panic into a Problem and skips all pods of the VPA. Other VPAs are not
-// affected.
+// recoverVPA turns a panic into a Problem and skips all pods of the VPA.
 func (p *plan) recoverVPA(v *VPA) {
 	cause := recover()
 	if cause == nil {
@@ -286,9 +283,7 @@ func (p *plan) planLeaving(v *VPA, pod *Pod, b *Budget) {
 	}
 }
 
-// shareEvictionBlocker returns why a pod must not be evicted for its share, independent of the
-// budget: evictions are not allowed, or not at this time, or the pod is under observation or bound
-// to its node.
+// shareEvictionBlocker returns why a pod must not be evicted for its share, except for the budget.
 func shareEvictionBlocker(v *VPA, pod *Pod) reason.Reason {
 	switch {
 	case v.Mode == InPlace:
@@ -303,8 +298,7 @@ func shareEvictionBlocker(v *VPA, pod *Pod) reason.Reason {
 	return ""
 }
 
-// observeVPA records the outcome of earlier changes of a VPA's pods, and the pods that are being
-// restarted.
+// observeVPA records the outcome of earlier changes, and the pods that are being restarted.
 func (p *plan) observeVPA(v *VPA) {
 	defer p.recoverVPA(v)
 	if v.Held != "" {
@@ -365,8 +359,6 @@ func (p *plan) evict(v *VPA, pod *Pod, b *Budget, cause Cause, denied reason.Rea
 	return true
 }
 
-// evictionBlocker returns why the pod must not be evicted now: the state of its workload, or no
-// room for its replacement.
 func (p *plan) evictionBlocker(v *VPA, pod *Pod) reason.Reason {
 	if why := p.workloadBlocker(v, pod); why != "" {
 		return why
@@ -380,8 +372,7 @@ func (p *plan) evictionBlocker(v *VPA, pod *Pod) reason.Reason {
 	return roomReason(p.room.CheckPlacement(pod.Need(), p.config.Autoscaled))
 }
 
-// workloadBlocker returns why the state of the workload forbids a disruption of the pod now. A
-// rollout does not block pods that are not ready, because the change may repair them.
+// workloadBlocker ignores a rollout if the pod is not ready, because the change may repair it.
 func (p *plan) workloadBlocker(v *VPA, pod *Pod) reason.Reason {
 	g := v.GroupOf(pod)
 	record := p.result.State.Owners[g.Key]
@@ -394,8 +385,6 @@ func (p *plan) workloadBlocker(v *VPA, pod *Pod) reason.Reason {
 	return p.stabilizing(g, pod)
 }
 
-// stabilizing returns Stabilizing if the change would reverse the workload's last change too soon.
-// A change that only grows is never blocked (ChangeRecord.Holds).
 func (p *plan) stabilizing(g Group, pod *Pod) reason.Reason {
 	record, known := p.result.State.Owners[g.Key]
 	if known && record.Holds(pod.Change(), p.config.StabilizationWindow, p.now) {

@@ -2,8 +2,7 @@ package disruption
 
 import "time"
 
-// RateLimits are limits on disruptions per minute. Unused capacity does not accumulate beyond a
-// minute.
+// RateLimits limit disruptions per minute. Unused capacity accumulates for at most a minute.
 type RateLimits struct {
 	Cluster   int           // total; 0: no limit
 	Namespace int           // per namespace; 0: no limit
@@ -76,7 +75,6 @@ func (l *RateLimiter) Take(namespace string, now time.Time) bool {
 	return true
 }
 
-// reserved returns the number of other waiting namespaces with a less recent take.
 func (l *RateLimiter) reserved(namespace string) (n int) {
 	for _, names := range [...]map[string]bool{l.waiting, l.waitingBefore} {
 		for name := range names {

@@ -25,23 +25,20 @@ const (
 	// RestartGrace is how long to wait for a pod that shows no restart. A kubelet that has reported
 	// the new resources for this time needed none.
 	RestartGrace = 5 * time.Minute
-	// RestartLimit is how long a pod that does not become ready again blocks other restarts: by
-	// then every budget counts it as unavailable. Other pods wait equally long for a pod with a
-	// resize that its node does not apply.
+	// RestartLimit is how long a pod that is not ready again blocks other restarts: by then every
+	// budget counts it as unavailable. It also limits the wait for a node that applies no resize.
 	RestartLimit = time.Hour
 )
 
 // RestartState is the progress of a restart.
 type RestartState struct {
 	Restart
-	// PendingSince is when the pod began to wait for its node to apply the resize. Zero: it does
-	// not wait.
+	// PendingSince is when the pod began to wait for its node to apply the resize; zero: no wait.
 	PendingSince time.Time
 	Over         bool // the pod became ready again, or the wait timed out
 }
 
-// follow updates the state of the last restart of a pod, and reports whether there is one. A newer
-// restart persisted on the pod replaces the state.
+// follow updates the last restart of a pod. A newer one that is persisted on the pod replaces it.
 func (r RestartState) follow(p *Pod, now time.Time) (next RestartState, known bool) {
 	if noted := p.persisted().Restart; noted.At.After(r.At) {
 		r = RestartState{Restart: noted, PendingSince: r.PendingSince}
@@ -76,8 +73,7 @@ func (r RestartState) stuck(p *Pod, now time.Time) bool {
 	return !r.PendingSince.IsZero() && now.Sub(since) >= RestartLimit && now.Sub(r.At) >= RestartGrace
 }
 
-// Restarting returns the holder for a pod that is being restarted, or false if no pod has to wait
-// for it.
+// Restarting returns the holder for a pod that is being restarted, or false if no pod must wait.
 func (m PodStates) Restarting(p *Pod, now time.Time) (RestartHolder, bool) {
 	r, known := m.Restarts[p.UID].follow(p, now)
 	return RestartHolder{p.UID, r.PendingSince}, known && !r.Over && !r.stuck(p, now)
@@ -91,8 +87,7 @@ func (m *PodStates) FollowRestart(p *Pod, now time.Time) (RestartHolder, bool) {
 	return m.Restarting(p, now)
 }
 
-// RestartPending reports whether a resize is in progress that restarts a container when the node
-// grants it. A resize that was refused as infeasible is not pending.
+// RestartPending reports whether a resize in progress restarts a container once the node grants it.
 func (p *Pod) RestartPending() bool {
 	if p.Resize == ResizeInfeasible {
 		return false
@@ -108,15 +103,13 @@ func (p *Pod) RestartPending() bool {
 	return false
 }
 
-// awaits reports whether the node has not yet applied kind k of the spec. A kind that the node does
-// not report counts only during a resize, because old kubelets omit some kinds.
+// awaits counts a kind that the node does not report only during a resize: old kubelets omit some.
 func (p *Pod) awaits(asked, runs resources.List, k resources.Kind) bool {
 	return differs(asked, runs, k) && (runs.Has(k) || p.Resize != NotResizing)
 }
 
-// Recovering reports whether a requested restart is not over at now: the pod has not restarted, or
-// is not ready again. A restart can be too short for the pod to be seen as not ready, so the
-// restart count decides.
+// Recovering reports whether the pod has not restarted, or is not ready again. A restart can be too
+// short for the pod to be seen as not ready, so the restart count decides.
 func (p *Pod) Recovering(r Restart, now time.Time) bool {
 	age := now.Sub(r.At)
 	if r.At.IsZero() || age >= RestartLimit || age <= -RestartLimit {
@@ -126,8 +119,8 @@ func (p *Pod) Recovering(r Restart, now time.Time) bool {
 	return !restarted || !p.Ready
 }
 
-// RestartHolder is a pod that is about to be restarted by a resize, or is not ready again after
-// one. Pods that share an owner or budget with it wait.
+// RestartHolder is a pod with an unfinished restart. Pods that share an owner or budget with it
+// wait.
 type RestartHolder struct {
 	UID          string
 	PendingSince time.Time // when it began to wait for its node; zero: it does not wait
@@ -212,8 +205,7 @@ func (p *plan) reserve(v *VPA, b *Budget) {
 	}
 }
 
-// restartRequested reports whether a restart of the pod was requested and the pod does not show it
-// yet, as the informer cache may be stale.
+// restartRequested covers a stale informer cache: the pod does not show a requested restart yet.
 func (p *plan) restartRequested(pod *Pod) bool {
 	r, known := p.result.State.Recommended.Restarts[pod.UID]
 	return known && !r.Over && pod.Ready && !pod.RestartPending()
@@ -227,9 +219,8 @@ type postponedResize struct {
 	cause     Cause
 }
 
-// postpone reports whether a resize is planned after all others because it was prevented before.
-// Otherwise a pod that can never be disrupted, or always uses its memory, would block all pods of
-// its owner and budgets.
+// postpone reports whether a resize was prevented before and is planned after all others. Otherwise
+// a pod that can never be disrupted would block all pods of its owner and budgets.
 func (p *plan) postpone(r postponedResize) bool {
 	if _, protected := p.previous.Protected[r.pod.UID]; !protected || p.secondRound {
 		return false
@@ -261,8 +252,7 @@ func (p *plan) retryPostponed(r postponedResize) {
 	p.resize(r.vpa, r.pod, r.situation, denied, r.cause)
 }
 
-// ChangesClass reports whether the change would give the pod another QoS class, which a resize
-// cannot do.
+// ChangesClass reports whether the change alters the QoS class, which a resize cannot do.
 func (p *Pod) ChangesClass() bool {
 	has, gets := p.classes()
 	return has != gets

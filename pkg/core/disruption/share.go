@@ -89,9 +89,7 @@ func (s *Share) stage() Stage {
 // SharesOnly reports whether an action applies a share and nothing else.
 func (a *Action) SharesOnly() bool { return a.Cause.Shares() && !a.Evict }
 
-// sharePlan plans the shares of a view in place, where the node has room, without budget or
-// stabilization. Plan plans reverts before the recommendations, ended shares and other moves after
-// them, and joins both last.
+// sharePlan plans shares in place, where the node has room, without budget or stabilization.
 type sharePlan struct {
 	now      time.Time
 	previous [shareSteps]PodStates
@@ -115,8 +113,7 @@ func newSharePlan(order []*VPA, room *Capacity, before [shareSteps]PodStates, no
 	return s
 }
 
-// add copies the pods with a moving share to per-step copies of the VPA that allow only resizes in
-// place.
+// add copies pods with a moving share to per-step copies of the VPA that only resize in place.
 func (s *sharePlan) add(v *VPA) {
 	var parts [shareSteps]*VPA
 	for i := range v.Pods {
@@ -173,8 +170,6 @@ func (s *sharePlan) plan(step shareStep) {
 	}
 }
 
-// refused returns by UID why a pod that may be evicted after an out-of-memory kill gets no more
-// memory in place.
 func (s *sharePlan) refused() map[string]reason.Reason {
 	refused := map[string]reason.Reason{}
 	for uid, why := range s.skipped {
@@ -185,8 +180,7 @@ func (s *sharePlan) refused() map[string]reason.Reason {
 	return refused
 }
 
-// reserveActions reserves the full need of planned recommendations, so that shares do not use that
-// capacity.
+// reserveActions reserves the need of planned recommendations, so that shares do not use it.
 func (s *sharePlan) reserveActions(order []*VPA, actions []Action) {
 	if s.room == nil || len(s.moving) == 0 || len(actions) == 0 {
 		return
@@ -204,9 +198,8 @@ func (s *sharePlan) reserveActions(order []*VPA, actions []Action) {
 	}
 }
 
-// join adds the shares to a plan of recommendations. Both parts of a pod form one action, unless
-// the recommendation restarts or evicts the pod. Then the share remains a separate action in case
-// the other is refused.
+// join adds the shares to a plan of recommendations. Both parts of a pod form one action, except if
+// the recommendation restarts or evicts: then the share stays separate in case it is refused.
 func (s *sharePlan) join(r *Result) {
 	r.State.Shared, r.Problems = s.states, append(r.Problems, s.problems...)
 	if len(s.moving) == 0 {

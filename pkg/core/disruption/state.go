@@ -11,18 +11,16 @@ import (
 // State carries the outcome of earlier plans into the next one. The zero value is valid.
 type State struct {
 	Recommended PodStates // for actions that apply recommendations
-	// Shared is the same for shares, by shareStep. A share that changes its step starts without
-	// state because its target is new.
+	// Shared is the same for shares by shareStep: a share that changes its step has a new target.
 	Shared [shareSteps]PodStates
 	// Owners holds outcomes by Group.Key, for a day after the last change.
 	Owners map[string]ChangeRecord
-	// LastCrowdEviction is the time of the last eviction from a crowded node, by Group.Key, for
+	// LastCrowdEviction is the last eviction from a crowded node by Group.Key, for
 	// crowdEvictionInterval.
 	LastCrowdEviction map[string]time.Time
 }
 
-// PodStates is state of earlier plans by pod UID. An entry is dropped when the view no longer
-// contains the pod.
+// PodStates is state by pod UID. An entry is dropped when the view no longer contains the pod.
 type PodStates struct {
 	// Resizing is when a pod was first seen in its resize, for pods that do not report the time.
 	Resizing map[string]time.Time
@@ -34,8 +32,7 @@ type PodStates struct {
 	Attempts map[string]Attempt
 	// Restarts holds the last resize that was to restart a pod while it was ready.
 	Restarts map[string]RestartState
-	// Protected is when an action on a pod was last prevented, for example by a PodDisruptionBudget
-	// or because the memory was in use.
+	// Protected is when an action was last prevented, for example by a PodDisruptionBudget.
 	Protected map[string]time.Time
 }
 
@@ -111,7 +108,6 @@ func newPodStates() PodStates {
 	return PodStates{Resizing: map[string]time.Time{}, Crowded: map[string]time.Time{}, Attempts: map[string]Attempt{}, Refused: map[string]map[string]resources.List{}}
 }
 
-// carry copies the state of a pod from the previous plan as far as it is still valid.
 func (m *PodStates) carry(before PodStates, p *Pod, now time.Time) {
 	if p.ResizeSince.IsZero() && (p.Resize != NotResizing || p.ResizeUnreported()) {
 		m.Resizing[p.UID] = before.Since(p, now)
@@ -130,8 +126,7 @@ func (m *PodStates) carry(before PodStates, p *Pod, now time.Time) {
 	}
 }
 
-// observeOutcome updates the record of an owner from one of its pods. It returns true with a
-// backoff that starts now and has to be stored on the pod.
+// observeOutcome updates the owner's record from a pod. True: store the new backoff on the pod.
 func (m *State) observeOutcome(owner string, p *Pod, now time.Time) (Backoff, bool) {
 	noted := p.persisted().Backoff
 	left := noted.Ineffective > 0 && p.NeedsChange()
@@ -207,8 +202,7 @@ func (m PodStates) granted(p *Pod) bool {
 	})
 }
 
-// NodeRefuses reports whether the node refused the targets of the pod. A lower target of any
-// container is tried again.
+// NodeRefuses reports whether the node refused the targets. A lower target is tried again.
 func (m PodStates) NodeRefuses(p *Pod) bool {
 	refused, known := m.Refused[p.UID]
 	return known && !p.AnyObserved(func(c *Container, k resources.Kind) bool {

@@ -45,8 +45,7 @@ type Requirement struct {
 	Higher bool // the target must be above the request, otherwise below
 }
 
-// Unknown is the number of replicas of an owner that does not state it. The live pods are counted
-// instead.
+// Unknown is the number of replicas of an owner that does not state it: live pods count instead.
 const Unknown = -1
 
 // Group is the direct owner of pods, for example a ReplicaSet.
@@ -125,8 +124,7 @@ type Container struct {
 	OOM      OOM                    // its last termination, if it was an out-of-memory kill
 }
 
-// OOM is the time from start to end of a container that ran out of memory. The zero value means
-// that the last termination had another cause.
+// OOM is the run of a container until an out-of-memory kill; zero: it ended for another cause.
 type OOM struct{ Started, Ended time.Time }
 
 // GroupOf returns the owner of a pod, or the zero Group if it is unknown.
@@ -140,8 +138,8 @@ func (v *VPA) GroupOf(p *Pod) Group {
 // View is the part of the cluster that a plan covers.
 type View struct {
 	VPAs []VPA
-	// Others are pods without a VPA that are being or were restarted. Pods that share a
-	// PodDisruptionBudget with them wait.
+	// Others are restarted pods without a VPA, for which pods with a common PodDisruptionBudget
+	// wait.
 	Others []Pod
 	Room   *Capacity // free capacity of nodes and quotas; nil: not checked
 }
@@ -222,8 +220,7 @@ func differs(wanted, has resources.List, k resources.Kind) bool {
 	return !ok || a != b
 }
 
-// The webhook sets no resources for containers that another webhook adds after it. The methods
-// below ignore these containers.
+// The methods below ignore containers that were added after the webhook, which has not sized them.
 
 // NeedsChange reports whether the target differs from the actual resources.
 func (p *Pod) NeedsChange() bool {
@@ -252,8 +249,7 @@ func (c *Container) RestartsFor(f policy.ContainerTarget) bool {
 	return false
 }
 
-// AnyObserved reports whether holds is true for any kind of any container that the webhook
-// observed.
+// AnyObserved reports whether holds is true for any kind of any container the webhook observed.
 func (p *Pod) AnyObserved(holds func(*Container, resources.Kind) bool) bool {
 	for i := range p.Containers {
 		c := &p.Containers[i]
@@ -264,14 +260,12 @@ func (p *Pod) AnyObserved(holds func(*Container, resources.Kind) bool) bool {
 	return false
 }
 
-// ResizeUnreported reports whether the spec has the target but the kubelet reports neither the
-// resize nor the new resources.
+// ResizeUnreported reports whether the spec has the target but the kubelet reports no trace of it.
 func (p *Pod) ResizeUnreported() bool {
 	return p.Resize == NotResizing && p.NeedsChange() && !p.ChangesSpec()
 }
 
-// Change returns the planned change of requests and of memory limits that are independent of
-// requests.
+// Change returns the planned change of requests and of independent memory limits.
 func (p *Pod) Change() Change {
 	c := Change{Before: PodResources{}, After: PodResources{}}
 	for i := range p.Containers {
@@ -308,8 +302,7 @@ func (p *Pod) Targets() []policy.ContainerTarget {
 	return all
 }
 
-// PartialChange returns a copy of the pod that changes only by the given fraction of each kind, in
-// millionths.
+// PartialChange returns a copy of the pod that changes by a fraction of each kind, in millionths.
 func (p *Pod) PartialChange(of [resources.Kinds]resources.Amount) *Pod {
 	part := *p
 	part.Containers = slices.Clone(p.Containers)
@@ -324,8 +317,7 @@ func (p *Pod) PartialChange(of [resources.Kinds]resources.Amount) *Pod {
 	return &part
 }
 
-// WithoutCPUChange returns a copy of the pod with a target that keeps the CPU it runs with, even if
-// the spec requests other CPU that was refused.
+// WithoutCPUChange returns a copy with a target that keeps its actual CPU, not that of the spec.
 func (p *Pod) WithoutCPUChange() *Pod {
 	kept := *p
 	kept.Containers = slices.Clone(p.Containers)
@@ -342,8 +334,8 @@ func (p *Pod) WithoutCPUChange() *Pod {
 }
 
 // ShrinksMemory reports whether a resize lowers a memory limit. The kubelet refuses this while the
-// memory is in use or the usage is unknown, and retries by itself. A working pod is not evicted for
-// it, because its replacement would have less memory than it uses.
+// memory is in use, and retries by itself. A working pod is not evicted for it, because its
+// replacement would have less memory than it uses.
 func (p *Pod) ShrinksMemory() bool {
 	return slices.ContainsFunc(p.Containers, func(c Container) bool {
 		asked, limited := c.Spec.Limits.Get(resources.Memory)

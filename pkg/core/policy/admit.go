@@ -9,8 +9,7 @@ import (
 // Totals are the summed requests and limits of several containers.
 type Totals struct{ Requests, Limits resources.List }
 
-// InitTotals are the resources of the init containers of a pod. Fit does not size them, but pod
-// LimitRanges count them.
+// InitTotals are the resources of init containers: not sized by Fit, but counted by LimitRanges.
 type InitTotals struct {
 	Sidecars Totals // restartable init containers
 	Startup  Totals // maximum over the init steps, each with its earlier sidecars
@@ -103,8 +102,7 @@ func (r Ranges) admits(pod Pod, result []ContainerTarget, k resources.Kind, cert
 	return r.Pod.admits(sum.Plus(pod.InitTotals.Sidecars).Larger(pod.InitTotals.Startup), k, slack, certain)
 }
 
-// admits reports whether a range admits totals with exact amounts of up to slack below the given
-// ones.
+// admits reports whether a range admits totals that may be up to slack below the given amounts.
 func (r Range) admits(s Totals, k resources.Kind, slack resources.Amount, certain bool) bool {
 	request, limit := s.Requests.Value(k), s.Limits.Value(k)
 	hasLimit := s.Limits.Has(k)

@@ -31,8 +31,7 @@ func (m *member) currentLimit() resources.Amount {
 	return limit
 }
 
-// clampToBounds moves the member into the bounds of the container range, of the rule, and of a
-// fixed limit. It also sets these bounds for balance.
+// clampToBounds moves value, minValue and maxValue into container range, rule and fixed limit.
 func (m *member) clampToBounds(p *problem, i int, k resources.Kind) {
 	part := &p.parts[i]
 	rangeMin, rangeMax := p.ranges.requestBounds(part.container, k, part.fixedLimits[k])
@@ -91,13 +90,11 @@ type scaling struct {
 	up     bool
 }
 
-// maxRounds limits the repetitions of scale. A pod rarely needs more than two, and at most one per
-// container. The limit bounds the work for hostile pods.
+// maxRounds bounds the work of scale for hostile pods. A pod rarely needs more than two rounds.
 const maxRounds = 64
 
 // scale multiplies the movable members by one factor, so that the sum becomes total. A member that
-// reaches its bound stays there, and the others compensate. If they cannot, nothing changes. Apart
-// from sorting, the work is linear in the members.
+// reaches its bound stays there, and the others compensate. If they cannot, nothing changes.
 func scale(members []member, s scaling) {
 	before := make([]resources.Amount, len(members))
 	active := make([]int, 0, len(members))
@@ -166,8 +163,7 @@ func (s scaling) share(members []member, active []int, total resources.Amount) (
 }
 
 // finish corrects rounding by one unit per member, the largest remainder first, so that a minimum
-// is met exactly. The reference VPA can end some bytes below it, and the API server rejects the
-// pod.
+// is met exactly. The reference VPA can end below it, and the API server rejects the pod.
 func (s scaling) finish(members []member, active []int) {
 	slices.SortFunc(active, func(a, b int) int {
 		return cmp.Or(cmp.Compare(members[b].remainder, members[a].remainder), cmp.Compare(members[a].name, members[b].name))

@@ -11,8 +11,7 @@ import (
 // BoostType selects the formula of a startup boost.
 type BoostType uint8
 
-// Boost types. The reference VPA treats a boost without a type as Factor, and so does package
-// convert.
+// Boost types. Package convert treats a missing type as BoostFactor, as the reference VPA does.
 const (
 	NoBoost BoostType = iota
 	BoostFactor
@@ -71,7 +70,6 @@ func (r Rule) ApplyBoost(c Container, f ContainerTarget, maxCPU resources.Amount
 	return f, nil
 }
 
-// belowLimit keeps a boosted request one millicore below a fixed limit, if possible.
 func belowLimit(request, limit resources.Amount) resources.Amount {
 	switch {
 	case limit == 0 || request <= limit:
@@ -112,8 +110,7 @@ type BoostedContainer struct {
 	Observed bool      // the webhook saw the container at pod creation
 }
 
-// BoostInputs are the VPA and LimitRanges of a pod. The zero value is for a pod without a VPA:
-// every boost expires as soon as the pod is ready.
+// BoostInputs are the VPA and LimitRanges of a pod. Zero: no VPA, so boosts end with readiness.
 type BoostInputs struct {
 	AppliesRecommendation bool // the update mode allows changes of new pods
 	Recommendation        map[string]resources.Bounds
@@ -128,9 +125,8 @@ type BoostResult struct {
 	NextExpiry time.Duration     // time until the next boost expires, 0 if none
 }
 
-// EvaluateBoost returns the required change of a pod at now. Nothing changes until the first boost
-// expires. Then containers without a boost get their recommendation as well, as in the reference
-// VPA.
+// EvaluateBoost returns the required change of a pod at now. Nothing changes until a boost expires.
+// Then containers without one get their recommendation as well, as in the reference VPA.
 func EvaluateBoost(p BoostedPod, a BoostInputs, now time.Time) BoostResult {
 	var v BoostResult
 	if !p.Ready {
@@ -167,8 +163,7 @@ func EvaluateBoost(p BoostedPod, a BoostInputs, now time.Time) BoostResult {
 	return v
 }
 
-// fitUnboosted fits the containers with their original resources, so that limits keep their
-// original proportion.
+// fitUnboosted fits the original resources, so that limits keep their original proportion.
 func fitUnboosted(p BoostedPod, a BoostInputs) []ContainerTarget {
 	pod := Pod{Containers: make([]Container, len(p.Containers)), StaysBurstable: p.StaysBurstable, InitTotals: p.InitTotals, Rounded: p.Rounded}
 	for i, c := range p.Containers {
@@ -184,7 +179,6 @@ func fitUnboosted(p BoostedPod, a BoostInputs) []ContainerTarget {
 	return Fit(pod, recommendation, a.Rules, a.Ranges).Containers
 }
 
-// original returns the container with the resources of its manifest, as far as known.
 func (c BoostedContainer) original() Container {
 	u := c.Original
 	u.Name, u.Declared = c.Current.Name, c.Current.Declared
@@ -201,13 +195,11 @@ func (c BoostedContainer) original() Container {
 	return u
 }
 
-// minCPURequest replaces the boosted CPU request of a container without original request and
-// recommendation, in millicores. A request cannot be removed from a running pod, and 0 would change
-// the QoS class.
+// minCPURequest, in millicores, replaces a boosted CPU request without original or recommendation:
+// a request cannot be removed from a running pod, and 0 would change the QoS class.
 const minCPURequest = 1
 
-// withoutBoost returns the resources of the container after its boost. Without a recommendation
-// these are the original ones. CPU is at least restored to its original amount.
+// withoutBoost returns the resources after the boost: f, else the original ones, at least for CPU.
 func (c BoostedContainer) withoutBoost(f ContainerTarget) ContainerTarget {
 	requests, limits := capped(c.Original.Requests, c.Current.Requests), capped(c.Original.Limits, c.Current.Limits)
 	if f.Requests.Empty() {

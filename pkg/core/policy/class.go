@@ -37,9 +37,8 @@ func ClassOf(containers []Container) Class {
 }
 
 // keepBurstable changes one amount of a result that would make a Burstable pod Guaranteed, because
-// a resize cannot change the QoS class. A CPU limit that follows its request grows by one
-// millicore, or a CPU request shrinks by one. Memory is the fallback. If rules or LimitRanges
-// forbid everything, the result stays unchanged.
+// a resize cannot change the QoS class: a CPU limit that follows its request grows by 1 millicore,
+// or a CPU request shrinks by 1, or else memory changes. Rules or LimitRanges may forbid them all.
 func keepBurstable(pod Pod, r Result, rules Rules, ranges Ranges) {
 	after := make([]Container, len(r.Containers))
 	for i, f := range r.Containers {
@@ -75,8 +74,7 @@ func (f ContainerTarget) appliedTo(c Container) Container {
 	return c
 }
 
-// separate makes the request of container i differ from its equal limit. It reports whether the
-// rule and the LimitRanges allow that.
+// separate makes the request of container i differ from its limit, if rule and LimitRanges allow.
 func (f *ContainerTarget) separate(k resources.Kind, rule Rule, all []Container, i int, ranges Ranges) bool {
 	request, sized := f.Requests.Get(k)
 	if !sized {

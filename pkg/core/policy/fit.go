@@ -21,8 +21,7 @@ import (
 type Container struct {
 	Name             string
 	Requests, Limits resources.List
-	// Declared is the memory of the manifest, if a change has since altered the proportion of limit
-	// to request. Zero means the proportion is unchanged.
+	// Declared is the memory proportion of the manifest, if it was altered since; zero: it was not.
 	Declared Proportion
 }
 
@@ -32,16 +31,13 @@ func (c Container) LimitsToZero(k resources.Kind) bool {
 	return limited && limit <= 0
 }
 
-// Pod is the input of Fit: the ordinary containers in order. Init containers and native sidecars
-// are not sized.
+// Pod is the input of Fit: the ordinary containers in order, without init containers and sidecars.
 type Pod struct {
 	Containers []Container
-	// StaysBurstable is set if only these containers make the pod Burstable and it must stay
-	// Burstable, see keepBurstable.
+	// StaysBurstable means that these containers alone must keep the pod Burstable (keepBurstable).
 	StaysBurstable bool
 	InitTotals     InitTotals
-	// Rounded is the number of requests or of limits, whichever is larger, that were rounded up to
-	// whole amounts.
+	// Rounded is the larger number of requests or limits that were rounded up to whole amounts.
 	Rounded resources.List
 }
 
@@ -101,8 +97,7 @@ func Fit(pod Pod, recommendation map[string]resources.Bounds, rules Rules, range
 	return result
 }
 
-// withoutZeroLimits removes kinds from a recommendation that a container limits to zero, because
-// the API server rejects a request above the limit.
+// withoutZeroLimits drops kinds limited to zero: the API server rejects requests above a limit.
 func withoutZeroLimits(pod Pod, recommendation map[string]resources.Bounds) map[string]resources.Bounds {
 	cloned := false
 	for _, c := range pod.Containers {
@@ -120,7 +115,6 @@ func withoutZeroLimits(pod Pod, recommendation map[string]resources.Bounds) map[
 	return recommendation
 }
 
-// fitUnshared is Fit for pods that do not share their node.
 func fitUnshared(pod Pod, recommendation map[string]resources.Bounds, rules Rules, ranges Ranges) Result {
 	pod = asDeclared(pod, recommendation, rules)
 	if rules.SeparateMemoryLimit {
@@ -148,7 +142,6 @@ func (r Result) has(n Note) bool {
 	return slices.ContainsFunc(r.Containers, func(f ContainerTarget) bool { return slices.Contains(f.Notes, n) })
 }
 
-// solveStable solves p. With LimitRanges, it repeats on the result until that is stable.
 func (p *problem) solveStable() Result {
 	result := p.solve()
 	if p.ranges == (Ranges{}) {
@@ -181,12 +174,12 @@ type part struct {
 	container      Container
 	rule           Rule
 	recommendation resources.Bounds // empty if the container stays unchanged
-	// movedResources are the amounts of a container that moves without a recommendation. They are
-	// already set in container.
+	// movedResources are the amounts, also in container, of one that moves without a
+	// recommendation.
 	movedResources Container
 
-	// The following is decided first: limits that do not follow their requests, limits to remove
-	// and to write, and their notes.
+	// Decided first: limits that do not follow their requests, limits to remove and to write,
+	// notes.
 	fixedLimits, removedLimits [resources.Kinds]bool
 	writtenLimits              resources.List
 	memoryLimit                LimitSpan
@@ -239,8 +232,7 @@ func (p *problem) solve() Result {
 	return result
 }
 
-// fitKind fits one kind of all containers, first the target and then the bounds. Scratch space:
-// moved, all false, and members.
+// fitKind fits one kind of all containers. Scratch space: moved, all false, and members.
 func (p *problem) fitKind(out []ContainerTarget, k resources.Kind, moved []bool, members []member) {
 	minSum, maxSum := p.ranges.Pod.Min.Value(k), p.ranges.Pod.Max.Value(k)
 	for number := range len(roles(&resources.Bounds{})) {
@@ -277,8 +269,7 @@ func (p *problem) fitKind(out []ContainerTarget, k resources.Kind, moved []bool,
 	}
 }
 
-// ordered keeps lower <= target <= upper. Otherwise a pod with exactly its target would count as
-// out of range.
+// ordered keeps lower <= target <= upper, so that a pod with exactly its target is within bounds.
 func ordered(b resources.Bounds, k resources.Kind) resources.Bounds {
 	target, ok := b.Target.Get(k)
 	if !ok {
@@ -293,8 +284,7 @@ func ordered(b resources.Bounds, k resources.Kind) resources.Bounds {
 	return b
 }
 
-// member returns the contribution of container i to the sums of kind k if it gets role, which is
-// the target or a bound.
+// member returns the contribution of container i if it gets role, the target or a bound.
 func (p *problem) member(i int, k resources.Kind, role resources.List) member {
 	part := &p.parts[i]
 	m := member{
@@ -338,8 +328,7 @@ func (p *problem) setLimits(i int, f *ContainerTarget) {
 	}
 }
 
-// scaleLimit returns the limit that has the proportion limit / request to a wanted request, rounded
-// down. It returns 0 and a reason without such a limit.
+// scaleLimit scales a limit with its request, rounded down. It returns 0 and a reason without one.
 func scaleLimit(limit, request, wanted resources.Amount) (resources.Amount, Reason) {
 	switch {
 	case limit <= 0:

@@ -4,8 +4,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Reason is why an amount differs from the recommendation, or why a limit was not written. The set
-// is closed.
+// Reason is why an amount differs from the recommendation, or why a limit was not written.
 type Reason uint8
 
 // Reasons. The first block is written to the annotation vpaUpdates, as in the reference VPA.
@@ -46,8 +45,7 @@ func (n Note) Cut() bool {
 	return n.Reason == CutToMax || n.Reason == CutToLimit || n.Reason == CutToRange || n.Reason == MovedToPodRange
 }
 
-// Annotated reports whether the reference VPA has this note, so that it belongs in the annotation
-// vpaUpdates.
+// Annotated reports whether the reference VPA has this note, so that vpaUpdates includes it.
 func (n Note) Annotated() bool { return n.Reason < MovedToPodRange }
 
 // String returns the text of the note. Annotated notes have the exact wording of the reference VPA.

@@ -9,8 +9,7 @@ import (
 // Wildcard is the container name of the fallback entry for containers without their own entry.
 const Wildcard = "*"
 
-// Rule is the effective policy of one container. Start from Default: the zero value controls
-// nothing.
+// Rule is the effective policy of one container. Start from Default: zero controls nothing.
 type Rule struct {
 	Off          bool                  // the container stays unchanged
 	Controlled   [resources.Kinds]bool // kinds with a recommendation
@@ -25,8 +24,7 @@ type Rule struct {
 // Default returns the rule of a container without a policy.
 func Default() Rule { return Rule{Controlled: [resources.Kinds]bool{true, true}} }
 
-// WithDefaultMax returns r with the given amounts as maximum where r has none. The recommender
-// passes its global maximum.
+// WithDefaultMax returns r with the given maximum, such as the recommender's, where r has none.
 func (r Rule) WithDefaultMax(maximum resources.List) Rule {
 	r.Max = maximum.Override(r.Max)
 	return r
@@ -47,13 +45,11 @@ type Rules struct {
 	SeparateMemoryLimit bool
 	Sharing             *Sharing
 	KeepsClass          bool // running pods are resized in place and keep their QoS class
-	// Outer are rules with maxima that also bound minimum and maximum of each container, such as
-	// the rules of a SizingPolicy. It may be nil.
+	// Outer are rules with maxima that also bound each container (SizingPolicy); nil: none.
 	Outer *Rules
 }
 
-// For returns the rule of a container: the first entry with its name, else the last Wildcard, else
-// Default.
+// For returns the rule of a container: the first of its name, else the last Wildcard, else Default.
 func (r Rules) For(container string) Rule {
 	found := Entry{Rule: Default()}
 	for _, e := range r.Entries {
@@ -94,7 +90,6 @@ func (r Rules) Lookup() func(container string) Rule {
 	}
 }
 
-// effective returns the rule of an entry with the boost and bounds of the container.
 func (r Rules) effective(e Entry, container string) Rule {
 	if r.Outer != nil {
 		e.Rule = e.Rule.cappedAt(r.Outer.For(container).Max)
@@ -162,9 +157,8 @@ func clamp(a, lower, upper resources.Amount) (resources.Amount, side) {
 	return a, moved
 }
 
-// withJoined returns p and its result after moving the containers without a recommendation for kind
-// k, so that the pod fits its range. If that does not help, both are returned unchanged. Containers
-// that are Off move only if off is true.
+// withJoined also moves containers without a recommendation for kind k, Off ones only with off, so
+// that the pod fits its range. If that does not help, it returns p and result unchanged.
 func (p *problem) withJoined(k resources.Kind, off bool, result Result) (*problem, Result) {
 	trial, joins := p.clone(), make([]bool, len(p.parts))
 	for i := range trial.parts {
@@ -188,8 +182,7 @@ func (p *problem) withJoined(k resources.Kind, off bool, result Result) (*proble
 	return fixed, fitted
 }
 
-// join makes the current request of a container without a recommendation its recommendation, within
-// the bounds of its rule. It reports whether the container has a request.
+// join recommends the current request of a container without a recommendation, if it has one.
 func (p *part) join(k resources.Kind, off bool) bool {
 	request := p.container.Requests.Value(k)
 	if request <= 0 || p.recommendation.Target.Has(k) || !off && (p.rule.Off || !p.rule.Controlled[k]) {
@@ -208,7 +201,6 @@ func (p *part) setMoved(k resources.Kind, f ContainerTarget) {
 	}
 }
 
-// writeMoved writes the amounts of a container without a recommendation.
 func (p *part) writeMoved(f *ContainerTarget) {
 	f.Requests, f.Limits = f.Requests.Override(p.movedResources.Requests), f.Limits.Override(p.movedResources.Limits)
 	for k := range resources.Kind(resources.Kinds) {
@@ -218,16 +210,14 @@ func (p *part) writeMoved(f *ContainerTarget) {
 	}
 }
 
-// Range is the combination of LimitRange items of one type. An absent or zero amount is no
-// constraint.
+// Range combines the LimitRange items of one type. An absent or zero amount is no constraint.
 type Range struct {
 	Min, Max resources.List
 	Default  resources.List // default limit of containers
 	MaxRatio resources.List // of a limit to its request, in thousandths
 }
 
-// Combine returns the highest minimum, the lowest maximum and the lowest default of two ranges, in
-// any order.
+// Combine returns the highest minimum and the lowest maximum, ratio and default of two ranges.
 func (r Range) Combine(other Range) Range {
 	for k := range resources.Kind(resources.Kinds) {
 		if a := other.Min.Value(k); a > r.Min.Value(k) {
@@ -253,8 +243,7 @@ type Ranges struct {
 	Pod       Range // Default is not used
 }
 
-// limitBasis returns the limit to scale: the limit of the container, else the default of the
-// namespace, else 0.
+// limitBasis returns the limit of the container, else the default of the namespace, else 0.
 func (r Ranges) limitBasis(c Container, k resources.Kind) resources.Amount {
 	if own := c.Limits.Value(k); own > 0 {
 		return own
@@ -262,10 +251,9 @@ func (r Ranges) limitBasis(c Container, k resources.Kind) resources.Amount {
 	return max(r.Container.Default.Value(k), 0)
 }
 
-// requestBounds translates the container range into bounds on the request of c. A limit grows with
-// its request, so a bound on the limit also bounds the request. A container without a limit has no
-// maximum. For a fixed limit, the bounds apply to the request alone, which must also respect the
-// ratio to the limit.
+// requestBounds translates the container range into bounds on the request of c, because a limit
+// grows with its request. Without a limit there is no maximum. For a fixed limit, the bounds apply
+// to the request alone, which must also respect the ratio to the limit.
 func (r Ranges) requestBounds(c Container, k resources.Kind, keepsLimit bool) (minRequest, maxRequest resources.Amount) {
 	lowest, highest := r.Container.Min.Value(k), r.Container.Max.Value(k)
 	basis, request := r.limitBasis(c, k), c.Requests.Value(k)

@@ -32,8 +32,7 @@ func (p Proportion) Looser(than Proportion) bool {
 // proportionTolerance is the relative rounding error of the proportion of current amounts.
 const proportionTolerance = 0.01
 
-// MemoryProportion returns the proportion for the memory limit: the declared one if recorded, else
-// the current one. Missing amounts are 0.
+// MemoryProportion returns the declared proportion if recorded, else the current one; missing: 0.
 func (c Container) MemoryProportion() Proportion {
 	if c.declaredHolds() {
 		return c.Declared
@@ -41,9 +40,8 @@ func (c Container) MemoryProportion() Proportion {
 	return Proportion{c.Requests.Value(resources.Memory), c.Limits.Value(resources.Memory)}
 }
 
-// declaredHolds reports whether the recorded proportion is plausible. A request that follows usage
-// can only increase the proportion, so a recorded one above the current is rejected. Otherwise an
-// annotation could enlarge the pod.
+// declaredHolds rejects a recorded proportion above the current one: a request that follows usage
+// can only increase it, and an annotation must not enlarge the pod.
 func (c Container) declaredHolds() bool {
 	d, request, limit := c.Declared, c.Requests.Value(resources.Memory), c.Limits.Value(resources.Memory)
 	return d.Known() && request > 0 && float64(d.Limit)*float64(request) <= (1+proportionTolerance)*float64(limit)*float64(d.Request)
@@ -53,8 +51,7 @@ func (c Container) declaredHolds() bool {
 // is a limit that follows its request.
 type LimitSpan struct{ Min, Max resources.Amount }
 
-// Ratios to the desired amount within which limits and requests need no immediate change. Recipe
-// loadline uses the same.
+// Ratios to the desired amount within which no immediate change is needed, as in recipe loadline.
 const (
 	minLimitRatio = 0.95
 	maxLimitRatio = 1.3
@@ -64,8 +61,7 @@ const (
 // Separate reports whether the memory limit of a container is independent of its request.
 func (r Rule) Separate() bool { return r.SeparateMemoryLimit && !r.Off && !r.RequestsOnly }
 
-// asDeclared returns a pod with the declared memory of containers that get a memory recommendation,
-// where it is recorded.
+// asDeclared applies the recorded declared memory of containers with a memory recommendation.
 func asDeclared(pod Pod, recommendation map[string]resources.Bounds, rules Rules) Pod {
 	var declared []Container
 	for i, c := range pod.Containers {
@@ -87,8 +83,7 @@ func asDeclared(pod Pod, recommendation map[string]resources.Bounds, rules Rules
 	return Pod{Containers: declared}
 }
 
-// fitSeparately is Fit for separate memory limits: first with the protected amounts as requests,
-// then with lowered requests.
+// fitSeparately is Fit for separate memory limits: protected amounts first, then lower requests.
 func fitSeparately(pod Pod, recommendation map[string]resources.Bounds, rules Rules, ranges Ranges) Result {
 	protecting, rule := make(map[string]resources.Bounds, len(recommendation)), rules.Lookup()
 	maps.Copy(protecting, recommendation)                    // maps.Clone would make the argument of Fit escape for all pods
@@ -119,7 +114,6 @@ func fitSeparately(pod Pod, recommendation map[string]resources.Bounds, rules Ru
 	return result
 }
 
-// lowerRequests lowers the memory requests of a result to usage.
 func (p *problem) lowerRequests(out []ContainerTarget, follows []resources.Amount, proportions []Proportion) {
 	const k = resources.Memory
 	lowered, requests, limits := make([]resources.Amount, len(out)), resources.Amount(0), resources.Amount(0)

@@ -36,8 +36,7 @@ type Sharing struct {
 	Daemon   bool             // the pod belongs to a DaemonSet
 }
 
-// Bounds and tolerance of requests of sharing pods, in millicores and bytes. A larger base exceeds
-// the maximum.
+// Bounds and tolerance of shared requests, in millicores and bytes. A larger base is not cut.
 var (
 	minShared       = [resources.Kinds]resources.Amount{resources.CPU: 1, resources.Memory: megabytes(16)}
 	maxShared       = [resources.Kinds]resources.Amount{resources.CPU: 10_000, resources.Memory: math.MaxInt64}
@@ -54,11 +53,9 @@ func doubled(a resources.Amount) resources.Amount { return a.Add(a) }
 
 func (r Rule) shares(k resources.Kind) bool { return !r.Off && r.Sharing != nil && r.Sharing.Kinds[k] }
 
-// keepsLimit reports whether the limit of a kind does not follow the request.
 func (r Rule) keepsLimit(k resources.Kind) bool { return r.RequestsOnly || r.shares(k) }
 
-// fitShared is Fit for sharing pods. A kind with limits that a LimitRange rejects is fitted as in
-// any other pod, if that helps.
+// fitShared is Fit for sharing pods. Kinds whose limits a LimitRange rejects are fitted as usual.
 func fitShared(pod Pod, recommendation map[string]resources.Bounds, rules Rules, ranges Ranges) Result {
 	result := fitUnshared(pod, recommendation, rules, ranges)
 	for k := range resources.Kind(resources.Kinds) {
@@ -89,7 +86,6 @@ func (r Result) refused(k resources.Kind) bool {
 	return r.has(Note{k, OutsideRange}) || r.has(Note{k, OutsidePodRange})
 }
 
-// applySharing replaces the recommendation of a container that shares, and its limits.
 func (p *part) applySharing(ranges Ranges) {
 	for k := range resources.Kind(resources.Kinds) {
 		if !p.rule.shares(k) || !p.recommendation.Target.Has(k) {
@@ -115,8 +111,7 @@ func (p *part) applySharing(ranges Ranges) {
 	}
 }
 
-// sharedRequest returns the request of the container, within its rule and before the limit. A
-// running container is never cut below its base, which is the lower bound.
+// sharedRequest never cuts a running container below its base, which is the lower bound.
 func (p *part) sharedRequest(k resources.Kind) resources.Amount {
 	most := max(maxShared[k], p.recommendation.Lower.Value(k))
 	if p.rule.Sharing.New {
@@ -135,8 +130,7 @@ func withoutKind(b resources.Bounds, k resources.Kind) resources.Bounds {
 	return resources.Bounds{Lower: b.Lower.Without(k), Target: b.Target.Without(k), Upper: b.Upper.Without(k)}
 }
 
-// tightBounds sets the bounds of a kind close to the target, so that a pod changes only when its
-// share does.
+// tightBounds sets bounds close to the target, so that a pod changes only when its share does.
 func tightBounds(b resources.Bounds, k resources.Kind) resources.Bounds {
 	target, ok := b.Target.Get(k)
 	if !ok {
@@ -146,7 +140,6 @@ func tightBounds(b resources.Bounds, k resources.Kind) resources.Bounds {
 	return b
 }
 
-// setLimit sets a limit within the range. With RequestsOnly, it only adds a Note.
 func (p *part) setLimit(k resources.Kind, limit resources.Amount, ranges Ranges) {
 	if most := ranges.Container.Max.Value(k); most > 0 {
 		limit = min(limit, most)
@@ -177,7 +170,6 @@ func (p *part) shareCPU(ranges Ranges) {
 	}
 }
 
-// requireLimit reports whether LimitRanges reject a pod without a limit, or add a default.
 func (r Ranges) requireLimit(k resources.Kind) bool {
 	for _, one := range [...]Range{r.Container, r.Pod} {
 		if one.Max.Value(k) > 0 || one.MaxRatio.Value(k) > 0 || one.Default.Value(k) > 0 {

@@ -11,15 +11,13 @@ const (
 	fuseWindow = time.Hour
 	fuseRounds = 5 // minimum number of ended rounds
 	fuseShare  = 5 // trips if more than 1 in fuseShare judged rounds was reverted
-	// fuseReverts is the minimum number of reverts. A single one trips no fuse, even if few of the
-	// ended rounds have a verdict.
+	// fuseReverts is the minimum number of reverts, even if few of the ended rounds have a verdict.
 	fuseReverts = 2
-	// fuseMemory is the maximum age of a round that can trip a fuse. The condition of the policy
-	// lasts longer. Older reverts would be overrated, because deleted workloads take their
-	// successful rounds along.
+	// fuseMemory is the maximum age of a round that can trip a fuse. Older reverts would be
+	// overrated, because deleted workloads take their successful rounds along.
 	fuseMemory = 6 * time.Hour
-	// maxHeldNamespaces is the number of namespaces that a fuse holds individually before it holds
-	// the policy.
+	// maxHeldNamespaces is how many namespaces a fuse holds individually before it holds the
+	// policy.
 	maxHeldNamespaces = 20
 
 	// startStep is the minimum time in which the number of started workloads doubles.
@@ -28,8 +26,7 @@ const (
 	startMemory = 24 * time.Hour
 )
 
-// PolicyRounds sums up the rollouts of all workloads of one policy. Times have a resolution of one
-// second.
+// PolicyRounds sums up the rollouts of all workloads of a policy. Times are rounded to seconds.
 type PolicyRounds struct {
 	ended      []verdict
 	running    []verdict // rounds in progress with an ended change
@@ -55,8 +52,7 @@ type start struct {
 	namespace string
 }
 
-// Add adds a workload and the name of its record. Its start counts only under the current hash, its
-// rounds always.
+// Add adds a workload by its record name. Its start counts only under hash, its rounds always.
 func (p *PolicyRounds) Add(namespace, record string, s State, hash string) {
 	if p.lastChange == nil {
 		p.lastChange = map[string]int64{}
@@ -86,8 +82,8 @@ func (p *PolicyRounds) Add(namespace, record string, s State, hash string) {
 
 // Trip describes a tripped fuse and the rounds within one hour that tripped it.
 type Trip struct {
-	// At is the time to acknowledge: of the trip, or of the last change before it was noticed. Zero
-	// means not tripped.
+	// At is the time to acknowledge: the trip, or the last change before it was noticed; zero:
+	// none.
 	At       time.Time
 	Judged   int // successful or reverted rounds
 	Reverted int
@@ -267,8 +263,7 @@ func (p *PolicyRounds) edges(running []verdict, since, now int64) (edges []edge)
 	return edges
 }
 
-// revertNear reports whether a round was reverted within the window around a time. Only such rounds
-// can trip the fuse.
+// revertNear reports whether a revert is within window of at. Only such rounds can trip the fuse.
 func (p *PolicyRounds) revertNear(at, window int64) bool {
 	i, _ := slices.BinarySearchFunc(p.reverts, at-window, func(r revert, at int64) int { return cmp.Compare(r.at, at) })
 	return i < len(p.reverts) && p.reverts[i].at <= at+window

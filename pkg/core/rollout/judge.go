@@ -52,8 +52,7 @@ const (
 )
 
 const (
-	// shareWindow is the time window of throttling and pressure shares. It must lie after the
-	// change.
+	// shareWindow is the time window of throttling and pressure shares, all of it after the change.
 	shareWindow = 5 * time.Minute
 	// evidenceGrace is how long evidence counts after the end of an observation.
 	evidenceGrace = 10 * time.Minute
@@ -81,8 +80,7 @@ type Evidence struct {
 	NotReady      bool // condition Ready is present and not True
 	NotReadySince time.Time
 	NodeReady     bool // the node is present and ready
-	// Measured reports that throttling and pressure were queried after the change. A value that is
-	// still missing is NaN.
+	// Measured means that shares were queried after the change. A value still missing is NaN.
 	Measured bool
 }
 
@@ -163,8 +161,7 @@ func (v *Verdict) setHarm(why Harm, s Safety) {
 // ObservationTime returns the duration of the observation.
 func (c *Change) ObservationTime(s Safety) time.Duration { return max(s.Period, c.minObservation(s)) }
 
-// minObservation returns how long throttling and pressure take to measure, or 0 if the change needs
-// neither.
+// minObservation returns how long throttling and pressure take to measure, or 0 if not needed.
 func (c *Change) minObservation(s Safety) time.Duration {
 	if slices.ContainsFunc(c.Containers, func(one ContainerChange) bool { return one.checksThrottling(s) || one.checksPressure(s) }) {
 		return shareWindow
@@ -191,7 +188,6 @@ func (c *Change) anyContainer(e Evidence, holds func(*ContainerChange, *Containe
 	return false
 }
 
-// earlyHarm returns harm that counts before the end of the period.
 func (c *Change) earlyHarm(e Evidence, s Safety) Harm {
 	switch {
 	case c.anyContainer(e, func(one *ContainerChange, w *ContainerEvidence) bool {
@@ -206,8 +202,7 @@ func (c *Change) earlyHarm(e Evidence, s Safety) Harm {
 	return ""
 }
 
-// finalHarm returns harm that counts at the end of the period. Comparisons with NaN are false, so
-// missing shares are no harm.
+// finalHarm compares with NaN as false, so missing shares are no harm.
 func (c *Change) finalHarm(e Evidence, s Safety, age time.Duration, early Harm) (why Harm, later bool) {
 	measured := age >= shareWindow
 	switch {
@@ -227,8 +222,7 @@ func (c *Change) finalHarm(e Evidence, s Safety, age time.Duration, early Harm) 
 	return "", !measured && c.minObservation(s) > 0
 }
 
-// holds reports whether the pod still has the resources of the change. With allowReverted, each
-// amount may also be the reverted one.
+// holds reports whether the pod has the amounts of the change or, with allowReverted, its revert.
 func (e *Evidence) holds(changed []ContainerChange, allowReverted bool) bool {
 	for i := range e.Containers {
 		has := &e.Containers[i].Container
@@ -254,16 +248,15 @@ func overwritten(k resources.Kind, wrote, has resources.List) bool {
 
 // Change is stored on a pod before a resize, so that any process can judge and revert it.
 type Change struct {
-	// At is when the resize was sent. If the node applies the resize later, At is that time, and
-	// the observation starts then.
+	// At is when the resize was sent, or later when the node began it. The observation starts then.
 	At      time.Time
 	Pending bool // deferred: the node has not started the resize
 	Ready   bool // the pod was ready before the change
 	// Generation is metadata.generation of the pod before the change, or 0 if unknown. The change
 	// is not applied as long as the pod still has it.
 	Generation int64
-	// Harm is recorded before the revert, so that another process can complete the revert after a
-	// crash. Empty means no detected harm.
+	// Harm is recorded before the revert, so that any process can complete it. Empty: none
+	// detected.
 	Harm       Harm
 	Containers []ContainerChange
 }
@@ -281,7 +274,6 @@ func (c *ContainerChange) lowersRequest(k resources.Kind) bool {
 	return written && had && to < from
 }
 
-// lowersLimit reports whether the limit of a kind was lowered or added.
 func (c *ContainerChange) lowersLimit(k resources.Kind) bool {
 	to, written := c.To.Limits.Get(k)
 	from, had := c.From.Limits.Get(k)
@@ -330,7 +322,6 @@ func (c Change) Renewed(next Change) Change {
 	return next
 }
 
-// withCopied returns into with the amount of a kind in from, or without the kind if from has none.
 func withCopied(k resources.Kind, into, from resources.List) resources.List {
 	if a, ok := from.Get(k); ok {
 		return into.With(k, a)
@@ -338,8 +329,7 @@ func withCopied(k resources.Kind, into, from resources.List) resources.List {
 	return into.Without(k)
 }
 
-// RunningContainer is a container of the current pod spec. Containers without recommendations count
-// for the QoS class.
+// RunningContainer is a container of the pod spec. All of them count for the QoS class.
 type RunningContainer struct {
 	policy.Container
 	Restarts [resources.Kinds]bool // a resize of the kind restarts the container
@@ -381,8 +371,7 @@ func (c *Change) RevertTargets(now []RunningContainer, why Harm) (targets []poli
 	return targets
 }
 
-// Concerns reports whether the harm relates to a kind of resource. An OOM kill concerns memory,
-// throttling and pressure concern CPU, and all other harm concerns both.
+// Concerns reports whether the harm relates to a kind of resource.
 func (h Harm) Concerns(k resources.Kind) bool {
 	switch h {
 	case OOMKill:
@@ -408,8 +397,7 @@ func (h Harm) FilterTargets(targets []policy.ContainerTarget) (needed []policy.C
 	return needed
 }
 
-// withLarger returns current with the previous amount of a kind, if that is larger. A missing
-// amount stays missing, because a container without a limit is unlimited.
+// withLarger keeps a missing amount missing, because a container without a limit is unlimited.
 func withLarger(k resources.Kind, current, previous resources.List) resources.List {
 	if now, ok := current.Get(k); ok && previous.Value(k) > now {
 		return current.With(k, previous.Value(k))
@@ -417,7 +405,6 @@ func withLarger(k resources.Kind, current, previous resources.List) resources.Li
 	return current
 }
 
-// withChange returns into with the target amount of a kind, if it differs from the current one.
 func withChange(k resources.Kind, into, current, target resources.List) resources.List {
 	if a, ok := target.Get(k); ok && a != current.Value(k) {
 		return into.With(k, a)
@@ -425,8 +412,7 @@ func withChange(k resources.Kind, into, current, target resources.List) resource
 	return into
 }
 
-// preserveClass lowers one restored request by one unit, if the restored requests would make the
-// pod Guaranteed.
+// preserveClass lowers one restored request by one unit if the pod would become Guaranteed.
 func preserveClass(now []RunningContainer, after []policy.Container) {
 	before := make([]policy.Container, len(now))
 	for i, container := range now {

@@ -39,8 +39,7 @@ func (s *State) recordStart(at time.Time) {
 // maxContainers limits the containers with recorded resources.
 const maxContainers = 300
 
-// prune removes the resources of containers that are not in the target. An empty target is unknown
-// and removes nothing.
+// prune drops resources of containers that are not in the target. An empty target is unknown.
 func (s *State) prune(target []policy.Container) {
 	if len(target) == 0 {
 		return
@@ -65,8 +64,7 @@ func (s State) RecordResizeStart(at time.Time) State {
 }
 
 // HadRoundAt reports whether a round was in progress at a time, so that a change may have been
-// applied. The start of a round is always stored before a pod changes, but the change itself may
-// not be stored.
+// applied: the start of a round is stored before a pod changes, but maybe not the change itself.
 func (s State) HadRoundAt(at time.Time) bool {
 	for i := range s.Rounds {
 		r := &s.Rounds[i]
@@ -77,8 +75,7 @@ func (s State) HadRoundAt(at time.Time) bool {
 	return false
 }
 
-// HasAdvanced reports whether the rollout differs from an earlier state. Changes to a round without
-// changed pods do not count.
+// HasAdvanced reports whether the rollout differs, except in a round without changed pods.
 func (s State) HasAdvanced(before State) bool {
 	return s.Phase != before.Phase || s.Hash != before.Hash || s.Mode != before.Mode || !s.CooldownUntil.Equal(before.CooldownUntil) ||
 		!s.Started.Equal(before.Started) || len(s.RevertedResources) != len(before.RevertedResources) || s.ended() != before.ended() || s.Degraded.Reason != before.Degraded.Reason ||
@@ -86,8 +83,7 @@ func (s State) HasAdvanced(before State) bool {
 		s.EvidenceMissing.Reason != before.EvidenceMissing.Reason || s.progress() != before.progress()
 }
 
-// progress returns the changes of the newest round. It differs from the stored one if a change
-// could not be stored.
+// progress differs from the stored one if a change of the newest round could not be stored.
 func (s State) progress() (changed struct {
 	pods int
 	last int64
@@ -111,7 +107,6 @@ func (s State) ended() (round struct {
 	return round
 }
 
-// recordChange sets the start of the round and its resources from the first change.
 func (r *Round) recordChange(c Change) {
 	if !r.begun() {
 		r.Time = c.At
@@ -164,8 +159,7 @@ func (s State) EndObservation(e ObservationEnd, set Settings, now time.Time) Sta
 	return s
 }
 
-// setMemberOutcome sets the outcome of the last change of a canary member. Empty means that the
-// change is retried.
+// setMemberOutcome sets the outcome of a canary member. Empty: its change is retried.
 func (s *State) setMemberOutcome(uid string, o Outcome) {
 	for i := range s.Members {
 		if s.Members[i].UID == uid {
@@ -174,8 +168,7 @@ func (s *State) setMemberOutcome(uid string, o Outcome) {
 	}
 }
 
-// revert marks the round of a change as reverted. It also ends the round in progress, which may
-// have the same target.
+// revert marks the round of a change, and ends the one in progress, which may have its target.
 func (s *State) revert(e ObservationEnd, set Settings, now time.Time) {
 	if len(s.Rounds) == 0 { // the record was deleted
 		s.openRound(e.Change.At)
@@ -222,8 +215,7 @@ func leadingOutcome(a, b Outcome) Outcome {
 	return ""
 }
 
-// recordSuccess stores the resources of a successful change, except resources that did harm to
-// another pod.
+// recordSuccess stores the resources of a change, except any that did harm to another pod.
 func (s *State) recordSuccess(c Change, now time.Time) {
 	for _, container := range c.Containers {
 		proven, harmful := s.provenEntry(container.From.Name), s.harmful(container.From.Name, now)
@@ -234,8 +226,6 @@ func (s *State) recordSuccess(c Change, now time.Time) {
 	}
 }
 
-// withProven returns proven with the successful amount of a kind, if that exceeds the harmful
-// amount.
 func withProven(k resources.Kind, proven, successful, harmful resources.List) resources.List {
 	if a, ok := successful.Get(k); ok && (!harmful.Has(k) || a > harmful.Value(k)) {
 		return proven.With(k, a)
@@ -243,7 +233,6 @@ func withProven(k resources.Kind, proven, successful, harmful resources.List) re
 	return proven
 }
 
-// harmful returns the reverted resources of a container that must not be applied again yet.
 func (s *State) harmful(name string, now time.Time) RevertedResources {
 	for _, r := range s.RevertedResources {
 		if r.Name == name && !r.expired(now) {
@@ -253,7 +242,6 @@ func (s *State) harmful(name string, now time.Time) RevertedResources {
 	return RevertedResources{}
 }
 
-// provenEntry returns the entry of a container in ProvenResources, and adds it if missing.
 func (s *State) provenEntry(name string) *policy.Container {
 	i, found := slices.BinarySearchFunc(s.ProvenResources, name, func(c policy.Container, name string) int { return strings.Compare(c.Name, name) })
 	if !found {
@@ -262,8 +250,7 @@ func (s *State) provenEntry(name string) *policy.Container {
 	return &s.ProvenResources[i]
 }
 
-// recordHarm stores the lowered resources of a reverted change, and replaces proven resources that
-// are not above them.
+// recordHarm stores the lowered resources, and replaces proven ones that are not above them.
 func (s *State) recordHarm(c Change, now time.Time) {
 	for i := range c.Containers {
 		container := &c.Containers[i]
@@ -296,7 +283,6 @@ func (s *State) recordHarm(c Change, now time.Time) {
 	}
 }
 
-// provenAbove returns proven with the amount of from, unless proven is above the amount of to.
 func provenAbove(k resources.Kind, proven, to, from resources.List) resources.List {
 	if proven.Has(k) && proven.Value(k) > to.Value(k) {
 		return proven
@@ -369,8 +355,7 @@ const (
 	highRevertRate = "HighRevertRate"
 )
 
-// Cooldown returns the minimum time between rounds after consecutive reverts: base x 2^min(reverts,
-// 4). A base of 0 disables it. A base below one minute counts as one minute.
+// Cooldown returns base x 2^min(reverts, 4), with a base of at least one minute; 0 disables it.
 func Cooldown(base time.Duration, reverts int) time.Duration {
 	if base <= 0 {
 		return 0
@@ -378,8 +363,7 @@ func Cooldown(base time.Duration, reverts int) time.Duration {
 	return max(base, minCooldown) << min(reverts, maxDoublings)
 }
 
-// Reverts returns the number of consecutive reverted rounds. Only Success resets it. Other outcomes
-// are no evidence about the target.
+// Reverts counts the reverted rounds since the last Success. Other outcomes are no evidence.
 func (s State) Reverts() (count int) {
 	for _, r := range s.Rounds {
 		switch r.Outcome {
@@ -393,8 +377,8 @@ func (s State) Reverts() (count int) {
 }
 
 // cooldown returns the end of the cooldown, and whether it is active. A stored end beyond the
-// current settings stems from a clock that is ahead, or from older settings. It is cut to a full
-// cooldown from now, or ignored if more than one hour too late.
+// current settings, from older ones or a clock ahead, is cut to a full cooldown from now, or
+// ignored if over one hour too late.
 func (s State) cooldown(base time.Duration, now time.Time) (until time.Time, active bool) {
 	latest := now.Add(Cooldown(base, s.Reverts()))
 	until = s.CooldownUntil
@@ -407,7 +391,6 @@ func (s State) cooldown(base time.Duration, now time.Time) (until time.Time, act
 	return until, now.Before(until)
 }
 
-// degraded reports whether at least three of the last five ended rounds were reverted.
 func degraded(rounds []Round) bool {
 	seen, reverts := 0, 0
 	for _, r := range rounds {

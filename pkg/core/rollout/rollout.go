@@ -51,8 +51,7 @@ const (
 	Unobserved     Outcome = "Unobserved" // the evidence expired before a verdict
 )
 
-// State is the stored rollout of one workload. The zero value has no history. Exported methods
-// return a modified copy.
+// State is the stored rollout of one workload. Zero: no history. Exported methods return a copy.
 type State struct {
 	Mode              fleet.Mode // mode at the last evaluation
 	Phase             Phase
@@ -132,8 +131,7 @@ type Settings struct {
 	MaxConcurrent int           // changed pods without a verdict, 0 is no limit
 	StartRate     int           // workloads that start in the first hour, 0 is no limit
 	Schedule      *Schedule     // nil is always open
-	// MetricsMissing reports that throttling and CPU pressure are configured, but no metrics source
-	// is.
+	// MetricsMissing means that throttling and pressure are configured without a metrics source.
 	MetricsMissing bool
 }
 
@@ -151,7 +149,6 @@ func (s State) clone() State {
 	return s
 }
 
-// round returns the round in progress, or nil.
 func (s *State) round() *Round {
 	if len(s.Rounds) > 0 && s.Rounds[0].Outcome == "" {
 		return &s.Rounds[0]
@@ -195,13 +192,11 @@ type Pod struct {
 	Grows         [resources.Kinds]bool // kinds whose requests or limits grow
 	TotalRequests resources.List        // on its node after the change, with init containers
 	Node          Node
-	// SkippedAt is when package disruption last skipped the pod although it was free. Other pods go
-	// first then.
+	// SkippedAt is when package disruption last skipped the free pod. Other pods go first then.
 	SkippedAt time.Time
 }
 
-// Eligible reports whether the pod runs and no resize is in progress. An infeasible resize does not
-// prevent another one.
+// Eligible reports whether the pod runs without a resize. An infeasible one does not count.
 func (p *Pod) Eligible() bool { return p.Running && !p.Terminating && !p.Resizing && !p.Deferred }
 
 func (p *Pod) ineligible() reason.Reason {
@@ -214,13 +209,11 @@ func (p *Pod) ineligible() reason.Reason {
 	return reason.WaitingForNode
 }
 
-// isUnjudged reports whether an applied change has no verdict yet. A deferred resize has had no
-// effect.
+// isUnjudged excludes deferred resizes, which have had no effect.
 func (p *Pod) isUnjudged() bool { return p.isObserved() && !p.Deferred && !p.Terminating }
 
 func (p *Pod) isObserved() bool { return !p.ObservedSince.IsZero() }
 
-// compare orders pods by name, and pods of a StatefulSet from the highest ordinal down.
 func (w *Workload) compare(a, b *Pod) int {
 	if w.Ordinals {
 		if order := cmp.Compare(ordinal(b.Name), ordinal(a.Name)); order != 0 {
@@ -251,9 +244,8 @@ func (w *Workload) livePod(uid string) *Pod {
 const maxMembers = 300
 
 // chooseMembers selects the members of the canary once: the percentage of the eligible pods,
-// rounded down, from 1 to maxMembers, pods with a planned change first. Later calls only replace
-// members that are gone, so new, pending and changed pods do not enlarge the canary. It shrinks
-// with the workload.
+// rounded down, from 1 to maxMembers, pods with a planned change first. Later calls replace members
+// that are gone and shrink the canary with the workload, but never enlarge it.
 func (s *State) chooseMembers(w *Workload, percentage int) {
 	var eligible []*Pod
 	live := 0
@@ -368,7 +360,6 @@ type Node struct {
 	DiskOrPIDPressure bool
 }
 
-// growthBlocked returns why resources cannot grow on the node, or "".
 func (n Node) growthBlocked(grows [resources.Kinds]bool) reason.Reason {
 	switch {
 	case !grows[resources.CPU] && !grows[resources.Memory]:
@@ -385,8 +376,7 @@ func (n Node) memoryGrowthBlocked() bool {
 	return n.growthBlocked([resources.Kinds]bool{resources.Memory: true}) != ""
 }
 
-// MemoryMarginPercent is the minimum distance of a lowered memory limit above the usage, in percent
-// of the usage.
+// MemoryMarginPercent is the minimum margin of a lowered memory limit above the usage, in percent.
 const MemoryMarginPercent = 10
 
 // ClampMemoryLimit keeps a lowered memory limit above the usage, by a margin in percent and at

@@ -76,8 +76,7 @@ func (h *hold) result() HoldResult {
 	return held
 }
 
-// canEvict reports whether pods that cannot be resized in place may be evicted. Mode OneShot and a
-// canary under observation do not justify an eviction.
+// canEvict excludes mode OneShot and a canary, which do not justify an eviction.
 func (h *hold) canEvict() bool {
 	return h.set.Recreate && h.w.StopReason == "" && (h.w.Mode == fleet.Auto || h.Phase == PhaseFullRollout)
 }
@@ -120,7 +119,6 @@ func (h *hold) restart() {
 	h.setPhase("")
 }
 
-// setPhase enters a phase and clears the data of the previous one.
 func (h *hold) setPhase(p Phase) { h.Phase, h.Members, h.CanarySince = p, nil, time.Time{} }
 
 // adoptChanges counts changes of the round that a process applied but could not store.
@@ -152,8 +150,7 @@ func (h *hold) adoptChanges() {
 	}
 }
 
-// decideInherited holds pods only for reasons of the policy and the schedule. The VPA decides the
-// rest.
+// decideInherited holds pods only for policy and schedule. The VPA decides the rest.
 func (h *hold) decideInherited() {
 	held := h.policyReason()
 	if open := h.checkWindow(); !open {
@@ -169,8 +166,7 @@ func (h *hold) decideInherited() {
 	}
 }
 
-// checkWindow reports whether the schedule allows changes now. It records a closed window that
-// holds a pending change.
+// checkWindow reports whether the schedule is open, and records a closed window that holds a pod.
 func (h *hold) checkWindow() bool {
 	open, blocked := h.set.Schedule.Open(h.now), ""
 	if !open && h.anyPod(func(p *Pod) bool { return p.Due }) {
@@ -183,7 +179,6 @@ func (h *hold) checkWindow() bool {
 	return open
 }
 
-// setNext sets the earliest next change to the first opening of the schedule from a time on.
 func (h *hold) setNext(from time.Time) { h.next, _ = h.set.Schedule.NextOpening(from) }
 
 // finishRound ends the round when all changes have a verdict and no selected pod is due or waits
@@ -221,7 +216,6 @@ func (h *hold) timedOut() bool {
 	return r != nil && r.begun() && !h.now.Before(later(r.Time, r.Last).Add(roundLimit))
 }
 
-// canContinue reports whether the round may change another pod. Mode OneShot allows one change.
 func (h *hold) canContinue() bool {
 	r := h.round()
 	return h.Mode != fleet.OneShot || r == nil || !r.begun()
@@ -236,8 +230,7 @@ func (h *hold) countUnjudged() (count int) {
 	return count
 }
 
-// blockedReason returns why the nodes block the changes of all selected pods, or "" if one can
-// change.
+// blockedReason returns why nodes block all selected pods, or empty if one can change.
 func (h *hold) blockedReason() string {
 	deferred, infeasible, changeable := false, false, false
 	for i := range h.w.Pods {
@@ -264,7 +257,6 @@ func (h *hold) blockedReason() string {
 	return ""
 }
 
-// decidePods sets the result of each pod, and opens a round if a pod may change.
 func (h *hold) decidePods() {
 	held, free := h.workloadReason(), 0
 	if held == "" {
@@ -341,7 +333,6 @@ func (h *hold) workloadReason() reason.Reason {
 	}
 }
 
-// policyReason returns why the policy as a whole holds the workload, or "".
 func (h *hold) policyReason() reason.Reason {
 	switch {
 	case h.w.FuseTripped:

@@ -15,8 +15,7 @@ type Schedule struct {
 	Zone    *time.Location // nil is unknown and the schedule never opens
 }
 
-// Window is a part of a day. An End before Start is on the next day. An End equal to Start never
-// opens.
+// Window is a part of a day. An End before Start is on the next day; equal to Start never opens.
 type Window struct {
 	Start Clock // first minute
 	End   Clock // first minute after the window
@@ -36,8 +35,7 @@ func ParseClock(text string) (Clock, error) {
 
 func clockOf(t time.Time) Clock { return Clock(t.Hour()*60 + t.Minute()) }
 
-// Open reports whether pods may change at a time. A window across midnight belongs to the day on
-// which it opens.
+// Open reports whether pods may change at a time. A window over midnight belongs to its first day.
 func (s *Schedule) Open(at time.Time) bool {
 	if s == nil {
 		return true
@@ -63,12 +61,10 @@ func (s *Schedule) opensOn(day time.Weekday) bool {
 	return len(s.Days) == 0 || slices.Contains(s.Days, day)
 }
 
-// openingHorizon is how far NextOpening searches. A weekly window that a clock change skips opens
-// one week later.
+// openingHorizon bounds NextOpening: a weekly window that a clock change skips opens a week later.
 const openingHorizon = 15 * 24 * time.Hour
 
-// NextOpening returns the first time from at on at which the schedule is open, or false if there is
-// none.
+// NextOpening returns the first time from at on with an open schedule, or false if there is none.
 func (s *Schedule) NextOpening(at time.Time) (time.Time, bool) {
 	if s == nil || s.Zone == nil {
 		return at, s == nil
@@ -91,8 +87,7 @@ func (s *Schedule) NextOpening(at time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// firstStart returns the first start of a window between two times at which the schedule is open.
-// No clock change may lie between them.
+// firstStart returns the first opening between two times, without a clock change between them.
 func (s *Schedule) firstStart(from, until time.Time) (first time.Time, found bool) {
 	_, offset := from.Zone()
 	fixed := time.FixedZone("", offset)
@@ -112,16 +107,14 @@ func (s *Schedule) firstStart(from, until time.Time) (first time.Time, found boo
 	return first, found
 }
 
-// Savings sums up how recommendations change the requests of containers. Decreases and increases
-// are separate, so the growth of one container does not hide the savings of others.
+// Savings sums up request changes, with growth separate so that it does not hide the decreases.
 type Savings struct {
 	Requested resources.List // current requests
 	Less      resources.List // decrease where the recommendation is below
 	More      resources.List // increase where the recommendation is above
 }
 
-// Add returns the savings with a container that runs in replicas pods added. Kinds without request
-// or recommendation do not count.
+// Add adds a container with replicas pods. Kinds without request or recommendation do not count.
 func (s Savings) Add(requests, target resources.List, replicas int) Savings {
 	for k := range resources.Kind(resources.Kinds) {
 		request, requested := requests.Get(k)
