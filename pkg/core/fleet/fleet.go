@@ -83,8 +83,7 @@ type Policy struct {
 	// RolloutHash covers the fields that restart a rollout.
 	RolloutHash string
 
-	// MinHistory is the minimum length of usage history for a recommendation to change a pod. 0 is
-	// no minimum.
+	// MinHistory is the minimum length of usage history for a change of a pod; 0: none.
 	MinHistory time.Duration
 
 	// IgnoresHPAs allows changes of resources that a HorizontalPodAutoscaler scales by.
@@ -92,9 +91,9 @@ type Policy struct {
 
 	Sharing Sharing
 
-	// Unusable is why the policy cannot be used, or empty. The policy still holds the workloads
-	// that it selects, so an unreadable selector is replaced with the last readable one, or one
-	// that matches everything.
+	// Unusable is why the policy cannot be used, or empty. It still holds the workloads that it
+	// selects, so an unreadable selector is replaced with the last readable one, or with
+	// everything.
 	Unusable string
 }
 
@@ -120,22 +119,18 @@ type Workload struct {
 	Group, Kind, Namespace, Name string
 
 	Labels map[string]string
-	// LabelsUnknown reports that Labels are unknown. A policy that selects by labels then holds the
-	// workload.
+	// LabelsUnknown means that a policy that selects by labels holds the workload.
 	LabelsUnknown bool
 
-	Annotations map[string]string
-	// TemplateAnnotations are the annotations of the pod template.
+	Annotations         map[string]string
 	TemplateAnnotations map[string]string
-	// NamespaceLabels are the labels of the namespace, or nil if unknown. A policy that selects by
-	// them then holds the workload.
+	// NamespaceLabels are nil if unknown. A policy that selects by them then holds the workload.
 	NamespaceLabels map[string]string
 
 	VPA VPA
 }
 
-// VPA is the VPA of a workload. A user VPA takes precedence over a generated one. The zero value is
-// a missing VPA.
+// VPA is the VPA of a workload; zero: missing. A user VPA takes precedence over a generated one.
 type VPA struct {
 	Origin      VPAOrigin
 	Passive     bool // mode Off or Initial: no changes of running pods
@@ -152,14 +147,12 @@ const (
 	GeneratedVPA // created by Loadline for a policy
 )
 
-// Decision is the policy decision for a workload. The zero value is a workload without a policy,
-// controlled by its VPA alone.
+// Decision is the policy decision for a workload; zero: no policy, only the VPA controls it.
 type Decision struct {
 	Policy *Policy       // read-only, nil if no policy selects the workload
 	Mode   Mode          // at most Policy.Mode, and at most Recommend if Reason stops changes
 	Reason reason.Reason // why running pods do not change, empty if they may
-	// Problem describes invalid annotations and their valid values, without the name of the
-	// workload.
+	// Problem describes invalid annotations and the valid values, without the workload's name.
 	Problem     string
 	GenerateVPA bool // a VPA is missing and must be generated
 	KeepVPA     bool // a generated VPA is still required
@@ -181,15 +174,13 @@ func ListedVersion(kind string) (apiVersion string, is bool) {
 	return apiVersion, is
 }
 
-// Listed reports whether a kind can be selected without a name. Other workloads must be selected by
-// name.
+// Listed reports whether a kind can be selected without a name.
 func Listed(group, kind string) bool {
 	_, is := listed[kind]
 	return is && BuiltIn(group)
 }
 
-// Maximum lengths. A checkpoint is named <VPA>-<container> and is limited to 253 characters by the
-// API.
+// Maximum lengths. A checkpoint name, <VPA>-<container>, has at most 253 characters.
 const (
 	maxNameLength          = 253
 	maxContainerNameLength = 63

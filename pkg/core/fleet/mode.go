@@ -30,8 +30,7 @@ var modeNames = [...]string{"Inherit", "Observe", "Recommend", "OneShot", "Canar
 // String returns the mode as spelled in the API.
 func (m Mode) String() string { return modeNames[m] }
 
-// ParseMode returns the mode for its API spelling, or false for any other text, including the empty
-// one.
+// ParseMode returns the mode for its API spelling, or false for any other text, also empty.
 func ParseMode(text string) (Mode, bool) {
 	at := slices.Index(modeNames[:], text)
 	return Mode(max(at, int(Inherit))), at >= 0
@@ -51,7 +50,6 @@ func (m Mode) restrictedTo(requested Mode, origin VPAOrigin) Mode {
 	return m
 }
 
-// withoutChanges returns m, or Recommend if m could change a pod.
 func (m Mode) withoutChanges() Mode {
 	if m == Observe {
 		return m
@@ -99,8 +97,7 @@ func (w *Workload) annotationSources() [3]annotationSource {
 	return [...]annotationSource{{"workload", w.Annotations}, {"pod template", w.TemplateAnnotations}, {"VPA", w.VPA.Annotations}}
 }
 
-// optedOut reports whether an annotation excludes the workload. An invalid value excludes it,
-// because its author intended to prevent changes.
+// optedOut also counts an invalid value, because its author intended to prevent changes.
 func (w *Workload) optedOut(foreign bool, problem *string) (out bool) {
 	for _, p := range w.annotationSources() {
 		if value, present := p.annotations[SkipAnnotation]; present && value != "false" {
@@ -132,8 +129,7 @@ func (w *Workload) restrictMode(m Mode, problem *string) Mode {
 	return m
 }
 
-// maxValueLength is the number of displayed characters of an invalid value. An annotation may have
-// 256 KiB.
+// maxValueLength is the number of displayed characters of a value, which may have 256 KiB.
 const maxValueLength = 40
 
 func (p annotationSource) addProblem(problem *string, key, value, valid, effective string) {
@@ -162,8 +158,7 @@ type Sharing struct {
 	Mode  SharingMode
 	Kinds [resources.Kinds]bool // shared kinds
 	// Evict allows evictions if the pods of a node need more than it has.
-	Evict bool
-	// CPULimit is the treatment of CPU limits of sharing pods.
+	Evict    bool
 	CPULimit sharing.CPULimit
 	// AcceptsNodeAutoscaler allows SharingOn in clusters with a node autoscaler.
 	AcceptsNodeAutoscaler bool
@@ -204,8 +199,7 @@ func (d *Decision) Rank(kind string, replicas int) sharing.Rank {
 	return rank
 }
 
-// RecipeText returns the recipe annotation of a VPA, or empty if the policy requires its own
-// recipe.
+// RecipeText returns the recipe annotation of a VPA, or empty if the policy's recipe applies.
 func (d *Decision) RecipeText(annotation string) string {
 	if d.RestrictsUserVPAs() {
 		return ""
@@ -213,8 +207,7 @@ func (d *Decision) RecipeText(annotation string) string {
 	return annotation
 }
 
-// UserMax returns the rules of the policy with a maxAllowed that bounds user VPAs, for new and
-// running pods, or nil.
+// UserMax returns the rules of the policy with a maxAllowed that bounds user VPAs, or nil.
 func (d *Decision) UserMax() *corepolicy.Rules {
 	if d.RestrictsUserVPAs() {
 		return d.Policy.Sharing.Max

@@ -11,8 +11,7 @@ import (
 
 const defaultPriority = 100
 
-// Set contains all policies in order of precedence. It is immutable and safe for concurrent use. A
-// nil Set has no policies.
+// Set holds the policies by precedence. It is immutable and safe for concurrent use; nil: none.
 type Set struct {
 	entries []entry
 	options Options
@@ -59,8 +58,7 @@ func NewSet(policies []Policy, o Options) *Set {
 	return s
 }
 
-// NamesWorkload reports whether a policy selects a workload of an unlisted kind by name, in any
-// namespace.
+// NamesWorkload reports whether a policy selects an unlisted kind by name, in any namespace.
 func (s *Set) NamesWorkload(group, kind, name string) bool {
 	return s != nil && s.named[newNamedWorkload(group, kind, name)]
 }
@@ -112,8 +110,7 @@ func (s *Set) Policy(name string) *Policy {
 	return nil
 }
 
-// MayChangePods reports whether a policy may let generated VPAs change pods of a namespace. Nil
-// labels are unknown.
+// MayChangePods reports whether policies may let generated VPAs change pods; nil labels: unknown.
 func (s *Set) MayChangePods(namespace string, labels map[string]string) bool {
 	if s == nil {
 		return false
@@ -251,10 +248,8 @@ func (m *Match) matches(w *Workload) bool {
 		(m.Selector == nil || w.LabelsUnknown || m.Selector.Matches(w.Labels))
 }
 
-// sameGroup reports whether two groups of the same kind are equal. References to built-in kinds
-// often have an old or no group.
+// sameGroup equates built-in groups, because references often have an old or no group.
 func sameGroup(a, b string) bool { return a == b || BuiltIn(a) && BuiltIn(b) }
 
-// BuiltIn reports whether an API group is part of Kubernetes. The group of a custom resource must
-// contain a dot.
+// BuiltIn reports whether a group is part of Kubernetes. Custom groups must contain a dot.
 func BuiltIn(group string) bool { return !strings.Contains(group, ".") }

@@ -9,8 +9,7 @@ import (
 // Never is the zero time. It is less than any other time.
 const Never int64 = math.MinInt64
 
-// Nanoseconds returns t in nanoseconds since 1970. A time before 1678 becomes Never, and one after
-// 2261 the latest valid time.
+// Nanoseconds returns t since 1970, clamped: before 1678 to Never, after 2261 to the latest time.
 func Nanoseconds(t time.Time) int64 {
 	if s := t.Unix(); -9e9 < s && s < 9e9 {
 		return s*1e9 + int64(t.Nanosecond())
@@ -73,9 +72,8 @@ func (d *Decay) store(age int64, factor float64) {
 	entry.check.Store(math.Float64bits(factor) ^ uint64(age))
 }
 
-// factor returns 2^((at-reference)/halfLife). It first moves the reference if at is more than 100
-// half-lives later. As in the reference recommender, that product overflows for half-lives above
-// 2.9 years.
+// factor returns 2^((at-reference)/halfLife). It moves a reference over 100 half-lives older. As in
+// the reference recommender, that product overflows for half-lives above 2.9 years.
 func (h *Histogram) factor(at int64) float64 {
 	if h.decay.halfLife == 0 {
 		return 1
@@ -97,8 +95,7 @@ func (h *Histogram) shift(to int64) {
 	h.trim()
 }
 
-// shifted returns the multiple of the half-life since the zero time that is nearest to a time,
-// possibly after it, and the power of two that scales weights for this new reference.
+// shifted returns the nearest multiple of the half-life, possibly later, and the scale of weights.
 func (h *Histogram) shifted(to int64) (reference int64, scale float64) {
 	reference = Nanoseconds(Time(to).Round(h.decay.halfLife))
 	exponent := math.Floor(float64(difference(h.reference, reference))/float64(h.decay.halfLife) + 0.5)

@@ -59,8 +59,7 @@ func (h *Histogram) Add(value, weight float64, at time.Time) {
 	h.AddAt(value, weight, Nanoseconds(at))
 }
 
-// AddAt is Add with a time from Nanoseconds. It runs for every sample of a cluster, so it reads the
-// factor from the cache, and calls factor only if the reference may move or the age overflows.
+// AddAt is Add with a time from Nanoseconds, optimized because it runs for every sample.
 func (h *Histogram) AddAt(value, weight float64, at int64) {
 	bucket := h.scheme.Find(value)
 	age := at - h.reference
@@ -116,8 +115,7 @@ func (h *Histogram) Quantile(q float64) float64 {
 	return h.scheme.Start(min(int(bucket)+1, h.scheme.Buckets()-1))
 }
 
-// MergeInto adds h to dst, aligned to the later reference of both, without modifying h. It panics
-// if schemes or half-lives differ.
+// MergeInto adds h to dst at the later reference. It panics if schemes or half-lives differ.
 func (h *Histogram) MergeInto(dst *Histogram) {
 	if h.decay.halfLife != dst.decay.halfLife || !h.scheme.equal(dst.scheme) {
 		panic("histogram: merge of different schemes or half-lives")
@@ -140,7 +138,6 @@ func (h *Histogram) MergeInto(dst *Histogram) {
 	dst.min, dst.max = min(dst.min, low), max(dst.max, high)
 }
 
-// significantRange returns min and max after scaling.
 func (h *Histogram) significantRange(scale float64) (low, high int32) {
 	low, high = h.min, h.max
 	for int(low) < h.scheme.Buckets()-1 && h.weight(low)*scale < h.scheme.epsilon {
@@ -179,8 +176,7 @@ func (h *Histogram) widen(low, high int32) {
 	h.base = base
 }
 
-// trim updates min and max after weights decreased, and drops zero weights at the ends of the
-// window.
+// trim updates min and max after a decrease of weights, and drops zero weights at the ends.
 func (h *Histogram) trim() {
 	h.min, h.max = h.significantRange(1)
 	first, end := 0, len(h.weights)

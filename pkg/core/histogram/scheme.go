@@ -2,8 +2,7 @@ package histogram
 
 import "math"
 
-// logTolerance is the relative distance from the start of a bucket within which Find computes the
-// logarithm. It is some hundred times the error of the logarithm.
+// logTolerance is some hundred times the relative error of the logarithm in Find.
 const logTolerance = 1e-12
 
 // Scheme defines the boundaries of buckets. It is immutable and may be shared.
@@ -19,21 +18,17 @@ type Scheme struct {
 // edge is the start of a bucket, minus and plus the error of its logarithm.
 type edge struct{ below, above float64 }
 
-// cellBits is the number of leading fraction bits of a float64 that identify its cell: 64 cells per
-// power of two, each at most 1.6 % wide.
+// cellBits are the leading fraction bits of a cell: 64 cells per power of two, up to 1.6 % wide.
 const cellBits = 6
 
-// CPUScheme returns the scheme for cores of the reference recommender: 176 buckets, the first of
-// size 0.01.
+// CPUScheme returns the reference recommender's 176 buckets of cores, the first of size 0.01.
 func CPUScheme() *Scheme { return NewExponentialScheme(0.01, 1.05, 1000, 0.001*0.1) }
 
-// MemoryScheme returns the scheme for bytes of the reference recommender: 176 buckets, the first of
-// size 10 MB.
+// MemoryScheme returns the reference recommender's 176 buckets of bytes, the first of 10 MB.
 func MemoryScheme() *Scheme { return NewExponentialScheme(1e7, 1.05, 1e12, 0.001*0.1) }
 
-// NewExponentialScheme returns a scheme up to limit. Each bucket is ratio times as large as the one
-// before, with ratio at least
-// 1. Buckets below epsilon count as empty. Sizes and epsilon must be above 0.
+// NewExponentialScheme returns a scheme up to limit. Each bucket is ratio, at least 1, times as
+// large as the one before. Weights below epsilon count as empty. Sizes and epsilon must be above 0.
 func NewExponentialScheme(first, ratio, limit, epsilon float64) *Scheme {
 	s := &Scheme{first: first, ratio: ratio, growth: (ratio - 1) / first, epsilon: epsilon}
 	s.starts = make([]float64, int(math.Ceil(s.position(limit)))+1)
@@ -74,8 +69,7 @@ func (s *Scheme) cell(v float64) uint64 {
 	return (math.Float64bits(v*s.growth+1) - math.Float64bits(1)) >> (52 - cellBits)
 }
 
-// position returns the fractional number of buckets below v. Exactly at a bucket start, the
-// quotient of logarithms may be slightly too low.
+// position returns the fractional number of buckets below v, slightly low at some bucket starts.
 func (s *Scheme) position(v float64) float64 {
 	if s.ratio == 1 {
 		return v / s.first
@@ -93,8 +87,7 @@ func (s *Scheme) Start(i int) float64 { return s.starts[i] }
 // and computes the logarithm if v has no cell or is too close to the start of a bucket.
 func (s *Scheme) Find(v float64) int {
 	if cell := s.cell(v); cell < uint64(len(s.cells)) {
-		// Branch-free, because the choice between both buckets of a cell is unpredictable for a
-		// processor.
+		// Branch-free: the choice between both buckets of a cell is unpredictable.
 		bucket := int(s.cells[cell])
 		next := &s.edges[bucket+1]
 		if over := atLeast(v, next.above); over == atLeast(v, next.below) {

@@ -15,8 +15,7 @@ import (
 	"math/bits"
 )
 
-// List holds an optional amount for each kind. The zero value is empty. Lists are comparable with
-// ==.
+// List holds an optional amount for each kind. Lists are comparable with ==; zero: empty.
 type List struct {
 	amounts [Kinds]Amount
 	present [Kinds]bool
@@ -91,8 +90,7 @@ func (r List) Fits(free List) bool {
 	return true
 }
 
-// Bounds is a recommendation for one container. A kind without recommendation is absent from all
-// three lists.
+// Bounds is a recommendation for one container. Kinds without one are absent from all lists.
 type Bounds struct {
 	Lower  List // smaller requests are certainly too small
 	Target List // recommended request
@@ -135,12 +133,10 @@ func (k Kind) String() string {
 // Amount is a quantity of one kind: millicores of CPU or bytes of memory.
 type Amount int64
 
-// Max is the largest estimate: 100 G cores or 97,656,250,000 KiB. The reference recommender clamps
-// every step of an estimate to it.
+// Max is the largest estimate, as in the reference recommender: 100 G cores or 97,656,250,000 KiB.
 const Max Amount = 1e14
 
-// FromFloat drops the fraction of x and clamps it to [0, Max]. NaN becomes 0, so that an estimate
-// of zero with zero confidence ends at its floor.
+// FromFloat truncates x to [0, Max]. NaN, zero with zero confidence, becomes 0 to end at its floor.
 func FromFloat(x float64) Amount {
 	switch {
 	case !(x > 0):
@@ -166,8 +162,7 @@ func (a Amount) Add(b Amount) Amount {
 	return math.MinInt64
 }
 
-// Proportion returns floor(a·num/den) for non-negative a and num and positive den, without
-// intermediate overflow. It returns the largest int64 and false if the result overflows.
+// Proportion returns floor(a·num/den) for a, num >= 0 and den > 0, or the largest int64 and false.
 func (a Amount) Proportion(num, den Amount) (Amount, bool) {
 	q, _, ok := a.divide(num, den)
 	return q, ok
@@ -194,8 +189,7 @@ func (a Amount) divide(num, den Amount) (quotient Amount, rest uint64, ok bool) 
 	return Amount(q), rest, true
 }
 
-// RoundUp returns the smallest multiple of step that is not below a, computed in float64 as in the
-// reference recommender. A step of 1 or below, or an amount of 0, returns a.
+// RoundUp rounds a up to a multiple of step, in float64 as the reference recommender; step <= 1: a.
 func (a Amount) RoundUp(step int64) Amount {
 	if step <= 1 || a == 0 {
 		return a

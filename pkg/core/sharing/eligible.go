@@ -76,12 +76,10 @@ const (
 	NodeLimit                   // raised to the allocatable CPU of the node
 )
 
-// Mark is stored on a pod that received its share. It detects pods that restart after a reduction,
-// and records a revert. The zero value is no mark.
+// Mark is stored on a pod with a share, to detect restarts after a reduction; zero: none.
 type Mark struct {
 	Kinds [resources.Kinds]bool // kinds that the pod shares
-	// At is the time of the last reduction, or of the revert to its peak, and Restarts the restart
-	// count of its containers at that time. Zero means that the pod only grew.
+	// At is the last reduction or revert, Restarts the count at that time. Zero: the pod only grew.
 	At       time.Time
 	Restarts int
 	Reverted bool // the share did harm, so the pod has its peak
@@ -94,33 +92,28 @@ const (
 	observationPeriod = 15 * time.Minute
 )
 
-// RevertActive reports whether the pod has its peak at now because its share did harm. An
-// implausible time is ignored.
+// RevertActive reports whether the pod has its peak because of harm. It ignores implausible times.
 func (m Mark) RevertActive(now time.Time) bool {
 	return m.Reverted && m.isRecent(now, RevertFor)
 }
 
-// Harmed reports whether the pod has restarted often enough since its reduction to revert its
-// share.
+// Harmed reports whether the pod has restarted often enough since its reduction for a revert.
 func (m Mark) Harmed(restarts, limit int, now time.Time) bool {
 	return !m.Reverted && m.isRecent(now, observationPeriod) && restarts >= m.Restarts+max(limit, 1)
 }
 
-// Restarted reports whether the pod has restarted since its recent reduction. Such a pod is not
-// reduced further, and its observation continues.
+// Restarted reports whether a pod restarted since its reduction. It is then not reduced further.
 func (m Mark) Restarted(restarts int, now time.Time) bool {
 	return !m.Reverted && m.isRecent(now, observationPeriod) && restarts > m.Restarts
 }
 
-// isRecent reports whether the time of the mark is at most maxAge before or after now.
 func (m Mark) isRecent(now time.Time, maxAge time.Duration) bool {
 	age := now.Sub(m.At)
 	return age < maxAge && age > -maxAge
 }
 
 const (
-	// OOMCooldown is the minimum time between two recorded OOM kills of the same container of a
-	// pod.
+	// OOMCooldown is the minimum time between two recorded OOM kills of a container.
 	OOMCooldown = 5 * time.Minute
 	// OOMPause is how long the memory of a pod is not reduced after an OOM kill.
 	OOMPause = 5 * time.Minute
@@ -129,8 +122,7 @@ const (
 // OOMKill is an OOM kill of a container of a pod, with the facts that decide the response.
 type OOMKill struct {
 	At time.Time
-	// Recorded is the last recorded kill of the same container of the pod, possibly this one, or
-	// zero.
+	// Recorded is the last recorded kill of the container, possibly this one; zero: none.
 	Recorded    time.Time
 	Recommended bool // base and peak of the container are available
 	Shared      bool // the pod shares memory
@@ -141,8 +133,7 @@ type OOMKill struct {
 	Evict       bool // the policy allows evictions
 }
 
-// OOMResponse is the response to a kill. The recipe derives the required memory from the usage
-// history, which has all kills.
+// OOMResponse is the response to a kill. The recipe derives the memory from the usage history.
 type OOMResponse struct {
 	Recorded bool          // the cooldown starts at this kill
 	Reason   reason.Reason // why nothing else is done, empty resizes memory to its peak in place
@@ -175,8 +166,7 @@ func RespondToOOM(k OOMKill) OOMResponse {
 const (
 	// RankAnnotation sets the eviction order of the pods: low, medium, high or no-eviction.
 	RankAnnotation = "loadline.dev/eviction-ranking"
-	// SharingAnnotation with value "off" excludes the pods from sharing. They are sized as in any
-	// other workload.
+	// SharingAnnotation with value "off" excludes the pods from sharing.
 	SharingAnnotation = "loadline.dev/sharing"
 )
 
@@ -216,9 +206,8 @@ func DefaultRank(kind string, replicas int) Rank {
 	return Low
 }
 
-// RankOf returns the rank of a workload from its annotations and its pod template's annotations,
-// and a problem with them. The highest rank wins. An invalid value counts as Never, because its
-// author intended to restrict evictions.
+// RankOf returns the highest rank in the annotations, else the default, and a problem with them. An
+// invalid value counts as Never, because its author intended to restrict evictions.
 func RankOf(kind string, replicas int, annotations ...map[string]string) (rank Rank, problem string) {
 	annotated := false
 	for _, source := range annotations {
@@ -239,8 +228,7 @@ func RankOf(kind string, replicas int, annotations ...map[string]string) (rank R
 	return rank, problem
 }
 
-// OptedOut reports whether the annotations of a workload or its pod template exclude its pods from
-// sharing, and a problem with them. An invalid value excludes them.
+// OptedOut reports whether annotations exclude the pods, as invalid values do, and a problem.
 func OptedOut(annotations ...map[string]string) (out bool, problem string) {
 	for _, source := range annotations {
 		value, present := source[SharingAnnotation]
@@ -255,8 +243,7 @@ func OptedOut(annotations ...map[string]string) (out bool, problem string) {
 	return out, problem
 }
 
-// maxValueLength is the number of displayed characters of an invalid value. An annotation may have
-// 256 KiB.
+// maxValueLength is the number of displayed characters of a value, which may have 256 KiB.
 const maxValueLength = 40
 
 func problemText(key, value, valid, effective string) string {

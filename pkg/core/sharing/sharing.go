@@ -75,8 +75,7 @@ func (p *Pod) maxHeadroom(k resources.Kind) float64 {
 	return most
 }
 
-// CappedTo returns a copy of the pod with bases and peaks of at most limit, because a pod cannot
-// use more than its node has.
+// CappedTo caps bases and peaks at limit, because a pod cannot use more than its node has.
 func (p *Pod) CappedTo(limit Amounts) Pod {
 	cut, copied := *p, false
 	for i := range p.Containers {
@@ -107,8 +106,7 @@ type Result struct {
 	Shares    [][]Amounts // by pod and container, nil for evicted pods
 	Evictions []int       // pods to evict, in order
 	Headroom  Amounts     // total above the bases
-	// Overcommitted are kinds with bases that exceed the available amount. Then shares equal the
-	// bases, and no pod should grow.
+	// Overcommitted kinds have bases above Available: shares equal the bases, and no pod may grow.
 	Overcommitted [resources.Kinds]bool
 }
 
@@ -141,8 +139,6 @@ func Shares(n *Node, r Rule) Result {
 	return result
 }
 
-// newShares allocates zero shares for the containers of the remaining pods, with a single
-// allocation.
 func (n *Node) newShares(remaining []int) [][]Amounts {
 	containers := 0
 	for _, i := range remaining {
@@ -156,8 +152,7 @@ func (n *Node) newShares(remaining []int) [][]Amounts {
 	return shares
 }
 
-// evictUntilFits removes pods until the others fit, or no further pod may be evicted. It reuses
-// remaining.
+// evictUntilFits removes pods until the others fit or may not be evicted. It reuses remaining.
 func (n *Node) evictUntilFits(k resources.Kind, r Rule, remaining []int, result *Result) []int {
 	if r.NeverEvict || n.fits(k, r, remaining) {
 		return remaining
@@ -185,7 +180,6 @@ func (n *Node) evictUntilFits(k resources.Kind, r Rule, remaining []int, result 
 	return remaining
 }
 
-// isSaturated reports whether CPU utilization alone requires an eviction.
 func (n *Node) isSaturated(k resources.Kind, r Rule) bool {
 	return k == resources.CPU && r.EvictAbove > 0 && n.Used > r.EvictAbove
 }
@@ -202,8 +196,7 @@ func (n *Node) canProvide(k resources.Kind, amount float64) bool {
 	return amount <= n.Available[k]*sumTolerance
 }
 
-// FitsBases reports whether the node fits the bases of a pod if no other pod shares. Otherwise the
-// pod would take everything from the others.
+// FitsBases reports whether the bases fit alone. Otherwise the pod would take all from the others.
 func (n *Node) FitsBases(p *Pod) bool {
 	for k, shared := range n.Kinds {
 		if shared && !n.canProvide(resources.Kind(k), p.total(resources.Kind(k))) {

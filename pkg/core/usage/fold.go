@@ -7,9 +7,9 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Rekey gives a series without containers another key, or merges it into an existing series with
-// the key and frees from. It returns the resulting series, or false without any change if
-// containers feed the series or it already has the key.
+// Rekey gives a series without containers another key, or merges it into the series with that key
+// and frees from. It returns the resulting series, or false without any change if containers feed
+// the series or it already has the key.
 func (s *Store) Rekey(from Series, key SeriesKey) (Series, bool) {
 	h := s.series.At(from)
 	if h.first != none || h.key == key {
@@ -28,8 +28,7 @@ func (s *Store) Rekey(from Series, key SeriesKey) (Series, bool) {
 }
 
 // MoveHistory adds the history of a series to the series with another key, created if needed, and
-// returns that series. The containers of the first series continue to feed it, starting with an
-// empty history.
+// returns that. The containers of the first one continue to feed it, from an empty history.
 func (s *Store) MoveHistory(from Series, key SeriesKey) Series {
 	created := s.series.At(from).created
 	into, found := s.names.Find(key.Namespace, key.name())
@@ -74,9 +73,8 @@ func (s *Store) remove(series Series) {
 	s.freeSeries = append(s.freeSeries, series)
 }
 
-// Import merges a series of another store with the same shape into the series with the same key,
-// created if needed. It returns that series and only reads the other store. Overlapping windows of
-// a container that both stores track become one window with the higher peak.
+// Import merges a series of other, which is only read and has the same shape, into the series with
+// its key, created if needed. Overlapping windows of a container become one with the higher peak.
 func (s *Store) Import(other *Store, from Series, now time.Time) Series {
 	source := other.series.At(from)
 	into, found := s.names.Find(source.key.Namespace, source.key.name())
@@ -120,9 +118,8 @@ func (s *Store) mergeWindows(h *history, w *window, o window) {
 	}
 }
 
-// window is the interval in which the highest memory usage of a container counts as one peak of its
-// series. Peaks are dated to the end of the window, up to a whole interval ahead. Times are
-// nanoseconds since 1970.
+// window is the interval in which the highest memory usage of a container counts as one peak, dated
+// to its end, up to a whole interval ahead. Times are nanoseconds since 1970.
 type window struct {
 	last  int64 // last memory sample or kill, none without a window
 	used  int64 // last memory sample, or none
@@ -149,8 +146,7 @@ type Window struct {
 // Peak returns the peak of the window in bytes, or a negative value.
 func (w Window) Peak() resources.Amount { return max(w.Usage, w.OOM) }
 
-// Windows yields the state to store for the containers that feed series: windows that are open at
-// now and have a peak, and last kills. The order is undefined.
+// Windows yields, unordered, the open windows with a peak and the last kills, to be stored.
 func (s *Store) Windows(now time.Time, series ...Series) iter.Seq2[ContainerKey, Window] {
 	return func(yield func(ContainerKey, Window) bool) {
 		for _, i := range series {
@@ -172,10 +168,9 @@ func (s *Store) Windows(now time.Time, series ...Series) iter.Seq2[ContainerKey,
 }
 
 // RestoreWindow restores the stored window of a tracked container, and adds its peak to the series.
-// Kills in w.Kills then count as duplicates, or all kills up to w.Kill if that is empty. It reports
+// Kills in w.Kills then count as duplicates, or all up to w.Kill if that is empty. It reports
 // whether the peak was restored or, if w has none, the kill. The peak is ignored if the container
-// has a window already or w.End is out of range. Everything is ignored if the container is not
-// tracked.
+// has a window already or w.End is out of range.
 func (s *Store) RestoreWindow(c ContainerKey, w Window) bool {
 	slot, known := s.slot(c)
 	if !known {
@@ -215,9 +210,8 @@ func (s *Store) restoreKill(slot int32, w Window) bool {
 	return true
 }
 
-// RemovePeaks removes the peaks of windows that are open at now from dst, a merge of series.
-// Checkpoints are written without these peaks, so that a program that restarts within a window does
-// not count them twice.
+// RemovePeaks removes the peaks of windows open at now from dst, a merge of series, for
+// checkpoints: a program that restarts within a window must not count them twice.
 func (s *Store) RemovePeaks(dst *Profile, now time.Time, series ...Series) {
 	for _, i := range series {
 		for slot := s.series.At(i).first; slot != none; slot = s.containers.At(slot).next {
@@ -229,8 +223,7 @@ func (s *Store) RemovePeaks(dst *Profile, now time.Time, series ...Series) {
 	}
 }
 
-// Peak returns the peak of a container's memory window in bytes and the end of the window, or false
-// without a peak.
+// Peak returns the peak of a container's memory window in bytes and its end, or false if none.
 func (s *Store) Peak(c ContainerKey) (peak resources.Amount, end time.Time, ok bool) {
 	slot, known := s.slot(c)
 	if !known || s.containers.At(slot).window.peak() == none {

@@ -8,8 +8,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// instant returns the time in nanoseconds, and whether samples may have it. Within the valid range
-// no window end overflows.
+// instant returns nanoseconds, and whether the time is valid, so that no window end overflows.
 func instant(at time.Time) (int64, bool) {
 	const last = 220 * 365 * 24 * 3600 // early November 2189, in seconds since 1970
 	return at.UnixNano(), 0 <= at.Unix() && at.Unix() < last
@@ -52,7 +51,6 @@ func (s *Store) Check(sample Sample) Reason {
 	return reason
 }
 
-// validate checks a sample regardless of the order of samples.
 func (s *Store) validate(sample Sample) (slot int32, at int64, reason Reason) {
 	slot, known := s.slotCached(sample.Container)
 	at, inRange := instant(sample.At)
@@ -74,9 +72,8 @@ func (s *Store) aboveCeiling(sample Sample) bool {
 	return ceiling > 0 && sample.Amount > ceiling
 }
 
-// recordPeak makes value the peak of the window if it is higher. The argument peak is the field for
-// this kind of peak. An OOM kill may be older than the last sample, and then moves the time of the
-// window back.
+// recordPeak makes value the peak of the window if it is higher; peak is the field for its kind. An
+// OOM kill may be older than the last sample, and then moves the time of the window back.
 func (s *Store) recordPeak(c *container, at int64, value resources.Amount, peak *resources.Amount) {
 	h, w := s.series.At(c.series), &c.window
 	if w.last == none {
@@ -110,8 +107,7 @@ type kill struct {
 	byTime bool                    // some IDs are unknown, so kills up to at are duplicates
 }
 
-// RememberedKills is the number of kills of a container that are recognized when reported again. A
-// pod status shows two.
+// RememberedKills is how many kills of a container are recognized again. A pod status shows two.
 const RememberedKills = 4
 
 // maxSteps limits the counted steps, see Rules.memoryNeed.
@@ -124,9 +120,8 @@ func hashOf(id string) uint64 {
 	return max(h.Sum64(), 1)
 }
 
-// isDuplicate reports whether a kill was already recorded. It compares IDs, because the clock of a
-// node may be set back. After a restart with unknown IDs, it compares times until the next new
-// kill.
+// isDuplicate reports whether a kill was recorded. It compares IDs, because a node's clock may be
+// set back, or times after a restart with unknown IDs, until the next new kill.
 func (k *kill) isDuplicate(at int64, id string) bool {
 	return k != nil && (k.hasID(id) || k.byTime && at <= k.at)
 }
@@ -138,7 +133,6 @@ func (k *kill) record(at int64, id string) {
 	k.addID(id)
 }
 
-// addID stores the ID of a recorded kill, for the time when times no longer count.
 func (k *kill) addID(id string) {
 	if !k.hasID(id) {
 		copy(k.recent[1:], k.recent[:])
@@ -158,9 +152,8 @@ func (k *kill) hashes() []uint64 {
 	return slices.Clone(k.recent[:known])
 }
 
-// nextSteps returns the steps after another kill. Only a container that had its assumed demand
-// needs more: one that is kept small is killed repeatedly without a higher demand. An interval
-// without kills resets the steps.
+// nextSteps returns the steps after another kill, 0 after an interval without. They grow only if
+// the container had its assumed demand: one that is kept small is killed without a higher demand.
 func (k *kill) nextSteps(at int64, had resources.Amount, rules Rules) int {
 	switch {
 	case k == nil || at-k.at > int64(rules.Interval):
@@ -171,10 +164,9 @@ func (k *kill) nextSteps(at int64, had resources.Amount, rules Rules) int {
 	return k.steps
 }
 
-// ObserveOOM records an OOM kill of a tracked container. Its assumed demand is above the larger of
-// request and usage, and without observed usage also above its limit, see Rules.memoryNeed. The
-// demand counts immediately as the peak of its window and in the histogram. A kill with an ID
-// counts once.
+// ObserveOOM records an OOM kill of a tracked container, once per ID. Its assumed demand is above
+// the larger of request and usage, and without observed usage also above its limit, see
+// Rules.memoryNeed. It counts immediately as the peak of its window and in the histogram.
 func (s *Store) ObserveOOM(oom OOM) Reason {
 	slot, known := s.slot(oom.Container)
 	at, inRange := instant(oom.At)
@@ -217,8 +209,7 @@ func (s *Store) ObserveOOM(oom OOM) Reason {
 	return Accepted
 }
 
-// ReviseOOM raises the demand after a recorded kill to the memory usage observed since, as if that
-// usage had been available when the kill was recorded.
+// ReviseOOM raises the demand after a recorded kill to the memory usage observed since then.
 func (s *Store) ReviseOOM(oom OOM) {
 	slot, known := s.slot(oom.Container)
 	at, inRange := instant(oom.At)

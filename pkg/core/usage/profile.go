@@ -11,21 +11,18 @@ import (
 // Weights of one entry. The weight of a CPU sample does not depend on the request.
 const cpuWeight, peakWeight = 0.1, 1
 
-// ProfileShape contains the histogram settings that profiles must share to be merged. It is
-// immutable and meant to be shared.
+// ProfileShape contains the immutable histogram settings that merged profiles must share.
 type ProfileShape struct {
 	cpu, memory           *histogram.Scheme
 	cpuDecay, memoryDecay *histogram.Decay
 }
 
-// NewProfileShape returns a shape with the half-lives of CPU samples and memory peaks. 0 disables
-// the decay.
+// NewProfileShape returns a shape with half-lives of CPU samples and memory peaks; 0: no decay.
 func NewProfileShape(cpuHalfLife, memoryHalfLife time.Duration) ProfileShape {
 	return ProfileShape{histogram.CPUScheme(), histogram.MemoryScheme(), histogram.NewDecay(cpuHalfLife), histogram.NewDecay(memoryHalfLife)}
 }
 
-// WithoutCPUDecay returns the shape without decay of CPU samples, for callers that only need their
-// times and count.
+// WithoutCPUDecay suits callers that only need the times and count of CPU samples.
 func (s ProfileShape) WithoutCPUDecay() ProfileShape {
 	s.cpuDecay = histogram.NewDecay(0)
 	return s
@@ -82,7 +79,7 @@ func (p *Profile) Last() time.Time { return histogram.Time(p.last) }
 // Samples returns the number of CPU samples.
 func (p *Profile) Samples() int64 { return p.samples }
 
-// Empty reports whether there is no CPU sample. Memory peaks do not count, as in the reference
+// Empty reports whether there is no CPU sample, regardless of peaks, as in the reference
 // recommender.
 func (p *Profile) Empty() bool { return p.samples == 0 }
 
@@ -106,7 +103,6 @@ func (p *Profile) MergeInto(dst *Profile) {
 	dst.samples += p.samples
 }
 
-// extend widens first and last to a time, if that is known.
 func (p *Profile) extend(at int64) {
 	if at == histogram.Never {
 		return

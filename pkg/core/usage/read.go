@@ -14,24 +14,20 @@ func (s *Store) Profile(dst *Profile, series ...Series) {
 	}
 }
 
-// ProfileOf returns the profile of one series. It must not be modified, and is valid until the
-// store changes.
+// ProfileOf returns the profile of one series, read-only and valid until the store changes.
 func (s *Store) ProfileOf(series Series) *Profile { return &s.series.At(series).profile }
 
-// Span returns the times of the oldest and the newest CPU sample of a series, zero if unknown, and
-// the number of samples.
+// Span returns the first and last CPU sample of a series, zero if unknown, and their number.
 func (s *Store) Span(series Series) (first, last time.Time, samples int64) {
 	p := &s.series.At(series).profile
 	return p.First(), p.Last(), p.Samples()
 }
 
-// CreatedAt returns the time from which on samples of a series may come from this store. Imports do
-// not change it. Merged series have the earlier time, but the later one while there is no CPU
-// sample, because it then determines expiry.
+// CreatedAt returns the time from which on samples of a series may come from this store, without
+// imports. Merges keep the earlier time, but without CPU samples the later one, for expiry.
 func (s *Store) CreatedAt(series Series) time.Time { return s.series.At(series).created }
 
-// Version returns a number that increases with each change of a series' history, also across reuse
-// of the handle.
+// Version returns a number that increases with each change, also across reuse of the handle.
 func (s *Store) Version(series Series) uint64 { return s.series.At(series).version }
 
 // Find returns the series with a key, if there is one.
@@ -59,8 +55,7 @@ func (s *Store) Ceiling(c ContainerKey, k resources.Kind) resources.Amount {
 	return s.config.Nodes.Ceiling(c, k)
 }
 
-// WindowUsage returns the maximum memory usage in the current window of a container in bytes, or 0
-// if unknown.
+// WindowUsage returns the maximum memory usage in the current window in bytes; 0: unknown.
 func (s *Store) WindowUsage(c ContainerKey) resources.Amount {
 	slot, known := s.slot(c)
 	if !known {
@@ -112,7 +107,6 @@ func (x *Index[K, V]) FindCached(namespace string, key K) (value V, known bool) 
 	return value, known
 }
 
-// selectNamespace caches a namespace, and reports whether it has entries.
 func (x *Index[K, V]) selectNamespace(namespace string) (known bool) {
 	if x.space != nil && x.namespace == namespace {
 		return true
@@ -146,16 +140,14 @@ func (x *Index[K, V]) Remove(namespace string, key K) {
 type podIndex struct {
 	Index[string, int32]
 
-	// The last lookup is cached, because the containers of a pod are usually looked up one after
-	// the other.
+	// Cache of the last lookup: the containers of a pod are usually looked up in sequence.
 	inNamespace, pod string // pod is empty if the cache is invalid
 	first            int32
 }
 
 func newPodIndex() podIndex { return podIndex{Index: NewIndex[string, int32]()} }
 
-// findCached returns the first container of a pod. Readers must not use it, because it changes the
-// cache.
+// findCached returns the first container of a pod. Readers must not use it: it changes the cache.
 func (x *podIndex) findCached(namespace, pod string) int32 {
 	if x.pod == pod && x.inNamespace == namespace && pod != "" {
 		return x.first

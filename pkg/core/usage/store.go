@@ -70,13 +70,11 @@ func (s *Store) slot(c ContainerKey) (slot int32, known bool) {
 	return s.findInPod(first, c)
 }
 
-// slotCached is slot with a cache for consecutive containers of a pod. Readers must not use it,
-// because it changes the cache.
+// slotCached is slot for consecutive containers. Readers must not use it: it changes the cache.
 func (s *Store) slotCached(c ContainerKey) (slot int32, known bool) {
 	return s.findInPod(s.pods.findCached(c.Namespace, c.Pod), c)
 }
 
-// findInPod searches the containers of a pod from its first slot on.
 func (s *Store) findInPod(slot int32, c ContainerKey) (container int32, known bool) {
 	for slot != none && s.series.At(s.containers.At(slot).series).key.Container != c.Container {
 		slot = s.containers.At(slot).sibling
@@ -139,7 +137,6 @@ func (s *Store) addSeries(key SeriesKey, now time.Time) Series {
 	return slot
 }
 
-// addContainer adds a container to a pod. The argument first is none for the first container.
 func (s *Store) addContainer(key ContainerKey, first int32) int32 {
 	var slot int32
 	if n := len(s.freeContainers); n > 0 {
@@ -209,8 +206,7 @@ func (s *Store) detach(slot int32) {
 	s.unlink(slot)
 }
 
-// Forget removes a container that no longer runs, and reports whether it was tracked. Its series
-// stays until it expires.
+// Forget removes a container that no longer runs, if tracked. Its series stays until it expires.
 func (s *Store) Forget(c ContainerKey) bool {
 	slot, known := s.slot(c)
 	if !known {
@@ -249,9 +245,8 @@ func (s *Store) rules(h *history) Rules {
 // maxClockLead is the maximum lead of the local clock over the samples.
 const maxClockLead = time.Hour
 
-// CredibleTime returns now, but at most one hour after the newest CPU sample. Without new samples
-// nothing may expire, because the local clock may have jumped, or the sample source failed for
-// days.
+// CredibleTime returns now, but at most one hour after the newest CPU sample: without samples
+// nothing may expire, because the local clock may have jumped, or their source failed for days.
 func (s *Store) CredibleTime(now time.Time) time.Time {
 	latest := time.Unix(0, s.newest).Add(maxClockLead)
 	if s.newest == none || now.Before(latest) {
@@ -311,8 +306,7 @@ func (p *Pages[I, T]) At(i I) *T { return &p.pages[i>>pageBits][i&(pageSize-1)] 
 // Len returns the number of elements.
 func (p *Pages[I, T]) Len() I { return p.used }
 
-// Add returns the index of a new element at the end. It is zero, unless Truncate left a value
-// there.
+// Add returns the index of a new element, which is zero unless Truncate left a value there.
 func (p *Pages[I, T]) Add() I {
 	if int(p.used) == len(p.pages)*pageSize {
 		p.pages = append(p.pages, new([pageSize]T))

@@ -6,8 +6,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Series is the handle of one history. It is valid until Expire returns it, or Rekey or DropSeries
-// frees it.
+// Series is the handle of one history, until Expire returns it, or Rekey or DropSeries frees it.
 type Series int32
 
 // SeriesKey identifies a series.
@@ -101,8 +100,7 @@ func (r Rules) Normalized() Rules {
 	return r
 }
 
-// Age returns the age at which an idle series expires: Interval·Count, or the maximum duration on
-// overflow.
+// Age returns when an idle series expires: Interval·Count, or the maximum duration on overflow.
 func (r Rules) Age() time.Duration {
 	const longest = 1<<63 - 1
 	r = r.Normalized()
@@ -115,9 +113,8 @@ func (r Rules) Age() time.Duration {
 // maxWithoutNodes are the upper ends of the histograms, in millicores and bytes.
 var maxWithoutNodes = [resources.Kinds]resources.Amount{resources.CPU: 1_000_000, resources.Memory: 1e12}
 
-// MaxUsage returns the maximum possible usage of a container on a node with a capacity. A capacity
-// of 0 is unknown and returns the end of the histogram. CPU usage is a measured rate and may appear
-// 10% too high.
+// MaxUsage returns the maximum possible usage on a node; a capacity of 0 is unknown and returns the
+// end of the histogram. CPU usage is a measured rate and may appear 10% too high.
 func MaxUsage(k resources.Kind, capacity resources.Amount) resources.Amount {
 	switch {
 	case capacity <= 0:
