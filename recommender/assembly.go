@@ -28,7 +28,6 @@ import (
 	"loadline.dev/loadline/recommender/status"
 )
 
-// assembly holds the components of the leading replica.
 type assembly struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -118,8 +117,7 @@ func (a *assembly) start() (*Loop, error) {
 	return loop, loop.load(a.ctx, a.parts.clients, a.parts.now)
 }
 
-// watchNodes creates the node informer and returns its sync function. A recommender restricted to
-// one namespace may not read nodes.
+// watchNodes returns the sync function. A recommender of one namespace may not read nodes.
 func (a *assembly) watchNodes() (cache.InformerSynced, error) {
 	a.nodes = recommend.NewNodes(a.pods.Core().V1().Pods().Lister())
 	if a.config.Kube.Namespace != "" {
@@ -217,7 +215,6 @@ func (a *assembly) loop(changes *model.Changes, ooms *model.OOMs) (*Loop, error)
 	}, nil
 }
 
-// minSourceTimeout applies if the interval is shorter.
 const minSourceTimeout = 10 * time.Second
 
 // backfill starts to load history from Prometheus and waits for the first attempt.

@@ -91,7 +91,6 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 // Complete reads the files that flags refer to.
 func (c *Config) Complete() error { return c.Prometheus.Complete() }
 
-// usageSourceConfig returns the settings of the usage source. Its requests are counted in m.
 func (c *Config) usageSourceConfig(m *metrics) sourceConfig {
 	return sourceConfig{
 		Prometheus: c.Prometheus, External: c.External, Namespace: c.Kube.Namespace, History: c.Checkpoints.InPrometheus(),
@@ -128,7 +127,6 @@ func (c *Config) validateRecipe() error {
 	return nil
 }
 
-// warnings describes settings that are accepted but have no effect or probably an unintended one.
 func (c *Config) warnings() []string {
 	return slices.Concat(c.Kube.Warnings(), c.Prometheus.Warnings(), c.Checkpoints.Warnings())
 }

@@ -25,8 +25,7 @@ import (
 	"loadline.dev/loadline/recommender/recommend"
 )
 
-// Loop turns usage into recommendations. Its fields are set once. RunOnce must not run
-// concurrently.
+// Loop turns usage into recommendations. Its fields are set once. RunOnce must not overlap itself.
 type Loop struct {
 	Config  *Config
 	Metrics *metrics
@@ -122,8 +121,7 @@ func (l *Loop) Close(ctx context.Context, now time.Time) {
 
 const closeTime = 5 * time.Second
 
-// loadVPAs syncs the model with the served VPAs. It reads checkpoints of new VPAs for at most
-// restoreTime.
+// loadVPAs syncs the model with the served VPAs, and reads new checkpoints for at most restoreTime.
 func (l *Loop) loadVPAs(ctx context.Context, now time.Time, restoreTime time.Duration) {
 	log := klog.FromContext(ctx)
 	observed, err := l.Roster.Observe(ctx, l.Health)
@@ -224,8 +222,7 @@ func (l *Loop) addUsage(ctx context.Context, now time.Time) {
 	l.Metrics.series.Set(float64(l.Store.Len()))
 }
 
-// deleteRemovedPods drops deleted pods after their last samples and kills are stored, then updates
-// the limits in sketches.
+// deleteRemovedPods runs after the last samples and kills of these pods are stored.
 func (l *Loop) deleteRemovedPods() {
 	names := slices.SortedFunc(maps.Keys(l.removed), func(a, b cache.ObjectName) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
@@ -244,7 +241,6 @@ func (l *Loop) removePod(name cache.ObjectName) {
 
 const collectInterval = time.Hour
 
-// garbageCollect drops idle histories, at most once per collectInterval.
 func (l *Loop) garbageCollect(now time.Time) {
 	if since := now.Sub(l.lastCollection); !l.lastCollection.IsZero() && 0 <= since && since < collectInterval {
 		return
@@ -295,8 +291,7 @@ func (l *Loop) Explain(ctx context.Context, namespace, name string) (any, error)
 	return answer, err
 }
 
-// timeBudget returns how long deferrable work may take, so that it ends well before the next
-// iteration.
+// timeBudget returns the time for deferrable work, which must end well before the next iteration.
 func (l *Loop) timeBudget() time.Duration {
 	return l.Config.Interval*3/4 - time.Since(l.iterationStart)
 }

@@ -48,9 +48,8 @@ func (l *Loop) restoreLate(ctx context.Context, observed []model.Observed, now t
 	return slices.DeleteFunc(observed, func(o model.Observed) bool { return missing[o.Object.Namespace][ownerOf(o)] })
 }
 
-// readPages reads checkpoints, one page of each namespace in turn, until all are read or ctx ends.
-// It resumes after the last page of the previous call. It returns the VPAs with complete
-// checkpoints.
+// readPages reads one page of each namespace in turn until all are read or ctx ends, and resumes
+// there in the next call. It returns the VPAs with complete checkpoints.
 func (l *Loop) readPages(ctx context.Context, now time.Time) map[checkpoint.Owner]bool {
 	read, waiting := map[checkpoint.Owner]bool{}, slices.Sorted(maps.Keys(l.restoring))
 	after, _ := slices.BinarySearchFunc(waiting, l.lastRestored, func(name, last string) int {
@@ -84,7 +83,6 @@ func (l *Loop) readPages(ctx context.Context, now time.Time) map[checkpoint.Owne
 	return read
 }
 
-// readPage reads the next page of a namespace in at most half of the remaining time.
 func (l *Loop) readPage(ctx context.Context, namespace string, now time.Time) (done bool, err error) {
 	deadline, _ := ctx.Deadline()
 	ctx, cancel := context.WithTimeout(ctx, time.Until(deadline)/2)
@@ -94,8 +92,7 @@ func (l *Loop) readPage(ctx context.Context, namespace string, now time.Time) (d
 	return loader.Next(ctx, &r.pages, func(o checkpoint.Owner) bool { return r.owners[o] }, now)
 }
 
-// unreadCheckpoints returns by namespace the VPAs that are new to the model and have unread
-// checkpoints of another process.
+// unreadCheckpoints returns VPAs new to the model with unread checkpoints of another process.
 func (l *Loop) unreadCheckpoints(ctx context.Context, observed []model.Observed) map[string]map[checkpoint.Owner]bool {
 	if l.loader == nil {
 		return nil

@@ -58,7 +58,6 @@ func Run(ctx context.Context, c *Config, env process.Environment) error {
 	})
 }
 
-// lead runs the loop while this replica is the leader.
 func lead(ctx context.Context, c *Config, env process.Environment, m *metrics, health *serving.Health, explanations *explanation.Handler) error {
 	config, err := env.RESTConfig(c.Kube, "loadline-recommender")
 	if err != nil {
@@ -84,8 +83,7 @@ func lead(ctx context.Context, c *Config, env process.Environment, m *metrics, h
 }
 
 // newPolicyClient returns a client without a rate limit, so that status and checkpoint writes do
-// not wait for thousands of generated VPAs. The policies controller limits its own rate. Webhook
-// warnings about generated VPAs are not logged.
+// not wait for thousands of generated VPAs. The policies controller limits its own rate.
 func newPolicyClient(config *rest.Config) (versioned.Interface, error) {
 	own := client.Bounded(config)
 	own.QPS, own.WarningHandler = -1, rest.NoWarnings{}
@@ -100,7 +98,6 @@ func runElected(ctx context.Context, c *Config, env process.Environment, p depen
 	return lease.Lead(ctx, env, p.clients.Kube, c.Election, func(leading context.Context) error { return runLoop(leading, c, p) })
 }
 
-// dependencies are the inputs of runLoop. Tests replace them with fakes.
 type dependencies struct {
 	clients     *client.Clients
 	policies    versioned.Interface
@@ -113,8 +110,7 @@ type dependencies struct {
 	explanations *explanation.Handler
 }
 
-// runLoop runs iterations until ctx ends. It saves once more if the program must stop. A replica
-// that lost the lease writes nothing.
+// runLoop saves once more if the program must stop. A replica that lost the lease writes nothing.
 func runLoop(ctx context.Context, c *Config, p dependencies) error {
 	a := newAssembly(ctx, c, p)
 	defer a.stop()

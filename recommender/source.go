@@ -96,7 +96,6 @@ type prometheusSource struct {
 	live  prometheus.LiveReader
 }
 
-// Samples yields the samples of live.
 func (s *prometheusSource) Samples(ctx context.Context, yield func(usage.Sample)) error {
 	live := s.live
 	if !s.needs.pressure() {
@@ -110,15 +109,13 @@ func (s *prometheusSource) Samples(ctx context.Context, yield func(usage.Sample)
 	return err
 }
 
-// noPressureSource is a source without CPU waiting times, and logs this once if a recipe needs
-// them.
+// noPressureSource has no CPU waiting times, and logs this once if a recipe needs them.
 type noPressureSource struct {
 	sampleSource
 	needs  *sourceNeeds
 	reason string
 }
 
-// Samples yields the samples of the source.
 func (s noPressureSource) Samples(ctx context.Context, yield func(usage.Sample)) error {
 	if !s.needs.missingLogged && s.needs.pressure() {
 		s.needs.logMissingPressure(ctx, s.reason)
@@ -126,7 +123,6 @@ func (s noPressureSource) Samples(ctx context.Context, yield func(usage.Sample))
 	return s.sampleSource.Samples(ctx, yield)
 }
 
-// sourceNeeds determines the optional samples that recipes need.
 type sourceNeeds struct {
 	model         *model.Model // nil: no VPAs yet
 	missingLogged bool         // missing CPU waiting times were logged
@@ -191,8 +187,7 @@ type externalRequest struct {
 	kind resources.Kind
 }
 
-// Samples calls yield for each sample, never concurrently. Failed requests are one error after all
-// samples.
+// Samples never calls yield concurrently. Failed requests are one error after all samples.
 func (s *externalMetrics) Samples(ctx context.Context, yield func(usage.Sample)) error {
 	var requests []externalRequest // listed first, because the pods belong to the caller
 	for pod := range s.config.pods {

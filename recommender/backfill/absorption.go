@@ -18,7 +18,6 @@ type absorption struct {
 	former   map[formerContainer]struct{}
 }
 
-// formerContainer is a container that a VPA had in the past and no longer has.
 type formerContainer struct {
 	vpa       *model.VPA
 	container string
@@ -48,8 +47,7 @@ func (a *absorption) absorb(m *model.Model, attempts []LoadedHistory, keeper *re
 	return a
 }
 
-// includes reports whether the load covers the histogram of a container: it was requested, or the
-// VPA had the container only in the past.
+// includes reports whether the load covers the histogram of a requested container or a past one.
 func (a *absorption) includes(v *model.VPA, container string) bool {
 	request, found := a.requests[v]
 	if !found {
@@ -87,7 +85,6 @@ func (a *absorption) parts(v *model.VPA, container string) sketch.Parts {
 	return covered &^ later
 }
 
-// finish removes the absorbed history from the Backfill of VPAs.
 func (a *absorption) finish(store *usage.Store, shape usage.ProfileShape) {
 	for former := range a.former {
 		former.vpa.MarkLoaded(former.container)

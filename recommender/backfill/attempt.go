@@ -99,7 +99,6 @@ func (l *Loader) attempt(ctx context.Context, now time.Time) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// feeder adds batches to its own model and store.
 type feeder struct {
 	directory *directory
 	model     *model.Model
@@ -110,7 +109,6 @@ type feeder struct {
 	requests  map[vpaName]Request // nil: all history of the plan is used
 }
 
-// feedPod is a pod in the model with all its containers.
 type feedPod struct {
 	identity
 	containers []string // sorted
@@ -197,8 +195,7 @@ func (f *feeder) beforeLive(s usage.Sample) (histogram, sketches bool) {
 // unknown.
 const maxWeight = 15
 
-// Limit returns the current CPU limit of the container or a similar one, because past limits are
-// unknown.
+// Limit returns the current CPU limit of the container or a similar one: past ones are unknown.
 func (f *feeder) Limit(c usage.ContainerKey) resources.Amount {
 	if m := f.pods[podName{c.Namespace, c.Pod}]; m != nil {
 		return recommend.CPULimit(m.runningPod, c.Container)
@@ -206,8 +203,7 @@ func (f *feeder) Limit(c usage.ContainerKey) resources.Amount {
 	return 0
 }
 
-// addPods adds the pods of a batch to the model. It returns for each container why it is rejected,
-// or an empty string.
+// addPods returns for each container why it is rejected, or an empty string.
 func (f *feeder) addPods(b *batch) []string {
 	reasons := make([]string, len(b.containers))
 	changed := map[podName]bool{}
@@ -346,8 +342,7 @@ func targetOf(o model.Observed) (key target.Key) {
 	return key
 }
 
-// markUncovered marks series that the load at the start does not cover, once after the first
-// attempt.
+// markUncovered marks series that the load at the start does not cover, after the first attempt.
 func (l *Loader) markUncovered(m *model.Model) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

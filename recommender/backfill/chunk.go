@@ -135,8 +135,7 @@ func (l *Loader) logOther(ctx context.Context, cluster string) {
 	}
 }
 
-// add adds the points of one series. Of several points at the same time, for example around a
-// restart, the highest counts.
+// add keeps the highest of several points at the same time, for example around a restart.
 func (b *batch) add(key usage.ContainerKey, points []prometheus.Point) {
 	i, known := b.index[key]
 	if !known {
@@ -162,7 +161,6 @@ func (b *batch) add(key usage.ContainerKey, points []prometheus.Point) {
 	}
 }
 
-// waitingState is the availability of CPU waiting times.
 type waitingState uint8
 
 const (
@@ -172,8 +170,7 @@ const (
 	waitingFailed // the query failed
 )
 
-// fetchWaiting queries CPU waiting times. If it fails, CPU usage counts unchanged, and the first
-// failure is logged.
+// fetchWaiting leaves CPU usage unchanged if it fails, and logs the first failure.
 func (l *Loader) fetchWaiting(ctx context.Context, b *batch) {
 	query := l.config.Usage.Rate(l.config.Waiting, l.config.Step)
 	shares := make([]float64, len(b.values))
@@ -203,8 +200,7 @@ func (l *Loader) fetchWaiting(ctx context.Context, b *batch) {
 	}
 }
 
-// waitingShare returns the share of time, 0 to 1, that container i waited for CPU at time n, or 0
-// if unknown.
+// waitingShare returns the share of time, 0 to 1, that container i waits for CPU, or 0 if unknown.
 func (b *batch) waitingShare(i, n int) float64 {
 	if b.waiting == nil {
 		return 0
@@ -230,8 +226,7 @@ type identity struct {
 	runningPod *corev1.Pod // itself or of the same workload, nil: none
 }
 
-// initContainer reports whether the pod or a similar one has such an init container. Live samples
-// of init containers are not used either.
+// initContainer reports init containers of the pod or a similar one. Live usage omits them too.
 func (i identity) initContainer(name string) bool {
 	if i.runningPod == nil {
 		return false
@@ -240,8 +235,7 @@ func (i identity) initContainer(name string) bool {
 	return slices.ContainsFunc(i.runningPod.Spec.InitContainers, named) && !slices.ContainsFunc(i.runningPod.Spec.Containers, named)
 }
 
-// identify returns the labels of a pod: its own, else from Prometheus, else from a running pod of
-// the same workload.
+// identify uses labels of the pod, else from Prometheus, else of a running pod of its workload.
 func (d *directory) identify(name podName) identity {
 	if pod := d.live[name]; pod != nil {
 		return identity{known: true, live: true, labels: pod.Labels, runningPod: pod}
@@ -263,8 +257,7 @@ func (d *directory) identify(name podName) identity {
 
 var errLabels = errors.New("labels of pods")
 
-// directory queries the labels of pods. If the expression is invalid or has an unusable result,
-// deleted pods have no labels from Prometheus.
+// directory queries pod labels. Without a usable result, deleted pods have none from Prometheus.
 func (l *Loader) directory(ctx context.Context) (*directory, error) {
 	pods, err := l.config.Pods.List(labels.Everything())
 	if err != nil {
@@ -328,8 +321,7 @@ func ownerKind(pod *corev1.Pod) string {
 	return ""
 }
 
-// record adds labels of a deleted pod. The newest point wins. Series without any pod label are
-// ignored.
+// record adds labels of a deleted pod. The newest point counts. Series without labels are ignored.
 func (d *directory) record(name podName, labels map[string]string, prefix string, at time.Time) {
 	if d.live[name] != nil {
 		return

@@ -22,7 +22,6 @@ import (
 )
 
 const (
-	// maxNamespaces is the maximum number of namespaces in a late load.
 	maxNamespaces = 50
 	// maxRequests is the maximum number of VPAs of a namespace in a late load.
 	maxRequests = 1000
@@ -229,8 +228,7 @@ func (l *LateLoader) Request(m *model.Model, now time.Time) (pending int) {
 	return pending
 }
 
-// cover adds missing history to the Backfill of a VPA, once for the VPA and once for each new
-// container.
+// cover adds missing history, once for the VPA and once for each new container.
 func (l *LateLoader) cover(v *model.VPA, now time.Time) {
 	b := &v.Backfill
 	if v.TargetError != nil || v.Recipe == nil {

@@ -39,8 +39,7 @@ type Config struct {
 	Labels Labels
 	Length time.Duration // how far back
 	Step   time.Duration // between samples, also the window of the CPU rate
-	// Waiting is the counter of seconds spent waiting for CPU, for recipes that need it. Empty:
-	// none.
+	// Waiting is the counter of seconds spent waiting for CPU, empty: none.
 	Waiting string
 
 	Store       usage.StoreConfig
@@ -226,8 +225,7 @@ func (l *Loader) finishAttempt(err error) Progress {
 	return *p
 }
 
-// retryEmpty schedules kinds without any usage again, because configured names or labels may not
-// match.
+// retryEmpty schedules kinds without usage again, because the configured names may not match.
 func (l *Loader) retryEmpty(p *Progress) {
 	p.State = Loading
 	for _, c := range l.plan {
@@ -239,8 +237,7 @@ func (l *Loader) retryEmpty(p *Progress) {
 	}
 }
 
-// Absorb adds the history loaded since the last call to a model. After the last part the histories
-// are trusted.
+// Absorb adds the history loaded since the last call. After the last part histories are trusted.
 func (l *Loader) Absorb(model *model.Model, store *usage.Store, keeper *recommend.SketchKeeper, loading *recommend.LoadingGauge, now time.Time) {
 	if loading.Complete() {
 		return
@@ -264,7 +261,6 @@ func (l *Loader) Absorb(model *model.Model, store *usage.Store, keeper *recommen
 	}
 }
 
-// trustLoaded marks containers with history as trusted.
 func trustLoaded(v *model.VPA, store *usage.Store, shape usage.ProfileShape) {
 	scratch := usage.NewProfile(shape)
 	for container := range v.Trust.Untrusted {

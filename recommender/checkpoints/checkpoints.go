@@ -64,8 +64,7 @@ func (u *Maintainer) Secure(ctx context.Context, v *model.VPA, now time.Time) {
 	u.Results.WithLabelValues("unchanged").Add(float64(result.Unchanged))
 }
 
-// RemainingScope returns the scope between two iterations: Due if the last Save left VPAs, else
-// Urgent.
+// RemainingScope returns Due if the last Save left VPAs, else Urgent.
 func (u *Maintainer) RemainingScope() Scope {
 	if u.incomplete {
 		return Due

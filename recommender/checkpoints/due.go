@@ -45,8 +45,7 @@ func (s *Saver) plan(vpas []*model.VPA, scope Scope, now time.Time) {
 			continue
 		}
 		t := &v.Saved
-		// Failed VPAs are not urgent, because permanent failures must not take the time of the
-		// others.
+		// Failed VPAs are not urgent: permanent failures must not take the time of others.
 		t.Urgent = !t.Failed && wouldFallInCrash(v)
 		if t.Urgent || scope == All || scope == Due && isDue(v, s.Interval, now) {
 			s.queue = append(s.queue, v)
@@ -100,8 +99,7 @@ func published(v *model.VPA) map[string]resources.List {
 	return targets
 }
 
-// withProtectedMemory raises a target to the memory to protect by a limit, which must not fall
-// either.
+// withProtectedMemory raises a target to the memory to protect, which must not fall either.
 func withProtectedMemory(target resources.List, protected resources.Amount) resources.List {
 	if memory, some := target.Get(resources.Memory); some {
 		target = target.With(resources.Memory, max(memory, protected))
@@ -113,8 +111,7 @@ func withProtectedMemory(target resources.List, protected resources.Amount) reso
 // fluctuates by one bucket. The memory target moves only with the margin of a recipe.
 const cpuTolerance, memoryTolerance = 1.08, 1.02
 
-// wouldFallInCrash reports whether a published target would be lower after a crash. Held targets do
-// not depend on unsaved history.
+// wouldFallInCrash ignores held targets, which do not depend on unsaved history.
 func wouldFallInCrash(v *model.VPA) bool {
 	memory := 1.0
 	if v.Sketches != nil {
@@ -131,7 +128,6 @@ func wouldFallInCrash(v *model.VPA) bool {
 	return false
 }
 
-// targetsFromHistory returns the uncapped targets except held kinds.
 func targetsFromHistory(v *model.VPA) map[string]resources.List {
 	if len(v.Trust.HeldKinds) == 0 && len(v.Published.Protected) == 0 {
 		return v.Published.Uncapped
@@ -149,7 +145,6 @@ func targetsFromHistory(v *model.VPA) map[string]resources.List {
 	return targets
 }
 
-// noteUnsaved marks a VPA if its last save was not completed and a crash would lower a target.
 func noteUnsaved(v *model.VPA) {
 	v.Saved.Unsaved = (v.Saved.Failed || v.Saved.Partial != nil) && wouldFallInCrash(v)
 }
@@ -203,7 +198,6 @@ const (
 
 var errLate = errors.New("time limit reached")
 
-// collectTime limits the deletions of one iteration.
 const collectTime = 8 * time.Second
 
 // Collect deletes checkpoints, alternating between namespaces. A failed deletion does not stop the
@@ -245,7 +239,6 @@ func (s *Saver) Collect(ctx context.Context, disposition func(*vpav1.VerticalPod
 	return deleted, errors.Join(problems...)
 }
 
-// dropGone drops the state of deleted checkpoints.
 func (s *Saver) dropGone(kept map[name]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -275,7 +268,6 @@ const (
 	assumedSize = 3 * checkpoint.MetadataSize
 )
 
-// spaceUsage is the size of checkpoints by namespace.
 type spaceUsage struct {
 	sizes  map[name]int
 	totals map[string]int // by namespace
@@ -294,7 +286,6 @@ func (s *spaceUsage) reserve(key name, size, limit int, stored bool) bool {
 	return true
 }
 
-// retain drops all but the stored checkpoints.
 func (s *spaceUsage) retain(stored map[name]bool) {
 	sizes := s.sizes
 	*s = newSpaceUsage()

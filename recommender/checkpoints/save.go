@@ -64,8 +64,7 @@ type Config struct {
 	Guard  model.Guard     // around each VPA
 }
 
-// Saver writes checkpoints. Its methods must not run concurrently, except Secure for different
-// VPAs.
+// Saver writes checkpoints. Only Secure may run concurrently, for different VPAs.
 type Saver struct {
 	Config
 
@@ -230,12 +229,10 @@ func (s *Saver) Secure(ctx context.Context, v *model.VPA, now time.Time) Result 
 // minDeferrableTime is granted even if kills wait, because in a large cluster they always do.
 const minDeferrableTime = 5 * time.Second
 
-// deferrableDivisor keeps iterations short: deferrable writes take at most
-// idle time / deferrableDivisor.
+// deferrableDivisor limits deferrable writes to idle time / deferrableDivisor.
 const deferrableDivisor = 20
 
-// timeShare returns how much of the idle time a VPA may use. It is all after two intervals, because
-// the writes do not fit into less.
+// timeShare is all idle time after two intervals, because the writes do not fit into less.
 func (s *Saver) timeShare(idle time.Duration, v *model.VPA, scope Scope, now time.Time) time.Duration {
 	if s.overdue(v, scope, now) {
 		return idle
@@ -251,8 +248,7 @@ func (s *Saver) outOfTime(used, idle time.Duration) bool {
 	return used >= idle || used >= minDeferrableTime && s.OOMs != nil && len(s.OOMs.Wake()) > 0
 }
 
-// saveOne writes checkpoints for at most fairwork.NamespaceTime and leaves the rest. A VPA can have
-// hundreds.
+// saveOne writes for at most fairwork.NamespaceTime, because a VPA can have many checkpoints.
 func (s *Saver) saveOne(ctx context.Context, v *model.VPA, now time.Time) Result {
 	lastTried := v.Saved.LastTried
 	v.Saved.LastTried, v.Saved.Failed = now, true // failed VPAs wait like the others
@@ -360,8 +356,7 @@ func (s *Saver) lastWritten(key name) writtenSum {
 	return s.written[key]
 }
 
-// isPoorer reports whether a stored checkpoint must not be replaced. History of an earlier target
-// may be.
+// isPoorer reports whether a stored checkpoint must stay. One of an earlier target need not.
 func (s *Saver) isPoorer(key name, v *model.VPA, stored *vpav1.VerticalPodAutoscalerCheckpoint, samples int, now time.Time) bool {
 	_, loaded := s.loaded[key]
 	return (!v.Saved.InFirstSave || !loaded) && !v.Retargeted &&
@@ -369,8 +364,7 @@ func (s *Saver) isPoorer(key name, v *model.VPA, stored *vpav1.VerticalPodAutosc
 		now.Sub(stored.Status.LastUpdateTime.Time) < s.Expiry
 }
 
-// write patches or creates the object. The cache may be outdated, so it retries with the other
-// patch.
+// write retries with the other patch, because the cache may be outdated.
 func (s *Saver) write(ctx context.Context, r checkpoint.Record, annotated bool) error {
 	all := s.Client.AutoscalingV1().VerticalPodAutoscalerCheckpoints(r.Namespace)
 	send := func(annotated bool) error {

@@ -18,7 +18,6 @@ const (
 	maxBatchBytes = 1 << 20
 )
 
-// endedHistory is the history of a container that no longer runs.
 type endedHistory struct {
 	namedSeries
 
@@ -87,8 +86,6 @@ func (m *Model) limitEnded(s *namespaceState) {
 	}
 }
 
-// endedHistories returns the ended histories of a namespace, their weight, and the number of
-// running containers.
 func (m *Model) endedHistories(s *namespaceState) (all []endedHistory, weight, running int) {
 	foldTargets := s.foldTargets()
 	by := map[retention][]endedHistory{}

@@ -22,8 +22,7 @@ const (
 	// MaxContainers is the maximum number of recommended and saved containers of a VPA. The pods of
 	// one target can have any number of container names.
 	MaxContainers = 300
-	// MaxVPAs is the maximum number of VPAs that get the usage of a pod. Each adds histories,
-	// statuses and checkpoints.
+	// MaxVPAs limits the VPAs that get the usage of a pod. Each adds histories and checkpoints.
 	MaxVPAs = 10
 )
 
@@ -82,8 +81,6 @@ func (v *VPA) choose(all []history, running, finished map[string]bool, goneSince
 	}
 }
 
-// limit drops containers above MaxContainers. Of the containers that do not run,
-// the most recently used are kept.
 func (v *VPA) limit(all []history, running map[string]bool) {
 	type candidate struct {
 		name string
@@ -129,8 +126,7 @@ func (v *VPA) lastUsed(h history) int64 {
 	return used
 }
 
-// isRecommended reports whether the last recommendation includes a container. After a restart it
-// reads the status.
+// isRecommended uses the last recommendation or, after a restart, the status.
 func (v *VPA) isRecommended(container string) bool {
 	if v.Published.Uncapped != nil {
 		_, found := v.Published.Uncapped[container]
@@ -209,7 +205,6 @@ func (v *VPA) OmittedMessage() string {
 	return fmt.Sprintf("a VPA gets recommendations for at most %d containers, %d have none: %s", MaxContainers, len(omitted), names)
 }
 
-// serves reports whether a VPA is one of the first MaxVPAs of a label set.
 func (set *labelSet) serves(v *VPA) bool { return slices.Contains(set.served(), v) }
 
 // served returns the VPAs that get the usage of a label set, the controlling one first.
@@ -237,8 +232,7 @@ func (v *VPA) Outranked() bool {
 type Trust struct {
 	// Untrusted are the kinds with possibly incomplete history.
 	Untrusted map[string][resources.Kinds]bool
-	// ObservedWhileHeld is how long a container was observed before the start while its target was
-	// held. It counts as trusted time.
+	// ObservedWhileHeld is trusted observation time before the start, while the target was held.
 	ObservedWhileHeld map[string]time.Duration
 	// HeldKinds repeated their published value in the last recommendation.
 	HeldKinds map[string][resources.Kinds]bool
@@ -324,8 +318,7 @@ type Published struct {
 
 // Saved is the state of the checkpoints of a VPA.
 type Saved struct {
-	// Unsaved reports that the last target would fall after a crash, because its history is not
-	// saved.
+	// Unsaved reports that a crash would lower the last target, because its history is not saved.
 	Unsaved bool
 
 	ID           int                       // unique number from 1, 0: not seen
@@ -348,16 +341,14 @@ type SavedPart struct {
 	Targets  map[string]resources.List
 }
 
-// SlotPassed reports whether the VPA's slot within each interval lies between two times. Slots are
-// derived from names to spread writes.
+// SlotPassed reports whether the slot of the VPA, which spreads writes, lies between two times.
 func (v *VPA) SlotPassed(interval time.Duration, since, now time.Time) bool {
 	offset := v.Offset(interval)
 	slot := func(at time.Time) int64 { return at.Add(-offset).UnixNano() / int64(interval) }
 	return slot(now) != slot(since)
 }
 
-// Offset returns the offset of the VPA's slot within an interval. The hash is cached for the many
-// calls. Only one goroutine may call it for a VPA at a time.
+// Offset returns the offset of the slot in an interval. It must not run concurrently for a VPA.
 func (v *VPA) Offset(interval time.Duration) time.Duration {
 	if v.nameHash == 0 {
 		h := fnv.New64a()

@@ -22,8 +22,7 @@ const (
 	rememberedEvents   = 10000            // at least this many, at most twice as many
 )
 
-// Evictions watches eviction events and queues memory evictions once their pod is confirmed as
-// evicted.
+// Evictions queues memory evictions from events once their pod is confirmed as evicted.
 type Evictions struct {
 	kube      kubernetes.Interface
 	namespace string
@@ -81,8 +80,7 @@ func (e *Evictions) handle(event *corev1.Event) {
 	e.ooms.claim(event.InvolvedObject, ooms)
 }
 
-// recent holds the latest entries. API servers store events for about an hour, but there may be
-// many.
+// recent holds the latest entries. API servers store many events, for about an hour.
 type recent[K comparable, V any] struct{ young, old map[K]V }
 
 func (r *recent[K, V]) get(key K) (value V, known bool) {
@@ -123,7 +121,6 @@ const maxClaims = 4
 
 func (c evictionClaim) matches(pod types.UID) bool { return c.pod == "" || c.pod == pod }
 
-// claim queues the kills of an event, or stores them until the pod is confirmed as evicted.
 func (q *OOMs) claim(pod corev1.ObjectReference, ooms []usage.OOM) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -136,7 +133,6 @@ func (q *OOMs) claim(pod corev1.ObjectReference, ooms []usage.OOM) {
 	q.evictions.waiting.put(name, append(slices.Clone(others[max(0, len(others)-maxClaims+1):]), c))
 }
 
-// confirm queues the stored kills of an evicted pod.
 func (q *OOMs) confirm(pod *corev1.Pod) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -60,8 +60,7 @@ func (m *Model) fold(set *labelSet, without []string) *labelSet {
 	return into
 }
 
-// join adds a series that received the history of another series. It lacks history only if both
-// series did.
+// join adds a series with the history of another one. It lacks history only if both did.
 func (m *Model) join(into *labelSet, from namedSeries, series usage.Series) {
 	if own := into.find(series); own != nil {
 		own.missing = own.missing && from.missing
@@ -129,8 +128,7 @@ func (m *Model) absorb(set *labelSet, other *Model, histories []namedSeries, inc
 // example after a workload is created or scaled up from zero. A container lacks history if all of
 // its series do, so the new series of a rollout need no load.
 
-// Backfill is the history to load for a VPA after the load at the start. The zero value is not
-// decided yet.
+// Backfill is the history to load for a VPA after the start. Its zero value means not decided yet.
 type Backfill struct {
 	Covered    bool               // by the first load or by a request
 	Parts      sketch.Parts       // missing parts of the sketches of all containers
@@ -147,8 +145,7 @@ type Missing struct {
 // Pending reports whether any history must be loaded.
 func (b *Backfill) Pending() bool { return b.Parts != 0 || len(b.Containers) > 0 }
 
-// PendingFor reports whether history of a container must be loaded, and the start of its live
-// usage.
+// PendingFor reports whether history of a container is pending, and the start of its live usage.
 func (b *Backfill) PendingFor(container string) (from time.Time, pending bool) {
 	if b.Parts != 0 {
 		from, pending = b.Until, true
@@ -232,8 +229,8 @@ func (set *labelSet) lacksHistory(series usage.Series) bool {
 }
 
 // updateExpectation decides whether published containers count as containers with history before
-// their pods appear, until the history has expired. A VPA can precede its pods or be scaled to
-// zero. Its target would otherwise be withdrawn and then follow the first samples.
+// their pods appear. A VPA can precede its pods or be scaled to zero. Its target would otherwise be
+// withdrawn and then follow the first samples.
 func (v *VPA) updateExpectation(now time.Time) {
 	if v.model == nil {
 		return
@@ -245,7 +242,6 @@ func (v *VPA) updateExpectation(now time.Time) {
 	}
 }
 
-// expectedContainers returns the published containers if they may have history.
 func (v *VPA) expectedContainers() []vpav1.RecommendedContainerResources {
 	if r := v.Object.Status.Recommendation; v.expectsHistory && r != nil && !v.StatusOfOther() {
 		return r.ContainerRecommendations
@@ -268,8 +264,7 @@ func (v *VPA) NewContainers() (names []string) {
 	return names
 }
 
-// MissingHistory reports whether all series of a container lack history, and the creation time of
-// the oldest.
+// MissingHistory reports whether all series of a container lack history, and since when.
 func (v *VPA) MissingHistory(container string) (since time.Time, missing bool) {
 	for _, series := range v.Series(container) {
 		if !v.model.seriesLocations[series].set.lacksHistory(series) {

@@ -54,7 +54,6 @@ func newLabelList(keys []string, values labels.Set, text string) labelList {
 	return l
 }
 
-// Get returns the value of a label, or an empty string.
 func (l labelList) Get(key string) string {
 	at, found := slices.BinarySearchFunc(l, key, func(x label, key string) int { return strings.Compare(x.key, key) })
 	if !found {
@@ -70,13 +69,11 @@ type cursor struct {
 	at   int
 }
 
-// Has reports whether the label exists.
 func (c *cursor) Has(key string) bool {
 	_, found := c.Lookup(key)
 	return found
 }
 
-// Get returns the value of a label, or an empty string.
 func (c *cursor) Get(key string) string {
 	value, _ := c.Lookup(key)
 	return value
@@ -137,7 +134,6 @@ func (x *index) add(v *VPA) {
 	x.targets[v.target] = append(x.targets[v.target], v.matcher)
 }
 
-// insert indexes a matcher by its most selective requirement.
 func (x *index) insert(m *matcher) {
 	requirements, _ := m.selector.Requirements()
 	fewest := 0
@@ -161,7 +157,6 @@ func (x *index) insert(m *matcher) {
 	}
 }
 
-// acceptedLabels returns the labels that satisfy a requirement.
 func acceptedLabels(r *labels.Requirement) (demanded []label) {
 	switch r.Operator() {
 	case selection.Equals, selection.DoubleEquals, selection.In:
@@ -352,8 +347,7 @@ func (s *namespaceState) owns(v *VPA, set *labelSet) bool {
 	return set.owner == target.Key{} || set.owner == v.target || v.target.Custom() && s.owners[v.target] == 0
 }
 
-// unlinkForeign unlinks the VPAs of a custom resource from pods of other owners, once the resource
-// owns a label set.
+// unlinkForeign unlinks a custom resource from pods of other owners once it owns a label set.
 func (m *Model) unlinkForeign(s *namespaceState, owner target.Key) {
 	for _, v := range s.vpas {
 		if v.target != owner {

@@ -51,8 +51,7 @@ type Config struct {
 
 // Keys looks up the label keys of selectors.
 type Keys interface {
-	// Mention reports whether any controller selector in a namespace mentions a label key, even
-	// without pods.
+	// Contains reports whether a controller selector mentions a label key, even without pods.
 	Contains(namespace, key string) bool
 }
 
@@ -155,8 +154,7 @@ func (m *Model) Change(do func()) {
 
 const lockInterval = 10 * time.Millisecond
 
-// Read runs do, which must not modify anything, concurrently with the loop. It returns an error if
-// ctx ends first.
+// Read runs do, which must not modify anything, outside of Change. It fails if ctx ends first.
 func (m *Model) Read(ctx context.Context, do func()) error {
 	for !m.mu.TryRLock() {
 		select {
@@ -203,8 +201,7 @@ func (m *Model) Controlling(c usage.ContainerKey) *VPA {
 	return nil
 }
 
-// Selecting returns the VPAs that get the usage of a container, the controlling one first. The list
-// must not be modified.
+// Selecting returns, read-only, the VPAs that get the usage of a container, controlling one first.
 func (m *Model) Selecting(c usage.ContainerKey) []*VPA {
 	if s := m.namespaces[c.Namespace]; s != nil && s.pods[c.Pod] != nil {
 		return s.pods[c.Pod].set.served()
@@ -234,8 +231,7 @@ func (m *Model) Find(namespace, name string) *VPA {
 	return nil
 }
 
-// Guard recovers panics, so that a bug in the work on one VPA does not stop the others. The zero
-// Guard recovers none.
+// Guard recovers panics, so that a bug does not stop other VPAs. The zero Guard recovers none.
 type Guard struct {
 	step   string
 	panics prometheus.Counter
@@ -246,8 +242,7 @@ func NewGuard(step string, panics *prometheus.CounterVec) Guard {
 	return Guard{step, panics.WithLabelValues(step)} // exported as 0 before the first panic
 }
 
-// Recover logs and counts a panic. Defer it around the work on one VPA, or with a nil v around a
-// whole step.
+// Recover logs and counts a panic. Defer it for one VPA, or with a nil v for a whole step.
 func (g Guard) Recover(v *VPA) {
 	if g.panics == nil {
 		return

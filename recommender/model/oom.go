@@ -18,7 +18,6 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-// queueLimit is the maximum number of kills that wait for an iteration.
 const queueLimit = 5000
 
 // OOMs queues kills for the next iteration. Add never blocks. It drops and counts kills while the
@@ -60,8 +59,7 @@ func (q *OOMs) AddAll(ooms []usage.OOM) {
 	q.waiting = append(q.waiting, ooms...)
 }
 
-// Wake returns a channel that receives after kills are queued. One signal may stand for many, and
-// the queue may be empty by then.
+// Wake signals queued kills. One signal may stand for many, and the queue may be empty by then.
 func (q *OOMs) Wake() <-chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -190,16 +188,14 @@ func evictionID(event *corev1.Event, used string) string {
 	return string(event.UID)
 }
 
-// Annotations on eviction events of the kubelet.
 const (
 	offendingContainersAnnotation = "offending_containers"
 	offendingUsageAnnotation      = "offending_containers_usage"
 	starvedResourceAnnotation     = "starved_resource"
 )
 
-// EvictionOOMs returns the memory evictions of an event with the usage of each container. It
-// ignores lists of different lengths, unreadable entries, and events that the kubelet did not
-// report.
+// EvictionOOMs returns the memory evictions of a kubelet event with the usage of each container. It
+// ignores other events, lists of different lengths and unreadable entries.
 func EvictionOOMs(event *corev1.Event) []usage.OOM {
 	if event.Reason != convert.ReasonEvicted || event.InvolvedObject.Kind != "Pod" || cmp.Or(event.Source.Component, kubelet) != kubelet {
 		return nil
@@ -232,8 +228,7 @@ func EvictionOOMs(event *corev1.Event) []usage.OOM {
 	return ooms
 }
 
-// Changes collects pod events until the next iteration, one entry per pod. It implements
-// cache.ResourceEventHandler.
+// Changes is a cache.ResourceEventHandler that collects pod events, the latest of each pod.
 type Changes struct {
 	ooms *OOMs
 

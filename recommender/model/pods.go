@@ -68,8 +68,7 @@ func limitRatios(object *corev1.Pod) func(*corev1.Container) sketch.LimitRatio {
 	}
 }
 
-// updateTemplate sets the template of a pod, shared within the label set, and untracks removed
-// containers.
+// updateTemplate shares the template within the label set, and untracks removed containers.
 func (m *Model) updateTemplate(p *pod, containers []corev1.Container, ratios func(*corev1.Container) sketch.LimitRatio) {
 	former := p.podTemplate
 	if p.podTemplate = p.set.pods[0].podTemplate; !p.matches(containers, ratios) {
@@ -107,8 +106,7 @@ func (m *Model) move(p *pod, set *labelSet) {
 	}
 }
 
-// labelSetFor returns the label set of a pod, linked with its VPAs. Pods arrive by name, so the
-// last result often matches.
+// labelSetFor first tries the last result, which often matches because pods arrive by name.
 func (m *Model) labelSetFor(s *namespaceState, podLabels labels.Set, owner target.Key) *labelSet {
 	if s.recent != nil && s.recent.labels.equal(podLabels) && s.recent.accepts(owner) {
 		return s.recent
@@ -146,7 +144,6 @@ func (m *Model) findLabelSet(s *namespaceState, podLabels labels.Set, owner targ
 	return set
 }
 
-// track feeds the containers of a pod to their series, unless they are up to date.
 func (m *Model) track(p *pod, now time.Time) {
 	if !p.stale || m.config.MemorySaver && len(p.set.vpas) == 0 && !p.tracked {
 		return
@@ -314,8 +311,7 @@ func (set *labelSet) contributes() bool {
 		slices.ContainsFunc(set.vpas, func(v *VPA) bool { return v.TargetError == nil })
 }
 
-// applyRules sets the rules of the controlling VPA on the series of a label set. Unset rules return
-// to the defaults.
+// applyRules sets the rules of the controlling VPA. Unset rules return to the defaults.
 func (m *Model) applyRules(set *labelSet) {
 	if !m.config.PerVPA {
 		return

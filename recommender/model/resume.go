@@ -79,8 +79,7 @@ func mergeWindows(a, b usage.Window) usage.Window {
 	return a
 }
 
-// laterKills returns the more recent list of kills: it continues from the head of the other, or is
-// the longer one.
+// laterKills returns the list that continues from the head of the other, else the longer one.
 func laterKills(a, b []uint64) []uint64 {
 	if len(a) > 0 && len(b) > 0 {
 		switch onB, onA := slices.Contains(a, b[0]), slices.Contains(b, a[0]); {
@@ -107,8 +106,7 @@ func compareKeys(a, b usage.ContainerKey) int {
 // formerText names the former label set of a target. Label texts never equal it.
 func formerText(of target.Key) string { return "formerly selected by " + of.String() }
 
-// moveToFormer moves the histories of unselected label sets to the former set of the target of v.
-// Sets that another VPA selects stay.
+// moveToFormer moves histories to the former set of v's target. Sets that a VPA selects stay.
 func (m *Model) moveToFormer(s *namespaceState, v *VPA, left []*labelSet) {
 	slices.SortFunc(left, func(a, b *labelSet) int { return cmp.Compare(a.text, b.text) })
 	for _, set := range left {

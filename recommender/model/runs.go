@@ -251,7 +251,6 @@ func (m *Model) sweep(now time.Time) {
 	}
 }
 
-// dropAll drops label sets except the latest maxIdleSets and fold targets.
 func (m *Model) dropAll(s *namespaceState, sets []*labelSet) {
 	awaited := s.foldTargets()
 	sets = slices.DeleteFunc(sets, func(set *labelSet) bool { return awaited[set.labelText()] })
@@ -305,9 +304,8 @@ func (r *Roster) Has(namespace, name string) bool {
 	return err == nil && r.Serves(object)
 }
 
-// Observe returns the served VPAs with the selectors of their targets, sorted by namespace and
-// name. It ticks health before each. An unresolved target is an error of its VPAs only. Each target
-// is resolved once.
+// Observe returns the served VPAs, sorted by namespace and name. It ticks health before each. An
+// unresolved target is an error of its VPAs only. Each target is resolved once.
 func (r *Roster) Observe(ctx context.Context, health *serving.Health) ([]Observed, error) {
 	objects, err := r.VPAs.List(labels.Everything())
 	if err != nil {
@@ -373,8 +371,7 @@ const (
 	maxNamespaceWait = 10 * time.Second
 )
 
-// ObserveRead is Observe for one-time work. It retries for at most maxUnreadWait until all targets
-// are read.
+// ObserveRead is Observe with retries for at most maxUnreadWait until all targets are read.
 func (r *Roster) ObserveRead(ctx context.Context) ([]Observed, error) {
 	began := time.Now()
 	unread := func(o Observed) bool {
@@ -413,8 +410,7 @@ func namespacesOf(observed []Observed, holds func(Observed) bool) map[string]boo
 	return names
 }
 
-// LogTargetErrors logs target errors that are new to the model. Unread targets are logged as a
-// count.
+// LogTargetErrors logs target errors that are new to the model, and the number of unread targets.
 func LogTargetErrors(log klog.Logger, model *Model, observed []Observed) {
 	var unread []klog.ObjectRef
 	for _, o := range observed {

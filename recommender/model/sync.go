@@ -120,8 +120,7 @@ func (m *Model) noteDeleted(v *VPA, now time.Time) {
 	}
 }
 
-// DeletedSince returns when a VPA was deleted, if it is remembered. It gets its history back when
-// it returns.
+// DeletedSince returns when a VPA was deleted, if it is remembered in case it returns.
 func (m *Model) DeletedSince(namespace, name string) (since time.Time, remembered bool) {
 	d, remembered := m.recentlyDeleted[cache.NewObjectName(namespace, name)]
 	return d.since, remembered
@@ -138,8 +137,7 @@ func (m *Model) removeVPA(v *VPA) {
 	m.dropEmptyNamespace(s)
 }
 
-// updateSelector sets the selector of v and reports whether v must be relinked. A target error
-// counts only after Grace.
+// updateSelector reports whether v must be relinked. A target error counts only after Grace.
 func (m *Model) updateSelector(v *VPA, o Observed, now time.Time) bool {
 	selector := o.Selector
 	switch {
@@ -166,8 +164,7 @@ func (m *Model) updateSelector(v *VPA, o Observed, now time.Time) bool {
 	return true
 }
 
-// equalSelectors compares possibly nil selectors. Comparing their texts would be too expensive in
-// each iteration.
+// equalSelectors does not compare texts, which would be too expensive in each iteration.
 func equalSelectors(a, b labels.Selector) bool {
 	if a == nil || b == nil {
 		return a == nil && b == nil
@@ -185,8 +182,7 @@ func (v *VPA) InGrace(now time.Time) bool {
 	return v.TargetError == nil || now.Sub(v.TargetErrorSince) < Grace
 }
 
-// relink links VPAs with changed selectors. It scans the label sets of the namespace once. New
-// series start at now.
+// relink links VPAs with changed selectors in one scan of the label sets. New series start at now.
 func (m *Model) relink(s *namespaceState, vpas []*VPA, now time.Time) {
 	unselected := map[*VPA][]*labelSet{}
 	matches := s.selectors.cachedMatches()
@@ -252,7 +248,6 @@ func (m *Model) unlink(v *VPA, set *labelSet) {
 	m.applyRules(set)
 }
 
-// reorder sorts the VPAs of v's label sets and applies the changed policy of v.
 func (m *Model) reorder(v *VPA) {
 	v.Invalidate()
 	for set := range v.sets {

@@ -29,12 +29,10 @@ type VPA struct {
 	// Restored is the history from before the start, by container. Its writer calls Invalidate. It
 	// is kept while the target stays the same.
 	Restored map[string]*usage.Profile
-	// Retargeted reports that the VPA, or a recently deleted one of the same name, had another
-	// target before, so that earlier status and checkpoints do not apply. The caller sets it for
-	// changes before the start.
+	// Retargeted reports that the VPA, or a deleted one of its name, had another target, so that
+	// its status and checkpoints do not apply. The caller sets it for changes before the start.
 	Retargeted bool
-	// TargetSince is the first generation of Object that is known to have its target, see
-	// StatusOfOther.
+	// TargetSince is the first generation of Object known to have its target, see StatusOfOther.
 	TargetSince int64
 	// Recipe and Sketches, which hold its data by container, are kept while the target stays the
 	// same. SavedSketches are images without a recipe to decode them, because its name is
@@ -99,8 +97,7 @@ func (v *VPA) StatusOfOther() bool {
 	return convert.IsOutdated(v.Object, v.TargetSince)
 }
 
-// Revision changes with the inputs of the recommendation and checkpoints: the series, their
-// contents, and restored history.
+// Revision changes with the inputs of recommendation and checkpoints: series and restored history.
 func (v *VPA) Revision() uint64 {
 	const versionBits = 40 // the sum of versions only grows while the structure stays
 	var versions uint64
@@ -149,12 +146,10 @@ func (v *VPA) Containers() []string {
 	return names
 }
 
-// Histories yields the containers with history and their Series, sorted by name. It does not
-// allocate.
+// Histories yields the containers with history and their Series, by name and without allocation.
 func (v *VPA) Histories() iter.Seq2[string, []usage.Series] { return chosen(v.histories(), nil) }
 
-// Series returns the live histories of a container, ordered by the labels of the pods. The list
-// must not be modified.
+// Series returns the live histories of a container, ordered by pod labels. Do not modify the list.
 func (v *VPA) Series(container string) []usage.Series {
 	histories := v.histories()
 	at, found := slices.BinarySearchFunc(histories, container, byContainer)
@@ -177,7 +172,6 @@ func (v *VPA) Controller() *VPA {
 	return other
 }
 
-// conflict describes the Controller of v and the reason, or is empty.
 func (v *VPA) conflict() string {
 	other := v.Controller()
 	if other == nil {

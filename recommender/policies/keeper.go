@@ -42,8 +42,7 @@ const (
 	writesPerSecond = 20
 )
 
-// Keeper maintains the generated VPAs. Its exported fields are set once. It belongs to one
-// goroutine.
+// Keeper maintains the generated VPAs. Exported fields are set once. It belongs to one goroutine.
 type Keeper struct {
 	Client     versioned.Interface
 	Policies   *sizing.Policies
@@ -91,7 +90,6 @@ type workload struct {
 	refused            string                       // why the VPA could not be written, empty: no problem
 }
 
-// vpa returns the VPA that applies to the workload, or nil.
 func (w *workload) vpa() *vpav1.VerticalPodAutoscaler {
 	if w.userVPA != nil {
 		return w.userVPA
@@ -99,8 +97,7 @@ func (w *workload) vpa() *vpav1.VerticalPodAutoscaler {
 	return w.generated
 }
 
-// RunOnce writes VPAs until the next iteration is due, which continues with current policies. Then
-// it writes statuses.
+// RunOnce writes VPAs for at most one interval and leaves the rest, then writes statuses.
 func (k *Keeper) RunOnce(ctx context.Context, now time.Time) {
 	defer k.Guard.Recover(nil)
 	if k.limiter == nil {
@@ -195,8 +192,7 @@ func (k *Keeper) describe(w *workload) fleet.Workload {
 
 func (k *Keeper) isResponsible(p *fleet.Policy) bool { return p.Recommender == k.Name }
 
-// Follow applies policies to the VPAs of a model. They stay unchanged while their policy is
-// unknown.
+// Follow applies policies to the VPAs of a model. A VPA of an unknown policy stays unchanged.
 func Follow(policies *sizing.Policies, m *model.Model) {
 	for _, v := range m.VPAs() {
 		d := policies.For(v.Object)

@@ -27,7 +27,6 @@ type unlistedWorkloads struct {
 
 type vpasByTarget map[target.Key]*vpav1.VerticalPodAutoscaler
 
-// findUnlisted finds workloads of such kinds that policies name or that have a generated VPA.
 func (k *Keeper) findUnlisted(ctx context.Context, set *fleet.Set, person, made vpasByTarget) (unlistedWorkloads, error) {
 	o := unlistedWorkloads{unknown: map[target.Key]bool{}, problems: map[string][]string{}}
 	named := o.namedWorkloads(set, k.Kinds)
@@ -69,8 +68,7 @@ func (k *Keeper) findUnlisted(ctx context.Context, set *fleet.Set, person, made 
 	return o, nil
 }
 
-// namedWorkloads returns the workloads that policies name, without a namespace and without unusable
-// kinds.
+// namedWorkloads returns keys without a namespace, and omits unusable kinds.
 func (o *unlistedWorkloads) namedWorkloads(set *fleet.Set, kinds *client.Scales) map[target.Key]bool {
 	named, problems := map[target.Key]bool{}, map[schema.GroupKind]error{}
 	for p, m := range set.NamedMatches() {
@@ -100,7 +98,6 @@ func (o *unlistedWorkloads) addProblem(p *fleet.Policy, problem string) {
 	}
 }
 
-// findOwners returns the workloads with these names that own pods, directly or indirectly.
 func (k *Keeper) findOwners(named map[target.Key]bool) (map[target.Key]bool, error) {
 	found := map[target.Key]bool{}
 	if len(named) == 0 {

@@ -23,8 +23,7 @@ import (
 	"loadline.dev/loadline/recommender/status"
 )
 
-// Records are the SizingRecords, written by the updater. Their definition, or the permission to
-// read them, may be missing.
+// Records are the SizingRecords of the updater. Their definition or read permission may be missing.
 type Records struct {
 	informer cache.SharedIndexInformer
 	lister   listers.SizingRecordLister
@@ -53,8 +52,7 @@ func (r *Records) Synced() map[string]cache.InformerSynced {
 // Readable reports whether all records are known.
 func (r *Records) Readable() bool { return r.informer.HasSynced() }
 
-// trimRecord retains the fields for a policy status. A fleet has thousands of records with twenty
-// rounds each.
+// trimRecord saves memory: a fleet has thousands of records with twenty rounds each.
 func trimRecord(object any) (any, error) {
 	r, ok := object.(*loadlinev1alpha1.SizingRecord)
 	if !ok {
@@ -79,8 +77,7 @@ func trimRecord(object any) (any, error) {
 	return kept, nil
 }
 
-// lastRounds returns the last round that changed a pod and the last ended one. rounds has the
-// newest first.
+// lastRounds returns the last changing and the last ended round of a list with the newest first.
 func lastRounds(rounds []loadlinev1alpha1.Round) (last []loadlinev1alpha1.Round) {
 	changed, ended := false, false
 	for i := range rounds {
@@ -165,7 +162,6 @@ func (k *Keeper) summarizeRequests(o *overview) ([]requestSummary, error) {
 	return all, nil
 }
 
-// workloadOf returns the workload that owns a pod, directly or indirectly.
 func (k *Keeper) workloadOf(pod *corev1.Pod, index map[target.Key]int) (i int, found bool) {
 	for owner := range k.Workloads.PodOwnerChain(pod) {
 		if i, found = index[owner]; found {

@@ -51,7 +51,6 @@ type workloadResult struct {
 	change  int
 }
 
-// results scans the workloads once, for all policies of this recommender.
 func (k *Keeper) results(o *overview) (map[string]*result, error) {
 	uses, err := k.summarizeRequests(o)
 	if err != nil {
@@ -168,7 +167,6 @@ func (o *workloadResult) status(now time.Time) loadlinev1alpha1.WorkloadStatus {
 	return s
 }
 
-// sizes omits zero amounts.
 func sizes(amounts resources.List) loadlinev1alpha1.Sizes {
 	for k := range resources.Kind(resources.Kinds) {
 		if amounts.Value(k) == 0 {
@@ -201,7 +199,6 @@ type refusal struct {
 	until   time.Time
 }
 
-// blocked returns why no VPA is written in a namespace now, or an empty string.
 func (r refusals) blocked(namespace string, now time.Time) string {
 	if known := r[namespace]; known != nil && now.Before(known.until) {
 		return known.problem
@@ -221,7 +218,6 @@ func (r refusals) refused(v *vpav1.VerticalPodAutoscaler, err error, now time.Ti
 	return known.problem
 }
 
-// prune drops namespaces without recent attempts.
 func (r refusals) prune(now time.Time) {
 	maps.DeleteFunc(r, func(_ string, known *refusal) bool { return now.Sub(known.until) > maxRetryDelay })
 }

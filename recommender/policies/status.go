@@ -24,7 +24,6 @@ import (
 
 const statusInterval = time.Minute
 
-// Conditions of a SizingPolicy.
 const (
 	conditionReady    = "Ready"
 	conditionDegraded = "Degraded"

@@ -33,8 +33,7 @@ const (
 	// minReadableTime is how long policies must be readable before a VPA is deleted, because a
 	// reinstalled definition precedes its policies.
 	minReadableTime = time.Hour
-	// maxUnanswered is the number of namespaces without an API server answer that ends an
-	// iteration.
+	// maxUnanswered namespaces without an answer of the API server end an iteration.
 	maxUnanswered = 3
 )
 
@@ -85,8 +84,7 @@ func (k *Keeper) write(ctx context.Context, o *overview, now time.Time) {
 	}
 }
 
-// pendingWrites returns the writes by namespace. The VPA that was last refused comes last, because
-// it may always be.
+// pendingWrites puts the VPA that was last refused at the end, because it may always be.
 func (k *Keeper) pendingWrites(o *overview, now time.Time) map[string][]pendingWrite {
 	due := map[string][]pendingWrite{}
 	add := func(t *pendingWrite) {
@@ -165,8 +163,7 @@ func (k *Keeper) execute(ctx context.Context, t pendingWrite, now time.Time) err
 	return nil
 }
 
-// isRefusal reports whether an error is about the request. Others, such as a timeout, are about the
-// API server.
+// isRefusal reports whether an error is about the request, not about the API server.
 func isRefusal(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err) {
@@ -232,7 +229,6 @@ func resourcePolicy(policy *loadlinev1alpha1.SizingPolicy) *vpav1.PodResourcePol
 	return r
 }
 
-// createVPA returns the write that creates the VPA of a workload, if its name is free.
 func (k *Keeper) createVPA(w *workload, policy *loadlinev1alpha1.SizingPolicy) *pendingWrite {
 	v := k.desiredVPA(w, policy)
 	if held, err := k.VPAs.VerticalPodAutoscalers(v.Namespace).Get(v.Name); err == nil {
@@ -292,8 +288,7 @@ func (k *Keeper) differences(v, want *vpav1.VerticalPodAutoscaler, metadata, spe
 	}
 }
 
-// missingEntries returns the wanted entries that words lacks, or nil if there are none or the cache
-// has dropped words.
+// missingEntries is nil if no wanted entry is missing, or if the cache has dropped words.
 func missingEntries(words, wanted map[string]string) map[string]any {
 	var add map[string]any
 	if client.Dropped(words) {

@@ -40,7 +40,6 @@ func (a *Advisor) history(scratch *usage.Profile, v *model.VPA, container string
 	return scratch, a.merge(scratch, v, container, series)
 }
 
-// merge fills dst with live and restored history, and returns its trusted duration.
 func (a *Advisor) merge(dst *usage.Profile, v *model.VPA, container string, series []usage.Series) (live time.Duration) {
 	dst.Reset()
 	a.Store.Profile(dst, series...)
@@ -91,8 +90,7 @@ func containersServed(v *model.VPA, containers iter.Seq2[string, []usage.Series]
 	return n
 }
 
-// memoryGrowth describes the daily memory growth of a container, or is empty. It does not change
-// the recommendation.
+// memoryGrowth describes the daily growth. It does not change the recommendation.
 func (a *Advisor) memoryGrowth(v *model.VPA, container string) string {
 	t := v.Sketches[container]
 	if t == nil || t.Peaks == nil || !a.recipe(v).Needs.Peaks {
@@ -109,8 +107,7 @@ func (a *Advisor) memoryGrowth(v *model.VPA, container string) string {
 	return growthMessage(g, limit)
 }
 
-// roundPoints returns zero if there are enough points. It rounds down to half an hour, because each
-// step requires a status write.
+// roundPoints rounds down to half an hour, because each step requires a status write.
 func roundPoints(p recipe.Points) recipe.Points {
 	const step = 6
 	if p.Have >= p.Want {
@@ -171,8 +168,7 @@ func (a *Advisor) estimate(v *model.VPA, container string, p *usage.Profile, liv
 // from Prometheus.
 const sampleSpan = 15 * time.Minute
 
-// covered returns the minimum time covered by history p and, if the recipe needs sketches, by the
-// sketch of each kind.
+// covered returns the minimum time covered by history p and the sketches that the recipe needs.
 func covered(r *recipe.Recipe, result *recipe.Result, p *usage.Profile) time.Duration {
 	least := min(p.Last().Sub(p.First()), time.Duration(min(p.Samples(), maxSamples))*sampleSpan)
 	if r.Needs.Any() {
@@ -188,8 +184,7 @@ func covered(r *recipe.Recipe, result *recipe.Result, p *usage.Profile) time.Dur
 // maxSamples times sampleSpan fits a duration.
 const maxSamples = 1 << 20
 
-// seedTarget records the published target in a sketch without a target, as changed now, because the
-// true time is unknown.
+// seedTarget records the published target as changed now, because the true time is unknown.
 func seedTarget(v *model.VPA, container string, t *sketch.Sketch) {
 	if t == nil {
 		return
@@ -208,8 +203,7 @@ func seedTarget(v *model.VPA, container string, t *sketch.Sketch) {
 	}
 }
 
-// sketchLag is how much later than its history a sketch may start, or earlier end, without being
-// incomplete.
+// sketchLag is how much later than its history a complete sketch may start, or earlier end.
 const sketchLag = 10 * time.Minute
 
 // minObservation is the observation time required to lower a published target.
@@ -240,7 +234,6 @@ func (a *Advisor) Advise(v *model.VPA, estimates []model.Estimate) (advice statu
 	return advice
 }
 
-// advise does not record held kinds in the VPA.
 func (a *Advisor) advise(v *model.VPA, estimates []model.Estimate) (advice status.Outcome, kept map[string][resources.Kinds]bool) {
 	advice.History = 1<<63 - 1
 	var held, lack, rising []string
@@ -302,8 +295,7 @@ func growthMessage(g sketch.Growth, limit resources.Amount) string {
 	return fmt.Sprintf("%s; at this rate it reaches its limit of %s %s", g, sketch.Bytes(float64(limit), 3), when)
 }
 
-// published returns the published recommendation of a container, uncapped if available. It ignores
-// the status of another target.
+// published prefers the uncapped target, and ignores the status of another target.
 func published(v *model.VPA, container string) (c status.Recommended, found bool) {
 	if v.StatusOfOther() || !status.Provided(v.Object) {
 		return c, false
@@ -319,8 +311,7 @@ func published(v *model.VPA, container string) (c status.Recommended, found bool
 	return c, false
 }
 
-// holdLowered marks untrusted kinds as unknown and returns their names, if their target or the
-// memory to protect would be lower than published.
+// holdLowered marks and returns untrusted kinds that would fall below their published values.
 func holdLowered(known *[resources.Kinds]bool, doubt [resources.Kinds]bool, c, before status.Recommended, separate bool) []string {
 	var held []string
 	for k := range resources.Kind(resources.Kinds) {
@@ -349,8 +340,7 @@ func noteHeld(kept *map[string][resources.Kinds]bool, container string, known [r
 	(*kept)[container] = [resources.Kinds]bool{resources.CPU: !known[resources.CPU], resources.Memory: !known[resources.Memory]}
 }
 
-// keepPublished replaces unknown kinds with their published values, or removes them. Kinds that the
-// VPA does not control stay absent.
+// keepPublished replaces unknown kinds with their published values, or removes them.
 func keepPublished(c *status.Recommended, before status.Recommended, known [resources.Kinds]bool) {
 	if known == [resources.Kinds]bool{true, true} {
 		return
@@ -373,7 +363,6 @@ func keepPublished(c *status.Recommended, before status.Recommended, known [reso
 	}
 }
 
-// formatBounds omits kinds that the VPA does not control.
 func formatBounds(container string, b resources.Bounds, controlled [resources.Kinds]bool, f convert.Format) status.Recommended {
 	for k := range resources.Kind(resources.Kinds) {
 		if !controlled[k] {

@@ -21,8 +21,7 @@ import (
 	"loadline.dev/loadline/recommender/model"
 )
 
-// SketchKeeper maintains the recipes and sketches of VPAs. Its exported fields are set once. It
-// belongs to one goroutine.
+// SketchKeeper maintains recipes and sketches in one goroutine. Its exported fields are set once.
 type SketchKeeper struct {
 	Book   *recipe.Cache
 	Model  *model.Model
@@ -40,8 +39,7 @@ type CPULimits interface {
 	Limit(usage.ContainerKey) resources.Amount
 }
 
-// Fork returns a keeper for another model, into which another goroutine loads history. Its
-// UpdateLimits has no effect.
+// Fork returns a keeper to load history in another goroutine. Its UpdateLimits has no effect.
 func (k *SketchKeeper) Fork(m *model.Model, limits CPULimits) *SketchKeeper {
 	return &SketchKeeper{Book: k.Book.Fork(), Model: m, Limits: limits}
 }
@@ -142,8 +140,7 @@ func (k *SketchKeeper) sketchUsage(v *model.VPA, s *usage.Sample, limit resource
 	return u
 }
 
-// isStarting reports whether a sample is CPU usage of a container start that the recipe ignores.
-// Container starts in loaded history are unknown.
+// isStarting reports startup CPU usage that the recipe ignores. Starts in history are unknown.
 func (k *SketchKeeper) isStarting(v *model.VPA, s *usage.Sample) bool {
 	needs := &v.Recipe.Needs
 	if s.Kind != resources.CPU || needs.Start == 0 || k.Pods == nil {
@@ -183,7 +180,6 @@ func (k *SketchKeeper) UpdateLimits() {
 	}
 }
 
-// ensureSketch returns the sketch of a container, or nil if the recipe needs none.
 func ensureSketch(v *model.VPA, container string) *sketch.Sketch {
 	t := v.Sketches[container]
 	if t != nil || !v.Recipe.Needs.Any() {
@@ -227,8 +223,7 @@ func (k *SketchKeeper) Restore(v *model.VPA, images map[string][]byte, now time.
 	return errors.Join(problems...)
 }
 
-// Absorb adds the sketches of another model with loaded history, except the parts that a request
-// loads.
+// Absorb adds the sketches of loaded history, except the parts that a request loads.
 func (k *SketchKeeper) Absorb(past *model.Model) {
 	for _, theirs := range past.VPAs() {
 		if v := k.Model.Find(theirs.Object.Namespace, theirs.Object.Name); v != nil {

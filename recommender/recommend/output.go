@@ -23,8 +23,7 @@ type OutputLimits struct {
 }
 
 // PostProcess rounds CPU up to whole cores if requested, then caps all values except the uncapped
-// target with the container policy. A value equal to a policy bound keeps the notation of that
-// bound.
+// target with the container policy. A value equal to a policy bound keeps its notation.
 func PostProcess(list []vpav1.RecommendedContainerResources, vpa *vpav1.VerticalPodAutoscaler, l OutputLimits) []vpav1.RecommendedContainerResources {
 	rules := convert.Rules(vpa)
 	most := convert.Resources(l.MaxAllowed)

@@ -57,8 +57,7 @@ func (p Pods) Limit(c usage.ContainerKey) resources.Amount {
 	return CPULimit(p.pod(c), c.Container)
 }
 
-// Request returns the current CPU request of a container in millicores, or 0 without request or
-// pod.
+// Request returns the current CPU request of a container in millicores, or 0 if none or unknown.
 func (p Pods) Request(c usage.ContainerKey) resources.Amount {
 	requests, _ := currentResources(p.pod(c), c.Container)
 	return requests.Value(resources.CPU)
@@ -110,8 +109,7 @@ func (p Pods) Requests(v *model.VPA, container string) resources.List {
 	return resources.List{}
 }
 
-// MemoryLimit returns the lowest current memory limit of a container over running pods in bytes, or
-// 0.
+// MemoryLimit returns the lowest memory limit of a container over running pods in bytes, or 0.
 func (p Pods) MemoryLimit(v *model.VPA, container string) resources.Amount {
 	least := resources.Amount(0)
 	for pod := range p.running(v, container) {
@@ -140,8 +138,7 @@ func (p Pods) CurrentRequests(v *model.VPA, container string) resources.List {
 		requests := convert.UnboostedRequests(pod, c, sizing)
 		cpu, has := requests.Get(resources.CPU)
 		if asked, asks := convert.Resources(c.Resources.Requests).Get(resources.CPU); has && asks {
-			// At the end of a boost the annotation is removed before the kubelet has lowered the
-			// CPU.
+			// After a boost the annotation is removed before the kubelet lowers the CPU.
 			requests = requests.With(resources.CPU, min(cpu, asked))
 		}
 		for k := range resources.Kind(resources.Kinds) {
@@ -203,8 +200,7 @@ func withMemory(list, from corev1.ResourceList) corev1.ResourceList {
 	return setMemory(list, q)
 }
 
-// withMoreMemory returns a list with the memory of another, if both have some and the other has
-// more.
+// withMoreMemory takes the memory of another list if both have some and the other has more.
 func withMoreMemory(list, from corev1.ResourceList) corev1.ResourceList {
 	q, found := from[corev1.ResourceMemory]
 	if has, some := list[corev1.ResourceMemory]; !found || !some || q.Cmp(has) <= 0 {
@@ -241,8 +237,7 @@ func separateMessage(v *model.VPA, recommended []status.Recommended) string {
 	return message
 }
 
-// Nodes holds the capacity of nodes. It implements cache.ResourceEventHandler and is safe for
-// concurrent use.
+// Nodes is a cache.ResourceEventHandler for node capacity. It is safe for concurrent use.
 type Nodes struct {
 	pods listers.PodLister
 

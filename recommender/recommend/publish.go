@@ -57,7 +57,6 @@ type Publisher struct {
 	Guard       model.Guard            // around each VPA
 }
 
-// result is the result of one VPA in an iteration.
 type result string
 
 const (
@@ -69,15 +68,13 @@ const (
 )
 
 const (
-	// maxBoundsDelay is how long a bound may differ from the published one. Each VPA has its own
-	// slot within it.
+	// maxBoundsDelay is how long a bound may differ from the published one. Each VPA has its slot.
 	maxBoundsDelay = time.Hour
 	// minPublishTime applies even in a late iteration.
 	minPublishTime = 5 * time.Second
 	// requestTimeout is how long requests may exceed the time.
 	requestTimeout = 10 * time.Second
-	// boundsTimeDivisor keeps iterations short: after time / boundsTimeDivisor, changes of bounds
-	// are deferred.
+	// boundsTimeDivisor defers changes of bounds after time / boundsTimeDivisor.
 	boundsTimeDivisor  = 30
 	missingLogInterval = 30 * time.Minute
 )
@@ -111,8 +108,7 @@ func (p *Publisher) Publish(ctx context.Context, vpas []*model.VPA, now time.Tim
 	return p.publishAll(ctx, jobs, now, span)
 }
 
-// PublishChanged publishes VPAs with changed model.Inputs, for example after a kill. Others wait
-// for Publish.
+// PublishChanged publishes only VPAs with changed model.Inputs, for example after a kill.
 func (p *Publisher) PublishChanged(ctx context.Context, vpas []*model.VPA, now time.Time, span time.Duration) int {
 	return p.publishAll(ctx, p.jobs(vpas, now, func(j job) bool { return j.seen != j.vpa.Published.Inputs }), now, span)
 }
@@ -205,7 +201,6 @@ func (p *Publisher) publishOne(ctx context.Context, j job, w *worker, now time.T
 	}
 }
 
-// write writes the status of a VPA, unless it can be deferred.
 func (p *Publisher) write(ctx context.Context, j job, estimates []model.Estimate, now time.Time) result {
 	v, log := j.vpa, klog.FromContext(ctx)
 	if client.VPARefused(v.Object) {
@@ -274,8 +269,7 @@ func (p *Publisher) resultOf(ctx context.Context, v *model.VPA, done bool, err e
 	return unchanged
 }
 
-// writeTooLarge writes a status with the published recommendation instead, or without any if that
-// is too large as well.
+// writeTooLarge keeps the published recommendation, or writes none if that is too large as well.
 func (p *Publisher) writeTooLarge(ctx context.Context, v *model.VPA, outcome status.Outcome, now time.Time) (bool, error) {
 	if !status.Holds(v.Object, status.StatusTooLarge) {
 		klog.FromContext(ctx).Info("Keeping the published recommendation: the new status is too large", "vpa", klog.KObj(v.Object),
@@ -297,8 +291,7 @@ func (p *Publisher) writeTooLarge(ctx context.Context, v *model.VPA, outcome sta
 	return p.Writer.Write(ctx, v.Object, status.Compose(v.Object, small, now))
 }
 
-// recordOutcome records the outcome for later iterations, and logs new conditions and missing
-// recommendations.
+// recordOutcome also logs new conditions and missing recommendations.
 func (p *Publisher) recordOutcome(log klog.Logger, v *model.VPA, o status.Outcome, now time.Time) {
 	last, provided := &v.Published, len(o.Recommendation) > 0
 	last.Rising = o.Rising != ""
@@ -345,7 +338,6 @@ func (p *Publisher) recordOutcome(log klog.Logger, v *model.VPA, o status.Outcom
 	last.Uncapped = uncapped
 }
 
-// boundsDue reports whether small changes of bounds must be published.
 func (p *Publisher) boundsDue(v *model.VPA, now time.Time) bool {
 	return !v.Published.BoundsTimeUp && v.SlotPassed(maxBoundsDelay, v.Published.LastWriteOrSeen, now)
 }
@@ -373,9 +365,8 @@ func (p *Publisher) canDefer(v *model.VPA, history time.Duration, fresh vpav1.Ve
 // fraction f. A short history would cause a write in each iteration, so f must reach 1/8 to 3/8.
 // The value depends on the VPA, so that VPAs created together do not write together.
 //
-// If pods share node headroom, the lower bound is the base of their shares. Bases fluctuate, and
-// small deviations do no harm. So a rise up to maxBaseRise and a fall up to maxBaseFall are
-// deferred.
+// If pods share node headroom, the lower bound is the base of their shares. Bases fluctuate, so a
+// rise up to maxBaseRise and a fall up to maxBaseFall are deferred.
 func (p *Publisher) differsEnough(v *model.VPA, published, fresh []model.Estimate) bool {
 	return !slices.EqualFunc(published, fresh, func(was, is model.Estimate) bool {
 		away, nearer := p.Tolerance, p.Tolerance
@@ -406,8 +397,7 @@ func (p *Publisher) differsEnough(v *model.VPA, published, fresh []model.Estimat
 	})
 }
 
-// maxBaseRise and maxBaseFall are deferred changes of a base: nearly two and four steps of the grid
-// for bases.
+// maxBaseRise and maxBaseFall are nearly two and four steps of the grid for bases.
 const maxBaseRise, maxBaseFall = 0.1, 0.2
 
 func sharesNode(v *model.VPA) bool { return v.Recipe != nil && v.Recipe.Sharing != nil }

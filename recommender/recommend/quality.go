@@ -73,8 +73,7 @@ func modeOf(v *model.VPA) string {
 	return ""
 }
 
-// Observe compares usage with the recommendation. It ignores containers without a controlling VPA
-// or in mode Off.
+// Observe compares usage with the recommendation. It ignores a nil v and mode Off.
 func (q *Quality) Observe(v *model.VPA, c usage.ContainerKey, k resources.Kind, used resources.Amount, oom bool) {
 	if v == nil || v.Rules.For(c.Container).Off {
 		return

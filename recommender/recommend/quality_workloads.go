@@ -20,13 +20,11 @@ import (
 // how often usage exceeds it, how old it is, and how much history it has. It is optional, because
 // it has up to 19 series for each VPA and container.
 //
-//   - The target is the published one, capped by the policy of the VPA. It counts
-//     from the first iteration that reads it from the status, which is the one after
-//     its write.
-//   - The values of a resource reset with each new target of that resource, and
-//     with a restart.
-//   - Samples are accepted ones of all controlled pods, with equal weight for each
-//     pod and minute. Kills are counted separately.
+//   - The target is the published one, capped by the policy of the VPA. It counts from the first
+//     iteration that reads it from the status, which is the one after its write.
+//   - The values of a resource reset with each new target of that resource, and with a restart.
+//   - Samples are accepted ones of all controlled pods, with equal weight for each pod and minute.
+//     Kills are counted separately.
 //   - The current time is the time of the last iteration.
 //
 // VPAs and containers without a recommendation have no series. A VPA with another target counts as
@@ -75,8 +73,7 @@ func NewWorkloadQuality(registry prometheus.Registerer) *WorkloadQuality {
 	return w
 }
 
-// Follow updates targets and history lengths, and drops deleted VPAs. Call it once per iteration,
-// before the samples.
+// Follow updates targets and drops deleted VPAs. Call it once per iteration, before the samples.
 func (w *WorkloadQuality) Follow(cluster *model.Model, store *usage.Store, now time.Time) {
 	if w == nil {
 		return
@@ -170,7 +167,6 @@ func findContainer(containers []containerRecord, name string) *containerRecord {
 	return nil
 }
 
-// setTarget records the published target. A new one resets the record.
 func (r *kindRecord) setTarget(target resources.Amount, published bool, now time.Time) {
 	switch {
 	case !published:

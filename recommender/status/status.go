@@ -32,14 +32,11 @@ const TargetConflict vpav1.VerticalPodAutoscalerConditionType = "TargetConflict"
 const (
 	// TargetHeld reports that a published target is not lowered, because history may be incomplete.
 	TargetHeld vpav1.VerticalPodAutoscalerConditionType = "TargetHeld"
-	// TargetUnsaved reports that a restart may lower a published target, because its history is not
-	// saved.
+	// TargetUnsaved reports that a restart may lower a target, because its history is not saved.
 	TargetUnsaved vpav1.VerticalPodAutoscalerConditionType = "TargetUnsaved"
-	// InvalidRecipe reports that the recipe in an annotation is invalid, or that a policy does not
-	// allow it.
+	// InvalidRecipe reports that the recipe annotation is invalid, or not allowed by a policy.
 	InvalidRecipe vpav1.VerticalPodAutoscalerConditionType = "InvalidRecipe"
-	// UsageAmbiguous reports that Prometheus has series of a container from several clusters or
-	// replicas.
+	// UsageAmbiguous reports that series of a container are from several clusters or replicas.
 	UsageAmbiguous vpav1.VerticalPodAutoscalerConditionType = "UsageAmbiguous"
 	// MemoryGrowth reports that the memory usage of a container grows daily, as with a leak.
 	MemoryGrowth vpav1.VerticalPodAutoscalerConditionType = "MemoryGrowth"
@@ -47,8 +44,7 @@ const (
 	TooManyContainers vpav1.VerticalPodAutoscalerConditionType = "TooManyContainers"
 	// StatusTooLarge reports that a recommendation exceeds MaxBytes, so the published one stays.
 	StatusTooLarge vpav1.VerticalPodAutoscalerConditionType = "StatusTooLarge"
-	// WriteLimited reports that the status was written late, because the namespace had used its
-	// write limit.
+	// WriteLimited reports that the write limit of the namespace delayed the status.
 	WriteLimited vpav1.VerticalPodAutoscalerConditionType = "WriteLimited"
 	// SufficientHistory reports the length of the history behind the recommendation.
 	SufficientHistory = convert.SufficientHistory
@@ -81,8 +77,7 @@ type Outcome struct {
 	MemoryLimits   string                     // describes independent memory limits, or empty
 }
 
-// Covered returns the longest history step within span, so that estimates change only with the
-// step.
+// Covered rounds span down to a history step, so that estimates change only with the step.
 func Covered(span time.Duration) time.Duration {
 	return convert.HistorySteps[convert.HistoryStep(span)].From
 }
@@ -184,8 +179,7 @@ func (c *conditions) find(t vpav1.VerticalPodAutoscalerConditionType) int {
 	return slices.IndexFunc(c.list, func(x vpav1.VerticalPodAutoscalerCondition) bool { return x.Type == t })
 }
 
-// sort orders conditions by type. Clients read the first ones by position, so Loadline's own
-// conditions come after RecommendationProvided.
+// sort puts Loadline's conditions after RecommendationProvided: clients read the first by position.
 func (c *conditions) sort() {
 	after := func(t vpav1.VerticalPodAutoscalerConditionType) int {
 		if t == InvalidRecipe || t == MemoryGrowth || t > vpav1.RecommendationProvided {
@@ -271,8 +265,7 @@ func Message(vpa *vpav1.VerticalPodAutoscaler, t vpav1.VerticalPodAutoscalerCond
 	return c.list[c.find(t)].Message
 }
 
-// MaxBytes is the maximum size of a status as JSON. Every program caches all statuses, and etcd
-// stores them.
+// MaxBytes limits the JSON of a status, because every program caches all and etcd stores them.
 const MaxBytes = 256 << 10
 
 // ErrTooLarge reports that a status exceeds MaxBytes. It is also the message of StatusTooLarge.
@@ -298,8 +291,7 @@ func (w Writer) Write(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler, sta
 	return w.patch(ctx, vpa, types.JSONPatchType, body)
 }
 
-// WriteConditions replaces the conditions and leaves the rest of the status. It reports true if it
-// sent a patch.
+// WriteConditions replaces only the conditions. It reports whether it sent a patch.
 func (w Writer) WriteConditions(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler, list []vpav1.VerticalPodAutoscalerCondition) (bool, error) {
 	if slices.EqualFunc(vpa.Status.Conditions, list, sameCondition) {
 		return false, nil
