@@ -126,7 +126,7 @@ func TestNodeFull_EmitsOneEventOnVPA(t *testing.T) {
 	}
 	told := events()
 	require.Len(t, told, 1, "it is told once")
-	require.Contains(t, told[0], "Pods_left_alone:_2")
+	require.Contains(t, told[0], "Skipped_pods:_2")
 	makeRoom(t, w)
 	requireGrownInPlace(t, w, before)
 }

@@ -120,7 +120,7 @@ func TestRecommender_SurvivesMetricsAPIOutage(t *testing.T) {
 	require.Equal(t, 1, logLines(t, recommender, logged, outageLine), "one line for one outage")
 	restore()
 	awaitRecommendation(t, w)
-	require.Equal(t, 1, logLines(t, recommender, logged, "The metrics API answers again"))
+	require.Equal(t, 1, logLines(t, recommender, logged, "The metrics API is available again"))
 }
 
-const outageLine = "The metrics API does not answer"
+const outageLine = "The metrics API is not available"

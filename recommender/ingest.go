@@ -189,9 +189,9 @@ func (i *Ingester) logOutage(log klog.Logger, err error, now time.Time) {
 	switch {
 	case !due:
 	case err == nil:
-		log.Info(source+" answers again", "outage", lasted)
+		log.Info(source+" is available again", "outage", lasted)
 	case lasted > 0:
-		log.Error(err, source+" still does not answer", "outage", lasted)
+		log.Error(err, source+" is still not available", "outage", lasted)
 	case source == metricsAPI:
 		log.Error(err, source+" is not available, keeping all recommendations. Check that metrics-server is installed")
 	default:
