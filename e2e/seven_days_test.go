@@ -99,6 +99,7 @@ func requireSameTargets(t *testing.T, before, after map[string]corev1.ResourceLi
 	t.Helper()
 	require.Len(t, after, len(before), event)
 	for name, target := range before {
+		require.Len(t, target, 2, "CPU and memory of %s", name)
 		for resource, amount := range target {
 			got := after[name][resource]
 			require.InEpsilon(t, amount.AsApproximateFloat64(), got.AsApproximateFloat64(), 1e-6, "%s: %s of %s", event, resource, name)

@@ -117,11 +117,11 @@ func (v *victim) undisturbed(t *testing.T, attack func()) {
 	if longest > unseen+maxCreation || v.creations.err != nil {
 		t.Errorf("creation of a pod: at most %s, without the webhook %s: %v", longest, unseen, v.creations.err)
 	}
-	seen, control := v.served(t, victimNamespace, start), v.served(t, unseenNamespace, start)
+	seen, control := podCreationsSince(t, victimNamespace, start), podCreationsSince(t, unseenNamespace, start)
 	t.Logf("pods of the user, as the API server sees them: %d created in %s at most, of which %s at most in the webhook; without the webhook %s",
 		seen.count, seen.longest.Total, seen.longest.Webhook, control.longest.Total)
 	if favored && (seen.longest.Webhook > maxCreation || seen.longest.Total > control.longest.Total+maxCreation) {
-		t.Errorf("creation of a pod: the API server took %+v, without the webhook %+v", seen.longest, control.longest)
+		t.Errorf("creation of a pod: the API server took %s, the webhook %s; without the webhook %s", seen.longest.Total, seen.longest.Webhook, control.longest.Total)
 	}
 	require.Equal(t, before.failed, after.failed, "the API server did not reach the webhook")
 }
@@ -132,8 +132,8 @@ type podCreations struct {
 	longest harness.PodCreation // each time is the longest of its kind
 }
 
-// served summarizes the creations since a time, as the API server sees them.
-func (v *victim) served(t *testing.T, namespace string, since time.Time) podCreations {
+// podCreationsSince summarizes the creations in a namespace, as the API server sees them.
+func podCreationsSince(t *testing.T, namespace string, since time.Time) podCreations {
 	t.Helper()
 	var c podCreations
 	require.NoError(t, cluster.PodCreations(namespace, func(p harness.PodCreation) {

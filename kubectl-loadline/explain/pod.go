@@ -367,7 +367,7 @@ func describeMark(m sharing.Mark) string {
 	case m.At.IsZero():
 		return text + ", never made smaller"
 	case m.Reverted:
-		return text + ", did harm, so it was taken back at " + cli.Timestamp(m.At)
+		return text + ", reverted after harm at " + cli.Timestamp(m.At)
 	}
 	return text + ", made smaller at " + cli.Timestamp(m.At)
 }

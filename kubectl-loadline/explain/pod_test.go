@@ -225,7 +225,7 @@ func TestExplainPod_Events(t *testing.T) {
 func TestExplainPod_ShareAnnotation(t *testing.T) {
 	for text, want := range map[string]string{
 		"cpu": "cpu, never made smaller", "cpu,memory at 2026-03-02T07:50:00Z after 0": "cpu, memory, made smaller at 2026-03-02T07:50:00Z",
-		"cpu at 2026-03-02T07:55:00Z after 3 reverted": "cpu, did harm, so it was taken back at 2026-03-02T07:55:00Z",
+		"cpu at 2026-03-02T07:55:00Z after 3 reverted": "cpu, reverted after harm at 2026-03-02T07:55:00Z",
 	} {
 		s := plugintest.NewShop()
 		s.Pods["web-1-b"].Annotations = map[string]string{convert.SharedAnnotation: text}

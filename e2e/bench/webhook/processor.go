@@ -89,8 +89,8 @@ func keepAwake() (end func(), err error) {
 	}
 	for processor := range runtime.NumCPU() {
 		cmd := exec.Command("taskset", "-c", strconv.Itoa(processor), "chrt", "--idle", "0", "sh", "-c", "while :; do :; done")
-		// In a session of its own: in this session, Linux would count its time as ours and prefer
-		// other sessions.
+		// Setsid: the Linux scheduler groups processes by terminal session, and would charge the time
+		// of the loop to the group of the measured programs.
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 		if err := cmd.Start(); err != nil {
 			end()

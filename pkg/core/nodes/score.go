@@ -145,14 +145,14 @@ const (
 	memoryStep  = 1.05
 )
 
-// memoryFactor returns the lowest memory factor with at most most failures, NaN if there is none.
-func memoryFactor(f *Fleet, courses []*Trace, o Options, v Variant, most int) float64 {
+// memoryFactor returns the lowest memory factor with at most maxFailures failures, NaN if there is none.
+func memoryFactor(f *Fleet, courses []*Trace, o Options, v Variant, maxFailures int) float64 {
 	low, high := -memorySteps, memorySteps+1
 	for low < high {
 		middle := low + (high-low)/2
 		v.Factor[resources.Memory] = math.Pow(memoryStep, float64(middle))
 		score := Run(f, courses, o, v)
-		if score.MemoryFailures() <= most {
+		if score.MemoryFailures() <= maxFailures {
 			high = middle
 		} else {
 			low = middle + 1

@@ -191,7 +191,8 @@ func TwoPeaks() Step {
 // Maximum of VolatileMargin, as a fraction.
 const maxMargin = 3
 
-// VolatileMargin adds a fixed fraction, more for volatile daily peaks, and more for new containers.
+// VolatileMargin adds a fixed fraction, more for volatile daily peaks, and more for new containers,
+// above all if their peak is far above the mean.
 func VolatileMargin(fixed FixedMargin, volatility, cold, restless float64, halfLife time.Duration) Step {
 	says := func(s Subject) string {
 		return fmt.Sprintf("margin %s + %g x volatility + (%g + %g x restlessness) halved every %gh", fixed.describe(s), volatility, cold, restless, halfLife.Hours())
@@ -211,9 +212,9 @@ func DeclaredRequest(hours float64) Step {
 	}}
 }
 
-// LastDay raises the amount to the peak of the last day plus the fixed margin, at least least.
-func LastDay(fixed FixedMargin, least float64) Step {
-	margin := func(s Subject) float64 { return max(fixed.fraction(s), least) }
+// LastDay raises the amount to the peak of the last day plus the fixed margin, at least minMargin.
+func LastDay(fixed FixedMargin, minMargin float64) Step {
+	margin := func(s Subject) float64 { return max(fixed.fraction(s), minMargin) }
 	says := func(s Subject) string { return fmt.Sprintf("or highest of the last day + %.3g", margin(s)) }
 	return Step{Name: "or highest of the last day", Describe: says, Apply: func(s Subject, in float64) float64 {
 		return max(in, s.Sketch.Peaks.LastDayPeak()*(1+margin(s)))

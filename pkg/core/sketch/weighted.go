@@ -10,18 +10,18 @@ import (
 
 // WeightedShape holds the parameters of histograms with buckets of equal size, in cores and bytes.
 type WeightedShape struct {
-	sizes  [resources.Kinds]float64
-	last   [resources.Kinds]int // last bucket, holds all larger usage
-	least  float64
-	window [resources.Kinds]time.Duration
+	sizes     [resources.Kinds]float64
+	last      [resources.Kinds]int // last bucket, holds all larger usage
+	minWeight float64
+	window    [resources.Kinds]time.Duration
 }
 
 // NewWeightedShape returns the shape of histograms with buckets of a size up to a maximum. A sample
-// weighs its amount, at least least, and expires after the window of its resource, in whole days.
-func NewWeightedShape(size, most [resources.Kinds]float64, least float64, window [resources.Kinds]time.Duration) *WeightedShape {
-	s := &WeightedShape{sizes: size, least: least, window: window}
+// weighs its amount, at least minWeight, and expires after the window of its resource, in whole days.
+func NewWeightedShape(size, maxSize [resources.Kinds]float64, minWeight float64, window [resources.Kinds]time.Duration) *WeightedShape {
+	s := &WeightedShape{sizes: size, minWeight: minWeight, window: window}
 	for k := range s.last {
-		s.last[k] = int(math.Ceil(most[k] / size[k]))
+		s.last[k] = int(math.Ceil(maxSize[k] / size[k]))
 	}
 	return s
 }
@@ -62,7 +62,7 @@ func (w *Weighted) Observe(at int64, use float64) {
 		use /= 1000
 	}
 	if d := w.day(at / int64(24*time.Hour)); d != nil {
-		d.add(w.shape.bucket(w.kind, use), max(use, w.shape.least))
+		d.add(w.shape.bucket(w.kind, use), max(use, w.shape.minWeight))
 	}
 }
 
