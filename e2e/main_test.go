@@ -90,7 +90,7 @@ func startPrograms(ctx context.Context) (err error) {
 		"--ignored-vpa-object-namespaces="+strings.Join(ownNamespaces, ","),
 		"--sharing-min-age=1s", // workloads of these clusters are younger than an hour
 		// All tests together are a mass event.
-		"--eviction-pace=0", "--namespace-eviction-pace=0", "--left-alone-event-after="+eventAfter.String()); err != nil {
+		"--eviction-pace=0", "--namespace-eviction-pace=0", "--skip-event-after="+eventAfter.String()); err != nil {
 		return err
 	}
 	if admission, err = cluster.AdmissionController(ctx, alpha); err != nil {

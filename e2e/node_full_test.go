@@ -102,7 +102,7 @@ func TestNodeFull_ResizesOnceThereIsRoom(t *testing.T) {
 	requireGrownInPlace(t, w, before)
 }
 
-// The event follows after --left-alone-event-after.
+// The event follows after --skip-event-after.
 func TestNodeFull_EmitsOneEventOnVPA(t *testing.T) {
 	parallelTest(t)
 	w, before := fullNodeScenario.begun(t)

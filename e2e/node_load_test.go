@@ -93,7 +93,7 @@ func awaitOverloadedWithin(t *testing.T, limit time.Duration, names ...string) {
 	t.Helper()
 	within(t, limit, fmt.Sprintf("the nodes with the taint are %v", names), func() error {
 		now := overloaded(t)
-		require.LessOrEqual(t, len(now), 1, "more than --node-load-most allows: %v", now)
+		require.LessOrEqual(t, len(now), 1, "more than --node-load-max-tainted allows: %v", now)
 		if !slices.Equal(now, names) {
 			return fmt.Errorf("%v have it", now)
 		}
@@ -157,7 +157,7 @@ func TestNodeLoad_TaintsMostOverloadedNode(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, service.Close()) })
 	known := &nodeLoads{of: map[string]float64{"load-a": 3, "load-b": 2, "load-c": 1}} // each node has one CPU
 	gone := serveAt(service, known)
-	args := []string{"--node-load-most=0.15", "--node-load-interval=5s", "--prometheus-address=http://" + service.Address()}
+	args := []string{"--node-load-max-tainted=0.15", "--node-load-interval=5s", "--prometheus-address=http://" + service.Address()}
 
 	rehearsing := ownUpdater(t, ns, "node-load-dry", append(args, "--node-load-taint=dry-run")...)
 	awaitLoads(t, rehearsing)

@@ -229,7 +229,7 @@ func (r *liveReplay) taken(t *testing.T) float64 {
 	t.Helper()
 	metrics, err := r.own[r.now].Metrics(t.Context())
 	require.NoError(t, err)
-	return metrics[`loadline_recommender_ooms_total{result="taken"}`]
+	return metrics[`loadline_recommender_ooms_total{result="accepted"}`]
 }
 
 func (r *liveReplay) handOver(t *testing.T) {

@@ -75,7 +75,7 @@ func TestSharing_DryRunWritesNothing(t *testing.T) {
 			return err
 		}
 		c := meta.FindStatusCondition(p.Status.Conditions, "Sharing")
-		if c == nil || c.Status != metav1.ConditionFalse || c.Reason != "ModeTooCautious" {
+		if c == nil || c.Status != metav1.ConditionFalse || c.Reason != "ModeTooConservative" {
 			return errors.New("it does not")
 		}
 		require.NotNil(t, meta.FindStatusCondition(p.Status.Conditions, "Ready"), "conditions of the recommender stay")

@@ -99,7 +99,7 @@ func runWith(t *testing.T, missing int32) (got runResult) {
 		require.Empty(t, held())
 		require.True(t, w.metrics.history.Complete())
 		w.iterate(9)
-		require.EqualValues(t, 2*193, testutil.ToFloat64(w.metrics.historySamples.WithLabelValues("taken")))
+		require.EqualValues(t, 2*193, testutil.ToFloat64(w.metrics.historySamples.WithLabelValues("accepted")))
 
 		require.Equal(t, 1, w.loop.Store.Len())
 		for series := range w.loop.Store.All() {

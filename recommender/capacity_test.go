@@ -82,7 +82,7 @@ func TestIngester_AcceptsSamplesUpToNodeCapacity(t *testing.T) {
 	w := newWorld(t, aNode("n", "8", "32Gi"), deployment("web"), onNode(aPod("web-1", "web", "a"), "n"), aVPA("web", "web", time.Hour)).start()
 	w.setUsage("web-1", "a", 8_400, 32<<10)
 	w.iterate(1)
-	require.Equal(t, 2.0, testutil.ToFloat64(w.metrics.samples.WithLabelValues("taken")))
+	require.Equal(t, 2.0, testutil.ToFloat64(w.metrics.samples.WithLabelValues("accepted")))
 	require.Zero(t, testutil.ToFloat64(w.metrics.samples.WithLabelValues("above_capacity")))
 }
 

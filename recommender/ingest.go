@@ -166,7 +166,7 @@ func (i *Ingester) capKill(oom usage.OOM) usage.OOM {
 }
 
 var results = map[usage.Reason]string{
-	usage.Accepted:         "taken",
+	usage.Accepted:         "accepted",
 	usage.UnknownContainer: "unknown_container",
 	usage.NegativeAmount:   "negative",
 	usage.NotNewer:         "not_newer",

@@ -55,7 +55,7 @@ func TestIngester_CountsSampleResults(t *testing.T) {
 		return nil
 	})
 	i.RunOnce(t.Context(), now())
-	for result, want := range map[string]float64{"taken": 1, "not_newer": 1, "negative": 1, "unknown_container": 1, "out_of_range": 1} {
+	for result, want := range map[string]float64{"accepted": 1, "not_newer": 1, "negative": 1, "unknown_container": 1, "out_of_range": 1} {
 		require.Equal(t, want, testutil.ToFloat64(i.Samples.WithLabelValues(result)), result)
 	}
 }
@@ -64,7 +64,7 @@ func TestIngester_StoresKillsWithoutMetrics(t *testing.T) {
 	i := newIngester(func(context.Context, func(usage.Sample)) error { return errors.New("down") })
 	i.OOMs.Add(usage.OOM{Container: key("a"), At: now(), Memory: 1 << 30})
 	i.RunOnce(t.Context(), now())
-	require.Equal(t, 1.0, testutil.ToFloat64(i.Kills.WithLabelValues("taken")))
+	require.Equal(t, 1.0, testutil.ToFloat64(i.Kills.WithLabelValues("accepted")))
 	require.Equal(t, 1.0, testutil.ToFloat64(i.Responses.WithLabelValues("true", sourceName)))
 	peak, _, found := i.Store.Peak(key("a"))
 	require.True(t, found)
@@ -89,7 +89,7 @@ func TestIngester_RecoversPanicOfOneKill(t *testing.T) {
 	}
 	i.StoreKills(klog.New(brokenLog{}), now())
 	require.Equal(t, 2.0, testutil.ToFloat64(panics))
-	require.Equal(t, 2.0, testutil.ToFloat64(i.Kills.WithLabelValues("taken")))
+	require.Equal(t, 2.0, testutil.ToFloat64(i.Kills.WithLabelValues("accepted")))
 }
 
 func TestIngester_TimesOutHungSource(t *testing.T) {
@@ -138,7 +138,7 @@ func TestIngester_DropsFutureSamplesAndKills(t *testing.T) {
 	})
 	i.OOMs.Add(usage.OOM{Container: key("a"), At: ahead, Memory: 1 << 30})
 	i.RunOnce(t.Context(), now())
-	require.Equal(t, 2.0, testutil.ToFloat64(i.Samples.WithLabelValues("taken")), "a little ahead is no harm")
+	require.Equal(t, 2.0, testutil.ToFloat64(i.Samples.WithLabelValues("accepted")), "a little ahead is no harm")
 	require.Equal(t, 2.0, testutil.ToFloat64(i.Samples.WithLabelValues("in_future")))
 	require.Equal(t, 1.0, testutil.ToFloat64(i.Kills.WithLabelValues("in_future")))
 	_, end, found := i.Store.Peak(key("a"))

@@ -32,7 +32,7 @@ func TestOOMKill_CountsOnceAfterClockSetBack(t *testing.T) {
 	seen := func(n float64) func() bool {
 		return func() bool {
 			w.iterate(1)
-			return kills("taken")+kills("duplicate") == n
+			return kills("accepted")+kills("duplicate") == n
 		}
 	}
 	first, second := w.now, w.now.Add(-time.Hour)
@@ -41,7 +41,7 @@ func TestOOMKill_CountsOnceAfterClockSetBack(t *testing.T) {
 	once := w.memory("web")
 	w.setOOMKilled("3", "c2", "1Gi", second)
 	require.Eventually(t, seen(2), time.Minute, time.Millisecond)
-	require.Equal(t, 2.0, kills("taken"))
+	require.Equal(t, 2.0, kills("accepted"))
 	twice := w.memory("web")
 	require.Greater(t, twice, once)
 
@@ -49,11 +49,11 @@ func TestOOMKill_CountsOnceAfterClockSetBack(t *testing.T) {
 	require.Eventually(t, seen(3), time.Minute, time.Millisecond)
 	w.setOOMKilled("5", "c2", "2Gi", second)
 	require.Eventually(t, seen(4), time.Minute, time.Millisecond)
-	require.Equal(t, 2.0, kills("taken"))
+	require.Equal(t, 2.0, kills("accepted"))
 	for range 2 {
 		w.restart()
 		require.Eventually(t, seen(1), time.Minute, time.Millisecond)
-		require.Zero(t, kills("taken"))
+		require.Zero(t, kills("accepted"))
 		require.Equal(t, twice, w.memory("web"))
 	}
 	w.setOOMKilled("6", "c3", "2Gi", second.Add(time.Minute))

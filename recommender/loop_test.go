@@ -245,7 +245,7 @@ func TestOOMKill_RaisesRecommendation(t *testing.T) {
 		w.iterate(1)
 		return w.recommendations("web")[0].Target.Memory().Value() > before
 	}, time.Minute, time.Millisecond)
-	require.Equal(t, 1.0, testutil.ToFloat64(w.metrics.ooms.WithLabelValues("taken")))
+	require.Equal(t, 1.0, testutil.ToFloat64(w.metrics.ooms.WithLabelValues("accepted")))
 }
 
 func TestHandleOOMs_PublishesAndSavesKill(t *testing.T) {

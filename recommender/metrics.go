@@ -94,11 +94,11 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		quality:   recommend.NewQuality(registry),
 
 		samples: counter("loadline_recommender_samples_total",
-			`Usage samples by result; "taken" means accepted.`, "result"),
+			`Usage samples by result.`, "result"),
 		historySamples: counter("loadline_recommender_history_samples_total",
-			`History samples from Prometheus by result; "taken" means accepted.`, "result"),
+			`History samples from Prometheus by result.`, "result"),
 		ooms: counter("loadline_recommender_ooms_total",
-			`Out-of-memory kills and evictions by result; "taken" means accepted.`, "result"),
+			`Out-of-memory kills and evictions by result.`, "result"),
 		statuses:    counter("loadline_recommender_status_writes_total", "Status patches of VPAs, by result.", "result"),
 		checkpoints: counter("loadline_recommender_checkpoint_writes_total", "Checkpoint writes, deletions and rejected checkpoints, by result.", "result"),
 		panics:      counter("loadline_recommender_panics_total", "Recovered panics by step of an iteration. The affected VPA missed the step.", "step"),
@@ -107,7 +107,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Help: "VPAs with a recommendation, by the minimum length of its history.",
 		}, []string{"history"}),
 		rising: auto.NewGauge(prometheus.GaugeOpts{
-			Name: "loadline_recommender_vpas_with_rising_memory",
+			Name: "loadline_recommender_vpas_with_memory_growth",
 			Help: "VPAs with a container whose memory usage grows daily, as with a leak.",
 		}),
 		limited: auto.NewGaugeVec(prometheus.GaugeOpts{

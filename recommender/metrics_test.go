@@ -45,7 +45,7 @@ func touchMetrics(m *metrics) {
 	linked := cluster.Find("ns", "v")
 	linked.Published.Uncapped = map[string]resources.List{"a": resources.NewList(5, 5)}
 	m.quality.RecordChange(linked, "a", resources.NewList(9, 9))
-	m.policies.VPAs.WithLabelValues("made")
+	m.policies.VPAs.WithLabelValues("created")
 	m.policies.Workloads.WithLabelValues("", "", "")
 	for _, v := range []*prometheus.GaugeVec{m.policies.Degraded, m.policies.Cores, m.policies.Bytes} {
 		v.WithLabelValues("")

@@ -84,7 +84,7 @@ func TestBackfill_LoadsHistoryBeforeFirstIteration(t *testing.T) {
 	list, err := w.vpas.AutoscalingV1().VerticalPodAutoscalerCheckpoints("").List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	require.Empty(t, list.Items, "with Prometheus there are no checkpoints")
-	require.EqualValues(t, 2*193, testutil.ToFloat64(w.metrics.historySamples.WithLabelValues("taken")))
+	require.EqualValues(t, 2*193, testutil.ToFloat64(w.metrics.historySamples.WithLabelValues("accepted")))
 }
 
 func TestBackfill_HoldsTargetUntilComplete(t *testing.T) {

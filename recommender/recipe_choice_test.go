@@ -52,7 +52,7 @@ func TestInvalidRecipe_FallsBackToFlag(t *testing.T) {
 		`using recipe "vpa" of the recommender until this is fixed`, message)
 	require.NotEmpty(t, w.recommendations("web"))
 	require.NotEmpty(t, w.recommendations("other"))
-	require.Equal(t, 1.0, testutil.ToFloat64(w.metrics.recipes.WithLabelValues("vpa", "wrong_annotation")))
+	require.Equal(t, 1.0, testutil.ToFloat64(w.metrics.recipes.WithLabelValues("vpa", "invalid_annotation")))
 	wrong, _ = w.condition("other", status.InvalidRecipe)
 	require.Empty(t, wrong)
 

@@ -248,7 +248,7 @@ func TestBacktester_MatchesAfterKill(t *testing.T) {
 				w.iterate(1)
 				replayed.Observe(w.now, resources.CPU, 300, 0)
 				replayed.Observe(w.now, resources.Memory, 200<<20, 0)
-				return testutil.ToFloat64(w.metrics.ooms.WithLabelValues("taken")) == kills
+				return testutil.ToFloat64(w.metrics.ooms.WithLabelValues("accepted")) == kills
 			}, time.Minute, time.Millisecond)
 		}
 		both(0)

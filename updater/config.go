@@ -134,7 +134,7 @@ func (c *Config) addOwnFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&c.Pace.Namespace, "namespace-eviction-pace", c.Pace.Namespace, "Maximum per minute for each namespace. If 0, there is no limit.")
 	fs.DurationVar(&c.Pace.SlowStart, "eviction-slow-start", c.Pace.SlowStart, "Time after the start in which the rate grows from 10 per minute to --eviction-pace. If 0, there is no slow start.")
 	fs.DurationVar(&c.Disruption.StabilizationWindow, "stabilization-window", c.Disruption.StabilizationWindow, "Minimum time before an increase is reversed by a decrease. It doubles with each reversal, up to a day. If 0, there is no minimum.")
-	fs.DurationVar(&c.SkipEventDelay, "left-alone-event-after", c.SkipEventDelay, "Time that pods of a VPA are skipped for one reason that requires user action before an event on the VPA reports it. If 0, it is reported at once.")
+	fs.DurationVar(&c.SkipEventDelay, "skip-event-after", c.SkipEventDelay, "Time that pods of a VPA are skipped for one reason that requires user action before an event on the VPA reports it. If 0, it is reported at once.")
 	fs.StringVar(&c.EvictionRoom, "eviction-room", c.EvictionRoom, "Capacity that an eviction requires. free: free capacity on a node now. size: a node that is large enough, for clusters with a node autoscaler. auto: no check of nodes if a node autoscaler is detected, else free. off: no check, for resizes neither. All values except off check quotas.")
 	fs.BoolVar(&c.Disruption.CapToRoom, "cap-to-room", c.Disruption.CapToRoom, "If the recommended resources do not fit into the node or a quota, resize to the part that fits, if that changes at least --pod-update-threshold. Evictions are never reduced.")
 	fs.StringVar(&c.StaticCPUNodes, "static-cpu-nodes", c.StaticCPUNodes, "Label selector of nodes with the static CPU manager policy. Their kubelet refuses in-place CPU changes of Guaranteed pods, so the updater does not try them. If empty, such nodes are detected from refused resizes.")
@@ -163,7 +163,7 @@ func (c *Config) Validate() error {
 		flags.Check(c.Pace.Cluster >= 0, "eviction-pace", c.Pace.Cluster, "must not be negative"),
 		flags.Check(c.Pace.Namespace >= 0, "namespace-eviction-pace", c.Pace.Namespace, "must not be negative"),
 		flags.Check(c.Pace.SlowStart >= 0, "eviction-slow-start", c.Pace.SlowStart, "must not be negative"),
-		flags.Check(c.SkipEventDelay >= 0, "left-alone-event-after", c.SkipEventDelay, "must not be negative"),
+		flags.Check(c.SkipEventDelay >= 0, "skip-event-after", c.SkipEventDelay, "must not be negative"),
 		flags.Check(c.Disruption.StabilizationWindow >= 0 && c.Disruption.StabilizationWindow <= 24*time.Hour, "stabilization-window", c.Disruption.StabilizationWindow, "must be from 0 to 24h"),
 		flags.Check(slices.Contains([]string{roomAuto, roomFree, roomSize, roomOff}, c.EvictionRoom), "eviction-room", c.EvictionRoom, "must be auto, free, size or off"),
 		flags.Check(!c.Disruption.CapToRoom || c.EvictionRoom != roomOff, "cap-to-room", c.Disruption.CapToRoom, "needs --eviction-room=auto, free or size"),

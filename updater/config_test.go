@@ -138,9 +138,9 @@ func TestConfig_InvalidInputPrintsOneLineEach(t *testing.T) {
 		{[]string{"--node-load-threshold=NaN"}, flags.ExitUsage, "--node-load-threshold=NaN: must be more than 0"},
 		{[]string{"--node-load-interval=100ms"}, flags.ExitUsage, "--node-load-interval=100ms: must be from 1s to 10m"},
 		{[]string{"--node-load-interval=11m"}, flags.ExitUsage, "--node-load-interval=11m0s: must be from 1s to 10m"},
-		{[]string{"--node-load-most=1"}, flags.ExitUsage, "--node-load-most=1: must be more than 0 and less than 1: some node must be left for new pods"},
-		{[]string{"--node-load-most=0"}, flags.ExitUsage, "--node-load-most=0: must be more than 0 and less than 1"},
-		{[]string{"--left-alone-event-after=-1s"}, flags.ExitUsage, "--left-alone-event-after=-1s: must not be negative"},
+		{[]string{"--node-load-max-tainted=1"}, flags.ExitUsage, "--node-load-max-tainted=1: must be more than 0 and less than 1: some node must be left for new pods"},
+		{[]string{"--node-load-max-tainted=0"}, flags.ExitUsage, "--node-load-max-tainted=0: must be more than 0 and less than 1"},
+		{[]string{"--skip-event-after=-1s"}, flags.ExitUsage, "--skip-event-after=-1s: must not be negative"},
 		{[]string{"--address=" + listener.Addr().String()}, flags.ExitFailed, "address already in use"},
 		{[]string{"--address=127.0.0.1:0", "--kubeconfig=/no/such/file"}, flags.ExitFailed, "must be a readable kubeconfig file"},
 	} {

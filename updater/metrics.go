@@ -115,7 +115,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Help: "Pods under observation for which a source returned incomplete data."}, []string{"source"}),
 		overloaded:  nodes("overloaded_nodes", "Nodes with a load above --node-load-threshold."),
 		tainted:     nodes("tainted_nodes", "Nodes with the taint of overloaded nodes, or that would have it in a dry run."),
-		capped:      nodes("capped_nodes", "Overloaded nodes without the taint because of --node-load-most."),
+		capped:      nodes("capped_nodes", "Overloaded nodes without the taint because of --node-load-max-tainted."),
 		unknownLoad: nodes("unknown_load_nodes", "Nodes with unknown load."),
 		loadErrors: auto.NewCounterVec(prometheus.CounterOpts{Namespace: "loadline", Subsystem: "node", Name: "load_errors_total",
 			Help: "Rounds with a failed query of node loads or a failed read or write of nodes, by source."}, []string{"source"}),

@@ -95,7 +95,7 @@ func TestRestart_RespectsPodDisruptionBudget(t *testing.T) {
 	pass("web-1-0")
 	require.Equal(t, []string{"create pods eviction", "patch pods resize", "patch pods "}, w.writes(), "asked right before, and marked")
 	require.Equal(t, "2026-01-02T12:00:00Z after 0", w.pod("web-1-0").Annotations[convert.RestartAnnotation])
-	require.EqualValues(t, 4, w.value("loadline_updater_skipped_pods", "reason", "RestartUnderWay"))
+	require.EqualValues(t, 4, w.value("loadline_updater_skipped_pods", "reason", "RestartInProgress"))
 	pass("web-1-0")
 	w.await("the resize", resized, "web-1-0")
 	pass("web-1-0")
@@ -150,7 +150,7 @@ func TestEviction_WaitsForRestartInSameBudget(t *testing.T) {
 	require.NoError(t, err)
 	w.runOnce(noon)
 	require.Empty(t, w.evictions())
-	require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", "RestartUnderWay"))
+	require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", "RestartInProgress"))
 	leave()
 	w.runOnce(noon)
 	require.Len(t, w.evictions(), 2)
@@ -169,7 +169,7 @@ func TestRestart_OfPodWithoutVPAReleasesBudget(t *testing.T) {
 		w.runOnce(noon.Add(time.Duration(minute) * time.Minute))
 		require.Empty(t, w.writes(), minute)
 	}
-	require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", "RestartUnderWay"))
+	require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", "RestartInProgress"))
 	w.runOnce(noon.Add(time.Hour))
 	require.Contains(t, w.writes(), "patch pods resize")
 }

@@ -131,7 +131,7 @@ func TestSharingEnd_KeepsSharesWhileChangesAreForbidden(t *testing.T) {
 		require.Equal(t, "800m 800m 800m", r.runAt(5*time.Minute), name)
 		require.Equal(t, "800m 800m 800m", r.runAt(10*time.Minute), name)
 		if name != "skip" {
-			require.Contains(t, r.condition(), "False ModeTooCautious", name)
+			require.Contains(t, r.condition(), "False ModeTooConservative", name)
 			require.Contains(t, r.condition(), `pods with a share keep it: to end it, set spec.sharing.mode: "Off" first, while pods may be changed`, name)
 		}
 		r.edit(sharingOff)

@@ -468,7 +468,7 @@ func TestSharingCondition_ReportsBlockers(t *testing.T) {
 		want   string
 	}{
 		"a dry run":                      {sharingPolicy(dryRun, automatic), []runtime.Object{scaled}, ""},
-		"a mode that is too cautious":    {sharingPolicy(on), nil, "ModeTooCautious: acts as DryRun for workloads with running pods that must not change"},
+		"a mode that is too cautious":    {sharingPolicy(on), nil, "ModeTooConservative: acts as DryRun for workloads with running pods that must not change"},
 		"a recipe that does not share":   {sharingPolicy(on, automatic, calm), nil, "RecipeDoesNotShare: some workloads have a recipe that does not support sharing"},
 		"another updater":                {sharingPolicy(on, automatic), []runtime.Object{held}, "AnotherUpdater: acts as DryRun: another updater holds the Lease: other-1"},
 		"another updater that is gone":   {sharingPolicy(on, automatic), []runtime.Object{expired}, "Shares"},
@@ -510,9 +510,9 @@ func TestSharingCondition_KeptByUpdaterOfOneNamespace(t *testing.T) {
 	config.Kube.Namespace = "shop"
 	for _, mode := range []loadlinev1alpha1.SharingMode{loadlinev1alpha1.SharingOn, loadlinev1alpha1.SharingDryRun} {
 		policy := sharingPolicy(mode, automatic)
-		policy.Status.Conditions = []metav1.Condition{{Type: "Sharing", Status: metav1.ConditionFalse, Reason: "ModeTooCautious", Message: "as it is"}}
+		policy.Status.Conditions = []metav1.Condition{{Type: "Sharing", Status: metav1.ConditionFalse, Reason: "ModeTooConservative", Message: "as it is"}}
 		w := newWorld(t, config, append(peakingPods(3, nil), peakingVPA(), policy, kubelet("n1", "8"))...)
-		require.Equal(t, "ModeTooCautious: as it is", w.sharingCondition(0), mode)
+		require.Equal(t, "ModeTooConservative: as it is", w.sharingCondition(0), mode)
 	}
 }
 
@@ -521,7 +521,7 @@ func TestSharingCondition_WrittenOnceAndRemoved(t *testing.T) {
 	policy.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Served"}}
 	w := newWorld(t, Default(), append(peakingPods(3, nil), peakingVPA(), policy, kubelet("n1", "8"))...)
 	w.vpa.ClearActions()
-	require.Contains(t, w.sharingCondition(0), "ModeTooCautious")
+	require.Contains(t, w.sharingCondition(0), "ModeTooConservative")
 	seen := func(has bool) {
 		t.Helper()
 		require.Eventually(t, func() bool {

@@ -70,7 +70,7 @@ func TestEviction_WaitsForWorkloadRollout(t *testing.T) {
 	w := newWorld(t, Default(), objects...)
 	w.runOnce(noon)
 	require.Empty(t, w.evictions())
-	require.EqualValues(t, 4, w.value("loadline_updater_skipped_pods", "reason", "RolloutUnderWay"))
+	require.EqualValues(t, 4, w.value("loadline_updater_skipped_pods", "reason", "RolloutInProgress"))
 }
 
 func node(name, cpu string) *corev1.Node {

@@ -203,7 +203,7 @@ func (w *testServer) load(t *testing.T, expression string) backfill.LoadedHistor
 	require.Len(t, families, 1)
 	counts := families[0].GetMetric()
 	require.Len(t, counts, 1, "no sample is left out")
-	require.Equal(t, "taken", counts[0].GetLabel()[0].GetValue())
+	require.Equal(t, "accepted", counts[0].GetLabel()[0].GetValue())
 	require.EqualValues(t, progress.Samples, counts[0].GetCounter().GetValue())
 	parts := loader.Take()
 	require.Len(t, parts, 1)

@@ -47,7 +47,7 @@ func Backtest(ctx context.Context, plugin, dir, memoryLimit string, startup bool
 	if err := write(file, recordings); err != nil {
 		return nil, err
 	}
-	args := []string{"backtest", "-o", "events", "--every=1m", "--baselines=false", "--least-memory=0", "--memory-limit=" + memoryLimit, fmt.Sprintf("--startup=%v", startup)}
+	args := []string{"backtest", "-o", "events", "--every=1m", "--baselines=false", "--min-memory=0", "--memory-limit=" + memoryLimit, fmt.Sprintf("--startup=%v", startup)}
 	for _, recipe := range recipes {
 		args = append(args, "--recipe="+recipe)
 	}

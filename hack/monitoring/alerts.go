@@ -151,12 +151,12 @@ var alerts = []alert{
 	},
 	{
 		name: "LoadlineMemoryGrowth", severity: info, forDuration: "1h",
-		expr:        `loadline_recommender_vpas_with_rising_memory > 0`,
+		expr:        `loadline_recommender_vpas_with_memory_growth > 0`,
 		summary:     "{{ $value }} VPAs have a container with memory that grows from day to day.",
 		description: "Perhaps a leak: the recommendation follows it, and hides it.",
 		actions:     []string{"`kubectl get vpa -A -o json` and look for the condition `MemoryGrowth`: its message says how fast ([conditions.md](conditions.md))."},
-		firing:      []string{`loadline_recommender_vpas_with_rising_memory 2x240`},
-		quiet:       []string{`loadline_recommender_vpas_with_rising_memory 0x240`},
+		firing:      []string{`loadline_recommender_vpas_with_memory_growth 2x240`},
+		quiet:       []string{`loadline_recommender_vpas_with_memory_growth 0x240`},
 	},
 	{
 		name: "LoadlineRecommendationCapped", severity: info, forDuration: "1d",

@@ -51,7 +51,7 @@ var dashboards = []dashboard{
 			{title: "Responses of the metrics API", unit: perSec, queries: []query{{`sum by (is_error) (rate(vpa_recommender_metric_server_responses[5m]))`, "error: {{is_error}}"}}},
 			{title: "History behind recommendations", unit: short, description: "VPAs by the minimum span of their usage history.", queries: []query{{`sum by (history) (loadline_recommender_vpas_by_history)`, "{{history}}"}}},
 			{title: "Recipes", unit: short, queries: []query{{`sum by (recipe, source) (loadline_recommender_vpas_by_recipe)`, "{{recipe}} ({{source}})"}}},
-			{title: "Rising memory", unit: short, queries: []query{{`sum(loadline_recommender_vpas_with_rising_memory)`, "VPAs"}}},
+			{title: "Rising memory", unit: short, queries: []query{{`sum(loadline_recommender_vpas_with_memory_growth)`, "VPAs"}}},
 		},
 	},
 	{

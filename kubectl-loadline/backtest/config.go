@@ -86,7 +86,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.Var(&c.MostCPU, "max-cpu", "Most CPU that is requested, as maxAllowed of a VPA bounds it.")
 	fs.Var(&c.MostMemory, "max-memory", "Most memory that is requested.")
 	fs.Float64Var(&c.Setup.Guess, "first-factor", c.Setup.Guess, "First request as a multiple of the highest use in the first hour, where none is recorded.")
-	fs.Var(&c.MinMemory, "least-memory", "Lower samples of memory are raised to this.")
+	fs.Var(&c.MinMemory, "min-memory", "Lower samples of memory are raised to this.")
 	planner := &c.Setup.Update.Planner
 	fs.Float64Var(&planner.Threshold, "pod-update-threshold", planner.Threshold, "Minimum relative change for which a pod within its recommended bounds is updated.")
 	fs.DurationVar(&planner.Lifetime, "in-recommendation-bounds-eviction-lifetime-threshold", planner.Lifetime, "Minimum age at which a pod within its recommended bounds is updated.")
@@ -145,7 +145,7 @@ func (c *Config) plan() (plan, error) {
 	var pressure bool
 	var err error
 	p.candidates, pressure, err = c.candidates()
-	problems = append(problems, err, c.MinMemory.Check("least-memory"))
+	problems = append(problems, err, c.MinMemory.Check("min-memory"))
 	p.sources.Servers = c.Servers
 	p.sources.Query, err = p.sources.Servers.Query(time.Now())
 	p.sources.Files.MinMemory = c.MinMemory.Value.AsApproximateFloat64()

@@ -97,7 +97,7 @@ type workloadStatus struct {
 	Conditions    []string      `json:"conditions,omitempty"`
 	Pods          int           `json:"pods"`
 	Due           int           `json:"due"` // pods without a visible obstacle to a change
-	Skipped       []skippedPods `json:"leftAlone,omitempty"`
+	Skipped       []skippedPods `json:"skipped,omitempty"`
 }
 
 type statusReport struct {
@@ -230,7 +230,7 @@ func (a *statusReport) explain() {
 }
 
 func (a *statusReport) Tables() []cli.Table {
-	t := cli.Table{Columns: []string{"NAMESPACE", "VPA", "MODE", "POLICY", "PHASE", "COOLDOWN UNTIL", "PODS", "DUE", "LEFT ALONE", "TARGET", "CONDITIONS"}, Wide: 2}
+	t := cli.Table{Columns: []string{"NAMESPACE", "VPA", "MODE", "POLICY", "PHASE", "COOLDOWN UNTIL", "PODS", "DUE", "SKIPPED", "TARGET", "CONDITIONS"}, Wide: 2}
 	for i := range a.Workloads {
 		w := &a.Workloads[i]
 		policy, cooldown := w.Policy, ""

@@ -28,7 +28,7 @@ func TestStatusOfPod_ReasonsOfUpdater(t *testing.T) {
 		a, err := whyPod(t.Context(), own, request(t, s, kube, "web-1-b"))
 		require.NoError(t, err)
 		text := squeezed(plugintest.Printed(t, a, "table"))
-		require.Contains(t, text, "LEFT ALONE "+string(why)+"\nWHAT IT MEANS "+why.Explain().Meaning+"\nWHAT TO DO "+why.Explain().Advice+"\nSAYS the last iteration of the updater\n")
+		require.Contains(t, text, "SKIPPED "+string(why)+"\nWHAT IT MEANS "+why.Explain().Meaning+"\nWHAT TO DO "+why.Explain().Advice+"\nSOURCE the last iteration of the updater\n")
 		require.NotContains(t, text, "!")
 	}
 }
@@ -41,12 +41,12 @@ func TestStatusOfPod_WithoutUpdater(t *testing.T) {
 	a, err := whyPod(t.Context(), own, request(t, s, kube, "web-1-b"))
 	require.NoError(t, err)
 	text := squeezed(plugintest.Printed(t, a, "table"))
-	require.Contains(t, text, "LEFT ALONE TooYoung\n")
-	require.Contains(t, text, "SAYS the objects visible to you\n")
+	require.Contains(t, text, "SKIPPED TooYoung\n")
+	require.Contains(t, text, "SOURCE the objects visible to you\n")
 	require.Contains(t, text, "! query the updater in namespace kube-system: no pod found\n")
 	a, err = whyPod(t.Context(), own, inventory.Request{Namespace: "kube-system", Name: "proxy-a", Book: request(t, s, kube, "").Book, Now: plugintest.Now(), Kube: kube})
 	require.NoError(t, err)
-	require.Contains(t, squeezed(plugintest.Printed(t, a, "table")), "LEFT ALONE NoVPA\n")
+	require.Contains(t, squeezed(plugintest.Printed(t, a, "table")), "SKIPPED NoVPA\n")
 }
 
 func TestStatusOfPod_WithoutVPA(t *testing.T) {
@@ -108,7 +108,7 @@ func TestStatus_PolicyWithoutMode(t *testing.T) {
 
 		pod, err := whyPod(t.Context(), own, request(t, s, kube, "web-1-b"))
 		require.NoError(t, err)
-		require.Contains(t, squeezed(plugintest.Printed(t, pod, "table")), "POLICY shop, mode Inherit\nLEFT ALONE ModeOff\nWHAT IT MEANS "+means+"\nWHAT TO DO "+advice+"\nSAYS the last iteration of the updater\n", name)
+		require.Contains(t, squeezed(plugintest.Printed(t, pod, "table")), "POLICY shop, mode Inherit\nSKIPPED ModeOff\nWHAT IT MEANS "+means+"\nWHAT TO DO "+advice+"\nSOURCE the last iteration of the updater\n", name)
 
 		require.Contains(t, squeezed(explainText(t, s, "web-1-b")), " skipped ModeOff: "+means+"\n", name)
 	}
@@ -145,7 +145,7 @@ func TestStatus_Formats(t *testing.T) {
 	read = statusReport{}
 	require.NoError(t, yaml.Unmarshal([]byte(plugintest.Printed(t, a, "yaml")), &read))
 	require.Equal(t, a.Workloads, read.Workloads)
-	require.Equal(t, "VPA,MODE,POLICY,PHASE,COOLDOWN UNTIL,PODS,DUE,LEFT ALONE,TARGET,CONDITIONS\n"+
+	require.Equal(t, "VPA,MODE,POLICY,PHASE,COOLDOWN UNTIL,PODS,DUE,SKIPPED,TARGET,CONDITIONS\n"+
 		"deployment-front,Off,shop (Auto),-,-,1,0,Unchanged 1,Deployment front,-\n"+
 		"deployment-web,Off,shop (Auto),-,-,3,1,\"NodeFull 1, Unchanged 1\",Deployment web,-\n", plugintest.Printed(t, a, "csv"))
 	require.Contains(t, plugintest.Printed(t, a, "md"), "| VPA | MODE | POLICY |")

@@ -139,13 +139,13 @@ func (s *whyReport) Tables() []cli.Table {
 		}
 	}
 	if s.Reason == "" {
-		row("LEFT ALONE", "no: nothing that can be seen is in the way of a change")
+		row("SKIPPED", "no: nothing that can be seen is in the way of a change")
 	} else {
-		row("LEFT ALONE", string(s.Reason))
+		row("SKIPPED", string(s.Reason))
 		row("WHAT IT MEANS", s.Means)
 		row("WHAT TO DO", s.Advice)
 	}
-	row("SAYS", s.By)
+	row("SOURCE", s.By)
 	for _, e := range s.Events {
 		row("EVENT", fmt.Sprintf("%s %s: %s", cli.Timestamp(e.Time), e.Reason, e.Message))
 	}

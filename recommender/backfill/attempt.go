@@ -26,7 +26,7 @@ import (
 
 // Results of samples.
 const (
-	taken         = "taken"
+	accepted      = "accepted"
 	noContainer   = "no_container_label"
 	notNumber     = "not_a_number"
 	unreadable    = "unreadable_series"
@@ -77,7 +77,7 @@ func (l *Loader) attempt(ctx context.Context, now time.Time) error {
 		loaded = true
 		f.feed(b)
 		l.recordChunk(b)
-		klog.FromContext(ctx).V(1).Info("Loading history from Prometheus", "kind", c.kind, "from", c.Start, "containers", len(b.containers), "samples", b.counts[taken])
+		klog.FromContext(ctx).V(1).Info("Loading history from Prometheus", "kind", c.kind, "from", c.Start, "containers", len(b.containers), "samples", b.counts[accepted])
 		return nil
 	}
 	// A failed chunk waits for the next attempt, possibly split, and does not block the others.
@@ -167,7 +167,7 @@ func (f *feeder) feedSample(s usage.Sample, step time.Duration) string {
 		if f.sketches != nil && sketches {
 			f.sketches.Observe(s, min(max(int(step/time.Minute), 1), maxWeight))
 		}
-		return taken
+		return accepted
 	case usage.UnknownContainer:
 		return notSelected
 	case usage.AboveCeiling:

@@ -280,7 +280,7 @@ func TestLoader_HistoryMatchesLiveSamples(t *testing.T) {
 	require.Equal(t, wantEnd, gotEnd)
 
 	require.Equal(t, Progress{State: Complete, Done: 2 * 73, Total: 2 * 73, Samples: want}, l.Progress())
-	require.Equal(t, map[string]int{taken: want, notNumber: 3}, f.counts())
+	require.Equal(t, map[string]int{accepted: want, notNumber: 3}, f.counts())
 	require.Equal(t, []string{"cpu_total 07T08:00", "mem 07T08:00", "cpu_total 08T08:00", "mem 08T08:00",
 		"cpu_total 09T08:00", "mem 09T08:00", "cpu_total 10T08:00", "mem 10T08:00"}, f.queries)
 }
@@ -298,7 +298,7 @@ func TestRun_RefusesSeriesOfTwoClusters(t *testing.T) {
 	l := New(f.config, now())
 	l.Run(f.ctx)
 	require.Equal(t, Complete, l.Progress().State)
-	require.Equal(t, map[string]int{taken: 2 * 73, ambiguous: 2 * 73}, f.counts())
+	require.Equal(t, map[string]int{accepted: 2 * 73, ambiguous: 2 * 73}, f.counts())
 }
 
 // Pod names of Deployments differ between clusters. The running pods identify the own cluster.
@@ -316,7 +316,7 @@ func TestRun_IgnoresOtherClusters(t *testing.T) {
 	l := New(f.config, now())
 	l.Run(f.ctx)
 	require.Equal(t, Complete, l.Progress().State)
-	require.Equal(t, map[string]int{taken: 2 * 2 * 73, otherCluster: 2 * 73}, f.counts())
+	require.Equal(t, map[string]int{accepted: 2 * 2 * 73, otherCluster: 2 * 73}, f.counts())
 }
 
 func TestRun_RefusesClustersWithoutRunningPods(t *testing.T) {
@@ -441,7 +441,7 @@ func TestLoader_SkipsNonContainerSeries(t *testing.T) {
 	f.series["mem"] = append(f.series["mem"], fakeSeries{map[string]string{"other": "x"}, constantValue("1")})
 	_, past := f.load()
 	require.EqualValues(t, 3, past.set(t, "c", "app=x").Samples)
-	require.Equal(t, map[string]int{taken: 3, noContainer: 6, negative: 3}, f.counts())
+	require.Equal(t, map[string]int{accepted: 3, noContainer: 6, negative: 3}, f.counts())
 }
 
 func TestLoader_IgnoresInitContainers(t *testing.T) {
@@ -455,7 +455,7 @@ func TestLoader_IgnoresInitContainers(t *testing.T) {
 	}
 	_, past := f.load()
 	require.Len(t, past.keys(), 1)
-	require.Equal(t, map[string]int{taken: 4, initContainer: 4}, f.counts())
+	require.Equal(t, map[string]int{accepted: 4, initContainer: 4}, f.counts())
 }
 
 func TestMemorySaver_FeedsOnlySelectedPods(t *testing.T) {
@@ -467,7 +467,7 @@ func TestMemorySaver_FeedsOnlySelectedPods(t *testing.T) {
 	f.add("cpu_total", "ns", "q", "c", constantValue("1"))
 	_, past := f.load()
 	require.Equal(t, []usage.SeriesKey{{Namespace: "ns", Container: "c", Labels: "app=x"}}, past.keys())
-	require.Equal(t, map[string]int{taken: 2, notSelected: 2}, f.counts())
+	require.Equal(t, map[string]int{accepted: 2, notSelected: 2}, f.counts())
 }
 
 func TestPodLabels_FromMatrixOrVector(t *testing.T) {
@@ -498,7 +498,7 @@ func TestPodLabels_FromMatrixOrVector(t *testing.T) {
 			_, past := f.load()
 			require.EqualValues(t, 2, past.set(t, "c", "app.kubernetes.io/name=x").Samples)
 			require.EqualValues(t, 2, past.set(t, "c", "app.kubernetes.io/name=x,other=y").Samples)
-			require.Equal(t, map[string]int{taken: 4, noLabels: 4}, f.counts())
+			require.Equal(t, map[string]int{accepted: 4, noLabels: 4}, f.counts())
 		})
 	}
 }
@@ -544,7 +544,7 @@ func TestPodLabels_FallBackToWorkload(t *testing.T) {
 	for set, samples := range map[string]int{"app=web,hash=new": 2, "app=web,hash=old": 2, "app=db": 2, "app=agent": 2, "app=both2": 2} {
 		require.EqualValues(t, samples, past.set(t, "c", set).Samples, set)
 	}
-	require.Equal(t, map[string]int{taken: 10, noLabels: 6}, f.counts(), "both-3 may be of either, web and other-0 of none")
+	require.Equal(t, map[string]int{accepted: 10, noLabels: 6}, f.counts(), "both-3 may be of either, web and other-0 of none")
 }
 
 func TestRestoreNames_ResolvesUnambiguousLabels(t *testing.T) {

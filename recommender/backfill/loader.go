@@ -195,7 +195,7 @@ func (l *Loader) Take() []LoadedHistory {
 func (l *Loader) recordChunk(b *batch) {
 	l.mu.Lock()
 	l.progress.Done += b.Count
-	l.progress.Samples += b.counts[taken]
+	l.progress.Samples += b.counts[accepted]
 	l.series[b.kind] += len(b.containers)
 	l.mu.Unlock()
 	for result, n := range b.counts {

@@ -227,8 +227,8 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 	}
 	return &Metrics{
 		VPAs: auto.NewCounterVec(prometheus.CounterOpts{
-			Name: "loadline_recommender_made_vpas_total",
-			Help: "Writes of generated VPAs by result: made, changed, removed, refused, error.",
+			Name: "loadline_recommender_generated_vpas_total",
+			Help: "Writes of generated VPAs by result: created, changed, removed, refused, error.",
 		}, []string{"result"}),
 		Workloads: gauge("loadline_policy_workloads",
 			"Workloads to which a SizingPolicy applies, by effective mode and rollout phase.", "mode", "phase"),

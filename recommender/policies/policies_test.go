@@ -222,7 +222,7 @@ func TestRunOnce_CreatesVPAsForSelectedWorkloads(t *testing.T) {
 		require.Len(t, status.Workloads, 4)
 		require.Equal(t, metav1.ConditionTrue, c.ready("shop").Status)
 		require.Equal(t, 4.0, testutil.ToFloat64(c.keeper.Metrics.Workloads.WithLabelValues("shop", "Recommend", "")))
-		require.Equal(t, 4.0, testutil.ToFloat64(c.keeper.Metrics.VPAs.WithLabelValues("made")))
+		require.Equal(t, 4.0, testutil.ToFloat64(c.keeper.Metrics.VPAs.WithLabelValues("created")))
 	}, policy, other, deployment("web"), &appsv1.StatefulSet{ObjectMeta: meta("db")}, &appsv1.DaemonSet{ObjectMeta: meta("log")}, &batchv1.CronJob{ObjectMeta: meta("report")})
 }
 

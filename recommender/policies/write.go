@@ -177,7 +177,7 @@ func (k *Keeper) count(result string) { k.Metrics.VPAs.WithLabelValues(result).I
 
 // Results of writes, as metric labels.
 const (
-	resultCreated = "made"
+	resultCreated = "created"
 	resultChanged = "changed"
 	resultRemoved = "removed"
 )

@@ -257,7 +257,7 @@ func AnyNeeds(m *model.Model, something func(sketch.Needs) bool) bool {
 func NewSketchGauge(registry prometheus.Registerer) *prometheus.GaugeVec {
 	return promauto.With(registry).NewGaugeVec(prometheus.GaugeOpts{
 		Name: "loadline_recommender_vpas_by_recipe",
-		Help: `VPAs by recipe and its source: the flag, the annotation, a policy, or "wrong_annotation", if the annotation is invalid and the recipe of the flag is used.`,
+		Help: `VPAs by recipe and its source: the flag, the annotation, a policy, or "invalid_annotation", if the annotation is invalid and the recipe of the flag is used.`,
 	}, []string{"recipe", "source"})
 }
 

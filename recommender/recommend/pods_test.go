@@ -137,7 +137,7 @@ func TestCurrentRequests_IgnoresStartupBoosts(t *testing.T) {
 // Each rollout boosts the target threefold, and an iteration runs before the boosts end.
 func TestAdvise_DoesNotAccumulateStartupBoosts(t *testing.T) {
 	for _, text := range []string{
-		"attune", "attune:cpu-decrease=no", "attune:cpu-decrease=no,cpu-most=64000", "attune:min-change=0,cpu-max-change=100",
+		"attune", "attune:cpu-decrease=no", "attune:cpu-decrease=no,cpu-max=64000", "attune:min-change=0,cpu-max-change=100",
 	} {
 		t.Run(text, func(t *testing.T) {
 			d := newAdvisorFixture(t)

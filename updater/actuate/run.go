@@ -292,7 +292,7 @@ func (w *run) resize(ctx context.Context, c Change) reason.Reason {
 		w.recordAttempt(c, OutcomePrevented)
 		return reason.MemoryInUse
 	case errors.Is(err, ErrRestarting):
-		return reason.RestartUnderWay
+		return reason.RestartInProgress
 	case errors.Is(err, snapshot.ErrStale): // nothing was tried
 		return reason.PodChanged
 	case errors.Is(err, ErrNotRecordable):
@@ -364,7 +364,7 @@ func (w *run) evict(ctx context.Context, c Change) reason.Reason {
 		}
 		return ""
 	case errors.Is(err, ErrRestarting):
-		return reason.RestartUnderWay
+		return reason.RestartInProgress
 	case errors.Is(err, ErrDryRun):
 		return ""
 	case IsGone(err):

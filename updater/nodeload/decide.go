@@ -266,7 +266,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Label, "node-load-label", c.Label, "Label of --node-load-metric with the name or an address of the node, with or without a port.")
 	fs.DurationVar(&c.Interval, "node-load-interval", c.Interval, "Time between two queries of node loads. It delays adding and removing the taint.")
 	fs.Float64Var(&c.Threshold, "node-load-threshold", c.Threshold, "Load per CPU of the node's capacity. A node above it for two minutes is overloaded.")
-	fs.Float64Var(&c.MaxShare, "node-load-most", c.MaxShare, "Maximum fraction of ready, uncordoned nodes with the taint, rounded down to whole nodes. More than 0, less than 1.")
+	fs.Float64Var(&c.MaxShare, "node-load-max-tainted", c.MaxShare, "Maximum fraction of ready, uncordoned nodes with the taint, rounded down to whole nodes. More than 0, less than 1.")
 }
 
 // Validate returns all problems joined. prometheus is the address of Prometheus, or empty.
@@ -278,7 +278,7 @@ func (c *Config) Validate(prometheus string) error {
 		flags.Check(model.LegacyValidation.IsValidLabelName(c.Label), "node-load-label", c.Label, "must be the name of a label: letters, digits and underscores, no digit first"),
 		flags.Check(c.Interval >= minInterval && c.Interval <= maxInterval, "node-load-interval", c.Interval, "must be from "+minInterval.String()+" to 10m"),
 		flags.Check(c.Threshold > 0 && !math.IsInf(c.Threshold, 0), "node-load-threshold", c.Threshold, "must be more than 0"),
-		flags.Check(c.MaxShare > 0 && c.MaxShare < 1, "node-load-most", c.MaxShare, "must be more than 0 and less than 1: some node must be left for new pods"),
+		flags.Check(c.MaxShare > 0 && c.MaxShare < 1, "node-load-max-tainted", c.MaxShare, "must be more than 0 and less than 1: some node must be left for new pods"),
 	)
 }
 

@@ -225,7 +225,7 @@ func loadText(load float64) string {
 func (w *Watcher) logCapped(ctx context.Context, d *Decision, now time.Time) {
 	problem := ""
 	if len(d.Capped) > 0 {
-		problem = fmt.Sprintf("--node-load-most=%v allows the taint on %d of %d nodes that take new pods", w.Config.MaxShare, d.MaxTainted, d.Open)
+		problem = fmt.Sprintf("--node-load-max-tainted=%v allows the taint on %d of %d nodes that take new pods", w.Config.MaxShare, d.MaxTainted, d.Open)
 		if d.ClosedTainted > 0 {
 			problem += fmt.Sprintf("; closed nodes that keep it: %d", d.ClosedTainted)
 		}

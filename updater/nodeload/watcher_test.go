@@ -209,7 +209,7 @@ func TestWatcher_LimitsTaintedNodes(t *testing.T) {
 	c.round()
 	require.Equal(t, []string{"n3", "n4", "n5"}, c.tainted())
 	require.Equal(t, Counts{Overloaded: 5, Tainted: 3, Capped: 2}, c.counts)
-	require.Contains(t, c.log.String(), `"Overloaded nodes without taint: --node-load-most=0.3 allows the taint on 3 of 10 nodes that take new pods" count=2 nodes="n2, n1"`)
+	require.Contains(t, c.log.String(), `"Overloaded nodes without taint: --node-load-max-tainted=0.3 allows the taint on 3 of 10 nodes that take new pods" count=2 nodes="n2, n1"`)
 	c.loads["n1"] = "99"
 	c.round()
 	require.Equal(t, []string{"n3", "n4", "n5"}, c.tainted(), "the taint does not wander")

@@ -253,7 +253,7 @@ type Demand struct {
 
 // NewUnsharedPod returns a pod without a VPA, or with a VPA without sharing.
 func NewUnsharedPod(pod *corev1.Pod) Pod {
-	return Pod{UID: pod.UID, Created: pod.CreationTimestamp.Time, Takes: convert.Footprint(pod), Waiting: convert.UngrantedResources(pod), New: convert.IsUnadmitted(pod), Excluded: reason.NotWanted}
+	return Pod{UID: pod.UID, Created: pod.CreationTimestamp.Time, Takes: convert.Footprint(pod), Waiting: convert.UngrantedResources(pod), New: convert.IsUnadmitted(pod), Excluded: reason.NoSharingPolicy}
 }
 
 // Read returns a pod of v on a node, given the result of ObservePod. It reuses last, the demand of

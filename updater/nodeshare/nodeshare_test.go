@@ -72,7 +72,7 @@ func TestNewVPA_SharingModeAndRank(t *testing.T) {
 	require.Equal(t, fleet.SharingOn, v.Mode, "the canary is over")
 	require.Equal(t, sharing.Rule{Pooling: sharing.LargestHeadroom}, v.Rule)
 	v = vpa(t, "cruisekube", canary, func(_ *fleet.Policy, s *rollout.State) { s.Hash = "former" })
-	require.Equal(t, reason.ModeTooCautious, v.ModeReason)
+	require.Equal(t, reason.ModeTooConservative, v.ModeReason)
 	v = vpa(t, "vpa")
 	require.Equal(t, fleet.SharingOff, v.Mode)
 	require.Equal(t, reason.RecipeDoesNotShare, v.ModeReason)
@@ -103,7 +103,7 @@ func TestNodeGather_SelectsSharingPods(t *testing.T) {
 	require.Equal(t, [2]float64{100, 300}, [2]float64{c.Base[resources.CPU], c.Peak[resources.CPU]})
 	require.InDelta(t, 150<<20, c.Peak[resources.Memory], 0, "memory is not shared, and counts as it is")
 	require.Equal(t, reason.Resizing, pods[1].ExclusionReason())
-	require.Equal(t, reason.NotWanted, pods[2].ExclusionReason())
+	require.Equal(t, reason.NoSharingPolicy, pods[2].ExclusionReason())
 
 	bound := pod("bound", "400m")
 	bound.UID, bound.Status.Phase = "bound", corev1.PodPending

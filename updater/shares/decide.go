@@ -93,7 +93,7 @@ func stateOf(v *nodeshare.VPA, may SharingStates) SharingState {
 		return may.WithNodeAutoscaler
 	case v.Mode == fleet.SharingOn:
 		return may.Default
-	case v.ModeReason == reason.PolicyPaused, v.ModeReason == reason.PolicyUnknown, v.ModeReason == reason.ModeTooCautious && v.Decision.Mode == fleet.Canary:
+	case v.ModeReason == reason.PolicyPaused, v.ModeReason == reason.PolicyUnknown, v.ModeReason == reason.ModeTooConservative && v.Decision.Mode == fleet.Canary:
 		return Pending // the canary will reach all pods
 	}
 	return Ending

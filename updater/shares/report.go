@@ -340,8 +340,8 @@ func (c clusterSharing) condition(p *fleet.Policy, found *Round) metav1.Conditio
 	case !of.Free && held != "":
 		return notSharing(string(slices.Max(slices.Collect(maps.Keys(of.Held)))), "acts as DryRun: "+held)
 	case of.Active > 0:
-	case of.Apart[reason.ModeTooCautious] > 0:
-		return notSharing(string(reason.ModeTooCautious), "acts as DryRun for workloads with running pods that must not change: "+
+	case of.Apart[reason.ModeTooConservative] > 0:
+		return notSharing(string(reason.ModeTooConservative), "acts as DryRun for workloads with running pods that must not change: "+
 			"On requires spec.rollout.mode Auto, or Canary after it reached all pods, and no user VPA in mode Off or Initial; "+
 			"pods with a share keep it: to end it, set spec.sharing.mode: \"Off\" first, while pods may be changed")
 	case of.Apart[reason.RecipeDoesNotShare] > 0:

@@ -276,7 +276,7 @@ func (r *round) count(p *member) {
 		r.found.Policies[p.VPA.Decision.Policy.Name].Free = true
 	}
 	switch why := p.ExclusionReason(); why {
-	case reason.NotWanted:
+	case reason.NoSharingPolicy:
 	case "":
 		of := r.found.Policies[p.VPA.Decision.Policy.Name]
 		of.Pods++

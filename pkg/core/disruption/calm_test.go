@@ -200,7 +200,7 @@ func TestEviction_WaitsForRollout(t *testing.T) {
 	v.Groups[0].Rolling = true
 	generous := defaults()
 	generous.Tolerance = 1
-	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: RolloutUnderWay", "skip p2: RolloutUnderWay"}, formatPlan(planAtNoon(t, v, generous)),
+	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: RolloutInProgress", "skip p2: RolloutInProgress"}, formatPlan(planAtNoon(t, v, generous)),
 		"the pod that is not ready may need the change")
 	v.Mode = InPlaceOrRecreate
 	require.Equal(t, []string{"resize or evict p0: OutOfBounds", "skip p1: BudgetSpent", "skip p2: BudgetSpent"}, formatPlan(planAtNoon(t, v, defaults())))
@@ -208,7 +208,7 @@ func TestEviction_WaitsForRollout(t *testing.T) {
 	v.Groups[0].Replicas = 2
 	require.Equal(t, []string{"resize p1: OutOfBounds", "skip p2: BudgetSpent"}, formatPlan(planAtNoon(t, v, defaults())), "a resize disturbs nobody")
 	v.Pods[0].Containers[0].Restarts[resources.CPU] = true
-	require.Contains(t, formatPlan(planAtNoon(t, v, defaults())), "skip p1: RolloutUnderWay")
+	require.Contains(t, formatPlan(planAtNoon(t, v, defaults())), "skip p1: RolloutInProgress")
 }
 
 func TestBudget_KeepsLastReadyPod(t *testing.T) {

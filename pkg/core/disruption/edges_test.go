@@ -94,7 +94,7 @@ func TestRestart_PendingRestartsBlockEachOther(t *testing.T) {
 	v.Mode = InPlace
 	c := defaults()
 	c.Tolerance = 1
-	require.Equal(t, []string{"resize p0: OutOfBounds", "skip p1: RestartUnderWay"}, formatPlan(planAtNoon(t, v, c))[:2], "the first may get another target: it restarts anyway")
+	require.Equal(t, []string{"resize p0: OutOfBounds", "skip p1: RestartInProgress"}, formatPlan(planAtNoon(t, v, c))[:2], "the first may get another target: it restarts anyway")
 	v.Pods[0].Resize, v.Pods[1].Resize = ResizeInProgress, ResizeInProgress
 	v.Pods[0].ResizeSince, v.Pods[1].ResizeSince = noon.Add(-time.Minute), noon.Add(-2*time.Minute)
 	require.Equal(t, []string{"resize p1: Retry"}, formatPlan(planAtNoon(t, v, c))[:1])

@@ -66,7 +66,7 @@ func (p *plan) resize(v *VPA, asked *Pod, s DecisionInput, denied reason.Reason,
 		return
 	}
 	if restarts && !oomResize && p.blocked(pod, p.sharedKeys(v, pod)) {
-		p.skip(v, pod, reason.RestartUnderWay)
+		p.skip(v, pod, reason.RestartInProgress)
 		return
 	}
 	pod, need, answer := p.fitting(pod)

@@ -186,10 +186,10 @@ type candidate struct {
 //	                  Infeasible, ResizeFailed. In InPlace a new target needs the budget again
 //	grantablePart     can the node ever grant it? ClassWouldChange, StaticCPU
 //	resizeBlocker     BackingOff (restarts, and requests that failed before), Stabilizing. For restarts
-//	                  also RolloutUnderWay, WaitingForNode
+//	                  also RolloutInProgress, WaitingForNode
 //	postpone          no reason: a resize that was prevented before is planned after all others,
 //	                  and needs the budget again
-//	blocked           restarts only: RestartUnderWay
+//	blocked           restarts only: RestartInProgress
 //	fitting           is there room? QuotaFull, TooLargeForNode, NodeFull. Without a restart, each
 //	                  target is requested once even if the node is full
 //
@@ -199,7 +199,7 @@ type candidate struct {
 //	Budget.Denies     NoOwner, BelowMinReplicas, NoBudget, BudgetSpent. In mode Recreate also
 //	                  WaitingForNode, Deferred, ResizeFailed of an earlier resize
 //	VPA.protection    RequirementsNotMet, ProtectedFromEviction, CountsAsFailure, OlderRevision
-//	evictionBlocker   RolloutUnderWay, BackingOff, Stabilizing, RestartUnderWay, QuotaFull,
+//	evictionBlocker   RolloutInProgress, BackingOff, Stabilizing, RestartInProgress, QuotaFull,
 //	                  TooLargeForNode, NodeFull
 //
 // A pod that is starved of shared memory, or leaves its node, is evicted independent of its
@@ -364,7 +364,7 @@ func (p *plan) evictionBlocker(v *VPA, pod *Pod) reason.Reason {
 		return why
 	}
 	if pod.Ready && p.blocked(pod, budgetKeys(pod)) {
-		return reason.RestartUnderWay // the API server still counts that pod as available
+		return reason.RestartInProgress // the API server still counts that pod as available
 	}
 	if p.room == nil {
 		return ""
@@ -378,7 +378,7 @@ func (p *plan) workloadBlocker(v *VPA, pod *Pod) reason.Reason {
 	record := p.result.State.Owners[g.Key]
 	switch {
 	case g.Rolling && pod.Ready:
-		return reason.RolloutUnderWay
+		return reason.RolloutInProgress
 	case record.BacksOff(p.now):
 		return reason.BackingOff
 	}

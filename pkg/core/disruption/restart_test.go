@@ -44,7 +44,7 @@ func TestRestart_OnePodAtATime(t *testing.T) {
 	c := defaults()
 	c.Tolerance = 1
 	r := planAtNoon(t, v, c)
-	require.Equal(t, []string{"resize or evict p0: OutOfBounds", "skip p1: RestartUnderWay", "skip p2: RestartUnderWay", "skip p3: RestartUnderWay", "skip p4: RestartUnderWay"}, formatPlan(r))
+	require.Equal(t, []string{"resize or evict p0: OutOfBounds", "skip p1: RestartInProgress", "skip p2: RestartInProgress", "skip p3: RestartInProgress", "skip p4: RestartInProgress"}, formatPlan(r))
 	require.Equal(t, Restart{At: noon}, r.Actions[0].Restart)
 
 	p := &v.Pods[0]
@@ -54,7 +54,7 @@ func TestRestart_OnePodAtATime(t *testing.T) {
 		t.Helper()
 		seen := planAt(v, memory, c, noon.Add(after))
 		require.Len(t, seen.Actions, acts, "%s: %v", what, formatPlan(seen))
-		require.True(t, slices.ContainsFunc(seen.Skipped, func(s Skip) bool { return s.Reason == reason.RestartUnderWay }), "%s: %v", what, formatPlan(seen))
+		require.True(t, slices.ContainsFunc(seen.Skipped, func(s Skip) bool { return s.Reason == reason.RestartInProgress }), "%s: %v", what, formatPlan(seen))
 		if acts == 1 {
 			require.Equal(t, "p1", seen.Actions[0].Pod)
 		}
@@ -409,7 +409,7 @@ func TestRestart_PodWithoutVPABlocksItsBudget(t *testing.T) {
 	acceptResize(&view.Others[0])
 	for minute := range 60 {
 		r := Plan(view, memory, defaults(), noon.Add(time.Duration(minute)*time.Minute))
-		require.Equal(t, []string{"skip p0: RestartUnderWay", "skip p1: RestartUnderWay"}, formatPlan(r), minute)
+		require.Equal(t, []string{"skip p0: RestartInProgress", "skip p1: RestartInProgress"}, formatPlan(r), minute)
 		memory = r.State
 	}
 	require.Len(t, Plan(view, memory, defaults(), noon.Add(time.Hour)).Actions, 1, "its node never carries it out")

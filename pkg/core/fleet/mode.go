@@ -185,7 +185,7 @@ func (d *Decision) SharingMode(fullRollout bool) (SharingMode, reason.Reason) {
 	case d.SharingOptedOut:
 		return SharingOff, reason.SharingOptedOut
 	case d.Policy.Sharing.Mode == SharingOn && !acts:
-		return SharingDryRun, reason.ModeTooCautious
+		return SharingDryRun, reason.ModeTooConservative
 	}
 	return d.Policy.Sharing.Mode, ""
 }

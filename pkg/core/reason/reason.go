@@ -44,11 +44,11 @@ const (
 
 // Skipped pods: the plan contains no change for them.
 const (
-	ModeOff         Reason = "ModeOff"
-	StatusOutdated  Reason = "StatusOutdated"
-	RolloutUnderWay Reason = "RolloutUnderWay"
-	BackingOff      Reason = "BackingOff"
-	Stabilizing     Reason = "Stabilizing"
+	ModeOff           Reason = "ModeOff"
+	StatusOutdated    Reason = "StatusOutdated"
+	RolloutInProgress Reason = "RolloutInProgress"
+	BackingOff        Reason = "BackingOff"
+	Stabilizing       Reason = "Stabilizing"
 
 	Boosted            Reason = "Boosted"
 	NoRecommendation   Reason = "NoRecommendation"
@@ -74,12 +74,12 @@ const (
 	NoBudget         Reason = "NoBudget"
 	BudgetSpent      Reason = "BudgetSpent"
 
-	ClassWouldChange Reason = "ClassWouldChange"
-	StaticCPU        Reason = "StaticCPU"
-	QuotaFull        Reason = "QuotaFull"
-	NodeFull         Reason = "NodeFull"
-	TooLargeForNode  Reason = "TooLargeForNode"
-	RestartUnderWay  Reason = "RestartUnderWay"
+	ClassWouldChange  Reason = "ClassWouldChange"
+	StaticCPU         Reason = "StaticCPU"
+	QuotaFull         Reason = "QuotaFull"
+	NodeFull          Reason = "NodeFull"
+	TooLargeForNode   Reason = "TooLargeForNode"
+	RestartInProgress Reason = "RestartInProgress"
 
 	HasShare        Reason = "HasShare"
 	RecentlyShrunk  Reason = "RecentlyShrunk"
@@ -124,16 +124,16 @@ const (
 	Terminating      Reason = "Terminating"
 	Resizing         Reason = "Resizing"
 	TooLarge         Reason = "TooLarge"
-	NotWanted        Reason = "NotWanted"
+	NoSharingPolicy  Reason = "NoSharingPolicy"
 
 	// OOM kills without a resize to peak memory.
 	OOMCooling      Reason = "OOMCooling"
 	MemoryNotShared Reason = "MemoryNotShared"
 
 	// Workloads without sharing, or with a dry run only.
-	SharingOptedOut    Reason = "SharingOptedOut"
-	ModeTooCautious    Reason = "ModeTooCautious"
-	RecipeDoesNotShare Reason = "RecipeDoesNotShare"
+	SharingOptedOut     Reason = "SharingOptedOut"
+	ModeTooConservative Reason = "ModeTooConservative"
+	RecipeDoesNotShare  Reason = "RecipeDoesNotShare"
 
 	// Nodes without sharing.
 	KubeletTooOld      Reason = "KubeletTooOld"

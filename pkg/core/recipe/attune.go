@@ -78,8 +78,8 @@ func (a *attune) settings() []setting {
 		c, name := &a.kinds[k], k.String()
 		list = append(list,
 			setting{name + "-overhead", &c.Overhead, 0, 900},
-			setting{name + "-burst-sensitivity", &c.Sensitivity, 0, 1}, setting{name + "-least", &c.Min, 1, 1e14},
-			setting{name + "-most", &c.Max, 1, 1e14}, setting{name + "-max-change", &c.MaxChange, 1, 100},
+			setting{name + "-burst-sensitivity", &c.Sensitivity, 0, 1}, setting{name + "-min", &c.Min, 1, 1e14},
+			setting{name + "-max", &c.Max, 1, 1e14}, setting{name + "-max-change", &c.MaxChange, 1, 100},
 			setting{name + "-max-increase", &c.MaxIncrease, 0, 100}, setting{name + "-max-decrease", &c.MaxDecrease, 0, 100})
 	}
 	return list

@@ -148,7 +148,7 @@ func TestAttune_CapsRequestsAtMaximum(t *testing.T) {
 	}{
 		{name: "CPU within the range stays", recipe: "attune:cpu-decrease=no", kind: resources.CPU, request: 1350, end: 1350},
 		{name: "CPU above the range", recipe: "attune:cpu-decrease=no", kind: resources.CPU, request: 12150, end: 4000},
-		{name: "CPU above a range of its own", recipe: "attune:cpu-decrease=no,cpu-most=500", kind: resources.CPU, request: 1350, end: 500},
+		{name: "CPU above a range of its own", recipe: "attune:cpu-decrease=no,cpu-max=500", kind: resources.CPU, request: 1350, end: 500},
 		{name: "memory within the range stays", recipe: "attune", kind: resources.Memory, request: 4096 * mib, end: 4096 * mib},
 		{name: "memory above the range", recipe: "attune", kind: resources.Memory, request: 24576 * mib, end: 8192 * mib},
 	} {

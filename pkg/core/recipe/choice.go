@@ -17,7 +17,7 @@ const (
 	FromFlag       Source = "flag"
 	FromAnnotation Source = "annotation"
 	FromPolicy     Source = "policy"
-	InvalidText    Source = "wrong_annotation" // invalid annotation or policy, so the flag applies
+	InvalidText    Source = "invalid_annotation" // invalid annotation or policy, so the flag applies
 )
 
 // Limits of the cache, because VPA authors can write any number of annotations of up to 256 KiB.

@@ -147,7 +147,7 @@ func newCruiseKube() *cruiseKube {
 func (c *cruiseKube) settings() []setting {
 	return []setting{
 		{"base", &c.base, 0, 1}, {"cpu-minutes", &c.cpuMinutes, 1, 30}, {"memory-minutes", &c.memMinutes, 1, 30},
-		{"cpu-most", &c.maxCPU, 1, 1e9},
+		{"cpu-max", &c.maxCPU, 1, 1e9},
 	}
 }
 

@@ -182,7 +182,7 @@ func TestCruiseKube_Range(t *testing.T) {
 	}{
 		{"cruisekube", 0, 1e6, 1, 1, 16e6, 16e6},
 		{"cruisekube", 25_000, 1e9, 10_000, 10_000, 1e9, 1e9},
-		{"cruisekube:cpu-most=64000", 25_000, 1e9, 25_000, 25_050, 1e9, 1e9},
+		{"cruisekube:cpu-max=64000", 25_000, 1e9, 25_000, 25_050, 1e9, 1e9},
 	} {
 		l := live(t, c.text)
 		l.use(resources.Memory, c.memory, time.Hour)

@@ -350,7 +350,7 @@ func (h *hold) podReason(p *Pod) reason.Reason {
 	case !p.Eligible():
 		return p.ineligible()
 	case h.w.RollingOut && p.Ready:
-		return reason.RolloutUnderWay
+		return reason.RolloutInProgress
 	}
 	why := p.Node.growthBlocked(p.Grows)
 	// A kubelet rejects growth beyond its allocatable resources, even if only a terminated init

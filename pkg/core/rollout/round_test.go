@@ -108,7 +108,7 @@ func TestHold_SkipReasons(t *testing.T) {
 		"deferred":                 {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Deferred = true }, []reason.Reason{reason.Deferred, ""}},
 		"infeasible is asked anew": {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Infeasible = true }, []reason.Reason{"", reason.UnderObservation}},
 		"others go first":          {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].SkippedAt = noon }, []reason.Reason{reason.UnderObservation, ""}},
-		"rolling out":              {func(w *Workload, _ *Settings, _ *State) { w.RollingOut, w.Pods[1].Ready = true, false }, []reason.Reason{reason.RolloutUnderWay, ""}},
+		"rolling out":              {func(w *Workload, _ *Settings, _ *State) { w.RollingOut, w.Pods[1].Ready = true, false }, []reason.Reason{reason.RolloutInProgress, ""}},
 		"nothing to change":        {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Due = false }, []reason.Reason{"", ""}},
 		"kept": {func(w *Workload, _ *Settings, _ *State) {
 			w.Pods[0].Due, w.Pods[0].OmittedReason = false, reason.RevertBackoff
