@@ -19,16 +19,11 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/fleet"
-	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/recipe"
-	"loadline.dev/loadline/pkg/core/rollout"
-	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/nodefit"
 	"loadline.dev/loadline/pkg/kube/sizing"
-	"loadline.dev/loadline/pkg/kube/target"
 )
 
 type finder interface {
@@ -232,62 +227,4 @@ func policyHandler(config validate.Config) server.Handler {
 			return server.Answer{Refusal: refusal, Warnings: verdict.Warnings}
 		},
 	}
-}
-
-// sharing is nil for ordinary sizing. Like the updater, it requires a policy status with sharing.
-func (h podHandler) sharing(d *fleet.Decision, vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, remembered rollout.State, now time.Time) *policy.Sharing {
-	if d.Policy == nil || !h.policies.Snapshot().IsSharing(d.Policy.Name) {
-		return nil
-	}
-	everywhere := remembered.Phase == rollout.PhaseFullRollout && remembered.Hash == d.Policy.RolloutHash
-	if mode, _ := d.SharingMode(everywhere); mode != fleet.SharingOn {
-		return nil
-	}
-	if h.recipes.Fork().Choose(d.RecipeText(vpa.Annotations[recipe.Annotation]), d.Policy.Recipe).Sharing == nil {
-		return nil
-	}
-	if sharing.IneligibleReason(h.sharingFacts(d, vpa, pod, now)) != "" {
-		return nil
-	}
-	return &policy.Sharing{
-		Kinds: d.Policy.Sharing.Kinds, CPULimit: d.Policy.Sharing.CPULimit, New: true, Daemon: vpa.Spec.TargetRef.Kind == "DaemonSet",
-	}
-}
-
-// sharingFacts returns the inputs of sharing.IneligibleReason for a new pod. The node is not known yet, so
-// a GPU request stands for a GPU node. A workload of unknown age gets the age of its VPA.
-func (h podHandler) sharingFacts(d *fleet.Decision, vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, now time.Time) sharing.PodFacts {
-	workload, _ := h.policies.Target(vpa)
-	created := workload.Created
-	if created.IsZero() {
-		created = vpa.CreationTimestamp.Time
-	}
-	ref := vpa.Spec.TargetRef
-	f := sharing.PodFacts{
-		Excluded: ref.Kind == "CronJob" || ref.Kind == "Job", PodLevelResources: convert.HasPodLevelResources(pod), Guaranteed: convert.Class(pod) == policy.Guaranteed,
-		GPUNode: requestsGPUs(pod), Shared: d.Policy.Sharing.Kinds, Age: now.Sub(created), MinAge: h.sharingMinAge,
-	}
-	scaledResources, recommended := h.hpas.Resources(target.RefKey(vpa.Namespace, ref)), convert.Recommendation(vpa.Status.Recommendation)
-	for i := range pod.Spec.Containers {
-		name := pod.Spec.Containers[i].Name
-		_, known := recommended[name]
-		f.Recommended = f.Recommended || known
-		for k, scaled := range scaledResources.For(name) {
-			f.HPA[k] = f.HPA[k] || scaled
-		}
-	}
-	return f
-}
-
-func requestsGPUs(pod *corev1.Pod) bool {
-	for _, containers := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
-		for i := range containers {
-			for name, q := range containers[i].Resources.Limits { // extended resources always have a limit
-				if convert.IsGPU(name) && !q.IsZero() {
-					return true
-				}
-			}
-		}
-	}
-	return false
 }

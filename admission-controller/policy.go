@@ -12,8 +12,10 @@ import (
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/reason"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/pkg/kube/target"
 )
@@ -32,9 +34,9 @@ func (h podHandler) applyPolicy(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Po
 	if d.Policy == nil && d.Reason == "" {
 		return policyResult{vpa: vpa}
 	}
-	made, now := convert.IsGenerated(vpa), time.Now()
-	by := sizing.FleetVPA(vpa, made).Origin
-	if why := d.NewPodSkipReason(by, true); why != "" { // independent of the record
+	generated, now := convert.IsGenerated(vpa), time.Now()
+	origin := sizing.FleetVPA(vpa, generated).Origin
+	if why := d.NewPodSkipReason(origin, true); why != "" { // true: skipped in every phase, so the record is not needed
 		return policyResult{skipReason: why}
 	}
 	var remembered rollout.State
@@ -42,10 +44,11 @@ func (h podHandler) applyPolicy(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Po
 	if workload, known := h.policies.Target(vpa); known {
 		remembered, err = h.records.State(workload)
 	}
-	if (made || !h.records.Synced()) && err != nil { // past harm is unknown or not loaded yet
+	// Without its record, a generated VPA sizes no pod. A user VPA waits for the first load only.
+	if (generated || !h.records.Settled()) && err != nil {
 		return policyResult{skipReason: reason.NoRecord}
 	}
-	if why := sizing.SkipNewPods(d, by, remembered); why != "" {
+	if why := sizing.NewPodSkipReason(d, origin, remembered); why != "" {
 		return policyResult{skipReason: why}
 	}
 	if d.Mode > fleet.Recommend {
@@ -53,10 +56,10 @@ func (h podHandler) applyPolicy(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Po
 			return policyResult{skipReason: reason.ShortHistory}
 		}
 	}
-	shares := h.sharing(&d, vpa, pod, remembered, now)
+	shares := h.sharingOf(&d, vpa, pod, remembered, now)
 	var outer *policy.Rules
-	if made {
-		vpa = asInitial(vpa)
+	if generated {
+		vpa = asInitial(vpa) // its mode is Off, with which mutate sizes no pod
 		if !d.Policy.IgnoresHPAs {
 			vpa = withoutScaled(vpa, h.hpas.Resources(target.RefKey(vpa.Namespace, vpa.Spec.TargetRef)))
 		}
@@ -156,4 +159,62 @@ func completeKept(kept []policy.Container, pod *corev1.Pod) []policy.Container {
 		}
 	}
 	return kept
+}
+
+// sharing is nil for ordinary sizing. Like the updater, it requires a policy status with sharing.
+func (h podHandler) sharingOf(d *fleet.Decision, vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, remembered rollout.State, now time.Time) *policy.Sharing {
+	if d.Policy == nil || !h.policies.Snapshot().IsSharing(d.Policy.Name) {
+		return nil
+	}
+	everywhere := remembered.Phase == rollout.PhaseFullRollout && remembered.Hash == d.Policy.RolloutHash
+	if mode, _ := d.SharingMode(everywhere); mode != fleet.SharingOn {
+		return nil
+	}
+	if h.recipes.Fork().Choose(d.RecipeText(vpa.Annotations[recipe.Annotation]), d.Policy.Recipe).Sharing == nil {
+		return nil
+	}
+	if sharing.IneligibleReason(h.sharingFacts(d, vpa, pod, now)) != "" {
+		return nil
+	}
+	return &policy.Sharing{
+		Kinds: d.Policy.Sharing.Kinds, CPULimit: d.Policy.Sharing.CPULimit, New: true, Daemon: vpa.Spec.TargetRef.Kind == "DaemonSet",
+	}
+}
+
+// sharingFacts returns the inputs of sharing.IneligibleReason for a new pod. The node is not known yet, so
+// a GPU request stands for a GPU node. A workload of unknown age gets the age of its VPA.
+func (h podHandler) sharingFacts(d *fleet.Decision, vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, now time.Time) sharing.PodFacts {
+	workload, _ := h.policies.Target(vpa)
+	created := workload.Created
+	if created.IsZero() {
+		created = vpa.CreationTimestamp.Time
+	}
+	ref := vpa.Spec.TargetRef
+	f := sharing.PodFacts{
+		Excluded: ref.Kind == "CronJob" || ref.Kind == "Job", PodLevelResources: convert.HasPodLevelResources(pod), Guaranteed: convert.Class(pod) == policy.Guaranteed,
+		GPUNode: requestsGPUs(pod), Shared: d.Policy.Sharing.Kinds, Age: now.Sub(created), MinAge: h.sharingMinAge,
+	}
+	scaledResources, recommended := h.hpas.Resources(target.RefKey(vpa.Namespace, ref)), convert.Recommendation(vpa.Status.Recommendation)
+	for i := range pod.Spec.Containers {
+		name := pod.Spec.Containers[i].Name
+		_, known := recommended[name]
+		f.Recommended = f.Recommended || known
+		for k, scaled := range scaledResources.For(name) {
+			f.HPA[k] = f.HPA[k] || scaled
+		}
+	}
+	return f
+}
+
+func requestsGPUs(pod *corev1.Pod) bool {
+	for _, containers := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for i := range containers {
+			for name, q := range containers[i].Resources.Limits { // extended resources always have a limit
+				if convert.IsGPU(name) && !q.IsZero() {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }

@@ -35,7 +35,7 @@ const (
 func recordOf(policy *loadlinev1alpha1.SizingPolicy, changes ...func(*loadlinev1alpha1.SizingRecord)) *loadlinev1alpha1.SizingRecord {
 	r := &loadlinev1alpha1.SizingRecord{
 		ObjectMeta: metav1.ObjectMeta{Namespace: testkit.Namespace, Name: "deployment-web", OwnerReferences: []metav1.OwnerReference{{Kind: "Deployment", Name: "web", UID: "web-uid"}}},
-		Status:     loadlinev1alpha1.SizingRecordStatus{Mode: *policy.Spec.Rollout.Mode, PolicyHash: convert.Rollout(policy).Hash},
+		Status:     loadlinev1alpha1.SizingRecordStatus{Mode: *policy.Spec.Rollout.Mode, PolicyHash: convert.RolloutSettings(policy).Hash},
 	}
 	for _, change := range changes {
 		change(r)

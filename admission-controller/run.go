@@ -240,7 +240,7 @@ func fillCaches(ctx context.Context, config *Config, clients *client.Clients, op
 	if err = errors.Join(err, err2, err3); err != nil {
 		return caches{}, err
 	}
-	optional.synced = map[string]cache.InformerSynced{"sizingrecords": records.Synced, "horizontalpodautoscalers": hpas.Synced}
+	optional.synced = map[string]cache.InformerSynced{"sizingrecords": records.Settled, "horizontalpodautoscalers": hpas.Synced}
 	policiesSynced := policies.Synced()
 	synced["sizingpolicies"], optional.synced["namespaces"] = policiesSynced["sizingpolicies"], policiesSynced["namespaces"]
 	maps.Copy(synced, resolver.Synced())
@@ -278,7 +278,7 @@ func fillCaches(ctx context.Context, config *Config, clients *client.Clients, op
 	}, nil
 }
 
-// findOwners returns a finder that never waits: its prefetcher reads unresolved owners.
+// findOwners returns a finder that sends no requests. Its prefetcher reads unresolved owners.
 func findOwners(ctx context.Context, resolver *target.Resolver) (finder *target.Finder, remembering *target.Resolver, scout *target.Prefetcher, err error) {
 	scout = target.NewPrefetcher(func(ctx context.Context, key target.Key) {
 		if _, _, err := resolver.Topmost(ctx, key); err != nil && ctx.Err() == nil {

@@ -148,7 +148,7 @@ func checkResize(t *testing.T, i int, l limitedNamespace, vpa *vpav1.VerticalPod
 	for _, c := range planned.Containers {
 		fitted = append(fitted, c.Target)
 	}
-	patch, err := actuate.ResizePatch(actuate.Change{Target: old, Autoscaler: reading, Action: disruption.Action{Containers: fitted}})
+	patch, err := actuate.ResizePatch(actuate.Change{Object: old, Autoscaler: reading, Action: disruption.Action{Containers: fitted}})
 	require.NoError(t, err)
 	_, err = pods.Patch(t.Context(), old.Name, types.JSONPatchType, patch, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, "resize")
 	assertValid(t, i, err, l, vpa, old, string(patch))

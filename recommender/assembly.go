@@ -82,7 +82,7 @@ func (a *assembly) start() (*Loop, error) {
 	if err = errors.Join(err, a.policies.WatchPods(pods), a.parts.metrics.writes.WatchPods(pods)); err != nil {
 		return nil, err
 	}
-	ooms := &model.OOMs{}
+	ooms := &model.KillQueue{}
 	changes := model.NewChanges(ooms)
 	synced, err := a.register(changes)
 	if err != nil {
@@ -155,7 +155,7 @@ func (a *assembly) register(changes *model.Changes) (map[string]cache.InformerSy
 	}, nil
 }
 
-func (a *assembly) loop(changes *model.Changes, ooms *model.OOMs) (*Loop, error) {
+func (a *assembly) loop(changes *model.Changes, ooms *model.KillQueue) (*Loop, error) {
 	c, own, m := a.config, a.vpas.Autoscaling().V1(), a.parts.metrics
 	book, err := recipe.NewCache(c.Recipe, c.Estimate.Config)
 	if err != nil {

@@ -21,7 +21,7 @@ type Ingester struct {
 	Source  sampleSource
 	Name    string        // for display, empty: the metrics API
 	Timeout time.Duration // of one Source.Samples call
-	OOMs    *model.OOMs
+	OOMs    *model.KillQueue
 	Health  *serving.Health // ticks while samples arrive
 	Store   *usage.Store
 	Model   *model.Model
@@ -92,7 +92,7 @@ func (i *Ingester) RunOnce(ctx context.Context, now time.Time) {
 	}
 	i.overCapacity = overCapacity
 	i.Model.Change(func() {
-		for _, oom := range i.revisableKills {
+		for _, oom := range i.revisableKills { // the new samples may show more usage before the kill
 			i.Store.ReviseOOM(oom)
 		}
 	})
@@ -148,7 +148,7 @@ func (i *Ingester) storeKill(log klog.Logger, oom usage.OOM, now time.Time) {
 		i.revisableKills = append(i.revisableKills, oom)
 		i.Quality.Observe(i.Model.Controlling(oom.Container), oom.Container, resources.Memory, oom.Memory, true)
 		if i.Sketches != nil {
-			i.Sketches.Killed(oom)
+			i.Sketches.ObserveKill(oom) // calls sketch.Sketch.ObserveKill for each VPA with a recipe that has sketches
 		}
 	}
 }

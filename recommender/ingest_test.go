@@ -36,7 +36,7 @@ func newIngester(source func(context.Context, func(usage.Sample)) error) *Ingest
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "a"}}},
 	}, now())
 	return &Ingester{
-		Source: samplesFunc(source), Timeout: time.Second, OOMs: &model.OOMs{}, Store: store, Model: cluster,
+		Source: samplesFunc(source), Timeout: time.Second, OOMs: &model.KillQueue{}, Store: store, Model: cluster,
 		Quality: recommend.NewQuality(prometheus.NewRegistry()), Samples: counter("result"), Kills: counter("result"), Responses: counter("is_error", "client_name"),
 	}
 }

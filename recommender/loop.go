@@ -86,7 +86,7 @@ func (l *Loop) step(name string, do func()) {
 }
 
 // HandleOOMs stores waiting kills and publishes their effect. serving.RunEvery calls it one second
-// after OOMs.Wake, but at least five seconds after the last call. New VPAs and changed pods are
+// after KillQueue.Wake, but at least five seconds after the last call. New VPAs and changed pods are
 // read first, so that their containers exist. Deleted pods stay until the next iteration, which may
 // bring their last samples. Before the first iteration, for example after a leader change, it runs
 // RunOnce instead.

@@ -98,8 +98,8 @@ func (q steadyCluster) filled(tb testing.TB) (loop *Loop, reset func(), c *cache
 		}
 	}
 	p.loop.setExecutor(&actuate.Cluster{Events: &record.FakeRecorder{}})
-	p.loop.rounds.Conditions = nil
-	return p.loop, func() { p.loop.reader, p.loop.rounds.Sharing = c.reader(config), c.sharing(config) }, c
+	p.loop.shareRounds.Conditions = nil
+	return p.loop, func() { p.loop.reader, p.loop.shareRounds.Sharing = c.reader(config), c.sharing(config) }, c
 }
 
 func (q steadyCluster) vpa(namespace, name string) *vpav1.VerticalPodAutoscaler {
@@ -154,7 +154,7 @@ func (q steadyCluster) program(tb testing.TB, config *Config) *program {
 
 // record returns the SizingRecord of a workload with successful rounds.
 func (q steadyCluster) record(workload int) *loadlinev1alpha1.SizingRecord {
-	settings := convert.Rollout(q.policies[0])
+	settings := convert.RolloutSettings(q.policies[0])
 	s := rollout.State{Mode: fleet.Auto, Hash: settings.Hash}
 	for n := range q.rounds {
 		at := noon.AddDate(0, 0, n-q.rounds-1)

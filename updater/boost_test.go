@@ -71,7 +71,7 @@ func TestBoost_RemovalFollowsPolicy(t *testing.T) {
 	policy := sizingPolicy(loadlinev1alpha1.RolloutModeAuto)
 	harmed := &loadlinev1alpha1.SizingRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "deployment-web",
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: "uid-web", Controller: new(false), BlockOwnerDeletion: new(false)}}},
-		Status: loadlinev1alpha1.SizingRecordStatus{Mode: "Auto", PolicyHash: convert.Rollout(policy).Hash,
+		Status: loadlinev1alpha1.SizingRecordStatus{Mode: "Auto", PolicyHash: convert.RolloutSettings(policy).Hash,
 			Kept:     []loadlinev1alpha1.ContainerSizes{{Name: "app", Requests: loadlinev1alpha1.Sizes(list("100m", "100Mi"))}},
 			Reverted: []loadlinev1alpha1.RevertedSizes{{ContainerSizes: loadlinev1alpha1.ContainerSizes{Name: "app", Requests: loadlinev1alpha1.Sizes(list("50m", "50Mi"))}, Time: metav1.Now()}},
 		}}

@@ -168,8 +168,8 @@ func (c *caches) resolver(config *Config) *policies.Resolver {
 	}
 }
 
-func (c *caches) workloads() *rollouts.Reader {
-	return &rollouts.Reader{Targets: c.targets, Nodes: c.nodes, NodeInformer: c.nodeInformer}
+func (c *caches) workloads() *rollouts.Facts {
+	return &rollouts.Facts{Targets: c.targets, Nodes: c.nodes, NodeInformer: c.nodeInformer}
 }
 
 func (c *caches) sharing(config *Config) *shares.Sharing {

@@ -117,7 +117,7 @@ func (d *Disruption) addFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&d.Burst, "eviction-rate-burst", d.Burst, "Burst of evictions, and of resizes, above the rate limit.")
 	fs.Float64Var(&d.Threshold, "pod-update-threshold", d.Threshold, "Minimum relative change for which a pod within its recommended bounds is updated.")
 	fs.DurationVar(&d.Lifetime, "in-recommendation-bounds-eviction-lifetime-threshold", d.Lifetime, "Minimum age at which a pod within its recommended bounds is updated.")
-	fs.DurationVar(&d.QuickOOM, "evict-after-oom-threshold", d.QuickOOM, "A container that runs out of memory within this time after its start makes its pod eligible at any age.")
+	fs.DurationVar(&d.QuickOOMTime, "evict-after-oom-threshold", d.QuickOOMTime, "A container that runs out of memory within this time after its start makes its pod eligible at any age.")
 	fs.BoolVar(&d.FreeResizes, "in-place-skip-disruption-budget", d.FreeResizes, "Resizes that restart no container need neither --min-replicas nor --eviction-tolerance.")
 }
 
@@ -185,7 +185,7 @@ func (d *Disruption) validate() error {
 		flags.Check(d.Burst > 0 || d.Rate <= 0, "eviction-rate-burst", d.Burst, "must be at least 1 if --eviction-rate-limit is set, otherwise no pod is ever changed"),
 		flags.Check(d.Threshold >= 0, "pod-update-threshold", d.Threshold, "must not be negative"),
 		flags.Check(d.Lifetime >= 0, "in-recommendation-bounds-eviction-lifetime-threshold", d.Lifetime, "must not be negative"),
-		flags.Check(d.QuickOOM >= 0, "evict-after-oom-threshold", d.QuickOOM, "must not be negative"),
+		flags.Check(d.QuickOOMTime >= 0, "evict-after-oom-threshold", d.QuickOOMTime, "must not be negative"),
 	)
 }
 

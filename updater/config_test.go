@@ -63,7 +63,7 @@ func TestMetrics_MatchGolden(t *testing.T) {
 	m.Publish([]*score{s}, map[reason.Reason]int{})
 	m.NodeLoad(nodeload.Counts{})
 	m.NodeLoadFailed(nodeload.SourcePrometheus)
-	m.Shared(&shares.Round{Nodes: []*shares.Node{{Active: true, Pods: 1}}}, 1)
+	m.Shared(&shares.Round{Nodes: []*shares.NodeResult{{Active: true, Pods: 1}}}, 1)
 	m.Reverted(s.Name, rollout.OOMKill)
 	m.RevertDeferred(s.Name, rollout.OOMKill)
 	m.RecordFailed()

@@ -337,7 +337,7 @@ func TestFuse_TripsDuringIteration(t *testing.T) {
 		for i := range 5 {
 			name := fmt.Sprintf("app-%04d-1-0", i)
 			s.settled(name)
-			s.await("the note", func(c *corev1.Pod) bool { return convert.HasRecordedChange(c) }, name)
+			s.await("the note", func(c *corev1.Pod) bool { return convert.HasNotedChange(c) }, name)
 			s.restarted(name, 2)
 			_, err := s.observer.Sync(t.Context(), cache.NewObjectName("shop", name), noon)
 			require.NoError(t, err)
@@ -346,7 +346,7 @@ func TestFuse_TripsDuringIteration(t *testing.T) {
 	s.runOnce(noon)
 	lowered := 0
 	for _, p := range s.pods() {
-		if convert.HasRecordedChange(&p) {
+		if convert.HasNotedChange(&p) {
 			lowered++
 		}
 	}

@@ -27,13 +27,13 @@ import (
 
 // Loop runs the iterations of the updater.
 type Loop struct {
-	reader   *snapshot.Reader
-	policies *policies.Resolver
-	rounds   *shares.Rounds
-	rollouts *rollouts.Rollouts
-	planner  *plan.Planner
-	runner   *actuate.Runner
-	metrics  *metrics
+	reader      *snapshot.Reader
+	policies    *policies.Resolver
+	shareRounds *shares.Rounds
+	rollouts    *rollouts.Rollouts
+	planner     *plan.Planner
+	runner      *actuate.Runner
+	metrics     *metrics
 	// alive reports whether the admission controller is alive. Nil: not checked.
 	alive           func(ctx context.Context, now time.Time) (bool, error)
 	stale           func() error // error if caches are too old to disrupt; nil: unchecked
@@ -41,7 +41,7 @@ type Loop struct {
 	memoryIncreases *memoryIncreases
 
 	state       disruption.State // input of the next plan
-	interrupted bool             // the last iteration left late writes for OOM kills
+	interrupted bool             // the last run ended before its late writes, to make way for an OOM kill
 
 	announcer   *report.Announcer
 	skips       report.Skips
@@ -54,7 +54,7 @@ type iteration struct {
 	policies []policies.Effective
 	pods     snapshot.Pods
 	view     snapshot.View
-	shares   shares.Division
+	shares   shares.Result
 	holds    *rollouts.Holds
 	plan     disruption.Result
 	skips    []disruption.Skip
@@ -75,12 +75,14 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 		l.skips.Wait("the updater cannot read its caches: " + err.Error())
 		return
 	}
-	l.rounds.Run(ctx, it.input(), now) // 5. a sharing round, at most every Config.SharingInterval
+	l.shareRounds.Run(ctx, it.input(), now) // 5. a sharing round, at most every Config.SharingInterval
 	l.decide(ctx, it, now)
-	watch.Step("AdmissionInit")                  // upstream's label for planning
-	result := l.run(ctx, it, &it.shares, l, now) // 9. resize, evict, write marks
+	watch.Step("AdmissionInit") // upstream's label for planning
+	// 9. resize, evict, write marks. Holds.Admit stores a round before its first change.
+	// rollouts.Queue judges and reverts changes on pod events, outside of the loop.
+	result := l.run(ctx, it, &it.shares, l, now)
 	l.interrupted = result.Interrupted
-	it.holds.Save(ctx, it.plan.Actions) // 10. records of unchanged workloads, round events
+	it.holds.Save(ctx, it.plan.Actions) // 10. records of workloads without a change, events of rollouts
 	watch.Step("EvictPods")
 	l.publish(ctx, it, result.Skipped, now) // 11. skips, events, metrics
 }
@@ -103,18 +105,18 @@ func (l *Loop) read(ctx context.Context, now time.Time, endStep func(step string
 }
 
 func (l *Loop) decide(ctx context.Context, it *iteration, now time.Time) {
-	it.shares = l.rounds.DivideView(ctx, it.input(), &it.view, now) // 6. shares of pods
-	it.holds = l.rollouts.Hold(ctx, &it.view, it.policies, now)     // 7. pods that a rollout holds
+	it.shares = l.shareRounds.SetShares(ctx, it.input(), &it.view, now) // 6. Pod.Share in the view, and its marks
+	it.holds = l.rollouts.Hold(ctx, &it.view, it.policies, now)         // 7. Pod.Held in the view: pods that a rollout holds
 	l.findNodeAutoscaler(ctx, now)
-	// 8. actions and skips. Capacity is read only if something may change.
+	// 8. actions and skips, by disruption.Plan. Capacity is read only if something may change.
 	it.plan = l.planner.Plan(ctx, &it.view.View, l.state, len(it.shares.Moves) > 0, now)
 	l.state = it.plan.State
 	it.logProblems(ctx)
 }
 
-func (l *Loop) run(ctx context.Context, it *iteration, s *shares.Division, kills actuate.OOMKills, now time.Time) actuate.Done {
+func (l *Loop) run(ctx context.Context, it *iteration, s *shares.Result, interrupter actuate.Interrupter, now time.Time) actuate.Done {
 	it.scores = l.newScores(it)
-	result := l.runner.Run(ctx, &actuate.Plan{Result: it.plan, VPAs: it.vpas, Holds: it.holds, Shares: s, OOMKills: kills}, now)
+	result := l.runner.Run(ctx, &actuate.Plan{Result: it.plan, VPAs: it.vpas, Holds: it.holds, Shares: s, Interrupter: interrupter}, now)
 	for i := range result.Attempts {
 		a := &result.Attempts[i]
 		if err := serving.Guard(func() error { l.record(it, a, now); return nil }); err != nil {

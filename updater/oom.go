@@ -23,9 +23,9 @@ import (
 	"loadline.dev/loadline/updater/shares"
 )
 
-// memoryIncreases collects VPAs that recommend more memory than before for a container, or more
-// than the pod of a just killed container requests: the first of several kills may raise the
-// recommendation alone. It is safe for concurrent use.
+// memoryIncreases collects VPAs whose memory recommendation rose, and VPAs that recommend more than
+// a pod requests that was just killed, because an earlier kill may have raised the recommendation.
+// It is safe for concurrent use.
 type memoryIncreases struct {
 	wake chan struct{}
 
@@ -60,7 +60,7 @@ func watchMemoryIncreases(vpas vpainformers.VerticalPodAutoscalerInformer, targe
 }
 
 // addKilled adds the VPAs that target the workload of a pod and recommend more memory for a killed
-// container than the pod requests. The iteration decides which of them controls the pod.
+// container than the pod requests. The iteration acts only for the one that controls the pod.
 func (r *memoryIncreases) addKilled(vpas cache.Indexer, targets *target.Resolver, pod *corev1.Pod, killed []string) {
 	owner, owned := target.Controller(pod.Namespace, pod.OwnerReferences)
 	if !owned || len(killed) == 0 {
@@ -153,6 +153,7 @@ func (r *memoryIncreases) add(name cache.ObjectName) {
 }
 
 // RunEarly makes an early iteration for OOM kills, and repeats an iteration interrupted for it.
+// serving.RunEvery calls it a second after memoryIncreases.Wake, at most every five seconds.
 func (l *Loop) RunEarly(ctx context.Context, now time.Time, increased []cache.ObjectName) {
 	l.RunOOM(ctx, now, increased)
 	if l.interrupted {
@@ -161,8 +162,7 @@ func (l *Loop) RunEarly(ctx context.Context, now time.Time, increased []cache.Ob
 }
 
 // RunOOM resizes pods that ran out of memory to their new targets, whether they are ready again or
-// not. serving.RunEvery calls it a second after memoryIncreases.Wake, at most every five seconds.
-// It makes only these resizes and writes backoffs. It needs no admission controller because the
+// not. Besides these resizes it writes only backoffs. It needs no admission controller because the
 // pods stay.
 func (l *Loop) RunOOM(ctx context.Context, now time.Time, increased []cache.ObjectName) {
 	if !l.HasOOMKilled(ctx, increased, now) {
@@ -174,8 +174,9 @@ func (l *Loop) RunOOM(ctx context.Context, now time.Time, increased []cache.Obje
 		return
 	}
 	l.decide(ctx, it, now)
-	it.plan = it.plan.OnlyOOM() // resizes without budget, backoff and pace: see disruption.Pod.IsOOMResize
-	l.run(ctx, it, &shares.Division{Moves: it.shares.Moves}, nil, now)
+	it.plan = it.plan.OnlyOOM() // disruption.Pod.IsOOMResize lists the checks that these resizes skip
+	// The next iteration ends shares. Nil: no kill interrupts this run.
+	l.run(ctx, it, &shares.Result{Moves: it.shares.Moves}, nil, now)
 }
 
 // HasPendingOOM reports whether an early iteration has a pod to resize.

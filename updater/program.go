@@ -96,8 +96,8 @@ func newProgram(ctx context.Context, config *Config, d dependencies, overridden 
 	announcer, resolver, sharing := &report.Announcer{Recorder: executor, VPAs: vpas.Lister()}, c.resolver(config), c.sharing(config)
 	loop := &Loop{
 		reader: reader, policies: resolver,
-		rounds: &shares.Rounds{Sharing: sharing, Interval: config.SharingInterval, Conditions: c.sharingConditions(config), Metrics: d.metrics},
-		rollouts: &rollouts.Rollouts{Reader: c.workloads(), Policies: resolver, Records: c.records, Pods: pods.Lister(), Plan: config.planning(),
+		shareRounds: &shares.Rounds{Sharing: sharing, Interval: config.SharingInterval, Conditions: c.sharingConditions(config), Metrics: d.metrics},
+		rollouts: &rollouts.Rollouts{Facts: c.workloads(), Policies: resolver, Records: c.records, Pods: pods.Lister(), Plan: config.planning(),
 			Status: c.policyStatus(config), Announcer: announcer, Metrics: d.metrics},
 		planner: &plan.Planner{Config: config.planning(), Nodes: staticCPU, Pods: pods.Lister(), Capacity: c.capacity(config), Budgets: restarts},
 		runner:  &actuate.Runner{Executor: executor, Policies: resolver, Sharing: sharing, Pods: pods.Lister(), Limiter: disruption.NewRateLimiter(config.Pace, time.Now())},
@@ -198,7 +198,7 @@ func newExecutors(config *Config, d dependencies, p executorParts) (actuate.Exec
 
 // newObserver gets a separate executor, so that iterations do not delay reverts.
 func newObserver(config *Config, d dependencies, c *caches, reverter rollouts.Reverter) (*rollouts.Queue, error) {
-	settings := rollouts.QueueConfig{Reader: c.reader(config), Policies: c.resolver(config), Workloads: c.workloads(), Pods: c.pods.Core().V1().Pods().Lister(), Records: c.records, Executor: reverter, Metrics: d.metrics}
+	settings := rollouts.QueueConfig{Reader: c.reader(config), Policies: c.resolver(config), Facts: c.workloads(), Pods: c.pods.Core().V1().Pods().Lister(), Records: c.records, Executor: reverter, Metrics: d.metrics}
 	if !config.DryRun {
 		settings.Remover = &actuate.Cluster{Kube: d.clients.noteRemovals}
 	}

@@ -35,7 +35,7 @@ func TestObservedPods_ZeroAtRest(t *testing.T) {
 		w.change(name, func(p *corev1.Pod) {
 			maps.DeleteFunc(p.Annotations, func(key, _ string) bool { _, noted := note[key]; return noted })
 		})
-		w.await("that no change is noted", func(p *corev1.Pod) bool { return !convert.HasRecordedChange(p) }, name)
+		w.await("that no change is noted", func(p *corev1.Pod) bool { return !convert.HasNotedChange(p) }, name)
 	}
 	w.runOnce(noon.Add(time.Minute))
 	require.Zero(t, w.value("loadline_updater_observed_pods"))

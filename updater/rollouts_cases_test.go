@@ -52,7 +52,7 @@ func TestRollout_HundredPodsAreOneRound(t *testing.T) {
 	for phase, policy := range map[loadlinev1alpha1.RolloutPhase]*loadlinev1alpha1.SizingPolicy{"": autoPolicy(), loadlinev1alpha1.RolloutPhaseFullRollout: oneByOne} {
 		r := newRolling(t, 100, policy, &loadlinev1alpha1.SizingRecord{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "deployment-web", OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: "uid-web"}}},
-			Status:     loadlinev1alpha1.SizingRecordStatus{Mode: *policy.Spec.Rollout.Mode, Phase: phase, PolicyHash: convert.Rollout(policy).Hash},
+			Status:     loadlinev1alpha1.SizingRecordStatus{Mode: *policy.Spec.Rollout.Mode, Phase: phase, PolicyHash: convert.RolloutSettings(policy).Hash},
 		})
 		last := time.Duration(0)
 		for range 100 {

@@ -52,7 +52,7 @@ func TestRevert_ForgedNotesDoNotDelay(t *testing.T) {
 			r.settled("web-1-0")
 			require.Equal(t, "50m 50Mi", r.requests("web-1-0"))
 			r.restarted("web-1-0", 2)
-			other.await("the note and the harm", func(p *corev1.Pod) bool { return convert.HasRecordedChange(p) && len(p.Status.ContainerStatuses) > 0 }, "web-1-0")
+			other.await("the note and the harm", func(p *corev1.Pod) bool { return convert.HasNotedChange(p) && len(p.Status.ContainerStatuses) > 0 }, "web-1-0")
 
 			ctx, stop := context.WithCancel(t.Context())
 			var running sync.WaitGroup
@@ -70,7 +70,7 @@ func TestRevert_ForgedNotesDoNotDelay(t *testing.T) {
 			require.NoError(t, err)
 			left := 0
 			for i := range all.Items {
-				if all.Items[i].Name != "web-1-0" && convert.HasRecordedChange(&all.Items[i]) {
+				if all.Items[i].Name != "web-1-0" && convert.HasNotedChange(&all.Items[i]) {
 					left++
 				}
 			}

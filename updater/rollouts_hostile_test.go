@@ -124,7 +124,7 @@ func TestRun_StopsForWorkloadAfterRevert(t *testing.T) {
 	r.loop.runner.Executor = &hookedExecutor{r.loop.runner.Executor, func(pod string) {
 		if pod == "web-1-2" {
 			r.settled("web-1-0")
-			r.await("the note", func(c *corev1.Pod) bool { return convert.HasRecordedChange(c) }, "web-1-0")
+			r.await("the note", func(c *corev1.Pod) bool { return convert.HasNotedChange(c) }, "web-1-0")
 			r.restarted("web-1-0", 2)
 			_, err := r.observer.Sync(t.Context(), cache.NewObjectName("shop", "web-1-0"), noon)
 			require.NoError(t, err)

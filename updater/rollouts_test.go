@@ -84,7 +84,7 @@ func (r *rolling) records() int {
 // noted returns the pods under observation.
 func (r *rolling) noted() (names []string) {
 	for _, p := range r.pods() {
-		if convert.HasRecordedChange(&p) {
+		if convert.HasNotedChange(&p) {
 			names = append(names, p.Name)
 		}
 	}

@@ -39,7 +39,7 @@ func BenchmarkShare(b *testing.B) {
 	it, err := loop.read(b.Context(), noon, func(string) {})
 	require.NoError(b, err)
 	round := func(tb testing.TB) {
-		found, err := loop.rounds.Sharing.Share(tb.Context(), it.input(), noon, shares.SharingStates{})
+		found, err := loop.shareRounds.Sharing.RunRound(tb.Context(), it.input(), noon, shares.SharingStates{})
 		require.NoError(tb, err)
 		require.Len(tb, found.Nodes, 500)
 		require.Equal(tb, 50_000, found.Policies["fleet"].Pods)
@@ -95,7 +95,7 @@ func BenchmarkDivide(b *testing.B) {
 			}
 			it, err := loop.read(b.Context(), noon, func(string) {})
 			require.NoError(b, err)
-			found, err := loop.rounds.Sharing.Share(b.Context(), it.input(), noon, shares.SharingStates{Default: shares.Active, WithNodeAutoscaler: shares.Active})
+			found, err := loop.shareRounds.Sharing.RunRound(b.Context(), it.input(), noon, shares.SharingStates{Default: shares.Active, WithNodeAutoscaler: shares.Active})
 			require.NoError(b, err)
 			require.Equal(b, 50_000, found.Policies["fleet"].Sharing)
 			b.ReportAllocs()
@@ -106,7 +106,7 @@ func BenchmarkDivide(b *testing.B) {
 				require.NoError(b, err)
 				begin := testkit.CPUTime(b)
 				b.StartTimer()
-				division := loop.rounds.Sharing.Divide(b.Context(), it.input(), &it.view, false, noon)
+				division := loop.shareRounds.Sharing.SetShares(b.Context(), it.input(), &it.view, false, noon)
 				spent += float64((testkit.CPUTime(b) - begin).Microseconds()) / 1000
 				require.Equal(b, one.moved, len(division.Moves)) //nolint:testifylint // it would print them all
 			}
@@ -148,15 +148,15 @@ func TestShare_IncrementalMatchesFull(t *testing.T) {
 			round := func() *shares.Round {
 				it, err := loop.read(t.Context(), noon, func(string) {})
 				require.NoError(t, err)
-				found, err := loop.rounds.Sharing.Share(t.Context(), it.input(), noon, shares.SharingStates{})
+				found, err := loop.shareRounds.Sharing.RunRound(t.Context(), it.input(), noon, shares.SharingStates{})
 				require.NoError(t, err)
 				return found
 			}
 			got := round()
-			reader, sharing := loop.reader, loop.rounds.Sharing
+			reader, sharing := loop.reader, loop.shareRounds.Sharing
 			reset()
 			want := round()
-			loop.reader, loop.rounds.Sharing = reader, sharing
+			loop.reader, loop.shareRounds.Sharing = reader, sharing
 			require.Equal(t, want, got)
 		}
 	})
@@ -263,7 +263,7 @@ func TestShare_AllocatesPerPod(t *testing.T) {
 	it, err := loop.read(t.Context(), noon, func(string) {})
 	require.NoError(t, err)
 	require.LessOrEqual(t, testing.AllocsPerRun(5, func() {
-		_, err := loop.rounds.Sharing.Share(t.Context(), it.input(), noon, shares.SharingStates{})
+		_, err := loop.shareRounds.Sharing.RunRound(t.Context(), it.input(), noon, shares.SharingStates{})
 		require.NoError(t, err)
 	}), 7.0*2000, "2000 pods on 100 nodes")
 }

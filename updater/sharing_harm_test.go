@@ -79,7 +79,7 @@ func TestShare_OOMMemoryDoesNotWaitForCPU(t *testing.T) {
 			_, err := r.kube.CoreV1().Nodes().Update(r.t.Context(), kubelet("n1", "8", func(n *corev1.Node) { n.Spec.Unschedulable = true }), metav1.UpdateOptions{})
 			require.NoError(r.t, err)
 			require.Eventually(r.t, func() bool {
-				n, err := r.loop.rounds.Sharing.Nodes.Get("n1")
+				n, err := r.loop.shareRounds.Sharing.Nodes.Get("n1")
 				return err == nil && n.Spec.Unschedulable
 			}, time.Minute, time.Millisecond)
 		},

@@ -450,7 +450,7 @@ func TestEviction_NeedsRoomForPeak(t *testing.T) {
 	require.Equal(t, "800m 800m 800m", r.runAt(0))
 	it, err := r.loop.read(t.Context(), noon, func(string) {})
 	require.NoError(t, err)
-	r.loop.rounds.Sharing.Divide(t.Context(), it.input(), &it.view, false, noon)
+	r.loop.shareRounds.Sharing.SetShares(t.Context(), it.input(), &it.view, false, noon)
 	need := it.view.VPAs[0].Pods[0].Need()
 	require.EqualValues(t, 800, need.After.Value(resources.CPU))
 	require.EqualValues(t, 1400, need.NewPod.Value(resources.CPU))

@@ -156,10 +156,10 @@ func TestShare_GrowthWaitsForShrinking(t *testing.T) {
 
 func TestShare_UnknownStateKeepsShares(t *testing.T) {
 	for name, obscure := range map[string]func(r *rolling){
-		"nodes are not known": func(r *rolling) { r.loop.rounds.Sharing.NodeInformer = syncedWhen(func() bool { return false }) },
+		"nodes are not known": func(r *rolling) { r.loop.shareRounds.Sharing.NodeInformer = syncedWhen(func() bool { return false }) },
 		"paused":              func(r *rolling) { r.edit(pausedPolicy) },
 		"another updater holds the lease": func(r *rolling) {
-			r.loop.rounds.Conditions.Election = &flags.Election{Namespace: "kube-system", Name: "vpa-updater"}
+			r.loop.shareRounds.Conditions.Election = &flags.Election{Namespace: "kube-system", Name: "vpa-updater"}
 			_, err := r.kube.CoordinationV1().Leases("kube-system").Create(t.Context(), &coordinationv1.Lease{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vpa-updater"},
 				Spec:       coordinationv1.LeaseSpec{HolderIdentity: new("other"), LeaseDurationSeconds: new(int32(24 * 3600)), RenewTime: new(metav1.NewMicroTime(noon))},
@@ -167,7 +167,7 @@ func TestShare_UnknownStateKeepsShares(t *testing.T) {
 			require.NoError(t, err)
 		},
 		"the lease cannot be read": func(r *rolling) {
-			r.loop.rounds.Conditions.Election = &flags.Election{Namespace: "kube-system", Name: "vpa-updater"}
+			r.loop.shareRounds.Conditions.Election = &flags.Election{Namespace: "kube-system", Name: "vpa-updater"}
 			r.kube.PrependReactor("get", "leases", func(ktesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("forbidden") })
 		},
 	} {
@@ -296,7 +296,7 @@ func TestShare_NodeDeletedBetweenRounds(t *testing.T) {
 	r := newSharing(t, 3, sharingOnPolicy())
 	require.Equal(t, "800m 800m 800m", r.runAt(0))
 	require.NoError(t, r.kube.CoreV1().Nodes().Delete(t.Context(), "n1", metav1.DeleteOptions{}))
-	require.Eventually(t, func() bool { _, err := r.loop.rounds.Sharing.Nodes.Get("n1"); return err != nil }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { _, err := r.loop.shareRounds.Sharing.Nodes.Get("n1"); return err != nil }, time.Minute, time.Millisecond)
 	for minute := range 12 {
 		require.Equal(t, "800m 800m 800m", r.runAt(time.Duration(minute+1)*time.Minute))
 	}
@@ -422,8 +422,8 @@ func TestDivide_AllocatesLittlePerPodAtItsShare(t *testing.T) {
 	allocations := func(policy *loadlinev1alpha1.SizingPolicy) float64 {
 		policy.Spec.Namespaces.Names = []string{"*"}
 		loop, _, c := steadyCluster{vpas: vpas, pods: each, nodes: 20, policies: []*loadlinev1alpha1.SizingPolicy{policy}}.filled(t)
-		loop.rounds.Conditions, loop.planner.Capacity = c.sharingConditions(Default()), c.capacity(Default())
-		loop.rounds.Conditions.Status.Client = nil
+		loop.shareRounds.Conditions, loop.planner.Capacity = c.sharingConditions(Default()), c.capacity(Default())
+		loop.shareRounds.Conditions.Status.Client = nil
 		all, err := loop.reader.VPAs.List(labels.Everything())
 		require.NoError(t, err)
 		for _, vpa := range all { // base equals target

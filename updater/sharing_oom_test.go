@@ -93,7 +93,7 @@ func TestShareOOMKill_EvictsOnlyOnFullNode(t *testing.T) {
 		}), change: fillNode, why: "OutsideWindow"},
 		"no other node has room": {policy: sharingOnPolicy(cpuAndMemory, evicting), change: func(r *rolling) {
 			require.NoError(t, r.kube.CoreV1().Nodes().Delete(t.Context(), "n2", metav1.DeleteOptions{}))
-			require.Eventually(t, func() bool { _, err := r.loop.rounds.Sharing.Nodes.Get("n2"); return err != nil }, time.Minute, time.Millisecond)
+			require.Eventually(t, func() bool { _, err := r.loop.shareRounds.Sharing.Nodes.Get("n2"); return err != nil }, time.Minute, time.Millisecond)
 			r.fill("300Mi")
 		}, why: "NodeFull"},
 	} {

@@ -79,7 +79,7 @@ func (w *world) shares(now time.Time) *shares.Round {
 	w.t.Helper()
 	it, err := w.loop.read(w.t.Context(), now, func(string) {})
 	require.NoError(w.t, err)
-	found, err := w.loop.rounds.Sharing.Share(w.t.Context(), it.input(), now, shares.SharingStates{})
+	found, err := w.loop.shareRounds.Sharing.RunRound(w.t.Context(), it.input(), now, shares.SharingStates{})
 	require.NoError(w.t, err)
 	return found
 }
@@ -88,7 +88,7 @@ func (w *world) runSharing(ctx context.Context, now time.Time) {
 	w.t.Helper()
 	it, err := w.loop.read(w.t.Context(), now, func(string) {})
 	require.NoError(w.t, err)
-	w.loop.rounds.Run(ctx, it.input(), now)
+	w.loop.shareRounds.Run(ctx, it.input(), now)
 }
 
 // sharingMetrics formats the sharing metrics: pods, headroom and saved cores, saved bytes,
@@ -145,7 +145,7 @@ func (w *world) sharingLogs(now time.Time) (lines []string) {
 func TestSharingRound_RetriedByNextIteration(t *testing.T) {
 	w := newWorld(t, Default(), append(peakingPods(3, nil), peakingVPA(), sharingPolicy(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"))...)
 	known := false
-	w.loop.rounds.Sharing.NodeInformer = syncedWhen(func() bool { return known })
+	w.loop.shareRounds.Sharing.NodeInformer = syncedWhen(func() bool { return known })
 	w.runOnce(noon)
 	require.NotContains(t, strings.Join(describe(w.registry, t), "\n"), "loadline_sharing_pods")
 	known = true
@@ -576,10 +576,10 @@ func TestSharingRound_RecoversFromPanic(t *testing.T) {
 	round := func(spoil func(s *shares.Sharing, in *shares.Input)) (*shares.Round, error) {
 		it, err := w.loop.read(t.Context(), noon, func(string) {})
 		require.NoError(t, err)
-		in, targets, hpas, nodes := it.input(), w.loop.reader.Targets, w.loop.rounds.Sharing.HPAs, w.loop.rounds.Sharing.Nodes
-		spoil(w.loop.rounds.Sharing, &in)
-		found, err := w.loop.rounds.Sharing.Share(t.Context(), in, noon, shares.SharingStates{})
-		w.loop.reader.Targets, w.loop.rounds.Sharing.HPAs, w.loop.rounds.Sharing.Nodes = targets, hpas, nodes
+		in, targets, hpas, nodes := it.input(), w.loop.reader.Targets, w.loop.shareRounds.Sharing.HPAs, w.loop.shareRounds.Sharing.Nodes
+		spoil(w.loop.shareRounds.Sharing, &in)
+		found, err := w.loop.shareRounds.Sharing.RunRound(t.Context(), in, noon, shares.SharingStates{})
+		w.loop.reader.Targets, w.loop.shareRounds.Sharing.HPAs, w.loop.shareRounds.Sharing.Nodes = targets, hpas, nodes
 		return found, err
 	}
 	found, err := round(func(_ *shares.Sharing, in *shares.Input) {
@@ -602,7 +602,7 @@ func TestSharingRound_RecoversFromPanic(t *testing.T) {
 	require.ErrorContains(t, err, "panic: a bug")
 	require.Equal(t, 3, w.shares(noon).Nodes[0].Pods)
 
-	w.loop.rounds.Sharing.Nodes = panickingNodes{}
+	w.loop.shareRounds.Sharing.Nodes = panickingNodes{}
 	w.runOnce(noon)
 	require.NotContains(t, strings.Join(describe(w.registry, t), "\n"), "loadline_sharing_pods")
 }

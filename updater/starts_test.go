@@ -37,7 +37,7 @@ func (s *fuseCluster) changedIn(namespace string) (count int) {
 	all, err := s.kube.CoreV1().Pods(namespace).List(s.t.Context(), metav1.ListOptions{})
 	require.NoError(s.t, err)
 	for i := range all.Items {
-		if convert.HasRecordedChange(&all.Items[i]) {
+		if convert.HasNotedChange(&all.Items[i]) {
 			count++
 		}
 	}
@@ -210,7 +210,7 @@ func TestStartRate_CountsRecordsWithoutStartedAt(t *testing.T) {
 	var records []runtime.Object
 	for i := range 20 {
 		r := revertedRecord("shop", fmt.Sprintf("app-%04d", i), "", 48*time.Hour)
-		r.Status.PolicyHash, r.Status.StartedAt = convert.Rollout(sizingPolicy(loadlinev1alpha1.RolloutModeAuto)).Hash, nil
+		r.Status.PolicyHash, r.Status.StartedAt = convert.RolloutSettings(sizingPolicy(loadlinev1alpha1.RolloutModeAuto)).Hash, nil
 		r.Status.Rounds[0].EndedAt, r.Status.Rounds[0].Outcome = nil, loadlinev1alpha1.RoundSuccess
 		records = append(records, r)
 	}

@@ -126,7 +126,7 @@ func (w *world) start(config *Config) {
 	require.Eventually(w.t, func() bool {
 		return testkit.Watched(w.kube, "pods") && testkit.Watched(w.vpa, "verticalpodautoscalers")
 	}, time.Minute, time.Millisecond)
-	if reader := w.loop.rollouts.Reader; reader.Nodes != nil { // a start does not wait for nodes, which may be forbidden
+	if reader := w.loop.rollouts.Facts; reader.Nodes != nil { // a start does not wait for nodes, which may be forbidden
 		_ = wait.PollUntilContextTimeout(w.t.Context(), time.Millisecond, 2*time.Second, true, func(context.Context) (bool, error) { return reader.NodeInformer.HasSynced(), nil })
 	}
 }

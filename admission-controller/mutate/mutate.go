@@ -141,31 +141,31 @@ func (m *mutation) fitContainers(namespace Constraints, shares *policy.Sharing) 
 			return nil, err
 		}
 	}
-	fitted = m.ranges.Admit(current, unboosted, fitted)
-	kept := func() []policy.ContainerTarget { // the pod without any change
+	fitted = m.ranges.Admit(current, unboosted, fitted) // a boost may break a LimitRange
+	minimum := func() []policy.ContainerTarget {        // the pod's own requests, or lower bounds where it has none
 		rules.Sharing = nil // sharing would change limits
-		kept := policy.Fit(current, unsized(current, m.recommended), rules, m.ranges.Ranges).Containers
-		for i := range kept {
-			if sizes[i].boosted && !kept[i].Requests.Has(resources.CPU) {
-				kept[i].Requests = kept[i].Requests.With(resources.CPU, current.Containers[i].Requests.Value(resources.CPU))
+		targets := policy.Fit(current, unsized(current, m.recommended), rules, m.ranges.Ranges).Containers
+		for i := range targets {
+			if sizes[i].boosted && !targets[i].Requests.Has(resources.CPU) {
+				targets[i].Requests = targets[i].Requests.With(resources.CPU, current.Containers[i].Requests.Value(resources.CPU))
 			}
 		}
-		return kept
+		return targets
 	}
 	if room := namespace.Room; room != (Room{}) {
 		var changes []Change
-		fitted, changes = room.Cut(current, kept(), fitted)
+		fitted, changes = room.Cut(current, minimum(), fitted)
 		m.warnQuotaCuts(changes)
 	}
 	if namespace.Nodes != nil {
 		var has resources.List
 		if has, m.exceeds = largestNode(m.pod, namespace, podRequests(m.pod, current, fitted)); m.exceeds {
 			var changes []Change
-			fitted, changes = (Room{Requests: has}).subtractExtras(m.pod).Cut(current, kept(), fitted)
+			fitted, changes = (Room{Requests: has}).subtractExtras(m.pod).Cut(current, minimum(), fitted)
 			m.warnNodeCuts(changes)
 		}
 	}
-	for i, f := range m.ranges.Admit(current, make([]policy.ContainerTarget, len(fitted)), fitted) { // a cut moves containers separately
+	for i, f := range m.ranges.Admit(current, make([]policy.ContainerTarget, len(fitted)), fitted) { // Cut ignores LimitRanges
 		sizes[i].ContainerTarget = f
 	}
 	return sizes, nil
@@ -209,8 +209,8 @@ func (m *mutation) recommendation() map[string]resources.Bounds {
 	return convert.Recommendation(m.vpa.Status.Recommendation)
 }
 
-// unsized returns a recommendation that leaves the pod unchanged: its own requests as target and
-// upper bound, or the lower bound if it has none.
+// unsized returns the smallest recommendation: the pod's own request, or the lower bound where it
+// has no request.
 func unsized(current policy.Pod, recommendation map[string]resources.Bounds) map[string]resources.Bounds {
 	kept := make(map[string]resources.Bounds, len(recommendation))
 	for _, c := range current.Containers {

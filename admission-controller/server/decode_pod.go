@@ -11,8 +11,9 @@ import (
 	"loadline.dev/loadline/pkg/core/fleet"
 )
 
-// DecodePod decodes the parts of a pod that affect its resources, and the fields that quotas depend
-// on. The map of annotations is empty, not nil, if the pod has only others.
+// DecodePod decodes the fields of a pod that affect its resources or quotas. Of the annotations it
+// keeps those of fleet.IsAnnotation. The map is nil only if the pod has none, because a patch then
+// has to add it.
 func DecodePod(raw []byte) (*corev1.Pod, error) {
 	d := newDecoder(raw)
 	defer d.free()

@@ -24,7 +24,8 @@ type Answer struct {
 	Refusal  *metav1.Status // nil: allowed
 	Patch    []client.PatchOperation
 	Warnings []string
-	// Err is why the object is allowed unchecked. The Patch still applies. Cause is a metric label.
+	// Err is why the object was not handled completely. It is allowed, with the Patch if there is one.
+	// Cause is the metric label of Err, or of a problem that was solved.
 	Err   error
 	Cause Cause
 	// After runs once the answer was sent successfully, for reports that must not delay the object.
@@ -233,7 +234,7 @@ func (x *exchange) busy() *admissionv1.AdmissionResponse {
 		return response
 	}
 	response.UID = x.decoded.UID
-	handler, ok := x.find(x.decoded)
+	handler, ok := x.findHandler(x.decoded)
 	if !ok {
 		return response
 	}
@@ -250,12 +251,12 @@ const unchangedPrefix = "VPA admission controller: allowed unchanged: "
 
 func (x *exchange) admit(ctx context.Context, body []byte) *admissionv1.AdmissionResponse {
 	response := &admissionv1.AdmissionResponse{Allowed: true}
-	request, err := x.request(body)
+	request, err := x.decode(body)
 	if err != nil {
 		return response
 	}
 	response.UID, x.decoded = request.UID, request
-	handler, ok := x.find(request)
+	handler, ok := x.findHandler(request)
 	if !ok {
 		x.problem(CauseResource, fmt.Errorf("no handler for resource %q of group %q", request.Resource.Resource, request.Resource.Group))
 		return response
@@ -276,7 +277,7 @@ func (x *exchange) admit(ctx context.Context, body []byte) *admissionv1.Admissio
 	return response
 }
 
-func (x *exchange) request(body []byte) (request *admissionv1.AdmissionRequest, err error) {
+func (x *exchange) decode(body []byte) (request *admissionv1.AdmissionRequest, err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
 			err = fmt.Errorf("panic: %v", fault)
@@ -288,7 +289,7 @@ func (x *exchange) request(body []byte) (request *admissionv1.AdmissionRequest, 
 	return x.decodeRequest(body)
 }
 
-func (x *exchange) find(request *admissionv1.AdmissionRequest) (Handler, bool) {
+func (x *exchange) findHandler(request *admissionv1.AdmissionRequest) (Handler, bool) {
 	for _, h := range x.handlers {
 		if h.Resource.Group == request.Resource.Group && h.Resource.Resource == request.Resource.Resource {
 			return h, true

@@ -1,8 +1,9 @@
 // Package server serves the admission webhook over HTTPS: it reads AdmissionReviews, calls the
 // Handler of their resource and writes the answers.
 //
-// It fails open: an unreadable or unknown review is allowed unchanged, and so is one whose handler
-// panics. A Recorder counts answers and problems.
+// It fails open: an unknown or undecodable review is allowed unchanged, and so is one whose handler
+// panics. A body that cannot be read gets an HTTP error, which failurePolicy Ignore allows. A busy
+// server rejects objects of a Handler with Guards. A Recorder counts answers and problems.
 //
 // The server decodes only the required members of a review, and bounds the size and the duration of
 // each request. It has its own mux, so handlers that other packages register are unreachable.

@@ -100,7 +100,7 @@ type oomRecord struct {
 func addKills(t *sketch.Sketch, records []oomRecord, namespace, workload, container string) {
 	for _, r := range records {
 		if r.Namespace == namespace && r.Container == container && strings.HasPrefix(r.Pod, workload+"-") {
-			t.Killed(now.Add(-time.Duration(r.AgeHours*float64(time.Hour))), r.MemoryBytes, 0)
+			t.ObserveKill(now.Add(-time.Duration(r.AgeHours*float64(time.Hour))), r.MemoryBytes, 0)
 		}
 	}
 	t.Now = now.UnixNano()

@@ -61,6 +61,6 @@ func sharedOOM(in sharedOOMInput) (out sharedOOMOutput, err error) {
 func memoryAtKill(limit resources.Amount) resources.Amount {
 	s := sketch.New(sketch.Needs{Hours: [resources.Kinds]bool{resources.Memory: true}, Kills: true})
 	s.Observe(now.Add(-time.Minute), resources.Memory, usedAtKill, limit)
-	s.Killed(now, 0, limit)
+	s.ObserveKill(now, 0, limit)
 	return recipe.Chain{recipe.AtKill(oomAge)}.Run(recipe.Subject{Sketch: s}, nil)
 }

@@ -43,10 +43,10 @@ type priorityOutput struct {
 // updatePriority takes the order from a plan that may evict every pod.
 func updatePriority(in priorityInput) (out priorityOutput, err error) {
 	config := disruption.Config{
-		Tolerance: 1,
-		Threshold: vectors.ValueOr(in.Config.PodUpdateThreshold, 0.1),
-		Lifetime:  vectors.SecondsOr(in.Config.InBoundsLifetimeSeconds, 12*time.Hour),
-		QuickOOM:  vectors.SecondsOr(in.Config.EvictAfterOOMSeconds, 10*time.Minute),
+		Tolerance:    1,
+		Threshold:    vectors.ValueOr(in.Config.PodUpdateThreshold, 0.1),
+		Lifetime:     vectors.SecondsOr(in.Config.InBoundsLifetimeSeconds, 12*time.Hour),
+		QuickOOMTime: vectors.SecondsOr(in.Config.EvictAfterOOMSeconds, 10*time.Minute),
 	}
 	read := newSnapshot(in.VPA, in.LimitRanges)
 	v := read.Core(in.FeatureGates["PerVPAConfig"])

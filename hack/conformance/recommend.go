@@ -168,7 +168,7 @@ func postProcess(in postprocessInput) (out postprocessOutput, err error) {
 	}
 	vpa := withPolicies()
 	vpa.Annotations, vpa.Spec.ResourcePolicy = in.Annotations, in.ResourcePolicy
-	out.Recommendations = recommend.PostProcess(in.Recommendation.ContainerRecommendations, vpa, limits)
+	out.Recommendations = recommend.RoundAndCap(in.Recommendation.ContainerRecommendations, vpa, limits)
 	return out, nil
 }
 

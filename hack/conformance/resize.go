@@ -38,7 +38,7 @@ func resizePatch(in resizeInput) (out resizeOutput, err error) {
 	}
 	read := newSnapshot(in.VPA, in.LimitRanges)
 	pod := read.Pod(&in.Pod)
-	change := actuate.Change{Action: disruption.Action{Containers: pod.Targets()}, Target: &in.Pod, Autoscaler: *read}
+	change := actuate.Change{Action: disruption.Action{Containers: pod.Targets()}, Object: &in.Pod, Autoscaler: *read}
 	if pod.Boosted {
 		verdict := boost.Judge(*read, &in.Pod, evaluationTime())
 		change.Containers, change.RemovedBoosts = verdict.Targets, verdict.Expired

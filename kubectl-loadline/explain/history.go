@@ -80,7 +80,7 @@ func historyOf(ctx context.Context, own versioned.Interface, q inventory.Request
 		return nil, err
 	}
 	for i := range pods {
-		if change, err := convert.ParseChange(&pods[i]); err == nil && convert.HasRecordedChange(&pods[i]) {
+		if change, err := convert.ParseChange(&pods[i]); err == nil && convert.HasNotedChange(&pods[i]) {
 			a.Entries = append(a.Entries, historyEntry{Time: change.At, Namespace: pods[i].Namespace, Object: "Pod " + pods[i].Name, Action: "changed", Outcome: "under observation"})
 		}
 	}

@@ -95,7 +95,7 @@ func (a *podReport) query(ctx context.Context, q inventory.Request) {
 func readPod(ctx context.Context, s *inventory.Reader, pod *corev1.Pod) *podReport {
 	a := &podReport{Now: s.Now, Pod: pod, Explained: explanation.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)}}
 	vpa, err := s.Controlling(ctx, pod)
-	if unselectable := client.Unselectable(pod); unselectable != "" {
+	if unselectable := client.TooLargeReason(pod); unselectable != "" {
 		vpa, err = nil, nil
 		a.problem("no VPA selects the pod: %s", unselectable)
 	}

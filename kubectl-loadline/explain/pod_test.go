@@ -236,7 +236,7 @@ func TestExplainPod_ShareAnnotation(t *testing.T) {
 // Resources kept after a revert raise the recommendation.
 func TestExplainPod_FloorsAfterRevert(t *testing.T) {
 	s := plugintest.NewShop()
-	state := rollout.State{Mode: fleet.Auto, Hash: convert.Rollout(&s.Policy).Hash, ProvenResources: []policy.Container{cpu("a", 1600)},
+	state := rollout.State{Mode: fleet.Auto, Hash: convert.RolloutSettings(&s.Policy).Hash, ProvenResources: []policy.Container{cpu("a", 1600)},
 		RevertedResources: []rollout.RevertedResources{{Container: cpu("a", 1400), At: plugintest.Before(10)}}}
 	s.Record = &loadlinev1alpha1.SizingRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "deployment-web"}, Status: convert.RecordStatus(state)}
 	require.Contains(t, squeezed(explainText(t, s, "web-1-b")), "recommended 1600m, bounds 500m to 1600m\n")

@@ -245,7 +245,7 @@ func (r *rolloutReport) floors() (rows []row) {
 }
 
 func (r *rolloutReport) newPods() []row {
-	why := sizing.SkipNewPods(r.Decision, r.Author, r.State)
+	why := sizing.NewPodSkipReason(r.Decision, r.Author, r.State)
 	switch {
 	case why != "":
 		return []row{{"new pods", "as they are written: " + string(why)}}
@@ -262,7 +262,7 @@ func (r *rolloutReport) newPods() []row {
 func (r *rolloutReport) observed() (rows []row) {
 	for i := range r.Pods {
 		p := &r.Pods[i]
-		if !convert.HasRecordedChange(p) {
+		if !convert.HasNotedChange(p) {
 			continue
 		}
 		var text string

@@ -67,7 +67,7 @@ func (c shown) lines(t *testing.T) string {
 		Namespaces: loadlinev1alpha1.NamespaceSelection{Names: []string{"ns"}},
 		Workloads:  []loadlinev1alpha1.WorkloadSelection{{APIVersion: "apps/v1", Kind: "Deployment"}}, Rollout: &c.rollout,
 	}}
-	c.state.Hash = convert.Rollout(p).Hash
+	c.state.Hash = convert.RolloutSettings(p).Hash
 	r := &loadlinev1alpha1.SizingRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "deployment-web"}, Status: convert.RecordStatus(c.state)}
 	if c.edit != nil {
 		c.edit(p, r)

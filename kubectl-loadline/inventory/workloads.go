@@ -162,7 +162,7 @@ func (r *Rollout) Complete(ctx context.Context, kube kubernetes.Interface, vpa *
 		return ""
 	}
 	r.ShortHistory = r.Policy != nil && r.Mode > fleet.Recommend && convert.AnyHasShortHistory(vpa, r.Policy.MinHistory)
-	r.Now, r.Settings, r.Safety = now, convert.Rollout(r.Object), convert.Safety(r.Object)
+	r.Now, r.Settings, r.Safety = now, convert.RolloutSettings(r.Object), convert.Safety(r.Object)
 	for name, bounds := range convert.Recommendation(vpa.Status.Recommendation) {
 		r.Target = append(r.Target, policy.Container{Name: name, Requests: bounds.Target})
 	}

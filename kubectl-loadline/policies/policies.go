@@ -163,7 +163,7 @@ func (d *detachment) pause(ctx context.Context) (exists bool, err error) {
 // removeAnnotations removes the annotations of an observed change, and counts pods with a share.
 func (d *detachment) removeAnnotations(ctx context.Context, p *corev1.Pod) {
 	_, noted := p.Annotations[convert.OriginalAnnotation]
-	noted = noted || convert.HasRecordedChange(p)
+	noted = noted || convert.HasNotedChange(p)
 	_, shares := convert.ParseShared(p)
 	if !noted && !shares {
 		return

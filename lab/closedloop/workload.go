@@ -89,7 +89,7 @@ func (p *podAdvisor) Killed(at time.Time, request, limit resources.Amount) {
 	p.kills++
 	p.store.ObserveOOM(usage.OOM{Container: p.key, At: at, Memory: request, Limit: limit, ID: strconv.Itoa(p.kills)})
 	if p.sketch != nil {
-		p.sketch.Killed(at, request, limit)
+		p.sketch.ObserveKill(at, request, limit)
 	}
 }
 

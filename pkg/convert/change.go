@@ -25,7 +25,7 @@ const (
 	OriginalAnnotation = "loadline.dev/original"
 )
 
-// ChangeAnnotations are all annotations that record a change.
+// ChangeAnnotations are all annotations of the note of a change.
 var ChangeAnnotations = []string{ResizedAtAnnotation, OriginalAnnotation}
 
 // RunningPodAnnotations record the history of a running pod. A new pod with one of them copied it
@@ -54,7 +54,7 @@ type storedTarget struct {
 	Limits   storedResources `json:"limits"`
 }
 
-// FormatChange returns the annotations that record a change on its pod.
+// FormatChange returns the annotations that note a change on its pod.
 func FormatChange(c rollout.Change) map[string]string {
 	at, containers := c.At.UTC().Format(time.RFC3339), make(map[string]storedChange, len(c.Containers))
 	if c.Pending {
@@ -85,13 +85,13 @@ func storeList(l resources.List) storedResources {
 	return list
 }
 
-// HasRecordedChange reports whether a pod records a change, readable or not.
-func HasRecordedChange(pod *corev1.Pod) bool {
+// HasNotedChange reports whether a pod has the note of a change, readable or not.
+func HasNotedChange(pod *corev1.Pod) bool {
 	_, there := pod.Annotations[ResizedAtAnnotation]
 	return there
 }
 
-// ParseChange returns the recorded change. Invalid annotations and unknown containers are errors.
+// ParseChange returns the noted change. Invalid annotations and unknown containers are errors.
 func ParseChange(pod *corev1.Pod) (c rollout.Change, err error) {
 	at, deferred := strings.CutSuffix(pod.Annotations[ResizedAtAnnotation], deferredSuffix)
 	if len(at) > len(time.RFC3339) {

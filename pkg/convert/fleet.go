@@ -42,7 +42,7 @@ func Policy(p *loadlinev1alpha1.SizingPolicy) fleet.Policy {
 	}
 	if spec.Sharing != nil {
 		policy.Sharing = readSharing(spec.Sharing)
-		if policy.Sharing.Mode == fleet.SharingOn && !Rollout(p).Recreate {
+		if policy.Sharing.Mode == fleet.SharingOn && !RolloutSettings(p).Recreate {
 			policy.Sharing.Evict = false
 		}
 		if policy.Sharing.RestrictsUserVPAs && policy.Sharing.Mode == fleet.SharingOn && spec.ResourcePolicy != nil {

@@ -23,7 +23,7 @@ import (
 )
 
 // Rollout returns the rollout settings of a policy. Absent fields have their defaults.
-func Rollout(p *loadlinev1alpha1.SizingPolicy) rollout.Settings {
+func RolloutSettings(p *loadlinev1alpha1.SizingPolicy) rollout.Settings {
 	r := p.Spec.Rollout
 	if r == nil {
 		r = &loadlinev1alpha1.Rollout{}

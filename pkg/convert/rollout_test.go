@@ -130,7 +130,7 @@ func TestChangeAnnotations_RoundTripChange(t *testing.T) {
 			pod.Spec.Containers = append([]corev1.Container{{Name: name}}, pod.Spec.Containers...)
 		}
 		pod.Annotations = FormatChange(c)
-		require.True(t, HasRecordedChange(pod))
+		require.True(t, HasNotedChange(pod))
 		read, err := ParseChange(pod)
 		require.NoError(t, err)
 		require.Equal(t, c, read)
@@ -200,9 +200,9 @@ func TestRolloutHash_CoversFieldsThatRestartRollout(t *testing.T) {
 	canary := func(more string) string {
 		return `"rollout":{"mode":"Canary","canary":{"percentage":10,"observationPeriod":"5m"` + more + `},"method":"InPlaceOnly","maxConcurrent":1}`
 	}
-	base := Rollout(sizing(t, canary(""))).Hash
+	base := RolloutSettings(sizing(t, canary(""))).Hash
 	require.Len(t, base, 16)
-	require.Equal(t, base, Rollout(sizing(t, canary(""))).Hash)
+	require.Equal(t, base, RolloutSettings(sizing(t, canary(""))).Hash)
 	seen := map[string]string{base: "base"}
 	for what, fields := range map[string]string{
 		"recipe":         canary("") + `,"recipe":"loadline:cpu=tracking"`,
@@ -217,7 +217,7 @@ func TestRolloutHash_CoversFieldsThatRestartRollout(t *testing.T) {
 		if what == "no rollout" {
 			fields = `"priority":1`
 		}
-		hash := Rollout(sizing(t, fields)).Hash
+		hash := RolloutSettings(sizing(t, fields)).Hash
 		require.Empty(t, seen[hash], what)
 		seen[hash] = what
 	}
@@ -238,13 +238,13 @@ func TestRolloutHash_CoversFieldsThatRestartRollout(t *testing.T) {
 		"initialSizing": strings.Replace(canary(""), `"maxConcurrent":1`, `"initialSizing":"Off"`, 1),
 		"hpa":           strings.Replace(canary(""), `"maxConcurrent":1`, `"hpa":"Proceed"`, 1),
 	} {
-		require.Equal(t, base, Rollout(sizing(t, fields)).Hash, what)
+		require.Equal(t, base, RolloutSettings(sizing(t, fields)).Hash, what)
 	}
 }
 
 func TestRollout_ReadsSchedule(t *testing.T) {
 	open := func(fields string, at time.Time) bool {
-		return Rollout(sizing(t, `"rollout":{"schedule":`+fields+`}`)).Schedule.Open(at)
+		return RolloutSettings(sizing(t, `"rollout":{"schedule":`+fields+`}`)).Schedule.Open(at)
 	}
 	monday := time.Date(2026, 1, 5, 12, 0, 0, 0, time.UTC)
 	for i, day := range []string{"Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"} {
@@ -255,8 +255,8 @@ func TestRollout_ReadsSchedule(t *testing.T) {
 	require.True(t, open(`{"windows":[{"start":"12:00","end":"12:01"}]}`, monday))
 	require.False(t, open(`{"windows":[{"start":"12:00","end":"12:01"}],"timezone":"Europe/Berlin"}`, monday), "it is 13:00 there")
 	require.True(t, open(`{"windows":[{"start":"13:00","end":"13:01"}],"timezone":"Europe/Berlin"}`, monday))
-	require.Nil(t, Rollout(sizing(t, `"rollout":{}`)).Schedule)
-	require.True(t, Rollout(sizing(t, `"rollout":{}`)).Schedule.Open(monday), "always")
+	require.Nil(t, RolloutSettings(sizing(t, `"rollout":{}`)).Schedule)
+	require.True(t, RolloutSettings(sizing(t, `"rollout":{}`)).Schedule.Open(monday), "always")
 	for _, never := range []string{`{"timezone":"Mars/Olympus"}`, `{"timezone":"Local"}`, `{"timezone":"../etc/passwd"}`, `{"daysOfWeek":["monday"]}`, `{"windows":[{"start":"12:00","end":"24:00"}]}`, `{"windows":[{"start":"noon","end":"13:00"}]}`} {
 		for hour := range 7 * 24 {
 			require.False(t, open(never, monday.Add(time.Duration(hour)*time.Hour)), never)

@@ -328,8 +328,8 @@ func TestSave_RecreatedVPAKeepsRicherCheckpoint(t *testing.T) {
 	require.Equal(t, 3, b.stored(t, "web-a").Status.TotalSamplesCount)
 }
 
-func pendingKill() *model.OOMs {
-	ooms := &model.OOMs{}
+func pendingKill() *model.KillQueue {
+	ooms := &model.KillQueue{}
 	ooms.Add(usage.OOM{})
 	return ooms
 }
@@ -354,11 +354,11 @@ func (slowAdvisor) Contents(*model.VPA, time.Time) map[string]checkpoint.Content
 // Deferrable saves end a few seconds after a kill arrives. Without kills they use all the time.
 func TestSave_DefersForPendingKills(t *testing.T) {
 	for name, c := range map[string]struct {
-		ooms    *model.OOMs
+		ooms    *model.KillQueue
 		written int
 	}{
 		"a kill waits":      {pendingKill(), 10},
-		"nothing waits":     {&model.OOMs{}, 50},
+		"nothing waits":     {&model.KillQueue{}, 50},
 		"nothing ever does": {nil, 50},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -59,7 +59,7 @@ type Config struct {
 		Contents(v *model.VPA, now time.Time) map[string]checkpoint.Content
 	}
 	// OOMs interrupt deferrable writes after some seconds while a kill waits. Nil: no kills.
-	OOMs   *model.OOMs
+	OOMs   *model.KillQueue
 	Health *serving.Health // ticks after each VPA
 	Guard  model.Guard     // around each VPA
 }

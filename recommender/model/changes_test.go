@@ -18,7 +18,7 @@ func aQueuedPod(name string) *corev1.Pod {
 }
 
 func TestOOMs_BoundsQueueAndCountsDrops(t *testing.T) {
-	var q OOMs
+	var q KillQueue
 	for range queueLimit + 7 {
 		q.Add(usage.OOM{Memory: resources.Amount(1)})
 	}
@@ -31,7 +31,7 @@ func TestOOMs_BoundsQueueAndCountsDrops(t *testing.T) {
 }
 
 func TestChanges_KeepsLatestPod(t *testing.T) {
-	ooms := &OOMs{}
+	ooms := &KillQueue{}
 	c := NewChanges(ooms)
 	older, newer := aQueuedPod("p1"), aQueuedPod("p1")
 	older.ResourceVersion, newer.ResourceVersion = "1", "2"
@@ -49,7 +49,7 @@ func TestChanges_KeepsLatestPod(t *testing.T) {
 }
 
 func TestOOMs_SignalsOnceUntilDrained(t *testing.T) {
-	var q OOMs
+	var q KillQueue
 	q.Add()
 	require.Empty(t, q.Wake())
 	q.Add(usage.OOM{Memory: 1}) // before anyone listens
@@ -62,7 +62,7 @@ func TestOOMs_SignalsOnceUntilDrained(t *testing.T) {
 }
 
 func TestChanges_QueuesKillsWithNewPods(t *testing.T) {
-	ooms := &OOMs{}
+	ooms := &KillQueue{}
 	c := NewChanges(ooms)
 	killed := func(name, uid string) *corev1.Pod {
 		pod := aQueuedPod(name)
@@ -87,7 +87,7 @@ func TestChanges_QueuesKillsWithNewPods(t *testing.T) {
 }
 
 func TestChanges_KeepsAllInitialKills(t *testing.T) {
-	ooms := &OOMs{}
+	ooms := &KillQueue{}
 	c := NewChanges(ooms)
 	const pods = queueLimit + 10
 	for i := range pods {

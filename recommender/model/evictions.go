@@ -26,13 +26,13 @@ const (
 type Evictions struct {
 	kube      kubernetes.Interface
 	namespace string
-	ooms      *OOMs
+	ooms      *KillQueue
 	seen      recent[types.UID, struct{}] // events with kills
 	failing   bool
 }
 
 // NewEvictions returns a watcher of one namespace, or of all if namespace is empty.
-func NewEvictions(kube kubernetes.Interface, namespace string, ooms *OOMs) *Evictions {
+func NewEvictions(kube kubernetes.Interface, namespace string, ooms *KillQueue) *Evictions {
 	return &Evictions{kube: kube, namespace: namespace, ooms: ooms}
 }
 
@@ -121,7 +121,7 @@ const maxClaims = 4
 
 func (c evictionClaim) matches(pod types.UID) bool { return c.pod == "" || c.pod == pod }
 
-func (q *OOMs) claim(pod corev1.ObjectReference, ooms []usage.OOM) {
+func (q *KillQueue) claim(pod corev1.ObjectReference, ooms []usage.OOM) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	name, c := cache.ObjectName{Namespace: pod.Namespace, Name: pod.Name}, evictionClaim{pod.UID, ooms}
@@ -133,7 +133,7 @@ func (q *OOMs) claim(pod corev1.ObjectReference, ooms []usage.OOM) {
 	q.evictions.waiting.put(name, append(slices.Clone(others[max(0, len(others)-maxClaims+1):]), c))
 }
 
-func (q *OOMs) confirm(pod *corev1.Pod) {
+func (q *KillQueue) confirm(pod *corev1.Pod) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	name := cache.MetaObjectToName(pod)

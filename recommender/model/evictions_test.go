@@ -47,7 +47,7 @@ func TestEvictions_CountsReplayedEventsOnce(t *testing.T) {
 			}
 			return true, w, nil
 		})
-		ooms := &OOMs{}
+		ooms := &KillQueue{}
 		ooms.confirm(evictedPod("p", ""))
 		ctx, stop := context.WithCancel(t.Context())
 		go NewEvictions(kube, "", ooms).Run(ctx)
@@ -68,7 +68,7 @@ func TestEvictions_IgnoresOtherEventTypes(t *testing.T) {
 	w.Delete(evicted("two"))
 	w.Action(watch.Error, runtime.Object(&metav1.Status{}))
 	kube.PrependWatchReactor("events", clienttesting.DefaultWatchReactor(w, nil))
-	ooms := &OOMs{}
+	ooms := &KillQueue{}
 	ooms.confirm(evictedPod("p", ""))
 	NewEvictions(kube, "", ooms).watchOnce(t.Context())
 	got, _ := ooms.Drain()
@@ -77,7 +77,7 @@ func TestEvictions_IgnoresOtherEventTypes(t *testing.T) {
 
 // Any user with permission to create events can create many.
 func TestEvictions_BoundsRememberedEvents(t *testing.T) {
-	ooms := &OOMs{}
+	ooms := &KillQueue{}
 	ooms.confirm(evictedPod("p", ""))
 	e := NewEvictions(fake.NewClientset(), "", ooms)
 	for i := range 5 * rememberedEvents {
@@ -135,7 +135,7 @@ func TestEvictions_CountsEventsOfEvictedPodsOnly(t *testing.T) {
 				if tc.event != nil {
 					tc.event(event)
 				}
-				ooms := &OOMs{}
+				ooms := &KillQueue{}
 				changes, events := NewChanges(ooms), NewEvictions(fake.NewClientset(), "", ooms)
 				running := aQueuedPod("p")
 				running.UID, running.ResourceVersion, pod.ResourceVersion = "u1", "1", "2"
@@ -172,7 +172,7 @@ func TestEvictionOOMs_IdentifiesEvictionByPod(t *testing.T) {
 }
 
 func TestEvictions_BoundsPendingEvents(t *testing.T) {
-	ooms := &OOMs{}
+	ooms := &KillQueue{}
 	e := NewEvictions(fake.NewClientset(), "", ooms)
 	for i := range 10 * maxClaims {
 		e.handle(evicted(strconv.Itoa(i)))

@@ -26,7 +26,7 @@ const queueLimit = 5000
 //	update of a known pod ────────────────────────────────────┐
 //	new pod ── waits in Changes until its containers are known ┼─ OOMs ── Drain
 //	event of a memory eviction ── waits for its pod ───────────┘
-type OOMs struct {
+type KillQueue struct {
 	mu        sync.Mutex
 	waiting   []usage.OOM
 	dropped   int
@@ -35,7 +35,7 @@ type OOMs struct {
 }
 
 // Add queues kills.
-func (q *OOMs) Add(ooms ...usage.OOM) {
+func (q *KillQueue) Add(ooms ...usage.OOM) {
 	if len(ooms) == 0 {
 		return
 	}
@@ -44,37 +44,37 @@ func (q *OOMs) Add(ooms ...usage.OOM) {
 	q.add(ooms)
 }
 
-func (q *OOMs) add(ooms []usage.OOM) {
+func (q *KillQueue) add(ooms []usage.OOM) {
 	room := min(max(queueLimit-len(q.waiting), 0), len(ooms))
 	q.waiting = append(q.waiting, ooms[:room]...)
 	q.dropped += len(ooms) - room
 	q.signal()
 }
 
-// AddAll queues kills without a limit. After a start, all kills in pod statuses arrive at once, old
+// AddUnlimited queues kills without a limit. After a start, all kills in pod statuses arrive at once, old
 // ones first.
-func (q *OOMs) AddAll(ooms []usage.OOM) {
+func (q *KillQueue) AddUnlimited(ooms []usage.OOM) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.waiting = append(q.waiting, ooms...)
 }
 
 // Wake signals queued kills. One signal may stand for many, and the queue may be empty by then.
-func (q *OOMs) Wake() <-chan struct{} {
+func (q *KillQueue) Wake() <-chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.channel()
 }
 
-// WakeUp signals Wake for kills that wait in Changes, which is drained first.
-func (q *OOMs) WakeUp() {
+// Signal signals Wake for kills that wait in Changes, which is drained first.
+func (q *KillQueue) Signal() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.signal()
 }
 
 // channel requires the lock.
-func (q *OOMs) channel() chan struct{} {
+func (q *KillQueue) channel() chan struct{} {
 	if q.wake == nil {
 		q.wake = make(chan struct{}, 1)
 	}
@@ -82,7 +82,7 @@ func (q *OOMs) channel() chan struct{} {
 }
 
 // signal requires the lock.
-func (q *OOMs) signal() {
+func (q *KillQueue) signal() {
 	select {
 	case q.channel() <- struct{}{}:
 	default:
@@ -90,7 +90,7 @@ func (q *OOMs) signal() {
 }
 
 // Drain empties the queue. dropped is the number of kills dropped since the last call.
-func (q *OOMs) Drain() (ooms []usage.OOM, dropped int) {
+func (q *KillQueue) Drain() (ooms []usage.OOM, dropped int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	ooms, dropped = q.waiting, q.dropped
@@ -230,7 +230,7 @@ func EvictionOOMs(event *corev1.Event) []usage.OOM {
 
 // Changes is a cache.ResourceEventHandler that collects pod events, the latest of each pod.
 type Changes struct {
-	ooms *OOMs
+	ooms *KillQueue
 
 	mu         sync.Mutex
 	pods       map[cache.ObjectName]any // cached objects, nil: deleted
@@ -238,7 +238,7 @@ type Changes struct {
 }
 
 // NewChanges returns an empty collection that forwards kills to ooms.
-func NewChanges(ooms *OOMs) *Changes {
+func NewChanges(ooms *KillQueue) *Changes {
 	return &Changes{ooms: ooms, pods: map[cache.ObjectName]any{}}
 }
 
@@ -312,7 +312,7 @@ func (c *Changes) put(pod *corev1.Pod, object any, found []usage.OOM) {
 	c.pods[cache.MetaObjectToName(pod)] = object
 	if len(found) > 0 {
 		c.newPodOOMs = append(c.newPodOOMs, found...)
-		c.ooms.WakeUp()
+		c.ooms.Signal()
 	}
 }
 
@@ -334,7 +334,7 @@ func (c *Changes) Drain() []Change {
 	pods, found := c.pods, c.newPodOOMs
 	c.pods, c.newPodOOMs = map[cache.ObjectName]any{}, nil
 	c.mu.Unlock()
-	c.ooms.AddAll(found)
+	c.ooms.AddUnlimited(found)
 	changes := make([]Change, 0, len(pods))
 	for name, object := range pods {
 		changes = append(changes, Change{name, object})

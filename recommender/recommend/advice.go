@@ -271,7 +271,7 @@ func (a *Advisor) advise(v *model.VPA, estimates []model.Estimate) (advice statu
 		advice.Histories = append(advice.Histories, convert.ContainerHistory{Name: e.Container, Span: span})
 		advice.Recommendation = append(advice.Recommendation, c)
 	}
-	advice.Recommendation = PostProcess(advice.Recommendation, v.Object, a.Limits)
+	advice.Recommendation = RoundAndCap(advice.Recommendation, v.Object, a.Limits)
 	advice.Held, advice.MissingPoints, advice.Rising = heldMessage(held), insufficientMessage(lack), strings.Join(rising, "; ")
 	if separate {
 		advice.MemoryLimits = separateMessage(v, advice.Recommendation)

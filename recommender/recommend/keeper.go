@@ -150,13 +150,13 @@ func (k *SketchKeeper) isStarting(v *model.VPA, s *usage.Sample) bool {
 }
 
 // Killed adds an accepted kill to the sketches.
-func (k *SketchKeeper) Killed(oom usage.OOM) {
+func (k *SketchKeeper) ObserveKill(oom usage.OOM) {
 	if k.active == 0 {
 		return
 	}
 	for _, v := range k.Model.Selecting(oom.Container) {
 		if t := ensureSketch(v, oom.Container.Container); t != nil {
-			t.Killed(oom.At, oom.Memory, oom.Limit)
+			t.ObserveKill(oom.At, oom.Memory, oom.Limit)
 		}
 	}
 }

@@ -57,7 +57,7 @@ func TestSketchKeeper_ReferenceRecipeCostsNothing(t *testing.T) {
 	k.Limits = cpuLimits(func(usage.ContainerKey) resources.Amount { t.Error("nobody wants to know"); return 0 })
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		k.Observe(sample(resources.CPU, 1, 100), 1)
-		k.Killed(usage.OOM{Container: sample(resources.CPU, 0, 0).Container, Memory: 5})
+		k.ObserveKill(usage.OOM{Container: sample(resources.CPU, 0, 0).Container, Memory: 5})
 	}))
 	require.Nil(t, k.Model.Find("ns", "v").Sketches)
 }

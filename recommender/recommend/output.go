@@ -22,9 +22,9 @@ type OutputLimits struct {
 	MaxAllowed corev1.ResourceList // for containers whose policy has no maximum
 }
 
-// PostProcess rounds CPU up to whole cores if requested, then caps all values except the uncapped
+// RoundAndCap rounds CPU up to whole cores if requested, then caps all values except the uncapped
 // target with the container policy. A value equal to a policy bound keeps its notation.
-func PostProcess(list []vpav1.RecommendedContainerResources, vpa *vpav1.VerticalPodAutoscaler, l OutputLimits) []vpav1.RecommendedContainerResources {
+func RoundAndCap(list []vpav1.RecommendedContainerResources, vpa *vpav1.VerticalPodAutoscaler, l OutputLimits) []vpav1.RecommendedContainerResources {
 	rules := convert.Rules(vpa)
 	most := convert.Resources(l.MaxAllowed)
 	done := make([]vpav1.RecommendedContainerResources, len(list))

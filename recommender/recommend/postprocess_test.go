@@ -42,7 +42,7 @@ func TestPostProcess_MatchesVectors(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte("["+string(v)+"]"), &one))
 		in := one[0].Input
 		vpa := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Annotations: in.Annotations}, Spec: vpav1.VerticalPodAutoscalerSpec{ResourcePolicy: in.ResourcePolicy}}
-		got := PostProcess(in.Recommendation.ContainerRecommendations, vpa, OutputLimits{IntegerCPU: in.IntegerCPU, MaxAllowed: in.GlobalMaxAllowed})
+		got := RoundAndCap(in.Recommendation.ContainerRecommendations, vpa, OutputLimits{IntegerCPU: in.IntegerCPU, MaxAllowed: in.GlobalMaxAllowed})
 		for i, want := range one[0].Expected.Recommendations {
 			text, err := json.Marshal(got[i])
 			require.NoError(t, err)

@@ -76,7 +76,7 @@ func (c *Checker) Paused(change Change) error { return c.pauses.active(change, N
 
 // Check returns a *BlockedError if a pod must not be evicted, and an IsGone error if it is gone.
 func (c *Checker) Check(ctx context.Context, change Change) error {
-	if metav1.GetControllerOfNoCopy(change.Target) == nil {
+	if metav1.GetControllerOfNoCopy(change.Object) == nil {
 		return &BlockedError{Reason: reason.NoOwner, Cause: errors.New("the pod has no controller")}
 	}
 	shortened := fairwork.Shortens(ctx, checkTimeout)
@@ -100,7 +100,7 @@ func (c *Checker) Check(ctx context.Context, change Change) error {
 
 // CheckRestart returns nil if a resize may restart a container, given the owner's current pods.
 func (c *Checker) CheckRestart(ctx context.Context, change Change) error {
-	if metav1.GetControllerOfNoCopy(change.Target) == nil {
+	if metav1.GetControllerOfNoCopy(change.Object) == nil {
 		return &BlockedError{Reason: reason.NoOwner, Cause: errors.New("the pod has no controller")}
 	}
 	limited, cancel := fairwork.Limit(client.WithoutRetries(ctx), checkTimeout)
@@ -128,7 +128,7 @@ func (c *Checker) check(ctx context.Context, change Change) error {
 
 // readLive returns the current owner and pod, or an error if its budget denies a disruption.
 func (c *Checker) readLive(ctx context.Context, change Change) (*controller, *corev1.Pod, error) {
-	ref := metav1.GetControllerOfNoCopy(change.Target)
+	ref := metav1.GetControllerOfNoCopy(change.Object)
 	owner, err := readController(ctx, c.Kube, c.Targets, change, *ref)
 	switch {
 	case errors.Is(err, errNoOwner):
@@ -136,12 +136,12 @@ func (c *Checker) readLive(ctx context.Context, change Change) (*controller, *co
 	case err != nil:
 		return nil, nil, &BlockedError{Reason: reason.ReplacementUnknown, Cause: fmt.Errorf("read %s %s: %w", ref.Kind, ref.Name, shorten(err))}
 	}
-	known, pod, err := c.siblings.get(ctx, c.Kube, owner, change.Target, Now(c.Clock))
+	known, pod, err := c.siblings.get(ctx, c.Kube, owner, change.Object, Now(c.Clock))
 	switch {
 	case err != nil:
 		return nil, nil, &BlockedError{Reason: reason.ReplacementUnknown, Cause: fmt.Errorf("list the pods of %s %s: %w", ref.Kind, ref.Name, shorten(err))}
 	case pod == nil:
-		return nil, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, change.Target.Name)
+		return nil, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, change.Object.Name)
 	case !known.all: // the plan counted the pods in the caches
 		return owner, pod, nil
 	}
@@ -237,7 +237,7 @@ func (c *Checker) Evicted(pod *corev1.Pod) { c.siblings.markTerminating(pod, Now
 
 // AdmittedPod returns the replacement of a pod with the resources that the webhook would set now.
 func (c *Checker) AdmittedPod(ctx context.Context, change Change) (*corev1.Pod, error) {
-	ref := metav1.GetControllerOfNoCopy(change.Target)
+	ref := metav1.GetControllerOfNoCopy(change.Object)
 	if ref == nil {
 		return nil, errNoOwner
 	}
@@ -247,7 +247,7 @@ func (c *Checker) AdmittedPod(ctx context.Context, change Change) (*corev1.Pod, 
 	if err != nil {
 		return nil, fmt.Errorf("read %s %s: %w", ref.Kind, ref.Name, err)
 	}
-	return c.create(ctx, replacement(owner, change.Target))
+	return c.create(ctx, replacement(owner, change.Object))
 }
 
 // takesEffect reports whether the replacement moves a request, or else a limit, in the planned

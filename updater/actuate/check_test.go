@@ -74,7 +74,7 @@ func (c *checkerFixture) scale(t *testing.T, n int32) {
 func (c *checkerFixture) change() Change {
 	return Change{
 		Action: disruption.Action{Subject: disruption.Subject{Namespace: "shop", Pod: c.pod.Name, UID: string(c.pod.UID)}},
-		Target: c.pod, Autoscaler: snapshot.NewVPA(c.vpa, &convert.LimitRanges{}),
+		Object: c.pod, Autoscaler: snapshot.NewVPA(c.vpa, &convert.LimitRanges{}),
 	}
 }
 
@@ -175,16 +175,16 @@ func TestPaused_MissingPermissionPausesNamespace(t *testing.T) {
 			c.refusal = tc.refusal
 			require.Error(t, c.Check(t.Context(), c.change()))
 			other := c.change()
-			other.Target = c.pod.DeepCopy()
-			other.Target.OwnerReferences[0].UID = "other"
+			other.Object = c.pod.DeepCopy()
+			other.Object.OwnerReferences[0].UID = "other"
 			if !tc.paused {
 				require.NoError(t, c.Paused(other))
 				return
 			}
 			require.ErrorContains(t, c.Paused(other), "its role lacks the verb create on pods")
 			elsewhere := other
-			elsewhere.Target = other.Target.DeepCopy()
-			elsewhere.Target.Namespace = "elsewhere"
+			elsewhere.Object = other.Object.DeepCopy()
+			elsewhere.Object.Namespace = "elsewhere"
 			require.NoError(t, c.Paused(elsewhere))
 			c.now = c.now.Add(forbiddenPause)
 			require.NoError(t, c.Paused(other))
@@ -305,7 +305,7 @@ func TestCheck_ReadsOwnerUIDFromAPIServer(t *testing.T) {
 	cached := c.pod.DeepCopy()
 	cached.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", Controller: new(true)}}
 	change := c.change()
-	change.Target = cached
+	change.Object = cached
 	require.NoError(t, c.Check(t.Context(), change))
 	require.NotEmpty(t, c.created, "the replacement was checked")
 	require.Equal(t, "owner", string(c.created[0].OwnerReferences[0].UID))

@@ -41,7 +41,7 @@ func TestWriteLimit_MarkRemovalHasSeparateBudget(t *testing.T) {
 		_ = json.NewEncoder(w).Encode(pod)
 	}))
 	t.Cleanup(server.Close)
-	change := Change{Target: pod, Autoscaler: snapshot.NewVPA(&vpav1.VerticalPodAutoscaler{}, &convert.LimitRanges{}), Action: disruption.Action{
+	change := Change{Object: pod, Autoscaler: snapshot.NewVPA(&vpav1.VerticalPodAutoscaler{}, &convert.LimitRanges{}), Action: disruption.Action{
 		Subject: disruption.Subject{Namespace: "shop", VPA: "v", Pod: "web", UID: "1"}}, RemovedBoosts: []string{"app"}}
 	for name, remove := range map[string]func(c *Cluster) error{
 		"share": func(c *Cluster) error { return c.RemoveShare(t.Context(), pod) },

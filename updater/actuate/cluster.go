@@ -48,7 +48,7 @@ import (
 // Change is an Action with the objects it concerns.
 type Change struct {
 	disruption.Action
-	Target     *corev1.Pod
+	Object     *corev1.Pod  // the pod to change
 	Autoscaler snapshot.VPA // the VPA as of the plan
 	// RemovedBoosts are the containers that lose their startup boost.
 	RemovedBoosts []string
@@ -60,12 +60,14 @@ type Change struct {
 
 // Protects reports whether the change prevents harm, so that it may use the reserve of the write
 // limit: more memory after an OOM kill, or the peak of a pod that stops sharing.
-func (c Change) Protects() bool {
+func (c Change) IsUrgent() bool {
 	return c.OOMResize || c.Cause == disruption.ShareEnded || c.Cause == disruption.ShareReverted
 }
 
+// targets returns the resources to write: of the action, with the shared kinds of its share. They
+// are apart in Change because rollouts do not judge shares.
 func (c Change) targets() []policy.ContainerTarget {
-	if c.Share == nil { // shares are not judged with the change
+	if c.Share == nil {
 		return c.Containers
 	}
 	all := slices.Clone(c.Containers)
@@ -132,19 +134,19 @@ const (
 
 // Resize patches the resources and marks the pod.
 func (c *Cluster) Resize(ctx context.Context, change Change) (rollout.Change, error) {
-	_, had := change.Target.Annotations[convert.SharedAnnotation]
-	change, note, err := c.resize(ctx, change)
+	_, had := change.Object.Annotations[convert.SharedAnnotation]
+	change, note, err := c.patchResources(ctx, change)
 	if err != nil {
 		return note, err
 	}
 	if change.Cause != disruption.Shared || !had { // shares move too often for an event each time
-		c.Event(change.Target, report.EventResized, fmt.Sprintf("Resized in place to the recommendation of VPA %s (%s): %s", change.VPA, change.Cause, directions(change)), detailsOf(change.Target, DescribeChange(change)))
+		c.Event(change.Object, report.EventResized, fmt.Sprintf("Resized in place to the recommendation of VPA %s (%s): %s", change.VPA, change.Cause, directions(change)), detailsOf(change.Object, DescribeChange(change)))
 	}
 	if change.Cause.Shares() { // marked already
 		return note, nil
 	}
 	if err := c.mark(client.Unlimited(ctx), change); err != nil {
-		klog.FromContext(ctx).Error(err, "Failed to annotate a resized pod", "pod", klog.KObj(change.Target))
+		klog.FromContext(ctx).Error(err, "Failed to annotate a resized pod", "pod", klog.KObj(change.Object))
 	}
 	return note, nil
 }
@@ -155,13 +157,13 @@ func (c *Cluster) RemoveBoost(ctx context.Context, change Change) error {
 	if DescribeChange(change) != "" {
 		marking = ctx
 		var err error
-		if change, _, err = c.resize(ctx, change); err != nil {
+		if change, _, err = c.patchResources(ctx, change); err != nil {
 			return err
 		}
-		c.Event(change.Target, report.EventResized, "Startup boost removed: "+directions(change), detailsOf(change.Target, DescribeChange(change)))
+		c.Event(change.Object, report.EventResized, "Startup boost removed: "+directions(change), detailsOf(change.Object, DescribeChange(change)))
 	}
 	if err := c.mark(marking, change); err != nil {
-		return fmt.Errorf("remove the boost annotations of pod %s: %w", klog.KObj(change.Target), err)
+		return fmt.Errorf("remove the boost annotations of pod %s: %w", klog.KObj(change.Object), err)
 	}
 	return nil
 }
@@ -174,7 +176,7 @@ func (c *Cluster) AddBoost(ctx context.Context, change Change) error {
 	}
 	sized, err := c.Checker.AdmittedPod(ctx, change)
 	if err != nil {
-		return fmt.Errorf("find the startup boost of pod %s in a dry run: %w", klog.KObj(change.Target), err)
+		return fmt.Errorf("find the startup boost of pod %s in a dry run: %w", klog.KObj(change.Object), err)
 	}
 	annotations := map[string]any{convert.ObservedAnnotation: sized.Annotations[convert.ObservedAnnotation]}
 	for _, container := range convert.Pod(sized).Containers {
@@ -193,23 +195,23 @@ func (c *Cluster) AddBoost(ctx context.Context, change Change) error {
 	if len(change.Containers) == 0 {
 		return nil
 	}
-	if err := c.setAnnotations(ctx, change.Target, annotations); err != nil {
-		return fmt.Errorf("annotate pod %s with the startup boost: %w", klog.KObj(change.Target), err)
+	if err := c.setAnnotations(ctx, change.Object, annotations); err != nil {
+		return fmt.Errorf("annotate pod %s with the startup boost: %w", klog.KObj(change.Object), err)
 	}
-	if change, _, err = c.resize(client.Unlimited(ctx), change); err != nil {
+	if change, _, err = c.patchResources(client.Unlimited(ctx), change); err != nil {
 		return err
 	}
-	c.Event(change.Target, report.EventResized, "Startup boost added: "+directions(change), detailsOf(change.Target, DescribeChange(change)))
+	c.Event(change.Object, report.EventResized, "Startup boost added: "+directions(change), detailsOf(change.Object, DescribeChange(change)))
 	return nil
 }
 
 // resize returns the change it sent, which cuts less if memory is in use.
-func (c *Cluster) resize(ctx context.Context, change Change) (_ Change, note rollout.Change, err error) {
+func (c *Cluster) patchResources(ctx context.Context, change Change) (_ Change, note rollout.Change, err error) {
 	failed := func(err error) (Change, rollout.Change, error) {
 		if errors.Is(err, ErrRateLimited) {
 			return change, note, ErrRateLimited
 		}
-		return change, note, fmt.Errorf("resize pod %s: %w", klog.KObj(change.Target), err)
+		return change, note, fmt.Errorf("resize pod %s: %w", klog.KObj(change.Object), err)
 	}
 	if change, err = c.keepUsedMemory(ctx, change); err != nil {
 		return failed(err)
@@ -247,31 +249,31 @@ func (c *Cluster) resize(ctx context.Context, change Change) (_ Change, note rol
 	}
 	limited, cancel := fairwork.Limit(client.WithoutRetries(ctx), writeTimeout)
 	defer cancel()
-	_, err = c.Kube.CoreV1().Pods(change.Target.Namespace).Patch(limited, change.Target.Name, types.JSONPatchType, patch, metav1.PatchOptions{}, "resize")
+	_, err = c.Kube.CoreV1().Pods(change.Object.Namespace).Patch(limited, change.Object.Name, types.JSONPatchType, patch, metav1.PatchOptions{}, "resize")
 	if isNotApplied(err) {
 		release()
 		if change.Observed {
 			c.restoreNote(ctx, change)
 		}
 	}
-	switch err = c.resolveResult(ctx, change.Target, err, change.appliedTo); {
+	switch err = c.resolveResult(ctx, change.Object, err, change.appliedTo); {
 	case errors.Is(err, client.ErrThrottled):
 		return failed(ErrRateLimited)
 	case err != nil:
 		return failed(markUncertain(err))
 	}
-	klog.FromContext(ctx).V(2).Info("Pod resized", "pod", klog.KObj(change.Target), "vpa", change.VPA, "cause", change.Cause, "sizes", DescribeChange(change))
+	klog.FromContext(ctx).V(2).Info("Pod resized", "pod", klog.KObj(change.Object), "vpa", change.VPA, "cause", change.Cause, "sizes", DescribeChange(change))
 	return change, note, nil
 }
 
 // noteDeclaredMemory notes the declared memory of a pod before limit and request first change
 // separately. Afterwards it cannot be reconstructed.
 func (c *Cluster) noteDeclaredMemory(ctx context.Context, change Change) error {
-	text, changed := convert.MergeDeclared(change.Target.Annotations, change.targets())
+	text, changed := convert.MergeDeclared(change.Object.Annotations, change.targets())
 	if !changed {
 		return nil
 	}
-	if err := c.setAnnotations(ctx, change.Target, map[string]any{convert.DeclaredAnnotation: text}); err != nil {
+	if err := c.setAnnotations(ctx, change.Object, map[string]any{convert.DeclaredAnnotation: text}); err != nil {
 		return fmt.Errorf("note the declared memory on the pod: %w", err)
 	}
 	return nil
@@ -282,7 +284,7 @@ func (c *Cluster) markShared(ctx context.Context, change Change) error {
 	if change.Mark == nil {
 		return nil
 	}
-	if err := c.MarkShare(ctx, change.Target, *change.Mark); err != nil {
+	if err := c.MarkShare(ctx, change.Object, *change.Mark); err != nil {
 		return fmt.Errorf("mark the pod as sharing: %w", err)
 	}
 	return nil
@@ -314,11 +316,11 @@ func (c *Cluster) reserveRestart(ctx context.Context, change Change) (release fu
 	if err := c.checkCacheAge(); err != nil {
 		return nil, err
 	}
-	if err := c.checkOversizedBudgets(change.Target); err != nil {
+	if err := c.checkOversizedBudgets(change.Object); err != nil {
 		return nil, err
 	}
 	if c.Budgets != nil {
-		if release, err = c.Budgets.Reserve(change.Target, true, Now(c.Clock)); err != nil {
+		if release, err = c.Budgets.Reserve(change.Object, true, Now(c.Clock)); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrRestarting, err)
 		}
 	}
@@ -343,15 +345,15 @@ func isNotApplied(err error) bool {
 
 func (c *Cluster) mark(ctx context.Context, change Change) error {
 	restart := change.Restart
-	ready, _ := convert.Ready(change.Target)
+	ready, _ := convert.Ready(change.Object)
 	if change.Restarts && !change.OOMResize && restart.At.IsZero() && ready { // the end of a boost
-		restart = disruption.Restart{At: Now(c.Clock), Count: convert.RestartCount(change.Target)}
+		restart = disruption.Restart{At: Now(c.Clock), Count: convert.RestartCount(change.Object)}
 	}
-	mark, err := MarkPatch(change.Target, restart, change.RemovedBoosts...)
+	mark, err := MarkPatch(change.Object, restart, change.RemovedBoosts...)
 	if err != nil {
 		return err
 	}
-	return c.patchAnnotations(ctx, change.Target, mark)
+	return c.patchAnnotations(ctx, change.Object, mark)
 }
 
 // RecordBackoff writes the backoff of a workload on a pod, where it survives a restart.
@@ -372,20 +374,20 @@ func (c *Cluster) Evict(ctx context.Context, change Change) error {
 	if err := c.checkEviction(ctx, change); errors.Is(err, ErrRateLimited) {
 		return err
 	} else if err != nil {
-		return fmt.Errorf("evict pod %s: %w", klog.KObj(change.Target), err)
+		return fmt.Errorf("evict pod %s: %w", klog.KObj(change.Object), err)
 	}
 	if err := c.evict(ctx, change); errors.Is(err, ErrRateLimited) {
 		return err
 	} else if err != nil {
-		return fmt.Errorf("evict pod %s: %w", klog.KObj(change.Target), markUncertain(err))
+		return fmt.Errorf("evict pod %s: %w", klog.KObj(change.Object), markUncertain(err))
 	}
 	if c.Checker != nil {
-		c.Checker.Evicted(change.Target)
+		c.Checker.Evicted(change.Object)
 	}
-	klog.FromContext(ctx).V(2).Info("Pod evicted", "pod", klog.KObj(change.Target), "vpa", change.VPA, "cause", change.Cause, "sizes", DescribeChange(change))
+	klog.FromContext(ctx).V(2).Info("Pod evicted", "pod", klog.KObj(change.Object), "vpa", change.VPA, "cause", change.Cause, "sizes", DescribeChange(change))
 	change = withReplacementTarget(change)
-	details := detailsOf(change.Target, DescribeChange(change))
-	c.Event(change.Target, report.EventEvicted, fmt.Sprintf("Evicted to apply the recommendation of VPA %s (%s): %s", change.VPA, change.Cause, directions(change)), details)
+	details := detailsOf(change.Object, DescribeChange(change))
+	c.Event(change.Object, report.EventEvicted, fmt.Sprintf("Evicted to apply the recommendation of VPA %s (%s): %s", change.VPA, change.Cause, directions(change)), details)
 	c.Event(change.Autoscaler.Object, report.EventEvictedPod, fmt.Sprintf("Evicted a pod (%s): %s", change.Cause, directions(change)), details)
 	return nil
 }
@@ -399,14 +401,14 @@ func (c *Cluster) checkEviction(ctx context.Context, change Change) error {
 			return err
 		}
 	}
-	if err := c.checkOversizedBudgets(change.Target); err != nil {
+	if err := c.checkOversizedBudgets(change.Object); err != nil {
 		return err
 	}
 	if fairwork.Exclude(ctx, c.Evictions.Wait) != nil {
 		return ErrRateLimited
 	}
-	if ready, _ := convert.Ready(change.Target); c.Budgets != nil && ready {
-		if _, err := c.Budgets.Reserve(change.Target, false, Now(c.Clock)); err != nil {
+	if ready, _ := convert.Ready(change.Object); c.Budgets != nil && ready {
+		if _, err := c.Budgets.Reserve(change.Object, false, Now(c.Clock)); err != nil {
 			return fmt.Errorf("%w: %w", ErrRestarting, err)
 		}
 	}
@@ -451,7 +453,7 @@ func (c *Cluster) evict(ctx context.Context, change Change, dryRun ...string) er
 	defer cancel()
 	err := c.Kube.CoreV1().Pods(change.Namespace).EvictV1(limited, &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Namespace: change.Namespace, Name: change.Pod},
-		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &change.Target.UID}, DryRun: dryRun},
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &change.Object.UID}, DryRun: dryRun},
 	})
 	switch {
 	case errors.Is(err, client.ErrThrottled):

@@ -48,7 +48,7 @@ var errNoOwner = errors.New("the owner does not exist or is being deleted")
 
 // readController lists the owner by name, because the updater may list workloads but not get them.
 func readController(ctx context.Context, kube kubernetes.Interface, targets *target.Resolver, change Change, ref metav1.OwnerReference) (*controller, error) {
-	namespace, one := change.Target.Namespace, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", ref.Name).String()}
+	namespace, one := change.Object.Namespace, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", ref.Name).String()}
 	group := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).Group
 	switch group + "/" + ref.Kind {
 	case "apps/ReplicaSet":
@@ -152,11 +152,11 @@ func statefulSet(ref metav1.OwnerReference, o *appsv1.StatefulSet) (*controller,
 
 // customController selects by the labels of the pod if the target of the VPA cannot be read.
 func customController(ctx context.Context, targets *target.Resolver, change Change, ref metav1.OwnerReference) (*controller, error) {
-	found := &controller{ref: ref, replicas: disruption.Unknown, selector: labels.SelectorFromSet(change.Target.Labels)}
+	found := &controller{ref: ref, replicas: disruption.Unknown, selector: labels.SelectorFromSet(change.Object.Labels)}
 	if targets == nil || change.Autoscaler.Object == nil {
 		return found, nil
 	}
-	namespace := change.Target.Namespace
+	namespace := change.Object.Namespace
 	if selector, err := targets.Selector(ctx, namespace, change.Autoscaler.Object.Spec.TargetRef); err == nil {
 		found.selector = selector
 	}

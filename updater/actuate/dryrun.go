@@ -52,7 +52,7 @@ func (r *DryRun) RemoveBoost(_ context.Context, c Change) error {
 
 // AddBoost prints that the pod has no startup boost.
 func (r *DryRun) AddBoost(_ context.Context, c Change) error {
-	fmt.Fprintf(r.Out, "would add to pod %s the missing startup boost of VPA %s\n", klog.KObj(c.Target), c.VPA)
+	fmt.Fprintf(r.Out, "would add to pod %s the missing startup boost of VPA %s\n", klog.KObj(c.Object), c.VPA)
 	return ErrDryRun
 }
 
@@ -119,15 +119,15 @@ func (r *DryRun) RevertFailed(*vpav1.VerticalPodAutoscaler, *corev1.Pod, rollout
 }
 
 func (r *DryRun) print(verb string, c Change) error {
-	fmt.Fprintf(r.Out, "would %s pod %s (VPA %s, %s): %s\n", verb, klog.KObj(c.Target), c.VPA, c.Cause, DescribeChange(c))
+	fmt.Fprintf(r.Out, "would %s pod %s (VPA %s, %s): %s\n", verb, klog.KObj(c.Object), c.VPA, c.Cause, DescribeChange(c))
 	return ErrDryRun
 }
 
 // DescribeChange returns the old and new resources of each changed container as text.
 func DescribeChange(c Change) string {
 	printer := convert.NewPrinter(c.Autoscaler.Object, *c.Autoscaler.Ranges)
-	return describeResources(convert.Pod(c.Target).Containers, c.targets(), func(i int, f policy.ContainerTarget) corev1.ResourceRequirements {
-		return printer.Sizes(f, convert.Current(c.Target, c.Target.Spec.Containers[i]))
+	return describeResources(convert.Pod(c.Object).Containers, c.targets(), func(i int, f policy.ContainerTarget) corev1.ResourceRequirements {
+		return printer.Sizes(f, convert.Current(c.Object, c.Object.Spec.Containers[i]))
 	})
 }
 
@@ -191,7 +191,7 @@ func (c *Cluster) Event(about report.Object, reason, message string, details rep
 
 // directions describes the requests that rise or fall, such as "cpu up, memory down".
 func directions(c Change) string {
-	has, gets := convert.Pod(c.Target).Containers, c.targets()
+	has, gets := convert.Pod(c.Object).Containers, c.targets()
 	var texts []string
 	for k := range resources.Kind(resources.Kinds) {
 		var up, down bool
@@ -224,7 +224,7 @@ func withReplacementTarget(c Change) Change {
 		return c
 	}
 	targets := convert.Recommendation(c.Autoscaler.Object.Status.Recommendation)
-	for _, has := range convert.Pod(c.Target).Containers {
+	for _, has := range convert.Pod(c.Object).Containers {
 		if bounds, found := targets[has.Name]; found {
 			c.Containers = append(c.Containers, policy.ContainerTarget{Name: has.Name, Requests: bounds.Target})
 		}

@@ -108,7 +108,7 @@ func (c *Cluster) keepUsedMemory(ctx context.Context, change Change) (Change, er
 	}
 	var used map[string]resources.Amount
 	var inUseErr error
-	current := convert.Pod(change.Target)
+	current := convert.Pod(change.Object)
 	for _, has := range current.Containers {
 		at := slices.IndexFunc(change.Containers, func(f policy.ContainerTarget) bool { return f.Name == has.Name })
 		if at < 0 {
@@ -120,8 +120,8 @@ func (c *Cluster) keepUsedMemory(ctx context.Context, change Change) (Change, er
 		}
 		if used == nil {
 			var err error
-			if used, err = c.Usage.Memory(ctx, change.Target.Namespace, change.Target.Name); err != nil {
-				klog.FromContext(ctx).V(4).Info("Reducing a memory limit without known usage", "pod", klog.KObj(change.Target), "reason", err)
+			if used, err = c.Usage.Memory(ctx, change.Object.Namespace, change.Object.Name); err != nil {
+				klog.FromContext(ctx).V(4).Info("Reducing a memory limit without known usage", "pod", klog.KObj(change.Object), "reason", err)
 				return change, nil
 			}
 		}

@@ -28,9 +28,9 @@ import (
 // NewNote returns the old and new resources, the restarts and the readiness before a change. If an
 // earlier change is under observation, it keeps the original resources of its note.
 func NewNote(c Change, now time.Time) rollout.Change {
-	note := rollout.Change{At: now.UTC().Truncate(time.Second), Generation: c.Target.Generation}
-	note.Ready, _ = convert.Ready(c.Target)
-	core := c.Autoscaler.Pod(c.Target)
+	note := rollout.Change{At: now.UTC().Truncate(time.Second), Generation: c.Object.Generation}
+	note.Ready, _ = convert.Ready(c.Object)
+	core := c.Autoscaler.Pod(c.Object)
 	for i := range core.Containers {
 		has := core.Containers[i].Spec
 		at := slices.IndexFunc(c.Containers, func(f policy.ContainerTarget) bool { return f.Name == has.Name })
@@ -38,7 +38,7 @@ func NewNote(c Change, now time.Time) rollout.Change {
 			continue
 		}
 		f := c.Containers[at]
-		restarts := restartsOf(c.Target, has.Name)
+		restarts := restartsOf(c.Object, has.Name)
 		if core.Containers[i].RestartsFor(f) {
 			restarts++ // the resize itself, by the resize policy of the container
 		}
@@ -47,7 +47,7 @@ func NewNote(c Change, now time.Time) rollout.Change {
 		})
 	}
 	slices.SortFunc(note.Containers, func(a, b rollout.ContainerChange) int { return strings.Compare(a.From.Name, b.From.Name) })
-	if before, err := convert.ParseChange(c.Target); err == nil {
+	if before, err := convert.ParseChange(c.Object); err == nil {
 		note = before.Renewed(note)
 	}
 	return note
@@ -66,10 +66,10 @@ const noteAttempts = 3
 
 // noteChange replaces the note that the change was planned with, and no newer one.
 func (c *Cluster) noteChange(ctx context.Context, change Change) (note rollout.Change, err error) {
-	cached := change.Target
-	other := func(key string) bool { return change.Target.Annotations[key] != cached.Annotations[key] }
+	cached := change.Object
+	other := func(key string) bool { return change.Object.Annotations[key] != cached.Annotations[key] }
 	for range noteAttempts {
-		if change.Target, err = c.readLive(ctx, cached); err != nil {
+		if change.Object, err = c.readLive(ctx, cached); err != nil {
 			return rollout.Change{}, err
 		}
 		if slices.ContainsFunc(convert.ChangeAnnotations, other) {
@@ -77,9 +77,9 @@ func (c *Cluster) noteChange(ctx context.Context, change Change) (note rollout.C
 		}
 		note = NewNote(change, Now(c.Clock))
 		patch, _ := json.Marshal(map[string]any{"metadata": map[string]any{ // strings never fail
-			"uid": change.Target.UID, "resourceVersion": change.Target.ResourceVersion, "annotations": convert.FormatChange(note),
+			"uid": change.Object.UID, "resourceVersion": change.Object.ResourceVersion, "annotations": convert.FormatChange(note),
 		}})
-		if err = c.patchAnnotations(ctx, change.Target, patch); !apierrors.IsConflict(err) {
+		if err = c.patchAnnotations(ctx, change.Object, patch); !apierrors.IsConflict(err) {
 			break
 		}
 	}
@@ -135,12 +135,12 @@ func (c *Cluster) setAnnotations(ctx context.Context, pod *corev1.Pod, annotatio
 func (c *Cluster) restoreNote(ctx context.Context, change Change) {
 	before := map[string]any{convert.ResizedAtAnnotation: nil, convert.OriginalAnnotation: nil}
 	for key := range before {
-		if value, there := change.Target.Annotations[key]; there {
+		if value, there := change.Object.Annotations[key]; there {
 			before[key] = value
 		}
 	}
-	if err := c.setAnnotations(ctx, change.Target, before); err != nil && !IsGone(err) {
-		klog.FromContext(ctx).Error(err, "Failed to remove the note of a refused change from its pod, the end of its observation removes it", "pod", klog.KObj(change.Target))
+	if err := c.setAnnotations(ctx, change.Object, before); err != nil && !IsGone(err) {
+		klog.FromContext(ctx).Error(err, "Failed to remove the note of a refused change from its pod, the end of its observation removes it", "pod", klog.KObj(change.Object))
 	}
 }
 

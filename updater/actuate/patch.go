@@ -21,10 +21,10 @@ var errNoChange = errors.New("the change has no effect on any container")
 // containers that it addresses by position, and the resources that it replaces, so that a plan from
 // an old cache does not undo a newer resize. A change without effect is an error.
 func ResizePatch(c Change) ([]byte, error) {
-	steps := []client.PatchOperation{client.PatchTest("/metadata/uid", string(c.Target.UID))}
+	steps := []client.PatchOperation{client.PatchTest("/metadata/uid", string(c.Object.UID))}
 	first := len(steps)
 	for i, sizes := range c.newResources() {
-		container := &c.Target.Spec.Containers[i]
+		container := &c.Object.Spec.Containers[i]
 		if len(sizes.Requests)+len(sizes.Limits) > 0 {
 			steps = append(append(steps, client.PatchTestName(i, container)), testAmounts(i, container, sizes)...)
 			steps = client.AppendResources(steps, i, container, sizes)
@@ -40,11 +40,11 @@ func ResizePatch(c Change) ([]byte, error) {
 // recommendation or of the deciding limits. A request is at most an unchanged limit.
 func (c *Change) newResources() []corev1.ResourceRequirements {
 	printer, gets := convert.NewPrinter(c.Autoscaler.Object, *c.Autoscaler.Ranges), c.targets()
-	all := make([]corev1.ResourceRequirements, len(c.Target.Spec.Containers))
+	all := make([]corev1.ResourceRequirements, len(c.Object.Spec.Containers))
 	for i := range all {
-		container := &c.Target.Spec.Containers[i]
+		container := &c.Object.Spec.Containers[i]
 		if at := slices.IndexFunc(gets, func(f policy.ContainerTarget) bool { return f.Name == container.Name }); at >= 0 {
-			all[i] = printer.Sizes(gets[at], convert.Current(c.Target, *container))
+			all[i] = printer.Sizes(gets[at], convert.Current(c.Object, *container))
 		}
 	}
 	return all

@@ -25,7 +25,7 @@ import (
 func change(pod *corev1.Pod, fitted ...policy.ContainerTarget) Change {
 	return Change{
 		Action:     disruption.Action{Containers: fitted},
-		Target:     pod,
+		Object:     pod,
 		Autoscaler: snapshot.NewVPA(&vpav1.VerticalPodAutoscaler{}, &convert.LimitRanges{}),
 	}
 }

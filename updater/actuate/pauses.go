@@ -46,9 +46,9 @@ type pause struct {
 }
 
 func pauseKeys(change Change) (owner, pod pauseKey) {
-	pod = pauseKey{object: change.Target.UID, name: "Pod " + change.Target.Namespace + "/" + change.Target.Name}
-	if ref := metav1.GetControllerOfNoCopy(change.Target); ref != nil {
-		owner = pauseKey{object: ref.UID, name: ref.Kind + " " + change.Target.Namespace + "/" + ref.Name}
+	pod = pauseKey{object: change.Object.UID, name: "Pod " + change.Object.Namespace + "/" + change.Object.Name}
+	if ref := metav1.GetControllerOfNoCopy(change.Object); ref != nil {
+		owner = pauseKey{object: ref.UID, name: ref.Kind + " " + change.Object.Namespace + "/" + ref.Name}
 	}
 	if vpa := change.Autoscaler.Object; vpa != nil {
 		owner.vpa, pod.vpa = vpa.UID, vpa.UID
@@ -67,7 +67,7 @@ func (p *pauses) active(change Change, now time.Time) error {
 	owner, pod := pauseKeys(change)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if forbidden, known := p.forbidden[change.Target.Namespace]; known && now.Before(forbidden.until) {
+	if forbidden, known := p.forbidden[change.Object.Namespace]; known && now.Before(forbidden.until) {
 		return forbidden.held
 	}
 	for _, key := range []pauseKey{owner, pod} {

@@ -88,7 +88,7 @@ func TestReplacement_MatchesControllerPod(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			evicted := livePod(tc.kind, tc.apiVersion)
-			change := Change{Target: evicted, Autoscaler: snapshot.NewVPA(&vpav1.VerticalPodAutoscaler{}, &convert.LimitRanges{})}
+			change := Change{Object: evicted, Autoscaler: snapshot.NewVPA(&vpav1.VerticalPodAutoscaler{}, &convert.LimitRanges{})}
 			owner, err := readController(t.Context(), fake.NewClientset(tc.owner), nil, change, evicted.OwnerReferences[0])
 			require.NoError(t, err)
 			require.True(t, owner.selector.Matches(labels.Set(evicted.Labels)))

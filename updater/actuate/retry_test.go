@@ -38,7 +38,7 @@ func TestCluster_IgnoresRetryAfter(t *testing.T) {
 	c := &Cluster{Kube: clients.Kube, Events: record.NewFakeRecorder(9), Resizes: NewLimiter(0, 0), Evictions: NewLimiter(0, 0)}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "1"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}}}}
 	change := func(restarts bool) Change {
-		return Change{Target: pod, Autoscaler: snapshot.NewVPA(&vpav1.VerticalPodAutoscaler{}, &convert.LimitRanges{}), Action: disruption.Action{
+		return Change{Object: pod, Autoscaler: snapshot.NewVPA(&vpav1.VerticalPodAutoscaler{}, &convert.LimitRanges{}), Action: disruption.Action{
 			Subject: disruption.Subject{Namespace: "shop", VPA: "v", Pod: "web", UID: "1"}, Restarts: restarts,
 			Containers: []policy.ContainerTarget{{Name: "app", Requests: resources.NewList(200, 200<<20)}}}}
 	}

@@ -201,8 +201,8 @@ func TestPaused_OlderRevisionPausesOnePod(t *testing.T) {
 	require.Error(t, c.Check(t.Context(), c.change()))
 	require.Equal(t, reason.OlderRevision, c.requireBlocked(t, c.Paused(c.change())).Reason)
 	other := c.change()
-	other.Target = c.pod.DeepCopy()
-	other.Target.Name, other.Target.UID = "web-2", "other"
+	other.Object = c.pod.DeepCopy()
+	other.Object.Name, other.Object.UID = "web-2", "other"
 	require.NoError(t, c.Paused(other))
 	c.now = c.now.Add(firstRefusalPause)
 	require.NoError(t, c.Paused(c.change()))

@@ -31,7 +31,7 @@ import (
 type Executor interface {
 	// Resize patches the resize subresource of a pod. If that restarts a container, it requests an
 	// eviction in a dry run first, except for an OOM resize. It notes an observed change on the pod
-	// before. It removes the note if the resize is refused, and returns it otherwise.
+	// before, and removes the note if the resize is refused. It returns the note in both cases.
 	Resize(ctx context.Context, c Change) (rollout.Change, error)
 	Evict(ctx context.Context, c Change) error
 	AddBoost(ctx context.Context, c Change) error
@@ -69,13 +69,13 @@ type Plan struct {
 
 	VPAs   []snapshot.VPA
 	Holds  *rollouts.Holds
-	Shares *shares.Division
-	// OOMKills interrupts late writes for pods that were killed. Nil: never.
-	OOMKills OOMKills
+	Shares *shares.Result
+	// Interrupter ends late writes for pods that were killed. Nil: never.
+	Interrupter Interrupter
 }
 
-// OOMKills reports whether pods wait for more memory after an OOM kill.
-type OOMKills interface {
+// Interrupter reports whether pods wait for more memory after an OOM kill.
+type Interrupter interface {
 	HasPendingOOM(ctx context.Context) bool
 }
 
@@ -162,7 +162,8 @@ func (w *run) vpa(of disruption.Subject) (v snapshot.VPA) {
 	return v
 }
 
-// changeAll returns the number of changes before the rate limit ends the run.
+// changeAll returns how many actions were made, skipped or left for later before the rate limit or
+// the end of the time.
 func (w *run) changeAll(ctx context.Context, actions []disruption.Action) int {
 	for i, a := range actions {
 		target := snapshot.CurrentPod(w.Pods, a.Subject)
@@ -172,7 +173,7 @@ func (w *run) changeAll(ctx context.Context, actions []disruption.Action) int {
 		disrupts := a.Evict || a.Restarts
 		var write func(ctx context.Context) bool
 		write = func(ctx context.Context) bool {
-			c := Change{Action: a, Target: target, Autoscaler: w.vpa(a.Subject), Observed: w.Holds.Observes(a.Subject)}
+			c := Change{Action: a, Object: target, Autoscaler: w.vpa(a.Subject), Observed: w.Holds.Observes(a.Subject)}
 			if w.resized[c.UID] {
 				c.Share = nil
 			} else if c.Share != nil {
@@ -229,7 +230,7 @@ func (w *run) tryChange(ctx context.Context, c Change) reason.Reason {
 
 func (w *run) change(ctx context.Context, c Change) reason.Reason {
 	switch {
-	case c.Protects():
+	case c.IsUrgent():
 		ctx = client.Urgent(ctx)
 	case w.Holds.Limited(c.Namespace): // it would only use up rate limits
 		return reason.WriteLimit
@@ -284,7 +285,7 @@ func (w *run) resize(ctx context.Context, c Change) reason.Reason {
 		w.recordAttempt(c, OutcomeChanged)
 		w.resized[c.UID] = true
 		if c.Shrinks || c.Share != nil && c.Share.Shrinks {
-			w.Sharing.Shrank(c.Target.Spec.NodeName, w.now)
+			w.Sharing.Shrank(c.Object.Spec.NodeName, w.now)
 		}
 		w.Holds.Changed(ctx, c.Subject, note)
 		return ""
@@ -312,7 +313,7 @@ func (w *run) resize(ctx context.Context, c Change) reason.Reason {
 		c.Share, c.Mark = nil, nil
 		return w.resize(ctx, c)
 	}
-	klog.FromContext(ctx).V(2).Info("Failed to resize pod", "pod", klog.KObj(c.Target), "vpa", c.VPA, "reason", err)
+	klog.FromContext(ctx).V(2).Info("Failed to resize pod", "pod", klog.KObj(c.Object), "vpa", c.VPA, "reason", err)
 	if held := (*BlockedError)(nil); errors.As(err, &held) {
 		return held.Reason
 	}
@@ -348,7 +349,7 @@ func (w *run) recordFailure(ctx context.Context, c Change, note rollout.Change, 
 		return
 	}
 	w.Executor.Event(c.Autoscaler.Object, report.EventResizeFailed, "A pod could not be resized: "+withoutPodName(err, c.Pod),
-		withError(detailsOf(c.Target, DescribeChange(c)), err))
+		withError(detailsOf(c.Object, DescribeChange(c)), err))
 	w.Holds.Ended(ctx, c.Subject, note, rollout.Failed)
 }
 
@@ -368,7 +369,7 @@ func (w *run) evict(ctx context.Context, c Change) reason.Reason {
 	case errors.Is(err, ErrDryRun):
 		return ""
 	case IsGone(err):
-		klog.FromContext(ctx).V(4).Info("Not evicting pod: it is gone", "pod", klog.KObj(c.Target), "vpa", c.VPA)
+		klog.FromContext(ctx).V(4).Info("Not evicting pod: it is gone", "pod", klog.KObj(c.Object), "vpa", c.VPA)
 		return ""
 	case errors.Is(err, ErrTurnEnded):
 		return turnEnded
@@ -378,7 +379,7 @@ func (w *run) evict(ctx context.Context, c Change) reason.Reason {
 	case client.IsWriteLimited(err):
 		return w.Holds.LimitWrites(c.Namespace)
 	}
-	klog.FromContext(ctx).V(2).Info("Failed to evict pod", "pod", klog.KObj(c.Target), "vpa", c.VPA, "reason", err)
+	klog.FromContext(ctx).V(2).Info("Failed to evict pod", "pod", klog.KObj(c.Object), "vpa", c.VPA, "reason", err)
 	if held := (*BlockedError)(nil); errors.As(err, &held) {
 		return held.Reason
 	}
@@ -431,7 +432,7 @@ func (w *run) moveShare(ctx context.Context, a disruption.Action) bool {
 		return true // written with another change
 	}
 	c := Change{Action: a, Autoscaler: w.vpa(a.Subject), Mark: w.marks[a.UID]}
-	if c.Target = snapshot.CurrentPod(w.Pods, a.Subject); c.Target == nil {
+	if c.Object = snapshot.CurrentPod(w.Pods, a.Subject); c.Object == nil {
 		return true // gone
 	}
 	why := w.tryChange(ctx, c)

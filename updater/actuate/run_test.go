@@ -34,9 +34,9 @@ func newRunner(pods ...*corev1.Pod) *Runner {
 	return &Runner{Executor: &DryRun{Out: io.Discard}, Policies: &policies.Resolver{}, Sharing: shares.New(shares.Config{}), Pods: corelisters.NewPodLister(known)}
 }
 
-func (r *Runner) run(ctx context.Context, result disruption.Result, kills OOMKills, now time.Time) Done {
+func (r *Runner) run(ctx context.Context, result disruption.Result, kills Interrupter, now time.Time) Done {
 	holds := (&rollouts.Rollouts{Policies: r.Policies}).Hold(ctx, &snapshot.View{}, nil, now)
-	return r.Run(ctx, &Plan{Result: result, Holds: holds, Shares: &shares.Division{}, OOMKills: kills}, now)
+	return r.Run(ctx, &Plan{Result: result, Holds: holds, Shares: &shares.Result{}, Interrupter: kills}, now)
 }
 
 type failingExecutor struct {

@@ -32,7 +32,7 @@ func TestCluster_TurnBoundsRequestsOfChange(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "1", Annotations: map[string]string{convert.BackoffAnnotation: ""}},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}}},
 	}
-	change := Change{Target: pod, Autoscaler: snapshot.NewVPA(&vpav1.VerticalPodAutoscaler{}, &convert.LimitRanges{}), Action: disruption.Action{
+	change := Change{Object: pod, Autoscaler: snapshot.NewVPA(&vpav1.VerticalPodAutoscaler{}, &convert.LimitRanges{}), Action: disruption.Action{
 		Subject:    disruption.Subject{Namespace: "shop", VPA: "v", Pod: "web", UID: "1"},
 		Containers: []policy.ContainerTarget{{Name: "app", Requests: resources.NewList(200, 200<<20)}}}}
 	observed, restarts, shares := change, change, change

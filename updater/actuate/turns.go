@@ -82,8 +82,8 @@ func (w *run) runLate(ctx context.Context) {
 	slices.SortStableFunc(all, func(a, b lateWrite) int { return cmp.Compare(rank(a), rank(b)) })
 	left := fairwork.Run(all, 1, func(late lateWrite) string { return late.subject.Namespace },
 		func(lateWrite) bool {
-			if w.OOMKills != nil && time.Since(checked) >= maxLateDelay {
-				w.done.Interrupted, checked = w.OOMKills.HasPendingOOM(ctx), time.Now()
+			if w.Interrupter != nil && time.Since(checked) >= maxLateDelay {
+				w.done.Interrupted, checked = w.Interrupter.HasPendingOOM(ctx), time.Now()
 			}
 			return !ended && !w.done.Interrupted
 		},

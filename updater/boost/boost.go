@@ -239,7 +239,7 @@ func (q *Queue) addMissedBoost(ctx context.Context, pod *corev1.Pod, now time.Ti
 	if err != nil || !found || !convert.HasBoost(vpa.Object) || pod.CreationTimestamp.Before(&vpa.Object.CreationTimestamp) {
 		return err
 	}
-	err = q.Executor.AddBoost(ctx, actuate.Change{Target: pod, Autoscaler: vpa, Action: disruption.Action{
+	err = q.Executor.AddBoost(ctx, actuate.Change{Object: pod, Autoscaler: vpa, Action: disruption.Action{
 		Subject: disruption.Subject{Namespace: pod.Namespace, VPA: vpa.Object.Name, Pod: pod.Name, UID: string(pod.UID)},
 		Cause:   disruption.BoostMissed,
 	}})
@@ -280,7 +280,7 @@ func (q *Queue) forgetSearch(name cache.ObjectName) {
 }
 
 func (q *Queue) removeBoost(ctx context.Context, vpa snapshot.VPA, pod *corev1.Pod, verdict policy.BoostResult, now time.Time) error {
-	change := actuate.Change{Target: pod, Autoscaler: vpa, RemovedBoosts: verdict.Expired, Action: disruption.Action{
+	change := actuate.Change{Object: pod, Autoscaler: vpa, RemovedBoosts: verdict.Expired, Action: disruption.Action{
 		Subject:    disruption.Subject{Namespace: pod.Namespace, VPA: vpa.Object.Name, Pod: pod.Name, UID: string(pod.UID)},
 		Cause:      disruption.BoostOver,
 		Containers: verdict.Targets,

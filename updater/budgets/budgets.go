@@ -102,7 +102,7 @@ func (b *Budgets) Oversized(pod *corev1.Pod, now time.Time) error {
 }
 
 // Mark adds budgets, and other pods that may be restarting, in namespaces of planned disruptions.
-func (b *Budgets) Mark(v *disruption.View, plan []disruption.Action, now time.Time) {
+func (b *Budgets) AddBudgets(v *disruption.View, plan []disruption.Action, now time.Time) {
 	namespaces := map[string]bool{}
 	for i := range plan {
 		if a := &plan[i]; a.Evict || a.MayEvict || a.Restarts {

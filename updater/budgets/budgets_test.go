@@ -58,7 +58,7 @@ func TestMark_SetsBudgetsOfPods(t *testing.T) {
 	mark := func(r *Budgets, a disruption.Action) (names [][]string) {
 		v := disruption.View{VPAs: []disruption.VPA{{Pods: []disruption.Pod{{Namespace: "shop", UID: "a"}, {Namespace: "shop", UID: "b"}, {Namespace: "shop", UID: "gone"}, {Namespace: "bank", UID: "a"}}}}}
 		a.Namespace = "shop"
-		r.Mark(&v, []disruption.Action{a}, noon)
+		r.AddBudgets(&v, []disruption.Action{a}, noon)
 		for _, p := range v.VPAs[0].Pods {
 			names = append(names, p.Budgets)
 		}
@@ -267,7 +267,7 @@ func TestReserve_IgnoresRestartThatNeverHappens(t *testing.T) {
 	r := reader(t, true, all, waiting("silent", time.Time{})) // without a VPA
 	plan := func() {
 		v := disruption.View{}
-		r.Mark(&v, []disruption.Action{{Subject: disruption.Subject{Namespace: "shop"}, Restarts: true}}, now)
+		r.AddBudgets(&v, []disruption.Action{{Subject: disruption.Subject{Namespace: "shop"}, Restarts: true}}, now)
 		state = disruption.Plan(v, state, disruption.Config{}, now).State
 		r.RecordPlan(state, now)
 	}

@@ -19,13 +19,13 @@ import (
 
 // VPA is a VPA with a policy that enables sharing.
 type VPA struct {
-	Decision   fleet.Decision // with a policy
-	Mode       fleet.SharingMode
-	ModeReason reason.Reason // why Mode is below the policy's mode; empty: equal
+	Decision   fleet.Decision    // with a policy
+	Mode       fleet.SharingMode // fleet.Decision.SharingMode, or off if the recipe does not share
+	ModeReason reason.Reason     // why Mode is below the policy's mode; empty: equal
 	Settings   fleet.Sharing
-	Rule       sharing.Rule
-	Kind       string    // of the workload
-	Created    time.Time // of the workload
+	Rule       sharing.Rule // of the recipe
+	Kind       string       // of the workload
+	Created    time.Time    // of the workload
 
 	ShortHistory bool // the policy requires more usage history
 	NeverEvicts  bool // it never evicts, even if its policy does

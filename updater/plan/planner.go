@@ -30,10 +30,10 @@ type Planner struct {
 	Budgets  *budgets.Budgets
 }
 
-// Plan plans a view. Shares always need the capacity. Recommendations are planned without it first,
-// and again with capacity and budgets if there is anything to change.
+// Plan plans a view with disruption.Plan. If only recommendations may change, it plans without
+// capacity first, and reads capacity and budgets only if there is an action.
 func (p *Planner) Plan(ctx context.Context, view *disruption.View, previous disruption.State, sharesMove bool, now time.Time) disruption.Result {
-	if err := p.Nodes.Mark(view, func(s disruption.Subject) *corev1.Pod { return snapshot.CurrentPod(p.Pods, s) }, now); err != nil {
+	if err := p.Nodes.MarkStaticCPU(view, func(s disruption.Subject) *corev1.Pod { return snapshot.CurrentPod(p.Pods, s) }, now); err != nil {
 		klog.FromContext(ctx).Error(err, "Failed to list nodes, counting only refused resizes as signs of the static CPU manager policy")
 	}
 	if sharesMove {
@@ -41,13 +41,13 @@ func (p *Planner) Plan(ctx context.Context, view *disruption.View, previous disr
 	}
 	without := p.Config
 	without.IgnoreCapacity = true
-	result := plan(ctx, *view, previous, without, now)
+	result := planGuarded(ctx, *view, previous, without, now)
 	if changes := slices.DeleteFunc(slices.Clone(result.Actions), func(a disruption.Action) bool { return a.SharesOnly() }); len(changes) > 0 {
-		p.Budgets.Mark(view, changes, now)
+		p.Budgets.AddBudgets(view, changes, now)
 		if !sharesMove && !p.Config.IgnoreCapacity {
 			p.readCapacity(ctx, view)
 		}
-		result = plan(ctx, *view, previous, p.Config, now)
+		result = planGuarded(ctx, *view, previous, p.Config, now)
 	}
 	p.Budgets.RecordPlan(result.State, now)
 	return result
@@ -61,7 +61,7 @@ func (p *Planner) readCapacity(ctx context.Context, view *disruption.View) {
 }
 
 // plan returns no changes after a panic that disruption.Plan does not attribute to one VPA.
-func plan(ctx context.Context, v disruption.View, previous disruption.State, c disruption.Config, now time.Time) disruption.Result {
+func planGuarded(ctx context.Context, v disruption.View, previous disruption.State, c disruption.Config, now time.Time) disruption.Result {
 	result := disruption.Result{State: previous}
 	if err := serving.Guard(func() error { result = disruption.Plan(v, previous, c, now); return nil }); err != nil {
 		klog.FromContext(ctx).Error(err, "Skipping all changes of this iteration: recovered from a panic of the planner, please report it")
@@ -82,7 +82,7 @@ func NewView(ctx context.Context, vpas []snapshot.VPA, all []policies.Effective,
 		case len(members) == 0:
 		case e.Skip != "" && v.Unreadable != "":
 			skip(&view, v, members, e.Skip)
-		case e.Skip != "":
+		case e.Skip != "": // a pod with a State has a share to end
 			skip(&view, v, slices.DeleteFunc(slices.Clone(members), func(p snapshot.Pod) bool { return p.State != nil }), e.Skip)
 			if shared := slices.DeleteFunc(slices.Clone(members), func(p snapshot.Pod) bool { return p.State == nil }); len(shared) > 0 {
 				b.add(&view, i, v, e, shared)
@@ -120,7 +120,7 @@ func (b *builder) add(to *snapshot.View, index int, v *snapshot.VPA, e *policies
 		skip(to, v, members, reason.InternalError)
 		return
 	}
-	core.Mode, core.Ungated, core.Held = e.Update, e.Ungated, e.Skip
+	core.Mode, core.Ungated, core.Held = e.Update, e.Ungated, e.Skip // with Skip, only shares end
 	firstPod, firstGroup := len(b.pods), len(b.groups)
 	states, owners := make([]*snapshot.State, 0, len(members)), make([]*snapshot.Owner, 0, 1)
 	t := targets{vpa: v}

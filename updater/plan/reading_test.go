@@ -109,7 +109,7 @@ func TestVPACore_ReadsUpdatePolicy(t *testing.T) {
 	want := disruption.VPA{Namespace: "shop", Name: "v", Mode: disruption.InPlace, MinReplicas: 3,
 		Requirements: []disruption.Requirement{{Kinds: [resources.Kinds]bool{resources.Memory: true}, Higher: true}}}
 	require.Equal(t, want, newVPA(v).Core(false))
-	want.QuickOOM = 30 * time.Second
+	want.QuickOOMTime = 30 * time.Second
 	require.Equal(t, want, newVPA(v).Core(true))
 	for text, want := range map[vpav1.UpdateMode]disruption.Mode{"Auto": disruption.Recreate, "Initial": disruption.Initial, "Off": disruption.Off,
 		"InPlaceOrRecreate": disruption.InPlaceOrRecreate, "Future": disruption.Off} {

@@ -77,7 +77,7 @@ const refusalLifetime = 24 * time.Hour
 
 // Mark records the refusals of nodes from the pods of a view, and marks pods on nodes with the
 // static policy. object returns a pod, or nil if it is gone. After an error only refusals count.
-func (n *StaticCPUNodes) Mark(v *disruption.View, object func(disruption.Subject) *corev1.Pod, now time.Time) error {
+func (n *StaticCPUNodes) MarkStaticCPU(v *disruption.View, object func(disruption.Subject) *corev1.Pod, now time.Time) error {
 	static, err := n.selectedNodes()
 	eachPod(v, func(p *disruption.Pod) {
 		if p.Resize != disruption.ResizeInfeasible {

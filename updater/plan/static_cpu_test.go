@@ -102,7 +102,7 @@ func (c *cluster) staticNodes(t *testing.T, n *StaticCPUNodes, now time.Time) (n
 	for i := range c.view.VPAs {
 		c.view.VPAs[i].Pods[0].StaticCPU = false // views are rebuilt in each iteration
 	}
-	require.NoError(t, n.Mark(&c.view, func(s disruption.Subject) *corev1.Pod { return c.pods[s.UID] }, now))
+	require.NoError(t, n.MarkStaticCPU(&c.view, func(s disruption.Subject) *corev1.Pod { return c.pods[s.UID] }, now))
 	for i := range c.view.VPAs {
 		if p := &c.view.VPAs[i].Pods[0]; p.StaticCPU {
 			names = append(names, p.Node)

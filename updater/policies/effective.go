@@ -42,7 +42,7 @@ type Effective struct {
 	Selectable  bool            // the target exists and SizingPolicies can select it
 	Shares      bool            // the policy enables sharing
 
-	Update  disruption.Mode // the more conservative of VPA and policy
+	Update  disruption.Mode // of the policy for a generated VPA, else the more conservative of VPA and policy
 	Ungated bool            // policy sets mode InPlace, which needs no feature gate
 	Skip    reason.Reason   // why all pods are skipped; empty: they are not
 
@@ -138,11 +138,12 @@ func (e *Effective) limit(v *snapshot.VPA) {
 	}
 }
 
-// Permitted returns the effective policy of a VPA without Target and Floors.
+// Permitted returns the effective policy of a VPA without the parts that depend on its
+// recommendation: Target and Floors.
 func (r *Resolver) Permitted(vpa *vpav1.VerticalPodAutoscaler) Effective {
 	vpaMode, generated := snapshot.ModeOf(vpa), convert.IsGenerated(vpa)
 	answer := r.Policies.ForTarget(vpa, generated)
-	e := Effective{Update: vpaMode, Decision: answer.Decision, Workload: answer.Workload, Selectable: answer.Known, Conflicting: answer.Rival}
+	e := Effective{Update: vpaMode, Decision: answer.Decision, Workload: answer.Workload, Selectable: answer.Selectable, Conflicting: answer.Conflicting}
 	d := &e.Decision
 	e.Shares = d.Policy != nil && d.Policy.Sharing.Mode != fleet.SharingOff
 	if d.Reason != "" {
@@ -168,10 +169,10 @@ func (r *Resolver) Permitted(vpa *vpav1.VerticalPodAutoscaler) Effective {
 	case e.Workload.Key.Kind == "CronJob" && e.Workload.Key.Group == "":
 		e.Skip = reason.JobNotResized
 		return e
-	case vpaMode == disruption.InPlace && !generated:
+	case vpaMode == disruption.InPlace && !generated: // stays, and needs the feature gate
 	case vpaMode == disruption.Recreate && !settings.Recreate:
 		e.Skip = reason.EvictionNotAllowed // earlier changes are still judged
-	case vpaMode == disruption.Recreate:
+	case vpaMode == disruption.Recreate: // stays
 	case settings.Recreate:
 		e.Update = disruption.InPlaceOrRecreate
 	default:

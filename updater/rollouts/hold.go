@@ -27,7 +27,7 @@ import (
 
 // Rollouts decides which pods under a SizingPolicy may change, and stores rollout states.
 type Rollouts struct {
-	Reader    *Reader
+	Facts     *Facts
 	Policies  *policies.Resolver
 	Records   *records.Store // nil: no policies
 	Pods      corelisters.PodLister
@@ -122,7 +122,7 @@ func (r *Rollouts) Hold(ctx context.Context, view *snapshot.View, all []policies
 		if e == nil {
 			continue
 		}
-		h.holds[h.name(i)] = h.hold(ctx, v, view.States[i], e)
+		h.holds[h.name(i)] = h.holdVPA(ctx, v, view.States[i], e)
 	}
 	h.publish()
 	return h
@@ -149,7 +149,7 @@ func (h *Holds) policy(i int) *policies.Effective {
 func (h *Holds) HoldOf(s disruption.Subject) *Hold { return h.holds[snapshot.VPAOf(s)] }
 
 // hold returns nil if the rollout state is unknown, and then no pod may change.
-func (h *Holds) hold(ctx context.Context, v *disruption.VPA, states []*snapshot.State, e *policies.Effective) *Hold {
+func (h *Holds) holdVPA(ctx context.Context, v *disruption.VPA, states []*snapshot.State, e *policies.Effective) *Hold {
 	if v.Outdated {
 		return nil
 	}
@@ -185,12 +185,12 @@ func (h *Holds) holdPods(v *disruption.VPA, states []*snapshot.State, hold *Hold
 	if hold.limits == nil {
 		return errNoLimits
 	}
-	hold.before, hold.input = state, h.Reader.Workload(v, states, hold.Effective, h.Plan, h.now)
+	hold.before, hold.input = state, h.Facts.Workload(v, states, hold.Effective, h.Plan, h.now)
 	hold.input.FuseTripped, hold.input.StartBlocked = hold.limits.Trip.Holds(hold.Workload.Key.Namespace), hold.limits.Starts <= 0
 	for i := range hold.input.Pods {
 		hold.input.Pods[i].SkippedAt = h.passedOver[hold.input.Pods[i].UID]
 	}
-	hold.update(state, h.now)
+	hold.evaluate(state, h.now)
 	for i := range v.Pods {
 		pod, result := &v.Pods[i], hold.Pods[i]
 		pod.MemoryOnly = result.MemoryOnly
@@ -215,7 +215,7 @@ func (h *Holds) holdPods(v *disruption.VPA, states []*snapshot.State, hold *Hold
 }
 
 // harmed reports whether the change of a pod did harm that Queue has not judged yet. The revert has
-// priority even over more memory, because a renewed note would replace the resources to revert to.
+// priority even over more memory: a renewed note has a later time, and the harm would not count.
 func (h *Holds) harmed(pod *disruption.Pod, hold *Hold, i int) bool {
 	if hold.input.Pods[i].ObservedSince.IsZero() {
 		return false
@@ -225,10 +225,10 @@ func (h *Holds) harmed(pod *disruption.Pod, hold *Hold, i int) bool {
 		return false
 	}
 	change, err := convert.ParseChange(object)
-	return err == nil && (change.Harm != "" || rollout.Judge(change, h.Reader.Evidence(object, pod, hold.Workload.Key), hold.Safety, h.now).EarlyHarm != "")
+	return err == nil && (change.Harm != "" || rollout.Judge(change, h.Facts.Evidence(object, pod, hold.Workload.Key), hold.Safety, h.now).EarlyHarm != "")
 }
 
-func (h *Hold) update(state rollout.State, now time.Time) rollout.State {
+func (h *Hold) evaluate(state rollout.State, now time.Time) rollout.State {
 	h.HoldResult = rollout.Hold(state, h.input, h.Settings, now.UTC().Truncate(time.Second))
 	return h.State
 }
@@ -251,7 +251,7 @@ func (h *Holds) Observes(of disruption.Subject) bool {
 }
 
 // Admit stores the rollout state before the first change of a workload. It returns why the pod must
-// not change, or "", because another process may have written the record.
+// not change, or "". If another process wrote the record, the pods are held anew.
 func (h *Holds) Admit(ctx context.Context, of disruption.Subject) reason.Reason {
 	hold, governed := h.holds[snapshot.VPAOf(of)]
 	switch {
@@ -301,7 +301,7 @@ func (h *Holds) LimitWrites(namespace string) reason.Reason {
 func (h *Holds) Limited(namespace string) bool { return h.limited[namespace] }
 
 func (h *Holds) store(ctx context.Context, hold *Hold) error {
-	err := h.write(ctx, hold, func(s rollout.State) rollout.State { return hold.update(s, h.now) })
+	err := h.write(ctx, hold, func(s rollout.State) rollout.State { return hold.evaluate(s, h.now) })
 	hold.stored = hold.stored || err == nil
 	return err
 }
@@ -311,8 +311,9 @@ const maxHangingNamespaces = 3
 
 var errWriteTimedOut = errors.New("a recent write of a SizingRecord timed out")
 
-// After a timeout that fair scheduling did not shorten, write skips the namespace for the
-// iteration, so that an unresponsive webhook does not consume it. A write limit is not a failure.
+// write stores a change of the state. After a timeout that fair scheduling did not shorten, it skips
+// the namespace for the iteration, so that an unresponsive webhook does not consume the iteration. A
+// write limit is not a failure.
 func (h *Holds) write(ctx context.Context, hold *Hold, change func(rollout.State) rollout.State) error {
 	namespace, err := hold.Workload.Key.Namespace, errWriteTimedOut
 	shortened := fairwork.Shortens(ctx, records.WriteTimeout)
@@ -334,8 +335,8 @@ func (h *Holds) write(ctx context.Context, hold *Hold, change func(rollout.State
 	return err
 }
 
-// update logs failures, and the next iteration restores the missing part from the pod.
-func (h *Holds) update(ctx context.Context, of disruption.Subject, change func(rollout.State, *Hold) rollout.State) {
+// update only logs failures: the next iteration counts the change by its note (hold.adoptChanges).
+func (h *Holds) updateRecord(ctx context.Context, of disruption.Subject, change func(rollout.State, *Hold) rollout.State) {
 	if hold := h.HoldOf(of); hold != nil && hold.Observed {
 		_ = h.write(client.Unlimited(ctx), hold, func(s rollout.State) rollout.State { return change(s, hold) })
 	}
@@ -346,7 +347,7 @@ func (h *Holds) Changed(ctx context.Context, of disruption.Subject, note rollout
 	if note.At.IsZero() {
 		return
 	}
-	h.update(ctx, of, func(s rollout.State, hold *Hold) rollout.State {
+	h.updateRecord(ctx, of, func(s rollout.State, hold *Hold) rollout.State {
 		if s.Reverts() > hold.State.Reverts() { // reverted since it was admitted
 			return s.RecordResizeStart(note.At)
 		}
@@ -354,9 +355,13 @@ func (h *Holds) Changed(ctx context.Context, of disruption.Subject, note rollout
 	})
 }
 
+func (h *Holds) name(v int) cache.ObjectName {
+	return cache.NewObjectName(h.view.VPAs[v].Namespace, h.view.VPAs[v].Name)
+}
+
 // Ended records a change that ends without observation: a refused resize, or an eviction.
 func (h *Holds) Ended(ctx context.Context, of disruption.Subject, note rollout.Change, outcome rollout.Outcome) {
-	h.update(ctx, of, func(s rollout.State, hold *Hold) rollout.State {
+	h.updateRecord(ctx, of, func(s rollout.State, hold *Hold) rollout.State {
 		return s.EndObservation(rollout.ObservationEnd{UID: of.UID, Change: note, Outcome: outcome}, hold.Settings, note.At)
 	})
 }

@@ -43,7 +43,7 @@ const (
 	staleRetryDelay     = time.Second      // retry delay after a stale cache read
 	recheckInterval     = 30 * time.Second // interval for conditions without events
 	workersPerNamespace = 3
-	// harmNoteTimeout bounds the patch that records the reason of a revert on its pod. Webhooks of
+	// harmNoteTimeout bounds the patch that notes the reason of a revert on its pod. Webhooks of
 	// other components may delay the patch, and the revert must not wait for it.
 	harmNoteTimeout = 2 * time.Second
 	// resizeGracePeriod is how long a pod may not show a noted change yet.
@@ -52,7 +52,7 @@ const (
 	maxNoteAge = 24 * time.Hour
 )
 
-// Reverter changes pods. Implementations are actuate.Cluster and actuate.DryRun.
+// Reverter changes pods. Implementations are actuate.Cluster (note.go) and actuate.DryRun.
 type Reverter interface {
 	Note(ctx context.Context, pod *corev1.Pod, note rollout.Change) error
 	RemoveNote(ctx context.Context, pod *corev1.Pod) error
@@ -88,13 +88,13 @@ type revertState struct {
 
 // QueueConfig configures a Queue. Only Prometheus and Remover are optional.
 type QueueConfig struct {
-	Reader    *snapshot.Reader
-	Policies  *policies.Resolver
-	Workloads *Reader
-	Pods      corelisters.PodLister
-	Records   *records.Store
-	Executor  Reverter
-	Metrics   Metrics
+	Reader   *snapshot.Reader
+	Policies *policies.Resolver
+	Facts    *Facts
+	Pods     corelisters.PodLister
+	Records  *records.Store
+	Executor Reverter
+	Metrics  Metrics
 	// Remover removes invalid notes at a separate rate limit. Nil: Executor.
 	Remover interface {
 		RemoveNote(ctx context.Context, pod *corev1.Pod) error
@@ -118,7 +118,7 @@ func NewQueue(c QueueConfig) *Queue {
 // Watch adds observed pods from an informer to the queue.
 func (q *Queue) Watch(pods cache.SharedIndexInformer) error {
 	add := func(object any) {
-		if pod, ok := client.PodOf(object); ok && convert.HasRecordedChange(pod) {
+		if pod, ok := client.PodOf(object); ok && convert.HasNotedChange(pod) {
 			q.queue.Add(cache.MetaObjectToName(pod))
 		}
 	}
@@ -161,7 +161,7 @@ const (
 func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time, d duty) (wait time.Duration, err error) {
 	now = now.UTC().Truncate(time.Second)
 	pod, err := q.Pods.Pods(name.Namespace).Get(name.Name)
-	if apierrors.IsNotFound(err) || err == nil && (!convert.HasRecordedChange(pod) || !q.Reader.Namespaces.Includes(name.Namespace)) {
+	if apierrors.IsNotFound(err) || err == nil && (!convert.HasNotedChange(pod) || !q.Reader.Namespaces.Includes(name.Namespace)) {
 		return 0, nil // the next iteration handles a deleted pod
 	}
 	if err != nil {
@@ -274,7 +274,7 @@ func (q *Queue) judge(ctx context.Context, o *observedPod, now time.Time, d duty
 		return 0, q.Executor.Note(ctx, o.pod, noted) // the resulting pod event triggers the next sync
 	}
 	// Evidence from the pod and its node. Prometheus follows below.
-	seen := q.Workloads.Evidence(o.pod, &core, o.Workload.Key)
+	seen := q.Facts.Evidence(o.pod, &core, o.Workload.Key)
 	verdict := rollout.Judge(o.change, seen, o.Safety, now)
 	if verdict.NeedsMetrics && q.measurer != nil {
 		known, found := q.measurer.request(cache.MetaObjectToName(o.pod), changeKey{o.pod.UID, o.change.At})
@@ -301,10 +301,10 @@ func (q *Queue) judge(ctx context.Context, o *observedPod, now time.Time, d duty
 		} else if err != nil {
 			return 0, fmt.Errorf("revert harmful change (%s): %w", verdict.Harm, err)
 		} else if wait > 0 {
-			return wait, q.store(ctx, o, verdict, now)
+			return wait, q.store(ctx, o, verdict, now) // before it is complete, so that no other pod changes
 		}
 	case verdict.Harm == rollout.InfeasibleResize:
-		if withdrawn = allocated(&core); len(withdrawn) > 0 {
+		if withdrawn = allocatedDifferences(&core); len(withdrawn) > 0 {
 			if err := q.Executor.Revert(ctx, o.pod, withdrawn); err != nil {
 				return 0, err
 			}

@@ -145,7 +145,7 @@ func TestChanged_AddsMissingResources(t *testing.T) {
 			From: policy.Container{Name: "app"}, To: policy.Container{Requests: resources.NewList(100, 1<<20), Limits: resources.NewList(200, 2<<20)},
 		}}},
 	}
-	got := o.changed().Spec.Containers[0].Resources
+	got := o.podWithChange().Spec.Containers[0].Resources
 	require.Equal(t, "100m", got.Requests.Cpu().String())
 	require.Equal(t, "2Mi", got.Limits.Memory().String())
 }

@@ -27,10 +27,10 @@ import (
 func (q *Queue) revert(
 	ctx context.Context, o *observedPod, core *disruption.Pod, v *rollout.Verdict, now time.Time,
 ) (wait time.Duration, err error) {
-	state := q.waitingRevert(o, now)
+	state := q.startRevert(o, now)
 	nodeFull := core.Resize == disruption.ResizeDeferred || core.Resize == disruption.ResizeInfeasible
 	if nodeFull && !state.reduced {
-		if rest := unrelated(core, v.Harm); len(rest) > 0 {
+		if rest := unrelatedToHarm(core, v.Harm); len(rest) > 0 {
 			if err := q.Executor.Revert(ctx, o.pod, rest); err != nil {
 				return 0, err
 			}
@@ -61,7 +61,7 @@ func (q *Queue) awaitRevert(
 ) (wait time.Duration) {
 	timeout := disruption.DeferredTimeout
 	switch {
-	case core.Resize == disruption.NotResizing && len(allocated(core)) == 0:
+	case core.Resize == disruption.NotResizing && len(allocatedDifferences(core)) == 0:
 		if reportsResources(o.pod) && !state.reported {
 			q.updateRevert(o, func(r *revertState) { r.reported = true })
 			q.reportRevert(o, *v, nil)
@@ -78,13 +78,13 @@ func (q *Queue) awaitRevert(
 	v.Outcome = rollout.RevertDeferred
 	klog.FromContext(ctx).Info("Revert not carried out by the node in time",
 		"pod", klog.KObj(o.pod), "vpa", o.vpa.Object.Name, "reason", v.Harm)
-	q.Executor.Judged(o.vpa.Object, o.changed(), *v, o.change.RevertTargets(sizesOf(o.changed(), core), v.Harm))
+	q.Executor.Judged(o.vpa.Object, o.podWithChange(), *v, o.change.RevertTargets(sizesOf(o.podWithChange(), core), v.Harm))
 	q.Metrics.RevertDeferred(cache.MetaObjectToName(o.vpa.Object), v.Harm)
 	return 0
 }
 
-// requestRevert records the harm on the pod and then requests the resize, because the evidence may
-// be gone at the next sync. A failed record does not block the revert.
+// requestRevert notes the harm on the pod and then requests the resize, because the evidence may be
+// gone at the next sync. A failed note does not block the revert.
 func (q *Queue) requestRevert(ctx context.Context, o *observedPod, v rollout.Verdict, sizes []policy.ContainerTarget) error {
 	log := klog.FromContext(ctx).WithValues("pod", klog.KObj(o.pod), "vpa", o.vpa.Object.Name, "reason", v.Harm)
 	if noted := o.change; noted.Harm != v.Harm {
@@ -93,7 +93,7 @@ func (q *Queue) requestRevert(ctx context.Context, o *observedPod, v rollout.Ver
 		err := q.Executor.Note(limited, o.pod, noted)
 		cancel()
 		if err != nil {
-			log.Error(err, "Failed to record the harm on the pod, reverting anyway")
+			log.Error(err, "Failed to note the harm on the pod, reverting anyway")
 		}
 	}
 	if err := q.Executor.Revert(ctx, o.pod, sizes); errors.Is(err, snapshot.ErrStale) {
@@ -109,11 +109,11 @@ func (q *Queue) requestRevert(ctx context.Context, o *observedPod, v rollout.Ver
 	return nil
 }
 
-// reportRevert takes nil sizes for a revert requested in an earlier sync and shown by the spec.
+// reportRevert reads nil sizes from the spec: an earlier sync requested the revert.
 func (q *Queue) reportRevert(o *observedPod, v rollout.Verdict, sizes []policy.ContainerTarget) {
 	pod := o.pod
 	if sizes == nil {
-		pod = o.changed()
+		pod = o.podWithChange()
 		sizes = differences(o.pod, pod)
 	}
 	if len(sizes) == 0 { // requested and reported by another process, or nothing was lowered
@@ -123,7 +123,7 @@ func (q *Queue) reportRevert(o *observedPod, v rollout.Verdict, sizes []policy.C
 	q.Metrics.Reverted(cache.MetaObjectToName(o.vpa.Object), v.Harm)
 }
 
-func (o *observedPod) changed() *corev1.Pod {
+func (o *observedPod) podWithChange() *corev1.Pod {
 	pod := o.pod.DeepCopy()
 	for i := range pod.Spec.Containers {
 		c := &pod.Spec.Containers[i]
@@ -164,7 +164,7 @@ func sizesOf(pod *corev1.Pod, core *disruption.Pod) []rollout.RunningContainer {
 }
 
 // unrelated returns the allocated resources that differ from the spec and are unrelated to a harm.
-func unrelated(core *disruption.Pod, harm rollout.Harm) (rest []policy.ContainerTarget) {
+func unrelatedToHarm(core *disruption.Pod, harm rollout.Harm) (rest []policy.ContainerTarget) {
 	for i := range core.Containers {
 		current, spec := &core.Containers[i].Actual, &core.Containers[i].Spec
 		f := policy.ContainerTarget{Name: spec.Name}
@@ -198,8 +198,8 @@ func (q *Queue) reverting(o *observedPod) bool {
 	return o.change.Harm != "" || found && r.changeAt.Equal(o.change.At)
 }
 
-// waitingRevert returns the state of a revert. The first call starts the wait for the kubelet.
-func (q *Queue) waitingRevert(o *observedPod, now time.Time) (state revertState) {
+// startRevert returns the state of a revert. The first call starts the wait for the kubelet.
+func (q *Queue) startRevert(o *observedPod, now time.Time) (state revertState) {
 	q.updateRevert(o, func(r *revertState) {
 		if r.since.IsZero() {
 			r.since = now
@@ -257,7 +257,7 @@ func running(core *disruption.Pod) (all []rollout.RunningContainer) {
 	return all
 }
 
-func allocated(core *disruption.Pod) (sizes []policy.ContainerTarget) {
+func allocatedDifferences(core *disruption.Pod) (sizes []policy.ContainerTarget) {
 	for i := range core.Containers {
 		c := &core.Containers[i]
 		if c.Actual.Requests != c.Spec.Requests || c.Actual.Limits != c.Spec.Limits {

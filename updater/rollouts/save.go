@@ -2,19 +2,15 @@ package rollouts
 
 import (
 	"context"
-	"maps"
 	"slices"
-	"sync"
 	"time"
 
-	limit "golang.org/x/time/rate"
 	"k8s.io/client-go/tools/cache"
 
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/reason"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/fairwork"
-	"loadline.dev/loadline/updater/podqueue"
 	"loadline.dev/loadline/updater/policies"
 	"loadline.dev/loadline/updater/report"
 )
@@ -69,10 +65,6 @@ func (h *Holds) Save(ctx context.Context, planned []disruption.Action) {
 	h.reportFuses(ctx)
 }
 
-func (h *Holds) name(v int) cache.ObjectName {
-	return cache.NewObjectName(h.view.VPAs[v].Namespace, h.view.VPAs[v].Name)
-}
-
 // hasTransition is false for rounds without changes and workloads without a record.
 func (h *Hold) hasTransition() bool {
 	return len(h.before.Rounds) > 0 && h.State.HasAdvanced(h.before)
@@ -98,75 +90,6 @@ func (h *Holds) storeDeferred(ctx context.Context, all []*Hold) {
 			h.lastStored = namespace(one)
 			_ = h.store(ctx, one) // failures are logged, and the next iteration retries
 		})
-}
-
-const (
-	removalRate  = 5 // notes per second
-	removalBurst = 5
-	// removalPause is how long removals wait for pending judgments.
-	removalPause = time.Second
-	// podPause is the minimum time between two removals from a pod. Each rewrites the whole pod.
-	podPause = time.Minute
-)
-
-// removals removes invalid notes. Users can create any number of them, so removals have a separate
-// rate, namespaces take turns, and pending judgments have priority.
-type removals struct {
-	queue podqueue.Queue
-	rate  *limit.Limiter
-
-	mu        sync.Mutex
-	rechecked map[cache.ObjectName]bool      // pods with a change that is in no cached record
-	last      map[cache.ObjectName]time.Time // last removal from each pod
-}
-
-func newRemovals() *removals {
-	return &removals{queue: podqueue.New(maxRetryDelay), rate: limit.NewLimiter(removalRate, removalBurst), rechecked: map[cache.ObjectName]bool{}, last: map[cache.ObjectName]time.Time{}}
-}
-
-// recheckAfter returns when to check a pod with an unrecorded change again. The record cache may be
-// behind the pod cache, and a revert must not wait for removals.
-func (r *removals) recheckAfter(pod cache.ObjectName) (wait time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.rechecked[pod] {
-		return recheckInterval
-	}
-	if len(r.rechecked) >= maxEnded {
-		clear(r.rechecked)
-	}
-	r.rechecked[pod] = true
-	return staleRetryDelay
-}
-
-// due returns how long a pod must wait for its next removal. Without a wait, it is counted.
-func (r *removals) due(pod cache.ObjectName, now time.Time) (wait time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if wait := r.last[pod].Add(podPause).Sub(now); wait > 0 {
-		return wait
-	}
-	if len(r.last) >= maxEnded {
-		maps.DeleteFunc(r.last, func(_ cache.ObjectName, last time.Time) bool { return now.Sub(last) >= podPause })
-	}
-	r.last[pod] = now
-	return 0
-}
-
-func (q *Queue) remove(ctx context.Context, pod cache.ObjectName, now time.Time) (time.Duration, error) {
-	if q.queue.Len() > 0 {
-		return removalPause, nil
-	}
-	if wait := q.removals.due(pod, now); wait > 0 {
-		return wait, nil
-	}
-	if err := q.removals.rate.Wait(ctx); err != nil {
-		return 0, err
-	}
-	q.removals.mu.Lock()
-	delete(q.removals.rechecked, pod)
-	q.removals.mu.Unlock()
-	return q.sync(ctx, pod, now, removing)
 }
 
 // announcePolicyConflict reports whether the event about the two policies was due.
@@ -209,71 +132,4 @@ var obstacleMessages = map[rollout.Obstacle]string{
 	rollout.NotObserved:         "Canary not promoted: no change completed its observation",
 	rollout.MembersBlocked:      "Canary not promoted: the nodes of the canary pods do not grant the change",
 	rollout.AutoPromoteOff:      "Canary succeeded but is not promoted automatically: set spec.rollout.canary.autoPromote",
-}
-
-// takeStart reports whether the start rate allows a change of the workload, and counts its first
-// change. Planned changes do not count, so that a workload that cannot change consumes no start.
-func (h *Hold) takeStart() bool {
-	if h.countedAsStart || !h.State.Started.IsZero() {
-		return true
-	}
-	if h.limits.Starts <= 0 {
-		return false
-	}
-	h.limits.Starts--
-	h.countedAsStart = true
-	return true
-}
-
-// ReturnStart undoes the start of a workload without a changed pod.
-func (h *Holds) ReturnStart(of disruption.Subject) {
-	if hold := h.HoldOf(of); hold != nil && hold.countedAsStart && !hold.sent {
-		hold.limits.Starts++
-		hold.countedAsStart = false
-	}
-}
-
-// Sent records that a pod of a workload was or may have been changed.
-func (h *Holds) Sent(of disruption.Subject) {
-	if hold := h.HoldOf(of); hold != nil && hold.countedAsStart {
-		hold.sent = true
-	}
-}
-
-// OrderStarts reorders the changes of workloads that have not started. Namespaces take turns, the
-// one with the fewest starts first, so that no namespace starves others. Other changes keep their
-// position.
-func (h *Holds) OrderStarts(actions []disruption.Action) []disruption.Action {
-	type queue struct{ policy, namespace string }
-	waiting := map[queue]int{}
-	ranks := map[*Hold]rollout.StartCount{}
-	rank := func(a disruption.Action) rollout.StartCount { return ranks[h.HoldOf(a.Subject)] }
-	var places []int
-	var starts []disruption.Action
-	for i, a := range actions {
-		hold := h.HoldOf(a.Subject)
-		if hold == nil || hold.Settings.StartRate <= 0 || hold.countedAsStart || !hold.State.Started.IsZero() {
-			continue
-		}
-		if at := hold.index(a.UID); at < 0 || !hold.Pods[at].Free {
-			continue // not part of a round
-		}
-		if _, known := ranks[hold]; !known {
-			q := queue{hold.PolicyName(), a.Namespace}
-			count := hold.limits.StartsBy[a.Namespace]
-			count.Recent += waiting[q]
-			waiting[q]++
-			ranks[hold] = count
-		}
-		places, starts = append(places, i), append(starts, a)
-	}
-	if len(starts) == 0 {
-		return actions
-	}
-	slices.SortStableFunc(starts, func(a, b disruption.Action) int { return rank(a).Compare(rank(b)) })
-	ordered := slices.Clone(actions)
-	for n, i := range places {
-		ordered[i] = starts[n]
-	}
-	return ordered
 }

@@ -78,7 +78,7 @@ type SharingState uint8
 
 // The states.
 const (
-	Pending SharingState = iota // undecided: pods keep their requests
+	Pending SharingState = iota // undecided: pods keep their requests, but for harm and kills
 	Ending                      // pods with a mark get their peak
 	Active                      // pods get their shares
 )
@@ -87,7 +87,7 @@ const (
 // value is Pending.
 type SharingStates struct{ Default, WithNodeAutoscaler SharingState }
 
-func stateOf(v *nodeshare.VPA, may SharingStates) SharingState {
+func workloadState(v *nodeshare.VPA, may SharingStates) SharingState {
 	switch {
 	case v.Mode == fleet.SharingOn && v.Settings.AcceptsNodeAutoscaler:
 		return may.WithNodeAutoscaler
@@ -116,7 +116,7 @@ func (d *division) state(p *member, e *policies.Effective) SharingState {
 		return p.workload.state
 	case sharing.EndsSharing(p.Excluded):
 		return Ending
-	case p.ExclusionReason() != "" || !p.node.applies(p) || p.shares == nil && !p.leaves:
+	case p.ExclusionReason() != "" || !p.node.sharesInEffect(p) || p.shares == nil && !p.leaves:
 		return Pending
 	}
 	return Active
@@ -164,7 +164,7 @@ func (d *division) kill(v *disruption.VPA, a *shareTarget, p *disruption.Pod, c 
 	}
 	if s := a.shared; s != nil {
 		kill.Excluded, kill.Off, kill.Rank = s.Excluded == reason.Excluded, s.Excluded == reason.SharingOff, s.Sharing.Rank
-		kill.Evict = a.state != Ending && s.workload != nil && policyUnchanged(&s.workload.VPA, a.policy) && s.workload.Settings.Evict && s.node.applies(s)
+		kill.Evict = a.state != Ending && s.workload != nil && policyUnchanged(&s.workload.VPA, a.policy) && s.workload.Settings.Evict && s.node.sharesInEffect(s)
 	}
 	return kill
 }
@@ -317,7 +317,7 @@ func (a *shareTarget) fit() []policy.ContainerTarget {
 		given[whole[i].Actual.Name] = b
 	}
 	rules := a.vpa.Rules
-	rules.Sharing = &policy.Sharing{Kinds: a.kinds}
+	rules.Sharing = &policy.Sharing{Kinds: a.kinds} // Fit sizes these kinds by the table at policy.applySharing
 	if a.state == Active {
 		if !a.shared.workload.KeepsCPULimit {
 			rules.Sharing.CPULimit = a.shared.workload.Settings.CPULimit

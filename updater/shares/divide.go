@@ -21,8 +21,8 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// Division holds the share marks to write. The shares are in the view.
-type Division struct {
+// Result holds the share marks to write. The shares are in the view (disruption.Pod.Share).
+type Result struct {
 	Moves map[string]*sharing.Mark // by UID: marks to write before the pods change
 	Ended []disruption.Subject     // pods that reached their peak: their mark is removed
 	Marks []MarkWrite              // marks to write even if their pods do not change
@@ -31,7 +31,7 @@ type Division struct {
 }
 
 // Has reports whether a pod has a share.
-func (d *Division) Has(uid string) bool { return d.shared[uid] }
+func (d *Result) Has(uid string) bool { return d.shared[uid] }
 
 // MarkWrite is a mark to write to a pod.
 type MarkWrite struct {
@@ -47,12 +47,12 @@ const shrinkInterval = time.Hour
 // Divide moves the targets of shared resources in a view to their shares as of the last round. With
 // limitShrinks, pods of a node shrink at most once an hour, otherwise also when another pod needs
 // the room. A pod that causes a panic keeps its share.
-func (s *Sharing) Divide(ctx context.Context, in Input, view *snapshot.View, limitShrinks bool, now time.Time) Division {
+func (s *Sharing) SetShares(ctx context.Context, in Input, view *snapshot.View, limitShrinks bool, now time.Time) Result {
 	if s.started.IsZero() {
 		s.started = now
 	}
 	s.forgetKills(view)
-	d := &division{Sharing: s, in: in, view: view, now: now, limitShrinks: limitShrinks, sharingEnabled: in.sharingEnabled(), result: Division{shared: map[string]bool{}}}
+	d := &division{Sharing: s, in: in, view: view, now: now, limitShrinks: limitShrinks, sharingEnabled: in.sharingEnabled(), result: Result{shared: map[string]bool{}}}
 	for i := range view.VPAs {
 		d.divide(ctx, &view.VPAs[i], view.Index[i], view.States[i])
 	}
@@ -63,7 +63,7 @@ type division struct {
 	*Sharing
 	in             Input
 	view           *snapshot.View
-	result         Division
+	result         Result
 	now            time.Time
 	limitShrinks   bool
 	sharingEnabled bool                 // a policy enables sharing
@@ -159,7 +159,7 @@ func (d *division) dividePod(v *disruption.VPA, index int, p *disruption.Pod, ma
 		share.Peak[i] = a.containers[i].Target
 	}
 	p.Share, p.Containers = share, withoutKinds(a.containers, a.kinds)
-	d.move(v, &a, p)
+	d.setShare(v, &a, p)
 }
 
 func (d *division) member(uid string) *member {
@@ -181,7 +181,7 @@ type shareTarget struct {
 }
 
 // move sets the target of a pod's share, unless the pod has it.
-func (d *division) move(v *disruption.VPA, a *shareTarget, p *disruption.Pod) {
+func (d *division) setShare(v *disruption.VPA, a *shareTarget, p *disruption.Pod) {
 	var evict bool
 	a.killed, evict = d.killed(v, a, p)
 	if v.Outdated || len(a.vpa.Recommendation) == 0 {

@@ -24,7 +24,7 @@ func (s *Sharing) Explain(uid types.UID) *explanation.Share {
 		return nil
 	}
 	result := &p.node.results[1]
-	if p.node.applies(p) {
+	if p.node.sharesInEffect(p) {
 		result = &p.node.results[0]
 	}
 	e := &explanation.Share{
@@ -48,7 +48,7 @@ func (s *Sharing) Explain(uid types.UID) *explanation.Share {
 }
 
 // amounts returns the amounts of one kind, or nil if the pod does not share it.
-func (p *member) amounts(of *Node, k resources.Kind) *explanation.ShareAmounts {
+func (p *member) amounts(of *NodeResult, k resources.Kind) *explanation.ShareAmounts {
 	if !of.Kinds[k] || !p.VPA.Settings.Kinds[k] {
 		return nil
 	}

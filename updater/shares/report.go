@@ -23,14 +23,13 @@ import (
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/pkg/kube/sizing"
-	"loadline.dev/loadline/updater/nodeshare"
 	"loadline.dev/loadline/updater/policies"
 	"loadline.dev/loadline/updater/snapshot"
 )
 
 // Round is the result of a round: the shares of the pods by node.
 type Round struct {
-	Nodes []*Node // sorted by name, only nodes with shares
+	Nodes []*NodeResult // sorted by name, only nodes with shares
 	// Apart counts the pods without a share under a policy with sharing, by reason.
 	Apart    map[reason.Reason]int
 	Policies map[string]*Policy // with sharing, by name
@@ -52,7 +51,7 @@ type Policy struct {
 }
 
 // Node is a node with pods that share.
-type Node struct {
+type NodeResult struct {
 	Name     string
 	Active   bool          // shares are in effect, otherwise dry run; a node can have both
 	Problem  reason.Reason // see nodeshare.Node
@@ -78,55 +77,6 @@ type Node struct {
 type PodName struct {
 	UID  types.UID
 	Name string // with namespace
-}
-
-func (r *Node) count(input *sharing.Node, members []*member, shares sharing.Result) {
-	r.Headroom, r.Overcommitted = shares.Headroom, shares.Overcommitted
-	for _, i := range shares.Evictions {
-		r.Leaves = append(r.Leaves, PodName{members[i].UID, members[i].Sharing.Name})
-	}
-	for i, p := range members {
-		shrinks, grows := moves(&p.Pod, input, shares.Shares[i])
-		r.Shrink, r.Grow, r.Wanted = r.Shrink+shrinks, r.Grow+grows, r.Wanted || shrinks > 0 && !p.marked
-		for k := range resources.Kind(resources.Kinds) {
-			if !input.Kinds[k] {
-				continue
-			}
-			r.Requested[k] += float64(p.Takes.Value(k))
-			if shares.Shares[i] == nil {
-				continue
-			}
-			var base, peak, share float64
-			for c, of := range input.Pods[i].Containers { // capped to the node
-				base += of.Base[k]
-				peak += of.Peak[k]
-				share += shares.Shares[i][c][k]
-			}
-			r.Bases[k] += max(base, p.Sharing.Init[k])
-			if !r.Cordoned {
-				r.Saved[k] += max(peak, p.Sharing.Init[k]) - max(share, p.Sharing.Init[k])
-			}
-		}
-	}
-}
-
-// moves returns 1 for each direction that requires a resize in place.
-func moves(p *nodeshare.Pod, input *sharing.Node, shares []sharing.Amounts) (shrinks, grows int) {
-	if shares == nil {
-		return 0, 0
-	}
-	for c, has := range p.Requests {
-		for k, shared := range input.Kinds {
-			switch less, more := worthMoving(k, has[k], shares[c][k]); {
-			case !shared:
-			case less:
-				shrinks = 1
-			case more:
-				grows = 1
-			}
-		}
-	}
-	return shrinks, grows
 }
 
 // Metrics publish rounds.
@@ -187,7 +137,7 @@ func (r *Rounds) log(ctx context.Context, found *Round) {
 
 var logPrefix = map[bool]string{true: "Sharing", false: "Sharing, dry run"}
 
-func describeNode(n *Node) []any {
+func describeNode(n *NodeResult) []any {
 	line := []any{"node", n.Name, "pods", n.Pods, "shrink", n.Shrink, "grow", n.Grow}
 	for k := range resources.Kind(resources.Kinds) {
 		if !n.Kinds[k] {

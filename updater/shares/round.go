@@ -1,7 +1,7 @@
 // Package shares lets pods share node headroom.
 //
-// Rounds compute the share of each pod (Sharing.Share), and iterations move pods to their shares or
-// back to their peaks (Sharing.Divide).
+// Rounds compute the share of each pod (Sharing.RunRound), and iterations move pods to their shares or
+// back to their peaks (Sharing.SetShares).
 package shares
 
 import (
@@ -68,7 +68,7 @@ func (r *Rounds) run(ctx context.Context, in Input, now time.Time) {
 	}
 	cluster := r.Conditions.cluster(ctx, now) // per policy: whether pods may share, and why not
 	r.limitShrinks = cluster.limitShrinks
-	found, err := r.Sharing.Share(ctx, in, now, cluster.states)
+	found, err := r.Sharing.RunRound(ctx, in, now, cluster.states)
 	if ctx.Err() != nil {
 		return
 	}
@@ -96,9 +96,9 @@ func (r *Rounds) end() {
 	r.Metrics.SharingEnded()
 }
 
-// DivideView divides a view by the last round.
-func (r *Rounds) DivideView(ctx context.Context, in Input, view *snapshot.View, now time.Time) Division {
-	return r.Sharing.Divide(ctx, in, view, r.limitShrinks, now)
+// SetShares sets the shares of the pods in a view, as computed in the last round.
+func (r *Rounds) SetShares(ctx context.Context, in Input, view *snapshot.View, now time.Time) Result {
+	return r.Sharing.SetShares(ctx, in, view, r.limitShrinks, now)
 }
 
 // Sharing computes shares. Use New to create one. All methods except Explain must be called from
@@ -154,7 +154,7 @@ var ErrNodesUnknown = errors.New("nodes cannot be read: the updater must watch a
 
 // Share runs a round, or returns nil if no policy enables sharing. Objects that cause a panic are
 // excluded. After any other panic, the next round starts without state.
-func (s *Sharing) Share(ctx context.Context, in Input, now time.Time, may SharingStates) (found *Round, err error) {
+func (s *Sharing) RunRound(ctx context.Context, in Input, now time.Time, may SharingStates) (found *Round, err error) {
 	var r *round
 	err = serving.Guard(func() error {
 		r, err = s.round(ctx, in, now, may)
@@ -238,15 +238,15 @@ type node struct {
 	nodeshare.Node
 
 	pods    []*member
-	results [2]Node // index 0: shares in effect, 1: dry run
+	results [2]NodeResult // index 0: shares in effect, 1: dry run
 }
 
-func (n *node) applies(p *member) bool {
+func (n *node) sharesInEffect(p *member) bool {
 	return p.workload != nil && p.workload.state == Active && n.Problem == ""
 }
 
 func (n *node) fail() {
-	n.results = [2]Node{}
+	n.results = [2]NodeResult{}
 	for _, p := range n.pods {
 		p.shares, p.leaves = nil, false
 	}
@@ -281,7 +281,7 @@ func (r *round) count(p *member) {
 		of := r.found.Policies[p.VPA.Decision.Policy.Name]
 		of.Pods++
 		switch n := p.node; {
-		case n.applies(p):
+		case n.sharesInEffect(p):
 			of.Sharing++
 			if n.results[0].Overcommitted != [resources.Kinds]bool{} {
 				of.Overcommitted = cmp.Or(of.Overcommitted, n.results[0].Name)
@@ -298,20 +298,20 @@ func (r *round) count(p *member) {
 	}
 }
 
-// compute handles pods with shares in effect and in dry run apart: each group counts the full
-// requests of the other. before lists the pods that were to leave in the last round.
+// compute handles two groups apart: pods with shares in effect, and pods in dry run. For each group,
+// the other one is pods that do not share. before lists the pods that were to leave in the last round.
 func (n *node) compute(name string, before []PodName) {
 	slices.SortFunc(n.pods, func(a, b *member) int { return cmp.Compare(a.Sharing.Name, b.Sharing.Name) })
 	all := make([]*nodeshare.Pod, len(n.pods))
 	for i, p := range n.pods {
 		all[i] = &p.Pod
 	}
-	for i, acts := range [...]bool{true, false} {
+	for i, inEffect := range [...]bool{true, false} {
 		r := &n.results[i]
-		*r = Node{Name: name, Active: acts, Problem: n.Problem, Cordoned: n.Cordoned}
+		*r = NodeResult{Name: name, Active: inEffect, Problem: n.Problem, Cordoned: n.Cordoned}
 		var sharers []*member
 		for _, p := range n.pods {
-			if p.OtherGroup = n.applies(p) != acts; !p.OtherGroup && p.Excluded == "" {
+			if p.OtherGroup = n.sharesInEffect(p) != inEffect; !p.OtherGroup && p.Excluded == "" {
 				sharers = append(sharers, p)
 			}
 		}
@@ -324,17 +324,67 @@ func (n *node) compute(name string, before []PodName) {
 		r.Wanted = slices.ContainsFunc(all, func(p *nodeshare.Pod) bool { return p.Accepted })
 		if len(members) > 0 && r.Problem != reason.AllocatableUnknown {
 			shares := sharing.Shares(input, rule)
-			if leaves := shares.Evictions; acts && stillPresent(before, sharers, leaves) {
+			if leaves := shares.Evictions; inEffect && stillPresent(before, sharers, leaves) {
 				rule.NeverEvict = true
 				shares = sharing.Shares(input, rule)
 				shares.Evictions = leaves
 			}
 			for i, p := range sharers {
-				p.shares, p.leaves = shares.Shares[i], acts && slices.Contains(shares.Evictions, i)
+				p.shares, p.leaves = shares.Shares[i], inEffect && slices.Contains(shares.Evictions, i)
 			}
-			r.count(input, sharers, shares)
+			r.setResult(input, sharers, shares)
 		}
 	}
+}
+
+// setResult records the shares of the members: the sums of the node, and the pods that leave it.
+func (r *NodeResult) setResult(input *sharing.Node, members []*member, shares sharing.Result) {
+	r.Headroom, r.Overcommitted = shares.Headroom, shares.Overcommitted
+	for _, i := range shares.Evictions {
+		r.Leaves = append(r.Leaves, PodName{members[i].UID, members[i].Sharing.Name})
+	}
+	for i, p := range members {
+		shrinks, grows := moves(&p.Pod, input, shares.Shares[i])
+		r.Shrink, r.Grow, r.Wanted = r.Shrink+shrinks, r.Grow+grows, r.Wanted || shrinks > 0 && !p.marked
+		for k := range resources.Kind(resources.Kinds) {
+			if !input.Kinds[k] {
+				continue
+			}
+			r.Requested[k] += float64(p.Takes.Value(k))
+			if shares.Shares[i] == nil {
+				continue
+			}
+			var base, peak, share float64
+			for c, of := range input.Pods[i].Containers { // capped to the node
+				base += of.Base[k]
+				peak += of.Peak[k]
+				share += shares.Shares[i][c][k]
+			}
+			r.Bases[k] += max(base, p.Sharing.Init[k])
+			if !r.Cordoned {
+				r.Saved[k] += max(peak, p.Sharing.Init[k]) - max(share, p.Sharing.Init[k])
+			}
+		}
+	}
+}
+
+// moves returns 1 for each direction that requires a resize in place.
+func moves(p *nodeshare.Pod, input *sharing.Node, shares []sharing.Amounts) (shrinks, grows int) {
+	if shares == nil {
+		return 0, 0
+	}
+	for c, has := range p.Requests {
+		for k, shared := range input.Kinds {
+			switch less, more := worthMoving(k, has[k], shares[c][k]); {
+			case !shared:
+			case less:
+				shrinks = 1
+			case more:
+				grows = 1
+			}
+		}
+	}
+	return shrinks, grows
 }
 
 // stillPresent reports whether a pod that was to leave its node in the last round is still there.
@@ -378,7 +428,7 @@ func (r *round) newWorkload(vpa *snapshot.VPA, e *policies.Effective) *workload 
 	w.ScaledByHPA = r.HPAs.Resources(vpa.Target)
 	w.Outdated = vpa.Outdated || vpa.Unreadable != ""
 	w.Sizing = nodeshare.Sizing{Recommendation: vpa.Recommendation, Floors: vpa.Floors, Rules: vpa.Rules, Ranges: &vpa.Ranges.Ranges}
-	w.state = stateOf(&w.VPA, r.states)
+	w.state = workloadState(&w.VPA, r.states)
 	p := r.found.Policies[w.Decision.Policy.Name]
 	if p == nil {
 		p = &Policy{Apart: map[reason.Reason]int{}}

@@ -150,8 +150,8 @@ type owners struct {
 	dropped    map[target.Key]bool // owners with too many labels on their pods
 }
 
-// newOwners indexes the VPAs by target. VPAs with scope None count only if they compete for the
-// target of another VPA.
+// newOwners indexes the VPAs by target. A VPA with scope None is indexed only if a VPA in scope has
+// the same target, because it may take precedence.
 func (r *Reader) newOwners(ctx context.Context, vpas []VPA, scopes []Scope) *owners {
 	o := &owners{
 		reader: r, vpas: vpas, active: map[string]bool{}, unreadable: map[target.Key]string{},
@@ -209,8 +209,8 @@ func (o *owners) empty() bool {
 	return o == nil || len(o.active) == 0 || o.claims.Len()+len(o.unreadable) == 0
 }
 
-// controlling returns the direct controller of a pod and the index of its VPA. The index is -1
-// without a VPA, with the reason and the name of the responsible VPA.
+// controlling returns the direct controller of a pod and the index of its VPA. Without a VPA the
+// index is -1, and why is the reason. name is set only for TargetUnreadable.
 func (o *owners) controlling(ctx context.Context, pod *corev1.Pod) (owner *Owner, vpa int, why reason.Reason, name string) {
 	if owner = o.ownerOf(ctx, pod); owner == nil {
 		return nil, -1, reason.NoVPA, ""
@@ -249,13 +249,13 @@ func (o *owners) ownerOf(ctx context.Context, pod *corev1.Pod) *Owner {
 		klog.FromContext(ctx).V(3).Info("Skipping pods: their controller cannot be read", "namespace", key.Namespace, "owner", key, "reason", err)
 	}
 	owner.top, owner.unreadable = top, err != nil
-	if claim, found := o.claims.Targeting(top); found {
+	if claim, found := o.claims.Strongest(top); found {
 		owner.vpa, owner.selector = Find(o.vpas, cache.NewObjectName(claim.Namespace, claim.Name)), claim.Selector
 	}
 	return owner
 }
 
-func (o *owners) resolve(ctx context.Context, owner *Owner) {
+func (o *owners) readReplicas(ctx context.Context, owner *Owner) {
 	if !owner.resolved {
 		owner.resolved, owner.Replicas, owner.Rolling = true, o.reader.group(ctx, owner.Key).Replicas, o.reader.Targets.Rolling(owner.top)
 	}

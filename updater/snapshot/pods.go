@@ -60,7 +60,8 @@ type Pod struct {
 	labels  map[string]string
 }
 
-// State is derived only from the pod object. It is cached and must not be modified.
+// State is derived from the pod object and the declared memory of its last state. It is cached and
+// must not be modified.
 type State struct {
 	disruption.Pod // without group and targets
 
@@ -175,7 +176,7 @@ func (p *Pods) Controlling(ctx context.Context, pod *corev1.Pod) (*Owner, int) {
 
 // Replicas returns the desired replicas of an owner, see Owner.Replicas.
 func (p *Pods) Replicas(ctx context.Context, owner *Owner) int {
-	p.owners.resolve(ctx, owner)
+	p.owners.readReplicas(ctx, owner)
 	return owner.Replicas
 }
 
@@ -193,10 +194,10 @@ func (r *Reader) convertPods(ctx context.Context, p *Pods, pods []Pod, scope Sco
 			continue
 		}
 		err := serving.Guard(func() (err error) {
-			if pod.State, err = r.states.Get(pod.UID, pod.version, func(previous *State) (*State, error) { return r.convert(pod, previous, last) }); err != nil {
+			if pod.State, err = r.states.Get(pod.UID, pod.version, func(previous *State) (*State, error) { return r.newState(pod, previous, last) }); err != nil {
 				return err
 			}
-			p.owners.resolve(ctx, pod.Owner)
+			p.owners.readReplicas(ctx, pod.Owner)
 			pod.Protected = r.protection(pod)
 			return nil
 		})
@@ -224,8 +225,9 @@ func (r *Reader) marked(pod *Pod) bool {
 	return marked
 }
 
-// convert shares equal values with the previous pod of the VPA, since most are equal.
-func (r *Reader) convert(of *Pod, previous, last *State) (*State, error) {
+// convert returns the state of a pod. previous is its last state. Values that equal those of last,
+// another pod of the VPA, are shared with it.
+func (r *Reader) newState(of *Pod, previous, neighbor *State) (*State, error) {
 	pod, err := r.Pods.Pods(of.Namespace).Get(of.Name)
 	if err != nil || pod.UID != of.UID {
 		return nil, errGone
@@ -237,11 +239,11 @@ func (r *Reader) convert(of *Pod, previous, last *State) (*State, error) {
 	pod = withDeclared(pod, n.declared)
 	core, sizing := convert.PodState(pod)
 	state := &State{Pod: core, Sizing: &sizing}
-	if last != nil && slices.EqualFunc(last.Containers, core.Containers, equalContainers) && slices.Equal(last.FixedContainers, core.FixedContainers) {
-		state.Containers, state.FixedContainers = last.Containers, last.FixedContainers
+	if neighbor != nil && slices.EqualFunc(neighbor.Containers, core.Containers, equalContainers) && slices.Equal(neighbor.FixedContainers, core.FixedContainers) {
+		state.Containers, state.FixedContainers = neighbor.Containers, neighbor.FixedContainers
 	}
-	if last != nil && equalSizing(last.Sizing, &sizing) {
-		state.Sizing = last.Sizing
+	if neighbor != nil && equalSizing(neighbor.Sizing, &sizing) {
+		state.Sizing = neighbor.Sizing
 	} else if sizing.InitTotals == (policy.InitTotals{}) && sizing.Rounded == (resources.List{}) {
 		state.Sizing = plainSizing[sizing.StaysBurstable]
 	}
@@ -278,7 +280,7 @@ func withDeclared(pod *corev1.Pod, declared string) *corev1.Pod {
 
 // changedAt returns zero without a readable note. unsent: the generation is from before the change.
 func changedAt(pod *corev1.Pod) (at time.Time, unsent bool) {
-	if !convert.HasRecordedChange(pod) {
+	if !convert.HasNotedChange(pod) {
 		return time.Time{}, false
 	}
 	noted, err := convert.ParseChange(pod)

@@ -124,7 +124,7 @@ func (v *VPA) Core(perVPAConfig bool) disruption.VPA {
 		core.MinReplicas = int(*p.MinReplicas)
 	}
 	if p.EvictAfterOOMSeconds != nil && perVPAConfig {
-		core.QuickOOM = time.Duration(*p.EvictAfterOOMSeconds) * time.Second
+		core.QuickOOMTime = time.Duration(*p.EvictAfterOOMSeconds) * time.Second
 	}
 	return core
 }

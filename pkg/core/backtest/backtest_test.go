@@ -149,7 +149,7 @@ func TestOOMKill_WaitsForPlannerWithoutAfterKill(t *testing.T) {
 		return scored(t, r, resources.Memory, gib, &learner{target: gib}, change).Scored.Kills
 	}
 	require.Equal(t, 1, kills(nil))
-	require.Greater(t, kills(func(s *replay.Setup) { s.Update.AfterKill, s.Update.Planner.QuickOOM = false, 0 }), 100, "twelve hours")
+	require.Greater(t, kills(func(s *replay.Setup) { s.Update.AfterKill, s.Update.Planner.QuickOOMTime = false, 0 }), 100, "twelve hours")
 	require.Equal(t, 2, kills(func(s *replay.Setup) { s.Update.AfterKill = false }), "the second was soon after a start")
 }
 

@@ -455,7 +455,7 @@ func TestOOMResize_StaticCPUPodGetsMemory(t *testing.T) {
 				p.Resize, p.ResizeSince = ResizeInfeasible, noon.Add(-time.Hour)
 			}
 			v := VPA{Namespace: "n", Name: "v", Mode: mode, Groups: []Group{{Replicas: 1, Key: "k"}}, Pods: []Pod{p}}
-			config := Config{MinReplicas: 1, Tolerance: 0.5, Threshold: 0.1, Lifetime: time.Hour, QuickOOM: 10 * time.Minute, InPlaceMode: true, FreeResizes: true}
+			config := Config{MinReplicas: 1, Tolerance: 0.5, Threshold: 0.1, Lifetime: time.Hour, QuickOOMTime: 10 * time.Minute, InPlaceMode: true, FreeResizes: true}
 			before := State{}
 			if i&4 != 0 && mode == InPlace { // even if the refusal is no longer visible
 				put(&before.Recommended.Refused, p.UID, requests(p.Targets()))

@@ -78,17 +78,6 @@ func (s DecisionInput) Decide(p *Pod) (Decision, reason.Reason) {
 	return Proceed, ""
 }
 
-// nodeRefuses is false for a pod that needs memory on a node with static CPU: there the CPU caused
-// the refusal, and memory alone can still be requested.
-func (s DecisionInput) nodeRefuses(p *Pod) bool {
-	return s.State.NodeRefuses(p) && (!p.WantsOOMResize() || !p.CPURefused())
-}
-
-// needsNoBudget exempts resizes. They still reduce the budget of others, as in the reference VPA.
-func (s DecisionInput) needsNoBudget(p *Pod) bool {
-	return p.IsOOMResize() || s.Config.FreeResizes && !p.WouldRestart()
-}
-
 // Evictable returns why the pod may not be evicted now, or empty.
 func (s DecisionInput) Evictable(p *Pod) reason.Reason {
 	if p.Pending || p.Resize == NotResizing {
@@ -321,18 +310,19 @@ func (a Assessment) moreUrgent(b Assessment) int {
 	return cmp.Compare(b.Change, a.Change)
 }
 
-// Assess compares a pod with its target. Containers that the webhook did not observe do not count.
+// Assess reports whether a change is needed, or why not. Containers that the webhook did not observe
+// do not count.
 func Assess(v *VPA, p *Pod, c Config, now time.Time) Assessment {
 	a := Assessment{Distance: p.Distance()}
-	a.QuickOOM = p.QuickOOM(cmp.Or(v.QuickOOM, c.QuickOOM), now)
-	a.Reason = a.judge(p, c, now)
+	a.QuickOOM = p.QuickOOM(cmp.Or(v.QuickOOMTime, c.QuickOOMTime), now)
+	a.Reason = a.needlessReason(p, c, now)
 	if a.Reason == "" && (!v.Mode.Resizes() || p.WouldRestart() && (!p.IsOOMResize() || !p.recentlyOOMKilled(now))) {
 		a.Reason = v.protection(p, !v.Mode.Resizes())
 	}
 	return a
 }
 
-func (a Assessment) judge(p *Pod, c Config, now time.Time) reason.Reason {
+func (a Assessment) needlessReason(p *Pod, c Config, now time.Time) reason.Reason {
 	switch {
 	case p.Boosted && !p.CPURefused():
 		return reason.Boosted

@@ -18,7 +18,7 @@ func (p *plan) inPlace(v *VPA, c candidate, s DecisionInput) {
 		p.evict(v, c.pod, s.Budget, ResizeStuck, "")
 		return
 	case Proceed:
-		why = reason.WaitingForNode // if the spec already has the target
+		why = reason.WaitingForNode // reported below if the spec already has the target
 	case JustRefused, Resizing:
 		cause = Retry
 	default:
@@ -49,7 +49,8 @@ func (p *plan) resizeIgnored(s DecisionInput, pod *Pod) bool {
 	return s.Mode == InPlaceOrRecreate && pod.ResizeUnreported() && p.now.Sub(p.previous.Since(pod, p.now)) > InProgressTimeout
 }
 
-// resize plans a resize that passed the budget; denied is Budget.Denies for an eviction.
+// resize plans a resize that may be made now. denied is why the pod may not be evicted if the resize
+// is refused; empty: it may.
 func (p *plan) resize(v *VPA, asked *Pod, s DecisionInput, denied reason.Reason, cause Cause) {
 	evicts := s.Mode == InPlaceOrRecreate
 	pod, why := grantablePart(asked)
@@ -62,7 +63,7 @@ func (p *plan) resize(v *VPA, asked *Pod, s DecisionInput, denied reason.Reason,
 		p.skip(v, pod, why)
 		return
 	}
-	if (restarts || !s.needsNoBudget(pod)) && !oomResize && p.postpone(postponedResize{v, asked, s, cause}) {
+	if (restarts || !s.needsNoBudget(pod)) && !oomResize && p.postponeIfPrevented(postponedResize{v, asked, s, cause}) {
 		return
 	}
 	if restarts && !oomResize && p.blocked(pod, p.sharedKeys(v, pod)) {
@@ -239,81 +240,6 @@ func (p *plan) crowdedFor(pod *Pod) time.Duration {
 	return p.now.Sub(since)
 }
 
-// QuickOOM reports whether a container ran out of memory less than threshold after its start and
-// less than threshold ago.
-func (p *Pod) QuickOOM(threshold time.Duration, now time.Time) bool {
-	return slices.ContainsFunc(p.Containers, func(c Container) bool {
-		return c.Observed && !c.Off && !c.OOM.Ended.IsZero() &&
-			c.OOM.Ended.Sub(c.OOM.Started) < threshold && now.Sub(c.OOM.Ended) < threshold
-	})
-}
-
-// IsOOMResize reports whether a resize adds memory after an out-of-memory kill and disrupts no
-// working pod. The last termination of a growing container was an out-of-memory kill, and either
-// the pod is not ready or the resize restarts nothing. Such a resize
-//
-//   - needs neither budget (DecisionInput.needsNoBudget) nor PodDisruptionBudget (package actuate),
-//   - waits neither for the backoff of its workload, nor the stabilization window or other restarts,
-//     and is not postponed (plan.resizeBlocker, plan.resize),
-//   - requests only memory if the node does not change CPU (DecisionInput.nodeRefuses, grantablePart),
-//   - is exempt from the rate limits of disruptions. If a pod that is not ready is evicted instead,
-//     only its growth counts against quotas (Need.Starved).
-//
-// All other conditions still apply. The change must be needed: out of bounds, or killed soon after
-// the start. The pod must have an owner and not be pending. No other resize that the mode waits for
-// may be in progress, and no backoff after failed requests. The resize must fit, but a full node is
-// tried once (fitting). The rollout of a policy must allow at least memory. Plan marks the action
-// with OOMResize.
-func (p *Pod) IsOOMResize() bool { return p.WantsOOMResize() && (!p.Ready || !p.WouldRestart()) }
-
-// recentOOM is how long an out-of-memory kill overrides the protection of a pod that is not ready.
-// Long after a kill the pod may be unready for another reason.
-const recentOOM = 10 * time.Minute
-
-func (p *Pod) recentlyOOMKilled(now time.Time) bool {
-	return p.AnyObserved(func(c *Container, k resources.Kind) bool {
-		return k == resources.Memory && now.Sub(c.OOM.Ended) < recentOOM && c.growsMemory()
-	})
-}
-
-func (p *Pod) starved() bool { return !p.Ready && p.WantsOOMResize() }
-
-// WantsOOMResize reports whether a container with growing memory last terminated out of memory.
-func (p *Pod) WantsOOMResize() bool {
-	return p.AnyObserved(func(c *Container, k resources.Kind) bool {
-		return k == resources.Memory && !c.OOM.Ended.IsZero() && c.growsMemory()
-	})
-}
-
-// growsMemory reports whether the change raises the memory request, or an independent memory limit,
-// above both the actual value and the spec. A resize in progress, such as a revert, may request
-// more than the recommendation.
-func (c *Container) growsMemory() bool {
-	const k = resources.Memory
-	return c.Target.Requests.Value(k) > max(c.Actual.Requests.Value(k), c.Spec.Requests.Value(k)) ||
-		c.Target.MemoryLimit != (policy.LimitSpan{}) && c.Target.Limits.Value(k) > max(c.Actual.Limits.Value(k), c.Spec.Limits.Value(k))
-}
-
-// withMemory returns a copy of a held pod that only changes memory, of containers that grow after
-// an out-of-memory kill. It is nil if there are none, or the rollout forbids that as well.
-func (p *Pod) withMemory() *Pod {
-	if !p.MemoryOnly || !p.WantsOOMResize() {
-		return nil
-	}
-	only := *p
-	only.Containers = slices.Clone(p.Containers)
-	for i := range only.Containers {
-		c := &only.Containers[i]
-		grows := c.Observed && !c.OOM.Ended.IsZero() && c.growsMemory()
-		for k := range resources.Kind(resources.Kinds) {
-			if k != resources.Memory || !grows {
-				c.Target.Requests, c.Target.Limits = c.Target.Requests.Without(k), c.Target.Limits.Without(k)
-			}
-		}
-	}
-	return &only
-}
-
 // mustEvictStarved reports whether a pod that ran out of shared memory must be evicted because it
 // gets no more in place. A deferred or failed resize has DeferredTimeout to complete.
 func (p *plan) mustEvictStarved(pod *Pod) bool {
@@ -324,25 +250,6 @@ func (p *plan) mustEvictStarved(pod *Pod) bool {
 		return p.now.Sub(p.previous.Since(pod, p.now)) > DeferredTimeout
 	}
 	return false
-}
-
-// OnlyOOM returns only the resizes that add memory after out-of-memory kills, without evictions.
-func (r Result) OnlyOOM() Result {
-	var kept []Action
-	for _, a := range r.Actions {
-		a.MayEvict = false
-		if a.Share != nil && !a.Share.OOMResize {
-			a.Share, a.Stage = nil, StageRecommendation
-		}
-		switch {
-		case a.OOMResize:
-			kept = append(kept, a)
-		case a.Share != nil:
-			kept = append(kept, *a.Share)
-		}
-	}
-	r.Actions = inStages(kept)
-	return r
 }
 
 // An owner, an annotation or the eviction requirements of the VPA can protect a pod from eviction.
@@ -381,4 +288,33 @@ func (s DecisionInput) skipReason(why reason.Reason) reason.Reason {
 		}
 	}
 	return why
+}
+
+// ChangesClass reports whether the change alters the QoS class, which a resize cannot do.
+func (p *Pod) ChangesClass() bool {
+	has, gets := p.classes()
+	return has != gets
+}
+
+func (p *Pod) classes() (has, gets policy.Class) {
+	before := make([]policy.Container, 0, len(p.Containers)+len(p.FixedContainers))
+	before = append(before, p.FixedContainers...)
+	after := append(make([]policy.Container, 0, cap(before)), p.FixedContainers...)
+	for i := range p.Containers {
+		before = append(before, p.Containers[i].Spec)
+		after = append(after, p.Containers[i].After())
+	}
+	return policy.ClassOf(before), policy.ClassOf(after)
+}
+
+// CPURefused reports whether the node would refuse the change because of its CPU. Under the static
+// policy a Guaranteed pod keeps its CPU for its lifetime, even if it has no exclusive CPUs.
+func (p *Pod) CPURefused() bool {
+	if !p.StaticCPU || !slices.ContainsFunc(p.Containers, func(c Container) bool {
+		return c.After().Requests.Value(resources.CPU) != c.Actual.Requests.Value(resources.CPU)
+	}) {
+		return false
+	}
+	has, _ := p.classes()
+	return has == policy.Guaranteed
 }

@@ -233,7 +233,7 @@ func (p *plan) planVPA(v *VPA) {
 			p.skip(v, pod, a.Reason)
 		} else if held == "" {
 			candidates = append(candidates, candidate{pod, a})
-		} else if memory := pod.withMemory(); memory != nil {
+		} else if memory := pod.onlyOOMMemory(); memory != nil {
 			candidates = append(candidates, candidate{memory, a})
 		} else {
 			p.skip(v, pod, held)
@@ -246,7 +246,7 @@ func (p *plan) planVPA(v *VPA) {
 		return cmp.Or(a.moreUrgent(b.Assessment), cmp.Compare(a.pod.Name, b.pod.Name), cmp.Compare(a.pod.UID, b.pod.UID))
 	})
 	s := DecisionInput{Mode: v.Mode, Ungated: v.Ungated, Budget: NewBudget(v, p.config), State: p.previous, Config: p.config, Now: p.now}
-	p.reserve(v, s.Budget)
+	p.chargeRestarting(v, s.Budget)
 	for _, pod := range starving {
 		p.evict(v, pod, s.Budget, MemoryRefused, cmp.Or(shareEvictionBlocker(v, pod), s.Budget.deniesShareEviction(pod)))
 	}

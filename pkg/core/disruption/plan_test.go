@@ -15,7 +15,7 @@ import (
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
 func defaults() Config {
-	return Config{MinReplicas: 2, Tolerance: 0.5, Threshold: 0.1, Lifetime: 12 * time.Hour, QuickOOM: 10 * time.Minute, InPlaceMode: true}
+	return Config{MinReplicas: 2, Tolerance: 0.5, Threshold: 0.1, Lifetime: 12 * time.Hour, QuickOOMTime: 10 * time.Minute, InPlaceMode: true}
 }
 
 // container has current and target requests in millicores and MiB. Requests below half or above
@@ -235,7 +235,7 @@ func TestOOMKill_QuickOOMNeedsNoBudget(t *testing.T) {
 	v.Pods[0].Containers[0].Off = true
 	require.Equal(t, []string{"skip p0: TooYoung"}, formatPlan(planAtNoon(t, v, defaults())))
 	v.Pods[0].Containers[0].Off = false
-	v.QuickOOM = 30 * time.Second
+	v.QuickOOMTime = 30 * time.Second
 	require.Equal(t, []string{"skip p0: TooYoung"}, formatPlan(planAtNoon(t, v, defaults())))
 }
 

@@ -163,7 +163,7 @@ func (d *dice) view() (view View) {
 }
 
 func (d *dice) config() Config {
-	return Config{MinReplicas: d.roll(4), Tolerance: float64(d.roll(11)) / 10, Threshold: 0.1, Lifetime: 12 * time.Hour, QuickOOM: 10 * time.Minute,
+	return Config{MinReplicas: d.roll(4), Tolerance: float64(d.roll(11)) / 10, Threshold: 0.1, Lifetime: 12 * time.Hour, QuickOOMTime: 10 * time.Minute,
 		FreeResizes: d.yes(), InPlaceMode: d.yes(), StabilizationWindow: 10 * time.Minute, Autoscaled: d.roll(4) == 0, CapToRoom: d.roll(3) == 0}
 }
 

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -193,7 +192,7 @@ func budgetKeys(pod *Pod) []string {
 }
 
 // reserve charges the budget with the pods that are still ready but about to be restarted.
-func (p *plan) reserve(v *VPA, b *Budget) {
+func (p *plan) chargeRestarting(v *VPA, b *Budget) {
 	if p.restarting == nil {
 		return
 	}
@@ -219,9 +218,9 @@ type postponedResize struct {
 	cause     Cause
 }
 
-// postpone reports whether a resize was prevented before and is planned after all others. Otherwise
+// postponeIfPrevented reports whether a resize was prevented before and is planned after all others. Otherwise
 // a pod that can never be disrupted would block all pods of its owner and budgets.
-func (p *plan) postpone(r postponedResize) bool {
+func (p *plan) postponeIfPrevented(r postponedResize) bool {
 	if _, protected := p.previous.Protected[r.pod.UID]; !protected || p.secondRound {
 		return false
 	}
@@ -250,33 +249,4 @@ func (p *plan) retryPostponed(r postponedResize) {
 		return
 	}
 	p.resize(r.vpa, r.pod, r.situation, denied, r.cause)
-}
-
-// ChangesClass reports whether the change alters the QoS class, which a resize cannot do.
-func (p *Pod) ChangesClass() bool {
-	has, gets := p.classes()
-	return has != gets
-}
-
-func (p *Pod) classes() (has, gets policy.Class) {
-	before := make([]policy.Container, 0, len(p.Containers)+len(p.FixedContainers))
-	before = append(before, p.FixedContainers...)
-	after := append(make([]policy.Container, 0, cap(before)), p.FixedContainers...)
-	for i := range p.Containers {
-		before = append(before, p.Containers[i].Spec)
-		after = append(after, p.Containers[i].After())
-	}
-	return policy.ClassOf(before), policy.ClassOf(after)
-}
-
-// CPURefused reports whether the node would refuse the change because of its CPU. Under the static
-// policy a Guaranteed pod keeps its CPU for its lifetime, even if it has no exclusive CPUs.
-func (p *Pod) CPURefused() bool {
-	if !p.StaticCPU || !slices.ContainsFunc(p.Containers, func(c Container) bool {
-		return c.After().Requests.Value(resources.CPU) != c.Actual.Requests.Value(resources.CPU)
-	}) {
-		return false
-	}
-	has, _ := p.classes()
-	return has == policy.Guaranteed
 }

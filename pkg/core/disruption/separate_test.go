@@ -93,13 +93,13 @@ func TestSeparateLimit_IncreaseIsOOMResize(t *testing.T) {
 	require.True(t, more.IsOOMResize())
 	require.False(t, same.IsOOMResize())
 	more.MemoryOnly, more.Held = true, "AnyReason"
-	only := more.withMemory()
+	only := more.onlyOOMMemory()
 	require.Equal(t, resources.Amount(240<<20), only.Containers[0].Target.Limits.Value(resources.Memory))
 	bystanders := more
 	fewer, unseen, alive := killed(separateLimitPod(100, 200, 80, 200)).Containers[0], more.Containers[0], separateLimitPod(100, 200, 100, 240).Containers[0]
 	unseen.Observed = false
 	bystanders.Containers = []Container{more.Containers[0], fewer, unseen, alive}
-	only = bystanders.withMemory()
+	only = bystanders.onlyOOMMemory()
 	require.False(t, only.Containers[0].Target.Limits.Empty())
 	for i, why := range []string{"gets less", "was not seen by the webhook", "was not killed"} {
 		require.True(t, only.Containers[i+1].Target.Requests.Empty() && only.Containers[i+1].Target.Limits.Empty(), "one that %s", why)

@@ -32,7 +32,7 @@ type VPA struct {
 	Outdated        bool          // the recommendation may belong to an earlier target reference of the VPA
 	Held            reason.Reason // why recommendations are not applied, shares still move; empty: applied
 	MinReplicas     int           // minimum of live pods of an owner; 0: Config.MinReplicas
-	QuickOOM        time.Duration // 0: Config.QuickOOM
+	QuickOOMTime    time.Duration // 0: Config.QuickOOM
 	Requirements    []Requirement // one container of a pod must meet all of them
 	Groups          []Group
 	Pods            []Pod
@@ -150,7 +150,7 @@ type Config struct {
 	Tolerance           float64       // fraction of the desired replicas that may be unavailable, rounded down
 	Threshold           float64       // minimum relative change of a pod within its bounds
 	Lifetime            time.Duration // minimum age of a pod within its bounds
-	QuickOOM            time.Duration // an out-of-memory kill within this time after start overrides Lifetime
+	QuickOOMTime        time.Duration // an out-of-memory kill within this time after start overrides Lifetime
 	FreeResizes         bool          // resizes without restart need neither budget nor minimum
 	InPlaceMode         bool          // mode InPlace is allowed
 	StabilizationWindow time.Duration // minimum time before a change is reversed, doubled with each reversal
@@ -163,7 +163,7 @@ type Config struct {
 
 // DefaultConfig returns the settings of an updater without flags.
 func DefaultConfig() Config {
-	return Config{MinReplicas: 2, Tolerance: 0.5, Threshold: 0.1, Lifetime: 12 * time.Hour, QuickOOM: 10 * time.Minute, StabilizationWindow: 10 * time.Minute}
+	return Config{MinReplicas: 2, Tolerance: 0.5, Threshold: 0.1, Lifetime: 12 * time.Hour, QuickOOMTime: 10 * time.Minute, StabilizationWindow: 10 * time.Minute}
 }
 
 // Maximum time in a resize state before mode InPlaceOrRecreate evicts.

@@ -67,8 +67,9 @@ const (
 	ToTarget                       // generated VPA: in each mode that changes running pods
 )
 
-// NewPodSkipReason returns why new pods of a workload are not sized, or empty if the mode of a user
-// VPA decides. With fullRollout, a rollout in mode Canary covers all running pods.
+// NewPodSkipReason returns why new pods of a workload are not sized. Empty: they may be sized, and
+// for a user VPA its mode decides. In mode Canary, fullRollout means that the rollout has reached
+// all running pods.
 func (d Decision) NewPodSkipReason(origin VPAOrigin, fullRollout bool) reason.Reason {
 	switch d.Reason {
 	case reason.OptedOut, reason.PolicyUnknown, reason.PolicyPaused:
@@ -113,7 +114,7 @@ func (w *Workload) optedOut(foreign bool, problem *string) (out bool) {
 	return out
 }
 
-func (w *Workload) restrictMode(m Mode, problem *string) Mode {
+func (w *Workload) applyModeAnnotations(m Mode, problem *string) Mode {
 	for _, p := range w.annotationSources() {
 		value, present := p.annotations[ModeAnnotation]
 		if !present {

@@ -135,7 +135,7 @@ func (s *Set) Decide(w Workload) Decision {
 	}
 	d := Decision{Policy: p, KeepVPA: w.VPA.Origin != UserVPA}
 	out := w.optedOut(s.options.Foreign, &d.Problem)
-	d.Mode = w.restrictMode(p.Mode, &d.Problem)
+	d.Mode = w.applyModeAnnotations(p.Mode, &d.Problem)
 	w.readSharing(&d)
 	switch {
 	case out:

@@ -116,22 +116,22 @@ func withoutZeroLimits(pod Pod, recommendation map[string]resources.Bounds) map[
 }
 
 func fitUnshared(pod Pod, recommendation map[string]resources.Bounds, rules Rules, ranges Ranges) Result {
-	pod = asDeclared(pod, recommendation, rules)
-	if rules.SeparateMemoryLimit {
+	pod = withDeclaredMemory(pod, recommendation, rules) // limits keep the proportion of the template
+	if rules.SeparateMemoryLimit {                       // recipes such as following, see Rules
 		return fitSeparately(pod, recommendation, rules, ranges)
 	}
 	p := newProblem(pod, recommendation, rules, ranges)
-	_, result := p.fit()
+	_, result := p.solveJoining()
 	return result
 }
 
 // fit is Fit for limits that follow their requests. It also returns the problem that it solved.
-func (p *problem) fit() (*problem, Result) {
+func (p *problem) solveJoining() (*problem, Result) {
 	result := p.solveStable()
 	for _, off := range [...]bool{false, true} {
 		for k := range resources.Kind(resources.Kinds) {
 			if result.has(Note{k, OutsidePodRange}) {
-				p, result = p.withJoined(k, off, result)
+				p, result = p.moveUnrecommended(k, off, result)
 			}
 		}
 	}

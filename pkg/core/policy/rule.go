@@ -157,9 +157,9 @@ func clamp(a, lower, upper resources.Amount) (resources.Amount, side) {
 	return a, moved
 }
 
-// withJoined also moves containers without a recommendation for kind k, Off ones only with off, so
+// moveUnrecommended also moves containers without a recommendation for kind k, Off ones only with off, so
 // that the pod fits its range. If that does not help, it returns p and result unchanged.
-func (p *problem) withJoined(k resources.Kind, off bool, result Result) (*problem, Result) {
+func (p *problem) moveUnrecommended(k resources.Kind, off bool, result Result) (*problem, Result) {
 	trial, joins := p.clone(), make([]bool, len(p.parts))
 	for i := range trial.parts {
 		joins[i] = trial.parts[i].join(k, off)

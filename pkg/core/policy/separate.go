@@ -61,8 +61,9 @@ const (
 // Separate reports whether the memory limit of a container is independent of its request.
 func (r Rule) Separate() bool { return r.SeparateMemoryLimit && !r.Off && !r.RequestsOnly }
 
-// asDeclared applies the recorded declared memory of containers with a memory recommendation.
-func asDeclared(pod Pod, recommendation map[string]resources.Bounds, rules Rules) Pod {
+// withDeclaredMemory replaces the memory of containers with a recommendation by the memory of their
+// template, where an annotation of the pod records it. The result has only containers.
+func withDeclaredMemory(pod Pod, recommendation map[string]resources.Bounds, rules Rules) Pod {
 	var declared []Container
 	for i, c := range pod.Containers {
 		if !c.declaredHolds() { // the common case
@@ -109,7 +110,7 @@ func fitSeparately(pod Pod, recommendation map[string]resources.Bounds, rules Ru
 		protecting[c.Name] = b
 	}
 	first := newProblem(pod, protecting, rules, ranges)
-	p, result := first.fit()
+	p, result := first.solveJoining()
 	p.lowerRequests(result.Containers, follows, proportions)
 	return result
 }

@@ -40,7 +40,7 @@ func TestCrane_OOMProtectionSettings(t *testing.T) {
 	} {
 		l := live(t, text)
 		l.use(resources.Memory, 50*mib, time.Hour)
-		l.sketch.Killed(l.at, 512*mib, 0)
+		l.sketch.ObserveKill(l.at, 512*mib, 0)
 		l.use(resources.Memory, 50*mib, 3*24*time.Hour)
 		require.InDelta(t, want, l.memory(), 3, text)
 	}

@@ -61,7 +61,7 @@ func TestCruiseKube_OOMKillRaisesToLimitOrUsage(t *testing.T) {
 	} {
 		l := live(t, "cruisekube")
 		l.use(resources.Memory, 250*mib, 30*time.Minute)
-		l.sketch.Killed(l.at, c.request*mib, c.limit*mib)
+		l.sketch.ObserveKill(l.at, c.request*mib, c.limit*mib)
 		l.use(resources.Memory, 100*mib, 6*24*time.Hour+12*time.Hour)
 		b := l.bounds()
 		require.InDelta(t, float64(c.want), l.memory(), 0.3, name)

@@ -74,7 +74,7 @@ func TestLoadlineFollowing_OOMKillRaisesRequestAndLimit(t *testing.T) {
 	l := live(t, "loadline:memory=following")
 	l.sketch.SetLimitRatio(150)
 	l.use(resources.Memory, 100*mib, 4*24*time.Hour)
-	l.sketch.Killed(l.at, 100*mib, 200*mib)
+	l.sketch.ObserveKill(l.at, 100*mib, 200*mib)
 	request, protected := l.memoryOf(t)
 	require.InEpsilon(t, 1.1*240, request, 0.002)
 	require.GreaterOrEqual(t, protected, request)

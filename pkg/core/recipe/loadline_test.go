@@ -204,7 +204,7 @@ func TestLoadline_OOMKillRaisesMemory(t *testing.T) {
 	for _, c := range []struct{ limit, peak float64 }{{500, 600}, {40, 56}} {
 		l := live(t, "loadline:memory=lean,cold=0,restless=0")
 		l.use(resources.Memory, 10*mib, 12*time.Hour)
-		l.sketch.Killed(l.at, mib, resources.Amount(c.limit*mib))
+		l.sketch.ObserveKill(l.at, mib, resources.Amount(c.limit*mib))
 		require.InEpsilon(t, c.peak*1.05, l.memory(), 0.002, "the limit counts, not the request")
 	}
 }
@@ -254,7 +254,7 @@ func TestRecipes_BoundsAreOrdered(t *testing.T) {
 			l.sketch.Observe(l.at, resources.CPU, resources.Amount(i*7919%1500), 0)
 			l.sketch.Observe(l.at, resources.Memory, resources.Amount(i*104729%900)*mib, 0)
 			if i%500 == 499 {
-				l.sketch.Killed(l.at, 800*mib, 960*mib)
+				l.sketch.ObserveKill(l.at, 800*mib, 960*mib)
 			}
 			l.at = l.at.Add(five)
 			if i%97 != 0 {

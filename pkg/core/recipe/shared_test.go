@@ -208,13 +208,13 @@ func TestCruiseKube_MemoryBounds(t *testing.T) {
 	require.InEpsilon(t, 100, mibs(b.Target), 0.002)
 	require.Equal(t, mibs(b.Target), mibs(b.Lower))
 	require.InEpsilon(t, 300, mibs(b.Upper), 0.002)
-	l.sketch.Killed(l.at, 150*mib, 400*mib)
+	l.sketch.ObserveKill(l.at, 150*mib, 400*mib)
 	b = l.bounds()
 	require.Equal(t, 400.0, mibs(b.Upper), "the limit at a kill")
 	require.Equal(t, 400.0, mibs(b.Target))
 	require.Equal(t, 400.0, mibs(b.Lower))
 	l.use(resources.Memory, 100*mib, 13*time.Hour) // 11:00, when 300 were used
-	l.sketch.Killed(l.at, 150*mib, 0)
+	l.sketch.ObserveKill(l.at, 150*mib, 0)
 	b = l.bounds()
 	require.Equal(t, 400.0, mibs(b.Target), "the larger kill counts for seven days")
 }

@@ -85,7 +85,7 @@ func (a *SimulatedRecommender) ObservePressure(at time.Time, use resources.Amoun
 // Killed implements Advisor.
 func (a *SimulatedRecommender) Killed(at time.Time, request, limit resources.Amount) {
 	if a.sketch != nil {
-		a.sketch.Killed(at, request, limit)
+		a.sketch.ObserveKill(at, request, limit)
 	}
 	a.kills++
 	a.store.ObserveOOM(usage.OOM{Container: a.key, At: at, Memory: request, Limit: limit, ID: strconv.Itoa(a.kills)})

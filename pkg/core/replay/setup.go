@@ -154,7 +154,7 @@ func DefaultSetup(sized ...resources.Kind) Setup {
 		Update: Update{
 			Mode: disruption.InPlaceOrRecreate,
 			Planner: disruption.Config{
-				MinReplicas: 1, Tolerance: 1, Threshold: 0.1, Lifetime: 12 * time.Hour, QuickOOM: 10 * time.Minute, FreeResizes: true,
+				MinReplicas: 1, Tolerance: 1, Threshold: 0.1, Lifetime: 12 * time.Hour, QuickOOMTime: 10 * time.Minute, FreeResizes: true,
 			},
 			FromChange: true, AfterKill: true, RefuseUnsafeCuts: true,
 		},

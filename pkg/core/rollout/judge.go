@@ -96,7 +96,7 @@ type ContainerEvidence struct {
 
 // Verdict is the current result of a change.
 type Verdict struct {
-	Outcome      Outcome // empty while the observation continues
+	Outcome      Outcome // empty while the observation continues; Reverted: the change must be reverted
 	Harm         Harm    // cause of Reverted and Failed
 	NeedsMetrics bool    // throttling and pressure are required now, but not measured
 
@@ -106,7 +106,7 @@ type Verdict struct {
 	SharesPending bool
 }
 
-// Judge returns the current result of a change. Recorded harm is final, because its evidence may be
+// Judge returns the current result of a change. Noted harm is final, because its evidence may be
 // gone. A change that was never applied is Superseded, and one that lowered nothing is a Success.
 // During a resize only OOMKill and Restart count, because it may be partly applied. Missing
 // evidence is no harm.
@@ -120,10 +120,10 @@ func Judge(c Change, e Evidence, s Safety, now time.Time) (v Verdict) {
 	}
 	why = cmp.Or(c.Harm, why)
 	notApplied := c.Generation != 0 && e.Generation == c.Generation // the process ended before it applied the change
-	switch unchanged := e.holds(c.Containers, false); {
+	switch unchanged := e.shows(c.Containers, false); {
 	case e.Gone, e.Replaced, notApplied:
 		v.Outcome = Superseded
-	case !unchanged && why != "" && e.holds(c.Containers, true):
+	case !unchanged && why != "" && e.shows(c.Containers, true):
 		v.Outcome, v.Harm = Reverted, why // the revert was applied, then the process ended
 	case !unchanged:
 		v.Outcome = Superseded
@@ -222,8 +222,9 @@ func (c *Change) finalHarm(e Evidence, s Safety, age time.Duration, early Harm) 
 	return "", !measured && c.minObservation(s) > 0
 }
 
-// holds reports whether the pod has the amounts of the change or, with allowReverted, its revert.
-func (e *Evidence) holds(changed []ContainerChange, allowReverted bool) bool {
+// holds reports whether the pod has the amounts that the change wrote or, with allowReverted, the
+// amounts of its revert.
+func (e *Evidence) shows(changed []ContainerChange, allowReverted bool) bool {
 	for i := range e.Containers {
 		has := &e.Containers[i].Container
 		at := slices.IndexFunc(changed, func(s ContainerChange) bool { return s.From.Name == has.Name })

@@ -63,8 +63,8 @@ func (s State) RecordResizeStart(at time.Time) State {
 	return s
 }
 
-// HadRoundAt reports whether a round was in progress at a time, so that a change may have been
-// applied: the start of a round is stored before a pod changes, but maybe not the change itself.
+// HadRoundAt reports whether a round was in progress at the time of a note, else the note is forged:
+// the start of a round is stored before a pod changes.
 func (s State) HadRoundAt(at time.Time) bool {
 	for i := range s.Rounds {
 		r := &s.Rounds[i]
@@ -138,7 +138,7 @@ func (s State) EndObservation(e ObservationEnd, set Settings, now time.Time) Sta
 	case Reverted, RevertDeferred:
 		s.recordHarm(e.Change, now)
 		s.setMemberOutcome(e.UID, "") // the outcome of an earlier change does not count
-		s.revert(e, set, now)
+		s.markReverted(e, set, now)
 		return s
 	}
 	s.setMemberOutcome(e.UID, e.Outcome)
@@ -168,8 +168,9 @@ func (s *State) setMemberOutcome(uid string, o Outcome) {
 	}
 }
 
-// revert marks the round of a change, and ends the one in progress, which may have its target.
-func (s *State) revert(e ObservationEnd, set Settings, now time.Time) {
+// revert marks the round of a change as reverted. It also ends a later round in progress, which may
+// have the same target.
+func (s *State) markReverted(e ObservationEnd, set Settings, now time.Time) {
 	if len(s.Rounds) == 0 { // the record was deleted
 		s.openRound(e.Change.At)
 	}
@@ -196,7 +197,7 @@ func (s *State) revert(e ObservationEnd, set Settings, now time.Time) {
 	for i := range s.Members {
 		s.Members[i].Outcome = ""
 	}
-	if s.Phase != "" && degraded(s.Rounds[index:]) && degraded(s.Rounds[index+1:]) {
+	if s.Phase != "" && degraded(s.Rounds[index:]) && degraded(s.Rounds[index+1:]) { // the second revert in a row
 		s.Phase = PhaseHalted
 	}
 }

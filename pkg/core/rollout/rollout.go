@@ -86,13 +86,13 @@ type RevertedResources struct {
 
 // Round is the application of one target to a workload, with its result.
 type Round struct {
-	Time     time.Time // of the first change, until then of the first possible change
+	Time     time.Time // of the first change, before it the time of its opening
 	Last     time.Time // of the last change, or zero
 	Pods     int       // number of changed pods
 	From, To []policy.Container
 	Outcome  Outcome
 	Reason   Harm // cause of Reverted and Failed
-	// SoFar is the outcome of the round if no other change of it ends.
+	// SoFar is the worst outcome of the changes that ended. It becomes Outcome at the end.
 	SoFar Outcome
 	Ended time.Time // end or revert of the round, zero if in progress or unknown
 }
@@ -158,7 +158,8 @@ func (s *State) round() *Round {
 
 // Workload is the input of Hold.
 type Workload struct {
-	// StopReason forbids any change of a running pod. Empty means Mode decides.
+	// StopReason forbids any change of a running pod. Empty means Mode decides. The updater leaves it
+	// empty, because it does not call Hold for such a workload.
 	StopReason reason.Reason
 	Mode       fleet.Mode
 	Ordinals   bool // StatefulSet, changed from the highest ordinal down
@@ -187,7 +188,7 @@ type Pod struct {
 	ObservedSince time.Time
 	Unsent        bool // the process ended before it sent the stored change
 
-	Due           bool                  // a change is pending, unless this package holds it
+	Due           bool                  // the plan would change the pod if this package frees it
 	OmittedReason reason.Reason         // RevertBackoff or ManagedByHPA, if part of the change is omitted
 	Grows         [resources.Kinds]bool // kinds whose requests or limits grow
 	TotalRequests resources.List        // on its node after the change, with init containers

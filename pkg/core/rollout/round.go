@@ -10,8 +10,9 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// roundLimit is how long a round waits for its next change. Changes in progress are still judged in
-// it. So pods that change one by one share a single round and cooldown.
+// roundLimit is how long a round waits for its next change, so that pods that change one by one
+// share a round and its cooldown. Then no other pod changes in it, and it ends when all changes are
+// judged.
 const roundLimit = time.Hour
 
 // HoldResult is the result of Hold for a workload.
@@ -27,9 +28,9 @@ type HoldResult struct {
 type PodHold struct {
 	Free   bool          // the pod may change
 	Reason reason.Reason // why it is held, empty if no change is pending
-	// MemoryOnly allows a held pod to get more memory after an OOM kill, and no other change. It
-	// belongs to no round: State.RecordChange and State.EndObservation count it only if a change of
-	// the pod is under observation, see Change.Renewed.
+	// MemoryOnly allows a held pod to get more memory after an OOM kill, and no other change. That
+	// belongs to no round, unless the pod is under observation: then it renews the note, see
+	// Change.Renewed.
 	MemoryOnly bool
 }
 

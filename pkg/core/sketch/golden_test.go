@@ -38,7 +38,7 @@ func fullLife(needs Needs) *Sketch {
 			t.ObservePressure(now, cpu, 0.25)
 		}
 		if i%200 == 130 {
-			t.Killed(now, memory, resources.Amount(i%400/200)<<30)
+			t.ObserveKill(now, memory, resources.Amount(i%400/200)<<30)
 			t.SetTarget(resources.Memory, 2*memory)
 		}
 	}

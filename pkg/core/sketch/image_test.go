@@ -58,7 +58,7 @@ func fillRandomly(t *rapid.T, tr *Sketch, from time.Time) {
 		}
 		tr.ObservePod(pod, now, resources.Memory, resources.Amount(rapid.IntRange(1, 1<<34).Draw(t, "memory")), 0)
 		if rapid.IntRange(0, 50).Draw(t, "kill") == 0 {
-			tr.Killed(now, 1<<30, 1<<31)
+			tr.ObserveKill(now, 1<<30, 1<<31)
 			tr.SetTarget(resources.Memory, cpu)
 		}
 	}

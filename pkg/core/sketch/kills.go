@@ -118,7 +118,7 @@ func NeededAfterKill(had float64, kills uint8) float64 {
 
 // Killed records an OOM kill or a memory eviction by the kubelet. request is the request, or the
 // usage of an evicted pod, and limit is the limit that was hit, 0 = none.
-func (t *Sketch) Killed(at time.Time, request, limit resources.Amount) {
+func (t *Sketch) ObserveKill(at time.Time, request, limit resources.Amount) {
 	instant := at.UnixNano()
 	t.recordTime(resources.Memory, instant)
 	had := float64(max(request, limit))

@@ -17,7 +17,7 @@ func at(d time.Duration) int64 { return start.Add(d).UnixNano() }
 // and the final amount.
 func simulateKills(tr *Sketch, has, needs float64, apart time.Duration) (kills int, last float64) {
 	for at := start; has < needs; at = at.Add(apart) {
-		tr.Killed(at, resources.Amount(has), 0)
+		tr.ObserveKill(at, resources.Amount(has), 0)
 		kills++
 		has = max(has, 1.1*tr.Peaks.CurrentPeak())
 	}
@@ -42,7 +42,7 @@ func TestOOMKill_RapidKillsEscalateFaster(t *testing.T) {
 
 	tr := New(Needs{Peaks: true})
 	for i := range 20 {
-		tr.Killed(start.Add(time.Duration(i)*time.Minute), 100*mib, 0)
+		tr.ObserveKill(start.Add(time.Duration(i)*time.Minute), 100*mib, 0)
 		again, err := Read(Needs{Peaks: true}, tr.Image(), start, 0)
 		require.NoError(t, err)
 		require.Equal(t, tr.Peaks, again.Peaks)

@@ -286,7 +286,7 @@ func trimPod(p *corev1.Pod) *corev1.Pod {
 		trimmed.Status.Reason = convert.ReasonEvicted
 	}
 	trimmed.Labels, trimmed.Annotations = boundLabels(p.Labels), knownAnnotations(p.Annotations)
-	if Unselectable(p) != "" {
+	if TooLargeReason(p) != "" {
 		trimmed.Labels = droppedLabels
 	}
 	if p.Spec.Resources != nil { // otherwise the containers have the same
@@ -299,8 +299,8 @@ func trimPod(p *corev1.Pod) *corev1.Pod {
 	return trimmed
 }
 
-// Unselectable returns why no VPA can select an oversized pod, or an empty string.
-func Unselectable(p *corev1.Pod) string {
+// TooLargeReason returns why no VPA can select an oversized pod, or an empty string.
+func TooLargeReason(p *corev1.Pod) string {
 	switch {
 	case LabelsTooLarge(p.Labels):
 		return "its labels exceed " + MaxLabels

@@ -91,7 +91,7 @@ func TestPoliciesFor_ModesThatChangePods(t *testing.T) {
 			d := p.For(vpa)
 			require.Equal(t, mode, d.Mode)
 			require.Empty(t, d.Reason)
-			require.Equal(t, convert.Rollout(policy).Hash, d.Policy.RolloutHash)
+			require.Equal(t, convert.RolloutSettings(policy).Hash, d.Policy.RolloutHash)
 			workload, known := p.Target(vpa)
 			require.True(t, known)
 			require.EqualValues(t, "u", workload.UID)

@@ -70,9 +70,9 @@ func ownedByNamesake(record *metav1.ObjectMeta, workload target.Workload) bool {
 	})
 }
 
-// SkipNewPods returns why new pods keep the resources of their template, from decision and rollout
-// state. It is empty if they do not, as far as the mode of a user VPA allows.
-func SkipNewPods(d fleet.Decision, author fleet.VPAOrigin, s rollout.State) reason.Reason {
+// NewPodSkipReason returns why new pods keep the resources of their template, from decision and rollout
+// state. Empty: they may be sized, and for a user VPA its mode decides.
+func NewPodSkipReason(d fleet.Decision, author fleet.VPAOrigin, s rollout.State) reason.Reason {
 	current := d.Policy != nil && d.Policy.RolloutHash == s.Hash // else a new rollout begins
 	why := d.NewPodSkipReason(author, current && s.Phase == rollout.PhaseFullRollout)
 	if why == "" && author == fleet.GeneratedVPA && d.Mode == fleet.Canary && current && s.Phase == rollout.PhaseHalted {
@@ -100,8 +100,8 @@ func WatchRecords(vpas externalversions.SharedInformerFactory) (*Records, error)
 	return &Records{lister: records.Lister(), synced: informer.HasSynced, ready: known}, nil
 }
 
-// Synced reports whether the cache is synced, records are unreadable, or r is nil.
-func (r *Records) Synced() bool { return r == nil || r.ready() }
+// Synced reports whether waiting cannot improve State: records are loaded or unreadable, or r is nil.
+func (r *Records) Settled() bool { return r == nil || r.ready() }
 
 // State returns the rollout state for new pods, or ErrUnknown if records cannot be read.
 func (r *Records) State(workload target.Workload) (rollout.State, error) {

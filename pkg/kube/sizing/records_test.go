@@ -94,14 +94,14 @@ func TestReadState_RequiresMatchingOwner(t *testing.T) {
 func TestSkipNewPods_FollowsPhaseOfCurrentPolicy(t *testing.T) {
 	p := fleet.Policy{Namespaces: fleet.Namespaces{Names: []string{"*"}}, Workloads: []fleet.Match{{Kind: "Deployment"}}, Mode: fleet.Canary, RolloutHash: "h"}
 	d := fleet.NewSet([]fleet.Policy{p}, fleet.Options{}).Decide(fleet.Workload{Kind: "Deployment", Name: "web", Namespace: "shop", VPA: fleet.VPA{Origin: fleet.GeneratedVPA}})
-	require.Empty(t, SkipNewPods(d, fleet.GeneratedVPA, rollout.State{Phase: rollout.PhaseFullRollout, Hash: "h"}))
-	require.Equal(t, reason.InitialSizingOff, SkipNewPods(d, fleet.GeneratedVPA, rollout.State{Phase: rollout.PhaseFullRollout, Hash: "other"}))
+	require.Empty(t, NewPodSkipReason(d, fleet.GeneratedVPA, rollout.State{Phase: rollout.PhaseFullRollout, Hash: "h"}))
+	require.Equal(t, reason.InitialSizingOff, NewPodSkipReason(d, fleet.GeneratedVPA, rollout.State{Phase: rollout.PhaseFullRollout, Hash: "other"}))
 	d.Policy.Initial = fleet.ToTarget
-	require.Equal(t, reason.Halted, SkipNewPods(d, fleet.GeneratedVPA, rollout.State{Phase: rollout.PhaseHalted, Hash: "h"}))
-	require.Empty(t, SkipNewPods(d, fleet.GeneratedVPA, rollout.State{Phase: rollout.PhaseHalted, Hash: "other"}))
-	require.Empty(t, SkipNewPods(d, fleet.UserVPA, rollout.State{Phase: rollout.PhaseHalted, Hash: "h"}))
+	require.Equal(t, reason.Halted, NewPodSkipReason(d, fleet.GeneratedVPA, rollout.State{Phase: rollout.PhaseHalted, Hash: "h"}))
+	require.Empty(t, NewPodSkipReason(d, fleet.GeneratedVPA, rollout.State{Phase: rollout.PhaseHalted, Hash: "other"}))
+	require.Empty(t, NewPodSkipReason(d, fleet.UserVPA, rollout.State{Phase: rollout.PhaseHalted, Hash: "h"}))
 	d.Mode = fleet.OneShot // an annotation reduces the mode, and OneShot has no phases
-	require.Empty(t, SkipNewPods(d, fleet.GeneratedVPA, rollout.State{Phase: rollout.PhaseHalted, Hash: "h"}))
+	require.Empty(t, NewPodSkipReason(d, fleet.GeneratedVPA, rollout.State{Phase: rollout.PhaseHalted, Hash: "h"}))
 }
 
 func watchedRecords(t *testing.T, refused error, objects ...runtime.Object) *Records {
@@ -113,7 +113,7 @@ func watchedRecords(t *testing.T, refused error, objects ...runtime.Object) *Rec
 	ctx, stop := context.WithCancel(t.Context())
 	t.Cleanup(func() { stop(); vpas.Shutdown() })
 	vpas.Start(ctx.Done())
-	require.Eventually(t, r.Synced, time.Minute, time.Millisecond)
+	require.Eventually(t, r.Settled, time.Minute, time.Millisecond)
 	return r
 }
 

@@ -162,7 +162,7 @@ func (p *Policies) read(last *Snapshot) *Snapshot {
 		}
 		one := last.Policy(o.Name)
 		if one == nil || one.Object != o {
-			one = &Policy{Object: o, Settings: convert.Rollout(o), Safety: convert.Safety(o)}
+			one = &Policy{Object: o, Settings: convert.RolloutSettings(o), Safety: convert.Safety(o)}
 		}
 		k.policies[o.Name], values = one, append(values, v)
 	}
@@ -233,18 +233,18 @@ func (p *Policies) ForPod(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod) fle
 type TargetDecision struct {
 	fleet.Decision
 
-	Workload target.Workload
-	Known    bool   // false without policies, or if Target does not return the target
-	Rival    string // policy that loses only by name, see fleet.Set.Rival
+	Workload    target.Workload
+	Selectable  bool   // the target exists and policies can select it
+	Conflicting string // another policy of the same priority, see fleet.Set.ConflictingPolicy
 }
 
 // ForTarget is For with more details. The value generated is convert.IsGenerated.
 func (p *Policies) ForTarget(vpa *vpav1.VerticalPodAutoscaler, generated bool) TargetDecision {
 	set := p.Snapshot().Set()
 	a, w := p.decide(set, vpa, generated, nil)
-	if a.Known && a.Policy != nil {
+	if a.Selectable && a.Policy != nil {
 		w.VPA = fleet.VPA{}
-		a.Rival = set.ConflictingPolicy(a.Policy, w)
+		a.Conflicting = set.ConflictingPolicy(a.Policy, w)
 	}
 	return a
 }
@@ -258,7 +258,7 @@ func (p *Policies) decide(set *fleet.Set, vpa *vpav1.VerticalPodAutoscaler, gene
 		return a, w
 	}
 	key := target.RefKey(vpa.Namespace, vpa.Spec.TargetRef)
-	if a.Workload, a.Known = p.workloads.Workload(key); !a.Known {
+	if a.Workload, a.Selectable = p.workloads.Workload(key); !a.Selectable {
 		a.Workload.Key = key
 	}
 	w = p.FleetWorkload(a.Workload)

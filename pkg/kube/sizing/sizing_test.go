@@ -205,12 +205,12 @@ func TestPolicies_DecisionFollowsChanges(t *testing.T) {
 				vpa := userVPA("shop")
 				before := c.policies.ForTarget(vpa, false)
 				require.Equal(t, reason.RecommendOnly, before.Reason)
-				require.True(t, before.Known)
+				require.True(t, before.Selectable)
 
 				vpa = change(t, c, vpa)
 				synctest.Wait()
 				after := c.policies.ForTarget(vpa, false)
-				require.NotEqual(t, []any{before.Decision, before.Known}, []any{after.Decision, after.Known})
+				require.NotEqual(t, []any{before.Decision, before.Selectable}, []any{after.Decision, after.Selectable})
 			})
 		})
 	}

@@ -128,15 +128,15 @@ func (x *Claims) Len() int { return len(x.targets) }
 
 // Controlling returns the VPA that controls a pod with this topmost controller and labels.
 func (x *Claims) Controlling(top Key, podLabels map[string]string) (Claim, bool) {
-	if strongest, found := x.Targeting(top); found && !client.LabelsTooLarge(podLabels) && strongest.Selector.Matches(labels.Set(podLabels)) {
+	if strongest, found := x.Strongest(top); found && !client.LabelsTooLarge(podLabels) && strongest.Selector.Matches(labels.Set(podLabels)) {
 		return strongest, true
 	}
 	return Claim{}, false
 }
 
-// Targeting returns the only VPA of a target that may control its pods. Unlike Controlling, it
-// evaluates no selector while the caller holds its lock.
-func (x *Claims) Targeting(controller Key) (Claim, bool) {
+// Strongest returns the first VPA of a target by CompareClaims, the only one that may control its
+// pods. The caller matches its selector, outside of its lock.
+func (x *Claims) Strongest(controller Key) (Claim, bool) {
 	if c := x.byTarget[controller]; c != nil && c.strongest != nil {
 		return *c.strongest, true
 	}

@@ -83,7 +83,7 @@ func TestClaims_PutReplacesAndRemoveDeletes(t *testing.T) {
 	require.False(t, found, "the VPA points elsewhere now")
 	x.Remove("default", "a")
 	require.Zero(t, x.Len())
-	_, found = x.Targeting(Key{Namespace: "default", Kind: "Deployment", Name: "e"})
+	_, found = x.Strongest(Key{Namespace: "default", Kind: "Deployment", Name: "e"})
 	require.False(t, found)
 }
 

@@ -228,9 +228,9 @@ func (s *targetSelector) Matches(podLabels labels.Labels) bool {
 
 // Find returns the VPA that controls a pod about to be created. Its target is the topmost
 // controller above the pod, its selector matches the pod's labels, and it is the first by
-// CompareClaims. The result is nil if there is none, if that VPA changes no pod, or if the pod is
-// too large for the caches of the other programs. For a generated VPA the policy makes the
-// decision. Find fails if an owner cannot be read.
+// CompareClaims. The result is nil if there is none, if that VPA changes no pod under any policy, or
+// if the pod exceeds the bounds of client.TooLargeReason. The policy of a generated VPA decides later.
+// Find fails if an owner cannot be read.
 //
 // With a resolver of CacheOnly it makes no API call, and waits at most 200 ms in total for owners
 // and for VPAs that were just admitted. It does not wait while maxWaitingPods pods of the namespace
@@ -248,9 +248,9 @@ func (f *Finder) Find(ctx context.Context, namespace string, pod *corev1.Pod) (*
 		return nil, nil
 	}
 	f.mu.RLock()
-	chosen, found := f.index.Targeting(top)
+	chosen, found := f.index.Strongest(top)
 	f.mu.RUnlock()
-	if !found || chosen.isInactive() || client.Unselectable(pod) != "" || !chosen.Selector.Matches(labels.Set(pod.Labels)) {
+	if !found || chosen.isInactive() || client.TooLargeReason(pod) != "" || !chosen.Selector.Matches(labels.Set(pod.Labels)) {
 		return nil, nil
 	}
 	return chosen.VPA, nil
